@@ -1,0 +1,3 @@
+//! Preamble to come with the first commit of this crate.
+
+fn main() {}

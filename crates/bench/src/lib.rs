@@ -1,0 +1,1 @@
+//! Preamble to come with the first commit of this crate.
