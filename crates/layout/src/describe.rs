@@ -1,0 +1,60 @@
+//! The structs of this crate as Markdown: the whole of `docs/layout.md`.
+
+use crate::Description;
+use crate::btt::{ARENA_BYTES_MAX, ARENA_BYTES_MIN, FlogGroup, FlogHalf, InfoBlock, MapState, SECTOR_SIZES, Version};
+use std::fmt::Write;
+
+/// `docs/layout.md`.
+pub fn describe() -> String {
+    let mut out = String::from(HEAD);
+    out.push_str(&btt());
+    for description in [InfoBlock::DESCRIPTION, FlogHalf::DESCRIPTION, FlogGroup::DESCRIPTION] {
+        out.push_str(&table(&description));
+    }
+    out.push_str(&map_states());
+    out
+}
+
+const HEAD: &str = "# Bytes on the medium
+
+Printed by `tidegate_layout::describe()`; `cargo xtask bless` writes it anew. All integers are little-endian.
+
+";
+
+fn btt() -> String {
+    let sectors = SECTOR_SIZES.map(|size| size.to_string()).join(", ");
+    format!(
+        "## Block translation table\n\n\
+         The format of Linux's `nd_btt`, to the byte. A region is cut into arenas of at most {ARENA_BYTES_MAX} bytes and at least\n\
+         {ARENA_BYTES_MIN}. Version {} starts at byte {} of the region, version {} at byte {}. Sector sizes: {sectors}.\n\n\
+         An arena holds, in this order: info block, data blocks, map, flog, and a copy of the info block. Readers go by\n\
+         the offsets in the info block, not by the order. A map entry is one 4-byte integer for each block the user\n\
+         sees; the flog has one group of 64 bytes for each free block.\n\n",
+        Version::V1_1,
+        Version::V1_1.start(),
+        Version::V2_0,
+        Version::V2_0.start(),
+    )
+}
+
+fn table(description: &Description) -> String {
+    let mut out = format!("### {}, {} bytes\n\n{}\n\n", description.name, description.size, description.text.trim());
+    out.push_str("| offset | bytes | field | holds |\n| ---: | ---: | --- | --- |\n");
+    for field in description.fields {
+        writeln!(out, "| {} | {} | `{}` | {} |", field.offset, field.size, field.name, field.text.trim())
+            .expect("writing to a string never fails");
+    }
+    out.push('\n');
+    out
+}
+
+fn map_states() -> String {
+    let mut out = String::from(
+        "### Map entry, 4 bytes\n\nBits 29..0 name a block of the arena; bits 31 and 30 are its state.\n\n\
+         | bits 31, 30 | state | means |\n| --- | --- | --- |\n",
+    );
+    for (bits, state) in ["0 0", "0 1", "1 0", "1 1"].iter().zip(MapState::ALL) {
+        writeln!(out, "| {bits} | {state:?} | {} |", state.meaning()).expect("writing to a string never fails");
+    }
+    out
+}
