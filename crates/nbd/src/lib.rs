@@ -1,1 +1,29 @@
-//! Preamble to come with the first commit of this crate.
+//! The NBD protocol (fixed newstyle) in front of any block device.
+//!
+//! An [`Export`] is a [`BlockDevice`](tidegate_media::BlockDevice) under a name, addressed by bytes; [`serve`] drives
+//! one connection over any stream. The machines beneath do no input or output: `handshake` and `transmission` take
+//! bytes and give bytes, `wire` knows the protocol's records, `buffers` holds what is in between. Sockets, threads and
+//! the number of connections belong to the program.
+//!
+//! One connection executes its requests in the order in which they arrive, on its own thread, and gathers the replies
+//! of all requests it finds in its input buffer into one send. It holds at most [`limits::CONNECTION_BYTES_MAX`] bytes of
+//! buffers and allocates nothing per request that succeeds.
+//!
+//! Not spoken yet: TLS, metadata contexts and BLOCK_STATUS, extended headers, CACHE, FAST_ZERO, CAN_MULTI_CONN.
+
+#![forbid(unsafe_code)]
+
+mod buffers;
+pub mod client;
+mod export;
+mod failure;
+mod handshake;
+pub mod limits;
+pub mod ram;
+mod serve;
+mod span;
+mod transmission;
+mod wire;
+
+pub use export::{Export, Exports, ExportsError};
+pub use serve::{ConnectionError, End, Violation, serve};

@@ -1,0 +1,318 @@
+//! A small NBD client, for tests and trials: one that knows exactly which of its requests were acknowledged.
+//!
+//! It is no client for use: it trusts its server, waits without a deadline, and allocates for each read.
+
+use crate::wire::{self, Command, Fields, Request, chunk, command_flag, handshake_flag, info, option, reply};
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
+use tidegate_media::Durability;
+
+/// A connection to one export, over any stream.
+#[derive(Debug)]
+pub struct Client<S> {
+    stream: S,
+    bytes: u64,
+    flags: u16,
+    next_cookie: u64,
+    /// The requests without a reply, and how many bytes theirs will carry.
+    pending: BTreeMap<Cookie, u32>,
+}
+
+/// The name of a request, given by [`Client::submit`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Cookie(pub u64);
+
+/// How the server is to answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dialect {
+    /// Simple replies only.
+    Simple,
+    /// Structured replies, which must be granted.
+    Structured,
+}
+
+/// What to ask for. Offsets and lengths are bytes.
+#[derive(Clone, Copy, Debug)]
+pub enum Operation<'a> {
+    /// Read a range.
+    Read {
+        /// First byte.
+        offset: u64,
+        /// How many.
+        len: u32,
+    },
+    /// Write some bytes.
+    Write {
+        /// First byte.
+        offset: u64,
+        /// The bytes.
+        data: &'a [u8],
+        /// Whether the reply promises durability.
+        durability: Durability,
+    },
+    /// Make what was acknowledged durable.
+    Flush,
+    /// Give up a range.
+    Trim {
+        /// First byte.
+        offset: u64,
+        /// How many.
+        len: u32,
+    },
+    /// Make a range read as zeroes.
+    WriteZeroes {
+        /// First byte.
+        offset: u64,
+        /// How many.
+        len: u32,
+        /// Whether the reply promises durability.
+        durability: Durability,
+    },
+}
+
+/// The reply to one request.
+#[derive(Debug)]
+pub struct Completion {
+    /// Which request.
+    pub cookie: Cookie,
+    /// The bytes read (none for other requests), or why not.
+    pub outcome: Result<Vec<u8>, Refusal>,
+}
+
+/// An error that the server answered.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the server answered error {code}: {message}")]
+pub struct Refusal {
+    /// The protocol's error number; of an option, its reply's kind.
+    pub code: u32,
+    /// The server's words, if it has any.
+    pub message: String,
+}
+
+/// Why the client could not do its work.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// The stream failed, or ended.
+    #[error("the connection failed: {0}")]
+    Stream(#[from] io::Error),
+    /// The server does not speak as expected.
+    #[error("the server broke the protocol: {what}")]
+    Protocol {
+        /// What was wrong.
+        what: &'static str,
+    },
+    /// The server refused.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+}
+
+type Result<T, E = ClientError> = std::result::Result<T, E>;
+
+impl<S: Read + Write> Client<S> {
+    /// Shakes hands and starts to use the export named `export`.
+    pub fn connect(mut stream: S, export: &str, dialect: Dialect) -> Result<Client<S>> {
+        let mut greeting = [0; wire::GREETING_BYTES];
+        stream.read_exact(&mut greeting)?;
+        let mut fields = Fields(&greeting);
+        if fields.fixed_u64() != wire::GREETING_MAGIC || fields.fixed_u64() != wire::OPTION_MAGIC {
+            return Err(ClientError::Protocol { what: "it does not greet as an NBD server" });
+        }
+        let flags = handshake_flag::FIXED_NEWSTYLE | handshake_flag::NO_ZEROES;
+        stream.write_all(&u32::from(flags).to_be_bytes())?;
+        let mut client = Client { stream, bytes: 0, flags: 0, next_cookie: 1, pending: BTreeMap::new() };
+        if dialect == Dialect::Structured {
+            client.negotiate(option::STRUCTURED_REPLY, &[])?;
+        }
+        let len = u32::try_from(export.len()).map_err(|_| ClientError::Protocol { what: "a name too long" })?;
+        client.negotiate(option::GO, &[&len.to_be_bytes(), export.as_bytes(), &[0, 0]].concat())?;
+        Ok(client)
+    }
+
+    /// Bytes in the export.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The export's transmission flags, as the protocol numbers them.
+    pub fn transmission_flags(&self) -> u16 {
+        self.flags
+    }
+
+    /// The stream beneath.
+    pub fn stream(&self) -> &S {
+        &self.stream
+    }
+
+    /// Requests without a reply, oldest first.
+    pub fn pending(&self) -> impl Iterator<Item = Cookie> {
+        self.pending.keys().copied()
+    }
+
+    /// Sends a request and does not wait.
+    ///
+    /// A server that waits for its replies to be taken takes no requests: keep what is pending well below the
+    /// socket's buffers.
+    pub fn submit(&mut self, operation: Operation<'_>) -> Result<Cookie> {
+        let cookie = Cookie(self.next_cookie);
+        self.next_cookie += 1;
+        let (request, data) = encode(operation, cookie);
+        self.stream.write_all(&request.encode())?;
+        self.stream.write_all(data)?;
+        self.pending.insert(cookie, if request.command == Command::Read { request.len } else { 0 });
+        Ok(cookie)
+    }
+
+    /// Waits for the next reply, to whichever request.
+    pub fn complete(&mut self) -> Result<Completion> {
+        let magic = u32::from_be_bytes(self.take()?);
+        match magic {
+            wire::SIMPLE_REPLY_MAGIC => self.complete_simple(),
+            wire::CHUNK_MAGIC => self.complete_structured(),
+            _ => Err(ClientError::Protocol { what: "a reply without magic" }),
+        }
+    }
+
+    /// Fills `out` with the bytes from `offset` on. Nothing else may be pending, here and in the calls below.
+    pub fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<()> {
+        let bytes = self.call(Operation::Read { offset, len: payload_len(out)? })?;
+        out.copy_from_slice(&bytes);
+        Ok(())
+    }
+
+    /// Writes `data` from `offset` on.
+    pub fn write(&mut self, offset: u64, data: &[u8], durability: Durability) -> Result<()> {
+        payload_len(data)?;
+        self.call(Operation::Write { offset, data, durability }).map(drop)
+    }
+
+    /// Makes durable what was acknowledged.
+    pub fn flush(&mut self) -> Result<()> {
+        self.call(Operation::Flush).map(drop)
+    }
+
+    /// Gives up `len` bytes from `offset` on.
+    pub fn trim(&mut self, offset: u64, len: u32) -> Result<()> {
+        self.call(Operation::Trim { offset, len }).map(drop)
+    }
+
+    /// Makes `len` bytes from `offset` on read as zeroes.
+    pub fn write_zeroes(&mut self, offset: u64, len: u32, durability: Durability) -> Result<()> {
+        self.call(Operation::WriteZeroes { offset, len, durability }).map(drop)
+    }
+
+    /// Says good-bye, and returns the stream.
+    pub fn disconnect(mut self) -> Result<S> {
+        let request = Request { flags: 0, command: Command::Disconnect, cookie: 0, offset: 0, len: 0 };
+        self.stream.write_all(&request.encode())?;
+        Ok(self.stream)
+    }
+
+    fn call(&mut self, operation: Operation<'_>) -> Result<Vec<u8>> {
+        assert!(self.pending.is_empty(), "a reply is waited for while others are pending");
+        self.submit(operation)?;
+        Ok(self.complete()?.outcome?)
+    }
+
+    /// Sends one option and takes its replies up to the last.
+    fn negotiate(&mut self, number: u32, data: &[u8]) -> Result<()> {
+        let len = payload_len(data)?;
+        self.stream.write_all(&[&wire::option_header(number, len), data].concat())?;
+        loop {
+            let header: [u8; wire::OPTION_REPLY_BYTES] = self.take()?;
+            let mut fields = Fields(&header);
+            if fields.fixed_u64() != wire::OPTION_REPLY_MAGIC || fields.fixed_u32() != number {
+                return Err(ClientError::Protocol { what: "a reply to another option" });
+            }
+            let (kind, len) = (fields.fixed_u32(), fields.fixed_u32());
+            let data = self.take_vec(len)?;
+            match kind {
+                reply::ACK => return Ok(()),
+                reply::INFO => self.note_info(&data),
+                error if error & reply::ERROR != 0 => return Err(refusal(error, &data).into()),
+                _ => {}
+            }
+        }
+    }
+
+    fn note_info(&mut self, data: &[u8]) {
+        let mut fields = Fields(data);
+        if fields.u16() == Some(info::EXPORT) && fields.0.len() == 10 {
+            (self.bytes, self.flags) = (fields.fixed_u64(), fields.fixed_u16());
+        }
+    }
+
+    fn complete_simple(&mut self) -> Result<Completion> {
+        let header: [u8; wire::SIMPLE_REPLY_BYTES - 4] = self.take()?;
+        let mut fields = Fields(&header);
+        let (error, cookie) = (fields.fixed_u32(), Cookie(fields.fixed_u64()));
+        let len = self.expect_pending(cookie)?;
+        self.pending.remove(&cookie);
+        let outcome = if error == 0 { Ok(self.take_vec(len)?) } else { Err(refusal(error, &[])) };
+        Ok(Completion { cookie, outcome })
+    }
+
+    /// Takes the only chunk of a reply: this project's server never sends more.
+    fn complete_structured(&mut self) -> Result<Completion> {
+        let header: [u8; wire::CHUNK_BYTES - 4] = self.take()?;
+        let mut fields = Fields(&header);
+        let (flags, kind, cookie) = (fields.fixed_u16(), fields.fixed_u16(), Cookie(fields.fixed_u64()));
+        let payload = self.take_vec(fields.fixed_u32())?;
+        let expected = self.expect_pending(cookie)?;
+        if flags & chunk::DONE == 0 {
+            return Err(ClientError::Protocol { what: "a reply of more than one chunk" });
+        }
+        self.pending.remove(&cookie);
+        let outcome = match kind {
+            chunk::NONE => Ok(Vec::new()),
+            chunk::OFFSET_DATA if payload.len() == 8 + expected as usize => Ok(payload[8..].to_vec()),
+            chunk::ERROR if payload.len() >= 6 => Err(refusal(Fields(&payload).fixed_u32(), &payload[6..])),
+            _ => return Err(ClientError::Protocol { what: "a chunk that does not fit its request" }),
+        };
+        Ok(Completion { cookie, outcome })
+    }
+
+    fn expect_pending(&self, cookie: Cookie) -> Result<u32> {
+        self.pending.get(&cookie).copied().ok_or(ClientError::Protocol { what: "a reply to nothing that is pending" })
+    }
+
+    fn take<const N: usize>(&mut self) -> Result<[u8; N]> {
+        let mut bytes = [0; N];
+        self.stream.read_exact(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn take_vec(&mut self, len: u32) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; len as usize];
+        self.stream.read_exact(&mut bytes)?;
+        Ok(bytes)
+    }
+}
+
+fn encode(operation: Operation<'_>, cookie: Cookie) -> (Request, &[u8]) {
+    let (command, flags, offset, len, data): (_, _, _, _, &[u8]) = match operation {
+        Operation::Read { offset, len } => (Command::Read, 0, offset, len, &[]),
+        Operation::Write { offset, data, durability } => {
+            let len = u32::try_from(data.len()).expect("a payload fits a u32");
+            (Command::Write, fua(durability), offset, len, data)
+        }
+        Operation::Flush => (Command::Flush, 0, 0, 0, &[]),
+        Operation::Trim { offset, len } => (Command::Trim, 0, offset, len, &[]),
+        Operation::WriteZeroes { offset, len, durability } => (Command::WriteZeroes, fua(durability), offset, len, &[]),
+    };
+    (Request { flags, command, cookie: cookie.0, offset, len }, data)
+}
+
+fn fua(durability: Durability) -> u16 {
+    match durability {
+        Durability::Fua => command_flag::FUA,
+        Durability::Volatile => 0,
+    }
+}
+
+fn refusal(code: u32, message: &[u8]) -> Refusal {
+    Refusal { code, message: String::from_utf8_lossy(message).into_owned() }
+}
+
+fn payload_len(bytes: &[u8]) -> Result<u32> {
+    u32::try_from(bytes.len()).map_err(|_| ClientError::Protocol { what: "a payload too long" })
+}

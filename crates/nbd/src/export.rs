@@ -1,0 +1,336 @@
+//! Exports: a block device under a name, as a range of bytes.
+//!
+//! Clients address bytes, devices take blocks. Whole blocks go straight to the device; a block of which a client
+//! writes some bytes is read, changed and written. That must not undo what another client writes to the block in
+//! between, so the block's stripe is locked: exclusively by the one that reads and writes back, shared by
+//! everyone who writes whole blocks. Reads take no lock: the device shows each block old or new.
+
+use crate::failure::Failure;
+use crate::limits::{BLOCK_BYTES_MAX, EXPORTS_MAX, STRING_BYTES_MAX};
+use crate::span::{Partial, Span};
+use std::sync::{Arc, RwLock};
+use tidegate_media::{BlockDevice, Durability, Error, Geometry, Lba, LbaRange};
+
+/// Neighbouring blocks share a stripe, so that most writes of whole blocks take one lock.
+const STRIPE_BYTES: u64 = 256 << 10;
+const STRIPES: usize = 64;
+const _: () = assert!(STRIPE_BYTES.is_multiple_of(BLOCK_BYTES_MAX as u64) && STRIPES.is_power_of_two());
+
+/// A block device under a name.
+pub struct Export {
+    name: String,
+    description: String,
+    device: Arc<dyn BlockDevice>,
+    geometry: Geometry,
+    block_shift: u32,
+    stripes: [Stripe; STRIPES],
+}
+
+/// A lock on a cache line of its own.
+#[derive(Default)]
+#[repr(align(64))]
+struct Stripe(RwLock<()>);
+
+/// What a write puts into a range of bytes.
+#[derive(Clone, Copy)]
+enum Content<'a> {
+    Bytes(&'a [u8]),
+    Zeroes,
+}
+
+impl<'a> Content<'a> {
+    fn split(self, at: usize) -> (Content<'a>, Content<'a>) {
+        match self {
+            Content::Bytes(bytes) => {
+                let (front, back) = bytes.split_at(at);
+                (Content::Bytes(front), Content::Bytes(back))
+            }
+            Content::Zeroes => (Content::Zeroes, Content::Zeroes),
+        }
+    }
+
+    fn put_into(self, out: &mut [u8]) {
+        match self {
+            Content::Bytes(bytes) => out.copy_from_slice(bytes),
+            Content::Zeroes => out.fill(0),
+        }
+    }
+}
+
+impl Export {
+    /// Offers `device` as `name`, with `description` for people. Both are at most [`STRING_BYTES_MAX`] long, which
+    /// [`Exports::new`] checks.
+    pub fn new(name: &str, description: &str, device: Arc<dyn BlockDevice>) -> Export {
+        let geometry = device.geometry();
+        Export {
+            name: name.to_owned(),
+            description: description.to_owned(),
+            device,
+            geometry,
+            block_shift: geometry.block_size.trailing_zeros(),
+            stripes: std::array::from_fn(|_| Stripe::default()),
+        }
+    }
+
+    /// What clients ask for.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// A sentence for people.
+    pub fn description(&self) -> &str {
+        &self.description
+    }
+
+    /// Blocks and promises of the device below.
+    pub fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    /// Bytes in the export.
+    pub fn bytes(&self) -> u64 {
+        self.geometry.bytes()
+    }
+
+    /// Rounds `offset` down to the start of its block.
+    pub(crate) fn block_start(&self, offset: u64) -> u64 {
+        offset >> self.block_shift << self.block_shift
+    }
+
+    /// Memory for one block, which the operations on byte ranges work in.
+    pub(crate) fn scratch(&self) -> Box<[u8]> {
+        vec![0; self.block_bytes()].into()
+    }
+
+    /// Fills `out` with the bytes from `offset` on.
+    pub(crate) fn read(&self, offset: u64, out: &mut [u8], scratch: &mut [u8]) -> Result<(), Failure> {
+        let span = Span::cut(offset, out.len() as u64, self.block_shift);
+        let (head, rest) = out.split_at_mut(span.head.map_or(0, |part| part.len()));
+        let (whole, tail) = rest.split_at_mut(self.byte_len(span.whole));
+        if let Some(part) = span.head {
+            self.read_partial(part, head, scratch)?;
+        }
+        if !whole.is_empty() {
+            self.device.read(span.whole.first, whole)?;
+        }
+        if let Some(part) = span.tail {
+            self.read_partial(part, tail, scratch)?;
+        }
+        Ok(())
+    }
+
+    /// Writes `data` from `offset` on.
+    pub(crate) fn write(
+        &self,
+        offset: u64,
+        data: &[u8],
+        durability: Durability,
+        scratch: &mut [u8],
+    ) -> Result<(), Failure> {
+        self.put(Span::cut(offset, data.len() as u64, self.block_shift), Content::Bytes(data), durability, scratch)
+    }
+
+    /// Makes `len` bytes from `offset` on read as zeroes.
+    pub(crate) fn write_zeroes(
+        &self,
+        offset: u64,
+        len: u64,
+        durability: Durability,
+        scratch: &mut [u8],
+    ) -> Result<(), Failure> {
+        self.put(Span::cut(offset, len, self.block_shift), Content::Zeroes, durability, scratch)
+    }
+
+    /// Tells the device that `len` bytes from `offset` on are no longer needed. Blocks that the range covers in part stay.
+    pub(crate) fn trim(&self, offset: u64, len: u64, durability: Durability) -> Result<(), Failure> {
+        let whole = Span::cut(offset, len, self.block_shift).whole;
+        for run in self.stripe_runs(whole) {
+            let _beside_others = self.stripe(run.first).read().expect(HOLDER_PANICKED);
+            self.device.discard(run)?;
+        }
+        match durability {
+            Durability::Fua => self.flush(),
+            Durability::Volatile => Ok(()),
+        }
+    }
+
+    /// Everything that completed before is durable on return.
+    pub(crate) fn flush(&self) -> Result<(), Failure> {
+        Ok(self.device.flush()?)
+    }
+
+    /// Puts `content` into `span`. What the device takes in one piece carries `durability` itself; more pieces
+    /// are made durable together, by one flush at the end.
+    fn put(&self, span: Span, content: Content<'_>, durability: Durability, scratch: &mut [u8]) -> Result<(), Failure> {
+        let each = if self.pieces(&span) > 1 { Durability::Volatile } else { durability };
+        let (head, rest) = content.split(span.head.map_or(0, |part| part.len()));
+        let (mut whole, tail) = rest.split(self.byte_len_for(span.whole, rest));
+        if let Some(part) = span.head {
+            self.patch(part, head, each, scratch)?;
+        }
+        for run in self.stripe_runs(span.whole) {
+            let (now, later) = whole.split(self.byte_len_for(run, whole));
+            self.put_whole(run, now, each)?;
+            whole = later;
+        }
+        if let Some(part) = span.tail {
+            self.patch(part, tail, each, scratch)?;
+        }
+        if each != durability { self.flush() } else { Ok(()) }
+    }
+
+    /// Writes whole blocks of one stripe, beside others who do.
+    fn put_whole(&self, run: LbaRange, content: Content<'_>, durability: Durability) -> Result<(), Error> {
+        let _beside_others = self.stripe(run.first).read().expect(HOLDER_PANICKED);
+        match content {
+            Content::Bytes(bytes) => self.device.write(run.first, bytes, durability),
+            Content::Zeroes => self.device.write_zeroes(run, durability),
+        }
+    }
+
+    /// Changes some bytes of a block, alone in its stripe.
+    fn patch(
+        &self,
+        part: Partial,
+        content: Content<'_>,
+        durability: Durability,
+        scratch: &mut [u8],
+    ) -> Result<(), Error> {
+        let _alone = self.stripe(part.lba).write().expect(HOLDER_PANICKED);
+        self.device.read(part.lba, scratch)?;
+        content.put_into(&mut scratch[part.start..part.end]);
+        self.device.write(part.lba, scratch, durability)
+    }
+
+    fn read_partial(&self, part: Partial, out: &mut [u8], scratch: &mut [u8]) -> Result<(), Error> {
+        self.device.read(part.lba, scratch)?;
+        out.copy_from_slice(&scratch[part.start..part.end]);
+        Ok(())
+    }
+
+    /// How many calls of the device a write of `span` takes.
+    fn pieces(&self, span: &Span) -> u64 {
+        let shift = self.stripe_shift();
+        let runs = match span.whole.blocks {
+            0 => 0,
+            blocks => ((span.whole.first.0 + blocks - 1) >> shift) - (span.whole.first.0 >> shift) + 1,
+        };
+        runs + u64::from(span.head.is_some()) + u64::from(span.tail.is_some())
+    }
+
+    /// `range`, cut where stripes end.
+    fn stripe_runs(&self, range: LbaRange) -> impl Iterator<Item = LbaRange> + use<> {
+        let (mut next, end, shift) = (range.first.0, range.end(), self.stripe_shift());
+        std::iter::from_fn(move || {
+            let first = next;
+            next = end.min(((first >> shift) + 1) << shift);
+            (first < end).then(|| LbaRange { first: Lba(first), blocks: next - first })
+        })
+    }
+
+    fn stripe(&self, lba: Lba) -> &RwLock<()> {
+        let index = (lba.0 >> self.stripe_shift()) % STRIPES as u64;
+        &self.stripes[usize::try_from(index).expect("an index of a small array")].0
+    }
+
+    /// Blocks in a stripe's run, as a power of two.
+    fn stripe_shift(&self) -> u32 {
+        STRIPE_BYTES.trailing_zeros() - self.block_shift
+    }
+
+    fn block_bytes(&self) -> usize {
+        1 << self.block_shift
+    }
+
+    /// Bytes of `range`, whose buffer exists.
+    fn byte_len(&self, range: LbaRange) -> usize {
+        usize::try_from(range.blocks << self.block_shift).expect("a buffer of this length exists")
+    }
+
+    /// Where to split `content` behind `range`; zeroes have no length.
+    fn byte_len_for(&self, range: LbaRange, content: Content<'_>) -> usize {
+        match content {
+            Content::Bytes(_) => self.byte_len(range),
+            Content::Zeroes => 0,
+        }
+    }
+}
+
+const HOLDER_PANICKED: &str = "the stripe's last holder panicked";
+
+/// The exports of a server, the default one first.
+pub struct Exports(Vec<Export>);
+
+/// Why a list of exports cannot be offered.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ExportsError {
+    /// Nothing to offer.
+    #[error("there is nothing to export")]
+    None,
+    /// More than [`EXPORTS_MAX`].
+    #[error("{found} exports are more than the {EXPORTS_MAX} a server offers")]
+    TooMany {
+        /// How many there are.
+        found: usize,
+    },
+    /// Two exports of one name.
+    #[error("two exports are named {name:?}")]
+    SameName {
+        /// Their name.
+        name: String,
+    },
+    /// A name or a description that the protocol cannot carry.
+    #[error("the name and the description of export {name:?} must have at most {STRING_BYTES_MAX} bytes and no NUL")]
+    BadString {
+        /// The export's name.
+        name: String,
+    },
+    /// Blocks larger than [`BLOCK_BYTES_MAX`].
+    #[error("export {name:?} has blocks of {block_size} bytes; {BLOCK_BYTES_MAX} is the most")]
+    LargeBlocks {
+        /// The export's name.
+        name: String,
+        /// Bytes in a block.
+        block_size: u32,
+    },
+}
+
+impl Exports {
+    /// Offers `exports`; the first is also what a client gets that asks for the empty name.
+    pub fn new(exports: Vec<Export>) -> Result<Exports, ExportsError> {
+        if exports.is_empty() {
+            return Err(ExportsError::None);
+        }
+        if exports.len() > EXPORTS_MAX {
+            return Err(ExportsError::TooMany { found: exports.len() });
+        }
+        for (index, export) in exports.iter().enumerate() {
+            let name = export.name.clone();
+            if exports[..index].iter().any(|other| other.name == name) {
+                return Err(ExportsError::SameName { name });
+            }
+            if !is_protocol_string(&name) || !is_protocol_string(&export.description) {
+                return Err(ExportsError::BadString { name });
+            }
+            if export.geometry.block_size > BLOCK_BYTES_MAX {
+                return Err(ExportsError::LargeBlocks { name, block_size: export.geometry.block_size });
+            }
+        }
+        Ok(Exports(exports))
+    }
+
+    /// All of them, the default one first.
+    pub fn iter(&self) -> impl Iterator<Item = &Export> {
+        self.0.iter()
+    }
+
+    /// The export of this name; the empty name is the default one's too.
+    pub(crate) fn find(&self, name: &[u8]) -> Option<&Export> {
+        let named = self.0.iter().find(|export| export.name.as_bytes() == name);
+        named.or_else(|| self.0.first().filter(|_| name.is_empty()))
+    }
+}
+
+fn is_protocol_string(text: &str) -> bool {
+    text.len() <= STRING_BYTES_MAX && !text.contains('\0')
+}

@@ -1,0 +1,55 @@
+//! Why a request was refused or failed, and the error number the client reads for it.
+
+use crate::limits::PAYLOAD_BYTES_MAX;
+use tidegate_media::{Error, Misuse};
+
+/// The protocol's error numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Errno {
+    Perm = 1,
+    Io = 5,
+    Inval = 22,
+    NoSpc = 28,
+    Overflow = 75,
+}
+
+/// A request that got no success.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Failure {
+    #[error(transparent)]
+    Device(#[from] Error),
+    #[error("the export is read-only")]
+    ReadOnly,
+    #[error("the range ends past the end of the export, which has {size} bytes")]
+    WritePastEnd { size: u64 },
+    #[error("the range ends past the end of the export, which has {size} bytes")]
+    ReadPastEnd { size: u64 },
+    #[error("a payload of {len} bytes is more than the advertised {PAYLOAD_BYTES_MAX}")]
+    LongPayload { len: u32 },
+    #[error("{len} bytes are too many for one chunk; {PAYLOAD_BYTES_MAX} is the most")]
+    LongChunk { len: u32 },
+    #[error("command {number} is not known here")]
+    UnknownCommand { number: u16 },
+    #[error("flags {flags:#06x} do not belong to this command")]
+    ForeignFlags { flags: u16 },
+    #[error("a flush covers the whole export: offset and length must be 0")]
+    FlushRange,
+}
+
+impl Failure {
+    pub(crate) fn errno(&self) -> Errno {
+        match self {
+            Failure::ReadOnly | Failure::Device(Error::Misuse(Misuse::ReadOnly)) => Errno::Perm,
+            Failure::Device(Error::Misuse(_)) => Errno::Inval,
+            Failure::Device(Error::Media(_) | Error::Corrupt(_) | Error::Sealed(_)) => Errno::Io,
+            Failure::WritePastEnd { .. } => Errno::NoSpc,
+            Failure::LongChunk { .. } => Errno::Overflow,
+            Failure::ReadPastEnd { .. }
+            | Failure::LongPayload { .. }
+            | Failure::UnknownCommand { .. }
+            | Failure::ForeignFlags { .. }
+            | Failure::FlushRange => Errno::Inval,
+        }
+    }
+}

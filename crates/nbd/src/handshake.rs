@@ -1,0 +1,278 @@
+//! The handshake: fixed newstyle negotiation of an export.
+//!
+//! The server greets, the client answers with its flags, then sends options, each answered before the next, until one
+//! of them (GO or EXPORT_NAME) picks an export or ends the connection. Bytes in, bytes out; no socket.
+//!
+//! STARTTLS, the metadata contexts and extended headers get the answer of every unknown option.
+
+use crate::buffers::Output;
+use crate::export::{Export, Exports};
+use crate::limits::{OPTION_BYTES_MAX, PAYLOAD_BYTES_MAX, STRING_BYTES_MAX};
+use crate::serve::Violation;
+use crate::transmission::Replies;
+use crate::wire::{self, Fields, handshake_flag, info, option, reply, transmission_flag};
+
+/// A client that has not picked an export.
+pub(crate) struct Handshake<'e> {
+    exports: &'e Exports,
+    expects: Expects,
+    fixed_newstyle: bool,
+    no_zeroes: bool,
+    replies: Replies,
+}
+
+/// What the next bytes are.
+#[derive(Clone, Copy)]
+enum Expects {
+    ClientFlags,
+    Option,
+    /// The rest of an option that was refused for its length.
+    Refused {
+        left: u32,
+    },
+}
+
+/// What became of the input.
+pub(crate) enum Progress<'e> {
+    /// This many bytes were understood.
+    Took(usize),
+    /// It is the beginning of something longer.
+    Starved,
+    /// These bytes were understood, and requests follow.
+    Picked(usize, &'e Export, Replies),
+    /// The client wants no more.
+    Aborted,
+}
+
+/// Whether a client that names an export also starts to use it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Naming {
+    Info,
+    Go,
+}
+
+impl<'e> Handshake<'e> {
+    /// Greets the client.
+    pub(crate) fn greet(exports: &'e Exports, out: &mut Output) -> Handshake<'e> {
+        out.put(&wire::GREETING_MAGIC.to_be_bytes());
+        out.put(&wire::OPTION_MAGIC.to_be_bytes());
+        out.put(&(handshake_flag::FIXED_NEWSTYLE | handshake_flag::NO_ZEROES).to_be_bytes());
+        Handshake {
+            exports,
+            expects: Expects::ClientFlags,
+            fixed_newstyle: false,
+            no_zeroes: false,
+            replies: Replies::Simple,
+        }
+    }
+
+    /// Whether the client may leave without having left something half said.
+    pub(crate) fn is_between_messages(&self) -> bool {
+        !matches!(self.expects, Expects::Refused { .. })
+    }
+
+    /// Understands one message at the front of `input`, and answers it.
+    pub(crate) fn step(&mut self, input: &[u8], out: &mut Output) -> Result<Progress<'e>, Violation> {
+        match self.expects {
+            Expects::ClientFlags => self.take_client_flags(input),
+            Expects::Option => self.take_option(input, out),
+            Expects::Refused { left } => Ok(self.skip(input, left)),
+        }
+    }
+
+    fn take_client_flags(&mut self, input: &[u8]) -> Result<Progress<'e>, Violation> {
+        let Some(flags) = Fields(input).u32() else { return Ok(Progress::Starved) };
+        let known = u32::from(handshake_flag::FIXED_NEWSTYLE | handshake_flag::NO_ZEROES);
+        if flags & !known != 0 {
+            return Err(Violation::ClientFlags { flags });
+        }
+        self.fixed_newstyle = flags & u32::from(handshake_flag::FIXED_NEWSTYLE) != 0;
+        self.no_zeroes = flags & u32::from(handshake_flag::NO_ZEROES) != 0;
+        self.expects = Expects::Option;
+        Ok(Progress::Took(4))
+    }
+
+    fn skip(&mut self, input: &[u8], left: u32) -> Progress<'e> {
+        let skipped = u32::try_from(input.len()).unwrap_or(u32::MAX).min(left);
+        self.expects = if skipped == left { Expects::Option } else { Expects::Refused { left: left - skipped } };
+        match skipped {
+            0 => Progress::Starved,
+            _ => Progress::Took(skipped as usize),
+        }
+    }
+
+    fn take_option(&mut self, input: &[u8], out: &mut Output) -> Result<Progress<'e>, Violation> {
+        let Some((header, rest)) = input.split_first_chunk::<{ wire::OPTION_BYTES }>() else {
+            return Ok(Progress::Starved);
+        };
+        let mut fields = Fields(header);
+        let (magic, number, len) = (fields.fixed_u64(), fields.fixed_u32(), fields.fixed_u32());
+        if magic != wire::OPTION_MAGIC {
+            return Err(Violation::OptionMagic { found: magic });
+        }
+        if number != option::EXPORT_NAME && !self.fixed_newstyle {
+            return Err(Violation::OptionUnannounced { option: number });
+        }
+        if len > OPTION_BYTES_MAX {
+            return self.refuse_for_length(number, len, out);
+        }
+        match rest.get(..len as usize) {
+            Some(data) => self.answer(number, data, out),
+            None => Ok(Progress::Starved),
+        }
+    }
+
+    fn refuse_for_length(&mut self, number: u32, len: u32, out: &mut Output) -> Result<Progress<'e>, Violation> {
+        if number == option::EXPORT_NAME {
+            return Err(Violation::LongExportName { len });
+        }
+        put_error(out, number, reply::ERR_TOO_BIG, &format!("an option has at most {OPTION_BYTES_MAX} bytes"));
+        self.expects = Expects::Refused { left: len };
+        Ok(Progress::Took(wire::OPTION_BYTES))
+    }
+
+    fn answer(&mut self, number: u32, data: &[u8], out: &mut Output) -> Result<Progress<'e>, Violation> {
+        let taken = wire::OPTION_BYTES + data.len();
+        match number {
+            option::EXPORT_NAME => return self.export_name(taken, data, out),
+            option::ABORT => {
+                put_reply(out, number, reply::ACK, &[]);
+                return Ok(Progress::Aborted);
+            }
+            option::LIST => self.list(data, out),
+            option::INFO => {
+                self.name_export(Naming::Info, data, out);
+            }
+            option::GO => {
+                if let Some(export) = self.name_export(Naming::Go, data, out) {
+                    return Ok(Progress::Picked(taken, export, self.replies));
+                }
+            }
+            option::STRUCTURED_REPLY => self.structured_reply(data, out),
+            _ => put_error(out, number, reply::ERR_UNSUP, &format!("option {number} is not offered here")),
+        }
+        Ok(Progress::Took(taken))
+    }
+
+    /// The answer to EXPORT_NAME has no room for an error: an unknown name ends the connection.
+    fn export_name(&self, taken: usize, name: &[u8], out: &mut Output) -> Result<Progress<'e>, Violation> {
+        let Some(export) = self.exports.find(name) else {
+            return Err(Violation::UnknownExport { name: String::from_utf8_lossy(name).into_owned() });
+        };
+        out.put(&export.bytes().to_be_bytes());
+        out.put(&transmission_flags(export, self.replies).to_be_bytes());
+        if !self.no_zeroes {
+            out.space(wire::EXPORT_NAME_ZEROES).fill(0);
+        }
+        Ok(Progress::Picked(taken, export, self.replies))
+    }
+
+    fn list(&self, data: &[u8], out: &mut Output) {
+        if !data.is_empty() {
+            return put_error(out, option::LIST, reply::ERR_INVALID, "LIST has no data");
+        }
+        for export in self.exports.iter() {
+            let name = export.name().as_bytes();
+            let parts = [&wire_len(name.len()).to_be_bytes(), name, export.description().as_bytes()];
+            put_reply(out, option::LIST, reply::SERVER, &parts);
+        }
+        put_reply(out, option::LIST, reply::ACK, &[]);
+    }
+
+    fn structured_reply(&mut self, data: &[u8], out: &mut Output) {
+        if !data.is_empty() {
+            return put_error(out, option::STRUCTURED_REPLY, reply::ERR_INVALID, "STRUCTURED_REPLY has no data");
+        }
+        self.replies = Replies::Structured;
+        put_reply(out, option::STRUCTURED_REPLY, reply::ACK, &[]);
+    }
+
+    /// Answers INFO or GO, and returns the export if all is well.
+    fn name_export(&self, naming: Naming, data: &[u8], out: &mut Output) -> Option<&'e Export> {
+        let number = if naming == Naming::Go { option::GO } else { option::INFO };
+        let Some((name, wanted)) = named_and_wanted(data) else {
+            put_error(out, number, reply::ERR_INVALID, "a name and a list of informations were expected");
+            return None;
+        };
+        let Some(export) = self.exports.find(name) else {
+            put_error(out, number, reply::ERR_UNKNOWN, &unknown_export(name));
+            return None;
+        };
+        self.put_infos(number, export, wanted, out);
+        put_reply(out, number, reply::ACK, &[]);
+        Some(export)
+    }
+
+    /// Size, flags and block sizes are told unasked, texts when asked for.
+    fn put_infos(&self, number: u32, export: &Export, wanted: &[u8], out: &mut Output) {
+        let flags = transmission_flags(export, self.replies);
+        put_info(out, number, info::EXPORT, &[&export.bytes().to_be_bytes(), &flags.to_be_bytes()]);
+        let [minimum, preferred, maximum] =
+            [1, export.geometry().block_size, PAYLOAD_BYTES_MAX].map(|size: u32| size.to_be_bytes());
+        put_info(out, number, info::BLOCK_SIZE, &[&minimum, &preferred, &maximum]);
+        let asks_for = |kind: u16| wanted.chunks_exact(2).any(|asked| asked == kind.to_be_bytes());
+        if asks_for(info::NAME) {
+            put_info(out, number, info::NAME, &[export.name().as_bytes()]);
+        }
+        if asks_for(info::DESCRIPTION) {
+            put_info(out, number, info::DESCRIPTION, &[export.description().as_bytes()]);
+        }
+    }
+}
+
+/// What `export` can do for a client that gets such replies.
+fn transmission_flags(export: &Export, replies: Replies) -> u16 {
+    let mut flags = transmission_flag::HAS_FLAGS
+        | transmission_flag::SEND_FLUSH
+        | transmission_flag::SEND_FUA
+        | transmission_flag::SEND_TRIM
+        | transmission_flag::SEND_WRITE_ZEROES;
+    if export.geometry().read_only {
+        flags |= transmission_flag::READ_ONLY;
+    }
+    if replies == Replies::Structured {
+        flags |= transmission_flag::SEND_DF;
+    }
+    flags
+}
+
+/// The name and the numbers of the wanted informations in the data of INFO or GO, if it is well formed.
+fn named_and_wanted(data: &[u8]) -> Option<(&[u8], &[u8])> {
+    let mut fields = Fields(data);
+    let name_len = fields.u32()? as usize;
+    let name = fields.bytes(name_len)?;
+    let count = usize::from(fields.u16()?);
+    let wanted = fields.bytes(2 * count)?;
+    (fields.is_empty() && name.len() <= STRING_BYTES_MAX).then_some((name, wanted))
+}
+
+/// The beginning of the name is enough for a person.
+fn unknown_export(name: &[u8]) -> String {
+    let shown: String = String::from_utf8_lossy(name).chars().take(64).collect();
+    format!("there is no export named {shown:?}; LIST tells which there are")
+}
+
+fn put_reply(out: &mut Output, number: u32, kind: u32, parts: &[&[u8]]) {
+    let len = parts.iter().map(|part| part.len()).sum();
+    out.put(&wire::option_reply(number, kind, wire_len(len)));
+    for part in parts {
+        out.put(part);
+    }
+}
+
+fn put_info(out: &mut Output, number: u32, kind: u16, parts: &[&[u8]]) {
+    let len: usize = parts.iter().map(|part| part.len()).sum();
+    out.put(&wire::option_reply(number, reply::INFO, wire_len(2 + len)));
+    out.put(&kind.to_be_bytes());
+    for part in parts {
+        out.put(part);
+    }
+}
+
+fn put_error(out: &mut Output, number: u32, kind: u32, text: &str) {
+    put_reply(out, number, kind, &[text.as_bytes()]);
+}
+
+fn wire_len(len: usize) -> u32 {
+    u32::try_from(len).expect("a reply to an option is short")
+}

@@ -1,0 +1,44 @@
+//! What one connection may ask for and hold, each limit with its unit last, checked against each other here.
+
+use crate::wire;
+
+/// Payload of one READ or WRITE, advertised as the maximum block size.
+pub const PAYLOAD_BYTES_MAX: u32 = 32 << 20;
+
+/// Block size of a device that can be exported.
+pub const BLOCK_BYTES_MAX: u32 = 64 << 10;
+
+/// Exports that one server offers.
+pub const EXPORTS_MAX: usize = 256;
+
+/// A string of the protocol: names, descriptions, messages.
+pub const STRING_BYTES_MAX: usize = 4096;
+
+/// Data of one option; a longer one is skipped and refused.
+pub(crate) const OPTION_BYTES_MAX: u32 = 16 << 10;
+
+/// The input buffer of a connection. A request that fits is executed whole, a longer write as it arrives.
+pub(crate) const INPUT_BYTES: usize = 256 << 10;
+
+/// Replies are gathered up to this many bytes before they are sent.
+pub(crate) const GATHERED_BYTES_MAX: usize = 256 << 10;
+
+/// The output buffer of a connection: gathered replies, and the longest reply on top.
+pub(crate) const OUTPUT_BYTES_MAX: usize = GATHERED_BYTES_MAX + LONGEST_REPLY_BYTES;
+
+/// All buffers of one connection.
+pub const CONNECTION_BYTES_MAX: usize = INPUT_BYTES + OUTPUT_BYTES_MAX + BLOCK_BYTES_MAX as usize;
+
+const LONGEST_REPLY_BYTES: usize = wire::DATA_CHUNK_BYTES + PAYLOAD_BYTES_MAX as usize;
+const LONGEST_LIST_BYTES: usize = EXPORTS_MAX * (wire::OPTION_REPLY_BYTES + 4 + 2 * STRING_BYTES_MAX);
+
+const _: () = {
+    // An unfinished option or write header has to fit, and a long write has to advance by whole blocks.
+    assert!(wire::OPTION_BYTES + OPTION_BYTES_MAX as usize <= INPUT_BYTES);
+    assert!(wire::REQUEST_BYTES + 2 * BLOCK_BYTES_MAX as usize <= INPUT_BYTES);
+    // The answer to GO names the longest export and asks for every information.
+    assert!(OPTION_BYTES_MAX as usize >= 4 + STRING_BYTES_MAX + 2 + 2 * 4);
+    assert!(BLOCK_BYTES_MAX <= PAYLOAD_BYTES_MAX && PAYLOAD_BYTES_MAX.is_multiple_of(BLOCK_BYTES_MAX));
+    assert!(LONGEST_LIST_BYTES <= OUTPUT_BYTES_MAX);
+    assert!(CONNECTION_BYTES_MAX <= 33 << 20);
+};

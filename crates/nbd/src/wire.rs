@@ -1,0 +1,257 @@
+//! The bytes of the NBD protocol: its numbers, and the records that carry them. All fields are big-endian.
+//!
+//! Source: the protocol description of the NetworkBlockDevice project (`doc/proto.md`). Names follow it, without their prefix.
+
+/// First words of a server.
+pub(crate) const GREETING_MAGIC: u64 = u64::from_be_bytes(*b"NBDMAGIC");
+/// Second words of a server, and the first of every option.
+pub(crate) const OPTION_MAGIC: u64 = u64::from_be_bytes(*b"IHAVEOPT");
+/// First words of every reply to an option.
+pub(crate) const OPTION_REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
+/// First word of every request.
+pub(crate) const REQUEST_MAGIC: u32 = 0x2560_9513;
+/// First word of a simple reply.
+pub(crate) const SIMPLE_REPLY_MAGIC: u32 = 0x6744_6698;
+/// First word of each chunk of a structured reply.
+pub(crate) const CHUNK_MAGIC: u32 = 0x668e_33ef;
+
+/// Greeting: two magics, handshake flags.
+pub(crate) const GREETING_BYTES: usize = 18;
+/// Header of an option: magic, number, length.
+pub(crate) const OPTION_BYTES: usize = 16;
+/// Header of a reply to an option: magic, option, kind, length.
+pub(crate) const OPTION_REPLY_BYTES: usize = 20;
+/// Header of a request: magic, flags, command, cookie, offset, length.
+pub(crate) const REQUEST_BYTES: usize = 28;
+/// A simple reply: magic, error, cookie.
+pub(crate) const SIMPLE_REPLY_BYTES: usize = 16;
+/// Header of a chunk: magic, flags, kind, cookie, length.
+pub(crate) const CHUNK_BYTES: usize = 20;
+/// Header of a chunk of data: that of a chunk, and the offset.
+pub(crate) const DATA_CHUNK_BYTES: usize = CHUNK_BYTES + 8;
+/// Zeroes that end the answer to EXPORT_NAME unless both sides agreed to leave them out.
+pub(crate) const EXPORT_NAME_ZEROES: usize = 124;
+
+/// Flags of the server in the greeting, and of the client in its answer: the bits are the same.
+pub(crate) mod handshake_flag {
+    pub(crate) const FIXED_NEWSTYLE: u16 = 1 << 0;
+    pub(crate) const NO_ZEROES: u16 = 1 << 1;
+}
+
+/// Numbers of options.
+pub(crate) mod option {
+    pub(crate) const EXPORT_NAME: u32 = 1;
+    pub(crate) const ABORT: u32 = 2;
+    pub(crate) const LIST: u32 = 3;
+    pub(crate) const INFO: u32 = 6;
+    pub(crate) const GO: u32 = 7;
+    pub(crate) const STRUCTURED_REPLY: u32 = 8;
+}
+
+/// Kinds of replies to options.
+pub(crate) mod reply {
+    pub(crate) const ACK: u32 = 1;
+    pub(crate) const SERVER: u32 = 2;
+    pub(crate) const INFO: u32 = 3;
+    pub(crate) const ERR_UNSUP: u32 = ERROR | 1;
+    pub(crate) const ERR_INVALID: u32 = ERROR | 3;
+    pub(crate) const ERR_UNKNOWN: u32 = ERROR | 6;
+    pub(crate) const ERR_TOO_BIG: u32 = ERROR | 9;
+    /// The bit that all errors have.
+    pub(crate) const ERROR: u32 = 1 << 31;
+}
+
+/// Kinds of information about an export.
+pub(crate) mod info {
+    pub(crate) const EXPORT: u16 = 0;
+    pub(crate) const NAME: u16 = 1;
+    pub(crate) const DESCRIPTION: u16 = 2;
+    pub(crate) const BLOCK_SIZE: u16 = 3;
+}
+
+/// What an export can do, as told at the end of the handshake.
+pub(crate) mod transmission_flag {
+    pub(crate) const HAS_FLAGS: u16 = 1 << 0;
+    pub(crate) const READ_ONLY: u16 = 1 << 1;
+    pub(crate) const SEND_FLUSH: u16 = 1 << 2;
+    pub(crate) const SEND_FUA: u16 = 1 << 3;
+    pub(crate) const SEND_TRIM: u16 = 1 << 5;
+    pub(crate) const SEND_WRITE_ZEROES: u16 = 1 << 6;
+    pub(crate) const SEND_DF: u16 = 1 << 7;
+}
+
+/// Flags of a request.
+pub(crate) mod command_flag {
+    pub(crate) const FUA: u16 = 1 << 0;
+    pub(crate) const NO_HOLE: u16 = 1 << 1;
+    pub(crate) const DF: u16 = 1 << 2;
+}
+
+/// Kinds of chunks, and the flag of a reply's last one.
+pub(crate) mod chunk {
+    pub(crate) const NONE: u16 = 0;
+    pub(crate) const OFFSET_DATA: u16 = 1;
+    pub(crate) const ERROR: u16 = 1 << 15 | 1;
+    pub(crate) const DONE: u16 = 1 << 0;
+}
+
+/// What a request asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Command {
+    Read,
+    Write,
+    Disconnect,
+    Flush,
+    Trim,
+    WriteZeroes,
+    Unknown(u16),
+}
+
+impl Command {
+    fn from_number(number: u16) -> Command {
+        match number {
+            0 => Command::Read,
+            1 => Command::Write,
+            2 => Command::Disconnect,
+            3 => Command::Flush,
+            4 => Command::Trim,
+            6 => Command::WriteZeroes,
+            unknown => Command::Unknown(unknown),
+        }
+    }
+
+    fn number(self) -> u16 {
+        match self {
+            Command::Read => 0,
+            Command::Write => 1,
+            Command::Disconnect => 2,
+            Command::Flush => 3,
+            Command::Trim => 4,
+            Command::WriteZeroes => 6,
+            Command::Unknown(number) => number,
+        }
+    }
+}
+
+/// The header of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Request {
+    pub(crate) flags: u16,
+    pub(crate) command: Command,
+    /// The client's name for the request, repeated in the reply.
+    pub(crate) cookie: u64,
+    pub(crate) offset: u64,
+    pub(crate) len: u32,
+}
+
+impl Request {
+    /// The request in a header, or the number found where its magic should be.
+    pub(crate) fn decode(header: &[u8; REQUEST_BYTES]) -> Result<Request, u32> {
+        let mut fields = Fields(header);
+        let (magic, flags, command) = (fields.fixed_u32(), fields.fixed_u16(), fields.fixed_u16());
+        if magic != REQUEST_MAGIC {
+            return Err(magic);
+        }
+        Ok(Request {
+            flags,
+            command: Command::from_number(command),
+            cookie: fields.fixed_u64(),
+            offset: fields.fixed_u64(),
+            len: fields.fixed_u32(),
+        })
+    }
+
+    pub(crate) fn encode(&self) -> [u8; REQUEST_BYTES] {
+        let mut header = [0; REQUEST_BYTES];
+        header[0..4].copy_from_slice(&REQUEST_MAGIC.to_be_bytes());
+        header[4..6].copy_from_slice(&self.flags.to_be_bytes());
+        header[6..8].copy_from_slice(&self.command.number().to_be_bytes());
+        header[8..16].copy_from_slice(&self.cookie.to_be_bytes());
+        header[16..24].copy_from_slice(&self.offset.to_be_bytes());
+        header[24..28].copy_from_slice(&self.len.to_be_bytes());
+        header
+    }
+}
+
+pub(crate) fn simple_reply(error: u32, cookie: u64) -> [u8; SIMPLE_REPLY_BYTES] {
+    let mut reply = [0; SIMPLE_REPLY_BYTES];
+    reply[0..4].copy_from_slice(&SIMPLE_REPLY_MAGIC.to_be_bytes());
+    reply[4..8].copy_from_slice(&error.to_be_bytes());
+    reply[8..16].copy_from_slice(&cookie.to_be_bytes());
+    reply
+}
+
+/// The header of a reply's last chunk, with `len` bytes to follow.
+pub(crate) fn last_chunk(kind: u16, cookie: u64, len: u32) -> [u8; CHUNK_BYTES] {
+    let mut header = [0; CHUNK_BYTES];
+    header[0..4].copy_from_slice(&CHUNK_MAGIC.to_be_bytes());
+    header[4..6].copy_from_slice(&chunk::DONE.to_be_bytes());
+    header[6..8].copy_from_slice(&kind.to_be_bytes());
+    header[8..16].copy_from_slice(&cookie.to_be_bytes());
+    header[16..20].copy_from_slice(&len.to_be_bytes());
+    header
+}
+
+/// The header of an option or, with the right magic, the first 16 bytes of anything shaped like one.
+pub(crate) fn option_header(option: u32, len: u32) -> [u8; OPTION_BYTES] {
+    let mut header = [0; OPTION_BYTES];
+    header[0..8].copy_from_slice(&OPTION_MAGIC.to_be_bytes());
+    header[8..12].copy_from_slice(&option.to_be_bytes());
+    header[12..16].copy_from_slice(&len.to_be_bytes());
+    header
+}
+
+/// The header of a reply to an option, with `len` bytes to follow.
+pub(crate) fn option_reply(option: u32, kind: u32, len: u32) -> [u8; OPTION_REPLY_BYTES] {
+    let mut header = [0; OPTION_REPLY_BYTES];
+    header[0..8].copy_from_slice(&OPTION_REPLY_MAGIC.to_be_bytes());
+    header[8..12].copy_from_slice(&option.to_be_bytes());
+    header[12..16].copy_from_slice(&kind.to_be_bytes());
+    header[16..20].copy_from_slice(&len.to_be_bytes());
+    header
+}
+
+/// Fields yet to be taken from the front of a record.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
+
+impl<'a> Fields<'a> {
+    pub(crate) fn bytes(&mut self, len: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(len)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (taken, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(*taken)
+    }
+
+    pub(crate) fn u16(&mut self) -> Option<u16> {
+        self.array().map(u16::from_be_bytes)
+    }
+
+    pub(crate) fn u32(&mut self) -> Option<u32> {
+        self.array().map(u32::from_be_bytes)
+    }
+
+    /// The next field of a header whose length is fixed.
+    pub(crate) fn fixed_u16(&mut self) -> u16 {
+        self.u16().expect("a header has all of its fields")
+    }
+
+    /// The next field of a header whose length is fixed.
+    pub(crate) fn fixed_u32(&mut self) -> u32 {
+        self.u32().expect("a header has all of its fields")
+    }
+
+    /// The next field of a header whose length is fixed.
+    pub(crate) fn fixed_u64(&mut self) -> u64 {
+        self.array().map(u64::from_be_bytes).expect("a header has all of its fields")
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
