@@ -45,7 +45,7 @@ const OF_LAYERS: [fn(&SourceFile, &Layers) -> Vec<Finding>; 3] =
     [engines::own_concurrency, engines::output, seams::parameters];
 
 /// Everything in the workspace that breaks a rule, sorted by place. `described` is the layout's description.
-pub(crate) fn judge(workspace: &Workspace, described: Option<&str>) -> Result<Vec<Finding>> {
+pub(crate) fn judge(workspace: &Workspace, described: &str) -> Result<Vec<Finding>> {
     let layers = match Layers::parse(workspace.text("ARCHITECTURE.md").unwrap_or_default()) {
         Ok(layers) => layers,
         Err(finding) => return Ok(vec![finding]),
@@ -58,7 +58,7 @@ pub(crate) fn judge(workspace: &Workspace, described: Option<&str>) -> Result<Ve
     }
     findings.extend(workspace.crates.iter().flat_map(manifests::manifests));
     findings.extend(workspace.texts.iter().flat_map(documents::machine_paths));
-    findings.extend(described.into_iter().flat_map(|described| documents::layout_described(workspace, described)));
+    findings.extend(documents::layout_described(workspace, described));
     findings.extend(exceptions.judge(&measure(workspace, &layers)));
     findings.sort();
     findings.dedup();
