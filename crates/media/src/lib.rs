@@ -8,10 +8,20 @@
 //! implements the same text. Locks, atomics and threads of all engines come from [`sync`].
 
 mod block;
+mod counters;
+mod domain;
 mod error;
+mod map_error;
+mod mapped;
+mod memory;
 mod region;
 pub mod sync;
 
 pub use block::{BlockDevice, Durability, Geometry, Lba, LbaRange};
+pub use counters::{Counters, Tally};
+pub use domain::Domain;
 pub use error::{Corrupt, Error, Misuse, Poison, Result, Sealed};
+pub use map_error::MapError;
+pub use mapped::{Access, Allocation, MappedRegion};
+pub use memory::Instructions;
 pub use region::{LINE_BYTES, LineOrder, Region};

@@ -1,10 +1,4 @@
-//! The protocol as a client sees it: conversations of bytes, and byte ranges over blocks.
+//! The protocol as a client sees it: conversations of bytes, without a socket.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
-
-mod devices;
 mod handshake;
-mod pieces;
-mod ranges;
 mod script;
-mod transmission;

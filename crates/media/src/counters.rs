@@ -1,0 +1,129 @@
+//! Exact counts of what a region did, cheap enough to be always on.
+//!
+//! Each thread counts in a stripe of its own, chosen by its [`thread_token`], with plain loads and stores: tokens are
+//! unique among the threads alive, so nobody else stores to that stripe, and a token passes from a dead thread to
+//! a new one through a lock. Threads with high tokens share the last stripe and count by atomic additions.
+
+use crate::region::LINE_BYTES;
+use crate::sync::{AtomicU64, Ordering, thread_token};
+use std::ops::Sub;
+
+/// Bytes that Optane memory writes together.
+const LINE_256_BYTES: u64 = 256;
+
+/// Stripes, the shared last one included.
+const STRIPES: usize = 256;
+
+/// What a region did since it was opened; subtract two snapshots for what it did in between.
+///
+/// Exact for whatever happened before the snapshot was taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Bytes stored by any verb.
+    pub bytes_stored: u64,
+    /// 64-byte lines covered by each flush and each stream.
+    pub lines_flushed: u64,
+    /// 256-byte lines covered by each flush and each stream.
+    pub lines_256_touched: u64,
+    /// Fences.
+    pub fences: u64,
+}
+
+impl Sub for Counters {
+    type Output = Counters;
+
+    fn sub(self, before: Counters) -> Counters {
+        Counters {
+            bytes_stored: self.bytes_stored - before.bytes_stored,
+            lines_flushed: self.lines_flushed - before.lines_flushed,
+            lines_256_touched: self.lines_256_touched - before.lines_256_touched,
+            fences: self.fences - before.fences,
+        }
+    }
+}
+
+/// The counts of one region.
+#[derive(Debug)]
+pub struct Tally {
+    stripes: Box<[Stripe]>,
+}
+
+/// The counts of one thread; two lines apart, as processors fetch lines in pairs.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Stripe {
+    bytes_stored: AtomicU64,
+    lines_flushed: AtomicU64,
+    lines_256_touched: AtomicU64,
+    fences: AtomicU64,
+}
+
+impl Default for Tally {
+    fn default() -> Tally {
+        Tally { stripes: (0..STRIPES).map(|_| Stripe::default()).collect() }
+    }
+}
+
+impl Tally {
+    /// Counts `bytes` stored.
+    pub fn stored(&self, bytes: u64) {
+        let (stripe, sole) = self.mine();
+        add(sole, &stripe.bytes_stored, bytes);
+    }
+
+    /// Counts the lines that a flush of `at..at + len` covers.
+    pub fn flushed(&self, at: u64, len: u64) {
+        let (stripe, sole) = self.mine();
+        add(sole, &stripe.lines_flushed, lines(at, len, LINE_BYTES));
+        add(sole, &stripe.lines_256_touched, lines(at, len, LINE_256_BYTES));
+    }
+
+    /// Counts `len` bytes stored at `at` and their lines, which count as flushed.
+    pub fn streamed(&self, at: u64, len: u64) {
+        let (stripe, sole) = self.mine();
+        add(sole, &stripe.bytes_stored, len);
+        add(sole, &stripe.lines_flushed, lines(at, len, LINE_BYTES));
+        add(sole, &stripe.lines_256_touched, lines(at, len, LINE_256_BYTES));
+    }
+
+    /// Counts a fence.
+    pub fn fenced(&self) {
+        let (stripe, sole) = self.mine();
+        add(sole, &stripe.fences, 1);
+    }
+
+    /// The counts so far.
+    pub fn snapshot(&self) -> Counters {
+        // Relaxed: a number is all that is read; whoever waited for a thread's work sees its counts by that waiting.
+        let sum = |count: fn(&Stripe) -> &AtomicU64| {
+            self.stripes.iter().map(|stripe| count(stripe).load(Ordering::Relaxed)).fold(0, u64::wrapping_add)
+        };
+        Counters {
+            bytes_stored: sum(|stripe| &stripe.bytes_stored),
+            lines_flushed: sum(|stripe| &stripe.lines_flushed),
+            lines_256_touched: sum(|stripe| &stripe.lines_256_touched),
+            fences: sum(|stripe| &stripe.fences),
+        }
+    }
+
+    /// The calling thread's stripe, and whether it alone stores to it.
+    fn mine(&self) -> (&Stripe, bool) {
+        let token = thread_token() as usize;
+        let last = self.stripes.len() - 1;
+        (&self.stripes[token.min(last)], token < last)
+    }
+}
+
+/// Adds to a count; `sole`: no other thread stores to it. Relaxed: see [`Tally::snapshot`].
+fn add(sole: bool, count: &AtomicU64, more: u64) {
+    if sole {
+        count.store(count.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
+    } else {
+        count.fetch_add(more, Ordering::Relaxed);
+    }
+}
+
+/// Lines of `line_bytes` that `at..at + len` touches.
+fn lines(at: u64, len: u64, line_bytes: u64) -> u64 {
+    if len == 0 { 0 } else { (at + len - 1) / line_bytes - at / line_bytes + 1 }
+}

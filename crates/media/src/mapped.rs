@@ -1,0 +1,292 @@
+//! A region in real memory: a file or device mapped into this process, or anonymous memory.
+//!
+//! Opening locks the file, measures it, probes what its contents survive, chooses the instructions, and maps it.
+//! From then on each verb is a bounds check, a leaf routine and a count. A store that the medium refuses seals
+//! the region: the offset is kept, and every later fence reports it.
+
+use crate::counters::{Counters, Tally};
+use crate::domain::{Domain, Evidence, Sysfs};
+use crate::error::{Poison, Sealed};
+use crate::map_error::MapError;
+use crate::memory::{Instructions, Mapping, Refused, Sharing};
+use crate::region::Region;
+use crate::sync::{AtomicU64, Ordering};
+use rustix::fd::AsFd;
+use rustix::fs::{FallocateFlags, FileType, FlockOperation, Mode, OFlags, fallocate, fstat, fstatfs, ftruncate};
+use rustix::io::Errno;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+/// How much of a new file has its place on the file system from the start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Allocation {
+    /// All of it: no later store can fail for want of space.
+    Full,
+    /// Each page when it is first stored to; a store that finds the file system full seals the region.
+    Sparse,
+}
+
+/// What opening a region is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Stores reach the file. Needs it for this process alone.
+    ReadWrite,
+    /// Stores change a private copy in memory, and the file never changes; any number of processes may do so at once.
+    /// A device cannot be copied so: there a store seals the region.
+    Private,
+}
+
+/// No store was lost.
+const SOUND: u64 = u64::MAX;
+
+/// A region in mapped memory.
+pub struct MappedRegion {
+    mapping: Mapping,
+    file: Option<File>,
+    domain: Domain,
+    instructions: Instructions,
+    /// Offset of the first lost store, or [`SOUND`]. Relaxed everywhere: a fence reports what its own thread lost,
+    /// and what others lost as soon as it sees it.
+    first_lost: AtomicU64,
+    tally: Tally,
+}
+
+impl MappedRegion {
+    /// Zeroed memory of this process alone, `len` bytes.
+    pub fn anonymous(len: u64) -> Result<MappedRegion, MapError> {
+        let path = Path::new("(anonymous memory)");
+        let mapping = Mapping::anonymous(mappable(path, len)?).map_err(|error| MapError::io(path, "map it", error))?;
+        Ok(MappedRegion::over(mapping, None, Domain::Volatile))
+    }
+
+    /// A new file of `len` zero bytes, locked for this process. A failure leaves no file behind.
+    pub fn create(path: &Path, len: u64, allocation: Allocation) -> Result<MappedRegion, MapError> {
+        mappable(path, len)?;
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR);
+        let file = File::from(file.map_err(|errno| MapError::opening(path, errno))?);
+        let unfinished = Unfinished(Some(path));
+        lock(path, &file, Access::ReadWrite)?;
+        allocate(path, &file, len, allocation)?;
+        make_durable(path, &file).map_err(|error| MapError::io(path, "make it durable", error))?;
+        let region = MappedRegion::map(path, file, Access::ReadWrite)?;
+        unfinished.finish();
+        Ok(region)
+    }
+
+    /// An existing file or device-DAX character device, all of it.
+    pub fn open(path: &Path, access: Access) -> Result<MappedRegion, MapError> {
+        let mode = if access == Access::Private { OFlags::RDONLY } else { OFlags::RDWR };
+        // A FIFO would make a plain open wait for its other end.
+        let file = rustix::fs::open(path, mode | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty());
+        let file = File::from(file.map_err(|errno| MapError::opening(path, errno))?);
+        MappedRegion::map(path, file, access)
+    }
+
+    fn map(path: &Path, file: File, access: Access) -> Result<MappedRegion, MapError> {
+        let sysfs = Sysfs::default();
+        let stat = fstat(&file).map_err(|errno| MapError::io(path, "read its attributes", errno.into()))?;
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        let len = match kind {
+            FileType::RegularFile => stat.st_size.cast_unsigned(),
+            FileType::CharacterDevice => {
+                sysfs.dax_device_bytes(stat.st_rdev).ok_or_else(|| MapError::not_a_file(path, kind))?
+            }
+            _ => return Err(MapError::not_a_file(path, kind)),
+        };
+        lock(path, &file, access)?;
+        let len = mappable(path, len)?;
+        let file_system = fstatfs(&file).map_err(|errno| MapError::io(path, "read its file system", errno.into()))?;
+        let is_device = kind == FileType::CharacterDevice;
+        let is_synchronous = !is_device && Mapping::is_synchronous(file.as_fd());
+        let sharing = match access {
+            Access::Private if is_device => Sharing::ReadOnly,
+            Access::Private => Sharing::Private,
+            Access::ReadWrite if is_synchronous => Sharing::Synchronous,
+            Access::ReadWrite => Sharing::Shared,
+        };
+        let domain = sysfs.domain(Evidence::new(&stat, file_system.f_type as u64, is_synchronous));
+        let mapping = Mapping::of_file(file.as_fd(), len, sharing).map_err(|e| MapError::io(path, "map it", e))?;
+        Ok(MappedRegion::over(mapping, Some(file), domain))
+    }
+
+    fn over(mapping: Mapping, file: Option<File>, domain: Domain) -> MappedRegion {
+        let instructions = Instructions::best(domain == Domain::PowerFail { caches_included: true });
+        MappedRegion { mapping, file, domain, instructions, first_lost: AtomicU64::new(SOUND), tally: Tally::default() }
+    }
+
+    /// What the contents of the file survive. (What [`Access::Private`] stores survives nothing.)
+    pub fn domain(&self) -> Domain {
+        self.domain
+    }
+
+    /// The instructions that carry stores to the medium.
+    pub fn instructions(&self) -> Instructions {
+        self.instructions
+    }
+
+    /// What was done so far.
+    pub fn counters(&self) -> Counters {
+        self.tally.snapshot()
+    }
+
+    /// The file, locked as long as this region or a clone of the file lives; None for anonymous memory.
+    pub fn file(&self) -> Option<&File> {
+        self.file.as_ref()
+    }
+
+    /// Makes every byte read as zero if that can be done without storing each; a fully allocated file stays so.
+    /// `Ok(false)`: it cannot, and nothing was changed. Not to be called while other threads store to the region.
+    pub fn zero_all(&self) -> Result<bool, MapError> {
+        let path = Path::new("(the mapped file)");
+        match (&self.file, self.mapping.sharing()) {
+            (_, Sharing::ReadOnly) | (Some(_), Sharing::Private) => Ok(false),
+            (None, _) => {
+                self.mapping.forget_contents().map(|()| true).map_err(|e| MapError::io(path, "give up its contents", e))
+            }
+            (Some(file), Sharing::Shared | Sharing::Synchronous) => zero_file(path, file, self.len()),
+        }
+    }
+
+    fn seal(&self, refused: Refused) {
+        // The first offset stays: the exchange fails when one is there.
+        let _ = self.first_lost.compare_exchange(SOUND, refused.0, Ordering::Relaxed, Ordering::Relaxed);
+    }
+}
+
+impl Region for MappedRegion {
+    fn len(&self) -> u64 {
+        self.mapping.len()
+    }
+
+    fn read(&self, at: u64, out: &mut [u8]) -> Result<(), Poison> {
+        let len = out.len() as u64;
+        self.mapping.read(self.instructions, at, out).map_err(|_| Poison { at, len })
+    }
+
+    fn load_u64(&self, at: u64) -> Result<u64, Poison> {
+        self.mapping.load(at).map_err(|_| Poison { at, len: 8 })
+    }
+
+    fn write(&self, at: u64, bytes: &[u8]) {
+        self.tally.stored(bytes.len() as u64);
+        self.mapping.write(self.instructions, at, bytes).unwrap_or_else(|refused| self.seal(refused));
+    }
+
+    fn stream(&self, at: u64, bytes: &[u8]) {
+        self.tally.streamed(at, bytes.len() as u64);
+        self.mapping.stream(self.instructions, at, bytes).unwrap_or_else(|refused| self.seal(refused));
+    }
+
+    fn store_u64(&self, at: u64, word: u64) {
+        self.tally.stored(8);
+        self.mapping.store(at, word).unwrap_or_else(|refused| self.seal(refused));
+    }
+
+    fn flush(&self, at: u64, len: u64) {
+        self.tally.flushed(at, len);
+        self.mapping.flush(self.instructions, at, len).unwrap_or_else(|refused| self.seal(refused));
+    }
+
+    fn fence(&self) -> Result<(), Sealed> {
+        self.tally.fenced();
+        self.mapping.fence();
+        match self.first_lost.load(Ordering::Relaxed) {
+            SOUND => Ok(()),
+            at => Err(Sealed::StoreLost { at }),
+        }
+    }
+}
+
+/// A file that is removed again unless its creation comes to its end.
+struct Unfinished<'a>(Option<&'a Path>);
+
+impl Unfinished<'_> {
+    fn finish(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        if let Some(path) = self.0 {
+            // The failure that led here is the one to report; a file that cannot be removed stays, empty.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// `len` as a length that a mapping can have.
+fn mappable(path: &Path, len: u64) -> Result<usize, MapError> {
+    match usize::try_from(len) {
+        Ok(0) => Err(MapError::Empty { path: path.to_owned() }),
+        Ok(len) if len <= isize::MAX as usize => Ok(len),
+        _ => Err(MapError::TooLarge { path: path.to_owned(), len }),
+    }
+}
+
+fn lock(path: &Path, file: &File, access: Access) -> Result<(), MapError> {
+    let operation = match access {
+        Access::ReadWrite => FlockOperation::NonBlockingLockExclusive,
+        Access::Private => FlockOperation::NonBlockingLockShared,
+    };
+    rustix::fs::flock(file, operation).map_err(|errno| match errno {
+        Errno::WOULDBLOCK => MapError::InUse { path: path.to_owned() },
+        errno => MapError::io(path, "lock it", errno.into()),
+    })
+}
+
+fn allocate(path: &Path, file: &File, len: u64, allocation: Allocation) -> Result<(), MapError> {
+    let done = match allocation {
+        Allocation::Sparse => ftruncate(file, len),
+        Allocation::Full => fallocate_whole(file, FallocateFlags::empty(), len),
+    };
+    done.map_err(|errno| match errno {
+        Errno::NOSPC | Errno::DQUOT => MapError::NoSpace { path: path.to_owned(), len },
+        Errno::FBIG | Errno::INVAL => MapError::TooLarge { path: path.to_owned(), len },
+        Errno::OPNOTSUPP => MapError::CannotAllocate { path: path.to_owned() },
+        errno => MapError::io(path, "allocate it", errno.into()),
+    })
+}
+
+/// `fallocate` over the whole file, begun again when a signal interrupts it.
+fn fallocate_whole(file: &File, flags: FallocateFlags, len: u64) -> Result<(), Errno> {
+    loop {
+        match fallocate(file, flags, 0, len) {
+            Err(Errno::INTR) => {}
+            done => return done,
+        }
+    }
+}
+
+/// Zeroes without giving up space where the file system can; else punches one hole and allocates again.
+fn zero_file(path: &Path, file: &File, len: u64) -> Result<bool, MapError> {
+    let failed = |errno: Errno| MapError::io(path, "zero it", errno.into());
+    match fallocate_whole(file, FallocateFlags::ZERO_RANGE, len) {
+        Ok(()) => return Ok(true),
+        Err(Errno::OPNOTSUPP) => {}
+        Err(errno) => return Err(failed(errno)),
+    }
+    let blocks = fstat(file).map_err(failed)?.st_blocks.cast_unsigned();
+    match fallocate_whole(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, len) {
+        Ok(()) => {}
+        Err(Errno::OPNOTSUPP) => return Ok(false),
+        Err(errno) => return Err(failed(errno)),
+    }
+    // `stat` counts blocks of 512 bytes.
+    if blocks.saturating_mul(512) >= len {
+        allocate(path, file, len, Allocation::Full)?;
+    }
+    Ok(true)
+}
+
+/// Makes a new file, its length and its name survive a power cut.
+fn make_durable(path: &Path, file: &File) -> std::io::Result<()> {
+    file.sync_all()?;
+    let folder =
+        path.parent().filter(|folder| !folder.as_os_str().is_empty()).map_or(PathBuf::from("."), PathBuf::from);
+    File::open(folder)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,294 @@
+//! Mapped memory, and the one place of unsafe code that touches it.
+//!
+//! The law, which every proof below cites by number:
+//!
+//! 1. A [`Mapping`] owns `base..base + len`: mapped when it is made, unmapped only when it is dropped, and both
+//!    numbers never change.
+//! 2. That memory is touched by leaf routines only (assembly, opaque to the compiler), never through a reference,
+//!    so other threads and other processes may change it at any time.
+//! 3. Every offset and length is checked against `len` before a leaf routine gets an address, and the other side
+//!    of each copy is a slice of the same length.
+//! 4. A leaf routine uses no stack and only registers that a caller does not keep, so a fault may abandon it at any
+//!    instruction. The SIGBUS handler is installed before the first mapping.
+//! 5. An [`Instructions`] names only instructions that this processor has: `supported` is its only source.
+
+#[cfg(target_arch = "x86_64")]
+#[path = "memory/leaf_x86_64.rs"]
+mod leaf;
+
+#[cfg(target_arch = "aarch64")]
+#[path = "memory/leaf_aarch64.rs"]
+mod leaf;
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+compile_error!("Tidegate knows how to make stores durable on x86-64 and aarch64 only");
+
+mod sigbus;
+
+use crate::region::LINE_BYTES;
+use rustix::fd::BorrowedFd;
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+use std::fmt;
+use std::io;
+use std::ptr::{self, NonNull};
+
+type LinesRoutine = unsafe extern "C" fn(*mut u8, *const u8, usize) -> Outcome;
+type FlushRoutine = unsafe extern "C" fn(*const u8, usize) -> Outcome;
+
+const LINE: usize = 64;
+const _: () = assert!(LINE as u64 == LINE_BYTES && usize::BITS == 64);
+
+/// Below this many bytes a copy goes word by word.
+const LINES_BYTES_MIN: usize = 256;
+
+/// What a leaf routine answers, in two registers.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Outcome {
+    /// 0: done. 1: abandoned at a fault.
+    failed: u64,
+    /// The word loaded, or the address that faulted.
+    word: usize,
+}
+
+/// The medium refused the access to the byte at this offset of a mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Refused(pub(crate) u64);
+
+/// The instructions that move data to the medium, chosen once when a region is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Instructions {
+    bulk: leaf::Bulk,
+    /// None where the processor's caches survive a power cut.
+    flush: Option<leaf::Flush>,
+}
+
+impl Instructions {
+    /// The best this processor has. With `caches_survive` (an eADR or GPF domain) flushes become nothing.
+    pub(crate) fn best(caches_survive: bool) -> Instructions {
+        let flush = leaf::Flush::supported().first().copied().filter(|_| !caches_survive);
+        let bulk = leaf::Bulk::supported().first().copied().expect("every processor has one set of vector registers");
+        Instructions { bulk, flush }
+    }
+
+    /// Every combination this processor can run.
+    #[cfg(test)]
+    pub(crate) fn supported() -> Vec<Instructions> {
+        let flushes = leaf::Flush::supported().into_iter().map(Some).chain([None]).collect::<Vec<_>>();
+        let bulks = leaf::Bulk::supported().into_iter();
+        bulks.flat_map(|bulk| flushes.iter().map(move |&flush| Instructions { bulk, flush })).collect()
+    }
+}
+
+impl fmt::Display for Instructions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} stores, {}", self.bulk.name(), self.flush.map_or("no flush needed", leaf::Flush::name))
+    }
+}
+
+/// How the pages of a mapping relate to the file below it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sharing {
+    /// Stores change the file.
+    Shared,
+    /// Stores change the file on a DAX file system, whose own metadata is durable before a page can be stored to.
+    Synchronous,
+    /// Stores change a private copy of the page; the file never changes.
+    Private,
+    /// Loads only, from a device that cannot be mapped privately.
+    ReadOnly,
+}
+
+/// Mapped memory; law 1.
+pub(crate) struct Mapping {
+    base: NonNull<u8>,
+    len: usize,
+    sharing: Sharing,
+}
+
+// SAFETY: law 2; no thread owns any part of the memory, and the two numbers never change.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: law 1; this is the owner's end, and no address outlives it.
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
+
+impl Mapping {
+    /// Maps the first `len` bytes of `file`.
+    pub(crate) fn of_file(file: BorrowedFd<'_>, len: usize, sharing: Sharing) -> io::Result<Mapping> {
+        sigbus::install()?;
+        let read_write = ProtFlags::READ | ProtFlags::WRITE;
+        let (protection, flags) = match sharing {
+            Sharing::Shared => (read_write, MapFlags::SHARED),
+            Sharing::Synchronous => (read_write, MapFlags::SHARED_VALIDATE | MapFlags::SYNC),
+            Sharing::Private => (read_write, MapFlags::PRIVATE | MapFlags::NORESERVE),
+            Sharing::ReadOnly => (ProtFlags::READ, MapFlags::SHARED),
+        };
+        // SAFETY: with no address asked for, a new mapping overlaps no other.
+        let base = unsafe { rustix::mm::mmap(ptr::null_mut(), len, protection, flags, file, 0) }?;
+        Mapping::owned(base, len, sharing)
+    }
+
+    /// Maps `len` bytes of zeroed memory that no file keeps.
+    pub(crate) fn anonymous(len: usize) -> io::Result<Mapping> {
+        sigbus::install()?;
+        let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
+        // SAFETY: with no address asked for, a new mapping overlaps no other.
+        let base = unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), len, protection, flags) }?;
+        Mapping::owned(base, len, Sharing::Private)
+    }
+
+    fn owned(base: *mut std::ffi::c_void, len: usize, sharing: Sharing) -> io::Result<Mapping> {
+        let base = NonNull::new(base.cast()).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
+        Ok(Mapping { base, len, sharing })
+    }
+
+    /// Whether `file` lies on a DAX file system that keeps its own metadata durable (MAP_SYNC works on it).
+    pub(crate) fn is_synchronous(file: BorrowedFd<'_>) -> bool {
+        let flags = MapFlags::SHARED_VALIDATE | MapFlags::SYNC;
+        let page = rustix::param::page_size();
+        // SAFETY: with no address asked for, a new mapping overlaps no other; nothing touches it.
+        let Ok(base) = (unsafe { rustix::mm::mmap(ptr::null_mut(), page, ProtFlags::READ, flags, file, 0) }) else {
+            return false;
+        };
+        // SAFETY: this mapping was made just now, and nobody else knows its address.
+        let _ = unsafe { rustix::mm::munmap(base, page) };
+        true
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.len as u64
+    }
+
+    pub(crate) fn sharing(&self) -> Sharing {
+        self.sharing
+    }
+
+    /// Makes anonymous memory read as zeroes again.
+    pub(crate) fn forget_contents(&self) -> io::Result<()> {
+        // SAFETY: laws 1 and 2; the pages stay mapped, and nobody holds a reference to what they lose.
+        Ok(unsafe { rustix::mm::madvise(self.base.as_ptr().cast(), self.len, Advice::LinuxDontNeed) }?)
+    }
+
+    /// Copies `out.len()` bytes from offset `at`.
+    pub(crate) fn read(&self, how: Instructions, at: u64, out: &mut [u8]) -> Result<(), Refused> {
+        let from = self.address(at, out.len());
+        // SAFETY: laws 3, 4 and 5; `out` is as long as the checked range.
+        self.answer(unsafe { copy(how.bulk.copy_lines(), out.as_mut_ptr(), from, out.len(), from) })
+    }
+
+    /// Loads the aligned word at `at`.
+    pub(crate) fn load(&self, at: u64) -> Result<u64, Refused> {
+        let at = self.word_address(at);
+        // SAFETY: laws 3 and 4.
+        let outcome = unsafe { leaf::load_word(at) };
+        self.answer(outcome).map(|()| outcome.word as u64)
+    }
+
+    /// Stores the aligned word at `at`.
+    pub(crate) fn store(&self, at: u64, word: u64) -> Result<(), Refused> {
+        self.check_writable(at)?;
+        let at = self.word_address(at);
+        // SAFETY: laws 3 and 4.
+        self.answer(unsafe { leaf::store_word(at, word) })
+    }
+
+    /// Copies `bytes` to offset `at`.
+    pub(crate) fn write(&self, how: Instructions, at: u64, bytes: &[u8]) -> Result<(), Refused> {
+        self.check_writable(at)?;
+        let to = self.address(at, bytes.len());
+        // SAFETY: laws 3, 4 and 5; `bytes` is as long as the checked range.
+        self.answer(unsafe { copy(how.bulk.copy_lines(), to, bytes.as_ptr(), bytes.len(), to) })
+    }
+
+    /// Copies `bytes` to offset `at`: whole lines past the caches, what is left at the ends by a copy and a flush.
+    pub(crate) fn stream(&self, how: Instructions, at: u64, bytes: &[u8]) -> Result<(), Refused> {
+        self.check_writable(at)?;
+        let to = self.address(at, bytes.len());
+        let (head, middle) = cut(to, bytes.len());
+        if middle > 0 {
+            let (to, from) = (to.wrapping_add(head), bytes[head..head + middle].as_ptr());
+            // SAFETY: laws 3, 4 and 5; `cut` keeps inside the range, and `to` begins a line.
+            self.answer(unsafe { how.bulk.stream_lines()(to, from, middle) })?;
+        }
+        for edge in [0..head, head + middle..bytes.len()] {
+            if !edge.is_empty() {
+                let at = at + edge.start as u64;
+                self.write(how, at, &bytes[edge.clone()])?;
+                self.flush(how, at, edge.len() as u64)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins the write-back of every line that `at..at + len` touches.
+    pub(crate) fn flush(&self, how: Instructions, at: u64, len: u64) -> Result<(), Refused> {
+        let len = usize::try_from(len).unwrap_or(usize::MAX);
+        let first = self.address(at, len);
+        let Some(flush) = how.flush.filter(|_| len > 0 && self.sharing != Sharing::ReadOnly) else { return Ok(()) };
+        let lead = first.addr() % LINE;
+        let lines = (lead + len).div_ceil(LINE);
+        // SAFETY: laws 3, 4 and 5; a line never reaches over the page that holds a byte of the range.
+        self.answer(unsafe { flush.routine()(first.wrapping_sub(lead), lines) })
+    }
+
+    /// Waits until what this thread flushed or streamed is durable.
+    pub(crate) fn fence(&self) {
+        leaf::fence();
+    }
+
+    /// The address of a range, which lies inside (law 3).
+    fn address(&self, at: u64, len: usize) -> *mut u8 {
+        let start = usize::try_from(at).unwrap_or(usize::MAX);
+        let inside = start <= self.len && len <= self.len - start;
+        assert!(inside, "{len} bytes at offset {at} reach past the end of a region of {} bytes", self.len);
+        self.base.as_ptr().wrapping_add(start)
+    }
+
+    /// The address of an aligned word, which lies inside (law 3).
+    fn word_address(&self, at: u64) -> *mut u8 {
+        assert!(at.is_multiple_of(8), "offset {at} is not that of an aligned word");
+        self.address(at, 8)
+    }
+
+    fn check_writable(&self, at: u64) -> Result<(), Refused> {
+        if self.sharing == Sharing::ReadOnly { Err(Refused(at)) } else { Ok(()) }
+    }
+
+    /// Turns the address that faulted into its offset here.
+    fn answer(&self, outcome: Outcome) -> Result<(), Refused> {
+        if outcome.failed == 0 {
+            return Ok(());
+        }
+        Err(Refused(outcome.word.saturating_sub(self.base.as_ptr().addr()) as u64))
+    }
+}
+
+/// Copies between the region's `side` and a slice: by words when short, else by lines of the region.
+///
+/// # Safety
+/// Laws 3 and 5: `bytes` bytes at both `to` and `from`, one of which is `side`; `routine` runs here.
+unsafe fn copy(routine: LinesRoutine, to: *mut u8, from: *const u8, bytes: usize, side: *const u8) -> Outcome {
+    let (head, middle) = if bytes < LINES_BYTES_MIN { (bytes, 0) } else { cut(side, bytes) };
+    let parts = [(0, head, false), (head, middle, true), (head + middle, bytes - head - middle, false)];
+    let mut outcome = Outcome { failed: 0, word: 0 };
+    for (start, len, lines) in parts {
+        if len > 0 && outcome.failed == 0 {
+            let (to, from, side) = (to.wrapping_add(start), from.wrapping_add(start), side.wrapping_add(start));
+            // SAFETY: the caller's promise; the parts lie in `0..bytes`, and that of lines begins a line of the region.
+            outcome = unsafe { if lines { routine(to, from, len) } else { leaf::copy_words(to, from, len, side) } };
+        }
+    }
+    outcome
+}
+
+/// Cuts a range of the region into the bytes before its first whole line, its whole lines, and the rest.
+fn cut(side: *const u8, bytes: usize) -> (usize, usize) {
+    let head = (side.addr().wrapping_neg() % LINE).min(bytes);
+    (head, (bytes - head) / LINE * LINE)
+}
