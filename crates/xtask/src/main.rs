@@ -1,3 +1,57 @@
-//! Preamble to come with the first commit of this crate.
+//! The executed house rules, and the steps of CI.
+//!
+//! `cargo xtask tidy` judges the tree by every rule a program can judge. `cargo xtask test` does everything a
+//! fresh Debian machine needs and runs every test there is. `cargo xtask bless` rewrites generated documents.
 
-fn main() {}
+#![forbid(unsafe_code)]
+
+mod exceptions;
+mod packages;
+mod rules;
+mod source;
+mod steps;
+mod workspace;
+
+use anyhow::{Context as _, Result};
+use clap::Parser;
+use std::process::ExitCode;
+use workspace::Workspace;
+
+/// The house rules and the steps of CI.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+enum Command {
+    /// Judge the tree by the house rules.
+    Tidy,
+    /// Rewrite generated documents from the code.
+    Bless,
+    /// Install what the tests need, then run every check and every test.
+    Test {
+        /// Only what needs no package, no root and few minutes: format, lints, rules, tests of single crates.
+        #[arg(long)]
+        quick: bool,
+    },
+}
+
+fn main() -> Result<ExitCode> {
+    match Command::parse() {
+        Command::Tidy => tidy(),
+        Command::Bless => bless(),
+        Command::Test { quick } => steps::test(if quick { steps::Extent::Quick } else { steps::Extent::Full }),
+    }
+}
+
+fn tidy() -> Result<ExitCode> {
+    let workspace = Workspace::load()?;
+    let findings = rules::judge(&workspace, &tidegate_layout::describe())?;
+    findings.iter().for_each(|finding| println!("{finding}"));
+    println!("tidy: {} Rust files, {} broken rules", workspace.sources.len(), findings.len());
+    Ok(if findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn bless() -> Result<ExitCode> {
+    let path = workspace::root().join(rules::LAYOUT);
+    std::fs::write(&path, tidegate_layout::describe()).with_context(|| format!("cannot write {}", path.display()))?;
+    println!("wrote {}", rules::LAYOUT);
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,6 +1,6 @@
 //! The handshake, byte by byte: each conversation written by hand from the protocol's description.
 
-use crate::script::{disk_and_frozen, join, play};
+use crate::script::{disk_and_frozen, play};
 use tidegate_nbd::{ConnectionError, End, Violation};
 
 const GREETING: &[u8] = b"NBDMAGICIHAVEOPT\x00\x03";
@@ -13,9 +13,14 @@ const ABORTED: &[u8] = b"\x00\x03\xe8\x89\x04\x55\x65\xa9\x00\x00\x00\x02\x00\x0
 const DISCONNECT: &[u8] =
     b"\x25\x60\x95\x13\x00\x00\x00\x02\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00";
 
+/// Joins the parts of a message or a conversation.
+fn concat(parts: &[&[u8]]) -> Vec<u8> {
+    parts.concat()
+}
+
 /// Plays `options` between greeting and ABORT, and returns the answers to them alone.
 fn answers(options: &[&[u8]]) -> Vec<u8> {
-    let (got, end) = play(&disk_and_frozen(), &join(&[FIXED, &options.concat(), ABORT]));
+    let (got, end) = play(&disk_and_frozen(), &concat(&[FIXED, &options.concat(), ABORT]));
     assert_eq!(end.expect("ends well"), End::Aborted);
     let got = got.strip_prefix(GREETING).expect("the greeting comes first");
     got.strip_suffix(ABORTED).expect("ABORT is acknowledged last").to_vec()
@@ -43,7 +48,7 @@ fn abort_is_acknowledged_and_ends_the_connection() {
 #[test]
 fn list_names_each_export_with_its_description() {
     let list = b"IHAVEOPT\x00\x00\x00\x03\x00\x00\x00\x00";
-    let expected = join(&[
+    let expected = concat(&[
         &reply(3, 2, 20),
         b"\x00\x00\x00\x04diska small disk",
         &reply(3, 2, 10),
@@ -61,7 +66,7 @@ fn list_with_data_is_invalid() {
 #[test]
 fn info_tells_size_flags_and_block_sizes_unasked() {
     let info = b"IHAVEOPT\x00\x00\x00\x06\x00\x00\x00\x0a\x00\x00\x00\x04disk\x00\x00";
-    let expected = join(&[
+    let expected = concat(&[
         &reply(6, 3, 12),
         b"\x00\x00\x00\x00\x00\x00\x00\x00\x10\x00\x00\x6d",
         &reply(6, 3, 14),
@@ -76,14 +81,14 @@ fn info_tells_name_and_description_when_asked_and_the_empty_name_is_the_first_ex
     let info = b"IHAVEOPT\x00\x00\x00\x06\x00\x00\x00\x0a\x00\x00\x00\x00\x00\x02\x00\x02\x00\x01";
     let answer = answers(&[info]);
     let expected =
-        join(&[&reply(6, 3, 6), b"\x00\x01disk", &reply(6, 3, 14), b"\x00\x02a small disk", &reply(6, 1, 0)]);
+        concat(&[&reply(6, 3, 6), b"\x00\x01disk", &reply(6, 3, 14), b"\x00\x02a small disk", &reply(6, 1, 0)]);
     assert!(answer.ends_with(&expected), "{answer:x?}");
 }
 
 #[test]
 fn a_read_only_export_says_so() {
     let info = b"IHAVEOPT\x00\x00\x00\x06\x00\x00\x00\x0c\x00\x00\x00\x06frozen\x00\x00";
-    let expected = join(&[
+    let expected = concat(&[
         &reply(6, 3, 12),
         b"\x00\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x6f",
         &reply(6, 3, 14),
@@ -97,7 +102,7 @@ fn a_read_only_export_says_so() {
 fn structured_replies_are_granted_and_bring_the_df_flag() {
     let structured = b"IHAVEOPT\x00\x00\x00\x08\x00\x00\x00\x00";
     let info = b"IHAVEOPT\x00\x00\x00\x06\x00\x00\x00\x0a\x00\x00\x00\x04disk\x00\x00";
-    let expected = join(&[&reply(8, 1, 0), &reply(6, 3, 12), b"\x00\x00\x00\x00\x00\x00\x00\x00\x10\x00\x00\xed"]);
+    let expected = concat(&[&reply(8, 1, 0), &reply(6, 3, 12), b"\x00\x00\x00\x00\x00\x00\x00\x00\x10\x00\x00\xed"]);
     assert!(answers(&[structured, info]).starts_with(&expected));
     assert_error(&answers(&[b"IHAVEOPT\x00\x00\x00\x08\x00\x00\x00\x01x"]), 8, 0x8000_0003, "no data");
 }
@@ -119,11 +124,11 @@ fn malformed_info_and_go_are_invalid() {
         b"\x00\x00\x00\x04disk\x00\x01",
         b"\x00\x00\x00\x04disk\x00\x01\x00",
         b"\x00\x00\x00\x04disk\x00\x00!",
-        &join(&[b"\x00\x00\x10\x01", &[b'x'; 4097], b"\x00\x00"]),
+        &concat(&[b"\x00\x00\x10\x01", &[b'x'; 4097], b"\x00\x00"]),
     ] {
         for option in [6, 7] {
             let len = u32::try_from(data.len()).expect("short").to_be_bytes();
-            let sent = join(&[b"IHAVEOPT\x00\x00\x00", &[option], &len, data]);
+            let sent = concat(&[b"IHAVEOPT\x00\x00\x00", &[option], &len, data]);
             assert_error(&answers(&[&sent]), option, 0x8000_0003, "expected");
         }
     }
@@ -133,21 +138,21 @@ fn malformed_info_and_go_are_invalid() {
 fn options_not_offered_are_refused_and_their_data_skipped() {
     // PEEK_EXPORT, STARTTLS, LIST_META_CONTEXT, SET_META_CONTEXT, EXTENDED_HEADERS, and one of the far future.
     for option in [4, 5, 9, 10, 11, 200] {
-        let sent = join(&[b"IHAVEOPT\x00\x00\x00", &[option], b"\x00\x00\x00\x03abc"]);
+        let sent = concat(&[b"IHAVEOPT\x00\x00\x00", &[option], b"\x00\x00\x00\x03abc"]);
         assert_error(&answers(&[&sent]), option, 0x8000_0001, "not offered");
     }
 }
 
 #[test]
 fn oversized_options_are_skipped_and_refused() {
-    let sent = join(&[b"IHAVEOPT\x00\x00\x00\x06\x00\x0f\x42\x40", &vec![b'I'; 1_000_000]]);
+    let sent = concat(&[b"IHAVEOPT\x00\x00\x00\x06\x00\x0f\x42\x40", &vec![b'I'; 1_000_000]]);
     assert_error(&answers(&[&sent]), 6, 0x8000_0009, "16384");
 }
 
 #[test]
 fn go_begins_transmission() {
     let go = b"IHAVEOPT\x00\x00\x00\x07\x00\x00\x00\x0a\x00\x00\x00\x04disk\x00\x00";
-    let (got, end) = play(&disk_and_frozen(), &join(&[FIXED, go, DISCONNECT]));
+    let (got, end) = play(&disk_and_frozen(), &concat(&[FIXED, go, DISCONNECT]));
     assert_eq!(end.expect("ends well"), End::Disconnected);
     assert!(got.ends_with(&reply(7, 1, 0)));
 }
@@ -157,15 +162,15 @@ fn export_name_ends_in_zeroes_unless_they_were_given_up() {
     let export_name = b"IHAVEOPT\x00\x00\x00\x01\x00\x00\x00\x04disk";
     let size_and_flags = b"\x00\x00\x00\x00\x00\x00\x10\x00\x00\x6d";
     for (flags, zeroes) in [(FIXED, 124), (FIXED_NO_ZEROES, 0), (b"\x00\x00\x00\x00", 124), (b"\x00\x00\x00\x02", 0)] {
-        let (got, end) = play(&disk_and_frozen(), &join(&[flags, export_name, DISCONNECT]));
+        let (got, end) = play(&disk_and_frozen(), &concat(&[flags, export_name, DISCONNECT]));
         assert_eq!(end.expect("ends well"), End::Disconnected);
-        assert_eq!(got, join(&[GREETING, size_and_flags, &vec![0; zeroes]]));
+        assert_eq!(got, concat(&[GREETING, size_and_flags, &vec![0; zeroes]]));
     }
 }
 
 #[test]
 fn what_cannot_be_answered_ends_the_connection() {
-    let violation = |sent: &[&[u8]]| match play(&disk_and_frozen(), &join(sent)) {
+    let violation = |sent: &[&[u8]]| match play(&disk_and_frozen(), &concat(sent)) {
         (got, Err(ConnectionError::Violation(violation))) if got == GREETING => violation,
         (got, end) => panic!("{got:x?} {end:?}"),
     };
@@ -194,7 +199,7 @@ fn a_stream_that_ends_between_messages_ends_well() {
         assert_eq!(play(&disk_and_frozen(), sent).1.expect("ends well"), End::Closed);
     }
     for sent in
-        [&FIXED[..3], &join(&[FIXED, &ABORT[..9]]), &join(&[FIXED, b"IHAVEOPT\x00\x00\x00\x06\x00\x0f\x42\x40"])]
+        [&FIXED[..3], &concat(&[FIXED, &ABORT[..9]]), &concat(&[FIXED, b"IHAVEOPT\x00\x00\x00\x06\x00\x0f\x42\x40"])]
     {
         assert!(matches!(play(&disk_and_frozen(), sent).1, Err(ConnectionError::CutShort)));
     }

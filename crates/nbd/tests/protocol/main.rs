@@ -1,4 +1,10 @@
-//! The protocol as a client sees it: conversations of bytes, without a socket.
+//! The protocol as a client sees it: conversations of bytes, and byte ranges over blocks.
 
+#![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
+
+mod devices;
 mod handshake;
+mod pieces;
+mod ranges;
 mod script;
+mod transmission;

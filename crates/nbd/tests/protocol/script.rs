@@ -2,6 +2,7 @@
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
+use tidegate_media::BlockDevice;
 use tidegate_nbd::ram::Ram;
 use tidegate_nbd::{ConnectionError, End, Export, Exports, serve};
 
@@ -56,7 +57,7 @@ pub(crate) fn disk_and_frozen() -> Exports {
     Exports::new(vec![disk, frozen]).expect("two good exports")
 }
 
-/// Joins the parts of a conversation.
-pub(crate) fn join(parts: &[&[u8]]) -> Vec<u8> {
-    parts.concat()
+/// `device` as the export `disk`.
+pub(crate) fn exports_of(device: impl BlockDevice + 'static) -> Exports {
+    Exports::new(vec![Export::new("disk", "", Arc::new(device))]).expect("a good export")
 }

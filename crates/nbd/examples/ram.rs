@@ -1,0 +1,29 @@
+//! Serves a device in memory on a unix socket, one thread a connection: `ram SOCKET [MEBIBYTES]`.
+//!
+//! For measuring the protocol alone: `fio --ioengine=nbd --uri=nbd+unix:///?socket=SOCKET ...`
+
+#![forbid(unsafe_code)]
+
+use std::error::Error;
+use std::os::unix::net::UnixListener;
+use std::sync::Arc;
+use std::thread;
+use tidegate_nbd::ram::Ram;
+use tidegate_nbd::{Export, Exports, serve};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let socket = arguments.next().ok_or("usage: ram SOCKET [MEBIBYTES]")?;
+    let mebibytes: u64 = arguments.next().map_or(Ok(64), |number| number.parse())?;
+    let device = Arc::new(Ram::new(4096, mebibytes << 8));
+    let exports = Arc::new(Exports::new(vec![Export::new("ram", "memory", device)])?);
+    for stream in UnixListener::bind(socket)?.incoming() {
+        let (stream, exports) = (stream?, Arc::clone(&exports));
+        thread::spawn(move || {
+            if let Err(error) = serve(&exports, stream) {
+                eprintln!("{error}");
+            }
+        });
+    }
+    Ok(())
+}

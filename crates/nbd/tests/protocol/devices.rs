@@ -1,0 +1,99 @@
+//! Devices that make visible what a device is asked for, and what comes of its failures.
+
+use std::sync::{Arc, Mutex};
+use tidegate_media::{
+    BlockDevice, Corrupt, Durability, Error, Geometry, Lba, LbaRange, Misuse, Poison, Result, Sealed,
+};
+use tidegate_nbd::ram::Ram;
+
+/// A device that writes down each call.
+pub(crate) struct Recorder {
+    ram: Ram,
+    calls: Arc<Mutex<Vec<String>>>,
+}
+
+impl Recorder {
+    /// The device, and where it writes.
+    pub(crate) fn new(block_size: u32, blocks: u64) -> (Recorder, Arc<Mutex<Vec<String>>>) {
+        let calls = Arc::new(Mutex::new(Vec::new()));
+        (Recorder { ram: Ram::new(block_size, blocks), calls: Arc::clone(&calls) }, calls)
+    }
+
+    fn note(&self, call: String) {
+        self.calls.lock().unwrap().push(call);
+    }
+}
+
+impl BlockDevice for Recorder {
+    fn geometry(&self) -> Geometry {
+        self.ram.geometry()
+    }
+
+    fn read(&self, at: Lba, out: &mut [u8]) -> Result<()> {
+        self.note(format!("read {}+{}", at.0, out.len()));
+        self.ram.read(at, out)
+    }
+
+    fn write(&self, at: Lba, data: &[u8], durability: Durability) -> Result<()> {
+        self.note(format!("write {}+{} {durability:?}", at.0, data.len()));
+        self.ram.write(at, data, durability)
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.note("flush".to_owned());
+        self.ram.flush()
+    }
+
+    fn discard(&self, range: LbaRange) -> Result<()> {
+        self.note(format!("discard {}..{}", range.first.0, range.end()));
+        self.ram.discard(range)
+    }
+
+    fn write_zeroes(&self, range: LbaRange, durability: Durability) -> Result<()> {
+        self.note(format!("zero {}..{} {durability:?}", range.first.0, range.end()));
+        self.ram.write_zeroes(range, durability)
+    }
+}
+
+/// A device of 512-byte blocks on which each operation fails in the way that the first block's number says.
+pub(crate) struct Failing;
+
+impl Failing {
+    fn error(at: Lba) -> Result<()> {
+        Err(match at.0 {
+            0 => return Ok(()),
+            1 => Error::Media(Poison { at: 512, len: 512 }),
+            2 => Error::Corrupt(Corrupt { rule: "an entry points into the arena", at: 7, found: "9".repeat(9000) }),
+            3 => Error::Sealed(Sealed::StoreLost { at: 3 }),
+            4 => Error::Misuse(Misuse::ReadOnly),
+            _ => Error::Misuse(Misuse::PartialBlock { len: 1, block_size: 512 }),
+        })
+    }
+}
+
+impl BlockDevice for Failing {
+    fn geometry(&self) -> Geometry {
+        Geometry { block_size: 512, blocks: 4096, atomic_blocks: 1, volatile_cache: false, read_only: false }
+    }
+
+    fn read(&self, at: Lba, out: &mut [u8]) -> Result<()> {
+        out.fill(0xee);
+        Failing::error(at)
+    }
+
+    fn write(&self, at: Lba, _: &[u8], _: Durability) -> Result<()> {
+        Failing::error(at)
+    }
+
+    fn flush(&self) -> Result<()> {
+        Err(Sealed::SyncFailed { errno: 5 }.into())
+    }
+
+    fn discard(&self, range: LbaRange) -> Result<()> {
+        Failing::error(range.first)
+    }
+
+    fn write_zeroes(&self, range: LbaRange, _: Durability) -> Result<()> {
+        Failing::error(range.first)
+    }
+}

@@ -1,0 +1,265 @@
+//! Requests and replies, byte by byte, and what the device is asked for.
+
+use crate::devices::{Failing, Recorder};
+use crate::script::{disk_and_frozen, exports_of, play};
+use std::sync::Arc;
+use tidegate_media::BlockDevice;
+use tidegate_nbd::{ConnectionError, End, Violation};
+
+const READ: u16 = 0;
+const WRITE: u16 = 1;
+const DISC: u16 = 2;
+const FLUSH: u16 = 3;
+const TRIM: u16 = 4;
+const CACHE: u16 = 5;
+const WRITE_ZEROES: u16 = 6;
+const BLOCK_STATUS: u16 = 7;
+
+const FUA: u16 = 1;
+const NO_HOLE: u16 = 2;
+const DF: u16 = 4;
+const FAST_ZERO: u16 = 16;
+
+const EPERM: u32 = 1;
+const EIO: u32 = 5;
+const EINVAL: u32 = 22;
+const ENOSPC: u32 = 28;
+const EOVERFLOW: u32 = 75;
+
+/// The cookie of every request here.
+const COOKIE: &[u8; 8] = b"\x11\x22\x33\x44\x55\x66\x77\x88";
+
+fn request(flags: u16, command: u16, offset: u64, len: u32) -> Vec<u8> {
+    [
+        b"\x25\x60\x95\x13",
+        &flags.to_be_bytes()[..],
+        &command.to_be_bytes(),
+        COOKIE,
+        &offset.to_be_bytes(),
+        &len.to_be_bytes(),
+    ]
+    .concat()
+}
+
+fn simple(error: u32) -> Vec<u8> {
+    [b"\x67\x44\x66\x98", &error.to_be_bytes()[..], COOKIE].concat()
+}
+
+/// The header of the only chunk of a reply.
+fn chunk(kind: u16, len: u32) -> Vec<u8> {
+    [b"\x66\x8e\x33\xef\x00\x01", &kind.to_be_bytes()[..], COOKIE, &len.to_be_bytes()].concat()
+}
+
+/// What the export called `name` answers to `requests` after a handshake with simple replies.
+fn simple_answers_of(exports: &tidegate_nbd::Exports, name: &str, requests: &[u8]) -> Vec<u8> {
+    let len = u32::try_from(name.len()).unwrap().to_be_bytes();
+    let handshake = [b"\x00\x00\x00\x03IHAVEOPT\x00\x00\x00\x01", &len[..], name.as_bytes()].concat();
+    let (got, end) = play(exports, &[&handshake[..], requests, &request(0, DISC, 0, 0)].concat());
+    assert_eq!(end.unwrap(), End::Disconnected);
+    got[18 + 10..].to_vec()
+}
+
+/// The same of the default export, with structured replies.
+fn structured_answers_of(exports: &tidegate_nbd::Exports, requests: &[u8]) -> Vec<u8> {
+    let handshake = b"\x00\x00\x00\x03IHAVEOPT\x00\x00\x00\x08\x00\x00\x00\x00IHAVEOPT\x00\x00\x00\x01\x00\x00\x00\x00";
+    let (got, end) = play(exports, &[&handshake[..], requests, &request(0, DISC, 0, 0)].concat());
+    assert_eq!(end.unwrap(), End::Disconnected);
+    got[18 + 20 + 10..].to_vec()
+}
+
+fn simple_answers(requests: &[u8]) -> Vec<u8> {
+    simple_answers_of(&disk_and_frozen(), "disk", requests)
+}
+
+fn structured_answers(requests: &[u8]) -> Vec<u8> {
+    structured_answers_of(&disk_and_frozen(), requests)
+}
+
+/// The calls of a fresh device of 512-byte blocks for `requests`.
+fn calls(requests: &[&[u8]]) -> Vec<String> {
+    let (device, calls) = Recorder::new(512, 4096);
+    simple_answers_of(&exports_of(device), "disk", &requests.concat());
+    std::mem::take(&mut *calls.lock().unwrap())
+}
+
+#[test]
+fn a_write_is_answered_and_read_back() {
+    let data: Vec<u8> = (0..=255).cycle().take(1024).collect();
+    let requests = [request(0, WRITE, 512, 1024), data.clone(), request(0, READ, 500, 1048)].concat();
+    let expected = [simple(0), simple(0), vec![0; 12], data, vec![0; 12]].concat();
+    assert_eq!(simple_answers(&requests), expected);
+}
+
+#[test]
+fn structured_reads_are_one_last_chunk_with_their_offset() {
+    let requests = [request(FUA, WRITE, 3, 2), b"hi".to_vec(), request(DF, READ, 2, 4)].concat();
+    let expected = [simple(0), chunk(1, 12), b"\0\0\0\0\0\0\0\x02\0hi\0".to_vec()].concat();
+    assert_eq!(structured_answers(&requests), expected);
+}
+
+#[test]
+fn requests_of_no_length_succeed() {
+    for command in [WRITE, TRIM, WRITE_ZEROES] {
+        assert_eq!(simple_answers(&request(FUA, command, 4096, 0)), simple(0));
+    }
+    assert_eq!(simple_answers(&request(0, READ, 100, 0)), simple(0));
+    assert_eq!(structured_answers(&request(0, READ, 100, 0)), chunk(0, 0));
+}
+
+#[test]
+fn flush_trim_and_write_zeroes_are_answered() {
+    let requests =
+        [request(0, FLUSH, 0, 0), request(FUA, TRIM, 1, 4000), request(FUA | NO_HOLE, WRITE_ZEROES, 1, 4000)].concat();
+    assert_eq!(simple_answers(&requests), simple(0).repeat(3));
+    assert_eq!(structured_answers(&requests), simple(0).repeat(3));
+}
+
+#[test]
+fn whole_blocks_go_straight_to_the_device_with_their_durability() {
+    let data = [7; 1024];
+    assert_eq!(calls(&[&request(0, WRITE, 512, 1024), &data]), ["write 1+1024 Volatile"]);
+    assert_eq!(calls(&[&request(FUA, WRITE, 512, 1024), &data]), ["write 1+1024 Fua"]);
+    assert_eq!(calls(&[&request(FUA, WRITE_ZEROES, 512, 1024)]), ["zero 1..3 Fua"]);
+    assert_eq!(calls(&[&request(0, READ, 512, 1024)]), ["read 1+1024"]);
+}
+
+#[test]
+fn edges_are_read_and_written_back_and_made_durable_together() {
+    let edges = ["read 0+512", "write 0+512 Volatile", "write 1+1024 Volatile", "read 3+512", "write 3+512 Volatile"];
+    assert_eq!(calls(&[&request(0, WRITE, 511, 1026), &[7; 1026]]), edges);
+    assert_eq!(calls(&[&request(FUA, WRITE, 511, 1026), &[7; 1026]]), [&edges[..], &["flush"]].concat());
+    assert_eq!(calls(&[&request(FUA, WRITE, 5, 6), b"inside"]), ["read 0+512", "write 0+512 Fua"]);
+    let zeroed = ["read 0+512", "write 0+512 Volatile", "zero 1..3 Volatile", "flush"];
+    assert_eq!(calls(&[&request(FUA, WRITE_ZEROES, 511, 1025)]), zeroed);
+    assert_eq!(calls(&[&request(0, READ, 511, 1026)]), ["read 0+512", "read 1+1024", "read 3+512"]);
+}
+
+#[test]
+fn trim_leaves_partial_blocks_alone() {
+    assert_eq!(calls(&[&request(0, TRIM, 1, 1535)]), ["discard 1..3"]);
+    assert_eq!(calls(&[&request(FUA, TRIM, 512, 1000)]), ["discard 1..2", "flush"]);
+    assert!(calls(&[&request(0, TRIM, 1, 1000)]).is_empty());
+}
+
+#[test]
+fn a_write_longer_than_the_input_buffer_arrives_in_whole_blocks_and_is_flushed_once() {
+    let data = vec![7; 1_000_000];
+    let calls = calls(&[&request(FUA, WRITE, 100, 1_000_000), &data]);
+    assert_eq!(calls.iter().filter(|call| *call == "flush").count(), 1);
+    assert_eq!(calls.last().unwrap(), "flush");
+    let partial: Vec<&String> = calls.iter().filter(|call| call.starts_with("read")).collect();
+    assert_eq!(partial, ["read 0+512", "read 1953+512"], "only the two ends are written in part");
+    assert!(calls.iter().all(|call| !call.ends_with("Fua")));
+}
+
+#[test]
+fn each_refusal_has_its_number_and_the_next_request_is_found() {
+    let long_write = [request(0, WRITE, 0, (32 << 20) + 1), vec![0x25; (32 << 20) + 1]].concat();
+    for (refused, error) in [
+        (request(0, READ, 4000, 97), EINVAL),
+        (request(0, READ, u64::MAX, 2), EINVAL),
+        (request(0, TRIM, 4000, 97), EINVAL),
+        (request(0, WRITE_ZEROES, 4000, 97), ENOSPC),
+        ([request(0, WRITE, 4095, 2), b"ab".to_vec()].concat(), ENOSPC),
+        ([request(0, WRITE, u64::MAX, 2), b"ab".to_vec()].concat(), ENOSPC),
+        (long_write, EINVAL),
+        (request(0, READ, 0, (32 << 20) + 1), EINVAL),
+        (request(0, FLUSH, 0, 1), EINVAL),
+        (request(0, FLUSH, 1, 0), EINVAL),
+        (request(0, CACHE, 0, 512), EINVAL),
+        (request(0, BLOCK_STATUS, 0, 512), EINVAL),
+        (request(0, 999, 0, 512), EINVAL),
+        (request(DF, READ, 0, 512), EINVAL),
+        (request(NO_HOLE, TRIM, 0, 512), EINVAL),
+        (request(FAST_ZERO, WRITE_ZEROES, 0, 512), EINVAL),
+        ([request(0x8000, WRITE, 0, 2), b"ab".to_vec()].concat(), EINVAL),
+    ] {
+        let answers = simple_answers(&[refused, request(0, READ, 0, 1)].concat());
+        assert_eq!(answers, [simple(error), simple(0), vec![0]].concat());
+    }
+}
+
+#[test]
+fn a_read_too_long_for_one_chunk_overflows() {
+    let answers = structured_answers(&request(DF, READ, 0, (32 << 20) + 1));
+    assert_eq!(answers[20..24], EOVERFLOW.to_be_bytes());
+}
+
+#[test]
+fn a_read_only_export_refuses_to_change() {
+    let write = [request(0, WRITE, 0, 2), b"ab".to_vec()].concat();
+    let requests =
+        [write, request(0, TRIM, 0, 512), request(0, WRITE_ZEROES, 0, 512), request(0, FLUSH, 0, 0)].concat();
+    let expected = [simple(EPERM).repeat(3), simple(0)].concat();
+    assert_eq!(simple_answers_of(&disk_and_frozen(), "frozen", &requests), expected);
+}
+
+#[test]
+fn failures_of_the_device_have_their_numbers_and_leave_no_data_behind() {
+    let exports = exports_of(Failing);
+    for (block, error) in [(1, EIO), (2, EIO), (3, EIO), (4, EPERM), (5, EINVAL)] {
+        for command in [READ, TRIM, WRITE_ZEROES] {
+            let answers = simple_answers_of(&exports, "disk", &request(0, command, block * 512, 512));
+            assert_eq!(answers, simple(error));
+        }
+        let write = [request(0, WRITE, block * 512, 512), vec![1; 512]].concat();
+        assert_eq!(simple_answers_of(&exports, "disk", &write), simple(error));
+    }
+    assert_eq!(simple_answers_of(&exports, "disk", &request(0, FLUSH, 0, 0)), simple(EIO));
+    assert_eq!(simple_answers_of(&exports, "disk", &request(FUA, TRIM, 0, 512)), simple(EIO));
+}
+
+#[test]
+fn structured_errors_carry_the_reason() {
+    let requests = [request(0, READ, 512, 512), request(0, FLUSH, 0, 0)].concat();
+    let texts = [
+        "the medium cannot give back 512 bytes at offset 512",
+        "the file could not be made durable (errno 5); what was written since the last good flush may be lost; \
+         open the volume anew",
+    ];
+    let expected: Vec<u8> = texts
+        .iter()
+        .flat_map(|text| {
+            let len = u16::try_from(text.len()).unwrap();
+            [chunk(0x8001, 6 + u32::from(len)), vec![0, 0, 0, 5], len.to_be_bytes().to_vec(), text.as_bytes().to_vec()]
+                .concat()
+        })
+        .collect();
+    assert_eq!(structured_answers_of(&exports_of(Failing), &requests), expected);
+}
+
+#[test]
+fn a_reason_of_any_length_is_cut_to_what_a_message_may_have() {
+    let answers = structured_answers_of(&exports_of(Failing), &request(0, READ, 1024, 512));
+    assert_eq!(answers[..20], chunk(0x8001, 6 + 4096));
+    assert_eq!(answers.len(), 20 + 6 + 4096);
+}
+
+#[test]
+fn a_long_write_that_fails_midway_is_drained_and_answered_once() {
+    let long = [request(0, WRITE, 512, 1_000_000), vec![1; 1_000_000], request(0, READ, 0, 1)].concat();
+    let answers = simple_answers_of(&exports_of(Failing), "disk", &long);
+    assert_eq!(answers, [simple(EIO), simple(0), vec![0xee]].concat());
+}
+
+#[test]
+fn a_request_without_magic_ends_the_connection_after_what_came_before() {
+    let sent =
+        [b"\x00\x00\x00\x03IHAVEOPT\x00\x00\x00\x01\x00\x00\x00\x00".to_vec(), request(0, FLUSH, 0, 0), vec![9; 28]];
+    let (got, end) = play(&disk_and_frozen(), &sent.concat());
+    assert!(matches!(end, Err(ConnectionError::Violation(Violation::RequestMagic { found: 0x0909_0909 }))));
+    assert!(got.ends_with(&simple(0)));
+}
+
+#[test]
+fn a_connection_cut_inside_a_request_does_not_execute_it() {
+    let (device, calls) = Recorder::new(512, 8);
+    let device: Arc<dyn BlockDevice> = Arc::new(device);
+    let export = tidegate_nbd::Export::new("disk", "", device);
+    let exports = tidegate_nbd::Exports::new(vec![export]).unwrap();
+    let sent =
+        [b"\x00\x00\x00\x03IHAVEOPT\x00\x00\x00\x01\x00\x00\x00\x00".to_vec(), request(0, WRITE, 0, 512), vec![1; 511]];
+    let (_, end) = play(&exports, &sent.concat());
+    assert!(matches!(end, Err(ConnectionError::CutShort)));
+    assert!(calls.lock().unwrap().is_empty());
+}

@@ -1,0 +1,124 @@
+//! The Debian packages that tests use, in one place, and their installation.
+
+use anyhow::{Context as _, Result, bail};
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+
+/// A package of Debian 12 and what needs it.
+struct Package {
+    name: &'static str,
+    needed_for: &'static str,
+}
+
+const fn package(name: &'static str, needed_for: &'static str) -> Package {
+    Package { name, needed_for }
+}
+
+const PACKAGES: [Package; 19] = [
+    package("gcc", "linking, and C programs for the guest"),
+    package("libc6-dev", "linking, also statically for the guest"),
+    package("pkg-config", "finding the rivals' libraries"),
+    package("git", "listing the files that tidy judges"),
+    package("qemu-system-x86", "the guest with Linux's own BTT driver"),
+    package("busybox-static", "the guest's user land"),
+    package("cpio", "the guest's initial file system"),
+    package("ndctl", "namespaces in the guest"),
+    package("xz-utils", "packed sample images"),
+    package("libpmem-dev", "the floor's rival"),
+    package("libpmemblk-dev", "the BTT's rival"),
+    package("libpmempool-dev", "PMDK's checker of BTT images"),
+    package("libnbd-bin", "NBD clients: nbdinfo, nbdcopy, nbdfuse"),
+    package("nbdkit", "an NBD server to compare with"),
+    package("qemu-utils", "an NBD client with its own view of the protocol: qemu-io, qemu-img"),
+    package("fio", "verified random writes"),
+    package("fuse3", "nbdfuse's mounts"),
+    package("e2fsprogs", "ext4 on a volume"),
+    package("mount", "loop devices and mounts"),
+];
+
+/// Where apt keeps the lists of packages there are.
+const APT_LISTS: &str = "/var/lib/apt/lists";
+
+/// Installs what is missing as root; otherwise says which command does.
+pub(crate) fn provide() -> Result<()> {
+    let missing = missing(&installed()?);
+    let root = is_root();
+    // A test fetches the guest's kernel from Debian by itself, and needs the lists for it.
+    if root && !has_lists(Path::new(APT_LISTS)) {
+        apt_get(&["update"])?;
+    }
+    if missing.is_empty() {
+        println!("all {} packages are installed", PACKAGES.len());
+        return Ok(());
+    }
+    let names: Vec<_> = missing.iter().map(|package| package.name).collect();
+    for package in &missing {
+        println!("missing: {} ({})", package.name, package.needed_for);
+    }
+    if !root {
+        bail!("run as root: apt-get update && apt-get install --yes --no-install-recommends {}", names.join(" "));
+    }
+    let install = [&["install", "--yes", "--no-install-recommends"], &names[..]].concat();
+    // Lists that are too old name versions the mirror no longer has.
+    apt_get(&install).or_else(|_| apt_get(&["update"]).and_then(|()| apt_get(&install)))
+}
+
+/// Names of all installed packages.
+fn installed() -> Result<BTreeSet<String>> {
+    let query =
+        Command::new("dpkg-query").args(["--show", "--showformat", "${db:Status-Status} ${Package}\n"]).output();
+    let query = query.context("cannot ask dpkg: the tests want Debian 12 or a system like it")?;
+    Ok(parse_installed(&String::from_utf8_lossy(&query.stdout)))
+}
+
+fn parse_installed(listing: &str) -> BTreeSet<String> {
+    listing.lines().filter_map(|line| line.strip_prefix("installed ")).map(str::to_owned).collect()
+}
+
+fn missing(installed: &BTreeSet<String>) -> Vec<&'static Package> {
+    // pkgconf took pkg-config's place after Debian 12.
+    let has = |name: &str| installed.contains(name) || name == "pkg-config" && installed.contains("pkgconf");
+    PACKAGES.iter().filter(|package| !has(package.name)).collect()
+}
+
+fn is_root() -> bool {
+    let id = Command::new("id").arg("-u").output();
+    id.is_ok_and(|id| id.stdout.trim_ascii() == b"0")
+}
+
+fn has_lists(folder: &Path) -> bool {
+    let is_list = |name: &str| name.contains("_Packages");
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.into_iter().any(|entry| is_list(&entry.file_name().to_string_lossy()))
+}
+
+fn apt_get(arguments: &[&str]) -> Result<()> {
+    println!("$ apt-get {}", arguments.join(" "));
+    let status = Command::new("apt-get").args(arguments).env("DEBIAN_FRONTEND", "noninteractive").status();
+    let status = status.context("cannot run apt-get")?;
+    if !status.success() {
+        bail!("apt-get {} failed: {status}", arguments[0]);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packages_that_are_not_installed_are_missing() {
+        let listing: String = PACKAGES.iter().map(|package| format!("installed {}\n", package.name)).collect();
+        assert_eq!(missing(&parse_installed(&listing)).len(), 0);
+        let without_fio = listing.replace("installed fio", "config-files fio");
+        let missing: Vec<_> = missing(&parse_installed(&without_fio)).iter().map(|package| package.name).collect();
+        assert_eq!(missing, ["fio"]);
+    }
+
+    #[test]
+    fn no_package_is_listed_twice() {
+        let names: BTreeSet<_> = PACKAGES.iter().map(|package| package.name).collect();
+        assert_eq!(names.len(), PACKAGES.len());
+    }
+}

@@ -1,0 +1,60 @@
+//! Documents that are generated equal what generates them, and no file names the machine it was written on.
+
+use crate::source::Finding;
+use crate::workspace::{Text, Workspace};
+
+/// The document that describes every record on the medium.
+pub(crate) const LAYOUT: &str = "docs/layout.md";
+/// Paths of single machines, cut in two so that this file does not break its own rule.
+const MACHINE_PATHS: [&str; 2] = [concat!("/wo", "rk/"), concat!("/tmp/", "target")];
+
+/// The layout document, if it is not what the layout crate prints.
+pub(crate) fn layout_described(workspace: &Workspace, described: &str) -> Vec<Finding> {
+    differs(workspace.text(LAYOUT), described).into_iter().collect()
+}
+
+fn differs(written: Option<&str>, described: &str) -> Option<Finding> {
+    let written = written.unwrap_or_default();
+    let line = 1 + written.lines().zip(described.lines()).take_while(|(a, b)| a == b).count();
+    let advice = "run `cargo xtask bless`, and read what changed on the medium".to_owned();
+    (written != described).then(|| Finding { file: LAYOUT.to_owned(), line, rule: "layout-document", advice })
+}
+
+/// Lines that name a path of one machine.
+pub(crate) fn machine_paths(text: &Text) -> Vec<Finding> {
+    let lines = text.text.lines().enumerate().filter(|(_, line)| MACHINE_PATHS.iter().any(|path| names(line, path)));
+    lines
+        .map(|(index, _)| Finding {
+            file: text.path.clone(),
+            line: index + 1,
+            rule: "machine-path",
+            advice: "name a path that every machine has, or a variable".to_owned(),
+        })
+        .collect()
+}
+
+/// Whether `line` holds `path` as the beginning of a path, not in the midst of one.
+fn names(line: &str, path: &str) -> bool {
+    let begins = |at: usize| !line[..at].ends_with(|c: char| c.is_alphanumeric() || "_-./}$".contains(c));
+    line.match_indices(path).any(|(at, _)| begins(at))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stale_document_is_found() {
+        assert_eq!(differs(Some("a\nb\n"), "a\nb\n"), None);
+        assert_eq!(differs(Some("a\nb\n"), "a\nc\n").map(|finding| finding.line), Some(2));
+        assert_eq!(differs(None, "a\n").map(|finding| finding.line), Some(1));
+    }
+
+    #[test]
+    fn machine_paths_are_found() {
+        let found = |text: String| machine_paths(&Text { path: "README.md".into(), text }).len();
+        assert_eq!(found(format!("see {}shared", MACHINE_PATHS[0])), 1);
+        assert_eq!(found(format!("x\n\"{}-a\"\n", MACHINE_PATHS[1])), 1);
+        assert_eq!(found(format!("guest{}x and /var/tmp", MACHINE_PATHS[0])), 0);
+    }
+}

@@ -1,0 +1,168 @@
+//! The steps of a full test: each runs whatever the others did, and a table at the end says how they went.
+
+use crate::{packages, tidy, workspace};
+use anyhow::{Context as _, Result, ensure};
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
+
+/// How much of the tests to run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Extent {
+    /// What needs no package, no root and few minutes.
+    Quick,
+    /// Everything.
+    Full,
+}
+
+/// A step: its name, when it runs, and what it does.
+struct Step {
+    name: &'static str,
+    runs: fn(Extent) -> bool,
+    action: fn() -> Result<()>,
+}
+
+const STEPS: [Step; 9] = [
+    Step { name: "packages", runs: in_full, action: packages::provide },
+    Step { name: "format", runs: always, action: || cargo(&["fmt", "--all", "--check"]) },
+    Step { name: "lints", runs: always, action: lints },
+    Step { name: "rules", runs: always, action: rules },
+    Step { name: "tests", runs: in_full, action: || cargo(&["test", "--no-fail-fast"]) },
+    Step { name: "tests of single crates", runs: in_quick, action: tests_of_single_crates },
+    Step { name: "rivals", runs: in_full, action: || cargo(&["test", "--package", "tidegate-rivals"]) },
+    Step { name: "schedules", runs: has_schedules, action: schedules },
+    Step { name: "documentation", runs: always, action: documentation },
+];
+
+fn always(_: Extent) -> bool {
+    true
+}
+
+fn in_full(extent: Extent) -> bool {
+    extent == Extent::Full
+}
+
+fn in_quick(extent: Extent) -> bool {
+    extent == Extent::Quick
+}
+
+fn has_schedules(extent: Extent) -> bool {
+    in_full(extent) && workspace::root().join("crates/trials/tests/schedules.rs").exists()
+}
+
+/// How one step went.
+struct Outcome {
+    name: &'static str,
+    took: Duration,
+    result: Result<()>,
+}
+
+/// Runs every step of `extent` and reports them all; fails if one of them did.
+pub(crate) fn test(extent: Extent) -> Result<ExitCode> {
+    let began = Instant::now();
+    let steps: Vec<_> = STEPS.iter().filter(|step| (step.runs)(extent)).collect();
+    let mut outcomes = Vec::new();
+    for (index, step) in steps.iter().enumerate() {
+        println!("\n==== {} ({} of {})", step.name, index + 1, steps.len());
+        let began = Instant::now();
+        let result = (step.action)();
+        if let Err(error) = &result {
+            println!("{} failed: {error:#}", step.name);
+        }
+        outcomes.push(Outcome { name: step.name, took: began.elapsed(), result });
+    }
+    print!("{}", report(&outcomes, began.elapsed()));
+    Ok(if outcomes.iter().all(|outcome| outcome.result.is_ok()) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The table of all steps, and a last line in the form in which `cargo test` itself closes.
+fn report(outcomes: &[Outcome], took: Duration) -> String {
+    let row = |outcome: &Outcome| {
+        let word = if outcome.result.is_ok() { "ok" } else { "FAILED" };
+        format!("{:<24} {:>8.1} s  {word}\n", outcome.name, outcome.took.as_secs_f64())
+    };
+    let rows: String = outcomes.iter().map(row).collect();
+    let failed = outcomes.iter().filter(|outcome| outcome.result.is_err()).count();
+    let word = if failed == 0 { "ok" } else { "FAILED" };
+    let passed = outcomes.len() - failed;
+    format!(
+        "\n==== {} steps\n{rows}\ntest result: {word}. {passed} passed; {failed} failed; 0 ignored; 0 measured; \
+         0 filtered out; finished in {:.2}s\n",
+        outcomes.len(),
+        took.as_secs_f64()
+    )
+}
+
+fn lints() -> Result<()> {
+    cargo(&["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"])
+}
+
+fn rules() -> Result<()> {
+    ensure!(tidy()? == ExitCode::SUCCESS, "the house rules are broken at the places above");
+    Ok(())
+}
+
+/// All but the whole-stack trials, which need clients, guests and root.
+fn tests_of_single_crates() -> Result<()> {
+    cargo(&["test", "--no-fail-fast", "--workspace", "--exclude", "tidegate-trials", "--exclude", "tidegate-rivals"])
+}
+
+/// The same code under shuttle, whose scheduler stands in for every lock and atomic. It is built apart, because
+/// the flag changes every crate.
+fn schedules() -> Result<()> {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace::root().join("target"), PathBuf::from);
+    let mut command = cargo_command(&["test", "--package", "tidegate-trials", "--test", "schedules"]);
+    command.env("RUSTFLAGS", "--cfg shuttle").env("CARGO_TARGET_DIR", target.join("shuttle"));
+    run(command)
+}
+
+fn documentation() -> Result<()> {
+    let mut command = cargo_command(&["doc", "--workspace", "--no-deps", "--quiet"]);
+    command.env("RUSTDOCFLAGS", "--deny warnings");
+    run(command)
+}
+
+fn cargo(arguments: &[&str]) -> Result<()> {
+    run(cargo_command(arguments))
+}
+
+fn cargo_command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(arguments).current_dir(workspace::root());
+    command
+}
+
+/// Runs `command` with this program's own output, so that all of it is seen as it comes.
+fn run(mut command: Command) -> Result<()> {
+    let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy().into_owned()).collect();
+    println!("$ cargo {}", words.join(" "));
+    let status = command.stdin(std::process::Stdio::null()).status().context("cannot run cargo")?;
+    ensure!(status.success(), "cargo {}: {status}", words[0]);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(name: &'static str, result: Result<()>) -> Outcome {
+        Outcome { name, took: Duration::from_millis(1500), result }
+    }
+
+    #[test]
+    fn the_report_counts_steps() {
+        let good = report(&[outcome("format", Ok(())), outcome("lints", Ok(()))], Duration::from_secs(3));
+        assert!(good.contains("format                        1.5 s  ok\n"), "{good}");
+        assert!(good.ends_with(
+            "test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 3.00s\n"
+        ));
+        let bad = report(&[outcome("format", Err(anyhow::anyhow!("no")))], Duration::from_secs(3));
+        assert!(bad.contains("FAILED. 0 passed; 1 failed"));
+    }
+
+    #[test]
+    fn every_step_runs_in_some_extent() {
+        let runs = |step: &Step| step.name == "schedules" || [Extent::Quick, Extent::Full].into_iter().any(step.runs);
+        assert!(STEPS.iter().all(runs));
+    }
+}
