@@ -49,9 +49,9 @@ fn qualified(file: &SourceFile, outer: &str, inner: &str) -> Vec<usize> {
     starts.map(|window| window[0].line).collect()
 }
 
-/// Messages above debug in an engine, and console output in any library of the product.
+/// Messages above debug in an engine, and console output in any library of the product. Examples are programs.
 pub(crate) fn output(file: &SourceFile, layers: &Layers) -> Vec<Finding> {
-    if !layers.is_library(&file.krate) {
+    if !layers.is_library(&file.krate) || file.path.contains("/examples/") {
         return Vec::new();
     }
     let loud = if layers.is_engine(&file.krate) { &LOUD[..] } else { &[] };
@@ -102,6 +102,7 @@ mod tests {
         assert_eq!(count("crates/btt/src/x.rs", "fn f() { log::warn!(\"x\"); println!(\"y\"); }"), 2);
         assert_eq!(count("crates/media/src/x.rs", "fn f() { eprintln!(\"y\"); }"), 1);
         assert_eq!(count("crates/btt/src/x.rs", "fn f() { log::debug!(\"x\"); }"), 0);
+        assert_eq!(count("crates/btt/examples/x.rs", "fn main() { println!(\"y\"); }"), 0);
         assert_eq!(count("crates/cli/src/x.rs", "fn f() { println!(\"y\"); }"), 0);
     }
 }

@@ -2,10 +2,13 @@
 
 use crate::source::{Finding, Import, SourceFile};
 
-/// Glob imports and glob re-exports. A module of tests may take in all of what it tests.
+/// Glob imports and glob re-exports. Tests may take in all of what they test, and a test framework's prelude.
 pub(crate) fn globs(file: &SourceFile) -> Vec<Finding> {
     let is_glob = |import: &&Import| import.path.last().is_some_and(|last| last == "*");
-    let allowed = |import: &Import| !import.public && import.path == ["super", "*"] && file.is_test(import.line);
+    let offered = |import: &Import| {
+        import.path == ["super", "*"] || import.path.iter().rev().nth(1).is_some_and(|m| m == "prelude")
+    };
+    let allowed = |import: &Import| !import.public && offered(import) && file.is_test(import.line);
     let globs = file.imports.iter().filter(is_glob).filter(|import| !allowed(import));
     globs.map(|import| file.finding(import.line, "glob", advice(import))).collect()
 }
@@ -28,12 +31,12 @@ mod tests {
     fn globs_are_found() {
         assert_eq!(found("pub use error::*;"), 1);
         assert_eq!(found("use std::{io::*, fmt};"), 1);
-        assert_eq!(found("use super::*;"), 1);
+        assert_eq!(found("use super::*; use proptest::prelude::*;"), 2);
         assert_eq!(found("#[cfg(test)] mod tests { pub use super::*; }"), 1);
     }
 
     #[test]
     fn tests_may_take_in_what_they_test() {
-        assert_eq!(found("use std::fmt;\n#[cfg(test)] mod tests { use super::*; }"), 0);
+        assert_eq!(found("use std::fmt;\n#[cfg(test)] mod tests { use super::*; use proptest::prelude::*; }"), 0);
     }
 }
