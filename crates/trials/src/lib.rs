@@ -1,1 +1,13 @@
-//! Preamble to come with the first commit of this crate.
+//! Whole-stack tests, and what they stand on: the real Linux driver in a guest, PMDK's own library and checker,
+//! images that Linux made, real clients over a served volume.
+//!
+//! A trial that cannot have its peer fails and says what to install; it never passes without.
+#![forbid(unsafe_code)]
+
+pub mod artefacts;
+pub mod golden;
+pub mod guest;
+pub mod pmdk;
+pub mod sectors;
+pub mod served;
+pub mod surgery;

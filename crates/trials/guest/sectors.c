@@ -1,0 +1,110 @@
+/* Writes and checks blocks that say which block they are and how often they were written.
+ *
+ *   sectors write  DEVICE BLOCK_SIZE  <plan     one "BLOCK GENERATION" a line, written in that order
+ *   sectors verify DEVICE BLOCK_SIZE  <plan     generation 0 is a block of zeroes
+ *   sectors storm  DEVICE BLOCK_SIZE TAG CPU CPUS BLOCKS SEED BASE
+ *        for ever: writes random blocks among CPU, CPU + CPUS, ... below BLOCKS, pinned to CPU, each with
+ *        generations from BASE + 1 on, and prints "ack TAG BLOCK GENERATION" after each
+ *
+ * A written block repeats one 16-byte record, so a torn one shows. All input and output is O_DIRECT. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static int device;
+static size_t block_size;
+
+static void fill(char *out, uint64_t block, unsigned generation) {
+    char record[32];
+    memset(out, 0, block_size);
+    if (generation == 0)
+        return;
+    snprintf(record, sizeof record, "%08llx-%06x\n", (unsigned long long)block, generation);
+    for (size_t at = 0; at < block_size; at += 16)
+        memcpy(out + at, record, 16);
+}
+
+static int put(char *buffer, uint64_t block, unsigned generation) {
+    fill(buffer, block, generation);
+    if (pwrite(device, buffer, block_size, block * block_size) == (ssize_t)block_size)
+        return 0;
+    printf("write of block %llu: %s\n", (unsigned long long)block, strerror(errno));
+    return 1;
+}
+
+static int same(char *buffer, char *expected, uint64_t block, unsigned generation) {
+    fill(expected, block, generation);
+    if (pread(device, buffer, block_size, block * block_size) != (ssize_t)block_size) {
+        printf("read of block %llu: %s\n", (unsigned long long)block, strerror(errno));
+        return 1;
+    }
+    if (memcmp(buffer, expected, block_size) == 0)
+        return 0;
+    printf("block %llu is not of generation %u but begins %.15s\n", (unsigned long long)block, generation, buffer);
+    return 1;
+}
+
+static int follow_plan(int writing, char *buffer, char *expected) {
+    unsigned long long block;
+    unsigned generation;
+    int bad = 0;
+    while (scanf("%llu %u", &block, &generation) == 2)
+        bad += writing ? put(buffer, block, generation) : same(buffer, expected, block, generation);
+    return bad != 0;
+}
+
+static uint64_t next(uint64_t *state) {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    return *state;
+}
+
+/* Each line is one write(2), so that the lines of several storms do not mix. */
+static void acknowledge(const char *tag, uint64_t block, unsigned generation) {
+    char line[64];
+    int length = snprintf(line, sizeof line, "ack %.16s %llu %u\n", tag, (unsigned long long)block, generation);
+    if (write(1, line, length) != length)
+        exit(3);
+}
+
+static int storm(char *buffer, char **arguments) {
+    uint64_t cpu = strtoull(arguments[1], 0, 10), cpus = strtoull(arguments[2], 0, 10);
+    uint64_t count = strtoull(arguments[3], 0, 10) / cpus, state = strtoull(arguments[4], 0, 10);
+    unsigned base = strtoul(arguments[5], 0, 10), *writes = calloc(count, sizeof *writes);
+    cpu_set_t only;
+    CPU_ZERO(&only);
+    CPU_SET(cpu, &only);
+    if (!writes || sched_setaffinity(0, sizeof only, &only))
+        return 2;
+    for (;;) {
+        uint64_t pick = next(&state) % count, block = cpu + pick * cpus;
+        unsigned generation = base + ++writes[pick];
+        if (put(buffer, block, generation))
+            return 1;
+        acknowledge(arguments[0], block, generation);
+    }
+}
+
+int main(int count, char **arguments) {
+    char *buffer, *expected;
+    if (count < 4)
+        return 2;
+    block_size = strtoul(arguments[3], 0, 10);
+    if (posix_memalign((void **)&buffer, 4096, block_size) || posix_memalign((void **)&expected, 4096, block_size))
+        return 2;
+    device = open(arguments[2], O_RDWR | O_DIRECT);
+    if (device < 0) {
+        perror(arguments[2]);
+        return 2;
+    }
+    if (strcmp(arguments[1], "storm") == 0 && count == 10)
+        return storm(buffer, arguments + 4);
+    return follow_plan(strcmp(arguments[1], "write") == 0, buffer, expected);
+}

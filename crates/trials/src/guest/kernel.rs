@@ -1,0 +1,69 @@
+//! Debian's kernel, fetched once by name and unpacked beside the build; it is never installed.
+
+use crate::artefacts::{MissingError, cache, run};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The persistent-memory modules a guest may load, by the folder of the kernel's drivers they lie in.
+pub(super) const MODULES: [&str; 4] =
+    ["nvdimm/libnvdimm.ko", "acpi/nfit/nfit.ko", "nvdimm/nd_btt.ko", "nvdimm/nd_pmem.ko"];
+
+/// A kernel image and its modules.
+pub(super) struct Kernel {
+    pub(super) package: String,
+    folder: PathBuf,
+}
+
+impl Kernel {
+    /// The kernel that Debian's `linux-image-amd64` stands for today, fetched unless the cache has it.
+    pub(super) fn fetch() -> Result<Kernel, MissingError> {
+        let package = current_package()?;
+        let cache = cache()?;
+        let kernel = Kernel { folder: cache.join(&package), package };
+        let lock_path = cache.join("kernel.lock");
+        let lock = File::create(&lock_path).map_err(MissingError::file(&lock_path))?;
+        lock.lock().map_err(MissingError::file(&lock_path))?;
+        if !kernel.folder.exists() {
+            kernel.download(&cache)?;
+        }
+        Ok(kernel)
+    }
+
+    pub(super) fn image(&self) -> PathBuf {
+        self.folder.join("boot").join(format!("vmlinuz-{}", self.release()))
+    }
+
+    pub(super) fn module(&self, name: &str) -> PathBuf {
+        self.folder.join("lib/modules").join(self.release()).join("kernel/drivers").join(name)
+    }
+
+    fn release(&self) -> &str {
+        self.package.trim_start_matches("linux-image-")
+    }
+
+    fn download(&self, cache: &Path) -> Result<(), MissingError> {
+        let fresh = cache.join(format!("{}.{}", self.package, std::process::id()));
+        fs::create_dir_all(&fresh).map_err(MissingError::file(&fresh))?;
+        run(Command::new("apt-get").args(["download", "--quiet", &self.package]).current_dir(&fresh), "apt")?;
+        let wanted = MODULES.map(|module| format!("./lib/modules/{}/kernel/drivers/{module}", self.release()));
+        let unpack =
+            format!("dpkg --fsys-tarfile {}_*.deb | tar -x ./boot {} && rm {0}_*.deb", self.package, wanted.join(" "));
+        run(Command::new("sh").args(["-e", "-c", &unpack]).current_dir(&fresh), "dpkg")?;
+        fs::rename(&fresh, &self.folder).map_err(MissingError::file(&self.folder))
+    }
+}
+
+fn current_package() -> Result<String, MissingError> {
+    let mut question = Command::new("apt-cache");
+    question.args(["depends", "--important", "linux-image-amd64"]);
+    let answer = run(&mut question, "apt")?;
+    answer
+        .split_whitespace()
+        .find(|word| word.starts_with("linux-image-") && *word != "linux-image-amd64")
+        .map(str::to_owned)
+        .ok_or_else(|| MissingError::Command {
+            command: format!("{question:?}"),
+            output: format!("no kernel package is known (apt-get update may be due): {answer}"),
+        })
+}

@@ -1,0 +1,331 @@
+//! A Linux guest with the real persistent-memory drivers: Debian's kernel under QEMU's software emulation, in
+//! which host files are NVDIMMs and one shell script runs.
+//!
+//! What the guest stores is in the host file at once (a shared mapping), so killing the guest leaves what a
+//! cut at that instruction would leave, every store before it durable.
+//!
+//! The guest talks over its serial line: `@@BEGIN` and the output of `uname -a`, then whatever the script
+//! prints, then `@@END` and the script's exit status. A guest that stays silent for longer than its limit is
+//! ended and the trial fails.
+
+mod archive;
+mod kernel;
+
+use crate::artefacts::{CProgram, MissingError, announce, sha256_of_file};
+use archive::Archive;
+use kernel::{Kernel, MODULES};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+const INIT: &str = include_str!("../../guest/init");
+const PRELUDE: &str = include_str!("../../guest/prelude.sh");
+
+/// The program that writes and checks self-describing blocks inside the guest, at `/bin/sectors` there.
+const SECTORS: CProgram = CProgram {
+    name: "sectors",
+    source: include_str!("../../guest/sectors.c"),
+    flags: &["-static"],
+    packages: "gcc libc6-dev",
+};
+
+/// Memory of the guest itself, beside its NVDIMMs, in MiB.
+const MEMORY_MIB: u64 = 1024;
+/// How long a guest may take in all, unless told otherwise: many times what it needs on two busy cores.
+const LIMIT: Duration = Duration::from_secs(300);
+/// Files larger than this are sparse giants; they are not hashed for the log.
+const HASHED_BYTES_MAX: u64 = 1 << 30;
+
+/// Why a guest run did not come to its good end.
+#[derive(Debug, thiserror::Error)]
+pub enum GuestError {
+    /// A part of the guest is missing on this machine.
+    #[error(transparent)]
+    Missing(#[from] MissingError),
+    /// The guest was still running at its limit, and was ended.
+    #[error("the guest was not done after {limit:?}; it said last:\n{tail}")]
+    TimedOut {
+        /// The limit.
+        limit: Duration,
+        /// The last lines of its serial line.
+        tail: String,
+    },
+    /// The guest ended without running its script to the end.
+    #[error("the guest ended before its script did; it said last:\n{tail}")]
+    EndedEarly {
+        /// The last lines of its serial line.
+        tail: String,
+    },
+    /// The script's exit status was not 0.
+    #[error("the guest's script ended with status {status}; it said last:\n{tail}")]
+    ScriptFailed {
+        /// The status.
+        status: String,
+        /// The last lines of its serial line.
+        tail: String,
+    },
+}
+
+/// A guest to be booted: its NVDIMMs, its files, its script.
+#[derive(Debug, Default)]
+pub struct Guest {
+    dimms: Vec<Dimm>,
+    files: BTreeMap<String, Vec<u8>>,
+    script: String,
+}
+
+#[derive(Debug)]
+struct Dimm {
+    image: PathBuf,
+    /// Bytes at the image's end that are the label area; the namespace is the rest.
+    label_bytes: u64,
+}
+
+impl Guest {
+    /// A guest with nothing in it.
+    pub fn new() -> Guest {
+        Guest::default()
+    }
+
+    /// Puts a host file into the next slot, whose number is returned. Its size has to be a multiple of 4096.
+    /// With `label_bytes` of 0 its namespace has no label, and Linux looks for BTT v1.1; else the last bytes
+    /// hold labels.
+    pub fn dimm(&mut self, image: &Path, label_bytes: u64) -> usize {
+        self.dimms.push(Dimm { image: image.to_owned(), label_bytes });
+        self.dimms.len() - 1
+    }
+
+    /// Puts a file in the root folder of the guest.
+    pub fn file(&mut self, name: &str, content: impl Into<Vec<u8>>) {
+        self.files.insert(name.to_owned(), content.into());
+    }
+
+    /// Adds lines to the script, which has the words of `guest/prelude.sh`. It ends at the first failure.
+    pub fn script(&mut self, lines: &str) {
+        self.script.push_str(lines);
+        self.script.push('\n');
+    }
+
+    /// Boots the guest, runs its script, and returns what that said.
+    pub fn run(self) -> Result<Transcript, GuestError> {
+        let mut running = self.boot(LIMIT)?;
+        while running.line()?.is_some() {}
+        Ok(std::mem::take(&mut running.transcript))
+    }
+
+    /// Boots the guest and returns when its script begins. Dropping the answer kills the guest.
+    pub fn boot(self, limit: Duration) -> Result<Running, GuestError> {
+        let kernel = Kernel::fetch()?;
+        let folder = tempfile::tempdir().map_err(MissingError::file(&std::env::temp_dir()))?;
+        let archive = folder.path().join("initramfs");
+        let bytes = [base_archive(&kernel)?, self.own_archive()].concat();
+        fs::write(&archive, bytes).map_err(MissingError::file(&archive))?;
+        announce(&format!("guest: {} NVDIMM(s), kernel package {}", self.dimms.len(), kernel.package));
+        self.dimms.iter().for_each(announce_image);
+        let mut machine = self.machine(&kernel, &archive);
+        let mut child = machine.spawn().map_err(|source| match source.kind() {
+            std::io::ErrorKind::NotFound => {
+                MissingError::Program { program: "qemu-system-x86_64".to_owned(), package: "qemu-system-x86" }
+            }
+            _ => MissingError::File { path: PathBuf::from("qemu-system-x86_64"), source },
+        })?;
+        let serial = child.stdout.take().expect("the guest's serial line is piped");
+        let mut running = Running {
+            child,
+            serial: lines_of(serial),
+            deadline: Instant::now() + limit,
+            limit,
+            tail: Vec::new(),
+            transcript: Transcript::default(),
+            _folder: folder,
+        };
+        running.await_begin()?;
+        Ok(running)
+    }
+
+    fn own_archive(&self) -> Vec<u8> {
+        let mut archive = Archive::default();
+        let script = format!(". /prelude.sh\nset -e\n{}", self.script);
+        archive.file("prelude.sh", PRELUDE.as_bytes()).file("run.sh", script.as_bytes());
+        for (name, content) in &self.files {
+            archive.file(name, content);
+        }
+        archive.finish()
+    }
+
+    fn machine(&self, kernel: &Kernel, archive: &Path) -> Command {
+        let sizes: Vec<u64> = self.dimms.iter().map(|dimm| file_bytes(&dimm.image)).collect();
+        // Room for each slot to begin at the next GiB.
+        let room_mib = MEMORY_MIB + sizes.iter().map(|size| (size >> 20) + 1024).sum::<u64>();
+        let mut machine = Command::new("qemu-system-x86_64");
+        machine.args(["-machine", "pc,nvdimm=on,accel=tcg", "-cpu", "max", "-smp", "2"]);
+        machine.arg("-m").arg(format!("{MEMORY_MIB}M,slots={},maxmem={room_mib}M", self.dimms.len() + 1));
+        machine.args(["-nodefaults", "-display", "none", "-serial", "stdio", "-no-reboot", "-net", "none"]);
+        machine.arg("-kernel").arg(kernel.image()).arg("-initrd").arg(archive);
+        machine.args(["-append", "console=ttyS0 panic=-1 quiet"]);
+        for (slot, (dimm, size)) in self.dimms.iter().zip(sizes).enumerate() {
+            let path = dimm.image.display();
+            machine.arg("-object");
+            machine.arg(format!("memory-backend-file,id=memory{slot},share=on,mem-path={path},size={size}"));
+            let label = if dimm.label_bytes == 0 { String::new() } else { format!(",label-size={}", dimm.label_bytes) };
+            machine.arg("-device").arg(format!("nvdimm,id=dimm{slot},slot={slot},memdev=memory{slot}{label}"));
+        }
+        machine.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+        machine
+    }
+}
+
+fn announce_image(dimm: &Dimm) {
+    let bytes = file_bytes(&dimm.image);
+    let hash = match bytes <= HASHED_BYTES_MAX {
+        true => sha256_of_file(&dimm.image).unwrap_or_else(|error| error.to_string()),
+        false => "(sparse, not hashed)".to_owned(),
+    };
+    announce(&format!("guest: image {} of {bytes} bytes, sha256 {hash}", dimm.image.display()));
+}
+
+fn file_bytes(path: &Path) -> u64 {
+    fs::metadata(path).map_or(0, |metadata| metadata.len())
+}
+
+/// The part of the guest's file system that is the same in every run.
+fn base_archive(kernel: &Kernel) -> Result<Vec<u8>, MissingError> {
+    let sectors = SECTORS.build()?;
+    let busybox = PathBuf::from("/bin/busybox");
+    if !busybox.exists() {
+        return Err(MissingError::Program { program: "busybox".to_owned(), package: "busybox-static" });
+    }
+    let mut archive = Archive::default();
+    for folder in ["bin", "dev", "proc", "sys", "tmp", "modules"] {
+        archive.folder(folder);
+    }
+    archive.file("init", INIT.as_bytes());
+    let read = |path: &Path| fs::read(path).map_err(MissingError::file(path));
+    archive.file("bin/busybox", &read(&busybox)?).file("bin/sectors", &read(&sectors)?);
+    for module in MODULES {
+        let name = module.rsplit('/').next().expect("a path has a last part");
+        archive.file(&format!("modules/{name}"), &read(&kernel.module(module))?);
+    }
+    Ok(archive.finish())
+}
+
+/// A guest whose script is running. Dropped, it is killed, as by a power cut that spares every store so far.
+pub struct Running {
+    child: Child,
+    serial: Receiver<String>,
+    deadline: Instant,
+    limit: Duration,
+    tail: Vec<String>,
+    transcript: Transcript,
+    _folder: tempfile::TempDir,
+}
+
+impl Running {
+    /// The next line that the script prints; `None` when it ended with status 0.
+    pub fn line(&mut self) -> Result<Option<String>, GuestError> {
+        let line = self.serial_line()?;
+        let Some(status) = line.strip_prefix("@@END ") else {
+            self.transcript.lines.push(line.clone());
+            return Ok(Some(line));
+        };
+        match status {
+            "0" => Ok(None),
+            _ => Err(GuestError::ScriptFailed { status: status.to_owned(), tail: self.tail() }),
+        }
+    }
+
+    fn await_begin(&mut self) -> Result<(), GuestError> {
+        loop {
+            // Firmware and kernel may leave terminal escapes before it.
+            if let Some((_, uname)) = self.serial_line()?.split_once("@@BEGIN ") {
+                announce(&format!("guest: {uname}"));
+                self.transcript.uname = uname.to_owned();
+                return Ok(());
+            }
+        }
+    }
+
+    fn serial_line(&mut self) -> Result<String, GuestError> {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        let line = self.serial.recv_timeout(left).map_err(|error| match error {
+            RecvTimeoutError::Timeout => GuestError::TimedOut { limit: self.limit, tail: self.tail() },
+            RecvTimeoutError::Disconnected => GuestError::EndedEarly { tail: self.tail() },
+        })?;
+        self.tail.push(line.clone());
+        Ok(line)
+    }
+
+    fn tail(&self) -> String {
+        self.tail[self.tail.len().saturating_sub(40)..].join("\n")
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The lines of the serial line, read by a thread of their own so that waiting for one can have a deadline.
+fn lines_of(serial: ChildStdout) -> Receiver<String> {
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut serial = BufReader::new(serial);
+        let mut line = Vec::new();
+        while serial.read_until(b'\n', &mut line).is_ok_and(|got| got > 0) {
+            let text = String::from_utf8_lossy(&line).trim_end().to_owned();
+            if sender.send(text).is_err() {
+                return;
+            }
+            line.clear();
+        }
+    });
+    receiver
+}
+
+/// What a guest's script said.
+#[derive(Clone, Debug, Default)]
+pub struct Transcript {
+    /// The guest's `uname -a`.
+    pub uname: String,
+    /// The script's output, line by line.
+    pub lines: Vec<String>,
+}
+
+impl Transcript {
+    /// What follows `key` and a space on the first line that begins so.
+    pub fn value(&self, key: &str) -> Option<&str> {
+        self.lines.iter().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '))
+    }
+
+    /// What the guest's word `report` said of the DIMM in `slot`; `None` when the driver made no device of it.
+    pub fn report(&self, slot: usize) -> Option<DeviceReport> {
+        self.value(&format!("report {slot}")).and_then(DeviceReport::parse)
+    }
+}
+
+/// A block device as the guest's Linux sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceReport {
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// The size of its sectors in bytes.
+    pub sector_size: u32,
+    /// The SHA-256 of all its sectors.
+    pub sha256: String,
+}
+
+impl DeviceReport {
+    fn parse(text: &str) -> Option<DeviceReport> {
+        const SYSFS_UNIT_BYTES: u64 = 512;
+        let mut words = text.split(' ');
+        let bytes = words.next()?.parse::<u64>().ok()? * SYSFS_UNIT_BYTES;
+        let sector_size = words.next()?.parse().ok()?;
+        Some(DeviceReport { bytes, sector_size, sha256: words.next()?.to_owned() })
+    }
+}
