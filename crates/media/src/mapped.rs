@@ -34,6 +34,14 @@ pub enum Access {
     /// Stores change a private copy in memory, and the file never changes; any number of processes may do so at once.
     /// A device cannot be copied so: there a store seals the region.
     Private,
+    /// Like [`Access::Private`], without a lock: for a look at a file that another process may be storing to.
+    PrivateUnlocked,
+}
+
+impl Access {
+    fn is_private(self) -> bool {
+        self != Access::ReadWrite
+    }
 }
 
 /// No store was lost.
@@ -76,7 +84,7 @@ impl MappedRegion {
 
     /// An existing file or device-DAX character device, all of it.
     pub fn open(path: &Path, access: Access) -> Result<MappedRegion, MapError> {
-        let mode = if access == Access::Private { OFlags::RDONLY } else { OFlags::RDWR };
+        let mode = if access.is_private() { OFlags::RDONLY } else { OFlags::RDWR };
         // A FIFO would make a plain open wait for its other end.
         let file = rustix::fs::open(path, mode | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty());
         let file = File::from(file.map_err(|errno| MapError::opening(path, errno))?);
@@ -100,8 +108,8 @@ impl MappedRegion {
         let is_device = kind == FileType::CharacterDevice;
         let is_synchronous = !is_device && Mapping::is_synchronous(file.as_fd());
         let sharing = match access {
-            Access::Private if is_device => Sharing::ReadOnly,
-            Access::Private => Sharing::Private,
+            Access::Private | Access::PrivateUnlocked if is_device => Sharing::ReadOnly,
+            Access::Private | Access::PrivateUnlocked => Sharing::Private,
             Access::ReadWrite if is_synchronous => Sharing::Synchronous,
             Access::ReadWrite => Sharing::Shared,
         };
@@ -229,6 +237,7 @@ fn lock(path: &Path, file: &File, access: Access) -> Result<(), MapError> {
     let operation = match access {
         Access::ReadWrite => FlockOperation::NonBlockingLockExclusive,
         Access::Private => FlockOperation::NonBlockingLockShared,
+        Access::PrivateUnlocked => return Ok(()),
     };
     rustix::fs::flock(file, operation).map_err(|errno| match errno {
         Errno::WOULDBLOCK => MapError::InUse { path: path.to_owned() },

@@ -232,6 +232,11 @@ fn a_region_open_for_writing_is_nobody_elses() {
     for access in [Access::ReadWrite, Access::Private] {
         assert!(matches!(MappedRegion::open(&path, access), Err(MapError::InUse { .. })));
     }
+    region.store_u64(0, 7);
+    let look = MappedRegion::open(&path, Access::PrivateUnlocked).expect("a look needs no lock");
+    assert_eq!(look.load_u64(0), Ok(7));
+    look.store_u64(0, 8);
+    assert_eq!(region.load_u64(0), Ok(7), "a look changes nothing");
     drop(region);
     MappedRegion::open(&path, Access::ReadWrite).expect("the lock went with the region");
 }
