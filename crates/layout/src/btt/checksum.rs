@@ -9,7 +9,7 @@ pub struct Fletcher64 {
 
 impl Fletcher64 {
     /// Adds `bytes`, a whole number of 32-bit words.
-    pub fn add(mut self, bytes: &[u8]) -> Fletcher64 {
+    pub fn over(mut self, bytes: &[u8]) -> Fletcher64 {
         let (words, rest) = bytes.as_chunks::<4>();
         debug_assert!(rest.is_empty(), "the sum is over whole words");
         for word in words {
@@ -27,7 +27,7 @@ impl Fletcher64 {
 
 /// The Fletcher-64 sum of `bytes`, a whole number of 32-bit words.
 pub fn fletcher64(bytes: &[u8]) -> u64 {
-    Fletcher64::default().add(bytes).sum()
+    Fletcher64::default().over(bytes).sum()
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ pub const SIGNATURE: [u8; 16] = *b"BTT_ARENA_INFO\0\0";
 /// Flag of an arena in error: it takes no writes.
 pub const FLAG_ERROR: u32 = 1;
 
+const INFO_BYTES: u32 = 4096;
 const CHECKSUM_OFFSET: usize = 4088;
 const INTERNAL_NLBA_MAX: u64 = 1 << 30;
 
@@ -93,7 +94,7 @@ impl InfoBlock {
         info.internal_lbasize = U32::new(geometry.internal_lbasize);
         info.internal_nlba = U32::new(geometry.internal_nlba);
         info.nfree = U32::new(geometry.nfree);
-        info.infosize = U32::new(size_of::<InfoBlock>() as u32);
+        info.infosize = U32::new(INFO_BYTES);
         info.nextoff = U64::new(next.unwrap_or(0));
         info.dataoff = U64::new(geometry.dataoff);
         info.mapoff = U64::new(geometry.mapoff);
@@ -116,7 +117,7 @@ impl InfoBlock {
     }
 
     fn computed_checksum(&self) -> u64 {
-        Fletcher64::default().add(&self.as_bytes()[..CHECKSUM_OFFSET]).add(&[0; 8]).sum()
+        Fletcher64::default().over(&self.as_bytes()[..CHECKSUM_OFFSET]).over(&[0; 8]).sum()
     }
 
     /// Whether the first bytes are those of an info block, damaged or not.
@@ -168,7 +169,7 @@ impl InfoBlock {
         let internal_nlba = u64::from(self.internal_nlba.get());
         rule(internal_nlba == blocks, "internal blocks are sectors and free blocks", 68, internal_nlba)?;
         rule(internal_nlba <= INTERNAL_NLBA_MAX, "block numbers fit 30 bits", 68, internal_nlba)?;
-        rule(self.infosize.get() == 4096, "the info block is 4096 bytes long", 76, self.infosize)
+        rule(self.infosize.get() == INFO_BYTES, "the info block is 4096 bytes long", 76, self.infosize)
     }
 
     fn check_places(&self, room: u64) -> Result<(), Broken> {

@@ -1,0 +1,239 @@
+//! The running volume: reads, writes, discards. The order of a write is argued in the crate's preamble.
+//!
+//! Invariants, all checked by [`crate::check`]:
+//! 1. Every internal block is named exactly once: by a map entry, or by the newest flog entry of a lane as `old`.
+//! 2. A map entry is stored to only under its line's lock.
+//! 3. A lane is used by one write at a time, and the order lane, then map line, is the only order of locks.
+
+use crate::lanes::{Lane, Lanes};
+use crate::locate::Summary;
+use crate::map::{MapLocks, MapWord};
+use crate::readers::{BlockKey, Readers};
+use tidegate_layout::btt::{Arena, MapEntry, MapState};
+use tidegate_media::sync::{MutexGuard, thread_token};
+use tidegate_media::{
+    BlockDevice, Corrupt, Durability, Error, Geometry, LINE_BYTES, Lba, LbaRange, Poison, Region, Result, Sealed,
+};
+
+/// A block translation table on a region: blocks that are written whole or not at all.
+///
+/// Durable when a write returns: the table has no volatile cache of its own, and a flush has nothing to do.
+pub struct Btt<R> {
+    pub(crate) region: R,
+    pub(crate) arenas: Vec<LiveArena>,
+    pub(crate) readers: Readers,
+    pub(crate) summary: Summary,
+    /// Zeroes for the per-sector metadata behind the data of a sector.
+    pub(crate) metadata: Box<[u8]>,
+}
+
+/// An open arena.
+pub(crate) struct LiveArena {
+    pub(crate) index: usize,
+    pub(crate) arena: Arena,
+    /// The device's number of the arena's first sector.
+    pub(crate) first: u64,
+    pub(crate) lanes: Lanes,
+    pub(crate) map: MapLocks,
+}
+
+impl<R: Region> Btt<R> {
+    /// What the volume is.
+    pub fn summary(&self) -> &Summary {
+        &self.summary
+    }
+
+    /// The region the volume lies on.
+    pub fn region(&self) -> &R {
+        &self.region
+    }
+
+    /// Gives the region back.
+    pub fn into_region(self) -> R {
+        self.region
+    }
+
+    fn write_block(&self, live: &LiveArena, lba: u32, data: &[u8]) -> Result<()> {
+        if live.arena.in_error() {
+            return Err(Sealed::Broken { at: live.arena.start() }.into());
+        }
+        let token = thread_token();
+        let mut lane = live.lanes.take(token);
+        self.stream_data(live, &mut lane, data, token)?;
+
+        let at = live.arena.map_at(lba);
+        let mut stripe = live.map.lock(at);
+        let word = MapWord::load(&self.region, at)?;
+        let old = live.block_of(word.entry(), lba)?;
+        stripe.settle(&self.region, &live.lanes, lane.number())?;
+
+        lane.log(&self.region, &live.arena, lba, word.entry().as_replaced(lba))?;
+
+        word.with(MapEntry::normal(lane.free())).store(&self.region);
+        stripe.remember(lane.advance(&live.lanes, old, at & !7, token));
+        Ok(())
+    }
+
+    /// Step 1 of a write: the data, durable in the lane's free block.
+    fn stream_data(&self, live: &LiveArena, lane: &mut MutexGuard<'_, Lane>, data: &[u8], token: u32) -> Result<()> {
+        self.readers.wait_until_unread(BlockKey::new(live.index, lane.free()));
+        let at = live.arena.data_at(lane.free());
+        self.region.stream(at, data);
+        if !self.metadata.is_empty() {
+            self.region.stream(at + data.len() as u64, &self.metadata);
+        }
+        Ok(lane.fence_data(&self.region, &live.lanes, token)?)
+    }
+
+    fn read_block(&self, live: &LiveArena, lba: u32, out: &mut [u8]) -> Result<()> {
+        let at = live.arena.map_at(lba);
+        let mut entry = MapWord::load(&self.region, at)?.entry();
+        if entry.state() == MapState::Zero {
+            out.fill(0);
+            return Ok(());
+        }
+        let key = |entry: MapEntry| BlockKey::new(live.index, entry.block(lba));
+        let reading = self.readers.publish(thread_token(), key(entry));
+        loop {
+            let again = MapWord::load(&self.region, at)?.entry();
+            if again == entry {
+                break;
+            }
+            entry = again;
+            reading.republish(key(entry));
+        }
+        let block = live.block_of(entry, lba)?;
+        match entry.state() {
+            MapState::Zero => out.fill(0),
+            MapState::Error => return Err(lost(live.arena.data_at(block), out.len()).into()),
+            MapState::Initial | MapState::Normal => self.region.read(live.arena.data_at(block), out)?,
+        }
+        Ok(())
+    }
+
+    /// Puts the map entries of sectors `first..end` into the zero state and begins their write-back.
+    fn map_zeroes(&self, live: &LiveArena, first: u32, end: u32) -> Result<()> {
+        let mut lba = first;
+        while lba < end {
+            let at = live.arena.map_at(lba);
+            let line_end = at - at % LINE_BYTES + LINE_BYTES;
+            let _stripe = live.map.lock(at);
+            while lba < end && live.arena.map_at(lba) < line_end {
+                let word = MapWord::load(&self.region, live.arena.map_at(lba))?;
+                let block = live.block_of(word.entry(), lba)?;
+                if word.entry().state() != MapState::Zero {
+                    word.with(MapEntry::new(MapState::Zero, block)).store(&self.region);
+                }
+                lba += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn zeroes_by_map(&self) -> bool {
+        self.summary.block_size == 4096
+    }
+
+    /// Calls `act` on each arena's part of `range`: its first sector and one past its last, counted in the arena.
+    fn by_arena(&self, range: LbaRange, mut act: impl FnMut(&LiveArena, u32, u32) -> Result<()>) -> Result<()> {
+        for live in &self.arenas {
+            let within = |lba: u64| lba.saturating_sub(live.first).min(u64::from(live.arena.geometry().external_nlba));
+            let part = [within(range.first.0), within(range.end())].map(|lba| u32::try_from(lba).expect("capped"));
+            if part[0] < part[1] {
+                act(live, part[0], part[1])?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl LiveArena {
+    /// The internal block that `entry`, of sector `lba`, occupies.
+    fn block_of(&self, entry: MapEntry, lba: u32) -> Result<u32, Corrupt> {
+        let block = entry.block(lba);
+        if block < self.arena.geometry().internal_nlba {
+            return Ok(block);
+        }
+        Err(Corrupt {
+            rule: "a map entry names a block of its arena",
+            at: self.arena.map_at(lba),
+            found: format!("block {block}"),
+        })
+    }
+
+    /// The device's number of the arena's sector `lba`.
+    fn number(&self, lba: u32) -> u64 {
+        self.first + u64::from(lba)
+    }
+}
+
+fn lost(at: u64, len: usize) -> Poison {
+    Poison { at, len: len as u64 }
+}
+
+impl<R: Region> BlockDevice for Btt<R> {
+    fn geometry(&self) -> Geometry {
+        Geometry {
+            block_size: self.summary.block_size,
+            blocks: self.summary.blocks,
+            atomic_blocks: 1,
+            volatile_cache: false,
+            read_only: false,
+        }
+    }
+
+    fn read(&self, at: Lba, out: &mut [u8]) -> Result<()> {
+        let range = self.geometry().range(at, out.len())?;
+        let size = self.summary.block_size as usize;
+        self.by_arena(range, |live, first, end| {
+            (first..end).try_for_each(|lba| self.read_block(live, lba, block_mut(out, range, live.number(lba), size)))
+        })
+    }
+
+    fn write(&self, at: Lba, data: &[u8], _durable_either_way: Durability) -> Result<()> {
+        let range = self.geometry().range(at, data.len())?;
+        let size = self.summary.block_size as usize;
+        self.by_arena(range, |live, first, end| {
+            (first..end).try_for_each(|lba| {
+                let start = offset(range, live.number(lba), size);
+                self.write_block(live, lba, &data[start..start + size])
+            })
+        })
+    }
+
+    fn flush(&self) -> Result<()> {
+        Ok(self.region.fence()?)
+    }
+
+    fn discard(&self, range: LbaRange) -> Result<()> {
+        let range = self.geometry().within(range)?;
+        if !self.zeroes_by_map() {
+            return Ok(());
+        }
+        self.write_zeroes(range, Durability::Fua)
+    }
+
+    fn write_zeroes(&self, range: LbaRange, _durable_either_way: Durability) -> Result<()> {
+        let range = self.geometry().within(range)?;
+        if self.zeroes_by_map() {
+            self.by_arena(range, |live, first, end| {
+                if live.arena.in_error() {
+                    return Err(Error::Sealed(Sealed::Broken { at: live.arena.start() }));
+                }
+                self.map_zeroes(live, first, end)
+            })?;
+            return Ok(self.region.fence()?);
+        }
+        const ZEROES: [u8; 512] = [0; 512];
+        self.by_arena(range, |live, first, end| (first..end).try_for_each(|lba| self.write_block(live, lba, &ZEROES)))
+    }
+}
+
+fn offset(range: LbaRange, block: u64, size: usize) -> usize {
+    usize::try_from(block - range.first.0).expect("a request fits in memory") * size
+}
+
+fn block_mut(out: &mut [u8], range: LbaRange, block: u64, size: usize) -> &mut [u8] {
+    let start = offset(range, block, size);
+    &mut out[start..start + size]
+}

@@ -1,0 +1,131 @@
+//! Lanes of one arena: each owns a free block and a pair of flog slots, and serves one write at a time.
+//!
+//! 1. A lane's free block is named by no map entry, and is its newest flog entry's `old`.
+//! 2. `fences` of a lane grows when its holder has passed a fence that covers the lane's last store to the map.
+
+use crate::map::LaneStore;
+use crate::padded::Padded;
+use tidegate_layout::btt::{Arena, FlogHalf, SlotPair, next_seq};
+use tidegate_media::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
+use tidegate_media::{LineOrder, Region, Sealed};
+
+/// How many covering fences a lane has passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LaneFences(u64);
+
+/// All lanes of an arena.
+pub(crate) struct Lanes {
+    lanes: Box<[Padded<Mutex<Lane>>]>,
+    fences: Box<[Padded<AtomicU64>]>,
+}
+
+/// What the holder of a lane works with.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    number: u32,
+    /// The block the next write goes to.
+    free: u32,
+    /// Which two slots of the group are in use, and which of them, 0 or 1, the next write overwrites.
+    pair: SlotPair,
+    next_slot: usize,
+    next_seq: u32,
+    /// The lane's last store to the map, while no fence is known to cover it.
+    unfenced: Option<MapStore>,
+}
+
+/// A store to the map and the thread that flushed it.
+#[derive(Clone, Copy, Debug)]
+struct MapStore {
+    at: u64,
+    token: u32,
+}
+
+impl Lanes {
+    pub(crate) fn new(lanes: Vec<Lane>) -> Lanes {
+        let fences = lanes.iter().map(|_| Padded(AtomicU64::new(0))).collect();
+        Lanes { lanes: lanes.into_iter().map(|lane| Padded(Mutex::new(lane))).collect(), fences }
+    }
+
+    /// A lane for the thread `token`: its own if that is free, else any free one, else its own once it is free.
+    pub(crate) fn take(&self, token: u32) -> MutexGuard<'_, Lane> {
+        let own = token as usize % self.lanes.len();
+        self.lanes[own..]
+            .iter()
+            .chain(&self.lanes[..own])
+            .find_map(|lane| lane.try_lock())
+            .unwrap_or_else(|| self.lanes[own].lock())
+    }
+
+    /// How many covering fences `lane` has passed.
+    pub(crate) fn fences(&self, lane: u32) -> LaneFences {
+        // Relaxed: asked by the lane's holder, who is the only one to change it.
+        LaneFences(self.fences[lane as usize].load(Ordering::Relaxed))
+    }
+
+    /// Whether `lane` has passed a covering fence since it had passed `fences`.
+    pub(crate) fn fenced_since(&self, lane: u32, fences: LaneFences) -> bool {
+        // Acquire pairs with the Release of `passed_fence`: the fence came before.
+        self.fences[lane as usize].load(Ordering::Acquire) != fences.0
+    }
+
+    fn passed_fence(&self, lane: u32) {
+        let LaneFences(count) = self.fences(lane);
+        // Release pairs with the Acquire of `fenced_since`. A plain store: only the lane's holder changes it.
+        self.fences[lane as usize].store(count + 1, Ordering::Release);
+    }
+}
+
+impl Lane {
+    /// The lane `number` whose newest flog entry lies in slot `newest` of `pair` and has number `seq`.
+    pub(crate) fn new(number: u32, pair: SlotPair, newest: usize, seq: u32, free: u32) -> Lane {
+        Lane { number, free, pair, next_slot: 1 - newest, next_seq: next_seq(seq), unfenced: None }
+    }
+
+    /// The block the next write goes to.
+    pub(crate) fn free(&self) -> u32 {
+        self.free
+    }
+
+    /// The lane's number in its arena.
+    pub(crate) fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Fences what the calling thread, `token`, streamed for this lane, and the lane's last store to the map with it.
+    pub(crate) fn fence_data<R: Region>(&mut self, region: &R, lanes: &Lanes, token: u32) -> Result<(), Sealed> {
+        if let Some(store) = self.unfenced
+            && store.token != token
+        {
+            region.flush(store.at, 8);
+        }
+        region.fence()?;
+        if self.unfenced.take().is_some() {
+            lanes.passed_fence(self.number);
+        }
+        Ok(())
+    }
+
+    /// Writes the flog entry that commits the move of `lba` from `replaced` to the lane's free block, and fences it.
+    pub(crate) fn log<R: Region>(&self, region: &R, arena: &Arena, lba: u32, replaced: u32) -> Result<(), Sealed> {
+        let slot = self.pair.slots()[self.next_slot];
+        let at = arena.flog_at(self.number) + (slot * size_of::<FlogHalf>()) as u64;
+        let [first, second] = FlogHalf::new(lba, replaced, self.free, self.next_seq).words();
+        region.store_u64(at, first);
+        if region.line_order() == LineOrder::Any {
+            region.flush(at, 8);
+            region.fence()?;
+        }
+        region.store_u64(at + 8, second);
+        region.flush(at, 16);
+        region.fence()
+    }
+
+    /// After the map entry at `at` was stored by the thread `token`: the lane's free block is now `old`.
+    pub(crate) fn advance(&mut self, lanes: &Lanes, old: u32, at: u64, token: u32) -> LaneStore {
+        self.free = old;
+        self.next_slot = 1 - self.next_slot;
+        self.next_seq = next_seq(self.next_seq);
+        self.unfenced = Some(MapStore { at, token });
+        LaneStore { at, lane: self.number, fences: lanes.fences(self.number) }
+    }
+}

@@ -1,0 +1,216 @@
+//! Opens a volume: finds it, restores a lost first info block, and finishes what a power cut interrupted.
+//!
+//! Recovery looks at each lane by itself. If the newest flog entry says that a sector moved and the map still names the block
+//! it moved from, the write was committed and its map store lost: it is done again. Whatever else the map holds, the
+//! write was complete. Running it twice, or cutting it short, changes nothing.
+
+use crate::check::no_volume;
+use crate::identify::{Identity, identify};
+use crate::io::{Btt, LiveArena};
+use crate::lanes::{Lane, Lanes};
+use crate::locate::{CopyState, FirstCopy, Located, locate};
+use crate::map::{MapLocks, MapWord};
+use crate::readers::Readers;
+use std::collections::BTreeSet;
+use tidegate_layout::Broken;
+use tidegate_layout::btt::{Arena, FlogGroup, MapEntry, SlotPair, Version, newest_slot, sector_data_bytes};
+use tidegate_media::{Corrupt, Poison, Region, Sealed};
+use zerocopy::{FromZeros, IntoBytes};
+
+/// How to open a volume.
+#[derive(Clone, Copy, Debug)]
+pub struct OpenOptions {
+    /// Only a volume of this version; `None` takes what is there.
+    pub version: Option<Version>,
+    /// What to do with a damaged first info block.
+    pub first_copy: FirstCopy,
+    /// How many reads may copy data at once; more wait for each other. About twice the number of cores.
+    pub readers: u32,
+}
+
+impl Default for OpenOptions {
+    fn default() -> OpenOptions {
+        OpenOptions { version: None, first_copy: FirstCopy::RestoreIfOurs, readers: 16 }
+    }
+}
+
+/// Why a volume was not opened. Nothing on the medium was changed, but for info blocks and interrupted writes
+/// that were already finished.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OpenError {
+    /// The region is blank.
+    #[error("the region holds no volume: it is blank")]
+    Blank,
+    /// The region holds something else.
+    #[error("the region holds no volume of ours, but {what}")]
+    Foreign {
+        /// What its first bytes look like.
+        what: &'static str,
+    },
+    /// The first info block is foreign, and the second good: perhaps the region was given to somebody else.
+    #[error("the first info block at {at:#x} is overwritten with something else ({what}), the second one is intact")]
+    FirstCopyForeign {
+        /// Where the first info block should be.
+        at: u64,
+        /// What the region's first bytes look like.
+        what: &'static str,
+    },
+    /// The region ends before the volume does.
+    #[error("the volume needs {needs} bytes and the region has {has}: it was cut short")]
+    CutShort {
+        /// Bytes of region the volume needs.
+        needs: u64,
+        /// Bytes the region has.
+        has: u64,
+    },
+    /// The volume's structures break a rule of the format.
+    #[error(transparent)]
+    Corrupt(#[from] Corrupt),
+    /// The medium cannot give the structures back.
+    #[error(transparent)]
+    Media(#[from] Poison),
+    /// The medium refused a store.
+    #[error(transparent)]
+    Sealed(#[from] Sealed),
+}
+
+impl<R: Region> Btt<R> {
+    /// Opens the volume on `region`. Interrupted writes are finished, and durable, before this returns.
+    pub fn open(region: R, options: &OpenOptions) -> Result<Btt<R>, OpenError> {
+        let located = match locate(&region, options.version)? {
+            Ok(located) => located,
+            Err(reason) => return Err(no_volume(&region, reason)?),
+        };
+        if options.first_copy == FirstCopy::RestoreIfOurs {
+            restore_first_copies(&region, &located)?;
+        }
+        let mut arenas: Vec<LiveArena> = Vec::new();
+        let mut first = 0;
+        for (index, found) in located.arenas.iter().enumerate() {
+            let arena = found.arena;
+            let lanes = recover(&region, &arena)?;
+            arenas.push(LiveArena { index, arena, first, lanes: Lanes::new(lanes), map: MapLocks::new() });
+            first += u64::from(arena.geometry().external_nlba);
+        }
+        region.fence()?;
+        let summary = located.summary();
+        let metadata = vec![0; (summary.sector_size - sector_data_bytes(summary.sector_size)) as usize];
+        let readers = Readers::new(options.readers);
+        Ok(Btt { region, arenas, readers, summary, metadata: metadata.into() })
+    }
+}
+
+/// Writes first info blocks back from their second copies, where they were clearly ours.
+fn restore_first_copies<R: Region>(region: &R, located: &Located) -> Result<(), OpenError> {
+    for found in &located.arenas {
+        let at = found.arena.start();
+        match found.first {
+            CopyState::Good | CopyState::Differs => {}
+            CopyState::Zero | CopyState::Damaged(_) => {
+                region.stream(at, found.info.as_bytes());
+                region.fence()?;
+            }
+            CopyState::Foreign => {
+                let what = match identify(region)? {
+                    Identity::Foreign { what } => what,
+                    Identity::Blank | Identity::Btt(_) | Identity::Damaged { .. } => "data that is not recognised",
+                };
+                return Err(OpenError::FirstCopyForeign { at, what });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The lanes of `arena`, each after its interrupted write, if any, was finished (flushed, not fenced).
+fn recover<R: Region>(region: &R, arena: &Arena) -> Result<Vec<Lane>, OpenError> {
+    let groups = read_flog(region, arena)?;
+    let pair = SlotPair::detect(groups.iter()).map_err(|broken| at(broken, arena.flog_at(0)))?;
+    let pair = pair.unwrap_or(SlotPair::Adjacent);
+    let numbered = (0..).zip(&groups);
+    let newest: Vec<Newest> =
+        numbered.map(|(number, group)| newest_entry(arena, number, group, pair)).collect::<Result<_, _>>()?;
+    one_owner_each(arena, &newest)?;
+    newest.iter().try_for_each(|entry| entry.finish(region, arena))?;
+    let lane = |(number, newest): (u32, &Newest)| Lane::new(number, pair, newest.slot, newest.seq, newest.old);
+    Ok((0..).zip(&newest).map(lane).collect())
+}
+
+fn one_owner_each(arena: &Arena, newest: &[Newest]) -> Result<(), Corrupt> {
+    let mut owned = BTreeSet::new();
+    match (0..).zip(newest).find(|(_, newest)| !owned.insert(newest.old)) {
+        None => Ok(()),
+        Some((number, newest)) => Err(Corrupt {
+            rule: "no two lanes own one block",
+            at: arena.flog_at(number),
+            found: format!("block {} again", newest.old),
+        }),
+    }
+}
+
+/// All flog groups of `arena`.
+pub(crate) fn read_flog<R: Region + ?Sized>(region: &R, arena: &Arena) -> Result<Vec<FlogGroup>, Poison> {
+    let mut groups = vec![FlogGroup::new_zeroed(); arena.geometry().nfree as usize];
+    region.read(arena.flog_at(0), groups.as_mut_slice().as_mut_bytes())?;
+    Ok(groups)
+}
+
+/// A broken rule of a struct that lies at `base`.
+pub(crate) fn at(broken: Broken, base: u64) -> Corrupt {
+    Corrupt { rule: broken.rule, at: base + broken.offset, found: broken.found }
+}
+
+/// What the newest flog entry of a lane says, its numbers checked and its flags stripped.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Newest {
+    /// Which slot of the pair it lies in, 0 or 1.
+    pub(crate) slot: usize,
+    pub(crate) seq: u32,
+    pub(crate) lba: u32,
+    pub(crate) old: u32,
+    pub(crate) new: u32,
+}
+
+/// The newest entry of the lane `number`.
+pub(crate) fn newest_entry(arena: &Arena, number: u32, group: &FlogGroup, pair: SlotPair) -> Result<Newest, Corrupt> {
+    let base = arena.flog_at(number);
+    let halves = pair.of(group);
+    let slot = newest_slot(&halves).map_err(|broken| at(broken, base))?;
+    let half = halves[slot];
+    let newest = Newest {
+        slot,
+        seq: half.seq.get(),
+        lba: half.lba.get(),
+        old: MapEntry::strip(half.old.get()),
+        new: MapEntry::strip(half.new.get()),
+    };
+    let geometry = arena.geometry();
+    let broken = |rule, found: u32| Err(Corrupt { rule, at: base, found: found.to_string() });
+    if newest.lba >= geometry.external_nlba {
+        return broken("a flog entry names a sector of its arena", newest.lba);
+    }
+    if newest.old >= geometry.internal_nlba {
+        return broken("a flog entry names the block it replaced", newest.old);
+    }
+    if newest.new >= geometry.internal_nlba {
+        return broken("a flog entry names the block it wrote", newest.new);
+    }
+    Ok(newest)
+}
+
+impl Newest {
+    /// The map word in which the write is still missing, if it was interrupted.
+    pub(crate) fn interrupted<R: Region + ?Sized>(&self, region: &R, arena: &Arena) -> Result<Option<MapWord>, Poison> {
+        let word = MapWord::load(region, arena.map_at(self.lba))?;
+        let holds = word.entry().block(self.lba);
+        Ok((self.old != self.new && holds == self.old).then_some(word))
+    }
+
+    /// Finishes the write, if it was interrupted: flushed, not fenced.
+    pub(crate) fn finish<R: Region + ?Sized>(&self, region: &R, arena: &Arena) -> Result<(), Poison> {
+        if let Some(word) = self.interrupted(region, arena)? {
+            word.with(MapEntry::normal(self.new)).store(region);
+        }
+        Ok(())
+    }
+}

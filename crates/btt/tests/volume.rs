@@ -1,0 +1,278 @@
+//! The volume as its users see it: format, open, read, write, zeroes, check, repair; on plain memory.
+
+use std::sync::Mutex;
+use tidegate_btt::{Btt, Contents, FormatSpec, Identity, OpenError, OpenOptions, Repair, check, format, identify};
+use tidegate_layout::btt::{InfoBlock, SECTOR_SIZES, Version};
+use tidegate_media::{BlockDevice, Durability, Error, Lba, LbaRange, Misuse, Poison, Region, Sealed};
+
+/// Memory without any of the medium's doubts.
+struct Ram(Mutex<Vec<u8>>);
+
+impl Ram {
+    fn new(len: usize, fill: u8) -> Ram {
+        Ram(Mutex::new(vec![fill; len]))
+    }
+
+    fn copy(&self) -> Ram {
+        Ram(Mutex::new(self.0.lock().unwrap().clone()))
+    }
+
+    fn bytes(&self, at: usize, len: usize) -> Vec<u8> {
+        self.0.lock().unwrap()[at..at + len].to_vec()
+    }
+
+    fn put(&self, at: u64, bytes: &[u8]) {
+        self.0.lock().unwrap()[at as usize..at as usize + bytes.len()].copy_from_slice(bytes);
+    }
+
+    fn flip(&self, at: u64) {
+        self.0.lock().unwrap()[at as usize] ^= 0x10;
+    }
+}
+
+impl Region for Ram {
+    fn len(&self) -> u64 {
+        self.0.lock().unwrap().len() as u64
+    }
+    fn read(&self, at: u64, out: &mut [u8]) -> Result<(), Poison> {
+        out.copy_from_slice(&self.0.lock().unwrap()[at as usize..at as usize + out.len()]);
+        Ok(())
+    }
+    fn load_u64(&self, at: u64) -> Result<u64, Poison> {
+        let mut word = [0; 8];
+        self.read(at, &mut word)?;
+        Ok(u64::from_le_bytes(word))
+    }
+    fn write(&self, at: u64, bytes: &[u8]) {
+        self.put(at, bytes);
+    }
+    fn stream(&self, at: u64, bytes: &[u8]) {
+        self.put(at, bytes);
+    }
+    fn store_u64(&self, at: u64, word: u64) {
+        assert!(at.is_multiple_of(8));
+        self.put(at, &word.to_le_bytes());
+    }
+    fn flush(&self, _at: u64, _len: u64) {}
+    fn fence(&self) -> Result<(), Sealed> {
+        Ok(())
+    }
+}
+
+const BYTES: usize = (16 << 20) + 4096;
+
+fn spec(sector_size: u32, version: Version) -> FormatSpec {
+    FormatSpec { version, sector_size, uuid: [7; 16], parent_uuid: [0; 16] }
+}
+
+fn fresh(sector_size: u32) -> Ram {
+    let ram = Ram::new(BYTES, 0);
+    format(&ram, &spec(sector_size, Version::V1_1), Contents::Zeroed).unwrap();
+    ram
+}
+
+fn open(ram: Ram) -> Btt<Ram> {
+    Btt::open(ram, &OpenOptions::default()).unwrap()
+}
+
+fn block(device: &impl BlockDevice, lba: u64) -> Vec<u8> {
+    let mut out = vec![0x55; device.geometry().block_size as usize];
+    device.read(Lba(lba), &mut out).unwrap();
+    out
+}
+
+fn assert_sound(ram: &Ram) {
+    let report = check(ram, Repair::No).unwrap();
+    assert!(report.findings.is_empty(), "{:?}", report.findings);
+}
+
+#[test]
+fn every_sector_size_and_version_keeps_what_was_written() {
+    for version in Version::ALL {
+        for sector_size in SECTOR_SIZES {
+            let ram = Ram::new(BYTES, 0xa7);
+            format(&ram, &spec(sector_size, version), Contents::Unknown).unwrap();
+            let volume = open(ram);
+            let geometry = volume.geometry();
+            let last = geometry.blocks - 1;
+            let size = geometry.block_size as usize;
+            assert_eq!(size, if sector_size >= 4096 { 4096 } else { 512 });
+            assert_eq!(block(&volume, 5), vec![0; size], "a fresh volume reads zeroes");
+            for round in 0..600u64 {
+                volume.write(Lba(round % 7), &vec![round as u8; size], Durability::Fua).unwrap();
+            }
+            volume.write(Lba(last), &vec![0xee; size], Durability::Volatile).unwrap();
+            let ram = volume.into_region();
+            assert_sound(&ram);
+            let volume = open(ram);
+            for lba in 0..7 {
+                let newest = (0..600u64).rev().find(|round| round % 7 == lba).unwrap();
+                assert_eq!(block(&volume, lba), vec![newest as u8; size]);
+            }
+            assert_eq!(block(&volume, last), vec![0xee; size]);
+            assert_eq!(block(&volume, last - 1), vec![0; size]);
+        }
+    }
+}
+
+#[test]
+fn ranges_of_blocks() {
+    let volume = open(fresh(4096));
+    let data: Vec<u8> = (0..5 * 4096u32).map(|byte| (byte / 4096 + 1) as u8).collect();
+    volume.write(Lba(10), &data, Durability::Volatile).unwrap();
+    let mut out = vec![0; data.len()];
+    volume.read(Lba(10), &mut out).unwrap();
+    assert_eq!(out, data);
+    volume.discard(LbaRange { first: Lba(11), blocks: 2 }).unwrap();
+    volume.write_zeroes(LbaRange { first: Lba(14), blocks: 1 }, Durability::Fua).unwrap();
+    let firsts: Vec<u8> = (10..15).map(|lba| block(&volume, lba)[0]).collect();
+    assert_eq!(firsts, [1, 0, 0, 4, 0]);
+    volume.write(Lba(11), &[9; 4096], Durability::Volatile).unwrap();
+    assert_eq!(block(&volume, 11), [9; 4096]);
+    let ram = volume.into_region();
+    let counts = check(&ram, Repair::No).unwrap().counts;
+    assert_eq!((counts.normal, counts.zero, counts.free), (3, 2, 256));
+    assert_sound(&ram);
+}
+
+#[test]
+fn small_sectors_are_zeroed_by_writing() {
+    let volume = open(fresh(512));
+    volume.write(Lba(3), &[1; 512 * 3], Durability::Volatile).unwrap();
+    volume.discard(LbaRange { first: Lba(3), blocks: 1 }).unwrap();
+    volume.write_zeroes(LbaRange { first: Lba(4), blocks: 1 }, Durability::Volatile).unwrap();
+    let firsts: Vec<u8> = (3..6).map(|lba| block(&volume, lba)[0]).collect();
+    assert_eq!(firsts, [1, 0, 1], "discard does nothing, write-zeroes writes");
+    assert_eq!(check(volume.region(), Repair::No).unwrap().counts.zero, 0);
+}
+
+#[test]
+fn misuse_changes_nothing() {
+    let volume = open(fresh(4096));
+    let blocks = volume.geometry().blocks;
+    let past = Misuse::OutOfRange { first: blocks - 1, end: blocks + 1, blocks };
+    assert_eq!(volume.write(Lba(blocks - 1), &[1; 8192], Durability::Fua), Err(Error::Misuse(past)));
+    let partial = Misuse::PartialBlock { len: 100, block_size: 4096 };
+    assert_eq!(volume.read(Lba(0), &mut [0; 100]), Err(Error::Misuse(partial)));
+    let far = LbaRange { first: Lba(u64::MAX), blocks: 2 };
+    assert!(matches!(volume.discard(far), Err(Error::Misuse(Misuse::OutOfRange { .. }))));
+    assert_eq!(block(&volume, blocks - 1), [0; 4096]);
+}
+
+#[test]
+fn an_interrupted_write_is_finished_on_open() {
+    let volume = open(fresh(4096));
+    volume.write(Lba(2), &[1; 4096], Durability::Fua).unwrap();
+    let before = volume.region().copy();
+    volume.write(Lba(2), &[2; 4096], Durability::Fua).unwrap();
+    let after = volume.into_region();
+    let map_at = 4096 + 0xff7000;
+    after.put(map_at, &before.bytes(map_at as usize, 64));
+    assert_eq!(check(&after, Repair::No).unwrap().counts.interrupted, 1);
+    let volume = open(after);
+    assert_eq!(block(&volume, 2), [2; 4096]);
+    assert_eq!(check(volume.region(), Repair::No).unwrap().counts.interrupted, 0);
+}
+
+#[test]
+fn a_lost_first_info_block_comes_back_from_its_twin() {
+    for damage in [|ram: &Ram| ram.put(4096, &[0; 4096]), |ram: &Ram| ram.flip(4096 + 60)] {
+        let ram = fresh(4096);
+        let good = ram.bytes(4096, 4096);
+        damage(&ram);
+        assert!(matches!(identify(&ram).unwrap(), Identity::Damaged { twin: Some(_), .. }));
+        assert_eq!(open(ram).into_region().bytes(4096, 4096), good);
+    }
+}
+
+#[test]
+fn a_first_info_block_of_somebody_else_is_left_alone() {
+    let ram = fresh(4096);
+    ram.put(4096, &[0x33; 4096]);
+    let foreign = ram.bytes(4096, 4096);
+    let error = Btt::open(ram.copy(), &OpenOptions::default()).err().unwrap();
+    assert!(matches!(error, OpenError::FirstCopyForeign { at: 4096, .. }), "{error}");
+    assert_eq!(ram.bytes(4096, 4096), foreign);
+    let leave = OpenOptions { first_copy: tidegate_btt::FirstCopy::Leave, ..OpenOptions::default() };
+    assert_eq!(Btt::open(ram.copy(), &leave).unwrap().into_region().bytes(4096, 4096), foreign);
+    let report = check(&ram, Repair::Yes).unwrap();
+    assert_eq!(report.findings.len(), 1);
+    assert_sound(&ram);
+    assert_eq!(block(&open(ram), 0), [0; 4096]);
+}
+
+#[test]
+fn regions_without_a_volume_say_what_they_hold() {
+    let blank = Ram::new(BYTES, 0);
+    assert_eq!(identify(&blank).unwrap(), Identity::Blank);
+    assert_eq!(Btt::open(blank.copy(), &OpenOptions::default()).err(), Some(OpenError::Blank));
+    let ext4 = Ram::new(BYTES, 0);
+    ext4.put(0x438, b"\x53\xef");
+    let what = "an ext2, ext3 or ext4 file system";
+    assert_eq!(Btt::open(ext4, &OpenOptions::default()).err(), Some(OpenError::Foreign { what }));
+    let short = Ram::new(BYTES - 8192, 0);
+    short.put(4096, &fresh(4096).bytes(4096, 4096));
+    let error = Btt::open(short, &OpenOptions::default()).err();
+    assert_eq!(error, Some(OpenError::CutShort { needs: BYTES as u64, has: BYTES as u64 - 8192 }));
+}
+
+#[test]
+fn check_names_each_damage_and_repair_mends_it() {
+    const MAP: u64 = 4096 + 0xff7000;
+    const FLOG: u64 = 4096 + 0xffb000;
+    const INFO2: u64 = 4096 + 0xfff000;
+    type Damage = fn(&Ram);
+    let cases: [(&str, Damage); 12] = [
+        ("the first info block is good", |ram| ram.flip(4096 + 200)),
+        ("the second info block is good", |ram| ram.flip(INFO2 + 200)),
+        ("a map entry names a block of its arena", |ram| ram.put(MAP + 8, &0xc000_ffffu32.to_le_bytes())),
+        ("no two map entries name one block", |ram| ram.put(MAP + 8, &0xc000_0007u32.to_le_bytes())),
+        ("a lane's free block is named nowhere else", |ram| {
+            ram.put(MAP + 8, &(0xc000_0000u32 | 3829 + 100).to_le_bytes())
+        }),
+        ("the two sequence numbers follow each other", |ram| ram.put(FLOG + 64 * 9 + 12, &9u32.to_le_bytes())),
+        ("a flog entry names a sector of its arena", |ram| ram.put(FLOG + 64 * 9, &99999u32.to_le_bytes())),
+        ("a flog entry names the block it replaced", |ram| ram.put(FLOG + 64 * 9 + 4, &99999u32.to_le_bytes())),
+        ("a flog entry names the block it wrote", |ram| ram.put(FLOG + 64 * 9 + 8, &99999u32.to_le_bytes())),
+        ("slot 3 of each lane is zero", |ram| ram.put(FLOG + 64 * 9 + 48, &[1])),
+        ("a lane uses two slots", |ram| ram.put(FLOG + 64 * 9 + 16, &[1; 32])),
+        ("slot 0 of each lane was written", |ram| ram.put(FLOG + 64 * 9, &[0; 16])),
+    ];
+    for (rule, damage) in cases {
+        let volume = open(fresh(4096));
+        for lba in 0..600u64 {
+            volume.write(Lba(lba % 200), &[lba as u8; 4096], Durability::Fua).unwrap();
+        }
+        let ram = volume.into_region();
+        damage(&ram);
+        let damaged = ram.copy();
+        let report = check(&ram, Repair::No).unwrap();
+        assert!(report.findings.iter().any(|finding| finding.corrupt.rule == rule), "{rule}: {:?}", report.findings);
+        assert!(!report.is_sound());
+        assert_eq!(ram.bytes(0, BYTES), damaged.bytes(0, BYTES), "a check changes nothing");
+        assert!(check(&ram, Repair::Yes).unwrap().is_sound());
+        assert_sound(&ram);
+        let volume = open(ram);
+        for lba in 10..600u64 {
+            volume.write(Lba(lba), &[0xab; 4096], Durability::Fua).unwrap();
+            assert_eq!(block(&volume, lba), [0xab; 4096]);
+        }
+        assert_sound(volume.region());
+    }
+}
+
+#[test]
+fn the_error_flag_stops_writes_until_it_is_repaired() {
+    let ram = fresh(4096);
+    let mut info = <InfoBlock as zerocopy::FromBytes>::read_from_bytes(&ram.bytes(4096, 4096)).unwrap();
+    info = info.with_error(true);
+    for at in [4096, 4096 + 0xfff000] {
+        ram.put(at, zerocopy::IntoBytes::as_bytes(&info));
+    }
+    let volume = open(ram);
+    assert_eq!(volume.write(Lba(0), &[1; 4096], Durability::Fua), Err(Error::Sealed(Sealed::Broken { at: 4096 })));
+    assert_eq!(block(&volume, 0), [0; 4096]);
+    let ram = volume.into_region();
+    assert_eq!(check(&ram, Repair::Yes).unwrap().findings.len(), 1);
+    open(ram).write(Lba(0), &[1; 4096], Durability::Fua).unwrap();
+}
