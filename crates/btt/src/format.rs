@@ -145,14 +145,16 @@ fn wipe_info_blocks<R: Region + ?Sized>(region: &R, plan: &[PlannedArena]) -> Re
         places.sort_unstable();
         places.dedup();
         for at in places {
-            region.stream(at, &[0; PAGE_BYTES as usize]);
+            region.stream(at, &[0; PAGE]);
         }
         region.fence()?;
     }
     Ok(())
 }
 
-const _: () = assert!(ARENA_BYTES_MIN >= 2 * PAGE_BYTES && ARENA_BYTES_MAX.is_multiple_of(PAGE_BYTES));
+const PAGE: usize = 4096;
+const _: () = assert!(PAGE as u64 == PAGE_BYTES && ARENA_BYTES_MIN >= 2 * PAGE_BYTES);
+const _: () = assert!(ARENA_BYTES_MAX.is_multiple_of(PAGE_BYTES));
 
 /// Makes every sector of `arena` read as zeroes, whatever its bytes are.
 fn clear<R: Region + ?Sized>(region: &R, arena: &Arena) -> Result<(), Sealed> {
@@ -172,9 +174,9 @@ fn clear<R: Region + ?Sized>(region: &R, arena: &Arena) -> Result<(), Sealed> {
 
 /// Streams pages of 32-bit words, each word a function of its number in `range`.
 fn stream_pages<R: Region + ?Sized>(region: &R, range: std::ops::Range<u64>, word: impl Fn(u64) -> u32) {
-    const WORDS: usize = PAGE_BYTES as usize / 4;
+    const WORDS: usize = PAGE / 4;
     let mut page = [0u32; WORDS];
-    for at in range.clone().step_by(PAGE_BYTES as usize) {
+    for at in range.clone().step_by(PAGE) {
         let first = (at - range.start) / 4;
         for (number, value) in (first..).zip(&mut page) {
             *value = word(number).to_le();
@@ -187,7 +189,7 @@ fn stream_pages<R: Region + ?Sized>(region: &R, range: std::ops::Range<u64>, wor
 /// Writes the flog of lanes that never wrote: lane n owns block `external_nlba` + n.
 fn write_flog<R: Region + ?Sized>(region: &R, arena: &Arena) {
     let geometry = arena.geometry();
-    let table_bytes = (geometry.nfree as usize * size_of::<FlogGroup>()).next_multiple_of(PAGE_BYTES as usize);
+    let table_bytes = (geometry.nfree as usize * size_of::<FlogGroup>()).next_multiple_of(PAGE);
     let mut table = vec![0; table_bytes];
     for (lane, bytes) in (0..geometry.nfree).zip(table.chunks_exact_mut(size_of::<FlogGroup>())) {
         bytes.copy_from_slice(unused_lane(arena, lane, geometry.external_nlba + lane).as_bytes());

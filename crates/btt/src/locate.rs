@@ -225,7 +225,7 @@ fn check_copy(info: &InfoBlock, start: u64, room: u64, version: Option<Version>)
 fn why_not(info: &InfoBlock, first: CopyState, start: u64, has: u64) -> NotLocated {
     let CopyState::Damaged(broken) = first else { return NotLocated::Absent };
     let ends = info.info2off.get().saturating_add(start).saturating_add(PAGE_BYTES);
-    let sound = info.clone().with_checksum() == *info;
+    let sound = info.with_checksum() == *info;
     if sound && ends > has && info.check(start, u64::MAX).is_ok() {
         return NotLocated::CutShort { needs: ends, has };
     }

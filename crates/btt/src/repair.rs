@@ -60,11 +60,7 @@ fn lose_sharers<R: Region + ?Sized>(region: &R, audit: &Audit) -> Result<(), Ope
 }
 
 fn store_entry<R: Region + ?Sized>(region: &R, audit: &Audit, lba: u32, entry: MapEntry) -> Result<(), OpenError> {
-    let at = audit.arena.map_at(lba);
-    let word = match MapWord::load(region, at) {
-        Ok(word) => word,
-        Err(poison) => return Err(poison.into()),
-    };
+    let word = MapWord::load(region, audit.arena.map_at(lba))?;
     word.with(entry).store(region);
     Ok(())
 }

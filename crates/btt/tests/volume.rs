@@ -1,5 +1,7 @@
 //! The volume as its users see it: format, open, read, write, zeroes, check, repair; on plain memory.
 
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test stops at the first surprise")]
+
 use std::sync::Mutex;
 use tidegate_btt::{Btt, Contents, FormatSpec, Identity, OpenError, OpenOptions, Repair, check, format, identify};
 use tidegate_layout::btt::{InfoBlock, SECTOR_SIZES, Version};
@@ -13,29 +15,33 @@ impl Ram {
         Ram(Mutex::new(vec![fill; len]))
     }
 
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<u8>> {
+        self.0.lock().expect("no test panics while it has the memory")
+    }
+
     fn copy(&self) -> Ram {
-        Ram(Mutex::new(self.0.lock().unwrap().clone()))
+        Ram(Mutex::new(self.lock().clone()))
     }
 
     fn bytes(&self, at: usize, len: usize) -> Vec<u8> {
-        self.0.lock().unwrap()[at..at + len].to_vec()
+        self.lock()[at..at + len].to_vec()
     }
 
     fn put(&self, at: u64, bytes: &[u8]) {
-        self.0.lock().unwrap()[at as usize..at as usize + bytes.len()].copy_from_slice(bytes);
+        self.lock()[at as usize..at as usize + bytes.len()].copy_from_slice(bytes);
     }
 
     fn flip(&self, at: u64) {
-        self.0.lock().unwrap()[at as usize] ^= 0x10;
+        self.lock()[at as usize] ^= 0x10;
     }
 }
 
 impl Region for Ram {
     fn len(&self) -> u64 {
-        self.0.lock().unwrap().len() as u64
+        self.lock().len() as u64
     }
     fn read(&self, at: u64, out: &mut [u8]) -> Result<(), Poison> {
-        out.copy_from_slice(&self.0.lock().unwrap()[at as usize..at as usize + out.len()]);
+        out.copy_from_slice(&self.lock()[at as usize..at as usize + out.len()]);
         Ok(())
     }
     fn load_u64(&self, at: u64) -> Result<u64, Poison> {
@@ -228,7 +234,7 @@ fn check_names_each_damage_and_repair_mends_it() {
         ("a map entry names a block of its arena", |ram| ram.put(MAP + 8, &0xc000_ffffu32.to_le_bytes())),
         ("no two map entries name one block", |ram| ram.put(MAP + 8, &0xc000_0007u32.to_le_bytes())),
         ("a lane's free block is named nowhere else", |ram| {
-            ram.put(MAP + 8, &(0xc000_0000u32 | 3829 + 100).to_le_bytes())
+            ram.put(MAP + 8, &(0xc000_0000u32 | (3829 + 100)).to_le_bytes())
         }),
         ("the two sequence numbers follow each other", |ram| ram.put(FLOG + 64 * 9 + 12, &9u32.to_le_bytes())),
         ("a flog entry names a sector of its arena", |ram| ram.put(FLOG + 64 * 9, &99999u32.to_le_bytes())),
