@@ -132,3 +132,6 @@ impl Sysfs {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

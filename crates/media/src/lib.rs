@@ -10,7 +10,9 @@
 mod block;
 mod counters;
 mod domain;
+pub mod emulate;
 mod error;
+mod file_backed;
 mod map_error;
 mod mapped;
 mod memory;
@@ -21,6 +23,7 @@ pub use block::{BlockDevice, Durability, Geometry, Lba, LbaRange};
 pub use counters::{Counters, Tally};
 pub use domain::Domain;
 pub use error::{Corrupt, Error, Misuse, Poison, Result, Sealed};
+pub use file_backed::FileBacked;
 pub use map_error::MapError;
 pub use mapped::{Access, Allocation, MappedRegion};
 pub use memory::Instructions;

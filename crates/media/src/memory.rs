@@ -269,6 +269,11 @@ impl Mapping {
     }
 }
 
+/// The processor's tick counter, which runs at a constant rate.
+pub(crate) fn ticks() -> u64 {
+    leaf::ticks()
+}
+
 /// Copies between the region's `side` and a slice: by words when short, else by lines of the region.
 ///
 /// # Safety

@@ -2,7 +2,7 @@
 #![allow(clippy::cast_possible_truncation, reason = "offsets in a region of 16 KiB")]
 
 use super::*;
-use proptest::prelude::*;
+use proptest::prelude::{Strategy, any, prop, prop_assert_eq, prop_oneof, proptest};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;

@@ -205,6 +205,14 @@ pub(super) fn fence() {
     unsafe { asm!("dsb sy", options(nostack, preserves_flags)) }
 }
 
+/// The virtual counter: ticks at a constant rate since the machine started.
+pub(super) fn ticks() -> u64 {
+    let ticks: u64;
+    // SAFETY: Linux lets user space read the virtual counter; isb keeps the read in its place.
+    unsafe { asm!("isb", "mrs {}, cntvct_el0", out(reg) ticks, options(nostack, preserves_flags)) }
+    ticks
+}
+
 /// If the interrupted thread stands in a leaf routine, makes it go on at the landing pad; else answers false.
 ///
 /// # Safety

@@ -11,7 +11,7 @@
 //! to begin at a line; their lengths are in bytes, a multiple of 64, and not 0.
 
 use super::{FlushRoutine, LinesRoutine, Outcome};
-use std::arch::x86_64::{__cpuid, __cpuid_count};
+use std::arch::x86_64::{__cpuid, __cpuid_count, _rdtsc};
 use std::arch::{asm, global_asm, is_x86_feature_detected};
 
 /// One routine over lines: 256 bytes a turn, then 64; `$begin..$end` name the registers of one turn.
@@ -374,6 +374,12 @@ pub(super) fn fence() {
     // SAFETY: sfence touches no memory and no register; as inline assembly it also keeps the compiler from moving
     // stores over it.
     unsafe { asm!("sfence", options(nostack, preserves_flags)) }
+}
+
+/// The processor's time stamp: ticks at a constant rate since it started.
+pub(super) fn ticks() -> u64 {
+    // SAFETY: every x86-64 processor that Linux runs on has rdtsc, and it touches no memory.
+    unsafe { _rdtsc() }
 }
 
 /// If the interrupted thread stands in a leaf routine, makes it go on at the landing pad; else answers false.
