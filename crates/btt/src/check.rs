@@ -73,7 +73,7 @@ impl Report {
 
 /// Checks the volume on `region`, and repairs it if asked. `Err` where there is no volume to check.
 pub fn check<R: Region + ?Sized>(region: &R, repair: Repair) -> Result<Report, OpenError> {
-    let located = match locate(region, None)? {
+    let located = match locate(region, None) {
         Ok(located) => located,
         Err(reason) => return Err(no_volume(region, reason)?),
     };
@@ -98,6 +98,7 @@ pub(crate) fn no_volume<R: Region + ?Sized>(region: &R, reason: NotLocated) -> R
     Ok(match reason {
         NotLocated::Corrupt(corrupt) => OpenError::Corrupt(corrupt),
         NotLocated::CutShort { needs, has } => OpenError::CutShort { needs, has },
+        NotLocated::Unreadable(poison) => OpenError::Media(poison),
         NotLocated::Absent => match identify(region)? {
             Identity::Foreign { what } => OpenError::Foreign { what },
             Identity::Blank | Identity::Btt(_) | Identity::Damaged { .. } => OpenError::Blank,

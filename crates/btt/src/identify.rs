@@ -1,7 +1,7 @@
 //! Says what lies on a region, before anything is written to it.
 
-use crate::locate::{CopyState, NotLocated, Summary, locate, read_info};
-use tidegate_layout::btt::{PAGE_BYTES, Version};
+use crate::locate::{CopyState, NotLocated, Summary, locate};
+use tidegate_layout::btt::PAGE_BYTES;
 use tidegate_media::{Corrupt, Poison, Region};
 
 /// What lies on a region.
@@ -52,7 +52,7 @@ const HEAD_BYTES: u64 = 0x10000 + PAGE_BYTES;
 
 /// Says what lies on `region`. Reads only.
 pub fn identify<R: Region + ?Sized>(region: &R) -> Result<Identity, Poison> {
-    match locate(region, None)? {
+    match locate(region, None) {
         Ok(located) => {
             let summary = located.summary();
             let first_damaged = located.arenas.iter().find(|found| found.first != CopyState::Good);
@@ -77,6 +77,7 @@ pub fn identify<R: Region + ?Sized>(region: &R) -> Result<Identity, Poison> {
             },
             twin: None,
         }),
+        Err(NotLocated::Unreadable(poison)) => Err(poison),
         Err(NotLocated::Absent) => foreign(region),
     }
 }
@@ -91,18 +92,8 @@ fn foreign<R: Region + ?Sized>(region: &R) -> Result<Identity, Poison> {
     if let Some((_, _, what)) = SIGNATURES.iter().find(there) {
         return Ok(Identity::Foreign { what });
     }
-    if head.iter().any(|byte| *byte != 0) || has_lone_signature(region)? {
+    if head.iter().any(|byte| *byte != 0) {
         return Ok(Identity::Foreign { what: "data that is not recognised" });
     }
     Ok(Identity::Blank)
-}
-
-/// Whether one of the places of a first info block has the signature after all.
-fn has_lone_signature<R: Region + ?Sized>(region: &R) -> Result<bool, Poison> {
-    for version in Version::ALL {
-        if version.start() + PAGE_BYTES <= region.len() && read_info(region, version.start())?.has_signature() {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }

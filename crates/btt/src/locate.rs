@@ -67,6 +67,8 @@ pub(crate) enum CopyState {
     Zero,
     /// Without the signature: perhaps somebody else's.
     Foreign,
+    /// The medium does not give it back.
+    Unreadable(Poison),
 }
 
 /// Why no volume was found.
@@ -78,18 +80,22 @@ pub(crate) enum NotLocated {
     Corrupt(Corrupt),
     /// The region ends before the volume does.
     CutShort { needs: u64, has: u64 },
+    /// The medium gives neither info block back.
+    Unreadable(Poison),
 }
 
 impl CopyState {
-    fn of(info: &InfoBlock, checked: &Result<Arena, Broken>) -> CopyState {
-        match checked {
-            Ok(_) => CopyState::Good,
-            Err(_) if info.is_zero() => CopyState::Zero,
-            Err(broken) if info.has_signature() => CopyState::Damaged(broken.clone()),
-            Err(_) => CopyState::Foreign,
+    fn of(info: &InfoBlock, broken: Broken) -> CopyState {
+        match () {
+            () if info.is_zero() => CopyState::Zero,
+            () if info.has_signature() => CopyState::Damaged(broken),
+            () => CopyState::Foreign,
         }
     }
 }
+
+/// One copy of an info block: the arena it describes, or what is the matter with it.
+type Copy = Result<(Arena, InfoBlock), (CopyState, InfoBlock)>;
 
 impl fmt::Display for CopyState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -99,6 +105,7 @@ impl fmt::Display for CopyState {
             CopyState::Damaged(broken) => write!(f, "damaged: {broken}"),
             CopyState::Zero => f.write_str("all zero"),
             CopyState::Foreign => f.write_str("not an info block"),
+            CopyState::Unreadable(poison) => write!(f, "unreadable: {poison}"),
         }
     }
 }
@@ -121,24 +128,20 @@ impl Located {
 }
 
 /// Finds the volume on `region`, of `version` or of any.
-pub(crate) fn locate<R: Region + ?Sized>(
-    region: &R,
-    version: Option<Version>,
-) -> Result<Result<Located, NotLocated>, Poison> {
+pub(crate) fn locate<R: Region + ?Sized>(region: &R, version: Option<Version>) -> Result<Located, NotLocated> {
     let mut best: Option<LocatedArena> = None;
     let mut reason = NotLocated::Absent;
     for candidate in [Version::V2_0, Version::V1_1] {
         if version.is_some_and(|wanted| wanted != candidate) {
             continue;
         }
-        match locate_arena(region, candidate.start(), Some(candidate))? {
+        match locate_arena(region, candidate.start(), Some(candidate)) {
             Ok(found) if best.as_ref().is_none_or(|best| trust(&found) > trust(best)) => best = Some(found),
             Ok(_) | Err(NotLocated::Absent) => {}
             Err(other) => reason = other,
         }
     }
-    let Some(first) = best else { return Ok(Err(reason)) };
-    locate_rest(region, first)
+    locate_rest(region, best.ok_or(reason)?)
 }
 
 /// Two good copies that agree, a good first copy, a good second copy.
@@ -150,22 +153,20 @@ fn trust(found: &LocatedArena) -> u32 {
     }
 }
 
-fn locate_rest<R: Region + ?Sized>(region: &R, first: LocatedArena) -> Result<Result<Located, NotLocated>, Poison> {
+fn locate_rest<R: Region + ?Sized>(region: &R, first: LocatedArena) -> Result<Located, NotLocated> {
     let mut arenas = vec![first];
     while let Some(start) = arenas.last().and_then(|found| found.arena.next()) {
         if start >= region.len() {
-            return Ok(Err(NotLocated::CutShort { needs: start + PAGE_BYTES, has: region.len() }));
+            return Err(NotLocated::CutShort { needs: start + PAGE_BYTES, has: region.len() });
         }
-        match locate_arena(region, start, None)? {
+        match locate_arena(region, start, None) {
             Ok(found) if same_volume(&found.arena, &arenas[0].arena) => arenas.push(found),
-            Ok(_) => {
-                return Ok(Err(corrupt("all arenas are of one volume", start, "another uuid, sector size or nfree")));
-            }
-            Err(NotLocated::Absent) => return Ok(Err(corrupt("each arena has an info block", start, "none"))),
-            Err(other) => return Ok(Err(other)),
+            Ok(_) => return Err(corrupt("all arenas are of one volume", start, "another uuid, sector size or nfree")),
+            Err(NotLocated::Absent) => return Err(corrupt("each arena has an info block", start, "none")),
+            Err(other) => return Err(other),
         }
     }
-    Ok(Ok(Located { arenas }))
+    Ok(Located { arenas })
 }
 
 fn corrupt(rule: &'static str, at: u64, found: &str) -> NotLocated {
@@ -181,26 +182,35 @@ fn locate_arena<R: Region + ?Sized>(
     region: &R,
     start: u64,
     version: Option<Version>,
-) -> Result<Result<LocatedArena, NotLocated>, Poison> {
-    let room = region.len().saturating_sub(start);
-    let Some(twin_at) = twin_place(start, room) else { return Ok(Err(NotLocated::Absent)) };
-    let info = read_info(region, start)?;
-    let checked = check_copy(&info, start, room, version);
-    let first = CopyState::of(&info, &checked);
-    if let Ok(arena) = checked {
-        let twin = read_info(region, arena.info2_at())?;
-        let mut second = CopyState::of(&twin, &twin.check(start, room));
-        if second == CopyState::Good && twin != info {
-            second = CopyState::Differs;
+) -> Result<LocatedArena, NotLocated> {
+    let twin_at = twin_place(start, region.len().saturating_sub(start)).ok_or(NotLocated::Absent)?;
+    match read_copy(region, start, start, version) {
+        Ok((arena, info)) => {
+            let second = match read_copy(region, arena.info2_at(), start, None) {
+                Ok((_, twin)) if twin == info => CopyState::Good,
+                Ok(_) => CopyState::Differs,
+                Err((state, _)) => state,
+            };
+            Ok(LocatedArena { arena, info, first: CopyState::Good, second })
         }
-        return Ok(Ok(LocatedArena { arena, info, first, second }));
+        Err((first, damaged)) => match read_copy(region, twin_at, start, version) {
+            Ok((arena, info)) if arena.info2_at() == twin_at => {
+                Ok(LocatedArena { arena, info, first, second: CopyState::Good })
+            }
+            _ => Err(why_not(&damaged, first, start, region.len())),
+        },
     }
-    let twin = read_info(region, twin_at)?;
-    match check_copy(&twin, start, room, version) {
-        Ok(arena) if arena.info2_at() == twin_at => {
-            Ok(Ok(LocatedArena { arena, info: twin, first, second: CopyState::Good }))
-        }
-        _ => Ok(Err(why_not(&info, first, start, region.len()))),
+}
+
+/// Reads the copy at `at` of the info block of an arena that starts at `start`.
+fn read_copy<R: Region + ?Sized>(region: &R, at: u64, start: u64, version: Option<Version>) -> Copy {
+    let mut info = InfoBlock::new_zeroed();
+    if let Err(poison) = region.read(at, info.as_mut_bytes()) {
+        return Err((CopyState::Unreadable(poison), info));
+    }
+    match check_version(&info, start, region.len() - start, version) {
+        Ok(arena) => Ok((arena, info)),
+        Err(broken) => Err((CopyState::of(&info, broken), info)),
     }
 }
 
@@ -210,7 +220,7 @@ fn twin_place(start: u64, room: u64) -> Option<u64> {
     Some(start + (whole - whole % PAGE_BYTES).checked_sub(PAGE_BYTES).filter(|offset| *offset > 0)?)
 }
 
-fn check_copy(info: &InfoBlock, start: u64, room: u64, version: Option<Version>) -> Result<Arena, Broken> {
+fn check_version(info: &InfoBlock, start: u64, room: u64, version: Option<Version>) -> Result<Arena, Broken> {
     let arena = info.check(start, room)?;
     match version {
         Some(version) if version != arena.version() => Err(Broken {
@@ -223,18 +233,15 @@ fn check_copy(info: &InfoBlock, start: u64, room: u64, version: Option<Version>)
 }
 
 fn why_not(info: &InfoBlock, first: CopyState, start: u64, has: u64) -> NotLocated {
-    let CopyState::Damaged(broken) = first else { return NotLocated::Absent };
+    let broken = match first {
+        CopyState::Damaged(broken) => broken,
+        CopyState::Unreadable(poison) => return NotLocated::Unreadable(poison),
+        CopyState::Good | CopyState::Differs | CopyState::Zero | CopyState::Foreign => return NotLocated::Absent,
+    };
     let ends = info.info2off.get().saturating_add(start).saturating_add(PAGE_BYTES);
     let sound = info.with_checksum() == *info;
     if sound && ends > has && info.check(start, u64::MAX).is_ok() {
         return NotLocated::CutShort { needs: ends, has };
     }
     NotLocated::Corrupt(Corrupt { rule: broken.rule, at: start + broken.offset, found: broken.found })
-}
-
-/// The 4096 bytes at `at`, as an info block.
-pub(crate) fn read_info<R: Region + ?Sized>(region: &R, at: u64) -> Result<InfoBlock, Poison> {
-    let mut info = InfoBlock::new_zeroed();
-    region.read(at, info.as_mut_bytes())?;
-    Ok(info)
 }

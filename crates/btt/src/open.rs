@@ -77,7 +77,7 @@ pub enum OpenError {
 impl<R: Region> Btt<R> {
     /// Opens the volume on `region`. Interrupted writes are finished, and durable, before this returns.
     pub fn open(region: R, options: &OpenOptions) -> Result<Btt<R>, OpenError> {
-        let located = match locate(&region, options.version)? {
+        let located = match locate(&region, options.version) {
             Ok(located) => located,
             Err(reason) => return Err(no_volume(&region, reason)?),
         };
@@ -105,7 +105,8 @@ fn restore_first_copies<R: Region>(region: &R, located: &Located) -> Result<(), 
     for found in &located.arenas {
         let at = found.arena.start();
         match found.first {
-            CopyState::Good | CopyState::Differs => {}
+            // An unreadable copy stays: to store over bad memory is for a repair that somebody asked for.
+            CopyState::Good | CopyState::Differs | CopyState::Unreadable(_) => {}
             CopyState::Zero | CopyState::Damaged(_) => {
                 region.stream(at, found.info.as_bytes());
                 region.fence()?;
