@@ -299,6 +299,3 @@ fn make_durable(path: &Path, file: &File) -> std::io::Result<()> {
 
 #[cfg(test)]
 mod tests;
-
-#[cfg(test)]
-mod tests_as_root;
