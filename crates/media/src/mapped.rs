@@ -299,3 +299,6 @@ fn make_durable(path: &Path, file: &File) -> std::io::Result<()> {
 
 #[cfg(test)]
 mod tests;
+
+#[cfg(test)]
+mod tests_as_root;

@@ -27,7 +27,7 @@ enum Command {
     Bless,
     /// Install what the tests need, then run every check and every test.
     Test {
-        /// Only what needs no package, no root and few minutes: format, lints, rules, tests of single crates.
+        /// Only what needs no guest, no root and few minutes: format, lints, rules, tests of single crates. Installs nothing.
         #[arg(long)]
         quick: bool,
     },

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 /// How much of the tests to run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Extent {
-    /// What needs no package, no root and few minutes.
+    /// What needs no guest, no mounts and few minutes.
     Quick,
     /// Everything.
     Full,
@@ -94,7 +94,7 @@ fn report(outcomes: &[Outcome], took: Duration) -> String {
 }
 
 fn lints() -> Result<()> {
-    cargo(&["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"])
+    cargo(&["clippy", "--workspace", "--all-targets", "--keep-going", "--", "--deny", "warnings"])
 }
 
 fn rules() -> Result<()> {

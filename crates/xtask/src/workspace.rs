@@ -51,6 +51,14 @@ impl Workspace {
     pub(crate) fn text(&self, path: &str) -> Option<&str> {
         self.texts.iter().find(|text| text.path == path).map(|text| text.text.as_str())
     }
+
+    /// Whether a tracked text file, or a folder with one, is at `path`.
+    pub(crate) fn holds(&self, path: &str) -> bool {
+        let path = path.trim_end_matches('/');
+        let within =
+            |text: &Text| text.path.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+        self.texts.iter().any(within)
+    }
 }
 
 /// The folder of the workspace: two above this crate's own.

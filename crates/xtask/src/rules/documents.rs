@@ -20,6 +20,46 @@ fn differs(written: Option<&str>, described: &str) -> Option<Finding> {
     (written != described).then(|| Finding { file: LAYOUT.to_owned(), line, rule: "layout-document", advice })
 }
 
+/// Links and paths in a Markdown file that lead to nothing in the repository.
+pub(crate) fn dead_ends(text: &Text, exists: impl Fn(&str) -> bool) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for (index, line) in text.text.lines().enumerate().filter(|_| text.path.ends_with(".md")) {
+        let dead = targets(&text.path, line).into_iter().filter(|target| !exists(target));
+        found.extend(dead.map(|target| Finding {
+            file: text.path.clone(),
+            line: index + 1,
+            rule: "dead-end",
+            advice: format!("`{target}` is not in the repository: correct the path"),
+        }));
+    }
+    found
+}
+
+/// Paths from the root of the repository that a line of the document at `path` leads to: the targets of its relative
+/// links, and what stands in backticks and begins with `crates/` or `docs/`.
+fn targets(path: &str, line: &str) -> Vec<String> {
+    let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+    let links = line.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next());
+    let links = links.filter(|link| !link.is_empty() && !link.contains("://"));
+    let quoted = line.split('`').skip(1).step_by(2);
+    let is_path = |word: &&str| {
+        ["crates/", "docs/"].iter().any(|start| word.starts_with(start)) && !word.contains([' ', '*', '<'])
+    };
+    links.map(|link| joined(folder, link)).chain(quoted.filter(is_path).map(str::to_owned)).collect()
+}
+
+fn joined(folder: &str, link: &str) -> String {
+    let mut parts: Vec<_> = folder.split('/').filter(|part| !part.is_empty()).collect();
+    for part in link.split('/') {
+        match part {
+            ".." => drop(parts.pop()),
+            "." => {}
+            part => parts.push(part),
+        }
+    }
+    parts.join("/")
+}
+
 /// Lines that name a path of one machine.
 pub(crate) fn machine_paths(text: &Text) -> Vec<Finding> {
     let lines = text.text.lines().enumerate().filter(|(_, line)| MACHINE_PATHS.iter().any(|path| names(line, path)));
@@ -48,6 +88,15 @@ mod tests {
         assert_eq!(differs(Some("a\nb\n"), "a\nb\n"), None);
         assert_eq!(differs(Some("a\nb\n"), "a\nc\n").map(|finding| finding.line), Some(2));
         assert_eq!(differs(None, "a\n").map(|finding| finding.line), Some(1));
+    }
+
+    #[test]
+    fn dead_ends_are_found() {
+        let exists = |target: &str| ["docs/a.md", "crates/x/src"].contains(&target);
+        let found = |path: &str, text: &str| dead_ends(&Text { path: path.into(), text: text.into() }, exists).len();
+        assert_eq!(found("docs/decisions/1.md", "see [a](../a.md#x), `crates/x/src`, [web](https://a.b/c)"), 0);
+        assert_eq!(found("README.md", "[a](docs/a.md), [b](docs/b.md) and `crates/y/src`"), 2);
+        assert_eq!(found("crates/x/src/lib.rs", "[b](docs/b.md)"), 0);
     }
 
     #[test]

@@ -58,6 +58,8 @@ pub(crate) fn judge(workspace: &Workspace, described: &str) -> Result<Vec<Findin
     }
     findings.extend(workspace.crates.iter().flat_map(manifests::manifests));
     findings.extend(workspace.texts.iter().flat_map(documents::machine_paths));
+    let exists = |path: &str| workspace.holds(path);
+    findings.extend(workspace.texts.iter().flat_map(|text| documents::dead_ends(text, exists)));
     findings.extend(documents::layout_described(workspace, described));
     findings.extend(exceptions.judge(&measure(workspace, &layers)));
     findings.sort();
