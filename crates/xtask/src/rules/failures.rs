@@ -1,6 +1,5 @@
 //! A failure is a value that keeps its facts, never a surprise and never just a sentence.
 
-use crate::rules::layers::Layers;
 use crate::source::{Finding, SourceFile};
 use syn::spanned::Spanned as _;
 use syn::visit::Visit;
@@ -13,11 +12,8 @@ pub(crate) fn unwraps(file: &SourceFile) -> Vec<Finding> {
         .collect()
 }
 
-/// Functions of the product whose error is only a `String`. A test's verdict may be one.
-pub(crate) fn string_errors(file: &SourceFile, layers: &Layers) -> Vec<Finding> {
-    if !layers.is_product(&file.krate) {
-        return Vec::new();
-    }
+/// Functions outside tests whose error is only a `String`.
+pub(crate) fn string_errors(file: &SourceFile) -> Vec<Finding> {
     let mut signatures = Signatures { file, found: Vec::new() };
     signatures.visit_file(&file.syntax);
     signatures.found
@@ -67,8 +63,7 @@ mod tests {
 
     #[test]
     fn errors_that_are_only_sentences_are_found() {
-        let layers = Layers::parse("| crate | layer | is | may use |\n| `a` | L3 | a | — |").expect("a table");
-        let count = |text| string_errors(&sample("crates/a/src/x.rs", text), &layers).len();
+        let count = |text| string_errors(&sample("crates/a/src/x.rs", text)).len();
         assert_eq!(count("fn f() -> Result<u8, String> { g() }"), 1);
         assert_eq!(count("impl T { fn f() -> std::result::Result<(), String> { g() } }"), 1);
         assert_eq!(count("fn f() -> Result<String, Error> { g() }\n#[test]\nfn t() -> Result<(), String> { g() }"), 0);

@@ -24,13 +24,14 @@ use layers::Layers;
 pub(crate) use documents::LAYOUT;
 
 /// Rules that judge one Rust file.
-const OF_FILES: [fn(&SourceFile) -> Vec<Finding>; 12] = [
+const OF_FILES: [fn(&SourceFile) -> Vec<Finding>; 13] = [
     names::names,
     imports::globs,
     leftovers::dead_code,
     leftovers::unfinished,
     leftovers::commented_out,
     failures::unwraps,
+    failures::string_errors,
     preambles::preambles,
     unsafety::addresses,
     unsafety::proofs,
@@ -40,8 +41,8 @@ const OF_FILES: [fn(&SourceFile) -> Vec<Finding>; 12] = [
 ];
 
 /// Rules that judge one Rust file by its crate's layer.
-const OF_LAYERS: [fn(&SourceFile, &Layers) -> Vec<Finding>; 4] =
-    [engines::own_concurrency, engines::output, failures::string_errors, seams::parameters];
+const OF_LAYERS: [fn(&SourceFile, &Layers) -> Vec<Finding>; 3] =
+    [engines::own_concurrency, engines::output, seams::parameters];
 
 /// Everything in the workspace that breaks a rule, sorted by place. `described` is the layout's description.
 pub(crate) fn judge(workspace: &Workspace, described: &str) -> Result<Vec<Finding>> {

@@ -1,0 +1,134 @@
+//! The topic `blocks`: what an atomic block in persistent memory costs over the bare bytes.
+
+use crate::measure::Pairs;
+use crate::medium::{self, WALK_BYTES};
+use crate::subject::{BlockReads, BlockWrites, CopiesOut, StreamedCopies, Subject, sweep};
+use crate::target::{Method, Outcome, Row, Target, Topic};
+use crate::workload::{self, Effort, Walk};
+use tidegate_media::Counters;
+
+/// The table.
+pub const TOPIC: Topic = Topic {
+    name: "blocks",
+    about: "the block translation table: 4 KiB blocks, random over 1 GiB",
+    rows: &[
+        Row {
+            name: "write",
+            over: "BTT write, 1 thread",
+            under: "streamed 4 KiB copy + fence",
+            target: Target::AtMost(1.6),
+            method: Method::Here(write),
+        },
+        Row {
+            name: "floor-libpmem",
+            over: "streamed 4 KiB copy + fence",
+            under: "libpmem's pmem_memcpy_persist",
+            target: Target::AtMost(1.2),
+            method: Method::Rivals,
+        },
+        Row {
+            name: "write-libpmemblk",
+            over: "libpmemblk write, 1 thread",
+            under: "BTT write, 1 thread",
+            target: Target::AtLeast(2.2),
+            method: Method::Rivals,
+        },
+        Row {
+            name: "write-scaling",
+            over: "BTT write, 2 threads ÷ 1",
+            under: "streamed 4 KiB copy + fence, 2 threads ÷ 1",
+            target: Target::AtLeast(0.95),
+            method: Method::Here(write_scaling),
+        },
+        Row {
+            name: "read",
+            over: "BTT read, 1 thread",
+            under: "4 KiB copy out",
+            target: Target::AtMost(1.3),
+            method: Method::Here(read),
+        },
+        Row {
+            name: "fences",
+            over: "fences",
+            under: "BTT write, 1 thread",
+            target: Target::AtMost(2.0),
+            method: Method::Here(|effort| counted(effort, 1, |counters| counters.fences)),
+        },
+        Row {
+            name: "fences-2-threads",
+            over: "fences",
+            under: "BTT write, 2 threads",
+            target: Target::AtMost(2.1),
+            method: Method::Here(|effort| counted(effort, 2, |counters| counters.fences)),
+        },
+        Row {
+            name: "lines",
+            over: "lines flushed",
+            under: "BTT write, 1 thread",
+            target: Target::AtMost(66.0),
+            method: Method::Here(|effort| counted(effort, 1, |counters| counters.lines_flushed)),
+        },
+    ],
+};
+
+fn write(effort: Effort) -> anyhow::Result<Outcome> {
+    let (btt, bare) = (medium::btt()?, medium::region(WALK_BYTES)?);
+    Ok(compare(effort, &BlockWrites(&btt), &StreamedCopies(&bare)))
+}
+
+fn read(effort: Effort) -> anyhow::Result<Outcome> {
+    let (btt, bare) = (medium::btt()?, medium::region(WALK_BYTES)?);
+    sweep(&BlockWrites(&btt));
+    sweep(&StreamedCopies(&bare));
+    Ok(compare(effort, &BlockReads(&btt), &CopiesOut(&bare)))
+}
+
+/// The time of one subject over that of another, each on one thread.
+pub fn compare(effort: Effort, over: &dyn Subject, under: &dyn Subject) -> Outcome {
+    sweep(over);
+    sweep(under);
+    let (mut over_walk, mut under_walk) = (Walk::new(effort.steps), Walk::new(effort.steps));
+    let over = || over_walk.take(over, 1).nanoseconds_per_step;
+    let under = || under_walk.take(under, 1).nanoseconds_per_step;
+    Outcome::ratio(&Pairs::alternate(effort.pairs, over, under), "ns")
+}
+
+fn write_scaling(effort: Effort) -> anyhow::Result<Outcome> {
+    if let Some(missing) = second_core_missing() {
+        return Ok(missing);
+    }
+    let (btt, bare) = (medium::btt()?, medium::region(WALK_BYTES)?);
+    let (writes, copies) = (BlockWrites(&btt), StreamedCopies(&bare));
+    sweep(&writes);
+    sweep(&copies);
+    let pairs = Pairs::alternate(effort.pairs, || scaling(effort, &writes), || scaling(effort, &copies));
+    Ok(Outcome::ratio(&pairs, "×"))
+}
+
+/// Throughput of two threads together over that of one alone.
+fn scaling(effort: Effort, subject: &dyn Subject) -> f64 {
+    let mut walk = Walk::new(effort.steps);
+    let alone = walk.take(subject, 1).nanoseconds_per_step;
+    alone / walk.take(subject, 2).nanoseconds_per_step
+}
+
+/// What the region counts per write of `workers` threads.
+fn counted(effort: Effort, workers: usize, events: fn(&Counters) -> u64) -> anyhow::Result<Outcome> {
+    if workers > 1
+        && let Some(missing) = second_core_missing()
+    {
+        return Ok(missing);
+    }
+    let btt = medium::btt()?;
+    sweep(&BlockWrites(&btt));
+    let mut walk = Walk::new(effort.steps);
+    // The first walk settles what the sweep, on another lane, left unfenced.
+    walk.take(&BlockWrites(&btt), workers);
+    let before = btt.region().counters();
+    let sample = walk.take(&BlockWrites(&btt), workers);
+    Ok(Outcome::count(events(&(btt.region().counters() - before)), sample.steps))
+}
+
+fn second_core_missing() -> Option<Outcome> {
+    (workload::cores().len() < 2).then(|| Outcome::missing("a second core", "run on a machine with two cores"))
+}

@@ -1,0 +1,104 @@
+//! The program `bench`: measures the rows of a topic and judges them by their targets.
+//!
+//! `bench targets` exits with 0 only if every row it ran met its target; a row that could not be measured did not.
+
+#![forbid(unsafe_code)]
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+use tidegate_bench::machine::Machine;
+use tidegate_bench::report::{Style, Tally};
+use tidegate_bench::rivals;
+use tidegate_bench::target::{Method, Outcome, Row, TOPICS, Topic};
+use tidegate_bench::workload::Effort;
+
+/// Figures about Tidegate, each beside its floor or rival in the same run
+#[derive(Parser)]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Measure rows and judge them by their targets; exits with 1 if one is short or missing
+    Targets(Targets),
+}
+
+#[derive(clap::Args)]
+struct Targets {
+    /// Only this topic
+    #[arg(value_parser = clap::builder::PossibleValuesParser::new(TOPICS.iter().map(|topic| topic.name)))]
+    topic: Option<String>,
+    /// Only rows whose name contains this
+    #[arg(long, value_name = "TEXT")]
+    only: Option<String>,
+    /// Print JSON lines
+    #[arg(long)]
+    json: bool,
+    /// Print the rows and their targets without measuring
+    #[arg(long)]
+    list: bool,
+    #[command(flatten)]
+    effort: Effort,
+}
+
+impl Targets {
+    fn style(&self) -> Style {
+        if self.json { Style::Json } else { Style::Text }
+    }
+
+    /// The chosen rows, topic by topic.
+    fn chosen(&self) -> impl Iterator<Item = (&'static Topic, impl Iterator<Item = &'static Row>)> {
+        let topics = TOPICS.iter().filter(|topic| self.topic.as_deref().is_none_or(|only| only == topic.name));
+        topics.map(|topic| {
+            (topic, topic.rows.iter().filter(|row| self.only.as_deref().is_none_or(|only| row.name.contains(only))))
+        })
+    }
+}
+
+fn main() -> ExitCode {
+    let Command::Targets(targets) = Args::parse().command;
+    if targets.list {
+        list(&targets);
+        return ExitCode::SUCCESS;
+    }
+    let tally = measure(&targets);
+    if targets.style() == Style::Text {
+        println!("\n{tally}");
+    }
+    if tally.all_met() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn list(targets: &Targets) {
+    for (topic, rows) in targets.chosen() {
+        println!("{}: {}", topic.name, topic.about);
+        rows.for_each(|row| println!("  {:<18}  {} over {}: {}", row.name, row.over, row.under, row.target));
+    }
+}
+
+fn measure(targets: &Targets) -> Tally {
+    if cfg!(debug_assertions) {
+        eprintln!("bench: a debug build; the times mean nothing, use --release");
+    }
+    let (style, mut tally) = (targets.style(), Tally::default());
+    println!("{}", style.opening(&Machine::this()));
+    for (topic, rows) in targets.chosen() {
+        style.heading(topic).iter().for_each(|heading| println!("{heading}"));
+        for row in rows {
+            let outcome = outcome(row, targets.effort);
+            println!("{}", style.row(topic, row, &outcome));
+            tally.add(row.target.judge(&outcome));
+        }
+    }
+    tally
+}
+
+/// The row's outcome; one that could not be measured is missing, with the reason.
+fn outcome(row: &Row, effort: Effort) -> Outcome {
+    let measured = match row.method {
+        Method::Here(measure) => measure(effort),
+        Method::Rivals => rivals::outcome(row.name, effort),
+    };
+    measured.unwrap_or_else(|error| Outcome::missing("another try", format!("{error:#}")))
+}

@@ -1,0 +1,157 @@
+//! The report: a table for people, or JSON lines for programs.
+
+use crate::machine::Machine;
+use crate::measure::Estimate;
+use crate::target::{Outcome, Row, Topic, Verdict};
+use serde_json::json;
+use std::fmt::Write;
+
+/// How rows are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Style {
+    /// A table.
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+impl Style {
+    /// What stands before all rows.
+    pub fn opening(self, machine: &Machine) -> String {
+        let Machine { processor, cores, kernel, instructions } = machine;
+        match self {
+            Style::Text => format!("machine: {processor}, {cores} cores, {kernel}; {instructions}; region in /dev/shm"),
+            Style::Json => json!({ "machine": machine }).to_string(),
+        }
+    }
+
+    /// What stands before the rows of a topic. JSON rows name their topic themselves.
+    pub fn heading(self, topic: &Topic) -> Option<String> {
+        (self == Style::Text).then(|| format!("\n{}: {}", topic.name, topic.about))
+    }
+
+    /// One row with its outcome.
+    pub fn row(self, topic: &Topic, row: &Row, outcome: &Outcome) -> String {
+        match self {
+            Style::Text => text(row, outcome),
+            Style::Json => json!({
+                "topic": topic.name,
+                "row": row.name,
+                "over": row.over,
+                "under": row.under,
+                "target": row.target.to_string(),
+                "verdict": row.target.judge(outcome),
+                "outcome": outcome,
+            })
+            .to_string(),
+        }
+    }
+}
+
+fn text(row: &Row, outcome: &Outcome) -> String {
+    let verdict = row.target.judge(outcome);
+    let mut out = format!("  {verdict:<7}  {} over {}\n           ", row.over, row.under);
+    let written = match outcome {
+        Outcome::Ratio { ratio, over, under, unit } => {
+            let Estimate { median, low, high, least, greatest, samples } = ratio;
+            write!(
+                out,
+                "{median:.3}, target {}; 95 % in {low:.3} … {high:.3}, spread {least:.3} … {greatest:.3} of {samples} pairs; {} over {}",
+                row.target,
+                side(over, unit),
+                side(under, unit)
+            )
+        }
+        Outcome::Count { per_operation, operations } => {
+            write!(out, "{per_operation:.4}, target {}; counted over {operations} operations", row.target)
+        }
+        Outcome::Missing { what, remedy } => write!(out, "needs {what}: {remedy}"),
+    };
+    written.expect("a string takes everything");
+    out
+}
+
+fn side(estimate: &Estimate, unit: &str) -> String {
+    let places = if estimate.median < 10.0 { 3 } else { 0 };
+    format!("{:.places$} {unit}", estimate.median)
+}
+
+/// How many rows did how.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Rows that met their target.
+    pub met: usize,
+    /// Rows that did not.
+    pub short: usize,
+    /// Rows without a figure.
+    pub missing: usize,
+}
+
+impl Tally {
+    /// Counts one more row.
+    pub fn add(&mut self, verdict: Verdict) {
+        match verdict {
+            Verdict::Met => self.met += 1,
+            Verdict::Short => self.short += 1,
+            Verdict::Missing => self.missing += 1,
+        }
+    }
+
+    /// Whether every row met its target.
+    pub fn all_met(&self) -> bool {
+        self.short == 0 && self.missing == 0
+    }
+}
+
+impl std::fmt::Display for Tally {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} met, {} short, {} missing", self.met, self.short, self.missing)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::target::{Method, Target};
+
+    const ROW: Row =
+        Row { name: "write", over: "BTT write", under: "copy", target: Target::AtMost(1.6), method: Method::Rivals };
+    const TOPIC: Topic = Topic { name: "blocks", about: "blocks", rows: &[ROW] };
+
+    fn outcome() -> Outcome {
+        let ratio = Estimate { median: 1.5, low: 1.25, high: 1.75, least: 1.0, greatest: 2.0, samples: 9 };
+        let side = Estimate { median: 300.0, ..ratio };
+        Outcome::Ratio { ratio, over: side, under: Estimate { median: 200.0, ..ratio }, unit: "ns".to_owned() }
+    }
+
+    #[test]
+    fn a_ratio_row_says_everything() {
+        let expected = "  met      BTT write over copy
+           1.500, target ≤ 1.6; 95 % in 1.250 … 1.750, spread 1.000 … 2.000 of 9 pairs; 300 ns over 200 ns";
+        assert_eq!(Style::Text.row(&TOPIC, &ROW, &outcome()), expected);
+    }
+
+    #[test]
+    fn a_missing_row_says_what_brings_it() {
+        let missing = Outcome::missing("libpmem", "apt-get install libpmem-dev");
+        let expected = "  MISSING  BTT write over copy\n           needs libpmem: apt-get install libpmem-dev";
+        assert_eq!(Style::Text.row(&TOPIC, &ROW, &missing), expected);
+    }
+
+    #[test]
+    fn a_json_row_gives_the_outcome_back() {
+        let line = Style::Json.row(&TOPIC, &ROW, &outcome());
+        let parsed: serde_json::Value = serde_json::from_str(&line).unwrap();
+        assert_eq!((parsed["topic"].as_str(), parsed["verdict"].as_str()), (Some("blocks"), Some("met")));
+        assert_eq!(serde_json::from_value::<Outcome>(parsed["outcome"].clone()).unwrap(), outcome());
+    }
+
+    #[test]
+    fn one_row_that_is_not_met_spoils_the_run() {
+        let mut tally = Tally::default();
+        tally.add(Verdict::Met);
+        assert!(tally.all_met());
+        tally.add(Verdict::Missing);
+        assert!(!tally.all_met());
+    }
+}

@@ -1,0 +1,184 @@
+//! Random walks over blocks, timed as a whole and on cores of their own.
+//!
+//! One call is too short to time; a sample times a walk of many. The addresses are drawn before the clock starts,
+//! and the buffer stays hot, so that the sample shows what happens at the medium. On several cores the walk is cut
+//! into short legs that the threads take as they come: all of them end together, and a slow core slows the sample
+//! by its share.
+//!
+//! The time of a sample is the time its threads had their cores: what they waited for other processes to give
+//! them back, as the kernel counts it, is taken off. Waiting for anything else counts.
+
+use crate::measure::{PAIRS_MAX, PAIRS_MIN};
+use crate::subject::{Block, Subject};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// Steps a thread takes before it looks for its next leg.
+const LEG_STEPS: usize = 256;
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub struct Effort {
+    /// Pairs of samples in a ratio
+    #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u16).range(PAIRS_MIN..=PAIRS_MAX))]
+    pub pairs: u16,
+    /// Operations in a sample
+    #[arg(long, default_value_t = 200_000, value_parser = clap::value_parser!(u32).range(1..))]
+    pub steps: u32,
+}
+
+/// A source of random walks; every draw is a new one.
+#[derive(Clone, Debug)]
+pub struct Walk {
+    state: u64,
+    steps: Vec<u32>,
+}
+
+impl Walk {
+    /// Walks of `steps` steps.
+    pub fn new(steps: u32) -> Walk {
+        Walk { state: 0x9e37_79b9_7f4a_7c15, steps: vec![0; steps as usize] }
+    }
+
+    /// A fresh walk over blocks `0..blocks`.
+    fn draw(&mut self, blocks: u32) -> &[u32] {
+        for step in &mut self.steps {
+            self.state ^= self.state << 13;
+            self.state ^= self.state >> 7;
+            self.state ^= self.state << 17;
+            let spread = (self.state >> 32) * u64::from(blocks);
+            *step = u32::try_from(spread >> 32).expect("a 32-bit fraction of a 32-bit number");
+        }
+        &self.steps
+    }
+
+    /// Times a fresh walk over `subject`, shared by `workers` threads, each on its own core.
+    pub fn take(&mut self, subject: &dyn Subject, workers: usize) -> Sample {
+        let blocks = subject.blocks();
+        let walk = self.draw(blocks);
+        let (next, start) = (AtomicUsize::new(0), Barrier::new(workers));
+        let work = |worker: usize| {
+            stay_on(worker);
+            let mut block = Block::filled(worker);
+            walk.iter().take(LEG_STEPS).for_each(|step| subject.step(*step, &mut block));
+            start.wait();
+            let clock = CoreClock::start();
+            let steps = take_legs(subject, walk, &next, &mut block);
+            steps as f64 / clock.nanoseconds()
+        };
+        let rates: Vec<f64> = std::thread::scope(|scope| {
+            let work = &work;
+            let threads: Vec<_> = (0..workers).map(|worker| scope.spawn(move || work(worker))).collect();
+            threads.into_iter().map(|thread| thread.join().expect("a worker's panic ends the benchmark")).collect()
+        });
+        Sample {
+            nanoseconds_per_step: 1.0 / rates.iter().sum::<f64>(),
+            steps: (walk.len() + workers * walk.len().min(LEG_STEPS)) as u64,
+        }
+    }
+}
+
+/// A walk that was walked.
+#[derive(Clone, Copy, Debug)]
+pub struct Sample {
+    /// By all workers together: the inverse of the sum of their rates.
+    pub nanoseconds_per_step: f64,
+    /// Operations done, with those that warmed the workers up before the clock started.
+    pub steps: u64,
+}
+
+/// Walks leg after leg until none is left, and says how many steps that were.
+fn take_legs(subject: &dyn Subject, walk: &[u32], next: &AtomicUsize, block: &mut Block) -> usize {
+    let mut steps = 0;
+    loop {
+        // Relaxed: a leg is handed out once, and orders nothing else.
+        let at = next.fetch_add(LEG_STEPS, Ordering::Relaxed);
+        let leg = walk.get(at..).unwrap_or_default();
+        let leg = &leg[..leg.len().min(LEG_STEPS)];
+        if leg.is_empty() {
+            return steps;
+        }
+        leg.iter().for_each(|step| subject.step(*step, block));
+        steps += leg.len();
+    }
+}
+
+/// The time for which the calling thread could have run and was not kept from it by others.
+struct CoreClock {
+    began: Instant,
+    delayed: u64,
+}
+
+impl CoreClock {
+    fn start() -> CoreClock {
+        let began = Instant::now();
+        CoreClock { began, delayed: nanoseconds_delayed() }
+    }
+
+    /// Since the start.
+    fn nanoseconds(&self) -> f64 {
+        // Both delays are read within the time that is measured, so they never exceed it.
+        let delayed = Duration::from_nanos(nanoseconds_delayed() - self.delayed);
+        (self.began.elapsed() - delayed).as_nanos() as f64
+    }
+}
+
+/// How long the calling thread was ready to run and another had its core. 0 where the kernel does not count it.
+fn nanoseconds_delayed() -> u64 {
+    let counted = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    counted.split_ascii_whitespace().nth(1).and_then(|delay| delay.parse().ok()).unwrap_or(0)
+}
+
+/// The cores this process was allowed when it started.
+pub fn cores() -> Vec<usize> {
+    static ALLOWED: std::sync::OnceLock<Vec<usize>> = std::sync::OnceLock::new();
+    let probe = || {
+        let allowed = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
+        (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core)).collect()
+    };
+    ALLOWED.get_or_init(probe).clone()
+}
+
+/// Pins the calling thread to the n-th allowed core. A system that refuses leaves it where the scheduler puts it.
+fn stay_on(nth: usize) {
+    let Some(core) = cores().get(nth).copied() else { return };
+    let mut only = CpuSet::new();
+    only.set(core);
+    if let Err(refused) = sched_setaffinity(None, &only) {
+        eprintln!("bench: not pinned to core {core}: {refused}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicU64;
+
+    struct Tally {
+        visits: Vec<AtomicU64>,
+    }
+
+    impl Subject for Tally {
+        fn blocks(&self) -> u32 {
+            u32::try_from(self.visits.len()).unwrap()
+        }
+        fn step(&self, at: u32, _: &mut Block) {
+            self.visits[at as usize].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_walk_is_walked_once_whoever_shares_it() {
+        for workers in [1, 2] {
+            let tally = Tally { visits: (0..100).map(|_| AtomicU64::new(0)).collect() };
+            let steps = 10 * LEG_STEPS + 7;
+            let sample = Walk::new(u32::try_from(steps).unwrap()).take(&tally, workers);
+            let visits: Vec<u64> = tally.visits.iter().map(|visits| visits.load(Ordering::Relaxed)).collect();
+            assert_eq!(visits.iter().sum::<u64>(), sample.steps);
+            assert_eq!(sample.steps, (steps + workers * LEG_STEPS) as u64);
+            assert!(visits.iter().all(|visits| (5..80).contains(visits)), "far from even: {visits:?}");
+        }
+    }
+}
