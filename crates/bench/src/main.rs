@@ -1,6 +1,7 @@
 //! The program `bench`: measures the rows of a topic and judges them by their targets.
 //!
-//! `bench targets` exits with 0 only if every row it ran met its target; a row that could not be measured did not.
+//! `bench targets` exits with 0 only if every row it ran met its target; a row that could not be measured did not
+//! meet it. Rows and what they are measured against are tables in the library.
 
 #![forbid(unsafe_code)]
 

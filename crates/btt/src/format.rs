@@ -1,8 +1,8 @@
 //! Lays out a fresh volume.
 //!
 //! A half-written layout must never be taken for a valid one, whatever lay there before:
-//! 1. Every place where an info block could lie is zeroed: second copies first, so that an old volume stays whole until its
-//!    first copy goes.
+//! 1. Every place where an info block could lie is zeroed: second copies first, then the first page, then the others, so that
+//!    an old volume stays whole until its first copy goes (the second page holds data, where the first is its info block).
 //! 2. Maps and flogs are written, and what else must read as zeroes.
 //! 3. Info blocks are written last, from the highest arena to the lowest, the second copy before the first.
 //!
@@ -129,7 +129,7 @@ fn info_blocks(spec: &FormatSpec, plan: &[PlannedArena]) -> Vec<InfoBlock> {
 
 /// Zeroes every place where an info block of any version could lie.
 fn wipe_info_blocks<R: Region + ?Sized>(region: &R, plan: &[PlannedArena]) -> Result<(), Sealed> {
-    let mut firsts = vec![0, PAGE_BYTES];
+    let mut firsts = vec![PAGE_BYTES];
     let mut seconds = Vec::new();
     for version in Version::ALL {
         for (start, bytes) in arenas(region.len(), version).unwrap_or_default() {
@@ -141,7 +141,7 @@ fn wipe_info_blocks<R: Region + ?Sized>(region: &R, plan: &[PlannedArena]) -> Re
         firsts.push(planned.start);
         seconds.push(planned.start + planned.geometry.info2off);
     }
-    for mut places in [seconds, firsts] {
+    for mut places in [seconds, vec![0], firsts] {
         places.sort_unstable();
         places.dedup();
         for at in places {

@@ -39,6 +39,8 @@
 //!   durable, so no recovery maps it again; the map store that replaced it may be lost, but is then repeated. Readers that
 //!   still copy from it are waited for (see [`readers`]).
 //! - *Recovery's own stores* are flushed and fenced before the volume takes a write.
+//! - *The process is killed and the power stays.* Its last stores are visible and perhaps not durable. The next open makes the
+//!   flog durable before it acts on it, and flushes the map line of each lane's newest entry with its own stores.
 //!
 //! The crate `trials` enumerates every power cut of every short script against these steps, under this recovery and under a
 //! plain rewriting of Linux's.

@@ -13,7 +13,7 @@ use crate::map::{MapLocks, MapWord};
 use crate::readers::Readers;
 use std::collections::BTreeSet;
 use tidegate_layout::Broken;
-use tidegate_layout::btt::{Arena, FlogGroup, MapEntry, SlotPair, Version, newest_slot, sector_data_bytes};
+use tidegate_layout::btt::{Arena, FlogGroup, InfoBlock, MapEntry, SlotPair, Version, newest_slot, sector_data_bytes};
 use tidegate_media::{Corrupt, Poison, Region, Sealed};
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -106,11 +106,9 @@ fn restore_first_copies<R: Region>(region: &R, located: &Located) -> Result<(), 
         let at = found.arena.start();
         match found.first {
             // An unreadable copy stays: to store over bad memory is for a repair that somebody asked for.
-            CopyState::Good | CopyState::Differs | CopyState::Unreadable(_) => {}
-            CopyState::Zero | CopyState::Damaged(_) => {
-                region.stream(at, found.info.as_bytes());
-                region.fence()?;
-            }
+            CopyState::Good | CopyState::Differs | CopyState::Unreadable(_) => continue,
+            CopyState::Zero | CopyState::Damaged(_) => {}
+            CopyState::Foreign if is_half_written(region, at, &found.info)? => {}
             CopyState::Foreign => {
                 let what = match identify(region)? {
                     Identity::Foreign { what } => what,
@@ -119,8 +117,19 @@ fn restore_first_copies<R: Region>(region: &R, located: &Located) -> Result<(), 
                 return Err(OpenError::FirstCopyForeign { at, what });
             }
         }
+        region.stream(at, found.info.as_bytes());
+        region.fence()?;
     }
     Ok(())
+}
+
+/// Whether the info block at `at` is `whole` with some words still zero: a write of it was cut short, by a power cut
+/// in a format or in the restoring of the first copy.
+fn is_half_written<R: Region>(region: &R, at: u64, whole: &InfoBlock) -> Result<bool, Poison> {
+    let mut words = vec![0; size_of::<InfoBlock>()];
+    region.read(at, &mut words)?;
+    let mut pairs = words.chunks_exact(8).zip(whole.as_bytes().chunks_exact(8));
+    Ok(pairs.all(|(word, whole)| word == whole || word == [0; 8]))
 }
 
 /// The lanes of `arena`, each after its interrupted write, if any, was finished (flushed, not fenced).
@@ -132,9 +141,17 @@ fn recover<R: Region>(region: &R, arena: &Arena) -> Result<Vec<Lane>, OpenError>
     let newest: Vec<Newest> =
         numbered.map(|(number, group)| newest_entry(arena, number, group, pair)).collect::<Result<_, _>>()?;
     one_owner_each(arena, &newest)?;
+    settle_flog(region, arena)?;
     newest.iter().try_for_each(|entry| entry.finish(region, arena))?;
     let lane = |(number, newest): (u32, &Newest)| Lane::new(number, pair, newest.slot, newest.seq, newest.old);
     Ok((0..).zip(&newest).map(lane).collect())
+}
+
+/// Makes the flog durable as it is read. A process that was killed while the power stayed leaves entries that only the
+/// processor's caches have; if one were acted on and a power cut then took it, its block would have two owners.
+fn settle_flog<R: Region + ?Sized>(region: &R, arena: &Arena) -> Result<(), Sealed> {
+    region.flush(arena.flog_at(0), u64::from(arena.geometry().nfree) * size_of::<FlogGroup>() as u64);
+    region.fence()
 }
 
 fn one_owner_each(arena: &Arena, newest: &[Newest]) -> Result<(), Corrupt> {
@@ -207,10 +224,13 @@ impl Newest {
         Ok((self.old != self.new && holds == self.old).then_some(word))
     }
 
-    /// Finishes the write, if it was interrupted: flushed, not fenced.
+    /// Finishes the write, if it was interrupted: flushed, not fenced. An entry that the map does hold may be in the caches
+    /// only, as in [`settle_flog`], and is flushed too.
     pub(crate) fn finish<R: Region + ?Sized>(&self, region: &R, arena: &Arena) -> Result<(), Poison> {
         if let Some(word) = self.interrupted(region, arena)? {
             word.with(MapEntry::normal(self.new)).store(region);
+        } else if self.old != self.new {
+            region.flush(arena.map_at(self.lba), size_of::<MapEntry>() as u64);
         }
         Ok(())
     }

@@ -17,6 +17,7 @@ use zerocopy::{FromZeros, IntoBytes};
 
 /// Repairs the map and the flog of an arena, interrupted writes first.
 pub(crate) fn arena<R: Region + ?Sized>(region: &R, audit: &Audit) -> Result<(), OpenError> {
+    settle(region, audit)?;
     for (lba, entry) in &audit.interrupted {
         MapWord::load(region, audit.arena.map_at(*lba))?.with(*entry).store(region);
     }
@@ -40,6 +41,14 @@ pub(crate) fn arena<R: Region + ?Sized>(region: &R, audit: &Audit) -> Result<(),
         }
     }
     Ok(())
+}
+
+/// Makes map and flog durable as they were read: a process that was killed may have left them in the caches only.
+fn settle<R: Region + ?Sized>(region: &R, audit: &Audit) -> Result<(), Sealed> {
+    let geometry = audit.arena.geometry();
+    region.flush(audit.arena.map_at(0), u64::from(geometry.external_nlba) * size_of::<MapEntry>() as u64);
+    region.flush(audit.arena.flog_at(0), u64::from(geometry.nfree) * size_of::<FlogGroup>() as u64);
+    region.fence()
 }
 
 /// Puts the first sector of each shared block in the error state, on the block it has. The others are the bad sectors.

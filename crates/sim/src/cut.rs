@@ -120,6 +120,19 @@ impl Cut {
         Cut { durable, pending, order, fences }
     }
 
+    pub(crate) fn order(&self) -> LineOrder {
+        self.order
+    }
+
+    pub(crate) fn pending(&self) -> &[Store] {
+        &self.pending
+    }
+
+    /// Whether everything is durable: the cut leaves one image.
+    pub fn is_settled(&self) -> bool {
+        self.pending.is_empty()
+    }
+
     /// Each image that this cut may leave, once; those that differ only in reduced words in fewer combinations.
     pub fn images(&self, reduction: &Reduction) -> Images<'_> {
         Images::new(self, reduction)

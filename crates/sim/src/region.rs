@@ -105,6 +105,19 @@ impl Region {
         Region { len, order, accesses: AtomicU64::new(0), state: Mutex::new(state) }
     }
 
+    /// The region that the next process finds when the last one was killed at this instant, and the power stayed (rule 12):
+    /// everything is visible, what was pending still is, and nothing that the dead process marked counts, since it may have
+    /// died just before it could.
+    pub fn after_kill(cut: &Cut) -> Region {
+        let region = Region::with_line_order(cut.least().clone(), cut.order());
+        let mut state = region.state();
+        state.visible = cut.most();
+        state.pending = cut.pending().to_vec();
+        state.next_seq = cut.pending().last().map_or(1, |store| store.seq + 1);
+        drop(state);
+        region
+    }
+
     /// From now on, keeps a [`Cut`] for the instant before each fence.
     ///
     /// Together with one at the end of each operation those are all there is: between two fences nothing
@@ -113,9 +126,9 @@ impl Region {
         self.state().cuts.get_or_insert_default();
     }
 
-    /// The cuts recorded since the last call.
+    /// The cuts recorded since [`Region::record_cuts`]. No more are, until it is called again.
     pub fn take_cuts(&self) -> Vec<Cut> {
-        self.state().cuts.as_mut().map(std::mem::take).unwrap_or_default()
+        self.state().cuts.take().unwrap_or_default()
     }
 
     /// The power fails now.
@@ -217,9 +230,9 @@ impl Medium for Region {
     fn fence(&self) -> Result<(), Sealed> {
         let core = thread_token();
         let mut state = self.access(0, 0);
-        if state.cuts.is_some() {
-            let cut = state.cut(self.order);
-            state.cuts.get_or_insert_default().push(cut);
+        if let Some(mut cuts) = state.cuts.take() {
+            cuts.push(state.cut(self.order));
+            state.cuts = Some(cuts);
         }
         state.fence(core);
         state.sealed.map_or(Ok(()), Err)

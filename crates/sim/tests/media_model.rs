@@ -202,6 +202,20 @@ fn rule_12_a_kill_leaves_everything_visible() {
 }
 
 #[test]
+fn rule_12_what_was_pending_at_a_kill_is_pending_for_the_next_process() {
+    let pm = region();
+    pm.store_u64(A, 1);
+    pm.flush(A, 8);
+    let next = Region::after_kill(&pm.cut());
+    assert_eq!(next.load_u64(A).expect("readable"), 1);
+    next.fence().expect("sound");
+    assert_eq!(rows(&next.cut(), &[A]), [[0], [1]]);
+    next.flush(A, 8);
+    next.fence().expect("sound");
+    assert_eq!(rows(&next.cut(), &[A]), [[1]]);
+}
+
+#[test]
 fn rule_13_a_poisoned_line_fails_to_load_and_its_neighbours_do_not() {
     let pm = region();
     pm.poison(A + 8, 1, PoisonedStore::Kept);

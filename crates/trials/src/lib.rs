@@ -1,5 +1,5 @@
 //! Whole-stack tests, and what they stand on: the real Linux driver in a guest, PMDK's own library and checker,
-//! images that Linux made, real clients over a served volume.
+//! images that Linux made, real clients over a served volume, and every state a power cut can leave.
 //!
 //! A trial that cannot have its peer fails and says what to install; it never passes without.
 #![forbid(unsafe_code)]
@@ -8,6 +8,7 @@ pub mod artefacts;
 pub mod golden;
 pub mod guest;
 pub mod pmdk;
+pub mod power_cuts;
 pub mod sectors;
 pub mod served;
 pub mod surgery;

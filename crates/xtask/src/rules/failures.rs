@@ -1,5 +1,6 @@
 //! A failure is a value that keeps its facts, never a surprise and never just a sentence.
 
+use crate::rules::layers::Layers;
 use crate::source::{Finding, SourceFile};
 use syn::spanned::Spanned as _;
 use syn::visit::Visit;
@@ -12,8 +13,11 @@ pub(crate) fn unwraps(file: &SourceFile) -> Vec<Finding> {
         .collect()
 }
 
-/// Functions outside tests whose error is only a `String`.
-pub(crate) fn string_errors(file: &SourceFile) -> Vec<Finding> {
+/// Functions of the product whose error is only a `String`. A test's verdict may be one.
+pub(crate) fn string_errors(file: &SourceFile, layers: &Layers) -> Vec<Finding> {
+    if !layers.is_product(&file.krate) {
+        return Vec::new();
+    }
     let mut signatures = Signatures { file, found: Vec::new() };
     signatures.visit_file(&file.syntax);
     signatures.found
@@ -63,7 +67,8 @@ mod tests {
 
     #[test]
     fn errors_that_are_only_sentences_are_found() {
-        let count = |text| string_errors(&sample("crates/a/src/x.rs", text)).len();
+        let layers = Layers::parse("| crate | layer | is | may use |\n| `a` | L3 | a | — |").expect("a table");
+        let count = |text| string_errors(&sample("crates/a/src/x.rs", text), &layers).len();
         assert_eq!(count("fn f() -> Result<u8, String> { g() }"), 1);
         assert_eq!(count("impl T { fn f() -> std::result::Result<(), String> { g() } }"), 1);
         assert_eq!(count("fn f() -> Result<String, Error> { g() }\n#[test]\nfn t() -> Result<(), String> { g() }"), 0);

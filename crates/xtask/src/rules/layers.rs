@@ -57,6 +57,11 @@ impl Layers {
         self.row(name).is_some_and(|row| matches!(row.level, Some(1 | 2)))
     }
 
+    /// Whether the crate `name` is part of the product; the others test it.
+    pub(crate) fn is_product(&self, name: &str) -> bool {
+        self.row(name).is_some_and(|row| row.level.is_some())
+    }
+
     /// Whether the crate `name` is part of the product but not a program: it never prints.
     pub(crate) fn is_library(&self, name: &str) -> bool {
         self.row(name).is_some_and(|row| matches!(row.level, Some(0..=3)))

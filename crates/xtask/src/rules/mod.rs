@@ -24,14 +24,13 @@ use layers::Layers;
 pub(crate) use documents::LAYOUT;
 
 /// Rules that judge one Rust file.
-const OF_FILES: [fn(&SourceFile) -> Vec<Finding>; 13] = [
+const OF_FILES: [fn(&SourceFile) -> Vec<Finding>; 12] = [
     names::names,
     imports::globs,
     leftovers::dead_code,
     leftovers::unfinished,
     leftovers::commented_out,
     failures::unwraps,
-    failures::string_errors,
     preambles::preambles,
     unsafety::addresses,
     unsafety::proofs,
@@ -41,8 +40,8 @@ const OF_FILES: [fn(&SourceFile) -> Vec<Finding>; 13] = [
 ];
 
 /// Rules that judge one Rust file by its crate's layer.
-const OF_LAYERS: [fn(&SourceFile, &Layers) -> Vec<Finding>; 3] =
-    [engines::own_concurrency, engines::output, seams::parameters];
+const OF_LAYERS: [fn(&SourceFile, &Layers) -> Vec<Finding>; 4] =
+    [engines::own_concurrency, engines::output, failures::string_errors, seams::parameters];
 
 /// Everything in the workspace that breaks a rule, sorted by place. `described` is the layout's description.
 pub(crate) fn judge(workspace: &Workspace, described: &str) -> Result<Vec<Finding>> {

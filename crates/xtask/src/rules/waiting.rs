@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 /// Calls of `sleep` in tests and in the crates that only test, counted by file.
 pub(crate) fn sleeps(file: &SourceFile, layers: &Layers) -> Vec<Measured> {
-    let test_crate = !layers.is_library(&file.krate) && file.krate != "cli";
+    let test_crate = !layers.is_product(&file.krate);
     let calls = file.find(&["sleep", "("]).into_iter().filter(|line| test_crate || file.is_test(*line));
     let mut by_file: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     calls.for_each(|line| by_file.entry(&file.path).or_default().push(line));

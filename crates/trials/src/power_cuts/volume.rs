@@ -1,0 +1,79 @@
+//! Volumes of a few pages, whose cuts can be enumerated.
+
+use std::iter;
+use std::sync::Arc;
+use tidegate_btt::{Contents, FormatSpec, PlannedArena, format_arenas};
+use tidegate_layout::btt::{ArenaGeometry, Version};
+use tidegate_sim::{Image, Reduction, Region, mix};
+
+/// One arena, at byte 0, too small for the format's own limits.
+#[derive(Clone, Debug)]
+pub struct SmallVolume {
+    /// How the arena is cut.
+    pub geometry: ArenaGeometry,
+    /// What its users see of a block.
+    pub block_bytes: usize,
+}
+
+impl SmallVolume {
+    /// Five pages: seven blocks of 512 bytes, four of them free.
+    pub fn four_free() -> SmallVolume {
+        let geometry = ArenaGeometry::of(5 * 4096, 512, 4).expect("seven blocks fit");
+        assert_eq!((geometry.internal_nlba, geometry.external_nlba), (7, 3));
+        SmallVolume { geometry, block_bytes: 512 }
+    }
+
+    /// Five pages: five blocks of 512 bytes, two of them free, so that a freed block is soon written again.
+    pub fn two_free() -> SmallVolume {
+        let geometry = SmallVolume::four_free().geometry;
+        SmallVolume { geometry: ArenaGeometry { nfree: 2, internal_nlba: 5, ..geometry }, block_bytes: 512 }
+    }
+
+    /// Eleven pages: six blocks of 4096 bytes, four of them free. Zeroes are a state of the map here.
+    pub fn whole_pages() -> SmallVolume {
+        let geometry = ArenaGeometry::of(11 * 4096, 4096, 4).expect("six blocks fit");
+        assert_eq!((geometry.internal_nlba, geometry.external_nlba), (6, 2));
+        SmallVolume { geometry, block_bytes: 4096 }
+    }
+
+    /// Bytes of the region the volume fills.
+    pub fn bytes(&self) -> u64 {
+        self.geometry.bytes()
+    }
+
+    /// Sectors.
+    pub fn sectors(&self) -> u64 {
+        u64::from(self.geometry.external_nlba)
+    }
+
+    /// Lays the volume out, with `identity` in its uuid.
+    pub fn format<R: tidegate_media::Region + ?Sized>(&self, region: &R, identity: u8, contents: Contents) {
+        let spec = FormatSpec {
+            version: Version::V2_0,
+            sector_size: self.geometry.external_lbasize,
+            uuid: [identity; 16],
+            parent_uuid: [0; 16],
+        };
+        let plan = [PlannedArena { start: 0, geometry: self.geometry }];
+        format_arenas(region, &spec, &plan, contents).expect("the region is sound");
+    }
+
+    /// The medium after a format that nothing interrupted.
+    pub fn formatted(&self) -> Image {
+        let region = Arc::new(Region::new(self.bytes()));
+        self.format(&*region, 1, Contents::Zeroed);
+        region.cut().least().clone()
+    }
+
+    /// Everything in full but the words of data blocks, which neither recovery nor check ever reads.
+    pub fn reduction(&self) -> Reduction {
+        let start = self.geometry.dataoff;
+        let bytes = u64::from(self.geometry.internal_nlba) * u64::from(self.geometry.internal_lbasize);
+        Reduction::of(iter::once(start..start + bytes))
+    }
+}
+
+/// A block of `bytes` bytes no two words of which are equal, nor equal to those of another `tag`.
+pub fn block_of(tag: u64, bytes: usize) -> Vec<u8> {
+    (0..bytes as u64 / 8).flat_map(|word| mix((tag << 16) | word | 1 << 63).to_le_bytes()).collect()
+}
