@@ -173,7 +173,9 @@ fn stores_past_the_end_of_a_file_cut_short_seal_the_region() {
     ];
     for instructions in Instructions::supported() {
         for (name, verb, at) in verbs {
-            if name == "flush" && instructions.to_string().contains("no flush") {
+            // Where caches survive, and on some aarch64 processors, a flush touches nothing and cannot fail.
+            let flushes = cfg!(target_arch = "x86_64") && !instructions.to_string().contains("no flush");
+            if name == "flush" && !flushes {
                 continue;
             }
             let folder = folder();

@@ -92,3 +92,6 @@ fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void, 
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
