@@ -157,7 +157,7 @@ impl<'e> Handshake<'e> {
     /// The answer to EXPORT_NAME has no room for an error: an unknown name ends the connection.
     fn export_name(&self, taken: usize, name: &[u8], out: &mut Output) -> Result<Progress<'e>, Violation> {
         let Some(export) = self.exports.find(name) else {
-            return Err(Violation::UnknownExport { name: String::from_utf8_lossy(name).into_owned() });
+            return Err(Violation::UnknownExport { name: beginning(name) });
         };
         out.put(&export.bytes().to_be_bytes());
         out.put(&transmission_flags(export, self.replies).to_be_bytes());
@@ -246,10 +246,13 @@ fn named_and_wanted(data: &[u8]) -> Option<(&[u8], &[u8])> {
     (fields.is_empty() && name.len() <= STRING_BYTES_MAX).then_some((name, wanted))
 }
 
-/// The beginning of the name is enough for a person.
 fn unknown_export(name: &[u8]) -> String {
-    let shown: String = String::from_utf8_lossy(name).chars().take(64).collect();
-    format!("there is no export named {shown:?}; LIST tells which there are")
+    format!("there is no export named {:?}; LIST tells which there are", beginning(name))
+}
+
+/// As much of a client's bytes as a person needs to know them again.
+fn beginning(name: &[u8]) -> String {
+    String::from_utf8_lossy(name).chars().take(64).collect()
 }
 
 fn put_reply(out: &mut Output, number: u32, kind: u32, parts: &[&[u8]]) {

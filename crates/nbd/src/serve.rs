@@ -61,7 +61,7 @@ pub enum Violation {
     /// An EXPORT_NAME of something that is not here.
     #[error("there is no export named {name:?}")]
     UnknownExport {
-        /// The name.
+        /// The first 64 characters of the name.
         name: String,
     },
     /// No request where one should be.

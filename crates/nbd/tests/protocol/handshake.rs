@@ -1,7 +1,9 @@
 //! The handshake, byte by byte: each conversation written by hand from the protocol's description.
 
 use crate::script::{disk_and_frozen, play};
-use tidegate_nbd::{ConnectionError, End, Violation};
+use std::sync::Arc;
+use tidegate_nbd::ram::Ram;
+use tidegate_nbd::{ConnectionError, End, Export, Exports, ExportsError, Violation};
 
 const GREETING: &[u8] = b"NBDMAGICIHAVEOPT\x00\x03";
 /// The client speaks fixed newstyle.
@@ -203,4 +205,25 @@ fn a_stream_that_ends_between_messages_ends_well() {
     {
         assert!(matches!(play(&disk_and_frozen(), sent).1, Err(ConnectionError::CutShort)));
     }
+}
+
+#[test]
+fn lists_that_cannot_be_offered_are_refused() {
+    let export =
+        |name: &str, description: &str, block_size| Export::new(name, description, Arc::new(Ram::new(block_size, 1)));
+    let refused = |exports: Vec<Export>| Exports::new(exports).err().expect("refused");
+    assert_eq!(refused(Vec::new()), ExportsError::None);
+    assert_eq!(
+        refused(vec![export("a", "", 512), export("b", "", 512), export("a", "", 4096)]),
+        ExportsError::SameName { name: "a".to_owned() }
+    );
+    assert_eq!(refused(vec![export("a\0", "", 512)]), ExportsError::BadString { name: "a\0".to_owned() });
+    let long = "x".repeat(4097);
+    assert_eq!(refused(vec![export("a", &long, 512)]), ExportsError::BadString { name: "a".to_owned() });
+    assert_eq!(
+        refused(vec![export("a", "", 131_072)]),
+        ExportsError::LargeBlocks { name: "a".to_owned(), block_size: 131_072 }
+    );
+    let many = (0..257).map(|number| export(&number.to_string(), "", 512)).collect();
+    assert_eq!(refused(many), ExportsError::TooMany { found: 257 });
 }

@@ -4,6 +4,7 @@ use crate::devices::{Failing, Recorder};
 use crate::script::{disk_and_frozen, exports_of, play};
 use std::sync::Arc;
 use tidegate_media::BlockDevice;
+use tidegate_nbd::ram::Ram;
 use tidegate_nbd::{ConnectionError, End, Violation};
 
 const READ: u16 = 0;
@@ -177,6 +178,14 @@ fn each_refusal_has_its_number_and_the_next_request_is_found() {
         let answers = simple_answers(&[refused, request(0, READ, 0, 1)].concat());
         assert_eq!(answers, [simple(error), simple(0), vec![0]].concat());
     }
+}
+
+#[test]
+fn the_longest_reads_follow_one_another() {
+    let exports = exports_of(Ram::new(4096, 8193));
+    let reads = [request(0, READ, 0, 100), request(0, READ, 1, 32 << 20)].concat().repeat(3);
+    let answers = simple_answers_of(&exports, "disk", &reads);
+    assert_eq!(answers.len(), 3 * (2 * 16 + 100 + (32 << 20)));
 }
 
 #[test]
