@@ -37,8 +37,9 @@ const SECTORS: CProgram = CProgram {
 const MEMORY_MIB: u64 = 1024;
 /// How long a guest may take in all, unless told otherwise: many times what it needs on two busy cores.
 const LIMIT: Duration = Duration::from_secs(300);
-/// Files larger than this are sparse giants; they are not hashed for the log.
-const HASHED_BYTES_MAX: u64 = 1 << 30;
+/// Images larger than this are sparse giants. They are not hashed for the log; and they are aligned, so that the guest
+/// maps them by large pages, for the tables of small ones would fill its memory. The aligned size has to be whole.
+const GIANT_BYTES: u64 = 1 << 30;
 
 /// Why a guest run did not come to its good end.
 #[derive(Debug, thiserror::Error)]
@@ -170,7 +171,9 @@ impl Guest {
         for (slot, (dimm, size)) in self.dimms.iter().zip(sizes).enumerate() {
             let path = dimm.image.display();
             machine.arg("-object");
-            machine.arg(format!("memory-backend-file,id=memory{slot},share=on,mem-path={path},size={size}"));
+            let align = if size > GIANT_BYTES { "2M" } else { "4K" };
+            let memory = format!("memory-backend-file,id=memory{slot},share=on,mem-path={path},size={size}");
+            machine.arg(format!("{memory},align={align}"));
             let label = if dimm.label_bytes == 0 { String::new() } else { format!(",label-size={}", dimm.label_bytes) };
             machine.arg("-device").arg(format!("nvdimm,id=dimm{slot},slot={slot},memdev=memory{slot}{label}"));
         }
@@ -181,7 +184,7 @@ impl Guest {
 
 fn announce_image(dimm: &Dimm) {
     let bytes = file_bytes(&dimm.image);
-    let hash = match bytes <= HASHED_BYTES_MAX {
+    let hash = match bytes <= GIANT_BYTES {
         true => sha256_of_file(&dimm.image).unwrap_or_else(|error| error.to_string()),
         false => "(sparse, not hashed)".to_owned(),
     };
