@@ -72,7 +72,7 @@ pub fn format<R: Region + ?Sized>(region: &R, spec: &FormatSpec, contents: Conte
     format_arenas(region, spec, &plan, contents)
 }
 
-/// How [`format`] cuts a region of `bytes` into arenas.
+/// How [`format()`] cuts a region of `bytes` into arenas.
 pub fn plan(bytes: u64, version: Version, sector_size: u32) -> Result<Vec<PlannedArena>, FormatError> {
     if !SECTOR_SIZES.contains(&sector_size) {
         return Err(FormatError::SectorSize(sector_size));
@@ -87,7 +87,7 @@ pub fn plan(bytes: u64, version: Version, sector_size: u32) -> Result<Vec<Planne
         .collect())
 }
 
-/// Lays out a fresh volume of exactly these arenas. [`format`] is this with the arenas of [`plan`]; others serve tests with
+/// Lays out a fresh volume of exactly these arenas. [`format()`] is this with the arenas of [`plan`]; others serve tests with
 /// small geometries.
 pub fn format_arenas<R: Region + ?Sized>(
     region: &R,

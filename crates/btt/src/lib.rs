@@ -37,7 +37,7 @@
 //!   Flushing a line that another core stored, and fencing here, makes it durable.
 //! - *The lane's free block is reused* only in the lane's next step 1. The flog entry that made it free is
 //!   durable, so no recovery maps it again; the map store that replaced it may be lost, but is then repeated. Readers that
-//!   still copy from it are waited for (see [`readers`]).
+//!   still copy from it are waited for (see `readers`).
 //! - *Recovery's own stores* are flushed and fenced before the volume takes a write.
 //! - *The process is killed and the power stays.* Its last stores are visible and perhaps not durable. The next open makes the
 //!   flog durable before it acts on it, and flushes the map line of each lane's newest entry with its own stores.

@@ -94,8 +94,11 @@ impl CopyState {
     }
 }
 
-/// One copy of an info block: the arena it describes, or what is the matter with it.
-type Copy = Result<(Arena, InfoBlock), (CopyState, InfoBlock)>;
+/// One copy of an info block: its bytes, and the arena they describe or what is the matter with them.
+struct InfoCopy {
+    info: InfoBlock,
+    arena: Result<Arena, CopyState>,
+}
 
 impl fmt::Display for CopyState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -184,34 +187,36 @@ fn locate_arena<R: Region + ?Sized>(
     version: Option<Version>,
 ) -> Result<LocatedArena, NotLocated> {
     let twin_at = twin_place(start, region.len().saturating_sub(start)).ok_or(NotLocated::Absent)?;
-    match read_copy(region, start, start, version) {
-        Ok((arena, info)) => {
-            let second = match read_copy(region, arena.info2_at(), start, None) {
-                Ok((_, twin)) if twin == info => CopyState::Good,
+    let InfoCopy { info, arena } = read_copy(region, start, start, version);
+    match arena {
+        Ok(arena) => {
+            let twin = read_copy(region, arena.info2_at(), start, None);
+            let second = match twin.arena {
+                Ok(_) if twin.info == info => CopyState::Good,
                 Ok(_) => CopyState::Differs,
-                Err((state, _)) => state,
+                Err(state) => state,
             };
             Ok(LocatedArena { arena, info, first: CopyState::Good, second })
         }
-        Err((first, damaged)) => match read_copy(region, twin_at, start, version) {
-            Ok((arena, info)) if arena.info2_at() == twin_at => {
+        Err(first) => match read_copy(region, twin_at, start, version) {
+            InfoCopy { info, arena: Ok(arena) } if arena.info2_at() == twin_at => {
                 Ok(LocatedArena { arena, info, first, second: CopyState::Good })
             }
-            _ => Err(why_not(&damaged, first, start, region.len())),
+            _ => Err(why_not(&info, first, start, region.len())),
         },
     }
 }
 
 /// Reads the copy at `at` of the info block of an arena that starts at `start`.
-fn read_copy<R: Region + ?Sized>(region: &R, at: u64, start: u64, version: Option<Version>) -> Copy {
+fn read_copy<R: Region + ?Sized>(region: &R, at: u64, start: u64, version: Option<Version>) -> InfoCopy {
     let mut info = InfoBlock::new_zeroed();
-    if let Err(poison) = region.read(at, info.as_mut_bytes()) {
-        return Err((CopyState::Unreadable(poison), info));
-    }
-    match check_version(&info, start, region.len() - start, version) {
-        Ok(arena) => Ok((arena, info)),
-        Err(broken) => Err((CopyState::of(&info, broken), info)),
-    }
+    let arena = match region.read(at, info.as_mut_bytes()) {
+        Err(poison) => Err(CopyState::Unreadable(poison)),
+        Ok(()) => {
+            check_version(&info, start, region.len() - start, version).map_err(|broken| CopyState::of(&info, broken))
+        }
+    };
+    InfoCopy { info, arena }
 }
 
 /// Where the second copy lies in an arena that takes all it can, as every writer lays them out.

@@ -3,6 +3,7 @@
 //! Every block written carries its number, its writer and a version in each 16 bytes, so that a mixture of two
 //! writes shows. Few blocks and many threads make lanes, map lines and read tracking meet.
 
+#![allow(clippy::cast_possible_truncation, reason = "a handful of blocks")]
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use std::sync::atomic::{AtomicU64, Ordering};
