@@ -1,3 +1,68 @@
-//! Preamble to come with the first commit of this crate.
+//! The program `tidegate`: atomic block devices in persistent memory, served over NBD.
+//!
+//! [`grammar`] reads the command line; [`create`], [`serve`], [`info`] and [`check`] are the commands; [`compose`]
+//! alone chooses which types make up a volume; [`contract`] is the one table of what survives what; [`failure`]
+//! says what went wrong and with which exit code.
 
-fn main() {}
+#![forbid(unsafe_code)]
+
+mod answer;
+mod attach;
+mod check;
+mod compose;
+mod connections;
+mod contract;
+mod create;
+mod facts;
+mod failure;
+mod grammar;
+mod info;
+mod listen;
+mod places;
+mod read_only;
+mod serve;
+mod size;
+
+use failure::{Exit, Failure};
+use grammar::{Command, Parsed, Program};
+use std::process::ExitCode;
+use tracing::Level;
+
+fn main() -> ExitCode {
+    match grammar::parse(std::env::args_os().collect()) {
+        Parsed::Run(program) => run(&program).into(),
+        Parsed::Print(text) => ended(answer::print(text.trim_end()).map(|()| Exit::Done), false).into(),
+        Parsed::Refuse(failure, json) => failure::tell(&failure, json).into(),
+    }
+}
+
+fn run(program: &Program) -> Exit {
+    log_to_stderr(program.verbose);
+    let json = program.json;
+    let end = match &program.command {
+        Command::Create(wish) => create::run(wish, json),
+        Command::Serve(wish) => serve::run(wish, json),
+        Command::Info(wish) => info::run(wish, json),
+        Command::Check(wish) => check::run(wish, json),
+    };
+    ended(end, json)
+}
+
+fn ended(end: Result<Exit, Failure>, json: bool) -> Exit {
+    end.unwrap_or_else(|failure| failure::tell(&failure, json))
+}
+
+/// Warnings always; connections with -v; everything with -vv.
+fn log_to_stderr(verbose: u8) {
+    let level = match verbose {
+        0 => Level::WARN,
+        1 => Level::INFO,
+        _ => Level::TRACE,
+    };
+    tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .with_target(false)
+        .init();
+}

@@ -1,0 +1,30 @@
+//! What the program prints on stdout, for people or as JSON. A reader that went away ends the command quietly.
+
+use crate::failure::Failure;
+use serde::Serialize;
+use std::fmt::Display;
+use std::io::{self, Write};
+
+/// Prints `answer` for people, or as one line of JSON.
+pub(crate) fn give<A: Serialize + Display>(answer: &A, json: bool) -> Result<(), Failure> {
+    if json {
+        print(&serde_json::to_string(answer).expect("answers are structs of strings and numbers"))
+    } else {
+        print(&answer.to_string())
+    }
+}
+
+/// Prints `text` and an end of line, and flushes.
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    let written = writeln!(out, "{text}").and_then(|()| out.flush());
+    written.map_err(|error| match error.kind() {
+        io::ErrorKind::BrokenPipe => Failure::NobodyReads,
+        _ => Failure::System { doing: "writing to stdout", error },
+    })
+}
+
+/// One line of an answer for people: a name and a value, in columns.
+pub(crate) fn line(f: &mut std::fmt::Formatter<'_>, name: &str, value: impl Display) -> std::fmt::Result {
+    writeln!(f, "{name:<10} {value}")
+}

@@ -1,0 +1,106 @@
+//! `tidegate check`: every rule of the format, each finding with its rule and offset; with `--repair`, put right.
+
+use crate::answer;
+use crate::compose;
+use crate::create;
+use crate::failure::{Exit, Failure, VolumeFailure};
+use crate::grammar::Check;
+use crate::places;
+use serde::Serialize;
+use std::fmt;
+use std::path::PathBuf;
+use tidegate_btt::{Counts, Finding, Repair, Report, check};
+use tidegate_media::{Access, Region};
+
+/// What `check` answers.
+#[derive(Serialize)]
+struct Answer {
+    file: PathBuf,
+    sound: bool,
+    blocks: Uses,
+    findings: Vec<Violation>,
+}
+
+/// What the volume's blocks are used for.
+#[derive(Serialize)]
+struct Uses {
+    never_written: u64,
+    data: u64,
+    zero: u64,
+    lost: u64,
+    free: u64,
+    interrupted: u64,
+}
+
+/// A broken rule.
+#[derive(Serialize)]
+struct Violation {
+    rule: &'static str,
+    offset: u64,
+    found: String,
+    repaired: bool,
+}
+
+impl Answer {
+    fn new(file: PathBuf, report: Report) -> Answer {
+        let sound = report.is_sound();
+        let Counts { initial, normal, zero, error, free, interrupted } = report.counts;
+        let blocks = Uses { never_written: initial, data: normal, zero, lost: error, free, interrupted };
+        Answer { file, sound, blocks, findings: report.findings.into_iter().map(Violation::from).collect() }
+    }
+
+    fn exit(&self) -> Exit {
+        if self.sound { Exit::Done } else { Exit::Refused }
+    }
+
+    fn verdict(&self) -> String {
+        let left = self.findings.iter().filter(|finding| !finding.repaired).count();
+        match (left, self.findings.len()) {
+            (0, 0) => "sound: every rule is kept".to_owned(),
+            (0, repaired) => format!("sound again: {repaired} broken rules repaired"),
+            (left, _) => format!(
+                "damaged: {left} broken rules; keep a copy of the file, then run: tidegate check --repair --pmem {}",
+                self.file.display()
+            ),
+        }
+    }
+}
+
+impl From<Finding> for Violation {
+    fn from(finding: Finding) -> Violation {
+        let Finding { corrupt, repaired } = finding;
+        Violation { rule: corrupt.rule, offset: corrupt.at, found: corrupt.found, repaired }
+    }
+}
+
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Uses { never_written, data, zero, lost, free, interrupted } = self.blocks;
+        answer::line(f, "volume", self.file.display())?;
+        let uses = format_args!("{data} data, {zero} zero, {never_written} never written, {lost} lost, {free} free");
+        answer::line(f, "blocks", uses)?;
+        if interrupted > 0 {
+            let note = format_args!("{interrupted} writes, committed and kept; the next serve finishes them");
+            answer::line(f, "pending", note)?;
+        }
+        for Violation { rule, offset, found, repaired } in &self.findings {
+            let state = if *repaired { "repaired" } else { "broken" };
+            answer::line(f, state, format_args!("at {offset:#x}: {rule} (found {found})"))?;
+        }
+        write!(f, "{:<10} {}", "result", self.verdict())
+    }
+}
+
+/// Runs `tidegate check`.
+pub(crate) fn run(wish: &Check, json: bool) -> Result<Exit, Failure> {
+    let path = wish.pmem.clone().unwrap_or_else(places::default_volume);
+    let (access, repair) = if wish.repair { (Access::ReadWrite, Repair::Yes) } else { (Access::Private, Repair::No) };
+    let region = compose::map(&path, access)?;
+    let report = check(&region, repair).map_err(|error| VolumeFailure::of_check(&path, region.len(), error))?;
+    if wish.repair {
+        create::sync(&path, &region)?;
+    }
+    let answer = Answer::new(path, report);
+    answer::give(&answer, json)?;
+    Ok(answer.exit())
+}

@@ -1,0 +1,193 @@
+//! `tidegate create`: a region file, and an empty volume in it.
+//!
+//! What already lies in a file is looked at under its lock before anything is written. Only zeroes are overwritten without
+//! `--force`.
+
+use crate::answer;
+use crate::compose;
+use crate::facts::{Facts, Memory};
+use crate::failure::{Doing, Exit, Failure, UsageFailure, VolumeFailure};
+use crate::grammar::Create;
+use rustix::fs::{FallocateFlags, SeekFrom};
+use serde::Serialize;
+use std::fmt;
+use std::fs::File;
+use std::path::Path;
+use tidegate_btt::{Contents, FormatError, FormatSpec, Identity, format, identify};
+use tidegate_layout::btt::{PAGE_BYTES, TooSmall, Version, arenas};
+use tidegate_media::{Access, Allocation, Domain, MappedRegion, Region};
+use uuid::Uuid;
+
+/// A file is searched for data in pieces of this size.
+const SEARCHED_BYTES: usize = 1 << 20;
+
+/// What `create` answers.
+#[derive(Serialize)]
+struct Created {
+    created: Facts,
+}
+
+impl fmt::Display for Created {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "created\n{}", self.created)?;
+        write!(f, "next: tidegate serve --pmem {}", self.created.file.display())
+    }
+}
+
+/// Runs `tidegate create`.
+pub(crate) fn run(wish: &Create, json: bool) -> Result<Exit, Failure> {
+    let created = create(wish)?;
+    answer::give(&Created { created }, json)?;
+    Ok(Exit::Done)
+}
+
+/// Makes the region and the volume that `wish` describes.
+pub(crate) fn create(wish: &Create) -> Result<Facts, Failure> {
+    wish.size.map(|size| check_size(size, wish.btt)).transpose()?;
+    let (region, contents) = if wish.pmem.try_exists().unwrap_or(true) {
+        existing_region(wish)?
+    } else {
+        (new_region(wish)?, Contents::Zeroed)
+    };
+    lay_out(wish, &region, contents)
+}
+
+fn check_size(size: u64, version: Version) -> Result<(), UsageFailure> {
+    if !size.is_multiple_of(PAGE_BYTES) {
+        return Err(UsageFailure::SizeNotMultiple { size });
+    }
+    match arenas(size, version) {
+        Ok(_) => Ok(()),
+        Err(TooSmall { min }) => Err(UsageFailure::SizeTooSmall { size, min, version }),
+    }
+}
+
+fn allocation(wish: &Create) -> Allocation {
+    if wish.sparse { Allocation::Sparse } else { Allocation::Full }
+}
+
+fn new_region(wish: &Create) -> Result<MappedRegion, Failure> {
+    let size = wish.size.ok_or(UsageFailure::SizeMissing)?;
+    let made = MappedRegion::create(&wish.pmem, size, allocation(wish));
+    made.map_err(|error| VolumeFailure::of_map(Doing::Create, error).into())
+}
+
+/// The region that is there already, if it may be overwritten, and what it holds then.
+fn existing_region(wish: &Create) -> Result<(MappedRegion, Contents), Failure> {
+    let path = wish.pmem.as_path();
+    let there = path.metadata().map_err(|error| VolumeFailure::of_io(path, Doing::Write, error))?;
+    if there.is_file() && there.len() == 0 {
+        return Ok((grow(wish)?, Contents::Zeroed));
+    }
+    let region = compose::map(path, Access::ReadWrite)?;
+    if !wish.force {
+        refuse_what_it_holds(path, &region)?;
+    }
+    match wish.size {
+        Some(size) if size == region.len() => {}
+        Some(_) if there.is_file() => {
+            drop(region);
+            return Ok((grow(wish)?, Contents::Zeroed));
+        }
+        Some(_) => return Err(VolumeFailure::DeviceSize { path: path.to_owned(), bytes: region.len() }.into()),
+        None if there.is_file() => return Err(UsageFailure::SizeMissing.into()),
+        None => check_size(region.len(), wish.btt)?,
+    }
+    let zeroed = region.zero_all().map_err(|error| VolumeFailure::of_map(Doing::Write, error))?;
+    Ok((region, if zeroed { Contents::Zeroed } else { Contents::Unknown }))
+}
+
+fn refuse_what_it_holds(path: &Path, region: &MappedRegion) -> Result<(), VolumeFailure> {
+    let found = identify(region).map_err(|poison| VolumeFailure::of_poison(path, poison))?;
+    let holds = match found {
+        Identity::Blank if is_all_zero(path, region)? => return Ok(()),
+        Identity::Blank => "data that is not recognised".to_owned(),
+        Identity::Btt(summary) => {
+            format!("a BTT {} volume, uuid {}", summary.version, Uuid::from_bytes(summary.uuid))
+        }
+        Identity::Damaged { .. } => "a damaged BTT volume".to_owned(),
+        Identity::Foreign { what } => what.to_owned(),
+    };
+    Err(VolumeFailure::Exists { path: path.to_owned(), holds })
+}
+
+/// Whether no byte of the region is set. Holes are not read.
+fn is_all_zero(path: &Path, region: &MappedRegion) -> Result<bool, VolumeFailure> {
+    let first_data = region.file().map(|file| rustix::fs::seek(file, SeekFrom::Data(0)));
+    if let Some(Err(rustix::io::Errno::NXIO)) = first_data {
+        return Ok(true);
+    }
+    let mut piece = vec![0; SEARCHED_BYTES];
+    let mut at = 0;
+    while at < region.len() {
+        let bytes = usize::try_from(region.len() - at).map_or(SEARCHED_BYTES, |left| left.min(SEARCHED_BYTES));
+        region.read(at, &mut piece[..bytes]).map_err(|poison| VolumeFailure::of_poison(path, poison))?;
+        if piece[..bytes].iter().any(|byte| *byte != 0) {
+            return Ok(false);
+        }
+        at += bytes as u64;
+    }
+    Ok(true)
+}
+
+/// Empties the file and gives it its new size: zeroes everywhere.
+fn grow(wish: &Create) -> Result<MappedRegion, Failure> {
+    let (path, size) = (wish.pmem.as_path(), wish.size.ok_or(UsageFailure::SizeMissing)?);
+    let failed = |error| VolumeFailure::of_io(path, Doing::Write, error);
+    let file = File::options().write(true).open(path).map_err(failed)?;
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive)
+        .map_err(|_| VolumeFailure::InUse { path: path.to_owned() })?;
+    file.set_len(0).and_then(|()| file.set_len(size)).map_err(failed)?;
+    if allocation(wish) == Allocation::Full
+        && let Err(errno) = rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, size)
+    {
+        file.set_len(0).map_err(failed)?;
+        return Err(VolumeFailure::of_allocation(path, size, errno.into()).into());
+    }
+    file.sync_all().map_err(failed)?;
+    // The lock belongs to this open file: it has to go before the region takes its own.
+    drop(file);
+    compose::map(path, Access::ReadWrite)
+}
+
+/// Formats the region, and sees to it that the result outlives this process.
+fn lay_out(wish: &Create, region: &MappedRegion, contents: Contents) -> Result<Facts, Failure> {
+    let path = wish.pmem.as_path();
+    let spec = FormatSpec {
+        version: wish.btt,
+        sector_size: wish.block,
+        uuid: Uuid::new_v4().into_bytes(),
+        parent_uuid: [0; 16],
+    };
+    format(region, &spec, contents).map_err(|error| refused_format(path, wish.btt, error))?;
+    sync(path, region)?;
+    let bytes = region.len();
+    match identify(region).map_err(|poison| VolumeFailure::of_poison(path, poison))? {
+        Identity::Btt(summary) => Ok(Facts::of(path, Memory::of(region), &summary)),
+        found => Err(VolumeFailure::NotDurable {
+            path: path.to_owned(),
+            why: format!("a volume was written to its {bytes} bytes, and this was read back: {found:?}"),
+        }
+        .into()),
+    }
+}
+
+fn refused_format(path: &Path, version: Version, error: FormatError) -> Failure {
+    match error {
+        FormatError::TooSmall { has, min } => UsageFailure::SizeTooSmall { size: has, min, version }.into(),
+        FormatError::SectorSize(size) => UsageFailure::BlockSize { text: size.to_string() }.into(),
+        FormatError::Sealed(sealed) => {
+            VolumeFailure::NotDurable { path: path.to_owned(), why: sealed.to_string() }.into()
+        }
+    }
+}
+
+/// Makes what was stored durable where fences alone do not.
+pub(crate) fn sync(path: &Path, region: &MappedRegion) -> Result<(), VolumeFailure> {
+    match (region.domain(), region.file()) {
+        (Domain::DiskFile, Some(file)) => file
+            .sync_data()
+            .map_err(|error| VolumeFailure::NotDurable { path: path.to_owned(), why: error.to_string() }),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,152 @@
+//! What can go wrong, for people: each failure says what, why and what next, and ends with a documented exit code.
+
+mod listening;
+mod usage;
+mod volume;
+
+pub(crate) use listening::{ListenFailure, SOCKET_PATH_BYTES_MAX};
+pub(crate) use usage::UsageFailure;
+pub(crate) use volume::{Doing, VolumeFailure};
+
+use serde::Serialize;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+/// How the program ends. Scripts rely on these numbers; `--help` prints them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// All was done.
+    Done = 0,
+    /// Something this program did not expect.
+    Unexpected = 1,
+    /// The command line asks for what is never possible.
+    Usage = 2,
+    /// The volume is refused: damaged, foreign, of another version, or already there.
+    Refused = 3,
+    /// Somebody else uses the volume, the socket or the port.
+    InUse = 4,
+    /// The system said no: permission, space, I/O.
+    Environment = 5,
+}
+
+impl Exit {
+    /// Every exit code with its meaning, in ascending order.
+    pub(crate) const ALL: [(Exit, &'static str); 6] = [
+        (Exit::Done, "done"),
+        (Exit::Unexpected, "an error this program did not expect"),
+        (Exit::Usage, "the command line is wrong"),
+        (Exit::Refused, "the volume is refused: damaged, foreign, absent, or already there; check left findings"),
+        (Exit::InUse, "the volume, socket or port is in use"),
+        (Exit::Environment, "the system refused: permission, space, I/O"),
+    ];
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> ExitCode {
+        ExitCode::from(exit as u8)
+    }
+}
+
+/// Why a command did not do what it was asked.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The command line.
+    Usage(UsageFailure),
+    /// The region file, or the volume in it.
+    Volume(VolumeFailure),
+    /// A socket to listen on.
+    Listen(ListenFailure),
+    /// A service of the operating system that ought always to work.
+    System {
+        /// What was being done, as in "while ...".
+        doing: &'static str,
+        /// What the system answered.
+        error: io::Error,
+    },
+    /// Whoever read the program's output has gone: nobody is left to tell.
+    NobodyReads,
+}
+
+/// A failure as a person or a script is told of it.
+#[derive(Debug, Serialize)]
+pub(crate) struct Told {
+    /// A stable word for scripts.
+    pub(crate) kind: &'static str,
+    /// What happened.
+    pub(crate) what: String,
+    /// Why.
+    pub(crate) why: String,
+    /// What to do now.
+    pub(crate) next: String,
+    #[serde(serialize_with = "exit_number")]
+    pub(crate) exit: Exit,
+}
+
+fn exit_number<S: serde::Serializer>(exit: &Exit, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u8(*exit as u8)
+}
+
+impl Failure {
+    /// A failure of the system while `doing`, for `map_err`.
+    pub(crate) fn system(doing: &'static str) -> impl Fn(io::Error) -> Failure {
+        move |error| Failure::System { doing, error }
+    }
+
+    /// What, why and what next; `None` when nobody is left to read it.
+    pub(crate) fn told(&self) -> Option<Told> {
+        match self {
+            Failure::Usage(usage) => Some(usage.told()),
+            Failure::Volume(volume) => Some(volume.told()),
+            Failure::Listen(listen) => Some(listen.told()),
+            Failure::System { doing, error } => Some(Told {
+                kind: "system",
+                what: format!("failed while {doing}"),
+                why: error.to_string(),
+                next: "try again with -v; if it stays, report it with this message".to_owned(),
+                exit: Exit::Unexpected,
+            }),
+            Failure::NobodyReads => None,
+        }
+    }
+}
+
+impl From<UsageFailure> for Failure {
+    fn from(usage: UsageFailure) -> Failure {
+        Failure::Usage(usage)
+    }
+}
+
+impl From<VolumeFailure> for Failure {
+    fn from(volume: VolumeFailure) -> Failure {
+        Failure::Volume(volume)
+    }
+}
+
+impl From<ListenFailure> for Failure {
+    fn from(listen: ListenFailure) -> Failure {
+        Failure::Listen(listen)
+    }
+}
+
+/// Tells `failure` on stderr, as three lines or as one JSON object, and gives the exit code.
+pub(crate) fn tell(failure: &Failure, json: bool) -> Exit {
+    match failure.told() {
+        Some(told) => tell_on_stderr(&told, json),
+        None => Exit::Done,
+    }
+}
+
+fn tell_on_stderr(told: &Told, json: bool) -> Exit {
+    #[derive(Serialize)]
+    struct Answer<'a> {
+        error: &'a Told,
+    }
+    let text = if json {
+        serde_json::to_string(&Answer { error: told }).expect("strings and a number have a JSON form")
+    } else {
+        format!("tidegate: error: {}\n  why: {}\n  next: {}", told.what, told.why, told.next)
+    };
+    // A closed stderr leaves nowhere to report to; the exit code still tells.
+    let _ = writeln!(io::stderr().lock(), "{text}");
+    told.exit
+}

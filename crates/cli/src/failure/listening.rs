@@ -1,0 +1,103 @@
+//! Sockets that cannot be listened on.
+
+use super::{Exit, Told};
+use std::io;
+use std::path::PathBuf;
+
+/// Why a socket could not be opened for listening.
+#[derive(Debug)]
+pub(crate) enum ListenFailure {
+    /// Another server answers on the unix socket.
+    SocketInUse {
+        /// The socket's path.
+        path: PathBuf,
+    },
+    /// A file that is no socket is in the way.
+    NotASocket {
+        /// The file's path.
+        path: PathBuf,
+    },
+    /// A path longer than the system lets a socket have.
+    PathTooLong {
+        /// The socket's path.
+        path: PathBuf,
+    },
+    /// Another program listens on the port.
+    PortInUse {
+        /// Address and port.
+        address: String,
+    },
+    /// The system refused for want of permission.
+    Denied {
+        /// Path, or address and port.
+        place: String,
+    },
+    /// The system refused for another reason.
+    Refused {
+        /// Path, or address and port.
+        place: String,
+        /// What the system answered.
+        error: io::Error,
+    },
+}
+
+/// Bytes a unix socket's path may have on Linux, its closing zero left out.
+pub(crate) const SOCKET_PATH_BYTES_MAX: usize = 107;
+
+impl ListenFailure {
+    pub(super) fn told(&self) -> Told {
+        let (kind, exit) = self.kind();
+        let (what, why) = self.what_and_why();
+        Told { kind, what, why, next: self.next(), exit }
+    }
+
+    fn kind(&self) -> (&'static str, Exit) {
+        match self {
+            ListenFailure::SocketInUse { .. } => ("socket-in-use", Exit::InUse),
+            ListenFailure::NotASocket { .. } => ("not-a-socket", Exit::Environment),
+            ListenFailure::PathTooLong { .. } => ("socket-path-too-long", Exit::Environment),
+            ListenFailure::PortInUse { .. } => ("port-in-use", Exit::InUse),
+            ListenFailure::Denied { .. } => ("permission", Exit::Environment),
+            ListenFailure::Refused { .. } => ("listen", Exit::Environment),
+        }
+    }
+
+    fn what_and_why(&self) -> (String, String) {
+        match self {
+            ListenFailure::SocketInUse { path } => {
+                (format!("socket {} is in use", path.display()), "a server answers on it".to_owned())
+            }
+            ListenFailure::NotASocket { path } => {
+                (format!("cannot listen on {}", path.display()), "a file that is no socket has this name".to_owned())
+            }
+            ListenFailure::PathTooLong { path } => (
+                format!("cannot listen on {}", path.display()),
+                format!("the path of a unix socket may have {SOCKET_PATH_BYTES_MAX} bytes"),
+            ),
+            ListenFailure::PortInUse { address } => {
+                (format!("port {address} is in use"), "another program listens on it".to_owned())
+            }
+            ListenFailure::Denied { place } => {
+                (format!("no permission to listen on {place}"), "the system refused it to this user".to_owned())
+            }
+            ListenFailure::Refused { place, error } => (format!("cannot listen on {place}"), error.to_string()),
+        }
+    }
+
+    fn next(&self) -> String {
+        match self {
+            ListenFailure::SocketInUse { .. } => {
+                "attach to that server, stop it, or choose another: --listen unix:PATH".to_owned()
+            }
+            ListenFailure::NotASocket { .. } => "move the file away, or choose another: --listen unix:PATH".to_owned(),
+            ListenFailure::PathTooLong { .. } => "choose a shorter one: --listen unix:PATH".to_owned(),
+            ListenFailure::PortInUse { .. } => {
+                "choose another port, or 0 for any free one: --listen tcp:127.0.0.1:0".to_owned()
+            }
+            ListenFailure::Denied { .. } => {
+                "choose a folder you may write to, or a port from 1024 on, with --listen".to_owned()
+            }
+            ListenFailure::Refused { .. } => "choose another place with --listen".to_owned(),
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Command lines that ask for what is never possible, whatever the machine's state.
+
+use super::{Exit, Told};
+use crate::size::Human;
+use std::net::SocketAddr;
+use tidegate_layout::btt::{SECTOR_SIZES, Version};
+use tidegate_media::emulate::Profile;
+
+/// A mistake on the command line.
+#[derive(Clone, Debug, thiserror::Error)]
+pub(crate) enum UsageFailure {
+    /// Text that is no size.
+    #[error("{text:?} is no size")]
+    Size {
+        /// The text.
+        text: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// A size that is not a multiple of a page.
+    #[error("a region of {size} bytes is not a multiple of 4096")]
+    SizeNotMultiple {
+        /// The size, in bytes.
+        size: u64,
+    },
+    /// A size too small for one arena.
+    #[error("a region of {size} bytes is too small")]
+    SizeTooSmall {
+        /// The size, in bytes.
+        size: u64,
+        /// The smallest region, in bytes.
+        min: u64,
+        /// The version it is smallest for.
+        version: Version,
+    },
+    /// No size, and no device that knows its own.
+    #[error("no size was given for the region file")]
+    SizeMissing,
+    /// A block size the format does not have.
+    #[error("{text:?} is no block size of the format")]
+    BlockSize {
+        /// The text.
+        text: String,
+    },
+    /// A version the format does not have.
+    #[error("{text:?} is no version of the format")]
+    Version {
+        /// The text.
+        text: String,
+    },
+    /// Text that names no place to listen.
+    #[error("{text:?} names no place to listen")]
+    Listen {
+        /// The text.
+        text: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// A TCP address that other machines reach.
+    #[error("{address} can be reached by other machines")]
+    NotLoopback {
+        /// The address.
+        address: SocketAddr,
+    },
+    /// A medium nobody described.
+    #[error("no emulated medium is called {text:?}")]
+    Emulate {
+        /// The text.
+        text: String,
+    },
+    /// Anything else the grammar refuses.
+    #[error("{what}")]
+    Grammar {
+        /// The grammar's own words.
+        what: String,
+        /// The command whose help to read: `tidegate`, or `tidegate create` and so on.
+        command: String,
+    },
+}
+
+impl UsageFailure {
+    pub(super) fn told(&self) -> Told {
+        Told { kind: self.kind(), what: self.to_string(), why: self.why(), next: self.next(), exit: Exit::Usage }
+    }
+
+    fn kind(&self) -> &'static str {
+        match self {
+            UsageFailure::Size { .. } => "bad-size",
+            UsageFailure::SizeNotMultiple { .. } => "size-not-multiple",
+            UsageFailure::SizeTooSmall { .. } => "size-too-small",
+            UsageFailure::SizeMissing => "size-missing",
+            UsageFailure::BlockSize { .. } => "bad-block-size",
+            UsageFailure::Version { .. } => "bad-version",
+            UsageFailure::Listen { .. } => "bad-listen",
+            UsageFailure::NotLoopback { .. } => "not-loopback",
+            UsageFailure::Emulate { .. } => "unknown-emulation",
+            UsageFailure::Grammar { .. } => "usage",
+        }
+    }
+
+    fn why(&self) -> String {
+        match self {
+            UsageFailure::Size { why, .. } | UsageFailure::Listen { why, .. } => (*why).to_owned(),
+            UsageFailure::SizeNotMultiple { .. } => "a region is made of whole pages of 4096 bytes".to_owned(),
+            UsageFailure::SizeTooSmall { min, version, .. } => {
+                format!("BTT {version} needs at least {min} bytes ({}) for one arena", Human(*min))
+            }
+            UsageFailure::SizeMissing => "only a device knows its own size".to_owned(),
+            UsageFailure::BlockSize { .. } | UsageFailure::Version { .. } => {
+                "Linux's driver and this program know no other".to_owned()
+            }
+            UsageFailure::NotLoopback { .. } => {
+                "NBD here has no encryption and asks no password: whoever reaches the port reads and writes the volume"
+                    .to_owned()
+            }
+            UsageFailure::Emulate { .. } => "an emulated medium is chosen by the name of its profile".to_owned(),
+            UsageFailure::Grammar { .. } => "the command line does not follow the grammar".to_owned(),
+        }
+    }
+
+    fn next(&self) -> String {
+        match self {
+            UsageFailure::Size { .. } => {
+                "write bytes, or a number and K, M, G, T or P (each 1024 of the last): 1G, 512M, 1GiB, 4096".to_owned()
+            }
+            UsageFailure::SizeNotMultiple { size } => {
+                format!("use --size {} or --size {}", size / 4096 * 4096, (size / 4096).saturating_add(1) * 4096)
+            }
+            UsageFailure::SizeTooSmall { min, .. } => format!("use --size {min} or more"),
+            UsageFailure::SizeMissing => "give one: --size 1G".to_owned(),
+            UsageFailure::BlockSize { .. } => {
+                format!("use one of {}", SECTOR_SIZES.map(|size| size.to_string()).join(", "))
+            }
+            UsageFailure::Version { .. } => "use 1.1 (the default) or 2.0".to_owned(),
+            UsageFailure::Listen { .. } => {
+                "write unix:PATH, tcp:ADDRESS:PORT, or tcp:[IPv6]:PORT: --listen tcp:127.0.0.1:10809".to_owned()
+            }
+            UsageFailure::NotLoopback { .. } => {
+                "listen on a unix socket or 127.0.0.1 and forward it (ssh -L), or add --insecure on a network you trust"
+                    .to_owned()
+            }
+            UsageFailure::Emulate { .. } => format!("use one of {}", Profile::NAMES.join(", ")),
+            UsageFailure::Grammar { command, .. } => format!("see `{command} --help`"),
+        }
+    }
+}

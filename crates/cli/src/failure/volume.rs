@@ -1,0 +1,410 @@
+//! Region files that cannot be used, and volumes in them that are refused.
+
+use super::{Exit, Told};
+use crate::size::Human;
+use std::io;
+use std::path::{Path, PathBuf};
+use tidegate_btt::OpenError;
+use tidegate_media::{Corrupt, MapError, Poison};
+
+/// Why a region file, or the volume in it, is not used.
+#[derive(Debug)]
+pub(crate) enum VolumeFailure {
+    /// No file of this name.
+    Absent {
+        /// The region file.
+        path: PathBuf,
+    },
+    /// No folder to create the file in.
+    NoFolder {
+        /// The region file.
+        path: PathBuf,
+    },
+    /// A folder, socket or the like where a file should be.
+    NotAFile {
+        /// What was named.
+        path: PathBuf,
+        /// What it is, as a phrase.
+        kind: &'static str,
+    },
+    /// `create` met a file that already holds something.
+    Exists {
+        /// The region file.
+        path: PathBuf,
+        /// What was recognised in it.
+        holds: String,
+    },
+    /// Another process holds the file's lock.
+    InUse {
+        /// The region file.
+        path: PathBuf,
+    },
+    /// The file holds no volume at all, only zeroes.
+    Blank {
+        /// The region file.
+        path: PathBuf,
+        /// Bytes in the file.
+        bytes: u64,
+    },
+    /// The file holds something that is no volume.
+    Foreign {
+        /// The region file.
+        path: PathBuf,
+        /// What was recognised in it.
+        holds: String,
+    },
+    /// The file is shorter than the volume in it.
+    CutShort {
+        /// The region file.
+        path: PathBuf,
+        /// Bytes the volume needs.
+        needs: u64,
+        /// Bytes in the file.
+        has: u64,
+    },
+    /// The volume is of a version this program does not know.
+    Version {
+        /// The region file.
+        path: PathBuf,
+        /// The version found.
+        found: String,
+    },
+    /// The volume breaks rules of its format.
+    Damaged {
+        /// The region file.
+        path: PathBuf,
+        /// The first rule broken, where, and how many more.
+        why: String,
+    },
+    /// Nothing tells any more where the volume's parts lie.
+    BeyondRepair {
+        /// The region file.
+        path: PathBuf,
+        /// The rule broken, and where.
+        why: String,
+    },
+    /// A device of fixed size was asked for another.
+    DeviceSize {
+        /// The device.
+        path: PathBuf,
+        /// Bytes it has.
+        bytes: u64,
+    },
+    /// The medium holds bytes it cannot give back.
+    Unreadable {
+        /// The region file.
+        path: PathBuf,
+        /// Which bytes.
+        why: String,
+    },
+    /// The last flush failed, or stores were lost on the way.
+    NotDurable {
+        /// The region file.
+        path: PathBuf,
+        /// What the medium answered.
+        why: String,
+    },
+    /// The file system cannot allocate in advance.
+    CannotAllocate {
+        /// The region file.
+        path: PathBuf,
+    },
+    /// More bytes than the system can map or the file system can hold.
+    TooLarge {
+        /// The region file.
+        path: PathBuf,
+        /// Bytes wanted.
+        bytes: u64,
+    },
+    /// Not enough room for the region file.
+    NoSpace {
+        /// The region file.
+        path: PathBuf,
+        /// Bytes wanted.
+        bytes: u64,
+    },
+    /// The system refused for want of permission.
+    Denied {
+        /// The region file.
+        path: PathBuf,
+        /// What was tried.
+        doing: Doing,
+    },
+    /// The file is on a file system mounted for reading only, or marked immutable.
+    ReadOnly {
+        /// The region file.
+        path: PathBuf,
+    },
+    /// Any other answer of the system.
+    Io {
+        /// The region file.
+        path: PathBuf,
+        /// What was tried.
+        doing: Doing,
+        /// What the system answered.
+        error: io::Error,
+    },
+}
+
+/// What was tried on a region file when the system refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Doing {
+    /// Making a new file.
+    Create,
+    /// Opening it for writing.
+    Write,
+    /// Opening it for reading.
+    Read,
+}
+
+impl Doing {
+    fn verb(self) -> &'static str {
+        match self {
+            Doing::Create => "create",
+            Doing::Write => "write",
+            Doing::Read => "read",
+        }
+    }
+}
+
+impl VolumeFailure {
+    /// What the memory says when a region cannot be mapped.
+    pub(crate) fn of_map(doing: Doing, error: MapError) -> VolumeFailure {
+        match error {
+            MapError::NotFound { path } if doing == Doing::Create => VolumeFailure::NoFolder { path },
+            MapError::NotFound { path } => VolumeFailure::Absent { path },
+            MapError::AlreadyExists { path } => {
+                VolumeFailure::Exists { path, holds: "what was made just now".to_owned() }
+            }
+            MapError::InUse { path } => VolumeFailure::InUse { path },
+            MapError::Permission { path } => VolumeFailure::Denied { path, doing },
+            MapError::NoSpace { path, len } => VolumeFailure::NoSpace { path, bytes: len },
+            MapError::CannotAllocate { path } => VolumeFailure::CannotAllocate { path },
+            MapError::ReadOnlyFile { path } => VolumeFailure::ReadOnly { path },
+            MapError::Empty { path } => VolumeFailure::Blank { path, bytes: 0 },
+            MapError::TooLarge { path, len } => VolumeFailure::TooLarge { path, bytes: len },
+            MapError::NotAFile { path, kind } => VolumeFailure::NotAFile { path, kind },
+            MapError::Io { path, source, .. } => VolumeFailure::Io { path, doing, error: source },
+        }
+    }
+
+    /// What the engine says when a region of `bytes` at `path` holds no volume it can use.
+    pub(crate) fn of_open(path: &Path, bytes: u64, error: OpenError) -> VolumeFailure {
+        let path = path.to_owned();
+        match error {
+            OpenError::Blank => VolumeFailure::Blank { path, bytes },
+            OpenError::Foreign { what } => VolumeFailure::Foreign { path, holds: what.to_owned() },
+            OpenError::FirstCopyForeign { what, .. } => VolumeFailure::Foreign {
+                path,
+                holds: format!("{what}, over the first info block of a volume whose second one is intact"),
+            },
+            OpenError::CutShort { needs, has } => VolumeFailure::CutShort { path, needs, has },
+            OpenError::Corrupt(corrupt) => VolumeFailure::of_corrupt(&path, corrupt),
+            OpenError::Media(poison) => VolumeFailure::of_poison(&path, poison),
+            OpenError::Sealed(sealed) => VolumeFailure::NotDurable { path, why: sealed.to_string() },
+        }
+    }
+
+    /// What the check says when it finds no volume to check.
+    pub(crate) fn of_check(path: &Path, bytes: u64, error: OpenError) -> VolumeFailure {
+        match VolumeFailure::of_open(path, bytes, error) {
+            VolumeFailure::Damaged { path, why } => VolumeFailure::BeyondRepair { path, why },
+            other => other,
+        }
+    }
+
+    /// A broken rule; one about versions is told apart, for nothing may be broken there.
+    fn of_corrupt(path: &Path, corrupt: Corrupt) -> VolumeFailure {
+        let path = path.to_owned();
+        match corrupt {
+            Corrupt { rule, found, .. } if rule.contains("version") => VolumeFailure::Version { path, found },
+            corrupt => VolumeFailure::Damaged { path, why: corrupt.to_string() },
+        }
+    }
+
+    /// Bytes the medium does not give back.
+    pub(crate) fn of_poison(path: &Path, poison: Poison) -> VolumeFailure {
+        VolumeFailure::Unreadable { path: path.to_owned(), why: poison.to_string() }
+    }
+
+    /// What the system says when a file or folder cannot be used.
+    pub(crate) fn of_io(path: &Path, doing: Doing, error: io::Error) -> VolumeFailure {
+        let path = path.to_owned();
+        match error.kind() {
+            io::ErrorKind::NotFound if doing != Doing::Create => VolumeFailure::Absent { path },
+            io::ErrorKind::PermissionDenied => VolumeFailure::Denied { path, doing },
+            io::ErrorKind::ReadOnlyFilesystem => VolumeFailure::ReadOnly { path },
+            _ => VolumeFailure::Io { path, doing, error },
+        }
+    }
+
+    /// What the system says when the `bytes` of a file cannot be allocated.
+    pub(crate) fn of_allocation(path: &Path, bytes: u64, error: io::Error) -> VolumeFailure {
+        let path = path.to_owned();
+        match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => VolumeFailure::NoSpace { path, bytes },
+            io::ErrorKind::FileTooLarge | io::ErrorKind::InvalidInput => VolumeFailure::TooLarge { path, bytes },
+            io::ErrorKind::Unsupported => VolumeFailure::CannotAllocate { path },
+            _ => VolumeFailure::Io { path, doing: Doing::Create, error },
+        }
+    }
+
+    pub(super) fn told(&self) -> Told {
+        let (kind, exit) = self.kind();
+        let (what, why) = self.what_and_why();
+        Told { kind, what, why, next: self.next(), exit }
+    }
+
+    fn kind(&self) -> (&'static str, Exit) {
+        match self {
+            VolumeFailure::Absent { .. } => ("absent", Exit::Refused),
+            VolumeFailure::NoFolder { .. } => ("no-folder", Exit::Environment),
+            VolumeFailure::NotAFile { .. } => ("not-a-file", Exit::Environment),
+            VolumeFailure::Exists { .. } => ("exists", Exit::Refused),
+            VolumeFailure::InUse { .. } => ("in-use", Exit::InUse),
+            VolumeFailure::Blank { .. } => ("blank", Exit::Refused),
+            VolumeFailure::Foreign { .. } => ("foreign", Exit::Refused),
+            VolumeFailure::CutShort { .. } => ("cut-short", Exit::Refused),
+            VolumeFailure::Version { .. } => ("version", Exit::Refused),
+            VolumeFailure::Damaged { .. } => ("damaged", Exit::Refused),
+            VolumeFailure::BeyondRepair { .. } => ("beyond-repair", Exit::Refused),
+            VolumeFailure::DeviceSize { .. } => ("device-size", Exit::Refused),
+            VolumeFailure::Unreadable { .. } => ("unreadable", Exit::Environment),
+            VolumeFailure::NotDurable { .. } => ("not-durable", Exit::Environment),
+            VolumeFailure::CannotAllocate { .. } => ("cannot-allocate", Exit::Environment),
+            VolumeFailure::TooLarge { .. } => ("too-large", Exit::Environment),
+            VolumeFailure::NoSpace { .. } => ("no-space", Exit::Environment),
+            VolumeFailure::Denied { .. } => ("permission", Exit::Environment),
+            VolumeFailure::ReadOnly { .. } => ("read-only", Exit::Environment),
+            VolumeFailure::Io { .. } => ("io", Exit::Environment),
+        }
+    }
+
+    /// The region file the failure is about.
+    fn path(&self) -> std::path::Display<'_> {
+        match self {
+            VolumeFailure::Absent { path }
+            | VolumeFailure::NoFolder { path }
+            | VolumeFailure::NotAFile { path, .. }
+            | VolumeFailure::Exists { path, .. }
+            | VolumeFailure::InUse { path }
+            | VolumeFailure::Blank { path, .. }
+            | VolumeFailure::Foreign { path, .. }
+            | VolumeFailure::CutShort { path, .. }
+            | VolumeFailure::Version { path, .. }
+            | VolumeFailure::Damaged { path, .. }
+            | VolumeFailure::BeyondRepair { path, .. }
+            | VolumeFailure::DeviceSize { path, .. }
+            | VolumeFailure::Unreadable { path, .. }
+            | VolumeFailure::NotDurable { path, .. }
+            | VolumeFailure::CannotAllocate { path }
+            | VolumeFailure::TooLarge { path, .. }
+            | VolumeFailure::NoSpace { path, .. }
+            | VolumeFailure::Denied { path, .. }
+            | VolumeFailure::ReadOnly { path }
+            | VolumeFailure::Io { path, .. } => path.display(),
+        }
+    }
+
+    fn what_and_why(&self) -> (String, String) {
+        let path = self.path();
+        let (what, why) = match self {
+            VolumeFailure::Absent { .. } => (format!("there is no volume {path}"), "no such file".to_owned()),
+            VolumeFailure::NoFolder { .. } => (format!("cannot create {path}"), "its folder does not exist".to_owned()),
+            VolumeFailure::NotAFile { kind, .. } => {
+                (format!("{path} is no region"), format!("it is {kind}; a region is a file or a DAX device"))
+            }
+            VolumeFailure::Exists { holds, .. } => (format!("{path} already exists"), format!("it holds {holds}")),
+            VolumeFailure::InUse { .. } => {
+                (format!("{path} is in use"), "another process holds its lock (serve, create or check)".to_owned())
+            }
+            VolumeFailure::Blank { .. } => {
+                (format!("there is no volume in {path}"), "where it would begin are only zeroes".to_owned())
+            }
+            VolumeFailure::Foreign { holds, .. } => {
+                (format!("there is no volume in {path}"), format!("it holds {holds}"))
+            }
+            VolumeFailure::CutShort { needs, has, .. } => {
+                (format!("{path} is cut short"), format!("it has {has} bytes, and the volume in it needs {needs}"))
+            }
+            VolumeFailure::Version { found, .. } => (
+                format!("the volume in {path} is of another version"),
+                format!("found {found}; known are version 1.1 at byte 4096 and 2.0 at byte 0"),
+            ),
+            VolumeFailure::Damaged { why, .. } => (format!("the volume in {path} is damaged"), why.clone()),
+            VolumeFailure::BeyondRepair { why, .. } => {
+                (format!("the volume in {path} is damaged beyond repair"), format!("both info blocks are lost: {why}"))
+            }
+            VolumeFailure::DeviceSize { bytes, .. } => {
+                (format!("{path} cannot have that size"), format!("it is a device of {bytes} bytes"))
+            }
+            VolumeFailure::Unreadable { why, .. } => (format!("{path} cannot be read"), why.clone()),
+            VolumeFailure::NotDurable { why, .. } => (format!("{path} was not made durable"), why.clone()),
+            VolumeFailure::CannotAllocate { .. } => {
+                (format!("cannot create {path}"), "its file system cannot allocate space in advance".to_owned())
+            }
+            VolumeFailure::TooLarge { bytes, .. } => (
+                format!("cannot create {path}"),
+                format!("{bytes} bytes ({}) are more than one file or mapping can have here", Human(*bytes)),
+            ),
+            VolumeFailure::NoSpace { bytes, .. } => (
+                format!("no space for {path}"),
+                format!("its file system has no room for {bytes} bytes ({})", Human(*bytes)),
+            ),
+            VolumeFailure::Denied { doing, .. } => {
+                (format!("no permission to {} {path}", doing.verb()), "the system refused it to this user".to_owned())
+            }
+            VolumeFailure::ReadOnly { .. } => (
+                format!("{path} cannot be written"),
+                "it lies on a file system mounted read-only, or is immutable".to_owned(),
+            ),
+            VolumeFailure::Io { doing, error, .. } => (format!("cannot {} {path}", doing.verb()), error.to_string()),
+        };
+        (what, why)
+    }
+
+    fn next(&self) -> String {
+        let path = self.path();
+        match self {
+            VolumeFailure::Absent { .. } => format!("create it: tidegate create --pmem {path} --size 1G"),
+            VolumeFailure::NoFolder { .. } => "create the folder first (mkdir -p)".to_owned(),
+            VolumeFailure::NotAFile { .. } => "name a file or a DAX device: --pmem FILE".to_owned(),
+            VolumeFailure::Exists { .. } => "choose another name, or add --force to lose what it holds".to_owned(),
+            VolumeFailure::InUse { .. } => {
+                format!("stop that process, or look without it: tidegate info --pmem {path}")
+            }
+            VolumeFailure::Blank { bytes: size, .. } => {
+                format!("create it: tidegate create --pmem {path} --size {size}")
+            }
+            VolumeFailure::Foreign { .. } => {
+                "check the name; `tidegate create --force` would put a volume here and lose what it holds".to_owned()
+            }
+            VolumeFailure::CutShort { .. } => "restore the file from a copy; what was cut off is lost".to_owned(),
+            VolumeFailure::Version { .. } => {
+                "use the program that wrote it, or create a new volume elsewhere".to_owned()
+            }
+            VolumeFailure::Damaged { .. } => {
+                format!("keep a copy of the file, then run: tidegate check --repair --pmem {path}")
+            }
+            VolumeFailure::BeyondRepair { .. } => "restore the file from a copy".to_owned(),
+            VolumeFailure::DeviceSize { .. } => "leave --size out".to_owned(),
+            VolumeFailure::Unreadable { .. } => {
+                format!("see what can be saved: tidegate check --pmem {path}; then replace the medium")
+            }
+            VolumeFailure::NotDurable { .. } => {
+                format!("writes since the last flush may be lost; see dmesg, then run: tidegate check --pmem {path}")
+            }
+            VolumeFailure::CannotAllocate { .. } => "add --sparse, or choose another file system".to_owned(),
+            VolumeFailure::TooLarge { .. } => "choose a smaller --size".to_owned(),
+            VolumeFailure::NoSpace { .. } => {
+                "free some space, choose a smaller --size, or add --sparse and risk running out later".to_owned()
+            }
+            VolumeFailure::Denied { doing: Doing::Write, .. } => {
+                "run as the owner of the file, change its mode, or serve it with --read-only".to_owned()
+            }
+            VolumeFailure::Denied { .. } => "run as another user, or change the mode of the file or folder".to_owned(),
+            VolumeFailure::ReadOnly { .. } => "serve it with --read-only, or make it writable".to_owned(),
+            VolumeFailure::Io { .. } => "see the kernel's log (dmesg) for the device under this file".to_owned(),
+        }
+    }
+}

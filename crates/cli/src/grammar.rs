@@ -1,0 +1,201 @@
+//! The command line: what may be written, and its help.
+
+use crate::failure::{Exit, Failure, UsageFailure};
+use crate::listen::Place;
+use crate::size;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use std::error::Error;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use tidegate_layout::btt::{SECTOR_SIZES, Version};
+use tidegate_media::emulate::Profile;
+
+/// Atomic block devices in persistent memory, served over NBD.
+#[derive(Debug, Parser)]
+#[command(name = "tidegate", version, arg_required_else_help = true)]
+pub(crate) struct Program {
+    /// Answer with JSON, one object to a line: answers on stdout, errors on stderr
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+
+    /// Log more to stderr: -v connections, -vv everything
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    pub(crate) verbose: u8,
+
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Make a region file with an empty volume in it
+    Create(Create),
+    /// Serve a volume over NBD until SIGTERM or SIGINT
+    Serve(Serve),
+    /// Show what a volume is, whether it is in use, and what survives what
+    Info(Info),
+    /// Check every rule of the format, and repair what can be repaired
+    Check(Check),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Create {
+    /// The region: a new file (on a DAX file system, tmpfs or disk), or a DAX device
+    #[arg(long, value_name = "FILE")]
+    pub(crate) pmem: PathBuf,
+
+    /// Bytes of the region: a multiple of 4096, 1G, 512M, 1GiB (units of 1024). The volume in it is a little smaller
+    #[arg(long, value_parser = size::parse)]
+    pub(crate) size: Option<u64>,
+
+    /// Bytes of a block, per-block metadata included: 512, 520, 528, 4096, 4104, 4160 or 4224
+    #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = block_size)]
+    pub(crate) block: u32,
+
+    /// Version of the format: 1.1 (starts at byte 4096) or 2.0 (starts at byte 0)
+    #[arg(long, value_name = "VERSION", default_value = "1.1", value_parser = version)]
+    pub(crate) btt: Version,
+
+    /// Do not allocate the file's space now: writes may meet a full file system later
+    #[arg(long)]
+    pub(crate) sparse: bool,
+
+    /// Overwrite a file that already holds something
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Serve {
+    /// The region with the volume [default: one of 1 GiB in the user's state folder, created if absent]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) pmem: Option<PathBuf>,
+
+    /// Where to listen: unix:PATH or tcp:ADDRESS:PORT, more than once if wanted [default: a unix socket in the user's
+    /// runtime folder]
+    #[arg(long, value_name = "PLACE", value_parser = Place::parse)]
+    pub(crate) listen: Vec<Place>,
+
+    /// Make the memory as slow as another: nvdimm, stt-ram, pcm, optane or cxl
+    #[arg(long, value_name = "NAME", value_parser = profile)]
+    pub(crate) emulate: Option<Profile>,
+
+    /// Refuse writes, and never change the file
+    #[arg(long)]
+    pub(crate) read_only: bool,
+
+    /// Let TCP listen where other machines reach it: no encryption, no password
+    #[arg(long)]
+    pub(crate) insecure: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Info {
+    /// The region with the volume [default: the one in the user's state folder]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) pmem: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Check {
+    /// The region with the volume [default: the one in the user's state folder]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) pmem: Option<PathBuf>,
+
+    /// Repair what can be repaired
+    #[arg(long)]
+    pub(crate) repair: bool,
+}
+
+fn block_size(text: &str) -> Result<u32, UsageFailure> {
+    match text.parse() {
+        Ok(size) if SECTOR_SIZES.contains(&size) => Ok(size),
+        _ => Err(UsageFailure::BlockSize { text: text.to_owned() }),
+    }
+}
+
+fn version(text: &str) -> Result<Version, UsageFailure> {
+    let known = Version::ALL.into_iter().find(|version| version.to_string() == text);
+    known.ok_or_else(|| UsageFailure::Version { text: text.to_owned() })
+}
+
+fn profile(text: &str) -> Result<Profile, UsageFailure> {
+    Profile::by_name(text).map_err(|_| UsageFailure::Emulate { text: text.to_owned() })
+}
+
+/// What the command line leads to.
+pub(crate) enum Parsed {
+    /// A command to run.
+    Run(Program),
+    /// A text to print: help or the version.
+    Print(String),
+    /// A mistake, and whether the line asked for JSON.
+    Refuse(Failure, bool),
+}
+
+/// Reads a whole command line, program name first.
+pub(crate) fn parse(line: Vec<OsString>) -> Parsed {
+    let json = line.iter().any(|word| word == "--json");
+    let command = Program::command().after_help(exit_codes());
+    match command.try_get_matches_from(line).and_then(|matches| Program::from_arg_matches(&matches)) {
+        Ok(program) => Parsed::Run(program),
+        Err(error) => match error.kind() {
+            ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Parsed::Print(error.render().to_string()),
+            _ => Parsed::Refuse(refusal(&error).into(), json),
+        },
+    }
+}
+
+/// A failure of ours if one of our parsers refused a value, else the grammar's own words.
+fn refusal(error: &clap::Error) -> UsageFailure {
+    if let Some(ours) = error.source().and_then(|source| source.downcast_ref::<UsageFailure>()) {
+        return ours.clone();
+    }
+    let text = error.render().to_string();
+    let paragraph = text.split("\n\n").next().unwrap_or_default();
+    let what = paragraph.trim_start_matches("error: ").split_whitespace().collect::<Vec<_>>().join(" ");
+    let what = if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        "no command was given".to_owned()
+    } else {
+        what
+    };
+    UsageFailure::Grammar { what, command: named_command(error) }
+}
+
+/// The command whose usage the grammar would show: `tidegate create` for a mistake in `create`.
+fn named_command(error: &clap::Error) -> String {
+    let usage = match error.get(ContextKind::Usage) {
+        Some(ContextValue::StyledStr(usage)) => usage.to_string(),
+        _ => String::new(),
+    };
+    let names = usage.split_whitespace().skip_while(|word| *word != "tidegate");
+    let names: Vec<_> = names.take_while(|word| word.starts_with(|c: char| c.is_ascii_lowercase())).collect();
+    if names.is_empty() { "tidegate".to_owned() } else { names.join(" ") }
+}
+
+/// The exit codes, as `--help` ends with them.
+fn exit_codes() -> String {
+    let lines = Exit::ALL.map(|(exit, meaning)| format!("  {}  {meaning}\n", exit as u8));
+    format!("Exit codes:\n{}", lines.concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_grammar_has_no_contradictions() {
+        Program::command().debug_assert();
+    }
+
+    #[test]
+    fn the_help_names_every_block_size_and_every_medium() {
+        let mut command = Program::command();
+        command.build();
+        let mut help = |name| command.find_subcommand_mut(name).expect(name).render_help().to_string();
+        let (create, serve) = (help("create"), help("serve"));
+        assert!(SECTOR_SIZES.iter().all(|size| create.contains(&size.to_string())), "{create}");
+        assert!(Profile::NAMES.iter().all(|name| serve.contains(name)), "{serve}");
+    }
+}

@@ -1,0 +1,283 @@
+//! Places to listen: unix sockets and TCP ports, from the command line's text to a socket that accepts.
+
+use crate::failure::{Failure, ListenFailure, SOCKET_PATH_BYTES_MAX, UsageFailure};
+use crate::places;
+use rustix::fs::Mode;
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+/// The port registered for NBD, taken where a TCP place names none.
+const NBD_PORT: u16 = 10809;
+
+/// Where to listen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// A unix socket.
+    Unix(PathBuf),
+    /// A TCP port.
+    Tcp(SocketAddr),
+}
+
+impl Place {
+    /// Reads `unix:PATH` or `tcp:ADDRESS[:PORT]`.
+    pub(crate) fn parse(text: &str) -> Result<Place, UsageFailure> {
+        let bad = |why| UsageFailure::Listen { text: text.to_owned(), why };
+        match text.split_once(':') {
+            Some(("unix", "")) => Err(bad("no path follows unix:")),
+            Some(("unix", path)) => std::path::absolute(path).map(Place::Unix).map_err(|_| bad("the path is none")),
+            Some(("tcp", address)) => {
+                tcp_address(address).map(Place::Tcp).ok_or_else(|| bad("what follows tcp: is no address and port"))
+            }
+            _ => Err(bad("it begins with neither unix: nor tcp:")),
+        }
+    }
+
+    /// Refuses TCP addresses that other machines reach, unless the user said they know.
+    pub(crate) fn check_exposure(&self, insecure: bool) -> Result<(), UsageFailure> {
+        match self {
+            Place::Tcp(address) if !insecure && !address.ip().to_canonical().is_loopback() => {
+                Err(UsageFailure::NotLoopback { address: *address })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// An address, with or without a port; `localhost` is the one name that needs no resolver.
+fn tcp_address(text: &str) -> Option<SocketAddr> {
+    let text = match text.strip_prefix("localhost") {
+        Some(rest) => format!("{}{rest}", Ipv4Addr::LOCALHOST),
+        None => text.to_owned(),
+    };
+    let bare = || text.trim_matches(['[', ']']).parse::<IpAddr>().ok().map(|ip| SocketAddr::new(ip, NBD_PORT));
+    text.parse().ok().or_else(bare)
+}
+
+/// A socket that accepts connections. A unix socket's file goes when it is dropped.
+pub(crate) enum Listener {
+    /// On a unix socket.
+    Unix(UnixListener, SocketFile),
+    /// On a TCP port, and the address it really has.
+    Tcp(TcpListener, SocketAddr),
+}
+
+impl Listener {
+    /// Opens the socket: nonblocking, and for unix sockets open to its owner only.
+    pub(crate) fn bind(place: &Place) -> Result<Listener, Failure> {
+        match place {
+            Place::Unix(path) => bind_unix(path),
+            Place::Tcp(address) => Ok(bind_tcp(*address)?),
+        }
+    }
+
+    /// Takes a waiting connection; `WouldBlock` if there is none.
+    pub(crate) fn accept(&self) -> io::Result<Stream> {
+        match self {
+            Listener::Unix(listener, _) => {
+                let (stream, _) = listener.accept()?;
+                stream.set_nonblocking(false)?;
+                Ok(Stream::Unix(stream))
+            }
+            Listener::Tcp(listener, _) => {
+                let (stream, _) = listener.accept()?;
+                stream.set_nonblocking(false)?;
+                stream.set_nodelay(true)?;
+                rustix::net::sockopt::set_socket_keepalive(&stream, true)?;
+                Ok(Stream::Tcp(stream))
+            }
+        }
+    }
+
+    /// Where clients find it.
+    pub(crate) fn place(&self) -> Place {
+        match self {
+            Listener::Unix(_, file) => Place::Unix(file.path.clone()),
+            Listener::Tcp(_, address) => Place::Tcp(*address),
+        }
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Listener::Unix(listener, _) => listener.as_fd(),
+            Listener::Tcp(listener, _) => listener.as_fd(),
+        }
+    }
+}
+
+fn bind_tcp(address: SocketAddr) -> Result<Listener, ListenFailure> {
+    let opened = TcpListener::bind(address).and_then(|listener| {
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        Ok(Listener::Tcp(listener, address))
+    });
+    opened.map_err(|error| match error.kind() {
+        io::ErrorKind::AddrInUse => ListenFailure::PortInUse { address: address.to_string() },
+        io::ErrorKind::PermissionDenied => ListenFailure::Denied { place: address.to_string() },
+        _ => ListenFailure::Refused { place: address.to_string(), error },
+    })
+}
+
+fn bind_unix(path: &Path) -> Result<Listener, Failure> {
+    if path.as_os_str().as_bytes().len() > SOCKET_PATH_BYTES_MAX {
+        return Err(ListenFailure::PathTooLong { path: path.to_owned() }.into());
+    }
+    places::make_folder_of(path)?;
+    clear_the_way(path)?;
+    // The mask is the process's: no other thread runs yet that could create files.
+    let mask = rustix::process::umask(Mode::RWXG | Mode::RWXO | Mode::XUSR);
+    let opened = UnixListener::bind(path);
+    rustix::process::umask(mask);
+    let opened = opened.and_then(|listener| {
+        let file = SocketFile::new(path)?;
+        listener.set_nonblocking(true)?;
+        Ok(Listener::Unix(listener, file))
+    });
+    opened.map_err(|error| refused_unix(path, error).into())
+}
+
+fn refused_unix(path: &Path, error: io::Error) -> ListenFailure {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => ListenFailure::SocketInUse { path: path.to_owned() },
+        io::ErrorKind::PermissionDenied => ListenFailure::Denied { place: path.display().to_string() },
+        _ => ListenFailure::Refused { place: path.display().to_string(), error },
+    }
+}
+
+/// Removes a socket that nobody answers on: what a killed server leaves.
+fn clear_the_way(path: &Path) -> Result<(), ListenFailure> {
+    let Ok(there) = path.symlink_metadata() else { return Ok(()) };
+    if !there.file_type().is_socket() {
+        return Err(ListenFailure::NotASocket { path: path.to_owned() });
+    }
+    match UnixStream::connect(path) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            tracing::info!("removing socket {}: nobody answers on it", path.display());
+            std::fs::remove_file(path).map_err(|error| refused_unix(path, error))
+        }
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            Err(ListenFailure::Denied { place: path.display().to_string() })
+        }
+        _ => Err(ListenFailure::SocketInUse { path: path.to_owned() }),
+    }
+}
+
+/// The file of a unix socket we opened; removed when dropped, if it is still ours.
+pub(crate) struct SocketFile {
+    path: PathBuf,
+    device: u64,
+    inode: u64,
+}
+
+impl SocketFile {
+    fn new(path: &Path) -> io::Result<SocketFile> {
+        let there = path.symlink_metadata()?;
+        Ok(SocketFile { path: path.to_owned(), device: there.dev(), inode: there.ino() })
+    }
+
+    fn is_still_ours(&self) -> bool {
+        self.path.symlink_metadata().is_ok_and(|there| (there.dev(), there.ino()) == (self.device, self.inode))
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if self.is_still_ours()
+            && let Err(error) = std::fs::remove_file(&self.path)
+        {
+            tracing::warn!("socket {} is left behind: {error}", self.path.display());
+        }
+    }
+}
+
+/// A connection with a client.
+pub(crate) enum Stream {
+    /// Over a unix socket.
+    Unix(UnixStream),
+    /// Over TCP.
+    Tcp(TcpStream),
+}
+
+impl Stream {
+    /// Another handle to the same connection.
+    pub(crate) fn try_clone(&self) -> io::Result<Stream> {
+        match self {
+            Stream::Unix(stream) => stream.try_clone().map(Stream::Unix),
+            Stream::Tcp(stream) => stream.try_clone().map(Stream::Tcp),
+        }
+    }
+
+    /// Ends one direction or both. A connection that has already ended needs no ending.
+    pub(crate) fn shut_down(&self, direction: Shutdown) {
+        let _ = match self {
+            Stream::Unix(stream) => stream.shutdown(direction),
+            Stream::Tcp(stream) => stream.shutdown(direction),
+        };
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Unix(stream) => stream.read(out),
+            Stream::Tcp(stream) => stream.read(out),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Stream::Unix(stream) => stream.write(bytes),
+            Stream::Tcp(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_read() {
+        let tcp = |text: &str| Place::Tcp(text.parse().expect(text));
+        for (text, place) in [
+            ("unix:/run/a b.sock", Place::Unix("/run/a b.sock".into())),
+            ("tcp:127.0.0.1:0", tcp("127.0.0.1:0")),
+            ("tcp:127.0.0.1", tcp("127.0.0.1:10809")),
+            ("tcp:localhost:7", tcp("127.0.0.1:7")),
+            ("tcp:[::1]:7", tcp("[::1]:7")),
+            ("tcp:[::1]", tcp("[::1]:10809")),
+        ] {
+            assert_eq!(Place::parse(text).expect(text), place);
+        }
+    }
+
+    #[test]
+    fn other_texts_name_no_place() {
+        for text in ["", "unix:", "tcp:", "tcp:elsewhere:1", "tcp:127.0.0.1:99999", "/run/a.sock", "udp:1.2.3.4:5"] {
+            assert!(Place::parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn only_loopback_needs_no_consent() {
+        for (text, exposed) in
+            [("tcp:127.0.0.1", false), ("tcp:[::1]", false), ("tcp:[::ffff:127.0.0.1]:1", false), ("tcp:0.0.0.0", true)]
+        {
+            let place = Place::parse(text).expect(text);
+            assert_eq!(place.check_exposure(false).is_err(), exposed, "{text}");
+            assert!(place.check_exposure(true).is_ok());
+        }
+    }
+}

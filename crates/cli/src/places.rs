@@ -1,0 +1,70 @@
+//! Where a user's default volume and sockets live, by the XDG base directory rules.
+
+use crate::failure::{Doing, Failure, VolumeFailure};
+use std::ffi::OsString;
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+/// Only the user may enter the program's folders.
+const FOLDER_MODE: u32 = 0o700;
+
+/// The default volume: `default.pmem` in the state folder.
+pub(crate) fn default_volume() -> PathBuf {
+    state_folder(|name| std::env::var_os(name)).join("default.pmem")
+}
+
+/// The default socket of a volume: named after its file, in the runtime folder, or else the state folder.
+pub(crate) fn default_socket(volume: &Path) -> PathBuf {
+    let mut name = volume.file_stem().unwrap_or("volume".as_ref()).to_owned();
+    name.push(".sock");
+    runtime_folder(|name| std::env::var_os(name)).join(name)
+}
+
+/// Makes the folder of `path`, and the folders above it, if they are absent.
+pub(crate) fn make_folder_of(path: &Path) -> Result<(), Failure> {
+    let Some(folder) = path.parent() else { return Ok(()) };
+    let made = DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(folder);
+    made.map_err(|error| VolumeFailure::of_io(folder, Doing::Create, error).into())
+}
+
+fn state_folder(variable: impl Fn(&str) -> Option<OsString>) -> PathBuf {
+    let home = || PathBuf::from(variable("HOME").unwrap_or_else(|| "/".into()));
+    absolute(variable("XDG_STATE_HOME")).unwrap_or_else(|| home().join(".local/state")).join("tidegate")
+}
+
+fn runtime_folder(variable: impl Fn(&str) -> Option<OsString>) -> PathBuf {
+    match absolute(variable("XDG_RUNTIME_DIR")) {
+        Some(folder) => folder.join("tidegate"),
+        None => state_folder(variable),
+    }
+}
+
+/// The XDG rules tell programs to ignore relative paths in these variables.
+fn absolute(value: Option<OsString>) -> Option<PathBuf> {
+    value.map(PathBuf::from).filter(|path| path.is_absolute())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn variables(set: &'static [(&str, &str)]) -> impl Fn(&str) -> Option<OsString> {
+        move |name| set.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into())
+    }
+
+    #[test]
+    fn the_state_folder_follows_xdg_then_home() {
+        let xdg = state_folder(variables(&[("HOME", "/home/u"), ("XDG_STATE_HOME", "/state")]));
+        assert_eq!(xdg, Path::new("/state/tidegate"));
+        let home = state_folder(variables(&[("HOME", "/home/u"), ("XDG_STATE_HOME", "relative")]));
+        assert_eq!(home, Path::new("/home/u/.local/state/tidegate"));
+    }
+
+    #[test]
+    fn the_runtime_folder_falls_back_to_the_state_folder() {
+        let runtime = runtime_folder(variables(&[("HOME", "/home/u"), ("XDG_RUNTIME_DIR", "/run/user/1")]));
+        assert_eq!(runtime, Path::new("/run/user/1/tidegate"));
+        assert_eq!(runtime_folder(variables(&[("HOME", "/home/u")])), Path::new("/home/u/.local/state/tidegate"));
+    }
+}
