@@ -1,5 +1,7 @@
 //! Images that Linux formatted and wrote, opened here.
 
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test stops at the first surprise")]
+
 use sha2::{Digest, Sha256};
 use std::path::Path;
 use tidegate_layout::btt::Version;

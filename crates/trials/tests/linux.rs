@@ -3,6 +3,8 @@
 //! One guest attaches every image at once: it reads what was written here, then writes, and what it wrote is
 //! read here.
 
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test stops at the first surprise")]
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use tidegate_btt::{Btt, FormatSpec};

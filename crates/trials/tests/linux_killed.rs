@@ -3,6 +3,8 @@
 //! The guest's stores are in the host file at once, so killing it leaves exactly the stores its processors
 //! had made: interrupted writes on several lanes, committed or not.
 
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test stops at the first surprise")]
+
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};

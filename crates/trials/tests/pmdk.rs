@@ -1,5 +1,7 @@
 //! PMDK's judgement of our images, and PMDK's block pools here.
 
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test stops at the first surprise")]
+
 use std::path::Path;
 use tidegate_btt::{FormatSpec, Repair};
 use tidegate_layout::btt::{FlogHalf, MapEntry, SlotPair, Version, newest_slot};
