@@ -143,7 +143,8 @@ impl MappedRegion {
         self.file.as_ref()
     }
 
-    /// Makes every byte read as zero if that can be done without storing each; a fully allocated file stays so.
+    /// Makes every byte read as zero if that can be done without storing each; a fully allocated file stays so,
+    /// and a sparse one sparse.
     /// `Ok(false)`: it cannot, and nothing was changed. Not to be called while other threads store to the region.
     pub fn zero_all(&self) -> Result<bool, MapError> {
         let path = Path::new("(the mapped file)");
@@ -268,25 +269,34 @@ fn fallocate_whole(file: &File, flags: FallocateFlags, len: u64) -> Result<(), E
     }
 }
 
-/// Zeroes without giving up space where the file system can; else punches one hole and allocates again.
+/// Zeroes a whole file: a sparse one by one hole, a full one without giving up its space.
 fn zero_file(path: &Path, file: &File, len: u64) -> Result<bool, MapError> {
     let failed = |errno: Errno| MapError::io(path, "zero it", errno.into());
-    match fallocate_whole(file, FallocateFlags::ZERO_RANGE, len) {
-        Ok(()) => return Ok(true),
-        Err(Errno::OPNOTSUPP) => {}
-        Err(errno) => return Err(failed(errno)),
-    }
-    let blocks = fstat(file).map_err(failed)?.st_blocks.cast_unsigned();
-    match fallocate_whole(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, len) {
-        Ok(()) => {}
-        Err(Errno::OPNOTSUPP) => return Ok(false),
-        Err(errno) => return Err(failed(errno)),
+    let stat = fstat(file).map_err(failed)?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return Ok(false);
     }
     // `stat` counts blocks of 512 bytes.
-    if blocks.saturating_mul(512) >= len {
+    let is_full = stat.st_blocks.cast_unsigned().saturating_mul(512) >= len;
+    // Zeroing a range also allocates it, which is why a sparse file does without.
+    if is_full && done_if_supported(fallocate_whole(file, FallocateFlags::ZERO_RANGE, len)).map_err(failed)? {
+        return Ok(true);
+    }
+    let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    let is_zero = done_if_supported(fallocate_whole(file, hole, len)).map_err(failed)?;
+    if is_zero && is_full {
         allocate(path, file, len, Allocation::Full)?;
     }
-    Ok(true)
+    Ok(is_zero)
+}
+
+/// Whether it was done; false if the file system cannot do it at all.
+fn done_if_supported(done: Result<(), Errno>) -> Result<bool, Errno> {
+    match done {
+        Ok(()) => Ok(true),
+        Err(Errno::OPNOTSUPP) => Ok(false),
+        Err(errno) => Err(errno),
+    }
 }
 
 /// Makes a new file, its length and its name survive a power cut.

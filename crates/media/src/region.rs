@@ -28,7 +28,8 @@ pub trait Region: Send + Sync {
     /// Stores `bytes`: visible, not durable. Any subset of its aligned 8-byte words may survive a cut.
     fn write(&self, at: u64, bytes: &[u8]);
 
-    /// Stores `bytes` past the CPU's caches: like [`Region::write`], and counts as flushed.
+    /// Stores `bytes` past the CPU's caches: like [`Region::write`], and counts as flushed. Other
+    /// threads may not see it before this thread's next fence.
     fn stream(&self, at: u64, bytes: &[u8]);
 
     /// Stores one aligned word: not torn, not even by a power cut. Earlier stores of this thread are visible

@@ -255,7 +255,7 @@ fn what_is_stored_is_there_when_opened_again() {
 }
 
 #[test]
-fn zero_all_zeroes_and_keeps_a_full_file_full() {
+fn zero_all_zeroes_and_keeps_a_full_file_full_and_a_sparse_one_sparse() {
     // One folder in memory (punches a hole and allocates again), one on a disk's file system (zeroes a range).
     for folder in [folder(), tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).expect("a folder on disk")] {
         let region = region_in(&folder);
@@ -267,6 +267,14 @@ fn zero_all_zeroes_and_keeps_a_full_file_full() {
         }
         let stat = fstat(region.file().expect("a file")).expect("stat");
         assert!(stat.st_blocks.cast_unsigned() * 512 >= LEN);
+        let sparse = MappedRegion::create(&folder.path().join("sparse"), 64 * LEN, Allocation::Sparse);
+        let sparse = sparse.expect("creates");
+        sparse.write(0, &[5; LEN as usize]);
+        if sparse.zero_all().expect("zeroes") {
+            assert_eq!(sparse.load_u64(0), Ok(0));
+        }
+        let stat = fstat(sparse.file().expect("a file")).expect("stat");
+        assert!(stat.st_blocks.cast_unsigned() * 512 <= 2 * LEN);
     }
     let region = MappedRegion::anonymous(LEN).expect("maps");
     region.write(0, &[5; 64]);
