@@ -15,21 +15,18 @@ const fn package(name: &'static str, needed_for: &'static str) -> Package {
     Package { name, needed_for }
 }
 
-const PACKAGES: [Package; 19] = [
+const PACKAGES: [Package; 16] = [
     package("gcc", "linking, and C programs for the guest"),
     package("libc6-dev", "linking, also statically for the guest"),
     package("pkg-config", "finding the rivals' libraries"),
     package("git", "listing the files that tidy judges"),
     package("qemu-system-x86", "the guest with Linux's own BTT driver"),
     package("busybox-static", "the guest's user land"),
-    package("cpio", "the guest's initial file system"),
     package("ndctl", "namespaces in the guest"),
-    package("xz-utils", "packed sample images"),
     package("libpmem-dev", "the floor's rival"),
     package("libpmemblk-dev", "the BTT's rival"),
     package("libpmempool-dev", "PMDK's checker of BTT images"),
     package("libnbd-bin", "NBD clients: nbdinfo, nbdcopy, nbdfuse"),
-    package("nbdkit", "an NBD server to compare with"),
     package("qemu-utils", "an NBD client with its own view of the protocol: qemu-io, qemu-img"),
     package("fio", "verified random writes"),
     package("fuse3", "nbdfuse's mounts"),
