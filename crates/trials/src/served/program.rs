@@ -30,12 +30,20 @@ pub fn program() -> &'static Path {
 }
 
 /// Waits for a condition that nothing announces, and panics if it has not come within a minute.
-pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
+pub fn until(what: &str, holds: impl FnMut() -> bool) {
+    assert!(comes_true(holds), "still waiting for {what} after {PATIENCE:?}");
+}
+
+/// Waits for a condition that nothing announces: whether it came within a minute.
+pub(super) fn comes_true(mut holds: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + PATIENCE;
     while !holds() {
-        assert!(Instant::now() < deadline, "still waiting for {what} after {PATIENCE:?}");
+        if Instant::now() > deadline {
+            return false;
+        }
         std::thread::park_timeout(Duration::from_millis(2));
     }
+    true
 }
 
 /// A volume in a file of its own, made by `tidegate create`.
@@ -76,10 +84,10 @@ impl Volume {
     }
 }
 
-/// The server prints the URI when it listens.
+/// The server prints `serving` and the URI last, when it listens.
 fn await_uri(said: &mut BufReader<ChildStdout>, server: &mut Server) {
     let mut line = String::new();
-    while !line.contains("nbd+unix:") {
+    while !line.starts_with("serving ") {
         line.clear();
         let got = said.read_line(&mut line).expect("the server's output is text");
         assert!(got > 0, "the server ended before it listened: {:?}", server.child.wait());

@@ -1,7 +1,7 @@
 //! Clients between a served volume and ordinary programs: nbdfuse makes it a file, a loop device a disk, a mount
 //! a file system.
 
-use super::program::until;
+use super::program::{comes_true, until};
 use crate::artefacts::run;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -66,7 +66,8 @@ impl Drop for Attached {
         if let Some(device) = &self.device {
             quietly(Command::new("losetup").args(["--detach", device]));
             let backing = PathBuf::from(format!("/sys/block/{}/loop/backing_file", device.trim_start_matches("/dev/")));
-            until("the loop device to let go of its file", || !backing.exists());
+            // A panic here would abort a test that already panics: what is still busy is left to the lines below.
+            comes_true(|| !backing.exists());
         }
         quietly(Command::new("fusermount3").args(["-u", "-z", "-q"]).arg(&self.folder));
         let _ = self.fuse.kill();
@@ -97,13 +98,14 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        if self.attached.is_some() {
-            quietly(Command::new("umount").arg(&self.point));
+        if self.attached.is_some() && !quietly(Command::new("umount").arg(&self.point)) {
+            quietly(Command::new("umount").arg("--lazy").arg(&self.point));
         }
     }
 }
 
-/// Runs a step of undoing, which may fail when an earlier part is gone already.
-fn quietly(command: &mut Command) {
-    let _ = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+/// Runs a step of undoing, which may fail when an earlier part is gone already: whether it did its work.
+fn quietly(command: &mut Command) -> bool {
+    let ended = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    ended.is_ok_and(|status| status.success())
 }
