@@ -28,7 +28,8 @@ pub(crate) fn commands(place: &Place, read_only: bool) -> Vec<String> {
     vec![
         format!("nbdinfo {uri}"),
         format!(
-            "mkdir -p /tmp/tide && nbdfuse{fuse} /tmp/tide/disk {uri} & losetup --find --show{loops} /tmp/tide/disk"
+            "mkdir -p /tmp/tide; nbdfuse{fuse} /tmp/tide/disk {uri} & \
+             until [ -e /tmp/tide/disk ]; do sleep 0.1; done; losetup --find --show{loops} /tmp/tide/disk"
         ),
         format!("qemu-system-x86_64 -drive format=raw,if=virtio{qemu},file={uri}"),
         format!("nbd-client {kernel} /dev/nbd0{client}"),

@@ -14,7 +14,7 @@ use tidegate_nbd::{Exports, serve};
 pub(crate) const CONNECTIONS_MAX: usize = 256;
 
 /// How long requests in progress may take to finish when the server ends.
-const DRAIN_SECONDS_MAX: u64 = 10;
+const DRAIN_SECONDS_MAX: u64 = 5;
 
 /// A reply buffer for each connection and its stack have to fit into memory many times over.
 const THREAD_STACK_BYTES: usize = 512 << 10;

@@ -12,9 +12,10 @@ use rustix::fs::{FallocateFlags, SeekFrom};
 use serde::Serialize;
 use std::fmt;
 use std::fs::File;
+use std::io;
 use std::path::Path;
 use tidegate_btt::{Contents, FormatError, FormatSpec, Identity, format, identify};
-use tidegate_layout::btt::{PAGE_BYTES, TooSmall, Version, arenas};
+use tidegate_layout::btt::{ARENA_BYTES_MIN, PAGE_BYTES, Version};
 use tidegate_media::{Access, Allocation, Domain, MappedRegion, Region};
 use uuid::Uuid;
 
@@ -56,10 +57,8 @@ fn check_size(size: u64, version: Version) -> Result<(), UsageFailure> {
     if !size.is_multiple_of(PAGE_BYTES) {
         return Err(UsageFailure::SizeNotMultiple { size });
     }
-    match arenas(size, version) {
-        Ok(_) => Ok(()),
-        Err(TooSmall { min }) => Err(UsageFailure::SizeTooSmall { size, min, version }),
-    }
+    let min = version.start() + ARENA_BYTES_MIN;
+    if size < min { Err(UsageFailure::SizeTooSmall { size, min, version }) } else { Ok(()) }
 }
 
 fn allocation(wish: &Create) -> Allocation {
@@ -137,12 +136,14 @@ fn grow(wish: &Create) -> Result<MappedRegion, Failure> {
     let file = File::options().write(true).open(path).map_err(failed)?;
     rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive)
         .map_err(|_| VolumeFailure::InUse { path: path.to_owned() })?;
-    file.set_len(0).and_then(|()| file.set_len(size)).map_err(failed)?;
-    if allocation(wish) == Allocation::Full
-        && let Err(errno) = rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, size)
-    {
+    file.set_len(0).map_err(failed)?;
+    let given = match allocation(wish) {
+        Allocation::Sparse => file.set_len(size),
+        Allocation::Full => rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, size).map_err(io::Error::from),
+    };
+    if let Err(error) = given {
         file.set_len(0).map_err(failed)?;
-        return Err(VolumeFailure::of_allocation(path, size, errno.into()).into());
+        return Err(VolumeFailure::of_allocation(path, size, error).into());
     }
     file.sync_all().map_err(failed)?;
     // The lock belongs to this open file: it has to go before the region takes its own.

@@ -9,14 +9,17 @@ use crate::compose::{self, Volume};
 use crate::connections::Connections;
 use crate::create::create;
 use crate::facts::Facts;
-use crate::failure::{Exit, Failure, VolumeFailure};
+use crate::failure::{Doing, Exit, Failure, VolumeFailure};
 use crate::grammar::{Create, Serve};
 use crate::listen::{Listener, Place};
 use crate::places;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
 use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::fmt;
+use std::fs::File;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -75,6 +78,7 @@ pub(crate) fn run(wish: &Serve, json: bool) -> Result<Exit, Failure> {
     let device = Arc::clone(&volume.device);
     let signals = Signals::watch().map_err(Failure::system("watching for signals"))?;
     let listeners = listen(wish, &path)?;
+    warn_of_exposure(&listeners);
     let connections = Connections::new(exports(&path, &volume)?);
     announce(volume.facts, created, wish.read_only, &listeners, json)?;
     accept_until_signalled(&listeners, &signals, &connections).map_err(Failure::system("waiting for clients"))?;
@@ -86,20 +90,35 @@ pub(crate) fn run(wish: &Serve, json: bool) -> Result<Exit, Failure> {
 /// The default volume, and whether it was created just now.
 fn default_volume() -> Result<(PathBuf, bool), Failure> {
     let path = places::default_volume();
-    // An empty file is what a creation leaves that was killed.
-    let is_there = path.metadata().is_ok_and(|there| there.len() > 0);
-    if !is_there {
-        places::make_folder_of(&path)?;
-        create(&Create {
-            pmem: path.clone(),
-            size: Some(DEFAULT_REGION_BYTES),
-            block: DEFAULT_BLOCK_BYTES,
-            btt: Version::V1_1,
-            sparse: false,
-            force: false,
-        })?;
+    if path.symlink_metadata().is_ok() {
+        return Ok((path, false));
     }
-    Ok((path, !is_there))
+    places::make_folder_of(&path)?;
+    let created = create_whole(&path)?;
+    Ok((path, created))
+}
+
+/// Makes the default volume under another name first, so that a creation that is killed leaves nothing in its place.
+/// False if another server was faster.
+fn create_whole(path: &Path) -> Result<bool, Failure> {
+    let unfinished = path.with_extension("pmem.unfinished");
+    create(&Create {
+        pmem: unfinished.clone(),
+        size: Some(DEFAULT_REGION_BYTES),
+        block: DEFAULT_BLOCK_BYTES,
+        btt: Version::V1_1,
+        sparse: false,
+        force: true,
+    })?;
+    match renameat_with(CWD, &unfinished, CWD, path, RenameFlags::NOREPLACE) {
+        Ok(()) => {}
+        Err(Errno::EXIST) => return Ok(false),
+        Err(errno) => return Err(VolumeFailure::of_io(path, Doing::Create, errno.into()).into()),
+    }
+    let folder = path.parent().unwrap_or(path);
+    let durable = File::open(folder).and_then(|folder| folder.sync_all());
+    durable.map_err(|error| VolumeFailure::of_io(folder, Doing::Create, error))?;
+    Ok(true)
 }
 
 fn listen(wish: &Serve, path: &Path) -> Result<Vec<Listener>, Failure> {
@@ -109,6 +128,12 @@ fn listen(wish: &Serve, path: &Path) -> Result<Vec<Listener>, Failure> {
         return Ok(vec![Listener::bind(&Place::Unix(socket))?]);
     }
     wish.listen.iter().map(Listener::bind).collect()
+}
+
+fn warn_of_exposure(listeners: &[Listener]) {
+    for place in listeners.iter().map(Listener::place).filter(|place| place.check_exposure(false).is_err()) {
+        tracing::warn!("{} is open to other machines, without encryption or password", attach::uri(&place));
+    }
 }
 
 fn exports(path: &Path, volume: &Volume) -> Result<Exports, Failure> {
@@ -156,7 +181,7 @@ fn accept_until_signalled(listeners: &[Listener], signals: &Signals, connections
             watched.extend(listeners.iter().map(|listener| PollFd::new(listener, PollFlags::IN)));
         }
         match poll(&mut watched, pause.then_some(&ACCEPT_PAUSE)) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
         }
         if !watched[0].revents().is_empty() {

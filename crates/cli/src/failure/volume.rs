@@ -174,7 +174,7 @@ impl VolumeFailure {
             MapError::NotFound { path } if doing == Doing::Create => VolumeFailure::NoFolder { path },
             MapError::NotFound { path } => VolumeFailure::Absent { path },
             MapError::AlreadyExists { path } => {
-                VolumeFailure::Exists { path, holds: "what was made just now".to_owned() }
+                VolumeFailure::Exists { path, holds: "what was made just now, or it is a link to nowhere".to_owned() }
             }
             MapError::InUse { path } => VolumeFailure::InUse { path },
             MapError::Permission { path } => VolumeFailure::Denied { path, doing },

@@ -169,7 +169,10 @@ impl Server {
     pub(crate) fn wait(&mut self) -> ExitStatus {
         // Its output closes when it ends; then there is nothing left to wait for.
         let deadline = Instant::now() + PATIENCE;
-        while self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())).is_ok() {}
+        while let Ok(line) = self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            self.said += &line;
+            self.said.push('\n');
+        }
         assert!(Instant::now() < deadline, "the server does not end");
         self.child.wait().unwrap()
     }

@@ -56,6 +56,7 @@ fn command_lines_that_are_never_right() {
         (&["--size", "1X"][..], &["\"1X\" is no size", "no unit", "1GiB"][..]),
         (&["--size", "G"], &["does not begin with a digit"]),
         (&["--size", "99999999999P"], &["64 bits"]),
+        (&["--size", "0"], &["too small"]),
         (&["--size", "20000001"], &["not a multiple of 4096", "20000768", "19996672"]),
         (&["--size", "16M"], &["too small", "BTT 1.1", "16781312"]),
         (&["--size", "12M", "--btt", "2.0"], &["too small", "BTT 2.0", "16777216"]),
@@ -264,6 +265,8 @@ fn a_file_system_without_room_is_told() {
     assert!(!file.exists());
     fs::write(&file, "").unwrap();
     assert_refused(&arguments, ENVIRONMENT, &["no space", "no room for", "--sparse"]);
+    let unmappable = ["create", "--pmem", file.to_str().unwrap(), "--size", "15360P", "--sparse"];
+    assert_refused(&unmappable, ENVIRONMENT, &["cannot create", "more than one file", "smaller --size"]);
 }
 
 #[test]

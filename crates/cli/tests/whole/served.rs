@@ -1,14 +1,16 @@
 //! Volumes served by the program to clients that other people wrote, and to one that knows what was acknowledged.
 
-use crate::program::{Folder, Server, json, peer, run, tidegate};
+use crate::program::{Folder, Server, is_root, json, peer, run, tidegate};
 use rustix::process::Signal;
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::process::Command;
 use std::thread;
 use tidegate_media::Durability;
+use tidegate_nbd::client::Operation;
 
 const BLOCK: u64 = 4096;
 
@@ -136,14 +138,18 @@ fn nothing_given_serves_a_default_volume() {
         command.args(arguments).env("XDG_STATE_HOME", &state).env("XDG_RUNTIME_DIR", &runtime);
         command
     };
+    // What a creation leaves that is killed.
+    fs::create_dir_all(state.join("tidegate")).unwrap();
+    fs::write(state.join("tidegate/default.pmem.unfinished"), "half a volume").unwrap();
     let mut server = Server::spawn(&mut with_folders(&["serve"]));
     let (volume, socket) = (state.join("tidegate/default.pmem"), runtime.join("tidegate/default.sock"));
     assert!(server.said.contains("created") && server.said.contains("disk-file"), "{}", server.said);
     assert_eq!(server.uris, [format!("nbd+unix:///?socket={}", socket.display())]);
     assert_eq!(fs::metadata(&volume).unwrap().len(), 1 << 30);
+    assert_eq!(fs::read_dir(volume.parent().unwrap()).unwrap().count(), 1);
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert!(fs::metadata(&socket).unwrap().file_type().is_socket());
-    assert_eq!((mode(&socket), mode(socket.parent().unwrap()), mode(&volume)), (0o600, 0o700, 0o600));
+    assert_eq!((mode(&socket), mode(socket.parent().unwrap())), (0o600, 0o700));
     qemu_io(&server.uris[0], &["write -P 0x5a 0 4096", "flush"]);
     let info = crate::program::ended(&mut with_folders(&["info"]));
     assert!(info.stdout.contains("in use     yes"), "{}{}", info.stdout, info.stderr);
@@ -195,6 +201,65 @@ fn a_killed_server_loses_nothing_and_its_socket_is_replaced() {
         assert!(socket.exists(), "a killed server leaves its socket");
         assert_eq!(json(&["check", "--pmem", volume])["sound"], true);
     }
+}
+
+#[test]
+fn a_region_cut_short_while_served_fails_requests_and_the_last_flush_but_not_the_server() {
+    let folder = Folder::new();
+    let volume = &folder.volume("v");
+    let socket = folder.path("s");
+    let mut server = Server::start(&["--pmem", volume, "--listen", &format!("unix:{}", socket.display())]);
+    let mut client = Server::client(&socket);
+    client.write(0, &stamped(0, 1), Durability::Fua).unwrap();
+    fs::File::options().write(true).open(volume).unwrap().set_len(4096).unwrap();
+    assert!(client.write(0, &stamped(0, 2), Durability::Fua).is_err(), "a write to memory that is gone");
+    assert!(client.flush().is_err(), "a flush after a lost store");
+    let mut other = Server::client(&socket);
+    assert!(other.read(24 << 20, &mut stamped(0, 0)).is_err(), "a read of memory that is gone");
+    assert_eq!(server.stop().code(), Some(5));
+    assert!(server.said.contains("was not made durable"), "{}", server.said);
+    assert!(!socket.exists());
+}
+
+#[test]
+fn a_client_that_reads_no_replies_does_not_hold_the_end_up() {
+    let folder = Folder::new();
+    let volume = &folder.volume("v");
+    let socket = folder.path("s");
+    let mut server = Server::start(&["--pmem", volume, "--listen", &format!("unix:{}", socket.display())]);
+    let mut deaf = Server::client(&socket);
+    for _ in 0..16 {
+        deaf.submit(Operation::Read { offset: 0, len: 8 << 20 }).unwrap();
+    }
+    // The first bytes of the first reply are here, and more than a socket holds are still to come.
+    let mut raw = deaf.stream();
+    raw.read_exact(&mut [0; 16]).unwrap();
+    assert_eq!(server.stop().code(), Some(0));
+    assert!(server.said.contains("still busy"), "{}", server.said);
+}
+
+#[test]
+fn the_command_that_serve_prints_makes_a_loop_device() {
+    if !is_root() {
+        eprintln!("only root has loop devices: run the tests as root");
+        return;
+    }
+    let folder = Folder::new();
+    let volume = &folder.volume("v");
+    let server = Server::start(&["--pmem", volume, "--listen", &format!("unix:{}", folder.text("s"))]);
+    let printed = server.said.lines().find(|line| line.contains("losetup")).unwrap();
+    let (mount, told) = (folder.text("mount"), folder.path("told"));
+    // nbdfuse keeps what the shell printed to open: a file, not a pipe.
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &printed.replace("/tmp/tide", &mount)]).stdout(fs::File::create(&told).unwrap());
+    assert!(shell.status().unwrap().success());
+    let device = fs::read_to_string(&told).unwrap().trim().to_owned();
+    let bytes = fs::metadata(format!("{mount}/disk")).map(|file| file.len());
+    peer("losetup", &["--detach", &device]);
+    peer("fusermount3", &["-u", "-z", &mount]);
+    assert!(device.starts_with("/dev/loop"), "{device}");
+    let blocks = json(&["info", "--pmem", volume])["volume"]["blocks"].as_u64().unwrap();
+    assert_eq!(bytes.unwrap(), blocks * BLOCK);
 }
 
 #[test]
