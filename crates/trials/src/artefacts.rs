@@ -5,6 +5,10 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
+
+/// Held while a program is compiled: the tests of one process ask for the same one at once.
+static COMPILER: Mutex<()> = Mutex::new(());
 
 /// Why something a trial needs could not be had. Trials fail on it; they never pass without their peer.
 #[derive(Debug, thiserror::Error)]
@@ -95,6 +99,7 @@ impl CProgram {
     pub fn build(&self) -> Result<PathBuf, MissingError> {
         let version = hex(&Sha256::digest(format!("{}{:?}", self.source, self.flags)));
         let program = cache()?.join(format!("{}-{}", self.name, &version[..16]));
+        let _alone = COMPILER.lock().unwrap_or_else(PoisonError::into_inner);
         if program.exists() {
             return Ok(program);
         }
