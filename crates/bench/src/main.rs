@@ -31,8 +31,8 @@ struct Targets {
     /// Only this topic
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(TOPICS.iter().map(|topic| topic.name)))]
     topic: Option<String>,
-    /// Only rows whose name contains this
-    #[arg(long, value_name = "TEXT")]
+    /// Only the row of this name, see --list
+    #[arg(long, value_name = "ROW")]
     only: Option<String>,
     /// Print JSON lines
     #[arg(long)]
@@ -53,7 +53,7 @@ impl Targets {
     fn chosen(&self) -> impl Iterator<Item = (&'static Topic, impl Iterator<Item = &'static Row>)> {
         let topics = TOPICS.iter().filter(|topic| self.topic.as_deref().is_none_or(|only| only == topic.name));
         topics.map(|topic| {
-            (topic, topic.rows.iter().filter(|row| self.only.as_deref().is_none_or(|only| row.name.contains(only))))
+            (topic, topic.rows.iter().filter(|row| self.only.as_deref().is_none_or(|only| row.name == only)))
         })
     }
 }
