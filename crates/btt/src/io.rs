@@ -5,12 +5,12 @@
 //! 2. A map entry is stored to only under its line's lock.
 //! 3. A lane is used by one write at a time, and the order lane, then map line, is the only order of locks.
 
-use crate::lanes::{Lane, Lanes};
+use crate::lanes::Lanes;
 use crate::locate::Summary;
 use crate::map::{MapLocks, MapWord};
 use crate::readers::{BlockKey, Readers};
 use tidegate_layout::btt::{Arena, MapEntry, MapState};
-use tidegate_media::sync::{MutexGuard, thread_token};
+use tidegate_media::sync::thread_token;
 use tidegate_media::{
     BlockDevice, Corrupt, Durability, Error, Geometry, LINE_BYTES, Lba, LbaRange, Poison, Region, Result, Sealed,
 };
@@ -57,9 +57,11 @@ impl<R: Region> Btt<R> {
         if live.arena.in_error() {
             return Err(Sealed::Broken { at: live.arena.start() }.into());
         }
-        let token = thread_token();
-        let mut lane = live.lanes.take(token);
-        self.stream_data(live, &mut lane, data, token)?;
+        let mut lane = live.lanes.take(thread_token());
+        self.readers.wait_until_unread(BlockKey::new(live.index, lane.free()));
+        self.stream_data(live, lane.free(), data);
+        lane.flush_map(&self.region);
+        lane.fence_data(&self.region, &live.lanes)?;
 
         let at = live.arena.map_at(lba);
         let mut stripe = live.map.lock(at);
@@ -69,20 +71,18 @@ impl<R: Region> Btt<R> {
 
         lane.log(&self.region, &live.arena, lba, word.entry().as_replaced(lba))?;
 
-        word.with(MapEntry::normal(lane.free())).store(&self.region);
-        stripe.remember(lane.advance(&live.lanes, old, at & !7, token));
+        let stored = word.with(MapEntry::normal(lane.free())).store(&self.region);
+        stripe.remember(lane.advance(&live.lanes, old, stored));
         Ok(())
     }
 
-    /// Step 1 of a write: the data, durable in the lane's free block.
-    fn stream_data(&self, live: &LiveArena, lane: &mut MutexGuard<'_, Lane>, data: &[u8], token: u32) -> Result<()> {
-        self.readers.wait_until_unread(BlockKey::new(live.index, lane.free()));
-        let at = live.arena.data_at(lane.free());
+    /// Streams the data of a sector, and zeroes for its metadata, into `block`.
+    fn stream_data(&self, live: &LiveArena, block: u32, data: &[u8]) {
+        let at = live.arena.data_at(block);
         self.region.stream(at, data);
         if !self.metadata.is_empty() {
             self.region.stream(at + data.len() as u64, &self.metadata);
         }
-        Ok(lane.fence_data(&self.region, &live.lanes, token)?)
     }
 
     fn read_block(&self, live: &LiveArena, lba: u32, out: &mut [u8]) -> Result<()> {
@@ -111,14 +111,15 @@ impl<R: Region> Btt<R> {
         Ok(())
     }
 
-    /// Puts the map entries of sectors `first..end` into the zero state and begins their write-back.
+    /// Puts the map entries of sectors `first..end` into the zero state and begins their write-back. Also of those that are in it:
+    /// another thread may have stored them, flushed them, and not passed its fence.
     fn map_zeroes(&self, live: &LiveArena, first: u32, end: u32) -> Result<()> {
         let mut lba = first;
         while lba < end {
             let at = live.arena.map_at(lba);
-            let line_end = at - at % LINE_BYTES + LINE_BYTES;
+            let line = at - at % LINE_BYTES;
             let _stripe = live.map.lock(at);
-            while lba < end && live.arena.map_at(lba) < line_end {
+            while lba < end && live.arena.map_at(lba) < line + LINE_BYTES {
                 let word = MapWord::load(&self.region, live.arena.map_at(lba))?;
                 let block = live.block_of(word.entry(), lba)?;
                 if word.entry().state() != MapState::Zero {
@@ -126,6 +127,7 @@ impl<R: Region> Btt<R> {
                 }
                 lba += 1;
             }
+            self.region.flush(line, LINE_BYTES);
         }
         Ok(())
     }

@@ -1,7 +1,8 @@
 //! Lanes of one arena: each owns a free block and a pair of flog slots, and serves one write at a time.
 //!
 //! 1. A lane's free block is named by no map entry, and is its newest flog entry's `old`.
-//! 2. `fences` of a lane grows when its holder has passed a fence that covers the lane's last store to the map.
+//! 2. A lane remembers its last store to the map until a later write of the lane has flushed the line and passed a fence; then
+//!    `fences` grows.
 
 use crate::map::LaneStore;
 use crate::padded::Padded;
@@ -29,15 +30,8 @@ pub(crate) struct Lane {
     pair: SlotPair,
     next_slot: usize,
     next_seq: u32,
-    /// The lane's last store to the map, while no fence is known to cover it.
-    unfenced: Option<MapStore>,
-}
-
-/// A store to the map and the thread that flushed it.
-#[derive(Clone, Copy, Debug)]
-struct MapStore {
-    at: u64,
-    token: u32,
+    /// Where the lane's last store to the map lies in the region, while no fence covers it.
+    unfenced: Option<u64>,
 }
 
 impl Lanes {
@@ -91,13 +85,16 @@ impl Lane {
         self.number
     }
 
-    /// Fences what the calling thread, `token`, streamed for this lane, and the lane's last store to the map with it.
-    pub(crate) fn fence_data<R: Region>(&mut self, region: &R, lanes: &Lanes, token: u32) -> Result<(), Sealed> {
-        if let Some(store) = self.unfenced
-            && store.token != token
-        {
-            region.flush(store.at, 8);
+    /// Begins the write-back of the lane's last store to the map, if no fence has covered it. Only here, not where it was stored: a
+    /// locked instruction soon after a flush waits for it, and unlocking is one.
+    pub(crate) fn flush_map<R: Region>(&self, region: &R) {
+        if let Some(at) = self.unfenced {
+            region.flush(at, 8);
         }
+    }
+
+    /// Fences what the calling thread streamed for this lane, and the lane's last store to the map with it.
+    pub(crate) fn fence_data<R: Region>(&mut self, region: &R, lanes: &Lanes) -> Result<(), Sealed> {
         region.fence()?;
         if self.unfenced.take().is_some() {
             lanes.passed_fence(self.number);
@@ -120,12 +117,12 @@ impl Lane {
         region.fence()
     }
 
-    /// After the map entry at `at` was stored by the thread `token`: the lane's free block is now `old`.
-    pub(crate) fn advance(&mut self, lanes: &Lanes, old: u32, at: u64, token: u32) -> LaneStore {
+    /// After the map's word at `at` was stored: the lane's free block is now `old`.
+    pub(crate) fn advance(&mut self, lanes: &Lanes, old: u32, at: u64) -> LaneStore {
         self.free = old;
         self.next_slot = 1 - self.next_slot;
         self.next_seq = next_seq(self.next_seq);
-        self.unfenced = Some(MapStore { at, token });
+        self.unfenced = Some(at);
         LaneStore { at, lane: self.number, fences: lanes.fences(self.number) }
     }
 }

@@ -7,13 +7,12 @@
 //! owns one free block and a pair of *flog* slots. A write goes to the lane's free block, and then one aligned
 //! 8-byte store, the second word of the flog slot, commits it:
 //!
-//! 1. Stream the data into the lane's free block. If another thread used the lane last, flush the line of
-//!    the lane's last map entry again. **Fence.**
+//! 1. Stream the data into the lane's free block. Flush the line of the lane's last map entry. **Fence.**
 //! 2. Lock the map line. Read the entry: it names the block to be replaced, `old`. If another lane stored to this stripe
 //!    and has passed no fence since, flush the line it stored to, and **fence** once more (rare).
 //! 3. Store (lba, old), then (new, seq), into the lane's older flog slot; flush the line. **Fence.**
 //!    The write is committed: whatever happens now, it is found.
-//! 4. Store the map entry and flush its line, without a fence. Unlock. `old` is now the lane's free block.
+//! 4. Store the map entry. Unlock. `old` is now the lane's free block.
 //!
 //! Two fences and 66 lines for 4 KiB: 64 of data, one of flog, one of map. None can go: the data must be durable before
 //! the flog names it, the flog before the map does, and the map before the flog slot that could repeat the store
@@ -28,9 +27,9 @@
 //!   whose block no one has touched. The old data is read. The two words of a slot reach the medium in order; where they might
 //!   not (`LineOrder::Any`), a fence stands between them.
 //! - *Cut after it*: the map holds `old` and recovery stores `new`, or it holds `new` already. The data became durable in step 1.
-//! - *The map store is not fenced.* It is repeated by recovery as long as the flog entry is the lane's newest. That
-//!   entry is superseded only by the lane's next step 3, which comes after the lane's next step 1, whose fence covers the
-//!   map line: the flush was this thread's, or is done again by it.
+//! - *The map store is not even flushed.* It is repeated by recovery as long as the flog entry is the lane's newest. That
+//!   entry is superseded only by the lane's next step 3, which comes after the lane's next step 1, whose thread flushes the
+//!   map line and then fences.
 //! - *Two lanes write one sector.* The second reads `old` from a map entry that is visible but perhaps not durable. Were it
 //!   logged so, a cut could leave the map at the block before: the second lane's recovery would not recognise `old`, skip, and its
 //!   acknowledged write would be lost. Hence the extra fence of step 2: what a lane logs as `old` is durable in the map.
@@ -48,7 +47,8 @@
 //! # Zeroes
 //!
 //! Discard and write-zeroes set the map entry's zero state: one aligned store, no flog, no data. Linux reads such entries right
-//! with sectors of 4096 bytes; with the 512-byte class a read of several sectors stops at the first one and
+//! with sectors of 4096 bytes. The lines are flushed also where the entries were in that state already: the thread that put them there
+//! may not have passed its fence. With the 512-byte class a read of several sectors stops at the first one and
 //! leaves the rest of the page unfilled. So there write-zeroes writes zeroes and discard does nothing.
 
 #![forbid(unsafe_code)]

@@ -27,7 +27,7 @@ pub(crate) struct Stripe {
     last: Option<LaneStore>,
 }
 
-/// A store to the map by a lane, flushed but not yet known to be fenced.
+/// A store to the map by a lane, not yet known to be fenced.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LaneStore {
     /// Where the stored word lies in the region.
@@ -64,7 +64,7 @@ impl Stripe {
         Ok(())
     }
 
-    /// Remembers `store`, flushed and not fenced.
+    /// Remembers `store`, not fenced.
     pub(crate) fn remember(&mut self, store: LaneStore) {
         debug_assert!(self.last.is_none(), "the last store is settled before the next");
         self.last = Some(store);
@@ -97,11 +97,16 @@ impl MapWord {
         MapWord { word: others | u64::from(entry.raw()) << self.shift(), ..self }
     }
 
-    /// Stores the word and begins its write-back. The caller has the line's lock, and loaded the word under it.
-    pub(crate) fn store<R: Region + ?Sized>(self, region: &R) {
+    /// Stores the word, and says where. The caller has the line's lock, and loaded the word under it.
+    pub(crate) fn store<R: Region + ?Sized>(self, region: &R) -> u64 {
         let at = self.at & !7;
         region.store_u64(at, self.word);
-        region.flush(at, 8);
+        at
+    }
+
+    /// Stores the word and begins its write-back, under the same lock.
+    pub(crate) fn store_and_flush<R: Region + ?Sized>(self, region: &R) {
+        region.flush(self.store(region), 8);
     }
 
     fn shift(self) -> u64 {

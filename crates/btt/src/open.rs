@@ -228,7 +228,7 @@ impl Newest {
     /// only, as in [`settle_flog`], and is flushed too.
     pub(crate) fn finish<R: Region + ?Sized>(&self, region: &R, arena: &Arena) -> Result<(), Poison> {
         if let Some(word) = self.interrupted(region, arena)? {
-            word.with(MapEntry::normal(self.new)).store(region);
+            word.with(MapEntry::normal(self.new)).store_and_flush(region);
         } else if self.old != self.new {
             region.flush(arena.map_at(self.lba), size_of::<MapEntry>() as u64);
         }

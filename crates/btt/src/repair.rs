@@ -19,7 +19,7 @@ use zerocopy::{FromZeros, IntoBytes};
 pub(crate) fn arena<R: Region + ?Sized>(region: &R, audit: &Audit) -> Result<(), OpenError> {
     settle(region, audit)?;
     for (lba, entry) in &audit.interrupted {
-        MapWord::load(region, audit.arena.map_at(*lba))?.with(*entry).store(region);
+        MapWord::load(region, audit.arena.map_at(*lba))?.with(*entry).store_and_flush(region);
     }
     region.fence()?;
     let mut spare = audit.named.absent();
@@ -70,7 +70,7 @@ fn lose_sharers<R: Region + ?Sized>(region: &R, audit: &Audit) -> Result<(), Ope
 
 fn store_entry<R: Region + ?Sized>(region: &R, audit: &Audit, lba: u32, entry: MapEntry) -> Result<(), OpenError> {
     let word = MapWord::load(region, audit.arena.map_at(lba))?;
-    word.with(entry).store(region);
+    word.with(entry).store_and_flush(region);
     Ok(())
 }
 
