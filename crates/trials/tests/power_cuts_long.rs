@@ -41,8 +41,8 @@ fn runs(name: &str, volume: &LongVolume, runs: u64, steps: u64, cuts_each: u32) 
 
 #[test]
 fn a_hundred_thousand_cuts_of_long_scripts() {
-    let blocks = runs("sectors of 512", &LongVolume::smallest(), 40, 1000, 2);
-    let pages = runs("sectors of 4096", &LongVolume::smallest_of_pages(), 10, 1000, 2);
+    let blocks = runs("sectors of 512", &LongVolume::smallest(), 24, 1000, 2);
+    let pages = runs("sectors of 4096", &LongVolume::smallest_of_pages(), 12, 1000, 2);
     let cuts = blocks.cuts + pages.cuts + blocks.later_cuts + pages.later_cuts;
     assert!(number("TIDEGATE_SEED").is_some() || number("TIDEGATE_RUNS").is_some() || cuts >= 100_000, "{cuts} cuts");
 }
