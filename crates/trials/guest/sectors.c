@@ -3,8 +3,9 @@
  *   sectors write  DEVICE BLOCK_SIZE  <plan     one "BLOCK GENERATION" a line, written in that order
  *   sectors verify DEVICE BLOCK_SIZE  <plan     generation 0 is a block of zeroes
  *   sectors storm  DEVICE BLOCK_SIZE TAG CPU CPUS BLOCKS SEED BASE
- *        for ever: writes random blocks among CPU, CPU + CPUS, ... below BLOCKS, pinned to CPU, each with
- *        generations from BASE + 1 on, and prints "ack TAG BLOCK GENERATION" after each
+ *        for ever: writes random blocks among CPU, CPU + CPUS, ... below BLOCKS, pinned to CPU; the N-th write
+ *        is of generation BASE + N. Prints "ack TAG CPU N" now and then: the first N writes are done. Which
+ *        blocks they went to follows from SEED, so that the serial line does not slow the writes down
  *
  * A written block repeats one 16-byte record, so a torn one shows. All input and output is O_DIRECT. */
 #define _GNU_SOURCE
@@ -67,9 +68,9 @@ static uint64_t next(uint64_t *state) {
 }
 
 /* Each line is one write(2), so that the lines of several storms do not mix. */
-static void acknowledge(const char *tag, uint64_t block, unsigned generation) {
+static void acknowledge(const char *tag, const char *cpu, unsigned writes) {
     char line[64];
-    int length = snprintf(line, sizeof line, "ack %.16s %llu %u\n", tag, (unsigned long long)block, generation);
+    int length = snprintf(line, sizeof line, "ack %.16s %.16s %u\n", tag, cpu, writes);
     if (write(1, line, length) != length)
         exit(3);
 }
@@ -77,18 +78,17 @@ static void acknowledge(const char *tag, uint64_t block, unsigned generation) {
 static int storm(char *buffer, char **arguments) {
     uint64_t cpu = strtoull(arguments[1], 0, 10), cpus = strtoull(arguments[2], 0, 10);
     uint64_t count = strtoull(arguments[3], 0, 10) / cpus, state = strtoull(arguments[4], 0, 10);
-    unsigned base = strtoul(arguments[5], 0, 10), *writes = calloc(count, sizeof *writes);
+    unsigned base = strtoul(arguments[5], 0, 10);
     cpu_set_t only;
     CPU_ZERO(&only);
     CPU_SET(cpu, &only);
-    if (!writes || sched_setaffinity(0, sizeof only, &only))
+    if (sched_setaffinity(0, sizeof only, &only))
         return 2;
-    for (;;) {
-        uint64_t pick = next(&state) % count, block = cpu + pick * cpus;
-        unsigned generation = base + ++writes[pick];
-        if (put(buffer, block, generation))
+    for (unsigned writes = 1;; writes++) {
+        if (put(buffer, cpu + next(&state) % count * cpus, base + writes))
             return 1;
-        acknowledge(arguments[0], block, generation);
+        if (writes % 32 == 0)
+            acknowledge(arguments[0], arguments[1], writes);
     }
 }
 

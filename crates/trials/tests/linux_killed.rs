@@ -1,7 +1,7 @@
-//! Linux's driver killed while it writes our images, and what it acknowledged read here.
+//! Linux's driver cut off while it writes our images, and what it acknowledged read here.
 //!
-//! The guest's stores are in the host file at once, so killing it leaves exactly the stores its processors
-//! had made: interrupted writes on several lanes, committed or not.
+//! The guest's stores are in the host file at once. Freezing its processors and copying the image, or killing
+//! the guest, leaves exactly the stores that they had made: writes half done on several lanes, committed or not.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test stops at the first surprise")]
 
@@ -18,34 +18,55 @@ use tidegate_trials::guest::{Guest, Running};
 use tidegate_trials::namespace::Namespace;
 use tidegate_trials::sectors::{self, Dice, Model, sha256_of_device};
 
+/// Guests, each killed in the end and booted anew on what it left.
 const ROUNDS: u32 = 2;
 const CPUS: u64 = 2;
-/// Acknowledgements to wait for before the kill: at least so many, and up to as many more.
-const ACKS_MIN: u64 = 2000;
+/// Copies taken of a running guest's images.
+const CUTS: u32 = 30;
+/// Acknowledgements, of 32 writes each, between two cuts: at most so many.
+const ACKS_MAX: u64 = 20;
+/// Generations of one round; a storm writes fewer blocks.
+const ROUND_GENERATIONS: u32 = 4_000_000;
 
-/// An image under storm, what its blocks held before, and the generations that the storm acknowledged.
+/// An image under storm, what its blocks held before, and the generations that the storms acknowledged.
 struct Target {
     image: PathBuf,
     label_bytes: u64,
     model: Model,
+    storms: Vec<Storm>,
     acked: BTreeMap<u64, u32>,
 }
 
+/// A storm of one processor, replayed from its seed as far as it was acknowledged.
+struct Storm {
+    state: u64,
+    cpu: u64,
+    blocks: u64,
+    base: u32,
+    writes: u32,
+}
+
 #[test]
-fn what_linux_acknowledged_before_its_death_is_read_here() {
+fn what_linux_acknowledged_before_a_cut_is_read_here() {
     let folder = tempfile::tempdir().unwrap();
     // The labels of v2.0 belong to the first slot.
     let mut targets = [labelled(folder.path()), small_sectors(folder.path())];
     let mut dice = Dice::new(31);
     for round in 0..ROUNDS {
-        let base = (round + 1) * 100_000;
-        let mut running = boot(&mut targets, base);
-        let acks = ACKS_MIN + dice.below(ACKS_MIN);
-        (0..acks).for_each(|_| next_ack(&mut running, &mut targets));
+        let mut running = boot(&mut targets, (round + 1) * ROUND_GENERATIONS);
+        let mut interrupted = 0;
+        for _ in 0..CUTS {
+            (0..=dice.below(ACKS_MAX)).for_each(|_| next_ack(&mut running, &mut targets));
+            let copies: Vec<PathBuf> = running.frozen(|| targets.iter().map(Target::copy).collect()).unwrap();
+            interrupted +=
+                targets.iter().zip(&copies).map(|(target, copy)| target.assert_nothing_lost(copy)).sum::<u64>();
+        }
         drop(running);
-        let interrupted: u64 = targets.iter_mut().map(|target| target.assert_nothing_lost(base)).sum();
+        interrupted += targets.iter_mut().map(Target::write_on).sum::<u64>();
+        let writes: u32 = targets.iter().flat_map(|target| &target.storms).map(|storm| storm.writes).sum();
         announce(&format!(
-            "guest: killed in round {round} after {acks} acknowledged writes, {interrupted} left half done; none lost, none torn"
+            "guest: {writes} acknowledged writes, cut {} times, {interrupted} writes found half done; none lost, none torn",
+            CUTS + 1
         ));
     }
 }
@@ -77,38 +98,67 @@ impl Target {
         for _ in 0..1000 {
             model.write(&btt, dice.below(btt.geometry().blocks));
         }
-        Target { image, label_bytes, model, acked: BTreeMap::new() }
+        Target { image, label_bytes, model, storms: Vec::new(), acked: BTreeMap::new() }
     }
 
-    /// Opens the image after the kill, compares every block, checks it, and writes on. Returns how many writes the
-    /// kill had left committed and missing in the map.
-    fn assert_nothing_lost(&mut self, base: u32) -> u64 {
-        let interrupted = self.assert_sound().counts.interrupted;
-        let btt = Namespace::open(&self.image, self.label_bytes).into_btt();
-        let geometry = btt.geometry();
-        for block in 0..geometry.blocks {
+    /// A copy of the image as it is now.
+    fn copy(&self) -> PathBuf {
+        let copy = self.image.with_extension("cut");
+        std::fs::copy(&self.image, &copy).unwrap();
+        copy
+    }
+
+    /// Opens the image, or a copy of it, and compares every block. Returns how many writes were committed and missing in
+    /// the map.
+    fn assert_nothing_lost(&self, image: &Path) -> u64 {
+        let interrupted = self.assert_sound(image).counts.interrupted;
+        let btt = Namespace::open(image, self.label_bytes).into_btt();
+        for block in 0..btt.geometry().blocks {
             let found = sectors::read_generation(&btt, block);
             let acked = self.acked.get(&block).copied().unwrap_or(self.model.generation(block));
-            // Acknowledgements may have been on their way when the guest died; a storm never repeats one.
-            let storms = found > base && found >= acked;
-            assert!(found == acked || storms, "{}: block {block} is {found}, {acked} was acked", self.image.display());
-            self.model.set(block, found);
+            // Acknowledgements may be on their way.
+            let newer = found > acked && found > self.storms[0].base;
+            assert!(found == acked || newer, "{}: block {block} is {found}, {acked} was acked", self.image.display());
         }
-        self.acked.clear();
-        let mut dice = Dice::new(u64::from(base));
-        for _ in 0..1000 {
-            self.model.write(&btt, dice.below(geometry.blocks));
-        }
-        self.model.assert_all(&btt, "after the kill and more writes");
         drop(btt);
-        self.assert_sound();
+        self.assert_sound(image);
         interrupted
     }
 
-    fn assert_sound(&self) -> Report {
-        let report = tidegate_btt::check(&Namespace::open(&self.image, self.label_bytes), Repair::No).unwrap();
+    /// Takes over what the killed guest left, writes on, and compares again.
+    fn write_on(&mut self) -> u64 {
+        let interrupted = self.assert_nothing_lost(&self.image);
+        let btt = Namespace::open(&self.image, self.label_bytes).into_btt();
+        let blocks = btt.geometry().blocks;
+        (0..blocks).for_each(|block| self.model.set(block, sectors::read_generation(&btt, block)));
+        let mut dice = Dice::new(u64::from(self.storms[0].base));
+        for _ in 0..1000 {
+            self.model.write(&btt, dice.below(blocks));
+        }
+        self.model.assert_all(&btt, "after the kill and more writes");
+        drop(btt);
+        self.assert_sound(&self.image);
+        interrupted
+    }
+
+    fn assert_sound(&self, image: &Path) -> Report {
+        let report = tidegate_btt::check(&Namespace::open(image, self.label_bytes), Repair::No).unwrap();
         assert!(report.findings.is_empty(), "{:?}", report.findings);
         report
+    }
+}
+
+impl Storm {
+    /// The storm has done `writes` writes: records the blocks.
+    fn acknowledge(&mut self, writes: u32, acked: &mut BTreeMap<u64, u32>) {
+        while self.writes < writes {
+            self.writes += 1;
+            self.state ^= self.state << 13;
+            self.state ^= self.state >> 7;
+            self.state ^= self.state << 17;
+            let block = self.cpu + self.state % (self.blocks / CPUS) * CPUS;
+            acked.insert(block, self.base + self.writes);
+        }
     }
 }
 
@@ -121,27 +171,29 @@ fn boot(targets: &mut [Target], base: u32) -> Running {
         let btt = Namespace::open(&target.image, target.label_bytes).into_btt();
         let (geometry, hash) = (btt.geometry(), sha256_of_device(&btt));
         guest.script(&format!("report {slot}; report {slot} | grep -q {hash}"));
-        for cpu in 0..CPUS {
-            storms += &format!(
-                "sectors storm $(device {slot}) {} {slot} {cpu} {CPUS} {} {} {base} &\n",
-                geometry.block_size,
-                geometry.blocks,
-                u64::from(base) + cpu * 77 + 1
-            );
+        target.acked.clear();
+        target.storms = (0..CPUS).map(|cpu| storm(cpu, geometry.blocks, base)).collect();
+        for storm in &target.storms {
+            let (cpu, blocks, seed, size) = (storm.cpu, storm.blocks, storm.state, geometry.block_size);
+            storms += &format!("sectors storm $(device {slot}) {size} {slot} {cpu} {CPUS} {blocks} {seed} {base} &\n");
         }
     }
     guest.script(&format!("{storms}wait"));
     guest.boot(Duration::from_secs(300)).unwrap_or_else(|error| panic!("{error}"))
 }
 
+fn storm(cpu: u64, blocks: u64, base: u32) -> Storm {
+    Storm { state: u64::from(base) + cpu * 77 + 1, cpu, blocks, base, writes: 0 }
+}
+
 fn next_ack(running: &mut Running, targets: &mut [Target]) {
     loop {
         let line = running.line().unwrap_or_else(|error| panic!("{error}")).expect("a storm has no end");
         let Some(ack) = line.strip_prefix("ack ") else { continue };
-        let words: Vec<&str> = ack.split(' ').collect();
-        let [slot, block, generation] = words[..] else { panic!("an odd line: {line}") };
-        let target = &mut targets[slot.parse::<usize>().unwrap()];
-        target.acked.insert(block.parse().unwrap(), generation.parse().unwrap());
+        let words: Vec<usize> = ack.split(' ').map(|word| word.parse().unwrap()).collect();
+        let [slot, cpu, writes] = words[..] else { panic!("an odd line: {line}") };
+        let Target { storms, acked, .. } = &mut targets[slot];
+        storms[cpu].acknowledge(writes as u32, acked);
         return;
     }
 }

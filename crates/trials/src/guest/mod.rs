@@ -14,9 +14,10 @@ mod kernel;
 use crate::artefacts::{CProgram, MissingError, announce, sha256_of_file};
 use archive::Archive;
 use kernel::{Kernel, MODULES};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -129,7 +130,7 @@ impl Guest {
         self.dimms.iter().for_each(announce_image);
         let mut machine = self.machine(&kernel, &archive);
         let mut child = machine.spawn().map_err(|source| match source.kind() {
-            std::io::ErrorKind::NotFound => {
+            io::ErrorKind::NotFound => {
                 MissingError::Program { program: "qemu-system-x86_64".to_owned(), package: "qemu-system-x86" }
             }
             _ => MissingError::File { path: PathBuf::from("qemu-system-x86_64"), source },
@@ -239,6 +240,19 @@ impl Running {
             "0" => Ok(None),
             _ => Err(GuestError::ScriptFailed { status: status.to_owned(), tail: self.tail() }),
         }
+    }
+
+    /// Freezes the guest's processors between two instructions, calls `look`, and lets them go on. Meanwhile the
+    /// images are what a power cut would leave.
+    pub fn frozen<T>(&mut self, look: impl FnOnce() -> T) -> Result<T, GuestError> {
+        let pid = Pid::from_child(&self.child);
+        let signal = |signal| kill_process(pid, signal).map_err(io::Error::from);
+        let whole_process_stops = || waitpid(Some(pid), WaitOptions::UNTRACED).map_err(io::Error::from);
+        let failed = || MissingError::file(Path::new("qemu-system-x86_64"));
+        signal(Signal::STOP).and_then(|()| whole_process_stops()).map_err(failed())?;
+        let seen = look();
+        signal(Signal::CONT).map_err(failed())?;
+        Ok(seen)
     }
 
     fn await_begin(&mut self) -> Result<(), GuestError> {
