@@ -32,7 +32,8 @@ struct Targets {
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(TOPICS.iter().map(|topic| topic.name)))]
     topic: Option<String>,
     /// Only the row of this name, see --list
-    #[arg(long, value_name = "ROW")]
+    #[arg(long, value_name = "ROW", hide_possible_values = true)]
+    #[arg(value_parser = clap::builder::PossibleValuesParser::new(row_names()))]
     only: Option<String>,
     /// Print JSON lines
     #[arg(long)]
@@ -42,6 +43,10 @@ struct Targets {
     list: bool,
     #[command(flatten)]
     effort: Effort,
+}
+
+fn row_names() -> impl Iterator<Item = &'static str> {
+    TOPICS.iter().flat_map(|topic| topic.rows).map(|row| row.name)
 }
 
 impl Targets {
