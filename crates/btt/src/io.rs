@@ -12,7 +12,8 @@ use crate::readers::{BlockKey, Readers};
 use tidegate_layout::btt::{Arena, MapEntry, MapState};
 use tidegate_media::sync::thread_token;
 use tidegate_media::{
-    BlockDevice, Corrupt, Durability, Error, Geometry, LINE_BYTES, Lba, LbaRange, Poison, Region, Result, Sealed,
+    BlockDevice, Corrupt, Durability, Error, Extent, ExtentKind, Geometry, LINE_BYTES, Lba, LbaRange, Poison, Region,
+    Result, Sealed,
 };
 
 /// A block translation table on a region: blocks that are written whole or not at all.
@@ -132,6 +133,11 @@ impl<R: Region> Btt<R> {
         Ok(())
     }
 
+    fn kind_of(&self, live: &LiveArena, lba: u32) -> Result<ExtentKind> {
+        let entry = MapWord::load(&self.region, live.arena.map_at(lba))?.entry();
+        Ok(if entry.state() == MapState::Zero { ExtentKind::Hole } else { ExtentKind::Data })
+    }
+
     fn zeroes_by_map(&self) -> bool {
         self.summary.block_size == 4096
     }
@@ -181,6 +187,7 @@ impl<R: Region> BlockDevice for Btt<R> {
             atomic_blocks: 1,
             volatile_cache: false,
             read_only: false,
+            fast_zeroes: self.zeroes_by_map(),
         }
     }
 
@@ -228,6 +235,24 @@ impl<R: Region> BlockDevice for Btt<R> {
         }
         const ZEROES: [u8; 512] = [0; 512];
         self.by_arena(range, |live, first, end| (first..end).try_for_each(|lba| self.write_block(live, lba, &ZEROES)))
+    }
+
+    fn extent(&self, range: LbaRange) -> Result<Extent> {
+        let range = self.geometry().within(range)?;
+        let (mut blocks, mut kind, mut ended) = (0, ExtentKind::Data, false);
+        self.by_arena(range, |live, first, end| {
+            for lba in first..end {
+                let found = self.kind_of(live, lba)?;
+                kind = if blocks == 0 { found } else { kind };
+                ended |= found != kind;
+                if ended {
+                    break;
+                }
+                blocks += 1;
+            }
+            Ok(())
+        })?;
+        Ok(Extent { blocks, kind })
     }
 }
 

@@ -5,7 +5,9 @@
 use std::sync::Mutex;
 use tidegate_btt::{Btt, Contents, FormatSpec, Identity, OpenError, OpenOptions, Repair, check, format, identify};
 use tidegate_layout::btt::{InfoBlock, SECTOR_SIZES, Version};
-use tidegate_media::{BlockDevice, Durability, Error, Lba, LbaRange, Misuse, Poison, Region, Sealed};
+use tidegate_media::{
+    BlockDevice, Durability, Error, Extent, ExtentKind, Lba, LbaRange, Misuse, Poison, Region, Sealed,
+};
 
 /// Memory without any of the medium's doubts.
 struct Ram(Mutex<Vec<u8>>);
@@ -139,6 +141,19 @@ fn ranges_of_blocks() {
     let counts = check(&ram, Repair::No).unwrap().counts;
     assert_eq!((counts.normal, counts.zero, counts.free), (3, 2, 256));
     assert_sound(&ram);
+}
+
+#[test]
+fn zeroed_blocks_are_holes_and_end_extents() {
+    let volume = open(fresh(4096));
+    let extent = |first, blocks| volume.extent(LbaRange { first: Lba(first), blocks }).unwrap();
+    volume.discard(LbaRange { first: Lba(10), blocks: 4 }).unwrap();
+    assert_eq!(extent(0, 100), Extent { blocks: 10, kind: ExtentKind::Data });
+    assert_eq!(extent(10, 100), Extent { blocks: 4, kind: ExtentKind::Hole });
+    assert_eq!(extent(10, 3), Extent { blocks: 3, kind: ExtentKind::Hole }, "no more than was asked for");
+    volume.write(Lba(11), &[7; 4096], Durability::Fua).unwrap();
+    assert_eq!(extent(10, 100), Extent { blocks: 1, kind: ExtentKind::Hole });
+    assert_eq!(extent(14, 2), Extent { blocks: 2, kind: ExtentKind::Data });
 }
 
 #[test]

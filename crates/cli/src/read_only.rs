@@ -1,7 +1,7 @@
 //! A device that refuses writes, whatever stands below it.
 
 use std::sync::Arc;
-use tidegate_media::{BlockDevice, Durability, Geometry, Lba, LbaRange, Misuse, Result};
+use tidegate_media::{BlockDevice, Durability, Extent, Geometry, Lba, LbaRange, Misuse, Result};
 
 /// A device of which only reads come through.
 pub(crate) struct ReadOnly(pub(crate) Arc<dyn BlockDevice>);
@@ -29,5 +29,9 @@ impl BlockDevice for ReadOnly {
 
     fn write_zeroes(&self, _range: LbaRange, _durability: Durability) -> Result<()> {
         Err(Misuse::ReadOnly.into())
+    }
+
+    fn extent(&self, range: LbaRange) -> Result<Extent> {
+        self.0.extent(range)
     }
 }

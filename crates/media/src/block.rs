@@ -26,6 +26,10 @@ pub trait BlockDevice: Send + Sync {
 
     /// Makes `range` read as zeroes.
     fn write_zeroes(&self, range: LbaRange, durability: Durability) -> Result<()>;
+
+    /// What the blocks from the start of `range` on are: the longest run of one kind that is cheap to find, at least one block
+    /// and at most all of `range`, which is not empty.
+    fn extent(&self, range: LbaRange) -> Result<Extent>;
 }
 
 /// What a device is and promises.
@@ -41,6 +45,8 @@ pub struct Geometry {
     pub volatile_cache: bool,
     /// Whether writes are refused.
     pub read_only: bool,
+    /// Whether writing zeroes costs less than writing data.
+    pub fast_zeroes: bool,
 }
 
 impl Geometry {
@@ -95,6 +101,24 @@ impl LbaRange {
     pub fn iter(&self) -> impl Iterator<Item = Lba> + use<> {
         (self.first.0..self.end()).map(Lba)
     }
+}
+
+/// The blocks at the start of a range that are of one kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// How many.
+    pub blocks: u64,
+    /// Whether they hold data.
+    pub kind: ExtentKind,
+}
+
+/// What blocks hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExtentKind {
+    /// Bytes, whatever they are.
+    Data,
+    /// Nothing: they read as zeroes because the device remembers that.
+    Hole,
 }
 
 /// When a write has to be durable.

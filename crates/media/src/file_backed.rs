@@ -4,7 +4,7 @@
 //! each write with forced unit access by an `fdatasync` of the file. When one fails, the kernel may have dropped the
 //! pages and forgotten that it did, so nothing is tried again: from then on every write and flush is refused.
 
-use crate::block::{BlockDevice, Durability, Geometry, Lba, LbaRange};
+use crate::block::{BlockDevice, Durability, Extent, Geometry, Lba, LbaRange};
 use crate::error::{Result, Sealed};
 use crate::sync::{AtomicU32, Mutex, Ordering};
 use std::fs::File;
@@ -69,6 +69,10 @@ impl BlockDevice for FileBacked {
         self.syncs.check()?;
         self.device.write_zeroes(range, durability)?;
         self.sync_if(durability)
+    }
+
+    fn extent(&self, range: LbaRange) -> Result<Extent> {
+        self.device.extent(range)
     }
 }
 

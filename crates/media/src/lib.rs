@@ -19,7 +19,7 @@ mod memory;
 mod region;
 pub mod sync;
 
-pub use block::{BlockDevice, Durability, Geometry, Lba, LbaRange};
+pub use block::{BlockDevice, Durability, Extent, ExtentKind, Geometry, Lba, LbaRange};
 pub use counters::{Counters, Tally};
 pub use domain::Domain;
 pub use error::{Corrupt, Error, Misuse, Poison, Result, Sealed};

@@ -1,7 +1,7 @@
 //! A device in plain memory, for tests, trials and measurements: each block atomic, nothing durable, nothing clever.
 
 use std::sync::{PoisonError, RwLock};
-use tidegate_media::{BlockDevice, Durability, Geometry, Lba, LbaRange, Misuse, Result};
+use tidegate_media::{BlockDevice, Durability, Extent, ExtentKind, Geometry, Lba, LbaRange, Misuse, Result};
 
 /// Bytes under one lock: enough for a block of any size that can be exported.
 const CHUNK_BYTES: usize = 64 << 10;
@@ -15,7 +15,14 @@ pub struct Ram {
 impl Ram {
     /// A device of `blocks` zeroed blocks of `block_size` bytes, a power of two from 512 to 65536.
     pub fn new(block_size: u32, blocks: u64) -> Ram {
-        Ram::with_geometry(Geometry { block_size, blocks, atomic_blocks: 1, volatile_cache: true, read_only: false })
+        Ram::with_geometry(Geometry {
+            block_size,
+            blocks,
+            atomic_blocks: 1,
+            volatile_cache: true,
+            read_only: false,
+            fast_zeroes: true,
+        })
     }
 
     /// The same, refusing writes.
@@ -90,5 +97,10 @@ impl BlockDevice for Ram {
     fn write_zeroes(&self, range: LbaRange, _: Durability) -> Result<()> {
         let range = self.geometry.within(range)?;
         self.edit(range, |_, bytes| bytes.fill(0))
+    }
+
+    fn extent(&self, range: LbaRange) -> Result<Extent> {
+        self.geometry.within(range)?;
+        Ok(Extent { blocks: range.blocks, kind: ExtentKind::Data })
     }
 }

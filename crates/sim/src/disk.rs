@@ -10,7 +10,9 @@ use crate::random::Rng;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard};
 use tidegate_media::sync::{AtomicU64, Ordering};
-use tidegate_media::{BlockDevice, Durability, Error, Geometry, Lba, LbaRange, Misuse, Poison, Result, Sealed};
+use tidegate_media::{
+    BlockDevice, Durability, Error, Extent, ExtentKind, Geometry, Lba, LbaRange, Misuse, Poison, Result, Sealed,
+};
 
 /// Bytes that a disk puts in place together, unless they tear.
 pub const SECTOR_BYTES: u64 = SECTOR as u64;
@@ -78,7 +80,14 @@ impl Disk {
             "a block of {block_size} bytes has no whole sectors"
         );
         let blocks = image.len() / u64::from(block_size);
-        let geometry = Geometry { block_size, blocks, atomic_blocks: 0, volatile_cache: true, read_only: false };
+        let geometry = Geometry {
+            block_size,
+            blocks,
+            atomic_blocks: 0,
+            volatile_cache: true,
+            read_only: false,
+            fast_zeroes: false,
+        };
         let state =
             State { visible: image.clone(), durable: image, cached: Vec::new(), faults: Vec::new(), flushes: 0 };
         Disk { geometry, accesses: AtomicU64::new(0), state: Mutex::new(state) }
@@ -165,6 +174,11 @@ impl BlockDevice for Disk {
         self.geometry.within(range)?;
         let zeroes = vec![0; self.geometry.block_size as usize];
         range.iter().try_for_each(|lba| self.store(lba, &zeroes, durability))
+    }
+
+    fn extent(&self, range: LbaRange) -> Result<Extent> {
+        self.geometry.within(range)?;
+        Ok(Extent { blocks: range.blocks, kind: ExtentKind::Data })
     }
 }
 

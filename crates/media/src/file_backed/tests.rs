@@ -1,6 +1,7 @@
 //! When a file-backed device syncs, and what a failed sync does.
 
 use super::*;
+use crate::block::ExtentKind;
 use std::sync::Barrier;
 use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc;
@@ -10,7 +11,14 @@ struct Sink;
 
 impl BlockDevice for Sink {
     fn geometry(&self) -> Geometry {
-        Geometry { block_size: 512, blocks: 8, atomic_blocks: 1, volatile_cache: false, read_only: false }
+        Geometry {
+            block_size: 512,
+            blocks: 8,
+            atomic_blocks: 1,
+            volatile_cache: false,
+            read_only: false,
+            fast_zeroes: false,
+        }
     }
     fn read(&self, _: Lba, _: &mut [u8]) -> Result<()> {
         Ok(())
@@ -26,6 +34,9 @@ impl BlockDevice for Sink {
     }
     fn write_zeroes(&self, _: LbaRange, _: Durability) -> Result<()> {
         Ok(())
+    }
+    fn extent(&self, range: LbaRange) -> Result<Extent> {
+        Ok(Extent { blocks: range.blocks, kind: ExtentKind::Data })
     }
 }
 

@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 use tidegate_media::{
-    BlockDevice, Corrupt, Durability, Error, Geometry, Lba, LbaRange, Misuse, Poison, Result, Sealed,
+    BlockDevice, Corrupt, Durability, Error, Extent, ExtentKind, Geometry, Lba, LbaRange, Misuse, Poison, Result,
+    Sealed,
 };
 use tidegate_nbd::ram::Ram;
 
@@ -53,6 +54,11 @@ impl BlockDevice for Recorder {
         self.note(format!("zero {}..{} {durability:?}", range.first.0, range.end()));
         self.ram.write_zeroes(range, durability)
     }
+
+    fn extent(&self, range: LbaRange) -> Result<Extent> {
+        self.note(format!("extent {}..{}", range.first.0, range.end()));
+        self.ram.extent(range)
+    }
 }
 
 /// A device of 512-byte blocks on which each operation fails in the way that the first block's number says.
@@ -73,7 +79,14 @@ impl Failing {
 
 impl BlockDevice for Failing {
     fn geometry(&self) -> Geometry {
-        Geometry { block_size: 512, blocks: 4096, atomic_blocks: 1, volatile_cache: false, read_only: false }
+        Geometry {
+            block_size: 512,
+            blocks: 4096,
+            atomic_blocks: 1,
+            volatile_cache: false,
+            read_only: false,
+            fast_zeroes: false,
+        }
     }
 
     fn read(&self, at: Lba, out: &mut [u8]) -> Result<()> {
@@ -95,5 +108,9 @@ impl BlockDevice for Failing {
 
     fn write_zeroes(&self, range: LbaRange, _: Durability) -> Result<()> {
         Failing::error(range.first)
+    }
+
+    fn extent(&self, range: LbaRange) -> Result<Extent> {
+        Failing::error(range.first).map(|()| Extent { blocks: range.blocks, kind: ExtentKind::Data })
     }
 }

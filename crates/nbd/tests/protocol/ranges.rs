@@ -6,7 +6,7 @@ use proptest::prelude::{Just, ProptestConfig, Strategy, any, prop_oneof, proptes
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Barrier};
 use std::thread;
-use tidegate_media::{BlockDevice, Durability, Geometry, Lba, LbaRange, Result};
+use tidegate_media::{BlockDevice, Durability, Extent, Geometry, Lba, LbaRange, Result};
 use tidegate_nbd::client::{Client, Dialect, Operation};
 use tidegate_nbd::ram::Ram;
 use tidegate_nbd::{End, Exports, serve};
@@ -135,6 +135,10 @@ impl BlockDevice for Dawdling {
 
     fn write_zeroes(&self, range: LbaRange, durability: Durability) -> Result<()> {
         self.0.write_zeroes(range, durability)
+    }
+
+    fn extent(&self, range: LbaRange) -> Result<Extent> {
+        self.0.extent(range)
     }
 }
 
