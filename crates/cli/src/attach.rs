@@ -4,23 +4,24 @@ use crate::listen::Place;
 use std::fmt::Write;
 use std::net::IpAddr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 
-/// The NBD URI of the default export at `place`.
-pub(crate) fn uri(place: &Place) -> String {
+/// The NBD URI of an export at `place`; the empty name is the default one's.
+pub(crate) fn uri(place: &Place, export: &str) -> String {
+    let export = escaped(export.as_bytes());
     match place {
-        Place::Unix(path) => format!("nbd+unix:///?socket={}", escaped(path)),
-        Place::Tcp(address) => format!("nbd://{address}/"),
+        Place::Unix(path) => format!("nbd+unix:///{export}?socket={}", escaped(path.as_os_str().as_bytes())),
+        Place::Tcp(address) => format!("nbd://{address}/{export}"),
     }
 }
 
-/// One command a line, each a whole way to use the volume at `place`, for a shell.
-pub(crate) fn commands(place: &Place, read_only: bool) -> Vec<String> {
-    let uri = quoted(&uri(place));
+/// One command a line, each a whole way to use an export at `place`, for a shell.
+pub(crate) fn commands(place: &Place, export: &str, read_only: bool) -> Vec<String> {
+    let uri = quoted(&uri(place, export));
     let kernel = match place {
         Place::Unix(path) => format!("-unix {}", quoted(&path.to_string_lossy())),
         Place::Tcp(address) => format!("{} {}", shown_host(address.ip()), address.port()),
     };
+    let name = if export.is_empty() { String::new() } else { format!(" -name {}", quoted(export)) };
     let only_if_read_only = |option| if read_only { option } else { "" };
     let (fuse, qemu, client) =
         (only_if_read_only(" --readonly"), only_if_read_only(",readonly=on"), only_if_read_only(" -readonly"));
@@ -32,18 +33,18 @@ pub(crate) fn commands(place: &Place, read_only: bool) -> Vec<String> {
              until [ -e /tmp/tide/disk ]; do sleep 0.1; done; losetup --find --show{loops} /tmp/tide/disk"
         ),
         format!("qemu-system-x86_64 -drive format=raw,if=virtio{qemu},file={uri}"),
-        format!("nbd-client {kernel} /dev/nbd0{client}"),
+        format!("nbd-client {kernel} /dev/nbd0{name}{client}"),
     ]
 }
 
-/// Bytes that a URI's query may hold as they are.
+/// Bytes that a URI's path and query may hold as they are.
 fn is_plain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"/-._~".contains(&byte)
 }
 
-fn escaped(path: &Path) -> String {
+fn escaped(bytes: &[u8]) -> String {
     let mut text = String::new();
-    for byte in path.as_os_str().as_bytes() {
+    for byte in bytes {
         if is_plain(*byte) {
             text.push(char::from(*byte));
         } else {
@@ -70,13 +71,13 @@ mod tests {
     #[test]
     fn uris_escape_what_a_query_may_not_hold() {
         let place = Place::Unix("/run/a b&c%ü.sock".into());
-        assert_eq!(uri(&place), "nbd+unix:///?socket=/run/a%20b%26c%25%C3%BC.sock");
-        assert_eq!(uri(&Place::Tcp("[::1]:7".parse().expect("an address"))), "nbd://[::1]:7/");
+        assert_eq!(uri(&place, ""), "nbd+unix:///?socket=/run/a%20b%26c%25%C3%BC.sock");
+        assert_eq!(uri(&Place::Tcp("[::1]:7".parse().expect("an address")), "a b"), "nbd://[::1]:7/a%20b");
     }
 
     #[test]
     fn a_quote_in_a_path_stays_in_its_word() {
-        let commands = commands(&Place::Unix("/run/it's.sock".into()), false);
+        let commands = commands(&Place::Unix("/run/it's.sock".into()), "", false);
         assert!(commands.iter().any(|command| command.contains(r"'/run/it'\''s.sock'")), "{commands:?}");
     }
 }

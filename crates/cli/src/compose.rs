@@ -3,12 +3,13 @@
 
 use crate::facts::{Facts, Memory};
 use crate::failure::{Doing, Failure, VolumeFailure};
+use crate::plan::VolumePlan;
 use crate::read_only::ReadOnly;
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 use tidegate_btt::{Btt, OpenError, OpenOptions, Repair, Summary, check};
-use tidegate_media::emulate::{Emulated, Profile};
+use tidegate_media::emulate::Emulated;
 use tidegate_media::{Access, BlockDevice, Domain, FileBacked, MappedRegion, Region};
 
 /// A volume ready to be served.
@@ -25,11 +26,12 @@ pub(crate) fn map(path: &Path, access: Access) -> Result<MappedRegion, Failure> 
     MappedRegion::open(path, access).map_err(|error| VolumeFailure::of_map(doing, error).into())
 }
 
-/// Opens the volume at `path`; interrupted writes are finished.
+/// Opens the volume that `plan` describes; interrupted writes are finished.
 ///
 /// In the domain `disk-file` a power loss may have kept any of the pages that were not synced, and nothing on the medium says
 /// whether there was one: so there every open begins with a check of the whole structure.
-pub(crate) fn open(path: &Path, access: Access, emulate: Option<Profile>) -> Result<Volume, Failure> {
+pub(crate) fn open(plan: &VolumePlan) -> Result<Volume, Failure> {
+    let (path, access) = (plan.pmem.as_path(), plan.access);
     let region = map(path, access)?;
     let (memory, domain, bytes) = (Memory::of(&region), region.domain(), region.len());
     let refused = |error| Failure::from(VolumeFailure::of_open(path, bytes, error));
@@ -38,7 +40,7 @@ pub(crate) fn open(path: &Path, access: Access, emulate: Option<Profile>) -> Res
     }
     let file = region.file().map(File::try_clone).transpose();
     let file = file.map_err(|error| VolumeFailure::of_io(path, Doing::Write, error))?;
-    let opened = match emulate {
+    let opened = match plan.emulate {
         None => engine(region),
         Some(profile) => engine(Emulated::new(region, profile)),
     };

@@ -1,9 +1,11 @@
 //! What can go wrong, for people: each failure says what, why and what next, and ends with a documented exit code.
 
+mod config;
 mod listening;
 mod usage;
 mod volume;
 
+pub(crate) use config::ConfigFailure;
 pub(crate) use listening::{ListenFailure, SOCKET_PATH_BYTES_MAX};
 pub(crate) use usage::UsageFailure;
 pub(crate) use volume::{Doing, VolumeFailure};
@@ -19,7 +21,7 @@ pub(crate) enum Exit {
     Done = 0,
     /// Something this program did not expect.
     Unexpected = 1,
-    /// The command line asks for what is never possible.
+    /// The command line or the configuration file asks for what is never possible.
     Usage = 2,
     /// The volume is refused: damaged, foreign, of another version, or already there.
     Refused = 3,
@@ -34,7 +36,7 @@ impl Exit {
     pub(crate) const ALL: [(Exit, &'static str); 6] = [
         (Exit::Done, "done"),
         (Exit::Unexpected, "an error this program did not expect"),
-        (Exit::Usage, "the command line is wrong"),
+        (Exit::Usage, "the command line or the configuration file is wrong"),
         (Exit::Refused, "the volume is refused: damaged, foreign, absent, or already there; check left findings"),
         (Exit::InUse, "the volume, socket or port is in use"),
         (Exit::Environment, "the system refused: permission, space, I/O"),
@@ -52,6 +54,8 @@ impl From<Exit> for ExitCode {
 pub(crate) enum Failure {
     /// The command line.
     Usage(UsageFailure),
+    /// The configuration file.
+    Config(ConfigFailure),
     /// The region file, or the volume in it.
     Volume(VolumeFailure),
     /// A socket to listen on.
@@ -96,6 +100,7 @@ impl Failure {
     pub(crate) fn told(&self) -> Option<Told> {
         match self {
             Failure::Usage(usage) => Some(usage.told()),
+            Failure::Config(config) => Some(config.told()),
             Failure::Volume(volume) => Some(volume.told()),
             Failure::Listen(listen) => Some(listen.told()),
             Failure::System { doing, error } => Some(Told {
@@ -113,6 +118,12 @@ impl Failure {
 impl From<UsageFailure> for Failure {
     fn from(usage: UsageFailure) -> Failure {
         Failure::Usage(usage)
+    }
+}
+
+impl From<ConfigFailure> for Failure {
+    fn from(config: ConfigFailure) -> Failure {
+        Failure::Config(config)
     }
 }
 

@@ -31,7 +31,7 @@ pub(crate) struct Program {
 pub(crate) enum Command {
     /// Make a region file with an empty volume in it
     Create(Create),
-    /// Serve a volume over NBD until SIGTERM or SIGINT
+    /// Serve volumes over NBD until SIGTERM or SIGINT
     Serve(Serve),
     /// Show what a volume is, whether it is in use, and what survives what
     Info(Info),
@@ -71,6 +71,10 @@ pub(crate) struct Serve {
     /// The region with the volume [default: one of 1 GiB in the user's state folder, created if absent]
     #[arg(long, value_name = "FILE")]
     pub(crate) pmem: Option<PathBuf>,
+
+    /// A TOML file with volumes, each an export by name, and what the flags here say. Flags win over the file
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["pmem", "emulate", "read_only"])]
+    pub(crate) config: Option<PathBuf>,
 
     /// Where to listen: unix:PATH or tcp:ADDRESS:PORT, more than once if wanted [default: a unix socket in the user's
     /// runtime folder]
@@ -120,7 +124,8 @@ fn version(text: &str) -> Result<Version, UsageFailure> {
     known.ok_or_else(|| UsageFailure::Version { text: text.to_owned() })
 }
 
-fn profile(text: &str) -> Result<Profile, UsageFailure> {
+/// Reads the name of an emulated medium.
+pub(crate) fn profile(text: &str) -> Result<Profile, UsageFailure> {
     Profile::by_name(text).map_err(|_| UsageFailure::Emulate { text: text.to_owned() })
 }
 

@@ -1,6 +1,6 @@
 //! The program `tidegate`: atomic block devices in persistent memory, served over NBD.
 //!
-//! [`grammar`] reads the command line; [`create`], [`serve`], [`info`] and [`check`] are the commands; [`compose`]
+//! [`grammar`] reads the command line, [`config`] a configuration file; [`create`], [`serve`], [`info`] and [`check`] are the commands; [`compose`]
 //! alone chooses which types make up a volume; [`contract`] is the one table of what survives what; [`failure`]
 //! says what went wrong and with which exit code.
 
@@ -10,6 +10,7 @@ mod answer;
 mod attach;
 mod check;
 mod compose;
+mod config;
 mod connections;
 mod contract;
 mod create;
@@ -19,6 +20,7 @@ mod grammar;
 mod info;
 mod listen;
 mod places;
+mod plan;
 mod read_only;
 mod serve;
 mod size;

@@ -83,6 +83,14 @@ impl UsageFailure {
         Told { kind: self.kind(), what: self.to_string(), why: self.why(), next: self.next(), exit: Exit::Usage }
     }
 
+    /// What is wrong and what to write instead, as one sentence about a value in a file.
+    pub(crate) fn in_a_file(&self) -> String {
+        match self {
+            UsageFailure::Size { why, .. } | UsageFailure::Listen { why, .. } => format!("{self}: {why}"),
+            _ => format!("{self}: {}", self.next()),
+        }
+    }
+
     fn kind(&self) -> &'static str {
         match self {
             UsageFailure::Size { .. } => "bad-size",

@@ -111,7 +111,7 @@ pub(crate) struct Server {
     lines: Receiver<String>,
     /// Everything it printed until clients could connect.
     pub(crate) said: String,
-    /// Where clients connect, one for each `--listen`.
+    /// Where clients connect.
     pub(crate) uris: Vec<String>,
 }
 
@@ -123,6 +123,16 @@ impl Server {
 
     /// Runs a command that serves and waits until it says so.
     pub(crate) fn spawn(command: &mut Command) -> Server {
+        let places = command.get_args().filter(|word| *word == "--listen").count().max(1);
+        Server::spawn_of_uris(places, command)
+    }
+
+    /// Runs `tidegate serve` with these arguments and waits until it said this many URIs.
+    pub(crate) fn start_of_uris(uris: usize, arguments: &[&str]) -> Server {
+        Server::spawn_of_uris(uris, tidegate().arg("serve").args(arguments))
+    }
+
+    fn spawn_of_uris(uris: usize, command: &mut Command) -> Server {
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let (tell, lines) = channel();
         let stdout = child.stdout.take().unwrap();
@@ -131,8 +141,7 @@ impl Server {
         thread::spawn(move || BufReader::new(stdout).lines().try_for_each(|line| tell.send(line.unwrap())));
         thread::spawn(move || BufReader::new(stderr).lines().try_for_each(|line| tell_errors.send(line.unwrap())));
         let mut server = Server { child, lines, said: String::new(), uris: Vec::new() };
-        let places = command.get_args().filter(|word| *word == "--listen").count().max(1);
-        while server.uris.len() < places {
+        while server.uris.len() < uris {
             let line = server.hear("serving ");
             server.uris.push(line.trim_start_matches("serving").trim().to_owned());
         }

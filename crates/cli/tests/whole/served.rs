@@ -311,8 +311,8 @@ fn the_answer_of_serve_in_json_tells_where() {
     std::io::BufRead::read_line(&mut std::io::BufReader::new(reader), &mut line).unwrap();
     let answer: serde_json::Value = serde_json::from_str(&line).unwrap();
     assert_eq!(answer["serving"][0], format!("nbd+unix:///?socket={}", folder.text("s")));
-    assert_eq!(answer["volume"]["domain"], "disk-file");
-    assert!(answer["volume"]["contract"].as_array().is_some_and(|rows| rows.len() == 5), "{answer}");
+    assert_eq!(answer["volumes"][0]["domain"], "disk-file");
+    assert!(answer["volumes"][0]["contract"].as_array().is_some_and(|rows| rows.len() == 5), "{answer}");
     rustix::process::kill_process(rustix::process::Pid::from_child(&child), Signal::TERM).unwrap();
     assert!(child.wait().unwrap().success());
 }

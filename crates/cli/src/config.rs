@@ -1,0 +1,198 @@
+//! The configuration file of `serve`: TOML with the keys below. A key that is not known here is refused with its line and
+//! the nearest key that is.
+//!
+//! ```toml
+//! listen = ["unix:/run/tidegate/all.sock", "tcp:127.0.0.1:10809"]
+//!
+//! [[volume]]                  # the first one is the default export
+//! name = "db"                 # of the export; without it, the region file's name without its ending
+//! pmem = "/mnt/pmem/db.pmem"  # relative paths start at the configuration file's folder
+//! description = "the database"
+//! read_only = false
+//! emulate = "optane"
+//! ```
+
+use crate::failure::{ConfigFailure, Failure, UsageFailure};
+use crate::listen::Place;
+use crate::plan::{Plan, VolumePlan, access};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use tidegate_media::emulate::Profile;
+use toml::Spanned;
+
+/// Keys further apart than this are not taken for each other's misspelling.
+const MISSPELLING_EDITS_MAX: usize = 3;
+
+/// The whole file.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    #[serde(default)]
+    listen: Vec<Spanned<String>>,
+    #[serde(default)]
+    insecure: bool,
+    #[serde(default)]
+    volume: Vec<WrittenVolume>,
+}
+
+/// One `[[volume]]`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenVolume {
+    pmem: PathBuf,
+    name: Option<String>,
+    description: Option<String>,
+    #[serde(default)]
+    read_only: bool,
+    #[serde(default, deserialize_with = "profile")]
+    emulate: Option<Profile>,
+}
+
+/// Text read as the command line reads it, and refused in the same words.
+fn profile<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Profile>, D::Error> {
+    let read = crate::grammar::profile(&String::deserialize(deserializer)?);
+    read.map(Some).map_err(|refused| D::Error::custom(refused.in_a_file()))
+}
+
+/// Reads the plan in the file `path`.
+pub(crate) fn read(path: &Path) -> Result<Plan, Failure> {
+    let text =
+        std::fs::read_to_string(path).map_err(|error| ConfigFailure::Unreadable { path: path.to_owned(), error })?;
+    Ok(parse(path, &text)?)
+}
+
+fn parse(path: &Path, text: &str) -> Result<Plan, ConfigFailure> {
+    let written: Written = toml::from_str(text).map_err(|error| refused(path, text, &error))?;
+    let place = |text_there: &Spanned<String>| {
+        let invalid = |refused: UsageFailure| ConfigFailure::Invalid {
+            path: path.to_owned(),
+            line: line_of(text, text_there.span().start),
+            what: refused.in_a_file(),
+        };
+        Place::parse(text_there.get_ref()).map_err(invalid)
+    };
+    let listen = written.listen.iter().map(place).collect::<Result<_, _>>()?;
+    let folder = path.parent().unwrap_or(path);
+    let volumes: Vec<_> = written.volume.into_iter().map(|volume| volume.plan(folder)).collect();
+    if volumes.is_empty() {
+        return Err(ConfigFailure::NoVolume { path: path.to_owned() });
+    }
+    let mut names = BTreeSet::new();
+    if let Some(twice) = volumes.iter().find(|volume| !names.insert(&volume.name)) {
+        return Err(ConfigFailure::SameName { path: path.to_owned(), name: twice.name.clone() });
+    }
+    Ok(Plan { volumes, listen, insecure: written.insecure })
+}
+
+impl WrittenVolume {
+    fn plan(self, folder: &Path) -> VolumePlan {
+        let plan = VolumePlan::of(folder.join(self.pmem), access(self.read_only));
+        let name = self.name.unwrap_or(plan.name);
+        VolumePlan { name, description: self.description, emulate: self.emulate, ..plan }
+    }
+}
+
+/// What the parser refused, with its line; an unknown key with the nearest known one.
+fn refused(path: &Path, text: &str, error: &toml::de::Error) -> ConfigFailure {
+    let line = line_of(text, error.span().map_or(0, |span| span.start));
+    let path = path.to_owned();
+    match unknown_key(error.message()) {
+        Some((key, known)) => ConfigFailure::UnknownKey { path, line, nearest: nearest(&key, &known), key, known },
+        None => ConfigFailure::Invalid { path, line, what: error.message().trim().to_owned() },
+    }
+}
+
+/// The line of the byte `at`, from 1.
+fn line_of(text: &str, at: usize) -> usize {
+    1 + text.bytes().take(at).filter(|byte| *byte == b'\n').count()
+}
+
+/// The unknown key and the known ones, out of the words in which serde refuses a key: the one place where it lists them.
+fn unknown_key(message: &str) -> Option<(String, Vec<String>)> {
+    let mut quoted = message.strip_prefix("unknown field `")?.split('`').step_by(2).map(str::to_owned);
+    Some((quoted.next()?, quoted.collect()))
+}
+
+fn nearest(key: &str, known: &[String]) -> Option<String> {
+    let edits = |other: &&String| strsim::damerau_levenshtein(key, other);
+    known.iter().min_by_key(edits).filter(|other| edits(other) <= MISSPELLING_EDITS_MAX).cloned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_media::Access;
+
+    fn plan(text: &str) -> Result<Plan, ConfigFailure> {
+        parse(Path::new("/etc/tidegate/t.toml"), text)
+    }
+
+    #[test]
+    fn every_key_reaches_the_plan() {
+        let text = r#"
+            listen = ["unix:/run/a.sock", "tcp:127.0.0.1:7"]
+            insecure = true
+            [[volume]]
+            name = "db"
+            pmem = "v/one.pmem"
+            description = "the database"
+            read_only = true
+            emulate = "pcm"
+            [[volume]]
+            pmem = "/dev/shm/two.pmem"
+        "#;
+        let plan = plan(text).expect("a good file");
+        assert_eq!(plan.listen.len(), 2);
+        assert!(plan.insecure);
+        let [first, second] = &plan.volumes[..] else { panic!("{plan:?}") };
+        let expected = VolumePlan {
+            name: "db".to_owned(),
+            description: Some("the database".to_owned()),
+            pmem: "/etc/tidegate/v/one.pmem".into(),
+            access: Access::Private,
+            emulate: Some(Profile::by_name("pcm").expect("a medium")),
+        };
+        assert_eq!(*first, expected);
+        assert_eq!(*second, VolumePlan::of("/dev/shm/two.pmem".into(), Access::ReadWrite));
+        assert_eq!(second.name, "two");
+    }
+
+    #[test]
+    fn an_unknown_key_is_refused_with_its_line_and_the_nearest_one() {
+        for (text, line, key, near) in [
+            ("\n[[volume]]\npmem = \"a\"\nread_olny = true\n", 4, "read_olny", Some("read_only")),
+            ("listne = []\n", 1, "listne", Some("listen")),
+            ("[[volumes]]\npmem = \"a\"\n", 1, "volumes", Some("volume")),
+            ("[[volume]]\npmem = \"a\"\n\n\ncompression = 1\n", 5, "compression", None),
+        ] {
+            let Err(ConfigFailure::UnknownKey { line: at, key: found, nearest, known, .. }) = plan(text) else {
+                panic!("{text:?} is not refused for a key")
+            };
+            assert_eq!((at, found.as_str(), nearest.as_deref()), (line, key, near), "{text:?}");
+            assert!(known.len() >= 3, "{known:?}");
+        }
+    }
+
+    #[test]
+    fn a_bad_value_is_refused_with_its_line() {
+        for (text, line, words) in [
+            ("listen = [\n\"unix:/a\",\n\"/b\"]\n", 3, "neither unix: nor tcp:"),
+            ("[[volume]]\npmem = \"a\"\nemulate = \"tape\"", 3, "\"tape\""),
+            ("[[volume]]\npmem = 3\n", 2, "string"),
+            ("[[volume]]\nname = \"x\"\n", 1, "pmem"),
+            ("x = \n", 1, "value"),
+        ] {
+            let Err(ConfigFailure::Invalid { line: at, what, .. }) = plan(text) else { panic!("{text:?}") };
+            assert!(at == line && what.contains(words), "{text:?}: line {at}: {what}");
+        }
+    }
+
+    #[test]
+    fn a_file_without_volumes_or_with_one_name_twice_is_refused() {
+        assert!(matches!(plan("listen = []"), Err(ConfigFailure::NoVolume { .. })));
+        let twice = "[[volume]]\npmem = \"/a/v.pmem\"\n[[volume]]\npmem = \"/b/v.pmem\"\n";
+        assert!(matches!(plan(twice), Err(ConfigFailure::SameName { name, .. }) if name == "v"));
+    }
+}

@@ -1,0 +1,68 @@
+//! What `serve` is asked to do: which volumes, where to listen. The command line and a configuration file lead to the same plan.
+
+use crate::config;
+use crate::failure::Failure;
+use crate::grammar::Serve;
+use crate::listen::Place;
+use std::path::PathBuf;
+use tidegate_media::Access;
+use tidegate_media::emulate::Profile;
+
+/// A server to be.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    /// The volumes, the default export first. None: the user's default volume.
+    pub(crate) volumes: Vec<VolumePlan>,
+    /// Where to listen; nowhere: a unix socket in the user's runtime folder.
+    pub(crate) listen: Vec<Place>,
+    /// Whether TCP may listen where other machines reach it.
+    pub(crate) insecure: bool,
+}
+
+/// A volume to be served.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct VolumePlan {
+    /// The export's name.
+    pub(crate) name: String,
+    /// What clients are told about it; what the volume is, if nothing was given.
+    pub(crate) description: Option<String>,
+    /// The region.
+    pub(crate) pmem: PathBuf,
+    /// Whether it may change.
+    pub(crate) access: Access,
+    /// The memory to be as slow as.
+    pub(crate) emulate: Option<Profile>,
+}
+
+impl VolumePlan {
+    /// The volume in `pmem`, named after its file, as fast as it is.
+    pub(crate) fn of(pmem: PathBuf, access: Access) -> VolumePlan {
+        let name = pmem.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        VolumePlan { name, description: None, pmem, access, emulate: None }
+    }
+}
+
+/// How a volume is opened that only reads come through to.
+pub(crate) fn access(read_only: bool) -> Access {
+    if read_only { Access::Private } else { Access::ReadWrite }
+}
+
+impl Plan {
+    /// What the command line asks for, with the configuration file that it names. Flags win over the file.
+    pub(crate) fn of(wish: &Serve) -> Result<Plan, Failure> {
+        let mut plan = match &wish.config {
+            Some(path) => config::read(path)?,
+            None => Plan { volumes: Vec::new(), listen: Vec::new(), insecure: false },
+        };
+        if let Some(pmem) = &wish.pmem {
+            let volume = VolumePlan::of(pmem.clone(), access(wish.read_only));
+            plan.volumes.push(VolumePlan { emulate: wish.emulate, ..volume });
+        }
+        if !wish.listen.is_empty() {
+            plan.listen.clone_from(&wish.listen);
+        }
+        plan.insecure |= wish.insecure;
+        plan.listen.iter().try_for_each(|place| place.check_exposure(plan.insecure))?;
+        Ok(plan)
+    }
+}

@@ -1,0 +1,82 @@
+//! What `serve` answers as soon as clients can connect: what it serves, what that survives, and how to attach it.
+
+use crate::answer;
+use crate::attach;
+use crate::facts::Facts;
+use crate::failure::Failure;
+use crate::listen::Place;
+use serde::Serialize;
+use std::fmt;
+
+/// Everything a client or a script has to know.
+#[derive(Serialize)]
+pub(super) struct Serving {
+    /// Whether the default volume was created just now.
+    pub(super) created: bool,
+    /// What is served, the default export first.
+    pub(super) volumes: Vec<Served>,
+    /// The URI of each export at each place.
+    pub(super) serving: Vec<String>,
+    /// Commands that attach the default export.
+    pub(super) attach: Vec<String>,
+}
+
+/// One export.
+#[derive(Serialize)]
+pub(super) struct Served {
+    /// Its name.
+    pub(super) name: String,
+    /// Whether writes are refused.
+    pub(super) read_only: bool,
+    /// The volume.
+    #[serde(flatten)]
+    pub(super) facts: Facts,
+}
+
+impl Serving {
+    /// `volumes` at `places`. A sole volume is shown as the default export, which needs no name.
+    pub(super) fn new(created: bool, volumes: Vec<Served>, places: &[Place]) -> Serving {
+        let names: Vec<&str> = match &volumes[..] {
+            [_] => vec![""],
+            several => several.iter().map(|volume| volume.name.as_str()).collect(),
+        };
+        let uris = |place| names.iter().map(move |name| attach::uri(place, name));
+        let serving = places.iter().flat_map(uris).collect();
+        let attach = match (places.first(), volumes.first()) {
+            (Some(place), Some(volume)) => attach::commands(place, names[0], volume.read_only),
+            _ => Vec::new(),
+        };
+        Serving { created, volumes, serving, attach }
+    }
+
+    /// Prints it. Nobody has to read it.
+    pub(super) fn announce(&self, json: bool) -> Result<(), Failure> {
+        match answer::give(self, json) {
+            Err(Failure::NobodyReads) => Ok(()),
+            other => other,
+        }
+    }
+}
+
+impl fmt::Display for Serving {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.created {
+            writeln!(f, "created")?;
+        }
+        for Served { name, read_only, facts } in &self.volumes {
+            if self.volumes.len() > 1 {
+                answer::line(f, "export", name)?;
+            }
+            write!(f, "{facts}")?;
+            if *read_only {
+                answer::line(f, "access", "read-only: the file does not change")?;
+            }
+        }
+        writeln!(f, "attach it with one of")?;
+        for command in &self.attach {
+            writeln!(f, "  {command}")?;
+        }
+        let uris: Vec<String> = self.serving.iter().map(|uri| format!("serving    {uri}")).collect();
+        write!(f, "{}", uris.join("\n"))
+    }
+}
