@@ -26,4 +26,4 @@ mod transmission;
 mod wire;
 
 pub use export::{Export, Exports, ExportsError};
-pub use serve::{ConnectionError, End, Violation, serve};
+pub use serve::{ConnectionError, End, Violation, serve, serve_and_tell};

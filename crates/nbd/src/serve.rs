@@ -120,13 +120,31 @@ impl Phase<'_> {
 ///
 /// # Errors
 /// The stream failed or ended inside a message, or the client broke the protocol. What was acknowledged stands.
-pub fn serve<S: Read + Write>(exports: &Exports, mut stream: S) -> Result<End, ConnectionError> {
+pub fn serve<S: Read + Write>(exports: &Exports, stream: S) -> Result<End, ConnectionError> {
+    serve_and_tell(exports, stream, || {})
+}
+
+/// Like [`serve`]; calls `picked` once, when the client has picked an export, before its first request is understood.
+///
+/// # Errors
+/// As [`serve`].
+pub fn serve_and_tell<S: Read + Write>(
+    exports: &Exports,
+    mut stream: S,
+    picked: impl FnOnce(),
+) -> Result<End, ConnectionError> {
+    let mut picked = Some(picked);
     let (mut input, mut out) = (Input::new(), Output::new());
     let mut phase = Phase::Handshake(Handshake::greet(exports, &mut out));
     loop {
         match phase.step(input.unread(), &mut out) {
             Ok(Progress::Took(len)) => {
                 input.consume(len);
+                if let Phase::Transmission(_) = phase
+                    && let Some(picked) = picked.take()
+                {
+                    picked();
+                }
                 if out.is_full() {
                     out.send_to(&mut stream)?;
                 }
