@@ -2,10 +2,12 @@
 //!
 //! It is no client for use: it trusts its server, waits without a deadline, and allocates for each read.
 
-use crate::wire::{self, Command, Fields, Request, chunk, command_flag, handshake_flag, info, option, reply};
+use crate::wire::{
+    self, Command, Fields, Headers, Request, allocation, chunk, command_flag, handshake_flag, info, option, reply,
+};
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
-use tidegate_media::Durability;
+use tidegate_media::{Durability, ExtentKind};
 
 /// A connection to one export, over any stream.
 #[derive(Debug)]
@@ -13,9 +15,10 @@ pub struct Client<S> {
     stream: S,
     bytes: u64,
     flags: u16,
+    headers: Headers,
     next_cookie: u64,
     /// The requests without a reply, and how many bytes theirs will carry.
-    pending: BTreeMap<Cookie, u32>,
+    pending: BTreeMap<Cookie, u64>,
 }
 
 /// The name of a request, given by [`Client::submit`].
@@ -27,8 +30,21 @@ pub struct Cookie(pub u64);
 pub enum Dialect {
     /// Simple replies only.
     Simple,
-    /// Structured replies, which must be granted.
+    /// Structured replies, and the metadata context that tells holes from data. Both must be granted.
     Structured,
+    /// The same with extended headers.
+    Extended,
+}
+
+/// How zeroes are to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Zeroes {
+    /// In any way.
+    AnyWay,
+    /// As data, not as a hole.
+    AsData,
+    /// Faster than data, or not at all.
+    Fast,
 }
 
 /// What to ask for. Offsets and lengths are bytes.
@@ -68,6 +84,31 @@ pub enum Operation<'a> {
         /// Whether the reply promises durability.
         durability: Durability,
     },
+    /// The same, with a wish. Only extended headers carry more than 4 GiB.
+    Zero {
+        /// First byte.
+        offset: u64,
+        /// How many.
+        len: u64,
+        /// The wish.
+        zeroes: Zeroes,
+    },
+    /// Announce reads of a range.
+    Cache {
+        /// First byte.
+        offset: u64,
+        /// How many.
+        len: u64,
+    },
+    /// Ask which bytes of a range are data and which holes.
+    Status {
+        /// First byte.
+        offset: u64,
+        /// How many.
+        len: u64,
+        /// Whether one extent is enough.
+        one: bool,
+    },
 }
 
 /// The reply to one request.
@@ -75,7 +116,7 @@ pub enum Operation<'a> {
 pub struct Completion {
     /// Which request.
     pub cookie: Cookie,
-    /// The bytes read (none for other requests), or why not.
+    /// The bytes read (of [`Operation::Status`] the descriptors as they came, none for other requests), or why not.
     pub outcome: Result<Vec<u8>, Refusal>,
 }
 
@@ -119,12 +160,21 @@ impl<S: Read + Write> Client<S> {
         }
         let flags = handshake_flag::FIXED_NEWSTYLE | handshake_flag::NO_ZEROES;
         stream.write_all(&u32::from(flags).to_be_bytes())?;
-        let mut client = Client { stream, bytes: 0, flags: 0, next_cookie: 1, pending: BTreeMap::new() };
-        if dialect == Dialect::Structured {
-            client.negotiate(option::STRUCTURED_REPLY, &[])?;
-        }
+        let headers = if dialect == Dialect::Extended { Headers::Extended } else { Headers::Compact };
+        let mut client = Client { stream, bytes: 0, flags: 0, headers, next_cookie: 1, pending: BTreeMap::new() };
         let len = u32::try_from(export.len()).map_err(|_| ClientError::Protocol { what: "a name too long" })?;
-        client.negotiate(option::GO, &[&len.to_be_bytes(), export.as_bytes(), &[0, 0]].concat())?;
+        let name = [&len.to_be_bytes(), export.as_bytes()].concat();
+        match dialect {
+            Dialect::Simple => {}
+            Dialect::Structured => client.negotiate(option::STRUCTURED_REPLY, &[])?,
+            Dialect::Extended => client.negotiate(option::EXTENDED_HEADERS, &[])?,
+        }
+        if dialect != Dialect::Simple {
+            let query_len = payload_len(allocation::NAME)?.to_be_bytes();
+            let one_query = [&1u32.to_be_bytes(), &query_len, allocation::NAME].concat();
+            client.negotiate(option::SET_META_CONTEXT, &[name.clone(), one_query].concat())?;
+        }
+        client.negotiate(option::GO, &[&name[..], &[0, 0]].concat())?;
         Ok(client)
     }
 
@@ -156,7 +206,7 @@ impl<S: Read + Write> Client<S> {
         let cookie = Cookie(self.next_cookie);
         self.next_cookie += 1;
         let (request, data) = encode(operation, cookie);
-        self.stream.write_all(&request.encode())?;
+        self.stream.write_all(&self.encode(request))?;
         self.stream.write_all(data)?;
         self.pending.insert(cookie, if request.command == Command::Read { request.len } else { 0 });
         Ok(cookie)
@@ -167,7 +217,8 @@ impl<S: Read + Write> Client<S> {
         let magic = u32::from_be_bytes(self.take()?);
         match magic {
             wire::SIMPLE_REPLY_MAGIC => self.complete_simple(),
-            wire::CHUNK_MAGIC => self.complete_structured(),
+            wire::CHUNK_MAGIC if self.headers == Headers::Compact => self.complete_structured(),
+            wire::EXTENDED_CHUNK_MAGIC if self.headers == Headers::Extended => self.complete_structured(),
             _ => Err(ClientError::Protocol { what: "a reply without magic" }),
         }
     }
@@ -200,11 +251,34 @@ impl<S: Read + Write> Client<S> {
         self.call(Operation::WriteZeroes { offset, len, durability }).map(drop)
     }
 
+    /// Which bytes from `offset` on are data and which holes, as far as one reply tells.
+    pub fn status(&mut self, offset: u64, len: u64) -> Result<Vec<(u64, ExtentKind)>> {
+        let descriptors = self.call(Operation::Status { offset, len, one: false })?;
+        Ok(self.extents(&descriptors))
+    }
+
+    /// The extents in the outcome of an [`Operation::Status`].
+    pub fn extents(&self, descriptors: &[u8]) -> Vec<(u64, ExtentKind)> {
+        let half = if self.headers == Headers::Extended { 8 } else { 4 };
+        let number = |bytes: &[u8]| bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
+        let hole = u64::from(allocation::HOLE | allocation::ZERO);
+        let extent =
+            |(len, flags)| (number(len), if number(flags) == hole { ExtentKind::Hole } else { ExtentKind::Data });
+        descriptors.chunks_exact(2 * half).map(|both| extent(both.split_at(half))).collect()
+    }
+
     /// Says good-bye, and returns the stream.
     pub fn disconnect(mut self) -> Result<S> {
         let request = Request { flags: 0, command: Command::Disconnect, cookie: 0, offset: 0, len: 0 };
-        self.stream.write_all(&request.encode())?;
+        self.stream.write_all(&self.encode(request))?;
         Ok(self.stream)
+    }
+
+    fn encode(&self, mut request: Request) -> Vec<u8> {
+        if self.headers == Headers::Extended && request.command == Command::Write {
+            request.flags |= command_flag::PAYLOAD_LEN;
+        }
+        request.encode(self.headers)
     }
 
     fn call(&mut self, operation: Operation<'_>) -> Result<Vec<u8>> {
@@ -224,7 +298,7 @@ impl<S: Read + Write> Client<S> {
                 return Err(ClientError::Protocol { what: "a reply to another option" });
             }
             let (kind, len) = (fields.fixed_u32(), fields.fixed_u32());
-            let data = self.take_vec(len)?;
+            let data = self.take_vec(len.into())?;
             match kind {
                 reply::ACK => return Ok(()),
                 reply::INFO => self.note_info(&data),
@@ -253,10 +327,16 @@ impl<S: Read + Write> Client<S> {
 
     /// Takes the only chunk of a reply: this project's server never sends more.
     fn complete_structured(&mut self) -> Result<Completion> {
-        let header: [u8; wire::CHUNK_BYTES - 4] = self.take()?;
+        let mut header = [0; wire::EXTENDED_CHUNK_BYTES - 4];
+        let len_bytes = if self.headers == Headers::Extended { 16 } else { 4 };
+        self.stream.read_exact(&mut header[..12 + len_bytes])?;
         let mut fields = Fields(&header);
         let (flags, kind, cookie) = (fields.fixed_u16(), fields.fixed_u16(), Cookie(fields.fixed_u64()));
-        let payload = self.take_vec(fields.fixed_u32())?;
+        let len = match self.headers {
+            Headers::Compact => u64::from(fields.fixed_u32()),
+            Headers::Extended => (fields.fixed_u64(), fields.fixed_u64()).1,
+        };
+        let payload = self.take_vec(len)?;
         let expected = self.expect_pending(cookie)?;
         if flags & chunk::DONE == 0 {
             return Err(ClientError::Protocol { what: "a reply of more than one chunk" });
@@ -264,14 +344,16 @@ impl<S: Read + Write> Client<S> {
         self.pending.remove(&cookie);
         let outcome = match kind {
             chunk::NONE => Ok(Vec::new()),
-            chunk::OFFSET_DATA if payload.len() == 8 + expected as usize => Ok(payload[8..].to_vec()),
+            chunk::OFFSET_DATA if payload.len() as u64 == 8 + expected => Ok(payload[8..].to_vec()),
+            chunk::BLOCK_STATUS if payload.len() >= 4 => Ok(payload[4..].to_vec()),
+            chunk::BLOCK_STATUS_EXT if payload.len() >= 8 => Ok(payload[8..].to_vec()),
             chunk::ERROR if payload.len() >= 6 => Err(refusal(Fields(&payload).fixed_u32(), &payload[6..])),
             _ => return Err(ClientError::Protocol { what: "a chunk that does not fit its request" }),
         };
         Ok(Completion { cookie, outcome })
     }
 
-    fn expect_pending(&self, cookie: Cookie) -> Result<u32> {
+    fn expect_pending(&self, cookie: Cookie) -> Result<u64> {
         self.pending.get(&cookie).copied().ok_or(ClientError::Protocol { what: "a reply to nothing that is pending" })
     }
 
@@ -281,8 +363,8 @@ impl<S: Read + Write> Client<S> {
         Ok(bytes)
     }
 
-    fn take_vec(&mut self, len: u32) -> Result<Vec<u8>> {
-        let mut bytes = vec![0; len as usize];
+    fn take_vec(&mut self, len: u64) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; usize::try_from(len).expect("a reply fits in memory")];
         self.stream.read_exact(&mut bytes)?;
         Ok(bytes)
     }
@@ -290,16 +372,30 @@ impl<S: Read + Write> Client<S> {
 
 fn encode(operation: Operation<'_>, cookie: Cookie) -> (Request, &[u8]) {
     let (command, flags, offset, len, data): (_, _, _, _, &[u8]) = match operation {
-        Operation::Read { offset, len } => (Command::Read, 0, offset, len, &[]),
+        Operation::Read { offset, len } => (Command::Read, 0, offset, len.into(), &[]),
         Operation::Write { offset, data, durability } => {
-            let len = u32::try_from(data.len()).expect("a payload fits a u32");
-            (Command::Write, fua(durability), offset, len, data)
+            (Command::Write, fua(durability), offset, data.len() as u64, data)
         }
         Operation::Flush => (Command::Flush, 0, 0, 0, &[]),
-        Operation::Trim { offset, len } => (Command::Trim, 0, offset, len, &[]),
-        Operation::WriteZeroes { offset, len, durability } => (Command::WriteZeroes, fua(durability), offset, len, &[]),
+        Operation::Trim { offset, len } => (Command::Trim, 0, offset, len.into(), &[]),
+        Operation::WriteZeroes { offset, len, durability } => {
+            (Command::WriteZeroes, fua(durability), offset, len.into(), &[])
+        }
+        Operation::Zero { offset, len, zeroes } => (Command::WriteZeroes, wish(zeroes), offset, len, &[]),
+        Operation::Cache { offset, len } => (Command::Cache, 0, offset, len, &[]),
+        Operation::Status { offset, len, one } => {
+            (Command::BlockStatus, if one { command_flag::REQ_ONE } else { 0 }, offset, len, &[])
+        }
     };
     (Request { flags, command, cookie: cookie.0, offset, len }, data)
+}
+
+fn wish(zeroes: Zeroes) -> u16 {
+    match zeroes {
+        Zeroes::AnyWay => 0,
+        Zeroes::AsData => command_flag::NO_HOLE,
+        Zeroes::Fast => command_flag::FAST_ZERO,
+    }
 }
 
 fn fua(durability: Durability) -> u16 {

@@ -6,10 +6,10 @@
 //! everyone who writes whole blocks. Reads take no lock: the device shows each block old or new.
 
 use crate::failure::Failure;
-use crate::limits::{BLOCK_BYTES_MAX, EXPORTS_MAX, STRING_BYTES_MAX};
+use crate::limits::{BLOCK_BYTES_MAX, EXPORTS_MAX, STATUS_CALLS_MAX, STRING_BYTES_MAX};
 use crate::span::{Partial, Span};
 use std::sync::{Arc, RwLock};
-use tidegate_media::{BlockDevice, Durability, Error, Geometry, Lba, LbaRange};
+use tidegate_media::{BlockDevice, Durability, Error, ExtentKind, Geometry, Lba, LbaRange};
 
 /// Neighbouring blocks share a stripe, so that most writes of whole blocks take one lock.
 const STRIPE_BYTES: u64 = 256 << 10;
@@ -35,8 +35,21 @@ struct Stripe(RwLock<()>);
 #[derive(Clone, Copy)]
 enum Content<'a> {
     Bytes(&'a [u8]),
-    Zeroes,
+    Zeroes(Zeroing),
 }
+
+/// Whether zeroes may become holes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Zeroing {
+    /// As the device likes best.
+    AnyWay,
+    /// As data, which takes its place on the medium now.
+    AsData,
+}
+
+/// What is written where zeroes have to be data: as much as one call of the device takes.
+static ZEROES: [u8; 256 << 10] = [0; 256 << 10];
+const _: () = assert!(ZEROES.len() as u64 == STRIPE_BYTES);
 
 impl<'a> Content<'a> {
     fn split(self, at: usize) -> (Content<'a>, Content<'a>) {
@@ -45,14 +58,14 @@ impl<'a> Content<'a> {
                 let (front, back) = bytes.split_at(at);
                 (Content::Bytes(front), Content::Bytes(back))
             }
-            Content::Zeroes => (Content::Zeroes, Content::Zeroes),
+            Content::Zeroes(_) => (self, self),
         }
     }
 
     fn put_into(self, out: &mut [u8]) {
         match self {
             Content::Bytes(bytes) => out.copy_from_slice(bytes),
-            Content::Zeroes => out.fill(0),
+            Content::Zeroes(_) => out.fill(0),
         }
     }
 }
@@ -135,10 +148,55 @@ impl Export {
         &self,
         offset: u64,
         len: u64,
-        durability: Durability,
+        (zeroing, durability): (Zeroing, Durability),
         scratch: &mut [u8],
     ) -> Result<(), Failure> {
-        self.put(Span::cut(offset, len, self.block_shift), Content::Zeroes, durability, scratch)
+        self.put(Span::cut(offset, len, self.block_shift), Content::Zeroes(zeroing), durability, scratch)
+    }
+
+    /// Whether zeroing `len` bytes from `offset` on costs less than writing them. A block covered in part is read and
+    /// written like any other.
+    pub(crate) fn zeroes_fast(&self, offset: u64, len: u64) -> bool {
+        let span = Span::cut(offset, len, self.block_shift);
+        self.geometry.fast_zeroes && span.head.is_none() && span.tail.is_none()
+    }
+
+    /// Brings `len` bytes from `offset` on as near as reading them does.
+    pub(crate) fn cache(&self, offset: u64, len: u64, scratch: &mut [u8]) -> Result<(), Failure> {
+        for lba in self.covering(offset, len).iter() {
+            self.device.read(lba, scratch)?;
+        }
+        Ok(())
+    }
+
+    /// Which bytes from `offset` on are data and which holes: at most `extents_max` extents, neighbours of different kind, from the
+    /// start of the range up to its end or less far. Blocks covered in part count with the bytes in the range.
+    pub(crate) fn extents(&self, offset: u64, len: u64, extents_max: usize) -> Result<Vec<(u64, ExtentKind)>, Failure> {
+        let (mut at, end) = (offset, offset + len);
+        let mut extents: Vec<(u64, ExtentKind)> = Vec::new();
+        for _ in 0..STATUS_CALLS_MAX {
+            if at == end {
+                break;
+            }
+            let asked = self.covering(at, end - at);
+            let found = self.device.extent(asked)?;
+            debug_assert!((1..=asked.blocks).contains(&found.blocks), "{found:?} of {asked:?}");
+            let stop = ((asked.first.0 + found.blocks) << self.block_shift).min(end);
+            let full = extents.len() == extents_max;
+            match extents.last_mut() {
+                Some((bytes, kind)) if *kind == found.kind => *bytes += stop - at,
+                _ if full => break,
+                _ => extents.push((stop - at, found.kind)),
+            }
+            at = stop;
+        }
+        Ok(extents)
+    }
+
+    /// The blocks that have bytes in a range.
+    fn covering(&self, offset: u64, len: u64) -> LbaRange {
+        let first = offset >> self.block_shift;
+        LbaRange { first: Lba(first), blocks: (offset + len).div_ceil(1 << self.block_shift) - first }
     }
 
     /// Tells the device that `len` bytes from `offset` on are no longer needed. Blocks that the range covers in part stay.
@@ -184,7 +242,8 @@ impl Export {
         let _beside_others = self.stripe(run.first).read().expect(HOLDER_PANICKED);
         match content {
             Content::Bytes(bytes) => self.device.write(run.first, bytes, durability),
-            Content::Zeroes => self.device.write_zeroes(run, durability),
+            Content::Zeroes(Zeroing::AnyWay) => self.device.write_zeroes(run, durability),
+            Content::Zeroes(Zeroing::AsData) => self.device.write(run.first, &ZEROES[..self.byte_len(run)], durability),
         }
     }
 
@@ -251,7 +310,7 @@ impl Export {
     fn byte_len_for(&self, range: LbaRange, content: Content<'_>) -> usize {
         match content {
             Content::Bytes(_) => self.byte_len(range),
-            Content::Zeroes => 0,
+            Content::Zeroes(_) => 0,
         }
     }
 }

@@ -12,6 +12,7 @@ pub(crate) enum Errno {
     Inval = 22,
     NoSpc = 28,
     Overflow = 75,
+    NotSup = 95,
 }
 
 /// A request that got no success.
@@ -26,13 +27,21 @@ pub(crate) enum Failure {
     #[error("the range ends past the end of the export, which has {size} bytes")]
     ReadPastEnd { size: u64 },
     #[error("a payload of {len} bytes is more than the advertised {PAYLOAD_BYTES_MAX}")]
-    LongPayload { len: u32 },
+    LongPayload { len: u64 },
     #[error("{len} bytes are too many for one chunk; {PAYLOAD_BYTES_MAX} is the most")]
-    LongChunk { len: u32 },
+    LongChunk { len: u64 },
     #[error("command {number} is not known here")]
     UnknownCommand { number: u16 },
     #[error("flags {flags:#06x} do not belong to this command")]
     ForeignFlags { flags: u16 },
+    #[error("a payload of {len} bytes does not belong to this command")]
+    ForeignPayload { len: u64 },
+    #[error("writing these zeroes would not be faster than writing data")]
+    SlowZeroes,
+    #[error("no metadata context was chosen for this export")]
+    NoContext,
+    #[error("the status of no bytes was asked for")]
+    EmptyStatus,
     #[error("a flush covers the whole export: offset and length must be 0")]
     FlushRange,
 }
@@ -45,10 +54,14 @@ impl Failure {
             Failure::Device(Error::Media(_) | Error::Corrupt(_) | Error::Sealed(_)) => Errno::Io,
             Failure::WritePastEnd { .. } => Errno::NoSpc,
             Failure::LongChunk { .. } => Errno::Overflow,
+            Failure::SlowZeroes => Errno::NotSup,
             Failure::ReadPastEnd { .. }
             | Failure::LongPayload { .. }
             | Failure::UnknownCommand { .. }
             | Failure::ForeignFlags { .. }
+            | Failure::ForeignPayload { .. }
+            | Failure::NoContext
+            | Failure::EmptyStatus
             | Failure::FlushRange => Errno::Inval,
         }
     }

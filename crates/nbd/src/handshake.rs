@@ -3,14 +3,15 @@
 //! The server greets, the client answers with its flags, then sends options, each answered before the next, until one
 //! of them (GO or EXPORT_NAME) picks an export or ends the connection. Bytes in, bytes out; no socket.
 //!
-//! STARTTLS, the metadata contexts and extended headers get the answer of every unknown option.
+//! STARTTLS gets the answer of every unknown option.
 
 use crate::buffers::Output;
 use crate::export::{Export, Exports};
 use crate::limits::{OPTION_BYTES_MAX, PAYLOAD_BYTES_MAX, STRING_BYTES_MAX};
+use crate::reply::Replies;
 use crate::serve::Violation;
-use crate::transmission::Replies;
-use crate::wire::{self, Fields, handshake_flag, info, option, reply, transmission_flag};
+use crate::transmission::{Agreement, Allocation};
+use crate::wire::{self, Fields, allocation, handshake_flag, info, option, reply, transmission_flag};
 
 /// A client that has not picked an export.
 pub(crate) struct Handshake<'e> {
@@ -19,6 +20,8 @@ pub(crate) struct Handshake<'e> {
     fixed_newstyle: bool,
     no_zeroes: bool,
     replies: Replies,
+    /// The export for which the client chose the metadata context.
+    allocation_of: Option<&'e Export>,
 }
 
 /// What the next bytes are.
@@ -39,7 +42,7 @@ pub(crate) enum Progress<'e> {
     /// It is the beginning of something longer.
     Starved,
     /// These bytes were understood, and requests follow.
-    Picked(usize, &'e Export, Replies),
+    Picked(usize, &'e Export, Agreement),
     /// The client wants no more.
     Aborted,
 }
@@ -63,6 +66,7 @@ impl<'e> Handshake<'e> {
             fixed_newstyle: false,
             no_zeroes: false,
             replies: Replies::Simple,
+            allocation_of: None,
         }
     }
 
@@ -145,10 +149,12 @@ impl<'e> Handshake<'e> {
             }
             option::GO => {
                 if let Some(export) = self.name_export(Naming::Go, data, out) {
-                    return Ok(Progress::Picked(taken, export, self.replies));
+                    return Ok(Progress::Picked(taken, export, self.agreement_on(export)));
                 }
             }
-            option::STRUCTURED_REPLY => self.structured_reply(data, out),
+            option::STRUCTURED_REPLY | option::EXTENDED_HEADERS => self.choose_replies(number, data, out),
+            option::LIST_META_CONTEXT => self.list_contexts(data, out),
+            option::SET_META_CONTEXT => self.set_contexts(data, out),
             _ => put_error(out, number, reply::ERR_UNSUP, &format!("option {number} is not offered here")),
         }
         Ok(Progress::Took(taken))
@@ -164,7 +170,14 @@ impl<'e> Handshake<'e> {
         if !self.no_zeroes {
             out.space(wire::EXPORT_NAME_ZEROES).fill(0);
         }
-        Ok(Progress::Picked(taken, export, self.replies))
+        Ok(Progress::Picked(taken, export, self.agreement_on(export)))
+    }
+
+    fn agreement_on(&self, export: &Export) -> Agreement {
+        // A context chosen for one export says nothing about another.
+        let chosen = self.allocation_of.is_some_and(|chosen| std::ptr::eq(chosen, export));
+        let allocation = if chosen { Allocation::Chosen } else { Allocation::NotChosen };
+        Agreement { replies: self.replies, allocation }
     }
 
     fn list(&self, data: &[u8], out: &mut Output) {
@@ -179,12 +192,60 @@ impl<'e> Handshake<'e> {
         put_reply(out, option::LIST, reply::ACK, &[]);
     }
 
-    fn structured_reply(&mut self, data: &[u8], out: &mut Output) {
+    /// Answers STRUCTURED_REPLY or EXTENDED_HEADERS. The second includes the first.
+    fn choose_replies(&mut self, number: u32, data: &[u8], out: &mut Output) {
         if !data.is_empty() {
-            return put_error(out, option::STRUCTURED_REPLY, reply::ERR_INVALID, "STRUCTURED_REPLY has no data");
+            return put_error(out, number, reply::ERR_INVALID, "this option has no data");
         }
-        self.replies = Replies::Structured;
-        put_reply(out, option::STRUCTURED_REPLY, reply::ACK, &[]);
+        if number == option::STRUCTURED_REPLY && self.replies == Replies::Extended {
+            let text = "extended headers, which were agreed on, include structured replies";
+            return put_error(out, number, reply::ERR_EXT_HEADER_REQD, text);
+        }
+        self.replies = if number == option::EXTENDED_HEADERS { Replies::Extended } else { Replies::Structured };
+        put_reply(out, number, reply::ACK, &[]);
+    }
+
+    /// Tells the contexts that match any query, or all if there is none.
+    fn list_contexts(&self, data: &[u8], out: &mut Output) {
+        let Some((_, queries)) = self.export_and_queries(option::LIST_META_CONTEXT, data, out) else { return };
+        let matches = |query: &&[u8]| [allocation::NAME, allocation::NAMESPACE].contains(query);
+        if queries.is_empty() || queries.iter().any(matches) {
+            put_context(out, option::LIST_META_CONTEXT, 0);
+        }
+        put_reply(out, option::LIST_META_CONTEXT, reply::ACK, &[]);
+    }
+
+    /// Chooses the contexts that are named exactly. Whatever was chosen before is forgotten, even by an option that fails.
+    fn set_contexts(&mut self, data: &[u8], out: &mut Output) {
+        self.allocation_of = None;
+        let Some((export, queries)) = self.export_and_queries(option::SET_META_CONTEXT, data, out) else { return };
+        if queries.contains(&allocation::NAME) {
+            self.allocation_of = Some(export);
+            put_context(out, option::SET_META_CONTEXT, allocation::ID);
+        }
+        put_reply(out, option::SET_META_CONTEXT, reply::ACK, &[]);
+    }
+
+    /// The export and the queries in the data of LIST_META_CONTEXT or SET_META_CONTEXT; otherwise the refusal is answered.
+    fn export_and_queries<'d>(
+        &self,
+        number: u32,
+        data: &'d [u8],
+        out: &mut Output,
+    ) -> Option<(&'e Export, Vec<&'d [u8]>)> {
+        if self.replies == Replies::Simple {
+            put_error(out, number, reply::ERR_INVALID, "metadata contexts need structured replies: ask for them first");
+            return None;
+        }
+        let Some((name, queries)) = named_and_queries(data) else {
+            put_error(out, number, reply::ERR_INVALID, "a name and a list of queries were expected");
+            return None;
+        };
+        let Some(export) = self.exports.find(name) else {
+            put_error(out, number, reply::ERR_UNKNOWN, &unknown_export(name));
+            return None;
+        };
+        Some((export, queries))
     }
 
     /// Answers INFO or GO, and returns the export if all is well.
@@ -226,11 +287,15 @@ fn transmission_flags(export: &Export, replies: Replies) -> u16 {
         | transmission_flag::SEND_FLUSH
         | transmission_flag::SEND_FUA
         | transmission_flag::SEND_TRIM
-        | transmission_flag::SEND_WRITE_ZEROES;
+        | transmission_flag::SEND_WRITE_ZEROES
+        | transmission_flag::SEND_FAST_ZERO
+        | transmission_flag::SEND_CACHE
+        // A flush of the device covers writes answered on every connection: all share the device.
+        | transmission_flag::CAN_MULTI_CONN;
     if export.geometry().read_only {
         flags |= transmission_flag::READ_ONLY;
     }
-    if replies == Replies::Structured {
+    if replies != Replies::Simple {
         flags |= transmission_flag::SEND_DF;
     }
     flags
@@ -244,6 +309,20 @@ fn named_and_wanted(data: &[u8]) -> Option<(&[u8], &[u8])> {
     let count = usize::from(fields.u16()?);
     let wanted = fields.bytes(2 * count)?;
     (fields.is_empty() && name.len() <= STRING_BYTES_MAX).then_some((name, wanted))
+}
+
+/// The name and the queries in the data of an option about metadata contexts, if it is well formed.
+fn named_and_queries(data: &[u8]) -> Option<(&[u8], Vec<&[u8]>)> {
+    let mut fields = Fields(data);
+    let name_len = fields.u32()? as usize;
+    let name = fields.bytes(name_len)?;
+    let count = fields.u32()?;
+    let mut queries = Vec::new();
+    for _ in 0..count {
+        let len = fields.u32()? as usize;
+        queries.push(fields.bytes(len)?);
+    }
+    (fields.is_empty() && name.len() <= STRING_BYTES_MAX).then_some((name, queries))
 }
 
 fn unknown_export(name: &[u8]) -> String {
@@ -270,6 +349,10 @@ fn put_info(out: &mut Output, number: u32, kind: u16, parts: &[&[u8]]) {
     for part in parts {
         out.put(part);
     }
+}
+
+fn put_context(out: &mut Output, number: u32, id: u32) {
+    put_reply(out, number, reply::META_CONTEXT, &[&id.to_be_bytes(), allocation::NAME]);
 }
 
 fn put_error(out: &mut Output, number: u32, kind: u32, text: &str) {

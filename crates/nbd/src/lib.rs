@@ -7,9 +7,9 @@
 //!
 //! One connection executes its requests in the order in which they arrive, on its own thread, and gathers the replies
 //! of all requests it finds in its input buffer into one send. It holds at most [`limits::CONNECTION_BYTES_MAX`] bytes of
-//! buffers and allocates nothing per request that succeeds.
+//! buffers and allocates nothing for a read or a write that succeeds.
 //!
-//! Not spoken yet: TLS, metadata contexts and BLOCK_STATUS, extended headers, CACHE, FAST_ZERO, CAN_MULTI_CONN.
+//! Not spoken yet: TLS.
 
 #![forbid(unsafe_code)]
 
@@ -20,6 +20,7 @@ mod failure;
 mod handshake;
 pub mod limits;
 pub mod ram;
+mod reply;
 mod serve;
 mod span;
 mod transmission;

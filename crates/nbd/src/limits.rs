@@ -26,6 +26,15 @@ pub(crate) const GATHERED_BYTES_MAX: usize = 256 << 10;
 /// The output buffer of a connection: gathered replies, and the longest reply on top.
 pub(crate) const OUTPUT_BYTES_MAX: usize = GATHERED_BYTES_MAX + LONGEST_REPLY_BYTES;
 
+/// Extents in the answer to one BLOCK_STATUS; the client asks for the rest again.
+pub const STATUS_EXTENTS_MAX: usize = 4096;
+
+/// Calls of the device that one BLOCK_STATUS may cost. A device may tell of few blocks at a time.
+pub(crate) const STATUS_CALLS_MAX: usize = 16 << 10;
+
+/// A payload of a request that is refused is taken from the stream up to this length; a longer one ends the connection.
+pub(crate) const SKIPPED_BYTES_MAX: u64 = u32::MAX as u64;
+
 /// All buffers of one connection.
 pub const CONNECTION_BYTES_MAX: usize = INPUT_BYTES + OUTPUT_BYTES_MAX + BLOCK_BYTES_MAX as usize;
 
@@ -35,10 +44,12 @@ const LONGEST_LIST_BYTES: usize = EXPORTS_MAX * (wire::OPTION_REPLY_BYTES + 4 + 
 const _: () = {
     // An unfinished option or write header has to fit, and a long write has to advance by whole blocks.
     assert!(wire::OPTION_BYTES + OPTION_BYTES_MAX as usize <= INPUT_BYTES);
-    assert!(wire::REQUEST_BYTES + 2 * BLOCK_BYTES_MAX as usize <= INPUT_BYTES);
+    assert!(wire::EXTENDED_REQUEST_BYTES + 2 * BLOCK_BYTES_MAX as usize <= INPUT_BYTES);
     // The answer to GO names the longest export and asks for every information.
     assert!(OPTION_BYTES_MAX as usize >= 4 + STRING_BYTES_MAX + 2 + 2 * 4);
     assert!(BLOCK_BYTES_MAX <= PAYLOAD_BYTES_MAX && PAYLOAD_BYTES_MAX.is_multiple_of(BLOCK_BYTES_MAX));
     assert!(LONGEST_LIST_BYTES <= OUTPUT_BYTES_MAX);
+    assert!(wire::EXTENDED_CHUNK_BYTES + 8 + 16 * STATUS_EXTENTS_MAX <= LONGEST_REPLY_BYTES);
+    assert!(STATUS_EXTENTS_MAX <= STATUS_CALLS_MAX);
     assert!(CONNECTION_BYTES_MAX <= 33 << 20);
 };

@@ -70,6 +70,12 @@ pub enum Violation {
         /// What is there.
         found: u32,
     },
+    /// A payload that is too long even to be skipped.
+    #[error("a payload of {len} bytes")]
+    EndlessPayload {
+        /// Its length.
+        len: u64,
+    },
 }
 
 /// The two phases, as one machine: bytes in, bytes out.
@@ -92,8 +98,8 @@ impl Phase<'_> {
                 handshake::Progress::Took(len) => Ok(Progress::Took(len)),
                 handshake::Progress::Starved => Ok(Progress::Starved),
                 handshake::Progress::Aborted => Ok(Progress::Ended(End::Aborted)),
-                handshake::Progress::Picked(len, export, replies) => {
-                    *self = Phase::Transmission(Transmission::new(export, replies));
+                handshake::Progress::Picked(len, export, agreement) => {
+                    *self = Phase::Transmission(Transmission::new(export, agreement));
                     Ok(Progress::Took(len))
                 }
             },

@@ -3,28 +3,34 @@
 //! A request is executed when all of it is there, on the spot. Only a write longer than the input buffer is executed
 //! as it arrives, by whole blocks. A request that is refused still has its payload taken from the input, so that
 //! the next one is found.
-//!
-//! CACHE and BLOCK_STATUS, which no handshake here offers, get the answer of every unknown command.
 
 use crate::buffers::Output;
-use crate::export::Export;
+use crate::export::{Export, Zeroing};
 use crate::failure::Failure;
-use crate::limits::{INPUT_BYTES, PAYLOAD_BYTES_MAX, STRING_BYTES_MAX};
+use crate::limits::{INPUT_BYTES, PAYLOAD_BYTES_MAX, SKIPPED_BYTES_MAX, STATUS_EXTENTS_MAX};
+use crate::reply::Replies;
 use crate::serve::Violation;
-use crate::wire::{self, Command, Request, chunk, command_flag};
+use crate::wire::{Command, Headers, Request, command_flag};
 use tidegate_media::Durability;
 
-/// How the server answers, as agreed in the handshake.
+/// Whether the client chose the metadata context that tells holes from data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Replies {
-    Simple,
-    Structured,
+pub(crate) enum Allocation {
+    Chosen,
+    NotChosen,
+}
+
+/// What handshake and transmission agree on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Agreement {
+    pub(crate) replies: Replies,
+    pub(crate) allocation: Allocation,
 }
 
 /// A client that uses an export.
 pub(crate) struct Transmission<'e> {
     export: &'e Export,
-    replies: Replies,
+    agreement: Agreement,
     /// One block, for ranges that cover one in part.
     scratch: Box<[u8]>,
     /// The write whose payload is arriving.
@@ -34,7 +40,7 @@ pub(crate) struct Transmission<'e> {
 /// A payload that is taken in pieces: written, or thrown away once the write failed.
 struct Payload {
     request: Request,
-    taken: u32,
+    taken: u64,
     fate: Result<(), Failure>,
 }
 
@@ -49,8 +55,8 @@ pub(crate) enum Progress {
 }
 
 impl<'e> Transmission<'e> {
-    pub(crate) fn new(export: &'e Export, replies: Replies) -> Transmission<'e> {
-        Transmission { export, replies, scratch: export.scratch(), payload: None }
+    pub(crate) fn new(export: &'e Export, agreement: Agreement) -> Transmission<'e> {
+        Transmission { export, agreement, scratch: export.scratch(), payload: None }
     }
 
     /// Whether the client may leave without having left something half said.
@@ -63,54 +69,70 @@ impl<'e> Transmission<'e> {
         if let Some(payload) = self.payload.take() {
             return Ok(self.take_piece(payload, input, out));
         }
-        let Some((header, rest)) = input.split_first_chunk() else { return Ok(Progress::Starved) };
-        let request = Request::decode(header).map_err(|found| Violation::RequestMagic { found })?;
+        let headers = self.headers();
+        let Some((header, rest)) = input.split_at_checked(headers.request_bytes()) else {
+            return Ok(Progress::Starved);
+        };
+        let request = Request::decode(headers, header).map_err(|found| Violation::RequestMagic { found })?;
+        let payload_bytes = request.payload_bytes(headers);
+        if payload_bytes > SKIPPED_BYTES_MAX {
+            return Err(Violation::EndlessPayload { len: payload_bytes });
+        }
         match request.command {
-            Command::Disconnect => Ok(Progress::Disconnected),
+            Command::Disconnect if payload_bytes == 0 => Ok(Progress::Disconnected),
             Command::Write => Ok(self.begin_write(request, rest, out)),
-            Command::Read => Ok(self.read(request, out)),
+            _ if payload_bytes > 0 => {
+                let fate = Err(Failure::ForeignPayload { len: payload_bytes });
+                self.go_on(Payload { request, taken: 0, fate }, out);
+                Ok(Progress::Took(headers.request_bytes()))
+            }
             _ => {
-                let fate = self.check(&request).and_then(|()| self.execute(&request));
-                self.put_reply(request.cookie, fate, out);
-                Ok(Progress::Took(wire::REQUEST_BYTES))
+                self.answer(&request, out);
+                Ok(Progress::Took(headers.request_bytes()))
             }
         }
     }
 
+    fn headers(&self) -> Headers {
+        self.agreement.replies.headers()
+    }
+
     /// Executes a write whose payload is here, waits for one that fits the buffer, and begins to take any other.
     fn begin_write(&mut self, request: Request, rest: &[u8], out: &mut Output) -> Progress {
-        let len = request.len as usize;
+        let header_bytes = self.headers().request_bytes();
         let fate = self.check(&request);
-        if fate.is_ok() && wire::REQUEST_BYTES + len <= INPUT_BYTES {
+        if fate.is_ok()
+            && let Ok(len) = usize::try_from(request.len)
+            && header_bytes + len <= INPUT_BYTES
+        {
             let Some(data) = rest.get(..len) else { return Progress::Starved };
             let fate = self.export.write(request.offset, data, durability(&request), &mut self.scratch);
-            self.put_reply(request.cookie, fate, out);
-            return Progress::Took(wire::REQUEST_BYTES + len);
+            self.agreement.replies.put_fate(&request, fate, out);
+            return Progress::Took(header_bytes + len);
         }
         self.go_on(Payload { request, taken: 0, fate }, out);
-        Progress::Took(wire::REQUEST_BYTES)
+        Progress::Took(header_bytes)
     }
 
     /// Takes as much of a payload as makes whole blocks of the device, so that none is written in two pieces.
     fn take_piece(&mut self, mut payload: Payload, input: &[u8], out: &mut Output) -> Progress {
         let left = payload.request.len - payload.taken;
-        let at = payload.request.offset + u64::from(payload.taken);
-        let mut piece = u32::try_from(input.len()).unwrap_or(u32::MAX).min(left);
-        if payload.fate.is_ok() && piece < left {
-            let end = self.export.block_start(at + u64::from(piece));
-            piece = u32::try_from(end.saturating_sub(at)).expect("a piece is no longer than the input");
+        let mut piece = (input.len() as u64).min(left);
+        if payload.fate.is_ok() {
+            let at = payload.request.offset + payload.taken;
+            if piece < left {
+                piece = self.export.block_start(at + piece).saturating_sub(at);
+            }
+            let data = &input[..piece_len(piece)];
+            payload.fate = self.export.write(at, data, Durability::Volatile, &mut self.scratch);
         }
+        payload.taken += piece;
         if piece == 0 {
             self.payload = Some(payload);
             return Progress::Starved;
         }
-        if payload.fate.is_ok() {
-            let data = &input[..piece as usize];
-            payload.fate = self.export.write(at, data, Durability::Volatile, &mut self.scratch);
-        }
-        payload.taken += piece;
         self.go_on(payload, out);
-        Progress::Took(piece as usize)
+        Progress::Took(piece_len(piece))
     }
 
     /// Waits for the rest of a payload, or ends its write: the pieces are made durable together.
@@ -123,54 +145,74 @@ impl<'e> Transmission<'e> {
             Durability::Fua => self.export.flush(),
             Durability::Volatile => Ok(()),
         });
-        self.put_reply(payload.request.cookie, fate, out);
+        self.agreement.replies.put_fate(&payload.request, fate, out);
     }
 
-    /// Reads straight into the reply, which is taken back if the device fails.
-    fn read(&mut self, request: Request, out: &mut Output) -> Progress {
+    /// Executes a request without payload. What it put into the reply is taken back if it fails.
+    fn answer(&mut self, request: &Request, out: &mut Output) {
         let before = out.len();
-        let fate = self.check(&request).and_then(|()| self.put_data(&request, out));
+        let replies = self.agreement.replies;
+        let fate = self.check(request).and_then(|()| match request.command {
+            Command::Read => self.read(request, out),
+            Command::BlockStatus => self.status(request, out),
+            _ => self.execute(request).map(|()| replies.put_fate(request, Ok(()), out)),
+        });
         if let Err(failure) = fate {
             out.truncate(before);
-            self.put_reply(request.cookie, Err(failure), out);
+            replies.put_fate(request, Err(failure), out);
         }
-        Progress::Took(wire::REQUEST_BYTES)
     }
 
-    fn put_data(&mut self, request: &Request, out: &mut Output) -> Result<(), Failure> {
-        match self.replies {
-            Replies::Simple => out.put(&wire::simple_reply(0, request.cookie)),
-            // A chunk of data has at least one byte.
-            Replies::Structured if request.len == 0 => out.put(&wire::last_chunk(chunk::NONE, request.cookie, 0)),
-            Replies::Structured => {
-                out.put(&wire::last_chunk(chunk::OFFSET_DATA, request.cookie, 8 + request.len));
-                out.put(&request.offset.to_be_bytes());
-            }
-        }
-        self.export.read(request.offset, out.space(request.len as usize), &mut self.scratch)
+    /// Reads straight into the reply.
+    fn read(&mut self, request: &Request, out: &mut Output) -> Result<(), Failure> {
+        self.agreement.replies.begin_data(request, out);
+        self.export.read(request.offset, out.space(piece_len(request.len)), &mut self.scratch)
+    }
+
+    fn status(&self, request: &Request, out: &mut Output) -> Result<(), Failure> {
+        let extents_max = if request.asks(command_flag::REQ_ONE) { 1 } else { STATUS_EXTENTS_MAX };
+        let extents = self.export.extents(request.offset, request.len, extents_max)?;
+        self.agreement.replies.put_extents(request, &extents, out);
+        Ok(())
     }
 
     /// Executes a request that carries no data in either direction, and was checked.
     fn execute(&mut self, request: &Request) -> Result<(), Failure> {
-        let (offset, len) = (request.offset, u64::from(request.len));
+        let (offset, len) = (request.offset, request.len);
         match request.command {
             Command::Flush => self.export.flush(),
             Command::Trim => self.export.trim(offset, len, durability(request)),
-            // NO_HOLE needs nothing: no device here gives the place of a zeroed block away.
-            Command::WriteZeroes => self.export.write_zeroes(offset, len, durability(request), &mut self.scratch),
-            Command::Read | Command::Write | Command::Disconnect => unreachable!("executed where they are parsed"),
+            Command::WriteZeroes => self.write_zeroes(request),
+            // As much as one READ may bring: the rest of a longer range would push out its own beginning.
+            Command::Cache => self.export.cache(offset, len.min(PAYLOAD_BYTES_MAX.into()), &mut self.scratch),
             Command::Unknown(number) => Err(Failure::UnknownCommand { number }),
+            Command::Read | Command::Write | Command::BlockStatus | Command::Disconnect => {
+                unreachable!("executed where their data is")
+            }
         }
+    }
+
+    fn write_zeroes(&mut self, request: &Request) -> Result<(), Failure> {
+        let (offset, len) = (request.offset, request.len);
+        let zeroing = if request.asks(command_flag::NO_HOLE) { Zeroing::AsData } else { Zeroing::AnyWay };
+        let fast = zeroing == Zeroing::AnyWay && self.export.zeroes_fast(offset, len);
+        if request.asks(command_flag::FAST_ZERO) && !fast {
+            return Err(Failure::SlowZeroes);
+        }
+        self.export.write_zeroes(offset, len, (zeroing, durability(request)), &mut self.scratch)
     }
 
     /// Why `request` cannot even be tried.
     fn check(&self, request: &Request) -> Result<(), Failure> {
         let fua = command_flag::FUA;
         let (flags, writes) = match request.command {
-            Command::Read if self.replies == Replies::Structured => (fua | command_flag::DF, false),
-            Command::Read | Command::Flush | Command::Disconnect => (fua, false),
+            Command::Read if self.agreement.replies == Replies::Simple => (fua, false),
+            Command::Read => (fua | command_flag::DF, false),
+            Command::BlockStatus => (fua | command_flag::REQ_ONE, false),
+            Command::Cache | Command::Flush | Command::Disconnect => (fua, false),
+            Command::Write if self.headers() == Headers::Extended => (fua | command_flag::PAYLOAD_LEN, true),
             Command::Write | Command::Trim => (fua, true),
-            Command::WriteZeroes => (fua | command_flag::NO_HOLE, true),
+            Command::WriteZeroes => (fua | command_flag::NO_HOLE | command_flag::FAST_ZERO, true),
             Command::Unknown(number) => return Err(Failure::UnknownCommand { number }),
         };
         if request.flags & !flags != 0 {
@@ -178,6 +220,9 @@ impl<'e> Transmission<'e> {
         }
         if writes && self.export.geometry().read_only {
             return Err(Failure::ReadOnly);
+        }
+        if request.command == Command::BlockStatus && self.agreement.allocation == Allocation::NotChosen {
+            return Err(Failure::NoContext);
         }
         self.check_length(request)?;
         self.check_end(request)
@@ -187,44 +232,30 @@ impl<'e> Transmission<'e> {
         let len = request.len;
         match request.command {
             Command::Flush if request.offset != 0 || len != 0 => Err(Failure::FlushRange),
-            Command::Read if len > PAYLOAD_BYTES_MAX && request.flags & command_flag::DF != 0 => {
+            Command::BlockStatus if len == 0 => Err(Failure::EmptyStatus),
+            Command::Read if len > PAYLOAD_BYTES_MAX.into() && request.asks(command_flag::DF) => {
                 Err(Failure::LongChunk { len })
             }
-            Command::Read | Command::Write if len > PAYLOAD_BYTES_MAX => Err(Failure::LongPayload { len }),
+            Command::Read | Command::Write if len > PAYLOAD_BYTES_MAX.into() => Err(Failure::LongPayload { len }),
             _ => Ok(()),
         }
     }
 
     fn check_end(&self, request: &Request) -> Result<(), Failure> {
         let size = self.export.bytes();
-        let end = request.offset.checked_add(u64::from(request.len));
-        match (end, request.command) {
+        match (request.offset.checked_add(request.len), request.command) {
             (Some(end), _) if end <= size => Ok(()),
             (_, Command::Write | Command::WriteZeroes) => Err(Failure::WritePastEnd { size }),
             _ => Err(Failure::ReadPastEnd { size }),
         }
     }
-
-    /// Answers a request without data. Success has the same short answer under both agreements.
-    fn put_reply(&self, cookie: u64, fate: Result<(), Failure>, out: &mut Output) {
-        match (fate, self.replies) {
-            (Ok(()), _) => out.put(&wire::simple_reply(0, cookie)),
-            (Err(failure), Replies::Simple) => out.put(&wire::simple_reply(failure.errno() as u32, cookie)),
-            (Err(failure), Replies::Structured) => put_error_chunk(cookie, &failure, out),
-        }
-    }
-}
-
-fn put_error_chunk(cookie: u64, failure: &Failure, out: &mut Output) {
-    let text = failure.to_string();
-    let shown = &text[..text.floor_char_boundary(STRING_BYTES_MAX)];
-    let shown_len = u16::try_from(shown.len()).expect("a message is at most 4096 bytes long");
-    out.put(&wire::last_chunk(chunk::ERROR, cookie, 6 + u32::from(shown_len)));
-    out.put(&(failure.errno() as u32).to_be_bytes());
-    out.put(&shown_len.to_be_bytes());
-    out.put(shown.as_bytes());
 }
 
 fn durability(request: &Request) -> Durability {
-    if request.flags & command_flag::FUA != 0 { Durability::Fua } else { Durability::Volatile }
+    if request.asks(command_flag::FUA) { Durability::Fua } else { Durability::Volatile }
+}
+
+/// A length of something that lies in a buffer.
+fn piece_len(len: u64) -> usize {
+    usize::try_from(len).expect("a buffer of this length exists")
 }

@@ -10,10 +10,15 @@ pub(crate) const OPTION_MAGIC: u64 = u64::from_be_bytes(*b"IHAVEOPT");
 pub(crate) const OPTION_REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
 /// First word of every request.
 pub(crate) const REQUEST_MAGIC: u32 = 0x2560_9513;
+/// First word of every request once extended headers are agreed on.
+pub(crate) const EXTENDED_REQUEST_MAGIC: u32 = 0x21e4_1c71;
 /// First word of a simple reply.
 pub(crate) const SIMPLE_REPLY_MAGIC: u32 = 0x6744_6698;
 /// First word of each chunk of a structured reply.
 pub(crate) const CHUNK_MAGIC: u32 = 0x668e_33ef;
+
+/// First word of each chunk of a reply once extended headers are agreed on.
+pub(crate) const EXTENDED_CHUNK_MAGIC: u32 = 0x6e8a_278c;
 
 /// Greeting: two magics, handshake flags.
 pub(crate) const GREETING_BYTES: usize = 18;
@@ -23,12 +28,16 @@ pub(crate) const OPTION_BYTES: usize = 16;
 pub(crate) const OPTION_REPLY_BYTES: usize = 20;
 /// Header of a request: magic, flags, command, cookie, offset, length.
 pub(crate) const REQUEST_BYTES: usize = 28;
+/// The same with a length of eight bytes.
+pub(crate) const EXTENDED_REQUEST_BYTES: usize = 32;
 /// A simple reply: magic, error, cookie.
 pub(crate) const SIMPLE_REPLY_BYTES: usize = 16;
 /// Header of a chunk: magic, flags, kind, cookie, length.
 pub(crate) const CHUNK_BYTES: usize = 20;
-/// Header of a chunk of data: that of a chunk, and the offset.
-pub(crate) const DATA_CHUNK_BYTES: usize = CHUNK_BYTES + 8;
+/// Header of an extended chunk: magic, flags, kind, cookie, offset of the request, length.
+pub(crate) const EXTENDED_CHUNK_BYTES: usize = 32;
+/// Longest header of a chunk of data: that of a chunk, and the offset of the data.
+pub(crate) const DATA_CHUNK_BYTES: usize = EXTENDED_CHUNK_BYTES + 8;
 /// Zeroes that end the answer to EXPORT_NAME unless both sides agreed to leave them out.
 pub(crate) const EXPORT_NAME_ZEROES: usize = 124;
 
@@ -46,6 +55,9 @@ pub(crate) mod option {
     pub(crate) const INFO: u32 = 6;
     pub(crate) const GO: u32 = 7;
     pub(crate) const STRUCTURED_REPLY: u32 = 8;
+    pub(crate) const LIST_META_CONTEXT: u32 = 9;
+    pub(crate) const SET_META_CONTEXT: u32 = 10;
+    pub(crate) const EXTENDED_HEADERS: u32 = 11;
 }
 
 /// Kinds of replies to options.
@@ -53,10 +65,12 @@ pub(crate) mod reply {
     pub(crate) const ACK: u32 = 1;
     pub(crate) const SERVER: u32 = 2;
     pub(crate) const INFO: u32 = 3;
+    pub(crate) const META_CONTEXT: u32 = 4;
     pub(crate) const ERR_UNSUP: u32 = ERROR | 1;
     pub(crate) const ERR_INVALID: u32 = ERROR | 3;
     pub(crate) const ERR_UNKNOWN: u32 = ERROR | 6;
     pub(crate) const ERR_TOO_BIG: u32 = ERROR | 9;
+    pub(crate) const ERR_EXT_HEADER_REQD: u32 = ERROR | 10;
     /// The bit that all errors have.
     pub(crate) const ERROR: u32 = 1 << 31;
 }
@@ -69,6 +83,17 @@ pub(crate) mod info {
     pub(crate) const BLOCK_SIZE: u16 = 3;
 }
 
+/// The metadata context that there is: where the holes are.
+pub(crate) mod allocation {
+    pub(crate) const NAME: &[u8] = b"base:allocation";
+    /// Its namespace, in which a client may ask for all there is.
+    pub(crate) const NAMESPACE: &[u8] = b"base:";
+    /// Its number in every reply.
+    pub(crate) const ID: u32 = 1;
+    pub(crate) const HOLE: u32 = 1 << 0;
+    pub(crate) const ZERO: u32 = 1 << 1;
+}
+
 /// What an export can do, as told at the end of the handshake.
 pub(crate) mod transmission_flag {
     pub(crate) const HAS_FLAGS: u16 = 1 << 0;
@@ -78,6 +103,9 @@ pub(crate) mod transmission_flag {
     pub(crate) const SEND_TRIM: u16 = 1 << 5;
     pub(crate) const SEND_WRITE_ZEROES: u16 = 1 << 6;
     pub(crate) const SEND_DF: u16 = 1 << 7;
+    pub(crate) const CAN_MULTI_CONN: u16 = 1 << 8;
+    pub(crate) const SEND_CACHE: u16 = 1 << 10;
+    pub(crate) const SEND_FAST_ZERO: u16 = 1 << 11;
 }
 
 /// Flags of a request.
@@ -85,12 +113,18 @@ pub(crate) mod command_flag {
     pub(crate) const FUA: u16 = 1 << 0;
     pub(crate) const NO_HOLE: u16 = 1 << 1;
     pub(crate) const DF: u16 = 1 << 2;
+    pub(crate) const REQ_ONE: u16 = 1 << 3;
+    pub(crate) const FAST_ZERO: u16 = 1 << 4;
+    /// The length is that of a payload; with extended headers every WRITE says so.
+    pub(crate) const PAYLOAD_LEN: u16 = 1 << 5;
 }
 
 /// Kinds of chunks, and the flag of a reply's last one.
 pub(crate) mod chunk {
     pub(crate) const NONE: u16 = 0;
     pub(crate) const OFFSET_DATA: u16 = 1;
+    pub(crate) const BLOCK_STATUS: u16 = 5;
+    pub(crate) const BLOCK_STATUS_EXT: u16 = 6;
     pub(crate) const ERROR: u16 = 1 << 15 | 1;
     pub(crate) const DONE: u16 = 1 << 0;
 }
@@ -103,7 +137,9 @@ pub(crate) enum Command {
     Disconnect,
     Flush,
     Trim,
+    Cache,
     WriteZeroes,
+    BlockStatus,
     Unknown(u16),
 }
 
@@ -115,7 +151,9 @@ impl Command {
             2 => Command::Disconnect,
             3 => Command::Flush,
             4 => Command::Trim,
+            5 => Command::Cache,
             6 => Command::WriteZeroes,
+            7 => Command::BlockStatus,
             unknown => Command::Unknown(unknown),
         }
     }
@@ -127,8 +165,28 @@ impl Command {
             Command::Disconnect => 2,
             Command::Flush => 3,
             Command::Trim => 4,
+            Command::Cache => 5,
             Command::WriteZeroes => 6,
+            Command::BlockStatus => 7,
             Command::Unknown(number) => number,
+        }
+    }
+}
+
+/// Which headers the two sides agreed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Headers {
+    /// Lengths of four bytes.
+    Compact,
+    /// Lengths of eight bytes.
+    Extended,
+}
+
+impl Headers {
+    pub(crate) fn request_bytes(self) -> usize {
+        match self {
+            Headers::Compact => REQUEST_BYTES,
+            Headers::Extended => EXTENDED_REQUEST_BYTES,
         }
     }
 }
@@ -141,15 +199,19 @@ pub(crate) struct Request {
     /// The client's name for the request, repeated in the reply.
     pub(crate) cookie: u64,
     pub(crate) offset: u64,
-    pub(crate) len: u32,
+    pub(crate) len: u64,
 }
 
 impl Request {
-    /// The request in a header, or the number found where its magic should be.
-    pub(crate) fn decode(header: &[u8; REQUEST_BYTES]) -> Result<Request, u32> {
+    /// The request in `header`, which is as long as `headers` says, or the number found where its magic should be.
+    pub(crate) fn decode(headers: Headers, header: &[u8]) -> Result<Request, u32> {
         let mut fields = Fields(header);
         let (magic, flags, command) = (fields.fixed_u32(), fields.fixed_u16(), fields.fixed_u16());
-        if magic != REQUEST_MAGIC {
+        let expected = match headers {
+            Headers::Compact => REQUEST_MAGIC,
+            Headers::Extended => EXTENDED_REQUEST_MAGIC,
+        };
+        if magic != expected {
             return Err(magic);
         }
         Ok(Request {
@@ -157,19 +219,39 @@ impl Request {
             command: Command::from_number(command),
             cookie: fields.fixed_u64(),
             offset: fields.fixed_u64(),
-            len: fields.fixed_u32(),
+            len: match headers {
+                Headers::Compact => u64::from(fields.fixed_u32()),
+                Headers::Extended => fields.fixed_u64(),
+            },
         })
     }
 
-    pub(crate) fn encode(&self) -> [u8; REQUEST_BYTES] {
-        let mut header = [0; REQUEST_BYTES];
-        header[0..4].copy_from_slice(&REQUEST_MAGIC.to_be_bytes());
-        header[4..6].copy_from_slice(&self.flags.to_be_bytes());
-        header[6..8].copy_from_slice(&self.command.number().to_be_bytes());
-        header[8..16].copy_from_slice(&self.cookie.to_be_bytes());
-        header[16..24].copy_from_slice(&self.offset.to_be_bytes());
-        header[24..28].copy_from_slice(&self.len.to_be_bytes());
+    /// The header's bytes. A length that compact headers cannot carry is cut off: the caller has seen to that.
+    pub(crate) fn encode(&self, headers: Headers) -> Vec<u8> {
+        let magic = match headers {
+            Headers::Compact => REQUEST_MAGIC,
+            Headers::Extended => EXTENDED_REQUEST_MAGIC,
+        };
+        let mut header = magic.to_be_bytes().to_vec();
+        header.extend(self.flags.to_be_bytes());
+        header.extend(self.command.number().to_be_bytes());
+        header.extend(self.cookie.to_be_bytes());
+        header.extend(self.offset.to_be_bytes());
+        match headers {
+            Headers::Compact => header.extend(&self.len.to_be_bytes()[4..]),
+            Headers::Extended => header.extend(self.len.to_be_bytes()),
+        }
         header
+    }
+
+    /// Bytes that follow the header.
+    pub(crate) fn payload_bytes(&self, headers: Headers) -> u64 {
+        let announced = headers == Headers::Extended && self.flags & command_flag::PAYLOAD_LEN != 0;
+        if announced || self.command == Command::Write { self.len } else { 0 }
+    }
+
+    pub(crate) fn asks(&self, flag: u16) -> bool {
+        self.flags & flag != 0
     }
 }
 
@@ -189,6 +271,18 @@ pub(crate) fn last_chunk(kind: u16, cookie: u64, len: u32) -> [u8; CHUNK_BYTES] 
     header[6..8].copy_from_slice(&kind.to_be_bytes());
     header[8..16].copy_from_slice(&cookie.to_be_bytes());
     header[16..20].copy_from_slice(&len.to_be_bytes());
+    header
+}
+
+/// The same with extended headers, which name the request's offset.
+pub(crate) fn last_extended_chunk(kind: u16, cookie: u64, offset: u64, len: u64) -> [u8; EXTENDED_CHUNK_BYTES] {
+    let mut header = [0; EXTENDED_CHUNK_BYTES];
+    header[0..4].copy_from_slice(&EXTENDED_CHUNK_MAGIC.to_be_bytes());
+    header[4..6].copy_from_slice(&chunk::DONE.to_be_bytes());
+    header[6..8].copy_from_slice(&kind.to_be_bytes());
+    header[8..16].copy_from_slice(&cookie.to_be_bytes());
+    header[16..24].copy_from_slice(&offset.to_be_bytes());
+    header[24..32].copy_from_slice(&len.to_be_bytes());
     header
 }
 

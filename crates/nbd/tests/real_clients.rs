@@ -104,12 +104,13 @@ fn nbdinfo_sees_the_export_as_it_is() {
         ("can_trim", true),
         ("can_zero", true),
         ("can_df", true),
-        ("can_multi_conn", false),
-        ("can_cache", false),
-        ("can_fast_zero", false),
+        ("can_multi_conn", true),
+        ("can_cache", true),
+        ("can_fast_zero", true),
     ] {
         assert_eq!(export[key], value, "{key} in {text}");
     }
+    assert_eq!(export["contexts"][0], "base:allocation");
     assert_eq!(export["block_size_minimum"], 1);
     assert_eq!(export["block_size_preferred"], 4096);
     assert_eq!(export["block_size_maximum"], 32 << 20);

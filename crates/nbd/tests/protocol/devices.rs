@@ -1,5 +1,6 @@
 //! Devices that make visible what a device is asked for, and what comes of its failures.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use tidegate_media::{
     BlockDevice, Corrupt, Durability, Error, Extent, ExtentKind, Geometry, Lba, LbaRange, Misuse, Poison, Result,
@@ -61,6 +62,57 @@ impl BlockDevice for Recorder {
     }
 }
 
+/// A device that remembers which of its blocks were written, tells of at most three blocks at a time, and zeroes as
+/// fast as it is told to.
+pub(crate) struct Porous {
+    ram: Ram,
+    fast_zeroes: bool,
+    written: Mutex<BTreeSet<u64>>,
+}
+
+impl Porous {
+    /// Blocks of 512 bytes, all holes.
+    pub(crate) fn new(blocks: u64, fast_zeroes: bool) -> Porous {
+        Porous { ram: Ram::new(512, blocks), fast_zeroes, written: Mutex::default() }
+    }
+}
+
+impl BlockDevice for Porous {
+    fn geometry(&self) -> Geometry {
+        Geometry { fast_zeroes: self.fast_zeroes, ..self.ram.geometry() }
+    }
+
+    fn read(&self, at: Lba, out: &mut [u8]) -> Result<()> {
+        self.ram.read(at, out)
+    }
+
+    fn write(&self, at: Lba, data: &[u8], durability: Durability) -> Result<()> {
+        self.written.lock().unwrap().extend(at.0..at.0 + data.len() as u64 / 512);
+        self.ram.write(at, data, durability)
+    }
+
+    fn flush(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn discard(&self, range: LbaRange) -> Result<()> {
+        self.write_zeroes(range, Durability::Volatile)
+    }
+
+    fn write_zeroes(&self, range: LbaRange, durability: Durability) -> Result<()> {
+        self.written.lock().unwrap().retain(|block| *block < range.first.0 || *block >= range.end());
+        self.ram.write_zeroes(range, durability)
+    }
+
+    fn extent(&self, range: LbaRange) -> Result<Extent> {
+        self.geometry().within(range)?;
+        let written = self.written.lock().unwrap();
+        let first = written.contains(&range.first.0);
+        let blocks = range.iter().take(3).take_while(|lba| written.contains(&lba.0) == first).count() as u64;
+        Ok(Extent { blocks, kind: if first { ExtentKind::Data } else { ExtentKind::Hole } })
+    }
+}
+
 /// A device of 512-byte blocks on which each operation fails in the way that the first block's number says.
 pub(crate) struct Failing;
 
@@ -112,5 +164,44 @@ impl BlockDevice for Failing {
 
     fn extent(&self, range: LbaRange) -> Result<Extent> {
         Failing::error(range.first).map(|()| Extent { blocks: range.blocks, kind: ExtentKind::Data })
+    }
+}
+
+/// A device of 512-byte blocks without memory, all hole, of any size.
+pub(crate) struct Void {
+    pub(crate) blocks: u64,
+}
+
+impl BlockDevice for Void {
+    fn geometry(&self) -> Geometry {
+        Geometry { blocks: self.blocks, fast_zeroes: true, ..Failing.geometry() }
+    }
+
+    fn read(&self, at: Lba, out: &mut [u8]) -> Result<()> {
+        self.geometry().range(at, out.len())?;
+        out.fill(0);
+        Ok(())
+    }
+
+    fn write(&self, _: Lba, _: &[u8], _: Durability) -> Result<()> {
+        Err(Misuse::ReadOnly.into())
+    }
+
+    fn flush(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn discard(&self, range: LbaRange) -> Result<()> {
+        self.write_zeroes(range, Durability::Volatile)
+    }
+
+    fn write_zeroes(&self, range: LbaRange, _: Durability) -> Result<()> {
+        self.geometry().within(range)?;
+        Ok(())
+    }
+
+    fn extent(&self, range: LbaRange) -> Result<Extent> {
+        self.geometry().within(range)?;
+        Ok(Extent { blocks: range.blocks, kind: ExtentKind::Hole })
     }
 }

@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
 
+mod connections;
 mod devices;
+mod extents;
 mod handshake;
 mod pieces;
 mod ranges;

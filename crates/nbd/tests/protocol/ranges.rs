@@ -1,5 +1,6 @@
 //! Byte ranges over blocks: agreement with a plain row of bytes, and writers that share a block.
 
+use crate::connections::{attach, detach};
 use crate::script::exports_of;
 use proptest::collection::vec;
 use proptest::prelude::{Just, ProptestConfig, Strategy, any, prop_oneof, proptest};
@@ -9,20 +10,6 @@ use std::thread;
 use tidegate_media::{BlockDevice, Durability, Extent, Geometry, Lba, LbaRange, Result};
 use tidegate_nbd::client::{Client, Dialect, Operation};
 use tidegate_nbd::ram::Ram;
-use tidegate_nbd::{End, Exports, serve};
-
-/// A client of the default export, served by a thread of its own.
-fn attach(exports: &Arc<Exports>, dialect: Dialect) -> (Client<UnixStream>, thread::JoinHandle<End>) {
-    let (near, far) = UnixStream::pair().unwrap();
-    let exports = Arc::clone(exports);
-    let server = thread::spawn(move || serve(&exports, far).unwrap());
-    (Client::connect(near, "", dialect).unwrap(), server)
-}
-
-fn detach((client, server): (Client<UnixStream>, thread::JoinHandle<End>)) {
-    client.disconnect().unwrap();
-    assert_eq!(server.join().unwrap(), End::Disconnected);
-}
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
@@ -91,10 +78,9 @@ proptest! {
     fn any_range_agrees_with_a_row_of_bytes(
         steps in vec(step(), 1..60),
         block_shift in 9u32..=16,
-        structured in any::<bool>(),
+        dialect in prop_oneof![Just(Dialect::Simple), Just(Dialect::Structured), Just(Dialect::Extended)],
     ) {
         let exports = Arc::new(exports_of(Ram::new(1 << block_shift, DEVICE_BYTES >> block_shift)));
-        let dialect = if structured { Dialect::Structured } else { Dialect::Simple };
         let (mut client, server) = attach(&exports, dialect);
         let mut model = vec![0; usize::try_from(DEVICE_BYTES).unwrap()];
         for step in steps {

@@ -19,7 +19,9 @@ const BLOCK_STATUS: u16 = 7;
 const FUA: u16 = 1;
 const NO_HOLE: u16 = 2;
 const DF: u16 = 4;
+const REQ_ONE: u16 = 8;
 const FAST_ZERO: u16 = 16;
+const PAYLOAD_LEN: u16 = 32;
 
 const EPERM: u32 = 1;
 const EIO: u32 = 5;
@@ -136,6 +138,19 @@ fn edges_are_read_and_written_back_and_made_durable_together() {
 }
 
 #[test]
+fn cache_reads_the_blocks_and_answers_no_data() {
+    let reads = ["read 1+512", "read 2+512", "read 3+512"];
+    assert_eq!(calls(&[&request(0, CACHE, 1000, 1000)]), reads);
+    assert_eq!(simple_answers(&request(0, CACHE, 0, 4096)), simple(0));
+}
+
+#[test]
+fn zeroes_that_must_not_be_a_hole_are_written() {
+    assert_eq!(calls(&[&request(NO_HOLE, WRITE_ZEROES, 512, 1024)]), ["write 1+1024 Volatile"]);
+    assert_eq!(calls(&[&request(NO_HOLE | FUA, WRITE_ZEROES, 512, 1024)]), ["write 1+1024 Fua"]);
+}
+
+#[test]
 fn trim_leaves_partial_blocks_alone() {
     assert_eq!(calls(&[&request(0, TRIM, 1, 1535)]), ["discard 1..3"]);
     assert_eq!(calls(&[&request(FUA, TRIM, 512, 1000)]), ["discard 1..2", "flush"]);
@@ -167,12 +182,15 @@ fn each_refusal_has_its_number_and_the_next_request_is_found() {
         (request(0, READ, 0, (32 << 20) + 1), EINVAL),
         (request(0, FLUSH, 0, 1), EINVAL),
         (request(0, FLUSH, 1, 0), EINVAL),
-        (request(0, CACHE, 0, 512), EINVAL),
+        (request(0, CACHE, 4000, 97), EINVAL),
         (request(0, BLOCK_STATUS, 0, 512), EINVAL),
         (request(0, 999, 0, 512), EINVAL),
         (request(DF, READ, 0, 512), EINVAL),
         (request(NO_HOLE, TRIM, 0, 512), EINVAL),
-        (request(FAST_ZERO, WRITE_ZEROES, 0, 512), EINVAL),
+        (request(FAST_ZERO, TRIM, 0, 512), EINVAL),
+        (request(REQ_ONE, READ, 0, 512), EINVAL),
+        // Without extended headers this is a flag like any unknown one.
+        ([request(PAYLOAD_LEN, WRITE, 0, 2), b"ab".to_vec()].concat(), EINVAL),
         ([request(0x8000, WRITE, 0, 2), b"ab".to_vec()].concat(), EINVAL),
     ] {
         let answers = simple_answers(&[refused, request(0, READ, 0, 1)].concat());

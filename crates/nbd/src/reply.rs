@@ -1,0 +1,101 @@
+//! Replies, in the form that was agreed on.
+//!
+//! Every reply here has one chunk. A flag of a read that forbids more than one therefore changes nothing.
+
+use crate::buffers::Output;
+use crate::failure::Failure;
+use crate::limits::STRING_BYTES_MAX;
+use crate::wire::{self, Headers, Request, allocation, chunk};
+use tidegate_media::ExtentKind;
+
+/// How the server answers, as agreed in the handshake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Replies {
+    Simple,
+    Structured,
+    /// Structured, with headers whose lengths have eight bytes.
+    Extended,
+}
+
+impl Replies {
+    pub(crate) fn headers(self) -> Headers {
+        match self {
+            Replies::Simple | Replies::Structured => Headers::Compact,
+            Replies::Extended => Headers::Extended,
+        }
+    }
+
+    /// Answers a request without data. Success has the same short answer with simple and structured replies.
+    pub(crate) fn put_fate(self, request: &Request, fate: Result<(), Failure>, out: &mut Output) {
+        match (fate, self) {
+            (Ok(()), Replies::Extended) => self.put_chunk(chunk::NONE, request, 0, out),
+            (Ok(()), _) => out.put(&wire::simple_reply(0, request.cookie)),
+            (Err(failure), Replies::Simple) => out.put(&wire::simple_reply(failure.errno() as u32, request.cookie)),
+            (Err(failure), _) => self.put_error(request, &failure, out),
+        }
+    }
+
+    /// Begins the answer to a read; as many bytes as it asks for have to follow.
+    pub(crate) fn begin_data(self, request: &Request, out: &mut Output) {
+        match self {
+            Replies::Simple => out.put(&wire::simple_reply(0, request.cookie)),
+            // A chunk of data has at least one byte.
+            _ if request.len == 0 => self.put_chunk(chunk::NONE, request, 0, out),
+            _ => {
+                self.put_chunk(chunk::OFFSET_DATA, request, 8 + request.len, out);
+                out.put(&request.offset.to_be_bytes());
+            }
+        }
+    }
+
+    /// Tells what the bytes from the request's offset on are.
+    pub(crate) fn put_extents(self, request: &Request, extents: &[(u64, ExtentKind)], out: &mut Output) {
+        let extended = self == Replies::Extended;
+        let count = u32::try_from(extents.len()).expect("a few thousand");
+        if extended {
+            self.put_chunk(chunk::BLOCK_STATUS_EXT, request, 8 + 16 * u64::from(count), out);
+        } else {
+            self.put_chunk(chunk::BLOCK_STATUS, request, 4 + 8 * u64::from(count), out);
+        }
+        out.put(&allocation::ID.to_be_bytes());
+        if extended {
+            out.put(&count.to_be_bytes());
+        }
+        for (bytes, kind) in extents {
+            let flags = match kind {
+                ExtentKind::Data => 0,
+                ExtentKind::Hole => allocation::HOLE | allocation::ZERO,
+            };
+            if extended {
+                out.put(&bytes.to_be_bytes());
+                out.put(&u64::from(flags).to_be_bytes());
+            } else {
+                out.put(&short(*bytes).to_be_bytes());
+                out.put(&flags.to_be_bytes());
+            }
+        }
+    }
+
+    fn put_error(self, request: &Request, failure: &Failure, out: &mut Output) {
+        let text = failure.to_string();
+        let shown = &text[..text.floor_char_boundary(STRING_BYTES_MAX)];
+        let shown_len = u16::try_from(shown.len()).expect("a message is at most 4096 bytes long");
+        self.put_chunk(chunk::ERROR, request, 6 + u64::from(shown_len), out);
+        out.put(&(failure.errno() as u32).to_be_bytes());
+        out.put(&shown_len.to_be_bytes());
+        out.put(shown.as_bytes());
+    }
+
+    /// The header of the only chunk of a reply, with `len` bytes to follow.
+    fn put_chunk(self, kind: u16, request: &Request, len: u64, out: &mut Output) {
+        match self.headers() {
+            Headers::Compact => out.put(&wire::last_chunk(kind, request.cookie, short(len))),
+            Headers::Extended => out.put(&wire::last_extended_chunk(kind, request.cookie, request.offset, len)),
+        }
+    }
+}
+
+/// A length in an answer to a request whose own length had four bytes.
+fn short(len: u64) -> u32 {
+    u32::try_from(len).expect("an answer to a compact request is shorter than 4 GiB")
+}
