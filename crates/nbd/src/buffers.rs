@@ -5,16 +5,19 @@
 use crate::limits::{GATHERED_BYTES_MAX, INPUT_BYTES, OUTPUT_BYTES_MAX};
 use std::io::{ErrorKind, Read, Result, Write};
 
-/// Bytes from the client, of a fixed capacity.
+/// Where both buffers start: enough for a handshake and single requests, and little enough for thousands of idle connections.
+const BUFFER_BYTES_MIN: usize = 8 << 10;
+
+/// Bytes from the client, of a capacity that grows to [`INPUT_BYTES`] as soon as a read fills what there is.
 pub(crate) struct Input {
-    bytes: Box<[u8]>,
+    bytes: Vec<u8>,
     start: usize,
     end: usize,
 }
 
 impl Input {
     pub(crate) fn new() -> Input {
-        Input { bytes: vec![0; INPUT_BYTES].into(), start: 0, end: 0 }
+        Input { bytes: vec![0; BUFFER_BYTES_MIN], start: 0, end: 0 }
     }
 
     /// What arrived and was not consumed.
@@ -31,6 +34,9 @@ impl Input {
     ///
     /// What is unread moves to the front first. It is the beginning of one request, and each byte moves once.
     pub(crate) fn fill_from(&mut self, stream: &mut impl Read) -> Result<usize> {
+        if self.end == self.bytes.len() {
+            self.bytes.resize(INPUT_BYTES, 0);
+        }
         self.bytes.copy_within(self.start..self.end, 0);
         (self.start, self.end) = (0, self.end - self.start);
         debug_assert!(self.end < self.bytes.len(), "no request needs more than the buffer holds");
@@ -76,7 +82,7 @@ impl Output {
         let (start, end) = (self.len, self.len + len);
         if end > self.bytes.len() {
             debug_assert!(end <= OUTPUT_BYTES_MAX);
-            self.bytes.resize(end.next_power_of_two().clamp(GATHERED_BYTES_MAX, OUTPUT_BYTES_MAX.max(end)), 0);
+            self.bytes.resize(end.next_power_of_two().clamp(BUFFER_BYTES_MIN, OUTPUT_BYTES_MAX.max(end)), 0);
         }
         self.len = end;
         &mut self.bytes[start..end]
