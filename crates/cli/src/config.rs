@@ -3,6 +3,11 @@
 //!
 //! ```toml
 //! listen = ["unix:/run/tidegate/all.sock", "tcp:127.0.0.1:10809"]
+//! insecure = false            # true: TCP may listen where other machines reach it
+//! socket_mode = "0600"        # of unix sockets
+//! allow_uids = [1000]         # who may connect to them, beside the server's own user and root
+//! allow_gids = []
+//! connections_max = 16384
 //!
 //! [[volume]]                  # the first one is the default export
 //! name = "db"                 # of the export; without it, the region file's name without its ending
@@ -14,10 +19,13 @@
 
 use crate::failure::{ConfigFailure, Failure, UsageFailure};
 use crate::listen::Place;
+use crate::peers::Peers;
 use crate::plan::{Plan, VolumePlan, access};
+use rustix::fs::Mode;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeSet;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use tidegate_media::emulate::Profile;
 use toml::Spanned;
@@ -33,6 +41,13 @@ struct Written {
     listen: Vec<Spanned<String>>,
     #[serde(default)]
     insecure: bool,
+    #[serde(default, deserialize_with = "mode")]
+    socket_mode: Option<Mode>,
+    #[serde(default)]
+    allow_uids: Vec<u32>,
+    #[serde(default)]
+    allow_gids: Vec<u32>,
+    connections_max: Option<NonZeroUsize>,
     #[serde(default)]
     volume: Vec<WrittenVolume>,
 }
@@ -53,6 +68,12 @@ struct WrittenVolume {
 /// Text read as the command line reads it, and refused in the same words.
 fn profile<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Profile>, D::Error> {
     let read = crate::grammar::profile(&String::deserialize(deserializer)?);
+    read.map(Some).map_err(|refused| D::Error::custom(refused.in_a_file()))
+}
+
+/// Permissions, as the command line reads them.
+fn mode<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Mode>, D::Error> {
+    let read = crate::grammar::socket_mode(&String::deserialize(deserializer)?);
     read.map(Some).map_err(|refused| D::Error::custom(refused.in_a_file()))
 }
 
@@ -83,7 +104,15 @@ fn parse(path: &Path, text: &str) -> Result<Plan, ConfigFailure> {
     if let Some(twice) = volumes.iter().find(|volume| !names.insert(&volume.name)) {
         return Err(ConfigFailure::SameName { path: path.to_owned(), name: twice.name.clone() });
     }
-    Ok(Plan { volumes, listen, insecure: written.insecure })
+    let usual = Plan::default();
+    Ok(Plan {
+        volumes,
+        listen,
+        insecure: written.insecure,
+        socket_mode: written.socket_mode.unwrap_or(usual.socket_mode),
+        peers: Peers { uids: written.allow_uids, gids: written.allow_gids },
+        connections_max: written.connections_max.map_or(usual.connections_max, NonZeroUsize::get),
+    })
 }
 
 impl WrittenVolume {
@@ -134,6 +163,10 @@ mod tests {
         let text = r#"
             listen = ["unix:/run/a.sock", "tcp:127.0.0.1:7"]
             insecure = true
+            socket_mode = "0660"
+            allow_uids = [7, 8]
+            allow_gids = [70]
+            connections_max = 5
             [[volume]]
             name = "db"
             pmem = "v/one.pmem"
@@ -146,6 +179,9 @@ mod tests {
         let plan = plan(text).expect("a good file");
         assert_eq!(plan.listen.len(), 2);
         assert!(plan.insecure);
+        assert_eq!(plan.socket_mode.as_raw_mode(), 0o660);
+        assert_eq!(plan.peers, Peers { uids: vec![7, 8], gids: vec![70] });
+        assert_eq!(plan.connections_max, 5);
         let [first, second] = &plan.volumes[..] else { panic!("{plan:?}") };
         let expected = VolumePlan {
             name: "db".to_owned(),
@@ -182,6 +218,8 @@ mod tests {
             ("[[volume]]\npmem = \"a\"\nemulate = \"tape\"", 3, "\"tape\""),
             ("[[volume]]\npmem = 3\n", 2, "string"),
             ("[[volume]]\nname = \"x\"\n", 1, "pmem"),
+            ("\nsocket_mode = \"rw\"\n", 2, "0660"),
+            ("connections_max = 0", 1, "nonzero"),
             ("x = \n", 1, "value"),
         ] {
             let Err(ConfigFailure::Invalid { line: at, what, .. }) = plan(text) else { panic!("{text:?}") };

@@ -1,77 +1,117 @@
-//! Connections with clients: a thread for each, a limit on their number, and an orderly end for all of them.
+//! Connections with clients: a thread for each, limits on their number and on their handshakes, and an orderly end for all
+//! of them.
 
 use crate::listen::Stream;
+use crate::peers::Peers;
+use crate::sparing::Sparing;
+use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::io::{self, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
-use tidegate_nbd::{Exports, serve};
+use tidegate_nbd::{Exports, serve_and_tell};
 
-/// Connections served at once; a client beyond them is turned away.
-pub(crate) const CONNECTIONS_MAX: usize = 256;
+/// Connections served at once unless the plan says otherwise; a client beyond them is turned away.
+pub(crate) const CONNECTIONS_MAX: usize = 16384;
+
+/// How long a client may take to pick an export. One that has done so may be silent for ever, as an idle disk is.
+const HANDSHAKE_SECONDS_MAX: u64 = 10;
 
 /// How long requests in progress may take to finish when the server ends.
 const DRAIN_SECONDS_MAX: u64 = 5;
 
-/// A reply buffer for each connection and its stack have to fit into memory many times over.
-const THREAD_STACK_BYTES: usize = 512 << 10;
+/// Small, as there are as many stacks as connections; the buffers lie elsewhere.
+const THREAD_STACK_BYTES: usize = 256 << 10;
 
 /// All connections of the server, and what they are served.
 pub(crate) struct Connections {
     exports: Exports,
+    peers: Peers,
+    connections_max: usize,
     live: Mutex<Live>,
     one_ended: Condvar,
     /// Set once, before the sockets are shut down, whose closing the readers then see.
     ending: AtomicBool,
+    crowded: Sparing,
+    strangers: Sparing,
 }
 
 #[derive(Default)]
 struct Live {
     next: u64,
-    /// A second handle to each connection, to end it by.
-    streams: BTreeMap<u64, Stream>,
+    /// Each connection, to end it by.
+    streams: BTreeMap<u64, Arc<Stream>>,
 }
 
 impl Connections {
-    /// No connections yet, to be served `exports`.
-    pub(crate) fn new(exports: Exports) -> Arc<Connections> {
+    /// No connections yet, `connections_max` at most, to be served `exports`; on unix sockets only to `peers`.
+    pub(crate) fn new(exports: Exports, peers: Peers, connections_max: usize) -> Arc<Connections> {
         Arc::new(Connections {
             exports,
+            peers,
+            connections_max,
             live: Mutex::default(),
             one_ended: Condvar::new(),
             ending: AtomicBool::new(false),
+            crowded: Sparing::default(),
+            strangers: Sparing::default(),
         })
     }
 
     /// Serves `stream` on a thread of its own, or turns it away.
     pub(crate) fn admit(self: &Arc<Self>, stream: Stream) {
+        if self.is_strange(&stream) {
+            return;
+        }
+        let stream = Arc::new(stream);
         let Some(admitted) = self.register(&stream) else { return };
         let number = admitted.number;
-        let work = move || admitted.serve(stream);
+        let work = move || admitted.serve(&stream);
         let name = format!("client {number}");
-        if let Err(error) = thread::Builder::new().name(name).stack_size(THREAD_STACK_BYTES).spawn(work) {
-            tracing::warn!("client {number} turned away: no thread for it: {error}");
+        let spawned = thread::Builder::new().name(name).stack_size(THREAD_STACK_BYTES).spawn(work);
+        if let Err(error) = spawned
+            && let Some(more) = self.crowded.ask()
+        {
+            tracing::warn!("client {number} turned away: no thread for it: {error}{more}");
         }
     }
 
-    fn register(self: &Arc<Self>, stream: &Stream) -> Option<Admitted> {
+    fn is_strange(&self, stream: &Stream) -> bool {
+        let Stream::Unix(stream) = stream else { return false };
+        let stranger = match self.peers.stranger(stream) {
+            Ok(None) => return false,
+            Ok(Some(stranger)) => stranger,
+            Err(error) => {
+                tracing::warn!("a client turned away: the system does not tell who it is: {error}");
+                return true;
+            }
+        };
+        if let Some(more) = self.strangers.ask() {
+            tracing::warn!(
+                "process {} of user {}, group {} turned away: neither is allowed{more}",
+                stranger.pid,
+                stranger.uid,
+                stranger.gid
+            );
+        }
+        true
+    }
+
+    fn register(self: &Arc<Self>, stream: &Arc<Stream>) -> Option<Admitted> {
         let mut live = self.live();
         let number = live.next;
         live.next += 1;
-        if live.streams.len() >= CONNECTIONS_MAX {
-            tracing::warn!("client {number} turned away: {CONNECTIONS_MAX} connections are the limit");
+        if live.streams.len() >= self.connections_max {
+            drop(live);
+            if let Some(more) = self.crowded.ask() {
+                tracing::warn!("client {number} turned away: {} connections are the limit{more}", self.connections_max);
+            }
             return None;
         }
-        match stream.try_clone() {
-            Ok(handle) => live.streams.insert(number, handle),
-            Err(error) => {
-                tracing::warn!("client {number} turned away: {error}");
-                return None;
-            }
-        };
+        live.streams.insert(number, Arc::clone(stream));
         Some(Admitted { number, connections: Arc::clone(self) })
     }
 
@@ -116,10 +156,12 @@ struct Admitted {
 }
 
 impl Admitted {
-    fn serve(self, stream: Stream) {
+    fn serve(self, stream: &Stream) {
         let number = self.number;
         tracing::info!("client {number} connected");
-        match serve(&self.connections.exports, Interruptible { stream, ending: &self.connections.ending }) {
+        let handshake = Handshake::begin(stream);
+        let bounded = Bounded { stream, ending: &self.connections.ending, handshake: &handshake };
+        match serve_and_tell(&self.connections.exports, bounded, || handshake.end()) {
             Ok(end) => tracing::info!("client {number} ended: {end:?}"),
             Err(error) => tracing::info!("client {number} ended: {error}"),
         }
@@ -133,28 +175,70 @@ impl Drop for Admitted {
     }
 }
 
-/// A stream that ends once the server ends, even while the client goes on sending: a socket shut down for reading
-/// still gives what is in its buffer.
-struct Interruptible<'a> {
-    stream: Stream,
-    ending: &'a AtomicBool,
+/// The time a client has to pick an export.
+struct Handshake<'a> {
+    stream: &'a Stream,
+    /// None once an export is picked.
+    deadline: Cell<Option<Instant>>,
 }
 
-impl Read for Interruptible<'_> {
+impl<'a> Handshake<'a> {
+    fn begin(stream: &'a Stream) -> Handshake<'a> {
+        Handshake { stream, deadline: Cell::new(Some(Instant::now() + Duration::from_secs(HANDSHAKE_SECONDS_MAX))) }
+    }
+
+    /// The client has picked: from now on it may take its time.
+    fn end(&self) {
+        self.deadline.set(None);
+        if let Err(error) = self.stream.set_patience(None) {
+            tracing::warn!("a client keeps the deadline of its handshake: {error}");
+        }
+    }
+
+    /// Lets the next call on the stream wait as long as is left, however the client spreads its bytes.
+    fn limit_next(&self) -> io::Result<()> {
+        let Some(deadline) = self.deadline.get() else { return Ok(()) };
+        match deadline.checked_duration_since(Instant::now()) {
+            Some(left) if !left.is_zero() => self.stream.set_patience(Some(left)),
+            _ => Err(late()),
+        }
+    }
+
+    /// The result of a call on the stream, with the deadline by its name.
+    fn judge(&self, done: io::Result<usize>) -> io::Result<usize> {
+        done.map_err(|error| if error.kind() == ErrorKind::WouldBlock { late() } else { error })
+    }
+}
+
+fn late() -> io::Error {
+    io::Error::new(ErrorKind::TimedOut, format!("no export was picked within {HANDSHAKE_SECONDS_MAX} s"))
+}
+
+/// A stream that ends once the server ends, even while the client goes on sending: a socket shut down for reading
+/// still gives what is in its buffer. Until an export is picked it also ends with the handshake's time.
+struct Bounded<'a> {
+    stream: &'a Stream,
+    ending: &'a AtomicBool,
+    handshake: &'a Handshake<'a>,
+}
+
+impl Read for Bounded<'_> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         if self.ending.load(Ordering::Acquire) {
             return Ok(0);
         }
-        self.stream.read(out)
+        self.handshake.limit_next()?;
+        self.handshake.judge(self.stream.read(out))
     }
 }
 
-impl Write for Interruptible<'_> {
+impl Write for Bounded<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.stream.write(bytes)
+        self.handshake.limit_next()?;
+        self.handshake.judge(self.stream.write(bytes))
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.stream.flush()
+        Ok(())
     }
 }

@@ -5,8 +5,10 @@ use crate::listen::Place;
 use crate::size;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use rustix::fs::Mode;
 use std::error::Error;
 use std::ffi::OsString;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use tidegate_layout::btt::{SECTOR_SIZES, Version};
 use tidegate_media::emulate::Profile;
@@ -92,6 +94,23 @@ pub(crate) struct Serve {
     /// Let TCP listen where other machines reach it: no encryption, no password
     #[arg(long)]
     pub(crate) insecure: bool,
+
+    /// Permissions of unix sockets, octal: 0660 lets a group open them [default: 0600]
+    #[arg(long, value_name = "MODE", value_parser = socket_mode)]
+    pub(crate) socket_mode: Option<Mode>,
+
+    /// Serve this user on unix sockets too, by number, more than once if wanted [default: the server's own and root].
+    /// --socket-mode has to let them open the socket
+    #[arg(long, value_name = "UID")]
+    pub(crate) allow_uid: Vec<u32>,
+
+    /// Serve processes of this group on unix sockets too, by number, more than once if wanted
+    #[arg(long, value_name = "GID")]
+    pub(crate) allow_gid: Vec<u32>,
+
+    /// Connections served at once, as far as the system's limits allow [default: 16384]
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) connections_max: Option<NonZeroUsize>,
 }
 
 #[derive(Args, Debug)]
@@ -127,6 +146,12 @@ fn version(text: &str) -> Result<Version, UsageFailure> {
 /// Reads the name of an emulated medium.
 pub(crate) fn profile(text: &str) -> Result<Profile, UsageFailure> {
     Profile::by_name(text).map_err(|_| UsageFailure::Emulate { text: text.to_owned() })
+}
+
+/// Reads the permissions of a file: octal, at most 0777.
+pub(crate) fn socket_mode(text: &str) -> Result<Mode, UsageFailure> {
+    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777 && !text.starts_with('+'));
+    mode.map(Mode::from_raw_mode).ok_or_else(|| UsageFailure::SocketMode { text: text.to_owned() })
 }
 
 /// What the command line leads to.

@@ -10,6 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The port registered for NBD, taken where a TCP place names none.
 const NBD_PORT: u16 = 10809;
@@ -67,10 +68,10 @@ pub(crate) enum Listener {
 }
 
 impl Listener {
-    /// Opens the socket: nonblocking, and for unix sockets open to its owner only.
-    pub(crate) fn bind(place: &Place) -> Result<Listener, Failure> {
+    /// Opens the socket: nonblocking, and for unix sockets with the permissions `mode`.
+    pub(crate) fn bind(place: &Place, mode: Mode) -> Result<Listener, Failure> {
         match place {
-            Place::Unix(path) => bind_unix(path),
+            Place::Unix(path) => bind_unix(path, mode),
             Place::Tcp(address) => Ok(bind_tcp(*address)?),
         }
     }
@@ -124,14 +125,14 @@ fn bind_tcp(address: SocketAddr) -> Result<Listener, ListenFailure> {
     })
 }
 
-fn bind_unix(path: &Path) -> Result<Listener, Failure> {
+fn bind_unix(path: &Path, mode: Mode) -> Result<Listener, Failure> {
     if path.as_os_str().as_bytes().len() > SOCKET_PATH_BYTES_MAX {
         return Err(ListenFailure::PathTooLong { path: path.to_owned() }.into());
     }
     places::make_folder_of(path)?;
     clear_the_way(path)?;
     // The mask is the process's: no other thread runs yet that could create files.
-    let mask = rustix::process::umask(Mode::RWXG | Mode::RWXO | Mode::XUSR);
+    let mask = rustix::process::umask(mode.complement());
     let opened = UnixListener::bind(path);
     rustix::process::umask(mask);
     let opened = opened.and_then(|listener| {
@@ -205,11 +206,27 @@ pub(crate) enum Stream {
 }
 
 impl Stream {
-    /// Another handle to the same connection.
-    pub(crate) fn try_clone(&self) -> io::Result<Stream> {
+    /// Reads what there is, at least one byte; 0 at the end.
+    pub(crate) fn read(&self, out: &mut [u8]) -> io::Result<usize> {
         match self {
-            Stream::Unix(stream) => stream.try_clone().map(Stream::Unix),
-            Stream::Tcp(stream) => stream.try_clone().map(Stream::Tcp),
+            Stream::Unix(stream) => (&mut &*stream).read(out),
+            Stream::Tcp(stream) => (&mut &*stream).read(out),
+        }
+    }
+
+    /// Writes as much as fits, at least one byte.
+    pub(crate) fn write(&self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Stream::Unix(stream) => (&mut &*stream).write(bytes),
+            Stream::Tcp(stream) => (&mut &*stream).write(bytes),
+        }
+    }
+
+    /// How long a read or a write may wait from now on, before it fails with `WouldBlock`; None: for ever.
+    pub(crate) fn set_patience(&self, limit: Option<Duration>) -> io::Result<()> {
+        match self {
+            Stream::Unix(stream) => stream.set_read_timeout(limit).and_then(|()| stream.set_write_timeout(limit)),
+            Stream::Tcp(stream) => stream.set_read_timeout(limit).and_then(|()| stream.set_write_timeout(limit)),
         }
     }
 
@@ -219,28 +236,6 @@ impl Stream {
             Stream::Unix(stream) => stream.shutdown(direction),
             Stream::Tcp(stream) => stream.shutdown(direction),
         };
-    }
-}
-
-impl Read for Stream {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Stream::Unix(stream) => stream.read(out),
-            Stream::Tcp(stream) => stream.read(out),
-        }
-    }
-}
-
-impl Write for Stream {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Stream::Unix(stream) => stream.write(bytes),
-            Stream::Tcp(stream) => stream.write(bytes),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }
 

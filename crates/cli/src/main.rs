@@ -19,11 +19,14 @@ mod failure;
 mod grammar;
 mod info;
 mod listen;
+mod peers;
 mod places;
 mod plan;
 mod read_only;
+mod room;
 mod serve;
 mod size;
+mod sparing;
 
 use failure::{Exit, Failure};
 use grammar::{Command, Parsed, Program};

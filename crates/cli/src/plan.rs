@@ -1,9 +1,13 @@
-//! What `serve` is asked to do: which volumes, where to listen. The command line and a configuration file lead to the same plan.
+//! What `serve` is asked to do: which volumes, where to listen, whom to let in. The command line and a configuration file lead to the same plan.
 
 use crate::config;
+use crate::connections::CONNECTIONS_MAX;
 use crate::failure::Failure;
 use crate::grammar::Serve;
 use crate::listen::Place;
+use crate::peers::Peers;
+use rustix::fs::Mode;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use tidegate_media::Access;
 use tidegate_media::emulate::Profile;
@@ -17,6 +21,25 @@ pub(crate) struct Plan {
     pub(crate) listen: Vec<Place>,
     /// Whether TCP may listen where other machines reach it.
     pub(crate) insecure: bool,
+    /// Permissions of unix sockets.
+    pub(crate) socket_mode: Mode,
+    /// Who may connect to them.
+    pub(crate) peers: Peers,
+    /// Connections served at once.
+    pub(crate) connections_max: usize,
+}
+
+impl Default for Plan {
+    fn default() -> Plan {
+        Plan {
+            volumes: Vec::new(),
+            listen: Vec::new(),
+            insecure: false,
+            socket_mode: Mode::RUSR | Mode::WUSR,
+            peers: Peers::default(),
+            connections_max: CONNECTIONS_MAX,
+        }
+    }
 }
 
 /// A volume to be served.
@@ -52,7 +75,7 @@ impl Plan {
     pub(crate) fn of(wish: &Serve) -> Result<Plan, Failure> {
         let mut plan = match &wish.config {
             Some(path) => config::read(path)?,
-            None => Plan { volumes: Vec::new(), listen: Vec::new(), insecure: false },
+            None => Plan::default(),
         };
         if let Some(pmem) = &wish.pmem {
             let volume = VolumePlan::of(pmem.clone(), access(wish.read_only));
@@ -62,6 +85,10 @@ impl Plan {
             plan.listen.clone_from(&wish.listen);
         }
         plan.insecure |= wish.insecure;
+        plan.socket_mode = wish.socket_mode.unwrap_or(plan.socket_mode);
+        plan.peers.uids.extend(&wish.allow_uid);
+        plan.peers.gids.extend(&wish.allow_gid);
+        plan.connections_max = wish.connections_max.map_or(plan.connections_max, NonZeroUsize::get);
         plan.listen.iter().try_for_each(|place| place.check_exposure(plan.insecure))?;
         Ok(plan)
     }

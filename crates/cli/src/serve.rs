@@ -16,6 +16,7 @@ use crate::grammar::Serve;
 use crate::listen::{Listener, Place};
 use crate::places;
 use crate::plan::{Plan, VolumePlan, access};
+use crate::room;
 use announce::{Served, Serving};
 use signals::Signals;
 use std::io;
@@ -32,7 +33,8 @@ pub(crate) fn run(wish: &Serve, json: bool) -> Result<Exit, Failure> {
     let signals = Signals::watch().map_err(Failure::system("watching for signals"))?;
     let listeners = listen(&plan)?;
     warn_of_exposure(&listeners);
-    let connections = Connections::new(exports(&plan, &volumes)?);
+    let exports = exports(&plan, &volumes)?;
+    let connections = Connections::new(exports, plan.peers.clone(), connections_max(plan.connections_max));
     let devices: Vec<_> = volumes.iter().map(|volume| Arc::clone(&volume.device)).collect();
     announce(&plan, volumes, created, &listeners, json)?;
     let waited = accept::accept_until_signalled(&listeners, &signals, &connections);
@@ -54,9 +56,18 @@ fn listen(plan: &Plan) -> Result<Vec<Listener>, Failure> {
     if plan.listen.is_empty() {
         let socket = places::default_socket(&plan.volumes[0].pmem);
         places::make_folder_of(&socket)?;
-        return Ok(vec![Listener::bind(&Place::Unix(socket))?]);
+        return Ok(vec![Listener::bind(&Place::Unix(socket), plan.socket_mode)?]);
     }
-    plan.listen.iter().map(Listener::bind).collect()
+    plan.listen.iter().map(|place| Listener::bind(place, plan.socket_mode)).collect()
+}
+
+/// How many of `wish` connections the system has room for.
+fn connections_max(wish: usize) -> usize {
+    let room = room::make(wish);
+    if room < wish {
+        tracing::info!("{room} connections at most, not {wish}: the system has no files or mappings for more");
+    }
+    room
 }
 
 fn warn_of_exposure(listeners: &[Listener]) {

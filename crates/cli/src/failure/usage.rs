@@ -68,6 +68,12 @@ pub(crate) enum UsageFailure {
         /// The text.
         text: String,
     },
+    /// Text that is no permissions.
+    #[error("{text:?} is no mode of a socket")]
+    SocketMode {
+        /// The text.
+        text: String,
+    },
     /// Anything else the grammar refuses.
     #[error("{what}")]
     Grammar {
@@ -102,6 +108,7 @@ impl UsageFailure {
             UsageFailure::Listen { .. } => "bad-listen",
             UsageFailure::NotLoopback { .. } => "not-loopback",
             UsageFailure::Emulate { .. } => "unknown-emulation",
+            UsageFailure::SocketMode { .. } => "bad-socket-mode",
             UsageFailure::Grammar { .. } => "usage",
         }
     }
@@ -122,6 +129,7 @@ impl UsageFailure {
                     .to_owned()
             }
             UsageFailure::Emulate { .. } => "an emulated medium is chosen by the name of its profile".to_owned(),
+            UsageFailure::SocketMode { .. } => "permissions are an octal number up to 0777".to_owned(),
             UsageFailure::Grammar { .. } => "the command line does not follow the grammar".to_owned(),
         }
     }
@@ -148,6 +156,7 @@ impl UsageFailure {
                     .to_owned()
             }
             UsageFailure::Emulate { .. } => format!("use one of {}", Profile::NAMES.join(", ")),
+            UsageFailure::SocketMode { .. } => "write 0600 for the owner alone, 0660 for a group too".to_owned(),
             UsageFailure::Grammar { command, .. } => format!("see `{command} --help`"),
         }
     }

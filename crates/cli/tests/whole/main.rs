@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
 
+mod access;
 mod configured;
 mod program;
 mod refusals;

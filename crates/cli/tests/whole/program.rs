@@ -18,7 +18,7 @@ use tidegate_nbd::client::{Client, Dialect};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A user that owns nothing.
-const NOBODY: u32 = 65534;
+pub(crate) const NOBODY: u32 = 65534;
 
 pub(crate) fn tidegate() -> Command {
     Command::new(env!("CARGO_BIN_EXE_tidegate"))
@@ -167,6 +167,10 @@ impl Server {
     /// A client on the unix socket at `path`.
     pub(crate) fn client(path: &Path) -> Client<UnixStream> {
         Client::connect(UnixStream::connect(path).unwrap(), "", Dialect::Structured).unwrap()
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     pub(crate) fn signal(&self, signal: rustix::process::Signal) {

@@ -275,29 +275,6 @@ fn emulated_media_are_served() {
 }
 
 #[test]
-fn clients_beyond_the_limit_are_turned_away() {
-    const CONNECTIONS_MAX: usize = 256;
-    let folder = Folder::new();
-    let volume = &folder.volume("v");
-    let socket = folder.path("s");
-    let mut server = Server::start(&["--pmem", volume, "--listen", &format!("unix:{}", socket.display())]);
-    let mut greeting = [0; 18];
-    let mut served: Vec<UnixStream> = (0..CONNECTIONS_MAX)
-        .map(|_| {
-            let mut stream = UnixStream::connect(&socket).unwrap();
-            stream.read_exact(&mut greeting).unwrap();
-            stream
-        })
-        .collect();
-    let mut beyond = UnixStream::connect(&socket).unwrap();
-    assert_eq!(beyond.read(&mut greeting).unwrap(), 0, "one client more was greeted");
-    server.hear("256 connections are the limit");
-    served.truncate(CONNECTIONS_MAX / 2);
-    drop(beyond);
-    assert!(server.stop().success());
-}
-
-#[test]
 fn the_answer_of_serve_in_json_tells_where() {
     let folder = Folder::new();
     let volume = folder.volume("v");

@@ -1,0 +1,48 @@
+//! How many connections the system has room for: file descriptors and memory mappings are limited for each process.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Descriptors kept for everything but connections.
+const DESCRIPTORS_RESERVED: u64 = 64;
+
+/// Mappings kept for everything but connections.
+const MAPPINGS_RESERVED: u64 = 4096;
+
+/// Mappings of one connection: its thread's stack and the page that guards it, its two buffers.
+const MAPPINGS_EACH: u64 = 4;
+
+/// Lets this process open as many files as it may, and returns how many of `wish` connections have room.
+pub(crate) fn make(wish: usize) -> usize {
+    let descriptors = raise_descriptors().saturating_sub(DESCRIPTORS_RESERVED);
+    let mappings = mappings_max().saturating_sub(MAPPINGS_RESERVED) / MAPPINGS_EACH;
+    let room = usize::try_from(descriptors.min(mappings)).unwrap_or(usize::MAX);
+    room.clamp(1, wish)
+}
+
+/// Raises the limit on descriptors as far as it goes without privileges; where it is then.
+fn raise_descriptors() -> u64 {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    match setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
+        Ok(()) => maximum.unwrap_or(u64::MAX),
+        Err(_) => current.unwrap_or(u64::MAX),
+    }
+}
+
+/// How many mappings the kernel lets a process have; no limit if it does not say.
+fn mappings_max() -> u64 {
+    let text = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap_or_default();
+    text.trim().parse().unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_than_wished_and_never_none() {
+        assert_eq!(make(1), 1);
+        assert!((1..=usize::MAX).contains(&make(usize::MAX)));
+        let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+        assert_eq!(current, maximum, "the limit is raised as far as it goes");
+    }
+}
