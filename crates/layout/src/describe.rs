@@ -2,6 +2,7 @@
 
 use crate::Description;
 use crate::btt::{ARENA_BYTES_MAX, ARENA_BYTES_MIN, FlogGroup, FlogHalf, InfoBlock, MapState, SECTOR_SIZES, Version};
+use crate::write_cache::{CACHE_HEAD_BYTES, CacheHead, SlotHead};
 use std::fmt::Write;
 
 /// `docs/layout.md`.
@@ -12,6 +13,10 @@ pub fn describe() -> String {
         out.push_str(&table(&description));
     }
     out.push_str(&map_states());
+    out.push_str(&write_cache());
+    for description in [CacheHead::DESCRIPTION, SlotHead::DESCRIPTION] {
+        out.push_str(&table(&description));
+    }
     out
 }
 
@@ -34,6 +39,14 @@ fn btt() -> String {
         Version::V1_1.start(),
         Version::V2_0,
         Version::V2_0.start(),
+    )
+}
+
+fn write_cache() -> String {
+    format!(
+        "\n## Transit cache\n\n\
+         Not on a medium: shared memory that outlives the process and not the machine. The head, the slots' headers from byte\n\
+         {CACHE_HEAD_BYTES} on, and the slots' blocks, each block at a multiple of its size.\n\n",
     )
 }
 

@@ -12,6 +12,7 @@
 pub mod btt;
 mod describe;
 mod on_media;
+pub mod write_cache;
 
 pub use describe::describe;
 pub use on_media::{Broken, Description, Field};

@@ -1,0 +1,61 @@
+//! The transit cache: a block device behind DRAM that passes blocks on instead of holding them.
+//!
+//! A write is complete when its block lies in a *slot*. Slots are drained to the device below at once, by whoever calls
+//! [`WriteCache::drain_step`]; a program runs threads on it. When no slot is free, a write goes straight to the device
+//! (*conditional bypass*), so neither a full cache nor a flush makes writers wait for each other. Reads never fill it.
+//!
+//! # How a block passes through
+//!
+//! A slot is *Free* (in the global free set), *Pending* (taken by a writer, being filled), *Valid* (in the write-back queue of its
+//! block's set) or *Evicting* (at the head of that queue, being written to the device), and then free again.
+//!
+//! - Sets are chosen by a hash of the block's number. Each has a queue in the order of arrival, under one lock held for a few
+//!   instructions, never while bytes are copied or a device works. There is no table from blocks to slots.
+//! - A set evicts one slot at a time, from the head, under its `draining` lock. So two versions of a block reach the
+//!   device in their order.
+//! - A write takes a free slot, fills it, and only then links it. Nobody meets a slot that is being filled, so nobody waits
+//!   for one. A write that hits fills another slot too and puts it in the old one's place: bytes that were acknowledged are never
+//!   overwritten before newer ones are whole. (Overwriting in place, as published, loses both to a kill in the middle.) If the
+//!   old one is being evicted, the new one queues behind it.
+//! - A read takes the slot's number and version under the set's lock, copies without it, and counts the copy only if the slot
+//!   still has that version.
+//! - What must not be cached (a write with forced unit access, discard, zeroes, a bypass) first evicts the block's slots and then goes
+//!   to the device. A write that is cached meanwhile is concurrent, and may win or lose.
+//!
+//! # What a flush covers
+//!
+//! Positions in a set's queue only grow, and a slot put in another's place inherits its position. A flush evicts each queue up to
+//! the last position it found there, waits for evictions that are under way (they are still in their queues), and flushes the device.
+//! Bypassing writes that completed before are in the device already. Later writes have later positions and do not prolong it.
+//!
+//! # What survives
+//!
+//! The slots lie in a region that outlives the process, shared memory for example. Each slot's header is two words: the block's
+//! number, and a version that is stored last and cleared first. After a kill, [`complete`] writes what it finds to the device. A block
+//! may then have two whole slots, and the greater version is the newer. Power loss takes the slots, so only flushed writes survive it;
+//! the geometry says so.
+//!
+//! Filling ends with a fence before the version is stored: streamed bytes may otherwise become visible after it. No checker
+//! of schedules sees that race, as none models streamed stores; the fence is the argument.
+//!
+//! # When the device fails
+//!
+//! The first failed eviction is remembered. Its slot stays queued, still answers reads, and is completed at the next start. From then on
+//! every write and every flush is refused with that error, and nothing is evicted any more.
+
+#![forbid(unsafe_code)]
+
+mod cache;
+mod complete;
+mod counters;
+mod drain;
+mod free_set;
+mod options;
+mod set;
+mod slots;
+
+pub use cache::WriteCache;
+pub use complete::{CompleteError, complete};
+pub use counters::Counters;
+pub use drain::{Doorbell, Progress};
+pub use options::{CreateError, Fill, Options, bytes_for};

@@ -1,0 +1,334 @@
+//! The cache as its users see it: what is read, what is in the device when, what is counted, what a failure does.
+
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test stops at the first surprise")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use tidegate_media::{
+    BlockDevice, Durability, Error, Extent, ExtentKind, Geometry, Lba, LbaRange, MappedRegion, Poison, Result,
+};
+use tidegate_sim::{Disk, DiskFault};
+use tidegate_write_cache::{
+    CompleteError, Counters, CreateError, Doorbell, Fill, Options, Progress, WriteCache, bytes_for, complete,
+};
+
+const BLOCK: usize = 512;
+const BLOCKS: u64 = 1000;
+const VOLUME: [u8; 16] = [7; 16];
+
+fn options(slots: u32) -> Options {
+    Options::new(VOLUME, slots)
+}
+
+fn memory(slots: u32) -> MappedRegion {
+    MappedRegion::anonymous(bytes_for(slots, BLOCK as u32)).unwrap()
+}
+
+fn cache_with(options: Options) -> (WriteCache<MappedRegion>, Arc<Disk>) {
+    let disk = Arc::new(Disk::new(BLOCKS, BLOCK as u32));
+    (WriteCache::create(memory(options.slots), disk.clone(), options).unwrap(), disk)
+}
+
+fn cache(slots: u32) -> (WriteCache<MappedRegion>, Arc<Disk>) {
+    cache_with(options(slots))
+}
+
+fn put(device: &dyn BlockDevice, lba: u64, byte: u8) {
+    device.write(Lba(lba), &[byte; BLOCK], Durability::Volatile).unwrap();
+}
+
+fn get(device: &dyn BlockDevice, lba: u64) -> u8 {
+    let mut block = [0; BLOCK];
+    device.read(Lba(lba), &mut block).unwrap();
+    assert!(block.iter().all(|byte| *byte == block[0]), "block {lba} is torn");
+    block[0]
+}
+
+fn drain(cache: &WriteCache<MappedRegion>, budget: u32) -> Progress {
+    cache.drain_step(budget, &mut 0, &mut [0; BLOCK]).unwrap()
+}
+
+#[test]
+fn a_write_is_read_at_once_and_reaches_the_device_by_draining() {
+    for fill in [Fill::Copy, Fill::Stream] {
+        let (cache, disk) = cache_with(Options { fill, ..options(8) });
+        put(&cache, 3, 1);
+        put(&cache, 4, 2);
+        assert_eq!((get(&cache, 3), get(&cache, 4), get(&cache, 5)), (1, 2, 0));
+        assert_eq!((get(&*disk, 3), get(&*disk, 4)), (0, 0), "nothing is evicted but by draining");
+        assert_eq!(cache.bytes_left(), 2 * BLOCK as u64);
+        assert_eq!(drain(&cache, 1), Progress { evicted: 1, more: true });
+        assert_eq!(drain(&cache, 9), Progress { evicted: 1, more: false });
+        assert_eq!((get(&*disk, 3), get(&*disk, 4), cache.bytes_left()), (1, 2, 0));
+        assert_eq!((get(&cache, 3), get(&cache, 4)), (1, 2));
+    }
+}
+
+#[test]
+fn every_count_is_exact() {
+    let (cache, _) = cache(4);
+    cache.set_doorbell(Box::new(Rings::default()));
+    for lba in 0..4 {
+        put(&cache, lba, 1);
+    }
+    get(&cache, 0);
+    get(&cache, 77);
+    put(&cache, 4, 1); // No slot is left.
+    cache.write(Lba(5), &[9; 2 * BLOCK], Durability::Fua).unwrap();
+    assert_eq!(drain(&cache, 3).evicted, 3);
+    put(&cache, 3, 2); // Block 3 is the one that is left: the sets are drained in the order of their arrival here.
+    cache.flush().unwrap();
+    assert!(cache.may_sleep());
+    put(&cache, 8, 1);
+    let expected = Counters {
+        cached: 6,
+        replaced: 1,
+        bypassed: 1,
+        forced: 2,
+        evicted: 4,
+        stalled: 0,
+        read_hits: 1,
+        wake_ups: 1,
+        flushes: 1,
+        slots_used: 1,
+        slots_limit: 4,
+    };
+    assert_eq!(cache.counters(), expected);
+}
+
+#[test]
+fn a_hit_takes_the_place_of_the_older_version() {
+    let (cache, disk) = cache(4);
+    for byte in 1..=100 {
+        put(&cache, 7, byte);
+    }
+    assert_eq!(get(&cache, 7), 100);
+    let counters = cache.counters();
+    assert_eq!((counters.cached, counters.replaced, counters.slots_used), (100, 99, 1));
+    cache.flush().unwrap();
+    assert_eq!((get(&*disk, 7), cache.counters().evicted), (100, 1), "one version reaches the device");
+}
+
+#[test]
+fn with_no_slot_free_writes_go_to_the_device_and_in_order() {
+    let (cache, disk) = cache(2);
+    put(&cache, 1, 1);
+    put(&cache, 2, 1);
+    put(&cache, 3, 1);
+    assert_eq!(get(&*disk, 3), 1);
+    put(&cache, 1, 2);
+    assert_eq!((get(&*disk, 1), get(&cache, 1)), (2, 2), "the older version went before");
+    drain(&cache, 9);
+    assert_eq!((get(&*disk, 1), get(&*disk, 2)), (2, 1), "and nothing older comes after");
+    let counters = cache.counters();
+    assert_eq!((counters.bypassed, counters.stalled, counters.evicted), (2, 1, 2));
+}
+
+#[test]
+fn without_bypass_a_writer_evicts() {
+    let (cache, disk) = cache_with(Options { bypass: false, ..options(2) });
+    for lba in 0..5 {
+        put(&cache, lba, 1);
+    }
+    let counters = cache.counters();
+    assert_eq!((counters.bypassed, counters.evicted, counters.stalled), (0, 3, 3));
+    assert_eq!((0..5).filter(|lba| get(&*disk, *lba) == 1).count(), 3);
+}
+
+#[test]
+fn without_eager_eviction_nothing_is_drained_before_the_cache_is_full() {
+    let (cache, _) = cache_with(Options { eager: false, ..options(2) });
+    put(&cache, 1, 1);
+    put(&cache, 2, 1);
+    assert_eq!(drain(&cache, 9).evicted, 0);
+    put(&cache, 3, 1);
+    assert_eq!(drain(&cache, 9).evicted, 2);
+    put(&cache, 1, 1);
+    assert_eq!(drain(&cache, 9).evicted, 0, "it is not full any more");
+}
+
+#[test]
+fn a_flush_makes_everything_before_it_durable() {
+    let (cache, disk) = cache(3);
+    for lba in 0..6 {
+        put(&cache, lba, 1); // Half in slots, half past them.
+    }
+    put(&cache, 0, 2);
+    cache.flush().unwrap();
+    let durable = disk.cut();
+    assert_eq!(durable.cached_sectors(), 0, "nothing is left in the disk's cache");
+    assert_eq!((0..6).map(|lba| get(&*disk, lba)).collect::<Vec<_>>(), [2, 1, 1, 1, 1, 1]);
+}
+
+#[test]
+fn discard_and_zeroes_come_after_what_was_cached() {
+    let (cache, disk) = cache(8);
+    for lba in 0..8 {
+        put(&cache, lba, 1);
+    }
+    cache.write_zeroes(LbaRange { first: Lba(2), blocks: 3 }, Durability::Volatile).unwrap();
+    cache.discard(LbaRange { first: Lba(6), blocks: 1 }).unwrap();
+    cache.flush().unwrap();
+    let found: Vec<u8> = (0..8).map(|lba| get(&*disk, lba)).collect();
+    assert_eq!(found, [1, 1, 0, 0, 0, 1, 1, 1]);
+    assert_eq!(found, (0..8).map(|lba| get(&cache, lba)).collect::<Vec<_>>());
+}
+
+#[test]
+fn reads_of_many_blocks_mix_slots_and_device() {
+    let (cache, _) = cache(4);
+    for (lba, byte) in [(10, 1), (11, 2), (13, 3), (14, 4)] {
+        put(&cache, lba, byte);
+    }
+    drain(&cache, 2);
+    put(&cache, 12, 9);
+    let mut out = vec![0xff; 6 * BLOCK];
+    cache.read(Lba(10), &mut out).unwrap();
+    let firsts: Vec<u8> = out.chunks(BLOCK).map(|block| block[0]).collect();
+    assert_eq!(firsts, [1, 2, 9, 3, 4, 0]);
+}
+
+#[test]
+fn the_limit_of_slots_moves_both_ways() {
+    let (cache, _) = cache(8);
+    cache.limit_slots(3);
+    (0..8).for_each(|lba| put(&cache, lba, 1));
+    assert_eq!((cache.counters().slots_used, cache.counters().bypassed), (3, 5));
+    cache.limit_slots(6);
+    (10..18).for_each(|lba| put(&cache, lba, 1));
+    assert_eq!(cache.counters().slots_used, 6);
+    cache.limit_slots(2);
+    drain(&cache, 6);
+    (20..28).for_each(|lba| put(&cache, lba, 1));
+    assert_eq!(cache.counters().slots_used, 2, "slots in use were withheld as they came free");
+}
+
+#[test]
+fn a_hole_with_a_cached_block_is_data_there() {
+    struct Holes;
+    impl BlockDevice for Holes {
+        fn geometry(&self) -> Geometry {
+            let (block_size, blocks) = (BLOCK as u32, BLOCKS);
+            Geometry {
+                block_size,
+                blocks,
+                atomic_blocks: 4,
+                volatile_cache: false,
+                read_only: false,
+                fast_zeroes: true,
+            }
+        }
+        fn read(&self, _: Lba, out: &mut [u8]) -> Result<()> {
+            out.fill(0);
+            Ok(())
+        }
+        fn write(&self, _: Lba, _: &[u8], _: Durability) -> Result<()> {
+            Ok(())
+        }
+        fn flush(&self) -> Result<()> {
+            Ok(())
+        }
+        fn discard(&self, _: LbaRange) -> Result<()> {
+            Ok(())
+        }
+        fn write_zeroes(&self, _: LbaRange, _: Durability) -> Result<()> {
+            Ok(())
+        }
+        fn extent(&self, range: LbaRange) -> Result<Extent> {
+            Ok(Extent { blocks: range.blocks, kind: ExtentKind::Hole })
+        }
+    }
+    let cache = WriteCache::create(memory(4), Arc::new(Holes), options(4)).unwrap();
+    put(&cache, 5, 1);
+    let extent = |first, blocks| cache.extent(LbaRange { first: Lba(first), blocks }).unwrap();
+    assert_eq!(extent(0, 100), Extent { blocks: 5, kind: ExtentKind::Hole });
+    assert_eq!(extent(5, 100), Extent { blocks: 1, kind: ExtentKind::Data });
+    assert_eq!(extent(6, 100), Extent { blocks: 100, kind: ExtentKind::Hole });
+    let geometry = cache.geometry();
+    assert_eq!((geometry.volatile_cache, geometry.atomic_blocks, geometry.fast_zeroes), (true, 1, true));
+}
+
+#[test]
+fn a_device_that_fails_is_reported_by_every_later_write_and_flush() {
+    let (cache, disk) = cache(4);
+    put(&cache, 1, 1);
+    put(&cache, 2, 2);
+    disk.fail(DiskFault::WriteFails(1..2));
+    let failed = cache.flush().unwrap_err();
+    assert!(matches!(failed, Error::Media(Poison { at: 512, .. })), "{failed}");
+    disk.mend();
+    assert_eq!(cache.flush().unwrap_err(), failed, "the next flush does not pretend");
+    assert_eq!(cache.write(Lba(9), &[1; BLOCK], Durability::Volatile).unwrap_err(), failed);
+    assert_eq!(cache.write(Lba(9), &[1; BLOCK], Durability::Fua).unwrap_err(), failed);
+    assert_eq!(cache.drain_step(9, &mut 0, &mut [0; BLOCK]).unwrap_err(), failed, "draining ends");
+    assert_eq!((get(&cache, 1), cache.counters().slots_used > 0), (1, true), "what was acknowledged is still there");
+}
+
+#[test]
+fn the_doorbell_rings_once_for_each_sleep() {
+    let (cache, _) = cache(8);
+    let rings = Rings::default();
+    cache.set_doorbell(Box::new(rings.clone()));
+    put(&cache, 1, 1);
+    assert!(!cache.may_sleep(), "there is something to drain");
+    drain(&cache, 9);
+    assert!(cache.may_sleep());
+    (1..8).for_each(|lba| put(&cache, lba, 1));
+    assert_eq!(rings.0.load(Ordering::SeqCst), 1);
+}
+
+#[derive(Clone, Default)]
+struct Rings(Arc<AtomicU32>);
+
+impl Doorbell for Rings {
+    fn ring(&self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn the_metadata_of_a_slot_fits_into_32_bytes() {
+    for slots in [64, 100, 1024, 131_072] {
+        let disk = Arc::new(Disk::new(BLOCKS, 512));
+        let cache = WriteCache::create(memory(slots), disk, options(slots)).unwrap();
+        assert!(cache.metadata_per_slot() <= 32.0, "{} bytes with {slots} slots", cache.metadata_per_slot());
+    }
+}
+
+#[test]
+fn memory_that_is_no_cache_or_of_another_volume_is_refused() {
+    let disk = Disk::new(BLOCKS, 512);
+    assert!(matches!(
+        WriteCache::create(memory(4), Arc::new(Disk::new(9, 512)), options(5)),
+        Err(CreateError::TooSmall { .. })
+    ));
+    assert!(matches!(
+        WriteCache::create(memory(4), Arc::new(Disk::new(9, 512)), options(0)),
+        Err(CreateError::NoSlots)
+    ));
+    let region = memory(4);
+    assert_eq!(complete(&region, VOLUME, &disk).unwrap(), 0, "zeroes are a cache never begun");
+    tidegate_media::Region::write(&region, 0, b"something else");
+    assert!(matches!(complete(&region, VOLUME, &disk), Err(CompleteError::Foreign(_))));
+    let region = Arc::new(memory(4));
+    drop(WriteCache::create(region.clone(), Arc::new(Disk::new(9, 512)), options(4)).unwrap());
+    let error = complete(&region, VOLUME, &disk).unwrap_err();
+    assert!(error.to_string().contains("9 × 512 bytes"), "{error}");
+    let error = complete(&region, [1; 16], &Disk::new(9, 512)).unwrap_err();
+    assert!(matches!(error, CompleteError::OtherVolume { .. }), "{error}");
+}
+
+#[test]
+fn what_lies_in_the_slots_is_completed() {
+    let disk = Arc::new(Disk::new(BLOCKS, 512));
+    let region = Arc::new(memory(8));
+    let cache = WriteCache::create(region.clone(), disk.clone(), options(8)).unwrap();
+    for (lba, byte) in [(1, 1), (2, 2), (1, 3), (5, 5)] {
+        put(&cache, lba, byte);
+    }
+    cache.drain_step(1, &mut 0, &mut [0; BLOCK]).unwrap();
+    drop(cache);
+    assert_eq!(complete(&region, VOLUME, &*disk).unwrap(), 2);
+    assert_eq!([1, 2, 5].map(|lba| get(&*disk, lba)), [3, 2, 5]);
+    assert_eq!(disk.cut().cached_sectors(), 0, "and flushed");
+}
