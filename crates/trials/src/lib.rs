@@ -13,3 +13,4 @@ pub mod power_cuts;
 pub mod sectors;
 pub mod served;
 pub mod surgery;
+pub mod transit;

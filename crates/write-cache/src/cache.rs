@@ -6,7 +6,7 @@ use crate::free_set::{Chain, FreeSet};
 use crate::options::{CreateError, Options};
 use crate::set::{Linked, Links, Position, Queue, Set};
 use crate::slots::{FREE, Slots};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use tidegate_layout::write_cache::{CacheHead, SlotPlan};
 use tidegate_media::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering};
 use tidegate_media::{
@@ -31,7 +31,7 @@ pub struct WriteCache<R> {
     withheld: Withheld,
     /// Whether whoever drains sleeps and wants the doorbell rung.
     pub(crate) asleep: AtomicBool,
-    doorbell: OnceLock<Box<dyn Doorbell>>,
+    doorbell: Mutex<Option<Box<dyn Doorbell>>>,
     /// Without eager eviction: whether it is time to evict.
     draining: AtomicBool,
     failed: AtomicBool,
@@ -102,7 +102,7 @@ impl<R: Region> WriteCache<R> {
                 limit: AtomicU32::new(options.slots),
             },
             asleep: AtomicBool::new(false),
-            doorbell: OnceLock::new(),
+            doorbell: Mutex::new(None),
             draining: AtomicBool::new(options.eager),
             failed: AtomicBool::new(false),
             failure: Mutex::new(None),
@@ -110,9 +110,9 @@ impl<R: Region> WriteCache<R> {
         }
     }
 
-    /// Who is to be woken when there is something to drain after [`WriteCache::may_sleep`] said that there is not. Set once.
+    /// Who is to be woken when there is something to drain after [`WriteCache::may_sleep`] said that there is not.
     pub fn set_doorbell(&self, doorbell: Box<dyn Doorbell>) {
-        assert!(self.doorbell.set(doorbell).is_ok(), "a cache has one doorbell");
+        *self.doorbell.lock() = Some(doorbell);
     }
 
     /// From now on at most `limit` slots are in use, and at least one: the rest is drained and kept free. So a flush finds no more.
@@ -256,7 +256,7 @@ impl<R: Region> WriteCache<R> {
     fn ring_if_asleep(&self) {
         if self.asleep.load(Ordering::SeqCst)
             && self.asleep.swap(false, Ordering::SeqCst)
-            && let Some(doorbell) = self.doorbell.get()
+            && let Some(doorbell) = &*self.doorbell.lock()
         {
             self.tally.wake_ups.fetch_add(1, Ordering::Relaxed);
             doorbell.ring();
@@ -298,9 +298,10 @@ impl<R: Region> WriteCache<R> {
             }
             Linked::Behind => {}
             Linked::InPlaceOf(old) => {
+                // Before the new one can be evicted and cleared: a kill must never find the old one alone.
+                self.slots.clear(old);
                 drop(queue);
                 self.tally.replaced.fetch_add(1, Ordering::Relaxed);
-                self.slots.clear(old);
                 let mut freed = Chain::new();
                 freed.add(&self.links, old);
                 self.give_back(&mut freed);

@@ -117,12 +117,13 @@ impl<R: Region> WriteCache<R> {
             return Err(self.fail(error));
         }
         let mut queue = queue.lock();
+        // Before anybody can find that the block is not cached and write past the cache: a kill must not find this version after
+        // that. Readers who found the slot before see that its version is gone, and look again.
+        self.slots.clear(slot);
         if queue.end_eviction(&self.links) {
             self.mark_empty(index);
         }
         drop(queue);
-        // Readers who found the slot before see that its version is gone, and look again.
-        self.slots.clear(slot);
         freed.add(&self.links, slot);
         if freed.len() == FREED_TOGETHER {
             self.give_back(freed);

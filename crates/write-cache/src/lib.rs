@@ -32,7 +32,8 @@
 //!
 //! The slots lie in a region that outlives the process, shared memory for example. Each slot's header is two words: the block's
 //! number, and a version that is stored last and cleared first. After a kill, [`complete`] writes what it finds to the device. A block
-//! may then have two whole slots, and the greater version is the newer. Power loss takes the slots, so only flushed writes survive it;
+//! may then have two whole slots, and the greater version is the newer. So a version is cleared under the queue's lock: later, and a
+//! newer one might have come and gone, or been written past the cache, and the old one would come back. Power loss takes the slots, so only flushed writes survive it;
 //! the geometry says so.
 //!
 //! Filling ends with a fence before the version is stored: streamed bytes may otherwise become visible after it. No checker

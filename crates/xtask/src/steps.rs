@@ -111,7 +111,9 @@ fn tests_of_single_crates() -> Result<()> {
 /// the flag changes every crate.
 fn schedules() -> Result<()> {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace::root().join("target"), PathBuf::from);
-    let mut command = cargo_command(&["test", "--package", "tidegate-trials", "--test", "schedules"]);
+    let tests = ["--test", "schedules", "--test", "transit_schedules"];
+    let mut command = cargo_command(&["test", "--package", "tidegate-trials", "--no-fail-fast"]);
+    command.args(tests);
     command.env("RUSTFLAGS", "--cfg shuttle").env("CARGO_TARGET_DIR", target.join("shuttle"));
     run(command)
 }
