@@ -4,21 +4,17 @@
 use crate::listen::Stream;
 use crate::peers::Peers;
 use crate::sparing::Sparing;
-use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::io::{self, ErrorKind, Read, Write};
+use std::io;
 use std::net::Shutdown;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
-use tidegate_nbd::{Exports, serve_and_tell};
+use tidegate_nbd::{Service, serve};
 
 /// Connections served at once unless the plan says otherwise; a client beyond them is turned away.
 pub(crate) const CONNECTIONS_MAX: usize = 16384;
-
-/// How long a client may take to pick an export. One that has done so may be silent for ever, as an idle disk is.
-const HANDSHAKE_SECONDS_MAX: u64 = 10;
 
 /// How long requests in progress may take to finish when the server ends.
 const DRAIN_SECONDS_MAX: u64 = 5;
@@ -28,7 +24,7 @@ const THREAD_STACK_BYTES: usize = 256 << 10;
 
 /// All connections of the server, and what they are served.
 pub(crate) struct Connections {
-    exports: Exports,
+    service: Service,
     peers: Peers,
     connections_max: usize,
     live: Mutex<Live>,
@@ -47,10 +43,10 @@ struct Live {
 }
 
 impl Connections {
-    /// No connections yet, `connections_max` at most, to be served `exports`; on unix sockets only to `peers`.
-    pub(crate) fn new(exports: Exports, peers: Peers, connections_max: usize) -> Arc<Connections> {
+    /// No connections yet, `connections_max` at most, to be offered `service`; on unix sockets only to `peers`.
+    pub(crate) fn new(service: Service, peers: Peers, connections_max: usize) -> Arc<Connections> {
         Arc::new(Connections {
-            exports,
+            service,
             peers,
             connections_max,
             live: Mutex::default(),
@@ -159,9 +155,7 @@ impl Admitted {
     fn serve(self, stream: &Stream) {
         let number = self.number;
         tracing::info!("client {number} connected");
-        let handshake = Handshake::begin(stream);
-        let bounded = Bounded { stream, ending: &self.connections.ending, handshake: &handshake };
-        match serve_and_tell(&self.connections.exports, bounded, || handshake.end()) {
+        match serve(&self.connections.service, &Interruptible { stream, ending: &self.connections.ending }) {
             Ok(end) => tracing::info!("client {number} ended: {end:?}"),
             Err(error) => tracing::info!("client {number} ended: {error}"),
         }
@@ -175,70 +169,30 @@ impl Drop for Admitted {
     }
 }
 
-/// The time a client has to pick an export.
-struct Handshake<'a> {
-    stream: &'a Stream,
-    /// None once an export is picked.
-    deadline: Cell<Option<Instant>>,
-}
-
-impl<'a> Handshake<'a> {
-    fn begin(stream: &'a Stream) -> Handshake<'a> {
-        Handshake { stream, deadline: Cell::new(Some(Instant::now() + Duration::from_secs(HANDSHAKE_SECONDS_MAX))) }
-    }
-
-    /// The client has picked: from now on it may take its time.
-    fn end(&self) {
-        self.deadline.set(None);
-        if let Err(error) = self.stream.set_patience(None) {
-            tracing::warn!("a client keeps the deadline of its handshake: {error}");
-        }
-    }
-
-    /// Lets the next call on the stream wait as long as is left, however the client spreads its bytes.
-    fn limit_next(&self) -> io::Result<()> {
-        let Some(deadline) = self.deadline.get() else { return Ok(()) };
-        match deadline.checked_duration_since(Instant::now()) {
-            Some(left) if !left.is_zero() => self.stream.set_patience(Some(left)),
-            _ => Err(late()),
-        }
-    }
-
-    /// The result of a call on the stream, with the deadline by its name.
-    fn judge(&self, done: io::Result<usize>) -> io::Result<usize> {
-        done.map_err(|error| if error.kind() == ErrorKind::WouldBlock { late() } else { error })
-    }
-}
-
-fn late() -> io::Error {
-    io::Error::new(ErrorKind::TimedOut, format!("no export was picked within {HANDSHAKE_SECONDS_MAX} s"))
-}
-
 /// A stream that ends once the server ends, even while the client goes on sending: a socket shut down for reading
-/// still gives what is in its buffer. Until an export is picked it also ends with the handshake's time.
-struct Bounded<'a> {
+/// still gives what is in its buffer.
+struct Interruptible<'a> {
     stream: &'a Stream,
     ending: &'a AtomicBool,
-    handshake: &'a Handshake<'a>,
 }
 
-impl Read for Bounded<'_> {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+impl tidegate_nbd::Stream for Interruptible<'_> {
+    fn receive(&self, out: &mut [u8]) -> io::Result<usize> {
         if self.ending.load(Ordering::Acquire) {
             return Ok(0);
         }
-        self.handshake.limit_next()?;
-        self.handshake.judge(self.stream.read(out))
-    }
-}
-
-impl Write for Bounded<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.handshake.limit_next()?;
-        self.handshake.judge(self.stream.write(bytes))
+        self.stream.receive(out)
     }
 
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+    fn send(&self, bytes: &[u8]) -> io::Result<()> {
+        self.stream.send(bytes)
+    }
+
+    fn limit_waiting(&self, limit: Option<Duration>) -> io::Result<()> {
+        self.stream.limit_waiting(limit)
+    }
+
+    fn limit_sending(&self, limit: Option<Duration>) -> io::Result<()> {
+        self.stream.limit_sending(limit)
     }
 }

@@ -3,7 +3,7 @@
 use crate::failure::{Failure, ListenFailure, SOCKET_PATH_BYTES_MAX, UsageFailure};
 use crate::places;
 use rustix::fs::Mode;
-use std::io::{self, Read, Write};
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -206,36 +206,42 @@ pub(crate) enum Stream {
 }
 
 impl Stream {
-    /// Reads what there is, at least one byte; 0 at the end.
-    pub(crate) fn read(&self, out: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Stream::Unix(stream) => (&mut &*stream).read(out),
-            Stream::Tcp(stream) => (&mut &*stream).read(out),
-        }
-    }
-
-    /// Writes as much as fits, at least one byte.
-    pub(crate) fn write(&self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Stream::Unix(stream) => (&mut &*stream).write(bytes),
-            Stream::Tcp(stream) => (&mut &*stream).write(bytes),
-        }
-    }
-
-    /// How long a read or a write may wait from now on, before it fails with `WouldBlock`; None: for ever.
-    pub(crate) fn set_patience(&self, limit: Option<Duration>) -> io::Result<()> {
-        match self {
-            Stream::Unix(stream) => stream.set_read_timeout(limit).and_then(|()| stream.set_write_timeout(limit)),
-            Stream::Tcp(stream) => stream.set_read_timeout(limit).and_then(|()| stream.set_write_timeout(limit)),
-        }
-    }
-
     /// Ends one direction or both. A connection that has already ended needs no ending.
     pub(crate) fn shut_down(&self, direction: Shutdown) {
         let _ = match self {
             Stream::Unix(stream) => stream.shutdown(direction),
             Stream::Tcp(stream) => stream.shutdown(direction),
         };
+    }
+}
+
+impl tidegate_nbd::Stream for Stream {
+    fn receive(&self, out: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Unix(stream) => stream.receive(out),
+            Stream::Tcp(stream) => stream.receive(out),
+        }
+    }
+
+    fn send(&self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Stream::Unix(stream) => stream.send(bytes),
+            Stream::Tcp(stream) => stream.send(bytes),
+        }
+    }
+
+    fn limit_waiting(&self, limit: Option<Duration>) -> io::Result<()> {
+        match self {
+            Stream::Unix(stream) => stream.limit_waiting(limit),
+            Stream::Tcp(stream) => stream.limit_waiting(limit),
+        }
+    }
+
+    fn limit_sending(&self, limit: Option<Duration>) -> io::Result<()> {
+        match self {
+            Stream::Unix(stream) => stream.limit_sending(limit),
+            Stream::Tcp(stream) => stream.limit_sending(limit),
+        }
     }
 }
 

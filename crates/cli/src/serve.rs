@@ -23,7 +23,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use tidegate_media::{Access, BlockDevice};
-use tidegate_nbd::{Export, Exports};
+use tidegate_nbd::{Export, Exports, Service};
 
 /// Runs `tidegate serve`.
 pub(crate) fn run(wish: &Serve, json: bool) -> Result<Exit, Failure> {
@@ -34,7 +34,8 @@ pub(crate) fn run(wish: &Serve, json: bool) -> Result<Exit, Failure> {
     let listeners = listen(&plan)?;
     warn_of_exposure(&listeners);
     let exports = exports(&plan, &volumes)?;
-    let connections = Connections::new(exports, plan.peers.clone(), connections_max(plan.connections_max));
+    let connections =
+        Connections::new(Service::plain(exports), plan.peers.clone(), connections_max(plan.connections_max));
     let devices: Vec<_> = volumes.iter().map(|volume| Arc::clone(&volume.device)).collect();
     announce(&plan, volumes, created, &listeners, json)?;
     let waited = accept::accept_until_signalled(&listeners, &signals, &connections);

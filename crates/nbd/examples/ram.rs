@@ -9,18 +9,18 @@ use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::thread;
 use tidegate_nbd::ram::Ram;
-use tidegate_nbd::{Export, Exports, serve};
+use tidegate_nbd::{Export, Exports, Service, serve};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
     let socket = arguments.next().ok_or("usage: ram SOCKET [MEBIBYTES]")?;
     let mebibytes: u64 = arguments.next().map_or(Ok(64), |number| number.parse())?;
     let device = Arc::new(Ram::new(4096, mebibytes << 8));
-    let exports = Arc::new(Exports::new(vec![Export::new("ram", "memory", device)])?);
+    let service = Arc::new(Service::plain(Exports::new(vec![Export::new("ram", "memory", device)])?));
     for stream in UnixListener::bind(socket)?.incoming() {
-        let (stream, exports) = (stream?, Arc::clone(&exports));
+        let (stream, service) = (stream?, Arc::clone(&service));
         thread::spawn(move || {
-            if let Err(error) = serve(&exports, stream) {
+            if let Err(error) = serve(&service, &stream) {
                 eprintln!("{error}");
             }
         });

@@ -1,14 +1,12 @@
 //! The two buffers of a connection: bytes that arrived and wait to be understood, and replies that wait to be sent.
 //!
-//! Both are kept for the connection's life, so that a request allocates nothing.
+//! Both are kept as large as requests made them, so that the next one allocates nothing, until the connection is idle.
 
-use crate::limits::{GATHERED_BYTES_MAX, INPUT_BYTES, OUTPUT_BYTES_MAX};
-use std::io::{ErrorKind, Read, Result, Write};
+use crate::limits::{GATHERED_BYTES_MAX, IDLE_INPUT_BYTES, IDLE_OUTPUT_BYTES, INPUT_BYTES, OUTPUT_BYTES_MAX};
+use crate::stream::Stream;
+use std::io::{ErrorKind, Result};
 
-/// Where both buffers start: enough for a handshake and single requests, and little enough for thousands of idle connections.
-const BUFFER_BYTES_MIN: usize = 8 << 10;
-
-/// Bytes from the client, of a capacity that grows to [`INPUT_BYTES`] as soon as a read fills what there is.
+/// Bytes from the client, in a buffer that grows while it is filled to the brim.
 pub(crate) struct Input {
     bytes: Vec<u8>,
     start: usize,
@@ -17,7 +15,7 @@ pub(crate) struct Input {
 
 impl Input {
     pub(crate) fn new() -> Input {
-        Input { bytes: vec![0; BUFFER_BYTES_MIN], start: 0, end: 0 }
+        Input { bytes: vec![0; IDLE_INPUT_BYTES], start: 0, end: 0 }
     }
 
     /// What arrived and was not consumed.
@@ -30,18 +28,32 @@ impl Input {
         debug_assert!(self.start <= self.end);
     }
 
+    /// Whether it holds more memory than an idle connection should.
+    pub(crate) fn is_large(&self) -> bool {
+        self.bytes.len() > IDLE_INPUT_BYTES
+    }
+
+    /// Gives memory back, if all is consumed.
+    pub(crate) fn shrink(&mut self) {
+        if self.start == self.end && self.is_large() {
+            *self = Input::new();
+        }
+    }
+
     /// Reads once, as much as there is and fits, and returns how much that was: 0 at the stream's end.
     ///
     /// What is unread moves to the front first. It is the beginning of one request, and each byte moves once.
-    pub(crate) fn fill_from(&mut self, stream: &mut impl Read) -> Result<usize> {
-        if self.end == self.bytes.len() {
-            self.bytes.resize(INPUT_BYTES, 0);
-        }
+    pub(crate) fn fill_from(&mut self, stream: &impl Stream) -> Result<usize> {
+        // Full to the brim: either one request is longer than the buffer, or more of them wait than it holds.
+        let brimful = self.end == self.bytes.len();
         self.bytes.copy_within(self.start..self.end, 0);
         (self.start, self.end) = (0, self.end - self.start);
+        if brimful && self.bytes.len() < INPUT_BYTES {
+            self.bytes.resize((4 * self.bytes.len()).min(INPUT_BYTES), 0);
+        }
         debug_assert!(self.end < self.bytes.len(), "no request needs more than the buffer holds");
         loop {
-            match stream.read(&mut self.bytes[self.end..]) {
+            match stream.receive(&mut self.bytes[self.end..]) {
                 Ok(len) => {
                     self.end += len;
                     return Ok(len);
@@ -68,6 +80,18 @@ impl Output {
         self.len
     }
 
+    /// Whether it holds more memory than an idle connection should.
+    pub(crate) fn is_large(&self) -> bool {
+        self.bytes.len() > IDLE_OUTPUT_BYTES
+    }
+
+    /// Gives memory back, if all is sent.
+    pub(crate) fn shrink(&mut self) {
+        if self.len == 0 && self.is_large() {
+            self.bytes = Vec::new();
+        }
+    }
+
     /// Whether it is time to send, even with more requests at hand.
     pub(crate) fn is_full(&self) -> bool {
         self.len >= GATHERED_BYTES_MAX
@@ -82,7 +106,7 @@ impl Output {
         let (start, end) = (self.len, self.len + len);
         if end > self.bytes.len() {
             debug_assert!(end <= OUTPUT_BYTES_MAX);
-            self.bytes.resize(end.next_power_of_two().clamp(BUFFER_BYTES_MIN, OUTPUT_BYTES_MAX.max(end)), 0);
+            self.bytes.resize(end.next_power_of_two().clamp(IDLE_OUTPUT_BYTES, OUTPUT_BYTES_MAX.max(end)), 0);
         }
         self.len = end;
         &mut self.bytes[start..end]
@@ -94,10 +118,9 @@ impl Output {
         self.len = len;
     }
 
-    pub(crate) fn send_to(&mut self, stream: &mut impl Write) -> Result<()> {
+    pub(crate) fn send_to(&mut self, stream: &impl Stream) -> Result<()> {
         if self.len > 0 {
-            stream.write_all(&self.bytes[..self.len])?;
-            stream.flush()?;
+            stream.send(&self.bytes[..self.len])?;
             self.len = 0;
         }
         Ok(())

@@ -149,9 +149,17 @@ pub enum ClientError {
 
 type Result<T, E = ClientError> = std::result::Result<T, E>;
 
-impl<S: Read + Write> Client<S> {
-    /// Shakes hands and starts to use the export named `export`.
-    pub fn connect(mut stream: S, export: &str, dialect: Dialect) -> Result<Client<S>> {
+/// A connection that has not picked an export.
+#[derive(Debug)]
+pub struct Greeted<S> {
+    stream: S,
+    bytes: u64,
+    flags: u16,
+}
+
+impl<S: Read + Write> Greeted<S> {
+    /// Exchanges greetings.
+    pub fn meet(mut stream: S) -> Result<Greeted<S>> {
         let mut greeting = [0; wire::GREETING_BYTES];
         stream.read_exact(&mut greeting)?;
         let mut fields = Fields(&greeting);
@@ -160,22 +168,67 @@ impl<S: Read + Write> Client<S> {
         }
         let flags = handshake_flag::FIXED_NEWSTYLE | handshake_flag::NO_ZEROES;
         stream.write_all(&u32::from(flags).to_be_bytes())?;
-        let headers = if dialect == Dialect::Extended { Headers::Extended } else { Headers::Compact };
-        let mut client = Client { stream, bytes: 0, flags: 0, headers, next_cookie: 1, pending: BTreeMap::new() };
-        let len = u32::try_from(export.len()).map_err(|_| ClientError::Protocol { what: "a name too long" })?;
-        let name = [&len.to_be_bytes(), export.as_bytes()].concat();
+        Ok(Greeted { stream, bytes: 0, flags: 0 })
+    }
+
+    /// Asks for encryption; `encrypt` makes of the stream one that encrypts.
+    pub fn start_tls<T: Read + Write>(mut self, encrypt: impl FnOnce(S) -> T) -> Result<Greeted<T>> {
+        self.negotiate(option::STARTTLS, &[])?;
+        Ok(Greeted { stream: encrypt(self.stream), bytes: 0, flags: 0 })
+    }
+
+    /// Starts to use the export named `export`.
+    pub fn pick(mut self, export: &str, dialect: Dialect) -> Result<Client<S>> {
+        let name = [&payload_len(export.as_bytes())?.to_be_bytes(), export.as_bytes()].concat();
         match dialect {
             Dialect::Simple => {}
-            Dialect::Structured => client.negotiate(option::STRUCTURED_REPLY, &[])?,
-            Dialect::Extended => client.negotiate(option::EXTENDED_HEADERS, &[])?,
+            Dialect::Structured => self.negotiate(option::STRUCTURED_REPLY, &[])?,
+            Dialect::Extended => self.negotiate(option::EXTENDED_HEADERS, &[])?,
         }
         if dialect != Dialect::Simple {
             let query_len = payload_len(allocation::NAME)?.to_be_bytes();
             let one_query = [&1u32.to_be_bytes(), &query_len, allocation::NAME].concat();
-            client.negotiate(option::SET_META_CONTEXT, &[name.clone(), one_query].concat())?;
+            self.negotiate(option::SET_META_CONTEXT, &[name.clone(), one_query].concat())?;
         }
-        client.negotiate(option::GO, &[&name[..], &[0, 0]].concat())?;
-        Ok(client)
+        self.negotiate(option::GO, &[&name[..], &[0, 0]].concat())?;
+        let headers = if dialect == Dialect::Extended { Headers::Extended } else { Headers::Compact };
+        let Greeted { stream, bytes, flags } = self;
+        Ok(Client { stream, bytes, flags, headers, next_cookie: 1, pending: BTreeMap::new() })
+    }
+
+    /// Sends one option and takes its replies up to the last.
+    fn negotiate(&mut self, number: u32, data: &[u8]) -> Result<()> {
+        let len = payload_len(data)?;
+        self.stream.write_all(&[&wire::option_header(number, len), data].concat())?;
+        loop {
+            let header: [u8; wire::OPTION_REPLY_BYTES] = take(&mut self.stream)?;
+            let mut fields = Fields(&header);
+            if fields.fixed_u64() != wire::OPTION_REPLY_MAGIC || fields.fixed_u32() != number {
+                return Err(ClientError::Protocol { what: "a reply to another option" });
+            }
+            let (kind, len) = (fields.fixed_u32(), fields.fixed_u32());
+            let data = take_vec(&mut self.stream, len.into())?;
+            match kind {
+                reply::ACK => return Ok(()),
+                reply::INFO => self.note_info(&data),
+                error if error & reply::ERROR != 0 => return Err(refusal(error, &data).into()),
+                _ => {}
+            }
+        }
+    }
+
+    fn note_info(&mut self, data: &[u8]) {
+        let mut fields = Fields(data);
+        if fields.u16() == Some(info::EXPORT) && fields.0.len() == 10 {
+            (self.bytes, self.flags) = (fields.fixed_u64(), fields.fixed_u16());
+        }
+    }
+}
+
+impl<S: Read + Write> Client<S> {
+    /// Shakes hands and starts to use the export named `export`.
+    pub fn connect(stream: S, export: &str, dialect: Dialect) -> Result<Client<S>> {
+        Greeted::meet(stream)?.pick(export, dialect)
     }
 
     /// Bytes in the export.
@@ -214,7 +267,7 @@ impl<S: Read + Write> Client<S> {
 
     /// Waits for the next reply, to whichever request.
     pub fn complete(&mut self) -> Result<Completion> {
-        let magic = u32::from_be_bytes(self.take()?);
+        let magic = u32::from_be_bytes(take(&mut self.stream)?);
         match magic {
             wire::SIMPLE_REPLY_MAGIC => self.complete_simple(),
             wire::CHUNK_MAGIC if self.headers == Headers::Compact => self.complete_structured(),
@@ -287,41 +340,13 @@ impl<S: Read + Write> Client<S> {
         Ok(self.complete()?.outcome?)
     }
 
-    /// Sends one option and takes its replies up to the last.
-    fn negotiate(&mut self, number: u32, data: &[u8]) -> Result<()> {
-        let len = payload_len(data)?;
-        self.stream.write_all(&[&wire::option_header(number, len), data].concat())?;
-        loop {
-            let header: [u8; wire::OPTION_REPLY_BYTES] = self.take()?;
-            let mut fields = Fields(&header);
-            if fields.fixed_u64() != wire::OPTION_REPLY_MAGIC || fields.fixed_u32() != number {
-                return Err(ClientError::Protocol { what: "a reply to another option" });
-            }
-            let (kind, len) = (fields.fixed_u32(), fields.fixed_u32());
-            let data = self.take_vec(len.into())?;
-            match kind {
-                reply::ACK => return Ok(()),
-                reply::INFO => self.note_info(&data),
-                error if error & reply::ERROR != 0 => return Err(refusal(error, &data).into()),
-                _ => {}
-            }
-        }
-    }
-
-    fn note_info(&mut self, data: &[u8]) {
-        let mut fields = Fields(data);
-        if fields.u16() == Some(info::EXPORT) && fields.0.len() == 10 {
-            (self.bytes, self.flags) = (fields.fixed_u64(), fields.fixed_u16());
-        }
-    }
-
     fn complete_simple(&mut self) -> Result<Completion> {
-        let header: [u8; wire::SIMPLE_REPLY_BYTES - 4] = self.take()?;
+        let header: [u8; wire::SIMPLE_REPLY_BYTES - 4] = take(&mut self.stream)?;
         let mut fields = Fields(&header);
         let (error, cookie) = (fields.fixed_u32(), Cookie(fields.fixed_u64()));
         let len = self.expect_pending(cookie)?;
         self.pending.remove(&cookie);
-        let outcome = if error == 0 { Ok(self.take_vec(len)?) } else { Err(refusal(error, &[])) };
+        let outcome = if error == 0 { Ok(take_vec(&mut self.stream, len)?) } else { Err(refusal(error, &[])) };
         Ok(Completion { cookie, outcome })
     }
 
@@ -336,7 +361,7 @@ impl<S: Read + Write> Client<S> {
             Headers::Compact => u64::from(fields.fixed_u32()),
             Headers::Extended => (fields.fixed_u64(), fields.fixed_u64()).1,
         };
-        let payload = self.take_vec(len)?;
+        let payload = take_vec(&mut self.stream, len)?;
         let expected = self.expect_pending(cookie)?;
         if flags & chunk::DONE == 0 {
             return Err(ClientError::Protocol { what: "a reply of more than one chunk" });
@@ -355,18 +380,6 @@ impl<S: Read + Write> Client<S> {
 
     fn expect_pending(&self, cookie: Cookie) -> Result<u64> {
         self.pending.get(&cookie).copied().ok_or(ClientError::Protocol { what: "a reply to nothing that is pending" })
-    }
-
-    fn take<const N: usize>(&mut self) -> Result<[u8; N]> {
-        let mut bytes = [0; N];
-        self.stream.read_exact(&mut bytes)?;
-        Ok(bytes)
-    }
-
-    fn take_vec(&mut self, len: u64) -> Result<Vec<u8>> {
-        let mut bytes = vec![0; usize::try_from(len).expect("a reply fits in memory")];
-        self.stream.read_exact(&mut bytes)?;
-        Ok(bytes)
     }
 }
 
@@ -403,6 +416,18 @@ fn fua(durability: Durability) -> u16 {
         Durability::Fua => command_flag::FUA,
         Durability::Volatile => 0,
     }
+}
+
+fn take<const N: usize>(stream: &mut impl Read) -> Result<[u8; N]> {
+    let mut bytes = [0; N];
+    stream.read_exact(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn take_vec(stream: &mut impl Read, len: u64) -> Result<Vec<u8>> {
+    let mut bytes = vec![0; usize::try_from(len).expect("a reply fits in memory")];
+    stream.read_exact(&mut bytes)?;
+    Ok(bytes)
 }
 
 fn refusal(code: u32, message: &[u8]) -> Refusal {

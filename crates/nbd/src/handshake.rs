@@ -3,25 +3,35 @@
 //! The server greets, the client answers with its flags, then sends options, each answered before the next, until one
 //! of them (GO or EXPORT_NAME) picks an export or ends the connection. Bytes in, bytes out; no socket.
 //!
-//! STARTTLS gets the answer of every unknown option.
+//! After STARTTLS everything agreed on before is forgotten: it may have been said by somebody in between.
 
 use crate::buffers::Output;
-use crate::export::{Export, Exports};
+use crate::export::Export;
 use crate::limits::{OPTION_BYTES_MAX, PAYLOAD_BYTES_MAX, STRING_BYTES_MAX};
 use crate::reply::Replies;
 use crate::serve::Violation;
+use crate::service::{Encryption, Service};
+use crate::tls::Tls;
 use crate::transmission::{Agreement, Allocation};
 use crate::wire::{self, Fields, allocation, handshake_flag, info, option, reply, transmission_flag};
 
 /// A client that has not picked an export.
 pub(crate) struct Handshake<'e> {
-    exports: &'e Exports,
+    service: &'e Service,
+    secrecy: Secrecy,
     expects: Expects,
     fixed_newstyle: bool,
     no_zeroes: bool,
     replies: Replies,
     /// The export for which the client chose the metadata context.
     allocation_of: Option<&'e Export>,
+}
+
+/// Whether the client's bytes can be read on their way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Secrecy {
+    Plain,
+    Encrypted,
 }
 
 /// What the next bytes are.
@@ -43,6 +53,8 @@ pub(crate) enum Progress<'e> {
     Starved,
     /// These bytes were understood, and requests follow.
     Picked(usize, &'e Export, Agreement),
+    /// These bytes were understood; everything that follows is encrypted.
+    Upgrade(usize, &'e Tls),
     /// The client wants no more.
     Aborted,
 }
@@ -56,18 +68,24 @@ enum Naming {
 
 impl<'e> Handshake<'e> {
     /// Greets the client.
-    pub(crate) fn greet(exports: &'e Exports, out: &mut Output) -> Handshake<'e> {
+    pub(crate) fn greet(service: &'e Service, out: &mut Output) -> Handshake<'e> {
         out.put(&wire::GREETING_MAGIC.to_be_bytes());
         out.put(&wire::OPTION_MAGIC.to_be_bytes());
         out.put(&(handshake_flag::FIXED_NEWSTYLE | handshake_flag::NO_ZEROES).to_be_bytes());
         Handshake {
-            exports,
+            service,
+            secrecy: Secrecy::Plain,
             expects: Expects::ClientFlags,
             fixed_newstyle: false,
             no_zeroes: false,
             replies: Replies::Simple,
             allocation_of: None,
         }
+    }
+
+    /// The same client, whose bytes are encrypted from now on.
+    pub(crate) fn encrypted(self) -> Handshake<'e> {
+        Handshake { secrecy: Secrecy::Encrypted, replies: Replies::Simple, allocation_of: None, ..self }
     }
 
     /// Whether the client may leave without having left something half said.
@@ -137,7 +155,24 @@ impl<'e> Handshake<'e> {
 
     fn answer(&mut self, number: u32, data: &[u8], out: &mut Output) -> Result<Progress<'e>, Violation> {
         let taken = wire::OPTION_BYTES + data.len();
+        if self.is_too_open_for(number) {
+            if number == option::EXPORT_NAME {
+                return Err(Violation::NotEncrypted);
+            }
+            put_error(
+                out,
+                number,
+                reply::ERR_TLS_REQD,
+                "this server speaks with clients that encrypt only: STARTTLS first",
+            );
+            return Ok(Progress::Took(taken));
+        }
         match number {
+            option::STARTTLS => {
+                if let Some(tls) = self.start_tls(data, out) {
+                    return Ok(Progress::Upgrade(taken, tls));
+                }
+            }
             option::EXPORT_NAME => return self.export_name(taken, data, out),
             option::ABORT => {
                 put_reply(out, number, reply::ACK, &[]);
@@ -160,9 +195,33 @@ impl<'e> Handshake<'e> {
         Ok(Progress::Took(taken))
     }
 
+    /// Whether an option has to wait until the connection is encrypted.
+    fn is_too_open_for(&self, number: u32) -> bool {
+        let closed = self.secrecy == Secrecy::Plain && matches!(self.service.encryption, Encryption::Required(_));
+        closed && ![option::STARTTLS, option::ABORT].contains(&number)
+    }
+
+    /// Answers STARTTLS, and returns the identity to encrypt with if all is well.
+    fn start_tls(&self, data: &[u8], out: &mut Output) -> Option<&'e Tls> {
+        let refuse = |kind, text, out: &mut Output| put_error(out, option::STARTTLS, kind, text);
+        let tls = self.service.encryption.tls();
+        match tls {
+            _ if !data.is_empty() => refuse(reply::ERR_INVALID, "STARTTLS has no data", out),
+            _ if self.secrecy == Secrecy::Encrypted => {
+                refuse(reply::ERR_INVALID, "the connection is encrypted already", out);
+            }
+            None => refuse(reply::ERR_POLICY, "this server has no certificate: it does not encrypt", out),
+            Some(tls) => {
+                put_reply(out, option::STARTTLS, reply::ACK, &[]);
+                return Some(tls);
+            }
+        }
+        None
+    }
+
     /// The answer to EXPORT_NAME has no room for an error: an unknown name ends the connection.
     fn export_name(&self, taken: usize, name: &[u8], out: &mut Output) -> Result<Progress<'e>, Violation> {
-        let Some(export) = self.exports.find(name) else {
+        let Some(export) = self.service.exports.find(name) else {
             return Err(Violation::UnknownExport { name: beginning(name) });
         };
         out.put(&export.bytes().to_be_bytes());
@@ -184,7 +243,7 @@ impl<'e> Handshake<'e> {
         if !data.is_empty() {
             return put_error(out, option::LIST, reply::ERR_INVALID, "LIST has no data");
         }
-        for export in self.exports.iter() {
+        for export in self.service.exports.iter() {
             let name = export.name().as_bytes();
             let parts = [&wire_len(name.len()).to_be_bytes(), name, export.description().as_bytes()];
             put_reply(out, option::LIST, reply::SERVER, &parts);
@@ -241,7 +300,7 @@ impl<'e> Handshake<'e> {
             put_error(out, number, reply::ERR_INVALID, "a name and a list of queries were expected");
             return None;
         };
-        let Some(export) = self.exports.find(name) else {
+        let Some(export) = self.service.exports.find(name) else {
             put_error(out, number, reply::ERR_UNKNOWN, &unknown_export(name));
             return None;
         };
@@ -255,7 +314,7 @@ impl<'e> Handshake<'e> {
             put_error(out, number, reply::ERR_INVALID, "a name and a list of informations were expected");
             return None;
         };
-        let Some(export) = self.exports.find(name) else {
+        let Some(export) = self.service.exports.find(name) else {
             put_error(out, number, reply::ERR_UNKNOWN, &unknown_export(name));
             return None;
         };

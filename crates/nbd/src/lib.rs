@@ -1,15 +1,13 @@
 //! The NBD protocol (fixed newstyle) in front of any block device.
 //!
 //! An [`Export`] is a [`BlockDevice`](tidegate_media::BlockDevice) under a name, addressed by bytes; [`serve`] drives
-//! one connection over any stream. The machines beneath do no input or output: `handshake` and `transmission` take
+//! one connection over any [`Stream`], encrypted or not. The machines beneath do no input or output: `handshake` and `transmission` take
 //! bytes and give bytes, `wire` knows the protocol's records, `buffers` holds what is in between. Sockets, threads and
 //! the number of connections belong to the program.
 //!
 //! One connection executes its requests in the order in which they arrive, on its own thread, and gathers the replies
 //! of all requests it finds in its input buffer into one send. It holds at most [`limits::CONNECTION_BYTES_MAX`] bytes of
 //! buffers and allocates nothing for a read or a write that succeeds.
-//!
-//! Not spoken yet: TLS.
 
 #![forbid(unsafe_code)]
 
@@ -22,9 +20,16 @@ pub mod limits;
 pub mod ram;
 mod reply;
 mod serve;
+mod service;
 mod span;
+mod stream;
+mod tls;
 mod transmission;
+mod waiting;
 mod wire;
 
 pub use export::{Export, Exports, ExportsError};
-pub use serve::{ConnectionError, End, Violation, serve, serve_and_tell};
+pub use serve::{ConnectionError, End, Violation, serve};
+pub use service::{Encryption, Patience, Service};
+pub use stream::Stream;
+pub use tls::{Tls, TlsError};

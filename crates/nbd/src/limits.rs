@@ -20,6 +20,12 @@ pub(crate) const OPTION_BYTES_MAX: u32 = 16 << 10;
 /// The input buffer of a connection. A request that fits is executed whole, a longer write as it arrives.
 pub(crate) const INPUT_BYTES: usize = 256 << 10;
 
+/// The input buffer of a connection that is idle, or whose requests are small and few.
+pub(crate) const IDLE_INPUT_BYTES: usize = 16 << 10;
+
+/// The same of its output buffer: the answer to a read of 4 KiB fits.
+pub(crate) const IDLE_OUTPUT_BYTES: usize = 8 << 10;
+
 /// Replies are gathered up to this many bytes before they are sent.
 pub(crate) const GATHERED_BYTES_MAX: usize = 256 << 10;
 

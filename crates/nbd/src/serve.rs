@@ -1,10 +1,14 @@
 //! One connection, from the greeting to its end: the state machines driven over a stream.
 
 use crate::buffers::{Input, Output};
-use crate::export::Exports;
 use crate::handshake::{self, Handshake};
+use crate::service::Service;
+use crate::stream::Stream;
+use crate::tls::{Encrypted, Tls};
 use crate::transmission::{self, Transmission};
-use std::io::{self, Read, Write};
+use crate::waiting::Waiting;
+use std::io::{self, ErrorKind};
+use std::time::Duration;
 
 /// How a connection ended that ended well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +30,18 @@ pub enum ConnectionError {
     /// The stream ended inside a message.
     #[error("the connection ended inside a message")]
     CutShort,
+    /// No export was picked in time.
+    #[error("no export was picked within {} s", limit.as_secs_f32())]
+    SlowHandshake {
+        /// How long there was.
+        limit: Duration,
+    },
+    /// The rest of a request did not come in time.
+    #[error("half a request, and not the rest of it within {} s", limit.as_secs_f32())]
+    SlowRequest {
+        /// How long there was.
+        limit: Duration,
+    },
     /// The client broke a rule that leaves nothing to say.
     #[error(transparent)]
     Violation(#[from] Violation),
@@ -70,6 +86,15 @@ pub enum Violation {
         /// What is there.
         found: u32,
     },
+    /// An EXPORT_NAME, which leaves no room for a refusal, where encryption is required.
+    #[error("the client picked an export without encryption, which is required here")]
+    NotEncrypted,
+    /// Bytes that came with STARTTLS and were not encrypted: somebody in between may have put them there.
+    #[error("{len} bytes that are not encrypted follow STARTTLS")]
+    PlainBehindStartTls {
+        /// How many had arrived.
+        len: usize,
+    },
     /// A payload that is too long even to be skipped.
     #[error("a payload of {len} bytes")]
     EndlessPayload {
@@ -85,22 +110,26 @@ enum Phase<'e> {
 }
 
 /// What became of the input.
-enum Progress {
+enum Progress<'e> {
     Took(usize),
     Starved,
+    /// The handshake ended with these bytes.
+    Picked(usize),
+    Upgrade(usize, &'e Tls),
     Ended(End),
 }
 
-impl Phase<'_> {
-    fn step(&mut self, input: &[u8], out: &mut Output) -> Result<Progress, Violation> {
+impl<'e> Phase<'e> {
+    fn step(&mut self, input: &[u8], out: &mut Output) -> Result<Progress<'e>, Violation> {
         match self {
             Phase::Handshake(handshake) => match handshake.step(input, out)? {
                 handshake::Progress::Took(len) => Ok(Progress::Took(len)),
                 handshake::Progress::Starved => Ok(Progress::Starved),
                 handshake::Progress::Aborted => Ok(Progress::Ended(End::Aborted)),
+                handshake::Progress::Upgrade(len, tls) => Ok(Progress::Upgrade(len, tls)),
                 handshake::Progress::Picked(len, export, agreement) => {
                     *self = Phase::Transmission(Transmission::new(export, agreement));
-                    Ok(Progress::Took(len))
+                    Ok(Progress::Picked(len))
                 }
             },
             Phase::Transmission(transmission) => Ok(match transmission.step(input, out)? {
@@ -117,59 +146,128 @@ impl Phase<'_> {
             Phase::Transmission(transmission) => transmission.is_between_messages(),
         }
     }
+
+    /// The same, encrypted from now on. Only a handshake asks for that.
+    fn encrypted(self) -> Phase<'e> {
+        match self {
+            Phase::Handshake(handshake) => Phase::Handshake(handshake.encrypted()),
+            transmission => transmission,
+        }
+    }
 }
 
-/// Serves one connection until it ends, on the calling thread. Any number of connections may share `exports`.
+/// Serves one connection until it ends, on the calling thread. Any number of connections may share `service`.
 ///
 /// To end a connection from outside, shut its socket down: requests that arrived whole are still answered if the way
 /// back is open.
 ///
 /// # Errors
-/// The stream failed or ended inside a message, or the client broke the protocol. What was acknowledged stands.
-pub fn serve<S: Read + Write>(exports: &Exports, stream: S) -> Result<End, ConnectionError> {
-    serve_and_tell(exports, stream, || {})
+/// The stream failed or ended inside a message, or the client broke the protocol or was too slow. What was acknowledged
+/// stands.
+pub fn serve<S: Stream>(service: &Service, stream: &S) -> Result<End, ConnectionError> {
+    let mut out = Output::new();
+    let phase = Phase::Handshake(Handshake::greet(service, &mut out));
+    let mut connection = Connection { input: Input::new(), out, phase, waiting: Waiting::begin(service.patience) };
+    stream.limit_sending(Some(service.patience.handshake))?;
+    match connection.converse(stream)? {
+        Pause::Ended(end) => Ok(end),
+        Pause::Upgrade(tls) => {
+            connection.phase = connection.phase.encrypted();
+            match connection.converse(&Encrypted::over(stream, tls)?)? {
+                Pause::Ended(end) => Ok(end),
+                Pause::Upgrade(_) => unreachable!("an encrypted connection is not encrypted again"),
+            }
+        }
+    }
 }
 
-/// Like [`serve`]; calls `picked` once, when the client has picked an export, before its first request is understood.
-///
-/// # Errors
-/// As [`serve`].
-pub fn serve_and_tell<S: Read + Write>(
-    exports: &Exports,
-    mut stream: S,
-    picked: impl FnOnce(),
-) -> Result<End, ConnectionError> {
-    let mut picked = Some(picked);
-    let (mut input, mut out) = (Input::new(), Output::new());
-    let mut phase = Phase::Handshake(Handshake::greet(exports, &mut out));
-    loop {
-        match phase.step(input.unread(), &mut out) {
-            Ok(Progress::Took(len)) => {
-                input.consume(len);
-                if let Phase::Transmission(_) = phase
-                    && let Some(picked) = picked.take()
-                {
-                    picked();
+/// A connection between two calls of its stream.
+struct Connection<'e> {
+    input: Input,
+    out: Output,
+    phase: Phase<'e>,
+    waiting: Waiting,
+}
+
+/// Why a conversation stopped.
+enum Pause<'e> {
+    Ended(End),
+    /// It goes on over an encrypted stream.
+    Upgrade(&'e Tls),
+}
+
+impl<'e> Connection<'e> {
+    /// Answers what arrives on `stream` until the connection ends or is to be encrypted.
+    fn converse<S: Stream>(&mut self, stream: &S) -> Result<Pause<'e>, ConnectionError> {
+        loop {
+            match self.phase.step(self.input.unread(), &mut self.out) {
+                Ok(Progress::Took(len)) => {
+                    self.input.consume(len);
+                    if self.phase.is_between_messages() {
+                        self.waiting.message_ended();
+                    }
+                    if self.out.is_full() {
+                        self.out.send_to(stream)?;
+                    }
                 }
-                if out.is_full() {
-                    out.send_to(&mut stream)?;
+                Ok(Progress::Starved) => {
+                    self.out.send_to(stream)?;
+                    if self.wait(stream)? == 0 {
+                        let complete = self.input.unread().is_empty() && self.phase.is_between_messages();
+                        return if complete { Ok(Pause::Ended(End::Closed)) } else { Err(ConnectionError::CutShort) };
+                    }
+                }
+                Ok(Progress::Picked(len)) => {
+                    self.input.consume(len);
+                    self.out.send_to(stream)?;
+                    self.waiting.handshake_ended();
+                    stream.limit_sending(None)?;
+                }
+                Ok(Progress::Upgrade(len, tls)) => {
+                    self.input.consume(len);
+                    return self.upgrade(tls, stream);
+                }
+                Ok(Progress::Ended(end)) => {
+                    // A client may leave without waiting for the last replies: their loss is its own choice.
+                    let _ = self.out.send_to(stream);
+                    return Ok(Pause::Ended(end));
+                }
+                Err(violation) => {
+                    let _ = self.out.send_to(stream);
+                    return Err(violation.into());
                 }
             }
-            Ok(Progress::Starved) => {
-                out.send_to(&mut stream)?;
-                if input.fill_from(&mut stream)? == 0 {
-                    let complete = input.unread().is_empty() && phase.is_between_messages();
-                    return if complete { Ok(End::Closed) } else { Err(ConnectionError::CutShort) };
+        }
+    }
+
+    /// Tells the client to begin with TLS. It waits for that: whatever is here already was not encrypted.
+    fn upgrade<S: Stream>(&mut self, tls: &'e Tls, stream: &S) -> Result<Pause<'e>, ConnectionError> {
+        match self.input.unread().len() {
+            0 => {
+                self.out.send_to(stream)?;
+                Ok(Pause::Upgrade(tls))
+            }
+            len => Err(Violation::PlainBehindStartTls { len }.into()),
+        }
+    }
+
+    /// Waits until there is more input, as long as patience lasts. A connection that turns out to be idle gives its memory
+    /// back, and then waits for as long as it takes.
+    fn wait<S: Stream>(&mut self, stream: &S) -> Result<usize, ConnectionError> {
+        let half = !self.input.unread().is_empty() || !self.phase.is_between_messages();
+        loop {
+            let due = self.waiting.due(half)?;
+            let large = self.input.is_large() || self.out.is_large();
+            self.waiting.tick(stream, due || large)?;
+            match self.input.fill_from(stream) {
+                Ok(len) => return Ok(len),
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                    if !due {
+                        self.input.shrink();
+                        self.out.shrink();
+                    }
                 }
-            }
-            Ok(Progress::Ended(end)) => {
-                // A client may leave without waiting for the last replies: their loss is its own choice.
-                let _ = out.send_to(&mut stream);
-                return Ok(end);
-            }
-            Err(violation) => {
-                let _ = out.send_to(&mut stream);
-                return Err(violation.into());
+                Err(error) => return Err(error.into()),
             }
         }
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::thread;
 use tempfile::TempDir;
 use tidegate_nbd::ram::Ram;
-use tidegate_nbd::{Export, Exports, serve};
+use tidegate_nbd::{Export, Exports, Service, serve};
 
 const DEVICE_BYTES: usize = 24 << 20;
 
@@ -23,17 +23,17 @@ impl Server {
     fn start() -> Server {
         let folder = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(folder.path().join("socket")).unwrap();
-        let exports = Arc::new(
+        let service = Arc::new(Service::plain(
             Exports::new(vec![
                 Export::new("ram", "memory of a test", Arc::new(Ram::new(4096, DEVICE_BYTES as u64 / 4096))),
                 Export::new("frozen", "zeroes for ever", Arc::new(Ram::read_only(512, 2048))),
             ])
             .unwrap(),
-        );
+        ));
         thread::spawn(move || {
             for stream in listener.incoming() {
-                let exports = Arc::clone(&exports);
-                thread::spawn(move || serve(&exports, stream.unwrap()));
+                let service = Arc::clone(&service);
+                thread::spawn(move || serve(&service, &stream.unwrap()));
             }
         });
         Server { folder }

@@ -4,13 +4,13 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::thread;
 use tidegate_nbd::client::{Client, Dialect};
-use tidegate_nbd::{End, Exports, serve};
+use tidegate_nbd::{End, Service, serve};
 
 /// A client of the default export, served by a thread of its own.
-pub(crate) fn attach(exports: &Arc<Exports>, dialect: Dialect) -> (Client<UnixStream>, thread::JoinHandle<End>) {
+pub(crate) fn attach(service: &Arc<Service>, dialect: Dialect) -> (Client<UnixStream>, thread::JoinHandle<End>) {
     let (near, far) = UnixStream::pair().unwrap();
-    let exports = Arc::clone(exports);
-    let server = thread::spawn(move || serve(&exports, far).unwrap());
+    let service = Arc::clone(service);
+    let server = thread::spawn(move || serve(&service, &far).unwrap());
     (Client::connect(near, "", dialect).unwrap(), server)
 }
 

@@ -301,7 +301,7 @@ fn a_flush_covers_what_another_connection_wrote() {
 #[test]
 fn a_refused_dialect_is_an_error_of_the_client() {
     let (near, far) = std::os::unix::net::UnixStream::pair().unwrap();
-    let server = std::thread::spawn(move || tidegate_nbd::serve(&disk_and_frozen(), far).unwrap());
+    let server = std::thread::spawn(move || tidegate_nbd::serve(&disk_and_frozen(), &far).unwrap());
     let refused = Client::connect(near, "nowhere", Dialect::Extended);
     assert!(matches!(refused, Err(ClientError::Refused(refusal)) if refusal.message.contains("nowhere")));
     assert_eq!(server.join().unwrap(), End::Closed);

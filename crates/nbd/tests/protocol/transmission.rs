@@ -5,7 +5,7 @@ use crate::script::{disk_and_frozen, exports_of, play};
 use std::sync::Arc;
 use tidegate_media::BlockDevice;
 use tidegate_nbd::ram::Ram;
-use tidegate_nbd::{ConnectionError, End, Violation};
+use tidegate_nbd::{ConnectionError, End, Service, Violation};
 
 const READ: u16 = 0;
 const WRITE: u16 = 1;
@@ -54,7 +54,7 @@ fn chunk(kind: u16, len: u32) -> Vec<u8> {
 }
 
 /// What the export called `name` answers to `requests` after a handshake with simple replies.
-fn simple_answers_of(exports: &tidegate_nbd::Exports, name: &str, requests: &[u8]) -> Vec<u8> {
+fn simple_answers_of(exports: &Service, name: &str, requests: &[u8]) -> Vec<u8> {
     let len = u32::try_from(name.len()).unwrap().to_be_bytes();
     let handshake = [b"\x00\x00\x00\x03IHAVEOPT\x00\x00\x00\x01", &len[..], name.as_bytes()].concat();
     let (got, end) = play(exports, &[&handshake[..], requests, &request(0, DISC, 0, 0)].concat());
@@ -63,7 +63,7 @@ fn simple_answers_of(exports: &tidegate_nbd::Exports, name: &str, requests: &[u8
 }
 
 /// The same of the default export, with structured replies.
-fn structured_answers_of(exports: &tidegate_nbd::Exports, requests: &[u8]) -> Vec<u8> {
+fn structured_answers_of(exports: &Service, requests: &[u8]) -> Vec<u8> {
     let handshake = b"\x00\x00\x00\x03IHAVEOPT\x00\x00\x00\x08\x00\x00\x00\x00IHAVEOPT\x00\x00\x00\x01\x00\x00\x00\x00";
     let (got, end) = play(exports, &[&handshake[..], requests, &request(0, DISC, 0, 0)].concat());
     assert_eq!(end.unwrap(), End::Disconnected);
@@ -283,7 +283,7 @@ fn a_connection_cut_inside_a_request_does_not_execute_it() {
     let (device, calls) = Recorder::new(512, 8);
     let device: Arc<dyn BlockDevice> = Arc::new(device);
     let export = tidegate_nbd::Export::new("disk", "", device);
-    let exports = tidegate_nbd::Exports::new(vec![export]).unwrap();
+    let exports = Service::plain(tidegate_nbd::Exports::new(vec![export]).unwrap());
     let sent =
         [b"\x00\x00\x00\x03IHAVEOPT\x00\x00\x00\x01\x00\x00\x00\x00".to_vec(), request(0, WRITE, 0, 512), vec![1; 511]];
     let (_, end) = play(&exports, &sent.concat());

@@ -1,0 +1,59 @@
+//! What a server offers its clients, and on which terms.
+
+use crate::export::Exports;
+use crate::tls::Tls;
+use std::time::Duration;
+
+/// What connections are served.
+pub struct Service {
+    /// The exports.
+    pub exports: Exports,
+    /// Who may do without encryption.
+    pub encryption: Encryption,
+    /// How long clients are waited for.
+    pub patience: Patience,
+}
+
+/// How long clients are waited for. One that has nothing to say may be silent for ever, as an idle disk is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    /// From the first byte of the server until an export is picked, encryption included.
+    pub handshake: Duration,
+    /// From the first byte of a request to its last.
+    pub request: Duration,
+}
+
+impl Default for Patience {
+    /// Enough for people and for slow networks.
+    fn default() -> Patience {
+        Patience { handshake: Duration::from_secs(10), request: Duration::from_secs(60) }
+    }
+}
+
+/// Whether connections are encrypted.
+#[derive(Clone, Debug)]
+pub enum Encryption {
+    /// None is.
+    Off,
+    /// Those of clients that ask for it are.
+    Allowed(Tls),
+    /// All are: a client is told nothing before it asked for encryption and got it.
+    Required(Tls),
+}
+
+impl Service {
+    /// Offers `exports` to anyone who connects, without encryption.
+    pub fn plain(exports: Exports) -> Service {
+        Service { exports, encryption: Encryption::Off, patience: Patience::default() }
+    }
+}
+
+impl Encryption {
+    /// The identity to encrypt with.
+    pub(crate) fn tls(&self) -> Option<&Tls> {
+        match self {
+            Encryption::Off => None,
+            Encryption::Allowed(tls) | Encryption::Required(tls) => Some(tls),
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! What a connection runs over: bytes in both directions, received by one thread while others send.
+
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+/// A connected socket, or what stands for one.
+pub trait Stream: Sync {
+    /// Waits for bytes and takes as many as there are and fit; 0 at the stream's end.
+    ///
+    /// # Errors
+    /// `WouldBlock` or `TimedOut` once the limit of waiting has passed; anything else ends the connection.
+    fn receive(&self, out: &mut [u8]) -> io::Result<usize>;
+
+    /// Sends all of `bytes`.
+    fn send(&self, bytes: &[u8]) -> io::Result<()>;
+
+    /// Limits how long each [`Stream::receive`] from now on waits. `None`: for ever.
+    fn limit_waiting(&self, limit: Option<Duration>) -> io::Result<()>;
+
+    /// Limits how long each [`Stream::send`] from now on waits for the other side to take something. `None`: for ever.
+    fn limit_sending(&self, limit: Option<Duration>) -> io::Result<()>;
+}
+
+impl Stream for UnixStream {
+    fn receive(&self, out: &mut [u8]) -> io::Result<usize> {
+        (&*self).read(out)
+    }
+
+    fn send(&self, bytes: &[u8]) -> io::Result<()> {
+        (&*self).write_all(bytes)
+    }
+
+    fn limit_waiting(&self, limit: Option<Duration>) -> io::Result<()> {
+        self.set_read_timeout(limit)
+    }
+
+    fn limit_sending(&self, limit: Option<Duration>) -> io::Result<()> {
+        self.set_write_timeout(limit)
+    }
+}
+
+impl Stream for TcpStream {
+    fn receive(&self, out: &mut [u8]) -> io::Result<usize> {
+        (&*self).read(out)
+    }
+
+    fn send(&self, bytes: &[u8]) -> io::Result<()> {
+        (&*self).write_all(bytes)
+    }
+
+    fn limit_waiting(&self, limit: Option<Duration>) -> io::Result<()> {
+        self.set_read_timeout(limit)
+    }
+
+    fn limit_sending(&self, limit: Option<Duration>) -> io::Result<()> {
+        self.set_write_timeout(limit)
+    }
+}
