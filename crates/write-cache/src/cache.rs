@@ -134,6 +134,11 @@ impl<R: Region> WriteCache<R> {
         self.withheld.wanted.store(target - held.len(), Ordering::Relaxed);
     }
 
+    /// Slots there are, in use or not.
+    pub fn slots(&self) -> u32 {
+        self.options.slots
+    }
+
     /// What the cache did so far.
     pub fn counters(&self) -> Counters {
         let get = |count: &AtomicU64| count.load(Ordering::Relaxed);

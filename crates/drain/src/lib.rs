@@ -1,0 +1,11 @@
+//! Threads that drain caches.
+//!
+//! A cache offers bounded steps; a [`Pool`] runs threads on them at the pace that [`tidegate_policy::pace`] decides, and keeps what waits
+//! in the cache small enough to be flushed in time ([`tidegate_policy::undrained`]). The first thread does the work while it keeps up; it
+//! wakes the next one when a whole step was not enough.
+
+#![forbid(unsafe_code)]
+
+mod pool;
+
+pub use pool::{Drained, Pool, Setup};
