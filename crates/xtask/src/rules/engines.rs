@@ -3,10 +3,10 @@
 use crate::rules::layers::Layers;
 use crate::source::{Finding, Import, SourceFile};
 
-/// Modules whose place `tidegate_media::sync` or the caller takes. `Arc` itself decides nothing, and is free.
+/// Modules whose place `tidegate_media::sync` or the caller takes. `Arc` decides nothing and a `Duration` is a number: they are free.
 const STOLEN: [[&str; 2]; 5] =
     [["std", "sync"], ["std", "thread"], ["std", "time"], ["core", "sync"], ["core", "time"]];
-const FREE: [&str; 2] = ["Arc", "Weak"];
+const FREE: [&str; 2] = ["Arc", "Weak", "Duration"];
 const LOUD: [&str; 3] = ["info", "warn", "error"];
 const CONSOLE: [&str; 5] = ["println", "eprintln", "print", "eprint", "dbg"];
 
