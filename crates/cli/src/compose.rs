@@ -1,10 +1,12 @@
 //! Which types make up a volume: a mapped region, perhaps an emulated medium over it, the block translation table, and
 //! over that what the region's domain or the user asks for. The one place that names them.
 
+use crate::counted::{Counted, Requests};
 use crate::facts::{Facts, Memory};
 use crate::failure::{Doing, Failure, VolumeFailure};
 use crate::plan::VolumePlan;
 use crate::read_only::ReadOnly;
+use crate::readings::Watched;
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
@@ -16,6 +18,10 @@ use tidegate_media::{Access, BlockDevice, Domain, FileBacked, MappedRegion, Regi
 pub(crate) struct Volume {
     /// Its blocks.
     pub(crate) device: Arc<dyn BlockDevice>,
+    /// What is asked of it.
+    pub(crate) requests: Arc<Requests>,
+    /// Its layers that keep numbers about their work.
+    pub(crate) layers: Vec<Arc<dyn Watched>>,
     /// What there is to say about it.
     pub(crate) facts: Facts,
 }
@@ -32,17 +38,17 @@ pub(crate) fn map(path: &Path, access: Access) -> Result<MappedRegion, Failure> 
 /// whether there was one: so there every open begins with a check of the whole structure.
 pub(crate) fn open(plan: &VolumePlan) -> Result<Volume, Failure> {
     let (path, access) = (plan.pmem.as_path(), plan.access);
-    let region = map(path, access)?;
+    let region = Arc::new(map(path, access)?);
     let (memory, domain, bytes) = (Memory::of(&region), region.domain(), region.len());
     let refused = |error| Failure::from(VolumeFailure::of_open(path, bytes, error));
     if domain == Domain::DiskFile {
-        refuse_unsound(path, &region)?;
+        refuse_unsound(path, &*region)?;
     }
     let file = region.file().map(File::try_clone).transpose();
     let file = file.map_err(|error| VolumeFailure::of_io(path, Doing::Write, error))?;
     let opened = match plan.emulate {
-        None => engine(region),
-        Some(profile) => engine(Emulated::new(region, profile)),
+        None => engine(Arc::clone(&region)),
+        Some(profile) => engine(Emulated::new(Arc::clone(&region), profile)),
     };
     let (engine, summary) = opened.map_err(refused)?;
     let device: Arc<dyn BlockDevice> = match (access, file) {
@@ -53,7 +59,10 @@ pub(crate) fn open(plan: &VolumePlan) -> Result<Volume, Failure> {
         }
         (Access::ReadWrite, _) => engine,
     };
-    Ok(Volume { device, facts: Facts::of(path, memory, &summary) })
+    let counted = Counted::new(device);
+    let requests = counted.requests();
+    let facts = Facts::of(path, memory, &summary);
+    Ok(Volume { device: Arc::new(counted), requests, layers: vec![region], facts })
 }
 
 /// Refuses a volume that breaks any rule of its format.

@@ -8,6 +8,8 @@
 //! allow_uids = [1000]         # who may connect to them, beside the server's own user and root
 //! allow_gids = []
 //! connections_max = 16384
+//! control = "/run/tidegate/control"     # the control socket; without it, one beside each volume
+//! metrics = "tcp:127.0.0.1:9809"        # where Prometheus is answered; without it, nowhere
 //!
 //! [[volume]]                  # the first one is the default export
 //! name = "db"                 # of the export; without it, the region file's name without its ending
@@ -25,6 +27,7 @@ use rustix::fs::Mode;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use tidegate_media::emulate::Profile;
@@ -48,6 +51,9 @@ struct Written {
     #[serde(default)]
     allow_gids: Vec<u32>,
     connections_max: Option<NonZeroUsize>,
+    control: Option<PathBuf>,
+    #[serde(default, deserialize_with = "metrics")]
+    metrics: Option<SocketAddr>,
     #[serde(default)]
     volume: Vec<WrittenVolume>,
 }
@@ -68,6 +74,12 @@ struct WrittenVolume {
 /// Text read as the command line reads it, and refused in the same words.
 fn profile<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Profile>, D::Error> {
     let read = crate::grammar::profile(&String::deserialize(deserializer)?);
+    read.map(Some).map_err(|refused| D::Error::custom(refused.in_a_file()))
+}
+
+/// An address, as the command line reads it.
+fn metrics<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SocketAddr>, D::Error> {
+    let read = crate::grammar::metrics(&String::deserialize(deserializer)?);
     read.map(Some).map_err(|refused| D::Error::custom(refused.in_a_file()))
 }
 
@@ -112,6 +124,8 @@ fn parse(path: &Path, text: &str) -> Result<Plan, ConfigFailure> {
         socket_mode: written.socket_mode.unwrap_or(usual.socket_mode),
         peers: Peers { uids: written.allow_uids, gids: written.allow_gids },
         connections_max: written.connections_max.map_or(usual.connections_max, NonZeroUsize::get),
+        control: written.control.map(|control| folder.join(control)),
+        metrics: written.metrics,
     })
 }
 
@@ -167,6 +181,8 @@ mod tests {
             allow_uids = [7, 8]
             allow_gids = [70]
             connections_max = 5
+            control = "c"
+            metrics = "tcp:127.0.0.1:9"
             [[volume]]
             name = "db"
             pmem = "v/one.pmem"
@@ -182,6 +198,8 @@ mod tests {
         assert_eq!(plan.socket_mode.as_raw_mode(), 0o660);
         assert_eq!(plan.peers, Peers { uids: vec![7, 8], gids: vec![70] });
         assert_eq!(plan.connections_max, 5);
+        assert_eq!(plan.control.as_deref(), Some(Path::new("/etc/tidegate/c")));
+        assert_eq!(plan.metrics.map(|address| address.port()), Some(9));
         let [first, second] = &plan.volumes[..] else { panic!("{plan:?}") };
         let expected = VolumePlan {
             name: "db".to_owned(),
@@ -219,6 +237,7 @@ mod tests {
             ("[[volume]]\npmem = 3\n", 2, "string"),
             ("[[volume]]\nname = \"x\"\n", 1, "pmem"),
             ("\nsocket_mode = \"rw\"\n", 2, "0660"),
+            ("metrics = \"tcp:0.0.0.0:1\"", 1, "loopback"),
             ("connections_max = 0", 1, "nonzero"),
             ("x = \n", 1, "value"),
         ] {

@@ -3,11 +3,12 @@
 
 use crate::listen::Stream;
 use crate::peers::Peers;
+use crate::snapshot::ConnectionCounts;
 use crate::sparing::Sparing;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::Shutdown;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -33,6 +34,15 @@ pub(crate) struct Connections {
     ending: AtomicBool,
     crowded: Sparing,
     strangers: Sparing,
+    counts: Counts,
+}
+
+/// What became of those who connected. Relaxed everywhere: only numbers are read.
+#[derive(Default)]
+struct Counts {
+    admitted: AtomicU64,
+    over_limit: AtomicU64,
+    strangers: AtomicU64,
 }
 
 #[derive(Default)]
@@ -54,6 +64,7 @@ impl Connections {
             ending: AtomicBool::new(false),
             crowded: Sparing::default(),
             strangers: Sparing::default(),
+            counts: Counts::default(),
         })
     }
 
@@ -68,11 +79,21 @@ impl Connections {
         let work = move || admitted.serve(&stream);
         let name = format!("client {number}");
         let spawned = thread::Builder::new().name(name).stack_size(THREAD_STACK_BYTES).spawn(work);
-        if let Err(error) = spawned
-            && let Some(more) = self.crowded.ask()
-        {
-            tracing::warn!("client {number} turned away: no thread for it: {error}{more}");
+        if let Err(error) = spawned {
+            self.counts.admitted.fetch_sub(1, Ordering::Relaxed);
+            self.counts.over_limit.fetch_add(1, Ordering::Relaxed);
+            if let Some(more) = self.crowded.ask() {
+                tracing::warn!("client {number} turned away: no thread for it: {error}{more}");
+            }
         }
+    }
+
+    /// What became of those who connected so far.
+    pub(crate) fn counts(&self) -> ConnectionCounts {
+        let open = self.live().streams.len() as u64;
+        let Counts { admitted, over_limit, strangers } = &self.counts;
+        let [admitted, over_limit, strangers] = [admitted, over_limit, strangers].map(|of| of.load(Ordering::Relaxed));
+        ConnectionCounts { open, admitted, over_limit, strangers }
     }
 
     fn is_strange(&self, stream: &Stream) -> bool {
@@ -85,6 +106,7 @@ impl Connections {
                 return true;
             }
         };
+        self.counts.strangers.fetch_add(1, Ordering::Relaxed);
         if let Some(more) = self.strangers.ask() {
             tracing::warn!(
                 "process {} of user {}, group {} turned away: neither is allowed{more}",
@@ -102,11 +124,13 @@ impl Connections {
         live.next += 1;
         if live.streams.len() >= self.connections_max {
             drop(live);
+            self.counts.over_limit.fetch_add(1, Ordering::Relaxed);
             if let Some(more) = self.crowded.ask() {
                 tracing::warn!("client {number} turned away: {} connections are the limit{more}", self.connections_max);
             }
             return None;
         }
+        self.counts.admitted.fetch_add(1, Ordering::Relaxed);
         live.streams.insert(number, Arc::clone(stream));
         Some(Admitted { number, connections: Arc::clone(self) })
     }

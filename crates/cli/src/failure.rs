@@ -1,11 +1,13 @@
 //! What can go wrong, for people: each failure says what, why and what next, and ends with a documented exit code.
 
 mod config;
+mod control;
 mod listening;
 mod usage;
 mod volume;
 
 pub(crate) use config::ConfigFailure;
+pub(crate) use control::ControlFailure;
 pub(crate) use listening::{ListenFailure, SOCKET_PATH_BYTES_MAX};
 pub(crate) use usage::UsageFailure;
 pub(crate) use volume::{Doing, VolumeFailure};
@@ -56,6 +58,8 @@ pub(crate) enum Failure {
     Usage(UsageFailure),
     /// The configuration file.
     Config(ConfigFailure),
+    /// The control socket of a running server.
+    Control(ControlFailure),
     /// The region file, or the volume in it.
     Volume(VolumeFailure),
     /// A socket to listen on.
@@ -101,6 +105,7 @@ impl Failure {
         match self {
             Failure::Usage(usage) => Some(usage.told()),
             Failure::Config(config) => Some(config.told()),
+            Failure::Control(control) => Some(control.told()),
             Failure::Volume(volume) => Some(volume.told()),
             Failure::Listen(listen) => Some(listen.told()),
             Failure::System { doing, error } => Some(Told {
@@ -124,6 +129,12 @@ impl From<UsageFailure> for Failure {
 impl From<ConfigFailure> for Failure {
     fn from(config: ConfigFailure) -> Failure {
         Failure::Config(config)
+    }
+}
+
+impl From<ControlFailure> for Failure {
+    fn from(control: ControlFailure) -> Failure {
+        Failure::Control(control)
     }
 }
 

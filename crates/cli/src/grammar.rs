@@ -8,6 +8,7 @@ use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use rustix::fs::Mode;
 use std::error::Error;
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use tidegate_layout::btt::{SECTOR_SIZES, Version};
@@ -34,9 +35,11 @@ pub(crate) enum Command {
     /// Make a region file with an empty volume in it
     Create(Create),
     /// Serve volumes over NBD until SIGTERM or SIGINT
-    Serve(Serve),
+    Serve(Box<Serve>),
     /// Show what a volume is, whether it is in use, and what survives what
     Info(Info),
+    /// Show what a running server does: requests, times, clients, and what reached the memory
+    Stat(Stat),
     /// Check every rule of the format, and repair what can be repaired
     Check(Check),
 }
@@ -111,6 +114,14 @@ pub(crate) struct Serve {
     /// Connections served at once, as far as the system's limits allow [default: 16384]
     #[arg(long, value_name = "COUNT")]
     pub(crate) connections_max: Option<NonZeroUsize>,
+
+    /// The control socket, which `tidegate stat` asks [default: beside each volume, FILE.control]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) control: Option<PathBuf>,
+
+    /// Answer Prometheus over HTTP on this port of a loopback address: tcp:127.0.0.1:9809
+    #[arg(long, value_name = "PLACE", value_parser = metrics)]
+    pub(crate) metrics: Option<SocketAddr>,
 }
 
 #[derive(Args, Debug)]
@@ -118,6 +129,21 @@ pub(crate) struct Info {
     /// The region with the volume [default: the one in the user's state folder]
     #[arg(long, value_name = "FILE")]
     pub(crate) pmem: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Stat {
+    /// The region of a volume being served [default: the one in the user's state folder]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) pmem: Option<PathBuf>,
+
+    /// The server's control socket [default: beside the volume, FILE.control]
+    #[arg(long, value_name = "PATH", conflicts_with = "pmem")]
+    pub(crate) control: Option<PathBuf>,
+
+    /// Look again every second, and show what came in between
+    #[arg(long)]
+    pub(crate) watch: bool,
 }
 
 #[derive(Args, Debug)]
@@ -146,6 +172,14 @@ fn version(text: &str) -> Result<Version, UsageFailure> {
 /// Reads the name of an emulated medium.
 pub(crate) fn profile(text: &str) -> Result<Profile, UsageFailure> {
     Profile::by_name(text).map_err(|_| UsageFailure::Emulate { text: text.to_owned() })
+}
+
+/// Reads a place that only this machine reaches.
+pub(crate) fn metrics(text: &str) -> Result<SocketAddr, UsageFailure> {
+    match Place::parse(text) {
+        Ok(Place::Tcp(address)) if address.ip().to_canonical().is_loopback() => Ok(address),
+        _ => Err(UsageFailure::Metrics { text: text.to_owned() }),
+    }
 }
 
 /// Reads the permissions of a file: octal, at most 0777.

@@ -3,6 +3,7 @@
 use crate::failure::{Failure, ListenFailure, SOCKET_PATH_BYTES_MAX, UsageFailure};
 use crate::places;
 use rustix::fs::Mode;
+use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -38,6 +39,14 @@ impl Place {
         }
     }
 
+    /// The path of a unix socket.
+    pub(crate) fn into_path(self) -> Option<PathBuf> {
+        match self {
+            Place::Unix(path) => Some(path),
+            Place::Tcp(_) => None,
+        }
+    }
+
     /// Refuses TCP addresses that other machines reach, unless the user said they know.
     pub(crate) fn check_exposure(&self, insecure: bool) -> Result<(), UsageFailure> {
         match self {
@@ -45,6 +54,15 @@ impl Place {
                 Err(UsageFailure::NotLoopback { address: *address })
             }
             _ => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Unix(path) => write!(f, "{}", path.display()),
+            Place::Tcp(address) => write!(f, "{address}"),
         }
     }
 }

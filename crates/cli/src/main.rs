@@ -1,6 +1,6 @@
 //! The program `tidegate`: atomic block devices in persistent memory, served over NBD.
 //!
-//! [`grammar`] reads the command line, [`config`] a configuration file; [`create`], [`serve`], [`info`] and [`check`] are the commands; [`compose`]
+//! [`grammar`] reads the command line, [`config`] a configuration file; [`create`], [`serve`], [`info`], [`stat`] and [`check`] are the commands; [`compose`]
 //! alone chooses which types make up a volume; [`contract`] is the one table of what survives what; [`failure`]
 //! says what went wrong and with which exit code.
 
@@ -13,20 +13,27 @@ mod compose;
 mod config;
 mod connections;
 mod contract;
+mod control;
+mod counted;
 mod create;
 mod facts;
 mod failure;
 mod grammar;
 mod info;
+mod latency;
 mod listen;
+mod metrics;
 mod peers;
 mod places;
 mod plan;
 mod read_only;
+mod readings;
 mod room;
 mod serve;
 mod size;
+mod snapshot;
 mod sparing;
+mod stat;
 
 use failure::{Exit, Failure};
 use grammar::{Command, Parsed, Program};
@@ -48,6 +55,7 @@ fn run(program: &Program) -> Exit {
         Command::Create(wish) => create::run(wish, json),
         Command::Serve(wish) => serve::run(wish, json),
         Command::Info(wish) => info::run(wish, json),
+        Command::Stat(wish) => stat::run(wish, json),
         Command::Check(wish) => check::run(wish, json),
     };
     ended(end, json)

@@ -21,6 +21,13 @@ pub(crate) fn default_socket(volume: &Path) -> PathBuf {
     runtime_folder(|name| std::env::var_os(name)).join(name)
 }
 
+/// The control socket of a server of `volume`: beside it.
+pub(crate) fn control_socket(volume: &Path) -> PathBuf {
+    let mut name = volume.as_os_str().to_owned();
+    name.push(".control");
+    PathBuf::from(name)
+}
+
 /// Makes the folder of `path`, and the folders above it, if they are absent.
 pub(crate) fn make_folder_of(path: &Path) -> Result<(), Failure> {
     let Some(folder) = path.parent() else { return Ok(()) };

@@ -7,6 +7,7 @@ use crate::grammar::Serve;
 use crate::listen::Place;
 use crate::peers::Peers;
 use rustix::fs::Mode;
+use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use tidegate_media::Access;
@@ -27,6 +28,10 @@ pub(crate) struct Plan {
     pub(crate) peers: Peers,
     /// Connections served at once.
     pub(crate) connections_max: usize,
+    /// The control socket; None: one beside each volume.
+    pub(crate) control: Option<PathBuf>,
+    /// Where Prometheus is answered.
+    pub(crate) metrics: Option<SocketAddr>,
 }
 
 impl Default for Plan {
@@ -38,6 +43,8 @@ impl Default for Plan {
             socket_mode: Mode::RUSR | Mode::WUSR,
             peers: Peers::default(),
             connections_max: CONNECTIONS_MAX,
+            control: None,
+            metrics: None,
         }
     }
 }
@@ -89,6 +96,8 @@ impl Plan {
         plan.peers.uids.extend(&wish.allow_uid);
         plan.peers.gids.extend(&wish.allow_gid);
         plan.connections_max = wish.connections_max.map_or(plan.connections_max, NonZeroUsize::get);
+        plan.control = wish.control.clone().or(plan.control);
+        plan.metrics = wish.metrics.or(plan.metrics);
         plan.listen.iter().try_for_each(|place| place.check_exposure(plan.insecure))?;
         Ok(plan)
     }

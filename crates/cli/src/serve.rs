@@ -7,6 +7,7 @@ mod accept;
 mod announce;
 mod default_volume;
 mod signals;
+mod watching;
 
 use crate::attach;
 use crate::compose::{self, Volume};
@@ -24,6 +25,7 @@ use std::path::Path;
 use std::sync::Arc;
 use tidegate_media::{Access, BlockDevice};
 use tidegate_nbd::{Export, Exports, Service};
+use watching::Watching;
 
 /// Runs `tidegate serve`.
 pub(crate) fn run(wish: &Serve, json: bool) -> Result<Exit, Failure> {
@@ -36,13 +38,15 @@ pub(crate) fn run(wish: &Serve, json: bool) -> Result<Exit, Failure> {
     let exports = exports(&plan, &volumes)?;
     let connections =
         Connections::new(Service::plain(exports), plan.peers.clone(), connections_max(plan.connections_max));
+    let watching = Watching::begin(&plan, &volumes, &connections)?;
     let devices: Vec<_> = volumes.iter().map(|volume| Arc::clone(&volume.device)).collect();
-    announce(&plan, volumes, created, &listeners, json)?;
+    watching.shown(serving(&plan, volumes, created, &listeners)).announce(json)?;
     let waited = accept::accept_until_signalled(&listeners, &signals, &connections);
     waited.map_err(Failure::system("waiting for clients"))?;
     drop(listeners);
     connections.end();
     plan.volumes.iter().zip(devices).try_for_each(|(plan, device)| last_flush(&plan.pmem, &*device))?;
+    watching.end();
     Ok(Exit::Done)
 }
 
@@ -87,21 +91,15 @@ fn exports(plan: &Plan, volumes: &[Volume]) -> Result<Exports, Failure> {
     offered.map_err(|error| Failure::System { doing: "offering the volumes", error: io::Error::other(error) })
 }
 
-/// Says that clients can connect now, and how.
-fn announce(
-    plan: &Plan,
-    volumes: Vec<Volume>,
-    created: bool,
-    listeners: &[Listener],
-    json: bool,
-) -> Result<(), Failure> {
+/// What to say as soon as clients can connect.
+fn serving(plan: &Plan, volumes: Vec<Volume>, created: bool, listeners: &[Listener]) -> Serving {
     let served = plan.volumes.iter().zip(volumes).map(|(plan, volume)| Served {
         name: plan.name.clone(),
         read_only: plan.access != Access::ReadWrite,
         facts: volume.facts,
     });
     let places: Vec<Place> = listeners.iter().map(Listener::place).collect();
-    Serving::new(created, served.collect(), &places).announce(json)
+    Serving::new(created, served.collect(), &places)
 }
 
 fn last_flush(path: &Path, device: &dyn BlockDevice) -> Result<(), Failure> {

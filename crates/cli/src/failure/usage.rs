@@ -74,6 +74,12 @@ pub(crate) enum UsageFailure {
         /// The text.
         text: String,
     },
+    /// Text that names no port of this machine alone.
+    #[error("{text:?} is no place for metrics")]
+    Metrics {
+        /// The text.
+        text: String,
+    },
     /// Anything else the grammar refuses.
     #[error("{what}")]
     Grammar {
@@ -109,6 +115,7 @@ impl UsageFailure {
             UsageFailure::NotLoopback { .. } => "not-loopback",
             UsageFailure::Emulate { .. } => "unknown-emulation",
             UsageFailure::SocketMode { .. } => "bad-socket-mode",
+            UsageFailure::Metrics { .. } => "bad-metrics",
             UsageFailure::Grammar { .. } => "usage",
         }
     }
@@ -130,6 +137,7 @@ impl UsageFailure {
             }
             UsageFailure::Emulate { .. } => "an emulated medium is chosen by the name of its profile".to_owned(),
             UsageFailure::SocketMode { .. } => "permissions are an octal number up to 0777".to_owned(),
+            UsageFailure::Metrics { .. } => "metrics ask no password, so they stay on this machine".to_owned(),
             UsageFailure::Grammar { .. } => "the command line does not follow the grammar".to_owned(),
         }
     }
@@ -157,6 +165,7 @@ impl UsageFailure {
             }
             UsageFailure::Emulate { .. } => format!("use one of {}", Profile::NAMES.join(", ")),
             UsageFailure::SocketMode { .. } => "write 0600 for the owner alone, 0660 for a group too".to_owned(),
+            UsageFailure::Metrics { .. } => "write a loopback address and a port: tcp:127.0.0.1:9809".to_owned(),
             UsageFailure::Grammar { command, .. } => format!("see `{command} --help`"),
         }
     }

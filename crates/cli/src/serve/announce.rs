@@ -7,6 +7,7 @@ use crate::failure::Failure;
 use crate::listen::Place;
 use serde::Serialize;
 use std::fmt;
+use std::path::PathBuf;
 
 /// Everything a client or a script has to know.
 #[derive(Serialize)]
@@ -19,6 +20,10 @@ pub(super) struct Serving {
     pub(super) serving: Vec<String>,
     /// Commands that attach the default export.
     pub(super) attach: Vec<String>,
+    /// Control sockets.
+    pub(super) control: Vec<PathBuf>,
+    /// Where Prometheus is answered.
+    pub(super) metrics: Option<String>,
 }
 
 /// One export.
@@ -46,7 +51,7 @@ impl Serving {
             (Some(place), Some(volume)) => attach::commands(place, names[0], volume.read_only),
             _ => Vec::new(),
         };
-        Serving { created, volumes, serving, attach }
+        Serving { created, volumes, serving, attach, control: Vec::new(), metrics: None }
     }
 
     /// Prints it. Nobody has to read it.
@@ -75,6 +80,12 @@ impl fmt::Display for Serving {
         writeln!(f, "attach it with one of")?;
         for command in &self.attach {
             writeln!(f, "  {command}")?;
+        }
+        for control in &self.control {
+            answer::line(f, "control", control.display())?;
+        }
+        if let Some(metrics) = &self.metrics {
+            answer::line(f, "metrics", metrics)?;
         }
         let uris: Vec<String> = self.serving.iter().map(|uri| format!("serving    {uri}")).collect();
         write!(f, "{}", uris.join("\n"))

@@ -113,7 +113,6 @@ fn a_client_that_picks_no_export_is_let_go_and_one_that_did_may_be_silent() {
     let mut server = Server::start(&["--pmem", volume, "--listen", &format!("unix:{}", socket.display()), "-v"]);
     let mut patient = Server::client(&socket);
     let mut silent = greeted(&socket);
-    assert!(is_closed(&mut silent));
     // One byte of an option each time the server stayed silent for a moment does not buy more time.
     let mut slow = greeted(&socket);
     slow.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
@@ -124,6 +123,7 @@ fn a_client_that_picks_no_export_is_let_go_and_one_that_did_may_be_silent() {
         let byte = bytes.next().expect("the server takes an option's bytes for ever");
         let _ = slow.write_all(&[*byte]);
     }
+    assert!(is_closed(&mut silent));
     server.hear("no export was picked within 10 s");
     patient.write(0, &[7; 4096], Durability::Fua).unwrap();
     assert!(server.stop().success());

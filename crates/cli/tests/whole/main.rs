@@ -9,3 +9,4 @@ mod configured;
 mod program;
 mod refusals;
 mod served;
+mod watched;

@@ -146,7 +146,7 @@ fn nothing_given_serves_a_default_volume() {
     assert!(server.said.contains("created") && server.said.contains("disk-file"), "{}", server.said);
     assert_eq!(server.uris, [format!("nbd+unix:///?socket={}", socket.display())]);
     assert_eq!(fs::metadata(&volume).unwrap().len(), 1 << 30);
-    assert_eq!(fs::read_dir(volume.parent().unwrap()).unwrap().count(), 1);
+    assert_eq!(fs::read_dir(volume.parent().unwrap()).unwrap().count(), 2, "the volume and its control socket");
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert!(fs::metadata(&socket).unwrap().file_type().is_socket());
     assert_eq!((mode(&socket), mode(socket.parent().unwrap())), (0o600, 0o700));

@@ -1,0 +1,46 @@
+//! Servers that cannot be asked how they do.
+
+use super::{Exit, Told};
+use std::io;
+use std::path::PathBuf;
+
+/// Why there is no answer from a running server.
+#[derive(Debug)]
+pub(crate) enum ControlFailure {
+    /// Nobody answers on the socket.
+    NoServer {
+        /// The control socket.
+        path: PathBuf,
+        /// What the system answered.
+        error: io::Error,
+    },
+    /// The answer is not one of this program's.
+    Unintelligible {
+        /// The control socket.
+        path: PathBuf,
+        /// What is wrong with it.
+        error: serde_json::Error,
+    },
+}
+
+impl ControlFailure {
+    pub(super) fn told(&self) -> Told {
+        match self {
+            ControlFailure::NoServer { path, error } => Told {
+                kind: "no-server",
+                what: format!("no server answers on {}", path.display()),
+                why: error.to_string(),
+                next: "start one with `tidegate serve`, or name the control socket that it prints: --control PATH"
+                    .to_owned(),
+                exit: Exit::Environment,
+            },
+            ControlFailure::Unintelligible { path, error } => Told {
+                kind: "control-answer",
+                what: format!("the answer on {} is not understood", path.display()),
+                why: error.to_string(),
+                next: "ask with the version of tidegate that serves".to_owned(),
+                exit: Exit::Environment,
+            },
+        }
+    }
+}

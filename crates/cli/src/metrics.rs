@@ -1,0 +1,176 @@
+//! Counters for Prometheus: a snapshot as its text format (version 0.0.4), over the least of HTTP.
+
+use crate::latency::Latencies;
+use crate::listen::Stream;
+use crate::readings::{Reading, ReadingKind};
+use crate::snapshot::{ConnectionCounts, Observed, RequestCounts, Snapshot, VolumeCounts};
+use std::fmt::{Display, Write};
+use std::io;
+use std::time::{Duration, Instant};
+use tidegate_nbd::Stream as _;
+
+/// How long a scrape may take, from its connection to its end.
+const SCRAPE_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Bytes of a request that are looked at.
+const REQUEST_BYTES_MAX: usize = 8 << 10;
+
+/// Bytes that are sent before the time is looked at again.
+const PIECE_BYTES: usize = 16 << 10;
+
+/// The buckets end at powers of two nanoseconds: from 1 µs to 17 s.
+const BUCKET_BITS: std::ops::RangeInclusive<u32> = 10..=34;
+
+/// The text's kind, as Prometheus knows it.
+const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// Answers the scrape that `stream` brings.
+pub(crate) fn answer_one(stream: &Stream, observed: &Observed) {
+    if let Err(error) = scraped(stream, observed) {
+        tracing::debug!("a scrape of the metrics ended: {error}");
+    }
+}
+
+fn scraped(stream: &Stream, observed: &Observed) -> io::Result<()> {
+    let deadline = Instant::now() + SCRAPE_PATIENCE;
+    let request = request_line(stream, deadline)?;
+    let mut words = request.split(' ');
+    let (status, body) = match (words.next(), words.next()) {
+        (Some("GET"), Some("/metrics" | "/")) => ("200 OK", text(&observed.snapshot())),
+        (Some("GET"), _) => ("404 Not Found", "the counters are at /metrics\n".to_owned()),
+        _ => ("405 Method Not Allowed", "only GET is answered\n".to_owned()),
+    };
+    let length = body.len();
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {CONTENT_TYPE}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
+    );
+    for piece in (head + &body).as_bytes().chunks(PIECE_BYTES) {
+        stream.limit_sending(Some(time_left(deadline)?))?;
+        stream.send(piece)?;
+    }
+    // Closing at once after the client's last bytes could take the answer back.
+    stream.shut_down(std::net::Shutdown::Write);
+    Ok(())
+}
+
+/// The first line of a request, once all its head has arrived.
+fn request_line(stream: &Stream, deadline: Instant) -> io::Result<String> {
+    let mut head = Vec::new();
+    while !head.windows(4).any(|end| end == b"\r\n\r\n") {
+        stream.limit_waiting(Some(time_left(deadline)?))?;
+        let mut piece = [0; 1024];
+        let len = stream.receive(&mut piece)?;
+        if len == 0 || head.len() + len > REQUEST_BYTES_MAX {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        head.extend_from_slice(&piece[..len]);
+    }
+    Ok(String::from_utf8_lossy(&head).lines().next().unwrap_or_default().to_owned())
+}
+
+fn time_left(deadline: Instant) -> io::Result<Duration> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
+}
+
+/// A snapshot in Prometheus's text format.
+pub(crate) fn text(snapshot: &Snapshot) -> String {
+    let mut text = Text::default();
+    text.connections(&snapshot.connections);
+    text.family("tidegate_uptime_seconds", "gauge", "Seconds since clients could connect");
+    text.sample("tidegate_uptime_seconds", &[], snapshot.up_ns as f64 / 1e9);
+    text.requests(&snapshot.volumes);
+    text.readings(&snapshot.volumes);
+    text.0
+}
+
+#[derive(Default)]
+struct Text(String);
+
+impl Text {
+    fn family(&mut self, name: &str, kind: &str, help: &str) {
+        writeln!(self.0, "# HELP {name} {help}.\n# TYPE {name} {kind}").expect("a string takes all");
+    }
+
+    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
+        let labels: Vec<String> = labels.iter().map(|(label, of)| format!("{label}=\"{}\"", escaped(of))).collect();
+        let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
+        writeln!(self.0, "{name}{labels} {value}").expect("a string takes all");
+    }
+
+    fn connections(&mut self, counts: &ConnectionCounts) {
+        let ConnectionCounts { open, admitted, over_limit, strangers } = *counts;
+        self.family("tidegate_connections_open", "gauge", "Connections with clients now");
+        self.sample("tidegate_connections_open", &[], open);
+        self.family("tidegate_connections_admitted_total", "counter", "Connections that were let in");
+        self.sample("tidegate_connections_admitted_total", &[], admitted);
+        let name = "tidegate_connections_turned_away_total";
+        self.family(name, "counter", "Connections that were turned away");
+        self.sample(name, &[("reason", "limit")], over_limit);
+        self.sample(name, &[("reason", "stranger")], strangers);
+    }
+
+    fn requests(&mut self, volumes: &[VolumeCounts]) {
+        let all = || volumes.iter().flat_map(|volume| volume.requests.iter().map(move |of| (volume.name.as_str(), of)));
+        let name = "tidegate_request_errors_total";
+        self.family(name, "counter", "Requests that failed");
+        all().for_each(|(volume, of)| self.sample(name, &[("volume", volume), ("kind", &of.kind)], of.errors));
+        let name = "tidegate_request_bytes_total";
+        self.family(name, "counter", "Bytes of requests that did not fail");
+        all().for_each(|(volume, of)| self.sample(name, &[("volume", volume), ("kind", &of.kind)], of.bytes));
+        self.family("tidegate_request_duration_seconds", "histogram", "Time of requests in the device");
+        all().for_each(|(volume, of)| self.durations(volume, of));
+    }
+
+    fn durations(&mut self, volume: &str, counts: &RequestCounts) {
+        let times: &Latencies = &counts.times;
+        let labels = [("volume", volume), ("kind", counts.kind.as_str())];
+        let bucket = "tidegate_request_duration_seconds_bucket";
+        for bits in BUCKET_BITS {
+            let ns = 1_u64 << bits;
+            let le = format!("{}", ns as f64 / 1e9);
+            self.sample(bucket, &[labels[0], labels[1], ("le", &le)], times.count_within(ns));
+        }
+        self.sample(bucket, &[labels[0], labels[1], ("le", "+Inf")], times.count());
+        self.sample("tidegate_request_duration_seconds_sum", &labels, times.sum_ns as f64 / 1e9);
+        self.sample("tidegate_request_duration_seconds_count", &labels, times.count());
+    }
+
+    /// What the layers count. Volumes may have different layers, so each number is shown for all volumes that have it.
+    fn readings(&mut self, volumes: &[VolumeCounts]) {
+        let mut done: Vec<&str> = Vec::new();
+        for Reading { name, .. } in volumes.iter().flat_map(|volume| &volume.readings) {
+            if done.contains(&name.as_str()) {
+                continue;
+            }
+            done.push(name);
+            let same = |volume: &VolumeCounts| volume.readings.iter().find(|of| of.name == *name).cloned();
+            let having: Vec<_> = volumes.iter().filter_map(|volume| Some((&volume.name, same(volume)?))).collect();
+            let first = &having[0].1;
+            let full = first.metric_name();
+            self.family(&full, first.metric_kind(), &first.help);
+            having.iter().for_each(|(volume, of)| self.sample(&full, &[("volume", volume)], of.in_unit()));
+        }
+    }
+}
+
+impl Reading {
+    fn metric_name(&self) -> String {
+        match self.kind {
+            ReadingKind::Counter => format!("tidegate_{}_total", self.full_name()),
+            ReadingKind::Gauge => format!("tidegate_{}", self.full_name()),
+        }
+    }
+
+    fn metric_kind(&self) -> &'static str {
+        match self.kind {
+            ReadingKind::Counter => "counter",
+            ReadingKind::Gauge => "gauge",
+        }
+    }
+}
+
+/// A label's value as the format writes it.
+fn escaped(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}

@@ -1,0 +1,68 @@
+//! Numbers that the layers of a volume keep about their work, each with its name, unit and meaning, so that whoever shows them
+//! needs to know none of them.
+
+use serde::{Deserialize, Serialize};
+use tidegate_media::{Counters, MappedRegion};
+
+/// One number.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+pub(crate) struct Reading {
+    /// Which layer and what, in words joined by underscores: `region_fences`.
+    pub(crate) name: String,
+    /// What it counts.
+    pub(crate) help: String,
+    /// Whether it only grows.
+    pub(crate) kind: ReadingKind,
+    /// What one of it is.
+    pub(crate) unit: Unit,
+    /// The number.
+    pub(crate) value: u64,
+}
+
+/// How a number behaves.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ReadingKind {
+    /// It only grows.
+    Counter,
+    /// It goes up and down.
+    Gauge,
+}
+
+/// What is counted.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Unit {
+    /// Things.
+    Count,
+    /// Bytes.
+    Bytes,
+    /// Time, in nanoseconds.
+    Nanoseconds,
+}
+
+impl Reading {
+    /// A number of things that only grows.
+    pub(crate) fn counter(name: &str, help: &str, unit: Unit, value: u64) -> Reading {
+        Reading { name: name.to_owned(), help: help.to_owned(), kind: ReadingKind::Counter, unit, value }
+    }
+}
+
+/// A layer of a volume that keeps numbers.
+pub(crate) trait Watched: Send + Sync {
+    /// All its numbers, always the same ones in the same order.
+    fn readings(&self) -> Vec<Reading>;
+}
+
+impl Watched for MappedRegion {
+    fn readings(&self) -> Vec<Reading> {
+        let Counters { bytes_stored, lines_flushed, lines_256_touched, fences } = self.counters();
+        let counter = |name, help, unit, value| Reading::counter(name, help, unit, value);
+        vec![
+            counter("region_stored", "Bytes stored to the region", Unit::Bytes, bytes_stored),
+            counter("region_flushed_lines", "Lines of 64 bytes flushed or streamed", Unit::Count, lines_flushed),
+            counter("region_touched_256_byte_lines", "Lines of 256 bytes of those", Unit::Count, lines_256_touched),
+            counter("region_fences", "Fences", Unit::Count, fences),
+        ]
+    }
+}

@@ -1,0 +1,114 @@
+//! The sockets through which a running server is watched: control sockets and metrics, each kind on a thread of its own.
+
+use super::announce::Serving;
+use crate::compose::Volume;
+use crate::connections::Connections;
+use crate::control;
+use crate::failure::Failure;
+use crate::listen::{Listener, Place, Stream};
+use crate::metrics;
+use crate::plan::{Plan, VolumePlan};
+use crate::snapshot::{Observed, ObservedVolume};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::Mode;
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Instant;
+
+/// The sockets, open until this is dropped.
+pub(super) struct Watching {
+    /// Where the control sockets are.
+    control: Vec<PathBuf>,
+    /// Where metrics are answered.
+    metrics: Option<String>,
+    answering: Vec<Answering>,
+}
+
+/// A thread that answers.
+struct Answering {
+    /// Its other end is the thread's: closing this one ends the thread.
+    alive: Option<UnixStream>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Watching {
+    /// Opens the sockets that `plan` asks for.
+    pub(super) fn begin(plan: &Plan, volumes: &[Volume], connections: &Arc<Connections>) -> Result<Watching, Failure> {
+        let observed = Arc::new(observed(plan, volumes, connections));
+        let controls = control::open(plan)?;
+        let metrics = plan.metrics.map(|address| Listener::bind(&Place::Tcp(address), Mode::empty())).transpose()?;
+        let control = controls.iter().filter_map(|listener| listener.place().into_path()).collect();
+        let shown = metrics.as_ref().map(|listener| format!("http://{}/metrics", listener.place()));
+        let metrics_answering = metrics
+            .map(|listener| Answering::begin("metrics", vec![listener], Arc::clone(&observed), metrics::answer_one));
+        let answering = [Some(Answering::begin("control", controls, observed, control::answer_one)), metrics_answering];
+        let answering = answering.into_iter().flatten().collect::<io::Result<_>>();
+        Ok(Watching { control, metrics: shown, answering: answering.map_err(Failure::system("starting a thread"))? })
+    }
+
+    /// Closes the sockets, whose files go.
+    pub(super) fn end(self) {
+        drop(self.answering);
+    }
+
+    /// `serving`, and where it can be watched.
+    pub(super) fn shown(&self, serving: Serving) -> Serving {
+        Serving { control: self.control.clone(), metrics: self.metrics.clone(), ..serving }
+    }
+}
+
+fn observed(plan: &Plan, volumes: &[Volume], connections: &Arc<Connections>) -> Observed {
+    let volume = |(plan, volume): (&VolumePlan, &Volume)| ObservedVolume {
+        name: plan.name.clone(),
+        pmem: plan.pmem.clone(),
+        requests: Arc::clone(&volume.requests),
+        layers: volume.layers.clone(),
+    };
+    let volumes = plan.volumes.iter().zip(volumes).map(volume).collect();
+    Observed { connections: Arc::clone(connections), volumes, since: Instant::now() }
+}
+
+impl Answering {
+    fn begin(
+        name: &str,
+        listeners: Vec<Listener>,
+        observed: Arc<Observed>,
+        answer: fn(&Stream, &Observed),
+    ) -> io::Result<Answering> {
+        let (alive, end) = UnixStream::pair()?;
+        let work = move || answer_until(&end, &listeners, |stream| answer(stream, &observed));
+        let thread = thread::Builder::new().name(name.to_owned()).spawn(work)?;
+        Ok(Answering { alive: Some(alive), thread: Some(thread) })
+    }
+}
+
+/// Answers everyone who connects to `listeners`, one after the other, until the other side of `end` closes.
+fn answer_until(end: &UnixStream, listeners: &[Listener], answer: impl Fn(&Stream)) {
+    loop {
+        let mut watched = vec![PollFd::new(end, PollFlags::IN)];
+        watched.extend(listeners.iter().map(|listener| PollFd::new(listener, PollFlags::IN)));
+        // An interrupted wait finds nobody and begins again.
+        let _ = poll(&mut watched, None);
+        if !watched[0].revents().is_empty() {
+            return;
+        }
+        for listener in listeners {
+            while let Ok(stream) = listener.accept() {
+                answer(&stream);
+            }
+        }
+    }
+}
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        drop(self.alive.take());
+        if let Some(thread) = self.thread.take() {
+            // A thread that panicked has said so; its sockets are closed all the same.
+            let _ = thread.join();
+        }
+    }
+}
