@@ -6,7 +6,7 @@ use crate::source::{Finding, Import, SourceFile};
 /// Modules whose place `tidegate_media::sync` or the caller takes. `Arc` decides nothing and a `Duration` is a number: they are free.
 const STOLEN: [[&str; 2]; 5] =
     [["std", "sync"], ["std", "thread"], ["std", "time"], ["core", "sync"], ["core", "time"]];
-const FREE: [&str; 2] = ["Arc", "Weak", "Duration"];
+const FREE: [&str; 3] = ["Arc", "Weak", "Duration"];
 const LOUD: [&str; 3] = ["info", "warn", "error"];
 const CONSOLE: [&str; 5] = ["println", "eprintln", "print", "eprint", "dbg"];
 
