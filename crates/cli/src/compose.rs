@@ -2,6 +2,7 @@
 //! over that what the region's domain or the user asks for. The one place that names them.
 
 use crate::counted::{Counted, Requests};
+use crate::drain::Drain;
 use crate::facts::{Facts, Memory};
 use crate::failure::{Doing, Failure, VolumeFailure};
 use crate::plan::VolumePlan;
@@ -22,6 +23,8 @@ pub(crate) struct Volume {
     pub(crate) requests: Arc<Requests>,
     /// Its layers that keep numbers about their work.
     pub(crate) layers: Vec<Arc<dyn Watched>>,
+    /// Its layer that holds blocks on their way to the memory, if it has one.
+    pub(crate) drain: Option<Arc<dyn Drain>>,
     /// What there is to say about it.
     pub(crate) facts: Facts,
 }
@@ -62,7 +65,7 @@ pub(crate) fn open(plan: &VolumePlan) -> Result<Volume, Failure> {
     let counted = Counted::new(device);
     let requests = counted.requests();
     let facts = Facts::of(path, memory, &summary);
-    Ok(Volume { device: Arc::new(counted), requests, layers: vec![region], facts })
+    Ok(Volume { device: Arc::new(counted), requests, layers: vec![region], drain: None, facts })
 }
 
 /// Refuses a volume that breaks any rule of its format.

@@ -31,17 +31,20 @@ pub(crate) enum Exit {
     InUse = 4,
     /// The system said no: permission, space, I/O.
     Environment = 5,
+    /// A second signal did not wait for the end.
+    Interrupted = 6,
 }
 
 impl Exit {
     /// Every exit code with its meaning, in ascending order.
-    pub(crate) const ALL: [(Exit, &'static str); 6] = [
+    pub(crate) const ALL: [(Exit, &'static str); 7] = [
         (Exit::Done, "done"),
         (Exit::Unexpected, "an error this program did not expect"),
         (Exit::Usage, "the command line or the configuration file is wrong"),
         (Exit::Refused, "the volume is refused: damaged, foreign, absent, or already there; check left findings"),
         (Exit::InUse, "the volume, socket or port is in use"),
         (Exit::Environment, "the system refused: permission, space, I/O"),
+        (Exit::Interrupted, "ended by a second signal, before everything in progress was finished"),
     ];
 }
 

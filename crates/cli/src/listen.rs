@@ -81,6 +81,8 @@ fn tcp_address(text: &str) -> Option<SocketAddr> {
 pub(crate) enum Listener {
     /// On a unix socket.
     Unix(UnixListener, SocketFile),
+    /// On a unix socket that somebody else opened and will remove, and its path.
+    InheritedUnix(UnixListener, PathBuf),
     /// On a TCP port, and the address it really has.
     Tcp(TcpListener, SocketAddr),
 }
@@ -94,10 +96,24 @@ impl Listener {
         }
     }
 
+    /// A unix socket that was open when this process started.
+    pub(crate) fn inherited_unix(listener: UnixListener) -> io::Result<Listener> {
+        listener.set_nonblocking(true)?;
+        let path = listener.local_addr()?.as_pathname().map(Path::to_owned);
+        Ok(Listener::InheritedUnix(listener, path.unwrap_or_default()))
+    }
+
+    /// A TCP port that is open.
+    pub(crate) fn of_tcp(listener: TcpListener) -> io::Result<Listener> {
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        Ok(Listener::Tcp(listener, address))
+    }
+
     /// Takes a waiting connection; `WouldBlock` if there is none.
     pub(crate) fn accept(&self) -> io::Result<Stream> {
         match self {
-            Listener::Unix(listener, _) => {
+            Listener::Unix(listener, _) | Listener::InheritedUnix(listener, _) => {
                 let (stream, _) = listener.accept()?;
                 stream.set_nonblocking(false)?;
                 Ok(Stream::Unix(stream))
@@ -116,6 +132,7 @@ impl Listener {
     pub(crate) fn place(&self) -> Place {
         match self {
             Listener::Unix(_, file) => Place::Unix(file.path.clone()),
+            Listener::InheritedUnix(_, path) => Place::Unix(path.clone()),
             Listener::Tcp(_, address) => Place::Tcp(*address),
         }
     }
@@ -124,18 +141,14 @@ impl Listener {
 impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
-            Listener::Unix(listener, _) => listener.as_fd(),
+            Listener::Unix(listener, _) | Listener::InheritedUnix(listener, _) => listener.as_fd(),
             Listener::Tcp(listener, _) => listener.as_fd(),
         }
     }
 }
 
 fn bind_tcp(address: SocketAddr) -> Result<Listener, ListenFailure> {
-    let opened = TcpListener::bind(address).and_then(|listener| {
-        listener.set_nonblocking(true)?;
-        let address = listener.local_addr()?;
-        Ok(Listener::Tcp(listener, address))
-    });
+    let opened = TcpListener::bind(address).and_then(Listener::of_tcp);
     opened.map_err(|error| match error.kind() {
         io::ErrorKind::AddrInUse => ListenFailure::PortInUse { address: address.to_string() },
         io::ErrorKind::PermissionDenied => ListenFailure::Denied { place: address.to_string() },

@@ -16,6 +16,7 @@ mod contract;
 mod control;
 mod counted;
 mod create;
+mod drain;
 mod facts;
 mod failure;
 mod grammar;
@@ -34,6 +35,7 @@ mod size;
 mod snapshot;
 mod sparing;
 mod stat;
+mod supervisor;
 
 use failure::{Exit, Failure};
 use grammar::{Command, Parsed, Program};

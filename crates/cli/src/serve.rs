@@ -1,53 +1,64 @@
 //! `tidegate serve`: volumes over NBD, until a signal says that it is enough.
 //!
 //! One thread waits for clients and signals; each client has a thread of its own. On SIGTERM or SIGINT: listening ends,
-//! requests in progress finish, the volumes are flushed, the exit code is 0. A second signal does not wait.
+//! requests in progress finish, blocks on their way arrive, the volumes are flushed, the exit code is 0. A second signal does not
+//! wait, and tells what was left.
 
 mod accept;
+mod activation;
 mod announce;
 mod default_volume;
+mod ending;
 mod signals;
 mod watching;
 
 use crate::attach;
 use crate::compose::{self, Volume};
 use crate::connections::Connections;
-use crate::failure::{Exit, Failure, VolumeFailure};
+use crate::failure::{Exit, Failure};
 use crate::grammar::Serve;
 use crate::listen::{Listener, Place};
 use crate::places;
 use crate::plan::{Plan, VolumePlan, access};
 use crate::room;
+use crate::supervisor::Supervisor;
 use announce::{Served, Serving};
+use ending::Ending;
 use signals::Signals;
 use std::io;
-use std::path::Path;
 use std::sync::Arc;
-use tidegate_media::{Access, BlockDevice};
+use tidegate_media::Access;
 use tidegate_nbd::{Export, Exports, Service};
 use watching::Watching;
 
 /// Runs `tidegate serve`.
 pub(crate) fn run(wish: &Serve, json: bool) -> Result<Exit, Failure> {
+    let inherited = activation::inherited()?;
+    let supervisor = Supervisor::from_environment();
     let mut plan = Plan::of(wish)?;
     let created = plan.volumes.is_empty() && add_default_volume(&mut plan, wish)?;
     let volumes = plan.volumes.iter().map(compose::open).collect::<Result<Vec<_>, _>>()?;
     let signals = Signals::watch().map_err(Failure::system("watching for signals"))?;
-    let listeners = listen(&plan)?;
+    let listeners = listen(&plan, inherited)?;
     warn_of_exposure(&listeners);
-    let exports = exports(&plan, &volumes)?;
-    let connections =
-        Connections::new(Service::plain(exports), plan.peers.clone(), connections_max(plan.connections_max));
+    let service = Service::plain(exports(&plan, &volumes)?);
+    let connections = Connections::new(service, plan.peers.clone(), connections_max(plan.connections_max));
     let watching = Watching::begin(&plan, &volumes, &connections)?;
-    let devices: Vec<_> = volumes.iter().map(|volume| Arc::clone(&volume.device)).collect();
-    watching.shown(serving(&plan, volumes, created, &listeners)).announce(json)?;
-    let waited = accept::accept_until_signalled(&listeners, &signals, &connections);
+    let served = plan.volumes.iter().zip(&volumes).map(|(plan, volume)| ending::Served {
+        pmem: plan.pmem.clone(),
+        device: Arc::clone(&volume.device),
+        drain: volume.drain.clone(),
+    });
+    let ending = Ending { connections, volumes: served.collect(), supervisor };
+    let serving = watching.shown(serving(&plan, volumes, created, &listeners));
+    serving.announce(json)?;
+    ending.supervisor.ready(&serving.status());
+    let waited = accept::accept_until_signalled(&listeners, &signals, &ending.connections, &ending.supervisor);
     waited.map_err(Failure::system("waiting for clients"))?;
     drop(listeners);
-    connections.end();
-    plan.volumes.iter().zip(devices).try_for_each(|(plan, device)| last_flush(&plan.pmem, &*device))?;
+    let end = ending.carry_out(signals)?;
     watching.end();
-    Ok(Exit::Done)
+    Ok(end)
 }
 
 /// Plans to serve the default volume; whether it was created just now.
@@ -57,13 +68,20 @@ fn add_default_volume(plan: &mut Plan, wish: &Serve) -> Result<bool, Failure> {
     Ok(created)
 }
 
-fn listen(plan: &Plan) -> Result<Vec<Listener>, Failure> {
-    if plan.listen.is_empty() {
+/// The sockets that were given with the start, then those of the plan; one by default if there are neither.
+fn listen(plan: &Plan, mut listeners: Vec<Listener>) -> Result<Vec<Listener>, Failure> {
+    for place in listeners.iter().map(Listener::place) {
+        place.check_exposure(plan.insecure)?;
+    }
+    if plan.listen.is_empty() && listeners.is_empty() {
         let socket = places::default_socket(&plan.volumes[0].pmem);
         places::make_folder_of(&socket)?;
         return Ok(vec![Listener::bind(&Place::Unix(socket), plan.socket_mode)?]);
     }
-    plan.listen.iter().map(|place| Listener::bind(place, plan.socket_mode)).collect()
+    for place in &plan.listen {
+        listeners.push(Listener::bind(place, plan.socket_mode)?);
+    }
+    Ok(listeners)
 }
 
 /// How many of `wish` connections the system has room for.
@@ -100,9 +118,4 @@ fn serving(plan: &Plan, volumes: Vec<Volume>, created: bool, listeners: &[Listen
     });
     let places: Vec<Place> = listeners.iter().map(Listener::place).collect();
     Serving::new(created, served.collect(), &places)
-}
-
-fn last_flush(path: &Path, device: &dyn BlockDevice) -> Result<(), Failure> {
-    let not_durable = |error| VolumeFailure::NotDurable { path: path.to_owned(), why: format!("{error}") };
-    device.flush().map_err(|error: tidegate_media::Error| not_durable(error).into())
 }

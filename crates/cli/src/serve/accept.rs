@@ -3,6 +3,7 @@
 use super::signals::Signals;
 use crate::connections::Connections;
 use crate::listen::Listener;
+use crate::supervisor::Supervisor;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::io;
@@ -16,6 +17,7 @@ pub(super) fn accept_until_signalled(
     listeners: &[Listener],
     signals: &Signals,
     connections: &Arc<Connections>,
+    supervisor: &Supervisor,
 ) -> io::Result<()> {
     let mut pause = false;
     loop {
@@ -23,13 +25,15 @@ pub(super) fn accept_until_signalled(
         if !pause {
             watched.extend(listeners.iter().map(|listener| PollFd::new(listener, PollFlags::IN)));
         }
-        match poll(&mut watched, pause.then_some(&ACCEPT_PAUSE)) {
+        let limit = if pause { Some(ACCEPT_PAUSE) } else { supervisor.wait_max() };
+        match poll(&mut watched, limit.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
         }
         if !watched[0].revents().is_empty() {
             return Ok(());
         }
+        supervisor.beat();
         pause = listeners.iter().any(|listener| !accept_waiting(listener, connections));
     }
 }

@@ -54,6 +54,12 @@ impl Serving {
         Serving { created, volumes, serving, attach, control: Vec::new(), metrics: None }
     }
 
+    /// All of it in one line, for a supervisor.
+    pub(super) fn status(&self) -> String {
+        let names: Vec<&str> = self.volumes.iter().map(|volume| volume.name.as_str()).collect();
+        format!("serving {} at {}", names.join(", "), self.serving.join(" "))
+    }
+
     /// Prints it. Nobody has to read it.
     pub(super) fn announce(&self, json: bool) -> Result<(), Failure> {
         match answer::give(self, json) {

@@ -1,27 +1,33 @@
 //! Signals that end a server, as a socket that becomes readable.
 
-use crate::failure::Exit;
 use signal_hook::consts::{SIGINT, SIGTERM};
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::thread;
 
 /// SIGTERM and SIGINT.
 pub(super) struct Signals {
+    /// A byte for each signal.
     pub(super) arrived: UnixStream,
 }
 
 impl Signals {
+    /// From now on signals end the process no more.
     pub(super) fn watch() -> io::Result<Signals> {
         let (arrived, on_signal) = UnixStream::pair()?;
-        // The first signal finds the flag clear and sets it; the second one ends the process at once.
-        let again = Arc::new(AtomicBool::new(false));
         for signal in [SIGTERM, SIGINT] {
-            signal_hook::flag::register_conditional_shutdown(signal, Exit::Unexpected as i32, Arc::clone(&again))?;
-            signal_hook::flag::register(signal, Arc::clone(&again))?;
             signal_hook::low_level::pipe::register(signal, on_signal.try_clone()?)?;
         }
         Ok(Signals { arrived })
+    }
+
+    /// Calls `action` on a thread of its own when the signal after the one that has arrived comes.
+    pub(super) fn on_the_next(mut self, action: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        let work = move || {
+            if self.arrived.read_exact(&mut [0; 2]).is_ok() {
+                action();
+            }
+        };
+        thread::Builder::new().name("second signal".to_owned()).spawn(work).map(drop)
     }
 }

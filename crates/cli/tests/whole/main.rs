@@ -9,4 +9,5 @@ mod configured;
 mod program;
 mod refusals;
 mod served;
+mod supervised;
 mod watched;

@@ -133,7 +133,16 @@ impl Server {
     }
 
     fn spawn_of_uris(uris: usize, command: &mut Command) -> Server {
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        Server::spawn_all(uris, command, Stdio::null())
+    }
+
+    /// Runs a command that serves one place with `input` as its standard input.
+    pub(crate) fn spawn_with_input(command: &mut Command, input: Stdio) -> Server {
+        Server::spawn_all(1, command, input)
+    }
+
+    fn spawn_all(uris: usize, command: &mut Command, input: Stdio) -> Server {
+        let mut child = command.stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let (tell, lines) = channel();
         let stdout = child.stdout.take().unwrap();
         let stderr = child.stderr.take().unwrap();

@@ -1,0 +1,113 @@
+//! Layers that hold blocks on their way to the memory, and how far they have come when a server ends.
+
+use crate::size::Human;
+use std::time::{Duration, Instant};
+use tidegate_media::Result;
+
+/// Between two lines about progress.
+const LINE_EVERY: Duration = Duration::from_secs(1);
+
+/// A layer that acknowledges blocks before they are where they belong.
+pub(crate) trait Drain: Send + Sync {
+    /// Bytes that were acknowledged and are still on their way.
+    fn bytes_left(&self) -> u64;
+
+    /// Moves a bounded part of them on, beside whoever else does.
+    ///
+    /// # Errors
+    /// The layer below failed; what is left stays left.
+    fn step(&self) -> Result<()>;
+}
+
+/// Moves everything on that `layer` holds. `tell` hears how much is left and how fast it goes, once a second.
+pub(crate) fn drain(layer: &dyn Drain, tell: impl FnMut(&str)) -> Result<()> {
+    drain_by(layer, Instant::now, tell)
+}
+
+fn drain_by(layer: &dyn Drain, now: impl Fn() -> Instant, mut tell: impl FnMut(&str)) -> Result<()> {
+    let mut meter = Meter { at: now(), left: layer.bytes_left() };
+    loop {
+        let left = layer.bytes_left();
+        if left == 0 {
+            return Ok(());
+        }
+        if let Some(line) = meter.line(now(), left) {
+            tell(&line);
+        }
+        layer.step()?;
+    }
+}
+
+/// Where a drain was when it last said so.
+struct Meter {
+    at: Instant,
+    left: u64,
+}
+
+impl Meter {
+    /// What to say when `left` bytes are left `now`; nothing if the last line is fresh.
+    fn line(&mut self, now: Instant, left: u64) -> Option<String> {
+        let passed = now.saturating_duration_since(self.at);
+        if passed < LINE_EVERY {
+            return None;
+        }
+        let drained = u128::from(self.left.saturating_sub(left)) * 1_000_000_000 / passed.as_nanos();
+        let per_second = u64::try_from(drained).unwrap_or(u64::MAX);
+        *self = Meter { at: now, left };
+        Some(format!("draining: {} left, {} per second", Human(left), Human(per_second)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use tidegate_media::Misuse;
+
+    /// Moves a MiB each step, and fails when `fails_at` is left.
+    struct Tank {
+        left: AtomicU64,
+        fails_at: u64,
+    }
+
+    impl Drain for Tank {
+        fn bytes_left(&self) -> u64 {
+            self.left.load(Ordering::Relaxed)
+        }
+
+        fn step(&self) -> Result<()> {
+            if self.bytes_left() == self.fails_at {
+                return Err(Misuse::ReadOnly.into());
+            }
+            self.left.fetch_sub(1 << 20, Ordering::Relaxed);
+            Ok(())
+        }
+    }
+
+    /// Drains `mib` MiB, each step taking 400 ms; the lines, and whether it succeeded.
+    fn lines(mib: u64, fails_at: u64) -> (Vec<String>, bool) {
+        let (start, looks) = (Instant::now(), Cell::new(0));
+        let now = || {
+            looks.set(looks.get() + 1);
+            start + Duration::from_millis(400) * (looks.get() - 1)
+        };
+        let tank = Tank { left: AtomicU64::new(mib << 20), fails_at };
+        let mut lines = Vec::new();
+        let done = drain_by(&tank, now, |line| lines.push(line.to_owned()));
+        assert_eq!(done.is_ok(), tank.bytes_left() == 0);
+        (lines, done.is_ok())
+    }
+
+    #[test]
+    fn a_line_a_second_tells_what_is_left_and_how_fast_it_goes() {
+        let expected = ["draining: 6 MiB left, 1.6 MiB per second", "draining: 3 MiB left, 2.5 MiB per second"];
+        assert_eq!(lines(8, u64::MAX), (expected.map(str::to_owned).to_vec(), true));
+    }
+
+    #[test]
+    fn nothing_left_says_nothing_and_a_failure_ends_it() {
+        assert_eq!(lines(0, u64::MAX), (Vec::new(), true));
+        assert_eq!(lines(2, 1 << 20), (Vec::new(), false));
+    }
+}

@@ -1,0 +1,96 @@
+//! The end of a server: requests in progress finish, what is on its way arrives, the volumes are flushed.
+
+use super::signals::Signals;
+use crate::connections::Connections;
+use crate::drain::{Drain, drain};
+use crate::failure::{Exit, Failure, VolumeFailure};
+use crate::size::Human;
+use crate::supervisor::Supervisor;
+use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+use tidegate_media::BlockDevice;
+
+/// Everything that has to come to its end.
+pub(super) struct Ending {
+    /// The clients.
+    pub(super) connections: Arc<Connections>,
+    /// The volumes.
+    pub(super) volumes: Vec<Served>,
+    /// Who is told.
+    pub(super) supervisor: Supervisor,
+}
+
+/// A volume that was served.
+pub(super) struct Served {
+    /// The region.
+    pub(super) pmem: PathBuf,
+    /// Its blocks.
+    pub(super) device: Arc<dyn BlockDevice>,
+    /// Its layer that holds blocks back, if it has one.
+    pub(super) drain: Option<Arc<dyn Drain>>,
+}
+
+impl Ending {
+    /// Ends in good order; a second signal from `signals` ends at once.
+    pub(super) fn carry_out(self, signals: Signals) -> Result<Exit, Failure> {
+        let ending = Arc::new(self);
+        let abandoned = Arc::clone(&ending);
+        signals.on_the_next(move || abandoned.abandon()).map_err(Failure::system("waiting for a second signal"))?;
+        ending.supervisor.stopping();
+        let open = ending.connections.counts().open;
+        tracing::info!("ending: {open} connections");
+        ending.connections.end();
+        ending.volumes.iter().try_for_each(|volume| ending.settle(volume))?;
+        Ok(Exit::Done)
+    }
+
+    fn settle(&self, volume: &Served) -> Result<(), Failure> {
+        let drained = match &volume.drain {
+            Some(layer) => drain(&**layer, |line| self.tell(line)),
+            None => Ok(()),
+        };
+        let flushed = drained.and_then(|()| volume.device.flush());
+        let not_durable = |error: tidegate_media::Error| VolumeFailure::NotDurable {
+            path: volume.pmem.clone(),
+            why: error.to_string(),
+        };
+        flushed.map_err(|error| not_durable(error).into())
+    }
+
+    /// A line about progress: on a terminal it takes the place of the one before.
+    fn tell(&self, line: &str) {
+        self.supervisor.status(line);
+        let mut stderr = io::stderr().lock();
+        // A closed stderr has no reader.
+        let _ =
+            if stderr.is_terminal() { write!(stderr, "\r{line:<60}") } else { writeln!(stderr, "tidegate: {line}") };
+    }
+
+    /// Ends now, and tells what was left.
+    fn abandon(&self) {
+        let mut stderr = io::stderr().lock();
+        for line in self.left() {
+            // A closed stderr has no reader.
+            let _ = writeln!(stderr, "tidegate: ended by a second signal: {line}");
+        }
+        std::process::exit(Exit::Interrupted as i32);
+    }
+
+    /// What a server leaves that ends now: always at least one line.
+    fn left(&self) -> Vec<String> {
+        let open = self.connections.counts().open;
+        let clients = format!("{open} connections, whose unanswered requests may or may not have been carried out");
+        let undrained = |volume: &Served| {
+            let bytes = volume.drain.as_ref().map_or(0, |layer| layer.bytes_left());
+            let path = volume.pmem.display();
+            match bytes {
+                0 => format!("{path}: nothing was left to drain; it was not flushed"),
+                _ => {
+                    format!("{path}: {} ({bytes} bytes) were not drained; the next serve completes them", Human(bytes))
+                }
+            }
+        };
+        std::iter::once(clients).chain(self.volumes.iter().map(undrained)).collect()
+    }
+}
