@@ -5,8 +5,10 @@
 //! between, so the block's stripe is locked: exclusively by the one that reads and writes back, shared by
 //! everyone who writes whole blocks. Reads take no lock: the device shows each block old or new.
 
+use crate::counters::{Counters, ExportCounters, Tally};
 use crate::failure::Failure;
 use crate::limits::{BLOCK_BYTES_MAX, EXPORTS_MAX, STATUS_CALLS_MAX, STRING_BYTES_MAX};
+use crate::pace::Pace;
 use crate::span::{Partial, Span};
 use std::sync::{Arc, RwLock};
 use tidegate_media::{BlockDevice, Durability, Error, ExtentKind, Geometry, Lba, LbaRange};
@@ -24,6 +26,19 @@ pub struct Export {
     geometry: Geometry,
     block_shift: u32,
     stripes: [Stripe; STRIPES],
+    counters: Counters,
+    pace: Pace,
+}
+
+/// Memory for one block, in which blocks are put together of which a range covers a part. There is none before the first.
+#[derive(Default)]
+pub(crate) struct Scratch(Vec<u8>);
+
+impl Scratch {
+    fn block(&mut self, bytes: usize) -> &mut [u8] {
+        self.0.resize(bytes, 0);
+        &mut self.0
+    }
 }
 
 /// A lock on a cache line of its own.
@@ -82,6 +97,8 @@ impl Export {
             geometry,
             block_shift: geometry.block_size.trailing_zeros(),
             stripes: std::array::from_fn(|_| Stripe::default()),
+            counters: Counters::new(),
+            pace: Pace::default(),
         }
     }
 
@@ -110,13 +127,22 @@ impl Export {
         offset >> self.block_shift << self.block_shift
     }
 
-    /// Memory for one block, which the operations on byte ranges work in.
-    pub(crate) fn scratch(&self) -> Box<[u8]> {
-        vec![0; self.block_bytes()].into()
+    /// What clients asked for so far.
+    pub fn counters(&self) -> ExportCounters {
+        self.counters.read()
+    }
+
+    /// Counts a connection that uses the export as long as the result lives.
+    pub(crate) fn count_connection(&self) -> Tally<'_> {
+        self.counters.open()
+    }
+
+    pub(crate) fn pace(&self) -> &Pace {
+        &self.pace
     }
 
     /// Fills `out` with the bytes from `offset` on.
-    pub(crate) fn read(&self, offset: u64, out: &mut [u8], scratch: &mut [u8]) -> Result<(), Failure> {
+    pub(crate) fn read(&self, offset: u64, out: &mut [u8], scratch: &mut Scratch) -> Result<(), Failure> {
         let span = Span::cut(offset, out.len() as u64, self.block_shift);
         let (head, rest) = out.split_at_mut(span.head.map_or(0, |part| part.len()));
         let (whole, tail) = rest.split_at_mut(self.byte_len(span.whole));
@@ -138,7 +164,7 @@ impl Export {
         offset: u64,
         data: &[u8],
         durability: Durability,
-        scratch: &mut [u8],
+        scratch: &mut Scratch,
     ) -> Result<(), Failure> {
         self.put(Span::cut(offset, data.len() as u64, self.block_shift), Content::Bytes(data), durability, scratch)
     }
@@ -149,7 +175,7 @@ impl Export {
         offset: u64,
         len: u64,
         (zeroing, durability): (Zeroing, Durability),
-        scratch: &mut [u8],
+        scratch: &mut Scratch,
     ) -> Result<(), Failure> {
         self.put(Span::cut(offset, len, self.block_shift), Content::Zeroes(zeroing), durability, scratch)
     }
@@ -162,9 +188,10 @@ impl Export {
     }
 
     /// Brings `len` bytes from `offset` on as near as reading them does.
-    pub(crate) fn cache(&self, offset: u64, len: u64, scratch: &mut [u8]) -> Result<(), Failure> {
+    pub(crate) fn cache(&self, offset: u64, len: u64, scratch: &mut Scratch) -> Result<(), Failure> {
+        let block = scratch.block(self.block_bytes());
         for lba in self.covering(offset, len).iter() {
-            self.device.read(lba, scratch)?;
+            self.device.read(lba, block)?;
         }
         Ok(())
     }
@@ -219,7 +246,13 @@ impl Export {
 
     /// Puts `content` into `span`. What the device takes in one piece carries `durability` itself; more pieces
     /// are made durable together, by one flush at the end.
-    fn put(&self, span: Span, content: Content<'_>, durability: Durability, scratch: &mut [u8]) -> Result<(), Failure> {
+    fn put(
+        &self,
+        span: Span,
+        content: Content<'_>,
+        durability: Durability,
+        scratch: &mut Scratch,
+    ) -> Result<(), Failure> {
         let each = if self.pieces(&span) > 1 { Durability::Volatile } else { durability };
         let (head, rest) = content.split(span.head.map_or(0, |part| part.len()));
         let (mut whole, tail) = rest.split(self.byte_len_for(span.whole, rest));
@@ -253,17 +286,19 @@ impl Export {
         part: Partial,
         content: Content<'_>,
         durability: Durability,
-        scratch: &mut [u8],
+        scratch: &mut Scratch,
     ) -> Result<(), Error> {
         let _alone = self.stripe(part.lba).write().expect(HOLDER_PANICKED);
-        self.device.read(part.lba, scratch)?;
-        content.put_into(&mut scratch[part.start..part.end]);
-        self.device.write(part.lba, scratch, durability)
+        let block = scratch.block(self.block_bytes());
+        self.device.read(part.lba, block)?;
+        content.put_into(&mut block[part.start..part.end]);
+        self.device.write(part.lba, block, durability)
     }
 
-    fn read_partial(&self, part: Partial, out: &mut [u8], scratch: &mut [u8]) -> Result<(), Error> {
-        self.device.read(part.lba, scratch)?;
-        out.copy_from_slice(&scratch[part.start..part.end]);
+    fn read_partial(&self, part: Partial, out: &mut [u8], scratch: &mut Scratch) -> Result<(), Error> {
+        let block = scratch.block(self.block_bytes());
+        self.device.read(part.lba, block)?;
+        out.copy_from_slice(&block[part.start..part.end]);
         Ok(())
     }
 

@@ -6,13 +6,14 @@
 //! After STARTTLS everything agreed on before is forgotten: it may have been said by somebody in between.
 
 use crate::buffers::Output;
+use crate::execution::{Agreement, Allocation};
 use crate::export::Export;
 use crate::limits::{OPTION_BYTES_MAX, PAYLOAD_BYTES_MAX, STRING_BYTES_MAX};
 use crate::reply::Replies;
 use crate::serve::Violation;
 use crate::service::{Encryption, Service};
 use crate::tls::Tls;
-use crate::transmission::{Agreement, Allocation};
+
 use crate::wire::{self, Fields, allocation, handshake_flag, info, option, reply, transmission_flag};
 
 /// A client that has not picked an export.
@@ -83,9 +84,9 @@ impl<'e> Handshake<'e> {
         }
     }
 
-    /// The same client, whose bytes are encrypted from now on.
-    pub(crate) fn encrypted(self) -> Handshake<'e> {
-        Handshake { secrecy: Secrecy::Encrypted, replies: Replies::Simple, allocation_of: None, ..self }
+    /// From now on the client's bytes are encrypted.
+    pub(crate) fn encrypt(&mut self) {
+        (self.secrecy, self.replies, self.allocation_of) = (Secrecy::Encrypted, Replies::Simple, None);
     }
 
     /// Whether the client may leave without having left something half said.

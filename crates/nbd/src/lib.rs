@@ -6,17 +6,22 @@
 //! the number of connections belong to the program.
 //!
 //! One connection executes its requests in the order in which they arrive, on its own thread, and gathers the replies
-//! of all requests it finds in its input buffer into one send. It holds at most [`limits::CONNECTION_BYTES_MAX`] bytes of
+//! of all requests it finds in its input buffer into one send. Requests that are likely to take long go to a second
+//! thread, and others overtake them. A connection holds at most [`limits::CONNECTION_BYTES_MAX`] bytes of
 //! buffers and allocates nothing for a read or a write that succeeds.
 
 #![forbid(unsafe_code)]
 
+mod aside;
 mod buffers;
 pub mod client;
+mod counters;
+mod execution;
 mod export;
 mod failure;
 mod handshake;
 pub mod limits;
+mod pace;
 pub mod ram;
 mod reply;
 mod serve;
@@ -28,6 +33,7 @@ mod transmission;
 mod waiting;
 mod wire;
 
+pub use counters::{ExportCounters, Latency, RequestCounters, RequestKind};
 pub use export::{Export, Exports, ExportsError};
 pub use serve::{ConnectionError, End, Violation, serve};
 pub use service::{Encryption, Patience, Service};

@@ -41,8 +41,24 @@ pub(crate) const STATUS_CALLS_MAX: usize = 16 << 10;
 /// A payload of a request that is refused is taken from the stream up to this length; a longer one ends the connection.
 pub(crate) const SKIPPED_BYTES_MAX: u64 = u32::MAX as u64;
 
-/// All buffers of one connection.
-pub const CONNECTION_BYTES_MAX: usize = INPUT_BYTES + OUTPUT_BYTES_MAX + BLOCK_BYTES_MAX as usize;
+/// A longer TRIM or WRITE_ZEROES is likely to keep other requests waiting.
+pub(crate) const RANGE_BYTES_IN_LINE_MAX: u64 = 1 << 20;
+
+/// The same of CACHE, which reads what it is asked about.
+pub(crate) const CACHE_BYTES_IN_LINE_MAX: u64 = 256 << 10;
+
+/// Requests of one connection that wait beside the others.
+pub(crate) const ASIDE_JOBS_MAX: usize = 64;
+
+/// Their payloads, those of the one that is being executed included.
+pub(crate) const ASIDE_BYTES_MAX: usize = 1 << 20;
+
+/// The second output buffer of a connection: answers without data, and the longest message of an error.
+const ASIDE_OUTPUT_BYTES: usize = 16 << 10;
+
+/// All buffers of one connection that is not encrypted.
+pub const CONNECTION_BYTES_MAX: usize =
+    INPUT_BYTES + OUTPUT_BYTES_MAX + ASIDE_BYTES_MAX + ASIDE_OUTPUT_BYTES + 2 * BLOCK_BYTES_MAX as usize;
 
 const LONGEST_REPLY_BYTES: usize = wire::DATA_CHUNK_BYTES + PAYLOAD_BYTES_MAX as usize;
 const LONGEST_LIST_BYTES: usize = EXPORTS_MAX * (wire::OPTION_REPLY_BYTES + 4 + 2 * STRING_BYTES_MAX);
@@ -57,5 +73,7 @@ const _: () = {
     assert!(LONGEST_LIST_BYTES <= OUTPUT_BYTES_MAX);
     assert!(wire::EXTENDED_CHUNK_BYTES + 8 + 16 * STATUS_EXTENTS_MAX <= LONGEST_REPLY_BYTES);
     assert!(STATUS_EXTENTS_MAX <= STATUS_CALLS_MAX);
-    assert!(CONNECTION_BYTES_MAX <= 33 << 20);
+    assert!(CONNECTION_BYTES_MAX <= 34 << 20);
+    assert!(wire::EXTENDED_CHUNK_BYTES + 6 + STRING_BYTES_MAX <= ASIDE_OUTPUT_BYTES / 2);
+    assert!(INPUT_BYTES <= ASIDE_BYTES_MAX);
 };

@@ -1,13 +1,16 @@
 //! One connection, from the greeting to its end: the state machines driven over a stream.
 
+use crate::aside::Link;
 use crate::buffers::{Input, Output};
+use crate::execution::Executor;
 use crate::handshake::{self, Handshake};
 use crate::service::Service;
 use crate::stream::Stream;
 use crate::tls::{Encrypted, Tls};
-use crate::transmission::{self, Transmission};
+use crate::transmission::{self, Job, Transmission};
 use crate::waiting::Waiting;
 use std::io::{self, ErrorKind};
+use std::thread::{self, Scope};
 use std::time::Duration;
 
 /// How a connection ended that ended well.
@@ -112,6 +115,7 @@ enum Phase<'e> {
 /// What became of the input.
 enum Progress<'e> {
     Took(usize),
+    Gave(usize, Job),
     Starved,
     /// The handshake ended with these bytes.
     Picked(usize),
@@ -128,12 +132,13 @@ impl<'e> Phase<'e> {
                 handshake::Progress::Aborted => Ok(Progress::Ended(End::Aborted)),
                 handshake::Progress::Upgrade(len, tls) => Ok(Progress::Upgrade(len, tls)),
                 handshake::Progress::Picked(len, export, agreement) => {
-                    *self = Phase::Transmission(Transmission::new(export, agreement));
+                    *self = Phase::Transmission(Transmission::new(Executor::new(export, agreement)));
                     Ok(Progress::Picked(len))
                 }
             },
             Phase::Transmission(transmission) => Ok(match transmission.step(input, out)? {
                 transmission::Progress::Took(len) => Progress::Took(len),
+                transmission::Progress::Gave(len, job) => Progress::Gave(len, job),
                 transmission::Progress::Starved => Progress::Starved,
                 transmission::Progress::Disconnected => Progress::Ended(End::Disconnected),
             }),
@@ -147,11 +152,11 @@ impl<'e> Phase<'e> {
         }
     }
 
-    /// The same, encrypted from now on. Only a handshake asks for that.
-    fn encrypted(self) -> Phase<'e> {
+    /// What executes requests, once there can be some.
+    fn executor(&mut self) -> Option<&mut Executor<'e>> {
         match self {
-            Phase::Handshake(handshake) => Phase::Handshake(handshake.encrypted()),
-            transmission => transmission,
+            Phase::Handshake(_) => None,
+            Phase::Transmission(transmission) => Some(transmission.executor()),
         }
     }
 }
@@ -169,16 +174,17 @@ pub fn serve<S: Stream>(service: &Service, stream: &S) -> Result<End, Connection
     let phase = Phase::Handshake(Handshake::greet(service, &mut out));
     let mut connection = Connection { input: Input::new(), out, phase, waiting: Waiting::begin(service.patience) };
     stream.limit_sending(Some(service.patience.handshake))?;
-    match connection.converse(stream)? {
-        Pause::Ended(end) => Ok(end),
-        Pause::Upgrade(tls) => {
-            connection.phase = connection.phase.encrypted();
-            match connection.converse(&Encrypted::over(stream, tls)?)? {
-                Pause::Ended(end) => Ok(end),
-                Pause::Upgrade(_) => unreachable!("an encrypted connection is not encrypted again"),
-            }
+    connection.run(stream).map_err(|error| match error {
+        // Only in the handshake is sending limited in time.
+        ConnectionError::Stream(error) if is_late(&error) => {
+            ConnectionError::SlowHandshake { limit: service.patience.handshake }
         }
-    }
+        error => error,
+    })
+}
+
+fn is_late(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
 
 /// A connection between two calls of its stream.
@@ -197,54 +203,110 @@ enum Pause<'e> {
 }
 
 impl<'e> Connection<'e> {
-    /// Answers what arrives on `stream` until the connection ends or is to be encrypted.
-    fn converse<S: Stream>(&mut self, stream: &S) -> Result<Pause<'e>, ConnectionError> {
+    fn run<S: Stream>(&mut self, stream: &S) -> Result<End, ConnectionError> {
+        let tls = match self.converse_over(stream)? {
+            Pause::Ended(end) => return Ok(end),
+            Pause::Upgrade(tls) => tls,
+        };
+        if let Phase::Handshake(handshake) = &mut self.phase {
+            handshake.encrypt();
+        }
+        match self.converse_over(&Encrypted::over(stream, tls)?)? {
+            Pause::Ended(end) => Ok(end),
+            Pause::Upgrade(_) => unreachable!("an encrypted connection is not encrypted again"),
+        }
+    }
+
+    /// Answers what arrives on `stream` until the connection ends or is to be encrypted, and all its jobs are done.
+    fn converse_over<S: Stream>(&mut self, stream: &S) -> Result<Pause<'e>, ConnectionError> {
+        let link = Link::over(stream);
+        thread::scope(|scope| {
+            let pause = self.converse(&link, scope);
+            link.close();
+            pause
+        })
+    }
+
+    fn converse<'scope, S: Stream>(
+        &mut self,
+        link: &'scope Link<'_, S>,
+        scope: &'scope Scope<'scope, '_>,
+    ) -> Result<Pause<'e>, ConnectionError>
+    where
+        'e: 'scope,
+    {
         loop {
             match self.phase.step(self.input.unread(), &mut self.out) {
-                Ok(Progress::Took(len)) => {
-                    self.input.consume(len);
-                    if self.phase.is_between_messages() {
-                        self.waiting.message_ended();
-                    }
-                    if self.out.is_full() {
-                        self.out.send_to(stream)?;
-                    }
+                Ok(Progress::Took(len)) => self.consume(len, link)?,
+                Ok(Progress::Gave(len, job)) => {
+                    self.give(job, link, scope)?;
+                    self.consume(len, link)?;
                 }
                 Ok(Progress::Starved) => {
-                    self.out.send_to(stream)?;
-                    if self.wait(stream)? == 0 {
+                    link.send(&mut self.out)?;
+                    if self.wait(link.stream)? == 0 {
                         let complete = self.input.unread().is_empty() && self.phase.is_between_messages();
                         return if complete { Ok(Pause::Ended(End::Closed)) } else { Err(ConnectionError::CutShort) };
                     }
+                    self.phase.executor().into_iter().for_each(Executor::wake);
                 }
                 Ok(Progress::Picked(len)) => {
-                    self.input.consume(len);
-                    self.out.send_to(stream)?;
+                    self.consume(len, link)?;
+                    link.send(&mut self.out)?;
                     self.waiting.handshake_ended();
-                    stream.limit_sending(None)?;
+                    link.stream.limit_sending(None)?;
                 }
                 Ok(Progress::Upgrade(len, tls)) => {
                     self.input.consume(len);
-                    return self.upgrade(tls, stream);
+                    return self.upgrade(tls, link);
                 }
                 Ok(Progress::Ended(end)) => {
                     // A client may leave without waiting for the last replies: their loss is its own choice.
-                    let _ = self.out.send_to(stream);
+                    let _ = link.send(&mut self.out);
                     return Ok(Pause::Ended(end));
                 }
                 Err(violation) => {
-                    let _ = self.out.send_to(stream);
+                    let _ = link.send(&mut self.out);
                     return Err(violation.into());
                 }
             }
         }
     }
 
+    /// Goes on behind `len` bytes that were understood.
+    fn consume<S: Stream>(&mut self, len: usize, link: &Link<'_, S>) -> io::Result<()> {
+        self.input.consume(len);
+        if self.phase.is_between_messages() {
+            self.waiting.message_ended();
+        }
+        if self.out.is_full() { link.send(&mut self.out) } else { Ok(()) }
+    }
+
+    /// Has a job done beside the requests that follow, or else before them.
+    fn give<'scope, S: Stream>(
+        &mut self,
+        job: Job,
+        link: &'scope Link<'_, S>,
+        scope: &'scope Scope<'scope, '_>,
+    ) -> io::Result<()>
+    where
+        'e: 'scope,
+    {
+        let executor = self.phase.executor().expect("jobs come from a phase that executes");
+        match link.take_over(job, executor, scope)? {
+            Ok(()) => Ok(()),
+            Err(job) => {
+                job.run(executor, &mut self.out);
+                Ok(())
+            }
+        }
+    }
+
     /// Tells the client to begin with TLS. It waits for that: whatever is here already was not encrypted.
-    fn upgrade<S: Stream>(&mut self, tls: &'e Tls, stream: &S) -> Result<Pause<'e>, ConnectionError> {
+    fn upgrade<S: Stream>(&mut self, tls: &'e Tls, link: &Link<'_, S>) -> Result<Pause<'e>, ConnectionError> {
         match self.input.unread().len() {
             0 => {
-                self.out.send_to(stream)?;
+                link.send(&mut self.out)?;
                 Ok(Pause::Upgrade(tls))
             }
             len => Err(Violation::PlainBehindStartTls { len }.into()),
@@ -261,7 +323,7 @@ impl<'e> Connection<'e> {
             self.waiting.tick(stream, due || large)?;
             match self.input.fill_from(stream) {
                 Ok(len) => return Ok(len),
-                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                Err(error) if is_late(&error) => {
                     if !due {
                         self.input.shrink();
                         self.out.shrink();

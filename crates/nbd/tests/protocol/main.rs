@@ -3,9 +3,12 @@
 #![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
 
 mod connections;
+mod counting;
 mod devices;
 mod extents;
 mod handshake;
+mod overtaking;
+mod patience;
 mod pieces;
 mod ranges;
 mod script;

@@ -1,0 +1,223 @@
+//! Requests that overtake others of their connection, and those that must not be lost by it.
+
+use crate::connections::{attach, detach};
+use crate::script::exports_of;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+use tidegate_media::{BlockDevice, Durability, Extent, Geometry, Lba, LbaRange, Result};
+use tidegate_nbd::client::{Client, Cookie, Dialect, Operation};
+use tidegate_nbd::ram::Ram;
+use tidegate_nbd::{End, RequestKind};
+
+/// Longer than any test takes.
+const FOREVER: Duration = Duration::from_secs(20);
+
+/// More than a server calls long.
+const LONG: Duration = Duration::from_millis(1);
+
+/// A device that holds flushes, discards and writes with FUA back while its gate is closed.
+#[derive(Clone)]
+struct Gated(Arc<(Ram, Gate)>);
+
+#[derive(Default)]
+struct Gate {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    closed: bool,
+    arrived: usize,
+    left: usize,
+}
+
+impl Gated {
+    fn new() -> Gated {
+        Gated(Arc::new((Ram::new(4096, 4096), Gate::default())))
+    }
+
+    fn gate(&self) -> &Gate {
+        &self.0.1
+    }
+}
+
+impl Gate {
+    fn set_closed(&self, closed: bool) {
+        self.state.lock().unwrap().closed = closed;
+        self.changed.notify_all();
+    }
+
+    fn wait_for(&self, mut condition: impl FnMut(&State) -> bool) {
+        let state = self.state.lock().unwrap();
+        let waited = self.changed.wait_timeout_while(state, FOREVER, |state| !condition(state)).unwrap();
+        assert!(!waited.1.timed_out(), "the device waits for ever");
+    }
+
+    fn pass(&self) {
+        self.state.lock().unwrap().arrived += 1;
+        self.changed.notify_all();
+        self.wait_for(|state| !state.closed);
+        self.state.lock().unwrap().left += 1;
+    }
+}
+
+impl BlockDevice for Gated {
+    fn geometry(&self) -> Geometry {
+        self.0.0.geometry()
+    }
+
+    fn read(&self, at: Lba, out: &mut [u8]) -> Result<()> {
+        self.0.0.read(at, out)
+    }
+
+    fn write(&self, at: Lba, data: &[u8], durability: Durability) -> Result<()> {
+        if durability == Durability::Fua {
+            self.gate().pass();
+        }
+        self.0.0.write(at, data, durability)
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.gate().pass();
+        self.0.0.flush()
+    }
+
+    fn discard(&self, range: LbaRange) -> Result<()> {
+        self.gate().pass();
+        self.0.0.discard(range)
+    }
+
+    fn write_zeroes(&self, range: LbaRange, durability: Durability) -> Result<()> {
+        self.0.0.write_zeroes(range, durability)
+    }
+
+    fn extent(&self, range: LbaRange) -> Result<Extent> {
+        self.0.0.extent(range)
+    }
+}
+
+/// Executes `operation` so slowly and so often that the server no longer expects it to be quick.
+fn show_slowness(client: &mut Client<UnixStream>, gate: &Gate, operation: Operation<'_>) {
+    for _ in 0..6 {
+        let before = gate.state.lock().unwrap().arrived;
+        gate.set_closed(true);
+        client.submit(operation).unwrap();
+        gate.wait_for(|state| state.arrived > before);
+        let since = Instant::now();
+        while since.elapsed() < LONG {
+            thread::yield_now();
+        }
+        gate.set_closed(false);
+        client.complete().unwrap().outcome.unwrap();
+    }
+}
+
+fn complete(client: &mut Client<UnixStream>) -> Cookie {
+    let completion = client.complete().unwrap();
+    completion.outcome.unwrap();
+    completion.cookie
+}
+
+#[test]
+fn a_read_overtakes_what_takes_long() {
+    let data = vec![7; 4096];
+    for (slow, known) in [
+        (Operation::Flush, false),
+        (Operation::Write { offset: 8192, data: &data, durability: Durability::Fua }, false),
+        (Operation::Trim { offset: 0, len: 2 << 20 }, true),
+    ] {
+        let device = Gated::new();
+        let exports = Arc::new(exports_of(device.clone()));
+        let (mut client, server) = attach(&exports, Dialect::Structured);
+        client.stream().set_read_timeout(Some(FOREVER)).unwrap();
+        if !known {
+            show_slowness(&mut client, device.gate(), slow);
+        }
+        device.gate().set_closed(true);
+        let slow = client.submit(slow).unwrap();
+        let read = client.submit(Operation::Read { offset: 4096, len: 4096 }).unwrap();
+        let write = Operation::Write { offset: 0, data: &data, durability: Durability::Volatile };
+        let write = client.submit(write).unwrap();
+        assert_eq!([complete(&mut client), complete(&mut client)], [read, write]);
+        device.gate().set_closed(false);
+        assert_eq!(complete(&mut client), slow);
+        detach((client, server));
+    }
+}
+
+#[test]
+fn the_flush_at_the_end_of_a_long_write_is_overtaken_too() {
+    let device = Gated::new();
+    let exports = Arc::new(exports_of(device.clone()));
+    let (mut client, server) = attach(&exports, Dialect::Extended);
+    client.stream().set_read_timeout(Some(FOREVER)).unwrap();
+    let small = Operation::Write { offset: 0, data: &[1; 4096], durability: Durability::Fua };
+    show_slowness(&mut client, device.gate(), small);
+    device.gate().set_closed(true);
+    let data = vec![9; 1 << 20];
+    let long = client.submit(Operation::Write { offset: 100, data: &data, durability: Durability::Fua }).unwrap();
+    let read = client.submit(Operation::Read { offset: 0, len: 4096 }).unwrap();
+    assert_eq!(complete(&mut client), read);
+    device.gate().set_closed(false);
+    assert_eq!(complete(&mut client), long);
+    let mut seen = vec![0; data.len()];
+    client.read(100, &mut seen).unwrap();
+    assert!(seen == data, "the bytes differ");
+    detach((client, server));
+}
+
+#[test]
+fn quick_flushes_stay_in_order() {
+    let exports = Arc::new(exports_of(Ram::new(4096, 64)));
+    let (mut client, server) = attach(&exports, Dialect::Simple);
+    let sent: Vec<Cookie> = (0..200)
+        .map(|number| {
+            let operation = if number % 2 == 0 { Operation::Flush } else { Operation::Read { offset: 0, len: 1 } };
+            client.submit(operation).unwrap()
+        })
+        .collect();
+    let answered: Vec<Cookie> = sent.iter().map(|_| complete(&mut client)).collect();
+    assert_eq!(answered, sent);
+    detach((client, server));
+}
+
+#[test]
+fn more_than_may_wait_beside_is_done_before() {
+    let device = Gated::new();
+    let exports = Arc::new(exports_of(device.clone()));
+    let (mut client, server) = attach(&exports, Dialect::Structured);
+    device.gate().set_closed(true);
+    let mut sent: Vec<Cookie> =
+        (0..200).map(|_| client.submit(Operation::Trim { offset: 0, len: 2 << 20 }).unwrap()).collect();
+    // One at the gate from each of the connection's threads: there are no more of them.
+    device.gate().wait_for(|state| state.arrived == 2);
+    device.gate().set_closed(false);
+    let mut answered: Vec<Cookie> = sent.iter().map(|_| complete(&mut client)).collect();
+    sent.sort();
+    answered.sort();
+    assert_eq!(answered, sent);
+    detach((client, server));
+}
+
+#[test]
+fn a_client_that_leaves_gets_what_it_asked_for_first() {
+    let device = Gated::new();
+    let exports = Arc::new(exports_of(device.clone()));
+    let (mut client, server) = attach(&exports, Dialect::Simple);
+    device.gate().set_closed(true);
+    client.submit(Operation::Trim { offset: 0, len: 4 << 20 }).unwrap();
+    device.gate().wait_for(|state| state.arrived == 1);
+    let mut stream = client.disconnect().unwrap();
+    device.gate().set_closed(false);
+    let mut reply = Vec::new();
+    std::io::Read::read_to_end(&mut stream, &mut reply).unwrap();
+    assert_eq!(reply.len(), 16);
+    assert_eq!(server.join().unwrap(), End::Disconnected);
+    let counters = exports.exports.iter().next().unwrap().counters();
+    assert_eq!(counters.of(RequestKind::Trim).requests, 1);
+    // All pieces of the range passed before the reply went out.
+    assert_eq!(device.gate().state.lock().unwrap().left, 16);
+}
