@@ -1,23 +1,6 @@
-//! The configuration file of `serve`: TOML with the keys below. A key that is not known here is refused with its line and
-//! the nearest key that is.
-//!
-//! ```toml
-//! listen = ["unix:/run/tidegate/all.sock", "tcp:127.0.0.1:10809"]
-//! insecure = false            # true: TCP may listen where other machines reach it
-//! socket_mode = "0600"        # of unix sockets
-//! allow_uids = [1000]         # who may connect to them, beside the server's own user and root
-//! allow_gids = []
-//! connections_max = 16384
-//! control = "/run/tidegate/control"     # the control socket; without it, one beside each volume
-//! metrics = "tcp:127.0.0.1:9809"        # where Prometheus is answered; without it, nowhere
-//!
-//! [[volume]]                  # the first one is the default export
-//! name = "db"                 # of the export; without it, the region file's name without its ending
-//! pmem = "/mnt/pmem/db.pmem"  # relative paths start at the configuration file's folder
-//! description = "the database"
-//! read_only = false
-//! emulate = "optane"
-//! ```
+//! The configuration file of `serve`: TOML. A key that is not known here is refused with its line and the nearest key
+//! that is.
+//! [`EXAMPLE`] has them all, each with its meaning.
 
 use crate::failure::{ConfigFailure, Failure, UsageFailure};
 use crate::listen::Place;
@@ -32,6 +15,9 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use tidegate_media::emulate::Profile;
 use toml::Spanned;
+
+/// A file with every key, which the manual page shows and packages install.
+pub(crate) const EXAMPLE: &str = include_str!("../systemd/example.toml");
 
 /// Keys further apart than this are not taken for each other's misspelling.
 const MISSPELLING_EDITS_MAX: usize = 3;
@@ -211,6 +197,18 @@ mod tests {
         assert_eq!(*first, expected);
         assert_eq!(*second, VolumePlan::of("/dev/shm/two.pmem".into(), Access::ReadWrite));
         assert_eq!(second.name, "two");
+    }
+
+    #[test]
+    fn the_example_is_good_and_has_every_key() {
+        plan(EXAMPLE).expect("the example is a good file");
+        for wrong in ["no_such_key = 1\n", "[[volume]]\npmem = \"a\"\nno_such_key = 1\n"] {
+            let Err(ConfigFailure::UnknownKey { known, .. }) = plan(wrong) else { panic!("{wrong:?}") };
+            for key in known {
+                let begins = |line: &str| line.starts_with(&format!("{key} = ")) || line == format!("[[{key}]]");
+                assert!(EXAMPLE.lines().any(begins), "no {key} in the example");
+            }
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@ use crate::listen::Place;
 use crate::size;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap_complete::Shell;
 use rustix::fs::Mode;
 use std::error::Error;
 use std::ffi::OsString;
@@ -42,6 +43,10 @@ pub(crate) enum Command {
     Stat(Stat),
     /// Check every rule of the format, and repair what can be repaired
     Check(Check),
+    /// Write manual pages: one for the program, one for each command
+    Man(Man),
+    /// Print a script that completes command lines
+    Completions(Completions),
 }
 
 #[derive(Args, Debug)]
@@ -155,6 +160,19 @@ pub(crate) struct Check {
     /// Repair what can be repaired
     #[arg(long)]
     pub(crate) repair: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Man {
+    /// The folder to write them to, made if it is absent
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) out: PathBuf,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Completions {
+    /// The shell that is to complete them
+    pub(crate) shell: Shell,
 }
 
 fn block_size(text: &str) -> Result<u32, UsageFailure> {

@@ -23,6 +23,7 @@ mod grammar;
 mod info;
 mod latency;
 mod listen;
+mod manual;
 mod metrics;
 mod peers;
 mod places;
@@ -58,6 +59,8 @@ fn run(program: &Program) -> Exit {
         Command::Serve(wish) => serve::run(wish, json),
         Command::Info(wish) => info::run(wish, json),
         Command::Stat(wish) => stat::run(wish, json),
+        Command::Man(wish) => manual::write_pages(wish),
+        Command::Completions(wish) => manual::print_completions(wish),
         Command::Check(wish) => check::run(wish, json),
     };
     ended(end, json)

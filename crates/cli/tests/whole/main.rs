@@ -6,6 +6,7 @@
 
 mod access;
 mod configured;
+mod manual;
 mod program;
 mod refusals;
 mod served;

@@ -1,0 +1,63 @@
+//! Manual pages and shell completions, made from the grammar that reads the command line.
+
+use crate::answer;
+use crate::config;
+use crate::failure::{Exit, Failure};
+use crate::grammar::{Completions, Man, Program};
+use clap::{Command, CommandFactory};
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::Path;
+
+/// Runs `tidegate man`.
+pub(crate) fn write_pages(wish: &Man) -> Result<Exit, Failure> {
+    pages(&wish.out).map_err(Failure::system("writing the manual pages"))?;
+    Ok(Exit::Done)
+}
+
+/// Runs `tidegate completions`.
+pub(crate) fn print_completions(wish: &Completions) -> Result<Exit, Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(wish.shell, &mut Program::command(), "tidegate", &mut script);
+    answer::print(String::from_utf8_lossy(&script).trim_end())?;
+    Ok(Exit::Done)
+}
+
+/// A page for the program and one for each command, in `folder`, which is made if it is absent.
+fn pages(folder: &Path) -> io::Result<()> {
+    fs::create_dir_all(folder)?;
+    let mut program = Program::command().disable_help_subcommand(true);
+    program.build();
+    write_page(folder, &program, exit_status)?;
+    for command in program.get_subcommands() {
+        write_page(folder, command, |page| match command.get_name() {
+            "serve" => configuration(page),
+            _ => Ok(()),
+        })?;
+    }
+    Ok(())
+}
+
+fn write_page(folder: &Path, command: &Command, more: impl Fn(&mut File) -> io::Result<()>) -> io::Result<()> {
+    let name = command.get_display_name().unwrap_or_else(|| command.get_name()).to_owned();
+    let mut file = File::create(folder.join(format!("{name}.1")))?;
+    clap_mangen::Man::new(command.clone()).render(&mut file)?;
+    more(&mut file)
+}
+
+fn exit_status(page: &mut File) -> io::Result<()> {
+    writeln!(page, ".SH \"EXIT STATUS\"")?;
+    Exit::ALL.iter().try_for_each(|(exit, meaning)| writeln!(page, ".TP\n{}\n{meaning}", *exit as u8))
+}
+
+fn configuration(page: &mut File) -> io::Result<()> {
+    writeln!(page, ".SH \"CONFIGURATION FILE\"\nTOML with the keys of this example:\n.PP\n.nf")?;
+    config::EXAMPLE.lines().try_for_each(|line| writeln!(page, "{}", literal(line)))?;
+    writeln!(page, ".fi")
+}
+
+/// A line that roff shows as it is.
+fn literal(line: &str) -> String {
+    let line = line.replace('\\', "\\e").replace('-', "\\-");
+    if line.starts_with(['.', '\'']) { format!("\\&{line}") } else { line }
+}
