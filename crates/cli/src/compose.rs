@@ -1,7 +1,6 @@
 //! Which types make up a volume: a mapped region, perhaps an emulated medium over it, the block translation table, and
 //! over that what the region's domain or the user asks for. The one place that names them.
 
-use crate::counted::{Counted, Requests};
 use crate::drain::Drain;
 use crate::facts::{Facts, Memory};
 use crate::failure::{Doing, Failure, VolumeFailure};
@@ -19,8 +18,6 @@ use tidegate_media::{Access, BlockDevice, Domain, FileBacked, MappedRegion, Regi
 pub(crate) struct Volume {
     /// Its blocks.
     pub(crate) device: Arc<dyn BlockDevice>,
-    /// What is asked of it.
-    pub(crate) requests: Arc<Requests>,
     /// Its layers that keep numbers about their work.
     pub(crate) layers: Vec<Arc<dyn Watched>>,
     /// Its layer that holds blocks on their way to the memory, if it has one.
@@ -62,10 +59,8 @@ pub(crate) fn open(plan: &VolumePlan) -> Result<Volume, Failure> {
         }
         (Access::ReadWrite, _) => engine,
     };
-    let counted = Counted::new(device);
-    let requests = counted.requests();
     let facts = Facts::of(path, memory, &summary);
-    Ok(Volume { device: Arc::new(counted), requests, layers: vec![region], drain: None, facts })
+    Ok(Volume { device, layers: vec![region], drain: None, facts })
 }
 
 /// Refuses a volume that breaks any rule of its format.

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
-use tidegate_nbd::{Service, serve};
+use tidegate_nbd::{Export, Service, serve};
 
 /// Connections served at once unless the plan says otherwise; a client beyond them is turned away.
 pub(crate) const CONNECTIONS_MAX: usize = 16384;
@@ -86,6 +86,11 @@ impl Connections {
                 tracing::warn!("client {number} turned away: no thread for it: {error}{more}");
             }
         }
+    }
+
+    /// What is offered, the default export first.
+    pub(crate) fn exports(&self) -> impl Iterator<Item = &Export> {
+        self.service.exports.iter()
     }
 
     /// What became of those who connected so far.

@@ -14,7 +14,6 @@ mod config;
 mod connections;
 mod contract;
 mod control;
-mod counted;
 mod create;
 mod drain;
 mod facts;

@@ -118,7 +118,11 @@ impl Text {
         let name = "tidegate_request_bytes_total";
         self.family(name, "counter", "Bytes of requests that did not fail");
         all().for_each(|(volume, of)| self.sample(name, &[("volume", volume), ("kind", &of.kind)], of.bytes));
-        self.family("tidegate_request_duration_seconds", "histogram", "Time of requests in the device");
+        self.family(
+            "tidegate_request_duration_seconds",
+            "histogram",
+            "Time of requests from their arrival to their reply",
+        );
         all().for_each(|(volume, of)| self.durations(volume, of));
     }
 
@@ -129,7 +133,7 @@ impl Text {
         for bits in BUCKET_BITS {
             let ns = 1_u64 << bits;
             let le = format!("{}", ns as f64 / 1e9);
-            self.sample(bucket, &[labels[0], labels[1], ("le", &le)], times.count_within(ns));
+            self.sample(bucket, &[labels[0], labels[1], ("le", &le)], times.count_below(ns));
         }
         self.sample(bucket, &[labels[0], labels[1], ("le", "+Inf")], times.count());
         self.sample("tidegate_request_duration_seconds_sum", &labels, times.sum_ns as f64 / 1e9);

@@ -1,13 +1,13 @@
 //! What a running server knows about its work at one time, as it travels over the control socket.
 
 use crate::connections::Connections;
-use crate::counted::{Counts, Kind, Requests};
 use crate::latency::Latencies;
 use crate::readings::{Reading, Watched};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
+use tidegate_nbd::{Export, RequestCounters, RequestKind};
 
 /// Everything at one time.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -42,7 +42,7 @@ pub(crate) struct VolumeCounts {
     pub(crate) name: String,
     /// The region.
     pub(crate) pmem: PathBuf,
-    /// Requests by kind; always all kinds, in the order of [`Kind::ALL`].
+    /// Requests by kind; always all kinds, in one order.
     pub(crate) requests: Vec<RequestCounts>,
     /// What the layers below count.
     pub(crate) readings: Vec<Reading>,
@@ -61,10 +61,24 @@ pub(crate) struct RequestCounts {
     pub(crate) times: Latencies,
 }
 
+/// A kind's name, for people and scripts.
+fn name(kind: RequestKind) -> &'static str {
+    match kind {
+        RequestKind::Read => "read",
+        RequestKind::Write => "write",
+        RequestKind::Flush => "flush",
+        RequestKind::Trim => "trim",
+        RequestKind::Cache => "cache",
+        RequestKind::WriteZeroes => "write_zeroes",
+        RequestKind::BlockStatus => "block_status",
+        RequestKind::Unknown => "unknown",
+    }
+}
+
 impl RequestCounts {
-    fn of(requests: &Requests, kind: Kind) -> RequestCounts {
-        let Counts { errors, bytes, times } = requests.of(kind);
-        RequestCounts { kind: kind.name().to_owned(), errors, bytes, times }
+    fn of(counters: &RequestCounters) -> RequestCounts {
+        let RequestCounters { kind, errors, bytes, latency, .. } = counters;
+        RequestCounts { kind: name(*kind).to_owned(), errors: *errors, bytes: *bytes, times: latency.into() }
     }
 
     /// What came since `before`.
@@ -96,7 +110,7 @@ impl Snapshot {
 pub(crate) struct Observed {
     /// Its clients.
     pub(crate) connections: Arc<Connections>,
-    /// Its volumes.
+    /// Its volumes, in the order of the exports.
     pub(crate) volumes: Vec<ObservedVolume>,
     /// When clients could connect.
     pub(crate) since: Instant,
@@ -104,12 +118,8 @@ pub(crate) struct Observed {
 
 /// A volume being served.
 pub(crate) struct ObservedVolume {
-    /// The export's name.
-    pub(crate) name: String,
     /// The region.
     pub(crate) pmem: PathBuf,
-    /// What was asked of it.
-    pub(crate) requests: Arc<Requests>,
     /// Its layers that keep numbers.
     pub(crate) layers: Vec<Arc<dyn Watched>>,
 }
@@ -121,17 +131,17 @@ impl Observed {
             pid: std::process::id(),
             up_ns: u64::try_from(self.since.elapsed().as_nanos()).unwrap_or(u64::MAX),
             connections: self.connections.counts(),
-            volumes: self.volumes.iter().map(ObservedVolume::counts).collect(),
+            volumes: self.connections.exports().zip(&self.volumes).map(|(export, of)| of.counts(export)).collect(),
         }
     }
 }
 
 impl ObservedVolume {
-    fn counts(&self) -> VolumeCounts {
+    fn counts(&self, export: &Export) -> VolumeCounts {
         VolumeCounts {
-            name: self.name.clone(),
+            name: export.name().to_owned(),
             pmem: self.pmem.clone(),
-            requests: Kind::ALL.map(|kind| RequestCounts::of(&self.requests, kind)).to_vec(),
+            requests: export.counters().requests.iter().map(RequestCounts::of).collect(),
             readings: self.layers.iter().flat_map(|layer| layer.readings()).collect(),
         }
     }

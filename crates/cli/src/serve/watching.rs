@@ -62,9 +62,7 @@ impl Watching {
 
 fn observed(plan: &Plan, volumes: &[Volume], connections: &Arc<Connections>) -> Observed {
     let volume = |(plan, volume): (&VolumePlan, &Volume)| ObservedVolume {
-        name: plan.name.clone(),
         pmem: plan.pmem.clone(),
-        requests: Arc::clone(&volume.requests),
         layers: volume.layers.clone(),
     };
     let volumes = plan.volumes.iter().zip(volumes).map(volume).collect();

@@ -76,6 +76,7 @@ fn requests_errors_and_bytes_are_counted_by_kind() {
     let stat = watched.stat();
     fs::File::options().write(true).open(watched.folder.path("v")).unwrap().set_len(4096).unwrap();
     assert!(client.read(24 << 20, &mut [0; BLOCK]).is_err() && client.flush().is_ok());
+    client.status(0, 4 * BLOCK as u64).unwrap_err();
     let after = watched.stat();
     for (stat, kind, requests, errors, blocks) in [
         (&stat, "read", 5, 0, 10),
@@ -84,6 +85,9 @@ fn requests_errors_and_bytes_are_counted_by_kind() {
         (&stat, "trim", 1, 0, 3),
         (&stat, "write_zeroes", 2, 0, 3),
         (&stat, "block_status", 0, 0, 0),
+        (&stat, "cache", 0, 0, 0),
+        (&stat, "unknown", 0, 0, 0),
+        (&after, "block_status", 1, 1, 0),
         (&after, "read", 6, 1, 10),
         (&after, "flush", 1, 0, 0),
     ] {
@@ -99,7 +103,6 @@ fn requests_errors_and_bytes_are_counted_by_kind() {
     let times = &stat["volumes"][0]["requests"]["write"]["latency_us"];
     let of = |name: &str| times[name].as_f64().unwrap();
     assert!(0.0 < of("p50") && of("p50") <= of("p99") && of("p99") <= of("p99_99"), "{times}");
-    client.status(0, 4 * BLOCK as u64).unwrap_err();
 }
 
 #[test]
