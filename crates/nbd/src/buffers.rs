@@ -28,6 +28,10 @@ impl Input {
         debug_assert!(self.start <= self.end);
     }
 
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.bytes.capacity()
+    }
+
     /// Whether it holds more memory than an idle connection should.
     pub(crate) fn is_large(&self) -> bool {
         self.bytes.len() > IDLE_INPUT_BYTES
@@ -78,6 +82,16 @@ impl Output {
 
     pub(crate) fn len(&self) -> usize {
         self.len
+    }
+
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.bytes.capacity()
+    }
+
+    /// All of it, as if it were sent.
+    pub(crate) fn take(&mut self) -> &[u8] {
+        let len = std::mem::take(&mut self.len);
+        &self.bytes[..len]
     }
 
     /// Whether it holds more memory than an idle connection should.

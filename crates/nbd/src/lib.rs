@@ -23,6 +23,7 @@ mod handshake;
 pub mod limits;
 mod pace;
 pub mod ram;
+pub mod rehearsal;
 mod reply;
 mod serve;
 mod service;

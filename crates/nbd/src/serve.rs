@@ -107,13 +107,13 @@ pub enum Violation {
 }
 
 /// The two phases, as one machine: bytes in, bytes out.
-enum Phase<'e> {
+pub(crate) enum Phase<'e> {
     Handshake(Handshake<'e>),
     Transmission(Transmission<'e>),
 }
 
 /// What became of the input.
-enum Progress<'e> {
+pub(crate) enum Progress<'e> {
     Took(usize),
     Gave(usize, Job),
     Starved,
@@ -124,7 +124,7 @@ enum Progress<'e> {
 }
 
 impl<'e> Phase<'e> {
-    fn step(&mut self, input: &[u8], out: &mut Output) -> Result<Progress<'e>, Violation> {
+    pub(crate) fn step(&mut self, input: &[u8], out: &mut Output) -> Result<Progress<'e>, Violation> {
         match self {
             Phase::Handshake(handshake) => match handshake.step(input, out)? {
                 handshake::Progress::Took(len) => Ok(Progress::Took(len)),
@@ -145,7 +145,7 @@ impl<'e> Phase<'e> {
         }
     }
 
-    fn is_between_messages(&self) -> bool {
+    pub(crate) fn is_between_messages(&self) -> bool {
         match self {
             Phase::Handshake(handshake) => handshake.is_between_messages(),
             Phase::Transmission(transmission) => transmission.is_between_messages(),
@@ -153,7 +153,7 @@ impl<'e> Phase<'e> {
     }
 
     /// What executes requests, once there can be some.
-    fn executor(&mut self) -> Option<&mut Executor<'e>> {
+    pub(crate) fn executor(&mut self) -> Option<&mut Executor<'e>> {
         match self {
             Phase::Handshake(_) => None,
             Phase::Transmission(transmission) => Some(transmission.executor()),

@@ -7,6 +7,8 @@ mod counting;
 mod devices;
 mod extents;
 mod handshake;
+mod hostile;
+mod idle;
 mod overtaking;
 mod patience;
 mod pieces;

@@ -1,0 +1,24 @@
+//! Conversations with the NBD server: the first byte says how the others are cut, the others are what a client sends.
+//!
+//! The corpus beside the tests is a good beginning. What is found here belongs there, without its first byte.
+
+#![forbid(unsafe_code)]
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use std::sync::Arc;
+use tidegate_nbd::limits::CONNECTION_BYTES_MAX;
+use tidegate_nbd::ram::Ram;
+use tidegate_nbd::rehearsal::rehearse;
+use tidegate_nbd::{Export, Exports, Service};
+
+fuzz_target!(|bytes: &[u8]| {
+    let Some((piece, sent)) = bytes.split_first() else { return };
+    let disk = Export::new("disk", "a small disk", Arc::new(Ram::new(512, 8)));
+    let frozen = Export::new("frozen", "", Arc::new(Ram::read_only(4096, 16)));
+    let service = Service::plain(Exports::new(vec![disk, frozen]).expect("two good exports"));
+    let whole = rehearse(&service, sent, || usize::MAX);
+    let cut = rehearse(&service, sent, || usize::from(*piece));
+    assert!(whole.held_bytes_max.max(cut.held_bytes_max) <= CONNECTION_BYTES_MAX);
+    assert!(format!("{:?}", whole.end) == format!("{:?}", cut.end));
+});

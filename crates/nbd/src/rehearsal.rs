@@ -1,0 +1,111 @@
+//! A whole connection without a socket, a thread or a clock that matters, for tests and fuzzing: the same bytes get the same
+//! answers, and what the connection holds can be measured at every step.
+
+use crate::buffers::{Input, Output};
+use crate::execution::Executor;
+use crate::handshake::Handshake;
+use crate::serve::{ConnectionError, End, Phase, Progress};
+use crate::service::Service;
+use crate::stream::Stream;
+use std::io;
+use std::sync::Mutex;
+use std::time::Duration;
+
+/// What came of a rehearsal.
+#[derive(Debug)]
+pub struct Rehearsal {
+    /// What the client got.
+    pub answers: Vec<u8>,
+    /// The most bytes that the connection's buffers held at any time.
+    pub held_bytes_max: usize,
+    /// How it ended. A client that wants encryption ends there.
+    pub end: Result<End, ConnectionError>,
+}
+
+/// Serves a client that sends `sent` and leaves, in pieces of `piece_bytes`, each at least one. What may take long is done
+/// in line.
+pub fn rehearse(service: &Service, sent: &[u8], piece_bytes: impl FnMut() -> usize + Send) -> Rehearsal {
+    let mut out = Output::new();
+    let phase = Phase::Handshake(Handshake::greet(service, &mut out));
+    let stage = Stage(Mutex::new((sent, Box::new(piece_bytes))));
+    let mut rehearsed = Rehearsed { input: Input::new(), out, phase, answers: Vec::new(), held_bytes_max: 0 };
+    let end = rehearsed.run(&stage);
+    rehearsed.take_answers();
+    Rehearsal { answers: rehearsed.answers, held_bytes_max: rehearsed.held_bytes_max, end }
+}
+
+struct Rehearsed<'e> {
+    input: Input,
+    out: Output,
+    phase: Phase<'e>,
+    answers: Vec<u8>,
+    held_bytes_max: usize,
+}
+
+impl Rehearsed<'_> {
+    fn run(&mut self, stage: &Stage<'_>) -> Result<End, ConnectionError> {
+        loop {
+            match self.phase.step(self.input.unread(), &mut self.out)? {
+                Progress::Took(len) | Progress::Picked(len) => self.consume(len, 0),
+                Progress::Gave(len, job) => {
+                    let job_bytes = job.bytes();
+                    job.run(self.phase.executor().expect("jobs come from a phase that executes"), &mut self.out);
+                    self.consume(len, job_bytes);
+                }
+                Progress::Starved => {
+                    self.take_answers();
+                    if self.input.fill_from(stage)? == 0 {
+                        let complete = self.input.unread().is_empty() && self.phase.is_between_messages();
+                        return if complete { Ok(End::Closed) } else { Err(ConnectionError::CutShort) };
+                    }
+                    self.phase.executor().into_iter().for_each(Executor::wake);
+                }
+                Progress::Upgrade(..) => return Ok(End::Closed),
+                Progress::Ended(end) => return Ok(end),
+            }
+        }
+    }
+
+    fn consume(&mut self, len: usize, job_bytes: usize) {
+        assert!(len > 0, "a step that takes nothing would be taken for ever");
+        self.held_bytes_max = self.held_bytes_max.max(self.input.held_bytes() + self.out.held_bytes() + job_bytes);
+        self.input.consume(len);
+        if self.out.is_full() {
+            self.take_answers();
+        }
+    }
+
+    fn take_answers(&mut self) {
+        self.answers.extend_from_slice(self.out.take());
+    }
+}
+
+/// How long the next piece is.
+type PieceBytes<'a> = Box<dyn FnMut() -> usize + Send + 'a>;
+
+/// What the client has yet to send, and in which pieces.
+struct Stage<'a>(Mutex<(&'a [u8], PieceBytes<'a>)>);
+
+impl Stream for Stage<'_> {
+    fn receive(&self, out: &mut [u8]) -> io::Result<usize> {
+        let mut stage = self.0.lock().expect("nothing that holds this lock panics");
+        let (sent, piece_bytes) = &mut *stage;
+        let len = piece_bytes().clamp(1, out.len()).min(sent.len());
+        let (now, later) = sent.split_at(len);
+        out[..len].copy_from_slice(now);
+        *sent = later;
+        Ok(len)
+    }
+
+    fn send(&self, _: &[u8]) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn limit_waiting(&self, _: Option<Duration>) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn limit_sending(&self, _: Option<Duration>) -> io::Result<()> {
+        Ok(())
+    }
+}

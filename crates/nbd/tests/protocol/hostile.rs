@@ -1,0 +1,129 @@
+//! Bytes that nobody should send: kept conversations in every cut, and mutations of them. The server never panics, never holds
+//! more than its bound, and always ends.
+
+use crate::script::disk_and_frozen;
+use proptest::collection::vec;
+use proptest::prelude::{Just, Strategy, any, prop_oneof, proptest};
+use proptest::sample::Index;
+use std::fs;
+use std::path::Path;
+use tidegate_nbd::limits::CONNECTION_BYTES_MAX;
+use tidegate_nbd::rehearsal::{Rehearsal, rehearse};
+
+/// Each kept conversation, with its name.
+fn corpus() -> Vec<(String, Vec<u8>)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus");
+    let mut found: Vec<_> = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap())
+        .map(|entry| (entry.file_name().into_string().unwrap(), fs::read(entry.path()).unwrap()))
+        .collect();
+    found.sort();
+    assert!(found.len() > 10, "the corpus is there");
+    found
+}
+
+fn rehearse_in(sent: &[u8], piece_bytes: impl FnMut() -> usize + Send) -> Rehearsal {
+    let rehearsal = rehearse(&disk_and_frozen(), sent, piece_bytes);
+    assert!(rehearsal.held_bytes_max <= CONNECTION_BYTES_MAX, "{} bytes held", rehearsal.held_bytes_max);
+    assert!(rehearsal.answers.starts_with(b"NBDMAGICIHAVEOPT\x00\x03"));
+    rehearsal
+}
+
+fn assert_same(name: &str, one: &Rehearsal, other: &Rehearsal) {
+    assert!(one.answers == other.answers, "{name}: the answers differ");
+    assert_eq!(format!("{:?}", one.end), format!("{:?}", other.end), "{name}");
+}
+
+#[test]
+fn kept_conversations_mean_the_same_in_every_cut() {
+    for (name, sent) in corpus() {
+        let whole = rehearse_in(&sent, || usize::MAX);
+        assert_same(&name, &whole, &rehearse_in(&sent, || 1));
+        // Every message is cut at every place by one of these.
+        for first in 1..sent.len().min(600) {
+            let mut cuts = [first].into_iter().chain(std::iter::repeat(usize::MAX));
+            assert_same(&name, &whole, &rehearse_in(&sent, || cuts.next().unwrap()));
+        }
+    }
+}
+
+#[test]
+fn a_conversation_of_every_beginning_ends() {
+    for (_, sent) in corpus() {
+        for len in 0..sent.len().min(1500) {
+            rehearse_in(&sent[..len], || usize::MAX);
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Mutation {
+    Flip(Index, u8),
+    Insert(Index, Vec<u8>),
+    Remove(Index, usize),
+    Repeat(Index, usize),
+    /// A number where a length may be.
+    Number(Index, u32),
+    Splice(Index, Index),
+}
+
+fn mutation() -> impl Strategy<Value = Mutation> {
+    let number = prop_oneof![Just(0), Just(1), Just(u32::MAX), Just(1 << 31), Just((32 << 20) + 1), any::<u32>()];
+    prop_oneof![
+        (any::<Index>(), 1..=255_u8).prop_map(|(at, bits)| Mutation::Flip(at, bits)),
+        (any::<Index>(), vec(any::<u8>(), 1..40)).prop_map(|(at, bytes)| Mutation::Insert(at, bytes)),
+        (any::<Index>(), 1usize..64).prop_map(|(at, len)| Mutation::Remove(at, len)),
+        (any::<Index>(), 1usize..64).prop_map(|(at, len)| Mutation::Repeat(at, len)),
+        (any::<Index>(), number).prop_map(|(at, number)| Mutation::Number(at, number)),
+        (any::<Index>(), any::<Index>()).prop_map(|(from, at)| Mutation::Splice(from, at)),
+    ]
+}
+
+fn mutate(bytes: &mut Vec<u8>, mutation: &Mutation, corpus: &[(String, Vec<u8>)]) {
+    let place = |at: &Index, len: usize| at.index(len + 1);
+    let len = bytes.len();
+    match mutation {
+        Mutation::Flip(at, bits) if len > 0 => bytes[at.index(len)] ^= bits,
+        Mutation::Insert(at, more) => drop(bytes.splice(place(at, len)..place(at, len), more.iter().copied())),
+        Mutation::Remove(at, count) => drop(bytes.drain(place(at, len)..(place(at, len) + count).min(len))),
+        Mutation::Repeat(at, count) => {
+            let again = bytes[place(at, len)..(place(at, len) + count).min(len)].to_vec();
+            drop(bytes.splice(place(at, len)..place(at, len), again));
+        }
+        Mutation::Number(at, number) if len >= 4 => {
+            let at = at.index(len - 3);
+            bytes[at..at + 4].copy_from_slice(&number.to_be_bytes());
+        }
+        Mutation::Splice(from, at) => {
+            let (_, other) = &corpus[from.index(corpus.len())];
+            bytes.truncate(place(at, len));
+            bytes.extend_from_slice(&other[at.index(other.len())..]);
+        }
+        Mutation::Flip(..) | Mutation::Number(..) => {}
+    }
+}
+
+proptest! {
+    #[test]
+    fn mutated_conversations_end_within_the_bound(
+        from in any::<Index>(),
+        mutations in vec(mutation(), 1..8),
+        pieces in vec(prop_oneof![1usize..20, 1usize..5000, Just(usize::MAX)], 1..20),
+    ) {
+        let corpus = corpus();
+        let mut sent = corpus[from.index(corpus.len())].1.clone();
+        mutations.iter().for_each(|mutation| mutate(&mut sent, mutation, &corpus));
+        let mut lengths = pieces.into_iter().cycle();
+        let cut = rehearse_in(&sent, || lengths.next().unwrap());
+        assert_same("mutated", &rehearse_in(&sent, || usize::MAX), &cut);
+    }
+
+    #[test]
+    fn random_bytes_end_within_the_bound(mut sent in vec(any::<u8>(), 0..2000), begins_well in any::<bool>()) {
+        if begins_well {
+            sent.splice(0..0, *b"\x00\x00\x00\x03IHAVEOPT");
+        }
+        rehearse_in(&sent, || usize::MAX);
+    }
+}
