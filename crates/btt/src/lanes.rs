@@ -8,7 +8,7 @@ use crate::map::LaneStore;
 use crate::padded::Padded;
 use tidegate_layout::btt::{Arena, FlogHalf, SlotPair, next_seq};
 use tidegate_media::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
-use tidegate_media::{LineOrder, Region, Sealed};
+use tidegate_media::{LineOrder, Region, Result, Sealed};
 
 /// How many covering fences a lane has passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +50,16 @@ impl Lanes {
             .unwrap_or_else(|| self.lanes[own].lock())
     }
 
+    /// Calls `act` on every lane, each as soon as it is free, and returns how many there are.
+    pub(crate) fn each(&self, mut act: impl FnMut(&mut Lane) -> Result<()>) -> Result<u32> {
+        let mut count = 0;
+        for lane in &self.lanes {
+            act(&mut lane.lock())?;
+            count += 1;
+        }
+        Ok(count)
+    }
+
     /// How many covering fences `lane` has passed.
     pub(crate) fn fences(&self, lane: u32) -> LaneFences {
         // Relaxed: asked by the lane's holder, who is the only one to change it.
@@ -85,16 +95,12 @@ impl Lane {
         self.number
     }
 
-    /// Begins the write-back of the lane's last store to the map, if no fence has covered it. Only here, not where it was stored: a
-    /// locked instruction soon after a flush waits for it, and unlocking is one.
-    pub(crate) fn flush_map<R: Region>(&self, region: &R) {
+    /// Fences what the calling thread streamed for this lane, and the lane's last store to the map with it. That is flushed only
+    /// here, not where it was stored: a locked instruction soon after a flush waits for it, and unlocking is one.
+    pub(crate) fn fence_data<R: Region>(&mut self, region: &R, lanes: &Lanes) -> Result<(), Sealed> {
         if let Some(at) = self.unfenced {
             region.flush(at, 8);
         }
-    }
-
-    /// Fences what the calling thread streamed for this lane, and the lane's last store to the map with it.
-    pub(crate) fn fence_data<R: Region>(&mut self, region: &R, lanes: &Lanes) -> Result<(), Sealed> {
         region.fence()?;
         if self.unfenced.take().is_some() {
             lanes.passed_fence(self.number);

@@ -7,12 +7,13 @@ use crate::failure::{Doing, Failure, VolumeFailure};
 use crate::plan::VolumePlan;
 use crate::read_only::ReadOnly;
 use crate::readings::Watched;
-use std::fs::File;
+use crate::transit::{self, CacheWish, Costs, Identity, Transit};
 use std::path::Path;
 use std::sync::Arc;
 use tidegate_btt::{Btt, OpenError, OpenOptions, Repair, Summary, check};
 use tidegate_media::emulate::Emulated;
 use tidegate_media::{Access, BlockDevice, Domain, FileBacked, MappedRegion, Region};
+use uuid::Uuid;
 
 /// A volume ready to be served.
 pub(crate) struct Volume {
@@ -24,6 +25,24 @@ pub(crate) struct Volume {
     pub(crate) drain: Option<Arc<dyn Drain>>,
     /// What there is to say about it.
     pub(crate) facts: Facts,
+    /// The cache in front of the blocks, or why there is none.
+    pub(crate) cache: Result<Arc<Transit>, String>,
+    /// Blocks that a killed server had left in its cache.
+    pub(crate) completed: u64,
+}
+
+/// A volume's engine, not yet behind anything.
+struct Engine {
+    blocks: Arc<dyn BlockDevice>,
+    summary: Summary,
+    costs: Option<Costs>,
+}
+
+/// The blocks that clients get, and what is in front of them.
+struct Front {
+    device: Arc<dyn BlockDevice>,
+    cache: Result<Arc<Transit>, String>,
+    completed: u64,
 }
 
 /// Maps the region at `path`, locked as `access` needs.
@@ -44,23 +63,42 @@ pub(crate) fn open(plan: &VolumePlan) -> Result<Volume, Failure> {
     if domain == Domain::DiskFile {
         refuse_unsound(path, &*region)?;
     }
-    let file = region.file().map(File::try_clone).transpose();
-    let file = file.map_err(|error| VolumeFailure::of_io(path, Doing::Write, error))?;
+    // A file's pages are DRAM already.
+    let pages = domain == Domain::DiskFile && plan.emulate.is_none();
+    let measure = access == Access::ReadWrite && plan.cache == CacheWish::Auto && !pages;
     let opened = match plan.emulate {
-        None => engine(Arc::clone(&region)),
-        Some(profile) => engine(Emulated::new(Arc::clone(&region), profile)),
+        None => engine(Arc::clone(&region), measure),
+        Some(profile) => engine(Emulated::new(Arc::clone(&region), profile), measure),
     };
-    let (engine, summary) = opened.map_err(refused)?;
-    let device: Arc<dyn BlockDevice> = match (access, file) {
-        (Access::Private | Access::PrivateUnlocked, _) => Arc::new(ReadOnly(engine)),
-        (Access::ReadWrite, Some(file)) if domain == Domain::DiskFile => {
-            let synced = FileBacked::new(engine, &file);
-            Arc::new(synced.map_err(|error| VolumeFailure::of_io(path, Doing::Write, error))?)
+    let engine = opened.map_err(refused)?;
+    let facts = Facts::of(path, memory, &engine.summary);
+    let front = match access {
+        Access::ReadWrite => writable(plan, engine, &region)?,
+        Access::Private | Access::PrivateUnlocked => {
+            transit::refuse_leftover(Identity { pmem: path, uuid: facts.uuid })?;
+            Front { device: Arc::new(ReadOnly(engine.blocks)), cache: Err("off: read-only".to_owned()), completed: 0 }
         }
-        (Access::ReadWrite, _) => engine,
     };
-    let facts = Facts::of(path, memory, &summary);
-    Ok(Volume { device, layers: vec![region], drain: None, facts })
+    let Front { device, cache, completed } = front;
+    let mut layers: Vec<Arc<dyn Watched>> = vec![region];
+    layers.extend(cache.as_ref().ok().map(|transit| transit.watched()));
+    let facts = facts.behind_a_cache(cache.is_ok());
+    let drain = cache.as_ref().ok().map(|transit| Arc::clone(transit) as Arc<dyn Drain>);
+    Ok(Volume { device, layers, drain, facts, cache, completed })
+}
+
+/// What a volume needs that may change: syncs, if it lies on a disk; what a killed server left in its cache; a cache of its own.
+fn writable(plan: &VolumePlan, engine: Engine, region: &MappedRegion) -> Result<Front, Failure> {
+    let Engine { blocks, summary, costs } = engine;
+    let io = |error| VolumeFailure::of_io(&plan.pmem, Doing::Write, error);
+    let device: Arc<dyn BlockDevice> = match region.file() {
+        Some(file) if region.domain() == Domain::DiskFile => Arc::new(FileBacked::new(blocks, file).map_err(io)?),
+        _ => blocks,
+    };
+    let identity = Identity { pmem: &plan.pmem, uuid: Uuid::from_bytes(summary.uuid) };
+    let completed = transit::complete_leftover(identity, &*device)?;
+    let cache = Transit::start(plan.cache, costs, identity, Arc::clone(&device))?.map(Arc::new);
+    Ok(Front { device: cache.as_ref().map_or(device, |transit| transit.device()), cache, completed })
 }
 
 /// Refuses a volume that breaks any rule of its format.
@@ -74,8 +112,9 @@ pub(crate) fn refuse_unsound<R: Region>(path: &Path, region: &R) -> Result<(), V
     Err(VolumeFailure::Damaged { path: path.to_owned(), why: format!("{}{more}", first.corrupt) })
 }
 
-fn engine<R: Region + 'static>(region: R) -> Result<(Arc<dyn BlockDevice>, Summary), OpenError> {
+fn engine<R: Region + 'static>(region: R, measure: bool) -> Result<Engine, OpenError> {
     let engine = Btt::open(region, &OpenOptions::default())?;
+    let costs = if measure { Costs::measure(&engine) } else { None };
     let summary = *engine.summary();
-    Ok((Arc::new(engine), summary))
+    Ok(Engine { blocks: Arc::new(engine), summary, costs })
 }

@@ -6,6 +6,7 @@ use crate::failure::{ConfigFailure, Failure, UsageFailure};
 use crate::listen::Place;
 use crate::peers::Peers;
 use crate::plan::{Plan, VolumePlan, access};
+use crate::transit::CacheWish;
 use rustix::fs::Mode;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
@@ -55,6 +56,8 @@ struct WrittenVolume {
     read_only: bool,
     #[serde(default, deserialize_with = "profile")]
     emulate: Option<Profile>,
+    #[serde(default, deserialize_with = "cache")]
+    cache: CacheWish,
 }
 
 /// Text read as the command line reads it, and refused in the same words.
@@ -67,6 +70,12 @@ fn profile<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Profile>
 fn metrics<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SocketAddr>, D::Error> {
     let read = crate::grammar::metrics(&String::deserialize(deserializer)?);
     read.map(Some).map_err(|refused| D::Error::custom(refused.in_a_file()))
+}
+
+/// A cache, as the command line reads it.
+fn cache<'de, D: Deserializer<'de>>(deserializer: D) -> Result<CacheWish, D::Error> {
+    let read = crate::grammar::cache(&String::deserialize(deserializer)?);
+    read.map_err(|refused| D::Error::custom(refused.in_a_file()))
 }
 
 /// Permissions, as the command line reads them.
@@ -119,7 +128,7 @@ impl WrittenVolume {
     fn plan(self, folder: &Path) -> VolumePlan {
         let plan = VolumePlan::of(folder.join(self.pmem), access(self.read_only));
         let name = self.name.unwrap_or(plan.name);
-        VolumePlan { name, description: self.description, emulate: self.emulate, ..plan }
+        VolumePlan { name, description: self.description, emulate: self.emulate, cache: self.cache, ..plan }
     }
 }
 
@@ -175,6 +184,7 @@ mod tests {
             description = "the database"
             read_only = true
             emulate = "pcm"
+            cache = "32M"
             [[volume]]
             pmem = "/dev/shm/two.pmem"
         "#;
@@ -193,6 +203,7 @@ mod tests {
             pmem: "/etc/tidegate/v/one.pmem".into(),
             access: Access::Private,
             emulate: Some(Profile::by_name("pcm").expect("a medium")),
+            cache: CacheWish::Bytes(32 << 20),
         };
         assert_eq!(*first, expected);
         assert_eq!(*second, VolumePlan::of("/dev/shm/two.pmem".into(), Access::ReadWrite));

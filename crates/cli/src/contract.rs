@@ -23,13 +23,15 @@ const SERVER_DIES_VOLATILE: Promise = Promise { completed: "lost", flushed: "los
 const TORN_BY_KILL: Promise =
     Promise { event: "block torn by a kill -9", completed: "never: old or new", flushed: "never: old or new" };
 
-/// The promises in `domain`, in the order of growing trouble.
-pub(crate) fn promises(domain: Domain) -> [Promise; 5] {
+/// The promises in `domain`, in the order of growing trouble. `cached`: behind a write cache, whose blocks outlive the server and not
+/// the power.
+pub(crate) fn promises(domain: Domain, cached: bool) -> [Promise; 5] {
     let power = |completed, flushed| Promise { event: "power loss, kernel crash", completed, flushed };
     let torn = |both| Promise { event: "block torn by a power loss", completed: both, flushed: both };
     match domain {
         Domain::PowerFail { .. } => {
-            [CLIENT_DIES, SERVER_DIES, TORN_BY_KILL, power(KEPT, KEPT), torn("never: old or new")]
+            let completed = if cached { "may be lost" } else { KEPT };
+            [CLIENT_DIES, SERVER_DIES, TORN_BY_KILL, power(completed, KEPT), torn("never: old or new")]
         }
         Domain::DiskFile => {
             let torn = Promise {
@@ -59,12 +61,17 @@ pub(crate) fn meaning(domain: Domain) -> &'static str {
 }
 
 /// The promises of one domain as columns, for people.
-pub(crate) struct Columns(pub(crate) Domain);
+pub(crate) struct Columns {
+    /// The memory's domain.
+    pub(crate) domain: Domain,
+    /// Whether there is a write cache.
+    pub(crate) cached: bool,
+}
 
 impl fmt::Display for Columns {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "  {:<28} {:<20} after flush, with FUA", "", "write completed")?;
-        for promise in promises(self.0) {
+        for promise in promises(self.domain, self.cached) {
             writeln!(f, "  {:<28} {:<20} {}", promise.event, promise.completed, promise.flushed)?;
         }
         Ok(())
@@ -85,12 +92,26 @@ mod tests {
         for domain in DOMAINS {
             write!(text, "### `{domain}`: {}\n\n", meaning(domain)).expect("a string takes all");
             text += "| | write completed | after flush, with FUA |\n| --- | --- | --- |\n";
-            for Promise { event, completed, flushed } in promises(domain) {
-                writeln!(text, "| {event} | {completed} | {flushed} |").expect("a string takes all");
-            }
-            text.push('\n');
+            write_rows(&mut text, domain, false);
         }
+        let power_fail = DOMAINS[0];
+        write!(text, "### `{power_fail}` behind a write cache\n\n").expect("a string takes all");
+        text += "| | write completed | after flush, with FUA |\n| --- | --- | --- |\n";
+        write_rows(&mut text, power_fail, true);
         text
+    }
+
+    fn write_rows(text: &mut String, domain: Domain, cached: bool) {
+        for Promise { event, completed, flushed } in promises(domain, cached) {
+            writeln!(text, "| {event} | {completed} | {flushed} |").expect("a string takes all");
+        }
+        text.push('\n');
+    }
+
+    #[test]
+    fn a_cache_takes_nothing_from_the_lesser_domains() {
+        let words = |domain, cached| format!("{:?}", promises(domain, cached));
+        assert!(DOMAINS[1..].iter().all(|domain| words(*domain, false) == words(*domain, true)));
     }
 
     #[test]
@@ -102,7 +123,7 @@ mod tests {
 
     #[test]
     fn caches_that_the_platform_saves_change_no_promise() {
-        let words = |caches_included| format!("{:?}", promises(Domain::PowerFail { caches_included }));
+        let words = |caches_included| format!("{:?}", promises(Domain::PowerFail { caches_included }, false));
         assert_eq!(words(false), words(true));
     }
 }

@@ -1,6 +1,8 @@
 //! Layers that hold blocks on their way to the memory, and how far they have come when a server ends.
 
 use crate::size::Human;
+use std::io;
+use std::path::Path;
 use std::time::{Duration, Instant};
 use tidegate_media::Result;
 
@@ -17,6 +19,12 @@ pub(crate) trait Drain: Send + Sync {
     /// # Errors
     /// The layer below failed; what is left stays left.
     fn step(&self) -> Result<()>;
+
+    /// Where the rest stays for the next server.
+    fn kept_in(&self) -> &Path;
+
+    /// Everything has arrived and is durable: what was kept for the next server goes.
+    fn close(&self) -> io::Result<()>;
 }
 
 /// Moves everything on that `layer` holds. `tell` hears how much is left and how fast it goes, once a second.
@@ -81,6 +89,14 @@ mod tests {
                 return Err(Misuse::ReadOnly.into());
             }
             self.left.fetch_sub(1 << 20, Ordering::Relaxed);
+            Ok(())
+        }
+
+        fn kept_in(&self) -> &Path {
+            Path::new("tank")
+        }
+
+        fn close(&self) -> io::Result<()> {
             Ok(())
         }
     }

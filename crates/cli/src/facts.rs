@@ -11,7 +11,7 @@ use tidegate_media::{Domain, Instructions, MappedRegion, Region};
 use uuid::Uuid;
 
 /// A volume, the memory it lies in, and what is promised there.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub(crate) struct Facts {
     /// The region file.
     pub(crate) file: PathBuf,
@@ -37,6 +37,8 @@ pub(crate) struct Facts {
     pub(crate) contract: Vec<Promise>,
     #[serde(skip)]
     in_domain: Domain,
+    #[serde(skip)]
+    cached: bool,
 }
 
 /// A region's memory.
@@ -68,9 +70,15 @@ impl Facts {
             arenas: summary.arenas,
             domain: memory.domain.to_string(),
             instructions: memory.instructions.to_string(),
-            contract: contract::promises(memory.domain).to_vec(),
+            contract: contract::promises(memory.domain, false).to_vec(),
             in_domain: memory.domain,
+            cached: false,
         }
+    }
+
+    /// The same volume behind a cache, or not.
+    pub(crate) fn behind_a_cache(self, cached: bool) -> Facts {
+        Facts { contract: contract::promises(self.in_domain, cached).to_vec(), cached, ..self }
     }
 
     /// Bytes that clients can store.
@@ -89,6 +97,6 @@ impl fmt::Display for Facts {
         line(f, "region", format_args!("{} in {} {arenas}", Human(self.region_bytes), self.arenas))?;
         line(f, "stores", &self.instructions)?;
         line(f, "domain", format_args!("{}: {}", self.domain, contract::meaning(self.in_domain)))?;
-        write!(f, "{}", Columns(self.in_domain))
+        write!(f, "{}", Columns { domain: self.in_domain, cached: self.cached })
     }
 }

@@ -10,7 +10,7 @@ pub(crate) use config::ConfigFailure;
 pub(crate) use control::ControlFailure;
 pub(crate) use listening::{ListenFailure, SOCKET_PATH_BYTES_MAX};
 pub(crate) use usage::UsageFailure;
-pub(crate) use volume::{Doing, VolumeFailure};
+pub(crate) use volume::{CacheTrouble, Doing, VolumeFailure};
 
 use serde::Serialize;
 use std::io::{self, Write};

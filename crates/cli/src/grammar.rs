@@ -3,6 +3,7 @@
 use crate::failure::{Exit, Failure, UsageFailure};
 use crate::listen::Place;
 use crate::size;
+use crate::transit::CacheWish;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
@@ -83,7 +84,7 @@ pub(crate) struct Serve {
     pub(crate) pmem: Option<PathBuf>,
 
     /// A TOML file with volumes, each an export by name, and what the flags here say. Flags win over the file
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["pmem", "emulate", "read_only"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["pmem", "emulate", "cache", "read_only"])]
     pub(crate) config: Option<PathBuf>,
 
     /// Where to listen: unix:PATH or tcp:ADDRESS:PORT, more than once if wanted [default: a unix socket in the user's
@@ -94,6 +95,10 @@ pub(crate) struct Serve {
     /// Make the memory as slow as another: nvdimm, stt-ram, pcm, optane or cxl
     #[arg(long, value_name = "NAME", value_parser = profile)]
     pub(crate) emulate: Option<Profile>,
+
+    /// Memory for the cache in front of the volume: a size, off, or auto: 16M if the region is slower than DRAM [default: auto]
+    #[arg(long, value_name = "SIZE", value_parser = cache)]
+    pub(crate) cache: Option<CacheWish>,
 
     /// Refuse writes, and never change the file
     #[arg(long)]
@@ -197,6 +202,15 @@ pub(crate) fn metrics(text: &str) -> Result<SocketAddr, UsageFailure> {
     match Place::parse(text) {
         Ok(Place::Tcp(address)) if address.ip().to_canonical().is_loopback() => Ok(address),
         _ => Err(UsageFailure::Metrics { text: text.to_owned() }),
+    }
+}
+
+/// Reads what to do about a cache.
+pub(crate) fn cache(text: &str) -> Result<CacheWish, UsageFailure> {
+    match text {
+        "auto" => Ok(CacheWish::Auto),
+        "off" => Ok(CacheWish::Off),
+        size => size::parse(size).map(CacheWish::Bytes),
     }
 }
 

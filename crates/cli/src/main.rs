@@ -36,6 +36,7 @@ mod snapshot;
 mod sparing;
 mod stat;
 mod supervisor;
+mod transit;
 
 use failure::{Exit, Failure};
 use grammar::{Command, Parsed, Program};

@@ -6,6 +6,7 @@ use crate::failure::Failure;
 use crate::grammar::Serve;
 use crate::listen::Place;
 use crate::peers::Peers;
+use crate::transit::CacheWish;
 use rustix::fs::Mode;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
@@ -62,13 +63,15 @@ pub(crate) struct VolumePlan {
     pub(crate) access: Access,
     /// The memory to be as slow as.
     pub(crate) emulate: Option<Profile>,
+    /// The cache in front of it.
+    pub(crate) cache: CacheWish,
 }
 
 impl VolumePlan {
     /// The volume in `pmem`, named after its file, as fast as it is.
     pub(crate) fn of(pmem: PathBuf, access: Access) -> VolumePlan {
         let name = pmem.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        VolumePlan { name, description: None, pmem, access, emulate: None }
+        VolumePlan { name, description: None, pmem, access, emulate: None, cache: CacheWish::default() }
     }
 }
 
@@ -86,7 +89,7 @@ impl Plan {
         };
         if let Some(pmem) = &wish.pmem {
             let volume = VolumePlan::of(pmem.clone(), access(wish.read_only));
-            plan.volumes.push(VolumePlan { emulate: wish.emulate, ..volume });
+            plan.volumes.push(VolumePlan { emulate: wish.emulate, cache: wish.cache.unwrap_or_default(), ..volume });
         }
         if !wish.listen.is_empty() {
             plan.listen.clone_from(&wish.listen);

@@ -48,6 +48,13 @@ impl Reading {
     }
 }
 
+impl Reading {
+    /// A number of things there are now.
+    pub(crate) fn gauge(name: &str, help: &str, unit: Unit, value: u64) -> Reading {
+        Reading { kind: ReadingKind::Gauge, ..Reading::counter(name, help, unit, value) }
+    }
+}
+
 /// A layer of a volume that keeps numbers.
 pub(crate) trait Watched: Send + Sync {
     /// All its numbers, always the same ones in the same order.

@@ -50,7 +50,7 @@ pub(crate) fn run(wish: &Serve, json: bool) -> Result<Exit, Failure> {
         drain: volume.drain.clone(),
     });
     let ending = Ending { connections, volumes: served.collect(), supervisor };
-    let serving = watching.shown(serving(&plan, volumes, created, &listeners));
+    let serving = watching.shown(serving(&plan, &volumes, created, &listeners));
     serving.announce(json)?;
     ending.supervisor.ready(&serving.status());
     let waited = accept::accept_until_signalled(&listeners, &signals, &ending.connections, &ending.supervisor);
@@ -64,7 +64,11 @@ pub(crate) fn run(wish: &Serve, json: bool) -> Result<Exit, Failure> {
 /// Plans to serve the default volume; whether it was created just now.
 fn add_default_volume(plan: &mut Plan, wish: &Serve) -> Result<bool, Failure> {
     let (path, created) = default_volume::default_volume()?;
-    plan.volumes.push(VolumePlan { emulate: wish.emulate, ..VolumePlan::of(path, access(wish.read_only)) });
+    plan.volumes.push(VolumePlan {
+        emulate: wish.emulate,
+        cache: wish.cache.unwrap_or_default(),
+        ..VolumePlan::of(path, access(wish.read_only))
+    });
     Ok(created)
 }
 
@@ -110,11 +114,13 @@ fn exports(plan: &Plan, volumes: &[Volume]) -> Result<Exports, Failure> {
 }
 
 /// What to say as soon as clients can connect.
-fn serving(plan: &Plan, volumes: Vec<Volume>, created: bool, listeners: &[Listener]) -> Serving {
+fn serving(plan: &Plan, volumes: &[Volume], created: bool, listeners: &[Listener]) -> Serving {
     let served = plan.volumes.iter().zip(volumes).map(|(plan, volume)| Served {
         name: plan.name.clone(),
         read_only: plan.access != Access::ReadWrite,
-        facts: volume.facts,
+        cache: volume.cache.as_ref().map_or_else(String::clone, |transit| transit.describe()),
+        completed: volume.completed,
+        facts: volume.facts.clone(),
     });
     let places: Vec<Place> = listeners.iter().map(Listener::place).collect();
     Serving::new(created, served.collect(), &places)

@@ -104,6 +104,15 @@ pub(crate) enum VolumeFailure {
         /// What the medium answered.
         why: String,
     },
+    /// Blocks of the volume are in its cache only.
+    InCache {
+        /// The region file.
+        path: PathBuf,
+        /// The cache's file.
+        cache: PathBuf,
+        /// Why they are not in the region.
+        trouble: CacheTrouble,
+    },
     /// The file system cannot allocate in advance.
     CannotAllocate {
         /// The region file.
@@ -163,6 +172,65 @@ impl Doing {
             Doing::Create => "create",
             Doing::Write => "write",
             Doing::Read => "read",
+        }
+    }
+}
+
+/// Why blocks in a cache are not in its volume.
+#[derive(Debug)]
+pub(crate) enum CacheTrouble {
+    /// A killed server left them, and they could not be written.
+    NotCompleted {
+        /// What was in the way.
+        why: String,
+    },
+    /// A killed server left them, and the volume is not to be changed.
+    ReadOnly,
+    /// The region failed while the cache was drained.
+    NotDrained {
+        /// Bytes of them.
+        bytes: u64,
+        /// What the region answered.
+        why: String,
+    },
+}
+
+impl CacheTrouble {
+    fn class(&self) -> (&'static str, Exit) {
+        match self {
+            CacheTrouble::NotCompleted { .. } => ("cache-not-completed", Exit::Refused),
+            CacheTrouble::ReadOnly => ("cache-left", Exit::Refused),
+            CacheTrouble::NotDrained { .. } => ("not-drained", Exit::Environment),
+        }
+    }
+
+    fn what_and_why(&self, path: &Path, cache: &Path) -> (String, String) {
+        let (path, cache) = (path.display(), cache.display());
+        match self {
+            CacheTrouble::NotCompleted { why } => {
+                (format!("{path} lacks blocks that a killed server left in {cache}"), why.clone())
+            }
+            CacheTrouble::ReadOnly => (
+                format!("{path} lacks blocks that a killed server left in its cache"),
+                format!("{cache} holds them, and the volume is not to be changed"),
+            ),
+            CacheTrouble::NotDrained { bytes, why } => {
+                (format!("{bytes} bytes ({}) of {path} are still in {cache}", Human(*bytes)), why.clone())
+            }
+        }
+    }
+
+    fn next(&self, path: &impl std::fmt::Display, cache: &Path) -> String {
+        match self {
+            CacheTrouble::NotCompleted { .. } => {
+                format!("keep {}: it is the only copy; if nobody needs the blocks, remove it", cache.display())
+            }
+            CacheTrouble::ReadOnly => {
+                format!("serve it once without --read-only, which completes it: tidegate serve --pmem {path}")
+            }
+            CacheTrouble::NotDrained { .. } => {
+                format!("do not switch the machine off; see dmesg, then serve it again: tidegate serve --pmem {path}")
+            }
         }
     }
 }
@@ -271,6 +339,7 @@ impl VolumeFailure {
             VolumeFailure::DeviceSize { .. } => ("device-size", Exit::Refused),
             VolumeFailure::Unreadable { .. } => ("unreadable", Exit::Environment),
             VolumeFailure::NotDurable { .. } => ("not-durable", Exit::Environment),
+            VolumeFailure::InCache { trouble, .. } => trouble.class(),
             VolumeFailure::CannotAllocate { .. } => ("cannot-allocate", Exit::Environment),
             VolumeFailure::TooLarge { .. } => ("too-large", Exit::Environment),
             VolumeFailure::NoSpace { .. } => ("no-space", Exit::Environment),
@@ -297,6 +366,7 @@ impl VolumeFailure {
             | VolumeFailure::DeviceSize { path, .. }
             | VolumeFailure::Unreadable { path, .. }
             | VolumeFailure::NotDurable { path, .. }
+            | VolumeFailure::InCache { path, .. }
             | VolumeFailure::CannotAllocate { path }
             | VolumeFailure::TooLarge { path, .. }
             | VolumeFailure::NoSpace { path, .. }
@@ -340,6 +410,7 @@ impl VolumeFailure {
             }
             VolumeFailure::Unreadable { why, .. } => (format!("{path} cannot be read"), why.clone()),
             VolumeFailure::NotDurable { why, .. } => (format!("{path} was not made durable"), why.clone()),
+            VolumeFailure::InCache { path, cache, trouble } => trouble.what_and_why(path, cache),
             VolumeFailure::CannotAllocate { .. } => {
                 (format!("cannot create {path}"), "its file system cannot allocate space in advance".to_owned())
             }
@@ -394,6 +465,7 @@ impl VolumeFailure {
             VolumeFailure::NotDurable { .. } => {
                 format!("writes since the last flush may be lost; see dmesg, then run: tidegate check --pmem {path}")
             }
+            VolumeFailure::InCache { cache, trouble, .. } => trouble.next(&path, cache),
             VolumeFailure::CannotAllocate { .. } => "add --sparse, or choose another file system".to_owned(),
             VolumeFailure::TooLarge { .. } => "choose a smaller --size".to_owned(),
             VolumeFailure::NoSpace { .. } => {

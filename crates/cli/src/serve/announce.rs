@@ -33,6 +33,10 @@ pub(super) struct Served {
     pub(super) name: String,
     /// Whether writes are refused.
     pub(super) read_only: bool,
+    /// The cache in front of it, or why there is none.
+    pub(super) cache: String,
+    /// Blocks that a killed server had left in its cache, completed now.
+    pub(super) completed: u64,
     /// The volume.
     #[serde(flatten)]
     pub(super) facts: Facts,
@@ -74,11 +78,19 @@ impl fmt::Display for Serving {
         if self.created {
             writeln!(f, "created")?;
         }
-        for Served { name, read_only, facts } in &self.volumes {
+        for Served { name, read_only, cache, completed, facts } in &self.volumes {
             if self.volumes.len() > 1 {
                 answer::line(f, "export", name)?;
             }
             write!(f, "{facts}")?;
+            answer::line(f, "cache", cache)?;
+            if *completed > 0 {
+                answer::line(
+                    f,
+                    "completed",
+                    format_args!("{completed} blocks that a killed server left in its cache"),
+                )?;
+            }
             if *read_only {
                 answer::line(f, "access", "read-only: the file does not change")?;
             }

@@ -3,7 +3,7 @@
 use super::signals::Signals;
 use crate::connections::Connections;
 use crate::drain::{Drain, drain};
-use crate::failure::{Exit, Failure, VolumeFailure};
+use crate::failure::{CacheTrouble, Exit, Failure, VolumeFailure};
 use crate::size::Human;
 use crate::supervisor::Supervisor;
 use std::io::{self, IsTerminal, Write};
@@ -31,6 +31,21 @@ pub(super) struct Served {
     pub(super) drain: Option<Arc<dyn Drain>>,
 }
 
+impl Served {
+    /// Why `error` keeps it from its end.
+    fn not_settled(&self, error: &tidegate_media::Error) -> Failure {
+        let (path, why) = (self.pmem.clone(), error.to_string());
+        let layer = self.drain.as_ref().map(|layer| (layer.bytes_left(), layer.kept_in()));
+        match layer {
+            Some((bytes, cache)) if bytes > 0 => {
+                let trouble = CacheTrouble::NotDrained { bytes, why };
+                VolumeFailure::InCache { path, cache: cache.to_owned(), trouble }.into()
+            }
+            _ => VolumeFailure::NotDurable { path, why }.into(),
+        }
+    }
+}
+
 impl Ending {
     /// Ends in good order; a second signal from `signals` ends at once.
     pub(super) fn carry_out(self, signals: Signals) -> Result<Exit, Failure> {
@@ -51,11 +66,9 @@ impl Ending {
             None => Ok(()),
         };
         let flushed = drained.and_then(|()| volume.device.flush());
-        let not_durable = |error: tidegate_media::Error| VolumeFailure::NotDurable {
-            path: volume.pmem.clone(),
-            why: error.to_string(),
-        };
-        flushed.map_err(|error| not_durable(error).into())
+        flushed.map_err(|error| volume.not_settled(&error))?;
+        let closed = volume.drain.as_ref().map_or(Ok(()), |layer| layer.close());
+        closed.map_err(Failure::system("removing what is kept for the next server"))
     }
 
     /// A line about progress: on a terminal it takes the place of the one before.

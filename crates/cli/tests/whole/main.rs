@@ -11,4 +11,5 @@ mod program;
 mod refusals;
 mod served;
 mod supervised;
+mod transit;
 mod watched;

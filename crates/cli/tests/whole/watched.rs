@@ -28,7 +28,8 @@ impl Watched {
         let folder = Folder::new();
         let volume = folder.volume("v");
         let listen = format!("unix:{}", folder.text("s"));
-        let server = Server::start(&[&["--pmem", &volume, "--listen", &listen], more].concat());
+        let cache: &[&str] = if more.contains(&"--cache") { &[] } else { &["--cache", "off"] };
+        let server = Server::start(&[&["--pmem", &volume, "--listen", &listen], cache, more].concat());
         Watched { server, folder }
     }
 
@@ -130,6 +131,33 @@ fn stores_lines_and_fences_of_a_block_write_are_counted() {
         assert_eq!(after[name] - before[name], (WRITES * each) as f64, "{name}");
     }
     assert_eq!(after.len(), 4, "{after:?}");
+}
+
+#[test]
+fn blocks_that_pass_through_the_cache_are_counted() {
+    let watched = Watched::start(&["--cache", "1M"]);
+    let mut client = watched.client();
+    for lba in 0..5 {
+        client.write(lba * BLOCK as u64, &[3; BLOCK], Durability::Volatile).unwrap();
+    }
+    client.write(9 * BLOCK as u64, &[3; 2 * BLOCK], Durability::Fua).unwrap();
+    client.flush().unwrap();
+    client.read(0, &mut [0; BLOCK]).unwrap();
+    let counts = counters(&watched.stat());
+    for (name, value) in [
+        ("cache_written_blocks", 5),
+        ("cache_replaced_blocks", 0),
+        ("cache_bypassed_blocks", 0),
+        ("cache_forced_blocks", 2),
+        ("cache_evicted_blocks", 5),
+        ("cache_read_blocks", 0),
+        ("cache_flushes", 1),
+        ("cache_dirty_slots", 0),
+    ] {
+        assert_eq!(counts[name], f64::from(value), "{name}: {counts:?}");
+    }
+    assert!(counts["cache_wake_ups"] <= 5.0 && counts["cache_slots_limit"] <= 256.0, "{counts:?}");
+    assert_eq!(counts.len(), 4 + 11, "{counts:?}");
 }
 
 #[test]

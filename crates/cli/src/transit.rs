@@ -1,0 +1,260 @@
+//! The transit cache of a served volume: whether it is worth having, where its slots lie, the threads that drain it, and what a
+//! killed server left in it.
+//!
+//! The slots lie in a file in memory, named after the volume and the file it lies in (a copy of a volume is another one), that exists
+//! while a server uses it. A server that finds one when it opens the volume completes it first, with or without a cache of its own.
+
+use crate::drain::Drain;
+use crate::failure::{CacheTrouble, Doing, Failure, VolumeFailure};
+use crate::readings::{Reading, Unit, Watched};
+use crate::size::Human;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tidegate_btt::Btt;
+use tidegate_drain::{Pool, Setup};
+use tidegate_media::{Access, Allocation, BlockDevice, MapError, MappedRegion, Region};
+use tidegate_write_cache::{Counters, CreateError, Options, WriteCache, bytes_for, complete};
+use uuid::Uuid;
+
+/// The cache's memory unless told otherwise. Little of it is used at once: what a flush finds is to be drained within
+/// [`DRAIN_WITHIN`].
+const BYTES: u64 = 16 << 20;
+
+/// What waits in the cache is to be drained in this time.
+const DRAIN_WITHIN: Duration = Duration::from_micros(700);
+
+/// Threads that drain; more than two help only where many cores are idle.
+const THREADS_MAX: usize = 4;
+
+/// Blocks drained between two looks at how many are left.
+const STEP: u32 = 64;
+
+/// What to do about a cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum CacheWish {
+    /// Have one if the memory is slower than DRAM.
+    #[default]
+    Auto,
+    /// Have none.
+    Off,
+    /// Have one of so many bytes.
+    Bytes(u64),
+}
+
+/// What 4 KiB cost, measured when the volume was opened.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Costs {
+    /// A streamed write of one block to the region, with its fence.
+    pub(crate) region: Duration,
+    /// A copy of one block into DRAM that no cache of the processor holds.
+    pub(crate) dram: Duration,
+}
+
+impl Costs {
+    /// Measures both; nothing a user sees changes.
+    pub(crate) fn measure<R: Region>(engine: &Btt<R>) -> Option<Costs> {
+        const COPIES: u64 = 4096;
+        let size = u64::from(engine.geometry().block_size);
+        let block = vec![0x5a; usize::try_from(size).ok()?];
+        let dram = MappedRegion::anonymous(COPIES * size).ok()?;
+        let copy = || (0..COPIES).for_each(|slot| dram.write(slot * size, &block));
+        // The first time maps the pages.
+        copy();
+        let lanes = engine.rehearse(&block).ok()?.max(1);
+        let region = least(|| drop(engine.rehearse(&block)));
+        Some(Costs { region: region / lanes, dram: least(copy) / u32::try_from(COPIES).ok()? })
+    }
+
+    /// Whether a copy into DRAM is the cheaper one, by more than measuring errs.
+    fn favour_a_cache(self) -> bool {
+        self.dram * 5 < self.region * 4
+    }
+}
+
+/// The least of the times that `work` takes: the one in which the thread was not interrupted.
+fn least(work: impl Fn()) -> Duration {
+    let times = (0..5).map(|_| {
+        let begin = Instant::now();
+        work();
+        begin.elapsed()
+    });
+    times.min().expect("five times")
+}
+
+/// A cache in use.
+pub(crate) struct Transit {
+    cache: Arc<WriteCache<MappedRegion>>,
+    /// Until it is closed.
+    pool: Mutex<Option<Pool>>,
+    file: PathBuf,
+}
+
+/// A volume: what its cache's file is named after.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Identity<'a> {
+    /// The region file.
+    pub(crate) pmem: &'a Path,
+    /// The volume in it.
+    pub(crate) uuid: Uuid,
+}
+
+impl Identity<'_> {
+    /// Where the volume's slots lie while a server uses them.
+    fn cache_file(&self) -> Result<PathBuf, Failure> {
+        let shared = Path::new("/dev/shm");
+        let folder = if shared.is_dir() { shared.to_owned() } else { std::env::temp_dir() };
+        let about = fs::metadata(self.pmem).map_err(|error| VolumeFailure::of_io(self.pmem, Doing::Read, error))?;
+        let (device, file) = if about.rdev() == 0 { (about.dev(), about.ino()) } else { (about.rdev(), 0) };
+        Ok(folder.join(format!("tidegate-{}-{device:x}-{file:x}.cache", self.uuid)))
+    }
+}
+
+/// Completes what a killed server left for the volume, and returns how many blocks that were.
+pub(crate) fn complete_leftover(volume: Identity, device: &dyn BlockDevice) -> Result<u64, Failure> {
+    let file = volume.cache_file()?;
+    let region = match MappedRegion::open(&file, Access::ReadWrite) {
+        Ok(region) => region,
+        Err(MapError::NotFound { .. }) => return Ok(0),
+        Err(error) => return Err(VolumeFailure::of_map(Doing::Write, error).into()),
+    };
+    let completed = complete(&region, volume.uuid.into_bytes(), device);
+    let blocks = completed.map_err(|error| VolumeFailure::InCache {
+        path: volume.pmem.to_owned(),
+        cache: file.clone(),
+        trouble: CacheTrouble::NotCompleted { why: error.to_string() },
+    })?;
+    remove(&file)?;
+    Ok(blocks)
+}
+
+/// Refuses to show a volume without the blocks that a killed server left in its cache.
+pub(crate) fn refuse_leftover(volume: Identity) -> Result<(), Failure> {
+    let cache = volume.cache_file()?;
+    if cache.exists() {
+        return Err(
+            VolumeFailure::InCache { path: volume.pmem.to_owned(), cache, trouble: CacheTrouble::ReadOnly }.into()
+        );
+    }
+    Ok(())
+}
+
+fn remove(file: &Path) -> Result<(), Failure> {
+    fs::remove_file(file).map_err(|error| VolumeFailure::of_io(file, Doing::Write, error).into())
+}
+
+impl Drop for Transit {
+    /// A server that fails before it serves leaves no empty cache behind.
+    fn drop(&mut self) {
+        let pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if pool.is_some() && self.bytes_left() == 0 {
+            drop(pool);
+            // What cannot be removed is completed by the next server: it holds nothing.
+            let _ = fs::remove_file(&self.file);
+        }
+    }
+}
+
+impl Drain for Transit {
+    fn bytes_left(&self) -> u64 {
+        self.cache.bytes_left()
+    }
+
+    fn step(&self) -> tidegate_media::Result<()> {
+        let mut block = vec![0; self.cache.geometry().block_size as usize];
+        self.cache.drain_step(STEP, &mut 0, &mut block).map(drop)
+    }
+
+    fn kept_in(&self) -> &Path {
+        &self.file
+    }
+
+    fn close(&self) -> io::Result<()> {
+        drop(self.pool.lock().unwrap_or_else(PoisonError::into_inner).take());
+        fs::remove_file(&self.file)
+    }
+}
+
+impl Watched for WriteCache<MappedRegion> {
+    fn readings(&self) -> Vec<Reading> {
+        let Counters {
+            cached,
+            replaced,
+            bypassed,
+            forced,
+            evicted,
+            stalled,
+            read_hits,
+            wake_ups,
+            flushes,
+            slots_used,
+            slots_limit,
+        } = self.counters();
+        let counter = |name, help, value| Reading::counter(name, help, Unit::Count, value);
+        let gauge = |name, help, value| Reading::gauge(name, help, Unit::Count, value);
+        vec![
+            counter("cache_written_blocks", "Blocks written into slots", cached),
+            counter("cache_replaced_blocks", "Of these, blocks in the place of an older version", replaced),
+            counter("cache_bypassed_blocks", "Blocks written past the cache because no slot was free", bypassed),
+            counter("cache_forced_blocks", "Blocks written past the cache because of FUA", forced),
+            counter("cache_evicted_blocks", "Blocks written from slots to the region", evicted),
+            counter("cache_stalls", "Requests that had to evict or wait for an eviction", stalled),
+            counter("cache_read_blocks", "Blocks read from slots", read_hits),
+            counter("cache_wake_ups", "Times a writer woke a draining thread", wake_ups),
+            counter("cache_flushes", "Flushes", flushes),
+            gauge("cache_dirty_slots", "Slots whose block is not yet in the region", slots_used),
+            gauge("cache_slots_limit", "Slots that may be used now", slots_limit),
+        ]
+    }
+}
+
+impl Transit {
+    /// Puts a cache in front of `device`, the volume's blocks, if `wish` and `costs` say so. Otherwise, a sentence on why there is none.
+    pub(crate) fn start(
+        wish: CacheWish,
+        costs: Option<Costs>,
+        volume: Identity,
+        device: Arc<dyn BlockDevice>,
+    ) -> Result<Result<Transit, String>, Failure> {
+        let bytes = match (wish, costs) {
+            (CacheWish::Off, _) => return Ok(Err("off".to_owned())),
+            (CacheWish::Bytes(bytes), _) => bytes,
+            (CacheWish::Auto, Some(costs)) if costs.favour_a_cache() => BYTES,
+            (CacheWish::Auto, Some(Costs { region, dram })) => {
+                return Ok(Err(format!("off: a streamed write here takes {region:.2?}, a copy into DRAM {dram:.2?}")));
+            }
+            (CacheWish::Auto, None) => return Ok(Err("off: the region is no slower than DRAM".to_owned())),
+        };
+        let block_size = device.geometry().block_size;
+        let slots = u32::try_from(bytes / u64::from(block_size)).unwrap_or(u32::MAX - 1).max(1);
+        let file = volume.cache_file()?;
+        let region = MappedRegion::create(&file, bytes_for(slots, block_size), Allocation::Full)
+            .map_err(|error| Failure::from(VolumeFailure::of_map(Doing::Create, error)))?;
+        let options = Options::new(volume.uuid.into_bytes(), slots);
+        let refused = |error: CreateError| VolumeFailure::NotDurable { path: file.clone(), why: error.to_string() };
+        let cache = Arc::new(WriteCache::create(region, device, options).map_err(refused)?);
+        let threads = std::thread::available_parallelism().map_or(1, |cores| cores.get() / 2).clamp(1, THREADS_MAX);
+        let pool = Pool::start(&cache, Setup { threads, drain_within: DRAIN_WITHIN });
+        let pool = pool.map_err(Failure::system("starting the threads that drain the cache"))?;
+        Ok(Ok(Transit { cache, pool: Mutex::new(Some(pool)), file }))
+    }
+
+    /// The volume behind the cache.
+    pub(crate) fn device(&self) -> Arc<dyn BlockDevice> {
+        Arc::clone(&self.cache) as Arc<dyn BlockDevice>
+    }
+
+    /// The cache as one who shows its numbers sees it.
+    pub(crate) fn watched(&self) -> Arc<dyn Watched> {
+        Arc::clone(&self.cache) as Arc<dyn Watched>
+    }
+
+    /// A line about it.
+    pub(crate) fn describe(&self) -> String {
+        let size = u64::from(self.cache.slots()) * u64::from(self.cache.geometry().block_size);
+        format!("{} in {}, drained at once", Human(size), self.file.display())
+    }
+}

@@ -1,0 +1,131 @@
+//! Volumes behind the write cache: what a kill leaves is completed, what ends well leaves nothing, and wishes are heeded.
+
+use crate::program::{Folder, Server, json, run};
+use std::fs;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use tidegate_media::Durability;
+use tidegate_nbd::client::{Client, Operation};
+
+const BLOCK: u64 = 4096;
+/// Blocks of each round's burst: more than the cache can drain meanwhile.
+const BURST: u64 = 64;
+
+fn stamped(block: u64, turn: u64) -> Vec<u8> {
+    [block.to_le_bytes(), turn.to_le_bytes()].concat().repeat(usize::try_from(BLOCK).unwrap() / 16)
+}
+
+/// Blocks that a served volume's cache holds, and its file.
+fn cache_file(volume: &str) -> Option<std::path::PathBuf> {
+    let uuid = json(&["info", "--pmem", volume])["volume"]["uuid"].as_str().unwrap().to_owned();
+    let files = fs::read_dir("/dev/shm").unwrap().map(|entry| entry.unwrap().path());
+    files.into_iter().find(|path| path.to_string_lossy().contains(&uuid))
+}
+
+/// Writes a burst of blocks, all in flight at once, and returns when all are acknowledged.
+fn burst(client: &mut Client<UnixStream>, turn: u64) {
+    for block in 0..BURST {
+        let data = stamped(block, turn);
+        client
+            .submit(Operation::Write { offset: block * BLOCK, data: &data, durability: Durability::Volatile })
+            .unwrap();
+    }
+    while client.pending().next().is_some() {
+        client.complete().unwrap().outcome.unwrap();
+    }
+}
+
+fn read(client: &mut Client<UnixStream>, block: u64) -> Vec<u8> {
+    let mut bytes = vec![0; usize::try_from(BLOCK).unwrap()];
+    client.read(block * BLOCK, &mut bytes).unwrap();
+    bytes
+}
+
+#[test]
+fn what_a_killed_server_left_in_its_cache_is_completed() {
+    let folder = Folder::new();
+    let volume = &folder.volume("v");
+    let socket = folder.path("s");
+    let listen = &format!("unix:{}", socket.display());
+    let serve = ["--pmem", volume, "--listen", listen, "--cache", "1M", "--emulate", "optane"];
+    let mut completed = 0;
+    for turn in 1..=40 {
+        let mut server = Server::start(&serve);
+        let mut client = Server::client(&socket);
+        burst(&mut client, turn);
+        server.kill();
+        let file = cache_file(volume).expect("a killed server leaves its cache's file");
+        if turn == 1 {
+            let refused = run(&["serve", "--pmem", volume, "--listen", listen, "--read-only"]);
+            assert_eq!(refused.code, 3, "{}", refused.stderr);
+            assert!(refused.stderr.contains("without --read-only"), "{}", refused.stderr);
+        }
+        // The next server has no cache, and completes what it finds all the same.
+        let mut server = Server::start(&["--pmem", volume, "--listen", listen, "--cache", "off"]);
+        if let Some(line) = server.said.lines().find(|line| line.starts_with("completed")) {
+            completed += line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap();
+        }
+        assert!(!file.exists(), "a completed cache is gone");
+        let mut client = Server::client(&socket);
+        for block in 0..BURST {
+            assert_eq!(read(&mut client, block), stamped(block, turn), "block {block}");
+        }
+        assert_eq!(server.stop().code(), Some(0));
+        if completed > 0 && turn >= 3 {
+            break;
+        }
+    }
+    assert!(completed > 0, "no kill met a block in the cache");
+    assert_eq!(json(&["check", "--pmem", volume])["sound"], true);
+}
+
+#[test]
+fn a_server_that_ends_leaves_no_cache_behind() {
+    let folder = Folder::new();
+    let volume = &folder.volume("v");
+    let socket = folder.path("s");
+    let listen = &format!("unix:{}", socket.display());
+    let mut server = Server::start(&["--pmem", volume, "--listen", listen, "--cache", "1M", "--emulate", "pcm"]);
+    assert!(server.said.contains("1 MiB in /dev/shm/tidegate-"), "{}", server.said);
+    let mut client = Server::client(&socket);
+    burst(&mut client, 9);
+    assert!(cache_file(volume).is_some());
+    assert_eq!(server.stop().code(), Some(0));
+    assert_eq!(cache_file(volume), None);
+    let mut server = Server::start(&["--pmem", volume, "--listen", listen, "--read-only"]);
+    let mut client = Server::client(&socket);
+    assert_eq!(read(&mut client, 5), stamped(5, 9));
+    assert_eq!(server.stop().code(), Some(0));
+}
+
+#[test]
+fn a_copy_of_a_served_volume_has_a_cache_of_its_own() {
+    let folder = Folder::new();
+    let (volume, copy) = (&folder.volume("v"), &folder.text("w"));
+    fs::copy(volume, copy).unwrap();
+    let listen = |name: &str| format!("unix:{}", folder.text(name));
+    let mut first = Server::start(&["--pmem", volume, "--listen", &listen("s"), "--cache", "64K"]);
+    let mut second = Server::start(&["--pmem", copy, "--listen", &listen("t"), "--cache", "64K"]);
+    assert_eq!((first.stop().code(), second.stop().code()), (Some(0), Some(0)));
+}
+
+#[test]
+fn a_cache_is_had_where_memory_is_slow_or_if_asked_for() {
+    let folder = Folder::new();
+    let volume = &folder.volume("v");
+    let listen = &format!("unix:{}", folder.text("s"));
+    for (arguments, phrase) in [
+        (&["--emulate", "pcm"][..], "16 MiB in "),
+        (&["--cache", "off", "--emulate", "pcm"], "off"),
+        (&["--cache", "64K"], "64 KiB in "),
+        (&["--read-only"], "off: read-only"),
+    ] {
+        let mut server = Server::start(&[&["--pmem", volume, "--listen", listen], arguments].concat());
+        let line = server.said.lines().find(|line| line.starts_with("cache")).expect("a line about it").to_owned();
+        assert!(line.contains(phrase), "{arguments:?}: {line}");
+        assert_eq!(server.stop().code(), Some(0));
+    }
+    let refused = run(&["serve", "--pmem", volume, "--cache", "huge"]);
+    assert_eq!(refused.code, 2, "{}", refused.stderr);
+    assert!(Path::new(volume).exists());
+}
