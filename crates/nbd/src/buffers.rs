@@ -4,18 +4,68 @@
 
 use crate::limits::{GATHERED_BYTES_MAX, IDLE_INPUT_BYTES, IDLE_OUTPUT_BYTES, INPUT_BYTES, OUTPUT_BYTES_MAX};
 use crate::stream::Stream;
+use memmap2::MmapMut;
 use std::io::{ErrorKind, Result};
+use std::ops::{Deref, DerefMut};
+
+/// What both begin with: enough for most handshakes, and a page together.
+const FIRST_BYTES: usize = 2 << 10;
+
+/// Longer buffers are mappings of their own.
+const HEAP_BYTES_MAX: usize = 32 << 10;
+
+/// A row of bytes. A long one goes back to the system when it is dropped, which an allocator would leave to chance: after a
+/// burst on thousands of connections that is the difference between megabytes and gigabytes.
+enum Room {
+    Heap(Vec<u8>),
+    Mapping(MmapMut),
+}
+
+impl Room {
+    /// `len` bytes, which hold anything.
+    fn of(len: usize) -> Room {
+        let mapped = if len > HEAP_BYTES_MAX { MmapMut::map_anon(len).ok() } else { None };
+        mapped.map_or_else(|| Room::Heap(vec![0; len]), Room::Mapping)
+    }
+
+    /// A longer row that begins with the first `kept` bytes of this one.
+    fn grow(&mut self, len: usize, kept: usize) {
+        let mut longer = Room::of(len);
+        longer[..kept].copy_from_slice(&self[..kept]);
+        *self = longer;
+    }
+}
+
+impl Deref for Room {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Room::Heap(bytes) => bytes,
+            Room::Mapping(bytes) => bytes,
+        }
+    }
+}
+
+impl DerefMut for Room {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        match self {
+            Room::Heap(bytes) => bytes,
+            Room::Mapping(bytes) => bytes,
+        }
+    }
+}
 
 /// Bytes from the client, in a buffer that grows while it is filled to the brim.
 pub(crate) struct Input {
-    bytes: Vec<u8>,
+    bytes: Room,
     start: usize,
     end: usize,
 }
 
 impl Input {
     pub(crate) fn new() -> Input {
-        Input { bytes: vec![0; IDLE_INPUT_BYTES], start: 0, end: 0 }
+        Input { bytes: Room::of(FIRST_BYTES), start: 0, end: 0 }
     }
 
     /// What arrived and was not consumed.
@@ -29,7 +79,7 @@ impl Input {
     }
 
     pub(crate) fn held_bytes(&self) -> usize {
-        self.bytes.capacity()
+        self.bytes.len()
     }
 
     /// Whether it holds more memory than an idle connection should.
@@ -53,7 +103,7 @@ impl Input {
         self.bytes.copy_within(self.start..self.end, 0);
         (self.start, self.end) = (0, self.end - self.start);
         if brimful && self.bytes.len() < INPUT_BYTES {
-            self.bytes.resize((4 * self.bytes.len()).min(INPUT_BYTES), 0);
+            self.bytes.grow((4 * self.bytes.len()).min(INPUT_BYTES), self.end);
         }
         debug_assert!(self.end < self.bytes.len(), "no request needs more than the buffer holds");
         loop {
@@ -71,13 +121,13 @@ impl Input {
 
 /// Bytes for the client, of a capacity that grows to what the longest reply so far needed.
 pub(crate) struct Output {
-    bytes: Vec<u8>,
+    bytes: Room,
     len: usize,
 }
 
 impl Output {
     pub(crate) fn new() -> Output {
-        Output { bytes: Vec::new(), len: 0 }
+        Output { bytes: Room::of(FIRST_BYTES), len: 0 }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -85,7 +135,7 @@ impl Output {
     }
 
     pub(crate) fn held_bytes(&self) -> usize {
-        self.bytes.capacity()
+        self.bytes.len()
     }
 
     /// All of it, as if it were sent.
@@ -102,7 +152,7 @@ impl Output {
     /// Gives memory back, if all is sent.
     pub(crate) fn shrink(&mut self) {
         if self.len == 0 && self.is_large() {
-            self.bytes = Vec::new();
+            self.bytes = Room::of(FIRST_BYTES);
         }
     }
 
@@ -120,7 +170,7 @@ impl Output {
         let (start, end) = (self.len, self.len + len);
         if end > self.bytes.len() {
             debug_assert!(end <= OUTPUT_BYTES_MAX);
-            self.bytes.resize(end.next_power_of_two().clamp(IDLE_OUTPUT_BYTES, OUTPUT_BYTES_MAX.max(end)), 0);
+            self.bytes.grow(end.next_power_of_two().min(OUTPUT_BYTES_MAX.max(end)), start);
         }
         self.len = end;
         &mut self.bytes[start..end]

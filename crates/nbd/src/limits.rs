@@ -20,10 +20,10 @@ pub(crate) const OPTION_BYTES_MAX: u32 = 16 << 10;
 /// The input buffer of a connection. A request that fits is executed whole, a longer write as it arrives.
 pub(crate) const INPUT_BYTES: usize = 256 << 10;
 
-/// The input buffer of a connection that is idle, or whose requests are small and few.
-pub(crate) const IDLE_INPUT_BYTES: usize = 16 << 10;
+/// The most that the input buffer of an idle connection keeps: a write of 4 KiB fits.
+pub(crate) const IDLE_INPUT_BYTES: usize = 8 << 10;
 
-/// The same of its output buffer: the answer to a read of 4 KiB fits.
+/// The same of its output buffer, for a read of 4 KiB.
 pub(crate) const IDLE_OUTPUT_BYTES: usize = 8 << 10;
 
 /// Replies are gathered up to this many bytes before they are sent.

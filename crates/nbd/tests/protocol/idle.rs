@@ -57,20 +57,21 @@ fn request(command: u8, len: u32) -> Vec<u8> {
 }
 
 #[test]
-fn small_requests_need_no_timer_and_no_more_memory() {
-    let handshake = ["limit Some(1s)", "limit None", "wait with 16384 bytes"];
-    assert_eq!(noted(&[]), handshake);
-    assert_eq!(noted(&request(0, 4096)), handshake);
-    let write = [request(1, 4096), vec![1; 4096]].concat();
-    assert_eq!(noted(&write), handshake);
+fn small_requests_need_no_timer_and_little_memory() {
+    let waits_in =
+        |bytes: usize| ["limit Some(1s)".to_owned(), "limit None".to_owned(), format!("wait with {bytes} bytes")];
+    assert_eq!(noted(&[]), waits_in(2048));
+    assert_eq!(noted(&request(0, 4096)), waits_in(2048));
+    assert_eq!(noted(&[request(1, 4096), vec![1; 4096]].concat()), waits_in(8192));
 }
 
 #[test]
 fn memory_that_requests_needed_is_given_back_after_a_tick_of_silence() {
-    let before = ["limit Some(1s)", "wait with 262144 bytes", "limit None", "wait with 16384 bytes"];
-    let write = [request(1, 700_000), vec![1; 700_000]].concat();
-    assert_eq!(noted(&write), before);
-    // Long answers are given back too.
-    let read = request(0, 1 << 20);
-    assert_eq!(noted(&read), ["limit Some(1s)", "wait with 16384 bytes", "limit None", "wait with 16384 bytes"]);
+    let first_wait_in = |bytes: usize| {
+        let then = ["limit None".to_owned(), "wait with 2048 bytes".to_owned()];
+        [&["limit Some(1s)".to_owned(), format!("wait with {bytes} bytes")][..], &then].concat()
+    };
+    assert_eq!(noted(&[request(1, 700_000), vec![1; 700_000]].concat()), first_wait_in(256 << 10));
+    // Of long answers too: a timer runs though the input is small.
+    assert_eq!(noted(&request(0, 1 << 20)), first_wait_in(2048));
 }
