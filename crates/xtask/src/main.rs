@@ -1,10 +1,12 @@
 //! The executed house rules, and the steps of CI.
 //!
 //! `cargo xtask tidy` judges the tree by every rule a program can judge. `cargo xtask test` does everything a
-//! fresh Debian machine needs and runs every test there is. `cargo xtask bless` rewrites generated documents.
+//! fresh Debian machine needs and runs every test there is. `cargo xtask bless` rewrites generated documents,
+//! `cargo xtask deb` makes a Debian package.
 
 #![forbid(unsafe_code)]
 
+mod deb;
 mod exceptions;
 mod packages;
 mod rules;
@@ -25,6 +27,8 @@ enum Command {
     Tidy,
     /// Rewrite generated documents from the code.
     Bless,
+    /// Make a Debian package of the program.
+    Deb,
     /// Install what the tests need, then run every check and every test.
     Test {
         /// Only what needs no guest, no root and few minutes: format, lints, rules, tests of single crates. Installs nothing.
@@ -37,6 +41,7 @@ fn main() -> Result<ExitCode> {
     match Command::parse() {
         Command::Tidy => tidy(),
         Command::Bless => bless(),
+        Command::Deb => deb::package(),
         Command::Test { quick } => steps::test(if quick { steps::Extent::Quick } else { steps::Extent::Full }),
     }
 }

@@ -7,6 +7,7 @@
 mod access;
 mod configured;
 mod manual;
+mod packaged;
 mod program;
 mod refusals;
 mod served;

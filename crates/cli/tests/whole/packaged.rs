@@ -1,0 +1,72 @@
+//! What packages install beside the program fits the program.
+
+use crate::program::{Folder, Server, run};
+use std::fs;
+
+const SERVICE: &str = include_str!("../../systemd/tidegate@.service");
+const SOCKET: &str = include_str!("../../systemd/tidegate@.socket");
+const EXAMPLE: &str = include_str!("../../systemd/example.toml");
+const MANIFEST: &str = include_str!("../../Cargo.toml");
+
+fn value<'u>(unit: &'u str, key: &str) -> &'u str {
+    let lines: Vec<_> = unit.lines().filter_map(|line| line.strip_prefix(key)?.strip_prefix('=')).collect();
+    assert_eq!(lines.len(), 1, "{key}");
+    lines[0]
+}
+
+#[test]
+fn the_service_runs_a_command_line_that_the_program_knows() {
+    let command: Vec<&str> = value(SERVICE, "ExecStart").split(' ').collect();
+    let ["/usr/bin/tidegate", "serve", "--config", config] = command[..] else { panic!("{command:?}") };
+    assert_eq!(config, "/etc/tidegate/%i.toml");
+    assert_eq!(value(SERVICE, "Type"), "notify");
+    // The server beats twice in each of the watchdog's intervals, and drains for as long as this lets it.
+    assert!(value(SERVICE, "WatchdogSec").parse::<u32>().unwrap() >= 10);
+    assert_eq!((value(SERVICE, "KillMode"), value(SERVICE, "User")), ("mixed", value(SOCKET, "SocketUser")));
+    let limit: u64 = value(SERVICE, "LimitNOFILE").parse().unwrap();
+    assert!(limit > 16384 + 64, "the default number of connections has no room");
+}
+
+#[test]
+fn the_service_is_confined() {
+    for line in ["NoNewPrivileges=yes", "CapabilityBoundingSet=", "MemoryDenyWriteExecute=yes", "PrivateTmp=yes"] {
+        assert!(SERVICE.lines().any(|there| there == line), "{line}");
+    }
+    assert_eq!(value(SERVICE, "RestrictAddressFamilies"), "AF_UNIX AF_INET AF_INET6");
+    assert_eq!(value(SERVICE, "SystemCallFilter"), "@system-service");
+    assert_eq!(value(SOCKET, "SocketMode"), "0600");
+}
+
+#[test]
+fn the_package_holds_the_program_its_units_pages_and_completions() {
+    let package = MANIFEST.parse::<toml::Table>().unwrap()["package"]["metadata"]["deb"].clone();
+    let installed: Vec<_> =
+        package["assets"].as_array().unwrap().iter().map(|asset| asset[1].as_str().unwrap()).collect();
+    for place in [
+        "usr/bin/",
+        "usr/lib/systemd/system/",
+        "usr/share/man/man1/",
+        "usr/share/bash-completion/completions/tidegate",
+        "usr/share/zsh/vendor-completions/_tidegate",
+        "usr/share/fish/vendor_completions.d/tidegate.fish",
+    ] {
+        assert!(installed.contains(&place), "nothing goes to {place}");
+    }
+}
+
+#[test]
+fn the_example_serves_once_its_places_are_this_machines() {
+    let folder = Folder::new();
+    folder.volume("db.pmem");
+    let here = EXAMPLE
+        .replace("/run/tidegate", folder.0.path().to_str().unwrap())
+        .replace("/mnt/pmem/", "")
+        .replace("127.0.0.1:10809", "127.0.0.1:0")
+        .replace("127.0.0.1:9809", "127.0.0.1:0");
+    let config = folder.text("example.toml");
+    fs::write(&config, here).unwrap();
+    let mut server = Server::start_of_uris(2, &["--config", &config]);
+    let stat = run(&["stat", "--control", &folder.text("control")]);
+    assert!(stat.stdout.contains("volume     db in "), "{}{}", stat.stdout, stat.stderr);
+    assert!(server.stop().success());
+}
