@@ -62,6 +62,14 @@ fn text(row: &Row, outcome: &Outcome) -> String {
                 side(under, unit)
             )
         }
+        Outcome::Figure { figure, unit } => {
+            let Estimate { median, low, high, least, greatest, samples } = figure;
+            write!(
+                out,
+                "{median:.2} {unit}, target {}; 95 % in {low:.2} … {high:.2}, spread {least:.2} … {greatest:.2} of {samples} samples",
+                row.target
+            )
+        }
         Outcome::Count { per_operation, operations } => {
             write!(out, "{per_operation:.4}, target {}; counted over {operations} operations", row.target)
         }
@@ -132,6 +140,13 @@ mod tests {
     }
 
     #[test]
+    fn a_figure_row_says_its_unit_and_its_interval() {
+        let expected = "  SHORT    BTT write over copy
+           3.00 µs, target ≤ 1.6; 95 % in 2.00 … 4.00, spread 2.00 … 4.00 of 3 samples";
+        assert_eq!(Style::Text.row(&TOPIC, &ROW, &Outcome::figure(&[4.0, 2.0, 3.0], "µs")), expected);
+    }
+
+    #[test]
     fn a_missing_row_says_what_brings_it() {
         let missing = Outcome::missing("libpmem", "apt-get install libpmem-dev");
         let expected = "  MISSING  BTT write over copy\n           needs libpmem: apt-get install libpmem-dev";
@@ -140,10 +155,14 @@ mod tests {
 
     #[test]
     fn a_json_row_gives_the_outcome_back() {
+        for outcome in [outcome(), Outcome::figure(&[4.0, 2.0, 3.0], "µs"), Outcome::count(3, 2)] {
+            let line = Style::Json.row(&TOPIC, &ROW, &outcome);
+            let parsed: serde_json::Value = serde_json::from_str(&line).unwrap();
+            assert_eq!(serde_json::from_value::<Outcome>(parsed["outcome"].clone()).unwrap(), outcome);
+        }
         let line = Style::Json.row(&TOPIC, &ROW, &outcome());
         let parsed: serde_json::Value = serde_json::from_str(&line).unwrap();
         assert_eq!((parsed["topic"].as_str(), parsed["verdict"].as_str()), (Some("blocks"), Some("met")));
-        assert_eq!(serde_json::from_value::<Outcome>(parsed["outcome"].clone()).unwrap(), outcome());
     }
 
     #[test]

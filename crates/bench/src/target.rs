@@ -29,7 +29,7 @@ pub struct Row {
     pub name: &'static str,
     /// What stands above the fraction bar.
     pub over: &'static str,
-    /// What stands below it: the floor, the rival, or the unit a count is per.
+    /// What stands below it: the floor, the rival, or the unit a count or figure is per.
     pub under: &'static str,
     /// What the figure has to meet.
     pub target: Target,
@@ -79,6 +79,13 @@ pub enum Outcome {
         /// Of both sides.
         unit: String,
     },
+    /// A quantity sampled several times, with nothing beside it.
+    Figure {
+        /// The figure.
+        figure: Estimate,
+        /// Of the figure and its target.
+        unit: String,
+    },
     /// An exact count per operation.
     Count {
         /// The figure.
@@ -99,6 +106,11 @@ impl Outcome {
     /// The ratio of pairs whose samples are in `unit`.
     pub fn ratio(pairs: &Pairs, unit: &str) -> Outcome {
         Outcome::Ratio { ratio: pairs.ratio(), over: pairs.over(), under: pairs.under(), unit: unit.to_owned() }
+    }
+
+    /// What at least one sample of a quantity in `unit` says about it.
+    pub fn figure(samples: &[f64], unit: &str) -> Outcome {
+        Outcome::Figure { figure: Estimate::of(samples), unit: unit.to_owned() }
     }
 
     /// `events` counted over `operations`.
@@ -139,6 +151,7 @@ impl Target {
     pub fn judge(self, outcome: &Outcome) -> Verdict {
         let (low, high) = match outcome {
             Outcome::Ratio { ratio, .. } => (ratio.low, ratio.high),
+            Outcome::Figure { figure, .. } => (figure.low, figure.high),
             Outcome::Count { per_operation, .. } => (*per_operation, *per_operation),
             Outcome::Missing { .. } => return Verdict::Missing,
         };
@@ -165,6 +178,16 @@ mod tests {
         assert_eq!(Target::AtMost(1.4).judge(&between(1.41, 1.6)), Verdict::Short);
         assert_eq!(Target::AtLeast(1.6).judge(&between(1.4, 1.6)), Verdict::Met);
         assert_eq!(Target::AtLeast(1.6).judge(&between(1.4, 1.59)), Verdict::Short);
+    }
+
+    /// The sign test leaves one of nine samples out at either end.
+    #[test]
+    fn a_figure_is_judged_by_its_interval() {
+        let outcome = Outcome::figure(&[9.0, 1.0, 8.0, 2.0, 7.0, 3.0, 6.0, 4.0, 5.0], "µs");
+        assert_eq!(Target::AtMost(2.0).judge(&outcome), Verdict::Met);
+        assert_eq!(Target::AtMost(1.9).judge(&outcome), Verdict::Short);
+        assert_eq!(Target::AtLeast(8.0).judge(&outcome), Verdict::Met);
+        assert_eq!(Target::AtLeast(8.1).judge(&outcome), Verdict::Short);
     }
 
     #[test]
