@@ -2,39 +2,68 @@
 
 use crate::listen::Place;
 use std::fmt::Write;
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
 
+/// How TCP connections are protected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protection {
+    /// Not at all.
+    None,
+    /// By TLS.
+    Tls,
+}
+
+/// Where clients' certificates lie, in the commands that are printed: QEMU and libnbd look into a folder.
+const CERTIFICATES: &str = "/etc/pki/qemu";
+
 /// The NBD URI of an export at `place`; the empty name is the default one's.
-pub(crate) fn uri(place: &Place, export: &str) -> String {
+pub(crate) fn uri(place: &Place, export: &str, protection: Protection) -> String {
     let export = escaped(export.as_bytes());
-    match place {
-        Place::Unix(path) => format!("nbd+unix:///{export}?socket={}", escaped(path.as_os_str().as_bytes())),
-        Place::Tcp(address) => format!("nbd://{address}/{export}"),
+    match (place, protection) {
+        (Place::Unix(path), _) => format!("nbd+unix:///{export}?socket={}", escaped(path.as_os_str().as_bytes())),
+        (Place::Tcp(address), Protection::None) => format!("nbd://{address}/{export}"),
+        (Place::Tcp(address), Protection::Tls) => format!("nbds://{address}/{export}"),
     }
 }
 
 /// One command a line, each a whole way to use an export at `place`, for a shell.
-pub(crate) fn commands(place: &Place, export: &str, read_only: bool) -> Vec<String> {
-    let uri = quoted(&uri(place, export));
-    let kernel = match place {
-        Place::Unix(path) => format!("-unix {}", quoted(&path.to_string_lossy())),
-        Place::Tcp(address) => format!("{} {}", shown_host(address.ip()), address.port()),
+pub(crate) fn commands(place: &Place, export: &str, protection: Protection, read_only: bool) -> Vec<String> {
+    let uri = uri(place, export, protection);
+    let (libnbd, qemu, kernel) = match (place, protection) {
+        (Place::Unix(path), _) => {
+            (quoted(&uri), format!("file={}", quoted(&uri)), format!("-unix {}", quoted(&path.to_string_lossy())))
+        }
+        (Place::Tcp(address), Protection::None) => {
+            (quoted(&uri), format!("file={}", quoted(&uri)), shown_address(*address))
+        }
+        (Place::Tcp(address), Protection::Tls) => (
+            quoted(&format!("{uri}?tls-certificates={CERTIFICATES}")),
+            encrypted_drive(*address, export),
+            format!("{} -cacertfile {CERTIFICATES}/ca-cert.pem", shown_address(*address)),
+        ),
     };
-    let name = if export.is_empty() { String::new() } else { format!(" -name {}", quoted(export)) };
     let only_if_read_only = |option| if read_only { option } else { "" };
-    let (fuse, qemu, client) =
+    let (fuse, drive, client) =
         (only_if_read_only(" --readonly"), only_if_read_only(",readonly=on"), only_if_read_only(" -readonly"));
     let loops = only_if_read_only(" --read-only");
+    let name = if export.is_empty() { String::new() } else { format!(" -name {}", quoted(export)) };
     vec![
-        format!("nbdinfo {uri}"),
+        format!("nbdinfo {libnbd}"),
         format!(
-            "mkdir -p /tmp/tide; nbdfuse{fuse} /tmp/tide/disk {uri} & \
+            "mkdir -p /tmp/tide; nbdfuse{fuse} /tmp/tide/disk {libnbd} & \
              until [ -e /tmp/tide/disk ]; do sleep 0.1; done; losetup --find --show{loops} /tmp/tide/disk"
         ),
-        format!("qemu-system-x86_64 -drive format=raw,if=virtio{qemu},file={uri}"),
+        format!("qemu-system-x86_64 -drive format=raw,if=virtio{drive},{qemu}"),
         format!("nbd-client {kernel} /dev/nbd0{name}{client}"),
     ]
+}
+
+/// The rest of QEMU's drive that is encrypted, and the object it needs.
+fn encrypted_drive(address: SocketAddr, export: &str) -> String {
+    let drive = format!("file.driver=nbd,file.host={},file.port={},file.tls-creds=tls", address.ip(), address.port());
+    let name = if export.is_empty() { String::new() } else { format!(",file.export={}", quoted(export)) };
+    format!("{drive}{name} -object tls-creds-x509,id=tls,endpoint=client,dir={CERTIFICATES}")
 }
 
 /// Bytes that a URI's path and query may hold as they are.
@@ -59,9 +88,11 @@ fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// An address clients can connect to: a server on every address is reached on this machine's own.
-fn shown_host(ip: IpAddr) -> String {
-    if ip.is_unspecified() { "localhost".to_owned() } else { ip.to_string() }
+/// An address clients can connect to, and its port: a server on every address is reached on this machine's own.
+fn shown_address(address: SocketAddr) -> String {
+    let ip = address.ip();
+    let host = if ip.is_unspecified() { "localhost".to_owned() } else { ip.to_string() };
+    format!("{host} {}", address.port())
 }
 
 #[cfg(test)]
@@ -71,13 +102,27 @@ mod tests {
     #[test]
     fn uris_escape_what_a_query_may_not_hold() {
         let place = Place::Unix("/run/a b&c%ü.sock".into());
-        assert_eq!(uri(&place, ""), "nbd+unix:///?socket=/run/a%20b%26c%25%C3%BC.sock");
-        assert_eq!(uri(&Place::Tcp("[::1]:7".parse().expect("an address")), "a b"), "nbd://[::1]:7/a%20b");
+        assert_eq!(uri(&place, "", Protection::None), "nbd+unix:///?socket=/run/a%20b%26c%25%C3%BC.sock");
+        assert_eq!(
+            uri(&Place::Tcp("[::1]:7".parse().expect("an address")), "a b", Protection::None),
+            "nbd://[::1]:7/a%20b"
+        );
+    }
+
+    #[test]
+    fn encrypted_ports_are_shown_with_certificates_and_unix_sockets_without() {
+        let port = Place::Tcp("10.0.0.1:7".parse().expect("an address"));
+        assert_eq!(uri(&port, "", Protection::Tls), "nbds://10.0.0.1:7/");
+        let commands = commands(&port, "db", Protection::Tls, true);
+        assert!(commands[0].ends_with("'nbds://10.0.0.1:7/db?tls-certificates=/etc/pki/qemu'"), "{commands:?}");
+        assert!(commands[2].contains("file.export='db' -object tls-creds-x509"), "{commands:?}");
+        assert!(commands[3].contains("-cacertfile") && commands[3].ends_with("-readonly"), "{commands:?}");
+        assert!(uri(&Place::Unix("/s".into()), "", Protection::Tls).starts_with("nbd+unix:"));
     }
 
     #[test]
     fn a_quote_in_a_path_stays_in_its_word() {
-        let commands = commands(&Place::Unix("/run/it's.sock".into()), "", false);
+        let commands = commands(&Place::Unix("/run/it's.sock".into()), "", Protection::Tls, false);
         assert!(commands.iter().any(|command| command.contains(r"'/run/it'\''s.sock'")), "{commands:?}");
     }
 }

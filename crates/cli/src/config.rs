@@ -5,7 +5,7 @@
 use crate::failure::{ConfigFailure, Failure, UsageFailure};
 use crate::listen::Place;
 use crate::peers::Peers;
-use crate::plan::{Plan, VolumePlan, access};
+use crate::plan::{Identity, Plan, VolumePlan, access};
 use crate::transit::CacheWish;
 use rustix::fs::Mode;
 use serde::de::Error as _;
@@ -31,6 +31,7 @@ struct Written {
     listen: Vec<Spanned<String>>,
     #[serde(default)]
     insecure: bool,
+    tls: Option<WrittenIdentity>,
     #[serde(default, deserialize_with = "mode")]
     socket_mode: Option<Mode>,
     #[serde(default)]
@@ -43,6 +44,15 @@ struct Written {
     metrics: Option<SocketAddr>,
     #[serde(default)]
     volume: Vec<WrittenVolume>,
+}
+
+/// The `[tls]`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenIdentity {
+    certificate: PathBuf,
+    key: PathBuf,
+    clients: Option<PathBuf>,
 }
 
 /// One `[[volume]]`.
@@ -116,12 +126,21 @@ fn parse(path: &Path, text: &str) -> Result<Plan, ConfigFailure> {
         volumes,
         listen,
         insecure: written.insecure,
+        tls: written.tls.map(|files| files.plan(folder)),
         socket_mode: written.socket_mode.unwrap_or(usual.socket_mode),
         peers: Peers { uids: written.allow_uids, gids: written.allow_gids },
         connections_max: written.connections_max.map_or(usual.connections_max, NonZeroUsize::get),
         control: written.control.map(|control| folder.join(control)),
         metrics: written.metrics,
     })
+}
+
+impl WrittenIdentity {
+    fn plan(self, folder: &Path) -> Identity {
+        let WrittenIdentity { certificate, key, clients } = self;
+        let in_folder = |path: PathBuf| folder.join(path);
+        Identity { certificate: in_folder(certificate), key: in_folder(key), clients: clients.map(in_folder) }
+    }
 }
 
 impl WrittenVolume {
@@ -178,6 +197,10 @@ mod tests {
             connections_max = 5
             control = "c"
             metrics = "tcp:127.0.0.1:9"
+            [tls]
+            certificate = "c.pem"
+            key = "/k.pem"
+            clients = "a.pem"
             [[volume]]
             name = "db"
             pmem = "v/one.pmem"
@@ -191,6 +214,9 @@ mod tests {
         let plan = plan(text).expect("a good file");
         assert_eq!(plan.listen.len(), 2);
         assert!(plan.insecure);
+        let in_etc = |name: &str| PathBuf::from("/etc/tidegate").join(name);
+        let identity = Identity { certificate: in_etc("c.pem"), key: "/k.pem".into(), clients: Some(in_etc("a.pem")) };
+        assert_eq!(plan.tls, Some(identity));
         assert_eq!(plan.socket_mode.as_raw_mode(), 0o660);
         assert_eq!(plan.peers, Peers { uids: vec![7, 8], gids: vec![70] });
         assert_eq!(plan.connections_max, 5);
@@ -213,10 +239,12 @@ mod tests {
     #[test]
     fn the_example_is_good_and_has_every_key() {
         plan(EXAMPLE).expect("the example is a good file");
-        for wrong in ["no_such_key = 1\n", "[[volume]]\npmem = \"a\"\nno_such_key = 1\n"] {
+        for wrong in ["no_such_key = 1\n", "[tls]\nno_such_key = 1\n", "[[volume]]\npmem = \"a\"\nno_such_key = 1\n"] {
             let Err(ConfigFailure::UnknownKey { known, .. }) = plan(wrong) else { panic!("{wrong:?}") };
             for key in known {
-                let begins = |line: &str| line.starts_with(&format!("{key} = ")) || line == format!("[[{key}]]");
+                let begins = |line: &str| {
+                    line.starts_with(&format!("{key} = ")) || line == format!("[[{key}]]") || line == format!("[{key}]")
+                };
                 assert!(EXAMPLE.lines().any(begins), "no {key} in the example");
             }
         }

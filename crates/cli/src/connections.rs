@@ -23,9 +23,17 @@ const DRAIN_SECONDS_MAX: u64 = 5;
 /// Small, as there are as many stacks as connections; the buffers lie elsewhere.
 const THREAD_STACK_BYTES: usize = 256 << 10;
 
+/// What is offered on each kind of socket: the same exports, with or without encryption.
+pub(crate) struct Offer {
+    /// On unix sockets.
+    pub(crate) unix: Service,
+    /// On TCP.
+    pub(crate) tcp: Service,
+}
+
 /// All connections of the server, and what they are served.
 pub(crate) struct Connections {
-    service: Service,
+    offer: Offer,
     peers: Peers,
     connections_max: usize,
     live: Mutex<Live>,
@@ -53,10 +61,10 @@ struct Live {
 }
 
 impl Connections {
-    /// No connections yet, `connections_max` at most, to be offered `service`; on unix sockets only to `peers`.
-    pub(crate) fn new(service: Service, peers: Peers, connections_max: usize) -> Arc<Connections> {
+    /// No connections yet, `connections_max` at most, to get `offer`; on unix sockets only to `peers`.
+    pub(crate) fn new(offer: Offer, peers: Peers, connections_max: usize) -> Arc<Connections> {
         Arc::new(Connections {
-            service,
+            offer,
             peers,
             connections_max,
             live: Mutex::default(),
@@ -90,7 +98,7 @@ impl Connections {
 
     /// What is offered, the default export first.
     pub(crate) fn exports(&self) -> impl Iterator<Item = &Export> {
-        self.service.exports.iter()
+        self.offer.unix.exports.iter()
     }
 
     /// What became of those who connected so far.
@@ -184,7 +192,12 @@ impl Admitted {
     fn serve(self, stream: &Stream) {
         let number = self.number;
         tracing::info!("client {number} connected");
-        match serve(&self.connections.service, &Interruptible { stream, ending: &self.connections.ending }) {
+        let offer = &self.connections.offer;
+        let service = match stream {
+            Stream::Unix(_) => &offer.unix,
+            Stream::Tcp(_) => &offer.tcp,
+        };
+        match serve(service, &Interruptible { stream, ending: &self.connections.ending }) {
             Ok(end) => tracing::info!("client {number} ended: {end:?}"),
             Err(error) => tracing::info!("client {number} ended: {error}"),
         }

@@ -104,7 +104,19 @@ pub(crate) struct Serve {
     #[arg(long)]
     pub(crate) read_only: bool,
 
-    /// Let TCP listen where other machines reach it: no encryption, no password
+    /// The server's certificate, PEM: with it TCP connections have to be encrypted, and unix ones may be
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub(crate) tls_certificate: Option<PathBuf>,
+
+    /// The certificate's private key, PEM
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    pub(crate) tls_key: Option<PathBuf>,
+
+    /// Authorities, PEM: encrypted clients need a certificate that one of them signed
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    pub(crate) tls_clients: Option<PathBuf>,
+
+    /// Let TCP listen where other machines reach it without encryption or password
     #[arg(long)]
     pub(crate) insecure: bool,
 

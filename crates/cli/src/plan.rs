@@ -23,6 +23,8 @@ pub(crate) struct Plan {
     pub(crate) listen: Vec<Place>,
     /// Whether TCP may listen where other machines reach it.
     pub(crate) insecure: bool,
+    /// The server's identity: with it TCP connections have to be encrypted.
+    pub(crate) tls: Option<Identity>,
     /// Permissions of unix sockets.
     pub(crate) socket_mode: Mode,
     /// Who may connect to them.
@@ -41,6 +43,7 @@ impl Default for Plan {
             volumes: Vec::new(),
             listen: Vec::new(),
             insecure: false,
+            tls: None,
             socket_mode: Mode::RUSR | Mode::WUSR,
             peers: Peers::default(),
             connections_max: CONNECTIONS_MAX,
@@ -48,6 +51,17 @@ impl Default for Plan {
             metrics: None,
         }
     }
+}
+
+/// PEM files that tell clients who the server is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    /// The server's certificate, and those that lead to its authority.
+    pub(crate) certificate: PathBuf,
+    /// Its private key.
+    pub(crate) key: PathBuf,
+    /// Authorities of clients' certificates; None: clients need none.
+    pub(crate) clients: Option<PathBuf>,
 }
 
 /// A volume to be served.
@@ -81,6 +95,11 @@ pub(crate) fn access(read_only: bool) -> Access {
 }
 
 impl Plan {
+    /// Whether TCP may listen where other machines reach it.
+    pub(crate) fn may_be_exposed(&self) -> bool {
+        self.insecure || self.tls.is_some()
+    }
+
     /// What the command line asks for, with the configuration file that it names. Flags win over the file.
     pub(crate) fn of(wish: &Serve) -> Result<Plan, Failure> {
         let mut plan = match &wish.config {
@@ -95,13 +114,16 @@ impl Plan {
             plan.listen.clone_from(&wish.listen);
         }
         plan.insecure |= wish.insecure;
+        if let (Some(certificate), Some(key)) = (wish.tls_certificate.clone(), wish.tls_key.clone()) {
+            plan.tls = Some(Identity { certificate, key, clients: wish.tls_clients.clone() });
+        }
         plan.socket_mode = wish.socket_mode.unwrap_or(plan.socket_mode);
         plan.peers.uids.extend(&wish.allow_uid);
         plan.peers.gids.extend(&wish.allow_gid);
         plan.connections_max = wish.connections_max.map_or(plan.connections_max, NonZeroUsize::get);
         plan.control = wish.control.clone().or(plan.control);
         plan.metrics = wish.metrics.or(plan.metrics);
-        plan.listen.iter().try_for_each(|place| place.check_exposure(plan.insecure))?;
+        plan.listen.iter().try_for_each(|place| place.check_exposure(plan.may_be_exposed()))?;
         Ok(plan)
     }
 }

@@ -12,14 +12,14 @@ mod ending;
 mod signals;
 mod watching;
 
-use crate::attach;
+use crate::attach::Protection;
 use crate::compose::{self, Volume};
-use crate::connections::Connections;
-use crate::failure::{Exit, Failure};
+use crate::connections::{Connections, Offer};
+use crate::failure::{Exit, Failure, ListenFailure};
 use crate::grammar::Serve;
 use crate::listen::{Listener, Place};
 use crate::places;
-use crate::plan::{Plan, VolumePlan, access};
+use crate::plan::{Identity, Plan, VolumePlan, access};
 use crate::room;
 use crate::supervisor::Supervisor;
 use announce::{Served, Serving};
@@ -28,7 +28,7 @@ use signals::Signals;
 use std::io;
 use std::sync::Arc;
 use tidegate_media::Access;
-use tidegate_nbd::{Export, Exports, Service};
+use tidegate_nbd::{Encryption, Export, Exports, Service, Tls};
 use watching::Watching;
 
 /// Runs `tidegate serve`.
@@ -40,9 +40,9 @@ pub(crate) fn run(wish: &Serve, json: bool) -> Result<Exit, Failure> {
     let volumes = plan.volumes.iter().map(compose::open).collect::<Result<Vec<_>, _>>()?;
     let signals = Signals::watch().map_err(Failure::system("watching for signals"))?;
     let listeners = listen(&plan, inherited)?;
-    warn_of_exposure(&listeners);
-    let service = Service::plain(exports(&plan, &volumes)?);
-    let connections = Connections::new(service, plan.peers.clone(), connections_max(plan.connections_max));
+    warn_of_exposure(&plan, &listeners);
+    let offer = offer(&plan, exports(&plan, &volumes)?)?;
+    let connections = Connections::new(offer, plan.peers.clone(), connections_max(plan.connections_max));
     let watching = Watching::begin(&plan, &volumes, &connections)?;
     let served = plan.volumes.iter().zip(&volumes).map(|(plan, volume)| ending::Served {
         pmem: plan.pmem.clone(),
@@ -75,7 +75,7 @@ fn add_default_volume(plan: &mut Plan, wish: &Serve) -> Result<bool, Failure> {
 /// The sockets that were given with the start, then those of the plan; one by default if there are neither.
 fn listen(plan: &Plan, mut listeners: Vec<Listener>) -> Result<Vec<Listener>, Failure> {
     for place in listeners.iter().map(Listener::place) {
-        place.check_exposure(plan.insecure)?;
+        place.check_exposure(plan.may_be_exposed())?;
     }
     if plan.listen.is_empty() && listeners.is_empty() {
         let socket = places::default_socket(&plan.volumes[0].pmem);
@@ -97,10 +97,27 @@ fn connections_max(wish: usize) -> usize {
     room
 }
 
-fn warn_of_exposure(listeners: &[Listener]) {
+fn warn_of_exposure(plan: &Plan, listeners: &[Listener]) {
+    let lack = match &plan.tls {
+        Some(Identity { clients: Some(_), .. }) => return,
+        Some(_) => "encrypted, and asks clients for no certificate",
+        None => "without encryption or password",
+    };
     for place in listeners.iter().map(Listener::place).filter(|place| place.check_exposure(false).is_err()) {
-        tracing::warn!("{} is open to other machines, without encryption or password", attach::uri(&place, ""));
+        tracing::warn!("{place} is open to other machines, {lack}");
     }
+}
+
+/// The exports as they are offered: with an identity, encrypted on TCP and as clients like on unix sockets.
+fn offer(plan: &Plan, exports: Exports) -> Result<Offer, Failure> {
+    let plain = Service::plain(exports);
+    let another = |encryption| Service { exports: Arc::clone(&plain.exports), encryption, patience: plain.patience };
+    let Some(Identity { certificate, key, clients }) = &plan.tls else {
+        return Ok(Offer { tcp: another(Encryption::Off), unix: plain });
+    };
+    let tls = Tls::from_pem_files(certificate, key, clients.as_deref());
+    let tls = tls.map_err(|error| ListenFailure::Identity { error })?;
+    Ok(Offer { unix: another(Encryption::Allowed(tls.clone())), tcp: another(Encryption::Required(tls)) })
 }
 
 fn exports(plan: &Plan, volumes: &[Volume]) -> Result<Exports, Failure> {
@@ -123,5 +140,6 @@ fn serving(plan: &Plan, volumes: &[Volume], created: bool, listeners: &[Listener
         facts: volume.facts.clone(),
     });
     let places: Vec<Place> = listeners.iter().map(Listener::place).collect();
-    Serving::new(created, served.collect(), &places)
+    let protection = if plan.tls.is_some() { Protection::Tls } else { Protection::None };
+    Serving::new(created, served.collect(), &places, protection)
 }

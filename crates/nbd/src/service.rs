@@ -2,12 +2,13 @@
 
 use crate::export::Exports;
 use crate::tls::Tls;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What connections are served.
 pub struct Service {
-    /// The exports.
-    pub exports: Exports,
+    /// The exports, which other services may offer too.
+    pub exports: Arc<Exports>,
     /// Who may do without encryption.
     pub encryption: Encryption,
     /// How long clients are waited for.
@@ -44,7 +45,7 @@ pub enum Encryption {
 impl Service {
     /// Offers `exports` to anyone who connects, without encryption.
     pub fn plain(exports: Exports) -> Service {
-        Service { exports, encryption: Encryption::Off, patience: Patience::default() }
+        Service { exports: Arc::new(exports), encryption: Encryption::Off, patience: Patience::default() }
     }
 }
 

@@ -3,6 +3,7 @@
 use super::{Exit, Told};
 use std::io;
 use std::path::PathBuf;
+use tidegate_nbd::TlsError;
 
 /// Why a socket could not be opened for listening.
 #[derive(Debug)]
@@ -21,6 +22,11 @@ pub(crate) enum ListenFailure {
     PathTooLong {
         /// The socket's path.
         path: PathBuf,
+    },
+    /// The server's identity cannot be used.
+    Identity {
+        /// The files, and what is wrong with them.
+        error: TlsError,
     },
     /// Another program listens on the port.
     PortInUse {
@@ -57,6 +63,7 @@ impl ListenFailure {
             ListenFailure::NotASocket { .. } => ("not-a-socket", Exit::Environment),
             ListenFailure::PathTooLong { .. } => ("socket-path-too-long", Exit::Environment),
             ListenFailure::PortInUse { .. } => ("port-in-use", Exit::InUse),
+            ListenFailure::Identity { .. } => ("tls", Exit::Environment),
             ListenFailure::Denied { .. } => ("permission", Exit::Environment),
             ListenFailure::Refused { .. } => ("listen", Exit::Environment),
         }
@@ -77,6 +84,9 @@ impl ListenFailure {
             ListenFailure::PortInUse { address } => {
                 (format!("port {address} is in use"), "another program listens on it".to_owned())
             }
+            ListenFailure::Identity { error } => {
+                ("the server has no identity to encrypt with".to_owned(), error.to_string())
+            }
             ListenFailure::Denied { place } => {
                 (format!("no permission to listen on {place}"), "the system refused it to this user".to_owned())
             }
@@ -93,6 +103,9 @@ impl ListenFailure {
             ListenFailure::PathTooLong { .. } => "choose a shorter one: --listen unix:PATH".to_owned(),
             ListenFailure::PortInUse { .. } => {
                 "choose another port, or 0 for any free one: --listen tcp:127.0.0.1:0".to_owned()
+            }
+            ListenFailure::Identity { .. } => {
+                "put the file right, or name others: --tls-certificate FILE --tls-key FILE".to_owned()
             }
             ListenFailure::Denied { .. } => {
                 "choose a folder you may write to, or a port from 1024 on, with --listen".to_owned()

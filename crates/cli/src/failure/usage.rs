@@ -132,7 +132,7 @@ impl UsageFailure {
                 "Linux's driver and this program know no other".to_owned()
             }
             UsageFailure::NotLoopback { .. } => {
-                "NBD here has no encryption and asks no password: whoever reaches the port reads and writes the volume"
+                "without --tls-certificate there is no encryption: whoever reaches the port reads and writes the volume"
                     .to_owned()
             }
             UsageFailure::Emulate { .. } => "an emulated medium is chosen by the name of its profile".to_owned(),
@@ -160,7 +160,7 @@ impl UsageFailure {
                 "write unix:PATH, tcp:ADDRESS:PORT, or tcp:[IPv6]:PORT: --listen tcp:127.0.0.1:10809".to_owned()
             }
             UsageFailure::NotLoopback { .. } => {
-                "listen on a unix socket or 127.0.0.1 and forward it (ssh -L), or add --insecure on a network you trust"
+                "add --tls-certificate and --tls-key; or listen on 127.0.0.1; or add --insecure on a network you trust"
                     .to_owned()
             }
             UsageFailure::Emulate { .. } => format!("use one of {}", Profile::NAMES.join(", ")),

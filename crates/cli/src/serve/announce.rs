@@ -1,7 +1,7 @@
 //! What `serve` answers as soon as clients can connect: what it serves, what that survives, and how to attach it.
 
 use crate::answer;
-use crate::attach;
+use crate::attach::{self, Protection};
 use crate::facts::Facts;
 use crate::failure::Failure;
 use crate::listen::Place;
@@ -44,15 +44,15 @@ pub(super) struct Served {
 
 impl Serving {
     /// `volumes` at `places`. A sole volume is shown as the default export, which needs no name.
-    pub(super) fn new(created: bool, volumes: Vec<Served>, places: &[Place]) -> Serving {
+    pub(super) fn new(created: bool, volumes: Vec<Served>, places: &[Place], protection: Protection) -> Serving {
         let names: Vec<&str> = match &volumes[..] {
             [_] => vec![""],
             several => several.iter().map(|volume| volume.name.as_str()).collect(),
         };
-        let uris = |place| names.iter().map(move |name| attach::uri(place, name));
+        let uris = |place| names.iter().map(move |name| attach::uri(place, name, protection));
         let serving = places.iter().flat_map(uris).collect();
         let attach = match (places.first(), volumes.first()) {
-            (Some(place), Some(volume)) => attach::commands(place, names[0], volume.read_only),
+            (Some(place), Some(volume)) => attach::commands(place, names[0], protection, volume.read_only),
             _ => Vec::new(),
         };
         Serving { created, volumes, serving, attach, control: Vec::new(), metrics: None }

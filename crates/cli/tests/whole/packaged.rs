@@ -1,5 +1,6 @@
 //! What packages install beside the program fits the program.
 
+use crate::encrypted::identities::Identities;
 use crate::program::{Folder, Server, run};
 use std::fs;
 
@@ -58,9 +59,12 @@ fn the_package_holds_the_program_its_units_pages_and_completions() {
 fn the_example_serves_once_its_places_are_this_machines() {
     let folder = Folder::new();
     folder.volume("db.pmem");
+    let identities = Identities::make();
     let here = EXAMPLE
         .replace("/run/tidegate", folder.0.path().to_str().unwrap())
         .replace("/mnt/pmem/", "")
+        .replace("server-", identities.path("server-").to_str().unwrap())
+        .replace("ca-cert", identities.path("ca-cert").to_str().unwrap())
         .replace("127.0.0.1:10809", "127.0.0.1:0")
         .replace("127.0.0.1:9809", "127.0.0.1:0");
     let config = folder.text("example.toml");
