@@ -19,4 +19,5 @@ pub mod report;
 pub mod rivals;
 pub mod subject;
 pub mod target;
+pub mod transit;
 pub mod workload;

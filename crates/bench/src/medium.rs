@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use tidegate_btt::{Btt, Contents, FormatSpec, OpenOptions};
 use tidegate_layout::btt::Version;
+use tidegate_media::emulate::{Emulated, Profile};
 use tidegate_media::{Allocation, MappedRegion};
 
 /// Bytes a random walk covers: far more than any cache holds.
@@ -22,10 +23,20 @@ pub fn region(len: u64) -> anyhow::Result<MappedRegion> {
 
 /// A fresh BTT of 4 KiB blocks that offers at least [`WALK_BYTES`].
 pub fn btt() -> anyhow::Result<Btt<MappedRegion>> {
+    Ok(Btt::open(formatted()?, &OpenOptions::default())?)
+}
+
+/// The same in memory as slow as `profile`'s.
+pub fn slow_btt(profile: &str) -> anyhow::Result<Btt<Emulated<MappedRegion>>> {
+    let profile = Profile::by_name(profile).map_err(|_| anyhow::anyhow!("no medium is called {profile}"))?;
+    Ok(Btt::open(Emulated::new(formatted()?, profile), &OpenOptions::default())?)
+}
+
+fn formatted() -> anyhow::Result<MappedRegion> {
     let region = region(WALK_BYTES + OVERHEAD_BYTES)?;
     let spec = FormatSpec { version: Version::V2_0, sector_size: 4096, uuid: [7; 16], parent_uuid: [0; 16] };
     tidegate_btt::format(&region, &spec, Contents::Zeroed)?;
-    Ok(Btt::open(region, &OpenOptions::default())?)
+    Ok(region)
 }
 
 /// A name in `/dev/shm` that no other run uses; whatever has it is removed when this is dropped.
