@@ -75,8 +75,8 @@ impl Shared {
             self.drained.store(at, Ordering::Release);
             match pace.after_step(u32::try_from(step).expect("at most 64")) {
                 Next::GoOn => {}
-                Next::Sleep(time) => thread::sleep(time),
-                Next::Park => thread::sleep(Duration::from_micros(300)),
+                Next::Sleep(time) => thread::park_timeout(time),
+                Next::Park => thread::park_timeout(Duration::from_micros(300)),
             }
         }
     }

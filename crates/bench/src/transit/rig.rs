@@ -145,7 +145,7 @@ fn write(device: &dyn BlockDevice, lba: u64, block: &Block) {
 pub(super) fn wait_until(due: Instant) {
     let left = due.saturating_duration_since(Instant::now());
     if left > Duration::from_millis(2) {
-        std::thread::sleep(left.saturating_sub(Duration::from_millis(1)));
+        std::thread::park_timeout(left.saturating_sub(Duration::from_millis(1)));
     }
     while Instant::now() < due {
         std::hint::spin_loop();
@@ -158,7 +158,7 @@ pub(super) fn idle_cpu_nanoseconds(pool: &Pool, time: Duration) -> anyhow::Resul
         std::thread::yield_now();
     }
     let before = threads_cpu()?;
-    std::thread::sleep(time);
+    std::thread::park_timeout(time);
     Ok(threads_cpu()? - before)
 }
 
