@@ -28,6 +28,16 @@ pub(crate) struct Link<'s, S> {
     changed: Condvar,
 }
 
+/// The right to send, kept from one piece of a reply to the next if nothing else may be sent in between.
+#[derive(Default)]
+pub(crate) struct Turn<'l>(Option<MutexGuard<'l, ()>>);
+
+impl Turn<'_> {
+    pub(crate) fn is_kept(&self) -> bool {
+        self.0.is_some()
+    }
+}
+
 #[derive(Default)]
 struct Jobs {
     waiting: VecDeque<Job>,
@@ -46,12 +56,19 @@ impl<'s, S: Stream> Link<'s, S> {
     }
 
     /// Sends gathered replies.
-    pub(crate) fn send(&self, out: &mut Output) -> io::Result<()> {
-        if out.len() == 0 {
-            return Ok(());
-        }
+    fn send(&self, out: &mut Output) -> io::Result<()> {
         let _alone = self.sending.lock().expect(HOLDER_PANICKED);
         out.send_to(self.stream)
+    }
+
+    /// Sends gathered replies, as the one whose turn it is or becomes. It remains so if the last reply goes on.
+    pub(crate) fn send_in_turn<'l>(&'l self, out: &mut Output, turn: &mut Turn<'l>, goes_on: bool) -> io::Result<()> {
+        if out.len() > 0 {
+            let held = turn.0.take().unwrap_or_else(|| self.sending.lock().expect(HOLDER_PANICKED));
+            out.send_to(self.stream)?;
+            turn.0 = goes_on.then_some(held);
+        }
+        Ok(())
     }
 
     /// Takes over a job, or gives it back if there are too many or nobody to do it.

@@ -17,8 +17,19 @@ pub struct Client<S> {
     flags: u16,
     headers: Headers,
     next_cookie: u64,
-    /// The requests without a reply, and how many bytes theirs will carry.
-    pending: BTreeMap<Cookie, u64>,
+    /// The requests without a reply.
+    pending: BTreeMap<Cookie, Pending>,
+}
+
+/// A request without a reply, or with a part of one.
+#[derive(Debug)]
+struct Pending {
+    /// Where it reads.
+    offset: u64,
+    /// How many bytes its reply will carry.
+    len: u64,
+    /// Those that came.
+    data: Vec<u8>,
 }
 
 /// The name of a request, given by [`Client::submit`].
@@ -261,18 +272,24 @@ impl<S: Read + Write> Client<S> {
         let (request, data) = encode(operation, cookie);
         self.stream.write_all(&self.encode(request))?;
         self.stream.write_all(data)?;
-        self.pending.insert(cookie, if request.command == Command::Read { request.len } else { 0 });
+        let len = if request.command == Command::Read { request.len } else { 0 };
+        self.pending.insert(cookie, Pending { offset: request.offset, len, data: Vec::new() });
         Ok(cookie)
     }
 
     /// Waits for the next reply, to whichever request.
     pub fn complete(&mut self) -> Result<Completion> {
-        let magic = u32::from_be_bytes(take(&mut self.stream)?);
-        match magic {
-            wire::SIMPLE_REPLY_MAGIC => self.complete_simple(),
-            wire::CHUNK_MAGIC if self.headers == Headers::Compact => self.complete_structured(),
-            wire::EXTENDED_CHUNK_MAGIC if self.headers == Headers::Extended => self.complete_structured(),
-            _ => Err(ClientError::Protocol { what: "a reply without magic" }),
+        loop {
+            let magic = u32::from_be_bytes(take(&mut self.stream)?);
+            let completion = match magic {
+                wire::SIMPLE_REPLY_MAGIC => Some(self.complete_simple()?),
+                wire::CHUNK_MAGIC if self.headers == Headers::Compact => self.take_chunk()?,
+                wire::EXTENDED_CHUNK_MAGIC if self.headers == Headers::Extended => self.take_chunk()?,
+                _ => return Err(ClientError::Protocol { what: "a reply without magic" }),
+            };
+            if let Some(completion) = completion {
+                return Ok(completion);
+            }
         }
     }
 
@@ -344,14 +361,13 @@ impl<S: Read + Write> Client<S> {
         let header: [u8; wire::SIMPLE_REPLY_BYTES - 4] = take(&mut self.stream)?;
         let mut fields = Fields(&header);
         let (error, cookie) = (fields.fixed_u32(), Cookie(fields.fixed_u64()));
-        let len = self.expect_pending(cookie)?;
-        self.pending.remove(&cookie);
-        let outcome = if error == 0 { Ok(take_vec(&mut self.stream, len)?) } else { Err(refusal(error, &[])) };
+        let pending = self.pending.remove(&cookie).ok_or(STRANGE_REPLY)?;
+        let outcome = if error == 0 { Ok(take_vec(&mut self.stream, pending.len)?) } else { Err(refusal(error, &[])) };
         Ok(Completion { cookie, outcome })
     }
 
-    /// Takes the only chunk of a reply: this project's server never sends more.
-    fn complete_structured(&mut self) -> Result<Completion> {
+    /// Takes a chunk, and completes its request if it is the last one.
+    fn take_chunk(&mut self) -> Result<Option<Completion>> {
         let mut header = [0; wire::EXTENDED_CHUNK_BYTES - 4];
         let len_bytes = if self.headers == Headers::Extended { 16 } else { 4 };
         self.stream.read_exact(&mut header[..12 + len_bytes])?;
@@ -362,26 +378,41 @@ impl<S: Read + Write> Client<S> {
             Headers::Extended => (fields.fixed_u64(), fields.fixed_u64()).1,
         };
         let payload = take_vec(&mut self.stream, len)?;
-        let expected = self.expect_pending(cookie)?;
-        if flags & chunk::DONE == 0 {
-            return Err(ClientError::Protocol { what: "a reply of more than one chunk" });
+        let mut pending = self.pending.remove(&cookie).ok_or(STRANGE_REPLY)?;
+        let misfit = ClientError::Protocol { what: "a chunk that does not fit its request" };
+        let mut outcome = Ok(());
+        match kind {
+            chunk::NONE => {}
+            chunk::OFFSET_DATA => pending.put(&payload).ok_or(misfit)?,
+            chunk::BLOCK_STATUS if payload.len() >= 4 => pending.data = payload[4..].to_vec(),
+            chunk::BLOCK_STATUS_EXT if payload.len() >= 8 => pending.data = payload[8..].to_vec(),
+            chunk::ERROR if payload.len() >= 6 => outcome = Err(refusal(Fields(&payload).fixed_u32(), &payload[6..])),
+            _ => return Err(misfit),
         }
-        self.pending.remove(&cookie);
-        let outcome = match kind {
-            chunk::NONE => Ok(Vec::new()),
-            chunk::OFFSET_DATA if payload.len() as u64 == 8 + expected => Ok(payload[8..].to_vec()),
-            chunk::BLOCK_STATUS if payload.len() >= 4 => Ok(payload[4..].to_vec()),
-            chunk::BLOCK_STATUS_EXT if payload.len() >= 8 => Ok(payload[8..].to_vec()),
-            chunk::ERROR if payload.len() >= 6 => Err(refusal(Fields(&payload).fixed_u32(), &payload[6..])),
-            _ => return Err(ClientError::Protocol { what: "a chunk that does not fit its request" }),
-        };
-        Ok(Completion { cookie, outcome })
-    }
-
-    fn expect_pending(&self, cookie: Cookie) -> Result<u64> {
-        self.pending.get(&cookie).copied().ok_or(ClientError::Protocol { what: "a reply to nothing that is pending" })
+        if flags & chunk::DONE != 0 {
+            if outcome.is_ok() && (pending.data.len() as u64) < pending.len {
+                return Err(ClientError::Protocol { what: "a reply with too few bytes" });
+            }
+            return Ok(Some(Completion { cookie, outcome: outcome.map(|()| pending.data) }));
+        }
+        self.pending.insert(cookie, pending);
+        Ok(None)
     }
 }
+
+impl Pending {
+    /// Takes the data of a chunk, which are behind those that came before.
+    fn put(&mut self, payload: &[u8]) -> Option<()> {
+        let mut fields = Fields(payload);
+        let offset = fields.u64()?;
+        let fits =
+            offset == self.offset + self.data.len() as u64 && (self.data.len() + fields.0.len()) as u64 <= self.len;
+        self.data.extend_from_slice(fields.0);
+        fits.then_some(())
+    }
+}
+
+const STRANGE_REPLY: ClientError = ClientError::Protocol { what: "a reply to nothing that is pending" };
 
 fn encode(operation: Operation<'_>, cookie: Cookie) -> (Request, &[u8]) {
     let (command, flags, offset, len, data): (_, _, _, _, &[u8]) = match operation {

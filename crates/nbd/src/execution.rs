@@ -4,7 +4,10 @@ use crate::buffers::Output;
 use crate::counters::{RequestKind, Tally};
 use crate::export::{Export, Scratch, Zeroing};
 use crate::failure::Failure;
-use crate::limits::{CACHE_BYTES_IN_LINE_MAX, PAYLOAD_BYTES_MAX, RANGE_BYTES_IN_LINE_MAX, STATUS_EXTENTS_MAX};
+use crate::limits::{
+    CACHE_BYTES_IN_LINE_MAX, PAYLOAD_BYTES_MAX, RANGE_BYTES_IN_LINE_MAX, REPLY_PIECE_BYTES, STATUS_EXTENTS_MAX,
+    WHOLE_REPLY_BYTES_MAX,
+};
 use crate::reply::Replies;
 use crate::wire::{Command, Headers, Request, command_flag};
 use std::sync::Arc;
@@ -31,6 +34,16 @@ pub(crate) struct Taken {
     pub(crate) request: Request,
     pub(crate) since: Instant,
 }
+
+/// A read whose reply is sent as it is read.
+pub(crate) struct Reading {
+    taken: Taken,
+    done: u64,
+}
+
+/// A device failed in the middle of a reply that has no room for that.
+#[derive(Debug)]
+pub(crate) struct Broken(pub(crate) Failure);
 
 /// What one thread needs to execute requests of a connection.
 pub(crate) struct Executor<'e> {
@@ -102,6 +115,41 @@ impl<'e> Executor<'e> {
             self.agreement.replies.put_fate(request, Err(failure), out);
         });
         self.count(taken, fate.is_ok());
+    }
+
+    /// The read that a request begins whose reply is too long to be put together first.
+    pub(crate) fn long_read(&self, request: &Request) -> Option<Reading> {
+        let long = request.command == Command::Read && request.len > WHOLE_REPLY_BYTES_MAX.into();
+        (long && self.check(request).is_ok()).then(|| Reading { taken: self.take(*request), done: 0 })
+    }
+
+    /// Whether other replies must not be sent before the end of one that is sent in pieces.
+    pub(crate) fn reads_in_one_row(&self) -> bool {
+        self.agreement.replies == Replies::Simple
+    }
+
+    /// Answers the next piece of a long read, and returns what is left to do.
+    pub(crate) fn read_on(&mut self, reading: Reading, out: &mut Output) -> Result<Option<Reading>, Broken> {
+        let Reading { taken, done } = reading;
+        let (request, replies, before) = (&taken.request, self.agreement.replies, out.len());
+        let end = request.len.min(done + REPLY_PIECE_BYTES);
+        replies.begin_piece(request, done..end, out);
+        let piece = out.space(usize::try_from(end - done).expect("a piece fits in memory"));
+        if let Err(failure) = self.export.read(request.offset + done, piece, &mut self.scratch) {
+            out.truncate(before);
+            if replies == Replies::Simple && done > 0 {
+                self.count(taken, false);
+                return Err(Broken(failure));
+            }
+            replies.put_fate(request, Err(failure), out);
+            self.count(taken, false);
+            return Ok(None);
+        }
+        if end < request.len {
+            return Ok(Some(Reading { taken, done: end }));
+        }
+        self.count(taken, true);
+        Ok(None)
     }
 
     /// Writes a piece of a longer write.
@@ -201,7 +249,7 @@ impl<'e> Executor<'e> {
         match request.command {
             Command::Flush if request.offset != 0 || len != 0 => Err(Failure::FlushRange),
             Command::BlockStatus if len == 0 => Err(Failure::EmptyStatus),
-            Command::Read if len > PAYLOAD_BYTES_MAX.into() && request.asks(command_flag::DF) => {
+            Command::Read if len > WHOLE_REPLY_BYTES_MAX.into() && request.asks(command_flag::DF) => {
                 Err(Failure::LongChunk { len })
             }
             Command::Read | Command::Write if len > PAYLOAD_BYTES_MAX.into() => Err(Failure::LongPayload { len }),

@@ -1,6 +1,6 @@
 //! Why a request was refused or failed, and the error number the client reads for it.
 
-use crate::limits::PAYLOAD_BYTES_MAX;
+use crate::limits::{PAYLOAD_BYTES_MAX, WHOLE_REPLY_BYTES_MAX};
 use tidegate_media::{Error, Misuse};
 
 /// The protocol's error numbers.
@@ -28,7 +28,7 @@ pub(crate) enum Failure {
     ReadPastEnd { size: u64 },
     #[error("a payload of {len} bytes is more than the advertised {PAYLOAD_BYTES_MAX}")]
     LongPayload { len: u64 },
-    #[error("{len} bytes are too many for one chunk; {PAYLOAD_BYTES_MAX} is the most")]
+    #[error("{len} bytes are too many for one chunk; {WHOLE_REPLY_BYTES_MAX} is the most")]
     LongChunk { len: u64 },
     #[error("command {number} is not known here")]
     UnknownCommand { number: u16 },

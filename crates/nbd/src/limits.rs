@@ -5,6 +5,13 @@ use crate::wire;
 /// Payload of one READ or WRITE, advertised as the maximum block size.
 pub const PAYLOAD_BYTES_MAX: u32 = 32 << 20;
 
+/// A longer reply to a READ is sent as it is read, in several chunks where replies have chunks. Where they have none, a
+/// device that fails in its middle leaves nothing but to end the connection; Linux's own client never reads that much.
+pub const WHOLE_REPLY_BYTES_MAX: u32 = 2 << 20;
+
+/// The pieces of such a reply.
+pub(crate) const REPLY_PIECE_BYTES: u64 = 256 << 10;
+
 /// Block size of a device that can be exported.
 pub const BLOCK_BYTES_MAX: u32 = 64 << 10;
 
@@ -60,7 +67,7 @@ const ASIDE_OUTPUT_BYTES: usize = 16 << 10;
 pub const CONNECTION_BYTES_MAX: usize =
     INPUT_BYTES + OUTPUT_BYTES_MAX + ASIDE_BYTES_MAX + ASIDE_OUTPUT_BYTES + 2 * BLOCK_BYTES_MAX as usize;
 
-const LONGEST_REPLY_BYTES: usize = wire::DATA_CHUNK_BYTES + PAYLOAD_BYTES_MAX as usize;
+const LONGEST_REPLY_BYTES: usize = wire::DATA_CHUNK_BYTES + WHOLE_REPLY_BYTES_MAX as usize;
 const LONGEST_LIST_BYTES: usize = EXPORTS_MAX * (wire::OPTION_REPLY_BYTES + 4 + 2 * STRING_BYTES_MAX);
 
 const _: () = {
@@ -71,9 +78,10 @@ const _: () = {
     assert!(OPTION_BYTES_MAX as usize >= 4 + STRING_BYTES_MAX + 2 + 2 * 4);
     assert!(BLOCK_BYTES_MAX <= PAYLOAD_BYTES_MAX && PAYLOAD_BYTES_MAX.is_multiple_of(BLOCK_BYTES_MAX));
     assert!(LONGEST_LIST_BYTES <= OUTPUT_BYTES_MAX);
+    assert!(REPLY_PIECE_BYTES >= GATHERED_BYTES_MAX as u64 && REPLY_PIECE_BYTES <= WHOLE_REPLY_BYTES_MAX as u64);
     assert!(wire::EXTENDED_CHUNK_BYTES + 8 + 16 * STATUS_EXTENTS_MAX <= LONGEST_REPLY_BYTES);
     assert!(STATUS_EXTENTS_MAX <= STATUS_CALLS_MAX);
-    assert!(CONNECTION_BYTES_MAX <= 34 << 20);
+    assert!(CONNECTION_BYTES_MAX <= 4 << 20);
     assert!(wire::EXTENDED_CHUNK_BYTES + 6 + STRING_BYTES_MAX <= ASIDE_OUTPUT_BYTES / 2);
     assert!(INPUT_BYTES <= ASIDE_BYTES_MAX);
 };

@@ -62,12 +62,13 @@ impl Rehearsed<'_> {
                 }
                 Progress::Upgrade(..) => return Ok(End::Closed),
                 Progress::Ended(end) => return Ok(end),
+                Progress::Broken(failure) => return Err(ConnectionError::BrokenReply { why: failure.to_string() }),
             }
         }
     }
 
     fn consume(&mut self, len: usize, job_bytes: usize) {
-        assert!(len > 0, "a step that takes nothing would be taken for ever");
+        assert!(len > 0 || self.out.len() > 0, "a step that does nothing would be taken for ever");
         self.held_bytes_max = self.held_bytes_max.max(self.input.held_bytes() + self.out.held_bytes() + job_bytes);
         self.input.consume(len);
         if self.out.is_full() {

@@ -1,11 +1,12 @@
 //! Replies, in the form that was agreed on.
 //!
-//! Every reply here has one chunk. A flag of a read that forbids more than one therefore changes nothing.
+//! A reply has one chunk, but for a read of more than [`WHOLE_REPLY_BYTES_MAX`](crate::limits::WHOLE_REPLY_BYTES_MAX).
 
 use crate::buffers::Output;
 use crate::failure::Failure;
 use crate::limits::STRING_BYTES_MAX;
 use crate::wire::{self, Headers, Request, allocation, chunk};
+use std::ops::Range;
 use tidegate_media::ExtentKind;
 
 /// How the server answers, as agreed in the handshake.
@@ -37,13 +38,20 @@ impl Replies {
 
     /// Begins the answer to a read; as many bytes as it asks for have to follow.
     pub(crate) fn begin_data(self, request: &Request, out: &mut Output) {
+        self.begin_piece(request, 0..request.len, out);
+    }
+
+    /// Begins a piece of the answer to a read, whose bytes have to follow; `part` counts them from the request's offset.
+    pub(crate) fn begin_piece(self, request: &Request, part: Range<u64>, out: &mut Output) {
+        let flags = if part.end == request.len { chunk::DONE } else { 0 };
         match self {
-            Replies::Simple => out.put(&wire::simple_reply(0, request.cookie)),
+            Replies::Simple if part.start == 0 => out.put(&wire::simple_reply(0, request.cookie)),
+            Replies::Simple => {}
             // A chunk of data has at least one byte.
             _ if request.len == 0 => self.put_chunk(chunk::NONE, request, 0, out),
             _ => {
-                self.put_chunk(chunk::OFFSET_DATA, request, 8 + request.len, out);
-                out.put(&request.offset.to_be_bytes());
+                self.put_header((flags, chunk::OFFSET_DATA), request, 8 + part.end - part.start, out);
+                out.put(&(request.offset + part.start).to_be_bytes());
             }
         }
     }
@@ -86,11 +94,16 @@ impl Replies {
         out.put(shown.as_bytes());
     }
 
-    /// The header of the only chunk of a reply, with `len` bytes to follow.
+    /// The header of a reply's last chunk, with `len` bytes to follow.
     fn put_chunk(self, kind: u16, request: &Request, len: u64, out: &mut Output) {
+        self.put_header((chunk::DONE, kind), request, len, out);
+    }
+
+    fn put_header(self, (flags, kind): (u16, u16), request: &Request, len: u64, out: &mut Output) {
+        let (cookie, offset) = (request.cookie, request.offset);
         match self.headers() {
-            Headers::Compact => out.put(&wire::last_chunk(kind, request.cookie, short(len))),
-            Headers::Extended => out.put(&wire::last_extended_chunk(kind, request.cookie, request.offset, len)),
+            Headers::Compact => out.put(&wire::chunk_header(flags, kind, cookie, short(len))),
+            Headers::Extended => out.put(&wire::extended_chunk_header(flags, kind, cookie, offset, len)),
         }
     }
 }

@@ -1,8 +1,9 @@
 //! One connection, from the greeting to its end: the state machines driven over a stream.
 
-use crate::aside::Link;
+use crate::aside::{Link, Turn};
 use crate::buffers::{Input, Output};
 use crate::execution::Executor;
+use crate::failure::Failure;
 use crate::handshake::{self, Handshake};
 use crate::service::Service;
 use crate::stream::Stream;
@@ -44,6 +45,12 @@ pub enum ConnectionError {
     SlowRequest {
         /// How long there was.
         limit: Duration,
+    },
+    /// A read failed in the middle of a reply that has no room for errors.
+    #[error("a read failed in the middle of its reply: {why}")]
+    BrokenReply {
+        /// Why it failed.
+        why: String,
     },
     /// The client broke a rule that leaves nothing to say.
     #[error(transparent)]
@@ -121,6 +128,7 @@ pub(crate) enum Progress<'e> {
     Picked(usize),
     Upgrade(usize, &'e Tls),
     Ended(End),
+    Broken(Failure),
 }
 
 impl<'e> Phase<'e> {
@@ -141,6 +149,7 @@ impl<'e> Phase<'e> {
                 transmission::Progress::Gave(len, job) => Progress::Gave(len, job),
                 transmission::Progress::Starved => Progress::Starved,
                 transmission::Progress::Disconnected => Progress::Ended(End::Disconnected),
+                transmission::Progress::Broken(failure) => Progress::Broken(failure),
             }),
         }
     }
@@ -150,6 +159,10 @@ impl<'e> Phase<'e> {
             Phase::Handshake(handshake) => handshake.is_between_messages(),
             Phase::Transmission(transmission) => transmission.is_between_messages(),
         }
+    }
+
+    fn is_inside_row(&self) -> bool {
+        matches!(self, Phase::Transmission(transmission) if transmission.is_inside_row())
     }
 
     /// What executes requests, once there can be some.
@@ -235,15 +248,16 @@ impl<'e> Connection<'e> {
     where
         'e: 'scope,
     {
+        let mut turn = Turn::default();
         loop {
             match self.phase.step(self.input.unread(), &mut self.out) {
-                Ok(Progress::Took(len)) => self.consume(len, link)?,
+                Ok(Progress::Took(len)) => self.consume(len, link, &mut turn)?,
                 Ok(Progress::Gave(len, job)) => {
                     self.give(job, link, scope)?;
-                    self.consume(len, link)?;
+                    self.consume(len, link, &mut turn)?;
                 }
                 Ok(Progress::Starved) => {
-                    link.send(&mut self.out)?;
+                    self.send(link, &mut turn)?;
                     if self.wait(link.stream)? == 0 {
                         let complete = self.input.unread().is_empty() && self.phase.is_between_messages();
                         return if complete { Ok(Pause::Ended(End::Closed)) } else { Err(ConnectionError::CutShort) };
@@ -251,22 +265,25 @@ impl<'e> Connection<'e> {
                     self.phase.executor().into_iter().for_each(Executor::wake);
                 }
                 Ok(Progress::Picked(len)) => {
-                    self.consume(len, link)?;
-                    link.send(&mut self.out)?;
+                    self.consume(len, link, &mut turn)?;
+                    self.send(link, &mut turn)?;
                     self.waiting.handshake_ended();
                     link.stream.limit_sending(None)?;
                 }
                 Ok(Progress::Upgrade(len, tls)) => {
                     self.input.consume(len);
-                    return self.upgrade(tls, link);
+                    return self.upgrade(tls, link, &mut turn);
                 }
                 Ok(Progress::Ended(end)) => {
                     // A client may leave without waiting for the last replies: their loss is its own choice.
-                    let _ = link.send(&mut self.out);
+                    let _ = self.send(link, &mut turn);
                     return Ok(Pause::Ended(end));
                 }
+                Ok(Progress::Broken(failure)) => {
+                    return Err(ConnectionError::BrokenReply { why: failure.to_string() });
+                }
                 Err(violation) => {
-                    let _ = link.send(&mut self.out);
+                    let _ = self.send(link, &mut turn);
                     return Err(violation.into());
                 }
             }
@@ -274,12 +291,16 @@ impl<'e> Connection<'e> {
     }
 
     /// Goes on behind `len` bytes that were understood.
-    fn consume<S: Stream>(&mut self, len: usize, link: &Link<'_, S>) -> io::Result<()> {
+    fn consume<'l, S: Stream>(&mut self, len: usize, link: &'l Link<'_, S>, turn: &mut Turn<'l>) -> io::Result<()> {
         self.input.consume(len);
         if self.phase.is_between_messages() {
             self.waiting.message_ended();
         }
-        if self.out.is_full() { link.send(&mut self.out) } else { Ok(()) }
+        if self.out.is_full() || turn.is_kept() { self.send(link, turn) } else { Ok(()) }
+    }
+
+    fn send<'l, S: Stream>(&mut self, link: &'l Link<'_, S>, turn: &mut Turn<'l>) -> io::Result<()> {
+        link.send_in_turn(&mut self.out, turn, self.phase.is_inside_row())
     }
 
     /// Has a job done beside the requests that follow, or else before them.
@@ -303,10 +324,15 @@ impl<'e> Connection<'e> {
     }
 
     /// Tells the client to begin with TLS. It waits for that: whatever is here already was not encrypted.
-    fn upgrade<S: Stream>(&mut self, tls: &'e Tls, link: &Link<'_, S>) -> Result<Pause<'e>, ConnectionError> {
+    fn upgrade<'l, S: Stream>(
+        &mut self,
+        tls: &'e Tls,
+        link: &'l Link<'_, S>,
+        turn: &mut Turn<'l>,
+    ) -> Result<Pause<'e>, ConnectionError> {
         match self.input.unread().len() {
             0 => {
-                link.send(&mut self.out)?;
+                self.send(link, turn)?;
                 Ok(Pause::Upgrade(tls))
             }
             len => Err(Violation::PlainBehindStartTls { len }.into()),

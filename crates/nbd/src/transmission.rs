@@ -8,7 +8,7 @@
 //! waits for the first reply. A flush covers the writes answered before it was sent, and these are all complete.
 
 use crate::buffers::Output;
-use crate::execution::{Executor, Taken};
+use crate::execution::{Broken, Executor, Reading, Taken};
 use crate::failure::Failure;
 use crate::limits::{INPUT_BYTES, SKIPPED_BYTES_MAX};
 use crate::serve::Violation;
@@ -19,6 +19,8 @@ pub(crate) struct Transmission<'e> {
     executor: Executor<'e>,
     /// The write whose payload is arriving.
     payload: Option<Payload>,
+    /// The read whose reply is on its way.
+    reading: Option<Reading>,
 }
 
 /// A payload that is taken in pieces: written, or thrown away once the write failed.
@@ -62,7 +64,7 @@ impl Job {
 
 /// What became of the input.
 pub(crate) enum Progress {
-    /// This many bytes were understood.
+    /// This many bytes were understood: none, where a reply goes on that is sent in pieces.
     Took(usize),
     /// These bytes were a request that may take long.
     Gave(usize, Job),
@@ -70,11 +72,13 @@ pub(crate) enum Progress {
     Starved,
     /// The client says good-bye.
     Disconnected,
+    /// A reply cannot be finished.
+    Broken(Failure),
 }
 
 impl<'e> Transmission<'e> {
     pub(crate) fn new(executor: Executor<'e>) -> Transmission<'e> {
-        Transmission { executor, payload: None }
+        Transmission { executor, payload: None, reading: None }
     }
 
     pub(crate) fn executor(&mut self) -> &mut Executor<'e> {
@@ -86,10 +90,18 @@ impl<'e> Transmission<'e> {
         self.payload.is_none()
     }
 
+    /// Whether what is put into a reply next has to follow what was put into one last.
+    pub(crate) fn is_inside_row(&self) -> bool {
+        self.reading.is_some() && self.executor.reads_in_one_row()
+    }
+
     /// Executes one request, or a piece of one, at the front of `input`.
     pub(crate) fn step(&mut self, input: &[u8], out: &mut Output) -> Result<Progress, Violation> {
         if let Some(payload) = self.payload.take() {
             return Ok(self.take_piece(payload, input, out));
+        }
+        if let Some(reading) = self.reading.take() {
+            return Ok(self.read_on(reading, 0, out));
         }
         let headers = self.executor.headers();
         let header_bytes = headers.request_bytes();
@@ -106,8 +118,21 @@ impl<'e> Transmission<'e> {
                 let fate = Err(Failure::ForeignPayload { len: payload_bytes });
                 self.go_on(Payload { whole: self.executor.take(request), arrived: 0, fate }, header_bytes, out)
             }
-            _ => self.settle(request, &[], header_bytes, out),
+            _ => match self.executor.long_read(&request) {
+                Some(reading) => self.read_on(reading, header_bytes, out),
+                None => self.settle(request, &[], header_bytes, out),
+            },
         })
+    }
+
+    fn read_on(&mut self, reading: Reading, len: usize, out: &mut Output) -> Progress {
+        match self.executor.read_on(reading, out) {
+            Ok(rest) => {
+                self.reading = rest;
+                Progress::Took(len)
+            }
+            Err(Broken(failure)) => Progress::Broken(failure),
+        }
     }
 
     /// Executes a request that is all there, or gives it away.

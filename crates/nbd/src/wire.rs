@@ -266,11 +266,11 @@ pub(crate) fn simple_reply(error: u32, cookie: u64) -> [u8; SIMPLE_REPLY_BYTES] 
     reply
 }
 
-/// The header of a reply's last chunk, with `len` bytes to follow.
-pub(crate) fn last_chunk(kind: u16, cookie: u64, len: u32) -> [u8; CHUNK_BYTES] {
+/// The header of a chunk, with `len` bytes to follow.
+pub(crate) fn chunk_header(flags: u16, kind: u16, cookie: u64, len: u32) -> [u8; CHUNK_BYTES] {
     let mut header = [0; CHUNK_BYTES];
     header[0..4].copy_from_slice(&CHUNK_MAGIC.to_be_bytes());
-    header[4..6].copy_from_slice(&chunk::DONE.to_be_bytes());
+    header[4..6].copy_from_slice(&flags.to_be_bytes());
     header[6..8].copy_from_slice(&kind.to_be_bytes());
     header[8..16].copy_from_slice(&cookie.to_be_bytes());
     header[16..20].copy_from_slice(&len.to_be_bytes());
@@ -278,10 +278,16 @@ pub(crate) fn last_chunk(kind: u16, cookie: u64, len: u32) -> [u8; CHUNK_BYTES] 
 }
 
 /// The same with extended headers, which name the request's offset.
-pub(crate) fn last_extended_chunk(kind: u16, cookie: u64, offset: u64, len: u64) -> [u8; EXTENDED_CHUNK_BYTES] {
+pub(crate) fn extended_chunk_header(
+    flags: u16,
+    kind: u16,
+    cookie: u64,
+    offset: u64,
+    len: u64,
+) -> [u8; EXTENDED_CHUNK_BYTES] {
     let mut header = [0; EXTENDED_CHUNK_BYTES];
     header[0..4].copy_from_slice(&EXTENDED_CHUNK_MAGIC.to_be_bytes());
-    header[4..6].copy_from_slice(&chunk::DONE.to_be_bytes());
+    header[4..6].copy_from_slice(&flags.to_be_bytes());
     header[6..8].copy_from_slice(&kind.to_be_bytes());
     header[8..16].copy_from_slice(&cookie.to_be_bytes());
     header[16..24].copy_from_slice(&offset.to_be_bytes());
@@ -333,6 +339,10 @@ impl<'a> Fields<'a> {
         self.array().map(u32::from_be_bytes)
     }
 
+    pub(crate) fn u64(&mut self) -> Option<u64> {
+        self.array().map(u64::from_be_bytes)
+    }
+
     /// The next field of a header whose length is fixed.
     pub(crate) fn fixed_u16(&mut self) -> u16 {
         self.u16().expect("a header has all of its fields")
@@ -345,7 +355,7 @@ impl<'a> Fields<'a> {
 
     /// The next field of a header whose length is fixed.
     pub(crate) fn fixed_u64(&mut self) -> u64 {
-        self.array().map(u64::from_be_bytes).expect("a header has all of its fields")
+        self.u64().expect("a header has all of its fields")
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -205,3 +205,41 @@ impl BlockDevice for Void {
         Ok(Extent { blocks: range.blocks, kind: ExtentKind::Hole })
     }
 }
+
+/// A device of 16 MiB in blocks of 512 bytes that cannot read one block.
+pub(crate) struct Late {
+    pub(crate) fails_at: u64,
+}
+
+impl BlockDevice for Late {
+    fn geometry(&self) -> Geometry {
+        Geometry { blocks: 32 << 10, ..Failing.geometry() }
+    }
+
+    fn read(&self, at: Lba, out: &mut [u8]) -> Result<()> {
+        let range = self.geometry().range(at, out.len())?;
+        out.fill(1);
+        if range.iter().any(|lba| lba.0 == self.fails_at) { Err(Poison { at: 512, len: 512 }.into()) } else { Ok(()) }
+    }
+
+    fn write(&self, _: Lba, _: &[u8], _: Durability) -> Result<()> {
+        Err(Misuse::ReadOnly.into())
+    }
+
+    fn flush(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn discard(&self, _: LbaRange) -> Result<()> {
+        Err(Misuse::ReadOnly.into())
+    }
+
+    fn write_zeroes(&self, _: LbaRange, _: Durability) -> Result<()> {
+        Err(Misuse::ReadOnly.into())
+    }
+
+    fn extent(&self, range: LbaRange) -> Result<Extent> {
+        self.geometry().within(range)?;
+        Ok(Extent { blocks: range.blocks, kind: ExtentKind::Data })
+    }
+}

@@ -1,6 +1,6 @@
 //! Requests and replies, byte by byte, and what the device is asked for.
 
-use crate::devices::{Failing, Recorder};
+use crate::devices::{Failing, Late, Recorder};
 use crate::script::{disk_and_frozen, exports_of, play};
 use std::sync::Arc;
 use tidegate_media::BlockDevice;
@@ -208,8 +208,48 @@ fn the_longest_reads_follow_one_another() {
 
 #[test]
 fn a_read_too_long_for_one_chunk_overflows() {
-    let answers = structured_answers(&request(DF, READ, 0, (32 << 20) + 1));
-    assert_eq!(answers[20..24], EOVERFLOW.to_be_bytes());
+    let exports = exports_of(Ram::new(4096, 1024));
+    for len in [(2 << 20) + 1, (32 << 20) + 1] {
+        let answers = structured_answers_of(&exports, &request(DF, READ, 0, len));
+        assert_eq!(answers[20..24], EOVERFLOW.to_be_bytes());
+    }
+    assert_eq!(structured_answers_of(&exports, &request(DF, READ, 0, 2 << 20)).len(), 28 + (2 << 20));
+}
+
+#[test]
+fn a_long_read_is_answered_in_chunks() {
+    let exports = exports_of(Ram::new(4096, 1024));
+    let answers = structured_answers_of(&exports, &request(0, READ, 100, (2 << 20) + 1));
+    let mut rest = &answers[..];
+    for piece in 0..9_u32 {
+        let (flags, len) = if piece == 8 { (1, 1_u32) } else { (0, 256 << 10) };
+        let offset = 100 + u64::from(piece) * (256 << 10);
+        let header = [b"\x66\x8e\x33\xef\x00", &[flags, 0, 1][..], COOKIE, &(8 + len).to_be_bytes()[..]].concat();
+        assert_eq!(rest[..20], header, "piece {piece}");
+        assert_eq!(rest[20..28], offset.to_be_bytes());
+        rest = &rest[28 + len as usize..];
+    }
+    assert!(rest.is_empty());
+}
+
+#[test]
+fn a_long_read_that_fails_midway_ends_in_an_error_or_ends_the_connection() {
+    // The second piece begins at the block that fails.
+    let exports = exports_of(Late { fails_at: 512 });
+    let read = request(0, READ, 0, 3 << 20);
+    let answers = structured_answers_of(&exports, &read);
+    let text = "the medium cannot give back 512 bytes at offset 512";
+    let (data, error) = answers.split_at(28 + (256 << 10));
+    assert_eq!(data[4..8], [0, 0, 0, 1]);
+    assert_eq!(error[..20], chunk(0x8001, 6 + u32::try_from(text.len()).unwrap()));
+    assert!(error.ends_with(text.as_bytes()));
+    let handshake = b"\x00\x00\x00\x03IHAVEOPT\x00\x00\x00\x01\x00\x00\x00\x00";
+    let (got, end) = play(&exports, &[&handshake[..], &read, &request(0, READ, 0, 1)].concat());
+    assert!(matches!(end, Err(ConnectionError::BrokenReply { why }) if why == text));
+    assert_eq!(got.len(), 18 + 10 + 16 + (256 << 10), "what follows would be taken for data");
+    // At the beginning there is still room to say it.
+    let at_once = simple_answers_of(&exports_of(Late { fails_at: 0 }), "disk", &read);
+    assert_eq!(at_once, simple(EIO));
 }
 
 #[test]
