@@ -121,14 +121,27 @@ pub(crate) fn complete_leftover(volume: Identity, device: &dyn BlockDevice) -> R
         Err(MapError::NotFound { .. }) => return Ok(0),
         Err(error) => return Err(VolumeFailure::of_map(Doing::Write, error).into()),
     };
-    let completed = complete(&region, volume.uuid.into_bytes(), device);
-    let blocks = completed.map_err(|error| VolumeFailure::InCache {
+    let not_completed = |why| VolumeFailure::InCache {
         path: volume.pmem.to_owned(),
         cache: file.clone(),
-        trouble: CacheTrouble::NotCompleted { why: error.to_string() },
-    })?;
+        trouble: CacheTrouble::NotCompleted { why },
+    };
+    if let Some(stranger) = stranger(&region, volume)? {
+        return Err(not_completed(format!("user {stranger} made that file, who does not own the volume")).into());
+    }
+    let completed = complete(&region, volume.uuid.into_bytes(), device);
+    let blocks = completed.map_err(|error| not_completed(error.to_string()))?;
     remove(&file)?;
     Ok(blocks)
+}
+
+/// Who made a cache's file, if it was neither the server's own user nor the volume's owner: anybody may put files where caches lie.
+fn stranger(region: &MappedRegion, volume: Identity) -> Result<Option<u32>, Failure> {
+    let io = |error| VolumeFailure::of_io(volume.pmem, Doing::Read, error);
+    let Some(file) = region.file() else { return Ok(None) };
+    let (maker, owner) = (file.metadata().map_err(io)?.uid(), fs::metadata(volume.pmem).map_err(io)?.uid());
+    let known = maker == owner || maker == rustix::process::geteuid().as_raw();
+    Ok((!known).then_some(maker))
 }
 
 /// Refuses to show a volume without the blocks that a killed server left in its cache.

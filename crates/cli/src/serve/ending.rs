@@ -109,3 +109,58 @@ impl Ending {
         std::iter::once(clients).chain(self.volumes.iter().map(undrained)).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connections::Offer;
+    use crate::peers::Peers;
+    use std::path::Path;
+    use tidegate_media::Result;
+    use tidegate_nbd::ram::Ram;
+    use tidegate_nbd::{Encryption, Export, Exports, Service};
+
+    /// Holds back this many bytes, for ever.
+    struct Stuck(u64);
+
+    impl Drain for Stuck {
+        fn bytes_left(&self) -> u64 {
+            self.0
+        }
+
+        fn step(&self) -> Result<()> {
+            Ok(())
+        }
+
+        fn kept_in(&self) -> &Path {
+            Path::new("/dev/shm/kept")
+        }
+
+        fn close(&self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_is_left_is_told_for_each_volume() {
+        let device: Arc<dyn BlockDevice> = Arc::new(Ram::new(4096, 8));
+        let exports = Exports::new(vec![Export::new("", "", Arc::clone(&device))]).expect("one export");
+        let unix = Service::plain(exports);
+        let tcp = Service { exports: Arc::clone(&unix.exports), encryption: Encryption::Off, patience: unix.patience };
+        let volume = |pmem: &str, drain: Option<u64>| Served {
+            pmem: pmem.into(),
+            device: Arc::clone(&device),
+            drain: drain.map(|bytes| Arc::new(Stuck(bytes)) as Arc<dyn Drain>),
+        };
+        let ending = Ending {
+            connections: Connections::new(Offer { unix, tcp }, Peers::default(), 1),
+            volumes: vec![volume("/a", None), volume("/b", Some(3 << 20)), volume("/c", Some(0))],
+            supervisor: Supervisor::from_environment(),
+        };
+        let left = ending.left();
+        assert_eq!(left.len(), 4, "{left:?}");
+        assert!(left[0].starts_with("0 connections"), "{left:?}");
+        assert!(left[1].starts_with("/a: nothing was left") && left[3].starts_with("/c: nothing was left"), "{left:?}");
+        assert!(left[2].starts_with("/b: 3 MiB (3145728 bytes) were not drained"), "{left:?}");
+    }
+}

@@ -106,6 +106,27 @@ fn clients_beyond_the_limit_are_turned_away_with_one_line() {
 }
 
 #[test]
+fn the_systems_limit_on_files_is_raised_as_far_as_it_goes_and_then_is_the_limit() {
+    let folder = Folder::new();
+    let volume = &folder.volume("v");
+    let socket = folder.path("s");
+    for (limit, clients, served) in [("ulimit -S -n 80", 120, 120), ("ulimit -n 128", 70, 64)] {
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("{limit}; exec \"$@\""), "sh", env!("CARGO_BIN_EXE_tidegate"), "serve"]);
+        command.args(["--pmem", volume, "--listen", &format!("unix:{}", socket.display())]);
+        let mut server = Server::spawn(&mut command);
+        let mut greeted = Vec::new();
+        for _ in 0..clients {
+            let mut stream = UnixStream::connect(&socket).unwrap();
+            greeted.extend(stream.read_exact(&mut [0; GREETING_BYTES]).map(|()| stream));
+        }
+        assert_eq!(greeted.len(), served, "{limit}");
+        assert!(server.stop().success());
+        assert_eq!(server.said.contains("64 connections are the limit"), served < clients, "{}", server.said);
+    }
+}
+
+#[test]
 fn a_client_that_picks_no_export_is_let_go_and_one_that_did_may_be_silent() {
     let folder = Folder::new();
     let volume = &folder.volume("v");

@@ -80,6 +80,27 @@ fn what_a_killed_server_left_in_its_cache_is_completed() {
 }
 
 #[test]
+fn a_cache_that_somebody_else_made_is_not_believed() {
+    if !crate::program::is_root() {
+        eprintln!("only root can be another user: run the tests as root");
+        return;
+    }
+    let folder = Folder::new();
+    let volume = &folder.volume("v");
+    let listen = &format!("unix:{}", folder.text("s"));
+    let serve = ["--pmem", volume, "--listen", listen, "--cache", "1M"];
+    Server::start(&serve).kill();
+    let file = cache_file(volume).unwrap();
+    std::os::unix::fs::chown(&file, Some(crate::program::NOBODY), None).unwrap();
+    let refused = run(&[&["serve"][..], &serve].concat());
+    assert!(refused.code == 3 && refused.stderr.contains("user 65534 made that file"), "{}", refused.stderr);
+    std::os::unix::fs::chown(&file, Some(0), None).unwrap();
+    let mut server = Server::start(&serve);
+    assert_eq!(server.stop().code(), Some(0));
+    assert_eq!(cache_file(volume), None);
+}
+
+#[test]
 fn a_server_that_ends_leaves_no_cache_behind() {
     let folder = Folder::new();
     let volume = &folder.volume("v");
