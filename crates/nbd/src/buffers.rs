@@ -5,7 +5,7 @@
 use crate::limits::{GATHERED_BYTES_MAX, IDLE_INPUT_BYTES, IDLE_OUTPUT_BYTES, INPUT_BYTES, OUTPUT_BYTES_MAX};
 use crate::stream::Stream;
 use memmap2::MmapMut;
-use std::io::{ErrorKind, Result};
+use std::io::Result;
 use std::ops::{Deref, DerefMut};
 
 /// What both begin with: enough for most handshakes, and a page together.
@@ -106,16 +106,9 @@ impl Input {
             self.bytes.grow((4 * self.bytes.len()).min(INPUT_BYTES), self.end);
         }
         debug_assert!(self.end < self.bytes.len(), "no request needs more than the buffer holds");
-        loop {
-            match stream.receive(&mut self.bytes[self.end..]) {
-                Ok(len) => {
-                    self.end += len;
-                    return Ok(len);
-                }
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
+        let len = stream.receive(&mut self.bytes[self.end..])?;
+        self.end += len;
+        Ok(len)
     }
 }
 

@@ -349,6 +349,7 @@ impl<'e> Connection<'e> {
             self.waiting.tick(stream, due || large)?;
             match self.input.fill_from(stream) {
                 Ok(len) => return Ok(len),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if is_late(&error) => {
                     if !due {
                         self.input.shrink();

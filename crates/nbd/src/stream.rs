@@ -10,7 +10,8 @@ pub trait Stream: Sync {
     /// Waits for bytes and takes as many as there are and fit; 0 at the stream's end.
     ///
     /// # Errors
-    /// `WouldBlock` or `TimedOut` once the limit of waiting has passed; anything else ends the connection.
+    /// `WouldBlock` or `TimedOut` once the limit of waiting has passed; `Interrupted` if the caller had better look at the
+    /// clock before it goes on waiting; anything else ends the connection.
     fn receive(&self, out: &mut [u8]) -> io::Result<usize>;
 
     /// Sends all of `bytes`.

@@ -16,10 +16,13 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 use tidegate_media::Durability;
 use tidegate_nbd::client::{Client, ClientError, Dialect, Greeted};
 use tidegate_nbd::ram::Ram;
-use tidegate_nbd::{ConnectionError, Encryption, End, Export, Exports, Service, Tls, TlsError, Violation, serve};
+use tidegate_nbd::{
+    ConnectionError, Encryption, End, Export, Exports, Patience, Service, Tls, TlsError, Violation, serve,
+};
 
 const TLS_REQUIRED: u32 = 0x8000_0005;
 const POLICY: u32 = 0x8000_0002;
@@ -195,6 +198,28 @@ fn a_client_that_does_not_speak_tls_after_starttls_ends() {
     near.read_exact(&mut answers).unwrap();
     near.write_all(b"IHAVEOPT\x00\x00\x00\x08\x00\x00\x00\x00").unwrap();
     assert!(matches!(served.join().unwrap(), Err(ConnectionError::Stream(error)) if error.to_string().contains("TLS")));
+}
+
+#[test]
+fn drops_of_a_tls_record_do_not_win_time() {
+    let identities = Identities::make();
+    let (mut near, far) = UnixStream::pair().unwrap();
+    let limit = Duration::from_millis(40);
+    let patience = Patience { handshake: limit, ..Patience::default() };
+    let service = Service { patience, ..service(Encryption::Required(tls(&identities, None))) };
+    let served = thread::spawn(move || serve(&service, &far));
+    near.write_all(b"\x00\x00\x00\x03IHAVEOPT\x00\x00\x00\x05\x00\x00\x00\x00").unwrap();
+    let mut answers = [0; 18 + 20];
+    near.read_exact(&mut answers).unwrap();
+    // A record of 16 KiB, of which a byte comes whenever the one before is sure to be there.
+    near.write_all(b"\x16\x03\x01\x40\x00").unwrap();
+    while near.write_all(b"x").is_ok() {
+        let since = Instant::now();
+        while since.elapsed() < Duration::from_millis(1) {
+            thread::yield_now();
+        }
+    }
+    assert!(matches!(served.join().unwrap(), Err(ConnectionError::SlowHandshake { limit: found }) if found == limit));
 }
 
 #[test]
