@@ -2,7 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
 
+mod porous;
+
+use porous::Porous;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,7 +18,7 @@ use tidegate_nbd::{Export, Exports, Service, serve};
 
 const DEVICE_BYTES: usize = 24 << 20;
 
-/// A server of `ram` (writable, the default) and `frozen` (not), as long as the test runs.
+/// A server of `ram` (writable, the default), `porous` (with holes) and `frozen` (not writable), as long as the test runs.
 struct Server {
     folder: TempDir,
 }
@@ -26,6 +30,7 @@ impl Server {
         let service = Arc::new(Service::plain(
             Exports::new(vec![
                 Export::new("ram", "memory of a test", Arc::new(Ram::new(4096, DEVICE_BYTES as u64 / 4096))),
+                Export::new("porous", "holes of a test", Arc::new(Porous::new(2048, true))),
                 Export::new("frozen", "zeroes for ever", Arc::new(Ram::read_only(512, 2048))),
             ])
             .unwrap(),
@@ -129,7 +134,7 @@ fn nbdinfo_lists_exports_with_their_descriptions() {
         .collect();
     assert_eq!(
         format!("{exports:?}"),
-        r#"[(String("ram"), String("memory of a test")), (String("frozen"), String("zeroes for ever"))]"#
+        r#"[(String("ram"), String("memory of a test")), (String("porous"), String("holes of a test")), (String("frozen"), String("zeroes for ever"))]"#
     );
 }
 
@@ -201,4 +206,41 @@ fn qemu_io_may_read_and_not_write_what_is_read_only() {
     assert!(!good && text.contains("Permission denied"), "{text}");
     let text = run_well("qemu-io", &["-r", "-f", "raw", "-c", "read -P 0 0 1M", &server.uri("frozen")]);
     assert!(!text.contains("failed"), "{text}");
+}
+
+/// Offset, length and whether it is a hole, of each entry of a map in JSON.
+fn map(text: &str, offset: &str, is_hole: impl Fn(&serde_json::Value) -> bool) -> Vec<(u64, u64, bool)> {
+    let entries: serde_json::Value = serde_json::from_str(text).unwrap();
+    let number = |entry: &serde_json::Value, key: &str| entry[key].as_u64().unwrap();
+    let extent = |entry| (number(entry, offset), number(entry, "length"), is_hole(entry));
+    entries.as_array().unwrap().iter().map(extent).collect()
+}
+
+#[test]
+fn maps_show_holes_and_copies_keep_them() {
+    let server = Server::start();
+    let uri = server.uri("porous");
+    let holes = || {
+        let by_nbdinfo = map(&run_well("nbdinfo", &["--map", "--json", &uri]), "offset", |entry| entry["type"] == 3);
+        let by_qemu = run_well("qemu-img", &["map", "--output=json", "-f", "raw", &uri]);
+        assert_eq!(by_nbdinfo, map(&by_qemu, "start", |entry| entry["zero"] == true));
+        by_nbdinfo
+    };
+    assert_eq!(holes(), [(0, 1 << 20, true)]);
+    qemu_io(&uri, &["write -P 0x77 64k 64k", "write -P 0x77 512k 512"]);
+    let written = [
+        (0, 64 << 10, true),
+        (64 << 10, 64 << 10, false),
+        (128 << 10, 384 << 10, true),
+        (512 << 10, 512, false),
+        ((512 << 10) + 512, (512 << 10) - 512, true),
+    ];
+    assert_eq!(holes(), written);
+    // Without leave to make holes zeroes are data; with it they are none.
+    qemu_io(&uri, &["write -z 0 64k", "write -z -u 64k 64k"]);
+    assert_eq!(holes()[..2], [(0, 64 << 10, false), (64 << 10, 448 << 10, true)]);
+    let copy = server.path("copy");
+    run_well("nbdcopy", &[&uri, text_of(&copy)]);
+    let blocks = fs::metadata(&copy).unwrap().blocks();
+    assert!(blocks * 512 < 512 << 10, "{blocks} sectors of the copy are data");
 }

@@ -1,7 +1,8 @@
 //! Holes and data: the metadata context, BLOCK_STATUS, zeroes with wishes, lengths of eight bytes, two connections.
 
 use crate::connections::{attach, detach};
-use crate::devices::{Porous, Recorder, Void};
+use crate::devices::{Recorder, Void};
+use crate::porous::Porous;
 use crate::script::{disk_and_frozen, exports_of, play};
 use std::sync::Arc;
 use tidegate_media::{Durability, ExtentKind};

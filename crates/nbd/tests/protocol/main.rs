@@ -12,6 +12,8 @@ mod idle;
 mod overtaking;
 mod patience;
 mod pieces;
+#[path = "../porous/mod.rs"]
+mod porous;
 mod ranges;
 mod script;
 mod transmission;
