@@ -8,8 +8,9 @@ const DESCRIPTORS_RESERVED: u64 = 64;
 /// Mappings kept for everything but connections.
 const MAPPINGS_RESERVED: u64 = 4096;
 
-/// Mappings of one connection: its thread's stack and the page that guards it, its two buffers.
-const MAPPINGS_EACH: u64 = 4;
+/// Mappings of one connection: the stack of its thread and the page that guards it, the same of the thread that its long
+/// requests may need, and two buffers.
+const MAPPINGS_EACH: u64 = 6;
 
 /// Lets this process open as many files as it may, and returns how many of `wish` connections have room.
 pub(crate) fn make(wish: usize) -> usize {

@@ -8,8 +8,13 @@ use crate::size::Human;
 use crate::supervisor::Supervisor;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
 use tidegate_media::BlockDevice;
+
+/// How long the last words of a server that is ended at once may take.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Everything that has to come to its end.
 pub(super) struct Ending {
@@ -82,12 +87,19 @@ impl Ending {
             if stderr.is_terminal() { write!(stderr, "\r{line:<60}") } else { writeln!(stderr, "tidegate: {line}") };
     }
 
-    /// Ends now, and tells what was left.
+    /// Ends now, and tells what was left; a reader of stderr that does not read holds it up no longer than a moment.
     fn abandon(&self) {
-        let mut stderr = io::stderr().lock();
-        for line in self.left() {
-            // A closed stderr has no reader.
-            let _ = writeln!(stderr, "tidegate: ended by a second signal: {line}");
+        let left = self.left();
+        let (told, ended) = mpsc::channel();
+        let telling = thread::Builder::new().spawn(move || {
+            for line in left {
+                // A closed stderr has no reader.
+                let _ = writeln!(io::stderr().lock(), "tidegate: ended by a second signal: {line}");
+            }
+            let _ = told.send(());
+        });
+        if telling.is_ok() {
+            let _ = ended.recv_timeout(LAST_WORDS);
         }
         std::process::exit(Exit::Interrupted as i32);
     }
