@@ -256,7 +256,7 @@ fn listen(encryption: Encryption) -> u16 {
 /// Runs a program: whether it succeeded, and what it printed.
 fn run(program: &str, arguments: &[&str]) -> (bool, String) {
     let output = Command::new(program).args(arguments).output().unwrap_or_else(|error| {
-        panic!("{program}: {error}; install it by `apt-get install libnbd-bin qemu-utils`");
+        panic!("{program}: {error}; install it by `apt-get install libnbd-bin python3-libnbd qemu-utils`");
     });
     let text = [output.stdout, output.stderr].concat();
     (output.status.success(), String::from_utf8_lossy(&text).into_owned())
@@ -280,6 +280,20 @@ fn libnbds_clients_encrypt() {
     let (good, text) = run("nbdcopy", &[&uri(""), back.to_str().unwrap()]);
     assert!(good, "{text}");
     assert!(fs::read(&source).unwrap() == fs::read(&back).unwrap(), "the copy differs");
+}
+
+#[test]
+fn nbdsh_encrypts() {
+    let identities = Identities::make();
+    let port = listen(Encryption::Allowed(tls(&identities, None)));
+    let connect = format!(
+        "h.set_tls(nbd.TLS_REQUIRE); h.set_tls_certificates('{}'); h.set_export_name('disk'); h.connect_tcp('localhost', '{port}')",
+        identities.path("").display()
+    );
+    let ask = "h.pwrite(b'tide' * 1024, 4096); h.flush(); print(h.pread(8, 4096), h.get_tls_negotiated())";
+    // What nbdsh does, with the Python that the package is made for.
+    let (good, text) = run("/usr/bin/python3", &["-m", "nbd", "--command", &connect, "--command", ask]);
+    assert!(good && text.contains("b'tidetide') True"), "{text}");
 }
 
 #[test]

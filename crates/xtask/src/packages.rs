@@ -15,7 +15,7 @@ const fn package(name: &'static str, needed_for: &'static str) -> Package {
     Package { name, needed_for }
 }
 
-const PACKAGES: [Package; 16] = [
+const PACKAGES: [Package; 17] = [
     package("gcc", "linking, and C programs for the guest"),
     package("libc6-dev", "linking, also statically for the guest"),
     package("pkg-config", "finding the rivals' libraries"),
@@ -27,6 +27,7 @@ const PACKAGES: [Package; 16] = [
     package("libpmemblk-dev", "the BTT's rival"),
     package("libpmempool-dev", "PMDK's checker of BTT images"),
     package("libnbd-bin", "NBD clients: nbdinfo, nbdcopy, nbdfuse"),
+    package("python3-libnbd", "the scripted NBD client: nbdsh"),
     package("qemu-utils", "an NBD client with its own view of the protocol: qemu-io, qemu-img"),
     package("fio", "verified random writes"),
     package("fuse3", "nbdfuse's mounts"),
