@@ -23,18 +23,34 @@ const STACK_BYTES: usize = 256 << 10;
 /// A stream that two threads send to, and the jobs that wait for the second one.
 pub(crate) struct Link<'s, S> {
     pub(crate) stream: &'s S,
-    sending: Mutex<()>,
+    sending: Mutex<Voice>,
     jobs: Mutex<Jobs>,
     changed: Condvar,
 }
 
 /// The right to send, kept from one piece of a reply to the next if nothing else may be sent in between.
 #[derive(Default)]
-pub(crate) struct Turn<'l>(Option<MutexGuard<'l, ()>>);
+pub(crate) struct Turn<'l>(Option<MutexGuard<'l, Voice>>);
+
+/// Whether what is sent would be understood.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Voice {
+    #[default]
+    Heard,
+    /// A reply ended before its end: the client would take whatever follows for the rest.
+    Silenced,
+}
 
 impl Turn<'_> {
     pub(crate) fn is_kept(&self) -> bool {
         self.0.is_some()
+    }
+
+    /// Gives the turn back for good: nothing more is sent.
+    pub(crate) fn silence(&mut self) {
+        if let Some(mut voice) = self.0.take() {
+            *voice = Voice::Silenced;
+        }
     }
 }
 
@@ -57,8 +73,14 @@ impl<'s, S: Stream> Link<'s, S> {
 
     /// Sends gathered replies.
     fn send(&self, out: &mut Output) -> io::Result<()> {
-        let _alone = self.sending.lock().expect(HOLDER_PANICKED);
-        out.send_to(self.stream)
+        let voice = self.sending.lock().expect(HOLDER_PANICKED);
+        match *voice {
+            Voice::Heard => out.send_to(self.stream),
+            Voice::Silenced => {
+                out.take();
+                Ok(())
+            }
+        }
     }
 
     /// Sends gathered replies, as the one whose turn it is or becomes. It remains so if the last reply goes on.

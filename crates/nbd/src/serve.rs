@@ -280,6 +280,7 @@ impl<'e> Connection<'e> {
                     return Ok(Pause::Ended(end));
                 }
                 Ok(Progress::Broken(failure)) => {
+                    turn.silence();
                     return Err(ConnectionError::BrokenReply { why: failure.to_string() });
                 }
                 Err(violation) => {

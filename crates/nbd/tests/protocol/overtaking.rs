@@ -2,14 +2,15 @@
 
 use crate::connections::{attach, detach};
 use crate::script::exports_of;
+use std::io::Read;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
-use tidegate_media::{BlockDevice, Durability, Extent, Geometry, Lba, LbaRange, Result};
+use tidegate_media::{BlockDevice, Durability, Extent, Geometry, Lba, LbaRange, Poison, Result};
 use tidegate_nbd::client::{Client, Cookie, Dialect, Operation};
 use tidegate_nbd::ram::Ram;
-use tidegate_nbd::{End, RequestKind};
+use tidegate_nbd::{ConnectionError, End, RequestKind, serve};
 
 /// Longer than any test takes.
 const FOREVER: Duration = Duration::from_secs(20);
@@ -32,6 +33,8 @@ struct State {
     closed: bool,
     arrived: usize,
     left: usize,
+    /// A block that cannot be read.
+    bad_block: Option<u64>,
 }
 
 impl Gated {
@@ -71,6 +74,10 @@ impl BlockDevice for Gated {
     }
 
     fn read(&self, at: Lba, out: &mut [u8]) -> Result<()> {
+        let bad = self.gate().state.lock().unwrap().bad_block;
+        if bad.is_some_and(|bad| (at.0..at.0 + out.len() as u64 / 4096).contains(&bad)) {
+            return Err(Poison { at: 0, len: 4096 }.into());
+        }
         self.0.0.read(at, out)
     }
 
@@ -232,6 +239,29 @@ fn nothing_is_sent_inside_a_reply_without_chunks() {
 }
 
 #[test]
+fn nothing_follows_a_reply_that_broke_off() {
+    let device = Gated::new();
+    let exports = Arc::new(exports_of(device.clone()));
+    let (near, far) = UnixStream::pair().unwrap();
+    let server = thread::spawn(move || serve(&exports, &far));
+    let mut client = Client::connect(near, "", Dialect::Simple).unwrap();
+    device.gate().set_closed(true);
+    device.gate().state.lock().unwrap().bad_block = Some(64);
+    client.submit(Operation::Trim { offset: 12 << 20, len: 2 << 20 }).unwrap();
+    device.gate().wait_for(|state| state.arrived == 1);
+    client.submit(Operation::Read { offset: 0, len: 4 << 20 }).unwrap();
+    let mut stream = client.stream();
+    let mut row = vec![0; 16 + (256 << 10)];
+    stream.read_exact(&mut row).unwrap();
+    assert_eq!(row[4..8], [0; 4], "the read began well");
+    device.gate().set_closed(false);
+    let mut rest = Vec::new();
+    stream.read_to_end(&mut rest).unwrap();
+    assert_eq!(rest, b"", "the discard's reply would be taken for data");
+    assert!(matches!(server.join().unwrap(), Err(ConnectionError::BrokenReply { .. })));
+}
+
+#[test]
 fn a_client_that_leaves_gets_what_it_asked_for_first() {
     let device = Gated::new();
     let exports = Arc::new(exports_of(device.clone()));
@@ -242,7 +272,7 @@ fn a_client_that_leaves_gets_what_it_asked_for_first() {
     let mut stream = client.disconnect().unwrap();
     device.gate().set_closed(false);
     let mut reply = Vec::new();
-    std::io::Read::read_to_end(&mut stream, &mut reply).unwrap();
+    stream.read_to_end(&mut reply).unwrap();
     assert_eq!(reply.len(), 16);
     assert_eq!(server.join().unwrap(), End::Disconnected);
     let counters = exports.exports.iter().next().unwrap().counters();
