@@ -12,7 +12,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tidegate_btt::Btt;
 use tidegate_drain::{Pool, Setup};
@@ -73,6 +73,12 @@ impl Costs {
     fn favour_a_cache(self) -> bool {
         self.dram * 5 < self.region * 4
     }
+}
+
+/// Nanoseconds since the first call.
+fn now_ns() -> u64 {
+    static FIRST: LazyLock<Instant> = LazyLock::new(Instant::now);
+    u64::try_from(FIRST.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// The least of the times that `work` takes: the one in which the thread was not interrupted.
@@ -200,6 +206,7 @@ impl Watched for WriteCache<MappedRegion> {
             forced,
             evicted,
             stalled,
+            stalled_ns,
             read_hits,
             wake_ups,
             flushes,
@@ -215,6 +222,7 @@ impl Watched for WriteCache<MappedRegion> {
             counter("cache_forced_blocks", "Blocks written past the cache because of FUA", forced),
             counter("cache_evicted_blocks", "Blocks written from slots to the region", evicted),
             counter("cache_stalls", "Requests that had to evict or wait for an eviction", stalled),
+            Reading::counter("cache_stall", "Time of those", Unit::Nanoseconds, stalled_ns),
             counter("cache_read_blocks", "Blocks read from slots", read_hits),
             counter("cache_wake_ups", "Times a writer woke a draining thread", wake_ups),
             counter("cache_flushes", "Flushes", flushes),
@@ -250,6 +258,7 @@ impl Transit {
         let refused = |error: CreateError| VolumeFailure::NotDurable { path: file.clone(), why: error.to_string() };
         let cache = Arc::new(WriteCache::create(region, device, options).map_err(refused)?);
         let threads = std::thread::available_parallelism().map_or(1, |cores| cores.get() / 2).clamp(1, THREADS_MAX);
+        cache.set_clock(now_ns);
         let pool = Pool::start(&cache, Setup { threads, drain_within: DRAIN_WITHIN });
         let pool = pool.map_err(Failure::system("starting the threads that drain the cache"))?;
         Ok(Ok(Transit { cache, pool: Mutex::new(Some(pool)), file }))

@@ -32,6 +32,8 @@ pub struct WriteCache<R> {
     /// Whether whoever drains sleeps and wants the doorbell rung.
     pub(crate) asleep: AtomicBool,
     doorbell: Mutex<Option<Box<dyn Doorbell>>>,
+    /// Nanoseconds, for whoever wants stalls timed.
+    clock: Mutex<Option<fn() -> u64>>,
     /// Without eager eviction: whether it is time to evict.
     draining: AtomicBool,
     failed: AtomicBool,
@@ -55,6 +57,7 @@ pub(crate) struct Tally {
     forced: AtomicU64,
     pub(crate) evicted: AtomicU64,
     stalled: AtomicU64,
+    stalled_ns: AtomicU64,
     wake_ups: AtomicU64,
     flushes: AtomicU64,
 }
@@ -103,6 +106,7 @@ impl<R: Region> WriteCache<R> {
             },
             asleep: AtomicBool::new(false),
             doorbell: Mutex::new(None),
+            clock: Mutex::new(None),
             draining: AtomicBool::new(options.eager),
             failed: AtomicBool::new(false),
             failure: Mutex::new(None),
@@ -113,6 +117,11 @@ impl<R: Region> WriteCache<R> {
     /// Who is to be woken when there is something to drain after [`WriteCache::may_sleep`] said that there is not.
     pub fn set_doorbell(&self, doorbell: Box<dyn Doorbell>) {
         *self.doorbell.lock() = Some(doorbell);
+    }
+
+    /// A clock that only grows, in nanoseconds: from now on stalls are timed by it.
+    pub fn set_clock(&self, now_ns: fn() -> u64) {
+        *self.clock.lock() = Some(now_ns);
     }
 
     /// From now on at most `limit` slots are in use, and at least one: the rest is drained and kept free. So a flush finds no more.
@@ -148,6 +157,7 @@ impl<R: Region> WriteCache<R> {
             forced: get(&self.tally.forced),
             evicted: get(&self.tally.evicted),
             stalled: get(&self.tally.stalled),
+            stalled_ns: get(&self.tally.stalled_ns),
             wake_ups: get(&self.tally.wake_ups),
             flushes: get(&self.tally.flushes),
             slots_limit: u64::from(self.withheld.limit.load(Ordering::Relaxed)),
@@ -325,7 +335,21 @@ impl<R: Region> WriteCache<R> {
 
     /// Evicts until a slot is free: without bypass, writers wait like this.
     fn await_slot(&self) -> Result<u32> {
+        self.stalled(|| self.evict_for_slot())
+    }
+
+    /// Does what a request cannot go on without, and counts it.
+    fn stalled<T>(&self, work: impl FnOnce() -> T) -> T {
         self.tally.stalled.fetch_add(1, Ordering::Relaxed);
+        let clock = *self.clock.lock();
+        let Some(now_ns) = clock else { return work() };
+        let began = now_ns();
+        let done = work();
+        self.tally.stalled_ns.fetch_add(now_ns().saturating_sub(began), Ordering::Relaxed);
+        done
+    }
+
+    fn evict_for_slot(&self) -> Result<u32> {
         self.out_of_slots();
         let mut scratch = self.scratch();
         let mut cursor = 0;
@@ -361,8 +385,7 @@ impl<R: Region> WriteCache<R> {
             if self.is_used(index)
                 && let Some(through) = self.last_within(index, range)?
             {
-                self.tally.stalled.fetch_add(1, Ordering::Relaxed);
-                self.evict_through(index, through, &mut self.scratch())?;
+                self.stalled(|| self.evict_through(index, through, &mut self.scratch()))?;
             }
         }
         Ok(())

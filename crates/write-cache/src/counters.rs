@@ -15,6 +15,8 @@ pub struct Counters {
     pub evicted: u64,
     /// Of these, blocks evicted by a request that could not go on before.
     pub stalled: u64,
+    /// How long those requests waited for that, in nanoseconds of the clock that was [set](crate::WriteCache::set_clock); 0 without one.
+    pub stalled_ns: u64,
     /// Blocks read from slots.
     pub read_hits: u64,
     /// Times the doorbell was rung.

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test stops at the first surprise")]
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use tidegate_media::{
     BlockDevice, Durability, Error, Extent, ExtentKind, Geometry, Lba, LbaRange, MappedRegion, Poison, Result,
 };
@@ -87,6 +87,7 @@ fn every_count_is_exact() {
         forced: 2,
         evicted: 4,
         stalled: 0,
+        stalled_ns: 0,
         read_hits: 1,
         wake_ups: 1,
         flushes: 1,
@@ -126,12 +127,19 @@ fn with_no_slot_free_writes_go_to_the_device_and_in_order() {
 
 #[test]
 fn without_bypass_a_writer_evicts() {
+    /// A clock that goes on by a microsecond each time somebody looks at it.
+    fn now_ns() -> u64 {
+        static LOOKS: AtomicU64 = AtomicU64::new(0);
+        LOOKS.fetch_add(1, Ordering::Relaxed) * 1000
+    }
     let (cache, disk) = cache_with(Options { bypass: false, ..options(2) });
+    cache.set_clock(now_ns);
     for lba in 0..5 {
         put(&cache, lba, 1);
     }
     let counters = cache.counters();
     assert_eq!((counters.bypassed, counters.evicted, counters.stalled), (0, 3, 3));
+    assert_eq!(counters.stalled_ns, 3000, "each stall is looked at when it begins and when it ends");
     assert_eq!((0..5).filter(|lba| get(&*disk, *lba) == 1).count(), 3);
 }
 
