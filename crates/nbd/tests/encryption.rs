@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use tidegate_media::Durability;
-use tidegate_nbd::client::{Client, ClientError, Dialect, Greeted};
+use tidegate_nbd::client::{Client, ClientError, Dialect, Greeted, Operation};
 use tidegate_nbd::ram::Ram;
 use tidegate_nbd::{
     ConnectionError, Encryption, End, Export, Exports, Patience, Service, Tls, TlsError, Violation, serve,
@@ -92,6 +92,28 @@ fn an_encrypted_connection_carries_everything() {
         client.disconnect().unwrap();
         assert_eq!(served.join().unwrap().unwrap(), End::Disconnected);
     }
+}
+
+#[test]
+fn two_threads_that_answer_keep_the_records_in_order() {
+    let identities = Identities::make();
+    let (near, served) = connect(Encryption::Required(tls(&identities, None)));
+    let greeted = Greeted::meet(near).unwrap().start_tls(|stream| encrypt(&identities, None, stream)).unwrap();
+    let mut client = greeted.pick("disk", Dialect::Structured).unwrap();
+    client.write(12 << 20, &[5; 4096], Durability::Volatile).unwrap();
+    for _ in 0..20 {
+        // The discards are long enough to be answered by another thread than the reads.
+        for _ in 0..16 {
+            client.submit(Operation::Trim { offset: 0, len: 2 << 20 }).unwrap();
+            client.submit(Operation::Read { offset: 12 << 20, len: 4096 }).unwrap();
+        }
+        while client.pending().next().is_some() {
+            let seen = client.complete().unwrap().outcome.unwrap();
+            assert!(seen.is_empty() || seen == [5; 4096]);
+        }
+    }
+    client.disconnect().unwrap();
+    assert_eq!(served.join().unwrap().unwrap(), End::Disconnected);
 }
 
 #[test]

@@ -1,13 +1,15 @@
 //! Bytes that nobody should send: kept conversations in every cut, and mutations of them. The server never panics, never holds
 //! more than its bound, and always ends.
 
-use crate::script::disk_and_frozen;
+use crate::script::{disk_and_frozen, exports_of};
 use proptest::collection::vec;
 use proptest::prelude::{Just, Strategy, any, prop_oneof, proptest};
 use proptest::sample::Index;
 use std::fs;
 use std::path::Path;
+use tidegate_nbd::End;
 use tidegate_nbd::limits::CONNECTION_BYTES_MAX;
+use tidegate_nbd::ram::Ram;
 use tidegate_nbd::rehearsal::{Rehearsal, rehearse};
 
 /// Each kept conversation, with its name.
@@ -54,6 +56,25 @@ fn a_conversation_of_every_beginning_ends() {
         for len in 0..sent.len().min(1500) {
             rehearse_in(&sent[..len], || usize::MAX);
         }
+    }
+}
+
+#[test]
+fn the_longest_requests_stay_within_the_bound() {
+    let service = exports_of(Ram::new(4096, 16 << 10));
+    let request = |command: u8, len: u32| {
+        [b"\x25\x60\x95\x13\x00\x00\x00", &[command][..], &[7; 8], &[0; 8], &len.to_be_bytes()].concat()
+    };
+    let reads = [request(0, 100), request(0, 2 << 20), request(0, 32 << 20)].concat().repeat(2);
+    let write = [request(1, 32 << 20), vec![3; 32 << 20]].concat();
+    for handshake in [
+        &b"\x00\x00\x00\x03IHAVEOPT\x00\x00\x00\x01\x00\x00\x00\x00"[..],
+        b"\x00\x00\x00\x03IHAVEOPT\x00\x00\x00\x08\x00\x00\x00\x00IHAVEOPT\x00\x00\x00\x01\x00\x00\x00\x00",
+    ] {
+        let rehearsal = rehearse(&service, &[handshake, &reads, &write].concat(), || usize::MAX);
+        assert_eq!(rehearsal.end.unwrap(), End::Closed);
+        assert!(rehearsal.answers.len() > 68 << 20);
+        assert!((2 << 20..=CONNECTION_BYTES_MAX).contains(&rehearsal.held_bytes_max), "{}", rehearsal.held_bytes_max);
     }
 }
 
