@@ -17,6 +17,7 @@ pub mod measure;
 pub mod medium;
 pub mod report;
 pub mod rivals;
+pub mod served;
 pub mod subject;
 pub mod target;
 pub mod transit;

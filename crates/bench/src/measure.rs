@@ -7,6 +7,7 @@
 //! noise is assumed.
 
 use serde::{Deserialize, Serialize};
+use std::convert::Infallible;
 
 /// Below this many pairs a median is too loose to judge by.
 pub const PAIRS_MIN: i64 = 9;
@@ -27,19 +28,30 @@ pub struct Pairs {
 impl Pairs {
     /// Samples `over` and `under` in turn, `pairs` times, after one sample of each that only warms up.
     pub fn alternate(pairs: u16, mut over: impl FnMut() -> f64, mut under: impl FnMut() -> f64) -> Pairs {
-        over();
-        under();
+        let taken: Result<Pairs, Infallible> = Pairs::try_alternate(pairs, || Ok(over()), || Ok(under()));
+        let Ok(taken) = taken;
+        taken
+    }
+
+    /// The same of samples that may fail: the first that does ends it.
+    pub fn try_alternate<E>(
+        pairs: u16,
+        mut over: impl FnMut() -> Result<f64, E>,
+        mut under: impl FnMut() -> Result<f64, E>,
+    ) -> Result<Pairs, E> {
+        over()?;
+        under()?;
         let mut taken = Pairs { over: Vec::with_capacity(pairs.into()), under: Vec::with_capacity(pairs.into()) };
         for pair in 0..pairs {
             if pair % 2 == 0 {
-                taken.over.push(over());
-                taken.under.push(under());
+                taken.over.push(over()?);
+                taken.under.push(under()?);
             } else {
-                taken.under.push(under());
-                taken.over.push(over());
+                taken.under.push(under()?);
+                taken.over.push(over()?);
             }
         }
-        taken
+        Ok(taken)
     }
 
     /// The samples above the fraction bar.
@@ -141,6 +153,17 @@ mod tests {
         let pairs = Pairs { over: vec![12.0, 2.0, 5.0], under: vec![4.0, 1.0, 5.0] };
         assert_eq!(pairs.ratio().median, 2.0);
         assert_eq!((pairs.over().median, pairs.under().median), (5.0, 4.0));
+    }
+
+    #[test]
+    fn a_sample_that_fails_ends_the_run() {
+        let mut taken = 0;
+        let over = || {
+            taken += 1;
+            if taken < 3 { Ok(1.0) } else { Err("no more") }
+        };
+        assert_eq!(Pairs::try_alternate(9, over, || Ok(1.0)), Err("no more"));
+        assert_eq!(taken, 3);
     }
 
     #[test]

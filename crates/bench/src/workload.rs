@@ -142,7 +142,7 @@ pub fn cores() -> Vec<usize> {
 }
 
 /// Pins the calling thread to the n-th allowed core. A system that refuses leaves it where the scheduler puts it.
-fn stay_on(nth: usize) {
+pub(crate) fn stay_on(nth: usize) {
     let Some(core) = cores().get(nth).copied() else { return };
     let mut only = CpuSet::new();
     only.set(core);

@@ -1,0 +1,97 @@
+//! Random blocks by fio's own NBD client.
+
+use super::server::{self, Rival, Server};
+use crate::measure::Pairs;
+use crate::medium::WALK_BYTES;
+use crate::target::Outcome;
+use crate::workload::Effort;
+use anyhow::Context;
+use serde_json::Value;
+use std::process::Command;
+
+/// What fio does.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Load {
+    direction: Direction,
+    depth: u32,
+    connections: u32,
+}
+
+/// Which way the blocks go.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Direction {
+    /// To the client.
+    Read,
+    /// To the server.
+    Write,
+}
+
+impl Load {
+    /// `depth` requests at a time on each of `connections`.
+    pub(super) const fn new(direction: Direction, depth: u32, connections: u32) -> Load {
+        Load { direction, depth, connections }
+    }
+
+    /// Requests per second, after a moment that is not counted.
+    fn rate(self, server: &Server) -> anyhow::Result<f64> {
+        let (pattern, side) = match self.direction {
+            Direction::Read => ("randread", "read"),
+            Direction::Write => ("randwrite", "write"),
+        };
+        let mut fio = fio(server, pattern, "4k");
+        fio.args(["--norandommap", "--time_based", "--runtime=500ms", "--ramp_time=150ms", "--output-format=json"]);
+        fio.arg(format!("--iodepth={}", self.depth)).arg(format!("--numjobs={}", self.connections));
+        parse_rate(&server::run(&mut fio)?, side)
+    }
+}
+
+/// Requests per second of Tidegate over those of `rival`.
+pub(super) fn compare(effort: Effort, load: Load, rival: Rival) -> anyhow::Result<Outcome> {
+    if let Some(missing) = server::missing(&["fio", rival.program()]) {
+        return Ok(missing);
+    }
+    let (ours, theirs) = (Server::tidegate()?, rival.start(WALK_BYTES)?);
+    for server in [&ours, &theirs] {
+        server::run(fio(server, "write", "1m").arg("--iodepth=4"))?;
+    }
+    let pairs = Pairs::try_alternate(effort.pairs, || load.rate(&ours), || load.rate(&theirs))?;
+    Ok(Outcome::ratio(&pairs, "requests/s"))
+}
+
+/// fio over the first [`WALK_BYTES`] of the export.
+fn fio(server: &Server, pattern: &str, block: &str) -> Command {
+    let mut fio = Command::new("fio");
+    fio.args(["--name=bench", "--ioengine=nbd", "--thread", "--group_reporting"]);
+    fio.arg(format!("--uri={}", server.uri())).arg(format!("--size={WALK_BYTES}"));
+    fio.arg(format!("--rw={pattern}")).arg(format!("--bs={block}"));
+    fio
+}
+
+/// The rate in fio's report. Remarks may stand before it.
+fn parse_rate(report: &[u8], side: &str) -> anyhow::Result<f64> {
+    let begin = report.iter().position(|byte| *byte == b'{').context("fio reported nothing")?;
+    let report: Value = serde_json::from_slice(&report[begin..]).context("reading fio's report")?;
+    let job = &report["jobs"][0];
+    anyhow::ensure!(job["error"] == 0, "fio met error {}", job["error"]);
+    let rate = job[side]["iops"].as_f64().filter(|rate| *rate > 0.0);
+    rate.context("fio did nothing")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rate_is_that_of_the_side_asked_for() {
+        let report = br#"fio: a remark
+            {"jobs": [{"error": 0, "read": {"iops": 0.0}, "write": {"iops": 1234.5}}]}"#;
+        assert_eq!(parse_rate(report, "write").unwrap(), 1234.5);
+        assert!(parse_rate(report, "read").is_err());
+    }
+
+    #[test]
+    fn a_job_that_failed_has_no_rate() {
+        assert!(parse_rate(br#"{"jobs": [{"error": 5, "write": {"iops": 9.0}}]}"#, "write").is_err());
+        assert!(parse_rate(b"fio: no such engine", "write").is_err());
+    }
+}

@@ -1,0 +1,200 @@
+//! Servers under test: `tidegate` as built for release, and its rivals. Each is a process with a unix socket.
+
+use crate::medium::{OVERHEAD_BYTES, ScratchPath, WALK_BYTES};
+use crate::target::Outcome;
+use crate::workload::stay_on;
+use anyhow::Context;
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::File;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+use tidegate_nbd::client::{Client, Dialect};
+
+/// The core of clients, and the core of servers, among those allowed.
+const CLIENT_CORE: usize = 0;
+const SERVER_CORE: usize = 1;
+
+/// What a server may take to listen, or to end when asked.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What brings all rivals and clients.
+const REMEDY: &str = "apt-get install fio nbdkit qemu-utils libnbd-bin";
+
+/// A server that is not ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rival {
+    /// nbdkit, which drops what is written and reads zeroes.
+    Null,
+    /// nbdkit with an array in its heap.
+    Memory,
+    /// nbdkit with a file in memory.
+    File,
+    /// QEMU's server with a file in memory.
+    Qemu,
+}
+
+impl Rival {
+    /// The program.
+    pub(super) fn program(self) -> &'static str {
+        match self {
+            Rival::Null | Rival::Memory | Rival::File => "nbdkit",
+            Rival::Qemu => "qemu-nbd",
+        }
+    }
+
+    /// Starts it with an export of `bytes`.
+    pub(super) fn start(self, bytes: u64) -> anyhow::Result<Server> {
+        let (socket, file) = (ScratchPath::new(), ScratchPath::new());
+        let mut command = Command::new(self.program());
+        match self {
+            Rival::Qemu => command.args(["--persistent", "--shared=0", "--format=raw", "--socket"]),
+            _ => command.args(["--foreground", "--unix"]),
+        };
+        command.arg(socket.as_path());
+        if matches!(self, Rival::File | Rival::Qemu) {
+            File::create(file.as_path())?.set_len(bytes)?;
+        }
+        match self {
+            Rival::Null => command.arg("null").arg(bytes.to_string()),
+            Rival::Memory => command.arg("memory").arg(bytes.to_string()),
+            Rival::File => command.arg("file").arg(file.as_path()),
+            Rival::Qemu => command.arg(file.as_path()),
+        };
+        Server::start(&mut command, socket, file)
+    }
+}
+
+/// An outcome that says which of `programs` are missing, if any.
+pub(super) fn missing(programs: &[&str]) -> Option<Outcome> {
+    let runs =
+        |program: &str| Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    let absent: Vec<_> = programs.iter().copied().filter(|program| runs(program).is_err()).collect();
+    (!absent.is_empty()).then(|| Outcome::missing(absent.join(" and "), REMEDY))
+}
+
+/// A server process that listens. Dropped, it is asked to end, and its files are gone.
+pub(super) struct Server {
+    child: Child,
+    socket: ScratchPath,
+    _file: ScratchPath,
+}
+
+impl Server {
+    /// `tidegate` with a new volume of at least [`WALK_BYTES`].
+    pub(super) fn tidegate() -> anyhow::Result<Server> {
+        let (socket, file) = (ScratchPath::new(), ScratchPath::new());
+        let size = (WALK_BYTES + OVERHEAD_BYTES).to_string();
+        let mut create = Command::new(program()?);
+        create.arg("create").arg("--pmem").arg(file.as_path()).args(["--size", &size]);
+        run(&mut create)?;
+        let mut serve = Command::new(program()?);
+        serve.arg("serve").arg("--pmem").arg(file.as_path());
+        serve.arg("--listen").arg(format!("unix:{}", socket.as_path().display()));
+        Server::start(&mut serve, socket, file)
+    }
+
+    fn start(command: &mut Command, socket: ScratchPath, file: ScratchPath) -> anyhow::Result<Server> {
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let child = on_core(SERVER_CORE, || command.spawn()).with_context(|| format!("starting {command:?}"))?;
+        let mut server = Server { child, socket, _file: file };
+        let deadline = Instant::now() + PATIENCE;
+        while UnixStream::connect(server.socket.as_path()).is_err() {
+            if let Some(status) = server.child.try_wait()? {
+                anyhow::bail!("{command:?} ended before it listened: {status}");
+            }
+            anyhow::ensure!(Instant::now() < deadline, "{command:?} does not listen");
+            pause();
+        }
+        Ok(server)
+    }
+
+    /// The export, as clients name it.
+    pub(super) fn uri(&self) -> String {
+        format!("nbd+unix:///?socket={}", self.socket.as_path().display())
+    }
+
+    /// A new connection on which nothing was said.
+    pub(super) fn dial(&self) -> anyhow::Result<UnixStream> {
+        UnixStream::connect(self.socket.as_path()).context("connecting to the server")
+    }
+
+    /// A client of its export.
+    pub(super) fn client(&self) -> anyhow::Result<Client<UnixStream>> {
+        Ok(Client::connect(self.dial()?, "", Dialect::Simple)?)
+    }
+
+    /// Memory of its own that it keeps resident: heap, stacks and the like, not mapped files.
+    pub(super) fn resident_bytes(&self) -> anyhow::Result<u64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
+        let line =
+            status.lines().find_map(|line| line.strip_prefix("RssAnon:")).context("the kernel tells no RssAnon")?;
+        let kibibytes: u64 = line.trim_end_matches("kB").trim().parse()?;
+        Ok(kibibytes << 10)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let deadline = Instant::now() + PATIENCE;
+        // A child that has ended on its own is only waited for.
+        let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
+        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < deadline {
+            pause();
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Runs a client on the clients' core to its end and returns what it printed.
+pub(super) fn run(client: &mut Command) -> anyhow::Result<Vec<u8>> {
+    client.stdin(Stdio::null());
+    let output = on_core(CLIENT_CORE, || client.output()).with_context(|| format!("running {client:?}"))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    anyhow::ensure!(output.status.success(), "{client:?} failed ({}): {}", output.status, said.trim());
+    Ok(output.stdout)
+}
+
+/// Acts as a client on the clients' core.
+pub(super) fn as_client<T: Send>(act: impl FnOnce() -> T + Send) -> T {
+    on_core(CLIENT_CORE, act)
+}
+
+/// Threads and processes stay where the thread that starts them is.
+fn on_core<T: Send>(nth: usize, act: impl FnOnce() -> T + Send) -> T {
+    let act = move || {
+        stay_on(nth);
+        act()
+    };
+    std::thread::scope(|scope| scope.spawn(act).join().expect("a panic here ends the benchmark"))
+}
+
+fn pause() {
+    std::thread::park_timeout(Duration::from_millis(2));
+}
+
+/// The path of `tidegate`: built now for release into the target folder of this program; without a cargo, the one
+/// that lies there.
+fn program() -> anyhow::Result<&'static Path> {
+    static PROGRAM: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    let program = PROGRAM.get_or_init(|| build().map_err(|error| format!("{error:#}")));
+    program.as_deref().map_err(|error| anyhow::anyhow!(error.clone()))
+}
+
+fn build() -> anyhow::Result<PathBuf> {
+    let this = std::env::current_exe()?;
+    let target = this.ancestors().nth(2).context("this program lies in no target folder")?;
+    let built = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        .args(["build", "--release", "--quiet", "--package", "tidegate-cli", "--bin", "tidegate", "--target-dir"])
+        .arg(target)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .stderr(Stdio::inherit())
+        .status();
+    anyhow::ensure!(built.as_ref().map_or(true, |status| status.success()), "tidegate does not build");
+    let program = target.join("release/tidegate");
+    anyhow::ensure!(program.exists(), "no {}: cargo build --release -p tidegate-cli", program.display());
+    Ok(program)
+}
