@@ -1,8 +1,8 @@
 //! The topic `served`: volumes over NBD, by the clients people use, beside the servers people use.
 //!
 //! Every server is a process of its own, started for its row: the release build of `tidegate` with what it does
-//! unless asked otherwise, and a rival. Clients run on the first core and servers on the second, whichever they are.
-//! Volumes and files lie in `/dev/shm`, written once before anything is measured.
+//! unless asked otherwise, and a rival. Clients run on the first core, servers beside them or on the second, and both
+//! servers of a row on the same. Volumes and files lie in `/dev/shm`, written once before anything is measured.
 
 mod copies;
 mod crowd;
@@ -27,6 +27,7 @@ pub const TOPIC: Topic = Topic {
         NBD_READ_DEPTH_32,
         NBD_WRITE_DEPTH_32_TWICE,
         NBD_READ_DEPTH_32_TWICE,
+        NBD_WRITE_DEPTH_1_APART,
         NBD_WRITE_DEPTH_1_QEMU,
         NBD_READ_DEPTH_1_QEMU,
         NBD_WRITE_DEPTH_32_QEMU,
@@ -45,7 +46,7 @@ pub const NBD_WRITE_DEPTH_1: Row = Row {
     over: "fio 4 KiB random writes, depth 1, tidegate",
     under: "nbdkit null",
     target: Target::AtLeast(1.0),
-    method: Method::Here(|effort| load::compare(effort, Load::new(Direction::Write, 1, 1), Rival::Null)),
+    method: Method::Here(|effort| load::compare(effort, Load::in_turn(Direction::Write, 1), Rival::Null)),
 };
 
 /// Reads one at a time, beside a server that makes them up.
@@ -54,7 +55,7 @@ pub const NBD_READ_DEPTH_1: Row = Row {
     over: "fio 4 KiB random reads, depth 1, tidegate",
     under: "nbdkit null",
     target: Target::AtLeast(1.0),
-    method: Method::Here(|effort| load::compare(effort, Load::new(Direction::Read, 1, 1), Rival::Null)),
+    method: Method::Here(|effort| load::compare(effort, Load::in_turn(Direction::Read, 1), Rival::Null)),
 };
 
 /// Writes one at a time on each of two connections, beside a server that drops them.
@@ -63,7 +64,7 @@ pub const NBD_WRITE_DEPTH_1_TWICE: Row = Row {
     over: "fio 4 KiB random writes, depth 1 on 2 connections, tidegate",
     under: "nbdkit null",
     target: Target::AtLeast(1.0),
-    method: Method::Here(|effort| load::compare(effort, Load::new(Direction::Write, 1, 2), Rival::Null)),
+    method: Method::Here(|effort| load::compare(effort, Load::in_turn(Direction::Write, 2), Rival::Null)),
 };
 
 /// Reads one at a time on each of two connections, beside a server that makes them up.
@@ -72,7 +73,7 @@ pub const NBD_READ_DEPTH_1_TWICE: Row = Row {
     over: "fio 4 KiB random reads, depth 1 on 2 connections, tidegate",
     under: "nbdkit null",
     target: Target::AtLeast(1.0),
-    method: Method::Here(|effort| load::compare(effort, Load::new(Direction::Read, 1, 2), Rival::Null)),
+    method: Method::Here(|effort| load::compare(effort, Load::in_turn(Direction::Read, 2), Rival::Null)),
 };
 
 /// Many writes at a time, beside a server that keeps them in its heap.
@@ -81,7 +82,7 @@ pub const NBD_WRITE_DEPTH_32: Row = Row {
     over: "fio 4 KiB random writes, depth 32, tidegate",
     under: "nbdkit memory",
     target: Target::AtLeast(1.2),
-    method: Method::Here(|effort| load::compare(effort, Load::new(Direction::Write, 32, 1), Rival::Memory)),
+    method: Method::Here(|effort| load::compare(effort, Load::at_once(Direction::Write, 1), Rival::Memory)),
 };
 
 /// Many reads at a time, beside a server that keeps blocks in its heap.
@@ -90,7 +91,7 @@ pub const NBD_READ_DEPTH_32: Row = Row {
     over: "fio 4 KiB random reads, depth 32, tidegate",
     under: "nbdkit memory",
     target: Target::AtLeast(1.2),
-    method: Method::Here(|effort| load::compare(effort, Load::new(Direction::Read, 32, 1), Rival::Memory)),
+    method: Method::Here(|effort| load::compare(effort, Load::at_once(Direction::Read, 1), Rival::Memory)),
 };
 
 /// Many writes at a time on each of two connections, beside a server that keeps them in its heap.
@@ -99,7 +100,7 @@ pub const NBD_WRITE_DEPTH_32_TWICE: Row = Row {
     over: "fio 4 KiB random writes, depth 32 on 2 connections, tidegate",
     under: "nbdkit memory",
     target: Target::AtLeast(1.2),
-    method: Method::Here(|effort| load::compare(effort, Load::new(Direction::Write, 32, 2), Rival::Memory)),
+    method: Method::Here(|effort| load::compare(effort, Load::at_once(Direction::Write, 2), Rival::Memory)),
 };
 
 /// Many reads at a time on each of two connections, beside a server that keeps blocks in its heap.
@@ -108,7 +109,16 @@ pub const NBD_READ_DEPTH_32_TWICE: Row = Row {
     over: "fio 4 KiB random reads, depth 32 on 2 connections, tidegate",
     under: "nbdkit memory",
     target: Target::AtLeast(1.2),
-    method: Method::Here(|effort| load::compare(effort, Load::new(Direction::Read, 32, 2), Rival::Memory)),
+    method: Method::Here(|effort| load::compare(effort, Load::at_once(Direction::Read, 2), Rival::Memory)),
+};
+
+/// Writes one at a time across cores, beside a server that drops them.
+pub const NBD_WRITE_DEPTH_1_APART: Row = Row {
+    name: "nbd-write-1-apart",
+    over: "fio 4 KiB random writes, depth 1, client and server on two cores, tidegate",
+    under: "nbdkit null",
+    target: Target::AtLeast(1.0),
+    method: Method::Here(|effort| load::compare(effort, Load::across_cores(Direction::Write), Rival::Null)),
 };
 
 /// Writes one at a time, beside a server of a file in memory.
@@ -117,7 +127,7 @@ pub const NBD_WRITE_DEPTH_1_QEMU: Row = Row {
     over: "fio 4 KiB random writes, depth 1, tidegate",
     under: "qemu-nbd",
     target: Target::AtLeast(1.0),
-    method: Method::Here(|effort| load::compare(effort, Load::new(Direction::Write, 1, 1), Rival::Qemu)),
+    method: Method::Here(|effort| load::compare(effort, Load::in_turn(Direction::Write, 1), Rival::Qemu)),
 };
 
 /// Reads one at a time, beside a server of a file in memory.
@@ -126,7 +136,7 @@ pub const NBD_READ_DEPTH_1_QEMU: Row = Row {
     over: "fio 4 KiB random reads, depth 1, tidegate",
     under: "qemu-nbd",
     target: Target::AtLeast(1.0),
-    method: Method::Here(|effort| load::compare(effort, Load::new(Direction::Read, 1, 1), Rival::Qemu)),
+    method: Method::Here(|effort| load::compare(effort, Load::in_turn(Direction::Read, 1), Rival::Qemu)),
 };
 
 /// Many writes at a time, beside a server of a file in memory.
@@ -135,7 +145,7 @@ pub const NBD_WRITE_DEPTH_32_QEMU: Row = Row {
     over: "fio 4 KiB random writes, depth 32, tidegate",
     under: "qemu-nbd",
     target: Target::AtLeast(1.0),
-    method: Method::Here(|effort| load::compare(effort, Load::new(Direction::Write, 32, 1), Rival::Qemu)),
+    method: Method::Here(|effort| load::compare(effort, Load::at_once(Direction::Write, 1), Rival::Qemu)),
 };
 
 /// Many reads at a time, beside a server of a file in memory.
@@ -144,7 +154,7 @@ pub const NBD_READ_DEPTH_32_QEMU: Row = Row {
     over: "fio 4 KiB random reads, depth 32, tidegate",
     under: "qemu-nbd",
     target: Target::AtLeast(1.0),
-    method: Method::Here(|effort| load::compare(effort, Load::new(Direction::Read, 32, 1), Rival::Qemu)),
+    method: Method::Here(|effort| load::compare(effort, Load::at_once(Direction::Read, 1), Rival::Qemu)),
 };
 
 /// A whole volume filled.

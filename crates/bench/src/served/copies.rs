@@ -1,6 +1,6 @@
 //! Whole volumes filled and read by nbdcopy, as it does it unless told otherwise.
 
-use super::server::{self, Rival, Server};
+use super::server::{self, Place, Rival, Server};
 use crate::measure::Pairs;
 use crate::medium::ScratchPath;
 use crate::target::Outcome;
@@ -27,10 +27,10 @@ fn compare(effort: Effort, copy: Copy) -> anyhow::Result<Outcome> {
     if let Some(missing) = server::missing(&["nbdcopy", Rival::File.program()]) {
         return Ok(missing);
     }
-    let ours = Server::tidegate()?;
+    let ours = Server::tidegate(Place::Apart)?;
     // Nothing is left over at either end: a volume is a little larger than 1 GiB, and so are the others.
     let copying = Copying::new(ours.client()?.bytes())?;
-    let theirs = Rival::File.start(copying.bytes)?;
+    let theirs = Rival::File.start(Place::Apart, copying.bytes)?;
     copying.fill(&ours)?;
     copying.fill(&theirs)?;
     let pairs = Pairs::try_alternate(effort.pairs, || copy(&copying, &ours), || copy(&copying, &theirs))?;

@@ -4,7 +4,7 @@
 //! to them in turn. While it writes to the crowded one, some of the crowd make their next move before every eighth
 //! write: a slow one sends one more byte, and a new one comes, says nonsense and is thrown out.
 
-use super::server::{Server, as_client};
+use super::server::{Place, Server, as_client};
 use crate::measure::Pairs;
 use crate::subject::{BLOCK_BYTES, Block};
 use crate::target::Outcome;
@@ -49,7 +49,7 @@ const WRITE_HEADER: [u8; 28] = {
 
 /// The good client's 99th percentile in the crowd over the one alone.
 pub(super) fn slowdown(effort: Effort) -> anyhow::Result<Outcome> {
-    let (calm, crowded) = (Server::tidegate()?, Server::tidegate()?);
+    let (calm, crowded) = (Server::tidegate(Place::Apart)?, Server::tidegate(Place::Apart)?);
     let crowd = Crowd::gather(&crowded)?;
     let (mut alone, mut among) = (calm.client()?, crowded.client()?);
     let pairs = as_client(|| {
@@ -61,7 +61,7 @@ pub(super) fn slowdown(effort: Effort) -> anyhow::Result<Outcome> {
 
 /// Memory that the server keeps for one of the crowd.
 pub(super) fn memory(_: Effort) -> anyhow::Result<Outcome> {
-    let server = Server::tidegate()?;
+    let server = Server::tidegate(Place::Apart)?;
     let before = server.resident_bytes()?;
     let crowd = Crowd::gather(&server)?;
     let after = server.resident_bytes()?;

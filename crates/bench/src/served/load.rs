@@ -1,6 +1,6 @@
 //! Random blocks by fio's own NBD client.
 
-use super::server::{self, Rival, Server};
+use super::server::{self, Place, Rival, Server};
 use crate::measure::Pairs;
 use crate::medium::WALK_BYTES;
 use crate::target::Outcome;
@@ -15,6 +15,7 @@ pub(super) struct Load {
     direction: Direction,
     depth: u32,
     connections: u32,
+    place: Place,
 }
 
 /// Which way the blocks go.
@@ -27,9 +28,19 @@ pub(super) enum Direction {
 }
 
 impl Load {
-    /// `depth` requests at a time on each of `connections`.
-    pub(super) const fn new(direction: Direction, depth: u32, connections: u32) -> Load {
-        Load { direction, depth, connections }
+    /// One request at a time on each of `connections`: client and server take turns, on one core.
+    pub(super) const fn in_turn(direction: Direction, connections: u32) -> Load {
+        Load { direction, depth: 1, connections, place: Place::Together }
+    }
+
+    /// The same on two cores: one request each way wakes a processor.
+    pub(super) const fn across_cores(direction: Direction) -> Load {
+        Load { direction, depth: 1, connections: 1, place: Place::Apart }
+    }
+
+    /// 32 requests at a time on each of `connections`: client and server work at once, on two cores.
+    pub(super) const fn at_once(direction: Direction, connections: u32) -> Load {
+        Load { direction, depth: 32, connections, place: Place::Apart }
     }
 
     /// Requests per second, after a moment that is not counted.
@@ -50,7 +61,7 @@ pub(super) fn compare(effort: Effort, load: Load, rival: Rival) -> anyhow::Resul
     if let Some(missing) = server::missing(&["fio", rival.program()]) {
         return Ok(missing);
     }
-    let (ours, theirs) = (Server::tidegate()?, rival.start(WALK_BYTES)?);
+    let (ours, theirs) = (Server::tidegate(load.place)?, rival.start(load.place, WALK_BYTES)?);
     for server in [&ours, &theirs] {
         server::run(fio(server, "write", "1m").arg("--iodepth=4"))?;
     }

@@ -13,15 +13,35 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 use tidegate_nbd::client::{Client, Dialect};
 
-/// The core of clients, and the core of servers, among those allowed.
+/// The core of clients, among those allowed.
 const CLIENT_CORE: usize = 0;
-const SERVER_CORE: usize = 1;
 
 /// What a server may take to listen, or to end when asked.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What brings all rivals and clients.
 const REMEDY: &str = "apt-get install fio nbdkit qemu-utils libnbd-bin";
+
+/// Where a server runs, and all its threads.
+///
+/// The scheduler puts a server and its client now together and now apart, and a request then costs six times as much
+/// apart: a processor has to be woken for each. Left to it, a ratio would say where both sides happened to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// On the clients' core: both are one at a time anyway.
+    Together,
+    /// On the second core.
+    Apart,
+}
+
+impl Place {
+    fn core(self) -> usize {
+        match self {
+            Place::Together => CLIENT_CORE,
+            Place::Apart => CLIENT_CORE + 1,
+        }
+    }
+}
 
 /// A server that is not ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +66,7 @@ impl Rival {
     }
 
     /// Starts it with an export of `bytes`.
-    pub(super) fn start(self, bytes: u64) -> anyhow::Result<Server> {
+    pub(super) fn start(self, place: Place, bytes: u64) -> anyhow::Result<Server> {
         let (socket, file) = (ScratchPath::new(), ScratchPath::new());
         let mut command = Command::new(self.program());
         match self {
@@ -63,7 +83,7 @@ impl Rival {
             Rival::File => command.arg("file").arg(file.as_path()),
             Rival::Qemu => command.arg(file.as_path()),
         };
-        Server::start(&mut command, socket, file)
+        Server::start(&mut command, place, socket, file)
     }
 }
 
@@ -84,7 +104,7 @@ pub(super) struct Server {
 
 impl Server {
     /// `tidegate` with a new volume of at least [`WALK_BYTES`].
-    pub(super) fn tidegate() -> anyhow::Result<Server> {
+    pub(super) fn tidegate(place: Place) -> anyhow::Result<Server> {
         let (socket, file) = (ScratchPath::new(), ScratchPath::new());
         let size = (WALK_BYTES + OVERHEAD_BYTES).to_string();
         let mut create = Command::new(program()?);
@@ -93,12 +113,12 @@ impl Server {
         let mut serve = Command::new(program()?);
         serve.arg("serve").arg("--pmem").arg(file.as_path());
         serve.arg("--listen").arg(format!("unix:{}", socket.as_path().display()));
-        Server::start(&mut serve, socket, file)
+        Server::start(&mut serve, place, socket, file)
     }
 
-    fn start(command: &mut Command, socket: ScratchPath, file: ScratchPath) -> anyhow::Result<Server> {
+    fn start(command: &mut Command, place: Place, socket: ScratchPath, file: ScratchPath) -> anyhow::Result<Server> {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let child = on_core(SERVER_CORE, || command.spawn()).with_context(|| format!("starting {command:?}"))?;
+        let child = on_core(place.core(), || command.spawn()).with_context(|| format!("starting {command:?}"))?;
         let mut server = Server { child, socket, _file: file };
         let deadline = Instant::now() + PATIENCE;
         while UnixStream::connect(server.socket.as_path()).is_err() {

@@ -1,6 +1,6 @@
 //! The first write after a silence: how soon a server that does nothing is awake.
 
-use super::server::{Server, as_client};
+use super::server::{Place, Server, as_client};
 use crate::subject::{BLOCK_BYTES, Block};
 use crate::target::Outcome;
 use crate::workload::Effort;
@@ -18,7 +18,7 @@ const WARM_WRITES: u64 = 1000;
 
 /// The round trip in µs.
 pub(super) fn first_write(_: Effort) -> anyhow::Result<Outcome> {
-    let server = Server::tidegate()?;
+    let server = Server::tidegate(Place::Apart)?;
     let samples = as_client(|| round_trips(&server))?;
     Ok(Outcome::figure(&samples, "µs"))
 }
