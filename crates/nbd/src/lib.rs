@@ -1,9 +1,9 @@
 //! The NBD protocol (fixed newstyle) in front of any block device.
 //!
 //! An [`Export`] is a [`BlockDevice`](tidegate_media::BlockDevice) under a name, addressed by bytes; [`serve`] drives
-//! one connection over any [`Stream`], encrypted or not. The machines beneath do no input or output: `handshake` and `transmission` take
-//! bytes and give bytes, `wire` knows the protocol's records, `buffers` holds what is in between. Sockets, threads and
-//! the number of connections belong to the program.
+//! one connection over any [`Stream`], encrypted or not. The machines beneath do no input or output: `handshake` and
+//! `transmission` take bytes and give bytes, `wire` knows the protocol's records, `buffers` holds what is in between.
+//! Sockets, the number of connections and a thread for each belong to the program.
 //!
 //! One connection executes its requests in the order in which they arrive, on its own thread, and gathers the replies
 //! of all requests it finds in its input buffer into one send. Requests that are likely to take long go to a second

@@ -226,7 +226,7 @@ fn a_client_that_does_not_speak_tls_after_starttls_ends() {
 fn drops_of_a_tls_record_do_not_win_time() {
     let identities = Identities::make();
     let (mut near, far) = UnixStream::pair().unwrap();
-    let limit = Duration::from_millis(40);
+    let limit = Duration::from_millis(300);
     let patience = Patience { handshake: limit, ..Patience::default() };
     let service = Service { patience, ..service(Encryption::Required(tls(&identities, None))) };
     let served = thread::spawn(move || serve(&service, &far));

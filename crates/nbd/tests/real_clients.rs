@@ -208,6 +208,16 @@ fn qemu_io_may_read_and_not_write_what_is_read_only() {
     assert!(!text.contains("failed"), "{text}");
 }
 
+#[test]
+fn qemu_img_bench_keeps_many_requests_and_flushes_in_flight() {
+    let server = Server::start();
+    let uri = server.uri("ram");
+    let arguments = ["bench", "-f", "raw", "-w", "-c", "3000", "-d", "32", "-s", "4096", "--pattern=90"];
+    run_well("qemu-img", &[&arguments[..], &["--flush-interval=50", &uri]].concat());
+    assert!(!qemu_io(&uri, &["read -P 90 0 11M"]).contains("failed"));
+    run_well("qemu-img", &["bench", "-f", "raw", "-c", "3000", "-d", "32", "-s", "100000", &uri]);
+}
+
 /// Offset, length and whether it is a hole, of each entry of a map in JSON.
 fn map(text: &str, offset: &str, is_hole: impl Fn(&serde_json::Value) -> bool) -> Vec<(u64, u64, bool)> {
     let entries: serde_json::Value = serde_json::from_str(text).unwrap();
