@@ -215,7 +215,7 @@ fn qemu_img_bench_keeps_many_requests_and_flushes_in_flight() {
     let arguments = ["bench", "-f", "raw", "-w", "-c", "3000", "-d", "32", "-s", "4096", "--pattern=90"];
     run_well("qemu-img", &[&arguments[..], &["--flush-interval=50", &uri]].concat());
     assert!(!qemu_io(&uri, &["read -P 90 0 11M"]).contains("failed"));
-    run_well("qemu-img", &["bench", "-f", "raw", "-c", "3000", "-d", "32", "-s", "100000", &uri]);
+    run_well("qemu-img", &["bench", "-f", "raw", "-c", "200", "-d", "32", "-s", "100000", &uri]);
 }
 
 /// Offset, length and whether it is a hole, of each entry of a map in JSON.
