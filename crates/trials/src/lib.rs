@@ -8,6 +8,7 @@ pub mod artefacts;
 pub mod golden;
 pub mod guest;
 pub mod namespace;
+pub mod observed;
 pub mod pmdk;
 pub mod power_cuts;
 pub mod sectors;

@@ -3,21 +3,19 @@
 //! The power cut takes the cache's slots; what was flushed must be there. The kill leaves slots and volume as they were visible;
 //! everything acknowledged must be there once the slots are completed, also if completing is killed and begun again.
 
+use crate::observed::Observed;
 use crate::power_cuts::{SmallVolume, block_of};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tidegate_btt::{Btt, OpenOptions};
-use tidegate_media::{BlockDevice, Durability, Lba, LbaRange, LineOrder, Poison, Region as Medium, Result, Sealed};
+use tidegate_media::{BlockDevice, Durability, Lba, LbaRange, Region as Medium};
 use tidegate_sim::{Content, Cut, Image, Oracle, Promise, Region, Rng};
 use tidegate_write_cache::{Options, WriteCache, bytes_for, complete};
 
 const VOLUME: [u8; 16] = [9; 16];
 
-/// A region that tells its watch of each access before it is made.
-pub struct Watched {
-    region: Arc<Region>,
-    watch: Arc<Watch>,
-}
+/// A region that tells a watch of each access.
+type Watched = Observed<Box<dyn Fn(&Region) + Send + Sync>>;
 
 /// Two regions, what their blocks may show, and the one instant at which all of it is recorded.
 struct Watch {
@@ -63,41 +61,10 @@ impl Watch {
     }
 }
 
-impl Watched {
-    fn pass(&self) -> &Region {
-        self.watch.pass();
-        &self.region
-    }
-}
-
-impl Medium for Watched {
-    fn len(&self) -> u64 {
-        self.region.len()
-    }
-    fn read(&self, at: u64, out: &mut [u8]) -> Result<(), Poison> {
-        self.pass().read(at, out)
-    }
-    fn load_u64(&self, at: u64) -> Result<u64, Poison> {
-        self.pass().load_u64(at)
-    }
-    fn write(&self, at: u64, bytes: &[u8]) {
-        self.pass().write(at, bytes);
-    }
-    fn stream(&self, at: u64, bytes: &[u8]) {
-        self.pass().stream(at, bytes);
-    }
-    fn store_u64(&self, at: u64, word: u64) {
-        self.pass().store_u64(at, word);
-    }
-    fn flush(&self, at: u64, len: u64) {
-        self.pass().flush(at, len);
-    }
-    fn fence(&self) -> Result<(), Sealed> {
-        self.pass().fence()
-    }
-    fn line_order(&self) -> LineOrder {
-        self.region.line_order()
-    }
+/// `region`, each access to which `watch` passes.
+fn watched(region: Arc<Region>, watch: &Arc<Watch>) -> Watched {
+    let watch = watch.clone();
+    Observed::new(region, Box::new(move |_| watch.pass()))
 }
 
 /// A mistake made on purpose, to see that a campaign notices it.
@@ -181,11 +148,10 @@ impl Stack {
             accesses: AtomicU64::new(0),
             seen: Mutex::new(seen),
         });
-        let watched = |region: Arc<Region>| Watched { region, watch: watch.clone() };
-        let device = Btt::open(watched(volume), &OpenOptions { readers: 2, ..OpenOptions::default() });
+        let device = Btt::open(watched(volume, &watch), &OpenOptions { readers: 2, ..OpenOptions::default() });
         let device = Arc::new(device.expect("a fresh volume opens"));
         let options = options(Options::new(VOLUME, slots));
-        let cache = WriteCache::create(watched(memory), device, options).expect("the memory is large enough");
+        let cache = WriteCache::create(watched(memory, &watch), device, options).expect("the memory is large enough");
         Stack { watch, mistake: Mistake::None, cache, shape: shape.clone() }
     }
 
@@ -304,7 +270,7 @@ fn killed_while_completing(slots: &Region, volume: Arc<Region>, rng: &mut Rng) -
         accesses: AtomicU64::new(0),
         seen: Mutex::new(seen),
     });
-    let device = Btt::open(Watched { region: volume.clone(), watch: watch.clone() }, &OpenOptions::default());
+    let device = Btt::open(watched(volume.clone(), &watch), &OpenOptions::default());
     complete(slots, VOLUME, &device.expect("a volume of a killed process opens")).expect("it can be completed");
     let stop = watch.seen().stop.take();
     match stop {

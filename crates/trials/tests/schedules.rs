@@ -11,8 +11,9 @@
 use std::sync::{Arc, Mutex, OnceLock};
 use tidegate_btt::{Btt, OpenOptions, Repair, check};
 use tidegate_media::sync::set_thread_token;
-use tidegate_media::{BlockDevice, Durability, Lba, LbaRange, LineOrder, Poison, Region as Medium, Sealed};
+use tidegate_media::{BlockDevice, Durability, Lba, LbaRange};
 use tidegate_sim::{Content, Cut, Image, Oracle, Promise, Region, Rng};
+use tidegate_trials::observed::Observed;
 use tidegate_trials::power_cuts::{LinuxArena, Order, SmallVolume, block_of};
 
 const THREADS: u32 = 3;
@@ -22,54 +23,20 @@ const STEPS: u64 = 3;
 type Cuts = Arc<Mutex<Vec<(Cut, Oracle)>>>;
 
 /// A region that loses power once: what it holds at that access is kept for later, and the threads go on.
-struct CutOnce {
-    region: Arc<Region>,
-    oracle: Arc<Mutex<Oracle>>,
-    cuts: Cuts,
-    at_access: u64,
-}
+type CutOnce = Observed<Box<dyn Fn(&Region) + Send + Sync>>;
 
-impl CutOnce {
-    /// Nothing between the two snapshots lets another thread run, nor anything else while a lock of the system's is held.
-    fn pass(&self) -> &Region {
-        let due = self.region.accesses() >= self.at_access;
-        let mut cuts = self.cuts.lock().expect("one thread runs at a time");
+/// `region`, which keeps in `cuts` what a power cut at `at_access` leaves. Nothing between the two snapshots lets another thread
+/// run, nor anything else while a lock of the system's is held.
+fn cut_once(region: Arc<Region>, oracle: Arc<Mutex<Oracle>>, cuts: Cuts, at_access: u64) -> CutOnce {
+    let before = move |region: &Region| {
+        let due = region.accesses() >= at_access;
+        let mut cuts = cuts.lock().expect("one thread runs at a time");
         if due && cuts.is_empty() {
-            let oracle = self.oracle.lock().expect("one thread runs at a time").after_cut();
-            cuts.push((self.region.cut(), oracle));
+            let oracle = oracle.lock().expect("one thread runs at a time").after_cut();
+            cuts.push((region.cut(), oracle));
         }
-        &self.region
-    }
-}
-
-impl Medium for CutOnce {
-    fn len(&self) -> u64 {
-        self.region.len()
-    }
-    fn read(&self, at: u64, out: &mut [u8]) -> Result<(), Poison> {
-        self.pass().read(at, out)
-    }
-    fn load_u64(&self, at: u64) -> Result<u64, Poison> {
-        self.pass().load_u64(at)
-    }
-    fn write(&self, at: u64, bytes: &[u8]) {
-        self.pass().write(at, bytes);
-    }
-    fn stream(&self, at: u64, bytes: &[u8]) {
-        self.pass().stream(at, bytes);
-    }
-    fn store_u64(&self, at: u64, word: u64) {
-        self.pass().store_u64(at, word);
-    }
-    fn flush(&self, at: u64, len: u64) {
-        self.pass().flush(at, len);
-    }
-    fn fence(&self) -> Result<(), Sealed> {
-        self.pass().fence()
-    }
-    fn line_order(&self) -> LineOrder {
-        self.region.line_order()
-    }
+    };
+    Observed::new(region, Box::new(before))
 }
 
 /// A volume, threads that use it, and what they may see.
@@ -140,7 +107,7 @@ fn scene(volume: &SmallVolume, start: &Image) {
     let cuts: Cuts = Arc::default();
     let region = Arc::new(Region::from_image(start.clone()));
     let at_access = rng.below(120);
-    let cut_once = CutOnce { region: region.clone(), oracle: oracle.clone(), cuts: cuts.clone(), at_access };
+    let cut_once = cut_once(region.clone(), oracle.clone(), cuts.clone(), at_access);
     // Fewer places for readers than threads: they wait for each other too.
     let device = Btt::open(cut_once, &OpenOptions { readers: 2, ..OpenOptions::default() }).expect("it was formatted");
     let scene = Arc::new(Scene { volume: volume.clone(), device, oracle });
