@@ -159,8 +159,10 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         let deadline = Instant::now() + PATIENCE;
-        // A child that has ended on its own is only waited for.
-        let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
+        // Once a child was waited for, its number may be another's.
+        if matches!(self.child.try_wait(), Ok(None)) {
+            let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
+        }
         while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < deadline {
             pause();
         }
