@@ -211,6 +211,9 @@ impl<'s, S: Stream> Encrypted<'s, S> {
             drop(session);
             self.stream.send(&records)?;
             if bytes.is_empty() {
+                // Beside the work of encrypting much, getting the memory anew is nothing; idle connections are many.
+                records.clear();
+                records.shrink_to(RECORD_BYTES);
                 return Ok(());
             }
         }
