@@ -283,8 +283,9 @@ impl<R: Region> WriteCache<R> {
             Some(slot) => self.write_cached(slot, lba, data),
             None if self.options.bypass => {
                 self.out_of_slots();
+                self.write_past(lba, data, Durability::Volatile)?;
                 self.tally.bypassed.fetch_add(1, Ordering::Relaxed);
-                self.write_past(lba, data, Durability::Volatile)
+                Ok(())
             }
             None => {
                 let slot = self.await_slot()?;
@@ -485,8 +486,9 @@ impl<R: Region> BlockDevice for WriteCache<R> {
         let range = self.geometry.range(at, data.len())?;
         self.check()?;
         if durability == Durability::Fua {
+            self.write_past(at.0, data, durability)?;
             self.tally.forced.fetch_add(range.blocks, Ordering::Relaxed);
-            return self.write_past(at.0, data, durability);
+            return Ok(());
         }
         range
             .iter()

@@ -13,9 +13,9 @@ pub struct Counters {
     pub forced: u64,
     /// Blocks evicted to the device.
     pub evicted: u64,
-    /// Of these, blocks evicted by a request that could not go on before.
+    /// Times that a request had to evict blocks before it could go on.
     pub stalled: u64,
-    /// How long those requests waited for that, in nanoseconds of the clock that was [set](crate::WriteCache::set_clock); 0 without one.
+    /// How long that took, in nanoseconds of the clock that was [set](crate::WriteCache::set_clock); 0 without one.
     pub stalled_ns: u64,
     /// Blocks read from slots.
     pub read_hits: u64,

@@ -95,11 +95,19 @@ impl<R: Region> WriteCache<R> {
         freed: &mut Chain,
     ) -> Result<u32> {
         let mut evicted = 0;
-        while evicted < budget && self.evict_head(index, through, scratch, freed)? {
-            evicted += 1;
-        }
+        let ended = loop {
+            if evicted == budget {
+                break Ok(evicted);
+            }
+            match self.evict_head(index, through, scratch, freed) {
+                Ok(true) => evicted += 1,
+                Ok(false) => break Ok(evicted),
+                Err(error) => break Err(error),
+            }
+        };
+        // What went well before a failure counts too.
         self.tally.evicted.fetch_add(u64::from(evicted), Ordering::Relaxed);
-        Ok(evicted)
+        ended
     }
 
     fn evict_head(

@@ -272,6 +272,52 @@ fn a_device_that_fails_is_reported_by_every_later_write_and_flush() {
     assert_eq!((get(&cache, 1), cache.counters().slots_used > 0), (1, true), "what was acknowledged is still there");
 }
 
+/// Whoever evicts: a thread that drains, a flush, and a request that must not be cached.
+#[test]
+fn what_was_evicted_before_a_failure_counts() {
+    type Evicts = fn(&WriteCache<MappedRegion>) -> Result<()>;
+    let evicts: [Evicts; 3] = [
+        |cache| cache.drain_step(9, &mut 0, &mut [0; BLOCK]).map(drop),
+        BlockDevice::flush,
+        |cache| cache.discard(LbaRange { first: Lba(4), blocks: 1 }),
+    ];
+    for (which, evict) in evicts.into_iter().enumerate() {
+        let (cache, disk) = cache(6);
+        (1..6).for_each(|lba| put(&cache, lba, 1));
+        disk.fail(DiskFault::WriteFails(4..5));
+        evict(&cache).unwrap_err();
+        put_fails(&cache, 9, Durability::Fua);
+        put_fails(&cache, 9, Durability::Volatile);
+        let expected = Counters {
+            cached: 5,
+            evicted: 3,
+            stalled: u64::from(which == 2),
+            flushes: u64::from(which == 1),
+            slots_used: 2,
+            slots_limit: 6,
+            ..Counters::default()
+        };
+        assert_eq!(cache.counters(), expected, "evicted by {which}");
+    }
+}
+
+/// Writes that the device refused are nowhere, and so in no count.
+#[test]
+fn a_write_past_the_cache_that_failed_is_not_counted() {
+    let (cache, disk) = cache(1);
+    put(&cache, 1, 1);
+    disk.fail(DiskFault::WriteFails(4..6));
+    put_fails(&cache, 4, Durability::Volatile);
+    put_fails(&cache, 5, Durability::Fua);
+    put(&cache, 6, 1);
+    let expected = Counters { cached: 1, bypassed: 1, slots_used: 1, slots_limit: 1, ..Counters::default() };
+    assert_eq!(cache.counters(), expected);
+}
+
+fn put_fails(device: &dyn BlockDevice, lba: u64, durability: Durability) {
+    device.write(Lba(lba), &[1; BLOCK], durability).unwrap_err();
+}
+
 #[test]
 fn the_doorbell_rings_once_for_each_sleep() {
     let (cache, _) = cache(8);
