@@ -16,7 +16,7 @@ use std::io;
 use std::path::Path;
 use tidegate_btt::{Contents, FormatError, FormatSpec, Identity, format, identify};
 use tidegate_layout::btt::{ARENA_BYTES_MIN, PAGE_BYTES, Version};
-use tidegate_media::{Access, Allocation, Domain, MappedRegion, Region};
+use tidegate_media::{Access, Allocation, Domain, LockedFile, MappedRegion, Region};
 use uuid::Uuid;
 
 /// A file is searched for data in pieces of this size.
@@ -134,12 +134,11 @@ fn grow(wish: &Create) -> Result<MappedRegion, Failure> {
     let (path, size) = (wish.pmem.as_path(), wish.size.ok_or(UsageFailure::SizeMissing)?);
     let failed = |error| VolumeFailure::of_io(path, Doing::Write, error);
     let file = File::options().write(true).open(path).map_err(failed)?;
-    rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive)
-        .map_err(|_| VolumeFailure::InUse { path: path.to_owned() })?;
+    let file = LockedFile::exclusive(path, file).map_err(|_| VolumeFailure::InUse { path: path.to_owned() })?;
     file.set_len(0).map_err(failed)?;
     let given = match allocation(wish) {
         Allocation::Sparse => file.set_len(size),
-        Allocation::Full => rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, size).map_err(io::Error::from),
+        Allocation::Full => rustix::fs::fallocate(&*file, FallocateFlags::empty(), 0, size).map_err(io::Error::from),
     };
     if let Err(error) = given {
         file.set_len(0).map_err(failed)?;

@@ -7,12 +7,13 @@
 use crate::counters::{Counters, Tally};
 use crate::domain::{Domain, Evidence, Sysfs};
 use crate::error::{Poison, Sealed};
+use crate::locked_file::LockedFile;
 use crate::map_error::MapError;
 use crate::memory::{Instructions, Mapping, Refused, Sharing};
 use crate::region::Region;
 use crate::sync::{AtomicU64, Ordering};
 use rustix::fd::AsFd;
-use rustix::fs::{FallocateFlags, FileType, FlockOperation, Mode, OFlags, fallocate, fstat, fstatfs, ftruncate};
+use rustix::fs::{FallocateFlags, FileType, Mode, OFlags, fallocate, fstat, fstatfs, ftruncate};
 use rustix::io::Errno;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -50,7 +51,7 @@ const SOUND: u64 = u64::MAX;
 /// A region in mapped memory.
 pub struct MappedRegion {
     mapping: Mapping,
-    file: Option<File>,
+    file: Option<LockedFile>,
     domain: Domain,
     instructions: Instructions,
     /// Offset of the first lost store, or [`SOUND`]. Relaxed everywhere: a fence reports what its own thread lost,
@@ -74,7 +75,7 @@ impl MappedRegion {
         let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR);
         let file = File::from(file.map_err(|errno| MapError::opening(path, errno))?);
         let unfinished = Unfinished(Some(path));
-        lock(path, &file, Access::ReadWrite)?;
+        let file = LockedFile::exclusive(path, file)?;
         allocate(path, &file, len, allocation)?;
         make_durable(path, &file).map_err(|error| MapError::io(path, "make it durable", error))?;
         let region = MappedRegion::map(path, file, Access::ReadWrite)?;
@@ -88,12 +89,17 @@ impl MappedRegion {
         // A FIFO would make a plain open wait for its other end.
         let file = rustix::fs::open(path, mode | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty());
         let file = File::from(file.map_err(|errno| MapError::opening(path, errno))?);
+        let file = match access {
+            Access::ReadWrite => LockedFile::exclusive(path, file)?,
+            Access::Private => LockedFile::shared(path, file)?,
+            Access::PrivateUnlocked => LockedFile::unlocked(file),
+        };
         MappedRegion::map(path, file, access)
     }
 
-    fn map(path: &Path, file: File, access: Access) -> Result<MappedRegion, MapError> {
+    fn map(path: &Path, file: LockedFile, access: Access) -> Result<MappedRegion, MapError> {
         let sysfs = Sysfs::default();
-        let stat = fstat(&file).map_err(|errno| MapError::io(path, "read its attributes", errno.into()))?;
+        let stat = fstat(&*file).map_err(|errno| MapError::io(path, "read its attributes", errno.into()))?;
         let kind = FileType::from_raw_mode(stat.st_mode);
         let len = match kind {
             FileType::RegularFile => stat.st_size.cast_unsigned(),
@@ -102,9 +108,8 @@ impl MappedRegion {
             }
             _ => return Err(MapError::not_a_file(path, kind)),
         };
-        lock(path, &file, access)?;
         let len = mappable(path, len)?;
-        let file_system = fstatfs(&file).map_err(|errno| MapError::io(path, "read its file system", errno.into()))?;
+        let file_system = fstatfs(&*file).map_err(|errno| MapError::io(path, "read its file system", errno.into()))?;
         let is_device = kind == FileType::CharacterDevice;
         let is_synchronous = !is_device && Mapping::is_synchronous(file.as_fd());
         let sharing = match access {
@@ -118,7 +123,7 @@ impl MappedRegion {
         Ok(MappedRegion::over(mapping, Some(file), domain))
     }
 
-    fn over(mapping: Mapping, file: Option<File>, domain: Domain) -> MappedRegion {
+    fn over(mapping: Mapping, file: Option<LockedFile>, domain: Domain) -> MappedRegion {
         let instructions = Instructions::best(domain == Domain::PowerFail { caches_included: true });
         MappedRegion { mapping, file, domain, instructions, first_lost: AtomicU64::new(SOUND), tally: Tally::default() }
     }
@@ -138,9 +143,9 @@ impl MappedRegion {
         self.tally.snapshot()
     }
 
-    /// The file, locked as long as this region or a clone of the file lives; None for anonymous memory.
+    /// The file, locked as long as this region lives; None for anonymous memory.
     pub fn file(&self) -> Option<&File> {
-        self.file.as_ref()
+        self.file.as_deref()
     }
 
     /// Makes every byte read as zero if that can be done without storing each; a fully allocated file stays so,
@@ -232,18 +237,6 @@ fn mappable(path: &Path, len: u64) -> Result<usize, MapError> {
         Ok(len) if len <= isize::MAX as usize => Ok(len),
         _ => Err(MapError::TooLarge { path: path.to_owned(), len }),
     }
-}
-
-fn lock(path: &Path, file: &File, access: Access) -> Result<(), MapError> {
-    let operation = match access {
-        Access::ReadWrite => FlockOperation::NonBlockingLockExclusive,
-        Access::Private => FlockOperation::NonBlockingLockShared,
-        Access::PrivateUnlocked => return Ok(()),
-    };
-    rustix::fs::flock(file, operation).map_err(|errno| match errno {
-        Errno::WOULDBLOCK => MapError::InUse { path: path.to_owned() },
-        errno => MapError::io(path, "lock it", errno.into()),
-    })
 }
 
 fn allocate(path: &Path, file: &File, len: u64, allocation: Allocation) -> Result<(), MapError> {

@@ -1,0 +1,84 @@
+//! Files that one process has for itself.
+
+use crate::map_error::MapError;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use std::fs::File;
+use std::ops::Deref;
+use std::path::Path;
+
+/// An open file with an advisory lock (`flock`) on it, until this is dropped.
+///
+/// The lock belongs to the open file, not to the descriptor, so closing one descriptor is not enough to end it: a child that
+/// another thread has just forked holds a second one until it runs its program. So the lock is given up by name.
+#[derive(Debug)]
+pub struct LockedFile(File);
+
+impl LockedFile {
+    /// Locks `file`, found at `path`, against every other user. Does not wait.
+    pub fn exclusive(path: &Path, file: File) -> Result<LockedFile, MapError> {
+        LockedFile::lock(path, file, FlockOperation::NonBlockingLockExclusive)
+    }
+
+    /// Locks `file`, found at `path`, against whoever wants it for itself. Does not wait.
+    pub fn shared(path: &Path, file: File) -> Result<LockedFile, MapError> {
+        LockedFile::lock(path, file, FlockOperation::NonBlockingLockShared)
+    }
+
+    /// The same without a lock, for those who only look.
+    pub(crate) fn unlocked(file: File) -> LockedFile {
+        LockedFile(file)
+    }
+
+    fn lock(path: &Path, file: File, operation: FlockOperation) -> Result<LockedFile, MapError> {
+        match flock(&file, operation) {
+            Ok(()) => Ok(LockedFile(file)),
+            Err(Errno::WOULDBLOCK) => Err(MapError::InUse { path: path.to_owned() }),
+            Err(errno) => Err(MapError::io(path, "lock it", errno.into())),
+        }
+    }
+}
+
+impl Drop for LockedFile {
+    fn drop(&mut self) {
+        // A lock that cannot be given up goes with the last descriptor.
+        let _ = flock(&self.0, FlockOperation::Unlock);
+    }
+}
+
+impl Deref for LockedFile {
+    type Target = File;
+
+    fn deref(&self) -> &File {
+        &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lock_ends_with_its_owner_while_a_duplicate_is_open() {
+        let folder = tempfile::tempdir().expect("a scratch folder");
+        let path = folder.path().join("file");
+        let open = || File::options().create(true).truncate(false).write(true).open(&path).expect("a file");
+        let owner = LockedFile::exclusive(&path, open()).expect("nobody has it");
+        let duplicate = owner.try_clone().expect("a second descriptor");
+        assert!(matches!(LockedFile::shared(&path, open()), Err(MapError::InUse { .. })));
+        drop(owner);
+        LockedFile::exclusive(&path, open()).expect("the lock went with its owner");
+        drop(duplicate);
+    }
+
+    #[test]
+    fn shared_locks_keep_out_only_those_who_want_it_alone() {
+        let folder = tempfile::tempdir().expect("a scratch folder");
+        let path = folder.path().join("file");
+        let open = || File::options().create(true).truncate(false).write(true).open(&path).expect("a file");
+        let readers = [0; 2].map(|_| LockedFile::shared(&path, open()).expect("a shared lock"));
+        assert!(matches!(LockedFile::exclusive(&path, open()), Err(MapError::InUse { .. })));
+        drop(readers);
+        LockedFile::exclusive(&path, open()).expect("nobody has it any more");
+    }
+}
