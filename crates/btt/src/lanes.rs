@@ -43,11 +43,16 @@ impl Lanes {
     /// A lane for the thread `token`: its own if that is free, else any free one, else its own once it is free.
     pub(crate) fn take(&self, token: u32) -> MutexGuard<'_, Lane> {
         let own = token as usize % self.lanes.len();
-        self.lanes[own..]
-            .iter()
-            .chain(&self.lanes[..own])
-            .find_map(|lane| lane.try_lock())
-            .unwrap_or_else(|| self.lanes[own].lock())
+        // Apart from the search, which costs more than the rest of a write's bookkeeping if it is inlined.
+        self.lanes[own].try_lock().unwrap_or_else(|| self.take_any(own))
+    }
+
+    /// A free lane, the search beginning at `own`; else `own`, once it is free.
+    #[cold]
+    fn take_any(&self, own: usize) -> MutexGuard<'_, Lane> {
+        let (before, after) = self.lanes.split_at(own);
+        let free = after.iter().chain(before).find_map(|lane| lane.try_lock());
+        free.unwrap_or_else(|| self.lanes[own].lock())
     }
 
     /// Calls `act` on every lane, each as soon as it is free, and returns how many there are.

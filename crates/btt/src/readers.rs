@@ -9,7 +9,7 @@
 //! that freed the block and its look at the publications.
 
 use crate::padded::Padded;
-use tidegate_media::sync::{AtomicU64, Ordering, fence, yield_now};
+use tidegate_media::sync::{AtomicU64, Ordering, fence, fence_after_lock, yield_now};
 
 const UNUSED: u64 = 0;
 
@@ -56,9 +56,10 @@ impl Readers {
         }
     }
 
-    /// Waits until nobody reads `key`, a block that the map no longer names.
+    /// Waits until nobody reads `key`, a block that the map no longer names. The caller holds the lane that owns it, and so took
+    /// the lane's lock after the map's entry was replaced.
     pub(crate) fn wait_until_unread(&self, key: BlockKey) {
-        fence(Ordering::SeqCst);
+        fence_after_lock();
         for place in &self.places {
             // Acquire pairs with the Release of a reader that withdraws: its copy is over before the block changes.
             while place.load(Ordering::Acquire) == key.0 {

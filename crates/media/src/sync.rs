@@ -46,6 +46,18 @@ impl<T> Mutex<T> {
     }
 }
 
+/// A sequentially consistent fence for a thread that has taken a lock since the accesses that the fence is to order.
+///
+/// On x86-64 taking a lock is a locked instruction, which orders everything before it and after it, so only the compiler has to
+/// be held back; a fence would cost as much again.
+pub fn fence_after_lock() {
+    if cfg!(all(target_arch = "x86_64", not(shuttle))) {
+        std::sync::atomic::compiler_fence(Ordering::SeqCst);
+    } else {
+        fence(Ordering::SeqCst);
+    }
+}
+
 /// A small number for the calling thread: unique among the threads alive, given again after a thread's end.
 ///
 /// A fence covers the calling thread's flushes only, so engines remember by it who flushed what.
