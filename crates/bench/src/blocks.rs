@@ -1,11 +1,12 @@
 //! The topic `blocks`: what an atomic block in persistent memory costs over the bare bytes.
 
 use crate::measure::Pairs;
-use crate::medium::{self, WALK_BYTES};
-use crate::subject::{BlockReads, BlockWrites, CopiesOut, StreamedCopies, Subject, sweep};
+use crate::medium::{self, DATA_START, WALK_BYTES};
+use crate::subject::{Bare, BlockReads, BlockWrites, CopiesOut, StreamedCopies, Subject, sweep};
 use crate::target::{Method, Outcome, Row, Target, Topic};
 use crate::workload::{self, Effort, Walk};
-use tidegate_media::Counters;
+use tidegate_btt::Btt;
+use tidegate_media::{Counters, MappedRegion};
 
 /// The table.
 pub const TOPIC: Topic = Topic {
@@ -72,15 +73,19 @@ pub const TOPIC: Topic = Topic {
 };
 
 fn write(effort: Effort) -> anyhow::Result<Outcome> {
-    let (btt, bare) = (medium::btt()?, medium::region(WALK_BYTES)?);
-    Ok(compare(effort, &BlockWrites(&btt), &StreamedCopies(&bare)))
+    let btt = medium::btt()?;
+    Ok(compare(effort, &BlockWrites(&btt), &StreamedCopies(data_of(&btt))))
 }
 
 fn read(effort: Effort) -> anyhow::Result<Outcome> {
-    let (btt, bare) = (medium::btt()?, medium::region(WALK_BYTES)?);
+    let btt = medium::btt()?;
     sweep(&BlockWrites(&btt));
-    sweep(&StreamedCopies(&bare));
-    Ok(compare(effort, &BlockReads(&btt), &CopiesOut(&bare)))
+    Ok(compare(effort, &BlockReads(&btt), &CopiesOut(data_of(&btt))))
+}
+
+/// The bytes of the table's region that hold the data of its blocks.
+fn data_of(btt: &Btt<MappedRegion>) -> Bare<'_, MappedRegion> {
+    Bare::part(btt.region(), DATA_START, WALK_BYTES)
 }
 
 /// The time of one subject over that of another, each on one thread.
@@ -97,8 +102,8 @@ fn write_scaling(effort: Effort) -> anyhow::Result<Outcome> {
     if let Some(missing) = second_core_missing() {
         return Ok(missing);
     }
-    let (btt, bare) = (medium::btt()?, medium::region(WALK_BYTES)?);
-    let (writes, copies) = (BlockWrites(&btt), StreamedCopies(&bare));
+    let btt = medium::btt()?;
+    let (writes, copies) = (BlockWrites(&btt), StreamedCopies(data_of(&btt)));
     sweep(&writes);
     sweep(&copies);
     let pairs = Pairs::alternate(effort.pairs, || scaling(effort, &writes), || scaling(effort, &copies));

@@ -13,6 +13,8 @@ pub struct Machine {
     pub kernel: String,
     /// How bytes are stored and flushed here.
     pub instructions: String,
+    /// The pages of the regions that are measured.
+    pub pages: &'static str,
 }
 
 impl Machine {
@@ -25,6 +27,7 @@ impl Machine {
             kernel: format!("{} {}", uname.sysname().to_string_lossy(), uname.release().to_string_lossy()),
             instructions: tidegate_media::MappedRegion::anonymous(4096)
                 .map_or_else(|error| error.to_string(), |region| region.instructions().to_string()),
+            pages: crate::medium::MemoryPath::pages(),
         }
     }
 }

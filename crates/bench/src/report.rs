@@ -18,9 +18,11 @@ pub enum Style {
 impl Style {
     /// What stands before all rows.
     pub fn opening(self, machine: &Machine) -> String {
-        let Machine { processor, cores, kernel, instructions } = machine;
+        let Machine { processor, cores, kernel, instructions, pages } = machine;
         match self {
-            Style::Text => format!("machine: {processor}, {cores} cores, {kernel}; {instructions}; region in /dev/shm"),
+            Style::Text => {
+                format!("machine: {processor}, {cores} cores, {kernel}; {instructions}; regions in memory of {pages}")
+            }
             Style::Json => json!({ "machine": machine }).to_string(),
         }
     }

@@ -49,28 +49,54 @@ pub fn sweep(subject: &dyn Subject) {
     }
 }
 
+/// The blocks of a region from which a floor is taken: all of it, or what lies below a device whose data nobody looks at.
+#[derive(Clone, Copy)]
+pub struct Bare<'a, R> {
+    region: &'a R,
+    /// Where the first block begins.
+    start: u64,
+    blocks: u32,
+}
+
+impl<'a, R: Region> Bare<'a, R> {
+    /// All of `region`.
+    pub fn all(region: &'a R) -> Bare<'a, R> {
+        Bare { region, start: 0, blocks: blocks_in(region.len()) }
+    }
+
+    /// The bytes `start..start + len` of `region`. A floor in the very memory that a device lies in is free of what tells two pieces
+    /// of memory apart: how far they are from the core, and how scattered their pages.
+    pub fn part(region: &'a R, start: u64, len: u64) -> Bare<'a, R> {
+        Bare { region, start, blocks: blocks_in(len) }
+    }
+
+    fn offset_of(&self, block: u32) -> u64 {
+        self.start + u64::from(block) * BLOCK_BYTES as u64
+    }
+}
+
 /// The floor of a durable write: stream the block, fence.
-pub struct StreamedCopies<'a, R>(pub &'a R);
+pub struct StreamedCopies<'a, R>(pub Bare<'a, R>);
 
 impl<R: Region> Subject for StreamedCopies<'_, R> {
     fn blocks(&self) -> u32 {
-        blocks_in(self.0.len())
+        self.0.blocks
     }
     fn step(&self, at: u32, block: &mut Block) {
-        self.0.stream(offset_of(at), block.bytes());
-        self.0.fence().expect("the region takes every store");
+        self.0.region.stream(self.0.offset_of(at), block.bytes());
+        self.0.region.fence().expect("the region takes every store");
     }
 }
 
 /// The floor of a read: copy the block out.
-pub struct CopiesOut<'a, R>(pub &'a R);
+pub struct CopiesOut<'a, R>(pub Bare<'a, R>);
 
 impl<R: Region> Subject for CopiesOut<'_, R> {
     fn blocks(&self) -> u32 {
-        blocks_in(self.0.len())
+        self.0.blocks
     }
     fn step(&self, at: u32, block: &mut Block) {
-        self.0.read(offset_of(at), block.bytes_mut()).expect("the region reads");
+        self.0.region.read(self.0.offset_of(at), block.bytes_mut()).expect("the region reads");
     }
 }
 
@@ -100,8 +126,4 @@ impl<D: BlockDevice> Subject for BlockReads<'_, D> {
 
 fn blocks_in(bytes: u64) -> u32 {
     u32::try_from(bytes / BLOCK_BYTES as u64).expect("a few GiB at most")
-}
-
-fn offset_of(block: u32) -> u64 {
-    u64::from(block) * BLOCK_BYTES as u64
 }

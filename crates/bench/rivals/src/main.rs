@@ -11,7 +11,7 @@ use clap::Parser;
 use pmdk::{PersistCopies, PoolWrites};
 use tidegate_bench::blocks::compare;
 use tidegate_bench::medium::{self, OVERHEAD_BYTES, WALK_BYTES};
-use tidegate_bench::subject::{BlockWrites, StreamedCopies};
+use tidegate_bench::subject::{Bare, BlockWrites, StreamedCopies};
 use tidegate_bench::target::Outcome;
 use tidegate_bench::workload::Effort;
 
@@ -37,7 +37,7 @@ fn main() -> anyhow::Result<()> {
 
 fn floor_over_libpmem(effort: Effort) -> anyhow::Result<Outcome> {
     let (ours, theirs) = (medium::region(WALK_BYTES)?, PersistCopies::new(WALK_BYTES)?);
-    Ok(compare(effort, &StreamedCopies(&ours), &theirs))
+    Ok(compare(effort, &StreamedCopies(Bare::all(&ours)), &theirs))
 }
 
 fn libpmemblk_over_write(effort: Effort) -> anyhow::Result<Outcome> {

@@ -9,7 +9,7 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_longlong, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::ptr::NonNull;
-use tidegate_bench::medium::ScratchPath;
+use tidegate_bench::medium::MemoryPath;
 use tidegate_bench::subject::{BLOCK_BYTES, Block, Subject};
 
 /// A pool of libpmemblk; the type is the library's own secret.
@@ -60,7 +60,7 @@ unsafe impl Sync for PersistCopies {}
 impl PersistCopies {
     /// Maps a nameless file of `len` bytes. Without `PMEM_IS_PMEM_FORCE=1` the library would sync it by system calls.
     pub(crate) fn new(len: u64) -> anyhow::Result<PersistCopies> {
-        let path = ScratchPath::new();
+        let path = MemoryPath::new();
         let name = CString::new(path.as_path().as_os_str().as_bytes())?;
         let (mut mapped_len, mut is_pmem) = (0, 0);
         let flags = PMEM_FILE_CREATE | PMEM_FILE_EXCL;
@@ -111,7 +111,7 @@ unsafe impl Sync for PoolWrites {}
 impl PoolWrites {
     /// Makes a nameless pool of `len` bytes.
     pub(crate) fn new(len: u64) -> anyhow::Result<PoolWrites> {
-        let path = ScratchPath::new();
+        let path = MemoryPath::new();
         let name = CString::new(path.as_path().as_os_str().as_bytes())?;
         // SAFETY: the name ends with a zero byte and lives through the call.
         let pool = unsafe { pmemblk_create(name.as_ptr(), BLOCK_BYTES, usize::try_from(len)?, OWNER_ONLY) };
