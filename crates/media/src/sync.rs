@@ -1,10 +1,14 @@
 //! Locks, atomics and threads, from one place.
 //!
 //! Engines take every lock and atomic from here and never from `std`, so that a checker can stand in for them:
-//! `--cfg shuttle` replaces all of them by shuttle's, whose scheduler chooses each interleaving.
+//! `--cfg shuttle` replaces all of them by shuttle's, whose scheduler chooses each interleaving; `--cfg virtual_cores` by those
+//! of virtual cores, which also have clocks. On a plain thread the latter do what `std`'s do.
 
-#[cfg(not(shuttle))]
+#[cfg(not(any(shuttle, virtual_cores)))]
 use std as provider;
+
+#[cfg(virtual_cores)]
+use tidegate_virtual_cores as provider;
 
 #[cfg(shuttle)]
 use shuttle as provider;
@@ -62,11 +66,19 @@ pub fn fence_after_lock() {
 ///
 /// A fence covers the calling thread's flushes only, so engines remember by it who flushed what.
 pub fn thread_token() -> u32 {
+    #[cfg(virtual_cores)]
+    if let Some(token) = provider::token() {
+        return token;
+    }
     token::current()
 }
 
 /// Makes the calling thread answer `token` from now on, as the simulator's virtual cores do.
 pub fn set_thread_token(token: u32) {
+    #[cfg(virtual_cores)]
+    if provider::set_token(token) {
+        return;
+    }
     token::set(token);
 }
 

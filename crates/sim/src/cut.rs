@@ -6,12 +6,12 @@
 //! ([`Reduction`]): none of them, all, one, all but one, or a random subset arrives.
 
 use crate::image::{Image, in_memory};
-use crate::random::{Rng, mix};
 use crate::region::Region;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 use tidegate_media::{LINE_BYTES, LineOrder};
+use tidegate_virtual_cores::{Rng, mix};
 
 /// The power fails: what is durable at that instant, and what may or may not be.
 #[derive(Clone, Debug)]

@@ -6,13 +6,13 @@
 //! wrote it must write it anew.
 
 use crate::image::{Image, in_memory};
-use crate::random::Rng;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard};
 use tidegate_media::sync::{AtomicU64, Ordering};
 use tidegate_media::{
     BlockDevice, Durability, Error, Extent, ExtentKind, Geometry, Lba, LbaRange, Misuse, Poison, Result, Sealed,
 };
+use tidegate_virtual_cores::Rng;
 
 /// Bytes that a disk puts in place together, unless they tear.
 pub const SECTOR_BYTES: u64 = SECTOR as u64;

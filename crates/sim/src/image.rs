@@ -1,8 +1,8 @@
 //! The contents of a medium: sparse pages that copies share until one of them is stored to.
 
-use crate::random::mix;
 use std::fmt;
 use std::sync::Arc;
+use tidegate_virtual_cores::mix;
 
 /// Bytes in a page, the unit in which images share their contents.
 pub const PAGE_BYTES: usize = 4096;

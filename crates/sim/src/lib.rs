@@ -13,7 +13,6 @@ mod cut;
 mod disk;
 mod image;
 mod oracle;
-mod random;
 mod region;
 
 pub use cores::on_core;
@@ -21,5 +20,5 @@ pub use cut::{Counts, Cut, Images, Reduction, power_cuts};
 pub use disk::{Disk, DiskCut, DiskFault, DiskImage, SECTOR_BYTES, SectorTear};
 pub use image::{Image, PAGE_BYTES};
 pub use oracle::{Content, Oracle, Pending, Promise, ReadStart, Wrong};
-pub use random::{Rng, mix};
 pub use region::{Counters, PoisonedStore, Region};
+pub use tidegate_virtual_cores::{Rng, mix};

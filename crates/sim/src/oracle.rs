@@ -8,9 +8,9 @@
 //!    a volatile cache; on others by FUA, or by a flush that began after the acknowledgement.
 //! 5. A discard leaves the old content or zeroes, and whichever a read has shown stays until the next write.
 
-use crate::random::mix;
 use std::fmt;
 use tidegate_media::{Durability, Lba, LbaRange};
+use tidegate_virtual_cores::mix;
 
 /// The content of one block, by its digest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

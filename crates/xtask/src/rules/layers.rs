@@ -8,6 +8,8 @@ const RULE: &str = "layers";
 const DOCUMENT: &str = "ARCHITECTURE.md";
 /// What the tests of every crate may use besides.
 const TESTS_MAY_USE: &str = "sim";
+/// What stands in for locks and atomics under its own `--cfg`, and is no dependency of the product.
+const STANDS_IN: (&str, &str) = ("cfg(virtual_cores)", "virtual-cores");
 const HEADER: [&str; 4] = ["crate", "layer", "is", "may use"];
 
 /// A row of the table, for one crate.
@@ -182,14 +184,15 @@ enum Kind {
 /// The crates of this workspace that a manifest depends on.
 fn dependencies(manifest: &toml::Table) -> Vec<(Kind, String)> {
     let targets = manifest.get("target").and_then(toml::Value::as_table);
-    let tables = targets.into_iter().flat_map(|targets| targets.values()).filter_map(toml::Value::as_table);
+    let named = targets.into_iter().flatten().map(|(target, table)| (target.as_str(), table.as_table()));
     let mut found = Vec::new();
-    for table in tables.chain([manifest]) {
+    for (target, table) in named.filter_map(|(target, table)| Some((target, table?))).chain([("", manifest)]) {
         for (section, kind) in
             [("dependencies", Kind::Product), ("build-dependencies", Kind::Product), ("dev-dependencies", Kind::Dev)]
         {
             let names = table.get(section).and_then(toml::Value::as_table).into_iter().flat_map(toml::Table::keys);
-            found.extend(names.filter_map(|name| Some((kind, name.strip_prefix("tidegate-")?.to_owned()))));
+            let ours = names.filter_map(|name| name.strip_prefix("tidegate-"));
+            found.extend(ours.filter(|name| (target, *name) != STANDS_IN).map(|name| (kind, name.to_owned())));
         }
     }
     found
