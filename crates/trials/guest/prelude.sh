@@ -40,3 +40,38 @@ measure() {
     b=/sys/block/${d##*/}
     echo "report $1 $(cat $b/size) $(cat $b/queue/logical_block_size) unread"
 }
+
+# Loads modules by their names, in this order.
+load() {
+    for module in $*; do insmod /modules/$module.ko; done
+}
+
+# Gives the raw DIMM $1 page structures, as a block device for DAX ($2 is pfn, $3 its driver nd_pmem) or a character device
+# (dax, dax_pmem). Its data then begin 2 MiB further on. The driver remembers it, by the uuid $4.
+dax_namespace() {
+    name=$2$(region $1).0
+    echo namespace${name#$2} >/sys/bus/nd/drivers/nd_pmem/unbind
+    echo ram >$nd/$name/mode
+    echo 4096 >$nd/$name/align
+    echo $4 >$nd/$name/uuid
+    echo namespace${name#$2} >$nd/$name/namespace
+    echo $name >/sys/bus/nd/drivers/$3/bind
+}
+
+# The character device of DIMM $1, which was raw unless it was one before.
+dax_device() {
+    load device_dax dax_pmem
+    cat $nd/ndbus0/wait_probe >/dev/null
+    d=/dev/dax$(region $1).0
+    [ -c $d ] || dax_namespace $1 dax dax_pmem 5d0e5a52-6a1b-4f3e-9c64-0f3f0a7c1d11
+    [ -c $d ] && echo $d
+}
+
+# Mounts the ext4 on DIMM $1, 2 MiB from its start, at /mnt: its files are mapped without a page cache.
+mount_dax() {
+    load crc16 crc32c_generic mbcache jbd2 ext4
+    mode=$(cat $nd/namespace$(region $1).0/mode)
+    [ $mode = raw ] && dax_namespace $1 pfn nd_pmem 0f3f0a7c-1d11-4f3e-9c64-5d0e5a526a1b
+    mkdir -p /mnt
+    mount -t ext4 -o dax=always /dev/pmem$(region $1) /mnt || { dmesg | tail -n 3; false; }
+}

@@ -1,13 +1,26 @@
 //! Debian's kernel, fetched once by name and unpacked beside the build; it is never installed.
 
-use crate::artefacts::{MissingError, cache, run};
+use crate::artefacts::{MissingError, cache, hex, run};
+use sha2::{Digest, Sha256};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The persistent-memory modules a guest may load, by the folder of the kernel's drivers they lie in.
-pub(super) const MODULES: [&str; 4] =
-    ["nvdimm/libnvdimm.ko", "acpi/nfit/nfit.ko", "nvdimm/nd_btt.ko", "nvdimm/nd_pmem.ko"];
+/// The modules a guest may load, by the folder of the kernel's tree they lie in: persistent memory as block and character
+/// devices, and ext4 with what that needs.
+pub(super) const MODULES: [&str; 11] = [
+    "drivers/nvdimm/libnvdimm.ko",
+    "drivers/acpi/nfit/nfit.ko",
+    "drivers/nvdimm/nd_btt.ko",
+    "drivers/nvdimm/nd_pmem.ko",
+    "drivers/dax/device_dax.ko",
+    "drivers/dax/dax_pmem.ko",
+    "lib/crc16.ko",
+    "crypto/crc32c_generic.ko",
+    "fs/mbcache.ko",
+    "fs/jbd2/jbd2.ko",
+    "fs/ext4/ext4.ko",
+];
 
 /// A kernel image and its modules.
 pub(super) struct Kernel {
@@ -20,7 +33,7 @@ impl Kernel {
     pub(super) fn fetch() -> Result<Kernel, MissingError> {
         let package = current_package()?;
         let cache = cache()?;
-        let kernel = Kernel { folder: cache.join(&package), package };
+        let kernel = Kernel { folder: cache.join(folder_name(&package)), package };
         let lock_path = cache.join("kernel.lock");
         let lock = File::create(&lock_path).map_err(MissingError::file(&lock_path))?;
         lock.lock().map_err(MissingError::file(&lock_path))?;
@@ -35,7 +48,7 @@ impl Kernel {
     }
 
     pub(super) fn module(&self, name: &str) -> PathBuf {
-        self.folder.join("lib/modules").join(self.release()).join("kernel/drivers").join(name)
+        self.folder.join("lib/modules").join(self.release()).join("kernel").join(name)
     }
 
     fn release(&self) -> &str {
@@ -46,12 +59,17 @@ impl Kernel {
         let fresh = cache.join(format!("{}.{}", self.package, std::process::id()));
         fs::create_dir_all(&fresh).map_err(MissingError::file(&fresh))?;
         run(Command::new("apt-get").args(["download", "--quiet", &self.package]).current_dir(&fresh), "apt")?;
-        let wanted = MODULES.map(|module| format!("./lib/modules/{}/kernel/drivers/{module}", self.release()));
+        let wanted = MODULES.map(|module| format!("./lib/modules/{}/kernel/{module}", self.release()));
         let unpack =
             format!("dpkg --fsys-tarfile {}_*.deb | tar -x ./boot {} && rm {0}_*.deb", self.package, wanted.join(" "));
         run(Command::new("sh").args(["-e", "-c", &unpack]).current_dir(&fresh), "dpkg")?;
         fs::rename(&fresh, &self.folder).map_err(MissingError::file(&self.folder))
     }
+}
+
+/// The folder of a package unpacked with today's [`MODULES`]; other modules lie in another.
+fn folder_name(package: &str) -> String {
+    format!("{package}-{}", &hex(&Sha256::digest(MODULES.join(" ")))[..8])
 }
 
 fn current_package() -> Result<String, MissingError> {

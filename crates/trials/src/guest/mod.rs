@@ -10,6 +10,8 @@
 
 mod archive;
 mod kernel;
+mod programs;
+pub mod writes;
 
 use crate::artefacts::{CProgram, MissingError, announce, sha256_of_file};
 use archive::Archive;
@@ -106,6 +108,12 @@ impl Guest {
         self.files.insert(name.to_owned(), content.into());
     }
 
+    /// Puts `/tidegate` and `/guest-writer` in the guest, built now.
+    pub fn programs(&mut self) -> Result<(), GuestError> {
+        self.files.extend(programs::build()?.map(|(name, bytes)| (name.to_owned(), bytes)));
+        Ok(())
+    }
+
     /// Adds lines to the script, which has the words of `guest/prelude.sh`. It ends at the first failure.
     pub fn script(&mut self, lines: &str) {
         self.script.push_str(lines);
@@ -164,7 +172,7 @@ impl Guest {
         // Room for each slot to begin at the next GiB.
         let room_mib = MEMORY_MIB + sizes.iter().map(|size| (size >> 20) + 1024).sum::<u64>();
         let mut machine = Command::new("qemu-system-x86_64");
-        machine.args(["-machine", "pc,nvdimm=on,accel=tcg", "-cpu", "max", "-smp", "2"]);
+        machine.args(["-machine", "pc,nvdimm=on,nvdimm-persistence=mem-ctrl,accel=tcg", "-cpu", "max", "-smp", "2"]);
         machine.arg("-m").arg(format!("{MEMORY_MIB}M,slots={},maxmem={room_mib}M", self.dimms.len() + 1));
         machine.args(["-nodefaults", "-display", "none", "-serial", "stdio", "-no-reboot", "-net", "none"]);
         machine.arg("-kernel").arg(kernel.image()).arg("-initrd").arg(archive);
@@ -240,6 +248,14 @@ impl Running {
             "0" => Ok(None),
             _ => Err(GuestError::ScriptFailed { status: status.to_owned(), tail: self.tail() }),
         }
+    }
+
+    /// The lines that the script printed and nobody took yet, without waiting for more. The end of the script is no line.
+    pub fn arrived(&mut self) -> Vec<String> {
+        let lines: Vec<String> = self.serial.try_iter().take_while(|line| !line.starts_with("@@END ")).collect();
+        self.tail.extend_from_slice(&lines);
+        self.transcript.lines.extend_from_slice(&lines);
+        lines
     }
 
     /// Freezes the guest's processors between two instructions, calls `look`, and lets them go on. Meanwhile the
