@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// Every topic, in the order in which `bench targets` runs them.
-pub const TOPICS: &[Topic] = &[crate::blocks::TOPIC, crate::transit::TOPIC, crate::served::TOPIC];
+pub const TOPICS: &[Topic] =
+    &[crate::blocks::TOPIC, crate::transit::TOPIC, crate::served::TOPIC, crate::rivalry::TOPIC];
 
 /// A table of rows under one heading.
 #[derive(Clone, Copy)]

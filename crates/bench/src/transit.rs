@@ -245,6 +245,12 @@ fn flush(effort: Effort, bytes: u64) -> anyhow::Result<Outcome> {
     Ok(Outcome::figure(&times, "ms"))
 }
 
+/// Milliseconds of a flush after `writes` writes through a cache of `slots` slots, each time it is called.
+pub(crate) fn flush_milliseconds(slots: u32, writes: u64) -> anyhow::Result<impl Fn() -> f64> {
+    let rig = Rig::new(Arc::new(crate::medium::btt()?), slots)?;
+    Ok(move || rig.flush_after(writes))
+}
+
 fn metadata() -> anyhow::Result<Outcome> {
     let rig = Rig::new(Arc::new(crate::medium::btt()?), SLOTS)?;
     Ok(Outcome::figure(&[rig.cache.metadata_per_slot()], "bytes"))

@@ -1,0 +1,225 @@
+//! The slots of a staging cache: which block each holds, and its bytes.
+//!
+//! 1. A slot's lock is held while its bytes are copied in or out, and while they are written to the device.
+//! 2. Order of locks: a slot, then a part of the table, then the list of free slots. A look into the table that ends in a slot's lock
+//!    lets go of the part first, and looks at the slot again under its lock.
+//! 3. A slot is in the table exactly while it holds a block, but for the moment under its lock in which that changes.
+//! 4. What happens to a slot is told to the rule under the slot's lock, so the rule learns of it in the order in which it happened.
+
+use super::Rule;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use tidegate_media::sync::{Mutex, MutexGuard};
+use tidegate_media::{BlockDevice, Durability, Lba, MappedRegion, Region, Result};
+
+/// Parts of the table from block to slot, each with its lock.
+const PARTS: usize = 64;
+
+thread_local! {
+    /// A block on its way from a slot to the device.
+    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The number of a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Slot(pub u32);
+
+/// What a slot holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Held {
+    lba: Option<u64>,
+    /// The device does not have it yet.
+    dirty: bool,
+}
+
+/// How an attempt to fill a slot ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Filled {
+    /// This slot holds the block now.
+    Slot(Slot),
+    /// Another writer was faster; its slot can be rewritten.
+    AnotherHasIt,
+    /// No slot is free.
+    NoneFree,
+}
+
+/// All slots, the table, and the device below.
+pub struct Slots {
+    device: Arc<dyn BlockDevice>,
+    block_size: usize,
+    data: MappedRegion,
+    held: Box<[Mutex<Held>]>,
+    table: Box<[Mutex<HashMap<u64, Slot>>]>,
+    free: Mutex<Vec<Slot>>,
+    used: AtomicU32,
+}
+
+impl Slots {
+    pub(super) fn new(device: Arc<dyn BlockDevice>, slots: u32) -> anyhow::Result<Slots> {
+        let block_size = device.geometry().block_size;
+        let data = MappedRegion::anonymous(u64::from(slots) * u64::from(block_size))?;
+        // Every page is there before the first request, as in a cache that is allocated when it is set up.
+        (0..slots).for_each(|slot| data.write(u64::from(slot) * u64::from(block_size), &[1]));
+        Ok(Slots {
+            device,
+            block_size: block_size as usize,
+            data,
+            held: (0..slots).map(|_| Mutex::default()).collect(),
+            table: (0..PARTS).map(|_| Mutex::default()).collect(),
+            free: Mutex::new((0..slots).rev().map(Slot).collect()),
+            used: AtomicU32::new(0),
+        })
+    }
+
+    /// The device below.
+    pub fn device(&self) -> &dyn BlockDevice {
+        &*self.device
+    }
+
+    /// Every slot.
+    pub fn all(&self) -> impl Iterator<Item = Slot> + use<> {
+        (0..u32::try_from(self.held.len()).expect("made of a u32")).map(Slot)
+    }
+
+    /// Whether a slot is free at this moment.
+    pub fn has_free(&self) -> bool {
+        !self.free.lock().is_empty()
+    }
+
+    /// How many slots hold a block.
+    pub fn used(&self) -> u32 {
+        // Relaxed: a hint for the rules, and exact when nothing runs.
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// Overwrites the block in the slot that holds it. None: no slot does.
+    pub(super) fn rewrite(
+        &self,
+        rule: &dyn Rule,
+        lba: u64,
+        data: &[u8],
+        durability: Durability,
+    ) -> Result<Option<Slot>> {
+        let Some((slot, mut held)) = self.find(lba) else { return Ok(None) };
+        self.store(rule, slot, &mut held, lba, data, durability)?;
+        Ok(Some(slot))
+    }
+
+    /// Puts a block that no slot holds into a free one.
+    pub(super) fn fill(&self, rule: &dyn Rule, lba: u64, data: &[u8], durability: Durability) -> Result<Filled> {
+        let Some(slot) = self.free.lock().pop() else { return Ok(Filled::NoneFree) };
+        let mut held = self.held(slot).lock();
+        {
+            let mut part = self.part(lba).lock();
+            if part.contains_key(&lba) {
+                self.free.lock().push(slot);
+                return Ok(Filled::AnotherHasIt);
+            }
+            part.insert(lba, slot);
+        }
+        self.used.fetch_add(1, Ordering::Relaxed);
+        self.store(rule, slot, &mut held, lba, data, durability)?;
+        Ok(Filled::Slot(slot))
+    }
+
+    /// Reads the block from the slot that holds it. None: no slot does.
+    pub(super) fn read(&self, rule: &dyn Rule, lba: u64, out: &mut [u8]) -> Result<Option<Slot>> {
+        let Some((slot, _held)) = self.find(lba) else { return Ok(None) };
+        self.data.read(self.at(slot), out)?;
+        rule.read(slot);
+        Ok(Some(slot))
+    }
+
+    /// Whether a slot holds the block.
+    pub(super) fn holds(&self, lba: u64) -> bool {
+        self.part(lba).lock().contains_key(&lba)
+    }
+
+    /// Gives the slot that holds `lba` back without writing it to the device.
+    pub(super) fn forget(&self, rule: &dyn Rule, lba: u64) {
+        if let Some((slot, held)) = self.find(lba) {
+            self.release(rule, slot, held, lba);
+        }
+    }
+
+    /// Writes what `slot` holds to the device if that does not have it; true if it did.
+    pub fn clean(&self, rule: &dyn Rule, slot: Slot) -> Result<bool> {
+        self.write_back(rule, slot, &mut self.held(slot).lock())
+    }
+
+    /// Writes what `slot` holds to the device if that does not have it, and frees the slot; false if it was free already.
+    pub fn evict(&self, rule: &dyn Rule, slot: Slot) -> Result<bool> {
+        let mut held = self.held(slot).lock();
+        let Some(lba) = held.lba else { return Ok(false) };
+        self.write_back(rule, slot, &mut held)?;
+        self.release(rule, slot, held, lba);
+        Ok(true)
+    }
+
+    fn write_back(&self, rule: &dyn Rule, slot: Slot, held: &mut Held) -> Result<bool> {
+        let (Some(lba), true) = (held.lba, held.dirty) else { return Ok(false) };
+        SCRATCH.with_borrow_mut(|block| {
+            block.resize(self.block_size, 0);
+            self.data.read(self.at(slot), block)?;
+            self.device.write(Lba(lba), block, Durability::Volatile)
+        })?;
+        held.dirty = false;
+        rule.cleaned(slot);
+        Ok(true)
+    }
+
+    /// Stores a block in its slot, and in the device too if it has to be durable at once.
+    fn store(
+        &self,
+        rule: &dyn Rule,
+        slot: Slot,
+        held: &mut Held,
+        lba: u64,
+        data: &[u8],
+        durability: Durability,
+    ) -> Result<()> {
+        self.data.write(self.at(slot), data);
+        *held = Held { lba: Some(lba), dirty: true };
+        rule.written(slot, lba);
+        if durability == Durability::Fua {
+            self.device.write(Lba(lba), data, Durability::Fua)?;
+            held.dirty = false;
+            rule.cleaned(slot);
+        }
+        Ok(())
+    }
+
+    fn release(&self, rule: &dyn Rule, slot: Slot, mut held: MutexGuard<'_, Held>, lba: u64) {
+        *held = Held::default();
+        rule.freed(slot);
+        self.part(lba).lock().remove(&lba);
+        self.used.fetch_sub(1, Ordering::Relaxed);
+        self.free.lock().push(slot);
+    }
+
+    /// The slot that holds `lba`, locked.
+    fn find(&self, lba: u64) -> Option<(Slot, MutexGuard<'_, Held>)> {
+        loop {
+            let slot = *self.part(lba).lock().get(&lba)?;
+            let held = self.held(slot).lock();
+            if held.lba == Some(lba) {
+                return Some((slot, held));
+            }
+        }
+    }
+
+    fn at(&self, slot: Slot) -> u64 {
+        u64::from(slot.0) * self.block_size as u64
+    }
+
+    fn held(&self, slot: Slot) -> &Mutex<Held> {
+        &self.held[slot.0 as usize]
+    }
+
+    fn part(&self, lba: u64) -> &Mutex<HashMap<u64, Slot>> {
+        let spread = lba.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        &self.table[spread as usize % PARTS]
+    }
+}

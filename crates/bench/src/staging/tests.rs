@@ -1,0 +1,234 @@
+//! What every staging cache owes its users, and what each rule lets go of when.
+
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test stops at the first surprise")]
+
+use super::*;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use tidegate_media::MappedRegion;
+use tidegate_media::Region;
+
+const BLOCK: usize = 512;
+const BLOCKS: u64 = 64;
+const SLOTS: u32 = 16;
+
+/// A device in memory that counts its writes.
+struct Below {
+    bytes: MappedRegion,
+    writes: AtomicU64,
+    flushes: AtomicU64,
+}
+
+impl Below {
+    fn new() -> Arc<Below> {
+        let bytes = MappedRegion::anonymous(BLOCKS * BLOCK as u64).unwrap();
+        Arc::new(Below { bytes, writes: AtomicU64::new(0), flushes: AtomicU64::new(0) })
+    }
+
+    fn writes(&self) -> u64 {
+        self.writes.load(Ordering::Relaxed)
+    }
+}
+
+impl BlockDevice for Below {
+    fn geometry(&self) -> Geometry {
+        Geometry {
+            block_size: 512,
+            blocks: BLOCKS,
+            atomic_blocks: 1,
+            volatile_cache: false,
+            read_only: false,
+            fast_zeroes: false,
+        }
+    }
+    fn read(&self, at: Lba, out: &mut [u8]) -> Result<()> {
+        Ok(self.bytes.read(at.0 * BLOCK as u64, out)?)
+    }
+    fn write(&self, at: Lba, data: &[u8], _: Durability) -> Result<()> {
+        self.writes.fetch_add(1, Ordering::Relaxed);
+        self.bytes.write(at.0 * BLOCK as u64, data);
+        Ok(())
+    }
+    fn flush(&self) -> Result<()> {
+        self.flushes.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+    fn discard(&self, _: LbaRange) -> Result<()> {
+        Ok(())
+    }
+    fn write_zeroes(&self, range: LbaRange, durability: Durability) -> Result<()> {
+        range.iter().try_for_each(|lba| self.write(lba, &[0; BLOCK], durability))
+    }
+    fn extent(&self, range: LbaRange) -> Result<Extent> {
+        Ok(Extent { blocks: range.blocks, kind: ExtentKind::Hole })
+    }
+}
+
+fn put(device: &dyn BlockDevice, lba: u64, byte: u8) {
+    device.write(Lba(lba), &[byte; BLOCK], Durability::Volatile).unwrap();
+}
+
+fn get(device: &dyn BlockDevice, lba: u64) -> u8 {
+    let mut block = [0; BLOCK];
+    device.read(Lba(lba), &mut block).unwrap();
+    assert!(block.iter().all(|byte| *byte == block[0]), "block {lba} is torn");
+    block[0]
+}
+
+fn random(state: &mut u64) -> u64 {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    *state >> 11
+}
+
+/// A random script against a map; after each flush the device below has everything.
+fn keeps_what_it_was_given<P: Rule>() {
+    let below = Below::new();
+    let cache = Staging::<P>::new(below.clone(), SLOTS).unwrap();
+    let (mut model, mut state) = (HashMap::new(), 7);
+    for _ in 0..20_000 {
+        let (lba, byte) = (random(&mut state) % BLOCKS, (random(&mut state) % 255 + 1) as u8);
+        match random(&mut state) % 100 {
+            0..60 => {
+                put(&cache, lba, byte);
+                model.insert(lba, byte);
+            }
+            60..70 => {
+                cache.write(Lba(lba), &[byte; BLOCK], Durability::Fua).unwrap();
+                model.insert(lba, byte);
+                assert_eq!(get(&*below, lba), byte, "a write with FUA is in the device when it returns");
+            }
+            70..90 => assert_eq!(get(&cache, lba), model.get(&lba).copied().unwrap_or(0)),
+            90..94 => {
+                cache.background_step().unwrap();
+            }
+            94..98 => {
+                let range = LbaRange { first: Lba(lba), blocks: 3.min(BLOCKS - lba) };
+                cache.write_zeroes(range, Durability::Volatile).unwrap();
+                model.extend(range.iter().map(|lba| (lba.0, 0)));
+            }
+            _ => {
+                cache.flush().unwrap();
+                model.iter().for_each(|(lba, byte)| assert_eq!(get(&*below, *lba), *byte));
+            }
+        }
+        assert!(cache.cached() <= SLOTS);
+    }
+}
+
+/// Writers that each own every fourth block, a reader, and the thread beside the cache.
+fn keeps_it_under_four_writers<P: Rule>() {
+    let cache = Staging::<P>::new(Below::new(), SLOTS).unwrap();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                cache.background_step().unwrap();
+                std::thread::yield_now();
+            }
+        });
+        let writers: Vec<_> = (0..4)
+            .map(|writer| {
+                let cache = &cache;
+                scope.spawn(move || {
+                    let (mut last, mut state) = (HashMap::new(), writer + 1);
+                    for turn in 0..3_000_u32 {
+                        let lba = random(&mut state) % (BLOCKS / 4) * 4 + writer;
+                        let byte = (turn % 255 + 1) as u8;
+                        put(cache, lba, byte);
+                        last.insert(lba, byte);
+                        let other = random(&mut state) % (BLOCKS / 4) * 4 + writer;
+                        assert_eq!(get(cache, other), last.get(&other).copied().unwrap_or(0));
+                    }
+                })
+            })
+            .collect();
+        let ended: Vec<_> = writers.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
+        done.store(true, Ordering::Relaxed);
+        assert!(ended.iter().all(Result::<(), _>::is_ok));
+    });
+}
+
+#[test]
+fn all_of_them_keep_what_they_were_given() {
+    keeps_what_it_was_given::<Pmbd>();
+    keeps_what_it_was_given::<Pmbd70>();
+    keeps_what_it_was_given::<Lru>();
+    keeps_what_it_was_given::<Coa>();
+}
+
+#[test]
+fn all_of_them_keep_it_under_many_writers() {
+    keeps_it_under_four_writers::<Pmbd>();
+    keeps_it_under_four_writers::<Pmbd70>();
+    keeps_it_under_four_writers::<Lru>();
+    keeps_it_under_four_writers::<Coa>();
+}
+
+fn filled<P: Rule>() -> (Staging<P>, Arc<Below>) {
+    let below = Below::new();
+    let cache = Staging::<P>::new(below.clone(), SLOTS).unwrap();
+    (0..u64::from(SLOTS)).for_each(|lba| put(&cache, lba, 1));
+    assert_eq!((below.writes(), cache.cached()), (0, SLOTS), "nothing is let go of before the cache is full");
+    (cache, below)
+}
+
+#[test]
+fn pmbd_lets_go_of_everything_when_nothing_is_free() {
+    let (cache, below) = filled::<Pmbd>();
+    put(&cache, 3, 2);
+    assert_eq!(below.writes(), 0, "a hit needs no slot");
+    put(&cache, 40, 1);
+    assert_eq!((below.writes(), cache.cached()), (u64::from(SLOTS), 1));
+}
+
+#[test]
+fn pmbd_70_lets_go_of_everything_when_seven_tenths_are_used() {
+    let below = Below::new();
+    let cache = Staging::<Pmbd70>::new(below.clone(), SLOTS).unwrap();
+    (0..11).for_each(|lba| put(&cache, lba, 1));
+    assert!(!cache.background_step().unwrap());
+    assert_eq!(below.writes(), 0, "11 of 16 are 69 %");
+    put(&cache, 11, 1);
+    assert!(cache.background_step().unwrap());
+    assert_eq!((below.writes(), cache.cached()), (12, 0));
+    (0..17).for_each(|lba| put(&cache, lba, 1));
+    assert_eq!(below.writes(), 13, "a writer that finds nothing free drains a sub-buffer, here one slot");
+}
+
+#[test]
+fn lru_lets_go_of_the_block_used_longest_ago() {
+    let (cache, below) = filled::<Lru>();
+    put(&cache, 0, 2);
+    get(&cache, 1);
+    put(&cache, 40, 1);
+    assert_eq!((below.writes(), cache.cached()), (1, SLOTS));
+    assert_eq!((get(&*below, 0), get(&*below, 1), get(&*below, 2)), (0, 0, 1));
+    cache.flush().unwrap();
+    assert_eq!((below.writes(), cache.cached()), (1 + u64::from(SLOTS), SLOTS), "a flush keeps what it cleans");
+    put(&cache, 41, 1);
+    assert_eq!(below.writes(), 1 + u64::from(SLOTS), "a clean block goes without a write");
+}
+
+#[test]
+fn coa_lets_go_of_clean_then_cold_blocks_and_cleans_when_idle() {
+    let (cache, below) = filled::<Coa>();
+    put(&cache, 0, 2);
+    put(&cache, 40, 1);
+    assert_eq!((get(&*below, 0), get(&*below, 1)), (0, 1), "block 0 is hot, block 1 the oldest cold one");
+    assert!(!cache.background_step().unwrap(), "requests came since the last step");
+    assert_eq!(below.writes(), 1);
+    while cache.background_step().unwrap() {}
+    assert_eq!((below.writes(), get(&*below, 0)), (u64::from(SLOTS), 0), "all but the hot one are clean");
+    put(&cache, 41, 1);
+    assert_eq!((below.writes(), cache.cached()), (u64::from(SLOTS), SLOTS), "a clean one goes without a write");
+}
+
+#[test]
+fn a_hole_with_a_cached_block_is_data_there() {
+    let (cache, _) = filled::<Lru>();
+    let range = |first| LbaRange { first: Lba(first), blocks: 40 };
+    assert_eq!(cache.extent(range(0)).unwrap(), Extent { blocks: 16, kind: ExtentKind::Data });
+    assert_eq!(cache.extent(range(20)).unwrap(), Extent { blocks: 40, kind: ExtentKind::Hole });
+}
