@@ -220,10 +220,11 @@ struct Interruptible<'a> {
 
 impl tidegate_nbd::Stream for Interruptible<'_> {
     fn receive(&self, out: &mut [u8]) -> io::Result<usize> {
-        if self.ending.load(Ordering::Acquire) {
-            return Ok(0);
-        }
-        self.stream.receive(out)
+        if self.ending.load(Ordering::Acquire) { Ok(0) } else { self.stream.receive(out) }
+    }
+
+    fn receive_now(&self, out: &mut [u8]) -> io::Result<usize> {
+        if self.ending.load(Ordering::Acquire) { Ok(0) } else { self.stream.receive_now(out) }
     }
 
     fn send(&self, bytes: &[u8]) -> io::Result<()> {

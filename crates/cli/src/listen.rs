@@ -254,6 +254,13 @@ impl tidegate_nbd::Stream for Stream {
         }
     }
 
+    fn receive_now(&self, out: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Unix(stream) => stream.receive_now(out),
+            Stream::Tcp(stream) => stream.receive_now(out),
+        }
+    }
+
     fn send(&self, bytes: &[u8]) -> io::Result<()> {
         match self {
             Stream::Unix(stream) => stream.send(bytes),

@@ -111,13 +111,12 @@ fn warn_of_exposure(plan: &Plan, listeners: &[Listener]) {
 /// The exports as they are offered: with an identity, encrypted on TCP and as clients like on unix sockets.
 fn offer(plan: &Plan, exports: Exports) -> Result<Offer, Failure> {
     let plain = Service::plain(exports);
-    let another = |encryption| Service { exports: Arc::clone(&plain.exports), encryption, patience: plain.patience };
     let Some(Identity { certificate, key, clients }) = &plan.tls else {
-        return Ok(Offer { tcp: another(Encryption::Off), unix: plain });
+        return Ok(Offer { tcp: plain.with(Encryption::Off), unix: plain });
     };
     let tls = Tls::from_pem_files(certificate, key, clients.as_deref());
     let tls = tls.map_err(|error| ListenFailure::Identity { error })?;
-    Ok(Offer { unix: another(Encryption::Allowed(tls.clone())), tcp: another(Encryption::Required(tls)) })
+    Ok(Offer { unix: plain.with(Encryption::Allowed(tls.clone())), tcp: plain.with(Encryption::Required(tls)) })
 }
 
 fn exports(plan: &Plan, volumes: &[Volume]) -> Result<Exports, Failure> {

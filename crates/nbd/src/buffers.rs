@@ -97,7 +97,7 @@ impl Input {
     /// Reads once, as much as there is and fits, and returns how much that was: 0 at the stream's end.
     ///
     /// What is unread moves to the front first. It is the beginning of one request, and each byte moves once.
-    pub(crate) fn fill_from(&mut self, stream: &impl Stream) -> Result<usize> {
+    pub(crate) fn fill_from(&mut self, receive: impl FnOnce(&mut [u8]) -> Result<usize>) -> Result<usize> {
         // Full to the brim: either one request is longer than the buffer, or more of them wait than it holds.
         let brimful = self.end == self.bytes.len();
         self.bytes.copy_within(self.start..self.end, 0);
@@ -106,7 +106,7 @@ impl Input {
             self.bytes.grow((4 * self.bytes.len()).min(INPUT_BYTES), self.end);
         }
         debug_assert!(self.end < self.bytes.len(), "no request needs more than the buffer holds");
-        let len = stream.receive(&mut self.bytes[self.end..])?;
+        let len = receive(&mut self.bytes[self.end..])?;
         self.end += len;
         Ok(len)
     }

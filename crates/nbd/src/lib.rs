@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod aside;
+mod attendance;
 mod buffers;
 pub mod client;
 mod counters;
@@ -34,6 +35,7 @@ mod transmission;
 mod waiting;
 mod wire;
 
+pub use attendance::Attendance;
 pub use counters::{ExportCounters, Latency, RequestCounters, RequestKind};
 pub use export::{Export, Exports, ExportsError};
 pub use serve::{ConnectionError, End, Violation, serve};

@@ -54,7 +54,7 @@ impl Rehearsed<'_> {
                 }
                 Progress::Starved => {
                     self.take_answers();
-                    if self.input.fill_from(stage)? == 0 {
+                    if self.input.fill_from(|out| stage.receive(out))? == 0 {
                         let complete = self.input.unread().is_empty() && self.phase.is_between_messages();
                         return if complete { Ok(End::Closed) } else { Err(ConnectionError::CutShort) };
                     }
@@ -96,6 +96,10 @@ impl Stream for Stage<'_> {
         out[..len].copy_from_slice(now);
         *sent = later;
         Ok(len)
+    }
+
+    fn receive_now(&self, out: &mut [u8]) -> io::Result<usize> {
+        self.receive(out)
     }
 
     fn send(&self, _: &[u8]) -> io::Result<()> {

@@ -1,6 +1,7 @@
 //! One connection, from the greeting to its end: the state machines driven over a stream.
 
 use crate::aside::{Link, Turn};
+use crate::attendance::Attendant;
 use crate::buffers::{Input, Output};
 use crate::execution::Executor;
 use crate::failure::Failure;
@@ -185,7 +186,8 @@ impl<'e> Phase<'e> {
 pub fn serve<S: Stream>(service: &Service, stream: &S) -> Result<End, ConnectionError> {
     let mut out = Output::new();
     let phase = Phase::Handshake(Handshake::greet(service, &mut out));
-    let mut connection = Connection { input: Input::new(), out, phase, waiting: Waiting::begin(service.patience) };
+    let (waiting, attendant) = (Waiting::begin(service.patience), Attendant::begin(&service.attendance));
+    let mut connection = Connection { input: Input::new(), out, phase, waiting, attendant };
     stream.limit_sending(Some(service.patience.handshake))?;
     connection.run(stream).map_err(|error| match error {
         // Only in the handshake is sending limited in time.
@@ -206,6 +208,7 @@ struct Connection<'e> {
     out: Output,
     phase: Phase<'e>,
     waiting: Waiting,
+    attendant: Attendant<'e>,
 }
 
 /// Why a conversation stopped.
@@ -259,8 +262,8 @@ impl<'e> Connection<'e> {
                 Ok(Progress::Starved) => {
                     self.send(link, &mut turn)?;
                     if self.wait(link.stream)? == 0 {
-                        let complete = self.input.unread().is_empty() && self.phase.is_between_messages();
-                        return if complete { Ok(Pause::Ended(End::Closed)) } else { Err(ConnectionError::CutShort) };
+                        let cut = self.is_inside_message();
+                        return if cut { Err(ConnectionError::CutShort) } else { Ok(Pause::Ended(End::Closed)) };
                     }
                     self.phase.executor().into_iter().for_each(Executor::wake);
                 }
@@ -340,15 +343,33 @@ impl<'e> Connection<'e> {
         }
     }
 
-    /// Waits until there is more input, as long as patience lasts. A connection that turns out to be idle gives its memory
-    /// back, and then waits for as long as it takes.
+    /// Whether some of a message is here and some is not.
+    fn is_inside_message(&self) -> bool {
+        !self.input.unread().is_empty() || !self.phase.is_between_messages()
+    }
+
+    /// Waits until there is more input, as long as patience lasts.
     fn wait<S: Stream>(&mut self, stream: &S) -> Result<usize, ConnectionError> {
-        let half = !self.input.unread().is_empty() || !self.phase.is_between_messages();
+        let half = self.is_inside_message();
+        self.waiting.due(half)?;
+        let (len, arrival) = match self.attendant.watch(|| look(&mut self.input, stream)) {
+            Ok((found, arrival)) => (found?, arrival),
+            Err(vain) => (self.sleep(stream, half)?, vain.ended()),
+        };
+        if !half {
+            self.attendant.learn(arrival);
+        }
+        Ok(len)
+    }
+
+    /// Sleeps until there is more input. A connection that turns out to be idle gives its memory back, and then waits for as
+    /// long as it takes.
+    fn sleep<S: Stream>(&mut self, stream: &S, half: bool) -> Result<usize, ConnectionError> {
         loop {
             let due = self.waiting.due(half)?;
             let large = self.input.is_large() || self.out.is_large();
             self.waiting.tick(stream, due || large)?;
-            match self.input.fill_from(stream) {
+            match self.attendant.rest(|| self.input.fill_from(|out| stream.receive(out))) {
                 Ok(len) => return Ok(len),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if is_late(&error) => {
@@ -360,5 +381,13 @@ impl<'e> Connection<'e> {
                 Err(error) => return Err(error.into()),
             }
         }
+    }
+}
+
+/// What there is to receive at this moment, if anything.
+fn look(input: &mut Input, stream: &impl Stream) -> Option<io::Result<usize>> {
+    match input.fill_from(|out| stream.receive_now(out)) {
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => None,
+        found => Some(found),
     }
 }

@@ -1,5 +1,6 @@
 //! What a server offers its clients, and on which terms.
 
+use crate::attendance::Attendance;
 use crate::export::Exports;
 use crate::tls::Tls;
 use std::sync::Arc;
@@ -13,6 +14,8 @@ pub struct Service {
     pub encryption: Encryption,
     /// How long clients are waited for.
     pub patience: Patience,
+    /// Who is awake, which services on the same cores share.
+    pub attendance: Arc<Attendance>,
 }
 
 /// How long clients are waited for. One that has nothing to say may be silent for ever, as an idle disk is.
@@ -45,7 +48,14 @@ pub enum Encryption {
 impl Service {
     /// Offers `exports` to anyone who connects, without encryption.
     pub fn plain(exports: Exports) -> Service {
-        Service { exports: Arc::new(exports), encryption: Encryption::Off, patience: Patience::default() }
+        let attendance = Arc::default();
+        Service { exports: Arc::new(exports), encryption: Encryption::Off, patience: Patience::default(), attendance }
+    }
+
+    /// The same exports, patience and cores with another encryption.
+    pub fn with(&self, encryption: Encryption) -> Service {
+        let (exports, attendance) = (Arc::clone(&self.exports), Arc::clone(&self.attendance));
+        Service { exports, encryption, patience: self.patience, attendance }
     }
 }
 

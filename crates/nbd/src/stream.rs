@@ -1,5 +1,6 @@
 //! What a connection runs over: bytes in both directions, received by one thread while others send.
 
+use rustix::net::{RecvFlags, recv};
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
@@ -14,6 +15,12 @@ pub trait Stream: Sync {
     /// clock before it goes on waiting; anything else ends the connection.
     fn receive(&self, out: &mut [u8]) -> io::Result<usize>;
 
+    /// Takes as many bytes as there are and fit, without waiting; 0 at the stream's end.
+    ///
+    /// # Errors
+    /// `WouldBlock` if there are none, or none yet that can be understood; anything else ends the connection.
+    fn receive_now(&self, out: &mut [u8]) -> io::Result<usize>;
+
     /// Sends all of `bytes`.
     fn send(&self, bytes: &[u8]) -> io::Result<()>;
 
@@ -24,38 +31,33 @@ pub trait Stream: Sync {
     fn limit_sending(&self, limit: Option<Duration>) -> io::Result<()>;
 }
 
-impl Stream for UnixStream {
-    fn receive(&self, out: &mut [u8]) -> io::Result<usize> {
-        (&*self).read(out)
-    }
+/// Both kinds of socket do the same under the same names, and no trait of the standard library says so.
+macro_rules! stream_for_socket {
+    ($socket:ty) => {
+        impl Stream for $socket {
+            fn receive(&self, out: &mut [u8]) -> io::Result<usize> {
+                (&*self).read(out)
+            }
 
-    fn send(&self, bytes: &[u8]) -> io::Result<()> {
-        (&*self).write_all(bytes)
-    }
+            fn receive_now(&self, out: &mut [u8]) -> io::Result<usize> {
+                let (len, _) = recv(self, out, RecvFlags::DONTWAIT)?;
+                Ok(len)
+            }
 
-    fn limit_waiting(&self, limit: Option<Duration>) -> io::Result<()> {
-        self.set_read_timeout(limit)
-    }
+            fn send(&self, bytes: &[u8]) -> io::Result<()> {
+                (&*self).write_all(bytes)
+            }
 
-    fn limit_sending(&self, limit: Option<Duration>) -> io::Result<()> {
-        self.set_write_timeout(limit)
-    }
+            fn limit_waiting(&self, limit: Option<Duration>) -> io::Result<()> {
+                self.set_read_timeout(limit)
+            }
+
+            fn limit_sending(&self, limit: Option<Duration>) -> io::Result<()> {
+                self.set_write_timeout(limit)
+            }
+        }
+    };
 }
 
-impl Stream for TcpStream {
-    fn receive(&self, out: &mut [u8]) -> io::Result<usize> {
-        (&*self).read(out)
-    }
-
-    fn send(&self, bytes: &[u8]) -> io::Result<()> {
-        (&*self).write_all(bytes)
-    }
-
-    fn limit_waiting(&self, limit: Option<Duration>) -> io::Result<()> {
-        self.set_read_timeout(limit)
-    }
-
-    fn limit_sending(&self, limit: Option<Duration>) -> io::Result<()> {
-        self.set_write_timeout(limit)
-    }
-}
+stream_for_socket!(UnixStream);
+stream_for_socket!(TcpStream);

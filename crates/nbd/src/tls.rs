@@ -198,6 +198,28 @@ impl<'s, S: Stream> Encrypted<'s, S> {
         fate.map(drop).map_err(failed)
     }
 
+    /// Takes decrypted bytes, of those that `receive` brings if there are none. `Interrupted`: all it brought is part of a record.
+    fn receive_by(&self, out: &mut [u8], mut receive: impl FnMut(&mut [u8]) -> io::Result<usize>) -> io::Result<usize> {
+        let mut records = self.received.lock().expect(HOLDER_PANICKED);
+        loop {
+            if let Some(len) = self.take(out)? {
+                return Ok(len);
+            }
+            let waited = records.start == records.end;
+            if waited {
+                (records.start, records.end) = (0, receive(&mut records.bytes)?);
+                if records.end == 0 {
+                    return Ok(0);
+                }
+            }
+            self.understand(&mut records)?;
+            // A client that sends its records by drops must not keep the caller from looking at the clock.
+            if waited && records.start == records.end && !self.has_some()? {
+                return Err(ErrorKind::Interrupted.into());
+            }
+        }
+    }
+
     fn send_encrypted(&self, mut bytes: &[u8]) -> io::Result<()> {
         let mut records = self.sending.lock().expect(HOLDER_PANICKED);
         loop {
@@ -222,24 +244,14 @@ impl<'s, S: Stream> Encrypted<'s, S> {
 
 impl<S: Stream> Stream for Encrypted<'_, S> {
     fn receive(&self, out: &mut [u8]) -> io::Result<usize> {
-        let mut records = self.received.lock().expect(HOLDER_PANICKED);
-        loop {
-            if let Some(len) = self.take(out)? {
-                return Ok(len);
-            }
-            let waited = records.start == records.end;
-            if waited {
-                (records.start, records.end) = (0, self.stream.receive(&mut records.bytes)?);
-                if records.end == 0 {
-                    return Ok(0);
-                }
-            }
-            self.understand(&mut records)?;
-            // A client that sends its records by drops must not keep the caller from looking at the clock.
-            if waited && records.start == records.end && !self.has_some()? {
-                return Err(ErrorKind::Interrupted.into());
-            }
-        }
+        self.receive_by(out, |records| self.stream.receive(records))
+    }
+
+    fn receive_now(&self, out: &mut [u8]) -> io::Result<usize> {
+        self.receive_by(out, |records| self.stream.receive_now(records)).map_err(|error| match error.kind() {
+            ErrorKind::Interrupted => ErrorKind::WouldBlock.into(),
+            _ => error,
+        })
     }
 
     fn send(&self, bytes: &[u8]) -> io::Result<()> {

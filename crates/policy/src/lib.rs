@@ -5,5 +5,6 @@
 
 #![forbid(unsafe_code)]
 
+pub mod attention;
 pub mod pace;
 pub mod undrained;

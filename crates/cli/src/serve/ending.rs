@@ -158,7 +158,7 @@ mod tests {
         let device: Arc<dyn BlockDevice> = Arc::new(Ram::new(4096, 8));
         let exports = Exports::new(vec![Export::new("", "", Arc::clone(&device))]).expect("one export");
         let unix = Service::plain(exports);
-        let tcp = Service { exports: Arc::clone(&unix.exports), encryption: Encryption::Off, patience: unix.patience };
+        let tcp = unix.with(Encryption::Off);
         let volume = |pmem: &str, drain: Option<u64>| Served {
             pmem: pmem.into(),
             device: Arc::clone(&device),

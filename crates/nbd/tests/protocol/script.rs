@@ -26,6 +26,10 @@ impl Stream for Script<'_> {
         Ok(len)
     }
 
+    fn receive_now(&self, out: &mut [u8]) -> io::Result<usize> {
+        self.receive(out)
+    }
+
     fn send(&self, bytes: &[u8]) -> io::Result<()> {
         self.0.lock().unwrap().got.extend_from_slice(bytes);
         Ok(())
