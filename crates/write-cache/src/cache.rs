@@ -351,13 +351,14 @@ impl<R: Region> WriteCache<R> {
     }
 
     fn evict_for_slot(&self) -> Result<u32> {
-        self.out_of_slots();
         let mut scratch = self.scratch();
         let mut cursor = 0;
         loop {
             if let Some(slot) = self.free.pop(&self.links) {
                 return Ok(slot);
             }
+            // Each time: another thread may have found everything drained since, and ended the draining.
+            self.out_of_slots();
             let progress = self.drain_step(1, &mut cursor, &mut scratch)?;
             if progress.evicted == 0 {
                 tidegate_media::sync::yield_now();
