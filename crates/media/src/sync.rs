@@ -31,6 +31,7 @@ impl<T> Mutex<T> {
     }
 
     /// Waits until the lock is free, and takes it.
+    #[track_caller]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         self.0.lock().expect("the lock's last holder panicked")
     }

@@ -11,14 +11,18 @@
 mod cores;
 mod cut;
 mod disk;
+mod history;
 mod image;
 mod oracle;
 mod region;
+mod shared;
 
 pub use cores::on_core;
 pub use cut::{Counts, Cut, Images, Reduction, power_cuts};
 pub use disk::{Disk, DiskCut, DiskFault, DiskImage, SECTOR_BYTES, SectorTear};
+pub use history::{Began, History, Inexplicable};
 pub use image::{Image, PAGE_BYTES};
 pub use oracle::{Content, Oracle, Pending, Promise, ReadStart, Wrong};
 pub use region::{Counters, PoisonedStore, Region};
+pub use shared::SharedMemory;
 pub use tidegate_virtual_cores::{Rng, mix};

@@ -113,6 +113,8 @@ pub struct Oracle {
     now: u64,
     /// Whether reads may still ask about the past.
     keep_past: bool,
+    /// When the reads under way began.
+    reading: Vec<u64>,
 }
 
 impl Oracle {
@@ -120,7 +122,7 @@ impl Oracle {
     pub fn zeroed(blocks: u64, block_bytes: usize, promise: Promise) -> Oracle {
         let zero = Content::of(&vec![0; block_bytes]);
         let blocks = (0..blocks).map(|_| vec![Known::at_rest(zero)]).collect();
-        Oracle { promise, zero, blocks, now: 1, keep_past: false }
+        Oracle { promise, zero, blocks, now: 1, keep_past: false, reading: Vec::new() }
     }
 
     /// Keeps gone contents for reads that run beside writes ([`Oracle::read_began`]).
@@ -149,7 +151,7 @@ impl Oracle {
         let now = self.tick();
         let durable = self.promise == Promise::OnCompletion || pending.durability == Durability::Fua;
         for lba in pending.range.iter() {
-            let keep_past = self.keep_past;
+            let asked = self.oldest_asked();
             let block = self.block(lba);
             let known = block.iter_mut().find(|known| known.operation == pending.operation);
             let known = known.expect("an operation in flight shows its content");
@@ -158,7 +160,7 @@ impl Oracle {
             let (began, replaces) = (known.began, known.replaces);
             if replaces {
                 replace(block, began, now, durable);
-                forget(block, keep_past);
+                forget(block, asked);
             }
         }
     }
@@ -170,6 +172,7 @@ impl Oracle {
 
     /// What was acknowledged before the flush began is durable.
     pub fn flush_acknowledged(&mut self, start: ReadStart) {
+        let asked = self.oldest_asked();
         for block in &mut self.blocks {
             let covered = |known: &Known| known.acknowledged.is_some_and(|at| at < start.0);
             block.iter_mut().filter(|known| covered(known)).for_each(|known| known.durable = true);
@@ -177,18 +180,23 @@ impl Oracle {
             for known in block.iter_mut() {
                 known.gone_for_ever |= newest.is_some_and(|began| known.acknowledged.is_some_and(|at| at < began));
             }
-            forget(block, self.keep_past);
+            forget(block, asked);
         }
     }
 
     /// A read begins beside other operations.
     pub fn read_began(&mut self) -> ReadStart {
-        ReadStart(self.tick())
+        let start = self.tick();
+        self.reading.push(start);
+        ReadStart(start)
     }
 
     /// The read that began at `start` is over, and found `content` in `lba`.
     pub fn read_ended(&mut self, start: ReadStart, lba: Lba, content: Content) -> Result<(), Wrong> {
         let now = self.tick();
+        if let Some(index) = self.reading.iter().position(|began| *began == start.0) {
+            self.reading.swap_remove(index);
+        }
         let block = self.block(lba);
         let showable = |known: &&Known| known.gone.is_none_or(|gone| gone > start.0);
         let allowed: Vec<&Known> = block.iter().filter(showable).collect();
@@ -225,7 +233,7 @@ impl Oracle {
 
     /// The same device after a power cut at this instant: a block shows any content that is not gone for ever.
     pub fn after_cut(&self) -> Oracle {
-        let mut after = Oracle { now: 1, ..self.clone() };
+        let mut after = Oracle { now: 1, reading: Vec::new(), ..self.clone() };
         for block in &mut after.blocks {
             block.retain(|known| !known.gone_for_ever);
             let mut contents: Vec<Content> = block.iter().map(|known| known.content).collect();
@@ -234,6 +242,11 @@ impl Oracle {
             *block = contents.into_iter().map(Known::at_rest).collect();
         }
         after
+    }
+
+    /// The same contents for a device without a volatile cache, asked by reads that run beside writes.
+    pub fn as_seen_by_reads(self) -> Oracle {
+        Oracle { promise: Promise::OnCompletion, ..self }.with_concurrent_reads()
     }
 
     /// Whether `lba` may show `content` now.
@@ -288,6 +301,11 @@ impl Oracle {
         Pending { operation: began, range, durability }
     }
 
+    /// Since when reads may ask what a block showed.
+    fn oldest_asked(&self) -> u64 {
+        if self.keep_past { self.reading.iter().copied().min().unwrap_or(self.now) } else { u64::MAX }
+    }
+
     fn tick(&mut self) -> u64 {
         self.now += 1;
         self.now
@@ -311,11 +329,9 @@ fn replace(block: &mut [Known], began: u64, now: u64, durable: bool) {
     }
 }
 
-/// Drops what can show neither now nor after a cut, and that no read under way asks about.
-fn forget(block: &mut Vec<Known>, keep_past: bool) {
-    if !keep_past {
-        block.retain(|known| known.gone.is_none() || !known.gone_for_ever);
-    }
+/// Drops what can show neither now nor after a cut, and could not since `asked`.
+fn forget(block: &mut Vec<Known>, asked: u64) {
+    block.retain(|known| !known.gone_for_ever || known.gone.is_none_or(|gone| gone > asked));
 }
 
 #[cfg(test)]

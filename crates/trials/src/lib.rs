@@ -13,5 +13,6 @@ pub mod pmdk;
 pub mod power_cuts;
 pub mod sectors;
 pub mod served;
+pub mod storm;
 pub mod surgery;
 pub mod transit;

@@ -25,7 +25,7 @@ pub mod thread;
 mod trace;
 
 pub use machine::{
-    Costs, Ended, How, Machine, Plan, charge, is_inside, note, now_ns, park, pass_time, point, set_token, stop,
+    Costs, Ended, How, Machine, Plan, Wait, charge, is_inside, note, now_ns, park, pass_time, point, set_token, stop,
     thread_number, token, unpark,
 };
 pub use order::Order;

@@ -13,8 +13,8 @@ use crate::trace::Trace;
 use corosensei::Coroutine;
 use corosensei::stack::DefaultStack;
 use std::any::Any;
-use std::cell::RefCell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::cell::{Cell, RefCell};
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 
 /// Kinds of points, as the trace has them.
 pub(crate) const LOAD: u64 = 1;
@@ -112,6 +112,17 @@ pub struct Ended {
     pub switches: u64,
     /// Each core's clock, in nanoseconds.
     pub clocks_ns: Vec<u64>,
+    /// Where threads gave way or waited for a lock.
+    pub waits: Vec<Wait>,
+}
+
+/// A place in the code where threads gave way or waited for a lock.
+#[derive(Clone, Copy, Debug)]
+pub struct Wait {
+    /// The place.
+    pub place: &'static Location<'static>,
+    /// How many times.
+    pub times: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,12 +165,14 @@ struct State {
     slices_end_ns: Vec<u64>,
     /// Timed: the thread each core ran last.
     last_on_core: Vec<usize>,
+    waits: Vec<Wait>,
     over: Option<How>,
 }
 
 thread_local! {
     static STATE: RefCell<Option<State>> = const { RefCell::new(None) };
     static STACKS: RefCell<Vec<DefaultStack>> = const { RefCell::new(Vec::new()) };
+    static UNWINDING: Cell<bool> = const { Cell::new(false) };
 }
 
 type Work = Box<dyn FnOnce()>;
@@ -222,6 +235,7 @@ impl Machine {
             points: state.points,
             switches: state.switches,
             clocks_ns: state.clocks_ns,
+            waits: state.waits,
         }
     }
 }
@@ -237,7 +251,9 @@ fn coroutine(number: usize, work: Work) -> Thunk {
 fn recycle(mut coroutine: Thunk) {
     if !coroutine.done() {
         // A destructor may panic on what its thread left half done; the run is over.
+        UNWINDING.set(true);
         let _ = catch_unwind(AssertUnwindSafe(|| coroutine.force_unwind()));
+        UNWINDING.set(false);
     }
     if coroutine.done() {
         STACKS.with_borrow_mut(|stacks| stacks.push(coroutine.into_stack()));
@@ -329,18 +345,33 @@ pub fn pass_time(ns: u64) {
     step(|state| state.pass_time(ns));
 }
 
+#[track_caller]
 pub(crate) fn give_way() {
     if is_inside() {
-        step(|state| state.give_way(YIELD));
+        let place = Location::caller();
+        step(|state| {
+            state.waited(place);
+            state.give_way(YIELD);
+        });
     } else {
         std::thread::yield_now();
     }
 }
 
 /// Waits for a release of the lock at `place`.
+#[track_caller]
 pub(crate) fn wait_for(place: usize) {
     assert!(is_inside(), "a thread that is unwound meets a lock that another one holds");
-    step(|state| state.wait(place));
+    let caller = Location::caller();
+    step(|state| {
+        state.waited(caller);
+        state.wait(place);
+    });
+}
+
+/// Whether the calling thread is one that an ended machine unwinds.
+pub(crate) fn is_unwinding() -> bool {
+    UNWINDING.get()
 }
 
 /// The lock at `place` was released.
@@ -375,6 +406,7 @@ impl State {
             horizon_ns: 0,
             slices_end_ns: vec![0; cores],
             last_on_core: vec![usize::MAX; cores],
+            waits: Vec::new(),
             over: None,
             plan,
         }
@@ -479,6 +511,13 @@ impl State {
     fn returned(&mut self) {
         self.rest(Status::Done);
         self.instead();
+    }
+
+    fn waited(&mut self, place: &'static Location<'static>) {
+        match self.waits.iter_mut().find(|wait| wait.place.line() == place.line() && wait.place == place) {
+            Some(wait) => wait.times += 1,
+            None => self.waits.push(Wait { place, times: 1 }),
+        }
     }
 
     fn wait(&mut self, place: usize) {

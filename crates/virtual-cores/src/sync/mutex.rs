@@ -13,7 +13,7 @@ pub struct Mutex<T: ?Sized>(std::sync::Mutex<T>);
 pub struct MutexGuard<'a, T: ?Sized> {
     /// Present until it is dropped.
     guard: Option<std::sync::MutexGuard<'a, T>>,
-    place: usize,
+    lock: &'a std::sync::Mutex<T>,
 }
 
 impl<T> Mutex<T> {
@@ -29,42 +29,41 @@ impl<T> Mutex<T> {
 }
 
 impl<T: ?Sized> Mutex<T> {
-    /// Tells locks apart; its value decides nothing.
-    fn place(&self) -> usize {
-        std::ptr::from_ref(&self.0).addr()
-    }
-
     /// Waits until the lock is free, and takes it.
+    #[track_caller]
     pub fn lock(&self) -> LockResult<MutexGuard<'_, T>> {
-        let place = self.place();
         if !machine::is_inside() {
-            return guarded(self.0.lock(), place);
+            return self.guarded(self.0.lock());
         }
         machine::point(machine::LOCK);
         loop {
             match self.0.try_lock() {
-                Ok(guard) => return Ok(MutexGuard { guard: Some(guard), place }),
-                Err(TryLockError::Poisoned(poison)) => return guarded(Err(poison), place),
-                Err(TryLockError::WouldBlock) => machine::wait_for(place),
+                Ok(guard) => return self.guarded(Ok(guard)),
+                Err(TryLockError::Poisoned(poison)) => return self.guarded(Err(poison)),
+                Err(TryLockError::WouldBlock) => machine::wait_for(place(&self.0)),
             }
         }
     }
 
     /// Takes the lock if it is free.
     pub fn try_lock(&self) -> TryLockResult<MutexGuard<'_, T>> {
-        let place = self.place();
         machine::point(machine::LOCK);
         match self.0.try_lock() {
-            Ok(guard) => Ok(MutexGuard { guard: Some(guard), place }),
+            Ok(guard) => self.guarded(Ok(guard)).map_err(TryLockError::Poisoned),
             Err(TryLockError::WouldBlock) => Err(TryLockError::WouldBlock),
-            Err(TryLockError::Poisoned(poison)) => guarded(Err(poison), place).map_err(TryLockError::Poisoned),
+            Err(TryLockError::Poisoned(poison)) => self.guarded(Err(poison)).map_err(TryLockError::Poisoned),
         }
+    }
+
+    fn guarded<'a>(&'a self, taken: LockResult<std::sync::MutexGuard<'a, T>>) -> LockResult<MutexGuard<'a, T>> {
+        let with = |guard| MutexGuard { guard: Some(guard), lock: &self.0 };
+        taken.map(with).map_err(|poison| PoisonError::new(with(poison.into_inner())))
     }
 }
 
-fn guarded<T: ?Sized>(taken: LockResult<std::sync::MutexGuard<'_, T>>, place: usize) -> LockResult<MutexGuard<'_, T>> {
-    let with = |guard| MutexGuard { guard: Some(guard), place };
-    taken.map(with).map_err(|poison| PoisonError::new(with(poison.into_inner())))
+/// Tells locks apart; its value decides nothing.
+fn place<T: ?Sized>(lock: &std::sync::Mutex<T>) -> usize {
+    std::ptr::from_ref(lock).addr()
 }
 
 impl<T: ?Sized> Deref for MutexGuard<'_, T> {
@@ -84,6 +83,10 @@ impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
 impl<T: ?Sized> Drop for MutexGuard<'_, T> {
     fn drop(&mut self) {
         self.guard = None;
-        machine::released(self.place);
+        if machine::is_unwinding() {
+            // The thread did not fail: its machine has ended.
+            self.lock.clear_poison();
+        }
+        machine::released(place(self.lock));
     }
 }

@@ -1,0 +1,127 @@
+//! `storm`: runs seeds of the engines on virtual cores, and says of a failing one how to have it again.
+//!
+//! Built without `--cfg virtual_cores`, it builds and runs itself anew with it, in a target folder of its own: the flag changes
+//! every crate.
+
+#![forbid(unsafe_code)]
+
+use clap::Parser;
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+use tidegate_trials::storm::{Campaign, Outcome, Sabotage, Script};
+
+/// Clients, drains, power cuts and kills on virtual cores: every choice from a seed.
+#[derive(Parser)]
+#[command(name = "storm")]
+struct Arguments {
+    /// The first seed.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// How many seeds to run.
+    #[arg(long)]
+    seeds: Option<u64>,
+    /// For how many hours to run seeds.
+    #[arg(long)]
+    hours: Option<f64>,
+    /// Another choice of interleavings for the same seed.
+    #[arg(long, default_value_t = 0)]
+    schedule: u64,
+    /// Clients at once.
+    #[arg(long, default_value_t = 4)]
+    clients: u32,
+    /// Operations of each client.
+    #[arg(long, default_value_t = 1000)]
+    acts: u32,
+    /// Threads that drain.
+    #[arg(long, default_value_t = 2)]
+    drains: u32,
+    /// A place in an engine, as file:line, whose flush or fence is left out.
+    #[arg(long)]
+    without: Option<String>,
+    /// A place in an engine, as file:line, whose store comes late.
+    #[arg(long)]
+    late: Option<String>,
+    /// Fail if a rare path was never taken, and list them all.
+    #[arg(long)]
+    marks: bool,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    if !cfg!(virtual_cores) {
+        return on_virtual_cores();
+    }
+    let first = Script {
+        seed: arguments.seed,
+        schedule: arguments.schedule,
+        clients: arguments.clients.clamp(1, 64),
+        acts: arguments.acts.max(1),
+        drains: arguments.drains.min(16),
+        sabotage: Sabotage::None,
+    };
+    let seeds = arguments.seeds.unwrap_or(if arguments.hours.is_some() { u64::MAX } else { 1 });
+    if seeds == 1 {
+        return one(first);
+    }
+    let time = arguments.hours.map_or(Duration::MAX, |hours| Duration::from_secs_f64(hours * 3600.0));
+    let campaign = Campaign { first, seeds, time, progress: Some(Duration::from_secs(10)) };
+    report(campaign.run(), arguments.marks)
+}
+
+/// The same program again, compiled for virtual cores.
+fn on_virtual_cores() -> ExitCode {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let target =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| format!("{root}/target").into(), std::path::PathBuf::from);
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(["run", "--quiet", "--package", "tidegate-trials", "--release", "--bin", "storm", "--"]);
+    command.args(std::env::args_os().skip(1)).current_dir(root);
+    command.env("RUSTFLAGS", "--cfg virtual_cores").env("CARGO_TARGET_DIR", target.join("virtual-cores"));
+    match command.status() {
+        Ok(status) if status.success() => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("storm: cannot run cargo: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn one(script: Script) -> ExitCode {
+    let verdict = script.run();
+    println!("hash: {:016x}", verdict.hash);
+    println!("{}", verdict.tally);
+    match verdict.failure {
+        None => ExitCode::SUCCESS,
+        Some(failure) => {
+            println!("FAILED: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn report(outcome: Outcome, marks: bool) -> ExitCode {
+    let seconds = outcome.took.as_secs_f64();
+    println!("{}", outcome.tally);
+    println!("{:.1} seeds/s", outcome.tally.scripts as f64 / seconds);
+    if let Some(failure) = outcome.failure {
+        println!("FAILED: {failure}");
+        println!("smaller: {}", failure.shrunk());
+        return ExitCode::FAILURE;
+    }
+    let mut missing = false;
+    if marks {
+        for (mark, times) in outcome.marks.all() {
+            println!("{times:>10}  {}", mark.0);
+            missing |= times == 0;
+        }
+        for (site, times) in outcome.marks.sites() {
+            println!("{times:>10}  {site}: {}", site.text());
+        }
+    }
+    if missing {
+        println!("FAILED: a rare path was never taken");
+        return ExitCode::FAILURE;
+    }
+    ExitCode::SUCCESS
+}

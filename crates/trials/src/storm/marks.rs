@@ -1,0 +1,99 @@
+//! Marks: rare paths, and how often a campaign took each. One that is never taken is one that nothing was proved of.
+
+use crate::storm::sabotage::{Site, SiteKind};
+use std::collections::BTreeMap;
+use tidegate_virtual_cores::Wait;
+use tidegate_write_cache::Counters;
+
+/// A rare path, by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Mark(pub &'static str);
+
+/// What a storm itself sees.
+pub(crate) const FINISHED_WRITE: Mark = Mark("recovery finished a committed write");
+pub(crate) const HALF_FLOG: Mark = Mark("a cut left half a flog entry");
+pub(crate) const WHOLE_FLOG: Mark = Mark("a cut left a flog entry that no fence covered");
+pub(crate) const LOST_FLOG: Mark = Mark("a cut lost a flog entry that no fence covered");
+pub(crate) const TORN_DATA: Mark = Mark("a cut tore a block that no flog entry names");
+pub(crate) const COMPLETED: Mark = Mark("slots of a killed process were completed");
+pub(crate) const CUT_IN_RECOVERY: [Mark; 3] =
+    [Mark("recovery was cut or killed"), Mark("so was the recovery from that"), Mark("and the recovery from that too")];
+pub(crate) const KILLED_COMPLETING: Mark = Mark("a process was killed completing another's slots");
+pub(crate) const CUT_COMPLETING: Mark = Mark("power failed while slots were completed");
+pub(crate) const SLOTS_SEALED: Mark = Mark("slots lost a store, and the cache refused more");
+
+/// How often a cache took a path, by its counters.
+type Count = fn(&Counters) -> u64;
+
+/// What the cache's own counters tell.
+const COUNTED: [(Mark, Count); 6] = [
+    (Mark("a write took an older one's place"), |counters| counters.replaced),
+    (Mark("a write went past the cache for want of a slot"), |counters| counters.bypassed),
+    (Mark("a forced write went past the cache"), |counters| counters.forced),
+    (Mark("a request waited for an eviction"), |counters| counters.stalled),
+    (Mark("a sleeping drain was woken"), |counters| counters.wake_ups),
+    (Mark("a block was read from its slot"), |counters| counters.read_hits),
+];
+
+/// Places in the engines where something rare happens: the file's end, and a part of the line.
+const PLACES: [(Mark, SiteKind, &str, &str); 7] = [
+    (Mark("a lost info block was restored"), SiteKind::Store, "btt/src/open.rs", "found.info"),
+    (Mark("a writer waited for readers of its free block"), SiteKind::Wait, "btt/src/readers.rs", "yield_now"),
+    (Mark("a write waited for a lane"), SiteKind::Wait, "btt/src/lanes.rs", ".lock()"),
+    (Mark("two writes met in a stripe of the map"), SiteKind::Wait, "btt/src/map.rs", ".lock()"),
+    (Mark("another lane's store to the map was settled"), SiteKind::Fence, "btt/src/map.rs", "fence()"),
+    (Mark("a flush waited for a thread that drains"), SiteKind::Wait, "write-cache/src/drain.rs", "draining.lock()"),
+    (Mark("a set's queue was waited for"), SiteKind::Wait, "write-cache/src/", "queue.lock()"),
+];
+
+/// How often each mark was reached, and each site visited.
+#[derive(Clone, Debug, Default)]
+pub struct Marks {
+    reached: BTreeMap<Mark, u64>,
+    sites: BTreeMap<Site, u64>,
+}
+
+impl Marks {
+    pub(crate) fn reach(&mut self, mark: Mark) {
+        *self.reached.entry(mark).or_default() += 1;
+    }
+
+    pub(crate) fn visit(&mut self, site: Site, times: u64) {
+        *self.sites.entry(site).or_default() += times;
+    }
+
+    pub(crate) fn wait(&mut self, wait: &Wait) {
+        self.visit(Site::at(SiteKind::Wait, wait.place), wait.times);
+    }
+
+    pub(crate) fn count(&mut self, counters: &Counters) {
+        for (mark, of) in COUNTED {
+            *self.reached.entry(mark).or_default() += of(counters);
+        }
+    }
+
+    /// Adds another run's.
+    pub fn add(&mut self, other: &Marks) {
+        other.reached.iter().for_each(|(mark, times)| *self.reached.entry(*mark).or_default() += times);
+        other.sites.iter().for_each(|(site, times)| self.visit(*site, *times));
+    }
+
+    /// Every mark there is, and how often it was reached.
+    pub fn all(&self) -> Vec<(Mark, u64)> {
+        let seen = [FINISHED_WRITE, HALF_FLOG, WHOLE_FLOG, LOST_FLOG, TORN_DATA, COMPLETED];
+        let more = [KILLED_COMPLETING, CUT_COMPLETING, SLOTS_SEALED];
+        let own = seen.into_iter().chain(more).chain(CUT_IN_RECOVERY).chain(COUNTED.map(|(mark, _)| mark));
+        let own = own.map(|mark| (mark, self.reached.get(&mark).copied().unwrap_or(0)));
+        own.chain(PLACES.map(|(mark, kind, file, line)| (mark, self.at(kind, file, line)))).collect()
+    }
+
+    /// The sites that engines have and that were visited, with how often.
+    pub fn sites(&self) -> impl Iterator<Item = (Site, u64)> + '_ {
+        self.sites.iter().map(|(site, times)| (*site, *times))
+    }
+
+    fn at(&self, kind: SiteKind, file: &str, line: &str) -> u64 {
+        let there = |site: &&Site| site.kind == kind && site.file.contains(file) && site.text().contains(line);
+        self.sites.keys().filter(there).map(|site| self.sites[site]).sum()
+    }
+}

@@ -1,0 +1,240 @@
+//! Ends and what follows them: the power cut or the kill, the recovery, and the verdict on what it found.
+
+use crate::power_cuts::{LinuxArena, Order as LaneOrder};
+use crate::storm::life::{Cache, Scene, Seen, Stack, Table, VOLUME};
+use crate::storm::marks;
+use crate::storm::script::digest;
+use crate::storm::staged::{Stage, Staged};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use tidegate_btt::{Btt, OpenOptions, Repair, check};
+use tidegate_media::{BlockDevice, Lba};
+use tidegate_sim::{Content, Cut, History, Image, Region, SharedMemory};
+use tidegate_write_cache::{Options, bytes_for, complete};
+
+/// Recoveries in a row that may be cut short.
+const DEPTH_MAX: usize = 3;
+/// Accesses after which a recovery may be cut short.
+const RECOVERY_ACCESSES: u64 = 60;
+
+/// What the next process does before it takes requests.
+struct Opening {
+    region: Arc<Region>,
+    stage: Arc<Stage>,
+    readers: u32,
+    cache: Option<Options>,
+    /// The slots that a killed process left.
+    left: Option<Arc<SharedMemory>>,
+    /// Where its own slots lie.
+    memory: Option<Arc<SharedMemory>>,
+    completing: Arc<AtomicBool>,
+}
+
+impl Opening {
+    fn open(self) -> Result<Stack, String> {
+        let options = OpenOptions { readers: self.readers, ..OpenOptions::default() };
+        let region = Staged::new(self.region, &self.stage, 1);
+        let table: Arc<Table> = Arc::new(Btt::open(region, &options).map_err(|error| format!("opening: {error}"))?);
+        if let Some(left) = self.left {
+            self.completing.store(true, Ordering::Relaxed);
+            let slots = Staged::new(left, &self.stage, 2);
+            complete(&slots, VOLUME, &*table).map_err(|error| format!("completing: {error}"))?;
+            self.completing.store(false, Ordering::Relaxed);
+        }
+        let cache = match (self.cache, self.memory) {
+            (Some(options), Some(memory)) => {
+                let slots = Staged::new(memory, &self.stage, 3);
+                let cache: Cache = tidegate_write_cache::WriteCache::create(slots, table.clone(), options)
+                    .map_err(|error| format!("a new cache: {error}"))?;
+                Some(Arc::new(cache))
+            }
+            _ => None,
+        };
+        Ok(Stack { table, cache })
+    }
+}
+
+impl Scene {
+    /// The power fails: of what is pending some arrives, and slots are gone.
+    pub(crate) fn power_fails(&mut self) {
+        let cut = self.region.cut();
+        let mut image = cut.sample(&mut self.rng);
+        self.mark_cut(&cut, &image);
+        if self.rng.one_in(16) {
+            image.write(0, &[0; 4096]);
+        }
+        digest(&mut self.trace, [1, image.hash()]);
+        self.region = Arc::new(Region::with_line_order(image, self.setting.order));
+        self.slots = None;
+        self.was_cut = true;
+        let mut seen = self.seen();
+        let Seen { power, kill, .. } = &mut *seen;
+        // What a kill would have left does not matter any more; but reads now see no more than a cut leaves.
+        *kill = power.after_cut().as_seen_by_reads();
+        *power = power.after_cut();
+    }
+
+    /// The process ends: everything visible stays.
+    pub(crate) fn is_killed(&mut self) {
+        let cut = self.region.cut();
+        digest(&mut self.trace, [2, cut.most().hash()]);
+        self.region = Arc::new(Region::after_kill(&cut));
+        self.slots = self.slots.take().map(|slots| Arc::new(SharedMemory::of(slots.left())));
+        self.was_cut = false;
+        let mut seen = self.seen();
+        let Seen { power, kill, .. } = &mut *seen;
+        *kill = kill.after_cut();
+        *power = power.after_cut();
+    }
+
+    /// Recovers, with ends in the recovery as they come, and judges what is there.
+    pub(crate) fn recover(&mut self) -> Result<Stack, String> {
+        let mut depth = 0;
+        let stack = loop {
+            self.judge_by_linux()?;
+            let ends = (depth < DEPTH_MAX && self.rng.one_in(2)).then(|| 1 + self.rng.below(RECOVERY_ACCESSES));
+            match self.open(ends)? {
+                Ok(stack) => break stack,
+                Err(completing) => self.ends_in_recovery(depth, completing),
+            }
+            depth += 1;
+        };
+        self.judge(&stack)?;
+        Ok(stack)
+    }
+
+    /// Opens in a machine of its own. Otherwise it was ended: whether while completing slots.
+    fn open(&mut self, ends: Option<u64>) -> Result<Result<Stack, bool>, String> {
+        let completing = Arc::new(AtomicBool::new(false));
+        let memory = self.setting.cache.map(|options| self.memory_for(&options));
+        let opening = Opening {
+            region: self.region.clone(),
+            stage: self.stage.clone(),
+            readers: self.setting.readers,
+            cache: self.setting.cache,
+            left: self.slots.clone(),
+            memory: memory.clone(),
+            completing: completing.clone(),
+        };
+        if self.slots.is_some() {
+            self.marks.reach(marks::COMPLETED);
+        }
+        let done = Arc::new(Mutex::new(None));
+        let into = done.clone();
+        let mut machine = self.machine(1, 100);
+        machine.spawn(0, move || {
+            let opened = opening.open();
+            *into.lock().expect("nobody else has it") = Some(opened);
+        });
+        let before = self.region.visible();
+        self.stage.end_after(ends);
+        let ended = machine.run();
+        self.stage.end_after(None);
+        if self.ran(ended)? {
+            return Ok(Err(completing.load(Ordering::Relaxed)));
+        }
+        let opened = done.lock().expect("nobody else has it").take().expect("the thread returned");
+        let stack = opened?;
+        let map = self.setting.shape.geometry.mapoff..self.setting.shape.geometry.logoff;
+        let after = self.region.visible();
+        if self.slots.is_none() && map.step_by(8).any(|at| before.load_u64(at) != after.load_u64(at)) {
+            self.marks.reach(marks::FINISHED_WRITE);
+        }
+        self.slots = memory;
+        Ok(Ok(stack))
+    }
+
+    /// Memory for the slots of a new cache: the same again, or other.
+    fn memory_for(&mut self, options: &Options) -> Arc<SharedMemory> {
+        let block_size = u32::try_from(self.setting.shape.block_bytes).expect("a small block");
+        match &self.slots {
+            Some(slots) if self.rng.one_in(2) => slots.clone(),
+            _ => Arc::new(SharedMemory::new(bytes_for(options.slots, block_size))),
+        }
+    }
+
+    fn ends_in_recovery(&mut self, depth: usize, completing: bool) {
+        self.marks.reach(marks::CUT_IN_RECOVERY[depth]);
+        let cut = self.rng.below(4) < 3;
+        if completing {
+            self.marks.reach(if cut { marks::CUT_COMPLETING } else { marks::KILLED_COMPLETING });
+        }
+        if cut {
+            self.tally.cuts_in_recovery += 1;
+            self.power_fails();
+        } else {
+            self.tally.kills_in_recovery += 1;
+            self.is_killed();
+        }
+    }
+
+    /// Linux would find every block owned once, and nothing in a sector that may not be there.
+    fn judge_by_linux(&mut self) -> Result<(), String> {
+        let image = self.region.visible();
+        let (geometry, bytes) = (&self.setting.shape.geometry, self.setting.shape.block_bytes);
+        let wrong = |why: String| format!("recovered like Linux: {why}");
+        let linux = LinuxArena::attach(&image, 0, geometry, LaneOrder::Shuffled(image.hash())).map_err(wrong)?;
+        linux.owners().map_err(wrong)?;
+        let seen = self.seen();
+        for lba in 0..geometry.external_nlba {
+            let content = linux.content(lba, bytes).map_err(wrong)?;
+            let lba = Lba(u64::from(lba));
+            if !seen.power.allows(lba, content) {
+                return Err(wrong(format!("{lba} shows {content:x?}, allowed {:x?}", seen.power.allowed(lba))));
+            }
+        }
+        Ok(())
+    }
+
+    /// No rule of the format is broken, and every block shows what it may.
+    fn judge(&mut self, stack: &Stack) -> Result<(), String> {
+        let report = check(&*self.region, Repair::No).map_err(|error| format!("checking: {error}"))?;
+        if !report.findings.is_empty() {
+            return Err(format!("after recovery: {:?}", report.findings));
+        }
+        let mut block = vec![0; self.setting.shape.block_bytes];
+        let zero = Content::of(&block);
+        let mut contents = Vec::new();
+        for lba in (0..self.setting.shape.sectors()).map(Lba) {
+            stack.table.read(lba, &mut block).map_err(|error| format!("reading {lba} after recovery: {error}"))?;
+            let content = Content::of(&block);
+            contents.push((content != zero).then_some(content));
+            digest(&mut self.trace, [content.0]);
+            let after = if self.was_cut { "a power cut" } else { "a kill" };
+            let was_cut = self.was_cut;
+            let mut seen = self.seen();
+            seen.kill.observe(lba, content).map_err(|wrong| format!("after {after}: {wrong}"))?;
+            if was_cut {
+                seen.power.observe(lba, content).map_err(|wrong| format!("after {after}: {wrong}"))?;
+            }
+        }
+        self.seen().history = History::new(contents);
+        Ok(())
+    }
+
+    fn mark_cut(&mut self, cut: &Cut, image: &Image) {
+        let geometry = self.setting.shape.geometry;
+        let (flog, data) = (geometry.logoff..geometry.info2off, geometry.dataoff..geometry.mapoff);
+        let (least, most) = (cut.least(), cut.most());
+        let arrived = |at: u64| least.load_u64(at) != image.load_u64(at);
+        let pending = |at: u64| least.load_u64(at) != most.load_u64(at);
+        for at in flog.step_by(16) {
+            match (arrived(at), pending(at + 8), arrived(at + 8)) {
+                (true, _, false) => self.marks.reach(marks::HALF_FLOG),
+                (_, true, true) => self.marks.reach(marks::WHOLE_FLOG),
+                _ => {}
+            }
+            if pending(at + 8) && !arrived(at + 8) {
+                self.marks.reach(marks::LOST_FLOG);
+            }
+        }
+        let words = data.step_by(8).filter(|at| pending(*at));
+        let (here, gone) = words.fold((0, 0), |(here, gone), at| match arrived(at) {
+            true => (here + 1, gone),
+            false => (here, gone + 1),
+        });
+        if here > 0 && gone > 0 {
+            self.marks.reach(marks::TORN_DATA);
+        }
+    }
+}

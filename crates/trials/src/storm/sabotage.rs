@@ -1,0 +1,59 @@
+//! Sites and what may be broken at them: each flush, fence and store of an engine is known by its place in the source.
+
+use std::fmt;
+use std::panic::Location;
+
+/// What stands at a place in an engine's source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SiteKind {
+    /// A fence.
+    Fence,
+    /// A flush.
+    Flush,
+    /// A store of any kind.
+    Store,
+    /// Where threads give way or wait for a lock.
+    Wait,
+}
+
+/// A place in an engine's source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Site {
+    /// What stands there.
+    pub kind: SiteKind,
+    /// The file, from the workspace's root.
+    pub file: &'static str,
+    /// The line, from 1.
+    pub line: u32,
+}
+
+impl Site {
+    pub(crate) fn at(kind: SiteKind, place: &'static Location<'static>) -> Site {
+        Site { kind, file: place.file(), line: place.line() }
+    }
+
+    /// The line of code, as far as the source is there.
+    pub fn text(&self) -> String {
+        let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+        let source = std::fs::read_to_string(format!("{root}/{}", self.file)).unwrap_or_default();
+        source.lines().nth(self.line as usize - 1).unwrap_or_default().trim().to_owned()
+    }
+}
+
+impl fmt::Display for Site {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} at {}:{}", self.kind, self.file, self.line)
+    }
+}
+
+/// A mistake planted in a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sabotage {
+    /// None.
+    #[default]
+    None,
+    /// The flush or fence at this site does nothing.
+    Ignored(Site),
+    /// The store at this site comes after the next flush or store of its thread.
+    Late(Site),
+}
