@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 pub mod blocks;
+pub mod calibrate;
 pub mod machine;
 pub mod measure;
 pub mod medium;

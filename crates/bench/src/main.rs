@@ -6,7 +6,9 @@
 #![forbid(unsafe_code)]
 
 use clap::{Parser, Subcommand};
+use std::path::PathBuf;
 use std::process::ExitCode;
+use tidegate_bench::calibrate::{self, Calibration};
 use tidegate_bench::machine::Machine;
 use tidegate_bench::report::{Style, Tally};
 use tidegate_bench::rivals;
@@ -24,6 +26,15 @@ struct Args {
 enum Command {
     /// Measure rows and judge them by their targets; exits with 1 if one is short or missing
     Targets(Targets),
+    /// Measure what each single act costs on this machine, for predictions in virtual time
+    Calibrate(Calibrate),
+}
+
+#[derive(clap::Args)]
+struct Calibrate {
+    /// Write the figures to this file
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
 }
 
 #[derive(clap::Args)]
@@ -64,7 +75,10 @@ impl Targets {
 }
 
 fn main() -> ExitCode {
-    let Command::Targets(targets) = Args::parse().command;
+    let targets = match Args::parse().command {
+        Command::Targets(targets) => targets,
+        Command::Calibrate(wish) => return report(calibrate(&wish)),
+    };
     if targets.list {
         list(&targets);
         return ExitCode::SUCCESS;
@@ -76,6 +90,31 @@ fn main() -> ExitCode {
     if tally.all_met() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
+fn report(done: anyhow::Result<()>) -> ExitCode {
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn calibrate(wish: &Calibrate) -> anyhow::Result<()> {
+    warn_if_slow();
+    // A file that cannot be written is known before anything is measured.
+    Calibration::measure_into(&wish.out)?;
+    let (_, profile) = calibrate::load(&wish.out)?;
+    print!("{profile}");
+    Ok(())
+}
+
+fn warn_if_slow() {
+    if cfg!(debug_assertions) {
+        eprintln!("bench: a debug build; the times mean nothing, use --release");
+    }
+}
+
 fn list(targets: &Targets) {
     for (topic, rows) in targets.chosen() {
         println!("{}: {}", topic.name, topic.about);
@@ -84,9 +123,7 @@ fn list(targets: &Targets) {
 }
 
 fn measure(targets: &Targets) -> Tally {
-    if cfg!(debug_assertions) {
-        eprintln!("bench: a debug build; the times mean nothing, use --release");
-    }
+    warn_if_slow();
     let (style, mut tally) = (targets.style(), Tally::default());
     println!("{}", style.opening(&Machine::this()));
     for (topic, rows) in targets.chosen() {

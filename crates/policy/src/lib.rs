@@ -5,7 +5,6 @@
 
 #![forbid(unsafe_code)]
 
-pub mod admission;
 pub mod attention;
 pub mod pace;
 pub mod undrained;

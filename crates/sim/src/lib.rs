@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod cores;
+pub mod cost;
 mod cut;
 mod disk;
 mod history;

@@ -6,9 +6,8 @@
 use crate::set::{Links, NONE};
 use tidegate_media::sync::{AtomicU64, Ordering};
 
-/// Slots that hold nothing. On lines of its own, as every writer and whoever drains change it.
+/// Slots that hold nothing.
 #[derive(Debug)]
-#[repr(align(128))]
 pub(crate) struct FreeSet {
     /// Tag in the upper half, slot in the lower.
     top: AtomicU64,
