@@ -218,7 +218,11 @@ impl Watched for WriteCache<MappedRegion> {
         vec![
             counter("cache_written_blocks", "Blocks written into slots", cached),
             counter("cache_replaced_blocks", "Of these, blocks in the place of an older version", replaced),
-            counter("cache_bypassed_blocks", "Blocks written past the cache because no slot was free", bypassed),
+            counter(
+                "cache_bypassed_blocks",
+                "Blocks written past the cache because no slot or no core was free",
+                bypassed,
+            ),
             counter("cache_forced_blocks", "Blocks written past the cache because of FUA", forced),
             counter("cache_evicted_blocks", "Blocks written from slots to the region", evicted),
             counter("cache_stalls", "Requests that had to evict or wait for an eviction", stalled),

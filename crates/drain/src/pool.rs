@@ -1,5 +1,6 @@
 //! The pool: its threads, how they sleep, wake and end.
 
+use crate::gate::Gate;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -171,11 +172,14 @@ fn scratch<R: Region>(cache: &WriteCache<R>) -> Box<[u8]> {
 
 /// One thread's work, until the pool ends or the device fails.
 fn work<R: Region>(index: usize, cache: &WriteCache<R>, crew: &Arc<Crew>, undrained: &Mutex<Undrained>) {
+    // The first thread works whenever there is something to drain, so it alone decides for the cache.
+    let mut gate = (index == 0).then(|| Gate::new(cache));
     let (mut pace, mut cursor, mut scratch) = (Pace::default(), index * 17, scratch(cache));
     while !crew.is_ending() {
         let begin = Instant::now();
         // The cache remembers its failure and tells it to whoever writes or flushes.
         let Ok(step) = cache.drain_step(STEP, &mut cursor, &mut scratch) else { return };
+        let shut = gate.as_mut().and_then(|gate| gate.after_step(step.evicted));
         match pace.after_step(step.evicted) {
             Next::GoOn => {
                 let limit =
@@ -185,22 +189,34 @@ fn work<R: Region>(index: usize, cache: &WriteCache<R>, crew: &Arc<Crew>, undrai
                     crew.wake(true);
                 }
             }
+            // Nothing comes but what a writer had begun before.
+            Next::Sleep(_) if shut.is_some() => park(index, cache, crew, shut),
             Next::Sleep(time) => thread::sleep(time),
-            Next::Park => park(index, cache, crew),
+            Next::Park => park(index, cache, crew, shut),
         }
     }
 }
 
-fn park<R: Region>(index: usize, cache: &WriteCache<R>, crew: &Arc<Crew>) {
+/// Sleeps until somebody has work for the thread, or until the time `until`.
+fn park<R: Region>(index: usize, cache: &WriteCache<R>, crew: &Arc<Crew>, until: Option<Instant>) {
     crew.set_parked(index, true);
     // Only the first is woken by the cache, so only it has to look again.
     if index == 0 && !cache.may_sleep() {
         crew.set_parked(index, false);
         return;
     }
-    crew.settle(index);
+    if until.is_none() {
+        crew.settle(index);
+    }
     while crew.is_parked(index) && !crew.is_ending() {
-        thread::park();
+        match until.map(|until| until.saturating_duration_since(Instant::now())) {
+            None => thread::park(),
+            Some(Duration::ZERO) => {
+                cache.stay_awake();
+                break;
+            }
+            Some(left) => thread::park_timeout(left),
+        }
     }
     crew.set_parked(index, false);
 }

@@ -2,10 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidegate_drain::{Pool, Setup};
-use tidegate_media::{BlockDevice, Durability, Error, Lba, MappedRegion};
+use tidegate_media::{BlockDevice, Durability, Error, Extent, Geometry, Lba, LbaRange, MappedRegion, Result};
 use tidegate_sim::{Disk, DiskFault};
 use tidegate_write_cache::{Options, WriteCache, bytes_for};
 
@@ -96,4 +97,61 @@ fn the_limit_follows_the_drain_time() {
     let _pool = Pool::start(&cache, Setup { threads: 1, drain_within: Duration::from_nanos(1) }).unwrap();
     (0..4000).for_each(|lba| put(&cache, lba, 1));
     await_that("the limit is down to one slot", || cache.counters().slots_limit == 1);
+}
+
+/// A device that needs a core for 20 µs to write a block.
+struct Laborious(Disk);
+
+impl BlockDevice for Laborious {
+    fn geometry(&self) -> Geometry {
+        self.0.geometry()
+    }
+    fn read(&self, at: Lba, out: &mut [u8]) -> Result<()> {
+        self.0.read(at, out)
+    }
+    fn write(&self, at: Lba, data: &[u8], durability: Durability) -> Result<()> {
+        let begin = Instant::now();
+        while begin.elapsed() < Duration::from_micros(20) {}
+        self.0.write(at, data, durability)
+    }
+    fn flush(&self) -> Result<()> {
+        self.0.flush()
+    }
+    fn discard(&self, range: LbaRange) -> Result<()> {
+        self.0.discard(range)
+    }
+    fn write_zeroes(&self, range: LbaRange, durability: Durability) -> Result<()> {
+        self.0.write_zeroes(range, durability)
+    }
+    fn extent(&self, range: LbaRange) -> Result<Extent> {
+        self.0.extent(range)
+    }
+}
+
+/// The writer and the thread that drains share one core, and both could use all of it.
+#[test]
+fn without_an_idle_core_blocks_go_past_the_cache_until_there_is_one() {
+    let slots = 2048;
+    let memory = MappedRegion::anonymous(bytes_for(slots, 512)).unwrap();
+    let device = Arc::new(Laborious(Disk::new(1 << 16, 512)));
+    let cache = Arc::new(WriteCache::create(memory, device.clone(), Options::new([1; 16], slots)).unwrap());
+    let everywhere = sched_getaffinity(None).unwrap();
+    let mut one = CpuSet::new();
+    one.set((0..CpuSet::MAX_CPU).find(|core| everywhere.is_set(*core)).unwrap());
+    sched_setaffinity(None, &one).unwrap();
+    let pool = Pool::start(&cache, setup(1)).unwrap(); // Its threads stay on the core of the one who starts them.
+    let mut written = 0;
+    await_that("blocks are turned away", || {
+        put(&cache, written % (1 << 16), 1);
+        written += 1;
+        cache.turns_away()
+    });
+    let before = cache.counters();
+    await_that("what was in the cache is drained all the same", || cache.bytes_left() == 0);
+    await_that("blocks are taken in again", || !cache.turns_away());
+    put(&cache, 7, 2);
+    await_that("the pool sleeps", || pool.is_asleep());
+    let after = cache.counters();
+    assert_eq!((after.cached - before.cached, after.bypassed - before.bypassed), (1, 0));
+    assert_eq!(byte_of(&*device, 7), 2);
 }

@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod admission;
 pub mod attention;
 pub mod pace;
 pub mod undrained;

@@ -6,6 +6,7 @@ use crate::free_set::{Chain, FreeSet};
 use crate::options::{CreateError, Options};
 use crate::set::{Linked, Links, Position, Queue, Set};
 use crate::slots::{FREE, Slots};
+use crate::tally::Tally;
 use std::sync::Arc;
 use tidegate_layout::write_cache::{CacheHead, SlotPlan};
 use tidegate_media::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering};
@@ -36,30 +37,20 @@ pub struct WriteCache<R> {
     clock: Mutex<Option<fn() -> u64>>,
     /// Without eager eviction: whether it is time to evict.
     draining: AtomicBool,
+    /// Whether blocks go past the cache although slots are free.
+    turned_away: AtomicBool,
     failed: AtomicBool,
     failure: Mutex<Option<Error>>,
     pub(crate) tally: Tally,
 }
 
 /// Slots kept out of use, so that what is in use can be drained in time.
+#[repr(align(128))]
 struct Withheld {
     slots: Mutex<Chain>,
     /// Slots still to be kept out of use, once they are free.
     wanted: AtomicU32,
     limit: AtomicU32,
-}
-
-/// Counts of what is not counted under a set's lock.
-#[derive(Default)]
-pub(crate) struct Tally {
-    replaced: AtomicU64,
-    bypassed: AtomicU64,
-    forced: AtomicU64,
-    pub(crate) evicted: AtomicU64,
-    stalled: AtomicU64,
-    stalled_ns: AtomicU64,
-    wake_ups: AtomicU64,
-    flushes: AtomicU64,
 }
 
 impl<R: Region> WriteCache<R> {
@@ -108,6 +99,7 @@ impl<R: Region> WriteCache<R> {
             doorbell: Mutex::new(None),
             clock: Mutex::new(None),
             draining: AtomicBool::new(options.eager),
+            turned_away: AtomicBool::new(false),
             failed: AtomicBool::new(false),
             failure: Mutex::new(None),
             tally: Tally::default(),
@@ -143,6 +135,23 @@ impl<R: Region> WriteCache<R> {
         self.withheld.wanted.store(target - held.len(), Ordering::Relaxed);
     }
 
+    /// From now on writes go past the cache, as if no slot were free; without bypass this changes nothing. For the time in which draining
+    /// would take the cores from the writers.
+    pub fn turn_away(&self) {
+        self.turned_away.store(self.options.bypass, Ordering::Relaxed);
+    }
+
+    /// From now on writes go into slots again.
+    pub fn take_in(&self) {
+        self.turned_away.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether writes go past the cache by [`WriteCache::turn_away`].
+    pub fn turns_away(&self) -> bool {
+        // Relaxed: a writer that learns it late does what it would have done before.
+        self.turned_away.load(Ordering::Relaxed)
+    }
+
     /// Slots there are, in use or not.
     pub fn slots(&self) -> u32 {
         self.options.slots
@@ -153,7 +162,7 @@ impl<R: Region> WriteCache<R> {
         let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let mut all = Counters {
             replaced: get(&self.tally.replaced),
-            bypassed: get(&self.tally.bypassed),
+            bypassed: self.tally.bypassed.sum(),
             forced: get(&self.tally.forced),
             evicted: get(&self.tally.evicted),
             stalled: get(&self.tally.stalled),
@@ -279,13 +288,14 @@ impl<R: Region> WriteCache<R> {
     }
 
     fn write_block(&self, lba: u64, data: &[u8]) -> Result<()> {
-        match self.free.pop(&self.links) {
+        let slot = if self.turns_away() { None } else { self.free.pop(&self.links) };
+        match slot {
             Some(slot) => self.write_cached(slot, lba, data),
             None if self.options.bypass => {
                 self.out_of_slots();
-                self.write_past(lba, data, Durability::Volatile)?;
-                self.tally.bypassed.fetch_add(1, Ordering::Relaxed);
-                Ok(())
+                // Not after the write: a locked instruction soon after a flush waits for it.
+                self.tally.bypassed.add_one();
+                self.write_past(lba, data, Durability::Volatile)
             }
             None => {
                 let slot = self.await_slot()?;
@@ -487,9 +497,8 @@ impl<R: Region> BlockDevice for WriteCache<R> {
         let range = self.geometry.range(at, data.len())?;
         self.check()?;
         if durability == Durability::Fua {
-            self.write_past(at.0, data, durability)?;
             self.tally.forced.fetch_add(range.blocks, Ordering::Relaxed);
-            return Ok(());
+            return self.write_past(at.0, data, durability);
         }
         range
             .iter()

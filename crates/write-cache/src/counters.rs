@@ -7,9 +7,10 @@ pub struct Counters {
     pub cached: u64,
     /// Of these, blocks that took the place of an older version not yet evicted.
     pub replaced: u64,
-    /// Blocks written straight to the device because no slot was free.
+    /// Blocks sent straight to the device, whether it took them or not, because no slot was free, or because they were
+    /// [turned away](crate::WriteCache::turn_away).
     pub bypassed: u64,
-    /// Blocks written straight to the device because they had to be durable at once.
+    /// Blocks sent straight to the device because they had to be durable at once.
     pub forced: u64,
     /// Blocks evicted to the device.
     pub evicted: u64,

@@ -71,6 +71,11 @@ impl<R: Region> WriteCache<R> {
         nothing
     }
 
+    /// Whoever was told that it may sleep is awake by itself: the doorbell need not be rung.
+    pub fn stay_awake(&self) {
+        self.asleep.store(false, Ordering::SeqCst);
+    }
+
     /// Bytes in slots, not yet in the device.
     pub fn bytes_left(&self) -> u64 {
         self.slots_used() * u64::from(self.slots.plan().block_size)

@@ -6,8 +6,9 @@
 use crate::set::{Links, NONE};
 use tidegate_media::sync::{AtomicU64, Ordering};
 
-/// Slots that hold nothing.
+/// Slots that hold nothing. On lines of its own, as every writer and whoever drains change it.
 #[derive(Debug)]
+#[repr(align(128))]
 pub(crate) struct FreeSet {
     /// Tag in the upper half, slot in the lower.
     top: AtomicU64,

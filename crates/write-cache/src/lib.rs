@@ -2,7 +2,8 @@
 //!
 //! A write is complete when its block lies in a *slot*. Slots are drained to the device below at once, by whoever calls
 //! [`WriteCache::drain_step`]; a program runs threads on it. When no slot is free, a write goes straight to the device
-//! (*conditional bypass*), so neither a full cache nor a flush makes writers wait for each other. Reads never fill it.
+//! (*conditional bypass*), so neither a full cache nor a flush makes writers wait for each other. The same is done for a while when whoever
+//! drains finds no idle core ([`WriteCache::turn_away`]). Reads never fill it.
 //!
 //! # How a block passes through
 //!
@@ -54,6 +55,7 @@ mod free_set;
 mod options;
 mod set;
 mod slots;
+mod tally;
 
 pub use cache::WriteCache;
 pub use complete::{CompleteError, complete};

@@ -1,0 +1,104 @@
+//! How long a thread that drains had a core, and how long it waited for one, as the kernel counts it.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
+
+/// Time without a pause before the kernel is asked: a thread with little to do never asks.
+const SETTLED: Duration = Duration::from_millis(2);
+
+/// Time between two questions: each costs a microsecond.
+const ASK_EVERY: Duration = Duration::from_millis(4);
+
+/// Both times of one thread while it drains without a pause.
+#[derive(Debug)]
+pub(crate) struct Turns {
+    /// `/proc/thread-self/schedstat` of the thread that made this; none where the kernel does not count.
+    schedstat: Option<File>,
+    asked: Option<Instant>,
+    known: Option<Times>,
+}
+
+/// What a thread did with its time since it began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Times {
+    /// It had a core.
+    pub(crate) ran: Duration,
+    /// It could have used one, and others had them all.
+    pub(crate) waited: Duration,
+}
+
+impl Turns {
+    /// Those of the calling thread, which is the only one to use this.
+    pub(crate) fn of_this_thread() -> Turns {
+        Turns { schedstat: File::open("/proc/thread-self/schedstat").ok(), asked: None, known: None }
+    }
+
+    /// The thread had nothing to drain, and pauses.
+    pub(crate) fn paused(&mut self) {
+        (self.asked, self.known) = (None, None);
+    }
+
+    /// The thread drained something, and goes on. Answers its times since the last answer or pause, every few milliseconds.
+    pub(crate) fn went_on(&mut self, now: Instant) -> Option<Times> {
+        let since = now - *self.asked.get_or_insert(now);
+        if since < if self.known.is_some() { ASK_EVERY } else { SETTLED } {
+            return None;
+        }
+        let times = self.ask()?;
+        self.asked = Some(now);
+        let before = self.known.replace(times)?;
+        Some(Times { ran: times.ran.saturating_sub(before.ran), waited: times.waited.saturating_sub(before.waited) })
+    }
+
+    fn ask(&self) -> Option<Times> {
+        let mut text = [0; 64];
+        let len = self.schedstat.as_ref()?.read_at(&mut text, 0).ok()?;
+        parse(std::str::from_utf8(&text[..len]).ok()?)
+    }
+}
+
+/// Two numbers of nanoseconds, and a number of turns that is of no interest here.
+fn parse(schedstat: &str) -> Option<Times> {
+    let mut numbers = schedstat.split_ascii_whitespace().map(|number| number.parse().map(Duration::from_nanos));
+    Some(Times { ran: numbers.next()?.ok()?, waited: numbers.next()?.ok()? })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+    use super::*;
+
+    #[test]
+    fn the_kernels_line_is_read() {
+        let times = Times { ran: Duration::from_nanos(12), waited: Duration::from_nanos(345) };
+        assert_eq!(parse("12 345 6\n"), Some(times));
+        assert_eq!(parse("12"), None);
+        assert_eq!(parse("12 x 6"), None);
+    }
+
+    #[test]
+    fn only_a_thread_that_goes_on_asks() {
+        let mut turns = Turns::of_this_thread();
+        let begin = Instant::now();
+        let at = |ms| begin + Duration::from_millis(ms);
+        let answers = |turns: &mut Turns, from: u64| (from..from + 11).filter_map(|ms| turns.went_on(at(ms))).count();
+        assert_eq!(answers(&mut turns, 0), 2, "after 2 ms it asks first, then at 6 and 10");
+        (0..10).for_each(|ms| {
+            turns.paused();
+            assert_eq!(turns.went_on(at(20 + ms)), None);
+        });
+    }
+
+    #[test]
+    fn a_thread_that_computes_runs() {
+        let mut turns = Turns::of_this_thread();
+        let begin = Instant::now();
+        let ran = loop {
+            if let Some(times) = turns.went_on(Instant::now()) {
+                break times.ran + times.waited;
+            }
+        };
+        assert!(ran > ASK_EVERY / 2 && ran < begin.elapsed() + ASK_EVERY, "{ran:?}");
+    }
+}
