@@ -13,9 +13,11 @@
 
 pub mod blocks;
 pub mod calibrate;
+pub mod experiments;
 pub mod machine;
 pub mod measure;
 pub mod medium;
+pub mod raw;
 pub mod report;
 pub mod rivalry;
 pub mod rivals;

@@ -1,14 +1,16 @@
-//! The program `bench`: measures the rows of a topic and judges them by their targets.
+//! The program `bench`: measures the rows of a topic and judges them by their targets, repeats the papers' experiments, draws them.
 //!
 //! `bench targets` exits with 0 only if every row it ran met its target; a row that could not be measured did not
 //! meet it. Rows and what they are measured against are tables in the library.
 
 #![forbid(unsafe_code)]
 
+use anyhow::Context;
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use tidegate_bench::calibrate::{self, Calibration};
+use tidegate_bench::experiments::{self, EXPERIMENTS, Scale};
 use tidegate_bench::machine::Machine;
 use tidegate_bench::report::{Style, Tally};
 use tidegate_bench::rivals;
@@ -28,12 +30,42 @@ enum Command {
     Targets(Targets),
     /// Measure what each single act costs on this machine, for predictions in virtual time
     Calibrate(Calibrate),
+    /// Repeat the papers' experiments and keep their figures; what is in the folder already is not measured again
+    Experiments(Experiments),
+    /// Draw the figures of a folder as one HTML file
+    Report(Report),
 }
 
 #[derive(clap::Args)]
 struct Calibrate {
     /// Write the figures to this file
     #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+}
+
+#[derive(clap::Args)]
+struct Experiments {
+    /// Only this experiment
+    #[arg(value_parser = clap::builder::PossibleValuesParser::new(EXPERIMENTS.iter().map(|one| one.name)))]
+    experiment: Option<String>,
+    /// Where the figures go
+    #[arg(long, value_name = "DIR", default_value = "target/experiments")]
+    out: PathBuf,
+    /// All within two minutes, with wide intervals
+    #[arg(long)]
+    quick: bool,
+    /// Print the experiments without running them
+    #[arg(long)]
+    list: bool,
+}
+
+#[derive(clap::Args)]
+struct Report {
+    /// The folder that `bench experiments --out` filled
+    #[arg(default_value = "target/experiments")]
+    figures: PathBuf,
+    /// The file to write
+    #[arg(long, value_name = "FILE", default_value = "target/experiments/report.html")]
     out: PathBuf,
 }
 
@@ -75,15 +107,48 @@ impl Targets {
 }
 
 fn main() -> ExitCode {
-    let targets = match Args::parse().command {
-        Command::Targets(targets) => targets,
-        Command::Calibrate(wish) => return report(calibrate(&wish)),
-    };
+    match Args::parse().command {
+        Command::Targets(targets) => judge(&targets),
+        Command::Calibrate(wish) => report(calibrate(&wish)),
+        Command::Experiments(wish) => report(repeat(&wish)),
+        Command::Report(wish) => report(draw(&wish)),
+    }
+}
+
+fn repeat(wish: &Experiments) -> anyhow::Result<()> {
+    let chosen = EXPERIMENTS.iter().filter(|one| wish.experiment.as_deref().is_none_or(|only| only == one.name));
+    if wish.list {
+        chosen.for_each(|one| println!("{:<14}  {}", one.name, one.about));
+        return Ok(());
+    }
+    warn_if_slow();
+    std::fs::create_dir_all(&wish.out).with_context(|| format!("make the folder {}", wish.out.display()))?;
+    let scale = if wish.quick { Scale::QUICK } else { Scale::FULL };
+    for one in chosen {
+        println!("{}: {}", one.name, one.about);
+        match experiments::run(one, scale, &wish.out)? {
+            Some(time) => println!("  {} in {:.0} s", one.figures.join(", "), time.as_secs_f64()),
+            None => println!("  {} is there already", one.figures.join(", ")),
+        }
+    }
+    println!("figures in {}; draw them with: bench report {0}", wish.out.display());
+    Ok(())
+}
+
+fn draw(wish: &Report) -> anyhow::Result<()> {
+    let figures = experiments::figures_in(&wish.figures)?;
+    std::fs::write(&wish.out, experiments::page::html(&figures))
+        .with_context(|| format!("write {}", wish.out.display()))?;
+    println!("{} figures in {}", figures.len(), wish.out.display());
+    Ok(())
+}
+
+fn judge(targets: &Targets) -> ExitCode {
     if targets.list {
-        list(&targets);
+        list(targets);
         return ExitCode::SUCCESS;
     }
-    let tally = measure(&targets);
+    let tally = measure(targets);
     if targets.style() == Style::Text {
         println!("\n{tally}");
     }

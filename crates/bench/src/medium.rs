@@ -31,17 +31,30 @@ pub fn region(len: u64) -> anyhow::Result<MappedRegion> {
 
 /// A fresh BTT of 4 KiB blocks that offers at least [`WALK_BYTES`].
 pub fn btt() -> anyhow::Result<Btt<MappedRegion>> {
-    Ok(Btt::open(formatted()?, &OpenOptions::default())?)
+    Ok(Btt::open(formatted(WALK_BYTES)?, &OpenOptions::default())?)
 }
 
 /// The same in memory as slow as `profile`'s.
 pub fn slow_btt(profile: &str) -> anyhow::Result<Btt<Emulated<MappedRegion>>> {
-    let profile = Profile::by_name(profile).map_err(|_| anyhow::anyhow!("no medium is called {profile}"))?;
-    Ok(Btt::open(Emulated::new(formatted()?, profile), &OpenOptions::default())?)
+    slow_btt_of(profile, WALK_BYTES)
 }
 
-fn formatted() -> anyhow::Result<MappedRegion> {
-    let region = region(WALK_BYTES + OVERHEAD_BYTES)?;
+/// The same with room for `bytes`.
+pub fn slow_btt_of(profile: &str, bytes: u64) -> anyhow::Result<Btt<Emulated<MappedRegion>>> {
+    Ok(Btt::open(Emulated::new(formatted(bytes)?, profile_named(profile)?), &OpenOptions::default())?)
+}
+
+/// A bare region of `bytes` as slow as `profile`'s.
+pub fn slow_region(profile: &str, bytes: u64) -> anyhow::Result<Emulated<MappedRegion>> {
+    Ok(Emulated::new(region(bytes)?, profile_named(profile)?))
+}
+
+fn profile_named(name: &str) -> anyhow::Result<Profile> {
+    Profile::by_name(name).map_err(|_| anyhow::anyhow!("no medium is called {name}"))
+}
+
+fn formatted(bytes: u64) -> anyhow::Result<MappedRegion> {
+    let region = region(bytes + OVERHEAD_BYTES)?;
     let spec = FormatSpec { version: Version::V2_0, sector_size: 4096, uuid: [7; 16], parent_uuid: [0; 16] };
     tidegate_btt::format(&region, &spec, Contents::Zeroed)?;
     Ok(region)

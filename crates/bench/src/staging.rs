@@ -14,7 +14,7 @@
 //!
 //! What the sources leave open, and what was chosen: a read that misses is not cached (so for all of them, as in Caiti); a write with FUA
 //! goes through to the device and leaves its slot clean; a flush writes what is dirty back and keeps it cached as clean, except that PMBD's
-//! two, whose sources drain buffers, keep nothing. Each rule says the rest.
+//! two, whose sources drain buffers, free what they write back. Each rule says the rest.
 
 mod coa;
 mod list;
@@ -132,7 +132,7 @@ impl<P: Rule> BlockDevice for Staging<P> {
     }
 
     fn flush(&self) -> Result<()> {
-        for slot in self.slots.all() {
+        for slot in self.slots.dirty() {
             match self.rule.flush_frees() {
                 true => self.slots.evict(&self.rule, slot)?,
                 false => self.slots.clean(&self.rule, slot)?,

@@ -10,7 +10,7 @@ use super::Rule;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use tidegate_media::sync::{Mutex, MutexGuard};
 use tidegate_media::{BlockDevice, Durability, Lba, MappedRegion, Region, Result};
 
@@ -51,6 +51,8 @@ pub struct Slots {
     block_size: usize,
     data: MappedRegion,
     held: Box<[Mutex<Held>]>,
+    /// A bit for each slot whose block the device does not have; changed under the slot's lock.
+    dirty: Box<[AtomicU64]>,
     table: Box<[Mutex<HashMap<u64, Slot>>]>,
     free: Mutex<Vec<Slot>>,
     used: AtomicU32,
@@ -67,6 +69,7 @@ impl Slots {
             block_size: block_size as usize,
             data,
             held: (0..slots).map(|_| Mutex::default()).collect(),
+            dirty: (0..slots.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
             table: (0..PARTS).map(|_| Mutex::default()).collect(),
             free: Mutex::new((0..slots).rev().map(Slot).collect()),
             used: AtomicU32::new(0),
@@ -81,6 +84,20 @@ impl Slots {
     /// Every slot.
     pub fn all(&self) -> impl Iterator<Item = Slot> + use<> {
         (0..u32::try_from(self.held.len()).expect("made of a u32")).map(Slot)
+    }
+
+    /// Every slot whose block the device does not have. What is written while this runs may be in it or not.
+    pub fn dirty(&self) -> impl Iterator<Item = Slot> {
+        let bits_of = |(word, bits): (u32, &AtomicU64)| {
+            // Acquire pairs with the Release of `mark`: a write that completed before is seen.
+            let mut bits = bits.load(Ordering::Acquire);
+            std::iter::from_fn(move || {
+                let bit = (bits != 0).then(|| bits.trailing_zeros())?;
+                bits &= bits - 1;
+                Some(Slot(word * 64 + bit))
+            })
+        };
+        (0..).zip(&self.dirty).flat_map(bits_of)
     }
 
     /// Whether a slot is free at this moment.
@@ -165,7 +182,7 @@ impl Slots {
             self.data.read(self.at(slot), block)?;
             self.device.write(Lba(lba), block, Durability::Volatile)
         })?;
-        held.dirty = false;
+        self.mark(slot, held, false);
         rule.cleaned(slot);
         Ok(true)
     }
@@ -181,22 +198,35 @@ impl Slots {
         durability: Durability,
     ) -> Result<()> {
         self.data.write(self.at(slot), data);
-        *held = Held { lba: Some(lba), dirty: true };
+        held.lba = Some(lba);
+        self.mark(slot, held, true);
         rule.written(slot, lba);
         if durability == Durability::Fua {
             self.device.write(Lba(lba), data, Durability::Fua)?;
-            held.dirty = false;
+            self.mark(slot, held, false);
             rule.cleaned(slot);
         }
         Ok(())
     }
 
     fn release(&self, rule: &dyn Rule, slot: Slot, mut held: MutexGuard<'_, Held>, lba: u64) {
-        *held = Held::default();
+        self.mark(slot, &mut held, false);
+        held.lba = None;
         rule.freed(slot);
         self.part(lba).lock().remove(&lba);
         self.used.fetch_sub(1, Ordering::Relaxed);
         self.free.lock().push(slot);
+    }
+
+    fn mark(&self, slot: Slot, held: &mut Held, dirty: bool) {
+        if held.dirty != dirty {
+            held.dirty = dirty;
+            let (word, bit) = (&self.dirty[slot.0 as usize / 64], 1 << (slot.0 % 64));
+            match dirty {
+                true => word.fetch_or(bit, Ordering::Release),
+                false => word.fetch_and(!bit, Ordering::Release),
+            };
+        }
     }
 
     /// The slot that holds `lba`, locked.

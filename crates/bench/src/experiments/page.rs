@@ -1,0 +1,368 @@
+//! Figures as one HTML file that needs nothing else: charts as SVG, every value in a table below, light and dark.
+
+use super::figure::{Chart, Figure, Point, Series};
+use std::fmt::Write;
+
+/// Width of a chart's drawing, in its own units; the page scales it.
+const WIDTH: f64 = 720.0;
+
+/// Height of a chart's drawing.
+const HEIGHT: f64 = 300.0;
+
+/// Height of one of many small charts.
+const SMALL_HEIGHT: f64 = 110.0;
+
+/// Room for the numbers left of a chart, and for the names below.
+const LEFT: f64 = 64.0;
+const BOTTOM: f64 = 28.0;
+
+/// Colours of what is compared, the same in every figure, told apart by people who do not tell red from green, on white and on black.
+const COLOURS: [(&str, &str); 10] = [
+    ("PMem", "#8c8c8c"),
+    ("BTT", "#4477aa"),
+    ("PMBD", "#ee6677"),
+    ("PMBD-70", "#aa3377"),
+    ("LRU", "#ccbb44"),
+    ("COA", "#228833"),
+    ("Caiti", "#66ccee"),
+    ("Caiti w/o EE", "#88aadd"),
+    ("Caiti w/o BP", "#ddaa99"),
+    ("Tidegate", "#ee7733"),
+];
+
+const STYLE: &str = "
+:root { color-scheme: light dark; --text: #1d1d1f; --dim: #6b6b70; --line: #d9d9de; --ground: #fff; }
+@media (prefers-color-scheme: dark) { :root { --text: #eee; --dim: #9a9aa2; --line: #3a3a40; --ground: #161618; } }
+body { font: 16px/1.5 system-ui, sans-serif; color: var(--text); background: var(--ground); max-width: 56rem; margin: 0 auto;
+  padding: 1rem; }
+h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin: 2.5rem 0 0; } .paper, .note, .legend { color: var(--dim); font-size: .875rem; }
+svg { width: 100%; height: auto; display: block; margin: .5rem 0; } svg text { fill: var(--dim); font: 12px system-ui, sans-serif; }
+.grid { stroke: var(--line); } .whisker { stroke: var(--text); }
+.legend span { white-space: nowrap; margin-right: 1em; } .legend i { display: inline-block; width: .8em; height: .8em; border-radius: 2px;
+  margin-right: .35em; }
+.wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .875rem; font-variant-numeric: tabular-nums; }
+td, th { text-align: right; padding: .15rem .7rem; border-bottom: 1px solid var(--line); white-space: nowrap; }
+td:first-child, th:first-child { text-align: left; padding-left: 0; }";
+
+/// The page.
+pub fn html(figures: &[Figure]) -> String {
+    let mut page = format!(
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width, \
+         initial-scale=1\"><title>Tidegate: the experiments</title><style>{STYLE}</style></head><body>\n<h1>The experiments</h1>\n\
+         <p class=\"note\">Medians; whiskers and brackets are 95 % intervals. Ratios stand beside the published ones: the machines \
+         differ, so the order of the bars is what can be compared.</p>\n"
+    );
+    figures.iter().for_each(|figure| page.push_str(&section(figure)));
+    page.push_str("</body></html>\n");
+    page
+}
+
+fn section(figure: &Figure) -> String {
+    let chart = match figure.chart {
+        Chart::Bars => bars(figure),
+        Chart::Lines => lines(figure),
+        Chart::Points => figure.series.iter().map(|series| points(figure, series)).collect(),
+    };
+    let notes: String = figure.notes.iter().map(|note| format!("<p class=\"note\">{}</p>\n", escaped(note))).collect();
+    let table = if figure.chart == Chart::Points { String::new() } else { table(figure) };
+    format!(
+        "<section id=\"{}\"><h2>{}</h2><p class=\"paper\">{}; {}</p>\n{}{chart}{table}{notes}</section>\n",
+        escaped(&figure.id),
+        escaped(&figure.title),
+        escaped(&figure.paper),
+        escaped(&figure.unit),
+        legend(figure),
+    )
+}
+
+fn legend(figure: &Figure) -> String {
+    let mut legend = "<p class=\"legend\">".to_owned();
+    for series in &figure.series {
+        let _ =
+            write!(legend, "<span><i style=\"background:{}\"></i>{}</span> ", colour(series), escaped(&series.label));
+    }
+    legend + "</p>\n"
+}
+
+/// The places of a figure in the order of its first series.
+fn places(figure: &Figure) -> Vec<&str> {
+    figure.series.first().map_or(Vec::new(), |series| series.points.iter().map(|point| point.place.as_str()).collect())
+}
+
+fn greatest(series: &[Series]) -> f64 {
+    series.iter().flat_map(|series| &series.points).map(|point| point.high).fold(f64::MIN_POSITIVE, f64::max)
+}
+
+fn least(series: &[Series]) -> f64 {
+    series.iter().flat_map(|series| &series.points).map(|point| point.low).fold(f64::MAX, f64::min)
+}
+
+/// A vertical scale from values to the drawing's units: straight from 0, or by factors where values differ by more than 30 times.
+struct Scale {
+    low: f64,
+    high: f64,
+    by_factors: bool,
+    height: f64,
+}
+
+impl Scale {
+    fn of(series: &[Series], height: f64) -> Scale {
+        let (low, high) = (least(series).max(f64::MIN_POSITIVE), greatest(series));
+        match high / low > 30.0 {
+            true => Scale {
+                low: 10_f64.powf(low.log10().floor()),
+                high: 10_f64.powf(high.log10().ceil()),
+                by_factors: true,
+                height,
+            },
+            false => Scale { low: 0.0, high: high * 1.05, by_factors: false, height },
+        }
+    }
+
+    fn y(&self, value: f64) -> f64 {
+        let share = match self.by_factors {
+            true => (value.max(self.low) / self.low).ln() / (self.high / self.low).ln(),
+            false => value / self.high,
+        };
+        (self.height - BOTTOM) * (1.0 - share) + 6.0 * share
+    }
+
+    /// Values that get a line and a number.
+    fn marks(&self) -> Vec<f64> {
+        if self.by_factors {
+            // In a low drawing only as many as can be told apart.
+            let factor = if self.height > SMALL_HEIGHT { 10.0 } else { 100.0 };
+            return std::iter::successors(Some(self.low), |mark| Some(mark * factor))
+                .take_while(|mark| *mark <= self.high * 1.01)
+                .collect();
+        }
+        let raw = self.high / 5.0;
+        let magnitude = 10_f64.powf(raw.log10().floor());
+        let step =
+            [1.0, 2.0, 5.0, 10.0].into_iter().map(|factor| factor * magnitude).find(|step| *step >= raw).unwrap_or(raw);
+        (0..=5_u8).map(|nth| f64::from(nth) * step).take_while(|mark| *mark <= self.high).collect()
+    }
+
+    fn grid(&self) -> String {
+        self.marks().into_iter().fold(String::new(), |mut grid, mark| {
+            let y = self.y(mark);
+            let _ = write!(
+                grid,
+                "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{WIDTH}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/><text x=\"{:.0}\" y=\"{:.1}\" \
+                 text-anchor=\"end\">{}</text>",
+                LEFT - 8.0,
+                y + 4.0,
+                short(mark)
+            );
+            grid
+        })
+    }
+}
+
+fn drawing(height: f64, label: &str, content: &str) -> String {
+    let label = escaped(label);
+    format!("<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{label}\">{content}</svg>\n")
+}
+
+fn bars(figure: &Figure) -> String {
+    let (scale, places) = (Scale::of(&figure.series, HEIGHT), places(figure));
+    let group = (WIDTH - LEFT) / places.len().max(1) as f64;
+    let bar = group * 0.86 / figure.series.len().max(1) as f64;
+    let mut content = scale.grid();
+    for (nth, series) in figure.series.iter().enumerate() {
+        for (at, point) in series.points.iter().enumerate() {
+            let x = LEFT + group * (at as f64 + 0.07) + bar * nth as f64;
+            let (top, floor) = (scale.y(point.median), HEIGHT - BOTTOM);
+            let _ = write!(
+                content,
+                "<g><title>{}</title><rect x=\"{:.1}\" y=\"{top:.1}\" width=\"{:.1}\" height=\"{:.1}\" fill=\"{}\" rx=\"2\"/>{}</g>",
+                hover(figure, series, point),
+                x + bar * 0.06,
+                bar * 0.88,
+                (floor - top).max(0.0),
+                colour(series),
+                whisker(&scale, x + bar / 2.0, point),
+            );
+        }
+    }
+    for (at, place) in places.iter().enumerate() {
+        content.push_str(&place_name(LEFT + group * (at as f64 + 0.5), HEIGHT, place));
+    }
+    drawing(HEIGHT, &figure.title, &content)
+}
+
+fn lines(figure: &Figure) -> String {
+    let (scale, places) = (Scale::of(&figure.series, HEIGHT), places(figure));
+    let step = (WIDTH - LEFT) / places.len().max(1) as f64;
+    let x = |at: usize| LEFT + step * (at as f64 + 0.5);
+    let mut content = scale.grid();
+    for series in &figure.series {
+        let corners: Vec<String> = series
+            .points
+            .iter()
+            .enumerate()
+            .map(|(at, point)| format!("{:.1},{:.1}", x(at), scale.y(point.median)))
+            .collect();
+        let colour = colour(series);
+        let _ = write!(
+            content,
+            "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"/>",
+            corners.join(" ")
+        );
+        for (at, point) in series.points.iter().enumerate() {
+            let _ = write!(
+                content,
+                "<g><title>{}</title>{}<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"4\" fill=\"{colour}\"/></g>",
+                hover(figure, series, point),
+                whisker(&scale, x(at), point),
+                x(at),
+                scale.y(point.median),
+            );
+        }
+    }
+    places.iter().enumerate().for_each(|(at, place)| content.push_str(&place_name(x(at), HEIGHT, place)));
+    drawing(HEIGHT, &figure.title, &content)
+}
+
+/// One series as points over time, on the scale of the whole figure.
+fn points(figure: &Figure, series: &Series) -> String {
+    let scale = Scale::of(&figure.series, SMALL_HEIGHT);
+    let step = (WIDTH - LEFT) / series.points.len().max(1) as f64;
+    let mut content = scale.grid();
+    for (at, point) in series.points.iter().enumerate() {
+        let _ = write!(
+            content,
+            "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"1.6\" fill=\"{}\"/>",
+            LEFT + step * (at as f64 + 0.5),
+            scale.y(point.median),
+            colour(series),
+        );
+    }
+    content.push_str(&place_name(LEFT + (WIDTH - LEFT) / 2.0, SMALL_HEIGHT, &series.label));
+    drawing(SMALL_HEIGHT, &format!("{}: {}", figure.title, series.label), &content)
+}
+
+fn whisker(scale: &Scale, x: f64, point: &Point) -> String {
+    let (top, end) = (scale.y(point.high), scale.y(point.low));
+    format!("<line class=\"whisker\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{top:.1}\" y2=\"{end:.1}\"/>")
+}
+
+fn place_name(x: f64, height: f64, name: &str) -> String {
+    format!("<text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>", height - 8.0, escaped(name))
+}
+
+fn hover(figure: &Figure, series: &Series, point: &Point) -> String {
+    let text = format!("{}, {}: {} {}", series.label, point.place, number(point.median), figure.unit);
+    escaped(&text)
+}
+
+fn table(figure: &Figure) -> String {
+    let over = figure.baseline.as_deref().unwrap_or_default();
+    let mut table = "<div class=\"wide\"><table><tr><th></th>".to_owned();
+    for place in places(figure) {
+        let _ = write!(table, "<th>{}</th><th>[95 %]</th><th>÷ {}</th><th>paper</th>", escaped(place), escaped(over));
+    }
+    table.push_str("</tr>\n");
+    for series in &figure.series {
+        let _ = write!(table, "<tr><td>{}</td>", escaped(&series.label));
+        for point in &series.points {
+            let ratio = figure.baseline_at(&point.place).map_or(String::new(), |base| number(point.median / base));
+            let published = point.published.map_or(String::new(), number);
+            let _ = write!(
+                table,
+                "<td>{}</td><td>{}–{}</td><td>{ratio}</td><td>{published}</td>",
+                number(point.median),
+                number(point.low),
+                number(point.high)
+            );
+        }
+        table.push_str("</tr>\n");
+    }
+    table + "</table></div>\n"
+}
+
+fn colour(series: &Series) -> &'static str {
+    COLOURS.iter().find(|(label, _)| *label == series.label).map_or("#777777", |(_, colour)| colour)
+}
+
+/// A round number in as few characters as will do.
+fn short(value: f64) -> String {
+    match value.abs() {
+        size if size >= 1e6 => format!("{}M", value / 1e6),
+        size if size >= 1e4 => format!("{}k", value / 1e3),
+        0.0 => "0".to_owned(),
+        size if size < 1e-3 => format!("{value:e}"),
+        _ => format!("{}", (value * 1e6).round() / 1e6),
+    }
+}
+
+/// Three digits that mean something.
+fn number(value: f64) -> String {
+    match value.abs() {
+        0.0 => "0".to_owned(),
+        size if size >= 100.0 => format!("{value:.0}"),
+        size if size >= 10.0 => format!("{value:.1}"),
+        size if size >= 0.1 => format!("{value:.2}"),
+        _ => format!("{value:.4}"),
+    }
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figure(chart: Chart) -> Figure {
+        let series = |label: &str, factor: f64| Series {
+            label: label.to_owned(),
+            points: (1..=3_u8)
+                .map(|at| Point::of(format!("size {at}"), &[f64::from(at) * factor; 9], (at == 2).then_some(1.25)))
+                .collect(),
+        };
+        Figure {
+            id: "f".to_owned(),
+            paper: "A paper".to_owned(),
+            title: "Time & <space>".to_owned(),
+            chart,
+            unit: "ns".to_owned(),
+            baseline: Some("base".to_owned()),
+            notes: vec!["As \"said\"".to_owned()],
+            series: vec![series("base", 2.0), series("rival", 5.0)],
+        }
+    }
+
+    #[test]
+    fn every_value_is_drawn_and_told_with_its_ratio_and_the_papers() {
+        let page = html(&[figure(Chart::Bars)]);
+        assert_eq!(page.matches("<rect ").count(), 6);
+        assert!(page.contains("<title>rival, size 3: 15.0 ns</title>"));
+        assert!(page.contains("<td>15.0</td><td>15.0–15.0</td><td>2.50</td><td></td>"));
+        assert!(page.contains("<td>2.50</td><td>1.25</td>"));
+        let page = html(&[figure(Chart::Lines), figure(Chart::Points)]);
+        assert_eq!((page.matches("<polyline ").count(), page.matches("<circle ").count()), (2, 12));
+    }
+
+    #[test]
+    fn text_cannot_become_markup() {
+        let page = html(&[figure(Chart::Bars)]);
+        assert!(
+            page.contains("Time &amp; &lt;space&gt;")
+                && page.contains("As &quot;said&quot;")
+                && !page.contains("<space>")
+        );
+    }
+
+    #[test]
+    fn values_far_apart_are_drawn_by_factors() {
+        let mut far = figure(Chart::Lines);
+        far.series[1].points[2].high = 10_000.0;
+        let scale = Scale::of(&far.series, HEIGHT);
+        assert!(scale.by_factors && scale.marks() == [1.0, 10.0, 100.0, 1000.0, 10_000.0], "{:?}", scale.marks());
+        assert!(scale.y(10_000.0) < scale.y(100.0) && scale.y(100.0) < scale.y(2.0));
+        let near = Scale::of(&figure(Chart::Lines).series, HEIGHT);
+        assert!(!near.by_factors && near.marks()[0] == 0.0);
+    }
+}
