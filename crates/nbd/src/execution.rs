@@ -9,7 +9,7 @@ use crate::limits::{
     WHOLE_REPLY_BYTES_MAX,
 };
 use crate::reply::Replies;
-use crate::wire::{Command, Headers, Request, command_flag};
+use crate::wire::{self, Command, Headers, Request, allocation, command_flag};
 use std::sync::Arc;
 use std::time::Instant;
 use tidegate_media::Durability;
@@ -216,6 +216,23 @@ impl<'e> Executor<'e> {
             return Err(Failure::SlowZeroes);
         }
         self.export.write_zeroes(offset, len, (zeroing, durability(request)), &mut self.scratch)
+    }
+
+    /// The BLOCK_STATUS without payload that means the same as `request` with this one.
+    pub(crate) fn named_status(&self, request: &Request, payload: &[u8]) -> Result<Request, Failure> {
+        let Some((len, mut named)) = wire::status_payload(payload) else {
+            return Err(Failure::StatusPayload { len: request.len });
+        };
+        let chosen = self.agreement.allocation == Allocation::Chosen;
+        match named.next() {
+            None => return Err(Failure::NoContextNamed),
+            Some(allocation::ID) if chosen => {}
+            Some(id) => return Err(Failure::ForeignContext { id }),
+        }
+        if let Some(id) = named.next() {
+            return Err(Failure::ForeignContext { id });
+        }
+        Ok(Request { flags: request.flags & !command_flag::PAYLOAD_LEN, len, ..*request })
     }
 
     /// Why `request` cannot even be tried.

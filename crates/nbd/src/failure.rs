@@ -40,6 +40,12 @@ pub(crate) enum Failure {
     SlowZeroes,
     #[error("no metadata context was chosen for this export")]
     NoContext,
+    #[error("a payload of {len} bytes is not a length and a list of metadata contexts")]
+    StatusPayload { len: u64 },
+    #[error("metadata context {id} was not chosen for this export, or is named twice")]
+    ForeignContext { id: u32 },
+    #[error("no metadata context is named")]
+    NoContextNamed,
     #[error("the status of no bytes was asked for")]
     EmptyStatus,
     #[error("a flush covers the whole export: offset and length must be 0")]
@@ -61,6 +67,9 @@ impl Failure {
             | Failure::ForeignFlags { .. }
             | Failure::ForeignPayload { .. }
             | Failure::NoContext
+            | Failure::StatusPayload { .. }
+            | Failure::ForeignContext { .. }
+            | Failure::NoContextNamed
             | Failure::EmptyStatus
             | Failure::FlushRange => Errno::Inval,
         }

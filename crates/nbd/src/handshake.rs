@@ -226,7 +226,7 @@ impl<'e> Handshake<'e> {
             return Err(Violation::UnknownExport { name: beginning(name) });
         };
         out.put(&export.bytes().to_be_bytes());
-        out.put(&transmission_flags(export, self.replies).to_be_bytes());
+        out.put(&transmission_flags(export, self.agreement_on(export)).to_be_bytes());
         if !self.no_zeroes {
             out.space(wire::EXPORT_NAME_ZEROES).fill(0);
         }
@@ -326,7 +326,7 @@ impl<'e> Handshake<'e> {
 
     /// Size, flags and block sizes are told unasked, texts when asked for.
     fn put_infos(&self, number: u32, export: &Export, wanted: &[u8], out: &mut Output) {
-        let flags = transmission_flags(export, self.replies);
+        let flags = transmission_flags(export, self.agreement_on(export));
         put_info(out, number, info::EXPORT, &[&export.bytes().to_be_bytes(), &flags.to_be_bytes()]);
         let [minimum, preferred, maximum] =
             [1, export.geometry().block_size, PAYLOAD_BYTES_MAX].map(|size: u32| size.to_be_bytes());
@@ -341,8 +341,8 @@ impl<'e> Handshake<'e> {
     }
 }
 
-/// What `export` can do for a client that gets such replies.
-fn transmission_flags(export: &Export, replies: Replies) -> u16 {
+/// What `export` can do for a client with whom this is agreed.
+fn transmission_flags(export: &Export, agreement: Agreement) -> u16 {
     let mut flags = transmission_flag::HAS_FLAGS
         | transmission_flag::SEND_FLUSH
         | transmission_flag::SEND_FUA
@@ -355,8 +355,11 @@ fn transmission_flags(export: &Export, replies: Replies) -> u16 {
     if export.geometry().read_only {
         flags |= transmission_flag::READ_ONLY;
     }
-    if replies != Replies::Simple {
+    if agreement.replies != Replies::Simple {
         flags |= transmission_flag::SEND_DF;
+    }
+    if agreement.replies == Replies::Extended && agreement.allocation == Allocation::Chosen {
+        flags |= transmission_flag::BLOCK_STATUS_PAYLOAD;
     }
     flags
 }

@@ -42,6 +42,9 @@ pub(crate) const OUTPUT_BYTES_MAX: usize = GATHERED_BYTES_MAX + LONGEST_REPLY_BY
 /// Extents in the answer to one BLOCK_STATUS; the client asks for the rest again.
 pub const STATUS_EXTENTS_MAX: usize = 4096;
 
+/// The payload of a BLOCK_STATUS that names contexts; there is one of them to name.
+pub(crate) const STATUS_PAYLOAD_BYTES_MAX: u64 = 8 + 4 * 16;
+
 /// Calls of the device that one BLOCK_STATUS may cost. A device may tell of few blocks at a time.
 pub(crate) const STATUS_CALLS_MAX: usize = 16 << 10;
 

@@ -10,7 +10,7 @@
 use crate::buffers::Output;
 use crate::execution::{Broken, Executor, Reading, Taken};
 use crate::failure::Failure;
-use crate::limits::{INPUT_BYTES, SKIPPED_BYTES_MAX};
+use crate::limits::{INPUT_BYTES, SKIPPED_BYTES_MAX, STATUS_PAYLOAD_BYTES_MAX};
 use crate::serve::Violation;
 use crate::wire::{Command, Request};
 
@@ -114,15 +114,28 @@ impl<'e> Transmission<'e> {
         Ok(match request.command {
             Command::Disconnect if payload_bytes == 0 => Progress::Disconnected,
             Command::Write => self.begin_write(request, rest, out),
-            _ if payload_bytes > 0 => {
-                let fate = Err(Failure::ForeignPayload { len: payload_bytes });
-                self.go_on(Payload { whole: self.executor.take(request), arrived: 0, fate }, header_bytes, out)
+            Command::BlockStatus if (1..=STATUS_PAYLOAD_BYTES_MAX).contains(&payload_bytes) => {
+                let Some(payload) = rest.get(..piece_len(payload_bytes)) else { return Ok(Progress::Starved) };
+                match self.executor.named_status(&request, payload) {
+                    Ok(status) => self.settle(status, &[], header_bytes + payload.len(), out),
+                    Err(failure) => self.skip(request, failure, out),
+                }
             }
+            Command::BlockStatus if payload_bytes > 0 => {
+                self.skip(request, Failure::StatusPayload { len: payload_bytes }, out)
+            }
+            _ if payload_bytes > 0 => self.skip(request, Failure::ForeignPayload { len: payload_bytes }, out),
             _ => match self.executor.long_read(&request) {
                 Some(reading) => self.read_on(reading, header_bytes, out),
                 None => self.settle(request, &[], header_bytes, out),
             },
         })
+    }
+
+    /// Refuses a request and takes its payload from the input.
+    fn skip(&mut self, request: Request, failure: Failure, out: &mut Output) -> Progress {
+        let header_bytes = self.executor.headers().request_bytes();
+        self.go_on(Payload { whole: self.executor.take(request), arrived: 0, fate: Err(failure) }, header_bytes, out)
     }
 
     fn read_on(&mut self, reading: Reading, len: usize, out: &mut Output) -> Progress {

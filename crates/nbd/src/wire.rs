@@ -109,6 +109,8 @@ pub(crate) mod transmission_flag {
     pub(crate) const CAN_MULTI_CONN: u16 = 1 << 8;
     pub(crate) const SEND_CACHE: u16 = 1 << 10;
     pub(crate) const SEND_FAST_ZERO: u16 = 1 << 11;
+    /// BLOCK_STATUS may name the contexts it is about.
+    pub(crate) const BLOCK_STATUS_PAYLOAD: u16 = 1 << 12;
 }
 
 /// Flags of a request.
@@ -118,7 +120,7 @@ pub(crate) mod command_flag {
     pub(crate) const DF: u16 = 1 << 2;
     pub(crate) const REQ_ONE: u16 = 1 << 3;
     pub(crate) const FAST_ZERO: u16 = 1 << 4;
-    /// The length is that of a payload; with extended headers every WRITE says so.
+    /// The length is that of a payload; with extended headers every WRITE says so, and a BLOCK_STATUS that names contexts.
     pub(crate) const PAYLOAD_LEN: u16 = 1 << 5;
 }
 
@@ -256,6 +258,14 @@ impl Request {
     pub(crate) fn asks(&self, flag: u16) -> bool {
         self.flags & flag != 0
     }
+}
+
+/// The payload of a BLOCK_STATUS that names contexts: the length that the header's is not, and the contexts' numbers.
+pub(crate) fn status_payload(payload: &[u8]) -> Option<(u64, impl Iterator<Item = u32>)> {
+    let mut fields = Fields(payload);
+    let len = fields.u64()?;
+    let numbers = fields.0.chunks_exact(4);
+    numbers.remainder().is_empty().then(|| (len, numbers.map(|number| Fields(number).fixed_u32())))
 }
 
 pub(crate) fn simple_reply(error: u32, cookie: u64) -> [u8; SIMPLE_REPLY_BYTES] {

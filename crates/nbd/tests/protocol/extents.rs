@@ -269,6 +269,54 @@ fn a_payload_where_none_belongs_is_skipped_and_refused() {
     assert!(matches!(end, Err(ConnectionError::Violation(Violation::RequestMagic { found: 0x2560_9513 }))));
 }
 
+/// The payload of a BLOCK_STATUS over `len` bytes that names the contexts `ids`.
+fn named(len: u64, ids: &[u32]) -> Vec<u8> {
+    let ids: Vec<u8> = ids.iter().flat_map(|id| id.to_be_bytes()).collect();
+    [&len.to_be_bytes()[..], &ids].concat()
+}
+
+/// What a client with extended headers is answered that chose the context of `disk`, if `chosen`.
+fn status_by_name(chosen: bool, payload: &[u8]) -> Vec<u8> {
+    let choice = if chosen { contexts(10, "disk", &["base:allocation"]) } else { Vec::new() };
+    let begin = [b"\x00\x00\x00\x03", EXTENDED, &choice, b"IHAVEOPT\x00\x00\x00\x01\x00\x00\x00\x04disk"].concat();
+    let (greeted, _) = play(&disk_and_frozen(), &begin);
+    let flags = u16::from_be_bytes(*greeted.last_chunk().unwrap());
+    assert_eq!(flags & 1 << 12 != 0, chosen, "{flags:#x}");
+    let request = extended_request(32, 7, 512, payload.len() as u64);
+    let flush = extended_request(0, 3, 0, 0);
+    let (got, end) = play(&disk_and_frozen(), &[&begin[..], &request, payload, &flush].concat());
+    assert_eq!(end.unwrap(), End::Closed);
+    let answer = got[greeted.len()..].strip_suffix(&extended_chunk(0, 0, b"")[..]);
+    answer.expect("the request behind it is understood").to_vec()
+}
+
+#[test]
+fn a_status_may_name_its_contexts() {
+    let extents = [&1_u32.to_be_bytes()[..], &1_u32.to_be_bytes(), &1024_u64.to_be_bytes(), &0_u64.to_be_bytes()];
+    assert_eq!(status_by_name(true, &named(1024, &[1])), extended_chunk(6, 512, &extents.concat()));
+}
+
+#[test]
+fn a_status_that_names_other_contexts_is_refused_and_says_why() {
+    for (chosen, payload, why) in [
+        (true, named(1024, &[2]), "metadata context 2 was not chosen"),
+        (true, named(1024, &[1, 1]), "context 1 was not chosen for this export, or is named twice"),
+        (true, named(1024, &[]), "no metadata context is named"),
+        (true, named(0, &[1]), "the status of no bytes"),
+        (true, named(1 << 20, &[1]), "past the end"),
+        (true, vec![0; 7], "a payload of 7 bytes is not a length and a list"),
+        (true, vec![0; 14], "a payload of 14 bytes is not a length and a list"),
+        (true, named(1024, &[1; 100]), "a payload of 408 bytes is not a length and a list"),
+        (false, named(1024, &[1]), "metadata context 1 was not chosen"),
+    ] {
+        let answer = status_by_name(chosen, &payload);
+        assert_eq!(answer[6..8], 0x8001_u16.to_be_bytes(), "{why}");
+        assert_eq!(answer[32..36], EINVAL.to_be_bytes(), "{why}");
+        let text = String::from_utf8_lossy(&answer[38..]);
+        assert!(text.contains(why), "{text}");
+    }
+}
+
 #[test]
 fn extended_headers_include_structured_replies() {
     let ack = reply(11, 1, b"");
