@@ -6,6 +6,7 @@ use crate::compose;
 use crate::facts::{Facts, Memory};
 use crate::failure::{Exit, Failure, VolumeFailure};
 use crate::grammar::Info;
+use crate::orphans::{self, Orphan};
 use crate::places;
 use serde::Serialize;
 use std::fmt;
@@ -18,12 +19,15 @@ use tidegate_media::{Access, MappedRegion, Region};
 struct Answer {
     in_use: bool,
     volume: Facts,
+    /// Of any volume.
+    orphans: Vec<Orphan>,
 }
 
 impl fmt::Display for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.volume)?;
-        write!(f, "{:<10} {}", "in use", if self.in_use { "yes: another process may write to it" } else { "no" })
+        write!(f, "{:<10} {}", "in use", if self.in_use { "yes: another process may write to it" } else { "no" })?;
+        self.orphans.iter().try_for_each(|orphan| write!(f, "\n{:<10} {orphan}", "orphan"))
     }
 }
 
@@ -42,7 +46,7 @@ pub(crate) fn run(wish: &Info, json: bool) -> Result<Exit, Failure> {
             return Err(refused(OpenError::Corrupt(corrupt)));
         }
     };
-    answer::give(&Answer { in_use, volume }, json)?;
+    answer::give(&Answer { in_use, volume, orphans: orphans::list() }, json)?;
     Ok(Exit::Done)
 }
 

@@ -24,6 +24,7 @@ mod latency;
 mod listen;
 mod manual;
 mod metrics;
+mod orphans;
 mod peers;
 mod places;
 mod plan;

@@ -18,6 +18,7 @@ use crate::connections::{Connections, Offer};
 use crate::failure::{Exit, Failure, ListenFailure};
 use crate::grammar::Serve;
 use crate::listen::{Listener, Place};
+use crate::orphans;
 use crate::places;
 use crate::plan::{Identity, Plan, VolumePlan, access};
 use crate::room;
@@ -41,6 +42,7 @@ pub(crate) fn run(wish: &Serve, json: bool) -> Result<Exit, Failure> {
     let signals = Signals::watch().map_err(Failure::system("watching for signals"))?;
     let listeners = listen(&plan, inherited)?;
     warn_of_exposure(&plan, &listeners);
+    orphans::list().iter().for_each(|orphan| tracing::warn!("{orphan}"));
     let offer = offer(&plan, exports(&plan, &volumes)?)?;
     let connections = Connections::new(offer, plan.peers.clone(), connections_max(plan.connections_max));
     let watching = Watching::begin(&plan, &volumes, &connections)?;

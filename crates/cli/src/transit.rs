@@ -6,6 +6,7 @@
 
 use crate::drain::Drain;
 use crate::failure::{CacheTrouble, Doing, Failure, VolumeFailure};
+use crate::orphans;
 use crate::readings::{Reading, Unit, Watched};
 use crate::size::Human;
 use std::fs;
@@ -111,11 +112,9 @@ pub(crate) struct Identity<'a> {
 impl Identity<'_> {
     /// Where the volume's slots lie while a server uses them.
     fn cache_file(&self) -> Result<PathBuf, Failure> {
-        let shared = Path::new("/dev/shm");
-        let folder = if shared.is_dir() { shared.to_owned() } else { std::env::temp_dir() };
-        let about = fs::metadata(self.pmem).map_err(|error| VolumeFailure::of_io(self.pmem, Doing::Read, error))?;
-        let (device, file) = if about.rdev() == 0 { (about.dev(), about.ino()) } else { (about.rdev(), 0) };
-        Ok(folder.join(format!("tidegate-{}-{device:x}-{file:x}.cache", self.uuid)))
+        let ending = orphans::ending(self.pmem);
+        let ending = ending.map_err(|error| VolumeFailure::of_io(self.pmem, Doing::Read, error))?;
+        Ok(orphans::folder().join(format!("tidegate-{}{ending}", self.uuid)))
     }
 }
 
@@ -258,6 +257,7 @@ impl Transit {
         let file = volume.cache_file()?;
         let region = MappedRegion::create(&file, bytes_for(slots, block_size), Allocation::Full)
             .map_err(|error| Failure::from(VolumeFailure::of_map(Doing::Create, error)))?;
+        region.file().into_iter().for_each(|file| orphans::note_volume(file, volume.pmem));
         let options = Options::new(volume.uuid.into_bytes(), slots);
         let refused = |error: CreateError| VolumeFailure::NotDurable { path: file.clone(), why: error.to_string() };
         let cache = Arc::new(WriteCache::create(region, device, options).map_err(refused)?);

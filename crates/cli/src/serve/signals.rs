@@ -1,8 +1,9 @@
-//! Signals that end a server, as a socket that becomes readable.
+//! Signals that end a server, as a socket that becomes readable, and one that does not.
 
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::thread;
 
 /// SIGTERM and SIGINT.
@@ -12,12 +13,14 @@ pub(super) struct Signals {
 }
 
 impl Signals {
-    /// From now on signals end the process no more.
+    /// From now on signals end the process no more. SIGHUP does nothing: there is nothing to read anew, and a server outlives the
+    /// terminal it was started from.
     pub(super) fn watch() -> io::Result<Signals> {
         let (arrived, on_signal) = UnixStream::pair()?;
         for signal in [SIGTERM, SIGINT] {
             signal_hook::low_level::pipe::register(signal, on_signal.try_clone()?)?;
         }
+        signal_hook::flag::register(SIGHUP, Arc::default())?;
         Ok(Signals { arrived })
     }
 

@@ -66,6 +66,22 @@ fn every_format_is_served() {
 }
 
 #[test]
+fn sighup_changes_nothing() {
+    let folder = Folder::new();
+    let volume = &folder.volume("v");
+    let socket = folder.path("s");
+    let mut server = Server::start(&["--pmem", volume, "--listen", &format!("unix:{}", socket.display())]);
+    let mut client = Server::client(&socket);
+    server.signal(Signal::HUP);
+    client.write(0, &stamped(0, 1), Durability::Fua).unwrap();
+    let mut later = Server::client(&socket);
+    let mut block = stamped(0, 0);
+    later.read(0, &mut block).unwrap();
+    assert_eq!(block, stamped(0, 1));
+    assert_eq!(server.stop().code(), Some(0));
+}
+
+#[test]
 fn sigterm_ends_with_0_under_load_and_in_the_middle_of_a_request() {
     let folder = Folder::new();
     let volume = &folder.volume("v");

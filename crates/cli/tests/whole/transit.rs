@@ -150,3 +150,43 @@ fn a_cache_is_had_where_memory_is_slow_or_if_asked_for() {
     assert_eq!(refused.code, 2, "{}", refused.stderr);
     assert!(Path::new(volume).exists());
 }
+
+#[test]
+fn a_cache_whose_volume_is_gone_is_named_and_left_alone() {
+    let folder = Folder::new();
+    let (volume, another) = (&folder.volume("v"), &folder.volume("another"));
+    let listen = &format!("unix:{}", folder.text("s"));
+    let serve = ["--pmem", volume, "--listen", listen, "--cache", "1M"];
+    let orphans = || {
+        let answer = json(&["info", "--pmem", another]);
+        let mine = |orphan: &&serde_json::Value| orphan["volume"] == volume.as_str();
+        answer["orphans"].as_array().unwrap().iter().filter(mine).cloned().collect::<Vec<_>>()
+    };
+    let mut server = Server::start(&serve);
+    let file = cache_file(volume).unwrap();
+    server.kill();
+    assert_eq!(orphans(), [0; 0], "its volume is there");
+    // A server that still runs uses its cache, whatever becomes of the name of its volume.
+    let mut server = Server::start(&serve);
+    fs::rename(volume, folder.path("moved")).unwrap();
+    assert_eq!(orphans(), [0; 0]);
+    server.kill();
+    let left = orphans();
+    assert_eq!((left.len(), left[0]["cache"].as_str()), (1, file.to_str()));
+    let removal = format!("rm {}", file.display());
+    let told = run(&["info", "--pmem", another]).stdout;
+    assert!(told.contains("orphan") && told.contains(&removal), "{told}");
+    // Another file under the old name is another volume.
+    folder.volume("v");
+    assert_eq!(orphans().len(), 1);
+    let elsewhere = &format!("unix:{}", folder.text("t"));
+    let mut server = Server::start(&["--pmem", another, "--listen", elsewhere, "--cache", "off"]);
+    assert_eq!(server.stop().code(), Some(0));
+    assert!(server.said.contains(&removal), "{}", server.said);
+    assert!(file.exists(), "nothing removes it");
+    // Served where it is now, it is completed.
+    let moved = folder.text("moved");
+    let mut server = Server::start(&["--pmem", &moved, "--listen", listen, "--cache", "off"]);
+    assert!(!file.exists());
+    assert_eq!(server.stop().code(), Some(0));
+}

@@ -1,0 +1,93 @@
+//! Caches that killed servers left and whose volumes are gone: nothing completes them, and nothing but their owner removes them.
+//!
+//! A cache's file carries the path of its volume in an extended attribute. It is an orphan if no server uses it and the volume is
+//! not at that path any more. Where the file system keeps no attributes nothing is known, and nothing said.
+
+use rustix::fs::XattrFlags;
+use serde::Serialize;
+use std::ffi::OsString;
+use std::fmt;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use tidegate_media::{Access, MappedRegion};
+
+/// Names the volume of a cache.
+const VOLUME: &str = "user.tidegate.volume";
+
+/// No path is longer.
+const PATH_BYTES_MAX: usize = 4096;
+
+/// A cache without a volume.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Orphan {
+    /// The cache's file.
+    pub(crate) cache: PathBuf,
+    /// Where its volume was.
+    pub(crate) volume: PathBuf,
+}
+
+impl fmt::Display for Orphan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (cache, volume) = (self.cache.display(), self.volume.display());
+        write!(
+            f,
+            "{cache} has blocks of {volume}, which is gone; if that was moved, serve it where it is now, else: rm {cache}"
+        )
+    }
+}
+
+/// The folder of all caches.
+pub(crate) fn folder() -> PathBuf {
+    let shared = Path::new("/dev/shm");
+    if shared.is_dir() { shared.to_owned() } else { std::env::temp_dir() }
+}
+
+/// What the name of the cache of the volume in `pmem` ends with: which file that is.
+///
+/// # Errors
+/// The system does not tell.
+pub(crate) fn ending(pmem: &Path) -> io::Result<String> {
+    let about = fs::metadata(pmem)?;
+    let (device, file) = if about.rdev() == 0 { (about.dev(), about.ino()) } else { (about.rdev(), 0) };
+    Ok(format!("-{device:x}-{file:x}.cache"))
+}
+
+/// Notes in a cache's file whose it is.
+pub(crate) fn note_volume(cache: &File, pmem: &Path) {
+    let path = std::path::absolute(pmem).unwrap_or_else(|_| pmem.to_owned());
+    // Without the note it is only harder to find out what a cache that was left is for.
+    let _ = rustix::fs::fsetxattr(cache, VOLUME, path.as_os_str().as_bytes(), XattrFlags::empty());
+}
+
+/// All orphans that this user may read.
+pub(crate) fn list() -> Vec<Orphan> {
+    let entries = fs::read_dir(folder()).into_iter().flatten().flatten();
+    let mut orphans: Vec<_> = entries.filter_map(|entry| orphan(entry.path())).collect();
+    orphans.sort_by(|one, another| one.cache.cmp(&another.cache));
+    orphans
+}
+
+fn orphan(cache: PathBuf) -> Option<Orphan> {
+    let name = cache.file_name()?.to_str()?;
+    if !name.starts_with("tidegate-") || !name.ends_with(".cache") {
+        return None;
+    }
+    let volume = volume_of(&cache)?;
+    let gone = match ending(&volume) {
+        Ok(ending) => !name.ends_with(&ending),
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
+    };
+    // A server that uses it has it locked.
+    let left = gone && MappedRegion::open(&cache, Access::Private).is_ok();
+    left.then_some(Orphan { cache, volume })
+}
+
+fn volume_of(cache: &Path) -> Option<PathBuf> {
+    let mut path = vec![0; PATH_BYTES_MAX];
+    let len = rustix::fs::getxattr(cache, VOLUME, &mut path[..]).ok()?;
+    path.truncate(len);
+    Some(OsString::from_vec(path).into())
+}
