@@ -10,7 +10,7 @@ use crate::staging::{Coa, Lru, Pmbd, Pmbd70, Rule, Staging};
 use crate::subject::{Block, Subject};
 use crate::target::{Method, Outcome, Row, Target, Topic};
 use crate::transit::flush_milliseconds;
-use crate::workload::Effort;
+use crate::workload::{Draws, Effort};
 use std::sync::Arc;
 use std::time::Instant;
 use tidegate_media::{BlockDevice, Durability, Lba};
@@ -84,17 +84,16 @@ fn hot_blocks<P: Rule + 'static>(effort: Effort) -> anyhow::Result<Outcome> {
 fn flush_of<P: Rule + 'static>(effort: Effort) -> anyhow::Result<Outcome> {
     let staging = Staging::<P>::new(Arc::new(medium::btt()?), SLOTS)?;
     let transit = flush_milliseconds(SLOTS, WRITES_BEFORE_FLUSH)?;
-    let mut seed = 0x2545_f491_4f6c_dd1d;
-    let over = || flush_after_writes(&staging, &mut seed);
+    let mut draws = Draws::new(0x2545_f491_4f6c_dd1d);
+    let over = || flush_after_writes(&staging, &mut draws);
     Ok(Outcome::ratio(&Pairs::try_alternate(effort.pairs, over, || Ok::<_, anyhow::Error>(transit()))?, "ms"))
 }
 
 /// Milliseconds of a flush after random writes over all blocks.
-fn flush_after_writes(device: &dyn BlockDevice, seed: &mut u64) -> anyhow::Result<f64> {
+fn flush_after_writes(device: &dyn BlockDevice, draws: &mut Draws) -> anyhow::Result<f64> {
     let block = Block::filled(6);
     for _ in 0..WRITES_BEFORE_FLUSH {
-        *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let lba = ((*seed >> 32) * device.geometry().blocks) >> 32;
+        let lba = draws.below(device.geometry().blocks);
         device.write(Lba(lba), block.bytes(), Durability::Volatile)?;
     }
     let begin = Instant::now();

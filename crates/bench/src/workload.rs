@@ -29,27 +29,42 @@ pub struct Effort {
     pub steps: u32,
 }
 
+/// A sequence of random numbers (xorshift), the same for the same seed.
+#[derive(Clone, Debug)]
+pub struct Draws(u64);
+
+impl Draws {
+    /// The sequence of `seed`.
+    pub fn new(seed: u64) -> Draws {
+        Draws(seed | 1)
+    }
+
+    /// The next number below `bound`, which is at most 2^32.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        ((self.0 >> 32) * bound) >> 32
+    }
+}
+
 /// A source of random walks; every draw is a new one.
 #[derive(Clone, Debug)]
 pub struct Walk {
-    state: u64,
+    draws: Draws,
     steps: Vec<u32>,
 }
 
 impl Walk {
     /// Walks of `steps` steps.
     pub fn new(steps: u32) -> Walk {
-        Walk { state: 0x9e37_79b9_7f4a_7c15, steps: vec![0; steps as usize] }
+        Walk { draws: Draws::new(0x9e37_79b9_7f4a_7c15), steps: vec![0; steps as usize] }
     }
 
     /// A fresh walk over blocks `0..blocks`.
     fn draw(&mut self, blocks: u32) -> &[u32] {
         for step in &mut self.steps {
-            self.state ^= self.state << 13;
-            self.state ^= self.state >> 7;
-            self.state ^= self.state << 17;
-            let spread = (self.state >> 32) * u64::from(blocks);
-            *step = u32::try_from(spread >> 32).expect("a 32-bit fraction of a 32-bit number");
+            *step = u32::try_from(self.draws.below(blocks.into())).expect("below a 32-bit number");
         }
         &self.steps
     }

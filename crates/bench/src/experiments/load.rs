@@ -4,6 +4,7 @@
 //! the clock, some 50 ns, in each request alike. Beside the writers runs what Ext4 would send: a flush every five seconds that nobody
 //! waits for.
 
+use crate::workload::Draws;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tidegate_media::{BlockDevice, Durability, Lba, Result};
@@ -76,14 +77,8 @@ pub fn run(device: &dyn BlockDevice, load: &Load) -> Result<Times> {
 }
 
 fn walk(load: &Load, job: u32) -> Vec<u64> {
-    let mut state = load.seed.wrapping_add(u64::from(job) << 32) | 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        ((state >> 32) * load.blocks) >> 32
-    };
-    (0..load.requests / load.jobs).map(|_| next()).collect()
+    let mut draws = Draws::new(load.seed.wrapping_add(u64::from(job) << 32));
+    (0..load.requests / load.jobs).map(|_| draws.below(load.blocks)).collect()
 }
 
 fn write_all(device: &dyn BlockDevice, walk: &[u64], flush_every: Option<u32>) -> Result<Times> {
