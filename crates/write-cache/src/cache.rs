@@ -9,7 +9,7 @@ use crate::slots::{FREE, Slots};
 use crate::tally::Tally;
 use std::sync::Arc;
 use tidegate_layout::write_cache::{CacheHead, SlotPlan};
-use tidegate_media::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering};
+use tidegate_media::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering};
 use tidegate_media::{
     BlockDevice, Durability, Error, Extent, ExtentKind, Geometry, Lba, LbaRange, Poison, Region, Result,
 };
@@ -376,30 +376,47 @@ impl<R: Region> WriteCache<R> {
         }
     }
 
-    /// Writes a block straight to the device, after what the cache holds of it.
+    /// Writes blocks straight to the device, after what the cache holds of them.
     fn write_past(&self, lba: u64, data: &[u8], durability: Durability) -> Result<()> {
-        self.evict_range(LbaRange {
-            first: Lba(lba),
-            blocks: data.len() as u64 / u64::from(self.geometry.block_size),
-        })?;
-        self.device.write(Lba(lba), data, durability)
+        let blocks = data.len() as u64 / u64::from(self.geometry.block_size);
+        let range = LbaRange { first: Lba(lba), blocks };
+        self.past_cache(range, || self.device.write(Lba(lba), data, durability))
     }
 
-    /// Evicts every slot that holds a block of `range` now.
-    fn evict_range(&self, range: LbaRange) -> Result<()> {
-        let sets = if range.blocks == 1 {
+    /// Evicts every slot that holds a block of `range` now, and does `act`. No slot of their sets is evicted meanwhile: one that is
+    /// written at the same time would be read, replaced in the device by `act`, and vanish.
+    fn past_cache(&self, range: LbaRange, act: impl FnOnce() -> Result<()>) -> Result<()> {
+        if range.blocks == 1 {
             let index = self.index_of(range.first.0);
-            index..index + 1
-        } else {
-            0..self.sets.len()
-        };
-        for index in sets {
-            if self.is_used(index)
-                && let Some(through) = self.last_within(index, range)?
-            {
-                self.stalled(|| self.evict_through(index, through, &mut self.scratch()))?;
-            }
+            let _alone = self.sets[index].draining.lock();
+            self.evict_within(index, range)?;
+            return act();
         }
+        let sets = self.sets_of(range);
+        // Ascending, as whoever holds several takes them.
+        let _alone: Vec<MutexGuard<'_, ()>> = sets.iter().map(|index| self.sets[*index].draining.lock()).collect();
+        sets.iter().try_for_each(|index| self.evict_within(*index, range))?;
+        act()
+    }
+
+    /// The sets of the blocks of `range`, each once, ascending.
+    fn sets_of(&self, range: LbaRange) -> Vec<usize> {
+        if range.blocks >= self.sets.len() as u64 {
+            return (0..self.sets.len()).collect();
+        }
+        let mut sets: Vec<usize> = range.iter().map(|lba| self.index_of(lba.0)).collect();
+        sets.sort_unstable();
+        sets.dedup();
+        sets
+    }
+
+    /// Evicts every slot of set `index` that holds a block of `range` now. The caller holds the set's `draining`.
+    fn evict_within(&self, index: usize, range: LbaRange) -> Result<()> {
+        if !self.is_used(index) {
+            return Ok(());
+        }
+        let Some(through) = self.last_within(index, range)? else { return Ok(()) };
+        self.stalled(|| self.evict_alone(index, through, &mut self.scratch()))?;
         Ok(())
     }
 
@@ -524,15 +541,13 @@ impl<R: Region> BlockDevice for WriteCache<R> {
     fn discard(&self, range: LbaRange) -> Result<()> {
         let range = self.geometry.within(range)?;
         self.check()?;
-        self.evict_range(range)?;
-        self.device.discard(range)
+        self.past_cache(range, || self.device.discard(range))
     }
 
     fn write_zeroes(&self, range: LbaRange, durability: Durability) -> Result<()> {
         let range = self.geometry.within(range)?;
         self.check()?;
-        self.evict_range(range)?;
-        self.device.write_zeroes(range, durability)
+        self.past_cache(range, || self.device.write_zeroes(range, durability))
     }
 
     fn extent(&self, range: LbaRange) -> Result<Extent> {

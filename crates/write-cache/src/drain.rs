@@ -83,8 +83,13 @@ impl<R: Region> WriteCache<R> {
 
     /// Evicts set `index` up to the place `through`, waiting for whoever drains it now.
     pub(crate) fn evict_through(&self, index: usize, through: Position, scratch: &mut [u8]) -> Result<u32> {
-        let mut freed = Chain::new();
         let _alone = self.sets[index].draining.lock();
+        self.evict_alone(index, through, scratch)
+    }
+
+    /// The same for who holds the set's `draining`.
+    pub(crate) fn evict_alone(&self, index: usize, through: Position, scratch: &mut [u8]) -> Result<u32> {
+        let mut freed = Chain::new();
         let evicted = self.evict(index, Some(through), u32::MAX, scratch, &mut freed);
         self.give_back(&mut freed);
         evicted

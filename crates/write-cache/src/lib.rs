@@ -21,7 +21,8 @@
 //! - A read takes the slot's number and version under the set's lock, copies without it, and counts the copy only if the slot
 //!   still has that version.
 //! - What must not be cached (a write with forced unit access, discard, zeroes, a bypass) first evicts the block's slots and then goes
-//!   to the device. A write that is cached meanwhile is concurrent, and may win or lose.
+//!   to the device, holding `draining` all the while. A write that is cached meanwhile is concurrent, and wins. (Were its slot evicted
+//!   beside, the device might replace it: it would be read out of its slot once more, and then be gone.)
 //!
 //! # What a flush covers
 //!
