@@ -117,8 +117,8 @@ fn restore_first_copies<R: Region>(region: &R, located: &Located) -> Result<(), 
                 return Err(OpenError::FirstCopyForeign { at, what });
             }
         }
+        // `settle_flog` fences it: nothing before that rests on it.
         region.stream(at, found.info.as_bytes());
-        region.fence()?;
     }
     Ok(())
 }
