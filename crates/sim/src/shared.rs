@@ -47,6 +47,11 @@ impl SharedMemory {
         self.state().lost_from != u64::MAX
     }
 
+    /// Whether a store was lost.
+    pub fn has_lost(&self) -> bool {
+        self.state().sealed.is_some()
+    }
+
     /// What a kill at this instant leaves to the next process.
     pub fn left(&self) -> Vec<u8> {
         let state = self.state();

@@ -11,6 +11,7 @@
 //! It needs `--cfg virtual_cores`: the program `storm` sees to that.
 
 mod campaign;
+mod hunt;
 mod life;
 mod marks;
 mod recovery;
@@ -19,6 +20,7 @@ mod script;
 mod staged;
 
 pub use campaign::{Campaign, Outcome};
+pub use hunt::{Hunted, excuse, hunt, mistakes};
 pub use marks::{Mark, Marks};
-pub use sabotage::{Sabotage, Site, SiteKind};
+pub use sabotage::{Mislaid, Sabotage, Site, SiteKind};
 pub use script::{Failure, Script, Tally, Verdict};

@@ -22,7 +22,7 @@ struct Step {
     action: fn() -> Result<()>,
 }
 
-const STEPS: [Step; 9] = [
+const STEPS: [Step; 10] = [
     Step { name: "packages", runs: in_full, action: packages::provide },
     Step { name: "format", runs: always, action: || cargo(&["fmt", "--all", "--check"]) },
     Step { name: "lints", runs: always, action: lints },
@@ -31,6 +31,7 @@ const STEPS: [Step; 9] = [
     Step { name: "tests of single crates", runs: in_quick, action: tests_of_single_crates },
     Step { name: "rivals", runs: in_full, action: || cargo(&["test", "--package", "tidegate-rivals"]) },
     Step { name: "schedules", runs: has_schedules, action: schedules },
+    Step { name: "storms", runs: in_full, action: storms },
     Step { name: "documentation", runs: always, action: documentation },
 ];
 
@@ -117,6 +118,25 @@ fn schedules() -> Result<()> {
     command.env("RUSTFLAGS", "--cfg shuttle").env("CARGO_TARGET_DIR", target.join("shuttle"));
     run(command)
 }
+
+/// The same code on virtual cores: digests in debug and release builds, every known mistake, then as many seeds as make ten
+/// million operations. It is built apart too.
+fn storms() -> Result<()> {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace::root().join("target"), PathBuf::from);
+    let on_virtual_cores = |arguments: &[&str]| {
+        let mut command = cargo_command(arguments);
+        command.env("RUSTFLAGS", "--cfg virtual_cores").env("CARGO_TARGET_DIR", target.join("virtual-cores"));
+        run(command)
+    };
+    let package = ["--package", "tidegate-trials"];
+    on_virtual_cores(&[&["test"], &package[..], &["--test", "storm", "digest"]].concat())?;
+    on_virtual_cores(&[&["test", "--release"], &package[..], &["--test", "storm"]].concat())?;
+    let storm = ["run", "--release", "--bin", "storm"];
+    on_virtual_cores(&[&storm[..], &package[..], &["--", "--seeds", STORM_SEEDS, "--marks"]].concat())
+}
+
+/// Seeds of 4 clients and 1,000 operations each: ten million operations.
+const STORM_SEEDS: &str = "2520";
 
 fn documentation() -> Result<()> {
     let mut command = cargo_command(&["doc", "--workspace", "--no-deps", "--quiet"]);

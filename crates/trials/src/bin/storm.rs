@@ -8,7 +8,7 @@
 use clap::Parser;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
-use tidegate_trials::storm::{Campaign, Outcome, Sabotage, Script};
+use tidegate_trials::storm::{Campaign, Outcome, Sabotage, Script, hunt, mistakes};
 
 /// Clients, drains, power cuts and kills on virtual cores: every choice from a seed.
 #[derive(Parser)]
@@ -35,12 +35,12 @@ struct Arguments {
     /// Threads that drain.
     #[arg(long, default_value_t = 2)]
     drains: u32,
-    /// A place in an engine, as file:line, whose flush or fence is left out.
-    #[arg(long)]
-    without: Option<String>,
-    /// A place in an engine, as file:line, whose store comes late.
-    #[arg(long)]
-    late: Option<String>,
+    /// Plant every mistake known, one at a time, and run seeds until each has shown; up to so many.
+    #[arg(long, value_name = "SEEDS")]
+    hunt: Option<u64>,
+    /// Only mistakes whose description contains this. Without --hunt: what to break in the seeds that are run.
+    #[arg(long, default_value = "")]
+    mistake: String,
     /// Fail if a rare path was never taken, and list them all.
     #[arg(long)]
     marks: bool,
@@ -51,13 +51,17 @@ fn main() -> ExitCode {
     if !cfg!(virtual_cores) {
         return on_virtual_cores();
     }
+    if let Some(seeds_max) = arguments.hunt {
+        return hunted(&chosen(&arguments.mistake), seeds_max);
+    }
+    let broken = if arguments.mistake.is_empty() { Vec::new() } else { chosen(&arguments.mistake) };
     let first = Script {
         seed: arguments.seed,
         schedule: arguments.schedule,
         clients: arguments.clients.clamp(1, 64),
         acts: arguments.acts.max(1),
         drains: arguments.drains.min(16),
-        sabotage: Sabotage::None,
+        sabotage: broken.first().copied().unwrap_or_default(),
     };
     let seeds = arguments.seeds.unwrap_or(if arguments.hours.is_some() { u64::MAX } else { 1 });
     if seeds == 1 {
@@ -66,6 +70,30 @@ fn main() -> ExitCode {
     let time = arguments.hours.map_or(Duration::MAX, |hours| Duration::from_secs_f64(hours * 3600.0));
     let campaign = Campaign { first, seeds, time, progress: Some(Duration::from_secs(10)) };
     report(campaign.run(), arguments.marks)
+}
+
+/// The mistakes whose description contains `part`.
+fn chosen(part: &str) -> Vec<Sabotage> {
+    mistakes().into_iter().filter(|mistake| mistake.to_string().contains(part)).collect()
+}
+
+/// Hunts, and says how many seeds each mistake took.
+fn hunted(mistakes: &[Sabotage], seeds_max: u64) -> ExitCode {
+    // Assertions that broken engines fail are what is hoped for.
+    std::panic::set_hook(Box::new(|_| {}));
+    let hunted = hunt(mistakes, seeds_max);
+    for one in &hunted {
+        let (took, how) = match &one.killed {
+            Some((seeds, failure)) => (seeds.to_string(), failure.what.as_str()),
+            None => ("never".to_owned(), ""),
+        };
+        println!("{took:>6}  {}\n        {}", one.sabotage, how.lines().next().unwrap_or_default());
+    }
+    let mut seeds: Vec<u64> = hunted.iter().filter_map(|one| Some(one.killed.as_ref()?.0)).collect();
+    seeds.sort_unstable();
+    let median = seeds.get(seeds.len() / 2).copied().unwrap_or(0);
+    println!("{} of {} mistakes shown; median {median} seeds", seeds.len(), hunted.len());
+    if seeds.len() == hunted.len() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// The same program again, compiled for virtual cores.

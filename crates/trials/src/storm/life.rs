@@ -2,12 +2,13 @@
 
 use crate::power_cuts::block_of;
 use crate::storm::marks::{self, Marks};
-use crate::storm::script::{Failure, Script, Setting, Tally, Verdict, digest};
-use crate::storm::staged::{Stage, Staged};
+use crate::storm::sabotage::{Mislaid, Sabotage};
+use crate::storm::script::{Failure, Script, Setting, Tally, Verdict, digest, text_of};
+use crate::storm::staged::{End, Stage, Staged};
 use crate::transit::Act;
 use std::sync::{Arc, Mutex, MutexGuard};
 use tidegate_btt::Btt;
-use tidegate_media::{BlockDevice, Durability, Lba, LbaRange};
+use tidegate_media::{BlockDevice, Durability, Lba, LbaRange, Region as Medium};
 use tidegate_sim::{Content, History, Oracle, Promise, Region, Rng, SharedMemory, mix};
 use tidegate_virtual_cores::{Ended, How, Machine, Order, Plan, Trace, park, stop, unpark};
 use tidegate_write_cache::{Doorbell, WriteCache};
@@ -16,7 +17,7 @@ use tidegate_write_cache::{Doorbell, WriteCache};
 pub(crate) const VOLUME: [u8; 16] = [9; 16];
 
 /// A volume under its name in a scene.
-pub(crate) type Table = Btt<Staged<Region>>;
+pub(crate) type Table = Btt<Staged<dyn Medium>>;
 /// A cache before it.
 pub(crate) type Cache = WriteCache<Staged<SharedMemory>>;
 
@@ -138,11 +139,7 @@ impl Scene {
                 let busiest = ended.waits.iter().max_by_key(|wait| wait.times);
                 Err(format!("no end in sight; most often waited at {busiest:?}"))
             }
-            How::Panicked(thread, panic) => {
-                let text = panic.downcast_ref::<String>().cloned();
-                let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-                Err(format!("thread {thread}: {}", text.unwrap_or_default()))
-            }
+            How::Panicked(thread, panic) => Err(format!("thread {thread}: {}", text_of(&*panic))),
         }
     }
 
@@ -156,7 +153,8 @@ impl Scene {
         for client in 0..clients {
             let rng = Rng::new(mix(self.script.seed ^ mix(self.lives << 8 | u64::from(client))));
             let (stack, seen) = (stack.clone(), self.seen.clone());
-            let client = Client { stack, seen, rng, number: client, shape: self.setting.shape.clone(), drains };
+            let (shape, sabotage) = (self.setting.shape.clone(), self.script.sabotage);
+            let client = Client { stack, seen, rng, number: client, shape, drains, sabotage };
             machine.spawn(client.number, move || client.work());
         }
         for drain in 0..drains {
@@ -170,10 +168,18 @@ impl Scene {
         if let Some(slots) = fault {
             slots.lose_stores_from(self.rng.below(4 * u64::from(acts) + 1));
         }
-        let ends_after = 1 + self.rng.below(4 * u64::from(acts) * u64::from(clients));
-        self.stage.end_after(Some(ends_after));
+        // A life takes some ten accesses for each operation, a fourth of them fences.
+        let all = u64::from(acts) * u64::from(clients);
+        let end = match self.rng.below(6) {
+            0 => End::BeforeAccess(1 + self.rng.below(4 * all)),
+            1..4 => End::BeforeFence(1 + self.rng.below(all)),
+            // In the first few operations, when much of what recovery did is still all there is.
+            4 => End::BeforeAccess(1 + self.rng.below(60)),
+            _ => End::BeforeFence(1 + self.rng.below(12)),
+        };
+        self.stage.end(end);
         let ran = self.ran_in(machine);
-        self.stage.end_after(None);
+        self.stage.end(End::None);
         if let (Some(cache), Ok(_)) = (&stack.cache, &ran) {
             self.marks.count(&cache.counters());
         }
@@ -249,6 +255,7 @@ struct Client {
     number: u32,
     shape: crate::power_cuts::SmallVolume,
     drains: u32,
+    sabotage: Sabotage,
 }
 
 impl Client {
@@ -330,7 +337,8 @@ impl Client {
             let began = history.begin();
             history.writes(&began, lba, content);
         }
-        self.device().write(lba, &block, durability)?;
+        let forced = self.sabotage != Sabotage::Mislaid(Mislaid::Force);
+        self.device().write(lba, &block, if forced { durability } else { Durability::Volatile })?;
         self.acknowledged(pending);
         self.seen().history.wrote(lba, content);
         Ok(())
@@ -354,7 +362,9 @@ impl Client {
 
     fn flush(&self) -> tidegate_media::Result<()> {
         let [power, kill] = self.both(Oracle::flush_began);
-        self.device().flush()?;
+        if self.sabotage != Sabotage::Mislaid(Mislaid::Flushes) {
+            self.device().flush()?;
+        }
         let mut seen = self.seen();
         seen.power.flush_acknowledged(power);
         seen.kill.flush_acknowledged(kill);

@@ -21,6 +21,7 @@ pub(crate) const CUT_IN_RECOVERY: [Mark; 3] =
 pub(crate) const KILLED_COMPLETING: Mark = Mark("a process was killed completing another's slots");
 pub(crate) const CUT_COMPLETING: Mark = Mark("power failed while slots were completed");
 pub(crate) const SLOTS_SEALED: Mark = Mark("slots lost a store, and the cache refused more");
+pub(crate) const CACHE_REFUSED: Mark = Mark("no cache was made in memory that lost a store");
 
 /// How often a cache took a path, by its counters.
 type Count = fn(&Counters) -> u64;
@@ -81,7 +82,7 @@ impl Marks {
     /// Every mark there is, and how often it was reached.
     pub fn all(&self) -> Vec<(Mark, u64)> {
         let seen = [FINISHED_WRITE, HALF_FLOG, WHOLE_FLOG, LOST_FLOG, TORN_DATA, COMPLETED];
-        let more = [KILLED_COMPLETING, CUT_COMPLETING, SLOTS_SEALED];
+        let more = [KILLED_COMPLETING, CUT_COMPLETING, SLOTS_SEALED, CACHE_REFUSED];
         let own = seen.into_iter().chain(more).chain(CUT_IN_RECOVERY).chain(COUNTED.map(|(mark, _)| mark));
         let own = own.map(|mark| (mark, self.reached.get(&mark).copied().unwrap_or(0)));
         own.chain(PLACES.map(|(mark, kind, file, line)| (mark, self.at(kind, file, line)))).collect()

@@ -1,25 +1,29 @@
 //! Ends and what follows them: the power cut or the kill, the recovery, and the verdict on what it found.
 
-use crate::power_cuts::{LinuxArena, Order as LaneOrder};
+use crate::power_cuts::{Faulty, LinuxArena, Order as LaneOrder};
 use crate::storm::life::{Cache, Scene, Seen, Stack, Table, VOLUME};
 use crate::storm::marks;
+use crate::storm::sabotage::{Mislaid, Sabotage};
 use crate::storm::script::digest;
-use crate::storm::staged::{Stage, Staged};
+use crate::storm::staged::{End, Stage, Staged};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use tidegate_btt::{Btt, OpenOptions, Repair, check};
-use tidegate_media::{BlockDevice, Lba};
+use tidegate_media::sync::set_thread_token;
+use tidegate_media::{BlockDevice, Lba, Region as Medium};
 use tidegate_sim::{Content, Cut, History, Image, Region, SharedMemory};
 use tidegate_write_cache::{Options, bytes_for, complete};
 
 /// Recoveries in a row that may be cut short.
 const DEPTH_MAX: usize = 3;
+/// The token of the thread that recovers: nobody else's.
+const OPENER: u32 = 1000;
 /// Accesses after which a recovery may be cut short.
 const RECOVERY_ACCESSES: u64 = 60;
 
 /// What the next process does before it takes requests.
 struct Opening {
-    region: Arc<Region>,
+    region: Arc<dyn Medium>,
     stage: Arc<Stage>,
     readers: u32,
     cache: Option<Options>,
@@ -92,8 +96,12 @@ impl Scene {
         let mut depth = 0;
         let stack = loop {
             self.judge_by_linux()?;
-            let ends = (depth < DEPTH_MAX && self.rng.one_in(2)).then(|| 1 + self.rng.below(RECOVERY_ACCESSES));
-            match self.open(ends)? {
+            let end = if depth < DEPTH_MAX && self.rng.one_in(2) {
+                End::BeforeAccess(1 + self.rng.below(RECOVERY_ACCESSES))
+            } else {
+                End::None
+            };
+            match self.open(end)? {
                 Ok(stack) => break stack,
                 Err(completing) => self.ends_in_recovery(depth, completing),
             }
@@ -104,15 +112,15 @@ impl Scene {
     }
 
     /// Opens in a machine of its own. Otherwise it was ended: whether while completing slots.
-    fn open(&mut self, ends: Option<u64>) -> Result<Result<Stack, bool>, String> {
+    fn open(&mut self, end: End) -> Result<Result<Stack, bool>, String> {
         let completing = Arc::new(AtomicBool::new(false));
         let memory = self.setting.cache.map(|options| self.memory_for(&options));
         let opening = Opening {
-            region: self.region.clone(),
+            region: self.medium(),
             stage: self.stage.clone(),
             readers: self.setting.readers,
             cache: self.setting.cache,
-            left: self.slots.clone(),
+            left: self.slots.clone().filter(|_| self.script.sabotage != Sabotage::Mislaid(Mislaid::Slots)),
             memory: memory.clone(),
             completing: completing.clone(),
         };
@@ -123,18 +131,28 @@ impl Scene {
         let into = done.clone();
         let mut machine = self.machine(1, 100);
         machine.spawn(0, move || {
+            // No client's fence is to stand in for one of the recovery.
+            set_thread_token(OPENER);
             let opened = opening.open();
             *into.lock().expect("nobody else has it") = Some(opened);
         });
         let before = self.region.visible();
-        self.stage.end_after(ends);
+        self.stage.end(end);
         let ended = machine.run();
-        self.stage.end_after(None);
+        self.stage.end(End::None);
         if self.ran(ended)? {
             return Ok(Err(completing.load(Ordering::Relaxed)));
         }
         let opened = done.lock().expect("nobody else has it").take().expect("the thread returned");
-        let stack = opened?;
+        let stack = match (opened, memory.as_ref().is_some_and(|memory| memory.has_lost())) {
+            (Ok(_), true) => return Err("a cache was made in memory that lost a store".to_owned()),
+            (Err(_), true) => {
+                self.marks.reach(marks::CACHE_REFUSED);
+                self.slots = self.slots.take().filter(|slots| !slots.has_lost());
+                return self.open(End::None);
+            }
+            (opened, false) => opened?,
+        };
         let map = self.setting.shape.geometry.mapoff..self.setting.shape.geometry.logoff;
         let after = self.region.visible();
         if self.slots.is_none() && map.step_by(8).any(|at| before.load_u64(at) != after.load_u64(at)) {
@@ -144,12 +162,26 @@ impl Scene {
         Ok(Ok(stack))
     }
 
+    /// The volume's memory, as the engine gets it.
+    fn medium(&self) -> Arc<dyn Medium> {
+        match self.script.sabotage {
+            Sabotage::Planted(bug) => Arc::new(Faulty::new(self.region.clone(), self.setting.shape.geometry, bug)),
+            _ => self.region.clone(),
+        }
+    }
+
     /// Memory for the slots of a new cache: the same again, or other.
     fn memory_for(&mut self, options: &Options) -> Arc<SharedMemory> {
         let block_size = u32::try_from(self.setting.shape.block_bytes).expect("a small block");
         match &self.slots {
             Some(slots) if self.rng.one_in(2) => slots.clone(),
-            _ => Arc::new(SharedMemory::new(bytes_for(options.slots, block_size))),
+            _ => {
+                let memory = SharedMemory::new(bytes_for(options.slots, block_size));
+                if self.rng.one_in(64) {
+                    memory.lose_stores_from(1 + self.rng.below(u64::from(options.slots)));
+                }
+                Arc::new(memory)
+            }
         }
     }
 

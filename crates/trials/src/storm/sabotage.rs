@@ -1,5 +1,6 @@
 //! Sites and what may be broken at them: each flush, fence and store of an engine is known by its place in the source.
 
+use crate::power_cuts::Bug;
 use std::fmt;
 use std::panic::Location;
 
@@ -56,4 +57,31 @@ pub enum Sabotage {
     Ignored(Site),
     /// The store at this site comes after the next flush or store of its thread.
     Late(Site),
+    /// The volume's memory betrays the engine.
+    Planted(Bug),
+    /// Something between client and cache gets lost.
+    Mislaid(Mislaid),
+}
+
+/// What gets lost between client and cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mislaid {
+    /// Flushes are answered and not made.
+    Flushes,
+    /// Forced writes go through the cache as others do.
+    Force,
+    /// The slots of a killed process are not completed.
+    Slots,
+}
+
+impl fmt::Display for Sabotage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Sabotage::None => write!(f, "nothing broken"),
+            Sabotage::Ignored(site) => write!(f, "left out: {site}: {}", site.text()),
+            Sabotage::Late(site) => write!(f, "late: {site}: {}", site.text()),
+            Sabotage::Planted(bug) => write!(f, "planted: {bug:?}"),
+            Sabotage::Mislaid(what) => write!(f, "mislaid: {what:?}"),
+        }
+    }
 }

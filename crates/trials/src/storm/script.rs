@@ -4,7 +4,9 @@ use crate::power_cuts::SmallVolume;
 use crate::storm::life::Scene;
 use crate::storm::marks::Marks;
 use crate::storm::sabotage::Sabotage;
+use std::any::Any;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use tidegate_media::LineOrder;
 use tidegate_sim::Rng;
 use tidegate_virtual_cores::Trace;
@@ -39,7 +41,10 @@ impl Script {
             panic!("storms need `--cfg virtual_cores`; the program `storm` sees to it");
         }
         let mut scene = Scene::new(*self);
-        let failure = scene.play().err().map(|what| Failure { what, script: *self });
+        // What is broken may break an assertion of an engine in a recovery's verdict too.
+        let played = catch_unwind(AssertUnwindSafe(|| scene.play()));
+        let failure = played.unwrap_or_else(|panic| Err(text_of(&*panic))).err();
+        let failure = failure.map(|what| Failure { what, script: *self });
         scene.verdict(failure)
     }
 
@@ -48,8 +53,7 @@ impl Script {
         let Script { seed, schedule, clients, acts, drains, sabotage } = self;
         let broken = match sabotage {
             Sabotage::None => String::new(),
-            Sabotage::Ignored(site) => format!(" --without {}:{}", site.file, site.line),
-            Sabotage::Late(site) => format!(" --late {}:{}", site.file, site.line),
+            broken => format!(" --mistake '{broken}'"),
         };
         format!(
             "cargo run -p tidegate-trials --release --bin storm -- --seed {seed} --schedule {schedule} --clients {clients} \
@@ -71,8 +75,8 @@ pub(crate) struct Setting {
 impl Setting {
     pub(crate) fn any(rng: &mut Rng, volume: [u8; 16]) -> Setting {
         let shape = match rng.below(8) {
-            0 => SmallVolume::whole_pages(),
-            1..4 => SmallVolume::two_free(),
+            0..2 => SmallVolume::whole_pages(),
+            2..5 => SmallVolume::two_free(),
             _ => SmallVolume::four_free(),
         };
         let slots = 2 + u32::try_from(rng.below(6)).expect("small");
@@ -170,4 +174,10 @@ pub struct Verdict {
 /// A digest that grows with each part of a run.
 pub(crate) fn digest(trace: &mut Trace, words: impl IntoIterator<Item = u64>) {
     words.into_iter().for_each(|word| trace.add(word));
+}
+
+/// What a panic said.
+pub(crate) fn text_of(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().cloned();
+    text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default()
 }

@@ -2,7 +2,7 @@
 
 use crate::storm::sabotage::{Sabotage, Site, SiteKind};
 use std::panic::Location;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tidegate_media::sync::thread_token;
 use tidegate_media::{LINE_BYTES, LineOrder, Poison, Region, Sealed};
@@ -14,6 +14,8 @@ use tidegate_virtual_cores::{is_inside, note, stop};
 pub(crate) struct Stage {
     /// Accesses until the end of the present life. 0: no end.
     left: AtomicU64,
+    /// Whether only fences count as accesses for that.
+    fences_only: AtomicBool,
     sabotage: Sabotage,
     visits: Mutex<Vec<(&'static Location<'static>, SiteKind, u64)>>,
     held: Mutex<Vec<Held>>,
@@ -32,9 +34,15 @@ impl Stage {
         Stage { sabotage, ..Stage::default() }
     }
 
-    /// The machine stops before access number `accesses` from now, counted from 1.
-    pub(crate) fn end_after(&self, accesses: Option<u64>) {
-        self.left.store(accesses.unwrap_or(0), Ordering::Relaxed);
+    /// When the machine stops.
+    pub(crate) fn end(&self, end: End) {
+        let (left, fences_only) = match end {
+            End::None => (0, false),
+            End::BeforeAccess(number) => (number, false),
+            End::BeforeFence(number) => (number, true),
+        };
+        self.left.store(left, Ordering::Relaxed);
+        self.fences_only.store(fences_only, Ordering::Relaxed);
         self.held().clear();
     }
 
@@ -48,11 +56,14 @@ impl Stage {
         self.held.lock().expect("no holder panics")
     }
 
-    fn pass(&self, word: u64) {
+    fn pass(&self, word: u64, is_fence: bool) {
         if !is_inside() {
             return;
         }
         note(word);
+        if self.fences_only.load(Ordering::Relaxed) && !is_fence {
+            return;
+        }
         let left = self.left.load(Ordering::Relaxed);
         if left > 0 {
             self.left.store(left - 1, Ordering::Relaxed);
@@ -73,27 +84,41 @@ impl Stage {
             None => visits.push((place, kind, 1)),
         }
         match self.sabotage {
-            Sabotage::None => false,
             Sabotage::Ignored(site) | Sabotage::Late(site) => site == Site::at(kind, place),
+            Sabotage::None | Sabotage::Planted(_) | Sabotage::Mislaid(_) => false,
         }
     }
 }
 
+/// When a life ends, counted from its beginning and from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// When all is done.
+    None,
+    /// Before an access to any memory.
+    BeforeAccess(u64),
+    /// Before a fence: a time at which much is pending.
+    BeforeFence(u64),
+}
+
+/// The kind of access that a fence is.
+const FENCE: u64 = 7;
+
 /// A memory on a stage. Its accesses of more than a line are made in two halves, between which others may come.
-pub(crate) struct Staged<R> {
+pub(crate) struct Staged<R: ?Sized> {
     memory: Arc<R>,
     stage: Arc<Stage>,
     /// Tells the memories of a stage apart.
     number: u64,
 }
 
-impl<R: Region> Staged<R> {
+impl<R: Region + ?Sized> Staged<R> {
     pub(crate) fn new(memory: Arc<R>, stage: &Arc<Stage>, number: u64) -> Staged<R> {
         Staged { memory, stage: stage.clone(), number }
     }
 
     fn pass(&self, kind: u64, at: u64, content: u64) {
-        self.stage.pass((self.number << 60 | kind << 56 | at) ^ content.rotate_left(17));
+        self.stage.pass((self.number << 60 | kind << 56 | at) ^ content.rotate_left(17), kind == FENCE);
     }
 
     /// Where an access of `len` bytes at `at` is cut in two, if it is.
@@ -116,7 +141,7 @@ impl<R: Region> Staged<R> {
 
     /// Makes the stores that this thread's last one was held back for.
     fn release(&self) {
-        if self.stage.sabotage == Sabotage::None || !is_inside() {
+        if !matches!(self.stage.sabotage, Sabotage::Late(_)) || !is_inside() {
             return;
         }
         let thread = thread_token();
@@ -131,7 +156,7 @@ impl<R: Region> Staged<R> {
     }
 }
 
-impl<R: Region> Region for Staged<R> {
+impl<R: Region + ?Sized> Region for Staged<R> {
     fn len(&self) -> u64 {
         self.memory.len()
     }
@@ -201,7 +226,6 @@ impl<R: Region> Region for Staged<R> {
         }
         self.pass(6, at, len);
         self.memory.flush(at, len);
-        self.release();
     }
 
     #[track_caller]
@@ -209,7 +233,7 @@ impl<R: Region> Region for Staged<R> {
         if self.stage.visit(SiteKind::Fence, Location::caller()) {
             return Ok(());
         }
-        self.pass(7, 0, 0);
+        self.pass(FENCE, 0, 0);
         let fenced = self.memory.fence();
         self.release();
         fenced
