@@ -105,7 +105,7 @@ pub enum Act {
     Zero(LbaRange, Durability),
     /// Gives a block up.
     Discard(u64),
-    /// Allows so many slots.
+    /// Allows so many slots; with none, writes go past the cache.
     Limit(u32),
 }
 
@@ -122,7 +122,7 @@ impl Act {
             11..13 => Act::Drain(1 + u32::try_from(rng.below(3)).expect("small")),
             13 => Act::Zero(LbaRange { first: Lba(lba), blocks: 1 + rng.below(blocks - lba) }, durability),
             14 => Act::Discard(lba),
-            _ => Act::Limit(1 + u32::try_from(rng.below(3)).expect("small")),
+            _ => Act::Limit(u32::try_from(rng.below(4)).expect("small")),
         }
     }
 }
@@ -210,7 +210,11 @@ impl Stack {
                 let scratch = &mut vec![0; bytes];
                 self.cache.drain_step(budget, &mut 0, scratch).map(drop).expect("the memory is sound");
             }
-            Act::Limit(slots) => self.cache.limit_slots(slots),
+            Act::Limit(0) => self.cache.turn_away(),
+            Act::Limit(slots) => {
+                self.cache.take_in();
+                self.cache.limit_slots(slots);
+            }
         }
     }
 

@@ -228,6 +228,15 @@ impl<R: Region> WriteCache<R> {
         self.withheld.wanted.store(wanted, Ordering::Relaxed);
     }
 
+    /// A slot that was kept out of use; the next one that comes free is kept instead.
+    fn borrow_withheld(&self) -> Option<u32> {
+        let mut held = self.withheld.slots.lock();
+        let slot = held.pop(&self.links)?;
+        let wanted = self.withheld.wanted.load(Ordering::Relaxed);
+        self.withheld.wanted.store(wanted + 1, Ordering::Relaxed);
+        Some(slot)
+    }
+
     fn index_of(&self, lba: u64) -> usize {
         // The golden ratio spreads neighbours; the upper half of the product is the well mixed one.
         let mixed = lba.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
@@ -293,15 +302,32 @@ impl<R: Region> WriteCache<R> {
             Some(slot) => self.write_cached(slot, lba, data),
             None if self.options.bypass => {
                 self.out_of_slots();
-                // Not after the write: a locked instruction soon after a flush waits for it.
-                self.tally.bypassed.add_one();
-                self.write_past(lba, data, Durability::Volatile)
+                self.write_without_slot(lba, data)
             }
             None => {
                 let slot = self.await_slot()?;
                 self.write_cached(slot, lba, data)
             }
         }
+    }
+
+    /// Conditional bypass. A block whose older version is in a slot would have to wait until that is evicted; it takes that slot's
+    /// place in one that was kept out of use, and the older version's is kept in its stead.
+    fn write_without_slot(&self, lba: u64, data: &[u8]) -> Result<()> {
+        let block = LbaRange { first: Lba(lba), blocks: 1 };
+        let index = self.index_of(lba);
+        let held = if self.is_used(index) { self.last_within(index, block)? } else { None };
+        if held.is_some()
+            && !self.turns_away()
+            && let Some(slot) = self.borrow_withheld()
+        {
+            return self.write_cached(slot, lba, data);
+        }
+        self.tally.bypassed.add_one();
+        if let Some(through) = held {
+            self.stalled(|| self.evict_through(index, through, &mut self.scratch()))?;
+        }
+        self.device.write(Lba(lba), data, Durability::Volatile)
     }
 
     fn write_cached(&self, slot: u32, lba: u64, data: &[u8]) -> Result<()> {

@@ -212,6 +212,53 @@ fn the_limit_of_slots_moves_both_ways() {
 }
 
 #[test]
+fn a_block_in_a_full_cache_is_overwritten_there() {
+    let (cache, disk) = cache(4);
+    cache.limit_slots(2);
+    put(&cache, 1, 1);
+    put(&cache, 2, 1);
+    put(&cache, 3, 1); // Past the cache.
+    for byte in 2..9 {
+        put(&cache, 1, byte);
+    }
+    let expected =
+        Counters { cached: 9, replaced: 7, bypassed: 1, slots_used: 2, slots_limit: 2, ..Counters::default() };
+    assert_eq!(cache.counters(), expected);
+    assert_eq!((get(&cache, 1), get(&*disk, 1), get(&*disk, 3)), (8, 0, 1));
+    cache.flush().unwrap();
+    assert_eq!((get(&*disk, 1), get(&*disk, 2)), (8, 1));
+    (10..14).for_each(|lba| put(&cache, lba, 1));
+    assert_eq!(cache.counters().slots_used, 2, "what was lent is kept out of use again");
+}
+
+#[test]
+fn what_is_turned_away_goes_past_free_slots_and_in_order() {
+    let (cache, disk) = cache(8);
+    put(&cache, 1, 1);
+    cache.turn_away();
+    put(&cache, 1, 2);
+    put(&cache, 2, 2);
+    assert_eq!((get(&*disk, 1), get(&*disk, 2)), (2, 2));
+    cache.take_in();
+    put(&cache, 1, 3);
+    let expected = Counters {
+        cached: 2,
+        bypassed: 2,
+        evicted: 1,
+        stalled: 1,
+        slots_used: 1,
+        slots_limit: 8,
+        ..Counters::default()
+    };
+    assert_eq!(cache.counters(), expected);
+    assert_eq!((get(&cache, 1), get(&*disk, 1)), (3, 2));
+    let (writers_wait, _) = cache_with(Options { bypass: false, ..options(8) });
+    writers_wait.turn_away();
+    put(&writers_wait, 1, 1);
+    assert_eq!((writers_wait.turns_away(), writers_wait.counters().cached), (false, 1), "nothing goes past it");
+}
+
+#[test]
 fn a_hole_with_a_cached_block_is_data_there() {
     struct Holes;
     impl BlockDevice for Holes {
