@@ -22,6 +22,7 @@ pub mod report;
 pub mod rivalry;
 pub mod rivals;
 pub mod served;
+pub mod simulator;
 pub mod staging;
 pub mod subject;
 pub mod target;

@@ -14,8 +14,10 @@ use tidegate_bench::experiments::{self, EXPERIMENTS, Scale};
 use tidegate_bench::machine::Machine;
 use tidegate_bench::report::{Style, Tally};
 use tidegate_bench::rivals;
+use tidegate_bench::simulator::{self, Workload};
 use tidegate_bench::target::{Method, Outcome, Row, TOPICS, Topic};
 use tidegate_bench::workload::Effort;
+use tidegate_sim::cost::{self, Profile};
 
 /// Figures about Tidegate, each beside its floor or rival in the same run
 #[derive(Parser)]
@@ -30,6 +32,8 @@ enum Command {
     Targets(Targets),
     /// Measure what each single act costs on this machine, for predictions in virtual time
     Calibrate(Calibrate),
+    /// Predict the time of a workload on a platform, in virtual time
+    Predict(Predict),
     /// Repeat the papers' experiments and keep their figures; what is in the folder already is not measured again
     Experiments(Experiments),
     /// Draw the figures of a folder as one HTML file
@@ -41,6 +45,28 @@ struct Calibrate {
     /// Write the figures to this file
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
+}
+
+#[derive(clap::Args)]
+struct Predict {
+    /// What is written to
+    workload: Workload,
+    /// Threads that write
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    writers: u32,
+    /// Writes in all
+    #[arg(long, default_value_t = 50_000, value_parser = clap::value_parser!(u32).range(1..))]
+    writes: u32,
+    /// The platform
+    #[arg(long, default_value = cost::REFERENCE, conflicts_with = "costs")]
+    #[arg(value_parser = clap::builder::PossibleValuesParser::new(cost::PROFILES))]
+    profile: String,
+    /// A file of `bench calibrate` instead
+    #[arg(long, value_name = "FILE")]
+    costs: Option<PathBuf>,
+    /// Print the nanoseconds of one write and nothing else
+    #[arg(long)]
+    quiet: bool,
 }
 
 #[derive(clap::Args)]
@@ -110,6 +136,7 @@ fn main() -> ExitCode {
     match Args::parse().command {
         Command::Targets(targets) => judge(&targets),
         Command::Calibrate(wish) => report(calibrate(&wish)),
+        Command::Predict(wish) => report(predict(&wish)),
         Command::Experiments(wish) => report(repeat(&wish)),
         Command::Report(wish) => report(draw(&wish)),
     }
@@ -171,6 +198,27 @@ fn calibrate(wish: &Calibrate) -> anyhow::Result<()> {
     Calibration::measure_into(&wish.out)?;
     let (_, profile) = calibrate::load(&wish.out)?;
     print!("{profile}");
+    Ok(())
+}
+
+fn predict(wish: &Predict) -> anyhow::Result<()> {
+    if !cfg!(virtual_cores) {
+        let arguments = std::env::args().skip(1);
+        let status = simulator::on_virtual_cores(arguments).status().context("cannot run cargo")?;
+        anyhow::ensure!(status.success(), "the prediction failed ({status})");
+        return Ok(());
+    }
+    let profile = match &wish.costs {
+        Some(file) => calibrate::load(file)?.1,
+        None => Profile::by_name(&wish.profile)?,
+    };
+    let nanoseconds = simulator::predict(&profile, wish.workload, wish.writers, wish.writes)?;
+    if wish.quiet {
+        println!("{nanoseconds}");
+    } else {
+        let Predict { writers, writes, .. } = wish;
+        println!("{profile}{writes} writes by {writers} writers together: {nanoseconds:.1} ns each");
+    }
     Ok(())
 }
 

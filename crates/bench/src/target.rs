@@ -9,8 +9,13 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// Every topic, in the order in which `bench targets` runs them.
-pub const TOPICS: &[Topic] =
-    &[crate::blocks::TOPIC, crate::transit::TOPIC, crate::served::TOPIC, crate::rivalry::TOPIC];
+pub const TOPICS: &[Topic] = &[
+    crate::blocks::TOPIC,
+    crate::transit::TOPIC,
+    crate::served::TOPIC,
+    crate::rivalry::TOPIC,
+    crate::simulator::TOPIC,
+];
 
 /// A table of rows under one heading.
 #[derive(Clone, Copy)]
@@ -54,6 +59,8 @@ pub enum Target {
     AtMost(f64),
     /// Larger is better.
     AtLeast(f64),
+    /// A ratio of 1 is best, and it may be off by this share.
+    Within(f64),
 }
 
 impl fmt::Display for Target {
@@ -61,6 +68,7 @@ impl fmt::Display for Target {
         match self {
             Target::AtMost(limit) => write!(f, "≤ {limit}"),
             Target::AtLeast(limit) => write!(f, "≥ {limit}"),
+            Target::Within(share) => write!(f, "{} … {}", 1.0 - share, 1.0 + share),
         }
     }
 }
@@ -159,6 +167,7 @@ impl Target {
         let met = match self {
             Target::AtMost(limit) => low <= limit,
             Target::AtLeast(limit) => high >= limit,
+            Target::Within(share) => low <= 1.0 + share && high >= 1.0 - share,
         };
         if met { Verdict::Met } else { Verdict::Short }
     }
@@ -179,6 +188,10 @@ mod tests {
         assert_eq!(Target::AtMost(1.4).judge(&between(1.41, 1.6)), Verdict::Short);
         assert_eq!(Target::AtLeast(1.6).judge(&between(1.4, 1.6)), Verdict::Met);
         assert_eq!(Target::AtLeast(1.6).judge(&between(1.4, 1.59)), Verdict::Short);
+        assert_eq!(Target::Within(0.25).judge(&between(1.2, 1.6)), Verdict::Met);
+        assert_eq!(Target::Within(0.25).judge(&between(0.5, 0.75)), Verdict::Met);
+        assert_eq!(Target::Within(0.25).judge(&between(1.26, 1.6)), Verdict::Short);
+        assert_eq!(Target::Within(0.25).judge(&between(0.5, 0.74)), Verdict::Short);
     }
 
     /// The sign test leaves one of nine samples out at either end.

@@ -238,11 +238,11 @@ pub trait Timeline: Send + Sync {
     /// Lets time pass for the calling thread's core, which works or waits meanwhile.
     fn charge(&self, ns: u64);
 
-    /// The calling thread, from 0; few numbers.
-    fn thread(&self) -> usize;
+    /// The calling thread, from 0; few numbers. None if its time is not told.
+    fn thread(&self) -> Option<usize>;
 }
 
-/// The time of the virtual cores. Of plain threads all are one, for which no time passes.
+/// The time of the virtual cores. That of plain threads is not told.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct VirtualTime;
 
@@ -255,8 +255,8 @@ impl Timeline for VirtualTime {
         tidegate_virtual_cores::charge(ns);
     }
 
-    fn thread(&self) -> usize {
-        tidegate_virtual_cores::thread_number().unwrap_or(0)
+    fn thread(&self) -> Option<usize> {
+        tidegate_virtual_cores::thread_number()
     }
 }
 

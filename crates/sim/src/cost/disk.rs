@@ -28,6 +28,9 @@ impl<D: BlockDevice, T: Timeline> TimedDisk<D, T> {
 
     /// One request: it waits for those before it while `bytes` go over, and then for its own latency.
     fn request(&self, latency: &Figure, bytes: u64) {
+        if self.timeline.thread().is_none() {
+            return;
+        }
         let now_ps = self.timeline.now_ns() * 1000 + self.processor.ps(Act::SystemCall, 1);
         let work_ps = bytes * self.disk.transfer_4k.ps / 4096;
         let over_ps = self.queue.lock().expect("no holder of this lock panics").reserve(now_ps, work_ps);

@@ -64,23 +64,22 @@ impl<R: Region, T: Timeline> TimedRegion<R, T> {
         &self.region
     }
 
-    fn begin(&self) -> Access<'_> {
+    /// Charges the calling thread what `act` adds up, if its time is told.
+    fn timed(&self, act: impl FnOnce(&mut Access<'_>)) {
+        let Some(thread) = self.timeline.thread() else { return };
         let mut state = self.state.lock().expect("no holder of this lock panics");
-        let thread = self.timeline.thread();
         while state.threads.len() <= thread {
             let near = vec![NONE; self.processor.cached_lines].into();
             state.threads.push(Thread { near, fetched_ps: 0, arrived_ps: 0, rest_ps: 0 });
         }
-        let start_ps = self.timeline.now_ns() * 1000 + state.threads[thread].rest_ps;
-        Access { processor: &self.processor, memory: &self.memory, state, thread, now_ps: start_ps }
-    }
-
-    /// Charges what `access` took.
-    fn end(&self, mut access: Access<'_>) {
-        let now_ps = access.now_ps;
-        access.own().rest_ps = now_ps % 1000;
+        let begin_ns = self.timeline.now_ns();
+        let now_ps = begin_ns * 1000 + state.threads[thread].rest_ps;
+        let mut access = Access { processor: &self.processor, memory: &self.memory, state, thread, now_ps };
+        act(&mut access);
+        let end_ps = access.now_ps;
+        access.own().rest_ps = end_ps % 1000;
         drop(access);
-        self.timeline.charge(now_ps / 1000 - self.timeline.now_ns());
+        self.timeline.charge(end_ps / 1000 - begin_ns);
     }
 }
 
@@ -184,67 +183,67 @@ impl<R: Region, T: Timeline> Region for TimedRegion<R, T> {
     fn read(&self, at: u64, out: &mut [u8]) -> Result<(), Poison> {
         self.region.read(at, out)?;
         let lines = lines(at, out.len() as u64, LINE_BYTES);
-        let mut access = self.begin();
-        access.act(Act::CopyLine, lines.end - lines.start);
-        access.load(lines);
-        self.end(access);
+        self.timed(|access| {
+            access.act(Act::CopyLine, lines.end - lines.start);
+            access.load(lines);
+        });
         Ok(())
     }
 
     fn load_u64(&self, at: u64) -> Result<u64, Poison> {
         let word = self.region.load_u64(at)?;
-        let mut access = self.begin();
-        access.act(Act::Word, 1);
-        access.load(lines(at, 8, LINE_BYTES));
-        self.end(access);
+        self.timed(|access| {
+            access.act(Act::Word, 1);
+            access.load(lines(at, 8, LINE_BYTES));
+        });
         Ok(word)
     }
 
     fn write(&self, at: u64, bytes: &[u8]) {
         self.region.write(at, bytes);
         let lines = lines(at, bytes.len() as u64, LINE_BYTES);
-        let mut access = self.begin();
-        access.act(Act::StoreLine, lines.end - lines.start);
-        access.store(lines);
-        self.end(access);
+        self.timed(|access| {
+            access.act(Act::StoreLine, lines.end - lines.start);
+            access.store(lines);
+        });
     }
 
     fn stream(&self, at: u64, bytes: &[u8]) {
         self.region.stream(at, bytes);
         let lines = lines(at, bytes.len() as u64, LINE_BYTES);
-        let mut access = self.begin();
-        access.act(Act::StreamLine, lines.end - lines.start);
-        lines.for_each(|line| access.forget(line, |_| true));
-        access.send(at, bytes.len() as u64, self.memory.arrival.ps);
-        self.end(access);
+        self.timed(|access| {
+            access.act(Act::StreamLine, lines.end - lines.start);
+            lines.for_each(|line| access.forget(line, |_| true));
+            access.send(at, bytes.len() as u64, self.memory.arrival.ps);
+        });
     }
 
     fn store_u64(&self, at: u64, word: u64) {
         self.region.store_u64(at, word);
-        let mut access = self.begin();
-        access.act(Act::Word, 1);
-        access.store(lines(at, 8, LINE_BYTES));
-        self.end(access);
+        self.timed(|access| {
+            access.act(Act::Word, 1);
+            access.store(lines(at, 8, LINE_BYTES));
+        });
     }
 
     fn flush(&self, at: u64, len: u64) {
         self.region.flush(at, len);
         let lines = lines(at, len, LINE_BYTES);
-        let mut access = self.begin();
-        access.act(Act::FlushLine, lines.end - lines.start);
-        if !access.processor.flush_keeps {
-            lines.for_each(|line| access.forget(line, |_| true));
-        }
-        access.send(at, len, self.memory.write_back.ps);
-        self.end(access);
+        self.timed(|access| {
+            access.act(Act::FlushLine, lines.end - lines.start);
+            if !access.processor.flush_keeps {
+                lines.for_each(|line| access.forget(line, |_| true));
+            }
+            access.send(at, len, self.memory.write_back.ps);
+        });
     }
 
     fn fence(&self) -> Result<(), Sealed> {
         let answer = self.region.fence();
-        let mut access = self.begin();
-        access.act(Act::Fence, 1);
-        access.now_ps = access.now_ps.max(access.own().arrived_ps);
-        self.end(access);
+        self.timed(|access| {
+            access.act(Act::Fence, 1);
+            access.now_ps = access.now_ps.max(access.own().arrived_ps);
+        });
         answer
     }
 

@@ -2,9 +2,13 @@
 
 use super::*;
 use crate::{Disk as PlainDisk, Region as PlainRegion};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use tidegate_media::{BlockDevice, Durability, Lba, Region};
+use tidegate_virtual_cores::{Machine, Order, Plan};
+
+/// What the atomics of the region below may take, where they are those of virtual cores.
+const POINTS_NS: u64 = 10;
 
 /// Clocks of a few cores, and which of them runs.
 #[derive(Default)]
@@ -15,13 +19,13 @@ struct Clocks {
 
 impl Timeline for &'static Clocks {
     fn now_ns(&self) -> u64 {
-        self.ns[self.thread()].load(Ordering::Relaxed)
+        self.ns[self.running.load(Ordering::Relaxed)].load(Ordering::Relaxed)
     }
     fn charge(&self, ns: u64) {
-        self.ns[self.thread()].fetch_add(ns, Ordering::Relaxed);
+        self.ns[self.running.load(Ordering::Relaxed)].fetch_add(ns, Ordering::Relaxed);
     }
-    fn thread(&self) -> usize {
-        self.running.load(Ordering::Relaxed)
+    fn thread(&self) -> Option<usize> {
+        Some(self.running.load(Ordering::Relaxed)).filter(|core| *core < self.ns.len())
     }
 }
 
@@ -85,6 +89,15 @@ fn a_load_waits_for_a_line_once() {
 }
 
 #[test]
+fn a_thread_whose_time_is_not_told_costs_nothing() {
+    let bench = Bench::plain();
+    bench.clocks.running.store(usize::MAX, Ordering::Relaxed);
+    bench.region.stream(0, &[1; 640]);
+    bench.region.fence().unwrap();
+    assert_eq!(bench.ns(0, |region| region.fence().unwrap()), 13, "nor does it keep the medium busy");
+}
+
+#[test]
 fn a_run_of_lines_costs_its_first_and_the_others() {
     let bench = Bench::plain();
     let mut out = [0; 256];
@@ -140,6 +153,25 @@ fn cores_share_the_medium() {
     bench.ns(1, |region| region.stream(4096, &[1; 64]));
     // Both began at 20 ns or before: ten lines of core 0 go first.
     assert_eq!(bench.ns(1, |region| region.fence().unwrap()), 20 + 11 * 400 + 10_000 - 2);
+}
+
+#[test]
+fn virtual_cores_are_charged() {
+    let region = Arc::new(TimedRegion::new(PlainRegion::new(1 << 16), processor(), memory(), VirtualTime));
+    region.stream(0, &[1; 4096]);
+    let mut machine = Machine::new(Plan::new(1, 2, Order::Timed));
+    for core in 0..2 {
+        let region = region.clone();
+        machine.spawn(core, move || {
+            region.stream(u64::from(core) * 4096, &[1; 640]);
+            region.fence().unwrap();
+        });
+    }
+    // What was streamed before, off the cores, took no time; the second core's lines go behind the first's.
+    let ended = machine.run();
+    let alone = 10 * 2 + 10 * 400 + 10_000;
+    assert!(ended.clocks_ns[0].abs_diff(alone) <= POINTS_NS, "{:?}", ended.clocks_ns);
+    assert!(ended.clocks_ns[1].abs_diff(alone + 10 * 400) <= POINTS_NS, "{:?}", ended.clocks_ns);
 }
 
 #[test]

@@ -1,0 +1,120 @@
+//! The topic `simulator`: what virtual time predicts, over what the clock says.
+//!
+//! Single acts are calibrated on this machine just before ([`crate::calibrate`]). A child, built for virtual cores, predicts a workload
+//! from them; this program runs the same workload on the real cores. The costs that a prediction rests on are printed beside it.
+
+mod predict;
+mod writes;
+
+pub use predict::predict;
+pub use writes::Workload;
+
+use crate::calibrate::{self, Calibration};
+use crate::measure::Pairs;
+use crate::medium::{self, ScratchPath};
+use crate::subject::{BlockWrites, Subject, sweep};
+use crate::target::{Method, Outcome, Row, Target, Topic};
+use crate::workload::{Effort, Walk, cores};
+use anyhow::{Context, ensure};
+use clap::ValueEnum;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tidegate_media::BlockDevice;
+use tidegate_write_cache::{Options, WriteCache, bytes_for};
+
+/// How far a prediction may be off.
+const OFF_MAX: f64 = 0.25;
+
+/// Writes of a prediction: more change nothing.
+const PREDICTED_WRITES_MAX: u32 = 50_000;
+
+/// The topic's table.
+pub const TOPIC: Topic = Topic {
+    name: "simulator",
+    about: "virtual time: 4 KiB writes, random over 1 GiB, predicted from the costs of single acts",
+    rows: &[
+        row("btt-1", "write of one writer to the BTT", |effort| compare(effort, Workload::Btt, 1)),
+        row("btt-2", "write of two writers to the BTT", |effort| compare(effort, Workload::Btt, 2)),
+        row("cache-1", "write of one writer to the write cache", |effort| compare(effort, Workload::Cache, 1)),
+        row("cache-2", "write of two writers to the write cache", |effort| compare(effort, Workload::Cache, 2)),
+    ],
+};
+
+const fn row(name: &'static str, under: &'static str, measure: fn(Effort) -> anyhow::Result<Outcome>) -> Row {
+    Row { name, over: "predicted time", under, target: Target::Within(OFF_MAX), method: Method::Here(measure) }
+}
+
+fn compare(effort: Effort, workload: Workload, writers: u32) -> anyhow::Result<Outcome> {
+    if cores().len() < 2 {
+        return Ok(Outcome::missing("a second core", "run it on a machine that has two"));
+    }
+    let file = ScratchPath::new();
+    Calibration::measure()?.save(file.as_path())?;
+    let (_, profile) = calibrate::load(file.as_path())?;
+    // Not among the rows, which programs may read.
+    eprint!("{profile}");
+    let predicted = predicted_apart(file.as_path(), workload, writers, effort.steps.min(PREDICTED_WRITES_MAX))?;
+    let pairs = with_subject(workload, |subject| {
+        let mut walk = Walk::new(effort.steps);
+        let mut real = || walk.take(subject, writers as usize).nanoseconds_per_step;
+        Pairs::alternate(effort.pairs, || predicted, &mut real)
+    })?;
+    Ok(Outcome::ratio(&pairs, "ns"))
+}
+
+/// Has `act` measure writes on the real cores; a cache is drained meanwhile.
+fn with_subject<T>(workload: Workload, act: impl FnOnce(&dyn Subject) -> T) -> anyhow::Result<T> {
+    let btt = medium::btt()?;
+    sweep(&BlockWrites(&btt));
+    if workload == Workload::Btt {
+        return Ok(act(&BlockWrites(&btt)));
+    }
+    let btt = Arc::new(btt);
+    let slots = medium::region(bytes_for(writes::SLOTS, btt.geometry().block_size))?;
+    let cache = WriteCache::create(slots, btt, Options::new([1; 16], writes::SLOTS))?;
+    let over = AtomicBool::new(false);
+    Ok(std::thread::scope(|scope| {
+        scope.spawn(|| writes::drain(&cache, || over.load(Ordering::Acquire), std::thread::sleep));
+        let measured = act(&VolatileWrites(&cache));
+        over.store(true, Ordering::Release);
+        measured
+    }))
+}
+
+/// Writes of one block that the device may still hold in a cache.
+struct VolatileWrites<'a>(&'a dyn BlockDevice);
+
+impl Subject for VolatileWrites<'_> {
+    fn blocks(&self) -> u32 {
+        u32::try_from(self.0.geometry().blocks).expect("a few GiB at most")
+    }
+    fn step(&self, at: u32, block: &mut crate::subject::Block) {
+        let (at, durability) = (tidegate_media::Lba(at.into()), tidegate_media::Durability::Volatile);
+        self.0.write(at, block.bytes(), durability).expect("the device writes");
+    }
+}
+
+/// Predicts in a child that is built for virtual cores: the flag changes every crate.
+fn predicted_apart(costs: &Path, workload: Workload, writers: u32, writes: u32) -> anyhow::Result<f64> {
+    let workload = workload.to_possible_value().expect("no workload is hidden");
+    let mut arguments = vec!["predict".to_owned(), workload.get_name().to_owned(), "--quiet".to_owned()];
+    arguments.extend(["--writers".to_owned(), writers.to_string(), "--writes".to_owned(), writes.to_string()]);
+    arguments.extend(["--costs".to_owned(), costs.display().to_string()]);
+    let output = on_virtual_cores(arguments).stderr(Stdio::inherit()).output().context("running cargo")?;
+    ensure!(output.status.success(), "the prediction failed ({})", output.status);
+    let answer = String::from_utf8_lossy(&output.stdout);
+    answer.trim().parse().with_context(|| format!("reading the prediction {answer:?}"))
+}
+
+/// This program again, compiled for virtual cores in a target folder of its own.
+pub fn on_virtual_cores(arguments: impl IntoIterator<Item = String>) -> Command {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| Path::new(root).join("target"), PathBuf::from);
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(["run", "--quiet", "--release", "--package", "tidegate-bench", "--bin", "bench", "--"]);
+    command.args(arguments).current_dir(root);
+    command.env("RUSTFLAGS", "--cfg virtual_cores").env("CARGO_TARGET_DIR", target.join("virtual-cores"));
+    command
+}
