@@ -1,6 +1,6 @@
 //! Who is let in, how many, and what those do to others who mean no good.
 
-use crate::program::{Folder, NOBODY, Server, is_root, peer, run};
+use crate::program::{Folder, NOBODY, Server, need_root, peer, run};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
@@ -58,10 +58,7 @@ fn sockets_have_the_mode_that_was_asked_for() {
 
 #[test]
 fn strangers_are_turned_away_whatever_the_mode_and_named_ones_are_not() {
-    if !is_root() {
-        eprintln!("only root can be another user: run the tests as root");
-        return;
-    }
+    need_root("be another user");
     let folder = Folder::new();
     fs::set_permissions(folder.0.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let volume = &folder.volume("v");

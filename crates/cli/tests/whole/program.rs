@@ -66,6 +66,11 @@ pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
+/// Fails unless root runs the tests: nobody else can `act`.
+pub(crate) fn need_root(act: &str) {
+    assert!(is_root(), "only root can {act}: run the tests with `sudo -E cargo xtask test`");
+}
+
 /// The program as a user who owns nothing, from a copy in `folder` which that user may enter.
 pub(crate) fn as_nobody(folder: &Folder) -> Command {
     if !is_root() {

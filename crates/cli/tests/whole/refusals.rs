@@ -1,6 +1,6 @@
 //! Everything the program refuses: what it says, and with which exit code.
 
-use crate::program::{Ended, Folder, Server, as_nobody, ended, is_root, json, run, tidegate};
+use crate::program::{Ended, Folder, Server, as_nobody, ended, is_root, json, need_root, run, tidegate};
 use serde_json::Value;
 use std::fs;
 use std::net::TcpListener;
@@ -288,10 +288,7 @@ fn what_the_user_may_not_do_is_told() {
 
 #[test]
 fn a_file_system_mounted_read_only_is_told() {
-    if !is_root() {
-        eprintln!("only root can mount: run the tests as root");
-        return;
-    }
+    need_root("mount");
     let folder = Folder::new();
     let volume = folder.volume("v");
     let root = folder.0.path().to_str().unwrap();

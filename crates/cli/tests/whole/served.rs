@@ -1,6 +1,6 @@
 //! Volumes served by the program to clients that other people wrote, and to one that knows what was acknowledged.
 
-use crate::program::{Folder, Server, is_root, json, peer, run, tidegate};
+use crate::program::{Folder, Server, json, need_root, peer, run, tidegate};
 use rustix::process::Signal;
 use std::fs;
 use std::io::{Read, Write};
@@ -256,10 +256,7 @@ fn a_client_that_reads_no_replies_does_not_hold_the_end_up() {
 
 #[test]
 fn the_command_that_serve_prints_makes_a_loop_device() {
-    if !is_root() {
-        eprintln!("only root has loop devices: run the tests as root");
-        return;
-    }
+    need_root("set up loop devices");
     let folder = Folder::new();
     let volume = &folder.volume("v");
     let server = Server::start(&["--pmem", volume, "--listen", &format!("unix:{}", folder.text("s"))]);

@@ -81,10 +81,7 @@ fn what_a_killed_server_left_in_its_cache_is_completed() {
 
 #[test]
 fn a_cache_that_somebody_else_made_is_not_believed() {
-    if !crate::program::is_root() {
-        eprintln!("only root can be another user: run the tests as root");
-        return;
-    }
+    crate::program::need_root("be another user");
     let folder = Folder::new();
     let volume = &folder.volume("v");
     let listen = &format!("unix:{}", folder.text("s"));

@@ -1,6 +1,6 @@
 //! What a running server says about its work: every counter predicted exactly.
 
-use crate::program::{Folder, NOBODY, Server, ended, is_root, json, run, tidegate};
+use crate::program::{Folder, NOBODY, Server, ended, json, need_root, run, tidegate};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
@@ -181,10 +181,7 @@ fn clients_are_counted_by_what_became_of_them() {
 
 #[test]
 fn strangers_are_counted() {
-    if !is_root() {
-        eprintln!("only root can be another user: run the tests as root");
-        return;
-    }
+    need_root("be another user");
     let watched = Watched::start(&["--socket-mode", "0666"]);
     fs::set_permissions(watched.folder.0.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let uri = &watched.server.uris[0];
