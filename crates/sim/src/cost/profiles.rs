@@ -85,7 +85,7 @@ const fn processor() -> CoreCosts {
     CoreCosts { figures, cached_lines: (2 << 20) / 64, flush_keeps: true }
 }
 
-/// Two sockets of 18 cores, six Optane DIMMs interleaved (Caiti's machine has them in each).
+/// The machine of the transit cache's paper: 36 cores of Xeon Gold 6240, and the figures of six interleaved Optane DIMMs.
 fn xeon_optane() -> Profile {
     let optane = Memory {
         fetch: told(305_000, IZRAELEVITZ, "a random load"),
@@ -154,22 +154,24 @@ fn spr_cxl() -> Profile {
 
 /// The disk of this name.
 pub fn disk_by_name(name: &str) -> Result<Disk, UnknownProfile> {
-    const DISK_CLASS: &str = "nominal for its class, to be replaced by a measurement";
-    let nominal = |us: u64, what: &str| told(us * 1_000_000, DISK_CLASS, what);
+    const S4600: &str = "Intel SSD DC S4600, product specification";
+    const ULTRASTAR: &str = "HGST Ultrastar 7K4000, specification";
+    const CONSTELLATION: &str = "Seagate Constellation ES.3, product manual";
+    let far = || told(12_360_000_000, ULTRASTAR, "an average seek of 8.2 ms, and half a turn at 7,200 rpm, 4.16 ms");
     Ok(match name {
         "sata-ssd" => Disk {
             name: "sata-ssd".into(),
-            read: nominal(90, "a random read"),
-            write: nominal(40, "into its cache"),
-            flush: nominal(400, "a flush"),
-            transfer_4k: nominal(8, "500 MB/s, the limit of SATA"),
+            read: told(110_000_000, S4600, "a random read"),
+            write: told(52_000_000, S4600, "a random write"),
+            flush: told(52_000_000, S4600, "taken as a write's: its cache is safe from power loss"),
+            transfer_4k: told(8_190_000, S4600, "500 MB/s"),
         },
         "hdd" => Disk {
             name: "hdd".into(),
-            read: nominal(12_500, "a seek of 8.3 ms and half a turn at 7,200 rpm"),
-            write: nominal(100, "into its cache"),
-            flush: nominal(12_500, "a seek of 8.3 ms and half a turn at 7,200 rpm"),
-            transfer_4k: nominal(27, "150 MB/s"),
+            read: far(),
+            write: told(0, CONSTELLATION, "its cache takes it: the transfer alone"),
+            flush: far(),
+            transfer_4k: told(31_800_000, CONSTELLATION, "the middle of 83 to 175 MB/s"),
         },
         "nvme" => Disk {
             name: "nvme".into(),
