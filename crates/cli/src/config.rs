@@ -11,6 +11,7 @@ use rustix::fs::Mode;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeSet;
+use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -96,8 +97,10 @@ fn mode<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Mode>, D::E
 
 /// Reads the plan in the file `path`.
 pub(crate) fn read(path: &Path) -> Result<Plan, Failure> {
-    let text =
-        std::fs::read_to_string(path).map_err(|error| ConfigFailure::Unreadable { path: path.to_owned(), error })?;
+    let text = std::fs::read_to_string(path).map_err(|error| match error.kind() {
+        io::ErrorKind::InvalidData => ConfigFailure::NotText { path: path.to_owned() },
+        _ => ConfigFailure::Unreadable { path: path.to_owned(), error },
+    })?;
     Ok(parse(path, &text)?)
 }
 

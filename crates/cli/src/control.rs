@@ -29,7 +29,7 @@ pub(crate) fn open(plan: &Plan) -> Result<Vec<Listener>, Failure> {
     let mode = Mode::RUSR | Mode::WUSR;
     let bind = |path: PathBuf| Listener::bind(&Place::Unix(path), mode);
     if let Some(path) = &plan.control {
-        return Ok(vec![bind(path.clone())?]);
+        return Ok(vec![bind(path.clone()).map_err(|failure| failure.named_by("--control PATH"))?]);
     }
     let beside = plan.volumes.iter().map(|volume| places::control_socket(&volume.pmem));
     Ok(beside.filter_map(|path| bind(path).inspect_err(tell_absence).ok()).collect())

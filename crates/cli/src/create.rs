@@ -54,11 +54,21 @@ pub(crate) fn create(wish: &Create) -> Result<Facts, Failure> {
 }
 
 fn check_size(size: u64, version: Version) -> Result<(), UsageFailure> {
-    if !size.is_multiple_of(PAGE_BYTES) {
-        return Err(UsageFailure::SizeNotMultiple { size });
+    let min = size_min(version);
+    if size < min {
+        return Err(UsageFailure::SizeTooSmall { size, min, version });
     }
-    let min = version.start() + ARENA_BYTES_MIN;
-    if size < min { Err(UsageFailure::SizeTooSmall { size, min, version }) } else { Ok(()) }
+    if size.is_multiple_of(PAGE_BYTES) { Ok(()) } else { Err(UsageFailure::SizeNotMultiple { size }) }
+}
+
+fn size_min(version: Version) -> u64 {
+    version.start() + ARENA_BYTES_MIN
+}
+
+/// A size for a new volume in the place of a file of `bytes`: its own, if a volume can have that.
+pub(crate) fn size_in_place_of(bytes: u64) -> String {
+    let version = Version::V1_1;
+    if check_size(bytes, version).is_ok() { bytes.to_string() } else { "1G".to_owned() }
 }
 
 fn allocation(wish: &Create) -> Allocation {

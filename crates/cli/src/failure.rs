@@ -14,6 +14,7 @@ pub(crate) use volume::{CacheTrouble, Doing, VolumeFailure};
 
 use serde::Serialize;
 use std::io::{self, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// How the program ends. Scripts rely on these numbers; `--help` prints them.
@@ -67,6 +68,13 @@ pub(crate) enum Failure {
     Volume(VolumeFailure),
     /// A socket to listen on.
     Listen(ListenFailure),
+    /// A folder that files cannot be written to.
+    Output {
+        /// The folder.
+        folder: PathBuf,
+        /// What the system answered.
+        error: io::Error,
+    },
     /// A service of the operating system that ought always to work.
     System {
         /// What was being done, as in "while ...".
@@ -93,6 +101,12 @@ pub(crate) struct Told {
     pub(crate) exit: Exit,
 }
 
+impl Told {
+    fn of((kind, exit): (&'static str, Exit), (what, why): (String, String), next: String) -> Told {
+        Told { kind, what, why, next, exit }
+    }
+}
+
 fn exit_number<S: serde::Serializer>(exit: &Exit, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_u8(*exit as u8)
 }
@@ -111,6 +125,13 @@ impl Failure {
             Failure::Control(control) => Some(control.told()),
             Failure::Volume(volume) => Some(volume.told()),
             Failure::Listen(listen) => Some(listen.told()),
+            Failure::Output { folder, error } => Some(Told {
+                kind: "output",
+                what: format!("cannot write to {}", folder.display()),
+                why: error.to_string(),
+                next: "name a folder that this user may write to: --out FOLDER".to_owned(),
+                exit: Exit::Environment,
+            }),
             Failure::System { doing, error } => Some(Told {
                 kind: "system",
                 what: format!("failed while {doing}"),
@@ -150,6 +171,16 @@ impl From<VolumeFailure> for Failure {
 impl From<ListenFailure> for Failure {
     fn from(listen: ListenFailure) -> Failure {
         Failure::Listen(listen)
+    }
+}
+
+impl Failure {
+    /// The same, of a place that `flag` named.
+    pub(crate) fn named_by(self, flag: &'static str) -> Failure {
+        match self {
+            Failure::Listen(failure) => ListenFailure::Named { flag, failure: Box::new(failure) }.into(),
+            other => other,
+        }
     }
 }
 

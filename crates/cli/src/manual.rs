@@ -11,7 +11,7 @@ use std::path::Path;
 
 /// Runs `tidegate man`.
 pub(crate) fn write_pages(wish: &Man) -> Result<Exit, Failure> {
-    pages(&wish.out).map_err(Failure::system("writing the manual pages"))?;
+    pages(&wish.out).map_err(|error| Failure::Output { folder: wish.out.clone(), error })?;
     Ok(Exit::Done)
 }
 

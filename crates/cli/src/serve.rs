@@ -42,7 +42,6 @@ pub(crate) fn run(wish: &Serve, json: bool) -> Result<Exit, Failure> {
     let signals = Signals::watch().map_err(Failure::system("watching for signals"))?;
     let listeners = listen(&plan, inherited)?;
     warn_of_exposure(&plan, &listeners);
-    orphans::list().iter().for_each(|orphan| tracing::warn!("{orphan}"));
     let offer = offer(&plan, exports(&plan, &volumes)?)?;
     let connections = Connections::new(offer, plan.peers.clone(), connections_max(plan.connections_max));
     let watching = Watching::begin(&plan, &volumes, &connections)?;
@@ -55,6 +54,7 @@ pub(crate) fn run(wish: &Serve, json: bool) -> Result<Exit, Failure> {
     let serving = watching.shown(serving(&plan, &volumes, created, &listeners));
     serving.announce(json)?;
     ending.supervisor.ready(&serving.status());
+    orphans::list().iter().for_each(|orphan| tracing::warn!("{orphan}"));
     let waited = accept::accept_until_signalled(&listeners, &signals, &ending.connections, &ending.supervisor);
     waited.map_err(Failure::system("waiting for clients"))?;
     drop(listeners);

@@ -160,6 +160,18 @@ pub(crate) fn refuse_leftover(volume: Identity) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Why a cache's file could not be made.
+fn no_cache(volume: Identity, file: &Path, error: MapError) -> VolumeFailure {
+    match VolumeFailure::of_map(Doing::Create, error) {
+        VolumeFailure::NoSpace { bytes, .. } | VolumeFailure::TooLarge { bytes, .. } => VolumeFailure::InCache {
+            path: volume.pmem.to_owned(),
+            cache: file.to_owned(),
+            trouble: CacheTrouble::NoRoom { bytes },
+        },
+        other => other,
+    }
+}
+
 fn remove(file: &Path) -> Result<(), Failure> {
     fs::remove_file(file).map_err(|error| VolumeFailure::of_io(file, Doing::Write, error).into())
 }
@@ -255,8 +267,13 @@ impl Transit {
         let block_size = device.geometry().block_size;
         let slots = u32::try_from(bytes / u64::from(block_size)).unwrap_or(u32::MAX - 1).max(1);
         let file = volume.cache_file()?;
-        let region = MappedRegion::create(&file, bytes_for(slots, block_size), Allocation::Full)
-            .map_err(|error| Failure::from(VolumeFailure::of_map(Doing::Create, error)))?;
+        let region = match MappedRegion::create(&file, bytes_for(slots, block_size), Allocation::Full) {
+            Ok(region) => region,
+            Err(MapError::NoSpace { .. }) if wish == CacheWish::Auto => {
+                return Ok(Err(format!("off: {} has no room for it", orphans::folder().display())));
+            }
+            Err(error) => return Err(no_cache(volume, &file, error).into()),
+        };
         region.file().into_iter().for_each(|file| orphans::note_volume(file, volume.pmem));
         let options = Options::new(volume.uuid.into_bytes(), slots);
         let refused = |error: CreateError| VolumeFailure::NotDurable { path: file.clone(), why: error.to_string() };

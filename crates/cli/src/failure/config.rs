@@ -14,6 +14,11 @@ pub(crate) enum ConfigFailure {
         /// What the system answered.
         error: io::Error,
     },
+    /// Its bytes are no text.
+    NotText {
+        /// The file.
+        path: PathBuf,
+    },
     /// A key that means nothing.
     UnknownKey {
         /// The file.
@@ -52,14 +57,14 @@ pub(crate) enum ConfigFailure {
 
 impl ConfigFailure {
     pub(super) fn told(&self) -> Told {
-        let (kind, exit) = self.kind();
         let (what, why, next) = self.words();
-        Told { kind, what, why, next, exit }
+        Told::of(self.kind(), (what, why), next)
     }
 
     fn kind(&self) -> (&'static str, Exit) {
         match self {
             ConfigFailure::Unreadable { .. } => ("config-unreadable", Exit::Environment),
+            ConfigFailure::NotText { .. } => ("config-not-text", Exit::Usage),
             ConfigFailure::UnknownKey { .. } => ("config-unknown-key", Exit::Usage),
             ConfigFailure::Invalid { .. } => ("config-invalid", Exit::Usage),
             ConfigFailure::NoVolume { .. } => ("config-no-volume", Exit::Usage),
@@ -74,6 +79,11 @@ impl ConfigFailure {
                 format!("cannot read {}", path.display()),
                 error.to_string(),
                 "name a file that exists and that this user may read: --config FILE".to_owned(),
+            ),
+            ConfigFailure::NotText { path } => (
+                format!("{} is no text", path.display()),
+                "its bytes are not UTF-8".to_owned(),
+                "name a file of TOML: --config FILE".to_owned(),
             ),
             ConfigFailure::UnknownKey { path, line, key, nearest, known } => (
                 format!("{}:{line}: unknown key `{key}`", path.display()),

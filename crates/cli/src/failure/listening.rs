@@ -38,6 +38,13 @@ pub(crate) enum ListenFailure {
         /// Path, or address and port.
         place: String,
     },
+    /// Another flag than --listen named the place.
+    Named {
+        /// The flag and its value, to name another.
+        flag: &'static str,
+        /// Why nobody can listen there.
+        failure: Box<ListenFailure>,
+    },
     /// The system refused for another reason.
     Refused {
         /// Path, or address and port.
@@ -52,9 +59,7 @@ pub(crate) const SOCKET_PATH_BYTES_MAX: usize = 107;
 
 impl ListenFailure {
     pub(super) fn told(&self) -> Told {
-        let (kind, exit) = self.kind();
-        let (what, why) = self.what_and_why();
-        Told { kind, what, why, next: self.next(), exit }
+        Told::of(self.kind(), self.what_and_why(), self.next())
     }
 
     fn kind(&self) -> (&'static str, Exit) {
@@ -65,6 +70,7 @@ impl ListenFailure {
             ListenFailure::PortInUse { .. } => ("port-in-use", Exit::InUse),
             ListenFailure::Identity { .. } => ("tls", Exit::Environment),
             ListenFailure::Denied { .. } => ("permission", Exit::Environment),
+            ListenFailure::Named { failure, .. } => failure.kind(),
             ListenFailure::Refused { .. } => ("listen", Exit::Environment),
         }
     }
@@ -90,6 +96,7 @@ impl ListenFailure {
             ListenFailure::Denied { place } => {
                 (format!("no permission to listen on {place}"), "the system refused it to this user".to_owned())
             }
+            ListenFailure::Named { failure, .. } => failure.what_and_why(),
             ListenFailure::Refused { place, error } => (format!("cannot listen on {place}"), error.to_string()),
         }
     }
@@ -110,6 +117,7 @@ impl ListenFailure {
             ListenFailure::Denied { .. } => {
                 "choose a folder you may write to, or a port from 1024 on, with --listen".to_owned()
             }
+            ListenFailure::Named { flag, .. } => format!("choose another place: {flag}"),
             ListenFailure::Refused { .. } => "choose another place with --listen".to_owned(),
         }
     }

@@ -1,6 +1,7 @@
 //! Region files that cannot be used, and volumes in them that are refused.
 
 use super::{Exit, Told};
+use crate::create::size_in_place_of;
 use crate::size::Human;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -186,6 +187,11 @@ pub(crate) enum CacheTrouble {
     },
     /// A killed server left them, and the volume is not to be changed.
     ReadOnly,
+    /// There is no room for a cache of the size that was asked for.
+    NoRoom {
+        /// Bytes of its file.
+        bytes: u64,
+    },
     /// The region failed while the cache was drained.
     NotDrained {
         /// Bytes of them.
@@ -200,6 +206,7 @@ impl CacheTrouble {
         match self {
             CacheTrouble::NotCompleted { .. } => ("cache-not-completed", Exit::Refused),
             CacheTrouble::ReadOnly => ("cache-left", Exit::Refused),
+            CacheTrouble::NoRoom { .. } => ("cache-no-space", Exit::Environment),
             CacheTrouble::NotDrained { .. } => ("not-drained", Exit::Environment),
         }
     }
@@ -213,6 +220,10 @@ impl CacheTrouble {
             CacheTrouble::ReadOnly => (
                 format!("{path} lacks blocks that a killed server left in its cache"),
                 format!("{cache} holds them, and the volume is not to be changed"),
+            ),
+            CacheTrouble::NoRoom { bytes } => (
+                format!("{path} cannot have that cache"),
+                format!("{bytes} bytes ({}) have no room in {cache}", Human(*bytes)),
             ),
             CacheTrouble::NotDrained { bytes, why } => {
                 (format!("{bytes} bytes ({}) of {path} are still in {cache}", Human(*bytes)), why.clone())
@@ -228,6 +239,7 @@ impl CacheTrouble {
             CacheTrouble::ReadOnly => {
                 format!("serve it once without --read-only, which completes it: tidegate serve --pmem {path}")
             }
+            CacheTrouble::NoRoom { .. } => "ask for a smaller one, or for none: --cache off".to_owned(),
             CacheTrouble::NotDrained { .. } => {
                 format!("do not switch the machine off; see dmesg, then serve it again: tidegate serve --pmem {path}")
             }
@@ -318,9 +330,7 @@ impl VolumeFailure {
     }
 
     pub(super) fn told(&self) -> Told {
-        let (kind, exit) = self.kind();
-        let (what, why) = self.what_and_why();
-        Told { kind, what, why, next: self.next(), exit }
+        Told::of(self.kind(), self.what_and_why(), self.next())
     }
 
     fn kind(&self) -> (&'static str, Exit) {
@@ -444,8 +454,8 @@ impl VolumeFailure {
             VolumeFailure::InUse { .. } => {
                 format!("stop that process, or look without it: tidegate info --pmem {path}")
             }
-            VolumeFailure::Blank { bytes: size, .. } => {
-                format!("create it: tidegate create --pmem {path} --size {size}")
+            VolumeFailure::Blank { bytes, .. } => {
+                format!("create it: tidegate create --pmem {path} --size {}", size_in_place_of(*bytes))
             }
             VolumeFailure::Foreign { .. } => {
                 "check the name; `tidegate create --force` would put a volume here and lose what it holds".to_owned()

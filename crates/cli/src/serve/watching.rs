@@ -39,7 +39,8 @@ impl Watching {
     pub(super) fn begin(plan: &Plan, volumes: &[Volume], connections: &Arc<Connections>) -> Result<Watching, Failure> {
         let observed = Arc::new(observed(plan, volumes, connections));
         let controls = control::open(plan)?;
-        let metrics = plan.metrics.map(|address| Listener::bind(&Place::Tcp(address), Mode::empty())).transpose()?;
+        let metrics = plan.metrics.map(|address| Listener::bind(&Place::Tcp(address), Mode::empty())).transpose();
+        let metrics = metrics.map_err(|failure| failure.named_by("--metrics tcp:ADDRESS:PORT"))?;
         let control = controls.iter().filter_map(|listener| listener.place().into_path()).collect();
         let shown = metrics.as_ref().map(|listener| format!("http://{}/metrics", listener.place()));
         let metrics_answering = metrics

@@ -54,6 +54,9 @@ fn a_wrong_key_is_refused_with_file_line_and_nearest_key() {
     assert_eq!(refused.code, 2, "{}", refused.stderr);
     assert!(refused.stderr.contains(&format!("{config}:3: unknown key `emulat`")), "{}", refused.stderr);
     assert!(refused.stderr.contains("write `emulate`"), "{}", refused.stderr);
+    fs::write(&config, b"\xff\xfe").unwrap();
+    let refused = run(&["serve", "--config", &config]);
+    assert!(refused.code == 2 && refused.stderr.contains("is no text"), "{}", refused.stderr);
     let absent = crate::program::ended(tidegate().args(["serve", "--config", "/nowhere.toml"]));
     assert!(absent.code == 5 && absent.stderr.contains("cannot read /nowhere.toml"), "{}", absent.stderr);
 }

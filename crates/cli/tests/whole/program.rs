@@ -1,8 +1,10 @@
 //! The program as a test runs it: to its end, or serving until told to stop. Every process started here ends with its test.
 
 use serde_json::Value;
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -107,6 +109,19 @@ impl Folder {
         let ended = run(&["create", "--pmem", &path, "--size", "32M"]);
         assert_eq!(ended.code, 0, "{}", ended.stderr);
         path
+    }
+}
+
+impl Drop for Folder {
+    /// The caches of volumes that lay here go too: servers that are dropped are killed.
+    fn drop(&mut self) {
+        for file in fs::read_dir("/dev/shm").unwrap().flatten().map(|entry| entry.path()) {
+            let mut volume = [0; 4096];
+            let len = rustix::fs::getxattr(&file, "user.tidegate.volume", &mut volume[..]).unwrap_or(0);
+            if Path::new(OsStr::from_bytes(&volume[..len])).starts_with(self.0.path()) {
+                fs::remove_file(file).unwrap();
+            }
+        }
     }
 }
 

@@ -58,6 +58,7 @@ fn command_lines_that_are_never_right() {
         (&["--size", "99999999999P"], &["64 bits"]),
         (&["--size", "0"], &["too small"]),
         (&["--size", "20000001"], &["not a multiple of 4096", "20000768", "19996672"]),
+        (&["--size", "17"], &["too small", "use --size 16781312 or more"]),
         (&["--size", "16M"], &["too small", "BTT 1.1", "16781312"]),
         (&["--size", "12M", "--btt", "2.0"], &["too small", "BTT 2.0", "16777216"]),
         (&[], &["no size was given", "--size 1G"]),
@@ -170,9 +171,10 @@ fn regions_without_a_usable_volume() {
         assert_refused(
             &[command, "--pmem", &blank],
             REFUSED,
-            &["there is no volume", "only zeroes", "tidegate create"],
+            // It is too small for a volume.
+            &["there is no volume", "only zeroes", "tidegate create", "--size 1G"],
         );
-        assert_refused(&[command, "--pmem", &empty], REFUSED, &["there is no volume"]);
+        assert_refused(&[command, "--pmem", &empty], REFUSED, &["there is no volume", "--size 1G"]);
         assert_refused(&[command, "--pmem", &text], REFUSED, &["there is no volume", "not recognised"]);
         let of_folder = &["it is a folder", "--pmem FILE"];
         assert_refused(&[command, "--pmem", folder.0.path().to_str().unwrap()], ENVIRONMENT, of_folder);
@@ -270,6 +272,14 @@ fn a_file_system_without_room_is_told() {
 }
 
 #[test]
+fn manual_pages_that_cannot_be_written_are_told() {
+    let folder = Folder::new();
+    let file = folder.text("file");
+    fs::write(&file, "").unwrap();
+    assert_refused(&["man", "--out", &file], ENVIRONMENT, &["cannot write to", "--out FOLDER"]);
+}
+
+#[test]
 fn what_the_user_may_not_do_is_told() {
     let folder = Folder::new();
     let volume = &folder.volume("v");
@@ -319,6 +329,13 @@ fn places_where_nobody_can_listen() {
     fs::write(&file, "").unwrap();
     assert_tells(&serve_at(&format!("unix:{file}")), ENVIRONMENT, &["cannot listen", "no socket"]);
     assert!(Path::new(&file).exists());
+    let serve_with = |flag: &str, place: &str| run(&["serve", "--pmem", volume, flag, place]);
+    assert_tells(
+        &serve_with("--metrics", &format!("tcp:{taken}")),
+        IN_USE,
+        &["is in use", "next: choose another place: --metrics"],
+    );
+    assert_tells(&serve_with("--control", &file), ENVIRONMENT, &["no socket", "next: choose another place: --control"]);
     let long = folder.text(&"x".repeat(120));
     assert_tells(&serve_at(&format!("unix:{long}")), ENVIRONMENT, &["cannot listen", "107 bytes"]);
     let elsewhere = "tcp:192.0.2.1:10809";
@@ -345,7 +362,7 @@ fn a_socket_that_answers_is_in_use() {
 fn with_json_a_refusal_is_one_object_on_stderr() {
     for (arguments, kind, code) in [
         (&["info", "--pmem", "/nowhere/v", "--json"][..], "absent", REFUSED),
-        (&["--json", "create", "--pmem", "/nowhere/v", "--size", "1"], "size-not-multiple", USAGE),
+        (&["--json", "create", "--pmem", "/nowhere/v", "--size", "1"], "size-too-small", USAGE),
         (&["create", "--json", "--pmem", "/nowhere/v", "--size", "x"], "bad-size", USAGE),
         (&["--json", "nonsense"], "usage", USAGE),
     ] {

@@ -187,3 +187,26 @@ fn a_cache_whose_volume_is_gone_is_named_and_left_alone() {
     assert!(!file.exists());
     assert_eq!(server.stop().code(), Some(0));
 }
+
+#[test]
+fn a_cache_that_has_no_room_is_refused_if_it_was_asked_for() {
+    let folder = Folder::new();
+    let volume = &folder.volume("v");
+    let listen = &format!("unix:{}", folder.text("s"));
+    let refused = run(&["serve", "--pmem", volume, "--listen", listen, "--cache", "8T"]);
+    assert_eq!(refused.code, 5, "{}", refused.stderr);
+    assert!(refused.stderr.contains("have no room in /dev/shm/"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("next: ask for a smaller one, or for none: --cache off"), "{}", refused.stderr);
+    if !crate::program::is_root() {
+        eprintln!("only root can mount a file system without room: run the tests as root");
+        return;
+    }
+    // Nobody asked for one: the volume is served without.
+    let serve =
+        format!("exec {} serve --pmem {volume} --listen {listen} --emulate pcm", env!("CARGO_BIN_EXE_tidegate"));
+    let mut command = std::process::Command::new("unshare");
+    command.args(["-m", "sh", "-c", &format!("mount -t tmpfs -o size=1M none /dev/shm && {serve}")]);
+    let mut server = Server::spawn(&mut command);
+    assert!(server.said.contains("off: /dev/shm has no room for it"), "{}", server.said);
+    assert_eq!(server.stop().code(), Some(0));
+}
