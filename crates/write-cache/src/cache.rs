@@ -67,7 +67,7 @@ impl<R: Region> WriteCache<R> {
         }
         let slots = Slots::new(region, plan, options.fill);
         let head = CacheHead::new(options.volume, geometry.block_size, geometry.blocks, options.slots);
-        (0..options.slots).for_each(|slot| slots.clear(slot));
+        (0..options.slots).for_each(|slot| slots.lay_out(slot));
         // Only a head that follows cleared slots counts. No fence stands between them: only a kill can come between, and a
         // processor finishes the stores before it in their order.
         slots.region().write(0, head.as_bytes());
