@@ -14,11 +14,11 @@ pub(crate) trait Drain: Send + Sync {
     /// Bytes that were acknowledged and are still on their way.
     fn bytes_left(&self) -> u64;
 
-    /// Moves a bounded part of them on, beside whoever else does.
+    /// Moves all of them on, and makes them durable; `progress` is told now and then how many are left.
     ///
     /// # Errors
     /// The layer below failed; what is left stays left.
-    fn step(&self) -> Result<()>;
+    fn finish(&self, progress: &mut dyn FnMut(u64)) -> Result<()>;
 
     /// Where the rest stays for the next server.
     fn kept_in(&self) -> &Path;
@@ -34,16 +34,7 @@ pub(crate) fn drain(layer: &dyn Drain, tell: impl FnMut(&str)) -> Result<()> {
 
 fn drain_by(layer: &dyn Drain, now: impl Fn() -> Instant, mut tell: impl FnMut(&str)) -> Result<()> {
     let mut meter = Meter { at: now(), left: layer.bytes_left() };
-    loop {
-        let left = layer.bytes_left();
-        if left == 0 {
-            return Ok(());
-        }
-        if let Some(line) = meter.line(now(), left) {
-            tell(&line);
-        }
-        layer.step()?;
-    }
+    layer.finish(&mut |left| meter.line(now(), left).iter().for_each(|line| tell(line)))
 }
 
 /// Where a drain was when it last said so.
@@ -84,11 +75,14 @@ mod tests {
             self.left.load(Ordering::Relaxed)
         }
 
-        fn step(&self) -> Result<()> {
-            if self.bytes_left() == self.fails_at {
-                return Err(Misuse::ReadOnly.into());
+        fn finish(&self, progress: &mut dyn FnMut(u64)) -> Result<()> {
+            while self.bytes_left() > 0 {
+                progress(self.bytes_left());
+                if self.bytes_left() == self.fails_at {
+                    return Err(Misuse::ReadOnly.into());
+                }
+                self.left.fetch_sub(1 << 20, Ordering::Relaxed);
             }
-            self.left.fetch_sub(1 << 20, Ordering::Relaxed);
             Ok(())
         }
 

@@ -31,9 +31,6 @@ const DRAIN_WITHIN: Duration = Duration::from_micros(700);
 /// Threads that drain; more than two help only where many cores are idle.
 const THREADS_MAX: usize = 4;
 
-/// Blocks drained between two looks at how many are left.
-const STEP: u32 = 64;
-
 /// What to do about a cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum CacheWish {
@@ -95,7 +92,7 @@ fn least(work: impl Fn()) -> Duration {
 /// A cache in use.
 pub(crate) struct Transit {
     cache: Arc<WriteCache<MappedRegion>>,
-    /// Until it is closed.
+    /// Until it is finished or closed.
     pool: Mutex<Option<Pool>>,
     file: PathBuf,
 }
@@ -179,7 +176,7 @@ fn remove(file: &Path) -> Result<(), Failure> {
 impl Drop for Transit {
     /// A server that fails before it serves leaves no empty cache behind.
     fn drop(&mut self) {
-        let pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let pool = self.take_pool();
         if pool.is_some() && self.bytes_left() == 0 {
             drop(pool);
             // What cannot be removed is completed by the next server: it holds nothing.
@@ -193,9 +190,11 @@ impl Drain for Transit {
         self.cache.bytes_left()
     }
 
-    fn step(&self) -> tidegate_media::Result<()> {
-        let mut block = vec![0; self.cache.geometry().block_size as usize];
-        self.cache.drain_step(STEP, &mut 0, &mut block).map(drop)
+    fn finish(&self, progress: &mut dyn FnMut(u64)) -> tidegate_media::Result<()> {
+        match self.take_pool() {
+            Some(pool) => pool.finish(&self.cache, progress).flushed,
+            None => self.cache.flush(),
+        }
     }
 
     fn kept_in(&self) -> &Path {
@@ -203,7 +202,7 @@ impl Drain for Transit {
     }
 
     fn close(&self) -> io::Result<()> {
-        drop(self.pool.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(self.take_pool());
         fs::remove_file(&self.file)
     }
 }
@@ -283,6 +282,11 @@ impl Transit {
         let pool = Pool::start(&cache, Setup { threads, drain_within: DRAIN_WITHIN });
         let pool = pool.map_err(Failure::system("starting the threads that drain the cache"))?;
         Ok(Ok(Transit { cache, pool: Mutex::new(Some(pool)), file }))
+    }
+
+    /// The threads that drain it, until somebody takes them.
+    fn take_pool(&self) -> Option<Pool> {
+        self.pool.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// The volume behind the cache.

@@ -32,7 +32,7 @@ pub struct Drained {
     pub flushed: Result<()>,
 }
 
-/// Threads that drain one cache until they are stopped.
+/// Threads that drain one cache until this is finished or dropped. What is in the cache when it is dropped stays there.
 #[derive(Debug)]
 pub struct Pool {
     crew: Arc<Crew>,
@@ -130,11 +130,6 @@ impl Pool {
             .unwrap_or_else(PoisonError::into_inner)
             .iter()
             .all(|member| member.parked && member.settled)
-    }
-
-    /// Ends the threads. What is in the cache stays there.
-    pub fn stop(mut self) {
-        self.end();
     }
 
     fn end(&mut self) {

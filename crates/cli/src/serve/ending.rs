@@ -140,7 +140,7 @@ mod tests {
             self.0
         }
 
-        fn step(&self) -> Result<()> {
+        fn finish(&self, _: &mut dyn FnMut(u64)) -> Result<()> {
             Ok(())
         }
 

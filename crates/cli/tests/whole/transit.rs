@@ -197,10 +197,7 @@ fn a_cache_that_has_no_room_is_refused_if_it_was_asked_for() {
     assert_eq!(refused.code, 5, "{}", refused.stderr);
     assert!(refused.stderr.contains("have no room in /dev/shm/"), "{}", refused.stderr);
     assert!(refused.stderr.contains("next: ask for a smaller one, or for none: --cache off"), "{}", refused.stderr);
-    if !crate::program::is_root() {
-        eprintln!("only root can mount a file system without room: run the tests as root");
-        return;
-    }
+    crate::program::need_root("mount a file system without room");
     // Nobody asked for one: the volume is served without.
     let serve =
         format!("exec {} serve --pmem {volume} --listen {listen} --emulate pcm", env!("CARGO_BIN_EXE_tidegate"));
