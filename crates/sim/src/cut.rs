@@ -48,8 +48,7 @@ pub(crate) enum StoreKind {
 
 impl Store {
     pub(crate) fn put(&self, image: &mut Image) {
-        let old = image.load_u64(self.at);
-        image.store_u64(self.at, self.over(old));
+        image.put(self.at, self.mask, self.value);
     }
 
     fn over(&self, old: u64) -> u64 {

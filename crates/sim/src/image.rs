@@ -115,6 +115,19 @@ impl Image {
         self.hash ^= change;
     }
 
+    /// Replaces the bits of `mask` in the aligned word at `at`.
+    pub(crate) fn put(&mut self, at: u64, mask: u64, value: u64) {
+        self.aligned(at);
+        let Ok(index) = self.find(at / PAGE_BYTES as u64) else {
+            let background = u64::from_le_bytes([self.background; 8]);
+            return self.store_u64(at, background & !mask | value & mask);
+        };
+        let old = word_of(&self.pages[index].1, within_page(at));
+        if (old ^ value) & mask != 0 {
+            self.hash ^= replace(Arc::make_mut(&mut self.pages[index].1), at, mask, value);
+        }
+    }
+
     fn find(&self, number: u64) -> Result<usize, usize> {
         self.pages.binary_search_by_key(&number, |(number, _)| *number)
     }

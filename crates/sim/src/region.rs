@@ -301,19 +301,44 @@ impl State {
             return;
         }
         let mut kept: Vec<Store> = Vec::new();
+        let mut kept_lines = Lines::default();
         for store in std::mem::take(&mut self.pending) {
             if !own.iter().any(|mark| mark.covers(&store)) {
+                kept_lines.add(store.at);
                 kept.push(store);
                 continue;
             }
             store.put(&mut self.durable);
             // What is older than a durable store to the same bytes can no longer arrive (rule 5).
-            for older in kept.iter_mut().filter(|older| older.at == store.at) {
-                older.mask &= !store.mask;
+            if kept_lines.may_hold(store.at) {
+                for older in kept.iter_mut().filter(|older| older.at == store.at) {
+                    older.mask &= !store.mask;
+                }
             }
         }
         kept.retain(|store| store.mask != 0);
         self.pending = kept;
+    }
+}
+
+/// Which lines were added, with some that were not: a look here spares most looks through a list.
+#[derive(Default)]
+struct Lines([u64; 8]);
+
+impl Lines {
+    fn add(&mut self, at: u64) {
+        let (word, bit) = Lines::place(at);
+        self.0[word] |= bit;
+    }
+
+    fn may_hold(&self, at: u64) -> bool {
+        let (word, bit) = Lines::place(at);
+        self.0[word] & bit != 0
+    }
+
+    fn place(at: u64) -> (usize, u64) {
+        let line = at / LINE_BYTES;
+        (in_memory(line / 64 % 8), 1 << (line % 64))
     }
 }
 
