@@ -1,4 +1,4 @@
-//! The gate of a cache: shut for a while when whoever drains has no core to itself.
+//! The gate of a cache: shut for a while when whoever drains has no core to itself, or takes what writers would better have written themselves.
 
 use crate::turns::Turns;
 use std::time::Instant;
@@ -34,8 +34,8 @@ impl<'a, R: Region> Gate<'a, R> {
             self.turns.paused();
             return None;
         }
-        let times = self.turns.went_on(now)?;
-        let away = self.admission.measured(times.ran, times.waited)?;
+        let (times, drained) = self.turns.went_on(now, evicted)?;
+        let away = self.admission.measured(times.ran, times.waited, drained)?;
         self.cache.turn_away();
         self.shut_until = self.cache.turns_away().then(|| now + away);
         self.shut_until

@@ -17,6 +17,8 @@ pub(crate) struct Turns {
     schedstat: Option<File>,
     asked: Option<Instant>,
     known: Option<Times>,
+    /// Blocks drained since the kernel was asked.
+    drained: u32,
 }
 
 /// What a thread did with its time since it began.
@@ -31,24 +33,29 @@ pub(crate) struct Times {
 impl Turns {
     /// Those of the calling thread, which is the only one to use this.
     pub(crate) fn of_this_thread() -> Turns {
-        Turns { schedstat: File::open("/proc/thread-self/schedstat").ok(), asked: None, known: None }
+        Turns { schedstat: File::open("/proc/thread-self/schedstat").ok(), asked: None, known: None, drained: 0 }
     }
 
     /// The thread had nothing to drain, and pauses.
     pub(crate) fn paused(&mut self) {
-        (self.asked, self.known) = (None, None);
+        (self.asked, self.known, self.drained) = (None, None, 0);
     }
 
-    /// The thread drained something, and goes on. Answers its times since the last answer or pause, every few milliseconds.
-    pub(crate) fn went_on(&mut self, now: Instant) -> Option<Times> {
+    /// The thread drained `blocks` blocks, and goes on. Answers its times since the last answer or pause, and how many blocks it drained
+    /// in them, every few milliseconds.
+    pub(crate) fn went_on(&mut self, now: Instant, blocks: u32) -> Option<(Times, u32)> {
+        self.drained = self.drained.saturating_add(blocks);
         let since = now - *self.asked.get_or_insert(now);
         if since < if self.known.is_some() { ASK_EVERY } else { SETTLED } {
             return None;
         }
         let times = self.ask()?;
         self.asked = Some(now);
+        let drained = std::mem::take(&mut self.drained);
         let before = self.known.replace(times)?;
-        Some(Times { ran: times.ran.saturating_sub(before.ran), waited: times.waited.saturating_sub(before.waited) })
+        let times =
+            Times { ran: times.ran.saturating_sub(before.ran), waited: times.waited.saturating_sub(before.waited) };
+        Some((times, drained))
     }
 
     fn ask(&self) -> Option<Times> {
@@ -82,11 +89,11 @@ mod tests {
         let mut turns = Turns::of_this_thread();
         let begin = Instant::now();
         let at = |ms| begin + Duration::from_millis(ms);
-        let answers = |turns: &mut Turns, from: u64| (from..from + 11).filter_map(|ms| turns.went_on(at(ms))).count();
-        assert_eq!(answers(&mut turns, 0), 2, "after 2 ms it asks first, then at 6 and 10");
+        let answers: Vec<u32> = (0..11).filter_map(|ms| Some(turns.went_on(at(ms), 5)?.1)).collect();
+        assert_eq!(answers, [20, 20], "after 2 ms it asks first, then at 6 and 10");
         (0..10).for_each(|ms| {
             turns.paused();
-            assert_eq!(turns.went_on(at(20 + ms)), None);
+            assert_eq!(turns.went_on(at(20 + ms), 1), None);
         });
     }
 
@@ -95,7 +102,7 @@ mod tests {
         let mut turns = Turns::of_this_thread();
         let begin = Instant::now();
         let ran = loop {
-            if let Some(times) = turns.went_on(Instant::now()) {
+            if let Some((times, _)) = turns.went_on(Instant::now(), 1) {
                 break times.ran + times.waited;
             }
         };

@@ -4,6 +4,9 @@
 //! there, and it costs the writers nothing. When every core is busy, draining takes the cores from the writers, and
 //! they get less done than without a cache. Whoever drains notices it by waiting for a core itself.
 //!
+//! And when writers never pause, so that draining never catches up, a block may cost the writer more in the cache than in the device, if
+//! that is as fast as DRAM.
+//!
 //! Then blocks are turned away for a while, which grows as long as every new attempt ends in the same way, and shrinks when
 //! one does not. So under lasting load the attempts cost little, and a cache that may be used again soon is.
 
@@ -16,6 +19,13 @@ const WINDOW: Duration = Duration::from_millis(20);
 /// A thread that waits for a core for more than one part in so many of its time has none to itself.
 const WAITED_PARTS: u32 = 4;
 
+/// Draining a block takes longer than this where passing through DRAM pays under lasting load. A cached write costs the writer 0.7 to 1 µs then,
+/// on the machines that were measured, most of it for lines that pass between two cores, and the copy out of its slot is in this time too.
+const PAYS_FROM: Duration = Duration::from_nanos(1800);
+
+/// The time for which blocks are turned away changes by this factor.
+const FACTOR: u32 = 4;
+
 /// How long blocks are turned away the first time.
 const AWAY_MIN: Duration = Duration::from_millis(20);
 
@@ -27,34 +37,37 @@ const AWAY_MAX: Duration = Duration::from_secs(1);
 pub struct Admission {
     ran: Duration,
     waited: Duration,
+    drained: u32,
     /// How long blocks are turned away the next time.
     away: Duration,
 }
 
 impl Default for Admission {
     fn default() -> Admission {
-        Admission { ran: Duration::ZERO, waited: Duration::ZERO, away: AWAY_MIN }
+        Admission { ran: Duration::ZERO, waited: Duration::ZERO, drained: 0, away: AWAY_MIN }
     }
 }
 
 impl Admission {
-    /// While it had blocks to drain, the thread had a core for the time `ran`, and waited for one for the time `waited`. Answers how
-    /// long blocks are to be turned away from now on, if they are.
-    pub fn measured(&mut self, ran: Duration, waited: Duration) -> Option<Duration> {
+    /// While it always had blocks to drain, the thread had a core for the time `ran`, waited for one for the time `waited`, and drained
+    /// `drained` blocks. Answers how long blocks are to be turned away from now on, if they are.
+    pub fn measured(&mut self, ran: Duration, waited: Duration, drained: u32) -> Option<Duration> {
         self.ran += ran;
         self.waited += waited;
+        self.drained = self.drained.saturating_add(drained);
         let all = self.ran + self.waited;
         if all < WINDOW {
             return None;
         }
         let contended = self.waited * WAITED_PARTS > all;
-        (self.ran, self.waited) = (Duration::ZERO, Duration::ZERO);
-        if !contended {
-            self.away = (self.away / 2).max(AWAY_MIN);
+        let pays = self.ran > PAYS_FROM.saturating_mul(self.drained);
+        (self.ran, self.waited, self.drained) = (Duration::ZERO, Duration::ZERO, 0);
+        if pays && !contended {
+            self.away = (self.away / FACTOR).max(AWAY_MIN);
             return None;
         }
         let away = self.away;
-        self.away = (away * 2).min(AWAY_MAX);
+        self.away = (away * FACTOR).min(AWAY_MAX);
         Some(away)
     }
 }
@@ -65,11 +78,11 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// One window in which the thread waited for `waited` parts of ten.
+    /// One window in which the thread waited for `waited` parts of ten, and drained a slow device's blocks.
     fn window(admission: &mut Admission, waited: u32) -> Option<Duration> {
-        let answers: Vec<_> = (0..10).map(|_| admission.measured(MS * (10 - waited) / 5, MS * waited / 5)).collect();
-        assert!(answers[..9].iter().all(Option::is_none), "nothing is concluded before the window is full");
-        answers[9]
+        let mut step = || admission.measured(MS * (10 - waited) / 5, MS * waited / 5, 10);
+        assert!((0..9).all(|_| step().is_none()), "nothing is concluded before the window is full");
+        step()
     }
 
     #[test]
@@ -81,9 +94,16 @@ mod tests {
     #[test]
     fn another_threads_turn_decides_nothing() {
         let mut admission = Admission::default();
-        assert_eq!(admission.measured(Duration::ZERO, 4 * MS), None);
-        assert_eq!(admission.measured(16 * MS, Duration::ZERO), None);
+        assert_eq!(admission.measured(Duration::ZERO, 4 * MS, 0), None);
+        assert_eq!(admission.measured(16 * MS, Duration::ZERO, 100), None);
         assert_eq!(window(&mut admission, 0), None);
+    }
+
+    #[test]
+    fn writers_that_never_pause_write_to_a_device_as_fast_as_dram_themselves() {
+        let windows = |block_ns: u32| Admission::default().measured(20 * MS, Duration::ZERO, 20_000_000 / block_ns);
+        assert_eq!((windows(1000), windows(1700)), (Some(AWAY_MIN), Some(AWAY_MIN)));
+        assert_eq!((windows(2500), windows(13_000)), (None, None));
     }
 
     #[test]
@@ -91,25 +111,18 @@ mod tests {
         let mut admission = Admission::default();
         let away: Vec<Duration> = (0..20).filter_map(|_| window(&mut admission, 5)).collect();
         assert!(away.len() == 20 && away.is_sorted() && away[0] == AWAY_MIN && away[19] == AWAY_MAX, "{away:?}");
-        let second: Duration = away
-            .iter()
-            .scan(Duration::ZERO, |sum, away| {
-                *sum += *away + WINDOW;
-                Some(*sum)
-            })
-            .nth(4)
-            .expect("there are twenty");
-        assert!(second < Duration::from_secs(1), "{second:?} until five attempts in a row failed");
+        let until_longest: Duration = away.iter().take_while(|away| **away < AWAY_MAX).map(|away| *away + WINDOW).sum();
+        assert!(until_longest < AWAY_MAX / 2, "{until_longest:?}");
         assert!(WINDOW * 50 <= AWAY_MAX);
     }
 
     #[test]
     fn what_has_grown_shrinks_when_cores_are_idle_again() {
         let mut admission = Admission::default();
-        (0..4).for_each(|_| assert!(window(&mut admission, 9).is_some()));
-        (0..2).for_each(|_| assert_eq!(window(&mut admission, 1), None));
-        assert_eq!(window(&mut admission, 9), Some(AWAY_MIN * 4), "a quarter of sixteen times as long");
-        (0..99).for_each(|_| assert_eq!(window(&mut admission, 0), None));
+        (0..2).for_each(|_| assert!(window(&mut admission, 9).is_some()));
+        assert_eq!(window(&mut admission, 1), None);
+        assert_eq!(window(&mut admission, 9), Some(AWAY_MIN * FACTOR), "one step down from two up");
+        (0..9).for_each(|_| assert_eq!(window(&mut admission, 0), None));
         assert_eq!(window(&mut admission, 9), Some(AWAY_MIN));
     }
 }
