@@ -1,7 +1,7 @@
 //! A region whose verbs take virtual time.
 //!
 //! 1. A line is *near* a core if that core touched it last and has not touched as many others since that push it out. What is not near
-//!    is fetched. A line that another core stores to is near no longer; a streamed one is near nobody.
+//!    is handed over by a core that has it, or else fetched from the medium. A line that another core stores to is near no longer; a streamed one is near nobody.
 //! 2. Loads wait for what they fetch. Stores do not; but a line's way to the medium begins only when it is there.
 //! 3. Flushes and streams queue at the medium, which all cores share. A core waits when the medium is too far behind, and at a
 //!    fence until all that it sent has arrived.
@@ -83,6 +83,15 @@ impl<R: Region, T: Timeline> TimedRegion<R, T> {
     }
 }
 
+/// Lines that were not near.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Missed {
+    /// From the medium.
+    fetched: u64,
+    /// By another core.
+    handed: u64,
+}
+
 /// One verb under way: its time passes here, and is charged at its end.
 struct Access<'a> {
     processor: &'a CoreCosts,
@@ -101,15 +110,19 @@ impl Access<'_> {
         self.now_ps += self.processor.ps(act, count);
     }
 
-    /// Brings lines near; `exclusive` takes them from all other cores. Returns how many came from afar.
-    fn touch(&mut self, lines: std::ops::Range<u64>, exclusive: bool) -> u64 {
-        let mut missed = 0;
+    /// Brings lines near; `exclusive` takes them from all other cores.
+    fn touch(&mut self, lines: std::ops::Range<u64>, exclusive: bool) -> Missed {
+        let mut missed = Missed::default();
         for line in lines {
             let own = self.own();
             let place = place(own, line);
             if own.near[place] != line {
                 own.near[place] = line;
-                missed += 1;
+                let others = self.state.threads.iter().enumerate().filter(|(number, _)| *number != self.thread);
+                match others.into_iter().any(|(_, other)| other.near[place] == line) {
+                    true => missed.handed += 1,
+                    false => missed.fetched += 1,
+                }
             }
             if exclusive {
                 let thread = self.thread;
@@ -128,26 +141,30 @@ impl Access<'_> {
         }
     }
 
-    fn fetching_ps(&self, missed: u64) -> u64 {
-        match missed {
-            0 => 0,
-            missed => self.memory.fetch.ps + self.memory.fetch_next.ps * (missed - 1),
-        }
+    fn missing_ps(&self, missed: Missed) -> u64 {
+        let first_ps = match missed {
+            Missed { fetched: 0, handed: 0 } => return 0,
+            Missed { fetched: 0, .. } => self.processor.ps(Act::HandOff, 1),
+            _ => self.memory.fetch.ps,
+        };
+        first_ps + self.memory.fetch_next.ps * (missed.fetched + missed.handed - 1)
     }
 
     fn load(&mut self, lines: std::ops::Range<u64>) {
         let missed = self.touch(lines, false);
-        if missed > 0 {
-            let medium_lines = (missed * LINE_BYTES).div_ceil(self.memory.line_bytes);
+        let there_ps = self.now_ps + self.missing_ps(missed);
+        if missed.fetched > 0 {
+            let medium_lines = (missed.fetched * LINE_BYTES).div_ceil(self.memory.line_bytes);
             let done_ps = self.state.reads.reserve(self.now_ps, medium_lines * self.memory.read_line.ps);
-            self.now_ps = done_ps.max(self.now_ps + self.fetching_ps(missed));
+            self.now_ps = self.now_ps.max(done_ps);
         }
+        self.now_ps = self.now_ps.max(there_ps);
     }
 
     fn store(&mut self, lines: std::ops::Range<u64>) {
         let missed = self.touch(lines, true);
-        if missed > 0 {
-            let there_ps = self.now_ps + self.fetching_ps(missed);
+        let there_ps = self.now_ps + self.missing_ps(missed);
+        if missed != Missed::default() {
             let own = self.own();
             own.fetched_ps = own.fetched_ps.max(there_ps);
         }
