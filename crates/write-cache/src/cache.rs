@@ -316,18 +316,15 @@ impl<R: Region> WriteCache<R> {
     fn write_without_slot(&self, lba: u64, data: &[u8]) -> Result<()> {
         let block = LbaRange { first: Lba(lba), blocks: 1 };
         let index = self.index_of(lba);
-        let held = if self.is_used(index) { self.last_within(index, block)? } else { None };
-        if held.is_some()
+        if self.is_used(index)
+            && self.last_within(index, block)?.is_some()
             && !self.turns_away()
             && let Some(slot) = self.borrow_withheld()
         {
             return self.write_cached(slot, lba, data);
         }
         self.tally.bypassed.add_one();
-        if let Some(through) = held {
-            self.stalled(|| self.evict_through(index, through, &mut self.scratch()))?;
-        }
-        self.device.write(Lba(lba), data, Durability::Volatile)
+        self.write_past(lba, data, Durability::Volatile)
     }
 
     fn write_cached(&self, slot: u32, lba: u64, data: &[u8]) -> Result<()> {
