@@ -1,10 +1,10 @@
 //! How many connections are awake, and how each waits for its client: watching for a moment, or asleep at once.
 
 use std::hint;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Instant;
-use tidegate_policy::attention::{Arrival, Attention, Company, WATCH_MAX, Wait};
+use tidegate_policy::attention::{Arrival, Attention, Company, Others, WATCH_MAX, Wait};
 
 /// The connections that do not sleep, of all services that share it.
 ///
@@ -12,6 +12,8 @@ use tidegate_policy::attention::{Arrival, Attention, Company, WATCH_MAX, Wait};
 #[derive(Debug)]
 pub struct Attendance {
     awake: AtomicUsize,
+    /// How often one of them had something to do.
+    served: AtomicU64,
     cores: usize,
 }
 
@@ -19,7 +21,7 @@ impl Default for Attendance {
     /// None yet, on the cores that this process may use.
     fn default() -> Attendance {
         let cores = thread::available_parallelism().map_or(1, usize::from);
-        Attendance { awake: AtomicUsize::new(0), cores }
+        Attendance { awake: AtomicUsize::new(0), served: AtomicU64::new(0), cores }
     }
 }
 
@@ -27,12 +29,13 @@ impl Default for Attendance {
 pub(crate) struct Attendant<'a> {
     attendance: &'a Attendance,
     attention: Attention,
+    others: Others,
 }
 
 impl<'a> Attendant<'a> {
     pub(crate) fn begin(attendance: &'a Attendance) -> Attendant<'a> {
         attendance.awake.fetch_add(1, Ordering::Relaxed);
-        Attendant { attendance, attention: Attention::default() }
+        Attendant { attendance, attention: Attention::default(), others: Others::default() }
     }
 
     /// Waits for what `look` finds, which is asked again and again as long as that is worth it.
@@ -58,8 +61,9 @@ impl<'a> Attendant<'a> {
     }
 
     fn may_watch(&self) -> bool {
-        let Attendance { awake, cores } = self.attendance;
-        self.attention.wait(Company { awake: awake.load(Ordering::Relaxed), cores: *cores }) == Wait::Watch
+        let (awake, cores) = (self.attendance.awake.load(Ordering::Relaxed), self.attendance.cores);
+        let lately = usize::try_from(self.others.lately()).unwrap_or(usize::MAX);
+        self.attention.wait(Company { awake: awake.max(lately.saturating_add(1)), cores }) == Wait::Watch
     }
 
     /// Does what may sleep.
@@ -73,6 +77,7 @@ impl<'a> Attendant<'a> {
     /// The next request came, in this way. Parts of one request follow each other at once, and tell nothing.
     pub(crate) fn learn(&mut self, arrival: Arrival) {
         self.attention.learn(arrival);
+        self.others.learn(self.attendance.served.fetch_add(1, Ordering::Relaxed) + 1);
     }
 }
 
@@ -102,7 +107,7 @@ mod tests {
 
     /// On two cores.
     fn attendance() -> Attendance {
-        Attendance { awake: AtomicUsize::new(0), cores: 2 }
+        Attendance { awake: AtomicUsize::new(0), served: AtomicU64::new(0), cores: 2 }
     }
 
     fn quick(attendance: &Attendance) -> Attendant<'_> {
@@ -151,6 +156,11 @@ mod tests {
         another.rest(|| assert!(attendant.watch(|| Some(())).is_ok(), "the other rests"));
         assert!(attendant.watch(unlooked).is_err(), "it is awake again");
         drop(another);
+        attendance.served.fetch_add(1, Ordering::Relaxed);
+        let mut attendant = attendant;
+        attendant.learn(Arrival::AtOnce);
+        assert!(attendant.watch(unlooked).is_err(), "another was served a moment ago");
+        (0..16).for_each(|_| attendant.learn(Arrival::AtOnce));
         assert!(attendant.watch(|| Some(())).is_ok(), "it is gone");
     }
 }

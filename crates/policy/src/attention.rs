@@ -29,6 +29,9 @@ const QUICK_GROWTH: u32 = 4;
 /// Vain watches in a row that a client is forgiven which was seen before.
 const FORGIVEN: u32 = 2;
 
+/// Requests in a row without another client's in between, after which a client is alone.
+const ALONE_AFTER: u32 = 16;
+
 /// What to do until there is a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
@@ -54,7 +57,7 @@ pub enum Arrival {
 /// How many threads serve clients at this moment, and where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Company {
-    /// Threads that do not sleep, the one that asks among them.
+    /// Threads that do not sleep or will soon not, the one that asks among them.
     pub awake: usize,
     /// Cores they may run on.
     pub cores: usize,
@@ -64,6 +67,31 @@ impl Company {
     /// Whether each of them could have a core, and its client another.
     fn has_room(self) -> bool {
         self.awake <= (self.cores / 2).max(1)
+    }
+}
+
+/// How many other clients are as busy as one of them, seen from how often they are served between two of its requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Others {
+    seen: u64,
+    lately: u64,
+    alone: u32,
+}
+
+impl Others {
+    /// The client was served: with it, `served` times anybody was.
+    pub fn learn(&mut self, served: u64) {
+        let between = served.saturating_sub(self.seen + 1);
+        self.seen = served;
+        self.alone = if between > 0 { 0 } else { self.alone.saturating_add(1) };
+        if between > 0 || self.alone >= ALONE_AFTER {
+            self.lately = between;
+        }
+    }
+
+    /// How many there were, not long ago.
+    pub fn lately(&self) -> u64 {
+        self.lately
     }
 }
 
@@ -168,6 +196,19 @@ mod tests {
         assert_eq!(attention.wait(ALONE), Wait::Sleep);
         (0..QUICK_MIN * QUICK_GROWTH).for_each(|_| attention.learn(QUICK));
         assert_eq!(attention.wait(ALONE), Wait::Watch);
+    }
+
+    #[test]
+    fn others_are_remembered_for_some_requests() {
+        let (mut others, mut served) = (Others::default(), 0);
+        let mut learn = |between: u64| {
+            served += between + 1;
+            others.learn(served);
+            others.lately()
+        };
+        assert_eq!((learn(0), learn(1), learn(3)), (0, 1, 3));
+        assert!((1..ALONE_AFTER).all(|_| learn(0) == 3));
+        assert_eq!((learn(0), learn(0), learn(2)), (0, 0, 2));
     }
 
     #[test]
