@@ -16,6 +16,9 @@ use std::time::Duration;
 /// ticks a second) to decide nothing.
 const WINDOW: Duration = Duration::from_millis(20);
 
+/// Time in which a thread ran, before it is concluded that the device is as fast as DRAM.
+const WINDOW_FAST: Duration = Duration::from_millis(8);
+
 /// A thread that waits for a core for more than one part in so many of its time has none to itself.
 const WAITED_PARTS: u32 = 4;
 
@@ -56,11 +59,11 @@ impl Admission {
         self.waited += waited;
         self.drained = self.drained.saturating_add(drained);
         let all = self.ran + self.waited;
-        if all < WINDOW {
+        let pays = self.ran > PAYS_FROM.saturating_mul(self.drained);
+        if all < WINDOW && (pays || self.ran < WINDOW_FAST) {
             return None;
         }
         let contended = self.waited * WAITED_PARTS > all;
-        let pays = self.ran > PAYS_FROM.saturating_mul(self.drained);
         (self.ran, self.waited, self.drained) = (Duration::ZERO, Duration::ZERO, 0);
         if pays && !contended {
             self.away = (self.away / FACTOR).max(AWAY_MIN);
@@ -97,6 +100,7 @@ mod tests {
         assert_eq!(admission.measured(Duration::ZERO, 4 * MS, 0), None);
         assert_eq!(admission.measured(16 * MS, Duration::ZERO, 100), None);
         assert_eq!(window(&mut admission, 0), None);
+        assert_eq!(admission.measured(MS, 8 * MS, 1000), None, "nor is it taken for a fast device");
     }
 
     #[test]
@@ -104,6 +108,9 @@ mod tests {
         let windows = |block_ns: u32| Admission::default().measured(20 * MS, Duration::ZERO, 20_000_000 / block_ns);
         assert_eq!((windows(1000), windows(1700)), (Some(AWAY_MIN), Some(AWAY_MIN)));
         assert_eq!((windows(2500), windows(13_000)), (None, None));
+        let mut admission = Admission::default();
+        assert_eq!(admission.measured(4 * MS, Duration::ZERO, 4000), None);
+        assert_eq!(admission.measured(4 * MS, Duration::ZERO, 4000), Some(AWAY_MIN));
     }
 
     #[test]
