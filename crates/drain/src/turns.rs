@@ -100,12 +100,13 @@ mod tests {
     #[test]
     fn a_thread_that_computes_runs() {
         let mut turns = Turns::of_this_thread();
-        let begin = Instant::now();
-        let ran = loop {
-            if let Some((times, _)) = turns.went_on(Instant::now(), 1) {
-                break times.ran + times.waited;
-            }
-        };
-        assert!(ran > ASK_EVERY / 2 && ran < begin.elapsed() + ASK_EVERY, "{ran:?}");
+        let (begin, mut counted) = (Instant::now(), Duration::ZERO);
+        // The kernel brings the counts up to date at its ticks, so one answer may hold less than passed, and the next one more.
+        while counted < 5 * ASK_EVERY {
+            assert!(begin.elapsed() < Duration::from_secs(60), "only {counted:?} counted in a minute");
+            let answer = turns.went_on(Instant::now(), 1);
+            counted += answer.map_or(Duration::ZERO, |(times, _)| times.ran + times.waited);
+        }
+        assert!(counted < begin.elapsed() + 5 * ASK_EVERY, "{counted:?} counted in {:?}", begin.elapsed());
     }
 }
