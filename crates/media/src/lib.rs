@@ -7,6 +7,7 @@
 //! The promises of the medium, and what it does not promise, are `docs/media-model.md`; the crate `sim`
 //! implements the same text. Locks, atomics and threads of all engines come from [`sync`].
 
+mod backing;
 mod block;
 mod counters;
 mod domain;
@@ -20,6 +21,7 @@ mod memory;
 mod region;
 pub mod sync;
 
+pub use backing::{ALIGNMENT_BYTES, AlignedBytes, Backing, InTurn, Run};
 pub use block::{BlockDevice, Durability, Extent, ExtentKind, Geometry, Lba, LbaRange};
 pub use counters::{Counters, Tally};
 pub use domain::Domain;
