@@ -14,13 +14,14 @@ use tidegate_layout::btt::Version;
 use tidegate_media::BlockDevice;
 use tidegate_trials::artefacts::announce;
 use tidegate_trials::golden::V2_0;
+use tidegate_trials::guest::writes::{WRITERS, Writes};
 use tidegate_trials::guest::{Guest, Running};
 use tidegate_trials::namespace::Namespace;
 use tidegate_trials::sectors::{self, Dice, Model, sha256_of_device};
 
 /// Guests, each killed in the end and booted anew on what it left.
 const ROUNDS: u32 = 2;
-const CPUS: u64 = 2;
+const CPUS: u64 = WRITERS;
 /// Copies taken of a running guest's images.
 const CUTS: u32 = 30;
 /// Acknowledgements, of 32 writes each, between two cuts: at most so many.
@@ -33,17 +34,9 @@ struct Target {
     image: PathBuf,
     label_bytes: u64,
     model: Model,
-    storms: Vec<Storm>,
+    /// The storm of each processor, replayed as far as it was acknowledged.
+    storms: Vec<Writes>,
     acked: BTreeMap<u64, u32>,
-}
-
-/// A storm of one processor, replayed from its seed as far as it was acknowledged.
-struct Storm {
-    state: u64,
-    cpu: u64,
-    blocks: u64,
-    base: u32,
-    writes: u32,
 }
 
 #[test]
@@ -63,7 +56,7 @@ fn what_linux_acknowledged_before_a_cut_is_read_here() {
         }
         drop(running);
         interrupted += targets.iter_mut().map(Target::write_on).sum::<u64>();
-        let writes: u32 = targets.iter().flat_map(|target| &target.storms).map(|storm| storm.writes).sum();
+        let writes: u32 = targets.iter().flat_map(|target| &target.storms).map(Writes::done).sum();
         announce(&format!(
             "guest: {writes} acknowledged writes, cut {} times, {interrupted} writes found half done; none lost, none torn",
             CUTS + 1
@@ -117,7 +110,7 @@ impl Target {
             let found = sectors::read_generation(&btt, block);
             let acked = self.acked.get(&block).copied().unwrap_or(self.model.generation(block));
             // Acknowledgements may be on their way.
-            let newer = found > acked && found > self.storms[0].base;
+            let newer = found > acked && found > self.storms[0].base();
             assert!(found == acked || newer, "{}: block {block} is {found}, {acked} was acked", self.image.display());
         }
         drop(btt);
@@ -131,7 +124,7 @@ impl Target {
         let btt = Namespace::open(&self.image, self.label_bytes).into_btt();
         let blocks = btt.geometry().blocks;
         (0..blocks).for_each(|block| self.model.set(block, sectors::read_generation(&btt, block)));
-        let mut dice = Dice::new(u64::from(self.storms[0].base));
+        let mut dice = Dice::new(u64::from(self.storms[0].base()));
         for _ in 0..1000 {
             self.model.write(&btt, dice.below(blocks));
         }
@@ -148,17 +141,11 @@ impl Target {
     }
 }
 
-impl Storm {
-    /// The storm has done `writes` writes: records the blocks.
-    fn acknowledge(&mut self, writes: u32, acked: &mut BTreeMap<u64, u32>) {
-        while self.writes < writes {
-            self.writes += 1;
-            self.state ^= self.state << 13;
-            self.state ^= self.state >> 7;
-            self.state ^= self.state << 17;
-            let block = self.cpu + self.state % (self.blocks / CPUS) * CPUS;
-            acked.insert(block, self.base + self.writes);
-        }
+/// A storm has done so many `writes` in all: records the blocks of those that are new.
+fn acknowledge(storm: &mut Writes, writes: u32, acked: &mut BTreeMap<u64, u32>) {
+    while storm.done() < writes {
+        let (block, generation) = storm.advance();
+        acked.insert(block, generation);
     }
 }
 
@@ -172,18 +159,15 @@ fn boot(targets: &mut [Target], base: u32) -> Running {
         let (geometry, hash) = (btt.geometry(), sha256_of_device(&btt));
         guest.script(&format!("report {slot}; report {slot} | grep -q {hash}"));
         target.acked.clear();
-        target.storms = (0..CPUS).map(|cpu| storm(cpu, geometry.blocks, base)).collect();
-        for storm in &target.storms {
-            let (cpu, blocks, seed, size) = (storm.cpu, storm.blocks, storm.state, geometry.block_size);
+        target.storms.clear();
+        for cpu in 0..CPUS {
+            let (seed, blocks, size) = (u64::from(base) + cpu * 77 + 1, geometry.blocks, geometry.block_size);
+            target.storms.push(Writes::seeded(seed, cpu, blocks, base));
             storms += &format!("sectors storm $(device {slot}) {size} {slot} {cpu} {CPUS} {blocks} {seed} {base} &\n");
         }
     }
     guest.script(&format!("{storms}wait"));
     guest.boot(Duration::from_secs(300)).unwrap_or_else(|error| panic!("{error}"))
-}
-
-fn storm(cpu: u64, blocks: u64, base: u32) -> Storm {
-    Storm { state: u64::from(base) + cpu * 77 + 1, cpu, blocks, base, writes: 0 }
 }
 
 fn next_ack(running: &mut Running, targets: &mut [Target]) {
@@ -193,7 +177,7 @@ fn next_ack(running: &mut Running, targets: &mut [Target]) {
         let words: Vec<usize> = ack.split(' ').map(|word| word.parse().unwrap()).collect();
         let [slot, cpu, writes] = words[..] else { panic!("an odd line: {line}") };
         let Target { storms, acked, .. } = &mut targets[slot];
-        storms[cpu].acknowledge(writes as u32, acked);
+        acknowledge(&mut storms[cpu], writes as u32, acked);
         return;
     }
 }

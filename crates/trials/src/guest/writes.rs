@@ -17,7 +17,12 @@ pub struct Writes {
 impl Writes {
     /// What the client number `writer` writes to a volume of `blocks` blocks, above generation `base`.
     pub fn new(writer: u64, blocks: u64, base: u32) -> Writes {
-        Writes { state: u64::from(base) * WRITERS + writer + 1, writer, blocks, base, done: 0 }
+        Writes::seeded(u64::from(base) * WRITERS + writer + 1, writer, blocks, base)
+    }
+
+    /// The same in the order of another `seed`, which is not 0.
+    pub fn seeded(seed: u64, writer: u64, blocks: u64, base: u32) -> Writes {
+        Writes { state: seed, writer, blocks, base, done: 0 }
     }
 
     /// The next write: its block and its generation.
@@ -27,6 +32,11 @@ impl Writes {
         self.state ^= self.state << 17;
         self.done += 1;
         (self.writer + self.state % (self.blocks / WRITERS) * WRITERS, self.base + self.done)
+    }
+
+    /// The generation above which it writes.
+    pub fn base(&self) -> u32 {
+        self.base
     }
 
     /// How many writes it gave.
