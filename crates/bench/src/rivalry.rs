@@ -10,10 +10,11 @@ use crate::staging::{Coa, Lru, Pmbd, Pmbd70, Rule, Staging};
 use crate::subject::{Block, Subject};
 use crate::target::{Method, Outcome, Row, Target, Topic};
 use crate::transit::flush_milliseconds;
-use crate::workload::{Draws, Effort};
+use crate::workload::Effort;
 use std::sync::Arc;
 use std::time::Instant;
 use tidegate_media::{BlockDevice, Durability, Lba};
+use tidegate_sim::Rng;
 
 /// Slots of the caches: 64 MiB.
 const SLOTS: u32 = 16 << 10;
@@ -84,16 +85,16 @@ fn hot_blocks<P: Rule + 'static>(effort: Effort) -> anyhow::Result<Outcome> {
 fn flush_of<P: Rule + 'static>(effort: Effort) -> anyhow::Result<Outcome> {
     let staging = Staging::<P>::new(Arc::new(medium::btt()?), SLOTS)?;
     let transit = flush_milliseconds(SLOTS, WRITES_BEFORE_FLUSH)?;
-    let mut draws = Draws::new(0x2545_f491_4f6c_dd1d);
-    let over = || flush_after_writes(&staging, &mut draws);
+    let mut random = Rng::new(0);
+    let over = || flush_after_writes(&staging, &mut random);
     Ok(Outcome::ratio(&Pairs::try_alternate(effort.pairs, over, || Ok::<_, anyhow::Error>(transit()))?, "ms"))
 }
 
 /// Milliseconds of a flush after random writes over all blocks.
-fn flush_after_writes(device: &dyn BlockDevice, draws: &mut Draws) -> anyhow::Result<f64> {
+fn flush_after_writes(device: &dyn BlockDevice, random: &mut Rng) -> anyhow::Result<f64> {
     let block = Block::filled(6);
     for _ in 0..WRITES_BEFORE_FLUSH {
-        let lba = draws.below(device.geometry().blocks);
+        let lba = random.below(device.geometry().blocks);
         device.write(Lba(lba), block.bytes(), Durability::Volatile)?;
     }
     let begin = Instant::now();

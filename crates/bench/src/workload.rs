@@ -11,11 +11,13 @@
 use crate::measure::{PAIRS_MAX, PAIRS_MIN};
 use crate::subject::{Block, Subject};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use std::ops::Range;
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+use tidegate_media::sync::{AtomicU64, Ordering};
+use tidegate_sim::Rng;
 
-/// Steps a thread takes before it looks for its next leg.
+/// Steps a worker takes before it looks for its next leg.
 const LEG_STEPS: usize = 256;
 
 /// How much is measured.
@@ -29,42 +31,23 @@ pub struct Effort {
     pub steps: u32,
 }
 
-/// A sequence of random numbers (xorshift), the same for the same seed.
-#[derive(Clone, Debug)]
-pub struct Draws(u64);
-
-impl Draws {
-    /// The sequence of `seed`.
-    pub fn new(seed: u64) -> Draws {
-        Draws(seed | 1)
-    }
-
-    /// The next number below `bound`, which is at most 2^32.
-    pub fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        ((self.0 >> 32) * bound) >> 32
-    }
-}
-
 /// A source of random walks; every draw is a new one.
 #[derive(Clone, Debug)]
 pub struct Walk {
-    draws: Draws,
+    random: Rng,
     steps: Vec<u32>,
 }
 
 impl Walk {
     /// Walks of `steps` steps.
     pub fn new(steps: u32) -> Walk {
-        Walk { draws: Draws::new(0x9e37_79b9_7f4a_7c15), steps: vec![0; steps as usize] }
+        Walk { random: Rng::new(0), steps: vec![0; steps as usize] }
     }
 
     /// A fresh walk over blocks `0..blocks`.
     fn draw(&mut self, blocks: u32) -> &[u32] {
         for step in &mut self.steps {
-            *step = u32::try_from(self.draws.below(blocks.into())).expect("below a 32-bit number");
+            *step = u32::try_from(self.random.below(blocks.into())).expect("below a 32-bit number");
         }
         &self.steps
     }
@@ -73,7 +56,7 @@ impl Walk {
     pub fn take(&mut self, subject: &dyn Subject, workers: usize) -> Sample {
         let blocks = subject.blocks();
         let walk = self.draw(blocks);
-        let (next, start) = (AtomicUsize::new(0), Barrier::new(workers));
+        let (next, start) = (AtomicU64::new(0), Barrier::new(workers));
         let work = |worker: usize| {
             stay_on(worker);
             let mut block = Block::filled(worker);
@@ -105,18 +88,25 @@ pub struct Sample {
 }
 
 /// Walks leg after leg until none is left, and says how many steps that were.
-fn take_legs(subject: &dyn Subject, walk: &[u32], next: &AtomicUsize, block: &mut Block) -> usize {
+fn take_legs(subject: &dyn Subject, walk: &[u32], next: &AtomicU64, block: &mut Block) -> usize {
     let mut steps = 0;
-    loop {
-        // Relaxed: a leg is handed out once, and orders nothing else.
-        let at = next.fetch_add(LEG_STEPS, Ordering::Relaxed);
-        let leg = walk.get(at..).unwrap_or_default();
-        let leg = &leg[..leg.len().min(LEG_STEPS)];
-        if leg.is_empty() {
-            return steps;
-        }
-        leg.iter().for_each(|step| subject.step(*step, block));
+    while let Some(leg) = Leg::take(next, walk.len()) {
         steps += leg.len();
+        walk[leg].iter().for_each(|step| subject.step(*step, block));
+    }
+    steps
+}
+
+/// A part of a walk that one worker takes.
+pub(crate) struct Leg;
+
+impl Leg {
+    /// The next part of a walk of `len` steps, if one is left.
+    pub(crate) fn take(next: &AtomicU64, len: usize) -> Option<Range<usize>> {
+        // Relaxed: a leg is handed out once, and orders nothing else.
+        let first = usize::try_from(next.fetch_add(LEG_STEPS as u64, Ordering::Relaxed)).ok()?;
+        let end = (first + LEG_STEPS).min(len);
+        (first < end).then_some(first..end)
     }
 }
 
@@ -169,7 +159,6 @@ pub(crate) fn stay_on(nth: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::AtomicU64;
 
     struct Tally {
         visits: Vec<AtomicU64>,
@@ -182,6 +171,14 @@ mod tests {
         fn step(&self, at: u32, _: &mut Block) {
             self.visits[at as usize].fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    #[test]
+    fn legs_cover_a_walk_once() {
+        let next = AtomicU64::new(0);
+        let legs: Vec<_> = std::iter::from_fn(|| Leg::take(&next, 600)).collect();
+        assert_eq!(legs, [0..256, 256..512, 512..600]);
+        assert_eq!(Leg::take(&next, 600), None);
     }
 
     #[test]

@@ -4,10 +4,10 @@
 //! the clock, some 50 ns, in each request alike. Beside the writers runs what Ext4 would send: a flush every five seconds that nobody
 //! waits for.
 
-use crate::workload::Draws;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tidegate_media::{BlockDevice, Durability, Lba, Result};
+use tidegate_sim::Rng;
 
 /// How often a journaling file system commits.
 const COMMIT_EVERY: Duration = Duration::from_secs(5);
@@ -77,8 +77,8 @@ pub fn run(device: &dyn BlockDevice, load: &Load) -> Result<Times> {
 }
 
 fn walk(load: &Load, job: u32) -> Vec<u64> {
-    let mut draws = Draws::new(load.seed.wrapping_add(u64::from(job) << 32));
-    (0..load.requests / load.jobs).map(|_| draws.below(load.blocks)).collect()
+    let mut random = Rng::new(load.seed.wrapping_add(u64::from(job) << 32));
+    (0..load.requests / load.jobs).map(|_| random.below(load.blocks)).collect()
 }
 
 fn write_all(device: &dyn BlockDevice, walk: &[u64], flush_every: Option<u32>) -> Result<Times> {

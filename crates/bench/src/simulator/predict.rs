@@ -2,9 +2,10 @@
 //!
 //! Meant for a build with `--cfg virtual_cores`: in any other the engines' locks are the system's, which know no virtual time.
 
-use super::writes::{Leg, SLOTS, Workload, drain};
+use super::writes::{SLOTS, Workload, drain};
 use crate::medium;
 use crate::subject::Block;
+use crate::workload::Leg;
 use anyhow::{Context, bail};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

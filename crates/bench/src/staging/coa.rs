@@ -13,6 +13,7 @@ use super::list::UseOrder;
 use super::{Rule, Slot, Slots};
 use tidegate_media::Result;
 use tidegate_media::sync::{AtomicU64, Mutex, Ordering};
+use tidegate_sim::mix;
 
 /// Blocks that are cleaned in an idle step.
 const IDLE_STEP: u32 = 16;
@@ -117,7 +118,7 @@ impl Filter {
 
     /// Adds `lba`, and says whether it was in, or seems to have been.
     fn note(&mut self, lba: u64) -> bool {
-        let spread = mixed(lba);
+        let spread = mix(lba);
         let known = [spread >> 32, spread & 0xffff_ffff].map(|hash| {
             let bit = usize::try_from(hash).expect("32 bits") % (self.bits.len() * 64);
             let (word, mask) = (&mut self.bits[bit / 64], 1 << (bit % 64));
@@ -134,13 +135,6 @@ impl Filter {
         }
         known == [true; 2]
     }
-}
-
-/// Every bit of the answer depends on every bit of `word` (the finalizer of SplitMix64).
-fn mixed(word: u64) -> u64 {
-    let word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    word ^ word >> 31
 }
 
 #[cfg(test)]

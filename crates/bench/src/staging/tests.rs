@@ -5,8 +5,8 @@
 use super::*;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use tidegate_media::MappedRegion;
-use tidegate_media::Region;
+use tidegate_media::{MappedRegion, Region};
+use tidegate_sim::Rng;
 
 const BLOCK: usize = 512;
 const BLOCKS: u64 = 64;
@@ -75,21 +75,14 @@ fn get(device: &dyn BlockDevice, lba: u64) -> u8 {
     block[0]
 }
 
-fn random(state: &mut u64) -> u64 {
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    *state >> 11
-}
-
 /// A random script against a map; after each flush the device below has everything.
 fn keeps_what_it_was_given<P: Rule>() {
     let below = Below::new();
     let cache = Staging::<P>::new(below.clone(), SLOTS).unwrap();
-    let (mut model, mut state) = (HashMap::new(), 7);
+    let (mut model, mut random) = (HashMap::new(), Rng::new(7));
     for _ in 0..20_000 {
-        let (lba, byte) = (random(&mut state) % BLOCKS, (random(&mut state) % 255 + 1) as u8);
-        match random(&mut state) % 100 {
+        let (lba, byte) = (random.below(BLOCKS), (random.below(255) + 1) as u8);
+        match random.below(100) {
             0..60 => {
                 put(&cache, lba, byte);
                 model.insert(lba, byte);
@@ -132,13 +125,13 @@ fn keeps_it_under_four_writers<P: Rule>() {
             .map(|writer| {
                 let cache = &cache;
                 scope.spawn(move || {
-                    let (mut last, mut state) = (HashMap::new(), writer + 1);
+                    let (mut last, mut random) = (HashMap::new(), Rng::new(writer));
                     for turn in 0..3_000_u32 {
-                        let lba = random(&mut state) % (BLOCKS / 4) * 4 + writer;
+                        let lba = random.below(BLOCKS / 4) * 4 + writer;
                         let byte = (turn % 255 + 1) as u8;
                         put(cache, lba, byte);
                         last.insert(lba, byte);
-                        let other = random(&mut state) % (BLOCKS / 4) * 4 + writer;
+                        let other = random.below(BLOCKS / 4) * 4 + writer;
                         assert_eq!(get(cache, other), last.get(&other).copied().unwrap_or(0));
                     }
                 })

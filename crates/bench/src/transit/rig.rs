@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tidegate_drain::{Pool, Setup};
 use tidegate_media::{BlockDevice, Durability, Lba, MappedRegion};
+use tidegate_sim::Rng;
 use tidegate_write_cache::{Options, WriteCache, bytes_for};
 
 use super::arrivals::Arrivals;
@@ -32,7 +33,8 @@ pub(super) struct Rig {
     pub(super) cache: Arc<WriteCache<MappedRegion>>,
     /// Its threads.
     pub(super) pool: Pool,
-    random: AtomicU64,
+    /// Drawn so far.
+    walks: AtomicU64,
 }
 
 impl Rig {
@@ -42,7 +44,7 @@ impl Rig {
         let region = medium::region(bytes_for(slots, block_size))?;
         let cache = Arc::new(WriteCache::create(region, device.clone(), Options::new([1; 16], slots))?);
         let pool = Pool::start(&cache, Setup { threads: 1, drain_within: DRAIN_WITHIN }).context("draining threads")?;
-        let rig = Rig { device, cache, pool, random: AtomicU64::new(0x9e37_79b9_7f4a_7c15) };
+        let rig = Rig { device, cache, pool, walks: AtomicU64::new(0) };
         let block = Block::filled(0);
         (0..rig.blocks()).try_for_each(|lba| rig.device.write(Lba(lba), block.bytes(), Durability::Fua))?;
         Ok(rig)
@@ -54,14 +56,9 @@ impl Rig {
 
     /// Blocks drawn for a walk of `steps`.
     fn draw(&self, steps: usize) -> Vec<u64> {
-        let mut state = self.random.fetch_add(0x2545_f491_4f6c_dd1d, Ordering::Relaxed) | 1;
-        let mut next = || {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            ((state >> 32) * self.blocks()) >> 32
-        };
-        (0..steps).map(|_| next()).collect()
+        // Each walk has a seed of its own.
+        let mut random = Rng::new(self.walks.fetch_add(1, Ordering::Relaxed));
+        (0..steps).map(|_| random.below(self.blocks())).collect()
     }
 
     /// Nanoseconds of a write, on average over bursts that each begin with an empty cache.
