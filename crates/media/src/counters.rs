@@ -1,11 +1,10 @@
 //! Exact counts of what a region did, cheap enough to be always on.
 //!
-//! Each thread counts in a stripe of its own, chosen by its [`thread_token`], with plain loads and stores: tokens are
-//! unique among the threads alive, so nobody else stores to that stripe, and a token passes from a dead thread to
-//! a new one through a lock. Threads with high tokens share the last stripe and count by atomic additions.
+//! Each thread counts for itself ([`PerThread`]).
 
+use crate::per_thread::{PerThread, add};
 use crate::region::LINE_BYTES;
-use crate::sync::{AtomicU64, Ordering, thread_token};
+use crate::sync::{AtomicU64, Ordering};
 use std::ops::Sub;
 
 /// Bytes that Optane memory writes together.
@@ -45,12 +44,11 @@ impl Sub for Counters {
 /// The counts of one region.
 #[derive(Debug)]
 pub struct Tally {
-    stripes: Box<[Stripe]>,
+    stripes: PerThread<Stripe>,
 }
 
-/// The counts of one thread; two lines apart, as processors fetch lines in pairs.
+/// The counts of one thread.
 #[derive(Debug, Default)]
-#[repr(align(128))]
 struct Stripe {
     bytes_stored: AtomicU64,
     lines_flushed: AtomicU64,
@@ -60,27 +58,27 @@ struct Stripe {
 
 impl Default for Tally {
     fn default() -> Tally {
-        Tally { stripes: (0..STRIPES).map(|_| Stripe::default()).collect() }
+        Tally { stripes: PerThread::new(STRIPES) }
     }
 }
 
 impl Tally {
     /// Counts `bytes` stored.
     pub fn stored(&self, bytes: u64) {
-        let (stripe, sole) = self.mine();
+        let (stripe, sole) = self.stripes.mine();
         add(sole, &stripe.bytes_stored, bytes);
     }
 
     /// Counts the lines that a flush of `at..at + len` covers.
     pub fn flushed(&self, at: u64, len: u64) {
-        let (stripe, sole) = self.mine();
+        let (stripe, sole) = self.stripes.mine();
         add(sole, &stripe.lines_flushed, lines(at, len, LINE_BYTES));
         add(sole, &stripe.lines_256_touched, lines(at, len, LINE_256_BYTES));
     }
 
     /// Counts `len` bytes stored at `at` and their lines, which count as flushed.
     pub fn streamed(&self, at: u64, len: u64) {
-        let (stripe, sole) = self.mine();
+        let (stripe, sole) = self.stripes.mine();
         add(sole, &stripe.bytes_stored, len);
         add(sole, &stripe.lines_flushed, lines(at, len, LINE_BYTES));
         add(sole, &stripe.lines_256_touched, lines(at, len, LINE_256_BYTES));
@@ -88,7 +86,7 @@ impl Tally {
 
     /// Counts a fence.
     pub fn fenced(&self) {
-        let (stripe, sole) = self.mine();
+        let (stripe, sole) = self.stripes.mine();
         add(sole, &stripe.fences, 1);
     }
 
@@ -104,22 +102,6 @@ impl Tally {
             lines_256_touched: sum(|stripe| &stripe.lines_256_touched),
             fences: sum(|stripe| &stripe.fences),
         }
-    }
-
-    /// The calling thread's stripe, and whether it alone stores to it.
-    fn mine(&self) -> (&Stripe, bool) {
-        let token = thread_token() as usize;
-        let last = self.stripes.len() - 1;
-        (&self.stripes[token.min(last)], token < last)
-    }
-}
-
-/// Adds to a count; `sole`: no other thread stores to it. Relaxed: see [`Tally::snapshot`].
-fn add(sole: bool, count: &AtomicU64, more: u64) {
-    if sole {
-        count.store(count.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
-    } else {
-        count.fetch_add(more, Ordering::Relaxed);
     }
 }
 

@@ -18,6 +18,7 @@ mod locked_file;
 mod map_error;
 mod mapped;
 mod memory;
+pub mod per_thread;
 mod region;
 pub mod sync;
 

@@ -162,7 +162,7 @@ impl<R: Region> WriteCache<R> {
         let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let mut all = Counters {
             replaced: get(&self.tally.replaced),
-            bypassed: self.tally.bypassed.sum(),
+            bypassed: self.tally.bypassed(),
             forced: get(&self.tally.forced),
             evicted: get(&self.tally.evicted),
             stalled: get(&self.tally.stalled),
@@ -323,7 +323,7 @@ impl<R: Region> WriteCache<R> {
         {
             return self.write_cached(slot, lba, data);
         }
-        self.tally.bypassed.add_one();
+        self.tally.count_bypassed();
         self.write_past(lba, data, Durability::Volatile)
     }
 

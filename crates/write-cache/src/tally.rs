@@ -1,12 +1,12 @@
 //! Counts of what is not counted under a set's lock.
 
-use tidegate_media::sync::{AtomicU64, Ordering, thread_token};
+use tidegate_media::per_thread::{PerThread, add};
+use tidegate_media::sync::{AtomicU64, Ordering};
 
-/// Threads that count without a locked instruction; those beyond share one count.
-const STRIPES: usize = 32;
+/// Counts of what went past the cache: of 32 threads, and of all others together.
+const STRIPES: usize = 33;
 
 /// All counts but those of the sets. On lines of its own, as whoever adds to it takes the line from everyone else.
-#[derive(Default)]
 #[repr(align(128))]
 pub(crate) struct Tally {
     pub(crate) replaced: AtomicU64,
@@ -16,60 +16,35 @@ pub(crate) struct Tally {
     pub(crate) stalled_ns: AtomicU64,
     pub(crate) wake_ups: AtomicU64,
     pub(crate) flushes: AtomicU64,
-    pub(crate) bypassed: Striped,
+    bypassed: PerThread<AtomicU64>,
 }
 
-/// A count that writers on several cores add to at the same time, without a line that passes between them and without a locked instruction,
-/// which would wait for what the writer streamed before.
-pub(crate) struct Striped {
-    /// Each is changed by the thread of one token only.
-    own: Box<[Stripe]>,
-    /// Counts of threads with higher tokens.
-    rest: AtomicU64,
-}
-
-#[derive(Default)]
-#[repr(align(128))]
-struct Stripe(AtomicU64);
-
-impl Striped {
-    /// Counts one more.
-    pub(crate) fn add_one(&self) {
-        match self.own.get(thread_token() as usize) {
-            // No thread alive has the same token, and whoever had it before gave it back under a lock: no addition is lost.
-            Some(Stripe(own)) => own.store(own.load(Ordering::Relaxed) + 1, Ordering::Relaxed),
-            None => drop(self.rest.fetch_add(1, Ordering::Relaxed)),
+impl Default for Tally {
+    fn default() -> Tally {
+        let zero = AtomicU64::default;
+        Tally {
+            replaced: zero(),
+            evicted: zero(),
+            forced: zero(),
+            stalled: zero(),
+            stalled_ns: zero(),
+            wake_ups: zero(),
+            flushes: zero(),
+            bypassed: PerThread::new(STRIPES),
         }
     }
-
-    /// The count.
-    pub(crate) fn sum(&self) -> u64 {
-        let own: u64 = self.own.iter().map(|stripe| stripe.0.load(Ordering::Relaxed)).sum();
-        own + self.rest.load(Ordering::Relaxed)
-    }
 }
 
-impl Default for Striped {
-    fn default() -> Striped {
-        Striped { own: (0..STRIPES).map(|_| Stripe::default()).collect(), rest: AtomicU64::new(0) }
+impl Tally {
+    /// Counts a block that went past the cache. Writers on several cores do so at the same time, and a locked instruction would wait for
+    /// what the writer streamed before.
+    pub(crate) fn count_bypassed(&self) {
+        let (count, sole) = self.bypassed.mine();
+        add(sole, count, 1);
     }
-}
 
-#[cfg(all(test, not(shuttle)))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn nothing_is_lost_between_many_threads() {
-        const THREADS: u64 = 2 * STRIPES as u64;
-        let count = Striped::default();
-        for _ in 0..3 {
-            std::thread::scope(|scope| {
-                for _ in 0..THREADS {
-                    scope.spawn(|| (0..1000).for_each(|_| count.add_one()));
-                }
-            });
-        }
-        assert_eq!(count.sum(), 3 * THREADS * 1000);
+    /// Blocks that went past the cache.
+    pub(crate) fn bypassed(&self) -> u64 {
+        self.bypassed.iter().map(|count| count.load(Ordering::Relaxed)).sum()
     }
 }
