@@ -96,7 +96,7 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "NAME", value_parser = profile)]
     pub(crate) emulate: Option<Profile>,
 
-    /// Memory for the cache in front of the volume: a size, off, or auto: 16M if the region is slower than DRAM [default: auto]
+    /// Memory for the cache in front of the volume: a size, off, or auto: 16M if the region is a good deal slower than DRAM [default: auto]
     #[arg(long, value_name = "SIZE", value_parser = cache)]
     pub(crate) cache: Option<CacheWish>,
 

@@ -31,10 +31,14 @@ const DRAIN_WITHIN: Duration = Duration::from_micros(700);
 /// Threads that drain; more than two help only where many cores are idle.
 const THREADS_MAX: usize = 4;
 
+/// What a write has to gain by a cache. Draining costs another core two copies and its visits to the queues; a gain below that is one
+/// only as long as that core has nothing else to do.
+const GAIN_MIN: Duration = Duration::from_micros(1);
+
 /// What to do about a cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum CacheWish {
-    /// Have one if the memory is slower than DRAM.
+    /// Have one if the memory is slower than DRAM by as much as a cache costs, and another core can drain it.
     #[default]
     Auto,
     /// Have none.
@@ -67,9 +71,13 @@ impl Costs {
         Some(Costs { region: region / lanes, dram: least(copy) / u32::try_from(COPIES).ok()? })
     }
 
-    /// Whether a copy into DRAM is the cheaper one, by more than measuring errs.
-    fn favour_a_cache(self) -> bool {
-        self.dram * 5 < self.region * 4
+    /// Why a server that may use so many cores is better off without a cache, if it is.
+    fn against_a_cache(self, cores: usize) -> Option<String> {
+        let Costs { region, dram } = self;
+        if region < dram + GAIN_MIN {
+            return Some(format!("a streamed write here takes {region:.2?}, a copy into DRAM {dram:.2?}"));
+        }
+        (cores < 2).then(|| "there is one core, and draining takes another".to_owned())
     }
 }
 
@@ -254,14 +262,14 @@ impl Transit {
         volume: Identity,
         device: Arc<dyn BlockDevice>,
     ) -> Result<Result<Transit, String>, Failure> {
-        let bytes = match (wish, costs) {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let against =
+            costs.map_or(Some("the region is no slower than DRAM".to_owned()), |costs| costs.against_a_cache(cores));
+        let bytes = match (wish, against) {
             (CacheWish::Off, _) => return Ok(Err("off".to_owned())),
             (CacheWish::Bytes(bytes), _) => bytes,
-            (CacheWish::Auto, Some(costs)) if costs.favour_a_cache() => BYTES,
-            (CacheWish::Auto, Some(Costs { region, dram })) => {
-                return Ok(Err(format!("off: a streamed write here takes {region:.2?}, a copy into DRAM {dram:.2?}")));
-            }
-            (CacheWish::Auto, None) => return Ok(Err("off: the region is no slower than DRAM".to_owned())),
+            (CacheWish::Auto, None) => BYTES,
+            (CacheWish::Auto, Some(why)) => return Ok(Err(format!("off: {why}"))),
         };
         let block_size = device.geometry().block_size;
         let slots = u32::try_from(bytes / u64::from(block_size)).unwrap_or(u32::MAX - 1).max(1);
@@ -277,7 +285,7 @@ impl Transit {
         let options = Options::new(volume.uuid.into_bytes(), slots);
         let refused = |error: CreateError| VolumeFailure::NotDurable { path: file.clone(), why: error.to_string() };
         let cache = Arc::new(WriteCache::create(region, device, options).map_err(refused)?);
-        let threads = std::thread::available_parallelism().map_or(1, |cores| cores.get() / 2).clamp(1, THREADS_MAX);
+        let threads = (cores / 2).clamp(1, THREADS_MAX);
         cache.set_clock(now_ns);
         let pool = Pool::start(&cache, Setup { threads, drain_within: DRAIN_WITHIN });
         let pool = pool.map_err(Failure::system("starting the threads that drain the cache"))?;
@@ -303,5 +311,19 @@ impl Transit {
     pub(crate) fn describe(&self) -> String {
         let size = u64::from(self.cache.slots()) * u64::from(self.cache.geometry().block_size);
         format!("{} in {}, drained at once", Human(size), self.file.display())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cache_has_to_gain_more_than_it_costs() {
+        let costs = |region, dram| Costs { region: Duration::from_nanos(region), dram: Duration::from_nanos(dram) };
+        assert_eq!(costs(2500, 500).against_a_cache(2), None);
+        let twice_the_time = costs(900, 450).against_a_cache(2).unwrap();
+        assert!(twice_the_time.contains("900.00ns") && twice_the_time.contains("450.00ns"), "{twice_the_time}");
+        assert!(costs(2500, 500).against_a_cache(1).unwrap().contains("one core"));
     }
 }
