@@ -6,6 +6,8 @@
 #![forbid(unsafe_code)]
 
 pub mod admission;
+pub mod admit;
 pub mod attention;
+pub mod evict;
 pub mod pace;
 pub mod undrained;
