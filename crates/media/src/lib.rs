@@ -10,6 +10,7 @@
 mod backing;
 mod block;
 mod counters;
+mod disk;
 mod domain;
 pub mod emulate;
 mod error;
@@ -21,10 +22,13 @@ mod memory;
 pub mod per_thread;
 mod region;
 pub mod sync;
+#[cfg(test)]
+mod tiny;
 
 pub use backing::{ALIGNMENT_BYTES, AlignedBytes, Backing, InTurn, Run};
 pub use block::{BlockDevice, Durability, Extent, ExtentKind, Geometry, Lba, LbaRange};
 pub use counters::{Counters, Tally};
+pub use disk::{DiskAccess, DiskIdentity, FileDisk, Refusal, Way};
 pub use domain::Domain;
 pub use error::{Corrupt, Error, Misuse, Poison, Result, Sealed};
 pub use file_backed::FileBacked;

@@ -3,32 +3,9 @@
 //! Without those powers (no CAP_SYS_ADMIN) these tests pass without having tested; `cargo xtask test` runs as root in CI.
 
 use super::*;
-use rustix::mount::{MountFlags, UnmountFlags, mount, mount_remount, unmount};
+use crate::tiny::{TINY_BYTES, Tiny};
+use rustix::mount::{MountFlags, mount_remount};
 use std::fs;
-
-/// A file system of 1 MiB in memory, unmounted and removed at the end.
-struct Tiny(tempfile::TempDir);
-
-const TINY_BYTES: u64 = 1 << 20;
-
-impl Tiny {
-    fn mounted() -> Option<Tiny> {
-        let folder = tempfile::tempdir().expect("a folder");
-        mount("tidegate-test", folder.path(), "tmpfs", MountFlags::NODEV, Some(c"size=1M")).ok()?;
-        Some(Tiny(folder))
-    }
-
-    fn file(&self) -> PathBuf {
-        self.0.path().join("region")
-    }
-}
-
-impl Drop for Tiny {
-    fn drop(&mut self) {
-        // Detached, as a failed assertion may have left a region mapped.
-        let _ = unmount(self.0.path(), UnmountFlags::DETACH);
-    }
-}
 
 #[test]
 fn a_sparse_file_on_a_full_file_system_seals_at_the_store_that_finds_no_room() {

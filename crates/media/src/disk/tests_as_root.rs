@@ -1,0 +1,93 @@
+//! Disks that only root can make: loop devices, full file systems.
+
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+use super::*;
+use crate::error::Error;
+use crate::tiny::Tiny;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// What to do about a failure to mount or attach.
+const AS_ROOT: &str = "run this test as root: `cargo xtask test` says how";
+
+/// A loop device over a file, detached at the end.
+struct Loop(PathBuf);
+
+impl Loop {
+    fn over(file: &Path) -> Loop {
+        let made = Command::new("losetup").args(["--find", "--show"]).arg(file).output();
+        let made = made.expect("losetup is there: apt-get install mount");
+        assert!(made.status.success(), "{AS_ROOT}: {made:?}");
+        Loop(String::from_utf8(made.stdout).unwrap().trim().into())
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        // What stays attached is detached with its last user.
+        let _ = Command::new("losetup").arg("--detach").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn a_block_device_is_a_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("image");
+    File::create(&file).unwrap().set_len(1 << 20).unwrap();
+    let device = Loop::over(&file);
+    let disk = FileDisk::open(&device.0, DiskAccess::ReadWrite, 4096).unwrap();
+    assert_eq!((disk.geometry().blocks, disk.way()), (256, Way::DirectMany));
+    assert!(disk.identity().is_known());
+    assert!(matches!(FileDisk::open(&device.0, DiskAccess::ReadWrite, 4096), Err(MapError::InUse { .. })));
+    let data = aligned_copy(&[9; 3 * 4096]);
+    let runs = [4, 100].map(|at| Run { at: Lba(at), data: &data });
+    assert_eq!(disk.write_runs(&runs), [Ok(()), Ok(())]);
+    disk.write_zeroes(LbaRange { first: Lba(5), blocks: 1 }, Durability::Fua).unwrap();
+    disk.discard(LbaRange { first: Lba(100), blocks: 3 }).unwrap();
+    disk.flush().unwrap();
+    let mut out = vec![1; 3 * 4096];
+    disk.read(Lba(4), &mut out).unwrap();
+    assert!(
+        out[..4096].iter().chain(&out[8192..]).all(|byte| *byte == 9) && out[4096..8192].iter().all(|byte| *byte == 0)
+    );
+    drop(disk);
+    let held = std::fs::read(&file).unwrap();
+    assert!(held[4 * 4096..7 * 4096] == out[..], "the file below holds something else");
+}
+
+#[test]
+fn bad_sectors_are_answered_with_their_bytes_and_the_rest_works() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("image");
+    File::create(&file).unwrap().set_len(1 << 20).unwrap();
+    let device = Loop::over(&file);
+    let disk = FileDisk::open(&device.0, DiskAccess::ReadWrite, 4096).unwrap();
+    // A loop device answers EIO for what its file does not have any more.
+    File::options().write(true).open(&file).unwrap().set_len(1 << 19).unwrap();
+    let mut out = vec![0; 4096];
+    assert_eq!(disk.read(Lba(200), &mut out), Err(Error::Media(Poison { at: 200 * 4096, len: 4096 })));
+    assert_eq!(disk.last_refusal().unwrap().errno, Errno::IO.raw_os_error());
+    assert_eq!(disk.read(Lba(100), &mut out), Ok(()));
+}
+
+#[test]
+fn a_full_file_system_is_answered_with_the_bytes_that_found_no_room() {
+    let tiny = Tiny::mounted().expect(AS_ROOT);
+    let path = tiny.file();
+    File::create(&path).unwrap().set_len(16 << 20).unwrap();
+    let disk = FileDisk::open(&path, DiskAccess::ReadWrite, 4096).unwrap();
+    let data = aligned_copy(&vec![3; 64 * 4096]);
+    let runs: Vec<_> = (0..8).map(|nth| Run { at: Lba(nth * 64), data: &data }).collect();
+    let answers = disk.write_runs(&runs);
+    let good = answers.iter().filter(|answer| answer.is_ok()).count();
+    assert!((1..=4).contains(&good), "1 MiB has room for four of these: {answers:?}");
+    let refused = answers.iter().zip(&runs).filter(|(answer, _)| answer.is_err());
+    for (answer, run) in refused {
+        let Err(Error::Media(Poison { at, len })) = answer else { panic!("{answer:?}") };
+        let end = (run.at.0 + 64) * 4096;
+        assert!((run.at.0 * 4096..end).contains(at) && at + len == end, "{at} {len}");
+    }
+    assert_eq!(disk.last_refusal().unwrap().errno, Errno::NOSPC.raw_os_error());
+    assert!(disk.last_refusal().unwrap().to_string().contains("No space left"), "{:?}", disk.last_refusal());
+}
