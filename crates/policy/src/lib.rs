@@ -8,6 +8,7 @@
 pub mod admission;
 pub mod admit;
 pub mod attention;
+pub mod destage;
 pub mod evict;
 pub mod pace;
 pub mod undrained;
