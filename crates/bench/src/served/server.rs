@@ -5,11 +5,15 @@ use crate::target::Outcome;
 use crate::workload::stay_on;
 use anyhow::Context;
 use rustix::process::{Pid, Signal, kill_process};
+use std::convert::Infallible;
 use std::fs::File;
+use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
 use std::time::{Duration, Instant};
 use tidegate_nbd::client::{Client, Dialect};
 
@@ -83,7 +87,7 @@ impl Rival {
             Rival::File => command.arg("file").arg(file.as_path()),
             Rival::Qemu => command.arg(file.as_path()),
         };
-        Server::start(&mut command, place, socket, file)
+        Server::start(command, place, socket, file)
     }
 }
 
@@ -98,6 +102,7 @@ pub(super) fn missing(programs: &[&str]) -> Option<Outcome> {
 /// A server process that listens. Dropped, it is asked to end, and its files are gone.
 pub(super) struct Server {
     child: Child,
+    _parent: Parent,
     socket: ScratchPath,
     _file: ScratchPath,
 }
@@ -113,19 +118,20 @@ impl Server {
         let mut serve = Command::new(program()?);
         serve.arg("serve").arg("--pmem").arg(file.as_path());
         serve.arg("--listen").arg(format!("unix:{}", socket.as_path().display()));
-        Server::start(&mut serve, place, socket, file)
+        Server::start(serve, place, socket, file)
     }
 
-    fn start(command: &mut Command, place: Place, socket: ScratchPath, file: ScratchPath) -> anyhow::Result<Server> {
+    fn start(mut command: Command, place: Place, socket: ScratchPath, file: ScratchPath) -> anyhow::Result<Server> {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let child = on_core(place.core(), || command.spawn()).with_context(|| format!("starting {command:?}"))?;
-        let mut server = Server { child, socket, _file: file };
+        let called = format!("{command:?}");
+        let (child, parent) = Parent::start(place.core(), command).with_context(|| format!("starting {called}"))?;
+        let mut server = Server { child, _parent: parent, socket, _file: file };
         let deadline = Instant::now() + PATIENCE;
         while UnixStream::connect(server.socket.as_path()).is_err() {
             if let Some(status) = server.child.try_wait()? {
-                anyhow::bail!("{command:?} ended before it listened: {status}");
+                anyhow::bail!("{called} ended before it listened: {status}");
             }
-            anyhow::ensure!(Instant::now() < deadline, "{command:?} does not listen");
+            anyhow::ensure!(Instant::now() < deadline, "{called} does not listen");
             pause();
         }
         Ok(server)
@@ -171,6 +177,28 @@ impl Drop for Server {
     }
 }
 
+/// The thread that started a server, which stays until this is dropped. nbdkit asks the kernel to end it with its parent, and that is a
+/// thread to the kernel.
+struct Parent {
+    _staying: Sender<Infallible>,
+}
+
+impl Parent {
+    /// Starts `command` on the n-th allowed core.
+    fn start(nth: usize, mut command: Command) -> io::Result<(Child, Parent)> {
+        let (staying, until) = channel();
+        let (started, child) = channel();
+        thread::Builder::new().spawn(move || {
+            stay_on(nth);
+            // Nobody listens any more only if the one who started this thread panicked.
+            let _ = started.send(command.spawn());
+            let _ = until.recv();
+        })?;
+        let child = child.recv().map_err(io::Error::other)??;
+        Ok((child, Parent { _staying: staying }))
+    }
+}
+
 /// Runs a client on the clients' core to its end and returns what it printed.
 pub(super) fn run(client: &mut Command) -> anyhow::Result<Vec<u8>> {
     client.stdin(Stdio::null());
@@ -191,11 +219,11 @@ fn on_core<T: Send>(nth: usize, act: impl FnOnce() -> T + Send) -> T {
         stay_on(nth);
         act()
     };
-    std::thread::scope(|scope| scope.spawn(act).join().expect("a panic here ends the benchmark"))
+    thread::scope(|scope| scope.spawn(act).join().expect("a panic here ends the benchmark"))
 }
 
 fn pause() {
-    std::thread::park_timeout(Duration::from_millis(2));
+    thread::park_timeout(Duration::from_millis(2));
 }
 
 /// The path of `tidegate`: built now for release into the target folder of this program; without a cargo, the one
