@@ -8,6 +8,7 @@
 pub mod figure;
 pub mod load;
 pub mod page;
+pub mod platform;
 pub mod stacks;
 
 use crate::medium::WALK_BYTES;
@@ -43,7 +44,16 @@ impl Scale {
     /// Seconds for each point.
     pub const FULL: Scale = Scale { rounds: 9, requests: 400_000, walk_bytes: WALK_BYTES, bytes_max: 512 << 20 };
     /// A look at everything within two minutes: intervals are wide.
-    pub const QUICK: Scale = Scale { rounds: 3, requests: 40_000, walk_bytes: WALK_BYTES, bytes_max: 64 << 20 };
+    pub const QUICK: Scale = Scale { rounds: 3, requests: 20_000, walk_bytes: WALK_BYTES, bytes_max: 32 << 20 };
+}
+
+/// What an experiment runs on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Driver {
+    /// Threads of this machine, over memory made as slow as Optane.
+    Threads,
+    /// The paper's platform, in virtual time; needs this program built for virtual cores.
+    VirtualCores,
 }
 
 /// An experiment of the paper.
@@ -52,6 +62,8 @@ pub struct Experiment {
     pub name: &'static str,
     /// What it measures.
     pub about: &'static str,
+    /// What it runs on.
+    pub driver: Driver,
     measure: fn(Scale) -> anyhow::Result<Vec<Figure>>,
     /// The figures it yields.
     pub figures: &'static [&'static str],
@@ -62,32 +74,91 @@ pub const EXPERIMENTS: &[Experiment] = &[
     Experiment {
         name: "staging-cost",
         about: "time of a random write with and without a flush every 128 writes (Caiti Fig. 2a)",
+        driver: Driver::Threads,
         measure: staging_cost,
         figures: &["fig-2a"],
     },
     Experiment {
         name: "flush",
         about: "time of a flush after so many bytes of random writes (Caiti Fig. 2b)",
+        driver: Driver::Threads,
         measure: flush_times,
         figures: &["fig-2b"],
     },
     Experiment {
         name: "windows",
         about: "the slowest of each 100 requests in a window of 50,000 (Caiti Fig. 2c-e, 5b)",
+        driver: Driver::Threads,
         measure: windows,
         figures: &["fig-2c-e-5b"],
     },
     Experiment {
         name: "writers",
         about: "time per request and 99.99th percentile, one and two writers (Caiti Fig. 5a, 5d, 5e)",
+        driver: Driver::Threads,
         measure: writers,
         figures: &["fig-5a", "fig-5d"],
     },
     Experiment {
         name: "capacity",
         about: "time per request over the size of the cache (Caiti Table 1)",
+        driver: Driver::Threads,
         measure: capacity,
         figures: &["table-1"],
+    },
+    Experiment {
+        name: "platform-staging-cost",
+        about: "the same as staging-cost on the paper's platform",
+        driver: Driver::VirtualCores,
+        measure: platform::staging_cost,
+        figures: &["platform-fig-2a-told", "platform-fig-2a-fitted"],
+    },
+    Experiment {
+        name: "platform-flush",
+        about: "the same as flush on the paper's platform",
+        driver: Driver::VirtualCores,
+        measure: platform::flush_times,
+        figures: &["platform-fig-2b-told", "platform-fig-2b-fitted"],
+    },
+    Experiment {
+        name: "platform-windows",
+        about: "response times in windows of 50,000 and 1,000,000 requests (Caiti Fig. 2c-e, 3, 5b, 5c)",
+        driver: Driver::VirtualCores,
+        measure: platform::windows,
+        figures: &["platform-fig-2c-e-5b-fitted", "platform-fig-3-5c-fitted"],
+    },
+    Experiment {
+        name: "platform-depth",
+        about: "time per request and 99.99th percentile over the depth (Caiti Fig. 5a, 5d)",
+        driver: Driver::VirtualCores,
+        measure: platform::depth,
+        figures: &["platform-fig-5a-told", "platform-fig-5d-told", "platform-fig-5a-fitted", "platform-fig-5d-fitted"],
+    },
+    Experiment {
+        name: "platform-jobs",
+        about: "time per request over the number of jobs (Caiti Fig. 5e)",
+        driver: Driver::VirtualCores,
+        measure: platform::jobs,
+        figures: &["platform-fig-5e-told", "platform-fig-5e-fitted"],
+    },
+    Experiment {
+        name: "platform-capacity",
+        about: "time per request over the size of the cache (Caiti Table 1)",
+        driver: Driver::VirtualCores,
+        measure: platform::capacity,
+        figures: &["platform-table-1-told", "platform-table-1-fitted"],
+    },
+    Experiment {
+        name: "platform-tried",
+        about: "what was tried against Caiti as published",
+        driver: Driver::VirtualCores,
+        measure: platform::improvements,
+        figures: &[
+            "platform-tried-told",
+            "platform-tried-tail-told",
+            "platform-tried-fitted",
+            "platform-tried-tail-fitted",
+        ],
     },
 ];
 
@@ -98,6 +169,10 @@ pub fn run(experiment: &Experiment, scale: Scale, folder: &Path) -> anyhow::Resu
         return Ok(None);
     }
     let begin = Instant::now();
+    if experiment.driver == Driver::VirtualCores && !cfg!(virtual_cores) {
+        run_apart(experiment, scale, folder)?;
+        return Ok(Some(begin.elapsed()));
+    }
     for figure in (experiment.measure)(scale)? {
         let (whole, unfinished) = (file(&figure.id), folder.join(format!("{}.unfinished", figure.id)));
         let written = std::fs::write(&unfinished, serde_json::to_string_pretty(&figure)?);
@@ -106,6 +181,18 @@ pub fn run(experiment: &Experiment, scale: Scale, folder: &Path) -> anyhow::Resu
             .with_context(|| format!("write {}", whole.display()))?;
     }
     Ok(Some(begin.elapsed()))
+}
+
+/// Has a child that is built for virtual cores run `experiment`.
+fn run_apart(experiment: &Experiment, scale: Scale, folder: &Path) -> anyhow::Result<()> {
+    let folder = std::path::absolute(folder).context("where the figures go")?;
+    let mut arguments = vec!["experiments".to_owned(), experiment.name.to_owned()];
+    arguments.extend(["--out".to_owned(), folder.display().to_string()]);
+    arguments.extend((scale == Scale::QUICK).then(|| "--quick".to_owned()));
+    let status = crate::simulator::on_virtual_cores(arguments).stdout(std::process::Stdio::null()).status();
+    let status = status.context("running cargo")?;
+    anyhow::ensure!(status.success(), "{} failed ({status})", experiment.name);
+    Ok(())
 }
 
 /// The figures in `folder`, in the order of the experiments.
@@ -161,16 +248,6 @@ fn note_of_medium() -> String {
 fn staging_cost(scale: Scale) -> anyhow::Result<Vec<Figure>> {
     let kinds = [Kind::Pmem, Kind::Btt, Kind::Pmbd, Kind::Lru, Kind::Caiti, Kind::Tidegate];
     let stacks = stacks(&kinds, CACHE_BYTES, scale)?;
-    // Relative to BTT. With fsync the paper gives no number for PMem.
-    let published = |kind, flushes: bool| match (kind, flushes) {
-        (Kind::Pmem, false) => Some(1.0 / 1.374),
-        (Kind::Btt, _) => Some(1.0),
-        (Kind::Pmbd, false) => Some(1.06),
-        (Kind::Pmbd, true) => Some(1.061),
-        (Kind::Lru, false) => Some(1.151),
-        (Kind::Lru, true) => Some(1.108),
-        _ => None,
-    };
     let sample = |stack: &Stack, round| {
         let plain = random_writes(scale, scale.requests, 1, round);
         let flushed = Load { flush_every: Some(128), ..plain };
@@ -181,7 +258,7 @@ fn staging_cost(scale: Scale) -> anyhow::Result<Vec<Figure>> {
     let series = stacks.iter().zip(&samples).map(|((kind, _), samples)| {
         let point = |(at, (place, flushes)): (usize, &(&str, bool))| {
             let samples: Vec<f64> = samples.iter().map(|sample| sample[at]).collect();
-            Point::of(*place, &samples, published(*kind, *flushes))
+            Point::of(*place, &samples, published_fig_2a(*kind, *flushes))
         };
         Series { label: kind.label().to_owned(), points: places.iter().enumerate().map(point).collect() }
     });
@@ -199,6 +276,20 @@ fn staging_cost(scale: Scale) -> anyhow::Result<Vec<Figure>> {
         ],
         series: series.collect(),
     }])
+}
+
+/// The paper's time over BTT's. With fsync it gives no number for the uncached ways.
+fn published_fig_2a(kind: Kind, flushes: bool) -> Option<f64> {
+    match (kind, flushes) {
+        (Kind::Pmem, false) => Some(1.0 / 1.374),
+        (Kind::Dax, false) => Some(1.0 / 1.166),
+        (Kind::Btt, _) => Some(1.0),
+        (Kind::Pmbd, false) => Some(1.06),
+        (Kind::Pmbd, true) => Some(1.061),
+        (Kind::Lru, false) => Some(1.151),
+        (Kind::Lru, true) => Some(1.108),
+        _ => None,
+    }
 }
 
 fn flush_times(scale: Scale) -> anyhow::Result<Vec<Figure>> {
@@ -316,7 +407,9 @@ fn writers(scale: Scale) -> anyhow::Result<Vec<Figure>> {
 /// The paper's time per request over Caiti's, at a depth of 128.
 fn published_fig_5a(kind: Kind) -> Option<f64> {
     match kind {
-        Kind::Pmem => Some(2.2),
+        Kind::Pmem => Some(2.202),
+        Kind::Dax => Some(2.157),
+        Kind::Nova => Some(4.1),
         Kind::Btt | Kind::Pmbd | Kind::Pmbd70 => Some(3.6),
         Kind::Lru => Some(3.5),
         Kind::Coa => Some(2.9),
@@ -383,7 +476,7 @@ mod tests {
     #[test]
     fn every_experiment_yields_the_figures_it_names_and_none_is_empty() {
         let folder = tempfile::tempdir().unwrap();
-        for experiment in EXPERIMENTS.iter().filter(|experiment| experiment.name != "windows") {
+        for experiment in EXPERIMENTS.iter().filter(|one| one.driver == Driver::Threads && one.name != "windows") {
             assert!(run(experiment, TINY, folder.path()).unwrap().is_some(), "{}", experiment.name);
             assert!(run(experiment, TINY, folder.path()).unwrap().is_none(), "{} is there already", experiment.name);
         }

@@ -13,6 +13,7 @@
 
 pub mod blocks;
 pub mod calibrate;
+pub mod cow;
 pub mod experiments;
 pub mod machine;
 pub mod measure;

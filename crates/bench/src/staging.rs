@@ -29,7 +29,9 @@ pub use slots::{Slot, Slots};
 
 use slots::Filled;
 use std::sync::Arc;
-use tidegate_media::{BlockDevice, Durability, Extent, ExtentKind, Geometry, Lba, LbaRange, Result};
+use tidegate_media::{
+    BlockDevice, Durability, Extent, ExtentKind, Geometry, Lba, LbaRange, MappedRegion, Region, Result,
+};
 
 /// What tells the staging caches apart. It is told of what happens to a slot under that slot's lock, so it asks the slots for nothing
 /// then, and holds no lock of its own when it does.
@@ -74,8 +76,14 @@ pub struct Staging<P> {
 impl<P: Rule> Staging<P> {
     /// A cache of `slots` slots over `device`.
     pub fn new(device: Arc<dyn BlockDevice>, slots: u32) -> anyhow::Result<Staging<P>> {
+        let bytes = u64::from(slots) * u64::from(device.geometry().block_size);
+        Staging::over(Arc::new(MappedRegion::anonymous(bytes.max(1))?), device, slots)
+    }
+
+    /// The same with its slots in `memory`.
+    pub fn over(memory: Arc<dyn Region>, device: Arc<dyn BlockDevice>, slots: u32) -> anyhow::Result<Staging<P>> {
         anyhow::ensure!(slots > 0, "a cache has at least one slot");
-        Ok(Staging { slots: Slots::new(device, slots)?, rule: P::new(slots) })
+        Ok(Staging { slots: Slots::new(memory, device, slots)?, rule: P::new(slots) })
     }
 
     /// One step of the thread that the rule has beside the cache, if it has one; true: call again at once.

@@ -17,7 +17,9 @@ const LEFT: f64 = 64.0;
 const BOTTOM: f64 = 28.0;
 
 /// Colours of what is compared, the same in every figure, told apart by people who do not tell red from green, on white and on black.
-const COLOURS: [(&str, &str); 10] = [
+const COLOURS: [(&str, &str); 12] = [
+    ("DAX", "#555555"),
+    ("NOVA", "#997700"),
     ("PMem", "#8c8c8c"),
     ("BTT", "#4477aa"),
     ("PMBD", "#ee6677"),

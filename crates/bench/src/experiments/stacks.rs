@@ -1,5 +1,6 @@
 //! The ways to write a block that the experiments compare, each ready to be used: the device, and the thread beside it.
 
+use crate::cow::CowFiles;
 use crate::medium::{self, OVERHEAD_BYTES};
 use crate::raw::RawPmem;
 use crate::staging::{Coa, Lru, Pmbd, Pmbd70, Rule, Staging};
@@ -14,7 +15,7 @@ use tidegate_media::{BlockDevice, MappedRegion};
 use tidegate_write_cache::{Options, WriteCache, bytes_for};
 
 /// What the program allows for draining everything.
-const DRAIN_WITHIN: Duration = Duration::from_micros(700);
+pub(super) const DRAIN_WITHIN: Duration = Duration::from_micros(700);
 
 /// How long the thread beside a staging cache sleeps when it finds nothing to do.
 const BESIDE_PAUSE: Duration = Duration::from_micros(100);
@@ -22,8 +23,12 @@ const BESIDE_PAUSE: Duration = Duration::from_micros(100);
 /// A way to write a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Kind {
-    /// The memory itself: no atomic blocks.
+    /// The memory itself behind a block driver: no atomic blocks.
     Pmem,
+    /// The memory itself, written by a file system that knows it: no atomic blocks.
+    Dax,
+    /// A copy-on-write file system.
+    Nova,
     /// The block translation table alone.
     Btt,
     /// Staging, everything flushed when full.
@@ -46,8 +51,10 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind, uncached ones first.
-    pub const ALL: [Kind; 10] = [
+    pub const ALL: [Kind; 12] = [
         Kind::Pmem,
+        Kind::Dax,
+        Kind::Nova,
         Kind::Btt,
         Kind::Pmbd,
         Kind::Pmbd70,
@@ -66,6 +73,8 @@ impl Kind {
     pub fn label(self) -> &'static str {
         match self {
             Kind::Pmem => "PMem",
+            Kind::Dax => "DAX",
+            Kind::Nova => "NOVA",
             Kind::Btt => "BTT",
             Kind::Pmbd => "PMBD",
             Kind::Pmbd70 => "PMBD-70",
@@ -81,13 +90,20 @@ impl Kind {
     /// Sets it up over a fresh medium with room for `bytes`, slowed to `profile`, with a cache of `cache_bytes` if it has one.
     pub fn stack(self, profile: &str, bytes: u64, cache_bytes: u64) -> anyhow::Result<Stack> {
         let slots = u32::try_from(cache_bytes / 4096).context("a cache of less than 16 TiB")?;
-        if self == Kind::Pmem {
-            let region = medium::slow_region(profile, bytes + OVERHEAD_BYTES)?;
-            return Ok(Stack::uncached(Arc::new(RawPmem::new(region, 4096)?)));
+        match self {
+            Kind::Pmem | Kind::Dax => {
+                let region = medium::slow_region(profile, bytes + OVERHEAD_BYTES)?;
+                return Ok(Stack::uncached(Arc::new(RawPmem::new(region, 4096)?)));
+            }
+            Kind::Nova => {
+                let region = medium::slow_region(profile, bytes + bytes / 8 + OVERHEAD_BYTES)?;
+                return Ok(Stack::uncached(Arc::new(CowFiles::new(region, bytes / 4096)?)));
+            }
+            _ => {}
         }
         let btt: Arc<dyn BlockDevice> = Arc::new(medium::slow_btt_of(profile, bytes)?);
         match self {
-            Kind::Pmem | Kind::Btt => Ok(Stack::uncached(btt)),
+            Kind::Pmem | Kind::Dax | Kind::Nova | Kind::Btt => Ok(Stack::uncached(btt)),
             Kind::Pmbd => staging::<Pmbd>(btt, slots),
             Kind::Pmbd70 => staging::<Pmbd70>(btt, slots),
             Kind::Lru => staging::<Lru>(btt, slots),

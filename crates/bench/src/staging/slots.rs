@@ -10,9 +10,8 @@ use super::Rule;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use tidegate_media::sync::{Mutex, MutexGuard};
-use tidegate_media::{BlockDevice, Durability, Lba, MappedRegion, Region, Result};
+use tidegate_media::sync::{AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering};
+use tidegate_media::{BlockDevice, Durability, Lba, Region, Result};
 
 /// Parts of the table from block to slot, each with its lock.
 const PARTS: usize = 64;
@@ -49,7 +48,7 @@ pub(super) enum Filled {
 pub struct Slots {
     device: Arc<dyn BlockDevice>,
     block_size: usize,
-    data: MappedRegion,
+    data: Arc<dyn Region>,
     held: Box<[Mutex<Held>]>,
     /// A bit for each slot whose block the device does not have; changed under the slot's lock.
     dirty: Box<[AtomicU64]>,
@@ -59,9 +58,11 @@ pub struct Slots {
 }
 
 impl Slots {
-    pub(super) fn new(device: Arc<dyn BlockDevice>, slots: u32) -> anyhow::Result<Slots> {
+    /// Slots whose bytes lie in `data`.
+    pub(super) fn new(data: Arc<dyn Region>, device: Arc<dyn BlockDevice>, slots: u32) -> anyhow::Result<Slots> {
         let block_size = device.geometry().block_size;
-        let data = MappedRegion::anonymous(u64::from(slots) * u64::from(block_size))?;
+        let bytes = u64::from(slots) * u64::from(block_size);
+        anyhow::ensure!(data.len() >= bytes, "{slots} slots take {bytes} bytes, and the memory has {}", data.len());
         // Every page is there before the first request, as in a cache that is allocated when it is set up.
         (0..slots).for_each(|slot| data.write(u64::from(slot) * u64::from(block_size), &[1]));
         Ok(Slots {
@@ -177,11 +178,12 @@ impl Slots {
 
     fn write_back(&self, rule: &dyn Rule, slot: Slot, held: &mut Held) -> Result<bool> {
         let (Some(lba), true) = (held.lba, held.dirty) else { return Ok(false) };
-        SCRATCH.with_borrow_mut(|block| {
-            block.resize(self.block_size, 0);
-            self.data.read(self.at(slot), block)?;
-            self.device.write(Lba(lba), block, Durability::Volatile)
-        })?;
+        // Taken out meanwhile: on virtual cores many threads share one of the system's, and others go on while the device writes.
+        let mut block = SCRATCH.take();
+        block.resize(self.block_size, 0);
+        self.data.read(self.at(slot), &mut block)?;
+        self.device.write(Lba(lba), &block, Durability::Volatile)?;
+        SCRATCH.set(block);
         self.mark(slot, held, false);
         rule.cleaned(slot);
         Ok(true)

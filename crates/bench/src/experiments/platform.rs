@@ -1,0 +1,301 @@
+//! The experiments on the paper's platform, 36 cores over Optane, in virtual time.
+//!
+//! Two sets of costs, each a group of figures of its own. *Told*: what the literature says of the parts of that machine, fixed before any of
+//! this ran, and fitted to nothing. *Fitted*: one number more, the speed at which a core streams to that Optane, from the paper's own bar of
+//! raw PMem. What changes between the two is what that number explains.
+//!
+//! Everything is smaller by the same factor: a cache of 16 MiB for the paper's 512 MiB, blocks over 1 GiB, the journal's flush every 156 ms for
+//! its five seconds.
+
+mod crew;
+pub mod load;
+pub mod stand;
+
+use super::figure::{Chart, Figure, Point, Series};
+use super::load::Times;
+use super::stacks::Kind;
+use super::{Scale, bytes_in_words, published_fig_5a, published_table_1};
+use anyhow::Context;
+use load::Load;
+use stand::{Platform, Stand, Transit};
+use std::time::Duration;
+use tidegate_write_cache::Fill;
+
+/// The paper's cache over ours.
+const SMALLER: u64 = 32;
+
+/// The cache of those that have one, unless its size is what the experiment varies.
+pub const CACHE_BYTES: u64 = (512 << 20) / SMALLER;
+
+/// Bytes of the blocks written to.
+const BLOCKS_BYTES: u64 = 1 << 30;
+
+/// How often the journal has the device flushed.
+const COMMIT_EVERY: Duration = Duration::from_nanos(5_000_000_000 / SMALLER);
+
+/// Requests that fill a cache before anything is measured.
+fn warm(cache_bytes: u64) -> u32 {
+    u32::try_from(cache_bytes / 4096 * 5 / 4).expect("a small cache")
+}
+
+/// Random writes of one job, one at a time.
+fn writes(scale: Scale) -> Load {
+    Load {
+        jobs: 1,
+        depth: 1,
+        warm: warm(CACHE_BYTES),
+        requests: scale.requests / 8,
+        reads_percent: 0,
+        blocks: BLOCKS_BYTES / 4096,
+        flush_every: None,
+        commit_every: COMMIT_EVERY,
+    }
+}
+
+fn run(kind: Kind, platform: &Platform, load: &Load) -> anyhow::Result<Times> {
+    let stand =
+        Stand::of(kind, platform, BLOCKS_BYTES, CACHE_BYTES).with_context(|| format!("set up {}", kind.label()))?;
+    load::run(platform, stand, load)
+}
+
+/// The two sets of costs.
+fn platforms() -> anyhow::Result<[Platform; 2]> {
+    Ok([Platform::told()?, Platform::fitted()?])
+}
+
+fn id(name: &str, platform: &Platform) -> String {
+    format!("platform-{name}-{}", platform.name)
+}
+
+fn series(kind: Kind, points: Vec<Point>) -> Series {
+    Series { label: kind.label().to_owned(), points }
+}
+
+/// Virtual time has no noise: one sample is the whole truth of the model.
+fn point(place: impl Into<String>, value: f64, published: Option<f64>) -> Point {
+    Point { place: place.into(), median: value, low: value, high: value, published }
+}
+
+fn note_of(platform: &Platform) -> String {
+    let costs = match platform.name {
+        "fitted" => "told costs, and the speed of streaming fitted to the paper's bar of raw PMem",
+        _ => "costs as the literature tells them, fitted to nothing",
+    };
+    format!(
+        "36 virtual cores over Optane: {costs}. {} ns of each request pass before it reaches the device (the paper's 54 % of 4.41 µs). \
+         The cache, the blocks and the time between the journal's flushes are a 32nd of the paper's.",
+        platform.path_ns
+    )
+}
+
+/// The frame of a figure; the series are still to come.
+fn frame(name: &str, platform: &Platform, paper: &str, title: &str, chart: Chart, unit: &str) -> Figure {
+    Figure {
+        id: id(name, platform),
+        paper: format!("Caiti, {paper}"),
+        title: format!("{title} (36 virtual cores, {} costs)", platform.name),
+        chart,
+        unit: unit.to_owned(),
+        baseline: Some(Kind::Caiti.label().to_owned()),
+        notes: vec![note_of(platform)],
+        series: Vec::new(),
+    }
+}
+
+/// Fig. 2a.
+pub fn staging_cost(scale: Scale) -> anyhow::Result<Vec<Figure>> {
+    let kinds = [Kind::Pmem, Kind::Dax, Kind::Btt, Kind::Pmbd, Kind::Lru, Kind::Caiti, Kind::Tidegate];
+    let figure = |platform: &Platform| {
+        let mut figure = frame(
+            "fig-2a",
+            platform,
+            "Fig. 2a",
+            "What staging costs: time of a random write",
+            Chart::Bars,
+            "ns per write",
+        );
+        figure.baseline = Some(Kind::Btt.label().to_owned());
+        for kind in kinds {
+            let plain = writes(scale);
+            let flushed = Load { flush_every: Some(128), ..plain };
+            let points = vec![
+                point("no flush", run(kind, platform, &plain)?.per_request(), super::published_fig_2a(kind, false)),
+                point(
+                    "flush every 128",
+                    run(kind, platform, &flushed)?.per_request(),
+                    super::published_fig_2a(kind, true),
+                ),
+            ];
+            figure.series.push(series(kind, points));
+        }
+        Ok(figure)
+    };
+    platforms()?.iter().map(figure).collect()
+}
+
+/// Fig. 2b.
+pub fn flush_times(scale: Scale) -> anyhow::Result<Vec<Figure>> {
+    let kinds = [Kind::Pmbd, Kind::Pmbd70, Kind::Lru, Kind::Coa, Kind::Caiti, Kind::Tidegate];
+    let sizes = [19, 21, 23, 25, 27].into_iter().map(|power| 1_u64 << power).filter(|bytes| *bytes <= scale.bytes_max);
+    let sizes: Vec<u64> = sizes.collect();
+    let figure = |platform: &Platform| {
+        let title = "Time of a flush after so much was written";
+        let mut figure = frame("fig-2b", platform, "Fig. 2b", title, Chart::Lines, "ms");
+        figure.notes.push("A cache twice as large as what is written before a flush.".to_owned());
+        for kind in kinds {
+            let mut points = Vec::new();
+            for bytes in &sizes {
+                let stand = Stand::of(kind, platform, BLOCKS_BYTES, 2 * bytes)?;
+                let count = u32::try_from(bytes / 4096)?;
+                let load = Load { warm: 0, requests: count, flush_every: Some(count), ..writes(scale) };
+                let times = load::run(platform, stand, &load)?;
+                let nanoseconds = times.flushes.first().context("one flush was asked for")?;
+                points.push(point(bytes_in_words(*bytes), *nanoseconds as f64 / 1e6, None));
+            }
+            figure.series.push(series(kind, points));
+        }
+        Ok(figure)
+    };
+    platforms()?.iter().map(figure).collect()
+}
+
+/// Fig. 2c–e, 3, 5b, 5c.
+pub fn windows(scale: Scale) -> anyhow::Result<Vec<Figure>> {
+    /// Points that a chart has room for.
+    const POINTS: usize = 500;
+    const WINDOW: usize = 50_000;
+    let kinds = [Kind::Btt, Kind::Pmbd, Kind::Lru, Kind::Coa, Kind::Caiti, Kind::Tidegate];
+    let platform = Platform::fitted()?;
+    let requests = if scale == Scale::FULL { 1_000_000 } else { scale.requests.max(50_000) };
+    let title = |count: usize| {
+        format!("Response times in a window of {count} requests: the slowest of each {}", count / POINTS)
+    };
+    let mut small = frame("fig-2c-e-5b", &platform, "Fig. 2c–e, 5b", &title(WINDOW), Chart::Points, "µs");
+    let mut large = frame("fig-3-5c", &platform, "Fig. 3, 5c", &title(requests as usize), Chart::Points, "µs");
+    for kind in kinds {
+        let times = run(kind, &platform, &Load { requests, ..writes(scale) })?;
+        for (figure, window) in
+            [(&mut small, &times.writes[times.writes.len() - WINDOW..]), (&mut large, &times.writes[..])]
+        {
+            let together = window.len() / POINTS;
+            let slowest = |(nth, times): (usize, &[u32])| {
+                point((nth * together).to_string(), f64::from(times.iter().copied().max().unwrap_or(0)) / 1e3, None)
+            };
+            figure.series.push(series(kind, window.chunks(together).enumerate().map(slowest).collect()));
+        }
+    }
+    small.baseline = None;
+    large.baseline = None;
+    Ok(vec![small, large])
+}
+
+/// Fig. 5a and 5d.
+pub fn depth(scale: Scale) -> anyhow::Result<Vec<Figure>> {
+    let depths: &[u32] = if scale == Scale::FULL { &[32, 64, 128, 256, 512, 1024] } else { &[32, 128, 1024] };
+    let mut figures = Vec::new();
+    for platform in platforms()? {
+        let mut mean = frame("fig-5a", &platform, "Fig. 5a", "Time per request over the depth", Chart::Bars, "ns");
+        let title = "What one request in 10,000 exceeds, over the depth";
+        let mut tail = frame("fig-5d", &platform, "Fig. 5d", title, Chart::Bars, "ns");
+        tail.notes.push(
+            "A job hands over as many requests as the depth says with one call, and sees all of them completed together.".to_owned(),
+        );
+        for kind in Kind::ALL {
+            let (mut means, mut tails) = (Vec::new(), Vec::new());
+            for depth in depths {
+                let times = run(kind, &platform, &Load { depth: *depth, ..writes(scale) })?;
+                let published = (*depth == 128).then(|| published_fig_5a(kind)).flatten();
+                means.push(point(depth.to_string(), times.per_request(), published));
+                let published = (*depth == 1024 && kind == Kind::Pmbd).then_some(14.0);
+                tails.push(point(depth.to_string(), times.exceeded_by_one_in(10_000), published));
+            }
+            mean.series.push(series(kind, means));
+            tail.series.push(series(kind, tails));
+        }
+        figures.extend([mean, tail]);
+    }
+    Ok(figures)
+}
+
+/// Fig. 5e.
+pub fn jobs(scale: Scale) -> anyhow::Result<Vec<Figure>> {
+    let counts: &[u32] = if scale == Scale::FULL { &[1, 2, 4, 8, 16, 32] } else { &[1, 8] };
+    let figure = |platform: &Platform| {
+        let title = "Time per request over the number of jobs, at a depth of 32";
+        let mut figure = frame("fig-5e", platform, "Fig. 5e", title, Chart::Lines, "ns");
+        for kind in Kind::ALL {
+            let mut points = Vec::new();
+            for jobs in counts {
+                let times = run(kind, platform, &Load { depth: 32, jobs: *jobs, ..writes(scale) })?;
+                points.push(point(jobs.to_string(), times.per_request(), None));
+            }
+            figure.series.push(series(kind, points));
+        }
+        Ok(figure)
+    };
+    platforms()?.iter().map(figure).collect()
+}
+
+/// Table 1.
+pub fn capacity(scale: Scale) -> anyhow::Result<Vec<Figure>> {
+    let powers = if scale == Scale::FULL { 26..=31 } else { 26..=28 };
+    let figure = |platform: &Platform| {
+        let title = "Time per request over the size of the cache";
+        let mut figure = frame("table-1", platform, "Table 1", title, Chart::Lines, "ns");
+        figure.notes.push("Named are the paper's sizes; ours are a 32nd of them.".to_owned());
+        for kind in Kind::STAGING.into_iter().chain([Kind::Caiti, Kind::Tidegate]) {
+            let mut points = Vec::new();
+            for power in powers.clone() {
+                let bytes = (1_u64 << power) / SMALLER;
+                let stand = Stand::of(kind, platform, BLOCKS_BYTES, bytes)?;
+                let load = Load { depth: 32, warm: warm(bytes), ..writes(scale) };
+                let value = load::run(platform, stand, &load)?.per_request();
+                points.push(point(bytes_in_words(1 << power), value, published_table_1(kind)));
+            }
+            figure.series.push(series(kind, points));
+        }
+        Ok(figure)
+    };
+    platforms()?.iter().map(figure).collect()
+}
+
+/// What was tried to make the published transit better, one change at a time.
+pub const TRIED: [(&str, Transit); 7] = [
+    ("as published", Transit::PUBLISHED),
+    ("past the cache before it is full", Transit { drain_within: super::stacks::DRAIN_WITHIN, ..Transit::PUBLISHED }),
+    ("slots filled past the caches", Transit { fill: Fill::Stream, ..Transit::PUBLISHED }),
+    ("drainers that watch", Transit { watching: true, ..Transit::PUBLISHED }),
+    ("2 drainers", Transit { drainers: 2, ..Transit::PUBLISHED }),
+    ("16 drainers", Transit { drainers: 16, ..Transit::PUBLISHED }),
+    ("Tidegate", Transit::TIDEGATE),
+];
+
+/// Each change by itself, and Tidegate.
+pub fn improvements(scale: Scale) -> anyhow::Result<Vec<Figure>> {
+    let places: &[(u32, u32)] =
+        if scale == Scale::FULL { &[(1, 1), (1, 128), (8, 32), (32, 32)] } else { &[(1, 1), (8, 32)] };
+    let mut figures = Vec::new();
+    for platform in platforms()? {
+        let title = "What was tried against Caiti as published: time per request";
+        let mut mean = frame("tried", &platform, "beyond the paper", title, Chart::Bars, "ns");
+        let title = "What was tried against Caiti as published: what one request in 10,000 exceeds";
+        let mut tail = frame("tried-tail", &platform, "beyond the paper", title, Chart::Bars, "ns");
+        for (label, transit) in TRIED {
+            let (mut means, mut tails) = (Vec::new(), Vec::new());
+            for (jobs, depth) in places {
+                let stand = Stand::transit(&platform, BLOCKS_BYTES, CACHE_BYTES, transit)?;
+                let times = load::run(&platform, stand, &Load { jobs: *jobs, depth: *depth, ..writes(scale) })?;
+                let place = format!("{jobs} × {depth}");
+                means.push(point(&place, times.per_request(), None));
+                tails.push(point(&place, times.exceeded_by_one_in(10_000), None));
+            }
+            for (figure, points) in [(&mut mean, means), (&mut tail, tails)] {
+                figure.baseline = Some(TRIED[0].0.to_owned());
+                figure.series.push(Series { label: label.to_owned(), points });
+            }
+        }
+        figures.extend([mean, tail]);
+    }
+    figures.iter_mut().for_each(|figure| figure.notes.push("Places are jobs × depth.".to_owned()));
+    Ok(figures)
+}
