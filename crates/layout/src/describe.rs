@@ -2,6 +2,9 @@
 
 use crate::Description;
 use crate::btt::{ARENA_BYTES_MAX, ARENA_BYTES_MIN, FlogGroup, FlogHalf, InfoBlock, MapState, SECTOR_SIZES, Version};
+use crate::disk_cache::{
+    CACHE_BLOCK_BYTES_MAX, CACHE_BLOCK_BYTES_MIN, CURSORS_AT, CacheEntry, Cursors, RingElement, Superblock,
+};
 use crate::write_cache::{CACHE_HEAD_BYTES, CacheHead, SlotHead};
 use std::fmt::Write;
 
@@ -13,6 +16,12 @@ pub fn describe() -> String {
         out.push_str(&table(&description));
     }
     out.push_str(&map_states());
+    out.push_str(&disk_cache());
+    for description in
+        [Superblock::DESCRIPTION, Cursors::DESCRIPTION, RingElement::DESCRIPTION, CacheEntry::DESCRIPTION]
+    {
+        out.push_str(&table(&description));
+    }
     out.push_str(&write_cache());
     for description in [CacheHead::DESCRIPTION, SlotHead::DESCRIPTION] {
         out.push_str(&table(&description));
@@ -39,6 +48,15 @@ fn btt() -> String {
         Version::V1_1.start(),
         Version::V2_0,
         Version::V2_0.start(),
+    )
+}
+
+fn disk_cache() -> String {
+    format!(
+        "\n## Disk cache\n\n\
+         A region in front of a disk: the superblock at byte 0 and once more at byte 4096, the cursors at byte {CURSORS_AT}, and where the\n\
+         superblock says the ring of elements, the entries, and the blocks of {CACHE_BLOCK_BYTES_MIN} to {CACHE_BLOCK_BYTES_MAX} bytes. As many entries as blocks; any entry may\n\
+         name any block. What an entry says is superseded by elements between the cursors whose counter is ahead of the entry's.\n\n",
     )
 }
 

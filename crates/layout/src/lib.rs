@@ -11,6 +11,7 @@
 
 pub mod btt;
 mod describe;
+pub mod disk_cache;
 mod on_media;
 pub mod write_cache;
 

@@ -1,0 +1,194 @@
+//! Entries and ring elements: two words each.
+
+use crate::disk_cache::CachePlan;
+use crate::on_media::{Broken, on_media, rule};
+use zerocopy::little_endian::{U16, U32, U64};
+
+/// Bits of a disk's block number: more blocks than this no cache has.
+pub const LBA_BITS: u32 = 48;
+
+const CLEAN: u16 = 1;
+
+on_media! {
+    /// Where a block of the disk lies. The second word is one aligned store and makes the entry count; the first is stored only while the
+    /// second says that the entry is free.
+    pub struct CacheEntry [16] {
+        /// number of the block on the disk
+        0: lba: U64,
+        /// number of the cached block, counted from 1; 0 in a free entry
+        8: block: U32,
+        /// one more with each store that changes `block`, modulo 2^16
+        12: counter: U16,
+        /// 1: the disk holds the same bytes, and has confirmed a flush since
+        14: flags: U16,
+    }
+}
+
+on_media! {
+    /// What an entry becomes by a transaction. Durable before the head cursor passes it.
+    pub struct RingElement [16] {
+        /// number of the entry
+        0: entry: U32,
+        /// number of the cached block, counted from 1
+        4: block: U32,
+        /// number of the block on the disk in bits 47..0, the entry's counter in bits 63..48
+        8: place: U64,
+    }
+}
+
+/// An entry that keeps the rules of the format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EntryState {
+    /// It holds nothing.
+    Free {
+        /// Its counter.
+        counter: u16,
+    },
+    /// It holds a block.
+    Holds {
+        /// Number of the block on the disk.
+        lba: u64,
+        /// Number of the cached block, from 0.
+        block: u32,
+        /// Its counter.
+        counter: u16,
+        /// Whether the disk holds the same bytes.
+        clean: bool,
+    },
+}
+
+impl EntryState {
+    /// The entry's counter.
+    pub fn counter(self) -> u16 {
+        match self {
+            EntryState::Free { counter } | EntryState::Holds { counter, .. } => counter,
+        }
+    }
+}
+
+/// Whether counter `a` comes after `b`. Counters compared with each other are less than 2^15 steps apart.
+pub fn is_ahead(a: u16, b: u16) -> bool {
+    matches!(a.wrapping_sub(b), 1..0x8000)
+}
+
+impl CacheEntry {
+    /// The second word of a free entry.
+    pub fn free_word(counter: u16) -> u64 {
+        u64::from(counter) << 32
+    }
+
+    /// The second word of an entry that holds `block`.
+    pub fn holding_word(block: u32, counter: u16, clean: bool) -> u64 {
+        u64::from(u16::from(clean) * CLEAN) << 48 | u64::from(counter) << 32 | (u64::from(block) + 1)
+    }
+
+    /// The entry of these two words.
+    pub fn from_words([lba, state]: [u64; 2]) -> CacheEntry {
+        let [b0, b1, b2, b3, c0, c1, f0, f1] = state.to_le_bytes();
+        CacheEntry {
+            lba: U64::new(lba),
+            block: U32::from_bytes([b0, b1, b2, b3]),
+            counter: U16::from_bytes([c0, c1]),
+            flags: U16::from_bytes([f0, f1]),
+        }
+    }
+
+    /// What the entry says, if it may say so in a cache of this plan.
+    pub fn check(&self, plan: &CachePlan) -> Result<EntryState, Broken> {
+        let counter = self.counter.get();
+        let flags = self.flags.get();
+        let Some(block) = self.block.get().checked_sub(1) else {
+            rule(flags == 0, "a free entry has no flags", 14, flags)?;
+            return Ok(EntryState::Free { counter });
+        };
+        rule(block < plan.blocks, "an entry names a block of the cache", 8, block)?;
+        rule(self.lba.get() < plan.disk_blocks, "an entry names a block of the disk", 0, self.lba)?;
+        rule(flags & !CLEAN == 0, "an entry's flags are known", 14, flags)?;
+        Ok(EntryState::Holds { lba: self.lba.get(), block, counter, clean: flags == CLEAN })
+    }
+}
+
+impl RingElement {
+    /// `entry` comes to say that block `lba` of the disk lies in `block`.
+    pub fn new(entry: u32, lba: u64, block: u32, counter: u16) -> RingElement {
+        RingElement {
+            entry: U32::new(entry),
+            block: U32::new(block + 1),
+            place: U64::new(u64::from(counter) << LBA_BITS | lba),
+        }
+    }
+
+    /// The entry, and what it becomes, if the element may say so in a cache of this plan.
+    pub fn check(&self, plan: &CachePlan) -> Result<(u32, EntryState), Broken> {
+        let place = self.place.get();
+        let lba = place & ((1 << LBA_BITS) - 1);
+        let [.., low, high] = place.to_le_bytes();
+        rule(self.entry.get() < plan.blocks, "an element names an entry", 0, self.entry)?;
+        rule((1..=plan.blocks).contains(&self.block.get()), "an element names a block of the cache", 4, self.block)?;
+        rule(lba < plan.disk_blocks, "an element names a block of the disk", 8, lba)?;
+        let becomes = EntryState::Holds {
+            lba,
+            block: self.block.get() - 1,
+            counter: u16::from_le_bytes([low, high]),
+            clean: false,
+        };
+        Ok((self.entry.get(), becomes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zerocopy::IntoBytes;
+
+    const PLAN: CachePlan = CachePlan {
+        block_size: 4096,
+        blocks: 1000,
+        disk_blocks: 1 << 30,
+        ring_slots: 64,
+        ring_at: 0,
+        entries_at: 0,
+        data_at: 0,
+    };
+
+    #[test]
+    fn golden_bytes_of_an_entry() {
+        let words = [0x0102_0304, CacheEntry::holding_word(0x3e7, 0xbeef, true)];
+        let entry = CacheEntry::from_words(words);
+        assert_eq!(entry.as_bytes(), b"\x04\x03\x02\x01\0\0\0\0\xe8\x03\0\0\xef\xbe\x01\0");
+        let holds = EntryState::Holds { lba: 0x0102_0304, block: 0x3e7, counter: 0xbeef, clean: true };
+        assert_eq!(entry.check(&PLAN), Ok(holds));
+    }
+
+    #[test]
+    fn golden_bytes_of_an_element() {
+        let element = RingElement::new(7, 0x0102_0304, 9, 0xbeef);
+        assert_eq!(element.as_bytes(), b"\x07\0\0\0\x0a\0\0\0\x04\x03\x02\x01\0\0\xef\xbe");
+        let becomes = EntryState::Holds { lba: 0x0102_0304, block: 9, counter: 0xbeef, clean: false };
+        assert_eq!(element.check(&PLAN), Ok((7, becomes)));
+    }
+
+    #[test]
+    fn zeroes_are_a_free_entry_and_no_element() {
+        assert_eq!(CacheEntry::from_words([0, 0]).check(&PLAN), Ok(EntryState::Free { counter: 0 }));
+        assert_eq!(CacheEntry::from_words([9, CacheEntry::free_word(3)]).check(&PLAN).unwrap().counter(), 3);
+        assert!(RingElement { entry: U32::ZERO, block: U32::ZERO, place: U64::ZERO }.check(&PLAN).is_err());
+    }
+
+    #[test]
+    fn what_lies_outside_is_refused() {
+        let entry = |lba, block| CacheEntry::from_words([lba, CacheEntry::holding_word(block, 0, false)]).check(&PLAN);
+        assert!(entry(0, 999).is_ok() && entry(0, 1000).is_err() && entry(1 << 30, 0).is_err());
+        assert!(CacheEntry::from_words([0, 2 << 48 | 1]).check(&PLAN).is_err(), "an unknown flag");
+        assert!(CacheEntry::from_words([0, 1 << 48]).check(&PLAN).is_err(), "a clean nothing");
+        let element = |entry, lba, block| RingElement::new(entry, lba, block, 0).check(&PLAN);
+        assert!(element(999, 0, 999).is_ok() && element(1000, 0, 0).is_err());
+        assert!(element(0, 0, 1000).is_err() && element(0, 1 << 30, 0).is_err());
+    }
+
+    #[test]
+    fn counters_go_round() {
+        assert!(is_ahead(1, 0) && is_ahead(0, 0xffff) && is_ahead(0x7fff, 0));
+        assert!(!is_ahead(0, 0) && !is_ahead(0, 1) && !is_ahead(0xffff, 0));
+    }
+}

@@ -1,0 +1,333 @@
+//! The superblock, the cursors, and where everything lies.
+
+use crate::disk_cache::{CacheEntry, LBA_BITS, RingElement};
+use crate::on_media::{Broken, on_media, rule};
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::{U32, U64};
+
+/// The first bytes of a superblock.
+pub const DISK_CACHE_MAGIC: [u8; 16] = *b"tidegate-nvcache";
+
+/// The only version so far.
+const VERSION: u32 = 1;
+
+/// Bytes that each copy of the superblock has for itself.
+pub const SUPERBLOCK_BYTES: u64 = 4096;
+
+/// Where the two copies lie.
+pub const SUPERBLOCK_COPIES_AT: [u64; 2] = [0, SUPERBLOCK_BYTES];
+
+/// Where the cursors lie.
+pub const CURSORS_AT: u64 = 2 * SUPERBLOCK_BYTES;
+
+/// Where the ring of a fresh cache lies.
+const RING_AT: u64 = 3 * SUPERBLOCK_BYTES;
+
+/// Bytes of the smallest block.
+pub const CACHE_BLOCK_BYTES_MIN: u32 = 512;
+
+/// Bytes of the largest block.
+pub const CACHE_BLOCK_BYTES_MAX: u32 = 65536;
+
+on_media! {
+    /// What the cache is and where its parts lie; of two copies the one with the greater sequence counts. Reserved bytes are zero.
+    pub struct Superblock [256] {
+        /// `tidegate-nvcache`
+        0: magic: [u8; 16],
+        /// the cache's own identity
+        16: uuid: [u8; 16],
+        /// the disk's identity, as whoever laid the cache out tells disks apart
+        32: disk: [u8; 32],
+        /// one more with each superblock written
+        64: sequence: U64,
+        /// 1
+        72: version: U32,
+        /// features that a reader may ignore
+        76: compat: U32,
+        /// features without which nothing may be written
+        80: ro_compat: U32,
+        /// features without which nothing may be read
+        84: incompat: U32,
+        /// bytes in a block
+        88: block_size: U32,
+        /// blocks that the cache holds, and entries
+        92: blocks: U32,
+        /// blocks of the disk
+        96: disk_blocks: U64,
+        /// elements in the ring, a power of two
+        104: ring_slots: U32,
+        /// zero
+        108: reserved: U32,
+        /// where the ring lies, in bytes
+        112: ring_at: U64,
+        /// where the entries lie, in bytes
+        120: entries_at: U64,
+        /// where the blocks lie, in bytes
+        128: data_at: U64,
+        /// zero
+        136: reserved2: [u8; 116],
+        /// CRC-32C of the first 252 bytes
+        252: checksum: U32,
+    }
+}
+
+on_media! {
+    /// Which elements of the ring count: those from `tail` to `head`. Both only grow; element n lies in slot n modulo the ring's size.
+    pub struct Cursors [16] {
+        /// one past the last element that counts
+        0: head: U64,
+        /// the first element that counts
+        8: tail: U64,
+    }
+}
+
+/// Where the parts of a cache lie, and how large they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CachePlan {
+    /// Bytes in a block.
+    pub block_size: u32,
+    /// Blocks, and entries.
+    pub blocks: u32,
+    /// Blocks of the disk.
+    pub disk_blocks: u64,
+    /// Elements in the ring.
+    pub ring_slots: u32,
+    /// Where the ring lies.
+    pub ring_at: u64,
+    /// Where the entries lie.
+    pub entries_at: u64,
+    /// Where the blocks lie.
+    pub data_at: u64,
+}
+
+/// A superblock that keeps the rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TrustedSuperblock {
+    /// Where everything lies.
+    pub plan: CachePlan,
+    /// The cache's identity.
+    pub uuid: [u8; 16],
+    /// The disk's identity.
+    pub disk: [u8; 32],
+    /// Of two superblocks the greater counts.
+    pub sequence: u64,
+    /// Whether it has features that forbid writing.
+    pub read_only: bool,
+}
+
+impl CachePlan {
+    /// The largest cache with blocks of `block_size` bytes that fits into a region of `region_bytes`; `None` if not even one block does.
+    pub fn fitting(region_bytes: u64, block_size: u32, disk_blocks: u64, ring_slots: u32) -> Option<CachePlan> {
+        let each = u64::from(block_size) + size_of::<CacheEntry>() as u64;
+        let room = region_bytes.checked_sub(CachePlan::cut(0, block_size, disk_blocks, ring_slots).entries_at)?;
+        let mut blocks = u32::try_from(room / each).unwrap_or(u32::MAX - 1);
+        while blocks > 0 {
+            let plan = CachePlan::cut(blocks, block_size, disk_blocks, ring_slots);
+            if plan.end() <= region_bytes {
+                return Some(plan);
+            }
+            blocks -= 1;
+        }
+        None
+    }
+
+    /// A cache of exactly `blocks` blocks.
+    pub fn cut(blocks: u32, block_size: u32, disk_blocks: u64, ring_slots: u32) -> CachePlan {
+        let entries_at = RING_AT + u64::from(ring_slots) * size_of::<RingElement>() as u64;
+        let entries_at = entries_at.next_multiple_of(64);
+        let entries_end = entries_at + u64::from(blocks) * size_of::<CacheEntry>() as u64;
+        let data_at = entries_end.next_multiple_of(u64::from(block_size));
+        CachePlan { block_size, blocks, disk_blocks, ring_slots, ring_at: RING_AT, entries_at, data_at }
+    }
+
+    /// One past the cache's last byte.
+    pub fn end(&self) -> u64 {
+        self.data_at + u64::from(self.blocks) * u64::from(self.block_size)
+    }
+
+    /// Where entry `entry` lies.
+    pub fn entry_at(&self, entry: u32) -> u64 {
+        self.entries_at + u64::from(entry) * size_of::<CacheEntry>() as u64
+    }
+
+    /// Where element number `number` lies.
+    pub fn element_at(&self, number: u64) -> u64 {
+        self.ring_at + number % u64::from(self.ring_slots) * size_of::<RingElement>() as u64
+    }
+
+    /// Where block `block` of the cache lies.
+    pub fn block_at(&self, block: u32) -> u64 {
+        self.data_at + u64::from(block) * u64::from(self.block_size)
+    }
+
+    fn check(&self, region_bytes: u64) -> Result<(), Broken> {
+        let size = self.block_size;
+        let sizes = CACHE_BLOCK_BYTES_MIN..=CACHE_BLOCK_BYTES_MAX;
+        rule(size.is_power_of_two() && sizes.contains(&size), "the block size is a power of two in range", 88, size)?;
+        rule((1..u32::MAX).contains(&self.blocks), "the cache has blocks", 92, self.blocks)?;
+        let disk = 1..=1 << LBA_BITS;
+        rule(disk.contains(&self.disk_blocks), "the disk's size is in range", 96, self.disk_blocks)?;
+        rule(self.ring_slots.is_power_of_two(), "the ring's size is a power of two", 104, self.ring_slots)?;
+        let ring_bytes = u64::from(self.ring_slots) * size_of::<RingElement>() as u64;
+        let ring = self.ring_at >= CURSORS_AT + 64 && self.ring_at.is_multiple_of(64);
+        rule(ring, "the ring lies behind the cursors", 112, self.ring_at)?;
+        let behind = |at: u64, before: u64, bytes: u64| before.checked_add(bytes).is_some_and(|end| at >= end);
+        let entries = behind(self.entries_at, self.ring_at, ring_bytes) && self.entries_at.is_multiple_of(64);
+        rule(entries, "the entries lie behind the ring", 120, self.entries_at)?;
+        let entry_bytes = u64::from(self.blocks) * size_of::<CacheEntry>() as u64;
+        let data = behind(self.data_at, self.entries_at, entry_bytes) && self.data_at.is_multiple_of(64);
+        rule(data, "the blocks lie behind the entries", 128, self.data_at)?;
+        let data_bytes = u64::from(self.blocks) * u64::from(size);
+        let fits = behind(region_bytes, self.data_at, data_bytes);
+        rule(fits, "the region has room for every block", 92, self.blocks)
+    }
+}
+
+impl Superblock {
+    /// The superblock of a cache.
+    pub fn new(plan: &CachePlan, uuid: [u8; 16], disk: [u8; 32], sequence: u64) -> Superblock {
+        let mut superblock = Superblock {
+            magic: DISK_CACHE_MAGIC,
+            uuid,
+            disk,
+            sequence: U64::new(sequence),
+            version: U32::new(VERSION),
+            compat: U32::ZERO,
+            ro_compat: U32::ZERO,
+            incompat: U32::ZERO,
+            block_size: U32::new(plan.block_size),
+            blocks: U32::new(plan.blocks),
+            disk_blocks: U64::new(plan.disk_blocks),
+            ring_slots: U32::new(plan.ring_slots),
+            reserved: U32::ZERO,
+            ring_at: U64::new(plan.ring_at),
+            entries_at: U64::new(plan.entries_at),
+            data_at: U64::new(plan.data_at),
+            reserved2: [0; 116],
+            checksum: U32::ZERO,
+        };
+        superblock.checksum = U32::new(superblock.digest());
+        superblock
+    }
+
+    /// What the superblock says of a region of `region_bytes`, if it keeps the rules.
+    pub fn check(&self, region_bytes: u64) -> Result<TrustedSuperblock, Broken> {
+        let magic = self.magic;
+        rule(magic == DISK_CACHE_MAGIC, "the magic is `tidegate-nvcache`", 0, format_args!("{magic:02x?}"))?;
+        rule(self.checksum.get() == self.digest(), "the checksum is that of the superblock", 252, self.checksum)?;
+        rule(self.version.get() == VERSION, "the version is known", 72, self.version)?;
+        rule(self.incompat.get() == 0, "no feature is needed that is not known", 84, self.incompat)?;
+        let plan = CachePlan {
+            block_size: self.block_size.get(),
+            blocks: self.blocks.get(),
+            disk_blocks: self.disk_blocks.get(),
+            ring_slots: self.ring_slots.get(),
+            ring_at: self.ring_at.get(),
+            entries_at: self.entries_at.get(),
+            data_at: self.data_at.get(),
+        };
+        plan.check(region_bytes)?;
+        Ok(TrustedSuperblock {
+            plan,
+            uuid: self.uuid,
+            disk: self.disk,
+            sequence: self.sequence.get(),
+            read_only: self.ro_compat.get() != 0,
+        })
+    }
+
+    fn digest(&self) -> u32 {
+        crc32c::crc32c(&self.as_bytes()[..252])
+    }
+}
+
+impl Cursors {
+    /// How many elements count, if these may be the cursors of a ring of this plan.
+    pub fn check(&self, plan: &CachePlan) -> Result<u32, Broken> {
+        let counting = self.head.get().checked_sub(self.tail.get());
+        let counting = counting.and_then(|count| u32::try_from(count).ok()).filter(|count| *count <= plan.ring_slots);
+        counting.ok_or_else(|| Broken {
+            rule: "head follows tail by at most the ring's size",
+            offset: 0,
+            found: format!("{} and {}", self.head, self.tail),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zerocopy::FromBytes;
+
+    const PLAN: CachePlan = CachePlan {
+        block_size: 4096,
+        blocks: 1000,
+        disk_blocks: 0x0102_0304,
+        ring_slots: 64,
+        ring_at: 12288,
+        entries_at: 13312,
+        data_at: 32768,
+    };
+
+    #[test]
+    fn a_superblock_to_the_byte() {
+        let bytes = Superblock::new(&PLAN, [0xab; 16], [0xcd; 32], 5);
+        let bytes = bytes.as_bytes();
+        assert_eq!(&bytes[..16], b"tidegate-nvcache");
+        assert_eq!((&bytes[16..32], &bytes[32..64]), (&[0xab; 16][..], &[0xcd; 32][..]));
+        assert_eq!(&bytes[64..88], b"\x05\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0");
+        assert_eq!(&bytes[88..112], b"\0\x10\0\0\xe8\x03\0\0\x04\x03\x02\x01\0\0\0\0\x40\0\0\0\0\0\0\0");
+        assert_eq!(&bytes[112..136], b"\0\x30\0\0\0\0\0\0\0\x34\0\0\0\0\0\0\0\x80\0\0\0\0\0\0");
+        let trusted = Superblock::read_from_bytes(bytes).unwrap().check(PLAN.end()).unwrap();
+        assert_eq!((trusted.plan, trusted.sequence, trusted.read_only), (PLAN, 5, false));
+    }
+
+    #[test]
+    fn every_changed_byte_is_noticed() {
+        let whole = Superblock::new(&PLAN, [1; 16], [2; 32], 1);
+        for byte in 0..size_of::<Superblock>() {
+            let mut bytes = [0; size_of::<Superblock>()];
+            bytes.copy_from_slice(whole.as_bytes());
+            bytes[byte] ^= 4;
+            assert!(Superblock::read_from_bytes(&bytes).unwrap().check(PLAN.end()).is_err(), "byte {byte}");
+        }
+    }
+
+    #[test]
+    fn parts_that_overlap_are_refused() {
+        let check = |plan: CachePlan| Superblock::new(&plan, [0; 16], [0; 32], 1).check(PLAN.end());
+        assert!(check(PLAN).is_ok());
+        for plan in [
+            CachePlan { entries_at: 12352, ..PLAN },
+            CachePlan { data_at: 16384, ..PLAN },
+            CachePlan { ring_at: 8192, ..PLAN },
+            CachePlan { blocks: 1001, ..PLAN },
+            CachePlan { blocks: 0, ..PLAN },
+            CachePlan { block_size: 1000, ..PLAN },
+            CachePlan { ring_slots: 63, ..PLAN },
+            CachePlan { disk_blocks: 0, ..PLAN },
+            CachePlan { data_at: u64::MAX - 63, ..PLAN },
+        ] {
+            assert!(check(plan).is_err(), "{plan:?}");
+        }
+    }
+
+    #[test]
+    fn the_largest_cache_that_fits_is_found() {
+        for bytes in [40_000, 1 << 20, (1 << 20) + 4112, 3 << 30] {
+            let plan = CachePlan::fitting(bytes, 4096, 1 << 20, 64).unwrap();
+            assert!(plan.end() <= bytes && plan.check(bytes).is_ok());
+            assert!(CachePlan::cut(plan.blocks + 1, 4096, 1 << 20, 64).end() > bytes, "{bytes}");
+        }
+        assert_eq!(CachePlan::fitting(13_000, 4096, 1 << 20, 64), None);
+        assert_eq!(CachePlan::fitting(20_000, 4096, 1 << 20, 65536), None);
+    }
+
+    #[test]
+    fn cursors_to_the_byte_and_in_order() {
+        let cursors = |head, tail| Cursors { head: U64::new(head), tail: U64::new(tail) };
+        assert_eq!(cursors(0x0102, 3).as_bytes(), b"\x02\x01\0\0\0\0\0\0\x03\0\0\0\0\0\0\0");
+        assert_eq!(cursors(70, 6).check(&PLAN), Ok(64));
+        assert!(cursors(71, 6).check(&PLAN).is_err() && cursors(5, 6).check(&PLAN).is_err());
+    }
+}
