@@ -1,0 +1,275 @@
+//! The cache itself, and how one is opened.
+
+use crate::counters::{Counters, Tally};
+use crate::drain::{Doorbell, FlushDoubt, Sweep};
+use crate::format::Identity;
+use crate::index::{Cached, Index, State};
+use crate::load::{self, NoSuperblock};
+use crate::medium::Medium;
+use crate::mode::Mode;
+use crate::pool::{FreeEntry, Pool};
+use crate::ring::Ring;
+use crate::used::UsedBlocks;
+use std::sync::Arc;
+use tidegate_layout::disk_cache::{CacheEntry, EntryState, TrustedSuperblock};
+use tidegate_media::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering};
+use tidegate_media::{Backing, Corrupt, Error, Geometry, Poison, Region, Result, Sealed};
+use tidegate_policy::evict::Replacement;
+
+/// A disk behind a cache in persistent memory.
+pub struct DiskCache<R> {
+    pub(crate) medium: Medium<R>,
+    pub(crate) disk: Arc<dyn Backing>,
+    pub(crate) geometry: Geometry,
+    /// Blocks of the disk in one of the cache.
+    pub(crate) disk_blocks_each: u64,
+    pub(crate) index: Index,
+    pub(crate) pool: Pool,
+    pub(crate) ring: Mutex<Ring>,
+    /// Dirty blocks.
+    pub(crate) dirty: AtomicU64,
+    pub(crate) sweep: Mutex<Sweep>,
+    pub(crate) flush_doubt: Mutex<FlushDoubt>,
+    /// Held by the writer that makes room for itself and for those behind it.
+    pub(crate) helping: Mutex<()>,
+    /// Whether whoever drains sleeps and wants the doorbell rung.
+    pub(crate) asleep: AtomicBool,
+    pub(crate) doorbell: Mutex<Option<Arc<dyn Doorbell>>>,
+    pub(crate) mode: AtomicU32,
+    pub(crate) tally: Tally,
+    identity: Identity,
+}
+
+/// How a cache behaves. Nothing of it is kept on the medium.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// What is done with reads and writes.
+    pub mode: Mode,
+    /// Which clean block goes when room is needed.
+    pub replacement: Replacement,
+}
+
+/// Why a cache is not opened.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OpenError {
+    /// The region is too small for a superblock.
+    #[error("{0} bytes hold no cache")]
+    TooSmall(u64),
+    /// Neither superblock can be read.
+    #[error("neither superblock can be read: {0}")]
+    Unreadable(Poison),
+    /// Neither superblock keeps the rules: this is no cache, or a damaged one.
+    #[error("there is no superblock: {0}")]
+    NoSuperblock(Corrupt),
+    /// The superblock has features that this program does not know; it may be read only.
+    #[error("the cache has features that forbid writing to it")]
+    ReadOnlyFeatures,
+    /// The disk's blocks do not fit together to blocks of the cache, or the disk is smaller than the cache knows it.
+    #[error(
+        "a disk of {disk_bytes} bytes in blocks of {disk_block} is not the one of {expected_bytes} bytes that is cached"
+    )]
+    Disk {
+        /// Bytes on the disk given.
+        disk_bytes: u64,
+        /// Bytes in one of its blocks.
+        disk_block: u32,
+        /// Bytes that the cache's disk has at least.
+        expected_bytes: u64,
+    },
+    /// What lies on the region breaks a rule, cannot be read, or cannot be stored to.
+    #[error(transparent)]
+    Device(#[from] Error),
+}
+
+impl From<Sealed> for OpenError {
+    fn from(sealed: Sealed) -> OpenError {
+        OpenError::Device(sealed.into())
+    }
+}
+
+/// How full a cache is, in blocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fill {
+    /// Blocks that it can hold.
+    pub blocks: u32,
+    /// Blocks that the disk has too.
+    pub clean: u32,
+    /// Blocks that only the cache has.
+    pub dirty: u32,
+    /// Blocks ready for the next write.
+    pub free: u32,
+}
+
+/// Bytes of the largest write that is put in place as a whole.
+const ATOMIC_BYTES_MAX: u32 = 1 << 20;
+
+impl<R: Region> DiskCache<R> {
+    /// Opens the cache on `region` in front of `disk`: first what a power cut or a kill left half done is done, and made durable.
+    ///
+    /// Whether `disk` is the right one, of the same size but with other contents, only the caller can tell: see
+    /// [`identify`](crate::identify()).
+    pub fn open(region: R, disk: Arc<dyn Backing>, options: Options) -> Result<DiskCache<R>, OpenError> {
+        let superblock = usable_superblock(&region)?;
+        let plan = superblock.plan;
+        let of_disk = disk.geometry();
+        let expected_bytes = plan.disk_blocks * u64::from(plan.block_size);
+        if !plan.block_size.is_multiple_of(of_disk.block_size) || of_disk.bytes() < expected_bytes {
+            let (disk_bytes, disk_block) = (of_disk.bytes(), of_disk.block_size);
+            return Err(OpenError::Disk { disk_bytes, disk_block, expected_bytes });
+        }
+        let medium = Medium { region, plan };
+        let ring = recover(&medium)?;
+        let rebuilt = Rebuilt::of(&medium, options.replacement)?;
+        Ok(DiskCache {
+            disk_blocks_each: u64::from(plan.block_size / of_disk.block_size),
+            geometry: Geometry {
+                block_size: plan.block_size,
+                blocks: plan.disk_blocks,
+                atomic_blocks: (ATOMIC_BYTES_MAX / plan.block_size).min(transaction_blocks_max(&medium)),
+                volatile_cache: false,
+                read_only: false,
+                fast_zeroes: false,
+            },
+            medium,
+            disk,
+            index: rebuilt.index,
+            pool: rebuilt.pool,
+            ring: Mutex::new(ring),
+            dirty: AtomicU64::new(rebuilt.dirty),
+            sweep: Mutex::default(),
+            flush_doubt: Mutex::default(),
+            helping: Mutex::default(),
+            asleep: AtomicBool::new(false),
+            doorbell: Mutex::new(None),
+            mode: AtomicU32::new(options.mode.number()),
+            tally: Tally::default(),
+            identity: Identity::from(&superblock),
+        })
+    }
+
+    /// What the superblock says.
+    pub fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    /// Blocks of the largest transaction.
+    pub fn transaction_blocks_max(&self) -> u32 {
+        transaction_blocks_max(&self.medium)
+    }
+
+    /// How full the cache is: exact while nothing is going on.
+    pub fn fill(&self) -> Fill {
+        let (mut cached, mut dirty) = (0, 0);
+        for stripe in 0..self.index.stripes() {
+            let (here, dirty_here) = self.index.lock(stripe).fill();
+            cached += here;
+            dirty += dirty_here;
+        }
+        let free = u32::try_from(self.pool.free_blocks()).expect("fewer than there are blocks");
+        Fill { blocks: self.medium.plan.blocks, clean: cached - dirty, dirty, free }
+    }
+
+    /// Blocks that only the cache has.
+    pub fn dirty_blocks(&self) -> u64 {
+        self.dirty.load(Ordering::Relaxed)
+    }
+
+    /// What was done since the cache was opened.
+    pub fn counters(&self) -> Counters {
+        self.tally.counters(&self.index)
+    }
+
+    /// The region and the disk. What is dirty stays so, durably.
+    pub fn into_parts(self) -> (R, Arc<dyn Backing>) {
+        (self.medium.region, self.disk)
+    }
+}
+
+fn transaction_blocks_max<R>(medium: &Medium<R>) -> u32 {
+    (medium.plan.ring_slots / 2).min(medium.plan.blocks / 2)
+}
+
+fn usable_superblock<R: Region>(region: &R) -> Result<TrustedSuperblock, OpenError> {
+    if region.len() < tidegate_layout::disk_cache::CURSORS_AT {
+        return Err(OpenError::TooSmall(region.len()));
+    }
+    let newest = load::superblocks(region).map_err(|wrong| match wrong {
+        NoSuperblock::Unreadable(poison) => OpenError::Unreadable(poison),
+        NoSuperblock::Broken(corrupt) => OpenError::NoSuperblock(corrupt),
+    })?;
+    match newest.superblock.read_only {
+        true => Err(OpenError::ReadOnlyFeatures),
+        false => Ok(newest.superblock),
+    }
+}
+
+/// Applies the elements that count, makes everything visible durable, and retires the elements.
+///
+/// A killed process may have left entries visible that nobody flushed. All of them are flushed here, for what is built on them would
+/// otherwise rest on stores that a power cut can still take.
+fn recover<R: Region>(medium: &Medium<R>) -> Result<Ring, OpenError> {
+    let loaded = load::ring(&medium.region, &medium.plan)?;
+    for (entry, newest) in &loaded.newest {
+        let at = medium.plan.entry_at(*entry);
+        let own = medium.entry(*entry).map_err(Error::from)?.check(&medium.plan);
+        let own = own.map_err(|broken| Error::from(load::corrupt(at, broken)))?;
+        if let EntryState::Holds { lba, block, counter, clean } = load::recovered(own, Some(newest))
+            && own.counter() != counter
+        {
+            medium.store_lba(*entry, lba);
+            if medium.words_overtake() {
+                medium.flush_entry(*entry);
+                medium.fence()?;
+            }
+            medium.store_state(*entry, CacheEntry::holding_word(block, counter, clean));
+        }
+    }
+    medium.region.flush(medium.plan.entries_at, medium.plan.entry_at(medium.plan.blocks) - medium.plan.entries_at);
+    medium.flush_cursors();
+    medium.fence()?;
+    if loaded.unretired > 0 {
+        medium.store_tail(loaded.head);
+        medium.flush_cursors();
+        medium.fence()?;
+    }
+    Ok(Ring::new(loaded.head))
+}
+
+/// What DRAM holds beside the region, built from the entries' blocks alone.
+struct Rebuilt {
+    index: Index,
+    pool: Pool,
+    dirty: u64,
+}
+
+impl Rebuilt {
+    fn of<R: Region>(medium: &Medium<R>, replacement: Replacement) -> Result<Rebuilt> {
+        let plan = &medium.plan;
+        let index = Index::new(plan.blocks, replacement);
+        let mut used = UsedBlocks::new(plan.blocks);
+        let mut free = Vec::new();
+        let mut dirty = 0;
+        load::entries(&medium.region, plan, |entry, state| {
+            match state? {
+                EntryState::Free { counter } => free.push(FreeEntry { entry, counter }),
+                EntryState::Holds { lba, block, counter, clean } => {
+                    let state = if clean { State::Clean } else { State::Dirty };
+                    let cached = Cached { entry, block, counter, state };
+                    let mut stripe = index.lock_for(lba);
+                    let rule = if !used.insert(block) {
+                        Some(("no block is named by two entries", u64::from(block)))
+                    } else {
+                        stripe.get(lba).map(|_| ("no block of the disk is cached twice", lba))
+                    };
+                    if let Some((rule, found)) = rule {
+                        return Err(Corrupt { rule, at: plan.entry_at(entry), found: found.to_string() }.into());
+                    }
+                    index.insert(&mut stripe, lba, cached);
+                    dirty += u64::from(!clean);
+                }
+            }
+            Ok(())
+        })?;
+        Ok(Rebuilt { index, pool: Pool::new(used.unused(), free.into_iter()), dirty })
+    }
+}

@@ -1,0 +1,110 @@
+//! Every rule of a cache verified, by number:
+//!
+//! 1. At least one superblock keeps its rules; both do, unless one was damaged.
+//! 2. The cursors span at most the ring, and every element between them names an entry, a block of the cache and one of the disk.
+//! 3. Every entry is free, or names a block of the cache and one of the disk. (As it is after recovery, here and below.)
+//! 4. No block of the cache is named twice.
+//! 5. No block of the disk is named twice.
+
+use crate::format::Identity;
+use crate::load::{self, NoSuperblock};
+use crate::used::UsedBlocks;
+use std::collections::HashSet;
+use tidegate_layout::disk_cache::{CURSORS_AT, EntryState};
+use tidegate_media::{Corrupt, Error, Poison, Region};
+
+/// What was found on a region.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// What the superblock says.
+    pub identity: Identity,
+    /// Blocks that only the cache has.
+    pub dirty: u32,
+    /// Blocks that the disk has too.
+    pub clean: u32,
+    /// Blocks not in use.
+    pub free: u32,
+    /// Elements of the ring that count.
+    pub unretired: u32,
+    /// Rules that are broken.
+    pub findings: Vec<Finding>,
+}
+
+/// A broken rule, or bytes that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Finding {
+    /// A rule that bytes break.
+    #[error(transparent)]
+    Broken(#[from] Corrupt),
+    /// Bytes that the medium cannot give back.
+    #[error(transparent)]
+    Unreadable(#[from] Poison),
+}
+
+/// Why there is nothing to check.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no cache: {0}")]
+pub struct NoCache(pub Finding);
+
+/// Verifies every rule. Reads only; what recovery would do is done in DRAM.
+pub fn check<R: Region + ?Sized>(region: &R) -> Result<Report, NoCache> {
+    if region.len() < CURSORS_AT {
+        return Err(NoCache(Poison { at: 0, len: CURSORS_AT }.into()));
+    }
+    let newest = load::superblocks(region).map_err(|wrong| NoCache(finding(wrong)))?;
+    let plan = newest.superblock.plan;
+    let mut findings: Vec<Finding> = newest.other.map(finding).into_iter().collect();
+    let ring = match load::ring(region, &plan) {
+        Ok(ring) => Some(ring),
+        Err(error) => {
+            findings.extend(broken(error));
+            None
+        }
+    };
+    let mut used = UsedBlocks::new(plan.blocks);
+    let mut lbas: HashSet<u64> = HashSet::new();
+    let (mut dirty, mut clean_blocks) = (0, 0);
+    let visited = load::entries(region, &plan, |entry, own| {
+        let own = match own {
+            Ok(own) => own,
+            Err(corrupt) => {
+                findings.push(corrupt.into());
+                return Ok(());
+            }
+        };
+        let newest = ring.as_ref().and_then(|ring| ring.newest.get(&entry));
+        if let EntryState::Holds { lba, block, clean, .. } = load::recovered(own, newest) {
+            let at = plan.entry_at(entry);
+            if !used.insert(block) {
+                let rule = "no block is named by two entries";
+                findings.push(Corrupt { rule, at, found: block.to_string() }.into());
+            }
+            if !lbas.insert(lba) {
+                let rule = "no block of the disk is cached twice";
+                findings.push(Corrupt { rule, at, found: lba.to_string() }.into());
+            }
+            *(if clean { &mut clean_blocks } else { &mut dirty }) += 1;
+        }
+        Ok(())
+    });
+    findings.extend(visited.err().and_then(broken));
+    let free = u32::try_from(used.unused().count()).expect("at most every block");
+    let unretired = ring.map_or(0, |ring| ring.unretired);
+    Ok(Report { identity: Identity::from(&newest.superblock), dirty, clean: clean_blocks, free, unretired, findings })
+}
+
+fn finding(wrong: NoSuperblock) -> Finding {
+    match wrong {
+        NoSuperblock::Unreadable(poison) => poison.into(),
+        NoSuperblock::Broken(corrupt) => corrupt.into(),
+    }
+}
+
+/// Reading meets no other errors than these.
+fn broken(error: Error) -> Option<Finding> {
+    match error {
+        Error::Corrupt(corrupt) => Some(corrupt.into()),
+        Error::Media(poison) => Some(poison.into()),
+        Error::Misuse(_) | Error::Sealed(_) => None,
+    }
+}

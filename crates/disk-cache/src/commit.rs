@@ -1,0 +1,125 @@
+//! Commits: one block by its entry's second word, several by the ring.
+
+use crate::cache::DiskCache;
+use crate::index::{Cached, State, Stripe};
+use crate::ring::{COUNTER_STRIDE, Move};
+use tidegate_layout::disk_cache::CacheEntry;
+use tidegate_media::sync::{MutexGuard, Ordering};
+use tidegate_media::{Region, Result};
+
+/// A block to be committed: its number on the disk, and its bytes.
+pub(crate) type Write<'a> = (u64, &'a [u8]);
+
+impl<R: Region> DiskCache<R> {
+    /// Puts all of `writes` in place, or none: their numbers ascend. Durable on return.
+    pub(crate) fn commit(&self, writes: &[Write<'_>]) -> Result<()> {
+        match *writes {
+            [] => Ok(()),
+            [(lba, data)] => self.commit_one(lba, data),
+            _ => self.commit_many(writes),
+        }
+    }
+
+    fn commit_one(&self, lba: u64, data: &[u8]) -> Result<()> {
+        let block = self.reserve_one()?;
+        self.medium.stream_block(block, data);
+        if let Err(sealed) = self.medium.fence() {
+            self.pool.give_block(block);
+            return Err(sealed.into());
+        }
+        let mut stripe = self.index.lock_for(lba);
+        let to = self.planned(&stripe, lba, block);
+        if to.counter.is_multiple_of(COUNTER_STRIDE) {
+            self.ring.lock().retire(&self.medium)?;
+        }
+        if to.fresh {
+            self.medium.store_lba(to.entry, lba);
+            if self.medium.words_overtake() {
+                self.medium.flush_entry(to.entry);
+                self.medium.fence()?;
+            }
+        }
+        self.medium.store_state(to.entry, CacheEntry::holding_word(block, to.counter, false));
+        self.medium.flush_entry(to.entry);
+        self.medium.fence()?;
+        let replaced = self.moved(&mut stripe, &to);
+        stripe.counts.commits += 1;
+        drop(stripe);
+        replaced.into_iter().for_each(|block| self.pool.give_block(block));
+        self.awaken();
+        Ok(())
+    }
+
+    fn commit_many(&self, writes: &[Write<'_>]) -> Result<()> {
+        let blocks = self.reserve(writes.len())?;
+        for ((_, data), block) in writes.iter().zip(&blocks) {
+            self.medium.stream_block(*block, data);
+        }
+        let mut locked = Locked::new(self, writes.iter().map(|(lba, _)| *lba));
+        let lbas = writes.iter().map(|(lba, _)| *lba);
+        let moves: Vec<Move> =
+            lbas.zip(&blocks).map(|(lba, block)| self.planned(locked.stripe(self, lba), lba, *block)).collect();
+        self.ring.lock().commit(&self.medium, &moves)?;
+        let replaced: Vec<u32> = moves.iter().filter_map(|to| self.moved(locked.stripe(self, to.lba), to)).collect();
+        locked.stripe(self, moves[0].lba).counts.commits += 1;
+        drop(locked);
+        self.pool.give_blocks(replaced.into_iter());
+        self.awaken();
+        Ok(())
+    }
+
+    /// Which entry comes to name `block`.
+    fn planned(&self, stripe: &Stripe, lba: u64, block: u32) -> Move {
+        let (entry, counter, fresh) = match stripe.get(lba) {
+            Some(cached) => (cached.entry, cached.counter, false),
+            None => {
+                let free = self.pool.take_entry();
+                (free.entry, free.counter, true)
+            }
+        };
+        Move { lba, entry, block, counter: counter.wrapping_add(1), fresh }
+    }
+
+    /// Lets reads see what is durable now. Returns the block that was replaced.
+    fn moved(&self, stripe: &mut Stripe, to: &Move) -> Option<u32> {
+        let before = stripe.get(to.lba);
+        let was = before.map_or(State::Clean, |cached| cached.state);
+        let cached = Cached { entry: to.entry, block: to.block, counter: to.counter, state: was.committed() };
+        if !was.is_dirty() {
+            // SeqCst: see `may_sleep`.
+            self.dirty.fetch_add(1, Ordering::SeqCst);
+        }
+        match before {
+            Some(_) => {
+                stripe.update(to.lba, cached);
+                self.index.asked(stripe, to.entry);
+                stripe.counts.write_hits += 1;
+            }
+            None => {
+                self.index.insert(stripe, to.lba, cached);
+                stripe.counts.write_misses += 1;
+            }
+        }
+        before.map(|cached| cached.block)
+    }
+}
+
+/// The stripes of a transaction, locked in ascending order.
+struct Locked<'a> {
+    stripes: Vec<(usize, MutexGuard<'a, Stripe>)>,
+}
+
+impl<'a> Locked<'a> {
+    fn new<R: Region>(cache: &'a DiskCache<R>, lbas: impl Iterator<Item = u64>) -> Locked<'a> {
+        let mut numbers: Vec<usize> = lbas.map(|lba| cache.index.stripe_of(lba)).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        Locked { stripes: numbers.into_iter().map(|number| (number, cache.index.lock(number))).collect() }
+    }
+
+    fn stripe<R: Region>(&mut self, cache: &DiskCache<R>, lba: u64) -> &mut Stripe {
+        let number = cache.index.stripe_of(lba);
+        let at = self.stripes.binary_search_by_key(&number, |(number, _)| *number);
+        &mut self.stripes[at.expect("every block's stripe is locked")].1
+    }
+}

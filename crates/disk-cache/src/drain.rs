@@ -1,0 +1,252 @@
+//! Destaging: dirty blocks go to the disk, in the order of their numbers, and turn clean when the disk has confirmed a flush.
+//!
+//! A block is *destaging* from the moment it is copied until the flush is over; nobody else writes it to the disk meanwhile, or an older
+//! content could arrive after a newer one. It may be written in the cache in between: then it stays dirty. After a failed flush nothing is known of
+//! anything that was written since the last good one, whoever wrote it: all of it stays dirty, and is written again.
+
+use crate::cache::DiskCache;
+use crate::index::{Cached, State};
+use std::sync::Arc;
+use tidegate_layout::disk_cache::CacheEntry;
+use tidegate_media::sync::Ordering;
+use tidegate_media::{AlignedBytes, Error, Lba, Region, Run, Sealed};
+
+/// What a call of [`DiskCache::drain_step`] did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Blocks written to the disk.
+    pub written: u32,
+    /// Blocks that turned clean.
+    pub cleaned: u32,
+    /// Writes that this took.
+    pub runs: u32,
+    /// Blocks that could not be written, and why. They stay dirty.
+    pub failed: Vec<(Lba, Error)>,
+    /// Why the disk's flush failed, if it did. Everything written stays dirty.
+    pub flush_failed: Option<Error>,
+    /// Whether dirty blocks were left that this step had no budget for.
+    pub more: bool,
+}
+
+/// Wakes whoever drains. Called at most once after a call of [`DiskCache::may_sleep`].
+pub trait Doorbell: Send + Sync {
+    /// There is something to drain.
+    fn ring(&self);
+}
+
+/// The dirty blocks found by one look at the whole cache, in order.
+#[derive(Default)]
+pub(crate) struct Sweep {
+    lbas: Vec<u64>,
+    next: usize,
+}
+
+/// How often a flush of the disk failed.
+#[derive(Default)]
+pub(crate) struct FlushDoubt {
+    failures: u64,
+}
+
+/// Blocks that one step writes at most.
+const STEP_BLOCKS_MAX: u32 = 4096;
+/// Bytes that one step copies at most.
+const STEP_BYTES_MAX: u32 = 16 << 20;
+/// Bytes of the largest write to the disk.
+const RUN_BYTES_MAX: usize = 1 << 20;
+
+impl<R: Region> DiskCache<R> {
+    /// Writes up to `blocks_max` dirty blocks to the disk, flushes it, and turns them clean. Any number of threads may do so at once.
+    ///
+    /// Blocks are tried in sweeps over the disk. When [`Progress::more`] is false a sweep has ended; what failed or came since is tried
+    /// by the next one.
+    pub fn drain_step(&self, blocks_max: u32) -> Progress {
+        let limit = blocks_max.min(STEP_BLOCKS_MAX).min(STEP_BYTES_MAX / self.geometry.block_size).max(1);
+        let (lbas, more) = self.next_of_sweep(limit as usize);
+        let mut progress = Progress { more, ..Progress::default() };
+        self.destage(&lbas, &mut progress);
+        progress
+    }
+
+    /// Writes those of `lbas` to the disk that are dirty, flushes, and turns them clean. They ascend. Returns those that somebody else is
+    /// writing to the disk.
+    pub(crate) fn destage(&self, lbas: &[u64], progress: &mut Progress) -> Vec<u64> {
+        let failures = self.flush_doubt.lock().failures;
+        let mut bytes = AlignedBytes::zeroed(lbas.len() * self.geometry.block_size as usize);
+        let (copied, passed_over) = self.copy_out(lbas, &mut bytes, progress);
+        if copied.is_empty() {
+            return passed_over;
+        }
+        let written = self.write_out(copied, &bytes, progress);
+        let flushed = self.flush_disk_since(failures);
+        self.settle(&written, flushed.is_ok(), progress);
+        progress.flush_failed = flushed.err();
+        passed_over
+    }
+
+    /// Whether nothing is left to drain; from then on the doorbell is rung when there is. To be asked just before sleeping.
+    pub fn may_sleep(&self) -> bool {
+        // SeqCst on both sides: a writer counts its block and then looks here, this thread does it the other way round.
+        self.asleep.store(true, Ordering::SeqCst);
+        let nothing = self.dirty.load(Ordering::SeqCst) == 0;
+        if !nothing {
+            self.asleep.store(false, Ordering::SeqCst);
+        }
+        nothing
+    }
+
+    /// Rings `doorbell` from now on.
+    pub fn set_doorbell(&self, doorbell: Arc<dyn Doorbell>) {
+        *self.doorbell.lock() = Some(doorbell);
+    }
+
+    /// A block turned dirty.
+    pub(crate) fn awaken(&self) {
+        if self.asleep.load(Ordering::SeqCst)
+            && self.asleep.swap(false, Ordering::SeqCst)
+            && let Some(doorbell) = &*self.doorbell.lock()
+        {
+            doorbell.ring();
+        }
+    }
+
+    /// The next dirty blocks in order, and whether the sweep goes on behind them.
+    fn next_of_sweep(&self, limit: usize) -> (Vec<u64>, bool) {
+        let mut sweep = self.sweep.lock();
+        if sweep.next == sweep.lbas.len() {
+            sweep.next = 0;
+            sweep.lbas.clear();
+            for stripe in 0..self.index.stripes() {
+                sweep.lbas.extend(self.index.lock(stripe).dirty());
+            }
+            sweep.lbas.sort_unstable();
+        }
+        let until = sweep.lbas.len().min(sweep.next + limit);
+        let lbas = sweep.lbas[sweep.next..until].to_vec();
+        sweep.next = until;
+        (lbas, until < sweep.lbas.len())
+    }
+
+    /// Copies the dirty ones among `lbas`, one behind the other, and marks them; then those that are marked already.
+    fn copy_out(&self, lbas: &[u64], bytes: &mut [u8], progress: &mut Progress) -> (Vec<u64>, Vec<u64>) {
+        let size = self.geometry.block_size as usize;
+        let mut copied = Vec::with_capacity(lbas.len());
+        let mut passed_over = Vec::new();
+        for &lba in lbas {
+            let mut stripe = self.index.lock_for(lba);
+            let Some(cached) = stripe.get(lba) else { continue };
+            match cached.state {
+                State::Clean => continue,
+                State::Destaging | State::Overtaken => {
+                    passed_over.push(lba);
+                    continue;
+                }
+                State::Dirty => {}
+            }
+            let place = copied.len() * size;
+            match self.medium.read_block(cached.block, &mut bytes[place..place + size]) {
+                Ok(()) => {
+                    stripe.update(lba, Cached { state: State::Destaging, ..cached });
+                    copied.push(lba);
+                }
+                Err(poison) => progress.failed.push((Lba(lba), poison.into())),
+            }
+        }
+        (copied, passed_over)
+    }
+
+    /// Writes runs of neighbours, and what is in a run that failed block by block. Returns what was written; the rest is unmarked.
+    fn write_out(&self, copied: Vec<u64>, bytes: &[u8], progress: &mut Progress) -> Vec<u64> {
+        let size = self.geometry.block_size as usize;
+        let run_blocks_max = (RUN_BYTES_MAX / size).max(1);
+        let mut spans: Vec<(usize, usize)> = Vec::new();
+        for (index, lba) in copied.iter().enumerate() {
+            match spans.last_mut() {
+                Some((from, until)) if copied[*until - 1] + 1 == *lba && *until - *from < run_blocks_max => {
+                    *until += 1;
+                }
+                _ => spans.push((index, index + 1)),
+            }
+        }
+        let failed = self.write_spans(&copied, &spans, bytes, progress);
+        let singles: Vec<(usize, usize)> = failed
+            .iter()
+            .filter(|((from, until), _)| until - from > 1)
+            .flat_map(|((from, until), _)| (*from..*until).map(|index| (index, index + 1)))
+            .collect();
+        let mut refused: Vec<((usize, usize), Error)> =
+            failed.into_iter().filter(|((from, until), _)| until - from == 1).collect();
+        refused.extend(self.write_spans(&copied, &singles, bytes, progress));
+        for ((from, _), error) in refused.iter().cloned() {
+            progress.failed.push((Lba(copied[from]), error));
+        }
+        let (lost, written): (Vec<_>, Vec<_>) =
+            copied.into_iter().enumerate().partition(|(index, _)| refused.iter().any(|((from, _), _)| from == index));
+        let lost: Vec<u64> = lost.into_iter().map(|(_, lba)| lba).collect();
+        self.settle(&lost, false, progress);
+        progress.written = u32::try_from(written.len()).expect("at most a step's blocks");
+        self.tally.destaged.add(written.len() as u64);
+        written.into_iter().map(|(_, lba)| lba).collect()
+    }
+
+    /// Writes spans of what was copied; returns those that the disk refused.
+    fn write_spans(
+        &self,
+        copied: &[u64],
+        spans: &[(usize, usize)],
+        bytes: &[u8],
+        progress: &mut Progress,
+    ) -> Vec<((usize, usize), Error)> {
+        let size = self.geometry.block_size as usize;
+        let runs: Vec<Run<'_>> = spans
+            .iter()
+            .map(|(from, until)| Run { at: self.on_disk(copied[*from]), data: &bytes[from * size..until * size] })
+            .collect();
+        if runs.is_empty() {
+            return Vec::new();
+        }
+        progress.runs += u32::try_from(runs.len()).expect("at most a step's blocks");
+        self.tally.destage_writes.add(runs.len() as u64);
+        let answers = self.disk.write_runs(&runs);
+        spans.iter().zip(answers).filter_map(|(span, answer)| Some((*span, answer.err()?))).collect()
+    }
+
+    /// Flushes the disk. `Err` also if a flush failed since there were `failures`: what was written since then is in doubt.
+    fn flush_disk_since(&self, failures: u64) -> Result<(), Error> {
+        let mut doubt = self.flush_doubt.lock();
+        let flushed = self.disk.flush();
+        match &flushed {
+            Ok(()) => self.tally.disk_flushes.add(1),
+            Err(_) => doubt.failures += 1,
+        }
+        flushed?;
+        match doubt.failures == failures {
+            true => Ok(()),
+            false => Err(Error::Sealed(Sealed::SyncFailed { errno: EIO })),
+        }
+    }
+
+    /// Ends the destaging of `written`. If the disk was `flushed`, those not committed since turn clean.
+    fn settle(&self, written: &[u64], flushed: bool, progress: &mut Progress) {
+        for &lba in written {
+            let mut stripe = self.index.lock_for(lba);
+            let cached = stripe.get(lba).expect("a block stays cached while it is destaged");
+            let clean = flushed && cached.state == State::Destaging;
+            if clean {
+                // Neither flushed nor fenced: if it is lost, the block is only written once more.
+                self.medium.store_state(cached.entry, CacheEntry::holding_word(cached.block, cached.counter, true));
+                self.dirty.fetch_sub(1, Ordering::Relaxed);
+                progress.cleaned += 1;
+            }
+            let state = if clean { State::Clean } else { State::Dirty };
+            stripe.update(lba, Cached { state, ..cached });
+        }
+    }
+
+    /// Where a block of the cache's size lies, in the disk's own blocks.
+    pub(crate) fn on_disk(&self, lba: u64) -> Lba {
+        Lba(lba * self.disk_blocks_each)
+    }
+}
+
+/// What Linux calls an input or output error.
+const EIO: i32 = 5;

@@ -1,0 +1,160 @@
+//! Lays out a fresh cache.
+//!
+//! 1. Both superblocks are wiped, the second first: what lay there before is whole until its first one goes.
+//! 2. Cursors and entries are zeroed: every entry is free, no element counts.
+//! 3. The superblocks are written, the second first. A cut before that leaves no cache; one in between leaves the new one.
+
+use crate::load::superblocks;
+use tidegate_layout::disk_cache::{
+    CACHE_BLOCK_BYTES_MAX, CACHE_BLOCK_BYTES_MIN, CURSORS_AT, CachePlan, LBA_BITS, SUPERBLOCK_BYTES,
+    SUPERBLOCK_COPIES_AT, Superblock, TrustedSuperblock,
+};
+use tidegate_media::{Poison, Region, Sealed};
+use zerocopy::IntoBytes;
+
+/// What to lay out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FormatSpec {
+    /// Bytes in a block: a power of two from 512 to 65536.
+    pub block_size: u32,
+    /// Blocks of that size on the disk.
+    pub disk_blocks: u64,
+    /// Elements in the ring, a power of two from 4 on; a transaction takes at most half of them.
+    pub ring_slots: u32,
+    /// The cache's identity.
+    pub uuid: [u8; 16],
+    /// The disk's identity, in any form that tells disks apart.
+    pub disk: [u8; 32],
+}
+
+impl FormatSpec {
+    /// Elements of a ring of 1 MiB.
+    pub const RING_SLOTS: u32 = 65536;
+}
+
+/// What the region holds before it is formatted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Contents {
+    /// Zeroes, everywhere.
+    Zeroed,
+    /// Anything.
+    Unknown,
+}
+
+/// Why a region was not formatted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FormatError {
+    /// A block size the format does not have.
+    #[error(
+        "{0} is no block size of a cache: a power of two from {CACHE_BLOCK_BYTES_MIN} to {CACHE_BLOCK_BYTES_MAX} is"
+    )]
+    BlockSize(u32),
+    /// A disk of no blocks, or of too many.
+    #[error("a disk of {0} blocks cannot be cached: it takes 1 to 2^{LBA_BITS}")]
+    DiskBlocks(u64),
+    /// A ring that is no power of two, or too small.
+    #[error("{0} elements make no ring: a power of two from {RING_SLOTS_MIN} on does")]
+    RingSlots(u32),
+    /// The region has no room for the least cache.
+    #[error("{has} bytes are too few for a cache of {BLOCKS_MIN} blocks")]
+    TooSmall {
+        /// Bytes in the region.
+        has: u64,
+    },
+    /// The medium refused a store; the region holds no cache now.
+    #[error(transparent)]
+    Sealed(#[from] Sealed),
+}
+
+/// Blocks of the least cache: a transaction of two needs two free ones.
+const BLOCKS_MIN: u32 = 4;
+const RING_SLOTS_MIN: u32 = 4;
+
+/// What a region says it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The cache's identity.
+    pub uuid: [u8; 16],
+    /// The disk's identity, as given to [`format()`].
+    pub disk: [u8; 32],
+    /// Bytes in a block.
+    pub block_size: u32,
+    /// Blocks that the cache holds.
+    pub blocks: u32,
+    /// Blocks of the disk.
+    pub disk_blocks: u64,
+    /// Elements in the ring.
+    pub ring_slots: u32,
+    /// Superblocks written so far.
+    pub sequence: u64,
+}
+
+impl From<&TrustedSuperblock> for Identity {
+    fn from(superblock: &TrustedSuperblock) -> Identity {
+        let TrustedSuperblock { plan, uuid, disk, sequence, .. } = *superblock;
+        let CachePlan { block_size, blocks, disk_blocks, ring_slots, .. } = plan;
+        Identity { uuid, disk, block_size, blocks, disk_blocks, ring_slots, sequence }
+    }
+}
+
+/// What lies on `region`, if it is a cache. Reads the superblocks only; `Err` if both are unreadable.
+pub fn identify<R: Region + ?Sized>(region: &R) -> Result<Option<Identity>, Poison> {
+    if region.len() < CURSORS_AT {
+        return Ok(None);
+    }
+    match superblocks(region) {
+        Ok(newest) => Ok(Some(Identity::from(&newest.superblock))),
+        Err(crate::load::NoSuperblock::Unreadable(poison)) => Err(poison),
+        Err(crate::load::NoSuperblock::Broken(_)) => Ok(None),
+    }
+}
+
+/// How many blocks [`format()`] finds room for.
+pub fn blocks_in(region_bytes: u64, block_size: u32, ring_slots: u32) -> Option<u32> {
+    CachePlan::fitting(region_bytes, block_size, 1, ring_slots).map(|plan| plan.blocks)
+}
+
+/// Lays out a fresh cache over all of `region`. What lay there is gone.
+pub fn format<R: Region + ?Sized>(region: &R, spec: &FormatSpec, contents: Contents) -> Result<(), FormatError> {
+    let plan = plan(region.len(), spec)?;
+    for at in SUPERBLOCK_COPIES_AT.into_iter().rev() {
+        region.stream(at, &ZEROES);
+        region.fence()?;
+    }
+    if contents == Contents::Unknown {
+        zero(region, CURSORS_AT, plan.ring_at - CURSORS_AT);
+        zero(region, plan.entries_at, plan.data_at - plan.entries_at);
+        region.fence()?;
+    }
+    let superblock = Superblock::new(&plan, spec.uuid, spec.disk, 1);
+    for at in SUPERBLOCK_COPIES_AT.into_iter().rev() {
+        region.stream(at, superblock.as_bytes());
+        region.fence()?;
+    }
+    Ok(())
+}
+
+const ZEROES: [u8; 4096] = [0; 4096];
+const _: () = assert!(ZEROES.len() as u64 == SUPERBLOCK_BYTES);
+
+fn plan(region_bytes: u64, spec: &FormatSpec) -> Result<CachePlan, FormatError> {
+    let FormatSpec { block_size, disk_blocks, ring_slots, .. } = *spec;
+    if !block_size.is_power_of_two() || !(CACHE_BLOCK_BYTES_MIN..=CACHE_BLOCK_BYTES_MAX).contains(&block_size) {
+        return Err(FormatError::BlockSize(block_size));
+    }
+    if !(1..=1 << LBA_BITS).contains(&disk_blocks) {
+        return Err(FormatError::DiskBlocks(disk_blocks));
+    }
+    if !ring_slots.is_power_of_two() || ring_slots < RING_SLOTS_MIN {
+        return Err(FormatError::RingSlots(ring_slots));
+    }
+    let plan = CachePlan::fitting(region_bytes, block_size, disk_blocks, ring_slots);
+    plan.filter(|plan| plan.blocks >= BLOCKS_MIN).ok_or(FormatError::TooSmall { has: region_bytes })
+}
+
+fn zero<R: Region + ?Sized>(region: &R, at: u64, bytes: u64) {
+    for start in (at..at + bytes).step_by(ZEROES.len()) {
+        let len = usize::try_from((at + bytes - start).min(SUPERBLOCK_BYTES)).expect("at most a page");
+        region.stream(start, &ZEROES[..len]);
+    }
+}

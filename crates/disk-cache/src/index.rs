@@ -1,0 +1,228 @@
+//! Which blocks of the disk are cached where: a table cut into stripes, each under a lock of its own.
+//!
+//! A stripe's lock guards the entries of its blocks too. Whoever locks several takes them in ascending order. What was asked for is told to
+//! the replacement policy in batches, so that its one lock is taken rarely; until then the policy is a little behind.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use tidegate_media::sync::{Mutex, MutexGuard};
+use tidegate_policy::evict::{Evict, Replacement};
+
+/// What is known of a cached block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cached {
+    pub(crate) entry: u32,
+    pub(crate) block: u32,
+    pub(crate) counter: u16,
+    pub(crate) state: State,
+}
+
+/// How a cached block stands to the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// The disk holds the same bytes.
+    Clean,
+    /// Only the cache holds it.
+    Dirty,
+    /// Dirty, and somebody is writing it to the disk: nobody else may meanwhile.
+    Destaging,
+    /// The same, and it was committed anew since it was copied.
+    Overtaken,
+}
+
+impl State {
+    /// After a commit.
+    pub(crate) fn committed(self) -> State {
+        match self {
+            State::Clean | State::Dirty => State::Dirty,
+            State::Destaging | State::Overtaken => State::Overtaken,
+        }
+    }
+
+    pub(crate) fn is_dirty(self) -> bool {
+        self != State::Clean
+    }
+}
+
+/// A part of the table.
+#[derive(Default)]
+pub(crate) struct Stripe {
+    map: HashMap<u64, Cached, BuildHasherDefault<Mixing>>,
+    dirty: u32,
+    uses: Vec<Use>,
+    pub(crate) counts: StripeCounts,
+}
+
+/// What happened to a stripe's blocks.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct StripeCounts {
+    pub(crate) read_hits: u64,
+    pub(crate) read_misses: u64,
+    pub(crate) write_hits: u64,
+    pub(crate) write_misses: u64,
+    pub(crate) commits: u64,
+    pub(crate) fills: u64,
+    pub(crate) evictions: u64,
+}
+
+/// What the policy has not been told yet.
+#[derive(Clone, Copy)]
+enum Use {
+    Came(u32, u64),
+    Asked(u32),
+}
+
+/// The table.
+pub(crate) struct Index {
+    stripes: Box<[Padded]>,
+    policy: Mutex<Box<dyn Evict>>,
+}
+
+#[repr(align(128))]
+struct Padded(Mutex<Stripe>);
+
+const BLOCKS_PER_STRIPE: u32 = 64;
+const STRIPES_MAX: u32 = 1024;
+/// Blocks that follow each other are in one stripe, so that a large request takes few locks.
+const NEIGHBOURS: u64 = 8;
+const USES_MAX: usize = 32;
+
+impl Index {
+    pub(crate) fn new(blocks: u32, replacement: Replacement) -> Index {
+        let stripes = (blocks / BLOCKS_PER_STRIPE).clamp(1, STRIPES_MAX).next_power_of_two();
+        Index {
+            stripes: (0..stripes).map(|_| Padded(Mutex::default())).collect(),
+            policy: Mutex::new(replacement.over(blocks)),
+        }
+    }
+
+    pub(crate) fn stripes(&self) -> usize {
+        self.stripes.len()
+    }
+
+    pub(crate) fn stripe_of(&self, lba: u64) -> usize {
+        let mixed = mix(lba / NEIGHBOURS) >> 40;
+        usize::try_from(mixed).expect("24 bits") & (self.stripes.len() - 1)
+    }
+
+    #[track_caller]
+    pub(crate) fn lock(&self, stripe: usize) -> MutexGuard<'_, Stripe> {
+        self.stripes[stripe].0.lock()
+    }
+
+    #[track_caller]
+    pub(crate) fn lock_for(&self, lba: u64) -> MutexGuard<'_, Stripe> {
+        self.lock(self.stripe_of(lba))
+    }
+
+    /// Notes that a block was asked for.
+    pub(crate) fn asked(&self, stripe: &mut Stripe, entry: u32) {
+        self.note(stripe, Use::Asked(entry));
+    }
+
+    /// Adds a block that was not cached.
+    pub(crate) fn insert(&self, stripe: &mut Stripe, lba: u64, cached: Cached) {
+        let before = stripe.map.insert(lba, cached);
+        debug_assert_eq!(before, None, "block {lba} is cached once");
+        stripe.dirty += u32::from(cached.state.is_dirty());
+        self.note(stripe, Use::Came(cached.entry, lba));
+    }
+
+    /// Takes out a clean block that is a victim of the policy.
+    pub(crate) fn remove_victim(stripe: &mut Stripe, lba: u64) {
+        let cached = stripe.map.remove(&lba);
+        debug_assert!(cached.is_some_and(|cached| cached.state == State::Clean), "a clean block goes");
+        stripe.counts.evictions += 1;
+    }
+
+    /// Up to `wanted` entries that the policy gives up, among those that `may_go`.
+    pub(crate) fn victims(&self, wanted: usize, may_go: &mut dyn FnMut(u32) -> bool) -> Vec<u32> {
+        let victims = self.choose(wanted, may_go);
+        if !victims.is_empty() {
+            return victims;
+        }
+        for stripe in &*self.stripes {
+            self.tell(&mut stripe.0.lock());
+        }
+        self.choose(wanted, may_go)
+    }
+
+    /// Tells the policy that a victim stays after all.
+    pub(crate) fn reprieve(&self, entry: u32, lba: u64) {
+        self.policy.lock().insert(entry, lba);
+    }
+
+    fn choose(&self, wanted: usize, may_go: &mut dyn FnMut(u32) -> bool) -> Vec<u32> {
+        let mut policy = self.policy.lock();
+        (0..wanted).map_while(|_| policy.victim(may_go)).collect()
+    }
+
+    fn note(&self, stripe: &mut Stripe, used: Use) {
+        stripe.uses.push(used);
+        if stripe.uses.len() >= USES_MAX {
+            self.tell(stripe);
+        }
+    }
+
+    fn tell(&self, stripe: &mut Stripe) {
+        if stripe.uses.is_empty() {
+            return;
+        }
+        let mut policy = self.policy.lock();
+        for used in stripe.uses.drain(..) {
+            match used {
+                Use::Came(entry, lba) => policy.insert(entry, lba),
+                Use::Asked(entry) => policy.touch(entry),
+            }
+        }
+    }
+}
+
+impl Stripe {
+    pub(crate) fn get(&self, lba: u64) -> Option<Cached> {
+        self.map.get(&lba).copied()
+    }
+
+    /// Replaces what is known of a cached block.
+    pub(crate) fn update(&mut self, lba: u64, cached: Cached) {
+        let known = self.map.get_mut(&lba).expect("the block is cached");
+        self.dirty = self.dirty + u32::from(cached.state.is_dirty()) - u32::from(known.state.is_dirty());
+        *known = cached;
+    }
+
+    /// Blocks that are cached, and dirty ones among them.
+    pub(crate) fn fill(&self) -> (u32, u32) {
+        (u32::try_from(self.map.len()).expect("a cache has fewer than 2^32 blocks"), self.dirty)
+    }
+
+    /// The dirty blocks that nobody is writing to the disk.
+    pub(crate) fn dirty(&self) -> impl Iterator<Item = u64> + '_ {
+        let any = if self.dirty == 0 { None } else { Some(&self.map) };
+        let waiting = any.into_iter().flatten().filter(|(_, cached)| cached.state == State::Dirty);
+        waiting.map(|(lba, _)| *lba)
+    }
+}
+
+/// A hasher for numbers of blocks: one multiplication, both halves folded.
+#[derive(Default)]
+struct Mixing(u64);
+
+impl Hasher for Mixing {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = mix(self.0 ^ number);
+    }
+}
+
+/// Spreads the bits of a number over all of a word.
+fn mix(number: u64) -> u64 {
+    let spread = (number ^ 0x9e37_79b9_7f4a_7c15).wrapping_mul(0xd6e8_feb8_6659_fd93);
+    spread ^ spread >> 32
+}

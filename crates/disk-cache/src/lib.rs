@@ -1,0 +1,88 @@
+//! A transactional cache: persistent memory in front of a disk. A write is durable when it is in the memory; any set of blocks is put in
+//! place as one; no block's data is written to the memory twice; the disk catches up in bounded steps.
+//!
+//! The memory has *blocks*, one *entry* for each, and a *ring* of *elements* between two cursors, head and tail. An entry is two words: which block of
+//! the disk it is about, then {block, counter, clean}. The second word alone makes the entry count: without a block it is free. The counter
+//! goes up by one whenever the block changes.
+//!
+//! # How one block is committed
+//!
+//! 1. Take a free block. Stream the data into it. **Fence.**
+//! 2. Lock the stripe of the disk's block. If it is not cached, take a free entry and store its first word. Store the second word
+//!    {new block, counter + 1, dirty}. Flush the line. **Fence.** Now it is committed; readers may see it, and the block named before is free.
+//!
+//! # How several are
+//!
+//! 1. Take free blocks. Stream the data into them.
+//! 2. Lock the stripes, in ascending order, then the ring. Stream for each block an element {entry, new block, disk's block, counter + 1} behind the head.
+//!    If half of the ring is in use, flush the entries that the oldest elements name. **Fence.**
+//! 3. Store the head behind the new elements, and the tail behind the old ones that were just settled; flush their line. **Fence.** Now it is
+//!    committed.
+//! 4. Store the entries, both words, without a flush. Unlock. The blocks named before are free.
+//!
+//! Two fences, however many blocks; 64 lines of data for a block of 4 KiB, a quarter of a line of elements, one line of cursors for all, and
+//! later, at most, one line of its entry.
+//!
+//! # Why it is right after a power cut
+//!
+//! Recovery looks at the elements from tail to head: if an element's counter is ahead of its entry's, the entry becomes what the element says.
+//! Then it flushes all entries, fences, and only then moves the tail to the head. So an entry's state after a cut is the newest of its own
+//! durable state and those of the elements that count.
+//!
+//! - *Cut in step 1 or 2 of either*: no durable word names the new blocks. The first word of a free entry may be torn off from its second one: it means nothing
+//!   while the second says free. Elements behind the head are never read, whatever older transactions left there.
+//! - *Cut in the second step of a single block*: the second word is old or new, whole. The new one needs the first word: both lie in one line, in
+//!   which word stores arrive in order; where they might not (`LineOrder::Any`), a fence stands between. The data became durable before.
+//! - *Cut in step 3*: the head is old or new, whole. If it is new, every element arrived before it, and so did all data. The tail may arrive without the head
+//!   or the other way round: what lies before the new tail is durable in its entries, and what an older tail still lets in has counters that are
+//!   not ahead.
+//! - *Cut in step 4 or later*: entries are old or new, each by itself, and recovery repeats the new ones. That they are not flushed is
+//!   harmless until their element is retired, and that flushes them first: by the retiring thread itself, for a fence covers no other's flushes.
+//! - *A single block is committed over an unretired element.* Its counter is ahead of the element's, so recovery leaves it alone. Compared counters are never
+//!   2^15 apart: a commit that brings a counter to a multiple of 2^12 retires everything older.
+//! - *A block is used again* only when every state that names it is superseded by a newer one that is durable, or whose element counts.
+//! - *A clean block is given up*: its entry is freed, flushed and fenced by the same thread with the stripe locked, before block, entry or disk's block
+//!   are used again. Otherwise the block could be overwritten under a living entry, or the disk's block be cached twice. Elements that still
+//!   name the entry are behind its counter.
+//! - *A block is read in*: data streamed, **fence**, then both words. They need not be durable: the entry was free and is free or clean after a cut, and any
+//!   commit over it has a counter ahead of both. So no word is flushed for a read.
+//! - *A block turns clean* after the disk confirmed a flush. If that store is lost, the block is written to the disk once more.
+//! - *Recovery is cut*: it stores what it would store again, and moves the tail last.
+//! - *The process is killed and the power stays*: entries may be visible that nobody flushed, and no mark of the dead process counts. Recovery flushes all of
+//!   them before anything rests on them.
+//!
+//! The crate `trials` enumerates every power cut of every short script against this, and removes each flush and fence in turn.
+//!
+//! # What the locks are for
+//!
+//! A stripe's lock guards its part of the table, and the entries and contents of its blocks: it is held over the second step of a commit, and while a
+//! block is copied out. The ring's lock is held by commits of several blocks, from their elements to their entries. Order: sweep of
+//! destaging, stripes in ascending order, ring, policy. Data is streamed before any lock is taken.
+
+#![forbid(unsafe_code)]
+
+mod cache;
+mod check;
+mod commit;
+mod counters;
+mod drain;
+mod format;
+mod index;
+mod io;
+mod load;
+mod medium;
+mod mode;
+mod pool;
+mod read;
+mod reserve;
+mod ring;
+mod transaction;
+mod used;
+
+pub use cache::{DiskCache, Fill, OpenError, Options};
+pub use check::{Finding, NoCache, Report, check};
+pub use counters::Counters;
+pub use drain::{Doorbell, Progress};
+pub use format::{Contents, FormatError, FormatSpec, Identity, blocks_in, format, identify};
+pub use mode::{Mode, NoMode};
+pub use transaction::{Transaction, TransactionError};

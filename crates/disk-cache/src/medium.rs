@@ -1,0 +1,76 @@
+//! The region as a cache sees it: blocks, entries, elements and cursors instead of bytes.
+//!
+//! Nothing here flushes or fences by itself; the order of a commit is told where it is made.
+
+use tidegate_layout::disk_cache::{CURSORS_AT, CacheEntry, CachePlan, RingElement};
+use tidegate_media::{LineOrder, Poison, Region, Sealed};
+use zerocopy::IntoBytes;
+
+/// A region with a cache on it.
+pub(crate) struct Medium<R> {
+    pub(crate) region: R,
+    pub(crate) plan: CachePlan,
+}
+
+impl<R: Region> Medium<R> {
+    /// Whether two words stored to one line may arrive the second without the first.
+    pub(crate) fn words_overtake(&self) -> bool {
+        self.region.line_order() == LineOrder::Any
+    }
+
+    pub(crate) fn fence(&self) -> Result<(), Sealed> {
+        self.region.fence()
+    }
+
+    pub(crate) fn stream_block(&self, block: u32, data: &[u8]) {
+        self.region.stream(self.plan.block_at(block), data);
+    }
+
+    pub(crate) fn read_block(&self, block: u32, out: &mut [u8]) -> Result<(), Poison> {
+        self.region.read(self.plan.block_at(block), out)
+    }
+
+    /// Stores an entry's first word. The entry is free, durably.
+    pub(crate) fn store_lba(&self, entry: u32, lba: u64) {
+        self.region.store_u64(self.plan.entry_at(entry), lba);
+    }
+
+    /// Stores an entry's second word.
+    pub(crate) fn store_state(&self, entry: u32, word: u64) {
+        self.region.store_u64(self.plan.entry_at(entry) + 8, word);
+    }
+
+    pub(crate) fn flush_entry(&self, entry: u32) {
+        self.region.flush(self.plan.entry_at(entry), size_of::<CacheEntry>() as u64);
+    }
+
+    /// An entry as it is visible.
+    pub(crate) fn entry(&self, entry: u32) -> Result<CacheEntry, Poison> {
+        let at = self.plan.entry_at(entry);
+        Ok(CacheEntry::from_words([self.region.load_u64(at)?, self.region.load_u64(at + 8)?]))
+    }
+
+    /// Streams elements into the ring from number `first` on.
+    pub(crate) fn stream_elements(&self, first: u64, elements: &[RingElement]) {
+        let slots = u64::from(self.plan.ring_slots);
+        let until_wrap = usize::try_from(slots - first % slots).expect("a ring fits in memory").min(elements.len());
+        let (here, wrapped) = elements.split_at(until_wrap);
+        self.region.stream(self.plan.element_at(first), here.as_bytes());
+        if !wrapped.is_empty() {
+            self.region.stream(self.plan.element_at(first + until_wrap as u64), wrapped.as_bytes());
+        }
+    }
+
+    pub(crate) fn store_head(&self, head: u64) {
+        self.region.store_u64(CURSORS_AT, head);
+    }
+
+    pub(crate) fn store_tail(&self, tail: u64) {
+        self.region.store_u64(CURSORS_AT + 8, tail);
+    }
+
+    /// Both cursors lie in one line.
+    pub(crate) fn flush_cursors(&self) {
+        self.region.flush(CURSORS_AT, 16);
+    }
+}

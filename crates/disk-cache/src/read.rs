@@ -1,0 +1,110 @@
+//! Reads: from the cache, or from the disk and then into the cache.
+//!
+//! A block read from the disk may be taken in only if nobody wrote it in between. It was not cached before and is not now; had it been cached in
+//! between, its stripe would have given a block up, for only evictions take blocks out. While it was not cached, nobody wrote it to
+//! the disk either.
+
+use crate::cache::DiskCache;
+use crate::index::{Cached, State, Stripe};
+use tidegate_layout::disk_cache::CacheEntry;
+use tidegate_media::{Error, Region, Result};
+
+/// A block to be filled from the disk.
+struct Missing {
+    lba: u64,
+    /// Evictions from its stripe before the disk was read.
+    evictions: u64,
+    /// The cache's block it goes to, if there is one for it.
+    block: Option<u32>,
+}
+
+impl<R: Region> DiskCache<R> {
+    /// Copies a cached block out; false if it is not cached.
+    pub(crate) fn read_cached(&self, lba: u64, out: &mut [u8]) -> Result<bool> {
+        let mut stripe = self.index.lock_for(lba);
+        match stripe.get(lba) {
+            Some(cached) => self.copy_cached(&mut stripe, lba, cached, out).map(|()| true),
+            None => {
+                stripe.counts.read_misses += 1;
+                Ok(false)
+            }
+        }
+    }
+
+    /// Reads blocks from `first` on, none of which was cached, from the disk in one go, and takes them into the cache.
+    pub(crate) fn read_missing(&self, first: u64, out: &mut [u8]) -> Result<()> {
+        if out.is_empty() {
+            return Ok(());
+        }
+        let size = self.geometry.block_size as usize;
+        let lbas = (first..).take(out.len() / size);
+        let mut missing: Vec<Missing> = Vec::with_capacity(out.len() / size);
+        for lba in lbas {
+            missing.push(Missing { lba, evictions: 0, block: self.reserve_if_easy()? });
+        }
+        for miss in &mut missing {
+            miss.evictions = self.index.lock_for(miss.lba).counts.evictions;
+        }
+        let answer = self.disk.read(self.on_disk(first), out);
+        if let Err(error) = answer {
+            self.pool.give_blocks(missing.iter().filter_map(|miss| miss.block));
+            return Err(error);
+        }
+        self.take_all_in(&missing, out)
+    }
+
+    /// Takes `missing` in, whose bytes are in `out`; reads those anew that may have been written since.
+    fn take_all_in(&self, missing: &[Missing], out: &mut [u8]) -> Result<()> {
+        let size = self.geometry.block_size as usize;
+        for (miss, data) in missing.iter().zip(out.chunks_exact(size)) {
+            if let Some(block) = miss.block {
+                self.medium.stream_block(block, data);
+            }
+        }
+        if missing.iter().any(|miss| miss.block.is_some()) {
+            self.medium.fence()?;
+        }
+        for (miss, data) in missing.iter().zip(out.chunks_exact_mut(size)) {
+            let mut stripe = self.index.lock_for(miss.lba);
+            let cached = stripe.get(miss.lba);
+            let stale = cached.is_some() || stripe.counts.evictions != miss.evictions;
+            match (cached, miss.block) {
+                (Some(cached), _) => self.copy_cached(&mut stripe, miss.lba, cached, data)?,
+                (None, _) if stale => self.disk.read(self.on_disk(miss.lba), data)?,
+                (None, Some(block)) => self.take_in(&mut stripe, miss.lba, block)?,
+                (None, None) => {}
+            }
+            drop(stripe);
+            if stale {
+                miss.block.into_iter().for_each(|block| self.pool.give_block(block));
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes an entry for `block`, which holds a block of the disk durably. The entry itself need not be durable: without it, the block is
+    /// only not cached.
+    fn take_in(&self, stripe: &mut Stripe, lba: u64, block: u32) -> Result<()> {
+        let free = self.pool.take_entry();
+        let counter = free.counter.wrapping_add(1);
+        self.medium.store_lba(free.entry, lba);
+        if self.medium.words_overtake() {
+            self.medium.flush_entry(free.entry);
+            self.medium.fence()?;
+        }
+        self.medium.store_state(free.entry, CacheEntry::holding_word(block, counter, true));
+        self.index.insert(stripe, lba, Cached { entry: free.entry, block, counter, state: State::Clean });
+        stripe.counts.fills += 1;
+        Ok(())
+    }
+
+    /// Copies a cached block out. If it cannot be read, the disk stands in for a clean one.
+    fn copy_cached(&self, stripe: &mut Stripe, lba: u64, cached: Cached, out: &mut [u8]) -> Result<()> {
+        stripe.counts.read_hits += 1;
+        self.index.asked(stripe, cached.entry);
+        match self.medium.read_block(cached.block, out) {
+            Err(_) if cached.state == State::Clean => self.disk.read(self.on_disk(lba), out),
+            answer => answer.map_err(Error::from),
+        }
+    }
+}

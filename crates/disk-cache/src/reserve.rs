@@ -1,0 +1,135 @@
+//! Room for a commit: free blocks, blocks that the disk has too, and what a writer does when there are neither.
+
+use crate::cache::DiskCache;
+use crate::index::{Index, State, Stripe};
+use crate::pool::FreeEntry;
+use tidegate_layout::disk_cache::{CacheEntry, EntryState};
+use tidegate_media::sync::{MutexGuard, yield_now};
+use tidegate_media::{Error, Region, Result};
+
+/// Clean blocks given up together, under one fence.
+const EVICTED_TOGETHER: usize = 16;
+/// Dirty blocks that a writer without room destages at a time.
+const HELP_BLOCKS: u32 = 64;
+
+/// A clean block that is to go.
+struct Victim {
+    stripe: usize,
+    lba: u64,
+    entry: u32,
+}
+
+impl<R: Region> DiskCache<R> {
+    /// A block to write into: free, no older state of the cache names it.
+    pub(crate) fn reserve_one(&self) -> Result<u32> {
+        match self.pool.take_block() {
+            Some(block) => Ok(block),
+            None => Ok(self.reserve(1)?[0]),
+        }
+    }
+
+    /// `wanted` of them, or none.
+    pub(crate) fn reserve(&self, wanted: usize) -> Result<Vec<u32>> {
+        let mut taken = Vec::with_capacity(wanted);
+        while !self.pool.take_blocks(wanted, &mut taken) {
+            if self.evict(wanted.max(EVICTED_TOGETHER))? == 0 {
+                self.help(wanted)?;
+            }
+        }
+        Ok(taken)
+    }
+
+    /// A block for something that is not worth destaging for.
+    pub(crate) fn reserve_if_easy(&self) -> Result<Option<u32>> {
+        if let Some(block) = self.pool.take_block() {
+            return Ok(Some(block));
+        }
+        self.evict(EVICTED_TOGETHER)?;
+        Ok(self.pool.take_block())
+    }
+
+    /// Gives up to `wanted` clean blocks up, and says how many.
+    ///
+    /// The stripes of all victims stay locked until the fence: were one of them cached anew before its entry is durably free, a cut could
+    /// leave it cached twice.
+    fn evict(&self, wanted: usize) -> Result<usize> {
+        let entries = self.index.victims(wanted, &mut |entry| self.is_clean(entry));
+        let mut victims: Vec<Victim> = entries.into_iter().filter_map(|entry| self.victim(entry)).collect();
+        victims.sort_unstable_by_key(|victim| victim.stripe);
+        let mut locked: Vec<(usize, MutexGuard<'_, Stripe>)> = Vec::new();
+        let mut freed: Vec<(FreeEntry, u32)> = Vec::new();
+        for victim in &victims {
+            if locked.last().is_none_or(|(number, _)| *number != victim.stripe) {
+                locked.push((victim.stripe, self.index.lock(victim.stripe)));
+            }
+            let stripe = &mut locked.last_mut().expect("just locked").1;
+            freed.extend(self.free_durably_with_the_next_fence(stripe, victim));
+        }
+        if freed.is_empty() {
+            return Ok(0);
+        }
+        self.medium.fence()?;
+        drop(locked);
+        for (entry, _) in &freed {
+            self.pool.give_entry(*entry);
+        }
+        self.pool.give_blocks(freed.iter().map(|(_, block)| *block));
+        Ok(freed.len())
+    }
+
+    fn is_clean(&self, entry: u32) -> bool {
+        let state = self.medium.entry(entry).ok().and_then(|entry| entry.check(&self.medium.plan).ok());
+        matches!(state, Some(EntryState::Holds { clean: true, .. }))
+    }
+
+    fn victim(&self, entry: u32) -> Option<Victim> {
+        let lba = self.medium.entry(entry).ok()?.lba.get();
+        Some(Victim { stripe: self.index.stripe_of(lba), lba, entry })
+    }
+
+    /// Frees a victim's entry, unless it was written or given away since it was chosen.
+    fn free_durably_with_the_next_fence(&self, stripe: &mut Stripe, victim: &Victim) -> Option<(FreeEntry, u32)> {
+        let cached = stripe.get(victim.lba).filter(|cached| cached.entry == victim.entry)?;
+        if cached.state != State::Clean {
+            self.index.reprieve(victim.entry, victim.lba);
+            return None;
+        }
+        let counter = cached.counter.wrapping_add(1);
+        self.medium.store_state(victim.entry, CacheEntry::free_word(counter));
+        self.medium.flush_entry(victim.entry);
+        Index::remove_victim(stripe, victim.lba);
+        Some((FreeEntry { entry: victim.entry, counter }, cached.block))
+    }
+
+    /// Destages for want of room, one writer at a time. Fails with the disk's error if everything dirty was tried and nothing went.
+    fn help(&self, wanted: usize) -> Result<()> {
+        let _one_at_a_time = self.helping.lock();
+        if self.pool.free_blocks() >= wanted {
+            return Ok(());
+        }
+        self.tally.helps.add(1);
+        let mut refused: Option<Error> = None;
+        // The first sweep may have begun, and left out, what became dirty since.
+        for _sweep in 0..2 {
+            loop {
+                let progress = self.drain_step(HELP_BLOCKS.max(u32::try_from(wanted).unwrap_or(u32::MAX)));
+                if progress.cleaned > 0 || self.pool.free_blocks() >= wanted {
+                    return Ok(());
+                }
+                let failed = progress.failed.into_iter().map(|(_, error)| error).next();
+                refused = progress.flush_failed.or(failed).or(refused);
+                if !progress.more {
+                    break;
+                }
+            }
+        }
+        match refused {
+            Some(error) => Err(error),
+            None => {
+                // Other writers or drainers hold what is missing, and are not done yet.
+                yield_now();
+                Ok(())
+            }
+        }
+    }
+}

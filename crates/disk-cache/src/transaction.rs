@@ -1,0 +1,94 @@
+//! Transactions under way: they live in DRAM until they are committed.
+//!
+//! Transactions do not lock each other out. Of two that wrote one block, the one that is committed last wins the block; each is put in
+//! place as a whole.
+
+use crate::cache::DiskCache;
+use std::collections::BTreeMap;
+use std::fmt;
+use tidegate_media::{BlockDevice, Error, Lba, Misuse, Region, Result};
+
+/// Writes that will be put in place together, or not at all. Dropping one is aborting it.
+pub struct Transaction<'a, R> {
+    cache: &'a DiskCache<R>,
+    writes: BTreeMap<u64, Box<[u8]>>,
+}
+
+/// Why a transaction was not committed, or a write not added to it. Nothing of the transaction is in place, unless the error is a device's that
+/// is [`Sealed`](tidegate_media::Sealed): then the next opening shows all or nothing of it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TransactionError {
+    /// More blocks than a transaction takes.
+    #[error("a transaction of {blocks} blocks is too large: the cache's ring and size allow {max}")]
+    TooLarge {
+        /// Blocks it has.
+        blocks: u64,
+        /// Blocks it may have.
+        max: u32,
+    },
+    /// What the cache or the disk answered.
+    #[error(transparent)]
+    Device(#[from] Error),
+}
+
+impl From<Misuse> for TransactionError {
+    fn from(misuse: Misuse) -> TransactionError {
+        TransactionError::Device(misuse.into())
+    }
+}
+
+impl<R: Region> DiskCache<R> {
+    /// Begins a transaction. It costs nothing until it is committed.
+    pub fn begin(&self) -> Transaction<'_, R> {
+        Transaction { cache: self, writes: BTreeMap::new() }
+    }
+}
+
+impl<R: Region> Transaction<'_, R> {
+    /// Adds whole blocks from `at` on. A block written before is replaced. On an error nothing is added.
+    pub fn write(&mut self, at: Lba, data: &[u8]) -> Result<(), TransactionError> {
+        let range = self.cache.geometry.range(at, data.len())?;
+        let new = range.iter().filter(|lba| !self.writes.contains_key(&lba.0)).count();
+        let (blocks, max) = ((self.writes.len() + new) as u64, self.cache.transaction_blocks_max());
+        if blocks > u64::from(max) {
+            return Err(TransactionError::TooLarge { blocks, max });
+        }
+        let size = self.cache.geometry.block_size as usize;
+        for (lba, block) in range.iter().zip(data.chunks_exact(size)) {
+            self.writes.insert(lba.0, block.into());
+        }
+        Ok(())
+    }
+
+    /// Reads blocks as the transaction sees them: what it wrote itself, and of the rest what is committed at that moment.
+    pub fn read(&self, at: Lba, out: &mut [u8]) -> Result<()> {
+        self.cache.read(at, out)?;
+        let range = self.cache.geometry.range(at, out.len())?;
+        let size = self.cache.geometry.block_size as usize;
+        for (lba, block) in self.writes.range(range.first.0..range.end()) {
+            let place = usize::try_from(lba - range.first.0).expect("a place in a buffer") * size;
+            out[place..place + size].copy_from_slice(block);
+        }
+        Ok(())
+    }
+
+    /// Blocks written so far.
+    pub fn blocks(&self) -> usize {
+        self.writes.len()
+    }
+
+    /// Puts all of it in place at once, durably.
+    pub fn commit(self) -> Result<(), TransactionError> {
+        let writes: Vec<_> = self.writes.iter().map(|(lba, block)| (*lba, &**block)).collect();
+        self.cache.put(&writes).map_err(TransactionError::from)
+    }
+
+    /// Forgets all of it.
+    pub fn abort(self) {}
+}
+
+impl<R> fmt::Debug for Transaction<'_, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Transaction").field("blocks", &self.writes.keys()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,243 @@
+//! A cache on simulated memory in front of a simulated disk: reads, writes, transactions, destaging, errors.
+
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+use std::sync::Arc;
+use tidegate_disk_cache::{
+    Contents, DiskCache, Fill, FormatSpec, Mode, OpenError, Options, TransactionError, check, format, identify,
+};
+use tidegate_media::{BlockDevice, Durability, Error, InTurn, Lba};
+use tidegate_sim::{Disk, DiskFault, Image, Region};
+
+const BLOCK: usize = 512;
+const DISK_BLOCKS: u64 = 64;
+
+fn spec() -> FormatSpec {
+    FormatSpec { block_size: 512, disk_blocks: DISK_BLOCKS, ring_slots: 16, uuid: [7; 16], disk: [9; 32] }
+}
+
+/// Room for so many blocks.
+fn region(blocks: u64) -> Arc<Region> {
+    let head = 12288 + 16 * 16;
+    let region = Arc::new(Region::new((head + blocks * 16_u64).next_multiple_of(512) + blocks * 512));
+    format(&*region, &spec(), Contents::Zeroed).unwrap();
+    assert_eq!(identify(&*region).unwrap().unwrap().blocks, u32::try_from(blocks).unwrap());
+    region
+}
+
+fn open(region: &Arc<Region>, disk: &Arc<Disk>) -> DiskCache<Arc<Region>> {
+    DiskCache::open(region.clone(), Arc::new(InTurn(disk.clone())), Options::default()).unwrap()
+}
+
+fn disk() -> Arc<Disk> {
+    Arc::new(Disk::new(DISK_BLOCKS, 512))
+}
+
+fn block(tag: u8) -> [u8; BLOCK] {
+    [tag; BLOCK]
+}
+
+fn read<D: BlockDevice>(device: &D, lba: u64) -> u8 {
+    let mut out = block(0xee);
+    device.read(Lba(lba), &mut out).unwrap();
+    assert!(out.iter().all(|byte| *byte == out[0]), "block {lba} is torn");
+    out[0]
+}
+
+fn write<D: BlockDevice>(device: &D, lba: u64, tag: u8) {
+    device.write(Lba(lba), &block(tag), Durability::Volatile).unwrap();
+}
+
+#[test]
+fn what_is_written_is_read_and_survives_an_opening() {
+    let (region, disk) = (region(8), disk());
+    write(&*disk, 5, 50);
+    let cache = open(&region, &disk);
+    write(&cache, 3, 1);
+    write(&cache, 3, 2);
+    assert_eq!([read(&cache, 3), read(&cache, 5), read(&cache, 4)], [2, 50, 0]);
+    assert_eq!(cache.fill(), Fill { blocks: 8, clean: 2, dirty: 1, free: 5 });
+    assert_eq!(read(&*disk, 3), 0, "the disk has not heard of it");
+    drop(cache);
+    let cache = open(&region, &disk);
+    assert_eq!([read(&cache, 3), read(&cache, 5)], [2, 50]);
+    assert_eq!(check(&*region).unwrap().findings, []);
+}
+
+#[test]
+fn draining_brings_everything_to_the_disk_in_order() {
+    let (region, disk) = (region(16), disk());
+    let cache = open(&region, &disk);
+    for lba in [9, 3, 4, 30, 5] {
+        write(&cache, lba, u8::try_from(lba).unwrap());
+    }
+    let first = cache.drain_step(4);
+    assert_eq!((first.written, first.cleaned, first.runs, first.more), (4, 4, 2, true), "3 to 5 together, 9");
+    let second = cache.drain_step(4);
+    assert_eq!((second.written, second.cleaned, second.more), (1, 1, false));
+    assert_eq!((cache.dirty_blocks(), cache.fill().clean), (0, 5));
+    assert_eq!([3, 4, 5, 9, 30].map(|lba| read(&*disk, lba)), [3, 4, 5, 9, 30]);
+    assert_eq!(disk.cut().cached_sectors(), 0, "and it is flushed");
+    assert_eq!(cache.drain_step(4).written, 0);
+}
+
+#[test]
+fn a_full_cache_gives_clean_blocks_up_and_destages_dirty_ones() {
+    let (region, disk) = (region(8), disk());
+    let cache = open(&region, &disk);
+    for lba in 0..DISK_BLOCKS {
+        write(&cache, lba, u8::try_from(lba).unwrap() + 1);
+    }
+    for lba in (0..DISK_BLOCKS).rev() {
+        assert_eq!(u64::from(read(&cache, lba)), lba + 1);
+    }
+    let counters = cache.counters();
+    assert!(counters.helps > 0 && counters.evictions >= DISK_BLOCKS - 8, "{counters:?}");
+    assert_eq!(check(&*region).unwrap().findings, []);
+}
+
+#[test]
+fn a_transaction_sees_its_own_writes_and_nobody_else_does_until_it_commits() {
+    let (region, disk) = (region(16), disk());
+    let cache = open(&region, &disk);
+    write(&cache, 2, 1);
+    let mut transaction = cache.begin();
+    transaction.write(Lba(2), &[block(10), block(11)].concat()).unwrap();
+    transaction.write(Lba(40), &block(12)).unwrap();
+    let mut seen = vec![0; 3 * BLOCK];
+    transaction.read(Lba(1), &mut seen).unwrap();
+    assert_eq!([0, 1, 2].map(|index| seen[index * BLOCK]), [0, 10, 11]);
+    assert_eq!([2, 3, 40].map(|lba| read(&cache, lba)), [1, 0, 0]);
+    transaction.commit().unwrap();
+    assert_eq!([2, 3, 40].map(|lba| read(&cache, lba)), [10, 11, 12]);
+
+    let mut aborted = cache.begin();
+    aborted.write(Lba(2), &block(99)).unwrap();
+    aborted.abort();
+    assert_eq!(read(&cache, 2), 10);
+}
+
+#[test]
+fn a_transaction_that_is_too_large_changes_nothing() {
+    let (region, disk) = (region(8), disk());
+    let cache = open(&region, &disk);
+    let mut transaction = cache.begin();
+    for lba in 0..4 {
+        transaction.write(Lba(lba), &block(1)).unwrap();
+    }
+    let refused = transaction.write(Lba(4), &block(1));
+    assert_eq!(refused, Err(TransactionError::TooLarge { blocks: 5, max: 4 }));
+    transaction.write(Lba(3), &block(2)).unwrap();
+    transaction.commit().unwrap();
+    assert_eq!([0, 3, 4].map(|lba| read(&cache, lba)), [1, 2, 0]);
+}
+
+#[test]
+fn a_bad_sector_keeps_its_block_dirty_and_the_rest_goes_on() {
+    let (region, disk) = (region(16), disk());
+    let cache = open(&region, &disk);
+    for lba in 10..16 {
+        write(&cache, lba, 7);
+    }
+    disk.fail(DiskFault::WriteFails(12..13));
+    let progress = cache.drain_step(64);
+    assert_eq!((progress.written, progress.cleaned), (5, 5));
+    assert_eq!(progress.failed.iter().map(|(lba, _)| lba.0).collect::<Vec<_>>(), [12]);
+    assert_eq!((cache.dirty_blocks(), read(&cache, 12), read(&*disk, 12), read(&*disk, 13)), (1, 7, 0, 7));
+    disk.mend();
+    assert_eq!((cache.drain_step(64).cleaned, read(&*disk, 12)), (1, 7));
+}
+
+#[test]
+fn a_failed_flush_makes_everything_dirty_again_and_it_is_written_anew() {
+    let (region, disk) = (region(16), disk());
+    let cache = open(&region, &disk);
+    write(&cache, 1, 1);
+    write(&cache, 2, 2);
+    disk.fail(DiskFault::NextFlushFails);
+    let failed = cache.drain_step(64);
+    assert_eq!((failed.written, failed.cleaned, failed.flush_failed.is_some()), (2, 0, true));
+    assert_eq!(cache.dirty_blocks(), 2);
+    // What the failed flush covered may never arrive: only writing it again makes it durable.
+    let again = cache.drain_step(64);
+    assert_eq!((again.written, again.cleaned), (2, 2));
+    let mut kept = [0; BLOCK];
+    let platter = disk.cut().images(1 << 12).unwrap();
+    assert!(platter.iter().all(|image| {
+        image.read(512, &mut kept);
+        kept == block(1)
+    }));
+}
+
+#[test]
+fn a_dead_disk_is_an_error_for_writers_without_room_and_loses_nothing() {
+    let (region, disk) = (region(8), disk());
+    let cache = open(&region, &disk);
+    disk.fail(DiskFault::WriteFails(0..DISK_BLOCKS));
+    for lba in 0..8 {
+        write(&cache, lba, 3);
+    }
+    let refused = cache.write(Lba(20), &block(4), Durability::Volatile);
+    assert!(matches!(refused, Err(Error::Media(_))), "{refused:?}");
+    assert_eq!(cache.write(Lba(0), &block(4), Durability::Volatile), refused, "a hit needs a free block too");
+    assert!((0..8).all(|lba| read(&cache, lba) == 3));
+    disk.mend();
+    write(&cache, 20, 4);
+    assert_eq!(read(&cache, 20), 4);
+}
+
+#[test]
+fn a_write_through_is_on_the_disk() {
+    let (region, disk) = (region(8), disk());
+    let cache = open(&region, &disk);
+    cache.set_mode(Mode::WriteThrough);
+    cache.write(Lba(3), &[block(5), block(6)].concat(), Durability::Volatile).unwrap();
+    assert_eq!((cache.dirty_blocks(), read(&*disk, 3), read(&*disk, 4)), (0, 5, 6));
+    assert_eq!(disk.cut().cached_sectors(), 0);
+    disk.fail(DiskFault::WriteFails(3..4));
+    assert!(cache.write(Lba(3), &block(7), Durability::Volatile).is_err());
+    assert_eq!((cache.dirty_blocks(), read(&cache, 3)), (1, 7), "it is safe, and dirty");
+}
+
+#[test]
+fn blocks_may_be_larger_than_the_disks() {
+    let disk = disk();
+    let region = Arc::new(Region::new(65536));
+    let spec = FormatSpec { block_size: 2048, disk_blocks: 16, ..spec() };
+    format(&*region, &spec, Contents::Unknown).unwrap();
+    write(&*disk, 9, 4);
+    let cache = open(&region, &disk);
+    let mut out = vec![0; 2048];
+    cache.read(Lba(2), &mut out).unwrap();
+    assert_eq!([0, 512, 1024].map(|at| out[at]), [0, 4, 0]);
+    cache.write(Lba(15), &[8; 2048], Durability::Volatile).unwrap();
+    cache.drain_step(1);
+    assert_eq!([59, 60, 63].map(|lba| read(&*disk, lba)), [0, 8, 8]);
+}
+
+#[test]
+fn what_is_no_cache_or_not_its_disk_is_refused() {
+    let disk = disk();
+    let nothing = Arc::new(Region::new(65536));
+    let options = Options::default();
+    let over = |disk: &Arc<Disk>| Arc::new(InTurn(disk.clone()));
+    assert!(matches!(DiskCache::open(nothing.clone(), over(&disk), options), Err(OpenError::NoSuperblock(_))));
+    assert_eq!(identify(&*nothing), Ok(None));
+    let small = Arc::new(Disk::new(DISK_BLOCKS - 1, 512));
+    assert!(matches!(DiskCache::open(region(8), over(&small), options), Err(OpenError::Disk { .. })));
+    let coarse = Arc::new(Disk::new(DISK_BLOCKS, 4096));
+    assert!(matches!(DiskCache::open(region(8), over(&coarse), options), Err(OpenError::Disk { .. })));
+}
+
+#[test]
+fn either_superblock_will_do() {
+    let (region, disk) = (region(8), disk());
+    write(&open(&region, &disk), 1, 1);
+    for at in [0, 4096] {
+        let mut image: Image = region.visible();
+        image.write(at + 70, &[1]);
+        let damaged = Arc::new(Region::from_image(image));
+        assert_eq!(check(&*damaged).unwrap().findings.len(), 1);
+        assert_eq!(read(&open(&damaged, &disk), 1), 1);
+    }
+}
