@@ -275,8 +275,8 @@ impl<R: Region> BlockDevice for CowFiles<R> {
 #[allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 mod tests {
     use super::*;
-    use crate::workload::Draws;
     use tidegate_media::MappedRegion;
+    use tidegate_sim::Rng;
 
     /// Small files, many writes: every page and every log page is freed and used again many times.
     #[test]
@@ -285,10 +285,10 @@ mod tests {
         let region = MappedRegion::anonymous((BLOCKS + BLOCKS / 8) * 4096 + (1 << 20)).unwrap();
         let files = CowFiles::new(region, BLOCKS).unwrap();
         let mut model = vec![0_u8; usize::try_from(BLOCKS).unwrap()];
-        let mut draws = Draws::new(3);
+        let mut random = Rng::new(3);
         for nth in 0..40_000_u64 {
-            let blocks = 1 + draws.below(20);
-            let lba = draws.below(BLOCKS - blocks + 1);
+            let blocks = 1 + random.below(20);
+            let lba = random.below(BLOCKS - blocks + 1);
             let fill = u8::try_from(1 + nth % 250).unwrap();
             files.write(Lba(lba), &vec![fill; usize::try_from(blocks).unwrap() * 4096], Durability::Fua).unwrap();
             model[usize::try_from(lba).unwrap()..usize::try_from(lba + blocks).unwrap()].fill(fill);

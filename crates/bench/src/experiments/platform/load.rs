@@ -7,12 +7,12 @@
 
 use super::stand::{Platform, Stand};
 use crate::experiments::load::Times;
-use crate::workload::Draws;
 use anyhow::bail;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 use tidegate_media::{BlockDevice, Durability, Lba};
+use tidegate_sim::Rng;
 use tidegate_virtual_cores::{How, Machine, Order, Plan, charge, now_ns, pass_time};
 
 /// What is asked of a device.
@@ -60,7 +60,7 @@ pub fn run(platform: &Platform, stand: Stand, load: &Load) -> anyhow::Result<Tim
         let (device, crew, found, load, path_ns) =
             (device.clone(), crew.clone(), found.clone(), *load, platform.path_ns);
         machine.spawn(job % cores, move || {
-            let job = Job { device: &*device, load: &load, path_ns, draws: Draws::new(draws_seed(job)) };
+            let job = Job { device: &*device, load: &load, path_ns, random: Rng::new(seed_of(job)) };
             job.work(&found);
             if found.borrow().writing == 0 {
                 crew.end();
@@ -89,8 +89,8 @@ pub fn run(platform: &Platform, stand: Stand, load: &Load) -> anyhow::Result<Tim
     Ok(Times { total, writes: found.times, flushes: found.flushes })
 }
 
-fn draws_seed(job: u32) -> u64 {
-    0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(u64::from(job) + 1)
+fn seed_of(job: u32) -> u64 {
+    u64::from(job) << 32
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a run takes seconds")]
@@ -103,7 +103,7 @@ struct Job<'a> {
     device: &'a dyn BlockDevice,
     load: &'a Load,
     path_ns: u64,
-    draws: Draws,
+    random: Rng,
 }
 
 impl Job<'_> {
@@ -138,8 +138,8 @@ impl Job<'_> {
     }
 
     fn request(&mut self, block: &mut [u8]) {
-        let lba = Lba(self.draws.below(self.load.blocks));
-        let reads = self.load.reads_percent > 0 && self.draws.below(100) < u64::from(self.load.reads_percent);
+        let lba = Lba(self.random.below(self.load.blocks));
+        let reads = self.load.reads_percent > 0 && self.random.below(100) < u64::from(self.load.reads_percent);
         charge(self.path_ns);
         match reads {
             true => self.device.read(lba, block).expect("the device reads"),
