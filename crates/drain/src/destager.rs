@@ -1,0 +1,253 @@
+//! The thread that moves a cache's dirty blocks to its disk, at the pace of [`tidegate_policy::destage`].
+//!
+//! It never works on behalf of a writer, and a writer never waits for it. When the disk refuses blocks it tries the others, and the
+//! refused ones again after a while, at most every few seconds. Somebody who wants all of them on the disk now asks for a
+//! [`Destager::flush`], which ends after two sweeps over the dirty blocks at most, whatever writers do meanwhile.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle, Thread};
+use std::time::{Duration, Instant};
+use tidegate_media::{Error, Lba};
+use tidegate_policy::destage::{Caps, Destage, Limits, Load, Turn};
+
+/// Blocks of a step that somebody waits for.
+const STEP_WANTED: u32 = 1024;
+
+/// The first and the longest pause before refused blocks are tried again.
+const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+
+/// Refusals that are remembered of a sweep.
+const REFUSALS_MAX: usize = 16;
+
+/// A cache with blocks that its disk does not have.
+pub trait Dirty: Send + Sync + 'static {
+    /// What it is like now.
+    fn load(&self) -> Load;
+
+    /// What `caps` are in its blocks.
+    fn limits(&self, caps: &Caps) -> Limits;
+
+    /// Writes at most `blocks_max` dirty blocks to the disk, in sweeps over all that were dirty when the sweep began.
+    fn step(&self, blocks_max: u32) -> Step;
+
+    /// Whether nothing is dirty; from then on `bell` is rung once something is.
+    fn may_sleep(&self) -> bool;
+
+    /// `bell` is the one to ring.
+    fn set_bell(&self, bell: Bell);
+}
+
+/// What a step did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Step {
+    /// Blocks that the disk has now.
+    pub cleaned: u32,
+    /// Blocks that it refused, and why.
+    pub refused: Vec<(Lba, Error)>,
+    /// Why it could not make durable what was written, if so.
+    pub not_durable: Option<Error>,
+    /// Whether the sweep goes on behind this step.
+    pub more: bool,
+}
+
+/// Wakes the thread.
+#[derive(Clone, Debug)]
+pub struct Bell(Thread);
+
+impl Bell {
+    /// Something is dirty.
+    pub fn ring(&self) {
+        self.0.unpark();
+    }
+}
+
+/// What a sweep over all dirty blocks left behind.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Left {
+    /// Blocks that the disk refused.
+    pub refused: u64,
+    /// The first few of them, and why.
+    pub first: Vec<(Lba, Error)>,
+    /// Why the disk could not make durable what was written, if so.
+    pub not_durable: Option<Error>,
+}
+
+impl Left {
+    /// Whether everything is on the disk.
+    pub fn is_nothing(&self) -> bool {
+        *self == Left::default()
+    }
+
+    fn add(&mut self, step: Step) {
+        self.refused += step.refused.len() as u64;
+        let room = REFUSALS_MAX - self.first.len();
+        self.first.extend(step.refused.into_iter().take(room));
+        self.not_durable = step.not_durable.or(self.not_durable.take());
+    }
+}
+
+/// A thread that destages one cache until this is dropped.
+#[derive(Debug)]
+pub struct Destager {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    ending: AtomicBool,
+    progress: Mutex<Sweeps>,
+    /// A sweep has ended, or the thread has.
+    ended: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Sweeps {
+    /// Sweeps that have ended.
+    done: u64,
+    /// The sweep whose end somebody waits for, counted like that.
+    wanted: u64,
+    /// Whether a sweep is under way.
+    under_way: bool,
+    /// What the sweep under way leaves behind so far.
+    leaves: Left,
+    /// What the last whole sweep left behind.
+    left: Left,
+    over: bool,
+}
+
+impl Shared {
+    fn progress(&self) -> MutexGuard<'_, Sweeps> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_ending(&self) -> bool {
+        self.ending.load(Ordering::Acquire)
+    }
+
+    /// Whether somebody waits for the end of a sweep.
+    fn is_wanted(&self) -> bool {
+        let progress = self.progress();
+        progress.wanted > progress.done
+    }
+}
+
+/// A flush that was asked for: the number of the sweep that ends it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ticket(pub u64);
+
+impl Destager {
+    /// Starts the thread.
+    pub fn start<D: Dirty>(cache: Arc<D>, caps: Caps) -> io::Result<Destager> {
+        let shared = Arc::<Shared>::default();
+        let its = Arc::clone(&shared);
+        let work = move || {
+            cache.set_bell(Bell(thread::current()));
+            work(&*cache, &its, caps);
+            its.progress().over = true;
+            its.ended.notify_all();
+        };
+        let thread = thread::Builder::new().name("destage".to_owned()).stack_size(256 << 10).spawn(work)?;
+        Ok(Destager { shared, thread: Some(thread) })
+    }
+
+    /// Asks for everything that is dirty now to be written at once.
+    pub fn flush(&self) -> Ticket {
+        let mut progress = self.shared.progress();
+        // A sweep under way may be past a block that turned dirty since.
+        let sweep = progress.done + 1 + u64::from(progress.under_way);
+        progress.wanted = progress.wanted.max(sweep);
+        drop(progress);
+        self.thread.iter().for_each(|thread| thread.thread().unpark());
+        Ticket(sweep)
+    }
+
+    /// Whether the flush has ended; then, what it left behind.
+    pub fn is_flushed(&self, ticket: Ticket) -> Option<Left> {
+        let progress = self.shared.progress();
+        (progress.done >= ticket.0 || progress.over).then(|| progress.left.clone())
+    }
+
+    /// Waits for the end of the flush, at most until `deadline`. What it left behind; None: it is still under way.
+    pub fn wait_until(&self, ticket: Ticket, deadline: Instant) -> Option<Left> {
+        let mut progress = self.shared.progress();
+        while progress.done < ticket.0 && !progress.over {
+            let left = deadline.checked_duration_since(Instant::now())?;
+            let waited = self.shared.ended.wait_timeout(progress, left);
+            progress = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        Some(progress.left.clone())
+    }
+
+    /// What the last whole sweep left behind.
+    pub fn left(&self) -> Left {
+        self.shared.progress().left.clone()
+    }
+}
+
+impl Drop for Destager {
+    fn drop(&mut self) {
+        self.shared.ending.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            // A thread that panicked said so; what is dirty stays in the cache.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The thread's work, until the end.
+fn work<D: Dirty>(cache: &D, shared: &Shared, caps: Caps) {
+    let begin = Instant::now();
+    let mut destage = Destage::new(cache.limits(&caps));
+    let mut retry = RETRY.0;
+    while !shared.is_ending() {
+        let turn = match shared.is_wanted() {
+            true => Turn::Destage(STEP_WANTED),
+            false => destage.next(begin.elapsed(), cache.load()),
+        };
+        match turn {
+            Turn::Destage(blocks) => {
+                // From here on the sweep may have taken its look at what is dirty.
+                shared.progress().under_way = true;
+                let step_begin = Instant::now();
+                let step = cache.step(blocks);
+                destage.measured(step.cleaned, step_begin.elapsed());
+                let in_vain = step.cleaned == 0 && (!step.refused.is_empty() || step.not_durable.is_some());
+                note(shared, step);
+                retry = if in_vain { (retry * 2).min(RETRY.1) } else { RETRY.0 };
+                if in_vain && !shared.is_wanted() {
+                    sleep(shared, Some(retry));
+                }
+            }
+            Turn::Wait(time) => sleep(shared, Some(time)),
+            Turn::Park if cache.may_sleep() => sleep(shared, None),
+            Turn::Park => {}
+        }
+    }
+}
+
+/// Keeps what a step did, and tells those who wait if it ended a sweep.
+fn note(shared: &Shared, step: Step) {
+    let mut progress = shared.progress();
+    progress.under_way = step.more;
+    let ended = !step.more;
+    progress.leaves.add(step);
+    if ended {
+        progress.done += 1;
+        progress.left = std::mem::take(&mut progress.leaves);
+        shared.ended.notify_all();
+    }
+}
+
+/// Sleeps until the bell or a flush wakes the thread, or for `time`.
+fn sleep(shared: &Shared, time: Option<Duration>) {
+    // Whoever wakes the thread leaves a token, so a call before this line is not lost.
+    match time {
+        _ if shared.is_ending() || shared.is_wanted() => {}
+        Some(time) => thread::park_timeout(time),
+        None => thread::park(),
+    }
+}

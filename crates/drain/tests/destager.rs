@@ -1,0 +1,160 @@
+//! The destaging thread on a cache that is a list: what is dirty reaches the disk, flushes end, refusals are named, sleepers are woken.
+
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tidegate_drain::{Bell, Destager, Dirty, Left, Step};
+use tidegate_media::{Error, Lba, Poison};
+use tidegate_policy::destage::{Caps, Limits, Load};
+
+/// A cache that never writes before it is asked to: its writers are always busy.
+#[derive(Default)]
+struct List(Mutex<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    dirty: BTreeSet<u64>,
+    /// What is left of the sweep under way.
+    sweep: Vec<u64>,
+    /// Blocks that the disk refuses.
+    bad: BTreeSet<u64>,
+    /// Whether each step finds a new dirty block behind it.
+    restless: bool,
+    bell: Option<Bell>,
+    asleep: bool,
+    looks: u64,
+}
+
+fn poison(lba: u64) -> Error {
+    Poison { at: lba * 512, len: 512 }.into()
+}
+
+impl List {
+    fn write(&self, lba: u64) {
+        let mut inner = self.0.lock().unwrap();
+        inner.dirty.insert(lba);
+        if std::mem::take(&mut inner.asleep) {
+            inner.bell.as_ref().unwrap().ring();
+        }
+    }
+
+    fn dirty(&self) -> Vec<u64> {
+        self.0.lock().unwrap().dirty.iter().copied().collect()
+    }
+}
+
+impl Dirty for List {
+    fn load(&self) -> Load {
+        let mut inner = self.0.lock().unwrap();
+        inner.looks += 1;
+        Load { dirty: u32::try_from(inner.dirty.len()).unwrap(), writes: inner.looks, write_time: None }
+    }
+
+    fn limits(&self, caps: &Caps) -> Limits {
+        caps.limits(1000, 512)
+    }
+
+    fn step(&self, blocks_max: u32) -> Step {
+        let mut inner = self.0.lock().unwrap();
+        if inner.sweep.is_empty() {
+            inner.sweep = inner.dirty.iter().copied().collect();
+        }
+        let many = inner.sweep.len().min(blocks_max as usize);
+        let (bad, good): (Vec<u64>, Vec<u64>) =
+            inner.sweep.drain(..many).collect::<Vec<_>>().into_iter().partition(|lba| inner.bad.contains(lba));
+        good.iter().for_each(|lba| assert!(inner.dirty.remove(lba)));
+        if inner.restless {
+            let next = inner.looks + 1_000_000;
+            inner.looks += 1;
+            inner.dirty.insert(next);
+        }
+        let refused = bad.into_iter().map(|lba| (Lba(lba), poison(lba))).collect();
+        Step { cleaned: u32::try_from(good.len()).unwrap(), refused, not_durable: None, more: !inner.sweep.is_empty() }
+    }
+
+    fn may_sleep(&self) -> bool {
+        let mut inner = self.0.lock().unwrap();
+        inner.asleep = inner.dirty.is_empty();
+        inner.asleep
+    }
+
+    fn set_bell(&self, bell: Bell) {
+        self.0.lock().unwrap().bell = Some(bell);
+    }
+}
+
+fn started() -> (Arc<List>, Destager) {
+    let list = Arc::new(List::default());
+    let destager = Destager::start(Arc::clone(&list), Caps::default()).unwrap();
+    (list, destager)
+}
+
+fn flushed(destager: &Destager) -> Left {
+    destager.wait_until(destager.flush(), Instant::now() + Duration::from_secs(60)).expect("a flush ends")
+}
+
+#[test]
+fn a_flush_takes_everything_along() {
+    let (list, destager) = started();
+    assert!(flushed(&destager).is_nothing(), "nothing is dirty");
+    for round in 0..20 {
+        (0..100).for_each(|lba| list.write(round * 1000 + lba));
+        assert!(flushed(&destager).is_nothing());
+        assert_eq!(list.dirty(), [0; 0]);
+    }
+}
+
+#[test]
+fn a_flush_ends_although_writers_do_not() {
+    let (list, destager) = started();
+    list.0.lock().unwrap().restless = true;
+    (0..500).for_each(|lba| list.write(lba));
+    assert!(flushed(&destager).is_nothing());
+    assert!(list.dirty().iter().all(|lba| *lba >= 1_000_000), "what was dirty before is on the disk");
+}
+
+#[test]
+fn a_flush_names_what_the_disk_refused_and_moves_the_rest() {
+    let (list, destager) = started();
+    list.0.lock().unwrap().bad.extend([3, 70]);
+    (0..100).for_each(|lba| list.write(lba));
+    let left = flushed(&destager);
+    assert_eq!((left.refused, &left.first[..]), (2, &[(Lba(3), poison(3)), (Lba(70), poison(70))][..]));
+    assert_eq!(list.dirty(), [3, 70]);
+    list.0.lock().unwrap().bad.clear();
+    assert!(flushed(&destager).is_nothing());
+    assert_eq!((list.dirty(), destager.left()), (Vec::new(), Left::default()));
+}
+
+#[test]
+fn a_sleeper_is_woken_by_what_turns_dirty_beyond_the_limit() {
+    let (list, _destager) = started();
+    for _ in 0..3 {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !list.0.lock().unwrap().asleep {
+            assert!(Instant::now() < deadline, "it does not sleep");
+            std::thread::yield_now();
+        }
+        // Above the limit of 700 it does not wait for a pause of the writers.
+        (0..900).for_each(|lba| list.write(lba));
+        while list.dirty().len() > 400 {
+            assert!(Instant::now() < deadline, "it does not wake");
+            std::thread::yield_now();
+        }
+        list.0.lock().unwrap().dirty.clear();
+        list.0.lock().unwrap().sweep.clear();
+    }
+}
+
+#[test]
+fn a_flush_after_the_end_of_the_thread_says_what_was_left() {
+    let (list, destager) = started();
+    list.write(5);
+    let ticket = destager.flush();
+    drop(destager.wait_until(ticket, Instant::now() + Duration::from_secs(60)));
+    assert!(destager.is_flushed(ticket).is_some_and(|left| left.is_nothing()));
+    drop(destager);
+    assert_eq!(list.dirty(), [0; 0]);
+}
