@@ -205,9 +205,11 @@ fn usable_superblock<R: Region>(region: &R) -> Result<TrustedSuperblock, OpenErr
 
 /// Applies the elements that count, makes everything visible durable, and retires the elements.
 ///
-/// A killed process may have left entries visible that nobody flushed. All of them are flushed here, for what is built on them would
-/// otherwise rest on stores that a power cut can still take.
+/// A killed process may have left cursors and entries visible that nobody flushed. What is done here and later would rest on stores that a power
+/// cut can still take. So the cursors are made durable before an element is applied, and all entries before any is used.
 fn recover<R: Region>(medium: &Medium<R>) -> Result<Ring, OpenError> {
+    medium.flush_cursors();
+    medium.fence()?;
     let loaded = load::ring(&medium.region, &medium.plan)?;
     for (entry, newest) in &loaded.newest {
         let at = medium.plan.entry_at(*entry);
@@ -225,7 +227,6 @@ fn recover<R: Region>(medium: &Medium<R>) -> Result<Ring, OpenError> {
         }
     }
     medium.region.flush(medium.plan.entries_at, medium.plan.entry_at(medium.plan.blocks) - medium.plan.entries_at);
-    medium.flush_cursors();
     medium.fence()?;
     if loaded.unretired > 0 {
         medium.store_tail(loaded.head);

@@ -25,7 +25,7 @@
 //!
 //! # Why it is right after a power cut
 //!
-//! Recovery looks at the elements from tail to head: if an element's counter is ahead of its entry's, the entry becomes what the element says.
+//! Recovery makes the cursors durable and looks at the elements from tail to head: if an element's counter is ahead of its entry's, the entry becomes what the element says.
 //! Then it flushes all entries, fences, and only then moves the tail to the head. So an entry's state after a cut is the newest of its own
 //! durable state and those of the elements that count.
 //!
@@ -48,8 +48,8 @@
 //!   commit over it has a counter ahead of both. So no word is flushed for a read.
 //! - *A block turns clean* after the disk confirmed a flush. If that store is lost, the block is written to the disk once more.
 //! - *Recovery is cut*: it stores what it would store again, and moves the tail last.
-//! - *The process is killed and the power stays*: entries may be visible that nobody flushed, and no mark of the dead process counts. Recovery flushes all of
-//!   them before anything rests on them.
+//! - *The process is killed and the power stays*: cursors and entries may be visible that nobody flushed, and no mark of the dead process counts. Recovery
+//!   flushes and fences the cursors before it applies an element, and all entries before anything rests on them.
 //!
 //! The crate `trials` enumerates every power cut of every short script against this, and removes each flush and fence in turn.
 //!

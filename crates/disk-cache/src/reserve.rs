@@ -7,8 +7,9 @@ use tidegate_layout::disk_cache::{CacheEntry, EntryState};
 use tidegate_media::sync::{MutexGuard, yield_now};
 use tidegate_media::{Error, Region, Result};
 
-/// Clean blocks given up together, under one fence.
+/// Clean blocks given up together, under one fence; fewer in a cache so small that they were a sizable part of it.
 const EVICTED_TOGETHER: usize = 16;
+const EVICTED_SHARE: usize = 64;
 /// Dirty blocks that a writer without room destages at a time.
 const HELP_BLOCKS: u32 = 64;
 
@@ -32,7 +33,7 @@ impl<R: Region> DiskCache<R> {
     pub(crate) fn reserve(&self, wanted: usize) -> Result<Vec<u32>> {
         let mut taken = Vec::with_capacity(wanted);
         while !self.pool.take_blocks(wanted, &mut taken) {
-            if self.evict(wanted.max(EVICTED_TOGETHER))? == 0 {
+            if self.evict(wanted.max(self.evicted_together()))? == 0 {
                 self.help(wanted)?;
             }
         }
@@ -44,7 +45,7 @@ impl<R: Region> DiskCache<R> {
         if let Some(block) = self.pool.take_block() {
             return Ok(Some(block));
         }
-        self.evict(EVICTED_TOGETHER)?;
+        self.evict(self.evicted_together())?;
         Ok(self.pool.take_block())
     }
 
@@ -75,6 +76,10 @@ impl<R: Region> DiskCache<R> {
         }
         self.pool.give_blocks(freed.iter().map(|(_, block)| *block));
         Ok(freed.len())
+    }
+
+    fn evicted_together(&self) -> usize {
+        EVICTED_TOGETHER.min(self.medium.plan.blocks as usize / EVICTED_SHARE).max(1)
     }
 
     fn is_clean(&self, entry: u32) -> bool {

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod artefacts;
+pub mod disk_cache_cuts;
 pub mod golden;
 pub mod guest;
 pub mod namespace;

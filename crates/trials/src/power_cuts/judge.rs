@@ -119,7 +119,7 @@ impl Default for Seen {
 
 impl Seen {
     /// Whether `key` is new.
-    fn insert(&self, key: u64) -> bool {
+    pub(crate) fn insert(&self, key: u64) -> bool {
         let shard = usize::try_from(key >> 58).expect("six bits");
         self.shards[shard].lock().expect("no insertion panics").insert(key)
     }

@@ -95,7 +95,7 @@ impl fmt::Display for Step {
 }
 
 /// Every script of `steps` operations.
-pub fn scripts(alphabet: &[Step], steps: u32) -> impl Iterator<Item = Vec<Step>> + '_ {
+pub fn scripts<S: Copy>(alphabet: &[S], steps: u32) -> impl Iterator<Item = Vec<S>> + '_ {
     let count = alphabet.len().pow(steps);
     (0..count).map(move |mut number| {
         let mut script = Vec::new();

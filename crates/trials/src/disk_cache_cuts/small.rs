@@ -1,0 +1,86 @@
+//! Caches of a few blocks, whose cuts can be enumerated.
+
+use crate::disk_cache_cuts::script::{CacheStep, Subset};
+use crate::power_cuts::block_of;
+use std::iter;
+use tidegate_disk_cache::{Contents, FormatSpec, format};
+use tidegate_layout::disk_cache::CachePlan;
+use tidegate_sim::{Content, Image, Reduction, Region};
+
+/// A cache of a few blocks in front of a few more.
+#[derive(Clone, Debug)]
+pub struct SmallCache {
+    /// Where everything lies.
+    pub plan: CachePlan,
+    /// What is done before a script: the cache as it is then, pending stores included.
+    pub before: Vec<CacheStep>,
+    /// The blocks of the disk that scripts are about.
+    pub lbas: Vec<u64>,
+}
+
+/// Bytes in a block.
+pub(crate) const BLOCK: usize = 512;
+
+impl SmallCache {
+    /// Six blocks before a disk of eight, a ring of eight elements: a transaction has at most three blocks.
+    fn six_blocks(before: Vec<CacheStep>, lbas: &[u64]) -> SmallCache {
+        SmallCache { plan: CachePlan::cut(6, 512, 8, 8), before, lbas: lbas.to_vec() }
+    }
+
+    /// Nothing is cached.
+    pub fn fresh() -> SmallCache {
+        SmallCache::six_blocks(Vec::new(), &[0, 1, 2])
+    }
+
+    /// Every block is taken, and clean: whatever is written needs room. Of the scripts' blocks two are cached.
+    pub fn full_of_clean_blocks() -> SmallCache {
+        let reads = (0..6).map(|lba| CacheStep::Read { core: 0, lba });
+        SmallCache::six_blocks(reads.collect(), &[0, 1, 6])
+    }
+
+    /// Dirty, clean and free blocks, and elements in the ring that nobody has retired.
+    pub fn mixed() -> SmallCache {
+        let before = vec![
+            CacheStep::Commit { core: 0, lbas: Subset::of(&[0, 3]) },
+            CacheStep::Drain { core: 1 },
+            CacheStep::Commit { core: 0, lbas: Subset::of(&[1, 2]) },
+            CacheStep::Read { core: 0, lba: 4 },
+            CacheStep::Commit { core: 0, lbas: Subset::of(&[1]) },
+        ];
+        SmallCache::six_blocks(before, &[1, 3, 6])
+    }
+
+    /// Five of six blocks dirty: most commits have to destage first.
+    pub fn full_of_dirty_blocks() -> SmallCache {
+        let before = vec![
+            CacheStep::Commit { core: 0, lbas: Subset::of(&[0, 1, 2]) },
+            CacheStep::Commit { core: 1, lbas: Subset::of(&[3, 4]) },
+        ];
+        SmallCache::six_blocks(before, &[0, 4, 7])
+    }
+
+    /// The medium after a format that nothing interrupted.
+    pub fn formatted(&self) -> Image {
+        let region = Region::new(self.plan.end().next_multiple_of(8));
+        let CachePlan { block_size, disk_blocks, ring_slots, .. } = self.plan;
+        let spec = FormatSpec { block_size, disk_blocks, ring_slots, uuid: [1; 16], disk: [2; 32] };
+        format(&region, &spec, Contents::Zeroed).expect("the region is sound");
+        region.cut().least().clone()
+    }
+
+    /// The disk before anything is written through the cache: each block another content.
+    pub fn disk(&self) -> Image {
+        let blocks: Vec<u8> = (0..self.plan.disk_blocks).flat_map(|lba| block_of(1000 + lba, BLOCK)).collect();
+        Image::from_bytes(&blocks)
+    }
+
+    /// What each block of the disk holds then.
+    pub fn contents(&self) -> Vec<Content> {
+        (0..self.plan.disk_blocks).map(|lba| Content::of(&block_of(1000 + lba, BLOCK))).collect()
+    }
+
+    /// Everything in full but the words of blocks, which recovery never reads.
+    pub fn reduction(&self) -> Reduction {
+        Reduction::of(iter::once(self.plan.data_at..self.plan.end()))
+    }
+}

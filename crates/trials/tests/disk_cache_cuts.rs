@@ -1,0 +1,43 @@
+//! Every power cut of every short script over small caches; what is judged stands in `tidegate_trials::disk_cache_cuts`.
+//! `TIDEGATE_STEPS` gives longer scripts than CI runs.
+
+use std::time::Instant;
+use tidegate_trials::disk_cache_cuts::{CacheTally, SmallCache, Watched, judge_cache_scripts};
+use tidegate_trials::power_cuts::Seen;
+
+/// Judges every script of up to two steps (or as many as the environment says).
+fn every_script(name: &str, cache: &SmallCache) -> CacheTally {
+    let seen = Seen::default();
+    let mut total = CacheTally::default();
+    let asked = std::env::var("TIDEGATE_STEPS").ok().map(|steps| steps.parse().expect("a number of steps"));
+    for steps in 1..=asked.unwrap_or(2) {
+        let start = Instant::now();
+        let judged = judge_cache_scripts(cache, |region: Watched| region, steps, &seen);
+        let tally = judged.unwrap_or_else(|failure| panic!("{failure}"));
+        println!("{name}, scripts of {steps}: {tally}; {:.1} s", start.elapsed().as_secs_f64());
+        total.add(&tally);
+    }
+    println!("{name}, all: {total}");
+    assert_eq!(total.cuts_sampled, 0, "every image but for the words of data");
+    total
+}
+
+#[test]
+fn every_cut_of_every_script_on_a_fresh_cache() {
+    every_script("fresh", &SmallCache::fresh());
+}
+
+#[test]
+fn every_cut_of_every_script_on_a_cache_full_of_clean_blocks() {
+    every_script("full of clean blocks", &SmallCache::full_of_clean_blocks());
+}
+
+#[test]
+fn every_cut_of_every_script_on_a_cache_full_of_dirty_blocks() {
+    every_script("full of dirty blocks", &SmallCache::full_of_dirty_blocks());
+}
+
+#[test]
+fn every_cut_of_every_script_on_a_cache_with_some_of_each() {
+    every_script("some of each", &SmallCache::mixed());
+}
