@@ -14,6 +14,7 @@
 mod crew;
 mod judge;
 mod plain;
+mod planted;
 mod script;
 mod small;
 mod watch;
@@ -21,6 +22,7 @@ mod watch;
 pub use crew::judge_cache_scripts;
 pub use judge::CacheTally;
 pub use plain::PlainCache;
+pub use planted::{CacheBug, FaultyCache};
 pub use script::{CacheStep, Subset};
 pub use small::SmallCache;
 pub use watch::{JointCut, Watched, Watcher};

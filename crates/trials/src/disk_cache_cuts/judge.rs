@@ -246,8 +246,10 @@ impl<'a, R: tidegate_media::Region, W: Fn(Watched) -> R> CacheCampaign<'a, W> {
     /// The recovery that just ended, cut before each of its fences.
     fn judge_recovery(&mut self, machine: &Watcher, allowed: &[Contents], origin: Origin) -> Result<(), Failure> {
         let depth = match origin {
+            Origin::Script => 1,
             Origin::Recovery(depth) => depth + 1,
-            Origin::Script | Origin::Second => 1,
+            // Nothing is written after this one, or the chain would never end: head and counters grow for ever.
+            Origin::Second => RECOVERY_DEPTH_MAX,
         };
         for cut in machine.take() {
             if !cut.region.is_settled() && depth <= RECOVERY_DEPTH_MAX {

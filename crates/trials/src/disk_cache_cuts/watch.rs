@@ -3,6 +3,7 @@
 //! Between two fences the images that the memory may be left with only grow, and between two accesses the disk's state stays. So the
 //! instants before each fence and before each access of the disk, and the one at the end, cover all.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use tidegate_media::{
     Backing, BlockDevice, Durability, Extent, Geometry, InTurn, Lba, LbaRange, LineOrder, Poison, Region as Medium,
@@ -25,13 +26,15 @@ pub struct Watcher {
     /// The disk.
     pub disk: Arc<Disk>,
     cuts: Mutex<Option<Vec<JointCut>>>,
+    /// Whether the disk's flushes do nothing.
+    lies: AtomicBool,
 }
 
 impl Watcher {
     /// A machine with this memory, and a disk that holds this image.
     pub fn new(region: Region, disk: &Image) -> Arc<Watcher> {
         let disk = Arc::new(Disk::from_image(disk.clone(), 512));
-        Arc::new(Watcher { region: Arc::new(region), disk, cuts: Mutex::new(None) })
+        Arc::new(Watcher { region: Arc::new(region), disk, cuts: Mutex::new(None), lies: AtomicBool::new(false) })
     }
 
     /// From now on, keeps a cut for each instant that matters.
@@ -44,6 +47,11 @@ impl Watcher {
         let mut cuts = self.cuts.lock().expect("no holder panics").take().unwrap_or_default();
         cuts.push(self.cut());
         cuts
+    }
+
+    /// Whether the disk says that it has flushed when it has not.
+    pub fn lie_about_flushes(&self, lies: bool) {
+        self.lies.store(lies, Ordering::Relaxed);
     }
 
     fn cut(&self) -> JointCut {
@@ -118,7 +126,7 @@ impl BlockDevice for WatchedDisk {
 
     fn flush(&self) -> Result<()> {
         self.0.instant();
-        self.0.disk.flush()
+        if self.0.lies.load(Ordering::Relaxed) { Ok(()) } else { self.0.disk.flush() }
     }
 
     fn discard(&self, range: LbaRange) -> Result<()> {

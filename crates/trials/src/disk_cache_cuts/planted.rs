@@ -1,0 +1,239 @@
+//! Machines that betray the cache: each drops or swaps one of its stores, flushes or fences.
+//!
+//! The engine is not changed. A [`FaultyCache`] recognises each site by where it stores, and by what the same core has done since its last
+//! fence. A campaign that does not fail on such a machine is blind to that mistake.
+
+use crate::disk_cache_cuts::watch::Watched;
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use tidegate_layout::disk_cache::{CURSORS_AT, CachePlan};
+use tidegate_media::sync::thread_token;
+use tidegate_media::{LineOrder, Poison, Region as Medium, Sealed};
+
+/// A mistake in the order of things.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CacheBug {
+    /// One word of each block is never written back.
+    TornWord,
+    /// The fence between data and entry is missing where one block is committed.
+    DataFenceMissing,
+    /// The fence between data and entry is missing where a block is read in.
+    FillFenceMissing,
+    /// The entry's line is not written back where one block is committed.
+    EntryFlushMissing,
+    /// The fence that ends the commit of one block is missing.
+    EntryFenceMissing,
+    /// An entry's second word is stored before the first.
+    EntryWordsSwapped,
+    /// The fence between elements and head is missing.
+    ElementsFenceMissing,
+    /// The cursors are not written back.
+    CursorsFlushMissing,
+    /// The fence that ends the commit of several blocks is missing.
+    HeadFenceMissing,
+    /// The tail passes elements whose entries nobody has written back.
+    RetireFlushMissing,
+    /// An entry given up is not written back.
+    EvictionFlushMissing,
+    /// An entry given up is not fenced before it, its block, or the disk's block are used again.
+    EvictionFenceMissing,
+    /// An entry given up keeps a counter that older elements are ahead of.
+    EvictionBehindElements,
+    /// A recovery acts on cursors that a killed process has left in the caches only.
+    CursorsOnOpenNotFlushed,
+    /// A recovery rests on entries that a killed process has left in the caches only.
+    EntriesOnOpenNotFlushed,
+    /// A recovery moves the tail before the entries are durable.
+    RecoveryFenceMissing,
+    /// The disk says that it has flushed, and has not.
+    DiskFlushMissing,
+}
+
+/// The memory of a watched machine in which one site of the engine is broken.
+pub struct FaultyCache {
+    watched: Watched,
+    bug: CacheBug,
+    plan: CachePlan,
+    cores: Mutex<BTreeMap<u32, Core>>,
+}
+
+/// What a core did since its last fence.
+#[derive(Clone, Debug, Default)]
+struct Core {
+    data: bool,
+    elements: bool,
+    committed_one: bool,
+    freed: bool,
+    moved_head: bool,
+    flushed_table: bool,
+    /// A fence left out for now: it is made up for before the next store that does not betray a block read in.
+    owed: bool,
+    /// A store held back, to come after the next.
+    held: Option<(u64, u64)>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Superblock,
+    Cursors,
+    Ring,
+    Entries,
+    Data,
+}
+
+const CLEAN: u64 = 1 << 48;
+const BLOCK_MASK: u64 = 0xffff_ffff;
+const COUNTER_ONE: u64 = 1 << 32;
+
+impl FaultyCache {
+    /// `watched`, with `bug` in the cache of this plan.
+    pub fn new(watched: Watched, plan: CachePlan, bug: CacheBug) -> FaultyCache {
+        watched.0.lie_about_flushes(bug == CacheBug::DiskFlushMissing);
+        FaultyCache { watched, bug, plan, cores: Mutex::default() }
+    }
+
+    fn part(&self, at: u64) -> Part {
+        match at {
+            at if at < CURSORS_AT => Part::Superblock,
+            at if at < self.plan.ring_at => Part::Cursors,
+            at if at < self.plan.entries_at => Part::Ring,
+            at if at < self.plan.data_at => Part::Entries,
+            _ => Part::Data,
+        }
+    }
+
+    fn core<T>(&self, act: impl FnOnce(&mut Core) -> T) -> T {
+        act(self.cores.lock().expect("no access panics").entry(thread_token()).or_default())
+    }
+
+    fn drops_flush(&self, part: Part, len: u64, core: &Core) -> bool {
+        let table = part == Part::Entries && len > 16;
+        match self.bug {
+            CacheBug::EntryFlushMissing => part == Part::Entries && core.committed_one,
+            CacheBug::CursorsFlushMissing => part == Part::Cursors && core.moved_head,
+            CacheBug::RetireFlushMissing => part == Part::Entries && core.elements,
+            CacheBug::EvictionFlushMissing => part == Part::Entries && core.freed,
+            CacheBug::CursorsOnOpenNotFlushed => part == Part::Cursors && !core.moved_head,
+            CacheBug::EntriesOnOpenNotFlushed => table,
+            _ => false,
+        }
+    }
+
+    fn drops_fence(&self, core: &mut Core) -> bool {
+        match self.bug {
+            CacheBug::DataFenceMissing => core.data && !core.elements,
+            CacheBug::FillFenceMissing => {
+                core.owed = core.data && !core.elements;
+                core.owed
+            }
+            CacheBug::EntryFenceMissing => core.committed_one,
+            CacheBug::ElementsFenceMissing => core.elements,
+            CacheBug::HeadFenceMissing => core.moved_head,
+            CacheBug::EvictionFenceMissing => core.freed,
+            CacheBug::RecoveryFenceMissing => core.flushed_table,
+            _ => false,
+        }
+    }
+
+    /// Makes up for the fence after data that turned out not to be a block read in.
+    fn pay(&self) {
+        if self.core(|core| std::mem::take(&mut core.owed)) {
+            self.watched.fence().expect("the region is sound");
+        }
+    }
+
+    fn store_entry(&self, at: u64, word: u64) {
+        let first_word = at.is_multiple_of(16);
+        if first_word {
+            if self.bug == CacheBug::EntryWordsSwapped {
+                self.core(|core| core.held = Some((at, word)));
+            } else {
+                self.watched.store_u64(at, word);
+            }
+            return;
+        }
+        let (holds, clean) = (word & BLOCK_MASK != 0, word & CLEAN != 0);
+        if clean {
+            self.core(|core| core.owed = false);
+        } else {
+            self.pay();
+        }
+        self.core(|core| {
+            core.committed_one |= holds && !clean;
+            core.freed |= !holds;
+        });
+        let late = self.bug == CacheBug::EvictionBehindElements && !holds && word >> 32 >= 2;
+        self.watched.store_u64(at, if late { word - 2 * COUNTER_ONE } else { word });
+        if let Some((at, word)) = self.core(|core| core.held.take()) {
+            self.watched.store_u64(at, word);
+        }
+    }
+}
+
+impl Medium for FaultyCache {
+    fn len(&self) -> u64 {
+        self.watched.len()
+    }
+
+    fn read(&self, at: u64, out: &mut [u8]) -> Result<(), Poison> {
+        self.watched.read(at, out)
+    }
+
+    fn load_u64(&self, at: u64) -> Result<u64, Poison> {
+        self.watched.load_u64(at)
+    }
+
+    fn write(&self, at: u64, bytes: &[u8]) {
+        self.watched.write(at, bytes);
+    }
+
+    fn stream(&self, at: u64, bytes: &[u8]) {
+        let part = self.part(at);
+        if part == Part::Ring {
+            self.pay();
+        }
+        self.core(|core| {
+            core.data |= part == Part::Data;
+            core.elements |= part == Part::Ring;
+        });
+        if self.bug == CacheBug::TornWord && part == Part::Data {
+            self.watched.stream(at, &bytes[..64]);
+            self.watched.write(at + 64, &bytes[64..72]);
+            self.watched.stream(at + 72, &bytes[72..]);
+        } else {
+            self.watched.stream(at, bytes);
+        }
+    }
+
+    fn store_u64(&self, at: u64, word: u64) {
+        if self.part(at) == Part::Entries {
+            return self.store_entry(at, word);
+        }
+        self.core(|core| core.moved_head |= at == CURSORS_AT);
+        self.watched.store_u64(at, word);
+    }
+
+    fn flush(&self, at: u64, len: u64) {
+        let part = self.part(at);
+        let dropped = self.core(|core| {
+            core.flushed_table |= part == Part::Entries && len > 16;
+            self.drops_flush(part, len, core)
+        });
+        if !dropped {
+            self.watched.flush(at, len);
+        }
+    }
+
+    fn fence(&self) -> Result<(), Sealed> {
+        let dropped = self.core(|core| {
+            let dropped = self.drops_fence(core);
+            *core = Core { owed: core.owed, held: core.held, ..Core::default() };
+            dropped
+        });
+        if dropped { Ok(()) } else { self.watched.fence() }
+    }
+
+    fn line_order(&self) -> LineOrder {
+        self.watched.line_order()
+    }
+}

@@ -1,0 +1,121 @@
+//! Mistakes planted in the disk cache: the campaign over short scripts must catch each of them, or it is blind.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use tidegate_trials::disk_cache_cuts::{CacheBug, FaultyCache, SmallCache, Watched, judge_cache_scripts};
+use tidegate_trials::power_cuts::Seen;
+
+/// The first failure of the campaign, over the shortest scripts that show it, on a machine with `bug`.
+fn caught(bug: CacheBug) -> String {
+    let caches = [
+        SmallCache::fresh(),
+        SmallCache::mixed(),
+        SmallCache::full_of_clean_blocks(),
+        SmallCache::full_of_dirty_blocks(),
+    ];
+    for steps in 1..=3 {
+        for cache in &caches {
+            let seen = Seen::default();
+            let wrap = |region: Watched| FaultyCache::new(region, cache.plan, bug);
+            let campaign = || judge_cache_scripts(cache, wrap, steps, &seen);
+            let failure = match catch_unwind(AssertUnwindSafe(campaign)) {
+                Ok(Ok(_)) => continue,
+                Ok(Err(failure)) => failure.to_string(),
+                Err(_) => "an assertion of the engine".to_owned(),
+            };
+            println!("{bug:?}, in a script of {steps}: {failure}");
+            return failure;
+        }
+    }
+    panic!("{bug:?} is not caught");
+}
+
+#[test]
+fn a_torn_data_word_is_caught() {
+    caught(CacheBug::TornWord);
+}
+
+#[test]
+fn the_fence_after_the_data_of_one_block_deleted_is_caught() {
+    caught(CacheBug::DataFenceMissing);
+}
+
+/// D7: a block read in needs data, fence, entry.
+#[test]
+fn the_fence_after_the_data_of_a_block_read_in_deleted_is_caught() {
+    caught(CacheBug::FillFenceMissing);
+}
+
+#[test]
+fn an_entry_never_written_back_is_caught() {
+    caught(CacheBug::EntryFlushMissing);
+}
+
+#[test]
+fn the_last_fence_of_one_block_deleted_is_caught() {
+    caught(CacheBug::EntryFenceMissing);
+}
+
+#[test]
+fn the_words_of_an_entry_swapped_are_caught() {
+    caught(CacheBug::EntryWordsSwapped);
+}
+
+/// D1: the head lets in what an older, lost transaction left in the ring.
+#[test]
+fn the_fence_between_elements_and_head_deleted_is_caught() {
+    caught(CacheBug::ElementsFenceMissing);
+}
+
+#[test]
+fn cursors_never_written_back_are_caught() {
+    caught(CacheBug::CursorsFlushMissing);
+}
+
+#[test]
+fn the_last_fence_of_a_transaction_deleted_is_caught() {
+    caught(CacheBug::HeadFenceMissing);
+}
+
+#[test]
+fn elements_retired_before_their_entries_are_durable_are_caught() {
+    caught(CacheBug::RetireFlushMissing);
+}
+
+/// D2, D3: a block is used again while a durable entry still names it.
+#[test]
+fn an_entry_given_up_and_never_written_back_is_caught() {
+    caught(CacheBug::EvictionFlushMissing);
+}
+
+/// D2 to D4: the same, for want of a fence of the core that gave it up.
+#[test]
+fn the_fence_of_an_eviction_deleted_is_caught() {
+    caught(CacheBug::EvictionFenceMissing);
+}
+
+/// D8: an element that nobody retired brings an entry back that was given up since.
+#[test]
+fn an_entry_given_up_behind_its_elements_is_caught() {
+    caught(CacheBug::EvictionBehindElements);
+}
+
+#[test]
+fn a_recovery_from_cursors_in_the_caches_only_is_caught() {
+    caught(CacheBug::CursorsOnOpenNotFlushed);
+}
+
+#[test]
+fn a_recovery_from_entries_in_the_caches_only_is_caught() {
+    caught(CacheBug::EntriesOnOpenNotFlushed);
+}
+
+/// D6: entries, fence, tail.
+#[test]
+fn a_recovery_that_retires_before_its_entries_are_durable_is_caught() {
+    caught(CacheBug::RecoveryFenceMissing);
+}
+
+#[test]
+fn a_disk_that_does_not_flush_is_caught() {
+    caught(CacheBug::DiskFlushMissing);
+}
