@@ -13,7 +13,7 @@ use crate::used::UsedBlocks;
 use std::sync::Arc;
 use tidegate_layout::disk_cache::{CacheEntry, EntryState, TrustedSuperblock};
 use tidegate_media::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering};
-use tidegate_media::{Backing, Corrupt, Error, Geometry, Poison, Region, Result, Sealed};
+use tidegate_media::{Backing, Corrupt, Error, Geometry, Lba, Poison, Region, Result, Sealed};
 use tidegate_policy::evict::Replacement;
 
 /// A disk behind a cache in persistent memory.
@@ -174,9 +174,24 @@ impl<R: Region> DiskCache<R> {
         self.dirty.load(Ordering::Relaxed)
     }
 
+    /// The blocks that only the cache has, ascending.
+    pub fn dirty_lbas(&self) -> Vec<Lba> {
+        let mut lbas = Vec::new();
+        for stripe in 0..self.index.stripes() {
+            lbas.extend(self.index.lock(stripe).all_dirty().map(Lba));
+        }
+        lbas.sort_unstable();
+        lbas
+    }
+
     /// What was done since the cache was opened.
     pub fn counters(&self) -> Counters {
         self.tally.counters(&self.index)
+    }
+
+    /// The region.
+    pub fn region(&self) -> &R {
+        &self.medium.region
     }
 
     /// The region and the disk. What is dirty stays so, durably.

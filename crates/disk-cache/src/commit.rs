@@ -104,20 +104,20 @@ impl<R: Region> DiskCache<R> {
     }
 }
 
-/// The stripes of a transaction, locked in ascending order.
-struct Locked<'a> {
+/// The stripes of several blocks, locked in ascending order.
+pub(crate) struct Locked<'a> {
     stripes: Vec<(usize, MutexGuard<'a, Stripe>)>,
 }
 
 impl<'a> Locked<'a> {
-    fn new<R: Region>(cache: &'a DiskCache<R>, lbas: impl Iterator<Item = u64>) -> Locked<'a> {
+    pub(crate) fn new<R: Region>(cache: &'a DiskCache<R>, lbas: impl Iterator<Item = u64>) -> Locked<'a> {
         let mut numbers: Vec<usize> = lbas.map(|lba| cache.index.stripe_of(lba)).collect();
         numbers.sort_unstable();
         numbers.dedup();
         Locked { stripes: numbers.into_iter().map(|number| (number, cache.index.lock(number))).collect() }
     }
 
-    fn stripe<R: Region>(&mut self, cache: &DiskCache<R>, lba: u64) -> &mut Stripe {
+    pub(crate) fn stripe<R: Region>(&mut self, cache: &DiskCache<R>, lba: u64) -> &mut Stripe {
         let number = cache.index.stripe_of(lba);
         let at = self.stripes.binary_search_by_key(&number, |(number, _)| *number);
         &mut self.stripes[at.expect("every block's stripe is locked")].1

@@ -70,7 +70,7 @@ impl<R: Region> DiskCache<R> {
     /// Writes those of `lbas` to the disk that are dirty, flushes, and turns them clean. They ascend. Returns those that somebody else is
     /// writing to the disk.
     pub(crate) fn destage(&self, lbas: &[u64], progress: &mut Progress) -> Vec<u64> {
-        let failures = self.flush_doubt.lock().failures;
+        let failures = self.flush_failures();
         let mut bytes = AlignedBytes::zeroed(lbas.len() * self.geometry.block_size as usize);
         let (copied, passed_over) = self.copy_out(lbas, &mut bytes, progress);
         if copied.is_empty() {
@@ -210,8 +210,13 @@ impl<R: Region> DiskCache<R> {
         spans.iter().zip(answers).filter_map(|(span, answer)| Some((*span, answer.err()?))).collect()
     }
 
+    /// How often a flush of the disk failed so far.
+    pub(crate) fn flush_failures(&self) -> u64 {
+        self.flush_doubt.lock().failures
+    }
+
     /// Flushes the disk. `Err` also if a flush failed since there were `failures`: what was written since then is in doubt.
-    fn flush_disk_since(&self, failures: u64) -> Result<(), Error> {
+    pub(crate) fn flush_disk_since(&self, failures: u64) -> Result<(), Error> {
         let mut doubt = self.flush_doubt.lock();
         let flushed = self.disk.flush();
         match &flushed {

@@ -49,6 +49,8 @@ impl State {
 pub(crate) struct Stripe {
     map: HashMap<u64, Cached, BuildHasherDefault<Mixing>>,
     dirty: u32,
+    /// Grows when a block goes, or is written past the cache.
+    changes: u64,
     uses: Vec<Use>,
     pub(crate) counts: StripeCounts,
 }
@@ -133,6 +135,7 @@ impl Index {
         let cached = stripe.map.remove(&lba);
         debug_assert!(cached.is_some_and(|cached| cached.state == State::Clean), "a clean block goes");
         stripe.counts.evictions += 1;
+        stripe.changed();
     }
 
     /// Up to `wanted` entries that the policy gives up, among those that `may_go`.
@@ -190,9 +193,24 @@ impl Stripe {
         *known = cached;
     }
 
+    /// A number that stays the same while what the disk has of blocks that are not cached stays the same.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// A block went, or is written past the cache.
+    pub(crate) fn changed(&mut self) {
+        self.changes += 1;
+    }
+
     /// Blocks that are cached, and dirty ones among them.
     pub(crate) fn fill(&self) -> (u32, u32) {
         (u32::try_from(self.map.len()).expect("a cache has fewer than 2^32 blocks"), self.dirty)
+    }
+
+    /// Every dirty block.
+    pub(crate) fn all_dirty(&self) -> impl Iterator<Item = u64> + '_ {
+        self.map.iter().filter(|(_, cached)| cached.state.is_dirty()).map(|(lba, _)| *lba)
     }
 
     /// The dirty blocks that nobody is writing to the disk.

@@ -5,11 +5,18 @@ use crate::commit::Write;
 use crate::drain::Progress;
 use crate::mode::Mode;
 use tidegate_media::sync::{Ordering, yield_now};
-use tidegate_media::{BlockDevice, Durability, Extent, ExtentKind, Geometry, Lba, LbaRange, Region, Result};
+use tidegate_media::{BlockDevice, Durability, Extent, ExtentKind, Geometry, Lba, LbaRange, Misuse, Region, Result};
 
 impl<R: Region> BlockDevice for DiskCache<R> {
+    /// What is promised in the cache's mode: to be asked again when that has changed. Writes that go past the cache are put in place as the disk does it.
     fn geometry(&self) -> Geometry {
-        self.geometry
+        let mode = self.mode();
+        let of_disk = u64::from(self.disk.geometry().atomic_blocks) / self.disk_blocks_each;
+        let atomic_blocks = match mode.writes_past() {
+            true => self.geometry.atomic_blocks.min(u32::try_from(of_disk).unwrap_or(u32::MAX)),
+            false => self.geometry.atomic_blocks,
+        };
+        Geometry { atomic_blocks, read_only: mode == Mode::ReadOnly, ..self.geometry }
     }
 
     fn read(&self, at: Lba, out: &mut [u8]) -> Result<()> {
@@ -32,8 +39,11 @@ impl<R: Region> BlockDevice for DiskCache<R> {
     fn write(&self, at: Lba, data: &[u8], _: Durability) -> Result<()> {
         let range = self.geometry.range(at, data.len())?;
         let size = self.geometry.block_size as usize;
-        let mut writes: Vec<Write<'_>> = range.iter().map(|lba| lba.0).zip(data.chunks_exact(size)).collect();
-        for piece in writes.chunks_mut(self.geometry.atomic_blocks as usize) {
+        if range.blocks == 1 {
+            return self.put(&[(at.0, data)]);
+        }
+        let writes: Vec<Write<'_>> = range.iter().map(|lba| lba.0).zip(data.chunks_exact(size)).collect();
+        for piece in writes.chunks(self.geometry.atomic_blocks as usize) {
             self.put(piece)?;
         }
         Ok(())
@@ -97,17 +107,27 @@ impl<R: Region> DiskCache<R> {
         self.mode.store(mode.number(), Ordering::Relaxed);
     }
 
-    /// Puts all of `writes` in place, or none.
+    /// Puts all of `writes` in place, or none; unless the mode sends some of them past the cache.
     pub(crate) fn put(&self, writes: &[Write<'_>]) -> Result<()> {
-        self.commit(writes)?;
+        if self.mode().writes_past() {
+            let cached = self.write_past(writes)?;
+            return self.put_through(&cached);
+        }
+        self.put_together(writes)
+    }
+
+    /// Puts all of `writes` in place, or none, whatever the mode.
+    pub(crate) fn put_together(&self, writes: &[Write<'_>]) -> Result<()> {
         match self.mode() {
-            Mode::WriteBack => Ok(()),
-            Mode::WriteThrough => self.put_through(writes),
+            Mode::WriteBack | Mode::WriteOnly => self.commit(writes),
+            Mode::WriteThrough | Mode::WriteAround | Mode::PassThrough => self.put_through(writes),
+            Mode::ReadOnly => Err(Misuse::ReadOnly.into()),
         }
     }
 
-    /// Brings what was committed to the disk. On an error it stays dirty, and safe.
+    /// Commits `writes` and brings them to the disk. If the disk fails they stay dirty, and safe.
     fn put_through(&self, writes: &[Write<'_>]) -> Result<()> {
+        self.commit(writes)?;
         let mut lbas: Vec<u64> = writes.iter().map(|(lba, _)| *lba).collect();
         while !lbas.is_empty() {
             let mut progress = Progress::default();

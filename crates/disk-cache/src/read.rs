@@ -2,7 +2,7 @@
 //!
 //! A block read from the disk may be taken in only if nobody wrote it in between. It was not cached before and is not now; had it been cached in
 //! between, its stripe would have given a block up, for only evictions take blocks out. While it was not cached, nobody wrote it to
-//! the disk either.
+//! the disk either, but past the cache, and the stripe tells that too.
 
 use crate::cache::DiskCache;
 use crate::index::{Cached, State, Stripe};
@@ -12,8 +12,8 @@ use tidegate_media::{Error, Region, Result};
 /// A block to be filled from the disk.
 struct Missing {
     lba: u64,
-    /// Evictions from its stripe before the disk was read.
-    evictions: u64,
+    /// Its stripe's changes before the disk was read.
+    changes: u64,
     /// The cache's block it goes to, if there is one for it.
     block: Option<u32>,
 }
@@ -39,11 +39,13 @@ impl<R: Region> DiskCache<R> {
         let size = self.geometry.block_size as usize;
         let lbas = (first..).take(out.len() / size);
         let mut missing: Vec<Missing> = Vec::with_capacity(out.len() / size);
+        let takes_in = self.mode().takes_reads_in();
         for lba in lbas {
-            missing.push(Missing { lba, evictions: 0, block: self.reserve_if_easy()? });
+            let block = if takes_in { self.reserve_if_easy()? } else { None };
+            missing.push(Missing { lba, changes: 0, block });
         }
         for miss in &mut missing {
-            miss.evictions = self.index.lock_for(miss.lba).counts.evictions;
+            miss.changes = self.index.lock_for(miss.lba).changes();
         }
         let answer = self.disk.read(self.on_disk(first), out);
         if let Err(error) = answer {
@@ -67,7 +69,7 @@ impl<R: Region> DiskCache<R> {
         for (miss, data) in missing.iter().zip(out.chunks_exact_mut(size)) {
             let mut stripe = self.index.lock_for(miss.lba);
             let cached = stripe.get(miss.lba);
-            let stale = cached.is_some() || stripe.counts.evictions != miss.evictions;
+            let stale = cached.is_some() || stripe.changes() != miss.changes;
             match (cached, miss.block) {
                 (Some(cached), _) => self.copy_cached(&mut stripe, miss.lba, cached, data)?,
                 (None, _) if stale => self.disk.read(self.on_disk(miss.lba), data)?,

@@ -77,10 +77,11 @@ impl<R: Region> Transaction<'_, R> {
         self.writes.len()
     }
 
-    /// Puts all of it in place at once, durably.
+    /// Puts all of it in place at once, durably. In modes that send writes past the cache it is committed to the cache, and then brought to
+    /// the disk.
     pub fn commit(self) -> Result<(), TransactionError> {
         let writes: Vec<_> = self.writes.iter().map(|(lba, block)| (*lba, &**block)).collect();
-        self.cache.put(&writes).map_err(TransactionError::from)
+        self.cache.put_together(&writes).map_err(TransactionError::from)
     }
 
     /// Forgets all of it.

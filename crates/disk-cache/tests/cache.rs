@@ -3,10 +3,12 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use tidegate_disk_cache::{
-    Contents, DiskCache, Fill, FormatSpec, Mode, OpenError, Options, TransactionError, check, format, identify,
+    Contents, DiskCache, Doorbell, Fill, FormatSpec, Mode, NoDisk, OpenError, Options, TransactionError, check, format,
+    identify,
 };
-use tidegate_media::{BlockDevice, Durability, Error, InTurn, Lba};
+use tidegate_media::{BlockDevice, Durability, Error, InTurn, Lba, Misuse};
 use tidegate_sim::{Disk, DiskFault, Image, Region};
 
 const BLOCK: usize = 512;
@@ -197,6 +199,83 @@ fn a_write_through_is_on_the_disk() {
     disk.fail(DiskFault::WriteFails(3..4));
     assert!(cache.write(Lba(3), &block(7), Durability::Volatile).is_err());
     assert_eq!((cache.dirty_blocks(), read(&cache, 3)), (1, 7), "it is safe, and dirty");
+}
+
+#[test]
+fn writes_around_go_to_the_disk_but_for_cached_blocks() {
+    let (region, disk) = (region(8), disk());
+    let cache = open(&region, &disk);
+    write(&cache, 3, 1);
+    for (mode, tag) in [(Mode::WriteAround, 10), (Mode::PassThrough, 20)] {
+        cache.set_mode(mode);
+        assert_eq!(cache.geometry().atomic_blocks, 0, "the disk's promise");
+        let blocks = [block(tag), block(tag + 1), block(tag + 2)].concat();
+        cache.write(Lba(2), &blocks, Durability::Volatile).unwrap();
+        assert_eq!([2, 3, 4].map(|lba| read(&*disk, lba)), [tag, tag + 1, tag + 2]);
+        assert_eq!([cache.fill().clean, cache.fill().dirty], [1, 0], "{mode}: nothing came in");
+        assert_eq!(disk.cut().cached_sectors(), 0);
+        assert_eq!(read(&cache, 3), tag + 1);
+    }
+    assert_eq!([read(&cache, 2), read(&cache, 4)], [20, 22]);
+    assert_eq!(cache.fill().clean, 1, "nor by reading");
+    cache.set_mode(Mode::WriteAround);
+    assert_eq!((read(&cache, 2), cache.fill().clean), (20, 2));
+}
+
+#[test]
+fn write_only_takes_no_reads_in_and_read_only_no_writes() {
+    let (region, disk) = (region(8), disk());
+    let cache = open(&region, &disk);
+    cache.set_mode(Mode::WriteOnly);
+    write(&cache, 1, 1);
+    assert_eq!([read(&cache, 1), read(&cache, 5)], [1, 0]);
+    assert_eq!([cache.fill().clean, cache.fill().dirty], [0, 1]);
+    cache.set_mode(Mode::ReadOnly);
+    assert!(cache.geometry().read_only);
+    assert_eq!(cache.write(Lba(1), &block(2), Durability::Volatile), Err(Error::Misuse(Misuse::ReadOnly)));
+    assert_eq!([read(&cache, 1), read(&cache, 5)], [1, 0]);
+    assert_eq!([cache.fill().clean, cache.fill().dirty], [1, 1]);
+    assert_eq!(cache.drain_step(8).cleaned, 1, "what is dirty goes to the disk in every mode");
+}
+
+#[test]
+fn without_its_disk_a_cache_gives_what_only_it_has() {
+    let (region, disk) = (region(8), disk());
+    let cache = open(&region, &disk);
+    for lba in [9, 2, 30] {
+        write(&cache, lba, 7);
+    }
+    assert_eq!(read(&cache, 5), 0);
+    drop(cache);
+    let none = Arc::new(NoDisk::new(DISK_BLOCKS, 512));
+    let salvaged = DiskCache::open(region.clone(), none, Options::default()).unwrap();
+    assert_eq!(salvaged.dirty_lbas(), [Lba(2), Lba(9), Lba(30)]);
+    assert!(salvaged.dirty_lbas().iter().all(|lba| read(&salvaged, lba.0) == 7));
+    assert!(matches!(salvaged.read(Lba(3), &mut block(0)), Err(Error::Media(_))));
+    let progress = salvaged.drain_step(8);
+    assert_eq!((progress.cleaned, progress.failed.len()), (0, 3));
+}
+
+#[test]
+fn the_doorbell_is_rung_for_whoever_sleeps() {
+    struct Bell(AtomicU32);
+    impl Doorbell for Bell {
+        fn ring(&self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    let (region, disk) = (region(8), disk());
+    let cache = open(&region, &disk);
+    let bell = Arc::new(Bell(AtomicU32::new(0)));
+    let rung = || bell.0.load(Ordering::Relaxed);
+    cache.set_doorbell(bell.clone());
+    write(&cache, 1, 1);
+    assert_eq!((rung(), cache.may_sleep()), (0, false), "nobody sleeps, and there is something to drain");
+    cache.drain_step(8);
+    assert!(cache.may_sleep());
+    write(&cache, 1, 2);
+    write(&cache, 2, 2);
+    assert_eq!(rung(), 1, "once");
 }
 
 #[test]

@@ -1,0 +1,30 @@
+//! Writes past the cache.
+//!
+//! The stripes of all blocks stay locked until the disk has confirmed a flush: nobody destages an older content of such a block, takes one in, or
+//! commits a newer one meanwhile. A read that is under way learns from the stripe that what it has from the disk may be old.
+
+use crate::cache::DiskCache;
+use crate::commit::{Locked, Write};
+use tidegate_media::{Region, Result, Run};
+
+impl<R: Region> DiskCache<R> {
+    /// Writes those of `writes` that are not cached to the disk, and flushes it. Returns the others.
+    ///
+    /// Nothing is put in place together: the disk's promises hold.
+    pub(crate) fn write_past<'a>(&self, writes: &[Write<'a>]) -> Result<Vec<Write<'a>>> {
+        let failures = self.flush_failures();
+        let mut locked = Locked::new(self, writes.iter().map(|(lba, _)| *lba));
+        let (cached, past): (Vec<Write<'a>>, Vec<Write<'a>>) =
+            writes.iter().partition(|(lba, _)| locked.stripe(self, *lba).get(*lba).is_some());
+        if past.is_empty() {
+            return Ok(cached);
+        }
+        for (lba, _) in &past {
+            locked.stripe(self, *lba).changed();
+        }
+        let runs: Vec<Run<'_>> = past.iter().map(|(lba, data)| Run { at: self.on_disk(*lba), data }).collect();
+        self.disk.write_runs(&runs).into_iter().collect::<Result<()>>()?;
+        self.flush_disk_since(failures)?;
+        Ok(cached)
+    }
+}
