@@ -311,20 +311,30 @@ impl<R: Region> WriteCache<R> {
         }
     }
 
-    /// Conditional bypass. A block whose older version is in a slot would have to wait until that is evicted; it takes that slot's
-    /// place in one that was kept out of use, and the older version's is kept in its stead.
+    /// Conditional bypass. A block that would have to wait for an eviction goes into a slot that was kept out of use; the next one that
+    /// comes free is kept in its stead.
     fn write_without_slot(&self, lba: u64, data: &[u8]) -> Result<()> {
-        let block = LbaRange { first: Lba(lba), blocks: 1 };
-        let index = self.index_of(lba);
-        if self.is_used(index)
-            && self.last_within(index, block)?.is_some()
-            && !self.turns_away()
+        if !self.turns_away()
+            && self.would_wait(lba)?
             && let Some(slot) = self.borrow_withheld()
         {
             return self.write_cached(slot, lba, data);
         }
         self.tally.count_bypassed();
         self.write_past(lba, data, Durability::Volatile)
+    }
+
+    /// Whether a write past the cache has to wait for an eviction now: of an older version of its block, or of whatever somebody is
+    /// evicting from the same set. Asleep it would wait for longer than that takes.
+    fn would_wait(&self, lba: u64) -> Result<bool> {
+        let index = self.index_of(lba);
+        if !self.is_used(index) {
+            return Ok(false);
+        }
+        if self.sets[index].draining.try_lock().is_none() {
+            return Ok(true);
+        }
+        Ok(self.last_within(index, LbaRange { first: Lba(lba), blocks: 1 })?.is_some())
     }
 
     fn write_cached(&self, slot: u32, lba: u64, data: &[u8]) -> Result<()> {

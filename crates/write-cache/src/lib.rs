@@ -18,8 +18,8 @@
 //!   for one. A write that hits fills another slot too and puts it in the old one's place: bytes that were acknowledged are never
 //!   overwritten before newer ones are whole. (Overwriting in place, as published, loses both to a kill in the middle.) If the
 //!   old one is being evicted, the new one queues behind it.
-//! - A write that hits while no slot is free borrows one of those that [`WriteCache::limit_slots`] keeps out of use. So it neither waits
-//!   for the older version's eviction nor overtakes it.
+//! - A write for which no slot is free and whose set is just being evicted from, or holds an older version of the block, borrows one of the
+//!   slots that [`WriteCache::limit_slots`] keeps out of use. So it neither waits for that eviction nor overtakes it.
 //! - A read takes the slot's number and version under the set's lock, copies without it, and counts the copy only if the slot
 //!   still has that version.
 //! - What must not be cached (a write with forced unit access, discard, zeroes, a bypass) first evicts the block's slots and then goes

@@ -2,8 +2,10 @@
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test stops at the first surprise")]
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tidegate_media::{
     BlockDevice, Durability, Error, Extent, ExtentKind, Geometry, Lba, LbaRange, MappedRegion, Poison, Result,
 };
@@ -15,6 +17,9 @@ use tidegate_write_cache::{
 const BLOCK: usize = 512;
 const BLOCKS: u64 = 1000;
 const VOLUME: [u8; 16] = [7; 16];
+
+/// What a thread may take for what needs a moment.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 fn options(slots: u32) -> Options {
     Options::new(VOLUME, slots)
@@ -229,6 +234,63 @@ fn a_block_in_a_full_cache_is_overwritten_there() {
     assert_eq!((get(&*disk, 1), get(&*disk, 2)), (8, 1));
     (10..14).for_each(|lba| put(&cache, lba, 1));
     assert_eq!(cache.counters().slots_used, 2, "what was lent is kept out of use again");
+}
+
+/// A disk on which something happens in the middle of its next write.
+struct Interrupted {
+    disk: Disk,
+    meanwhile: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+}
+
+impl BlockDevice for Interrupted {
+    fn geometry(&self) -> Geometry {
+        self.disk.geometry()
+    }
+    fn read(&self, at: Lba, out: &mut [u8]) -> Result<()> {
+        self.disk.read(at, out)
+    }
+    fn write(&self, at: Lba, data: &[u8], durability: Durability) -> Result<()> {
+        let meanwhile = self.meanwhile.lock().unwrap().take();
+        meanwhile.into_iter().for_each(|happens| happens());
+        self.disk.write(at, data, durability)
+    }
+    fn flush(&self) -> Result<()> {
+        self.disk.flush()
+    }
+    fn discard(&self, range: LbaRange) -> Result<()> {
+        self.disk.discard(range)
+    }
+    fn write_zeroes(&self, range: LbaRange, durability: Durability) -> Result<()> {
+        self.disk.write_zeroes(range, durability)
+    }
+    fn extent(&self, range: LbaRange) -> Result<Extent> {
+        self.disk.extent(range)
+    }
+}
+
+#[test]
+fn no_write_waits_for_the_eviction_of_another_block() {
+    let disk = Arc::new(Interrupted { disk: Disk::new(BLOCKS, BLOCK as u32), meanwhile: Mutex::new(None) });
+    let cache = Arc::new(WriteCache::create(memory(4), disk.clone(), options(4)).unwrap());
+    cache.limit_slots(1);
+    put(&*cache, 1, 1);
+    let (done, written) = channel();
+    let writer = cache.clone();
+    let while_it_is_evicted = move || {
+        let (began, ended) = channel();
+        std::thread::spawn(move || {
+            put(&*writer, 2, 2);
+            let _ = began.send(());
+        });
+        done.send(ended.recv_timeout(PATIENCE).is_ok()).unwrap();
+    };
+    *disk.meanwhile.lock().unwrap() = Some(Box::new(while_it_is_evicted));
+    drain(&cache, 1);
+    assert!(written.recv().unwrap(), "the write ended before the eviction did");
+    let counters = cache.counters();
+    assert_eq!((counters.cached, counters.bypassed, counters.evicted), (2, 0, 1));
+    assert_eq!((get(&*disk, 1), get(&*disk, 2), get(&*cache, 2)), (1, 0, 2));
+    assert_eq!((counters.slots_used, counters.slots_limit), (1, 1), "the slot that came free is kept out of use");
 }
 
 #[test]
