@@ -149,6 +149,13 @@ pub const EXPERIMENTS: &[Experiment] = &[
         figures: &["platform-table-1-told", "platform-table-1-fitted"],
     },
     Experiment {
+        name: "platform-reasons",
+        about: "what explains the differences to the paper, one fitted number after the other",
+        driver: Driver::VirtualCores,
+        measure: platform::reasons,
+        figures: &["platform-reasons"],
+    },
+    Experiment {
         name: "platform-tried",
         about: "what was tried against Caiti as published",
         driver: Driver::VirtualCores,

@@ -19,6 +19,7 @@ pub mod machine;
 pub mod measure;
 pub mod medium;
 pub mod raw;
+pub mod repetition;
 pub mod report;
 pub mod rivalry;
 pub mod rivals;

@@ -15,6 +15,7 @@ pub const TOPICS: &[Topic] = &[
     crate::served::TOPIC,
     crate::rivalry::TOPIC,
     crate::simulator::TOPIC,
+    crate::repetition::TOPIC,
 ];
 
 /// A table of rows under one heading.

@@ -10,9 +10,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tidegate_btt::{Btt, Contents, FormatSpec, OpenOptions};
 use tidegate_layout::btt::Version;
-use tidegate_media::{BlockDevice, MappedRegion, Region};
+use tidegate_media::{BlockDevice, Durability, Extent, Geometry, Lba, LbaRange, MappedRegion, Region, Result};
 use tidegate_policy::undrained::Undrained;
 use tidegate_sim::cost::{Act, CoreCosts, Figure, Profile, TimedRegion, VirtualTime};
+use tidegate_virtual_cores::charge;
 use tidegate_write_cache::{Fill, Options, WriteCache, bytes_for};
 
 /// Bytes beside the blocks: an engine's own structures, or the log of a copy-on-write file.
@@ -29,6 +30,8 @@ pub struct Platform {
     on_memory: CoreCosts,
     /// What the system call, the file system and the block layer take before a write reaches the device, in nanoseconds.
     pub path_ns: u64,
+    /// What the block translation table takes for a block beyond what its own code takes here, in nanoseconds.
+    btt_extra_ns: u64,
 }
 
 /// Caiti's time per request (Table 1, 512 MiB), and the part of a write's time that passes before it reaches Caiti (§ 5.2, Fig. 7).
@@ -38,24 +41,48 @@ const BEFORE_CAITI: f64 = 0.54;
 /// The paper's raw PMem over Caiti at a depth of 128 (Fig. 5a).
 const PMEM_OVER_CAITI: f64 = 2.202;
 
+/// The paper's BTT over Caiti there.
+const BTT_OVER_CAITI: f64 = 3.6;
+
+/// What Caiti's own work, and BTT's beyond raw PMem's, take here, by the figures with one fitted number.
+const CAITI_HERE_NS: u64 = 88;
+const BTT_OVER_PMEM_HERE_NS: u64 = 280;
+
 impl Platform {
     /// The paper's machine by what the literature says of its parts, fitted to nothing.
     pub fn told() -> anyhow::Result<Platform> {
         let profile = Profile::by_name("xeon-optane")?;
         let path_ns = whole(CAITI_NS * BEFORE_CAITI);
-        Ok(Platform { name: "told", on_memory: profile.processor.clone(), profile, path_ns })
+        Ok(Platform { name: "told", on_memory: profile.processor.clone(), profile, path_ns, btt_extra_ns: 0 })
     }
 
     /// The same, but a core streams to its Optane no faster than the paper's own bar of raw PMem lets it: one number is fitted, to
     /// one bar, and every other bar follows.
     pub fn fitted() -> anyhow::Result<Platform> {
-        let mut platform = Platform { name: "fitted", ..Platform::told()? };
-        let block_ns = CAITI_NS * (PMEM_OVER_CAITI - BEFORE_CAITI);
-        let arrival_ns = platform.profile.memory.arrival.ps as f64 / 1000.0;
+        Ok(Platform { name: "fitted", ..Platform::told()? }.streaming())
+    }
+
+    /// The same, fitted to Caiti's own bar too: what is left of its 4.41 µs after its work is the software's, on the way in and out.
+    pub fn fitted_to_caiti() -> anyhow::Result<Platform> {
+        let told = Platform::told()?;
+        Ok(Platform { name: "fitted twice", path_ns: whole(CAITI_NS) - CAITI_HERE_NS, ..told }.streaming())
+    }
+
+    /// The same, fitted to the bar of BTT too. Linux's driver has the memory flushed four times for a block, by system-wide flush hints
+    /// (`nvdimm_flush` in `nsio_rw_bytes`: data, two halves of the log entry, map); ours fences twice.
+    pub fn fitted_to_btt() -> anyhow::Result<Platform> {
+        let btt_extra_ns = whole(CAITI_NS * (BTT_OVER_CAITI - PMEM_OVER_CAITI)) - BTT_OVER_PMEM_HERE_NS;
+        Ok(Platform { name: "fitted three times", btt_extra_ns, ..Platform::fitted_to_caiti()? })
+    }
+
+    /// Streaming as slow as the paper's bar of raw PMem tells, less the path.
+    fn streaming(mut self) -> Platform {
+        let block_ns = CAITI_NS * PMEM_OVER_CAITI - self.path_ns as f64;
+        let arrival_ns = self.profile.memory.arrival.ps as f64 / 1000.0;
         let ps = whole((block_ns - arrival_ns) / 64.0 * 1000.0);
-        platform.on_memory.figures[Act::StreamLine as usize] =
+        self.on_memory.figures[Act::StreamLine as usize] =
             Figure { ps, source: "fitted: Caiti's Fig. 5a, raw PMem at a depth of 128".into() };
-        Ok(platform)
+        self
     }
 
     /// The same with no time before a write reaches the device.
@@ -78,7 +105,16 @@ impl Platform {
         let region = self.persistent(bytes + bytes / SPARE_PARTS)?;
         let spec = FormatSpec { version: Version::V2_0, sector_size: 4096, uuid: [7; 16], parent_uuid: [0; 16] };
         tidegate_btt::format(&region, &spec, Contents::Zeroed)?;
-        Ok(Arc::new(Btt::open(region, &OpenOptions::default())?))
+        let btt = Btt::open(region, &OpenOptions::default())?;
+        Ok(match self.btt_extra_ns {
+            0 => Arc::new(btt),
+            ns => Arc::new(Slower { device: btt, ns }),
+        })
+    }
+
+    /// Cores on which nobody writes while `jobs` jobs do, and the journal has one.
+    fn idle_cores(&self, jobs: u32) -> u32 {
+        self.profile.cores.saturating_sub(jobs + 1)
     }
 }
 
@@ -101,11 +137,20 @@ pub struct Transit {
     /// Threads that drain look for work without a pause, instead of sleeping until a writer wakes them.
     pub watching: bool,
     /// Threads that drain.
-    pub drainers: u32,
+    pub drainers: Drainers,
 }
 
-/// Threads that drain, unless a figure varies them: as many as keep up with a writer.
-pub const DRAINERS: u32 = 8;
+/// How many threads drain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Drainers {
+    /// So many, whatever else runs. The paper does not say how many its pool has; with 8 one writer never waits.
+    Fixed(u32),
+    /// One for each core that nobody else uses, up to [`DRAINERS_MAX`]: one that shares a core may be off it while it holds a set.
+    OnIdleCores,
+}
+
+/// Threads that drain, at most.
+pub const DRAINERS_MAX: u32 = 16;
 
 impl Transit {
     /// As published.
@@ -115,10 +160,28 @@ impl Transit {
         fill: Fill::Copy,
         drain_within: Duration::MAX,
         watching: false,
-        drainers: DRAINERS,
+        drainers: Drainers::Fixed(8),
     };
     /// As Tidegate does it.
-    pub const TIDEGATE: Transit = Transit { drain_within: DRAIN_WITHIN, ..Transit::PUBLISHED };
+    pub const TIDEGATE: Transit =
+        Transit { drain_within: DRAIN_WITHIN, drainers: Drainers::OnIdleCores, ..Transit::PUBLISHED };
+}
+
+/// How much room a stand has, and for whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// Bytes of all blocks.
+    pub bytes: u64,
+    /// Bytes of the cache, if there is one.
+    pub cache_bytes: u64,
+    /// Writers at once.
+    pub jobs: u32,
+}
+
+impl Room {
+    fn slots(&self) -> anyhow::Result<u32> {
+        u32::try_from(self.cache_bytes / 4096).context("a cache of less than 16 TiB")
+    }
 }
 
 /// A device that is ready, with what is to run beside it.
@@ -132,8 +195,9 @@ pub struct Stand {
 }
 
 impl Stand {
-    /// `kind` with room for `bytes` and a cache of `cache_bytes` if it has one.
-    pub fn of(kind: Kind, platform: &Platform, bytes: u64, cache_bytes: u64) -> anyhow::Result<Stand> {
+    /// `kind` with so much room.
+    pub fn of(kind: Kind, platform: &Platform, room: Room) -> anyhow::Result<Stand> {
+        let bytes = room.bytes;
         match kind {
             Kind::Pmem | Kind::Dax => Ok(Stand::uncached(Arc::new(RawPmem::new(platform.persistent(bytes)?, 4096)?))),
             Kind::Nova => {
@@ -141,18 +205,14 @@ impl Stand {
                 Ok(Stand::uncached(Arc::new(CowFiles::new(region, bytes / 4096)?)))
             }
             Kind::Btt => Ok(Stand::uncached(platform.btt(bytes)?)),
-            Kind::Pmbd => staging::<Pmbd>(platform, bytes, cache_bytes),
-            Kind::Pmbd70 => staging::<Pmbd70>(platform, bytes, cache_bytes),
-            Kind::Lru => staging::<Lru>(platform, bytes, cache_bytes),
-            Kind::Coa => staging::<Coa>(platform, bytes, cache_bytes),
-            Kind::Caiti => Stand::transit(platform, bytes, cache_bytes, Transit::PUBLISHED),
-            Kind::CaitiLazy => {
-                Stand::transit(platform, bytes, cache_bytes, Transit { eager: false, ..Transit::PUBLISHED })
-            }
-            Kind::CaitiStrict => {
-                Stand::transit(platform, bytes, cache_bytes, Transit { bypass: false, ..Transit::PUBLISHED })
-            }
-            Kind::Tidegate => Stand::transit(platform, bytes, cache_bytes, Transit::TIDEGATE),
+            Kind::Pmbd => staging::<Pmbd>(platform, room),
+            Kind::Pmbd70 => staging::<Pmbd70>(platform, room),
+            Kind::Lru => staging::<Lru>(platform, room),
+            Kind::Coa => staging::<Coa>(platform, room),
+            Kind::Caiti => Stand::transit(platform, room, Transit::PUBLISHED),
+            Kind::CaitiLazy => Stand::transit(platform, room, Transit { eager: false, ..Transit::PUBLISHED }),
+            Kind::CaitiStrict => Stand::transit(platform, room, Transit { bypass: false, ..Transit::PUBLISHED }),
+            Kind::Tidegate => Stand::transit(platform, room, Transit::TIDEGATE),
         }
     }
 
@@ -161,15 +221,20 @@ impl Stand {
     }
 
     /// Transit of any make.
-    pub fn transit(platform: &Platform, bytes: u64, cache_bytes: u64, transit: Transit) -> anyhow::Result<Stand> {
-        let below = platform.btt(bytes)?;
-        let slots = u32::try_from(cache_bytes / 4096).context("a cache of less than 16 TiB")?;
+    pub fn transit(platform: &Platform, room: Room, transit: Transit) -> anyhow::Result<Stand> {
+        let (below, slots) = (platform.btt(room.bytes)?, room.slots()?);
         let region = platform.dram(bytes_for(slots, 4096))?;
         let Transit { eager, bypass, fill, drain_within, watching, drainers } = transit;
+        let drainers = match drainers {
+            Drainers::Fixed(count) => count,
+            Drainers::OnIdleCores => platform.idle_cores(room.jobs).clamp(1, DRAINERS_MAX),
+        };
         let options = Options { eager, bypass, fill, ..Options::new([1; 16], slots) };
         let cache = Arc::new(WriteCache::create(region, below, options)?);
         let crew = Arc::new(Crew::of(drainers, platform.profile.processor.ps(Act::SystemCall, 1) / 1000));
         cache.set_doorbell(Box::new(Bell(crew.clone())));
+        // All of them drain at once, and each measures its own time.
+        let drain_within = drain_within.saturating_mul(drainers);
         let undrained = Arc::new(std::sync::Mutex::new(Undrained::new(drain_within, slots)));
         cache.limit_slots(Undrained::new(drain_within, slots).limit());
         let drainer = |index: u32| -> Work {
@@ -181,11 +246,48 @@ impl Stand {
     }
 }
 
-fn staging<P: Rule + 'static>(platform: &Platform, bytes: u64, cache_bytes: u64) -> anyhow::Result<Stand> {
-    let slots = u32::try_from(cache_bytes / 4096).context("a cache of less than 16 TiB")?;
-    let cache = Arc::new(Staging::<P>::over(platform.dram(cache_bytes)?, platform.btt(bytes)?, slots)?);
+fn staging<P: Rule + 'static>(platform: &Platform, room: Room) -> anyhow::Result<Stand> {
+    let memory = platform.dram(room.cache_bytes)?;
+    let cache = Arc::new(Staging::<P>::over(memory, platform.btt(room.bytes)?, room.slots()?)?);
     let crew = Arc::new(Crew::default());
     let (of_thread, stepped) = (crew.clone(), cache.clone());
     let step = move || stepped.background_step().expect("the device writes");
     Ok(Stand { device: cache, crew, beside: vec![Box::new(move || of_thread.step_until_over(step))] })
+}
+
+/// A device whose every write takes longer by the same time.
+struct Slower<D> {
+    device: D,
+    ns: u64,
+}
+
+impl<D: BlockDevice> BlockDevice for Slower<D> {
+    fn geometry(&self) -> Geometry {
+        self.device.geometry()
+    }
+
+    fn read(&self, at: Lba, out: &mut [u8]) -> Result<()> {
+        self.device.read(at, out)
+    }
+
+    fn write(&self, at: Lba, data: &[u8], durability: Durability) -> Result<()> {
+        charge(self.ns * (data.len() as u64 / 4096));
+        self.device.write(at, data, durability)
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.device.flush()
+    }
+
+    fn discard(&self, range: LbaRange) -> Result<()> {
+        self.device.discard(range)
+    }
+
+    fn write_zeroes(&self, range: LbaRange, durability: Durability) -> Result<()> {
+        self.device.write_zeroes(range, durability)
+    }
+
+    fn extent(&self, range: LbaRange) -> Result<Extent> {
+        self.device.extent(range)
+    }
 }

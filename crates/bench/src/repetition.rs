@@ -1,0 +1,255 @@
+//! The topic `transit-experiments`: whether the figures of the transit paper come out again, on its platform in virtual time and on threads
+//! here.
+//!
+//! Every row reads figures of [`experiments`], in their quick form. A figure is measured when the first row asks for it, and once.
+
+use crate::experiments::figure::{Figure, Series};
+use crate::experiments::page;
+use crate::experiments::stacks::Kind;
+use crate::experiments::{self, EXPERIMENTS, Experiment, Scale};
+use crate::target::{Method, Outcome, Row, Target, Topic};
+use crate::workload::Effort;
+use anyhow::{Context, ensure};
+use std::path::Path;
+use std::process::Command;
+use std::sync::{Mutex, PoisonError};
+
+/// How far a ratio may be from the paper's.
+const OFF_MAX: f64 = 0.3;
+
+/// Values that differ by less are taken as equal when orders are compared.
+const TIE: f64 = 0.05;
+
+/// The topic's table.
+pub const TOPIC: Topic = Topic {
+    name: "transit-experiments",
+    about: "the transit paper's figures again: 36 virtual cores over Optane, and threads here",
+    rows: &[
+        row(
+            "order",
+            "pairs of subjects in another order than the paper's, depth 128",
+            "figure",
+            Target::AtMost(0.0),
+            |_| order(FITTED, "platform-reasons", "and BTT"),
+        ),
+        row("order-told", "the same, costs fitted to nothing", "figure", Target::AtMost(0.0), |_| {
+            order(FITTED, "platform-reasons", "told")
+        }),
+        ratio("pmem", |_| over_paper(Kind::Pmem)),
+        ratio("dax", |_| over_paper(Kind::Dax)),
+        ratio("nova", |_| over_paper(Kind::Nova)),
+        ratio("btt", |_| over_paper(Kind::Btt)),
+        ratio("pmbd", |_| over_paper(Kind::Pmbd)),
+        ratio("pmbd-70", |_| over_paper(Kind::Pmbd70)),
+        ratio("lru", |_| over_paper(Kind::Lru)),
+        ratio("coa", |_| over_paper(Kind::Coa)),
+        row("tidegate-gain", "throughput of Tidegate, 8 jobs", "of Caiti as published", Target::AtLeast(1.2), |_| {
+            gain()
+        }),
+        row(
+            "tidegate-worst",
+            "worst time per request of Tidegate",
+            "of Caiti as published",
+            Target::AtMost(1.05),
+            |_| worst(),
+        ),
+        row("pmbd-tail", "99.99th percentile of PMBD, depth 1024", "of Tidegate", Target::AtLeast(10.0), |_| tail()),
+        row("flat", "greatest time of transit over cache sizes", "least", Target::AtMost(1.1), |_| flat()),
+        row(
+            "threads-order-1",
+            "pairs in another order than the paper's, one thread here",
+            "figure",
+            Target::AtMost(0.0),
+            |_| order("writers", "fig-5a", "1 writer"),
+        ),
+        row("threads-order-2", "the same, two threads", "figure", Target::AtMost(0.0), |_| {
+            order("writers", "fig-5a", "2 writers")
+        }),
+        row(
+            "report",
+            "figures that are missing, empty, or not opened in Chromium",
+            "report",
+            Target::AtMost(0.0),
+            |_| report(),
+        ),
+    ],
+};
+
+/// The experiment whose last place has every number that was fitted.
+const FITTED: &str = "platform-reasons";
+
+type Measure = fn(Effort) -> anyhow::Result<Outcome>;
+
+const fn row(name: &'static str, over: &'static str, under: &'static str, target: Target, measure: Measure) -> Row {
+    Row { name, over, under, target, method: Method::Here(measure) }
+}
+
+const fn ratio(name: &'static str, measure: Measure) -> Row {
+    row(name, "time per request over Caiti's, depth 128", "the same in the paper", Target::Within(OFF_MAX), measure)
+}
+
+/// The figures of the experiment `name`.
+fn figures(name: &str) -> anyhow::Result<Vec<Figure>> {
+    static MEASURED: Mutex<Vec<(String, Vec<Figure>)>> = Mutex::new(Vec::new());
+    let mut measured = MEASURED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, figures)) = measured.iter().find(|(known, _)| known == name) {
+        return Ok(figures.clone());
+    }
+    let experiment = EXPERIMENTS.iter().find(|one| one.name == name).context("no experiment has this name")?;
+    let figures = in_own_folder(experiment)?;
+    measured.push((name.to_owned(), figures.clone()));
+    Ok(figures)
+}
+
+fn in_own_folder(experiment: &Experiment) -> anyhow::Result<Vec<Figure>> {
+    let folder = crate::medium::ScratchPath::new();
+    std::fs::create_dir(folder.as_path())?;
+    let found = experiments::run(experiment, Scale::QUICK, folder.as_path())
+        .and_then(|_| experiments::figures_in(folder.as_path()));
+    std::fs::remove_dir_all(folder.as_path())?;
+    found
+}
+
+fn figure(experiment: &str, id: &str) -> anyhow::Result<Figure> {
+    figures(experiment)?.into_iter().find(|figure| figure.id == id).with_context(|| format!("no figure {id}"))
+}
+
+fn series<'a>(figure: &'a Figure, label: &str) -> anyhow::Result<&'a Series> {
+    figure.series.iter().find(|series| series.label == label).with_context(|| format!("{} has no {label}", figure.id))
+}
+
+fn value(figure: &Figure, label: &str, place: &str) -> anyhow::Result<f64> {
+    let point = series(figure, label)?.points.iter().find(|point| point.place == place);
+    Ok(point.with_context(|| format!("{} has no {place}", figure.id))?.median)
+}
+
+/// Pairs of subjects that the paper and this figure order differently, at `place`.
+fn order(experiment: &str, id: &str, place: &str) -> anyhow::Result<Outcome> {
+    Ok(Outcome::count(inverted(&figure(experiment, id)?, place), 1))
+}
+
+fn inverted(figure: &Figure, place: &str) -> u64 {
+    let points = figure.series.iter().flat_map(|series| series.points.iter().find(|point| point.place == place));
+    let both: Vec<(f64, f64)> = points.filter_map(|point| Some((point.published?, point.median))).collect();
+    let less = |one: f64, other: f64| one < other * (1.0 - TIE);
+    let differ = |one: &(f64, f64), other: &(f64, f64)| less(one.0, other.0) && less(other.1, one.1);
+    both.iter().map(|one| both.iter().filter(|other| differ(one, other)).count() as u64).sum()
+}
+
+fn over_paper(kind: Kind) -> anyhow::Result<Outcome> {
+    let figure = figure(FITTED, "platform-reasons")?;
+    let place = "and BTT";
+    let ours = value(&figure, kind.label(), place)? / value(&figure, Kind::Caiti.label(), place)?;
+    let published = series(&figure, kind.label())?.points.iter().find_map(|point| point.published);
+    Ok(Outcome::figure(&[ours / published.context("the paper has it")?], "×"))
+}
+
+fn gain() -> anyhow::Result<Outcome> {
+    let figure = figure("platform-tried", "platform-tried-fitted")?;
+    let place = "8 × 32";
+    Ok(Outcome::figure(&[value(&figure, "as published", place)? / value(&figure, "Tidegate", place)?], "×"))
+}
+
+fn worst() -> anyhow::Result<Outcome> {
+    let mut worst = 0.0_f64;
+    for id in ["platform-tried-told", "platform-tried-fitted"] {
+        let figure = figure("platform-tried", id)?;
+        let (published, ours) = (series(&figure, "as published")?, series(&figure, "Tidegate")?);
+        let ratios = published.points.iter().zip(&ours.points).map(|(published, ours)| ours.median / published.median);
+        worst = ratios.fold(worst, f64::max);
+    }
+    Ok(Outcome::figure(&[worst], "×"))
+}
+
+fn tail() -> anyhow::Result<Outcome> {
+    let figure = figure("platform-depth", "platform-fig-5d-fitted")?;
+    let of = |kind: Kind| value(&figure, kind.label(), "1024");
+    Ok(Outcome::figure(&[of(Kind::Pmbd)? / of(Kind::Tidegate)?], "×"))
+}
+
+fn flat() -> anyhow::Result<Outcome> {
+    let figure = figure("platform-capacity", "platform-table-1-fitted")?;
+    let mut greatest = 0.0_f64;
+    for kind in [Kind::Caiti, Kind::Tidegate] {
+        let values = || series(&figure, kind.label()).map(|one| one.points.iter().map(|point| point.median));
+        greatest = greatest.max(values()?.fold(0.0, f64::max) / values()?.fold(f64::MAX, f64::min));
+    }
+    Ok(Outcome::figure(&[greatest], "×"))
+}
+
+/// Every experiment's figures on one page, opened at the widths of a desk and of a phone.
+fn report() -> anyhow::Result<Outcome> {
+    let (mut all, mut wrong) = (Vec::new(), 0);
+    for experiment in EXPERIMENTS {
+        let found = figures(experiment.name)?;
+        wrong += experiment.figures.iter().filter(|id| found.iter().all(|figure| figure.id != **id)).count() as u64;
+        all.extend(found);
+    }
+    let empty = |figure: &&Figure| figure.series.is_empty() || figure.series.iter().any(|one| one.points.is_empty());
+    wrong += all.iter().filter(empty).count() as u64;
+    let file = crate::medium::ScratchPath::new();
+    let page_path = file.as_path().with_extension("html");
+    std::fs::write(&page_path, page::html(&all))?;
+    let opened = [(1280, 2000), (390, 2000)].map(|size| opens(&page_path, size));
+    std::fs::remove_file(&page_path)?;
+    for opened in opened {
+        match opened {
+            Ok(()) => {}
+            Err(error) if error.downcast_ref::<std::io::Error>().is_some() => {
+                return Ok(Outcome::missing("chromium", "apt-get install chromium"));
+            }
+            Err(_) => wrong += 1,
+        }
+    }
+    Ok(Outcome::count(wrong, 1))
+}
+
+/// Has Chromium draw the page; a picture of more than a plain ground shows that it did.
+fn opens(page: &Path, (width, height): (u32, u32)) -> anyhow::Result<()> {
+    const PLAIN_BYTES: u64 = 20_000;
+    let picture = page.with_extension(format!("{width}.png"));
+    let output = Command::new("chromium")
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"])
+        .arg(format!("--screenshot={}", picture.display()))
+        .arg(format!("--window-size={width},{height}"))
+        .arg(format!("file://{}", page.display()))
+        .output()?;
+    let bytes = std::fs::metadata(&picture).map_or(0, |found| found.len());
+    // Nothing there means that nothing was drawn, which the size tells.
+    let _ = std::fs::remove_file(&picture);
+    ensure!(output.status.success() && bytes > PLAIN_BYTES, "Chromium drew {bytes} bytes ({})", output.status);
+    Ok(())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+mod tests {
+    use super::*;
+    use crate::experiments::figure::{Chart, Point};
+
+    fn with(values: &[(f64, f64)]) -> Figure {
+        let one = |(published, ours): &(f64, f64)| Series {
+            label: published.to_string(),
+            points: vec![Point::of("here", &[*ours], Some(*published))],
+        };
+        Figure {
+            id: "f".to_owned(),
+            paper: String::new(),
+            title: String::new(),
+            chart: Chart::Bars,
+            unit: String::new(),
+            baseline: None,
+            notes: Vec::new(),
+            series: values.iter().map(one).collect(),
+        }
+    }
+
+    #[test]
+    fn pairs_in_another_order_are_counted_and_ties_are_not() {
+        assert_eq!(inverted(&with(&[(1.0, 10.0), (2.0, 20.0), (3.0, 30.0)]), "here"), 0);
+        assert_eq!(inverted(&with(&[(1.0, 10.0), (2.0, 30.0), (3.0, 20.0)]), "here"), 1);
+        assert_eq!(inverted(&with(&[(1.0, 30.0), (2.0, 20.0), (3.0, 10.0)]), "here"), 3);
+        assert_eq!(inverted(&with(&[(1.0, 10.0), (1.01, 9.0), (3.0, 9.9)]), "here"), 0, "too near each other");
+        assert_eq!(inverted(&with(&[(1.0, 30.0), (2.0, 20.0)]), "elsewhere"), 0);
+    }
+}
