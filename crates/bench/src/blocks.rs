@@ -111,7 +111,7 @@ fn write_scaling(effort: Effort) -> anyhow::Result<Outcome> {
 }
 
 /// Throughput of two threads together over that of one alone.
-fn scaling(effort: Effort, subject: &dyn Subject) -> f64 {
+pub fn scaling(effort: Effort, subject: &dyn Subject) -> f64 {
     let mut walk = Walk::new(effort.steps);
     let alone = walk.take(subject, 1).nanoseconds_per_step;
     alone / walk.take(subject, 2).nanoseconds_per_step
@@ -134,6 +134,7 @@ fn counted(effort: Effort, workers: usize, events: fn(&Counters) -> u64) -> anyh
     Ok(Outcome::count(events(&(btt.region().counters() - before)), sample.steps))
 }
 
-fn second_core_missing() -> Option<Outcome> {
+/// What stands for a figure of two threads on a machine of one core.
+pub fn second_core_missing() -> Option<Outcome> {
     (workload::cores().len() < 2).then(|| Outcome::missing("a second core", "run on a machine with two cores"))
 }

@@ -14,6 +14,7 @@
 pub mod blocks;
 pub mod calibrate;
 pub mod cow;
+pub mod disk_cache;
 pub mod experiments;
 pub mod machine;
 pub mod measure;

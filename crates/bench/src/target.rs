@@ -11,6 +11,7 @@ use std::fmt;
 /// Every topic, in the order in which `bench targets` runs them.
 pub const TOPICS: &[Topic] = &[
     crate::blocks::TOPIC,
+    crate::disk_cache::TOPIC,
     crate::transit::TOPIC,
     crate::served::TOPIC,
     crate::rivalry::TOPIC,

@@ -1,0 +1,240 @@
+//! The topic `disk-cache`: what a commit to the transactional cache costs over the bare bytes, and how soon a full one opens.
+
+use crate::blocks::{compare, scaling, second_core_missing};
+use crate::measure::Pairs;
+use crate::medium::{self, OVERHEAD_BYTES, ScratchPath, WALK_BYTES};
+use crate::subject::{BLOCK_BYTES, Bare, Block, BlockWrites, StreamedCopies, sweep};
+use crate::target::{Method, Outcome, Row, Target, Topic};
+use crate::workload::Effort;
+use anyhow::Context;
+use std::sync::Arc;
+use std::time::Instant;
+use tidegate_disk_cache::{Contents, DiskCache, FormatSpec, NoDisk, Options, format};
+use tidegate_layout::disk_cache::{CacheEntry, CachePlan};
+use tidegate_media::{Allocation, BlockDevice, Counters, InTurn, Lba, MappedRegion, Region};
+use tidegate_nbd::ram::Ram;
+use tidegate_sim::Rng;
+
+/// The table.
+pub const TOPIC: Topic = Topic {
+    name: "disk-cache",
+    about: "the transactional disk cache: 4 KiB blocks, random; counts are per committed block or per transaction",
+    rows: &[
+        Row {
+            name: "write-hit",
+            over: "durable write of a cached block, 1 thread, over 1 GiB",
+            under: "streamed 4 KiB copy + fence",
+            target: Target::AtMost(2.0),
+            method: Method::Here(write_hit),
+        },
+        Row {
+            name: "write-hit-scaling",
+            over: "durable write of a cached block, 2 threads ÷ 1",
+            under: "streamed 4 KiB copy + fence, 2 threads ÷ 1",
+            target: Target::AtLeast(0.95),
+            method: Method::Here(write_hit_scaling),
+        },
+        lines_row("lines-hit-1", "block, 1 a transaction, all cached", 66.0, |_| lines(Found::Cached, 1)),
+        lines_row("lines-hit-8", "block, 8 a transaction, all cached", 66.0, |_| lines(Found::Cached, 8)),
+        lines_row("lines-hit-64", "block, 64 a transaction, all cached", 65.5, |_| lines(Found::Cached, 64)),
+        lines_row("lines-hit-1024", "block, 1024 a transaction, all cached", 65.5, |_| lines(Found::Cached, 1024)),
+        lines_row("lines-miss-64", "block, 64 a transaction, none cached", 65.5, |_| lines(Found::Absent, 64)),
+        lines_row("lines-evict-64", "block, 64 a transaction, each in another's place", 66.5, |_| {
+            lines(Found::InAnothersPlace, 64)
+        }),
+        fences_row("fences-hit-1", "transaction of 1 block, cached", 2.0, |_| fences(Found::Cached, 1)),
+        fences_row("fences-hit-8", "transaction of 8 blocks, cached", 2.0, |_| fences(Found::Cached, 8)),
+        fences_row("fences-hit-64", "transaction of 64 blocks, cached", 2.0, |_| fences(Found::Cached, 64)),
+        fences_row("fences-hit-1024", "transaction of 1024 blocks, cached", 2.0, |_| fences(Found::Cached, 1024)),
+        fences_row("fences-miss-64", "transaction of 64 blocks, none cached", 2.0, |_| fences(Found::Absent, 64)),
+        fences_row("fences-evict-1", "transaction of 1 block in another's place", 3.0, |_| {
+            fences(Found::InAnothersPlace, 1)
+        }),
+        fences_row("fences-evict-64", "transaction of 64 blocks in others' places", 3.0, |_| {
+            fences(Found::InAnothersPlace, 64)
+        }),
+        Row {
+            name: "metadata-bytes",
+            over: "bytes stored beside the data",
+            under: "block that turns dirty",
+            target: Target::AtMost(40.0),
+            method: Method::Here(|_| metadata_bytes()),
+        },
+        Row {
+            name: "recovery",
+            over: "opening of a cache of 8 GiB, all of it dirty",
+            under: "(no floor)",
+            target: Target::AtMost(1.0),
+            method: Method::Here(recovery),
+        },
+    ],
+};
+
+const fn lines_row(
+    name: &'static str,
+    under: &'static str,
+    limit: f64,
+    count: fn(Effort) -> anyhow::Result<Outcome>,
+) -> Row {
+    Row { name, over: "lines flushed", under, target: Target::AtMost(limit), method: Method::Here(count) }
+}
+
+const fn fences_row(
+    name: &'static str,
+    under: &'static str,
+    limit: f64,
+    count: fn(Effort) -> anyhow::Result<Outcome>,
+) -> Row {
+    Row { name, over: "fences", under, target: Target::AtMost(limit), method: Method::Here(count) }
+}
+
+type Cache = DiskCache<MappedRegion>;
+
+/// A cache that holds all of a disk that is not there: whatever is written hits, once it was written before.
+fn whole_disk_cached() -> anyhow::Result<(Cache, CachePlan)> {
+    let disk_blocks = WALK_BYTES / BLOCK_BYTES as u64;
+    let disk = NoDisk::new(disk_blocks, 4096);
+    opened(medium::region(WALK_BYTES + 2 * OVERHEAD_BYTES)?, disk_blocks, FormatSpec::RING_SLOTS, InTurn(disk))
+}
+
+fn opened<D: BlockDevice + 'static>(
+    region: MappedRegion,
+    disk_blocks: u64,
+    ring_slots: u32,
+    disk: InTurn<D>,
+) -> anyhow::Result<(Cache, CachePlan)> {
+    let spec = FormatSpec { block_size: 4096, disk_blocks, ring_slots, uuid: [7; 16], disk: [7; 32] };
+    format(&region, &spec, Contents::Zeroed)?;
+    let plan = CachePlan::fitting(region.len(), 4096, disk_blocks, ring_slots).context("a cache fits")?;
+    Ok((DiskCache::open(region, Arc::new(disk), Options::default())?, plan))
+}
+
+fn write_hit(effort: Effort) -> anyhow::Result<Outcome> {
+    let (cache, plan) = whole_disk_cached()?;
+    let floor = StreamedCopies(Bare::part(cache.region(), plan.data_at, WALK_BYTES));
+    Ok(compare(effort, &BlockWrites(&cache), &floor))
+}
+
+fn write_hit_scaling(effort: Effort) -> anyhow::Result<Outcome> {
+    if let Some(missing) = second_core_missing() {
+        return Ok(missing);
+    }
+    let (cache, plan) = whole_disk_cached()?;
+    let floor = StreamedCopies(Bare::part(cache.region(), plan.data_at, WALK_BYTES));
+    let writes = BlockWrites(&cache);
+    sweep(&writes);
+    sweep(&floor);
+    let pairs = Pairs::alternate(effort.pairs, || scaling(effort, &writes), || scaling(effort, &floor));
+    Ok(Outcome::ratio(&pairs, "×"))
+}
+
+/// How a transaction finds its blocks.
+#[derive(Clone, Copy)]
+enum Found {
+    /// All of them cached, and dirty.
+    Cached,
+    /// None of them cached, and blocks free.
+    Absent,
+    /// None of them cached, and every block of the cache taken by a clean one.
+    InAnothersPlace,
+}
+
+/// Blocks of the cache whose transactions are counted; its disk has twice as many.
+const COUNTED_BLOCKS: u64 = 16384;
+/// Its ring, small enough that elements are retired all the time.
+const COUNTED_RING: u32 = 4096;
+
+/// What the region counted while half of the cache's blocks were committed once, in transactions of `blocks`, in random order.
+fn counted(found: Found, blocks: usize) -> anyhow::Result<Counters> {
+    let disk = InTurn(Ram::new(4096, 2 * COUNTED_BLOCKS));
+    let bytes = CachePlan::cut(u32::try_from(COUNTED_BLOCKS)?, 4096, 2 * COUNTED_BLOCKS, COUNTED_RING).end();
+    let (cache, _) = opened(medium::region(bytes)?, 2 * COUNTED_BLOCKS, COUNTED_RING, disk)?;
+    let mut block = Block::filled(1);
+    let half = 0..COUNTED_BLOCKS / 2;
+    match found {
+        Found::Cached => commit_all(&cache, half.clone(), blocks, &block)?,
+        Found::Absent => {}
+        Found::InAnothersPlace => {
+            for lba in COUNTED_BLOCKS..2 * COUNTED_BLOCKS {
+                cache.read(Lba(lba), block.bytes_mut())?;
+            }
+        }
+    }
+    let before = cache.region().counters();
+    commit_all(&cache, half, blocks, &block)?;
+    Ok(cache.region().counters() - before)
+}
+
+fn commit_all(cache: &Cache, lbas: std::ops::Range<u64>, blocks: usize, block: &Block) -> anyhow::Result<()> {
+    let mut random = Rng::new(blocks as u64);
+    let mut lbas: Vec<u64> = lbas.collect();
+    for place in (1..lbas.len()).rev() {
+        lbas.swap(place, random.index(place + 1));
+    }
+    for together in lbas.chunks(blocks) {
+        let mut transaction = cache.begin();
+        for lba in together {
+            transaction.write(Lba(*lba), block.bytes())?;
+        }
+        transaction.commit()?;
+    }
+    Ok(())
+}
+
+fn lines(found: Found, blocks: usize) -> anyhow::Result<Outcome> {
+    Ok(Outcome::count(counted(found, blocks)?.lines_flushed, COUNTED_BLOCKS / 2))
+}
+
+fn fences(found: Found, blocks: usize) -> anyhow::Result<Outcome> {
+    Ok(Outcome::count(counted(found, blocks)?.fences, COUNTED_BLOCKS / 2 / blocks as u64))
+}
+
+fn metadata_bytes() -> anyhow::Result<Outcome> {
+    let stored = counted(Found::Absent, 1)?.bytes_stored;
+    Ok(Outcome::count(stored - COUNTED_BLOCKS / 2 * BLOCK_BYTES as u64, COUNTED_BLOCKS / 2))
+}
+
+/// Opens a cache of 2,097,152 blocks whose entries all say dirty. Its blocks' bytes do not matter, and are not there.
+fn recovery(effort: Effort) -> anyhow::Result<Outcome> {
+    const BLOCKS: u32 = 2 << 20;
+    let plan = CachePlan::cut(BLOCKS, 4096, 2 * u64::from(BLOCKS), FormatSpec::RING_SLOTS);
+    let path = ScratchPath::new();
+    let mut region = MappedRegion::create(path.as_path(), plan.end().next_multiple_of(2 << 20), Allocation::Sparse)?;
+    let spec = FormatSpec {
+        block_size: 4096,
+        disk_blocks: plan.disk_blocks,
+        ring_slots: plan.ring_slots,
+        uuid: [7; 16],
+        disk: [7; 32],
+    };
+    format(&region, &spec, Contents::Zeroed)?;
+    for entry in 0..BLOCKS {
+        let lba = u64::from(entry.wrapping_mul(0x9e37_79b1) % BLOCKS);
+        region.store_u64(plan.entry_at(entry), lba);
+        region.store_u64(plan.entry_at(entry) + 8, CacheEntry::holding_word(entry, 1, false));
+    }
+    let mut samples = Vec::new();
+    for _ in 0..effort.pairs {
+        let disk = Arc::new(NoDisk::new(plan.disk_blocks, 4096));
+        let clock = Instant::now();
+        let cache = DiskCache::open(region, disk, Options::default())?;
+        samples.push(clock.elapsed().as_secs_f64());
+        anyhow::ensure!(cache.fill().dirty == BLOCKS, "{:?}", cache.fill());
+        region = cache.into_parts().0;
+    }
+    Ok(Outcome::figure(&samples, "s"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The counts are exact, so a commit that costs a line or a fence more is noticed here.
+    #[test]
+    fn a_transaction_of_64_cached_blocks_takes_two_fences_and_little_more_than_its_data() {
+        let counters = counted(Found::Cached, 64).unwrap();
+        let transactions = COUNTED_BLOCKS / 2 / 64;
+        assert_eq!(counters.fences, 2 * transactions);
+        assert!(counters.lines_flushed <= 64 * 64 * transactions + 82 * transactions, "{counters:?}");
+    }
+}
