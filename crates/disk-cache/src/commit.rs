@@ -28,26 +28,47 @@ impl<R: Region> DiskCache<R> {
             return Err(sealed.into());
         }
         let mut stripe = self.index.lock_for(lba);
-        let to = self.planned(&stripe, lba, block);
-        if to.counter.is_multiple_of(COUNTER_STRIDE) {
-            self.ring.lock().retire(&self.medium)?;
-        }
-        if to.fresh {
-            self.medium.store_lba(to.entry, lba);
-            if self.medium.words_overtake() {
-                self.medium.flush_entry(to.entry);
-                self.medium.fence()?;
-            }
-        }
-        self.medium.store_state(to.entry, CacheEntry::holding_word(block, to.counter, false));
-        self.medium.flush_entry(to.entry);
-        self.medium.fence()?;
-        let replaced = self.moved(&mut stripe, &to);
+        let Some(known) = stripe.get_mut(lba) else { return self.commit_new(stripe, lba, block) };
+        let counter = known.counter.wrapping_add(1);
+        self.store_one(known.entry, block, counter)?;
+        let (replaced, was) = (known.block, known.state);
+        *known = Cached { block, counter, state: was.committed(), ..*known };
         stripe.counts.commits += 1;
+        stripe.counts.write_hits += 1;
+        if !was.is_dirty() {
+            stripe.dirtied();
+            self.count_dirty();
+        }
         drop(stripe);
-        replaced.into_iter().for_each(|block| self.pool.give_block(block));
+        self.pool.give_block(replaced);
         self.awaken();
         Ok(())
+    }
+
+    /// The same for a block that is not cached, from its data on.
+    fn commit_new(&self, mut stripe: MutexGuard<'_, Stripe>, lba: u64, block: u32) -> Result<()> {
+        let to = self.planned(&stripe, lba, block);
+        self.medium.store_lba(to.entry, lba);
+        if self.medium.words_overtake() {
+            self.medium.flush_entry(to.entry);
+            self.medium.fence()?;
+        }
+        self.store_one(to.entry, block, to.counter)?;
+        self.moved(&mut stripe, &to);
+        stripe.counts.commits += 1;
+        drop(stripe);
+        self.awaken();
+        Ok(())
+    }
+
+    /// The store that commits one block, made durable.
+    fn store_one(&self, entry: u32, block: u32, counter: u16) -> Result<()> {
+        if counter.is_multiple_of(COUNTER_STRIDE) {
+            self.ring.lock().retire(&self.medium)?;
+        }
+        self.medium.store_state(entry, CacheEntry::holding_word(block, counter, false));
+        self.medium.flush_entry(entry);
+        Ok(self.medium.fence()?)
     }
 
     fn commit_many(&self, writes: &[Write<'_>]) -> Result<()> {
@@ -86,13 +107,11 @@ impl<R: Region> DiskCache<R> {
         let was = before.map_or(State::Clean, |cached| cached.state);
         let cached = Cached { entry: to.entry, block: to.block, counter: to.counter, state: was.committed() };
         if !was.is_dirty() {
-            // SeqCst: see `may_sleep`.
-            self.dirty.fetch_add(1, Ordering::SeqCst);
+            self.count_dirty();
         }
         match before {
             Some(_) => {
                 stripe.update(to.lba, cached);
-                self.index.asked(stripe, to.entry);
                 stripe.counts.write_hits += 1;
             }
             None => {
@@ -101,6 +120,11 @@ impl<R: Region> DiskCache<R> {
             }
         }
         before.map(|cached| cached.block)
+    }
+
+    fn count_dirty(&self) {
+        // SeqCst: see `may_sleep`.
+        self.dirty.fetch_add(1, Ordering::SeqCst);
     }
 }
 

@@ -244,6 +244,9 @@ impl<R: Region> DiskCache<R> {
             }
             let state = if clean { State::Clean } else { State::Dirty };
             stripe.update(lba, Cached { state, ..cached });
+            if clean {
+                self.index.asked(&mut stripe, cached.entry);
+            }
         }
     }
 

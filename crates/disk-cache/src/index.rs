@@ -1,7 +1,8 @@
 //! Which blocks of the disk are cached where: a table cut into stripes, each under a lock of its own.
 //!
 //! A stripe's lock guards the entries of its blocks too. Whoever locks several takes them in ascending order. What was asked for is told to
-//! the replacement policy in batches, so that its one lock is taken rarely; until then the policy is a little behind.
+//! the replacement policy in batches, so that its one lock is taken rarely; until then the policy is a little behind. Writes of cached blocks are not
+//! told at all: a dirty block cannot go, and when it turns clean it counts as asked for then.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -93,7 +94,7 @@ impl Index {
     pub(crate) fn new(blocks: u32, replacement: Replacement) -> Index {
         let stripes = (blocks / BLOCKS_PER_STRIPE).clamp(1, STRIPES_MAX).next_power_of_two();
         Index {
-            stripes: (0..stripes).map(|_| Padded(Mutex::default())).collect(),
+            stripes: (0..stripes).map(|_| Padded(Mutex::new(Stripe::with_room_for(blocks / stripes)))).collect(),
             policy: Mutex::new(replacement.over(blocks)),
         }
     }
@@ -182,8 +183,24 @@ impl Index {
 }
 
 impl Stripe {
+    /// With room for `blocks` and those by which it may be fuller than others.
+    fn with_room_for(blocks: u32) -> Stripe {
+        let most = (blocks + blocks / 4) as usize;
+        Stripe { map: HashMap::with_capacity_and_hasher(most, BuildHasherDefault::default()), ..Stripe::default() }
+    }
+
     pub(crate) fn get(&self, lba: u64) -> Option<Cached> {
         self.map.get(&lba).copied()
+    }
+
+    /// What is known of a block, to be changed; whoever makes a clean one dirty says so by [`Stripe::dirtied`].
+    pub(crate) fn get_mut(&mut self, lba: u64) -> Option<&mut Cached> {
+        self.map.get_mut(&lba)
+    }
+
+    /// A clean block turned dirty.
+    pub(crate) fn dirtied(&mut self) {
+        self.dirty += 1;
     }
 
     /// Replaces what is known of a cached block.
