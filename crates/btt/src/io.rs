@@ -7,6 +7,7 @@
 
 use crate::lanes::Lanes;
 use crate::locate::Summary;
+use crate::loss::Loss;
 use crate::map::{MapLocks, MapWord};
 use crate::readers::{BlockKey, Readers};
 use tidegate_layout::btt::{Arena, MapEntry, MapState};
@@ -23,6 +24,7 @@ pub struct Btt<R> {
     pub(crate) region: R,
     pub(crate) arenas: Vec<LiveArena>,
     pub(crate) readers: Readers,
+    pub(crate) loss: Loss,
     pub(crate) summary: Summary,
     /// Zeroes for the per-sector metadata behind the data of a sector.
     pub(crate) metadata: Box<[u8]>,
@@ -55,6 +57,7 @@ impl<R: Region> Btt<R> {
         self.geometry().range(Lba(0), data.len())?;
         self.arenas.first().map_or(Ok(0), |live| {
             live.lanes.each(|lane| {
+                self.loss.check()?;
                 self.readers.wait_until_unread(BlockKey::new(live.index, lane.free()));
                 self.stream_data(live, lane.free(), data);
                 Ok(lane.fence_data(&self.region, &live.lanes)?)
@@ -72,17 +75,20 @@ impl<R: Region> Btt<R> {
             return Err(Sealed::Broken { at: live.arena.start() }.into());
         }
         let mut lane = live.lanes.take(thread_token());
+        self.loss.check()?;
         self.readers.wait_until_unread(BlockKey::new(live.index, lane.free()));
         self.stream_data(live, lane.free(), data);
         lane.fence_data(&self.region, &live.lanes)?;
 
         let at = live.arena.map_at(lba);
         let mut stripe = live.map.lock(at);
+        self.loss.check()?;
         let word = MapWord::load(&self.region, at)?;
         let old = live.block_of(word.entry(), lba)?;
         stripe.settle(&self.region, &live.lanes, lane.number())?;
 
-        lane.log(&self.region, &live.arena, lba, word.entry().as_replaced(lba))?;
+        let logged = lane.log(&self.region, &live.arena, lba, word.entry().as_replaced(lba));
+        logged.map_err(|lost| self.loss.remember(lost))?;
 
         let stored = word.with(MapEntry::normal(lane.free())).store(&self.region);
         stripe.remember(lane.advance(&live.lanes, old, stored));

@@ -60,6 +60,7 @@ mod identify;
 mod io;
 mod lanes;
 mod locate;
+mod loss;
 mod map;
 mod open;
 mod padded;

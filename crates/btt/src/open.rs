@@ -9,6 +9,7 @@ use crate::identify::{Identity, identify};
 use crate::io::{Btt, LiveArena};
 use crate::lanes::{Lane, Lanes};
 use crate::locate::{CopyState, FirstCopy, Located, locate};
+use crate::loss::Loss;
 use crate::map::{MapLocks, MapWord};
 use crate::readers::Readers;
 use std::collections::BTreeSet;
@@ -96,7 +97,7 @@ impl<R: Region> Btt<R> {
         let summary = located.summary();
         let metadata = vec![0; (summary.sector_size - sector_data_bytes(summary.sector_size)) as usize];
         let readers = Readers::new(options.readers);
-        Ok(Btt { region, arenas, readers, summary, metadata: metadata.into() })
+        Ok(Btt { region, arenas, readers, loss: Loss::default(), summary, metadata: metadata.into() })
     }
 }
 
