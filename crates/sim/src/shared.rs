@@ -42,6 +42,11 @@ impl SharedMemory {
         self.state().lost_from = access;
     }
 
+    /// Accesses so far.
+    pub fn accesses(&self) -> u64 {
+        self.accesses.load(Ordering::Relaxed)
+    }
+
     /// Whether [`SharedMemory::lose_stores_from`] was asked for.
     pub fn may_lose_stores(&self) -> bool {
         self.state().lost_from != u64::MAX

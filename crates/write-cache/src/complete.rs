@@ -1,7 +1,7 @@
 //! Completion: what a killed process left in its slots is written to the device.
 
 use std::collections::BTreeMap;
-use tidegate_layout::write_cache::{CacheHead, SlotHead, SlotPlan};
+use tidegate_layout::write_cache::{CACHE_MAGIC, CacheHead, SlotHead, SlotPlan};
 use tidegate_media::{BlockDevice, Durability, Error, Lba, Poison, Region};
 use zerocopy::FromBytes;
 
@@ -32,7 +32,7 @@ pub enum CompleteError {
 /// Writes every block that the slots in `region` hold to `device`, the volume `volume`, flushes it, and returns how many there were.
 /// The slots stay as they are, so it may be done again; whoever calls it gives up the region afterwards.
 ///
-/// All zeroes is a cache that was never finished: it holds nothing.
+/// A cache that was never finished holds nothing: its head is all zeroes, or lacks its first word.
 pub fn complete<R: Region>(region: &R, volume: [u8; 16], device: &dyn BlockDevice) -> Result<u64, CompleteError> {
     let Some(plan) = plan(region, volume, device)? else { return Ok(0) };
     let newest = newest(region, plan)?;
@@ -52,7 +52,7 @@ fn plan<R: Region>(region: &R, volume: [u8; 16], device: &dyn BlockDevice) -> Re
         return Err(CompleteError::Foreign(format!("it has only {} bytes", region.len())));
     }
     region.read(0, &mut bytes)?;
-    if bytes.iter().all(|byte| *byte == 0) {
+    if was_never_finished(&bytes) {
         return Ok(None);
     }
     let head = CacheHead::read_from_bytes(&bytes).expect("the array has the head's size");
@@ -69,6 +69,13 @@ fn plan<R: Region>(region: &R, volume: [u8; 16], device: &dyn BlockDevice) -> Re
         return Err(CompleteError::OtherVolume { found, volume: expected });
     }
     Ok(Some(plan))
+}
+
+/// Whether these are the first bytes of a cache whose making was cut short.
+fn was_never_finished(head: &[u8]) -> bool {
+    let (first, rest) = head.split_at(8);
+    let lacks_first = rest[..8] == CACHE_MAGIC[8..];
+    first == [0; 8] && (lacks_first || rest.iter().all(|byte| *byte == 0))
 }
 
 /// For each block, the newest version and the slot that holds it.

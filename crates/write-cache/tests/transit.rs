@@ -6,13 +6,15 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tidegate_layout::write_cache::CacheHead;
 use tidegate_media::{
-    BlockDevice, Durability, Error, Extent, ExtentKind, Geometry, Lba, LbaRange, MappedRegion, Poison, Result,
+    BlockDevice, Durability, Error, Extent, ExtentKind, Geometry, Lba, LbaRange, MappedRegion, Poison, Region, Result,
 };
-use tidegate_sim::{Disk, DiskFault};
+use tidegate_sim::{Disk, DiskFault, SharedMemory};
 use tidegate_write_cache::{
     CompleteError, Counters, CreateError, Doorbell, Fill, Options, Progress, WriteCache, bytes_for, complete,
 };
+use zerocopy::IntoBytes;
 
 const BLOCK: usize = 512;
 const BLOCKS: u64 = 1000;
@@ -471,7 +473,7 @@ fn memory_that_is_no_cache_or_of_another_volume_is_refused() {
     ));
     let region = memory(4);
     assert_eq!(complete(&region, VOLUME, &disk).unwrap(), 0, "zeroes are a cache never begun");
-    tidegate_media::Region::write(&region, 0, b"something else");
+    Region::write(&region, 0, b"something else");
     assert!(matches!(complete(&region, VOLUME, &disk), Err(CompleteError::Foreign(_))));
     let region = Arc::new(memory(4));
     drop(WriteCache::create(region.clone(), Arc::new(Disk::new(9, 512)), options(4)).unwrap());
@@ -494,4 +496,30 @@ fn what_lies_in_the_slots_is_completed() {
     assert_eq!(complete(&region, VOLUME, &*disk).unwrap(), 2);
     assert_eq!([1, 2, 5].map(|lba| get(&*disk, lba)), [3, 2, 5]);
     assert_eq!(disk.cut().cached_sectors(), 0, "and flushed");
+}
+
+/// Of two slots for one block the newer was cleared first, the process was killed, and the next one completed the older.
+#[test]
+fn a_kill_while_a_cache_is_made_brings_no_older_version_back() {
+    let head = CacheHead::new(VOLUME, BLOCK as u32, BLOCKS, 2);
+    let plan = head.check().unwrap();
+    let left = SharedMemory::new(plan.bytes());
+    left.write(0, head.as_bytes());
+    for (slot, version, byte) in [(0, 2, b'n'), (1, 1, b'o')] {
+        left.store_u64(plan.head_at(slot), 3);
+        left.store_u64(plan.head_at(slot) + 8, version);
+        left.write(plan.block_at(slot), &[byte; BLOCK]);
+    }
+    for access in 0..16 {
+        let disk = Arc::new(Disk::new(BLOCKS, BLOCK as u32));
+        let memory = Arc::new(SharedMemory::of(left.left()));
+        complete(&memory, VOLUME, &*disk).unwrap();
+        assert_eq!(get(&*disk, 3), b'n');
+        let read = memory.accesses();
+        memory.lose_stores_from(read + access);
+        let made = WriteCache::create(memory.clone(), disk.clone(), options(2)).is_ok();
+        complete(&SharedMemory::of(memory.left()), VOLUME, &*disk).unwrap();
+        assert_eq!(get(&*disk, 3), b'n', "killed before access {access}");
+        assert_eq!(made, access >= 7, "two slots and a head take seven stores");
+    }
 }
