@@ -108,6 +108,11 @@ impl Disk {
         self.state().flushes
     }
 
+    /// What reads show: what a kill of every process leaves.
+    pub fn visible(&self) -> DiskImage {
+        self.state().visible.clone()
+    }
+
     /// The power fails now.
     pub fn cut(&self) -> DiskCut {
         let state = self.state();

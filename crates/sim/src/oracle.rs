@@ -231,6 +231,11 @@ impl Oracle {
         Ok(())
     }
 
+    /// The medium tore `lba`, as it may: from here on the block holds `content`, for good.
+    pub fn tore(&mut self, lba: Lba, content: Content) {
+        *self.block(lba) = vec![Known::at_rest(content)];
+    }
+
     /// The same device after a power cut at this instant: a block shows any content that is not gone for ever.
     pub fn after_cut(&self) -> Oracle {
         let mut after = Oracle { now: 1, reading: Vec::new(), ..self.clone() };

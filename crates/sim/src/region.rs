@@ -164,6 +164,11 @@ impl Region {
         self.state().faults.end = end;
     }
 
+    /// Whether a store was lost: every fence says so from then on.
+    pub fn has_lost(&self) -> bool {
+        self.state().sealed.is_some()
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no access panics with the lock held")
     }

@@ -11,6 +11,9 @@
 //! It needs `--cfg virtual_cores`: the program `storm` sees to that.
 
 mod campaign;
+mod client;
+mod disk;
+mod footing;
 mod hunt;
 mod life;
 mod marks;
@@ -18,9 +21,11 @@ mod recovery;
 mod sabotage;
 mod script;
 mod staged;
+mod trouble;
 
 pub use campaign::{Campaign, Outcome};
+pub use footing::Base;
 pub use hunt::{Hunted, excuse, hunt, mistakes};
 pub use marks::{Mark, Marks};
 pub use sabotage::{Mislaid, Sabotage, Site, SiteKind};
-pub use script::{Failure, Script, Tally, Verdict};
+pub use script::{Failure, Only, Script, Step, Tally, Verdict};

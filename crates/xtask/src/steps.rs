@@ -132,11 +132,12 @@ fn storms() -> Result<()> {
     on_virtual_cores(&[&["test"], &package[..], &["--test", "storm", "digest"]].concat())?;
     on_virtual_cores(&[&["test", "--release"], &package[..], &["--test", "storm"]].concat())?;
     let storm = ["run", "--release", "--bin", "storm"];
-    on_virtual_cores(&[&storm[..], &package[..], &["--", "--seeds", STORM_SEEDS, "--marks"]].concat())
+    on_virtual_cores(&[&storm[..], &package[..], &["--", "--marks"], &STORM_SEEDS[..]].concat())
 }
 
-/// Seeds of 4 clients and 1,000 operations each: ten million operations.
-const STORM_SEEDS: &str = "2520";
+/// Seeds of 4 clients and 1,000 operations each, and what has to come of them.
+const STORM_SEEDS: [&str; 8] =
+    ["--seeds", "2560", "--operations-min", "10000000", "--cuts-min", "10000", "--recovery-cuts-min", "1000"];
 
 fn documentation() -> Result<()> {
     let mut command = cargo_command(&["doc", "--workspace", "--no-deps", "--quiet"]);

@@ -8,7 +8,7 @@
 use clap::Parser;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
-use tidegate_trials::storm::{Campaign, Outcome, Sabotage, Script, hunt, mistakes};
+use tidegate_trials::storm::{Base, Campaign, Only, Outcome, Sabotage, Script, Tally, hunt, mistakes};
 
 /// Clients, drains, power cuts and kills on virtual cores: every choice from a seed.
 #[derive(Parser)]
@@ -23,6 +23,9 @@ struct Arguments {
     /// For how many hours to run seeds.
     #[arg(long)]
     hours: Option<f64>,
+    /// What the stack stands on. Without it, the seed chooses.
+    #[arg(long)]
+    base: Option<Base>,
     /// Another choice of interleavings for the same seed.
     #[arg(long, default_value_t = 0)]
     schedule: u64,
@@ -32,6 +35,9 @@ struct Arguments {
     /// Operations of each client.
     #[arg(long, default_value_t = 1000)]
     acts: u32,
+    /// Only these operations, as CLIENT.NUMBER,CLIENT.NUMBER and so on.
+    #[arg(long, value_name = "STEPS")]
+    only: Option<Only>,
     /// Threads that drain.
     #[arg(long, default_value_t = 2)]
     drains: u32,
@@ -41,6 +47,15 @@ struct Arguments {
     /// Only mistakes whose description contains this. Without --hunt: what to break in the seeds that are run.
     #[arg(long, default_value = "")]
     mistake: String,
+    /// Fail if fewer operations than this were judged.
+    #[arg(long, default_value_t = 0)]
+    operations_min: u64,
+    /// Fail if the power failed fewer times than this.
+    #[arg(long, default_value_t = 0)]
+    cuts_min: u64,
+    /// Fail if it failed fewer times than this during recoveries.
+    #[arg(long, default_value_t = 0)]
+    recovery_cuts_min: u64,
     /// Fail if a rare path was never taken, and list them all.
     #[arg(long)]
     marks: bool,
@@ -57,6 +72,8 @@ fn main() -> ExitCode {
     let broken = if arguments.mistake.is_empty() { Vec::new() } else { chosen(&arguments.mistake) };
     let first = Script {
         seed: arguments.seed,
+        base: arguments.base.unwrap_or(Base::of(arguments.seed)),
+        only: arguments.only,
         schedule: arguments.schedule,
         clients: arguments.clients.clamp(1, 64),
         acts: arguments.acts.max(1),
@@ -68,8 +85,14 @@ fn main() -> ExitCode {
         return one(first);
     }
     let time = arguments.hours.map_or(Duration::MAX, |hours| Duration::from_secs_f64(hours * 3600.0));
-    let campaign = Campaign { first, seeds, time, progress: Some(Duration::from_secs(10)) };
-    report(campaign.run(), arguments.marks)
+    let campaign = Campaign { first, base: arguments.base, seeds, time, progress: Some(Duration::from_secs(10)) };
+    let floor = Tally {
+        acts: arguments.operations_min,
+        cuts: arguments.cuts_min.saturating_sub(arguments.recovery_cuts_min),
+        cuts_in_recovery: arguments.recovery_cuts_min,
+        ..Tally::default()
+    };
+    report(campaign.run(), &floor, arguments.marks)
 }
 
 /// The mistakes whose description contains `part`.
@@ -128,13 +151,17 @@ fn one(script: Script) -> ExitCode {
     }
 }
 
-fn report(outcome: Outcome, marks: bool) -> ExitCode {
+fn report(outcome: Outcome, floor: &Tally, marks: bool) -> ExitCode {
     let seconds = outcome.took.as_secs_f64();
     println!("{}", outcome.tally);
     println!("{:.1} seeds/s", outcome.tally.scripts as f64 / seconds);
     if let Some(failure) = outcome.failure {
         println!("FAILED: {failure}");
         println!("smaller: {}", failure.shrunk());
+        return ExitCode::FAILURE;
+    }
+    if !outcome.tally.reaches(floor) {
+        println!("FAILED: fewer operations or power cuts than asked for");
         return ExitCode::FAILURE;
     }
     let mut missing = false;

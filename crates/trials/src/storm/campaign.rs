@@ -1,7 +1,8 @@
 //! Campaigns: many seeds on every processor there is, and what to do with one that fails.
 
+use crate::storm::footing::Base;
 use crate::storm::marks::Marks;
-use crate::storm::script::{Failure, Script, Tally};
+use crate::storm::script::{Failure, Only, Script, Step, Tally};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -9,12 +10,18 @@ use std::time::{Duration, Instant};
 
 /// Schedules tried of each script that is smaller than a failing one.
 const SCHEDULES_PER_SHRINK: u64 = 60;
+/// The same of each that leaves out single operations, of which there are many.
+const SCHEDULES_PER_STEP: u64 = 20;
+/// How many of those are tried.
+const RUNS_PER_SHRINK: u32 = 2000;
 
 /// Which seeds to run.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Campaign {
-    /// The script of the first seed; the others differ from it in the seed only.
+    /// The script of the first seed; the others differ from it in the seed only, and in what that chooses.
     pub first: Script,
+    /// What all of them stand on, if the seeds do not choose that.
+    pub base: Option<Base>,
     /// How many seeds at most.
     pub seeds: u64,
     /// For how long at most.
@@ -49,7 +56,8 @@ impl Campaign {
                 if seed - self.first.seed >= self.seeds {
                     break;
                 }
-                let verdict = Script { seed, ..self.first }.run();
+                let base = self.base.unwrap_or(Base::of(seed));
+                let verdict = Script { seed, base, ..self.first.clone() }.run();
                 let mut sum = locked(&sum);
                 sum.tally.add(&verdict.tally);
                 sum.marks.add(&verdict.marks);
@@ -83,26 +91,54 @@ fn locked<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Failure {
-    /// The smallest script found that fails too.
+    /// The smallest script found that fails too: first fewer clients, drains and operations of each, then only single operations.
     pub fn shrunk(self) -> Failure {
         let mut least = self;
-        while let Some(smaller) = smaller(&least.script).find_map(failing) {
+        while let Some(smaller) = smaller(&least.script).find_map(|script| failing(script, SCHEDULES_PER_SHRINK)) {
             least = smaller;
         }
-        least
+        let mut parts = 2;
+        let mut runs = RUNS_PER_SHRINK;
+        loop {
+            let steps = least.script.steps();
+            parts = parts.min(steps.len());
+            let fewer = (0..parts).map(|part| without(&steps, part, parts)).filter(|steps| !steps.is_empty());
+            let script = |steps: Vec<Step>| Script { only: Some(Only(steps.into())), ..least.script.clone() };
+            let mut tried = fewer.map(script).take_while(|_| runs.checked_sub(1).map(|left| runs = left).is_some());
+            match tried.find_map(|script| failing(script, SCHEDULES_PER_STEP)) {
+                Some(smaller) => {
+                    least = smaller;
+                    parts = parts.saturating_sub(1).max(2);
+                }
+                None if parts < steps.len() && runs > 0 => parts *= 2,
+                None => return least,
+            }
+        }
     }
 }
 
-/// A failure of `script` under some schedule.
-fn failing(script: Script) -> Option<Failure> {
-    (0..SCHEDULES_PER_SHRINK).find_map(|schedule| Script { schedule, ..script }.run().failure)
+/// `steps` without the `part`-th of `parts` parts.
+fn without(steps: &[Step], part: usize, parts: usize) -> Vec<Step> {
+    let (from, until) = (steps.len() * part / parts, steps.len() * (part + 1) / parts);
+    [&steps[..from], &steps[until..]].concat()
+}
+
+/// A failure of `script` under its own schedule or one of some others.
+fn failing(script: Script, schedules: u64) -> Option<Failure> {
+    let own = script.schedule;
+    let others = (0..schedules).filter(|schedule| *schedule != own);
+    std::iter::once(own).chain(others).find_map(|schedule| Script { schedule, ..script.clone() }.run().failure)
 }
 
 fn smaller(script: &Script) -> impl Iterator<Item = Script> + use<> {
-    let script = *script;
+    let script = script.clone();
     let fewer = [script.acts / 4, script.acts / 2, script.acts * 3 / 4, script.acts.saturating_sub(1)];
-    let acts = fewer.into_iter().filter(move |acts| *acts > 1 && *acts < script.acts);
-    let clients = (1..script.clients).map(move |clients| Script { clients, ..script });
-    let drains = (0..script.drains).map(move |drains| Script { drains, ..script });
-    acts.map(move |acts| Script { acts, ..script }).chain(clients).chain(drains)
+    let acts = fewer
+        .into_iter()
+        .filter(|acts| *acts > 1 && *acts < script.acts)
+        .map(|acts| (acts, script.clients, script.drains));
+    let clients = (1..script.clients).map(|clients| (script.acts, clients, script.drains));
+    let drains = (0..script.drains).map(|drains| (script.acts, script.clients, drains));
+    let all: Vec<_> = acts.chain(clients).chain(drains).collect();
+    all.into_iter().map(move |(acts, clients, drains)| Script { acts, clients, drains, ..script.clone() })
 }

@@ -1,16 +1,19 @@
 //! A scene: a volume on simulated memory, its lives one after another, and who uses it.
 
 use crate::power_cuts::block_of;
+use crate::storm::client::Client;
+use crate::storm::disk::StagedDisk;
+use crate::storm::footing::Base;
 use crate::storm::marks::{self, Marks};
-use crate::storm::sabotage::{Mislaid, Sabotage};
 use crate::storm::script::{Failure, Script, Setting, Tally, Verdict, digest, text_of};
 use crate::storm::staged::{End, Stage, Staged};
-use crate::transit::Act;
+use crate::storm::trouble::{self, Trouble};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use tidegate_btt::Btt;
-use tidegate_media::{BlockDevice, Durability, Lba, LbaRange, Region as Medium};
-use tidegate_sim::{Content, History, Oracle, Promise, Region, Rng, SharedMemory, mix};
-use tidegate_virtual_cores::{Ended, How, Machine, Order, Plan, Trace, park, stop, unpark};
+use tidegate_media::{BlockDevice, Region as Medium};
+use tidegate_sim::{Content, Disk, History, Image, Oracle, Promise, Region, Rng, SharedMemory, mix};
+use tidegate_virtual_cores::{Ended, How, Machine, Order, Plan, Trace, park, unpark};
 use tidegate_write_cache::{Doorbell, WriteCache};
 
 /// Whose blocks the slots hold.
@@ -24,18 +27,34 @@ pub(crate) type Cache = WriteCache<Staged<SharedMemory>>;
 /// A stack in use.
 #[derive(Clone)]
 pub(crate) struct Stack {
-    pub(crate) table: Arc<Table>,
+    /// What lies below the cache.
+    pub(crate) below: Arc<dyn BlockDevice>,
     pub(crate) cache: Option<Arc<Cache>>,
+}
+
+impl Stack {
+    /// What clients use.
+    pub(crate) fn device(&self) -> &dyn BlockDevice {
+        match &self.cache {
+            Some(cache) => &**cache,
+            None => &*self.below,
+        }
+    }
 }
 
 /// What happens from life to life.
 pub(crate) struct Scene {
-    pub(crate) script: Script,
+    pub(crate) script: Arc<Script>,
     pub(crate) setting: Setting,
     /// Chooses ends and interleavings.
     pub(crate) rng: Rng,
+    /// Chooses troubles.
+    pub(crate) fate: Rng,
     pub(crate) stage: Arc<Stage>,
+    /// The volume's memory, if it has one.
     pub(crate) region: Arc<Region>,
+    /// Its disk, if it has one, and its stalls.
+    pub(crate) disk: Arc<StagedDisk>,
     /// The slots of the present life, or those that the last one left.
     pub(crate) slots: Option<Arc<SharedMemory>>,
     pub(crate) seen: Arc<Mutex<Seen>>,
@@ -44,7 +63,9 @@ pub(crate) struct Scene {
     pub(crate) trace: Trace,
     pub(crate) tally: Tally,
     pub(crate) marks: Marks,
-    lives: u64,
+    /// What goes wrong in the present life or recovery.
+    pub(crate) trouble: Option<Trouble>,
+    last_trouble: Option<Trouble>,
 }
 
 /// What clients do, and may see.
@@ -55,45 +76,78 @@ pub(crate) struct Seen {
     pub(crate) kill: Oracle,
     /// What this life's operations saw.
     pub(crate) history: History,
-    /// Operations each client has still to do.
-    left: Vec<u32>,
-    acts: u64,
-    tags: u64,
+    /// Operations each client has done, or left out.
+    pub(crate) done: Vec<u32>,
+    pub(crate) acts: u64,
+    /// What was written, by its number.
+    pub(crate) tags: BTreeMap<Content, u64>,
+    /// Blocks that a cut has torn.
+    pub(crate) torn: BTreeMap<Content, Vec<u8>>,
     /// Clients that are not through.
-    busy: u32,
-    sealed: bool,
+    pub(crate) busy: u32,
+    /// Whether something has gone wrong with the media in this life.
+    pub(crate) troubled: bool,
+    /// Requests answered with an error in this life.
+    pub(crate) refusals: u32,
+    /// Whether a flush or an eviction was.
+    pub(crate) refused: bool,
+    /// Requests that were refused since an earlier loss.
+    pub(crate) losses_told: u64,
+}
+
+impl Seen {
+    /// A block unlike every other.
+    pub(crate) fn fresh_block(&mut self, bytes: usize) -> (Content, Vec<u8>) {
+        let tag = self.tags.len() as u64 + 1;
+        let block = block_of(tag, bytes);
+        let content = Content::of(&block);
+        self.tags.insert(content, tag);
+        (content, block)
+    }
 }
 
 impl Scene {
     pub(crate) fn new(script: Script) -> Scene {
         let mut rng = Rng::new(mix(script.seed));
-        let setting = Setting::any(&mut rng, VOLUME);
-        let shape = &setting.shape;
+        let setting = Setting::any(&mut rng, script.base, VOLUME);
         let promise = if setting.cache.is_some() { Promise::OnFlush } else { Promise::OnCompletion };
-        let oracle = |promise| Oracle::zeroed(shape.sectors(), shape.block_bytes, promise);
+        let oracle = |promise| Oracle::zeroed(setting.blocks, setting.block_bytes, promise);
         let seen = Seen {
             power: oracle(promise),
             kill: oracle(Promise::OnCompletion).with_concurrent_reads(),
-            history: History::new((0..shape.sectors()).map(|_| None)),
-            left: vec![script.acts; script.clients as usize],
+            history: History::new((0..setting.blocks).map(|_| None)),
+            done: vec![0; script.clients as usize],
             acts: 0,
-            tags: 0,
+            tags: BTreeMap::new(),
+            torn: BTreeMap::new(),
             busy: 0,
-            sealed: false,
+            troubled: false,
+            refusals: 0,
+            refused: false,
+            losses_told: 0,
+        };
+        let stage = Arc::new(Stage::new(script.sabotage));
+        let block_size = u32::try_from(setting.block_bytes).expect("a small block");
+        let (memory, sectors) = match setting.base {
+            Base::Table => (setting.shape.formatted(), 0),
+            Base::Disk => (Image::zeroed(0), setting.blocks),
         };
         Scene {
-            script,
+            fate: Rng::new(mix(script.seed ^ 0xfa7e)),
             rng: Rng::new(mix(script.seed) ^ mix(script.schedule.wrapping_add(0x5c4e))),
-            stage: Arc::new(Stage::new(script.sabotage)),
-            region: Arc::new(Region::with_line_order(shape.formatted(), setting.order)),
+            region: Arc::new(Region::with_line_order(memory, setting.order)),
+            disk: Arc::new(StagedDisk::new(Arc::new(Disk::new(sectors, block_size)), &stage)),
+            stage,
             slots: None,
             seen: Arc::new(Mutex::new(seen)),
             was_cut: true,
             trace: Trace::default(),
             tally: Tally { scripts: 1, ..Tally::default() },
             marks: Marks::default(),
-            lives: 0,
+            trouble: None,
+            last_trouble: None,
             setting,
+            script: Arc::new(script),
         }
     }
 
@@ -101,11 +155,16 @@ impl Scene {
     pub(crate) fn play(&mut self) -> Result<(), String> {
         loop {
             let stack = self.recover()?;
-            if self.seen().left.iter().all(|left| *left == 0) {
+            if self.seen().done.iter().all(|done| *done == self.script.acts) {
                 return Ok(());
             }
             self.live(stack)?;
         }
+    }
+
+    /// What has gone wrong last with the media, for whoever reads of a failure.
+    pub(crate) fn after_what(&self) -> String {
+        self.last_trouble.as_ref().map_or(String::new(), |trouble| format!(" (the last trouble: {trouble:x?})"))
     }
 
     pub(crate) fn verdict(mut self, failure: Option<Failure>) -> Verdict {
@@ -145,31 +204,12 @@ impl Scene {
 
     /// Clients and drains use the stack until a random access, or until the clients are through; then power or process end.
     fn live(&mut self, stack: Stack) -> Result<(), String> {
-        self.lives += 1;
-        let Script { clients, drains, acts, .. } = self.script;
-        let drains = if stack.cache.is_some() { drains } else { 0 };
-        let mut machine = self.machine(clients + drains, 20 * u64::from(acts) * u64::from(clients) / 4);
-        self.seen().busy = clients;
-        for client in 0..clients {
-            let rng = Rng::new(mix(self.script.seed ^ mix(self.lives << 8 | u64::from(client))));
-            let (stack, seen) = (stack.clone(), self.seen.clone());
-            let (shape, sabotage) = (self.setting.shape.clone(), self.script.sabotage);
-            let client = Client { stack, seen, rng, number: client, shape, drains, sabotage };
-            machine.spawn(client.number, move || client.work());
-        }
-        for drain in 0..drains {
-            let (stack, seen, bytes) = (stack.clone(), self.seen.clone(), self.setting.shape.block_bytes);
-            machine.spawn(clients + drain, move || drains_cache(&stack, &seen, bytes));
-        }
-        if let Some(cache) = &stack.cache {
-            cache.set_doorbell(Box::new(Bell { first: clients, drains }));
-        }
-        let fault = self.slots.as_ref().filter(|_| self.rng.one_in(16));
-        if let Some(slots) = fault {
-            slots.lose_stores_from(self.rng.below(4 * u64::from(acts) + 1));
-        }
+        let machine = self.crew(&stack);
+        // With few operations left out, ends come as early as without them.
+        let all = self.script.only.as_ref().map_or(0, |only| only.0.len() as u64);
+        let all = if all == 0 { u64::from(self.script.acts) * u64::from(self.script.clients) } else { all };
+        self.plan_troubles(all);
         // A life takes some ten accesses for each operation, a fourth of them fences.
-        let all = u64::from(acts) * u64::from(clients);
         let end = match self.rng.below(6) {
             0 => End::BeforeAccess(1 + self.rng.below(4 * all)),
             1..4 => End::BeforeFence(1 + self.rng.below(all)),
@@ -180,25 +220,106 @@ impl Scene {
         self.stage.end(end);
         let ran = self.ran_in(machine);
         self.stage.end(End::None);
+        self.stage.trouble(None);
         if let (Some(cache), Ok(_)) = (&stack.cache, &ran) {
-            self.marks.count(&cache.counters());
+            let counters = cache.counters();
+            if counters.stalled_ns > 1 << 60 {
+                return Err(format!("stalls of {} ns by a clock that was set back", counters.stalled_ns));
+            }
+            self.marks.count(&counters);
         }
         drop(stack);
         ran?;
         self.seen().history.judge().map_err(|wrong| wrong.to_string())?;
-        let sealed = std::mem::take(&mut self.seen().sealed);
-        if sealed {
-            self.marks.reach(marks::SLOTS_SEALED);
+        self.end();
+        Ok(())
+    }
+
+    /// A machine with every client and drain on it.
+    fn crew(&mut self, stack: &Stack) -> Machine {
+        let Script { clients, drains, acts, .. } = *self.script;
+        let drains = if stack.cache.is_some() { drains } else { 0 };
+        let mut machine = self.machine(clients + drains, 20 * u64::from(acts) * u64::from(clients) / 4);
+        let (blocks, block_bytes) = (self.setting.blocks, self.setting.block_bytes);
+        self.seen().busy = clients;
+        for number in 0..clients {
+            let (stack, seen) = (stack.clone(), self.seen.clone());
+            let (script, region) = (self.script.clone(), self.region.clone());
+            let client = Client { stack, seen, script, number, blocks, block_bytes, drains, region };
+            machine.spawn(number, move || client.work());
         }
-        // Slots that lost a store are worth nothing to another process.
-        if sealed || fault_planned(&self.slots) || self.rng.below(5) < 3 {
+        for drain in 0..drains {
+            let (stack, seen) = (stack.clone(), self.seen.clone());
+            machine.spawn(clients + drain, move || drains_cache(&stack, &seen, block_bytes));
+        }
+        if let Some(cache) = &stack.cache {
+            cache.set_doorbell(Box::new(Bell { first: clients, drains }));
+            trouble::set_clock(self.fate.next_u64());
+            cache.set_clock(trouble::jumping_ns);
+        }
+        machine
+    }
+
+    /// What goes wrong in a life of about `all` operations.
+    fn plan_troubles(&mut self, all: u64) {
+        let lost_slots = self.slots.as_ref().filter(|_| self.rng.one_in(16));
+        if let Some(slots) = lost_slots {
+            slots.lose_stores_from(self.rng.below(4 * all + 1));
+        }
+        {
+            let mut seen = self.seen();
+            (seen.refusals, seen.refused, seen.losses_told) = (0, false, 0);
+            seen.troubled = fault_planned(&self.slots);
+        }
+        self.trouble = None;
+        if self.setting.base == Base::Disk && self.fate.one_in(2) {
+            self.disk.stall().at(1 + self.fate.below(all), 1 + self.fate.below(400));
+        }
+        if self.fate.one_in(5) {
+            let trouble = Trouble::any(&mut self.fate, &self.setting);
+            let within = if self.fate.one_in(2) { 2 * all } else { 60 };
+            let access = 1 + self.fate.below(within);
+            self.befalls(trouble, access);
+        }
+    }
+
+    /// `trouble` comes at the `access`-th access from now on.
+    pub(crate) fn befalls(&mut self, trouble: Trouble, access: u64) {
+        let (region, disk, seen) = (self.region.clone(), self.disk.disk().clone(), self.seen.clone());
+        self.trouble = Some(trouble.clone());
+        self.last_trouble = self.trouble.clone();
+        let befall = move || {
+            trouble.befall(&region, &disk);
+            self::seen(&seen).troubled = true;
+        };
+        self.stage.trouble(Some((access, Box::new(befall))));
+    }
+
+    /// A life is over: counts what it met, and ends it by a cut or a kill.
+    fn end(&mut self) {
+        let (refusals, losses_told) = {
+            let seen = self.seen();
+            (seen.refusals, seen.losses_told)
+        };
+        if self.slots.as_ref().is_some_and(|slots| slots.has_lost()) && refusals > 0 {
+            self.marks.reach(marks::SLOTS_SEALED);
+        } else if let Some(trouble) = self.trouble.as_ref().filter(|_| refusals > 0) {
+            self.marks.reach(trouble.mark());
+        }
+        self.marks.add_to(marks::LOSS_TOLD, losses_told);
+        self.marks.add_to(marks::STALLED, self.disk.stall().take_overtaken());
+        self.marks.add_to(marks::CLOCK_WENT_BACK, trouble::clock_went_back());
+        // Slots that lost a store are worth nothing to another process. What a failed flush of a disk covered is written anew by nobody
+        // after a kill: whoever asked for the flush was told.
+        let doubtful = fault_planned(&self.slots) || matches!(self.trouble, Some(Trouble::Flush));
+        if doubtful || self.rng.below(5) < 3 {
             self.tally.cuts += 1;
             self.power_fails();
         } else {
             self.tally.kills += 1;
             self.is_killed();
         }
-        Ok(())
+        self.trouble = None;
     }
 
     fn ran_in(&mut self, machine: Machine) -> Result<bool, String> {
@@ -233,7 +354,9 @@ fn drains_cache(stack: &Stack, seen_by: &Mutex<Seen>, block_bytes: usize) {
     let cache = stack.cache.as_ref().expect("drains are for caches");
     let (mut cursor, mut scratch) = (0, vec![0; block_bytes]);
     loop {
-        let Ok(progress) = cache.drain_step(2, &mut cursor, &mut scratch) else { return };
+        let Ok(progress) = cache.drain_step(2, &mut cursor, &mut scratch) else {
+            return seen(seen_by).refused = true;
+        };
         if progress.evicted > 0 {
             continue;
         }
@@ -244,142 +367,5 @@ fn drains_cache(stack: &Stack, seen_by: &Mutex<Seen>, block_bytes: usize) {
         } else if cache.may_sleep() {
             park();
         }
-    }
-}
-
-/// One of those who use the device.
-struct Client {
-    stack: Stack,
-    seen: Arc<Mutex<Seen>>,
-    rng: Rng,
-    number: u32,
-    shape: crate::power_cuts::SmallVolume,
-    drains: u32,
-    sabotage: Sabotage,
-}
-
-impl Client {
-    fn work(mut self) {
-        while self.takes_one() {
-            let act = Act::any(&mut self.rng, self.shape.sectors());
-            if self.act(act).is_err() {
-                self.seen().sealed = true;
-                return stop();
-            }
-            self.seen().acts += 1;
-        }
-        self.seen().busy -= 1;
-        if self.drains > 0 {
-            let first = self.seen().left.len();
-            (first..first + self.drains as usize).for_each(unpark);
-        }
-    }
-
-    fn seen(&self) -> MutexGuard<'_, Seen> {
-        seen(&self.seen)
-    }
-
-    fn takes_one(&self) -> bool {
-        let mut seen = self.seen();
-        let left = &mut seen.left[self.number as usize];
-        let some = *left > 0;
-        *left = left.saturating_sub(1);
-        some
-    }
-
-    fn device(&self) -> &dyn BlockDevice {
-        match &self.stack.cache {
-            Some(cache) => &**cache,
-            None => &*self.stack.table,
-        }
-    }
-
-    fn act(&self, act: Act) -> tidegate_media::Result<()> {
-        match act {
-            Act::Write(lba, durability) => self.write(Lba(lba), durability),
-            Act::Zero(range, durability) => {
-                let pending = self.both(|oracle| oracle.write_zeroes_began(range, durability));
-                self.device().write_zeroes(range, durability)?;
-                self.acknowledged(pending);
-                Ok(())
-            }
-            Act::Discard(lba) => {
-                let range = LbaRange { first: Lba(lba), blocks: 1 };
-                let pending = self.both(|oracle| oracle.discard_began(range));
-                self.device().discard(range)?;
-                self.acknowledged(pending);
-                Ok(())
-            }
-            Act::Read(lba) => self.read(Lba(lba)),
-            Act::Flush => self.flush(),
-            Act::Drain(budget) => match &self.stack.cache {
-                Some(cache) => cache.drain_step(budget, &mut 0, &mut vec![0; self.shape.block_bytes]).map(drop),
-                None => self.read(Lba(u64::from(budget) % self.shape.sectors())),
-            },
-            Act::Limit(slots) => {
-                self.stack.cache.iter().for_each(|cache| cache.limit_slots(slots));
-                Ok(())
-            }
-        }
-    }
-
-    fn write(&self, lba: Lba, durability: Durability) -> tidegate_media::Result<()> {
-        let tag = {
-            let mut seen = self.seen();
-            seen.tags += 1;
-            seen.tags
-        };
-        let block = block_of(tag, self.shape.block_bytes);
-        let content = Content::of(&block);
-        let pending = self.both(|oracle| oracle.write_began(lba, content, durability));
-        {
-            let history = &mut self.seen().history;
-            let began = history.begin();
-            history.writes(&began, lba, content);
-        }
-        let forced = self.sabotage != Sabotage::Mislaid(Mislaid::Force);
-        self.device().write(lba, &block, if forced { durability } else { Durability::Volatile })?;
-        self.acknowledged(pending);
-        self.seen().history.wrote(lba, content);
-        Ok(())
-    }
-
-    fn read(&self, lba: Lba) -> tidegate_media::Result<()> {
-        let (start, began) = {
-            let mut seen = self.seen();
-            (seen.kill.read_began(), seen.history.begin())
-        };
-        let mut block = vec![0; self.shape.block_bytes];
-        self.device().read(lba, &mut block)?;
-        let content = Content::of(&block);
-        tidegate_virtual_cores::note(content.0);
-        let mut seen = self.seen();
-        seen.history.read(began, lba, content);
-        let judged = seen.kill.read_ended(start, lba, content);
-        judged.unwrap_or_else(|wrong| panic!("a read is torn or stale: {wrong}"));
-        Ok(())
-    }
-
-    fn flush(&self) -> tidegate_media::Result<()> {
-        let [power, kill] = self.both(Oracle::flush_began);
-        if self.sabotage != Sabotage::Mislaid(Mislaid::Flushes) {
-            self.device().flush()?;
-        }
-        let mut seen = self.seen();
-        seen.power.flush_acknowledged(power);
-        seen.kill.flush_acknowledged(kill);
-        Ok(())
-    }
-
-    fn both<T>(&self, mut tell: impl FnMut(&mut Oracle) -> T) -> [T; 2] {
-        let mut seen = self.seen();
-        let Seen { power, kill, .. } = &mut *seen;
-        [tell(power), tell(kill)]
-    }
-
-    fn acknowledged(&self, [power, kill]: [tidegate_sim::Pending; 2]) {
-        let mut seen = self.seen();
-        seen.power.acknowledged(power);
-        seen.kill.acknowledged(kill);
     }
 }

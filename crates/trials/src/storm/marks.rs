@@ -22,6 +22,49 @@ pub(crate) const KILLED_COMPLETING: Mark = Mark("a process was killed completing
 pub(crate) const CUT_COMPLETING: Mark = Mark("power failed while slots were completed");
 pub(crate) const SLOTS_SEALED: Mark = Mark("slots lost a store, and the cache refused more");
 pub(crate) const CACHE_REFUSED: Mark = Mark("no cache was made in memory that lost a store");
+pub(crate) const MET_POISON: Mark = Mark("a request met an unreadable line of the memory");
+pub(crate) const MET_HEALING: Mark = Mark("a request met an unreadable line that stores heal");
+pub(crate) const MET_LOSS: Mark = Mark("a request met memory that loses stores");
+pub(crate) const MET_END: Mark = Mark("a request met the end of a file that was cut short");
+pub(crate) const MET_BAD_READ: Mark = Mark("a request met blocks of the disk that cannot be read");
+pub(crate) const MET_BAD_WRITE: Mark = Mark("a request met blocks of the disk that cannot be written");
+pub(crate) const MET_DEAD_DISK: Mark = Mark("a flush of the disk failed");
+pub(crate) const RECOVERY_REFUSED: Mark = Mark("a recovery met trouble, said so, and was repeated");
+pub(crate) const LOSS_TOLD: Mark = Mark("a flush or write was refused because of an earlier loss");
+pub(crate) const STALLED: Mark = Mark("the disk stalled, and others went on");
+pub(crate) const CLOCK_WENT_BACK: Mark = Mark("the clock was set back while it was asked");
+pub(crate) const LOST_SECTOR: Mark = Mark("a cut lost a sector that no flush covered");
+pub(crate) const TORN_BLOCK: Mark = Mark("a cut tore a block of the disk");
+
+/// Every mark that a storm itself sees.
+const SEEN: [Mark; 26] = [
+    FINISHED_WRITE,
+    HALF_FLOG,
+    WHOLE_FLOG,
+    LOST_FLOG,
+    TORN_DATA,
+    COMPLETED,
+    KILLED_COMPLETING,
+    CUT_COMPLETING,
+    SLOTS_SEALED,
+    CACHE_REFUSED,
+    CUT_IN_RECOVERY[0],
+    CUT_IN_RECOVERY[1],
+    CUT_IN_RECOVERY[2],
+    MET_POISON,
+    MET_HEALING,
+    MET_LOSS,
+    MET_END,
+    MET_BAD_READ,
+    MET_BAD_WRITE,
+    MET_DEAD_DISK,
+    RECOVERY_REFUSED,
+    LOSS_TOLD,
+    STALLED,
+    CLOCK_WENT_BACK,
+    LOST_SECTOR,
+    TORN_BLOCK,
+];
 
 /// How often a cache took a path, by its counters.
 type Count = fn(&Counters) -> u64;
@@ -56,7 +99,11 @@ pub struct Marks {
 
 impl Marks {
     pub(crate) fn reach(&mut self, mark: Mark) {
-        *self.reached.entry(mark).or_default() += 1;
+        self.add_to(mark, 1);
+    }
+
+    pub(crate) fn add_to(&mut self, mark: Mark, times: u64) {
+        *self.reached.entry(mark).or_default() += times;
     }
 
     pub(crate) fn visit(&mut self, site: Site, times: u64) {
@@ -69,21 +116,19 @@ impl Marks {
 
     pub(crate) fn count(&mut self, counters: &Counters) {
         for (mark, of) in COUNTED {
-            *self.reached.entry(mark).or_default() += of(counters);
+            self.add_to(mark, of(counters));
         }
     }
 
     /// Adds another run's.
     pub fn add(&mut self, other: &Marks) {
-        other.reached.iter().for_each(|(mark, times)| *self.reached.entry(*mark).or_default() += times);
+        other.reached.iter().for_each(|(mark, times)| self.add_to(*mark, *times));
         other.sites.iter().for_each(|(site, times)| self.visit(*site, *times));
     }
 
     /// Every mark there is, and how often it was reached.
     pub fn all(&self) -> Vec<(Mark, u64)> {
-        let seen = [FINISHED_WRITE, HALF_FLOG, WHOLE_FLOG, LOST_FLOG, TORN_DATA, COMPLETED];
-        let more = [KILLED_COMPLETING, CUT_COMPLETING, SLOTS_SEALED, CACHE_REFUSED];
-        let own = seen.into_iter().chain(more).chain(CUT_IN_RECOVERY).chain(COUNTED.map(|(mark, _)| mark));
+        let own = SEEN.into_iter().chain(COUNTED.map(|(mark, _)| mark));
         let own = own.map(|mark| (mark, self.reached.get(&mark).copied().unwrap_or(0)));
         own.chain(PLACES.map(|(mark, kind, file, line)| (mark, self.at(kind, file, line)))).collect()
     }

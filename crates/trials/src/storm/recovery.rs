@@ -1,29 +1,36 @@
 //! Ends and what follows them: the power cut or the kill, the recovery, and the verdict on what it found.
 
-use crate::power_cuts::{Faulty, LinuxArena, Order as LaneOrder};
+use crate::power_cuts::{Faulty, LinuxArena, Order as LaneOrder, block_of};
+use crate::storm::disk::StagedDisk;
+use crate::storm::footing::Base;
 use crate::storm::life::{Cache, Scene, Seen, Stack, Table, VOLUME};
 use crate::storm::marks;
 use crate::storm::sabotage::{Mislaid, Sabotage};
 use crate::storm::script::digest;
 use crate::storm::staged::{End, Stage, Staged};
+use crate::storm::trouble::Trouble;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use tidegate_btt::{Btt, OpenOptions, Repair, check};
 use tidegate_media::sync::set_thread_token;
 use tidegate_media::{BlockDevice, Lba, Region as Medium};
-use tidegate_sim::{Content, Cut, History, Image, Region, SharedMemory};
+use tidegate_sim::{Content, Cut, Disk, History, Image, Oracle, Region, SectorTear, SharedMemory};
 use tidegate_write_cache::{Options, bytes_for, complete};
 
 /// Recoveries in a row that may be cut short.
 const DEPTH_MAX: usize = 3;
 /// The token of the thread that recovers: nobody else's.
 const OPENER: u32 = 1000;
+/// How the answer begins when an opening is refused because of its media.
+const WELL_REFUSED: [&str; 3] = ["opening: ", "completing: ", "a new cache: "];
 /// Accesses after which a recovery may be cut short.
 const RECOVERY_ACCESSES: u64 = 60;
 
 /// What the next process does before it takes requests.
 struct Opening {
+    base: Base,
     region: Arc<dyn Medium>,
+    disk: Arc<StagedDisk>,
     stage: Arc<Stage>,
     readers: u32,
     cache: Option<Options>,
@@ -32,29 +39,39 @@ struct Opening {
     /// Where its own slots lie.
     memory: Option<Arc<SharedMemory>>,
     completing: Arc<AtomicBool>,
+    /// Whether the new cache's memory is what a kill leaves.
+    creating: Arc<AtomicBool>,
 }
 
 impl Opening {
     fn open(self) -> Result<Stack, String> {
-        let options = OpenOptions { readers: self.readers, ..OpenOptions::default() };
-        let region = Staged::new(self.region, &self.stage, 1);
-        let table: Arc<Table> = Arc::new(Btt::open(region, &options).map_err(|error| format!("opening: {error}"))?);
+        let below: Arc<dyn BlockDevice> = match self.base {
+            Base::Table => self.table()?,
+            Base::Disk => self.disk.clone(),
+        };
         if let Some(left) = self.left {
             self.completing.store(true, Ordering::Relaxed);
             let slots = Staged::new(left, &self.stage, 2);
-            complete(&slots, VOLUME, &*table).map_err(|error| format!("completing: {error}"))?;
+            complete(&slots, VOLUME, &*below).map_err(|error| format!("completing: {error}"))?;
             self.completing.store(false, Ordering::Relaxed);
         }
         let cache = match (self.cache, self.memory) {
             (Some(options), Some(memory)) => {
+                self.creating.store(true, Ordering::Relaxed);
                 let slots = Staged::new(memory, &self.stage, 3);
-                let cache: Cache = tidegate_write_cache::WriteCache::create(slots, table.clone(), options)
+                let cache: Cache = tidegate_write_cache::WriteCache::create(slots, below.clone(), options)
                     .map_err(|error| format!("a new cache: {error}"))?;
                 Some(Arc::new(cache))
             }
             _ => None,
         };
-        Ok(Stack { table, cache })
+        Ok(Stack { below, cache })
+    }
+
+    fn table(&self) -> Result<Arc<Table>, String> {
+        let options = OpenOptions { readers: self.readers, ..OpenOptions::default() };
+        let region = Staged::new(self.region.clone(), &self.stage, 1);
+        Ok(Arc::new(Btt::open(region, &options).map_err(|error| format!("opening: {error}"))?))
     }
 }
 
@@ -64,11 +81,18 @@ impl Scene {
         let cut = self.region.cut();
         let mut image = cut.sample(&mut self.rng);
         self.mark_cut(&cut, &image);
-        if self.rng.one_in(16) {
+        if self.setting.base == Base::Table && self.rng.one_in(16) {
             image.write(0, &[0; 4096]);
         }
-        digest(&mut self.trace, [1, image.hash()]);
+        let (least, sectors) = (self.disk.disk().cut(), self.disk.disk().cut().cached_sectors());
+        let kept = least.sample(&mut self.rng, SectorTear::Possible);
+        if sectors > 0 && kept != self.disk.disk().visible() {
+            self.marks.reach(marks::LOST_SECTOR);
+        }
+        digest(&mut self.trace, [1, image.hash(), kept.hash()]);
+        let torn = kept.clone();
         self.region = Arc::new(Region::with_line_order(image, self.setting.order));
+        self.disk = Arc::new(StagedDisk::new(Arc::new(Disk::from_image(kept, self.block_size())), &self.stage));
         self.slots = None;
         self.was_cut = true;
         let mut seen = self.seen();
@@ -76,10 +100,31 @@ impl Scene {
         // What a kill would have left does not matter any more; but reads now see no more than a cut leaves.
         *kill = power.after_cut().as_seen_by_reads();
         *power = power.after_cut();
+        drop(seen);
+        self.take_torn(&torn);
+    }
+
+    /// Takes over which blocks of the disk a cut has torn.
+    fn take_torn(&mut self, left: &Image) {
+        if self.setting.base != Base::Disk {
+            return;
+        }
+        let mut block = vec![0; self.setting.block_bytes];
+        for lba in (0..self.setting.blocks).map(Lba) {
+            left.read(lba.0 * block.len() as u64, &mut block);
+            if self.seen().take_torn(lba, &block) {
+                self.marks.reach(marks::TORN_BLOCK);
+            }
+        }
+    }
+
+    fn block_size(&self) -> u32 {
+        u32::try_from(self.setting.block_bytes).expect("a small block")
     }
 
     /// The process ends: everything visible stays.
     pub(crate) fn is_killed(&mut self) {
+        self.disk.disk().mend();
         let cut = self.region.cut();
         digest(&mut self.trace, [2, cut.most().hash()]);
         self.region = Arc::new(Region::after_kill(&cut));
@@ -95,13 +140,18 @@ impl Scene {
     pub(crate) fn recover(&mut self) -> Result<Stack, String> {
         let mut depth = 0;
         let stack = loop {
-            self.judge_by_linux()?;
+            if self.setting.base == Base::Table {
+                self.judge_by_linux()?;
+            }
+            if depth < DEPTH_MAX && self.fate.one_in(8) {
+                self.recover_in_trouble()?;
+            }
             let end = if depth < DEPTH_MAX && self.rng.one_in(2) {
                 End::BeforeAccess(1 + self.rng.below(RECOVERY_ACCESSES))
             } else {
                 End::None
             };
-            match self.open(end)? {
+            match self.attempt(end)? {
                 Ok(stack) => break stack,
                 Err(completing) => self.ends_in_recovery(depth, completing),
             }
@@ -111,18 +161,49 @@ impl Scene {
         Ok(stack)
     }
 
+    /// Recovers while something is wrong with the media, which must be noticed if it matters, and the process ends.
+    fn recover_in_trouble(&mut self) -> Result<(), String> {
+        let trouble = Trouble::any(&mut self.fate, &self.setting);
+        let cut = matches!(trouble, Trouble::Flush) || self.fate.one_in(2);
+        let access = 1 + self.fate.below(RECOVERY_ACCESSES / 2);
+        self.befalls(trouble.clone(), access);
+        let opened = self.attempt(End::None);
+        self.stage.trouble(None);
+        self.trouble = None;
+        let troubled = std::mem::take(&mut self.seen().troubled);
+        match opened {
+            Ok(_) if self.region.has_lost() => return Err("opened, although the memory had lost a store".to_owned()),
+            Ok(_) => {}
+            Err(why) if troubled && WELL_REFUSED.iter().any(|kind| why.starts_with(kind)) => {
+                self.marks.reach(marks::RECOVERY_REFUSED);
+            }
+            Err(why) => return Err(why),
+        }
+        if cut {
+            self.tally.cuts_in_recovery += 1;
+            self.power_fails();
+        } else {
+            self.tally.kills_in_recovery += 1;
+            self.is_killed();
+        }
+        Ok(())
+    }
+
     /// Opens in a machine of its own. Otherwise it was ended: whether while completing slots.
-    fn open(&mut self, end: End) -> Result<Result<Stack, bool>, String> {
-        let completing = Arc::new(AtomicBool::new(false));
+    fn attempt(&mut self, end: End) -> Result<Result<Stack, bool>, String> {
+        let [completing, creating] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
         let memory = self.setting.cache.map(|options| self.memory_for(&options));
         let opening = Opening {
+            base: self.setting.base,
             region: self.medium(),
+            disk: self.disk.clone(),
             stage: self.stage.clone(),
             readers: self.setting.readers,
             cache: self.setting.cache,
             left: self.slots.clone().filter(|_| self.script.sabotage != Sabotage::Mislaid(Mislaid::Slots)),
             memory: memory.clone(),
             completing: completing.clone(),
+            creating: creating.clone(),
         };
         if self.slots.is_some() {
             self.marks.reach(marks::COMPLETED);
@@ -141,6 +222,9 @@ impl Scene {
         let ended = machine.run();
         self.stage.end(End::None);
         if self.ran(ended)? {
+            if creating.load(Ordering::Relaxed) && memory.as_ref().is_some_and(|memory| !memory.may_lose_stores()) {
+                self.slots = memory;
+            }
             return Ok(Err(completing.load(Ordering::Relaxed)));
         }
         let opened = done.lock().expect("nobody else has it").take().expect("the thread returned");
@@ -149,13 +233,16 @@ impl Scene {
             (Err(_), true) => {
                 self.marks.reach(marks::CACHE_REFUSED);
                 self.slots = self.slots.take().filter(|slots| !slots.has_lost());
-                return self.open(End::None);
+                return self.attempt(End::None);
             }
             (opened, false) => opened?,
         };
         let map = self.setting.shape.geometry.mapoff..self.setting.shape.geometry.logoff;
         let after = self.region.visible();
-        if self.slots.is_none() && map.step_by(8).any(|at| before.load_u64(at) != after.load_u64(at)) {
+        if self.setting.base == Base::Table
+            && self.slots.is_none()
+            && map.step_by(8).any(|at| before.load_u64(at) != after.load_u64(at))
+        {
             self.marks.reach(marks::FINISHED_WRITE);
         }
         self.slots = memory;
@@ -172,7 +259,7 @@ impl Scene {
 
     /// Memory for the slots of a new cache: the same again, or other.
     fn memory_for(&mut self, options: &Options) -> Arc<SharedMemory> {
-        let block_size = u32::try_from(self.setting.shape.block_bytes).expect("a small block");
+        let block_size = self.block_size();
         match &self.slots {
             Some(slots) if self.rng.one_in(2) => slots.clone(),
             _ => {
@@ -220,15 +307,17 @@ impl Scene {
 
     /// No rule of the format is broken, and every block shows what it may.
     fn judge(&mut self, stack: &Stack) -> Result<(), String> {
-        let report = check(&*self.region, Repair::No).map_err(|error| format!("checking: {error}"))?;
-        if !report.findings.is_empty() {
-            return Err(format!("after recovery: {:?}", report.findings));
+        if self.setting.base == Base::Table {
+            let report = check(&*self.region, Repair::No).map_err(|error| format!("checking: {error}"))?;
+            if !report.findings.is_empty() {
+                return Err(format!("after recovery: {:?}", report.findings));
+            }
         }
-        let mut block = vec![0; self.setting.shape.block_bytes];
+        let mut block = vec![0; self.setting.block_bytes];
         let zero = Content::of(&block);
         let mut contents = Vec::new();
-        for lba in (0..self.setting.shape.sectors()).map(Lba) {
-            stack.table.read(lba, &mut block).map_err(|error| format!("reading {lba} after recovery: {error}"))?;
+        for lba in (0..self.setting.blocks).map(Lba) {
+            stack.below.read(lba, &mut block).map_err(|error| format!("reading {lba} after recovery: {error}"))?;
             let content = Content::of(&block);
             contents.push((content != zero).then_some(content));
             digest(&mut self.trace, [content.0]);
@@ -245,6 +334,9 @@ impl Scene {
     }
 
     fn mark_cut(&mut self, cut: &Cut, image: &Image) {
+        if self.setting.base != Base::Table {
+            return;
+        }
         let geometry = self.setting.shape.geometry;
         let (flog, data) = (geometry.logoff..geometry.info2off, geometry.dataoff..geometry.mapoff);
         let (least, most) = (cut.least(), cut.most());
@@ -267,6 +359,38 @@ impl Scene {
         });
         if here > 0 && gone > 0 {
             self.marks.reach(marks::TORN_DATA);
+        }
+    }
+}
+
+impl Seen {
+    /// Whether `block` is a mixture of what `lba` may show after a cut. If it is, that is what it shows from now on.
+    fn take_torn(&mut self, lba: Lba, block: &[u8]) -> bool {
+        let content = Content::of(block);
+        if self.power.allows(lba, content) {
+            return false;
+        }
+        let parts: Vec<Vec<u8>> =
+            self.power.allowed(lba).into_iter().map(|part| self.bytes_of(part, block.len())).collect();
+        let (words, _) = block.as_chunks::<8>();
+        let known = |(at, word): (usize, &[u8; 8])| parts.iter().any(|part| part[at * 8..at * 8 + 8] == *word);
+        if parts.len() < 2 || !words.iter().enumerate().all(known) {
+            return false;
+        }
+        self.torn.insert(content, block.to_vec());
+        let Seen { power, kill, .. } = self;
+        [power, kill].into_iter().for_each(|oracle: &mut Oracle| oracle.tore(lba, content));
+        true
+    }
+
+    /// The bytes of a content that was written or found.
+    fn bytes_of(&self, content: Content, len: usize) -> Vec<u8> {
+        if let Some(torn) = self.torn.get(&content) {
+            return torn.clone();
+        }
+        match self.tags.get(&content) {
+            Some(tag) => block_of(*tag, len),
+            None => vec![0; len],
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Sites and what may be broken at them: each flush, fence and store of an engine is known by its place in the source.
 
 use crate::power_cuts::Bug;
+use crate::storm::footing::Base;
 use std::fmt;
 use std::panic::Location;
 
@@ -63,6 +64,18 @@ pub enum Sabotage {
     Mislaid(Mislaid),
 }
 
+impl Sabotage {
+    /// What a script that is to show it stands on, if not all are as good.
+    pub(crate) fn base(&self) -> Option<Base> {
+        match self {
+            Sabotage::Ignored(site) | Sabotage::Late(site) if site.file.contains("btt/") => Some(Base::Table),
+            Sabotage::Planted(_) => Some(Base::Table),
+            Sabotage::Mislaid(Mislaid::DiskFlushes) => Some(Base::Disk),
+            _ => None,
+        }
+    }
+}
+
 /// What gets lost between client and cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mislaid {
@@ -72,6 +85,8 @@ pub enum Mislaid {
     Force,
     /// The slots of a killed process are not completed.
     Slots,
+    /// Flushes of the disk below are answered and not made.
+    DiskFlushes,
 }
 
 impl fmt::Display for Sabotage {

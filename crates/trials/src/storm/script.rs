@@ -1,22 +1,27 @@
 //! What one seed does, and what came of it.
 
 use crate::power_cuts::SmallVolume;
+use crate::storm::footing::Base;
 use crate::storm::life::Scene;
 use crate::storm::marks::Marks;
 use crate::storm::sabotage::Sabotage;
 use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::str::FromStr;
+use std::sync::Arc;
 use tidegate_media::LineOrder;
 use tidegate_sim::Rng;
 use tidegate_virtual_cores::Trace;
 use tidegate_write_cache::{Fill, Options};
 
 /// A run in full: the same script does the same again, bit for bit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Script {
-    /// Chooses the volume, the cache, what clients do, and every end.
+    /// Chooses the volume, the cache, what clients do, every trouble, and every end.
     pub seed: u64,
+    /// What the stack stands on.
+    pub base: Base,
     /// Chooses the interleavings on top; 0 as a rule.
     pub schedule: u64,
     /// Clients at once.
@@ -27,12 +32,59 @@ pub struct Script {
     pub drains: u32,
     /// What is broken.
     pub sabotage: Sabotage,
+    /// The operations that are done, if not all are.
+    pub only: Option<Only>,
+}
+
+/// Single operations of clients.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Only(pub Arc<[Step]>);
+
+/// One operation: whose, and which of theirs from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Step {
+    /// The client.
+    pub client: u32,
+    /// The number of the operation among the client's.
+    pub number: u32,
+}
+
+impl fmt::Display for Only {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let steps: Vec<String> = self.0.iter().map(|step| format!("{}.{}", step.client, step.number)).collect();
+        f.write_str(&steps.join(","))
+    }
+}
+
+impl FromStr for Only {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Only, String> {
+        let step = |text: &str| {
+            let (client, number) = text.split_once('.')?;
+            Some(Step { client: client.parse().ok()?, number: number.parse().ok()? })
+        };
+        let of = |text| step(text).ok_or(format!("{text:?} is no CLIENT.OPERATION"));
+        text.split(',').map(of).collect::<Result<_, _>>().map(Only)
+    }
 }
 
 impl Script {
-    /// The usual script of a seed: 4 clients, 1,000 operations each.
+    /// The usual script of a seed: 4 clients, 1,000 operations each, on what the seed chooses.
     pub fn of(seed: u64) -> Script {
-        Script { seed, schedule: 0, clients: 4, acts: 1000, drains: 2, sabotage: Sabotage::None }
+        let base = Base::of(seed);
+        Script { seed, base, schedule: 0, clients: 4, acts: 1000, drains: 2, sabotage: Sabotage::None, only: None }
+    }
+
+    /// The operations that are done.
+    pub fn steps(&self) -> Vec<Step> {
+        let all = (0..self.clients).flat_map(|client| (0..self.acts).map(move |number| Step { client, number }));
+        all.filter(|step| self.does(*step)).collect()
+    }
+
+    /// Whether `step` is done.
+    pub(crate) fn does(&self, step: Step) -> bool {
+        self.only.as_ref().is_none_or(|only| only.0.contains(&step))
     }
 
     /// Runs it.
@@ -40,24 +92,26 @@ impl Script {
         if !cfg!(virtual_cores) {
             panic!("storms need `--cfg virtual_cores`; the program `storm` sees to it");
         }
-        let mut scene = Scene::new(*self);
+        let mut scene = Scene::new(self.clone());
         // What is broken may break an assertion of an engine in a recovery's verdict too.
         let played = catch_unwind(AssertUnwindSafe(|| scene.play()));
         let failure = played.unwrap_or_else(|panic| Err(text_of(&*panic))).err();
-        let failure = failure.map(|what| Failure { what, script: *self });
+        let failure = failure.map(|what| Failure { what: what + &scene.after_what(), script: self.clone() });
         scene.verdict(failure)
     }
 
     /// The command that runs it again.
     pub fn command(&self) -> String {
-        let Script { seed, schedule, clients, acts, drains, sabotage } = self;
+        let Script { seed, base, schedule, clients, acts, drains, sabotage, only } = self;
         let broken = match sabotage {
             Sabotage::None => String::new(),
             broken => format!(" --mistake '{broken}'"),
         };
+        let only = only.as_ref().map_or(String::new(), |only| format!(" --only {only}"));
         format!(
-            "cargo run -p tidegate-trials --release --bin storm -- --seed {seed} --schedule {schedule} --clients {clients} \
-             --acts {acts} --drains {drains}{broken}"
+            "cargo run -p tidegate-trials --release --bin storm -- --seed {seed} --base {} --schedule {schedule} \
+             --clients {clients} --acts {acts} --drains {drains}{only}{broken}",
+            base.name()
         )
     }
 }
@@ -65,7 +119,12 @@ impl Script {
 /// What a seed has chosen.
 #[derive(Clone, Debug)]
 pub(crate) struct Setting {
+    pub(crate) base: Base,
+    /// The table's volume, if there is one.
     pub(crate) shape: SmallVolume,
+    /// What users see: blocks, and bytes of each.
+    pub(crate) blocks: u64,
+    pub(crate) block_bytes: usize,
     pub(crate) order: LineOrder,
     /// The cache before the volume, if there is one.
     pub(crate) cache: Option<Options>,
@@ -73,7 +132,7 @@ pub(crate) struct Setting {
 }
 
 impl Setting {
-    pub(crate) fn any(rng: &mut Rng, volume: [u8; 16]) -> Setting {
+    pub(crate) fn any(rng: &mut Rng, base: Base, volume: [u8; 16]) -> Setting {
         let shape = match rng.below(8) {
             0..2 => SmallVolume::whole_pages(),
             2..5 => SmallVolume::two_free(),
@@ -86,10 +145,17 @@ impl Setting {
             bypass: !rng.one_in(4),
             ..Options::new(volume, slots)
         };
+        let blocks = match base {
+            Base::Table => shape.sectors(),
+            Base::Disk => 1 + rng.below(6),
+        };
         Setting {
+            base,
+            blocks,
+            block_bytes: shape.block_bytes,
             shape,
             order: if rng.one_in(2) { LineOrder::Prefix } else { LineOrder::Any },
-            cache: (!rng.one_in(4)).then_some(cache),
+            cache: (base != Base::Table || !rng.one_in(4)).then_some(cache),
             readers: 1 + u32::try_from(rng.below(4)).expect("small"),
         }
     }
@@ -117,6 +183,18 @@ pub struct Tally {
 }
 
 impl Tally {
+    /// Power cuts, those in recoveries with them.
+    pub fn all_cuts(&self) -> u64 {
+        self.cuts + self.cuts_in_recovery
+    }
+
+    /// Whether there were as many operations and power cuts as in `floor`, of the latter also in recoveries.
+    pub fn reaches(&self, floor: &Tally) -> bool {
+        self.acts >= floor.acts
+            && self.all_cuts() >= floor.all_cuts()
+            && self.cuts_in_recovery >= floor.cuts_in_recovery
+    }
+
     /// Adds what another run did.
     pub fn add(&mut self, other: &Tally) {
         self.scripts += other.scripts;
@@ -132,12 +210,12 @@ impl Tally {
 
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Tally { scripts, acts, cuts, kills, cuts_in_recovery, kills_in_recovery, points, switches } = self;
+        let Tally { scripts, acts, cuts: _, kills, cuts_in_recovery, kills_in_recovery, points, switches } = self;
         write!(
             f,
             "{scripts} scripts, {acts} operations, {} power cuts ({cuts_in_recovery} in recoveries), {} kills \
              ({kills_in_recovery} in recoveries), {switches} changes of threads at {points} points",
-            cuts + cuts_in_recovery,
+            self.all_cuts(),
             kills + kills_in_recovery
         )
     }

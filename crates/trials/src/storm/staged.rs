@@ -19,7 +19,14 @@ pub(crate) struct Stage {
     sabotage: Sabotage,
     visits: Mutex<Vec<(&'static Location<'static>, SiteKind, u64)>>,
     held: Mutex<Vec<Held>>,
+    /// Accesses of threads on virtual cores.
+    passed: AtomicU64,
+    /// Accesses until something goes wrong, and what.
+    trouble: Mutex<Option<(u64, Act)>>,
 }
+
+/// Something to be done once.
+type Act = Box<dyn FnOnce() + Send>;
 
 /// A store that waits for the next one of its thread.
 struct Held {
@@ -46,6 +53,21 @@ impl Stage {
         self.held().clear();
     }
 
+    /// What goes wrong at the `access`-th access from now on, if anything.
+    pub(crate) fn trouble(&self, trouble: Option<(u64, Act)>) {
+        *self.trouble.lock().expect("no holder panics") = trouble;
+    }
+
+    /// Accesses so far.
+    pub(crate) fn passed(&self) -> u64 {
+        self.passed.load(Ordering::Relaxed)
+    }
+
+    /// What is broken.
+    pub(crate) fn sabotage(&self) -> Sabotage {
+        self.sabotage
+    }
+
     /// How often each site was visited.
     pub(crate) fn visits(&self) -> Vec<(Site, u64)> {
         let visits = self.visits.lock().expect("no holder panics");
@@ -56,11 +78,13 @@ impl Stage {
         self.held.lock().expect("no holder panics")
     }
 
-    fn pass(&self, word: u64, is_fence: bool) {
+    pub(crate) fn pass(&self, word: u64, is_fence: bool) {
         if !is_inside() {
             return;
         }
         note(word);
+        self.passed.fetch_add(1, Ordering::Relaxed);
+        self.goes_wrong();
         if self.fences_only.load(Ordering::Relaxed) && !is_fence {
             return;
         }
@@ -71,6 +95,20 @@ impl Stage {
                 stop();
             }
         }
+    }
+
+    fn goes_wrong(&self) {
+        let due = {
+            let mut trouble = self.trouble.lock().expect("no holder panics");
+            match &mut *trouble {
+                Some((left, _)) if *left > 1 => {
+                    *left -= 1;
+                    return;
+                }
+                due => due.take(),
+            }
+        };
+        due.into_iter().for_each(|(_, befall)| befall());
     }
 
     /// Counts a visit; whether the operation at this place is to be broken.
@@ -148,6 +186,7 @@ impl<R: Region + ?Sized> Staged<R> {
         let due = |held: &mut Held| held.thread == thread && held.memory == self.number;
         let late: Vec<Held> = self.stage.held().extract_if(.., due).collect();
         for held in late {
+            self.pass(8, held.at, 0);
             match <[u8; 8]>::try_from(held.bytes.as_slice()) {
                 Ok(word) => self.memory.store_u64(held.at, u64::from_le_bytes(word)),
                 Err(_) => self.memory.stream(held.at, &held.bytes),

@@ -1,0 +1,215 @@
+//! A client of a storm: does its operations, tells the oracles of each, and judges what it sees.
+
+use crate::storm::life::{Seen, Stack, seen};
+use crate::storm::sabotage::{Mislaid, Sabotage};
+use crate::storm::script::{Script, Step};
+use crate::transit::Act;
+use std::sync::{Arc, Mutex, MutexGuard};
+use tidegate_media::{BlockDevice, Durability, Error, Lba, LbaRange, Result};
+use tidegate_sim::{Content, Oracle, Region, Rng, mix};
+use tidegate_virtual_cores::{note, stop, unpark};
+
+/// Requests answered with an error, of all clients, after which a life is over.
+const REFUSALS_MAX: u32 = 12;
+
+/// One of those who use the device.
+pub(crate) struct Client {
+    pub(crate) stack: Stack,
+    pub(crate) seen: Arc<Mutex<Seen>>,
+    pub(crate) script: Arc<Script>,
+    pub(crate) number: u32,
+    pub(crate) blocks: u64,
+    pub(crate) block_bytes: usize,
+    pub(crate) drains: u32,
+    /// The volume's memory, which knows whether it lost a store.
+    pub(crate) region: Arc<Region>,
+}
+
+/// An operation, and on how many blocks where that is not in it.
+#[derive(Clone, Copy, Debug)]
+struct Request {
+    act: Act,
+    blocks: u64,
+}
+
+impl Request {
+    fn any(rng: &mut Rng, blocks: u64) -> Request {
+        let act = Act::any(rng, blocks);
+        let most = match act {
+            Act::Write(lba, _) | Act::Read(lba) | Act::Discard(lba) => blocks - lba,
+            _ => 1,
+        };
+        Request { act, blocks: if rng.one_in(4) { 1 + rng.below(most) } else { 1 } }
+    }
+
+    /// Whether it may not be answered well once the device has refused a flush.
+    fn is_refused_for_good(self) -> bool {
+        matches!(self.act, Act::Write(..) | Act::Zero(..) | Act::Flush)
+    }
+
+    /// Whether it may not be answered well once the memory below has lost a store.
+    fn tells_of_a_loss(self, is_cached: bool) -> bool {
+        match self.act {
+            Act::Write(_, durability) => !is_cached || durability == Durability::Fua,
+            Act::Zero(..) | Act::Flush => true,
+            _ => false,
+        }
+    }
+}
+
+impl Client {
+    pub(crate) fn work(mut self) {
+        while let Some(step) = self.next_step() {
+            // Each from a number of its own: one may be left out, and the others stay what they are.
+            let number = u64::from(step.client) << 32 | u64::from(step.number);
+            let mut rng = Rng::new(mix(self.script.seed ^ mix(number)));
+            let request = Request::any(&mut rng, self.blocks);
+            let refused = request.is_refused_for_good() && self.seen().refused;
+            let lost = request.tells_of_a_loss(self.stack.cache.is_some()) && self.region.has_lost();
+            match self.act(request) {
+                Ok(()) if refused => panic!("{request:?} went well after the device had refused a flush"),
+                Ok(()) if lost => panic!("{request:?} went well after the memory had lost a store"),
+                Ok(()) => self.seen().acts += 1,
+                Err(error) => {
+                    self.judge(request, &error);
+                    let mut seen = self.seen();
+                    seen.losses_told += u64::from(refused || lost);
+                    seen.refusals += 1;
+                    let enough = seen.refusals >= REFUSALS_MAX;
+                    drop(seen);
+                    if enough {
+                        return stop();
+                    }
+                }
+            }
+        }
+        self.seen().busy -= 1;
+        if self.drains > 0 {
+            let first = self.script.clients as usize;
+            (first..first + self.drains as usize).for_each(unpark);
+        }
+    }
+
+    /// An error must have a reason, and be of a kind that fits.
+    fn judge(&self, request: Request, error: &Error) {
+        let mut seen = self.seen();
+        assert!(seen.troubled, "{request:?} was refused without a reason: {error}");
+        assert!(
+            matches!(error, Error::Media(_) | Error::Sealed(_)),
+            "{request:?} met trouble, and the error is {error}"
+        );
+        let drained = matches!(request.act, Act::Drain(_)) && self.stack.cache.is_some();
+        seen.refused |= drained || request.act == Act::Flush;
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        seen(&self.seen)
+    }
+
+    fn next_step(&mut self) -> Option<Step> {
+        let mut seen = self.seen();
+        let done = &mut seen.done[self.number as usize];
+        let next = (*done..self.script.acts).map(|number| Step { client: self.number, number });
+        let next = next.into_iter().find(|step| self.script.does(*step));
+        *done = next.map_or(self.script.acts, |step| step.number + 1);
+        next
+    }
+
+    fn device(&self) -> &dyn BlockDevice {
+        self.stack.device()
+    }
+
+    fn act(&self, Request { act, blocks }: Request) -> Result<()> {
+        match act {
+            Act::Write(lba, durability) => self.write(LbaRange { first: Lba(lba), blocks }, durability),
+            Act::Zero(range, durability) => {
+                let pending = self.both(|oracle| oracle.write_zeroes_began(range, durability));
+                self.device().write_zeroes(range, durability)?;
+                self.acknowledged(pending);
+                Ok(())
+            }
+            Act::Discard(lba) => {
+                let range = LbaRange { first: Lba(lba), blocks };
+                let pending = self.both(|oracle| oracle.discard_began(range));
+                self.device().discard(range)?;
+                self.acknowledged(pending);
+                Ok(())
+            }
+            Act::Read(lba) => self.read(LbaRange { first: Lba(lba), blocks }),
+            Act::Flush => self.flush(),
+            Act::Drain(budget) => match &self.stack.cache {
+                Some(cache) => cache.drain_step(budget, &mut 0, &mut vec![0; self.block_bytes]).map(drop),
+                None => self.read(LbaRange { first: Lba(u64::from(budget) % self.blocks), blocks: 1 }),
+            },
+            Act::Limit(slots) => {
+                self.stack.cache.iter().for_each(|cache| cache.limit_slots(slots));
+                Ok(())
+            }
+        }
+    }
+
+    fn write(&self, range: LbaRange, durability: Durability) -> Result<()> {
+        let mut data = Vec::new();
+        let mut written = Vec::new();
+        {
+            let mut seen = self.seen();
+            let began = seen.history.begin();
+            for lba in range.iter() {
+                let (content, block) = seen.fresh_block(self.block_bytes);
+                seen.history.writes(&began, lba, content);
+                let Seen { power, kill, .. } = &mut *seen;
+                let pending = [power, kill].map(|oracle| oracle.write_began(lba, content, durability));
+                written.push((lba, content, pending));
+                data.extend(block);
+            }
+        }
+        let forced = self.script.sabotage != Sabotage::Mislaid(Mislaid::Force);
+        self.device().write(range.first, &data, if forced { durability } else { Durability::Volatile })?;
+        for (lba, content, pending) in written {
+            self.acknowledged(pending);
+            self.seen().history.wrote(lba, content);
+        }
+        Ok(())
+    }
+
+    fn read(&self, range: LbaRange) -> Result<()> {
+        let began: Vec<_> = {
+            let mut seen = self.seen();
+            range.iter().map(|lba| (lba, seen.kill.read_began(), seen.history.begin())).collect()
+        };
+        let mut blocks = vec![0; self.block_bytes * began.len()];
+        self.device().read(range.first, &mut blocks)?;
+        for ((lba, start, began), block) in began.into_iter().zip(blocks.chunks_exact(self.block_bytes)) {
+            let content = Content::of(block);
+            note(content.0);
+            let mut seen = self.seen();
+            seen.history.read(began, lba, content);
+            let judged = seen.kill.read_ended(start, lba, content);
+            judged.unwrap_or_else(|wrong| panic!("a read is torn or stale: {wrong}"));
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<()> {
+        let [power, kill] = self.both(Oracle::flush_began);
+        if self.script.sabotage != Sabotage::Mislaid(Mislaid::Flushes) {
+            self.device().flush()?;
+        }
+        let mut seen = self.seen();
+        seen.power.flush_acknowledged(power);
+        seen.kill.flush_acknowledged(kill);
+        Ok(())
+    }
+
+    fn both<T>(&self, mut tell: impl FnMut(&mut Oracle) -> T) -> [T; 2] {
+        let mut seen = self.seen();
+        let Seen { power, kill, .. } = &mut *seen;
+        [tell(power), tell(kill)]
+    }
+
+    fn acknowledged(&self, [power, kill]: [tidegate_sim::Pending; 2]) {
+        let mut seen = self.seen();
+        seen.power.acknowledged(power);
+        seen.kill.acknowledged(kill);
+    }
+}

@@ -1,0 +1,28 @@
+//! What a storm's stack stands on.
+
+use clap::ValueEnum;
+use tidegate_sim::mix;
+
+/// What lies below the cache, and what the clients use if there is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Base {
+    /// A block translation table on persistent memory.
+    Table,
+    /// A disk with a volatile cache.
+    Disk,
+}
+
+impl Base {
+    /// The one that `seed` chooses.
+    pub fn of(seed: u64) -> Base {
+        if mix(seed ^ 0xba5e).is_multiple_of(4) { Base::Disk } else { Base::Table }
+    }
+
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Base::Table => "table",
+            Base::Disk => "disk",
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Troubles: what goes wrong with the memory, the disk or the clock during a life or a recovery. The seed chooses which, where and when.
+//!
+//! What is asked of the engines then: nobody reads what was never written; an error is told to the next flush and to every later
+//! write; what was acknowledged as durable is there once the trouble is over; nobody waits for ever.
+
+use crate::storm::footing::Base;
+use crate::storm::marks::{self, Mark};
+use crate::storm::script::Setting;
+use std::cell::RefCell;
+use std::ops::Range;
+use tidegate_media::LINE_BYTES;
+use tidegate_sim::{Disk, DiskFault, PoisonedStore, Region, Rng};
+
+/// What goes wrong.
+#[derive(Clone, Debug)]
+pub(crate) enum Trouble {
+    /// Lines of the memory cannot be read, and fare so when stored to.
+    Poison(Range<u64>, PoisonedStore),
+    /// The memory's file ends here.
+    CutShort(u64),
+    /// Reads of these blocks of the disk fail.
+    Reads(Range<u64>),
+    /// Writes of them fail.
+    Writes(Range<u64>),
+    /// The disk's next flush fails.
+    Flush,
+}
+
+impl Trouble {
+    /// Any that may befall `setting`.
+    pub(crate) fn any(rng: &mut Rng, setting: &Setting) -> Trouble {
+        match setting.base {
+            Base::Table => of_memory(rng, setting),
+            Base::Disk => of_disk(rng, setting.blocks),
+        }
+    }
+
+    /// Makes it so.
+    pub(crate) fn befall(&self, region: &Region, disk: &Disk) {
+        match self {
+            Trouble::Poison(bytes, stores) => region.poison(bytes.start, bytes.end - bytes.start, *stores),
+            Trouble::CutShort(end) => region.cut_short(*end),
+            Trouble::Reads(blocks) => disk.fail(DiskFault::ReadFails(blocks.clone())),
+            Trouble::Writes(blocks) => disk.fail(DiskFault::WriteFails(blocks.clone())),
+            Trouble::Flush => disk.fail(DiskFault::NextFlushFails),
+        }
+    }
+
+    /// What is reached when a request meets it.
+    pub(crate) fn mark(&self) -> Mark {
+        match self {
+            Trouble::Poison(_, PoisonedStore::Kept) => marks::MET_POISON,
+            Trouble::Poison(_, PoisonedStore::Heals) => marks::MET_HEALING,
+            Trouble::Poison(_, PoisonedStore::Lost) => marks::MET_LOSS,
+            Trouble::CutShort(_) => marks::MET_END,
+            Trouble::Reads(_) => marks::MET_BAD_READ,
+            Trouble::Writes(_) => marks::MET_BAD_WRITE,
+            Trouble::Flush => marks::MET_DEAD_DISK,
+        }
+    }
+}
+
+fn of_memory(rng: &mut Rng, setting: &Setting) -> Trouble {
+    let geometry = &setting.shape.geometry;
+    let entries = u64::from(geometry.external_nlba) * 4;
+    // Few lines of a volume this small matter: those of the map and the flog above all.
+    let part = match rng.below(6) {
+        0 | 1 => geometry.mapoff..geometry.mapoff + entries,
+        2 | 3 => geometry.logoff..geometry.logoff + u64::from(geometry.nfree) * 64,
+        4 => geometry.dataoff..geometry.mapoff,
+        _ => 0..geometry.info2off,
+    };
+    let lines = (part.end - part.start).div_ceil(LINE_BYTES);
+    let from = part.start + rng.below(lines) * LINE_BYTES;
+    let stores = match rng.below(4) {
+        0 => return Trouble::CutShort(from),
+        1 => PoisonedStore::Kept,
+        2 => PoisonedStore::Heals,
+        _ => PoisonedStore::Lost,
+    };
+    Trouble::Poison(from..from + LINE_BYTES * (1 + rng.below(2)), stores)
+}
+
+fn of_disk(rng: &mut Rng, blocks: u64) -> Trouble {
+    let first = rng.below(blocks);
+    let range = first..first + 1 + rng.below(blocks - first);
+    match rng.below(3) {
+        0 => Trouble::Reads(range),
+        1 => Trouble::Writes(range),
+        _ => Trouble::Flush,
+    }
+}
+
+/// A clock that jumps, and what it did.
+struct Jumping {
+    rng: Rng,
+    now_ns: u64,
+    back: u64,
+}
+
+thread_local! {
+    static CLOCK: RefCell<Jumping> = RefCell::new(Jumping { rng: Rng::new(0), now_ns: 0, back: 0 });
+}
+
+/// Sets the clock that [`jumping_ns`] tells.
+pub(crate) fn set_clock(seed: u64) {
+    CLOCK.set(Jumping { rng: Rng::new(seed), now_ns: 1 << 40, back: 0 });
+}
+
+/// The time by a clock that is set forward and back, by anything from a nanosecond to hours.
+pub(crate) fn jumping_ns() -> u64 {
+    CLOCK.with_borrow_mut(|clock| {
+        let size = clock.rng.below(44);
+        let step_ns = clock.rng.below(1 << size);
+        let back = clock.rng.one_in(4);
+        clock.back += u64::from(back);
+        clock.now_ns = if back { clock.now_ns.saturating_sub(step_ns) } else { clock.now_ns + step_ns };
+        clock.now_ns
+    })
+}
+
+/// How often it was set back since it was set.
+pub(crate) fn clock_went_back() -> u64 {
+    CLOCK.with_borrow(|clock| clock.back)
+}
