@@ -18,7 +18,7 @@ impl Subset {
     }
 
     /// Every set of some of `lbas`, the empty one left out.
-    fn all(lbas: &[u64]) -> impl Iterator<Item = Subset> + '_ {
+    pub(crate) fn all(lbas: &[u64]) -> impl Iterator<Item = Subset> + '_ {
         (1u32..1 << lbas.len()).map(|chosen| {
             let chosen: Vec<u64> =
                 lbas.iter().enumerate().filter(|(index, _)| chosen >> index & 1 == 1).map(|(_, lba)| *lba).collect();
