@@ -149,6 +149,36 @@ pub const EXPERIMENTS: &[Experiment] = &[
         figures: &["platform-table-1-told", "platform-table-1-fitted"],
     },
     Experiment {
+        name: "platform-inside",
+        about: "where the time of writes and reads goes (Caiti Fig. 6)",
+        driver: Driver::VirtualCores,
+        measure: platform::inside::breakdown,
+        figures: &[
+            "platform-fig-6a-told",
+            "platform-fig-6b-told",
+            "platform-fig-6c-told",
+            "platform-fig-6d-told",
+            "platform-fig-6a-fitted",
+            "platform-fig-6b-fitted",
+            "platform-fig-6c-fitted",
+            "platform-fig-6d-fitted",
+        ],
+    },
+    Experiment {
+        name: "platform-timeline",
+        about: "a hundred writes one after the other (Caiti Fig. 7)",
+        driver: Driver::VirtualCores,
+        measure: platform::inside::timeline,
+        figures: &["platform-fig-7-caiti-fitted", "platform-fig-7-btt-fitted"],
+    },
+    Experiment {
+        name: "metadata",
+        about: "bytes of metadata for each slot (Caiti § 5.1)",
+        driver: Driver::Threads,
+        measure: platform::inside::metadata,
+        figures: &["metadata"],
+    },
+    Experiment {
         name: "platform-reasons",
         about: "what explains the differences to the paper, one fitted number after the other",
         driver: Driver::VirtualCores,
@@ -489,7 +519,7 @@ mod tests {
         }
         let figures = figures_in(folder.path()).unwrap();
         let ids: Vec<&str> = figures.iter().map(|figure| figure.id.as_str()).collect();
-        assert_eq!(ids, ["fig-2a", "fig-2b", "fig-5a", "fig-5d", "table-1"]);
+        assert_eq!(ids, ["fig-2a", "fig-2b", "fig-5a", "fig-5d", "table-1", "metadata"]);
         for figure in &figures {
             assert!(figure.series.iter().all(|series| !series.points.is_empty()), "{}", figure.id);
             assert!(

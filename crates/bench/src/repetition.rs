@@ -5,6 +5,7 @@
 
 use crate::experiments::figure::{Figure, Series};
 use crate::experiments::page;
+use crate::experiments::platform::watch::Phase;
 use crate::experiments::stacks::Kind;
 use crate::experiments::{self, EXPERIMENTS, Experiment, Scale};
 use crate::target::{Method, Outcome, Row, Target, Topic};
@@ -55,6 +56,23 @@ pub const TOPIC: Topic = Topic {
         ),
         row("pmbd-tail", "99.99th percentile of PMBD, depth 1024", "of Tidegate", Target::AtLeast(10.0), |_| tail()),
         row("flat", "greatest time of transit over cache sizes", "least", Target::AtMost(1.1), |_| flat()),
+        row("stalls-transit", "time of a write that transit stalls, in %", "write", Target::AtMost(1.0), |_| {
+            Ok(Outcome::figure(&[extremes("platform-fig-6a-fitted", &[Kind::Caiti, Kind::Tidegate])?.1], "%"))
+        }),
+        row(
+            "stalls-least",
+            "time of a write that staging stalls at least, in %",
+            "write",
+            Target::AtLeast(25.0),
+            |_| Ok(Outcome::figure(&[extremes("platform-fig-6a-told", &Kind::STAGING)?.0], "%")),
+        ),
+        row(
+            "stalls-greatest",
+            "time of a write that staging stalls at most, in %",
+            "write",
+            Target::AtMost(40.0),
+            |_| Ok(Outcome::figure(&[extremes("platform-fig-6a-told", &Kind::STAGING)?.1], "%")),
+        ),
         row(
             "threads-order-1",
             "pairs in another order than the paper's, one thread here",
@@ -175,6 +193,18 @@ fn flat() -> anyhow::Result<Outcome> {
         greatest = greatest.max(values()?.fold(0.0, f64::max) / values()?.fold(f64::MAX, f64::min));
     }
     Ok(Outcome::figure(&[greatest], "×"))
+}
+
+/// The least and the greatest share of time that writes of `kinds` are stalled.
+fn extremes(id: &str, kinds: &[Kind]) -> anyhow::Result<(f64, f64)> {
+    let figure = figure("platform-inside", id)?;
+    let (mut least, mut greatest) = (f64::MAX, 0.0_f64);
+    for kind in kinds {
+        // A figure without such a series saw no stall at all.
+        let stall = value(&figure, Phase::Stall.label(), kind.label()).unwrap_or(0.0);
+        (least, greatest) = (least.min(stall), greatest.max(stall));
+    }
+    Ok((least, greatest))
 }
 
 /// Every experiment's figures on one page, opened at the widths of a desk and of a phone.

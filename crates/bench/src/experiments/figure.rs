@@ -33,7 +33,14 @@ pub enum Chart {
     Lines,
     /// Points over time, one small chart for each series.
     Points,
+    /// A bar for each place, made of a part for each series; [`BESIDE`] is no part of it.
+    Stacks,
+    /// A row for each place, with a span from `low` to `high` for each series.
+    Spans,
 }
+
+/// The series of a stack that is told and not drawn: what ran beside.
+pub const BESIDE: &str = "flushes, beside";
 
 /// One of the things compared.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -1,6 +1,6 @@
 //! Figures as one HTML file that needs nothing else: charts as SVG, every value in a table below, light and dark.
 
-use super::figure::{Chart, Figure, Point, Series};
+use super::figure::{BESIDE, Chart, Figure, Point, Series};
 use std::fmt::Write;
 
 /// Width of a chart's drawing, in its own units; the page scales it.
@@ -17,7 +17,17 @@ const LEFT: f64 = 64.0;
 const BOTTOM: f64 = 28.0;
 
 /// Colours of what is compared, the same in every figure, told apart by people who do not tell red from green, on white and on black.
-const COLOURS: [(&str, &str); 12] = [
+const COLOURS: [(&str, &str); 22] = [
+    ("software above", "#bbbbbb"),
+    ("metadata", "#4477aa"),
+    ("evict and write", "#cc3311"),
+    ("bypass", "#ee7733"),
+    ("cache write", "#66ccee"),
+    ("enqueue", "#228833"),
+    ("cache read", "#88aadd"),
+    ("device read", "#aa3377"),
+    ("on its way to PMem", "#ccbb44"),
+    ("flushes, beside", "#555555"),
     ("DAX", "#555555"),
     ("NOVA", "#997700"),
     ("PMem", "#8c8c8c"),
@@ -63,10 +73,12 @@ fn section(figure: &Figure) -> String {
     let chart = match figure.chart {
         Chart::Bars => bars(figure),
         Chart::Lines => lines(figure),
+        Chart::Stacks => stacks(figure),
+        Chart::Spans => spans(figure),
         Chart::Points => figure.series.iter().map(|series| points(figure, series)).collect(),
     };
     let notes: String = figure.notes.iter().map(|note| format!("<p class=\"note\">{}</p>\n", escaped(note))).collect();
-    let table = if figure.chart == Chart::Points { String::new() } else { table(figure) };
+    let table = if matches!(figure.chart, Chart::Points | Chart::Spans) { String::new() } else { table(figure) };
     format!(
         "<section id=\"{}\"><h2>{}</h2><p class=\"paper\">{}; {}</p>\n{}{chart}{table}{notes}</section>\n",
         escaped(&figure.id),
@@ -191,6 +203,73 @@ fn bars(figure: &Figure) -> String {
         content.push_str(&place_name(LEFT + group * (at as f64 + 0.5), HEIGHT, place));
     }
     drawing(HEIGHT, &figure.title, &content)
+}
+
+/// Bars of parts, one on top of the other, from 0 to the tallest.
+fn stacks(figure: &Figure) -> String {
+    let parts = || figure.series.iter().filter(|series| series.label != BESIDE);
+    let places = places(figure);
+    let sum = |at: usize| parts().filter_map(|series| series.points.get(at)).map(|point| point.median).sum::<f64>();
+    let high = (0..places.len()).map(sum).fold(f64::MIN_POSITIVE, f64::max);
+    let scale = Scale { low: 0.0, high, by_factors: false, height: HEIGHT };
+    let step = (WIDTH - LEFT) / places.len().max(1) as f64;
+    let mut content = scale.grid();
+    for (at, place) in places.iter().enumerate() {
+        let mut below = 0.0;
+        for series in parts() {
+            let Some(point) = series.points.get(at) else { continue };
+            let (top, floor) = (scale.y(below + point.median), scale.y(below));
+            let _ = write!(
+                content,
+                "<g><title>{}</title><rect x=\"{:.1}\" y=\"{top:.1}\" width=\"{:.1}\" height=\"{:.1}\" fill=\"{}\"/></g>",
+                hover(figure, series, point),
+                LEFT + step * (at as f64 + 0.15),
+                step * 0.7,
+                floor - top,
+                colour(series),
+            );
+            below += point.median;
+        }
+        content.push_str(&place_name(LEFT + step * (at as f64 + 0.5), HEIGHT, place));
+    }
+    drawing(HEIGHT, &figure.title, &content)
+}
+
+/// Rows of spans over one time axis.
+fn spans(figure: &Figure) -> String {
+    /// Height of a row, and how many are drawn at most.
+    const ROW: f64 = 4.0;
+    let rows = figure.series.iter().map(|series| series.points.len()).max().unwrap_or(0);
+    let height = ROW * rows as f64 + BOTTOM;
+    let end = greatest(&figure.series);
+    let x = |time: f64| LEFT + (WIDTH - LEFT) * time / end;
+    let mut content = String::new();
+    for nth in 0..=4_u8 {
+        let time = end * f64::from(nth) / 4.0;
+        let _ = write!(
+            content,
+            "<line class=\"grid\" x1=\"{0:.1}\" x2=\"{0:.1}\" y1=\"0\" y2=\"{1:.1}\"/>{2}",
+            x(time),
+            height - BOTTOM,
+            place_name(x(time).clamp(LEFT + 20.0, WIDTH - 30.0), height, &format!("{time:.0} {}", figure.unit)),
+        );
+    }
+    for series in &figure.series {
+        for point in &series.points {
+            let row: f64 = point.place.parse().unwrap_or(0.0);
+            let _ = write!(
+                content,
+                "<g><title>{}</title><rect x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\" fill=\"{}\"/></g>",
+                hover(figure, series, point),
+                x(point.low),
+                row * ROW,
+                (x(point.high) - x(point.low)).max(0.3),
+                ROW * 0.8,
+                colour(series),
+            );
+        }
+    }
+    drawing(height, &figure.title, &content)
 }
 
 fn lines(figure: &Figure) -> String {

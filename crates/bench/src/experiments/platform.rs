@@ -8,8 +8,10 @@
 //! its five seconds.
 
 mod crew;
+pub mod inside;
 pub mod load;
 pub mod stand;
+pub mod watch;
 
 use super::figure::{Chart, Figure, Point, Series};
 use super::load::Times;

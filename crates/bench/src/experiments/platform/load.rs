@@ -6,10 +6,12 @@
 //! path time. Looks at the clock cost no virtual time.
 
 use super::stand::{Platform, Stand};
+use super::watch::Watch;
 use crate::experiments::load::Times;
 use anyhow::bail;
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 use tidegate_media::{BlockDevice, Durability, Lba};
 use tidegate_sim::Rng;
@@ -56,11 +58,13 @@ pub fn run(platform: &Platform, stand: Stand, load: &Load) -> anyhow::Result<Tim
     let mut machine = Machine::new(Plan { costs, ..Plan::new(1, cores, Order::Timed) });
     let found = Rc::new(RefCell::new(Found { writing: load.jobs, ..Found::default() }));
     let Stand { device, crew, beside } = stand;
+    let watch = platform.watch.clone();
     for job in 0..load.jobs {
         let (device, crew, found, load, path_ns) =
             (device.clone(), crew.clone(), found.clone(), *load, platform.path_ns);
+        let watch = watch.clone().filter(|_| job == 0);
         machine.spawn(job % cores, move || {
-            let job = Job { device: &*device, load: &load, path_ns, random: Rng::new(seed_of(job)) };
+            let job = Job { device: &*device, load: &load, path_ns, watch, random: Rng::new(seed_of(job)) };
             job.work(&found);
             if found.borrow().writing == 0 {
                 crew.end();
@@ -71,7 +75,9 @@ pub fn run(platform: &Platform, stand: Stand, load: &Load) -> anyhow::Result<Tim
     machine.spawn(load.jobs % cores, move || {
         while !committing.is_over() {
             pass_time(u64::try_from(every.as_nanos()).expect("seconds"));
+            let begin = now_ns();
             flushed.flush().expect("the device flushes");
+            watch.iter().for_each(|watch| watch.flushed(now_ns() - begin));
         }
     });
     // Whoever drains runs where nobody writes, as long as there are such cores.
@@ -103,6 +109,7 @@ struct Job<'a> {
     device: &'a dyn BlockDevice,
     load: &'a Load,
     path_ns: u64,
+    watch: Option<Arc<Watch>>,
     random: Rng,
 }
 
@@ -113,13 +120,17 @@ impl Job<'_> {
         let (warm, requests) = (of_job(self.load.warm), of_job(self.load.requests));
         let (mut done, mut times, mut flushes) = (0, Vec::with_capacity(requests as usize), Vec::new());
         while done < warm {
-            self.request(&mut block);
+            self.request(&mut block, false);
             done += 1;
         }
+        self.watch.iter().for_each(|watch| watch.start());
         let (begin, mut written) = (now_ns(), 0);
         while written < requests {
             let (submitted, handful) = (now_ns(), depth.min(requests - written));
-            (0..handful).for_each(|_| self.request(&mut block));
+            (0..handful).for_each(|_| {
+                let reads = self.reads();
+                self.request(&mut block, reads);
+            });
             written += handful;
             let time = u32::try_from(now_ns() - submitted).unwrap_or(u32::MAX);
             times.extend(std::iter::repeat_n(time, handful as usize));
@@ -137,13 +148,19 @@ impl Job<'_> {
         found.writing -= 1;
     }
 
-    fn request(&mut self, block: &mut [u8]) {
+    fn reads(&mut self) -> bool {
+        self.load.reads_percent > 0 && self.random.below(100) < u64::from(self.load.reads_percent)
+    }
+
+    fn request(&mut self, block: &mut [u8], reads: bool) {
         let lba = Lba(self.random.below(self.load.blocks));
-        let reads = self.load.reads_percent > 0 && self.random.below(100) < u64::from(self.load.reads_percent);
+        self.watch.iter().for_each(|watch| watch.begin(lba, reads));
         charge(self.path_ns);
+        self.watch.iter().for_each(|watch| watch.arrive());
         match reads {
             true => self.device.read(lba, block).expect("the device reads"),
             false => self.device.write(lba, block, Durability::Volatile).expect("the device writes"),
         }
+        self.watch.iter().for_each(|watch| watch.end());
     }
 }

@@ -1,6 +1,7 @@
 //! The ways to write a block, on virtual cores: the engines and rivals as they are, over memories that take the platform's time.
 
 use super::crew::{Bell, Crew, Work};
+use super::watch::{Watch, WatchedDevice, WatchedSlots};
 use crate::cow::CowFiles;
 use crate::experiments::stacks::{DRAIN_WITHIN, Kind};
 use crate::raw::RawPmem;
@@ -32,6 +33,8 @@ pub struct Platform {
     pub path_ns: u64,
     /// What the block translation table takes for a block beyond what its own code takes here, in nanoseconds.
     btt_extra_ns: u64,
+    /// Who watches what happens at the memories.
+    pub(super) watch: Option<Arc<Watch>>,
 }
 
 /// Caiti's time per request (Table 1, 512 MiB), and the part of a write's time that passes before it reaches Caiti (§ 5.2, Fig. 7).
@@ -53,7 +56,14 @@ impl Platform {
     pub fn told() -> anyhow::Result<Platform> {
         let profile = Profile::by_name("xeon-optane")?;
         let path_ns = whole(CAITI_NS * BEFORE_CAITI);
-        Ok(Platform { name: "told", on_memory: profile.processor.clone(), profile, path_ns, btt_extra_ns: 0 })
+        Ok(Platform {
+            name: "told",
+            on_memory: profile.processor.clone(),
+            profile,
+            path_ns,
+            btt_extra_ns: 0,
+            watch: None,
+        })
     }
 
     /// The same, but a core streams to its Optane no faster than the paper's own bar of raw PMem lets it: one number is fitted, to
@@ -85,6 +95,12 @@ impl Platform {
         self
     }
 
+    /// The same under the eyes of `watch`.
+    #[must_use]
+    pub fn watched(self, watch: Arc<Watch>) -> Platform {
+        Platform { watch: Some(watch), ..self }
+    }
+
     /// The same with no time before a write reaches the device.
     #[must_use]
     pub fn without_path(self) -> Platform {
@@ -98,7 +114,11 @@ impl Platform {
 
     fn dram(&self, bytes: u64) -> anyhow::Result<Arc<dyn Region>> {
         let region = MappedRegion::anonymous(bytes).context("memory for a virtual platform")?;
-        Ok(Arc::new(TimedRegion::dram(region, &self.profile)))
+        let memory = Arc::new(TimedRegion::dram(region, &self.profile));
+        Ok(match self.watch.clone() {
+            Some(watch) => Arc::new(WatchedSlots { memory, watch }),
+            None => memory,
+        })
     }
 
     fn btt(&self, bytes: u64) -> anyhow::Result<Arc<dyn BlockDevice>> {
@@ -106,9 +126,13 @@ impl Platform {
         let spec = FormatSpec { version: Version::V2_0, sector_size: 4096, uuid: [7; 16], parent_uuid: [0; 16] };
         tidegate_btt::format(&region, &spec, Contents::Zeroed)?;
         let btt = Btt::open(region, &OpenOptions::default())?;
-        Ok(match self.btt_extra_ns {
+        let device: Arc<dyn BlockDevice> = match self.btt_extra_ns {
             0 => Arc::new(btt),
             ns => Arc::new(Slower { device: btt, ns }),
+        };
+        Ok(match self.watch.clone() {
+            Some(watch) => Arc::new(WatchedDevice { device, watch }),
+            None => device,
         })
     }
 
