@@ -7,16 +7,22 @@
 
 use anyhow::Context;
 use clap::{Parser, Subcommand};
-use std::path::PathBuf;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 use tidegate_bench::calibrate::{self, Calibration};
-use tidegate_bench::experiments::{self, EXPERIMENTS, Scale};
+use tidegate_bench::experiments::stacks::Kind;
+use tidegate_bench::experiments::{self, Driver, EXPERIMENTS, Experiment, Scale};
 use tidegate_bench::machine::Machine;
+use tidegate_bench::offer::Offer;
 use tidegate_bench::report::{Style, Tally};
 use tidegate_bench::rivals;
 use tidegate_bench::simulator::{self, Workload};
 use tidegate_bench::target::{Method, Outcome, Row, TOPICS, Topic};
-use tidegate_bench::workload::Effort;
+use tidegate_bench::workload::{Effort, cores};
+use tidegate_media::emulate;
 use tidegate_sim::cost::{self, Profile};
 
 /// Figures about Tidegate, each beside its floor or rival in the same run
@@ -36,6 +42,8 @@ enum Command {
     Predict(Predict),
     /// Repeat the papers' experiments and keep their figures; what is in the folder already is not measured again
     Experiments(Experiments),
+    /// Serve a subject of the experiments over NBD until this is ended
+    Serve(Serve),
     /// Draw the figures of a folder as one HTML file
     Report(Report),
 }
@@ -83,6 +91,26 @@ struct Experiments {
     /// Print the experiments without running them
     #[arg(long)]
     list: bool,
+}
+
+#[derive(clap::Args)]
+struct Serve {
+    /// What is served
+    #[arg(long)]
+    subject: Kind,
+    /// The unix socket, which must not exist
+    #[arg(long, value_name = "PATH")]
+    listen: PathBuf,
+    /// Size of the volume, in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 1024)]
+    size: u64,
+    /// Size of its cache, in MiB, if the subject has one
+    #[arg(long, value_name = "MIB", default_value_t = 64)]
+    cache: u64,
+    /// The memory that it lies in is as slow as this kind; nvdimm adds nothing
+    #[arg(long, default_value = "optane")]
+    #[arg(value_parser = clap::builder::PossibleValuesParser::new(emulate::Profile::NAMES))]
+    medium: String,
 }
 
 #[derive(clap::Args)]
@@ -138,6 +166,7 @@ fn main() -> ExitCode {
         Command::Calibrate(wish) => report(calibrate(&wish)),
         Command::Predict(wish) => report(predict(&wish)),
         Command::Experiments(wish) => report(repeat(&wish)),
+        Command::Serve(wish) => report(offer(&wish)),
         Command::Report(wish) => report(draw(&wish)),
     }
 }
@@ -151,15 +180,43 @@ fn repeat(wish: &Experiments) -> anyhow::Result<()> {
     warn_if_slow();
     std::fs::create_dir_all(&wish.out).with_context(|| format!("make the folder {}", wish.out.display()))?;
     let scale = if wish.quick { Scale::QUICK } else { Scale::FULL };
-    for one in chosen {
-        println!("{}: {}", one.name, one.about);
-        match experiments::run(one, scale, &wish.out)? {
-            Some(time) => println!("  {} in {:.0} s", one.figures.join(", "), time.as_secs_f64()),
-            None => println!("  {} is there already", one.figures.join(", ")),
+    let (virtually, here): (Vec<_>, Vec<_>) = chosen.partition(|one| one.driver == Driver::VirtualCores);
+    let progress = ProgressBar::new((virtually.len() + here.len()) as u64);
+    progress.set_style(ProgressStyle::with_template("{bar:30} {pos}/{len} {elapsed} {msg}")?);
+    progress.enable_steady_tick(Duration::from_secs(1));
+    here.iter().try_for_each(|one| repeat_one(one, scale, &wish.out, &progress))?;
+    // Virtual time does not care who else runs.
+    let next = AtomicUsize::new(0);
+    let repeat_some = || {
+        while let Some(one) = virtually.get(next.fetch_add(1, Ordering::Relaxed)) {
+            repeat_one(one, scale, &wish.out, &progress)?;
         }
-    }
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..cores().len()).map(|_| scope.spawn(repeat_some)).collect();
+        workers.into_iter().try_for_each(|worker| worker.join().expect("an experiment reports what goes wrong"))
+    })
+    .inspect_err(|_: &anyhow::Error| progress.abandon())?;
+    progress.finish_and_clear();
     println!("figures in {}; draw them with: bench report {0}", wish.out.display());
     Ok(())
+}
+
+fn repeat_one(one: &Experiment, scale: Scale, folder: &Path, progress: &ProgressBar) -> anyhow::Result<()> {
+    progress.set_message(one.name);
+    let taken = experiments::run(one, scale, folder)?;
+    let taken = taken.map_or("there already".to_owned(), |time| format!("in {:.0} s", time.as_secs_f64()));
+    progress.suspend(|| println!("{}: {}; {} {taken}", one.name, one.about, one.figures.join(", ")));
+    progress.inc(1);
+    Ok(())
+}
+
+fn offer(wish: &Serve) -> anyhow::Result<()> {
+    warn_if_slow();
+    let offer = Offer::at(&wish.listen, wish.subject, &wish.medium, wish.size << 20, wish.cache << 20)?;
+    println!("{} at nbd+unix:///?socket={}", wish.subject.label(), wish.listen.display());
+    offer.serve(None)
 }
 
 fn draw(wish: &Report) -> anyhow::Result<()> {

@@ -21,7 +21,7 @@ pub(super) const DRAIN_WITHIN: Duration = Duration::from_micros(700);
 const BESIDE_PAUSE: Duration = Duration::from_micros(100);
 
 /// A way to write a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 pub enum Kind {
     /// The memory itself behind a block driver: no atomic blocks.
     Pmem,
@@ -34,6 +34,7 @@ pub enum Kind {
     /// Staging, everything flushed when full.
     Pmbd,
     /// Staging, everything flushed at 70 % by a syncer.
+    #[value(name = "pmbd-70")]
     Pmbd70,
     /// Staging, the block used longest ago evicted when full.
     Lru,

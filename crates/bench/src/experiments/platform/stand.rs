@@ -85,6 +85,13 @@ impl Platform {
         Ok(Platform { name: "fitted three times", btt_extra_ns, ..Platform::fitted_to_caiti()? })
     }
 
+    /// The same with one core, which everybody shares.
+    pub fn fitted_on_one_core() -> anyhow::Result<Platform> {
+        let mut platform = Platform { name: "one core", ..Platform::fitted_to_btt()? };
+        platform.profile.cores = 1;
+        Ok(platform)
+    }
+
     /// Streaming as slow as the paper's bar of raw PMem tells, less the path.
     fn streaming(mut self) -> Platform {
         let block_ns = CAITI_NS * PMEM_OVER_CAITI - self.path_ns as f64;
