@@ -22,7 +22,7 @@ struct Step {
     action: fn() -> Result<()>,
 }
 
-const STEPS: [Step; 10] = [
+const STEPS: [Step; 11] = [
     Step { name: "packages", runs: in_full, action: packages::provide },
     Step { name: "format", runs: always, action: || cargo(&["fmt", "--all", "--check"]) },
     Step { name: "lints", runs: always, action: lints },
@@ -32,6 +32,7 @@ const STEPS: [Step; 10] = [
     Step { name: "rivals", runs: in_full, action: || cargo(&["test", "--package", "tidegate-rivals"]) },
     Step { name: "schedules", runs: has_schedules, action: schedules },
     Step { name: "storms", runs: in_full, action: storms },
+    Step { name: "experiments", runs: in_full, action: experiments },
     Step { name: "documentation", runs: always, action: documentation },
 ];
 
@@ -121,6 +122,18 @@ fn schedules() -> Result<()> {
 
 /// The same code on virtual cores: digests in debug and release builds, every known mistake, then as many seeds as make ten
 /// million operations. It is built apart too.
+/// Every experiment in its quick form, and the page of their figures: that they run, not what they measure.
+fn experiments() -> Result<()> {
+    let folder = workspace::root().join("target/experiments-of-tests");
+    if folder.exists() {
+        std::fs::remove_dir_all(&folder).with_context(|| format!("remove {}", folder.display()))?;
+    }
+    let (folder, page) = (folder.display().to_string(), folder.join("report.html").display().to_string());
+    let bench = ["run", "--release", "--package", "tidegate-bench", "--"];
+    cargo(&[&bench[..], &["experiments", "--quick", "--out", &folder]].concat())?;
+    cargo(&[&bench[..], &["report", &folder, "--out", &page]].concat())
+}
+
 fn storms() -> Result<()> {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace::root().join("target"), PathBuf::from);
     let on_virtual_cores = |arguments: &[&str]| {
