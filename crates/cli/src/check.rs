@@ -1,6 +1,7 @@
 //! `tidegate check`: every rule of the format, each finding with its rule and offset; with `--repair`, put right.
 
 use crate::answer;
+use crate::check_cache;
 use crate::compose;
 use crate::create;
 use crate::failure::{Exit, Failure, VolumeFailure};
@@ -96,6 +97,9 @@ pub(crate) fn run(wish: &Check, json: bool) -> Result<Exit, Failure> {
     let path = wish.pmem.clone().unwrap_or_else(places::default_volume);
     let (access, repair) = if wish.repair { (Access::ReadWrite, Repair::Yes) } else { (Access::Private, Repair::No) };
     let region = compose::map(&path, access)?;
+    if compose::cache_in(&path, &region)?.is_some() {
+        return check_cache::run(&path, &region, json);
+    }
     let report = check(&region, repair).map_err(|error| VolumeFailure::of_check(&path, region.len(), error))?;
     if wish.repair {
         create::sync(&path, &region)?;

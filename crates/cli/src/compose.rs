@@ -1,9 +1,12 @@
-//! Which types make up a volume: a mapped region, perhaps an emulated medium over it, the block translation table, and
-//! over that what the region's domain or the user asks for. The one place that names them.
+//! Which types make up a volume: a mapped region, perhaps an emulated medium over it, the block translation table or a cache of
+//! a disk, and over that what the region's domain or the user asks for. The one place that names them.
 
+use crate::cached_disk::{Cached, CachedDisk};
+use crate::disks::{self, Disk, DiskPlan};
 use crate::drain::Drain;
 use crate::facts::{Facts, Memory};
-use crate::failure::{Doing, Failure, VolumeFailure};
+use crate::failure::{DiskFailure, Doing, Failure, VolumeFailure};
+use crate::notes::Note;
 use crate::plan::VolumePlan;
 use crate::read_only::ReadOnly;
 use crate::readings::Watched;
@@ -11,8 +14,10 @@ use crate::transit::{self, CacheWish, Costs, Identity, Transit};
 use std::path::Path;
 use std::sync::Arc;
 use tidegate_btt::{Btt, OpenError, OpenOptions, Repair, Summary, check};
+use tidegate_disk_cache::{Identity as CacheIdentity, Mode};
+use tidegate_layout::disk_cache::{DISK_CACHE_MAGIC, SUPERBLOCK_COPIES_AT};
 use tidegate_media::emulate::Emulated;
-use tidegate_media::{Access, BlockDevice, Domain, FileBacked, MappedRegion, Region};
+use tidegate_media::{Access, BlockDevice, DiskAccess, Domain, FileBacked, MappedRegion, Region};
 use uuid::Uuid;
 
 /// A volume ready to be served.
@@ -29,6 +34,18 @@ pub(crate) struct Volume {
     pub(crate) cache: Result<Arc<Transit>, String>,
     /// Blocks that a killed server had left in its cache.
     pub(crate) completed: u64,
+    /// The disk behind it, if it caches one.
+    pub(crate) disk: Option<Arc<dyn CachedDisk>>,
+}
+
+/// What a region holds.
+pub(crate) enum Holds {
+    /// A cache of a disk.
+    Cache(CacheIdentity),
+    /// A cache of a disk, neither of whose superblocks can be trusted.
+    BrokenCache,
+    /// Anything else.
+    NoCache,
 }
 
 /// A volume's engine, not yet behind anything.
@@ -58,6 +75,12 @@ pub(crate) fn map(path: &Path, access: Access) -> Result<MappedRegion, Failure> 
 pub(crate) fn open(plan: &VolumePlan) -> Result<Volume, Failure> {
     let (path, access) = (plan.pmem.as_path(), plan.access);
     let region = Arc::new(map(path, access)?);
+    if let Some(identity) = cache_in(path, &*region)? {
+        return open_cache(plan, region, identity);
+    }
+    if plan.disk.path.is_some() {
+        return Err(DiskFailure::NoCache { pmem: path.to_owned() }.into());
+    }
     let (memory, domain, bytes) = (Memory::of(&region), region.domain(), region.len());
     let refused = |error| Failure::from(VolumeFailure::of_open(path, bytes, error));
     if domain == Domain::DiskFile {
@@ -84,7 +107,99 @@ pub(crate) fn open(plan: &VolumePlan) -> Result<Volume, Failure> {
     layers.extend(cache.as_ref().ok().map(|transit| transit.watched()));
     let facts = facts.behind_a_cache(cache.is_ok());
     let drain = cache.as_ref().ok().map(|transit| Arc::clone(transit) as Arc<dyn Drain>);
-    Ok(Volume { device, layers, drain, facts, cache, completed })
+    Ok(Volume { device, layers, drain, facts, cache, completed, disk: None })
+}
+
+/// What lies on `region`.
+pub(crate) fn holds<R: Region + ?Sized>(path: &Path, region: &R) -> Result<Holds, VolumeFailure> {
+    let unreadable = |poison| VolumeFailure::of_poison(path, poison);
+    if let Some(identity) = tidegate_disk_cache::identify(region).map_err(unreadable)? {
+        return Ok(Holds::Cache(identity));
+    }
+    let mut magic = [0; DISK_CACHE_MAGIC.len()];
+    for at in SUPERBLOCK_COPIES_AT.into_iter().filter(|at| at + DISK_CACHE_MAGIC.len() as u64 <= region.len()) {
+        region.read(at, &mut magic).map_err(unreadable)?;
+        if magic == DISK_CACHE_MAGIC {
+            return Ok(Holds::BrokenCache);
+        }
+    }
+    Ok(Holds::NoCache)
+}
+
+/// The cache of a disk on `region`, if it holds one.
+pub(crate) fn cache_in<R: Region + ?Sized>(path: &Path, region: &R) -> Result<Option<CacheIdentity>, VolumeFailure> {
+    match holds(path, region)? {
+        Holds::Cache(identity) => Ok(Some(identity)),
+        Holds::NoCache => Ok(None),
+        Holds::BrokenCache => Err(cache_finding(path, region)),
+    }
+}
+
+/// What is wrong with a cache that cannot be opened.
+fn cache_finding<R: Region + ?Sized>(path: &Path, region: &R) -> VolumeFailure {
+    let why = match tidegate_disk_cache::check(region) {
+        Err(none) => none.to_string(),
+        Ok(report) => report.findings.first().map_or_else(|| "it is whole now".to_owned(), ToString::to_string),
+    };
+    VolumeFailure::BrokenCache { path: path.to_owned(), why }
+}
+
+/// Opens the cache `identity` in `region`, and its disk.
+fn open_cache(plan: &VolumePlan, region: Arc<MappedRegion>, identity: CacheIdentity) -> Result<Volume, Failure> {
+    let (path, writable) = (plan.pmem.as_path(), plan.access == Access::ReadWrite);
+    if let CacheWish::Bytes(_) = plan.cache {
+        return Err(DiskFailure::TransitWished { pmem: path.to_owned() }.into());
+    }
+    if region.domain() == Domain::DiskFile {
+        refuse_unsound_cache(path, &*region)?;
+    }
+    let access = if writable { DiskAccess::ReadWrite } else { DiskAccess::ReadOnly };
+    let disk = disks::open_of(path, &identity, plan.disk.path.as_deref(), access)?;
+    if let Some(file) = region.file().filter(|_| writable) {
+        Note::Disk.write(file, &disk.path);
+    }
+    let facts = Facts::of_disk_cache(path, Memory::of(&region), &identity);
+    let (blocks, cached) = match plan.emulate {
+        None => cached(plan, Arc::clone(&region), disk)?,
+        Some(profile) => cached(plan, Emulated::new(Arc::clone(&region), profile), disk)?,
+    };
+    let io = |error| VolumeFailure::of_io(path, Doing::Write, error);
+    let device: Arc<dyn BlockDevice> = match region.file() {
+        _ if !writable => Arc::new(ReadOnly(blocks)),
+        Some(file) if region.domain() == Domain::DiskFile => Arc::new(FileBacked::new(blocks, file).map_err(io)?),
+        _ => blocks,
+    };
+    let watched = Arc::clone(&cached) as Arc<dyn Watched>;
+    let off = Err("off: the volume is a cache itself".to_owned());
+    Ok(Volume {
+        device,
+        layers: vec![region, watched],
+        drain: None,
+        facts,
+        cache: off,
+        completed: 0,
+        disk: Some(cached),
+    })
+}
+
+/// A volume's blocks, and the cache that they are.
+type DiskAndCache = (Arc<dyn BlockDevice>, Arc<dyn CachedDisk>);
+
+/// The blocks of a cache in `region` in front of `disk`, and the cache.
+fn cached<R: Region + 'static>(plan: &VolumePlan, region: R, disk: Disk) -> Result<DiskAndCache, Failure> {
+    // Nothing is to be changed, so nothing is taken in.
+    let mode = if plan.access == Access::ReadWrite { plan.disk.mode } else { Mode::PassThrough };
+    let cached = Cached::open(region, disk, &DiskPlan { mode, ..plan.disk.clone() });
+    let cached = cached.map_err(|error| VolumeFailure::of_open_cache(&plan.pmem, error))?;
+    let started = if plan.access == Access::ReadWrite { cached.start() } else { Ok(cached) };
+    let cached = Arc::new(started.map_err(Failure::system("starting the thread that writes to the disk"))?);
+    Ok((cached.device(), cached))
+}
+
+/// Refuses a cache that breaks any rule of its format.
+fn refuse_unsound_cache<R: Region>(path: &Path, region: &R) -> Result<(), VolumeFailure> {
+    let sound = tidegate_disk_cache::check(region).is_ok_and(|report| report.findings.is_empty());
+    if sound { Ok(()) } else { Err(cache_finding(path, region)) }
 }
 
 /// What a volume needs that may change: syncs, if it lies on a disk; what a killed server left in its cache; a cache of its own.

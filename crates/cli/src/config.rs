@@ -2,6 +2,7 @@
 //! that is.
 //! [`EXAMPLE`] has them all, each with its meaning.
 
+use crate::disks::DiskPlan;
 use crate::failure::{ConfigFailure, Failure, UsageFailure};
 use crate::listen::Place;
 use crate::peers::Peers;
@@ -13,9 +14,13 @@ use serde::{Deserialize, Deserializer};
 use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU8, NonZeroUsize};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tidegate_disk_cache::Mode as CacheMode;
 use tidegate_media::emulate::Profile;
+use tidegate_policy::destage::Caps;
+use tidegate_policy::evict::Replacement;
 use toml::Spanned;
 
 /// A file with every key, which the manual page shows and packages install.
@@ -69,6 +74,15 @@ struct WrittenVolume {
     emulate: Option<Profile>,
     #[serde(default, deserialize_with = "cache")]
     cache: CacheWish,
+    disk: Option<PathBuf>,
+    #[serde(default, deserialize_with = "cache_mode")]
+    disk_mode: CacheMode,
+    #[serde(default, deserialize_with = "replacement")]
+    replacement: Replacement,
+    dirty_percent: Option<NonZeroU8>,
+    #[serde(default, deserialize_with = "dirty_max")]
+    dirty_max: Option<u64>,
+    dirty_age: Option<u32>,
 }
 
 /// Text read as the command line reads it, and refused in the same words.
@@ -87,6 +101,24 @@ fn metrics<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SocketAd
 fn cache<'de, D: Deserializer<'de>>(deserializer: D) -> Result<CacheWish, D::Error> {
     let read = crate::grammar::cache(&String::deserialize(deserializer)?);
     read.map_err(|refused| D::Error::custom(refused.in_a_file()))
+}
+
+/// A cache's mode, as the command line reads it.
+fn cache_mode<'de, D: Deserializer<'de>>(deserializer: D) -> Result<CacheMode, D::Error> {
+    let read = crate::grammar::cache_mode(&String::deserialize(deserializer)?);
+    read.map_err(|refused| D::Error::custom(refused.in_a_file()))
+}
+
+/// A replacement policy, as the command line reads it.
+fn replacement<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Replacement, D::Error> {
+    let read = crate::grammar::replacement(&String::deserialize(deserializer)?);
+    read.map_err(|refused| D::Error::custom(refused.in_a_file()))
+}
+
+/// A size, as the command line reads it.
+fn dirty_max<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    let read = crate::size::parse(&String::deserialize(deserializer)?);
+    read.map(Some).map_err(|refused| D::Error::custom(refused.in_a_file()))
 }
 
 /// Permissions, as the command line reads them.
@@ -148,9 +180,24 @@ impl WrittenIdentity {
 
 impl WrittenVolume {
     fn plan(self, folder: &Path) -> VolumePlan {
+        let disk = self.disk_plan(folder);
         let plan = VolumePlan::of(folder.join(self.pmem), access(self.read_only));
         let name = self.name.unwrap_or(plan.name);
-        VolumePlan { name, description: self.description, emulate: self.emulate, cache: self.cache, ..plan }
+        VolumePlan { name, description: self.description, emulate: self.emulate, cache: self.cache, disk, ..plan }
+    }
+
+    fn disk_plan(&self, folder: &Path) -> DiskPlan {
+        let usual = Caps::default();
+        DiskPlan {
+            path: self.disk.as_ref().map(|disk| folder.join(disk)),
+            mode: self.disk_mode,
+            replacement: self.replacement,
+            caps: Caps {
+                dirty_bytes: self.dirty_max,
+                dirty_percent: self.dirty_percent.map_or(usual.dirty_percent, NonZeroU8::get),
+                age: self.dirty_age.map_or(usual.age, |seconds| Duration::from_secs(seconds.into())),
+            },
+        }
     }
 }
 
@@ -211,6 +258,12 @@ mod tests {
             read_only = true
             emulate = "pcm"
             cache = "32M"
+            disk = "v/disk"
+            disk_mode = "write-through"
+            replacement = "sieve"
+            dirty_percent = 50
+            dirty_max = "1G"
+            dirty_age = 5
             [[volume]]
             pmem = "/dev/shm/two.pmem"
         "#;
@@ -233,6 +286,12 @@ mod tests {
             access: Access::Private,
             emulate: Some(Profile::by_name("pcm").expect("a medium")),
             cache: CacheWish::Bytes(32 << 20),
+            disk: DiskPlan {
+                path: Some("/etc/tidegate/v/disk".into()),
+                mode: CacheMode::WriteThrough,
+                replacement: Replacement::Sieve,
+                caps: Caps { dirty_bytes: Some(1 << 30), dirty_percent: 50, age: Duration::from_secs(5) },
+            },
         };
         assert_eq!(*first, expected);
         assert_eq!(*second, VolumePlan::of("/dev/shm/two.pmem".into(), Access::ReadWrite));
@@ -274,6 +333,8 @@ mod tests {
         for (text, line, words) in [
             ("listen = [\n\"unix:/a\",\n\"/b\"]\n", 3, "neither unix: nor tcp:"),
             ("[[volume]]\npmem = \"a\"\nemulate = \"tape\"", 3, "\"tape\""),
+            ("[[volume]]\npmem = \"a\"\ndisk_mode = \"fast\"", 3, "write-through"),
+            ("[[volume]]\npmem = \"a\"\nreplacement = \"best\"", 3, "s3-fifo"),
             ("[[volume]]\npmem = 3\n", 2, "string"),
             ("[[volume]]\nname = \"x\"\n", 1, "pmem"),
             ("\nsocket_mode = \"rw\"\n", 2, "0660"),

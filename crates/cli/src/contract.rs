@@ -23,9 +23,37 @@ const SERVER_DIES_VOLATILE: Promise = Promise { completed: "lost", flushed: "los
 const TORN_BY_KILL: Promise =
     Promise { event: "block torn by a kill -9", completed: "never: old or new", flushed: "never: old or new" };
 
-/// The promises in `domain`, in the order of growing trouble. `cached`: behind a write cache, whose blocks outlive the server and not
-/// the power.
-pub(crate) fn promises(domain: Domain, cached: bool) -> [Promise; 5] {
+/// What stands around the memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stack {
+    /// Nothing.
+    Alone,
+    /// A write cache in front of it, whose blocks outlive the server and not the power.
+    BehindWriteCache,
+    /// A disk behind it, whose blocks it caches.
+    BeforeDisk,
+}
+
+/// The promises of memory in `domain`, in the order of growing trouble.
+pub(crate) fn promises(domain: Domain, stack: Stack) -> Vec<Promise> {
+    let of_memory = of_memory(domain, stack == Stack::BehindWriteCache);
+    if stack != Stack::BeforeDisk {
+        return of_memory.to_vec();
+    }
+    let of_writes = of_memory.map(|promise| match promise.event {
+        "block torn by a kill -9" => Promise { event: "1 MiB write torn by a kill -9", ..promise },
+        "block torn by a power loss" => Promise { event: "1 MiB write torn by power loss", ..promise },
+        _ => promise,
+    });
+    of_writes.into_iter().chain([DISK_FAILS, MEMORY_FAILS]).collect()
+}
+
+const DISK_FAILS: Promise =
+    Promise { event: "the disk fails", completed: "kept until salvaged", flushed: "kept until salvaged" };
+const MEMORY_FAILS: Promise =
+    Promise { event: "the memory is lost", completed: "lost if dirty", flushed: "lost if dirty" };
+
+fn of_memory(domain: Domain, cached: bool) -> [Promise; 5] {
     let power = |completed, flushed| Promise { event: "power loss, kernel crash", completed, flushed };
     let torn = |both| Promise { event: "block torn by a power loss", completed: both, flushed: both };
     match domain {
@@ -64,15 +92,15 @@ pub(crate) fn meaning(domain: Domain) -> &'static str {
 pub(crate) struct Columns {
     /// The memory's domain.
     pub(crate) domain: Domain,
-    /// Whether there is a write cache.
-    pub(crate) cached: bool,
+    /// What stands around it.
+    pub(crate) stack: Stack,
 }
 
 impl fmt::Display for Columns {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "  {:<28} {:<20} after flush, with FUA", "", "write completed")?;
-        for promise in promises(self.domain, self.cached) {
-            writeln!(f, "  {:<28} {:<20} {}", promise.event, promise.completed, promise.flushed)?;
+        writeln!(f, "  {:<31} {:<20} after flush, with FUA", "", "write completed")?;
+        for promise in promises(self.domain, self.stack) {
+            writeln!(f, "  {:<31} {:<20} {}", promise.event, promise.completed, promise.flushed)?;
         }
         Ok(())
     }
@@ -92,17 +120,20 @@ mod tests {
         for domain in DOMAINS {
             write!(text, "### `{domain}`: {}\n\n", meaning(domain)).expect("a string takes all");
             text += "| | write completed | after flush, with FUA |\n| --- | --- | --- |\n";
-            write_rows(&mut text, domain, false);
+            write_rows(&mut text, domain, Stack::Alone);
         }
         let power_fail = DOMAINS[0];
         write!(text, "### `{power_fail}` behind a write cache\n\n").expect("a string takes all");
         text += "| | write completed | after flush, with FUA |\n| --- | --- | --- |\n";
-        write_rows(&mut text, power_fail, true);
+        write_rows(&mut text, power_fail, Stack::BehindWriteCache);
+        write!(text, "### `{power_fail}` in front of a disk\n\n").expect("a string takes all");
+        text += "| | write completed | after flush, with FUA |\n| --- | --- | --- |\n";
+        write_rows(&mut text, power_fail, Stack::BeforeDisk);
         text
     }
 
-    fn write_rows(text: &mut String, domain: Domain, cached: bool) {
-        for Promise { event, completed, flushed } in promises(domain, cached) {
+    fn write_rows(text: &mut String, domain: Domain, stack: Stack) {
+        for Promise { event, completed, flushed } in promises(domain, stack) {
             writeln!(text, "| {event} | {completed} | {flushed} |").expect("a string takes all");
         }
         text.push('\n');
@@ -110,8 +141,20 @@ mod tests {
 
     #[test]
     fn a_cache_takes_nothing_from_the_lesser_domains() {
-        let words = |domain, cached| format!("{:?}", promises(domain, cached));
-        assert!(DOMAINS[1..].iter().all(|domain| words(*domain, false) == words(*domain, true)));
+        let words = |domain, stack| format!("{:?}", promises(domain, stack));
+        let same = |domain: &Domain| words(*domain, Stack::Alone) == words(*domain, Stack::BehindWriteCache);
+        assert!(DOMAINS[1..].iter().all(same));
+    }
+
+    #[test]
+    fn a_disk_behind_the_memory_changes_what_is_one_unit_and_adds_what_may_fail() {
+        for domain in DOMAINS {
+            let (alone, with_disk) = (promises(domain, Stack::Alone), promises(domain, Stack::BeforeDisk));
+            let words = |promise: &Promise| (promise.completed, promise.flushed);
+            assert!(alone.iter().map(words).eq(with_disk[..5].iter().map(words)));
+            let whole = with_disk.iter().filter(|promise| promise.event.starts_with("1 MiB write torn")).count();
+            assert_eq!((whole, with_disk.len()), (2, 7));
+        }
     }
 
     #[test]
@@ -123,7 +166,7 @@ mod tests {
 
     #[test]
     fn caches_that_the_platform_saves_change_no_promise() {
-        let words = |caches_included| format!("{:?}", promises(Domain::PowerFail { caches_included }, false));
+        let words = |caches_included| format!("{:?}", promises(Domain::PowerFail { caches_included }, Stack::Alone));
         assert_eq!(words(false), words(true));
     }
 }

@@ -1,27 +1,123 @@
-//! The control sockets of a running server: beside each volume, for its owner and root. Whoever connects gets one
-//! line of JSON, a [`Snapshot`], and the end.
+//! The control sockets of a running server: beside each volume, for its owner and root. Whoever connects asks in one line of JSON, a
+//! [`Request`], and gets one line of JSON and the end. Who asks nothing gets a [`Snapshot`] after a moment.
 
-use crate::failure::{ControlFailure, Failure};
+use crate::cached_disk::{CachedDisk, DiskState};
+use crate::failure::{ControlFailure, DiskFailure, Failure};
 use crate::listen::{Listener, Place, Stream};
 use crate::peers::Peers;
 use crate::places;
 use crate::plan::Plan;
 use crate::snapshot::{Observed, Snapshot};
 use rustix::fs::Mode;
-use std::io::{self, BufRead, BufReader};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use tidegate_drain::Ticket;
 use tidegate_nbd::Stream as _;
 
 /// How long somebody who asked may keep the answer waiting.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How long somebody who connected may take to ask.
+const REQUEST_PATIENCE: Duration = Duration::from_millis(500);
+
+/// Bytes of a request that are read.
+const REQUEST_BYTES_MAX: usize = 8 << 10;
 
 /// How long a server may take to answer.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Bytes of an answer that are read: far more than the most volumes need.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
+
+/// What is asked of a server.
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Request {
+    /// What it does: the answer is a [`Snapshot`].
+    Snapshot,
+    /// Something about the disk of one volume: the answer is a [`DiskReply`].
+    Disk {
+        /// The volume's region.
+        pmem: PathBuf,
+        /// What.
+        act: DiskAct,
+    },
+}
+
+/// What is asked about a disk.
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum DiskAct {
+    /// To begin to write everything to it.
+    Flush,
+    /// Whether that has ended.
+    Flushed {
+        /// Which flush.
+        ticket: u64,
+    },
+    /// To treat requests otherwise from now on.
+    SetMode {
+        /// How.
+        mode: String,
+    },
+}
+
+/// What is answered.
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum DiskAnswer {
+    /// A flush has begun.
+    Flushing {
+        /// What to ask for it by.
+        ticket: u64,
+    },
+    /// The flush is under way.
+    UnderWay,
+    /// The flush has ended.
+    Flushed {
+        /// What it had to leave, if anything.
+        trouble: Option<String>,
+    },
+    /// It was done.
+    Done,
+}
+
+/// An answer, and how the cache is now; or why there is none.
+type DiskReply = Result<(DiskAnswer, DiskState), Refused>;
+
+/// Why a request is not carried out.
+#[derive(Debug, Deserialize, Serialize, thiserror::Error)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Refused {
+    /// The line is no request.
+    #[error("the request is not understood: {why}")]
+    NotUnderstood {
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The server has no such volume.
+    #[error("{} is not served here", pmem.display())]
+    NotServed {
+        /// The region asked for.
+        pmem: PathBuf,
+    },
+    /// The volume has no disk behind it.
+    #[error("{} is no cache of a disk", pmem.display())]
+    NoCache {
+        /// The region asked for.
+        pmem: PathBuf,
+    },
+    /// No cache has this mode.
+    #[error("{mode} is no mode of a cache")]
+    NoMode {
+        /// The word.
+        mode: String,
+    },
+}
 
 /// Opens the control socket that was asked for, or one beside each volume. Those are a convenience: where one cannot be, a
 /// line in the log says so, and the server serves without it.
@@ -49,16 +145,75 @@ pub(crate) fn answer_one(stream: &Stream, observed: &Observed) {
         tracing::warn!("a stranger was turned away from the control socket");
         return;
     }
-    let mut line = serde_json::to_vec(&observed.snapshot()).expect("a snapshot is made of strings and numbers");
+    let mut line = match request(stream) {
+        Ok(Request::Disk { pmem, act }) => serde_json::to_vec(&of_disk(observed, &pmem, act)),
+        Ok(Request::Snapshot) => serde_json::to_vec(&observed.snapshot()),
+        Err(why) => serde_json::to_vec(&DiskReply::Err(why)),
+    }
+    .expect("answers are made of strings and numbers");
     line.push(b'\n');
     // Whoever asked and went away, or does not read, gets no more.
     let _ = stream.limit_sending(Some(PATIENCE)).and_then(|()| stream.send(&line));
 }
 
+/// What whoever connected asks; a snapshot if nothing.
+fn request(stream: &Stream) -> Result<Request, Refused> {
+    let mut line = Vec::new();
+    while !line.contains(&b'\n') && line.len() < REQUEST_BYTES_MAX {
+        let mut piece = [0; 1024];
+        let got = stream.limit_waiting(Some(REQUEST_PATIENCE)).and_then(|()| stream.receive(&mut piece));
+        match got {
+            Ok(len @ 1..) => line.extend_from_slice(&piece[..len]),
+            Ok(0) | Err(_) if line.is_empty() => return Ok(Request::Snapshot),
+            Ok(0) | Err(_) => break,
+        }
+    }
+    serde_json::from_slice(&line).map_err(|error| Refused::NotUnderstood { why: error.to_string() })
+}
+
+/// Does `act` with the disk of the volume in `pmem`.
+fn of_disk(observed: &Observed, pmem: &Path, act: DiskAct) -> DiskReply {
+    let same = |of: &Path| of == pmem || of.canonicalize().is_ok_and(|of| pmem.canonicalize().is_ok_and(|it| it == of));
+    let volume = observed.volumes.iter().find(|volume| same(&volume.pmem));
+    let volume = volume.ok_or_else(|| Refused::NotServed { pmem: pmem.to_owned() })?;
+    let disk = volume.disk.as_ref().ok_or_else(|| Refused::NoCache { pmem: pmem.to_owned() })?;
+    let answer = carry_out(&**disk, act)?;
+    Ok((answer, disk.state()))
+}
+
+fn carry_out(disk: &dyn CachedDisk, act: DiskAct) -> Result<DiskAnswer, Refused> {
+    Ok(match act {
+        DiskAct::Flush => DiskAnswer::Flushing { ticket: disk.flush().0 },
+        DiskAct::Flushed { ticket } => match disk.flushed(Ticket(ticket)) {
+            None => DiskAnswer::UnderWay,
+            Some(left) => DiskAnswer::Flushed { trouble: disk.why(&left) },
+        },
+        DiskAct::SetMode { mode } => {
+            disk.set_mode(mode.parse().map_err(|_| Refused::NoMode { mode })?);
+            DiskAnswer::Done
+        }
+    })
+}
+
 /// Asks the server that listens on the control socket `path`.
 pub(crate) fn ask(path: &Path) -> Result<Snapshot, ControlFailure> {
+    exchange(path, &Request::Snapshot)
+}
+
+/// Asks it to do `act` with the disk of the volume in `pmem`.
+pub(crate) fn ask_disk(path: &Path, pmem: &Path, act: DiskAct) -> Result<(DiskAnswer, DiskState), Failure> {
+    let pmem = pmem.canonicalize().unwrap_or_else(|_| pmem.to_owned());
+    let reply: DiskReply = exchange(path, &Request::Disk { pmem, act })?;
+    reply.map_err(|refused| DiskFailure::Server { why: refused.to_string() }.into())
+}
+
+fn exchange<A: DeserializeOwned>(path: &Path, request: &Request) -> Result<A, ControlFailure> {
     let silent = |error| ControlFailure::NoServer { path: path.to_owned(), error };
-    let stream = UnixStream::connect(path).map_err(silent)?;
+    let mut stream = UnixStream::connect(path).map_err(silent)?;
+    let mut asked = serde_json::to_vec(request).expect("a request is made of strings and numbers");
+    asked.push(b'\n');
+    // A server that does not listen any more has answered.
+    let _ = stream.write_all(&asked);
     stream.set_read_timeout(Some(ANSWER_PATIENCE)).map_err(silent)?;
     let mut line = String::new();
     BufReader::new(io::Read::take(stream, ANSWER_BYTES_MAX)).read_line(&mut line).map_err(silent)?;

@@ -4,7 +4,8 @@
 //! `--force`.
 
 use crate::answer;
-use crate::compose;
+use crate::compose::{self, Holds};
+use crate::create_cache;
 use crate::facts::{Facts, Memory};
 use crate::failure::{Doing, Exit, Failure, UsageFailure, VolumeFailure};
 use crate::grammar::Create;
@@ -13,9 +14,9 @@ use serde::Serialize;
 use std::fmt;
 use std::fs::File;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use tidegate_btt::{Contents, FormatError, FormatSpec, Identity, format, identify};
-use tidegate_layout::btt::{ARENA_BYTES_MIN, PAGE_BYTES, Version};
+use tidegate_layout::btt::{ARENA_BYTES_MIN, PAGE_BYTES, SECTOR_SIZES, Version};
 use tidegate_media::{Access, Allocation, Domain, LockedFile, MappedRegion, Region};
 use uuid::Uuid;
 
@@ -26,31 +27,55 @@ const SEARCHED_BYTES: usize = 1 << 20;
 #[derive(Serialize)]
 struct Created {
     created: Facts,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    disk: Option<PathBuf>,
 }
 
 impl fmt::Display for Created {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "created\n{}", self.created)?;
-        write!(f, "next: tidegate serve --pmem {}", self.created.file.display())
+        write!(f, "next: tidegate serve --pmem {}", self.created.file.display())?;
+        self.disk.iter().try_for_each(|disk| write!(f, " --disk {}", disk.display()))
     }
 }
 
 /// Runs `tidegate create`.
 pub(crate) fn run(wish: &Create, json: bool) -> Result<Exit, Failure> {
     let created = create(wish)?;
-    answer::give(&Created { created }, json)?;
+    answer::give(&Created { created, disk: wish.disk.clone() }, json)?;
     Ok(Exit::Done)
 }
 
 /// Makes the region and the volume that `wish` describes.
 pub(crate) fn create(wish: &Create) -> Result<Facts, Failure> {
-    wish.size.map(|size| check_size(size, wish.btt)).transpose()?;
+    let size_is_right = |size| check_size_of(wish, size);
+    wish.size.map(size_is_right).transpose()?;
+    // Before the region is touched.
+    let disk = wish.disk.as_ref().map(|path| create_cache::disk(path, wish)).transpose()?;
     let (region, contents) = if wish.pmem.try_exists().unwrap_or(true) {
         existing_region(wish)?
     } else {
         (new_region(wish)?, Contents::Zeroed)
     };
-    lay_out(wish, &region, contents)
+    match disk {
+        None => lay_out(wish, &region, contents),
+        Some(disk) => create_cache::lay_out(wish, &disk, &region, of_cache(contents)),
+    }
+}
+
+fn of_cache(contents: Contents) -> tidegate_disk_cache::Contents {
+    match contents {
+        Contents::Zeroed => tidegate_disk_cache::Contents::Zeroed,
+        Contents::Unknown => tidegate_disk_cache::Contents::Unknown,
+    }
+}
+
+fn check_size_of(wish: &Create, size: u64) -> Result<(), UsageFailure> {
+    match wish.disk {
+        Some(_) => create_cache::check_size(size),
+        None if !SECTOR_SIZES.contains(&wish.block) => Err(UsageFailure::BlockSize { text: wish.block.to_string() }),
+        None => check_size(size, wish.btt),
+    }
 }
 
 fn check_size(size: u64, version: Version) -> Result<(), UsageFailure> {
@@ -100,13 +125,16 @@ fn existing_region(wish: &Create) -> Result<(MappedRegion, Contents), Failure> {
         }
         Some(_) => return Err(VolumeFailure::DeviceSize { path: path.to_owned(), bytes: region.len() }.into()),
         None if there.is_file() => return Err(UsageFailure::SizeMissing.into()),
-        None => check_size(region.len(), wish.btt)?,
+        None => check_size_of(wish, region.len())?,
     }
     let zeroed = region.zero_all().map_err(|error| VolumeFailure::of_map(Doing::Write, error))?;
     Ok((region, if zeroed { Contents::Zeroed } else { Contents::Unknown }))
 }
 
 fn refuse_what_it_holds(path: &Path, region: &MappedRegion) -> Result<(), VolumeFailure> {
+    if let Some(holds) = cache_it_holds(path, region)? {
+        return Err(VolumeFailure::Exists { path: path.to_owned(), holds });
+    }
     let found = identify(region).map_err(|poison| VolumeFailure::of_poison(path, poison))?;
     let holds = match found {
         Identity::Blank if is_all_zero(path, region)? => return Ok(()),
@@ -118,6 +146,18 @@ fn refuse_what_it_holds(path: &Path, region: &MappedRegion) -> Result<(), Volume
         Identity::Foreign { what } => what.to_owned(),
     };
     Err(VolumeFailure::Exists { path: path.to_owned(), holds })
+}
+
+/// The cache of a disk in `region`, in words, if there is one.
+fn cache_it_holds(path: &Path, region: &MappedRegion) -> Result<Option<String>, VolumeFailure> {
+    Ok(match compose::holds(path, region)? {
+        Holds::NoCache => None,
+        Holds::BrokenCache => Some("a damaged cache of a disk".to_owned()),
+        Holds::Cache(_) => Some(match tidegate_disk_cache::check(region) {
+            Ok(report) => format!("a cache of a disk, with {} blocks that the disk does not have", report.dirty),
+            Err(_) => "a cache of a disk".to_owned(),
+        }),
+    })
 }
 
 /// Whether no byte of the region is set. Holes are not read.

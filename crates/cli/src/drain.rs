@@ -38,14 +38,19 @@ fn drain_by(layer: &dyn Drain, now: impl Fn() -> Instant, mut tell: impl FnMut(&
 }
 
 /// Where a drain was when it last said so.
-struct Meter {
+pub(crate) struct Meter {
     at: Instant,
     left: u64,
 }
 
 impl Meter {
+    /// A drain that has `left` bytes to go.
+    pub(crate) fn begin(left: u64) -> Meter {
+        Meter { at: Instant::now(), left }
+    }
+
     /// What to say when `left` bytes are left `now`; nothing if the last line is fresh.
-    fn line(&mut self, now: Instant, left: u64) -> Option<String> {
+    pub(crate) fn line(&mut self, now: Instant, left: u64) -> Option<String> {
         let passed = now.saturating_duration_since(self.at);
         if passed < LINE_EVERY {
             return None;
@@ -53,7 +58,11 @@ impl Meter {
         let drained = u128::from(self.left.saturating_sub(left)) * 1_000_000_000 / passed.as_nanos();
         let per_second = u64::try_from(drained).unwrap_or(u64::MAX);
         *self = Meter { at: now, left };
-        Some(format!("draining: {} left, {} per second", Human(left), Human(per_second)))
+        let rate = format!("draining: {} left, {} per second", Human(left), Human(per_second));
+        Some(match per_second {
+            0 => rate,
+            _ => format!("{rate}, {} s to go", left.div_ceil(per_second)),
+        })
     }
 }
 
@@ -111,7 +120,10 @@ mod tests {
 
     #[test]
     fn a_line_a_second_tells_what_is_left_and_how_fast_it_goes() {
-        let expected = ["draining: 6 MiB left, 1.6 MiB per second", "draining: 3 MiB left, 2.5 MiB per second"];
+        let expected = [
+            "draining: 6 MiB left, 1.6 MiB per second, 4 s to go",
+            "draining: 3 MiB left, 2.5 MiB per second, 2 s to go",
+        ];
         assert_eq!(lines(8, u64::MAX), (expected.map(str::to_owned).to_vec(), true));
     }
 

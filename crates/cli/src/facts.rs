@@ -1,12 +1,13 @@
 //! What there is to say about a volume: the part that `create`, `serve` and `info` have in common.
 
 use crate::answer::line;
-use crate::contract::{self, Columns, Promise};
+use crate::contract::{self, Columns, Promise, Stack};
 use crate::size::Human;
 use serde::Serialize;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use tidegate_btt::Summary;
+use tidegate_disk_cache::Identity;
 use tidegate_media::{Domain, Instructions, MappedRegion, Region};
 use uuid::Uuid;
 
@@ -17,18 +18,25 @@ pub(crate) struct Facts {
     pub(crate) file: PathBuf,
     /// Bytes of the region.
     pub(crate) region_bytes: u64,
-    /// Version of the format.
+    /// The format.
+    pub(crate) format: Format,
+    /// Its version.
     pub(crate) version: String,
     /// The volume's identity.
     pub(crate) uuid: Uuid,
     /// Bytes of a sector, per-sector metadata included.
-    pub(crate) sector_size: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) sector_size: Option<u32>,
     /// Bytes of a block as clients see it.
     pub(crate) block_size: u32,
     /// Blocks in the volume.
     pub(crate) blocks: u64,
     /// Arenas in the region.
-    pub(crate) arenas: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) arenas: Option<u32>,
+    /// Blocks of the disk that the region holds at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) cached_blocks: Option<u32>,
     /// Which troubles the memory survives.
     pub(crate) domain: String,
     /// The instructions that carry stores to the memory.
@@ -38,7 +46,27 @@ pub(crate) struct Facts {
     #[serde(skip)]
     in_domain: Domain,
     #[serde(skip)]
-    cached: bool,
+    stack: Stack,
+}
+
+/// What lies in a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(crate) enum Format {
+    /// A block translation table.
+    #[serde(rename = "btt")]
+    Btt,
+    /// A cache of a disk.
+    #[serde(rename = "disk-cache")]
+    DiskCache,
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Format::Btt => "BTT",
+            Format::DiskCache => "disk cache",
+        })
+    }
 }
 
 /// A region's memory.
@@ -62,23 +90,47 @@ impl Facts {
         Facts {
             file: path.to_owned(),
             region_bytes: memory.bytes,
+            format: Format::Btt,
             version: summary.version.to_string(),
             uuid: Uuid::from_bytes(summary.uuid),
-            sector_size: summary.sector_size,
+            sector_size: Some(summary.sector_size),
             block_size: summary.block_size,
             blocks: summary.blocks,
-            arenas: summary.arenas,
+            arenas: Some(summary.arenas),
+            cached_blocks: None,
             domain: memory.domain.to_string(),
             instructions: memory.instructions.to_string(),
-            contract: contract::promises(memory.domain, false).to_vec(),
+            contract: contract::promises(memory.domain, Stack::Alone),
             in_domain: memory.domain,
-            cached: false,
+            stack: Stack::Alone,
+        }
+    }
+
+    /// What is known of the cache `identity` in the region `path`, made of `memory`, and of its disk.
+    pub(crate) fn of_disk_cache(path: &Path, memory: Memory, identity: &Identity) -> Facts {
+        Facts {
+            file: path.to_owned(),
+            region_bytes: memory.bytes,
+            format: Format::DiskCache,
+            version: "1".to_owned(),
+            uuid: Uuid::from_bytes(identity.uuid),
+            sector_size: None,
+            block_size: identity.block_size,
+            blocks: identity.disk_blocks,
+            arenas: None,
+            cached_blocks: Some(identity.blocks),
+            domain: memory.domain.to_string(),
+            instructions: memory.instructions.to_string(),
+            contract: contract::promises(memory.domain, Stack::BeforeDisk),
+            in_domain: memory.domain,
+            stack: Stack::BeforeDisk,
         }
     }
 
     /// The same volume behind a cache, or not.
     pub(crate) fn behind_a_cache(self, cached: bool) -> Facts {
-        Facts { contract: contract::promises(self.in_domain, cached).to_vec(), cached, ..self }
+        let stack = if cached { Stack::BehindWriteCache } else { Stack::Alone };
+        Facts { contract: contract::promises(self.in_domain, stack), stack, ..self }
     }
 
     /// Bytes that clients can store.
@@ -90,13 +142,18 @@ impl Facts {
 impl fmt::Display for Facts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         line(f, "volume", self.file.display())?;
-        line(f, "format", format_args!("BTT {}, uuid {}", self.version, self.uuid))?;
-        let arenas = if self.arenas == 1 { "arena" } else { "arenas" };
+        line(f, "format", format_args!("{} {}, uuid {}", self.format, self.version, self.uuid))?;
         let (blocks, block_size) = (self.blocks, self.block_size);
         line(f, "size", format_args!("{}: {blocks} blocks of {block_size} bytes", Human(self.bytes())))?;
-        line(f, "region", format_args!("{} in {} {arenas}", Human(self.region_bytes), self.arenas))?;
+        let region = Human(self.region_bytes);
+        match (self.arenas, self.cached_blocks) {
+            (Some(1), _) => line(f, "region", format_args!("{region} in 1 arena"))?,
+            (Some(arenas), _) => line(f, "region", format_args!("{region} in {arenas} arenas"))?,
+            (None, Some(blocks)) => line(f, "region", format_args!("{region} for {blocks} blocks of the disk"))?,
+            (None, None) => line(f, "region", region)?,
+        }
         line(f, "stores", &self.instructions)?;
         line(f, "domain", format_args!("{}: {}", self.domain, contract::meaning(self.in_domain)))?;
-        write!(f, "{}", Columns { domain: self.in_domain, cached: self.cached })
+        write!(f, "{}", Columns { domain: self.in_domain, stack: self.stack })
     }
 }

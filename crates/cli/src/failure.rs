@@ -2,12 +2,14 @@
 
 mod config;
 mod control;
+mod disk;
 mod listening;
 mod usage;
 mod volume;
 
 pub(crate) use config::ConfigFailure;
 pub(crate) use control::ControlFailure;
+pub(crate) use disk::DiskFailure;
 pub(crate) use listening::{ListenFailure, SOCKET_PATH_BYTES_MAX};
 pub(crate) use usage::UsageFailure;
 pub(crate) use volume::{CacheTrouble, Doing, VolumeFailure};
@@ -66,6 +68,8 @@ pub(crate) enum Failure {
     Control(ControlFailure),
     /// The region file, or the volume in it.
     Volume(VolumeFailure),
+    /// The disk behind a cache.
+    Disk(DiskFailure),
     /// A socket to listen on.
     Listen(ListenFailure),
     /// A folder that files cannot be written to.
@@ -124,6 +128,7 @@ impl Failure {
             Failure::Config(config) => Some(config.told()),
             Failure::Control(control) => Some(control.told()),
             Failure::Volume(volume) => Some(volume.told()),
+            Failure::Disk(disk) => Some(disk.told()),
             Failure::Listen(listen) => Some(listen.told()),
             Failure::Output { folder, error } => Some(Told {
                 kind: "output",
@@ -165,6 +170,12 @@ impl From<ControlFailure> for Failure {
 impl From<VolumeFailure> for Failure {
     fn from(volume: VolumeFailure) -> Failure {
         Failure::Volume(volume)
+    }
+}
+
+impl From<DiskFailure> for Failure {
+    fn from(disk: DiskFailure) -> Failure {
+        Failure::Disk(disk)
     }
 }
 

@@ -1,5 +1,6 @@
 //! The command line: what may be written, and its help.
 
+use crate::disks::DiskPlan;
 use crate::failure::{Exit, Failure, UsageFailure};
 use crate::listen::Place;
 use crate::size;
@@ -13,8 +14,13 @@ use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::time::Duration;
+use tidegate_disk_cache::Mode as CacheMode;
 use tidegate_layout::btt::{SECTOR_SIZES, Version};
+use tidegate_layout::disk_cache::{CACHE_BLOCK_BYTES_MAX, CACHE_BLOCK_BYTES_MIN};
 use tidegate_media::emulate::Profile;
+use tidegate_policy::destage::Caps;
+use tidegate_policy::evict::Replacement;
 
 /// Atomic block devices in persistent memory, served over NBD.
 #[derive(Debug, Parser)]
@@ -44,6 +50,16 @@ pub(crate) enum Command {
     Stat(Stat),
     /// Check every rule of the format, and repair what can be repaired
     Check(Check),
+    /// Write everything that only the cache of a disk has to that disk
+    Flush(Flush),
+    /// Change what the cache of a disk does with reads and writes, while it is served
+    Mode(SetMode),
+    /// Move everything from the cache of a disk to that disk, and set the disk free
+    Detach(Detach),
+    /// Give a detached cache a disk
+    Attach(Attach),
+    /// Write what only the cache of a disk has to a file or to another disk, without that disk
+    Salvage(Salvage),
     /// Write manual pages: one for the program, one for each command
     Man(Man),
     /// Print a script that completes command lines
@@ -56,11 +72,15 @@ pub(crate) struct Create {
     #[arg(long, value_name = "FILE")]
     pub(crate) pmem: PathBuf,
 
+    /// The disk to put the region in front of: a block device or a file. What it holds becomes the volume's contents
+    #[arg(long, value_name = "DISK", conflicts_with = "btt")]
+    pub(crate) disk: Option<PathBuf>,
+
     /// Bytes of the region: a multiple of 4096, 1G, 512M, 1GiB (units of 1024). The volume in it is a little smaller
     #[arg(long, value_parser = size::parse)]
     pub(crate) size: Option<u64>,
 
-    /// Bytes of a block, per-block metadata included: 512, 520, 528, 4096, 4104, 4160 or 4224
+    /// Bytes of a block, per-block metadata included: 512, 520, 528, 4096, 4104, 4160 or 4224; with --disk a power of two from 512 to 65536
     #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = block_size)]
     pub(crate) block: u32,
 
@@ -84,7 +104,7 @@ pub(crate) struct Serve {
     pub(crate) pmem: Option<PathBuf>,
 
     /// A TOML file with volumes, each an export by name, and what the flags here say. Flags win over the file
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["pmem", "emulate", "cache", "read_only"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["pmem", "emulate", "cache", "read_only", "disk", "disk_mode", "replacement", "dirty_percent", "dirty_max", "dirty_age"])]
     pub(crate) config: Option<PathBuf>,
 
     /// Where to listen: unix:PATH or tcp:ADDRESS:PORT, more than once if wanted [default: a unix socket in the user's
@@ -99,6 +119,9 @@ pub(crate) struct Serve {
     /// Memory for the cache in front of the volume: a size, off, or auto: 16M if the region is a good deal slower than DRAM [default: auto]
     #[arg(long, value_name = "SIZE", value_parser = cache)]
     pub(crate) cache: Option<CacheWish>,
+
+    #[command(flatten)]
+    pub(crate) disk: DiskFlags,
 
     /// Refuse writes, and never change the file
     #[arg(long)]
@@ -179,6 +202,123 @@ pub(crate) struct Check {
     pub(crate) repair: bool,
 }
 
+/// How a volume that caches a disk is served.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct DiskFlags {
+    /// The disk behind a volume that caches one [default: where it was when the volume was last open]
+    #[arg(long, value_name = "DISK")]
+    disk: Option<PathBuf>,
+
+    /// What such a volume does with reads and writes: write-back, write-through, write-around, write-only, pass-through or read-only
+    /// [default: write-back]
+    #[arg(long, value_name = "MODE", value_parser = cache_mode)]
+    disk_mode: Option<CacheMode>,
+
+    /// Which clean block goes when room is needed: lru, clock, sieve, 2q or s3-fifo [default: lru]
+    #[arg(long, value_name = "NAME", value_parser = replacement)]
+    replacement: Option<Replacement>,
+
+    /// How much of such a volume's region may be dirty before the disk is never left alone, in percent [default: 70]
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
+    dirty_percent: Option<u8>,
+
+    /// The same as a size; the smaller one counts
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    dirty_max: Option<u64>,
+
+    /// Seconds after which a dirty block is written to the disk although writers are busy [default: 30]
+    #[arg(long, value_name = "SECONDS")]
+    dirty_age: Option<u32>,
+}
+
+impl DiskFlags {
+    /// What they ask for.
+    pub(crate) fn plan(&self) -> DiskPlan {
+        let usual = DiskPlan::default();
+        DiskPlan {
+            path: self.disk.clone(),
+            mode: self.disk_mode.unwrap_or(usual.mode),
+            replacement: self.replacement.unwrap_or(usual.replacement),
+            caps: Caps {
+                dirty_bytes: self.dirty_max,
+                dirty_percent: self.dirty_percent.unwrap_or(usual.caps.dirty_percent),
+                age: self.dirty_age.map_or(usual.caps.age, |seconds| Duration::from_secs(seconds.into())),
+            },
+        }
+    }
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Flush {
+    /// The region that caches the disk
+    #[arg(long, value_name = "FILE")]
+    pub(crate) pmem: PathBuf,
+
+    /// Wait until everything that was dirty is on the disk. Without a server this is always so
+    #[arg(long)]
+    pub(crate) wait: bool,
+
+    /// The running server's control socket [default: beside the region, FILE.control]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) control: Option<PathBuf>,
+
+    /// The disk, if no server runs [default: where it was when the volume was last open]
+    #[arg(long, value_name = "DISK")]
+    pub(crate) disk: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct SetMode {
+    /// The region of the served volume
+    #[arg(long, value_name = "FILE")]
+    pub(crate) pmem: PathBuf,
+
+    /// The running server's control socket [default: beside the region, FILE.control]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) control: Option<PathBuf>,
+
+    /// write-back, write-through, write-around, write-only, pass-through or read-only
+    #[arg(value_name = "MODE", value_parser = cache_mode)]
+    pub(crate) mode: CacheMode,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Detach {
+    /// The region that caches the disk
+    #[arg(long, value_name = "FILE")]
+    pub(crate) pmem: PathBuf,
+
+    /// The disk [default: where it was when the volume was last open]
+    #[arg(long, value_name = "DISK")]
+    pub(crate) disk: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Attach {
+    /// A region that was detached from its disk
+    #[arg(long, value_name = "FILE")]
+    pub(crate) pmem: PathBuf,
+
+    /// The disk that it caches from now on
+    #[arg(long, value_name = "DISK")]
+    pub(crate) disk: PathBuf,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Salvage {
+    /// The region that caches a disk. It is not changed
+    #[arg(long, value_name = "FILE")]
+    pub(crate) pmem: PathBuf,
+
+    /// Where to: a new file, sparse and as long as the disk; or, with --force, a copy of the disk
+    #[arg(long, value_name = "FILE")]
+    pub(crate) to: PathBuf,
+
+    /// Write over what the file or disk holds
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
 #[derive(Args, Debug)]
 pub(crate) struct Man {
     /// The folder to write them to, made if it is absent
@@ -195,6 +335,7 @@ pub(crate) struct Completions {
 fn block_size(text: &str) -> Result<u32, UsageFailure> {
     match text.parse() {
         Ok(size) if SECTOR_SIZES.contains(&size) => Ok(size),
+        Ok(size @ CACHE_BLOCK_BYTES_MIN..=CACHE_BLOCK_BYTES_MAX) if size.is_power_of_two() => Ok(size),
         _ => Err(UsageFailure::BlockSize { text: text.to_owned() }),
     }
 }
@@ -224,6 +365,16 @@ pub(crate) fn cache(text: &str) -> Result<CacheWish, UsageFailure> {
         "off" => Ok(CacheWish::Off),
         size => size::parse(size).map(CacheWish::Bytes),
     }
+}
+
+/// Reads what a cache of a disk does with reads and writes.
+pub(crate) fn cache_mode(text: &str) -> Result<CacheMode, UsageFailure> {
+    text.parse().map_err(|_| UsageFailure::CacheMode { text: text.to_owned() })
+}
+
+/// Reads which block goes when room is needed.
+pub(crate) fn replacement(text: &str) -> Result<Replacement, UsageFailure> {
+    text.parse().map_err(|_| UsageFailure::Replacement { text: text.to_owned() })
 }
 
 /// Reads the permissions of a file: octal, at most 0777.

@@ -2,16 +2,22 @@
 //! interrupted write is finished.
 
 use crate::answer;
+use crate::cached_disk::DiskState;
 use crate::compose;
+use crate::control;
+use crate::disks::DETACHED;
 use crate::facts::{Facts, Memory};
 use crate::failure::{Exit, Failure, VolumeFailure};
 use crate::grammar::Info;
+use crate::notes::Note;
 use crate::orphans::{self, Orphan};
 use crate::places;
+use crate::size::Human;
 use serde::Serialize;
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use tidegate_btt::{Identity, OpenError, identify};
+use tidegate_disk_cache::Identity as CacheIdentity;
 use tidegate_media::{Access, MappedRegion, Region};
 
 /// What `info` answers.
@@ -19,6 +25,9 @@ use tidegate_media::{Access, MappedRegion, Region};
 struct Answer {
     in_use: bool,
     volume: Facts,
+    /// The disk behind it, and the cache in front of that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    disk: Option<DiskLook>,
     /// Of any volume.
     orphans: Vec<Orphan>,
 }
@@ -26,8 +35,67 @@ struct Answer {
 impl fmt::Display for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.volume)?;
+        self.disk.iter().try_for_each(|disk| write!(f, "{disk}"))?;
         write!(f, "{:<10} {}", "in use", if self.in_use { "yes: another process may write to it" } else { "no" })?;
         self.orphans.iter().try_for_each(|orphan| write!(f, "\n{:<10} {orphan}", "orphan"))
+    }
+}
+
+/// A disk, and the cache in front of it.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum DiskLook {
+    /// As its server sees it.
+    Served(DiskState),
+    /// As it lies there.
+    Idle {
+        /// Where the disk was when the volume was last open.
+        disk: Option<PathBuf>,
+        dirty_bytes: u64,
+        clean_bytes: u64,
+        cache_bytes: u64,
+    },
+}
+
+impl fmt::Display for DiskLook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (disk, dirty, clean, all) = match self {
+            DiskLook::Served(state) => return write!(f, "{state}"),
+            DiskLook::Idle { disk, dirty_bytes, clean_bytes, cache_bytes } => {
+                (disk, Human(*dirty_bytes), Human(*clean_bytes), Human(*cache_bytes))
+            }
+        };
+        match disk {
+            Some(disk) => answer::line(f, "disk", disk.display())?,
+            None => answer::line(f, "disk", "not noted; name it with --disk")?,
+        }
+        answer::line(f, "cached", format_args!("{dirty} dirty, {clean} clean, of {all}"))
+    }
+}
+
+impl DiskLook {
+    /// The cache `identity` in `region`; its server is asked if it has one.
+    fn at(path: &Path, region: &MappedRegion, identity: &CacheIdentity, in_use: bool) -> Result<DiskLook, Failure> {
+        let snapshot = in_use.then(|| control::ask(&places::control_socket(path)).ok()).flatten();
+        let same = |of: &Path| of.file_name() == path.file_name();
+        let volumes = snapshot.into_iter().flat_map(|snapshot| snapshot.volumes);
+        let served = volumes.filter(|volume| same(&volume.pmem)).find_map(|volume| volume.disk);
+        if let Some(state) = served {
+            return Ok(DiskLook::Served(state));
+        }
+        let broken = |none: tidegate_disk_cache::NoCache| VolumeFailure::BrokenCache {
+            path: path.to_owned(),
+            why: none.to_string(),
+        };
+        let report = tidegate_disk_cache::check(region).map_err(broken)?;
+        let bytes = |blocks: u32| u64::from(blocks) * u64::from(identity.block_size);
+        let disk = (identity.disk != DETACHED).then(|| Note::Disk.read(path)).flatten();
+        Ok(DiskLook::Idle {
+            disk,
+            dirty_bytes: bytes(report.dirty),
+            clean_bytes: bytes(report.clean),
+            cache_bytes: bytes(identity.blocks),
+        })
     }
 }
 
@@ -35,6 +103,12 @@ impl fmt::Display for Answer {
 pub(crate) fn run(wish: &Info, json: bool) -> Result<Exit, Failure> {
     let path = wish.pmem.clone().unwrap_or_else(places::default_volume);
     let (region, in_use) = look(&path)?;
+    if let Some(identity) = compose::cache_in(&path, &region)? {
+        let volume = Facts::of_disk_cache(&path, Memory::of(&region), &identity);
+        let disk = Some(DiskLook::at(&path, &region, &identity, in_use)?);
+        answer::give(&Answer { in_use, volume, disk, orphans: orphans::list() }, json)?;
+        return Ok(Exit::Done);
+    }
     let refused = |error| Failure::from(VolumeFailure::of_open(&path, region.len(), error));
     let volume = match identify(&region).map_err(|poison| refused(OpenError::Media(poison)))? {
         Identity::Btt(summary) => Facts::of(&path, Memory::of(&region), &summary),
@@ -46,7 +120,7 @@ pub(crate) fn run(wish: &Info, json: bool) -> Result<Exit, Failure> {
             return Err(refused(OpenError::Corrupt(corrupt)));
         }
     };
-    answer::give(&Answer { in_use, volume, orphans: orphans::list() }, json)?;
+    answer::give(&Answer { in_use, volume, disk: None, orphans: orphans::list() }, json)?;
     Ok(Exit::Done)
 }
 

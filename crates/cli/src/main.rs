@@ -1,6 +1,7 @@
 //! The program `tidegate`: atomic block devices in persistent memory, served over NBD.
 //!
-//! [`grammar`] reads the command line, [`config`] a configuration file; [`create`], [`serve`], [`info`], [`stat`] and [`check`] are the commands; [`compose`]
+//! [`grammar`] reads the command line, [`config`] a configuration file; [`create`], [`serve`], [`info`], [`stat`], [`check`], and for caches of disks
+//! [`flush`], [`mode`], [`detach`] and [`salvage`] are the commands; [`compose`]
 //! alone chooses which types make up a volume; [`contract`] is the one table of what survives what; [`failure`]
 //! says what went wrong and with which exit code.
 
@@ -8,22 +9,30 @@
 
 mod answer;
 mod attach;
+mod cached_disk;
 mod check;
+mod check_cache;
 mod compose;
 mod config;
 mod connections;
 mod contract;
 mod control;
 mod create;
+mod create_cache;
+mod detach;
+mod disks;
 mod drain;
 mod facts;
 mod failure;
+mod flush;
 mod grammar;
 mod info;
 mod latency;
 mod listen;
 mod manual;
 mod metrics;
+mod mode;
+mod notes;
 mod orphans;
 mod peers;
 mod places;
@@ -31,6 +40,7 @@ mod plan;
 mod read_only;
 mod readings;
 mod room;
+mod salvage;
 mod serve;
 mod size;
 mod snapshot;
@@ -60,6 +70,11 @@ fn run(program: &Program) -> Exit {
         Command::Serve(wish) => serve::run(wish, json),
         Command::Info(wish) => info::run(wish, json),
         Command::Stat(wish) => stat::run(wish, json),
+        Command::Flush(wish) => flush::run(wish, json),
+        Command::Mode(wish) => mode::run(wish, json),
+        Command::Detach(wish) => detach::detach(wish, json),
+        Command::Attach(wish) => detach::attach(wish, json),
+        Command::Salvage(wish) => salvage::run(wish, json),
         Command::Man(wish) => manual::write_pages(wish),
         Command::Completions(wish) => manual::print_completions(wish),
         Command::Check(wish) => check::run(wish, json),

@@ -3,22 +3,14 @@
 //! A cache's file carries the path of its volume in an extended attribute. It is an orphan if no server uses it and the volume is
 //! not at that path any more. Where the file system keeps no attributes nothing is known, and nothing said.
 
-use rustix::fs::XattrFlags;
+use crate::notes::Note;
 use serde::Serialize;
-use std::ffi::OsString;
 use std::fmt;
-use std::fs::{self, File};
+use std::fs;
 use std::io;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use tidegate_media::{Access, MappedRegion};
-
-/// Names the volume of a cache.
-const VOLUME: &str = "user.tidegate.volume";
-
-/// No path is longer.
-const PATH_BYTES_MAX: usize = 4096;
 
 /// A cache without a volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -55,13 +47,6 @@ pub(crate) fn ending(pmem: &Path) -> io::Result<String> {
     Ok(format!("-{device:x}-{file:x}.cache"))
 }
 
-/// Notes in a cache's file whose it is.
-pub(crate) fn note_volume(cache: &File, pmem: &Path) {
-    let path = std::path::absolute(pmem).unwrap_or_else(|_| pmem.to_owned());
-    // Without the note it is only harder to find out what a cache that was left is for.
-    let _ = rustix::fs::fsetxattr(cache, VOLUME, path.as_os_str().as_bytes(), XattrFlags::empty());
-}
-
 /// All orphans that this user may read.
 pub(crate) fn list() -> Vec<Orphan> {
     let entries = fs::read_dir(folder()).into_iter().flatten().flatten();
@@ -75,7 +60,7 @@ fn orphan(cache: PathBuf) -> Option<Orphan> {
     if !name.starts_with("tidegate-") || !name.ends_with(".cache") {
         return None;
     }
-    let volume = volume_of(&cache)?;
+    let volume = Note::Volume.read(&cache)?;
     let gone = match ending(&volume) {
         Ok(ending) => !name.ends_with(&ending),
         Err(error) => error.kind() == io::ErrorKind::NotFound,
@@ -83,11 +68,4 @@ fn orphan(cache: PathBuf) -> Option<Orphan> {
     // A server that uses it has it locked.
     let left = gone && MappedRegion::open(&cache, Access::Private).is_ok();
     left.then_some(Orphan { cache, volume })
-}
-
-fn volume_of(cache: &Path) -> Option<PathBuf> {
-    let mut path = vec![0; PATH_BYTES_MAX];
-    let len = rustix::fs::getxattr(cache, VOLUME, &mut path[..]).ok()?;
-    path.truncate(len);
-    Some(OsString::from_vec(path).into())
 }

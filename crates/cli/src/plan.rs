@@ -2,6 +2,7 @@
 
 use crate::config;
 use crate::connections::CONNECTIONS_MAX;
+use crate::disks::DiskPlan;
 use crate::failure::Failure;
 use crate::grammar::Serve;
 use crate::listen::Place;
@@ -79,13 +80,23 @@ pub(crate) struct VolumePlan {
     pub(crate) emulate: Option<Profile>,
     /// The cache in front of it.
     pub(crate) cache: CacheWish,
+    /// The disk behind it, if it caches one.
+    pub(crate) disk: DiskPlan,
 }
 
 impl VolumePlan {
     /// The volume in `pmem`, named after its file, as fast as it is.
     pub(crate) fn of(pmem: PathBuf, access: Access) -> VolumePlan {
         let name = pmem.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        VolumePlan { name, description: None, pmem, access, emulate: None, cache: CacheWish::default() }
+        VolumePlan {
+            name,
+            description: None,
+            pmem,
+            access,
+            emulate: None,
+            cache: CacheWish::default(),
+            disk: DiskPlan::default(),
+        }
     }
 }
 
@@ -108,7 +119,8 @@ impl Plan {
         };
         if let Some(pmem) = &wish.pmem {
             let volume = VolumePlan::of(pmem.clone(), access(wish.read_only));
-            plan.volumes.push(VolumePlan { emulate: wish.emulate, cache: wish.cache.unwrap_or_default(), ..volume });
+            let cache = wish.cache.unwrap_or_default();
+            plan.volumes.push(VolumePlan { emulate: wish.emulate, cache, disk: wish.disk.plan(), ..volume });
         }
         if !wish.listen.is_empty() {
             plan.listen.clone_from(&wish.listen);

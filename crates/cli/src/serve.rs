@@ -69,6 +69,7 @@ fn add_default_volume(plan: &mut Plan, wish: &Serve) -> Result<bool, Failure> {
     plan.volumes.push(VolumePlan {
         emulate: wish.emulate,
         cache: wish.cache.unwrap_or_default(),
+        disk: wish.disk.plan(),
         ..VolumePlan::of(path, access(wish.read_only))
     });
     Ok(created)
@@ -123,7 +124,7 @@ fn offer(plan: &Plan, exports: Exports) -> Result<Offer, Failure> {
 
 fn exports(plan: &Plan, volumes: &[Volume]) -> Result<Exports, Failure> {
     let export = |(plan, volume): (&VolumePlan, &Volume)| {
-        let facts = || format!("BTT volume {}, {}", volume.facts.uuid, volume.facts.domain);
+        let facts = || format!("{} volume {}, {}", volume.facts.format, volume.facts.uuid, volume.facts.domain);
         let description = plan.description.clone().unwrap_or_else(facts);
         Export::new(&plan.name, &description, Arc::clone(&volume.device))
     };
@@ -138,6 +139,7 @@ fn serving(plan: &Plan, volumes: &[Volume], created: bool, listeners: &[Listener
         read_only: plan.access != Access::ReadWrite,
         cache: volume.cache.as_ref().map_or_else(String::clone, |transit| transit.describe()),
         completed: volume.completed,
+        disk: volume.disk.as_ref().map(|disk| disk.state()),
         facts: volume.facts.clone(),
     });
     let places: Vec<Place> = listeners.iter().map(Listener::place).collect();

@@ -1,5 +1,6 @@
 //! What a running server knows about its work at one time, as it travels over the control socket.
 
+use crate::cached_disk::{CachedDisk, DiskState};
 use crate::connections::Connections;
 use crate::latency::Latencies;
 use crate::readings::{Reading, Watched};
@@ -46,6 +47,9 @@ pub(crate) struct VolumeCounts {
     pub(crate) requests: Vec<RequestCounts>,
     /// What the layers below count.
     pub(crate) readings: Vec<Reading>,
+    /// The disk behind it, and the cache in front of that.
+    #[serde(default)]
+    pub(crate) disk: Option<DiskState>,
 }
 
 /// Requests of one kind.
@@ -122,6 +126,8 @@ pub(crate) struct ObservedVolume {
     pub(crate) pmem: PathBuf,
     /// Its layers that keep numbers.
     pub(crate) layers: Vec<Arc<dyn Watched>>,
+    /// The disk behind it, if it caches one.
+    pub(crate) disk: Option<Arc<dyn CachedDisk>>,
 }
 
 impl Observed {
@@ -143,6 +149,7 @@ impl ObservedVolume {
             pmem: self.pmem.clone(),
             requests: export.counters().requests.iter().map(RequestCounts::of).collect(),
             readings: self.layers.iter().flat_map(|layer| layer.readings()).collect(),
+            disk: self.disk.as_ref().map(|disk| disk.state()),
         }
     }
 }

@@ -6,6 +6,7 @@
 
 use crate::drain::Drain;
 use crate::failure::{CacheTrouble, Doing, Failure, VolumeFailure};
+use crate::notes::Note;
 use crate::orphans;
 use crate::readings::{Reading, Unit, Watched};
 use crate::size::Human;
@@ -281,7 +282,7 @@ impl Transit {
             }
             Err(error) => return Err(no_cache(volume, &file, error).into()),
         };
-        region.file().into_iter().for_each(|file| orphans::note_volume(file, volume.pmem));
+        region.file().into_iter().for_each(|file| Note::Volume.write(file, volume.pmem));
         let options = Options::new(volume.uuid.into_bytes(), slots);
         let refused = |error: CreateError| VolumeFailure::NotDurable { path: file.clone(), why: error.to_string() };
         let cache = Arc::new(WriteCache::create(region, device, options).map_err(refused)?);

@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod destager;
+mod disk_cache;
 mod gate;
 mod pool;
 mod turns;

@@ -3,8 +3,10 @@
 use super::{Exit, Told};
 use crate::size::Human;
 use std::net::SocketAddr;
+use tidegate_disk_cache::Mode;
 use tidegate_layout::btt::{SECTOR_SIZES, Version};
 use tidegate_media::emulate::Profile;
+use tidegate_policy::evict::Replacement;
 
 /// A mistake on the command line.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -36,6 +38,20 @@ pub(crate) enum UsageFailure {
     /// No size, and no device that knows its own.
     #[error("no size was given for the region file")]
     SizeMissing,
+    /// A size too small for a cache of a disk.
+    #[error("a region of {size} bytes is too small for a cache")]
+    CacheTooSmall {
+        /// The size, in bytes.
+        size: u64,
+        /// The smallest region, in bytes.
+        min: u64,
+    },
+    /// A block size that caches of disks do not have.
+    #[error("a cache has no blocks of {size} bytes")]
+    CacheBlockSize {
+        /// The size, in bytes.
+        size: u32,
+    },
     /// A block size the format does not have.
     #[error("{text:?} is no block size of the format")]
     BlockSize {
@@ -65,6 +81,18 @@ pub(crate) enum UsageFailure {
     /// A medium nobody described.
     #[error("no emulated medium is called {text:?}")]
     Emulate {
+        /// The text.
+        text: String,
+    },
+    /// A mode that no cache has.
+    #[error("{text:?} is no mode of a cache")]
+    CacheMode {
+        /// The text.
+        text: String,
+    },
+    /// A replacement policy nobody wrote.
+    #[error("no replacement policy is called {text:?}")]
+    Replacement {
         /// The text.
         text: String,
     },
@@ -109,11 +137,14 @@ impl UsageFailure {
             UsageFailure::SizeNotMultiple { .. } => "size-not-multiple",
             UsageFailure::SizeTooSmall { .. } => "size-too-small",
             UsageFailure::SizeMissing => "size-missing",
-            UsageFailure::BlockSize { .. } => "bad-block-size",
+            UsageFailure::BlockSize { .. } | UsageFailure::CacheBlockSize { .. } => "bad-block-size",
+            UsageFailure::CacheTooSmall { .. } => "size-too-small",
             UsageFailure::Version { .. } => "bad-version",
             UsageFailure::Listen { .. } => "bad-listen",
             UsageFailure::NotLoopback { .. } => "not-loopback",
             UsageFailure::Emulate { .. } => "unknown-emulation",
+            UsageFailure::CacheMode { .. } => "bad-mode",
+            UsageFailure::Replacement { .. } => "unknown-replacement",
             UsageFailure::SocketMode { .. } => "bad-socket-mode",
             UsageFailure::Metrics { .. } => "bad-metrics",
             UsageFailure::Grammar { .. } => "usage",
@@ -128,6 +159,8 @@ impl UsageFailure {
                 format!("BTT {version} needs at least {min} bytes ({}) for one arena", Human(*min))
             }
             UsageFailure::SizeMissing => "only a device knows its own size".to_owned(),
+            UsageFailure::CacheTooSmall { .. } => "it has to hold a ring, entries and some blocks".to_owned(),
+            UsageFailure::CacheBlockSize { .. } => "they are powers of two from 512 to 65536".to_owned(),
             UsageFailure::BlockSize { .. } | UsageFailure::Version { .. } => {
                 "Linux's driver and this program know no other".to_owned()
             }
@@ -136,6 +169,8 @@ impl UsageFailure {
                     .to_owned()
             }
             UsageFailure::Emulate { .. } => "an emulated medium is chosen by the name of its profile".to_owned(),
+            UsageFailure::CacheMode { .. } => "modes have the names of what is done with writes and reads".to_owned(),
+            UsageFailure::Replacement { .. } => "a policy is chosen by its name".to_owned(),
             UsageFailure::SocketMode { .. } => "permissions are an octal number up to 0777".to_owned(),
             UsageFailure::Metrics { .. } => "metrics ask no password, so they stay on this machine".to_owned(),
             UsageFailure::Grammar { .. } => "the command line does not follow the grammar".to_owned(),
@@ -152,6 +187,8 @@ impl UsageFailure {
             }
             UsageFailure::SizeTooSmall { min, .. } => format!("use --size {min} or more"),
             UsageFailure::SizeMissing => "give one: --size 1G".to_owned(),
+            UsageFailure::CacheTooSmall { min, .. } => format!("use --size {min} or more"),
+            UsageFailure::CacheBlockSize { .. } => "leave --block out, which is 4096, or use a power of two".to_owned(),
             UsageFailure::BlockSize { .. } => {
                 format!("use one of {}", SECTOR_SIZES.map(|size| size.to_string()).join(", "))
             }
@@ -164,6 +201,12 @@ impl UsageFailure {
                     .to_owned()
             }
             UsageFailure::Emulate { .. } => format!("use one of {}", Profile::NAMES.join(", ")),
+            UsageFailure::CacheMode { .. } => {
+                format!("use one of {}", Mode::ALL.map(|mode| mode.to_string()).join(", "))
+            }
+            UsageFailure::Replacement { .. } => {
+                format!("use one of {}", Replacement::ALL.map(Replacement::name).join(", "))
+            }
             UsageFailure::SocketMode { .. } => "write 0600 for the owner alone, 0660 for a group too".to_owned(),
             UsageFailure::Metrics { .. } => "write a loopback address and a port: tcp:127.0.0.1:9809".to_owned(),
             UsageFailure::Grammar { command, .. } => format!("see `{command} --help`"),

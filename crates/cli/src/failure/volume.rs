@@ -84,6 +84,13 @@ pub(crate) enum VolumeFailure {
         /// The rule broken, and where.
         why: String,
     },
+    /// A cache of a disk breaks rules of its format.
+    BrokenCache {
+        /// The region file.
+        path: PathBuf,
+        /// The first rule broken, and where.
+        why: String,
+    },
     /// A device of fixed size was asked for another.
     DeviceSize {
         /// The device.
@@ -285,6 +292,20 @@ impl VolumeFailure {
         }
     }
 
+    /// What the engine says when a cache of a disk at `path` cannot be used.
+    pub(crate) fn of_open_cache(path: &Path, error: tidegate_disk_cache::OpenError) -> VolumeFailure {
+        use tidegate_disk_cache::OpenError as Refused;
+        match error {
+            Refused::Unreadable(poison) | Refused::Device(tidegate_media::Error::Media(poison)) => {
+                VolumeFailure::of_poison(path, poison)
+            }
+            Refused::Device(tidegate_media::Error::Sealed(sealed)) => {
+                VolumeFailure::NotDurable { path: path.to_owned(), why: sealed.to_string() }
+            }
+            other => VolumeFailure::BrokenCache { path: path.to_owned(), why: other.to_string() },
+        }
+    }
+
     /// What the check says when it finds no volume to check.
     pub(crate) fn of_check(path: &Path, bytes: u64, error: OpenError) -> VolumeFailure {
         match VolumeFailure::of_open(path, bytes, error) {
@@ -346,6 +367,7 @@ impl VolumeFailure {
             VolumeFailure::Version { .. } => ("version", Exit::Refused),
             VolumeFailure::Damaged { .. } => ("damaged", Exit::Refused),
             VolumeFailure::BeyondRepair { .. } => ("beyond-repair", Exit::Refused),
+            VolumeFailure::BrokenCache { .. } => ("broken-cache", Exit::Refused),
             VolumeFailure::DeviceSize { .. } => ("device-size", Exit::Refused),
             VolumeFailure::Unreadable { .. } => ("unreadable", Exit::Environment),
             VolumeFailure::NotDurable { .. } => ("not-durable", Exit::Environment),
@@ -373,6 +395,7 @@ impl VolumeFailure {
             | VolumeFailure::Version { path, .. }
             | VolumeFailure::Damaged { path, .. }
             | VolumeFailure::BeyondRepair { path, .. }
+            | VolumeFailure::BrokenCache { path, .. }
             | VolumeFailure::DeviceSize { path, .. }
             | VolumeFailure::Unreadable { path, .. }
             | VolumeFailure::NotDurable { path, .. }
@@ -415,6 +438,7 @@ impl VolumeFailure {
             VolumeFailure::BeyondRepair { why, .. } => {
                 (format!("the volume in {path} is damaged beyond repair"), format!("both info blocks are lost: {why}"))
             }
+            VolumeFailure::BrokenCache { why, .. } => (format!("the cache in {path} is damaged"), why.clone()),
             VolumeFailure::DeviceSize { bytes, .. } => {
                 (format!("{path} cannot have that size"), format!("it is a device of {bytes} bytes"))
             }
@@ -468,6 +492,9 @@ impl VolumeFailure {
                 format!("keep a copy of the file, then run: tidegate check --repair --pmem {path}")
             }
             VolumeFailure::BeyondRepair { .. } => "restore the file from a copy".to_owned(),
+            VolumeFailure::BrokenCache { .. } => {
+                "keep a copy of the file: it may hold blocks that the disk does not have".to_owned()
+            }
             VolumeFailure::DeviceSize { .. } => "leave --size out".to_owned(),
             VolumeFailure::Unreadable { .. } => {
                 format!("see what can be saved: tidegate check --pmem {path}; then replace the medium")

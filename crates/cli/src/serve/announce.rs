@@ -2,6 +2,7 @@
 
 use crate::answer;
 use crate::attach::{self, Protection};
+use crate::cached_disk::DiskState;
 use crate::facts::Facts;
 use crate::failure::Failure;
 use crate::listen::Place;
@@ -37,6 +38,9 @@ pub(super) struct Served {
     pub(super) cache: String,
     /// Blocks that a killed server had left in its cache, completed now.
     pub(super) completed: u64,
+    /// The disk behind it, and the cache in front of that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) disk: Option<DiskState>,
     /// The volume.
     #[serde(flatten)]
     pub(super) facts: Facts,
@@ -78,12 +82,15 @@ impl fmt::Display for Serving {
         if self.created {
             writeln!(f, "created")?;
         }
-        for Served { name, read_only, cache, completed, facts } in &self.volumes {
+        for Served { name, read_only, cache, completed, disk, facts } in &self.volumes {
             if self.volumes.len() > 1 {
                 answer::line(f, "export", name)?;
             }
             write!(f, "{facts}")?;
-            answer::line(f, "cache", cache)?;
+            match disk {
+                Some(disk) => write!(f, "{disk}")?,
+                None => answer::line(f, "cache", cache)?,
+            }
             if *completed > 0 {
                 answer::line(
                     f,

@@ -36,6 +36,7 @@ fn create_whole(path: &Path) -> Result<bool, Failure> {
         size: Some(DEFAULT_REGION_BYTES),
         block: DEFAULT_BLOCK_BYTES,
         btt: Version::V1_1,
+        disk: None,
         sparse: false,
         force: true,
     })?;

@@ -65,6 +65,7 @@ fn observed(plan: &Plan, volumes: &[Volume], connections: &Arc<Connections>) -> 
     let volume = |(plan, volume): (&VolumePlan, &Volume)| ObservedVolume {
         pmem: plan.pmem.clone(),
         layers: volume.layers.clone(),
+        disk: volume.disk.clone(),
     };
     let volumes = plan.volumes.iter().zip(volumes).map(volume).collect();
     Observed { connections: Arc::clone(connections), volumes, since: Instant::now() }

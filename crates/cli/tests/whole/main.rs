@@ -6,6 +6,7 @@
 
 mod access;
 mod configured;
+mod disk;
 mod encrypted;
 mod manual;
 mod packaged;

@@ -1,7 +1,7 @@
 //! What packages install beside the program fits the program.
 
 use crate::encrypted::identities::Identities;
-use crate::program::{Folder, Server, run};
+use crate::program::{Folder, Server, json, run};
 use std::fs;
 
 const SERVICE: &str = include_str!("../../systemd/tidegate@.service");
@@ -59,17 +59,21 @@ fn the_package_holds_the_program_its_units_pages_and_completions() {
 fn the_example_serves_once_its_places_are_this_machines() {
     let folder = Folder::new();
     folder.volume("db.pmem");
+    let disk = folder.text("disk");
+    fs::write(&disk, [0; 4096]).unwrap();
+    json(&["create", "--pmem", &folder.text("archive.pmem"), "--disk", &disk, "--size", "8M"]);
     let identities = Identities::make();
     let here = EXAMPLE
         .replace("/run/tidegate", folder.0.path().to_str().unwrap())
         .replace("/mnt/pmem/", "")
+        .replace("/dev/disk/by-id/ata-DISK", &disk)
         .replace("server-", identities.path("server-").to_str().unwrap())
         .replace("ca-cert", identities.path("ca-cert").to_str().unwrap())
         .replace("127.0.0.1:10809", "127.0.0.1:0")
         .replace("127.0.0.1:9809", "127.0.0.1:0");
     let config = folder.text("example.toml");
     fs::write(&config, here).unwrap();
-    let mut server = Server::start_of_uris(2, &["--config", &config]);
+    let mut server = Server::start_of_uris(4, &["--config", &config]);
     let stat = run(&["stat", "--control", &folder.text("control")]);
     assert!(stat.stdout.contains("volume     db in "), "{}{}", stat.stdout, stat.stderr);
     assert!(server.stop().success());

@@ -1,0 +1,274 @@
+//! A disk behind a cache in persistent memory, as the program serves it: the engine, the thread that destages it, and what there is to
+//! say about both.
+
+use crate::disks::{Disk, DiskPlan};
+use crate::drain::Drain;
+use crate::failure::DiskFailure;
+use crate::readings::{Reading, Unit, Watched};
+use crate::size::Human;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tidegate_disk_cache::{Counters, DiskCache, Fill, Mode, OpenError, Options};
+use tidegate_drain::{Destager, Dirty, Left, Ticket};
+use tidegate_media::{BlockDevice, Error, FileDisk, Region, Result};
+
+/// Blocks of a step when nobody is to be left time.
+const STEP: u32 = 1024;
+
+/// The cache of a served volume.
+pub(crate) trait CachedDisk: Watched {
+    /// How it is now.
+    fn state(&self) -> DiskState;
+
+    /// Treats requests by `mode` from now on.
+    fn set_mode(&self, mode: Mode);
+
+    /// Asks for everything that is dirty now to be written to the disk.
+    fn flush(&self) -> Ticket;
+
+    /// What that flush left behind; None: it is under way.
+    fn flushed(&self, ticket: Ticket) -> Option<Left>;
+
+    /// Why `left` was left, in a sentence that names the first block. None: nothing was.
+    fn why(&self, left: &Left) -> Option<String>;
+}
+
+/// How a cache is at one time.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub(crate) struct DiskState {
+    /// Where the disk is.
+    pub(crate) disk: PathBuf,
+    /// How requests reach it.
+    pub(crate) way: String,
+    /// What is done with reads and writes.
+    pub(crate) mode: String,
+    /// Which clean block goes when room is needed.
+    pub(crate) replacement: String,
+    /// Bytes that only the cache has.
+    pub(crate) dirty_bytes: u64,
+    /// Bytes that the disk has too.
+    pub(crate) clean_bytes: u64,
+    /// Bytes that the cache can hold.
+    pub(crate) cache_bytes: u64,
+    /// Blocks read since the volume was opened, from the cache and in all.
+    pub(crate) reads: Hits,
+    /// Blocks written, in the place of a cached one and in all.
+    pub(crate) writes: Hits,
+    /// What keeps blocks from the disk, if anything does.
+    pub(crate) trouble: Option<String>,
+}
+
+/// Blocks asked for.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
+pub(crate) struct Hits {
+    /// Those that were cached.
+    pub(crate) hits: u64,
+    /// Those that were not.
+    pub(crate) misses: u64,
+}
+
+impl fmt::Display for Hits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Hits { hits, misses } = *self;
+        match hits + misses {
+            0 => f.write_str("none yet"),
+            all => write!(f, "{:.1} % of {all}", hits as f64 * 100.0 / all as f64),
+        }
+    }
+}
+
+impl fmt::Display for DiskState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use crate::answer::line;
+        line(f, "disk", format_args!("{}, {}", self.disk.display(), self.way))?;
+        line(f, "mode", format_args!("{}, replacement {}", self.mode, self.replacement))?;
+        let (dirty, clean, all) = (Human(self.dirty_bytes), Human(self.clean_bytes), Human(self.cache_bytes));
+        line(f, "cached", format_args!("{dirty} dirty, {clean} clean, of {all}"))?;
+        line(f, "hits", format_args!("reads {}, writes {}", self.reads, self.writes))?;
+        self.trouble.iter().try_for_each(|trouble| line(f, "trouble", trouble))
+    }
+}
+
+/// A cache over any region.
+pub(crate) struct Cached<R: Region + 'static> {
+    cache: Arc<DiskCache<R>>,
+    destager: Option<Destager>,
+    disk: Arc<FileDisk>,
+    path: PathBuf,
+    plan: DiskPlan,
+}
+
+impl<R: Region + 'static> Cached<R> {
+    /// Opens the cache in `region` in front of `disk`; what was interrupted is finished.
+    pub(crate) fn open(region: R, disk: Disk, plan: &DiskPlan) -> Result<Cached<R>, OpenError> {
+        let Disk { path, device } = disk;
+        let disk = Arc::new(device);
+        let options = Options { mode: plan.mode, replacement: plan.replacement };
+        let cache = Arc::new(DiskCache::open(region, Arc::clone(&disk) as _, options)?);
+        Ok(Cached { cache, destager: None, disk, path, plan: plan.clone() })
+    }
+
+    /// Starts to move dirty blocks to the disk.
+    pub(crate) fn start(mut self) -> io::Result<Cached<R>> {
+        self.destager = Some(Destager::start(Arc::clone(&self.cache), self.plan.caps)?);
+        Ok(self)
+    }
+
+    /// The volume's blocks.
+    pub(crate) fn device(&self) -> Arc<dyn BlockDevice> {
+        Arc::clone(&self.cache) as _
+    }
+
+    /// Bytes that only the cache has.
+    pub(crate) fn dirty_bytes(&self) -> u64 {
+        self.cache.dirty_blocks() * self.block_bytes()
+    }
+
+    fn block_bytes(&self) -> u64 {
+        u64::from(self.cache.geometry().block_size)
+    }
+
+    /// The first block of `left`, and why it was left.
+    fn first_of(&self, left: &Left) -> Option<String> {
+        let told = self.disk.last_refusal().map(|refusal| refusal.to_string());
+        let in_all = left.refused;
+        match (left.first.first(), &left.not_durable) {
+            (Some((lba, error)), _) => {
+                let why = told.unwrap_or_else(|| error.to_string());
+                let others = if in_all > 1 { format!(" and {} others", in_all - 1) } else { String::new() };
+                Some(format!("the disk {} refuses {lba}{others}: {why}", self.path.display()))
+            }
+            (None, Some(error)) => Some(format!("the disk {} made nothing durable: {error}", self.path.display())),
+            (None, None) => None,
+        }
+    }
+
+    /// Moves everything to the disk, from this thread.
+    ///
+    /// # Errors
+    /// What the disk refused stays dirty.
+    pub(crate) fn drain(&self, pmem: &Path, tell: impl FnMut(&str)) -> Result<(), DiskFailure> {
+        let unfinished = Draining { cache: &*self.cache, pmem };
+        let drained = crate::drain::drain(&unfinished, tell);
+        let Err(error) = drained else { return Ok(()) };
+        let why = self.disk.last_refusal().map_or_else(|| error.to_string(), |refusal| refusal.to_string());
+        let why = format!("the disk {} refuses: {why}", self.path.display());
+        Err(DiskFailure::Refuses { pmem: pmem.to_owned(), dirty_bytes: unfinished.bytes_left(), why })
+    }
+}
+
+/// A cache that is moved to its disk as a whole.
+struct Draining<'a, R: Region + 'static> {
+    cache: &'a DiskCache<R>,
+    pmem: &'a Path,
+}
+
+impl<R: Region + 'static> Drain for Draining<'_, R> {
+    fn bytes_left(&self) -> u64 {
+        self.cache.dirty_blocks() * u64::from(self.cache.geometry().block_size)
+    }
+
+    fn finish(&self, progress: &mut dyn FnMut(u64)) -> Result<()> {
+        let mut refused: Option<Error> = None;
+        while self.cache.dirty_blocks() > 0 {
+            let step = Dirty::step(self.cache, STEP);
+            refused = refused.or(step.refused.into_iter().next().map(|(_, error)| error)).or(step.not_durable);
+            progress(self.bytes_left());
+            if !step.more {
+                // Every dirty block was tried.
+                refused.take().map_or(Ok(()), Err)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn kept_in(&self) -> &Path {
+        self.pmem
+    }
+
+    fn close(&self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<R: Region + 'static> CachedDisk for Cached<R> {
+    fn state(&self) -> DiskState {
+        let Fill { blocks, clean, dirty, .. } = self.cache.fill();
+        let Counters { read_hits, read_misses, write_hits, write_misses, .. } = self.cache.counters();
+        let bytes = |blocks: u32| u64::from(blocks) * self.block_bytes();
+        DiskState {
+            disk: self.path.clone(),
+            way: self.disk.way().to_string(),
+            mode: self.cache.mode().to_string(),
+            replacement: self.plan.replacement.to_string(),
+            dirty_bytes: bytes(dirty),
+            clean_bytes: bytes(clean),
+            cache_bytes: bytes(blocks),
+            reads: Hits { hits: read_hits, misses: read_misses },
+            writes: Hits { hits: write_hits, misses: write_misses },
+            trouble: self.destager.as_ref().and_then(|destager| self.first_of(&destager.left())),
+        }
+    }
+
+    fn set_mode(&self, mode: Mode) {
+        self.cache.set_mode(mode);
+    }
+
+    fn flush(&self) -> Ticket {
+        self.destager.as_ref().map_or(Ticket(0), Destager::flush)
+    }
+
+    fn flushed(&self, ticket: Ticket) -> Option<Left> {
+        self.destager.as_ref().map_or(Some(Left::default()), |destager| destager.is_flushed(ticket))
+    }
+
+    fn why(&self, left: &Left) -> Option<String> {
+        self.first_of(left)
+    }
+}
+
+impl<R: Region + 'static> Watched for Cached<R> {
+    fn readings(&self) -> Vec<Reading> {
+        let Fill { blocks, clean, dirty, .. } = self.cache.fill();
+        let Counters {
+            read_hits,
+            read_misses,
+            write_hits,
+            write_misses,
+            commits,
+            fills,
+            evictions,
+            destaged,
+            destage_writes,
+            disk_flushes,
+            helps,
+            ..
+        } = self.cache.counters();
+        let counter = |name, help, value| Reading::counter(name, help, Unit::Count, value);
+        let gauge =
+            |name, help, blocks: u32| Reading::gauge(name, help, Unit::Bytes, u64::from(blocks) * self.block_bytes());
+        vec![
+            counter("disk_cache_read_hits", "Blocks read that were cached", read_hits),
+            counter("disk_cache_read_misses", "Blocks read from the disk", read_misses),
+            counter("disk_cache_write_hits", "Blocks written that were cached before", write_hits),
+            counter("disk_cache_write_misses", "Blocks written that were not", write_misses),
+            counter("disk_cache_commits", "Writes put in place as a whole", commits),
+            counter("disk_cache_fills", "Blocks taken in because they were read", fills),
+            counter("disk_cache_evictions", "Clean blocks given up for others", evictions),
+            counter("disk_cache_destaged_blocks", "Blocks written to the disk", destaged),
+            counter("disk_cache_destage_writes", "Writes to the disk that this took", destage_writes),
+            counter("disk_cache_disk_flushes", "Flushes of the disk", disk_flushes),
+            counter("disk_cache_helps", "Times a writer had to wait for the disk", helps),
+            gauge("disk_cache_dirty", "Bytes that only the cache has", dirty),
+            gauge("disk_cache_clean", "Bytes that the disk has too", clean),
+            gauge("disk_cache_size", "Bytes that the cache can hold", blocks),
+        ]
+    }
+}
+
+/// How long a caller waits between two questions about a flush.
+pub(crate) const FLUSH_ASKED_EVERY: Duration = Duration::from_millis(50);

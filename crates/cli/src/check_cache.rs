@@ -1,0 +1,94 @@
+//! `tidegate check` of a cache of a disk.
+
+use crate::answer;
+use crate::failure::{Exit, Failure, VolumeFailure};
+use crate::size::Human;
+use serde::Serialize;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use tidegate_disk_cache::{Finding, Report, check};
+use tidegate_media::Region;
+
+/// What `check` answers.
+#[derive(Serialize)]
+struct Answer {
+    file: PathBuf,
+    sound: bool,
+    blocks: Uses,
+    dirty_bytes: u64,
+    findings: Vec<Violation>,
+}
+
+/// What the region's blocks are used for.
+#[derive(Serialize)]
+struct Uses {
+    dirty: u32,
+    clean: u32,
+    free: u32,
+    in_ring: u32,
+}
+
+/// A broken rule.
+#[derive(Serialize)]
+struct Violation {
+    rule: String,
+    offset: u64,
+    found: String,
+}
+
+impl From<Finding> for Violation {
+    fn from(finding: Finding) -> Violation {
+        match finding {
+            Finding::Broken(corrupt) => {
+                Violation { rule: corrupt.rule.to_owned(), offset: corrupt.at, found: corrupt.found }
+            }
+            Finding::Unreadable(poison) => Violation {
+                rule: "the medium gives back what was stored".to_owned(),
+                offset: poison.at,
+                found: poison.to_string(),
+            },
+        }
+    }
+}
+
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Uses { dirty, clean, free, in_ring: interrupted } = self.blocks;
+        answer::line(f, "volume", self.file.display())?;
+        answer::line(
+            f,
+            "blocks",
+            format_args!("{dirty} dirty ({}), {clean} clean, {free} free", Human(self.dirty_bytes)),
+        )?;
+        if interrupted > 0 {
+            let note = format_args!("{interrupted} blocks of transactions, found by the next serve in any case");
+            answer::line(f, "ring", note)?;
+        }
+        for Violation { rule, offset, found } in &self.findings {
+            answer::line(f, "broken", format_args!("at {offset:#x}: {rule} (found {found})"))?;
+        }
+        let result = match self.findings.len() {
+            0 => "sound: every rule is kept".to_owned(),
+            broken => format!("damaged: {broken} broken rules; keep a copy of the file"),
+        };
+        write!(f, "{:<10} {result}", "result")
+    }
+}
+
+/// Checks the cache in `region`, and answers.
+pub(crate) fn run<R: Region>(path: &Path, region: &R, json: bool) -> Result<Exit, Failure> {
+    let broken = |none: tidegate_disk_cache::NoCache| VolumeFailure::BrokenCache {
+        path: path.to_owned(),
+        why: none.to_string(),
+    };
+    let Report { identity, dirty, clean, free, unretired, findings } = check(region).map_err(broken)?;
+    let answer = Answer {
+        file: path.to_owned(),
+        sound: findings.is_empty(),
+        blocks: Uses { dirty, clean, free, in_ring: unretired },
+        dirty_bytes: u64::from(dirty) * u64::from(identity.block_size),
+        findings: findings.into_iter().map(Violation::from).collect(),
+    };
+    answer::give(&answer, json)?;
+    Ok(if answer.sound { Exit::Done } else { Exit::Refused })
+}

@@ -1,0 +1,99 @@
+//! `tidegate create --disk`: a region in front of a disk. Nothing is written to the disk.
+
+use crate::create::sync;
+use crate::disks::{self, Disk};
+use crate::facts::{Facts, Memory};
+use crate::failure::{DiskFailure, Failure, UsageFailure, VolumeFailure};
+use crate::grammar::Create;
+use crate::notes::Note;
+use std::path::Path;
+use tidegate_disk_cache::{Contents, FormatError, FormatSpec, format, identify};
+use tidegate_layout::btt::PAGE_BYTES;
+use tidegate_media::{BlockDevice, DiskAccess, MappedRegion, Region};
+use uuid::Uuid;
+
+/// The smallest region in front of a disk.
+const REGION_BYTES_MIN: u64 = 1 << 20;
+
+/// The ring takes at most one part in so many of the region.
+const RING_PARTS: u64 = 8;
+
+/// Bytes of an element of the ring.
+const ELEMENT_BYTES: u64 = 16;
+
+/// Refuses a size that no region in front of a disk has.
+pub(crate) fn check_size(size: u64) -> Result<(), UsageFailure> {
+    if size < REGION_BYTES_MIN {
+        return Err(UsageFailure::CacheTooSmall { size, min: REGION_BYTES_MIN });
+    }
+    if size.is_multiple_of(PAGE_BYTES) { Ok(()) } else { Err(UsageFailure::SizeNotMultiple { size }) }
+}
+
+/// The disk that `wish` names, and nobody else uses.
+pub(crate) fn disk(path: &Path, wish: &Create) -> Result<Disk, Failure> {
+    if !wish.block.is_power_of_two() {
+        return Err(UsageFailure::CacheBlockSize { size: wish.block }.into());
+    }
+    disks::open(path, DiskAccess::ReadWrite, wish.block)
+}
+
+/// Makes `region` a cache of `disk`.
+pub(crate) fn lay_out(wish: &Create, disk: &Disk, region: &MappedRegion, contents: Contents) -> Result<Facts, Failure> {
+    let path = wish.pmem.as_path();
+    let spec = FormatSpec {
+        block_size: wish.block,
+        disk_blocks: disk.device.geometry().blocks,
+        ring_slots: ring_slots(region.len()),
+        uuid: Uuid::new_v4().into_bytes(),
+        disk: disk.device.identity().0,
+    };
+    lay_out_as(path, region, &spec, contents)?;
+    region.file().into_iter().for_each(|file| Note::Disk.write(file, &disk.path));
+    let identity = identify(region).map_err(|poison| VolumeFailure::of_poison(path, poison))?;
+    let identity = identity.ok_or_else(|| DiskFailure::NoCache { pmem: path.to_owned() })?;
+    Ok(Facts::of_disk_cache(path, Memory::of(region), &identity))
+}
+
+/// Formats `region` as `spec` says, and sees to it that the result outlives this process.
+pub(crate) fn lay_out_as(
+    path: &Path,
+    region: &MappedRegion,
+    spec: &FormatSpec,
+    contents: Contents,
+) -> Result<(), Failure> {
+    format(region, spec, contents).map_err(|error| refused_format(path, error))?;
+    Ok(sync(path, region)?)
+}
+
+/// The usual ring, or a smaller one in a small region.
+fn ring_slots(region_bytes: u64) -> u32 {
+    let fits = u32::try_from(region_bytes / RING_PARTS / ELEMENT_BYTES).unwrap_or(u32::MAX);
+    FormatSpec::RING_SLOTS.min(1 << fits.max(1).ilog2())
+}
+
+fn refused_format(path: &Path, error: FormatError) -> Failure {
+    match error {
+        FormatError::TooSmall { has } => UsageFailure::CacheTooSmall { size: has, min: REGION_BYTES_MIN }.into(),
+        FormatError::BlockSize(size) => UsageFailure::CacheBlockSize { size }.into(),
+        FormatError::Sealed(sealed) => {
+            VolumeFailure::NotDurable { path: path.to_owned(), why: sealed.to_string() }.into()
+        }
+        error @ (FormatError::DiskBlocks(_) | FormatError::RingSlots(_)) => {
+            VolumeFailure::BrokenCache { path: path.to_owned(), why: error.to_string() }.into()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rings_are_powers_of_two_and_leave_most_of_the_region_to_blocks() {
+        for mib in [1, 2, 3, 7, 64, 1000, 1 << 20] {
+            let slots = ring_slots(mib << 20);
+            assert!(slots.is_power_of_two() && u64::from(slots) * ELEMENT_BYTES * RING_PARTS <= mib << 20, "{mib}");
+        }
+        assert_eq!(ring_slots(1 << 30), FormatSpec::RING_SLOTS);
+    }
+}

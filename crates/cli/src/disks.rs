@@ -1,0 +1,70 @@
+//! The disk of a cache: where it is, and whether it is still the same one.
+
+use crate::failure::{DiskFailure, Failure};
+use crate::notes::Note;
+use std::path::{Path, PathBuf};
+use tidegate_disk_cache::{Identity, Mode};
+use tidegate_media::{BlockDevice, DiskAccess, DiskIdentity, FileDisk};
+use tidegate_policy::destage::Caps;
+use tidegate_policy::evict::Replacement;
+
+/// In the place of a disk's identity: the cache has none.
+pub(crate) const DETACHED: [u8; 32] = [0xff; 32];
+
+/// What somebody wants of the disk of a volume, and of the cache in front of it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct DiskPlan {
+    /// Where it is; None: where it was noted.
+    pub(crate) path: Option<PathBuf>,
+    /// What is done with reads and writes.
+    pub(crate) mode: Mode,
+    /// Which clean block goes when room is needed.
+    pub(crate) replacement: Replacement,
+    /// How much may be dirty, and for how long.
+    pub(crate) caps: Caps,
+}
+
+/// An open disk.
+pub(crate) struct Disk {
+    /// Where it is.
+    pub(crate) path: PathBuf,
+    /// Its blocks.
+    pub(crate) device: FileDisk,
+}
+
+/// Opens any disk, in blocks of `block_size` bytes.
+pub(crate) fn open(path: &Path, access: DiskAccess, block_size: u32) -> Result<Disk, Failure> {
+    let device = FileDisk::open(path, access, block_size).map_err(|error| DiskFailure::Unusable { error })?;
+    Ok(Disk { path: path.to_owned(), device })
+}
+
+/// Opens the disk that the cache `identity` in `pmem` belongs to: at `named`, or where it was noted.
+pub(crate) fn open_of(
+    pmem: &Path,
+    identity: &Identity,
+    named: Option<&Path>,
+    access: DiskAccess,
+) -> Result<Disk, Failure> {
+    if identity.disk == DETACHED {
+        return Err(DiskFailure::Detached { pmem: pmem.to_owned() }.into());
+    }
+    let noted = || Note::Disk.read(pmem);
+    let path = named.map(Path::to_owned).or_else(noted);
+    let path = path.ok_or_else(|| DiskFailure::NotNamed { pmem: pmem.to_owned() })?;
+    let disk = open(&path, access, identity.block_size)?;
+    refuse_another(pmem, identity, &disk)?;
+    Ok(disk)
+}
+
+/// Refuses a disk that is another, or shorter, than the one that is cached.
+fn refuse_another(pmem: &Path, identity: &Identity, disk: &Disk) -> Result<(), DiskFailure> {
+    let (pmem, path) = (pmem.to_owned(), disk.path.clone());
+    if disk.device.identity() != DiskIdentity(identity.disk) {
+        return Err(DiskFailure::Replaced { pmem, disk: path });
+    }
+    let (needs, has) = (identity.disk_blocks * u64::from(identity.block_size), disk.device.geometry().bytes());
+    if has < needs {
+        return Err(DiskFailure::Smaller { pmem, disk: path, needs, has });
+    }
+    Ok(())
+}

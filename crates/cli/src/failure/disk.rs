@@ -1,0 +1,217 @@
+//! Disks behind caches that cannot be used, and what keeps blocks from reaching them.
+
+use super::{Exit, Told};
+use crate::size::Human;
+use std::path::PathBuf;
+use tidegate_media::MapError;
+
+/// Why a disk, or the cache in front of it, is not used.
+#[derive(Debug)]
+pub(crate) enum DiskFailure {
+    /// Nobody says which disk a cache belongs to.
+    NotNamed {
+        /// The region.
+        pmem: PathBuf,
+    },
+    /// The disk cannot be opened.
+    Unusable {
+        /// What the system says.
+        error: MapError,
+    },
+    /// Another disk than the one that is cached.
+    Replaced {
+        /// The region.
+        pmem: PathBuf,
+        /// The disk.
+        disk: PathBuf,
+    },
+    /// The disk is smaller than it was.
+    Smaller {
+        /// The region.
+        pmem: PathBuf,
+        /// The disk.
+        disk: PathBuf,
+        /// Bytes it had.
+        needs: u64,
+        /// Bytes it has.
+        has: u64,
+    },
+    /// The cache was detached from its disk.
+    Detached {
+        /// The region.
+        pmem: PathBuf,
+    },
+    /// A cache that has a disk is to get another.
+    Attached {
+        /// The region.
+        pmem: PathBuf,
+    },
+    /// The region holds no cache of a disk.
+    NoCache {
+        /// The region.
+        pmem: PathBuf,
+    },
+    /// A cache in DRAM was asked for in front of a cache of a disk.
+    TransitWished {
+        /// The region.
+        pmem: PathBuf,
+    },
+    /// Blocks stay in the region because the disk refuses them.
+    Refuses {
+        /// The region.
+        pmem: PathBuf,
+        /// Bytes that only the region has.
+        dirty_bytes: u64,
+        /// The first block that stops it, and why.
+        why: String,
+    },
+    /// What was to be salvaged to is not empty.
+    TargetHolds {
+        /// The file or disk.
+        to: PathBuf,
+    },
+    /// The running server has no such volume, or refuses what was asked of it.
+    Server {
+        /// What it said.
+        why: String,
+    },
+}
+
+impl DiskFailure {
+    pub(super) fn told(&self) -> Told {
+        Told::of(self.kind(), self.what_and_why(), self.next())
+    }
+
+    fn kind(&self) -> (&'static str, Exit) {
+        match self {
+            DiskFailure::NotNamed { .. } => ("disk-not-named", Exit::Usage),
+            DiskFailure::Unusable { error: MapError::InUse { .. } } => ("disk-in-use", Exit::InUse),
+            DiskFailure::Unusable { error: MapError::NotFound { .. } } => ("disk-absent", Exit::Refused),
+            DiskFailure::Unusable { .. } => ("disk-unusable", Exit::Environment),
+            DiskFailure::Replaced { .. } => ("disk-replaced", Exit::Refused),
+            DiskFailure::Smaller { .. } => ("disk-smaller", Exit::Refused),
+            DiskFailure::Detached { .. } => ("detached", Exit::Refused),
+            DiskFailure::Attached { .. } => ("attached", Exit::Refused),
+            DiskFailure::NoCache { .. } => ("no-disk-cache", Exit::Refused),
+            DiskFailure::TransitWished { .. } => ("two-caches", Exit::Usage),
+            DiskFailure::Refuses { .. } => ("disk-refuses", Exit::Environment),
+            DiskFailure::TargetHolds { .. } => ("target-holds", Exit::Refused),
+            DiskFailure::Server { .. } => ("server-refuses", Exit::Refused),
+        }
+    }
+
+    fn what_and_why(&self) -> (String, String) {
+        match self {
+            DiskFailure::NotNamed { pmem } => (
+                format!("the disk of {} is not known", pmem.display()),
+                "the region holds a cache of a disk, and neither the command nor the file says where that is".to_owned(),
+            ),
+            DiskFailure::Unusable { error } => {
+                let (path, why) = of_map_error(error);
+                (format!("the disk {} cannot be used", path.display()), why)
+            }
+            DiskFailure::Replaced { pmem, disk } => (
+                format!("{} is not the disk of {}", disk.display(), pmem.display()),
+                "its maker's name, or its file, is another than when the cache was made; blocks of one disk on another destroy both"
+                    .to_owned(),
+            ),
+            DiskFailure::Smaller { disk, needs, has, .. } => (
+                format!("the disk {} is smaller than the volume", disk.display()),
+                format!("it has {has} bytes ({}), and {needs} ({}) are cached", Human(*has), Human(*needs)),
+            ),
+            DiskFailure::Detached { pmem } => {
+                (format!("{} has no disk", pmem.display()), "it was detached from its disk".to_owned())
+            }
+            DiskFailure::Attached { pmem } => (
+                format!("{} has a disk already", pmem.display()),
+                "a cache can be attached to another only after it was detached".to_owned(),
+            ),
+            DiskFailure::NoCache { pmem } => {
+                (format!("{} is no cache of a disk", pmem.display()), "it holds something else".to_owned())
+            }
+            DiskFailure::TransitWished { pmem } => (
+                format!("{} gets no cache in DRAM", pmem.display()),
+                "the volume is a cache itself, whose promises another one in front of it would break".to_owned(),
+            ),
+            DiskFailure::Refuses { pmem, dirty_bytes, why } => {
+                let human = Human(*dirty_bytes);
+                (format!("{dirty_bytes} bytes ({human}) stay in {}", pmem.display()), why.clone())
+            }
+            DiskFailure::TargetHolds { to } => {
+                (format!("{} exists already", to.display()), "salvaging writes over what it holds".to_owned())
+            }
+            DiskFailure::Server { why } => ("the running server refuses".to_owned(), why.clone()),
+        }
+    }
+
+    fn next(&self) -> String {
+        match self {
+            DiskFailure::NotNamed { .. } => "name it: --disk /dev/DISK or --disk FILE".to_owned(),
+            DiskFailure::Unusable { error } => next_of_map_error(error),
+            DiskFailure::Replaced { pmem, .. } => format!(
+                "name the right disk: --disk; what only the cache has can be written elsewhere: tidegate salvage --pmem {} --to FILE",
+                pmem.display()
+            ),
+            DiskFailure::Smaller { pmem, .. } => format!(
+                "restore its size; what only the cache has can be written elsewhere: tidegate salvage --pmem {} --to FILE",
+                pmem.display()
+            ),
+            DiskFailure::Detached { pmem } => {
+                format!("give it one: tidegate attach --pmem {} --disk DISK", pmem.display())
+            }
+            DiskFailure::Attached { pmem } => format!("detach it first: tidegate detach --pmem {}", pmem.display()),
+            DiskFailure::NoCache { .. } => {
+                "name the region of a volume that was made with `tidegate create --disk`".to_owned()
+            }
+            DiskFailure::TransitWished { .. } => "leave --cache out".to_owned(),
+            DiskFailure::Refuses { pmem, .. } => format!(
+                "nothing is lost: see dmesg, repair the disk and try again, or write them elsewhere: tidegate salvage --pmem {} --to FILE",
+                pmem.display()
+            ),
+            DiskFailure::TargetHolds { .. } => {
+                "name a file that does not exist, or add --force if this is a copy of the disk".to_owned()
+            }
+            DiskFailure::Server { .. } => "see `tidegate stat` for its volumes".to_owned(),
+        }
+    }
+}
+
+/// The disk that `error` is about, and why it cannot be used.
+fn of_map_error(error: &MapError) -> (&PathBuf, String) {
+    let why = match error {
+        MapError::NotFound { .. } => "there is no such file or device".to_owned(),
+        MapError::InUse { .. } => "it is mounted, or another program uses it".to_owned(),
+        MapError::Permission { .. } => "the system refused it to this user".to_owned(),
+        MapError::ReadOnlyFile { .. } => "it is write-protected, or on a file system mounted read-only".to_owned(),
+        MapError::Empty { .. } => "it has not even one block".to_owned(),
+        MapError::NotAFile { kind, .. } => format!("it is {kind}"),
+        other => other.to_string(),
+    };
+    let (MapError::NotFound { path }
+    | MapError::AlreadyExists { path }
+    | MapError::InUse { path }
+    | MapError::Permission { path }
+    | MapError::NoSpace { path, .. }
+    | MapError::CannotAllocate { path }
+    | MapError::ReadOnlyFile { path }
+    | MapError::Empty { path }
+    | MapError::TooLarge { path, .. }
+    | MapError::NotAFile { path, .. }
+    | MapError::Io { path, .. }) = error;
+    (path, why)
+}
+
+fn next_of_map_error(error: &MapError) -> String {
+    match error {
+        MapError::NotFound { path } => {
+            format!("correct the name, or make a disk in a file: truncate -s 10G {}", path.display())
+        }
+        MapError::InUse { path } => format!("unmount it, or end that program: fuser {}", path.display()),
+        MapError::Empty { path } => format!("give the file a size: truncate -s 10G {}", path.display()),
+        MapError::NotAFile { .. } => "name a block device or a regular file: --disk".to_owned(),
+        MapError::Permission { .. } | MapError::ReadOnlyFile { .. } => {
+            "run as a user who may write to it, or make it writable".to_owned()
+        }
+        _ => "see the kernel's log (dmesg) for the device".to_owned(),
+    }
+}

@@ -1,0 +1,114 @@
+//! `tidegate flush`: everything that only a cache has reaches its disk. A running server does it beside its clients; without one
+//! this command does it itself.
+
+use crate::answer;
+use crate::cached_disk::{Cached, DiskState, FLUSH_ASKED_EVERY};
+use crate::compose;
+use crate::control::{self, DiskAct, DiskAnswer};
+use crate::create;
+use crate::disks::{self, DiskPlan};
+use crate::drain::Meter;
+use crate::failure::{ControlFailure, DiskFailure, Exit, Failure, VolumeFailure};
+use crate::grammar::Flush;
+use crate::places;
+use serde::Serialize;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+use tidegate_disk_cache::Identity;
+use tidegate_media::{Access, DiskAccess, MappedRegion};
+
+/// What `flush` answers.
+#[derive(Serialize)]
+struct Answer {
+    file: PathBuf,
+    /// Whether a server does it.
+    served: bool,
+    /// Whether everything that was dirty is on the disk.
+    flushed: bool,
+    /// Bytes that are dirty now: what came since, or what is still on its way.
+    dirty_bytes: u64,
+}
+
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (file, dirty) = (self.file.display(), self.dirty_bytes);
+        match self.flushed {
+            true => write!(f, "flushed    {file}: all that was dirty is on the disk; {dirty} bytes came since"),
+            false => write!(f, "flushing   {file}: {dirty} bytes are on their way to the disk (--wait waits for them)"),
+        }
+    }
+}
+
+/// Runs `tidegate flush`.
+pub(crate) fn run(wish: &Flush, json: bool) -> Result<Exit, Failure> {
+    let file = wish.pmem.clone();
+    let socket = wish.control.clone().unwrap_or_else(|| places::control_socket(&file));
+    let (served, flushed, dirty_bytes) = match control::ask_disk(&socket, &file, DiskAct::Flush) {
+        Ok((DiskAnswer::Flushing { ticket }, state)) if wish.wait => {
+            (true, true, wait(&socket, &file, ticket, &state)?)
+        }
+        Ok((_, state)) => (true, false, state.dirty_bytes),
+        Err(Failure::Control(ControlFailure::NoServer { .. })) if wish.control.is_none() => {
+            let open = open(&file, wish.disk.as_deref())?;
+            open.cached.drain(&file, tell)?;
+            create::sync(&file, &open.region)?;
+            (false, true, 0)
+        }
+        Err(failure) => return Err(failure),
+    };
+    answer::give(&Answer { file, served, flushed, dirty_bytes }, json)?;
+    Ok(Exit::Done)
+}
+
+/// Waits for the flush `ticket`; the bytes that are dirty then.
+fn wait(socket: &Path, pmem: &Path, ticket: u64, state: &DiskState) -> Result<u64, Failure> {
+    let mut meter = Meter::begin(state.dirty_bytes);
+    loop {
+        std::thread::sleep(FLUSH_ASKED_EVERY);
+        let (answer, state) = control::ask_disk(socket, pmem, DiskAct::Flushed { ticket })?;
+        match answer {
+            DiskAnswer::Flushed { trouble: None } => return Ok(state.dirty_bytes),
+            DiskAnswer::Flushed { trouble: Some(why) } => {
+                let (pmem, dirty_bytes) = (pmem.to_owned(), state.dirty_bytes);
+                return Err(DiskFailure::Refuses { pmem, dirty_bytes, why }.into());
+            }
+            _ => meter.line(Instant::now(), state.dirty_bytes).iter().for_each(|line| tell(line)),
+        }
+    }
+}
+
+/// A line about progress.
+pub(crate) fn tell(line: &str) {
+    use std::io::Write;
+    // A closed stderr has no reader.
+    let _ = writeln!(std::io::stderr().lock(), "tidegate: {line}");
+}
+
+/// A cache that no server uses, and its disk.
+pub(crate) struct Open {
+    /// The region.
+    pub(crate) region: Arc<MappedRegion>,
+    /// What its superblock says.
+    pub(crate) identity: Identity,
+    /// The cache.
+    pub(crate) cached: Cached<Arc<MappedRegion>>,
+}
+
+/// Opens the cache in `pmem` for this command alone; its disk is at `disk`, or where it was noted.
+pub(crate) fn open(pmem: &Path, disk: Option<&Path>) -> Result<Open, Failure> {
+    let (region, identity) = cache_in(pmem, Access::ReadWrite)?;
+    let disk = disks::open_of(pmem, &identity, disk, DiskAccess::ReadWrite)?;
+    let cached = Cached::open(Arc::clone(&region), disk, &DiskPlan::default());
+    let cached = cached.map_err(|error| VolumeFailure::of_open_cache(pmem, error))?;
+    Ok(Open { region, identity, cached })
+}
+
+/// The region at `pmem`, which has to hold a cache of a disk.
+pub(crate) fn cache_in(pmem: &Path, access: Access) -> Result<(Arc<MappedRegion>, Identity), Failure> {
+    let region = Arc::new(compose::map(pmem, access)?);
+    let identity = compose::cache_in(pmem, &*region)?;
+    let identity = identity.ok_or_else(|| DiskFailure::NoCache { pmem: pmem.to_owned() })?;
+    Ok((region, identity))
+}

@@ -1,0 +1,31 @@
+//! `tidegate mode`: what a served cache of a disk does with reads and writes, changed while it is served.
+
+use crate::answer;
+use crate::control::{self, DiskAct};
+use crate::failure::{Exit, Failure};
+use crate::grammar::SetMode;
+use crate::places;
+use serde::Serialize;
+use std::fmt;
+use std::path::PathBuf;
+
+/// What `mode` answers.
+#[derive(Serialize)]
+struct Answer {
+    file: PathBuf,
+    mode: String,
+}
+
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "mode       {} until the server ends, or it is changed again", self.mode)
+    }
+}
+
+/// Runs `tidegate mode`.
+pub(crate) fn run(wish: &SetMode, json: bool) -> Result<Exit, Failure> {
+    let socket = wish.control.clone().unwrap_or_else(|| places::control_socket(&wish.pmem));
+    let (_, state) = control::ask_disk(&socket, &wish.pmem, DiskAct::SetMode { mode: wish.mode.to_string() })?;
+    answer::give(&Answer { file: wish.pmem.clone(), mode: state.mode }, json)?;
+    Ok(Exit::Done)
+}

@@ -1,0 +1,413 @@
+//! Volumes that cache a disk: nothing that was answered is lost, the disk gets everything in the end, and what is wrong is told.
+
+use crate::program::{Ended, Folder, Server, json, need_root, peer, run, tidegate};
+use serde_json::Value;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use tidegate_media::Durability;
+use tidegate_nbd::client::{Client, Operation};
+
+const BLOCK: u64 = 4096;
+const DISK_BYTES: u64 = 32 << 20;
+const USAGE: i32 = 2;
+const REFUSED: i32 = 3;
+const IN_USE: i32 = 4;
+const ENVIRONMENT: i32 = 5;
+
+/// A disk in a file, and a region of a quarter of its size in front of it.
+struct Pair {
+    folder: Folder,
+    pmem: String,
+    disk: String,
+}
+
+impl Pair {
+    fn new() -> Pair {
+        let folder = Folder::new();
+        let disk = folder.text("disk");
+        Pair::over(folder, disk)
+    }
+
+    /// The same with the disk somewhere else.
+    fn over(folder: Folder, disk: String) -> Pair {
+        File::create(&disk).unwrap().set_len(DISK_BYTES).unwrap();
+        let pmem = folder.text("v");
+        let ended = run(&["create", "--pmem", &pmem, "--disk", &disk, "--size", "8M"]);
+        assert_eq!(ended.code, 0, "{}", ended.stderr);
+        Pair { folder, pmem, disk }
+    }
+
+    fn serve(&self, more: &[&str]) -> Server {
+        let listen = format!("unix:{}", self.folder.text("s"));
+        Server::start(&[&["--pmem", &self.pmem, "--listen", &listen], more].concat())
+    }
+
+    fn client(&self) -> Client<UnixStream> {
+        Server::client(&self.folder.path("s"))
+    }
+
+    fn on_disk(&self, block: u64) -> Vec<u8> {
+        let mut bytes = vec![0; usize::try_from(BLOCK).unwrap()];
+        File::open(&self.disk).unwrap().read_exact_at(&mut bytes, block * BLOCK).unwrap();
+        bytes
+    }
+
+    fn info(&self) -> Value {
+        json(&["info", "--pmem", &self.pmem])
+    }
+
+    fn dirty_bytes(&self) -> u64 {
+        self.info()["disk"]["dirty_bytes"].as_u64().unwrap()
+    }
+}
+
+fn stamped(block: u64, turn: u64) -> Vec<u8> {
+    [block.to_le_bytes(), turn.to_le_bytes()].concat().repeat(usize::try_from(BLOCK).unwrap() / 16)
+}
+
+fn read(client: &mut Client<UnixStream>, block: u64) -> Vec<u8> {
+    let mut bytes = vec![0; usize::try_from(BLOCK).unwrap()];
+    client.read(block * BLOCK, &mut bytes).unwrap();
+    bytes
+}
+
+fn write(client: &mut Client<UnixStream>, block: u64, turn: u64) {
+    client.write(block * BLOCK, &stamped(block, turn), Durability::Volatile).unwrap();
+}
+
+#[track_caller]
+fn assert_tells(ended: &Ended, code: i32, phrases: &[&str]) {
+    assert_eq!(ended.code, code, "{}{}", ended.stdout, ended.stderr);
+    for phrase in phrases {
+        assert!(ended.stderr.contains(phrase), "no {phrase:?} in: {}", ended.stderr);
+    }
+    for begin in ["tidegate: error: ", "  why: ", "  next: "] {
+        assert!(ended.stderr.lines().any(|line| line.starts_with(begin)), "{}", ended.stderr);
+    }
+}
+
+#[test]
+fn what_the_disk_held_is_the_volume_and_what_is_written_reaches_it() {
+    let pair = Pair::new();
+    File::options().write(true).open(&pair.disk).unwrap().write_all_at(&stamped(5, 99), 5 * BLOCK).unwrap();
+    let mut server = pair.serve(&["--replacement", "s3-fifo"]);
+    assert!(server.said.contains("replacement s3-fifo") && server.said.contains("1 MiB write torn"), "{}", server.said);
+    let mut client = pair.client();
+    assert_eq!((client.bytes(), read(&mut client, 5)), (DISK_BYTES, stamped(5, 99)));
+    // More than the cache holds.
+    (0..4000).for_each(|block| write(&mut client, block, 1));
+    assert_eq!(read(&mut client, 3999), stamped(3999, 1));
+    let flushed = json(&["flush", "--pmem", &pair.pmem, "--wait"]);
+    assert_eq!((&flushed["served"], &flushed["flushed"]), (&Value::Bool(true), &Value::Bool(true)), "{flushed}");
+    assert!((0..4000).all(|block| pair.on_disk(block) == stamped(block, 1)));
+    let state = &pair.info()["disk"];
+    assert_eq!((state["dirty_bytes"].as_u64(), state["mode"].as_str()), (Some(0), Some("write-back")), "{state}");
+    assert_eq!(state["writes"]["misses"], 3999, "block 5 was read before: {state}");
+    let stat = json(&["stat", "--pmem", &pair.pmem]);
+    assert!(stat["volumes"][0]["counters"]["disk_cache_destaged_blocks"].as_f64().unwrap() >= 4000.0, "{stat}");
+    assert_eq!(server.stop().code(), Some(0));
+    assert_eq!(json(&["check", "--pmem", &pair.pmem])["sound"], true);
+}
+
+#[test]
+fn killed_over_and_over_it_keeps_what_it_answered() {
+    let pair = Pair::new();
+    let mut turns = vec![0; usize::try_from(DISK_BYTES / BLOCK).unwrap()];
+    let mut dirty_after_a_kill = 0;
+    for turn in 1..=12_u64 {
+        let mut server = pair.serve(&[]);
+        let mut client = pair.client();
+        for (block, last) in (0..).zip(&turns) {
+            let expected = if *last == 0 { vec![0; stamped(0, 0).len()] } else { stamped(block, *last) };
+            assert_eq!(read(&mut client, block), expected, "block {block} in turn {turn}");
+        }
+        // A stride that meets new and old blocks, some in one request.
+        let first = |nth: u64| nth * (turn * 7 + 3) % 8000;
+        for nth in 0..200 {
+            let blocks = first(nth)..first(nth) + 1 + nth % 5;
+            let data: Vec<u8> = blocks.clone().flat_map(|block| stamped(block, turn)).collect();
+            client.write(blocks.start * BLOCK, &data, Durability::Fua).unwrap();
+            blocks.for_each(|block| turns[usize::try_from(block).unwrap()] = turn);
+        }
+        server.kill();
+        dirty_after_a_kill += pair.dirty_bytes();
+        assert_eq!(json(&["check", "--pmem", &pair.pmem])["sound"], true);
+    }
+    assert!(dirty_after_a_kill > 0, "every kill came when the disk had everything");
+    // Without a server the command does the work itself.
+    let flushed = json(&["flush", "--pmem", &pair.pmem]);
+    assert_eq!((&flushed["served"], pair.dirty_bytes()), (&Value::Bool(false), 0), "{flushed}");
+    for (block, turn) in (0..).zip(&turns).filter(|(_, turn)| **turn > 0) {
+        assert_eq!(pair.on_disk(block), stamped(block, *turn), "block {block}");
+    }
+}
+
+#[test]
+fn requests_that_were_under_way_at_a_kill_are_there_as_a_whole_or_not_at_all() {
+    let pair = Pair::new();
+    let blocks = 32_u64;
+    for turn in 1..=10_u64 {
+        let mut server = pair.serve(&[]);
+        let mut client = pair.client();
+        for place in 0..8 {
+            let first = place * blocks;
+            let data: Vec<u8> = (first..first + blocks).flat_map(|block| stamped(block, turn)).collect();
+            let operation = Operation::Write { offset: first * BLOCK, data: &data, durability: Durability::Volatile };
+            client.submit(operation).unwrap();
+        }
+        (0..turn % 4).for_each(|_| drop(client.complete().unwrap().outcome.unwrap()));
+        server.kill();
+        let mut server = pair.serve(&[]);
+        let mut client = pair.client();
+        for place in 0..8 {
+            let found: Vec<Vec<u8>> = (0..blocks).map(|nth| read(&mut client, place * blocks + nth)).collect();
+            let turns = found.iter().map(|bytes| u64::from_le_bytes(bytes[8..16].try_into().unwrap()));
+            let turns: std::collections::BTreeSet<u64> = turns.collect();
+            assert_eq!(turns.len(), 1, "torn at place {place}: {turns:?}");
+        }
+        assert_eq!(server.stop().code(), Some(0));
+    }
+}
+
+#[test]
+fn the_mode_is_changed_while_it_is_served() {
+    let pair = Pair::new();
+    let mut server = pair.serve(&["--disk-mode", "write-through"]);
+    let mut client = pair.client();
+    write(&mut client, 1, 1);
+    assert_eq!(pair.on_disk(1), stamped(1, 1), "the disk had it when it was answered");
+    let mode = |mode: &str| json(&["mode", "--pmem", &pair.pmem, mode])["mode"].as_str().unwrap().to_owned();
+    for (name, block) in [("write-around", 2), ("pass-through", 3)] {
+        assert_eq!(mode(name), name);
+        write(&mut client, block, 1);
+        assert_eq!(pair.on_disk(block), stamped(block, 1), "{name}");
+    }
+    assert_eq!(mode("read-only"), "read-only");
+    assert!(client.write(0, &stamped(0, 1), Durability::Volatile).is_err());
+    assert_eq!(read(&mut client, 3), stamped(3, 1));
+    assert_eq!(mode("write-back"), "write-back");
+    write(&mut client, 3, 2);
+    assert_eq!(read(&mut client, 3), stamped(3, 2));
+    assert_tells(&run(&["mode", "--pmem", &pair.pmem, "fast"]), USAGE, &["\"fast\" is no mode", "write-around"]);
+    assert_eq!(server.stop().code(), Some(0));
+    assert_tells(&run(&["mode", "--pmem", &pair.pmem, "write-back"]), ENVIRONMENT, &["no server answers"]);
+}
+
+#[test]
+fn a_cache_parts_from_its_disk_and_gets_another() {
+    let pair = Pair::new();
+    let mut server = pair.serve(&[]);
+    let mut client = pair.client();
+    (0..500).for_each(|block| write(&mut client, block, 3));
+    assert_tells(&run(&["detach", "--pmem", &pair.pmem]), IN_USE, &["is in use", "stop that process"]);
+    server.kill();
+    assert_tells(&run(&["attach", "--pmem", &pair.pmem, "--disk", &pair.disk]), REFUSED, &["has a disk", "detach"]);
+    let detached = run(&["detach", "--pmem", &pair.pmem]);
+    assert_eq!(detached.code, 0, "{}", detached.stderr);
+    assert!((0..500).all(|block| pair.on_disk(block) == stamped(block, 3)));
+    let serve = run(&["serve", "--pmem", &pair.pmem, "--disk", &pair.disk]);
+    assert_tells(&serve, REFUSED, &["has no disk", "was detached", "tidegate attach"]);
+    let other = pair.folder.text("other");
+    fs::write(&other, stamped(0, 8).repeat(100)).unwrap();
+    let attached = json(&["attach", "--pmem", &pair.pmem, "--disk", &other]);
+    assert_eq!(attached["blocks"], 100);
+    let mut server = pair.serve(&[]);
+    let mut client = pair.client();
+    assert_eq!((client.bytes(), read(&mut client, 99)), (100 * BLOCK, stamped(0, 8)));
+    assert_eq!(server.stop().code(), Some(0));
+}
+
+#[test]
+fn the_wrong_disk_is_refused_and_the_right_one_untouched() {
+    let pair = Pair::new();
+    let mut server = pair.serve(&[]);
+    write(&mut pair.client(), 7, 1);
+    server.kill();
+    let serve = |disk: &str| run(&["serve", "--pmem", &pair.pmem, "--disk", disk]);
+    let copy = pair.folder.text("copy");
+    fs::copy(&pair.disk, &copy).unwrap();
+    assert_tells(&serve(&copy), REFUSED, &["is not the disk of", "salvage"]);
+    assert_tells(&serve(&pair.folder.text("absent")), REFUSED, &["cannot be used", "no such file", "truncate"]);
+    assert_tells(&serve(pair.folder.0.path().to_str().unwrap()), ENVIRONMENT, &["it is a folder", "block device"]);
+    let disk = File::options().write(true).open(&pair.disk).unwrap();
+    disk.set_len(DISK_BYTES / 2).unwrap();
+    assert_tells(&serve(&pair.disk), REFUSED, &["is smaller than the volume", "16777216", "restore its size"]);
+    disk.set_len(2 * DISK_BYTES).unwrap();
+    let mut server = pair.serve(&[]);
+    assert_eq!(pair.client().bytes(), DISK_BYTES, "a disk that has grown is used as far as it was known");
+    let second = pair.folder.text("second");
+    let create = run(&["create", "--pmem", &second, "--disk", &pair.disk, "--size", "8M"]);
+    assert_tells(&create, IN_USE, &["cannot be used", "another program uses it"]);
+    assert!(!PathBuf::from(&second).exists());
+    assert_eq!(server.stop().code(), Some(0));
+    // Moved, it is still the same disk, but has to be named.
+    let moved = pair.folder.text("moved");
+    fs::rename(&pair.disk, &moved).unwrap();
+    assert_tells(&run(&["serve", "--pmem", &pair.pmem]), REFUSED, &["no such file"]);
+    let mut server = pair.serve(&["--disk", &moved]);
+    assert_eq!(read(&mut pair.client(), 7), stamped(7, 1));
+    assert_eq!(server.stop().code(), Some(0));
+    let mut server = pair.serve(&[]);
+    assert!(server.said.contains(&moved), "noted for the next time: {}", server.said);
+    assert_eq!(server.stop().code(), Some(0));
+}
+
+#[test]
+fn what_cannot_be_is_told_before_anything_is_touched() {
+    let pair = Pair::new();
+    let new = pair.folder.text("new");
+    let create = |more: &[&str]| run(&[&["create", "--pmem", &new, "--size", "8M"], more].concat());
+    assert_tells(&create(&["--disk", &pair.folder.text("absent")]), REFUSED, &["no such file", "truncate -s"]);
+    let empty = pair.folder.text("empty");
+    File::create(&empty).unwrap();
+    assert_tells(&create(&["--disk", &empty]), ENVIRONMENT, &["not even one block", "truncate -s"]);
+    assert_tells(
+        &create(&["--disk", &pair.disk, "--block", "520"]),
+        USAGE,
+        &["no blocks of 520 bytes", "power of two"],
+    );
+    assert_tells(&create(&["--disk", &pair.disk, "--block", "1000"]), USAGE, &["1000"]);
+    assert_tells(&create(&["--block", "8192"]), USAGE, &["8192", "use one of 512, 520"]);
+    assert_tells(&create(&["--disk", &pair.disk, "--btt", "1.1"]), USAGE, &["--btt"]);
+    let small = run(&["create", "--pmem", &new, "--disk", &pair.disk, "--size", "64K"]);
+    assert_tells(&small, USAGE, &["too small for a cache", "--size 1048576"]);
+    assert!(!PathBuf::from(&new).exists());
+    let again = run(&["create", "--pmem", &pair.pmem, "--disk", &pair.disk, "--size", "8M"]);
+    assert_tells(&again, REFUSED, &["already exists", "a cache of a disk, with 0 blocks"]);
+    assert_tells(&run(&["create", "--pmem", &pair.pmem, "--size", "32M"]), REFUSED, &["a cache of a disk"]);
+    let serve = |pmem: &str, more: &[&str]| run(&[&["serve", "--pmem", pmem], more].concat());
+    assert_tells(&serve(&pair.pmem, &["--cache", "1M"]), USAGE, &["no cache in DRAM", "leave --cache out"]);
+    assert_tells(&serve(&pair.pmem, &["--replacement", "arc"]), USAGE, &["\"arc\"", "s3-fifo"]);
+    assert_tells(&serve(&pair.pmem, &["--dirty-percent", "0"]), USAGE, &["--dirty-percent"]);
+    let btt = pair.folder.volume("btt");
+    assert_tells(&serve(&btt, &["--disk", &pair.disk]), REFUSED, &["is no cache of a disk", "create --disk"]);
+    for command in ["flush", "detach"] {
+        assert_tells(&run(&[command, "--pmem", &btt]), REFUSED, &["is no cache of a disk"]);
+    }
+    // Both superblocks lost.
+    let pmem = File::options().write(true).open(&pair.pmem).unwrap();
+    [100, 4196].into_iter().for_each(|at| pmem.write_all_at(&[7; 64], at).unwrap());
+    for command in ["serve", "info", "check"] {
+        assert_tells(&run(&[command, "--pmem", &pair.pmem]), REFUSED, &["is damaged", "keep a copy"]);
+    }
+}
+
+#[test]
+fn a_region_that_forgot_its_disk_asks_for_it() {
+    let pair = Pair::new();
+    let copy = pair.folder.text("copy-of-v");
+    // A copy takes no notes along.
+    fs::copy(&pair.pmem, &copy).unwrap();
+    let forgot = run(&["serve", "--pmem", &copy]);
+    assert_tells(&forgot, USAGE, &["the disk of", "is not known", "name it: --disk"]);
+}
+
+#[test]
+fn a_disk_without_room_loses_nothing_and_what_it_lacks_is_salvaged() {
+    need_root("mount a file system without room");
+    let folder = Folder::new();
+    let full = folder.path("full");
+    fs::create_dir(&full).unwrap();
+    peer("mount", &["-t", "tmpfs", "-o", "size=1M", "none", full.to_str().unwrap()]);
+    let unmount = Unmount(full.clone());
+    let pair = Pair::over(folder, full.join("disk").to_str().unwrap().to_owned());
+    let mut server = pair.serve(&[]);
+    let mut client = pair.client();
+    (0..1000).for_each(|block| write(&mut client, block, 4));
+    let refused = run(&["flush", "--pmem", &pair.pmem, "--wait"]);
+    assert_tells(&refused, ENVIRONMENT, &["stay in", "refuses block", "No space left", "nothing is lost", "salvage"]);
+    assert!(pair.info()["disk"]["trouble"].as_str().unwrap().contains("No space left"), "{}", pair.info());
+    assert!((0..1000).all(|block| read(&mut client, block) == stamped(block, 4)));
+    server.kill();
+    assert_tells(&run(&["detach", "--pmem", &pair.pmem]), ENVIRONMENT, &["stay in", "No space left"]);
+    let dirty = pair.dirty_bytes();
+    assert!(dirty >= 700 * BLOCK, "{dirty}");
+    let to = pair.folder.text("saved");
+    for _ in 0..2 {
+        let salvaged = json(&["salvage", "--pmem", &pair.pmem, "--to", &to, "--force"]);
+        assert_eq!(salvaged["bytes"].as_u64(), Some(dirty), "the region does not change: {salvaged}");
+    }
+    assert_tells(&run(&["salvage", "--pmem", &pair.pmem, "--to", &to]), REFUSED, &["exists already", "--force"]);
+    // Each block is on the disk or was salvaged.
+    let saved = File::open(&to).unwrap();
+    let mut bytes = stamped(0, 0);
+    let mut salvaged = 0;
+    for block in 0..1000 {
+        saved.read_exact_at(&mut bytes, block * BLOCK).unwrap();
+        let is_saved = bytes == stamped(block, 4);
+        assert!(is_saved || pair.on_disk(block) == stamped(block, 4), "block {block}");
+        salvaged += u64::from(is_saved);
+    }
+    assert_eq!(salvaged * BLOCK, dirty);
+    drop(unmount);
+}
+
+/// Unmounts at the end.
+struct Unmount(PathBuf);
+
+impl Drop for Unmount {
+    fn drop(&mut self) {
+        // A failed assertion may have left it in use.
+        let _ = std::process::Command::new("umount").arg("--lazy").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn a_block_device_is_a_disk_and_a_configuration_file_may_name_it() {
+    need_root("make a loop device");
+    let pair = Pair::new();
+    let image = pair.folder.text("image");
+    File::create(&image).unwrap().set_len(DISK_BYTES).unwrap();
+    let device = peer("losetup", &["--find", "--show", &image]).trim().to_owned();
+    let detach = Detach(device.clone());
+    let pmem = pair.folder.text("loop.pmem");
+    let created = run(&["create", "--pmem", &pmem, "--disk", &device, "--size", "8M", "--block", "16384"]);
+    assert_eq!(created.code, 0, "{}", created.stderr);
+    let config = pair.folder.text("c.toml");
+    let listen = format!("unix:{}", pair.folder.text("s"));
+    let text =
+        format!("listen = [\"{listen}\"]\n[[volume]]\npmem = \"loop.pmem\"\ndisk = \"{device}\"\ndirty_age = 1\n");
+    fs::write(&config, text).unwrap();
+    let mut server = Server::start(&["--config", &config]);
+    let mut client = pair.client();
+    (0..300).for_each(|block| write(&mut client, block, 6));
+    assert_eq!(json(&["flush", "--pmem", &pmem, "--wait"])["flushed"], true);
+    assert_eq!(server.stop().code(), Some(0));
+    peer("blockdev", &["--flushbufs", &device]);
+    let mut bytes = stamped(0, 0);
+    for block in 0..300 {
+        File::open(&image).unwrap().read_exact_at(&mut bytes, block * BLOCK).unwrap();
+        assert_eq!(bytes, stamped(block, 6), "block {block}");
+    }
+    drop(detach);
+}
+
+/// Detaches a loop device at the end.
+struct Detach(String);
+
+impl Drop for Detach {
+    fn drop(&mut self) {
+        // What stays attached goes with its last user.
+        let _ = std::process::Command::new("losetup").arg("--detach").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn read_only_it_shows_what_the_cache_has_and_changes_nothing() {
+    let pair = Pair::new();
+    let mut server = pair.serve(&[]);
+    write(&mut pair.client(), 9, 2);
+    server.kill();
+    let (region, disk) = (fs::read(&pair.pmem).unwrap(), fs::read(&pair.disk).unwrap());
+    let mut server = pair.serve(&["--read-only"]);
+    let mut client = pair.client();
+    assert_eq!(read(&mut client, 9), stamped(9, 2));
+    assert!(client.write(0, &stamped(0, 1), Durability::Volatile).is_err());
+    assert_eq!(server.stop().code(), Some(0));
+    assert!(fs::read(&pair.pmem).unwrap() == region && fs::read(&pair.disk).unwrap() == disk);
+    let answer = tidegate().args(["info", "--pmem", &pair.pmem]).output().unwrap();
+    let text = String::from_utf8(answer.stdout).unwrap();
+    assert!(text.contains("the disk fails") && text.contains(&pair.disk), "{text}");
+}

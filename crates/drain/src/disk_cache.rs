@@ -1,0 +1,37 @@
+//! A disk cache as a [`Destager`](crate::Destager) drives it.
+
+use crate::destager::{Bell, Dirty, Step};
+use std::sync::Arc;
+use tidegate_disk_cache::{DiskCache, Doorbell, Progress};
+use tidegate_media::{BlockDevice, Region};
+use tidegate_policy::destage::{Caps, Limits, Load};
+
+impl Doorbell for Bell {
+    fn ring(&self) {
+        Bell::ring(self);
+    }
+}
+
+impl<R: Region + 'static> Dirty for DiskCache<R> {
+    fn load(&self) -> Load {
+        let dirty = u32::try_from(self.dirty_blocks()).unwrap_or(u32::MAX);
+        Load { dirty, writes: self.counters().commits, write_time: None }
+    }
+
+    fn limits(&self, caps: &Caps) -> Limits {
+        caps.limits(self.fill().blocks, self.geometry().block_size)
+    }
+
+    fn step(&self, blocks_max: u32) -> Step {
+        let Progress { cleaned, failed, flush_failed, more, .. } = self.drain_step(blocks_max);
+        Step { cleaned, refused: failed, not_durable: flush_failed, more }
+    }
+
+    fn may_sleep(&self) -> bool {
+        DiskCache::may_sleep(self)
+    }
+
+    fn set_bell(&self, bell: Bell) {
+        self.set_doorbell(Arc::new(bell));
+    }
+}
