@@ -7,7 +7,7 @@
 use crate::map::LaneStore;
 use crate::padded::Padded;
 use tidegate_layout::btt::{Arena, FlogHalf, SlotPair, next_seq};
-use tidegate_media::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
+use tidegate_media::sync::{AtomicU64, Ordering, SpinGuard, SpinLock};
 use tidegate_media::{LineOrder, Region, Result, Sealed};
 
 /// How many covering fences a lane has passed.
@@ -16,7 +16,7 @@ pub(crate) struct LaneFences(u64);
 
 /// All lanes of an arena.
 pub(crate) struct Lanes {
-    lanes: Box<[Padded<Mutex<Lane>>]>,
+    lanes: Box<[Padded<SpinLock<Lane>>]>,
     fences: Box<[Padded<AtomicU64>]>,
 }
 
@@ -37,11 +37,11 @@ pub(crate) struct Lane {
 impl Lanes {
     pub(crate) fn new(lanes: Vec<Lane>) -> Lanes {
         let fences = lanes.iter().map(|_| Padded(AtomicU64::new(0))).collect();
-        Lanes { lanes: lanes.into_iter().map(|lane| Padded(Mutex::new(lane))).collect(), fences }
+        Lanes { lanes: lanes.into_iter().map(|lane| Padded(SpinLock::new(lane))).collect(), fences }
     }
 
     /// A lane for the thread `token`: its own if that is free, else any free one, else its own once it is free.
-    pub(crate) fn take(&self, token: u32) -> MutexGuard<'_, Lane> {
+    pub(crate) fn take(&self, token: u32) -> SpinGuard<'_, Lane> {
         let own = token as usize % self.lanes.len();
         // Apart from the search, which costs more than the rest of a write's bookkeeping if it is inlined.
         self.lanes[own].try_lock().unwrap_or_else(|| self.take_any(own))
@@ -49,7 +49,7 @@ impl Lanes {
 
     /// A free lane, the search beginning at `own`; else `own`, once it is free.
     #[cold]
-    fn take_any(&self, own: usize) -> MutexGuard<'_, Lane> {
+    fn take_any(&self, own: usize) -> SpinGuard<'_, Lane> {
         let (before, after) = self.lanes.split_at(own);
         let free = after.iter().chain(before).find_map(|lane| lane.try_lock());
         free.unwrap_or_else(|| self.lanes[own].lock())
@@ -101,7 +101,7 @@ impl Lane {
     }
 
     /// Fences what the calling thread streamed for this lane, and the lane's last store to the map with it. That is flushed only
-    /// here, not where it was stored: a locked instruction soon after a flush waits for it, and unlocking is one.
+    /// here, not where it was stored: a locked instruction soon after a flush waits for it, and the next lock is one.
     pub(crate) fn fence_data<R: Region>(&mut self, region: &R, lanes: &Lanes) -> Result<(), Sealed> {
         if let Some(at) = self.unfenced {
             region.flush(at, 8);

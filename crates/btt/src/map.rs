@@ -7,7 +7,7 @@
 use crate::lanes::{LaneFences, Lanes};
 use crate::padded::Padded;
 use tidegate_layout::btt::MapEntry;
-use tidegate_media::sync::{Mutex, MutexGuard};
+use tidegate_media::sync::{SpinGuard, SpinLock};
 use tidegate_media::{LINE_BYTES, Poison, Region, Sealed};
 
 /// More stripes, fewer lanes that meet; each is one line of DRAM.
@@ -15,11 +15,11 @@ const STRIPES: u64 = 1024;
 
 /// Locks over the lines of one arena's map.
 pub(crate) struct MapLocks {
-    stripes: Box<[Padded<Mutex<Stripe>>]>,
+    stripes: Box<[Padded<SpinLock<Stripe>>]>,
 }
 
 /// A locked stripe of the map.
-pub(crate) type StripeGuard<'a> = MutexGuard<'a, Stripe>;
+pub(crate) type StripeGuard<'a> = SpinGuard<'a, Stripe>;
 
 /// What a stripe remembers.
 #[derive(Debug, Default)]

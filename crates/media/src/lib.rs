@@ -21,6 +21,8 @@ mod mapped;
 mod memory;
 pub mod per_thread;
 mod region;
+#[cfg(not(any(shuttle, virtual_cores)))]
+mod spin;
 pub mod sync;
 #[cfg(test)]
 mod tiny;

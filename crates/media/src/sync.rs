@@ -17,6 +17,12 @@ use provider::sync as locks;
 pub use provider::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 pub use provider::thread::yield_now;
 
+/// A lock held for a few instructions or one fence. Checkers stand in for it as for every other.
+#[cfg(not(any(shuttle, virtual_cores)))]
+pub use crate::spin::{SpinGuard, SpinLock};
+#[cfg(any(shuttle, virtual_cores))]
+pub use {Mutex as SpinLock, MutexGuard as SpinGuard};
+
 /// A lock without poison: a panic of its holder goes on in everyone who meets the lock after it.
 #[derive(Debug, Default)]
 pub struct Mutex<T>(locks::Mutex<T>);
