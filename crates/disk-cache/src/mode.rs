@@ -12,7 +12,8 @@ pub enum Mode {
     WriteBack,
     /// A write is complete when it is in persistent memory and, flushed, on the disk. Blocks that are read are taken in.
     WriteThrough,
-    /// Writes of blocks that are not cached go to the disk, and are complete when it has flushed them. Blocks that are read are taken in.
+    /// Writes of blocks that are not cached go to the disk, and are complete when it has flushed them; if it fails, they go to the cache. Blocks
+    /// that are read are taken in.
     WriteAround,
     /// As write-back, but blocks that are read are not taken in.
     WriteOnly,

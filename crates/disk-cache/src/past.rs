@@ -1,14 +1,15 @@
 //! Writes past the cache.
 //!
 //! The stripes of all blocks stay locked until the disk has confirmed a flush: nobody destages an older content of such a block, takes one in, or
-//! commits a newer one meanwhile. A read that is under way learns from the stripe that what it has from the disk may be old.
+//! commits a newer one meanwhile. A read that is under way learns from the stripe that what it has from the disk may be old. What the disk refuses, or
+//! does not flush, is committed to the cache after all: otherwise nobody could tell which content a power cut leaves.
 
 use crate::cache::DiskCache;
 use crate::commit::{Locked, Write};
 use tidegate_media::{Region, Result, Run};
 
 impl<R: Region> DiskCache<R> {
-    /// Writes those of `writes` that are not cached to the disk, and flushes it. Returns the others.
+    /// Writes those of `writes` that are not cached to the disk, and flushes it. Returns the others, still to be written.
     ///
     /// Nothing is put in place together: the disk's promises hold.
     pub(crate) fn write_past<'a>(&self, writes: &[Write<'a>]) -> Result<Vec<Write<'a>>> {
@@ -23,8 +24,11 @@ impl<R: Region> DiskCache<R> {
             locked.stripe(self, *lba).changed();
         }
         let runs: Vec<Run<'_>> = past.iter().map(|(lba, data)| Run { at: self.on_disk(*lba), data }).collect();
-        self.disk.write_runs(&runs).into_iter().collect::<Result<()>>()?;
-        self.flush_disk_since(failures)?;
+        let written = self.disk.write_runs(&runs).into_iter().collect::<Result<()>>();
+        if written.and_then(|()| self.flush_disk_since(failures)).is_err() {
+            drop(locked);
+            self.commit(&past)?;
+        }
         Ok(cached)
     }
 }

@@ -13,6 +13,7 @@
 
 mod crew;
 mod judge;
+mod long;
 mod plain;
 mod planted;
 mod published;
@@ -22,6 +23,7 @@ mod watch;
 
 pub use crew::judge_cache_scripts;
 pub use judge::CacheTally;
+pub use long::{LongCacheTally, judge_long_script};
 pub use plain::PlainCache;
 pub use planted::{CacheBug, FaultyCache};
 pub use published::{EntriesArrive, judge_published};
