@@ -109,10 +109,15 @@ fn tests_of_single_crates() -> Result<()> {
     cargo(&["test", "--no-fail-fast", "--workspace", "--exclude", "tidegate-trials", "--exclude", "tidegate-rivals"])
 }
 
+/// Where cargo builds.
+fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace::root().join("target"), PathBuf::from)
+}
+
 /// The same code under shuttle, whose scheduler stands in for every lock and atomic. It is built apart, because
 /// the flag changes every crate.
 fn schedules() -> Result<()> {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace::root().join("target"), PathBuf::from);
+    let target = target();
     let tests = ["--test", "schedules", "--test", "transit_schedules"];
     let mut command = cargo_command(&["test", "--package", "tidegate-trials", "--no-fail-fast"]);
     command.args(tests);
@@ -120,11 +125,9 @@ fn schedules() -> Result<()> {
     run(command)
 }
 
-/// The same code on virtual cores: digests in debug and release builds, every known mistake, then as many seeds as make ten
-/// million operations. It is built apart too.
 /// Every experiment in its quick form, and the page of their figures: that they run, not what they measure.
 fn experiments() -> Result<()> {
-    let folder = workspace::root().join("target/experiments-of-tests");
+    let folder = target().join("experiments-of-tests");
     if folder.exists() {
         std::fs::remove_dir_all(&folder).with_context(|| format!("remove {}", folder.display()))?;
     }
@@ -134,8 +137,10 @@ fn experiments() -> Result<()> {
     cargo(&[&bench[..], &["report", &folder, "--out", &page]].concat())
 }
 
+/// The same code on virtual cores: digests in debug and release builds, every known mistake, then as many seeds as make ten
+/// million operations. It is built apart too.
 fn storms() -> Result<()> {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace::root().join("target"), PathBuf::from);
+    let target = target();
     let on_virtual_cores = |arguments: &[&str]| {
         let mut command = cargo_command(arguments);
         command.env("RUSTFLAGS", "--cfg virtual_cores").env("CARGO_TARGET_DIR", target.join("virtual-cores"));
