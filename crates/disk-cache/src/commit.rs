@@ -4,7 +4,7 @@ use crate::cache::DiskCache;
 use crate::index::{Cached, State, Stripe};
 use crate::ring::{COUNTER_STRIDE, Move};
 use tidegate_layout::disk_cache::CacheEntry;
-use tidegate_media::sync::{MutexGuard, Ordering};
+use tidegate_media::sync::{Ordering, SpinGuard};
 use tidegate_media::{Region, Result};
 
 /// A block to be committed: its number on the disk, and its bytes.
@@ -46,7 +46,7 @@ impl<R: Region> DiskCache<R> {
     }
 
     /// The same for a block that is not cached, from its data on.
-    fn commit_new(&self, mut stripe: MutexGuard<'_, Stripe>, lba: u64, block: u32) -> Result<()> {
+    fn commit_new(&self, mut stripe: SpinGuard<'_, Stripe>, lba: u64, block: u32) -> Result<()> {
         let to = self.planned(&stripe, lba, block);
         self.medium.store_lba(to.entry, lba);
         if self.medium.words_overtake() {
@@ -130,7 +130,7 @@ impl<R: Region> DiskCache<R> {
 
 /// The stripes of several blocks, locked in ascending order.
 pub(crate) struct Locked<'a> {
-    stripes: Vec<(usize, MutexGuard<'a, Stripe>)>,
+    stripes: Vec<(usize, SpinGuard<'a, Stripe>)>,
 }
 
 impl<'a> Locked<'a> {

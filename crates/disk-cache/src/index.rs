@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
-use tidegate_media::sync::{Mutex, MutexGuard};
+use tidegate_media::sync::{Mutex, SpinGuard, SpinLock};
 use tidegate_policy::evict::{Evict, Replacement};
 
 /// What is known of a cached block.
@@ -82,7 +82,7 @@ pub(crate) struct Index {
 }
 
 #[repr(align(128))]
-struct Padded(Mutex<Stripe>);
+struct Padded(SpinLock<Stripe>);
 
 const BLOCKS_PER_STRIPE: u32 = 64;
 const STRIPES_MAX: u32 = 1024;
@@ -94,7 +94,7 @@ impl Index {
     pub(crate) fn new(blocks: u32, replacement: Replacement) -> Index {
         let stripes = (blocks / BLOCKS_PER_STRIPE).clamp(1, STRIPES_MAX).next_power_of_two();
         Index {
-            stripes: (0..stripes).map(|_| Padded(Mutex::new(Stripe::with_room_for(blocks / stripes)))).collect(),
+            stripes: (0..stripes).map(|_| Padded(SpinLock::new(Stripe::with_room_for(blocks / stripes)))).collect(),
             policy: Mutex::new(replacement.over(blocks)),
         }
     }
@@ -109,12 +109,12 @@ impl Index {
     }
 
     #[track_caller]
-    pub(crate) fn lock(&self, stripe: usize) -> MutexGuard<'_, Stripe> {
+    pub(crate) fn lock(&self, stripe: usize) -> SpinGuard<'_, Stripe> {
         self.stripes[stripe].0.lock()
     }
 
     #[track_caller]
-    pub(crate) fn lock_for(&self, lba: u64) -> MutexGuard<'_, Stripe> {
+    pub(crate) fn lock_for(&self, lba: u64) -> SpinGuard<'_, Stripe> {
         self.lock(self.stripe_of(lba))
     }
 

@@ -57,7 +57,8 @@
 //!
 //! A stripe's lock guards its part of the table, and the entries and contents of its blocks: it is held over the second step of a commit, and while a
 //! block is copied out. The ring's lock is held by commits of several blocks, from their elements to their entries. Order: sweep of
-//! destaging, stripes in ascending order, ring, policy. Data is streamed before any lock is taken.
+//! destaging, stripes in ascending order, ring, policy. Data is streamed before any lock is taken. A stripe is held for long only where a disk has to
+//! be read or written behind everyone's back, which is rare; so its lock is one that is waited for awake.
 
 #![forbid(unsafe_code)]
 

@@ -4,7 +4,7 @@
 //! are as many of them as blocks. A writer that holds a block therefore always finds an entry: the blocks that others hold are
 //! at least as many as the entries they took.
 
-use tidegate_media::sync::{Mutex, thread_token};
+use tidegate_media::sync::{SpinLock, thread_token};
 
 /// A free entry, and the counter that its second word carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,8 +21,8 @@ pub(crate) struct Pool {
 #[derive(Default)]
 #[repr(align(128))]
 struct Shard {
-    blocks: Mutex<Vec<u32>>,
-    entries: Mutex<Vec<FreeEntry>>,
+    blocks: SpinLock<Vec<u32>>,
+    entries: SpinLock<Vec<FreeEntry>>,
 }
 
 const SHARDS: usize = 16;
@@ -101,7 +101,7 @@ impl Shard {
     fn of(mut blocks: Vec<u32>, mut entries: Vec<FreeEntry>) -> Shard {
         blocks.reverse();
         entries.reverse();
-        Shard { blocks: Mutex::new(blocks), entries: Mutex::new(entries) }
+        Shard { blocks: SpinLock::new(blocks), entries: SpinLock::new(entries) }
     }
 }
 

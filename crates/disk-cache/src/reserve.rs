@@ -4,7 +4,7 @@ use crate::cache::DiskCache;
 use crate::index::{Index, State, Stripe};
 use crate::pool::FreeEntry;
 use tidegate_layout::disk_cache::{CacheEntry, EntryState};
-use tidegate_media::sync::{MutexGuard, yield_now};
+use tidegate_media::sync::{SpinGuard, yield_now};
 use tidegate_media::{Error, Region, Result};
 
 /// Clean blocks given up together, under one fence; fewer in a cache so small that they were a sizable part of it.
@@ -57,7 +57,7 @@ impl<R: Region> DiskCache<R> {
         let entries = self.index.victims(wanted, &mut |entry| self.is_clean(entry));
         let mut victims: Vec<Victim> = entries.into_iter().filter_map(|entry| self.victim(entry)).collect();
         victims.sort_unstable_by_key(|victim| victim.stripe);
-        let mut locked: Vec<(usize, MutexGuard<'_, Stripe>)> = Vec::new();
+        let mut locked: Vec<(usize, SpinGuard<'_, Stripe>)> = Vec::new();
         let mut freed: Vec<(FreeEntry, u32)> = Vec::new();
         for victim in &victims {
             if locked.last().is_none_or(|(number, _)| *number != victim.stripe) {
