@@ -16,9 +16,9 @@ const fn package(name: &'static str, needed_for: &'static str) -> Package {
 }
 
 const PACKAGES: [Package; 17] = [
-    package("gcc", "linking, and C programs for the guest"),
+    package("gcc", "linking, C programs for the guest, and the C interface"),
     package("libc6-dev", "linking, also statically for the guest"),
-    package("pkg-config", "finding the rivals' libraries"),
+    package("pkg-config", "finding the rivals' libraries, and the C interface as its users do"),
     package("git", "listing the files that tidy judges"),
     package("qemu-system-x86", "the guest with Linux's own BTT driver"),
     package("busybox-static", "the guest's user land"),

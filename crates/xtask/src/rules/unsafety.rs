@@ -5,7 +5,7 @@ use crate::source::{Finding, SourceFile};
 use syn::visit::Visit;
 
 /// The crates that touch memory or speak C.
-const ADDRESSES: [&str; 2] = ["media", "rivals"];
+const ADDRESSES: [&str; 3] = ["capi", "media", "rivals"];
 /// Lines of a statement that may stand between a proof and its block.
 const STATEMENT_LINES_MAX: usize = 6;
 
@@ -18,7 +18,9 @@ pub(crate) fn addresses(file: &SourceFile) -> Vec<Finding> {
     let root = (is_crate_root(&file.path) && !forbidden)
         .then(|| file.finding(1, "forbid-unsafe", "write `#![forbid(unsafe_code)]` after the preamble"));
     let code = file.find(&["unsafe"]);
-    let code = code.into_iter().map(|line| file.finding(line, "unsafe-address", "unsafe code lives in `media` only"));
+    let code = code
+        .into_iter()
+        .map(|line| file.finding(line, "unsafe-address", "unsafe code lives in `media` and at the borders to C only"));
     root.into_iter().chain(code).collect()
 }
 

@@ -1,0 +1,164 @@
+/* Tidegate: a disk behind persistent memory, with transactions. Link with -ltidegate; `pkg-config --libs tidegate` knows how.
+ *
+ * Functions return a tidegate_status; after any but TIDEGATE_OK, tidegate_message() tells what was wrong, to the thread that called.
+ * No function unwinds or longjmps. The law that callers keep:
+ *
+ *   L1  A handle is null, or came from this library and was not given back (closed, committed or aborted) since.
+ *   L2  A path is null or ends with a zero byte.
+ *   L3  A buffer is null or has as many bytes as the call says, which nobody else changes meanwhile.
+ *   L4  A place for a result is null or can be written to.
+ *   L5  A transaction is used by one thread at a time; so is a cache that is being closed. Else a cache serves many threads at once. */
+
+#ifndef TIDEGATE_H
+#define TIDEGATE_H
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+// How a call ended.
+typedef enum {
+  // It did what it was asked.
+  TIDEGATE_OK = 0,
+  // The caller asked for what is never possible: a null pointer, blocks past the end, a buffer that holds no whole blocks.
+  TIDEGATE_MISUSE = 1,
+  // The memory or the disk cannot give bytes back, or refuses them.
+  TIDEGATE_MEDIA = 2,
+  // What lies in the region is damaged, no cache, or the cache of another disk.
+  TIDEGATE_REFUSED = 3,
+  // Another program uses the region or the disk.
+  TIDEGATE_IN_USE = 4,
+  // The system refused: permission, space, no such file.
+  TIDEGATE_SYSTEM = 5,
+  // An earlier store was lost: close the cache and open it anew.
+  TIDEGATE_SEALED = 6,
+  // The transaction has more blocks than the region's ring and size allow.
+  TIDEGATE_TOO_LARGE = 7,
+  // A mistake in the library itself. Close the cache and open it anew.
+  TIDEGATE_BUG = 8,
+} tidegate_status;
+
+// A cache in persistent memory in front of a disk.
+typedef struct tidegate_cache tidegate_cache;
+
+// Writes that will be put in place together, or not at all.
+typedef struct tidegate_transaction tidegate_transaction;
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+// Makes a new region of `bytes` bytes in the file `pmem`, which may not exist, in front of `disk`: a block device or a file, to which nothing is
+// written. `block_size` is a power of two from 512 to 65536.
+//
+// # Safety
+// L2 for both paths.
+tidegate_status tidegate_create(const char *pmem,
+                                uint64_t bytes,
+                                const char *disk,
+                                uint32_t block_size);
+
+// Opens the cache in `pmem` in front of `disk`, and finishes what was interrupted. `*out` is to be closed by tidegate_close().
+//
+// # Safety
+// L2 for both paths, L4 for `out`.
+tidegate_status tidegate_open(const char *pmem,
+                              const char *disk,
+                              tidegate_cache **out);
+
+// Gives the cache back. What is dirty stays so, durably. Transactions that were begun keep it open until they are committed or aborted. Null
+// is allowed.
+//
+// # Safety
+// L1 and L5.
+tidegate_status tidegate_close(tidegate_cache *cache);
+
+// Bytes in a block; 0 for null.
+//
+// # Safety
+// L1.
+uint32_t tidegate_block_size(const tidegate_cache *cache);
+
+// Blocks of the disk; 0 for null.
+//
+// # Safety
+// L1.
+uint64_t tidegate_blocks(const tidegate_cache *cache);
+
+// Blocks that a transaction may have at most; 0 for null.
+//
+// # Safety
+// L1.
+uint32_t tidegate_transaction_blocks_max(const tidegate_cache *cache);
+
+// Reads `bytes` bytes, whole blocks, from block `block` on.
+//
+// # Safety
+// L1, and L3 for `out`.
+tidegate_status tidegate_read(const tidegate_cache *cache, uint64_t block, uint8_t *out, size_t bytes);
+
+// Writes `bytes` bytes, whole blocks, from block `block` on: durable on return as far as the memory is. Up to 1 MiB is put in place as a whole.
+//
+// # Safety
+// L1, and L3 for `data`.
+tidegate_status tidegate_write(const tidegate_cache *cache,
+                               uint64_t block,
+                               const uint8_t *data,
+                               size_t bytes);
+
+// Moves at most `blocks_max` dirty blocks to the disk, from the calling thread. `*dirty` is how many are dirty then; it may be null. Nobody else does
+// this: a program that never calls it fills the region, and then waits for the disk in its writes.
+//
+// # Safety
+// L1, and L4 for `dirty`.
+tidegate_status tidegate_destage(const tidegate_cache *cache,
+                                 uint32_t blocks_max,
+                                 uint64_t *dirty);
+
+// Begins a transaction. `*out` is to be given to tidegate_commit() or tidegate_abort().
+//
+// # Safety
+// L1, and L4 for `out`.
+tidegate_status tidegate_begin(const tidegate_cache *cache, tidegate_transaction **out);
+
+// Adds whole blocks to a transaction: nobody else sees them before it is committed.
+//
+// # Safety
+// L1 and L5, and L3 for `data`.
+tidegate_status tidegate_transaction_write(tidegate_transaction *transaction,
+                                           uint64_t block,
+                                           const uint8_t *data,
+                                           size_t bytes);
+
+// Reads blocks as the transaction sees them: its own writes, and of the rest what is committed at that moment.
+//
+// # Safety
+// L1 and L5, and L3 for `out`.
+tidegate_status tidegate_transaction_read(const tidegate_transaction *transaction,
+                                          uint64_t block,
+                                          uint8_t *out,
+                                          size_t bytes);
+
+// Puts all that the transaction wrote in place at once, durably as far as the memory is, and frees it. After an error nothing of it is in place, but for
+// TIDEGATE_SEALED: then the next opening shows all of it or nothing.
+//
+// # Safety
+// L1 and L5.
+tidegate_status tidegate_commit(tidegate_transaction *transaction);
+
+// Forgets all that the transaction wrote, and frees it. Null is allowed.
+//
+// # Safety
+// L1 and L5.
+tidegate_status tidegate_abort(tidegate_transaction *transaction);
+
+// What was wrong with the last call of this thread that did not return TIDEGATE_OK; it stays until the next such call.
+const char *tidegate_message(void);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* TIDEGATE_H */

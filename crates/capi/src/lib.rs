@@ -1,0 +1,283 @@
+//! Tidegate for C programs: a disk behind persistent memory, with transactions.
+//!
+//! Everything unsafe is in this file, and is only this: pointers from C become references or slices for the time of one call, or
+//! boxes that C holds by their address. The law that callers have to keep stands in the header; each block here cites it.
+//!
+//! - **L1** A handle is null, or came from this library and was not given back (closed, committed or aborted) since.
+//! - **L2** A path is null or ends with a zero byte.
+//! - **L3** A buffer is null or has as many bytes as the call says, which nobody else changes meanwhile.
+//! - **L4** A place for a result is null or can be written to.
+//! - **L5** A transaction is used by one thread at a time; so is a cache that is being closed.
+//!
+//! `include/tidegate.h` is made from this file by cbindgen; a test compares them.
+
+mod cache;
+mod status;
+
+pub use cache::{Cache, Transaction};
+pub use status::Status;
+
+use status::{Failure, ended};
+use std::ffi::{CStr, OsStr, c_char};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Makes a new region of `bytes` bytes in the file `pmem`, which may not exist, in front of `disk`: a block device or a file, to which nothing is
+/// written. `block_size` is a power of two from 512 to 65536.
+///
+/// # Safety
+/// L2 for both paths.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tidegate_create(
+    pmem: *const c_char,
+    bytes: u64,
+    disk: *const c_char,
+    block_size: u32,
+) -> Status {
+    // SAFETY: L2, and the paths are used within this call only.
+    ended(|| Cache::create(unsafe { path(pmem) }?, bytes, unsafe { path(disk) }?, block_size))
+}
+
+/// Opens the cache in `pmem` in front of `disk`, and finishes what was interrupted. `*out` is to be closed by tidegate_close().
+///
+/// # Safety
+/// L2 for both paths, L4 for `out`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tidegate_open(pmem: *const c_char, disk: *const c_char, out: *mut *mut Cache) -> Status {
+    ended(|| {
+        // SAFETY: L4.
+        let out = unsafe { out.as_mut() }.ok_or(Failure::Null)?;
+        // SAFETY: L2, and the paths are used within this call only.
+        let cache = Cache::open(unsafe { path(pmem) }?, unsafe { path(disk) }?)?;
+        *out = Arc::into_raw(Arc::new(cache)).cast_mut();
+        Ok(())
+    })
+}
+
+/// Gives the cache back. What is dirty stays so, durably. Transactions that were begun keep it open until they are committed or aborted. Null
+/// is allowed.
+///
+/// # Safety
+/// L1 and L5.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tidegate_close(cache: *mut Cache) -> Status {
+    ended(|| {
+        if !cache.is_null() {
+            // SAFETY: L1: it came from `Arc::into_raw` in `tidegate_open`, and comes back once.
+            drop(unsafe { Arc::from_raw(cache.cast_const()) });
+        }
+        Ok(())
+    })
+}
+
+/// Bytes in a block; 0 for null.
+///
+/// # Safety
+/// L1.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tidegate_block_size(cache: *const Cache) -> u32 {
+    // SAFETY: L1.
+    number(unsafe { cache.as_ref() }, |cache| cache.geometry().block_size)
+}
+
+/// Blocks of the disk; 0 for null.
+///
+/// # Safety
+/// L1.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tidegate_blocks(cache: *const Cache) -> u64 {
+    // SAFETY: L1.
+    number(unsafe { cache.as_ref() }, |cache| cache.geometry().blocks)
+}
+
+/// Blocks that a transaction may have at most; 0 for null.
+///
+/// # Safety
+/// L1.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tidegate_transaction_blocks_max(cache: *const Cache) -> u32 {
+    // SAFETY: L1.
+    number(unsafe { cache.as_ref() }, Cache::transaction_blocks_max)
+}
+
+/// Reads `bytes` bytes, whole blocks, from block `block` on.
+///
+/// # Safety
+/// L1, and L3 for `out`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tidegate_read(cache: *const Cache, block: u64, out: *mut u8, bytes: usize) -> Status {
+    // SAFETY: L1 and L3.
+    ended(|| unsafe { given(cache) }?.read(block, unsafe { room(out, bytes) }?))
+}
+
+/// Writes `bytes` bytes, whole blocks, from block `block` on: durable on return as far as the memory is. Up to 1 MiB is put in place as a whole.
+///
+/// # Safety
+/// L1, and L3 for `data`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tidegate_write(cache: *const Cache, block: u64, data: *const u8, bytes: usize) -> Status {
+    // SAFETY: L1 and L3.
+    ended(|| unsafe { given(cache) }?.write(block, unsafe { slice(data, bytes) }?))
+}
+
+/// Moves at most `blocks_max` dirty blocks to the disk, from the calling thread. `*dirty` is how many are dirty then; it may be null. Nobody else does
+/// this: a program that never calls it fills the region, and then waits for the disk in its writes.
+///
+/// # Safety
+/// L1, and L4 for `dirty`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tidegate_destage(cache: *const Cache, blocks_max: u32, dirty: *mut u64) -> Status {
+    ended(|| {
+        // SAFETY: L1.
+        let left = unsafe { given(cache) }?.destage(blocks_max)?;
+        // SAFETY: L4.
+        unsafe { dirty.as_mut() }.into_iter().for_each(|dirty| *dirty = left);
+        Ok(())
+    })
+}
+
+/// Begins a transaction. `*out` is to be given to tidegate_commit() or tidegate_abort().
+///
+/// # Safety
+/// L1, and L4 for `out`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tidegate_begin(cache: *const Cache, out: *mut *mut Transaction) -> Status {
+    ended(|| {
+        // SAFETY: L4.
+        let out = unsafe { out.as_mut() }.ok_or(Failure::Null)?;
+        // SAFETY: L1.
+        unsafe { given(cache) }?;
+        // SAFETY: L1: it came from `Arc::into_raw`, whose count goes up for the one that is made here.
+        unsafe { Arc::increment_strong_count(cache) };
+        // SAFETY: as above.
+        let owned = unsafe { Arc::from_raw(cache) };
+        *out = Box::into_raw(Box::new(Transaction::begin(&owned)));
+        Ok(())
+    })
+}
+
+/// Adds whole blocks to a transaction: nobody else sees them before it is committed.
+///
+/// # Safety
+/// L1 and L5, and L3 for `data`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tidegate_transaction_write(
+    transaction: *mut Transaction,
+    block: u64,
+    data: *const u8,
+    bytes: usize,
+) -> Status {
+    ended(|| {
+        // SAFETY: L1 and L5.
+        let transaction = unsafe { transaction.as_mut() }.ok_or(Failure::Null)?;
+        // SAFETY: L3.
+        transaction.write(block, unsafe { slice(data, bytes) }?)
+    })
+}
+
+/// Reads blocks as the transaction sees them: its own writes, and of the rest what is committed at that moment.
+///
+/// # Safety
+/// L1 and L5, and L3 for `out`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tidegate_transaction_read(
+    transaction: *const Transaction,
+    block: u64,
+    out: *mut u8,
+    bytes: usize,
+) -> Status {
+    // SAFETY: L1 and L5, and L3.
+    ended(|| unsafe { given(transaction) }?.read(block, unsafe { room(out, bytes) }?))
+}
+
+/// Puts all that the transaction wrote in place at once, durably as far as the memory is, and frees it. After an error nothing of it is in place, but for
+/// TIDEGATE_SEALED: then the next opening shows all of it or nothing.
+///
+/// # Safety
+/// L1 and L5.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tidegate_commit(transaction: *mut Transaction) -> Status {
+    // SAFETY: L1 and L5.
+    ended(|| unsafe { taken(transaction) }?.commit())
+}
+
+/// Forgets all that the transaction wrote, and frees it. Null is allowed.
+///
+/// # Safety
+/// L1 and L5.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tidegate_abort(transaction: *mut Transaction) -> Status {
+    ended(|| {
+        if !transaction.is_null() {
+            // SAFETY: L1 and L5.
+            drop(unsafe { taken(transaction) }?);
+        }
+        Ok(())
+    })
+}
+
+/// What was wrong with the last call of this thread that did not return TIDEGATE_OK; it stays until the next such call.
+#[unsafe(no_mangle)]
+pub extern "C" fn tidegate_message() -> *const c_char {
+    status::message()
+}
+
+/// A number about `of`; 0 if there is none, or the library has a mistake.
+fn number<T, N: Default>(of: Option<&T>, about: impl FnOnce(&T) -> N) -> N {
+    let mut number = N::default();
+    let asked = ended(|| {
+        number = about(of.ok_or(Failure::Null)?);
+        Ok(())
+    });
+    if asked == Status::TidegateOk { number } else { N::default() }
+}
+
+/// # Safety
+/// L1, for as long as the answer lives.
+unsafe fn given<'a, T>(handle: *const T) -> Result<&'a T, Failure> {
+    // SAFETY: the caller keeps L1.
+    unsafe { handle.as_ref() }.ok_or(Failure::Null)
+}
+
+/// # Safety
+/// L1 and L5; the handle is not used any more.
+unsafe fn taken(transaction: *mut Transaction) -> Result<Box<Transaction>, Failure> {
+    if transaction.is_null() {
+        return Err(Failure::Null);
+    }
+    // SAFETY: L1: it came from `Box::into_raw` in `tidegate_begin`, and comes back once.
+    Ok(unsafe { Box::from_raw(transaction) })
+}
+
+/// # Safety
+/// L2, for as long as the answer lives.
+unsafe fn path<'a>(text: *const c_char) -> Result<&'a Path, Failure> {
+    if text.is_null() {
+        return Err(Failure::Null);
+    }
+    // SAFETY: the caller keeps L2.
+    let text = unsafe { CStr::from_ptr(text) };
+    let bytes = text.to_bytes();
+    if bytes.is_empty() { Err(Failure::Path) } else { Ok(Path::new(OsStr::from_bytes(bytes))) }
+}
+
+/// # Safety
+/// L3, for as long as the answer lives.
+unsafe fn slice<'a>(data: *const u8, bytes: usize) -> Result<&'a [u8], Failure> {
+    if data.is_null() || isize::try_from(bytes).is_err() {
+        return Err(Failure::Null);
+    }
+    // SAFETY: the caller keeps L3, and no slice is longer than `isize` says.
+    Ok(unsafe { std::slice::from_raw_parts(data, bytes) })
+}
+
+/// # Safety
+/// L3, for as long as the answer lives.
+unsafe fn room<'a>(out: *mut u8, bytes: usize) -> Result<&'a mut [u8], Failure> {
+    if out.is_null() || isize::try_from(bytes).is_err() {
+        return Err(Failure::Null);
+    }
+    // SAFETY: the caller keeps L3, and no slice is longer than `isize` says.
+    Ok(unsafe { std::slice::from_raw_parts_mut(out, bytes) })
+}

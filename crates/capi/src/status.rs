@@ -1,0 +1,127 @@
+//! What functions return, and the sentence behind it.
+
+use std::cell::RefCell;
+use std::ffi::CString;
+use std::io;
+use tidegate_disk_cache::{FormatError, OpenError, TransactionError};
+use tidegate_media::{Error, MapError};
+
+/// How a call ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub enum Status {
+    /// It did what it was asked.
+    TidegateOk = 0,
+    /// The caller asked for what is never possible: a null pointer, blocks past the end, a buffer that holds no whole blocks.
+    TidegateMisuse = 1,
+    /// The memory or the disk cannot give bytes back, or refuses them.
+    TidegateMedia = 2,
+    /// What lies in the region is damaged, no cache, or the cache of another disk.
+    TidegateRefused = 3,
+    /// Another program uses the region or the disk.
+    TidegateInUse = 4,
+    /// The system refused: permission, space, no such file.
+    TidegateSystem = 5,
+    /// An earlier store was lost: close the cache and open it anew.
+    TidegateSealed = 6,
+    /// The transaction has more blocks than the region's ring and size allow.
+    TidegateTooLarge = 7,
+    /// A mistake in the library itself. Close the cache and open it anew.
+    TidegateBug = 8,
+}
+
+/// Why a call failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    #[error("a pointer is null that may not be")]
+    Null,
+    #[error("a path is not terminated or not text")]
+    Path,
+    #[error("{0} is no size of a block: a power of two from 512 to 65536")]
+    BlockSize(u32),
+    #[error("the region holds no cache of a disk")]
+    NoCache,
+    #[error("the cache breaks rules of its format; run `tidegate check`")]
+    Damaged,
+    #[error("the cache belongs to another disk")]
+    AnotherDisk,
+    #[error(transparent)]
+    Map(#[from] MapError),
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error(transparent)]
+    Format(#[from] FormatError),
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    #[error(transparent)]
+    Transaction(#[from] TransactionError),
+    #[error(transparent)]
+    Device(#[from] Error),
+}
+
+impl Failure {
+    fn status(&self) -> Status {
+        match self {
+            Failure::Null | Failure::Path | Failure::BlockSize(_) => Status::TidegateMisuse,
+            Failure::NoCache | Failure::Damaged | Failure::AnotherDisk => Status::TidegateRefused,
+            Failure::Map(MapError::InUse { .. }) => Status::TidegateInUse,
+            Failure::Map(_) | Failure::Io(_) => Status::TidegateSystem,
+            Failure::Format(FormatError::Sealed(_)) => Status::TidegateSealed,
+            Failure::Format(_) => Status::TidegateMisuse,
+            Failure::Open(OpenError::Device(error)) => of_device(error),
+            Failure::Open(_) => Status::TidegateRefused,
+            Failure::Transaction(TransactionError::TooLarge { .. }) => Status::TidegateTooLarge,
+            Failure::Transaction(TransactionError::Device(error)) | Failure::Device(error) => of_device(error),
+        }
+    }
+}
+
+fn of_device(error: &Error) -> Status {
+    match error {
+        Error::Misuse(_) => Status::TidegateMisuse,
+        Error::Media(_) => Status::TidegateMedia,
+        Error::Corrupt(_) => Status::TidegateRefused,
+        Error::Sealed(_) => Status::TidegateSealed,
+    }
+}
+
+thread_local! {
+    static MESSAGE: RefCell<CString> = RefCell::default();
+}
+
+/// Runs `call`; neither an error nor a panic gets past this.
+pub(crate) fn ended(call: impl FnOnce() -> Result<(), Failure>) -> Status {
+    // What a panic leaves half done is behind locks, which refuse everyone who meets them after it.
+    let (status, message) = match std::panic::catch_unwind(std::panic::AssertUnwindSafe(call)) {
+        Ok(Ok(())) => return Status::TidegateOk,
+        Ok(Err(failure)) => (failure.status(), failure.to_string()),
+        Err(_) => (Status::TidegateBug, "a mistake in the library itself".to_owned()),
+    };
+    let message = CString::new(message.replace('\0', "")).unwrap_or_default();
+    // A thread that is ending has nobody to read it.
+    let _ = MESSAGE.try_with(|kept| *kept.borrow_mut() = message);
+    status
+}
+
+/// The sentence behind the last failure of this thread; it stays where it is until the next one.
+pub(crate) fn message() -> *const std::ffi::c_char {
+    MESSAGE.try_with(|kept| kept.borrow().as_ptr()).unwrap_or(c"".as_ptr())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::CStr;
+
+    #[test]
+    fn a_panic_becomes_a_status() {
+        let status = ended(|| panic!("a test of what a caller sees"));
+        assert_eq!(status, Status::TidegateBug);
+        assert_eq!(ended(|| Err(Failure::Null)), Status::TidegateMisuse);
+        MESSAGE.with(|kept| {
+            let text: &CStr = &kept.borrow();
+            assert_eq!(text.to_str(), Ok("a pointer is null that may not be"));
+        });
+        assert_eq!(ended(|| Ok(())), Status::TidegateOk);
+    }
+}

@@ -1,0 +1,103 @@
+//! The header is the one that the code makes; a C program compiled with it and linked with either library does what it is to do.
+
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+const HEADER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/include/tidegate.h");
+
+#[test]
+fn the_header_is_made_from_the_code() {
+    let crate_folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let config = cbindgen::Config::from_file(crate_folder.join("cbindgen.toml")).unwrap();
+    let sources = ["src/lib.rs", "src/cache.rs", "src/status.rs"].map(|source| crate_folder.join(source));
+    let builder =
+        sources.iter().fold(cbindgen::Builder::new().with_config(config), |made, source| made.with_src(source));
+    let mut made = Vec::new();
+    builder.generate().unwrap().write(&mut made);
+    // `TIDEGATE_BLESS=1 cargo test -p tidegate-capi` writes it.
+    if std::env::var_os("TIDEGATE_BLESS").is_some() {
+        fs::write(HEADER, &made).unwrap();
+    }
+    let made = String::from_utf8(made).unwrap();
+    assert!(fs::read_to_string(HEADER).unwrap() == made, "run: TIDEGATE_BLESS=1 cargo test -p tidegate-capi");
+}
+
+/// The folder with both libraries, built by the cargo that runs this test.
+fn libraries() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let folder = test.ancestors().find(|folder| folder.ends_with("debug") || folder.ends_with("release")).unwrap();
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut build = Command::new(cargo);
+    build
+        .args(["build", "--quiet", "--package", "tidegate-capi", "--lib", "--target-dir"])
+        .arg(folder.parent().unwrap());
+    build.args(folder.ends_with("release").then_some("--release"));
+    succeeded(&mut build, "cargo");
+    folder.to_owned()
+}
+
+fn succeeded(command: &mut Command, package: &str) -> Output {
+    let output = command.output();
+    let output = output.unwrap_or_else(|error| panic!("{command:?}: {error}; apt-get install {package}"));
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    output
+}
+
+/// What pkg-config says of the libraries in `folder`.
+fn flags(scratch: &Path, folder: &Path, more: &[&str]) -> Vec<String> {
+    let template = include_str!("../tidegate.pc.in");
+    let include = Path::new(HEADER).parent().unwrap().to_str().unwrap();
+    let pc = template
+        .replace("@prefix@", "/usr")
+        .replace("@includedir@", include)
+        .replace("@libdir@", folder.to_str().unwrap())
+        .replace("@version@", env!("CARGO_PKG_VERSION"));
+    fs::write(scratch.join("tidegate.pc"), pc).unwrap();
+    let mut ask = Command::new("pkg-config");
+    ask.args(["--cflags", "--libs"]).args(more).arg("tidegate").env("PKG_CONFIG_PATH", scratch);
+    let said = succeeded(&mut ask, "pkg-config");
+    String::from_utf8(said.stdout).unwrap().split_whitespace().map(str::to_owned).collect()
+}
+
+fn first_word(path: &Path, block: u64) -> i64 {
+    let mut word = [0; 8];
+    File::open(path).unwrap().read_exact_at(&mut word, block * 4096).unwrap();
+    i64::from_ne_bytes(word)
+}
+
+#[test]
+fn a_c_program_commits_transactions_through_either_library() {
+    let scratch = tempfile::tempdir().unwrap();
+    let folder = libraries();
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/commit.c");
+    let program = |name: &str| scratch.path().join(name);
+    let warnings = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic"];
+    let mut shared = Command::new("cc");
+    shared.args(warnings).arg(source).args(flags(scratch.path(), &folder, &[])).arg("-o").arg(program("shared"));
+    succeeded(&mut shared, "gcc");
+    let mut fixed = Command::new("cc");
+    let parts: Vec<String> = flags(scratch.path(), &folder, &["--static"])
+        .into_iter()
+        .map(|flag| if flag == "-ltidegate" { folder.join("libtidegate.a").to_str().unwrap().to_owned() } else { flag })
+        .collect();
+    fixed.args(warnings).arg(source).args(parts).arg("-o").arg(program("static"));
+    succeeded(&mut fixed, "gcc");
+    let (pmem, disk) = (scratch.path().join("pmem"), scratch.path().join("disk"));
+    File::create(&disk).unwrap().set_len(16 << 20).unwrap();
+    for (turn, name) in (1_i64..).zip(["shared", "static", "shared"]) {
+        let mut run = Command::new(program(name));
+        run.arg(&pmem).arg(&disk).env("LD_LIBRARY_PATH", &folder);
+        let said = succeeded(&mut run, "gcc");
+        assert_eq!(String::from_utf8(said.stdout).unwrap().trim(), format!("{} {}", turn * -700, turn * 700));
+        assert_eq!((first_word(&disk, 0), first_word(&disk, 1000)), (turn * -700, turn * 700), "on the disk itself");
+    }
+    let mut run = Command::new(program("shared"));
+    fs::copy(&disk, scratch.path().join("copy")).unwrap();
+    let refused = run.arg(&pmem).arg(scratch.path().join("copy")).env("LD_LIBRARY_PATH", &folder).output().unwrap();
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("belongs to another disk"), "{refused:?}");
+}
