@@ -41,3 +41,19 @@ fn every_cut_of_every_script_on_a_cache_full_of_dirty_blocks() {
 fn every_cut_of_every_script_on_a_cache_with_some_of_each() {
     every_script("some of each", &SmallCache::mixed());
 }
+
+/// As on aarch64. One step after each state that a cache may be in.
+#[test]
+fn every_cut_where_words_of_a_line_arrive_in_any_order() {
+    let caches = [
+        SmallCache::fresh(),
+        SmallCache::full_of_clean_blocks(),
+        SmallCache::full_of_dirty_blocks(),
+        SmallCache::mixed(),
+    ];
+    for cache in caches {
+        let cache = cache.in_any_order();
+        let judged = judge_cache_scripts(&cache, |region: Watched| region, 1, &Seen::default());
+        println!("any order: {}", judged.unwrap_or_else(|failure| panic!("{failure}")));
+    }
+}

@@ -118,7 +118,7 @@ impl<'a, R: tidegate_media::Region, W: Fn(Watched) -> R> CacheCampaign<'a, W> {
     }
 
     fn run_script(&mut self, script: &[CacheStep]) -> Result<(), Failure> {
-        let machine = Watcher::new(Region::from_image(self.start.clone()), &self.disk);
+        let machine = Watcher::new(self.cache.region(&self.start), &self.disk);
         let mut device = self.open(&machine, 0)?;
         let mut contents = self.cache.contents();
         let before = self.cache.before.clone();
@@ -232,7 +232,7 @@ impl<'a, R: tidegate_media::Region, W: Fn(Watched) -> R> CacheCampaign<'a, W> {
         origin: Origin,
     ) -> Result<(), Failure> {
         let plain = PlainCache::recover(&self.cache.plan, region, disk).map_err(Failure::new)?.contents();
-        let machine = Watcher::new(Region::from_image(region.clone()), disk);
+        let machine = Watcher::new(self.cache.region(region), disk);
         machine.record();
         let device = self.open(&machine, 0)?;
         self.judge_recovery(&machine, allowed, origin)?;

@@ -5,6 +5,7 @@ use crate::power_cuts::block_of;
 use std::iter;
 use tidegate_disk_cache::{Contents, FormatSpec, format};
 use tidegate_layout::disk_cache::CachePlan;
+use tidegate_media::LineOrder;
 use tidegate_sim::{Content, Image, Reduction, Region};
 
 /// A cache of a few blocks in front of a few more.
@@ -16,6 +17,8 @@ pub struct SmallCache {
     pub before: Vec<CacheStep>,
     /// The blocks of the disk that scripts are about.
     pub lbas: Vec<u64>,
+    /// In which order the words of a line reach the medium.
+    pub order: LineOrder,
 }
 
 /// Bytes in a block.
@@ -24,7 +27,7 @@ pub(crate) const BLOCK: usize = 512;
 impl SmallCache {
     /// Six blocks before a disk of eight, a ring of eight elements: a transaction has at most three blocks.
     fn six_blocks(before: Vec<CacheStep>, lbas: &[u64]) -> SmallCache {
-        SmallCache { plan: CachePlan::cut(6, 512, 8, 8), before, lbas: lbas.to_vec() }
+        SmallCache { plan: CachePlan::cut(6, 512, 8, 8), before, lbas: lbas.to_vec(), order: LineOrder::Prefix }
     }
 
     /// Nothing is cached.
@@ -57,6 +60,16 @@ impl SmallCache {
             CacheStep::Commit { core: 1, lbas: Subset::of(&[3, 4]) },
         ];
         SmallCache::six_blocks(before, &[0, 4, 7])
+    }
+
+    /// The same on a processor whose words to one line arrive in any order.
+    pub fn in_any_order(self) -> SmallCache {
+        SmallCache { order: LineOrder::Any, ..self }
+    }
+
+    /// The memory of the machine after power came back.
+    pub(crate) fn region(&self, image: &Image) -> Region {
+        Region::with_line_order(image.clone(), self.order)
     }
 
     /// The medium after a format that nothing interrupted.
