@@ -1,5 +1,6 @@
 //! The cache itself, and how one is opened.
 
+use crate::conflicts::{Conflicts, Recent};
 use crate::counters::{Counters, Tally};
 use crate::drain::{Doorbell, FlushDoubt, Sweep};
 use crate::format::Identity;
@@ -36,6 +37,8 @@ pub struct DiskCache<R> {
     pub(crate) asleep: AtomicBool,
     pub(crate) doorbell: Mutex<Option<Arc<dyn Doorbell>>>,
     pub(crate) mode: AtomicU32,
+    pub(crate) conflicts: Conflicts,
+    pub(crate) recent: Recent,
     pub(crate) tally: Tally,
     identity: Identity,
 }
@@ -47,6 +50,8 @@ pub struct Options {
     pub mode: Mode,
     /// Which clean block goes when room is needed.
     pub replacement: Replacement,
+    /// What becomes of transactions that touch the same blocks at the same time.
+    pub conflicts: Conflicts,
 }
 
 /// Why a cache is not opened.
@@ -142,6 +147,8 @@ impl<R: Region> DiskCache<R> {
             asleep: AtomicBool::new(false),
             doorbell: Mutex::new(None),
             mode: AtomicU32::new(options.mode.number()),
+            conflicts: options.conflicts,
+            recent: Recent::default(),
             tally: Tally::default(),
             identity: Identity::from(&superblock),
         })

@@ -3,6 +3,8 @@
 use crate::cache::DiskCache;
 use crate::index::{Cached, State, Stripe};
 use crate::ring::{COUNTER_STRIDE, Move};
+use std::collections::BTreeSet;
+use std::iter;
 use tidegate_layout::disk_cache::CacheEntry;
 use tidegate_media::sync::{Ordering, SpinGuard};
 use tidegate_media::{Region, Result};
@@ -39,6 +41,7 @@ impl<R: Region> DiskCache<R> {
             stripe.dirtied();
             self.count_dirty();
         }
+        self.recent.commit(iter::once(lba));
         drop(stripe);
         self.pool.give_block(replaced);
         self.awaken();
@@ -56,6 +59,7 @@ impl<R: Region> DiskCache<R> {
         self.store_one(to.entry, block, to.counter)?;
         self.moved(&mut stripe, &to);
         stripe.counts.commits += 1;
+        self.recent.commit(iter::once(lba));
         drop(stripe);
         self.awaken();
         Ok(())
@@ -72,17 +76,51 @@ impl<R: Region> DiskCache<R> {
     }
 
     fn commit_many(&self, writes: &[Write<'_>]) -> Result<()> {
+        let blocks = self.streamed(writes)?;
+        let locked = Locked::new(self, writes.iter().map(|(lba, _)| *lba));
+        self.place(writes, &blocks, locked)
+    }
+
+    /// Puts all of `writes` in place, unless one of them or of `reads` was committed by somebody else since `began`: then the answer is
+    /// that block.
+    pub(crate) fn commit_unless_conflicting(
+        &self,
+        writes: &[Write<'_>],
+        reads: &BTreeSet<u64>,
+        began: u64,
+    ) -> Result<Option<u64>> {
+        let blocks = self.streamed(writes)?;
+        let touched = || writes.iter().map(|(lba, _)| *lba).chain(reads.iter().copied());
+        let locked = Locked::new(self, touched());
+        if let Some(lba) = self.recent.conflict(touched(), began) {
+            drop(locked);
+            self.pool.give_blocks(blocks.into_iter());
+            return Ok(Some(lba));
+        }
+        if !writes.is_empty() {
+            self.place(writes, &blocks, locked)?;
+        }
+        Ok(None)
+    }
+
+    /// Free blocks with the data of `writes` in them, durable with this thread's next fence.
+    fn streamed(&self, writes: &[Write<'_>]) -> Result<Vec<u32>> {
         let blocks = self.reserve(writes.len())?;
         for ((_, data), block) in writes.iter().zip(&blocks) {
             self.medium.stream_block(*block, data);
         }
-        let mut locked = Locked::new(self, writes.iter().map(|(lba, _)| *lba));
-        let lbas = writes.iter().map(|(lba, _)| *lba);
+        Ok(blocks)
+    }
+
+    /// Puts `writes` in place, whose data is in `blocks`.
+    fn place(&self, writes: &[Write<'_>], blocks: &[u32], mut locked: Locked<'_>) -> Result<()> {
+        let lbas = || writes.iter().map(|(lba, _)| *lba);
         let moves: Vec<Move> =
-            lbas.zip(&blocks).map(|(lba, block)| self.planned(locked.stripe(self, lba), lba, *block)).collect();
+            lbas().zip(blocks).map(|(lba, block)| self.planned(locked.stripe(self, lba), lba, *block)).collect();
         self.ring.lock().commit(&self.medium, &moves)?;
         let replaced: Vec<u32> = moves.iter().filter_map(|to| self.moved(locked.stripe(self, to.lba), to)).collect();
         locked.stripe(self, moves[0].lba).counts.commits += 1;
+        self.recent.commit(lbas());
         drop(locked);
         self.pool.give_blocks(replaced.into_iter());
         self.awaken();

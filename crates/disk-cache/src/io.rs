@@ -128,6 +128,18 @@ impl<R: Region> DiskCache<R> {
     /// Commits `writes` and brings them to the disk. If the disk fails they stay dirty, and safe.
     fn put_through(&self, writes: &[Write<'_>]) -> Result<()> {
         self.commit(writes)?;
+        self.bring_to_disk(writes)
+    }
+
+    /// Destages what was just committed, unless the mode leaves that for later.
+    pub(crate) fn follow_up(&self, writes: &[Write<'_>]) -> Result<()> {
+        match self.mode() {
+            Mode::WriteBack | Mode::WriteOnly | Mode::ReadOnly => Ok(()),
+            Mode::WriteThrough | Mode::WriteAround | Mode::PassThrough => self.bring_to_disk(writes),
+        }
+    }
+
+    fn bring_to_disk(&self, writes: &[Write<'_>]) -> Result<()> {
         let mut lbas: Vec<u64> = writes.iter().map(|(lba, _)| *lba).collect();
         while !lbas.is_empty() {
             let mut progress = Progress::default();

@@ -65,6 +65,7 @@
 mod cache;
 mod check;
 mod commit;
+mod conflicts;
 mod counters;
 mod drain;
 mod format;
@@ -84,6 +85,7 @@ mod used;
 
 pub use cache::{DiskCache, Fill, OpenError, Options};
 pub use check::{Finding, NoCache, Report, check};
+pub use conflicts::Conflicts;
 pub use counters::Counters;
 pub use drain::{Doorbell, Progress};
 pub use format::{Contents, FormatError, FormatSpec, Identity, blocks_in, format, identify};

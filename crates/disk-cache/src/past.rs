@@ -28,6 +28,8 @@ impl<R: Region> DiskCache<R> {
         if written.and_then(|()| self.flush_disk_since(failures)).is_err() {
             drop(locked);
             self.commit(&past)?;
+        } else {
+            self.recent.commit(past.iter().map(|(lba, _)| *lba));
         }
         Ok(cached)
     }

@@ -1,10 +1,13 @@
 //! Transactions under way: they live in DRAM until they are committed.
 //!
 //! Transactions do not lock each other out. Of two that wrote one block, the one that is committed last wins the block; each is put in
-//! place as a whole.
+//! place as a whole. With [`Conflicts::Refuse`] a transaction is refused instead if somebody committed a block that it read or wrote since it
+//! began: those that are not refused could have run one after the other.
 
 use crate::cache::DiskCache;
-use std::collections::BTreeMap;
+use crate::conflicts::Conflicts;
+use crate::mode::Mode;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use tidegate_media::{BlockDevice, Error, Lba, Misuse, Region, Result};
 
@@ -12,6 +15,14 @@ use tidegate_media::{BlockDevice, Error, Lba, Misuse, Region, Result};
 pub struct Transaction<'a, R> {
     cache: &'a DiskCache<R>,
     writes: BTreeMap<u64, Box<[u8]>>,
+    /// If it refuses conflicts.
+    watched: Option<Watched>,
+}
+
+/// What a transaction that refuses conflicts has seen.
+struct Watched {
+    began: u64,
+    reads: BTreeSet<u64>,
 }
 
 /// Why a transaction was not committed, or a write not added to it. Nothing of the transaction is in place, unless the error is a device's that
@@ -25,6 +36,12 @@ pub enum TransactionError {
         blocks: u64,
         /// Blocks it may have.
         max: u32,
+    },
+    /// Somebody else committed a block that the transaction read or wrote. It may be tried again from its beginning.
+    #[error("{lba} was committed by somebody else since the transaction began")]
+    Conflict {
+        /// The block.
+        lba: Lba,
     },
     /// What the cache or the disk answered.
     #[error(transparent)]
@@ -40,7 +57,11 @@ impl From<Misuse> for TransactionError {
 impl<R: Region> DiskCache<R> {
     /// Begins a transaction. It costs nothing until it is committed.
     pub fn begin(&self) -> Transaction<'_, R> {
-        Transaction { cache: self, writes: BTreeMap::new() }
+        let watched = match self.conflicts {
+            Conflicts::LastWins => None,
+            Conflicts::Refuse => Some(Watched { began: self.recent.begin(), reads: BTreeSet::new() }),
+        };
+        Transaction { cache: self, writes: BTreeMap::new(), watched }
     }
 }
 
@@ -61,9 +82,12 @@ impl<R: Region> Transaction<'_, R> {
     }
 
     /// Reads blocks as the transaction sees them: what it wrote itself, and of the rest what is committed at that moment.
-    pub fn read(&self, at: Lba, out: &mut [u8]) -> Result<()> {
+    pub fn read(&mut self, at: Lba, out: &mut [u8]) -> Result<()> {
         self.cache.read(at, out)?;
         let range = self.cache.geometry.range(at, out.len())?;
+        if let Some(watched) = &mut self.watched {
+            watched.reads.extend(range.iter().map(|lba| lba.0));
+        }
         let size = self.cache.geometry.block_size as usize;
         for (lba, block) in self.writes.range(range.first.0..range.end()) {
             let place = usize::try_from(lba - range.first.0).expect("a place in a buffer") * size;
@@ -81,11 +105,26 @@ impl<R: Region> Transaction<'_, R> {
     /// the disk.
     pub fn commit(self) -> Result<(), TransactionError> {
         let writes: Vec<_> = self.writes.iter().map(|(lba, block)| (*lba, &**block)).collect();
-        self.cache.put_together(&writes).map_err(TransactionError::from)
+        let Some(watched) = &self.watched else { return Ok(self.cache.put_together(&writes)?) };
+        if self.cache.mode() == Mode::ReadOnly {
+            return Err(Misuse::ReadOnly.into());
+        }
+        match self.cache.commit_unless_conflicting(&writes, &watched.reads, watched.began)? {
+            Some(lba) => Err(TransactionError::Conflict { lba: Lba(lba) }),
+            None => Ok(self.cache.follow_up(&writes)?),
+        }
     }
 
     /// Forgets all of it.
     pub fn abort(self) {}
+}
+
+impl<R> Drop for Transaction<'_, R> {
+    fn drop(&mut self) {
+        if self.watched.is_some() {
+            self.cache.recent.end();
+        }
+    }
 }
 
 impl<R> fmt::Debug for Transaction<'_, R> {

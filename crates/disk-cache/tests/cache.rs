@@ -5,8 +5,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use tidegate_disk_cache::{
-    Contents, DiskCache, Doorbell, Fill, FormatSpec, Mode, NoDisk, OpenError, Options, TransactionError, check, format,
-    identify,
+    Conflicts, Contents, DiskCache, Doorbell, Fill, FormatSpec, Mode, NoDisk, OpenError, Options, TransactionError,
+    check, format, identify,
 };
 use tidegate_media::{BlockDevice, Durability, Error, InTurn, Lba, Misuse};
 use tidegate_sim::{Disk, DiskFault, Image, Region};
@@ -117,6 +117,48 @@ fn a_transaction_sees_its_own_writes_and_nobody_else_does_until_it_commits() {
     aborted.write(Lba(2), &block(99)).unwrap();
     aborted.abort();
     assert_eq!(read(&cache, 2), 10);
+}
+
+#[test]
+fn of_two_transactions_the_last_wins_each_block() {
+    let (region, disk) = (region(16), disk());
+    let cache = open(&region, &disk);
+    let (mut first, mut second) = (cache.begin(), cache.begin());
+    first.write(Lba(1), &[block(1), block(1)].concat()).unwrap();
+    second.write(Lba(2), &[block(2), block(2)].concat()).unwrap();
+    second.commit().unwrap();
+    first.commit().unwrap();
+    assert_eq!([1, 2, 3].map(|lba| read(&cache, lba)), [1, 1, 2]);
+}
+
+#[test]
+fn conflicts_are_refused_if_asked_for() {
+    let (region, disk) = (region(16), disk());
+    let options = Options { conflicts: Conflicts::Refuse, ..Options::default() };
+    let cache = DiskCache::open(region.clone(), Arc::new(InTurn(disk.clone())), options).unwrap();
+    let conflict = |lba| Err(TransactionError::Conflict { lba: Lba(lba) });
+
+    let (mut first, mut second) = (cache.begin(), cache.begin());
+    first.write(Lba(1), &[block(1), block(1)].concat()).unwrap();
+    second.write(Lba(2), &[block(2), block(2)].concat()).unwrap();
+    second.commit().unwrap();
+    assert_eq!(first.commit(), conflict(2), "both wrote it");
+    assert_eq!([1, 2, 3].map(|lba| read(&cache, lba)), [0, 2, 2], "nothing of the refused one is there");
+
+    let mut reader = cache.begin();
+    reader.read(Lba(3), &mut block(0)).unwrap();
+    reader.write(Lba(9), &block(9)).unwrap();
+    write(&cache, 3, 3);
+    assert_eq!(reader.commit(), conflict(3), "what it read is no longer so");
+
+    let mut later = cache.begin();
+    later.read(Lba(3), &mut block(0)).unwrap();
+    later.write(Lba(3), &block(4)).unwrap();
+    write(&cache, 5, 5);
+    later.commit().unwrap();
+    assert_eq!([3, 5, 9].map(|lba| read(&cache, lba)), [4, 5, 0]);
+    let fill = cache.fill();
+    assert_eq!((fill.dirty, fill.clean + fill.dirty + fill.free), (3, 16), "no block is lost by refusing");
 }
 
 #[test]
