@@ -107,7 +107,7 @@ impl<R: Region + 'static> Cached<R> {
     pub(crate) fn open(region: R, disk: Disk, plan: &DiskPlan) -> Result<Cached<R>, OpenError> {
         let Disk { path, device } = disk;
         let disk = Arc::new(device);
-        let options = Options { mode: plan.mode, replacement: plan.replacement };
+        let options = Options { mode: plan.mode, replacement: plan.replacement, ..Options::default() };
         let cache = Arc::new(DiskCache::open(region, Arc::clone(&disk) as _, options)?);
         Ok(Cached { cache, destager: None, disk, path, plan: plan.clone() })
     }
