@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tidegate_disk_cache::{Counters, DiskCache, Fill, Mode, OpenError, Options};
-use tidegate_drain::{Destager, Dirty, Left, Ticket};
+use tidegate_drain::{Destager, Dirty, HeldBack, Left, Ticket};
 use tidegate_media::{BlockDevice, Error, FileDisk, Region, Result};
 
 /// Blocks of a step when nobody is to be left time.
@@ -96,7 +96,7 @@ impl fmt::Display for DiskState {
 /// A cache over any region.
 pub(crate) struct Cached<R: Region + 'static> {
     cache: Arc<DiskCache<R>>,
-    destager: Option<Destager>,
+    destager: Option<Arc<Destager>>,
     disk: Arc<FileDisk>,
     path: PathBuf,
     plan: DiskPlan,
@@ -114,13 +114,18 @@ impl<R: Region + 'static> Cached<R> {
 
     /// Starts to move dirty blocks to the disk.
     pub(crate) fn start(mut self) -> io::Result<Cached<R>> {
-        self.destager = Some(Destager::start(Arc::clone(&self.cache), self.plan.caps)?);
+        self.destager = Some(Arc::new(Destager::start(Arc::clone(&self.cache), self.plan.caps)?));
         Ok(self)
     }
 
     /// The volume's blocks.
     pub(crate) fn device(&self) -> Arc<dyn BlockDevice> {
-        Arc::clone(&self.cache) as _
+        match &self.destager {
+            None => Arc::clone(&self.cache) as _,
+            Some(destager) => {
+                Arc::new(HeldBack::new(Arc::clone(&self.cache), Arc::clone(destager), std::thread::sleep))
+            }
+        }
     }
 
     /// Bytes that only the cache has.
@@ -219,7 +224,7 @@ impl<R: Region + 'static> CachedDisk for Cached<R> {
     }
 
     fn flush(&self) -> Ticket {
-        self.destager.as_ref().map_or(Ticket(0), Destager::flush)
+        self.destager.as_ref().map_or(Ticket(0), |destager| destager.flush())
     }
 
     fn flushed(&self, ticket: Ticket) -> Option<Left> {

@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 use tidegate_media::{Error, Lba};
-use tidegate_policy::destage::{Caps, Destage, Limits, Load, Turn};
+use tidegate_policy::destage::{Brake, Caps, Destage, Limits, Load, Turn};
 
 /// Blocks of a step that somebody waits for.
 const STEP_WANTED: u32 = 1024;
@@ -25,6 +25,9 @@ const REFUSALS_MAX: usize = 16;
 pub trait Dirty: Send + Sync + 'static {
     /// What it is like now.
     fn load(&self) -> Load;
+
+    /// Blocks that it can hold.
+    fn blocks(&self) -> u32;
 
     /// What `caps` are in its blocks.
     fn limits(&self, caps: &Caps) -> Limits;
@@ -92,6 +95,9 @@ impl Left {
 #[derive(Debug)]
 pub struct Destager {
     shared: Arc<Shared>,
+    /// Blocks of the cache, and how many of them may be dirty.
+    blocks: u32,
+    limit: u32,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -101,6 +107,8 @@ struct Shared {
     progress: Mutex<Sweeps>,
     /// A sweep has ended, or the thread has.
     ended: Condvar,
+    /// What holds writers back, as of the last step.
+    brake: Mutex<Brake>,
 }
 
 #[derive(Debug, Default)]
@@ -127,6 +135,10 @@ impl Shared {
         self.ending.load(Ordering::Acquire)
     }
 
+    fn brake(&self) -> MutexGuard<'_, Brake> {
+        self.brake.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Whether somebody waits for the end of a sweep.
     fn is_wanted(&self) -> bool {
         let progress = self.progress();
@@ -142,15 +154,16 @@ impl Destager {
     /// Starts the thread.
     pub fn start<D: Dirty>(cache: Arc<D>, caps: Caps) -> io::Result<Destager> {
         let shared = Arc::<Shared>::default();
+        let (blocks, limits) = (cache.blocks(), cache.limits(&caps));
         let its = Arc::clone(&shared);
         let work = move || {
             cache.set_bell(Bell(thread::current()));
-            work(&*cache, &its, caps);
+            work(&*cache, &its, limits);
             its.progress().over = true;
             its.ended.notify_all();
         };
         let thread = thread::Builder::new().name("destage".to_owned()).stack_size(256 << 10).spawn(work)?;
-        Ok(Destager { shared, thread: Some(thread) })
+        Ok(Destager { shared, blocks, limit: limits.dirty_blocks, thread: Some(thread) })
     }
 
     /// Asks for everything that is dirty now to be written at once.
@@ -181,6 +194,14 @@ impl Destager {
         Some(progress.left.clone())
     }
 
+    /// How long a writer of a block is to be held back while `dirty` blocks are dirty.
+    pub fn hold_back(&self, dirty: u64) -> Duration {
+        match u32::try_from(dirty) {
+            Ok(dirty) if dirty <= self.limit => Duration::ZERO,
+            dirty => self.shared.brake().hold_back(dirty.unwrap_or(u32::MAX), self.blocks),
+        }
+    }
+
     /// What the last whole sweep left behind.
     pub fn left(&self) -> Left {
         self.shared.progress().left.clone()
@@ -199,9 +220,9 @@ impl Drop for Destager {
 }
 
 /// The thread's work, until the end.
-fn work<D: Dirty>(cache: &D, shared: &Shared, caps: Caps) {
+fn work<D: Dirty>(cache: &D, shared: &Shared, limits: Limits) {
     let begin = Instant::now();
-    let mut destage = Destage::new(cache.limits(&caps));
+    let mut destage = Destage::new(limits);
     let mut retry = RETRY.0;
     while !shared.is_ending() {
         let turn = match shared.is_wanted() {
@@ -215,6 +236,7 @@ fn work<D: Dirty>(cache: &D, shared: &Shared, caps: Caps) {
                 let step_begin = Instant::now();
                 let step = cache.step(blocks);
                 destage.measured(step.cleaned, step_begin.elapsed());
+                *shared.brake() = destage.brake();
                 let in_vain = step.cleaned == 0 && (!step.refused.is_empty() || step.not_durable.is_some());
                 note(shared, step);
                 retry = if in_vain { (retry * 2).min(RETRY.1) } else { RETRY.0 };

@@ -18,6 +18,10 @@ impl<R: Region + 'static> Dirty for DiskCache<R> {
         Load { dirty, writes: self.counters().commits, write_time: None }
     }
 
+    fn blocks(&self) -> u32 {
+        self.fill().blocks
+    }
+
     fn limits(&self, caps: &Caps) -> Limits {
         caps.limits(self.fill().blocks, self.geometry().block_size)
     }

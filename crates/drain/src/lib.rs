@@ -12,8 +12,10 @@
 mod destager;
 mod disk_cache;
 mod gate;
+mod held_back;
 mod pool;
 mod turns;
 
 pub use destager::{Bell, Destager, Dirty, Left, Step, Ticket};
+pub use held_back::HeldBack;
 pub use pool::{Drained, Pool, Setup};

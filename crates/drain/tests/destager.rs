@@ -52,6 +52,10 @@ impl Dirty for List {
         Load { dirty: u32::try_from(inner.dirty.len()).unwrap(), writes: inner.looks, write_time: None }
     }
 
+    fn blocks(&self) -> u32 {
+        1000
+    }
+
     fn limits(&self, caps: &Caps) -> Limits {
         caps.limits(1000, 512)
     }

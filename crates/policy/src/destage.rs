@@ -170,14 +170,9 @@ impl Destage {
         }
     }
 
-    /// How long a writer that finds the cache with `dirty` dirty blocks of `blocks` is to be held back for each block it writes, so that writers
-    /// become as slow as the disk before they have to wait for it: not at all up to the limit, and from there on more and more, to twice
-    /// the disk's time where nothing is clean.
-    pub fn hold_back(&self, dirty: u32, blocks: u32) -> Duration {
-        let (over, room) =
-            (dirty.saturating_sub(self.limits.dirty_blocks), blocks.saturating_sub(self.limits.dirty_blocks));
-        let share = f64::from(over) / f64::from(room.max(1));
-        Duration::from_secs_f64(self.block_ns.unwrap_or(0.0) * 1e-9 * 2.0 * share.min(1.0))
+    /// What decides how long writers are held back, for those who do not share this.
+    pub fn brake(&self) -> Brake {
+        Brake { dirty_blocks: self.limits.dirty_blocks, block_ns: self.block_ns.unwrap_or(0.0) }
     }
 
     /// Blocks that became dirty before the oldest allowed time are to be written now. Their number is not known; all that are dirty
@@ -208,6 +203,26 @@ impl Destage {
     fn learn_calm(&mut self, write_time: Option<Duration>) {
         self.to_wait_for = None;
         self.calm_ns = write_time.map_or(self.calm_ns, |time| Some(mean(self.calm_ns, time.as_secs_f64() * 1e9)));
+    }
+}
+
+/// What holds writers back when a disk does not keep up.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Brake {
+    /// Dirty blocks up to which nobody is held back.
+    dirty_blocks: u32,
+    /// How long the disk takes for a block, in nanoseconds; 0: nobody knows.
+    block_ns: f64,
+}
+
+impl Brake {
+    /// How long a writer that finds the cache with `dirty` dirty blocks of `blocks` is to be held back for each block it writes, so that writers
+    /// become as slow as the disk before they have to wait for it: not at all up to the limit, and from there on more and more, to twice
+    /// the disk's time where nothing is clean.
+    pub fn hold_back(&self, dirty: u32, blocks: u32) -> Duration {
+        let (over, room) = (dirty.saturating_sub(self.dirty_blocks), blocks.saturating_sub(self.dirty_blocks));
+        let share = f64::from(over) / f64::from(room.max(1));
+        Duration::from_secs_f64(self.block_ns * 1e-9 * 2.0 * share.min(1.0))
     }
 }
 
@@ -331,9 +346,9 @@ mod tests {
     #[test]
     fn writers_become_as_slow_as_the_disk_before_nothing_is_clean() {
         let mut destage = Destage::new(LIMITS);
-        assert_eq!(destage.hold_back(14_000, 14_000), Duration::ZERO, "nothing is known of the disk");
+        assert_eq!(destage.brake().hold_back(14_000, 14_000), Duration::ZERO, "nothing is known of the disk");
         destage.measured(100, 100 * 20 * US);
-        let held = [0, 10_000, 11_000, 12_000, 14_000].map(|dirty| destage.hold_back(dirty, 14_000));
+        let held = [0, 10_000, 11_000, 12_000, 14_000].map(|dirty| destage.brake().hold_back(dirty, 14_000));
         assert_eq!(held, [Duration::ZERO, Duration::ZERO, 10 * US, 20 * US, 40 * US]);
     }
 
