@@ -5,9 +5,11 @@
 //! all of it alike. The medium is memory of this machine made as slow as Optane ([`tidegate_media::emulate`]): what the figures say of is order
 //! and ratio, not the paper's microseconds.
 
+pub mod applications;
 pub mod figure;
 pub mod load;
 pub mod page;
+pub mod personalities;
 pub mod platform;
 pub mod stacks;
 
@@ -52,6 +54,8 @@ impl Scale {
 pub enum Driver {
     /// Threads of this machine, over memory made as slow as Optane.
     Threads,
+    /// Programs on a file system on the subject; needs root, loop devices and FUSE.
+    Programs,
     /// The paper's platform, in virtual time; needs this program built for virtual cores.
     VirtualCores,
 }
@@ -105,6 +109,20 @@ pub const EXPERIMENTS: &[Experiment] = &[
         driver: Driver::Threads,
         measure: capacity,
         figures: &["table-1"],
+    },
+    Experiment {
+        name: "store",
+        about: "RocksDB on Ext4 on each subject (Caiti Fig. 8)",
+        driver: Driver::Programs,
+        measure: applications::store,
+        figures: &["fig-8a", "fig-8b", "fig-8c"],
+    },
+    Experiment {
+        name: "servers",
+        about: "Filebench's personalities on Ext4 on each subject (Caiti Fig. 10)",
+        driver: Driver::Programs,
+        measure: applications::servers,
+        figures: &["fig-10a", "fig-10b"],
     },
     Experiment {
         name: "platform-staging-cost",

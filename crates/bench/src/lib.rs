@@ -19,6 +19,7 @@ pub mod experiments;
 pub mod machine;
 pub mod measure;
 pub mod medium;
+pub mod mounted;
 pub mod offer;
 pub mod raw;
 pub mod repetition;
