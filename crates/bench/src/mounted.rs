@@ -84,11 +84,12 @@ impl Drop for Mounted {
     }
 }
 
+/// Nothing tells when a child has made its socket or its mount: looks again and again, up to a deadline.
 fn until_there(path: &Path) -> anyhow::Result<()> {
     let begin = Instant::now();
     while !path.exists() {
         ensure!(begin.elapsed() < READY_WITHIN, "{} does not come", path.display());
-        std::thread::sleep(Duration::from_millis(10));
+        std::thread::park_timeout(Duration::from_millis(10));
     }
     Ok(())
 }

@@ -15,7 +15,7 @@ const fn package(name: &'static str, needed_for: &'static str) -> Package {
     Package { name, needed_for }
 }
 
-const PACKAGES: [Package; 17] = [
+const PACKAGES: [Package; 18] = [
     package("gcc", "linking, C programs for the guest, and the C interface"),
     package("libc6-dev", "linking, also statically for the guest"),
     package("pkg-config", "finding the rivals' libraries, and the C interface as its users do"),
@@ -30,6 +30,7 @@ const PACKAGES: [Package; 17] = [
     package("python3-libnbd", "the scripted NBD client: nbdsh"),
     package("qemu-utils", "an NBD client with its own view of the protocol: qemu-io, qemu-img"),
     package("fio", "verified random writes"),
+    package("rocksdb-tools", "RocksDB's benchmark, one of the experiments"),
     package("fuse3", "nbdfuse's mounts"),
     package("e2fsprogs", "ext4 on a volume"),
     package("mount", "loop devices and mounts"),
