@@ -10,15 +10,6 @@ use tidegate_media::{
     MappedRegion,
 };
 
-/// Elements of the ring of a new cache; a smaller region has fewer.
-const RING_SLOTS_MAX: u64 = FormatSpec::RING_SLOTS as u64;
-
-/// One part of the region in so many is the ring's, at most.
-const RING_PARTS: u64 = 8;
-
-/// Bytes of an element of the ring.
-const ELEMENT_BYTES: u64 = 16;
-
 /// A cache in persistent memory in front of a disk.
 pub struct Cache {
     /// What reads, writes and flushes go through: on an ordinary file, flushes reach that file.
@@ -34,11 +25,10 @@ impl Cache {
         }
         let disk = FileDisk::open(disk, DiskAccess::ReadWrite, block_size)?;
         let region = MappedRegion::create(pmem, bytes, Allocation::Full)?;
-        let fits = (bytes / RING_PARTS / ELEMENT_BYTES).clamp(1, RING_SLOTS_MAX);
         let spec = FormatSpec {
             block_size,
             disk_blocks: disk.geometry().blocks,
-            ring_slots: 1 << fits.ilog2(),
+            ring_slots: FormatSpec::ring_slots_in(bytes),
             uuid: uuid::Uuid::new_v4().into_bytes(),
             disk: disk.identity().0,
         };

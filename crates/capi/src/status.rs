@@ -71,6 +71,8 @@ impl Failure {
             Failure::Open(OpenError::Device(error)) => of_device(error),
             Failure::Open(_) => Status::TidegateRefused,
             Failure::Transaction(TransactionError::TooLarge { .. }) => Status::TidegateTooLarge,
+            // Not asked for here: the last committer wins.
+            Failure::Transaction(TransactionError::Conflict { .. }) => Status::TidegateRefused,
             Failure::Transaction(TransactionError::Device(error)) | Failure::Device(error) => of_device(error),
         }
     }

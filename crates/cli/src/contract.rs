@@ -41,8 +41,8 @@ pub(crate) fn promises(domain: Domain, stack: Stack) -> Vec<Promise> {
         return of_memory.to_vec();
     }
     let of_writes = of_memory.map(|promise| match promise.event {
-        "block torn by a kill -9" => Promise { event: "1 MiB write torn by a kill -9", ..promise },
-        "block torn by a power loss" => Promise { event: "1 MiB write torn by power loss", ..promise },
+        "block torn by a kill -9" => Promise { event: "whole write torn by a kill -9", ..promise },
+        "block torn by a power loss" => Promise { event: "whole write torn by a power loss", ..promise },
         _ => promise,
     });
     of_writes.into_iter().chain([DISK_FAILS, MEMORY_FAILS]).collect()
@@ -98,9 +98,9 @@ pub(crate) struct Columns {
 
 impl fmt::Display for Columns {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "  {:<31} {:<20} after flush, with FUA", "", "write completed")?;
+        writeln!(f, "  {:<32} {:<20} after flush, with FUA", "", "write completed")?;
         for promise in promises(self.domain, self.stack) {
-            writeln!(f, "  {:<31} {:<20} {}", promise.event, promise.completed, promise.flushed)?;
+            writeln!(f, "  {:<32} {:<20} {}", promise.event, promise.completed, promise.flushed)?;
         }
         Ok(())
     }
@@ -152,7 +152,7 @@ mod tests {
             let (alone, with_disk) = (promises(domain, Stack::Alone), promises(domain, Stack::BeforeDisk));
             let words = |promise: &Promise| (promise.completed, promise.flushed);
             assert!(alone.iter().map(words).eq(with_disk[..5].iter().map(words)));
-            let whole = with_disk.iter().filter(|promise| promise.event.starts_with("1 MiB write torn")).count();
+            let whole = with_disk.iter().filter(|promise| promise.event.starts_with("whole write torn")).count();
             assert_eq!((whole, with_disk.len()), (2, 7));
         }
     }

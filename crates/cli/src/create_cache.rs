@@ -15,12 +15,6 @@ use uuid::Uuid;
 /// The smallest region in front of a disk.
 const REGION_BYTES_MIN: u64 = 1 << 20;
 
-/// The ring takes at most one part in so many of the region.
-const RING_PARTS: u64 = 8;
-
-/// Bytes of an element of the ring.
-const ELEMENT_BYTES: u64 = 16;
-
 /// Refuses a size that no region in front of a disk has.
 pub(crate) fn check_size(size: u64) -> Result<(), UsageFailure> {
     if size < REGION_BYTES_MIN {
@@ -43,7 +37,7 @@ pub(crate) fn lay_out(wish: &Create, disk: &Disk, region: &MappedRegion, content
     let spec = FormatSpec {
         block_size: wish.block,
         disk_blocks: disk.device.geometry().blocks,
-        ring_slots: ring_slots(region.len()),
+        ring_slots: FormatSpec::ring_slots_in(region.len()),
         uuid: Uuid::new_v4().into_bytes(),
         disk: disk.device.identity().0,
     };
@@ -65,12 +59,6 @@ pub(crate) fn lay_out_as(
     Ok(sync(path, region)?)
 }
 
-/// The usual ring, or a smaller one in a small region.
-fn ring_slots(region_bytes: u64) -> u32 {
-    let fits = u32::try_from(region_bytes / RING_PARTS / ELEMENT_BYTES).unwrap_or(u32::MAX);
-    FormatSpec::RING_SLOTS.min(1 << fits.max(1).ilog2())
-}
-
 fn refused_format(path: &Path, error: FormatError) -> Failure {
     match error {
         FormatError::TooSmall { has } => UsageFailure::CacheTooSmall { size: has, min: REGION_BYTES_MIN }.into(),
@@ -81,19 +69,5 @@ fn refused_format(path: &Path, error: FormatError) -> Failure {
         error @ (FormatError::DiskBlocks(_) | FormatError::RingSlots(_)) => {
             VolumeFailure::BrokenCache { path: path.to_owned(), why: error.to_string() }.into()
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rings_are_powers_of_two_and_leave_most_of_the_region_to_blocks() {
-        for mib in [1, 2, 3, 7, 64, 1000, 1 << 20] {
-            let slots = ring_slots(mib << 20);
-            assert!(slots.is_power_of_two() && u64::from(slots) * ELEMENT_BYTES * RING_PARTS <= mib << 20, "{mib}");
-        }
-        assert_eq!(ring_slots(1 << 30), FormatSpec::RING_SLOTS);
     }
 }

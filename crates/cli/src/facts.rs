@@ -37,6 +37,9 @@ pub(crate) struct Facts {
     /// Blocks of the disk that the region holds at most.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) cached_blocks: Option<u32>,
+    /// Bytes of the largest write that is put in place as a whole, if that is more than a block.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) atomic_bytes: Option<u64>,
     /// Which troubles the memory survives.
     pub(crate) domain: String,
     /// The instructions that carry stores to the memory.
@@ -98,6 +101,7 @@ impl Facts {
             blocks: summary.blocks,
             arenas: Some(summary.arenas),
             cached_blocks: None,
+            atomic_bytes: None,
             domain: memory.domain.to_string(),
             instructions: memory.instructions.to_string(),
             contract: contract::promises(memory.domain, Stack::Alone),
@@ -119,6 +123,7 @@ impl Facts {
             blocks: identity.disk_blocks,
             arenas: None,
             cached_blocks: Some(identity.blocks),
+            atomic_bytes: Some(u64::from(identity.atomic_blocks()) * u64::from(identity.block_size)),
             domain: memory.domain.to_string(),
             instructions: memory.instructions.to_string(),
             contract: contract::promises(memory.domain, Stack::BeforeDisk),
@@ -151,6 +156,9 @@ impl fmt::Display for Facts {
             (Some(arenas), _) => line(f, "region", format_args!("{region} in {arenas} arenas"))?,
             (None, Some(blocks)) => line(f, "region", format_args!("{region} for {blocks} blocks of the disk"))?,
             (None, None) => line(f, "region", region)?,
+        }
+        if let Some(bytes) = self.atomic_bytes {
+            line(f, "whole", format_args!("a write of up to {} is put in place as a whole", Human(bytes)))?;
         }
         line(f, "stores", &self.instructions)?;
         line(f, "domain", format_args!("{}: {}", self.domain, contract::meaning(self.in_domain)))?;

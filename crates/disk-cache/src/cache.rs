@@ -105,9 +105,6 @@ pub struct Fill {
     pub free: u32,
 }
 
-/// Bytes of the largest write that is put in place as a whole.
-const ATOMIC_BYTES_MAX: u32 = 1 << 20;
-
 impl<R: Region> DiskCache<R> {
     /// Opens the cache on `region` in front of `disk`: first what a power cut or a kill left half done is done, and made durable.
     ///
@@ -123,6 +120,7 @@ impl<R: Region> DiskCache<R> {
             return Err(OpenError::Disk { disk_bytes, disk_block, expected_bytes });
         }
         let medium = Medium { region, plan };
+        let identity = Identity::from(&superblock);
         let ring = recover(&medium)?;
         let rebuilt = Rebuilt::of(&medium, options.replacement)?;
         Ok(DiskCache {
@@ -130,7 +128,7 @@ impl<R: Region> DiskCache<R> {
             geometry: Geometry {
                 block_size: plan.block_size,
                 blocks: plan.disk_blocks,
-                atomic_blocks: (ATOMIC_BYTES_MAX / plan.block_size).min(transaction_blocks_max(&medium)),
+                atomic_blocks: identity.atomic_blocks(),
                 volatile_cache: false,
                 read_only: false,
                 fast_zeroes: false,
@@ -150,7 +148,7 @@ impl<R: Region> DiskCache<R> {
             conflicts: options.conflicts,
             recent: Recent::default(),
             tally: Tally::default(),
-            identity: Identity::from(&superblock),
+            identity,
         })
     }
 
@@ -161,7 +159,7 @@ impl<R: Region> DiskCache<R> {
 
     /// Blocks of the largest transaction.
     pub fn transaction_blocks_max(&self) -> u32 {
-        transaction_blocks_max(&self.medium)
+        self.identity.transaction_blocks_max()
     }
 
     /// How full the cache is: exact while nothing is going on.
@@ -205,10 +203,6 @@ impl<R: Region> DiskCache<R> {
     pub fn into_parts(self) -> (R, Arc<dyn Backing>) {
         (self.medium.region, self.disk)
     }
-}
-
-fn transaction_blocks_max<R>(medium: &Medium<R>) -> u32 {
-    (medium.plan.ring_slots / 2).min(medium.plan.blocks / 2)
 }
 
 fn usable_superblock<R: Region>(region: &R) -> Result<TrustedSuperblock, OpenError> {

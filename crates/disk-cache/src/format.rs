@@ -30,7 +30,21 @@ pub struct FormatSpec {
 impl FormatSpec {
     /// Elements of a ring of 1 MiB.
     pub const RING_SLOTS: u32 = 65536;
+
+    /// Elements of the usual ring in a region of `region_bytes` bytes: [`FormatSpec::RING_SLOTS`], or as many as an eighth of a small
+    /// region holds.
+    pub fn ring_slots_in(region_bytes: u64) -> u32 {
+        let fits = u32::try_from(region_bytes / RING_PARTS / ELEMENT_BYTES).unwrap_or(u32::MAX);
+        FormatSpec::RING_SLOTS.min(1 << fits.max(1).ilog2())
+    }
 }
+
+/// The usual ring takes at most one part in so many of a small region.
+const RING_PARTS: u64 = 8;
+/// Bytes in an element of the ring.
+const ELEMENT_BYTES: u64 = 16;
+/// Bytes of the largest write that is put in place as a whole.
+const ATOMIC_BYTES_MAX: u32 = 1 << 20;
 
 /// What the region holds before it is formatted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,6 +101,18 @@ pub struct Identity {
     pub ring_slots: u32,
     /// Superblocks written so far.
     pub sequence: u64,
+}
+
+impl Identity {
+    /// Blocks of the largest transaction.
+    pub fn transaction_blocks_max(&self) -> u32 {
+        (self.ring_slots / 2).min(self.blocks / 2)
+    }
+
+    /// Blocks of the largest write that is put in place as a whole.
+    pub fn atomic_blocks(&self) -> u32 {
+        (ATOMIC_BYTES_MAX / self.block_size).min(self.transaction_blocks_max())
+    }
 }
 
 impl From<&TrustedSuperblock> for Identity {
@@ -156,5 +182,19 @@ fn zero<R: Region + ?Sized>(region: &R, at: u64, bytes: u64) {
     for start in (at..at + bytes).step_by(ZEROES.len()) {
         let len = usize::try_from((at + bytes - start).min(SUPERBLOCK_BYTES)).expect("at most a page");
         region.stream(start, &ZEROES[..len]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn usual_rings_are_powers_of_two_and_leave_most_of_a_region_to_blocks() {
+        for mib in [1, 2, 3, 7, 64, 1000, 1 << 20] {
+            let slots = FormatSpec::ring_slots_in(mib << 20);
+            assert!(slots.is_power_of_two() && u64::from(slots) * ELEMENT_BYTES * RING_PARTS <= mib << 20, "{mib}");
+        }
+        assert_eq!(FormatSpec::ring_slots_in(1 << 30), FormatSpec::RING_SLOTS);
     }
 }

@@ -93,7 +93,7 @@ fn what_the_disk_held_is_the_volume_and_what_is_written_reaches_it() {
     let pair = Pair::new();
     File::options().write(true).open(&pair.disk).unwrap().write_all_at(&stamped(5, 99), 5 * BLOCK).unwrap();
     let mut server = pair.serve(&["--replacement", "s3-fifo"]);
-    assert!(server.said.contains("replacement s3-fifo") && server.said.contains("1 MiB write torn"), "{}", server.said);
+    assert!(server.said.contains("replacement s3-fifo") && server.said.contains("whole write torn"), "{}", server.said);
     let mut client = pair.client();
     assert_eq!((client.bytes(), read(&mut client, 5)), (DISK_BYTES, stamped(5, 99)));
     // More than the cache holds.
@@ -311,7 +311,7 @@ fn a_disk_without_room_loses_nothing_and_what_it_lacks_is_salvaged() {
     let full = folder.path("full");
     fs::create_dir(&full).unwrap();
     peer("mount", &["-t", "tmpfs", "-o", "size=1M", "none", full.to_str().unwrap()]);
-    let unmount = Unmount(full.clone());
+    let unmount = Undo("umount", ["--lazy".to_owned(), full.to_str().unwrap().to_owned()]);
     let pair = Pair::over(folder, full.join("disk").to_str().unwrap().to_owned());
     let mut server = pair.serve(&[]);
     let mut client = pair.client();
@@ -344,13 +344,13 @@ fn a_disk_without_room_loses_nothing_and_what_it_lacks_is_salvaged() {
     drop(unmount);
 }
 
-/// Unmounts at the end.
-struct Unmount(PathBuf);
+/// A command that undoes something at the end.
+struct Undo(&'static str, [String; 2]);
 
-impl Drop for Unmount {
+impl Drop for Undo {
     fn drop(&mut self) {
         // A failed assertion may have left it in use.
-        let _ = std::process::Command::new("umount").arg("--lazy").arg(&self.0).status();
+        let _ = std::process::Command::new(self.0).args(&self.1).status();
     }
 }
 
@@ -361,7 +361,7 @@ fn a_block_device_is_a_disk_and_a_configuration_file_may_name_it() {
     let image = pair.folder.text("image");
     File::create(&image).unwrap().set_len(DISK_BYTES).unwrap();
     let device = peer("losetup", &["--find", "--show", &image]).trim().to_owned();
-    let detach = Detach(device.clone());
+    let detach = Undo("losetup", ["--detach".to_owned(), device.clone()]);
     let pmem = pair.folder.text("loop.pmem");
     let created = run(&["create", "--pmem", &pmem, "--disk", &device, "--size", "8M", "--block", "16384"]);
     assert_eq!(created.code, 0, "{}", created.stderr);
@@ -382,16 +382,6 @@ fn a_block_device_is_a_disk_and_a_configuration_file_may_name_it() {
         assert_eq!(bytes, stamped(block, 6), "block {block}");
     }
     drop(detach);
-}
-
-/// Detaches a loop device at the end.
-struct Detach(String);
-
-impl Drop for Detach {
-    fn drop(&mut self) {
-        // What stays attached goes with its last user.
-        let _ = std::process::Command::new("losetup").arg("--detach").arg(&self.0).status();
-    }
 }
 
 #[test]
