@@ -43,6 +43,7 @@ impl MapLocks {
     }
 
     /// Locks the line that the entry at `at` lies in.
+    #[track_caller]
     pub(crate) fn lock(&self, at: u64) -> StripeGuard<'_> {
         let stripe = at / LINE_BYTES % STRIPES;
         self.stripes[usize::try_from(stripe).expect("less than STRIPES")].lock()
@@ -81,6 +82,7 @@ pub(crate) struct MapWord {
 
 impl MapWord {
     /// Loads the word that holds the entry at `at`.
+    #[track_caller]
     pub(crate) fn load<R: Region + ?Sized>(region: &R, at: u64) -> Result<MapWord, Poison> {
         Ok(MapWord { at, word: region.load_u64(at & !7)? })
     }

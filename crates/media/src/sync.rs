@@ -43,6 +43,7 @@ impl<T> Mutex<T> {
     }
 
     /// Takes the lock if it is free.
+    #[track_caller]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         match self.0.try_lock() {
             Ok(guard) => Some(guard),

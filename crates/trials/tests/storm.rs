@@ -9,16 +9,17 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::fs;
 use std::process::Command;
 use std::thread;
-use tidegate_trials::storm::{Base, Script, hunt, mistakes};
+use tidegate_trials::storm::{Base, Sabotage, Script, hunt, mistakes};
+use tidegate_virtual_cores::FlawKind;
 
 /// Digests of the usual script of seeds 0 to 5.
 const DIGESTS: [u64; 6] = [
-    0x8ca28dda399673bc,
-    0xe7d380a179f171b5,
-    0x52b83dbaefed0199,
-    0x886ba7f37351dc65,
-    0x503d81a86e3f5b9a,
-    0xc2d9bfe5af7bb388,
+    0x6636771cd89208fc,
+    0xc64a122d2a09b502,
+    0x7370b65316e5e8cb,
+    0x35510c295850a446,
+    0xcd84bd14b4a07fd0,
+    0xa82a7542eb30c34e,
 ];
 
 #[test]
@@ -109,12 +110,23 @@ fn a_write_past_the_cache_and_an_eviction_come_one_after_the_other() {
     passes(Script { acts: 363, ..table(577) });
 }
 
-/// Each flush and fence of the engines is there for a reason, and each known mistake is noticed.
+/// Each flush, fence, lock, second look and indivisible change of the engines is there for a reason, and each known mistake is noticed.
 #[test]
 fn every_mistake_is_shown() {
-    let hunted = hunt(&mistakes(), 3000);
+    let hunted = hunt(&mistakes(), 4000);
     let never: Vec<String> =
         hunted.iter().filter(|one| one.killed.is_none()).map(|one| one.sabotage.to_string()).collect();
     assert!(never.is_empty(), "no seed shows: {never:#?}");
-    assert!(hunted.len() >= 41, "{} mistakes", hunted.len());
+    let kinds = |kind: FlawKind| {
+        hunted.iter().filter(|one| matches!(one.sabotage, Sabotage::Flawed(flaw) if flaw.kind == kind)).count()
+    };
+    let (locks, looks, changes) = (kinds(FlawKind::Lock), kinds(FlawKind::Recheck), kinds(FlawKind::Change));
+    assert!(locks >= 12 && looks >= 8 && changes >= 5, "{locks} locks, {looks} second looks, {changes} changes");
+    assert!(hunted.len() - locks - looks - changes >= 41, "{} mistakes", hunted.len());
+    let race = hunted.iter().filter(|one| one.sabotage.to_string().contains("free_set.rs"));
+    let seeds: Vec<u64> = race.filter_map(|one| Some(one.killed.as_ref()?.0)).collect();
+    assert!(
+        !seeds.is_empty() && seeds.iter().all(|seeds| *seeds <= 100),
+        "an unlocked load and store took {seeds:?} seeds"
+    );
 }

@@ -16,6 +16,7 @@
 
 #![forbid(unsafe_code)]
 
+mod flaw;
 mod machine;
 mod order;
 mod random;
@@ -24,9 +25,10 @@ pub mod sync;
 pub mod thread;
 mod trace;
 
+pub use flaw::{Flaw, FlawKind, Use};
 pub use machine::{
-    Costs, Ended, How, Machine, Plan, Wait, charge, is_inside, note, now_ns, park, pass_time, point, set_token, stop,
-    thread_number, token, unpark,
+    Costs, Ended, How, Machine, Plan, Wait, begin, charge, is_inside, loaded, note, now_ns, park, pass_time, point,
+    set_token, stop, stored, thread_number, token, unpark,
 };
 pub use order::Order;
 pub use random::{Rng, mix};

@@ -6,6 +6,7 @@
 //! 4. Off the run loop nothing here lets another thread go on: neither before, nor after, nor while an ended machine unwinds
 //!    the threads that it left.
 
+use crate::flaw::{Flaw, FlawKind, Survey, Use};
 use crate::order::{Chooser, Order};
 use crate::random::Rng;
 use crate::slots;
@@ -42,12 +43,16 @@ pub struct Plan {
     pub costs: Costs,
     /// Points after which the threads are taken to wait for each other in circles.
     pub points_max: u64,
+    /// What is broken on purpose.
+    pub flaw: Option<Flaw>,
+    /// Whether [`Ended::uses`] is wanted.
+    pub survey: bool,
 }
 
 impl Plan {
     /// A machine of `cores` cores, without a limit to speak of.
     pub fn new(seed: u64, cores: u32, order: Order) -> Plan {
-        Plan { seed, cores, order, costs: Costs::default(), points_max: u64::MAX }
+        Plan { seed, cores, order, costs: Costs::default(), points_max: u64::MAX, flaw: None, survey: false }
     }
 }
 
@@ -114,6 +119,8 @@ pub struct Ended {
     pub clocks_ns: Vec<u64>,
     /// Where threads gave way or waited for a lock.
     pub waits: Vec<Wait>,
+    /// Where a [`Flaw`] could be.
+    pub uses: Vec<Use>,
 }
 
 /// A place in the code where threads gave way or waited for a lock.
@@ -166,6 +173,7 @@ struct State {
     /// Timed: the thread each core ran last.
     last_on_core: Vec<usize>,
     waits: Vec<Wait>,
+    survey: Survey,
     over: Option<How>,
 }
 
@@ -236,6 +244,7 @@ impl Machine {
             switches: state.switches,
             clocks_ns: state.clocks_ns,
             waits: state.waits,
+            uses: state.survey.uses,
         }
     }
 }
@@ -325,6 +334,50 @@ pub fn set_token(token: u32) -> bool {
     if_inside(|state| state.threads[state.current].token = token).is_some()
 }
 
+/// The calling thread begins something new: what it loaded until now it has not seen.
+pub fn begin() {
+    if_inside(|state| state.survey.begin(state.current));
+}
+
+/// The calling thread loads `value` from what `key` stands for. Answers what it is to see.
+pub fn loaded(place: &'static Location<'static>, key: u64, value: u64) -> u64 {
+    let survey = |state: &mut State| {
+        let watched = state.plan.survey || state.plan.flaw.is_some_and(|flaw| flaw.kind == FlawKind::Recheck);
+        if watched { state.survey.loaded(&state.plan, state.current, place, key, value) } else { value }
+    };
+    if_inside(survey).unwrap_or(value)
+}
+
+/// The calling thread stores to what `key` stands for.
+pub fn stored(key: u64) {
+    if_inside(|state| {
+        if state.plan.survey || state.plan.flaw.is_some() {
+            state.survey.stored(state.current, key);
+        }
+    });
+}
+
+/// Whether what the calling thread does at `place` is broken.
+pub(crate) fn is_flawed(kind: FlawKind, place: &'static Location<'static>) -> bool {
+    let flawed = |state: &mut State| {
+        if state.plan.survey && kind == FlawKind::Change {
+            state.survey.count(kind, place);
+        }
+        state.plan.flaw.is_some_and(|flaw| flaw.is_at(kind, place))
+    };
+    if_inside(flawed).unwrap_or(false)
+}
+
+/// Points so far, if they are of interest.
+pub(crate) fn points_surveyed() -> Option<u64> {
+    if_inside(|state| state.plan.survey.then_some(state.points)).flatten()
+}
+
+/// The lock taken at `place` has made a difference.
+pub(crate) fn used_lock(place: &'static Location<'static>) {
+    if_inside(|state| state.survey.count(FlawKind::Lock, place));
+}
+
 /// Ends the machine: no thread does anything more.
 pub fn stop() {
     step(|state| state.over = Some(How::Stopped));
@@ -407,6 +460,7 @@ impl State {
             slices_end_ns: vec![0; cores],
             last_on_core: vec![usize::MAX; cores],
             waits: Vec::new(),
+            survey: Survey::default(),
             over: None,
             plan,
         }

@@ -57,10 +57,12 @@ impl<R: Region> Slots<R> {
     }
 
     /// The block of a slot that is linked.
+    #[track_caller]
     pub(crate) fn lba(&self, slot: u32) -> Result<u64, Poison> {
         self.region.load_u64(self.plan.head_at(slot))
     }
 
+    #[track_caller]
     pub(crate) fn version(&self, slot: u32) -> Result<u64, Poison> {
         self.region.load_u64(self.plan.head_at(slot) + 8)
     }

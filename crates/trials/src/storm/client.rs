@@ -7,7 +7,7 @@ use crate::transit::Act;
 use std::sync::{Arc, Mutex, MutexGuard};
 use tidegate_media::{BlockDevice, Durability, Error, Lba, LbaRange, Result};
 use tidegate_sim::{Content, Oracle, Region, Rng, mix};
-use tidegate_virtual_cores::{note, stop, unpark};
+use tidegate_virtual_cores::{begin, note, stop, unpark};
 
 /// Requests answered with an error, of all clients, after which a life is over.
 const REFUSALS_MAX: u32 = 12;
@@ -66,6 +66,7 @@ impl Client {
             let request = Request::any(&mut rng, self.blocks);
             let refused = request.is_refused_for_good() && self.seen().refused;
             let lost = request.tells_of_a_loss(self.stack.cache.is_some()) && self.region.has_lost();
+            begin();
             match self.act(request) {
                 Ok(()) if refused => panic!("{request:?} went well after the device had refused a flush"),
                 Ok(()) if lost => panic!("{request:?} went well after the memory had lost a store"),

@@ -5,6 +5,7 @@ use crate::storm::client::Client;
 use crate::storm::disk::StagedDisk;
 use crate::storm::footing::Base;
 use crate::storm::marks::{self, Marks};
+use crate::storm::sabotage::{Sabotage, Site, SiteKind};
 use crate::storm::script::{Failure, Script, Setting, Tally, Verdict, digest, text_of};
 use crate::storm::staged::{End, Stage, Staged};
 use crate::storm::trouble::{self, Trouble};
@@ -13,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use tidegate_btt::Btt;
 use tidegate_media::{BlockDevice, Region as Medium};
 use tidegate_sim::{Content, Disk, History, Image, Oracle, Promise, Region, Rng, SharedMemory, mix};
-use tidegate_virtual_cores::{Ended, How, Machine, Order, Plan, Trace, park, unpark};
+use tidegate_virtual_cores::{Ended, How, Machine, Order, Plan, Trace, begin, park, unpark};
 use tidegate_write_cache::{Doorbell, WriteCache};
 
 /// Whose blocks the slots hold.
@@ -181,7 +182,12 @@ impl Scene {
     /// A machine for the present life or recovery.
     pub(crate) fn machine(&mut self, threads: u32, points: u64) -> Machine {
         let order = Order::any(&mut self.rng, points);
-        Machine::new(Plan { points_max: 5_000_000, ..Plan::new(self.rng.next_u64(), threads, order) })
+        let flaw = match self.script.sabotage {
+            Sabotage::Flawed(flaw) => Some(flaw),
+            _ => None,
+        };
+        let survey = self.script.sabotage == Sabotage::Survey;
+        Machine::new(Plan { points_max: 5_000_000, flaw, survey, ..Plan::new(self.rng.next_u64(), threads, order) })
     }
 
     /// Takes a machine's account over. Ok if nothing is wrong with how it ended: whether it was stopped.
@@ -190,6 +196,9 @@ impl Scene {
         self.tally.switches += ended.switches;
         digest(&mut self.trace, [ended.hash]);
         ended.waits.iter().for_each(|wait| self.marks.wait(wait));
+        for used in &ended.uses {
+            self.marks.visit(Site::at(SiteKind::from(used.kind), used.place), used.times);
+        }
         match ended.how {
             How::Finished => Ok(false),
             How::Stopped => Ok(true),
@@ -354,6 +363,7 @@ fn drains_cache(stack: &Stack, seen_by: &Mutex<Seen>, block_bytes: usize) {
     let cache = stack.cache.as_ref().expect("drains are for caches");
     let (mut cursor, mut scratch) = (0, vec![0; block_bytes]);
     loop {
+        begin();
         let Ok(progress) = cache.drain_step(2, &mut cursor, &mut scratch) else {
             return seen(seen_by).refused = true;
         };

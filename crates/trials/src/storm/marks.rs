@@ -84,7 +84,7 @@ const PLACES: [(Mark, SiteKind, &str, &str); 7] = [
     (Mark("a lost info block was restored"), SiteKind::Store, "btt/src/open.rs", "found.info"),
     (Mark("a writer waited for readers of its free block"), SiteKind::Wait, "btt/src/readers.rs", "yield_now"),
     (Mark("a write waited for a lane"), SiteKind::Wait, "btt/src/lanes.rs", ".lock()"),
-    (Mark("two writes met in a stripe of the map"), SiteKind::Wait, "btt/src/map.rs", ".lock()"),
+    (Mark("two writes met in a stripe of the map"), SiteKind::Wait, "btt/src/io.rs", "map.lock("),
     (Mark("another lane's store to the map was settled"), SiteKind::Fence, "btt/src/map.rs", "fence()"),
     (Mark("a flush waited for a thread that drains"), SiteKind::Wait, "write-cache/src/drain.rs", "draining.lock()"),
     (Mark("a set's queue was waited for"), SiteKind::Wait, "write-cache/src/", "queue.lock()"),

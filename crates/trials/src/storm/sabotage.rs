@@ -4,6 +4,7 @@ use crate::power_cuts::Bug;
 use crate::storm::footing::Base;
 use std::fmt;
 use std::panic::Location;
+use tidegate_virtual_cores::{Flaw, FlawKind};
 
 /// What stands at a place in an engine's source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -16,6 +17,22 @@ pub enum SiteKind {
     Store,
     /// Where threads give way or wait for a lock.
     Wait,
+    /// A lock that is held while something is done.
+    Lock,
+    /// A load of what the same operation has loaded before.
+    Recheck,
+    /// An indivisible change of an atomic.
+    Change,
+}
+
+impl From<FlawKind> for SiteKind {
+    fn from(kind: FlawKind) -> SiteKind {
+        match kind {
+            FlawKind::Lock => SiteKind::Lock,
+            FlawKind::Recheck => SiteKind::Recheck,
+            FlawKind::Change => SiteKind::Change,
+        }
+    }
 }
 
 /// A place in an engine's source.
@@ -62,6 +79,10 @@ pub enum Sabotage {
     Planted(Bug),
     /// Something between client and cache gets lost.
     Mislaid(Mislaid),
+    /// A lock, a second look or an indivisible change is left out.
+    Flawed(Flaw),
+    /// None, and places where one could be are counted.
+    Survey,
 }
 
 impl Sabotage {
@@ -69,6 +90,7 @@ impl Sabotage {
     pub(crate) fn base(&self) -> Option<Base> {
         match self {
             Sabotage::Ignored(site) | Sabotage::Late(site) if site.file.contains("btt/") => Some(Base::Table),
+            Sabotage::Flawed(flaw) if flaw.file.contains("btt/") => Some(Base::Table),
             Sabotage::Planted(_) => Some(Base::Table),
             Sabotage::Mislaid(Mislaid::DiskFlushes) => Some(Base::Disk),
             _ => None,
@@ -92,10 +114,14 @@ pub enum Mislaid {
 impl fmt::Display for Sabotage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Sabotage::None => write!(f, "nothing broken"),
+            Sabotage::None | Sabotage::Survey => write!(f, "nothing broken"),
             Sabotage::Ignored(site) => write!(f, "left out: {site}: {}", site.text()),
             Sabotage::Late(site) => write!(f, "late: {site}: {}", site.text()),
             Sabotage::Planted(bug) => write!(f, "planted: {bug:?}"),
+            Sabotage::Flawed(Flaw { kind, file, line }) => {
+                let site = Site { kind: SiteKind::from(*kind), file, line: *line };
+                write!(f, "left out: {site}: {}", site.text())
+            }
             Sabotage::Mislaid(what) => write!(f, "mislaid: {what:?}"),
         }
     }

@@ -138,7 +138,9 @@ impl Setting {
             2..5 => SmallVolume::two_free(),
             _ => SmallVolume::four_free(),
         };
-        let slots = 2 + u32::try_from(rng.below(6)).expect("small");
+        // Many slots make more than one set, of which few are then used.
+        let many = rng.one_in(6);
+        let slots = if many { 64 << rng.below(2) } else { 2 + u32::try_from(rng.below(6)).expect("small") };
         let cache = Options {
             fill: if rng.one_in(2) { Fill::Copy } else { Fill::Stream },
             eager: !rng.one_in(4),

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use tidegate_media::sync::thread_token;
 use tidegate_media::{LINE_BYTES, LineOrder, Poison, Region, Sealed};
 use tidegate_sim::Content;
-use tidegate_virtual_cores::{is_inside, note, stop};
+use tidegate_virtual_cores::{is_inside, loaded, note, stop, stored};
 
 /// What all memories of a run share: when it ends, what is broken, what was visited.
 #[derive(Default)]
@@ -123,7 +123,7 @@ impl Stage {
         }
         match self.sabotage {
             Sabotage::Ignored(site) | Sabotage::Late(site) => site == Site::at(kind, place),
-            Sabotage::None | Sabotage::Planted(_) | Sabotage::Mislaid(_) => false,
+            _ => false,
         }
     }
 }
@@ -211,11 +211,12 @@ impl<R: Region + ?Sized> Region for Staged<R> {
         self.memory.read(at + half as u64, second)
     }
 
+    #[track_caller]
     fn load_u64(&self, at: u64) -> Result<u64, Poison> {
         self.pass(2, at, 0);
         let word = self.memory.load_u64(at)?;
         note(word);
-        Ok(word)
+        Ok(loaded(Location::caller(), self.number << 60 | at, word))
     }
 
     #[track_caller]
@@ -254,6 +255,7 @@ impl<R: Region + ?Sized> Region for Staged<R> {
             return;
         }
         self.pass(5, at, word);
+        stored(self.number << 60 | at);
         self.memory.store_u64(at, word);
         self.release();
     }
