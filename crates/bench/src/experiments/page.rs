@@ -17,7 +17,14 @@ const LEFT: f64 = 64.0;
 const BOTTOM: f64 = 28.0;
 
 /// Colours of what is compared, the same in every figure, told apart by people who do not tell red from green, on white and on black.
-const COLOURS: [(&str, &str); 22] = [
+const COLOURS: [(&str, &str); 29] = [
+    ("as published", "#66ccee"),
+    ("past the cache before it is full", "#4477aa"),
+    ("slots filled past the caches", "#228833"),
+    ("drainers that watch", "#ccbb44"),
+    ("2 drainers", "#ee6677"),
+    ("as many drainers as idle cores", "#aa3377"),
+    ("device write", "#4477aa"),
     ("software above", "#bbbbbb"),
     ("metadata", "#4477aa"),
     ("evict and write", "#cc3311"),
@@ -48,7 +55,7 @@ const STYLE: &str = "
 body { font: 16px/1.5 system-ui, sans-serif; color: var(--text); background: var(--ground); max-width: 56rem; margin: 0 auto;
   padding: 1rem; }
 h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin: 2.5rem 0 0; } .paper, .note, .legend { color: var(--dim); font-size: .875rem; }
-svg { width: 100%; height: auto; display: block; margin: .5rem 0; } svg text { fill: var(--dim); font: 12px system-ui, sans-serif; }
+svg { width: 100%; min-width: 34rem; height: auto; display: block; margin: .5rem 0; } svg text { fill: var(--dim); font: 12px system-ui, sans-serif; }
 .grid { stroke: var(--line); } .whisker { stroke: var(--text); }
 .legend span { white-space: nowrap; margin-right: 1em; } .legend i { display: inline-block; width: .8em; height: .8em; border-radius: 2px;
   margin-right: .35em; }
@@ -175,7 +182,9 @@ impl Scale {
 
 fn drawing(height: f64, label: &str, content: &str) -> String {
     let label = escaped(label);
-    format!("<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{label}\">{content}</svg>\n")
+    format!(
+        "<div class=\"wide\"><svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{label}\">{content}</svg></div>\n"
+    )
 }
 
 fn bars(figure: &Figure) -> String {
@@ -337,25 +346,33 @@ fn hover(figure: &Figure, series: &Series, point: &Point) -> String {
     escaped(&text)
 }
 
+/// Columns that say something: no intervals of what has none, no ratios without a baseline, no empty column of the paper's.
 fn table(figure: &Figure) -> String {
-    let over = figure.baseline.as_deref().unwrap_or_default();
+    let points = || figure.series.iter().flat_map(|series| &series.points);
+    let intervals = points().any(|point| point.low < point.high);
     let mut table = "<div class=\"wide\"><table><tr><th></th>".to_owned();
     for place in places(figure) {
-        let _ = write!(table, "<th>{}</th><th>[95 %]</th><th>÷ {}</th><th>paper</th>", escaped(place), escaped(over));
+        let published = points().any(|point| point.place == place && point.published.is_some());
+        let over = figure.baseline.as_deref().map(|over| format!("<th>÷ {}</th>", escaped(over))).unwrap_or_default();
+        let columns =
+            [if intervals { "<th>[95 %]</th>" } else { "" }, &over, if published { "<th>paper</th>" } else { "" }];
+        let _ = write!(table, "<th>{}</th>{}", escaped(place), columns.concat());
     }
     table.push_str("</tr>\n");
     for series in &figure.series {
         let _ = write!(table, "<tr><td>{}</td>", escaped(&series.label));
         for point in &series.points {
-            let ratio = figure.baseline_at(&point.place).map_or(String::new(), |base| number(point.median / base));
-            let published = point.published.map_or(String::new(), number);
-            let _ = write!(
-                table,
-                "<td>{}</td><td>{}–{}</td><td>{ratio}</td><td>{published}</td>",
-                number(point.median),
-                number(point.low),
-                number(point.high)
-            );
+            let _ = write!(table, "<td>{}</td>", number(point.median));
+            if intervals {
+                let _ = write!(table, "<td>{}–{}</td>", number(point.low), number(point.high));
+            }
+            if figure.baseline.is_some() {
+                let ratio = figure.baseline_at(&point.place).map_or(String::new(), |base| number(point.median / base));
+                let _ = write!(table, "<td>{ratio}</td>");
+            }
+            if points().any(|other| other.place == point.place && other.published.is_some()) {
+                let _ = write!(table, "<td>{}</td>", point.published.map_or(String::new(), number));
+            }
         }
         table.push_str("</tr>\n");
     }
@@ -420,10 +437,31 @@ mod tests {
         let page = html(&[figure(Chart::Bars)]);
         assert_eq!(page.matches("<rect ").count(), 6);
         assert!(page.contains("<title>rival, size 3: 15.0 ns</title>"));
-        assert!(page.contains("<td>15.0</td><td>15.0–15.0</td><td>2.50</td><td></td>"));
+        assert!(page.contains("<td>15.0</td><td>2.50</td></tr>"), "no interval, and nothing of the paper's");
         assert!(page.contains("<td>2.50</td><td>1.25</td>"));
         let page = html(&[figure(Chart::Lines), figure(Chart::Points)]);
         assert_eq!((page.matches("<polyline ").count(), page.matches("<circle ").count()), (2, 12));
+    }
+
+    #[test]
+    fn parts_are_stacked_and_what_ran_beside_is_only_told() {
+        let mut stack = figure(Chart::Stacks);
+        stack.series[1].label = BESIDE.to_owned();
+        let page = html(&[stack]);
+        assert_eq!(page.matches("<rect ").count(), 3);
+        assert!(page.contains(&format!("<td>{BESIDE}</td><td>5.00</td>")));
+        let mut rows = figure(Chart::Spans);
+        for (nth, point) in rows.series.iter_mut().flat_map(|series| series.points.iter_mut().enumerate()) {
+            (point.place, point.low, point.high) = (nth.to_string(), 1.0, 2.0);
+        }
+        assert_eq!(html(&[rows]).matches("<rect ").count(), 6);
+    }
+
+    #[test]
+    fn intervals_are_told_where_there_are_any() {
+        let mut wide = figure(Chart::Bars);
+        wide.series[0].points[0].low = 1.5;
+        assert!(html(&[wide]).contains("<td>15.0</td><td>15.0–15.0</td><td>2.50</td>"));
     }
 
     #[test]

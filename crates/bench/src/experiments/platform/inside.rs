@@ -136,7 +136,7 @@ fn timeline_of(kind: Kind, platform: &Platform, scale: Scale) -> anyhow::Result<
     };
     figure.series.push(span(Phase::Software.label(), &|one| Some((one.begun, one.arrived))));
     if kind == Kind::Btt {
-        figure.series.push(span(Phase::Bypass.label(), &|one| Some((one.arrived, one.done))));
+        figure.series.push(span("device write", &|one| Some((one.arrived, one.done))));
     } else {
         figure.series.push(span(Phase::CacheWrite.label(), &|one| Some((one.arrived, one.filled.max(one.arrived)))));
         figure.series.push(span(Phase::Enqueue.label(), &|one| Some((one.filled.max(one.arrived), one.done))));
