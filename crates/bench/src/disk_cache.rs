@@ -1,6 +1,7 @@
 //! The topic `disk-cache`: what a commit to the transactional cache costs over the bare bytes, and how soon a full one opens.
 
 use crate::blocks::{compare, scaling, second_core_missing};
+use crate::classic::{Count, over_classic};
 use crate::measure::Pairs;
 use crate::medium::{self, OVERHEAD_BYTES, ScratchPath, WALK_BYTES};
 use crate::subject::{BLOCK_BYTES, Bare, Block, BlockWrites, StreamedCopies, sweep};
@@ -60,6 +61,24 @@ pub const TOPIC: Topic = Topic {
             target: Target::AtMost(40.0),
             method: Method::Here(|_| metadata_bytes()),
         },
+        classic_row("fig-7b-3-7", LINES, "of Classic's, 3 reads to 7 writes", 0.266, |effort| {
+            over_classic(effort, Count::Lines, 7)
+        }),
+        classic_row("fig-7b-5-5", LINES, "of Classic's, 5 reads to 5 writes", 0.246, |effort| {
+            over_classic(effort, Count::Lines, 5)
+        }),
+        classic_row("fig-7b-7-3", LINES, "of Classic's, 7 reads to 3 writes", 0.237, |effort| {
+            over_classic(effort, Count::Lines, 3)
+        }),
+        classic_row("fig-7c-3-7", DISK_BLOCKS, "of Classic's, 3 reads to 7 writes", 0.394, |effort| {
+            over_classic(effort, Count::DiskBlocks, 7)
+        }),
+        classic_row("fig-7c-5-5", DISK_BLOCKS, "of Classic's, 5 reads to 5 writes", 0.374, |effort| {
+            over_classic(effort, Count::DiskBlocks, 5)
+        }),
+        classic_row("fig-7c-7-3", DISK_BLOCKS, "of Classic's, 7 reads to 3 writes", 0.354, |effort| {
+            over_classic(effort, Count::DiskBlocks, 3)
+        }),
         Row {
             name: "recovery",
             over: "opening of a cache of 8 GiB, all of it dirty",
@@ -77,6 +96,20 @@ const fn lines_row(
     count: fn(Effort) -> anyhow::Result<Outcome>,
 ) -> Row {
     Row { name, over: "lines flushed", under, target: Target::AtMost(limit), method: Method::Here(count) }
+}
+
+/// What is counted of a journal on a cache with metadata in blocks, and of transactions here that do the same.
+const LINES: &str = "lines flushed, random reads and writes of a file 2.5 times the cache";
+const DISK_BLOCKS: &str = "blocks written to the disk, the same";
+
+const fn classic_row(
+    name: &'static str,
+    over: &'static str,
+    under: &'static str,
+    limit: f64,
+    count: fn(Effort) -> anyhow::Result<Outcome>,
+) -> Row {
+    Row { name, over, under, target: Target::AtMost(limit), method: Method::Here(count) }
 }
 
 const fn fences_row(
@@ -97,7 +130,7 @@ fn whole_disk_cached() -> anyhow::Result<(Cache, CachePlan)> {
     opened(medium::region(WALK_BYTES + 2 * OVERHEAD_BYTES)?, disk_blocks, FormatSpec::RING_SLOTS, InTurn(disk))
 }
 
-fn opened<D: BlockDevice + 'static>(
+pub(crate) fn opened<D: BlockDevice + 'static>(
     region: MappedRegion,
     disk_blocks: u64,
     ring_slots: u32,

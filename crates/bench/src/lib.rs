@@ -13,6 +13,7 @@
 
 pub mod blocks;
 pub mod calibrate;
+mod classic;
 pub mod cow;
 pub mod disk_cache;
 pub mod experiments;
