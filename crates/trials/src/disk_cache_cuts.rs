@@ -11,6 +11,7 @@
 //!
 //! The process is also killed at each of these instants while the power stays, and the power cut in the next process.
 
+mod cores;
 mod crew;
 mod judge;
 mod long;
@@ -21,6 +22,7 @@ mod script;
 mod small;
 mod watch;
 
+pub use cores::{CoresTally, Fences, judge_on_cores};
 pub use crew::judge_cache_scripts;
 pub use judge::CacheTally;
 pub use long::{LongCacheTally, judge_long_script};

@@ -148,7 +148,9 @@ fn storms() -> Result<()> {
     };
     let package = ["--package", "tidegate-trials"];
     on_virtual_cores(&[&["test"], &package[..], &["--test", "storm", "digest"]].concat())?;
-    on_virtual_cores(&[&["test", "--release"], &package[..], &["--test", "storm"]].concat())?;
+    on_virtual_cores(
+        &[&["test", "--release"], &package[..], &["--test", "storm", "--test", "disk_cache_cores"]].concat(),
+    )?;
     let storm = ["run", "--release", "--bin", "storm"];
     on_virtual_cores(&[&storm[..], &package[..], &["--", "--marks"], &STORM_SEEDS[..]].concat())
 }
