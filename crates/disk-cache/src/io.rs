@@ -49,9 +49,9 @@ impl<R: Region> BlockDevice for DiskCache<R> {
         Ok(())
     }
 
-    /// Writes are durable when they return.
+    /// Writes are durable when they return. Fails if the memory has lost a store.
     fn flush(&self) -> Result<()> {
-        Ok(())
+        Ok(self.medium.fence()?)
     }
 
     /// Keeps the old bytes.
