@@ -4,7 +4,7 @@ use crate::failure::{DiskFailure, Failure};
 use crate::notes::Note;
 use std::path::{Path, PathBuf};
 use tidegate_disk_cache::{Identity, Mode};
-use tidegate_media::{BlockDevice, DiskAccess, DiskIdentity, FileDisk};
+use tidegate_media::{BlockDevice, DiskAccess, DiskIdentity, FileDisk, MapError};
 use tidegate_policy::destage::Caps;
 use tidegate_policy::evict::Replacement;
 
@@ -34,8 +34,11 @@ pub(crate) struct Disk {
 
 /// Opens any disk, in blocks of `block_size` bytes.
 pub(crate) fn open(path: &Path, access: DiskAccess, block_size: u32) -> Result<Disk, Failure> {
-    let device = FileDisk::open(path, access, block_size).map_err(|error| DiskFailure::Unusable { error })?;
-    Ok(Disk { path: path.to_owned(), device })
+    Ok(try_open(path, access, block_size).map_err(|error| DiskFailure::Unusable { error })?)
+}
+
+fn try_open(path: &Path, access: DiskAccess, block_size: u32) -> Result<Disk, MapError> {
+    Ok(Disk { path: path.to_owned(), device: FileDisk::open(path, access, block_size)? })
 }
 
 /// Opens the disk that the cache `identity` in `pmem` belongs to: at `named`, or where it was noted.
@@ -51,7 +54,10 @@ pub(crate) fn open_of(
     let noted = || Note::Disk.read(pmem);
     let path = named.map(Path::to_owned).or_else(noted);
     let path = path.ok_or_else(|| DiskFailure::NotNamed { pmem: pmem.to_owned() })?;
-    let disk = open(&path, access, identity.block_size)?;
+    let disk = try_open(&path, access, identity.block_size).map_err(|error| match error {
+        MapError::NotFound { path } => DiskFailure::Absent { pmem: pmem.to_owned(), disk: path },
+        error => DiskFailure::Unusable { error },
+    })?;
     refuse_another(pmem, identity, &disk)?;
     Ok(disk)
 }

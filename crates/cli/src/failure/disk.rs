@@ -18,6 +18,13 @@ pub(crate) enum DiskFailure {
         /// What the system says.
         error: MapError,
     },
+    /// The disk of a cache is not there.
+    Absent {
+        /// The region.
+        pmem: PathBuf,
+        /// Where it should be.
+        disk: PathBuf,
+    },
     /// Another disk than the one that is cached.
     Replaced {
         /// The region.
@@ -86,7 +93,9 @@ impl DiskFailure {
         match self {
             DiskFailure::NotNamed { .. } => ("disk-not-named", Exit::Usage),
             DiskFailure::Unusable { error: MapError::InUse { .. } } => ("disk-in-use", Exit::InUse),
-            DiskFailure::Unusable { error: MapError::NotFound { .. } } => ("disk-absent", Exit::Refused),
+            DiskFailure::Absent { .. } | DiskFailure::Unusable { error: MapError::NotFound { .. } } => {
+                ("disk-absent", Exit::Refused)
+            }
             DiskFailure::Unusable { .. } => ("disk-unusable", Exit::Environment),
             DiskFailure::Replaced { .. } => ("disk-replaced", Exit::Refused),
             DiskFailure::Smaller { .. } => ("disk-smaller", Exit::Refused),
@@ -110,6 +119,10 @@ impl DiskFailure {
                 let (path, why) = of_map_error(error);
                 (format!("the disk {} cannot be used", path.display()), why)
             }
+            DiskFailure::Absent { pmem, disk } => (
+                format!("the disk of {} is not at {}", pmem.display(), disk.display()),
+                "there is no such file or device".to_owned(),
+            ),
             DiskFailure::Replaced { pmem, disk } => (
                 format!("{} is not the disk of {}", disk.display(), pmem.display()),
                 "its maker's name, or its file, is another than when the cache was made; blocks of one disk on another destroy both"
@@ -148,6 +161,10 @@ impl DiskFailure {
         match self {
             DiskFailure::NotNamed { .. } => "name it: --disk /dev/DISK or --disk FILE".to_owned(),
             DiskFailure::Unusable { error } => next_of_map_error(error),
+            DiskFailure::Absent { pmem, .. } => format!(
+                "connect it, or say where it is: --disk; what only the cache has can be written elsewhere: tidegate salvage --pmem {} --to FILE",
+                pmem.display()
+            ),
             DiskFailure::Replaced { pmem, .. } => format!(
                 "name the right disk: --disk; what only the cache has can be written elsewhere: tidegate salvage --pmem {} --to FILE",
                 pmem.display()

@@ -229,7 +229,11 @@ fn the_wrong_disk_is_refused_and_the_right_one_untouched() {
     let copy = pair.folder.text("copy");
     fs::copy(&pair.disk, &copy).unwrap();
     assert_tells(&serve(&copy), REFUSED, &["is not the disk of", "salvage"]);
-    assert_tells(&serve(&pair.folder.text("absent")), REFUSED, &["cannot be used", "no such file", "truncate"]);
+    assert_tells(
+        &serve(&pair.folder.text("absent")),
+        REFUSED,
+        &["the disk of", "no such file", "--disk", "tidegate salvage"],
+    );
     assert_tells(&serve(pair.folder.0.path().to_str().unwrap()), ENVIRONMENT, &["it is a folder", "block device"]);
     let disk = File::options().write(true).open(&pair.disk).unwrap();
     disk.set_len(DISK_BYTES / 2).unwrap();
