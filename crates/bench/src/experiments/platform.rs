@@ -358,7 +358,8 @@ pub fn reasons(scale: Scale) -> anyhow::Result<Vec<Figure>> {
         let mut points = Vec::new();
         for (place, platform) in &steps {
             let times = run(kind, platform, &Load { depth: 128, ..writes(scale) })?;
-            points.push(point(*place, times.per_request(), published_fig_5a(kind)));
+            let published = if *place == "one core" { None } else { published_fig_5a(kind) };
+            points.push(point(*place, times.per_request(), published));
         }
         figure.series.push(series(kind, points));
     }
