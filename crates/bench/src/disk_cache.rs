@@ -35,23 +35,29 @@ pub const TOPIC: Topic = Topic {
             target: Target::AtLeast(0.95),
             method: Method::Here(write_hit_scaling),
         },
-        lines_row("lines-hit-1", "block, 1 a transaction, all cached", 66.0, |_| lines(Found::Cached, 1)),
-        lines_row("lines-hit-8", "block, 8 a transaction, all cached", 66.0, |_| lines(Found::Cached, 8)),
-        lines_row("lines-hit-64", "block, 64 a transaction, all cached", 65.5, |_| lines(Found::Cached, 64)),
-        lines_row("lines-hit-1024", "block, 1024 a transaction, all cached", 65.5, |_| lines(Found::Cached, 1024)),
-        lines_row("lines-miss-64", "block, 64 a transaction, none cached", 65.5, |_| lines(Found::Absent, 64)),
-        lines_row("lines-evict-64", "block, 64 a transaction, each in another's place", 66.5, |_| {
+        count_row("lines-hit-1", LINES, "block, 1 a transaction, all cached", 66.0, |_| lines(Found::Cached, 1)),
+        count_row("lines-hit-8", LINES, "block, 8 a transaction, all cached", 66.0, |_| lines(Found::Cached, 8)),
+        count_row("lines-hit-64", LINES, "block, 64 a transaction, all cached", 65.5, |_| lines(Found::Cached, 64)),
+        count_row("lines-hit-1024", LINES, "block, 1024 a transaction, all cached", 65.5, |_| {
+            lines(Found::Cached, 1024)
+        }),
+        count_row("lines-miss-64", LINES, "block, 64 a transaction, none cached", 65.5, |_| lines(Found::Absent, 64)),
+        count_row("lines-evict-64", LINES, "block, 64 a transaction, each in another's place", 66.5, |_| {
             lines(Found::InAnothersPlace, 64)
         }),
-        fences_row("fences-hit-1", "transaction of 1 block, cached", 2.0, |_| fences(Found::Cached, 1)),
-        fences_row("fences-hit-8", "transaction of 8 blocks, cached", 2.0, |_| fences(Found::Cached, 8)),
-        fences_row("fences-hit-64", "transaction of 64 blocks, cached", 2.0, |_| fences(Found::Cached, 64)),
-        fences_row("fences-hit-1024", "transaction of 1024 blocks, cached", 2.0, |_| fences(Found::Cached, 1024)),
-        fences_row("fences-miss-64", "transaction of 64 blocks, none cached", 2.0, |_| fences(Found::Absent, 64)),
-        fences_row("fences-evict-1", "transaction of 1 block in another's place", 3.0, |_| {
+        count_row("fences-hit-1", FENCES, "transaction of 1 block, cached", 2.0, |_| fences(Found::Cached, 1)),
+        count_row("fences-hit-8", FENCES, "transaction of 8 blocks, cached", 2.0, |_| fences(Found::Cached, 8)),
+        count_row("fences-hit-64", FENCES, "transaction of 64 blocks, cached", 2.0, |_| fences(Found::Cached, 64)),
+        count_row("fences-hit-1024", FENCES, "transaction of 1024 blocks, cached", 2.0, |_| {
+            fences(Found::Cached, 1024)
+        }),
+        count_row("fences-miss-64", FENCES, "transaction of 64 blocks, none cached", 2.0, |_| {
+            fences(Found::Absent, 64)
+        }),
+        count_row("fences-evict-1", FENCES, "transaction of 1 block in another's place", 3.0, |_| {
             fences(Found::InAnothersPlace, 1)
         }),
-        fences_row("fences-evict-64", "transaction of 64 blocks in others' places", 3.0, |_| {
+        count_row("fences-evict-64", FENCES, "transaction of 64 blocks in others' places", 3.0, |_| {
             fences(Found::InAnothersPlace, 64)
         }),
         Row {
@@ -61,22 +67,22 @@ pub const TOPIC: Topic = Topic {
             target: Target::AtMost(40.0),
             method: Method::Here(|_| metadata_bytes()),
         },
-        classic_row("fig-7b-3-7", LINES, "of Classic's, 3 reads to 7 writes", 0.266, |effort| {
+        count_row("fig-7b-3-7", LINES_OF_MIX, "of Classic's, 3 reads to 7 writes", 0.266, |effort| {
             over_classic(effort, Count::Lines, 7)
         }),
-        classic_row("fig-7b-5-5", LINES, "of Classic's, 5 reads to 5 writes", 0.246, |effort| {
+        count_row("fig-7b-5-5", LINES_OF_MIX, "of Classic's, 5 reads to 5 writes", 0.246, |effort| {
             over_classic(effort, Count::Lines, 5)
         }),
-        classic_row("fig-7b-7-3", LINES, "of Classic's, 7 reads to 3 writes", 0.237, |effort| {
+        count_row("fig-7b-7-3", LINES_OF_MIX, "of Classic's, 7 reads to 3 writes", 0.237, |effort| {
             over_classic(effort, Count::Lines, 3)
         }),
-        classic_row("fig-7c-3-7", DISK_BLOCKS, "of Classic's, 3 reads to 7 writes", 0.394, |effort| {
+        count_row("fig-7c-3-7", DISK_BLOCKS_OF_MIX, "of Classic's, 3 reads to 7 writes", 0.394, |effort| {
             over_classic(effort, Count::DiskBlocks, 7)
         }),
-        classic_row("fig-7c-5-5", DISK_BLOCKS, "of Classic's, 5 reads to 5 writes", 0.374, |effort| {
+        count_row("fig-7c-5-5", DISK_BLOCKS_OF_MIX, "of Classic's, 5 reads to 5 writes", 0.374, |effort| {
             over_classic(effort, Count::DiskBlocks, 5)
         }),
-        classic_row("fig-7c-7-3", DISK_BLOCKS, "of Classic's, 7 reads to 3 writes", 0.354, |effort| {
+        count_row("fig-7c-7-3", DISK_BLOCKS_OF_MIX, "of Classic's, 7 reads to 3 writes", 0.354, |effort| {
             over_classic(effort, Count::DiskBlocks, 3)
         }),
         Row {
@@ -89,20 +95,16 @@ pub const TOPIC: Topic = Topic {
     ],
 };
 
-const fn lines_row(
-    name: &'static str,
-    under: &'static str,
-    limit: f64,
-    count: fn(Effort) -> anyhow::Result<Outcome>,
-) -> Row {
-    Row { name, over: "lines flushed", under, target: Target::AtMost(limit), method: Method::Here(count) }
-}
+/// Counted things.
+const LINES: &str = "lines flushed";
+const FENCES: &str = "fences";
 
-/// What is counted of a journal on a cache with metadata in blocks, and of transactions here that do the same.
-const LINES: &str = "lines flushed, random reads and writes of a file 2.5 times the cache";
-const DISK_BLOCKS: &str = "blocks written to the disk, the same";
+/// Counted of a journal on a cache with metadata in blocks, and of transactions here that do the same.
+const LINES_OF_MIX: &str = "lines flushed, random reads and writes of a file 2.5 times the cache";
+const DISK_BLOCKS_OF_MIX: &str = "blocks written to the disk, the same";
 
-const fn classic_row(
+/// A count that may be no more than `limit`.
+const fn count_row(
     name: &'static str,
     over: &'static str,
     under: &'static str,
@@ -110,15 +112,6 @@ const fn classic_row(
     count: fn(Effort) -> anyhow::Result<Outcome>,
 ) -> Row {
     Row { name, over, under, target: Target::AtMost(limit), method: Method::Here(count) }
-}
-
-const fn fences_row(
-    name: &'static str,
-    under: &'static str,
-    limit: f64,
-    count: fn(Effort) -> anyhow::Result<Outcome>,
-) -> Row {
-    Row { name, over: "fences", under, target: Target::AtMost(limit), method: Method::Here(count) }
 }
 
 type Cache = DiskCache<MappedRegion>;
