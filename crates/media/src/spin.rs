@@ -9,6 +9,7 @@ use std::hint;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
+use std::time::Duration;
 
 /// Nobody holds the lock.
 const FREE: u8 = 0;
@@ -22,8 +23,14 @@ const POISONED: u8 = 2;
 /// Looks at a held lock before the core is given to others: about as long as a write holds it.
 const LOOKS: u32 = 100;
 
-/// A lock that is waited for awake, giving the core to others in between. A panic of its holder goes on in everyone who meets it
-/// afterwards.
+/// How often the core is given to others who can use it, before it is given up for a while.
+const YIELDS: u32 = 50;
+
+/// For how long: less than what a holder waits for that keeps the lock longer than it is meant for, a disk.
+const NAP: Duration = Duration::from_micros(50);
+
+/// A lock that is waited for awake, giving the core to others in between; after a while, in short naps. A panic of its holder goes on in
+/// everyone who meets it afterwards.
 pub struct SpinLock<T> {
     state: AtomicU8,
     value: UnsafeCell<T>,
@@ -71,6 +78,7 @@ impl<T> SpinLock<T> {
 
     #[cold]
     fn lock_held(&self) -> SpinGuard<'_, T> {
+        let mut yields = 0;
         loop {
             for _ in 0..LOOKS {
                 if self.state.load(Ordering::Relaxed) != HELD
@@ -80,7 +88,12 @@ impl<T> SpinLock<T> {
                 }
                 hint::spin_loop();
             }
-            thread::yield_now();
+            if yields < YIELDS {
+                yields += 1;
+                thread::yield_now();
+            } else {
+                thread::sleep(NAP);
+            }
         }
     }
 }
@@ -128,6 +141,7 @@ impl<T> Drop for SpinGuard<'_, T> {
 mod tests {
     use super::*;
     use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::time::Instant;
 
     #[test]
     fn one_holder_at_a_time() {
@@ -146,6 +160,23 @@ mod tests {
             }
         });
         assert_eq!(*lock.lock(), (3 * ROUNDS, 3 * ROUNDS));
+    }
+
+    #[test]
+    fn a_lock_held_for_long_is_waited_for() {
+        let lock = SpinLock::new(1);
+        let mut held = lock.lock();
+        thread::scope(|scope| {
+            let waiter = scope.spawn(|| *lock.lock());
+            // Long enough for naps on most machines; right on the others too.
+            let begun = Instant::now();
+            while begun.elapsed() < Duration::from_millis(10) {
+                hint::spin_loop();
+            }
+            *held = 2;
+            drop(held);
+            assert_eq!(waiter.join().unwrap(), 2);
+        });
     }
 
     #[test]
