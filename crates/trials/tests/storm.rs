@@ -14,12 +14,12 @@ use tidegate_virtual_cores::FlawKind;
 
 /// Digests of the usual script of seeds 0 to 5.
 const DIGESTS: [u64; 6] = [
-    0x6636771cd89208fc,
-    0xc64a122d2a09b502,
-    0x7370b65316e5e8cb,
+    0xaac8e7915e08c6e3,
+    0x1ea82e3a4cbd934d,
+    0x087acc902a19f66f,
     0x35510c295850a446,
-    0xcd84bd14b4a07fd0,
-    0xa82a7542eb30c34e,
+    0xfcb3c37eef8e633b,
+    0xe1315c7b25a68d4c,
 ];
 
 #[test]

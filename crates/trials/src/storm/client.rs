@@ -48,8 +48,11 @@ impl Request {
     }
 
     /// Whether it may not be answered well once the memory below has lost a store.
-    fn tells_of_a_loss(self, is_cached: bool) -> bool {
+    fn tells_of_a_loss(self, stack: &Stack) -> bool {
+        let is_cached = stack.cache.is_some();
         match self.act {
+            // A flush of a disk cache does nothing: all that was acknowledged is durable, and the next write tells of the loss.
+            Act::Flush if stack.disk_cache.is_some() => false,
             Act::Write(_, durability) => !is_cached || durability == Durability::Fua,
             Act::Zero(..) | Act::Flush => true,
             _ => false,
@@ -65,7 +68,7 @@ impl Client {
             let mut rng = Rng::new(mix(self.script.seed ^ mix(number)));
             let request = Request::any(&mut rng, self.blocks);
             let refused = request.is_refused_for_good() && self.seen().refused;
-            let lost = request.tells_of_a_loss(self.stack.cache.is_some()) && self.region.has_lost();
+            let lost = request.tells_of_a_loss(&self.stack) && self.region.has_lost();
             begin();
             match self.act(request) {
                 Ok(()) if refused => panic!("{request:?} went well after the device had refused a flush"),
@@ -140,6 +143,7 @@ impl Client {
             Act::Flush => self.flush(),
             Act::Drain(budget) => match &self.stack.cache {
                 Some(cache) => cache.drain_step(budget, &mut 0, &mut vec![0; self.block_bytes]).map(drop),
+                None if self.stack.disk_cache.is_some() => self.destage(budget),
                 None => self.read(LbaRange { first: Lba(u64::from(budget) % self.blocks), blocks: 1 }),
             },
             Act::Limit(slots) => {
@@ -149,12 +153,22 @@ impl Client {
         }
     }
 
+    fn destage(&self, budget: u32) -> Result<()> {
+        let progress = self.stack.disk_cache.as_ref().expect("the caller has seen it").drain_step(budget);
+        let failed = progress.flush_failed.into_iter().chain(progress.failed.into_iter().map(|(_, error)| error));
+        failed.into_iter().next().map_or(Ok(()), Err)
+    }
+
     fn write(&self, range: LbaRange, durability: Durability) -> Result<()> {
         let mut data = Vec::new();
         let mut written = Vec::new();
+        let together =
+            self.stack.disk_cache.is_some() && range.blocks <= u64::from(self.device().geometry().atomic_blocks);
         {
             let mut seen = self.seen();
             let began = seen.history.begin();
+            let certain = |lba: Lba| (lba, Some(seen.kill.allowed(lba)).filter(|all| all.len() == 1).map(|all| all[0]));
+            let before: Vec<_> = range.iter().map(certain).filter(|(_, content)| content.is_some()).collect();
             for lba in range.iter() {
                 let (content, block) = seen.fresh_block(self.block_bytes);
                 seen.history.writes(&began, lba, content);
@@ -163,13 +177,26 @@ impl Client {
                 written.push((lba, content, pending));
                 data.extend(block);
             }
+            if together && range.blocks > 1 {
+                let blocks = written.iter().map(|(lba, content, _)| (*lba, *content)).collect();
+                seen.transactions.push(blocks);
+                seen.before_transactions.insert(written[0].1, before);
+            }
         }
         let forced = self.script.sabotage != Sabotage::Mislaid(Mislaid::Force);
-        self.device().write(range.first, &data, if forced { durability } else { Durability::Volatile })?;
+        if self.script.sabotage == Sabotage::Mislaid(Mislaid::Together) {
+            let size = self.block_bytes;
+            let mut blocks = range.iter().zip(data.chunks_exact(size));
+            blocks.try_for_each(|(lba, block)| self.device().write(lba, block, durability))?;
+        } else {
+            self.device().write(range.first, &data, if forced { durability } else { Durability::Volatile })?;
+        }
+        let first = written[0].1;
         for (lba, content, pending) in written {
             self.acknowledged(pending);
             self.seen().history.wrote(lba, content);
         }
+        self.seen().transactions.retain(|blocks| blocks[0].1 != first);
         Ok(())
     }
 

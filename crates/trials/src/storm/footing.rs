@@ -10,11 +10,22 @@ pub enum Base {
     Table,
     /// A disk with a volatile cache.
     Disk,
+    /// A transactional cache in persistent memory, before such a disk.
+    DiskCache,
 }
 
 impl Base {
     /// The one that `seed` chooses.
     pub fn of(seed: u64) -> Base {
+        match mix(seed ^ 0xba5e) % 6 {
+            0 => Base::Disk,
+            1 | 2 => Base::DiskCache,
+            _ => Base::Table,
+        }
+    }
+
+    /// The one that `seed` chooses of those with a write cache before them.
+    pub(crate) fn of_write_cache(seed: u64) -> Base {
         if mix(seed ^ 0xba5e).is_multiple_of(4) { Base::Disk } else { Base::Table }
     }
 
@@ -23,6 +34,7 @@ impl Base {
         match self {
             Base::Table => "table",
             Base::Disk => "disk",
+            Base::DiskCache => "disk-cache",
         }
     }
 }

@@ -27,7 +27,7 @@ const BUGS: [Bug; 11] = [
     Bug::FlogOnOpenNotFlushed,
 ];
 
-/// Where engines lie.
+/// Where the engines lie that mistakes are planted in.
 const ENGINES: [&str; 2] = ["crates/btt/src/", "crates/write-cache/src/"];
 
 /// Sites of which one mistake is none, and why: a part of the file's name, how the line begins, and the argument.
@@ -133,9 +133,10 @@ pub struct Hunted {
 /// Every mistake that is planted of itself: each flush and fence left out, each store late, and those that are known.
 pub fn mistakes() -> Vec<Sabotage> {
     let small = Script { acts: 200, sabotage: Sabotage::Survey, ..Script::of(0) };
-    let quiet = Campaign { first: small, base: None, seeds: 400, time: Duration::MAX, progress: None };
+    let quiet = Campaign { first: small, base: None, seeds: 600, time: Duration::MAX, progress: None };
     let sites = quiet.run().marks;
-    let at_sites = sites.sites().filter_map(|(site, _)| match site.kind {
+    let in_engine = |site: &Site| ENGINES.iter().any(|folder| site.file.starts_with(folder));
+    let at_sites = sites.sites().filter(|(site, _)| in_engine(site)).filter_map(|(site, _)| match site.kind {
         SiteKind::Fence | SiteKind::Flush => Some(Sabotage::Ignored(site)),
         SiteKind::Store => Some(Sabotage::Late(site)),
         SiteKind::Lock => flaw(FlawKind::Lock, site),
@@ -143,15 +144,15 @@ pub fn mistakes() -> Vec<Sabotage> {
         SiteKind::Change => flaw(FlawKind::Change, site),
         SiteKind::Wait => None,
     });
-    let mislaid = [Mislaid::Flushes, Mislaid::Force, Mislaid::Slots, Mislaid::DiskFlushes].map(Sabotage::Mislaid);
+    let mislaid = [Mislaid::Flushes, Mislaid::Force, Mislaid::Slots, Mislaid::Together, Mislaid::DiskFlushes]
+        .map(Sabotage::Mislaid);
     let at_sites = at_sites.filter(|mistake| excuse(mistake).is_none());
     at_sites.chain(BUGS.map(Sabotage::Planted)).chain(mislaid).collect()
 }
 
-/// A flaw at `site`, if it lies in an engine.
+/// A flaw at `site`.
 fn flaw(kind: FlawKind, site: Site) -> Option<Sabotage> {
-    let in_engine = ENGINES.iter().any(|folder| site.file.starts_with(folder));
-    in_engine.then_some(Sabotage::Flawed(Flaw { kind, file: site.file, line: site.line }))
+    Some(Sabotage::Flawed(Flaw { kind, file: site.file, line: site.line }))
 }
 
 /// Runs up to `seeds_max` seeds with each mistake, several at once.
@@ -161,7 +162,7 @@ pub fn hunt(mistakes: &[Sabotage], seeds_max: u64) -> Vec<Hunted> {
     let work = || {
         while let Some(sabotage) = mistakes.get(next.fetch_add(1, Ordering::Relaxed)) {
             let killed = (0..seeds_max).find_map(|seed| {
-                let base = sabotage.base().unwrap_or(Base::of(seed));
+                let base = sabotage.base().unwrap_or(Base::of_write_cache(seed));
                 let script = Script { acts: 200, base, sabotage: *sabotage, ..Script::of(seed) };
                 Some((seed + 1, script.run().failure?))
             });

@@ -12,7 +12,9 @@ use crate::storm::trouble::{self, Trouble};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use tidegate_btt::Btt;
-use tidegate_media::{BlockDevice, Region as Medium};
+use tidegate_disk_cache::{Contents, DiskCache, FormatSpec, format};
+use tidegate_layout::disk_cache::CachePlan;
+use tidegate_media::{BlockDevice, Lba, Region as Medium};
 use tidegate_sim::{Content, Disk, History, Image, Oracle, Promise, Region, Rng, SharedMemory, mix};
 use tidegate_virtual_cores::{Ended, How, Machine, Order, Plan, Trace, begin, park, unpark};
 use tidegate_write_cache::{Doorbell, WriteCache};
@@ -22,7 +24,9 @@ pub(crate) const VOLUME: [u8; 16] = [9; 16];
 
 /// A volume under its name in a scene.
 pub(crate) type Table = Btt<Staged<dyn Medium>>;
-/// A cache before it.
+/// A disk cache.
+pub(crate) type Tier = DiskCache<Staged<Region>>;
+/// A cache before either, or before a disk.
 pub(crate) type Cache = WriteCache<Staged<SharedMemory>>;
 
 /// A stack in use.
@@ -31,6 +35,8 @@ pub(crate) struct Stack {
     /// What lies below the cache.
     pub(crate) below: Arc<dyn BlockDevice>,
     pub(crate) cache: Option<Arc<Cache>>,
+    /// What lies below, if that is a disk cache.
+    pub(crate) disk_cache: Option<Arc<Tier>>,
 }
 
 impl Stack {
@@ -92,6 +98,12 @@ pub(crate) struct Seen {
     pub(crate) refusals: u32,
     /// Whether a flush or an eviction was.
     pub(crate) refused: bool,
+    /// Steps of destaging that failed in this life.
+    pub(crate) destaging_failed: u64,
+    /// Writes of several blocks that are put in place as one, and have not been acknowledged in this life.
+    pub(crate) transactions: Vec<Vec<(Lba, Content)>>,
+    /// For each of them, by its first content: the blocks that showed one certain content when it began, and that.
+    pub(crate) before_transactions: BTreeMap<Content, Vec<(Lba, Option<Content>)>>,
     /// Requests that were refused since an earlier loss.
     pub(crate) losses_told: u64,
 }
@@ -125,6 +137,9 @@ impl Scene {
             troubled: false,
             refusals: 0,
             refused: false,
+            destaging_failed: 0,
+            transactions: Vec::new(),
+            before_transactions: BTreeMap::new(),
             losses_told: 0,
         };
         let stage = Arc::new(Stage::new(script.sabotage));
@@ -132,6 +147,7 @@ impl Scene {
         let (memory, sectors) = match setting.base {
             Base::Table => (setting.shape.formatted(), 0),
             Base::Disk => (Image::zeroed(0), setting.blocks),
+            Base::DiskCache => (formatted(&setting.plan), setting.blocks),
         };
         Scene {
             fate: Rng::new(mix(script.seed ^ 0xfa7e)),
@@ -247,7 +263,7 @@ impl Scene {
     /// A machine with every client and drain on it.
     fn crew(&mut self, stack: &Stack) -> Machine {
         let Script { clients, drains, acts, .. } = *self.script;
-        let drains = if stack.cache.is_some() { drains } else { 0 };
+        let drains = if stack.cache.is_some() || stack.disk_cache.is_some() { drains } else { 0 };
         let mut machine = self.machine(clients + drains, 20 * u64::from(acts) * u64::from(clients) / 4);
         let (blocks, block_bytes) = (self.setting.blocks, self.setting.block_bytes);
         self.seen().busy = clients;
@@ -259,7 +275,13 @@ impl Scene {
         }
         for drain in 0..drains {
             let (stack, seen) = (stack.clone(), self.seen.clone());
-            machine.spawn(clients + drain, move || drains_cache(&stack, &seen, block_bytes));
+            machine.spawn(clients + drain, move || match &stack.disk_cache {
+                Some(cache) => destages(cache, &seen),
+                None => drains_cache(&stack, &seen, block_bytes),
+            });
+        }
+        if let Some(cache) = &stack.disk_cache {
+            cache.set_doorbell(Arc::new(Bell { first: clients, drains }));
         }
         if let Some(cache) = &stack.cache {
             cache.set_doorbell(Box::new(Bell { first: clients, drains }));
@@ -277,11 +299,11 @@ impl Scene {
         }
         {
             let mut seen = self.seen();
-            (seen.refusals, seen.refused, seen.losses_told) = (0, false, 0);
+            (seen.refusals, seen.refused, seen.losses_told, seen.destaging_failed) = (0, false, 0, 0);
             seen.troubled = fault_planned(&self.slots);
         }
         self.trouble = None;
-        if self.setting.base == Base::Disk && self.fate.one_in(2) {
+        if self.setting.base != Base::Table && self.fate.one_in(2) {
             self.disk.stall().at(1 + self.fate.below(all), 1 + self.fate.below(400));
         }
         if self.fate.one_in(5) {
@@ -306,10 +328,11 @@ impl Scene {
 
     /// A life is over: counts what it met, and ends it by a cut or a kill.
     fn end(&mut self) {
-        let (refusals, losses_told) = {
+        let (refusals, losses_told, destaging_failed) = {
             let seen = self.seen();
-            (seen.refusals, seen.losses_told)
+            (seen.refusals, seen.losses_told, seen.destaging_failed)
         };
+        self.marks.add_to(marks::DESTAGING_FAILED, destaging_failed);
         if self.slots.as_ref().is_some_and(|slots| slots.has_lost()) && refusals > 0 {
             self.marks.reach(marks::SLOTS_SEALED);
         } else if let Some(trouble) = self.trouble.as_ref().filter(|_| refusals > 0) {
@@ -320,7 +343,8 @@ impl Scene {
         self.marks.add_to(marks::CLOCK_WENT_BACK, trouble::clock_went_back());
         // Slots that lost a store are worth nothing to another process. What a failed flush of a disk covered is written anew by nobody
         // after a kill: whoever asked for the flush was told.
-        let doubtful = fault_planned(&self.slots) || matches!(self.trouble, Some(Trouble::Flush));
+        let flush_failed = self.setting.base == Base::Disk && matches!(self.trouble, Some(Trouble::Flush));
+        let doubtful = fault_planned(&self.slots) || flush_failed;
         if doubtful || self.rng.below(5) < 3 {
             self.tally.cuts += 1;
             self.power_fails();
@@ -355,6 +379,45 @@ struct Bell {
 impl Doorbell for Bell {
     fn ring(&self) {
         (self.first..self.first + self.drains).for_each(|thread| unpark(thread as usize));
+    }
+}
+
+impl tidegate_disk_cache::Doorbell for Bell {
+    fn ring(&self) {
+        Doorbell::ring(self);
+    }
+}
+
+/// A disk cache that holds nothing.
+fn formatted(plan: &CachePlan) -> Image {
+    let region = Region::new(plan.end().next_multiple_of(8));
+    let CachePlan { block_size, disk_blocks, ring_slots, .. } = *plan;
+    let spec = FormatSpec { block_size, disk_blocks, ring_slots, uuid: [1; 16], disk: [2; 32] };
+    format(&region, &spec, Contents::Zeroed).expect("the region is sound");
+    region.cut().least().clone()
+}
+
+/// Destages until the clients are through.
+fn destages(cache: &Tier, seen_by: &Mutex<Seen>) {
+    loop {
+        begin();
+        let progress = cache.drain_step(2);
+        let failed = progress.flush_failed.is_some() || !progress.failed.is_empty();
+        if failed {
+            let mut seen = seen(seen_by);
+            assert!(seen.troubled, "destaging failed without a reason: {progress:?}");
+            seen.destaging_failed += 1;
+        }
+        if progress.cleaned > 0 {
+            continue;
+        }
+        if seen(seen_by).busy == 0 {
+            return;
+        } else if cache.may_sleep() {
+            park();
+        } else {
+            tidegate_media::sync::yield_now();
+        }
     }
 }
 

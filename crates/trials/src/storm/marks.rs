@@ -29,6 +29,9 @@ pub(crate) const MET_END: Mark = Mark("a request met the end of a file that was 
 pub(crate) const MET_BAD_READ: Mark = Mark("a request met blocks of the disk that cannot be read");
 pub(crate) const MET_BAD_WRITE: Mark = Mark("a request met blocks of the disk that cannot be written");
 pub(crate) const MET_DEAD_DISK: Mark = Mark("a flush of the disk failed");
+pub(crate) const DESTAGING_FAILED: Mark = Mark("blocks could not be destaged, and stayed dirty");
+pub(crate) const TOGETHER: Mark = Mark("an end met a write of several blocks: none of it was in place");
+pub(crate) const TOGETHER_ALL: Mark = Mark("an end met a write of several blocks: all of it was in place");
 pub(crate) const RECOVERY_REFUSED: Mark = Mark("a recovery met trouble, said so, and was repeated");
 pub(crate) const LOSS_TOLD: Mark = Mark("a flush or write was refused because of an earlier loss");
 pub(crate) const STALLED: Mark = Mark("the disk stalled, and others went on");
@@ -37,7 +40,10 @@ pub(crate) const LOST_SECTOR: Mark = Mark("a cut lost a sector that no flush cov
 pub(crate) const TORN_BLOCK: Mark = Mark("a cut tore a block of the disk");
 
 /// Every mark that a storm itself sees.
-const SEEN: [Mark; 26] = [
+const SEEN: [Mark; 29] = [
+    DESTAGING_FAILED,
+    TOGETHER,
+    TOGETHER_ALL,
     FINISHED_WRITE,
     HALF_FLOG,
     WHOLE_FLOG,

@@ -3,7 +3,7 @@
 use crate::power_cuts::{Faulty, LinuxArena, Order as LaneOrder, block_of};
 use crate::storm::disk::StagedDisk;
 use crate::storm::footing::Base;
-use crate::storm::life::{Cache, Scene, Seen, Stack, Table, VOLUME};
+use crate::storm::life::{Cache, Scene, Seen, Stack, Table, Tier, VOLUME};
 use crate::storm::marks;
 use crate::storm::sabotage::{Mislaid, Sabotage};
 use crate::storm::script::digest;
@@ -12,8 +12,9 @@ use crate::storm::trouble::Trouble;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use tidegate_btt::{Btt, OpenOptions, Repair, check};
+use tidegate_disk_cache::Mode;
 use tidegate_media::sync::set_thread_token;
-use tidegate_media::{BlockDevice, Lba, Region as Medium};
+use tidegate_media::{BlockDevice, InTurn, Lba, Region as Medium};
 use tidegate_sim::{Content, Cut, Disk, History, Image, Oracle, Region, SectorTear, SharedMemory};
 use tidegate_write_cache::{Options, bytes_for, complete};
 
@@ -30,6 +31,8 @@ const RECOVERY_ACCESSES: u64 = 60;
 struct Opening {
     base: Base,
     region: Arc<dyn Medium>,
+    memory: Arc<Region>,
+    mode: Mode,
     disk: Arc<StagedDisk>,
     stage: Arc<Stage>,
     readers: u32,
@@ -37,7 +40,7 @@ struct Opening {
     /// The slots that a killed process left.
     left: Option<Arc<SharedMemory>>,
     /// Where its own slots lie.
-    memory: Option<Arc<SharedMemory>>,
+    slots: Option<Arc<SharedMemory>>,
     completing: Arc<AtomicBool>,
     /// Whether the new cache's memory is what a kill leaves.
     creating: Arc<AtomicBool>,
@@ -45,9 +48,14 @@ struct Opening {
 
 impl Opening {
     fn open(self) -> Result<Stack, String> {
+        let mut disk_cache = None;
         let below: Arc<dyn BlockDevice> = match self.base {
             Base::Table => self.table()?,
             Base::Disk => self.disk.clone(),
+            Base::DiskCache => {
+                disk_cache = Some(self.disk_cache()?);
+                disk_cache.clone().expect("just opened")
+            }
         };
         if let Some(left) = self.left {
             self.completing.store(true, Ordering::Relaxed);
@@ -55,7 +63,7 @@ impl Opening {
             complete(&slots, VOLUME, &*below).map_err(|error| format!("completing: {error}"))?;
             self.completing.store(false, Ordering::Relaxed);
         }
-        let cache = match (self.cache, self.memory) {
+        let cache = match (self.cache, self.slots) {
             (Some(options), Some(memory)) => {
                 self.creating.store(true, Ordering::Relaxed);
                 let slots = Staged::new(memory, &self.stage, 3);
@@ -65,7 +73,14 @@ impl Opening {
             }
             _ => None,
         };
-        Ok(Stack { below, cache })
+        Ok(Stack { below, cache, disk_cache })
+    }
+
+    fn disk_cache(&self) -> Result<Arc<Tier>, String> {
+        let region = Staged::new(self.memory.clone(), &self.stage, 1);
+        let options = tidegate_disk_cache::Options { mode: self.mode, ..tidegate_disk_cache::Options::default() };
+        let disk = Arc::new(InTurn(self.disk.clone()));
+        Ok(Arc::new(Tier::open(region, disk, options).map_err(|error| format!("opening: {error}"))?))
     }
 
     fn table(&self) -> Result<Arc<Table>, String> {
@@ -196,12 +211,14 @@ impl Scene {
         let opening = Opening {
             base: self.setting.base,
             region: self.medium(),
+            memory: self.region.clone(),
+            mode: self.setting.mode,
             disk: self.disk.clone(),
             stage: self.stage.clone(),
             readers: self.setting.readers,
             cache: self.setting.cache,
             left: self.slots.clone().filter(|_| self.script.sabotage != Sabotage::Mislaid(Mislaid::Slots)),
-            memory: memory.clone(),
+            slots: memory.clone(),
             completing: completing.clone(),
             creating: creating.clone(),
         };
@@ -313,6 +330,12 @@ impl Scene {
                 return Err(format!("after recovery: {:?}", report.findings));
             }
         }
+        if self.setting.base == Base::DiskCache {
+            let report = tidegate_disk_cache::check(&*self.region).map_err(|error| format!("checking: {error}"))?;
+            if let Some(finding) = report.findings.first() {
+                return Err(format!("after recovery: {finding}"));
+            }
+        }
         let mut block = vec![0; self.setting.block_bytes];
         let zero = Content::of(&block);
         let mut contents = Vec::new();
@@ -329,7 +352,38 @@ impl Scene {
                 seen.power.observe(lba, content).map_err(|wrong| format!("after {after}: {wrong}"))?;
             }
         }
+        self.judge_transactions(&contents)?;
         self.seen().history = History::new(contents);
+        Ok(())
+    }
+
+    /// What was under way as one is in place as one, as far as nothing came after it.
+    fn judge_transactions(&mut self, contents: &[Option<Content>]) -> Result<(), String> {
+        let (under_way, before) = {
+            let mut seen = self.seen();
+            let before = seen.before_transactions.clone();
+            (std::mem::take(&mut seen.transactions), before)
+        };
+        for blocks in under_way {
+            let shows = |(lba, _): &(Lba, Content)| contents[usize::try_from(lba.0).expect("a small device")];
+            let here = blocks.iter().filter(|block| shows(block) == Some(block.1)).count();
+            let old = |block: &&(Lba, Content)| {
+                let shown = shows(block);
+                shown != Some(block.1)
+                    && before.get(&blocks[0].1).is_some_and(|known| known.contains(&(block.0, shown)))
+            };
+            match (here, blocks.iter().find(old)) {
+                (0, _) => self.marks.reach(marks::TOGETHER),
+                (_, None) => self.marks.reach(marks::TOGETHER_ALL),
+                (_, Some((lba, _))) => {
+                    return Err(format!(
+                        "{here} of {} blocks of one write are in place, and {lba} is older",
+                        blocks.len()
+                    ));
+                }
+            }
+        }
+        self.seen().before_transactions.clear();
         Ok(())
     }
 

@@ -92,7 +92,12 @@ impl Sabotage {
             Sabotage::Ignored(site) | Sabotage::Late(site) if site.file.contains("btt/") => Some(Base::Table),
             Sabotage::Flawed(flaw) if flaw.file.contains("btt/") => Some(Base::Table),
             Sabotage::Planted(_) => Some(Base::Table),
+            Sabotage::Ignored(site) | Sabotage::Late(site) if site.file.contains("disk-cache/") => {
+                Some(Base::DiskCache)
+            }
+            Sabotage::Flawed(flaw) if flaw.file.contains("disk-cache/") => Some(Base::DiskCache),
             Sabotage::Mislaid(Mislaid::DiskFlushes) => Some(Base::Disk),
+            Sabotage::Mislaid(Mislaid::Together) => Some(Base::DiskCache),
             _ => None,
         }
     }
@@ -107,6 +112,8 @@ pub enum Mislaid {
     Force,
     /// The slots of a killed process are not completed.
     Slots,
+    /// Writes of several blocks are made one by one.
+    Together,
     /// Flushes of the disk below are answered and not made.
     DiskFlushes,
 }

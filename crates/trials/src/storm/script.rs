@@ -10,6 +10,8 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::str::FromStr;
 use std::sync::Arc;
+use tidegate_disk_cache::Mode;
+use tidegate_layout::disk_cache::CachePlan;
 use tidegate_media::LineOrder;
 use tidegate_sim::Rng;
 use tidegate_virtual_cores::Trace;
@@ -122,6 +124,9 @@ pub(crate) struct Setting {
     pub(crate) base: Base,
     /// The table's volume, if there is one.
     pub(crate) shape: SmallVolume,
+    /// The disk cache's memory, if there is one, and what it does with reads and writes.
+    pub(crate) plan: CachePlan,
+    pub(crate) mode: Mode,
     /// What users see: blocks, and bytes of each.
     pub(crate) blocks: u64,
     pub(crate) block_bytes: usize,
@@ -149,15 +154,30 @@ impl Setting {
         };
         let blocks = match base {
             Base::Table => shape.sectors(),
-            Base::Disk => 1 + rng.below(6),
+            Base::Disk | Base::DiskCache => 1 + rng.below(6),
         };
+        let (cached, ring_slots, mode) = match base {
+            Base::DiskCache => {
+                let modes = [Mode::WriteBack, Mode::WriteBack, Mode::WriteThrough, Mode::WriteOnly];
+                let cached = 4 + u32::try_from(rng.below(4)).expect("small");
+                (cached, 4 << rng.below(2), modes[rng.index(4)])
+            }
+            Base::Table | Base::Disk => (4, 4, Mode::default()),
+        };
+        let block_bytes = if base == Base::DiskCache { 512 } else { shape.block_bytes };
         Setting {
             base,
             blocks,
-            block_bytes: shape.block_bytes,
+            plan: CachePlan::cut(cached, 512, blocks, ring_slots),
+            mode,
+            block_bytes,
             shape,
             order: if rng.one_in(2) { LineOrder::Prefix } else { LineOrder::Any },
-            cache: (base != Base::Table || !rng.one_in(4)).then_some(cache),
+            cache: match base {
+                Base::Table => (!rng.one_in(4)).then_some(cache),
+                Base::Disk => Some(cache),
+                Base::DiskCache => None,
+            },
             readers: 1 + u32::try_from(rng.below(4)).expect("small"),
         }
     }

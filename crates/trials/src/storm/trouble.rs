@@ -8,6 +8,7 @@ use crate::storm::marks::{self, Mark};
 use crate::storm::script::Setting;
 use std::cell::RefCell;
 use std::ops::Range;
+use tidegate_layout::disk_cache::CURSORS_AT;
 use tidegate_media::LINE_BYTES;
 use tidegate_sim::{Disk, DiskFault, PoisonedStore, Region, Rng};
 
@@ -30,8 +31,10 @@ impl Trouble {
     /// Any that may befall `setting`.
     pub(crate) fn any(rng: &mut Rng, setting: &Setting) -> Trouble {
         match setting.base {
-            Base::Table => of_memory(rng, setting),
+            Base::Table => of_memory(rng, &parts_of_table(setting)),
             Base::Disk => of_disk(rng, setting.blocks),
+            Base::DiskCache if rng.one_in(2) => of_disk(rng, setting.blocks),
+            Base::DiskCache => of_memory(rng, &parts_of_cache(setting)),
         }
     }
 
@@ -60,16 +63,32 @@ impl Trouble {
     }
 }
 
-fn of_memory(rng: &mut Rng, setting: &Setting) -> Trouble {
+/// The parts of a table's volume: those of which few lines matter first.
+fn parts_of_table(setting: &Setting) -> [Range<u64>; 4] {
     let geometry = &setting.shape.geometry;
     let entries = u64::from(geometry.external_nlba) * 4;
-    // Few lines of a volume this small matter: those of the map and the flog above all.
-    let part = match rng.below(6) {
-        0 | 1 => geometry.mapoff..geometry.mapoff + entries,
-        2 | 3 => geometry.logoff..geometry.logoff + u64::from(geometry.nfree) * 64,
-        4 => geometry.dataoff..geometry.mapoff,
-        _ => 0..geometry.info2off,
-    };
+    let map = geometry.mapoff..geometry.mapoff + entries;
+    [
+        map,
+        geometry.logoff..geometry.logoff + u64::from(geometry.nfree) * 64,
+        geometry.dataoff..geometry.mapoff,
+        0..geometry.info2off,
+    ]
+}
+
+/// The same of a disk cache's memory.
+fn parts_of_cache(setting: &Setting) -> [Range<u64>; 4] {
+    let plan = &setting.plan;
+    [
+        CURSORS_AT..plan.ring_at,
+        plan.entries_at..plan.entry_at(plan.blocks),
+        plan.data_at..plan.end(),
+        0..plan.entries_at,
+    ]
+}
+
+fn of_memory(rng: &mut Rng, parts: &[Range<u64>; 4]) -> Trouble {
+    let part = &parts[[0, 0, 1, 1, 2, 3][rng.index(6)]];
     let lines = (part.end - part.start).div_ceil(LINE_BYTES);
     let from = part.start + rng.below(lines) * LINE_BYTES;
     let stores = match rng.below(4) {
