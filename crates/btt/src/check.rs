@@ -8,14 +8,13 @@
 //!
 //! Repair is in [`crate::repair`].
 
-use crate::block_set::BlockSet;
 use crate::identify::{Identity, identify};
 use crate::locate::{CopyState, LocatedArena, NotLocated, Summary, locate};
 use crate::open::{Newest, OpenError, at, newest_entry, read_flog};
 use crate::repair;
 use std::collections::BTreeMap;
 use tidegate_layout::btt::{Arena, FlogGroup, MapEntry, MapState, SlotPair};
-use tidegate_media::{Corrupt, Poison, Region};
+use tidegate_media::{BlockSet, Corrupt, Poison, Region};
 
 /// Whether to repair what is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

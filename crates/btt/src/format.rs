@@ -12,7 +12,7 @@ use tidegate_layout::btt::{
     ARENA_BYTES_MAX, ARENA_BYTES_MIN, Arena, ArenaGeometry, FlogGroup, FlogHalf, InfoBlock, MapEntry, MapState, NFREE,
     PAGE_BYTES, SECTOR_SIZES, TooSmall, Version, arenas, sector_data_bytes,
 };
-use tidegate_media::{Region, Sealed};
+use tidegate_media::{Contents, Region, Sealed};
 use zerocopy::{FromZeros, IntoBytes};
 
 /// What to lay out.
@@ -26,16 +26,6 @@ pub struct FormatSpec {
     pub uuid: [u8; 16],
     /// The identity of the namespace around it, or zeroes.
     pub parent_uuid: [u8; 16],
-}
-
-/// What the region holds before it is formatted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Contents {
-    /// Zeroes, everywhere.
-    Zeroed,
-    /// Anything. A fresh volume reads zeroes all the same: its map starts in the zero state, or, for the 512-byte class whose
-    /// zero state Linux misreads, its data area is zeroed.
-    Unknown,
 }
 
 /// Why a region was not formatted.
@@ -66,7 +56,8 @@ pub struct PlannedArena {
     pub geometry: ArenaGeometry,
 }
 
-/// Lays out a fresh volume over all of `region`. What lay there is gone.
+/// Lays out a fresh volume over all of `region`. What lay there is gone. If that was [`Contents::Unknown`], the volume reads zeroes all the
+/// same: its map starts in the zero state, or, for the 512-byte class whose zero state Linux misreads, its data area is zeroed.
 pub fn format<R: Region + ?Sized>(region: &R, spec: &FormatSpec, contents: Contents) -> Result<(), FormatError> {
     let plan = plan(region.len(), spec.version, spec.sector_size)?;
     format_arenas(region, spec, &plan, contents)

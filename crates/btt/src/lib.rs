@@ -53,7 +53,6 @@
 
 #![forbid(unsafe_code)]
 
-mod block_set;
 mod check;
 mod format;
 mod identify;
@@ -68,8 +67,9 @@ mod readers;
 mod repair;
 
 pub use check::{Counts, Finding, Repair, Report, check};
-pub use format::{Contents, FormatError, FormatSpec, PlannedArena, format, format_arenas, plan};
+pub use format::{FormatError, FormatSpec, PlannedArena, format, format_arenas, plan};
 pub use identify::{Identity, identify};
 pub use io::Btt;
 pub use locate::{FirstCopy, Summary};
 pub use open::{OpenError, OpenOptions};
+pub use tidegate_media::Contents;

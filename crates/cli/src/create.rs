@@ -59,14 +59,7 @@ pub(crate) fn create(wish: &Create) -> Result<Facts, Failure> {
     };
     match disk {
         None => lay_out(wish, &region, contents),
-        Some(disk) => create_cache::lay_out(wish, &disk, &region, of_cache(contents)),
-    }
-}
-
-fn of_cache(contents: Contents) -> tidegate_disk_cache::Contents {
-    match contents {
-        Contents::Zeroed => tidegate_disk_cache::Contents::Zeroed,
-        Contents::Unknown => tidegate_disk_cache::Contents::Unknown,
+        Some(disk) => create_cache::lay_out(wish, &disk, &region, contents),
     }
 }
 

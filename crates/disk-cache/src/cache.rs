@@ -10,11 +10,10 @@ use crate::medium::Medium;
 use crate::mode::Mode;
 use crate::pool::{FreeEntry, Pool};
 use crate::ring::Ring;
-use crate::used::UsedBlocks;
 use std::sync::Arc;
 use tidegate_layout::disk_cache::{CacheEntry, EntryState, TrustedSuperblock};
 use tidegate_media::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering};
-use tidegate_media::{Backing, Corrupt, Error, Geometry, Lba, Poison, Region, Result, Sealed};
+use tidegate_media::{Backing, BlockSet, Corrupt, Error, Geometry, Lba, Poison, Region, Result, Sealed};
 use tidegate_policy::evict::Replacement;
 
 /// A disk behind a cache in persistent memory.
@@ -263,7 +262,7 @@ impl Rebuilt {
     fn of<R: Region>(medium: &Medium<R>, replacement: Replacement) -> Result<Rebuilt> {
         let plan = &medium.plan;
         let index = Index::new(plan.blocks, replacement);
-        let mut used = UsedBlocks::new(plan.blocks);
+        let mut used = BlockSet::new(plan.blocks);
         let mut free = Vec::new();
         let mut dirty = 0;
         load::entries(&medium.region, plan, |entry, state| {
@@ -287,6 +286,6 @@ impl Rebuilt {
             }
             Ok(())
         })?;
-        Ok(Rebuilt { index, pool: Pool::new(used.unused(), free.into_iter()), dirty })
+        Ok(Rebuilt { index, pool: Pool::new(used.absent(), free.into_iter()), dirty })
     }
 }

@@ -8,10 +8,9 @@
 
 use crate::format::Identity;
 use crate::load::{self, NoSuperblock};
-use crate::used::UsedBlocks;
 use std::collections::HashSet;
 use tidegate_layout::disk_cache::{CURSORS_AT, EntryState};
-use tidegate_media::{Corrupt, Error, Poison, Region};
+use tidegate_media::{BlockSet, Corrupt, Error, Poison, Region};
 
 /// What was found on a region.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,7 +60,7 @@ pub fn check<R: Region + ?Sized>(region: &R) -> Result<Report, NoCache> {
             None
         }
     };
-    let mut used = UsedBlocks::new(plan.blocks);
+    let mut used = BlockSet::new(plan.blocks);
     let mut lbas: HashSet<u64> = HashSet::new();
     let (mut dirty, mut clean_blocks) = (0, 0);
     let visited = load::entries(region, &plan, |entry, own| {
@@ -88,7 +87,7 @@ pub fn check<R: Region + ?Sized>(region: &R) -> Result<Report, NoCache> {
         Ok(())
     });
     findings.extend(visited.err().and_then(broken));
-    let free = u32::try_from(used.unused().count()).expect("at most every block");
+    let free = u32::try_from(used.absent().count()).expect("at most every block");
     let unretired = ring.map_or(0, |ring| ring.unretired);
     Ok(Report { identity: Identity::from(&newest.superblock), dirty, clean: clean_blocks, free, unretired, findings })
 }

@@ -9,7 +9,7 @@ use tidegate_layout::disk_cache::{
     CACHE_BLOCK_BYTES_MAX, CACHE_BLOCK_BYTES_MIN, CURSORS_AT, CachePlan, LBA_BITS, SUPERBLOCK_BYTES,
     SUPERBLOCK_COPIES_AT, Superblock, TrustedSuperblock,
 };
-use tidegate_media::{Poison, Region, Sealed};
+use tidegate_media::{Contents, Poison, Region, Sealed};
 use zerocopy::IntoBytes;
 
 /// What to lay out.
@@ -45,15 +45,6 @@ const RING_PARTS: u64 = 8;
 const ELEMENT_BYTES: u64 = 16;
 /// Bytes of the largest write that is put in place as a whole.
 const ATOMIC_BYTES_MAX: u32 = 1 << 20;
-
-/// What the region holds before it is formatted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Contents {
-    /// Zeroes, everywhere.
-    Zeroed,
-    /// Anything.
-    Unknown,
-}
 
 /// Why a region was not formatted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

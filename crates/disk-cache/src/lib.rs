@@ -81,14 +81,14 @@ mod read;
 mod reserve;
 mod ring;
 mod transaction;
-mod used;
 
 pub use cache::{DiskCache, Fill, OpenError, Options};
 pub use check::{Finding, NoCache, Report, check};
 pub use conflicts::Conflicts;
 pub use counters::Counters;
 pub use drain::{Doorbell, Progress};
-pub use format::{Contents, FormatError, FormatSpec, Identity, blocks_in, format, identify};
+pub use format::{FormatError, FormatSpec, Identity, blocks_in, format, identify};
 pub use mode::{Mode, NoMode};
 pub use no_disk::NoDisk;
+pub use tidegate_media::Contents;
 pub use transaction::{Transaction, TransactionError};

@@ -9,6 +9,8 @@
 
 mod backing;
 mod block;
+mod block_set;
+mod contents;
 mod counters;
 mod disk;
 mod domain;
@@ -29,6 +31,8 @@ mod tiny;
 
 pub use backing::{ALIGNMENT_BYTES, AlignedBytes, Backing, InTurn, Run};
 pub use block::{BlockDevice, Durability, Extent, ExtentKind, Geometry, Lba, LbaRange};
+pub use block_set::BlockSet;
+pub use contents::Contents;
 pub use counters::{Counters, Tally};
 pub use disk::{DiskAccess, DiskIdentity, FileDisk, Refusal, Way};
 pub use domain::Domain;
