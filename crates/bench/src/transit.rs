@@ -16,6 +16,7 @@ use rig::{Percentile, Rig, idle_cpu_nanoseconds};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidegate_media::BlockDevice;
+use tidegate_sim::Intercepted;
 
 /// Slots of the caches measured here: 8 MiB.
 const SLOTS: u32 = 2048;
@@ -211,10 +212,10 @@ const STAYS: usize = 9;
 
 /// The 99th percentile of the time in the cache, each sample over `writes` writes.
 fn residence(rate: f64, writes: u32) -> anyhow::Result<Outcome> {
-    let arrivals = Arc::new(Arrivals::new(Arc::new(crate::medium::btt()?)));
-    let rig = Rig::new(arrivals.clone(), SLOTS)?;
+    let device = Arc::new(Intercepted { device: Arc::new(crate::medium::btt()?), by: Arrivals::new() });
+    let rig = Rig::new(device.clone(), SLOTS)?;
     let samples =
-        (0..STAYS).map(|_| longest_stays(&rig, &arrivals, rate, writes)).collect::<anyhow::Result<Vec<f64>>>()?;
+        (0..STAYS).map(|_| longest_stays(&rig, &device.by, rate, writes)).collect::<anyhow::Result<Vec<f64>>>()?;
     Ok(Outcome::figure(&samples, "ms"))
 }
 

@@ -6,8 +6,8 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidegate_drain::{Pool, Setup};
-use tidegate_media::{BlockDevice, Durability, Error, Extent, Geometry, Lba, LbaRange, MappedRegion, Result};
-use tidegate_sim::{Disk, DiskFault};
+use tidegate_media::{BlockDevice, Durability, Error, Lba, MappedRegion, Result};
+use tidegate_sim::{Disk, DiskFault, Intercept, Intercepted};
 use tidegate_write_cache::{Options, WriteCache, bytes_for};
 
 type Cache = Arc<WriteCache<MappedRegion>>;
@@ -99,32 +99,14 @@ fn the_limit_follows_the_drain_time() {
     await_that("the limit is down to one slot", || cache.counters().slots_limit == 1);
 }
 
-/// A device that needs a core for 20 µs to write a block.
-struct Laborious(Disk);
+/// A write needs a core for 20 µs.
+struct Laborious;
 
-impl BlockDevice for Laborious {
-    fn geometry(&self) -> Geometry {
-        self.0.geometry()
-    }
-    fn read(&self, at: Lba, out: &mut [u8]) -> Result<()> {
-        self.0.read(at, out)
-    }
-    fn write(&self, at: Lba, data: &[u8], durability: Durability) -> Result<()> {
+impl Intercept for Laborious {
+    fn write<D: BlockDevice + ?Sized>(&self, device: &D, at: Lba, data: &[u8], durability: Durability) -> Result<()> {
         let begin = Instant::now();
         while begin.elapsed() < Duration::from_micros(20) {}
-        self.0.write(at, data, durability)
-    }
-    fn flush(&self) -> Result<()> {
-        self.0.flush()
-    }
-    fn discard(&self, range: LbaRange) -> Result<()> {
-        self.0.discard(range)
-    }
-    fn write_zeroes(&self, range: LbaRange, durability: Durability) -> Result<()> {
-        self.0.write_zeroes(range, durability)
-    }
-    fn extent(&self, range: LbaRange) -> Result<Extent> {
-        self.0.extent(range)
+        device.write(at, data, durability)
     }
 }
 
@@ -133,7 +115,7 @@ impl BlockDevice for Laborious {
 fn without_an_idle_core_blocks_go_past_the_cache_until_there_is_one() {
     let slots = 2048;
     let memory = MappedRegion::anonymous(bytes_for(slots, 512)).unwrap();
-    let device = Arc::new(Laborious(Disk::new(1 << 16, 512)));
+    let device = Arc::new(Intercepted { device: Arc::new(Disk::new(1 << 16, 512)), by: Laborious });
     let cache = Arc::new(WriteCache::create(memory, device.clone(), Options::new([1; 16], slots)).unwrap());
     let everywhere = sched_getaffinity(None).unwrap();
     let mut one = CpuSet::new();

@@ -10,7 +10,7 @@ use tidegate_layout::write_cache::CacheHead;
 use tidegate_media::{
     BlockDevice, Durability, Error, Extent, ExtentKind, Geometry, Lba, LbaRange, MappedRegion, Poison, Region, Result,
 };
-use tidegate_sim::{Disk, DiskFault, SharedMemory};
+use tidegate_sim::{Disk, DiskFault, Intercept, Intercepted, SharedMemory};
 use tidegate_write_cache::{
     CompleteError, Counters, CreateError, Doorbell, Fill, Options, Progress, WriteCache, bytes_for, complete,
 };
@@ -238,41 +238,21 @@ fn a_block_in_a_full_cache_is_overwritten_there() {
     assert_eq!(cache.counters().slots_used, 2, "what was lent is kept out of use again");
 }
 
-/// A disk on which something happens in the middle of its next write.
-struct Interrupted {
-    disk: Disk,
-    meanwhile: Mutex<Option<Box<dyn FnOnce() + Send>>>,
-}
+/// Something happens in the middle of the next write.
+struct Meanwhile(Mutex<Option<Box<dyn FnOnce() + Send>>>);
 
-impl BlockDevice for Interrupted {
-    fn geometry(&self) -> Geometry {
-        self.disk.geometry()
-    }
-    fn read(&self, at: Lba, out: &mut [u8]) -> Result<()> {
-        self.disk.read(at, out)
-    }
-    fn write(&self, at: Lba, data: &[u8], durability: Durability) -> Result<()> {
-        let meanwhile = self.meanwhile.lock().unwrap().take();
+impl Intercept for Meanwhile {
+    fn write<D: BlockDevice + ?Sized>(&self, device: &D, at: Lba, data: &[u8], durability: Durability) -> Result<()> {
+        let meanwhile = self.0.lock().unwrap().take();
         meanwhile.into_iter().for_each(|happens| happens());
-        self.disk.write(at, data, durability)
-    }
-    fn flush(&self) -> Result<()> {
-        self.disk.flush()
-    }
-    fn discard(&self, range: LbaRange) -> Result<()> {
-        self.disk.discard(range)
-    }
-    fn write_zeroes(&self, range: LbaRange, durability: Durability) -> Result<()> {
-        self.disk.write_zeroes(range, durability)
-    }
-    fn extent(&self, range: LbaRange) -> Result<Extent> {
-        self.disk.extent(range)
+        device.write(at, data, durability)
     }
 }
 
 #[test]
 fn no_write_waits_for_the_eviction_of_another_block() {
-    let disk = Arc::new(Interrupted { disk: Disk::new(BLOCKS, BLOCK as u32), meanwhile: Mutex::new(None) });
+    let disk = Disk::new(BLOCKS, BLOCK as u32);
+    let disk = Arc::new(Intercepted { device: Arc::new(disk), by: Meanwhile(Mutex::new(None)) });
     let cache = Arc::new(WriteCache::create(memory(4), disk.clone(), options(4)).unwrap());
     cache.limit_slots(1);
     put(&*cache, 1, 1);
@@ -286,7 +266,7 @@ fn no_write_waits_for_the_eviction_of_another_block() {
         });
         done.send(ended.recv_timeout(PATIENCE).is_ok()).unwrap();
     };
-    *disk.meanwhile.lock().unwrap() = Some(Box::new(while_it_is_evicted));
+    *disk.by.0.lock().unwrap() = Some(Box::new(while_it_is_evicted));
     drain(&cache, 1);
     assert!(written.recv().unwrap(), "the write ended before the eviction did");
     let counters = cache.counters();

@@ -1,7 +1,7 @@
 //! The ways to write a block, on virtual cores: the engines and rivals as they are, over memories that take the platform's time.
 
 use super::crew::{Bell, Crew, Work};
-use super::watch::{Watch, WatchedDevice, WatchedSlots};
+use super::watch::{BelowCache, Watch, WatchedSlots};
 use crate::cow::CowFiles;
 use crate::experiments::stacks::{DRAIN_WITHIN, Kind};
 use crate::raw::RawPmem;
@@ -11,9 +11,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tidegate_btt::{Btt, Contents, FormatSpec, OpenOptions};
 use tidegate_layout::btt::Version;
-use tidegate_media::{BlockDevice, Durability, Extent, Geometry, Lba, LbaRange, MappedRegion, Region, Result};
+use tidegate_media::{BlockDevice, Durability, Lba, MappedRegion, Region, Result};
 use tidegate_policy::undrained::Undrained;
 use tidegate_sim::cost::{Act, CoreCosts, Figure, Profile, TimedRegion, VirtualTime};
+use tidegate_sim::{Intercept, Intercepted};
 use tidegate_virtual_cores::charge;
 use tidegate_write_cache::{Fill, Options, WriteCache, bytes_for};
 
@@ -135,10 +136,10 @@ impl Platform {
         let btt = Btt::open(region, &OpenOptions::default())?;
         let device: Arc<dyn BlockDevice> = match self.btt_extra_ns {
             0 => Arc::new(btt),
-            ns => Arc::new(Slower { device: btt, ns }),
+            ns => Arc::new(Intercepted { device: Arc::new(btt), by: Slower(ns) }),
         };
         Ok(match self.watch.clone() {
-            Some(watch) => Arc::new(WatchedDevice { device, watch }),
+            Some(watch) => Arc::new(Intercepted { device, by: BelowCache(watch) }),
             None => device,
         })
     }
@@ -286,39 +287,12 @@ fn staging<P: Rule + 'static>(platform: &Platform, room: Room) -> anyhow::Result
     Ok(Stand { device: cache, crew, beside: vec![Box::new(move || of_thread.step_until_over(step))] })
 }
 
-/// A device whose every write takes longer by the same time.
-struct Slower<D> {
-    device: D,
-    ns: u64,
-}
+/// Every write takes longer by so many nanoseconds a block.
+struct Slower(u64);
 
-impl<D: BlockDevice> BlockDevice for Slower<D> {
-    fn geometry(&self) -> Geometry {
-        self.device.geometry()
-    }
-
-    fn read(&self, at: Lba, out: &mut [u8]) -> Result<()> {
-        self.device.read(at, out)
-    }
-
-    fn write(&self, at: Lba, data: &[u8], durability: Durability) -> Result<()> {
-        charge(self.ns * (data.len() as u64 / 4096));
-        self.device.write(at, data, durability)
-    }
-
-    fn flush(&self) -> Result<()> {
-        self.device.flush()
-    }
-
-    fn discard(&self, range: LbaRange) -> Result<()> {
-        self.device.discard(range)
-    }
-
-    fn write_zeroes(&self, range: LbaRange, durability: Durability) -> Result<()> {
-        self.device.write_zeroes(range, durability)
-    }
-
-    fn extent(&self, range: LbaRange) -> Result<Extent> {
-        self.device.extent(range)
+impl Intercept for Slower {
+    fn write<D: BlockDevice + ?Sized>(&self, device: &D, at: Lba, data: &[u8], durability: Durability) -> Result<()> {
+        charge(self.0 * (data.len() as u64 / 4096));
+        device.write(at, data, durability)
     }
 }

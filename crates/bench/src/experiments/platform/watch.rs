@@ -5,9 +5,8 @@
 //! the clock takes no time, so the sums hold nothing of the watch's own.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tidegate_media::{
-    BlockDevice, Durability, Extent, Geometry, Lba, LbaRange, LineOrder, Poison, Region, Result, Sealed,
-};
+use tidegate_media::{BlockDevice, Durability, Lba, LineOrder, Poison, Region, Result, Sealed};
+use tidegate_sim::Intercept;
 use tidegate_virtual_cores::{now_ns, thread_number};
 
 /// What a request is at.
@@ -288,46 +287,23 @@ impl Region for WatchedSlots {
     }
 }
 
-/// The device below a cache.
-pub(super) struct WatchedDevice {
-    pub(super) device: Arc<dyn BlockDevice>,
-    pub(super) watch: Arc<Watch>,
-}
+/// Watches the device below a cache.
+pub(super) struct BelowCache(pub(super) Arc<Watch>);
 
-impl BlockDevice for WatchedDevice {
-    fn geometry(&self) -> Geometry {
-        self.device.geometry()
+impl Intercept for BelowCache {
+    fn read<D: BlockDevice + ?Sized>(&self, device: &D, at: Lba, out: &mut [u8]) -> Result<()> {
+        self.0.during(Phase::DeviceRead, || device.read(at, out))
     }
 
-    fn read(&self, at: Lba, out: &mut [u8]) -> Result<()> {
-        self.watch.during(Phase::DeviceRead, || self.device.read(at, out))
-    }
-
-    fn write(&self, at: Lba, data: &[u8], durability: Durability) -> Result<()> {
+    fn write<D: BlockDevice + ?Sized>(&self, device: &D, at: Lba, data: &[u8], durability: Durability) -> Result<()> {
         if watched() {
-            return self.watch.during(self.watch.below, || self.device.write(at, data, durability));
+            return self.0.during(self.0.below, || device.write(at, data, durability));
         }
-        let written = self.device.write(at, data, durability);
-        let mut state = self.watch.state();
+        let written = device.write(at, data, durability);
+        let mut state = self.0.state();
         if state.seen.moments.len() <= MOMENTS && state.seen.evictions.len() < 4 * MOMENTS {
             state.seen.evictions.push((at.0, now_ns()));
         }
         written
-    }
-
-    fn flush(&self) -> Result<()> {
-        self.device.flush()
-    }
-
-    fn discard(&self, range: LbaRange) -> Result<()> {
-        self.device.discard(range)
-    }
-
-    fn write_zeroes(&self, range: LbaRange, durability: Durability) -> Result<()> {
-        self.device.write_zeroes(range, durability)
-    }
-
-    fn extent(&self, range: LbaRange) -> Result<Extent> {
-        self.device.extent(range)
     }
 }
