@@ -18,7 +18,8 @@ mod planted;
 mod script;
 mod volume;
 
-pub use crew::judge_scripts;
+pub(crate) use crew::on_two_threads;
+pub use crew::{judge_scripts, shown_by};
 pub use judge::{Campaign, Failure, SecondCuts, Seen, Tally};
 pub use linux::{LinuxArena, Order};
 pub use long::{LongTally, LongVolume};

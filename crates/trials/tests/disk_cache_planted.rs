@@ -1,8 +1,7 @@
 //! Mistakes planted in the disk cache: the campaign over short scripts must catch each of them, or it is blind.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use tidegate_trials::disk_cache_cuts::{CacheBug, FaultyCache, SmallCache, Watched, judge_cache_scripts};
-use tidegate_trials::power_cuts::Seen;
+use tidegate_trials::power_cuts::{Seen, shown_by};
 
 /// The first failure of the campaign, over the shortest scripts that show it, on a machine with `bug`.
 fn caught(bug: CacheBug) -> String {
@@ -17,13 +16,10 @@ fn caught(bug: CacheBug) -> String {
             let seen = Seen::default();
             let wrap = |region: Watched| FaultyCache::new(region, cache.plan, bug);
             let campaign = || judge_cache_scripts(cache, wrap, steps, &seen);
-            let failure = match catch_unwind(AssertUnwindSafe(campaign)) {
-                Ok(Ok(_)) => continue,
-                Ok(Err(failure)) => failure.to_string(),
-                Err(_) => "an assertion of the engine".to_owned(),
-            };
-            println!("{bug:?}, in a script of {steps}: {failure}");
-            return failure;
+            if let Err(failure) = shown_by(campaign) {
+                println!("{bug:?}, in a script of {steps}: {failure}");
+                return failure;
+            }
         }
     }
     panic!("{bug:?} is not caught");

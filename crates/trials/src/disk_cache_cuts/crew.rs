@@ -4,10 +4,7 @@ use crate::disk_cache_cuts::judge::{CacheCampaign, CacheTally};
 use crate::disk_cache_cuts::script::CacheStep;
 use crate::disk_cache_cuts::small::SmallCache;
 use crate::disk_cache_cuts::watch::Watched;
-use crate::power_cuts::{Failure, Seen, scripts};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
+use crate::power_cuts::{Failure, Seen, on_two_threads, scripts};
 
 /// Judges every script of `steps` operations on `cache`, on two threads. Stops at the first failure.
 pub fn judge_cache_scripts<R, W>(cache: &SmallCache, wrap: W, steps: u32, seen: &Seen) -> Result<CacheTally, Failure>
@@ -16,25 +13,14 @@ where
     W: Fn(Watched) -> R + Sync,
 {
     let alphabet = CacheStep::alphabet(&cache.lbas);
-    let scripts = Mutex::new(scripts(&alphabet, steps));
-    let stop = AtomicBool::new(false);
-    let work = || {
+    let tallies = on_two_threads(scripts(&alphabet, steps), |dealt| {
         let mut campaign = CacheCampaign::new(cache, &wrap, seen);
-        // Relaxed: a thread that sees it late judges one script more.
-        while !stop.load(Ordering::Relaxed) {
-            let next = scripts.lock().expect("no script is made by panicking").next();
-            let Some(script) = next else { break };
-            campaign.run(&script).inspect_err(|_| stop.store(true, Ordering::Relaxed))?;
+        for script in dealt {
+            campaign.run(&script)?;
         }
         Ok(campaign.tally())
-    };
+    })?;
     let mut total = CacheTally::default();
-    let tallies: Vec<Result<CacheTally, Failure>> = thread::scope(|scope| {
-        let threads = [scope.spawn(work), scope.spawn(work)];
-        threads.map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).into()
-    });
-    for tally in tallies {
-        total.add(&tally?);
-    }
+    tallies.iter().for_each(|tally| total.add(tally));
     Ok(total)
 }

@@ -51,8 +51,6 @@ impl Request {
     fn tells_of_a_loss(self, stack: &Stack) -> bool {
         let is_cached = stack.cache.is_some();
         match self.act {
-            // A flush of a disk cache does nothing: all that was acknowledged is durable, and the next write tells of the loss.
-            Act::Flush if stack.disk_cache.is_some() => false,
             Act::Write(_, durability) => !is_cached || durability == Durability::Fua,
             Act::Zero(..) | Act::Flush => true,
             _ => false,

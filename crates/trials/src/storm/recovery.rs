@@ -194,13 +194,7 @@ impl Scene {
             }
             Err(why) => return Err(why),
         }
-        if cut {
-            self.tally.cuts_in_recovery += 1;
-            self.power_fails();
-        } else {
-            self.tally.kills_in_recovery += 1;
-            self.is_killed();
-        }
+        self.end_recovery(cut);
         Ok(())
     }
 
@@ -289,12 +283,8 @@ impl Scene {
         }
     }
 
-    fn ends_in_recovery(&mut self, depth: usize, completing: bool) {
-        self.marks.reach(marks::CUT_IN_RECOVERY[depth]);
-        let cut = self.rng.below(4) < 3;
-        if completing {
-            self.marks.reach(if cut { marks::CUT_COMPLETING } else { marks::KILLED_COMPLETING });
-        }
+    /// A power cut in a recovery, or a kill.
+    fn end_recovery(&mut self, cut: bool) {
         if cut {
             self.tally.cuts_in_recovery += 1;
             self.power_fails();
@@ -302,6 +292,15 @@ impl Scene {
             self.tally.kills_in_recovery += 1;
             self.is_killed();
         }
+    }
+
+    fn ends_in_recovery(&mut self, depth: usize, completing: bool) {
+        self.marks.reach(marks::CUT_IN_RECOVERY[depth]);
+        let cut = self.rng.below(4) < 3;
+        if completing {
+            self.marks.reach(if cut { marks::CUT_COMPLETING } else { marks::KILLED_COMPLETING });
+        }
+        self.end_recovery(cut);
     }
 
     /// Linux would find every block owned once, and nothing in a sector that may not be there.
