@@ -6,11 +6,12 @@ use crate::drain::{Doorbell, FlushDoubt, Sweep};
 use crate::format::Identity;
 use crate::index::{Cached, Index, State};
 use crate::load::{self, NoSuperblock};
-use crate::medium::Medium;
+use crate::medium::{Medium, ring_plan};
 use crate::mode::Mode;
 use crate::pool::{FreeEntry, Pool};
 use crate::ring::Ring;
 use std::sync::Arc;
+use tidegate_commit::Loaded;
 use tidegate_layout::disk_cache::{CacheEntry, EntryState, TrustedSuperblock};
 use tidegate_media::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering};
 use tidegate_media::{Backing, BlockSet, Corrupt, Error, Geometry, Lba, Poison, Region, Result, Sealed};
@@ -223,10 +224,8 @@ fn usable_superblock<R: Region>(region: &R) -> Result<TrustedSuperblock, OpenErr
 /// A killed process may have left cursors and entries visible that nobody flushed. What is done here and later would rest on stores that a power
 /// cut can still take. So the cursors are made durable before an element is applied, and all entries before any is used.
 fn recover<R: Region>(medium: &Medium<R>) -> Result<Ring, OpenError> {
-    medium.flush_cursors();
-    medium.fence()?;
-    let loaded = load::ring(&medium.region, &medium.plan)?;
-    for (entry, newest) in &loaded.newest {
+    let loaded = Loaded::begin(&medium.region, ring_plan(&medium.plan))?;
+    for (entry, newest) in &load::newest(&loaded, &medium.plan).map_err(Error::from)? {
         let at = medium.plan.entry_at(*entry);
         let own = medium.entry(*entry).map_err(Error::from)?.check(&medium.plan);
         let own = own.map_err(|broken| Error::from(load::corrupt(at, broken)))?;
@@ -243,12 +242,7 @@ fn recover<R: Region>(medium: &Medium<R>) -> Result<Ring, OpenError> {
     }
     medium.region.flush(medium.plan.entries_at, medium.plan.entry_at(medium.plan.blocks) - medium.plan.entries_at);
     medium.fence()?;
-    if loaded.unretired > 0 {
-        medium.store_tail(loaded.head);
-        medium.flush_cursors();
-        medium.fence()?;
-    }
-    Ok(Ring::new(loaded.head))
+    Ok(loaded.finish(&medium.region)?)
 }
 
 /// What DRAM holds beside the region, built from the entries' blocks alone.

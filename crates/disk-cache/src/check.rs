@@ -8,7 +8,9 @@
 
 use crate::format::Identity;
 use crate::load::{self, NoSuperblock};
+use crate::medium::ring_plan;
 use std::collections::HashSet;
+use tidegate_commit::Loaded;
 use tidegate_layout::disk_cache::{CURSORS_AT, EntryState};
 use tidegate_media::{BlockSet, Corrupt, Error, Poison, Region};
 
@@ -53,7 +55,8 @@ pub fn check<R: Region + ?Sized>(region: &R) -> Result<Report, NoCache> {
     let newest = load::superblocks(region).map_err(|wrong| NoCache(finding(wrong)))?;
     let plan = newest.superblock.plan;
     let mut findings: Vec<Finding> = newest.other.map(finding).into_iter().collect();
-    let ring = match load::ring(region, &plan) {
+    let loaded = Loaded::read(region, ring_plan(&plan));
+    let ring = match loaded.and_then(|loaded| Ok((load::newest(&loaded, &plan)?, loaded.elements.len()))) {
         Ok(ring) => Some(ring),
         Err(error) => {
             findings.extend(broken(error));
@@ -71,7 +74,7 @@ pub fn check<R: Region + ?Sized>(region: &R) -> Result<Report, NoCache> {
                 return Ok(());
             }
         };
-        let newest = ring.as_ref().and_then(|ring| ring.newest.get(&entry));
+        let newest = ring.as_ref().and_then(|(newest, _)| newest.get(&entry));
         if let EntryState::Holds { lba, block, clean, .. } = load::recovered(own, newest) {
             let at = plan.entry_at(entry);
             if !used.insert(block) {
@@ -88,7 +91,7 @@ pub fn check<R: Region + ?Sized>(region: &R) -> Result<Report, NoCache> {
     });
     findings.extend(visited.err().and_then(broken));
     let free = u32::try_from(used.absent().count()).expect("at most every block");
-    let unretired = ring.map_or(0, |ring| ring.unretired);
+    let unretired = ring.map_or(0, |(_, elements)| u32::try_from(elements).expect("a ring has fewer"));
     Ok(Report { identity: Identity::from(&newest.superblock), dirty, clean: clean_blocks, free, unretired, findings })
 }
 

@@ -2,7 +2,7 @@
 
 use crate::cache::DiskCache;
 use crate::index::{Cached, State, Stripe};
-use crate::ring::{COUNTER_STRIDE, Move};
+use crate::ring::{self, COUNTER_STRIDE, Move};
 use std::collections::BTreeSet;
 use std::iter;
 use tidegate_layout::disk_cache::CacheEntry;
@@ -68,7 +68,7 @@ impl<R: Region> DiskCache<R> {
     /// The store that commits one block, made durable.
     fn store_one(&self, entry: u32, block: u32, counter: u16) -> Result<()> {
         if counter.is_multiple_of(COUNTER_STRIDE) {
-            self.ring.lock().retire(&self.medium)?;
+            ring::retire(&mut self.ring.lock(), &self.medium)?;
         }
         self.medium.store_state(entry, CacheEntry::holding_word(block, counter, false));
         self.medium.flush_entry(entry);
@@ -117,7 +117,7 @@ impl<R: Region> DiskCache<R> {
         let lbas = || writes.iter().map(|(lba, _)| *lba);
         let moves: Vec<Move> =
             lbas().zip(blocks).map(|(lba, block)| self.planned(locked.stripe(self, lba), lba, *block)).collect();
-        self.ring.lock().commit(&self.medium, &moves)?;
+        ring::commit(&mut self.ring.lock(), &self.medium, &moves)?;
         let replaced: Vec<u32> = moves.iter().filter_map(|to| self.moved(locked.stripe(self, to.lba), to)).collect();
         locked.stripe(self, moves[0].lba).counts.commits += 1;
         self.recent.commit(lbas());

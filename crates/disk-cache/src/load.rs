@@ -1,12 +1,13 @@
-//! What lies on a region: superblock, cursors, elements and entries, each checked.
+//! What lies on a region: superblock, elements and entries, each checked.
 //!
 //! The entries' states are those that recovery brings about: an element that is ahead of its entry has been applied. Nothing is stored
 //! here, so a check can use it as well.
 
+use crate::ring::EntryMove;
 use std::collections::BTreeMap;
+use tidegate_commit::Loaded;
 use tidegate_layout::disk_cache::{
-    CURSORS_AT, CacheEntry, CachePlan, Cursors, EntryState, RingElement, SUPERBLOCK_COPIES_AT, Superblock,
-    TrustedSuperblock, is_ahead,
+    CacheEntry, CachePlan, EntryState, SUPERBLOCK_COPIES_AT, Superblock, TrustedSuperblock, is_ahead,
 };
 use tidegate_media::{Corrupt, Poison, Region, Result};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
@@ -48,32 +49,17 @@ pub(crate) fn corrupt(at: u64, broken: tidegate_layout::Broken) -> Corrupt {
     Corrupt { rule: broken.rule, at: at + broken.offset, found: broken.found }
 }
 
-/// The ring, and what it says.
-pub(crate) struct LoadedRing {
-    pub(crate) head: u64,
-    /// Elements that count.
-    pub(crate) unretired: u32,
-    /// For each entry that elements name, what the newest of them says.
-    pub(crate) newest: BTreeMap<u32, EntryState>,
-}
-
-/// Reads the cursors and every element that counts.
-pub(crate) fn ring<R: Region + ?Sized>(region: &R, plan: &CachePlan) -> Result<LoadedRing> {
-    let mut cursors = Cursors::new_zeroed();
-    region.read(CURSORS_AT, cursors.as_mut_bytes())?;
-    let unretired = cursors.check(plan).map_err(|broken| corrupt(CURSORS_AT, broken))?;
+/// For each entry that elements name, what the newest of them says.
+pub(crate) fn newest(loaded: &Loaded<EntryMove>, plan: &CachePlan) -> Result<BTreeMap<u32, EntryState>, Corrupt> {
     let mut newest: BTreeMap<u32, EntryState> = BTreeMap::new();
-    for number in cursors.tail.get()..cursors.head.get() {
-        let at = plan.element_at(number);
-        let mut element = RingElement::new_zeroed();
-        region.read(at, element.as_mut_bytes())?;
-        let (entry, becomes) = element.check(plan).map_err(|broken| corrupt(at, broken))?;
+    for (at, element) in &loaded.elements {
+        let (entry, becomes) = element.0.check(plan).map_err(|broken| corrupt(*at, broken))?;
         let known = newest.entry(entry).or_insert(becomes);
         if is_ahead(becomes.counter(), known.counter()) {
             *known = becomes;
         }
     }
-    Ok(LoadedRing { head: cursors.head.get(), unretired, newest })
+    Ok(newest)
 }
 
 /// The state that recovery gives an entry: its own, or that of an element ahead of it.

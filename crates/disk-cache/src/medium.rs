@@ -1,15 +1,20 @@
-//! The region as a cache sees it: blocks, entries, elements and cursors instead of bytes.
+//! The region as a cache sees it: blocks and entries instead of bytes.
 //!
 //! Nothing here flushes or fences by itself; the order of a commit is told where it is made.
 
-use tidegate_layout::disk_cache::{CURSORS_AT, CacheEntry, CachePlan, RingElement};
+use tidegate_commit::RingPlan;
+use tidegate_layout::disk_cache::{CURSORS_AT, CacheEntry, CachePlan};
 use tidegate_media::{LineOrder, Poison, Region, Sealed};
-use zerocopy::IntoBytes;
 
 /// A region with a cache on it.
 pub(crate) struct Medium<R> {
     pub(crate) region: R,
     pub(crate) plan: CachePlan,
+}
+
+/// Where the ring of a cache of this plan lies.
+pub(crate) fn ring_plan(plan: &CachePlan) -> RingPlan {
+    RingPlan { cursors_at: CURSORS_AT, ring_at: plan.ring_at, slots: plan.ring_slots }
 }
 
 impl<R: Region> Medium<R> {
@@ -48,29 +53,5 @@ impl<R: Region> Medium<R> {
     pub(crate) fn entry(&self, entry: u32) -> Result<CacheEntry, Poison> {
         let at = self.plan.entry_at(entry);
         Ok(CacheEntry::from_words([self.region.load_u64(at)?, self.region.load_u64(at + 8)?]))
-    }
-
-    /// Streams elements into the ring from number `first` on.
-    pub(crate) fn stream_elements(&self, first: u64, elements: &[RingElement]) {
-        let slots = u64::from(self.plan.ring_slots);
-        let until_wrap = usize::try_from(slots - first % slots).expect("a ring fits in memory").min(elements.len());
-        let (here, wrapped) = elements.split_at(until_wrap);
-        self.region.stream(self.plan.element_at(first), here.as_bytes());
-        if !wrapped.is_empty() {
-            self.region.stream(self.plan.element_at(first + until_wrap as u64), wrapped.as_bytes());
-        }
-    }
-
-    pub(crate) fn store_head(&self, head: u64) {
-        self.region.store_u64(CURSORS_AT, head);
-    }
-
-    pub(crate) fn store_tail(&self, tail: u64) {
-        self.region.store_u64(CURSORS_AT + 8, tail);
-    }
-
-    /// Both cursors lie in one line.
-    pub(crate) fn flush_cursors(&self) {
-        self.region.flush(CURSORS_AT, 16);
     }
 }

@@ -3,8 +3,9 @@
 use crate::Description;
 use crate::btt::{ARENA_BYTES_MAX, ARENA_BYTES_MIN, FlogGroup, FlogHalf, InfoBlock, MapState, SECTOR_SIZES, Version};
 use crate::disk_cache::{
-    CACHE_BLOCK_BYTES_MAX, CACHE_BLOCK_BYTES_MIN, CURSORS_AT, CacheEntry, Cursors, RingElement, Superblock,
+    CACHE_BLOCK_BYTES_MAX, CACHE_BLOCK_BYTES_MIN, CURSORS_AT, CacheEntry, RingElement, Superblock,
 };
+use crate::ring::Cursors;
 use crate::write_cache::{CACHE_HEAD_BYTES, CacheHead, SlotHead};
 use std::fmt::Write;
 

@@ -9,6 +9,6 @@ mod superblock;
 
 pub use entry::{CacheEntry, EntryState, LBA_BITS, RingElement, is_ahead};
 pub use superblock::{
-    CACHE_BLOCK_BYTES_MAX, CACHE_BLOCK_BYTES_MIN, CURSORS_AT, CachePlan, Cursors, DISK_CACHE_MAGIC, SUPERBLOCK_BYTES,
+    CACHE_BLOCK_BYTES_MAX, CACHE_BLOCK_BYTES_MIN, CURSORS_AT, CachePlan, DISK_CACHE_MAGIC, SUPERBLOCK_BYTES,
     SUPERBLOCK_COPIES_AT, Superblock, TrustedSuperblock,
 };

@@ -71,16 +71,6 @@ on_media! {
     }
 }
 
-on_media! {
-    /// Which elements of the ring count: those from `tail` to `head`. Both only grow; element n lies in slot n modulo the ring's size.
-    pub struct Cursors [16] {
-        /// one past the last element that counts
-        0: head: U64,
-        /// the first element that counts
-        8: tail: U64,
-    }
-}
-
 /// Where the parts of a cache lie, and how large they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CachePlan {
@@ -241,19 +231,6 @@ impl Superblock {
     }
 }
 
-impl Cursors {
-    /// How many elements count, if these may be the cursors of a ring of this plan.
-    pub fn check(&self, plan: &CachePlan) -> Result<u32, Broken> {
-        let counting = self.head.get().checked_sub(self.tail.get());
-        let counting = counting.and_then(|count| u32::try_from(count).ok()).filter(|count| *count <= plan.ring_slots);
-        counting.ok_or_else(|| Broken {
-            rule: "head follows tail by at most the ring's size",
-            offset: 0,
-            found: format!("{} and {}", self.head, self.tail),
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -321,13 +298,5 @@ mod tests {
         }
         assert_eq!(CachePlan::fitting(13_000, 4096, 1 << 20, 64), None);
         assert_eq!(CachePlan::fitting(20_000, 4096, 1 << 20, 65536), None);
-    }
-
-    #[test]
-    fn cursors_to_the_byte_and_in_order() {
-        let cursors = |head, tail| Cursors { head: U64::new(head), tail: U64::new(tail) };
-        assert_eq!(cursors(0x0102, 3).as_bytes(), b"\x02\x01\0\0\0\0\0\0\x03\0\0\0\0\0\0\0");
-        assert_eq!(cursors(70, 6).check(&PLAN), Ok(64));
-        assert!(cursors(71, 6).check(&PLAN).is_err() && cursors(5, 6).check(&PLAN).is_err());
     }
 }
