@@ -109,6 +109,13 @@ impl<R: Region + 'static> Cached<R> {
         let disk = Arc::new(device);
         let options = Options { mode: plan.mode, replacement: plan.replacement, ..Options::default() };
         let cache = Arc::new(DiskCache::open(region, Arc::clone(&disk) as _, options)?);
+        if !cache.lost().is_nothing() {
+            tracing::warn!(
+                "the cache of {}: {}; the volume shows them as the disk has them",
+                path.display(),
+                cache.lost()
+            );
+        }
         Ok(Cached { cache, destager: None, disk, path, plan: plan.clone() })
     }
 
@@ -135,6 +142,12 @@ impl<R: Region + 'static> Cached<R> {
 
     fn block_bytes(&self) -> u64 {
         u64::from(self.cache.geometry().block_size)
+    }
+
+    /// What the memory lost, in a sentence; None: nothing.
+    pub(crate) fn lost(&self) -> Option<String> {
+        let lost = self.cache.lost();
+        (!lost.is_nothing()).then(|| lost.to_string())
     }
 
     /// The first block of `left`, and why it was left.
@@ -215,7 +228,11 @@ impl<R: Region + 'static> CachedDisk for Cached<R> {
             cache_bytes: bytes(blocks),
             reads: Hits { hits: read_hits, misses: read_misses },
             writes: Hits { hits: write_hits, misses: write_misses },
-            trouble: self.destager.as_ref().and_then(|destager| self.first_of(&destager.left())),
+            trouble: self
+                .destager
+                .as_ref()
+                .and_then(|destager| self.first_of(&destager.left()))
+                .or_else(|| self.lost()),
         }
     }
 

@@ -14,6 +14,8 @@ use tidegate_media::Region;
 struct Answer {
     file: PathBuf,
     sound: bool,
+    /// Whether it can be served and flushed all the same.
+    opens: bool,
     blocks: Uses,
     dirty_bytes: u64,
     findings: Vec<Violation>,
@@ -47,6 +49,11 @@ impl From<Finding> for Violation {
                 offset: poison.at,
                 found: poison.to_string(),
             },
+            Finding::Lost(lost) => Violation {
+                rule: "the medium gives every entry back".to_owned(),
+                offset: lost.at,
+                found: lost.to_string(),
+            },
         }
     }
 }
@@ -69,6 +76,7 @@ impl fmt::Display for Answer {
         }
         let result = match self.findings.len() {
             0 => "sound: every rule is kept".to_owned(),
+            _ if self.opens => "damaged: it opens, without what cannot be read; flush it, or salvage it".to_owned(),
             broken => format!("damaged: {broken} broken rules; keep a copy of the file"),
         };
         write!(f, "{:<10} {result}", "result")
@@ -81,10 +89,13 @@ pub(crate) fn run<R: Region>(path: &Path, region: &R, json: bool) -> Result<Exit
         path: path.to_owned(),
         why: none.to_string(),
     };
-    let Report { identity, dirty, clean, free, unretired, findings } = check(region).map_err(broken)?;
+    let report = check(region).map_err(broken)?;
+    let opens = report.opens();
+    let Report { identity, dirty, clean, free, unretired, findings } = report;
     let answer = Answer {
         file: path.to_owned(),
         sound: findings.is_empty(),
+        opens,
         blocks: Uses { dirty, clean, free, in_ring: unretired },
         dirty_bytes: u64::from(dirty) * u64::from(identity.block_size),
         findings: findings.into_iter().map(Violation::from).collect(),

@@ -196,9 +196,9 @@ fn cached<R: Region + 'static>(plan: &VolumePlan, region: R, disk: Disk) -> Resu
     Ok((cached.device(), cached))
 }
 
-/// Refuses a cache that breaks any rule of its format.
+/// Refuses a cache that breaks any rule of its format. Entries that cannot be read are told when it is open.
 fn refuse_unsound_cache<R: Region>(path: &Path, region: &R) -> Result<(), VolumeFailure> {
-    let sound = tidegate_disk_cache::check(region).is_ok_and(|report| report.findings.is_empty());
+    let sound = tidegate_disk_cache::check(region).is_ok_and(|report| report.opens());
     if sound { Ok(()) } else { Err(cache_finding(path, region)) }
 }
 

@@ -20,12 +20,16 @@ struct Answer {
     to: PathBuf,
     blocks: u64,
     bytes: u64,
+    /// What the memory does not give back, if anything.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lost: Option<String>,
 }
 
 impl fmt::Display for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (to, Answer { blocks, bytes, .. }) = (self.to.display(), self);
         writeln!(f, "salvaged   {blocks} blocks ({bytes} bytes) to {to}, each at its place on the disk")?;
+        self.lost.iter().try_for_each(|lost| answer::line(f, "lost", lost))?;
         write!(f, "region     {}, unchanged", self.file.display())
     }
 }
@@ -51,6 +55,7 @@ pub(crate) fn run(wish: &Salvage, json: bool) -> Result<Exit, Failure> {
     let bytes = cached.dirty_bytes();
     cached.drain(&wish.pmem, flush::tell)?;
     let blocks = bytes / u64::from(identity.block_size);
-    answer::give(&Answer { file: wish.pmem.clone(), to: wish.to.clone(), blocks, bytes }, json)?;
+    let lost = cached.lost();
+    answer::give(&Answer { file: wish.pmem.clone(), to: wish.to.clone(), blocks, bytes, lost }, json)?;
     Ok(Exit::Done)
 }

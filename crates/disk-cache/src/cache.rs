@@ -5,11 +5,13 @@ use crate::counters::{Counters, Tally};
 use crate::drain::{Doorbell, FlushDoubt, Sweep};
 use crate::format::Identity;
 use crate::index::{Cached, Index, State};
-use crate::load::{self, NoSuperblock};
+use crate::load::{self, NoSuperblock, Unusable};
+use crate::lost::LostEntries;
 use crate::medium::{Medium, ring_plan};
 use crate::mode::Mode;
 use crate::pool::{FreeEntry, Pool};
-use crate::ring::Ring;
+use crate::ring::{EntryMove, Ring};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tidegate_commit::Loaded;
 use tidegate_layout::disk_cache::{CacheEntry, EntryState, TrustedSuperblock};
@@ -40,6 +42,7 @@ pub struct DiskCache<R> {
     pub(crate) conflicts: Conflicts,
     pub(crate) recent: Recent,
     pub(crate) tally: Tally,
+    lost: LostEntries,
     identity: Identity,
 }
 
@@ -121,8 +124,10 @@ impl<R: Region> DiskCache<R> {
         }
         let medium = Medium { region, plan };
         let identity = Identity::from(&superblock);
-        let ring = recover(&medium)?;
+        let applied = apply_what_counts(&medium)?;
         let rebuilt = Rebuilt::of(&medium, options.replacement)?;
+        let lost = LostEntries::of(&medium.plan, &rebuilt.unreadable, &applied.newest);
+        let ring = settle(&medium, applied, &rebuilt.unreadable)?;
         Ok(DiskCache {
             disk_blocks_each: u64::from(plan.block_size / of_disk.block_size),
             geometry: Geometry {
@@ -148,6 +153,7 @@ impl<R: Region> DiskCache<R> {
             conflicts: options.conflicts,
             recent: Recent::default(),
             tally: Tally::default(),
+            lost,
             identity,
         })
     }
@@ -155,6 +161,11 @@ impl<R: Region> DiskCache<R> {
     /// What the superblock says.
     pub fn identity(&self) -> Identity {
         self.identity
+    }
+
+    /// Entries that could not be read when the cache was opened. Their blocks read as the disk has them.
+    pub fn lost(&self) -> &LostEntries {
+        &self.lost
     }
 
     /// Blocks of the largest transaction.
@@ -219,16 +230,25 @@ fn usable_superblock<R: Region>(region: &R) -> Result<TrustedSuperblock, OpenErr
     }
 }
 
-/// Applies the elements that count, makes everything visible durable, and retires the elements.
+/// Elements that count, and were applied.
+pub(crate) struct Applied {
+    loaded: Loaded<EntryMove>,
+    /// For each entry that they name, what the newest of them says.
+    newest: BTreeMap<u32, EntryState>,
+}
+
+/// Applies the elements that count.
 ///
 /// A killed process may have left cursors and entries visible that nobody flushed. What is done here and later would rest on stores that a power
-/// cut can still take. So the cursors are made durable before an element is applied, and all entries before any is used.
-fn recover<R: Region>(medium: &Medium<R>) -> Result<Ring, OpenError> {
+/// cut can still take. So the cursors are made durable before an element is applied, and by [`settle`] all entries before any is used.
+pub(crate) fn apply_what_counts<R: Region>(medium: &Medium<R>) -> Result<Applied, OpenError> {
     let loaded = Loaded::begin(&medium.region, ring_plan(&medium.plan))?;
-    for (entry, newest) in &load::newest(&loaded, &medium.plan).map_err(Error::from)? {
+    let newest = load::newest(&loaded, &medium.plan).map_err(Error::from)?;
+    for (entry, newest) in &newest {
         let at = medium.plan.entry_at(*entry);
-        let own = medium.entry(*entry).map_err(Error::from)?.check(&medium.plan);
-        let own = own.map_err(|broken| Error::from(load::corrupt(at, broken)))?;
+        // What cannot be read may not be stored to.
+        let Ok(own) = medium.entry(*entry) else { continue };
+        let own = own.check(&medium.plan).map_err(|broken| Error::from(load::corrupt(at, broken)))?;
         if let EntryState::Holds { lba, block, counter, clean } = load::recovered(own, Some(newest))
             && own.counter() != counter
         {
@@ -240,9 +260,23 @@ fn recover<R: Region>(medium: &Medium<R>) -> Result<Ring, OpenError> {
             medium.store_state(*entry, CacheEntry::holding_word(block, counter, clean));
         }
     }
-    medium.region.flush(medium.plan.entries_at, medium.plan.entry_at(medium.plan.blocks) - medium.plan.entries_at);
+    Ok(Applied { loaded, newest })
+}
+
+/// Makes every entry durable that can be read, and retires the elements.
+pub(crate) fn settle<R: Region>(
+    medium: &Medium<R>,
+    applied: Applied,
+    unreadable: &BTreeSet<u32>,
+) -> Result<Ring, OpenError> {
+    let plan = &medium.plan;
+    let mut from = 0;
+    for until in unreadable.iter().copied().chain([plan.blocks]) {
+        medium.region.flush(plan.entry_at(from), plan.entry_at(until) - plan.entry_at(from));
+        from = until + 1;
+    }
     medium.fence()?;
-    Ok(loaded.finish(&medium.region)?)
+    Ok(applied.loaded.finish(&medium.region)?)
 }
 
 /// What DRAM holds beside the region, built from the entries' blocks alone.
@@ -250,6 +284,8 @@ struct Rebuilt {
     index: Index,
     pool: Pool,
     dirty: u64,
+    /// Entries that cannot be read.
+    unreadable: BTreeSet<u32>,
 }
 
 impl Rebuilt {
@@ -259,8 +295,17 @@ impl Rebuilt {
         let mut used = BlockSet::new(plan.blocks);
         let mut free = Vec::new();
         let mut dirty = 0;
+        let mut unreadable = BTreeSet::new();
         load::entries(&medium.region, plan, |entry, state| {
-            match state? {
+            let state = match state {
+                Ok(state) => state,
+                Err(Unusable::Broken(corrupt)) => return Err(corrupt.into()),
+                Err(Unusable::Unreadable) => {
+                    unreadable.insert(entry);
+                    return Ok(());
+                }
+            };
+            match state {
                 EntryState::Free { counter } => free.push(FreeEntry { entry, counter }),
                 EntryState::Holds { lba, block, counter, clean } => {
                     let state = if clean { State::Clean } else { State::Dirty };
@@ -280,6 +325,7 @@ impl Rebuilt {
             }
             Ok(())
         })?;
-        Ok(Rebuilt { index, pool: Pool::new(used.absent(), free.into_iter()), dirty })
+        let pool = Pool::new(used.absent().skip(unreadable.len()), free.into_iter());
+        Ok(Rebuilt { index, pool, dirty, unreadable })
     }
 }

@@ -7,9 +7,10 @@
 //! 5. No block of the disk is named twice.
 
 use crate::format::Identity;
-use crate::load::{self, NoSuperblock};
+use crate::load::{self, NoSuperblock, Unusable};
+use crate::lost::LostEntries;
 use crate::medium::ring_plan;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use tidegate_commit::Loaded;
 use tidegate_layout::disk_cache::{CURSORS_AT, EntryState};
 use tidegate_media::{BlockSet, Corrupt, Error, Poison, Region};
@@ -40,6 +41,16 @@ pub enum Finding {
     /// Bytes that the medium cannot give back.
     #[error(transparent)]
     Unreadable(#[from] Poison),
+    /// Entries that the medium cannot give back. The cache opens without them.
+    #[error("{0}")]
+    Lost(LostEntries),
+}
+
+impl Report {
+    /// Whether the cache opens: no rule is broken, and what is needed can be read.
+    pub fn opens(&self) -> bool {
+        self.findings.iter().all(|finding| matches!(finding, Finding::Lost(_)))
+    }
 }
 
 /// Why there is nothing to check.
@@ -65,12 +76,17 @@ pub fn check<R: Region + ?Sized>(region: &R) -> Result<Report, NoCache> {
     };
     let mut used = BlockSet::new(plan.blocks);
     let mut lbas: HashSet<u64> = HashSet::new();
+    let mut unreadable = BTreeSet::new();
     let (mut dirty, mut clean_blocks) = (0, 0);
     let visited = load::entries(region, &plan, |entry, own| {
         let own = match own {
             Ok(own) => own,
-            Err(corrupt) => {
+            Err(Unusable::Broken(corrupt)) => {
                 findings.push(corrupt.into());
+                return Ok(());
+            }
+            Err(Unusable::Unreadable) => {
+                unreadable.insert(entry);
                 return Ok(());
             }
         };
@@ -90,6 +106,10 @@ pub fn check<R: Region + ?Sized>(region: &R) -> Result<Report, NoCache> {
         Ok(())
     });
     findings.extend(visited.err().and_then(broken));
+    if !unreadable.is_empty() {
+        let said = ring.as_ref().map(|(newest, _)| newest);
+        findings.push(Finding::Lost(LostEntries::of(&plan, &unreadable, said.unwrap_or(&BTreeMap::new()))));
+    }
     let free = u32::try_from(used.absent().count()).expect("at most every block");
     let unretired = ring.map_or(0, |(_, elements)| u32::try_from(elements).expect("a ring has fewer"));
     Ok(Report { identity: Identity::from(&newest.superblock), dirty, clean: clean_blocks, free, unretired, findings })

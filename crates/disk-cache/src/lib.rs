@@ -50,6 +50,7 @@
 //! - *Recovery is cut*: it stores what it would store again, and moves the tail last.
 //! - *The process is killed and the power stays*: cursors and entries may be visible that nobody flushed, and no mark of the dead process counts. Recovery
 //!   flushes and fences the cursors before it applies an element, and all entries before anything rests on them.
+//! - *A line of entries cannot be read*: its entries, and as many free blocks, stay out of use. Nothing is stored there.
 //!
 //! The crate `trials` enumerates every power cut of every short script against this, and removes each flush and fence in turn.
 //!
@@ -72,6 +73,7 @@ mod format;
 mod index;
 mod io;
 mod load;
+mod lost;
 mod medium;
 mod mode;
 mod no_disk;
@@ -88,6 +90,7 @@ pub use conflicts::Conflicts;
 pub use counters::Counters;
 pub use drain::{Doorbell, Progress};
 pub use format::{FormatError, FormatSpec, Identity, blocks_in, format, identify};
+pub use lost::LostEntries;
 pub use mode::{Mode, NoMode};
 pub use no_disk::NoDisk;
 pub use tidegate_media::Contents;

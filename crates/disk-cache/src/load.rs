@@ -9,7 +9,7 @@ use tidegate_commit::Loaded;
 use tidegate_layout::disk_cache::{
     CacheEntry, CachePlan, EntryState, SUPERBLOCK_COPIES_AT, Superblock, TrustedSuperblock, is_ahead,
 };
-use tidegate_media::{Corrupt, Poison, Region, Result};
+use tidegate_media::{Corrupt, LINE_BYTES, Poison, Region, Result};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 /// The newest superblock.
@@ -70,23 +70,63 @@ pub(crate) fn recovered(own: EntryState, newest: Option<&EntryState>) -> EntrySt
     }
 }
 
-/// Gives `visit` each entry's own state, in order, or the rule that it breaks.
+/// Why an entry says nothing.
+pub(crate) enum Unusable {
+    Broken(Corrupt),
+    Unreadable,
+}
+
+/// Gives `visit` each entry's own state, in order; or the rule that it breaks, or that its line cannot be read.
 pub(crate) fn entries<R: Region + ?Sized>(
     region: &R,
     plan: &CachePlan,
-    mut visit: impl FnMut(u32, Result<EntryState, Corrupt>) -> Result<()>,
+    mut visit: impl FnMut(u32, Result<EntryState, Unusable>) -> Result<()>,
 ) -> Result<()> {
-    const SIZE: u64 = size_of::<CacheEntry>() as u64;
     let mut page = [0; 4096];
-    let per_page = u32::try_from(page.len() as u64 / SIZE).expect("a page holds few");
-    for first in (0..plan.blocks).step_by(per_page as usize) {
-        let count = per_page.min(plan.blocks - first) as usize;
+    for first in (0..plan.blocks).step_by(entries_in(page.len())) {
+        let count = entries_in(page.len()).min((plan.blocks - first) as usize);
         let bytes = &mut page[..count * size_of::<CacheEntry>()];
-        region.read(plan.entry_at(first), bytes)?;
-        let entries = <[CacheEntry]>::ref_from_bytes(bytes).expect("entries have no alignment and fill the bytes");
-        for (number, entry) in (first..).zip(entries) {
-            let state = entry.check(plan).map_err(|broken| corrupt(plan.entry_at(number), broken));
-            visit(number, state)?;
+        match region.read(plan.entry_at(first), bytes) {
+            Ok(()) => visit_all(plan, first, bytes, &mut visit)?,
+            Err(_) => visit_by_line(region, plan, first, bytes, &mut visit)?,
+        }
+    }
+    Ok(())
+}
+
+fn entries_in(bytes: usize) -> usize {
+    bytes / size_of::<CacheEntry>()
+}
+
+type Visit<'a> = &'a mut dyn FnMut(u32, Result<EntryState, Unusable>) -> Result<()>;
+
+/// Visits the entries from `first` on, which are in `bytes`.
+fn visit_all(plan: &CachePlan, first: u32, bytes: &[u8], visit: Visit<'_>) -> Result<()> {
+    let entries = <[CacheEntry]>::ref_from_bytes(bytes).expect("entries have no alignment and fill the bytes");
+    for (number, entry) in (first..).zip(entries) {
+        let state = entry.check(plan).map_err(|broken| Unusable::Broken(corrupt(plan.entry_at(number), broken)));
+        visit(number, state)?;
+    }
+    Ok(())
+}
+
+/// The same for entries of which some line cannot be read: line by line, through `bytes`.
+fn visit_by_line<R: Region + ?Sized>(
+    region: &R,
+    plan: &CachePlan,
+    first: u32,
+    bytes: &mut [u8],
+    visit: Visit<'_>,
+) -> Result<()> {
+    const LINE: usize = 64;
+    const _: () = assert!(LINE as u64 == LINE_BYTES);
+    for (line, first) in bytes.chunks_mut(LINE).zip((first..).step_by(entries_in(LINE))) {
+        match region.read(plan.entry_at(first), line) {
+            Ok(()) => visit_all(plan, first, line, visit)?,
+            Err(_) => {
+                let numbers = (first..).take(entries_in(line.len()));
+                numbers.into_iter().try_for_each(|number| visit(number, Err(Unusable::Unreadable)))?;
+            }
         }
     }
     Ok(())

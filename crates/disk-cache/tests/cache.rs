@@ -5,11 +5,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use tidegate_disk_cache::{
-    Conflicts, Contents, DiskCache, Doorbell, Fill, FormatSpec, Mode, NoDisk, OpenError, Options, TransactionError,
-    check, format, identify,
+    Conflicts, Contents, DiskCache, Doorbell, Fill, Finding, FormatSpec, Mode, NoDisk, OpenError, Options,
+    TransactionError, check, format, identify,
 };
 use tidegate_media::{BlockDevice, Durability, Error, InTurn, Lba, Misuse};
-use tidegate_sim::{Disk, DiskFault, Image, Region};
+use tidegate_sim::{Disk, DiskFault, Image, PoisonedStore, Region};
 
 const BLOCK: usize = 512;
 const DISK_BLOCKS: u64 = 64;
@@ -361,4 +361,65 @@ fn either_superblock_will_do() {
         assert_eq!(check(&*damaged).unwrap().findings.len(), 1);
         assert_eq!(read(&open(&damaged, &disk), 1), 1);
     }
+}
+
+/// Poisons the line of `entry`.
+fn poison_entry(region: &Region, entry: u64) {
+    let entries_at = 12288 + 16 * 16;
+    region.poison(entries_at + entry * 16, 16, PoisonedStore::Lost);
+}
+
+#[test]
+fn entries_that_cannot_be_read_cost_their_blocks_and_no_more() {
+    let (region, disk) = (region(16), disk());
+    (0..10).for_each(|lba| write(&*disk, lba, 50));
+    let cache = open(&region, &disk);
+    (0..4).for_each(|lba| write(&cache, lba, 1));
+    cache.write(Lba(4), &[2; 4 * BLOCK], Durability::Volatile).unwrap();
+    (8..10).for_each(|lba| write(&cache, lba, 3));
+    drop(cache);
+    // Entries 4 to 7 are those of the transaction, which the ring still names.
+    poison_entry(&region, 5);
+    let report = check(&*region).unwrap();
+    let [Finding::Lost(lost)] = &report.findings[..] else { panic!("{:?}", report.findings) };
+    assert_eq!((&lost.entries[..], &lost.named[..]), (&[4, 5, 6, 7][..], &[Lba(4), Lba(5), Lba(6), Lba(7)][..]));
+    assert!(report.opens() && report.dirty == 6);
+    let cache = open(&region, &disk);
+    assert_eq!(cache.lost(), lost);
+    assert_eq!([0, 3, 8, 9].map(|lba| read(&cache, lba)), [1, 1, 3, 3]);
+    assert_eq!([4, 7].map(|lba| read(&cache, lba)), [50, 50], "as the disk has them");
+    // The region takes more than it has room for, and is never sealed.
+    (0..DISK_BLOCKS).for_each(|lba| write(&cache, lba, 9));
+    assert!((0..DISK_BLOCKS).all(|lba| read(&cache, lba) == 9));
+    assert!(cache.fill().clean + cache.fill().dirty <= 12);
+}
+
+#[test]
+fn what_a_transaction_left_in_the_ring_is_applied_around_a_line_that_cannot_be_read() {
+    let (region, disk) = (region(16), disk());
+    let cache = open(&region, &disk);
+    let mut transaction = cache.begin();
+    (0..8).for_each(|lba| transaction.write(Lba(lba), &block(7)).unwrap());
+    transaction.commit().unwrap();
+    // Of what a commit stores after its last fence nothing has arrived: the entries are free, and the ring knows better.
+    let image = region.cut().least().clone();
+    let region = Arc::new(Region::from_image(image));
+    poison_entry(&region, 0);
+    let cache = open(&region, &disk);
+    assert_eq!(cache.lost().named.len(), 4);
+    let kept = (0..8).filter(|lba| read(&cache, *lba) == 7).count();
+    assert_eq!(kept, 4);
+    assert_eq!(cache.dirty_blocks(), 4);
+}
+
+#[test]
+fn a_line_that_cannot_be_read_and_named_nothing_costs_room_only() {
+    let (region, disk) = (region(8), disk());
+    write(&open(&region, &disk), 1, 1);
+    poison_entry(&region, 4);
+    let cache = open(&region, &disk);
+    let named_before: &[Lba] = &[];
+    assert_eq!((&cache.lost().entries[..], &cache.lost().named[..]), (&[4, 5, 6, 7][..], named_before));
+    assert!(cache.lost().to_string().contains("the ring knows none"));
+    assert_eq!((read(&cache, 1), cache.fill().free), (1, 3));
 }

@@ -64,6 +64,14 @@ impl EntryState {
             EntryState::Free { counter } | EntryState::Holds { counter, .. } => counter,
         }
     }
+
+    /// The block of the disk that it is about.
+    pub fn lba(self) -> Option<u64> {
+        match self {
+            EntryState::Free { .. } => None,
+            EntryState::Holds { lba, .. } => Some(lba),
+        }
+    }
 }
 
 /// Whether counter `a` comes after `b`. Counters compared with each other are less than 2^15 steps apart.
