@@ -48,6 +48,12 @@ pub(crate) struct DiskState {
     pub(crate) mode: String,
     /// Which clean block goes when room is needed.
     pub(crate) replacement: String,
+    /// Which blocks that are read come in.
+    pub(crate) admit: String,
+    /// Bytes of the longest run of reads that comes in; 0: any does.
+    pub(crate) sequential_bytes: u64,
+    /// Blocks read that did not come in: in long runs, and those turned away.
+    pub(crate) past: Past,
     /// Bytes that only the cache has.
     pub(crate) dirty_bytes: u64,
     /// Bytes that the disk has too.
@@ -60,6 +66,15 @@ pub(crate) struct DiskState {
     pub(crate) writes: Hits,
     /// What keeps blocks from the disk, if anything does.
     pub(crate) trouble: Option<String>,
+}
+
+/// Blocks that were read and did not come in.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
+pub(crate) struct Past {
+    /// They were in a long run.
+    pub(crate) in_runs: u64,
+    /// The admission policy did not let them in.
+    pub(crate) turned_away: u64,
 }
 
 /// Blocks asked for.
@@ -86,6 +101,16 @@ impl fmt::Display for DiskState {
         use crate::answer::line;
         line(f, "disk", format_args!("{}, {}", self.disk.display(), self.way))?;
         line(f, "mode", format_args!("{}, replacement {}", self.mode, self.replacement))?;
+        let runs = match self.sequential_bytes {
+            0 => "no run too long".to_owned(),
+            bytes => format!("runs over {} go past", Human(bytes)),
+        };
+        let Past { in_runs, turned_away } = self.past;
+        line(
+            f,
+            "takes in",
+            format_args!("{}, {runs}; past: {in_runs} in runs, {turned_away} turned away", self.admit),
+        )?;
         let (dirty, clean, all) = (Human(self.dirty_bytes), Human(self.clean_bytes), Human(self.cache_bytes));
         line(f, "cached", format_args!("{dirty} dirty, {clean} clean, of {all}"))?;
         line(f, "hits", format_args!("reads {}, writes {}", self.reads, self.writes))?;
@@ -107,7 +132,15 @@ impl<R: Region + 'static> Cached<R> {
     pub(crate) fn open(region: R, disk: Disk, plan: &DiskPlan) -> Result<Cached<R>, OpenError> {
         let Disk { path, device } = disk;
         let disk = Arc::new(device);
-        let options = Options { mode: plan.mode, replacement: plan.replacement, ..Options::default() };
+        let identity = tidegate_disk_cache::identify(&region).ok().flatten();
+        let block_bytes = identity.map_or(1, |identity| u64::from(identity.block_size));
+        let options = Options {
+            mode: plan.mode,
+            replacement: plan.replacement,
+            admit: plan.admit,
+            sequential_blocks: u32::try_from(plan.sequential_bytes.div_ceil(block_bytes)).unwrap_or(u32::MAX),
+            ..Options::default()
+        };
         let cache = Arc::new(DiskCache::open(region, Arc::clone(&disk) as _, options)?);
         if !cache.lost().is_nothing() {
             tracing::warn!(
@@ -216,13 +249,17 @@ impl<R: Region + 'static> Drain for Draining<'_, R> {
 impl<R: Region + 'static> CachedDisk for Cached<R> {
     fn state(&self) -> DiskState {
         let Fill { blocks, clean, dirty, .. } = self.cache.fill();
-        let Counters { read_hits, read_misses, write_hits, write_misses, .. } = self.cache.counters();
+        let counters = self.cache.counters();
+        let Counters { read_hits, read_misses, write_hits, write_misses, .. } = counters;
         let bytes = |blocks: u32| u64::from(blocks) * self.block_bytes();
         DiskState {
             disk: self.path.clone(),
             way: self.disk.way().to_string(),
             mode: self.cache.mode().to_string(),
             replacement: self.plan.replacement.to_string(),
+            admit: self.plan.admit.to_string(),
+            sequential_bytes: self.plan.sequential_bytes,
+            past: Past { in_runs: counters.past_in_runs, turned_away: counters.turned_away },
             dirty_bytes: bytes(dirty),
             clean_bytes: bytes(clean),
             cache_bytes: bytes(blocks),
@@ -268,6 +305,8 @@ impl<R: Region + 'static> Watched for Cached<R> {
             destage_writes,
             disk_flushes,
             helps,
+            past_in_runs,
+            turned_away,
             ..
         } = self.cache.counters();
         let counter = |name, help, value| Reading::counter(name, help, Unit::Count, value);
@@ -285,6 +324,8 @@ impl<R: Region + 'static> Watched for Cached<R> {
             counter("disk_cache_destage_writes", "Writes to the disk that this took", destage_writes),
             counter("disk_cache_disk_flushes", "Flushes of the disk", disk_flushes),
             counter("disk_cache_helps", "Times a writer had to wait for the disk", helps),
+            counter("disk_cache_past_in_runs", "Blocks read in long runs, not taken in", past_in_runs),
+            counter("disk_cache_turned_away", "Blocks read that the admission policy turned away", turned_away),
             gauge("disk_cache_dirty", "Bytes that only the cache has", dirty),
             gauge("disk_cache_clean", "Bytes that the disk has too", clean),
             gauge("disk_cache_size", "Bytes that the cache can hold", blocks),

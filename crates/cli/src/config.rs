@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tidegate_disk_cache::Mode as CacheMode;
 use tidegate_media::emulate::Profile;
+use tidegate_policy::admit::Admit;
 use tidegate_policy::destage::Caps;
 use tidegate_policy::evict::Replacement;
 use toml::Spanned;
@@ -79,8 +80,12 @@ struct WrittenVolume {
     disk_mode: CacheMode,
     #[serde(default, deserialize_with = "replacement")]
     replacement: Replacement,
+    #[serde(default, deserialize_with = "admit")]
+    admit: Admit,
+    #[serde(default, deserialize_with = "size")]
+    sequential_cutoff: Option<u64>,
     dirty_percent: Option<NonZeroU8>,
-    #[serde(default, deserialize_with = "dirty_max")]
+    #[serde(default, deserialize_with = "size")]
     dirty_max: Option<u64>,
     dirty_age: Option<u32>,
 }
@@ -115,8 +120,14 @@ fn replacement<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Replacement
     read.map_err(|refused| D::Error::custom(refused.in_a_file()))
 }
 
+/// An admission policy, as the command line reads it.
+fn admit<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Admit, D::Error> {
+    let read = crate::grammar::admit(&String::deserialize(deserializer)?);
+    read.map_err(|refused| D::Error::custom(refused.in_a_file()))
+}
+
 /// A size, as the command line reads it.
-fn dirty_max<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
     let read = crate::size::parse(&String::deserialize(deserializer)?);
     read.map(Some).map_err(|refused| D::Error::custom(refused.in_a_file()))
 }
@@ -192,6 +203,8 @@ impl WrittenVolume {
             path: self.disk.as_ref().map(|disk| folder.join(disk)),
             mode: self.disk_mode,
             replacement: self.replacement,
+            admit: self.admit,
+            sequential_bytes: self.sequential_cutoff.unwrap_or_default(),
             caps: Caps {
                 dirty_bytes: self.dirty_max,
                 dirty_percent: self.dirty_percent.map_or(usual.dirty_percent, NonZeroU8::get),
@@ -236,9 +249,7 @@ mod tests {
         parse(Path::new("/etc/tidegate/t.toml"), text)
     }
 
-    #[test]
-    fn every_key_reaches_the_plan() {
-        let text = r#"
+    const EVERY_KEY: &str = r#"
             listen = ["unix:/run/a.sock", "tcp:127.0.0.1:7"]
             insecure = true
             socket_mode = "0660"
@@ -261,13 +272,18 @@ mod tests {
             disk = "v/disk"
             disk_mode = "write-through"
             replacement = "sieve"
+            admit = "second-miss"
+            sequential_cutoff = "4M"
             dirty_percent = 50
             dirty_max = "1G"
             dirty_age = 5
             [[volume]]
             pmem = "/dev/shm/two.pmem"
-        "#;
-        let plan = plan(text).expect("a good file");
+    "#;
+
+    #[test]
+    fn every_key_reaches_the_plan() {
+        let plan = plan(EVERY_KEY).expect("a good file");
         assert_eq!(plan.listen.len(), 2);
         assert!(plan.insecure);
         let in_etc = |name: &str| PathBuf::from("/etc/tidegate").join(name);
@@ -290,6 +306,8 @@ mod tests {
                 path: Some("/etc/tidegate/v/disk".into()),
                 mode: CacheMode::WriteThrough,
                 replacement: Replacement::Sieve,
+                admit: Admit::SecondMiss,
+                sequential_bytes: 4 << 20,
                 caps: Caps { dirty_bytes: Some(1 << 30), dirty_percent: 50, age: Duration::from_secs(5) },
             },
         };
@@ -335,6 +353,7 @@ mod tests {
             ("[[volume]]\npmem = \"a\"\nemulate = \"tape\"", 3, "\"tape\""),
             ("[[volume]]\npmem = \"a\"\ndisk_mode = \"fast\"", 3, "write-through"),
             ("[[volume]]\npmem = \"a\"\nreplacement = \"best\"", 3, "s3-fifo"),
+            ("[[volume]]\npmem = \"a\"\nadmit = \"some\"", 3, "second-miss"),
             ("[[volume]]\npmem = 3\n", 2, "string"),
             ("[[volume]]\nname = \"x\"\n", 1, "pmem"),
             ("\nsocket_mode = \"rw\"\n", 2, "0660"),

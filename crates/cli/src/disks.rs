@@ -5,6 +5,7 @@ use crate::notes::Note;
 use std::path::{Path, PathBuf};
 use tidegate_disk_cache::{Identity, Mode};
 use tidegate_media::{BlockDevice, DiskAccess, DiskIdentity, FileDisk, MapError};
+use tidegate_policy::admit::Admit;
 use tidegate_policy::destage::Caps;
 use tidegate_policy::evict::Replacement;
 
@@ -20,6 +21,10 @@ pub(crate) struct DiskPlan {
     pub(crate) mode: Mode,
     /// Which clean block goes when room is needed.
     pub(crate) replacement: Replacement,
+    /// Which blocks that are read come in.
+    pub(crate) admit: Admit,
+    /// Bytes of the longest run of reads that comes in; 0: any does.
+    pub(crate) sequential_bytes: u64,
     /// How much may be dirty, and for how long.
     pub(crate) caps: Caps,
 }

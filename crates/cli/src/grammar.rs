@@ -19,6 +19,7 @@ use tidegate_disk_cache::Mode as CacheMode;
 use tidegate_layout::btt::{SECTOR_SIZES, Version};
 use tidegate_layout::disk_cache::{CACHE_BLOCK_BYTES_MAX, CACHE_BLOCK_BYTES_MIN};
 use tidegate_media::emulate::Profile;
+use tidegate_policy::admit::Admit;
 use tidegate_policy::destage::Caps;
 use tidegate_policy::evict::Replacement;
 
@@ -104,7 +105,7 @@ pub(crate) struct Serve {
     pub(crate) pmem: Option<PathBuf>,
 
     /// A TOML file with volumes, each an export by name, and what the flags here say. Flags win over the file
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["pmem", "emulate", "cache", "read_only", "disk", "disk_mode", "replacement", "dirty_percent", "dirty_max", "dirty_age"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["pmem", "emulate", "cache", "read_only", "disk", "disk_mode", "replacement", "admit", "sequential_cutoff", "dirty_percent", "dirty_max", "dirty_age"])]
     pub(crate) config: Option<PathBuf>,
 
     /// Where to listen: unix:PATH or tcp:ADDRESS:PORT, more than once if wanted [default: a unix socket in the user's
@@ -218,6 +219,15 @@ pub(crate) struct DiskFlags {
     #[arg(long, value_name = "NAME", value_parser = replacement)]
     replacement: Option<Replacement>,
 
+    /// Which blocks that are read come into such a volume's region: always, second-miss (when they are read again) or never
+    /// [default: always]
+    #[arg(long, value_name = "NAME", value_parser = admit)]
+    admit: Option<Admit>,
+
+    /// Reads that follow each other for more bytes than this bring nothing in, or 0: they do [default: 0]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    sequential_cutoff: Option<u64>,
+
     /// How much of such a volume's region may be dirty before the disk is never left alone, in percent [default: 70]
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
     dirty_percent: Option<u8>,
@@ -239,6 +249,8 @@ impl DiskFlags {
             path: self.disk.clone(),
             mode: self.disk_mode.unwrap_or(usual.mode),
             replacement: self.replacement.unwrap_or(usual.replacement),
+            admit: self.admit.unwrap_or(usual.admit),
+            sequential_bytes: self.sequential_cutoff.unwrap_or(usual.sequential_bytes),
             caps: Caps {
                 dirty_bytes: self.dirty_max,
                 dirty_percent: self.dirty_percent.unwrap_or(usual.caps.dirty_percent),
@@ -375,6 +387,11 @@ pub(crate) fn cache_mode(text: &str) -> Result<CacheMode, UsageFailure> {
 /// Reads which block goes when room is needed.
 pub(crate) fn replacement(text: &str) -> Result<Replacement, UsageFailure> {
     text.parse().map_err(|_| UsageFailure::Replacement { text: text.to_owned() })
+}
+
+/// Reads which blocks come in.
+pub(crate) fn admit(text: &str) -> Result<Admit, UsageFailure> {
+    text.parse().map_err(|_| UsageFailure::Admit { text: text.to_owned() })
 }
 
 /// Reads the permissions of a file: octal, at most 0777.

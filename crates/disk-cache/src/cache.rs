@@ -1,5 +1,6 @@
 //! The cache itself, and how one is opened.
 
+use crate::admission::Admission;
 use crate::conflicts::{Conflicts, Recent};
 use crate::counters::{Counters, Tally};
 use crate::drain::{Doorbell, FlushDoubt, Sweep};
@@ -17,6 +18,7 @@ use tidegate_commit::Loaded;
 use tidegate_layout::disk_cache::{CacheEntry, EntryState, TrustedSuperblock};
 use tidegate_media::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering};
 use tidegate_media::{Backing, BlockSet, Corrupt, Error, Geometry, Lba, Poison, Region, Result, Sealed};
+use tidegate_policy::admit::Admit;
 use tidegate_policy::evict::Replacement;
 
 /// A disk behind a cache in persistent memory.
@@ -33,12 +35,15 @@ pub struct DiskCache<R> {
     pub(crate) dirty: AtomicU64,
     pub(crate) sweep: Mutex<Sweep>,
     pub(crate) flush_doubt: Mutex<FlushDoubt>,
+    /// Whether the disk flushed since the cache was opened: until then a power cut may change what a read of it saw.
+    pub(crate) disk_settled: AtomicBool,
     /// Held by the writer that makes room for itself and for those behind it.
     pub(crate) helping: Mutex<()>,
     /// Whether whoever drains sleeps and wants the doorbell rung.
     pub(crate) asleep: AtomicBool,
     pub(crate) doorbell: Mutex<Option<Arc<dyn Doorbell>>>,
     pub(crate) mode: AtomicU32,
+    pub(crate) admission: Admission,
     pub(crate) conflicts: Conflicts,
     pub(crate) recent: Recent,
     pub(crate) tally: Tally,
@@ -53,6 +58,10 @@ pub struct Options {
     pub mode: Mode,
     /// Which clean block goes when room is needed.
     pub replacement: Replacement,
+    /// Which blocks that are read come in, if the mode lets any in.
+    pub admit: Admit,
+    /// Reads that are part of a run of more blocks than this bring nothing in; 0: no run is too long.
+    pub sequential_blocks: u32,
     /// What becomes of transactions that touch the same blocks at the same time.
     pub conflicts: Conflicts,
 }
@@ -109,7 +118,8 @@ pub struct Fill {
 }
 
 impl<R: Region> DiskCache<R> {
-    /// Opens the cache on `region` in front of `disk`: first what a power cut or a kill left half done is done, and made durable.
+    /// Opens the cache on `region` in front of `disk`: first what a power cut or a kill left half done is done, and made durable, on the disk
+    /// too: a process killed amid a write past the cache may have left it unflushed. If the disk does not flush, no block is taken in before it does.
     ///
     /// Whether `disk` is the right one, of the same size but with other contents, only the caller can tell: see
     /// [`identify`](crate::identify()).
@@ -124,6 +134,7 @@ impl<R: Region> DiskCache<R> {
         }
         let medium = Medium { region, plan };
         let identity = Identity::from(&superblock);
+        let disk_settled = AtomicBool::new(disk.flush().is_ok());
         let applied = apply_what_counts(&medium)?;
         let rebuilt = Rebuilt::of(&medium, options.replacement)?;
         let lost = LostEntries::of(&medium.plan, &rebuilt.unreadable, &applied.newest);
@@ -146,10 +157,12 @@ impl<R: Region> DiskCache<R> {
             dirty: AtomicU64::new(rebuilt.dirty),
             sweep: Mutex::default(),
             flush_doubt: Mutex::default(),
+            disk_settled,
             helping: Mutex::default(),
             asleep: AtomicBool::new(false),
             doorbell: Mutex::new(None),
             mode: AtomicU32::new(options.mode.number()),
+            admission: Admission::new(options.admit, options.sequential_blocks, plan.blocks),
             conflicts: options.conflicts,
             recent: Recent::default(),
             tally: Tally::default(),

@@ -26,6 +26,10 @@ pub struct Counters {
     pub destage_writes: u64,
     /// Flushes of the disk that succeeded.
     pub disk_flushes: u64,
+    /// Blocks read that were not taken in because the reads were a long run.
+    pub past_in_runs: u64,
+    /// Blocks read that the admission policy turned away.
+    pub turned_away: u64,
     /// Times that a writer found no free block and destaged some itself.
     pub helps: u64,
 }
@@ -52,6 +56,8 @@ pub(crate) struct Tally {
     pub(crate) destage_writes: Count,
     pub(crate) disk_flushes: Count,
     pub(crate) helps: Count,
+    pub(crate) past_in_runs: Count,
+    pub(crate) turned_away: Count,
 }
 
 impl Tally {
@@ -61,6 +67,8 @@ impl Tally {
             destage_writes: self.destage_writes.get(),
             disk_flushes: self.disk_flushes.get(),
             helps: self.helps.get(),
+            past_in_runs: self.past_in_runs.get(),
+            turned_away: self.turned_away.get(),
             ..Counters::default()
         };
         for stripe in 0..index.stripes() {

@@ -220,7 +220,10 @@ impl<R: Region> DiskCache<R> {
         let mut doubt = self.flush_doubt.lock();
         let flushed = self.disk.flush();
         match &flushed {
-            Ok(()) => self.tally.disk_flushes.add(1),
+            Ok(()) => {
+                self.tally.disk_flushes.add(1);
+                self.disk_settled.store(true, Ordering::Release);
+            }
             Err(_) => doubt.failures += 1,
         }
         flushed?;

@@ -22,17 +22,18 @@ impl<R: Region> BlockDevice for DiskCache<R> {
     fn read(&self, at: Lba, out: &mut [u8]) -> Result<()> {
         let range = self.geometry.range(at, out.len())?;
         let size = self.geometry.block_size as usize;
+        let run = self.admission.run(range);
         let mut missing = 0;
         for (index, lba) in range.iter().enumerate() {
             if !self.read_cached(lba.0, &mut out[index * size..(index + 1) * size])? {
                 missing += 1;
             } else if missing > 0 {
-                self.read_missing(lba.0 - missing as u64, &mut out[(index - missing) * size..index * size])?;
+                self.read_missing(lba.0 - missing as u64, run, &mut out[(index - missing) * size..index * size])?;
                 missing = 0;
             }
         }
         let rest = out.len() - missing * size;
-        self.read_missing(range.end() - missing as u64, &mut out[rest..])
+        self.read_missing(range.end() - missing as u64, run, &mut out[rest..])
     }
 
     /// Up to [`Geometry::atomic_blocks`] blocks are put in place together; more are cut into pieces of that size.

@@ -50,6 +50,8 @@
 //! - *Recovery is cut*: it stores what it would store again, and moves the tail last.
 //! - *The process is killed and the power stays*: cursors and entries may be visible that nobody flushed, and no mark of the dead process counts. Recovery
 //!   flushes and fences the cursors before it applies an element, and all entries before anything rests on them.
+//! - *It is killed amid a write past the cache*: the disk may show what a power cut takes back. So the disk is flushed before a block of it is taken in as
+//!   clean.
 //! - *A line of entries cannot be read*: its entries, and as many free blocks, stay out of use. Nothing is stored there.
 //!
 //! The crate `trials` enumerates every power cut of every short script against this, and removes each flush and fence in turn.
@@ -58,11 +60,12 @@
 //!
 //! A stripe's lock guards its part of the table, and the entries and contents of its blocks: it is held over the second step of a commit, and while a
 //! block is copied out. The ring's lock is held by commits of several blocks, from their elements to their entries. Order: sweep of
-//! destaging, stripes in ascending order, ring, policy. Data is streamed before any lock is taken. A stripe is held for long only where a disk has to
+//! destaging, stripes in ascending order, ring, policies. Data is streamed before any lock is taken. A stripe is held for long only where a disk has to
 //! be read or written behind everyone's back, which is rare; so its lock is one that is waited for awake.
 
 #![forbid(unsafe_code)]
 
+mod admission;
 mod cache;
 mod check;
 mod commit;

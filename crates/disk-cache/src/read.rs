@@ -4,9 +4,11 @@
 //! between, its stripe would have given a block up, for only evictions take blocks out. While it was not cached, nobody wrote it to
 //! the disk either, but past the cache, and the stripe tells that too.
 
+use crate::admission::Run;
 use crate::cache::DiskCache;
 use crate::index::{Cached, State, Stripe};
 use tidegate_layout::disk_cache::CacheEntry;
+use tidegate_media::sync::Ordering;
 use tidegate_media::{Error, Region, Result};
 
 /// A block to be filled from the disk.
@@ -31,17 +33,19 @@ impl<R: Region> DiskCache<R> {
         }
     }
 
-    /// Reads blocks from `first` on, none of which was cached, from the disk in one go, and takes them into the cache.
-    pub(crate) fn read_missing(&self, first: u64, out: &mut [u8]) -> Result<()> {
+    /// Reads blocks from `first` on, none of which was cached, from the disk in one go, and takes those into the cache that are let in.
+    pub(crate) fn read_missing(&self, first: u64, run: Run, out: &mut [u8]) -> Result<()> {
         if out.is_empty() {
             return Ok(());
         }
         let size = self.geometry.block_size as usize;
         let lbas = (first..).take(out.len() / size);
         let mut missing: Vec<Missing> = Vec::with_capacity(out.len() / size);
-        let takes_in = self.mode().takes_reads_in();
+        // Acquire, with the release in `flush_disk_since`: what is read from here on was flushed before.
+        let takes_in = self.mode().takes_reads_in() && self.disk_settled.load(Ordering::Acquire);
         for lba in lbas {
-            let block = if takes_in { self.reserve_if_easy()? } else { None };
+            let comes_in = takes_in && self.admission.lets_in(lba, run, &self.tally);
+            let block = if comes_in { self.reserve_if_easy()? } else { None };
             missing.push(Missing { lba, changes: 0, block });
         }
         for miss in &mut missing {

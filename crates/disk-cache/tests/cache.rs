@@ -9,6 +9,7 @@ use tidegate_disk_cache::{
     TransactionError, check, format, identify,
 };
 use tidegate_media::{BlockDevice, Durability, Error, InTurn, Lba, Misuse};
+use tidegate_policy::admit::Admit;
 use tidegate_sim::{Disk, DiskFault, Image, PoisonedStore, Region};
 
 const BLOCK: usize = 512;
@@ -361,6 +362,68 @@ fn either_superblock_will_do() {
         assert_eq!(check(&*damaged).unwrap().findings.len(), 1);
         assert_eq!(read(&open(&damaged, &disk), 1), 1);
     }
+}
+
+fn open_with(region: &Arc<Region>, disk: &Arc<Disk>, options: Options) -> DiskCache<Arc<Region>> {
+    DiskCache::open(region.clone(), Arc::new(InTurn(disk.clone())), options).unwrap()
+}
+
+#[test]
+fn long_runs_of_reads_go_past_the_cache_and_hits_do_not_end_them() {
+    let (region, disk) = (region(32), disk());
+    (0..DISK_BLOCKS).for_each(|lba| write(&*disk, lba, 3));
+    let cache = open_with(&region, &disk, Options { sequential_blocks: 8, ..Options::default() });
+    write(&cache, 12, 4);
+    let seen: Vec<u8> = (0..20).map(|lba| read(&cache, lba)).collect();
+    assert!(seen.iter().enumerate().all(|(lba, tag)| *tag == if lba == 12 { 4 } else { 3 }), "{seen:?}");
+    let counters = cache.counters();
+    assert_eq!((counters.fills, counters.past_in_runs), (8, 11), "blocks 8 to 19 but the cached one went past");
+    // Elsewhere, and again where the run began.
+    assert_eq!([40, 50, 0].map(|lba| read(&cache, lba)), [3; 3]);
+    assert_eq!((cache.counters().fills, cache.counters().read_hits), (10, 2));
+    // One request can be a run; what is written is not.
+    cache.read(Lba(48), &mut [0; 9 * BLOCK]).unwrap();
+    cache.write(Lba(20), &[5; 12 * BLOCK], Durability::Volatile).unwrap();
+    let counters = cache.counters();
+    assert_eq!((counters.past_in_runs, counters.write_misses, cache.dirty_blocks()), (19, 13, 13));
+}
+
+#[test]
+fn who_is_turned_away_comes_in_the_second_time_or_never() {
+    for (admit, fills) in [(Admit::Always, [1, 1]), (Admit::SecondMiss, [0, 1]), (Admit::Never, [0, 0])] {
+        let (region, disk) = (region(8), disk());
+        write(&*disk, 5, 7);
+        let cache = open_with(&region, &disk, Options { admit, ..Options::default() });
+        let seen = [0, 1].map(|_| (read(&cache, 5), cache.counters().fills).1);
+        assert_eq!(seen, fills, "{admit}");
+        let turned_away = fills.into_iter().filter(|fills| *fills == 0).count() as u64;
+        assert_eq!(cache.counters().turned_away, turned_away);
+        write(&cache, 5, 8);
+        assert_eq!((read(&cache, 5), cache.dirty_blocks()), (8, 1), "writes come in");
+    }
+}
+
+#[test]
+fn what_a_killed_process_wrote_past_the_cache_is_flushed_before_it_is_taken_in() {
+    let (region, disk) = (region(8), disk());
+    drop(open(&region, &disk));
+    // A process was killed between its write of the disk and the flush.
+    write(&*disk, 5, 9);
+    let cache = open(&region, &disk);
+    assert_eq!((read(&cache, 5), cache.fill().clean), (9, 1));
+    assert_eq!(disk.cut().cached_sectors(), 0, "no power cut makes the clean block another than the disk's");
+}
+
+#[test]
+fn nothing_is_taken_in_while_a_disk_does_not_flush() {
+    let (region, disk) = (region(8), disk());
+    write(&*disk, 5, 9);
+    disk.fail(DiskFault::NextFlushFails);
+    let cache = open(&region, &disk);
+    assert_eq!((read(&cache, 5), cache.fill().clean), (9, 0));
+    write(&cache, 1, 1);
+    assert_eq!(cache.drain_step(8).cleaned, 1, "the disk flushes again");
+    assert_eq!((read(&cache, 5), cache.fill().clean), (9, 2));
 }
 
 /// Poisons the line of `entry`.

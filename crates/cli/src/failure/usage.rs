@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use tidegate_disk_cache::Mode;
 use tidegate_layout::btt::{SECTOR_SIZES, Version};
 use tidegate_media::emulate::Profile;
+use tidegate_policy::admit::Admit;
 use tidegate_policy::evict::Replacement;
 
 /// A mistake on the command line.
@@ -96,6 +97,12 @@ pub(crate) enum UsageFailure {
         /// The text.
         text: String,
     },
+    /// An admission policy nobody wrote.
+    #[error("no admission policy is called {text:?}")]
+    Admit {
+        /// The text.
+        text: String,
+    },
     /// Text that is no permissions.
     #[error("{text:?} is no mode of a socket")]
     SocketMode {
@@ -145,6 +152,7 @@ impl UsageFailure {
             UsageFailure::Emulate { .. } => "unknown-emulation",
             UsageFailure::CacheMode { .. } => "bad-mode",
             UsageFailure::Replacement { .. } => "unknown-replacement",
+            UsageFailure::Admit { .. } => "unknown-admission",
             UsageFailure::SocketMode { .. } => "bad-socket-mode",
             UsageFailure::Metrics { .. } => "bad-metrics",
             UsageFailure::Grammar { .. } => "usage",
@@ -170,7 +178,9 @@ impl UsageFailure {
             }
             UsageFailure::Emulate { .. } => "an emulated medium is chosen by the name of its profile".to_owned(),
             UsageFailure::CacheMode { .. } => "modes have the names of what is done with writes and reads".to_owned(),
-            UsageFailure::Replacement { .. } => "a policy is chosen by its name".to_owned(),
+            UsageFailure::Replacement { .. } | UsageFailure::Admit { .. } => {
+                "a policy is chosen by its name".to_owned()
+            }
             UsageFailure::SocketMode { .. } => "permissions are an octal number up to 0777".to_owned(),
             UsageFailure::Metrics { .. } => "metrics ask no password, so they stay on this machine".to_owned(),
             UsageFailure::Grammar { .. } => "the command line does not follow the grammar".to_owned(),
@@ -207,6 +217,7 @@ impl UsageFailure {
             UsageFailure::Replacement { .. } => {
                 format!("use one of {}", Replacement::ALL.map(Replacement::name).join(", "))
             }
+            UsageFailure::Admit { .. } => format!("use one of {}", Admit::ALL.map(Admit::name).join(", ")),
             UsageFailure::SocketMode { .. } => "write 0600 for the owner alone, 0660 for a group too".to_owned(),
             UsageFailure::Metrics { .. } => "write a loopback address and a port: tcp:127.0.0.1:9809".to_owned(),
             UsageFailure::Grammar { command, .. } => format!("see `{command} --help`"),
