@@ -5,6 +5,7 @@ use crate::disks::{Disk, DiskPlan};
 use crate::drain::Drain;
 use crate::failure::DiskFailure;
 use crate::readings::{Reading, Unit, Watched};
+use crate::scrub::STEP_ENTRIES;
 use crate::size::Human;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -12,7 +13,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use tidegate_disk_cache::{Counters, DiskCache, Fill, Mode, OpenError, Options};
+use tidegate_disk_cache::{Counters, DiskCache, Fill, Mode, OpenError, Options, Scrubbed};
 use tidegate_drain::{Destager, Dirty, HeldBack, Left, Ticket};
 use tidegate_media::{BlockDevice, Error, FileDisk, Region, Result};
 
@@ -32,6 +33,9 @@ pub(crate) trait CachedDisk: Watched {
 
     /// What that flush left behind; None: it is under way.
     fn flushed(&self, ticket: Ticket) -> Option<Left>;
+
+    /// Reads what some entries from number `from` on name.
+    fn scrub(&self, from: u32) -> Scrubbed;
 
     /// Why `left` was left, in a sentence that names the first block. None: nothing was.
     fn why(&self, left: &Left) -> Option<String>;
@@ -64,6 +68,8 @@ pub(crate) struct DiskState {
     pub(crate) reads: Hits,
     /// Blocks written, in the place of a cached one and in all.
     pub(crate) writes: Hits,
+    /// Whether there is a checksum of each block.
+    pub(crate) checksums: bool,
     /// What keeps blocks from the disk, if anything does.
     pub(crate) trouble: Option<String>,
 }
@@ -188,6 +194,9 @@ impl<R: Region + 'static> Cached<R> {
         let told = self.disk.last_refusal().map(|refusal| refusal.to_string());
         let in_all = left.refused;
         match (left.first.first(), &left.not_durable) {
+            (Some((lba, error @ Error::Corrupt(_))), _) => {
+                Some(format!("{lba} is kept from the disk {}: {error}", self.path.display()))
+            }
             (Some((lba, error)), _) => {
                 let why = told.unwrap_or_else(|| error.to_string());
                 let others = if in_all > 1 { format!(" and {} others", in_all - 1) } else { String::new() };
@@ -259,6 +268,7 @@ impl<R: Region + 'static> CachedDisk for Cached<R> {
             replacement: self.plan.replacement.to_string(),
             admit: self.plan.admit.to_string(),
             sequential_bytes: self.plan.sequential_bytes,
+            checksums: self.cache.keeps_sums(),
             past: Past { in_runs: counters.past_in_runs, turned_away: counters.turned_away },
             dirty_bytes: bytes(dirty),
             clean_bytes: bytes(clean),
@@ -285,6 +295,10 @@ impl<R: Region + 'static> CachedDisk for Cached<R> {
         self.destager.as_ref().map_or(Some(Left::default()), |destager| destager.is_flushed(ticket))
     }
 
+    fn scrub(&self, from: u32) -> Scrubbed {
+        self.cache.scrub_step(from, STEP_ENTRIES)
+    }
+
     fn why(&self, left: &Left) -> Option<String> {
         self.first_of(left)
     }
@@ -307,6 +321,7 @@ impl<R: Region + 'static> Watched for Cached<R> {
             helps,
             past_in_runs,
             turned_away,
+            damaged,
             ..
         } = self.cache.counters();
         let counter = |name, help, value| Reading::counter(name, help, Unit::Count, value);
@@ -326,6 +341,7 @@ impl<R: Region + 'static> Watched for Cached<R> {
             counter("disk_cache_helps", "Times a writer had to wait for the disk", helps),
             counter("disk_cache_past_in_runs", "Blocks read in long runs, not taken in", past_in_runs),
             counter("disk_cache_turned_away", "Blocks read that the admission policy turned away", turned_away),
+            counter("disk_cache_damaged", "Times that a block did not fit its checksum", damaged),
             gauge("disk_cache_dirty", "Bytes that only the cache has", dirty),
             gauge("disk_cache_clean", "Bytes that the disk has too", clean),
             gauge("disk_cache_size", "Bytes that the cache can hold", blocks),

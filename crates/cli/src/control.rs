@@ -7,6 +7,7 @@ use crate::listen::{Listener, Place, Stream};
 use crate::peers::Peers;
 use crate::places;
 use crate::plan::Plan;
+use crate::scrub::Found;
 use crate::snapshot::{Observed, Snapshot};
 use rustix::fs::Mode;
 use serde::de::DeserializeOwned;
@@ -59,6 +60,11 @@ pub(crate) enum DiskAct {
         /// Which flush.
         ticket: u64,
     },
+    /// To read what some entries name.
+    Scrub {
+        /// The first of them.
+        from: u32,
+    },
     /// To treat requests otherwise from now on.
     SetMode {
         /// How.
@@ -81,6 +87,13 @@ pub(crate) enum DiskAnswer {
     Flushed {
         /// What it had to leave, if anything.
         trouble: Option<String>,
+    },
+    /// Some entries were looked at.
+    Scrubbed {
+        /// What they name.
+        found: Found,
+        /// The entry to go on with, if there are more.
+        next: Option<u32>,
     },
     /// It was done.
     Done,
@@ -188,6 +201,10 @@ fn carry_out(disk: &dyn CachedDisk, act: DiskAct) -> Result<DiskAnswer, Refused>
             None => DiskAnswer::UnderWay,
             Some(left) => DiskAnswer::Flushed { trouble: disk.why(&left) },
         },
+        DiskAct::Scrub { from } => {
+            let step = disk.scrub(from);
+            DiskAnswer::Scrubbed { found: Found::of(&step), next: step.next }
+        }
         DiskAct::SetMode { mode } => {
             disk.set_mode(mode.parse().map_err(|_| Refused::NoMode { mode })?);
             DiskAnswer::Done

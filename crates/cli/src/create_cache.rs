@@ -7,7 +7,7 @@ use crate::failure::{DiskFailure, Failure, UsageFailure, VolumeFailure};
 use crate::grammar::Create;
 use crate::notes::Note;
 use std::path::Path;
-use tidegate_disk_cache::{Contents, FormatError, FormatSpec, format, identify};
+use tidegate_disk_cache::{Contents, FormatError, FormatSpec, Sums, format_with, identify};
 use tidegate_layout::btt::PAGE_BYTES;
 use tidegate_media::{BlockDevice, DiskAccess, MappedRegion, Region};
 use uuid::Uuid;
@@ -41,7 +41,8 @@ pub(crate) fn lay_out(wish: &Create, disk: &Disk, region: &MappedRegion, content
         uuid: Uuid::new_v4().into_bytes(),
         disk: disk.device.identity().0,
     };
-    lay_out_as(path, region, &spec, contents)?;
+    let sums = if wish.checksums { Sums::Kept } else { Sums::Absent };
+    lay_out_as(path, region, (&spec, sums), contents)?;
     region.file().into_iter().for_each(|file| Note::Disk.write(file, &disk.path));
     let identity = identify(region).map_err(|poison| VolumeFailure::of_poison(path, poison))?;
     let identity = identity.ok_or_else(|| DiskFailure::NoCache { pmem: path.to_owned() })?;
@@ -52,10 +53,10 @@ pub(crate) fn lay_out(wish: &Create, disk: &Disk, region: &MappedRegion, content
 pub(crate) fn lay_out_as(
     path: &Path,
     region: &MappedRegion,
-    spec: &FormatSpec,
+    (spec, sums): (&FormatSpec, Sums),
     contents: Contents,
 ) -> Result<(), Failure> {
-    format(region, spec, contents).map_err(|error| refused_format(path, error))?;
+    format_with(sums, region, spec, contents).map_err(|error| refused_format(path, error))?;
     Ok(sync(path, region)?)
 }
 

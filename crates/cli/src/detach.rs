@@ -55,7 +55,12 @@ pub(crate) fn detach(wish: &Detach, json: bool) -> Result<Exit, Failure> {
     let flush::Open { region, identity, cached } = flush::open(&wish.pmem, wish.disk.as_deref())?;
     cached.drain(&wish.pmem, flush::tell)?;
     drop(cached);
-    lay_out_as(&wish.pmem, &region, &spec(&identity, DETACHED, identity.disk_blocks), Contents::Unknown)?;
+    lay_out_as(
+        &wish.pmem,
+        &region,
+        (&spec(&identity, DETACHED, identity.disk_blocks), identity.sums),
+        Contents::Unknown,
+    )?;
     region.file().into_iter().for_each(|file| Note::Disk.remove(file));
     answer::give(&Detached { detached: wish.pmem.clone() }, json)?;
     Ok(Exit::Done)
@@ -70,7 +75,7 @@ pub(crate) fn attach(wish: &Attach, json: bool) -> Result<Exit, Failure> {
     let disk = disks::open(&wish.disk, DiskAccess::ReadWrite, identity.block_size)?;
     let blocks = disk.device.geometry().blocks;
     let spec = spec(&identity, disk.device.identity().0, blocks);
-    lay_out_as(&wish.pmem, &region, &spec, Contents::Unknown)?;
+    lay_out_as(&wish.pmem, &region, (&spec, identity.sums), Contents::Unknown)?;
     region.file().into_iter().for_each(|file| Note::Disk.write(file, &disk.path));
     answer::give(&Attached { attached: wish.pmem.clone(), disk: disk.path, blocks }, json)?;
     Ok(Exit::Done)

@@ -7,7 +7,7 @@ use serde::Serialize;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use tidegate_btt::Summary;
-use tidegate_disk_cache::Identity;
+use tidegate_disk_cache::{Identity, Sums};
 use tidegate_media::{Domain, Instructions, MappedRegion, Region};
 use uuid::Uuid;
 
@@ -40,6 +40,9 @@ pub(crate) struct Facts {
     /// Bytes of the largest write that is put in place as a whole, if that is more than a block.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) atomic_bytes: Option<u64>,
+    /// Whether each block in front of a disk has a checksum.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) checksums: Option<bool>,
     /// Which troubles the memory survives.
     pub(crate) domain: String,
     /// The instructions that carry stores to the memory.
@@ -101,6 +104,7 @@ impl Facts {
             blocks: summary.blocks,
             arenas: Some(summary.arenas),
             cached_blocks: None,
+            checksums: None,
             atomic_bytes: None,
             domain: memory.domain.to_string(),
             instructions: memory.instructions.to_string(),
@@ -123,6 +127,7 @@ impl Facts {
             blocks: identity.disk_blocks,
             arenas: None,
             cached_blocks: Some(identity.blocks),
+            checksums: Some(identity.sums == Sums::Kept),
             atomic_bytes: Some(u64::from(identity.atomic_blocks()) * u64::from(identity.block_size)),
             domain: memory.domain.to_string(),
             instructions: memory.instructions.to_string(),
@@ -159,6 +164,9 @@ impl fmt::Display for Facts {
         }
         if let Some(bytes) = self.atomic_bytes {
             line(f, "whole", format_args!("a write of up to {} is put in place as a whole", Human(bytes)))?;
+        }
+        if self.checksums == Some(true) {
+            line(f, "checksums", "one of each block; `tidegate scrub` compares them all")?;
         }
         line(f, "stores", &self.instructions)?;
         line(f, "domain", format_args!("{}: {}", self.domain, contract::meaning(self.in_domain)))?;

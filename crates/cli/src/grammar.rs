@@ -61,6 +61,8 @@ pub(crate) enum Command {
     Attach(Attach),
     /// Write what only the cache of a disk has to a file or to another disk, without that disk
     Salvage(Salvage),
+    /// Read every block that the cache of a disk holds, and compare it with its checksum
+    Scrub(Scrub),
     /// Write manual pages: one for the program, one for each command
     Man(Man),
     /// Print a script that completes command lines
@@ -88,6 +90,10 @@ pub(crate) struct Create {
     /// Version of the format: 1.1 (starts at byte 4096) or 2.0 (starts at byte 0)
     #[arg(long, value_name = "VERSION", default_value = "1.1", value_parser = version)]
     pub(crate) btt: Version,
+
+    /// Keep a checksum of each block in front of a disk: reads, writes to the disk and `tidegate scrub` notice memory that changed
+    #[arg(long, requires = "disk")]
+    pub(crate) checksums: bool,
 
     /// Do not allocate the file's space now: writes may meet a full file system later
     #[arg(long)]
@@ -329,6 +335,17 @@ pub(crate) struct Salvage {
     /// Write over what the file or disk holds
     #[arg(long)]
     pub(crate) force: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Scrub {
+    /// The region that caches a disk. It is not changed
+    #[arg(long, value_name = "FILE")]
+    pub(crate) pmem: PathBuf,
+
+    /// The running server's control socket [default: beside the region, FILE.control]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) control: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]

@@ -1,7 +1,7 @@
 //! The program `tidegate`: atomic block devices in persistent memory, served over NBD.
 //!
 //! [`grammar`] reads the command line, [`config`] a configuration file; [`create`], [`serve`], [`info`], [`stat`], [`check`], and for caches of disks
-//! [`flush`], [`mode`], [`detach`] and [`salvage`] are the commands; [`compose`]
+//! [`flush`], [`mode`], [`detach`], [`salvage`] and [`scrub`] are the commands; [`compose`]
 //! alone chooses which types make up a volume; [`contract`] is the one table of what survives what; [`failure`]
 //! says what went wrong and with which exit code.
 
@@ -41,6 +41,7 @@ mod read_only;
 mod readings;
 mod room;
 mod salvage;
+mod scrub;
 mod serve;
 mod size;
 mod snapshot;
@@ -75,6 +76,7 @@ fn run(program: &Program) -> Exit {
         Command::Detach(wish) => detach::detach(wish, json),
         Command::Attach(wish) => detach::attach(wish, json),
         Command::Salvage(wish) => salvage::run(wish, json),
+        Command::Scrub(wish) => scrub::run(wish, json),
         Command::Man(wish) => manual::write_pages(wish),
         Command::Completions(wish) => manual::print_completions(wish),
         Command::Check(wish) => check::run(wish, json),

@@ -24,7 +24,7 @@ impl<R: Region> DiskCache<R> {
 
     fn commit_one(&self, lba: u64, data: &[u8]) -> Result<()> {
         let block = self.reserve_one()?;
-        self.medium.stream_block(block, data);
+        self.stream_all(iter::once((lba, data)), &[block]);
         if let Err(sealed) = self.medium.fence() {
             self.pool.give_block(block);
             return Err(sealed.into());
@@ -106,9 +106,7 @@ impl<R: Region> DiskCache<R> {
     /// Free blocks with the data of `writes` in them, durable with this thread's next fence.
     fn streamed(&self, writes: &[Write<'_>]) -> Result<Vec<u32>> {
         let blocks = self.reserve(writes.len())?;
-        for ((_, data), block) in writes.iter().zip(&blocks) {
-            self.medium.stream_block(*block, data);
-        }
+        self.stream_all(writes.iter().copied(), &blocks);
         Ok(blocks)
     }
 

@@ -30,6 +30,8 @@ pub struct Counters {
     pub past_in_runs: u64,
     /// Blocks read that the admission policy turned away.
     pub turned_away: u64,
+    /// Times that a block did not fit its checksum.
+    pub damaged: u64,
     /// Times that a writer found no free block and destaged some itself.
     pub helps: u64,
 }
@@ -58,6 +60,7 @@ pub(crate) struct Tally {
     pub(crate) helps: Count,
     pub(crate) past_in_runs: Count,
     pub(crate) turned_away: Count,
+    pub(crate) damaged: Count,
 }
 
 impl Tally {
@@ -69,6 +72,7 @@ impl Tally {
             helps: self.helps.get(),
             past_in_runs: self.past_in_runs.get(),
             turned_away: self.turned_away.get(),
+            damaged: self.damaged.get(),
             ..Counters::default()
         };
         for stripe in 0..index.stripes() {

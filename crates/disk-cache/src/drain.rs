@@ -143,12 +143,12 @@ impl<R: Region> DiskCache<R> {
                 State::Dirty => {}
             }
             let place = copied.len() * size;
-            match self.medium.read_block(cached.block, &mut bytes[place..place + size]) {
+            match self.copy_block(lba, cached, &mut bytes[place..place + size]) {
                 Ok(()) => {
                     stripe.update(lba, Cached { state: State::Destaging, ..cached });
                     copied.push(lba);
                 }
-                Err(poison) => progress.failed.push((Lba(lba), poison.into())),
+                Err(error) => progress.failed.push((Lba(lba), error)),
             }
         }
         (copied, passed_over)

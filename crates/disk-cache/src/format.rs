@@ -7,7 +7,7 @@
 use crate::load::superblocks;
 use tidegate_layout::disk_cache::{
     CACHE_BLOCK_BYTES_MAX, CACHE_BLOCK_BYTES_MIN, CURSORS_AT, CachePlan, LBA_BITS, SUPERBLOCK_BYTES,
-    SUPERBLOCK_COPIES_AT, Superblock, TrustedSuperblock,
+    SUPERBLOCK_COPIES_AT, Sums, Superblock, TrustedSuperblock,
 };
 use tidegate_media::{Contents, Poison, Region, Sealed};
 use zerocopy::IntoBytes;
@@ -92,6 +92,8 @@ pub struct Identity {
     pub ring_slots: u32,
     /// Superblocks written so far.
     pub sequence: u64,
+    /// Whether there is a checksum of each block.
+    pub sums: Sums,
 }
 
 impl Identity {
@@ -110,7 +112,7 @@ impl From<&TrustedSuperblock> for Identity {
     fn from(superblock: &TrustedSuperblock) -> Identity {
         let TrustedSuperblock { plan, uuid, disk, sequence, .. } = *superblock;
         let CachePlan { block_size, blocks, disk_blocks, ring_slots, .. } = plan;
-        Identity { uuid, disk, block_size, blocks, disk_blocks, ring_slots, sequence }
+        Identity { uuid, disk, block_size, blocks, disk_blocks, ring_slots, sequence, sums: plan.sums() }
     }
 }
 
@@ -131,9 +133,19 @@ pub fn blocks_in(region_bytes: u64, block_size: u32, ring_slots: u32) -> Option<
     CachePlan::fitting(region_bytes, block_size, 1, ring_slots).map(|plan| plan.blocks)
 }
 
-/// Lays out a fresh cache over all of `region`. What lay there is gone.
+/// Lays out a fresh cache over all of `region`, without checksums. What lay there is gone.
 pub fn format<R: Region + ?Sized>(region: &R, spec: &FormatSpec, contents: Contents) -> Result<(), FormatError> {
-    let plan = plan(region.len(), spec)?;
+    format_with(Sums::Absent, region, spec, contents)
+}
+
+/// The same, with or without checksums.
+pub fn format_with<R: Region + ?Sized>(
+    sums: Sums,
+    region: &R,
+    spec: &FormatSpec,
+    contents: Contents,
+) -> Result<(), FormatError> {
+    let plan = plan(sums, region.len(), spec)?;
     for at in SUPERBLOCK_COPIES_AT.into_iter().rev() {
         region.stream(at, &ZEROES);
         region.fence()?;
@@ -154,7 +166,7 @@ pub fn format<R: Region + ?Sized>(region: &R, spec: &FormatSpec, contents: Conte
 const ZEROES: [u8; 4096] = [0; 4096];
 const _: () = assert!(ZEROES.len() as u64 == SUPERBLOCK_BYTES);
 
-fn plan(region_bytes: u64, spec: &FormatSpec) -> Result<CachePlan, FormatError> {
+fn plan(sums: Sums, region_bytes: u64, spec: &FormatSpec) -> Result<CachePlan, FormatError> {
     let FormatSpec { block_size, disk_blocks, ring_slots, .. } = *spec;
     if !block_size.is_power_of_two() || !(CACHE_BLOCK_BYTES_MIN..=CACHE_BLOCK_BYTES_MAX).contains(&block_size) {
         return Err(FormatError::BlockSize(block_size));
@@ -165,7 +177,7 @@ fn plan(region_bytes: u64, spec: &FormatSpec) -> Result<CachePlan, FormatError> 
     if !ring_slots.is_power_of_two() || ring_slots < RING_SLOTS_MIN {
         return Err(FormatError::RingSlots(ring_slots));
     }
-    let plan = CachePlan::fitting(region_bytes, block_size, disk_blocks, ring_slots);
+    let plan = CachePlan::fitting_with(sums, region_bytes, block_size, disk_blocks, ring_slots);
     plan.filter(|plan| plan.blocks >= BLOCKS_MIN).ok_or(FormatError::TooSmall { has: region_bytes })
 }
 

@@ -52,6 +52,7 @@
 //!   flushes and fences the cursors before it applies an element, and all entries before anything rests on them.
 //! - *It is killed amid a write past the cache*: the disk may show what a power cut takes back. So the disk is flushed before a block of it is taken in as
 //!   clean.
+//! - *Checksums*, where they are kept, are part of the data: see `sums.rs`.
 //! - *A line of entries cannot be read*: its entries, and as many free blocks, stay out of use. Nothing is stored there.
 //!
 //! The crate `trials` enumerates every power cut of every short script against this, and removes each flush and fence in turn.
@@ -85,6 +86,7 @@ mod pool;
 mod read;
 mod reserve;
 mod ring;
+mod sums;
 mod transaction;
 
 pub use cache::{DiskCache, Fill, OpenError, Options};
@@ -92,9 +94,11 @@ pub use check::{Finding, NoCache, Report, check};
 pub use conflicts::Conflicts;
 pub use counters::Counters;
 pub use drain::{Doorbell, Progress};
-pub use format::{FormatError, FormatSpec, Identity, blocks_in, format, identify};
+pub use format::{FormatError, FormatSpec, Identity, blocks_in, format, format_with, identify};
 pub use lost::LostEntries;
 pub use mode::{Mode, NoMode};
 pub use no_disk::NoDisk;
+pub use sums::Scrubbed;
+pub use tidegate_layout::disk_cache::Sums;
 pub use tidegate_media::Contents;
 pub use transaction::{Transaction, TransactionError};

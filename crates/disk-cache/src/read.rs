@@ -9,7 +9,7 @@ use crate::cache::DiskCache;
 use crate::index::{Cached, State, Stripe};
 use tidegate_layout::disk_cache::CacheEntry;
 use tidegate_media::sync::Ordering;
-use tidegate_media::{Error, Region, Result};
+use tidegate_media::{Region, Result};
 
 /// A block to be filled from the disk.
 struct Missing {
@@ -62,11 +62,9 @@ impl<R: Region> DiskCache<R> {
     /// Takes `missing` in, whose bytes are in `out`; reads those anew that may have been written since.
     fn take_all_in(&self, missing: &[Missing], out: &mut [u8]) -> Result<()> {
         let size = self.geometry.block_size as usize;
-        for (miss, data) in missing.iter().zip(out.chunks_exact(size)) {
-            if let Some(block) = miss.block {
-                self.medium.stream_block(block, data);
-            }
-        }
+        let taken_in = missing.iter().zip(out.chunks_exact(size)).filter(|(miss, _)| miss.block.is_some());
+        let blocks: Vec<u32> = missing.iter().filter_map(|miss| miss.block).collect();
+        self.stream_all(taken_in.map(|(miss, data)| (miss.lba, data)), &blocks);
         if missing.iter().any(|miss| miss.block.is_some()) {
             self.medium.fence()?;
         }
@@ -104,13 +102,13 @@ impl<R: Region> DiskCache<R> {
         Ok(())
     }
 
-    /// Copies a cached block out. If it cannot be read, the disk stands in for a clean one.
+    /// Copies a cached block out. If it cannot be read, or has changed, the disk stands in for a clean one.
     fn copy_cached(&self, stripe: &mut Stripe, lba: u64, cached: Cached, out: &mut [u8]) -> Result<()> {
         stripe.counts.read_hits += 1;
         self.index.asked(stripe, cached.entry);
-        match self.medium.read_block(cached.block, out) {
+        match self.copy_block(lba, cached, out) {
             Err(_) if cached.state == State::Clean => self.disk.read(self.on_disk(lba), out),
-            answer => answer.map_err(Error::from),
+            answer => answer,
         }
     }
 }

@@ -5,9 +5,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use tidegate_disk_cache::{
-    Conflicts, Contents, DiskCache, Doorbell, Fill, Finding, FormatSpec, Mode, NoDisk, OpenError, Options,
-    TransactionError, check, format, identify,
+    Conflicts, Contents, DiskCache, Doorbell, Fill, Finding, FormatSpec, Mode, NoDisk, OpenError, Options, Sums,
+    TransactionError, check, format, format_with, identify,
 };
+use tidegate_layout::disk_cache::CachePlan;
 use tidegate_media::{BlockDevice, Durability, Error, InTurn, Lba, Misuse};
 use tidegate_policy::admit::Admit;
 use tidegate_sim::{Disk, DiskFault, Image, PoisonedStore, Region};
@@ -424,6 +425,75 @@ fn nothing_is_taken_in_while_a_disk_does_not_flush() {
     write(&cache, 1, 1);
     assert_eq!(cache.drain_step(8).cleaned, 1, "the disk flushes again");
     assert_eq!((read(&cache, 5), cache.fill().clean), (9, 2));
+}
+
+/// The same with checksums, and where its blocks begin.
+fn region_with_sums(blocks: u32) -> (Arc<Region>, u64) {
+    let plan = CachePlan::cut_with(Sums::Kept, blocks, 512, DISK_BLOCKS, 16);
+    let region = Arc::new(Region::new(plan.end()));
+    format_with(Sums::Kept, &*region, &spec(), Contents::Zeroed).unwrap();
+    let identity = identify(&*region).unwrap().unwrap();
+    assert_eq!((identity.blocks, identity.sums), (blocks, Sums::Kept));
+    (region, plan.data_at)
+}
+
+/// Changes a bit in each block of the region that begins with `tag`.
+fn spoil(region: &Arc<Region>, data_at: u64, tag: u8) -> Arc<Region> {
+    let mut image: Image = region.visible();
+    for at in (data_at..image.len()).step_by(BLOCK) {
+        let mut bytes = [0; 8];
+        image.read(at, &mut bytes);
+        if bytes == [tag; 8] {
+            image.write(at + 4, &[tag ^ 1]);
+        }
+    }
+    Arc::new(Region::from_image(image))
+}
+
+fn scrub(cache: &DiskCache<Arc<Region>>) -> (u64, Vec<Lba>) {
+    let (mut sound, mut damaged, mut next) = (0, Vec::new(), Some(0));
+    while let Some(from) = next {
+        let step = cache.scrub_step(from, 3);
+        sound += step.sound;
+        damaged.extend(step.damaged.into_iter().map(|(lba, _)| lba));
+        next = step.next;
+    }
+    (sound, damaged)
+}
+
+#[test]
+fn a_changed_bit_is_noticed_named_and_kept_from_the_disk() {
+    let ((region, data_at), disk) = (region_with_sums(8), disk());
+    write(&*disk, 5, 50);
+    let cache = open(&region, &disk);
+    cache.write(Lba(1), &[block(1), block(2), block(3)].concat(), Durability::Volatile).unwrap();
+    write(&cache, 9, 4);
+    assert_eq!(read(&cache, 5), 50);
+    assert_eq!(scrub(&cache), (5, vec![]));
+    drop(cache);
+    let region = [2, 50].into_iter().fold(region, |region, tag| spoil(&region, data_at, tag));
+    let cache = open(&region, &disk);
+    assert_eq!(scrub(&cache), (3, vec![Lba(2), Lba(5)]));
+    assert_eq!([1, 3, 9, 5].map(|lba| read(&cache, lba)), [1, 3, 4, 50], "the disk stands in for a clean one");
+    let told = cache.read(Lba(2), &mut block(0)).unwrap_err();
+    assert!(matches!(&told, Error::Corrupt(corrupt) if corrupt.found.contains("block 2 of the disk")), "{told}");
+    let progress = cache.drain_step(8);
+    assert_eq!((progress.cleaned, progress.failed.len(), progress.failed[0].0), (3, 1, Lba(2)));
+    assert_eq!((read(&*disk, 2), cache.dirty_blocks()), (0, 1));
+    write(&cache, 2, 7);
+    assert_eq!((read(&cache, 2), scrub(&cache).0), (7, 4));
+    assert!(cache.counters().damaged >= 5);
+}
+
+#[test]
+fn a_scrub_without_checksums_finds_what_cannot_be_read() {
+    let (region, disk) = (region(8), disk());
+    let cache = open(&region, &disk);
+    (0..3).for_each(|lba| write(&cache, lba, 1));
+    assert!(!cache.keeps_sums());
+    assert_eq!(scrub(&cache), (3, vec![]));
+    region.poison(region.visible().len() - 8 * 512 + 512, 1, PoisonedStore::Kept);
+    assert_eq!(scrub(&cache), (2, vec![Lba(1)]));
 }
 
 /// Poisons the line of `entry`.

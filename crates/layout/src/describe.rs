@@ -3,7 +3,7 @@
 use crate::Description;
 use crate::btt::{ARENA_BYTES_MAX, ARENA_BYTES_MIN, FlogGroup, FlogHalf, InfoBlock, MapState, SECTOR_SIZES, Version};
 use crate::disk_cache::{
-    CACHE_BLOCK_BYTES_MAX, CACHE_BLOCK_BYTES_MIN, CURSORS_AT, CacheEntry, RingElement, Superblock,
+    BlockSum, CACHE_BLOCK_BYTES_MAX, CACHE_BLOCK_BYTES_MIN, CURSORS_AT, CacheEntry, RingElement, Superblock,
 };
 use crate::ring::Cursors;
 use crate::write_cache::{CACHE_HEAD_BYTES, CacheHead, SlotHead};
@@ -18,9 +18,13 @@ pub fn describe() -> String {
     }
     out.push_str(&map_states());
     out.push_str(&disk_cache());
-    for description in
-        [Superblock::DESCRIPTION, Cursors::DESCRIPTION, RingElement::DESCRIPTION, CacheEntry::DESCRIPTION]
-    {
+    for description in [
+        Superblock::DESCRIPTION,
+        Cursors::DESCRIPTION,
+        RingElement::DESCRIPTION,
+        CacheEntry::DESCRIPTION,
+        BlockSum::DESCRIPTION,
+    ] {
         out.push_str(&table(&description));
     }
     out.push_str(&write_cache());

@@ -57,3 +57,16 @@ fn every_cut_where_words_of_a_line_arrive_in_any_order() {
         println!("any order: {}", judged.unwrap_or_else(|failure| panic!("{failure}")));
     }
 }
+
+/// A checksum must never condemn what a cut left: every read after it verifies one.
+#[test]
+fn every_cut_of_every_script_on_caches_with_checksums() {
+    every_script("fresh, with checksums", &SmallCache::fresh().with_sums());
+    every_script("some of each, with checksums", &SmallCache::mixed().with_sums());
+    every_script("full of clean blocks, with checksums", &SmallCache::full_of_clean_blocks().with_sums());
+    for cache in [SmallCache::fresh(), SmallCache::mixed()] {
+        let cache = cache.with_sums().in_any_order();
+        let judged = judge_cache_scripts(&cache, |region: Watched| region, 1, &Seen::default());
+        println!("any order, with checksums: {}", judged.unwrap_or_else(|failure| panic!("{failure}")));
+    }
+}

@@ -15,11 +15,11 @@ use tidegate_virtual_cores::FlawKind;
 /// Digests of the usual script of seeds 0 to 5.
 const DIGESTS: [u64; 6] = [
     0xaac8e7915e08c6e3,
-    0x1ea82e3a4cbd934d,
-    0x087acc902a19f66f,
+    0x4b7621a6be4b59f7,
+    0x644b2ea493a28682,
     0x35510c295850a446,
-    0xfcb3c37eef8e633b,
-    0xe1315c7b25a68d4c,
+    0x5eccd1a37b6175c7,
+    0x75505b192486fe30,
 ];
 
 #[test]

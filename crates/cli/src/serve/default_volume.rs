@@ -37,6 +37,7 @@ fn create_whole(path: &Path) -> Result<bool, Failure> {
         block: DEFAULT_BLOCK_BYTES,
         btt: Version::V1_1,
         disk: None,
+        checksums: false,
         sparse: false,
         force: true,
     })?;

@@ -30,11 +30,22 @@ impl Pair {
         Pair::over(folder, disk)
     }
 
+    /// The same by other options of `create`.
+    fn laid_out(options: &[&str]) -> Pair {
+        let folder = Folder::new();
+        let disk = folder.text("disk");
+        Pair::made(folder, disk, options)
+    }
+
     /// The same with the disk somewhere else.
     fn over(folder: Folder, disk: String) -> Pair {
+        Pair::made(folder, disk, &[])
+    }
+
+    fn made(folder: Folder, disk: String, options: &[&str]) -> Pair {
         File::create(&disk).unwrap().set_len(DISK_BYTES).unwrap();
         let pmem = folder.text("v");
-        let ended = run(&["create", "--pmem", &pmem, "--disk", &disk, "--size", "8M"]);
+        let ended = run(&[&["create", "--pmem", &pmem, "--disk", &disk, "--size", "8M"], options].concat());
         assert_eq!(ended.code, 0, "{}", ended.stderr);
         Pair { folder, pmem, disk }
     }
@@ -52,6 +63,14 @@ impl Pair {
         let mut bytes = vec![0; usize::try_from(BLOCK).unwrap()];
         File::open(&self.disk).unwrap().read_exact_at(&mut bytes, block * BLOCK).unwrap();
         bytes
+    }
+
+    /// Changes a bit of the region in the middle of the block that holds `bytes`.
+    fn spoil(&self, bytes: &[u8]) {
+        let mut region = fs::read(&self.pmem).unwrap();
+        let at = region.chunks(bytes.len()).position(|chunk| chunk == bytes).unwrap() * bytes.len() + 100;
+        region[at] ^= 1;
+        File::options().write(true).open(&self.pmem).unwrap().write_all_at(&region[at..=at], at as u64).unwrap();
     }
 
     fn info(&self) -> Value {
@@ -211,6 +230,37 @@ fn what_is_read_comes_in_by_the_policies_and_is_counted() {
     let stat = json(&["stat", "--pmem", &pair.pmem]);
     assert_eq!(stat["volumes"][0]["counters"]["disk_cache_turned_away"].as_f64(), Some(17.0));
     assert_eq!(server.stop().code(), Some(0));
+}
+
+#[test]
+fn a_scrub_names_what_the_memory_changed_with_a_server_and_without() {
+    let pair = Pair::laid_out(&["--checksums"]);
+    let scrub = || {
+        let ended = run(&["--json", "scrub", "--pmem", &pair.pmem]);
+        (ended.code, serde_json::from_str::<Value>(&ended.stdout).unwrap())
+    };
+    let mut server = pair.serve(&["--dirty-age", "3600"]);
+    assert!(server.said.contains("checksums  one of each block"), "{}", server.said);
+    let mut client = pair.client();
+    (0..20).for_each(|block| write(&mut client, block, 1));
+    let (code, found) = scrub();
+    assert_eq!((code, found["served"].as_bool(), found["sound"].as_u64()), (0, Some(true), Some(20)));
+    drop(client);
+    server.kill();
+    let (code, found) = scrub();
+    assert_eq!((code, found["served"].as_bool(), found["sound"].as_u64()), (0, Some(false), Some(20)));
+    pair.spoil(&stamped(7, 1));
+    let (code, found) = scrub();
+    assert_eq!((code, found["damaged"].as_u64(), found["checksums"].as_bool()), (REFUSED, Some(1), Some(true)));
+    assert!(found["named"][0].as_str().unwrap().contains("block 7 of the disk"), "{found}");
+    let mut server = pair.serve(&[]);
+    let mut client = pair.client();
+    assert!(client.read(7 * BLOCK, &mut stamped(0, 0)).is_err());
+    assert_eq!((read(&mut client, 8), scrub().0), (stamped(8, 1), REFUSED));
+    let flushed = run(&["flush", "--pmem", &pair.pmem, "--wait"]);
+    assert_tells(&flushed, ENVIRONMENT, &["block 7", "the checksum it was stored with"]);
+    assert_eq!([7, 8].map(|block| pair.on_disk(block)), [vec![0; 4096], stamped(8, 1)]);
+    server.stop();
 }
 
 #[test]

@@ -36,6 +36,16 @@ on_media! {
     }
 }
 
+on_media! {
+    /// The checksum of a block of the cache. It is stored together with the block, so it is right wherever an entry names the block.
+    pub struct BlockSum [8] {
+        /// CRC-32C of the number of the block on the disk (8 bytes, little-endian) and the block
+        0: sum: U32,
+        /// zero
+        4: reserved: U32,
+    }
+}
+
 /// An entry that keeps the rules of the format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryState {
@@ -116,6 +126,13 @@ impl CacheEntry {
     }
 }
 
+impl BlockSum {
+    /// The word that stands for `data`, block `lba` of the disk.
+    pub fn word_of(lba: u64, data: &[u8]) -> u64 {
+        u64::from(crc32c::crc32c_append(crc32c::crc32c(&lba.to_le_bytes()), data))
+    }
+}
+
 impl RingElement {
     /// `entry` comes to say that block `lba` of the disk lies in `block`.
     pub fn new(entry: u32, lba: u64, block: u32, counter: u16) -> RingElement {
@@ -156,6 +173,7 @@ mod tests {
         ring_slots: 64,
         ring_at: 0,
         entries_at: 0,
+        sums_at: None,
         data_at: 0,
     };
 
@@ -174,6 +192,13 @@ mod tests {
         assert_eq!(element.as_bytes(), b"\x07\0\0\0\x0a\0\0\0\x04\x03\x02\x01\0\0\xef\xbe");
         let becomes = EntryState::Holds { lba: 0x0102_0304, block: 9, counter: 0xbeef, clean: false };
         assert_eq!(element.check(&PLAN), Ok((7, becomes)));
+    }
+
+    #[test]
+    fn a_checksum_is_that_of_the_place_and_the_bytes() {
+        // CRC-32C of "123456789" is 0xe3069283, its published check value.
+        assert_eq!(BlockSum::word_of(u64::from_le_bytes(*b"12345678"), b"9"), 0xe306_9283);
+        assert_ne!(BlockSum::word_of(1, &[0; 512]), BlockSum::word_of(2, &[0; 512]));
     }
 
     #[test]

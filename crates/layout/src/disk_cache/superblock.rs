@@ -1,6 +1,6 @@
 //! The superblock, the cursors, and where everything lies.
 
-use crate::disk_cache::{CacheEntry, LBA_BITS, RingElement};
+use crate::disk_cache::{BlockSum, CacheEntry, LBA_BITS, RingElement};
 use crate::on_media::{Broken, on_media, rule};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U32, U64};
@@ -10,6 +10,9 @@ pub const DISK_CACHE_MAGIC: [u8; 16] = *b"tidegate-nvcache";
 
 /// The only version so far.
 const VERSION: u32 = 1;
+
+/// The bit of `ro_compat` of a cache that keeps a checksum of each block: whoever writes a block without its sum spoils it.
+const RO_COMPAT_SUMS: u32 = 1;
 
 /// Bytes that each copy of the superblock has for itself.
 pub const SUPERBLOCK_BYTES: u64 = 4096;
@@ -44,7 +47,7 @@ on_media! {
         72: version: U32,
         /// features that a reader may ignore
         76: compat: U32,
-        /// features without which nothing may be written
+        /// features without which nothing may be written: bit 0, a checksum of each block
         80: ro_compat: U32,
         /// features without which nothing may be read
         84: incompat: U32,
@@ -64,8 +67,10 @@ on_media! {
         120: entries_at: U64,
         /// where the blocks lie, in bytes
         128: data_at: U64,
+        /// where the checksums of the blocks lie, in bytes; 0: there are none
+        136: sums_at: U64,
         /// zero
-        136: reserved2: [u8; 116],
+        144: reserved2: [u8; 108],
         /// CRC-32C of the first 252 bytes
         252: checksum: U32,
     }
@@ -86,8 +91,20 @@ pub struct CachePlan {
     pub ring_at: u64,
     /// Where the entries lie.
     pub entries_at: u64,
+    /// Where the checksums of the blocks lie, if there are any.
+    pub sums_at: Option<u64>,
     /// Where the blocks lie.
     pub data_at: u64,
+}
+
+/// Whether a cache keeps a checksum of each block.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sums {
+    /// None: whatever the memory gives back is taken for what was stored.
+    #[default]
+    Absent,
+    /// One for each.
+    Kept,
 }
 
 /// A superblock that keeps the rules.
@@ -108,11 +125,22 @@ pub struct TrustedSuperblock {
 impl CachePlan {
     /// The largest cache with blocks of `block_size` bytes that fits into a region of `region_bytes`; `None` if not even one block does.
     pub fn fitting(region_bytes: u64, block_size: u32, disk_blocks: u64, ring_slots: u32) -> Option<CachePlan> {
-        let each = u64::from(block_size) + size_of::<CacheEntry>() as u64;
+        CachePlan::fitting_with(Sums::Absent, region_bytes, block_size, disk_blocks, ring_slots)
+    }
+
+    /// The same, with or without checksums.
+    pub fn fitting_with(
+        sums: Sums,
+        region_bytes: u64,
+        block_size: u32,
+        disk_blocks: u64,
+        ring_slots: u32,
+    ) -> Option<CachePlan> {
+        let each = u64::from(block_size) + size_of::<CacheEntry>() as u64 + sums.bytes_of(1);
         let room = region_bytes.checked_sub(CachePlan::cut(0, block_size, disk_blocks, ring_slots).entries_at)?;
         let mut blocks = u32::try_from(room / each).unwrap_or(u32::MAX - 1);
         while blocks > 0 {
-            let plan = CachePlan::cut(blocks, block_size, disk_blocks, ring_slots);
+            let plan = CachePlan::cut_with(sums, blocks, block_size, disk_blocks, ring_slots);
             if plan.end() <= region_bytes {
                 return Some(plan);
             }
@@ -123,11 +151,18 @@ impl CachePlan {
 
     /// A cache of exactly `blocks` blocks.
     pub fn cut(blocks: u32, block_size: u32, disk_blocks: u64, ring_slots: u32) -> CachePlan {
+        CachePlan::cut_with(Sums::Absent, blocks, block_size, disk_blocks, ring_slots)
+    }
+
+    /// The same, with or without checksums.
+    pub fn cut_with(sums: Sums, blocks: u32, block_size: u32, disk_blocks: u64, ring_slots: u32) -> CachePlan {
         let entries_at = RING_AT + u64::from(ring_slots) * size_of::<RingElement>() as u64;
         let entries_at = entries_at.next_multiple_of(64);
         let entries_end = entries_at + u64::from(blocks) * size_of::<CacheEntry>() as u64;
-        let data_at = entries_end.next_multiple_of(u64::from(block_size));
-        CachePlan { block_size, blocks, disk_blocks, ring_slots, ring_at: RING_AT, entries_at, data_at }
+        let sums_at = entries_end.next_multiple_of(64);
+        let data_at = (sums_at + sums.bytes_of(blocks)).next_multiple_of(u64::from(block_size));
+        let sums_at = (sums == Sums::Kept).then_some(sums_at);
+        CachePlan { block_size, blocks, disk_blocks, ring_slots, ring_at: RING_AT, entries_at, sums_at, data_at }
     }
 
     /// One past the cache's last byte.
@@ -150,6 +185,16 @@ impl CachePlan {
         self.data_at + u64::from(block) * u64::from(self.block_size)
     }
 
+    /// Where the checksum of block `block` of the cache lies, if there is one.
+    pub fn sum_at(&self, block: u32) -> Option<u64> {
+        Some(self.sums_at? + u64::from(block) * size_of::<BlockSum>() as u64)
+    }
+
+    /// Whether the cache keeps a checksum of each block.
+    pub fn sums(&self) -> Sums {
+        if self.sums_at.is_some() { Sums::Kept } else { Sums::Absent }
+    }
+
     fn check(&self, region_bytes: u64) -> Result<(), Broken> {
         let size = self.block_size;
         let sizes = CACHE_BLOCK_BYTES_MIN..=CACHE_BLOCK_BYTES_MAX;
@@ -165,11 +210,29 @@ impl CachePlan {
         let entries = behind(self.entries_at, self.ring_at, ring_bytes) && self.entries_at.is_multiple_of(64);
         rule(entries, "the entries lie behind the ring", 120, self.entries_at)?;
         let entry_bytes = u64::from(self.blocks) * size_of::<CacheEntry>() as u64;
-        let data = behind(self.data_at, self.entries_at, entry_bytes) && self.data_at.is_multiple_of(64);
+        let (before, bytes) = match self.sums_at {
+            None => (self.entries_at, entry_bytes),
+            Some(sums_at) => {
+                let sums = behind(sums_at, self.entries_at, entry_bytes) && sums_at.is_multiple_of(64);
+                rule(sums, "the checksums lie behind the entries", 136, sums_at)?;
+                (sums_at, Sums::Kept.bytes_of(self.blocks))
+            }
+        };
+        let data = behind(self.data_at, before, bytes) && self.data_at.is_multiple_of(64);
         rule(data, "the blocks lie behind the entries", 128, self.data_at)?;
         let data_bytes = u64::from(self.blocks) * u64::from(size);
         let fits = behind(region_bytes, self.data_at, data_bytes);
         rule(fits, "the region has room for every block", 92, self.blocks)
+    }
+}
+
+impl Sums {
+    /// Bytes of the sums of `blocks` blocks.
+    fn bytes_of(self, blocks: u32) -> u64 {
+        match self {
+            Sums::Absent => 0,
+            Sums::Kept => u64::from(blocks) * size_of::<BlockSum>() as u64,
+        }
     }
 }
 
@@ -183,7 +246,7 @@ impl Superblock {
             sequence: U64::new(sequence),
             version: U32::new(VERSION),
             compat: U32::ZERO,
-            ro_compat: U32::ZERO,
+            ro_compat: U32::new(if plan.sums_at.is_some() { RO_COMPAT_SUMS } else { 0 }),
             incompat: U32::ZERO,
             block_size: U32::new(plan.block_size),
             blocks: U32::new(plan.blocks),
@@ -193,7 +256,8 @@ impl Superblock {
             ring_at: U64::new(plan.ring_at),
             entries_at: U64::new(plan.entries_at),
             data_at: U64::new(plan.data_at),
-            reserved2: [0; 116],
+            sums_at: U64::new(plan.sums_at.unwrap_or(0)),
+            reserved2: [0; 108],
             checksum: U32::ZERO,
         };
         superblock.checksum = U32::new(superblock.digest());
@@ -207,6 +271,8 @@ impl Superblock {
         rule(self.checksum.get() == self.digest(), "the checksum is that of the superblock", 252, self.checksum)?;
         rule(self.version.get() == VERSION, "the version is known", 72, self.version)?;
         rule(self.incompat.get() == 0, "no feature is needed that is not known", 84, self.incompat)?;
+        let features = self.ro_compat.get();
+        let sums_at = (features & RO_COMPAT_SUMS != 0).then(|| self.sums_at.get());
         let plan = CachePlan {
             block_size: self.block_size.get(),
             blocks: self.blocks.get(),
@@ -214,6 +280,7 @@ impl Superblock {
             ring_slots: self.ring_slots.get(),
             ring_at: self.ring_at.get(),
             entries_at: self.entries_at.get(),
+            sums_at,
             data_at: self.data_at.get(),
         };
         plan.check(region_bytes)?;
@@ -222,7 +289,7 @@ impl Superblock {
             uuid: self.uuid,
             disk: self.disk,
             sequence: self.sequence.get(),
-            read_only: self.ro_compat.get() != 0,
+            read_only: features & !RO_COMPAT_SUMS != 0,
         })
     }
 
@@ -243,6 +310,7 @@ mod tests {
         ring_slots: 64,
         ring_at: 12288,
         entries_at: 13312,
+        sums_at: None,
         data_at: 32768,
     };
 
@@ -298,5 +366,27 @@ mod tests {
         }
         assert_eq!(CachePlan::fitting(13_000, 4096, 1 << 20, 64), None);
         assert_eq!(CachePlan::fitting(20_000, 4096, 1 << 20, 65536), None);
+    }
+
+    #[test]
+    fn checksums_are_a_feature_for_writers_and_lie_before_the_blocks() {
+        let plan = CachePlan { sums_at: Some(29312), data_at: 40960, ..PLAN };
+        let bytes = Superblock::new(&plan, [1; 16], [2; 32], 5);
+        assert_eq!(
+            (&bytes.as_bytes()[80..84], &bytes.as_bytes()[136..144]),
+            (&[1, 0, 0, 0][..], &29312_u64.to_le_bytes()[..])
+        );
+        let trusted = bytes.check(plan.end()).unwrap();
+        assert_eq!((trusted.plan, trusted.read_only), (plan, false));
+        assert_eq!((plan.sum_at(3), PLAN.sum_at(3)), (Some(29336), None));
+        for sums_at in [13312, 29310, 33024] {
+            let plan = CachePlan { sums_at: Some(sums_at), ..plan };
+            assert!(Superblock::new(&plan, [1; 16], [2; 32], 5).check(plan.end()).is_err(), "{sums_at}");
+        }
+        for bytes in [60_000, 1 << 20, 3 << 30] {
+            let fitting = CachePlan::fitting_with(Sums::Kept, bytes, 4096, 1 << 20, 64).unwrap();
+            assert!(fitting.end() <= bytes && fitting.check(bytes).is_ok());
+            assert!(CachePlan::cut_with(Sums::Kept, fitting.blocks + 1, 4096, 1 << 20, 64).end() > bytes);
+        }
     }
 }

@@ -283,6 +283,9 @@ impl<'a, R: tidegate_media::Region, W: Fn(Watched) -> R> CacheCampaign<'a, W> {
         if read_blocks(device, self.cache.plan.disk_blocks)? != shown {
             return Err(Failure::new("a second reading shows something else"));
         }
+        if device.counters().damaged > 0 || !device.scrub_step(0, u32::MAX).damaged.is_empty() {
+            return Err(Failure::new("a block does not fit its checksum"));
+        }
         Ok(shown)
     }
 

@@ -3,7 +3,7 @@
 use crate::disk_cache_cuts::script::{CacheStep, Subset};
 use crate::power_cuts::block_of;
 use std::iter;
-use tidegate_disk_cache::{Contents, FormatSpec, format};
+use tidegate_disk_cache::{Contents, FormatSpec, Sums, format_with};
 use tidegate_layout::disk_cache::CachePlan;
 use tidegate_media::LineOrder;
 use tidegate_sim::{Content, Image, Reduction, Region};
@@ -62,6 +62,12 @@ impl SmallCache {
         SmallCache::six_blocks(before, &[0, 4, 7])
     }
 
+    /// The same with a checksum of each block, which every read of a judge verifies.
+    pub fn with_sums(self) -> SmallCache {
+        let CachePlan { blocks, block_size, disk_blocks, ring_slots, .. } = self.plan;
+        SmallCache { plan: CachePlan::cut_with(Sums::Kept, blocks, block_size, disk_blocks, ring_slots), ..self }
+    }
+
     /// The same on a processor whose words to one line arrive in any order.
     pub fn in_any_order(self) -> SmallCache {
         SmallCache { order: LineOrder::Any, ..self }
@@ -77,7 +83,7 @@ impl SmallCache {
         let region = Region::new(self.plan.end().next_multiple_of(8));
         let CachePlan { block_size, disk_blocks, ring_slots, .. } = self.plan;
         let spec = FormatSpec { block_size, disk_blocks, ring_slots, uuid: [1; 16], disk: [2; 32] };
-        format(&region, &spec, Contents::Zeroed).expect("the region is sound");
+        format_with(self.plan.sums(), &region, &spec, Contents::Zeroed).expect("the region is sound");
         region.cut().least().clone()
     }
 
