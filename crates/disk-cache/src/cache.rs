@@ -229,7 +229,7 @@ impl<R: Region> DiskCache<R> {
     }
 }
 
-fn usable_superblock<R: Region>(region: &R) -> Result<TrustedSuperblock, OpenError> {
+pub(crate) fn usable_superblock<R: Region>(region: &R) -> Result<TrustedSuperblock, OpenError> {
     if region.len() < tidegate_layout::disk_cache::CURSORS_AT {
         return Err(OpenError::TooSmall(region.len()));
     }

@@ -72,7 +72,7 @@ pub enum FormatError {
 }
 
 /// Blocks of the least cache: a transaction of two needs two free ones.
-const BLOCKS_MIN: u32 = 4;
+pub(crate) const BLOCKS_MIN: u32 = 4;
 const RING_SLOTS_MIN: u32 = 4;
 
 /// What a region says it is.

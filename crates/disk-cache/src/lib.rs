@@ -84,6 +84,7 @@ mod no_disk;
 mod past;
 mod pool;
 mod read;
+mod relayout;
 mod reserve;
 mod ring;
 mod sums;
@@ -98,6 +99,7 @@ pub use format::{FormatError, FormatSpec, Identity, blocks_in, format, format_wi
 pub use lost::LostEntries;
 pub use mode::{Mode, NoMode};
 pub use no_disk::NoDisk;
+pub use relayout::{Relayout, RelayoutError, relayout};
 pub use sums::Scrubbed;
 pub use tidegate_layout::disk_cache::Sums;
 pub use tidegate_media::Contents;

@@ -39,7 +39,7 @@ pub(crate) fn superblocks<R: Region + ?Sized>(region: &R) -> Result<Newest, NoSu
     }
 }
 
-fn superblock<R: Region + ?Sized>(region: &R, at: u64) -> Result<TrustedSuperblock, NoSuperblock> {
+pub(crate) fn superblock<R: Region + ?Sized>(region: &R, at: u64) -> Result<TrustedSuperblock, NoSuperblock> {
     let mut raw = Superblock::new_zeroed();
     region.read(at, raw.as_mut_bytes()).map_err(NoSuperblock::Unreadable)?;
     raw.check(region.len()).map_err(|broken| NoSuperblock::Broken(corrupt(at, broken)))

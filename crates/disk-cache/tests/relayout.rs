@@ -1,0 +1,141 @@
+//! A cache laid out anew, with the power cut at every instant: it is the old one or the new one, empty or not, and shows what the disk has.
+
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+use std::iter;
+use std::sync::Arc;
+use tidegate_disk_cache::{
+    Contents, DiskCache, FormatSpec, Identity, Options, Relayout, RelayoutError, Sums, check, format_with, identify,
+    relayout,
+};
+use tidegate_layout::disk_cache::{CURSORS_AT, CachePlan};
+use tidegate_media::{BlockDevice, Durability, InTurn, Lba, LineOrder};
+use tidegate_sim::{Disk, Image, PoisonedStore, Reduction, Region, power_cuts};
+
+const BLOCK: usize = 512;
+const DISK_BLOCKS: u64 = 12;
+const RING_SLOTS: u32 = 8;
+const OLD: [u8; 32] = [2; 32];
+
+fn plan(sums: Sums, blocks: u32) -> CachePlan {
+    CachePlan::cut_with(sums, blocks, 512, DISK_BLOCKS, RING_SLOTS)
+}
+
+fn disk() -> Arc<Disk> {
+    let disk = Arc::new(Disk::new(DISK_BLOCKS, 512));
+    for lba in 0..DISK_BLOCKS {
+        disk.write(Lba(lba), &content(lba), Durability::Fua).unwrap();
+    }
+    disk
+}
+
+fn content(lba: u64) -> [u8; BLOCK] {
+    [u8::try_from(lba).unwrap() + 100; BLOCK]
+}
+
+fn open(region: &Arc<Region>, disk: &Arc<Disk>) -> DiskCache<Arc<Region>> {
+    DiskCache::open(Arc::clone(region), Arc::new(InTurn(Arc::clone(disk))), Options::default()).unwrap()
+}
+
+/// A cache of `blocks` blocks in a region with room for `room`: clean blocks, one free, and elements that nobody has retired.
+fn used(sums: Sums, blocks: u32, room: u32, disk: &Arc<Disk>) -> Image {
+    let small = Region::new(plan(sums, blocks).end());
+    let spec =
+        FormatSpec { block_size: 512, disk_blocks: DISK_BLOCKS, ring_slots: RING_SLOTS, uuid: [1; 16], disk: OLD };
+    format_with(sums, &small, &spec, Contents::Zeroed).unwrap();
+    let mut image = Image::zeroed(plan(sums, room).end());
+    let formatted = small.visible().to_vec();
+    image.write(0, &formatted);
+    let region = Arc::new(Region::from_image(image));
+    let cache = open(&region, disk);
+    cache.write(Lba(3), &[content(3), content(4)].concat(), Durability::Volatile).unwrap();
+    cache.read(Lba(7), &mut [0; BLOCK]).unwrap();
+    assert_eq!(cache.drain_step(8).cleaned, 2);
+    region.visible()
+}
+
+/// What a cut left is sound, clean, and shows what the disk has, also after more was written.
+fn judge(image: &Image, order: LineOrder, disk: &Arc<Disk>) -> Identity {
+    let region = Arc::new(Region::with_line_order(image.clone(), order));
+    let report = check(&*region).unwrap();
+    let broken = report
+        .findings
+        .iter()
+        .find(|finding| !matches!(finding, tidegate_disk_cache::Finding::Broken(corrupt) if corrupt.at < CURSORS_AT));
+    assert_eq!((broken, report.dirty), (None, 0), "a copy of the superblock may be torn, and no more");
+    let cache = open(&region, disk);
+    let shows = |cache: &DiskCache<Arc<Region>>, lba: u64| {
+        let mut out = [0; BLOCK];
+        cache.read(Lba(lba), &mut out).unwrap();
+        out
+    };
+    assert!((0..DISK_BLOCKS).all(|lba| shows(&cache, lba) == content(lba)));
+    cache.write(Lba(5), &[content(5), content(6)].concat(), Durability::Volatile).unwrap();
+    assert_eq!(cache.drain_step(8).cleaned, 2);
+    assert_eq!((check(&*region).unwrap().dirty, cache.counters().damaged), (0, 0));
+    report.identity
+}
+
+/// Every image of every cut of a change from `from` blocks to `to`; how many there were, and how many of them are the old cache.
+fn every_cut(sums: Sums, (from, to): (u32, u32), order: LineOrder) -> (u64, u64) {
+    let disk = disk();
+    let start = used(sums, from, from.max(to), &disk);
+    let (old, new) = (plan(sums, from), plan(sums, to));
+    let wish = Relayout { disk: [3; 32], disk_blocks: DISK_BLOCKS, region_bytes: new.end() };
+    let cuts = power_cuts(&start, |region| {
+        let identity = relayout(Arc::clone(region), &wish).unwrap();
+        assert_eq!((identity.blocks, identity.disk, identity.sums), (to, wish.disk, sums));
+    });
+    // Blocks and sums that become entries, or were: nothing names them.
+    let unread = Reduction::of(iter::once(old.data_at.min(new.data_at)..start.len()));
+    let (mut images, mut olds) = (0, 0);
+    for cut in cuts {
+        let mut possible = cut.images(&unread);
+        while let Some(image) = possible.advance() {
+            let found = judge(image, order, &disk);
+            assert!((found.disk, found.blocks) == (OLD, from) || (found.disk, found.blocks) == (wish.disk, to));
+            images += 1;
+            olds += u64::from(found.disk == OLD);
+        }
+    }
+    (images, olds)
+}
+
+#[test]
+fn every_cut_of_a_change_leaves_the_old_cache_or_the_new_one() {
+    for sums in [Sums::Absent, Sums::Kept] {
+        for sizes in [(4, 4), (4, 14), (14, 4)] {
+            let (images, olds) = every_cut(sums, sizes, LineOrder::Prefix);
+            println!("{sums:?}, {sizes:?}: {images} images, {olds} of them the old cache");
+            assert!(images > olds && olds > 20, "{images} images, {olds} old");
+        }
+    }
+}
+
+#[test]
+fn what_is_dirty_is_not_given_up() {
+    let disk = disk();
+    let image = used(Sums::Absent, 6, 6, &disk);
+    let region = Arc::new(Region::from_image(image));
+    let cache = open(&region, &disk);
+    cache.write(Lba(1), &[9; BLOCK], Durability::Volatile).unwrap();
+    drop(cache);
+    let wish = Relayout { disk: [3; 32], disk_blocks: DISK_BLOCKS, region_bytes: region.visible().len() };
+    assert_eq!(relayout(Arc::clone(&region), &wish), Err(RelayoutError::Dirty(1)));
+    let mut out = [0; BLOCK];
+    open(&region, &disk).read(Lba(1), &mut out).unwrap();
+    assert_eq!((out, identify(&*region).unwrap().unwrap().disk), ([9; BLOCK], OLD));
+}
+
+#[test]
+fn lines_that_cannot_be_read_do_not_stop_it_and_what_is_too_small_does() {
+    let disk = disk();
+    let image = used(Sums::Absent, 14, 14, &disk);
+    let region = Arc::new(Region::from_image(image));
+    region.poison(plan(Sums::Absent, 14).entry_at(8), 1, PoisonedStore::Lost);
+    let bytes = region.visible().len();
+    let wish = |region_bytes| Relayout { disk: OLD, disk_blocks: DISK_BLOCKS, region_bytes };
+    assert!(matches!(relayout(Arc::clone(&region), &wish(14_000)), Err(RelayoutError::Format(_))));
+    assert_eq!(relayout(Arc::clone(&region), &wish(bytes)).unwrap().sequence, 2);
+    assert_eq!(open(&region, &disk).fill().free, 10);
+}
