@@ -37,6 +37,9 @@ pub(crate) trait CachedDisk: Watched {
     /// Reads what some entries from number `from` on name.
     fn scrub(&self, from: u32) -> Scrubbed;
 
+    /// Brings everything to the disk, from this thread. What the disk refuses stays dirty, and is named.
+    fn finish(&self, pmem: &Path) -> Result<(), DiskFailure>;
+
     /// Why `left` was left, in a sentence that names the first block. None: nothing was.
     fn why(&self, left: &Left) -> Option<String>;
 }
@@ -48,6 +51,8 @@ pub(crate) struct DiskState {
     pub(crate) disk: PathBuf,
     /// How requests reach it.
     pub(crate) way: String,
+    /// Whether a cache is in front of it. Without one the rest says nothing.
+    pub(crate) attached: bool,
     /// What is done with reads and writes.
     pub(crate) mode: String,
     /// Which clean block goes when room is needed.
@@ -106,6 +111,9 @@ impl fmt::Display for DiskState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         use crate::answer::line;
         line(f, "disk", format_args!("{}, {}", self.disk.display(), self.way))?;
+        if !self.attached {
+            return line(f, "cached", "nothing: the cache was detached, requests go to the disk");
+        }
         line(f, "mode", format_args!("{}, replacement {}", self.mode, self.replacement))?;
         let runs = match self.sequential_bytes {
             0 => "no run too long".to_owned(),
@@ -124,6 +132,30 @@ impl fmt::Display for DiskState {
     }
 }
 
+impl DiskState {
+    /// `disk` alone.
+    pub(crate) fn without_cache(disk: &Disk) -> DiskState {
+        let none = Hits { hits: 0, misses: 0 };
+        DiskState {
+            disk: disk.path.clone(),
+            way: disk.device.way().to_string(),
+            attached: false,
+            mode: Mode::PassThrough.to_string(),
+            replacement: String::new(),
+            admit: String::new(),
+            sequential_bytes: 0,
+            past: Past { in_runs: 0, turned_away: 0 },
+            dirty_bytes: 0,
+            clean_bytes: 0,
+            cache_bytes: 0,
+            reads: none,
+            writes: none,
+            checksums: false,
+            trouble: None,
+        }
+    }
+}
+
 /// A cache over any region.
 pub(crate) struct Cached<R: Region + 'static> {
     cache: Arc<DiskCache<R>>,
@@ -136,8 +168,7 @@ pub(crate) struct Cached<R: Region + 'static> {
 impl<R: Region + 'static> Cached<R> {
     /// Opens the cache in `region` in front of `disk`; what was interrupted is finished.
     pub(crate) fn open(region: R, disk: Disk, plan: &DiskPlan) -> Result<Cached<R>, OpenError> {
-        let Disk { path, device } = disk;
-        let disk = Arc::new(device);
+        let Disk { path, device: disk } = disk;
         let identity = tidegate_disk_cache::identify(&region).ok().flatten();
         let block_bytes = identity.map_or(1, |identity| u64::from(identity.block_size));
         let options = Options {
@@ -264,6 +295,7 @@ impl<R: Region + 'static> CachedDisk for Cached<R> {
         DiskState {
             disk: self.path.clone(),
             way: self.disk.way().to_string(),
+            attached: true,
             mode: self.cache.mode().to_string(),
             replacement: self.plan.replacement.to_string(),
             admit: self.plan.admit.to_string(),
@@ -297,6 +329,10 @@ impl<R: Region + 'static> CachedDisk for Cached<R> {
 
     fn scrub(&self, from: u32) -> Scrubbed {
         self.cache.scrub_step(from, STEP_ENTRIES)
+    }
+
+    fn finish(&self, pmem: &Path) -> Result<(), DiskFailure> {
+        self.drain(pmem, |line| tracing::info!("{line}"))
     }
 
     fn why(&self, left: &Left) -> Option<String> {

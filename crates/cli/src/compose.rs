@@ -6,6 +6,7 @@ use crate::disks::{self, Disk, DiskPlan};
 use crate::drain::Drain;
 use crate::facts::{Facts, Memory};
 use crate::failure::{DiskFailure, Doing, Failure, VolumeFailure};
+use crate::live_disk::{Front as CacheFront, LiveDisk};
 use crate::notes::Note;
 use crate::plan::VolumePlan;
 use crate::read_only::ReadOnly;
@@ -35,7 +36,7 @@ pub(crate) struct Volume {
     /// Blocks that a killed server had left in its cache.
     pub(crate) completed: u64,
     /// The disk behind it, if it caches one.
-    pub(crate) disk: Option<Arc<dyn CachedDisk>>,
+    pub(crate) disk: Option<Arc<LiveDisk>>,
 }
 
 /// What a region holds.
@@ -159,6 +160,22 @@ fn open_cache(plan: &VolumePlan, region: Arc<MappedRegion>, identity: CacheIdent
         Note::Disk.write(file, &disk.path);
     }
     let facts = Facts::of_disk_cache(path, Memory::of(&region), &identity);
+    let live = Arc::new(LiveDisk::new(plan.clone(), disk.clone(), front(plan, region, disk)?));
+    let off = Err("off: the volume is a cache itself".to_owned());
+    Ok(Volume {
+        device: Arc::clone(&live) as Arc<dyn BlockDevice>,
+        layers: vec![Arc::clone(&live) as Arc<dyn Watched>],
+        drain: None,
+        facts,
+        cache: off,
+        completed: 0,
+        disk: Some(live),
+    })
+}
+
+/// The cache in `region`, in front of `disk`, as `plan` says.
+pub(crate) fn front(plan: &VolumePlan, region: Arc<MappedRegion>, disk: Disk) -> Result<CacheFront, Failure> {
+    let (path, writable) = (plan.pmem.as_path(), plan.access == Access::ReadWrite);
     let (blocks, cached) = match plan.emulate {
         None => cached(plan, Arc::clone(&region), disk)?,
         Some(profile) => cached(plan, Emulated::new(Arc::clone(&region), profile), disk)?,
@@ -169,17 +186,7 @@ fn open_cache(plan: &VolumePlan, region: Arc<MappedRegion>, identity: CacheIdent
         Some(file) if region.domain() == Domain::DiskFile => Arc::new(FileBacked::new(blocks, file).map_err(io)?),
         _ => blocks,
     };
-    let watched = Arc::clone(&cached) as Arc<dyn Watched>;
-    let off = Err("off: the volume is a cache itself".to_owned());
-    Ok(Volume {
-        device,
-        layers: vec![region, watched],
-        drain: None,
-        facts,
-        cache: off,
-        completed: 0,
-        disk: Some(cached),
-    })
+    Ok(CacheFront { region, device, cached })
 }
 
 /// A volume's blocks, and the cache that they are.

@@ -1,9 +1,10 @@
 //! The control sockets of a running server: beside each volume, for its owner and root. Whoever connects asks in one line of JSON, a
 //! [`Request`], and gets one line of JSON and the end. Who asks nothing gets a [`Snapshot`] after a moment.
 
-use crate::cached_disk::{CachedDisk, DiskState};
+use crate::cached_disk::DiskState;
 use crate::failure::{ControlFailure, DiskFailure, Failure};
 use crate::listen::{Listener, Place, Stream};
+use crate::live_disk::LiveDisk;
 use crate::peers::Peers;
 use crate::places;
 use crate::plan::Plan;
@@ -59,6 +60,18 @@ pub(crate) enum DiskAct {
     Flushed {
         /// Which flush.
         ticket: u64,
+    },
+    /// To set region and disk free from each other, and to go on with the disk alone.
+    Detach,
+    /// To put the region in front of the disk again.
+    Attach {
+        /// Where the disk is.
+        disk: PathBuf,
+    },
+    /// To make region and cache larger or smaller.
+    Resize {
+        /// Bytes of the region.
+        bytes: u64,
     },
     /// To read what some entries name.
     Scrub {
@@ -123,6 +136,12 @@ pub(crate) enum Refused {
     NoCache {
         /// The region asked for.
         pmem: PathBuf,
+    },
+    /// It was tried, and did not succeed.
+    #[error("{why}")]
+    Failed {
+        /// What happened, and why.
+        why: String,
     },
     /// No cache has this mode.
     #[error("{mode} is no mode of a cache")]
@@ -190,26 +209,35 @@ fn of_disk(observed: &Observed, pmem: &Path, act: DiskAct) -> DiskReply {
     let volume = observed.volumes.iter().find(|volume| same(&volume.pmem));
     let volume = volume.ok_or_else(|| Refused::NotServed { pmem: pmem.to_owned() })?;
     let disk = volume.disk.as_ref().ok_or_else(|| Refused::NoCache { pmem: pmem.to_owned() })?;
-    let answer = carry_out(&**disk, act)?;
+    let answer = carry_out(disk, act)?;
     Ok((answer, disk.state()))
 }
 
-fn carry_out(disk: &dyn CachedDisk, act: DiskAct) -> Result<DiskAnswer, Refused> {
+fn carry_out(disk: &LiveDisk, act: DiskAct) -> Result<DiskAnswer, Refused> {
     Ok(match act {
         DiskAct::Flush => DiskAnswer::Flushing { ticket: disk.flush().0 },
         DiskAct::Flushed { ticket } => match disk.flushed(Ticket(ticket)) {
             None => DiskAnswer::UnderWay,
-            Some(left) => DiskAnswer::Flushed { trouble: disk.why(&left) },
+            Some((_, trouble)) => DiskAnswer::Flushed { trouble },
         },
         DiskAct::Scrub { from } => {
             let step = disk.scrub(from);
             DiskAnswer::Scrubbed { found: Found::of(&step), next: step.next }
         }
         DiskAct::SetMode { mode } => {
-            disk.set_mode(mode.parse().map_err(|_| Refused::NoMode { mode })?);
-            DiskAnswer::Done
+            let mode = mode.parse().map_err(|_| Refused::NoMode { mode })?;
+            changed(disk.set_mode(mode))?
         }
+        DiskAct::Detach => changed(disk.detach())?,
+        DiskAct::Attach { disk: path } => changed(disk.attach(&path))?,
+        DiskAct::Resize { bytes } => changed(disk.resize(bytes))?,
     })
+}
+
+/// What is answered to a change.
+fn changed(change: Result<(), Failure>) -> Result<DiskAnswer, Refused> {
+    let why = |failure: Failure| failure.told().map_or_else(String::new, |told| format!("{}: {}", told.what, told.why));
+    change.map(|()| DiskAnswer::Done).map_err(|failure| Refused::Failed { why: why(failure) })
 }
 
 /// Asks the server that listens on the control socket `path`.

@@ -1,25 +1,29 @@
 //! `tidegate detach` and `attach`: a cache parts from its disk once the disk has everything, and gets another.
 //!
-//! A detached cache is empty. Until then the region may have blocks that the disk lacks, or that somebody else changes on
+//! A running server does either beside its clients: it goes on with the disk alone, and then with both again. A detached cache is empty. Until then the region may have blocks that the disk lacks, or that somebody else changes on
 //! the disk meanwhile.
 
 use crate::answer;
-use crate::create_cache::lay_out_as;
+use crate::control::{self, DiskAct, DiskAnswer};
 use crate::disks::{self, DETACHED};
-use crate::failure::{DiskFailure, Exit, Failure};
+use crate::failure::{ControlFailure, DiskFailure, Exit, Failure};
 use crate::flush;
 use crate::grammar::{Attach, Detach};
+use crate::live_disk::lay_out;
 use crate::notes::Note;
+use crate::places;
 use serde::Serialize;
 use std::fmt;
-use std::path::PathBuf;
-use tidegate_disk_cache::{Contents, FormatSpec, Identity};
-use tidegate_media::{Access, BlockDevice, DiskAccess};
+use std::path::{Path, PathBuf};
+use tidegate_disk_cache::{Mode, Relayout};
+use tidegate_media::{Access, BlockDevice, DiskAccess, Region};
 
 /// What `detach` answers.
 #[derive(Serialize)]
 struct Detached {
     detached: PathBuf,
+    /// Whether a server goes on with the disk alone.
+    served: bool,
 }
 
 impl fmt::Display for Detached {
@@ -33,50 +37,106 @@ impl fmt::Display for Detached {
 struct Attached {
     attached: PathBuf,
     disk: PathBuf,
-    blocks: u64,
+    /// Whether a server goes on with both.
+    served: bool,
+    /// Blocks of the disk, if no server knows them already.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    blocks: Option<u64>,
 }
 
 impl fmt::Display for Attached {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (pmem, disk) = (self.attached.display(), self.disk.display());
-        writeln!(f, "attached   {pmem} to {disk}, {} blocks", self.blocks)?;
-        write!(f, "next: tidegate serve --pmem {pmem} --disk {disk}")
+        match self.blocks {
+            None => write!(f, "attached   {pmem} to {disk}, which is served through it from now on"),
+            Some(blocks) => {
+                writeln!(f, "attached   {pmem} to {disk}, {blocks} blocks")?;
+                write!(f, "next: tidegate serve --pmem {pmem} --disk {disk}")
+            }
+        }
     }
 }
 
-/// What a cache like `identity` is laid out by.
-fn spec(identity: &Identity, disk: [u8; 32], disk_blocks: u64) -> FormatSpec {
-    let Identity { uuid, block_size, ring_slots, .. } = *identity;
-    FormatSpec { block_size, disk_blocks, ring_slots, uuid, disk }
+/// Whether `failure` means that no server is there.
+pub(crate) fn is_no_server(failure: &Failure) -> bool {
+    matches!(failure, Failure::Control(ControlFailure::NoServer { .. }))
+}
+
+/// Has the running server empty the cache of what the disk lacks, beside its clients and in the mode `meanwhile`, and then do `act`.
+///
+/// # Errors
+/// A block that the disk refuses is named, and the server goes on as before.
+pub(crate) fn by_server(socket: &Path, pmem: &Path, meanwhile: Mode, act: DiskAct) -> Result<(), Failure> {
+    let (_, before) = control::ask_disk(socket, pmem, DiskAct::Flush)?;
+    if !before.attached {
+        return Err(DiskFailure::Detached { pmem: pmem.to_owned() }.into());
+    }
+    let set = |mode: String| control::ask_disk(socket, pmem, DiskAct::SetMode { mode });
+    set(meanwhile.to_string())?;
+    let done = emptied(socket, pmem).and_then(|()| control::ask_disk(socket, pmem, act));
+    // A cache that is gone has no mode.
+    let _ = set(before.mode);
+    done.map(|_| ())
+}
+
+/// Waits until everything that is dirty now is on the disk.
+fn emptied(socket: &Path, pmem: &Path) -> Result<(), Failure> {
+    let (answer, state) = control::ask_disk(socket, pmem, DiskAct::Flush)?;
+    if let DiskAnswer::Flushing { ticket } = answer {
+        flush::wait(socket, pmem, ticket, &state)?;
+    }
+    Ok(())
 }
 
 /// Runs `tidegate detach`.
 pub(crate) fn detach(wish: &Detach, json: bool) -> Result<Exit, Failure> {
+    let socket = wish.control.clone().unwrap_or_else(|| places::control_socket(&wish.pmem));
+    let served = match by_server(&socket, &wish.pmem, Mode::PassThrough, DiskAct::Detach) {
+        Ok(()) => true,
+        Err(failure) if wish.control.is_none() && is_no_server(&failure) => {
+            detach_idle(wish)?;
+            false
+        }
+        Err(failure) => return Err(failure),
+    };
+    answer::give(&Detached { detached: wish.pmem.clone(), served }, json)?;
+    Ok(Exit::Done)
+}
+
+/// Without a server.
+fn detach_idle(wish: &Detach) -> Result<(), Failure> {
     let flush::Open { region, identity, cached } = flush::open(&wish.pmem, wish.disk.as_deref())?;
     cached.drain(&wish.pmem, flush::tell)?;
     drop(cached);
-    lay_out_as(
-        &wish.pmem,
-        &region,
-        (&spec(&identity, DETACHED, identity.disk_blocks), identity.sums),
-        Contents::Unknown,
-    )?;
+    let wish_for = Relayout { disk: DETACHED, disk_blocks: identity.disk_blocks, region_bytes: region.len() };
+    lay_out(&wish.pmem, &region, &wish_for)?;
     region.file().into_iter().for_each(|file| Note::Disk.remove(file));
-    answer::give(&Detached { detached: wish.pmem.clone() }, json)?;
-    Ok(Exit::Done)
+    Ok(())
 }
 
 /// Runs `tidegate attach`.
 pub(crate) fn attach(wish: &Attach, json: bool) -> Result<Exit, Failure> {
+    let socket = wish.control.clone().unwrap_or_else(|| places::control_socket(&wish.pmem));
+    let disk = wish.disk.canonicalize().unwrap_or_else(|_| wish.disk.clone());
+    let (served, blocks) = match control::ask_disk(&socket, &wish.pmem, DiskAct::Attach { disk: disk.clone() }) {
+        Ok(_) => (true, None),
+        Err(failure) if wish.control.is_none() && is_no_server(&failure) => (false, Some(attach_idle(wish)?)),
+        Err(failure) => return Err(failure),
+    };
+    answer::give(&Attached { attached: wish.pmem.clone(), disk, served, blocks }, json)?;
+    Ok(Exit::Done)
+}
+
+/// Without a server: the blocks of the disk.
+fn attach_idle(wish: &Attach) -> Result<u64, Failure> {
     let (region, identity) = flush::cache_in(&wish.pmem, Access::ReadWrite)?;
     if identity.disk != DETACHED {
         return Err(DiskFailure::Attached { pmem: wish.pmem.clone() }.into());
     }
     let disk = disks::open(&wish.disk, DiskAccess::ReadWrite, identity.block_size)?;
-    let blocks = disk.device.geometry().blocks;
-    let spec = spec(&identity, disk.device.identity().0, blocks);
-    lay_out_as(&wish.pmem, &region, (&spec, identity.sums), Contents::Unknown)?;
+    let disk_blocks = disk.device.geometry().blocks;
+    let wish_for = Relayout { disk: disk.device.identity().0, disk_blocks, region_bytes: region.len() };
+    lay_out(&wish.pmem, &region, &wish_for)?;
     region.file().into_iter().for_each(|file| Note::Disk.write(file, &disk.path));
-    answer::give(&Attached { attached: wish.pmem.clone(), disk: disk.path, blocks }, json)?;
-    Ok(Exit::Done)
+    Ok(disk_blocks)
 }

@@ -3,6 +3,7 @@
 use crate::failure::{DiskFailure, Failure};
 use crate::notes::Note;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use tidegate_disk_cache::{Identity, Mode};
 use tidegate_media::{BlockDevice, DiskAccess, DiskIdentity, FileDisk, MapError};
 use tidegate_policy::admit::Admit;
@@ -30,11 +31,12 @@ pub(crate) struct DiskPlan {
 }
 
 /// An open disk.
+#[derive(Clone)]
 pub(crate) struct Disk {
     /// Where it is.
     pub(crate) path: PathBuf,
     /// Its blocks.
-    pub(crate) device: FileDisk,
+    pub(crate) device: Arc<FileDisk>,
 }
 
 /// Opens any disk, in blocks of `block_size` bytes.
@@ -43,7 +45,7 @@ pub(crate) fn open(path: &Path, access: DiskAccess, block_size: u32) -> Result<D
 }
 
 fn try_open(path: &Path, access: DiskAccess, block_size: u32) -> Result<Disk, MapError> {
-    Ok(Disk { path: path.to_owned(), device: FileDisk::open(path, access, block_size)? })
+    Ok(Disk { path: path.to_owned(), device: Arc::new(FileDisk::open(path, access, block_size)?) })
 }
 
 /// Opens the disk that the cache `identity` in `pmem` belongs to: at `named`, or where it was noted.

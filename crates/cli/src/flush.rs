@@ -63,7 +63,7 @@ pub(crate) fn run(wish: &Flush, json: bool) -> Result<Exit, Failure> {
 }
 
 /// Waits for the flush `ticket`; the bytes that are dirty then.
-fn wait(socket: &Path, pmem: &Path, ticket: u64, state: &DiskState) -> Result<u64, Failure> {
+pub(crate) fn wait(socket: &Path, pmem: &Path, ticket: u64, state: &DiskState) -> Result<u64, Failure> {
     let mut meter = Meter::begin(state.dirty_bytes);
     loop {
         std::thread::sleep(FLUSH_ASKED_EVERY);

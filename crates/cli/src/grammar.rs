@@ -59,6 +59,8 @@ pub(crate) enum Command {
     Detach(Detach),
     /// Give a detached cache a disk
     Attach(Attach),
+    /// Make the region in front of a disk larger or smaller
+    Resize(Resize),
     /// Write what only the cache of a disk has to a file or to another disk, without that disk
     Salvage(Salvage),
     /// Read every block that the cache of a disk holds, and compare it with its checksum
@@ -306,7 +308,11 @@ pub(crate) struct Detach {
     #[arg(long, value_name = "FILE")]
     pub(crate) pmem: PathBuf,
 
-    /// The disk [default: where it was when the volume was last open]
+    /// The running server's control socket [default: beside the region, FILE.control]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) control: Option<PathBuf>,
+
+    /// The disk, if no server runs [default: where it was when the volume was last open]
     #[arg(long, value_name = "DISK")]
     pub(crate) disk: Option<PathBuf>,
 }
@@ -317,9 +323,32 @@ pub(crate) struct Attach {
     #[arg(long, value_name = "FILE")]
     pub(crate) pmem: PathBuf,
 
+    /// The control socket of a server that serves the disk alone since it was detached [default: beside the region, FILE.control]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) control: Option<PathBuf>,
+
     /// The disk that it caches from now on
     #[arg(long, value_name = "DISK")]
     pub(crate) disk: PathBuf,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Resize {
+    /// The region that caches the disk: a file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) pmem: PathBuf,
+
+    /// Bytes of the region: a multiple of 4096, 1G, 512M, 1GiB (units of 1024). What it held of the disk goes, once the disk has it
+    #[arg(long, value_parser = size::parse)]
+    pub(crate) size: u64,
+
+    /// The running server's control socket [default: beside the region, FILE.control]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) control: Option<PathBuf>,
+
+    /// The disk, if no server runs [default: where it was when the volume was last open]
+    #[arg(long, value_name = "DISK")]
+    pub(crate) disk: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]

@@ -1,7 +1,7 @@
 //! The program `tidegate`: atomic block devices in persistent memory, served over NBD.
 //!
 //! [`grammar`] reads the command line, [`config`] a configuration file; [`create`], [`serve`], [`info`], [`stat`], [`check`], and for caches of disks
-//! [`flush`], [`mode`], [`detach`], [`salvage`] and [`scrub`] are the commands; [`compose`]
+//! [`flush`], [`mode`], [`detach`], [`resize`], [`salvage`] and [`scrub`] are the commands; [`compose`]
 //! alone chooses which types make up a volume; [`contract`] is the one table of what survives what; [`failure`]
 //! says what went wrong and with which exit code.
 
@@ -29,6 +29,7 @@ mod grammar;
 mod info;
 mod latency;
 mod listen;
+mod live_disk;
 mod manual;
 mod metrics;
 mod mode;
@@ -39,6 +40,7 @@ mod places;
 mod plan;
 mod read_only;
 mod readings;
+mod resize;
 mod room;
 mod salvage;
 mod scrub;
@@ -76,6 +78,7 @@ fn run(program: &Program) -> Exit {
         Command::Detach(wish) => detach::detach(wish, json),
         Command::Attach(wish) => detach::attach(wish, json),
         Command::Salvage(wish) => salvage::run(wish, json),
+        Command::Resize(wish) => resize::run(wish, json),
         Command::Scrub(wish) => scrub::run(wish, json),
         Command::Man(wish) => manual::write_pages(wish),
         Command::Completions(wish) => manual::print_completions(wish),

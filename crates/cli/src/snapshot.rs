@@ -1,8 +1,9 @@
 //! What a running server knows about its work at one time, as it travels over the control socket.
 
-use crate::cached_disk::{CachedDisk, DiskState};
+use crate::cached_disk::DiskState;
 use crate::connections::Connections;
 use crate::latency::Latencies;
+use crate::live_disk::LiveDisk;
 use crate::readings::{Reading, Watched};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -127,7 +128,7 @@ pub(crate) struct ObservedVolume {
     /// Its layers that keep numbers.
     pub(crate) layers: Vec<Arc<dyn Watched>>,
     /// The disk behind it, if it caches one.
-    pub(crate) disk: Option<Arc<dyn CachedDisk>>,
+    pub(crate) disk: Option<Arc<LiveDisk>>,
 }
 
 impl Observed {

@@ -77,6 +77,25 @@ pub(crate) enum DiskFailure {
         /// The file or disk.
         to: PathBuf,
     },
+    /// Blocks of another size than those that are served.
+    BlockSize {
+        /// The region.
+        pmem: PathBuf,
+        /// Bytes in its blocks.
+        has: u32,
+        /// Bytes in the blocks served.
+        needs: u32,
+    },
+    /// A volume that is served without being changed.
+    ReadOnly {
+        /// The region.
+        pmem: PathBuf,
+    },
+    /// A region that is no file has the size that it has.
+    NoFile {
+        /// The region.
+        pmem: PathBuf,
+    },
     /// The running server has no such volume, or refuses what was asked of it.
     Server {
         /// What it said.
@@ -105,6 +124,9 @@ impl DiskFailure {
             DiskFailure::TransitWished { .. } => ("two-caches", Exit::Usage),
             DiskFailure::Refuses { .. } => ("disk-refuses", Exit::Environment),
             DiskFailure::TargetHolds { .. } => ("target-holds", Exit::Refused),
+            DiskFailure::BlockSize { .. } => ("block-size-differs", Exit::Refused),
+            DiskFailure::ReadOnly { .. } => ("served-read-only", Exit::Refused),
+            DiskFailure::NoFile { .. } => ("no-file", Exit::Usage),
             DiskFailure::Server { .. } => ("server-refuses", Exit::Refused),
         }
     }
@@ -153,6 +175,16 @@ impl DiskFailure {
             DiskFailure::TargetHolds { to } => {
                 (format!("{} exists already", to.display()), "salvaging writes over what it holds".to_owned())
             }
+            DiskFailure::BlockSize { pmem, has, needs } => (
+                format!("{} does not fit the volume that is served", pmem.display()),
+                format!("its blocks have {has} bytes, the volume's {needs}"),
+            ),
+            DiskFailure::ReadOnly { pmem } => {
+                (format!("{} is left as it is", pmem.display()), "it is served with --read-only".to_owned())
+            }
+            DiskFailure::NoFile { pmem } => {
+                (format!("{} keeps its size", pmem.display()), "only a file can become larger or smaller".to_owned())
+            }
             DiskFailure::Server { why } => ("the running server refuses".to_owned(), why.clone()),
         }
     }
@@ -187,6 +219,13 @@ impl DiskFailure {
             ),
             DiskFailure::TargetHolds { .. } => {
                 "name a file that does not exist, or add --force if this is a copy of the disk".to_owned()
+            }
+            DiskFailure::BlockSize { needs, .. } => {
+                format!("make a region for this disk: tidegate create --disk DISK --block {needs}")
+            }
+            DiskFailure::ReadOnly { .. } => "serve it without --read-only".to_owned(),
+            DiskFailure::NoFile { pmem } => {
+                format!("detach it, and make another region: tidegate detach --pmem {}", pmem.display())
             }
             DiskFailure::Server { .. } => "see `tidegate stat` for its volumes".to_owned(),
         }

@@ -293,6 +293,14 @@ impl VolumeFailure {
     }
 
     /// What the engine says when a cache of a disk at `path` cannot be used.
+    pub(crate) fn of_relayout(path: &Path, error: tidegate_disk_cache::RelayoutError) -> VolumeFailure {
+        match error {
+            tidegate_disk_cache::RelayoutError::Open(error) => VolumeFailure::of_open_cache(path, error),
+            other => VolumeFailure::BrokenCache { path: path.to_owned(), why: other.to_string() },
+        }
+    }
+
+    /// Why the cache in `path` is not opened.
     pub(crate) fn of_open_cache(path: &Path, error: tidegate_disk_cache::OpenError) -> VolumeFailure {
         use tidegate_disk_cache::OpenError as Refused;
         match error {

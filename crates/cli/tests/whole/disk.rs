@@ -269,7 +269,10 @@ fn a_cache_parts_from_its_disk_and_gets_another() {
     let mut server = pair.serve(&[]);
     let mut client = pair.client();
     (0..500).for_each(|block| write(&mut client, block, 3));
-    assert_tells(&run(&["detach", "--pmem", &pair.pmem]), IN_USE, &["is in use", "stop that process"]);
+    let attach = run(&["attach", "--pmem", &pair.pmem, "--disk", &pair.disk]);
+    assert_tells(&attach, REFUSED, &["has a disk already"]);
+    let elsewhere = run(&["detach", "--pmem", &pair.pmem, "--control", &pair.folder.text("nowhere")]);
+    assert_tells(&elsewhere, ENVIRONMENT, &["no server answers"]);
     server.kill();
     assert_tells(&run(&["attach", "--pmem", &pair.pmem, "--disk", &pair.disk]), REFUSED, &["has a disk", "detach"]);
     let detached = run(&["detach", "--pmem", &pair.pmem]);
@@ -285,6 +288,50 @@ fn a_cache_parts_from_its_disk_and_gets_another() {
     let mut client = pair.client();
     assert_eq!((client.bytes(), read(&mut client, 99)), (100 * BLOCK, stamped(0, 8)));
     assert_eq!(server.stop().code(), Some(0));
+}
+
+#[test]
+fn a_served_disk_parts_from_its_cache_and_gets_it_back_larger_and_smaller() {
+    let pair = Pair::laid_out(&["--checksums"]);
+    let mut server = pair.serve(&["--dirty-age", "3600"]);
+    let mut client = pair.client();
+    let cache_bytes = || pair.info()["disk"]["cache_bytes"].as_u64().unwrap();
+    let rest_of = |turn: u64| (0..500).map(move |block| (block, turn));
+    rest_of(1).for_each(|(block, turn)| write(&mut client, block, turn));
+    assert!(pair.dirty_bytes() > 0);
+    let detached = json(&["detach", "--pmem", &pair.pmem]);
+    assert_eq!(detached["served"].as_bool(), Some(true));
+    rest_of(1).for_each(|(block, turn)| assert_eq!(pair.on_disk(block), stamped(block, turn)));
+    write(&mut client, 3, 2);
+    client.flush().unwrap();
+    assert_eq!((read(&mut client, 3), pair.on_disk(3)), (stamped(3, 2), stamped(3, 2)), "the disk alone");
+    // The region is free for anybody.
+    assert_eq!(json(&["info", "--pmem", &pair.pmem])["in_use"].as_bool(), Some(false));
+    assert_tells(&run(&["detach", "--pmem", &pair.pmem]), REFUSED, &["has no disk"]);
+    let other = pair.folder.text("other");
+    File::create(&other).unwrap().set_len(DISK_BYTES).unwrap();
+    assert_tells(&run(&["attach", "--pmem", &pair.pmem, "--disk", &other]), REFUSED, &["is not the disk of"]);
+    let attached = json(&["attach", "--pmem", &pair.pmem, "--disk", &pair.disk]);
+    assert_eq!(attached["served"].as_bool(), Some(true));
+    let before = cache_bytes();
+    for (size, turn) in [("16M", 3), ("4M", 4)] {
+        rest_of(turn).for_each(|(block, turn)| write(&mut client, block, turn));
+        let resized = json(&["resize", "--pmem", &pair.pmem, "--size", size]);
+        assert_eq!(resized["served"].as_bool(), Some(true));
+        assert_eq!(pair.on_disk(499), stamped(499, turn));
+        rest_of(turn).for_each(|(block, turn)| assert_eq!(read(&mut client, block), stamped(block, turn)));
+        let (bytes, grown) = (fs::metadata(&pair.pmem).unwrap().len(), cache_bytes() > before);
+        assert_eq!((bytes, grown), if size == "16M" { (16 << 20, true) } else { (4 << 20, false) });
+    }
+    assert_eq!(json(&["info", "--pmem", &pair.pmem])["disk"]["mode"].as_str(), Some("write-back"));
+    write(&mut client, 7, 9);
+    server.kill();
+    assert_eq!(run(&["check", "--pmem", &pair.pmem]).code, 0);
+    let mut server = pair.serve(&[]);
+    assert_eq!(read(&mut pair.client(), 7), stamped(7, 9));
+    assert_eq!(server.stop().code(), Some(0));
+    assert_eq!(json(&["resize", "--pmem", &pair.pmem, "--size", "6M"])["served"].as_bool(), Some(false));
+    assert_eq!((pair.on_disk(7), fs::metadata(&pair.pmem).unwrap().len()), (stamped(7, 9), 6 << 20));
 }
 
 #[test]
