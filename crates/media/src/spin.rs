@@ -1,7 +1,7 @@
 //! A lock for a few instructions or one fence, whose release is an ordinary store.
 //!
 //! On x86-64 a locked instruction waits until the stores before it are in the cache, and after a flush until that is done. A lock that
-//! can be slept for needs one to be released, as somebody may have to be woken; this one cannot be slept for, and needs none.
+//! wakes its sleepers needs one to be released, to see whether there are any. Who waits for this one looks again by himself.
 
 use std::cell::UnsafeCell;
 use std::fmt;
