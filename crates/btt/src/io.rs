@@ -5,11 +5,12 @@
 //! 2. A map entry is stored to only under its line's lock.
 //! 3. A lane is used by one write at a time, and the order lane, then map line, is the only order of locks.
 
-use crate::lanes::Lanes;
+use crate::lanes::{Lane, Lanes};
 use crate::locate::Summary;
 use crate::loss::Loss;
-use crate::map::{MapLocks, MapWord};
+use crate::map::{MapLocks, MapWord, Stripe};
 use crate::readers::{BlockKey, Readers};
+use crate::wear::Wear;
 use tidegate_layout::btt::{Arena, MapEntry, MapState};
 use tidegate_media::sync::thread_token;
 use tidegate_media::{
@@ -28,6 +29,7 @@ pub struct Btt<R> {
     pub(crate) summary: Summary,
     /// Zeroes for the per-sector metadata behind the data of a sector.
     pub(crate) metadata: Box<[u8]>,
+    pub(crate) wear: Wear,
 }
 
 /// An open arena.
@@ -84,6 +86,20 @@ impl<R: Region> Btt<R> {
         let mut stripe = live.map.lock(at);
         self.loss.check()?;
         let word = MapWord::load(&self.region, at)?;
+        self.exchange(live, &mut lane, &mut stripe, lba, word)
+    }
+
+    /// Puts the lane's free block, whose data is durable, in the place of the block that sector `lba` has by `word`. That becomes the
+    /// lane's free block.
+    #[inline(always)]
+    pub(crate) fn exchange(
+        &self,
+        live: &LiveArena,
+        lane: &mut Lane,
+        stripe: &mut Stripe,
+        lba: u32,
+        word: MapWord,
+    ) -> Result<()> {
         let old = live.block_of(word.entry(), lba)?;
         stripe.settle(&self.region, &live.lanes, lane.number())?;
 
@@ -95,18 +111,27 @@ impl<R: Region> Btt<R> {
         Ok(())
     }
 
+    /// [`Self::write_block`], and what levelling wear takes.
+    fn write_sector(&self, live: &LiveArena, lba: u32, data: &[u8]) -> Result<()> {
+        self.write_block(live, lba, data)?;
+        if let Some(every) = self.wear.every {
+            self.level_wear(live, every);
+        }
+        Ok(())
+    }
+
     /// Writes any number of sectors. Apart from the write of one: a loop around that costs it a tenth of its time.
     #[inline(never)]
     fn write_blocks(&self, range: LbaRange, data: &[u8]) -> Result<()> {
         let sectors = range.first.0..range.end();
         sectors.zip(data.chunks_exact(self.summary.block_size as usize)).try_for_each(|(number, sector)| {
             let (live, lba) = self.place(number);
-            self.write_block(live, lba, sector)
+            self.write_sector(live, lba, sector)
         })
     }
 
     /// Streams the data of a sector, and zeroes for its metadata, into `block`.
-    fn stream_data(&self, live: &LiveArena, block: u32, data: &[u8]) {
+    pub(crate) fn stream_data(&self, live: &LiveArena, block: u32, data: &[u8]) {
         let at = live.arena.data_at(block);
         self.region.stream(at, data);
         if !self.metadata.is_empty() {
@@ -192,7 +217,7 @@ impl<R: Region> Btt<R> {
 
 impl LiveArena {
     /// The internal block that `entry`, of sector `lba`, occupies.
-    fn block_of(&self, entry: MapEntry, lba: u32) -> Result<u32, Corrupt> {
+    pub(crate) fn block_of(&self, entry: MapEntry, lba: u32) -> Result<u32, Corrupt> {
         let block = entry.block(lba);
         if block < self.arena.geometry().internal_nlba {
             return Ok(block);
@@ -237,7 +262,7 @@ impl<R: Region> BlockDevice for Btt<R> {
             return self.write_blocks(range, data);
         }
         let (live, lba) = self.place(range.first.0);
-        self.write_block(live, lba, data)
+        self.write_sector(live, lba, data)
     }
 
     fn flush(&self) -> Result<()> {
@@ -264,7 +289,7 @@ impl<R: Region> BlockDevice for Btt<R> {
             return Ok(self.region.fence()?);
         }
         const ZEROES: [u8; 512] = [0; 512];
-        self.by_arena(range, |live, first, end| (first..end).try_for_each(|lba| self.write_block(live, lba, &ZEROES)))
+        self.by_arena(range, |live, first, end| (first..end).try_for_each(|lba| self.write_sector(live, lba, &ZEROES)))
     }
 
     fn extent(&self, range: LbaRange) -> Result<Extent> {

@@ -6,6 +6,7 @@
 
 use crate::map::LaneStore;
 use crate::padded::Padded;
+use crate::wear::mix;
 use tidegate_layout::btt::{Arena, FlogHalf, SlotPair, next_seq};
 use tidegate_media::sync::{AtomicU64, Ordering, SpinGuard, SpinLock};
 use tidegate_media::{LineOrder, Region, Result, Sealed};
@@ -32,6 +33,8 @@ pub(crate) struct Lane {
     next_seq: u32,
     /// Where the lane's last store to the map lies in the region, while no fence covers it.
     unfenced: Option<u64>,
+    /// How many numbers were drawn.
+    writes: u32,
 }
 
 impl Lanes {
@@ -87,12 +90,18 @@ impl Lanes {
 impl Lane {
     /// The lane `number` whose newest flog entry lies in slot `newest` of `pair` and has number `seq`.
     pub(crate) fn new(number: u32, pair: SlotPair, newest: usize, seq: u32, free: u32) -> Lane {
-        Lane { number, free, pair, next_slot: 1 - newest, next_seq: next_seq(seq), unfenced: None }
+        Lane { number, free, pair, next_slot: 1 - newest, next_seq: next_seq(seq), unfenced: None, writes: 0 }
     }
 
     /// The block the next write goes to.
     pub(crate) fn free(&self) -> u32 {
         self.free
+    }
+
+    /// A number for each write that levelling of wear counts, as good as random; the lane's free block makes others of them after each opening.
+    pub(crate) fn draw(&mut self) -> u64 {
+        self.writes = self.writes.wrapping_add(1);
+        mix(mix(u64::from(self.writes) << 32 | u64::from(self.free)) ^ u64::from(self.number))
     }
 
     /// The lane's number in its arena.

@@ -65,6 +65,7 @@ mod open;
 mod padded;
 mod readers;
 mod repair;
+mod wear;
 
 pub use check::{Counts, Finding, Repair, Report, check};
 pub use format::{FormatError, FormatSpec, PlannedArena, format, format_arenas, plan};

@@ -12,7 +12,9 @@ use crate::locate::{CopyState, FirstCopy, Located, locate};
 use crate::loss::Loss;
 use crate::map::{MapLocks, MapWord};
 use crate::readers::Readers;
+use crate::wear::Wear;
 use std::collections::BTreeSet;
+use std::num::NonZeroU32;
 use tidegate_layout::Broken;
 use tidegate_layout::btt::{Arena, FlogGroup, InfoBlock, MapEntry, SlotPair, Version, newest_slot, sector_data_bytes};
 use tidegate_media::{Corrupt, Poison, Region, Sealed};
@@ -27,11 +29,14 @@ pub struct OpenOptions {
     pub first_copy: FirstCopy,
     /// How many reads may copy data at once; more wait for each other. About twice the number of cores.
     pub readers: u32,
+    /// After one write in so many, on average, one more sector of the arena, any, moves to the lane's free block, so that its own block is the
+    /// next one written. Without it a sector that is written over and over wears out two blocks while others are never written.
+    pub level_wear_every: Option<NonZeroU32>,
 }
 
 impl Default for OpenOptions {
     fn default() -> OpenOptions {
-        OpenOptions { version: None, first_copy: FirstCopy::RestoreIfOurs, readers: 16 }
+        OpenOptions { version: None, first_copy: FirstCopy::RestoreIfOurs, readers: 16, level_wear_every: None }
     }
 }
 
@@ -97,7 +102,15 @@ impl<R: Region> Btt<R> {
         let summary = located.summary();
         let metadata = vec![0; (summary.sector_size - sector_data_bytes(summary.sector_size)) as usize];
         let readers = Readers::new(options.readers);
-        Ok(Btt { region, arenas, readers, loss: Loss::default(), summary, metadata: metadata.into() })
+        Ok(Btt {
+            region,
+            arenas,
+            readers,
+            loss: Loss::default(),
+            summary,
+            metadata: metadata.into(),
+            wear: Wear::new(options.level_wear_every),
+        })
     }
 }
 

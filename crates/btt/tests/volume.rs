@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test stops at the first surprise")]
 
+use std::collections::HashMap;
+use std::num::NonZeroU32;
 use std::sync::Mutex;
 use tidegate_btt::{Btt, Contents, FormatSpec, Identity, OpenError, OpenOptions, Repair, check, format, identify};
 use tidegate_layout::btt::{InfoBlock, SECTOR_SIZES, Version};
@@ -10,19 +12,27 @@ use tidegate_media::{
 };
 
 /// Memory without any of the medium's doubts.
-struct Ram(Mutex<Vec<u8>>);
+struct Ram {
+    bytes: Mutex<Vec<u8>>,
+    /// How often something was streamed to each place.
+    streams: Mutex<HashMap<u64, u64>>,
+}
 
 impl Ram {
     fn new(len: usize, fill: u8) -> Ram {
-        Ram(Mutex::new(vec![fill; len]))
+        Ram::of(vec![fill; len])
+    }
+
+    fn of(bytes: Vec<u8>) -> Ram {
+        Ram { bytes: Mutex::new(bytes), streams: Mutex::default() }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<u8>> {
-        self.0.lock().expect("no test panics while it has the memory")
+        self.bytes.lock().expect("no test panics while it has the memory")
     }
 
     fn copy(&self) -> Ram {
-        Ram(Mutex::new(self.lock().clone()))
+        Ram::of(self.lock().clone())
     }
 
     fn bytes(&self, at: usize, len: usize) -> Vec<u8> {
@@ -55,6 +65,7 @@ impl Region for Ram {
         self.put(at, bytes);
     }
     fn stream(&self, at: u64, bytes: &[u8]) {
+        *self.streams.lock().expect("no test panics while it has it").entry(at).or_default() += 1;
         self.put(at, bytes);
     }
     fn store_u64(&self, at: u64, word: u64) {
@@ -296,4 +307,33 @@ fn the_error_flag_stops_writes_until_it_is_repaired() {
     let ram = volume.into_region();
     assert_eq!(check(&ram, Repair::Yes).unwrap().findings.len(), 1);
     open(ram).write(Lba(0), &[1; 4096], Durability::Fua).unwrap();
+}
+
+/// How often the most written block was written, of one sector that is written 50,000 times beside a hundred that are not.
+fn most_written(level_wear_every: Option<NonZeroU32>) -> u64 {
+    const WRITES: u64 = 50_000;
+    let ram = open(fresh(4096)).into_region();
+    let volume = Btt::open(ram, &OpenOptions { level_wear_every, ..OpenOptions::default() }).unwrap();
+    let content = |lba: u64| vec![lba as u8; 4096];
+    for lba in 0..100 {
+        volume.write(Lba(lba), &content(lba), Durability::Fua).unwrap();
+    }
+    for _ in 0..WRITES {
+        volume.write(Lba(3), &content(3), Durability::Fua).unwrap();
+    }
+    let moves = level_wear_every.map_or(0, |every| WRITES / u64::from(every.get()));
+    assert!(volume.moved() >= moves * 9 / 10 && volume.moved() <= moves * 11 / 10, "{} of {moves}", volume.moved());
+    (0..100).for_each(|lba| assert_eq!(block(&volume, lba), content(lba), "sector {lba} moved with what it had"));
+    let ram = volume.into_region();
+    assert_sound(&ram);
+    let streams = ram.streams.lock().unwrap();
+    streams.values().copied().max().unwrap()
+}
+
+#[test]
+fn levelling_spreads_the_writes_of_one_sector_over_all_blocks() {
+    let worn = most_written(None);
+    assert!(worn >= 25_000, "the sector has two blocks in turn: {worn}");
+    let levelled = most_written(NonZeroU32::new(10));
+    assert!(levelled < worn / 50, "{levelled} of {worn}");
 }

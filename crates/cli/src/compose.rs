@@ -12,6 +12,7 @@ use crate::plan::VolumePlan;
 use crate::read_only::ReadOnly;
 use crate::readings::Watched;
 use crate::transit::{self, CacheWish, Costs, Identity, Transit};
+use std::num::NonZeroU32;
 use std::path::Path;
 use std::sync::Arc;
 use tidegate_btt::{Btt, OpenError, OpenOptions, Repair, Summary, check};
@@ -52,6 +53,8 @@ pub(crate) enum Holds {
 /// A volume's engine, not yet behind anything.
 struct Engine {
     blocks: Arc<dyn BlockDevice>,
+    /// Their table, if it keeps numbers.
+    watched: Option<Arc<dyn Watched>>,
     summary: Summary,
     costs: Option<Costs>,
 }
@@ -91,10 +94,11 @@ pub(crate) fn open(plan: &VolumePlan) -> Result<Volume, Failure> {
     let pages = domain == Domain::DiskFile && plan.emulate.is_none();
     let measure = access == Access::ReadWrite && plan.cache == CacheWish::Auto && !pages;
     let opened = match plan.emulate {
-        None => engine(Arc::clone(&region), measure),
-        Some(profile) => engine(Emulated::new(Arc::clone(&region), profile), measure),
+        None => engine(Arc::clone(&region), plan.level_wear, measure),
+        Some(profile) => engine(Emulated::new(Arc::clone(&region), profile), plan.level_wear, measure),
     };
-    let engine = opened.map_err(refused)?;
+    let mut engine = opened.map_err(refused)?;
+    let table = engine.watched.take();
     let facts = Facts::of(path, memory, &engine.summary);
     let front = match access {
         Access::ReadWrite => writable(plan, engine, &region)?,
@@ -105,6 +109,7 @@ pub(crate) fn open(plan: &VolumePlan) -> Result<Volume, Failure> {
     };
     let Front { device, cache, completed } = front;
     let mut layers: Vec<Arc<dyn Watched>> = vec![region];
+    layers.extend(table);
     layers.extend(cache.as_ref().ok().map(|transit| transit.watched()));
     let facts = facts.behind_a_cache(cache.is_ok());
     let drain = cache.as_ref().ok().map(|transit| Arc::clone(transit) as Arc<dyn Drain>);
@@ -150,6 +155,9 @@ fn open_cache(plan: &VolumePlan, region: Arc<MappedRegion>, identity: CacheIdent
     let (path, writable) = (plan.pmem.as_path(), plan.access == Access::ReadWrite);
     if let CacheWish::Bytes(_) = plan.cache {
         return Err(DiskFailure::TransitWished { pmem: path.to_owned() }.into());
+    }
+    if plan.level_wear.is_some() {
+        return Err(DiskFailure::LevellingWished { pmem: path.to_owned() }.into());
     }
     if region.domain() == Domain::DiskFile {
         refuse_unsound_cache(path, &*region)?;
@@ -211,7 +219,7 @@ fn refuse_unsound_cache<R: Region>(path: &Path, region: &R) -> Result<(), Volume
 
 /// What a volume needs that may change: syncs, if it lies on a disk; what a killed server left in its cache; a cache of its own.
 fn writable(plan: &VolumePlan, engine: Engine, region: &MappedRegion) -> Result<Front, Failure> {
-    let Engine { blocks, summary, costs } = engine;
+    let Engine { blocks, summary, costs, watched: _ } = engine;
     let io = |error| VolumeFailure::of_io(&plan.pmem, Doing::Write, error);
     let device: Arc<dyn BlockDevice> = match region.file() {
         Some(file) if region.domain() == Domain::DiskFile => Arc::new(FileBacked::new(blocks, file).map_err(io)?),
@@ -234,9 +242,11 @@ pub(crate) fn refuse_unsound<R: Region>(path: &Path, region: &R) -> Result<(), V
     Err(VolumeFailure::Damaged { path: path.to_owned(), why: format!("{}{more}", first.corrupt) })
 }
 
-fn engine<R: Region + 'static>(region: R, measure: bool) -> Result<Engine, OpenError> {
-    let engine = Btt::open(region, &OpenOptions::default())?;
+fn engine<R: Region + 'static>(region: R, level_wear: Option<NonZeroU32>, measure: bool) -> Result<Engine, OpenError> {
+    let engine = Btt::open(region, &OpenOptions { level_wear_every: level_wear, ..OpenOptions::default() })?;
     let costs = if measure { Costs::measure(&engine) } else { None };
     let summary = *engine.summary();
-    Ok(Engine { blocks: Arc::new(engine), summary, costs })
+    let blocks = Arc::new(engine);
+    let watched = level_wear.map(|_| Arc::clone(&blocks) as Arc<dyn Watched>);
+    Ok(Engine { blocks, watched, summary, costs })
 }

@@ -14,7 +14,7 @@ use serde::{Deserialize, Deserializer};
 use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
-use std::num::{NonZeroU8, NonZeroUsize};
+use std::num::{NonZeroU8, NonZeroU32, NonZeroUsize};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tidegate_disk_cache::Mode as CacheMode;
@@ -75,6 +75,7 @@ struct WrittenVolume {
     emulate: Option<Profile>,
     #[serde(default, deserialize_with = "cache")]
     cache: CacheWish,
+    level_wear: Option<NonZeroU32>,
     disk: Option<PathBuf>,
     #[serde(default, deserialize_with = "cache_mode")]
     disk_mode: CacheMode,
@@ -194,7 +195,15 @@ impl WrittenVolume {
         let disk = self.disk_plan(folder);
         let plan = VolumePlan::of(folder.join(self.pmem), access(self.read_only));
         let name = self.name.unwrap_or(plan.name);
-        VolumePlan { name, description: self.description, emulate: self.emulate, cache: self.cache, disk, ..plan }
+        VolumePlan {
+            name,
+            description: self.description,
+            emulate: self.emulate,
+            cache: self.cache,
+            level_wear: self.level_wear,
+            disk,
+            ..plan
+        }
     }
 
     fn disk_plan(&self, folder: &Path) -> DiskPlan {
@@ -269,6 +278,7 @@ mod tests {
             read_only = true
             emulate = "pcm"
             cache = "32M"
+            level_wear = 100
             disk = "v/disk"
             disk_mode = "write-through"
             replacement = "sieve"
@@ -302,6 +312,7 @@ mod tests {
             access: Access::Private,
             emulate: Some(Profile::by_name("pcm").expect("a medium")),
             cache: CacheWish::Bytes(32 << 20),
+            level_wear: NonZeroU32::new(100),
             disk: DiskPlan {
                 path: Some("/etc/tidegate/v/disk".into()),
                 mode: CacheMode::WriteThrough,

@@ -12,7 +12,7 @@ use rustix::fs::Mode;
 use std::error::Error;
 use std::ffi::OsString;
 use std::net::SocketAddr;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 use tidegate_disk_cache::Mode as CacheMode;
@@ -113,7 +113,7 @@ pub(crate) struct Serve {
     pub(crate) pmem: Option<PathBuf>,
 
     /// A TOML file with volumes, each an export by name, and what the flags here say. Flags win over the file
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["pmem", "emulate", "cache", "read_only", "disk", "disk_mode", "replacement", "admit", "sequential_cutoff", "dirty_percent", "dirty_max", "dirty_age"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["pmem", "emulate", "cache", "level_wear", "read_only", "disk", "disk_mode", "replacement", "admit", "sequential_cutoff", "dirty_percent", "dirty_max", "dirty_age"])]
     pub(crate) config: Option<PathBuf>,
 
     /// Where to listen: unix:PATH or tcp:ADDRESS:PORT, more than once if wanted [default: a unix socket in the user's
@@ -128,6 +128,11 @@ pub(crate) struct Serve {
     /// Memory for the cache in front of the volume: a size, off, or auto: 16M if the region is a good deal slower than DRAM [default: auto]
     #[arg(long, value_name = "SIZE", value_parser = cache)]
     pub(crate) cache: Option<CacheWish>,
+
+    /// After one write in so many move one more block, any, so that the memory wears evenly: a block that is written over and over would wear out two
+    /// places. 100 costs two writes and a read in a hundred writes [default: blocks stay where they are]
+    #[arg(long, value_name = "WRITES")]
+    pub(crate) level_wear: Option<NonZeroU32>,
 
     #[command(flatten)]
     pub(crate) disk: DiskFlags,

@@ -10,7 +10,7 @@ use crate::peers::Peers;
 use crate::transit::CacheWish;
 use rustix::fs::Mode;
 use std::net::SocketAddr;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use tidegate_media::Access;
 use tidegate_media::emulate::Profile;
@@ -80,6 +80,8 @@ pub(crate) struct VolumePlan {
     pub(crate) emulate: Option<Profile>,
     /// The cache in front of it.
     pub(crate) cache: CacheWish,
+    /// One write in so many is followed by the move of one more block; `None`: none moves.
+    pub(crate) level_wear: Option<NonZeroU32>,
     /// The disk behind it, if it caches one.
     pub(crate) disk: DiskPlan,
 }
@@ -95,6 +97,7 @@ impl VolumePlan {
             access,
             emulate: None,
             cache: CacheWish::default(),
+            level_wear: None,
             disk: DiskPlan::default(),
         }
     }
@@ -120,7 +123,8 @@ impl Plan {
         if let Some(pmem) = &wish.pmem {
             let volume = VolumePlan::of(pmem.clone(), access(wish.read_only));
             let cache = wish.cache.unwrap_or_default();
-            plan.volumes.push(VolumePlan { emulate: wish.emulate, cache, disk: wish.disk.plan(), ..volume });
+            let (emulate, level_wear) = (wish.emulate, wish.level_wear);
+            plan.volumes.push(VolumePlan { emulate, cache, level_wear, disk: wish.disk.plan(), ..volume });
         }
         if !wish.listen.is_empty() {
             plan.listen.clone_from(&wish.listen);

@@ -2,7 +2,8 @@
 //! needs to know none of them.
 
 use serde::{Deserialize, Serialize};
-use tidegate_media::{Counters, MappedRegion};
+use tidegate_btt::Btt;
+use tidegate_media::{Counters, MappedRegion, Region};
 
 /// One number.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
@@ -59,6 +60,12 @@ impl Reading {
 pub(crate) trait Watched: Send + Sync {
     /// All its numbers, always the same ones in the same order.
     fn readings(&self) -> Vec<Reading>;
+}
+
+impl<R: Region> Watched for Btt<R> {
+    fn readings(&self) -> Vec<Reading> {
+        vec![Reading::counter("table_moved_blocks", "Blocks moved to level wear", Unit::Count, self.moved())]
+    }
 }
 
 impl Watched for MappedRegion {

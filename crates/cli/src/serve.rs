@@ -69,6 +69,7 @@ fn add_default_volume(plan: &mut Plan, wish: &Serve) -> Result<bool, Failure> {
     plan.volumes.push(VolumePlan {
         emulate: wish.emulate,
         cache: wish.cache.unwrap_or_default(),
+        level_wear: wish.level_wear,
         disk: wish.disk.plan(),
         ..VolumePlan::of(path, access(wish.read_only))
     });

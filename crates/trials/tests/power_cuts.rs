@@ -40,6 +40,14 @@ fn every_cut_of_every_script_with_four_free_blocks() {
 }
 
 #[test]
+fn every_cut_of_every_script_while_wear_is_levelled() {
+    let volume = SmallVolume::four_free().levelled();
+    let alphabet = Step::alphabet(&[0, 1, 4], volume.sectors(), false);
+    let tally = every_script("4 free of 7 blocks, levelled", &volume, &alphabet, 3);
+    assert_eq!(tally.cuts_sampled, 0, "every image but for the words of data");
+}
+
+#[test]
 fn every_cut_of_every_script_with_two_free_blocks() {
     let volume = SmallVolume::two_free();
     let alphabet = Step::alphabet(&[0, 1, 2], volume.sectors(), false);

@@ -109,7 +109,7 @@ fn scene(volume: &SmallVolume, start: &Image) {
     let at_access = rng.below(120);
     let cut_once = cut_once(region.clone(), oracle.clone(), cuts.clone(), at_access);
     // Fewer places for readers than threads: they wait for each other too.
-    let device = Btt::open(cut_once, &OpenOptions { readers: 2, ..OpenOptions::default() }).expect("it was formatted");
+    let device = Btt::open(cut_once, &OpenOptions { readers: 2, ..volume.options() }).expect("it was formatted");
     let scene = Arc::new(Scene { volume: volume.clone(), device, oracle });
     let threads: Vec<_> = (0..THREADS)
         .map(|thread| {
@@ -151,9 +151,14 @@ fn schedules() -> usize {
     std::env::var("TIDEGATE_SCHEDULES").map_or(20_000, |count| count.parse().expect("a number of schedules"))
 }
 
+fn volumes() -> [SmallVolume; 4] {
+    let levelled = SmallVolume::four_free().levelled();
+    [SmallVolume::two_free(), SmallVolume::four_free(), SmallVolume::whole_pages(), levelled]
+}
+
 #[test]
 fn random_schedules() {
-    for volume in [SmallVolume::two_free(), SmallVolume::four_free(), SmallVolume::whole_pages()] {
+    for volume in volumes() {
         let start = formatted(&volume);
         shuttle::check_random(move || scene(&volume, &start), schedules());
     }
@@ -161,7 +166,7 @@ fn random_schedules() {
 
 #[test]
 fn schedules_of_few_preemptions() {
-    for volume in [SmallVolume::two_free(), SmallVolume::four_free(), SmallVolume::whole_pages()] {
+    for volume in volumes() {
         let start = formatted(&volume);
         shuttle::check_pct(move || scene(&volume, &start), schedules(), 3);
     }

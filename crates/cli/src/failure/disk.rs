@@ -63,6 +63,11 @@ pub(crate) enum DiskFailure {
         /// The region.
         pmem: PathBuf,
     },
+    /// Blocks of a cache were to move, so that its memory wears evenly.
+    LevellingWished {
+        /// The region.
+        pmem: PathBuf,
+    },
     /// Blocks stay in the region because the disk refuses them.
     Refuses {
         /// The region.
@@ -122,6 +127,7 @@ impl DiskFailure {
             DiskFailure::Attached { .. } => ("attached", Exit::Refused),
             DiskFailure::NoCache { .. } => ("no-disk-cache", Exit::Refused),
             DiskFailure::TransitWished { .. } => ("two-caches", Exit::Usage),
+            DiskFailure::LevellingWished { .. } => ("no-table", Exit::Usage),
             DiskFailure::Refuses { .. } => ("disk-refuses", Exit::Environment),
             DiskFailure::TargetHolds { .. } => ("target-holds", Exit::Refused),
             DiskFailure::BlockSize { .. } => ("block-size-differs", Exit::Refused),
@@ -168,9 +174,12 @@ impl DiskFailure {
                 format!("{} gets no cache in DRAM", pmem.display()),
                 "the volume is a cache itself, whose promises another one in front of it would break".to_owned(),
             ),
+            DiskFailure::LevellingWished { pmem } => {
+                let what = format!("the wear of {} cannot be levelled", pmem.display());
+                (what, "it caches a disk: each commit takes another place anyway".to_owned())
+            }
             DiskFailure::Refuses { pmem, dirty_bytes, why } => {
-                let human = Human(*dirty_bytes);
-                (format!("{dirty_bytes} bytes ({human}) stay in {}", pmem.display()), why.clone())
+                (format!("{dirty_bytes} bytes ({}) stay in {}", Human(*dirty_bytes), pmem.display()), why.clone())
             }
             DiskFailure::TargetHolds { to } => {
                 (format!("{} exists already", to.display()), "salvaging writes over what it holds".to_owned())
@@ -213,6 +222,7 @@ impl DiskFailure {
                 "name the region of a volume that was made with `tidegate create --disk`".to_owned()
             }
             DiskFailure::TransitWished { .. } => "leave --cache out".to_owned(),
+            DiskFailure::LevellingWished { .. } => "leave --level-wear out".to_owned(),
             DiskFailure::Refuses { pmem, .. } => format!(
                 "nothing is lost: see dmesg, repair the disk and try again, or write them elsewhere: tidegate salvage --pmem {} --to FILE",
                 pmem.display()

@@ -134,6 +134,20 @@ fn stores_lines_and_fences_of_a_block_write_are_counted() {
 }
 
 #[test]
+fn blocks_that_move_to_level_wear_are_counted() {
+    let watched = Watched::start(&["--level-wear", "1"]);
+    let mut client = watched.client();
+    let at = |lba: u8| u64::from(lba) * BLOCK as u64;
+    (0..20).for_each(|lba| client.write(at(lba), &[lba; BLOCK], Durability::Volatile).unwrap());
+    assert_eq!(counters(&watched.stat())["table_moved_blocks"], 20.0);
+    let mut block = [0; BLOCK];
+    for lba in 0..20 {
+        client.read(at(lba), &mut block).unwrap();
+        assert_eq!(block, [lba; BLOCK]);
+    }
+}
+
+#[test]
 fn blocks_that_pass_through_the_cache_are_counted() {
     let watched = Watched::start(&["--cache", "1M"]);
     let mut client = watched.client();

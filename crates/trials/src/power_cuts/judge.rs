@@ -6,7 +6,7 @@ use crate::power_cuts::volume::SmallVolume;
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::{Arc, Mutex};
-use tidegate_btt::{Btt, OpenOptions, Repair, check};
+use tidegate_btt::{Btt, Repair, check};
 use tidegate_media::{BlockDevice, Durability, Lba};
 use tidegate_sim::{Content, Cut, Image, Oracle, Promise, Reduction, Region, Rng, mix, on_core};
 
@@ -257,7 +257,7 @@ impl<'a, R: tidegate_media::Region, W: Fn(Arc<Region>) -> R> Campaign<'a, R, W> 
     }
 
     fn open(&self, region: &Arc<Region>, core: u32) -> Result<Btt<R>, Failure> {
-        on_core(core, || Btt::open((self.wrap)(region.clone()), &OpenOptions::default())).map_err(Failure::new)
+        on_core(core, || Btt::open((self.wrap)(region.clone()), &self.volume.options())).map_err(Failure::new)
     }
 
     fn count(&mut self, cut: &Cut) {

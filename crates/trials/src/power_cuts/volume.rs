@@ -1,8 +1,9 @@
 //! Volumes of a few pages, whose cuts can be enumerated.
 
 use std::iter;
+use std::num::NonZeroU32;
 use std::sync::Arc;
-use tidegate_btt::{Contents, FormatSpec, PlannedArena, format_arenas};
+use tidegate_btt::{Contents, FormatSpec, OpenOptions, PlannedArena, format_arenas};
 use tidegate_layout::btt::{ArenaGeometry, Version};
 use tidegate_sim::{Image, Reduction, Region, mix};
 
@@ -13,6 +14,8 @@ pub struct SmallVolume {
     pub geometry: ArenaGeometry,
     /// What its users see of a block.
     pub block_bytes: usize,
+    /// One write in so many is followed by the move of another sector.
+    pub level_wear_every: Option<NonZeroU32>,
 }
 
 impl SmallVolume {
@@ -20,20 +23,31 @@ impl SmallVolume {
     pub fn four_free() -> SmallVolume {
         let geometry = ArenaGeometry::of(5 * 4096, 512, 4).expect("seven blocks fit");
         assert_eq!((geometry.internal_nlba, geometry.external_nlba), (7, 3));
-        SmallVolume { geometry, block_bytes: 512 }
+        SmallVolume { geometry, block_bytes: 512, level_wear_every: None }
     }
 
     /// Five pages: five blocks of 512 bytes, two of them free, so that a freed block is soon written again.
     pub fn two_free() -> SmallVolume {
         let geometry = SmallVolume::four_free().geometry;
-        SmallVolume { geometry: ArenaGeometry { nfree: 2, internal_nlba: 5, ..geometry }, block_bytes: 512 }
+        let geometry = ArenaGeometry { nfree: 2, internal_nlba: 5, ..geometry };
+        SmallVolume { geometry, ..SmallVolume::four_free() }
+    }
+
+    /// The same volume, with another sector moved after every write.
+    pub fn levelled(self) -> SmallVolume {
+        SmallVolume { level_wear_every: Some(NonZeroU32::MIN), ..self }
+    }
+
+    /// How it is opened.
+    pub fn options(&self) -> OpenOptions {
+        OpenOptions { level_wear_every: self.level_wear_every, ..OpenOptions::default() }
     }
 
     /// Eleven pages: six blocks of 4096 bytes, four of them free. Zeroes are a state of the map here.
     pub fn whole_pages() -> SmallVolume {
         let geometry = ArenaGeometry::of(11 * 4096, 4096, 4).expect("six blocks fit");
         assert_eq!((geometry.internal_nlba, geometry.external_nlba), (6, 2));
-        SmallVolume { geometry, block_bytes: 4096 }
+        SmallVolume { geometry, block_bytes: 4096, level_wear_every: None }
     }
 
     /// Bytes of the region the volume fills.
