@@ -2,6 +2,7 @@
 //!
 //! It is no client for use: it trusts its server, waits without a deadline, and allocates for each read.
 
+use crate::contexts::{Contexts, Topic};
 use crate::wire::{
     self, Command, Fields, Headers, Request, allocation, chunk, command_flag, handshake_flag, info, option, reply,
 };
@@ -197,8 +198,8 @@ impl<S: Read + Write> Greeted<S> {
             Dialect::Extended => self.negotiate(option::EXTENDED_HEADERS, &[])?,
         }
         if dialect != Dialect::Simple {
-            let query_len = payload_len(allocation::NAME)?.to_be_bytes();
-            let one_query = [&1u32.to_be_bytes(), &query_len, allocation::NAME].concat();
+            let query_len = payload_len(Topic::Allocation.name())?.to_be_bytes();
+            let one_query = [&1u32.to_be_bytes(), &query_len, Topic::Allocation.name()].concat();
             self.negotiate(option::SET_META_CONTEXT, &[name.clone(), one_query].concat())?;
         }
         self.negotiate(option::GO, &[&name[..], &[0, 0]].concat())?;
@@ -339,7 +340,14 @@ impl<S: Read + Write> Client<S> {
 
     /// Says good-bye, and returns the stream.
     pub fn disconnect(mut self) -> Result<S> {
-        let request = Request { flags: 0, command: Command::Disconnect, cookie: 0, offset: 0, len: 0 };
+        let request = Request {
+            flags: 0,
+            command: Command::Disconnect,
+            cookie: 0,
+            offset: 0,
+            len: 0,
+            contexts: Contexts::default(),
+        };
         self.stream.write_all(&self.encode(request))?;
         Ok(self.stream)
     }
@@ -431,7 +439,7 @@ fn encode(operation: Operation<'_>, cookie: Cookie) -> (Request, &[u8]) {
             (Command::BlockStatus, if one { command_flag::REQ_ONE } else { 0 }, offset, len, &[])
         }
     };
-    (Request { flags, command, cookie: cookie.0, offset, len }, data)
+    (Request { flags, command, cookie: cookie.0, offset, len, contexts: Contexts::default() }, data)
 }
 
 fn wish(zeroes: Zeroes) -> u16 {

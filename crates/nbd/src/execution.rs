@@ -1,6 +1,7 @@
 //! Requests executed: checked against the agreement and the export, done by the device, answered and counted.
 
 use crate::buffers::Output;
+use crate::contexts::{Contexts, Topic};
 use crate::counters::{RequestKind, Tally};
 use crate::export::{Export, Scratch, Zeroing};
 use crate::failure::Failure;
@@ -12,20 +13,14 @@ use crate::reply::Replies;
 use crate::wire::{self, Command, Headers, Request, allocation, command_flag};
 use std::sync::Arc;
 use std::time::Instant;
-use tidegate_media::Durability;
-
-/// Whether the client chose the metadata context that tells holes from data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Allocation {
-    Chosen,
-    NotChosen,
-}
+use tidegate_media::{Durability, ExtentKind};
 
 /// What handshake and transmission agree on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Agreement {
     pub(crate) replies: Replies,
-    pub(crate) allocation: Allocation,
+    /// Those that the client chose.
+    pub(crate) contexts: Contexts,
 }
 
 /// A request that is there, and since when.
@@ -186,9 +181,26 @@ impl<'e> Executor<'e> {
 
     fn status(&self, request: &Request, out: &mut Output) -> Result<(), Failure> {
         let extents_max = if request.asks(command_flag::REQ_ONE) { 1 } else { STATUS_EXTENTS_MAX };
-        let extents = self.export.extents(request.offset, request.len, extents_max)?;
-        self.agreement.replies.put_extents(request, &extents, out);
+        let asked = if request.contexts.is_empty() { self.agreement.contexts } else { request.contexts };
+        let told = asked.each().map(|context| Ok((context, self.told(context, request, extents_max)?)));
+        let told: Vec<(Topic, Vec<(u64, u32)>)> = told.collect::<Result<_, Failure>>()?;
+        self.agreement.replies.put_statuses(request, &told, out);
         Ok(())
+    }
+
+    /// What `context` tells of the range of `request`: so many bytes with this status, and so on.
+    fn told(&self, context: Topic, request: &Request, extents_max: usize) -> Result<Vec<(u64, u32)>, Failure> {
+        let flags = |kind| match kind {
+            ExtentKind::Data => 0,
+            ExtentKind::Hole => allocation::HOLE | allocation::ZERO,
+        };
+        Ok(match context {
+            Topic::Allocation => {
+                let extents = self.export.extents(request.offset, request.len, extents_max)?;
+                extents.into_iter().map(|(bytes, kind)| (bytes, flags(kind))).collect()
+            }
+            Topic::Atomic => vec![(request.len, self.export.atomic_bytes())],
+        })
     }
 
     /// Executes a request whose answer has no data.
@@ -220,19 +232,19 @@ impl<'e> Executor<'e> {
 
     /// The BLOCK_STATUS without payload that means the same as `request` with this one.
     pub(crate) fn named_status(&self, request: &Request, payload: &[u8]) -> Result<Request, Failure> {
-        let Some((len, mut named)) = wire::status_payload(payload) else {
+        let Some((len, named)) = wire::status_payload(payload) else {
             return Err(Failure::StatusPayload { len: request.len });
         };
-        let chosen = self.agreement.allocation == Allocation::Chosen;
-        match named.next() {
-            None => return Err(Failure::NoContextNamed),
-            Some(allocation::ID) if chosen => {}
-            Some(id) => return Err(Failure::ForeignContext { id }),
+        let mut contexts = Contexts::default();
+        for id in named {
+            let fits = |context: &Topic| self.agreement.contexts.has(*context) && !contexts.has(*context);
+            let context = Topic::numbered(id).filter(fits);
+            contexts = contexts.with(context.ok_or(Failure::ForeignContext { id })?);
         }
-        if let Some(id) = named.next() {
-            return Err(Failure::ForeignContext { id });
+        if contexts.is_empty() {
+            return Err(Failure::NoContextNamed);
         }
-        Ok(Request { flags: request.flags & !command_flag::PAYLOAD_LEN, len, ..*request })
+        Ok(Request { flags: request.flags & !command_flag::PAYLOAD_LEN, len, contexts, ..*request })
     }
 
     /// Why `request` cannot even be tried.
@@ -254,7 +266,7 @@ impl<'e> Executor<'e> {
         if writes && self.export.geometry().read_only {
             return Err(Failure::ReadOnly);
         }
-        if request.command == Command::BlockStatus && self.agreement.allocation == Allocation::NotChosen {
+        if request.command == Command::BlockStatus && self.agreement.contexts.is_empty() {
             return Err(Failure::NoContext);
         }
         self.check_length(request)?;

@@ -5,6 +5,7 @@
 //! between, so the block's stripe is locked: exclusively by the one that reads and writes back, shared by
 //! everyone who writes whole blocks. Reads take no lock: the device shows each block old or new.
 
+use crate::contexts::{Contexts, Topic};
 use crate::counters::{Counters, ExportCounters, Tally};
 use crate::failure::Failure;
 use crate::limits::{BLOCK_BYTES_MAX, EXPORTS_MAX, STATUS_CALLS_MAX, STRING_BYTES_MAX};
@@ -218,6 +219,19 @@ impl Export {
             at = stop;
         }
         Ok(extents)
+    }
+
+    /// Bytes of the largest write that the device puts in place as a whole just now.
+    pub(crate) fn atomic_bytes(&self) -> u32 {
+        let Geometry { atomic_blocks, block_size, .. } = self.device.geometry();
+        atomic_blocks.saturating_mul(block_size)
+    }
+
+    /// The metadata contexts that there are.
+    pub(crate) fn contexts(&self) -> Contexts {
+        let contexts = Contexts::default().with(Topic::Allocation);
+        let more_than_a_block = self.atomic_bytes() > self.device.geometry().block_size;
+        if more_than_a_block { contexts.with(Topic::Atomic) } else { contexts }
     }
 
     /// The blocks that have bytes in a range.

@@ -6,7 +6,8 @@
 //! After STARTTLS everything agreed on before is forgotten: it may have been said by somebody in between.
 
 use crate::buffers::Output;
-use crate::execution::{Agreement, Allocation};
+use crate::contexts::{Contexts, Topic};
+use crate::execution::Agreement;
 use crate::export::Export;
 use crate::limits::{OPTION_BYTES_MAX, PAYLOAD_BYTES_MAX, STRING_BYTES_MAX};
 use crate::reply::Replies;
@@ -14,7 +15,7 @@ use crate::serve::Violation;
 use crate::service::{Encryption, Service};
 use crate::tls::Tls;
 
-use crate::wire::{self, Fields, allocation, handshake_flag, info, option, reply, transmission_flag};
+use crate::wire::{self, Fields, handshake_flag, info, option, reply, transmission_flag};
 
 /// A client that has not picked an export.
 pub(crate) struct Handshake<'e> {
@@ -24,8 +25,8 @@ pub(crate) struct Handshake<'e> {
     fixed_newstyle: bool,
     no_zeroes: bool,
     replies: Replies,
-    /// The export for which the client chose the metadata context.
-    allocation_of: Option<&'e Export>,
+    /// The metadata contexts that the client chose, and for which export.
+    chosen_of: Option<(&'e Export, Contexts)>,
 }
 
 /// Whether the client's bytes can be read on their way.
@@ -80,13 +81,13 @@ impl<'e> Handshake<'e> {
             fixed_newstyle: false,
             no_zeroes: false,
             replies: Replies::Simple,
-            allocation_of: None,
+            chosen_of: None,
         }
     }
 
     /// From now on the client's bytes are encrypted.
     pub(crate) fn encrypt(&mut self) {
-        (self.secrecy, self.replies, self.allocation_of) = (Secrecy::Encrypted, Replies::Simple, None);
+        (self.secrecy, self.replies, self.chosen_of) = (Secrecy::Encrypted, Replies::Simple, None);
     }
 
     /// Whether the client may leave without having left something half said.
@@ -235,9 +236,8 @@ impl<'e> Handshake<'e> {
 
     fn agreement_on(&self, export: &Export) -> Agreement {
         // A context chosen for one export says nothing about another.
-        let chosen = self.allocation_of.is_some_and(|chosen| std::ptr::eq(chosen, export));
-        let allocation = if chosen { Allocation::Chosen } else { Allocation::NotChosen };
-        Agreement { replies: self.replies, allocation }
+        let chosen = self.chosen_of.filter(|(of, _)| std::ptr::eq(*of, export));
+        Agreement { replies: self.replies, contexts: chosen.map(|(_, contexts)| contexts).unwrap_or_default() }
     }
 
     fn list(&self, data: &[u8], out: &mut Output) {
@@ -267,22 +267,25 @@ impl<'e> Handshake<'e> {
 
     /// Tells the contexts that match any query, or all if there is none.
     fn list_contexts(&self, data: &[u8], out: &mut Output) {
-        let Some((_, queries)) = self.export_and_queries(option::LIST_META_CONTEXT, data, out) else { return };
-        let matches = |query: &&[u8]| [allocation::NAME, allocation::NAMESPACE].contains(query);
-        if queries.is_empty() || queries.iter().any(matches) {
-            put_context(out, option::LIST_META_CONTEXT, 0);
+        let Some((export, queries)) = self.export_and_queries(option::LIST_META_CONTEXT, data, out) else { return };
+        for context in export.contexts().each() {
+            if queries.is_empty() || queries.iter().any(|query| context.matches(query)) {
+                put_context(out, option::LIST_META_CONTEXT, 0, context);
+            }
         }
         put_reply(out, option::LIST_META_CONTEXT, reply::ACK, &[]);
     }
 
     /// Chooses the contexts that are named exactly. Whatever was chosen before is forgotten, even by an option that fails.
     fn set_contexts(&mut self, data: &[u8], out: &mut Output) {
-        self.allocation_of = None;
+        self.chosen_of = None;
         let Some((export, queries)) = self.export_and_queries(option::SET_META_CONTEXT, data, out) else { return };
-        if queries.contains(&allocation::NAME) {
-            self.allocation_of = Some(export);
-            put_context(out, option::SET_META_CONTEXT, allocation::ID);
+        let mut chosen = Contexts::default();
+        for context in export.contexts().each().filter(|context| queries.contains(&context.name())) {
+            chosen = chosen.with(context);
+            put_context(out, option::SET_META_CONTEXT, context.id(), context);
         }
+        self.chosen_of = Some((export, chosen));
         put_reply(out, option::SET_META_CONTEXT, reply::ACK, &[]);
     }
 
@@ -358,7 +361,7 @@ fn transmission_flags(export: &Export, agreement: Agreement) -> u16 {
     if agreement.replies != Replies::Simple {
         flags |= transmission_flag::SEND_DF;
     }
-    if agreement.replies == Replies::Extended && agreement.allocation == Allocation::Chosen {
+    if agreement.replies == Replies::Extended && !agreement.contexts.is_empty() {
         flags |= transmission_flag::BLOCK_STATUS_PAYLOAD;
     }
     flags
@@ -414,8 +417,8 @@ fn put_info(out: &mut Output, number: u32, kind: u16, parts: &[&[u8]]) {
     }
 }
 
-fn put_context(out: &mut Output, number: u32, id: u32) {
-    put_reply(out, number, reply::META_CONTEXT, &[&id.to_be_bytes(), allocation::NAME]);
+fn put_context(out: &mut Output, number: u32, id: u32, context: Topic) {
+    put_reply(out, number, reply::META_CONTEXT, &[&id.to_be_bytes(), context.name()]);
 }
 
 fn put_error(out: &mut Output, number: u32, kind: u32, text: &str) {

@@ -16,6 +16,7 @@ mod aside;
 mod attendance;
 mod buffers;
 pub mod client;
+mod contexts;
 mod counters;
 mod execution;
 mod export;

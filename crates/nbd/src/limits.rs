@@ -42,7 +42,7 @@ pub(crate) const OUTPUT_BYTES_MAX: usize = GATHERED_BYTES_MAX + LONGEST_REPLY_BY
 /// Extents in the answer to one BLOCK_STATUS; the client asks for the rest again.
 pub const STATUS_EXTENTS_MAX: usize = 4096;
 
-/// The payload of a BLOCK_STATUS that names contexts; there is one of them to name.
+/// The payload of a BLOCK_STATUS that names contexts; there are few of them to name.
 pub(crate) const STATUS_PAYLOAD_BYTES_MAX: u64 = 8 + 4 * 16;
 
 /// Calls of the device that one BLOCK_STATUS may cost. A device may tell of few blocks at a time.
@@ -82,7 +82,8 @@ const _: () = {
     assert!(BLOCK_BYTES_MAX <= PAYLOAD_BYTES_MAX && PAYLOAD_BYTES_MAX.is_multiple_of(BLOCK_BYTES_MAX));
     assert!(LONGEST_LIST_BYTES <= OUTPUT_BYTES_MAX);
     assert!(REPLY_PIECE_BYTES >= GATHERED_BYTES_MAX as u64 && REPLY_PIECE_BYTES <= WHOLE_REPLY_BYTES_MAX as u64);
-    assert!(wire::EXTENDED_CHUNK_BYTES + 8 + 16 * STATUS_EXTENTS_MAX <= LONGEST_REPLY_BYTES);
+    // The extents of one context, and one status of each other.
+    assert!(2 * (wire::EXTENDED_CHUNK_BYTES + 8) + 16 * (STATUS_EXTENTS_MAX + 1) <= LONGEST_REPLY_BYTES);
     assert!(STATUS_EXTENTS_MAX <= STATUS_CALLS_MAX);
     assert!(CONNECTION_BYTES_MAX <= 4 << 20);
     assert!(wire::EXTENDED_CHUNK_BYTES + 6 + STRING_BYTES_MAX <= ASIDE_OUTPUT_BYTES / 2);

@@ -3,11 +3,11 @@
 //! A reply has one chunk, but for a read of more than [`WHOLE_REPLY_BYTES_MAX`](crate::limits::WHOLE_REPLY_BYTES_MAX).
 
 use crate::buffers::Output;
+use crate::contexts::Topic;
 use crate::failure::Failure;
 use crate::limits::STRING_BYTES_MAX;
-use crate::wire::{self, Headers, Request, allocation, chunk};
+use crate::wire::{self, Headers, Request, chunk};
 use std::ops::Range;
-use tidegate_media::ExtentKind;
 
 /// How the server answers, as agreed in the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,27 +56,36 @@ impl Replies {
         }
     }
 
-    /// Tells what the bytes from the request's offset on are.
-    pub(crate) fn put_extents(self, request: &Request, extents: &[(u64, ExtentKind)], out: &mut Output) {
+    /// Tells what the bytes from the request's offset on are, context by context.
+    pub(crate) fn put_statuses(self, request: &Request, told: &[(Topic, Vec<(u64, u32)>)], out: &mut Output) {
+        for (nth, (context, extents)) in told.iter().enumerate() {
+            let flags = if nth + 1 == told.len() { chunk::DONE } else { 0 };
+            self.put_status((flags, *context), request, extents, out);
+        }
+    }
+
+    fn put_status(
+        self,
+        (chunk_flags, context): (u16, Topic),
+        request: &Request,
+        extents: &[(u64, u32)],
+        out: &mut Output,
+    ) {
         let extended = self == Replies::Extended;
         let count = u32::try_from(extents.len()).expect("a few thousand");
         if extended {
-            self.put_chunk(chunk::BLOCK_STATUS_EXT, request, 8 + 16 * u64::from(count), out);
+            self.put_header((chunk_flags, chunk::BLOCK_STATUS_EXT), request, 8 + 16 * u64::from(count), out);
         } else {
-            self.put_chunk(chunk::BLOCK_STATUS, request, 4 + 8 * u64::from(count), out);
+            self.put_header((chunk_flags, chunk::BLOCK_STATUS), request, 4 + 8 * u64::from(count), out);
         }
-        out.put(&allocation::ID.to_be_bytes());
+        out.put(&context.id().to_be_bytes());
         if extended {
             out.put(&count.to_be_bytes());
         }
-        for (bytes, kind) in extents {
-            let flags = match kind {
-                ExtentKind::Data => 0,
-                ExtentKind::Hole => allocation::HOLE | allocation::ZERO,
-            };
+        for (bytes, flags) in extents {
             if extended {
                 out.put(&bytes.to_be_bytes());
-                out.put(&u64::from(flags).to_be_bytes());
+                out.put(&u64::from(*flags).to_be_bytes());
             } else {
                 out.put(&short(*bytes).to_be_bytes());
                 out.put(&flags.to_be_bytes());

@@ -2,6 +2,8 @@
 //!
 //! Source: the protocol description of the NetworkBlockDevice project (`doc/proto.md`). Names follow it, without their prefix.
 
+use crate::contexts::Contexts;
+
 /// First words of a server.
 pub(crate) const GREETING_MAGIC: u64 = u64::from_be_bytes(*b"NBDMAGIC");
 /// Second words of a server, and the first of every option.
@@ -86,13 +88,8 @@ pub(crate) mod info {
     pub(crate) const BLOCK_SIZE: u16 = 3;
 }
 
-/// The metadata context that there is: where the holes are.
+/// What the context `base:allocation` tells.
 pub(crate) mod allocation {
-    pub(crate) const NAME: &[u8] = b"base:allocation";
-    /// Its namespace, in which a client may ask for all there is.
-    pub(crate) const NAMESPACE: &[u8] = b"base:";
-    /// Its number in every reply.
-    pub(crate) const ID: u32 = 1;
     pub(crate) const HOLE: u32 = 1 << 0;
     pub(crate) const ZERO: u32 = 1 << 1;
 }
@@ -205,6 +202,8 @@ pub(crate) struct Request {
     pub(crate) cookie: u64,
     pub(crate) offset: u64,
     pub(crate) len: u64,
+    /// The contexts that a BLOCK_STATUS names; none: all that were chosen.
+    pub(crate) contexts: Contexts,
 }
 
 impl Request {
@@ -228,6 +227,7 @@ impl Request {
                 Headers::Compact => u64::from(fields.fixed_u32()),
                 Headers::Extended => fields.fixed_u64(),
             },
+            contexts: Contexts::default(),
         })
     }
 

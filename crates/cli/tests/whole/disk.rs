@@ -264,6 +264,36 @@ fn a_scrub_names_what_the_memory_changed_with_a_server_and_without() {
 }
 
 #[test]
+fn clients_learn_how_large_a_write_is_whole() {
+    let pair = Pair::new();
+    let mut server = pair.serve(&[]);
+    assert!(!peer("nbdinfo", &[&server.uris[0]]).contains("tidegate:atomic"), "a disk's file may tear at a power loss");
+    assert_eq!(server.stop().code(), Some(0));
+    let memory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let pair = Pair { pmem: memory.path().join("v").to_str().unwrap().to_owned(), ..pair };
+    let ended = run(&["create", "--pmem", &pair.pmem, "--disk", &pair.disk, "--size", "8M"]);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    let mut server = pair.serve(&[]);
+    let uri = server.uris[0].clone();
+    let atomic = pair.info()["volume"]["atomic_bytes"].to_string();
+    let map = peer("nbdinfo", &["--map=tidegate:atomic", &uri]);
+    assert!(map.contains(&DISK_BYTES.to_string()) && map.contains(&atomic), "{map}");
+    let script = format!(
+        "h.add_meta_context('base:allocation')\nh.add_meta_context('tidegate:atomic')\nh.connect_uri('{uri}')\n\
+         h.block_status(65536, 4096, lambda context, at, extents, error: print(context, at, extents))"
+    );
+    // What nbdsh does, with the Python that the package is made for.
+    let told = peer("/usr/bin/python3", &["-m", "nbd", "--command", &script]);
+    let whole = format!("tidegate:atomic 4096 [65536, {atomic}]");
+    for context in ["base:allocation 4096 [65536, ", &whole] {
+        assert!(told.contains(context), "{told}");
+    }
+    json(&["mode", "--pmem", &pair.pmem, "pass-through"]);
+    assert!(!peer("nbdinfo", &[&uri]).contains("tidegate:atomic"), "past the cache the disk's promises hold");
+    assert_eq!(server.stop().code(), Some(0));
+}
+
+#[test]
 fn a_cache_parts_from_its_disk_and_gets_another() {
     let pair = Pair::new();
     let mut server = pair.serve(&[]);
