@@ -46,11 +46,13 @@ impl RingPlan {
         self.ring_at + number % u64::from(self.slots) * bytes as u64
     }
 
+    #[track_caller]
     pub(crate) fn store_tail<R: Region + ?Sized>(&self, region: &R, tail: u64) {
         region.store_u64(self.cursors_at + 8, tail);
     }
 
     /// Both cursors lie in one line.
+    #[track_caller]
     pub(crate) fn flush_cursors<R: Region + ?Sized>(&self, region: &R) {
         region.flush(self.cursors_at, 16);
     }

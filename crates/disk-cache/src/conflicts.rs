@@ -34,18 +34,17 @@ struct Commits {
 impl Recent {
     /// A transaction begins: the time that it began at.
     pub(crate) fn begin(&self) -> u64 {
-        let commits = self.commits.lock();
+        let mut commits = self.commits.lock();
         // SeqCst on both sides, so that a commit that looks later sees it.
-        self.running.fetch_add(1, Ordering::SeqCst);
+        if self.running.fetch_add(1, Ordering::SeqCst) == 0 {
+            commits.last.clear();
+        }
         commits.clock
     }
 
-    /// A transaction ends.
+    /// A transaction ends. It waits for nobody, for it may end because its thread panics; the next that begins alone forgets the commits.
     pub(crate) fn end(&self) {
-        let mut commits = self.commits.lock();
-        if self.running.fetch_sub(1, Ordering::SeqCst) == 1 {
-            commits.last.clear();
-        }
+        self.running.fetch_sub(1, Ordering::SeqCst);
     }
 
     /// Blocks are being committed; their stripes are locked.

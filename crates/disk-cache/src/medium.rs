@@ -23,10 +23,12 @@ impl<R: Region> Medium<R> {
         self.region.line_order() == LineOrder::Any
     }
 
+    #[track_caller]
     pub(crate) fn fence(&self) -> Result<(), Sealed> {
         self.region.fence()
     }
 
+    #[track_caller]
     pub(crate) fn stream_block(&self, block: u32, data: &[u8]) {
         self.region.stream(self.plan.block_at(block), data);
     }
@@ -36,20 +38,24 @@ impl<R: Region> Medium<R> {
     }
 
     /// Stores an entry's first word. The entry is free, durably.
+    #[track_caller]
     pub(crate) fn store_lba(&self, entry: u32, lba: u64) {
         self.region.store_u64(self.plan.entry_at(entry), lba);
     }
 
     /// Stores an entry's second word.
+    #[track_caller]
     pub(crate) fn store_state(&self, entry: u32, word: u64) {
         self.region.store_u64(self.plan.entry_at(entry) + 8, word);
     }
 
+    #[track_caller]
     pub(crate) fn flush_entry(&self, entry: u32) {
         self.region.flush(self.plan.entry_at(entry), size_of::<CacheEntry>() as u64);
     }
 
     /// An entry as it is visible.
+    #[track_caller]
     pub(crate) fn entry(&self, entry: u32) -> Result<CacheEntry, Poison> {
         let at = self.plan.entry_at(entry);
         Ok(CacheEntry::from_words([self.region.load_u64(at)?, self.region.load_u64(at + 8)?]))

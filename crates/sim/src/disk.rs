@@ -40,6 +40,8 @@ pub enum DiskFault {
     WriteFails(Range<u64>),
     /// The next flush (or write with FUA) fails.
     NextFlushFails,
+    /// Flushes (and writes with FUA) are answered well, and make nothing durable.
+    FlushesLie,
 }
 
 /// A disk of blocks in memory. Its geometry says that it has a volatile cache and no atomic blocks.
@@ -65,6 +67,8 @@ struct Sector {
     bytes: [u8; SECTOR],
     /// Whether a failed flush covered it: no later flush makes it durable.
     abandoned: bool,
+    /// Whether a flush that did nothing covered it.
+    lied_about: bool,
 }
 
 impl Disk {
@@ -138,7 +142,7 @@ impl Disk {
         let (sectors, _) = data.as_chunks::<SECTOR>();
         for (index, sector) in sectors.iter().enumerate() {
             let at = bytes.start + index as u64 * SECTOR_BYTES;
-            state.cached.push(Sector { at, bytes: *sector, abandoned: false });
+            state.cached.push(Sector { at, bytes: *sector, abandoned: false, lied_about: false });
         }
         match durability {
             Durability::Volatile => Ok(()),
@@ -207,6 +211,10 @@ impl State {
             return Err(Error::Sealed(Sealed::SyncFailed { errno: 5 }));
         }
         self.flushes += 1;
+        if self.faults.contains(&DiskFault::FlushesLie) {
+            self.cached.iter_mut().filter(|sector| covers(sector)).for_each(|sector| sector.lied_about = true);
+            return Ok(());
+        }
         let mut kept: Vec<Sector> = Vec::new();
         for sector in std::mem::take(&mut self.cached) {
             if sector.abandoned || !covers(&sector) {
@@ -234,9 +242,19 @@ pub struct DiskCut {
 }
 
 impl DiskCut {
+    /// The image that nothing of the cache has reached.
+    pub fn least(&self) -> &DiskImage {
+        &self.durable
+    }
+
     /// Sectors in the cache; those written twice count twice.
     pub fn cached_sectors(&self) -> usize {
         self.cached.len()
+    }
+
+    /// Where sectors begin, in bytes, that a flush was said to have made durable and did not. May repeat.
+    pub fn lied_about(&self) -> impl Iterator<Item = u64> + '_ {
+        self.cached.iter().filter(|sector| sector.lied_about).map(|sector| sector.at)
     }
 
     /// One legal image at random: each cached sector arrived, was lost, or tore.
@@ -346,6 +364,18 @@ mod tests {
         disk.write(Lba(0), &[1; 512], Durability::Volatile).expect("written");
         disk.flush().expect("flushed");
         assert_eq!(images(&disk).len(), 1);
+    }
+
+    #[test]
+    fn a_disk_that_lies_keeps_nothing_until_it_is_honest() {
+        let disk = Disk::new(1, 512);
+        disk.fail(DiskFault::FlushesLie);
+        disk.write(Lba(0), &[1; 512], Durability::Volatile).expect("written");
+        disk.flush().expect("so it says");
+        assert_eq!((images(&disk).len(), disk.cut().lied_about().collect::<Vec<_>>()), (2, vec![0]));
+        disk.mend();
+        disk.flush().expect("flushed");
+        assert_eq!((images(&disk).len(), disk.cut().lied_about().count()), (1, 0));
     }
 
     #[test]

@@ -165,6 +165,19 @@ impl Oracle {
         }
     }
 
+    /// The device said that nothing of the operation was done, and nothing will be.
+    pub fn withdraw(&mut self, pending: Pending) {
+        for lba in pending.range.iter() {
+            self.block(lba).retain(|known| known.operation != pending.operation);
+        }
+    }
+
+    /// The contents of `lba` that were acknowledged and that it may show now.
+    pub fn acknowledged_of(&self, lba: Lba) -> Vec<Content> {
+        let there = self.at(lba).iter().filter(|known| known.gone.is_none() && known.acknowledged.is_some());
+        there.map(|known| known.content).collect()
+    }
+
     /// A flush begins; give its answer to [`Oracle::flush_acknowledged`].
     pub fn flush_began(&mut self) -> ReadStart {
         ReadStart(self.tick())
@@ -191,12 +204,17 @@ impl Oracle {
         ReadStart(start)
     }
 
-    /// The read that began at `start` is over, and found `content` in `lba`.
-    pub fn read_ended(&mut self, start: ReadStart, lba: Lba, content: Content) -> Result<(), Wrong> {
-        let now = self.tick();
+    /// Nobody asks what the read that began at `start` found.
+    pub fn read_abandoned(&mut self, start: ReadStart) {
         if let Some(index) = self.reading.iter().position(|began| *began == start.0) {
             self.reading.swap_remove(index);
         }
+    }
+
+    /// The read that began at `start` is over, and found `content` in `lba`.
+    pub fn read_ended(&mut self, start: ReadStart, lba: Lba, content: Content) -> Result<(), Wrong> {
+        let now = self.tick();
+        self.read_abandoned(start);
         let block = self.block(lba);
         let showable = |known: &&Known| known.gone.is_none_or(|gone| gone > start.0);
         let allowed: Vec<&Known> = block.iter().filter(showable).collect();
@@ -377,6 +395,16 @@ mod tests {
         oracle.acknowledged(pending);
         assert_eq!(after_cut(&oracle), [A]);
         assert_eq!(oracle.after_cut().allowed(Lba(0)), [zero]);
+    }
+
+    #[test]
+    fn a_withdrawn_write_shows_nowhere() {
+        let mut oracle = device(Promise::OnCompletion);
+        let zero = oracle.zero;
+        let pending = oracle.write_began(LBA, A, Durability::Volatile);
+        assert_eq!(oracle.acknowledged_of(LBA), [zero]);
+        oracle.withdraw(pending);
+        assert_eq!((oracle.allowed(LBA), after_cut(&oracle)), (vec![zero], vec![zero]));
     }
 
     #[test]

@@ -13,6 +13,8 @@
 mod campaign;
 mod client;
 mod disk;
+mod doubt;
+mod drains;
 mod footing;
 mod hunt;
 mod life;
@@ -21,6 +23,7 @@ mod recovery;
 mod sabotage;
 mod script;
 mod staged;
+mod transactions;
 mod trouble;
 
 pub use campaign::{Campaign, Outcome};

@@ -301,6 +301,10 @@ pub fn is_inside() -> bool {
 
 /// A point: another thread may go on. `kind` becomes part of the trace.
 pub fn point(kind: u64) {
+    // A thread that panics takes its frames down in one go: nobody could run beside a half of that.
+    if std::thread::panicking() {
+        return;
+    }
     step(|state| state.point(kind));
 }
 

@@ -1,11 +1,16 @@
 //! A client of a storm: does its operations, tells the oracles of each, and judges what it sees.
 
+use crate::storm::drains::assert_awake;
 use crate::storm::life::{Seen, Stack, seen};
+use crate::storm::marks;
 use crate::storm::sabotage::{Mislaid, Sabotage};
 use crate::storm::script::{Script, Step};
+use crate::storm::transactions::{Kind, any_mode};
 use crate::transit::Act;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
-use tidegate_media::{BlockDevice, Durability, Error, Lba, LbaRange, Result};
+use tidegate_disk_cache::{Conflicts, Mode};
+use tidegate_media::{BlockDevice, Durability, Error, Lba, LbaRange, Misuse, Result};
 use tidegate_sim::{Content, Oracle, Region, Rng, mix};
 use tidegate_virtual_cores::{begin, note, stop, unpark};
 
@@ -23,34 +28,70 @@ pub(crate) struct Client {
     pub(crate) drains: u32,
     /// The volume's memory, which knows whether it lost a store.
     pub(crate) region: Arc<Region>,
+    /// What becomes of transactions that conflict.
+    pub(crate) conflicts: Conflicts,
 }
 
 /// An operation, and on how many blocks where that is not in it.
 #[derive(Clone, Copy, Debug)]
 struct Request {
-    act: Act,
+    deed: Deed,
     blocks: u64,
 }
 
+/// What is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Deed {
+    /// What every device can do.
+    Act(Act),
+    /// A transaction that this number chooses.
+    Transaction(u64),
+    /// A change of the cache's mode.
+    Mode(Mode),
+}
+
 impl Request {
-    fn any(rng: &mut Rng, blocks: u64) -> Request {
+    fn any(rng: &mut Rng, blocks: u64, transactions: bool) -> Request {
+        if transactions {
+            let deed = match rng.below(32) {
+                0..8 => Some(Deed::Transaction(rng.next_u64())),
+                8 => Some(Deed::Mode(any_mode(rng))),
+                _ => None,
+            };
+            if let Some(deed) = deed {
+                return Request { deed, blocks: 0 };
+            }
+        }
         let act = Act::any(rng, blocks);
         let most = match act {
             Act::Write(lba, _) | Act::Read(lba) | Act::Discard(lba) => blocks - lba,
             _ => 1,
         };
-        Request { act, blocks: if rng.one_in(4) { 1 + rng.below(most) } else { 1 } }
+        Request { deed: Deed::Act(act), blocks: if rng.one_in(4) { 1 + rng.below(most) } else { 1 } }
     }
 
     /// Whether it may not be answered well once the device has refused a flush.
-    fn is_refused_for_good(self) -> bool {
-        matches!(self.act, Act::Write(..) | Act::Zero(..) | Act::Flush)
+    fn is_refused_for_good(self, stack: &Stack) -> bool {
+        match self.deed {
+            // They may go past the cache: they are judged by its mode.
+            Deed::Act(Act::Write(..) | Act::Zero(..)) => stack.disk_cache.is_none(),
+            Deed::Act(Act::Flush) => true,
+            _ => false,
+        }
+    }
+
+    /// Whether it writes, if it goes well.
+    fn writes(self) -> bool {
+        matches!(self.deed, Deed::Act(Act::Write(..) | Act::Zero(..)))
     }
 
     /// Whether it may not be answered well once the memory below has lost a store.
     fn tells_of_a_loss(self, stack: &Stack) -> bool {
         let is_cached = stack.cache.is_some();
-        match self.act {
+        let Deed::Act(act) = self.deed else { return false };
+        match act {
+            // The same.
+            Act::Write(..) | Act::Zero(..) if stack.disk_cache.is_some() => false,
             Act::Write(_, durability) => !is_cached || durability == Durability::Fua,
             Act::Zero(..) | Act::Flush => true,
             _ => false,
@@ -64,11 +105,16 @@ impl Client {
             // Each from a number of its own: one may be left out, and the others stay what they are.
             let number = u64::from(step.client) << 32 | u64::from(step.number);
             let mut rng = Rng::new(mix(self.script.seed ^ mix(number)));
-            let request = Request::any(&mut rng, self.blocks);
-            let refused = request.is_refused_for_good() && self.seen().refused;
+            let request = Request::any(&mut rng, self.blocks, self.stack.disk_cache.is_some());
+            let refused = request.is_refused_for_good(&self.stack) && self.seen().refused;
             let lost = request.tells_of_a_loss(&self.stack) && self.region.has_lost();
             begin();
-            match self.act(request) {
+            self.seen().begins();
+            let answer = self.answer(request);
+            self.seen().acting.0 -= 1;
+            self.stack.disk_cache.iter().for_each(|cache| assert_awake(&self.seen, || cache.dirty_blocks()));
+            match answer {
+                Err(Error::Misuse(Misuse::ReadOnly)) if self.stack.disk_cache.is_some() => {}
                 Ok(()) if refused => panic!("{request:?} went well after the device had refused a flush"),
                 Ok(()) if lost => panic!("{request:?} went well after the memory had lost a store"),
                 Ok(()) => self.seen().acts += 1,
@@ -100,16 +146,20 @@ impl Client {
             matches!(error, Error::Media(_) | Error::Sealed(_)),
             "{request:?} met trouble, and the error is {error}"
         );
-        let drained = matches!(request.act, Act::Drain(_)) && self.stack.cache.is_some();
-        seen.refused |= drained || request.act == Act::Flush;
+        let drained = matches!(request.deed, Deed::Act(Act::Drain(_))) && self.stack.cache.is_some();
+        seen.refused |= drained || request.deed == Deed::Act(Act::Flush);
     }
 
-    fn seen(&self) -> MutexGuard<'_, Seen> {
+    pub(super) fn seen(&self) -> MutexGuard<'_, Seen> {
         seen(&self.seen)
     }
 
     fn next_step(&mut self) -> Option<Step> {
         let mut seen = self.seen();
+        match &mut seen.until_rest {
+            Some(0) => return None,
+            left => left.iter_mut().for_each(|left| *left -= 1),
+        }
         let done = &mut seen.done[self.number as usize];
         let next = (*done..self.script.acts).map(|number| Step { client: self.number, number });
         let next = next.into_iter().find(|step| self.script.does(*step));
@@ -121,13 +171,36 @@ impl Client {
         self.stack.device()
     }
 
-    fn act(&self, Request { act, blocks }: Request) -> Result<()> {
+    /// Does it, and judges it by the cache's mode if there is one.
+    fn answer(&self, request: Request) -> Result<()> {
+        let act = |act| self.act(act, request.blocks);
+        let (cache, deed) = match (&self.stack.disk_cache, request.deed) {
+            (Some(cache), deed) => (cache, deed),
+            (None, Deed::Act(deed)) => return act(deed),
+            (None, deed) => panic!("{deed:?} without a disk cache"),
+        };
+        let (then, lost) = (self.in_force(cache), self.region.has_lost());
+        let answer = match deed {
+            Deed::Act(deed) => act(deed),
+            Deed::Transaction(seed) => self.transact(cache, seed),
+            Deed::Mode(mode) => {
+                self.set_mode(cache, mode);
+                return Ok(());
+            }
+        };
+        self.judge_mode(cache, then, request.writes(), lost, &answer);
+        answer
+    }
+
+    fn act(&self, act: Act, blocks: u64) -> Result<()> {
         match act {
             Act::Write(lba, durability) => self.write(LbaRange { first: Lba(lba), blocks }, durability),
             Act::Zero(range, durability) => {
                 let pending = self.both(|oracle| oracle.write_zeroes_began(range, durability));
+                let number = self.seen().writes_began(range.iter(), Kind::InPieces);
                 self.device().write_zeroes(range, durability)?;
                 self.acknowledged(pending);
+                self.seen().writes_ended(number);
                 Ok(())
             }
             Act::Discard(lba) => {
@@ -160,27 +233,26 @@ impl Client {
     fn write(&self, range: LbaRange, durability: Durability) -> Result<()> {
         let mut data = Vec::new();
         let mut written = Vec::new();
-        let together =
-            self.stack.disk_cache.is_some() && range.blocks <= u64::from(self.device().geometry().atomic_blocks);
-        {
+        let in_force = self.stack.disk_cache.as_ref().map(|cache| self.in_force(cache));
+        let together = range.blocks <= u64::from(self.device().geometry().atomic_blocks);
+        let number = {
             let mut seen = self.seen();
+            let number = seen.writes_began(range.iter(), Kind::InPieces);
             let began = seen.history.begin();
-            let certain = |lba: Lba| (lba, Some(seen.kill.allowed(lba)).filter(|all| all.len() == 1).map(|all| all[0]));
-            let before: Vec<_> = range.iter().map(certain).filter(|(_, content)| content.is_some()).collect();
             for lba in range.iter() {
                 let (content, block) = seen.fresh_block(self.block_bytes);
                 seen.history.writes(&began, lba, content);
                 let Seen { power, kill, .. } = &mut *seen;
                 let pending = [power, kill].map(|oracle| oracle.write_began(lba, content, durability));
+                seen.contents_of(lba).push(content);
                 written.push((lba, content, pending));
                 data.extend(block);
             }
-            if together && range.blocks > 1 {
-                let blocks = written.iter().map(|(lba, content, _)| (*lba, *content)).collect();
-                seen.transactions.push(blocks);
-                seen.before_transactions.insert(written[0].1, before);
+            if together && in_force.is_some_and(|in_force| in_force.keeps_together(seen.modes)) {
+                seen.goes_together(written.iter().map(|(lba, content, _)| (*lba, *content)).collect());
             }
-        }
+            number
+        };
         let forced = self.script.sabotage != Sabotage::Mislaid(Mislaid::Force);
         if self.script.sabotage == Sabotage::Mislaid(Mislaid::Together) {
             let size = self.block_bytes;
@@ -194,21 +266,39 @@ impl Client {
             self.acknowledged(pending);
             self.seen().history.wrote(lba, content);
         }
-        self.seen().transactions.retain(|blocks| blocks[0].1 != first);
+        let mut seen = self.seen();
+        seen.writes_ended(number);
+        seen.transactions.retain(|blocks| blocks[0].1 != first);
         Ok(())
     }
 
     fn read(&self, range: LbaRange) -> Result<()> {
+        self.read_by(range, &BTreeMap::new(), |out| self.device().read(range.first, out))
+    }
+
+    /// Blocks that `read` reads: those of the caller's `own` content are not judged by others' writes.
+    pub(super) fn read_by(
+        &self,
+        range: LbaRange,
+        own: &BTreeMap<Lba, Content>,
+        read: impl FnOnce(&mut [u8]) -> Result<()>,
+    ) -> Result<()> {
         let began: Vec<_> = {
             let mut seen = self.seen();
             range.iter().map(|lba| (lba, seen.kill.read_began(), seen.history.begin())).collect()
         };
         let mut blocks = vec![0; self.block_bytes * began.len()];
-        self.device().read(range.first, &mut blocks)?;
+        read(&mut blocks)?;
         for ((lba, start, began), block) in began.into_iter().zip(blocks.chunks_exact(self.block_bytes)) {
             let content = Content::of(block);
             note(content.0);
             let mut seen = self.seen();
+            if let Some(own) = own.get(&lba) {
+                assert_eq!(*own, content, "a transaction reads of {lba} what it did not write");
+                seen.kill.read_abandoned(start);
+                seen.reach(marks::OWN_READ);
+                continue;
+            }
             seen.history.read(began, lba, content);
             let judged = seen.kill.read_ended(start, lba, content);
             judged.unwrap_or_else(|wrong| panic!("a read is torn or stale: {wrong}"));
@@ -233,7 +323,7 @@ impl Client {
         [tell(power), tell(kill)]
     }
 
-    fn acknowledged(&self, [power, kill]: [tidegate_sim::Pending; 2]) {
+    pub(super) fn acknowledged(&self, [power, kill]: [tidegate_sim::Pending; 2]) {
         let mut seen = self.seen();
         seen.power.acknowledged(power);
         seen.kill.acknowledged(kill);

@@ -5,9 +5,9 @@ use crate::storm::staged::Stage;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tidegate_media::sync::yield_now;
-use tidegate_media::{BlockDevice, Durability, Extent, Geometry, Lba, LbaRange, Result};
-use tidegate_sim::{Content, Disk};
-use tidegate_virtual_cores::is_inside;
+use tidegate_media::{Backing, BlockDevice, Durability, Extent, Geometry, Lba, LbaRange, Result, Run};
+use tidegate_sim::{Content, Disk, mix};
+use tidegate_virtual_cores::{is_inside, point};
 
 /// Kinds of requests, as the trace has them: none that a memory has.
 const READ: u64 = 9;
@@ -15,6 +15,7 @@ const WRITE: u64 = 10;
 const FLUSH: u64 = 11;
 const DISCARD: u64 = 12;
 const ZEROES: u64 = 13;
+const FLUSHED: u64 = 14;
 
 /// A disk on a stage.
 pub(crate) struct StagedDisk {
@@ -78,11 +79,26 @@ impl StagedDisk {
         &self.stall
     }
 
+    fn write_run(&self, run: &Run<'_>) -> Result<()> {
+        self.write(run.at, run.data, Durability::Volatile)
+    }
+
     fn pass(&self, kind: u64, at: Lba, content: u64) {
         self.stage.pass((4 << 60 | kind << 56 | at.0) ^ content.rotate_left(17), kind == FLUSH);
         if is_inside() {
             self.stall.pass(&self.stage);
         }
+    }
+}
+
+impl Backing for StagedDisk {
+    /// In an order that changes from call to call: none is promised.
+    fn write_runs(&self, runs: &[Run<'_>]) -> Vec<Result<()>> {
+        let shift = usize::try_from(mix(self.stage.passed()) % 64).expect("small");
+        let order = (0..runs.len()).map(|index| (index + shift) % runs.len());
+        let mut answers: Vec<_> = order.map(|index| (index, self.write_run(&runs[index]))).collect();
+        answers.sort_by_key(|(index, _)| *index);
+        answers.into_iter().map(|(_, answer)| answer).collect()
     }
 }
 
@@ -106,7 +122,10 @@ impl BlockDevice for StagedDisk {
         if self.stage.sabotage() == Sabotage::Mislaid(Mislaid::DiskFlushes) {
             return Ok(());
         }
-        self.disk.flush()
+        let flushed = self.disk.flush();
+        // The answer takes its way.
+        point(FLUSHED);
+        flushed
     }
 
     fn discard(&self, range: LbaRange) -> Result<()> {

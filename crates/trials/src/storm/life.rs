@@ -3,21 +3,23 @@
 use crate::power_cuts::block_of;
 use crate::storm::client::Client;
 use crate::storm::disk::StagedDisk;
+use crate::storm::drains::{Bell, Drain, destages, drains_cache};
 use crate::storm::footing::Base;
-use crate::storm::marks::{self, Marks};
+use crate::storm::marks::{self, Mark, Marks};
 use crate::storm::sabotage::{Sabotage, Site, SiteKind};
 use crate::storm::script::{Failure, Script, Setting, Tally, Verdict, digest, text_of};
 use crate::storm::staged::{End, Stage, Staged};
+use crate::storm::transactions::{Modes, Written};
 use crate::storm::trouble::{self, Trouble};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tidegate_btt::Btt;
 use tidegate_disk_cache::{Contents, DiskCache, FormatSpec, format};
 use tidegate_layout::disk_cache::CachePlan;
 use tidegate_media::{BlockDevice, Lba, Region as Medium};
 use tidegate_sim::{Content, Disk, History, Image, Oracle, Promise, Region, Rng, SharedMemory, mix};
-use tidegate_virtual_cores::{Ended, How, Machine, Order, Plan, Trace, begin, park, unpark};
-use tidegate_write_cache::{Doorbell, WriteCache};
+use tidegate_virtual_cores::{Ended, How, Machine, Order, Plan, Trace};
+use tidegate_write_cache::WriteCache;
 
 /// Whose blocks the slots hold.
 pub(crate) const VOLUME: [u8; 16] = [9; 16];
@@ -102,13 +104,45 @@ pub(crate) struct Seen {
     pub(crate) destaging_failed: u64,
     /// Writes of several blocks that are put in place as one, and have not been acknowledged in this life.
     pub(crate) transactions: Vec<Vec<(Lba, Content)>>,
-    /// For each of them, by its first content: the blocks that showed one certain content when it began, and that.
-    pub(crate) before_transactions: BTreeMap<Content, Vec<(Lba, Option<Content>)>>,
+    /// For each of them, by its first content: what its blocks may have shown that had been acknowledged when it began.
+    pub(crate) before_transactions: BTreeMap<Content, Vec<(Lba, Vec<Content>)>>,
     /// Requests that were refused since an earlier loss.
     pub(crate) losses_told: u64,
+    /// Operations until the clients of this life rest, if they do.
+    pub(crate) until_rest: Option<u64>,
+    /// Clients in the middle of an operation, and operations begun.
+    pub(crate) acting: (u32, u64),
+    /// Each of those who drain.
+    pub(crate) drains: Vec<Drain>,
+    /// Instants so far, for what follows.
+    pub(crate) clock: u64,
+    /// Writes of this life.
+    pub(crate) written: Vec<Written>,
+    /// Of those that are put in place as one in every mode, the first content.
+    pub(crate) whole: BTreeSet<Content>,
+    pub(crate) modes: Modes,
+    /// All that was ever written to each block.
+    pub(crate) contents: Vec<Vec<Content>>,
+    /// Blocks whose sectors may be torn by the next cut, or were.
+    pub(crate) tearable: BTreeSet<Lba>,
+    /// Blocks that the disk said it had flushed, and lost.
+    pub(crate) lied_about: BTreeSet<Lba>,
+    /// Rare paths that clients saw taken.
+    pub(crate) reached: BTreeMap<Mark, u64>,
 }
 
 impl Seen {
+    /// An operation of a client begins.
+    pub(crate) fn begins(&mut self) {
+        self.acting.0 += 1;
+        self.acting.1 += 1;
+    }
+
+    /// All that was ever written to `lba`.
+    pub(crate) fn contents_of(&mut self, lba: Lba) -> &mut Vec<Content> {
+        &mut self.contents[usize::try_from(lba.0).expect("a small device")]
+    }
+
     /// A block unlike every other.
     pub(crate) fn fresh_block(&mut self, bytes: usize) -> (Content, Vec<u8>) {
         let tag = self.tags.len() as u64 + 1;
@@ -125,6 +159,7 @@ impl Scene {
         let setting = Setting::any(&mut rng, script.base, VOLUME);
         let promise = if setting.cache.is_some() { Promise::OnFlush } else { Promise::OnCompletion };
         let oracle = |promise| Oracle::zeroed(setting.blocks, setting.block_bytes, promise);
+        let zero = Content::of(&vec![0; setting.block_bytes]);
         let seen = Seen {
             power: oracle(promise),
             kill: oracle(Promise::OnCompletion).with_concurrent_reads(),
@@ -141,6 +176,17 @@ impl Scene {
             transactions: Vec::new(),
             before_transactions: BTreeMap::new(),
             losses_told: 0,
+            until_rest: None,
+            acting: (0, 0),
+            drains: Vec::new(),
+            clock: 0,
+            written: Vec::new(),
+            whole: BTreeSet::new(),
+            modes: Modes::default(),
+            contents: (0..setting.blocks).map(|_| vec![zero]).collect(),
+            tearable: BTreeSet::new(),
+            lied_about: BTreeSet::new(),
+            reached: BTreeMap::new(),
         };
         let stage = Arc::new(Stage::new(script.sabotage));
         let block_size = u32::try_from(setting.block_bytes).expect("a small block");
@@ -187,6 +233,8 @@ impl Scene {
     pub(crate) fn verdict(mut self, failure: Option<Failure>) -> Verdict {
         let acts = self.seen().acts;
         self.tally.acts = acts;
+        let reached = std::mem::take(&mut self.seen().reached);
+        reached.into_iter().for_each(|(mark, times)| self.marks.add_to(mark, times));
         self.stage.visits().into_iter().for_each(|(site, times)| self.marks.visit(site, times));
         Verdict { hash: self.trace.digest(), tally: self.tally, marks: self.marks, failure }
     }
@@ -243,6 +291,8 @@ impl Scene {
             _ => End::BeforeFence(1 + self.rng.below(12)),
         };
         self.stage.end(end);
+        let rests = self.rng.one_in(3).then(|| 1 + self.rng.below(all / 2 + 1));
+        self.seen().until_rest = rests;
         let ran = self.ran_in(machine);
         self.stage.end(End::None);
         self.stage.trouble(None);
@@ -252,6 +302,12 @@ impl Scene {
                 return Err(format!("stalls of {} ns by a clock that was set back", counters.stalled_ns));
             }
             self.marks.count(&counters);
+        }
+        if let (Some(cache), Ok(_)) = (&stack.disk_cache, &ran) {
+            self.marks.count_tier(&cache.counters());
+        }
+        if let (Some(cache), Ok(false)) = (&stack.disk_cache, &ran) {
+            self.audit(cache)?;
         }
         drop(stack);
         ran?;
@@ -265,30 +321,69 @@ impl Scene {
         let Script { clients, drains, acts, .. } = *self.script;
         let drains = if stack.cache.is_some() || stack.disk_cache.is_some() { drains } else { 0 };
         let mut machine = self.machine(clients + drains, 20 * u64::from(acts) * u64::from(clients) / 4);
-        let (blocks, block_bytes) = (self.setting.blocks, self.setting.block_bytes);
-        self.seen().busy = clients;
+        let (blocks, block_bytes, mode) = (self.setting.blocks, self.setting.block_bytes, self.setting.mode);
+        {
+            let mut seen = self.seen();
+            (seen.busy, seen.acting.0) = (clients, 0);
+            seen.begins_in(mode);
+            seen.drains = vec![Drain::Awake; drains as usize];
+        }
         for number in 0..clients {
             let (stack, seen) = (stack.clone(), self.seen.clone());
             let (script, region) = (self.script.clone(), self.region.clone());
-            let client = Client { stack, seen, script, number, blocks, block_bytes, drains, region };
+            let conflicts = self.setting.conflicts;
+            let client = Client { stack, seen, script, number, blocks, block_bytes, drains, region, conflicts };
             machine.spawn(number, move || client.work());
         }
         for drain in 0..drains {
             let (stack, seen) = (stack.clone(), self.seen.clone());
             machine.spawn(clients + drain, move || match &stack.disk_cache {
-                Some(cache) => destages(cache, &seen),
+                Some(cache) => destages(cache, &seen, drain as usize),
                 None => drains_cache(&stack, &seen, block_bytes),
             });
         }
         if let Some(cache) = &stack.disk_cache {
-            cache.set_doorbell(Arc::new(Bell { first: clients, drains }));
+            cache.set_doorbell(Arc::new(Bell { first: clients, drains, seen: self.seen.clone() }));
         }
         if let Some(cache) = &stack.cache {
-            cache.set_doorbell(Box::new(Bell { first: clients, drains }));
+            cache.set_doorbell(Box::new(Bell { first: clients, drains, seen: self.seen.clone() }));
             trouble::set_clock(self.fate.next_u64());
             cache.set_clock(trouble::jumping_ns);
         }
         machine
+    }
+
+    /// Nobody is at work: what a disk cache says of itself adds up.
+    fn audit(&mut self, cache: &Tier) -> Result<(), String> {
+        let (fill, counted, dirty) = (cache.fill(), cache.dirty_blocks(), cache.dirty_lbas().len() as u64);
+        if counted != dirty || u64::from(fill.dirty) != dirty {
+            return Err(format!("{dirty} blocks are dirty, and {counted} are counted: {fill:?}"));
+        }
+        // Blocks that were to be free after a fence that failed are nobody's.
+        if fill.clean + fill.dirty + fill.free != fill.blocks && !self.region.has_lost() {
+            return Err(format!("blocks are neither free nor cached: {fill:?}"));
+        }
+        self.assert_clean_is_durable(cache)?;
+        self.marks.reach(marks::RESTED);
+        Ok(())
+    }
+
+    /// Whatever is not dirty in the cache, the disk holds for good; unless it lied, or what went past the cache was refused.
+    fn assert_clean_is_durable(&self, cache: &Tier) -> Result<(), String> {
+        let cut = self.disk.disk().cut();
+        let (visible, size) = (self.disk.disk().visible(), self.setting.block_bytes);
+        let mut doubtful: BTreeSet<Lba> = cache.dirty_lbas().into_iter().collect();
+        doubtful.extend(cut.lied_about().map(|at| Lba(at / size as u64)));
+        doubtful.extend(self.seen().under_way_past());
+        let (mut shown, mut kept) = (vec![0; size], vec![0; size]);
+        for lba in (0..self.setting.blocks).map(Lba).filter(|lba| !doubtful.contains(lba)) {
+            visible.read(lba.0 * size as u64, &mut shown);
+            cut.least().read(lba.0 * size as u64, &mut kept);
+            if shown != kept {
+                return Err(format!("{lba} is not dirty, and a cut would lose it"));
+            }
+        }
+        Ok(())
     }
 
     /// What goes wrong in a life of about `all` operations.
@@ -332,6 +427,11 @@ impl Scene {
             let seen = self.seen();
             (seen.refusals, seen.losses_told, seen.destaging_failed)
         };
+        {
+            let mut seen = self.seen();
+            let past = seen.under_way_past();
+            seen.tearable.extend(past);
+        }
         self.marks.add_to(marks::DESTAGING_FAILED, destaging_failed);
         if self.slots.as_ref().is_some_and(|slots| slots.has_lost()) && refusals > 0 {
             self.marks.reach(marks::SLOTS_SEALED);
@@ -370,24 +470,6 @@ pub(crate) fn seen(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
     seen.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Wakes every thread that drains.
-struct Bell {
-    first: u32,
-    drains: u32,
-}
-
-impl Doorbell for Bell {
-    fn ring(&self) {
-        (self.first..self.first + self.drains).for_each(|thread| unpark(thread as usize));
-    }
-}
-
-impl tidegate_disk_cache::Doorbell for Bell {
-    fn ring(&self) {
-        Doorbell::ring(self);
-    }
-}
-
 /// A disk cache that holds nothing.
 fn formatted(plan: &CachePlan) -> Image {
     let region = Region::new(plan.end().next_multiple_of(8));
@@ -395,50 +477,4 @@ fn formatted(plan: &CachePlan) -> Image {
     let spec = FormatSpec { block_size, disk_blocks, ring_slots, uuid: [1; 16], disk: [2; 32] };
     format(&region, &spec, Contents::Zeroed).expect("the region is sound");
     region.cut().least().clone()
-}
-
-/// Destages until the clients are through.
-fn destages(cache: &Tier, seen_by: &Mutex<Seen>) {
-    loop {
-        begin();
-        let progress = cache.drain_step(2);
-        let failed = progress.flush_failed.is_some() || !progress.failed.is_empty();
-        if failed {
-            let mut seen = seen(seen_by);
-            assert!(seen.troubled, "destaging failed without a reason: {progress:?}");
-            seen.destaging_failed += 1;
-        }
-        if progress.cleaned > 0 {
-            continue;
-        }
-        if seen(seen_by).busy == 0 {
-            return;
-        } else if cache.may_sleep() {
-            park();
-        } else {
-            tidegate_media::sync::yield_now();
-        }
-    }
-}
-
-/// Drains until the clients are through and nothing is left.
-fn drains_cache(stack: &Stack, seen_by: &Mutex<Seen>, block_bytes: usize) {
-    let cache = stack.cache.as_ref().expect("drains are for caches");
-    let (mut cursor, mut scratch) = (0, vec![0; block_bytes]);
-    loop {
-        begin();
-        let Ok(progress) = cache.drain_step(2, &mut cursor, &mut scratch) else {
-            return seen(seen_by).refused = true;
-        };
-        if progress.evicted > 0 {
-            continue;
-        }
-        if progress.more {
-            tidegate_media::sync::yield_now();
-        } else if seen(seen_by).busy == 0 {
-            return;
-        } else if cache.may_sleep() {
-            park();
-        }
-    }
 }

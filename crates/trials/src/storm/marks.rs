@@ -2,6 +2,7 @@
 
 use crate::storm::sabotage::{Site, SiteKind};
 use std::collections::BTreeMap;
+use tidegate_disk_cache::Mode;
 use tidegate_virtual_cores::Wait;
 use tidegate_write_cache::Counters;
 
@@ -38,9 +39,42 @@ pub(crate) const STALLED: Mark = Mark("the disk stalled, and others went on");
 pub(crate) const CLOCK_WENT_BACK: Mark = Mark("the clock was set back while it was asked");
 pub(crate) const LOST_SECTOR: Mark = Mark("a cut lost a sector that no flush covered");
 pub(crate) const TORN_BLOCK: Mark = Mark("a cut tore a block of the disk");
+pub(crate) const RESTED: Mark = Mark("a disk cache's own account was right at rest");
+
+pub(crate) const TORN_PAST: Mark = Mark("a cut tore a block that was written past the cache");
+pub(crate) const OPENED_WITHOUT: Mark = Mark("a disk cache was opened without entries that cannot be read");
+pub(crate) const LIE: Mark = Mark("a cut lost a block that the disk said it had flushed");
+pub(crate) const COMMITTED: Mark = Mark("a transaction of several blocks was committed");
+pub(crate) const ABORTED: Mark = Mark("a transaction was aborted");
+pub(crate) const CONFLICT: Mark = Mark("a transaction was refused because of another write");
+pub(crate) const TOO_LARGE: Mark = Mark("a transaction was too large");
+pub(crate) const OWN_READ: Mark = Mark("a transaction read what it wrote");
+pub(crate) const READ_ONLY: Mark = Mark("a write was refused by a cache that is read only");
+
+/// The change of a disk cache's mode to `mode`, under load.
+pub(crate) fn of_mode(mode: Mode) -> Mark {
+    Mark(match mode {
+        Mode::WriteBack => "a disk cache was switched to write-back",
+        Mode::WriteThrough => "a disk cache was switched to write-through",
+        Mode::WriteAround => "a disk cache was switched to write-around",
+        Mode::WriteOnly => "a disk cache was switched to write-only",
+        Mode::PassThrough => "a disk cache was switched to pass-through",
+        Mode::ReadOnly => "a disk cache was switched to read-only",
+    })
+}
 
 /// Every mark that a storm itself sees.
-const SEEN: [Mark; 29] = [
+const SEEN: [Mark; 39] = [
+    OPENED_WITHOUT,
+    TORN_PAST,
+    LIE,
+    COMMITTED,
+    ABORTED,
+    CONFLICT,
+    TOO_LARGE,
+    OWN_READ,
+    READ_ONLY,
+    RESTED,
     DESTAGING_FAILED,
     TOGETHER,
     TOGETHER_ALL,
@@ -85,8 +119,43 @@ const COUNTED: [(Mark, Count); 6] = [
     (Mark("a block was read from its slot"), |counters| counters.read_hits),
 ];
 
+/// How often a disk cache took a path, by its counters.
+type TierCount = fn(&tidegate_disk_cache::Counters) -> u64;
+
+/// What a disk cache's own counters tell.
+const TIER_COUNTED: [(Mark, TierCount); 5] = [
+    (Mark("a block was read from the disk cache"), |counters| counters.read_hits),
+    (Mark("a block that was read was taken into the disk cache"), |counters| counters.fills),
+    (Mark("a clean block was given up for another"), |counters| counters.evictions),
+    (Mark("a writer found no free block and destaged some itself"), |counters| counters.helps),
+    (Mark("neighbours went to the disk in one write"), |counters| {
+        counters.destaged.saturating_sub(counters.destage_writes)
+    }),
+];
+
 /// Places in the engines where something rare happens: the file's end, and a part of the line.
-const PLACES: [(Mark, SiteKind, &str, &str); 7] = [
+const PLACES: [(Mark, SiteKind, &str, &str); 13] = [
+    (
+        Mark("elements of the ring were retired"),
+        SiteKind::Flush,
+        "disk-cache/src/ring.rs",
+        "medium.flush_entry(entry))",
+    ),
+    (
+        Mark("recovery repeated an element of the ring"),
+        SiteKind::Store,
+        "disk-cache/src/cache.rs",
+        "medium.store_state(",
+    ),
+    (Mark("recovery moved the ring's tail"), SiteKind::Store, "commit/src/recovery.rs", "store_tail("),
+    (Mark("two commits met in a stripe"), SiteKind::Wait, "disk-cache/src/commit.rs", "lock"),
+    (
+        Mark("a write-through waited for an older content's destaging"),
+        SiteKind::Wait,
+        "disk-cache/src/io.rs",
+        "yield_now",
+    ),
+    (Mark("a writer waited for room that others hold"), SiteKind::Wait, "disk-cache/src/reserve.rs", "yield_now"),
     (Mark("a lost info block was restored"), SiteKind::Store, "btt/src/open.rs", "found.info"),
     (Mark("a writer waited for readers of its free block"), SiteKind::Wait, "btt/src/readers.rs", "yield_now"),
     (Mark("a write waited for a lane"), SiteKind::Wait, "btt/src/lanes.rs", ".lock()"),
@@ -126,6 +195,12 @@ impl Marks {
         }
     }
 
+    pub(crate) fn count_tier(&mut self, counters: &tidegate_disk_cache::Counters) {
+        for (mark, of) in TIER_COUNTED {
+            self.add_to(mark, of(counters));
+        }
+    }
+
     /// Adds another run's.
     pub fn add(&mut self, other: &Marks) {
         other.reached.iter().for_each(|(mark, times)| self.add_to(*mark, *times));
@@ -134,7 +209,8 @@ impl Marks {
 
     /// Every mark there is, and how often it was reached.
     pub fn all(&self) -> Vec<(Mark, u64)> {
-        let own = SEEN.into_iter().chain(COUNTED.map(|(mark, _)| mark));
+        let counted = COUNTED.map(|(mark, _)| mark).into_iter().chain(TIER_COUNTED.map(|(mark, _)| mark));
+        let own = SEEN.into_iter().chain(Mode::ALL.map(of_mode)).chain(counted);
         let own = own.map(|mark| (mark, self.reached.get(&mark).copied().unwrap_or(0)));
         own.chain(PLACES.map(|(mark, kind, file, line)| (mark, self.at(kind, file, line)))).collect()
     }

@@ -1,6 +1,6 @@
 //! Ends and what follows them: the power cut or the kill, the recovery, and the verdict on what it found.
 
-use crate::power_cuts::{Faulty, LinuxArena, Order as LaneOrder, block_of};
+use crate::power_cuts::{Faulty, LinuxArena, Order as LaneOrder};
 use crate::storm::disk::StagedDisk;
 use crate::storm::footing::Base;
 use crate::storm::life::{Cache, Scene, Seen, Stack, Table, Tier, VOLUME};
@@ -12,10 +12,10 @@ use crate::storm::trouble::Trouble;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use tidegate_btt::{Btt, OpenOptions, Repair, check};
-use tidegate_disk_cache::Mode;
+use tidegate_disk_cache::{Conflicts, Mode};
 use tidegate_media::sync::set_thread_token;
-use tidegate_media::{BlockDevice, InTurn, Lba, Region as Medium};
-use tidegate_sim::{Content, Cut, Disk, History, Image, Oracle, Region, SectorTear, SharedMemory};
+use tidegate_media::{BlockDevice, Lba, LineOrder, Region as Medium};
+use tidegate_sim::{Content, Cut, Disk, History, Image, Region, SectorTear, SharedMemory};
 use tidegate_write_cache::{Options, bytes_for, complete};
 
 /// Recoveries in a row that may be cut short.
@@ -26,6 +26,8 @@ const OPENER: u32 = 1000;
 const WELL_REFUSED: [&str; 3] = ["opening: ", "completing: ", "a new cache: "];
 /// Accesses after which a recovery may be cut short.
 const RECOVERY_ACCESSES: u64 = 60;
+/// The same for fences alone.
+const RECOVERY_FENCES: u64 = 5;
 
 /// What the next process does before it takes requests.
 struct Opening {
@@ -33,6 +35,7 @@ struct Opening {
     region: Arc<dyn Medium>,
     memory: Arc<Region>,
     mode: Mode,
+    conflicts: Conflicts,
     disk: Arc<StagedDisk>,
     stage: Arc<Stage>,
     readers: u32,
@@ -78,9 +81,12 @@ impl Opening {
 
     fn disk_cache(&self) -> Result<Arc<Tier>, String> {
         let region = Staged::new(self.memory.clone(), &self.stage, 1);
-        let options = tidegate_disk_cache::Options { mode: self.mode, ..tidegate_disk_cache::Options::default() };
-        let disk = Arc::new(InTurn(self.disk.clone()));
-        Ok(Arc::new(Tier::open(region, disk, options).map_err(|error| format!("opening: {error}"))?))
+        let options = tidegate_disk_cache::Options {
+            mode: self.mode,
+            conflicts: self.conflicts,
+            ..tidegate_disk_cache::Options::default()
+        };
+        Ok(Arc::new(Tier::open(region, self.disk.clone(), options).map_err(|error| format!("opening: {error}"))?))
     }
 
     fn table(&self) -> Result<Arc<Table>, String> {
@@ -93,6 +99,10 @@ impl Opening {
 impl Scene {
     /// The power fails: of what is pending some arrives, and slots are gone.
     pub(crate) fn power_fails(&mut self) {
+        if self.rng.one_in(2) {
+            // The memory goes on in another machine.
+            self.setting.order = if self.rng.one_in(2) { LineOrder::Prefix } else { LineOrder::Any };
+        }
         let cut = self.region.cut();
         let mut image = cut.sample(&mut self.rng);
         self.mark_cut(&cut, &image);
@@ -104,6 +114,7 @@ impl Scene {
         if sectors > 0 && kept != self.disk.disk().visible() {
             self.marks.reach(marks::LOST_SECTOR);
         }
+        self.take_lies(&least);
         digest(&mut self.trace, [1, image.hash(), kept.hash()]);
         let torn = kept.clone();
         self.region = Arc::new(Region::with_line_order(image, self.setting.order));
@@ -117,20 +128,6 @@ impl Scene {
         *power = power.after_cut();
         drop(seen);
         self.take_torn(&torn);
-    }
-
-    /// Takes over which blocks of the disk a cut has torn.
-    fn take_torn(&mut self, left: &Image) {
-        if self.setting.base != Base::Disk {
-            return;
-        }
-        let mut block = vec![0; self.setting.block_bytes];
-        for lba in (0..self.setting.blocks).map(Lba) {
-            left.read(lba.0 * block.len() as u64, &mut block);
-            if self.seen().take_torn(lba, &block) {
-                self.marks.reach(marks::TORN_BLOCK);
-            }
-        }
     }
 
     fn block_size(&self) -> u32 {
@@ -161,10 +158,10 @@ impl Scene {
             if depth < DEPTH_MAX && self.fate.one_in(8) {
                 self.recover_in_trouble()?;
             }
-            let end = if depth < DEPTH_MAX && self.rng.one_in(2) {
-                End::BeforeAccess(1 + self.rng.below(RECOVERY_ACCESSES))
-            } else {
-                End::None
+            let end = match self.rng.below(4) {
+                0 if depth < DEPTH_MAX => End::BeforeAccess(1 + self.rng.below(RECOVERY_ACCESSES)),
+                1 if depth < DEPTH_MAX => End::BeforeFence(1 + self.rng.below(RECOVERY_FENCES)),
+                _ => End::None,
             };
             match self.attempt(end)? {
                 Ok(stack) => break stack,
@@ -181,6 +178,7 @@ impl Scene {
         let trouble = Trouble::any(&mut self.fate, &self.setting);
         let cut = matches!(trouble, Trouble::Flush) || self.fate.one_in(2);
         let access = 1 + self.fate.below(RECOVERY_ACCESSES / 2);
+        let before = self.region.cut();
         self.befalls(trouble.clone(), access);
         let opened = self.attempt(End::None);
         self.stage.trouble(None);
@@ -188,7 +186,14 @@ impl Scene {
         let troubled = std::mem::take(&mut self.seen().troubled);
         match opened {
             Ok(_) if self.region.has_lost() => return Err("opened, although the memory had lost a store".to_owned()),
-            Ok(_) => {}
+            Ok(opened) => {
+                let tier = opened.ok().and_then(|stack| stack.disk_cache);
+                if tier.is_some_and(|cache| !cache.lost().is_nothing()) {
+                    // It went on without entries that cannot be read, for good. Here they come back, as they were.
+                    self.marks.reach(marks::OPENED_WITHOUT);
+                    self.region = Arc::new(Region::after_kill(&before));
+                }
+            }
             Err(why) if troubled && WELL_REFUSED.iter().any(|kind| why.starts_with(kind)) => {
                 self.marks.reach(marks::RECOVERY_REFUSED);
             }
@@ -207,6 +212,7 @@ impl Scene {
             region: self.medium(),
             memory: self.region.clone(),
             mode: self.setting.mode,
+            conflicts: self.setting.conflicts,
             disk: self.disk.clone(),
             stage: self.stage.clone(),
             readers: self.setting.readers,
@@ -343,6 +349,7 @@ impl Scene {
             let content = Content::of(&block);
             contents.push((content != zero).then_some(content));
             digest(&mut self.trace, [content.0]);
+            self.takes_over(stack, lba, &block)?;
             let after = if self.was_cut { "a power cut" } else { "a kill" };
             let was_cut = self.was_cut;
             let mut seen = self.seen();
@@ -352,24 +359,25 @@ impl Scene {
             }
         }
         self.judge_transactions(&contents)?;
+        self.settle_doubt();
         self.seen().history = History::new(contents);
         Ok(())
     }
 
     /// What was under way as one is in place as one, as far as nothing came after it.
     fn judge_transactions(&mut self, contents: &[Option<Content>]) -> Result<(), String> {
-        let (under_way, before) = {
+        let (under_way, before, doubted) = {
             let mut seen = self.seen();
-            let before = seen.before_transactions.clone();
-            (std::mem::take(&mut seen.transactions), before)
+            let before = std::mem::take(&mut seen.before_transactions);
+            (std::mem::take(&mut seen.transactions), before, seen.lied_about.clone())
         };
         for blocks in under_way {
             let shows = |(lba, _): &(Lba, Content)| contents[usize::try_from(lba.0).expect("a small device")];
             let here = blocks.iter().filter(|block| shows(block) == Some(block.1)).count();
-            let old = |block: &&(Lba, Content)| {
-                let shown = shows(block);
-                shown != Some(block.1)
-                    && before.get(&blocks[0].1).is_some_and(|known| known.contains(&(block.0, shown)))
+            let known = before.get(&blocks[0].1).map_or(&[][..], |known| known);
+            let old = |(lba, content): &&(Lba, Content)| {
+                let shown = shows(&(*lba, *content)).filter(|shown| shown != content && !doubted.contains(lba));
+                shown.is_some_and(|shown| known.iter().any(|(of, before)| of == lba && before.contains(&shown)))
             };
             match (here, blocks.iter().find(old)) {
                 (0, _) => self.marks.reach(marks::TOGETHER),
@@ -382,7 +390,6 @@ impl Scene {
                 }
             }
         }
-        self.seen().before_transactions.clear();
         Ok(())
     }
 
@@ -412,38 +419,6 @@ impl Scene {
         });
         if here > 0 && gone > 0 {
             self.marks.reach(marks::TORN_DATA);
-        }
-    }
-}
-
-impl Seen {
-    /// Whether `block` is a mixture of what `lba` may show after a cut. If it is, that is what it shows from now on.
-    fn take_torn(&mut self, lba: Lba, block: &[u8]) -> bool {
-        let content = Content::of(block);
-        if self.power.allows(lba, content) {
-            return false;
-        }
-        let parts: Vec<Vec<u8>> =
-            self.power.allowed(lba).into_iter().map(|part| self.bytes_of(part, block.len())).collect();
-        let (words, _) = block.as_chunks::<8>();
-        let known = |(at, word): (usize, &[u8; 8])| parts.iter().any(|part| part[at * 8..at * 8 + 8] == *word);
-        if parts.len() < 2 || !words.iter().enumerate().all(known) {
-            return false;
-        }
-        self.torn.insert(content, block.to_vec());
-        let Seen { power, kill, .. } = self;
-        [power, kill].into_iter().for_each(|oracle: &mut Oracle| oracle.tore(lba, content));
-        true
-    }
-
-    /// The bytes of a content that was written or found.
-    fn bytes_of(&self, content: Content, len: usize) -> Vec<u8> {
-        if let Some(torn) = self.torn.get(&content) {
-            return torn.clone();
-        }
-        match self.tags.get(&content) {
-            Some(tag) => block_of(*tag, len),
-            None => vec![0; len],
         }
     }
 }

@@ -53,9 +53,16 @@ impl Site {
 
     /// The line of code, as far as the source is there.
     pub fn text(&self) -> String {
+        let [line, ..] = self.lines();
+        line
+    }
+
+    /// That line, and the two before it.
+    pub(crate) fn lines(&self) -> [String; 3] {
         let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
         let source = std::fs::read_to_string(format!("{root}/{}", self.file)).unwrap_or_default();
-        source.lines().nth(self.line as usize - 1).unwrap_or_default().trim().to_owned()
+        let lines: Vec<&str> = source.lines().take(self.line as usize).collect();
+        [0, 1, 2].map(|back| lines.iter().nth_back(back).map_or("", |line| line.trim()).to_owned())
     }
 }
 
@@ -92,15 +99,18 @@ impl Sabotage {
             Sabotage::Ignored(site) | Sabotage::Late(site) if site.file.contains("btt/") => Some(Base::Table),
             Sabotage::Flawed(flaw) if flaw.file.contains("btt/") => Some(Base::Table),
             Sabotage::Planted(_) => Some(Base::Table),
-            Sabotage::Ignored(site) | Sabotage::Late(site) if site.file.contains("disk-cache/") => {
-                Some(Base::DiskCache)
-            }
-            Sabotage::Flawed(flaw) if flaw.file.contains("disk-cache/") => Some(Base::DiskCache),
+            Sabotage::Ignored(site) | Sabotage::Late(site) if is_of_disk_cache(site.file) => Some(Base::DiskCache),
+            Sabotage::Flawed(flaw) if is_of_disk_cache(flaw.file) => Some(Base::DiskCache),
             Sabotage::Mislaid(Mislaid::DiskFlushes) => Some(Base::Disk),
             Sabotage::Mislaid(Mislaid::Together) => Some(Base::DiskCache),
             _ => None,
         }
     }
+}
+
+/// Whether only a disk cache uses what this file has.
+fn is_of_disk_cache(file: &str) -> bool {
+    file.contains("crates/disk-cache/") || file.contains("crates/commit/")
 }
 
 /// What gets lost between client and cache.

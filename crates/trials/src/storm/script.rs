@@ -5,12 +5,13 @@ use crate::storm::footing::Base;
 use crate::storm::life::Scene;
 use crate::storm::marks::Marks;
 use crate::storm::sabotage::Sabotage;
+use crate::storm::transactions::any_mode;
 use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::str::FromStr;
 use std::sync::Arc;
-use tidegate_disk_cache::Mode;
+use tidegate_disk_cache::{Conflicts, Mode};
 use tidegate_layout::disk_cache::CachePlan;
 use tidegate_media::LineOrder;
 use tidegate_sim::Rng;
@@ -127,6 +128,7 @@ pub(crate) struct Setting {
     /// The disk cache's memory, if there is one, and what it does with reads and writes.
     pub(crate) plan: CachePlan,
     pub(crate) mode: Mode,
+    pub(crate) conflicts: Conflicts,
     /// What users see: blocks, and bytes of each.
     pub(crate) blocks: u64,
     pub(crate) block_bytes: usize,
@@ -154,22 +156,17 @@ impl Setting {
         };
         let blocks = match base {
             Base::Table => shape.sectors(),
-            Base::Disk | Base::DiskCache => 1 + rng.below(6),
+            Base::Disk => 1 + rng.below(6),
+            Base::DiskCache => 1 + rng.below(24),
         };
-        let (cached, ring_slots, mode) = match base {
-            Base::DiskCache => {
-                let modes = [Mode::WriteBack, Mode::WriteBack, Mode::WriteThrough, Mode::WriteOnly];
-                let cached = 4 + u32::try_from(rng.below(4)).expect("small");
-                (cached, 4 << rng.below(2), modes[rng.index(4)])
-            }
-            Base::Table | Base::Disk => (4, 4, Mode::default()),
-        };
+        let mode = if base == Base::DiskCache { any_mode(rng) } else { Mode::default() };
         let block_bytes = if base == Base::DiskCache { 512 } else { shape.block_bytes };
         Setting {
             base,
             blocks,
-            plan: CachePlan::cut(cached, 512, blocks, ring_slots),
+            plan: Setting::any_plan(rng, blocks),
             mode,
+            conflicts: if rng.one_in(2) { Conflicts::Refuse } else { Conflicts::LastWins },
             block_bytes,
             shape,
             order: if rng.one_in(2) { LineOrder::Prefix } else { LineOrder::Any },
@@ -180,6 +177,16 @@ impl Setting {
             },
             readers: 1 + u32::try_from(rng.below(4)).expect("small"),
         }
+    }
+}
+
+impl Setting {
+    /// Where things lie in a disk cache's memory, before a disk of `blocks` blocks: few of them are cached, and the ring is small.
+    pub(crate) fn any_plan(rng: &mut Rng, blocks: u64) -> CachePlan {
+        // Many make more than one stripe, of which few are then used.
+        let many = if rng.one_in(4) { 128 } else { 4 };
+        let cached = many + u32::try_from(rng.below(7)).expect("small");
+        CachePlan::cut(cached, 512, blocks, 4 << rng.below(3))
     }
 }
 

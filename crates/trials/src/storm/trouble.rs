@@ -25,6 +25,8 @@ pub(crate) enum Trouble {
     Writes(Range<u64>),
     /// The disk's next flush fails.
     Flush,
+    /// The disk answers flushes, and does not make them.
+    Lies,
 }
 
 impl Trouble {
@@ -46,6 +48,7 @@ impl Trouble {
             Trouble::Reads(blocks) => disk.fail(DiskFault::ReadFails(blocks.clone())),
             Trouble::Writes(blocks) => disk.fail(DiskFault::WriteFails(blocks.clone())),
             Trouble::Flush => disk.fail(DiskFault::NextFlushFails),
+            Trouble::Lies => disk.fail(DiskFault::FlushesLie),
         }
     }
 
@@ -58,7 +61,7 @@ impl Trouble {
             Trouble::CutShort(_) => marks::MET_END,
             Trouble::Reads(_) => marks::MET_BAD_READ,
             Trouble::Writes(_) => marks::MET_BAD_WRITE,
-            Trouble::Flush => marks::MET_DEAD_DISK,
+            Trouble::Flush | Trouble::Lies => marks::MET_DEAD_DISK,
         }
     }
 }
@@ -103,9 +106,10 @@ fn of_memory(rng: &mut Rng, parts: &[Range<u64>; 4]) -> Trouble {
 fn of_disk(rng: &mut Rng, blocks: u64) -> Trouble {
     let first = rng.below(blocks);
     let range = first..first + 1 + rng.below(blocks - first);
-    match rng.below(3) {
+    match rng.below(4) {
         0 => Trouble::Reads(range),
         1 => Trouble::Writes(range),
+        2 => Trouble::Lies,
         _ => Trouble::Flush,
     }
 }
