@@ -5,6 +5,9 @@ use crate::btt::{ARENA_BYTES_MAX, ARENA_BYTES_MIN, FlogGroup, FlogHalf, InfoBloc
 use crate::disk_cache::{
     BlockSum, CACHE_BLOCK_BYTES_MAX, CACHE_BLOCK_BYTES_MIN, CURSORS_AT, CacheEntry, RingElement, Superblock,
 };
+use crate::file_cache::{
+    FileElement, FileEntry, FileRecord, PoolSuperblock, VOLATILE_BLOCK_BYTES, VolatileFile, VolatileHead, VolatileSlot,
+};
 use crate::ring::Cursors;
 use crate::write_cache::{CACHE_HEAD_BYTES, CacheHead, SlotHead};
 use std::fmt::Write;
@@ -24,6 +27,18 @@ pub fn describe() -> String {
         RingElement::DESCRIPTION,
         CacheEntry::DESCRIPTION,
         BlockSum::DESCRIPTION,
+    ] {
+        out.push_str(&table(&description));
+    }
+    out.push_str(&file_cache());
+    for description in [
+        PoolSuperblock::DESCRIPTION,
+        FileElement::DESCRIPTION,
+        FileRecord::DESCRIPTION,
+        FileEntry::DESCRIPTION,
+        VolatileHead::DESCRIPTION,
+        VolatileFile::DESCRIPTION,
+        VolatileSlot::DESCRIPTION,
     ] {
         out.push_str(&table(&description));
     }
@@ -62,6 +77,16 @@ fn disk_cache() -> String {
          A region in front of a disk: the superblock at byte 0 and once more at byte 4096, the cursors at byte {CURSORS_AT}, and where the\n\
          superblock says the ring of elements, the entries, and the blocks of {CACHE_BLOCK_BYTES_MIN} to {CACHE_BLOCK_BYTES_MAX} bytes. As many entries as blocks; any entry may\n\
          name any block. What an entry says is superseded by elements between the cursors whose counter is ahead of the entry's.\n\n",
+    )
+}
+
+fn file_cache() -> String {
+    format!(
+        "\n## File cache\n\n\
+         A pool for files: the superblock at byte 0 and once more at byte 4096, and lanes. A lane is cursors as above, a ring of elements, records, entries and\n\
+         chunks of 1 MiB, each cut into blocks of one class. An element is carried out if its version is greater than its entry's, or not less than\n\
+         its record's. Where entries of a file overlap, the greater version counts. Unsynced writes lie in shared memory: a head, a file for\n\
+         each record, headers, and blocks of {VOLATILE_BLOCK_BYTES} bytes.\n\n",
     )
 }
 

@@ -12,6 +12,7 @@
 pub mod btt;
 mod describe;
 pub mod disk_cache;
+pub mod file_cache;
 mod on_media;
 pub mod ring;
 pub mod write_cache;

@@ -6,6 +6,7 @@
 
 pub mod artefacts;
 pub mod disk_cache_cuts;
+pub mod file_cuts;
 pub mod golden;
 pub mod guest;
 pub mod namespace;

@@ -1,0 +1,66 @@
+//! The seam below: a file of the kernel's, or of the simulator's.
+
+use std::sync::Arc;
+
+/// Which file a file is. A path may come to name another one; this does not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FileIdentity {
+    /// Number of the file system's device.
+    pub device: u64,
+    /// Number of the inode.
+    pub inode: u64,
+    /// Which of the files that had this inode one after the other (`FS_IOC_GETVERSION`, or the time of birth; 0 where there is neither).
+    pub generation: u64,
+}
+
+/// The file below refused. The program gets the same error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the file below refused (errno {errno})")]
+pub struct Refused {
+    /// What the kernel said.
+    pub errno: i32,
+}
+
+/// A file below the cache. While the cache has it open, nobody else changes it.
+pub trait BackingFile: Send + Sync {
+    /// Which file it is.
+    fn identity(&self) -> FileIdentity;
+
+    /// Its length in bytes, as it is visible, and a number that changes whenever somebody changes the contents or the length, such as the time of
+    /// modification. 0 is no such number.
+    fn status(&self) -> Result<BackingStatus, Refused>;
+
+    /// Copies bytes from offset `at`; says how many, which is fewer than asked for at the end of the file only.
+    fn read(&self, at: u64, out: &mut [u8]) -> Result<usize, Refused>;
+
+    /// Stores bytes at offset `at`: visible, and durable after the next good [`BackingFile::sync`].
+    fn write(&self, at: u64, data: &[u8]) -> Result<(), Refused>;
+
+    /// Cuts the file, or extends it by a hole. Durable after the next good sync.
+    fn set_len(&self, len: u64) -> Result<(), Refused>;
+
+    /// Makes sure that later writes to these bytes find room, as `fallocate` with `FALLOC_FL_KEEP_SIZE` does. Changes neither contents nor length.
+    fn reserve(&self, at: u64, len: u64) -> Result<(), Refused>;
+
+    /// Makes durable what was stored before: contents, length, the status's number, and the file's own existence. After a failure nobody knows
+    /// which of it is, and a later success says nothing about it.
+    fn sync(&self) -> Result<(), Refused>;
+}
+
+/// What a file says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BackingStatus {
+    /// Bytes in the file.
+    pub len: u64,
+    /// Changes with contents and length.
+    pub stamp: u64,
+}
+
+/// Where recovery finds files.
+pub trait Below {
+    /// The file of this identity, by the path it had when it was cached. `Ok(None)`: it is not there, or another one is in its place.
+    fn find(&self, identity: FileIdentity, path_hint: &[u8]) -> Result<Option<Arc<dyn BackingFile>>, Refused>;
+
+    /// A fresh empty file that takes what cannot go where it belongs.
+    fn salvage(&self, identity: FileIdentity, path_hint: &[u8]) -> Result<Arc<dyn BackingFile>, Refused>;
+}

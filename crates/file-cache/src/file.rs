@@ -1,0 +1,110 @@
+//! A file of the lane, as DRAM knows it.
+
+use crate::backing::{BackingFile, FileIdentity, Refused};
+use crate::segments::Segments;
+use crate::unsynced::Written;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use tidegate_layout::file_cache::CHUNK_BYTES;
+
+/// A file that is open, or not all below yet.
+pub(crate) struct File {
+    pub(crate) identity: FileIdentity,
+    pub(crate) hint: Vec<u8>,
+    pub(crate) backing: Arc<dyn BackingFile>,
+    /// How often it is open.
+    pub(crate) opens: u32,
+    /// Its length as the program sees it.
+    pub(crate) size: u64,
+    /// Whether the kernel's path may have touched it: nothing is here, and `size` may be out of date.
+    pub(crate) passed: bool,
+    /// What its record says; `None`: the pool knows nothing of it.
+    pub(crate) record: Option<Record>,
+    /// Which entry has the newest durable copy of each byte.
+    pub(crate) newest: Segments,
+    /// Unsynced writes.
+    pub(crate) written: Written,
+    /// Entries that count and whose bytes below are older, by version.
+    pub(crate) out_of_sync: BTreeSet<(u64, u32)>,
+    /// The entry that ends where the durable file ends, if bytes may be put behind it.
+    pub(crate) tail: Option<u32>,
+    /// Chunks of the file for which room below is reserved.
+    reserved: BTreeSet<u64>,
+    /// Goes up when bytes that were read from here come to be read from below.
+    pub(crate) dropped: u64,
+    /// The least length that the file was cut to below since it was last synced there.
+    pub(crate) cut_below: Option<u64>,
+    /// Goes up before each change below.
+    pub(crate) touched: u64,
+    /// Goes up when the file is cut or drained.
+    pub(crate) recast: u64,
+}
+
+/// A file's record.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Record {
+    /// The file's length after a cut: what the record says, and what entries add.
+    pub(crate) size: u64,
+    /// Entries up to this version count only below the length that the record says.
+    pub(crate) version: u64,
+    /// Entries up to this version are void.
+    pub(crate) void: u64,
+    /// Whether it has the file's own mark of its last change.
+    pub(crate) stamped: bool,
+}
+
+impl File {
+    /// A file that was just opened.
+    pub(crate) fn new(backing: Arc<dyn BackingFile>, hint: &[u8], size: u64) -> File {
+        File {
+            identity: backing.identity(),
+            hint: hint.to_vec(),
+            backing,
+            opens: 1,
+            size,
+            passed: false,
+            record: None,
+            newest: Segments::default(),
+            written: Written::default(),
+            out_of_sync: BTreeSet::new(),
+            tail: None,
+            reserved: BTreeSet::new(),
+            dropped: 0,
+            cut_below: None,
+            touched: 0,
+            recast: 0,
+        }
+    }
+
+    /// Whether everything that was written is below, durably.
+    pub(crate) fn is_below(&self) -> bool {
+        self.written.is_empty() && self.out_of_sync.is_empty()
+    }
+
+    /// Takes over the length that the kernel's path left, if it may have touched the file.
+    pub(crate) fn look_below(&mut self) -> Result<(), Refused> {
+        if self.passed {
+            self.size = self.backing.status()?.len;
+        }
+        Ok(())
+    }
+
+    /// The chunks of the file from `at` to `at + len` for which no room is reserved yet, as a range of bytes.
+    pub(crate) fn unreserved(&self, at: u64, len: u64) -> Option<(u64, u64)> {
+        let mut chunks =
+            (at / CHUNK_BYTES..=(at + len - 1) / CHUNK_BYTES).filter(|chunk| !self.reserved.contains(chunk));
+        let first = chunks.next()?;
+        let last = chunks.next_back().unwrap_or(first);
+        Some((first * CHUNK_BYTES, (last + 1 - first) * CHUNK_BYTES))
+    }
+
+    /// Room for these bytes is reserved.
+    pub(crate) fn reserved(&mut self, at: u64, len: u64) {
+        self.reserved.extend(at / CHUNK_BYTES..(at + len) / CHUNK_BYTES);
+    }
+
+    /// Room from `size` on may be gone.
+    pub(crate) fn room_is_gone_from(&mut self, size: u64) {
+        self.reserved.split_off(&(size / CHUNK_BYTES));
+    }
+}

@@ -1,0 +1,160 @@
+//! Fresh pools, and what pools say of themselves.
+//!
+//! A pool is laid out so: both superblocks are zeroed; then the cursors, records and entries of each lane; a fence; then the superblocks are written, one after the
+//! other, each with a fence. So a region with a superblock is whole.
+
+use tidegate_layout::disk_cache::SUPERBLOCK_COPIES_AT;
+use tidegate_layout::file_cache::{LanePlan, PoolPlan, PoolSuperblock, TrustedPool, VolatilePlan};
+use tidegate_media::{Corrupt, Error, Poison, Region, Sealed};
+use zerocopy::{FromZeros, IntoBytes};
+
+/// What a fresh pool is to be like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FormatSpec {
+    /// The pool's identity.
+    pub uuid: [u8; 16],
+    /// Lanes: processes that can use the pool at a time.
+    pub lanes: u32,
+    /// Files that a lane can hold at a time.
+    pub files: u32,
+    /// Elements in a lane's ring, a power of two from 4 on: a commit takes at most half of them.
+    pub ring_slots: u32,
+    /// One entry for so many bytes of a lane's blocks.
+    pub bytes_per_entry: u32,
+}
+
+impl FormatSpec {
+    /// One lane for 256 files, commits of up to 16,384 blocks, an entry for each 4 KiB.
+    pub fn usual(uuid: [u8; 16]) -> FormatSpec {
+        FormatSpec { uuid, lanes: 1, files: 256, ring_slots: 1 << 15, bytes_per_entry: 4096 }
+    }
+}
+
+/// Why a region takes no pool.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FormatError {
+    /// A ring that is no power of two, or too small.
+    #[error("{0} elements make no ring: a power of two from 4 on does")]
+    RingSlots(u32),
+    /// Not a single chunk fits into each lane.
+    #[error("{len} bytes are too few for {lanes} lanes of at least 1 MiB each, their records and rings")]
+    TooSmall {
+        /// Bytes in the region.
+        len: u64,
+        /// Lanes asked for.
+        lanes: u32,
+    },
+    /// The region refused a store.
+    #[error(transparent)]
+    Sealed(#[from] Sealed),
+}
+
+/// Why a lane cannot be opened.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OpenError {
+    /// Neither superblock counts.
+    #[error("there is no pool for files: {0}")]
+    NoPool(Corrupt),
+    /// The pool has no such lane.
+    #[error("the pool has {lanes} lanes, and lane {lane} was asked for")]
+    NoLane {
+        /// The lane asked for.
+        lane: u32,
+        /// Lanes there are.
+        lanes: u32,
+    },
+    /// The pool has features that this program may not write.
+    #[error("the pool has features that this program may only read")]
+    ReadOnlyFeatures,
+    /// A former process left something in the lane.
+    #[error("the lane holds what a former process synced: recover it first")]
+    NotRecovered,
+    /// The memory.
+    #[error(transparent)]
+    Memory(#[from] Error),
+}
+
+impl From<Sealed> for OpenError {
+    fn from(sealed: Sealed) -> OpenError {
+        OpenError::Memory(sealed.into())
+    }
+}
+
+impl From<Poison> for OpenError {
+    fn from(poison: Poison) -> OpenError {
+        OpenError::Memory(poison.into())
+    }
+}
+
+/// Lays out a fresh pool on the whole of `region`. Whatever lies there is gone.
+pub fn format<R: Region + ?Sized>(region: &R, spec: &FormatSpec) -> Result<(), FormatError> {
+    let FormatSpec { uuid, lanes, files, ring_slots, bytes_per_entry } = *spec;
+    if !ring_slots.is_power_of_two() || ring_slots < 4 {
+        return Err(FormatError::RingSlots(ring_slots));
+    }
+    let too_small = FormatError::TooSmall { len: region.len(), lanes };
+    let plan = PoolPlan::fitting(region.len(), lanes, files, ring_slots, bytes_per_entry).ok_or(too_small)?;
+    for at in SUPERBLOCK_COPIES_AT {
+        zero(region, at, size_of::<PoolSuperblock>() as u64);
+    }
+    region.fence()?;
+    for lane in (0..lanes).map(|lane| plan.lane(lane)) {
+        zero(region, lane.cursors_at, 64);
+        zero(region, lane.record_at(0), lane.chunks_at() - lane.record_at(0));
+    }
+    region.fence()?;
+    let superblock = PoolSuperblock::new(&plan, uuid, 1);
+    for at in SUPERBLOCK_COPIES_AT {
+        region.write(at, superblock.as_bytes());
+        region.flush(at, size_of::<PoolSuperblock>() as u64);
+        region.fence()?;
+    }
+    Ok(())
+}
+
+fn zero<R: Region + ?Sized>(region: &R, at: u64, len: u64) {
+    let zeroes = [0; 4096];
+    for offset in (0..len).step_by(zeroes.len()) {
+        let bytes = usize::try_from(len - offset).unwrap_or(usize::MAX).min(zeroes.len());
+        region.stream(at + offset, &zeroes[..bytes]);
+    }
+}
+
+/// What the newest good superblock says.
+pub fn identify<R: Region + ?Sized>(region: &R) -> Result<TrustedPool, OpenError> {
+    let copies = SUPERBLOCK_COPIES_AT.map(|at| {
+        let mut raw = PoolSuperblock::new_zeroed();
+        if region.len() >= at + size_of::<PoolSuperblock>() as u64 {
+            region.read(at, raw.as_mut_bytes())?;
+        }
+        raw.check(region.len()).map_err(|broken| OpenError::NoPool(corrupt(at, broken)))
+    });
+    match copies {
+        [Ok(first), Ok(second)] => Ok(if second.sequence > first.sequence { second } else { first }),
+        [Ok(one), Err(_)] | [Err(_), Ok(one)] => Ok(one),
+        [Err(first), Err(_)] => Err(first),
+    }
+}
+
+/// Where a lane's parts lie.
+pub(crate) fn lane_plan<R: Region + ?Sized>(region: &R, lane: u32) -> Result<LanePlan, OpenError> {
+    let pool = identify(region)?;
+    if pool.read_only {
+        return Err(OpenError::ReadOnlyFeatures);
+    }
+    if lane >= pool.plan.lanes {
+        return Err(OpenError::NoLane { lane, lanes: pool.plan.lanes });
+    }
+    Ok(pool.plan.lane(lane))
+}
+
+/// Bytes of shared memory that a lane of the pool on `region` wants for `data_bytes` of unsynced writes.
+pub fn dram_bytes<R: Region + ?Sized>(region: &R, data_bytes: u64) -> Result<u64, OpenError> {
+    let files = identify(region)?.plan.files;
+    let blocks = data_bytes.div_ceil(tidegate_layout::file_cache::VOLATILE_BLOCK_BYTES);
+    Ok(VolatilePlan { files, blocks: u32::try_from(blocks).unwrap_or(u32::MAX) }.bytes())
+}
+
+pub(crate) fn corrupt(at: u64, broken: tidegate_layout::Broken) -> Corrupt {
+    Corrupt { rule: broken.rule, at: at + broken.offset, found: broken.found }
+}

@@ -1,0 +1,188 @@
+//! Unsynced writes: blocks in shared memory, which outlives the process, each with a header that says whose it is.
+//!
+//! A block has bytes of one file that follow each other; no two blocks have the same byte. The bytes here are always the newest. A header is stored after
+//! the bytes it speaks of, so after a kill each block is free or as some write left it.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use tidegate_layout::file_cache::{VOLATILE_BLOCK_BYTES, VolatileFile, VolatileHead, VolatilePlan, VolatileSlot};
+use tidegate_media::{Poison, Region, Sealed};
+use zerocopy::IntoBytes;
+
+/// The blocks of all files.
+pub(crate) struct Unsynced {
+    memory: Arc<dyn Region>,
+    plan: VolatilePlan,
+    free: Vec<u32>,
+}
+
+/// A file's blocks, by the offset of their first byte.
+pub(crate) type Written = BTreeMap<u64, Piece>;
+
+/// Bytes of a file in a block.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Piece {
+    block: u32,
+    length: u32,
+}
+
+/// No block is free.
+#[derive(Debug)]
+pub(crate) struct NoBlock;
+
+impl Unsynced {
+    /// Lays out zeroed memory.
+    pub(crate) fn new(memory: Arc<dyn Region>, files: u32) -> Result<Unsynced, Sealed> {
+        let plan = VolatilePlan::fitting(memory.len(), files);
+        let head = VolatileHead::new(&plan);
+        let bytes = head.as_bytes();
+        memory.write(16, &bytes[16..]);
+        memory.write(8, &bytes[8..16]);
+        let first = u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes"));
+        memory.fence()?;
+        memory.store_u64(0, first);
+        Ok(Unsynced { memory, plan, free: (0..plan.blocks).rev().collect() })
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        u64::from(self.plan.blocks) * VOLATILE_BLOCK_BYTES
+    }
+
+    /// Says which file number `file` is.
+    pub(crate) fn begin_file(&self, file: u32, raw: &VolatileFile) {
+        self.memory.write(self.plan.file_at(file), raw.as_bytes());
+        self.memory.store_u64(self.plan.file_at(file) + VolatileFile::STATE_AT, 1);
+    }
+
+    /// The number is no file's any more.
+    pub(crate) fn end_file(&self, file: u32) {
+        self.memory.store_u64(self.plan.file_at(file) + VolatileFile::STATE_AT, 0);
+    }
+
+    /// The file has this length, for whoever completes it after a kill.
+    pub(crate) fn set_size(&self, file: u32, size: u64) {
+        self.memory.store_u64(self.plan.file_at(file) + VolatileFile::SIZE_AT, size);
+    }
+
+    /// A synchronous write is about to give the file this length, or the file is about to be cut (0).
+    pub(crate) fn grows_to(&self, file: u32, size: u64) {
+        self.memory.store_u64(self.plan.file_at(file) + VolatileFile::GROWS_TO_AT, size);
+    }
+
+    /// Writes as much of `data` as there is room for, and says how much that was.
+    pub(crate) fn write(&mut self, file: u32, written: &mut Written, at: u64, data: &[u8]) -> (usize, Option<NoBlock>) {
+        let mut done = 0;
+        while done < data.len() {
+            match self.write_piece(file, written, at + done as u64, &data[done..]) {
+                Ok(bytes) => done += bytes,
+                Err(no_block) => return (done, Some(no_block)),
+            }
+        }
+        (done, None)
+    }
+
+    /// Writes the bytes of `data` that fall into one block: over bytes that are here, behind them, or into a free block.
+    fn write_piece(&mut self, file: u32, written: &mut Written, at: u64, data: &[u8]) -> Result<usize, NoBlock> {
+        let next = written.range(at + 1..).next().map_or(u64::MAX, |(start, _)| *start);
+        let until_next = usize::try_from(next - at).unwrap_or(usize::MAX);
+        if let Some((start, piece)) = written.range_mut(..=at).next_back()
+            && at <= start + u64::from(piece.length)
+            && at < start + VOLATILE_BLOCK_BYTES
+        {
+            let within = at - start;
+            let room = usize::try_from(VOLATILE_BLOCK_BYTES - within).expect("a block is small");
+            let bytes = data.len().min(room).min(until_next);
+            self.memory.write(self.plan.block_at(piece.block) + within, &data[..bytes]);
+            let end = u32::try_from(within + bytes as u64).expect("a block is small");
+            if end > piece.length {
+                piece.length = end;
+                self.store_length(file, *piece);
+            }
+            return Ok(bytes);
+        }
+        let block = self.free.pop().ok_or(NoBlock)?;
+        let bytes = data.len().min(until_next).min(usize::try_from(VOLATILE_BLOCK_BYTES).expect("a block is small"));
+        self.memory.write(self.plan.block_at(block), &data[..bytes]);
+        let piece = Piece { block, length: u32::try_from(bytes).expect("a block is small") };
+        self.memory.store_u64(self.plan.slot_at(block), at);
+        self.store_length(file, piece);
+        written.insert(at, piece);
+        Ok(bytes)
+    }
+
+    /// Overwrites what is here of `data`'s range, and nothing else.
+    pub(crate) fn overwrite(&self, written: &Written, at: u64, data: &[u8]) {
+        for (range, start, piece) in touching(written, at..at + data.len() as u64) {
+            let from = usize::try_from(range.start - at).expect("inside the data");
+            let until = usize::try_from(range.end - at).expect("inside the data");
+            self.memory.write(self.plan.block_at(piece.block) + (range.start - start), &data[from..until]);
+        }
+    }
+
+    /// Copies what is here over `out`, which has the file's bytes from `at` on.
+    pub(crate) fn overlay(&self, written: &Written, at: u64, out: &mut [u8]) -> Result<(), Poison> {
+        for (range, start, piece) in touching(written, at..at + out.len() as u64) {
+            let from = usize::try_from(range.start - at).expect("inside the buffer");
+            let until = usize::try_from(range.end - at).expect("inside the buffer");
+            self.memory.read(self.plan.block_at(piece.block) + (range.start - start), &mut out[from..until])?;
+        }
+        Ok(())
+    }
+
+    /// Frees every block of a file.
+    pub(crate) fn clear(&mut self, written: &mut Written) {
+        for piece in std::mem::take(written).into_values() {
+            self.free_block(piece.block);
+        }
+    }
+
+    /// Frees what lies from `size` on.
+    pub(crate) fn cut(&mut self, file: u32, written: &mut Written, size: u64) {
+        for piece in written.split_off(&size).into_values() {
+            self.free_block(piece.block);
+        }
+        if let Some((start, piece)) = written.iter_mut().next_back()
+            && start + u64::from(piece.length) > size
+        {
+            piece.length = u32::try_from(size - start).expect("shorter than it was");
+            self.store_length(file, *piece);
+        }
+    }
+
+    fn free_block(&mut self, block: u32) {
+        self.memory.store_u64(self.plan.slot_at(block) + 8, 0);
+        self.free.push(block);
+    }
+
+    fn store_length(&self, file: u32, piece: Piece) {
+        self.memory.store_u64(self.plan.slot_at(piece.block) + 8, VolatileSlot::word(file, piece.length));
+    }
+}
+
+/// The ranges of a file that lie in blocks, neighbours as one.
+pub(crate) fn runs(written: &Written) -> Vec<Range<u64>> {
+    let mut runs: Vec<Range<u64>> = Vec::new();
+    for (start, piece) in written {
+        let end = start + u64::from(piece.length);
+        match runs.last_mut() {
+            Some(last) if last.end == *start => last.end = end,
+            _ => runs.push(*start..end),
+        }
+    }
+    runs
+}
+
+/// Bytes in the blocks.
+pub(crate) fn bytes_in(written: &Written) -> u64 {
+    written.values().map(|piece| u64::from(piece.length)).sum()
+}
+
+/// The parts of `range` that lie in blocks, ascending, with the start of each block's bytes.
+pub(crate) fn touching(written: &Written, range: Range<u64>) -> impl Iterator<Item = (Range<u64>, u64, Piece)> + '_ {
+    let first = written.range(..=range.start).next_back().map_or(range.start, |(start, _)| *start);
+    written.range(first..range.end.max(first)).filter_map(move |(start, piece)| {
+        let part = range.start.max(*start)..range.end.min(start + u64::from(piece.length));
+        (!part.is_empty()).then_some((part, *start, *piece))
+    })
+}

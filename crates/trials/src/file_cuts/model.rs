@@ -1,0 +1,92 @@
+//! The dull model: each file as a row of bytes, and the rows that a cut may leave.
+
+use std::collections::BTreeSet;
+
+/// A file, as it has to be.
+#[derive(Clone, Debug)]
+pub(crate) struct FileModel {
+    /// What the program sees.
+    pub(crate) now: Vec<u8>,
+    /// The same without unsynced writes.
+    pub(crate) base: Vec<u8>,
+    /// What a power cut may leave, each as a whole.
+    pub(crate) may: BTreeSet<Vec<u8>>,
+    /// Whether the pool knows the file, so that cuts of it are durable at once.
+    pub(crate) known: bool,
+}
+
+/// What may be found of a file.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Allowed {
+    pub(crate) contents: BTreeSet<Vec<u8>>,
+    /// Whether any of its bytes may be those of any of the contents: where no promise of wholeness was given.
+    pub(crate) mixed: bool,
+}
+
+impl FileModel {
+    pub(crate) fn new(bytes: &[u8]) -> FileModel {
+        FileModel { now: bytes.to_vec(), base: bytes.to_vec(), may: [bytes.to_vec()].into(), known: false }
+    }
+
+    pub(crate) fn write(&mut self, at: u64, data: &[u8]) {
+        put(&mut self.now, at, data);
+    }
+
+    pub(crate) fn write_sync(&mut self, at: u64, data: &[u8]) {
+        put(&mut self.now, at, data);
+        put(&mut self.base, at, data);
+        self.may = [self.base.clone()].into();
+        self.known = true;
+    }
+
+    pub(crate) fn sync(&mut self) {
+        self.known |= self.now != self.base;
+        self.all_durable();
+    }
+
+    /// Everything is below.
+    pub(crate) fn drain(&mut self) {
+        self.all_durable();
+        self.known = false;
+    }
+
+    fn all_durable(&mut self) {
+        self.base = self.now.clone();
+        self.may = [self.now.clone()].into();
+    }
+
+    pub(crate) fn truncate(&mut self, size: u64) {
+        let size = usize::try_from(size).expect("small");
+        self.now.resize(size, 0);
+        self.base.resize(size, 0);
+        if self.known {
+            self.may.clear();
+        }
+        self.may.insert(self.base.clone());
+    }
+}
+
+impl Allowed {
+    pub(crate) fn of(contents: impl IntoIterator<Item = Vec<u8>>, mixed: bool) -> Allowed {
+        Allowed { contents: contents.into_iter().collect(), mixed }
+    }
+
+    pub(crate) fn allows(&self, found: &[u8]) -> bool {
+        if self.contents.contains(found) {
+            return true;
+        }
+        let lengths = || self.contents.iter().map(Vec::len);
+        let length = lengths().min() <= Some(found.len()) && Some(found.len()) <= lengths().max();
+        let byte =
+            |(at, byte): (usize, &u8)| self.contents.iter().any(|one| one.get(at).copied().unwrap_or(0) == *byte);
+        self.mixed && length && found.iter().enumerate().all(byte)
+    }
+}
+
+fn put(bytes: &mut Vec<u8>, at: u64, data: &[u8]) {
+    let at = usize::try_from(at).expect("small");
+    if bytes.len() < at + data.len() {
+        bytes.resize(at + data.len(), 0);
+    }
+    bytes[at..at + data.len()].copy_from_slice(data);
+}

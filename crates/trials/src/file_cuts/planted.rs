@@ -1,0 +1,108 @@
+//! Machines that betray the file cache: each drops or changes one of its stores, flushes or fences. A campaign that does not fail on such a
+//! machine is blind to that mistake.
+
+use std::borrow::Cow;
+use tidegate_layout::file_cache::{FileElement, LanePlan};
+use zerocopy::{FromBytes, IntoBytes};
+
+/// A mistake in the order of things.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FilesBug {
+    /// The fence after data is missing.
+    DataFenceMissing,
+    /// The fence that ends a commit is missing.
+    HeadFenceMissing,
+    /// The cursors are not written back.
+    CursorsFlushMissing,
+    /// The head lets in one element after the other: a sync is not one commit.
+    SyncNotAtomic,
+    /// The tail passes elements whose entries nobody has written back.
+    SettleFlushMissing,
+    /// The word that lengthens or cuts an entry is not written back.
+    LengthFlushMissing,
+    /// Entries whose bytes are below do not become void, so that recovery applies versions older than what the file has.
+    NothingVoid,
+    /// A file below says that it is synced, and is not.
+    BackingSyncMissing,
+}
+
+/// What is wrong with a machine, and what was done since its last fence.
+pub(crate) struct Faults {
+    bug: Option<FilesBug>,
+    plan: LanePlan,
+    data: bool,
+    elements: bool,
+    cursors: bool,
+}
+
+impl Faults {
+    pub(crate) fn new(bug: Option<FilesBug>, plan: LanePlan) -> Faults {
+        Faults { bug, plan, data: false, elements: false, cursors: false }
+    }
+
+    fn has(&self, bug: FilesBug) -> bool {
+        self.bug == Some(bug)
+    }
+
+    fn is_in_ring(&self, at: u64) -> bool {
+        (self.plan.ring_at..self.plan.record_at(0)).contains(&at)
+    }
+
+    fn is_entry(&self, at: u64) -> bool {
+        (self.plan.entry_at(0)..self.plan.chunks_at()).contains(&at)
+    }
+
+    /// Bytes are streamed; what arrives in their place.
+    pub(crate) fn streamed<'a>(&mut self, at: u64, bytes: &'a [u8]) -> Cow<'a, [u8]> {
+        self.data |= at >= self.plan.chunks_at();
+        if !self.is_in_ring(at) {
+            return Cow::Borrowed(bytes);
+        }
+        self.elements = true;
+        if !self.has(FilesBug::NothingVoid) {
+            return Cow::Borrowed(bytes);
+        }
+        let mut elements = bytes.to_vec();
+        for raw in elements.chunks_mut(size_of::<FileElement>()) {
+            let mut element = FileElement::read_from_bytes(raw).expect("whole elements");
+            if element.is_of_record() {
+                element.what = 0.into();
+            }
+            raw.copy_from_slice(element.as_bytes());
+        }
+        Cow::Owned(elements)
+    }
+
+    /// A word is stored in the place of another; words that are stored durably in between.
+    pub(crate) fn stored(&mut self, at: u64, word: u64, before: u64) -> Vec<u64> {
+        if at != self.plan.cursors_at {
+            return Vec::new();
+        }
+        self.cursors = true;
+        if self.has(FilesBug::SyncNotAtomic) { (before + 1..word).collect() } else { Vec::new() }
+    }
+
+    pub(crate) fn drops_flush(&self, at: u64, len: u64) -> bool {
+        let one_entry = self.is_entry(at) && len <= 32;
+        match self.bug {
+            Some(FilesBug::CursorsFlushMissing) => at == self.plan.cursors_at && self.cursors,
+            Some(FilesBug::SettleFlushMissing) => one_entry && self.elements,
+            Some(FilesBug::LengthFlushMissing) => one_entry && !self.elements,
+            _ => false,
+        }
+    }
+
+    pub(crate) fn drops_fence(&mut self) -> bool {
+        let drops = match self.bug {
+            Some(FilesBug::DataFenceMissing) => self.data,
+            Some(FilesBug::HeadFenceMissing) => self.cursors,
+            _ => false,
+        };
+        (self.data, self.elements, self.cursors) = (false, false, false);
+        drops
+    }
+
+    pub(crate) fn lies_about_syncs(&self) -> bool {
+        self.has(FilesBug::BackingSyncMissing)
+    }
+}

@@ -1,0 +1,65 @@
+//! Steps of scripts.
+
+/// What a program, or whoever writes back, does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileStep {
+    /// Writes `len` bytes at `at`.
+    Write {
+        /// Number of the file.
+        file: usize,
+        /// Offset.
+        at: u64,
+        /// Bytes.
+        len: usize,
+    },
+    /// The same with `O_DSYNC`.
+    WriteSync {
+        /// Number of the file.
+        file: usize,
+        /// Offset.
+        at: u64,
+        /// Bytes.
+        len: usize,
+    },
+    /// Appends `len` bytes.
+    Append {
+        /// Number of the file.
+        file: usize,
+        /// Bytes.
+        len: usize,
+    },
+    /// Syncs the file.
+    Sync(usize),
+    /// Cuts or extends the file.
+    Truncate {
+        /// Number of the file.
+        file: usize,
+        /// New length.
+        size: u64,
+    },
+    /// Writes back one batch of any size.
+    WriteBack,
+    /// Brings the file below, and drops it.
+    Drain(usize),
+    /// The process ends; the next one completes what it left.
+    Reopen,
+}
+
+impl FileStep {
+    /// A little of everything.
+    pub const ALPHABET: [FileStep; 13] = [
+        FileStep::Write { file: 0, at: 0, len: 300 },
+        FileStep::Write { file: 0, at: 500, len: 40 },
+        FileStep::WriteSync { file: 0, at: 20, len: 30 },
+        FileStep::WriteSync { file: 1, at: 0, len: 100 },
+        FileStep::Append { file: 0, len: 60 },
+        FileStep::Append { file: 1, len: 24 },
+        FileStep::Sync(0),
+        FileStep::Sync(1),
+        FileStep::Truncate { file: 0, size: 25 },
+        FileStep::Truncate { file: 0, size: 400 },
+        FileStep::WriteBack,
+        FileStep::Drain(0),
+        FileStep::Reopen,
+    ];
+}
