@@ -154,7 +154,7 @@ fn cache_it_holds(path: &Path, region: &MappedRegion) -> Result<Option<String>, 
 }
 
 /// Whether no byte of the region is set. Holes are not read.
-fn is_all_zero(path: &Path, region: &MappedRegion) -> Result<bool, VolumeFailure> {
+pub(crate) fn is_all_zero(path: &Path, region: &MappedRegion) -> Result<bool, VolumeFailure> {
     let first_data = region.file().map(|file| rustix::fs::seek(file, SeekFrom::Data(0)));
     if let Some(Err(rustix::io::Errno::NXIO)) = first_data {
         return Ok(true);

@@ -4,6 +4,7 @@ mod config;
 mod control;
 mod disk;
 mod listening;
+mod run;
 mod usage;
 mod volume;
 
@@ -11,6 +12,7 @@ pub(crate) use config::ConfigFailure;
 pub(crate) use control::ControlFailure;
 pub(crate) use disk::DiskFailure;
 pub(crate) use listening::{ListenFailure, SOCKET_PATH_BYTES_MAX};
+pub(crate) use run::RunFailure;
 pub(crate) use usage::UsageFailure;
 pub(crate) use volume::{CacheTrouble, Doing, VolumeFailure};
 
@@ -72,6 +74,8 @@ pub(crate) enum Failure {
     Disk(DiskFailure),
     /// A socket to listen on.
     Listen(ListenFailure),
+    /// A program to run.
+    Run(RunFailure),
     /// A folder that files cannot be written to.
     Output {
         /// The folder.
@@ -130,6 +134,7 @@ impl Failure {
             Failure::Volume(volume) => Some(volume.told()),
             Failure::Disk(disk) => Some(disk.told()),
             Failure::Listen(listen) => Some(listen.told()),
+            Failure::Run(run) => Some(run.told()),
             Failure::Output { folder, error } => Some(Told {
                 kind: "output",
                 what: format!("cannot write to {}", folder.display()),
@@ -176,6 +181,12 @@ impl From<VolumeFailure> for Failure {
 impl From<DiskFailure> for Failure {
     fn from(disk: DiskFailure) -> Failure {
         Failure::Disk(disk)
+    }
+}
+
+impl From<RunFailure> for Failure {
+    fn from(run: RunFailure) -> Failure {
+        Failure::Run(run)
     }
 }
 

@@ -65,6 +65,8 @@ pub(crate) enum Command {
     Salvage(Salvage),
     /// Read every block that the cache of a disk holds, and compare it with its checksum
     Scrub(Scrub),
+    /// Run an unchanged program whose syncs end in persistent memory, and return what it returns
+    Run(Run),
     /// Write manual pages: one for the program, one for each command
     Man(Man),
     /// Print a script that completes command lines
@@ -354,6 +356,30 @@ pub(crate) struct Resize {
     /// The disk, if no server runs [default: where it was when the volume was last open]
     #[arg(long, value_name = "DISK")]
     pub(crate) disk: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Run {
+    /// The pool: a file in persistent memory (on a DAX file system), or a DAX device; made if it is absent [default: one in the user's state
+    /// folder]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) pool: Option<PathBuf>,
+
+    /// Bytes of a pool that is made: 64M, 1G
+    #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = size::parse)]
+    pub(crate) size: u64,
+
+    /// A folder whose files, at any depth, may be held; more than once if wanted [default: the current folder]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) root: Vec<PathBuf>,
+
+    /// Files that are never held, more than once if wanted: `*.tmp` is about names, `/data/**` about paths
+    #[arg(long, value_name = "GLOB")]
+    pub(crate) deny: Vec<String>,
+
+    /// The program and its arguments
+    #[arg(value_name = "CMD", required = true, last = true)]
+    pub(crate) command: Vec<OsString>,
 }
 
 #[derive(Args, Debug)]

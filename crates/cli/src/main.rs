@@ -1,7 +1,7 @@
 //! The program `tidegate`: atomic block devices in persistent memory, served over NBD.
 //!
 //! [`grammar`] reads the command line, [`config`] a configuration file; [`create`], [`serve`], [`info`], [`stat`], [`check`], and for caches of disks
-//! [`flush`], [`mode`], [`detach`], [`resize`], [`salvage`] and [`scrub`] are the commands; [`compose`]
+//! [`flush`], [`mode`], [`detach`], [`resize`], [`salvage`] and [`scrub`] are the commands; [`run`] runs other programs; [`compose`]
 //! alone chooses which types make up a volume; [`contract`] is the one table of what survives what; [`failure`]
 //! says what went wrong and with which exit code.
 
@@ -42,6 +42,7 @@ mod read_only;
 mod readings;
 mod resize;
 mod room;
+mod run;
 mod salvage;
 mod scrub;
 mod serve;
@@ -59,13 +60,13 @@ use tracing::Level;
 
 fn main() -> ExitCode {
     match grammar::parse(std::env::args_os().collect()) {
-        Parsed::Run(program) => run(&program).into(),
+        Parsed::Run(program) => run(&program),
         Parsed::Print(text) => ended(answer::print(text.trim_end()).map(|()| Exit::Done), false).into(),
         Parsed::Refuse(failure, json) => failure::tell(&failure, json).into(),
     }
 }
 
-fn run(program: &Program) -> Exit {
+fn run(program: &Program) -> ExitCode {
     log_to_stderr(program.verbose);
     let json = program.json;
     let end = match &program.command {
@@ -80,11 +81,14 @@ fn run(program: &Program) -> Exit {
         Command::Salvage(wish) => salvage::run(wish, json),
         Command::Resize(wish) => resize::run(wish, json),
         Command::Scrub(wish) => scrub::run(wish, json),
+        Command::Run(wish) => {
+            return run::run(wish).unwrap_or_else(|failure| failure::tell(&failure, json).into());
+        }
         Command::Man(wish) => manual::write_pages(wish),
         Command::Completions(wish) => manual::print_completions(wish),
         Command::Check(wish) => check::run(wish, json),
     };
-    ended(end, json)
+    ended(end, json).into()
 }
 
 fn ended(end: Result<Exit, Failure>, json: bool) -> Exit {

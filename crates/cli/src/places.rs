@@ -14,6 +14,11 @@ pub(crate) fn default_volume() -> PathBuf {
     state_folder(|name| std::env::var_os(name)).join("default.pmem")
 }
 
+/// The default pool of `run`: `default.pool` in the state folder.
+pub(crate) fn default_pool() -> PathBuf {
+    state_folder(|name| std::env::var_os(name)).join("default.pool")
+}
+
 /// The default socket of a volume: named after its file, in the runtime folder, or else the state folder.
 pub(crate) fn default_socket(volume: &Path) -> PathBuf {
     let mut name = volume.file_stem().unwrap_or("volume".as_ref()).to_owned();

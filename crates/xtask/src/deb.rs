@@ -9,11 +9,13 @@ use std::process::{Command, ExitCode};
 /// Shells, and the package that is to know their scripts.
 const SHELLS: [&str; 3] = ["bash", "zsh", "fish"];
 const PACKAGE: &str = "tidegate-cli";
+/// What the program loads under others.
+const LIBRARY: &str = "tidegate-preload";
 
 /// Builds the package; `cargo deb` prints where it is.
 pub(crate) fn package() -> Result<ExitCode> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    run(Command::new(&cargo).args(["build", "--release", "--package", PACKAGE]))?;
+    run(Command::new(&cargo).args(["build", "--release", "--package", PACKAGE, "--package", LIBRARY]))?;
     let release = target().join("release");
     write_documents(&release).context("cannot write manual pages and completions")?;
     let packed = run(Command::new(&cargo).args(["deb", "--package", PACKAGE, "--no-build"]));

@@ -1,0 +1,116 @@
+//! What keeps a program from being run.
+
+use super::{Exit, Told};
+use crate::size::Human;
+use std::ffi::OsString;
+use std::io;
+use std::path::PathBuf;
+
+/// Why `tidegate run` did not run a program.
+#[derive(Debug)]
+pub(crate) enum RunFailure {
+    /// The library that is to be loaded under it is not there.
+    NoLibrary {
+        /// Where it was looked for.
+        places: Vec<PathBuf>,
+    },
+    /// A root is no folder.
+    NoRoot {
+        /// Which.
+        root: PathBuf,
+        /// Why not.
+        why: String,
+    },
+    /// A size that no pool has.
+    PoolSize {
+        /// The size.
+        size: u64,
+        /// The least that there is.
+        min: u64,
+    },
+    /// A pool that is too small.
+    PoolTooSmall {
+        /// The pool.
+        pool: PathBuf,
+        /// The least that there is.
+        min: u64,
+    },
+    /// A pool that cannot be used.
+    Pool {
+        /// The pool.
+        pool: PathBuf,
+        /// Why not.
+        why: String,
+    },
+    /// What an earlier run kept cannot be brought to its file.
+    NotRecovered {
+        /// The file.
+        file: PathBuf,
+        /// Why not.
+        why: String,
+    },
+    /// The program cannot be started.
+    NotStarted {
+        /// Its name.
+        program: OsString,
+        /// What the system answered.
+        error: io::Error,
+    },
+}
+
+impl RunFailure {
+    pub(super) fn told(&self) -> Told {
+        Told::of(self.kind(), self.what_and_why(), self.next())
+    }
+
+    fn kind(&self) -> (&'static str, Exit) {
+        match self {
+            RunFailure::NoLibrary { .. } => ("no-library", Exit::Environment),
+            RunFailure::NoRoot { .. } => ("no-root", Exit::Usage),
+            RunFailure::PoolSize { .. } => ("pool-size", Exit::Usage),
+            RunFailure::PoolTooSmall { .. } => ("pool-too-small", Exit::Refused),
+            RunFailure::Pool { .. } => ("pool", Exit::Refused),
+            RunFailure::NotRecovered { .. } => ("not-recovered", Exit::Environment),
+            RunFailure::NotStarted { .. } => ("not-started", Exit::Environment),
+        }
+    }
+
+    fn what_and_why(&self) -> (String, String) {
+        match self {
+            RunFailure::NoLibrary { places } => {
+                let places: Vec<_> = places.iter().map(|place| place.display().to_string()).collect();
+                ("there is nothing to load under the program".to_owned(), format!("none of {}", places.join(", ")))
+            }
+            RunFailure::NoRoot { root, why } => (format!("cannot hold files below {}", root.display()), why.clone()),
+            RunFailure::PoolSize { size, min } => (
+                format!("a pool cannot have {size} bytes"),
+                format!("it has {} or more, in multiples of 4096", Human(*min)),
+            ),
+            RunFailure::PoolTooSmall { pool, min } => {
+                (format!("{} is too small for a pool", pool.display()), format!("a pool has {} or more", Human(*min)))
+            }
+            RunFailure::Pool { pool, why } => (format!("the pool {} cannot be used", pool.display()), why.clone()),
+            RunFailure::NotRecovered { file, why } => {
+                (format!("what was synced to {} is still in the pool", file.display()), why.clone())
+            }
+            RunFailure::NotStarted { program, error } => {
+                (format!("cannot run {}", program.display()), error.to_string())
+            }
+        }
+    }
+
+    fn next(&self) -> String {
+        match self {
+            RunFailure::NoLibrary { .. } => {
+                "install the package, or build it: cargo build -p tidegate-preload".to_owned()
+            }
+            RunFailure::NoRoot { .. } => "name a folder: --root DIR".to_owned(),
+            RunFailure::PoolSize { .. } => "name another: --size 1G".to_owned(),
+            RunFailure::PoolTooSmall { .. } | RunFailure::Pool { .. } => {
+                "name another file, or one that is not there yet: --pool FILE".to_owned()
+            }
+            RunFailure::NotRecovered { .. } => "put the file's disk right, and run again with the same pool".to_owned(),
+            RunFailure::NotStarted { .. } => "name a program: tidegate run -- PROGRAM".to_owned(),
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! `tidegate run`: a program whose syncs end in persistent memory, and the supervisor beside it.
+//!
+//! The library that is loaded under the program (`libtidegate_preload.so`) asks this supervisor to hold files and to keep what was written to them; see
+//! its preamble for the rules between the two. Here [`keeper`] answers, [`kept`] is the persistent memory, [`journal`] says which file is which,
+//! [`recover`] brings back what a power cut left, [`door`] listens, and [`program`] starts the program and speaks for it.
+
+mod deny;
+mod door;
+mod folder;
+mod held_file;
+mod journal;
+mod keeper;
+mod kept;
+mod program;
+mod recover;
+mod span;
+mod table;
+
+use crate::failure::{Failure, RunFailure};
+use crate::grammar::Run;
+use crate::{contract, places};
+use deny::Denied;
+use folder::Folder;
+use journal::Journal;
+use keeper::{Keeper, Scope};
+use kept::Kept;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use table::Table;
+use tidegate_media::Domain;
+
+/// Runs `tidegate run`; the answer is the program's.
+pub(crate) fn run(wish: &Run) -> Result<ExitCode, Failure> {
+    let library = program::library()?;
+    let scope = Scope { roots: roots(wish)?, denied: Denied::new(&wish.deny) };
+    let pool = match &wish.pool {
+        Some(pool) => pool.clone(),
+        None => places::default_pool(),
+    };
+    places::make_folder_of(&pool)?;
+    let region = kept::map(&pool, wish.size)?;
+    kept::refuse_others(&pool, &region)?;
+    warn_of(&pool, region.domain());
+    let journal_at = journal::beside(&pool);
+    let recovered = recover::recover(&pool, &journal_at, region)?;
+    recovered.tell();
+    let kept = Kept::fresh(&pool, recovered.region)?;
+    let folder = Folder::make()?;
+    let table = Table::create(&folder.table())?;
+    let journal = Journal::begin(&journal_at)?;
+    let environment = program::Environment::new(&library, &folder, &scope.roots, &journal);
+    let keeper = Arc::new(Keeper::new(scope, kept, table, journal));
+    let door = door::open(&folder.socket(), Arc::clone(&keeper))?;
+    let ended = program::run(&wish.command, &environment);
+    drop(door);
+    let left = keeper.end();
+    left.tell();
+    ended
+}
+
+/// The roots as the kernel names them.
+fn roots(wish: &Run) -> Result<Vec<PathBuf>, Failure> {
+    let current = [PathBuf::from(".")];
+    let named = if wish.root.is_empty() { &current[..] } else { &wish.root[..] };
+    let real = |root: &PathBuf| match root.canonicalize() {
+        Ok(real) if real.is_dir() && !real.to_string_lossy().contains(':') => Ok(real),
+        Ok(_) => {
+            Err(RunFailure::NoRoot { root: root.clone(), why: "it is no folder, or has a colon in its name".into() }
+                .into())
+        }
+        Err(error) => Err(RunFailure::NoRoot { root: root.clone(), why: error.to_string() }.into()),
+    };
+    named.iter().map(real).collect()
+}
+
+/// Says so if what is synced would not outlive a power cut.
+fn warn_of(pool: &Path, domain: Domain) {
+    if !matches!(domain, Domain::PowerFail { .. }) {
+        let meaning = match domain {
+            Domain::DiskFile => "an ordinary file, not persistent memory",
+            _ => contract::meaning(domain),
+        };
+        tracing::warn!(
+            "the pool {} is {meaning}: what programs sync survives their end and this program's, but not a power cut",
+            pool.display()
+        );
+    }
+}

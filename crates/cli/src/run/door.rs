@@ -1,0 +1,108 @@
+//! The supervisor's socket: a connection for each process that has something to ask, and a thread for each connection.
+
+use super::keeper::Keeper;
+use crate::failure::Failure;
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags,
+    SocketType,
+};
+use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use tidegate_preload_wire::{PACKET_BYTES_MAX, Range, Request};
+
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 1024;
+
+/// An open door; it is closed when this is dropped.
+pub(super) struct Door {
+    listener: Arc<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Listens at `path`, and answers by `keeper`.
+pub(super) fn open(path: &Path, keeper: Arc<Keeper>) -> Result<Door, Failure> {
+    let listener =
+        listen(path).map_err(|error| Failure::System { doing: "listening to programs", error: error.into() })?;
+    let listener = Arc::new(listener);
+    let its = Arc::clone(&listener);
+    let thread = thread::Builder::new().name("door".to_owned()).spawn(move || accept(&its, &keeper));
+    Ok(Door { listener, thread: Some(thread.map_err(Failure::system("starting a thread"))?) })
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        // Ends the thread's wait.
+        let _ = rustix::net::shutdown(&*self.listener, rustix::net::Shutdown::Both);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn listen(path: &Path) -> Result<OwnedFd, Errno> {
+    let listener = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+    rustix::net::bind(&listener, &SocketAddrUnix::new(path)?)?;
+    rustix::net::listen(&listener, BACKLOG)?;
+    Ok(listener)
+}
+
+fn accept(listener: &OwnedFd, keeper: &Arc<Keeper>) {
+    loop {
+        match rustix::net::accept_with(listener, SocketFlags::CLOEXEC) {
+            Ok(connection) => {
+                let keeper = Arc::clone(keeper);
+                let serve = move || serve(&connection, &keeper);
+                // A program that is not answered does without.
+                if let Err(error) = thread::Builder::new().name("program".to_owned()).spawn(serve) {
+                    tracing::warn!("no thread for a program: {error}");
+                }
+            }
+            Err(Errno::INTR | Errno::CONNABORTED | Errno::MFILE | Errno::NFILE) => thread::yield_now(),
+            Err(_) => return,
+        }
+    }
+}
+
+/// Answers one process until it ends, or replaces itself by another program.
+fn serve(connection: &OwnedFd, keeper: &Keeper) {
+    let holder = keeper.number();
+    let mut packet = vec![0; PACKET_BYTES_MAX];
+    let mut ranges = Vec::new();
+    while let Ok((len, passed)) = receive(connection, &mut packet) {
+        if len == 0 || !answer(connection, keeper, holder, &packet[..len], passed, &mut ranges) {
+            break;
+        }
+    }
+    keeper.release(holder);
+}
+
+fn answer(
+    connection: &OwnedFd,
+    keeper: &Keeper,
+    holder: u64,
+    packet: &[u8],
+    passed: Option<OwnedFd>,
+    ranges: &mut Vec<Range>,
+) -> bool {
+    let Ok(request) = Request::read(packet, ranges) else { return false };
+    let answer = keeper.answer(holder, &request, passed).bytes();
+    rustix::io::retry_on_intr(|| rustix::net::send(connection, &answer, SendFlags::NOSIGNAL)).is_ok()
+}
+
+fn receive(connection: &OwnedFd, packet: &mut [u8]) -> Result<(usize, Option<OwnedFd>), Errno> {
+    let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut room);
+    let got = rustix::io::retry_on_intr(|| {
+        rustix::net::recvmsg(connection, &mut [IoSliceMut::new(packet)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)
+    })?;
+    let passed = ancillary.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+        _ => None,
+    });
+    Ok((got.bytes, passed))
+}

@@ -1,0 +1,48 @@
+//! The folder of a run: its socket and its table, for this user alone.
+
+use crate::failure::Failure;
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use tidegate_preload_wire as wire;
+use uuid::Uuid;
+
+/// A folder that goes when this is dropped.
+#[derive(Debug)]
+pub(super) struct Folder(PathBuf);
+
+impl Folder {
+    /// A fresh one, in the user's runtime folder if there is one.
+    pub(super) fn make() -> Result<Folder, Failure> {
+        let above = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_dir());
+        // The paths of sockets are short.
+        let above = above.filter(|path| path.as_os_str().len() < 60).unwrap_or_else(std::env::temp_dir);
+        let name = Uuid::new_v4().simple().to_string();
+        let folder = above.join(format!("tidegate-run-{}", &name[..12]));
+        let made = DirBuilder::new().mode(0o700).create(&folder);
+        made.map_err(Failure::system("making the folder of the run"))?;
+        Ok(Folder(folder))
+    }
+
+    /// Where it is.
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// The socket.
+    pub(super) fn socket(&self) -> PathBuf {
+        self.0.join(wire::SOCKET)
+    }
+
+    /// The table.
+    pub(super) fn table(&self) -> PathBuf {
+        self.0.join(wire::TABLE)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // What is left of it is in a folder for what is temporary.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}

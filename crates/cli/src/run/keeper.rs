@@ -1,0 +1,277 @@
+//! Who holds which file, and the answers to programs.
+//!
+//! A hold is ended in this order: no sync is kept any more, the kernel brings the file to its disk, what was kept is made void, the table says
+//! that nobody holds it. If what was kept cannot be made void, everything is: all files are brought to their disks and the journal says so.
+
+use super::deny::Denied;
+use super::held_file::HeldFile;
+use super::journal::Journal;
+use super::kept::{Kept, NotKept, Place};
+use super::table::Table;
+use std::collections::{HashMap, HashSet};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tidegate_preload_wire::{Answer, FileId, Request};
+
+/// Which files may be held.
+pub(super) struct Scope {
+    /// Those below these folders,
+    pub(super) roots: Vec<PathBuf>,
+    /// but not these.
+    pub(super) denied: Denied,
+}
+
+impl Scope {
+    fn has(&self, path: &Path) -> bool {
+        self.roots.iter().any(|root| path.starts_with(root)) && !self.denied.has(path)
+    }
+}
+
+/// Who answers.
+pub(super) struct Keeper {
+    scope: Scope,
+    kept: Kept,
+    state: Mutex<State>,
+    numbers: AtomicU64,
+    /// Everything is the kernel's from now on.
+    given_up: AtomicBool,
+    tally: Tally,
+}
+
+struct State {
+    holds: HashMap<u64, Arc<Hold>>,
+    by_file: HashMap<FileId, u64>,
+    abandoned: HashSet<FileId>,
+    table: Table,
+    journal: Option<Journal>,
+}
+
+struct Hold {
+    number: u64,
+    holder: u64,
+    file: FileId,
+    /// None: it has ended.
+    place: Mutex<Option<Place>>,
+}
+
+#[derive(Default)]
+struct Tally {
+    held: AtomicU64,
+    kept: AtomicU64,
+    by_kernel: AtomicU64,
+}
+
+/// What a run did.
+pub(super) struct Ended {
+    held: u64,
+    kept: u64,
+    by_kernel: u64,
+}
+
+impl Ended {
+    /// Says so, if there was anything.
+    pub(super) fn tell(&self) {
+        let Ended { held, kept, by_kernel } = self;
+        if *held > 0 {
+            tracing::info!("{kept} syncs of {held} files ended in the pool, {by_kernel} in the kernel");
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Keeper {
+    /// With nothing held.
+    pub(super) fn new(scope: Scope, kept: Kept, table: Table, journal: Journal) -> Keeper {
+        let state = State {
+            holds: HashMap::new(),
+            by_file: HashMap::new(),
+            abandoned: HashSet::new(),
+            table,
+            journal: Some(journal),
+        };
+        Keeper {
+            scope,
+            kept,
+            state: Mutex::new(state),
+            numbers: AtomicU64::new(1),
+            given_up: AtomicBool::new(false),
+            tally: Tally::default(),
+        }
+    }
+
+    /// A number that nobody had before.
+    pub(super) fn number(&self) -> u64 {
+        self.numbers.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Answers `request` of `holder`; `passed` came with it.
+    pub(super) fn answer(&self, holder: u64, request: &Request<'_>, passed: Option<OwnedFd>) -> Answer {
+        match *request {
+            Request::Hold => passed.and_then(|passed| self.hold(holder, passed)).unwrap_or(Answer::Refused),
+            Request::Keep { hold, size, ranges } => self.keep(hold, size, ranges),
+            Request::Forget { hold } => self.forget(hold),
+            Request::Settle(file) => {
+                self.of_file(file).iter().for_each(|hold| self.end_hold(hold));
+                Answer::Done
+            }
+            Request::Abandon(file) => {
+                lock(&self.state).abandoned.insert(file);
+                self.of_file(file).iter().for_each(|hold| self.end_hold(hold));
+                Answer::Done
+            }
+            Request::SettleAll => {
+                self.end_all();
+                Answer::Done
+            }
+        }
+    }
+
+    fn hold(&self, holder: u64, passed: OwnedFd) -> Option<Answer> {
+        if self.given_up.load(Ordering::SeqCst) {
+            return None;
+        }
+        let file = Arc::new(HeldFile::of(&passed).ok()??);
+        // What a program has open is not to stay open here: its locks go with the last descriptor.
+        drop(passed);
+        if !self.scope.has(&file.path) {
+            return None;
+        }
+        // Of a process that has ended, as no living one may hold it and ask again.
+        self.of_file(file.id).iter().for_each(|hold| self.end_hold(hold));
+        let family = self.kept.family()?;
+        let number = self.number();
+        let mut state = lock(&self.state);
+        if state.abandoned.contains(&file.id) || state.by_file.contains_key(&file.id) {
+            return None;
+        }
+        state.journal.as_mut()?.add(&file.named(family)).ok()?;
+        if !state.table.enter(file.id, holder) {
+            return None;
+        }
+        let id = file.id;
+        let place = Mutex::new(Some(self.kept.place(file, family)));
+        state.holds.insert(number, Arc::new(Hold { number, holder, file: id, place }));
+        state.by_file.insert(id, number);
+        self.tally.held.fetch_add(1, Ordering::Relaxed);
+        Some(Answer::Held { hold: number, holder })
+    }
+
+    fn keep(&self, hold: u64, size: u64, ranges: &[(u64, u64)]) -> Answer {
+        let Some(hold) = self.of_number(hold) else { return Answer::NotHeld };
+        let mut place = lock(&hold.place);
+        let Some(place) = place.as_mut() else { return Answer::NotHeld };
+        let answer = match self.kept.keep(place, size, ranges) {
+            Ok(()) => Answer::Done,
+            Err(NotKept::NoRoom) => Answer::ByKernel,
+            Err(NotKept::Unreadable(error)) => {
+                tracing::debug!("{} cannot be read: {error}", place.file().path.display());
+                Answer::ByKernel
+            }
+            Err(NotKept::Failed(error)) => {
+                tracing::warn!("the pool refuses what is synced to {}: {error}", place.file().path.display());
+                Answer::ByKernel
+            }
+        };
+        let counted = if answer == Answer::Done { &self.tally.kept } else { &self.tally.by_kernel };
+        counted.fetch_add(1, Ordering::Relaxed);
+        answer
+    }
+
+    fn forget(&self, hold: u64) -> Answer {
+        let Some(hold) = self.of_number(hold) else { return Answer::NotHeld };
+        let forgotten = {
+            let mut place = lock(&hold.place);
+            let Some(place) = place.as_mut() else { return Answer::NotHeld };
+            self.kept.forget(place)
+        };
+        match forgotten {
+            Ok(true) => Answer::Done,
+            // Without another slot the hold is over; the file is durable.
+            Ok(false) => {
+                *lock(&hold.place) = None;
+                self.remove(&hold);
+                Answer::NotHeld
+            }
+            Err(error) => {
+                tracing::warn!("the pool takes no stores any more: {error}");
+                self.give_up();
+                Answer::NotHeld
+            }
+        }
+    }
+
+    /// The process `holder` has ended.
+    pub(super) fn release(&self, holder: u64) {
+        let its: Vec<_> = lock(&self.state).holds.values().filter(|hold| hold.holder == holder).cloned().collect();
+        its.iter().for_each(|hold| self.end_hold(hold));
+    }
+
+    fn end_all(&self) {
+        let all: Vec<_> = lock(&self.state).holds.values().cloned().collect();
+        all.iter().for_each(|hold| self.end_hold(hold));
+    }
+
+    fn of_number(&self, number: u64) -> Option<Arc<Hold>> {
+        lock(&self.state).holds.get(&number).cloned()
+    }
+
+    fn of_file(&self, file: FileId) -> Option<Arc<Hold>> {
+        let state = lock(&self.state);
+        state.by_file.get(&file).and_then(|number| state.holds.get(number)).cloned()
+    }
+
+    fn end_hold(&self, hold: &Hold) {
+        let mut held = lock(&hold.place);
+        let Some(place) = held.take() else { return };
+        if let Err(error) = place.file().sync() {
+            // What is kept stays, and is brought to the file when the system was booted anew.
+            tracing::warn!("{} was not brought to its disk: {error}", place.file().path.display());
+        } else if let Err(error) = self.kept.end(&place) {
+            tracing::warn!("the pool takes no stores any more: {error}");
+            drop(held);
+            self.give_up();
+        }
+        self.remove(hold);
+    }
+
+    fn remove(&self, hold: &Hold) {
+        let mut state = lock(&self.state);
+        state.holds.remove(&hold.number);
+        state.by_file.remove(&hold.file);
+        state.table.remove(hold.file);
+    }
+
+    /// Everything is the kernel's from now on: all that is kept is void.
+    fn give_up(&self) {
+        if self.given_up.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        rustix::fs::sync();
+        let mut state = lock(&self.state);
+        if let Some(Err(error)) = state.journal.as_mut().map(Journal::make_void) {
+            tracing::warn!("the journal of holds cannot be written: {error}");
+        }
+    }
+
+    /// The program has ended: brings everything to its disk.
+    pub(super) fn end(&self) -> Ended {
+        let waiting = self.kept.dirty_bytes();
+        let files = lock(&self.state).holds.len();
+        if files > 0 {
+            tracing::info!("bringing {files} files to their disks, {waiting} bytes");
+        }
+        self.given_up.store(true, Ordering::SeqCst);
+        self.end_all();
+        let journal = lock(&self.state).journal.take();
+        if let Some(Err(error)) = journal.map(Journal::end) {
+            tracing::warn!("the journal of holds cannot be removed: {error}");
+        }
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Ended { held: count(&self.tally.held), kept: count(&self.tally.kept), by_kernel: count(&self.tally.by_kernel) }
+    }
+}

@@ -1,0 +1,424 @@
+//! What is kept in persistent memory: a transactional cache, of a disk that is made of files.
+//!
+//! Block `b` of *slot* `s` of that disk is block `b` of the file that the slot stands for. A sync is one transaction of all blocks that were written, and of
+//! the file's size if it is another. The kernel's page cache has at least what is kept, so destaging writes nothing: it has the kernel bring the
+//! files to their disks. When what is kept of a file counts no longer, its slot is made *void*: one bit, durable on return, in a map behind the cache. Slots come in
+//! families of [`FAMILY_SLOTS`], so that a file that goes on being held has another one at once.
+
+use super::held_file::HeldFile;
+use super::span::Span;
+use crate::failure::{Doing, Failure, RunFailure, VolumeFailure};
+use crate::{compose, create};
+use std::collections::{BTreeSet, HashMap};
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tidegate_disk_cache::{DiskCache, FormatSpec, Options, TransactionError, format, identify};
+use tidegate_drain::Destager;
+use tidegate_media::{
+    Access, Allocation, Backing, BlockDevice, Contents, Durability, Error, Extent, ExtentKind, Geometry, Lba, LbaRange,
+    MappedRegion, Misuse, Region, Result, Run, Sealed,
+};
+use tidegate_policy::destage::Caps;
+
+/// Bytes of a block.
+pub(super) const BLOCK_BYTES: u64 = BLOCK as u64;
+/// The same for buffers.
+pub(super) const BLOCK: usize = 4096;
+/// Blocks of a slot.
+pub(super) const FILE_BLOCKS: u64 = 1 << 24;
+/// Slots of one hold.
+pub(super) const FAMILY_SLOTS: u32 = 64;
+/// Slots there are. The first family has the files' sizes instead: block `s` of slot 0 is about slot `s`.
+const SLOTS: u32 = 1 << 24;
+const FAMILIES: u32 = SLOTS / FAMILY_SLOTS;
+const VOID_BYTES: u64 = SLOTS as u64 / 8;
+/// A pool of the least size still has room for some blocks.
+const POOL_BYTES_MIN: u64 = 16 << 20;
+/// Of a hundred blocks so many may be dirty before syncs are the kernel's.
+const DIRTY_PERCENT_MAX: u64 = 80;
+/// After this time the disk catches up, whatever else goes on.
+const DIRTY_AGE: Duration = Duration::from_secs(1);
+
+/// The region and its parts.
+pub(super) type Cache = DiskCache<Span<MappedRegion>>;
+
+/// Maps the pool at `path`, made now with `size` bytes if it is absent.
+pub(super) fn map(path: &Path, size: u64) -> Result<MappedRegion, Failure> {
+    if path.try_exists().unwrap_or(true) {
+        return compose::map(path, Access::ReadWrite);
+    }
+    if size < POOL_BYTES_MIN || !size.is_multiple_of(BLOCK_BYTES) {
+        return Err(RunFailure::PoolSize { size, min: POOL_BYTES_MIN }.into());
+    }
+    let made = MappedRegion::create(path, size, Allocation::Full);
+    made.map_err(|error| VolumeFailure::of_map(Doing::Create, error).into())
+}
+
+/// What the cache of a pool says that its disk is.
+const DISK: [u8; 32] = *b"the files of programs under `run";
+
+/// Refuses to lay a pool over anything but zeroes and an older pool.
+pub(super) fn refuse_others(path: &Path, region: &MappedRegion) -> Result<(), Failure> {
+    let is_pool = matches!(identify(region), Ok(Some(identity)) if identity.disk == DISK);
+    if is_pool || create::is_all_zero(path, region)? {
+        return Ok(());
+    }
+    Err(RunFailure::Pool { pool: path.to_owned(), why: "it holds something else".to_owned() }.into())
+}
+
+/// Where the map of void slots begins in `region`; the cache lies before it.
+fn void_map_at(region: &MappedRegion) -> u64 {
+    region.len() / BLOCK_BYTES * BLOCK_BYTES - VOID_BYTES
+}
+
+/// The two parts of a pool.
+pub(super) struct Parts {
+    cache: Span<MappedRegion>,
+    void: VoidMap,
+}
+
+impl Parts {
+    /// Of `region`, if it is large enough.
+    pub(super) fn of(path: &Path, region: Arc<MappedRegion>) -> Result<Parts, Failure> {
+        if region.len() < POOL_BYTES_MIN {
+            return Err(RunFailure::PoolTooSmall { pool: path.to_owned(), min: POOL_BYTES_MIN }.into());
+        }
+        let at = void_map_at(&region);
+        let void = VoidMap(Span::new(Arc::clone(&region), at, at + VOID_BYTES));
+        Ok(Parts { cache: Span::new(region, 0, at), void })
+    }
+
+    /// Opens the cache over `files`, and gives the map.
+    pub(super) fn open(self, files: Arc<Files>) -> Result<(Cache, VoidMap), tidegate_disk_cache::OpenError> {
+        Ok((DiskCache::open(self.cache, files, Options::default())?, self.void))
+    }
+}
+
+/// Which slots count no longer.
+pub(super) struct VoidMap(Span<MappedRegion>);
+
+impl VoidMap {
+    fn place(slot: u32) -> (u64, u64) {
+        (u64::from(slot / 64) * 8, 1 << (slot % 64))
+    }
+
+    /// Whether `slot` is void; one that cannot be read is not.
+    pub(super) fn has(&self, slot: u32) -> bool {
+        let (at, bit) = VoidMap::place(slot);
+        self.0.load_u64(at).is_ok_and(|word| word & bit != 0)
+    }
+
+    /// Makes `slot` void, durably. Only one caller at a time.
+    fn add(&self, slot: u32) -> Result<(), Error> {
+        let (at, bit) = VoidMap::place(slot);
+        self.0.store_u64(at, self.0.load_u64(at)? | bit);
+        self.0.flush(at, 8);
+        Ok(self.0.fence()?)
+    }
+
+    fn clear(&self) -> Result<(), Sealed> {
+        let zeroes = [0; 8192];
+        (0..VOID_BYTES).step_by(zeroes.len()).for_each(|at| self.0.stream(at, &zeroes));
+        self.0.fence()
+    }
+}
+
+/// A slot, and the blocks of its disk.
+pub(super) fn block_of(slot: u32, block: u64) -> Lba {
+    Lba(u64::from(slot) * FILE_BLOCKS + block)
+}
+
+/// The slot and the block in it.
+pub(super) fn slot_of(lba: Lba) -> (u32, u64) {
+    (u32::try_from(lba.0 / FILE_BLOCKS).expect("a disk has few enough slots"), lba.0 % FILE_BLOCKS)
+}
+
+/// The block that has the size of slot `slot`'s file.
+pub(super) fn size_block(slot: u32) -> Lba {
+    Lba(u64::from(slot))
+}
+
+/// What the first bytes of a block with a size are, so that zeroes are none.
+const SIZE_MARK: u64 = 0x657a_6973_6574_6474;
+
+/// The size that `block` has.
+pub(super) fn size_in(block: &[u8]) -> Option<u64> {
+    let (words, _) = block.as_chunks::<8>();
+    let [mark, size] = [words.first()?, words.get(1)?].map(|word| u64::from_le_bytes(*word));
+    (mark == SIZE_MARK).then_some(size)
+}
+
+fn block_with(size: u64) -> Vec<u8> {
+    let mut block = vec![0; BLOCK];
+    block[..8].copy_from_slice(&SIZE_MARK.to_le_bytes());
+    block[8..16].copy_from_slice(&size.to_le_bytes());
+    block
+}
+
+/// The disk that is made of files.
+#[derive(Default)]
+pub(super) struct Files {
+    /// The files of the slots that count.
+    files: Mutex<HashMap<u32, Arc<HeldFile>>>,
+    /// Slots that were destaged since the last flush.
+    touched: Mutex<BTreeSet<u32>>,
+    /// Slots whose file could not be brought to its disk: what is kept of them stays.
+    failed: Mutex<BTreeSet<u32>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Files {
+    fn insert(&self, slot: u32, file: &Arc<HeldFile>) {
+        lock(&self.files).insert(slot, Arc::clone(file));
+    }
+
+    fn remove(&self, slot: u32) {
+        lock(&self.files).remove(&slot);
+    }
+
+    fn has_failed(&self, slot: u32) -> bool {
+        lock(&self.failed).contains(&slot)
+    }
+
+    /// Which slots blocks of `run` are about.
+    fn slots(run: &Run<'_>) -> impl Iterator<Item = u32> + use<> {
+        let blocks = run.at.0..run.at.0 + run.data.len() as u64 / BLOCK_BYTES;
+        blocks.map(|lba| match slot_of(Lba(lba)) {
+            (0, slot) => u32::try_from(slot).expect("the first slot has as many blocks as there are slots"),
+            (slot, _) => slot,
+        })
+    }
+}
+
+const _: () = assert!(GEOMETRY.block_size as u64 == BLOCK_BYTES);
+const GEOMETRY: Geometry = Geometry {
+    block_size: 4096,
+    blocks: SLOTS as u64 * FILE_BLOCKS,
+    atomic_blocks: 0,
+    volatile_cache: true,
+    read_only: false,
+    fast_zeroes: false,
+};
+
+impl BlockDevice for Files {
+    fn geometry(&self) -> Geometry {
+        GEOMETRY
+    }
+
+    /// Nothing is read that is not cached.
+    fn read(&self, _: Lba, out: &mut [u8]) -> Result<()> {
+        out.fill(0);
+        Ok(())
+    }
+
+    fn write(&self, at: Lba, data: &[u8], _: Durability) -> Result<()> {
+        let slots: BTreeSet<u32> = Files::slots(&Run { at, data }).collect();
+        if slots.iter().any(|slot| self.has_failed(*slot)) {
+            return Err(not_durable());
+        }
+        lock(&self.touched).extend(slots);
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<()> {
+        let touched = std::mem::take(&mut *lock(&self.touched));
+        let mut end = Ok(());
+        for slot in touched {
+            let file = lock(&self.files).get(&slot).cloned();
+            if let Some(Err(_)) = file.map(|file| file.sync()) {
+                lock(&self.failed).insert(slot);
+                end = Err(not_durable());
+            }
+        }
+        end
+    }
+
+    fn discard(&self, _: LbaRange) -> Result<()> {
+        Ok(())
+    }
+
+    fn write_zeroes(&self, _: LbaRange, _: Durability) -> Result<()> {
+        Err(Misuse::ReadOnly.into())
+    }
+
+    fn extent(&self, range: LbaRange) -> Result<Extent> {
+        Ok(Extent { blocks: range.blocks, kind: ExtentKind::Data })
+    }
+}
+
+fn not_durable() -> Error {
+    Misuse::ReadOnly.into()
+}
+
+impl Backing for Files {
+    fn write_runs(&self, runs: &[Run<'_>]) -> Vec<Result<()>> {
+        runs.iter().map(|run| self.write(run.at, run.data, Durability::Volatile)).collect()
+    }
+}
+
+/// The pool of a run.
+pub(super) struct Kept {
+    cache: Arc<Cache>,
+    files: Arc<Files>,
+    void: Mutex<VoidMap>,
+    families: AtomicU64,
+    /// Brings files to their disks meanwhile.
+    destager: Destager,
+}
+
+/// A file's place in the pool.
+#[derive(Debug)]
+pub(super) struct Place {
+    file: Arc<HeldFile>,
+    family: u32,
+    /// Which slot of the family.
+    member: u32,
+    /// The size that was kept last.
+    size: Option<u64>,
+}
+
+/// Why nothing was kept.
+#[derive(Debug)]
+pub(super) enum NotKept {
+    /// There is no room, or too much at once, or the file's disk has failed.
+    NoRoom,
+    /// The file cannot be read.
+    Unreadable(io::Error),
+    /// The memory has failed.
+    Failed(TransactionError),
+}
+
+impl Kept {
+    /// A pool with nothing in it over all of `region`.
+    pub(super) fn fresh(path: &Path, region: Arc<MappedRegion>) -> Result<Kept, Failure> {
+        let refused = |why: String| RunFailure::Pool { pool: path.to_owned(), why };
+        let parts = Parts::of(path, region)?;
+        let spec = FormatSpec {
+            block_size: GEOMETRY.block_size,
+            disk_blocks: GEOMETRY.blocks,
+            ring_slots: FormatSpec::ring_slots_in(parts.cache.len()),
+            uuid: *uuid::Uuid::new_v4().as_bytes(),
+            disk: DISK,
+        };
+        parts.void.clear().map_err(|error| refused(error.to_string()))?;
+        format(&parts.cache, &spec, Contents::Unknown).map_err(|error| refused(error.to_string()))?;
+        let files = Arc::new(Files::default());
+        let (cache, void) = parts.open(Arc::clone(&files)).map_err(|error| refused(error.to_string()))?;
+        let cache = Arc::new(cache);
+        let caps = Caps { age: DIRTY_AGE, ..Caps::default() };
+        let destager = Destager::start(Arc::clone(&cache), caps).map_err(Failure::system("starting a thread"))?;
+        Ok(Kept { cache, files, void: Mutex::new(void), families: AtomicU64::new(1), destager })
+    }
+
+    /// A number for a file's family. None: this run has held too many files.
+    pub(super) fn family(&self) -> Option<u32> {
+        u32::try_from(self.families.fetch_add(1, Ordering::Relaxed)).ok().filter(|family| *family < FAMILIES)
+    }
+
+    /// A place for `file`, whose family the journal has.
+    pub(super) fn place(&self, file: Arc<HeldFile>, family: u32) -> Place {
+        let place = Place { file, family, member: 0, size: None };
+        self.files.insert(place.slot(), &place.file);
+        place
+    }
+
+    /// Keeps `ranges` of the file as they are now, and that it has `size` bytes: all of it, durably, or none.
+    pub(super) fn keep(&self, place: &mut Place, size: u64, ranges: &[(u64, u64)]) -> Result<(), NotKept> {
+        let slot = place.slot();
+        let blocks = blocks_of(size, ranges);
+        let room = self.cache.fill();
+        let dirty = u64::from(room.dirty) + blocks.len() as u64;
+        let full = dirty * 100 > u64::from(room.blocks) * DIRTY_PERCENT_MAX;
+        let too_many = blocks.len() as u64 >= u64::from(self.cache.transaction_blocks_max());
+        if full || too_many || size > super::held_file::FILE_BYTES_MAX || self.files.has_failed(slot) {
+            self.destager.flush();
+            return Err(NotKept::NoRoom);
+        }
+        let mut transaction = self.cache.begin();
+        let mut block = vec![0; BLOCK];
+        for number in blocks {
+            place.file.read(number * BLOCK_BYTES, &mut block).map_err(NotKept::Unreadable)?;
+            transaction.write(block_of(slot, number), &block).map_err(NotKept::Failed)?;
+        }
+        if place.size != Some(size) {
+            transaction.write(size_block(slot), &block_with(size)).map_err(NotKept::Failed)?;
+        }
+        if transaction.blocks() > 0 {
+            transaction.commit().map_err(NotKept::Failed)?;
+        }
+        place.size = Some(size);
+        Ok(())
+    }
+
+    /// The kernel made the file durable: nothing that is kept of it counts any more, durably. False: its family has no other slot.
+    pub(super) fn forget(&self, place: &mut Place) -> Result<bool, Error> {
+        self.end(place)?;
+        place.member += 1;
+        place.size = None;
+        let more = place.member < FAMILY_SLOTS;
+        if more {
+            self.files.insert(place.slot(), &place.file);
+        }
+        Ok(more)
+    }
+
+    /// The same for the last time.
+    pub(super) fn end(&self, place: &Place) -> Result<(), Error> {
+        lock(&self.void).add(place.slot())?;
+        self.files.remove(place.slot());
+        Ok(())
+    }
+
+    /// Bytes that wait for their disks.
+    pub(super) fn dirty_bytes(&self) -> u64 {
+        self.cache.dirty_blocks() * BLOCK_BYTES
+    }
+}
+
+impl Place {
+    /// The file.
+    pub(super) fn file(&self) -> &HeldFile {
+        &self.file
+    }
+
+    fn slot(&self) -> u32 {
+        self.family * FAMILY_SLOTS + self.member
+    }
+}
+
+/// The blocks that `ranges` touch in a file of `size` bytes.
+fn blocks_of(size: u64, ranges: &[(u64, u64)]) -> BTreeSet<u64> {
+    let inside = ranges.iter().map(|(at, len)| (*at, at.saturating_add(*len).min(size)));
+    let touched = inside.filter(|(at, end)| at < end);
+    touched.flat_map(|(at, end)| at / BLOCK_BYTES..end.div_ceil(BLOCK_BYTES)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_become_blocks_inside_the_file() {
+        let blocks = |size, ranges: &[_]| blocks_of(size, ranges).into_iter().collect::<Vec<_>>();
+        assert_eq!(blocks(10_000, &[(0, 1), (4095, 2), (9999, 50)]), [0, 1, 2]);
+        assert_eq!(blocks(4096, &[(4096, 10), (0, 0)]), Vec::<u64>::new());
+    }
+
+    #[test]
+    fn sizes_are_read_as_they_were_written() {
+        assert_eq!(size_in(&block_with(12_345)), Some(12_345));
+        assert_eq!(size_in(&[0; 4096]), None);
+    }
+
+    #[test]
+    fn slots_and_blocks_are_told_apart() {
+        assert_eq!(slot_of(block_of(65, 7)), (65, 7));
+        assert_eq!(slot_of(size_block(65)), (0, 65));
+    }
+}

@@ -1,0 +1,93 @@
+//! The program that is run: its environment, its signals, its end.
+
+use super::folder::Folder;
+use super::journal::Journal;
+use crate::failure::{Failure, RunFailure};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
+use signal_hook::iterator::Signals;
+use std::ffi::OsString;
+use std::io::IsTerminal;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, ExitStatus};
+use std::thread;
+use tidegate_preload_wire as wire;
+
+/// The library's name.
+const LIBRARY: &str = "libtidegate_preload.so";
+/// Where packages put it, seen from the program's folder.
+const INSTALLED: &str = "../lib/tidegate";
+/// What the loader reads.
+const PRELOAD: &str = "LD_PRELOAD";
+
+/// The library, beside the program or where packages put it.
+pub(super) fn library() -> Result<PathBuf, Failure> {
+    let program = std::env::current_exe().map_err(Failure::system("asking where this program is"))?;
+    let folder = program.parent().unwrap_or(Path::new("/"));
+    let places = [folder.join(LIBRARY), folder.join(INSTALLED).join(LIBRARY)];
+    match places.iter().find(|place| place.is_file()) {
+        Some(place) => place.canonicalize().map_err(Failure::system("finding the library")),
+        None => Err(RunFailure::NoLibrary { places: places.to_vec() }.into()),
+    }
+}
+
+/// What the program finds in its environment besides.
+pub(super) struct Environment(Vec<(&'static str, OsString)>);
+
+impl Environment {
+    /// For programs that load `library`, and find this supervisor by `folder`.
+    pub(super) fn new(library: &Path, folder: &Folder, roots: &[PathBuf], journal: &Journal) -> Environment {
+        let mut preload = library.as_os_str().to_owned();
+        if let Some(others) = std::env::var_os(PRELOAD).filter(|others| !others.is_empty()) {
+            preload.push(":");
+            preload.push(others);
+        }
+        let roots: Vec<_> = roots.iter().map(|root| root.as_os_str()).collect();
+        let journal_at = std::path::absolute(journal.path()).unwrap_or_else(|_| journal.path().to_owned());
+        Environment(vec![
+            (PRELOAD, preload),
+            (wire::FOLDER_VARIABLE, folder.path().as_os_str().to_owned()),
+            (wire::ROOTS_VARIABLE, roots.join(":".as_ref())),
+            (wire::HOLDS_VARIABLE, journal_at.into_os_string()),
+            (wire::SESSION_VARIABLE, journal.session().into()),
+        ])
+    }
+}
+
+/// Runs `words` to the end, and hands on the signals that come meanwhile. The answer is the program's: its exit code, or 128 and the signal that
+/// ended it.
+pub(super) fn run(words: &[OsString], environment: &Environment) -> Result<ExitCode, Failure> {
+    let (program, arguments) = words.split_first().expect("the grammar demands a command");
+    // Before the program starts, so that none is lost.
+    let signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH]);
+    let signals = signals.map_err(Failure::system("listening to signals"))?;
+    let started = Command::new(program).args(arguments).envs(environment.0.iter().cloned()).spawn();
+    let child = started.map_err(|error| RunFailure::NotStarted { program: program.clone(), error })?;
+    let status = wait(child, signals)?;
+    Ok(ExitCode::from(exit_code(status)))
+}
+
+fn wait(mut child: Child, mut signals: Signals) -> Result<ExitStatus, Failure> {
+    let handle = signals.handle();
+    let pid = rustix::process::Pid::from_child(&child);
+    let hand_on = thread::spawn(move || {
+        for signal in &mut signals {
+            // A terminal sends these to the program too.
+            let from_terminal = [SIGINT, SIGQUIT, SIGWINCH].contains(&signal) && std::io::stdin().is_terminal();
+            if !from_terminal && let Some(signal) = rustix::process::Signal::from_named_raw(signal) {
+                // It may have ended just now.
+                let _ = rustix::process::kill_process(pid, signal);
+            }
+        }
+    });
+    let status = child.wait().map_err(Failure::system("waiting for the program"));
+    handle.close();
+    // It ends with its signals.
+    let _ = hand_on.join();
+    status
+}
+
+fn exit_code(status: ExitStatus) -> u8 {
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
+}

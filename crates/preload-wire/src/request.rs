@@ -1,0 +1,194 @@
+//! Requests and answers as words.
+
+use crate::table::FileId;
+
+/// Ranges of the largest sync.
+pub const RANGES_MAX: usize = 240;
+/// Bytes of the largest packet.
+pub const PACKET_BYTES_MAX: usize = (FIXED_WORDS + 2 * RANGES_MAX) * 8;
+
+const FIXED_WORDS: usize = 4;
+
+/// Bytes of a file: where, and how many.
+pub type Range = (u64, u64);
+
+/// What a program asks of the supervisor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request<'a> {
+    /// Let me hold the file behind the descriptor that comes with the packet. What was written to it before the answer I make durable myself.
+    Hold,
+    /// Make these ranges of a file that I hold durable, and its size.
+    Keep {
+        /// The number of the hold.
+        hold: u64,
+        /// The file's size.
+        size: u64,
+        /// What was written since the last sync.
+        ranges: &'a [Range],
+    },
+    /// I made all of the file durable myself: forget what was kept of it. I go on holding it.
+    Forget {
+        /// The number of the hold.
+        hold: u64,
+    },
+    /// Bring the file to its disk, and let nobody hold it until it is asked for anew.
+    Settle(FileId),
+    /// Bring the file to its disk, and let nobody hold it any more: its writers cannot all be seen.
+    Abandon(FileId),
+    /// Bring all files to their disks, and let nobody hold them until they are asked for anew.
+    SettleAll,
+}
+
+/// What the supervisor answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// It is done.
+    Done,
+    /// The file is held.
+    Held {
+        /// The number of the hold.
+        hold: u64,
+        /// The holder's number, as in the table.
+        holder: u64,
+    },
+    /// The file cannot be held.
+    Refused,
+    /// There is no room to keep this, or no means: sync by the kernel, then [`Request::Forget`].
+    ByKernel,
+    /// You do not hold the file any more: sync by the kernel.
+    NotHeld,
+}
+
+/// A packet that is no request, or no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoRequest;
+
+const HOLD: u64 = 1;
+const KEEP: u64 = 2;
+const FORGET: u64 = 3;
+const SETTLE: u64 = 4;
+const ABANDON: u64 = 5;
+const SETTLE_ALL: u64 = 6;
+
+impl Request<'_> {
+    /// Writes the packet to the beginning of `packet`, and returns its bytes. More than [`RANGES_MAX`] ranges are the caller's mistake: those behind
+    /// are cut off.
+    pub fn write<'p>(&self, packet: &'p mut [u8; PACKET_BYTES_MAX]) -> &'p [u8] {
+        let fixed = match *self {
+            Request::Hold => [HOLD, 0, 0, 0],
+            Request::Keep { hold, size, ranges } => [KEEP, hold, size, ranges.len().min(RANGES_MAX) as u64],
+            Request::Forget { hold } => [FORGET, hold, 0, 0],
+            Request::Settle(file) => [SETTLE, file.device, file.inode, 0],
+            Request::Abandon(file) => [ABANDON, file.device, file.inode, 0],
+            Request::SettleAll => [SETTLE_ALL, 0, 0, 0],
+        };
+        let ranges = if let Request::Keep { ranges, .. } = self { ranges } else { &[][..] };
+        let words = fixed.into_iter().chain(ranges.iter().take(RANGES_MAX).flat_map(|(at, len)| [*at, *len]));
+        let mut bytes = 0;
+        for (place, word) in packet.chunks_exact_mut(8).zip(words) {
+            place.copy_from_slice(&word.to_le_bytes());
+            bytes += 8;
+        }
+        &packet[..bytes]
+    }
+
+    /// Reads a packet; `ranges` takes what it has of them.
+    pub fn read<'r>(packet: &[u8], ranges: &'r mut Vec<Range>) -> Result<Request<'r>, NoRequest> {
+        let mut words = words(packet);
+        let [kind, first, second, count] = [words.next(), words.next(), words.next(), words.next()];
+        let (kind, first, second, count) =
+            (kind.ok_or(NoRequest)?, first.ok_or(NoRequest)?, second.ok_or(NoRequest)?, count.ok_or(NoRequest)?);
+        let file = FileId { device: first, inode: second };
+        Ok(match kind {
+            HOLD => Request::Hold,
+            KEEP => {
+                ranges.clear();
+                while let (Some(at), Some(len)) = (words.next(), words.next()) {
+                    at.checked_add(len).ok_or(NoRequest)?;
+                    ranges.push((at, len));
+                }
+                if ranges.len() as u64 != count {
+                    return Err(NoRequest);
+                }
+                Request::Keep { hold: first, size: second, ranges }
+            }
+            FORGET => Request::Forget { hold: first },
+            SETTLE => Request::Settle(file),
+            ABANDON => Request::Abandon(file),
+            SETTLE_ALL => Request::SettleAll,
+            _ => return Err(NoRequest),
+        })
+    }
+}
+
+impl Answer {
+    /// Bytes of an answer.
+    pub const BYTES: usize = 24;
+
+    /// The answer's packet.
+    pub fn bytes(&self) -> [u8; Answer::BYTES] {
+        let words = match *self {
+            Answer::Done => [1, 0, 0],
+            Answer::Held { hold, holder } => [2, hold, holder],
+            Answer::Refused => [3, 0, 0],
+            Answer::ByKernel => [4, 0, 0],
+            Answer::NotHeld => [5, 0, 0],
+        };
+        let mut bytes = [0; Answer::BYTES];
+        for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
+            place.copy_from_slice(&u64::to_le_bytes(word));
+        }
+        bytes
+    }
+
+    /// Reads an answer's packet.
+    pub fn read(packet: &[u8]) -> Result<Answer, NoRequest> {
+        let mut words = words(packet);
+        match (words.next(), words.next(), words.next()) {
+            (Some(1), ..) => Ok(Answer::Done),
+            (Some(2), Some(hold), Some(holder)) => Ok(Answer::Held { hold, holder }),
+            (Some(3), ..) => Ok(Answer::Refused),
+            (Some(4), ..) => Ok(Answer::ByKernel),
+            (Some(5), ..) => Ok(Answer::NotHeld),
+            _ => Err(NoRequest),
+        }
+    }
+}
+
+fn words(packet: &[u8]) -> impl Iterator<Item = u64> + '_ {
+    packet.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_read_as_they_were_written() {
+        let file = FileId { device: 3, inode: 4 };
+        let ranges = [(0, 100), (4096, 1)];
+        let keep = Request::Keep { hold: 7, size: 9, ranges: &ranges };
+        let others = [Request::Hold, Request::Forget { hold: 1 }, Request::Settle(file), Request::Abandon(file)];
+        for request in others.into_iter().chain([keep, Request::SettleAll]) {
+            let mut packet = [0; PACKET_BYTES_MAX];
+            assert_eq!(Request::read(request.write(&mut packet), &mut Vec::new()), Ok(request));
+        }
+    }
+
+    #[test]
+    fn answers_are_read_as_they_were_written() {
+        let held = Answer::Held { hold: 1, holder: 2 };
+        for answer in [Answer::Done, held, Answer::Refused, Answer::ByKernel, Answer::NotHeld] {
+            assert_eq!(Answer::read(&answer.bytes()), Ok(answer));
+        }
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        let read = |packet: &[u8]| Request::read(packet, &mut Vec::new()).is_err();
+        assert!(read(&[]) && read(&[9; 32]) && read(&[1; 8]));
+        let overflowing = Request::Keep { hold: 1, size: 1, ranges: &[(u64::MAX, 2)] };
+        assert!(read(overflowing.write(&mut [0; PACKET_BYTES_MAX])));
+        assert_eq!(Answer::read(&[0; Answer::BYTES]), Err(NoRequest));
+    }
+}

@@ -1,0 +1,27 @@
+//! The functions that are taken over, by what they do. Each is a few lines: what it means stands in [`crate::follow`].
+//!
+//! On machines of 64 bits the names that end in `64` are second names of the same functions.
+
+mod attributes;
+mod changes;
+mod numbers;
+mod streams;
+mod syncs;
+mod unseen;
+mod writes;
+
+use crate::{follow, next, process};
+
+/// Called by the loader before the program begins.
+#[unsafe(link_section = ".init_array")]
+#[used]
+static START: extern "C" fn() = start;
+
+extern "C" fn start() {
+    crate::guarded(|| {
+        next::find_all();
+        process::start();
+        // The standard streams write past `write`.
+        (0..=2).for_each(follow::abandon_unseen);
+    });
+}

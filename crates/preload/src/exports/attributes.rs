@@ -1,0 +1,85 @@
+//! Functions that set what a sync makes durable besides contents, size, mode and owner: nothing is kept of a file whose next sync has to do that.
+
+use super::changes::settle_contents;
+use crate::follow::change;
+use crate::{follow, next};
+use libc::{AT_FDCWD, c_char, c_int, c_void, size_t, timespec, timeval, utimbuf};
+
+macro_rules! by_path {
+    ($($name:ident($folder:expr, $path:ident $(, $argument:ident: $kind:ty)*);)*) => { $(
+        /// As in libc.
+        ///
+        /// # Safety
+        /// L1.
+        #[unsafe(no_mangle)]
+        pub(super) unsafe extern "C-unwind" fn $name($path: *const c_char $(, $argument: $kind)*) -> c_int {
+            // SAFETY: L1.
+            change(|| unsafe { settle_contents($folder, $path) }, || unsafe { next::$name($path $(, $argument)*) })
+        }
+    )* };
+}
+
+by_path! {
+    utime(AT_FDCWD, path, times: *const utimbuf);
+    utimes(AT_FDCWD, path, times: *const timeval);
+    lutimes(AT_FDCWD, path, times: *const timeval);
+    setxattr(AT_FDCWD, path, name: *const c_char, value: *const c_void, len: size_t, flags: c_int);
+    lsetxattr(AT_FDCWD, path, name: *const c_char, value: *const c_void, len: size_t, flags: c_int);
+    removexattr(AT_FDCWD, path, name: *const c_char);
+    lremovexattr(AT_FDCWD, path, name: *const c_char);
+}
+
+macro_rules! by_descriptor {
+    ($($name:ident($fd:ident $(, $argument:ident: $kind:ty)*);)*) => { $(
+        /// As in libc.
+        ///
+        /// # Safety
+        /// L1.
+        #[unsafe(no_mangle)]
+        pub(super) unsafe extern "C-unwind" fn $name($fd: c_int $(, $argument: $kind)*) -> c_int {
+            let prepare = || follow::file_of($fd).into_iter().for_each(follow::settle_held);
+            // SAFETY: L1.
+            change(prepare, || unsafe { next::$name($fd $(, $argument)*) })
+        }
+    )* };
+}
+
+by_descriptor! {
+    futimens(fd, times: *const timespec);
+    futimes(fd, times: *const timeval);
+    fsetxattr(fd, name: *const c_char, value: *const c_void, len: size_t, flags: c_int);
+    fremovexattr(fd, name: *const c_char);
+}
+
+/// As in libc.
+///
+/// # Safety
+/// L1. A null path stands for the file behind `folder`.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C-unwind" fn utimensat(
+    folder: c_int,
+    path: *const c_char,
+    times: *const timespec,
+    flags: c_int,
+) -> c_int {
+    let prepare = || {
+        if path.is_null() {
+            follow::file_of(folder).into_iter().for_each(follow::settle_held);
+        } else {
+            // SAFETY: L1.
+            unsafe { settle_contents(folder, path) };
+        }
+    };
+    // SAFETY: L1.
+    change(prepare, || unsafe { next::utimensat(folder, path, times, flags) })
+}
+
+/// As in libc.
+///
+/// # Safety
+/// L1.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C-unwind" fn futimesat(folder: c_int, path: *const c_char, times: *const timeval) -> c_int {
+    // SAFETY: L1.
+    change(|| unsafe { settle_contents(folder, path) }, || unsafe { next::futimesat(folder, path, times) })
+}

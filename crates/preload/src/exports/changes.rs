@@ -1,0 +1,267 @@
+//! Functions that shorten files, or change what a path names.
+
+use crate::follow::{Aim, Named, change, named};
+use crate::{follow, next};
+use libc::{AT_FDCWD, c_char, c_int, c_uint, mode_t, off_t};
+use std::ffi::CStr;
+
+/// What a path that came from C names; null names nothing.
+///
+/// # Safety
+/// L1.
+unsafe fn what(folder: c_int, path: *const c_char, follow: bool) -> Named {
+    if path.is_null() {
+        return Named::Nothing;
+    }
+    // SAFETY: L1: not null, so it ends with a zero byte.
+    named(folder, unsafe { CStr::from_ptr(path) }, follow)
+}
+
+/// The contents of the file at `path` are going to be cut.
+///
+/// # Safety
+/// L1.
+pub(super) unsafe fn settle_contents(folder: c_int, path: *const c_char) {
+    // SAFETY: L1.
+    if let Named::File(file, _) = unsafe { what(folder, path, true) } {
+        follow::settle_held(file);
+    }
+}
+
+/// A name is going to lead elsewhere. If it was the last one, nobody will look for the file.
+///
+/// # Safety
+/// L1.
+unsafe fn settle_other_names(folder: c_int, path: *const c_char) {
+    // SAFETY: L1.
+    if let Named::File(file, 2..) = unsafe { what(folder, path, false) } {
+        follow::settle_held(file);
+    }
+}
+
+/// What is at `path` is going to have another name.
+///
+/// # Safety
+/// L1.
+unsafe fn settle_renamed(folder: c_int, path: *const c_char) {
+    // SAFETY: L1.
+    match unsafe { what(folder, path, false) } {
+        Named::File(file, _) => follow::settle_held(file),
+        Named::Folder => follow::settle_all(),
+        Named::Nothing => {}
+    }
+}
+
+/// Opens by `call`; nothing is kept of what it cuts.
+///
+/// # Safety
+/// L1.
+unsafe fn opened(folder: c_int, path: *const c_char, flags: c_int, call: impl FnOnce() -> c_int) -> c_int {
+    let fd = if flags & libc::O_TRUNC == 0 {
+        call()
+    } else {
+        // SAFETY: L1.
+        change(|| unsafe { settle_contents(folder, path) }, call)
+    };
+    if fd >= 0 {
+        follow::opened(fd);
+    }
+    fd
+}
+
+macro_rules! opens {
+    ($($name:ident $(= $at:ident)?);*) => { $(
+        /// As in libc.
+        ///
+        /// # Safety
+        /// L1, L4.
+        #[unsafe(no_mangle)]
+        pub(super) unsafe extern "C-unwind" fn $name(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+            // SAFETY: L1, L4.
+            unsafe { opened(AT_FDCWD, path, flags, || next::open(path, flags, mode)) }
+        }
+
+        $(/// As in libc.
+        ///
+        /// # Safety
+        /// L1, L4.
+        #[unsafe(no_mangle)]
+        pub(super) unsafe extern "C-unwind" fn $at(folder: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+            // SAFETY: L1, L4.
+            unsafe { opened(folder, path, flags, || next::openat(folder, path, flags, mode)) }
+        })?
+    )* };
+}
+
+// The names that begin with underscores are what `open` becomes in programs compiled with fortification, or libc's own second names.
+opens!(open = openat; open64 = openat64; __open_2 = __openat_2; __open64_2 = __openat64_2; __open; __open64);
+
+macro_rules! creates {
+    ($($name:ident),*) => { $(
+        /// As in libc.
+        ///
+        /// # Safety
+        /// L1.
+        #[unsafe(no_mangle)]
+        pub(super) unsafe extern "C-unwind" fn $name(path: *const c_char, mode: mode_t) -> c_int {
+            // SAFETY: L1.
+            unsafe { opened(AT_FDCWD, path, libc::O_TRUNC, || next::creat(path, mode)) }
+        }
+    )* };
+}
+
+creates!(creat, creat64);
+
+macro_rules! truncates {
+    ($($by_path:ident, $by_fd:ident, $allocate:ident, $reserve:ident);*) => { $(
+        /// As in libc.
+        ///
+        /// # Safety
+        /// L1.
+        #[unsafe(no_mangle)]
+        pub(super) unsafe extern "C-unwind" fn $by_path(path: *const c_char, size: off_t) -> c_int {
+            // SAFETY: L1.
+            change(|| unsafe { settle_contents(AT_FDCWD, path) }, || unsafe { next::truncate(path, size) })
+        }
+
+        /// As in libc.
+        ///
+        /// # Safety
+        /// L1.
+        #[unsafe(no_mangle)]
+        pub(super) unsafe extern "C-unwind" fn $by_fd(fd: c_int, size: off_t) -> c_int {
+            // SAFETY: L1.
+            let call = || unsafe { next::ftruncate(fd, size) };
+            if follow::size_of(fd).is_some_and(|now| now <= size) {
+                return in_place(fd, call);
+            }
+            change(|| follow::file_of(fd).into_iter().for_each(follow::settle_held), || in_place(fd, call))
+        }
+
+        /// As in libc.
+        ///
+        /// # Safety
+        /// L1.
+        #[unsafe(no_mangle)]
+        pub(super) unsafe extern "C-unwind" fn $allocate(fd: c_int, mode: c_int, at: off_t, len: off_t) -> c_int {
+            // SAFETY: L1.
+            let call = || unsafe { next::fallocate(fd, mode, at, len) };
+            if mode & !libc::FALLOC_FL_KEEP_SIZE == 0 {
+                return in_place(fd, call);
+            }
+            change(|| follow::file_of(fd).into_iter().for_each(follow::settle_held), || in_place(fd, call))
+        }
+
+        /// As in libc.
+        ///
+        /// # Safety
+        /// L1.
+        #[unsafe(no_mangle)]
+        pub(super) unsafe extern "C-unwind" fn $reserve(fd: c_int, at: off_t, len: off_t) -> c_int {
+            // SAFETY: L1.
+            in_place(fd, || unsafe { next::posix_fallocate(fd, at, len) })
+        }
+    )* };
+}
+
+truncates!(truncate, ftruncate, fallocate, posix_fallocate; truncate64, ftruncate64, fallocate64, posix_fallocate64);
+
+/// A change that the next sync is to make durable by the kernel.
+fn in_place(fd: c_int, call: impl FnOnce() -> c_int) -> c_int {
+    let mut answer = 0;
+    follow::write(fd, Aim::Anywhere, || {
+        answer = call();
+        0
+    });
+    answer
+}
+
+/// As in libc.
+///
+/// # Safety
+/// L1.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C-unwind" fn rename(old: *const c_char, new: *const c_char) -> c_int {
+    // SAFETY: L1.
+    unsafe { renamed(AT_FDCWD, old, AT_FDCWD, new, || next::rename(old, new)) }
+}
+
+/// As in libc.
+///
+/// # Safety
+/// L1.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C-unwind" fn renameat(
+    from: c_int,
+    old: *const c_char,
+    to: c_int,
+    new: *const c_char,
+) -> c_int {
+    // SAFETY: L1.
+    unsafe { renamed(from, old, to, new, || next::renameat(from, old, to, new)) }
+}
+
+/// As in libc.
+///
+/// # Safety
+/// L1.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C-unwind" fn renameat2(
+    from: c_int,
+    old: *const c_char,
+    to: c_int,
+    new: *const c_char,
+    flags: c_uint,
+) -> c_int {
+    // SAFETY: L1.
+    unsafe { renamed(from, old, to, new, || next::renameat2(from, old, to, new, flags)) }
+}
+
+/// # Safety
+/// L1.
+unsafe fn renamed(
+    from: c_int,
+    old: *const c_char,
+    to: c_int,
+    new: *const c_char,
+    call: impl FnOnce() -> c_int,
+) -> c_int {
+    let prepare = || {
+        // SAFETY: L1. What is at the new path goes, or is exchanged: either way it is no longer there.
+        unsafe {
+            settle_renamed(from, old);
+            settle_renamed(to, new);
+        }
+    };
+    change(prepare, call)
+}
+
+/// As in libc.
+///
+/// # Safety
+/// L1.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C-unwind" fn unlink(path: *const c_char) -> c_int {
+    // SAFETY: L1.
+    change(|| unsafe { settle_other_names(AT_FDCWD, path) }, || unsafe { next::unlink(path) })
+}
+
+/// As in libc.
+///
+/// # Safety
+/// L1.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C-unwind" fn unlinkat(folder: c_int, path: *const c_char, flags: c_int) -> c_int {
+    // SAFETY: L1.
+    change(|| unsafe { settle_other_names(folder, path) }, || unsafe { next::unlinkat(folder, path, flags) })
+}
+
+/// As in libc.
+///
+/// # Safety
+/// L1.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C-unwind" fn remove(path: *const c_char) -> c_int {
+    // SAFETY: L1.
+    change(|| unsafe { settle_other_names(AT_FDCWD, path) }, || unsafe { next::remove(path) })
+}

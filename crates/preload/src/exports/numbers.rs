@@ -1,0 +1,154 @@
+//! Functions after which the number of a descriptor means something else.
+
+use crate::{descriptors, follow, line, next};
+use libc::{c_int, c_uint, c_void};
+use rustix::io::Errno;
+
+macro_rules! closes {
+    ($($name:ident),*) => { $(
+        /// As in libc. The line's own number is nothing that the program opened.
+        ///
+        /// # Safety
+        /// L1.
+        #[unsafe(no_mangle)]
+        pub(super) unsafe extern "C-unwind" fn $name(fd: c_int) -> c_int {
+            if line::is_own(fd) {
+                return follow::failed(Errno::BADF);
+            }
+            descriptors::forget(fd);
+            // SAFETY: L1.
+            unsafe { next::close(fd) }
+        }
+    )* };
+}
+
+closes!(close, __close);
+
+/// As in libc.
+///
+/// # Safety
+/// L1.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    forget_range(first, last);
+    // SAFETY: L1.
+    unsafe { next::close_range(first, last, flags) }
+}
+
+/// As in libc.
+///
+/// # Safety
+/// L1.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C-unwind" fn closefrom(first: c_int) {
+    forget_range(u32::try_from(first).unwrap_or(0), u32::MAX);
+    // SAFETY: L1.
+    unsafe { next::closefrom(first) }
+}
+
+fn forget_range(first: c_uint, last: c_uint) {
+    descriptors::forget_range(first, last);
+    line::give_up_among(first, last);
+}
+
+/// A copy got the number `fd`, if it is one.
+fn copied(fd: c_int) -> c_int {
+    if fd >= 0 {
+        follow::opened(fd);
+    }
+    fd
+}
+
+/// As in libc.
+///
+/// # Safety
+/// L1.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C-unwind" fn dup(fd: c_int) -> c_int {
+    // SAFETY: L1.
+    copied(unsafe { next::dup(fd) })
+}
+
+macro_rules! copies_over {
+    ($($name:ident = $next:ident($($flags:ident)?);)*) => { $(
+        /// As in libc.
+        ///
+        /// # Safety
+        /// L1.
+        #[unsafe(no_mangle)]
+        pub(super) unsafe extern "C-unwind" fn $name(fd: c_int, to: c_int $(, $flags: c_int)?) -> c_int {
+            if fd != to {
+                u32::try_from(to).into_iter().for_each(|to| forget_range(to, to));
+            }
+            // SAFETY: L1.
+            let copy = copied(unsafe { next::$next(fd, to $(, $flags)?) });
+            if (0..=2).contains(&copy) {
+                follow::abandon_unseen(copy);
+            }
+            copy
+        }
+    )* };
+}
+
+copies_over! {
+    dup2 = dup2();
+    __dup2 = dup2();
+    dup3 = dup3(flags);
+}
+
+macro_rules! controls {
+    ($($name:ident),*) => { $(
+        /// As in libc.
+        ///
+        /// # Safety
+        /// L1, L4.
+        #[unsafe(no_mangle)]
+        pub(super) unsafe extern "C-unwind" fn $name(fd: c_int, command: c_int, argument: *mut c_void) -> c_int {
+            // SAFETY: L1, L4.
+            let answer = unsafe { next::fcntl(fd, command, argument) };
+            match command {
+                libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => copied(answer),
+                _ => answer,
+            }
+        }
+    )* };
+}
+
+controls!(fcntl, fcntl64, __fcntl);
+
+/// As in libc.
+///
+/// # Safety
+/// L1.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C-unwind" fn daemon(nochdir: c_int, noclose: c_int) -> c_int {
+    forget_range(0, 2);
+    // SAFETY: L1.
+    unsafe { next::daemon(nochdir, noclose) }
+}
+
+/// As in libc.
+///
+/// # Safety
+/// L1.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C-unwind" fn login_tty(fd: c_int) -> c_int {
+    forget_range(0, 2);
+    descriptors::forget(fd);
+    // SAFETY: L1.
+    unsafe { next::login_tty(fd) }
+}
+
+/// As in libc.
+///
+/// # Safety
+/// L1.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C-unwind" fn closedir(folder: *mut c_void) -> c_int {
+    if !folder.is_null() {
+        // SAFETY: L1.
+        descriptors::forget(unsafe { libc::dirfd(folder.cast()) });
+    }
+    // SAFETY: L1.
+    unsafe { next::closedir(folder) }
+}

@@ -1,0 +1,134 @@
+//! Functions that write files through descriptors.
+
+use crate::follow::{Aim, write as written};
+use crate::{follow, next};
+use libc::{c_int, c_uint, c_ulong, c_void, iovec, off_t, size_t, ssize_t};
+
+macro_rules! writes {
+    ($($name:ident = $next:ident($fd:ident, $bytes:ident: $kind:ty, $len:ident: $count:ty $(, $at:ident)?);)*) => { $(
+        /// As in libc.
+        ///
+        /// # Safety
+        /// L1.
+        #[unsafe(no_mangle)]
+        pub(super) unsafe extern "C-unwind" fn $name($fd: c_int, $bytes: *const $kind, $len: $count $(, $at: off_t)?) -> ssize_t {
+            // SAFETY: L1.
+            written($fd, aim!($($at)?), || unsafe { next::$next($fd, $bytes, $len $(, $at)?) })
+        }
+    )* };
+}
+
+macro_rules! aim {
+    () => {
+        Aim::Position
+    };
+    ($at:ident) => {
+        Aim::Offset($at)
+    };
+}
+
+writes! {
+    write = write(fd, bytes: c_void, len: size_t);
+    __write = write(fd, bytes: c_void, len: size_t);
+    pwrite = pwrite(fd, bytes: c_void, len: size_t, at);
+    pwrite64 = pwrite(fd, bytes: c_void, len: size_t, at);
+    __pwrite64 = pwrite(fd, bytes: c_void, len: size_t, at);
+    writev = writev(fd, pieces: iovec, count: c_int);
+    pwritev = pwritev(fd, pieces: iovec, count: c_int, at);
+    pwritev64 = pwritev(fd, pieces: iovec, count: c_int, at);
+}
+
+/// As in libc. With any flag it is not told where the write goes.
+///
+/// # Safety
+/// L1.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C-unwind" fn pwritev2(
+    fd: c_int,
+    pieces: *const iovec,
+    count: c_int,
+    at: off_t,
+    flags: c_int,
+) -> ssize_t {
+    if flags & (libc::RWF_DSYNC | libc::RWF_SYNC) != 0 {
+        follow::abandon_unseen(fd);
+    }
+    let aim = match (flags, at) {
+        (0, -1) => Aim::Position,
+        (0, _) => Aim::Offset(at),
+        _ => Aim::Anywhere,
+    };
+    // SAFETY: L1.
+    written(fd, aim, || unsafe { next::pwritev2(fd, pieces, count, at, flags) })
+}
+
+/// As in libc.
+///
+/// # Safety
+/// L1.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C-unwind" fn pwritev64v2(
+    fd: c_int,
+    pieces: *const iovec,
+    count: c_int,
+    at: off_t,
+    flags: c_int,
+) -> ssize_t {
+    // SAFETY: L1.
+    unsafe { pwritev2(fd, pieces, count, at, flags) }
+}
+
+macro_rules! sends {
+    ($($name:ident),*) => { $(
+        /// As in libc.
+        ///
+        /// # Safety
+        /// L1.
+        #[unsafe(no_mangle)]
+        pub(super) unsafe extern "C-unwind" fn $name(out: c_int, from: c_int, at: *mut off_t, len: size_t) -> ssize_t {
+            // SAFETY: L1.
+            written(out, Aim::Anywhere, || unsafe { next::sendfile(out, from, at, len) })
+        }
+    )* };
+}
+
+sends!(sendfile, sendfile64);
+
+macro_rules! moves {
+    ($($name:ident),*) => { $(
+        /// As in libc.
+        ///
+        /// # Safety
+        /// L1.
+        #[unsafe(no_mangle)]
+        pub(super) unsafe extern "C-unwind" fn $name(
+            from: c_int,
+            at: *mut off_t,
+            out: c_int,
+            to: *mut off_t,
+            len: size_t,
+            flags: c_uint,
+        ) -> ssize_t {
+            // SAFETY: L1.
+            written(out, Aim::Anywhere, || unsafe { next::$name(from, at, out, to, len, flags) })
+        }
+    )* };
+}
+
+moves!(splice, copy_file_range);
+
+/// `FICLONE`, `FICLONERANGE`, `FIDEDUPERANGE`: requests that put other files' blocks into a file.
+pub(super) const CLONES: [c_ulong; 3] = [0x4004_9409, 0x4020_940d, 0xc018_9436];
+
+/// As in libc.
+///
+/// # Safety
+/// L1, L4.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
+    if CLONES.contains(&(request & 0xffff_ffff)) {
+        follow::abandon_unseen(fd);
+    }
+    // SAFETY: L1, L4.
+    unsafe { next::ioctl(fd, request, argument) }
+}

@@ -1,0 +1,452 @@
+//! What happens beside each call: writes are noted, syncs are asked of the supervisor, and what cannot be followed is abandoned or settled.
+
+use crate::descriptors::{self, Regular, SYNCS_MAX, Seen};
+use crate::held::{Dirty, Held, Place};
+use crate::{files, guarded, line, process};
+use rustix::fs::{AtFlags, FileType, OFlags, SeekFrom, Stat};
+use rustix::io::Errno;
+use std::ffi::CStr;
+use std::mem::MaybeUninit;
+use std::os::fd::BorrowedFd;
+use tidegate_preload_wire::{Answer, FileId, RANGES_MAX, Range, Request};
+
+/// Where a call says that it writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Aim {
+    /// Where the descriptor is.
+    Position,
+    /// At this offset, unless the descriptor appends.
+    Offset(i64),
+    /// Wherever.
+    Anywhere,
+}
+
+/// A file is held from this sync of one descriptor on: many files are synced once and never again.
+const HOLD_AT_SYNC: u8 = 3;
+
+/// Makes a call that writes up to as many bytes as it returns, and follows it.
+pub(crate) fn write(descriptor: i32, aim: Aim, call: impl FnOnce() -> isize) -> isize {
+    if !process::is_followed() {
+        return call();
+    }
+    match look(descriptor) {
+        Seen::Held { index, generation } => {
+            let from = if aim == Aim::Position { position(descriptor) } else { None };
+            let wrote = call();
+            guarded(|| written(descriptor, index, generation, place(descriptor, aim, from, wrote)));
+            wrote
+        }
+        Seen::Regular(regular) => {
+            let wrote = call();
+            guarded(|| look_again(descriptor, regular, false));
+            wrote
+        }
+        _ => call(),
+    }
+}
+
+fn written(descriptor: i32, index: u16, generation: u32, place: Place) {
+    if !files::at(index).is_some_and(|held| held.note(generation, place)) {
+        // It is not held any more, or held anew.
+        learn(descriptor, true, false);
+    }
+}
+
+fn place(descriptor: i32, aim: Aim, from: Option<u64>, wrote: isize) -> Place {
+    let Ok(len) = u64::try_from(wrote) else { return Place::Unknown };
+    match aim {
+        Aim::Position => {
+            let begin = position(descriptor).and_then(|end| end.checked_sub(len));
+            match begin {
+                Some(at) if from == Some(at) => Place::Range((at, len)),
+                _ if appends(descriptor) => Place::End,
+                _ => Place::Unknown,
+            }
+        }
+        Aim::Offset(_) if appends(descriptor) => Place::End,
+        Aim::Offset(at) => u64::try_from(at).map_or(Place::Unknown, |at| Place::Range((at, len))),
+        Aim::Anywhere => Place::Unknown,
+    }
+}
+
+/// Makes a call that syncs a file and returns 0, or ends it in persistent memory instead.
+pub(crate) fn sync(descriptor: i32, attributes_too: bool, call: impl FnOnce() -> i32) -> i32 {
+    if !process::is_followed() {
+        return call();
+    }
+    match look(descriptor) {
+        Seen::Held { index, generation } => {
+            let answer = guarded(|| sync_held(descriptor, index, generation, attributes_too));
+            answer.unwrap_or_else(call)
+        }
+        Seen::Regular(regular) => {
+            let is_held = guarded(|| hold(descriptor, regular));
+            let answer = call();
+            if !is_held {
+                guarded(|| synced_unheld(descriptor, regular));
+            }
+            answer
+        }
+        _ => call(),
+    }
+}
+
+/// None: the file is not held, so that the sync is libc's own.
+fn sync_held(descriptor: i32, index: u16, generation: u32, attributes_too: bool) -> Option<i32> {
+    match keep(descriptor, index, generation, attributes_too) {
+        Way::Kept => Some(0),
+        Way::NotHeld => None,
+        way => {
+            // Past libc: a thread must not be cancelled while it has the line.
+            let file = borrowed(descriptor)?;
+            let end = if attributes_too { rustix::fs::fsync(file) } else { rustix::fs::fdatasync(file) };
+            synced(descriptor, way, end.is_ok());
+            Some(end.map_or_else(failed, |()| 0))
+        }
+    }
+}
+
+/// What libc's functions return for `error`.
+pub(crate) fn failed(error: Errno) -> i32 {
+    // SAFETY: every thread has an errno of its own.
+    unsafe { *libc::__errno_location() = error.raw_os_error() };
+    -1
+}
+
+/// How a sync goes on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// It has ended.
+    Kept,
+    /// By the kernel; then what was kept is to be forgotten. The line's lock is held, if it could be taken.
+    ByKernel { index: u16, generation: u32, size: u64, locked: bool },
+    /// By the kernel, as the file is not held.
+    NotHeld,
+}
+
+fn keep(descriptor: i32, index: u16, generation: u32, attributes_too: bool) -> Way {
+    let locked = line::LINE.take();
+    let way = keep_locked(descriptor, index, generation, attributes_too, locked);
+    if locked && !matches!(way, Way::ByKernel { .. }) {
+        line::LINE.give();
+    }
+    way
+}
+
+fn keep_locked(descriptor: i32, index: u16, generation: u32, attributes_too: bool, locked: bool) -> Way {
+    let held = files::at(index).filter(|held| held.is_taken() && held.generation() == generation);
+    let Some((held, stat)) = held.zip(stat(descriptor)).filter(|(held, stat)| held.file() == id(stat)) else {
+        descriptors::forget(descriptor);
+        return Way::NotHeld;
+    };
+    // Below a signal handler the notes may be half written.
+    let dirty = if locked { held.take() } else { Dirty::in_doubt() };
+    // Once more, behind the notes: what was appended and noted lies before the end.
+    let size = self::stat(descriptor).unwrap_or(stat).st_size.unsigned_abs();
+    let by_kernel = Way::ByKernel { index, generation, size, locked };
+    if dirty.doubt || attributes_too && !held.knows(&stat) {
+        return by_kernel;
+    }
+    match ask_to_keep(held, &dirty, size) {
+        Some(Answer::Done) => {
+            if dirty.appended_from.is_some() {
+                held.set_base(size);
+            }
+            Way::Kept
+        }
+        Some(Answer::ByKernel) => by_kernel,
+        _ => {
+            held.leave();
+            descriptors::forget(descriptor);
+            Way::NotHeld
+        }
+    }
+}
+
+fn ask_to_keep(held: &Held, dirty: &Dirty, size: u64) -> Option<Answer> {
+    let mut ranges: [Range; RANGES_MAX] = dirty.ranges;
+    let mut count = dirty.count;
+    if let Some(from) = dirty.appended_from.filter(|from| *from < size) {
+        ranges[count] = (from, size - from);
+        count += 1;
+    }
+    if count == 0 && dirty.appended_from.is_none() {
+        return Some(Answer::Done);
+    }
+    line::ask_held(Request::Keep { hold: held.hold(), size, ranges: &ranges[..count] })
+}
+
+/// The kernel synced, or tried to.
+fn synced(descriptor: i32, way: Way, well: bool) {
+    let Way::ByKernel { index, generation, size, locked } = way else { return };
+    let held = files::at(index).filter(|held| held.is_taken() && held.generation() == generation);
+    if let Some(held) = held {
+        if !well {
+            held.put_in_doubt();
+        } else if locked && line::ask_held(Request::Forget { hold: held.hold() }) == Some(Answer::Done) {
+            held.set_base(size);
+            stat(descriptor).filter(|stat| id(stat) == held.file()).iter().for_each(|stat| held.remember(stat));
+        } else {
+            let _ = line::ask(Request::Settle(held.file()), None);
+            held.leave();
+        }
+    }
+    if locked {
+        line::LINE.give();
+    }
+}
+
+/// Asks for the file, if it has been synced often enough to be worth it. Its first sync from now on is the kernel's again: another thread may sync before
+/// the one that holds it has done so.
+fn hold(descriptor: i32, regular: Regular) -> bool {
+    let worth_it = !regular.refused && !regular.loud && regular.syncs >= HOLD_AT_SYNC && process::owns_memory();
+    let Some(stat) = stat(descriptor).filter(|_| worth_it) else { return false };
+    if !path_of(descriptor, &mut [MaybeUninit::uninit(); PATH_BYTES]).is_some_and(process::is_rooted) {
+        refuse(descriptor, regular);
+        return false;
+    }
+    let Some((index, held)) = files::occupy(&stat) else { return false };
+    let answer = line::ask(Request::Hold, Some(descriptor));
+    match answer {
+        Some(Answer::Held { hold, .. }) if held.is_taken() && !files::is_changing() => {
+            held.set_hold(hold);
+            descriptors::learn(descriptor, Seen::Held { index, generation: held.generation() });
+            return true;
+        }
+        Some(Answer::Held { .. }) => {
+            let _ = line::ask(Request::Settle(id(&stat)), None);
+        }
+        _ => refuse(descriptor, regular),
+    }
+    held.leave();
+    false
+}
+
+fn refuse(descriptor: i32, regular: Regular) {
+    descriptors::learn(descriptor, Seen::Regular(Regular { refused: true, ..regular }));
+}
+
+fn synced_unheld(descriptor: i32, regular: Regular) {
+    if descriptors::seen(descriptor) == Seen::Regular(regular) && regular.syncs < SYNCS_MAX {
+        descriptors::learn(descriptor, Seen::Regular(Regular { syncs: regular.syncs + 1, ..regular }));
+    }
+    look_again(descriptor, regular, true);
+}
+
+/// What `descriptor` is, asked of the kernel if nobody remembers.
+fn look(descriptor: i32) -> Seen {
+    match descriptors::seen(descriptor) {
+        Seen::Unknown => guarded(|| learn(descriptor, false, false)),
+        seen => seen,
+    }
+}
+
+/// The kernel was done with a file that nobody held before: whether somebody holds it now.
+fn look_again(descriptor: i32, regular: Regular, synced: bool) {
+    if process::epoch() != regular.epoch {
+        learn(descriptor, true, synced);
+    }
+}
+
+/// Asks the kernel what `descriptor` is. `late`: it was written already; `synced`: even synced.
+fn learn(descriptor: i32, late: bool, synced: bool) -> Seen {
+    let Some(stat) = stat(descriptor) else { return Seen::Plain };
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return descriptors::learn(descriptor, Seen::Plain);
+    }
+    let loud = flags(descriptor).intersects(OFlags::SYNC | OFlags::DSYNC);
+    let known = match descriptors::seen(descriptor) {
+        Seen::Regular(regular) => regular,
+        _ => Regular { refused: stat.st_nlink == 0, ..Regular::default() },
+    };
+    let epoch = process::epoch();
+    let regular = Regular { epoch, loud, ..known };
+    match files::find(id(&stat)) {
+        Some(_) if loud => abandon(id(&stat)),
+        Some(_) if synced => settle(id(&stat)),
+        Some((index, held)) => {
+            if late {
+                held.put_in_doubt();
+            }
+            return descriptors::learn(descriptor, Seen::Held { index, generation: held.generation() });
+        }
+        None if process::is_held(id(&stat)) => abandon(id(&stat)),
+        None => {}
+    }
+    descriptors::learn(descriptor, Seen::Regular(regular))
+}
+
+/// The file's writers cannot all be seen: nobody holds it any more.
+fn abandon(file: FileId) {
+    let _ = line::ask(Request::Abandon(file), None);
+    files::find(file).iter().for_each(|(_, held)| held.leave());
+}
+
+/// What was kept of the file is brought to its disk.
+fn settle(file: FileId) {
+    let _ = line::ask(Request::Settle(file), None);
+    files::find(file).iter().for_each(|(_, held)| held.leave());
+}
+
+/// Something is going to write the file behind `descriptor` that no export sees.
+pub(crate) fn abandon_unseen(descriptor: i32) {
+    if !process::is_followed() {
+        return;
+    }
+    guarded(|| {
+        let regular = stat(descriptor)
+            .filter(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && stat.st_nlink > 0);
+        let Some(stat) = regular else { return };
+        let mut room = [MaybeUninit::uninit(); PATH_BYTES];
+        if path_of(descriptor, &mut room).is_none_or(process::is_rooted) {
+            abandon(id(&stat));
+            descriptors::forget(descriptor);
+        }
+    });
+}
+
+/// All files, now and later: the process has a way to write that no export sees.
+pub(crate) fn abandon_process() {
+    if process::is_followed() {
+        process::set_unseen_writer();
+        (0..UNSEEN_DESCRIPTORS).filter(|descriptor| is_writable(*descriptor)).for_each(abandon_unseen);
+    }
+}
+
+const UNSEEN_DESCRIPTORS: i32 = 65536;
+
+fn is_writable(descriptor: i32) -> bool {
+    flags(descriptor).intersects(OFlags::WRONLY | OFlags::RDWR)
+}
+
+/// A descriptor was opened.
+pub(crate) fn opened(descriptor: i32) {
+    descriptors::forget(descriptor);
+    if process::has_unseen_writer() && is_writable(descriptor) {
+        abandon_unseen(descriptor);
+    }
+}
+
+/// A shared mapping of `descriptor` is going to be made: stores to it are not seen.
+pub(crate) fn mapping_shared(descriptor: i32) {
+    if process::is_followed() && flags(descriptor).contains(OFlags::RDWR) {
+        abandon_unseen(descriptor);
+    }
+}
+
+/// Makes a call that shortens, renames or replaces files, after `prepare` settled those that are held.
+pub(crate) fn change<T>(prepare: impl FnOnce(), call: impl FnOnce() -> T) -> T {
+    if !process::is_followed() {
+        return call();
+    }
+    files::change();
+    if process::anything_is_held() {
+        guarded(prepare);
+    }
+    let answer = call();
+    files::changed();
+    answer
+}
+
+/// Has what is kept of `file` brought to its disk, if anybody holds it.
+pub(crate) fn settle_held(file: FileId) {
+    if files::find(file).is_some() {
+        settle(file);
+    } else if process::is_held(file) {
+        abandon(file);
+    }
+}
+
+/// A folder gets another name: so do all files below it.
+pub(crate) fn settle_all() {
+    let _ = line::ask(Request::SettleAll, None);
+    files::leave_all();
+}
+
+/// Everything in the system was synced by the kernel.
+pub(crate) fn synced_all() {
+    if process::is_followed() && process::anything_is_held() {
+        guarded(settle_all);
+    }
+}
+
+/// The file behind `descriptor`, if it is a regular one.
+pub(crate) fn file_of(descriptor: i32) -> Option<FileId> {
+    stat(descriptor).filter(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile).map(|stat| id(&stat))
+}
+
+/// Bytes of the file behind `descriptor`.
+pub(crate) fn size_of(descriptor: i32) -> Option<i64> {
+    stat(descriptor).map(|stat| stat.st_size)
+}
+
+/// What a path names.
+pub(crate) enum Named {
+    /// A file of any kind but a folder, and how many names it has.
+    File(FileId, u64),
+    /// A folder.
+    Folder,
+    /// Nothing.
+    Nothing,
+}
+
+/// What `path` names.
+pub(crate) fn named(folder: i32, path: &CStr, follow: bool) -> Named {
+    // SAFETY: a closed number is an error, not a danger; -100 stands for the current folder as it does in libc.
+    let folder = unsafe { BorrowedFd::borrow_raw(folder) };
+    let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
+    match rustix::fs::statat(folder, path, flags) {
+        Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => Named::Folder,
+        #[allow(clippy::useless_conversion, reason = "the count of names is narrower elsewhere")]
+        Ok(stat) => Named::File(id(&stat), stat.st_nlink.into()),
+        Err(_) => Named::Nothing,
+    }
+}
+
+const PATH_BYTES: usize = 4096;
+
+fn path_of(descriptor: i32, room: &mut [MaybeUninit<u8>; PATH_BYTES]) -> Option<&[u8]> {
+    let mut name = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0\0";
+    let mut digits = [0; 10];
+    let mut rest = u32::try_from(descriptor).ok()?;
+    let mut count = 0;
+    for digit in &mut digits {
+        *digit = b'0' + u8::try_from(rest % 10).ok()?;
+        rest /= 10;
+        count += 1;
+        if rest == 0 {
+            break;
+        }
+    }
+    for (place, digit) in name[b"/proc/self/fd/".len()..].iter_mut().zip(digits[..count].iter().rev()) {
+        *place = *digit;
+    }
+    let name = CStr::from_bytes_until_nul(&name).ok()?;
+    let (path, rest) = rustix::fs::readlinkat_raw(rustix::fs::CWD, name, &mut room[..]).ok()?;
+    (!rest.is_empty()).then_some(&*path)
+}
+
+fn stat(descriptor: i32) -> Option<Stat> {
+    rustix::fs::fstat(borrowed(descriptor)?).ok()
+}
+
+fn id(stat: &Stat) -> FileId {
+    FileId { device: stat.st_dev, inode: stat.st_ino }
+}
+
+fn position(descriptor: i32) -> Option<u64> {
+    rustix::fs::seek(borrowed(descriptor)?, SeekFrom::Current(0)).ok()
+}
+
+fn flags(descriptor: i32) -> OFlags {
+    borrowed(descriptor).and_then(|file| rustix::fs::fcntl_getfl(file).ok()).unwrap_or(OFlags::empty())
+}
+
+fn appends(descriptor: i32) -> bool {
+    flags(descriptor).contains(OFlags::APPEND)
+}
+
+fn borrowed(descriptor: i32) -> Option<BorrowedFd<'static>> {
+    // SAFETY: a closed number is an error, not a danger: it is only handed to the kernel, at once.
+    (descriptor >= 0).then(|| unsafe { BorrowedFd::borrow_raw(descriptor) })
+}

@@ -1,0 +1,44 @@
+//! The library under programs that `tidegate run` starts: it takes over those of libc's functions that change or sync files.
+//!
+//! The kernel's page cache always has the newest bytes of every file: each call reaches the kernel as it was made, and reads are not even looked at. What this
+//! library adds is that a sync need not wait for the disk. It notes where a *held* file was written; a sync then asks the supervisor to *keep*
+//! those bytes in persistent memory, and ends when they are there. The supervisor brings the file to its disk later.
+//!
+//! # The rules
+//!
+//! 1. A sync that returned covers every write to the file that had returned before it began. So a write is noted after the kernel has it and before it returns, and what
+//!    cannot be noted exactly puts the file *in doubt*: its next sync is the kernel's.
+//! 2. A file is held by one process. It holds the file first and syncs by the kernel then, so nothing older is missed. Any other process that writes or syncs the file finds it in the
+//!    table *after* the kernel was done and before it returns, and has the supervisor *abandon* it: from then on everybody's syncs are the kernel's.
+//! 3. Nothing kept is older than what somebody was promised by the kernel: whoever makes a held file durable otherwise has what was kept of it forgotten before
+//!    returning, and whoever shortens, renames or replaces one has it settled before the kernel acts.
+//! 4. What writes past libc's functions (streams, shared mappings, asynchronous I/O) has its file abandoned before it begins.
+//! 5. If the supervisor is gone, everything is synced by the kernel, once, and a line in the journal of holds says that what was kept is void.
+//! 6. The table of descriptors is only ever a memory: an entry is forgotten whenever its number may mean something else, and learned anew from the kernel. A child between
+//!    vfork and exec shares memory with its parent but not descriptors, and learns nothing.
+//!
+//! # The law of the unsafe code
+//!
+//! - **L1** Exports are called as libc's own functions of the same name may be called; what the next definition gets is what they got.
+//! - **L2** The next definition of a name has the type that libc's header gives it.
+//! - **L3** The mapping of the table, and the page that forks wipe, live as long as the process.
+//! - **L4** Variadic functions of libc that take at most one argument of word size behind the named ones get it in the same register either way.
+//!
+//! No panic reaches C: what is done beside the call is under [`guarded`], which aborts.
+
+mod descriptors;
+mod exports;
+mod files;
+mod follow;
+mod held;
+mod line;
+mod lock;
+mod next;
+mod process;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Runs what is done beside a call. A panic is a mistake of this library and ends the process, as it would be unwound into C otherwise.
+fn guarded<T>(act: impl FnOnce() -> T) -> T {
+    catch_unwind(AssertUnwindSafe(act)).unwrap_or_else(|_| std::process::abort())
+}

@@ -1,0 +1,195 @@
+//! The line to the supervisor: one connection, one request at a time.
+
+use crate::lock::Lock;
+use crate::{files, process};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags,
+    SocketType,
+};
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, IntoRawFd, OwnedFd};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use tidegate_preload_wire::{Answer, PACKET_BYTES_MAX, Request, VOID};
+
+/// Held over a whole sync, so that a second one of the same bytes waits for the first.
+pub(crate) static LINE: Lock = Lock::new();
+
+static SOCKET: AtomicI32 = AtomicI32::new(NONE);
+/// The socket's inode: a number that was closed behind our back is another file's.
+static INODE: AtomicU64 = AtomicU64::new(0);
+
+const NONE: i32 = -1;
+/// Where the socket lies, out of the way of the numbers that the program counts on.
+const DESCRIPTOR_MIN: i32 = 700;
+/// How often a connection is tried again while descriptors are short.
+const TRIES: u32 = 10_000;
+
+/// Whether `descriptor` is the line's own.
+pub(crate) fn is_own(descriptor: i32) -> bool {
+    descriptor != NONE && SOCKET.load(Ordering::Relaxed) == descriptor
+}
+
+/// The program is about to close the numbers from `first` to `last`. If the line's is among them, the supervisor lets go of what was held.
+pub(crate) fn give_up_among(first: u32, last: u32) {
+    let own = SOCKET.load(Ordering::Relaxed);
+    // A child between vfork and exec closes numbers of its own.
+    if process::owns_memory() && u32::try_from(own).is_ok_and(|own| (first..=last).contains(&own)) {
+        SOCKET.store(NONE, Ordering::Relaxed);
+    }
+}
+
+/// The line is the parent's: this process makes one of its own when it needs one.
+pub(crate) fn leave_to_parent() {
+    LINE.reset();
+    let socket = SOCKET.swap(NONE, Ordering::Relaxed);
+    if is_ours(socket) {
+        close(socket);
+    }
+}
+
+/// Closes past our own export.
+pub(crate) fn close(descriptor: i32) {
+    // SAFETY: the number came from a descriptor of this library's own, which nobody else closes.
+    unsafe { rustix::io::close(descriptor) };
+}
+
+/// Asks the supervisor. None: there is none any more, and all that it kept is void.
+pub(crate) fn ask(request: Request<'_>, with: Option<i32>) -> Option<Answer> {
+    let alone = LINE.take();
+    let answer = if alone { ask_on(connected(), request, with) } else { ask_aside(request, with) };
+    answer.as_ref().err().iter().for_each(|error| unanswered(**error));
+    if alone {
+        LINE.give();
+    }
+    answer.ok()
+}
+
+/// The same for whoever holds the line's lock.
+pub(crate) fn ask_held(request: Request<'_>) -> Option<Answer> {
+    let answer = ask_on(connected(), request, None);
+    answer.as_ref().err().iter().for_each(|error| unanswered(**error));
+    answer.ok()
+}
+
+/// From a signal handler that interrupted a request: on a connection of its own.
+fn ask_aside(request: Request<'_>, with: Option<i32>) -> Result<Answer, Errno> {
+    let socket = connect()?;
+    let answer = ask_on(Ok(socket), request, with);
+    close(socket);
+    answer
+}
+
+fn ask_on(socket: Result<i32, Errno>, request: Request<'_>, with: Option<i32>) -> Result<Answer, Errno> {
+    // SAFETY: the number is open for the time of this call: the line's lock is held, or it is this call's own.
+    let socket = unsafe { BorrowedFd::borrow_raw(socket?) };
+    let mut packet = [0; PACKET_BYTES_MAX];
+    let bytes = request.write(&mut packet);
+    let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut room);
+    // SAFETY: the program's own call holds the descriptor open.
+    let passed = with.map(|descriptor| [unsafe { BorrowedFd::borrow_raw(descriptor) }]);
+    if let Some(passed) = &passed {
+        ancillary.push(SendAncillaryMessage::ScmRights(passed));
+    }
+    let send = || rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut ancillary, SendFlags::NOSIGNAL);
+    rustix::io::retry_on_intr(send)?;
+    let mut answer = [0; Answer::BYTES];
+    let (got, _) = rustix::io::retry_on_intr(|| rustix::net::recv(socket, &mut answer, RecvFlags::empty()))?;
+    Answer::read(answer.get(..got).unwrap_or_default()).map_err(|_| Errno::PIPE)
+}
+
+/// The line's socket, connected now if it was not.
+fn connected() -> Result<i32, Errno> {
+    let known = SOCKET.load(Ordering::Relaxed);
+    if is_ours(known) {
+        return Ok(known);
+    }
+    // Whatever was held was held on the old line.
+    files::leave_all();
+    let socket = connect()?;
+    INODE.store(inode(socket).unwrap_or_default(), Ordering::Relaxed);
+    SOCKET.store(socket, Ordering::Relaxed);
+    Ok(socket)
+}
+
+fn is_ours(socket: i32) -> bool {
+    socket != NONE && inode(socket) == Some(INODE.load(Ordering::Relaxed))
+}
+
+fn inode(descriptor: i32) -> Option<u64> {
+    // SAFETY: a closed number is an error, not a danger.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(descriptor) };
+    rustix::fs::fstat(borrowed).ok().map(|stat| stat.st_ino)
+}
+
+/// A new connection. While the process has no descriptor left, its other threads are given time to close one: a sync must not end without
+/// having asked.
+fn connect() -> Result<i32, Errno> {
+    let mut tries = 0;
+    loop {
+        match connect_now() {
+            Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM | Errno::AGAIN) if tries < TRIES => {
+                tries += 1;
+                rustix::thread::sched_yield();
+            }
+            end => return end,
+        }
+    }
+}
+
+fn connect_now() -> Result<i32, Errno> {
+    let places = process::places().ok_or(Errno::NOENT)?;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+    let address = SocketAddrUnix::new(places.socket.as_c_str())?;
+    let connected = rustix::io::retry_on_intr(|| rustix::net::connect(&socket, &address));
+    let moved = rustix::io::fcntl_dupfd_cloexec(&socket, DESCRIPTOR_MIN).map(OwnedFd::into_raw_fd);
+    let first = socket.into_raw_fd();
+    match (connected, moved) {
+        (Ok(()), Ok(moved)) => {
+            close(first);
+            Ok(moved)
+        }
+        (Ok(()), Err(_)) => Ok(first),
+        (Err(error), moved) => {
+            close(first);
+            moved.into_iter().for_each(close);
+            Err(error)
+        }
+    }
+}
+
+fn unanswered(error: Errno) {
+    match error {
+        // The process took another user's place since: it is not under this run any more.
+        Errno::ACCESS | Errno::PERM => process::stop_following(),
+        _ => without_supervisor(),
+    }
+}
+
+/// Makes everything durable by the kernel, and says so where the next run looks before it trusts what was kept. If that cannot be said, it is
+/// tried again with the next request.
+fn without_supervisor() {
+    files::leave_all();
+    rustix::fs::sync();
+    if say_void().is_ok() {
+        process::stop_following();
+    }
+}
+
+fn say_void() -> Result<(), Errno> {
+    let places = process::places().ok_or(Errno::NOENT)?;
+    let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CLOEXEC;
+    let journal = match rustix::fs::open(places.holds.as_c_str(), flags, Mode::empty()) {
+        // A run that ended well takes its journal with it.
+        Err(Errno::NOENT) => return Ok(()),
+        journal => journal?,
+    };
+    let session = places.session.as_bytes();
+    let line = [IoSlice::new(b"\n"), IoSlice::new(VOID.as_bytes()), IoSlice::new(session), IoSlice::new(b"\n")];
+    let written = rustix::io::writev(&journal, &line).and_then(|_| rustix::fs::fsync(&journal));
+    close(journal.into_raw_fd());
+    written
+}

@@ -1,0 +1,49 @@
+//! A lock that knows its thread, so that a signal handler that comes back for it is told so instead of waiting for ever.
+
+use rustix::thread::{futex, gettid};
+use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// The holder's thread number; 0: free. The highest bit: somebody sleeps.
+pub(crate) struct Lock(AtomicU32);
+
+const SLEEPER: u32 = 1 << 31;
+
+impl Lock {
+    /// A free one.
+    pub(crate) const fn new() -> Lock {
+        Lock(AtomicU32::new(0))
+    }
+
+    /// Takes the lock. False: this very thread has it already, below a signal handler.
+    pub(crate) fn take(&self) -> bool {
+        let own = gettid().as_raw_nonzero().get().unsigned_abs();
+        loop {
+            // Acquire: pairs with `give`.
+            let Err(seen) = self.0.compare_exchange(0, own, Ordering::Acquire, Ordering::Relaxed) else { return true };
+            if seen & !SLEEPER == own {
+                return false;
+            }
+            let marked = seen | SLEEPER;
+            if seen == marked || self.0.compare_exchange(seen, marked, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+                // Woken, interrupted or too late: look again.
+                let _ = futex::wait(&self.0, futex::Flags::PRIVATE, marked, None);
+            }
+        }
+    }
+
+    /// Gives it back.
+    pub(crate) fn give(&self) {
+        // Release: pairs with `take`.
+        if self.0.swap(0, Ordering::Release) & SLEEPER != 0 {
+            let _ = futex::wake(&self.0, futex::Flags::PRIVATE, ALL);
+        }
+    }
+
+    /// Free again, whoever held it: in a forked child, where its thread does not exist.
+    pub(crate) fn reset(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+}
+
+const ALL: u32 = NonZeroU32::MAX.get() >> 1;

@@ -1,0 +1,123 @@
+//! The next definition of each name that this library exports: libc's own, or another preloaded library's.
+#![expect(non_upper_case_globals, reason = "places are called as what they lead to")]
+
+use libc::{FILE, aiocb, iovec, mode_t, off_t, sigevent, size_t, ssize_t, timespec, timeval, utimbuf};
+use std::ffi::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+fn resolved(place: &AtomicPtr<c_void>, name: &'static str) -> *mut c_void {
+    let known = place.load(Ordering::Acquire);
+    if !known.is_null() {
+        return known;
+    }
+    // SAFETY: the name ends with a zero byte.
+    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr().cast()) };
+    place.store(found, Ordering::Release);
+    found
+}
+
+/// Where the next `dprintf` is, which takes any arguments.
+pub(crate) fn dprintf_at() -> *mut c_void {
+    static PLACE: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+    resolved(&PLACE, "dprintf\0")
+}
+
+/// The same of what `dprintf` becomes in programs compiled with fortification.
+pub(crate) fn dprintf_chk_at() -> *mut c_void {
+    static PLACE: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+    resolved(&PLACE, "__dprintf_chk\0")
+}
+
+macro_rules! next {
+    ($($name:ident($($argument:ident: $kind:ty),*) -> $answer:ty;)*) => {
+        mod places {
+            use super::{AtomicPtr, c_void};
+            $(pub(super) static $name: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());)*
+        }
+
+        /// Finds all there are, so that none is looked for later, where that might not be allowed.
+        pub(crate) fn find_all() {
+            $(resolved(&places::$name, concat!(stringify!($name), "\0"));)*
+        }
+
+        $(pub(crate) unsafe fn $name($($argument: $kind),*) -> $answer {
+            let next = resolved(&places::$name, concat!(stringify!($name), "\0"));
+            if next.is_null() {
+                // The program was linked to a function that only this library has.
+                std::process::abort();
+            }
+            // SAFETY: L2.
+            let next: unsafe extern "C-unwind" fn($($kind),*) -> $answer = unsafe { std::mem::transmute(next) };
+            // SAFETY: L1, L4.
+            unsafe { next($($argument),*) }
+        })*
+    };
+}
+
+next! {
+    write(fd: c_int, bytes: *const c_void, len: size_t) -> ssize_t;
+    pwrite(fd: c_int, bytes: *const c_void, len: size_t, at: off_t) -> ssize_t;
+    writev(fd: c_int, pieces: *const iovec, count: c_int) -> ssize_t;
+    pwritev(fd: c_int, pieces: *const iovec, count: c_int, at: off_t) -> ssize_t;
+    pwritev2(fd: c_int, pieces: *const iovec, count: c_int, at: off_t, flags: c_int) -> ssize_t;
+    sendfile(out: c_int, from: c_int, at: *mut off_t, len: size_t) -> ssize_t;
+    splice(from: c_int, at: *mut off_t, out: c_int, to: *mut off_t, len: size_t, flags: c_uint) -> ssize_t;
+    copy_file_range(from: c_int, at: *mut off_t, out: c_int, to: *mut off_t, len: size_t, flags: c_uint) -> ssize_t;
+    ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int;
+    fsync(fd: c_int) -> c_int;
+    fdatasync(fd: c_int) -> c_int;
+    sync() -> ();
+    syncfs(fd: c_int) -> c_int;
+    ftruncate(fd: c_int, size: off_t) -> c_int;
+    truncate(path: *const c_char, size: off_t) -> c_int;
+    fallocate(fd: c_int, mode: c_int, at: off_t, len: off_t) -> c_int;
+    posix_fallocate(fd: c_int, at: off_t, len: off_t) -> c_int;
+    open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
+    openat(folder: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
+    creat(path: *const c_char, mode: mode_t) -> c_int;
+    rename(old: *const c_char, new: *const c_char) -> c_int;
+    renameat(from: c_int, old: *const c_char, to: c_int, new: *const c_char) -> c_int;
+    renameat2(from: c_int, old: *const c_char, to: c_int, new: *const c_char, flags: c_uint) -> c_int;
+    unlink(path: *const c_char) -> c_int;
+    unlinkat(folder: c_int, path: *const c_char, flags: c_int) -> c_int;
+    remove(path: *const c_char) -> c_int;
+    close(fd: c_int) -> c_int;
+    close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int;
+    closefrom(first: c_int) -> ();
+    dup(fd: c_int) -> c_int;
+    dup2(fd: c_int, to: c_int) -> c_int;
+    dup3(fd: c_int, to: c_int, flags: c_int) -> c_int;
+    fcntl(fd: c_int, command: c_int, argument: *mut c_void) -> c_int;
+    closedir(folder: *mut c_void) -> c_int;
+    daemon(nochdir: c_int, noclose: c_int) -> c_int;
+    fopen(path: *const c_char, mode: *const c_char) -> *mut FILE;
+    fdopen(fd: c_int, mode: *const c_char) -> *mut FILE;
+    freopen(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE;
+    fclose(stream: *mut FILE) -> c_int;
+    pclose(stream: *mut FILE) -> c_int;
+    login_tty(fd: c_int) -> c_int;
+    utime(path: *const c_char, times: *const utimbuf) -> c_int;
+    utimes(path: *const c_char, times: *const timeval) -> c_int;
+    lutimes(path: *const c_char, times: *const timeval) -> c_int;
+    utimensat(folder: c_int, path: *const c_char, times: *const timespec, flags: c_int) -> c_int;
+    futimesat(folder: c_int, path: *const c_char, times: *const timeval) -> c_int;
+    futimens(fd: c_int, times: *const timespec) -> c_int;
+    futimes(fd: c_int, times: *const timeval) -> c_int;
+    setxattr(path: *const c_char, name: *const c_char, value: *const c_void, len: size_t, flags: c_int) -> c_int;
+    lsetxattr(path: *const c_char, name: *const c_char, value: *const c_void, len: size_t, flags: c_int) -> c_int;
+    fsetxattr(fd: c_int, name: *const c_char, value: *const c_void, len: size_t, flags: c_int) -> c_int;
+    removexattr(path: *const c_char, name: *const c_char) -> c_int;
+    lremovexattr(path: *const c_char, name: *const c_char) -> c_int;
+    fremovexattr(fd: c_int, name: *const c_char) -> c_int;
+    __vdprintf_chk(fd: c_int, level: c_int, format: *const c_char, arguments: *mut c_void) -> c_int;
+    vdprintf(fd: c_int, format: *const c_char, arguments: *mut c_void) -> c_int;
+    mmap(at: *mut c_void, len: size_t, access: c_int, flags: c_int, fd: c_int, from: off_t) -> *mut c_void;
+    aio_write(request: *mut aiocb) -> c_int;
+    aio_fsync(how: c_int, request: *mut aiocb) -> c_int;
+    lio_listio(mode: c_int, list: *const *mut aiocb, count: c_int, event: *mut sigevent) -> c_int;
+    io_setup(events: c_uint, context: *mut c_void) -> c_int;
+    io_uring_setup(entries: c_uint, parameters: *mut c_void) -> c_int;
+    io_uring_queue_init(entries: c_uint, ring: *mut c_void, flags: c_uint) -> c_int;
+    io_uring_queue_init_params(entries: c_uint, ring: *mut c_void, parameters: *mut c_void) -> c_int;
+    syscall(number: c_long, a: c_long, b: c_long, c: c_long, d: c_long, e: c_long, f: c_long) -> c_long;
+}

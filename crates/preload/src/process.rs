@@ -1,0 +1,178 @@
+//! This process under `run`: the table, the places that the environment names, and whether it was forked since.
+
+use crate::{descriptors, files, line};
+use rustix::fs::{Mode, OFlags};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+use std::ffi::{CStr, CString, c_char};
+use std::os::fd::{AsFd, IntoRawFd};
+use std::ptr::null_mut;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
+use tidegate_preload_wire as wire;
+use wire::{FileId, Row};
+
+/// What the environment says.
+pub(crate) struct Places {
+    /// The supervisor's socket.
+    pub(crate) socket: CString,
+    /// The journal of holds.
+    pub(crate) holds: CString,
+    /// The run's number.
+    pub(crate) session: CString,
+    roots: Vec<Box<[u8]>>,
+}
+
+static PLACES: OnceLock<Places> = OnceLock::new();
+static TABLE: AtomicPtr<u64> = AtomicPtr::new(null_mut());
+/// A word in a page that is wiped in a forked child.
+static MARK: AtomicPtr<u32> = AtomicPtr::new(null_mut());
+/// The process that learned what is known; another one is its child between vfork and exec.
+static PID: AtomicI32 = AtomicI32::new(0);
+/// Whether something writes here that no export sees.
+static UNSEEN: AtomicU32 = AtomicU32::new(0);
+
+const FORKED: u32 = 0;
+const SAME: u32 = 1;
+const CLEARING: u32 = 2;
+
+/// Whether there is anything to do beside the kernel's work.
+pub(crate) fn is_followed() -> bool {
+    let mark = MARK.load(Ordering::Acquire);
+    if mark.is_null() {
+        return false;
+    }
+    // SAFETY: L3; the page is only ever used as this atomic.
+    let mark = unsafe { AtomicU32::from_ptr(mark) };
+    if mark.load(Ordering::Acquire) != SAME {
+        start_as_forked(mark);
+    }
+    true
+}
+
+/// Nothing of what the parent knew is true here.
+fn start_as_forked(mark: &AtomicU32) {
+    if mark.compare_exchange(FORKED, CLEARING, Ordering::Acquire, Ordering::Acquire).is_ok() {
+        PID.store(pid(), Ordering::Relaxed);
+        line::leave_to_parent();
+        files::forget_all();
+        descriptors::forget_all();
+        mark.store(SAME, Ordering::Release);
+    }
+    while mark.load(Ordering::Acquire) == CLEARING {
+        rustix::thread::sched_yield();
+    }
+}
+
+/// Whether this is the process that owns this memory.
+pub(crate) fn owns_memory() -> bool {
+    PID.load(Ordering::Relaxed) == pid()
+}
+
+fn pid() -> i32 {
+    rustix::process::getpid().as_raw_nonzero().get()
+}
+
+/// Ends the following: the supervisor is gone, and what it kept is void.
+pub(crate) fn stop_following() {
+    MARK.store(null_mut(), Ordering::Release);
+}
+
+/// What the environment said.
+pub(crate) fn places() -> Option<&'static Places> {
+    PLACES.get()
+}
+
+/// Whether `path` lies under a root.
+pub(crate) fn is_rooted(path: &[u8]) -> bool {
+    let below = |root: &[u8]| path.strip_prefix(root).is_some_and(|rest| rest.starts_with(b"/") || root == b"/");
+    PLACES.get().is_some_and(|places| places.roots.iter().any(|root| below(root)))
+}
+
+/// Whether something writes here that no export sees.
+pub(crate) fn has_unseen_writer() -> bool {
+    UNSEEN.load(Ordering::Relaxed) != 0
+}
+
+/// From now on something does.
+pub(crate) fn set_unseen_writer() {
+    UNSEEN.store(1, Ordering::Relaxed);
+}
+
+fn word(at: u64) -> u64 {
+    let table = TABLE.load(Ordering::Acquire);
+    if table.is_null() || at >= wire::TABLE_BYTES {
+        return 0;
+    }
+    // SAFETY: L3, `at` is inside, and all of the file is words that the supervisor stores whole.
+    let word = unsafe { AtomicU64::from_ptr(table.byte_add(usize::try_from(at).unwrap_or(0))) };
+    word.load(Ordering::Acquire)
+}
+
+/// The table's epoch. What the kernel did for this thread before has happened before the look.
+#[expect(clippy::cast_possible_truncation, reason = "an epoch is compared with a recent one only")]
+pub(crate) fn epoch() -> u32 {
+    // SeqCst: a writer writes and then looks here; a holder is entered here and syncs by the kernel then.
+    fence(Ordering::SeqCst);
+    word(wire::EPOCH_AT) as u32
+}
+
+/// Whether any file is held.
+pub(crate) fn anything_is_held() -> bool {
+    fence(Ordering::SeqCst);
+    word(wire::USED_AT) != 0
+}
+
+/// Whether some process holds `file`.
+pub(crate) fn is_held(file: FileId) -> bool {
+    let row = |slot| [0, 8, 16].map(|column| word(wire::row_at(slot) + column));
+    let rows = 0..word(wire::USED_AT).min(wire::SLOTS);
+    rows.filter_map(|slot| Row::of(row(slot))).any(|row| row.file == file)
+}
+
+/// Reads the environment and maps the table; without either nothing is followed.
+pub(crate) fn start() {
+    let Some(folder) = variable(wire::FOLDER_VARIABLE) else { return };
+    let [Some(roots), Some(holds), Some(session)] =
+        [wire::ROOTS_VARIABLE, wire::HOLDS_VARIABLE, wire::SESSION_VARIABLE].map(variable)
+    else {
+        return;
+    };
+    let inside = |name: &str| CString::new([folder.as_bytes(), b"/", name.as_bytes()].concat());
+    let (Ok(socket), Ok(table)) = (inside(wire::SOCKET), inside(wire::TABLE)) else { return };
+    let Some((table, mark)) = map_table(&table).zip(map_mark()) else { return };
+    let roots = roots.as_bytes().split(|byte| *byte == b':').map(Box::from).collect();
+    if PLACES.set(Places { socket, holds, session, roots }).is_ok() {
+        PID.store(pid(), Ordering::Relaxed);
+        TABLE.store(table, Ordering::Release);
+        MARK.store(mark, Ordering::Release);
+    }
+}
+
+fn variable(name: &str) -> Option<CString> {
+    let name = CString::new(name).ok()?;
+    // SAFETY: the name ends with a zero byte.
+    let value: *mut c_char = unsafe { libc::getenv(name.as_ptr()) };
+    // SAFETY: not null, so it is a text of the environment; it is copied before anybody could change it.
+    (!value.is_null()).then(|| unsafe { CStr::from_ptr(value) }.to_owned())
+}
+
+fn map_table(path: &CStr) -> Option<*mut u64> {
+    let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let bytes = usize::try_from(wire::TABLE_BYTES).ok()?;
+    let long_enough = rustix::fs::fstat(&file).is_ok_and(|stat| stat.st_size.unsigned_abs() >= wire::TABLE_BYTES);
+    // SAFETY: a new mapping at a place that the kernel chooses.
+    let mapped = unsafe { rustix::mm::mmap(null_mut(), bytes, ProtFlags::READ, MapFlags::SHARED, file.as_fd(), 0) };
+    line::close(file.into_raw_fd());
+    mapped.ok().filter(|_| long_enough).map(<*mut _>::cast)
+}
+
+fn map_mark() -> Option<*mut u32> {
+    let (len, access) = (4096, ProtFlags::READ | ProtFlags::WRITE);
+    // SAFETY: a new mapping at a place that the kernel chooses.
+    let page = unsafe { rustix::mm::mmap_anonymous(null_mut(), len, access, MapFlags::PRIVATE) }.ok()?;
+    // SAFETY: the page was just mapped, and nobody else knows it.
+    unsafe { rustix::mm::madvise(page, len, Advice::LinuxWipeOnFork) }.ok()?;
+    // SAFETY: L3, and the beginning of a page is aligned.
+    unsafe { AtomicU32::from_ptr(page.cast()) }.store(SAME, Ordering::Release);
+    Some(page.cast())
+}
