@@ -13,6 +13,7 @@ pub mod namespace;
 pub mod observed;
 pub mod pmdk;
 pub mod power_cuts;
+pub mod run;
 pub mod sectors;
 pub mod served;
 pub mod storm;

@@ -1,0 +1,85 @@
+//! Programs under `tidegate run`: the library built and found, a run with a pool of its own, and C programs to be run.
+
+mod drivers;
+
+pub use drivers::{APPENDER, DRIVER};
+
+use crate::artefacts::run;
+use crate::served::program;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// The library, built now beside the program.
+pub fn library() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| {
+        let folder = program().parent().expect("a program lies in a folder");
+        let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        build.args(["build", "--quiet", "--package", "tidegate-preload", "--target-dir"]);
+        build.arg(folder.parent().expect("a profile's folder lies in the target folder"));
+        if folder.ends_with("release") {
+            build.arg("--release");
+        }
+        run(&mut build, "cargo").unwrap_or_else(|error| panic!("{error}"));
+        folder.join("libtidegate_preload.so")
+    })
+}
+
+/// Where programs are run, and what for.
+#[derive(Debug)]
+pub struct Stand {
+    folder: tempfile::TempDir,
+}
+
+impl Default for Stand {
+    fn default() -> Stand {
+        Stand::new()
+    }
+}
+
+impl Stand {
+    /// A folder of its own, with an empty root and no pool yet.
+    pub fn new() -> Stand {
+        let folder = tempfile::tempdir().expect("a folder for what is temporary");
+        std::fs::create_dir(folder.path().join("root")).expect("a root");
+        Stand { folder }
+    }
+
+    /// The root whose files may be held.
+    pub fn root(&self) -> PathBuf {
+        self.folder.path().join("root")
+    }
+
+    /// The folder with everything.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The pool.
+    pub fn pool(&self) -> PathBuf {
+        self.folder.path().join("pool")
+    }
+
+    /// The journal of holds beside it.
+    pub fn journal(&self) -> PathBuf {
+        self.folder.path().join("pool.holds")
+    }
+
+    /// `tidegate run` of what is added to it, in the root.
+    pub fn run(&self) -> Command {
+        library();
+        let mut command = Command::new(program());
+        command.args(["--verbose", "run", "--size", "64M", "--pool"]).arg(self.pool());
+        command.arg("--root").arg(self.root()).arg("--").current_dir(self.root());
+        command.env("XDG_RUNTIME_DIR", self.folder.path());
+        command
+    }
+}
+
+/// How many syncs of a run ended in the pool, by what it said.
+pub fn kept_syncs(said: &str) -> u64 {
+    let words: Vec<_> = said.split_whitespace().collect();
+    let place = words.windows(3).position(|three| three[1] == "syncs" && three[2] == "of");
+    place.and_then(|place| words[place].parse().ok()).unwrap_or(0)
+}

@@ -1,0 +1,12 @@
+//! C programs that are run with and without `tidegate run`.
+
+use crate::artefacts::CProgram;
+
+/// Makes random calls of every kind that is followed, and prints what each returned and what the files hold then. The arguments are a seed and a
+/// number of calls.
+pub const DRIVER: CProgram =
+    CProgram { name: "driver", source: include_str!("driver.c"), flags: &["-pthread"], packages: "gcc libc6-dev" };
+
+/// Appends lines to the file of its first argument, syncs each, and prints its number when the sync has returned.
+pub const APPENDER: CProgram =
+    CProgram { name: "appender", source: include_str!("appender.c"), flags: &[], packages: "gcc libc6-dev" };

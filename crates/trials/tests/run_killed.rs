@@ -1,0 +1,155 @@
+//! What was synced under `tidegate run` is there after the program, the supervisor or the power is gone.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Stdio};
+use tidegate_trials::run::{APPENDER, Stand};
+
+/// Lines that are synced before anything is killed: the first few syncs are the kernel's.
+const LINES: u64 = 50;
+
+fn line(number: u64) -> String {
+    format!("line {number:010}\n")
+}
+
+/// What the file has if the first `lines` lines were synced, at least.
+fn assert_has_lines(path: &Path, lines: u64) {
+    let text = fs::read_to_string(path).unwrap();
+    let expected: String = (0..lines).map(line).collect();
+    assert!(text.starts_with(&expected), "synced {lines} lines, and there are {}", text.lines().count());
+}
+
+/// A run of the appender that has said that so many lines are synced; with `limit` it appends no more than that.
+fn appending(stand: &Stand, file: &Path, limit: bool) -> (Child, impl BufRead + use<>) {
+    let mut run = stand.run();
+    run.arg(APPENDER.build().unwrap()).arg(file).args(limit.then(|| LINES.to_string()));
+    run.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut run = run.spawn().unwrap();
+    let mut said = BufReader::new(run.stdout.take().unwrap());
+    assert!(synced(&mut said, LINES) >= LINES);
+    (run, said)
+}
+
+/// Reads numbers until one of at least `least`, or the end; returns how many lines are synced.
+fn synced(said: &mut impl BufRead, least: u64) -> u64 {
+    let mut synced = 0;
+    let mut text = String::new();
+    while synced < least && said.read_line(&mut text).unwrap() > 0 {
+        if let Some(number) = text.strip_suffix('\n') {
+            synced = number.parse::<u64>().unwrap() + 1;
+        }
+        text.clear();
+    }
+    synced
+}
+
+/// The appender below `run`.
+fn program_of(run: &Child) -> rustix::process::Pid {
+    let children = format!("/proc/{0}/task/{0}/children", run.id());
+    let text = fs::read_to_string(children).unwrap();
+    let pid = text.split_whitespace().next().expect("it runs a program").parse().unwrap();
+    rustix::process::Pid::from_raw(pid).unwrap()
+}
+
+fn kill(pid: rustix::process::Pid) {
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+}
+
+/// As if the power had failed while the pool was what it is: another boot, and files that lost what their disk did not have.
+fn cut_the_power(stand: &Stand, file: &Path, durable: u64) {
+    let journal = fs::read_to_string(stand.journal()).unwrap();
+    let (first, rest) = journal.split_once('\n').unwrap();
+    let session = first.split(' ').nth(1).unwrap();
+    fs::write(stand.journal(), format!("run {session} another-boot\n{rest}")).unwrap();
+    let file = fs::File::options().write(true).open(file).unwrap();
+    file.set_len(durable).unwrap();
+}
+
+#[test]
+fn a_killed_program_loses_nothing_and_its_end_is_told() {
+    let stand = Stand::new();
+    let file = stand.root().join("log");
+    let (mut run, mut said) = appending(&stand, &file, false);
+    kill(program_of(&run));
+    let lines = synced(&mut said, u64::MAX).max(LINES);
+    assert_eq!(run.wait().unwrap().code(), Some(128 + 9));
+    assert_has_lines(&file, lines);
+    assert!(!stand.journal().exists(), "the run ended well");
+}
+
+#[test]
+fn a_program_goes_on_without_its_supervisor_by_the_kernel() {
+    let stand = Stand::new();
+    let file = stand.root().join("log");
+    let (mut run, mut said) = appending(&stand, &file, false);
+    let program = program_of(&run);
+    run.kill().unwrap();
+    run.wait().unwrap();
+    // It notices with its next sync, and goes on.
+    assert_eq!(synced(&mut said, LINES * 4), LINES * 4);
+    kill(program);
+    let lines = synced(&mut said, u64::MAX).max(LINES * 4);
+    let journal = fs::read_to_string(stand.journal()).unwrap();
+    assert!(journal.contains("\nvoid "), "what was kept is older than what the file has: {journal}");
+    // Nothing of what was kept may come back over what the kernel synced since.
+    cut_the_power(&stand, &file, 13);
+    assert!(stand.run().arg("true").status().unwrap().success());
+    assert_eq!(fs::metadata(&file).unwrap().len(), 13);
+    assert!(lines >= LINES * 4);
+}
+
+/// A pool that was left with lines in it that the disk may not have, and what the next run says. All lines lie in one block. None: the disk
+/// was brought up to date before the supervisor could be killed, so nothing was lost.
+fn recovered(stand: &Stand, file: &Path, meanwhile: impl FnOnce()) -> Option<String> {
+    let (mut run, _said) = appending(stand, file, true);
+    let program = program_of(&run);
+    run.kill().unwrap();
+    run.wait().unwrap();
+    kill(program);
+    // Its first syncs were the kernel's; the disk may have no more.
+    cut_the_power(stand, file, line(0).len() as u64 * 6);
+    meanwhile();
+    let recovery = stand.run().arg("true").output().unwrap();
+    let said = String::from_utf8_lossy(&recovery.stderr).into_owned();
+    assert!(recovery.status.success(), "{said}");
+    said.contains("what was synced to").then_some(said)
+}
+
+/// How often it is tried to kill a supervisor before it has brought a block to its disk.
+const ROUNDS: u32 = 50;
+
+#[test]
+fn what_a_power_cut_took_from_the_file_comes_back_from_the_pool() {
+    let came_back = (0..ROUNDS).any(|_| {
+        let stand = Stand::new();
+        let file = stand.root().join("log");
+        let said = recovered(&stand, &file, || {});
+        if said.is_some() {
+            assert_has_lines(&file, LINES);
+        }
+        said.is_some()
+    });
+    assert!(came_back, "nothing was left in any of {ROUNDS} pools");
+}
+
+#[test]
+fn what_was_kept_of_a_file_that_is_another_one_is_put_aside() {
+    let put_aside = (0..ROUNDS).any(|_| {
+        let stand = Stand::new();
+        let file = stand.root().join("log");
+        let replace = || {
+            fs::remove_file(&file).unwrap();
+            fs::write(&file, "another one").unwrap();
+        };
+        let Some(said) = recovered(&stand, &file, replace) else { return false };
+        assert_eq!(fs::read_to_string(&file).unwrap(), "another one");
+        let salvaged: Vec<_> = fs::read_dir(stand.folder().join("pool.salvaged")).unwrap().collect();
+        assert_eq!(salvaged.len(), 1, "{said}");
+        let text = fs::read_to_string(salvaged[0].as_ref().unwrap().path()).unwrap();
+        assert!(text.ends_with(&line(LINES - 1)));
+        true
+    });
+    assert!(put_aside, "nothing was left in any of {ROUNDS} pools");
+}

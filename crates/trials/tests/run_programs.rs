@@ -1,0 +1,125 @@
+//! Unchanged programs under `tidegate run`: what they say about their own files, and that their syncs ended in the pool.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+use std::process::{Command, Stdio};
+use tidegate_trials::artefacts::run;
+use tidegate_trials::run::{Stand, kept_syncs};
+
+/// Fails with the line that installs it if a program is missing.
+fn demand(program: &str, package: &'static str) {
+    run(Command::new(program).arg("--version"), package).unwrap();
+}
+
+/// What a shell script prints in the root of a run of its own, and what `run` says. At most two minutes.
+fn said_by(script: &str) -> (String, String) {
+    let stand = Stand::new();
+    let output = stand.run().args(["timeout", "120", "sh", "-euc", script]).stdin(Stdio::null()).output().unwrap();
+    let [out, err] = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    assert!(output.status.success(), "{}\n{out}\n{err}", output.status);
+    (out, err)
+}
+
+#[test]
+fn sqlite_keeps_its_transactions_in_the_pool() {
+    demand("sqlite3", "sqlite3");
+    let script = r#"
+        for mode in wal delete truncate persist; do
+            {
+                echo "pragma journal_mode=$mode; pragma synchronous=full; create table if not exists t(a integer primary key, b);"
+                for row in $(seq 50); do echo "insert into t(b) values('$mode $row');"; done
+            } | sqlite3 data.db > modes
+        done
+        sqlite3 data.db 'pragma integrity_check; select count(*) from t;'
+    "#;
+    let (out, err) = said_by(script);
+    assert_eq!(out, "ok\n200\n");
+    assert!(kept_syncs(&err) > 50, "{err}");
+}
+
+#[test]
+fn programs_that_start_each_other_find_each_others_files() {
+    demand("git", "git");
+    demand("make", "make");
+    let script = r#"
+        git init --quiet --initial-branch main work
+        cd work
+        git config user.email nobody@example.invalid
+        git config user.name nobody
+        git config core.fsync all
+        for file in 1 2 3 4 5; do
+            echo "$file" > "file$file"
+            git add .
+            git commit --quiet --message "$file"
+        done
+        git gc --quiet
+        git fsck --full 2> /dev/null
+        git log --oneline | wc -l
+        tar cf ../work.tar . && tar df ../work.tar
+        printf 'all: a b c d\na b c d:\n\t@seq 1000 | sort -n | tail -n 1 > out.$@; sync out.$@\n' > Makefile
+        make --silent --jobs 4
+        cat out.a out.b out.c out.d | sort | uniq --count | tr -s ' '
+    "#;
+    assert_eq!(said_by(script).0, "5\n 4 1000\n");
+}
+
+#[test]
+fn redis_finds_every_command_that_it_answered_after_it_was_killed() {
+    demand("redis-server", "redis-server");
+    demand("redis-benchmark", "redis-tools");
+    let script = r#"
+        start() {
+            redis-server --port 0 --unixsocket "$PWD/socket" --dir "$PWD" --appendonly yes --appendfsync always --save '' \
+                --logfile log &
+            server=$!
+            until redis-cli -s "$PWD/socket" ping 2> /dev/null | grep -q PONG; do kill -0 $server; done
+        }
+        start
+        redis-benchmark -s "$PWD/socket" -t set -n 2000 -c 1 --csv > /dev/null
+        redis-cli -s "$PWD/socket" bgrewriteaof > /dev/null
+        for key in $(seq 100); do echo "set key$key $key"; done | redis-cli -s "$PWD/socket" > /dev/null
+        redis-cli -s "$PWD/socket" dbsize
+        kill -9 $server
+        wait $server || true
+        start
+        redis-cli -s "$PWD/socket" dbsize
+        redis-cli -s "$PWD/socket" shutdown || true
+        wait
+    "#;
+    let (out, err) = said_by(script);
+    assert_eq!(out, "101\n101\n");
+    assert!(kept_syncs(&err) > 500, "{err}");
+}
+
+#[test]
+fn the_end_of_a_program_is_told_and_signals_reach_it() {
+    let stand = Stand::new();
+    let code = |words: &[&str]| stand.run().args(words).stdin(Stdio::null()).output().unwrap().status.code();
+    assert_eq!(code(&["sh", "-c", "exit 7"]), Some(7));
+    assert_eq!(code(&["sh", "-c", "kill -TERM $PPID; read -r nothing < /dev/zero"]), Some(128 + 15));
+    assert_eq!(code(&["/there/is/no/such/program"]), Some(5));
+    assert!(!stand.journal().exists());
+}
+
+#[test]
+fn what_is_no_pool_is_not_overwritten() {
+    let stand = Stand::new();
+    std::fs::write(stand.pool(), vec![7; 16 << 20]).unwrap();
+    let refused = stand.run().arg("true").output().unwrap();
+    assert_eq!(refused.status.code(), Some(3), "{}", String::from_utf8_lossy(&refused.stderr));
+    assert!(std::fs::read(stand.pool()).unwrap().iter().all(|byte| *byte == 7));
+}
+
+#[test]
+fn denied_files_are_the_kernels() {
+    let stand = Stand::new();
+    let script = "for row in $(seq 20); do echo \"insert into t values($row);\"; done | sqlite3 data.db";
+    let mut denying = stand.run();
+    // The options stand before the words of the program.
+    let words: Vec<_> = denying.get_args().map(ToOwned::to_owned).collect();
+    denying = Command::new(denying.get_program());
+    denying.args(&words[..words.len() - 1]).args(["--deny", "data.db*", "--", "sh", "-euc"]);
+    let script = format!("sqlite3 data.db 'pragma journal_mode=wal; create table t(a);' > mode; {script}");
+    let output = denying.arg(script).current_dir(stand.root()).stdin(Stdio::null()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && kept_syncs(&said) == 0, "{said}");
+}
