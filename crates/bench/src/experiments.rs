@@ -6,6 +6,7 @@
 //! and ratio, not the paper's microseconds.
 
 pub mod applications;
+pub mod cached;
 pub mod figure;
 pub mod load;
 pub mod page;
@@ -208,6 +209,41 @@ pub const EXPERIMENTS: &[Experiment] = &[
         driver: Driver::VirtualCores,
         measure: platform::reasons,
         figures: &["platform-reasons"],
+    },
+    Experiment {
+        name: "cache-mix",
+        about: "random reads and writes on the disk cache and on Classic (Tinca Fig. 7a)",
+        driver: Driver::VirtualCores,
+        measure: cached::mixes,
+        figures: &["tinca-fig-7a", "tinca-fig-7a-jobs"],
+    },
+    Experiment {
+        name: "cache-counts",
+        about: "lines flushed and disk blocks written of the same (Tinca Fig. 7b, 7c)",
+        driver: Driver::Threads,
+        measure: cached::counts,
+        figures: &["tinca-fig-7b", "tinca-fig-7c"],
+    },
+    Experiment {
+        name: "cache-parts",
+        about: "what journaling, flushes and metadata cost Classic (Tinca Fig. 3b, 4)",
+        driver: Driver::VirtualCores,
+        measure: cached::parts,
+        figures: &["tinca-fig-3b", "tinca-fig-4"],
+    },
+    Experiment {
+        name: "cache-transactions",
+        about: "TPC-C's transactions on the disk cache and on Classic (Tinca Fig. 8)",
+        driver: Driver::VirtualCores,
+        measure: cached::transactions,
+        figures: &["tinca-fig-8a", "tinca-fig-8b", "tinca-fig-8c"],
+    },
+    Experiment {
+        name: "cache-grounds",
+        about: "the same on other disks and memories (Tinca Fig. 12)",
+        driver: Driver::VirtualCores,
+        measure: cached::grounds,
+        figures: &["tinca-fig-12a", "tinca-fig-12b", "tinca-fig-12c"],
     },
     Experiment {
         name: "platform-tried",

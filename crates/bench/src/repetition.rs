@@ -128,7 +128,8 @@ fn in_own_folder(experiment: &Experiment) -> anyhow::Result<Vec<Figure>> {
     found
 }
 
-fn figure(experiment: &str, id: &str) -> anyhow::Result<Figure> {
+/// The figure `id` of `experiment`, in its quick form.
+pub(crate) fn figure(experiment: &str, id: &str) -> anyhow::Result<Figure> {
     figures(experiment)?.into_iter().find(|figure| figure.id == id).with_context(|| format!("no figure {id}"))
 }
 
@@ -136,7 +137,8 @@ fn series<'a>(figure: &'a Figure, label: &str) -> anyhow::Result<&'a Series> {
     figure.series.iter().find(|series| series.label == label).with_context(|| format!("{} has no {label}", figure.id))
 }
 
-fn value(figure: &Figure, label: &str, place: &str) -> anyhow::Result<f64> {
+/// What `figure` says of `label` at `place`.
+pub(crate) fn value(figure: &Figure, label: &str, place: &str) -> anyhow::Result<f64> {
     let point = series(figure, label)?.points.iter().find(|point| point.place == place);
     Ok(point.with_context(|| format!("{} has no {place}", figure.id))?.median)
 }

@@ -17,7 +17,7 @@ const LEFT: f64 = 64.0;
 const BOTTOM: f64 = 28.0;
 
 /// Colours of what is compared, the same in every figure, told apart by people who do not tell red from green, on white and on black.
-const COLOURS: [(&str, &str); 29] = [
+const COLOURS: [(&str, &str); 37] = [
     ("as published", "#66ccee"),
     ("past the cache before it is full", "#4477aa"),
     ("slots filled past the caches", "#228833"),
@@ -47,6 +47,14 @@ const COLOURS: [(&str, &str); 29] = [
     ("Caiti w/o EE", "#88aadd"),
     ("Caiti w/o BP", "#ddaa99"),
     ("Tidegate", "#ee7733"),
+    ("Tidegate, reads taken in the second time", "#cc3311"),
+    ("Tidegate, write-only", "#ddaa99"),
+    ("Classic", "#4477aa"),
+    ("Classic, no flushes", "#66ccee"),
+    ("Classic, no metadata", "#228833"),
+    ("no journal", "#997700"),
+    ("no journal, no flushes", "#ccbb44"),
+    ("no journal, no metadata", "#8c8c8c"),
 ];
 
 const STYLE: &str = "

@@ -1,0 +1,195 @@
+//! Disks below the caches, in virtual time: who waits for one leaves its core to others.
+//!
+//! A disk does one thing at a time, reads before writes that wait. What it is busy with for a request, and what the request takes alone, are
+//! two numbers: a solid-state disk works on several requests at once. A hard disk has an arm, whose way is by the square root of the
+//! distance, and a cache that takes writes until it is full; a flush waits until the arm has followed. Off the virtual cores nothing takes time.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
+use tidegate_media::{Backing, BlockDevice, Durability, Extent, Geometry, Lba, LbaRange, Result, Run};
+use tidegate_nbd::ram::Ram;
+use tidegate_sim::cost::{Disk as Told, disk_by_name};
+use tidegate_virtual_cores::{is_inside, now_ns, pass_time};
+
+/// A random read and a random write keep a solid-state disk busy for these times, in nanoseconds: 72,000 and 38,000 a second (Intel SSD DC S4600 of
+/// 240 GB, product specification; the smallest of its series, as the paper has 128 GB).
+const SSD_BUSY_NS: (u64, u64) = (13_889, 26_316);
+
+/// A hard disk's average seek, over a third of its blocks, and half a turn, in nanoseconds (HGST Ultrastar 7K4000, specification).
+const SEEK_NS: f64 = 8_200_000.0;
+const HALF_TURN_NS: u64 = 4_160_000;
+
+/// The share of a disk of 4 TB that the paper's 32 GB are.
+const SHARE: f64 = 32.0 / 4000.0;
+
+/// Blocks in a hard disk's cache: 64 MiB, as much smaller as everything else.
+const HELD_MAX: usize = (64 << 20) / 4096 / 128;
+
+/// Which disk it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Make {
+    /// A solid-state disk with a SATA plug.
+    Ssd,
+    /// A hard disk.
+    Hdd,
+}
+
+impl Make {
+    /// As the figures call it.
+    pub fn label(self) -> &'static str {
+        match self {
+            Make::Ssd => "SSD",
+            Make::Hdd => "HDD",
+        }
+    }
+}
+
+/// A disk of blocks of 4 KiB in memory that takes its time.
+pub(super) struct SlowDisk {
+    ram: Ram,
+    make: Make,
+    told: Told,
+    busy: Mutex<Busy>,
+}
+
+/// Until when a disk is busy, in nanoseconds.
+#[derive(Debug, Default)]
+struct Busy {
+    reads_until: u64,
+    writes_until: u64,
+    /// The block behind the last one that the arm went to.
+    arm: u64,
+    /// When the writes in its cache will be done.
+    held: VecDeque<u64>,
+}
+
+impl SlowDisk {
+    /// A disk of so many blocks.
+    pub(super) fn new(make: Make, blocks: u64) -> anyhow::Result<SlowDisk> {
+        let told = disk_by_name(match make {
+            Make::Ssd => "sata-ssd",
+            Make::Hdd => "hdd",
+        })?;
+        Ok(SlowDisk { ram: Ram::new(4096, blocks), make, told, busy: Mutex::default() })
+    }
+
+    fn read_done_ns(&self, at: Lba, blocks: u64) -> u64 {
+        if !is_inside() {
+            return 0;
+        }
+        let mut busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
+        let (work, alone) = match self.make {
+            Make::Ssd => (self.work_ns(SSD_BUSY_NS.0, blocks), self.told.read.ps / 1000),
+            Make::Hdd => (busy.way_ns(at, blocks, self.ram.geometry().blocks) + self.work_ns(0, blocks), 0),
+        };
+        let begin = busy.reads_until.max(now_ns());
+        busy.reads_until = begin + work;
+        busy.writes_until = busy.writes_until.max(begin) + work;
+        (begin + alone).max(begin + work)
+    }
+
+    fn write_done_ns(&self, at: Lba, blocks: u64) -> u64 {
+        if !is_inside() {
+            return 0;
+        }
+        let mut busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
+        let begin = busy.writes_until.max(busy.reads_until).max(now_ns());
+        match self.make {
+            Make::Ssd => {
+                let work = self.work_ns(SSD_BUSY_NS.1, blocks);
+                busy.writes_until = begin + work;
+                (begin + self.told.write.ps / 1000).max(begin + work)
+            }
+            Make::Hdd => {
+                let way = busy.way_ns(at, blocks, self.ram.geometry().blocks);
+                let done = begin + way + self.work_ns(0, blocks);
+                busy.writes_until = done;
+                busy.hold(done)
+            }
+        }
+    }
+
+    /// The time of `blocks` neighbours: the first one's, or what the plug lets through.
+    fn work_ns(&self, first_ns: u64, blocks: u64) -> u64 {
+        first_ns.max(blocks * self.told.transfer_4k.ps / 1000)
+    }
+
+    fn wait_until(&self, done_ns: u64) {
+        if is_inside() {
+            pass_time(done_ns.saturating_sub(now_ns()));
+        }
+    }
+}
+
+impl Busy {
+    /// The arm's way to `at`, and half a turn, unless it is there.
+    fn way_ns(&mut self, at: Lba, blocks: u64, of: u64) -> u64 {
+        let distance = self.arm.abs_diff(at.0);
+        self.arm = at.0 + blocks;
+        if distance == 0 {
+            return 0;
+        }
+        let share = 3.0 * SHARE * distance as f64 / of as f64;
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a few milliseconds")]
+        let seek_ns = (SEEK_NS * share.sqrt()) as u64;
+        seek_ns + HALF_TURN_NS
+    }
+
+    /// A write that the arm will have done at `done_ns` goes into the cache; says when it has room.
+    fn hold(&mut self, done_ns: u64) -> u64 {
+        self.held.push_back(done_ns);
+        match self.held.len() > HELD_MAX {
+            true => self.held.pop_front().unwrap_or(0).max(now_ns()),
+            false => now_ns(),
+        }
+    }
+}
+
+impl BlockDevice for SlowDisk {
+    fn geometry(&self) -> Geometry {
+        self.ram.geometry()
+    }
+
+    fn read(&self, at: Lba, out: &mut [u8]) -> Result<()> {
+        self.wait_until(self.read_done_ns(at, out.len() as u64 / 4096));
+        self.ram.read(at, out)
+    }
+
+    fn write(&self, at: Lba, data: &[u8], durability: Durability) -> Result<()> {
+        self.wait_until(self.write_done_ns(at, data.len() as u64 / 4096));
+        self.ram.write(at, data, durability)
+    }
+
+    fn flush(&self) -> Result<()> {
+        let busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
+        let done_ns = match self.make {
+            Make::Ssd => now_ns() + self.told.flush.ps / 1000,
+            Make::Hdd => busy.writes_until,
+        };
+        drop(busy);
+        self.wait_until(done_ns);
+        self.ram.flush()
+    }
+
+    fn discard(&self, range: LbaRange) -> Result<()> {
+        self.ram.discard(range)
+    }
+
+    fn write_zeroes(&self, range: LbaRange, durability: Durability) -> Result<()> {
+        self.wait_until(self.write_done_ns(range.first, range.blocks));
+        self.ram.write_zeroes(range, durability)
+    }
+
+    fn extent(&self, range: LbaRange) -> Result<Extent> {
+        self.ram.extent(range)
+    }
+}
+
+impl Backing for SlowDisk {
+    /// All of them are on their way together.
+    fn write_runs(&self, runs: &[Run<'_>]) -> Vec<Result<()>> {
+        let done_ns = runs.iter().map(|run| self.write_done_ns(run.at, run.data.len() as u64 / 4096)).max();
+        self.wait_until(done_ns.unwrap_or(0));
+        runs.iter().map(|run| self.ram.write(run.at, run.data, Durability::Volatile)).collect()
+    }
+}

@@ -1,0 +1,226 @@
+//! What is compared: the transactional cache and its rivals, over memory and disks that take virtual time, with what goes on beside the users.
+
+use super::disks::{Make, SlowDisk};
+use crate::classic::{CACHE_BLOCKS, Counted, FlashCache, Journal, LeftOut, RING, Stack};
+use anyhow::{Context, bail};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tidegate_disk_cache::{Contents, DiskCache, FormatSpec, Options, format};
+use tidegate_layout::disk_cache::CachePlan;
+use tidegate_media::{MappedRegion, Region};
+use tidegate_policy::destage::{Caps, Destage, Limits, Load, Turn};
+use tidegate_sim::cost::{Profile, TimedRegion};
+use tidegate_virtual_cores::{How, Machine, Order, Plan, now_ns, pass_time};
+
+/// Between two looks of a thread that found nothing to do.
+const LOOK_NS: u64 = 20_000;
+
+/// Flashcache has four blocks on their way to the disk at most, two of a set.
+const CLEANERS: usize = 2;
+
+/// A stack in virtual time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A journal on a cache with metadata in blocks, both as they are or with something left out.
+    Classic {
+        /// Whether there is a journal.
+        journal: bool,
+        /// Whether metadata are written.
+        metadata: bool,
+        /// Whether blocks are flushed.
+        flushes: bool,
+    },
+    /// The transactional cache.
+    Tidegate,
+}
+
+impl Kind {
+    /// As it was published.
+    pub const CLASSIC: Kind = Kind::Classic { journal: true, metadata: true, flushes: true };
+
+    /// As the figures call it.
+    pub fn label(self) -> &'static str {
+        match self {
+            Kind::Tidegate => "Tidegate",
+            Kind::Classic { journal: true, metadata: true, flushes: true } => "Classic",
+            Kind::Classic { journal: true, metadata: true, flushes: false } => "Classic, no flushes",
+            Kind::Classic { journal: true, metadata: false, .. } => "Classic, no metadata",
+            Kind::Classic { journal: false, metadata: true, flushes: true } => "no journal",
+            Kind::Classic { journal: false, metadata: true, flushes: false } => "no journal, no flushes",
+            Kind::Classic { journal: false, metadata: false, .. } => "no journal, no metadata",
+        }
+    }
+}
+
+/// A machine, its disk, and how much lies on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ground {
+    /// The processor and its persistent memory, by the name of their costs.
+    pub platform: &'static str,
+    /// The disk.
+    pub disk: Make,
+    /// Blocks that users read and write.
+    pub blocks: u64,
+    /// Blocks of the journal, if there is one.
+    pub journal_blocks: u64,
+}
+
+/// What runs beside the users.
+type Beside = Box<dyn FnOnce()>;
+
+/// A stack that is ready.
+pub struct Stand {
+    pub(super) stack: Arc<dyn Stack>,
+    /// What is to be done beside the users until time is told.
+    meanwhile: Box<dyn Fn() -> anyhow::Result<bool>>,
+    beside: Vec<Beside>,
+    over: Arc<AtomicBool>,
+    profile: Profile,
+}
+
+/// A stack, what runs beside it, and the same in steps.
+type Parts = (Arc<dyn Stack>, Vec<Beside>, Box<dyn Fn() -> anyhow::Result<bool>>);
+
+type Memory = TimedRegion<MappedRegion>;
+
+impl Counted for Memory {
+    fn lines_and_fences(&self) -> (u64, u64) {
+        self.region().lines_and_fences()
+    }
+}
+
+impl Stand {
+    /// `kind` on `ground`.
+    pub fn of(kind: Kind, ground: &Ground) -> anyhow::Result<Stand> {
+        let profile = Profile::by_name(ground.platform)?;
+        let over = Arc::<AtomicBool>::default();
+        let memory = |bytes: u64| -> anyhow::Result<Memory> {
+            let region = MappedRegion::anonymous(bytes).context("memory for a virtual platform")?;
+            Ok(TimedRegion::persistent(region, &profile))
+        };
+        let limits = Caps::default().limits(CACHE_BLOCKS, 4096);
+        let (stack, beside, meanwhile): Parts = match kind {
+            Kind::Classic { journal, metadata, flushes } => {
+                let disk = Arc::new(SlowDisk::new(ground.disk, ground.blocks + ground.journal_blocks)?);
+                let left_out = LeftOut { metadata: !metadata, flushes: !flushes };
+                let region = memory(FlashCache::<Memory>::bytes_for(CACHE_BLOCKS))?;
+                let cache = FlashCache::new(region, disk, CACHE_BLOCKS, left_out);
+                if journal {
+                    let journal = Arc::new(Journal::new(cache, ground.blocks, ground.journal_blocks));
+                    let stepped = journal.clone();
+                    (journal.clone(), beside_journal(&journal, &over), Box::new(move || stepped.step()))
+                } else {
+                    let cache = Arc::new(cache);
+                    let cleaners = (0..CLEANERS).map(|_| {
+                        let cache = cache.clone();
+                        over_and_over(&over, move || cache.clean_step())
+                    });
+                    let stepped = cache.clone();
+                    (cache.clone(), cleaners.collect(), Box::new(move || stepped.step()))
+                }
+            }
+            Kind::Tidegate => {
+                let plan = CachePlan::cut(CACHE_BLOCKS, 4096, ground.blocks, RING);
+                let spec = FormatSpec {
+                    block_size: 4096,
+                    disk_blocks: ground.blocks,
+                    ring_slots: RING,
+                    uuid: [7; 16],
+                    disk: [7; 32],
+                };
+                let region = memory(plan.end())?;
+                format(&region, &spec, Contents::Zeroed)?;
+                let disk = Arc::new(SlowDisk::new(ground.disk, ground.blocks)?);
+                let cache = Arc::new(DiskCache::open(region, disk, Options::default())?);
+                let (of_thread, ending) = (cache.clone(), over.clone());
+                let beside: Beside = Box::new(move || destage(&of_thread, limits, &ending));
+                let stepped = cache.clone();
+                let many =
+                    move || stepped.dirty_blocks() > u64::from(limits.dirty_blocks) && stepped.drain_step(64).more;
+                (cache, vec![beside], Box::new(move || Ok(many())))
+            }
+        };
+        Ok(Stand { stack, meanwhile, beside, over, profile })
+    }
+
+    /// Has `act` fill the stack before time is told, and what goes on beside it do its work in between.
+    pub(super) fn warm(
+        &self,
+        rounds: u32,
+        mut act: impl FnMut(&dyn Stack) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        for _ in 0..rounds {
+            act(&*self.stack)?;
+            while (self.meanwhile)()? {}
+        }
+        Ok(())
+    }
+
+    /// Lets `users` work on the cores of the platform, beside what the stack does by itself. `work` is called once by each, with its number.
+    pub(super) fn run(self, users: u32, work: impl Fn(u32, &dyn Stack) + Clone + 'static) -> anyhow::Result<()> {
+        if !cfg!(virtual_cores) {
+            bail!("this program was built without virtual cores");
+        }
+        let (cores, costs) = (self.profile.cores, self.profile.processor.of_cores());
+        let mut machine = Machine::new(Plan { costs, ..Plan::new(1, cores, Order::Timed) });
+        let working = Arc::new(std::sync::atomic::AtomicU32::new(users));
+        for user in 0..users {
+            let (work, stack, working, over) = (work.clone(), self.stack.clone(), working.clone(), self.over.clone());
+            machine.spawn(user % cores, move || {
+                work(user, &*stack);
+                if working.fetch_sub(1, Ordering::Relaxed) == 1 {
+                    over.store(true, Ordering::Relaxed);
+                }
+            });
+        }
+        for (nth, beside) in (0..).zip(self.beside) {
+            machine.spawn((users + nth) % cores, beside);
+        }
+        match machine.run().how {
+            How::Finished => Ok(()),
+            How::Panicked(_, panic) => std::panic::resume_unwind(panic),
+            other => bail!("the virtual cores ended otherwise than expected: {other:?}"),
+        }
+    }
+}
+
+fn beside_journal(journal: &Arc<Journal<Memory>>, over: &Arc<AtomicBool>) -> Vec<Beside> {
+    let cleaner = |_| {
+        let journal = journal.clone();
+        over_and_over(over, move || journal.cache().clean_step())
+    };
+    let of_thread = journal.clone();
+    let checkpoints = over_and_over(over, move || of_thread.checkpoint_step());
+    (0..CLEANERS).map(cleaner).chain([checkpoints]).collect()
+}
+
+/// Steps until the users are done, with a pause when there is nothing to do.
+fn over_and_over(over: &Arc<AtomicBool>, step: impl Fn() -> tidegate_media::Result<bool> + 'static) -> Beside {
+    let over = over.clone();
+    Box::new(move || {
+        while !over.load(Ordering::Relaxed) {
+            if !step().expect("the disk works") {
+                pass_time(LOOK_NS);
+            }
+        }
+    })
+}
+
+/// Destages at the pace of the program's own thread.
+fn destage<R: Region>(cache: &DiskCache<R>, limits: Limits, over: &AtomicBool) {
+    let mut destage = Destage::new(limits);
+    while !over.load(Ordering::Relaxed) {
+        let dirty = u32::try_from(cache.dirty_blocks()).expect("blocks of a small cache");
+        let load = Load { dirty, writes: cache.counters().commits, write_time: None };
+        let begin = now_ns();
+        match destage.next(Duration::from_nanos(begin), load) {
+            Turn::Destage(blocks) => {
+                let cleaned = cache.drain_step(blocks).cleaned;
+                destage.measured(cleaned, Duration::from_nanos(now_ns() - begin));
+            }
+            Turn::Wait(time) => pass_time(u64::try_from(time.as_nanos()).expect("a short wait")),
+            Turn::Park => pass_time(LOOK_NS),
+        }
+    }
+}
