@@ -225,25 +225,11 @@ pub const EXPERIMENTS: &[Experiment] = &[
         figures: &["tinca-fig-7b", "tinca-fig-7c"],
     },
     Experiment {
-        name: "cache-parts",
-        about: "what journaling, flushes and metadata cost Classic (Tinca Fig. 3b, 4)",
-        driver: Driver::VirtualCores,
-        measure: cached::parts,
-        figures: &["tinca-fig-3b", "tinca-fig-4"],
-    },
-    Experiment {
         name: "cache-transactions",
         about: "TPC-C's transactions on the disk cache and on Classic (Tinca Fig. 8)",
         driver: Driver::VirtualCores,
         measure: cached::transactions,
         figures: &["tinca-fig-8a", "tinca-fig-8b", "tinca-fig-8c"],
-    },
-    Experiment {
-        name: "cache-grounds",
-        about: "the same on other disks and memories (Tinca Fig. 12)",
-        driver: Driver::VirtualCores,
-        measure: cached::grounds,
-        figures: &["tinca-fig-12a", "tinca-fig-12b", "tinca-fig-12c"],
     },
     Experiment {
         name: "platform-tried",
