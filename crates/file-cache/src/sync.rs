@@ -98,8 +98,8 @@ impl<R: Region> State<R> {
         let record = cached.record.expect("made before a commit");
         let Some(tail) = cached.tail else { return Ok(false) };
         let Slot { extent, version, .. } = self.slots[tail as usize].expect("a tail is in use");
-        let fits = range.end - extent.offset <= extent.class.bytes();
-        if range.start != extent.end() || range.start != record.size || version <= record.version || !fits {
+        let follows = range.start == extent.end() && range.start == record.size && version > record.version;
+        if !follows || range.end - extent.offset > extent.class.bytes() {
             return Ok(false);
         }
         self.stream(file, &extent, range, source)?;

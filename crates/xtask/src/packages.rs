@@ -31,6 +31,7 @@ const PACKAGES: [Package; 23] = [
     package("qemu-utils", "an NBD client with its own view of the protocol: qemu-io, qemu-img"),
     package("fio", "verified random writes"),
     package("rocksdb-tools", "RocksDB's benchmark, one of the experiments"),
+    package("file", "what nbdinfo says that a volume holds"),
     package("fuse3", "nbdfuse's mounts"),
     package("e2fsprogs", "ext4 on a volume"),
     package("mount", "loop devices and mounts"),
