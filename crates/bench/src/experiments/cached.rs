@@ -112,54 +112,8 @@ fn over_jobs(scale: Scale) -> anyhow::Result<Figure> {
     Ok(figure)
 }
 
-/// Fig. 3b and 4: what Classic's parts cost it, by leaving them out.
-pub fn parts(scale: Scale) -> anyhow::Result<Vec<Figure>> {
-    let classic = |journal, metadata, flushes| Kind::Classic { journal, metadata, flushes };
-    let title = "Random writes: what journaling costs Classic, and flushes";
-    let mut journaling = frame("fig-3b", "Fig. 3b", title, Chart::Bars, "writes per second");
-    let bare = classic(false, true, false);
-    journaling.baseline = Some(bare.label().to_owned());
-    let kinds = [(bare, 1.0), (classic(true, true, false), 0.685), (Kind::CLASSIC, 0.685 * 0.717)];
-    for (kind, published) in kinds {
-        journaling.series.push(series(kind.label(), writers(scale, kind, Some(published))?));
-    }
-    let title = "Random writes: what metadata in blocks cost Classic";
-    let mut metadata = frame("fig-4", "Fig. 4", title, Chart::Bars, "writes per second");
-    let kinds = [
-        (Kind::CLASSIC, Some(1.0)),
-        (classic(true, false, true), Some(1.452)),
-        (classic(false, true, true), None),
-        (classic(false, false, true), None),
-    ];
-    for (kind, published) in kinds {
-        metadata.series.push(series(kind.label(), writers(scale, kind, published)?));
-    }
-    for figure in [&mut journaling, &mut metadata] {
-        figure.notes.push(
-            "Places are requests under way at once, which the paper does not tell. With one, the memory's time is what a write takes; with many, the \
-             disk's, of which metadata and flushes take nothing: the paper's ratio is to be looked for between them."
-                .to_owned(),
-        );
-    }
-    metadata.notes.push(
-        "The paper's 65.5 % more without metadata and without a journal is over the bar without a journal.".to_owned(),
-    );
-    Ok(vec![journaling, metadata])
-}
-
-fn writers(scale: Scale, kind: Kind, published: Option<f64>) -> anyhow::Result<Vec<Point>> {
-    let at = |users: u32| {
-        let taken = mix::run(kind, &FIO, random(scale, users, 10))?;
-        Ok(point(format!("{users} jobs"), taken.per_second(), published))
-    };
-    [1, JOBS].into_iter().map(at).collect()
-}
-
 /// The paper's platform, with the pages of TPC-C. The journal is eight times larger than its 128th: transactions are as large as ever.
 const TPC_C: Ground = Ground { platform: "e5-pcm", disk: Make::Ssd, blocks: PAGES, journal_blocks: 8 * JOURNAL_BLOCKS };
-
-/// Users where the paper varies something else.
-const USERS: u32 = 20;
 
 /// Fig. 8.
 pub fn transactions(scale: Scale) -> anyhow::Result<Vec<Figure>> {
@@ -203,54 +157,6 @@ fn published_fig_8(kind: Kind, users: u32) -> [Option<f64>; 3] {
         (Kind::Tidegate, 60) => [Some(1.7), Some(0.362), Some(3.0 / 7.0)],
         _ => [None; 3],
     }
-}
-
-/// Fig. 12.
-pub fn grounds(scale: Scale) -> anyhow::Result<Vec<Figure>> {
-    let disks = [("SSD", Ground { disk: Make::Ssd, ..TPC_C }, 1.7), ("HDD", Ground { disk: Make::Hdd, ..TPC_C }, 2.8)];
-    let memories = [
-        ("PCM", Ground { platform: "e5-pcm", ..TPC_C }, 1.7),
-        ("STT-RAM", Ground { platform: "e5-stt-ram", ..TPC_C }, 1.6),
-        ("NVDIMM", Ground { platform: "e5-nvdimm", ..TPC_C }, 1.6),
-    ];
-    let rate = "transactions per minute";
-    let mut of_disks = frame("fig-12a", "Fig. 12a", "TPC-C on other disks, 20 users", Chart::Bars, rate);
-    let mut of_memories = frame("fig-12b", "Fig. 12b", "TPC-C on other memories, 20 users", Chart::Bars, rate);
-    let mut hits =
-        frame("fig-12c", "Fig. 12c", "TPC-C: writes that find their block cached", Chart::Bars, "% of writes");
-    for kind in [Kind::CLASSIC, Kind::Tidegate] {
-        let published = |ratio: f64| if kind == Kind::Tidegate { Some(ratio) } else { Some(1.0) };
-        let mut points = Vec::new();
-        for (place, ground, ratio) in disks {
-            let taken = mix::run(kind, &ground, orders(scale, USERS))?;
-            points.push(point(place, taken.per_second() * 60.0, published(ratio)));
-            if ground == TPC_C {
-                let share = 100.0 * taken.done.write_hits as f64 / taken.done.writes as f64;
-                hits.series.push(series(kind.label(), vec![point("SSD, PCM", share, published(93.0 / 80.0))]));
-            }
-        }
-        of_disks.series.push(series(kind.label(), std::mem::take(&mut points)));
-        for (place, ground, ratio) in memories {
-            let taken = mix::run(kind, &ground, orders(scale, USERS))?;
-            points.push(point(place, taken.per_second() * 60.0, published(ratio)));
-        }
-        of_memories.series.push(series(kind.label(), points));
-    }
-    for figure in [&mut of_disks, &mut of_memories] {
-        figure
-            .notes
-            .push("TPC-C as in Fig. 8, without MySQL: what is left are the cache's and the disk's times.".to_owned());
-    }
-    of_disks.notes.push(
-        "The hard disk is modelled by its data sheet: the data lie at the beginning of 4 TB, a random access takes about 5 ms, its cache takes writes \
-         until 128 blocks wait."
-            .to_owned(),
-    );
-    hits.notes.push(
-        "Classic's log blocks count as writes of its cache: the log is written round and round, and found cached."
-            .to_owned(),
-    );
-    Ok(vec![of_disks, of_memories, hits])
 }
 
 /// Fig. 7b and 7c: exact counts, without virtual time.
