@@ -126,9 +126,11 @@ impl<R: Region> WriteCache<R> {
         let mut held = self.withheld.slots.lock();
         self.withheld.limit.store(limit, Ordering::Relaxed);
         let target = self.options.slots - limit;
-        while held.len() > target {
+        while held.len() > target
+            && let Some(slot) = held.pop(&self.links)
+        {
             let mut one = Chain::new();
-            held.pop(&self.links).into_iter().for_each(|slot| one.add(&self.links, slot));
+            one.add(&self.links, slot);
             self.free.push(&self.links, &mut one);
         }
         while held.len() < target
