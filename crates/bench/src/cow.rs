@@ -2,18 +2,28 @@
 //!
 //! A write takes fresh pages for all its bytes, streams the data there, appends *one* entry to the file's log, moves the log's tail by one
 //! 8-byte store, and only then changes the tree in DRAM and frees the old pages (Xu and Swanson, FAST 2016, § 3.2 and § 4.4: "NOVA
-//! writes data to new pages, appends a log entry, and updates the tail"). So a write of many pages pays for one entry and three fences,
-//! where a block device pays for each block; a write of one page pays for the same three.
+//! writes data to new pages, appends a log entry, and updates the tail"). So a write of many pages pays for one entry and two fences,
+//! where a block device pays for each block; a write of one page pays for the same two.
 //!
-//! Left open and chosen: a file for each 32nd of the blocks, as fio gives each job a file of its own (NOVA keeps writers of one file apart
-//! by its inode's lock, held over the whole write). The tree is an array, as its radix tree is dense here. Fast garbage collection frees a
-//! log page none of whose entries count any more; thorough collection copies what counts once that is less than half of the log
-//! (§ 4.5). Mounting after a crash is left out: nothing here asks for it.
+//! What the papers leave out is as in its code for Linux 5.1, whose names are given here:
+//!
+//! 1. An entry's place is cleared and then streamed to, and its log page counts it (`nova_append_log_entry`, `nova_inc_page_num_entries`).
+//! 2. The entry is read back for the tree (`nova_reassign_file_tree`). The entry that it replaces counts its blocks that are void, in
+//!    persistent memory; when all are, its log page counts that entry as void (`nova_invalidate_write_entry`,
+//!    `nova_inc_page_invalid_entries`). Each is a line that was written long ago, and is fetched from the medium.
+//! 3. A log of 256 pages or more grows by 256 pages (`EXTEND_THRESHOLD`), and each time *all of it* is walked, page by page, for pages whose
+//!    entries are all void (`nova_extend_inode_log`, `nova_inode_log_fast_gc`): in a file of 64 GB written at random a walk is hundreds
+//!    of thousands of lines long. Where less than half of a log counts, what counts is copied to a new one (`nova_inode_log_thorough_gc`).
+//!
+//! Left open and chosen: how many files the blocks are divided among is the caller's (NOVA keeps writers of one file apart by its inode's lock,
+//! held over the whole write). The tree is an array, as its radix tree is dense here. Mounting after a crash is left out: nothing here asks
+//! for it.
 
 use tidegate_media::sync::Mutex;
 use tidegate_media::{
     BlockDevice, Durability, Extent, ExtentKind, Geometry, Lba, LbaRange, Misuse, Region, Result, Sealed,
 };
+use tidegate_sim::Rng;
 
 /// Bytes of a page, of data or of a log.
 const PAGE_BYTES: u64 = 4096;
@@ -21,20 +31,43 @@ const PAGE_BYTES: u64 = 4096;
 /// Bytes of a log entry.
 const ENTRY_BYTES: u64 = 64;
 
-/// Entries of a log page; the last place links to the next page.
+/// Where in an entry its blocks that are void are counted, and where the number of its blocks is.
+const VOID_AT: u64 = 16;
+const LEN_AT: u64 = 8;
+
+/// Entries of a log page.
 const ENTRIES: u32 = 63;
 
-/// Files that the blocks are divided among.
-const FILES: u64 = 32;
+/// Where in a log page its entries are counted, those that are void in the upper half of the word, and the next page is named.
+const COUNTS_AT: u64 = 4064;
+const NEXT_AT: u64 = 4072;
+
+/// One entry more that is void, in the word at [`COUNTS_AT`].
+const ONE_VOID: u64 = 1 << 32;
 
 /// No page.
 const NONE: u32 = u32::MAX;
+
+/// How blocks are divided among files, and how their logs grow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Files, each with as many of the blocks.
+    pub files: u64,
+    /// Pages that a log grows by; below as many it doubles. In NOVA 256, whatever the file's size.
+    pub extend_pages: usize,
+}
+
+impl Shape {
+    /// A file for each of up to 32 writers, as fio gives each job one, with logs that grow as NOVA's.
+    pub const NOVA: Shape = Shape { files: 32, extend_pages: 256 };
+}
 
 /// Files written by copying, with their pages and logs in a region.
 pub struct CowFiles<R> {
     region: R,
     blocks: u64,
     blocks_each: u64,
+    extend_pages: usize,
     files: Box<[Mutex<File>]>,
     /// Free pages, of each file its own: NOVA's free lists are of each core.
     free: Box<[Mutex<Vec<u32>>]>,
@@ -42,9 +75,9 @@ pub struct CowFiles<R> {
 
 /// What DRAM knows of a file.
 struct File {
-    /// Where the log's tail lies.
+    /// Where the log's tail and, one word on, its head lie.
     tail_at: u64,
-    /// For each block, its page and the log page whose entry says so.
+    /// For each block, its page and where the entry lies that says so.
     tree: Box<[Place]>,
     log: Log,
 }
@@ -52,45 +85,78 @@ struct File {
 #[derive(Clone, Copy)]
 struct Place {
     page: u32,
-    log: u32,
+    entry: u64,
 }
 
-/// A file's log: a chain of pages.
+const NOWHERE: Place = Place { page: NONE, entry: 0 };
+
+/// A file's log: a chain of pages, with entries in all but the last few.
 struct Log {
-    page: u32,
+    /// In the order of the chain.
+    pages: Vec<u32>,
+    /// Pages that the log has grown by and not reached yet.
+    ahead: Vec<u32>,
+    /// Entries in the last page.
     used: u32,
-    /// Of each log page, how many blocks its entries still count for.
-    live: std::collections::HashMap<u32, u32>,
 }
 
 impl Log {
     fn starting_at(page: u32) -> Log {
-        Log { page, used: 0, live: [(page, 0)].into() }
+        Log { pages: vec![page], ahead: Vec::new(), used: 0 }
+    }
+
+    fn last(&self) -> u32 {
+        *self.pages.last().expect("a log has a page from the beginning")
+    }
+
+    /// Where the next entry goes.
+    fn end(&self) -> u64 {
+        offset(self.last()) + u64::from(self.used) * ENTRY_BYTES
+    }
+
+    fn len(&self) -> usize {
+        self.pages.len() + self.ahead.len()
     }
 }
 
 impl<R: Region> CowFiles<R> {
     /// Files of `blocks` blocks together in `region`, which has room for them and for at least a tenth more.
-    pub fn new(region: R, blocks: u64) -> Result<CowFiles<R>, Misuse> {
+    pub fn new(region: R, blocks: u64, shape: Shape) -> Result<CowFiles<R>, Misuse> {
         let pages = region.len() / PAGE_BYTES;
-        let blocks_each = blocks.div_ceil(FILES);
-        if pages < blocks + blocks / 10 + 3 * FILES || pages > u64::from(NONE) {
+        let Shape { files, extend_pages } = shape;
+        let blocks_each = blocks.div_ceil(files);
+        if pages < blocks + blocks / 10 + 3 * files || pages > u64::from(NONE) {
             let len = usize::try_from(region.len()).unwrap_or(usize::MAX);
             return Err(Misuse::PartialBlock { len, block_size: 4096 });
         }
         // Page 0 has the tails of all logs. The others belong to the files by turns.
         let number = |page: u64| u32::try_from(page).expect("counted above");
-        let mut free: Vec<Vec<u32>> = (0..FILES)
-            .map(|file| (0..).map(|nth| 1 + file + nth * FILES).take_while(|page| *page < pages).map(number).collect())
+        let mut free: Vec<Vec<u32>> = (0..files)
+            .map(|file| (0..).map(|nth| 1 + file + nth * files).take_while(|page| *page < pages).map(number).collect())
             .collect();
         let file = |(at, free): (u64, &mut Vec<u32>)| {
             let log = Log::starting_at(free.pop().expect("there is room"));
-            let tree =
-                vec![Place { page: NONE, log: NONE }; usize::try_from(blocks_each).expect("counted above")].into();
+            clear_log_page(&region, log.last());
+            let tree = vec![NOWHERE; usize::try_from(blocks_each).expect("counted above")].into();
             Mutex::new(File { tail_at: at * 64, tree, log })
         };
         let files = (0..).zip(&mut free).map(file).collect();
-        Ok(CowFiles { region, blocks, blocks_each, files, free: free.into_iter().map(Mutex::new).collect() })
+        let free = free.into_iter().map(Mutex::new).collect();
+        Ok(CowFiles { region, blocks, blocks_each, extend_pages, files, free })
+    }
+
+    /// Makes the files old: every block has an entry, and every second one another that is void, so that the logs are halfway from one thorough
+    /// collection to the next. Data stays as it is.
+    pub fn age(&self) -> Result<()> {
+        let mut random = Rng::new(11);
+        let all = 0..self.blocks;
+        let again = (0..self.blocks / 2).map(|_| random.below(self.blocks));
+        all.chain(again).try_for_each(|block| {
+            let (number, first) = (index(block / self.blocks_each), index(block % self.blocks_each));
+            let mut file = self.files[number].lock();
+            let pages = self.take(number, 1)?;
+            self.put(number, &mut file, first, &pages)
+        })
     }
 
     /// Does `act` with each piece of `range` that lies in one file: its number, its first block there, its blocks, and where it begins
@@ -100,8 +166,7 @@ impl<R: Region> CowFiles<R> {
         while at < range.end() {
             let (file, first) = (at / self.blocks_each, at % self.blocks_each);
             let blocks = (range.end() - at).min(self.blocks_each - first);
-            let number = |word: u64| usize::try_from(word).expect("a page's number fits");
-            act(number(file), number(first), number(blocks), number(at - range.first.0))?;
+            act(index(file), index(first), index(blocks), index(at - range.first.0))?;
             at += blocks;
         }
         Ok(())
@@ -109,93 +174,162 @@ impl<R: Region> CowFiles<R> {
 
     fn write_file(&self, number: usize, first: usize, data: &[u8]) -> Result<()> {
         let mut file = self.files[number].lock();
-        let count = data.len() / 4096;
-        let pages = self.take(number, count)?;
+        let pages = self.take(number, data.len() / 4096)?;
         for (page, block) in pages.iter().zip(data.chunks_exact(4096)) {
             self.region.stream(offset(*page), block);
         }
-        self.region.fence()?;
-        let entry_page = self.append(number, &mut file, u32::try_from(first).expect("few blocks"), &pages)?;
-        let old: Vec<Place> = pages
-            .iter()
-            .zip(&mut file.tree[first..first + count])
-            .map(|(page, place)| std::mem::replace(place, Place { page: *page, log: entry_page }))
-            .collect();
-        self.give_up(number, &mut file, &old);
-        self.collect_thoroughly(number, &mut file)
+        self.put(number, &mut file, first, &pages)
     }
 
-    /// Appends one entry for `pages`, and makes it count. Returns the log page it lies in.
-    fn append(&self, number: usize, file: &mut File, first: u32, pages: &[u32]) -> Result<u32> {
-        let page = self.put_entry(number, &mut file.log, first, pages)?;
+    /// Makes `pages` the file's blocks from `first` on, and gives up those that were.
+    fn put(&self, number: usize, file: &mut File, first: usize, pages: &[u32]) -> Result<()> {
+        let entry = self.append(number, file, number_of(first), pages)?;
         self.region.fence()?;
-        self.region.store_u64(file.tail_at, offset(page) + u64::from(file.log.used) * ENTRY_BYTES);
+        self.move_tail(file)?;
+        self.region.read(entry, &mut [0; 64])?;
+        let old: Vec<Place> = pages
+            .iter()
+            .zip(&mut file.tree[first..first + pages.len()])
+            .map(|(page, place)| std::mem::replace(place, Place { page: *page, entry }))
+            .collect();
+        self.give_up(number, &old)
+    }
+
+    fn move_tail(&self, file: &File) -> Result<()> {
+        self.region.store_u64(file.tail_at, file.log.end());
         self.region.flush(file.tail_at, 8);
-        self.region.fence()?;
-        Ok(page)
+        Ok(self.region.fence()?)
+    }
+
+    /// Appends one entry for `pages` to the log, which grows if it has to. Returns where the entry lies.
+    fn append(&self, number: usize, file: &mut File, first: u32, pages: &[u32]) -> Result<u64> {
+        if file.log.used == ENTRIES {
+            if file.log.ahead.is_empty() {
+                self.extend(number, file)?;
+            }
+            let next = file.log.ahead.pop().expect("it has just grown");
+            self.go_on_at(&mut file.log, next);
+        }
+        self.put_entry(&mut file.log, first, pages)
+    }
+
+    /// Lets the log go on at page `next`.
+    fn go_on_at(&self, log: &mut Log, next: u32) {
+        clear_log_page(&self.region, next);
+        self.link(log.last(), next);
+        log.pages.push(next);
+        log.used = 0;
+    }
+
+    fn link(&self, page: u32, next: u32) {
+        self.region.store_u64(offset(page) + NEXT_AT, offset(next));
+        self.region.flush(offset(page) + NEXT_AT, 8);
     }
 
     /// Puts an entry at the end of `log`, and begins its write-back.
-    fn put_entry(&self, number: usize, log: &mut Log, first: u32, pages: &[u32]) -> Result<u32> {
-        if log.used == ENTRIES {
-            let next = self.take(number, 1)?[0];
-            let link = offset(log.page) + u64::from(ENTRIES) * ENTRY_BYTES;
-            self.region.store_u64(link, offset(next));
-            self.region.flush(link, 8);
-            if log.live[&log.page] == 0 {
-                log.live.remove(&log.page);
-                self.free[number].lock().push(log.page);
-            }
-            (log.page, log.used) = (next, 0);
-            log.live.insert(next, 0);
-        }
+    fn put_entry(&self, log: &mut Log, first: u32, pages: &[u32]) -> Result<u64> {
+        let at = log.end();
         let mut entry = [0; 64];
-        entry[..4].copy_from_slice(&first.to_le_bytes());
-        for (place, page) in entry[8..].chunks_exact_mut(4).zip([pages.len().try_into().unwrap_or(NONE), pages[0]]) {
-            place.copy_from_slice(&u32::to_le_bytes(page));
-        }
-        let at = offset(log.page) + u64::from(log.used) * ENTRY_BYTES;
         self.region.write(at, &entry);
-        self.region.flush(at, ENTRY_BYTES);
+        entry[..4].copy_from_slice(&first.to_le_bytes());
+        entry[8..12].copy_from_slice(&number_of(pages.len()).to_le_bytes());
+        entry[12..16].copy_from_slice(&pages[0].to_le_bytes());
+        self.region.stream(at, &entry);
         log.used += 1;
-        *log.live.get_mut(&log.page).expect("it was put there") += u32::try_from(pages.len()).unwrap_or(NONE);
-        Ok(log.page)
+        self.count(log.last(), 1)?;
+        Ok(at)
     }
 
-    /// Frees pages that no block is in any more, and log pages that count for none.
-    fn give_up(&self, number: usize, file: &mut File, old: &[Place]) {
-        let mut free = self.free[number].lock();
-        for place in old.iter().filter(|place| place.page != NONE) {
-            free.push(place.page);
-            let live = file.log.live.get_mut(&place.log).expect("a log page that counts is known");
-            *live -= 1;
-            if *live == 0 && place.log != file.log.page {
-                file.log.live.remove(&place.log);
-                free.push(place.log);
+    /// Adds to what a log page counts.
+    fn count(&self, page: u32, more: u64) -> Result<()> {
+        let at = offset(page) + COUNTS_AT;
+        let counts = self.region.load_u64(at)?;
+        self.region.store_u64(at, counts + more);
+        self.region.flush(at, 8);
+        Ok(())
+    }
+
+    /// Frees pages that no block is in any more, and has their entries count that.
+    fn give_up(&self, number: usize, old: &[Place]) -> Result<()> {
+        for of_entry in old.chunk_by(|one, other| one.entry == other.entry) {
+            let entry = of_entry[0].entry;
+            if of_entry[0].page == NONE {
+                continue;
             }
+            let blocks = self.region.load_u64(entry + LEN_AT)? & u64::from(NONE);
+            let void = self.region.load_u64(entry + VOID_AT)? + of_entry.len() as u64;
+            self.region.store_u64(entry + VOID_AT, void);
+            self.region.flush(entry, ENTRY_BYTES);
+            if void == blocks {
+                self.count(page_of(entry), ONE_VOID)?;
+            }
+            self.free[number].lock().extend(of_entry.iter().map(|place| place.page));
         }
+        Ok(())
     }
 
-    /// Copies the log when less than half of it counts.
+    /// Lets the log grow, and collects what of it is void.
+    fn extend(&self, number: usize, file: &mut File) -> Result<()> {
+        let more = file.log.len().min(self.extend_pages);
+        file.log.ahead = self.take(number, more)?;
+        let counted = self.collect_fast(number, file)?;
+        if 2 * counted.div_ceil(u64::from(ENTRIES)) < file.log.pages.len() as u64 {
+            self.collect_thoroughly(number, file)?;
+        }
+        Ok(())
+    }
+
+    /// Walks the whole log and frees the pages whose entries are all void; how many entries are not.
+    fn collect_fast(&self, number: usize, file: &mut File) -> Result<u64> {
+        let (mut kept, mut counted, mut left_out) = (Vec::with_capacity(file.log.pages.len()), 0, false);
+        let last = file.log.last();
+        for page in std::mem::take(&mut file.log.pages) {
+            let counts = self.region.load_u64(offset(page) + COUNTS_AT)?;
+            let (entries, void) = (counts % ONE_VOID, counts / ONE_VOID);
+            counted += entries - void;
+            if entries == void && page != last {
+                self.free[number].lock().push(page);
+                left_out = true;
+                continue;
+            }
+            // The line that counts also names the next page.
+            if left_out && let Some(before) = kept.last() {
+                self.link(*before, page);
+            }
+            left_out = false;
+            kept.push(page);
+        }
+        file.log.pages = kept;
+        self.region.store_u64(file.tail_at + 8, offset(file.log.pages[0]));
+        self.region.flush(file.tail_at + 8, 8);
+        self.region.fence()?;
+        Ok(counted)
+    }
+
+    /// Copies what counts of the log to a new one.
     fn collect_thoroughly(&self, number: usize, file: &mut File) -> Result<()> {
-        let entries_max = file.log.live.len() * ENTRIES as usize;
-        if entries_max <= 2 * file.tree.len() + 4 * ENTRIES as usize {
-            return Ok(());
-        }
-        let fresh = Log::starting_at(self.take(number, 1)?[0]);
-        let old = std::mem::replace(&mut file.log, fresh);
+        let first = self.take(number, 1)?[0];
+        clear_log_page(&self.region, first);
+        let ahead = std::mem::take(&mut file.log.ahead);
+        let old = std::mem::replace(&mut file.log, Log::starting_at(first));
         for first in 0..file.tree.len() {
-            if file.tree[first].page != NONE {
-                let pages = [file.tree[first].page];
-                let log = self.put_entry(number, &mut file.log, u32::try_from(first).expect("few blocks"), &pages)?;
-                file.tree[first].log = log;
+            let Place { page, entry } = file.tree[first];
+            if page == NONE {
+                continue;
             }
+            self.region.read(entry, &mut [0; 64])?;
+            if file.log.used == ENTRIES {
+                let next = self.take(number, 1)?[0];
+                self.go_on_at(&mut file.log, next);
+            }
+            file.tree[first].entry = self.put_entry(&mut file.log, number_of(first), &[page])?;
         }
+        file.log.ahead = ahead;
+        self.region.store_u64(file.tail_at + 8, offset(file.log.pages[0]));
+        self.region.flush(file.tail_at + 8, 8);
         self.region.fence()?;
-        self.region.store_u64(file.tail_at, offset(file.log.page) + u64::from(file.log.used) * ENTRY_BYTES);
-        self.region.flush(file.tail_at, 8);
-        self.region.fence()?;
-        self.free[number].lock().extend(old.live.keys());
+        self.move_tail(file)?;
+        self.free[number].lock().extend(old.pages);
         Ok(())
     }
 
@@ -216,6 +350,25 @@ impl<R: Region> CowFiles<R> {
 
 fn offset(page: u32) -> u64 {
     u64::from(page) * PAGE_BYTES
+}
+
+fn page_of(entry: u64) -> u32 {
+    number_of(index(entry / PAGE_BYTES))
+}
+
+fn index(number: u64) -> usize {
+    usize::try_from(number).expect("a page's number fits")
+}
+
+fn number_of(index: usize) -> u32 {
+    u32::try_from(index).expect("pages are counted in 32 bits")
+}
+
+/// An empty log page that nothing follows.
+fn clear_log_page<R: Region>(region: &R, page: u32) {
+    region.store_u64(offset(page) + COUNTS_AT, 0);
+    region.store_u64(offset(page) + NEXT_AT, 0);
+    region.flush(offset(page) + COUNTS_AT, 16);
 }
 
 impl<R: Region> BlockDevice for CowFiles<R> {
@@ -276,14 +429,59 @@ impl<R: Region> BlockDevice for CowFiles<R> {
 mod tests {
     use super::*;
     use tidegate_media::MappedRegion;
-    use tidegate_sim::Rng;
+
+    const SHAPE: Shape = Shape { files: 8, extend_pages: 2 };
+
+    /// Every page is free, a log's, or a block's; and what persistent memory says of the logs is what DRAM does.
+    fn check<R: Region>(files: &CowFiles<R>, mapped: usize) {
+        let free: usize = files.free.iter().map(|free| free.lock().len()).sum();
+        let logs: usize = files.files.iter().map(|file| file.lock().log.len()).sum();
+        assert_eq!(free + logs + mapped + 1, index(files.region.len() / PAGE_BYTES));
+        for file in &files.files {
+            let file = file.lock();
+            let mut chain = vec![file.log.pages[0]];
+            let mut counted = 0;
+            loop {
+                let page = *chain.last().unwrap();
+                let counts = files.region.load_u64(offset(page) + COUNTS_AT).unwrap();
+                counted += counts % ONE_VOID - counts / ONE_VOID;
+                match files.region.load_u64(offset(page) + NEXT_AT).unwrap() {
+                    0 => break,
+                    next => chain.push(page_of(next)),
+                }
+            }
+            assert_eq!(chain, file.log.pages);
+            let mut entries: Vec<u64> =
+                file.tree.iter().filter(|place| place.page != NONE).map(|place| place.entry).collect();
+            entries.sort_unstable();
+            entries.dedup();
+            assert_eq!(counted, entries.len() as u64, "entries that blocks are in");
+        }
+    }
+
+    #[test]
+    fn old_files_have_long_logs_and_go_on() {
+        const BLOCKS: u64 = 4096;
+        let region = MappedRegion::anonymous((BLOCKS + BLOCKS / 8) * 4096 + (1 << 20)).unwrap();
+        let files = CowFiles::new(region, BLOCKS, Shape { files: 1, extend_pages: 2 }).unwrap();
+        files.age().unwrap();
+        check(&files, index(BLOCKS));
+        let (pages, least) = (files.files[0].lock().log.len() as u64, BLOCKS.div_ceil(u64::from(ENTRIES)));
+        assert!(pages > least * 5 / 4 && pages <= 2 * least, "{pages} pages for {least}");
+        let mut random = Rng::new(4);
+        for _ in 0..3 * BLOCKS {
+            files.write(Lba(random.below(BLOCKS)), &[9; 4096], Durability::Fua).unwrap();
+            assert!(files.files[0].lock().log.pages.len() as u64 <= 2 * least + 4, "collected in time");
+        }
+        check(&files, index(BLOCKS));
+    }
 
     /// Small files, many writes: every page and every log page is freed and used again many times.
     #[test]
     fn files_read_as_a_plain_array_does() {
         const BLOCKS: u64 = 2048;
         let region = MappedRegion::anonymous((BLOCKS + BLOCKS / 8) * 4096 + (1 << 20)).unwrap();
-        let files = CowFiles::new(region, BLOCKS).unwrap();
+        let files = CowFiles::new(region, BLOCKS, SHAPE).unwrap();
         let mut model = vec![0_u8; usize::try_from(BLOCKS).unwrap()];
         let mut random = Rng::new(3);
         for nth in 0..40_000_u64 {
@@ -298,15 +496,11 @@ mod tests {
             files.read(Lba(lba), &mut read).unwrap();
             assert!(read == [*fill; 4096], "block {lba}");
         }
-        let free: usize = files.free.iter().map(|free| free.lock().len()).sum();
-        let logs: usize = files.files.iter().map(|file| file.lock().log.live.len()).sum();
-        let mapped = model.iter().filter(|fill| **fill != 0).count();
-        let pages = usize::try_from(files.region.len() / PAGE_BYTES).unwrap();
-        assert_eq!(free + logs + mapped + 1, pages, "every page is free, a log's, or a block's");
+        check(&files, model.iter().filter(|fill| **fill != 0).count());
     }
 
     #[test]
     fn a_region_without_room_for_logs_is_refused() {
-        assert!(CowFiles::new(MappedRegion::anonymous(1024 * 4096).unwrap(), 1024).is_err());
+        assert!(CowFiles::new(MappedRegion::anonymous(1024 * 4096).unwrap(), 1024, Shape::NOVA).is_err());
     }
 }

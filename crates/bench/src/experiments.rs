@@ -8,6 +8,7 @@
 pub mod applications;
 pub mod cached;
 pub mod figure;
+pub mod keys;
 pub mod load;
 pub mod page;
 pub mod personalities;
@@ -187,6 +188,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
             "platform-fig-6b-fitted",
             "platform-fig-6c-fitted",
             "platform-fig-6d-fitted",
+            "platform-stalls",
         ],
     },
     Experiment {
@@ -209,6 +211,13 @@ pub const EXPERIMENTS: &[Experiment] = &[
         driver: Driver::VirtualCores,
         measure: platform::reasons,
         figures: &["platform-reasons"],
+    },
+    Experiment {
+        name: "platform-wear",
+        about: "writes of each block and their time, with wear levelled and without (what Caiti leaves to others)",
+        driver: Driver::VirtualCores,
+        measure: platform::wear::levelling,
+        figures: &["wear-most", "wear-time", "wear-uniform", "wear-zipfian", "wear-hot-spot", "wear-one-alone"],
     },
     Experiment {
         name: "cache-mix",

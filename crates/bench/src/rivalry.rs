@@ -4,7 +4,7 @@
 //! reach the memory at all. Then the price: a flush after many writes.
 
 use crate::blocks::compare;
-use crate::cow::CowFiles;
+use crate::cow::{CowFiles, Shape};
 use crate::measure::Pairs;
 use crate::medium::{self, WALK_BYTES};
 use crate::raw::RawPmem;
@@ -131,7 +131,7 @@ impl Subject for LongWrites<'_> {
 
 fn long_writes(effort: Effort) -> anyhow::Result<Outcome> {
     let btt = medium::btt()?;
-    let files = CowFiles::new(medium::region(WALK_BYTES + WALK_BYTES / 8)?, WALK_BYTES / 4096)?;
+    let files = CowFiles::new(medium::region(WALK_BYTES + WALK_BYTES / 8)?, WALK_BYTES / 4096, Shape::NOVA)?;
     let effort = Effort { steps: effort.steps.min(STEPS_MAX), ..effort };
     Ok(compare(effort, &LongWrites::to(&files), &LongWrites::to(&btt)))
 }

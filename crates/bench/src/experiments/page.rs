@@ -17,7 +17,11 @@ const LEFT: f64 = 64.0;
 const BOTTOM: f64 = 28.0;
 
 /// Colours of what is compared, the same in every figure, told apart by people who do not tell red from green, on white and on black.
-const COLOURS: [(&str, &str); 37] = [
+const COLOURS: [(&str, &str); 42] = [
+    ("not levelled", "#555555"),
+    ("a move in 1000 writes", "#66ccee"),
+    ("a move in 100 writes", "#4477aa"),
+    ("a move in 10 writes", "#ee7733"),
     ("as published", "#66ccee"),
     ("past the cache before it is full", "#4477aa"),
     ("slots filled past the caches", "#228833"),
@@ -37,6 +41,7 @@ const COLOURS: [(&str, &str); 37] = [
     ("flushes, beside", "#555555"),
     ("DAX", "#555555"),
     ("NOVA", "#997700"),
+    ("NOVA, log never walked", "#ddaa99"),
     ("PMem", "#8c8c8c"),
     ("BTT", "#4477aa"),
     ("PMBD", "#ee6677"),

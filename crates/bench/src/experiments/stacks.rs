@@ -1,6 +1,6 @@
 //! The ways to write a block that the experiments compare, each ready to be used: the device, and the thread beside it.
 
-use crate::cow::CowFiles;
+use crate::cow::{CowFiles, Shape};
 use crate::medium::{self, OVERHEAD_BYTES};
 use crate::raw::RawPmem;
 use crate::staging::{Coa, Lru, Pmbd, Pmbd70, Rule, Staging};
@@ -98,7 +98,7 @@ impl Kind {
             }
             Kind::Nova => {
                 let region = medium::slow_region(profile, bytes + bytes / 8 + OVERHEAD_BYTES)?;
-                return Ok(Stack::uncached(Arc::new(CowFiles::new(region, bytes / 4096)?)));
+                return Ok(Stack::uncached(Arc::new(CowFiles::new(region, bytes / 4096, Shape::NOVA)?)));
             }
             _ => {}
         }

@@ -3,22 +3,24 @@
 //! Caiti § 5.1: PMBD "flushes the entire cache if the cache is 100% full", on the writer's path; PMBD-70 "flushes the buffer when the
 //! buffer is 70% full", through a syncer thread, as PMBD's own source does.
 //!
+//! PMBD-70 is as that source does it (`pmbd_buffer_flush`, `pmbd_syncer_worker`, `pmbd_buffer_alloc_block`): *one* thread flushes at a time,
+//! under a lock (`flush_lock`), a batch of 1024 blocks, oldest first; the syncer goes on from 70 % down to 10 %; a writer that finds the buffer
+//! full waits for that lock, and then flushes a batch itself. So a syncer makes nothing faster than one thread writes to the device, once the buffer is full.
+//!
 //! Left open and chosen: while one writer flushes the whole cache, others that need a slot wait for it, and take a slot as soon as
-//! there is one. Where PMBD-70's writers outrun the syncer and find nothing free, they drain too, a sixteenth of the cache (a
-//! sub-buffer): Caiti's Fig. 6 shows that they stall, and blames "contention between the daemon thread and the working thread".
+//! there is one. A batch is the same part of the cache as 1024 blocks are of Caiti's 512 MiB. One buffer, one syncer: Caiti speaks of "a syncer
+//! daemon thread". The source frees a batch's slots together at its end; here each is free once it is written.
 
 use super::{Rule, Slot, Slots};
 use tidegate_media::Result;
-use tidegate_media::sync::{AtomicU32, Mutex, Ordering};
+use tidegate_media::sync::{AtomicBool, Mutex, Ordering};
 
-/// Sub-buffers of PMBD-70.
-const SUB_BUFFERS: u32 = 16;
+/// Batches that a full cache of PMBD-70 is flushed in.
+const BATCHES: u32 = 128;
 
-/// Used slots of a hundred at which PMBD-70's syncer begins.
+/// Used slots of a hundred at which PMBD-70's syncer begins, and at which it ends.
 const SYNC_FROM_PERCENT: u32 = 70;
-
-/// Slots that a syncer drains in one step.
-const SYNCER_STEP: u32 = 64;
+const SYNC_TO_PERCENT: u32 = 10;
 
 /// The rule of PMBD: nothing is let go of until everything is.
 pub struct Pmbd {
@@ -45,38 +47,50 @@ impl Rule for Pmbd {
     }
 }
 
-/// The rule of PMBD-70: a syncer drains everything whenever 70 % are used.
+/// The rule of PMBD-70: a syncer drains most of what is there whenever 70 % are used, and nobody else flushes meanwhile.
 pub struct Pmbd70 {
     slots: u32,
-    /// Where the syncer is in its round; `slots` when it has nothing to do.
-    round: AtomicU32,
-    /// Where the next writer drains that has to.
-    hand: AtomicU32,
+    /// The slot that is flushed next; held while a batch is.
+    flushing: Mutex<u32>,
+    /// The syncer has begun, and not come to its end.
+    syncing: AtomicBool,
+}
+
+impl Pmbd70 {
+    /// Flushes a batch, after whoever does so already.
+    fn flush_batch(&self, slots: &Slots) -> Result<()> {
+        let mut next = self.flushing.lock();
+        let mut left = self.slots.div_ceil(BATCHES);
+        // Slots that hold nothing are passed over; once around is enough.
+        for _ in 0..self.slots {
+            if left == 0 {
+                break;
+            }
+            left -= u32::from(slots.evict(self, Slot(*next))?);
+            *next = (*next + 1) % self.slots;
+        }
+        Ok(())
+    }
 }
 
 impl Rule for Pmbd70 {
     fn new(slots: u32) -> Pmbd70 {
-        Pmbd70 { slots, round: AtomicU32::new(slots), hand: AtomicU32::new(0) }
+        Pmbd70 { slots, flushing: Mutex::new(0), syncing: AtomicBool::new(false) }
     }
 
     fn make_room(&self, slots: &Slots) -> Result<()> {
-        let sub_buffer = self.slots.div_ceil(SUB_BUFFERS);
-        let first = self.hand.fetch_add(sub_buffer, Ordering::Relaxed);
-        (0..sub_buffer).try_for_each(|nth| slots.evict(self, Slot(first.wrapping_add(nth) % self.slots)).map(|_| ()))
+        self.flush_batch(slots)
     }
 
     fn background_step(&self, slots: &Slots) -> Result<bool> {
-        let mut at = self.round.load(Ordering::Relaxed);
-        if at >= self.slots {
-            if u64::from(slots.used()) * 100 < u64::from(self.slots) * u64::from(SYNC_FROM_PERCENT) {
-                return Ok(false);
-            }
-            at = 0;
+        // Relaxed: only the syncer asks.
+        let from = if self.syncing.load(Ordering::Relaxed) { SYNC_TO_PERCENT } else { SYNC_FROM_PERCENT };
+        let syncing = u64::from(slots.used()) * 100 >= u64::from(self.slots) * u64::from(from);
+        self.syncing.store(syncing, Ordering::Relaxed);
+        if syncing {
+            self.flush_batch(slots)?;
         }
-        let end = at.saturating_add(SYNCER_STEP).min(self.slots);
-        (at..end).try_for_each(|slot| slots.evict(self, Slot(slot)).map(|_| ()))?;
-        self.round.store(end, Ordering::Relaxed);
-        Ok(true)
+        Ok(syncing)
     }
 
     fn flush_frees(&self) -> bool {

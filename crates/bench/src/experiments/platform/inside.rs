@@ -54,7 +54,37 @@ pub fn breakdown(scale: Scale) -> anyhow::Result<Vec<Figure>> {
         figures.push(shares("fig-6b", &platform, "Fig. 6b", "Where the time of a read goes", &reads));
         figures.extend(sorts(&platform, &writes));
     }
+    figures.push(stalls(scale)?);
     Ok(figures)
+}
+
+/// The share of stalls, one fitted number after the other.
+fn stalls(scale: Scale) -> anyhow::Result<Figure> {
+    let steps = [
+        ("told", Platform::told()?),
+        ("streaming fitted", Platform::fitted()?),
+        ("and software", Platform::fitted_to_caiti()?),
+        ("and BTT", Platform::fitted_to_btt()?),
+    ];
+    let mut figure = frame("stalls", &steps[0].1, "Fig. 6a", "", Chart::Bars, "% of the time");
+    (figure.id, figure.baseline) = ("platform-stalls".to_owned(), None);
+    figure.title = "What explains the differences to the paper: the share of a write's time that is a stall".to_owned();
+    figure.notes = vec![
+        "Places as in \"What explains the differences to the paper: time per request\". The whole is the time of the writes and of the journal's \
+         flushes, as in the paper's bars. A stall waits for the translation table: where that is slower, the share grows."
+            .to_owned(),
+    ];
+    for kind in KINDS.into_iter().filter(|kind| published_stall(*kind).is_some()) {
+        let share = |(place, platform): &(&str, Platform)| {
+            let seen = seen(kind, platform, scale, 0)?;
+            let whole = seen.phases.iter().sum::<u64>() + seen.flushes_ns;
+            let stalled = seen.phases[Phase::Stall as usize] as f64 / whole.max(1) as f64;
+            Ok(point(*place, stalled * 100.0, published_stall(kind)))
+        };
+        let points = steps.iter().map(share).collect::<anyhow::Result<Vec<figure::Point>>>()?;
+        figure.series.push(Series { label: kind.label().to_owned(), points });
+    }
+    Ok(figure)
 }
 
 type Found = Vec<(Kind, Seen)>;

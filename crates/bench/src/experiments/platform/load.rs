@@ -7,6 +7,7 @@
 
 use super::stand::{Platform, Stand};
 use super::watch::Watch;
+use crate::experiments::keys::{Keys, Spread};
 use crate::experiments::load::Times;
 use anyhow::bail;
 use std::cell::RefCell;
@@ -26,12 +27,14 @@ pub struct Load {
     pub depth: u32,
     /// Requests before those that are measured, of all jobs: enough to fill a cache.
     pub warm: u32,
-    /// Requests that are measured, of all jobs: 4 KiB each, at random over the blocks.
+    /// Requests that are measured, of all jobs: 4 KiB each.
     pub requests: u32,
     /// Reads among 100 requests.
     pub reads_percent: u32,
     /// Blocks that requests go to, from the first on.
     pub blocks: u64,
+    /// Which of them they go to.
+    pub spread: Spread,
     /// A flush after so many writes of a job.
     pub flush_every: Option<u32>,
     /// How often the file system's journal has the device flushed, beside the writers.
@@ -64,7 +67,9 @@ pub fn run(platform: &Platform, stand: Stand, load: &Load) -> anyhow::Result<Tim
             (device.clone(), crew.clone(), found.clone(), *load, platform.path_ns);
         let watch = watch.clone().filter(|_| job == 0);
         machine.spawn(job % cores, move || {
-            let job = Job { device: &*device, load: &load, path_ns, watch, random: Rng::new(seed_of(job)) };
+            let random = Rng::new(seed_of(job));
+            let keys = Keys::new(load.spread, load.blocks);
+            let job = Job { device: &*device, load: &load, path_ns, watch, random, keys };
             job.work(&found);
             if found.borrow().writing == 0 {
                 crew.end();
@@ -111,6 +116,7 @@ struct Job<'a> {
     path_ns: u64,
     watch: Option<Arc<Watch>>,
     random: Rng,
+    keys: Keys,
 }
 
 impl Job<'_> {
@@ -153,7 +159,7 @@ impl Job<'_> {
     }
 
     fn request(&mut self, block: &mut [u8], reads: bool) {
-        let lba = Lba(self.random.below(self.load.blocks));
+        let lba = Lba(self.keys.draw(&mut self.random));
         self.watch.iter().for_each(|watch| watch.begin(lba, reads));
         charge(self.path_ns);
         self.watch.iter().for_each(|watch| watch.arrive());

@@ -2,7 +2,7 @@
 
 use super::crew::{Bell, Crew, Work};
 use super::watch::{BelowCache, Watch, WatchedSlots};
-use crate::cow::CowFiles;
+use crate::cow::{CowFiles, Shape};
 use crate::experiments::stacks::{DRAIN_WITHIN, Kind};
 use crate::raw::RawPmem;
 use crate::staging::{Coa, Lru, Pmbd, Pmbd70, Rule, Staging};
@@ -19,7 +19,7 @@ use tidegate_virtual_cores::charge;
 use tidegate_write_cache::{Fill, Options, WriteCache, bytes_for};
 
 /// Bytes beside the blocks: an engine's own structures, or the log of a copy-on-write file.
-const SPARE_PARTS: u64 = 8;
+pub(super) const SPARE_PARTS: u64 = 8;
 
 /// A machine that is not here.
 #[derive(Clone, Debug)]
@@ -115,7 +115,7 @@ impl Platform {
         Platform { path_ns: 0, ..self }
     }
 
-    fn persistent(&self, bytes: u64) -> anyhow::Result<Arc<dyn Region>> {
+    pub(super) fn persistent(&self, bytes: u64) -> anyhow::Result<Arc<dyn Region>> {
         let region = MappedRegion::anonymous(bytes).context("memory for a virtual platform")?;
         Ok(Arc::new(TimedRegion::new(region, self.on_memory.clone(), self.profile.memory.clone(), VirtualTime)))
     }
@@ -211,6 +211,13 @@ pub struct Room {
 }
 
 impl Room {
+    /// A file for each job, as fio makes them, and logs that grow in steps as much smaller than NOVA's as the blocks are than the paper's.
+    pub(super) fn shape(&self) -> Shape {
+        const PAPER_BYTES: u64 = 64 << 30;
+        let extend_pages = (Shape::NOVA.extend_pages as u64 * self.bytes / PAPER_BYTES).max(1);
+        Shape { files: self.jobs.into(), extend_pages: usize::try_from(extend_pages).expect("256 at most") }
+    }
+
     fn slots(&self) -> anyhow::Result<u32> {
         u32::try_from(self.cache_bytes / 4096).context("a cache of less than 16 TiB")
     }
@@ -232,10 +239,7 @@ impl Stand {
         let bytes = room.bytes;
         match kind {
             Kind::Pmem | Kind::Dax => Ok(Stand::uncached(Arc::new(RawPmem::new(platform.persistent(bytes)?, 4096)?))),
-            Kind::Nova => {
-                let region = platform.persistent(bytes + bytes / SPARE_PARTS)?;
-                Ok(Stand::uncached(Arc::new(CowFiles::new(region, bytes / 4096)?)))
-            }
+            Kind::Nova => Stand::copy_on_write(platform, room, room.shape()),
             Kind::Btt => Ok(Stand::uncached(platform.btt(bytes)?)),
             Kind::Pmbd => staging::<Pmbd>(platform, room),
             Kind::Pmbd70 => staging::<Pmbd70>(platform, room),
@@ -248,7 +252,16 @@ impl Stand {
         }
     }
 
-    fn uncached(device: Arc<dyn BlockDevice>) -> Stand {
+    /// Files written by copying, as old as they are in the middle of a long run.
+    pub(super) fn copy_on_write(platform: &Platform, room: Room, shape: Shape) -> anyhow::Result<Stand> {
+        let region = platform.persistent(room.bytes + room.bytes / SPARE_PARTS)?;
+        let files = CowFiles::new(region, room.bytes / 4096, shape)?;
+        files.age()?;
+        Ok(Stand::uncached(Arc::new(files)))
+    }
+
+    /// Only `device`, with nobody beside it.
+    pub(super) fn uncached(device: Arc<dyn BlockDevice>) -> Stand {
         Stand { device, crew: Arc::default(), beside: Vec::new() }
     }
 
