@@ -6,7 +6,7 @@
 use crate::answer;
 use crate::control::{self, DiskAct, DiskAnswer};
 use crate::disks::{self, DETACHED};
-use crate::failure::{ControlFailure, DiskFailure, Exit, Failure};
+use crate::failure::{DiskFailure, Exit, Failure};
 use crate::flush;
 use crate::grammar::{Attach, Detach};
 use crate::live_disk::lay_out;
@@ -57,11 +57,6 @@ impl fmt::Display for Attached {
     }
 }
 
-/// Whether `failure` means that no server is there.
-pub(crate) fn is_no_server(failure: &Failure) -> bool {
-    matches!(failure, Failure::Control(ControlFailure::NoServer { .. }))
-}
-
 /// Has the running server empty the cache of what the disk lacks, beside its clients and in the mode `meanwhile`, and then do `act`.
 ///
 /// # Errors
@@ -93,7 +88,7 @@ pub(crate) fn detach(wish: &Detach, json: bool) -> Result<Exit, Failure> {
     let socket = wish.control.clone().unwrap_or_else(|| places::control_socket(&wish.pmem));
     let served = match by_server(&socket, &wish.pmem, Mode::PassThrough, DiskAct::Detach) {
         Ok(()) => true,
-        Err(failure) if wish.control.is_none() && is_no_server(&failure) => {
+        Err(failure) if wish.control.is_none() && failure.is_no_server() => {
             detach_idle(wish)?;
             false
         }
@@ -120,7 +115,7 @@ pub(crate) fn attach(wish: &Attach, json: bool) -> Result<Exit, Failure> {
     let disk = wish.disk.canonicalize().unwrap_or_else(|_| wish.disk.clone());
     let (served, blocks) = match control::ask_disk(&socket, &wish.pmem, DiskAct::Attach { disk: disk.clone() }) {
         Ok(_) => (true, None),
-        Err(failure) if wish.control.is_none() && is_no_server(&failure) => (false, Some(attach_idle(wish)?)),
+        Err(failure) if wish.control.is_none() && failure.is_no_server() => (false, Some(attach_idle(wish)?)),
         Err(failure) => return Err(failure),
     };
     answer::give(&Attached { attached: wish.pmem.clone(), disk, served, blocks }, json)?;

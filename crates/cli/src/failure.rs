@@ -120,6 +120,11 @@ fn exit_number<S: serde::Serializer>(exit: &Exit, serializer: S) -> Result<S::Ok
 }
 
 impl Failure {
+    /// Whether it means that no server is there, so that a command may do the work itself.
+    pub(crate) fn is_no_server(&self) -> bool {
+        matches!(self, Failure::Control(ControlFailure::NoServer { .. }))
+    }
+
     /// A failure of the system while `doing`, for `map_err`.
     pub(crate) fn system(doing: &'static str) -> impl Fn(io::Error) -> Failure {
         move |error| Failure::System { doing, error }

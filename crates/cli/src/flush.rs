@@ -8,7 +8,7 @@ use crate::control::{self, DiskAct, DiskAnswer};
 use crate::create;
 use crate::disks::{self, DiskPlan};
 use crate::drain::Meter;
-use crate::failure::{ControlFailure, DiskFailure, Exit, Failure, VolumeFailure};
+use crate::failure::{DiskFailure, Exit, Failure, VolumeFailure};
 use crate::grammar::Flush;
 use crate::places;
 use serde::Serialize;
@@ -50,7 +50,7 @@ pub(crate) fn run(wish: &Flush, json: bool) -> Result<Exit, Failure> {
             (true, true, wait(&socket, &file, ticket, &state)?)
         }
         Ok((_, state)) => (true, false, state.dirty_bytes),
-        Err(Failure::Control(ControlFailure::NoServer { .. })) if wish.control.is_none() => {
+        Err(failure) if wish.control.is_none() && failure.is_no_server() => {
             let open = open(&file, wish.disk.as_deref())?;
             open.cached.drain(&file, tell)?;
             create::sync(&file, &open.region)?;

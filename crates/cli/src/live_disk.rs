@@ -10,7 +10,7 @@ use crate::disks::{DETACHED, Disk};
 use crate::failure::{DiskFailure, Doing, Failure, VolumeFailure};
 use crate::notes::Note;
 use crate::plan::VolumePlan;
-use crate::readings::{Reading, ReadingKind, Watched};
+use crate::readings::{Reading, Watched};
 use rustix::fs::{FallocateFlags, fallocate};
 use std::fs::File;
 use std::path::Path;
@@ -211,13 +211,6 @@ impl LiveDisk {
             ..reading
         };
         front.readings().into_iter().map(add).collect()
-    }
-}
-
-impl Reading {
-    /// The number, if it only grows.
-    fn counted(&self) -> Option<u64> {
-        (self.kind == ReadingKind::Counter).then_some(self.value)
     }
 }
 

@@ -47,12 +47,15 @@ impl Reading {
     pub(crate) fn counter(name: &str, help: &str, unit: Unit, value: u64) -> Reading {
         Reading { name: name.to_owned(), help: help.to_owned(), kind: ReadingKind::Counter, unit, value }
     }
-}
 
-impl Reading {
     /// A number of things there are now.
     pub(crate) fn gauge(name: &str, help: &str, unit: Unit, value: u64) -> Reading {
         Reading { kind: ReadingKind::Gauge, ..Reading::counter(name, help, unit, value) }
+    }
+
+    /// The number, if it only grows.
+    pub(crate) fn counted(&self) -> Option<u64> {
+        (self.kind == ReadingKind::Counter).then_some(self.value)
     }
 }
 

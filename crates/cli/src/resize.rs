@@ -4,7 +4,7 @@
 use crate::answer;
 use crate::control::DiskAct;
 use crate::create_cache::check_size;
-use crate::detach::{by_server, is_no_server};
+use crate::detach::by_server;
 use crate::failure::{Exit, Failure};
 use crate::flush;
 use crate::grammar::Resize;
@@ -39,7 +39,7 @@ pub(crate) fn run(wish: &Resize, json: bool) -> Result<Exit, Failure> {
     let socket = wish.control.clone().unwrap_or_else(|| places::control_socket(&pmem));
     let served = match by_server(&socket, &pmem, Mode::WriteThrough, DiskAct::Resize { bytes }) {
         Ok(()) => true,
-        Err(failure) if wish.control.is_none() && is_no_server(&failure) => {
+        Err(failure) if wish.control.is_none() && failure.is_no_server() => {
             resize(wish)?;
             false
         }

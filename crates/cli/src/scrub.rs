@@ -3,7 +3,7 @@
 
 use crate::answer;
 use crate::control::{self, DiskAct, DiskAnswer};
-use crate::failure::{ControlFailure, Exit, Failure, VolumeFailure};
+use crate::failure::{Exit, Failure, VolumeFailure};
 use crate::flush;
 use crate::grammar::Scrub;
 use crate::places;
@@ -77,7 +77,7 @@ pub(crate) fn run(wish: &Scrub, json: bool) -> Result<Exit, Failure> {
     let file = wish.pmem.clone();
     let socket = wish.control.clone().unwrap_or_else(|| places::control_socket(&file));
     let answer = match served(&socket, &file) {
-        Err(Failure::Control(ControlFailure::NoServer { .. })) if wish.control.is_none() => offline(&file)?,
+        Err(failure) if wish.control.is_none() && failure.is_no_server() => offline(&file)?,
         other => other?,
     };
     answer::give(&answer, json)?;
