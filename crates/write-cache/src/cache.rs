@@ -11,7 +11,7 @@ use std::sync::Arc;
 use tidegate_layout::write_cache::{CacheHead, SlotPlan};
 use tidegate_media::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering};
 use tidegate_media::{
-    BlockDevice, Durability, Error, Extent, ExtentKind, Geometry, Lba, LbaRange, Poison, Region, Result,
+    BlockDevice, Durability, Error, Extent, ExtentKind, Flushes, Geometry, Lba, LbaRange, Poison, Region, Result,
 };
 use zerocopy::IntoBytes;
 
@@ -39,8 +39,7 @@ pub struct WriteCache<R> {
     draining: AtomicBool,
     /// Whether blocks go past the cache although slots are free.
     turned_away: AtomicBool,
-    failed: AtomicBool,
-    failure: Mutex<Option<Error>>,
+    flushes: Flushes,
     pub(crate) tally: Tally,
 }
 
@@ -104,8 +103,7 @@ impl<R: Region> WriteCache<R> {
             clock: Mutex::new(None),
             draining: AtomicBool::new(options.eager),
             turned_away: AtomicBool::new(false),
-            failed: AtomicBool::new(false),
-            failure: Mutex::new(None),
+            flushes: Flushes::default(),
             tally: Tally::default(),
         }
     }
@@ -200,18 +198,12 @@ impl<R: Region> WriteCache<R> {
 
     /// The failure that sealed the cache, if one did.
     pub(crate) fn check(&self) -> Result<()> {
-        // Acquire pairs with the Release of `fail`.
-        if !self.failed.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        Err(self.failure.lock().clone().expect("it is stored before the flag"))
+        self.flushes.check()
     }
 
     /// Remembers the first failure and answers `error`.
     pub(crate) fn fail(&self, error: Error) -> Error {
-        self.failure.lock().get_or_insert_with(|| error.clone());
-        self.failed.store(true, Ordering::Release);
-        error
+        self.flushes.fail(error)
     }
 
     /// Puts slots back into use.
@@ -419,7 +411,21 @@ impl<R: Region> WriteCache<R> {
     fn write_past(&self, lba: u64, data: &[u8], durability: Durability) -> Result<()> {
         let blocks = data.len() as u64 / u64::from(self.geometry.block_size);
         let range = LbaRange { first: Lba(lba), blocks };
-        self.past_cache(range, || self.device.write(Lba(lba), data, durability))
+        self.durably(durability, |durability| self.past_cache(range, || self.device.write(Lba(lba), data, durability)))
+    }
+
+    /// Does `act` with what is asked of it. On a device that has a volatile cache, a write with FUA is a plain one and a flush: if it cannot be made
+    /// durable, what was evicted of the same blocks before may be lost with it, and of flushes alone everybody learns whether one failed.
+    fn durably(&self, durability: Durability, act: impl FnOnce(Durability) -> Result<()>) -> Result<()> {
+        if durability == Durability::Volatile || !self.device.geometry().volatile_cache {
+            return act(durability);
+        }
+        act(Durability::Volatile)?;
+        self.flush_device()
+    }
+
+    fn flush_device(&self) -> Result<()> {
+        self.flushes.cover(|| self.device.flush())
     }
 
     /// Evicts every slot that holds a block of `range` now, and does `act`. No slot of their sets is evicted meanwhile: one that is
@@ -574,7 +580,7 @@ impl<R: Region> BlockDevice for WriteCache<R> {
                 }
             }
         }
-        self.device.flush().map_err(|error| self.fail(error))
+        self.flush_device()
     }
 
     fn discard(&self, range: LbaRange) -> Result<()> {
@@ -586,7 +592,7 @@ impl<R: Region> BlockDevice for WriteCache<R> {
     fn write_zeroes(&self, range: LbaRange, durability: Durability) -> Result<()> {
         let range = self.geometry.within(range)?;
         self.check()?;
-        self.past_cache(range, || self.device.write_zeroes(range, durability))
+        self.durably(durability, |durability| self.past_cache(range, || self.device.write_zeroes(range, durability)))
     }
 
     fn extent(&self, range: LbaRange) -> Result<Extent> {

@@ -46,7 +46,9 @@
 //! # When the device fails
 //!
 //! The first failed eviction is remembered. Its slot stays queued, still answers reads, and is completed at the next start. From then on
-//! every write and every flush is refused with that error, and nothing is evicted any more.
+//! every write and every flush is refused with that error, and nothing is evicted any more. So it is when a flush of the device fails: it
+//! may have covered anything evicted before, and no later flush tells of it again. A write with FUA before a device with a volatile
+//! cache ends with such a flush too, and shares it with others who wait for one.
 
 #![forbid(unsafe_code)]
 

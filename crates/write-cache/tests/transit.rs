@@ -405,6 +405,24 @@ fn a_write_past_the_cache_that_failed_fails_by_itself() {
     assert_eq!(cache.counters(), expected);
 }
 
+/// It may have covered what was evicted of the block before: a flush that then goes well would promise what a power cut takes.
+#[test]
+fn a_write_that_the_device_could_not_make_durable_is_reported_by_every_later_flush() {
+    type Forces = fn(&WriteCache<MappedRegion>) -> Result<()>;
+    let forces: [Forces; 2] = [
+        |cache| cache.write(Lba(1), &[2; BLOCK], Durability::Fua),
+        |cache| cache.write_zeroes(LbaRange { first: Lba(1), blocks: 1 }, Durability::Fua),
+    ];
+    for force in forces {
+        let (cache, disk) = cache(4);
+        put(&cache, 1, 1);
+        disk.fail(DiskFault::NextFlushFails);
+        let failed = force(&cache).unwrap_err();
+        assert_eq!(cache.flush().unwrap_err(), failed, "the next flush does not pretend");
+        put_fails(&cache, 9, Durability::Volatile);
+    }
+}
+
 fn put_fails(device: &dyn BlockDevice, lba: u64, durability: Durability) {
     device.write(Lba(lba), &[1; BLOCK], durability).unwrap_err();
 }

@@ -2,9 +2,6 @@
 
 use super::*;
 use crate::block::ExtentKind;
-use std::sync::Barrier;
-use std::sync::atomic::AtomicUsize;
-use std::sync::mpsc;
 
 /// A device that accepts everything and keeps nothing.
 struct Sink;
@@ -91,46 +88,4 @@ fn the_geometry_promises_no_more_than_a_disk() {
     let geometry = unsyncable().geometry();
     assert_eq!((geometry.atomic_blocks, geometry.volatile_cache), (0, true));
     assert_eq!((geometry.block_size, geometry.blocks), (512, 8));
-}
-
-#[test]
-fn one_sync_that_began_after_them_covers_all_who_wait() {
-    let (syncs, count) = (Syncs::default(), AtomicUsize::new(0));
-    let (entered, release) = (Barrier::new(2), Barrier::new(2));
-    let (arrive, arrived) = mpsc::channel();
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let first = syncs.cover(|| {
-                entered.wait();
-                release.wait();
-                Ok(())
-            });
-            assert_eq!(first, Ok(()));
-        });
-        entered.wait();
-        for _ in 0..4 {
-            let (arrive, syncs, count) = (arrive.clone(), &syncs, &count);
-            scope.spawn(move || {
-                // All four have to have read the count before the first sync ends, or they may need a sync more.
-                arrive.send(()).expect("the test listens");
-                let covered = syncs.cover(|| {
-                    count.fetch_add(1, Ordering::Relaxed);
-                    Ok(())
-                });
-                assert_eq!(covered, Ok(()));
-            });
-        }
-        (0..4).for_each(|_| arrived.recv().expect("arrives"));
-        release.wait();
-    });
-    let count = count.into_inner();
-    assert!((1..=4).contains(&count), "the running sync covers none of them, {count} syncs followed");
-}
-
-#[test]
-fn a_waiter_learns_of_the_failure_before_it() {
-    let syncs = Syncs::default();
-    let failure = syncs.cover(|| Err(io::Error::from_raw_os_error(libc::EIO)));
-    let after = syncs.cover(|| panic!("no sync follows a failed one"));
-    assert_eq!((failure, after), (Err(Sealed::SyncFailed { errno: 5 }), Err(Sealed::SyncFailed { errno: 5 })));
 }

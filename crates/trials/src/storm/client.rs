@@ -80,6 +80,11 @@ impl Request {
         }
     }
 
+    /// Whether it is to be durable when it ends.
+    fn is_forced(self) -> bool {
+        matches!(self.deed, Deed::Act(Act::Write(_, Durability::Fua) | Act::Zero(_, Durability::Fua)))
+    }
+
     /// Whether it writes, if it goes well.
     fn writes(self) -> bool {
         matches!(self.deed, Deed::Act(Act::Write(..) | Act::Zero(..)))
@@ -147,7 +152,9 @@ impl Client {
             "{request:?} met trouble, and the error is {error}"
         );
         let drained = matches!(request.deed, Deed::Act(Act::Drain(_))) && self.stack.cache.is_some();
-        seen.refused |= drained || request.deed == Deed::Act(Act::Flush);
+        let ends_by_a_flush = self.stack.cache.is_some() && self.stack.below.geometry().volatile_cache;
+        let unforced = request.is_forced() && ends_by_a_flush && matches!(error, Error::Sealed(_));
+        seen.refused |= drained || unforced || request.deed == Deed::Act(Act::Flush);
     }
 
     pub(super) fn seen(&self) -> MutexGuard<'_, Seen> {
