@@ -33,12 +33,12 @@ impl<R: Region> DiskCache<R> {
         let Some(known) = stripe.get_mut(lba) else { return self.commit_new(stripe, lba, block) };
         let counter = known.counter.wrapping_add(1);
         self.store_one(known.entry, block, counter)?;
-        let (replaced, was) = (known.block, known.state);
+        let (entry, replaced, was) = (known.entry, known.block, known.state);
         *known = Cached { block, counter, state: was.committed(), ..*known };
         stripe.counts.commits += 1;
         stripe.counts.write_hits += 1;
         if !was.is_dirty() {
-            stripe.dirtied();
+            self.index.turned_dirty(&mut stripe, entry);
             self.count_dirty();
         }
         self.recent.commit(iter::once(lba));
@@ -148,6 +148,9 @@ impl<R: Region> DiskCache<R> {
         match before {
             Some(_) => {
                 stripe.update(to.lba, cached);
+                if !was.is_dirty() {
+                    self.index.turned_dirty(stripe, to.entry);
+                }
                 stripe.counts.write_hits += 1;
             }
             None => {

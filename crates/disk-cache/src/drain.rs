@@ -248,7 +248,7 @@ impl<R: Region> DiskCache<R> {
             let state = if clean { State::Clean } else { State::Dirty };
             stripe.update(lba, Cached { state, ..cached });
             if clean {
-                self.index.asked(&mut stripe, cached.entry);
+                self.index.turned_clean(&mut stripe, lba, cached.entry);
             }
         }
     }

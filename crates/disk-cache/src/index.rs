@@ -1,8 +1,10 @@
 //! Which blocks of the disk are cached where: a table cut into stripes, each under a lock of its own.
 //!
-//! A stripe's lock guards the entries of its blocks too. Whoever locks several takes them in ascending order. What was asked for is told to
-//! the replacement policy in batches, so that its one lock is taken rarely; until then the policy is a little behind. Writes of cached blocks are not
-//! told at all: a dirty block cannot go, and when it turns clean it counts as asked for then.
+//! A stripe's lock guards the entries of its blocks too. Whoever locks several takes them in ascending order.
+//!
+//! The replacement policy knows clean blocks only, as no other can go: a block that turns dirty leaves it, and comes anew when the disk has it. So a search
+//! for victims never has to pass over what waits for the disk, and writes of dirty blocks are not told at all. The rest is told in batches, so that
+//! the policy's one lock is taken rarely; until then it is a little behind.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -71,8 +73,11 @@ pub(crate) struct StripeCounts {
 /// What the policy has not been told yet.
 #[derive(Clone, Copy)]
 enum Use {
+    /// A clean block: read in, or written to the disk.
     Came(u32, u64),
     Asked(u32),
+    /// It turned dirty.
+    Left(u32),
 }
 
 /// The table.
@@ -119,16 +124,32 @@ impl Index {
     }
 
     /// Notes that a block was asked for.
-    pub(crate) fn asked(&self, stripe: &mut Stripe, entry: u32) {
-        self.note(stripe, Use::Asked(entry));
+    pub(crate) fn asked(&self, stripe: &mut Stripe, cached: Cached) {
+        if !cached.state.is_dirty() {
+            self.note(stripe, Use::Asked(cached.entry));
+        }
+    }
+
+    /// Notes that the clean block of `entry` turned dirty.
+    pub(crate) fn turned_dirty(&self, stripe: &mut Stripe, entry: u32) {
+        stripe.dirty += 1;
+        self.note(stripe, Use::Left(entry));
+    }
+
+    /// Notes that block `lba`, which was dirty, turned clean.
+    pub(crate) fn turned_clean(&self, stripe: &mut Stripe, lba: u64, entry: u32) {
+        stripe.dirty -= 1;
+        self.note(stripe, Use::Came(entry, lba));
     }
 
     /// Adds a block that was not cached.
     pub(crate) fn insert(&self, stripe: &mut Stripe, lba: u64, cached: Cached) {
         let before = stripe.map.insert(lba, cached);
         debug_assert_eq!(before, None, "block {lba} is cached once");
-        stripe.dirty += u32::from(cached.state.is_dirty());
-        self.note(stripe, Use::Came(cached.entry, lba));
+        match cached.state {
+            State::Clean => self.note(stripe, Use::Came(cached.entry, lba)),
+            State::Dirty | State::Destaging | State::Overtaken => stripe.dirty += 1,
+        }
     }
 
     /// Takes out a clean block that is a victim of the policy.
@@ -151,11 +172,6 @@ impl Index {
         self.choose(wanted, may_go)
     }
 
-    /// Tells the policy that a victim stays after all.
-    pub(crate) fn reprieve(&self, entry: u32, lba: u64) {
-        self.policy.lock().insert(entry, lba);
-    }
-
     fn choose(&self, wanted: usize, may_go: &mut dyn FnMut(u32) -> bool) -> Vec<u32> {
         let mut policy = self.policy.lock();
         (0..wanted).map_while(|_| policy.victim(may_go)).collect()
@@ -175,8 +191,13 @@ impl Index {
         let mut policy = self.policy.lock();
         for used in stripe.uses.drain(..) {
             match used {
-                Use::Came(entry, lba) => policy.insert(entry, lba),
+                Use::Came(entry, lba) => {
+                    // What an older batch of another stripe says of the entry may come after this one's.
+                    policy.remove(entry);
+                    policy.insert(entry, lba);
+                }
                 Use::Asked(entry) => policy.touch(entry),
+                Use::Left(entry) => policy.remove(entry),
             }
         }
     }
@@ -193,21 +214,15 @@ impl Stripe {
         self.map.get(&lba).copied()
     }
 
-    /// What is known of a block, to be changed; whoever makes a clean one dirty says so by [`Stripe::dirtied`].
+    /// What is known of a block, to be changed; whoever makes a clean one dirty says so by [`Index::turned_dirty`].
     pub(crate) fn get_mut(&mut self, lba: u64) -> Option<&mut Cached> {
         self.map.get_mut(&lba)
     }
 
-    /// A clean block turned dirty.
-    pub(crate) fn dirtied(&mut self) {
-        self.dirty += 1;
-    }
-
-    /// Replaces what is known of a cached block.
+    /// Replaces what is known of a cached block; whoever makes a clean one dirty, or the other way round, says so by
+    /// [`Index::turned_dirty`] or [`Index::turned_clean`].
     pub(crate) fn update(&mut self, lba: u64, cached: Cached) {
-        let known = self.map.get_mut(&lba).expect("the block is cached");
-        self.dirty = self.dirty + u32::from(cached.state.is_dirty()) - u32::from(known.state.is_dirty());
-        *known = cached;
+        *self.map.get_mut(&lba).expect("the block is cached") = cached;
     }
 
     /// A number that stays the same while what the disk has of blocks that are not cached stays the same.
@@ -260,4 +275,33 @@ impl Hasher for Mixing {
 fn mix(number: u64) -> u64 {
     let spread = (number ^ 0x9e37_79b9_7f4a_7c15).wrapping_mul(0xd6e8_feb8_6659_fd93);
     spread ^ spread >> 32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_search_for_victims_looks_at_clean_blocks_only() {
+        let index = Index::new(1024, Replacement::Lru);
+        let cached = |entry, state| Cached { entry, block: entry, counter: 0, state };
+        for entry in 0..1024 {
+            let state = if entry < 1000 { State::Dirty } else { State::Clean };
+            index.insert(&mut index.lock_for(entry.into()), entry.into(), cached(entry, state));
+        }
+        let mut looks = 0;
+        let chosen = index.victims(4, &mut |entry| {
+            looks += 1;
+            entry != 1001
+        });
+        assert!(chosen.len() == 4 && chosen.iter().all(|entry| *entry >= 1000), "{chosen:?}");
+        assert!(looks <= 2 * 4, "{looks}");
+
+        let mut none_may_go = |_| false;
+        (1000..1024).for_each(|entry| index.turned_dirty(&mut index.lock_for(u64::from(entry)), entry));
+        assert!(index.victims(1, &mut none_may_go).is_empty());
+        assert!(index.victims(1, &mut |entry| panic!("{entry} is known, and dirty")).is_empty());
+        index.turned_clean(&mut index.lock_for(7), 7, 7);
+        assert_eq!(index.victims(9, &mut |_| true), [7]);
+    }
 }

@@ -68,22 +68,28 @@ impl<R: Region> DiskCache<R> {
         if missing.iter().any(|miss| miss.block.is_some()) {
             self.medium.fence()?;
         }
+        let mut answer = Ok(());
         for (miss, data) in missing.iter().zip(out.chunks_exact_mut(size)) {
-            let mut stripe = self.index.lock_for(miss.lba);
-            let cached = stripe.get(miss.lba);
-            let stale = cached.is_some() || stripe.changes() != miss.changes;
-            match (cached, miss.block) {
-                (Some(cached), _) => self.copy_cached(&mut stripe, miss.lba, cached, data)?,
-                (None, _) if stale => self.disk.read(self.on_disk(miss.lba), data)?,
-                (None, Some(block)) => self.take_in(&mut stripe, miss.lba, block)?,
-                (None, None) => {}
-            }
-            drop(stripe);
-            if stale {
+            let taken_in = answer.and_then(|()| self.take_one_in(miss, data));
+            if !matches!(taken_in, Ok(true)) {
                 miss.block.into_iter().for_each(|block| self.pool.give_block(block));
             }
+            answer = taken_in.map(drop);
         }
-        Ok(())
+        answer
+    }
+
+    /// Takes one block in, or says that it was not: there is no block for it, or it was written since it was read. Then `data` becomes what
+    /// was written.
+    fn take_one_in(&self, miss: &Missing, data: &mut [u8]) -> Result<bool> {
+        let mut stripe = self.index.lock_for(miss.lba);
+        match (stripe.get(miss.lba), miss.block) {
+            (Some(cached), _) => self.copy_cached(&mut stripe, miss.lba, cached, data)?,
+            (None, _) if stripe.changes() != miss.changes => self.disk.read(self.on_disk(miss.lba), data)?,
+            (None, None) => {}
+            (None, Some(block)) => return self.take_in(&mut stripe, miss.lba, block).map(|()| true),
+        }
+        Ok(false)
     }
 
     /// Makes an entry for `block`, which holds a block of the disk durably. The entry itself need not be durable: without it, the block is
@@ -105,7 +111,7 @@ impl<R: Region> DiskCache<R> {
     /// Copies a cached block out. If it cannot be read, or has changed, the disk stands in for a clean one.
     fn copy_cached(&self, stripe: &mut Stripe, lba: u64, cached: Cached, out: &mut [u8]) -> Result<()> {
         stripe.counts.read_hits += 1;
-        self.index.asked(stripe, cached.entry);
+        self.index.asked(stripe, cached);
         match self.copy_block(lba, cached, out) {
             Err(_) if cached.state == State::Clean => self.disk.read(self.on_disk(lba), out),
             answer => answer,

@@ -92,11 +92,10 @@ impl<R: Region> DiskCache<R> {
         Some(Victim { stripe: self.index.stripe_of(lba), lba, entry })
     }
 
-    /// Frees a victim's entry, unless it was written or given away since it was chosen.
+    /// Frees a victim's entry, unless it was written or given away since it was chosen. Then the policy hears of it again when it is clean.
     fn free_durably_with_the_next_fence(&self, stripe: &mut Stripe, victim: &Victim) -> Option<(FreeEntry, u32)> {
         let cached = stripe.get(victim.lba).filter(|cached| cached.entry == victim.entry)?;
         if cached.state != State::Clean {
-            self.index.reprieve(victim.entry, victim.lba);
             return None;
         }
         let counter = cached.counter.wrapping_add(1);

@@ -26,7 +26,8 @@ struct Watched {
 }
 
 /// Why a transaction was not committed, or a write not added to it. Nothing of the transaction is in place, unless the error is a device's that
-/// is [`Sealed`](tidegate_media::Sealed): then the next opening shows all or nothing of it.
+/// is [`Sealed`](tidegate_media::Sealed): then the next opening shows all or nothing of it. In modes that bring writes to the disk at once, an error of the
+/// disk comes after the commit: then all of it is in place, and dirty.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TransactionError {
     /// More blocks than a transaction takes.

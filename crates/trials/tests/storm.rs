@@ -16,11 +16,11 @@ use tidegate_virtual_cores::FlawKind;
 /// Digests of the usual script of seeds 0 to 5.
 const DIGESTS: [u64; 6] = [
     0x8de6944607d358c0,
-    0x414ccdf8e23d231b,
-    0x05e640bd98196a4a,
+    0x5a307dd5cbc3ca00,
+    0xd40f19bb210e99ed,
     0x01c3b02a42e8c247,
-    0x371ef47048a80dda,
-    0x56fc02edcdba13ac,
+    0x18ebeb4fe2d1f5f2,
+    0xa73322e5f1ebc45b,
 ];
 
 #[test]
