@@ -30,6 +30,7 @@ use crate::disk_cache::opened;
 use crate::medium;
 use crate::subject::Block;
 use crate::target::Outcome;
+use crate::ubj::{Replaced, Ubj};
 pub(crate) use flash_cache::{FlashCache, LeftOut};
 pub(crate) use journal::{Bytes, Journal};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -38,6 +39,7 @@ use tidegate_layout::disk_cache::CachePlan;
 use tidegate_media::{BlockDevice, InTurn, Lba, MappedRegion, Region};
 use tidegate_nbd::ram::Ram;
 use tidegate_policy::admit::{Admit, Doorkeeper};
+use tidegate_policy::destage::Caps;
 use tidegate_sim::Rng;
 use tidegate_virtual_cores::{is_inside, pass_time};
 
@@ -194,7 +196,7 @@ impl<R: Counted> Stack for FlashCache<R> {
 }
 
 /// Lets others go on for so long.
-fn wait_a_little(ns: u64) {
+pub(crate) fn wait_a_little(ns: u64) {
     if is_inside() { pass_time(ns) } else { std::thread::yield_now() }
 }
 
@@ -297,6 +299,14 @@ fn classic() -> anyhow::Result<Journal<MappedRegion>> {
     Ok(Journal::new(cache, FILE_BLOCKS, JOURNAL_BLOCKS))
 }
 
+/// What they have UBJ do, whose writes replace whole blocks.
+pub(crate) fn done_by_ubj(writes: u64) -> anyhow::Result<Done> {
+    let disk = Arc::new(InTurn(Ram::new(4096, FILE_BLOCKS)));
+    let region = medium::region(Ubj::<MappedRegion>::bytes_for(CACHE_BLOCKS))?;
+    let frozen_max = Caps::default().limits(CACHE_BLOCKS, 4096).dirty_blocks;
+    run(&Ubj::new(region, disk, CACHE_BLOCKS, frozen_max, Replaced::Whole), writes)
+}
+
 /// What `writes` writes among ten requests have a cache do that treats reads so.
 pub(crate) fn done_here(reads: Reads, writes: u64) -> anyhow::Result<Done> {
     run(&Choosy::new(reads)?, writes)
@@ -314,6 +324,28 @@ pub(crate) fn over_classic(count: Count, reads: Reads, writes: u64) -> anyhow::R
         Count::Lines => Outcome::count(here.lines, there.lines),
         Count::DiskBlocks => Outcome::count(here.disk_blocks, there.disk_blocks),
     })
+}
+
+/// Commits and reads blocks of 2,800 at random; each read finds what was committed last.
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+pub(crate) fn agrees_with_a_model(stack: &dyn Stack) {
+    let (mut random, mut out, mut model) = (Rng::new(1), Block::filled(0), vec![0_u8; 2800]);
+    for round in 0..2000_u32 {
+        let mut block = Block::filled(0);
+        block.bytes_mut().fill(u8::try_from(round % 251).unwrap() + 1);
+        let mut lbas: Vec<u64> = (0..8).map(|_| random.below(2800)).collect();
+        lbas.sort_unstable();
+        lbas.dedup();
+        stack.commit(&lbas, &block).unwrap();
+        lbas.iter().for_each(|lba| model[usize::try_from(*lba).unwrap()] = block.bytes()[0]);
+        let lba = random.below(2800);
+        if round % 3 == 0 {
+            while stack.step().unwrap() {}
+        }
+        stack.read(lba, &mut out).unwrap();
+        assert!(out.bytes().iter().all(|found| *found == model[usize::try_from(lba).unwrap()]), "block {lba}");
+    }
 }
 
 #[cfg(test)]
@@ -355,27 +387,10 @@ mod tests {
 
     #[test]
     fn what_was_committed_is_read_wherever_it_is() {
-        let mut random = Rng::new(1);
         let disk = Arc::new(InTurn(Ram::new(4096, 3000)));
         let region = MappedRegion::anonymous(FlashCache::<MappedRegion>::bytes_for(1024)).unwrap();
         let journal = Journal::new(FlashCache::new(region, disk, 1024, LeftOut::default()), 2800, 200);
-        let mut model = vec![0_u8; 2800];
-        let mut out = Block::filled(0);
-        for round in 0..2000_u32 {
-            let mut block = Block::filled(0);
-            block.bytes_mut().fill(u8::try_from(round % 251).unwrap() + 1);
-            let mut lbas: Vec<u64> = (0..8).map(|_| random.below(2800)).collect();
-            lbas.sort_unstable();
-            lbas.dedup();
-            Stack::commit(&journal, &lbas, &block).unwrap();
-            lbas.iter().for_each(|lba| model[usize::try_from(*lba).unwrap()] = block.bytes()[0]);
-            let lba = random.below(2800);
-            if round % 3 == 0 {
-                while journal.step().unwrap() {}
-            }
-            Stack::read(&journal, lba, &mut out).unwrap();
-            assert!(out.bytes().iter().all(|found| *found == model[usize::try_from(lba).unwrap()]), "block {lba}");
-        }
+        agrees_with_a_model(&journal);
         assert!(journal.cache().cleaned() > 10_000, "more than fits: {}", journal.cache().cleaned());
     }
 }

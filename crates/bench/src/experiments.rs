@@ -241,6 +241,27 @@ pub const EXPERIMENTS: &[Experiment] = &[
         figures: &["tinca-fig-8a", "tinca-fig-8b", "tinca-fig-8c"],
     },
     Experiment {
+        name: "cache-parts",
+        about: "what Classic's journal, flushes and metadata cost it (Tinca Fig. 3b, 4)",
+        driver: Driver::VirtualCores,
+        measure: cached::parts::parts,
+        figures: &["tinca-fig-3b", "tinca-fig-4"],
+    },
+    Experiment {
+        name: "cache-files",
+        about: "what a journal adds to Filebench's writes, and blocks of a transaction (Tinca Fig. 3a, 13)",
+        driver: Driver::Threads,
+        measure: cached::files::files,
+        figures: &["tinca-fig-3a", "tinca-fig-13"],
+    },
+    Experiment {
+        name: "cache-grounds",
+        about: "TPC-C on other disks and memories, and how often its writes hit (Tinca Fig. 12)",
+        driver: Driver::VirtualCores,
+        measure: cached::grounds::grounds,
+        figures: &["tinca-fig-12a", "tinca-fig-12b", "tinca-fig-12c"],
+    },
+    Experiment {
         name: "platform-tried",
         about: "what was tried against Caiti as published",
         driver: Driver::VirtualCores,
@@ -575,7 +596,7 @@ mod tests {
         }
         let figures = figures_in(folder.path()).unwrap();
         let ids: Vec<&str> = figures.iter().map(|figure| figure.id.as_str()).collect();
-        let counted = ["tinca-fig-7b", "tinca-fig-7c"];
+        let counted = ["tinca-fig-7b", "tinca-fig-7c", "tinca-fig-3a", "tinca-fig-13"];
         assert_eq!(ids, [&["fig-2a", "fig-2b", "fig-5a", "fig-5d", "table-1", "metadata"], &counted[..]].concat());
         for figure in &figures {
             assert!(figure.series.iter().all(|series| !series.points.is_empty()), "{}", figure.id);

@@ -33,4 +33,5 @@ pub mod staging;
 pub mod subject;
 pub mod target;
 pub mod transit;
+mod ubj;
 pub mod workload;

@@ -17,7 +17,7 @@ const LEFT: f64 = 64.0;
 const BOTTOM: f64 = 28.0;
 
 /// Colours of what is compared, the same in every figure, told apart by people who do not tell red from green, on white and on black.
-const COLOURS: [(&str, &str); 42] = [
+const COLOURS: [(&str, &str); 45] = [
     ("not levelled", "#555555"),
     ("a move in 1000 writes", "#66ccee"),
     ("a move in 100 writes", "#4477aa"),
@@ -55,6 +55,9 @@ const COLOURS: [(&str, &str); 42] = [
     ("Tidegate, reads taken in the second time", "#cc3311"),
     ("Tidegate, write-only", "#ddaa99"),
     ("Classic", "#4477aa"),
+    ("UBJ", "#aa3377"),
+    ("fileserver", "#4477aa"),
+    ("webproxy", "#ccbb44"),
     ("Classic, no flushes", "#66ccee"),
     ("Classic, no metadata", "#228833"),
     ("no journal", "#997700"),

@@ -74,7 +74,8 @@ impl Personality {
         })
     }
 
-    fn file_bytes(self) -> usize {
+    /// Bytes of a file when it is made.
+    pub(super) fn file_bytes(self) -> usize {
         if self == Personality::FileServer { 128 << 10 } else { 16 << 10 }
     }
 

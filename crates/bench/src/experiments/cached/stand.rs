@@ -2,6 +2,7 @@
 
 use super::disks::{Make, SlowDisk};
 use crate::classic::{CACHE_BLOCKS, Counted, FlashCache, Journal, LeftOut, RING, Stack};
+use crate::ubj::{Replaced, Ubj};
 use anyhow::{Context, bail};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,18 +32,33 @@ pub enum Kind {
         /// Whether blocks are flushed.
         flushes: bool,
     },
+    /// The union of buffer cache and journal.
+    Ubj,
     /// The transactional cache.
     Tidegate,
 }
 
 impl Kind {
+    /// Whatever keeps transactions whole.
+    pub const WHOLE: [Kind; 3] = [Kind::CLASSIC, Kind::Ubj, Kind::Tidegate];
+
     /// As it was published.
     pub const CLASSIC: Kind = Kind::Classic { journal: true, metadata: true, flushes: true };
+
+    /// What the paper says of it where Tidegate's place has `ours` times Classic's value. It describes UBJ, and does not measure it.
+    pub(super) fn published(self, ours: f64) -> Option<f64> {
+        match self {
+            Kind::Tidegate => Some(ours),
+            Kind::Classic { .. } => Some(1.0),
+            Kind::Ubj => None,
+        }
+    }
 
     /// As the figures call it.
     pub fn label(self) -> &'static str {
         match self {
             Kind::Tidegate => "Tidegate",
+            Kind::Ubj => "UBJ",
             Kind::Classic { journal: true, metadata: true, flushes: true } => "Classic",
             Kind::Classic { journal: true, metadata: true, flushes: false } => "Classic, no flushes",
             Kind::Classic { journal: true, metadata: false, .. } => "Classic, no metadata",
@@ -64,6 +80,8 @@ pub struct Ground {
     pub blocks: u64,
     /// Blocks of the journal, if there is one.
     pub journal_blocks: u64,
+    /// What its writes leave of a block.
+    pub(crate) replaced: Replaced,
 }
 
 /// What runs beside the users.
@@ -72,15 +90,13 @@ type Beside = Box<dyn FnOnce()>;
 /// A stack that is ready.
 pub struct Stand {
     pub(super) stack: Arc<dyn Stack>,
-    /// What is to be done beside the users until time is told.
-    meanwhile: Box<dyn Fn() -> anyhow::Result<bool>>,
     beside: Vec<Beside>,
     over: Arc<AtomicBool>,
     profile: Profile,
 }
 
-/// A stack, what runs beside it, and the same in steps.
-type Parts = (Arc<dyn Stack>, Vec<Beside>, Box<dyn Fn() -> anyhow::Result<bool>>);
+/// A stack, and what runs beside it.
+type Parts = (Arc<dyn Stack>, Vec<Beside>);
 
 type Memory = TimedRegion<MappedRegion>;
 
@@ -99,62 +115,32 @@ impl Stand {
             let region = MappedRegion::anonymous(bytes).context("memory for a virtual platform")?;
             Ok(TimedRegion::persistent(region, &profile))
         };
-        let limits = Caps::default().limits(CACHE_BLOCKS, 4096);
-        let (stack, beside, meanwhile): Parts = match kind {
+        let (stack, beside) = match kind {
             Kind::Classic { journal, metadata, flushes } => {
-                let disk = Arc::new(SlowDisk::new(ground.disk, ground.blocks + ground.journal_blocks)?);
-                let left_out = LeftOut { metadata: !metadata, flushes: !flushes };
                 let region = memory(FlashCache::<Memory>::bytes_for(CACHE_BLOCKS))?;
+                let left_out = LeftOut { metadata: !metadata, flushes: !flushes };
+                let blocks = ground.blocks + ground.journal_blocks;
+                let disk = Arc::new(SlowDisk::new(ground.disk, blocks)?);
                 let cache = FlashCache::new(region, disk, CACHE_BLOCKS, left_out);
-                if journal {
-                    let journal = Arc::new(Journal::new(cache, ground.blocks, ground.journal_blocks));
-                    let stepped = journal.clone();
-                    (journal.clone(), beside_journal(&journal, &over), Box::new(move || stepped.step()))
-                } else {
-                    let cache = Arc::new(cache);
-                    let cleaners = (0..CLEANERS).map(|_| {
-                        let cache = cache.clone();
-                        over_and_over(&over, move || cache.clean_step())
-                    });
-                    let stepped = cache.clone();
-                    (cache.clone(), cleaners.collect(), Box::new(move || stepped.step()))
-                }
+                if journal { with_journal(cache, ground, &over) } else { without_journal(cache, &over) }
             }
+            Kind::Ubj => ubj(memory(Ubj::<Memory>::bytes_for(CACHE_BLOCKS))?, ground, &over)?,
             Kind::Tidegate => {
                 let plan = CachePlan::cut(CACHE_BLOCKS, 4096, ground.blocks, RING);
-                let spec = FormatSpec {
-                    block_size: 4096,
-                    disk_blocks: ground.blocks,
-                    ring_slots: RING,
-                    uuid: [7; 16],
-                    disk: [7; 32],
-                };
-                let region = memory(plan.end())?;
-                format(&region, &spec, Contents::Zeroed)?;
-                let disk = Arc::new(SlowDisk::new(ground.disk, ground.blocks)?);
-                let cache = Arc::new(DiskCache::open(region, disk, Options::default())?);
-                let (of_thread, ending) = (cache.clone(), over.clone());
-                let beside: Beside = Box::new(move || destage(&of_thread, limits, &ending));
-                let stepped = cache.clone();
-                let many =
-                    move || stepped.dirty_blocks() > u64::from(limits.dirty_blocks) && stepped.drain_step(64).more;
-                (cache, vec![beside], Box::new(move || Ok(many())))
+                tidegate(memory(plan.end())?, ground, &over)?
             }
         };
-        Ok(Stand { stack, meanwhile, beside, over, profile })
+        Ok(Stand { stack, beside, over, profile })
     }
 
-    /// Has `act` fill the stack before time is told, and what goes on beside it do its work in between.
+    /// Has `act` fill the stack before time is told. Nothing goes on beside it, so the stack ends as one whose disk does not keep up: all dirty. One
+    /// whose disk does keep up cleans what is too much while the users warm it up.
     pub(super) fn warm(
         &self,
         rounds: u32,
         mut act: impl FnMut(&dyn Stack) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
-        for _ in 0..rounds {
-            act(&*self.stack)?;
-            while (self.meanwhile)()? {}
-        }
-        Ok(())
+        (0..rounds).try_for_each(|_| act(&*self.stack))
     }
 
     /// Lets `users` work on the cores of the platform, beside what the stack does by itself. `work` is called once by each, with its number.
@@ -185,14 +171,50 @@ impl Stand {
     }
 }
 
-fn beside_journal(journal: &Arc<Journal<Memory>>, over: &Arc<AtomicBool>) -> Vec<Beside> {
+fn with_journal(cache: FlashCache<Memory>, ground: &Ground, over: &Arc<AtomicBool>) -> Parts {
+    let journal = Arc::new(Journal::new(cache, ground.blocks, ground.journal_blocks));
     let cleaner = |_| {
         let journal = journal.clone();
         over_and_over(over, move || journal.cache().clean_step())
     };
     let of_thread = journal.clone();
     let checkpoints = over_and_over(over, move || of_thread.checkpoint_step());
-    (0..CLEANERS).map(cleaner).chain([checkpoints]).collect()
+    let beside = (0..CLEANERS).map(cleaner).chain([checkpoints]).collect();
+    (journal, beside)
+}
+
+fn without_journal(cache: FlashCache<Memory>, over: &Arc<AtomicBool>) -> Parts {
+    let cache = Arc::new(cache);
+    let cleaner = |_| {
+        let cache = cache.clone();
+        over_and_over(over, move || cache.clean_step())
+    };
+    let beside = (0..CLEANERS).map(cleaner).collect();
+    (cache, beside)
+}
+
+/// Blocks that may wait for the disk in the caches that have one number for it.
+fn limits() -> Limits {
+    Caps::default().limits(CACHE_BLOCKS, 4096)
+}
+
+fn ubj(region: Memory, ground: &Ground, over: &Arc<AtomicBool>) -> anyhow::Result<Parts> {
+    let disk = Arc::new(SlowDisk::new(ground.disk, ground.blocks)?);
+    let ubj = Arc::new(Ubj::new(region, disk, CACHE_BLOCKS, limits().dirty_blocks, ground.replaced));
+    let of_thread = ubj.clone();
+    let beside = over_and_over(over, move || of_thread.checkpoint_step());
+    Ok((ubj, vec![beside]))
+}
+
+fn tidegate(region: Memory, ground: &Ground, over: &Arc<AtomicBool>) -> anyhow::Result<Parts> {
+    let spec =
+        FormatSpec { block_size: 4096, disk_blocks: ground.blocks, ring_slots: RING, uuid: [7; 16], disk: [7; 32] };
+    format(&region, &spec, Contents::Zeroed)?;
+    let disk = Arc::new(SlowDisk::new(ground.disk, ground.blocks)?);
+    let cache = Arc::new(DiskCache::open(region, disk, Options::default())?);
+    let (of_thread, ending) = (cache.clone(), over.clone());
+    let beside: Beside = Box::new(move || destage(&of_thread, limits(), &ending));
+    Ok((cache, vec![beside]))
 }
 
 /// Steps until the users are done, with a pause when there is nothing to do.
