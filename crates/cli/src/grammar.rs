@@ -67,6 +67,9 @@ pub(crate) enum Command {
     Scrub(Scrub),
     /// Run an unchanged program whose syncs end in persistent memory, and return what it returns
     Run(Run),
+
+    /// Bring what a run left in its pool to its files; what cannot go there, aside
+    Recover(Recover),
     /// Write manual pages: one for the program, one for each command
     Man(Man),
     /// Print a script that completes command lines
@@ -380,6 +383,17 @@ pub(crate) struct Run {
     /// The program and its arguments
     #[arg(value_name = "CMD", required = true, last = true)]
     pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Recover {
+    /// The pool of a `run` that did not end well
+    #[arg(value_name = "POOL")]
+    pub(crate) pool: PathBuf,
+
+    /// Where to put what was synced to files that are missing, others now, or written since [default: POOL.salvaged]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) to: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]

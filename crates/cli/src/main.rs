@@ -1,7 +1,8 @@
 //! The program `tidegate`: atomic block devices in persistent memory, served over NBD.
 //!
 //! [`grammar`] reads the command line, [`config`] a configuration file; [`create`], [`serve`], [`info`], [`stat`], [`check`], and for caches of disks
-//! [`flush`], [`mode`], [`detach`], [`resize`], [`salvage`] and [`scrub`] are the commands; [`run`] runs other programs; [`compose`]
+//! [`flush`], [`mode`], [`detach`], [`resize`], [`salvage`] and [`scrub`] are the commands; [`run`] runs other programs, and [`recover`] looks after
+//! what they left; [`compose`]
 //! alone chooses which types make up a volume; [`contract`] is the one table of what survives what; [`failure`]
 //! says what went wrong and with which exit code.
 
@@ -40,6 +41,7 @@ mod places;
 mod plan;
 mod read_only;
 mod readings;
+mod recover;
 mod resize;
 mod room;
 mod run;
@@ -84,6 +86,7 @@ fn run(program: &Program) -> ExitCode {
         Command::Run(wish) => {
             return run::run(wish).unwrap_or_else(|failure| failure::tell(&failure, json).into());
         }
+        Command::Recover(wish) => recover::run(wish, json),
         Command::Man(wish) => manual::write_pages(wish),
         Command::Completions(wish) => manual::print_completions(wish),
         Command::Check(wish) => check::run(wish, json),

@@ -4,9 +4,12 @@
 //! its preamble for the rules between the two. Here [`keeper`] answers, [`kept`] is the persistent memory, [`journal`] says which file is which,
 //! [`recover`] brings back what a power cut left, [`door`] listens, and [`program`] starts the program and speaks for it.
 
+#[cfg(test)]
+mod cuts;
 mod deny;
 mod door;
 mod folder;
+mod ground;
 mod held_file;
 mod journal;
 mod keeper;
@@ -18,17 +21,18 @@ mod table;
 
 use crate::failure::{Failure, RunFailure};
 use crate::grammar::Run;
-use crate::{contract, places};
+use crate::{compose, contract, places};
 use deny::Denied;
 use folder::Folder;
 use journal::Journal;
 use keeper::{Keeper, Scope};
 use kept::Kept;
+pub(crate) use recover::{Recovered, Salvaged};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use table::Table;
-use tidegate_media::Domain;
+use tidegate_media::{Access, Domain};
 
 /// Runs `tidegate run`; the answer is the program's.
 pub(crate) fn run(wish: &Run) -> Result<ExitCode, Failure> {
@@ -39,17 +43,16 @@ pub(crate) fn run(wish: &Run) -> Result<ExitCode, Failure> {
         None => places::default_pool(),
     };
     places::make_folder_of(&pool)?;
-    let region = kept::map(&pool, wish.size)?;
+    let region = Arc::new(kept::map(&pool, wish.size)?);
     kept::refuse_others(&pool, &region)?;
     warn_of(&pool, region.domain());
     let journal_at = journal::beside(&pool);
-    let recovered = recover::recover(&pool, &journal_at, region)?;
-    recovered.tell();
-    let kept = Kept::fresh(&pool, recovered.region)?;
+    recover::recover(&pool, &region, recover::salvage_folder(&pool))?.tell();
+    let kept = Kept::fresh(&pool, region)?;
     let folder = Folder::make()?;
     let table = Table::create(&folder.table())?;
     let journal = Journal::begin(&journal_at)?;
-    let environment = program::Environment::new(&library, &folder, &scope.roots, &journal);
+    let environment = program::Environment::new(&library, &folder, &scope.roots, (&journal, &journal_at));
     let keeper = Arc::new(Keeper::new(scope, kept, table, journal));
     let door = door::open(&folder.socket(), Arc::clone(&keeper))?;
     let ended = program::run(&wish.command, &environment);
@@ -57,6 +60,14 @@ pub(crate) fn run(wish: &Run) -> Result<ExitCode, Failure> {
     let left = keeper.end();
     left.tell();
     ended
+}
+
+/// Brings what a run left in `pool` to its files, and what cannot go there to the folder `aside`.
+pub(crate) fn recover_pool(pool: &Path, aside: Option<&Path>) -> Result<Recovered, Failure> {
+    let region = Arc::new(compose::map(pool, Access::ReadWrite)?);
+    kept::refuse_others(pool, &region)?;
+    let aside = aside.map_or_else(|| recover::salvage_folder(pool), Path::to_owned);
+    recover::recover(pool, &region, aside)
 }
 
 /// The roots as the kernel names them.

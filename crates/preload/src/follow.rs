@@ -46,8 +46,8 @@ pub(crate) fn write(descriptor: i32, aim: Aim, call: impl FnOnce() -> isize) -> 
 }
 
 fn written(descriptor: i32, index: u16, generation: u32, place: Place) {
-    if !files::at(index).is_some_and(|held| held.note(generation, place)) {
-        // It is not held any more, or held anew.
+    if !files::at(index).is_some_and(|held| held.note(generation, place) && held.is_in_force()) {
+        // It is not held any more, or held anew, or by another process.
         learn(descriptor, true, false);
     }
 }
@@ -76,8 +76,13 @@ pub(crate) fn sync(descriptor: i32, attributes_too: bool, call: impl FnOnce() ->
     }
     match look(descriptor) {
         Seen::Held { index, generation } => {
-            let answer = guarded(|| sync_held(descriptor, index, generation, attributes_too));
-            answer.unwrap_or_else(call)
+            let kept = guarded(|| sync_held(descriptor, index, generation, attributes_too));
+            kept.unwrap_or_else(|| {
+                let answer = call();
+                // Another process may hold the file by now.
+                guarded(|| learn(descriptor, true, true));
+                answer
+            })
         }
         Seen::Regular(regular) => {
             let is_held = guarded(|| hold(descriptor, regular));
@@ -139,6 +144,11 @@ fn keep_locked(descriptor: i32, index: u16, generation: u32, attributes_too: boo
         descriptors::forget(descriptor);
         return Way::NotHeld;
     };
+    // What others wrote since is theirs to follow only while this process holds the file.
+    if !held.is_in_force() {
+        descriptors::forget(descriptor);
+        return Way::NotHeld;
+    }
     // Below a signal handler the notes may be half written.
     let dirty = if locked { held.take() } else { Dirty::in_doubt() };
     // Once more, behind the notes: what was appended and noted lies before the end.
@@ -208,8 +218,8 @@ fn hold(descriptor: i32, regular: Regular) -> bool {
     let Some((index, held)) = files::occupy(&stat) else { return false };
     let answer = line::ask(Request::Hold, Some(descriptor));
     match answer {
-        Some(Answer::Held { hold, .. }) if held.is_taken() && !files::is_changing() => {
-            held.set_hold(hold);
+        Some(Answer::Held { hold, holder }) if held.is_taken() && !files::is_changing() => {
+            held.set_hold(hold, holder);
             descriptors::learn(descriptor, Seen::Held { index, generation: held.generation() });
             return true;
         }
@@ -335,17 +345,37 @@ pub(crate) fn mapping_shared(descriptor: i32) {
 }
 
 /// Makes a call that shortens, renames or replaces files, after `prepare` settled those that are held.
-pub(crate) fn change<T>(prepare: impl FnOnce(), call: impl FnOnce() -> T) -> T {
+pub(crate) fn change<T>(prepare: impl Fn(), call: impl FnOnce() -> T) -> T {
     if !process::is_followed() {
         return call();
     }
     files::change();
-    if process::anything_is_held() {
-        guarded(prepare);
-    }
+    let prepared = guarded(|| prepared(prepare));
     let answer = call();
+    if process::epoch() != prepared && process::anything_is_held() {
+        // Another process came to hold a file meanwhile, and it may be one of these.
+        guarded(settle_all);
+    }
     files::changed();
     answer
+}
+
+/// How often it is looked again whether another process came to hold something meanwhile.
+const LOOKS_MAX: u32 = 8;
+
+/// The epoch at which nothing was left for `prepare` to settle.
+fn prepared(prepare: impl Fn()) -> u32 {
+    let mut epoch = process::epoch();
+    for _ in 0..LOOKS_MAX {
+        if process::anything_is_held() {
+            prepare();
+        }
+        let before = std::mem::replace(&mut epoch, process::epoch());
+        if before == epoch {
+            break;
+        }
+    }
+    epoch
 }
 
 /// Has what is kept of `file` brought to its disk, if anybody holds it.

@@ -1,6 +1,7 @@
 //! A file that this process holds: where it was written since its last sync.
 
 use crate::lock::Lock;
+use crate::process;
 use rustix::fs::Stat;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use tidegate_preload_wire::{FileId, RANGES_MAX, Range};
@@ -13,6 +14,10 @@ pub(crate) struct Held {
     device: AtomicU64,
     inode: AtomicU64,
     hold: AtomicU64,
+    /// The holder's number in the table; 0: the supervisor has not answered yet.
+    holder: AtomicU64,
+    /// The table's epoch when it last said that this process holds the file.
+    epoch: AtomicU32,
     /// Where something was written that cannot be noted.
     doubt: AtomicBool,
     /// Whether anything was appended.
@@ -68,6 +73,8 @@ impl Held {
             device: AtomicU64::new(0),
             inode: AtomicU64::new(0),
             hold: AtomicU64::new(0),
+            holder: AtomicU64::new(0),
+            epoch: AtomicU32::new(0),
             doubt: AtomicBool::new(false),
             appended: AtomicBool::new(false),
             base: AtomicU64::new(0),
@@ -90,6 +97,7 @@ impl Held {
             self.inode.store(stat.st_ino, Ordering::Relaxed);
             self.base.store(stat.st_size.unsigned_abs(), Ordering::Relaxed);
             self.remember(stat);
+            self.holder.store(0, Ordering::Relaxed);
             self.count.store(0, Ordering::Relaxed);
             self.appended.store(false, Ordering::Relaxed);
             self.doubt.store(true, Ordering::Relaxed);
@@ -134,9 +142,26 @@ impl Held {
         self.hold.load(Ordering::Relaxed)
     }
 
-    /// The supervisor gave it this number.
-    pub(crate) fn set_hold(&self, hold: u64) {
+    /// The supervisor gave it this number, and entered this process as `holder`.
+    pub(crate) fn set_hold(&self, hold: u64, holder: u64) {
         self.hold.store(hold, Ordering::Relaxed);
+        self.holder.store(holder, Ordering::Release);
+    }
+
+    /// Whether this process still holds the file, as far as the table tells: the supervisor may have let go of it because somebody else asked. If not, the place
+    /// is given up.
+    pub(crate) fn is_in_force(&self) -> bool {
+        let (holder, epoch) = (self.holder.load(Ordering::Acquire), process::epoch());
+        if holder == 0 || self.epoch.load(Ordering::Relaxed) == epoch {
+            return true;
+        }
+        let in_force = process::holder_of(self.file()) == Some(holder);
+        if in_force {
+            self.epoch.store(epoch, Ordering::Relaxed);
+        } else {
+            self.leave();
+        }
+        in_force
     }
 
     /// The next sync is the kernel's.

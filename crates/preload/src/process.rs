@@ -124,9 +124,14 @@ pub(crate) fn anything_is_held() -> bool {
 
 /// Whether some process holds `file`.
 pub(crate) fn is_held(file: FileId) -> bool {
+    holder_of(file).is_some()
+}
+
+/// The number of the process that holds `file`.
+pub(crate) fn holder_of(file: FileId) -> Option<u64> {
     let row = |slot| [0, 8, 16].map(|column| word(wire::row_at(slot) + column));
-    let rows = 0..word(wire::USED_AT).min(wire::SLOTS);
-    rows.filter_map(|slot| Row::of(row(slot))).any(|row| row.file == file)
+    let mut rows = (0..word(wire::USED_AT).min(wire::SLOTS)).filter_map(|slot| Row::of(row(slot)));
+    rows.find(|row| row.file == file).map(|row| row.holder)
 }
 
 /// Reads the environment and maps the table; without either nothing is followed.

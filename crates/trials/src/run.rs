@@ -1,8 +1,12 @@
 //! Programs under `tidegate run`: the library built and found, a run with a pool of its own, and C programs to be run.
 
 mod drivers;
+mod loss;
+mod steps;
 
-pub use drivers::{APPENDER, DRIVER};
+pub use drivers::{APPENDER, DRIVER, STEPPER};
+pub use loss::age;
+pub use steps::Steps;
 
 use crate::artefacts::run;
 use crate::served::program;
@@ -64,6 +68,13 @@ impl Stand {
     /// The journal of holds beside it.
     pub fn journal(&self) -> PathBuf {
         self.folder.path().join("pool.holds")
+    }
+
+    /// `tidegate recover` of the pool.
+    pub fn recover(&self) -> Command {
+        let mut command = Command::new(program());
+        command.arg("recover").arg(self.pool());
+        command
     }
 
     /// `tidegate run` of what is added to it, in the root.

@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Stdio};
-use tidegate_trials::run::{APPENDER, Stand};
+use tidegate_trials::run::{APPENDER, Stand, age};
 
 /// Lines that are synced before anything is killed: the first few syncs are the kernel's.
 const LINES: u64 = 50;
@@ -57,14 +57,11 @@ fn kill(pid: rustix::process::Pid) {
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
 }
 
-/// As if the power had failed while the pool was what it is: another boot, and files that lost what their disk did not have.
+/// As if the power had failed while the pool was what it is: another boot, and a file that has no more than its disk got first.
 fn cut_the_power(stand: &Stand, file: &Path, durable: u64) {
-    let journal = fs::read_to_string(stand.journal()).unwrap();
-    let (first, rest) = journal.split_once('\n').unwrap();
-    let session = first.split(' ').nth(1).unwrap();
-    fs::write(stand.journal(), format!("run {session} another-boot\n{rest}")).unwrap();
-    let file = fs::File::options().write(true).open(file).unwrap();
-    file.set_len(durable).unwrap();
+    stand.change_boot();
+    fs::File::options().write(true).open(file).unwrap().set_len(durable).unwrap();
+    age(file);
 }
 
 #[test]

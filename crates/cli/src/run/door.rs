@@ -13,6 +13,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
+use tidegate_media::MappedRegion;
 use tidegate_preload_wire::{PACKET_BYTES_MAX, Range, Request};
 
 /// Connections that wait to be accepted.
@@ -25,7 +26,7 @@ pub(super) struct Door {
 }
 
 /// Listens at `path`, and answers by `keeper`.
-pub(super) fn open(path: &Path, keeper: Arc<Keeper>) -> Result<Door, Failure> {
+pub(super) fn open(path: &Path, keeper: Arc<Keeper<MappedRegion>>) -> Result<Door, Failure> {
     let listener =
         listen(path).map_err(|error| Failure::System { doing: "listening to programs", error: error.into() })?;
     let listener = Arc::new(listener);
@@ -51,7 +52,7 @@ fn listen(path: &Path) -> Result<OwnedFd, Errno> {
     Ok(listener)
 }
 
-fn accept(listener: &OwnedFd, keeper: &Arc<Keeper>) {
+fn accept(listener: &OwnedFd, keeper: &Arc<Keeper<MappedRegion>>) {
     loop {
         match rustix::net::accept_with(listener, SocketFlags::CLOEXEC) {
             Ok(connection) => {
@@ -69,7 +70,7 @@ fn accept(listener: &OwnedFd, keeper: &Arc<Keeper>) {
 }
 
 /// Answers one process until it ends, or replaces itself by another program.
-fn serve(connection: &OwnedFd, keeper: &Keeper) {
+fn serve(connection: &OwnedFd, keeper: &Keeper<MappedRegion>) {
     let holder = keeper.number();
     let mut packet = vec![0; PACKET_BYTES_MAX];
     let mut ranges = Vec::new();
@@ -83,7 +84,7 @@ fn serve(connection: &OwnedFd, keeper: &Keeper) {
 
 fn answer(
     connection: &OwnedFd,
-    keeper: &Keeper,
+    keeper: &Keeper<MappedRegion>,
     holder: u64,
     packet: &[u8],
     passed: Option<OwnedFd>,

@@ -1,12 +1,13 @@
-//! A held file as the supervisor has it: opened for reading, and never written.
+//! Files of the system as a run has them: held ones, opened for reading and never written, and those that recovery finds and writes.
 
-use super::journal::Named;
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags};
-use std::fs::File;
+use super::ground::{Below, Found, Ground, Target, Unlike};
+use super::journal::{self, Named};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, StatxFlags};
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use tidegate_preload_wire::FileId;
 
 /// Bytes of the largest file that is held.
@@ -16,11 +17,13 @@ pub(super) const FILE_BYTES_MAX: u64 = super::kept::FILE_BLOCKS * super::kept::B
 #[derive(Debug)]
 pub(super) struct HeldFile {
     file: File,
-    /// Which one.
-    pub(super) id: FileId,
-    /// Where it is.
-    pub(super) path: PathBuf,
+    id: FileId,
+    path: PathBuf,
     born_ns: i128,
+}
+
+fn id_of(stat: &Stat) -> FileId {
+    FileId { device: stat.st_dev, inode: stat.st_ino }
 }
 
 impl HeldFile {
@@ -32,22 +35,36 @@ impl HeldFile {
         let open = |flags| rustix::fs::open(link.as_str(), flags, Mode::empty());
         let file = File::from(open(flags).or_else(|_| open(flags - OFlags::NOATIME))?);
         let stat = rustix::fs::fstat(&file)?;
-        let by_name = rustix::fs::stat(&path).ok();
-        let found = by_name.is_some_and(|found| (found.st_dev, found.st_ino) == (stat.st_dev, stat.st_ino));
         let regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
         let small = stat.st_size.unsigned_abs() < FILE_BYTES_MAX;
-        let Some(born_ns) = born_ns(&file)?.filter(|_| found && regular && small) else { return Ok(None) };
-        let id = FileId { device: stat.st_dev, inode: stat.st_ino };
-        Ok(Some(HeldFile { file, id, path, born_ns }))
+        let Some(born_ns) = born_ns(&file)?.filter(|_| regular && small) else { return Ok(None) };
+        let held = HeldFile { file, id: id_of(&stat), path, born_ns };
+        Ok(held.is_in_place().then_some(held))
+    }
+}
+
+impl Below for HeldFile {
+    fn id(&self) -> FileId {
+        self.id
     }
 
-    /// As the journal has it.
-    pub(super) fn named(&self, family: u32) -> Named {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn named(&self, family: u32) -> Named {
         Named { family, path: self.path.clone(), inode: self.id.inode, born_ns: self.born_ns }
     }
 
-    /// Fills `block` from byte `at` on; behind the end of the file with zeroes.
-    pub(super) fn read(&self, at: u64, block: &mut [u8]) -> io::Result<()> {
+    fn is_in_place(&self) -> bool {
+        rustix::fs::stat(&self.path).is_ok_and(|found| id_of(&found) == self.id)
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
+    }
+
+    fn read(&self, at: u64, block: &mut [u8]) -> io::Result<()> {
         let mut filled = 0;
         while filled < block.len() {
             match self.file.read_at(&mut block[filled..], at + filled as u64) {
@@ -61,21 +78,81 @@ impl HeldFile {
         Ok(())
     }
 
-    /// Brings the file to its disk.
-    pub(super) fn sync(&self) -> io::Result<()> {
+    fn sync(&self) -> io::Result<()> {
         self.file.sync_all()
     }
 }
 
-/// Whether the file at `named.path` is the one that was held; None: there is none.
-pub(super) fn is_same(named: &Named) -> io::Result<Option<bool>> {
-    let file = match File::open(&named.path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error),
-    };
-    let inode = rustix::fs::fstat(&file)?.st_ino;
-    Ok(Some(inode == named.inode && born_ns(&file)? == Some(named.born_ns)))
+/// The file system after a power cut.
+pub(super) struct System {
+    /// Where what cannot go to its file goes.
+    pub(super) salvage: PathBuf,
+    /// The run that is recovered: families have the same numbers in each.
+    pub(super) session: String,
+}
+
+impl Ground for System {
+    fn find(&self, named: &Named, resumed: bool) -> io::Result<Found> {
+        let file = match OpenOptions::new().read(true).write(true).open(&named.path) {
+            Ok(file) => file,
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                return Ok(Found::Unlike(Unlike::Missing));
+            }
+            Err(error) if error.kind() == io::ErrorKind::IsADirectory => return Ok(Found::Unlike(Unlike::Replaced)),
+            Err(error) => return Err(error),
+        };
+        let stat = rustix::fs::fstat(&file)?;
+        if stat.st_ino != named.inode || born_ns(&file)? != Some(named.born_ns) {
+            return Ok(Found::Unlike(Unlike::Replaced));
+        }
+        if !resumed && stat.st_mtime > booted_seconds()? {
+            return Ok(Found::Unlike(Unlike::Changed));
+        }
+        Ok(Found::Same(Box::new(Written { file, folder: None })))
+    }
+
+    fn salvage(&self, named: &Named) -> io::Result<(Box<dyn Target>, PathBuf)> {
+        std::fs::create_dir_all(&self.salvage)?;
+        journal::sync_folder_of(&self.salvage)?;
+        let name = named.path.file_name().unwrap_or_default().to_string_lossy();
+        let run = self.session.get(..8).unwrap_or(&self.session);
+        let to = self.salvage.join(format!("{run}-{}-{name}", named.family));
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&to)?;
+        Ok((Box::new(Written { file, folder: Some(self.salvage.clone()) }), to))
+    }
+}
+
+/// A file that recovery writes.
+struct Written {
+    file: File,
+    /// The folder that it is new in.
+    folder: Option<PathBuf>,
+}
+
+impl Target for Written {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.file.set_len(len)
+    }
+
+    fn write(&self, at: u64, data: &[u8]) -> io::Result<()> {
+        self.file.write_all_at(data, at)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.file.sync_all()?;
+        self.folder.iter().try_for_each(|folder| File::open(folder)?.sync_all())
+    }
+}
+
+/// When the system came up, in seconds since 1970.
+fn booted_seconds() -> io::Result<i64> {
+    let text = std::fs::read_to_string("/proc/stat")?;
+    let seconds = text.lines().find_map(|line| line.strip_prefix("btime ")?.trim().parse().ok());
+    seconds.ok_or_else(|| io::Error::other("/proc/stat does not say when the system came up"))
 }
 
 /// When the file's inode was made, where the file system knows.

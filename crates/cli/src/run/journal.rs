@@ -1,10 +1,18 @@
 //! The journal of holds, beside the pool: which file is which, durable before anything of it is kept.
 //!
-//! Lines of text. The first names the run and the boot of the system; the others are holds as JSON, or say that everything kept is void because
-//! the files themselves have it. A program may append that line by itself, when the supervisor is gone.
+//! Lines of text. The first names the run and the boot of the system; the others are
+//!
+//! - a hold as JSON;
+//! - `void RUN`: the files themselves have everything that this run kept. A program may append that line by itself, when the supervisor is gone;
+//! - `failed FAMILY`: what is kept there could not be brought to its file's disk, and others may write the file since: it is never written to it;
+//! - `recovering BOOT FAMILY`: a recovery has begun to write that file.
+//!
+//! Each begins with the end of a line, so that one that was written in part spoils no other.
 
+use super::ground::Log;
 use crate::failure::{Doing, Failure, VolumeFailure};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -13,6 +21,10 @@ use uuid::Uuid;
 
 /// What a line begins with that names the run.
 const RUN: &str = "run ";
+/// What a line begins with that names a family whose file failed.
+const FAILED: &str = "failed ";
+/// What a line begins with that names a family whose file is being recovered.
+const RECOVERING: &str = "recovering ";
 /// Where the kernel says which boot this is.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
@@ -32,9 +44,27 @@ pub(super) struct Named {
 /// A journal that is being written.
 #[derive(Debug)]
 pub(super) struct Journal {
+    log: Box<dyn Log>,
+    session: String,
+}
+
+/// The journal's file.
+#[derive(Debug)]
+struct LogFile {
     file: File,
     path: PathBuf,
-    session: String,
+}
+
+impl Log for LogFile {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all(bytes)?;
+        self.file.sync_data()
+    }
+
+    fn remove(&mut self) -> io::Result<()> {
+        std::fs::remove_file(&self.path)?;
+        sync_folder_of(&self.path)
+    }
 }
 
 /// Where the journal of `pool` is.
@@ -47,6 +77,18 @@ pub(super) fn beside(pool: &Path) -> PathBuf {
 /// The boot of the system that is running.
 pub(super) fn this_boot() -> io::Result<String> {
     Ok(std::fs::read_to_string(BOOT_ID)?.trim().to_owned())
+}
+
+/// The log of the journal at `path`, which is there.
+pub(super) fn log_at(path: &Path) -> io::Result<Box<dyn Log>> {
+    // Others append too.
+    let file = File::options().append(true).open(path)?;
+    Ok(Box::new(LogFile { file, path: path.to_owned() }))
+}
+
+/// The first line of a journal.
+pub(super) fn first_line(session: &str, boot: &str) -> String {
+    format!("{RUN}{session} {boot}\n")
 }
 
 impl Journal {
@@ -62,18 +104,16 @@ impl Journal {
         fresh.push(".new");
         let fresh = PathBuf::from(fresh);
         let mut file = File::create(&fresh)?;
-        writeln!(file, "{RUN}{session} {}", this_boot()?)?;
+        file.write_all(first_line(session, &this_boot()?).as_bytes())?;
         file.sync_all()?;
         std::fs::rename(&fresh, path)?;
         sync_folder_of(path)?;
-        // Others append too.
-        let file = File::options().append(true).open(path)?;
-        Ok(Journal { file, path: path.to_owned(), session: session.to_owned() })
+        Ok(Journal::of(log_at(path)?, session))
     }
 
-    /// Where it is.
-    pub(super) fn path(&self) -> &Path {
-        &self.path
+    /// The journal of run `session`, which `log` has the first line of.
+    pub(super) fn of(log: Box<dyn Log>, session: &str) -> Journal {
+        Journal { log, session: session.to_owned() }
     }
 
     /// The number of the run.
@@ -81,32 +121,39 @@ impl Journal {
         &self.session
     }
 
+    fn line(&mut self, line: &str) -> io::Result<()> {
+        self.log.append(format!("\n{line}\n").as_bytes())
+    }
+
     /// Writes that `named` is held: durable on return.
     pub(super) fn add(&mut self, named: &Named) -> io::Result<()> {
-        let line = format!("{}\n", serde_json::to_string(named)?);
-        self.file.write_all(line.as_bytes())?;
-        self.file.sync_data()
+        self.line(&serde_json::to_string(named)?)
     }
 
     /// Writes that all files have everything themselves: durable on return.
     pub(super) fn make_void(&mut self) -> io::Result<()> {
-        self.file.write_all(format!("\n{VOID}{}\n", self.session).as_bytes())?;
-        self.file.sync_data()
+        let line = format!("{VOID}{}", self.session);
+        self.line(&line)
     }
 
-    /// The run ended well.
-    pub(super) fn end(self) -> io::Result<()> {
-        remove(&self.path)
+    /// Writes that the file of `family` could not be brought to its disk: durable on return.
+    pub(super) fn add_failed(&mut self, family: u32) -> io::Result<()> {
+        self.line(&format!("{FAILED}{family}"))
+    }
+
+    /// Writes that the file of `family` is being written under the boot `boot`: durable on return.
+    pub(super) fn add_recovering(&mut self, boot: &str, family: u32) -> io::Result<()> {
+        self.line(&format!("{RECOVERING}{boot} {family}"))
+    }
+
+    /// Nothing of it is needed any more.
+    pub(super) fn end(mut self) -> io::Result<()> {
+        self.log.remove()
     }
 }
 
-/// Removes a journal, durably.
-pub(super) fn remove(path: &Path) -> io::Result<()> {
-    std::fs::remove_file(path)?;
-    sync_folder_of(path)
-}
-
-fn sync_folder_of(path: &Path) -> io::Result<()> {
+/// Makes durable what is in the folder of `path`.
+pub(super) fn sync_folder_of(path: &Path) -> io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     File::open(folder)?.sync_all()
 }
@@ -114,35 +161,58 @@ fn sync_folder_of(path: &Path) -> io::Result<()> {
 /// A journal that a run left behind.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Left {
+    /// The number of the run.
+    pub(super) session: String,
     /// The boot of the system under which it was written.
     pub(super) boot: String,
     /// The holds, in order.
     pub(super) holds: Vec<Named>,
-    /// Whether the files themselves have everything.
+    /// Whether the files themselves have everything, but for those that failed.
     pub(super) is_void: bool,
+    /// The families whose files failed.
+    pub(super) failed: BTreeSet<u32>,
+    /// Boots and families of recoveries that began to write.
+    recovering: BTreeSet<(String, u32)>,
 }
 
 impl Left {
     /// Reads it. None: the last run ended well.
     pub(super) fn read(path: &Path) -> io::Result<Option<Left>> {
-        match std::fs::read_to_string(path) {
-            Ok(text) => Ok(Left::parse(&text)),
+        match std::fs::read(path) {
+            Ok(bytes) => Ok(Left::parse(&bytes)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
     }
 
     /// None: it has no first line, so nothing was ever kept under it. A line that a power cut tore was not durable, so nothing was kept of its file.
-    fn parse(text: &str) -> Option<Left> {
-        let mut lines = text.lines();
+    pub(super) fn parse(bytes: &[u8]) -> Option<Left> {
+        let mut lines = bytes.split(|byte| *byte == b'\n').filter_map(|line| std::str::from_utf8(line).ok());
         let (session, boot) = lines.next()?.strip_prefix(RUN)?.split_once(' ')?;
-        let void = format!("{VOID}{session}");
-        let (mut holds, mut is_void) = (Vec::new(), false);
-        for line in lines {
-            is_void |= line == void;
-            holds.extend(serde_json::from_str::<Named>(line));
-        }
-        Some(Left { boot: boot.to_owned(), holds, is_void })
+        let mut left = Left {
+            session: session.to_owned(),
+            boot: boot.to_owned(),
+            holds: Vec::new(),
+            is_void: false,
+            failed: BTreeSet::new(),
+            recovering: BTreeSet::new(),
+        };
+        lines.for_each(|line| left.add(line));
+        Some(left)
+    }
+
+    fn add(&mut self, line: &str) {
+        self.is_void |= line.strip_prefix(VOID) == Some(&self.session);
+        self.failed.extend(line.strip_prefix(FAILED).and_then(|family| family.parse::<u32>().ok()));
+        let recovering = line.strip_prefix(RECOVERING).and_then(|rest| rest.split_once(' '));
+        let recovering = recovering.and_then(|(boot, family)| Some((boot.to_owned(), family.parse().ok()?)));
+        self.recovering.extend(recovering);
+        self.holds.extend(serde_json::from_str::<Named>(line));
+    }
+
+    /// Whether a recovery under `boot` began to write the file of `family`.
+    pub(super) fn is_recovering(&self, boot: &str, family: u32) -> bool {
+        self.recovering.contains(&(boot.to_owned(), family))
     }
 }
 
@@ -160,16 +230,31 @@ mod tests {
         journal.add(&named).expect("added");
         let left = Left::read(&path).expect("readable").expect("left");
         assert_eq!((left.holds, left.is_void, left.boot), (vec![named], false, this_boot().expect("a boot")));
+        journal.add_failed(3).expect("failed");
+        journal.add_recovering("boot", 3).expect("recovering");
         journal.make_void().expect("void");
-        assert!(Left::read(&path).expect("readable").expect("left").is_void);
+        let left = Left::read(&path).expect("readable").expect("left");
+        assert!(left.is_void && left.failed.contains(&3));
+        assert!(left.is_recovering("boot", 3) && !left.is_recovering("boot", 4) && !left.is_recovering("other", 3));
         journal.end().expect("removed");
         assert_eq!(Left::read(&path).expect("readable"), None);
     }
 
     #[test]
     fn torn_lines_and_other_runs_count_for_nothing() {
-        let left = Left::parse("run a b\n{\"family\":1,\"pa\n\nvoid c\n").expect("it has a first line");
-        assert_eq!(left, Left { boot: "b".to_owned(), holds: Vec::new(), is_void: false });
-        assert_eq!(Left::parse(""), None);
+        let left = Left::parse(b"run a b\n{\"family\":1,\"pa\xff\n\nvoid c\n").expect("it has a first line");
+        assert_eq!((left.boot.as_str(), left.holds, left.is_void), ("b", Vec::new(), false));
+        assert_eq!(Left::parse(b""), None);
+    }
+
+    #[test]
+    fn a_line_that_was_written_in_part_spoils_none_behind_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = beside(&folder.path().join("pool"));
+        let mut journal = Journal::begin(&path).expect("begun");
+        journal.log.append(b"\n{\"family\":1,\"pa").expect("appended");
+        let named = Named { family: 2, path: "/c".into(), inode: 7, born_ns: 1 };
+        journal.add(&named).expect("added");
+        assert_eq!(Left::read(&path).expect("readable").expect("left").holds, [named]);
     }
 }

@@ -1,9 +1,11 @@
 //! Who holds which file, and the answers to programs.
 //!
 //! A hold is ended in this order: no sync is kept any more, the kernel brings the file to its disk, what was kept is made void, the table says
-//! that nobody holds it. If what was kept cannot be made void, everything is: all files are brought to their disks and the journal says so.
+//! that nobody holds it. If what was kept cannot be made void, everything is: all holds are ended, and the journal says so. If a file cannot be brought
+//! to its disk, what is kept of it stays, and the journal says that it may be older than the file: recovery puts it aside.
 
 use super::deny::Denied;
+use super::ground::Below;
 use super::held_file::HeldFile;
 use super::journal::Journal;
 use super::kept::{Kept, NotKept, Place};
@@ -13,6 +15,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tidegate_media::Region;
 use tidegate_preload_wire::{Answer, FileId, Request};
 
 /// Which files may be held.
@@ -30,13 +33,15 @@ impl Scope {
 }
 
 /// Who answers.
-pub(super) struct Keeper {
+pub(super) struct Keeper<R: Region> {
     scope: Scope,
-    kept: Kept,
+    kept: Kept<R>,
     state: Mutex<State>,
     numbers: AtomicU64,
-    /// Everything is the kernel's from now on.
+    /// Everything is the kernel's from now on. Set under the state's lock: what is held by then is found there.
     given_up: AtomicBool,
+    /// Whether everything is void. Who comes second waits until the first has made it so.
+    void: Mutex<bool>,
     tally: Tally,
 }
 
@@ -59,6 +64,7 @@ struct Hold {
 #[derive(Default)]
 struct Tally {
     held: AtomicU64,
+    failed: AtomicU64,
     kept: AtomicU64,
     by_kernel: AtomicU64,
 }
@@ -68,12 +74,18 @@ pub(super) struct Ended {
     held: u64,
     kept: u64,
     by_kernel: u64,
+    failed: u64,
 }
 
 impl Ended {
     /// Says so, if there was anything.
     pub(super) fn tell(&self) {
-        let Ended { held, kept, by_kernel } = self;
+        let Ended { held, kept, by_kernel, failed } = self;
+        if *failed > 0 {
+            tracing::warn!(
+                "{failed} files were not brought to their disks: what was synced is still in the pool; `tidegate recover` puts it aside"
+            );
+        }
         if *held > 0 {
             tracing::info!("{kept} syncs of {held} files ended in the pool, {by_kernel} in the kernel");
         }
@@ -84,9 +96,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Keeper {
+impl<R: Region> Keeper<R> {
     /// With nothing held.
-    pub(super) fn new(scope: Scope, kept: Kept, table: Table, journal: Journal) -> Keeper {
+    pub(super) fn new(scope: Scope, kept: Kept<R>, table: Table, journal: Journal) -> Keeper<R> {
         let state = State {
             holds: HashMap::new(),
             by_file: HashMap::new(),
@@ -100,8 +112,15 @@ impl Keeper {
             state: Mutex::new(state),
             numbers: AtomicU64::new(1),
             given_up: AtomicBool::new(false),
+            void: Mutex::new(false),
             tally: Tally::default(),
         }
+    }
+
+    /// What is kept.
+    #[cfg(test)]
+    pub(super) fn kept(&self) -> &Kept<R> {
+        &self.kept
     }
 
     /// A number that nobody had before.
@@ -132,28 +151,36 @@ impl Keeper {
     }
 
     fn hold(&self, holder: u64, passed: OwnedFd) -> Option<Answer> {
-        if self.given_up.load(Ordering::SeqCst) {
-            return None;
-        }
-        let file = Arc::new(HeldFile::of(&passed).ok()??);
+        let file = HeldFile::of(&passed).ok()??;
         // What a program has open is not to stay open here: its locks go with the last descriptor.
         drop(passed);
-        if !self.scope.has(&file.path) {
+        self.hold_file(holder, Arc::new(file))
+    }
+
+    /// `holder` holds `file` from now on, if it may.
+    pub(super) fn hold_file(&self, holder: u64, file: Arc<dyn Below>) -> Option<Answer> {
+        if !self.scope.has(file.path()) {
             return None;
         }
         // Of a process that has ended, as no living one may hold it and ask again.
-        self.of_file(file.id).iter().for_each(|hold| self.end_hold(hold));
+        let id = file.id();
+        self.of_file(id).iter().for_each(|hold| self.end_hold(hold));
         let family = self.kept.family()?;
         let number = self.number();
         let mut state = lock(&self.state);
-        if state.abandoned.contains(&file.id) || state.by_file.contains_key(&file.id) {
+        let refused = state.abandoned.contains(&id) || state.by_file.contains_key(&id);
+        if refused || self.given_up.load(Ordering::SeqCst) {
             return None;
         }
         state.journal.as_mut()?.add(&file.named(family)).ok()?;
-        if !state.table.enter(file.id, holder) {
+        if !state.table.enter(id, holder) {
             return None;
         }
-        let id = file.id;
+        // Whoever renames it looks at the table behind the kernel's work, and who did so before that is found out here.
+        if !file.is_in_place() {
+            state.table.remove(id);
+            return None;
+        }
         let place = Mutex::new(Some(self.kept.place(file, family)));
         state.holds.insert(number, Arc::new(Hold { number, holder, file: id, place }));
         state.by_file.insert(id, number);
@@ -169,11 +196,11 @@ impl Keeper {
             Ok(()) => Answer::Done,
             Err(NotKept::NoRoom) => Answer::ByKernel,
             Err(NotKept::Unreadable(error)) => {
-                tracing::debug!("{} cannot be read: {error}", place.file().path.display());
+                tracing::debug!("{} cannot be read: {error}", place.file().path().display());
                 Answer::ByKernel
             }
             Err(NotKept::Failed(error)) => {
-                tracing::warn!("the pool refuses what is synced to {}: {error}", place.file().path.display());
+                tracing::warn!("the pool refuses what is synced to {}: {error}", place.file().path().display());
                 Answer::ByKernel
             }
         };
@@ -186,8 +213,14 @@ impl Keeper {
         let Some(hold) = self.of_number(hold) else { return Answer::NotHeld };
         let forgotten = {
             let mut place = lock(&hold.place);
-            let Some(place) = place.as_mut() else { return Answer::NotHeld };
-            self.kept.forget(place)
+            let Some(its) = place.as_mut() else { return Answer::NotHeld };
+            if self.kept.is_brought(its, true) {
+                self.kept.forget(its)
+            } else {
+                self.leave_failed(its);
+                *place = None;
+                Ok(false)
+            }
         };
         match forgotten {
             Ok(true) => Answer::Done,
@@ -228,15 +261,32 @@ impl Keeper {
     fn end_hold(&self, hold: &Hold) {
         let mut held = lock(&hold.place);
         let Some(place) = held.take() else { return };
-        if let Err(error) = place.file().sync() {
-            // What is kept stays, and is brought to the file when the system was booted anew.
-            tracing::warn!("{} was not brought to its disk: {error}", place.file().path.display());
+        if !self.bring(&place) {
+            self.leave_failed(&place);
         } else if let Err(error) = self.kept.end(&place) {
             tracing::warn!("the pool takes no stores any more: {error}");
             drop(held);
             self.give_up();
         }
         self.remove(hold);
+    }
+
+    /// Whether the file is on its disk now, with everything that it ever got.
+    fn bring(&self, place: &Place) -> bool {
+        let synced = place.file().sync();
+        if let Err(error) = &synced {
+            tracing::warn!("{} was not brought to its disk: {error}", place.file().path().display());
+        }
+        self.kept.is_brought(place, synced.is_ok())
+    }
+
+    /// What is kept of the file stays, and may be older than the file from now on.
+    fn leave_failed(&self, place: &Place) {
+        self.tally.failed.fetch_add(1, Ordering::Relaxed);
+        let journal = &mut lock(&self.state).journal;
+        if let Some(Err(error)) = journal.as_mut().map(|journal| journal.add_failed(place.family())) {
+            tracing::warn!("the journal of holds cannot be written: {error}");
+        }
     }
 
     fn remove(&self, hold: &Hold) {
@@ -246,12 +296,25 @@ impl Keeper {
         state.table.remove(hold.file);
     }
 
+    /// From now on nothing is held anew; what is held.
+    fn stop_holding(&self) -> Vec<Arc<Hold>> {
+        let state = lock(&self.state);
+        self.given_up.store(true, Ordering::SeqCst);
+        state.holds.values().cloned().collect()
+    }
+
     /// Everything is the kernel's from now on: all that is kept is void.
     fn give_up(&self) {
-        if self.given_up.swap(true, Ordering::SeqCst) {
+        let mut void = lock(&self.void);
+        if std::mem::replace(&mut *void, true) {
             return;
         }
-        rustix::fs::sync();
+        for hold in self.stop_holding() {
+            if let Some(place) = lock(&hold.place).take().filter(|place| !self.bring(place)) {
+                self.leave_failed(&place);
+            }
+            self.remove(&hold);
+        }
         let mut state = lock(&self.state);
         if let Some(Err(error)) = state.journal.as_mut().map(Journal::make_void) {
             tracing::warn!("the journal of holds cannot be written: {error}");
@@ -261,17 +324,19 @@ impl Keeper {
     /// The program has ended: brings everything to its disk.
     pub(super) fn end(&self) -> Ended {
         let waiting = self.kept.dirty_bytes();
-        let files = lock(&self.state).holds.len();
-        if files > 0 {
-            tracing::info!("bringing {files} files to their disks, {waiting} bytes");
+        let held = self.stop_holding();
+        if !held.is_empty() {
+            tracing::info!("bringing {} files to their disks, {waiting} bytes", held.len());
         }
-        self.given_up.store(true, Ordering::SeqCst);
-        self.end_all();
+        held.iter().for_each(|hold| self.end_hold(hold));
         let journal = lock(&self.state).journal.take();
-        if let Some(Err(error)) = journal.map(Journal::end) {
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let failed = count(&self.tally.failed);
+        // What failed stays in the pool, and the next run finds it by the journal.
+        if let Some(Err(error)) = journal.filter(|_| failed == 0).map(Journal::end) {
             tracing::warn!("the journal of holds cannot be removed: {error}");
         }
-        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Ended { held: count(&self.tally.held), kept: count(&self.tally.kept), by_kernel: count(&self.tally.by_kernel) }
+        let (held, kept) = (count(&self.tally.held), count(&self.tally.kept));
+        Ended { held, kept, by_kernel: count(&self.tally.by_kernel), failed }
     }
 }

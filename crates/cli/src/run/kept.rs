@@ -5,7 +5,7 @@
 //! files to their disks. When what is kept of a file counts no longer, its slot is made *void*: one bit, durable on return, in a map behind the cache. Slots come in
 //! families of [`FAMILY_SLOTS`], so that a file that goes on being held has another one at once.
 
-use super::held_file::HeldFile;
+use super::ground::Below;
 use super::span::Span;
 use crate::failure::{Doing, Failure, RunFailure, VolumeFailure};
 use crate::{compose, create};
@@ -33,7 +33,6 @@ pub(super) const FILE_BLOCKS: u64 = 1 << 24;
 pub(super) const FAMILY_SLOTS: u32 = 64;
 /// Slots there are. The first family has the files' sizes instead: block `s` of slot 0 is about slot `s`.
 const SLOTS: u32 = 1 << 24;
-const FAMILIES: u32 = SLOTS / FAMILY_SLOTS;
 const VOID_BYTES: u64 = SLOTS as u64 / 8;
 /// A pool of the least size still has room for some blocks.
 const POOL_BYTES_MIN: u64 = 16 << 20;
@@ -42,8 +41,8 @@ const DIRTY_PERCENT_MAX: u64 = 80;
 /// After this time the disk catches up, whatever else goes on.
 const DIRTY_AGE: Duration = Duration::from_secs(1);
 
-/// The region and its parts.
-pub(super) type Cache = DiskCache<Span<MappedRegion>>;
+/// The cache that is one part of a pool.
+pub(super) type Cache<R> = DiskCache<Span<R>>;
 
 /// Maps the pool at `path`, made now with `size` bytes if it is absent.
 pub(super) fn map(path: &Path, size: u64) -> Result<MappedRegion, Failure> {
@@ -69,59 +68,65 @@ pub(super) fn refuse_others(path: &Path, region: &MappedRegion) -> Result<(), Fa
     Err(RunFailure::Pool { pool: path.to_owned(), why: "it holds something else".to_owned() }.into())
 }
 
-/// Where the map of void slots begins in `region`; the cache lies before it.
-fn void_map_at(region: &MappedRegion) -> u64 {
-    region.len() / BLOCK_BYTES * BLOCK_BYTES - VOID_BYTES
+/// The two parts of a pool: the cache, and behind it the map of void slots.
+pub(super) struct Parts<R> {
+    cache: Span<R>,
+    void: VoidMap<R>,
 }
 
-/// The two parts of a pool.
-pub(super) struct Parts {
-    cache: Span<MappedRegion>,
-    void: VoidMap,
-}
-
-impl Parts {
-    /// Of `region`, if it is large enough.
-    pub(super) fn of(path: &Path, region: Arc<MappedRegion>) -> Result<Parts, Failure> {
+impl<R: Region> Parts<R> {
+    /// Of the pool at `path`, if it is large enough.
+    pub(super) fn of(path: &Path, region: Arc<R>) -> Result<Parts<R>, Failure> {
         if region.len() < POOL_BYTES_MIN {
             return Err(RunFailure::PoolTooSmall { pool: path.to_owned(), min: POOL_BYTES_MIN }.into());
         }
-        let at = void_map_at(&region);
-        let void = VoidMap(Span::new(Arc::clone(&region), at, at + VOID_BYTES));
-        Ok(Parts { cache: Span::new(region, 0, at), void })
+        Ok(Parts::with_map(region, VOID_BYTES))
+    }
+
+    /// With a map of `void_bytes`.
+    pub(super) fn with_map(region: Arc<R>, void_bytes: u64) -> Parts<R> {
+        let end = region.len() / BLOCK_BYTES * BLOCK_BYTES;
+        let at = end - void_bytes;
+        let void = VoidMap(Span::new(Arc::clone(&region), at, end));
+        Parts { cache: Span::new(region, 0, at), void }
     }
 
     /// Opens the cache over `files`, and gives the map.
-    pub(super) fn open(self, files: Arc<Files>) -> Result<(Cache, VoidMap), tidegate_disk_cache::OpenError> {
+    pub(super) fn open(self, files: Arc<Files>) -> Result<(Cache<R>, VoidMap<R>), tidegate_disk_cache::OpenError> {
         Ok((DiskCache::open(self.cache, files, Options::default())?, self.void))
     }
 }
 
 /// Which slots count no longer.
-pub(super) struct VoidMap(Span<MappedRegion>);
+pub(super) struct VoidMap<R>(Span<R>);
 
-impl VoidMap {
+impl<R: Region> VoidMap<R> {
+    /// Families of slots that it tells of.
+    fn families(&self) -> u64 {
+        self.0.len() * 8 / u64::from(FAMILY_SLOTS)
+    }
+
     fn place(slot: u32) -> (u64, u64) {
         (u64::from(slot / 64) * 8, 1 << (slot % 64))
     }
 
     /// Whether `slot` is void; one that cannot be read is not.
     pub(super) fn has(&self, slot: u32) -> bool {
-        let (at, bit) = VoidMap::place(slot);
+        let (at, bit) = VoidMap::<R>::place(slot);
         self.0.load_u64(at).is_ok_and(|word| word & bit != 0)
     }
 
     /// Makes `slot` void, durably. Only one caller at a time.
     fn add(&self, slot: u32) -> Result<(), Error> {
-        let (at, bit) = VoidMap::place(slot);
+        let (at, bit) = VoidMap::<R>::place(slot);
         self.0.store_u64(at, self.0.load_u64(at)? | bit);
         self.0.flush(at, 8);
         Ok(self.0.fence()?)
     }
 
     fn clear(&self) -> Result<(), Sealed> {
-        let zeroes = [0; 8192];
-        (0..VOID_BYTES).step_by(zeroes.len()).for_each(|at| self.0.stream(at, &zeroes));
+        let zeroes = [0; BLOCK];
+        (0..self.0.len()).step_by(zeroes.len()).for_each(|at| self.0.stream(at, &zeroes));
         self.0.fence()
     }
 }
@@ -162,11 +167,13 @@ fn block_with(size: u64) -> Vec<u8> {
 #[derive(Default)]
 pub(super) struct Files {
     /// The files of the slots that count.
-    files: Mutex<HashMap<u32, Arc<HeldFile>>>,
+    files: Mutex<HashMap<u32, Arc<dyn Below>>>,
     /// Slots that were destaged since the last flush.
     touched: Mutex<BTreeSet<u32>>,
     /// Slots whose file could not be brought to its disk: what is kept of them stays.
     failed: Mutex<BTreeSet<u32>>,
+    /// One flush at a time: one that finds nothing to bring to a disk may not end before the one that is bringing it.
+    flushing: Mutex<()>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -174,7 +181,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Files {
-    fn insert(&self, slot: u32, file: &Arc<HeldFile>) {
+    fn insert(&self, slot: u32, file: &Arc<dyn Below>) {
         lock(&self.files).insert(slot, Arc::clone(file));
     }
 
@@ -184,6 +191,10 @@ impl Files {
 
     fn has_failed(&self, slot: u32) -> bool {
         lock(&self.failed).contains(&slot)
+    }
+
+    fn set_failed(&self, slot: u32) {
+        lock(&self.failed).insert(slot);
     }
 
     /// Which slots blocks of `run` are about.
@@ -227,12 +238,14 @@ impl BlockDevice for Files {
     }
 
     fn flush(&self) -> Result<()> {
+        let _alone = lock(&self.flushing);
         let touched = std::mem::take(&mut *lock(&self.touched));
         let mut end = Ok(());
         for slot in touched {
             let file = lock(&self.files).get(&slot).cloned();
             if let Some(Err(_)) = file.map(|file| file.sync()) {
-                lock(&self.failed).insert(slot);
+                // The kernel says so once.
+                self.set_failed(slot);
                 end = Err(not_durable());
             }
         }
@@ -263,30 +276,33 @@ impl Backing for Files {
 }
 
 /// The pool of a run.
-pub(super) struct Kept {
-    cache: Arc<Cache>,
+pub(super) struct Kept<R: Region> {
+    cache: Arc<Cache<R>>,
     files: Arc<Files>,
-    void: Mutex<VoidMap>,
-    families: AtomicU64,
+    void: Mutex<VoidMap<R>>,
+    next_family: AtomicU64,
+    families: u64,
     /// Brings files to their disks meanwhile.
-    destager: Destager,
+    destager: Option<Destager>,
 }
 
 /// A file's place in the pool.
 #[derive(Debug)]
 pub(super) struct Place {
-    file: Arc<HeldFile>,
+    file: Arc<dyn Below>,
     family: u32,
     /// Which slot of the family.
     member: u32,
     /// The size that was kept last.
     size: Option<u64>,
+    /// The least size that can be kept: that of the file when the slot was empty, or the last one. None: nobody knows.
+    size_min: Option<u64>,
 }
 
 /// Why nothing was kept.
 #[derive(Debug)]
 pub(super) enum NotKept {
-    /// There is no room, or too much at once, or the file's disk has failed.
+    /// There is no room, or too much at once, or the file's disk has failed, or the file was shortened behind our back.
     NoRoom,
     /// The file cannot be read.
     Unreadable(io::Error),
@@ -294,11 +310,21 @@ pub(super) enum NotKept {
     Failed(TransactionError),
 }
 
-impl Kept {
-    /// A pool with nothing in it over all of `region`.
-    pub(super) fn fresh(path: &Path, region: Arc<MappedRegion>) -> Result<Kept, Failure> {
+impl<R: Region + 'static> Kept<R> {
+    /// A pool with nothing in it over all of `region`, and a thread that brings files to their disks.
+    pub(super) fn fresh(path: &Path, region: Arc<R>) -> Result<Kept<R>, Failure> {
         let refused = |why: String| RunFailure::Pool { pool: path.to_owned(), why };
-        let parts = Parts::of(path, region)?;
+        let mut kept = Kept::lay_out(Parts::of(path, region)?, refused)?;
+        let caps = Caps { age: DIRTY_AGE, ..Caps::default() };
+        let destager = Destager::start(Arc::clone(&kept.cache), caps).map_err(Failure::system("starting a thread"))?;
+        kept.destager = Some(destager);
+        Ok(kept)
+    }
+}
+
+impl<R: Region> Kept<R> {
+    /// A pool with nothing in it, and nobody who brings files to their disks meanwhile.
+    pub(super) fn lay_out(parts: Parts<R>, refused: impl Fn(String) -> RunFailure) -> Result<Kept<R>, RunFailure> {
         let spec = FormatSpec {
             block_size: GEOMETRY.block_size,
             disk_blocks: GEOMETRY.blocks,
@@ -310,22 +336,35 @@ impl Kept {
         format(&parts.cache, &spec, Contents::Unknown).map_err(|error| refused(error.to_string()))?;
         let files = Arc::new(Files::default());
         let (cache, void) = parts.open(Arc::clone(&files)).map_err(|error| refused(error.to_string()))?;
+        let families = void.families();
         let cache = Arc::new(cache);
-        let caps = Caps { age: DIRTY_AGE, ..Caps::default() };
-        let destager = Destager::start(Arc::clone(&cache), caps).map_err(Failure::system("starting a thread"))?;
-        Ok(Kept { cache, files, void: Mutex::new(void), families: AtomicU64::new(1), destager })
+        Ok(Kept { cache, files, void: Mutex::new(void), next_family: AtomicU64::new(1), families, destager: None })
+    }
+
+    /// Brings files to their disks, as far as `blocks_max` blocks go.
+    #[cfg(test)]
+    pub(super) fn step(&self, blocks_max: u32) {
+        self.cache.drain_step(blocks_max);
     }
 
     /// A number for a file's family. None: this run has held too many files.
     pub(super) fn family(&self) -> Option<u32> {
-        u32::try_from(self.families.fetch_add(1, Ordering::Relaxed)).ok().filter(|family| *family < FAMILIES)
+        let family = self.next_family.fetch_add(1, Ordering::Relaxed);
+        u32::try_from(family).ok().filter(|_| family < self.families)
     }
 
     /// A place for `file`, whose family the journal has.
-    pub(super) fn place(&self, file: Arc<HeldFile>, family: u32) -> Place {
-        let place = Place { file, family, member: 0, size: None };
-        self.files.insert(place.slot(), &place.file);
+    pub(super) fn place(&self, file: Arc<dyn Below>, family: u32) -> Place {
+        let mut place = Place { file, family, member: 0, size: None, size_min: None };
+        self.empty(&mut place);
         place
+    }
+
+    /// Nothing is kept in the place's slot.
+    fn empty(&self, place: &mut Place) {
+        place.size = None;
+        place.size_min = place.file.size().ok();
+        self.files.insert(place.slot(), &place.file);
     }
 
     /// Keeps `ranges` of the file as they are now, and that it has `size` bytes: all of it, durably, or none.
@@ -335,9 +374,13 @@ impl Kept {
         let room = self.cache.fill();
         let dirty = u64::from(room.dirty) + blocks.len() as u64;
         let full = dirty * 100 > u64::from(room.blocks) * DIRTY_PERCENT_MAX;
+        if full {
+            let _ = self.destager.as_ref().map(Destager::flush);
+        }
         let too_many = blocks.len() as u64 >= u64::from(self.cache.transaction_blocks_max());
-        if full || too_many || size > super::held_file::FILE_BYTES_MAX || self.files.has_failed(slot) {
-            self.destager.flush();
+        // Recovery makes files longer, never shorter.
+        let fits = place.size_min.is_some_and(|min| (min..=super::held_file::FILE_BYTES_MAX).contains(&size));
+        if full || too_many || !fits || self.files.has_failed(slot) {
             return Err(NotKept::NoRoom);
         }
         let mut transaction = self.cache.begin();
@@ -352,7 +395,7 @@ impl Kept {
         if transaction.blocks() > 0 {
             transaction.commit().map_err(NotKept::Failed)?;
         }
-        place.size = Some(size);
+        (place.size, place.size_min) = (Some(size), Some(size));
         Ok(())
     }
 
@@ -360,10 +403,9 @@ impl Kept {
     pub(super) fn forget(&self, place: &mut Place) -> Result<bool, Error> {
         self.end(place)?;
         place.member += 1;
-        place.size = None;
         let more = place.member < FAMILY_SLOTS;
         if more {
-            self.files.insert(place.slot(), &place.file);
+            self.empty(place);
         }
         Ok(more)
     }
@@ -375,6 +417,15 @@ impl Kept {
         Ok(())
     }
 
+    /// Whether the file of `place` is on its disk for certain, if `well` it was brought there now. If not, what is kept of it stays.
+    pub(super) fn is_brought(&self, place: &Place, well: bool) -> bool {
+        if !well {
+            self.files.set_failed(place.slot());
+        }
+        // The kernel may have said so to another flush before.
+        !self.files.has_failed(place.slot())
+    }
+
     /// Bytes that wait for their disks.
     pub(super) fn dirty_bytes(&self) -> u64 {
         self.cache.dirty_blocks() * BLOCK_BYTES
@@ -383,8 +434,13 @@ impl Kept {
 
 impl Place {
     /// The file.
-    pub(super) fn file(&self) -> &HeldFile {
-        &self.file
+    pub(super) fn file(&self) -> &dyn Below {
+        &*self.file
+    }
+
+    /// Its family.
+    pub(super) fn family(&self) -> u32 {
+        self.family
     }
 
     fn slot(&self) -> u32 {

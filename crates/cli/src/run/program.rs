@@ -36,14 +36,15 @@ pub(super) struct Environment(Vec<(&'static str, OsString)>);
 
 impl Environment {
     /// For programs that load `library`, and find this supervisor by `folder`.
-    pub(super) fn new(library: &Path, folder: &Folder, roots: &[PathBuf], journal: &Journal) -> Environment {
+    pub(super) fn new(library: &Path, folder: &Folder, roots: &[PathBuf], journal: (&Journal, &Path)) -> Environment {
         let mut preload = library.as_os_str().to_owned();
         if let Some(others) = std::env::var_os(PRELOAD).filter(|others| !others.is_empty()) {
             preload.push(":");
             preload.push(others);
         }
         let roots: Vec<_> = roots.iter().map(|root| root.as_os_str()).collect();
-        let journal_at = std::path::absolute(journal.path()).unwrap_or_else(|_| journal.path().to_owned());
+        let (journal, at) = journal;
+        let journal_at = std::path::absolute(at).unwrap_or_else(|_| at.to_owned());
         Environment(vec![
             (PRELOAD, preload),
             (wire::FOLDER_VARIABLE, folder.path().as_os_str().to_owned()),

@@ -1,29 +1,44 @@
 //! What a run that did not end well left in its pool, brought to the files.
 //!
 //! While the system has not been booted anew, the kernel has everything that was ever written: the files are synced, and that is all. After a power cut, what
-//! was kept is written to the files that were held. A file that is missing or another one is not touched: what was kept of it goes to a folder
-//! beside the pool.
+//! was kept is written to the files that were held. A file that is missing, another one, or written since the power came back is not touched, nor is one
+//! whose disk failed, in whatever boot: what was kept of it goes to a folder beside the pool.
+//!
+//! The journal goes last. Until then everything can be done again, as often as the power fails.
 
-use super::held_file;
-use super::journal::{self, Left, Named};
+use super::ground::{Found, Ground, Target, Unlike};
+use super::held_file::System;
+use super::journal::{self, Journal, Left, Named};
 use super::kept::{
     BLOCK, BLOCK_BYTES, Cache, FAMILY_SLOTS, Files, Parts, VoidMap, block_of, size_block, size_in, slot_of,
 };
 use crate::failure::{Doing, Failure, RunFailure, VolumeFailure};
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tidegate_media::{BlockDevice, MappedRegion};
+use tidegate_media::{BlockDevice, MappedRegion, Region};
 
 /// What recovery did.
-pub(super) struct Recovered {
-    /// The pool, of which nothing is needed any more.
-    pub(super) region: Arc<MappedRegion>,
-    written: Vec<PathBuf>,
-    salvaged: Vec<(PathBuf, PathBuf)>,
+#[derive(Debug, Default)]
+pub(crate) struct Recovered {
+    /// Whether a run was left that did not end well.
+    pub(crate) was_left: bool,
+    /// Files that were written.
+    pub(crate) written: Vec<PathBuf>,
+    /// What was put aside.
+    pub(crate) salvaged: Vec<Salvaged>,
+}
+
+/// What was synced to a file that was not written.
+#[derive(Debug)]
+pub(crate) struct Salvaged {
+    /// The file.
+    pub(crate) file: PathBuf,
+    /// Why it was not written.
+    pub(crate) unlike: Unlike,
+    /// Where its data is instead.
+    pub(crate) to: PathBuf,
 }
 
 impl Recovered {
@@ -32,51 +47,122 @@ impl Recovered {
         for path in &self.written {
             tracing::warn!("recovered what was synced to {}", path.display());
         }
-        for (path, to) in &self.salvaged {
-            tracing::warn!(
-                "{} is missing or another file now: what was synced to it is in {}",
-                path.display(),
-                to.display()
-            );
+        for Salvaged { file, unlike, to } in &self.salvaged {
+            tracing::warn!("{} {}: what was synced to it is in {}", file.display(), unlike.told(), to.display());
         }
     }
+}
+
+/// Where what cannot go to its file goes if nobody says otherwise.
+pub(super) fn salvage_folder(pool: &Path) -> PathBuf {
+    let mut name = pool.as_os_str().to_owned();
+    name.push(".salvaged");
+    PathBuf::from(name)
+}
+
+/// Brings everything in `pool` to its files, or else to the folder `salvage`, and removes the journal then. Nothing is needed of the pool any more.
+pub(super) fn recover(pool: &Path, region: &Arc<MappedRegion>, salvage: PathBuf) -> Result<Recovered, Failure> {
+    let journal_at = journal::beside(pool);
+    let unreadable = |error| Failure::from(VolumeFailure::of_io(&journal_at, Doing::Read, error));
+    let Some(left) = Left::read(&journal_at).map_err(unreadable)? else { return Ok(Recovered::default()) };
+    let boot = journal::this_boot().map_err(Failure::system("asking which boot this is"))?;
+    if left.boot == boot {
+        rustix::fs::sync();
+    }
+    let ground = System { salvage, session: left.session.clone() };
+    let log = journal::log_at(&journal_at).map_err(unreadable)?;
+    let mut recovery = Recovery { left: &left, boot, journal: Journal::of(log, &left.session), ground: &ground };
+    let recovered = if recovery.has_work() {
+        let refused = |why: String| RunFailure::Pool { pool: pool.to_owned(), why };
+        recovery.bring(Parts::of(pool, Arc::clone(region))?, refused)?
+    } else {
+        Recovered::default()
+    };
+    recovery.journal.end().map_err(unreadable)?;
+    Ok(Recovered { was_left: true, ..recovered })
+}
+
+/// A recovery of one run.
+pub(super) struct Recovery<'a> {
+    /// What the run left.
+    pub(super) left: &'a Left,
+    /// The boot of the system that is running.
+    pub(super) boot: String,
+    /// The run's journal, to be written on.
+    pub(super) journal: Journal,
+    /// The files.
+    pub(super) ground: &'a dyn Ground,
 }
 
 /// The blocks of one file that only the pool has, by the slot and number.
 type Blocks = Vec<(u32, u64)>;
 
-/// Brings everything in `pool` to its files, and removes the journal then.
-pub(super) fn recover(pool: &Path, journal_at: &Path, region: MappedRegion) -> Result<Recovered, Failure> {
-    let mut recovered = Recovered { region: Arc::new(region), written: Vec::new(), salvaged: Vec::new() };
-    let unreadable = |error| Failure::from(VolumeFailure::of_io(journal_at, Doing::Read, error));
-    let Some(left) = Left::read(journal_at).map_err(unreadable)? else { return Ok(recovered) };
-    let booted = journal::this_boot().map_err(Failure::system("asking which boot this is"))?;
-    if !left.is_void && left.boot == booted {
-        rustix::fs::sync();
-    } else if !left.is_void {
-        bring(pool, &left, &mut recovered)?;
+impl Recovery<'_> {
+    /// Whether anything in the pool counts.
+    pub(super) fn has_work(&self) -> bool {
+        self.left.holds.iter().any(|named| self.counts(named))
     }
-    journal::remove(journal_at).map_err(unreadable)?;
-    Ok(recovered)
+
+    /// Whether what was kept of `named` counts: the kernel has everything else.
+    fn counts(&self, named: &Named) -> bool {
+        self.left.failed.contains(&named.family) || !self.left.is_void && self.left.boot != self.boot
+    }
+
+    /// Brings what counts in the pool to its files. `refused` says that the pool cannot be read.
+    pub(super) fn bring<R: Region>(
+        &mut self,
+        parts: Parts<R>,
+        refused: impl Fn(String) -> RunFailure,
+    ) -> Result<Recovered, Failure> {
+        let (cache, void) = parts.open(Arc::new(Files::default())).map_err(|error| refused(error.to_string()))?;
+        let blocks = blocks_by_family(&cache, &void);
+        let mut recovered = Recovered { was_left: true, ..Recovered::default() };
+        let left = self.left;
+        for named in &left.holds {
+            let Some(blocks) = blocks.get(&named.family).filter(|_| self.counts(named)) else { continue };
+            match self.bring_file(&cache, named, blocks) {
+                Ok(None) => recovered.written.push(named.path.clone()),
+                Ok(Some(salvaged)) => recovered.salvaged.push(salvaged),
+                Err(error) => {
+                    let failure = RunFailure::NotRecovered { file: named.path.clone(), why: error.to_string() };
+                    return Err(failure.into());
+                }
+            }
+        }
+        Ok(recovered)
+    }
+
+    /// Writes what was kept of one file, to it or else aside.
+    fn bring_file<R: Region>(
+        &mut self,
+        cache: &Cache<R>,
+        named: &Named,
+        blocks: &Blocks,
+    ) -> io::Result<Option<Salvaged>> {
+        let resumed = self.left.is_recovering(&self.boot, named.family);
+        let found = if self.left.failed.contains(&named.family) {
+            Found::Unlike(Unlike::Failed)
+        } else {
+            self.ground.find(named, resumed)?
+        };
+        match found {
+            Found::Same(target) => {
+                if !resumed {
+                    self.journal.add_recovering(&self.boot, named.family)?;
+                }
+                write_blocks(cache, &*target, blocks, target.len()?)?;
+                Ok(None)
+            }
+            Found::Unlike(unlike) => {
+                let (target, to) = self.ground.salvage(named)?;
+                write_blocks(cache, &*target, blocks, u64::MAX)?;
+                Ok(Some(Salvaged { file: named.path.clone(), unlike, to }))
+            }
+        }
+    }
 }
 
-fn bring(pool: &Path, left: &Left, recovered: &mut Recovered) -> Result<(), Failure> {
-    if left.holds.is_empty() {
-        return Ok(());
-    }
-    let parts = Parts::of(pool, Arc::clone(&recovered.region))?;
-    let refused = |why: String| RunFailure::Pool { pool: pool.to_owned(), why };
-    let (cache, void) = parts.open(Arc::new(Files::default())).map_err(|error| refused(error.to_string()))?;
-    let blocks = blocks_by_family(&cache, &void);
-    for named in &left.holds {
-        let Some(blocks) = blocks.get(&named.family) else { continue };
-        let brought = bring_file(pool, &cache, named, blocks, recovered);
-        brought.map_err(|error| RunFailure::NotRecovered { file: named.path.clone(), why: error.to_string() })?;
-    }
-    Ok(())
-}
-
-fn blocks_by_family(cache: &Cache, void: &VoidMap) -> BTreeMap<u32, Blocks> {
+fn blocks_by_family<R: Region>(cache: &Cache<R>, void: &VoidMap<R>) -> BTreeMap<u32, Blocks> {
     let mut families = BTreeMap::<u32, Blocks>::new();
     for lba in cache.dirty_lbas() {
         let (slot, block) = slot_of(lba);
@@ -87,47 +173,21 @@ fn blocks_by_family(cache: &Cache, void: &VoidMap) -> BTreeMap<u32, Blocks> {
     families
 }
 
-fn bring_file(pool: &Path, cache: &Cache, named: &Named, blocks: &Blocks, recovered: &mut Recovered) -> io::Result<()> {
-    if held_file::is_same(named)? == Some(true) {
-        let file = OpenOptions::new().write(true).open(&named.path)?;
-        write_blocks(cache, &file, blocks)?;
-        file.sync_all()?;
-        recovered.written.push(named.path.clone());
-        return Ok(());
-    }
-    let folder = salvage_folder(pool);
-    std::fs::create_dir_all(&folder)?;
-    let name = named.path.file_name().unwrap_or_default().to_string_lossy();
-    let to = folder.join(format!("{}-{}-{name}", named.inode, named.family));
-    let file = File::create(&to)?;
-    write_blocks(cache, &file, blocks)?;
-    file.sync_all()?;
-    recovered.salvaged.push((named.path.clone(), to));
-    Ok(())
-}
-
-fn salvage_folder(pool: &Path) -> PathBuf {
-    let mut name = pool.as_os_str().to_owned();
-    name.push(".salvaged");
-    PathBuf::from(name)
-}
-
-/// Writes what was kept into `file`, and nothing behind the size that was kept with it.
-fn write_blocks(cache: &Cache, file: &File, blocks: &Blocks) -> io::Result<()> {
+/// Writes what was kept into `target`, nothing behind the size that was kept with it, and brings it to its disk. A size that the pool does not have any more
+/// is `durable`: the disk had it.
+fn write_blocks<R: Region>(cache: &Cache<R>, target: &dyn Target, blocks: &Blocks, durable: u64) -> io::Result<()> {
     let mut block = vec![0; BLOCK];
     let read = |lba, block: &mut [u8]| cache.read(lba, block).map_err(|error| io::Error::other(error.to_string()));
     for (slot, number) in blocks {
         read(size_block(*slot), &mut block)?;
-        let now = file.metadata()?.len();
-        // The size is not in the pool any more if the disk has it.
-        let size = size_in(&block).unwrap_or(now);
-        if now < size {
-            file.set_len(size)?;
-        }
+        let kept = size_in(&block);
+        let now = target.len()?;
+        kept.filter(|size| now < *size).map_or(Ok(()), |size| target.set_len(size))?;
+        let size = kept.unwrap_or(durable);
         let at = number * BLOCK_BYTES;
         let len = usize::try_from(size.saturating_sub(at).min(BLOCK_BYTES)).expect("at most a block");
         read(block_of(*slot, *number), &mut block)?;
-        file.write_all_at(&block[..len], at)?;
+        target.write(at, &block[..len])?;
     }
-    Ok(())
+    target.sync()
 }

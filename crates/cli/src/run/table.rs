@@ -7,7 +7,7 @@ use tidegate_preload_wire::{EPOCH_AT, FileId, Row, SLOTS, TABLE_BYTES, USED_AT, 
 
 /// The table.
 pub(super) struct Table {
-    words: MappedRegion,
+    words: Box<dyn Region>,
     rows: Vec<Option<FileId>>,
     epoch: u64,
 }
@@ -16,10 +16,14 @@ impl Table {
     /// An empty one in a new file.
     pub(super) fn create(path: &Path) -> Result<Table, Failure> {
         let words = MappedRegion::create(path, TABLE_BYTES, Allocation::Full);
-        let words = words.map_err(|error| VolumeFailure::of_map(Doing::Create, error))?;
+        Ok(Table::on(Box::new(words.map_err(|error| VolumeFailure::of_map(Doing::Create, error))?)))
+    }
+
+    /// An empty one on zeroes.
+    pub(super) fn on(words: Box<dyn Region>) -> Table {
         let mut table = Table { words, rows: Vec::new(), epoch: 0 };
         table.tell();
-        Ok(table)
+        table
     }
 
     /// Enters that `holder` holds `file`. False: there is no row left.

@@ -10,3 +10,7 @@ pub const DRIVER: CProgram =
 /// Appends lines to the file of its first argument, syncs each, and prints its number when the sync has returned.
 pub const APPENDER: CProgram =
     CProgram { name: "appender", source: include_str!("appender.c"), flags: &[], packages: "gcc libc6-dev" };
+
+/// Does numbered steps on two files, and prints the number of each when its sync has returned. [`Steps`](super::Steps) does the same.
+pub const STEPPER: CProgram =
+    CProgram { name: "stepper", source: include_str!("stepper.c"), flags: &[], packages: "gcc libc6-dev" };

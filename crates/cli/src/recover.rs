@@ -1,0 +1,55 @@
+//! `tidegate recover`: what a run under [`run`](crate::run) left in its pool, brought to its files without running anything.
+
+use crate::answer;
+use crate::failure::{Exit, Failure};
+use crate::grammar::Recover;
+use crate::run::{Recovered, Salvaged, recover_pool};
+use serde::Serialize;
+use std::fmt;
+use std::path::PathBuf;
+
+/// What `recover` answers.
+#[derive(Serialize)]
+struct Answer {
+    pool: PathBuf,
+    /// Whether a run was left that did not end well.
+    was_left: bool,
+    /// Files that were written.
+    written: Vec<PathBuf>,
+    salvaged: Vec<Aside>,
+}
+
+/// What was synced to a file that was not written.
+#[derive(Serialize)]
+struct Aside {
+    file: PathBuf,
+    why: &'static str,
+    to: PathBuf,
+}
+
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for file in &self.written {
+            answer::line(f, "recovered", file.display())?;
+        }
+        for Aside { file, why, to } in &self.salvaged {
+            answer::line(f, "salvaged", format_args!("{} {why}: {}", file.display(), to.display()))?;
+        }
+        let rest = match (self.was_left, self.written.len() + self.salvaged.len()) {
+            (false, _) => "the last run ended well",
+            (true, 0) => "the files have everything",
+            (true, _) => "nothing of it is needed any more",
+        };
+        write!(f, "pool       {}: {rest}", self.pool.display())
+    }
+}
+
+/// Runs `tidegate recover`.
+pub(crate) fn run(wish: &Recover, json: bool) -> Result<Exit, Failure> {
+    let Recovered { was_left, written, salvaged } = recover_pool(&wish.pool, wish.to.as_deref())?;
+    let aside = |Salvaged { file, unlike, to }: Salvaged| Aside { file, why: unlike.told(), to };
+    let salvaged: Vec<_> = salvaged.into_iter().map(aside).collect();
+    let exit = if salvaged.is_empty() { Exit::Done } else { Exit::Refused };
+    answer::give(&Answer { pool: wish.pool.clone(), was_left, written, salvaged }, json)?;
+    Ok(exit)
+}

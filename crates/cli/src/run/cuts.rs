@@ -1,0 +1,377 @@
+//! Every power cut of every short script under the protocol of a run, on simulated memory and a simulated file, beside a dull model: all contents that the
+//! file had since its last sync.
+//!
+//! A script's last step is cut before each fence of the memory, before each thing that reaches a disk, and at its end. Every state that the cut may leave is recovered, with
+//! a cut and a kill at each of these instants in the recovery, which is done again then. The file has its last synced bytes afterwards, or newer ones.
+//! `TIDEGATE_STEPS` gives longer scripts than CI runs.
+
+mod world;
+
+use super::deny::Denied;
+use super::journal::{self, Journal, Left};
+use super::keeper::{Keeper, Scope};
+use super::kept::{Kept, Parts};
+use super::recover::{Recovered, Recovery};
+use super::table::Table;
+use crate::failure::RunFailure;
+use std::collections::{BTreeSet, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::PathBuf;
+use std::sync::Arc;
+use tidegate_preload_wire::{Answer, FileId, Request, TABLE_BYTES};
+use tidegate_sim::{Reduction, Region};
+use world::{Disks, INODE, JointCut, Open, SimGround, SimLog, Watched, World, after};
+
+/// Bytes of the small pool's map of void slots, and of all of it.
+const VOID_BYTES: u64 = 4096;
+const POOL_BYTES: u64 = 128 << 10;
+const HOLDER: u64 = 5;
+const FILE: FileId = FileId { device: 1, inode: INODE };
+
+/// What happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// The program writes inside of the file, over the border of two blocks.
+    Write,
+    Append,
+    Sync,
+    /// The program cuts the file, after it had it settled.
+    Shorten,
+    /// The program makes the file longer: the next sync is the kernel's.
+    Lengthen,
+    Rename,
+    /// The program asks to hold the file, and syncs by the kernel.
+    Hold,
+    /// Somebody outside of the run cuts the file.
+    ShortenOutside,
+    /// The supervisor brings blocks to their disk.
+    Destage,
+    /// The program dies, and the supervisor lets go of its file.
+    Die,
+}
+
+const ALPHABET: [Step; 10] = [
+    Step::Write,
+    Step::Append,
+    Step::Sync,
+    Step::Shorten,
+    Step::Lengthen,
+    Step::Rename,
+    Step::Hold,
+    Step::ShortenOutside,
+    Step::Destage,
+    Step::Die,
+];
+
+/// What may be found after a cut.
+#[derive(Clone, Debug, Hash)]
+struct Promise {
+    /// All contents since the last sync, that of the sync first.
+    contents: Vec<Vec<u8>>,
+    /// All names since.
+    paths: BTreeSet<PathBuf>,
+}
+
+impl Promise {
+    /// Any byte of any of the contents: the kernel writes pages back as it likes.
+    fn allows(&self, found: &[u8]) -> bool {
+        let lengths = || self.contents.iter().map(Vec::len);
+        let length = lengths().min() <= Some(found.len()) && Some(found.len()) <= lengths().max();
+        let byte =
+            |(at, byte): (usize, &u8)| self.contents.iter().any(|one| one.get(at).copied().unwrap_or(0) == *byte);
+        length && found.iter().enumerate().all(byte)
+    }
+}
+
+/// A program under a run, as the library under it acts.
+struct Program {
+    world: Arc<World>,
+    keeper: Keeper<Watched>,
+    hold: Option<u64>,
+    in_doubt: bool,
+    ranges: Vec<(u64, u64)>,
+    promise: Promise,
+    byte: u8,
+}
+
+impl Program {
+    fn start(bytes: Vec<u8>) -> Program {
+        let disks = Disks::new(bytes.clone(), journal::first_line("run", "first"));
+        Program::on(World::new(Region::new(POOL_BYTES), disks), bytes)
+    }
+
+    fn on(world: Arc<World>, bytes: Vec<u8>) -> Program {
+        let parts = Parts::with_map(Arc::new(Watched(world.clone())), VOID_BYTES);
+        let kept = Kept::lay_out(parts, refused).expect("the region takes a pool");
+        let scope = Scope { roots: vec!["/root".into()], denied: Denied::default() };
+        let table = Table::on(Box::new(Region::new(TABLE_BYTES)));
+        let keeper = Keeper::new(scope, kept, table, Journal::of(Box::new(SimLog(world.clone())), "run"));
+        let promise = Promise { contents: vec![bytes], paths: ["/root/a".into()].into() };
+        Program { world, keeper, hold: None, in_doubt: false, ranges: Vec::new(), promise, byte: 0 }
+    }
+
+    fn ask(&self, request: &Request<'_>) -> Answer {
+        self.keeper.answer(HOLDER, request, None)
+    }
+
+    fn step(&mut self, step: Step) {
+        let len = self.world.disks().file.bytes.len();
+        match step {
+            Step::Write => self.write(4000.min(len), 300),
+            Step::Append => self.write(len, 5000),
+            Step::Sync => self.sync(),
+            Step::Shorten => {
+                self.settle();
+                self.world.disks().file.set_len(len / 2);
+            }
+            Step::Lengthen => {
+                self.world.disks().file.set_len(len + 700);
+                self.in_doubt = true;
+            }
+            Step::Rename => {
+                self.settle();
+                self.world.disks().file.rename("/root/b");
+            }
+            Step::Hold => self.hold(),
+            Step::ShortenOutside => self.world.disks().file.set_len(len / 2),
+            Step::Destage => self.keeper.kept().step(64),
+            Step::Die => {
+                self.keeper.release(HOLDER);
+                self.hold = None;
+            }
+        }
+        let disks = self.world.disks();
+        if self.promise.contents.last() != Some(&disks.file.bytes) {
+            self.promise.contents.push(disks.file.bytes.clone());
+        }
+        self.promise.paths.insert(disks.file.path.clone());
+    }
+
+    fn write(&mut self, at: usize, len: usize) {
+        self.byte += 1;
+        self.world.disks().file.write(at, &vec![self.byte; len]);
+        self.ranges.push((at as u64, len as u64));
+    }
+
+    fn settle(&mut self) {
+        if self.hold.take().is_some() {
+            self.ask(&Request::Settle(FILE));
+        }
+    }
+
+    fn hold(&mut self) {
+        if self.hold.is_none() {
+            let path = self.world.disks().file.path.clone();
+            let held = self.keeper.hold_file(HOLDER, Arc::new(Open { world: self.world.clone(), path }));
+            if let Some(Answer::Held { hold, .. }) = held {
+                self.hold = Some(hold);
+            }
+            self.in_doubt = true;
+            self.sync();
+        }
+    }
+
+    fn sync(&mut self) {
+        let size = self.world.disks().file.bytes.len() as u64;
+        let ranges = std::mem::take(&mut self.ranges);
+        let answer = match self.hold {
+            Some(hold) if !self.in_doubt => self.ask(&Request::Keep { hold, size, ranges: &ranges }),
+            Some(_) => Answer::ByKernel,
+            None => Answer::NotHeld,
+        };
+        if answer != Answer::Done {
+            self.world.sync_file();
+        }
+        match (answer, self.hold) {
+            (Answer::ByKernel, Some(hold)) if self.ask(&Request::Forget { hold }) != Answer::Done => self.settle(),
+            (Answer::NotHeld, _) => self.hold = None,
+            _ => {}
+        }
+        self.in_doubt = false;
+        let disks = self.world.disks();
+        self.promise = Promise { contents: vec![disks.file.bytes.clone()], paths: self.promise.paths.clone() };
+        if answer != Answer::Done {
+            self.promise.paths = [disks.file.path.clone()].into();
+        }
+    }
+}
+
+/// What was judged.
+#[derive(Debug, Default)]
+struct Tally {
+    scripts: u64,
+    cuts: u64,
+    states: u64,
+    in_recoveries: u64,
+}
+
+#[derive(Default)]
+struct Judge {
+    seen: HashSet<u64>,
+    tally: Tally,
+}
+
+/// The boots after the first and the second cut.
+const BOOTS: [&str; 3] = ["second", "third", "fourth"];
+
+fn reduction() -> Reduction {
+    let contents = POOL_BYTES / 4..POOL_BYTES - VOID_BYTES;
+    Reduction { images_max: 64, samples: 8, ..Reduction::of(std::iter::once(contents)) }
+}
+
+impl Judge {
+    /// Runs a script, and judges every cut of its last step.
+    fn script(&mut self, before: &[Step], script: &[Step], loses_from: u64) -> Result<(), String> {
+        self.tally.scripts += 1;
+        let bytes = vec![0xaa; 9000];
+        let mut world =
+            World::new(Region::new(POOL_BYTES), Disks::new(bytes.clone(), journal::first_line("run", "first")));
+        Arc::get_mut(&mut world).expect("nobody else has it").loses_from = loses_from;
+        let mut program = Program::on(world, bytes);
+        let (last, earlier) = script.split_last().expect("a script has steps");
+        before.iter().chain(earlier).for_each(|step| program.step(*step));
+        let mut during = program.promise.clone();
+        program.world.record();
+        program.step(*last);
+        // Before a sync ends, what it syncs may be there or not.
+        during.contents.extend(program.promise.contents.clone());
+        during.paths.extend(program.promise.paths.clone());
+        let mut cuts = program.world.take();
+        let end = cuts.pop().expect("a cut of now");
+        let judged = cuts.iter().try_for_each(|cut| self.cut(cut, &during, 0));
+        judged.and_then(|()| self.cut(&end, &program.promise, 0)).map_err(|wrong| format!("{script:?}: {wrong}"))
+    }
+
+    fn cut(&mut self, cut: &JointCut, promise: &Promise, boot: usize) -> Result<(), String> {
+        self.tally.cuts += u64::from(boot == 0);
+        let disks_images = cut.disks_images();
+        let reduction = reduction();
+        let mut images = cut.region.images(&reduction);
+        while let Some(region) = images.advance() {
+            for disks in &disks_images {
+                let mut key = DefaultHasher::new();
+                (region.hash(), disks, promise, boot).hash(&mut key);
+                if self.seen.insert(key.finish()) {
+                    self.recovered(&after(region, disks.clone()), promise, boot)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Recovers, and judges what is there then; and what is there if that is interrupted.
+    fn recovered(&mut self, world: &Arc<World>, promise: &Promise, boot: usize) -> Result<(), String> {
+        *(if boot == 0 { &mut self.tally.states } else { &mut self.tally.in_recoveries }) += 1;
+        world.record();
+        let recovered = recover(world, BOOTS[boot])?;
+        let cuts = world.take();
+        compare(world, promise, &recovered)?;
+        if boot > 0 {
+            return Ok(());
+        }
+        for cut in &cuts {
+            self.cut(cut, promise, boot + 1).map_err(|wrong| format!("cut in the recovery: {wrong}"))?;
+            self.tally.in_recoveries += 1;
+            let killed = World::new(Region::after_kill(&cut.region), cut.disks.clone());
+            let again = recover(&killed, BOOTS[boot])?;
+            compare(&killed, promise, &again).map_err(|wrong| format!("killed in the recovery: {wrong}"))?;
+        }
+        Ok(())
+    }
+}
+
+fn refused(why: String) -> RunFailure {
+    RunFailure::Pool { pool: "pool".into(), why }
+}
+
+fn recover(world: &Arc<World>, boot: &str) -> Result<Recovered, String> {
+    let journal = world.disks().journal.clone();
+    let Some(left) = journal.and_then(|journal| Left::parse(&journal)) else { return Ok(Recovered::default()) };
+    let journal = Journal::of(Box::new(SimLog(world.clone())), "run");
+    let ground = SimGround(world.clone());
+    let mut recovery = Recovery { left: &left, boot: boot.to_owned(), journal, ground: &ground };
+    let mut recovered = Recovered::default();
+    if recovery.has_work() {
+        let parts = Parts::with_map(Arc::new(Watched(world.clone())), VOID_BYTES);
+        recovered = recovery.bring(parts, refused).map_err(|failure| format!("{failure:?}"))?;
+    }
+    recovery.journal.end().map_err(|error| error.to_string())?;
+    Ok(recovered)
+}
+
+fn compare(world: &World, promise: &Promise, recovered: &Recovered) -> Result<(), String> {
+    let disks = world.disks();
+    if !promise.allows(&disks.file.bytes) {
+        let runs = |bytes: &[u8]| {
+            let runs = bytes.chunk_by(|one, next| one == next).map(|run| format!("{}×{:02x}", run.len(), run[0]));
+            runs.collect::<Vec<_>>().join(" ")
+        };
+        let allowed: Vec<_> = promise.contents.iter().map(|one| runs(one)).collect();
+        return Err(format!("the file has {}, allowed: {}", runs(&disks.file.bytes), allowed.join(" or ")));
+    }
+    if !promise.paths.contains(&disks.file.path) {
+        return Err(format!("the file is at {}, not one of {:?}", disks.file.path.display(), promise.paths));
+    }
+    if !recovered.salvaged.is_empty() {
+        return Err(format!("put aside without need: {:?}", recovered.salvaged));
+    }
+    Ok(())
+}
+
+/// Every script of so many steps.
+fn scripts(steps: u32) -> impl Iterator<Item = Vec<Step>> {
+    let each = ALPHABET.len();
+    (0..each.pow(steps)).map(move |number| (0..steps).map(|place| ALPHABET[number / each.pow(place) % each]).collect())
+}
+
+/// A file that is held, with something synced that only the pool has.
+const BUSY: [Step; 4] = [Step::Hold, Step::Append, Step::Write, Step::Sync];
+
+fn every_script(before: &[Step], steps: u32) {
+    let steps = std::env::var("TIDEGATE_STEPS").map_or(steps, |steps| steps.parse().expect("a number of steps"));
+    let mut judge = Judge::default();
+    for steps in 1..=steps {
+        scripts(steps)
+            .try_for_each(|script| judge.script(before, &script, u64::MAX))
+            .unwrap_or_else(|wrong| panic!("{wrong}"));
+    }
+    println!("{:?}", judge.tally);
+    assert!(judge.tally.states > 0 && judge.tally.in_recoveries > 0);
+}
+
+#[test]
+fn every_cut_of_every_script_on_a_file_that_is_not_held() {
+    every_script(&[], 2);
+}
+
+#[test]
+fn every_cut_of_every_script_on_a_file_that_is_held() {
+    every_script(&BUSY, 1);
+}
+
+#[test]
+fn what_is_not_made_void_is_noticed() {
+    let mut judge = Judge::default();
+    let lost_map = POOL_BYTES - VOID_BYTES;
+    let noticed = scripts(2).any(|script| judge.script(&BUSY, &script, lost_map).is_err());
+    assert!(noticed, "what was forgotten came back, and nobody noticed");
+}
+
+#[test]
+fn what_a_failing_disk_did_not_take_is_put_aside() {
+    let mut program = Program::start(vec![0xaa; 9000]);
+    BUSY.iter().for_each(|step| program.step(*step));
+    program.world.disks().failing = true;
+    program.step(Step::Destage);
+    program.step(Step::Die);
+    let ended = program.keeper.end();
+    ended.tell();
+    // In the same boot: the kernel does not have it any more.
+    let recovered = recover(&program.world, "first").expect("recovered");
+    assert_eq!(recovered.salvaged.len(), 1);
+    let disks = program.world.disks();
+    let aside = disks.aside.as_ref().expect("it was put aside");
+    assert_eq!(&aside.bytes[9000..], &disks.file.bytes[9000..], "what was appended and synced");
+    assert_eq!(&aside.bytes[4096..4300], &disks.file.bytes[4096..4300], "what was written and synced");
+    assert!(disks.journal.is_none());
+}

@@ -1,0 +1,372 @@
+//! Persistent memory, a file and a journal, all cut at the same instant.
+
+use crate::run::ground::{Below, Found, Ground, Log, Target, Unlike};
+use crate::run::journal::Named;
+use std::collections::BTreeSet;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard};
+use tidegate_media::{LineOrder, Poison, Region as Medium, Sealed};
+use tidegate_preload_wire::FileId;
+use tidegate_sim::{Cut, Image, Region};
+
+const PAGE: usize = 4096;
+
+/// What a kernel did to a file that no sync has made durable.
+#[derive(Clone, Debug, Hash)]
+enum Change {
+    Bytes(usize, Vec<u8>),
+    Length(usize),
+    Path(PathBuf),
+}
+
+/// The file: as programs see it, as its disk has it, and what was done in between.
+#[derive(Clone, Debug, Hash)]
+pub(super) struct SimFile {
+    pub(super) path: PathBuf,
+    pub(super) bytes: Vec<u8>,
+    durable: (PathBuf, Vec<u8>),
+    pending: Vec<Change>,
+    /// Whether it was written since the system came up.
+    written: bool,
+}
+
+impl SimFile {
+    fn new(path: PathBuf, bytes: Vec<u8>) -> SimFile {
+        SimFile {
+            path: path.clone(),
+            bytes: bytes.clone(),
+            durable: (path, bytes),
+            pending: Vec::new(),
+            written: false,
+        }
+    }
+
+    fn change(&mut self, change: Change) {
+        carry_out(&mut self.path, &mut self.bytes, &change);
+        self.pending.push(change);
+        self.written = true;
+    }
+
+    /// The kernel writes whole pages back, in any order.
+    pub(super) fn write(&mut self, at: usize, data: &[u8]) {
+        if at + data.len() > self.bytes.len() {
+            self.change(Change::Length(at + data.len()));
+        }
+        let mut done = 0;
+        while done < data.len() {
+            let len = (PAGE - (at + done) % PAGE).min(data.len() - done);
+            self.change(Change::Bytes(at + done, data[done..done + len].to_vec()));
+            done += len;
+        }
+    }
+
+    pub(super) fn set_len(&mut self, len: usize) {
+        self.change(Change::Length(len));
+    }
+
+    pub(super) fn rename(&mut self, path: &str) {
+        self.change(Change::Path(path.into()));
+    }
+
+    pub(super) fn sync(&mut self) {
+        self.durable = (self.path.clone(), self.bytes.clone());
+        self.pending.clear();
+    }
+
+    /// What a power cut may leave: any changes, as long as there are few, otherwise the first ones, and all but one.
+    fn images(&self) -> Vec<SimFile> {
+        let count = self.pending.len();
+        let subsets: Vec<Vec<bool>> = if count <= 3 {
+            (0..1_u32 << count).map(|bits| (0..count).map(|bit| bits >> bit & 1 == 1).collect()).collect()
+        } else {
+            let firsts = (0..=count).map(|first| (0..count).map(|change| change < first).collect());
+            firsts.chain((0..count).map(|lost| (0..count).map(|change| change != lost).collect())).collect()
+        };
+        subsets.iter().map(|arrived| self.image(arrived)).collect()
+    }
+
+    fn image(&self, arrived: &[bool]) -> SimFile {
+        let (mut path, mut bytes) = self.durable.clone();
+        let arrived = self.pending.iter().zip(arrived).filter(|(_, arrived)| **arrived);
+        arrived.for_each(|(change, _)| carry_out(&mut path, &mut bytes, change));
+        SimFile::new(path, bytes)
+    }
+}
+
+/// Bytes past the end are lost with the length that did not arrive.
+fn carry_out(path: &mut PathBuf, bytes: &mut Vec<u8>, change: &Change) {
+    match change {
+        Change::Length(len) => bytes.resize(*len, 0),
+        Change::Bytes(at, data) => {
+            let at = (*at).min(bytes.len());
+            let end = (at + data.len()).min(bytes.len());
+            bytes[at..end].copy_from_slice(&data[..end - at]);
+        }
+        Change::Path(to) => path.clone_from(to),
+    }
+}
+
+/// What lies on disks.
+#[derive(Clone, Debug, Hash)]
+pub(super) struct Disks {
+    pub(super) file: SimFile,
+    /// None: it was removed.
+    pub(super) journal: Option<Vec<u8>>,
+    /// What is being appended to it.
+    tail: Vec<u8>,
+    /// What was put aside.
+    pub(super) aside: Option<SimFile>,
+    /// Whether the next sync of the file by the supervisor fails, once, and the kernel forgets what it could not write.
+    pub(super) failing: bool,
+}
+
+/// The power fails.
+pub(super) struct JointCut {
+    pub(super) region: Cut,
+    pub(super) disks: Disks,
+}
+
+impl JointCut {
+    /// The states that the disks may be left in.
+    pub(super) fn disks_images(&self) -> Vec<Disks> {
+        let whole = self.disks.tail.len();
+        let tails: BTreeSet<_> = [0, whole / 2, whole].into();
+        let journal = |tail: &usize| {
+            let journal = self.disks.journal.clone();
+            journal.map(|journal| [&journal, &self.disks.tail[..*tail]].concat())
+        };
+        let journals: Vec<_> = tails.iter().map(journal).collect();
+        let image = |file: SimFile, journal: &Option<Vec<u8>>| Disks {
+            file,
+            journal: journal.clone(),
+            tail: Vec::new(),
+            aside: None,
+            failing: false,
+        };
+        let files = self.disks.file.images();
+        files.iter().flat_map(|file| journals.iter().map(|journal| image(file.clone(), journal))).collect()
+    }
+}
+
+/// A machine, and the cuts recorded of it.
+pub(super) struct World {
+    pub(super) region: Region,
+    disks: Mutex<Disks>,
+    cuts: Mutex<Option<Vec<JointCut>>>,
+    /// Stores from here on are lost: what a judge has to notice.
+    pub(super) loses_from: u64,
+}
+
+/// The file's inode.
+pub(super) const INODE: u64 = 11;
+
+impl World {
+    pub(super) fn new(region: Region, disks: Disks) -> Arc<World> {
+        Arc::new(World { region, disks: Mutex::new(disks), cuts: Mutex::new(None), loses_from: u64::MAX })
+    }
+
+    pub(super) fn disks(&self) -> MutexGuard<'_, Disks> {
+        self.disks.lock().expect("no holder panics")
+    }
+
+    pub(super) fn record(&self) {
+        self.cuts.lock().expect("no holder panics").get_or_insert_default();
+    }
+
+    /// The cuts kept since, and one of now.
+    pub(super) fn take(&self) -> Vec<JointCut> {
+        let mut cuts = self.cuts.lock().expect("no holder panics").take().unwrap_or_default();
+        cuts.push(self.cut());
+        cuts
+    }
+
+    fn cut(&self) -> JointCut {
+        JointCut { region: self.region.cut(), disks: self.disks().clone() }
+    }
+
+    fn instant(&self) {
+        if let Some(cuts) = &mut *self.cuts.lock().expect("no holder panics") {
+            cuts.push(self.cut());
+        }
+    }
+
+    /// The kernel syncs the file for a program.
+    pub(super) fn sync_file(&self) {
+        self.instant();
+        self.disks().file.sync();
+    }
+}
+
+impl Disks {
+    /// A file with these bytes, and a journal with its first line.
+    pub(super) fn new(bytes: Vec<u8>, journal: String) -> Disks {
+        let file = SimFile::new("/root/a".into(), bytes);
+        Disks { file, journal: Some(journal.into()), tail: Vec::new(), aside: None, failing: false }
+    }
+}
+
+/// The persistent memory of a world.
+pub(super) struct Watched(pub(super) Arc<World>);
+
+impl Medium for Watched {
+    fn len(&self) -> u64 {
+        self.0.region.len()
+    }
+    fn read(&self, at: u64, out: &mut [u8]) -> Result<(), Poison> {
+        self.0.region.read(at, out)
+    }
+    fn load_u64(&self, at: u64) -> Result<u64, Poison> {
+        self.0.region.load_u64(at)
+    }
+    fn write(&self, at: u64, bytes: &[u8]) {
+        self.0.region.write(at, bytes);
+    }
+    fn stream(&self, at: u64, bytes: &[u8]) {
+        self.0.region.stream(at, bytes);
+    }
+    fn store_u64(&self, at: u64, word: u64) {
+        if at < self.0.loses_from {
+            self.0.region.store_u64(at, word);
+        }
+    }
+    fn flush(&self, at: u64, len: u64) {
+        self.0.region.flush(at, len);
+    }
+    fn fence(&self) -> Result<(), Sealed> {
+        self.0.instant();
+        self.0.region.fence()
+    }
+    fn line_order(&self) -> LineOrder {
+        self.0.region.line_order()
+    }
+}
+
+/// The file as the supervisor has it open.
+pub(super) struct Open {
+    pub(super) world: Arc<World>,
+    pub(super) path: PathBuf,
+}
+
+impl std::fmt::Debug for Open {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.path.display())
+    }
+}
+
+impl Below for Open {
+    fn id(&self) -> FileId {
+        FileId { device: 1, inode: INODE }
+    }
+    fn path(&self) -> &Path {
+        &self.path
+    }
+    fn named(&self, family: u32) -> Named {
+        Named { family, path: self.path.clone(), inode: INODE, born_ns: 1 }
+    }
+    fn is_in_place(&self) -> bool {
+        self.world.disks().file.path == self.path
+    }
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.world.disks().file.bytes.len() as u64)
+    }
+    fn read(&self, at: u64, block: &mut [u8]) -> io::Result<()> {
+        let disks = self.world.disks();
+        let left = disks.file.bytes.get(usize::try_from(at).expect("small")..).unwrap_or_default();
+        let len = left.len().min(block.len());
+        block[..len].copy_from_slice(&left[..len]);
+        block[len..].fill(0);
+        Ok(())
+    }
+    fn sync(&self) -> io::Result<()> {
+        if std::mem::take(&mut self.world.disks().failing) {
+            self.world.disks().file.pending.clear();
+            return Err(io::Error::other("the disk refuses"));
+        }
+        self.world.sync_file();
+        Ok(())
+    }
+}
+
+/// The journal of a world.
+#[derive(Clone)]
+pub(super) struct SimLog(pub(super) Arc<World>);
+
+impl std::fmt::Debug for SimLog {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "a journal")
+    }
+}
+
+impl Log for SimLog {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.0.disks().tail = bytes.to_vec();
+        self.0.instant();
+        let mut disks = self.0.disks();
+        let tail = std::mem::take(&mut disks.tail);
+        disks.journal.get_or_insert_default().extend(tail);
+        Ok(())
+    }
+    fn remove(&mut self) -> io::Result<()> {
+        self.0.instant();
+        self.0.disks().journal = None;
+        Ok(())
+    }
+}
+
+/// The files of a world as recovery finds them.
+pub(super) struct SimGround(pub(super) Arc<World>);
+
+impl Ground for SimGround {
+    fn find(&self, named: &Named, resumed: bool) -> io::Result<Found> {
+        let disks = self.0.disks();
+        Ok(if disks.file.path != named.path {
+            Found::Unlike(Unlike::Missing)
+        } else if disks.file.written && !resumed {
+            Found::Unlike(Unlike::Changed)
+        } else {
+            Found::Same(Box::new(SimTarget { world: self.0.clone(), aside: false }))
+        })
+    }
+    fn salvage(&self, named: &Named) -> io::Result<(Box<dyn Target>, PathBuf)> {
+        let aside = SimFile::new("/aside".into(), Vec::new());
+        self.0.disks().aside.get_or_insert(aside);
+        Ok((Box::new(SimTarget { world: self.0.clone(), aside: true }), named.path.clone()))
+    }
+}
+
+struct SimTarget {
+    world: Arc<World>,
+    aside: bool,
+}
+
+impl SimTarget {
+    fn with<T>(&self, act: impl FnOnce(&mut SimFile) -> T) -> T {
+        self.world.instant();
+        let mut disks = self.world.disks();
+        act(if self.aside { disks.aside.as_mut().expect("it was made") } else { &mut disks.file })
+    }
+}
+
+impl Target for SimTarget {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.with(|file| file.bytes.len() as u64))
+    }
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.with(|file| file.set_len(usize::try_from(len).expect("small")));
+        Ok(())
+    }
+    fn write(&self, at: u64, data: &[u8]) -> io::Result<()> {
+        self.with(|file| file.write(usize::try_from(at).expect("small"), data));
+        Ok(())
+    }
+    fn sync(&self) -> io::Result<()> {
+        self.with(SimFile::sync);
+        Ok(())
+    }
+}
+
+/// A world after a cut: the memory and the disks are what they are.
+pub(super) fn after(region: &Image, disks: Disks) -> Arc<World> {
+    World::new(Region::from_image(region.clone()), disks)
+}

@@ -1,0 +1,87 @@
+//! What a run needs of the files below and of the system: the seam between its protocol and the kernel, so that every power cut of the protocol can be
+//! tried without one.
+
+use super::journal::Named;
+use std::fmt::Debug;
+use std::io;
+use std::path::{Path, PathBuf};
+use tidegate_preload_wire::FileId;
+
+/// A file that is held: read and synced, and never written.
+pub(super) trait Below: Debug + Send + Sync {
+    /// Which one.
+    fn id(&self) -> FileId;
+    /// Where it was when it was opened.
+    fn path(&self) -> &Path;
+    /// As the journal has it.
+    fn named(&self, family: u32) -> Named;
+    /// Whether it is still there.
+    fn is_in_place(&self) -> bool;
+    /// Its bytes.
+    fn size(&self) -> io::Result<u64>;
+    /// Fills `block` from byte `at` on; behind the end of the file with zeroes.
+    fn read(&self, at: u64, block: &mut [u8]) -> io::Result<()>;
+    /// Brings the file to its disk.
+    fn sync(&self) -> io::Result<()>;
+}
+
+/// The journal's file: what is appended is durable on return.
+pub(super) trait Log: Debug + Send {
+    /// Appends `bytes`, durably.
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
+    /// Removes it, durably.
+    fn remove(&mut self) -> io::Result<()>;
+}
+
+/// A file that recovery writes.
+pub(super) trait Target {
+    /// Its bytes.
+    fn len(&self) -> io::Result<u64>;
+    /// Makes it longer.
+    fn set_len(&self, len: u64) -> io::Result<()>;
+    /// Writes all of `data` at byte `at`.
+    fn write(&self, at: u64, data: &[u8]) -> io::Result<()>;
+    /// Brings the file, and the way to it, to its disk.
+    fn sync(&self) -> io::Result<()>;
+}
+
+/// What recovery finds where a held file was.
+pub(super) enum Found {
+    /// The file as it was held.
+    Same(Box<dyn Target>),
+    /// It is not what it was.
+    Unlike(Unlike),
+}
+
+/// Why nothing is written to what lies where a held file was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unlike {
+    /// There is nothing.
+    Missing,
+    /// It is another file.
+    Replaced,
+    /// It was written since the system came up, so somebody has begun to use what the power cut left.
+    Changed,
+    /// It could not be brought to its disk, and the program was told, or has ended.
+    Failed,
+}
+
+impl Unlike {
+    /// In a sentence that begins with the file.
+    pub(crate) fn told(self) -> &'static str {
+        match self {
+            Unlike::Missing => "is missing",
+            Unlike::Replaced => "is another file now",
+            Unlike::Changed => "was written since the power came back",
+            Unlike::Failed => "could not be brought to its disk",
+        }
+    }
+}
+
+/// Files as recovery finds them.
+pub(super) trait Ground {
+    /// What lies where `named` was. `resumed`: a recovery of this boot has begun to write it already.
+    fn find(&self, named: &Named, resumed: bool) -> io::Result<Found>;
+    /// A new file for what was kept of `named`, and where it is.
+    fn salvage(&self, named: &Named) -> io::Result<(Box<dyn Target>, PathBuf)>;
+}

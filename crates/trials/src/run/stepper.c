@@ -1,0 +1,53 @@
+/* Steps that a model can repeat: each writes some pieces of one file or appends a line to another one, syncs, and says its number when the sync has
+   returned; for ever. The arguments are a seed, the first step, and how many lines the second file has. */
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { LINE = 100, SPAN = 120000, PIECE_MAX = 6000 };
+static uint64_t state;
+
+static uint32_t any(uint32_t below)
+{
+	state = state * 6364136223846793005u + 1442695040888963407u;
+	return (uint32_t)(state >> 33) % below;
+}
+
+static void fill(unsigned char *bytes, uint32_t len, uint64_t step, uint32_t piece)
+{
+	for (uint32_t at = 0; at < len; at++)
+		bytes[at] = step * 131 + piece * 17 + (at >> 4);
+}
+
+int main(int count, char **words)
+{
+	static unsigned char bytes[PIECE_MAX];
+	if (count < 4)
+		return 1;
+	uint64_t seed = strtoull(words[1], NULL, 10), step = strtoull(words[2], NULL, 10);
+	int pieces = open("pieces", O_RDWR | O_CREAT, 0600);
+	int lines = open("lines", O_WRONLY | O_CREAT | O_APPEND, 0600);
+	if (pieces < 0 || lines < 0 || ftruncate(lines, strtoull(words[3], NULL, 10) * LINE))
+		return 2;
+	for (;; step++) {
+		state = seed * 2862933555777941757u + step;
+		int appends = any(3) == 0, fd = appends ? lines : pieces;
+		uint32_t writes = appends ? 1 : 1 + any(4);
+		for (uint32_t piece = 0; piece < writes; piece++) {
+			uint32_t at = any(SPAN), len = appends ? LINE : 1 + any(PIECE_MAX);
+			fill(bytes, len, step, piece);
+			ssize_t wrote = appends ? write(fd, bytes, len) : pwrite(fd, bytes, len, at);
+			if (wrote != (ssize_t)len)
+				return 3;
+		}
+		if (any(4) ? fdatasync(fd) : fsync(fd))
+			return 4;
+		char text[32];
+		int len = snprintf(text, sizeof text, "%lu\n", (unsigned long)step);
+		if (write(1, text, len) != len)
+			return 5;
+	}
+}

@@ -1,0 +1,118 @@
+//! Kills of the program, of its supervisor and of both, over and over on the same files and pool: nothing synced is lost, whether the kernel lives on or the
+//! power fails with it. `TIDEGATE_KILLS` gives more rounds than CI runs.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, ChildStdout, Stdio};
+use tidegate_trials::run::{STEPPER, Stand, Steps};
+
+const SEED: u64 = 7;
+
+/// Who is killed.
+#[derive(Clone, Copy, Debug)]
+enum Victim {
+    Program,
+    Supervisor,
+    Both,
+    /// And the power fails.
+    Everything,
+}
+
+const VICTIMS: [Victim; 4] = [Victim::Program, Victim::Supervisor, Victim::Both, Victim::Everything];
+
+/// A stepper under a run.
+struct Running {
+    run: Child,
+    program: rustix::process::Pid,
+    said: BufReader<ChildStdout>,
+}
+
+impl Running {
+    fn start(stand: &Stand, steps: &Steps) -> Running {
+        let mut run = stand.run();
+        run.arg(STEPPER.build().unwrap()).args(steps.arguments());
+        let mut run = run.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut said = BufReader::new(run.stdout.take().unwrap());
+        let mut first = String::new();
+        said.read_line(&mut first).unwrap();
+        assert_eq!(first.trim().parse(), Ok(steps.done), "the first step is synced");
+        let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", run.id())).unwrap();
+        let program = rustix::process::Pid::from_raw(children.trim().parse().unwrap()).unwrap();
+        Running { run, program, said }
+    }
+
+    /// Waits for the end of so many more steps, at most; returns how many steps are done.
+    fn steps(&mut self, most: u64, done: u64) -> u64 {
+        let mut done = done;
+        let mut text = String::new();
+        for _ in 0..most {
+            text.clear();
+            if self.said.read_line(&mut text).unwrap() == 0 || !text.ends_with('\n') {
+                break;
+            }
+            done = text.trim().parse::<u64>().unwrap() + 1;
+        }
+        done
+    }
+
+    fn kill(&mut self, victim: Victim) {
+        let program = self.program;
+        let kill_program = || {
+            // It may have ended with its supervisor.
+            let _ = rustix::process::kill_process(program, rustix::process::Signal::KILL);
+        };
+        match victim {
+            Victim::Program => kill_program(),
+            Victim::Supervisor => self.run.kill().unwrap(),
+            Victim::Both | Victim::Everything => {
+                self.run.kill().unwrap();
+                kill_program();
+            }
+        }
+        self.run.wait().unwrap();
+    }
+}
+
+#[test]
+fn nothing_synced_is_lost_whoever_is_killed() {
+    let rounds = std::env::var("TIDEGATE_KILLS").map_or(16, |rounds| rounds.parse().expect("a number of rounds"));
+    let stand = Stand::new();
+    let mut steps = Steps::new(SEED);
+    let (mut lost_blocks, mut power_cuts) = (0, 0);
+    for round in 0..rounds {
+        let victim = VICTIMS[round % VICTIMS.len()];
+        let mut running = Running::start(&stand, &steps);
+        let mut done = running.steps(20 + (round as u64 * 37) % 90, steps.done + 1);
+        running.kill(victim);
+        if let Victim::Supervisor = victim {
+            done = running.steps(30, done);
+            running.kill_left();
+        }
+        done = running.steps(u64::MAX, done);
+        steps.advance(done);
+        if let Victim::Everything = victim {
+            lost_blocks += stand.cut_the_power();
+            power_cuts += 1;
+            let recovered = stand.recover().output().unwrap();
+            let said = String::from_utf8_lossy(&recovered.stderr).into_owned();
+            assert!(recovered.status.success(), "round {round}: {said}{}", String::from_utf8_lossy(&recovered.stdout));
+        }
+        for (number, name) in Steps::NAMES.into_iter().enumerate() {
+            let found = fs::read(stand.root().join(name)).unwrap();
+            steps.allows(number, &found).unwrap_or_else(|wrong| panic!("round {round}, {victim:?} killed: {wrong}"));
+        }
+    }
+    println!(
+        "{rounds} rounds, {} steps; {lost_blocks} blocks lost in {power_cuts} power cuts and recovered",
+        steps.done
+    );
+    assert!(lost_blocks > 0, "no power cut took anything: nothing was recovered");
+}
+
+impl Running {
+    /// The program is still there after its supervisor.
+    fn kill_left(&self) {
+        rustix::process::kill_process(self.program, rustix::process::Signal::KILL).unwrap();
+    }
+}
