@@ -14,6 +14,7 @@ pub mod page;
 pub mod personalities;
 pub mod platform;
 pub mod stacks;
+pub mod ycsb;
 
 use crate::medium::WALK_BYTES;
 use crate::workload;
@@ -124,6 +125,13 @@ pub const EXPERIMENTS: &[Experiment] = &[
         driver: Driver::Programs,
         measure: applications::store,
         figures: &["fig-8a", "fig-8b", "fig-8c"],
+    },
+    Experiment {
+        name: "ycsb",
+        about: "YCSB's load, A and F over LevelDB on Ext4 on each subject (Caiti Fig. 9)",
+        driver: Driver::Programs,
+        measure: ycsb::ycsb,
+        figures: &["fig-9a", "fig-9b", "fig-9c", "fig-9d"],
     },
     Experiment {
         name: "servers",

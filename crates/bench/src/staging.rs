@@ -67,10 +67,23 @@ pub trait Rule: Send + Sync {
     }
 }
 
+/// What a writer that found no slot is at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// It begins to make room, or to wait for who does.
+    Wanted,
+    /// It goes on.
+    Made,
+}
+
+/// Who is told of every writer that finds no slot, on the writer's thread.
+pub type Told = Box<dyn Fn(Room) + Send + Sync>;
+
 /// A staging cache over a device.
 pub struct Staging<P> {
     slots: Slots,
     rule: P,
+    told: Option<Told>,
 }
 
 impl<P: Rule> Staging<P> {
@@ -83,7 +96,20 @@ impl<P: Rule> Staging<P> {
     /// The same with its slots in `memory`.
     pub fn over(memory: Arc<dyn Region>, device: Arc<dyn BlockDevice>, slots: u32) -> anyhow::Result<Staging<P>> {
         anyhow::ensure!(slots > 0, "a cache has at least one slot");
-        Ok(Staging { slots: Slots::new(memory, device, slots)?, rule: P::new(slots) })
+        Ok(Staging { slots: Slots::new(memory, device, slots)?, rule: P::new(slots), told: None })
+    }
+
+    /// Has `told` told of writers that find no slot.
+    pub fn tell(&mut self, told: Told) {
+        self.told = Some(told);
+    }
+
+    fn make_room(&self) -> Result<()> {
+        let tell = |room| self.told.iter().for_each(|told| told(room));
+        tell(Room::Wanted);
+        let made = self.rule.make_room(&self.slots);
+        tell(Room::Made);
+        made
     }
 
     /// One step of the thread that the rule has beside the cache, if it has one; true: call again at once.
@@ -101,7 +127,7 @@ impl<P: Rule> Staging<P> {
             match self.slots.fill(&self.rule, lba, data, durability)? {
                 Filled::Slot(_) => break,
                 Filled::AnotherHasIt => {}
-                Filled::NoneFree => self.rule.make_room(&self.slots)?,
+                Filled::NoneFree => self.make_room()?,
             }
         }
         Ok(())

@@ -15,7 +15,7 @@ const fn package(name: &'static str, needed_for: &'static str) -> Package {
     Package { name, needed_for }
 }
 
-const PACKAGES: [Package; 24] = [
+const PACKAGES: [Package; 25] = [
     package("gcc", "linking, C programs for the guest, and the C interface"),
     package("libc6-dev", "linking, also statically for the guest"),
     package("pkg-config", "finding the rivals' libraries, and the C interface as its users do"),
@@ -26,6 +26,7 @@ const PACKAGES: [Package; 24] = [
     package("libpmem-dev", "the floor's rival"),
     package("libpmemblk-dev", "the BTT's rival"),
     package("libpmempool-dev", "PMDK's checker of BTT images"),
+    package("libleveldb-dev", "the store of an experiment"),
     package("libnbd-bin", "NBD clients: nbdinfo, nbdcopy, nbdfuse"),
     package("python3-libnbd", "the scripted NBD client: nbdsh"),
     package("qemu-utils", "an NBD client with its own view of the protocol: qemu-io, qemu-img"),

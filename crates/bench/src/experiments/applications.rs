@@ -14,14 +14,16 @@ use std::process::Command;
 /// Size of the volume.
 const VOLUME_MIB: u64 = 1024;
 
-fn kinds(scale: Scale) -> Vec<Kind> {
+/// All, or a few.
+pub(super) fn kinds(scale: Scale) -> Vec<Kind> {
     match scale == Scale::FULL {
         true => Kind::ALL.to_vec(),
         false => vec![Kind::Btt, Kind::Lru, Kind::Caiti, Kind::Tidegate],
     }
 }
 
-fn frame(id: &str, paper: &str, title: &str, unit: &str) -> Figure {
+/// The frame of a figure; the series are still to come.
+pub(super) fn frame(id: &str, paper: &str, title: &str, unit: &str) -> Figure {
     Figure {
         id: id.to_owned(),
         paper: format!("Caiti, {paper}"),

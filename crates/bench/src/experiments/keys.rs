@@ -7,7 +7,7 @@ use std::fmt;
 use tidegate_sim::{Rng, mix};
 
 /// How requests spread over keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Spread {
     /// Each key as often as any other.
     Uniform,

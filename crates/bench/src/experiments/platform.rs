@@ -81,8 +81,8 @@ fn series(kind: Kind, points: Vec<Point>) -> Series {
     Series { label: kind.label().to_owned(), points }
 }
 
-/// Virtual time has no noise: one sample is the whole truth of the model.
-fn point(place: impl Into<String>, value: f64, published: Option<f64>) -> Point {
+/// One value that is the whole truth, as in virtual time, which has no noise.
+pub(super) fn point(place: impl Into<String>, value: f64, published: Option<f64>) -> Point {
     Point { place: place.into(), median: value, low: value, high: value, published }
 }
 

@@ -293,7 +293,11 @@ impl Stand {
 
 fn staging<P: Rule + 'static>(platform: &Platform, room: Room) -> anyhow::Result<Stand> {
     let memory = platform.dram(room.cache_bytes)?;
-    let cache = Arc::new(Staging::<P>::over(memory, platform.btt(room.bytes)?, room.slots()?)?);
+    let mut cache = Staging::<P>::over(memory, platform.btt(room.bytes)?, room.slots()?)?;
+    if let Some(watch) = platform.watch.clone() {
+        cache.tell(Box::new(move |room| watch.in_want(room)));
+    }
+    let cache = Arc::new(cache);
     let crew = Arc::new(Crew::default());
     let (of_thread, stepped) = (crew.clone(), cache.clone());
     let step = move || stepped.background_step().expect("the device writes");

@@ -1,9 +1,10 @@
 //! Where the time of one job's requests goes.
 //!
-//! A watch knows which phase the first job is in, and adds the time since the last change to it. It learns of changes from the job itself
-//! and from wrappers around the cache's memory and the device below, so nothing inside a cache is touched. In virtual time a look at
+//! A watch knows which phase the first job is in, and adds the time since the last change to it. It learns of changes from the job itself,
+//! from wrappers around the cache's memory and the device below, and from a staging cache when it has no slot. In virtual time a look at
 //! the clock takes no time, so the sums hold nothing of the watch's own.
 
+use crate::staging::Room;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidegate_media::{BlockDevice, Durability, Lba, LineOrder, Poison, Region, Result, Sealed};
 use tidegate_sim::Intercept;
@@ -191,6 +192,14 @@ impl Watch {
         if seen.moments.len() < MOMENTS {
             seen.moments.push(request);
         }
+    }
+
+    /// The request finds no slot, or goes on with one: what it does or waits for in between is a stall.
+    pub fn in_want(&self, room: Room) {
+        self.enter(match room {
+            Room::Wanted => Phase::Stall,
+            Room::Made => Phase::Metadata,
+        });
     }
 
     /// A flush of the journal took `ns`.

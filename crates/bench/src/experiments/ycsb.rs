@@ -1,0 +1,119 @@
+//! YCSB's workloads over LevelDB on a file system on each subject (Fig. 9).
+//!
+//! The client is a program of its own, because it needs LevelDB's library. It is built before anything is measured.
+
+use super::Scale;
+use super::applications::{frame, kinds};
+use super::figure::{Chart, Figure, Series};
+use super::keys::Spread;
+use super::platform::point;
+use super::stacks::Kind;
+use crate::mounted::{Mounted, said};
+use anyhow::Context;
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What a client is asked to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wish {
+    /// Which records it asks for.
+    pub spread: Spread,
+    /// Records that it loads first.
+    pub records: u64,
+    /// Operations of each workload after that.
+    pub operations: u64,
+}
+
+/// What a workload took.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Taken {
+    /// Operations a second.
+    pub per_second: f64,
+    /// Microseconds that one in so many operations exceeds, by [`SHARES`].
+    pub microseconds: Vec<f64>,
+}
+
+/// Points of the distribution of latencies, and of how many operations one exceeds them.
+pub const SHARES: [(&str, usize); 6] =
+    [("50 %", 2), ("90 %", 10), ("99 %", 100), ("99.9 %", 1000), ("99.99 %", 10_000), ("all", usize::MAX)];
+
+const SPREADS: [(Spread, &str, &str); 3] = [
+    (Spread::Uniform, "fig-9b", "Fig. 9b"),
+    (Spread::Zipfian, "fig-9c", "Fig. 9c"),
+    (Spread::Latest, "fig-9d", "Fig. 9d"),
+];
+
+const WORKLOADS: [&str; 3] = ["load", "A", "F"];
+
+/// Size of the volume.
+const VOLUME_MIB: u64 = 1024;
+
+/// Fig. 9.
+pub fn ycsb(scale: Scale) -> anyhow::Result<Vec<Figure>> {
+    let client = client()?;
+    let mut latencies = frame("fig-9a", "Fig. 9a", "LevelDB: latencies of random fills of 4 KiB", "µs");
+    latencies.chart = Chart::Lines;
+    latencies.notes.push("Places are shares of the operations that took no longer.".to_owned());
+    let mut figures = SPREADS.map(|(spread, id, paper)| {
+        let mut figure = frame(id, paper, &format!("YCSB on LevelDB, {spread} keys"), "operations per second");
+        figure
+            .notes
+            .push("Load does not draw keys, it makes each once; what differs between its bars is the run.".to_owned());
+        figure
+    });
+    let count = u64::from(scale.requests / 4).max(20_000);
+    for kind in kinds(scale) {
+        let mounted = Mounted::over(kind, VOLUME_MIB).with_context(|| format!("mount {}", kind.label()))?;
+        let filled = run(&client, mounted.root(), count, None)?;
+        let times = filled.first().context("the client tells nothing")?.microseconds.iter();
+        let points = SHARES.iter().zip(times).map(|((place, _), time)| point(*place, *time, None)).collect();
+        latencies.series.push(Series { label: kind.label().to_owned(), points });
+        for ((spread, ..), figure) in SPREADS.iter().zip(&mut figures) {
+            let taken = run(&client, mounted.root(), count, Some(*spread))?;
+            let bar = |(workload, taken): (&&str, &Taken)| {
+                let published = (*workload == "load" && *spread == Spread::Zipfian).then(|| published_fig_9c(kind));
+                point(*workload, taken.per_second, published.flatten())
+            };
+            let points = WORKLOADS.iter().zip(&taken).map(bar).collect();
+            figure.series.push(Series { label: kind.label().to_owned(), points });
+        }
+    }
+    Ok(std::iter::once(latencies).chain(figures).collect())
+}
+
+/// Runs the client in a new folder below `root`, which is removed after it.
+fn run(client: &Path, root: &Path, count: u64, spread: Option<Spread>) -> anyhow::Result<Vec<Taken>> {
+    let (folder, count) = (root.join("store"), count.to_string());
+    let mut command = Command::new(client);
+    command.args(["--records", &count, "--operations", &count]).arg("--folder").arg(&folder);
+    if let Some(spread) = spread.as_ref().and_then(ValueEnum::to_possible_value) {
+        command.args(["--spread", spread.get_name()]);
+    }
+    let output = said(&mut command)?;
+    std::fs::remove_dir_all(&folder)?;
+    serde_json::from_str(&output).context("reading what the client printed")
+}
+
+/// Builds the client and says where it is.
+fn client() -> anyhow::Result<PathBuf> {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| Path::new(root).join("target"), PathBuf::from);
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args(["build", "--release", "--quiet", "--package", "tidegate-rivals", "--bin", "ycsb"]).current_dir(root);
+    said(&mut cargo).context("apt-get install libleveldb-dev")?;
+    Ok(Path::new(root).join(target).join("release/ycsb"))
+}
+
+/// The paper's throughput over Caiti's, which is so many percent more.
+fn published_fig_9c(kind: Kind) -> Option<f64> {
+    let more = match kind {
+        Kind::Pmbd => 65.8,
+        Kind::Pmbd70 => 40.0,
+        Kind::Lru => 66.3,
+        Kind::Coa => 51.8,
+        _ => return None,
+    };
+    Some(100.0 / (100.0 + more))
+}
