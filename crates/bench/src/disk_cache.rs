@@ -2,6 +2,7 @@
 
 use crate::blocks::{compare, scaling, second_core_missing};
 use crate::classic::{Count, Reads, over_classic};
+use crate::experiments::cached::pace::{BESIDE, DISK, IDLE, LONGEST, MEAN, SLOWEST};
 use crate::measure::Pairs;
 use crate::medium::{self, OVERHEAD_BYTES, ScratchPath, WALK_BYTES};
 use crate::repetition::{self, value};
@@ -96,6 +97,27 @@ pub const TOPIC: Topic = Topic {
             over_classic(Count::DiskBlocks, Reads::TakenIn, 3)
         }),
         Row {
+            name: "foreground-p999",
+            over: "99.9th percentile of a write, 80 % of the destage rate, 90 % of the dirty cap",
+            under: "the same, nothing destaged",
+            target: Target::AtMost(3.0),
+            method: Method::Here(|_| pace("tinca-pace", "80", BESIDE, IDLE)),
+        },
+        Row {
+            name: "foreground-longest",
+            over: "longest of those writes, in writes of the disk",
+            under: "write",
+            target: Target::AtMost(1.0),
+            method: Method::Here(|_| pace("tinca-pace", "80", LONGEST, DISK)),
+        },
+        Row {
+            name: "foreground-above",
+            over: "writes in the slowest twentieth of the time, 150 % of the destage rate",
+            under: "in the mean",
+            target: Target::AtLeast(0.8),
+            method: Method::Here(|_| pace("tinca-pace-above", "150", SLOWEST, MEAN)),
+        },
+        Row {
             name: "recovery",
             over: "opening of a cache of 8 GiB, all of it dirty",
             under: "(no floor)",
@@ -138,6 +160,12 @@ const fn throughput_row(
 fn over_classic_in_time(place: &str) -> anyhow::Result<Outcome> {
     let figure = repetition::figure("cache-mix", "tinca-fig-7a")?;
     Ok(Outcome::figure(&[value(&figure, "Tidegate", place)? / value(&figure, "Classic", place)?], "×"))
+}
+
+/// One of the figures of pace at a load, over another at the same.
+fn pace(id: &str, load: &str, over: &str, under: &str) -> anyhow::Result<Outcome> {
+    let figure = repetition::figure("cache-pace", id)?;
+    Ok(Outcome::figure(&[value(&figure, over, load)? / value(&figure, under, load)?], "×"))
 }
 
 type Cache = DiskCache<MappedRegion>;

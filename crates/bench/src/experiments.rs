@@ -270,6 +270,13 @@ pub const EXPERIMENTS: &[Experiment] = &[
         figures: &["tinca-fig-12a", "tinca-fig-12b", "tinca-fig-12c"],
     },
     Experiment {
+        name: "cache-pace",
+        about: "what writers feel of destaging, below the disk's speed and above",
+        driver: Driver::VirtualCores,
+        measure: cached::pace::pace,
+        figures: &["tinca-pace", "tinca-pace-above"],
+    },
+    Experiment {
         name: "platform-tried",
         about: "what was tried against Caiti as published",
         driver: Driver::VirtualCores,

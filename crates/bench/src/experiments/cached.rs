@@ -9,6 +9,7 @@ pub mod files;
 pub mod grounds;
 pub mod mix;
 pub mod orders;
+pub mod pace;
 pub mod parts;
 pub mod stand;
 

@@ -143,6 +143,11 @@ impl Stand {
         (0..rounds).try_for_each(|_| act(&*self.stack))
     }
 
+    /// The same with nothing going on beside its users.
+    pub(super) fn alone(self) -> Stand {
+        Stand { beside: Vec::new(), ..self }
+    }
+
     /// Lets `users` work on the cores of the platform, beside what the stack does by itself. `work` is called once by each, with its number.
     pub(super) fn run(self, users: u32, work: impl Fn(u32, &dyn Stack) + Clone + 'static) -> anyhow::Result<()> {
         if !cfg!(virtual_cores) {
@@ -194,7 +199,7 @@ fn without_journal(cache: FlashCache<Memory>, over: &Arc<AtomicBool>) -> Parts {
 }
 
 /// Blocks that may wait for the disk in the caches that have one number for it.
-fn limits() -> Limits {
+pub(super) fn limits() -> Limits {
     Caps::default().limits(CACHE_BLOCKS, 4096)
 }
 
