@@ -9,6 +9,7 @@ pub mod disk_cache_cuts;
 pub mod file_cuts;
 pub mod golden;
 pub mod guest;
+pub mod killed_machine;
 pub mod namespace;
 pub mod observed;
 pub mod pmdk;

@@ -1,0 +1,26 @@
+//! `machine-killed`: kills whole machines while the program serves a volume in them, and reads what they acknowledged.
+
+#![forbid(unsafe_code)]
+
+use clap::Parser;
+use tidegate_trials::killed_machine::{Medium, survive};
+
+/// A guest under QEMU whose NVDIMM is a host file, cut off at random instants. What is lost or torn ends the program.
+#[derive(Parser)]
+#[command(name = "machine-killed")]
+struct Arguments {
+    /// Cuts of each medium, rounded up to tens; one in ten is a kill.
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
+    cuts: u32,
+    /// Only this medium.
+    #[arg(long)]
+    medium: Option<Medium>,
+}
+
+fn main() {
+    let arguments = Arguments::parse();
+    let both = [Medium::Device, Medium::File];
+    for medium in both.into_iter().filter(|medium| arguments.medium.is_none_or(|only| only == *medium)) {
+        println!("{}", survive(medium, arguments.cuts));
+    }
+}
