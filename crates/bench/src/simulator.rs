@@ -1,9 +1,10 @@
-//! The topic `simulator`: what virtual time predicts, over what the clock says.
+//! The topic `simulator`: what virtual time predicts, over what the clock says, and what storms show.
 //!
 //! Single acts are calibrated on this machine just before ([`crate::calibrate`]). A child, built for virtual cores, predicts a workload
 //! from them; this program runs the same workload on the real cores. The costs that a prediction rests on are printed beside it.
 
 mod predict;
+mod storms;
 mod writes;
 
 pub use predict::predict;
@@ -33,14 +34,69 @@ const PREDICTED_WRITES_MAX: u32 = 50_000;
 /// The topic's table.
 pub const TOPIC: Topic = Topic {
     name: "simulator",
-    about: "virtual time: 4 KiB writes, random over 1 GiB, predicted from the costs of single acts",
+    about: "virtual time: 4 KiB writes, random over 1 GiB, predicted from the costs of single acts; storms on virtual cores",
     rows: &[
         row("btt-1", "write of one writer to the BTT", |effort| compare(effort, Workload::Btt, 1)),
         row("btt-2", "write of two writers to the BTT", |effort| compare(effort, Workload::Btt, 2)),
         row("cache-1", "write of one writer to the write cache", |effort| compare(effort, Workload::Cache, 1)),
         row("cache-2", "write of two writers to the write cache", |effort| compare(effort, Workload::Cache, 2)),
+        storm(
+            "digests",
+            "builds of debug and release in which a seed has another digest than on record",
+            "any process, 1 and 2 processors",
+            Target::AtMost(0.0),
+            |_| storms::digests(),
+        ),
+        storm(
+            "speed",
+            "seeds: 4 clients, 1,000 operations each, BTT and write cache",
+            "second",
+            Target::AtLeast(50.0),
+            |_| storms::speed(),
+        ),
+        storm("operations", "operations judged", "campaign of the full test", Target::AtLeast(1e7), |_| {
+            storms::counted(" operations")
+        }),
+        storm("cuts", "power cuts", "campaign of the full test", Target::AtLeast(1e4), |_| {
+            storms::counted(" power cuts")
+        }),
+        storm(
+            "cuts-in-recovery",
+            "power cuts in recoveries",
+            "campaign of the full test",
+            Target::AtLeast(1e3),
+            |_| storms::counted(" in recoveries), "),
+        ),
+        storm("failures", "seeds that fail", "campaign of the full test", Target::AtMost(0.0), |_| storms::failures()),
+        storm("marks", "rare paths taken, in %", "campaign of the full test", Target::AtLeast(100.0), |_| {
+            storms::marks()
+        }),
+        storm(
+            "sites",
+            "flushes and fences shown to be needed, in %",
+            "all of them without a proof that another covers them",
+            Target::AtLeast(100.0),
+            |_| storms::shown(&["left out: Flush at ", "left out: Fence at "]),
+        ),
+        storm("mistakes", "planted mistakes", "hunt", Target::AtLeast(25.0), |_| storms::hunted()),
+        storm("mistakes-shown", "planted mistakes that some seed shows, in %", "hunt", Target::AtLeast(100.0), |_| {
+            storms::shown(&[""])
+        }),
+        storm("seeds-to-show", "seeds until it shows", "mistake, in the median", Target::AtMost(100.0), |_| {
+            storms::seeds_to_show()
+        }),
     ],
 };
+
+const fn storm(
+    name: &'static str,
+    over: &'static str,
+    under: &'static str,
+    target: Target,
+    measure: fn(Effort) -> anyhow::Result<Outcome>,
+) -> Row {
+    Row { name, over, under, target, method: Method::Here(measure) }
+}
 
 const fn row(name: &'static str, under: &'static str, measure: fn(Effort) -> anyhow::Result<Outcome>) -> Row {
     Row { name, over: "predicted time", under, target: Target::Within(OFF_MAX), method: Method::Here(measure) }
@@ -110,10 +166,22 @@ fn predicted_apart(costs: &Path, workload: Workload, writers: u32, writes: u32) 
 
 /// This program again, compiled for virtual cores in a target folder of its own.
 pub fn on_virtual_cores(arguments: impl IntoIterator<Item = String>) -> Command {
+    on_virtual_cores_of("tidegate-bench", "bench", arguments)
+}
+
+/// The program `bin` of a package, compiled like that.
+fn on_virtual_cores_of(package: &str, bin: &str, arguments: impl IntoIterator<Item = String>) -> Command {
+    let mut command =
+        cargo_for_virtual_cores(["run", "--quiet", "--release", "--package", package, "--bin", bin, "--"]);
+    command.args(arguments);
+    command
+}
+
+/// Cargo with `arguments`, compiling for virtual cores.
+fn cargo_for_virtual_cores<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Command {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| Path::new(root).join("target"), PathBuf::from);
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.args(["run", "--quiet", "--release", "--package", "tidegate-bench", "--bin", "bench", "--"]);
     command.args(arguments).current_dir(root);
     command.env("RUSTFLAGS", "--cfg virtual_cores").env("CARGO_TARGET_DIR", target.join("virtual-cores"));
     command
