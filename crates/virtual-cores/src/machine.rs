@@ -30,6 +30,9 @@ const SLEEP: u64 = 9;
 
 const STACK_BYTES: usize = 256 << 10;
 
+/// Accesses in a row without a point after which their thread is taken to go on for ever: far more than anyone makes under one lock.
+const ACCESSES_MAX: u64 = 1 << 22;
+
 /// What happens in which order, and when it is enough.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
@@ -98,7 +101,7 @@ pub enum How {
     Stopped,
     /// These threads wait for something that nobody does any more.
     Deadlock(Vec<usize>),
-    /// More than [`Plan::points_max`] points.
+    /// More than [`Plan::points_max`] points, or a thread that comes to no point any more.
     TooLong,
     /// This thread panicked with this.
     Panicked(usize, Box<dyn Any + Send>),
@@ -164,6 +167,8 @@ struct State {
     /// Whether `ready`, or a clock that decides, changed since the last choice.
     changed: bool,
     points: u64,
+    /// Accesses since the last point.
+    accesses: u64,
     switches: u64,
     clocks_ns: Vec<u64>,
     /// Timed: the clock up to which the current thread goes on unless something changes.
@@ -311,6 +316,14 @@ pub fn point(kind: u64) {
 /// Adds `word` to the trace.
 pub fn note(word: u64) {
     if_inside(|state| state.trace.add(word));
+    access();
+}
+
+/// What a lock guards is accessed: no point, but a thread that does nothing else ends the machine.
+pub(crate) fn access() {
+    if !std::thread::panicking() {
+        step(State::access);
+    }
 }
 
 /// Moves the clock of the calling thread's core on.
@@ -458,6 +471,7 @@ impl State {
             current: 0,
             changed: true,
             points: 0,
+            accesses: 0,
             switches: 0,
             clocks_ns: vec![0; cores],
             horizon_ns: 0,
@@ -502,8 +516,17 @@ impl State {
         self.go_on_with(thread);
     }
 
+    /// Off the points the thread goes on, unless it has done so for too long.
+    fn access(&mut self) {
+        self.accesses += 1;
+        if self.accesses > ACCESSES_MAX {
+            self.over.get_or_insert(How::TooLong);
+        }
+    }
+
     fn count(&mut self, kind: u64) {
         self.points += 1;
+        self.accesses = 0;
         self.trace.add(kind);
         if self.points > self.plan.points_max {
             self.over.get_or_insert(How::TooLong);

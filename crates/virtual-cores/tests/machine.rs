@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tidegate_virtual_cores::sync::Mutex;
 use tidegate_virtual_cores::sync::atomic::{AtomicU64, Ordering};
 use tidegate_virtual_cores::{
-    Costs, Ended, How, Machine, Order, Plan, Rng, charge, is_inside, now_ns, park, pass_time, stop, thread,
+    Costs, Ended, How, Machine, Order, Plan, Rng, charge, is_inside, note, now_ns, park, pass_time, stop, thread,
     thread_number, unpark,
 };
 
@@ -129,6 +129,27 @@ fn a_loop_that_waits_for_nobody_is_too_long() {
         }
     });
     assert!(matches!(machine.run().how, How::TooLong));
+}
+
+#[test]
+fn a_loop_without_a_point_is_too_long() {
+    for order in ORDERS {
+        let waiting = Arc::new(Mutex::new(vec![1, 2, 3]));
+        let mut machine = Machine::new(plan(1, order));
+        machine.spawn(0, move || {
+            let waiting = waiting.lock().unwrap();
+            // Nobody takes any away: the lock is held.
+            while !waiting.is_empty() {}
+        });
+        assert!(matches!(machine.run().how, How::TooLong));
+        let mut machine = Machine::new(plan(1, order));
+        machine.spawn(0, || {
+            loop {
+                note(1);
+            }
+        });
+        assert!(matches!(machine.run().how, How::TooLong));
+    }
 }
 
 #[test]

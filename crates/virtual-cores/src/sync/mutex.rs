@@ -117,23 +117,32 @@ fn place<T: ?Sized>(lock: &std::sync::Mutex<T>) -> usize {
     std::ptr::from_ref(lock).addr()
 }
 
+impl<'a, T: ?Sized> MutexGuard<'a, T> {
+    /// A loose lock, for an access: others may have had it since the last one.
+    fn taken_again(&self) -> std::sync::MutexGuard<'a, T> {
+        machine::point(machine::LOCK);
+        take(self.lock).expect("no holder of the lock panicked")
+    }
+}
+
 impl<T: ?Sized> Deref for MutexGuard<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
+        machine::access();
         self.taken.iter().for_each(|taken| taken.access(false));
-        self.guard.get_or_init(|| take(self.lock).expect("no holder of the lock panicked"))
+        self.guard.get_or_init(|| self.taken_again())
     }
 }
 
 impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
+        machine::access();
         self.taken.iter().for_each(|taken| taken.access(true));
         if self.loose && self.guard.take().is_some() {
             machine::released(place(self.lock));
-            machine::point(machine::LOCK);
         }
-        self.guard.get_or_init(|| take(self.lock).expect("no holder of the lock panicked"));
+        self.guard.get_or_init(|| self.taken_again());
         self.guard.get_mut().expect("it was just put there")
     }
 }
