@@ -68,6 +68,9 @@ pub(crate) enum Command {
     /// Run an unchanged program whose syncs end in persistent memory, and return what it returns
     Run(Run),
 
+    /// Show what a run is doing: files, their syncs, and what each saved
+    Status(Status),
+
     /// Bring what a run left in its pool to its files; what cannot go there, aside
     Recover(Recover),
     /// Write manual pages: one for the program, one for each command
@@ -383,6 +386,13 @@ pub(crate) struct Run {
     /// The program and its arguments
     #[arg(value_name = "CMD", required = true, last = true)]
     pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Status {
+    /// The pool of a `run` that is under way [default: the one in the user's state folder]
+    #[arg(value_name = "POOL")]
+    pub(crate) pool: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]

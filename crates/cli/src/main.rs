@@ -1,8 +1,8 @@
 //! The program `tidegate`: atomic block devices in persistent memory, served over NBD.
 //!
 //! [`grammar`] reads the command line, [`config`] a configuration file; [`create`], [`serve`], [`info`], [`stat`], [`check`], and for caches of disks
-//! [`flush`], [`mode`], [`detach`], [`resize`], [`salvage`] and [`scrub`] are the commands; [`run`] runs other programs, and [`recover`] looks after
-//! what they left; [`compose`]
+//! [`flush`], [`mode`], [`detach`], [`resize`], [`salvage`] and [`scrub`] are the commands; [`run`] runs other programs, [`status`] tells of them,
+//! and [`recover`] looks after what they left; [`compose`]
 //! alone chooses which types make up a volume; [`contract`] is the one table of what survives what; [`failure`]
 //! says what went wrong and with which exit code.
 
@@ -52,6 +52,7 @@ mod size;
 mod snapshot;
 mod sparing;
 mod stat;
+mod status;
 mod supervisor;
 mod transit;
 
@@ -86,6 +87,7 @@ fn run(program: &Program) -> ExitCode {
         Command::Run(wish) => {
             return run::run(wish).unwrap_or_else(|failure| failure::tell(&failure, json).into());
         }
+        Command::Status(wish) => status::run(wish, json),
         Command::Recover(wish) => recover::run(wish, json),
         Command::Man(wish) => manual::write_pages(wish),
         Command::Completions(wish) => manual::print_completions(wish),

@@ -25,6 +25,7 @@ use crate::{compose, contract, places};
 use deny::Denied;
 use folder::Folder;
 use journal::Journal;
+pub(crate) use keeper::{FileStatus, Status};
 use keeper::{Keeper, Scope};
 use kept::Kept;
 pub(crate) use recover::{Recovered, Salvaged};
@@ -38,10 +39,7 @@ use tidegate_media::{Access, Domain};
 pub(crate) fn run(wish: &Run) -> Result<ExitCode, Failure> {
     let library = program::library()?;
     let scope = Scope { roots: roots(wish)?, denied: Denied::new(&wish.deny) };
-    let pool = match &wish.pool {
-        Some(pool) => pool.clone(),
-        None => places::default_pool(),
-    };
+    let pool = pool_or_default(wish.pool.as_deref());
     places::make_folder_of(&pool)?;
     let region = Arc::new(kept::map(&pool, wish.size)?);
     kept::refuse_others(&pool, &region)?;
@@ -51,7 +49,8 @@ pub(crate) fn run(wish: &Run) -> Result<ExitCode, Failure> {
     let kept = Kept::fresh(&pool, region)?;
     let folder = Folder::make()?;
     let table = Table::create(&folder.table())?;
-    let journal = Journal::begin(&journal_at)?;
+    let mut journal = Journal::begin(&journal_at)?;
+    journal.add_folder(folder.path()).map_err(Failure::system("writing the journal of holds"))?;
     let environment = program::Environment::new(&library, &folder, &scope.roots, (&journal, &journal_at));
     let keeper = Arc::new(Keeper::new(scope, kept, table, journal));
     let door = door::open(&folder.socket(), Arc::clone(&keeper))?;
@@ -68,6 +67,27 @@ pub(crate) fn recover_pool(pool: &Path, aside: Option<&Path>) -> Result<Recovere
     kept::refuse_others(pool, &region)?;
     let aside = aside.map_or_else(|| recover::salvage_folder(pool), Path::to_owned);
     recover::recover(pool, &region, aside)
+}
+
+/// The pool that is meant when none is named.
+pub(crate) fn pool_or_default(pool: Option<&Path>) -> PathBuf {
+    pool.map_or_else(places::default_pool, Path::to_owned)
+}
+
+/// What the run with `pool` is doing. None: there is none.
+pub(crate) fn status_of(pool: &Path) -> Result<Option<Status>, Failure> {
+    let folder = match journal::folder_in(&journal::beside(pool)) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        folder => folder.map_err(Failure::system("reading the journal of holds"))?,
+    };
+    let Some(folder) = folder else { return Ok(None) };
+    match door::ask_status(&folder.join(tidegate_preload_wire::SOCKET)) {
+        Ok(status) => Ok(Some(status)),
+        Err(error) if matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::ConnectionRefused) => {
+            Ok(None)
+        }
+        Err(error) => Err(Failure::System { doing: "asking the supervisor", error }),
+    }
 }
 
 /// The roots as the kernel names them.

@@ -11,7 +11,7 @@
 mod request;
 mod table;
 
-pub use request::{Answer, NoRequest, PACKET_BYTES_MAX, RANGES_MAX, Range, Request};
+pub use request::{Answer, NoRequest, PACKET_BYTES_MAX, RANGES_MAX, Range, Request, STATUS_BYTES_MAX};
 pub use table::{EPOCH_AT, FileId, Row, SLOTS, TABLE_BYTES, USED_AT, row_at};
 
 /// The variable with the folder of the socket and the table.

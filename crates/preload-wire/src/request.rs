@@ -7,6 +7,9 @@ pub const RANGES_MAX: usize = 240;
 /// Bytes of the largest packet.
 pub const PACKET_BYTES_MAX: usize = (FIXED_WORDS + 2 * RANGES_MAX) * 8;
 
+/// Bytes of the longest answer to [`Request::Status`].
+pub const STATUS_BYTES_MAX: usize = 64 << 10;
+
 const FIXED_WORDS: usize = 4;
 
 /// Bytes of a file: where, and how many.
@@ -37,6 +40,8 @@ pub enum Request<'a> {
     Abandon(FileId),
     /// Bring all files to their disks, and let nobody hold them until they are asked for anew.
     SettleAll,
+    /// Tell what is held: the answer is a text of at most [`STATUS_BYTES_MAX`] bytes.
+    Status,
 }
 
 /// What the supervisor answers.
@@ -69,6 +74,7 @@ const FORGET: u64 = 3;
 const SETTLE: u64 = 4;
 const ABANDON: u64 = 5;
 const SETTLE_ALL: u64 = 6;
+const STATUS: u64 = 7;
 
 impl Request<'_> {
     /// Writes the packet to the beginning of `packet`, and returns its bytes. More than [`RANGES_MAX`] ranges are the caller's mistake: those behind
@@ -81,6 +87,7 @@ impl Request<'_> {
             Request::Settle(file) => [SETTLE, file.device, file.inode, 0],
             Request::Abandon(file) => [ABANDON, file.device, file.inode, 0],
             Request::SettleAll => [SETTLE_ALL, 0, 0, 0],
+            Request::Status => [STATUS, 0, 0, 0],
         };
         let ranges = if let Request::Keep { ranges, .. } = self { ranges } else { &[][..] };
         let words = fixed.into_iter().chain(ranges.iter().take(RANGES_MAX).flat_map(|(at, len)| [*at, *len]));
@@ -116,6 +123,7 @@ impl Request<'_> {
             SETTLE => Request::Settle(file),
             ABANDON => Request::Abandon(file),
             SETTLE_ALL => Request::SettleAll,
+            STATUS => Request::Status,
             _ => return Err(NoRequest),
         })
     }
@@ -169,7 +177,7 @@ mod tests {
         let ranges = [(0, 100), (4096, 1)];
         let keep = Request::Keep { hold: 7, size: 9, ranges: &ranges };
         let others = [Request::Hold, Request::Forget { hold: 1 }, Request::Settle(file), Request::Abandon(file)];
-        for request in others.into_iter().chain([keep, Request::SettleAll]) {
+        for request in others.into_iter().chain([keep, Request::SettleAll, Request::Status]) {
             let mut packet = [0; PACKET_BYTES_MAX];
             assert_eq!(Request::read(request.write(&mut packet), &mut Vec::new()), Ok(request));
         }

@@ -72,8 +72,19 @@ impl Stand {
 
     /// `tidegate recover` of the pool.
     pub fn recover(&self) -> Command {
+        self.ask("recover")
+    }
+
+    /// `tidegate status` of the pool, as JSON.
+    pub fn status(&self) -> Command {
+        let mut command = self.ask("status");
+        command.arg("--json");
+        command
+    }
+
+    fn ask(&self, what: &str) -> Command {
         let mut command = Command::new(program());
-        command.arg("recover").arg(self.pool());
+        command.arg(what).arg(self.pool());
         command
     }
 

@@ -150,3 +150,37 @@ fn what_was_kept_of_a_file_that_is_another_one_is_put_aside() {
     });
     assert!(put_aside, "nothing was left in any of {ROUNDS} pools");
 }
+
+#[test]
+fn a_file_that_was_written_since_the_power_came_back_is_left_alone() {
+    let put_aside = (0..ROUNDS).any(|_| {
+        let stand = Stand::new();
+        let file = stand.root().join("log");
+        // In place: the same inode, with a new time.
+        let Some(said) = recovered(&stand, &file, || fs::write(&file, "begun anew").unwrap()) else { return false };
+        assert_eq!(fs::read_to_string(&file).unwrap(), "begun anew");
+        assert!(said.contains("was written since the power came back"), "{said}");
+        assert_eq!(fs::read_dir(stand.folder().join("pool.salvaged")).unwrap().count(), 1);
+        true
+    });
+    assert!(put_aside, "nothing was left in any of {ROUNDS} pools");
+}
+
+#[test]
+fn a_run_tells_what_it_is_doing() {
+    let stand = Stand::new();
+    let nobody = stand.status().output().unwrap();
+    assert_eq!(nobody.status.code(), Some(3));
+    let file = stand.root().join("log");
+    let (mut run, _said) = appending(&stand, &file, true);
+    let status = stand.status().output().unwrap();
+    let said = String::from_utf8_lossy(&status.stdout).into_owned();
+    kill(program_of(&run));
+    run.wait().unwrap();
+    assert!(status.status.success(), "{}", String::from_utf8_lossy(&status.stderr));
+    let kept = said.split("\"kept\":").nth(1).and_then(|rest| rest.split(',').next());
+    assert!(kept.is_some_and(|kept| kept.parse::<u64>().unwrap() > LINES / 2), "{said}");
+    assert!(said.contains(file.to_str().unwrap()), "{said}");
+    let after = stand.status().output().unwrap();
+    assert!(String::from_utf8_lossy(&after.stderr).contains("no-run"));
+}

@@ -21,6 +21,11 @@ pub(crate) enum RunFailure {
         /// Why not.
         why: String,
     },
+    /// Nobody runs anything with a pool.
+    NoRun {
+        /// The pool.
+        pool: PathBuf,
+    },
     /// A size that no pool has.
     PoolSize {
         /// The size.
@@ -67,6 +72,7 @@ impl RunFailure {
         match self {
             RunFailure::NoLibrary { .. } => ("no-library", Exit::Environment),
             RunFailure::NoRoot { .. } => ("no-root", Exit::Usage),
+            RunFailure::NoRun { .. } => ("no-run", Exit::Refused),
             RunFailure::PoolSize { .. } => ("pool-size", Exit::Usage),
             RunFailure::PoolTooSmall { .. } => ("pool-too-small", Exit::Refused),
             RunFailure::Pool { .. } => ("pool", Exit::Refused),
@@ -82,6 +88,10 @@ impl RunFailure {
                 ("there is nothing to load under the program".to_owned(), format!("none of {}", places.join(", ")))
             }
             RunFailure::NoRoot { root, why } => (format!("cannot hold files below {}", root.display()), why.clone()),
+            RunFailure::NoRun { pool } => (
+                format!("nothing runs with the pool {}", pool.display()),
+                "there is no supervisor that could be asked".to_owned(),
+            ),
             RunFailure::PoolSize { size, min } => (
                 format!("a pool cannot have {size} bytes"),
                 format!("it has {} or more, in multiples of 4096", Human(*min)),
@@ -105,6 +115,7 @@ impl RunFailure {
                 "install the package, or build it: cargo build -p tidegate-preload".to_owned()
             }
             RunFailure::NoRoot { .. } => "name a folder: --root DIR".to_owned(),
+            RunFailure::NoRun { .. } => "name the pool of a run: tidegate status POOL".to_owned(),
             RunFailure::PoolSize { .. } => "name another: --size 1G".to_owned(),
             RunFailure::PoolTooSmall { .. } | RunFailure::Pool { .. } => {
                 "name another file, or one that is not there yet: --pool FILE".to_owned()

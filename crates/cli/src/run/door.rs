@@ -1,20 +1,20 @@
 //! The supervisor's socket: a connection for each process that has something to ask, and a thread for each connection.
 
-use super::keeper::Keeper;
+use super::keeper::{Keeper, Status};
 use crate::failure::Failure;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags,
     SocketType,
 };
-use std::io::IoSliceMut;
+use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use tidegate_media::MappedRegion;
-use tidegate_preload_wire::{PACKET_BYTES_MAX, Range, Request};
+use tidegate_preload_wire::{PACKET_BYTES_MAX, Range, Request, STATUS_BYTES_MAX};
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
@@ -91,8 +91,26 @@ fn answer(
     ranges: &mut Vec<Range>,
 ) -> bool {
     let Ok(request) = Request::read(packet, ranges) else { return false };
-    let answer = keeper.answer(holder, &request, passed).bytes();
-    rustix::io::retry_on_intr(|| rustix::net::send(connection, &answer, SendFlags::NOSIGNAL)).is_ok()
+    if request == Request::Status {
+        let status = serde_json::to_vec(&keeper.status()).expect("a status is a struct of strings and numbers");
+        return send(connection, &status);
+    }
+    send(connection, &keeper.answer(holder, &request, passed).bytes())
+}
+
+fn send(connection: &OwnedFd, packet: &[u8]) -> bool {
+    rustix::io::retry_on_intr(|| rustix::net::send(connection, packet, SendFlags::NOSIGNAL)).is_ok()
+}
+
+/// What the supervisor behind the socket at `path` is doing.
+pub(super) fn ask_status(path: &Path) -> io::Result<Status> {
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    let mut packet = [0; PACKET_BYTES_MAX];
+    rustix::net::send(&socket, Request::Status.write(&mut packet), SendFlags::NOSIGNAL)?;
+    let mut status = vec![0; STATUS_BYTES_MAX];
+    let (got, _) = rustix::io::retry_on_intr(|| rustix::net::recv(&socket, &mut *status, RecvFlags::empty()))?;
+    serde_json::from_slice(&status[..got]).map_err(io::Error::other)
 }
 
 fn receive(connection: &OwnedFd, packet: &mut [u8]) -> Result<(usize, Option<OwnedFd>), Errno> {

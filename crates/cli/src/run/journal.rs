@@ -5,7 +5,8 @@
 //! - a hold as JSON;
 //! - `void RUN`: the files themselves have everything that this run kept. A program may append that line by itself, when the supervisor is gone;
 //! - `failed FAMILY`: what is kept there could not be brought to its file's disk, and others may write the file since: it is never written to it;
-//! - `recovering BOOT FAMILY`: a recovery has begun to write that file.
+//! - `recovering BOOT FAMILY`: a recovery has begun to write that file;
+//! - `folder PATH`: where the supervisor can be asked while it lives.
 //!
 //! Each begins with the end of a line, so that one that was written in part spoils no other.
 
@@ -25,6 +26,8 @@ const RUN: &str = "run ";
 const FAILED: &str = "failed ";
 /// What a line begins with that names a family whose file is being recovered.
 const RECOVERING: &str = "recovering ";
+/// What a line begins with that names the folder of the run.
+const FOLDER: &str = "folder ";
 /// Where the kernel says which boot this is.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
@@ -136,6 +139,11 @@ impl Journal {
         self.line(&line)
     }
 
+    /// Writes where the supervisor can be asked.
+    pub(super) fn add_folder(&mut self, folder: &Path) -> io::Result<()> {
+        self.line(&format!("{FOLDER}{}", folder.display()))
+    }
+
     /// Writes that the file of `family` could not be brought to its disk: durable on return.
     pub(super) fn add_failed(&mut self, family: u32) -> io::Result<()> {
         self.line(&format!("{FAILED}{family}"))
@@ -156,6 +164,12 @@ impl Journal {
 pub(super) fn sync_folder_of(path: &Path) -> io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     File::open(folder)?.sync_all()
+}
+
+/// The folder of the run that writes the journal at `path`.
+pub(super) fn folder_in(path: &Path) -> io::Result<Option<PathBuf>> {
+    let text = String::from_utf8_lossy(&std::fs::read(path)?).into_owned();
+    Ok(text.lines().find_map(|line| line.strip_prefix(FOLDER)).map(PathBuf::from))
 }
 
 /// A journal that a run left behind.

@@ -8,15 +8,17 @@ use super::deny::Denied;
 use super::ground::Below;
 use super::held_file::HeldFile;
 use super::journal::Journal;
-use super::kept::{Kept, NotKept, Place};
+use super::kept::{Fill, Kept, NotKept, Place};
 use super::table::Table;
+use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 use tidegate_media::Region;
-use tidegate_preload_wire::{Answer, FileId, Request};
+use tidegate_preload_wire::{Answer, FileId, Request, STATUS_BYTES_MAX};
 
 /// Which files may be held.
 pub(super) struct Scope {
@@ -57,9 +59,65 @@ struct Hold {
     number: u64,
     holder: u64,
     file: FileId,
+    path: PathBuf,
+    began: Instant,
+    counts: Counts,
     /// None: it has ended.
     place: Mutex<Option<Place>>,
 }
+
+/// Syncs of a file.
+#[derive(Default)]
+struct Counts {
+    kept: AtomicU64,
+    by_kernel: AtomicU64,
+    /// Bytes that were written between the syncs that were kept.
+    bytes: AtomicU64,
+    /// Nanoseconds that those took.
+    ns: AtomicU64,
+}
+
+/// What a run is doing.
+#[derive(Debug, Deserialize, Serialize)]
+pub(crate) struct Status {
+    /// The pool.
+    pub(crate) pool: Fill,
+    /// Files that were held so far, and syncs of all of them.
+    pub(crate) held: u64,
+    /// Those that ended in the pool,
+    pub(crate) kept: u64,
+    /// and in the kernel, while their files were held.
+    pub(crate) by_kernel: u64,
+    /// Files that could not be brought to their disks.
+    pub(crate) failed: u64,
+    /// What is held now, those with the most syncs first.
+    pub(crate) files: Vec<FileStatus>,
+    /// Held files that are not told of here.
+    pub(crate) more: usize,
+}
+
+/// A held file.
+#[derive(Debug, Deserialize, Serialize)]
+pub(crate) struct FileStatus {
+    /// Where it was when it was first held.
+    pub(crate) path: PathBuf,
+    /// Since when it is held, in milliseconds.
+    pub(crate) held_ms: u64,
+    /// Syncs that ended in the pool,
+    pub(crate) kept: u64,
+    /// and in the kernel.
+    pub(crate) by_kernel: u64,
+    /// Bytes that were synced to the pool.
+    pub(crate) bytes: u64,
+    /// Microseconds of one such sync.
+    pub(crate) keep_us: Option<u64>,
+}
+
+/// Files that are told of at most, and bytes of their paths: the answer has to be one packet.
+const TOLD_FILES_MAX: usize = 30;
+const TOLD_PATH_BYTES_MAX: usize = 300;
+/// A byte of a path takes six at most as JSON.
+const _: () = assert!(TOLD_FILES_MAX * (TOLD_PATH_BYTES_MAX * 6 + 200) + 400 <= STATUS_BYTES_MAX);
 
 #[derive(Default)]
 struct Tally {
@@ -147,6 +205,8 @@ impl<R: Region> Keeper<R> {
                 self.end_all();
                 Answer::Done
             }
+            // Its answer is no packet of words: the door gives it.
+            Request::Status => Answer::Refused,
         }
     }
 
@@ -181,8 +241,10 @@ impl<R: Region> Keeper<R> {
             state.table.remove(id);
             return None;
         }
+        let path = file.path().to_owned();
         let place = Mutex::new(Some(self.kept.place(file, family)));
-        state.holds.insert(number, Arc::new(Hold { number, holder, file: id, place }));
+        let hold = Hold { number, holder, file: id, path, began: Instant::now(), counts: Counts::default(), place };
+        state.holds.insert(number, Arc::new(hold));
         state.by_file.insert(id, number);
         self.tally.held.fetch_add(1, Ordering::Relaxed);
         Some(Answer::Held { hold: number, holder })
@@ -192,6 +254,7 @@ impl<R: Region> Keeper<R> {
         let Some(hold) = self.of_number(hold) else { return Answer::NotHeld };
         let mut place = lock(&hold.place);
         let Some(place) = place.as_mut() else { return Answer::NotHeld };
+        let began = Instant::now();
         let answer = match self.kept.keep(place, size, ranges) {
             Ok(()) => Answer::Done,
             Err(NotKept::NoRoom) => Answer::ByKernel,
@@ -204,9 +267,45 @@ impl<R: Region> Keeper<R> {
                 Answer::ByKernel
             }
         };
-        let counted = if answer == Answer::Done { &self.tally.kept } else { &self.tally.by_kernel };
-        counted.fetch_add(1, Ordering::Relaxed);
+        let counts = &hold.counts;
+        let counted = if answer == Answer::Done {
+            let ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            counts.ns.fetch_add(ns, Ordering::Relaxed);
+            counts.bytes.fetch_add(ranges.iter().map(|(_, len)| len).sum(), Ordering::Relaxed);
+            [&self.tally.kept, &counts.kept]
+        } else {
+            [&self.tally.by_kernel, &counts.by_kernel]
+        };
+        for counter in counted {
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
         answer
+    }
+
+    /// What is going on.
+    pub(super) fn status(&self) -> Status {
+        let mut holds: Vec<_> = lock(&self.state).holds.values().cloned().collect();
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        holds.sort_by_key(|hold| std::cmp::Reverse(count(&hold.counts.kept)));
+        let file = |hold: &Arc<Hold>| FileStatus {
+            path: hold.path.clone(),
+            held_ms: u64::try_from(hold.began.elapsed().as_millis()).unwrap_or(u64::MAX),
+            kept: count(&hold.counts.kept),
+            by_kernel: count(&hold.counts.by_kernel),
+            bytes: count(&hold.counts.bytes),
+            keep_us: count(&hold.counts.ns).checked_div(count(&hold.counts.kept)).map(|ns| ns / 1000),
+        };
+        let short = |hold: &&Arc<Hold>| hold.path.as_os_str().len() <= TOLD_PATH_BYTES_MAX;
+        let files: Vec<_> = holds.iter().filter(short).take(TOLD_FILES_MAX).map(file).collect();
+        Status {
+            pool: self.kept.fill(),
+            held: count(&self.tally.held),
+            kept: count(&self.tally.kept),
+            by_kernel: count(&self.tally.by_kernel),
+            failed: count(&self.tally.failed),
+            more: holds.len() - files.len(),
+            files,
+        }
     }
 
     fn forget(&self, hold: u64) -> Answer {

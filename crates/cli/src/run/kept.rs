@@ -9,12 +9,13 @@ use super::ground::Below;
 use super::span::Span;
 use crate::failure::{Doing, Failure, RunFailure, VolumeFailure};
 use crate::{compose, create};
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tidegate_disk_cache::{DiskCache, FormatSpec, Options, TransactionError, format, identify};
 use tidegate_drain::Destager;
 use tidegate_media::{
@@ -174,6 +175,9 @@ pub(super) struct Files {
     failed: Mutex<BTreeSet<u32>>,
     /// One flush at a time: one that finds nothing to bring to a disk may not end before the one that is bringing it.
     flushing: Mutex<()>,
+    /// Syncs of files by the supervisor, and the nanoseconds they took.
+    syncs: AtomicU64,
+    sync_ns: AtomicU64,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -243,7 +247,12 @@ impl BlockDevice for Files {
         let mut end = Ok(());
         for slot in touched {
             let file = lock(&self.files).get(&slot).cloned();
-            if let Some(Err(_)) = file.map(|file| file.sync()) {
+            let began = Instant::now();
+            let synced = file.map(|file| file.sync());
+            self.syncs.fetch_add(u64::from(synced.is_some()), Ordering::Relaxed);
+            let ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            self.sync_ns.fetch_add(ns, Ordering::Relaxed);
+            if let Some(Err(_)) = synced {
                 // The kernel says so once.
                 self.set_failed(slot);
                 end = Err(not_durable());
@@ -284,6 +293,19 @@ pub(super) struct Kept<R: Region> {
     families: u64,
     /// Brings files to their disks meanwhile.
     destager: Option<Destager>,
+}
+
+/// What a pool is like.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+pub(crate) struct Fill {
+    /// Bytes it has room for.
+    pub(crate) pool_bytes: u64,
+    /// Bytes that wait for their disks.
+    pub(crate) waiting_bytes: u64,
+    /// How often the supervisor brought a file to its disk.
+    pub(crate) disk_syncs: u64,
+    /// Microseconds that took each time.
+    pub(crate) disk_sync_us: Option<u64>,
 }
 
 /// A file's place in the pool.
@@ -424,6 +446,19 @@ impl<R: Region> Kept<R> {
         }
         // The kernel may have said so to another flush before.
         !self.files.has_failed(place.slot())
+    }
+
+    /// What the pool is like now.
+    pub(super) fn fill(&self) -> Fill {
+        let fill = self.cache.fill();
+        let syncs = self.files.syncs.load(Ordering::Relaxed);
+        let disk_sync_ns = self.files.sync_ns.load(Ordering::Relaxed).checked_div(syncs);
+        Fill {
+            pool_bytes: u64::from(fill.blocks) * BLOCK_BYTES,
+            waiting_bytes: u64::from(fill.dirty) * BLOCK_BYTES,
+            disk_syncs: syncs,
+            disk_sync_us: disk_sync_ns.map(|ns| ns / 1000),
+        }
     }
 
     /// Bytes that wait for their disks.

@@ -1,0 +1,52 @@
+//! `tidegate status`: what a run is doing, asked of its supervisor.
+
+use crate::answer;
+use crate::failure::{Exit, Failure, RunFailure};
+use crate::grammar;
+use crate::run::{self, FileStatus, Status};
+use crate::size::Human;
+use serde::Serialize;
+use std::fmt;
+use std::path::PathBuf;
+
+/// What `status` answers.
+#[derive(Serialize)]
+struct Answer {
+    file: PathBuf,
+    #[serde(flatten)]
+    status: Status,
+}
+
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Status { pool, held, kept, by_kernel, failed, files, more } = &self.status;
+        answer::line(f, "pool", format_args!("{}, {}", self.file.display(), Human(pool.pool_bytes)))?;
+        answer::line(f, "waiting", format_args!("{} bytes for their disks", pool.waiting_bytes))?;
+        answer::line(f, "syncs", format_args!("{kept} ended in the pool, {by_kernel} in the kernel"))?;
+        if let Some(us) = pool.disk_sync_us {
+            answer::line(f, "disk", format_args!("{} syncs behind them, {us} µs each", pool.disk_syncs))?;
+        }
+        if *failed > 0 {
+            answer::line(f, "failed", format_args!("{failed} files were not brought to their disks"))?;
+        }
+        for FileStatus { path, held_ms, kept, by_kernel, bytes, keep_us } in files {
+            let each = keep_us.map(|us| format!(", {us} µs each")).unwrap_or_default();
+            let rate = kept * 1000 / held_ms.max(&1);
+            let (path, more) = (path.display(), by_kernel);
+            answer::line(
+                f,
+                "file",
+                format_args!("{path}: {kept} syncs{each}, {rate}/s, {bytes} bytes; {more} by the kernel"),
+            )?;
+        }
+        write!(f, "held       {} files now, {held} in all", files.len() + more)
+    }
+}
+
+/// Runs `tidegate status`.
+pub(crate) fn run(wish: &grammar::Status, json: bool) -> Result<Exit, Failure> {
+    let file = run::pool_or_default(wish.pool.as_deref());
+    let Some(status) = run::status_of(&file)? else { return Err(RunFailure::NoRun { pool: file }.into()) };
+    answer::give(&Answer { file, status }, json)?;
+    Ok(Exit::Done)
+}
