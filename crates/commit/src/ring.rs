@@ -64,6 +64,11 @@ impl<E: Element> Ring<E> {
         Ring { plan, head, unretired: VecDeque::new() }
     }
 
+    /// Elements that one commit takes at most.
+    pub fn commit_max(&self) -> usize {
+        self.plan.slots as usize / 2
+    }
+
     /// Streams `elements` behind the head. Nothing counts yet; [`Ring::commit`] of the same elements follows, by the same thread.
     pub fn stream<R: Region + ?Sized>(&self, region: &R, elements: &[E]) {
         let slots = u64::from(self.plan.slots);
@@ -114,7 +119,7 @@ impl<E: Element> Ring<E> {
 
     /// How many of the oldest elements go by a commit of `new` ones.
     fn to_retire(&self, new: usize, retire: Retire) -> usize {
-        let kept_max = self.plan.slots as usize / 2;
+        let kept_max = self.commit_max();
         match retire {
             Retire::All => self.unretired.len(),
             Retire::AsNeeded => (self.unretired.len() + new).saturating_sub(kept_max).min(self.unretired.len()),

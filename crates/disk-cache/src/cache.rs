@@ -5,6 +5,7 @@ use crate::conflicts::{Conflicts, Recent};
 use crate::counters::{Counters, Tally};
 use crate::drain::{Doorbell, FlushDoubt, Sweep};
 use crate::format::Identity;
+use crate::group::Waiting;
 use crate::index::{Cached, Index, State};
 use crate::load::{self, NoSuperblock, Unusable};
 use crate::lost::LostEntries;
@@ -31,6 +32,8 @@ pub struct DiskCache<R> {
     pub(crate) index: Index,
     pub(crate) pool: Pool,
     pub(crate) ring: Mutex<Ring>,
+    /// Transactions that wait for it.
+    pub(crate) waiting: Mutex<Waiting>,
     /// Dirty blocks.
     pub(crate) dirty: AtomicU64,
     pub(crate) sweep: Mutex<Sweep>,
@@ -154,6 +157,7 @@ impl<R: Region> DiskCache<R> {
             index: rebuilt.index,
             pool: rebuilt.pool,
             ring: Mutex::new(ring),
+            waiting: Mutex::default(),
             dirty: AtomicU64::new(rebuilt.dirty),
             sweep: Mutex::default(),
             flush_doubt: Mutex::default(),

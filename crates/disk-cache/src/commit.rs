@@ -115,7 +115,7 @@ impl<R: Region> DiskCache<R> {
         let lbas = || writes.iter().map(|(lba, _)| *lba);
         let moves: Vec<Move> =
             lbas().zip(blocks).map(|(lba, block)| self.planned(locked.stripe(self, lba), lba, *block)).collect();
-        ring::commit(&mut self.ring.lock(), &self.medium, &moves)?;
+        self.commit_moves(&moves)?;
         let replaced: Vec<u32> = moves.iter().filter_map(|to| self.moved(locked.stripe(self, to.lba), to)).collect();
         locked.stripe(self, moves[0].lba).counts.commits += 1;
         self.recent.commit(lbas());

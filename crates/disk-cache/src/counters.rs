@@ -16,6 +16,8 @@ pub struct Counters {
     pub write_misses: u64,
     /// Commits.
     pub commits: u64,
+    /// Commits of several blocks that another thread made beside its own.
+    pub joined: u64,
     /// Blocks put into the cache because they were read.
     pub fills: u64,
     /// Clean blocks given up for others.
@@ -58,6 +60,7 @@ pub(crate) struct Tally {
     pub(crate) destage_writes: Count,
     pub(crate) disk_flushes: Count,
     pub(crate) helps: Count,
+    pub(crate) joined: Count,
     pub(crate) past_in_runs: Count,
     pub(crate) turned_away: Count,
     pub(crate) damaged: Count,
@@ -70,6 +73,7 @@ impl Tally {
             destage_writes: self.destage_writes.get(),
             disk_flushes: self.disk_flushes.get(),
             helps: self.helps.get(),
+            joined: self.joined.get(),
             past_in_runs: self.past_in_runs.get(),
             turned_away: self.turned_away.get(),
             damaged: self.damaged.get(),

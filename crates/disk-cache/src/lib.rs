@@ -20,6 +20,9 @@
 //!    committed.
 //! 4. Store the entries, both words, without a flush. Unlock. The blocks named before are free.
 //!
+//! Whoever finds the ring taken fences its data, and lets the one that gets it next commit several transactions by one pass of steps 2 to 4: see
+//! `group.rs`.
+//!
 //! Two fences, however many blocks; 64 lines of data for a block of 4 KiB, a quarter of a line of elements, one line of cursors for all, and
 //! later, at most, one line of its entry.
 //!
@@ -74,6 +77,7 @@ mod conflicts;
 mod counters;
 mod drain;
 mod format;
+mod group;
 mod index;
 mod io;
 mod load;

@@ -123,11 +123,12 @@ const COUNTED: [(Mark, Count); 6] = [
 type TierCount = fn(&tidegate_disk_cache::Counters) -> u64;
 
 /// What a disk cache's own counters tell.
-const TIER_COUNTED: [(Mark, TierCount); 5] = [
+const TIER_COUNTED: [(Mark, TierCount); 6] = [
     (Mark("a block was read from the disk cache"), |counters| counters.read_hits),
     (Mark("a block that was read was taken into the disk cache"), |counters| counters.fills),
     (Mark("a clean block was given up for another"), |counters| counters.evictions),
     (Mark("a writer found no free block and destaged some itself"), |counters| counters.helps),
+    (Mark("a transaction was committed by the thread of another"), |counters| counters.joined),
     (Mark("neighbours went to the disk in one write"), |counters| {
         counters.destaged.saturating_sub(counters.destage_writes)
     }),
