@@ -4,17 +4,26 @@
 //! one is remembered, and everybody who asks after it learns of it, a caller too whose own flush would have gone well.
 
 use crate::error::{Error, Result};
-use crate::sync::{AtomicBool, Mutex, Ordering};
+use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 
 /// One flush at a time, so that a failure is known before the next begins; and one for all who waited meanwhile.
 #[derive(Default)]
 pub struct Flushes {
-    /// How many have begun. Held for the reading or the counting only.
-    begun: Mutex<u64>,
-    /// The number of the last good one. Held for as long as one runs.
-    last_good: Mutex<u64>,
+    /// How many have begun, for who does not hold `numbers`.
+    begun: AtomicU64,
+    /// Held for as long as one runs.
+    numbers: Mutex<Numbers>,
     failed: AtomicBool,
     failure: Mutex<Option<Error>>,
+}
+
+/// Flushes by their numbers, from 1.
+#[derive(Default)]
+struct Numbers {
+    /// The last that began.
+    begun: u64,
+    /// The last that went well.
+    good: u64,
 }
 
 impl Flushes {
@@ -41,19 +50,17 @@ impl Flushes {
     ///
     /// The first failure there was.
     pub fn cover(&self, flush: impl FnOnce() -> Result<()>) -> Result<()> {
-        let begun_before = *self.begun.lock();
-        let mut last_good = self.last_good.lock();
+        // SeqCst here and at the store: whoever reads the number before a flush changes it has stored what that flush then finds.
+        let begun_before = self.begun.load(Ordering::SeqCst);
+        let mut numbers = self.numbers.lock();
         self.check()?;
-        if *last_good > begun_before {
+        if numbers.good > begun_before {
             return Ok(());
         }
-        let number = {
-            let mut begun = self.begun.lock();
-            *begun += 1;
-            *begun
-        };
+        numbers.begun += 1;
+        self.begun.store(numbers.begun, Ordering::SeqCst);
         flush().map_err(|error| self.fail(error))?;
-        *last_good = number;
+        numbers.good = numbers.begun;
         self.check()
     }
 }

@@ -15,12 +15,12 @@ use tidegate_virtual_cores::FlawKind;
 
 /// Digests of the usual script of seeds 0 to 5.
 const DIGESTS: [u64; 6] = [
-    0x8de6944607d358c0,
-    0x5a307dd5cbc3ca00,
-    0xd40f19bb210e99ed,
-    0x01c3b02a42e8c247,
-    0x18ebeb4fe2d1f5f2,
-    0xa73322e5f1ebc45b,
+    0xeadf5cd392ea1e08,
+    0x8eca3867d548abad,
+    0x2175637ed453b6f6,
+    0x5ac08b5a0e4ea253,
+    0xe8355ab7cba83acf,
+    0xb079e454765a8927,
 ];
 
 #[test]
