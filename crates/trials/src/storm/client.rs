@@ -117,7 +117,7 @@ impl Client {
             self.seen().begins();
             let answer = self.answer(request);
             self.seen().acting.0 -= 1;
-            self.stack.disk_cache.iter().for_each(|cache| assert_awake(&self.seen, || cache.dirty_blocks()));
+            self.stack.disk_cache.iter().for_each(|cache| assert_awake(&self.seen, || cache.dirty_lbas().len()));
             match answer {
                 Err(Error::Misuse(Misuse::ReadOnly)) if self.stack.disk_cache.is_some() => {}
                 Ok(()) if refused => panic!("{request:?} went well after the device had refused a flush"),

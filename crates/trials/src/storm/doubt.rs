@@ -54,7 +54,8 @@ impl Scene {
     /// Writes `block` to `lba` again, of which the disk lied: a cache may still show it, and lose it when it relies on the disk.
     fn write_anew(&self, stack: &Stack, lba: Lba, block: &[u8]) -> Result<(), String> {
         stack.disk_cache.iter().for_each(|cache| cache.set_mode(Mode::WriteBack));
-        let written = stack.below.write(lba, block, Durability::Fua);
+        let (below, block) = (stack.below.clone(), block.to_vec());
+        let written = self.alone(move || below.write(lba, &block, Durability::Fua))?;
         stack.disk_cache.iter().for_each(|cache| cache.set_mode(self.setting.mode));
         written.map_err(|error| format!("writing {lba} anew: {error}"))
     }

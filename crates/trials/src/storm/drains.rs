@@ -76,7 +76,7 @@ fn sleeps_unless(seen_by: &Mutex<Seen>, own: usize, may_sleep: impl Fn() -> bool
 }
 
 /// Between two operations, with nobody else in the middle of one, somebody is awake if something is `left` to drain.
-pub(crate) fn assert_awake(seen_by: &Mutex<Seen>, left: impl FnOnce() -> u64) {
+pub(crate) fn assert_awake(seen_by: &Mutex<Seen>, left: impl FnOnce() -> usize) {
     let quiet = |seen: &Seen| {
         let asleep = !seen.drains.is_empty() && seen.drains.iter().all(|drain| *drain == Drain::Asleep);
         (asleep && seen.acting.0 == 0).then_some(seen.acting.1)

@@ -6,6 +6,7 @@ use crate::storm::disk::StagedDisk;
 use crate::storm::drains::{Bell, Drain, destages, drains_cache};
 use crate::storm::footing::Base;
 use crate::storm::marks::{self, Mark, Marks};
+use crate::storm::recovery::OPENER;
 use crate::storm::sabotage::{Sabotage, Site, SiteKind};
 use crate::storm::script::{Failure, Script, Setting, Tally, Verdict, digest, text_of};
 use crate::storm::staged::{End, Stage, Staged};
@@ -16,10 +17,16 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use tidegate_btt::Btt;
 use tidegate_disk_cache::{Contents, DiskCache, FormatSpec, format};
 use tidegate_layout::disk_cache::CachePlan;
+use tidegate_media::sync::set_thread_token;
 use tidegate_media::{BlockDevice, Lba, Region as Medium};
 use tidegate_sim::{Content, Disk, History, Image, Oracle, Promise, Region, Rng, SharedMemory, mix};
 use tidegate_virtual_cores::{Ended, How, Machine, Order, Plan, Trace};
 use tidegate_write_cache::WriteCache;
+
+/// How the account of a run begins that does not end.
+pub(crate) const ENDLESS: &str = "it did not end";
+/// Points of a life or a recovery after which it does not end. The longest that end pass a hundredth of them.
+const POINTS_MAX: u64 = 5_000_000;
 
 /// Whose blocks the slots hold.
 pub(crate) const VOLUME: [u8; 16] = [9; 16];
@@ -251,7 +258,23 @@ impl Scene {
             _ => None,
         };
         let survey = self.script.sabotage == Sabotage::Survey;
-        Machine::new(Plan { points_max: 5_000_000, flaw, survey, ..Plan::new(self.rng.next_u64(), threads, order) })
+        Machine::new(Plan { points_max: POINTS_MAX, flaw, survey, ..Plan::new(self.rng.next_u64(), threads, order) })
+    }
+
+    /// What `work` answers, done by a thread that is alone on a core: so it ends, even if something is broken. No part of the trace.
+    pub(crate) fn alone<T: 'static>(&self, work: impl FnOnce() -> T + 'static) -> Result<T, String> {
+        let done = Arc::new(Mutex::new(None));
+        let into = done.clone();
+        let plan = Plan { points_max: POINTS_MAX, ..Plan::new(self.script.seed, 1, Order::Random { one_in: 1 }) };
+        let mut machine = Machine::new(plan);
+        machine.spawn(0, move || {
+            // No client's fence is to stand in for one of this thread's.
+            set_thread_token(OPENER);
+            *into.lock().expect("nobody else has it") = Some(work());
+        });
+        how_it_ended(machine.run())?;
+        let answer = done.lock().expect("nobody else has it").take();
+        Ok(answer.expect("the thread returned"))
     }
 
     /// Takes a machine's account over. Ok if nothing is wrong with how it ended: whether it was stopped.
@@ -263,16 +286,7 @@ impl Scene {
         for used in &ended.uses {
             self.marks.visit(Site::at(SiteKind::from(used.kind), used.place), used.times);
         }
-        match ended.how {
-            How::Finished => Ok(false),
-            How::Stopped => Ok(true),
-            How::Deadlock(threads) => Err(format!("threads {threads:?} wait for ever")),
-            How::TooLong => {
-                let busiest = ended.waits.iter().max_by_key(|wait| wait.times);
-                Err(format!("no end in sight; most often waited at {busiest:?}"))
-            }
-            How::Panicked(thread, panic) => Err(format!("thread {thread}: {}", text_of(&*panic))),
-        }
+        how_it_ended(ended)
     }
 
     /// Clients and drains use the stack until a random access, or until the clients are through; then power or process end.
@@ -354,8 +368,10 @@ impl Scene {
     }
 
     /// Nobody is at work: what a disk cache says of itself adds up.
-    fn audit(&mut self, cache: &Tier) -> Result<(), String> {
-        let (fill, counted, dirty) = (cache.fill(), cache.dirty_blocks(), cache.dirty_lbas().len() as u64);
+    fn audit(&mut self, cache: &Arc<Tier>) -> Result<(), String> {
+        let asked = cache.clone();
+        let (fill, counted, lbas) = self.alone(move || (asked.fill(), asked.dirty_blocks(), asked.dirty_lbas()))?;
+        let dirty = lbas.len() as u64;
         if counted != dirty || u64::from(fill.dirty) != dirty {
             return Err(format!("{dirty} blocks are dirty, and {counted} are counted: {fill:?}"));
         }
@@ -363,16 +379,16 @@ impl Scene {
         if fill.clean + fill.dirty + fill.free != fill.blocks && !self.region.has_lost() {
             return Err(format!("blocks are neither free nor cached: {fill:?}"));
         }
-        self.assert_clean_is_durable(cache)?;
+        self.assert_clean_is_durable(lbas)?;
         self.marks.reach(marks::RESTED);
         Ok(())
     }
 
-    /// Whatever is not dirty in the cache, the disk holds for good; unless it lied, or what went past the cache was refused.
-    fn assert_clean_is_durable(&self, cache: &Tier) -> Result<(), String> {
+    /// Whatever is not `dirty` in the cache, the disk holds for good; unless it lied, or what went past the cache was refused.
+    fn assert_clean_is_durable(&self, dirty: Vec<Lba>) -> Result<(), String> {
         let cut = self.disk.disk().cut();
         let (visible, size) = (self.disk.disk().visible(), self.setting.block_bytes);
-        let mut doubtful: BTreeSet<Lba> = cache.dirty_lbas().into_iter().collect();
+        let mut doubtful: BTreeSet<Lba> = dirty.into_iter().collect();
         doubtful.extend(cut.lied_about().map(|at| Lba(at / size as u64)));
         doubtful.extend(self.seen().under_way_past());
         let (mut shown, mut kept) = (vec![0; size], vec![0; size]);
@@ -458,6 +474,20 @@ impl Scene {
     fn ran_in(&mut self, machine: Machine) -> Result<bool, String> {
         let ended = machine.run();
         self.ran(ended)
+    }
+}
+
+/// Ok if nothing is wrong with how a machine `ended`: whether it was stopped.
+fn how_it_ended(ended: Ended) -> Result<bool, String> {
+    match ended.how {
+        How::Finished => Ok(false),
+        How::Stopped => Ok(true),
+        How::Deadlock(threads) => Err(format!("threads {threads:?} wait for ever")),
+        How::TooLong => {
+            let busiest = ended.waits.iter().max_by_key(|wait| wait.times);
+            Err(format!("{ENDLESS}; most often waited at {busiest:?}"))
+        }
+        How::Panicked(thread, panic) => Err(format!("thread {thread}: {}", text_of(&*panic))),
     }
 }
 

@@ -21,7 +21,7 @@ use tidegate_write_cache::{Options, bytes_for, complete};
 /// Recoveries in a row that may be cut short.
 const DEPTH_MAX: usize = 3;
 /// The token of the thread that recovers: nobody else's.
-const OPENER: u32 = 1000;
+pub(crate) const OPENER: u32 = 1000;
 /// How the answer begins when an opening is refused because of its media.
 const WELL_REFUSED: [&str; 3] = ["opening: ", "completing: ", "a new cache: "];
 /// Accesses after which a recovery may be cut short.
@@ -341,11 +341,10 @@ impl Scene {
                 return Err(format!("after recovery: {finding}"));
             }
         }
-        let mut block = vec![0; self.setting.block_bytes];
-        let zero = Content::of(&block);
+        let zero = Content::of(&vec![0; self.setting.block_bytes]);
         let mut contents = Vec::new();
         for lba in (0..self.setting.blocks).map(Lba) {
-            stack.below.read(lba, &mut block).map_err(|error| format!("reading {lba} after recovery: {error}"))?;
+            let block = self.shown(stack, lba)?;
             let content = Content::of(&block);
             contents.push((content != zero).then_some(content));
             digest(&mut self.trace, [content.0]);
@@ -362,6 +361,13 @@ impl Scene {
         self.settle_doubt();
         self.seen().history = History::new(contents);
         Ok(())
+    }
+
+    /// What `lba` shows.
+    fn shown(&self, stack: &Stack, lba: Lba) -> Result<Vec<u8>, String> {
+        let (below, mut block) = (stack.below.clone(), vec![0; self.setting.block_bytes]);
+        let read = self.alone(move || below.read(lba, &mut block).map(|()| block))?;
+        read.map_err(|error| format!("reading {lba} after recovery: {error}"))
     }
 
     /// What was under way as one is in place as one, as far as nothing came after it.

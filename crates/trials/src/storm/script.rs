@@ -2,7 +2,7 @@
 
 use crate::power_cuts::SmallVolume;
 use crate::storm::footing::Base;
-use crate::storm::life::Scene;
+use crate::storm::life::{ENDLESS, Scene};
 use crate::storm::marks::Marks;
 use crate::storm::sabotage::Sabotage;
 use crate::storm::transactions::any_mode;
@@ -183,8 +183,8 @@ impl Setting {
 impl Setting {
     /// Where things lie in a disk cache's memory, before a disk of `blocks` blocks: few of them are cached, and the ring is small.
     pub(crate) fn any_plan(rng: &mut Rng, blocks: u64) -> CachePlan {
-        // Many make more than one stripe, of which few are then used.
-        let many = if rng.one_in(4) { 128 } else { 4 };
+        // Many make four stripes; a disk of more than 8 blocks then uses two of them.
+        let many = if rng.one_in(4) { 256 } else { 4 };
         let cached = many + u32::try_from(rng.below(7)).expect("small");
         CachePlan::cut(cached, 512, blocks, 4 << rng.below(3))
     }
@@ -257,6 +257,13 @@ pub struct Failure {
     pub what: String,
     /// The run.
     pub script: Script,
+}
+
+impl Failure {
+    /// Whether the run had to be ended, for it would not have.
+    pub fn is_endless(&self) -> bool {
+        self.what.starts_with(ENDLESS)
+    }
 }
 
 impl fmt::Display for Failure {
