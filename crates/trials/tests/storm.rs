@@ -16,11 +16,11 @@ use tidegate_virtual_cores::FlawKind;
 /// Digests of the usual script of seeds 0 to 5.
 const DIGESTS: [u64; 6] = [
     0xeadf5cd392ea1e08,
-    0x8eca3867d548abad,
-    0x2175637ed453b6f6,
+    0x161c8158e6f46678,
+    0xc13a288f833a8ed9,
     0x5ac08b5a0e4ea253,
-    0xe8355ab7cba83acf,
-    0xb079e454765a8927,
+    0x46ef62648e397ea4,
+    0x1443609c5295c2a8,
 ];
 
 #[test]
