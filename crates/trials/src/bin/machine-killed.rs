@@ -1,4 +1,6 @@
 //! `machine-killed`: kills whole machines while the program serves a volume in them, and reads what they acknowledged.
+//!
+//! The tests do the same with few cuts; this does it for as long as somebody wants to wait.
 
 #![forbid(unsafe_code)]
 

@@ -311,14 +311,17 @@ impl Scene {
         self.stage.end(End::None);
         self.stage.trouble(None);
         if let (Some(cache), Ok(_)) = (&stack.cache, &ran) {
-            let counters = cache.counters();
+            let cache = cache.clone();
+            let counters = self.alone(move || cache.counters())?;
             if counters.stalled_ns > 1 << 60 {
                 return Err(format!("stalls of {} ns by a clock that was set back", counters.stalled_ns));
             }
             self.marks.count(&counters);
         }
         if let (Some(cache), Ok(_)) = (&stack.disk_cache, &ran) {
-            self.marks.count_tier(&cache.counters());
+            let cache = cache.clone();
+            let counters = self.alone(move || cache.counters())?;
+            self.marks.count_tier(&counters);
         }
         if let (Some(cache), Ok(false)) = (&stack.disk_cache, &ran) {
             self.audit(cache)?;
