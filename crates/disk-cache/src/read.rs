@@ -100,7 +100,8 @@ impl<R: Region> DiskCache<R> {
         self.medium.store_lba(free.entry, lba);
         if self.medium.words_overtake() {
             self.medium.flush_entry(free.entry);
-            self.medium.fence()?;
+            // The caller keeps the block; without an entry for it, whoever took it next would look for one for ever.
+            self.medium.fence().inspect_err(|_| self.pool.give_entry(free))?;
         }
         self.medium.store_state(free.entry, CacheEntry::holding_word(block, counter, true));
         self.index.insert(stripe, lba, Cached { entry: free.entry, block, counter, state: State::Clean });

@@ -20,6 +20,15 @@ struct Victim {
     entry: u32,
 }
 
+/// A victim that is gone with the next fence.
+struct Freed {
+    /// Its stripe, among those that are locked.
+    at: usize,
+    lba: u64,
+    entry: FreeEntry,
+    block: u32,
+}
+
 impl<R: Region> DiskCache<R> {
     /// A block to write into: free, no older state of the cache names it.
     pub(crate) fn reserve_one(&self) -> Result<u32> {
@@ -51,30 +60,30 @@ impl<R: Region> DiskCache<R> {
 
     /// Gives up to `wanted` clean blocks up, and says how many.
     ///
-    /// The stripes of all victims stay locked until the fence: were one of them cached anew before its entry is durably free, a cut could
-    /// leave it cached twice.
+    /// The stripes of all victims stay locked until the fence, and the victims in the table: were one of them cached anew before its entry is
+    /// durably free, or although that store was lost, a cut could leave it cached twice.
     fn evict(&self, wanted: usize) -> Result<usize> {
         let entries = self.index.victims(wanted, &mut |entry| self.is_clean(entry));
         let mut victims: Vec<Victim> = entries.into_iter().filter_map(|entry| self.victim(entry)).collect();
         victims.sort_unstable_by_key(|victim| victim.stripe);
         let mut locked: Vec<(usize, SpinGuard<'_, Stripe>)> = Vec::new();
-        let mut freed: Vec<(FreeEntry, u32)> = Vec::new();
+        let mut freed: Vec<Freed> = Vec::new();
         for victim in &victims {
             if locked.last().is_none_or(|(number, _)| *number != victim.stripe) {
                 locked.push((victim.stripe, self.index.lock(victim.stripe)));
             }
-            let stripe = &mut locked.last_mut().expect("just locked").1;
-            freed.extend(self.free_durably_with_the_next_fence(stripe, victim));
+            let at = locked.len() - 1;
+            let went = self.free_durably_with_the_next_fence(&locked[at].1, victim);
+            freed.extend(went.map(|(entry, block)| Freed { at, lba: victim.lba, entry, block }));
         }
         if freed.is_empty() {
             return Ok(0);
         }
         self.medium.fence()?;
+        freed.iter().for_each(|freed| Index::remove_victim(&mut locked[freed.at].1, freed.lba));
         drop(locked);
-        for (entry, _) in &freed {
-            self.pool.give_entry(*entry);
-        }
-        self.pool.give_blocks(freed.iter().map(|(_, block)| *block));
+        freed.iter().for_each(|freed| self.pool.give_entry(freed.entry));
+        self.pool.give_blocks(freed.iter().map(|freed| freed.block));
         Ok(freed.len())
     }
 
@@ -93,7 +102,7 @@ impl<R: Region> DiskCache<R> {
     }
 
     /// Frees a victim's entry, unless it was written or given away since it was chosen. Then the policy hears of it again when it is clean.
-    fn free_durably_with_the_next_fence(&self, stripe: &mut Stripe, victim: &Victim) -> Option<(FreeEntry, u32)> {
+    fn free_durably_with_the_next_fence(&self, stripe: &Stripe, victim: &Victim) -> Option<(FreeEntry, u32)> {
         let cached = stripe.get(victim.lba).filter(|cached| cached.entry == victim.entry)?;
         if cached.state != State::Clean {
             return None;
@@ -101,7 +110,6 @@ impl<R: Region> DiskCache<R> {
         let counter = cached.counter.wrapping_add(1);
         self.medium.store_state(victim.entry, CacheEntry::free_word(counter));
         self.medium.flush_entry(victim.entry);
-        Index::remove_victim(stripe, victim.lba);
         Some((FreeEntry { entry: victim.entry, counter }, cached.block))
     }
 

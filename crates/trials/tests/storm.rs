@@ -17,10 +17,10 @@ use tidegate_virtual_cores::FlawKind;
 const DIGESTS: [u64; 6] = [
     0xeadf5cd392ea1e08,
     0x161c8158e6f46678,
-    0xc13a288f833a8ed9,
+    0xc1831c321f1901c5,
     0x5ac08b5a0e4ea253,
     0x46ef62648e397ea4,
-    0x1443609c5295c2a8,
+    0x6c384975c63571ae,
 ];
 
 #[test]
@@ -131,6 +131,19 @@ fn no_flush_goes_well_after_a_write_that_could_not_be_made_durable() {
 #[test]
 fn what_a_failed_read_had_reserved_is_free_again() {
     passes(Script { acts: 200, base: Base::DiskCache, ..Script::of(3325) });
+}
+
+/// The memory had lost the store that frees an entry: its block was cached anew by another entry, and a cut left both.
+#[test]
+fn a_block_whose_entry_could_not_be_freed_is_not_cached_twice() {
+    passes(Script { acts: 200, base: Base::DiskCache, ..Script::of(1453) });
+}
+
+/// A block that was read was to come in, and the fence of its entry failed: the block was given back without an entry, and whoever took it
+/// looked for one for ever.
+#[test]
+fn a_block_that_is_given_back_has_an_entry() {
+    passes(Script { acts: 200, base: Base::DiskCache, ..Script::of(2183) });
 }
 
 /// Each flush, fence, lock, second look and indivisible change of the engines is there for a reason, and each known mistake is noticed.
