@@ -171,18 +171,23 @@ fn pace(id: &str, load: &str, over: &str, under: &str) -> anyhow::Result<Outcome
 type Cache = DiskCache<MappedRegion>;
 
 /// A cache that holds all of a disk that is not there: whatever is written hits, once it was written before.
-fn whole_disk_cached() -> anyhow::Result<(Cache, CachePlan)> {
+pub(crate) fn whole_disk_cached<R: Region>(region: R) -> anyhow::Result<(DiskCache<R>, CachePlan)> {
     let disk_blocks = WALK_BYTES / BLOCK_BYTES as u64;
     let disk = NoDisk::new(disk_blocks, 4096);
-    opened(medium::region(WALK_BYTES + 2 * OVERHEAD_BYTES)?, disk_blocks, FormatSpec::RING_SLOTS, InTurn(disk))
+    opened(region, disk_blocks, FormatSpec::RING_SLOTS, InTurn(disk))
 }
 
-pub(crate) fn opened<D: BlockDevice + 'static>(
-    region: MappedRegion,
+/// The same in memory of this machine.
+fn whole_disk_cached_here() -> anyhow::Result<(Cache, CachePlan)> {
+    whole_disk_cached(medium::region(WALK_BYTES + 2 * OVERHEAD_BYTES)?)
+}
+
+pub(crate) fn opened<R: Region, D: BlockDevice + 'static>(
+    region: R,
     disk_blocks: u64,
     ring_slots: u32,
     disk: InTurn<D>,
-) -> anyhow::Result<(Cache, CachePlan)> {
+) -> anyhow::Result<(DiskCache<R>, CachePlan)> {
     let spec = FormatSpec { block_size: 4096, disk_blocks, ring_slots, uuid: [7; 16], disk: [7; 32] };
     format(&region, &spec, Contents::Zeroed)?;
     let plan = CachePlan::fitting(region.len(), 4096, disk_blocks, ring_slots).context("a cache fits")?;
@@ -190,7 +195,7 @@ pub(crate) fn opened<D: BlockDevice + 'static>(
 }
 
 fn write_hit(effort: Effort) -> anyhow::Result<Outcome> {
-    let (cache, plan) = whole_disk_cached()?;
+    let (cache, plan) = whole_disk_cached_here()?;
     let floor = StreamedCopies(Bare::part(cache.region(), plan.data_at, WALK_BYTES));
     Ok(compare(effort, &BlockWrites(&cache), &floor))
 }
@@ -199,7 +204,7 @@ fn write_hit_scaling(effort: Effort) -> anyhow::Result<Outcome> {
     if let Some(missing) = second_core_missing() {
         return Ok(missing);
     }
-    let (cache, plan) = whole_disk_cached()?;
+    let (cache, plan) = whole_disk_cached_here()?;
     let floor = StreamedCopies(Bare::part(cache.region(), plan.data_at, WALK_BYTES));
     let writes = BlockWrites(&cache);
     sweep(&writes);

@@ -19,7 +19,7 @@ use tidegate_bench::machine::Machine;
 use tidegate_bench::offer::Offer;
 use tidegate_bench::report::{Style, Tally};
 use tidegate_bench::rivals;
-use tidegate_bench::simulator::{self, Workload};
+use tidegate_bench::simulator::{self, Asked, Workload};
 use tidegate_bench::target::{Method, Outcome, Row, TOPICS, Topic};
 use tidegate_bench::workload::{Effort, cores};
 use tidegate_media::emulate;
@@ -65,6 +65,9 @@ struct Predict {
     /// Writes in all
     #[arg(long, default_value_t = 50_000, value_parser = clap::value_parser!(u32).range(1..))]
     writes: u32,
+    /// Blocks of 4 KiB in each: on the disk cache, they are one transaction
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
+    blocks: u32,
     /// The platform
     #[arg(long, default_value = cost::REFERENCE, conflicts_with = "costs")]
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(cost::PROFILES))]
@@ -269,12 +272,14 @@ fn predict(wish: &Predict) -> anyhow::Result<()> {
         Some(file) => calibrate::load(file)?.1,
         None => Profile::by_name(&wish.profile)?,
     };
-    let nanoseconds = simulator::predict(&profile, wish.workload, wish.writers, wish.writes)?;
+    let Predict { writers, writes, blocks, .. } = *wish;
+    let nanoseconds = simulator::predict(&profile, wish.workload, Asked { writers, writes, blocks })?;
     if wish.quiet {
         println!("{nanoseconds}");
     } else {
-        let Predict { writers, writes, .. } = wish;
-        println!("{profile}{writes} writes by {writers} writers together: {nanoseconds:.1} ns each");
+        println!(
+            "{profile}{writes} writes of {blocks} × 4 KiB by {writers} writers together: {nanoseconds:.1} ns each"
+        );
     }
     Ok(())
 }

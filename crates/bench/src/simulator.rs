@@ -7,7 +7,7 @@ mod predict;
 mod storms;
 mod writes;
 
-pub use predict::predict;
+pub use predict::{Asked, predict};
 pub use writes::Workload;
 
 use crate::calibrate::{self, Calibration};
@@ -16,7 +16,7 @@ use crate::medium::{self, ScratchPath};
 use crate::subject::{BlockWrites, Subject, sweep};
 use crate::target::{Method, Outcome, Row, Target, Topic};
 use crate::workload::{Effort, Walk, cores};
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use clap::ValueEnum;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -124,8 +124,10 @@ fn compare(effort: Effort, workload: Workload, writers: u32) -> anyhow::Result<O
 fn with_subject<T>(workload: Workload, act: impl FnOnce(&dyn Subject) -> T) -> anyhow::Result<T> {
     let btt = medium::btt()?;
     sweep(&BlockWrites(&btt));
-    if workload == Workload::Btt {
-        return Ok(act(&BlockWrites(&btt)));
+    match workload {
+        Workload::Btt => return Ok(act(&BlockWrites(&btt))),
+        Workload::DiskCache => bail!("the topic disk-cache measures it"),
+        Workload::Cache => {}
     }
     let btt = Arc::new(btt);
     let slots = medium::region(bytes_for(writes::SLOTS, btt.geometry().block_size))?;

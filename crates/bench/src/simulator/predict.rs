@@ -3,13 +3,15 @@
 //! Meant for a build with `--cfg virtual_cores`: in any other the engines' locks are the system's, which know no virtual time.
 
 use super::writes::{SLOTS, Workload, drain};
-use crate::medium;
+use crate::disk_cache::whole_disk_cached;
+use crate::medium::{self, OVERHEAD_BYTES, WALK_BYTES};
 use crate::subject::Block;
 use crate::workload::Leg;
 use anyhow::{Context, bail};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tidegate_btt::{Btt, OpenOptions};
+use tidegate_disk_cache::DiskCache;
 use tidegate_media::sync::{AtomicU64, Ordering};
 use tidegate_media::{BlockDevice, Durability, Lba, MappedRegion};
 use tidegate_sim::Rng;
@@ -25,6 +27,8 @@ type Memory = TimedRegion<MappedRegion>;
 /// What the threads of a run share.
 struct Run {
     device: Arc<dyn BlockDevice>,
+    /// Blocks of each write.
+    blocks: u32,
     walk: Vec<u64>,
     next_leg: AtomicU64,
     /// Writers that still write.
@@ -33,20 +37,37 @@ struct Run {
     rates: Mutex<Vec<f64>>,
 }
 
-/// Nanoseconds of virtual time for each of `writes` writes by `writers` together, on the platform of `profile`.
-pub fn predict(profile: &Profile, workload: Workload, writers: u32, writes: u32) -> anyhow::Result<f64> {
+/// So many writes, and by how many threads together.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked {
+    /// Threads.
+    pub writers: u32,
+    /// Writes in all.
+    pub writes: u32,
+    /// Blocks of 4 KiB in each of them.
+    pub blocks: u32,
+}
+
+/// Nanoseconds of virtual time for each of the writes that are `asked` for, on the platform of `profile`.
+pub fn predict(profile: &Profile, workload: Workload, asked: Asked) -> anyhow::Result<f64> {
     if !cfg!(virtual_cores) {
         bail!("this program was built without virtual cores");
     }
-    let memory = TimedRegion::persistent(medium::btt()?.into_region(), profile);
-    let btt = Arc::new(Btt::open(memory, &OpenOptions::default())?);
-    let cache = (workload == Workload::Cache).then(|| cache_over(btt.clone(), profile)).transpose()?;
-    let blocks = btt.geometry().blocks;
-    let device: Arc<dyn BlockDevice> = cache.clone().map_or(btt as _, |cache| cache as _);
+    let Asked { writers, writes, blocks } = asked;
+    let (device, cache): (Arc<dyn BlockDevice>, _) = match workload {
+        Workload::DiskCache => (Arc::new(disk_cache(profile)?), None),
+        Workload::Btt => (table(profile)?, None),
+        Workload::Cache => {
+            let cache = cache_over(table(profile)?, profile)?;
+            (cache.clone(), Some(cache))
+        }
+    };
+    let places = device.geometry().blocks.checked_sub(u64::from(blocks) - 1).context("a write is that large")?;
     let mut rng = Rng::new(1);
     let run = Arc::new(Run {
         device,
-        walk: (0..writes).map(|_| rng.below(blocks)).collect(),
+        blocks,
+        walk: (0..writes).map(|_| rng.below(places)).collect(),
         next_leg: AtomicU64::new(0),
         writing: AtomicU64::new(writers.into()),
         rates: Mutex::default(),
@@ -71,6 +92,20 @@ pub fn predict(profile: &Profile, workload: Workload, writers: u32, writes: u32)
     Ok(1.0 / rates.iter().sum::<f64>())
 }
 
+fn table(profile: &Profile) -> anyhow::Result<Arc<Btt<Memory>>> {
+    let memory = TimedRegion::persistent(medium::btt()?.into_region(), profile);
+    Ok(Arc::new(Btt::open(memory, &OpenOptions::default())?))
+}
+
+/// A cache of all blocks of a disk that is not there, each of them written before time is told.
+fn disk_cache(profile: &Profile) -> anyhow::Result<DiskCache<Memory>> {
+    let memory = TimedRegion::persistent(medium::region(WALK_BYTES + 2 * OVERHEAD_BYTES)?, profile);
+    let (cache, _) = whole_disk_cached(memory)?;
+    let block = Block::filled(0);
+    (0..cache.geometry().blocks).try_for_each(|lba| cache.write(Lba(lba), block.bytes(), Durability::Fua))?;
+    Ok(cache)
+}
+
 fn cache_over(btt: Arc<Btt<Memory>>, profile: &Profile) -> anyhow::Result<Arc<WriteCache<Memory>>> {
     let slots = MappedRegion::anonymous(bytes_for(SLOTS, btt.geometry().block_size)).context("slots")?;
     let slots = TimedRegion::dram(slots, profile);
@@ -84,10 +119,11 @@ fn rest(time: Duration) {
 
 impl Run {
     fn write(&self) {
-        let (block, begin, mut writes) = (Block::filled(1), now_ns(), 0);
+        let data = Block::filled(1).bytes().repeat(self.blocks as usize);
+        let (begin, mut writes) = (now_ns(), 0);
         while let Some(leg) = Leg::take(&self.next_leg, self.walk.len()) {
             for lba in &self.walk[leg.clone()] {
-                self.device.write(Lba(*lba), block.bytes(), Durability::Volatile).expect("the device writes");
+                self.device.write(Lba(*lba), &data, Durability::Volatile).expect("the device writes");
             }
             writes += leg.len();
         }
@@ -104,6 +140,11 @@ mod tests {
     #[test]
     fn without_virtual_cores_nothing_is_predicted() {
         let profile = Profile::by_name(tidegate_sim::cost::REFERENCE).unwrap();
-        assert!(predict(&profile, Workload::Btt, 1, 10).unwrap_err().to_string().contains("without virtual cores"));
+        assert!(
+            predict(&profile, Workload::Btt, Asked { writers: 1, writes: 10, blocks: 1 })
+                .unwrap_err()
+                .to_string()
+                .contains("without virtual cores")
+        );
     }
 }

@@ -15,13 +15,15 @@ const STEP: u32 = 64;
 /// How long a thread that drains sleeps where the program's would park until it is woken.
 const PARKED: Duration = Duration::from_micros(300);
 
-/// Random writes of 4 KiB over 1 GiB, to what.
+/// Random writes over 1 GiB, to what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Workload {
     /// The block translation table.
     Btt,
     /// A write cache over it, that one thread drains.
     Cache,
+    /// A disk cache that holds every block already; its disk is not written.
+    DiskCache,
 }
 
 /// Drains `cache` until it is `over`.
