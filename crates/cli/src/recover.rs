@@ -1,4 +1,4 @@
-//! `tidegate recover`: what a run under [`run`](crate::run) left in its pool, brought to its files without running anything.
+//! `tidegate recover`: what a run under [`run`](mod@crate::run) left in its pool, brought to its files without running anything.
 
 use crate::answer;
 use crate::failure::{Exit, Failure};

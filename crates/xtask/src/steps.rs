@@ -157,7 +157,7 @@ fn storms() -> Result<()> {
 
 /// Seeds of 4 clients and 1,000 operations each, and what has to come of them.
 const STORM_SEEDS: [&str; 8] =
-    ["--seeds", "2560", "--operations-min", "10000000", "--cuts-min", "10000", "--recovery-cuts-min", "1000"];
+    ["--seeds", "2688", "--operations-min", "10000000", "--cuts-min", "10000", "--recovery-cuts-min", "1000"];
 
 fn documentation() -> Result<()> {
     let mut command = cargo_command(&["doc", "--workspace", "--no-deps", "--quiet"]);

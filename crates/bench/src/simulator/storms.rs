@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
 /// Seeds of the campaign: as many as in the full test.
-const SEEDS: &str = "2560";
+const SEEDS: &str = "2688";
 /// Seeds that a mistake may take until it shows.
 const SEEDS_OF_HUNT: &str = "4000";
 /// Seeds of a sample of the speed.
