@@ -1,7 +1,9 @@
-//! A device with something done at its reads and writes: made slower, watched, or overtaken in the middle.
+//! A device or a memory with something done at its accesses: made slower, watched, or overtaken in the middle.
 
 use std::sync::Arc;
-use tidegate_media::{BlockDevice, Durability, Extent, Geometry, Lba, LbaRange, Result};
+use tidegate_media::{
+    BlockDevice, Durability, Extent, Geometry, Lba, LbaRange, LineOrder, Poison, Region, Result, Sealed,
+};
 
 /// What is done at the reads and writes of a device, around the device's own; each is only passed on unless it is given here.
 pub trait Intercept: Send + Sync {
@@ -51,5 +53,84 @@ impl<D: BlockDevice + ?Sized, I: Intercept> BlockDevice for Intercepted<D, I> {
 
     fn extent(&self, range: LbaRange) -> Result<Extent> {
         self.device.extent(range)
+    }
+}
+
+/// What is done at the accesses of a memory, around the memory's own; each is only passed on unless it is given here.
+pub trait InterceptMemory: Send + Sync {
+    /// Does a read of `memory`.
+    fn read<R: Region + ?Sized>(&self, memory: &R, at: u64, out: &mut [u8]) -> Result<(), Poison> {
+        memory.read(at, out)
+    }
+
+    /// Does a write to `memory`.
+    fn write<R: Region + ?Sized>(&self, memory: &R, at: u64, bytes: &[u8]) {
+        memory.write(at, bytes);
+    }
+
+    /// Does a streamed write to `memory`.
+    fn stream<R: Region + ?Sized>(&self, memory: &R, at: u64, bytes: &[u8]) {
+        memory.stream(at, bytes);
+    }
+
+    /// Does the store of a word to `memory`.
+    fn store_u64<R: Region + ?Sized>(&self, memory: &R, at: u64, word: u64) {
+        memory.store_u64(at, word);
+    }
+
+    /// Does a flush of `memory`.
+    fn flush<R: Region + ?Sized>(&self, memory: &R, at: u64, len: u64) {
+        memory.flush(at, len);
+    }
+
+    /// Does a fence of `memory`.
+    fn fence<R: Region + ?Sized>(&self, memory: &R) -> Result<(), Sealed> {
+        memory.fence()
+    }
+}
+
+/// A memory whose accesses go through an [`InterceptMemory`], but for loads of words, which are passed on.
+pub struct InterceptedMemory<R: ?Sized, I> {
+    /// The memory.
+    pub memory: Arc<R>,
+    /// What is done.
+    pub by: I,
+}
+
+impl<R: Region + ?Sized, I: InterceptMemory> Region for InterceptedMemory<R, I> {
+    fn len(&self) -> u64 {
+        self.memory.len()
+    }
+
+    fn read(&self, at: u64, out: &mut [u8]) -> Result<(), Poison> {
+        self.by.read(&*self.memory, at, out)
+    }
+
+    fn load_u64(&self, at: u64) -> Result<u64, Poison> {
+        self.memory.load_u64(at)
+    }
+
+    fn write(&self, at: u64, bytes: &[u8]) {
+        self.by.write(&*self.memory, at, bytes);
+    }
+
+    fn stream(&self, at: u64, bytes: &[u8]) {
+        self.by.stream(&*self.memory, at, bytes);
+    }
+
+    fn store_u64(&self, at: u64, word: u64) {
+        self.by.store_u64(&*self.memory, at, word);
+    }
+
+    fn flush(&self, at: u64, len: u64) {
+        self.by.flush(&*self.memory, at, len);
+    }
+
+    fn fence(&self) -> Result<(), Sealed> {
+        self.by.fence(&*self.memory)
+    }
+
+    fn line_order(&self) -> LineOrder {
+        self.memory.line_order()
     }
 }

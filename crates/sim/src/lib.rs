@@ -16,6 +16,7 @@ mod history;
 mod image;
 mod intercepted;
 mod oracle;
+mod recorded;
 mod region;
 mod shared;
 
@@ -24,8 +25,9 @@ pub use cut::{Counts, Cut, Images, Reduction, power_cuts};
 pub use disk::{Disk, DiskCut, DiskFault, DiskImage, SECTOR_BYTES, SectorTear};
 pub use history::{Began, History, Inexplicable};
 pub use image::{Image, PAGE_BYTES};
-pub use intercepted::{Intercept, Intercepted};
+pub use intercepted::{Intercept, InterceptMemory, Intercepted, InterceptedMemory};
 pub use oracle::{Content, Oracle, Pending, Promise, ReadStart, Wrong};
+pub use recorded::Recorded;
 pub use region::{Counters, PoisonedStore, Region};
 pub use shared::SharedMemory;
 pub use tidegate_virtual_cores::{Rng, mix};

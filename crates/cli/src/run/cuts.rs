@@ -101,7 +101,7 @@ impl Program {
     }
 
     fn on(world: Arc<World>, bytes: Vec<u8>) -> Program {
-        let parts = Parts::with_map(Arc::new(Watched(world.clone())), VOID_BYTES);
+        let parts = Parts::with_map(Arc::new(world.memory()), VOID_BYTES);
         let kept = Kept::lay_out(parts, refused).expect("the region takes a pool");
         let scope = Scope { roots: vec!["/root".into()], denied: Denied::default() };
         let table = Table::on(Box::new(Region::new(TABLE_BYTES)));
@@ -292,7 +292,7 @@ fn recover(world: &Arc<World>, boot: &str) -> Result<Recovered, String> {
     let mut recovery = Recovery { left: &left, boot: boot.to_owned(), journal, ground: &ground };
     let mut recovered = Recovered::default();
     if recovery.has_work() {
-        let parts = Parts::with_map(Arc::new(Watched(world.clone())), VOID_BYTES);
+        let parts = Parts::with_map(Arc::new(world.memory()), VOID_BYTES);
         recovered = recovery.bring(parts, refused).map_err(|failure| format!("{failure:?}"))?;
     }
     recovery.journal.end().map_err(|error| error.to_string())?;

@@ -140,7 +140,7 @@ impl<'a, R: tidegate_media::Region, W: Fn(Watched) -> R> CacheCampaign<'a, W> {
     }
 
     fn open(&self, machine: &Arc<Watcher>, core: u32) -> Result<DiskCache<R>, Failure> {
-        let region = (self.wrap)(Watched(machine.clone()));
+        let region = (self.wrap)(machine.memory());
         let disk = Arc::new(WatchedDisk(machine.clone()));
         on_core(core, || DiskCache::open(region, disk, Options::default())).map_err(Failure::new)
     }

@@ -90,7 +90,7 @@ impl Long {
         let machine = Watcher::new(Region::from_image(region.clone()), disk);
         machine.lie_about_flushes(disk_lies);
         let disk = Arc::new(WatchedDisk(machine.clone()));
-        let cache = DiskCache::open(Watched(machine.clone()), disk, Options::default()).map_err(Failure::new)?;
+        let cache = DiskCache::open(machine.memory(), disk, Options::default()).map_err(Failure::new)?;
         let life = Life { machine, cache };
         self.look_at_everything(&life, &plain)?;
         let last = self.rng.below(STEPS_PER_LIFE);

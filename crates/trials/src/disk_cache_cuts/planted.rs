@@ -88,7 +88,7 @@ const COUNTER_ONE: u64 = 1 << 32;
 impl FaultyCache {
     /// `watched`, with `bug` in the cache of this plan.
     pub fn new(watched: Watched, plan: CachePlan, bug: CacheBug) -> FaultyCache {
-        watched.0.lie_about_flushes(bug == CacheBug::DiskFlushMissing);
+        watched.by.0.lie_about_flushes(bug == CacheBug::DiskFlushMissing);
         FaultyCache { watched, bug, plan, cores: Mutex::default() }
     }
 

@@ -3,13 +3,12 @@
 //! Between two fences the images that the memory may be left with only grow, and between two accesses the disk's state stays. So the
 //! instants before each fence and before each access of the disk, and the one at the end, cover all.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use tidegate_media::{
-    Backing, BlockDevice, Durability, Extent, Geometry, InTurn, Lba, LbaRange, LineOrder, Poison, Region as Medium,
-    Result, Run, Sealed,
+    Backing, BlockDevice, Durability, Extent, Geometry, InTurn, Lba, LbaRange, Region as Medium, Result, Run, Sealed,
 };
-use tidegate_sim::{Cut, Disk, DiskCut, Image, Region};
+use tidegate_sim::{Cut, Disk, DiskCut, Image, InterceptMemory, InterceptedMemory, Recorded, Region};
 
 /// The power fails: the memory and the disk at that instant.
 pub struct JointCut {
@@ -25,7 +24,7 @@ pub struct Watcher {
     pub region: Arc<Region>,
     /// The disk.
     pub disk: Arc<Disk>,
-    cuts: Mutex<Option<Vec<JointCut>>>,
+    cuts: Recorded<JointCut>,
     /// Whether the disk's flushes do nothing.
     lies: AtomicBool,
 }
@@ -34,19 +33,17 @@ impl Watcher {
     /// A machine with this memory, and a disk that holds this image.
     pub fn new(region: Region, disk: &Image) -> Arc<Watcher> {
         let disk = Arc::new(Disk::from_image(disk.clone(), 512));
-        Arc::new(Watcher { region: Arc::new(region), disk, cuts: Mutex::new(None), lies: AtomicBool::new(false) })
+        Arc::new(Watcher { region: Arc::new(region), disk, cuts: Recorded::default(), lies: AtomicBool::new(false) })
     }
 
     /// From now on, keeps a cut for each instant that matters.
     pub fn record(&self) {
-        self.cuts.lock().expect("no holder panics").get_or_insert_default();
+        self.cuts.begin();
     }
 
     /// The cuts kept since, and one of now. No more are kept.
     pub fn take(&self) -> Vec<JointCut> {
-        let mut cuts = self.cuts.lock().expect("no holder panics").take().unwrap_or_default();
-        cuts.push(self.cut());
-        cuts
+        self.cuts.take(self.cut())
     }
 
     /// Whether the disk says that it has flushed when it has not.
@@ -59,51 +56,27 @@ impl Watcher {
     }
 
     fn instant(&self) {
-        if let Some(cuts) = &mut *self.cuts.lock().expect("no holder panics") {
-            cuts.push(self.cut());
-        }
+        self.cuts.instant(|| self.cut());
     }
 }
 
 /// The memory of a watched machine.
-pub struct Watched(pub Arc<Watcher>);
+pub type Watched = InterceptedMemory<Region, InWatched>;
 
-impl Medium for Watched {
-    fn len(&self) -> u64 {
-        self.0.region.len()
+/// What happens at the memory of a watched machine: each fence is an instant.
+pub struct InWatched(pub(crate) Arc<Watcher>);
+
+impl Watcher {
+    /// Its memory.
+    pub fn memory(self: &Arc<Watcher>) -> Watched {
+        Watched { memory: self.region.clone(), by: InWatched(self.clone()) }
     }
+}
 
-    fn read(&self, at: u64, out: &mut [u8]) -> Result<(), Poison> {
-        self.0.region.read(at, out)
-    }
-
-    fn load_u64(&self, at: u64) -> Result<u64, Poison> {
-        self.0.region.load_u64(at)
-    }
-
-    fn write(&self, at: u64, bytes: &[u8]) {
-        self.0.region.write(at, bytes);
-    }
-
-    fn stream(&self, at: u64, bytes: &[u8]) {
-        self.0.region.stream(at, bytes);
-    }
-
-    fn store_u64(&self, at: u64, word: u64) {
-        self.0.region.store_u64(at, word);
-    }
-
-    fn flush(&self, at: u64, len: u64) {
-        self.0.region.flush(at, len);
-    }
-
-    fn fence(&self) -> Result<(), Sealed> {
+impl InterceptMemory for InWatched {
+    fn fence<R: Medium + ?Sized>(&self, memory: &R) -> Result<(), Sealed> {
         self.0.instant();
-        self.0.region.fence()
-    }
-
-    fn line_order(&self) -> LineOrder {
-        self.0.region.line_order()
+        memory.fence()
     }
 }
 

@@ -116,7 +116,7 @@ struct Process {
 
 impl Process {
     fn start(machine: &Arc<Machine>, models: Vec<FileModel>, byte: u8) -> Result<Process, Failure> {
-        let cache = FileCache::open(Watched(machine.clone()), 0, machine.dram()).map_err(Failure::new)?;
+        let cache = FileCache::open(machine.memory(), 0, machine.dram()).map_err(Failure::new)?;
         let open = |number| cache.open_file(backing(machine, number), b"a path").map_err(Failure::new);
         let ids = (0..FILES).map(open).collect::<Result<_, _>>()?;
         Ok(Process { machine: machine.clone(), cache, ids, models, byte })
@@ -197,7 +197,7 @@ impl Process {
     }
 
     fn reopen(&mut self, pool: &SmallPool) -> Result<(), Failure> {
-        let region = Watched(self.machine.clone());
+        let region = self.machine.memory();
         recover(&region, 0, Some(&*self.machine.dram()), &SimBelow(self.machine.clone())).map_err(Failure::new)?;
         self.machine.renew_dram(pool.dram(&self.machine.region));
         // A file that was never synced and has nothing to complete may lose its cuts still.
@@ -381,7 +381,7 @@ impl Campaign<'_> {
 fn recover_on(machine: &Arc<Machine>, killed: bool) -> Result<(), Failure> {
     let dram = machine.dram();
     let leftover: Option<&dyn tidegate_media::Region> = if killed { Some(&*dram) } else { None };
-    recover(&Watched(machine.clone()), 0, leftover, &SimBelow(machine.clone())).map(drop).map_err(Failure::new)
+    recover(&machine.memory(), 0, leftover, &SimBelow(machine.clone())).map(drop).map_err(Failure::new)
 }
 
 fn compare(machine: &Arc<Machine>, allowed: &[Allowed]) -> Result<Vec<Vec<u8>>, Failure> {

@@ -6,8 +6,8 @@ use tidegate_file_cache::{
     BackingFile, BackingStatus, Below, FileIdentity, FormatSpec, Refused, dram_bytes, format, identify,
 };
 use tidegate_layout::file_cache::LanePlan;
-use tidegate_media::{LineOrder, Poison, Region as Medium, Sealed};
-use tidegate_sim::{Cut, Image, Reduction, Region, SharedMemory};
+use tidegate_media::{LineOrder, Region as Medium, Sealed};
+use tidegate_sim::{Cut, Image, InterceptMemory, InterceptedMemory, Recorded, Reduction, Region, SharedMemory};
 
 /// Files below, in every trial.
 pub(crate) const FILES: usize = 2;
@@ -161,10 +161,10 @@ impl JointCut {
 
 /// Memory and files of one machine, and the cuts recorded of them.
 pub struct Machine {
-    pub(crate) region: Region,
+    pub(crate) region: Arc<Region>,
     files: Mutex<Vec<SimFile>>,
     dram: Mutex<Arc<SharedMemory>>,
-    cuts: Mutex<Option<Vec<JointCut>>>,
+    cuts: Recorded<JointCut>,
     faults: Mutex<Faults>,
 }
 
@@ -178,10 +178,10 @@ impl Machine {
     ) -> Arc<Machine> {
         let dram = dram.map_or_else(|| pool.dram(&region), SharedMemory::of);
         Arc::new(Machine {
-            region,
+            region: Arc::new(region),
             files: Mutex::new(files),
             dram: Mutex::new(Arc::new(dram)),
-            cuts: Mutex::new(None),
+            cuts: Recorded::default(),
             faults: Mutex::new(Faults::new(bug, pool.plan)),
         })
     }
@@ -202,14 +202,12 @@ impl Machine {
     }
 
     pub(crate) fn record(&self) {
-        self.cuts.lock().expect("no holder panics").get_or_insert_default();
+        self.cuts.begin();
     }
 
     /// The cuts kept since, and one of now.
     pub(crate) fn take(&self) -> Vec<JointCut> {
-        let mut cuts = self.cuts.lock().expect("no holder panics").take().unwrap_or_default();
-        cuts.push(self.cut());
-        cuts
+        self.cuts.take(self.cut())
     }
 
     fn cut(&self) -> JointCut {
@@ -218,9 +216,7 @@ impl Machine {
     }
 
     fn instant(&self) {
-        if let Some(cuts) = &mut *self.cuts.lock().expect("no holder panics") {
-            cuts.push(self.cut());
-        }
+        self.cuts.instant(|| self.cut());
     }
 
     fn faults<T>(&self, act: impl FnOnce(&mut Faults) -> T) -> T {
@@ -229,56 +225,46 @@ impl Machine {
 }
 
 /// The persistent memory of a machine.
-pub(crate) struct Watched(pub(crate) Arc<Machine>);
+pub(crate) type Watched = InterceptedMemory<Region, InMachine>;
 
-impl Medium for Watched {
-    fn len(&self) -> u64 {
-        self.0.region.len()
+/// What happens at the memory of a machine: each fence is an instant, and faults.
+pub(crate) struct InMachine(Arc<Machine>);
+
+impl Machine {
+    /// Its persistent memory.
+    pub(crate) fn memory(self: &Arc<Machine>) -> Watched {
+        Watched { memory: self.region.clone(), by: InMachine(self.clone()) }
     }
+}
 
-    fn read(&self, at: u64, out: &mut [u8]) -> Result<(), Poison> {
-        self.0.region.read(at, out)
-    }
-
-    fn load_u64(&self, at: u64) -> Result<u64, Poison> {
-        self.0.region.load_u64(at)
-    }
-
-    fn write(&self, at: u64, bytes: &[u8]) {
-        self.0.region.write(at, bytes);
-    }
-
-    fn stream(&self, at: u64, bytes: &[u8]) {
+impl InterceptMemory for InMachine {
+    fn stream<R: Medium + ?Sized>(&self, memory: &R, at: u64, bytes: &[u8]) {
         let bytes = self.0.faults(|faults| faults.streamed(at, bytes));
-        self.0.region.stream(at, &bytes);
+        memory.stream(at, &bytes);
     }
 
-    fn store_u64(&self, at: u64, word: u64) {
-        let before = self.0.region.load_u64(at).expect("the region is sound");
+    fn store_u64<R: Medium + ?Sized>(&self, memory: &R, at: u64, word: u64) {
+        let before = memory.load_u64(at).expect("the region is sound");
         for between in self.0.faults(|faults| faults.stored(at, word, before)) {
-            self.0.region.store_u64(at, between);
-            self.0.region.flush(at, 8);
-            self.fence().expect("the region is sound");
+            memory.store_u64(at, between);
+            memory.flush(at, 8);
+            self.fence(memory).expect("the region is sound");
         }
-        self.0.region.store_u64(at, word);
+        memory.store_u64(at, word);
     }
 
-    fn flush(&self, at: u64, len: u64) {
+    fn flush<R: Medium + ?Sized>(&self, memory: &R, at: u64, len: u64) {
         if !self.0.faults(|faults| faults.drops_flush(at, len)) {
-            self.0.region.flush(at, len);
+            memory.flush(at, len);
         }
     }
 
-    fn fence(&self) -> Result<(), Sealed> {
+    fn fence<R: Medium + ?Sized>(&self, memory: &R) -> Result<(), Sealed> {
         if self.0.faults(Faults::drops_fence) {
             return Ok(());
         }
         self.0.instant();
-        self.0.region.fence()
-    }
-
-    fn line_order(&self) -> LineOrder {
-        self.0.region.line_order()
+        memory.fence()
     }
 }
 

@@ -1,7 +1,7 @@
 //! The ways to write a block, on virtual cores: the engines and rivals as they are, over memories that take the platform's time.
 
 use super::crew::{Bell, Crew, Work};
-use super::watch::{BelowCache, Watch, WatchedSlots};
+use super::watch::{BelowCache, OfSlots, Watch};
 use crate::cow::{CowFiles, Shape};
 use crate::experiments::stacks::{DRAIN_WITHIN, Kind};
 use crate::raw::RawPmem;
@@ -14,7 +14,7 @@ use tidegate_layout::btt::Version;
 use tidegate_media::{BlockDevice, Durability, Lba, MappedRegion, Region, Result};
 use tidegate_policy::undrained::Undrained;
 use tidegate_sim::cost::{Act, CoreCosts, Figure, Profile, TimedRegion, VirtualTime};
-use tidegate_sim::{Intercept, Intercepted};
+use tidegate_sim::{Intercept, Intercepted, InterceptedMemory};
 use tidegate_virtual_cores::charge;
 use tidegate_write_cache::{Fill, Options, WriteCache, bytes_for};
 
@@ -124,7 +124,7 @@ impl Platform {
         let region = MappedRegion::anonymous(bytes).context("memory for a virtual platform")?;
         let memory = Arc::new(TimedRegion::dram(region, &self.profile));
         Ok(match self.watch.clone() {
-            Some(watch) => Arc::new(WatchedSlots { memory, watch }),
+            Some(watch) => Arc::new(InterceptedMemory { memory, by: OfSlots(watch) }),
             None => memory,
         })
     }

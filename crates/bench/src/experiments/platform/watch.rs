@@ -6,8 +6,8 @@
 
 use crate::staging::Room;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tidegate_media::{BlockDevice, Durability, Lba, LineOrder, Poison, Region, Result, Sealed};
-use tidegate_sim::Intercept;
+use tidegate_media::{BlockDevice, Durability, Lba, Poison, Region, Result, Sealed};
+use tidegate_sim::{Intercept, InterceptMemory};
 use tidegate_virtual_cores::{now_ns, thread_number};
 
 /// What a request is at.
@@ -244,55 +244,32 @@ fn watched() -> bool {
     thread_number() == Some(0)
 }
 
-/// The memory of a cache's slots.
-pub(super) struct WatchedSlots {
-    pub(super) memory: Arc<dyn Region>,
-    pub(super) watch: Arc<Watch>,
-}
+/// Watches the memory of a cache's slots.
+pub(super) struct OfSlots(pub(super) Arc<Watch>);
 
-impl Region for WatchedSlots {
-    fn len(&self) -> u64 {
-        self.memory.len()
+impl InterceptMemory for OfSlots {
+    fn read<R: Region + ?Sized>(&self, memory: &R, at: u64, out: &mut [u8]) -> Result<(), Poison> {
+        let phase = if self.0.is_reading() { Phase::CacheRead } else { self.0.below };
+        self.0.during(phase, || memory.read(at, out))
     }
 
-    fn read(&self, at: u64, out: &mut [u8]) -> Result<(), Poison> {
-        let phase = if self.watch.is_reading() { Phase::CacheRead } else { self.watch.below };
-        self.watch.during(phase, || self.memory.read(at, out))
+    fn write<R: Region + ?Sized>(&self, memory: &R, at: u64, bytes: &[u8]) {
+        self.0.enter(Phase::CacheWrite);
+        memory.write(at, bytes);
+        self.0.filled();
     }
 
-    fn load_u64(&self, at: u64) -> Result<u64, Poison> {
-        self.memory.load_u64(at)
+    fn stream<R: Region + ?Sized>(&self, memory: &R, at: u64, bytes: &[u8]) {
+        self.0.enter(Phase::CacheWrite);
+        memory.stream(at, bytes);
+        self.0.filled();
     }
 
-    fn write(&self, at: u64, bytes: &[u8]) {
-        self.watch.enter(Phase::CacheWrite);
-        self.memory.write(at, bytes);
-        self.watch.filled();
-    }
-
-    fn stream(&self, at: u64, bytes: &[u8]) {
-        self.watch.enter(Phase::CacheWrite);
-        self.memory.stream(at, bytes);
-        self.watch.filled();
-    }
-
-    fn store_u64(&self, at: u64, word: u64) {
-        self.memory.store_u64(at, word);
-    }
-
-    fn flush(&self, at: u64, len: u64) {
-        self.memory.flush(at, len);
-    }
-
-    fn fence(&self) -> Result<(), Sealed> {
+    fn fence<R: Region + ?Sized>(&self, memory: &R) -> Result<(), Sealed> {
         // The end of filling a slot.
-        let fenced = self.watch.during(Phase::CacheWrite, || self.memory.fence());
-        self.watch.filled();
+        let fenced = self.0.during(Phase::CacheWrite, || memory.fence());
+        self.0.filled();
         fenced
-    }
-
-    fn line_order(&self) -> LineOrder {
-        self.memory.line_order()
     }
 }
 

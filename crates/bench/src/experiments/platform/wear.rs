@@ -14,7 +14,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use tidegate_btt::{Btt, Contents, FormatSpec, OpenOptions};
 use tidegate_layout::btt::Version;
-use tidegate_media::{LINE_BYTES, LineOrder, Poison, Region, Result, Sealed};
+use tidegate_media::{LINE_BYTES, Region};
+use tidegate_sim::{InterceptMemory, InterceptedMemory};
 
 /// Sectors of the volume. Few, so that a run of seconds is as long for them as years are for a large one.
 const SECTORS: u64 = 4096;
@@ -133,12 +134,12 @@ fn worn(platform: &Platform, scale: Scale, spread: Spread, every: Option<NonZero
     let sectors = btt.summary().blocks;
     let requests = if scale == Scale::FULL { scale.requests * 5 } else { scale.requests * 30 };
     let load = Load { blocks: sectors, spread, warm: 0, requests, ..writes(scale) };
-    region.forget();
+    region.by.forget();
     let times = load::run(platform, Stand::uncached(Arc::new(btt)), &load)?;
-    let mut counts: Vec<u32> = region.blocks.iter().map(load_relaxed).filter(|count| *count > 0).collect();
+    let mut counts: Vec<u32> = region.by.blocks.iter().map(load_relaxed).filter(|count| *count > 0).collect();
     // Whatever was never written is a block too.
     counts.resize(usize::try_from(sectors)? + 1, 0);
-    let line_most = region.lines.iter().map(load_relaxed).max().unwrap_or(0);
+    let line_most = region.by.lines.iter().map(load_relaxed).max().unwrap_or(0);
     Ok(Worn { blocks: counts, line_most, write_ns: times.per_request() })
 }
 
@@ -146,17 +147,17 @@ fn load_relaxed(count: &AtomicU32) -> u32 {
     count.load(Ordering::Relaxed)
 }
 
-/// A memory that counts: streams of whole blocks, and other stores by line.
+/// Counts of a memory: streams of whole blocks, and other stores by line.
 struct Counted {
-    memory: Arc<dyn Region>,
     blocks: Vec<AtomicU32>,
     lines: Vec<AtomicU32>,
 }
 
 impl Counted {
-    fn over(memory: Arc<dyn Region>) -> Counted {
+    fn over(memory: Arc<dyn Region>) -> InterceptedMemory<dyn Region, Counted> {
         let each = |bytes: u64| (0..=memory.len() / bytes).map(|_| AtomicU32::new(0)).collect();
-        Counted { blocks: each(4096), lines: each(LINE_BYTES), memory }
+        let by = Counted { blocks: each(4096), lines: each(LINE_BYTES) };
+        InterceptedMemory { memory, by }
     }
 
     fn forget(&self) {
@@ -169,44 +170,20 @@ impl Counted {
     }
 }
 
-impl Region for Counted {
-    fn len(&self) -> u64 {
-        self.memory.len()
-    }
-
-    fn read(&self, at: u64, out: &mut [u8]) -> Result<(), Poison> {
-        self.memory.read(at, out)
-    }
-
-    fn load_u64(&self, at: u64) -> Result<u64, Poison> {
-        self.memory.load_u64(at)
-    }
-
-    fn write(&self, at: u64, bytes: &[u8]) {
+impl InterceptMemory for Counted {
+    fn write<R: Region + ?Sized>(&self, memory: &R, at: u64, bytes: &[u8]) {
         self.count(at, bytes.len());
-        self.memory.write(at, bytes);
+        memory.write(at, bytes);
     }
 
-    fn stream(&self, at: u64, bytes: &[u8]) {
+    fn stream<R: Region + ?Sized>(&self, memory: &R, at: u64, bytes: &[u8]) {
         self.count(at, bytes.len());
-        self.memory.stream(at, bytes);
+        memory.stream(at, bytes);
     }
 
-    fn store_u64(&self, at: u64, word: u64) {
+    fn store_u64<R: Region + ?Sized>(&self, memory: &R, at: u64, word: u64) {
         self.count(at, 8);
-        self.memory.store_u64(at, word);
-    }
-
-    fn flush(&self, at: u64, len: u64) {
-        self.memory.flush(at, len);
-    }
-
-    fn fence(&self) -> Result<(), Sealed> {
-        self.memory.fence()
-    }
-
-    fn line_order(&self) -> LineOrder {
-        self.memory.line_order()
+        memory.store_u64(at, word);
     }
 }
 
@@ -228,6 +205,7 @@ mod tests {
         counted.stream(4096, &[1; 4096]);
         counted.write(130, &[1; 16]);
         counted.store_u64(136, 1);
+        let counted = counted.by;
         assert_eq!((load_relaxed(&counted.blocks[1]), load_relaxed(&counted.lines[2])), (1, 2));
         counted.forget();
         assert!(counted.blocks.iter().chain(&counted.lines).all(|count| load_relaxed(count) == 0));

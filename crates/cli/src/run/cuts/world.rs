@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
-use tidegate_media::{LineOrder, Poison, Region as Medium, Sealed};
+use tidegate_media::{Region as Medium, Sealed};
 use tidegate_preload_wire::FileId;
-use tidegate_sim::{Cut, Image, Region};
+use tidegate_sim::{Cut, Image, InterceptMemory, InterceptedMemory, Recorded, Region};
 
 const PAGE: usize = 4096;
 
@@ -151,9 +151,9 @@ impl JointCut {
 
 /// A machine, and the cuts recorded of it.
 pub(super) struct World {
-    pub(super) region: Region,
+    pub(super) region: Arc<Region>,
     disks: Mutex<Disks>,
-    cuts: Mutex<Option<Vec<JointCut>>>,
+    cuts: Recorded<JointCut>,
     /// Stores from here on are lost: what a judge has to notice.
     pub(super) loses_from: u64,
 }
@@ -163,7 +163,8 @@ pub(super) const INODE: u64 = 11;
 
 impl World {
     pub(super) fn new(region: Region, disks: Disks) -> Arc<World> {
-        Arc::new(World { region, disks: Mutex::new(disks), cuts: Mutex::new(None), loses_from: u64::MAX })
+        let (region, disks) = (Arc::new(region), Mutex::new(disks));
+        Arc::new(World { region, disks, cuts: Recorded::default(), loses_from: u64::MAX })
     }
 
     pub(super) fn disks(&self) -> MutexGuard<'_, Disks> {
@@ -171,14 +172,12 @@ impl World {
     }
 
     pub(super) fn record(&self) {
-        self.cuts.lock().expect("no holder panics").get_or_insert_default();
+        self.cuts.begin();
     }
 
     /// The cuts kept since, and one of now.
     pub(super) fn take(&self) -> Vec<JointCut> {
-        let mut cuts = self.cuts.lock().expect("no holder panics").take().unwrap_or_default();
-        cuts.push(self.cut());
-        cuts
+        self.cuts.take(self.cut())
     }
 
     fn cut(&self) -> JointCut {
@@ -186,9 +185,7 @@ impl World {
     }
 
     fn instant(&self) {
-        if let Some(cuts) = &mut *self.cuts.lock().expect("no holder panics") {
-            cuts.push(self.cut());
-        }
+        self.cuts.instant(|| self.cut());
     }
 
     /// The kernel syncs the file for a program.
@@ -207,38 +204,28 @@ impl Disks {
 }
 
 /// The persistent memory of a world.
-pub(super) struct Watched(pub(super) Arc<World>);
+pub(super) type Watched = InterceptedMemory<Region, InWorld>;
 
-impl Medium for Watched {
-    fn len(&self) -> u64 {
-        self.0.region.len()
+/// What happens at the memory of a world: each fence is an instant, and stores may be lost.
+pub(super) struct InWorld(Arc<World>);
+
+impl World {
+    /// Its persistent memory.
+    pub(super) fn memory(self: &Arc<World>) -> Watched {
+        Watched { memory: self.region.clone(), by: InWorld(self.clone()) }
     }
-    fn read(&self, at: u64, out: &mut [u8]) -> Result<(), Poison> {
-        self.0.region.read(at, out)
-    }
-    fn load_u64(&self, at: u64) -> Result<u64, Poison> {
-        self.0.region.load_u64(at)
-    }
-    fn write(&self, at: u64, bytes: &[u8]) {
-        self.0.region.write(at, bytes);
-    }
-    fn stream(&self, at: u64, bytes: &[u8]) {
-        self.0.region.stream(at, bytes);
-    }
-    fn store_u64(&self, at: u64, word: u64) {
+}
+
+impl InterceptMemory for InWorld {
+    fn store_u64<R: Medium + ?Sized>(&self, memory: &R, at: u64, word: u64) {
         if at < self.0.loses_from {
-            self.0.region.store_u64(at, word);
+            memory.store_u64(at, word);
         }
     }
-    fn flush(&self, at: u64, len: u64) {
-        self.0.region.flush(at, len);
-    }
-    fn fence(&self) -> Result<(), Sealed> {
+
+    fn fence<R: Medium + ?Sized>(&self, memory: &R) -> Result<(), Sealed> {
         self.0.instant();
-        self.0.region.fence()
-    }
-    fn line_order(&self) -> LineOrder {
-        self.0.region.line_order()
+        memory.fence()
     }
 }
 
