@@ -112,6 +112,34 @@ impl Input {
     }
 }
 
+/// A payload that is put together before any of it is used.
+pub(crate) struct Gathered {
+    bytes: Room,
+    len: usize,
+}
+
+impl Gathered {
+    /// None of `len` bytes yet.
+    pub(crate) fn of(len: usize) -> Gathered {
+        Gathered { bytes: Room::of(len), len: 0 }
+    }
+
+    /// The next ones; there are no more than was said.
+    pub(crate) fn add(&mut self, piece: &[u8]) {
+        self.bytes[self.len..self.len + piece.len()].copy_from_slice(piece);
+        self.len += piece.len();
+    }
+
+    /// Those that came so far.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+}
+
 /// Bytes for the client, of a capacity that grows to what the longest reply so far needed.
 pub(crate) struct Output {
     bytes: Room,

@@ -72,6 +72,11 @@ impl<'e> Executor<'e> {
         self.export.block_start(offset)
     }
 
+    /// Whether a write has to be there whole before any of it is written.
+    pub(crate) fn writes_whole(&self, request: &Request) -> bool {
+        self.export.writes_whole(request.offset, request.len)
+    }
+
     /// There is a request, after a wait.
     pub(crate) fn wake(&mut self) {
         self.now = Instant::now();

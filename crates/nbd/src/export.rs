@@ -8,7 +8,7 @@
 use crate::contexts::{Contexts, Topic};
 use crate::counters::{Counters, ExportCounters, Tally};
 use crate::failure::Failure;
-use crate::limits::{BLOCK_BYTES_MAX, EXPORTS_MAX, STATUS_CALLS_MAX, STRING_BYTES_MAX};
+use crate::limits::{BLOCK_BYTES_MAX, EXPORTS_MAX, STATUS_CALLS_MAX, STRING_BYTES_MAX, WHOLE_WRITE_BYTES_MAX};
 use crate::pace::Pace;
 use crate::span::{Partial, Span};
 use std::sync::{Arc, RwLock};
@@ -18,6 +18,8 @@ use tidegate_media::{BlockDevice, Durability, Error, ExtentKind, Geometry, Lba, 
 const STRIPE_BYTES: u64 = 256 << 10;
 const STRIPES: usize = 64;
 const _: () = assert!(STRIPE_BYTES.is_multiple_of(BLOCK_BYTES_MAX as u64) && STRIPES.is_power_of_two());
+// A write in one piece takes each lock once.
+const _: () = assert!((WHOLE_WRITE_BYTES_MAX as u64).div_ceil(STRIPE_BYTES) < STRIPES as u64);
 
 /// A block device under a name.
 pub struct Export {
@@ -29,6 +31,16 @@ pub struct Export {
     stripes: [Stripe; STRIPES],
     counters: Counters,
     pace: Pace,
+    writes: Writes,
+}
+
+/// How writes of whole blocks reach the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Writes {
+    /// Cut where that is convenient.
+    InPieces,
+    /// In one call, up to [`WHOLE_WRITE_BYTES_MAX`].
+    Whole,
 }
 
 /// Memory for one block, in which blocks are put together of which a range covers a part. There is none before the first.
@@ -100,7 +112,15 @@ impl Export {
             stripes: std::array::from_fn(|_| Stripe::default()),
             counters: Counters::new(),
             pace: Pace::default(),
+            writes: Writes::InPieces,
         }
+    }
+
+    /// The same for a device that puts several blocks in place as one: each write that begins and ends at block boundaries and has up to
+    /// [`WHOLE_WRITE_BYTES_MAX`] bytes is one call of the device, however it arrives.
+    #[must_use]
+    pub fn with_whole_writes(self) -> Export {
+        Export { writes: Writes::Whole, ..self }
     }
 
     /// What clients ask for.
@@ -121,6 +141,12 @@ impl Export {
     /// Bytes in the export.
     pub fn bytes(&self) -> u64 {
         self.geometry.bytes()
+    }
+
+    /// Whether a write of `len` bytes from `offset` on has to be one call of the device.
+    pub(crate) fn writes_whole(&self, offset: u64, len: u64) -> bool {
+        let in_blocks = (offset | len) & (self.block_bytes() as u64 - 1) == 0;
+        self.writes == Writes::Whole && in_blocks && len <= WHOLE_WRITE_BYTES_MAX.into()
     }
 
     /// Rounds `offset` down to the start of its block.
@@ -167,7 +193,11 @@ impl Export {
         durability: Durability,
         scratch: &mut Scratch,
     ) -> Result<(), Failure> {
-        self.put(Span::cut(offset, data.len() as u64, self.block_shift), Content::Bytes(data), durability, scratch)
+        let (len, content) = (data.len() as u64, Content::Bytes(data));
+        if self.writes_whole(offset, len) {
+            return self.put_as_one(offset, len, content, durability);
+        }
+        self.put(Span::cut(offset, len, self.block_shift), content, durability, scratch)
     }
 
     /// Makes `len` bytes from `offset` on read as zeroes.
@@ -178,7 +208,11 @@ impl Export {
         (zeroing, durability): (Zeroing, Durability),
         scratch: &mut Scratch,
     ) -> Result<(), Failure> {
-        self.put(Span::cut(offset, len, self.block_shift), Content::Zeroes(zeroing), durability, scratch)
+        let content = Content::Zeroes(zeroing);
+        if self.writes_whole(offset, len) {
+            return self.put_as_one(offset, len, content, durability);
+        }
+        self.put(Span::cut(offset, len, self.block_shift), content, durability, scratch)
     }
 
     /// Whether zeroing `len` bytes from `offset` on costs less than writing them. A block covered in part is read and
@@ -284,9 +318,36 @@ impl Export {
         if each != durability { self.flush() } else { Ok(()) }
     }
 
+    /// Writes whole blocks of any stripes by one call, beside others who write whole blocks.
+    fn put_as_one(&self, offset: u64, len: u64, content: Content<'_>, durability: Durability) -> Result<(), Failure> {
+        let range = self.covering(offset, len);
+        if range.blocks == 0 {
+            return Ok(());
+        }
+        // Everybody takes them in the order of their numbers: nobody waits in a circle, not even behind those who wait to be alone.
+        let mut stripes: Vec<usize> = self.stripe_runs(range).map(|run| self.stripe_index(run.first)).collect();
+        stripes.sort_unstable();
+        let _beside_others: Vec<_> =
+            stripes.into_iter().map(|index| self.stripes[index].0.read().expect(HOLDER_PANICKED)).collect();
+        let zeroes;
+        let content = match content {
+            Content::Zeroes(Zeroing::AsData) => {
+                zeroes = vec![0; self.byte_len(range)];
+                Content::Bytes(&zeroes)
+            }
+            content => content,
+        };
+        Ok(self.put_locked(range, content, durability)?)
+    }
+
     /// Writes whole blocks of one stripe, beside others who do.
     fn put_whole(&self, run: LbaRange, content: Content<'_>, durability: Durability) -> Result<(), Error> {
         let _beside_others = self.stripe(run.first).read().expect(HOLDER_PANICKED);
+        self.put_locked(run, content, durability)
+    }
+
+    /// Writes whole blocks whose stripes are locked.
+    fn put_locked(&self, run: LbaRange, content: Content<'_>, durability: Durability) -> Result<(), Error> {
         match content {
             Content::Bytes(bytes) => self.device.write(run.first, bytes, durability),
             Content::Zeroes(Zeroing::AnyWay) => self.device.write_zeroes(run, durability),
@@ -337,8 +398,12 @@ impl Export {
     }
 
     fn stripe(&self, lba: Lba) -> &RwLock<()> {
+        &self.stripes[self.stripe_index(lba)].0
+    }
+
+    fn stripe_index(&self, lba: Lba) -> usize {
         let index = (lba.0 >> self.stripe_shift()) % STRIPES as u64;
-        &self.stripes[usize::try_from(index).expect("an index of a small array")].0
+        usize::try_from(index).expect("an index of a small array")
     }
 
     /// Blocks in a stripe's run, as a power of two.
@@ -390,7 +455,7 @@ pub enum ExportsError {
     /// A name or a description that the protocol cannot carry.
     #[error("the name and the description of export {name:?} must have at most {STRING_BYTES_MAX} bytes and no NUL")]
     BadString {
-        /// The export's name.
+        /// The beginning of the export's name.
         name: String,
     },
     /// Blocks larger than [`BLOCK_BYTES_MAX`].
@@ -402,6 +467,9 @@ pub enum ExportsError {
         block_size: u32,
     },
 }
+
+/// Characters of a name that is refused, as they are shown.
+const SHOWN_CHARS_MAX: usize = 64;
 
 impl Exports {
     /// Offers `exports`; the first is also what a client gets that asks for the empty name.
@@ -418,7 +486,7 @@ impl Exports {
                 return Err(ExportsError::SameName { name });
             }
             if !is_protocol_string(&name) || !is_protocol_string(&export.description) {
-                return Err(ExportsError::BadString { name });
+                return Err(ExportsError::BadString { name: name.chars().take(SHOWN_CHARS_MAX).collect() });
             }
             if export.geometry.block_size > BLOCK_BYTES_MAX {
                 return Err(ExportsError::LargeBlocks { name, block_size: export.geometry.block_size });

@@ -27,6 +27,10 @@ pub(crate) const OPTION_BYTES_MAX: u32 = 16 << 10;
 /// The input buffer of a connection. A request that fits is executed whole, a longer write as it arrives.
 pub(crate) const INPUT_BYTES: usize = 256 << 10;
 
+/// The longest write that reaches a device in one piece, where an export says so. It is put together in a buffer of its own if it does not fit
+/// the input buffer.
+pub const WHOLE_WRITE_BYTES_MAX: u32 = 1 << 20;
+
 /// The most that the input buffer of an idle connection keeps: a write of 4 KiB fits.
 pub(crate) const IDLE_INPUT_BYTES: usize = 8 << 10;
 
@@ -67,8 +71,12 @@ pub(crate) const ASIDE_BYTES_MAX: usize = 1 << 20;
 const ASIDE_OUTPUT_BYTES: usize = 16 << 10;
 
 /// All buffers of one connection that is not encrypted.
-pub const CONNECTION_BYTES_MAX: usize =
-    INPUT_BYTES + OUTPUT_BYTES_MAX + ASIDE_BYTES_MAX + ASIDE_OUTPUT_BYTES + 2 * BLOCK_BYTES_MAX as usize;
+pub const CONNECTION_BYTES_MAX: usize = INPUT_BYTES
+    + OUTPUT_BYTES_MAX
+    + WHOLE_WRITE_BYTES_MAX as usize
+    + ASIDE_BYTES_MAX
+    + ASIDE_OUTPUT_BYTES
+    + 2 * BLOCK_BYTES_MAX as usize;
 
 const LONGEST_REPLY_BYTES: usize = wire::DATA_CHUNK_BYTES + WHOLE_REPLY_BYTES_MAX as usize;
 const LONGEST_LIST_BYTES: usize = EXPORTS_MAX * (wire::OPTION_REPLY_BYTES + 4 + 2 * STRING_BYTES_MAX);
@@ -85,7 +93,7 @@ const _: () = {
     // The extents of one context, and one status of each other.
     assert!(2 * (wire::EXTENDED_CHUNK_BYTES + 8) + 16 * (STATUS_EXTENTS_MAX + 1) <= LONGEST_REPLY_BYTES);
     assert!(STATUS_EXTENTS_MAX <= STATUS_CALLS_MAX);
-    assert!(CONNECTION_BYTES_MAX <= 4 << 20);
+    assert!(CONNECTION_BYTES_MAX <= 5 << 20);
     assert!(wire::EXTENDED_CHUNK_BYTES + 6 + STRING_BYTES_MAX <= ASIDE_OUTPUT_BYTES / 2);
-    assert!(INPUT_BYTES <= ASIDE_BYTES_MAX);
+    assert!(INPUT_BYTES <= ASIDE_BYTES_MAX && WHOLE_WRITE_BYTES_MAX as usize <= ASIDE_BYTES_MAX);
 };

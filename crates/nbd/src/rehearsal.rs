@@ -69,7 +69,8 @@ impl Rehearsed<'_> {
 
     fn consume(&mut self, len: usize, job_bytes: usize) {
         assert!(len > 0 || self.out.len() > 0, "a step that does nothing would be taken for ever");
-        self.held_bytes_max = self.held_bytes_max.max(self.input.held_bytes() + self.out.held_bytes() + job_bytes);
+        let buffers = self.input.held_bytes() + self.out.held_bytes() + self.phase.held_bytes();
+        self.held_bytes_max = self.held_bytes_max.max(buffers + job_bytes);
         self.input.consume(len);
         if self.out.is_full() {
             self.take_answers();

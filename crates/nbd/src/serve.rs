@@ -162,6 +162,14 @@ impl<'e> Phase<'e> {
         }
     }
 
+    /// Bytes of a request that is put together.
+    pub(crate) fn held_bytes(&self) -> usize {
+        match self {
+            Phase::Handshake(_) => 0,
+            Phase::Transmission(transmission) => transmission.held_bytes(),
+        }
+    }
+
     fn is_inside_row(&self) -> bool {
         matches!(self, Phase::Transmission(transmission) if transmission.is_inside_row())
     }

@@ -1,13 +1,14 @@
 //! Transmission: bytes in, requests out of them, replies out. No socket and no thread.
 //!
 //! A request is executed when all of it is there, on the spot, or given away as a [`Job`] if it is likely to take long.
-//! Only a write longer than the input buffer is executed as it arrives, by whole blocks. A request that is refused still
+//! Only a write longer than the input buffer is executed as it arrives, by whole blocks, unless the export wants it in one piece: then it is
+//! gathered first. A request that is refused still
 //! has its payload taken from the input, so that the next one is found.
 //!
 //! Jobs and other requests of a connection overtake each other, which the protocol allows: a client that wants an order
 //! waits for the first reply. A flush covers the writes answered before it was sent, and these are all complete.
 
-use crate::buffers::Output;
+use crate::buffers::{Gathered, Output};
 use crate::execution::{Broken, Executor, Reading, Taken};
 use crate::failure::Failure;
 use crate::limits::{INPUT_BYTES, SKIPPED_BYTES_MAX, STATUS_PAYLOAD_BYTES_MAX};
@@ -18,7 +19,7 @@ use crate::wire::{Command, Request};
 pub(crate) struct Transmission<'e> {
     executor: Executor<'e>,
     /// The write whose payload is arriving.
-    payload: Option<Payload>,
+    payload: Option<Box<Payload>>,
     /// The read whose reply is on its way.
     reading: Option<Reading>,
 }
@@ -28,6 +29,8 @@ struct Payload {
     whole: Taken,
     arrived: u64,
     fate: Result<(), Failure>,
+    /// What has arrived, if nothing is written before all of it is there.
+    gathered: Option<Gathered>,
 }
 
 /// A request that may take long: it can be executed on any thread.
@@ -85,6 +88,12 @@ impl<'e> Transmission<'e> {
         &mut self.executor
     }
 
+    /// Bytes of a payload that is put together here.
+    pub(crate) fn held_bytes(&self) -> usize {
+        let gathered = self.payload.as_ref().and_then(|payload| payload.gathered.as_ref());
+        gathered.map_or(0, Gathered::held_bytes)
+    }
+
     /// Whether the client may leave without having left something half said.
     pub(crate) fn is_between_messages(&self) -> bool {
         self.payload.is_none()
@@ -135,7 +144,8 @@ impl<'e> Transmission<'e> {
     /// Refuses a request and takes its payload from the input.
     fn skip(&mut self, request: Request, failure: Failure, out: &mut Output) -> Progress {
         let header_bytes = self.executor.headers().request_bytes();
-        self.go_on(Payload { whole: self.executor.take(request), arrived: 0, fate: Err(failure) }, header_bytes, out)
+        let whole = self.executor.take(request);
+        self.go_on(Box::new(Payload { whole, arrived: 0, fate: Err(failure), gathered: None }), header_bytes, out)
     }
 
     fn read_on(&mut self, reading: Reading, len: usize, out: &mut Output) -> Progress {
@@ -150,8 +160,11 @@ impl<'e> Transmission<'e> {
 
     /// Executes a request that is all there, or gives it away.
     fn settle(&mut self, request: Request, data: &[u8], len: usize, out: &mut Output) -> Progress {
-        let taken = self.executor.take(request);
-        if self.executor.is_long(&request) && self.executor.check(&request).is_ok() {
+        self.settle_taken(self.executor.take(request), data, len, out)
+    }
+
+    fn settle_taken(&mut self, taken: Taken, data: &[u8], len: usize, out: &mut Output) -> Progress {
+        if self.executor.is_long(&taken.request) && self.executor.check(&taken.request).is_ok() {
             return Progress::Gave(len, Job { taken, work: Work::Whole(data.to_vec()) });
         }
         self.executor.answer(taken, data, out);
@@ -169,14 +182,19 @@ impl<'e> Transmission<'e> {
             let Some(data) = rest.get(..len) else { return Progress::Starved };
             return self.settle(request, data, header_bytes + len, out);
         }
-        self.go_on(Payload { whole: self.executor.take(request), arrived: 0, fate }, header_bytes, out)
+        let gathers = fate.is_ok() && self.executor.writes_whole(&request);
+        let gathered = gathers.then(|| Gathered::of(piece_len(request.len)));
+        let whole = self.executor.take(request);
+        self.go_on(Box::new(Payload { whole, arrived: 0, fate, gathered }), header_bytes, out)
     }
 
     /// Takes as much of a payload as makes whole blocks of the device, so that none is written in two pieces.
-    fn take_piece(&mut self, mut payload: Payload, input: &[u8], out: &mut Output) -> Progress {
+    fn take_piece(&mut self, mut payload: Box<Payload>, input: &[u8], out: &mut Output) -> Progress {
         let left = payload.whole.request.len - payload.arrived;
         let mut piece = (input.len() as u64).min(left);
-        if payload.fate.is_ok() {
+        if let Some(gathered) = &mut payload.gathered {
+            gathered.add(&input[..piece_len(piece)]);
+        } else if payload.fate.is_ok() {
             let at = payload.whole.request.offset + payload.arrived;
             if piece < left {
                 piece = self.executor.block_start(at + piece).saturating_sub(at);
@@ -192,11 +210,14 @@ impl<'e> Transmission<'e> {
     }
 
     /// Waits for the rest of a payload, or ends its request.
-    fn go_on(&mut self, payload: Payload, len: usize, out: &mut Output) -> Progress {
-        let Payload { whole, arrived, fate } = payload;
-        if arrived < whole.request.len {
-            self.payload = Some(Payload { whole, arrived, fate });
+    fn go_on(&mut self, payload: Box<Payload>, len: usize, out: &mut Output) -> Progress {
+        if payload.arrived < payload.whole.request.len {
+            self.payload = Some(payload);
             return Progress::Took(len);
+        }
+        let Payload { whole, arrived: _, fate, gathered } = *payload;
+        if let Some(gathered) = gathered {
+            return self.settle_taken(whole, gathered.bytes(), len, out);
         }
         if fate.is_ok() && self.executor.is_long(&whole.request) {
             return Progress::Gave(len, Job { taken: whole, work: Work::EndOfWrite });

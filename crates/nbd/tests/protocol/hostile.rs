@@ -7,10 +7,11 @@ use proptest::prelude::{Just, Strategy, any, prop_oneof, proptest};
 use proptest::sample::Index;
 use std::fs;
 use std::path::Path;
-use tidegate_nbd::End;
+use std::sync::Arc;
 use tidegate_nbd::limits::CONNECTION_BYTES_MAX;
 use tidegate_nbd::ram::Ram;
 use tidegate_nbd::rehearsal::{Rehearsal, rehearse};
+use tidegate_nbd::{End, Export, Exports, Service};
 
 /// Each kept conversation, with its name.
 fn corpus() -> Vec<(String, Vec<u8>)> {
@@ -76,6 +77,12 @@ fn the_longest_requests_stay_within_the_bound() {
         assert!(rehearsal.answers.len() > 68 << 20);
         assert!((2 << 20..=CONNECTION_BYTES_MAX).contains(&rehearsal.held_bytes_max), "{}", rehearsal.held_bytes_max);
     }
+    let whole = Export::new("disk", "", Arc::new(Ram::new(4096, 16 << 10))).with_whole_writes();
+    let service = Service::plain(Exports::new(vec![whole]).unwrap());
+    let write = [request(0, 2 << 20), request(1, 1 << 20), vec![3; 1 << 20]].concat();
+    let handshake = &b"\x00\x00\x00\x03IHAVEOPT\x00\x00\x00\x01\x00\x00\x00\x00"[..];
+    let rehearsal = rehearse(&service, &[handshake, &write].concat(), || usize::MAX);
+    assert!((3 << 20..=CONNECTION_BYTES_MAX).contains(&rehearsal.held_bytes_max), "{}", rehearsal.held_bytes_max);
 }
 
 #[derive(Clone, Debug)]

@@ -1,7 +1,7 @@
 //! Requests and replies, byte by byte, and what the device is asked for.
 
 use crate::devices::{Failing, Late, Recorder};
-use crate::script::{disk_and_frozen, exports_of, play};
+use crate::script::{disk_and_frozen, exports_of, play, play_in_pieces};
 use std::sync::Arc;
 use tidegate_media::BlockDevice;
 use tidegate_nbd::ram::Ram;
@@ -166,6 +166,54 @@ fn a_write_longer_than_the_input_buffer_arrives_in_whole_blocks_and_is_flushed_o
     let partial: Vec<&String> = calls.iter().filter(|call| call.starts_with("read")).collect();
     assert_eq!(partial, ["read 0+512", "read 1953+512"], "only the two ends are written in part");
     assert!(calls.iter().all(|call| !call.ends_with("Fua")));
+}
+
+/// What comes of `request` and its payload at an export whose writes are to stay whole: the calls of its device.
+fn calls_of_whole_writes(request: &[u8], data: &[u8], piece_bytes: usize) -> Vec<String> {
+    let (device, calls) = Recorder::new(512, 4096);
+    let export = tidegate_nbd::Export::new("disk", "", Arc::new(device)).with_whole_writes();
+    let service = Service::plain(tidegate_nbd::Exports::new(vec![export]).unwrap());
+    let handshake = &b"\x00\x00\x00\x03IHAVEOPT\x00\x00\x00\x01\x00\x00\x00\x00"[..];
+    let (got, end) = play_in_pieces(&service, &[handshake, request, data].concat(), || piece_bytes);
+    assert_eq!(end.unwrap(), End::Closed);
+    assert!(got.ends_with(&simple(0)));
+    std::mem::take(&mut *calls.lock().unwrap())
+}
+
+#[test]
+fn a_write_that_is_to_stay_whole_is_one_call_wherever_it_begins_and_however_it_arrives() {
+    const MIB: u32 = 1 << 20;
+    for piece_bytes in [1000, 70_000, usize::MAX] {
+        for (at, len) in [(300, MIB), (511, 1024), (511, 256 << 10), (0, MIB)] {
+            let data = vec![7; len as usize];
+            let calls = |flags| calls_of_whole_writes(&request(flags, WRITE, at * 512, len), &data, piece_bytes);
+            assert_eq!(calls(0), [format!("write {at}+{len} Volatile")]);
+            assert_eq!(calls(FUA), [format!("write {at}+{len} Fua")]);
+        }
+    }
+    let zeroes = |flags| calls_of_whole_writes(&request(flags, WRITE_ZEROES, 300 * 512, MIB), &[], 28);
+    assert_eq!(zeroes(FUA), ["zero 300..2348 Fua"]);
+    assert_eq!(zeroes(NO_HOLE), ["write 300+1048576 Volatile"]);
+}
+
+#[test]
+fn longer_writes_and_parts_of_blocks_are_cut_all_the_same() {
+    for (at, len) in [(0, (1 << 20) + 512), (1, 1 << 20)] {
+        let calls = calls_of_whole_writes(&request(0, WRITE, at, len), &vec![7; len as usize], usize::MAX);
+        assert!(calls.len() > 1, "{calls:?}");
+    }
+}
+
+#[test]
+fn a_connection_cut_inside_a_write_that_is_to_stay_whole_writes_nothing() {
+    let (device, calls) = Recorder::new(512, 4096);
+    let export = tidegate_nbd::Export::new("disk", "", Arc::new(device)).with_whole_writes();
+    let service = Service::plain(tidegate_nbd::Exports::new(vec![export]).unwrap());
+    let handshake = &b"\x00\x00\x00\x03IHAVEOPT\x00\x00\x00\x01\x00\x00\x00\x00"[..];
+    let sent = [handshake, &request(0, WRITE, 0, 1 << 20), &vec![7; (1 << 20) - 1]].concat();
+    let (_, end) = play(&service, &sent);
+    assert!(matches!(end, Err(ConnectionError::CutShort)), "{end:?}");
+    assert!(calls.lock().unwrap().is_empty());
 }
 
 #[test]
