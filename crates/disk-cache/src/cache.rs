@@ -13,6 +13,7 @@ use crate::medium::{Medium, ring_plan};
 use crate::mode::Mode;
 use crate::pool::{FreeEntry, Pool};
 use crate::ring::{EntryMove, Ring};
+use crate::twin;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tidegate_commit::Loaded;
@@ -138,6 +139,7 @@ impl<R: Region> DiskCache<R> {
         let medium = Medium { region, plan };
         let identity = Identity::from(&superblock);
         let disk_settled = AtomicBool::new(disk.flush().is_ok());
+        twin::make_both_count(&medium.region)?;
         let applied = apply_what_counts(&medium)?;
         let rebuilt = Rebuilt::of(&medium, options.replacement)?;
         let lost = LostEntries::of(&medium.plan, &rebuilt.unreadable, &applied.newest);

@@ -111,7 +111,7 @@ impl<R: Region> DiskCache<R> {
     }
 
     /// Puts `writes` in place, whose data is in `blocks`.
-    fn place(&self, writes: &[Write<'_>], blocks: &[u32], mut locked: Locked<'_>) -> Result<()> {
+    pub(crate) fn place(&self, writes: &[Write<'_>], blocks: &[u32], mut locked: Locked<'_>) -> Result<()> {
         let lbas = || writes.iter().map(|(lba, _)| *lba);
         let moves: Vec<Move> =
             lbas().zip(blocks).map(|(lba, block)| self.planned(locked.stripe(self, lba), lba, *block)).collect();

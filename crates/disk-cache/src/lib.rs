@@ -51,8 +51,8 @@
 //!   commit over it has a counter ahead of both. So no word is flushed for a read.
 //! - *A block turns clean* after the disk confirmed a flush. If that store is lost, the block is written to the disk once more.
 //! - *Recovery is cut*: it stores what it would store again, and moves the tail last.
-//! - *The process is killed and the power stays*: cursors and entries may be visible that nobody flushed, and no mark of the dead process counts. Recovery
-//!   flushes and fences the cursors before it applies an element, and all entries before anything rests on them.
+//! - *The process is killed and the power stays*: superblocks, cursors and entries may be visible that nobody flushed, and no mark of the dead process
+//!   counts. Recovery flushes and fences superblocks and cursors before it applies an element, and all entries before anything rests on them.
 //! - *It is killed amid a write past the cache*: the disk may show what a power cut takes back. So the disk is flushed before a block of it is taken in as
 //!   clean.
 //! - *Checksums*, where they are kept, are part of the data: see `sums.rs`.
@@ -64,7 +64,7 @@
 //!
 //! A stripe's lock guards its part of the table, and the entries and contents of its blocks: it is held over the second step of a commit, and while a
 //! block is copied out. The ring's lock is held by commits of several blocks, from their elements to their entries. Order: sweep of
-//! destaging, stripes in ascending order, ring, policies. Data is streamed before any lock is taken. A stripe is held for long only where a disk has to
+//! destaging, stripes in ascending order, ring, policies. Data is streamed before any lock is taken, but for what a disk refused. A stripe is held for long only where a disk has to
 //! be read or written behind everyone's back, which is rare; so its lock is one that is waited for awake.
 
 #![forbid(unsafe_code)]
@@ -93,6 +93,7 @@ mod reserve;
 mod ring;
 mod sums;
 mod transaction;
+mod twin;
 
 pub use cache::{DiskCache, Fill, OpenError, Options};
 pub use check::{Finding, NoCache, Report, check};

@@ -2,7 +2,9 @@
 //!
 //! The stripes of all blocks stay locked until the disk has confirmed a flush: nobody destages an older content of such a block, takes one in, or
 //! commits a newer one meanwhile. A read that is under way learns from the stripe that what it has from the disk may be old. What the disk refuses, or
-//! does not flush, is committed to the cache after all: otherwise nobody could tell which content a power cut leaves.
+//! does not flush, is committed to the cache after all: otherwise nobody could tell which content a power cut leaves. That happens under the same
+//! locks, into blocks taken before them: were the locks given up in between, a read could see such a write, then a newer one, and then
+//! the first again. In a cache that has no room because all of it is dirty, the write fails with the disk's error.
 
 use crate::cache::DiskCache;
 use crate::commit::{Locked, Write};
@@ -13,6 +15,14 @@ impl<R: Region> DiskCache<R> {
     ///
     /// Nothing is put in place together: the disk's promises hold.
     pub(crate) fn write_past<'a>(&self, writes: &[Write<'a>]) -> Result<Vec<Write<'a>>> {
+        let mut room = self.reserve_if_easy(writes.len())?;
+        let answer = self.write_past_or_into(&mut room, writes);
+        self.pool.give_blocks(room.into_iter());
+        answer
+    }
+
+    /// The same, committing what the disk fails to keep into blocks of `room`, which loses them.
+    fn write_past_or_into<'a>(&self, room: &mut Vec<u32>, writes: &[Write<'a>]) -> Result<Vec<Write<'a>>> {
         let failures = self.flush_failures();
         let mut locked = Locked::new(self, writes.iter().map(|(lba, _)| *lba));
         let (cached, past): (Vec<Write<'a>>, Vec<Write<'a>>) =
@@ -27,11 +37,14 @@ impl<R: Region> DiskCache<R> {
         }
         let runs: Vec<Run<'_>> = past.iter().map(|(lba, data)| Run { at: self.on_disk(*lba), data }).collect();
         let written = self.disk.write_runs(&runs).into_iter().collect::<Result<()>>();
-        if written.and_then(|()| self.flush_disk_since(failures)).is_err() {
-            drop(locked);
-            self.commit(&past)?;
-        } else {
-            self.recent.commit(past.iter().map(|(lba, _)| *lba));
+        match written.and_then(|()| self.flush_disk_since(failures)) {
+            Ok(()) => self.recent.commit(past.iter().map(|(lba, _)| *lba)),
+            Err(failed) if room.len() < past.len() => return Err(failed),
+            Err(_) => {
+                let blocks = room.split_off(room.len() - past.len());
+                self.stream_all(past.iter().copied(), &blocks);
+                self.place(&past, &blocks, locked)?;
+            }
         }
         Ok(cached)
     }

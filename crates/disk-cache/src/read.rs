@@ -45,7 +45,7 @@ impl<R: Region> DiskCache<R> {
         let takes_in = self.mode().takes_reads_in() && self.disk_settled.load(Ordering::Acquire);
         for lba in lbas {
             let comes_in = takes_in && self.admission.lets_in(lba, run, &self.tally);
-            let block = if comes_in { self.reserve_if_easy()? } else { None };
+            let block = if comes_in { self.reserve_one_if_easy()? } else { None };
             missing.push(Missing { lba, changes: 0, block });
         }
         for miss in &mut missing {

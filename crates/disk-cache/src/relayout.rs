@@ -10,7 +10,8 @@
 //! - *Cut in step 2*: the old cache, of which some clean blocks are free.
 //! - *Cut in step 3*: the old cache, empty: whatever the first words hold, the second ones say free, before and after. The new entries reach into
 //!   blocks or stop before others; no entry names one.
-//! - *Cut in step 4*: the old cache or the new one, by the copy that counts; both are empty. A copy that is torn has a wrong checksum. The
+//! - *Cut in step 4*: the old cache or the new one, by the copy that counts; both are empty. A copy that is torn has a wrong checksum, and the next
+//!   opening writes it anew, as it does one that is older. The
 //!   cursors and the ring stay where they are; counters begin anew, and no element is left to compare them with.
 //!
 //! A cut after that leaves the new one. At no time is there no cache, or one that names a block of the wrong disk.
@@ -19,6 +20,7 @@ use crate::cache::{OpenError, apply_what_counts, settle, usable_superblock};
 use crate::format::{FormatError, Identity};
 use crate::load::{self, Unusable};
 use crate::medium::Medium;
+use crate::twin;
 use std::collections::BTreeSet;
 use tidegate_layout::disk_cache::{CacheEntry, CachePlan, EntryState, LBA_BITS, SUPERBLOCK_COPIES_AT, Superblock};
 use tidegate_media::{Error, LINE_BYTES, Region, Sealed};
@@ -66,6 +68,7 @@ pub fn relayout<R: Region>(region: R, wish: &Relayout) -> Result<Identity, Relay
     let old = usable_superblock(&region)?;
     let plan = planned(&old.plan, wish)?;
     let medium = Medium { region, plan: old.plan };
+    twin::make_both_count(&medium.region)?;
     let applied = apply_what_counts(&medium)?;
     let found = Found::in_entries(&medium)?;
     settle(&medium, applied, &found.unreadable)?;

@@ -50,12 +50,21 @@ impl<R: Region> DiskCache<R> {
     }
 
     /// A block for something that is not worth destaging for.
-    pub(crate) fn reserve_if_easy(&self) -> Result<Option<u32>> {
-        if let Some(block) = self.pool.take_block() {
-            return Ok(Some(block));
+    pub(crate) fn reserve_one_if_easy(&self) -> Result<Option<u32>> {
+        match self.pool.take_block() {
+            Some(block) => Ok(Some(block)),
+            None => Ok(self.reserve_if_easy(1)?.pop()),
         }
-        self.evict(self.evicted_together())?;
-        Ok(self.pool.take_block())
+    }
+
+    /// `wanted` blocks for something that is not worth destaging for, or none.
+    pub(crate) fn reserve_if_easy(&self, wanted: usize) -> Result<Vec<u32>> {
+        let mut taken = Vec::with_capacity(wanted);
+        if !self.pool.take_blocks(wanted, &mut taken) {
+            self.evict(wanted.max(self.evicted_together()))?;
+            self.pool.take_blocks(wanted, &mut taken);
+        }
+        Ok(taken)
     }
 
     /// Gives up to `wanted` clean blocks up, and says how many.

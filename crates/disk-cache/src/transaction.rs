@@ -9,14 +9,33 @@ use crate::conflicts::Conflicts;
 use crate::mode::Mode;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
 use tidegate_media::{BlockDevice, Error, Lba, Misuse, Region, Result};
 
 /// Writes that will be put in place together, or not at all. Dropping one is aborting it.
 pub struct Transaction<'a, R> {
-    cache: &'a DiskCache<R>,
+    cache: Whose<'a, R>,
     writes: BTreeMap<u64, Box<[u8]>>,
     /// If it refuses conflicts.
     watched: Option<Watched>,
+}
+
+/// A cache that outlives its transaction, or is kept open by it.
+enum Whose<'a, R> {
+    Lent(&'a DiskCache<R>),
+    Shared(Arc<DiskCache<R>>),
+}
+
+impl<R> Deref for Whose<'_, R> {
+    type Target = DiskCache<R>;
+
+    fn deref(&self) -> &DiskCache<R> {
+        match self {
+            Whose::Lent(cache) => cache,
+            Whose::Shared(cache) => cache,
+        }
+    }
 }
 
 /// What a transaction that refuses conflicts has seen.
@@ -58,15 +77,24 @@ impl From<Misuse> for TransactionError {
 impl<R: Region> DiskCache<R> {
     /// Begins a transaction. It costs nothing until it is committed.
     pub fn begin(&self) -> Transaction<'_, R> {
-        let watched = match self.conflicts {
-            Conflicts::LastWins => None,
-            Conflicts::Refuse => Some(Watched { began: self.recent.begin(), reads: BTreeSet::new() }),
-        };
-        Transaction { cache: self, writes: BTreeMap::new(), watched }
+        Transaction::on(Whose::Lent(self))
+    }
+
+    /// The same, and the cache stays open until the transaction is over.
+    pub fn begin_shared(self: &Arc<DiskCache<R>>) -> Transaction<'static, R> {
+        Transaction::on(Whose::Shared(Arc::clone(self)))
     }
 }
 
-impl<R: Region> Transaction<'_, R> {
+impl<'a, R: Region> Transaction<'a, R> {
+    fn on(cache: Whose<'a, R>) -> Transaction<'a, R> {
+        let watched = match cache.conflicts {
+            Conflicts::LastWins => None,
+            Conflicts::Refuse => Some(Watched { began: cache.recent.begin(), reads: BTreeSet::new() }),
+        };
+        Transaction { cache, writes: BTreeMap::new(), watched }
+    }
+
     /// Adds whole blocks from `at` on. A block written before is replaced. On an error nothing is added.
     pub fn write(&mut self, at: Lba, data: &[u8]) -> Result<(), TransactionError> {
         let range = self.cache.geometry.range(at, data.len())?;

@@ -38,27 +38,27 @@ const ENGINES: [&str; 5] = [
 
 /// Sites of which one mistake is none, and why: a part of the file's name, how the line begins (and, after " after ", the line before it), and
 /// the argument.
-const EXCUSED: [(&str, &str, &str); 35] = [
+const EXCUSED: [(&str, &str, &str); 36] = [
     (
         "disk-cache/src/group.rs",
         "Lock: let mut ring = self.ring.lock()",
-        "not proved: it takes a third transaction that finds the ring free while the second leads, and no seed of 4,000 has all three",
-    ),
-    (
-        "media/src/flushes.rs",
-        "Lock: let mut numbers = self.numbers.lock()",
-        "not proved: it takes a flush that goes well beside one that fails, and no seed of 4,000 then loses what the second covered",
-    ),
-    (
-        "write-cache/src/cache.rs",
-        "Lock: let mut queue = self.sets[index].queue.lock(); after while self.is_used(index) {",
-        "not proved: it takes a slot that is freed and filled anew between two looks of one read, and no seed of 4,000 has a read there",
+        "not proved: it takes a third transaction that finds the ring free while the second leads, and no seed of 8,000 has all three",
     ),
     (
         "disk-cache/src/conflicts.rs",
         "Recheck: if self.running.load",
-        "not proved: it takes a write of several commits with a transaction that begins and reads between two of them, and no seed of 4,000 has \
+        "not proved: it takes a write of several commits with a transaction that begins and reads between two of them, and no seed of 8,000 has \
          one that is then not refused",
+    ),
+    (
+        "media/src/flushes.rs",
+        "Lock: let mut numbers = self.numbers.lock()",
+        "not proved: it takes a flush that goes well beside one that fails, and no seed of 8,000 then loses what the second covered",
+    ),
+    (
+        "write-cache/src/cache.rs",
+        "Lock: let mut queue = self.sets[index].queue.lock(); after while self.is_used(index) {",
+        "not proved: it takes a slot that is freed and filled anew between two looks of one read, and no seed of 8,000 has a read there",
     ),
     (
         "write-cache/src/cache.rs",
@@ -173,6 +173,11 @@ const EXCUSED: [(&str, &str, &str); 35] = [
         "each victim is chosen in one access, under the lock; between two, others may tell what they asked for or choose too",
     ),
     (
+        "disk-cache/src/twin.rs",
+        "Store: region.stream(at, newest.as_bytes())",
+        "late, it comes behind the fence of the cursors and before that of the entries; the other copy is durable, and counts until then",
+    ),
+    (
         "disk-cache/src/reserve.rs",
         "Lock: let _one_at_a_time = self.helping.lock()",
         "writers that destage at once do no harm: the states of blocks keep them apart; the lock is about time",
@@ -200,6 +205,11 @@ const EXCUSED: [(&str, &str, &str); 35] = [
     ),
 ];
 
+/// Seeds after which few mistakes have not shown.
+const USUAL_SEEDS: u64 = 1000;
+/// Those that showed the others when all were tried in turn. They come next, to save the time of the thousands between them.
+const RARE_SEEDS: [u64; 7] = [1955, 2002, 2515, 2640, 6595, 7295, 7339];
+
 /// Why the mistake `sabotage` harms nothing, if that is known.
 pub fn excuse(sabotage: &Sabotage) -> Option<&'static str> {
     let site = match sabotage {
@@ -217,7 +227,7 @@ pub fn excuse(sabotage: &Sabotage) -> Option<&'static str> {
 pub struct Hunted {
     /// The mistake.
     pub sabotage: Sabotage,
-    /// How many seeds it took to show it, and how it showed.
+    /// How many seeds from 0 on it takes to show it, and how it showed.
     pub killed: Option<(u64, Failure)>,
     /// A script on the way that fails without the mistake too: it shows something else.
     pub sound: Option<Failure>,
@@ -255,9 +265,13 @@ pub fn hunt(mistakes: &[Sabotage], seeds_max: u64) -> Vec<Hunted> {
     let work = || {
         while let Some(sabotage) = mistakes.get(next.fetch_add(1, Ordering::Relaxed)) {
             let mut sound = None;
-            let killed = (0..seeds_max).find_map(|seed| {
+            let usual = USUAL_SEEDS.min(seeds_max);
+            let rare = RARE_SEEDS.into_iter().filter(|seed| (usual..seeds_max).contains(seed));
+            let killed = (0..usual).chain(rare).chain(usual..seeds_max).find_map(|seed| {
                 let base = sabotage.base().unwrap_or(Base::of_write_cache(seed));
-                let script = Script { acts: 200, base, sabotage: *sabotage, ..Script::of(seed) };
+                // Some mistakes show only in a crowd.
+                let clients = if seed % 4 == 3 { 8 } else { 4 };
+                let script = Script { acts: 200, clients, base, sabotage: *sabotage, ..Script::of(seed) };
                 let failure = script.run().failure?;
                 let anyway = Script { sabotage: Sabotage::None, ..script }.run().failure;
                 if anyway.is_some() {

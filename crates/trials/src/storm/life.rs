@@ -82,6 +82,8 @@ pub(crate) struct Scene {
     /// What goes wrong in the present life or recovery.
     pub(crate) trouble: Option<Trouble>,
     last_trouble: Option<Trouble>,
+    /// The superblock that a disk cache had when the last recovery began to lay it out anew, if the recovery ended in that.
+    pub(crate) laid_out_from: Option<u64>,
 }
 
 /// What clients do, and may see.
@@ -216,6 +218,7 @@ impl Scene {
             marks: Marks::default(),
             trouble: None,
             last_trouble: None,
+            laid_out_from: None,
             setting,
             script: Arc::new(script),
         }

@@ -50,6 +50,9 @@ pub(crate) const CONFLICT: Mark = Mark("a transaction was refused because of ano
 pub(crate) const TOO_LARGE: Mark = Mark("a transaction was too large");
 pub(crate) const OWN_READ: Mark = Mark("a transaction read what it wrote");
 pub(crate) const READ_ONLY: Mark = Mark("a write was refused by a cache that is read only");
+pub(crate) const LAID_OUT: Mark = Mark("a disk cache was laid out anew");
+pub(crate) const LAYING_LEFT_OLD: Mark = Mark("an end met a disk cache being laid out anew, and left the old one");
+pub(crate) const LAYING_LEFT_NEW: Mark = Mark("an end met a disk cache being laid out anew, and left the new one");
 
 /// The change of a disk cache's mode to `mode`, under load.
 pub(crate) fn of_mode(mode: Mode) -> Mark {
@@ -64,7 +67,10 @@ pub(crate) fn of_mode(mode: Mode) -> Mark {
 }
 
 /// Every mark that a storm itself sees.
-const SEEN: [Mark; 39] = [
+const SEEN: [Mark; 42] = [
+    LAID_OUT,
+    LAYING_LEFT_OLD,
+    LAYING_LEFT_NEW,
     OPENED_WITHOUT,
     TORN_PAST,
     LIE,

@@ -12,10 +12,11 @@ use crate::storm::trouble::Trouble;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use tidegate_btt::{Btt, OpenOptions, Repair, check};
-use tidegate_disk_cache::{Conflicts, Mode};
+use tidegate_disk_cache::{Conflicts, Mode, Relayout, RelayoutError, identify, relayout};
 use tidegate_media::sync::set_thread_token;
 use tidegate_media::{BlockDevice, Lba, LineOrder, Region as Medium};
-use tidegate_sim::{Content, Cut, Disk, History, Image, Region, SectorTear, SharedMemory};
+use tidegate_sim::{Content, Cut, Disk, History, Image, Region, SectorTear, SharedMemory, mix};
+use tidegate_virtual_cores::Ended;
 use tidegate_write_cache::{Options, bytes_for, complete};
 
 /// Recoveries in a row that may be cut short.
@@ -28,6 +29,8 @@ const WELL_REFUSED: [&str; 3] = ["opening: ", "completing: ", "a new cache: "];
 const RECOVERY_ACCESSES: u64 = 60;
 /// The same for fences alone.
 const RECOVERY_FENCES: u64 = 5;
+/// The same while a disk cache is laid out anew.
+const LAYING_FENCES: u64 = 8;
 
 /// What the next process does before it takes requests.
 struct Opening {
@@ -45,8 +48,18 @@ struct Opening {
     /// Where its own slots lie.
     slots: Option<Arc<SharedMemory>>,
     completing: Arc<AtomicBool>,
+    /// What the disk cache is to be before it is opened, if it is to be laid out anew, and how that ends.
+    wish: Option<(Relayout, End)>,
+    laying: Arc<Laying>,
     /// Whether the new cache's memory is what a kill leaves.
     creating: Arc<AtomicBool>,
+}
+
+/// How far the laying out of a disk cache came.
+#[derive(Default)]
+pub(crate) struct Laying {
+    under_way: AtomicBool,
+    done: AtomicBool,
 }
 
 impl Opening {
@@ -80,6 +93,15 @@ impl Opening {
     }
 
     fn disk_cache(&self) -> Result<Arc<Tier>, String> {
+        self.wish.iter().try_for_each(|(wish, end)| self.lay_out(wish, *end))?;
+        let cache = self.opened()?;
+        if self.laying.done.load(Ordering::Relaxed) && cache.fill().free != cache.fill().blocks {
+            return Err(format!("a cache that was laid out anew holds something: {:?}", cache.fill()));
+        }
+        Ok(cache)
+    }
+
+    fn opened(&self) -> Result<Arc<Tier>, String> {
         let region = Staged::new(self.memory.clone(), &self.stage, 1);
         let options = tidegate_disk_cache::Options {
             mode: self.mode,
@@ -87,6 +109,34 @@ impl Opening {
             ..tidegate_disk_cache::Options::default()
         };
         Ok(Arc::new(Tier::open(region, self.disk.clone(), options).map_err(|error| format!("opening: {error}"))?))
+    }
+
+    /// Brings everything to the disk and lays the cache out anew, as if it were parted from its disk or got another size.
+    fn lay_out(&self, wish: &Relayout, end: End) -> Result<(), String> {
+        let cache = self.opened()?;
+        while cache.dirty_blocks() > 0 {
+            let progress = cache.drain_step(8);
+            if progress.flush_failed.is_some() || !progress.failed.is_empty() {
+                return Err("opening: the disk refuses what it has to get".to_owned());
+            }
+        }
+        drop(cache);
+        if end != End::None {
+            self.stage.end(end);
+        }
+        self.laying.under_way.store(true, Ordering::Relaxed);
+        let laid = relayout(Staged::new(self.memory.clone(), &self.stage, 1), wish);
+        self.laying.under_way.store(false, Ordering::Relaxed);
+        match laid {
+            Ok(identity) if identity.disk == wish.disk && identity.disk_blocks == wish.disk_blocks => {
+                self.laying.done.store(true, Ordering::Relaxed);
+                Ok(())
+            }
+            Ok(identity) => Err(format!("laid out as {identity:?} instead of {wish:?}")),
+            Err(RelayoutError::Open(error)) => Err(format!("opening: {error}")),
+            Err(RelayoutError::Format(_)) => Ok(()),
+            Err(error) => Err(format!("laying out a clean cache: {error}")),
+        }
     }
 
     fn table(&self) -> Result<Arc<Table>, String> {
@@ -158,12 +208,13 @@ impl Scene {
             if depth < DEPTH_MAX && self.fate.one_in(8) {
                 self.recover_in_trouble()?;
             }
+            let laying = self.any_laying(depth);
             let end = match self.rng.below(4) {
                 0 if depth < DEPTH_MAX => End::BeforeAccess(1 + self.rng.below(RECOVERY_ACCESSES)),
                 1 if depth < DEPTH_MAX => End::BeforeFence(1 + self.rng.below(RECOVERY_FENCES)),
                 _ => End::None,
             };
-            match self.attempt(end)? {
+            match self.attempt(end, laying)? {
                 Ok(stack) => break stack,
                 Err(completing) => self.ends_in_recovery(depth, completing),
             }
@@ -180,7 +231,7 @@ impl Scene {
         let access = 1 + self.fate.below(RECOVERY_ACCESSES / 2);
         let before = self.region.cut();
         self.befalls(trouble.clone(), access);
-        let opened = self.attempt(End::None);
+        let opened = self.attempt(End::None, None);
         self.stage.trouble(None);
         self.trouble = None;
         let troubled = std::mem::take(&mut self.seen().troubled);
@@ -204,9 +255,10 @@ impl Scene {
     }
 
     /// Opens in a machine of its own. Otherwise it was ended: whether while completing slots.
-    fn attempt(&mut self, end: End) -> Result<Result<Stack, bool>, String> {
+    fn attempt(&mut self, end: End, wish: Option<(Relayout, End)>) -> Result<Result<Stack, bool>, String> {
         let [completing, creating] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
         let memory = self.setting.cache.map(|options| self.memory_for(&options));
+        let (laying, before_laying) = (Arc::<Laying>::default(), self.layout());
         let opening = Opening {
             base: self.setting.base,
             region: self.medium(),
@@ -220,37 +272,32 @@ impl Scene {
             left: self.slots.clone().filter(|_| self.script.sabotage != Sabotage::Mislaid(Mislaid::Slots)),
             slots: memory.clone(),
             completing: completing.clone(),
+            wish,
+            laying: laying.clone(),
             creating: creating.clone(),
         };
         if self.slots.is_some() {
             self.marks.reach(marks::COMPLETED);
         }
-        let done = Arc::new(Mutex::new(None));
-        let into = done.clone();
-        let mut machine = self.machine(1, 100);
-        machine.spawn(0, move || {
-            // No client's fence is to stand in for one of the recovery.
-            set_thread_token(OPENER);
-            let opened = opening.open();
-            *into.lock().expect("nobody else has it") = Some(opened);
-        });
         let before = self.region.visible();
-        self.stage.end(end);
-        let ended = machine.run();
-        self.stage.end(End::None);
+        let (ended, opened) = self.open_until(opening, end);
+        if laying.done.load(Ordering::Relaxed) {
+            self.marks.reach(marks::LAID_OUT);
+        }
         if self.ran(ended)? {
+            self.laid_out_from = before_laying.filter(|_| laying.under_way.load(Ordering::Relaxed));
             if creating.load(Ordering::Relaxed) && memory.as_ref().is_some_and(|memory| !memory.may_lose_stores()) {
                 self.slots = memory;
             }
             return Ok(Err(completing.load(Ordering::Relaxed)));
         }
-        let opened = done.lock().expect("nobody else has it").take().expect("the thread returned");
+        let opened = opened.expect("the thread returned");
         let stack = match (opened, memory.as_ref().is_some_and(|memory| memory.has_lost())) {
             (Ok(_), true) => return Err("a cache was made in memory that lost a store".to_owned()),
             (Err(_), true) => {
                 self.marks.reach(marks::CACHE_REFUSED);
                 self.slots = self.slots.take().filter(|slots| !slots.has_lost());
-                return self.attempt(End::None);
+                return self.attempt(End::None, None);
             }
             (opened, false) => opened?,
         };
@@ -264,6 +311,42 @@ impl Scene {
         }
         self.slots = memory;
         Ok(Ok(stack))
+    }
+
+    /// Opens in a machine of its own until `end`: how that ended, and what came of it if it was not stopped.
+    fn open_until(&mut self, opening: Opening, end: End) -> (Ended, Option<Result<Stack, String>>) {
+        let done = Arc::new(Mutex::new(None));
+        let into = done.clone();
+        let mut machine = self.machine(1, 100);
+        machine.spawn(0, move || {
+            // No client's fence is to stand in for one of the recovery.
+            set_thread_token(OPENER);
+            let opened = opening.open();
+            *into.lock().expect("nobody else has it") = Some(opened);
+        });
+        self.stage.end(end);
+        let ended = machine.run();
+        self.stage.end(End::None);
+        let opened = done.lock().expect("nobody else has it").take();
+        (ended, opened)
+    }
+
+    /// The number of the disk cache's superblock, if there is one: each time that it is laid out anew has the next.
+    fn layout(&self) -> Option<u64> {
+        let identity = if self.setting.base == Base::DiskCache { identify(&*self.region).ok()? } else { None };
+        identity.map(|identity| identity.sequence)
+    }
+
+    /// What the disk cache is to be laid out as, in some scripts now and then, and whether a recovery `depth` deep ends in that.
+    fn any_laying(&mut self, depth: usize) -> Option<(Relayout, End)> {
+        let some = self.setting.base == Base::DiskCache && mix(self.script.seed ^ 0x1a1d).is_multiple_of(4);
+        if !some || self.rng.one_in(2) {
+            return None;
+        }
+        let (disk, bytes) = ([if self.rng.one_in(2) { 2 } else { 0xff }; 32], self.region.len());
+        let wish = Relayout { disk, disk_blocks: self.setting.blocks, region_bytes: bytes - self.rng.below(bytes / 2) };
+        let ends = depth < DEPTH_MAX && self.rng.one_in(2);
+        Some((wish, if ends { End::BeforeFence(1 + self.rng.below(LAYING_FENCES)) } else { End::None }))
     }
 
     /// The volume's memory, as the engine gets it.
@@ -298,11 +381,15 @@ impl Scene {
             self.tally.kills_in_recovery += 1;
             self.is_killed();
         }
+        if let Some(old) = self.laid_out_from.take() {
+            let is_old = self.layout() == Some(old);
+            self.marks.reach(if is_old { marks::LAYING_LEFT_OLD } else { marks::LAYING_LEFT_NEW });
+        }
     }
 
     fn ends_in_recovery(&mut self, depth: usize, completing: bool) {
         self.marks.reach(marks::CUT_IN_RECOVERY[depth]);
-        let cut = self.rng.below(4) < 3;
+        let cut = self.rng.below(4) < if self.laid_out_from.is_some() { 2 } else { 3 };
         if completing {
             self.marks.reach(if cut { marks::CUT_COMPLETING } else { marks::KILLED_COMPLETING });
         }
