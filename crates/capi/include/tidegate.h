@@ -4,7 +4,7 @@
  * No function unwinds or longjmps. The law that callers keep:
  *
  *   L1  A handle is null, or came from this library and was not given back (closed, committed or aborted) since.
- *   L2  A path is null or ends with a zero byte.
+ *   L2  A path or another text is null or ends with a zero byte.
  *   L3  A buffer is null or has as many bytes as the call says, which nobody else changes meanwhile.
  *   L4  A place for a result is null or can be written to.
  *   L5  A transaction is used by one thread at a time; so is a cache that is being closed. Else a cache serves many threads at once. */
@@ -38,6 +38,8 @@ typedef enum {
   TIDEGATE_TOO_LARGE = 7,
   // A mistake in the library itself. Close the cache and open it anew.
   TIDEGATE_BUG = 8,
+  // Somebody else committed a block that the transaction read or wrote since it began. It may be tried again from its beginning.
+  TIDEGATE_CONFLICT = 9,
 } tidegate_status;
 
 // A cache in persistent memory in front of a disk.
@@ -60,6 +62,16 @@ tidegate_status tidegate_create(const char *pmem,
                                 const char *disk,
                                 uint32_t block_size);
 
+// The same as `options` say, if it is not null: `checksums=on` keeps a checksum of each block.
+//
+// # Safety
+// L2 for both paths and for `options`.
+tidegate_status tidegate_create_with(const char *pmem,
+                                     uint64_t bytes,
+                                     const char *disk,
+                                     uint32_t block_size,
+                                     const char *options);
+
 // Opens the cache in `pmem` in front of `disk`, and finishes what was interrupted. `*out` is to be closed by tidegate_close().
 //
 // # Safety
@@ -67,6 +79,18 @@ tidegate_status tidegate_create(const char *pmem,
 tidegate_status tidegate_open(const char *pmem,
                               const char *disk,
                               tidegate_cache **out);
+
+// The same as `options` say, if it is not null: words of the command line and their values, parted by commas. `disk-mode` (write-back,
+// write-through, write-around, write-only, pass-through, read-only), `replacement` (lru, clock, sieve, 2q, s3-fifo), `admit` (always, never,
+// second-miss), `sequential-cutoff` (bytes; 0: no run of reads is too long to come in), and `conflicts`: of transactions that touch the same blocks at
+// the same time, with `last-wins` the last one wins each block, with `refuse` it gets TIDEGATE_CONFLICT.
+//
+// # Safety
+// L2 for both paths and for `options`, L4 for `out`.
+tidegate_status tidegate_open_with(const char *pmem,
+                                   const char *disk,
+                                   const char *options,
+                                   tidegate_cache **out);
 
 // Gives the cache back. What is dirty stays so, durably. Transactions that were begun keep it open until they are committed or aborted. Null
 // is allowed.
@@ -123,7 +147,8 @@ tidegate_status tidegate_destage(const tidegate_cache *cache,
 // L1, and L4 for `out`.
 tidegate_status tidegate_begin(const tidegate_cache *cache, tidegate_transaction **out);
 
-// Adds whole blocks to a transaction: nobody else sees them before it is committed.
+// Adds whole blocks to a transaction: nobody else sees them before it is committed. One block more than tidegate_transaction_blocks_max() is
+// refused with TIDEGATE_TOO_LARGE, and the transaction stays as it was.
 //
 // # Safety
 // L1 and L5, and L3 for `data`.
@@ -136,13 +161,13 @@ tidegate_status tidegate_transaction_write(tidegate_transaction *transaction,
 //
 // # Safety
 // L1 and L5, and L3 for `out`.
-tidegate_status tidegate_transaction_read(const tidegate_transaction *transaction,
+tidegate_status tidegate_transaction_read(tidegate_transaction *transaction,
                                           uint64_t block,
                                           uint8_t *out,
                                           size_t bytes);
 
 // Puts all that the transaction wrote in place at once, durably as far as the memory is, and frees it. After an error nothing of it is in place, but for
-// TIDEGATE_SEALED: then the next opening shows all of it or nothing.
+// TIDEGATE_SEALED: then the next opening shows all of it or nothing. TIDEGATE_CONFLICT comes if the cache was opened to refuse conflicts.
 //
 // # Safety
 // L1 and L5.

@@ -1,10 +1,10 @@
 //! A cache and its disk as C programs hold them, without a pointer in sight.
 
+use crate::options;
 use crate::status::Failure;
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use tidegate_disk_cache::{Contents, DiskCache, FormatSpec, Options, check, format, identify};
+use tidegate_disk_cache::{Contents, DiskCache, FormatSpec, check, format_with, identify};
 use tidegate_media::{
     Access, Allocation, BlockDevice, DiskAccess, DiskIdentity, Domain, Durability, FileBacked, FileDisk, Geometry, Lba,
     MappedRegion,
@@ -14,12 +14,15 @@ use tidegate_media::{
 pub struct Cache {
     /// What reads, writes and flushes go through: on an ordinary file, flushes reach that file.
     device: Arc<dyn BlockDevice>,
-    engine: Arc<DiskCache<Arc<MappedRegion>>>,
+    engine: Arc<Engine>,
 }
+
+type Engine = DiskCache<Arc<MappedRegion>>;
 
 impl Cache {
     /// Makes a region of `bytes` bytes at `pmem`, where nothing may be, in front of `disk`.
-    pub(crate) fn create(pmem: &Path, bytes: u64, disk: &Path, block_size: u32) -> Result<(), Failure> {
+    pub(crate) fn create(pmem: &Path, bytes: u64, disk: &Path, block_size: u32, words: &str) -> Result<(), Failure> {
+        let sums = options::of_making(words)?;
         if !block_size.is_power_of_two() || block_size < 512 {
             return Err(Failure::BlockSize(block_size));
         }
@@ -32,7 +35,7 @@ impl Cache {
             uuid: uuid::Uuid::new_v4().into_bytes(),
             disk: disk.identity().0,
         };
-        format(&region, &spec, Contents::Zeroed)?;
+        format_with(sums, &region, &spec, Contents::Zeroed)?;
         match region.file() {
             Some(file) if region.domain() == Domain::DiskFile => Ok(file.sync_all()?),
             _ => Ok(()),
@@ -40,7 +43,7 @@ impl Cache {
     }
 
     /// Opens the cache at `pmem` in front of `disk`; what was interrupted is finished.
-    pub(crate) fn open(pmem: &Path, disk: &Path) -> Result<Cache, Failure> {
+    pub(crate) fn open(pmem: &Path, disk: &Path, words: &str) -> Result<Cache, Failure> {
         let region = Arc::new(MappedRegion::open(pmem, Access::ReadWrite)?);
         let identity = identify(&*region).map_err(tidegate_media::Error::from)?.ok_or(Failure::NoCache)?;
         let on_disk_file = region.domain() == Domain::DiskFile;
@@ -51,7 +54,8 @@ impl Cache {
         if disk.identity() != DiskIdentity(identity.disk) {
             return Err(Failure::AnotherDisk);
         }
-        let engine = Arc::new(DiskCache::open(Arc::clone(&region), Arc::new(disk), Options::default())?);
+        let options = options::of_opening(words, identity.block_size)?;
+        let engine = Arc::new(DiskCache::open(Arc::clone(&region), Arc::new(disk), options)?);
         let blocks = Arc::clone(&engine) as Arc<dyn BlockDevice>;
         let device = match region.file() {
             Some(file) if on_disk_file => Arc::new(FileBacked::new(blocks, file)?),
@@ -91,38 +95,91 @@ impl Cache {
 /// Writes that will be put in place together, or not at all.
 pub struct Transaction {
     cache: Arc<Cache>,
-    writes: BTreeMap<u64, Box<[u8]>>,
+    writes: tidegate_disk_cache::Transaction<'static, Arc<MappedRegion>>,
 }
 
 impl Transaction {
     pub(crate) fn begin(cache: &Arc<Cache>) -> Transaction {
-        Transaction { cache: Arc::clone(cache), writes: BTreeMap::new() }
+        Transaction { cache: Arc::clone(cache), writes: cache.engine.begin_shared() }
     }
 
     /// Adds whole blocks from `block` on.
     pub(crate) fn write(&mut self, block: u64, data: &[u8]) -> Result<(), Failure> {
-        let geometry = self.cache.geometry();
-        let range = geometry.range(Lba(block), data.len()).map_err(tidegate_media::Error::from)?;
-        let pieces = data.chunks_exact(geometry.block_size as usize);
-        self.writes.extend(range.iter().map(|lba| lba.0).zip(pieces.map(Box::from)));
-        Ok(())
+        Ok(self.writes.write(Lba(block), data)?)
     }
 
     /// Reads blocks as the transaction sees them.
-    pub(crate) fn read(&self, block: u64, out: &mut [u8]) -> Result<(), Failure> {
-        self.cache.read(block, out)?;
-        let size = self.cache.geometry().block_size as usize;
-        for (lba, piece) in (block..).zip(out.chunks_exact_mut(size)) {
-            self.writes.get(&lba).into_iter().for_each(|own| piece.copy_from_slice(own));
-        }
-        Ok(())
+    pub(crate) fn read(&mut self, block: u64, out: &mut [u8]) -> Result<(), Failure> {
+        Ok(self.writes.read(Lba(block), out)?)
     }
 
     /// Puts all of it in place, durably as far as the memory allows.
     pub(crate) fn commit(self) -> Result<(), Failure> {
-        let mut transaction = self.cache.engine.begin();
-        self.writes.iter().try_for_each(|(lba, data)| transaction.write(Lba(*lba), data))?;
-        transaction.commit()?;
+        self.writes.commit()?;
         self.cache.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::status::{Status, ended};
+    use std::fs::File;
+
+    fn opened(folder: &Path, options: &str) -> Arc<Cache> {
+        Arc::new(Cache::open(&folder.join("pmem"), &folder.join("disk"), options).unwrap())
+    }
+
+    #[test]
+    fn options_are_those_that_were_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let (pmem, disk) = (folder.path().join("pmem"), folder.path().join("disk"));
+        File::create(&disk).unwrap().set_len(1 << 20).unwrap();
+        assert_eq!(ended(|| Cache::create(&pmem, 1 << 20, &disk, 4096, "checksum=on")), Status::TidegateMisuse);
+        assert!(!pmem.exists(), "nothing is made by a word that is none");
+        Cache::create(&pmem, 1 << 20, &disk, 4096, "checksums=on").unwrap();
+        let identity = identify(&MappedRegion::open(&pmem, Access::PrivateUnlocked).unwrap()).unwrap().unwrap();
+        assert_eq!(identity.sums, tidegate_disk_cache::Sums::Kept);
+        let cache = opened(folder.path(), "disk-mode=read-only");
+        assert!(cache.write(0, &[1; 4096]).is_err());
+    }
+
+    #[test]
+    fn conflicts_are_refused_to_whoever_asks_for_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let (pmem, disk) = (folder.path().join("pmem"), folder.path().join("disk"));
+        File::create(&disk).unwrap().set_len(1 << 20).unwrap();
+        Cache::create(&pmem, 1 << 20, &disk, 4096, "").unwrap();
+        for (options, last) in [("", Status::TidegateOk), ("conflicts=refuse", Status::TidegateConflict)] {
+            let cache = opened(folder.path(), options);
+            let mut block = [0; 4096];
+            let [mut first, mut second] = [(); 2].map(|()| Transaction::begin(&cache));
+            for transaction in [&mut first, &mut second] {
+                transaction.read(7, &mut block).unwrap();
+                transaction.write(7, &[block[0] + 1; 4096]).unwrap();
+            }
+            assert_eq!(
+                [ended(|| first.commit()), ended(|| second.commit())],
+                [Status::TidegateOk, last],
+                "{options:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_transaction_that_is_too_large_is_refused_as_it_grows() {
+        let folder = tempfile::tempdir().unwrap();
+        let (pmem, disk) = (folder.path().join("pmem"), folder.path().join("disk"));
+        File::create(&disk).unwrap().set_len(64 << 20).unwrap();
+        Cache::create(&pmem, 1 << 20, &disk, 4096, "").unwrap();
+        let cache = opened(folder.path(), "");
+        let mut transaction = Transaction::begin(&cache);
+        let most = u64::from(cache.transaction_blocks_max());
+        (0..most).for_each(|block| transaction.write(block, &[1; 4096]).unwrap());
+        assert_eq!(ended(|| transaction.write(most, &[2; 4096])), Status::TidegateTooLarge);
+        transaction.commit().unwrap();
+        let mut block = [0; 4096];
+        cache.read(most - 1, &mut block).unwrap();
+        assert_eq!(block, [1; 4096]);
     }
 }

@@ -4,7 +4,7 @@
 //! boxes that C holds by their address. The law that callers have to keep stands in the header; each block here cites it.
 //!
 //! - **L1** A handle is null, or came from this library and was not given back (closed, committed or aborted) since.
-//! - **L2** A path is null or ends with a zero byte.
+//! - **L2** A path or another text is null or ends with a zero byte.
 //! - **L3** A buffer is null or has as many bytes as the call says, which nobody else changes meanwhile.
 //! - **L4** A place for a result is null or can be written to.
 //! - **L5** A transaction is used by one thread at a time; so is a cache that is being closed.
@@ -12,6 +12,7 @@
 //! `include/tidegate.h` is made from this file by cbindgen; a test compares them.
 
 mod cache;
+mod options;
 mod status;
 
 pub use cache::{Cache, Transaction};
@@ -35,8 +36,27 @@ pub unsafe extern "C" fn tidegate_create(
     disk: *const c_char,
     block_size: u32,
 ) -> Status {
-    // SAFETY: L2, and the paths are used within this call only.
-    ended(|| Cache::create(unsafe { path(pmem) }?, bytes, unsafe { path(disk) }?, block_size))
+    // SAFETY: L2 for both.
+    unsafe { tidegate_create_with(pmem, bytes, disk, block_size, std::ptr::null()) }
+}
+
+/// The same as `options` say, if it is not null: `checksums=on` keeps a checksum of each block.
+///
+/// # Safety
+/// L2 for both paths and for `options`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tidegate_create_with(
+    pmem: *const c_char,
+    bytes: u64,
+    disk: *const c_char,
+    block_size: u32,
+    options: *const c_char,
+) -> Status {
+    ended(|| {
+        // SAFETY: L2, and the texts are used within this call only.
+        let (pmem, disk, words) = unsafe { (path(pmem)?, path(disk)?, words(options)?) };
+        Cache::create(pmem, bytes, disk, block_size, words)
+    })
 }
 
 /// Opens the cache in `pmem` in front of `disk`, and finishes what was interrupted. `*out` is to be closed by tidegate_close().
@@ -45,11 +65,30 @@ pub unsafe extern "C" fn tidegate_create(
 /// L2 for both paths, L4 for `out`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tidegate_open(pmem: *const c_char, disk: *const c_char, out: *mut *mut Cache) -> Status {
+    // SAFETY: L2 for both, L4.
+    unsafe { tidegate_open_with(pmem, disk, std::ptr::null(), out) }
+}
+
+/// The same as `options` say, if it is not null: words of the command line and their values, parted by commas. `disk-mode` (write-back,
+/// write-through, write-around, write-only, pass-through, read-only), `replacement` (lru, clock, sieve, 2q, s3-fifo), `admit` (always, never,
+/// second-miss), `sequential-cutoff` (bytes; 0: no run of reads is too long to come in), and `conflicts`: of transactions that touch the same blocks at
+/// the same time, with `last-wins` the last one wins each block, with `refuse` it gets TIDEGATE_CONFLICT.
+///
+/// # Safety
+/// L2 for both paths and for `options`, L4 for `out`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tidegate_open_with(
+    pmem: *const c_char,
+    disk: *const c_char,
+    options: *const c_char,
+    out: *mut *mut Cache,
+) -> Status {
     ended(|| {
         // SAFETY: L4.
         let out = unsafe { out.as_mut() }.ok_or(Failure::Null)?;
-        // SAFETY: L2, and the paths are used within this call only.
-        let cache = Cache::open(unsafe { path(pmem) }?, unsafe { path(disk) }?)?;
+        // SAFETY: L2, and the texts are used within this call only.
+        let (pmem, disk, words) = unsafe { (path(pmem)?, path(disk)?, words(options)?) };
+        let cache = Cache::open(pmem, disk, words)?;
         *out = Arc::into_raw(Arc::new(cache)).cast_mut();
         Ok(())
     })
@@ -157,7 +196,8 @@ pub unsafe extern "C" fn tidegate_begin(cache: *const Cache, out: *mut *mut Tran
     })
 }
 
-/// Adds whole blocks to a transaction: nobody else sees them before it is committed.
+/// Adds whole blocks to a transaction: nobody else sees them before it is committed. One block more than tidegate_transaction_blocks_max() is
+/// refused with TIDEGATE_TOO_LARGE, and the transaction stays as it was.
 ///
 /// # Safety
 /// L1 and L5, and L3 for `data`.
@@ -182,17 +222,21 @@ pub unsafe extern "C" fn tidegate_transaction_write(
 /// L1 and L5, and L3 for `out`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tidegate_transaction_read(
-    transaction: *const Transaction,
+    transaction: *mut Transaction,
     block: u64,
     out: *mut u8,
     bytes: usize,
 ) -> Status {
-    // SAFETY: L1 and L5, and L3.
-    ended(|| unsafe { given(transaction) }?.read(block, unsafe { room(out, bytes) }?))
+    ended(|| {
+        // SAFETY: L1 and L5.
+        let transaction = unsafe { transaction.as_mut() }.ok_or(Failure::Null)?;
+        // SAFETY: L3.
+        transaction.read(block, unsafe { room(out, bytes) }?)
+    })
 }
 
 /// Puts all that the transaction wrote in place at once, durably as far as the memory is, and frees it. After an error nothing of it is in place, but for
-/// TIDEGATE_SEALED: then the next opening shows all of it or nothing.
+/// TIDEGATE_SEALED: then the next opening shows all of it or nothing. TIDEGATE_CONFLICT comes if the cache was opened to refuse conflicts.
 ///
 /// # Safety
 /// L1 and L5.
@@ -259,7 +303,19 @@ unsafe fn path<'a>(text: *const c_char) -> Result<&'a Path, Failure> {
     // SAFETY: the caller keeps L2.
     let text = unsafe { CStr::from_ptr(text) };
     let bytes = text.to_bytes();
-    if bytes.is_empty() { Err(Failure::Path) } else { Ok(Path::new(OsStr::from_bytes(bytes))) }
+    if bytes.is_empty() { Err(Failure::Text) } else { Ok(Path::new(OsStr::from_bytes(bytes))) }
+}
+
+/// Options as they were named; null names none.
+///
+/// # Safety
+/// L2, for as long as the answer lives.
+unsafe fn words<'a>(text: *const c_char) -> Result<&'a str, Failure> {
+    if text.is_null() {
+        return Ok("");
+    }
+    // SAFETY: the caller keeps L2.
+    unsafe { CStr::from_ptr(text) }.to_str().map_err(|_| Failure::Text)
 }
 
 /// # Safety

@@ -1,5 +1,6 @@
 //! What functions return, and the sentence behind it.
 
+use crate::options::NoOption;
 use std::cell::RefCell;
 use std::ffi::CString;
 use std::io;
@@ -28,6 +29,8 @@ pub enum Status {
     TidegateTooLarge = 7,
     /// A mistake in the library itself. Close the cache and open it anew.
     TidegateBug = 8,
+    /// Somebody else committed a block that the transaction read or wrote since it began. It may be tried again from its beginning.
+    TidegateConflict = 9,
 }
 
 /// Why a call failed.
@@ -35,8 +38,10 @@ pub enum Status {
 pub(crate) enum Failure {
     #[error("a pointer is null that may not be")]
     Null,
-    #[error("a path is not terminated or not text")]
-    Path,
+    #[error("a path is empty, or a list of options is not UTF-8")]
+    Text,
+    #[error(transparent)]
+    Option(#[from] NoOption),
     #[error("{0} is no size of a block: a power of two from 512 to 65536")]
     BlockSize(u32),
     #[error("the region holds no cache of a disk")]
@@ -62,7 +67,7 @@ pub(crate) enum Failure {
 impl Failure {
     fn status(&self) -> Status {
         match self {
-            Failure::Null | Failure::Path | Failure::BlockSize(_) => Status::TidegateMisuse,
+            Failure::Null | Failure::Text | Failure::BlockSize(_) | Failure::Option(_) => Status::TidegateMisuse,
             Failure::NoCache | Failure::Damaged | Failure::AnotherDisk => Status::TidegateRefused,
             Failure::Map(MapError::InUse { .. }) => Status::TidegateInUse,
             Failure::Map(_) | Failure::Io(_) => Status::TidegateSystem,
@@ -71,8 +76,7 @@ impl Failure {
             Failure::Open(OpenError::Device(error)) => of_device(error),
             Failure::Open(_) => Status::TidegateRefused,
             Failure::Transaction(TransactionError::TooLarge { .. }) => Status::TidegateTooLarge,
-            // Not asked for here: the last committer wins.
-            Failure::Transaction(TransactionError::Conflict { .. }) => Status::TidegateRefused,
+            Failure::Transaction(TransactionError::Conflict { .. }) => Status::TidegateConflict,
             Failure::Transaction(TransactionError::Device(error)) | Failure::Device(error) => of_device(error),
         }
     }
