@@ -14,10 +14,12 @@ mod held_file;
 mod journal;
 mod keeper;
 mod kept;
+mod near;
 mod program;
 mod recover;
 mod span;
 mod table;
+mod written;
 
 use crate::failure::{Failure, RunFailure};
 use crate::grammar::Run;
@@ -34,14 +36,16 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use table::Table;
 use tidegate_media::{Access, Domain};
+use written::Asked;
 
 /// Runs `tidegate run`; the answer is the program's.
 pub(crate) fn run(wish: &Run) -> Result<ExitCode, Failure> {
     let library = program::library()?;
-    let scope = Scope { roots: roots(wish)?, denied: Denied::new(&wish.deny) };
-    let pool = pool_or_default(wish.pool.as_deref());
+    let asked = Asked::of(wish)?;
+    let scope = Scope { roots: roots(&asked.roots)?, denied: Denied::new(&asked.deny) };
+    let pool = pool_or_default(asked.pool.as_deref());
     places::make_folder_of(&pool)?;
-    let region = Arc::new(kept::map(&pool, wish.size)?);
+    let region = Arc::new(kept::map(&pool, asked.size)?);
     kept::refuse_others(&pool, &region)?;
     warn_of(&pool, region.domain());
     let journal_at = journal::beside(&pool);
@@ -63,6 +67,9 @@ pub(crate) fn run(wish: &Run) -> Result<ExitCode, Failure> {
 
 /// Brings what a run left in `pool` to its files, and what cannot go there to the folder `aside`.
 pub(crate) fn recover_pool(pool: &Path, aside: Option<&Path>) -> Result<Recovered, Failure> {
+    if !pool.exists() {
+        return Err(RunFailure::NoPool { pool: pool.to_owned() }.into());
+    }
     let region = Arc::new(compose::map(pool, Access::ReadWrite)?);
     kept::refuse_others(pool, &region)?;
     let aside = aside.map_or_else(|| recover::salvage_folder(pool), Path::to_owned);
@@ -91,9 +98,9 @@ pub(crate) fn status_of(pool: &Path) -> Result<Option<Status>, Failure> {
 }
 
 /// The roots as the kernel names them.
-fn roots(wish: &Run) -> Result<Vec<PathBuf>, Failure> {
+fn roots(named: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
     let current = [PathBuf::from(".")];
-    let named = if wish.root.is_empty() { &current[..] } else { &wish.root[..] };
+    let named = if named.is_empty() { &current[..] } else { named };
     let real = |root: &PathBuf| match root.canonicalize() {
         Ok(real) if real.is_dir() && !real.to_string_lossy().contains(':') => Ok(real),
         Ok(_) => {

@@ -10,7 +10,7 @@ pub const PACKET_BYTES_MAX: usize = (FIXED_WORDS + 2 * RANGES_MAX) * 8;
 /// Bytes of the longest answer to [`Request::Status`].
 pub const STATUS_BYTES_MAX: usize = 64 << 10;
 
-const FIXED_WORDS: usize = 4;
+const FIXED_WORDS: usize = 5;
 
 /// Bytes of a file: where, and how many.
 pub type Range = (u64, u64);
@@ -77,9 +77,9 @@ const SETTLE_ALL: u64 = 6;
 const STATUS: u64 = 7;
 
 impl Request<'_> {
-    /// Writes the packet to the beginning of `packet`, and returns its bytes. More than [`RANGES_MAX`] ranges are the caller's mistake: those behind
-    /// are cut off.
-    pub fn write<'p>(&self, packet: &'p mut [u8; PACKET_BYTES_MAX]) -> &'p [u8] {
+    /// Writes the packet to the beginning of `packet`, and returns its bytes. It is sent from core `core`. More than [`RANGES_MAX`] ranges are the
+    /// caller's mistake: those behind are cut off.
+    pub fn write<'p>(&self, core: u64, packet: &'p mut [u8; PACKET_BYTES_MAX]) -> &'p [u8] {
         let fixed = match *self {
             Request::Hold => [HOLD, 0, 0, 0],
             Request::Keep { hold, size, ranges } => [KEEP, hold, size, ranges.len().min(RANGES_MAX) as u64],
@@ -90,7 +90,8 @@ impl Request<'_> {
             Request::Status => [STATUS, 0, 0, 0],
         };
         let ranges = if let Request::Keep { ranges, .. } = self { ranges } else { &[][..] };
-        let words = fixed.into_iter().chain(ranges.iter().take(RANGES_MAX).flat_map(|(at, len)| [*at, *len]));
+        let words =
+            fixed.into_iter().chain([core]).chain(ranges.iter().take(RANGES_MAX).flat_map(|(at, len)| [*at, *len]));
         let mut bytes = 0;
         for (place, word) in packet.chunks_exact_mut(8).zip(words) {
             place.copy_from_slice(&word.to_le_bytes());
@@ -99,12 +100,18 @@ impl Request<'_> {
         &packet[..bytes]
     }
 
+    /// From which core a packet was sent, by its own account.
+    pub fn core_of(packet: &[u8]) -> Option<u64> {
+        words(packet).nth(FIXED_WORDS - 1)
+    }
+
     /// Reads a packet; `ranges` takes what it has of them.
     pub fn read<'r>(packet: &[u8], ranges: &'r mut Vec<Range>) -> Result<Request<'r>, NoRequest> {
         let mut words = words(packet);
         let [kind, first, second, count] = [words.next(), words.next(), words.next(), words.next()];
         let (kind, first, second, count) =
             (kind.ok_or(NoRequest)?, first.ok_or(NoRequest)?, second.ok_or(NoRequest)?, count.ok_or(NoRequest)?);
+        words.next().ok_or(NoRequest)?;
         let file = FileId { device: first, inode: second };
         Ok(match kind {
             HOLD => Request::Hold,
@@ -179,7 +186,9 @@ mod tests {
         let others = [Request::Hold, Request::Forget { hold: 1 }, Request::Settle(file), Request::Abandon(file)];
         for request in others.into_iter().chain([keep, Request::SettleAll, Request::Status]) {
             let mut packet = [0; PACKET_BYTES_MAX];
-            assert_eq!(Request::read(request.write(&mut packet), &mut Vec::new()), Ok(request));
+            let packet = request.write(3, &mut packet);
+            assert_eq!(Request::read(packet, &mut Vec::new()), Ok(request));
+            assert_eq!(Request::core_of(packet), Some(3));
         }
     }
 
@@ -196,7 +205,7 @@ mod tests {
         let read = |packet: &[u8]| Request::read(packet, &mut Vec::new()).is_err();
         assert!(read(&[]) && read(&[9; 32]) && read(&[1; 8]));
         let overflowing = Request::Keep { hold: 1, size: 1, ranges: &[(u64::MAX, 2)] };
-        assert!(read(overflowing.write(&mut [0; PACKET_BYTES_MAX])));
+        assert!(read(overflowing.write(0, &mut [0; PACKET_BYTES_MAX])));
         assert_eq!(Answer::read(&[0; Answer::BYTES]), Err(NoRequest));
     }
 }

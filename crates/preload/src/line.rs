@@ -86,7 +86,7 @@ fn ask_on(socket: Result<i32, Errno>, request: Request<'_>, with: Option<i32>) -
     // SAFETY: the number is open for the time of this call: the line's lock is held, or it is this call's own.
     let socket = unsafe { BorrowedFd::borrow_raw(socket?) };
     let mut packet = [0; PACKET_BYTES_MAX];
-    let bytes = request.write(&mut packet);
+    let bytes = request.write(rustix::thread::sched_getcpu() as u64, &mut packet);
     let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = SendAncillaryBuffer::new(&mut room);
     // SAFETY: the program's own call holds the descriptor open.

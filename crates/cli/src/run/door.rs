@@ -1,6 +1,7 @@
 //! The supervisor's socket: a connection for each process that has something to ask, and a thread for each connection.
 
 use super::keeper::{Keeper, Status};
+use super::near::Near;
 use crate::failure::Failure;
 use rustix::io::Errno;
 use rustix::net::{
@@ -73,8 +74,9 @@ fn accept(listener: &OwnedFd, keeper: &Arc<Keeper<MappedRegion>>) {
 fn serve(connection: &OwnedFd, keeper: &Keeper<MappedRegion>) {
     let holder = keeper.number();
     let mut packet = vec![0; PACKET_BYTES_MAX];
-    let mut ranges = Vec::new();
+    let (mut ranges, mut near) = (Vec::new(), Near::default());
     while let Ok((len, passed)) = receive(connection, &mut packet) {
+        near.follow(Request::core_of(&packet[..len]));
         if len == 0 || !answer(connection, keeper, holder, &packet[..len], passed, &mut ranges) {
             break;
         }
@@ -107,7 +109,11 @@ pub(super) fn ask_status(path: &Path) -> io::Result<Status> {
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
     rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
     let mut packet = [0; PACKET_BYTES_MAX];
-    rustix::net::send(&socket, Request::Status.write(&mut packet), SendFlags::NOSIGNAL)?;
+    rustix::net::send(
+        &socket,
+        Request::Status.write(rustix::thread::sched_getcpu() as u64, &mut packet),
+        SendFlags::NOSIGNAL,
+    )?;
     let mut status = vec![0; STATUS_BYTES_MAX];
     let (got, _) = rustix::io::retry_on_intr(|| rustix::net::recv(&socket, &mut *status, RecvFlags::empty()))?;
     serde_json::from_slice(&status[..got]).map_err(io::Error::other)

@@ -150,6 +150,11 @@ impl Ended {
     }
 }
 
+/// Nothing is concluded from a count.
+fn count(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -285,7 +290,6 @@ impl<R: Region> Keeper<R> {
     /// What is going on.
     pub(super) fn status(&self) -> Status {
         let mut holds: Vec<_> = lock(&self.state).holds.values().cloned().collect();
-        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         holds.sort_by_key(|hold| std::cmp::Reverse(count(&hold.counts.kept)));
         let file = |hold: &Arc<Hold>| FileStatus {
             path: hold.path.clone(),
@@ -429,7 +433,6 @@ impl<R: Region> Keeper<R> {
         }
         held.iter().for_each(|hold| self.end_hold(hold));
         let journal = lock(&self.state).journal.take();
-        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let failed = count(&self.tally.failed);
         // What failed stays in the pool, and the next run finds it by the journal.
         if let Some(Err(error)) = journal.filter(|_| failed == 0).map(Journal::end) {

@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 use tidegate_disk_cache::{DiskCache, FormatSpec, Options, TransactionError, format, identify};
 use tidegate_drain::Destager;
 use tidegate_media::{
-    Access, Allocation, Backing, BlockDevice, Contents, Durability, Error, Extent, ExtentKind, Geometry, Lba, LbaRange,
-    MappedRegion, Misuse, Region, Result, Run, Sealed,
+    Access, Allocation, Backing, BlockDevice, Contents, Counters, Durability, Error, Extent, ExtentKind, Geometry, Lba,
+    LbaRange, MappedRegion, Misuse, Region, Result, Run, Sealed,
 };
 use tidegate_policy::destage::Caps;
 
@@ -293,6 +293,8 @@ pub(super) struct Kept<R: Region> {
     families: u64,
     /// Brings files to their disks meanwhile.
     destager: Option<Destager>,
+    /// What the memory did.
+    counters: Option<Box<dyn Fn() -> Counters + Send + Sync>>,
 }
 
 /// What a pool is like.
@@ -306,6 +308,10 @@ pub(crate) struct Fill {
     pub(crate) disk_syncs: u64,
     /// Microseconds that took each time.
     pub(crate) disk_sync_us: Option<u64>,
+    /// Lines of the memory that were flushed,
+    pub(crate) lines_flushed: u64,
+    /// and fences behind them.
+    pub(crate) fences: u64,
 }
 
 /// A file's place in the pool.
@@ -332,11 +338,12 @@ pub(super) enum NotKept {
     Failed(TransactionError),
 }
 
-impl<R: Region + 'static> Kept<R> {
+impl Kept<MappedRegion> {
     /// A pool with nothing in it over all of `region`, and a thread that brings files to their disks.
-    pub(super) fn fresh(path: &Path, region: Arc<R>) -> Result<Kept<R>, Failure> {
+    pub(super) fn fresh(path: &Path, region: Arc<MappedRegion>) -> Result<Kept<MappedRegion>, Failure> {
         let refused = |why: String| RunFailure::Pool { pool: path.to_owned(), why };
-        let mut kept = Kept::lay_out(Parts::of(path, region)?, refused)?;
+        let mut kept = Kept::lay_out(Parts::of(path, Arc::clone(&region))?, refused)?;
+        kept.counters = Some(Box::new(move || region.counters()));
         let caps = Caps { age: DIRTY_AGE, ..Caps::default() };
         let destager = Destager::start(Arc::clone(&kept.cache), caps).map_err(Failure::system("starting a thread"))?;
         kept.destager = Some(destager);
@@ -360,7 +367,15 @@ impl<R: Region> Kept<R> {
         let (cache, void) = parts.open(Arc::clone(&files)).map_err(|error| refused(error.to_string()))?;
         let families = void.families();
         let cache = Arc::new(cache);
-        Ok(Kept { cache, files, void: Mutex::new(void), next_family: AtomicU64::new(1), families, destager: None })
+        Ok(Kept {
+            cache,
+            files,
+            void: Mutex::new(void),
+            next_family: AtomicU64::new(1),
+            families,
+            destager: None,
+            counters: None,
+        })
     }
 
     /// Brings files to their disks, as far as `blocks_max` blocks go.
@@ -452,12 +467,15 @@ impl<R: Region> Kept<R> {
     pub(super) fn fill(&self) -> Fill {
         let fill = self.cache.fill();
         let syncs = self.files.syncs.load(Ordering::Relaxed);
+        let counters = self.counters.as_ref().map(|counters| counters()).unwrap_or_default();
         let disk_sync_ns = self.files.sync_ns.load(Ordering::Relaxed).checked_div(syncs);
         Fill {
             pool_bytes: u64::from(fill.blocks) * BLOCK_BYTES,
             waiting_bytes: u64::from(fill.dirty) * BLOCK_BYTES,
             disk_syncs: syncs,
             disk_sync_us: disk_sync_ns.map(|ns| ns / 1000),
+            lines_flushed: counters.lines_flushed,
+            fences: counters.fences,
         }
     }
 

@@ -60,12 +60,26 @@ impl Environment {
 pub(super) fn run(words: &[OsString], environment: &Environment) -> Result<ExitCode, Failure> {
     let (program, arguments) = words.split_first().expect("the grammar demands a command");
     // Before the program starts, so that none is lost.
-    let signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH]);
+    let ignored = std::fs::read_to_string("/proc/self/status").map_or(0, |status| ignored_in(&status));
+    let handed_on = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH];
+    // What is ignored here (by nohup, or a shell without job control) stays so there.
+    let signals = Signals::new(handed_on.into_iter().filter(|signal| ignored & bit(*signal) == 0));
     let signals = signals.map_err(Failure::system("listening to signals"))?;
     let started = Command::new(program).args(arguments).envs(environment.0.iter().cloned()).spawn();
     let child = started.map_err(|error| RunFailure::NotStarted { program: program.clone(), error })?;
     let status = wait(child, signals)?;
     Ok(ExitCode::from(exit_code(status)))
+}
+
+/// The place of a signal in the kernel's masks.
+fn bit(signal: i32) -> u64 {
+    1 << (signal - 1)
+}
+
+/// The mask of ignored signals in what the kernel tells of a process.
+fn ignored_in(status: &str) -> u64 {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }
 
 fn wait(mut child: Child, mut signals: Signals) -> Result<ExitStatus, Failure> {
@@ -91,4 +105,16 @@ fn wait(mut child: Child, mut signals: Signals) -> Result<ExitStatus, Failure> {
 fn exit_code(status: ExitStatus) -> u8 {
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ignored_signals_are_read_from_the_kernels_mask() {
+        let mask = ignored_in("Name:\tnohup\nSigBlk:\t0000000000000002\nSigIgn:\t0000000000001001\nSigCgt:\t0\n");
+        assert_eq!([SIGHUP, SIGINT, SIGTERM].map(|signal| mask & bit(signal) != 0), [true, false, false]);
+        assert_eq!(ignored_in(""), 0);
+    }
 }

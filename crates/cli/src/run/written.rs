@@ -1,0 +1,125 @@
+//! What a run is asked for: by flags, and by the configuration file of `run`, which has the same words. Flags win over the file.
+
+use crate::config;
+use crate::failure::{ConfigFailure, Failure};
+use crate::grammar::Run;
+use serde::Deserialize;
+use std::path::{Path, PathBuf};
+
+/// Bytes of a pool that is made, unless asked otherwise.
+const POOL_BYTES: u64 = 1 << 30;
+
+/// The file.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    pool: Option<PathBuf>,
+    #[serde(default, deserialize_with = "config::size")]
+    size: Option<u64>,
+    #[serde(default)]
+    root: Vec<PathBuf>,
+    #[serde(default)]
+    deny: Vec<String>,
+}
+
+/// What was asked for.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Asked {
+    /// The pool; None: that of the user.
+    pub(super) pool: Option<PathBuf>,
+    /// Bytes of a pool that is made.
+    pub(super) size: u64,
+    /// Folders whose files may be held; none: the current one.
+    pub(super) roots: Vec<PathBuf>,
+    /// Files that are never held.
+    pub(super) deny: Vec<String>,
+}
+
+impl Asked {
+    /// By `wish`, and by the file that it names.
+    pub(super) fn of(wish: &Run) -> Result<Asked, Failure> {
+        let written = match &wish.config {
+            Some(path) => parse(path, &config::text_of(path)?)?,
+            None => Written::default(),
+        };
+        Ok(Asked {
+            pool: wish.pool.clone().or(written.pool),
+            size: wish.size.or(written.size).unwrap_or(POOL_BYTES),
+            roots: if wish.root.is_empty() { written.root } else { wish.root.clone() },
+            deny: if wish.deny.is_empty() { written.deny } else { wish.deny.clone() },
+        })
+    }
+}
+
+/// Relative paths start at the file's folder.
+fn parse(path: &Path, text: &str) -> Result<Written, ConfigFailure> {
+    let Written { pool, size, root, deny } =
+        toml::from_str(text).map_err(|error| config::refused(path, text, &error))?;
+    let folder = path.parent().unwrap_or(path);
+    let root = root.into_iter().map(|root| folder.join(root)).collect();
+    Ok(Written { pool: pool.map(|pool| folder.join(pool)), size, root, deny })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EVERY_KEY: &str = "pool = \"p\"\nsize = \"64M\"\nroot = [\"a\", \"/b\"]\ndeny = [\"*.tmp\"]\n";
+
+    fn asked(text: &str, flags: &Run) -> Asked {
+        let folder = tempfile::tempdir().expect("a folder for what is temporary");
+        let path = folder.path().join("run.toml");
+        std::fs::write(&path, text).expect("the file can be written");
+        let mut asked = Asked::of(&Run { config: Some(path), ..flags.clone() }).expect("a good file");
+        let bare = |path: &mut PathBuf| *path = path.strip_prefix(folder.path()).unwrap_or(path).to_owned();
+        asked.pool.iter_mut().chain(&mut asked.roots).for_each(bare);
+        asked
+    }
+
+    #[test]
+    fn every_key_reaches_the_run() {
+        let expected = Asked {
+            pool: Some("p".into()),
+            size: 64 << 20,
+            roots: vec!["a".into(), "/b".into()],
+            deny: vec!["*.tmp".to_owned()],
+        };
+        assert_eq!(asked(EVERY_KEY, &Run::default()), expected);
+        let usual = Asked { pool: None, size: POOL_BYTES, roots: Vec::new(), deny: Vec::new() };
+        assert_eq!(asked("", &Run::default()), usual);
+    }
+
+    #[test]
+    fn flags_win_over_the_file() {
+        let flags = Run {
+            pool: Some("q".into()),
+            size: Some(32 << 20),
+            root: vec!["/c".into()],
+            deny: vec!["*.log".to_owned()],
+            ..Run::default()
+        };
+        let expected =
+            Asked { pool: flags.pool.clone(), size: 32 << 20, roots: flags.root.clone(), deny: flags.deny.clone() };
+        assert_eq!(asked(EVERY_KEY, &flags), expected);
+    }
+
+    #[test]
+    fn an_unknown_key_is_refused_with_its_line_and_the_nearest_one() {
+        let Err(ConfigFailure::UnknownKey { line, key, nearest, known, .. }) =
+            parse(Path::new("/r.toml"), "\nrot = []\n")
+        else {
+            panic!("it is not refused for a key")
+        };
+        assert_eq!((line, key.as_str(), nearest.as_deref()), (2, "rot", Some("root")));
+        assert_eq!(known, ["pool", "size", "root", "deny"]);
+    }
+
+    #[test]
+    fn a_size_that_is_none_is_refused_with_its_line() {
+        let Err(ConfigFailure::Invalid { line, .. }) = parse(Path::new("/r.toml"), "pool = \"p\"\nsize = \"big\"\n")
+        else {
+            panic!("it is not refused")
+        };
+        assert_eq!(line, 2);
+    }
+}
