@@ -19,17 +19,29 @@ const CERTIFICATES: &str = "/etc/pki/qemu";
 
 /// The NBD URI of an export at `place`; the empty name is the default one's.
 pub(crate) fn uri(place: &Place, export: &str, protection: Protection) -> String {
-    let export = escaped(export.as_bytes());
-    match (place, protection) {
-        (Place::Unix(path), _) => format!("nbd+unix:///{export}?socket={}", escaped(path.as_os_str().as_bytes())),
-        (Place::Tcp(address), Protection::None) => format!("nbd://{address}/{export}"),
-        (Place::Tcp(address), Protection::Tls) => format!("nbds://{address}/{export}"),
+    match place {
+        Place::Unix(path) => {
+            let (export, path) = (escaped(export.as_bytes()), escaped(path.as_os_str().as_bytes()));
+            format!("nbd+unix:///{export}?socket={path}")
+        }
+        Place::Tcp(address) => tcp_uri(&address.to_string(), export, protection),
     }
+}
+
+fn tcp_uri(authority: &str, export: &str, protection: Protection) -> String {
+    let scheme = if protection == Protection::Tls { "nbds" } else { "nbd" };
+    format!("{scheme}://{authority}/{}", escaped(export.as_bytes()))
 }
 
 /// One command a line, each a whole way to use an export at `place`, for a shell.
 pub(crate) fn commands(place: &Place, export: &str, protection: Protection, read_only: bool) -> Vec<String> {
-    let uri = uri(place, export, protection);
+    let uri = match place {
+        // A certificate is for a name, and nobody is called like every address.
+        Place::Tcp(address) if address.ip().is_unspecified() => {
+            tcp_uri(&format!("localhost:{}", address.port()), export, protection)
+        }
+        _ => uri(place, export, protection),
+    };
     let (libnbd, qemu, kernel) = match (place, protection) {
         (Place::Unix(path), _) => {
             (quoted(&uri), format!("file={}", quoted(&uri)), format!("-unix {}", quoted(&path.to_string_lossy())))
@@ -61,7 +73,8 @@ pub(crate) fn commands(place: &Place, export: &str, protection: Protection, read
 
 /// The rest of QEMU's drive that is encrypted, and the object it needs.
 fn encrypted_drive(address: SocketAddr, export: &str) -> String {
-    let drive = format!("file.driver=nbd,file.host={},file.port={},file.tls-creds=tls", address.ip(), address.port());
+    let (host, port) = (shown_host(address), address.port());
+    let drive = format!("file.driver=nbd,file.host={host},file.port={port},file.tls-creds=tls");
     let name = if export.is_empty() { String::new() } else { format!(",file.export={}", quoted(export)) };
     format!("{drive}{name} -object tls-creds-x509,id=tls,endpoint=client,dir={CERTIFICATES}")
 }
@@ -90,9 +103,12 @@ fn quoted(text: &str) -> String {
 
 /// An address clients can connect to, and its port: a server on every address is reached on this machine's own.
 fn shown_address(address: SocketAddr) -> String {
+    format!("{} {}", shown_host(address), address.port())
+}
+
+fn shown_host(address: SocketAddr) -> String {
     let ip = address.ip();
-    let host = if ip.is_unspecified() { "localhost".to_owned() } else { ip.to_string() };
-    format!("{host} {}", address.port())
+    if ip.is_unspecified() { "localhost".to_owned() } else { ip.to_string() }
 }
 
 #[cfg(test)]
@@ -118,6 +134,20 @@ mod tests {
         assert!(commands[2].contains("file.export='db' -object tls-creds-x509"), "{commands:?}");
         assert!(commands[3].contains("-cacertfile") && commands[3].ends_with("-readonly"), "{commands:?}");
         assert!(uri(&Place::Unix("/s".into()), "", Protection::Tls).starts_with("nbd+unix:"));
+    }
+
+    #[test]
+    fn a_server_on_every_address_is_reached_by_a_name_that_certificates_have() {
+        for every in ["0.0.0.0:7", "[::]:7"] {
+            let port = Place::Tcp(every.parse().expect("an address"));
+            let commands = commands(&port, "", Protection::Tls, false);
+            assert!(commands[0].contains("'nbds://localhost:7/?tls-certificates="), "{commands:?}");
+            assert!(commands[2].contains("file.host=localhost,file.port=7"), "{commands:?}");
+            assert!(
+                commands.iter().all(|command| !command.contains("0.0.0.0") && !command.contains("::")),
+                "{commands:?}"
+            );
+        }
     }
 
     #[test]

@@ -48,6 +48,7 @@ pub(crate) trait CachedDisk: Watched {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub(crate) struct DiskState {
     /// Where the disk is.
+    #[serde(with = "crate::json_path")]
     pub(crate) disk: PathBuf,
     /// How requests reach it.
     pub(crate) way: String,

@@ -16,6 +16,7 @@ use tidegate_media::{Access, Region};
 /// What `check` answers.
 #[derive(Serialize)]
 struct Answer {
+    #[serde(with = "crate::json_path")]
     file: PathBuf,
     sound: bool,
     blocks: Uses,
@@ -105,6 +106,5 @@ pub(crate) fn run(wish: &Check, json: bool) -> Result<Exit, Failure> {
         create::sync(&path, &region)?;
     }
     let answer = Answer::new(path, report);
-    answer::give(&answer, json)?;
-    Ok(answer.exit())
+    answer::end_with(&answer, json, answer.exit())
 }

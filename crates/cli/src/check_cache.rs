@@ -12,6 +12,7 @@ use tidegate_media::Region;
 /// What `check` answers.
 #[derive(Serialize)]
 struct Answer {
+    #[serde(with = "crate::json_path")]
     file: PathBuf,
     sound: bool,
     /// Whether it can be served and flushed all the same.
@@ -100,6 +101,5 @@ pub(crate) fn run<R: Region>(path: &Path, region: &R, json: bool) -> Result<Exit
         dirty_bytes: u64::from(dirty) * u64::from(identity.block_size),
         findings: findings.into_iter().map(Violation::from).collect(),
     };
-    answer::give(&answer, json)?;
-    Ok(if answer.sound { Exit::Done } else { Exit::Refused })
+    answer::end_with(&answer, json, if answer.sound { Exit::Done } else { Exit::Refused })
 }

@@ -82,7 +82,7 @@ pub(crate) fn open(plan: &VolumePlan) -> Result<Volume, Failure> {
     if let Some(identity) = cache_in(path, &*region)? {
         return open_cache(plan, region, identity);
     }
-    if plan.disk.path.is_some() {
+    if plan.disk != DiskPlan::default() {
         return Err(DiskFailure::NoCache { pmem: path.to_owned() }.into());
     }
     let (memory, domain, bytes) = (Memory::of(&region), region.domain(), region.len());

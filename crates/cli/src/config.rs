@@ -14,10 +14,11 @@ use serde::{Deserialize, Deserializer};
 use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
-use std::num::{NonZeroU8, NonZeroU32, NonZeroUsize};
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tidegate_disk_cache::Mode as CacheMode;
+use tidegate_media::Access;
 use tidegate_media::emulate::Profile;
 use tidegate_policy::admit::Admit;
 use tidegate_policy::destage::Caps;
@@ -85,7 +86,8 @@ struct WrittenVolume {
     admit: Admit,
     #[serde(default, deserialize_with = "size")]
     sequential_cutoff: Option<u64>,
-    dirty_percent: Option<NonZeroU8>,
+    #[serde(default, deserialize_with = "percent")]
+    dirty_percent: Option<u8>,
     #[serde(default, deserialize_with = "size")]
     dirty_max: Option<u64>,
     dirty_age: Option<u32>,
@@ -128,9 +130,16 @@ fn admit<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Admit, D::Error> 
 }
 
 /// A size, as the command line reads it.
-fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+pub(crate) fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
     let read = crate::size::parse(&String::deserialize(deserializer)?);
     read.map(Some).map_err(|refused| D::Error::custom(refused.in_a_file()))
+}
+
+/// A share, as the command line reads it.
+fn percent<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u8>, D::Error> {
+    let percent = i64::deserialize(deserializer)?;
+    let share = u8::try_from(percent).ok().filter(|share| (1..=100).contains(share));
+    share.map(Some).ok_or_else(|| D::Error::custom(format!("{percent} is no share: write 1 to 100")))
 }
 
 /// Permissions, as the command line reads them.
@@ -141,11 +150,15 @@ fn mode<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Mode>, D::E
 
 /// Reads the plan in the file `path`.
 pub(crate) fn read(path: &Path) -> Result<Plan, Failure> {
-    let text = std::fs::read_to_string(path).map_err(|error| match error.kind() {
+    Ok(parse(path, &text_of(path)?)?)
+}
+
+/// What a configuration file says.
+pub(crate) fn text_of(path: &Path) -> Result<String, ConfigFailure> {
+    std::fs::read_to_string(path).map_err(|error| match error.kind() {
         io::ErrorKind::InvalidData => ConfigFailure::NotText { path: path.to_owned() },
         _ => ConfigFailure::Unreadable { path: path.to_owned(), error },
-    })?;
-    Ok(parse(path, &text)?)
+    })
 }
 
 fn parse(path: &Path, text: &str) -> Result<Plan, ConfigFailure> {
@@ -168,6 +181,9 @@ fn parse(path: &Path, text: &str) -> Result<Plan, ConfigFailure> {
     if let Some(twice) = volumes.iter().find(|volume| !names.insert(&volume.name)) {
         return Err(ConfigFailure::SameName { path: path.to_owned(), name: twice.name.clone() });
     }
+    if let Some(twice) = served_twice(&volumes) {
+        return Err(ConfigFailure::SameFile { path: path.to_owned(), pmem: twice.clone() });
+    }
     let usual = Plan::default();
     Ok(Plan {
         volumes,
@@ -180,6 +196,17 @@ fn parse(path: &Path, text: &str) -> Result<Plan, ConfigFailure> {
         control: written.control.map(|control| folder.join(control)),
         metrics: written.metrics,
     })
+}
+
+/// The region of two volumes one of which may change it.
+fn served_twice(volumes: &[VolumePlan]) -> Option<&PathBuf> {
+    let real = |volume: &VolumePlan| volume.pmem.canonicalize().unwrap_or_else(|_| volume.pmem.clone());
+    let places: Vec<_> = volumes.iter().map(|volume| (real(volume), volume)).collect();
+    let twice = places.iter().enumerate().find(|(index, (place, volume))| {
+        let changes = |of: &VolumePlan| of.access == Access::ReadWrite;
+        places[..*index].iter().any(|(other, of)| other == place && (changes(of) || changes(volume)))
+    });
+    twice.map(|(_, (_, volume))| &volume.pmem)
 }
 
 impl WrittenIdentity {
@@ -216,7 +243,7 @@ impl WrittenVolume {
             sequential_bytes: self.sequential_cutoff.unwrap_or_default(),
             caps: Caps {
                 dirty_bytes: self.dirty_max,
-                dirty_percent: self.dirty_percent.map_or(usual.dirty_percent, NonZeroU8::get),
+                dirty_percent: self.dirty_percent.unwrap_or(usual.dirty_percent),
                 age: self.dirty_age.map_or(usual.age, |seconds| Duration::from_secs(seconds.into())),
             },
         }
@@ -224,7 +251,7 @@ impl WrittenVolume {
 }
 
 /// What the parser refused, with its line; an unknown key with the nearest known one.
-fn refused(path: &Path, text: &str, error: &toml::de::Error) -> ConfigFailure {
+pub(crate) fn refused(path: &Path, text: &str, error: &toml::de::Error) -> ConfigFailure {
     let line = line_of(text, error.span().map_or(0, |span| span.start));
     let path = path.to_owned();
     match unknown_key(error.message()) {
@@ -252,7 +279,6 @@ fn nearest(key: &str, known: &[String]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidegate_media::Access;
 
     fn plan(text: &str) -> Result<Plan, ConfigFailure> {
         parse(Path::new("/etc/tidegate/t.toml"), text)
@@ -370,6 +396,8 @@ mod tests {
             ("\nsocket_mode = \"rw\"\n", 2, "0660"),
             ("metrics = \"tcp:0.0.0.0:1\"", 1, "loopback"),
             ("connections_max = 0", 1, "nonzero"),
+            ("[[volume]]\npmem = \"a\"\ndirty_percent = 101", 3, "1 to 100"),
+            ("[[volume]]\npmem = \"a\"\ndirty_percent = -1", 3, "1 to 100"),
             ("x = \n", 1, "value"),
         ] {
             let Err(ConfigFailure::Invalid { line: at, what, .. }) = plan(text) else { panic!("{text:?}") };
@@ -382,5 +410,21 @@ mod tests {
         assert!(matches!(plan("listen = []"), Err(ConfigFailure::NoVolume { .. })));
         let twice = "[[volume]]\npmem = \"/a/v.pmem\"\n[[volume]]\npmem = \"/b/v.pmem\"\n";
         assert!(matches!(plan(twice), Err(ConfigFailure::SameName { name, .. }) if name == "v"));
+    }
+
+    #[test]
+    fn one_file_is_two_volumes_only_if_neither_changes_it() {
+        let twice = |one: &str, other: &str| {
+            plan(&format!("[[volume]]\npmem = \"/a/v\"\n{one}\n[[volume]]\nname = \"w\"\npmem = \"/a/v\"\n{other}\n"))
+        };
+        let frozen = "read_only = true";
+        for (one, other) in [("", ""), (frozen, ""), ("", frozen)] {
+            let refused = twice(one, other);
+            assert!(
+                matches!(&refused, Err(ConfigFailure::SameFile { pmem, .. }) if pmem == Path::new("/a/v")),
+                "{refused:?}"
+            );
+        }
+        assert_eq!(twice(frozen, frozen).expect("both only look").volumes.len(), 2);
     }
 }

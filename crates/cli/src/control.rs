@@ -44,6 +44,7 @@ pub(crate) enum Request {
     /// Something about the disk of one volume: the answer is a [`DiskReply`].
     Disk {
         /// The volume's region.
+        #[serde(with = "crate::json_path")]
         pmem: PathBuf,
         /// What.
         act: DiskAct,
@@ -66,6 +67,7 @@ pub(crate) enum DiskAct {
     /// To put the region in front of the disk again.
     Attach {
         /// Where the disk is.
+        #[serde(with = "crate::json_path")]
         disk: PathBuf,
     },
     /// To make region and cache larger or smaller.
@@ -129,12 +131,14 @@ pub(crate) enum Refused {
     #[error("{} is not served here", pmem.display())]
     NotServed {
         /// The region asked for.
+        #[serde(with = "crate::json_path")]
         pmem: PathBuf,
     },
     /// The volume has no disk behind it.
     #[error("{} is no cache of a disk", pmem.display())]
     NoCache {
         /// The region asked for.
+        #[serde(with = "crate::json_path")]
         pmem: PathBuf,
     },
     /// It was tried, and did not succeed.
@@ -142,6 +146,8 @@ pub(crate) enum Refused {
     Failed {
         /// What happened, and why.
         why: String,
+        /// What to do now.
+        next: String,
     },
     /// No cache has this mode.
     #[error("{mode} is no mode of a cache")]
@@ -149,6 +155,15 @@ pub(crate) enum Refused {
         /// The word.
         mode: String,
     },
+}
+
+impl Refused {
+    fn next(&self) -> String {
+        match self {
+            Refused::Failed { next, .. } => next.clone(),
+            _ => "see `tidegate stat` for its volumes".to_owned(),
+        }
+    }
 }
 
 /// Opens the control socket that was asked for, or one beside each volume. Those are a convenience: where one cannot be, a
@@ -236,8 +251,10 @@ fn carry_out(disk: &LiveDisk, act: DiskAct) -> Result<DiskAnswer, Refused> {
 
 /// What is answered to a change.
 fn changed(change: Result<(), Failure>) -> Result<DiskAnswer, Refused> {
-    let why = |failure: Failure| failure.told().map_or_else(String::new, |told| format!("{}: {}", told.what, told.why));
-    change.map(|()| DiskAnswer::Done).map_err(|failure| Refused::Failed { why: why(failure) })
+    change.map(|()| DiskAnswer::Done).map_err(|failure| match failure.told() {
+        Some(told) => Refused::Failed { why: format!("{}: {}", told.what, told.why), next: told.next },
+        None => Refused::Failed { why: String::new(), next: String::new() },
+    })
 }
 
 /// Asks the server that listens on the control socket `path`.
@@ -249,12 +266,14 @@ pub(crate) fn ask(path: &Path) -> Result<Snapshot, ControlFailure> {
 pub(crate) fn ask_disk(path: &Path, pmem: &Path, act: DiskAct) -> Result<(DiskAnswer, DiskState), Failure> {
     let pmem = pmem.canonicalize().unwrap_or_else(|_| pmem.to_owned());
     let reply: DiskReply = exchange(path, &Request::Disk { pmem, act })?;
-    reply.map_err(|refused| DiskFailure::Server { why: refused.to_string() }.into())
+    let told = |refused: Refused| DiskFailure::Server { why: refused.to_string(), next: refused.next() };
+    reply.map_err(|refused| told(refused).into())
 }
 
 fn exchange<A: DeserializeOwned>(path: &Path, request: &Request) -> Result<A, ControlFailure> {
-    let silent = |error| ControlFailure::NoServer { path: path.to_owned(), error };
-    let mut stream = UnixStream::connect(path).map_err(silent)?;
+    let absent = |error| ControlFailure::NoServer { path: path.to_owned(), error };
+    let silent = |error| ControlFailure::Silent { path: path.to_owned(), error };
+    let mut stream = UnixStream::connect(path).map_err(absent)?;
     let mut asked = serde_json::to_vec(request).expect("a request is made of strings and numbers");
     asked.push(b'\n');
     // A server that does not listen any more has answered.
@@ -263,4 +282,28 @@ fn exchange<A: DeserializeOwned>(path: &Path, request: &Request) -> Result<A, Co
     let mut line = String::new();
     BufReader::new(io::Read::take(stream, ANSWER_BYTES_MAX)).read_line(&mut line).map_err(silent)?;
     serde_json::from_str(&line).map_err(|error| ControlFailure::Unintelligible { path: path.to_owned(), error })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+    use std::os::unix::net::UnixListener;
+
+    #[test]
+    fn a_server_that_does_not_answer_is_a_server_all_the_same() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("control");
+        let absent = Failure::from(ask(&path).expect_err("nobody is there"));
+        assert!(absent.is_no_server());
+        let listener = UnixListener::bind(&path).expect("a socket");
+        let rude = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().expect("a client");
+            // What is left unread makes the system end the connection with an error.
+            stream.read_exact(&mut [0]).expect("a request");
+        });
+        let silent = Failure::from(ask(&path).expect_err("no answer"));
+        rude.join().expect("it heard a request");
+        assert!(!silent.is_no_server(), "{silent:?}");
+    }
 }

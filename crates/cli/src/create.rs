@@ -27,7 +27,7 @@ const SEARCHED_BYTES: usize = 1 << 20;
 #[derive(Serialize)]
 struct Created {
     created: Facts,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "crate::json_path::optional")]
     disk: Option<PathBuf>,
 }
 

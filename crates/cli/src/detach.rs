@@ -21,6 +21,7 @@ use tidegate_media::{Access, BlockDevice, DiskAccess, Region};
 /// What `detach` answers.
 #[derive(Serialize)]
 struct Detached {
+    #[serde(with = "crate::json_path")]
     detached: PathBuf,
     /// Whether a server goes on with the disk alone.
     served: bool,
@@ -35,7 +36,9 @@ impl fmt::Display for Detached {
 /// What `attach` answers.
 #[derive(Serialize)]
 struct Attached {
+    #[serde(with = "crate::json_path")]
     attached: PathBuf,
+    #[serde(with = "crate::json_path")]
     disk: PathBuf,
     /// Whether a server goes on with both.
     served: bool,

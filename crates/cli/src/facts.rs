@@ -15,6 +15,7 @@ use uuid::Uuid;
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Facts {
     /// The region file.
+    #[serde(with = "crate::json_path")]
     pub(crate) file: PathBuf,
     /// Bytes of the region.
     pub(crate) region_bytes: u64,

@@ -83,6 +83,11 @@ pub(crate) enum Failure {
         /// What the system answered.
         error: io::Error,
     },
+    /// What was done cannot be told.
+    Stdout {
+        /// What the system answered.
+        error: io::Error,
+    },
     /// A service of the operating system that ought always to work.
     System {
         /// What was being done, as in "while ...".
@@ -145,6 +150,14 @@ impl Failure {
                 what: format!("cannot write to {}", folder.display()),
                 why: error.to_string(),
                 next: "name a folder that this user may write to: --out FOLDER".to_owned(),
+                exit: Exit::Environment,
+            }),
+            Failure::Stdout { error } => Some(Told {
+                kind: "stdout",
+                what: "what was asked for is done, but the answer cannot be written to stdout".to_owned(),
+                why: error.to_string(),
+                next: "make room where stdout leads, or send it elsewhere, and look at the result: tidegate info"
+                    .to_owned(),
                 exit: Exit::Environment,
             }),
             Failure::System { doing, error } => Some(Told {

@@ -22,6 +22,7 @@ use tidegate_media::{Access, DiskAccess, MappedRegion};
 /// What `flush` answers.
 #[derive(Serialize)]
 struct Answer {
+    #[serde(with = "crate::json_path")]
     file: PathBuf,
     /// Whether a server does it.
     served: bool,
@@ -34,9 +35,12 @@ struct Answer {
 impl fmt::Display for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (file, dirty) = (self.file.display(), self.dirty_bytes);
-        match self.flushed {
-            true => write!(f, "flushed    {file}: all that was dirty is on the disk; {dirty} bytes came since"),
-            false => write!(f, "flushing   {file}: {dirty} bytes are on their way to the disk (--wait waits for them)"),
+        match (self.flushed, dirty) {
+            (true, _) => write!(f, "flushed    {file}: all that was dirty is on the disk; {dirty} bytes came since"),
+            (false, 0) => write!(f, "flushing   {file}: nothing is dirty"),
+            (false, _) => {
+                write!(f, "flushing   {file}: {dirty} bytes are on their way to the disk (--wait waits for them)")
+            }
         }
     }
 }

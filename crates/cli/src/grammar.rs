@@ -364,16 +364,20 @@ pub(crate) struct Resize {
     pub(crate) disk: Option<PathBuf>,
 }
 
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug, Default)]
 pub(crate) struct Run {
     /// The pool: a file in persistent memory (on a DAX file system), or a DAX device; made if it is absent [default: one in the user's state
     /// folder]
     #[arg(long, value_name = "FILE")]
     pub(crate) pool: Option<PathBuf>,
 
-    /// Bytes of a pool that is made: 64M, 1G
-    #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = size::parse)]
-    pub(crate) size: u64,
+    /// A TOML file with what the flags here say, by the same words. Flags win over the file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Bytes of a pool that is made: 64M, 1G [default: 1G]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    pub(crate) size: Option<u64>,
 
     /// A folder whose files, at any depth, may be held; more than once if wanted [default: the current folder]
     #[arg(long, value_name = "DIR")]

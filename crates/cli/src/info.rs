@@ -50,6 +50,7 @@ enum DiskLook {
     /// As it lies there.
     Idle {
         /// Where the disk was when the volume was last open.
+        #[serde(serialize_with = "crate::json_path::optional")]
         disk: Option<PathBuf>,
         dirty_bytes: u64,
         clean_bytes: u64,

@@ -73,7 +73,11 @@ fn tcp_address(text: &str) -> Option<SocketAddr> {
         Some(rest) => format!("{}{rest}", Ipv4Addr::LOCALHOST),
         None => text.to_owned(),
     };
-    let bare = || text.trim_matches(['[', ']']).parse::<IpAddr>().ok().map(|ip| SocketAddr::new(ip, NBD_PORT));
+    let unbracketed = |text: &str| match text.strip_prefix('[') {
+        Some(rest) => rest.strip_suffix(']').map(str::to_owned),
+        None => Some(text.to_owned()),
+    };
+    let bare = || unbracketed(&text)?.parse::<IpAddr>().ok().map(|ip| SocketAddr::new(ip, NBD_PORT));
     text.parse().ok().or_else(bare)
 }
 
@@ -304,7 +308,17 @@ mod tests {
 
     #[test]
     fn other_texts_name_no_place() {
-        for text in ["", "unix:", "tcp:", "tcp:elsewhere:1", "tcp:127.0.0.1:99999", "/run/a.sock", "udp:1.2.3.4:5"] {
+        for text in [
+            "",
+            "unix:",
+            "tcp:",
+            "tcp:elsewhere:1",
+            "tcp:[::1",
+            "tcp:::1]",
+            "tcp:127.0.0.1:99999",
+            "/run/a.sock",
+            "udp:1.2.3.4:5",
+        ] {
             assert!(Place::parse(text).is_err(), "{text}");
         }
     }

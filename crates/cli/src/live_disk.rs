@@ -238,8 +238,11 @@ pub(crate) fn resized(
         return Ok(file.set_len(bytes).and_then(|()| file.sync_all()).map_err(refused)?);
     }
     drop(region);
-    let allocated = fallocate(&file, FallocateFlags::empty(), has, bytes - has);
-    allocated.map_err(|errno| refused(errno.into()))?;
+    if let Err(errno) = fallocate(&file, FallocateFlags::empty(), has, bytes - has) {
+        // Some file systems keep what they found room for.
+        file.set_len(has).map_err(refused)?;
+        return Err(VolumeFailure::of_allocation(pmem, bytes, errno.into()).into());
+    }
     file.sync_all().map_err(refused)?;
     drop(file);
     lay_out(&Arc::new(compose::map(pmem, Access::ReadWrite)?), bytes)

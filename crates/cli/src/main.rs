@@ -28,6 +28,7 @@ mod failure;
 mod flush;
 mod grammar;
 mod info;
+mod json_path;
 mod latency;
 mod listen;
 mod live_disk;

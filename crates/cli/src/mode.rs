@@ -12,6 +12,7 @@ use std::path::PathBuf;
 /// What `mode` answers.
 #[derive(Serialize)]
 struct Answer {
+    #[serde(with = "crate::json_path")]
     file: PathBuf,
     mode: String,
 }

@@ -16,8 +16,10 @@ use tidegate_media::{Access, MappedRegion};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Orphan {
     /// The cache's file.
+    #[serde(with = "crate::json_path")]
     pub(crate) cache: PathBuf,
     /// Where its volume was.
+    #[serde(with = "crate::json_path")]
     pub(crate) volume: PathBuf,
 }
 

@@ -41,8 +41,13 @@ pub(crate) fn make_folder_of(path: &Path) -> Result<(), Failure> {
 }
 
 fn state_folder(variable: impl Fn(&str) -> Option<OsString>) -> PathBuf {
-    let home = || PathBuf::from(variable("HOME").unwrap_or_else(|| "/".into()));
+    let home = || absolute(variable("HOME")).or_else(home_of_user).unwrap_or_else(|| "/".into());
     absolute(variable("XDG_STATE_HOME")).unwrap_or_else(|| home().join(".local/state")).join("tidegate")
+}
+
+/// Where the system says that this user is at home, if the environment does not.
+fn home_of_user() -> Option<PathBuf> {
+    std::env::home_dir().filter(|home| home.is_absolute())
 }
 
 fn runtime_folder(variable: impl Fn(&str) -> Option<OsString>) -> PathBuf {
@@ -71,6 +76,14 @@ mod tests {
         assert_eq!(xdg, Path::new("/state/tidegate"));
         let home = state_folder(variables(&[("HOME", "/home/u"), ("XDG_STATE_HOME", "relative")]));
         assert_eq!(home, Path::new("/home/u/.local/state/tidegate"));
+    }
+
+    #[test]
+    fn a_home_that_is_no_place_is_asked_of_the_system() {
+        let of_user = home_of_user().unwrap_or_else(|| "/".into()).join(".local/state/tidegate");
+        for home in [&[][..], &[("HOME", "")], &[("HOME", "here")]] {
+            assert_eq!(state_folder(variables(home)), of_user, "{home:?}");
+        }
     }
 
     #[test]

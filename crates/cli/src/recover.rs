@@ -11,10 +11,12 @@ use std::path::PathBuf;
 /// What `recover` answers.
 #[derive(Serialize)]
 struct Answer {
+    #[serde(with = "crate::json_path")]
     pool: PathBuf,
     /// Whether a run was left that did not end well.
     was_left: bool,
     /// Files that were written.
+    #[serde(serialize_with = "crate::json_path::each")]
     written: Vec<PathBuf>,
     salvaged: Vec<Aside>,
 }
@@ -22,8 +24,10 @@ struct Answer {
 /// What was synced to a file that was not written.
 #[derive(Serialize)]
 struct Aside {
+    #[serde(with = "crate::json_path")]
     file: PathBuf,
     why: &'static str,
+    #[serde(with = "crate::json_path")]
     to: PathBuf,
 }
 
@@ -50,6 +54,20 @@ pub(crate) fn run(wish: &Recover, json: bool) -> Result<Exit, Failure> {
     let aside = |Salvaged { file, unlike, to }: Salvaged| Aside { file, why: unlike.told(), to };
     let salvaged: Vec<_> = salvaged.into_iter().map(aside).collect();
     let exit = if salvaged.is_empty() { Exit::Done } else { Exit::Refused };
-    answer::give(&Answer { pool: wish.pool.clone(), was_left, written, salvaged }, json)?;
-    Ok(exit)
+    answer::end_with(&Answer { pool: wish.pool.clone(), was_left, written, salvaged }, json, exit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::failure::RunFailure;
+
+    #[test]
+    fn a_pool_that_is_not_there_is_not_made() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let pool = folder.path().join("pool");
+        let answer = run(&Recover { pool: pool.clone(), to: None }, false);
+        assert!(matches!(answer, Err(Failure::Run(RunFailure::NoPool { .. }))), "{answer:?}");
+        assert!(!pool.exists());
+    }
 }

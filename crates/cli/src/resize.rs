@@ -19,6 +19,7 @@ use tidegate_disk_cache::{Mode, Relayout};
 /// What `resize` answers.
 #[derive(Serialize)]
 struct Answer {
+    #[serde(with = "crate::json_path")]
     file: PathBuf,
     /// Whether a server did it.
     served: bool,

@@ -49,6 +49,7 @@ impl Found {
 /// What `scrub` answers.
 #[derive(Serialize)]
 struct Answer {
+    #[serde(with = "crate::json_path")]
     file: PathBuf,
     /// Whether a server did it.
     served: bool,
@@ -80,8 +81,7 @@ pub(crate) fn run(wish: &Scrub, json: bool) -> Result<Exit, Failure> {
         Err(failure) if wish.control.is_none() && failure.is_no_server() => offline(&file)?,
         other => other?,
     };
-    answer::give(&answer, json)?;
-    Ok(if answer.found.damaged == 0 { Exit::Done } else { Exit::Refused })
+    answer::end_with(&answer, json, if answer.found.damaged == 0 { Exit::Done } else { Exit::Refused })
 }
 
 /// By the server, step by step.

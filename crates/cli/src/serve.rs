@@ -15,7 +15,7 @@ mod watching;
 use crate::attach::Protection;
 use crate::compose::{self, Volume};
 use crate::connections::{Connections, Offer};
-use crate::failure::{Exit, Failure, ListenFailure};
+use crate::failure::{Exit, Failure, ListenFailure, UsageFailure};
 use crate::grammar::Serve;
 use crate::listen::{Listener, Place};
 use crate::orphans;
@@ -26,7 +26,6 @@ use crate::supervisor::Supervisor;
 use announce::{Served, Serving};
 use ending::Ending;
 use signals::Signals;
-use std::io;
 use std::sync::Arc;
 use tidegate_media::Access;
 use tidegate_nbd::{Encryption, Export, Exports, Service, Tls};
@@ -52,7 +51,7 @@ pub(crate) fn run(wish: &Serve, json: bool) -> Result<Exit, Failure> {
     });
     let ending = Ending { connections, volumes: served.collect(), supervisor };
     let serving = watching.shown(serving(&plan, &volumes, created, &listeners));
-    serving.announce(json)?;
+    serving.announce(json);
     ending.supervisor.ready(&serving.status());
     orphans::list().iter().for_each(|orphan| tracing::warn!("{orphan}"));
     let waited = accept::accept_until_signalled(&listeners, &signals, &ending.connections, &ending.supervisor);
@@ -127,10 +126,11 @@ fn exports(plan: &Plan, volumes: &[Volume]) -> Result<Exports, Failure> {
     let export = |(plan, volume): (&VolumePlan, &Volume)| {
         let facts = || format!("{} volume {}, {}", volume.facts.format, volume.facts.uuid, volume.facts.domain);
         let description = plan.description.clone().unwrap_or_else(facts);
-        Export::new(&plan.name, &description, Arc::clone(&volume.device))
+        let export = Export::new(&plan.name, &description, Arc::clone(&volume.device));
+        if volume.facts.atomic_bytes.is_some() { export.with_whole_writes() } else { export }
     };
     let offered = Exports::new(plan.volumes.iter().zip(volumes).map(export).collect());
-    offered.map_err(|error| Failure::System { doing: "offering the volumes", error: io::Error::other(error) })
+    offered.map_err(|error| UsageFailure::Exports { why: error.to_string() }.into())
 }
 
 /// What to say as soon as clients can connect.

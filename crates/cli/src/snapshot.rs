@@ -43,6 +43,7 @@ pub(crate) struct VolumeCounts {
     /// The export's name.
     pub(crate) name: String,
     /// The region.
+    #[serde(with = "crate::json_path")]
     pub(crate) pmem: PathBuf,
     /// Requests by kind; always all kinds, in one order.
     pub(crate) requests: Vec<RequestCounts>,

@@ -29,6 +29,7 @@ struct Answer {
 #[derive(Serialize)]
 struct Volume {
     name: String,
+    #[serde(with = "crate::json_path")]
     file: PathBuf,
     requests: BTreeMap<String, Requests>,
     /// What the layers below count, since the server's start. Names end in their unit.

@@ -12,6 +12,7 @@ use std::path::PathBuf;
 /// What `status` answers.
 #[derive(Serialize)]
 struct Answer {
+    #[serde(with = "crate::json_path")]
     file: PathBuf,
     #[serde(flatten)]
     status: Status,
@@ -26,6 +27,8 @@ impl fmt::Display for Answer {
         if let Some(us) = pool.disk_sync_us {
             answer::line(f, "disk", format_args!("{} syncs behind them, {us} µs each", pool.disk_syncs))?;
         }
+        let (lines, fences) = (pool.lines_flushed, pool.fences);
+        answer::line(f, "memory", format_args!("{lines} lines flushed, {fences} fences"))?;
         if *failed > 0 {
             answer::line(f, "failed", format_args!("{failed} files were not brought to their disks"))?;
         }

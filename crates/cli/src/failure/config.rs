@@ -53,6 +53,13 @@ pub(crate) enum ConfigFailure {
         /// The name.
         name: String,
     },
+    /// Two volumes in one file, and one of them may change it.
+    SameFile {
+        /// The file.
+        path: PathBuf,
+        /// The region.
+        pmem: PathBuf,
+    },
 }
 
 impl ConfigFailure {
@@ -68,6 +75,7 @@ impl ConfigFailure {
             ConfigFailure::UnknownKey { .. } => ("config-unknown-key", Exit::Usage),
             ConfigFailure::Invalid { .. } => ("config-invalid", Exit::Usage),
             ConfigFailure::NoVolume { .. } => ("config-no-volume", Exit::Usage),
+            ConfigFailure::SameFile { .. } => ("config-same-file", Exit::Usage),
             ConfigFailure::SameName { .. } => ("config-same-name", Exit::Usage),
         }
     }
@@ -102,6 +110,11 @@ impl ConfigFailure {
                 format!("{} names no volume", path.display()),
                 "a server needs something to serve".to_owned(),
                 "add [[volume]] and, below it, pmem = \"FILE\"".to_owned(),
+            ),
+            ConfigFailure::SameFile { path, pmem } => (
+                format!("{}: two volumes are in {}", path.display(), pmem.display()),
+                "a volume that may change is served once".to_owned(),
+                "name another file in one of them, or make both read_only = true".to_owned(),
             ),
             ConfigFailure::SameName { path, name } => (
                 format!("{}: two volumes are named {name:?}", path.display()),

@@ -14,6 +14,13 @@ pub(crate) enum ControlFailure {
         /// What the system answered.
         error: io::Error,
     },
+    /// Somebody listens on the socket, and does not answer.
+    Silent {
+        /// The control socket.
+        path: PathBuf,
+        /// What the system answered.
+        error: io::Error,
+    },
     /// The answer is not one of this program's.
     Unintelligible {
         /// The control socket.
@@ -32,6 +39,13 @@ impl ControlFailure {
                 why: error.to_string(),
                 next: "start one with `tidegate serve`, or name the control socket that it prints: --control PATH"
                     .to_owned(),
+                exit: Exit::Environment,
+            },
+            ControlFailure::Silent { path, error } => Told {
+                kind: "no-answer",
+                what: format!("the server on {} does not answer", path.display()),
+                why: error.to_string(),
+                next: "it may still be busy with this: look later with `tidegate stat`".to_owned(),
                 exit: Exit::Environment,
             },
             ControlFailure::Unintelligible { path, error } => Told {

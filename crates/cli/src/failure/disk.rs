@@ -105,6 +105,8 @@ pub(crate) enum DiskFailure {
     Server {
         /// What it said.
         why: String,
+        /// What to do now, as it says.
+        next: String,
     },
 }
 
@@ -194,7 +196,7 @@ impl DiskFailure {
             DiskFailure::NoFile { pmem } => {
                 (format!("{} keeps its size", pmem.display()), "only a file can become larger or smaller".to_owned())
             }
-            DiskFailure::Server { why } => ("the running server refuses".to_owned(), why.clone()),
+            DiskFailure::Server { why, .. } => ("the running server refuses".to_owned(), why.clone()),
         }
     }
 
@@ -237,7 +239,7 @@ impl DiskFailure {
             DiskFailure::NoFile { pmem } => {
                 format!("detach it, and make another region: tidegate detach --pmem {}", pmem.display())
             }
-            DiskFailure::Server { .. } => "see `tidegate stat` for its volumes".to_owned(),
+            DiskFailure::Server { next, .. } => next.clone(),
         }
     }
 }

@@ -21,6 +21,11 @@ pub(crate) enum RunFailure {
         /// Why not.
         why: String,
     },
+    /// A pool that is not there.
+    NoPool {
+        /// Where it would be.
+        pool: PathBuf,
+    },
     /// Nobody runs anything with a pool.
     NoRun {
         /// The pool.
@@ -72,6 +77,7 @@ impl RunFailure {
         match self {
             RunFailure::NoLibrary { .. } => ("no-library", Exit::Environment),
             RunFailure::NoRoot { .. } => ("no-root", Exit::Usage),
+            RunFailure::NoPool { .. } => ("no-pool", Exit::Refused),
             RunFailure::NoRun { .. } => ("no-run", Exit::Refused),
             RunFailure::PoolSize { .. } => ("pool-size", Exit::Usage),
             RunFailure::PoolTooSmall { .. } => ("pool-too-small", Exit::Refused),
@@ -88,6 +94,7 @@ impl RunFailure {
                 ("there is nothing to load under the program".to_owned(), format!("none of {}", places.join(", ")))
             }
             RunFailure::NoRoot { root, why } => (format!("cannot hold files below {}", root.display()), why.clone()),
+            RunFailure::NoPool { pool } => (format!("there is no pool {}", pool.display()), "no such file".to_owned()),
             RunFailure::NoRun { pool } => (
                 format!("nothing runs with the pool {}", pool.display()),
                 "there is no supervisor that could be asked".to_owned(),
@@ -115,6 +122,7 @@ impl RunFailure {
                 "install the package, or build it: cargo build -p tidegate-preload".to_owned()
             }
             RunFailure::NoRoot { .. } => "name a folder: --root DIR".to_owned(),
+            RunFailure::NoPool { .. } => "name the pool that a run was given: tidegate recover POOL".to_owned(),
             RunFailure::NoRun { .. } => "name the pool of a run: tidegate status POOL".to_owned(),
             RunFailure::PoolSize { .. } => "name another: --size 1G".to_owned(),
             RunFailure::PoolTooSmall { .. } | RunFailure::Pool { .. } => {

@@ -115,6 +115,12 @@ pub(crate) enum UsageFailure {
         /// The text.
         text: String,
     },
+    /// Volumes that the protocol cannot offer.
+    #[error("the volumes cannot be offered to clients")]
+    Exports {
+        /// What is wrong with them.
+        why: String,
+    },
     /// Anything else the grammar refuses.
     #[error("{what}")]
     Grammar {
@@ -155,6 +161,7 @@ impl UsageFailure {
             UsageFailure::Admit { .. } => "unknown-admission",
             UsageFailure::SocketMode { .. } => "bad-socket-mode",
             UsageFailure::Metrics { .. } => "bad-metrics",
+            UsageFailure::Exports { .. } => "bad-exports",
             UsageFailure::Grammar { .. } => "usage",
         }
     }
@@ -183,6 +190,7 @@ impl UsageFailure {
             }
             UsageFailure::SocketMode { .. } => "permissions are an octal number up to 0777".to_owned(),
             UsageFailure::Metrics { .. } => "metrics ask no password, so they stay on this machine".to_owned(),
+            UsageFailure::Exports { why } => why.clone(),
             UsageFailure::Grammar { .. } => "the command line does not follow the grammar".to_owned(),
         }
     }
@@ -220,6 +228,10 @@ impl UsageFailure {
             UsageFailure::Admit { .. } => format!("use one of {}", Admit::ALL.map(Admit::name).join(", ")),
             UsageFailure::SocketMode { .. } => "write 0600 for the owner alone, 0660 for a group too".to_owned(),
             UsageFailure::Metrics { .. } => "write a loopback address and a port: tcp:127.0.0.1:9809".to_owned(),
+            UsageFailure::Exports { .. } => {
+                "give it another name or description in the configuration file, or serve some volumes by another server"
+                    .to_owned()
+            }
             UsageFailure::Grammar { command, .. } => format!("see `{command} --help`"),
         }
     }

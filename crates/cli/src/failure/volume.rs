@@ -514,7 +514,8 @@ impl VolumeFailure {
             VolumeFailure::CannotAllocate { .. } => "add --sparse, or choose another file system".to_owned(),
             VolumeFailure::TooLarge { .. } => "choose a smaller --size".to_owned(),
             VolumeFailure::NoSpace { .. } => {
-                "free some space, choose a smaller --size, or add --sparse and risk running out later".to_owned()
+                "free some space, choose a smaller --size, or create it with --sparse and risk running out later"
+                    .to_owned()
             }
             VolumeFailure::Denied { doing: Doing::Write, .. } => {
                 "run as the owner of the file, change its mode, or serve it with --read-only".to_owned()

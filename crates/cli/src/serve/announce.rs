@@ -22,6 +22,7 @@ pub(super) struct Serving {
     /// Commands that attach the default export.
     pub(super) attach: Vec<String>,
     /// Control sockets.
+    #[serde(serialize_with = "crate::json_path::each")]
     pub(super) control: Vec<PathBuf>,
     /// Where Prometheus is answered.
     pub(super) metrics: Option<String>,
@@ -68,11 +69,10 @@ impl Serving {
         format!("serving {} at {}", names.join(", "), self.serving.join(" "))
     }
 
-    /// Prints it. Nobody has to read it.
-    pub(super) fn announce(&self, json: bool) -> Result<(), Failure> {
-        match answer::give(self, json) {
-            Err(Failure::NobodyReads) => Ok(()),
-            other => other,
+    /// Prints it. Nobody has to read it, and a full disk behind stdout keeps no server from serving.
+    pub(super) fn announce(&self, json: bool) {
+        if let Err(Failure::Stdout { error }) = answer::give(self, json) {
+            tracing::warn!("what is served cannot be written to stdout: {error}");
         }
     }
 }

@@ -54,6 +54,11 @@ fn a_wrong_key_is_refused_with_file_line_and_nearest_key() {
     assert_eq!(refused.code, 2, "{}", refused.stderr);
     assert!(refused.stderr.contains(&format!("{config}:3: unknown key `emulat`")), "{}", refused.stderr);
     assert!(refused.stderr.contains("write `emulate`"), "{}", refused.stderr);
+    folder.volume("one.pmem");
+    fs::write(&config, format!("[[volume]]\npmem = \"one.pmem\"\nname = \"{}\"\n", "x".repeat(5000))).unwrap();
+    let refused = run(&["serve", "--config", &config]);
+    assert!(refused.code == 2 && refused.stderr.contains("at most 4096 bytes"), "{}", refused.stderr);
+    assert!(refused.stderr.len() < 1000, "{}", refused.stderr);
     fs::write(&config, b"\xff\xfe").unwrap();
     let refused = run(&["serve", "--config", &config]);
     assert!(refused.code == 2 && refused.stderr.contains("is no text"), "{}", refused.stderr);

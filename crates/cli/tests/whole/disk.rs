@@ -432,7 +432,9 @@ fn what_cannot_be_is_told_before_anything_is_touched() {
     assert_tells(&serve(&pair.pmem, &["--replacement", "arc"]), USAGE, &["\"arc\"", "s3-fifo"]);
     assert_tells(&serve(&pair.pmem, &["--dirty-percent", "0"]), USAGE, &["--dirty-percent"]);
     let btt = pair.folder.volume("btt");
-    assert_tells(&serve(&btt, &["--disk", &pair.disk]), REFUSED, &["is no cache of a disk", "create --disk"]);
+    for flags in [["--disk", &pair.disk], ["--disk-mode", "write-through"], ["--dirty-age", "5"]] {
+        assert_tells(&serve(&btt, &flags), REFUSED, &["is no cache of a disk", "create --disk"]);
+    }
     for command in ["flush", "detach"] {
         assert_tells(&run(&[command, "--pmem", &btt]), REFUSED, &["is no cache of a disk"]);
     }
@@ -532,6 +534,49 @@ fn a_block_device_is_a_disk_and_a_configuration_file_may_name_it() {
         assert_eq!(bytes, stamped(block, 6), "block {block}");
     }
     drop(detach);
+}
+
+#[test]
+fn the_longest_whole_write_is_one_commit_wherever_it_begins() {
+    let folder = Folder::new();
+    let disk = folder.text("disk");
+    File::create(&disk).unwrap().set_len(DISK_BYTES).unwrap();
+    let pmem = folder.text("v");
+    json(&["create", "--pmem", &pmem, "--disk", &disk, "--size", "64M"]);
+    let pair = Pair { folder, pmem, disk };
+    let mut server = pair.serve(&[]);
+    let whole = usize::try_from(pair.info()["volume"]["atomic_bytes"].as_u64().unwrap()).unwrap();
+    assert_eq!(whole, 1 << 20);
+    let commits = || {
+        let stat = json(&["stat", "--pmem", &pair.pmem]);
+        stat["volumes"][0]["counters"]["disk_cache_commits"].as_f64().unwrap()
+    };
+    let mut client = pair.client();
+    for (nth, block) in [3, 64, 1000].into_iter().enumerate() {
+        let before = commits();
+        client.write(block * BLOCK, &vec![u8::try_from(nth).unwrap(); whole], Durability::Fua).unwrap();
+        assert!((commits() - before - 1.0).abs() < 0.5, "at block {block}");
+    }
+    assert!(server.stop().success());
+}
+
+#[test]
+fn a_region_without_room_to_grow_is_told_and_stays_as_it_was() {
+    // tmpfs knows its limit beforehand: nothing is allocated on the way.
+    let folder = Folder(tempfile::tempdir_in("/dev/shm").unwrap());
+    let disk = folder.text("disk");
+    let pair = Pair::over(folder, disk);
+    let resize = || run(&["resize", "--pmem", &pair.pmem, "--size", "2P"]);
+    assert_tells(&resize(), ENVIRONMENT, &["no space for", "no room for", "smaller --size"]);
+    let mut server = pair.serve(&[]);
+    let mut client = pair.client();
+    write(&mut client, 9, 2);
+    assert_tells(&resize(), REFUSED, &["the running server refuses", "no space for", "smaller --size"]);
+    assert_eq!(read(&mut client, 9), stamped(9, 2));
+    write(&mut client, 9, 3);
+    assert!(server.stop().success());
+    assert_eq!(pair.info()["volume"]["region_bytes"], 8 << 20);
+    assert_eq!(fs::metadata(&pair.pmem).unwrap().len(), 8 << 20);
 }
 
 #[test]

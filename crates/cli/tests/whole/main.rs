@@ -9,6 +9,7 @@ mod configured;
 mod disk;
 mod encrypted;
 mod manual;
+mod odd_paths;
 mod packaged;
 mod program;
 mod refusals;

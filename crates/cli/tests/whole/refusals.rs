@@ -399,4 +399,44 @@ fn a_reader_that_went_away_is_no_error() {
         assert_eq!(output.status.code(), Some(0));
         assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
     }
+    poke(volume, INFO_AT + 60, &[0xff; 4]);
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let found = tidegate().args(["check", "--pmem", volume]).stdout(writer).output().unwrap();
+    assert_eq!(found.status.code(), Some(REFUSED), "findings are findings, read or not");
+}
+
+fn onto_a_full_disk(arguments: &[&str]) -> Command {
+    let mut command = tidegate();
+    command.args(arguments).stdout(fs::File::options().write(true).open("/dev/full").unwrap());
+    command
+}
+
+#[test]
+fn an_answer_that_has_no_room_is_told() {
+    let folder = Folder::new();
+    let volume = &folder.volume("v");
+    for arguments in [&["info", "--pmem", volume][..], &["check", "--pmem", volume, "--json"], &["--help"]] {
+        let ended = onto_a_full_disk(arguments).output().unwrap();
+        assert_eq!(ended.status.code(), Some(ENVIRONMENT));
+        let stderr = String::from_utf8(ended.stderr).unwrap();
+        assert!(stderr.contains("stdout") && stderr.contains("No space"), "{stderr}");
+    }
+}
+
+#[test]
+fn a_server_serves_although_what_it_says_has_no_room() {
+    let folder = Folder::new();
+    let (volume, socket) = (&folder.volume("v"), folder.path("s"));
+    let listen = format!("unix:{}", socket.display());
+    let mut server = onto_a_full_disk(&["serve", "--pmem", volume, "--listen", &listen])
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(server.stderr.take().unwrap()), &mut line).unwrap();
+    assert!(line.contains("cannot be written to stdout"), "{line}");
+    Server::client(&socket).flush().unwrap();
+    rustix::process::kill_process(rustix::process::Pid::from_child(&server), rustix::process::Signal::TERM).unwrap();
+    assert!(server.wait().unwrap().success());
 }
