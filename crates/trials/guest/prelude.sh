@@ -75,3 +75,28 @@ mount_dax() {
     mkdir -p /mnt
     mount -t ext4 -o dax=always /dev/pmem$(region $1) /mnt || { dmesg | tail -n 3; false; }
 }
+
+# Makes the guest's disks appear.
+disks() {
+    load virtio_ring virtio virtio_pci_legacy_dev virtio_pci_modern_dev virtio_pci virtio_blk
+}
+
+# The block device of DIMM $1, given page structures, empty at its beginning, and with its writes counted.
+counted_dimm() {
+    r=$(region $1)
+    dax_namespace $1 pfn nd_pmem 0f3f0a7c-1d11-4f3e-9c64-5d0e5a526a${r}b
+    dd if=/dev/zero of=/dev/pmem$r bs=64k count=1 conv=fsync 2>/dev/null
+    echo 1 >/sys/block/pmem$r/queue/iostats
+    echo /dev/pmem$r
+}
+
+# Prints what the block devices $2 ... were written so far, under the name $1: requests, sectors of 512 and flushes of each.
+tally() {
+    line="tally $1"
+    shift
+    sectors mark
+    for d in $*; do
+        line="$line $(awk '{ print $5, $7, $16 }' /sys/block/${d##*/}/stat)"
+    done
+    echo "$line"
+}

@@ -2,6 +2,9 @@
  *
  *   sectors write  DEVICE BLOCK_SIZE  <plan     one "BLOCK GENERATION" a line, written in that order
  *   sectors verify DEVICE BLOCK_SIZE  <plan     generation 0 is a block of zeroes
+ *   sectors commit DEVICE BLOCK_SIZE COUNT <plan   write, and fdatasync after each COUNT blocks; prints "committed N of M",
+ *        the rounds in which nothing failed among all
+ *   sectors mark      an instruction that does nothing, and that stores.c waits for
  *   sectors storm  DEVICE BLOCK_SIZE TAG CPU CPUS BLOCKS SEED BASE
  *        for ever: writes random blocks among CPU, CPU + CPUS, ... below BLOCKS, pinned to CPU; the N-th write
  *        is of generation BASE + N. Prints "ack TAG CPU N" now and then: the first N writes are done. Which
@@ -60,6 +63,22 @@ static int follow_plan(int writing, char *buffer, char *expected) {
     return bad != 0;
 }
 
+static int commit(char *buffer, unsigned count) {
+    unsigned long long block;
+    unsigned generation, in_round = 0, bad = 0, good = 0, rounds = 0;
+    while (scanf("%llu %u", &block, &generation) == 2) {
+        bad += put(buffer, block, generation);
+        if (++in_round < count)
+            continue;
+        bad += fdatasync(device) != 0;
+        good += bad == 0;
+        rounds++;
+        in_round = bad = 0;
+    }
+    printf("committed %u of %u\n", good, rounds);
+    return good != rounds;
+}
+
 static uint64_t next(uint64_t *state) {
     *state ^= *state << 13;
     *state ^= *state >> 7;
@@ -94,6 +113,10 @@ static int storm(char *buffer, char **arguments) {
 
 int main(int count, char **arguments) {
     char *buffer, *expected;
+    if (count == 2 && strcmp(arguments[1], "mark") == 0) {
+        __asm__ volatile(".byte 0x0f, 0x1f, 0x84, 0x00, 0x54, 0x49, 0x44, 0x45");
+        return 0;
+    }
     if (count < 4)
         return 2;
     block_size = strtoul(arguments[3], 0, 10);
@@ -106,5 +129,7 @@ int main(int count, char **arguments) {
     }
     if (strcmp(arguments[1], "storm") == 0 && count == 10)
         return storm(buffer, arguments + 4);
+    if (strcmp(arguments[1], "commit") == 0 && count == 5)
+        return commit(buffer, strtoul(arguments[4], 0, 10));
     return follow_plan(strcmp(arguments[1], "write") == 0, buffer, expected);
 }

@@ -31,7 +31,7 @@ enum Command {
     Deb,
     /// Install what the tests need, then run every check and every test.
     Test {
-        /// Only what needs no guest, no root and few minutes: format, lints, rules, tests of single crates. Installs nothing.
+        /// Only what needs no guest and few minutes: format, lints, rules, tests of single crates. Installs nothing.
         #[arg(long)]
         quick: bool,
     },

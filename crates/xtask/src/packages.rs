@@ -15,7 +15,7 @@ const fn package(name: &'static str, needed_for: &'static str) -> Package {
     Package { name, needed_for }
 }
 
-const PACKAGES: [Package; 25] = [
+const PACKAGES: [Package; 27] = [
     package("gcc", "linking, C programs for the guest, and the C interface"),
     package("libc6-dev", "linking, also statically for the guest"),
     package("pkg-config", "finding the rivals' libraries, and the C interface as its users do"),
@@ -23,6 +23,8 @@ const PACKAGES: [Package; 25] = [
     package("qemu-system-x86", "the guest with Linux's own BTT driver"),
     package("busybox-static", "the guest's user land"),
     package("ndctl", "namespaces in the guest"),
+    package("dmsetup", "the kernel's cache for persistent memory, in the guest"),
+    package("bcache-tools", "the kernel's other cache, in the guest"),
     package("libpmem-dev", "the floor's rival"),
     package("libpmemblk-dev", "the BTT's rival"),
     package("libpmempool-dev", "PMDK's checker of BTT images"),

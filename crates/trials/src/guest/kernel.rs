@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The modules a guest may load, by the folder of the kernel's tree they lie in: persistent memory as block and character
-/// devices, and ext4 with what that needs.
-pub(super) const MODULES: [&str; 11] = [
+/// devices, ext4 with what that needs, disks, and the kernel's own caches in front of them.
+pub(super) const MODULES: [&str; 22] = [
     "drivers/nvdimm/libnvdimm.ko",
     "drivers/acpi/nfit/nfit.ko",
     "drivers/nvdimm/nd_btt.ko",
@@ -20,6 +20,17 @@ pub(super) const MODULES: [&str; 11] = [
     "fs/mbcache.ko",
     "fs/jbd2/jbd2.ko",
     "fs/ext4/ext4.ko",
+    "drivers/virtio/virtio_ring.ko",
+    "drivers/virtio/virtio.ko",
+    "drivers/virtio/virtio_pci_legacy_dev.ko",
+    "drivers/virtio/virtio_pci_modern_dev.ko",
+    "drivers/virtio/virtio_pci.ko",
+    "drivers/block/virtio_blk.ko",
+    "drivers/md/dm-mod.ko",
+    "drivers/md/dm-writecache.ko",
+    "drivers/md/dm-flakey.ko",
+    "lib/crc64.ko",
+    "drivers/md/bcache/bcache.ko",
 ];
 
 /// A kernel image and its modules.

@@ -4,6 +4,8 @@
 //! What the guest stores is in the host file at once (a shared mapping), so killing the guest leaves what a
 //! cut at that instruction would leave, every store before it durable.
 //!
+//! Other host files may be its disks, and QEMU may count what its kernel stores to the NVDIMMs.
+//!
 //! The guest talks over its serial line: `@@BEGIN` and the output of `uname -a`, then whatever the script
 //! prints, then `@@END` and the script's exit status. A guest that stays silent for longer than its limit is
 //! ended and the trial fails.
@@ -11,7 +13,11 @@
 mod archive;
 mod kernel;
 mod programs;
+mod stores;
+mod tools;
 pub mod writes;
+
+pub use stores::Stores;
 
 use crate::artefacts::{CProgram, MissingError, announce, sha256_of_file};
 use archive::Archive;
@@ -38,6 +44,8 @@ const SECTORS: CProgram = CProgram {
 
 /// Memory of the guest itself, beside its NVDIMMs, in MiB.
 const MEMORY_MIB: u64 = 1024;
+/// The file in which QEMU counts stores.
+const STORES: &str = "stores";
 /// How long a guest may take in all, unless told otherwise: many times what it needs on two busy cores.
 const LIMIT: Duration = Duration::from_secs(300);
 /// Images larger than this are sparse giants. They are not hashed for the log; and they are aligned, so that the guest
@@ -74,10 +82,14 @@ pub enum GuestError {
     },
 }
 
-/// A guest to be booted: its NVDIMMs, its files, its script.
+/// A guest to be booted: its NVDIMMs, its disks, its files, its script.
 #[derive(Debug, Default)]
 pub struct Guest {
     dimms: Vec<Dimm>,
+    /// What QEMU calls them.
+    disks: Vec<String>,
+    /// Whether stores to the NVDIMMs are counted.
+    stores_counted: bool,
     files: BTreeMap<String, Vec<u8>>,
     script: String,
 }
@@ -103,6 +115,27 @@ impl Guest {
         self.dimms.len() - 1
     }
 
+    /// Makes a host file the next disk: `/dev/vda`, `/dev/vdb` and so on, once the script has said `disks`.
+    pub fn disk(&mut self, image: &Path) {
+        self.disks.push(image.display().to_string());
+    }
+
+    /// Makes the export `name` of the NBD server on `socket` the next disk, numbered with those of [`Guest::disk`].
+    pub fn served_disk(&mut self, socket: &Path, name: &str) {
+        self.disks.push(format!("nbd:unix:{}:exportname={name}", socket.display()));
+    }
+
+    /// Has QEMU count what the kernel stores to NVDIMMs until each `sectors mark` of the script: [`Transcript::stores`]. Only what is
+    /// stored through the kernel's own map of all memory is seen: that is where namespaces with page structures are.
+    pub fn count_stores(&mut self) {
+        self.stores_counted = true;
+    }
+
+    /// Puts a program of this machine in the guest's path, with its libraries. `package` has it, should it be missing.
+    pub fn tool(&mut self, name: &str, package: &'static str) -> Result<(), GuestError> {
+        Ok(tools::add(&mut self.files, name, package)?)
+    }
+
     /// Puts a file in the root folder of the guest.
     pub fn file(&mut self, name: &str, content: impl Into<Vec<u8>>) {
         self.files.insert(name.to_owned(), content.into());
@@ -110,7 +143,13 @@ impl Guest {
 
     /// Puts `/tidegate` and `/guest-writer` in the guest, built now.
     pub fn programs(&mut self) -> Result<(), GuestError> {
-        self.files.extend(programs::build()?.map(|(name, bytes)| (name.to_owned(), bytes)));
+        self.files.extend(programs::build(&["tidegate-cli/tidegate", "tidegate-trials/guest-writer"])?);
+        Ok(())
+    }
+
+    /// Puts a program of this workspace in the guest's root folder, built now: `package/name`.
+    pub fn program(&mut self, program: &str) -> Result<(), GuestError> {
+        self.files.extend(programs::build(&[program])?);
         Ok(())
     }
 
@@ -124,7 +163,11 @@ impl Guest {
     pub fn run(self) -> Result<Transcript, GuestError> {
         let mut running = self.boot(LIMIT)?;
         while running.line()?.is_some() {}
-        Ok(std::mem::take(&mut running.transcript))
+        let mut transcript = std::mem::take(&mut running.transcript);
+        if running.stores_counted {
+            transcript.stores = stores::read(&running.folder.path().join(STORES))?;
+        }
+        Ok(transcript)
     }
 
     /// Boots the guest and returns when its script begins. Dropping the answer kills the guest.
@@ -137,6 +180,10 @@ impl Guest {
         announce(&format!("guest: {} NVDIMM(s), kernel package {}", self.dimms.len(), kernel.package));
         self.dimms.iter().for_each(announce_image);
         let mut machine = self.machine(&kernel, &archive);
+        if self.stores_counted {
+            let option = stores::option(&folder.path().join(STORES), self.room_mib() << 20)?;
+            machine.arg("-plugin").arg(option);
+        }
         let mut child = machine.spawn().map_err(|source| match source.kind() {
             io::ErrorKind::NotFound => {
                 MissingError::Program { program: "qemu-system-x86_64".to_owned(), package: "qemu-system-x86" }
@@ -151,7 +198,8 @@ impl Guest {
             limit,
             tail: Vec::new(),
             transcript: Transcript::default(),
-            _folder: folder,
+            stores_counted: self.stores_counted,
+            folder,
         };
         running.await_begin()?;
         Ok(running)
@@ -161,6 +209,9 @@ impl Guest {
         let mut archive = Archive::default();
         let script = format!(". /prelude.sh\nset -e\n{}", self.script);
         archive.file("prelude.sh", PRELUDE.as_bytes()).file("run.sh", script.as_bytes());
+        for folder in tools::folders(self.files.keys()) {
+            archive.folder(&folder);
+        }
         for (name, content) in &self.files {
             archive.file(name, content);
         }
@@ -168,17 +219,20 @@ impl Guest {
     }
 
     fn machine(&self, kernel: &Kernel, archive: &Path) -> Command {
-        let sizes: Vec<u64> = self.dimms.iter().map(|dimm| file_bytes(&dimm.image)).collect();
-        // Room for each slot to begin at the next GiB.
-        let room_mib = MEMORY_MIB + sizes.iter().map(|size| (size >> 20) + 1024).sum::<u64>();
+        let room_mib = self.room_mib();
         let mut machine = Command::new("qemu-system-x86_64");
         machine.args(["-machine", "pc,nvdimm=on,nvdimm-persistence=mem-ctrl,accel=tcg", "-cpu", "max", "-smp", "2"]);
         machine.arg("-m").arg(format!("{MEMORY_MIB}M,slots={},maxmem={room_mib}M", self.dimms.len() + 1));
         machine.args(["-nodefaults", "-display", "none", "-serial", "stdio", "-no-reboot", "-net", "none"]);
         machine.arg("-kernel").arg(kernel.image()).arg("-initrd").arg(archive);
-        machine.args(["-append", "console=ttyS0 panic=-1 quiet"]);
-        for (slot, (dimm, size)) in self.dimms.iter().zip(sizes).enumerate() {
-            let path = dimm.image.display();
+        let words = if self.stores_counted { stores::KERNEL_WORDS } else { "" };
+        machine.arg("-append").arg(format!("console=ttyS0 panic=-1 quiet {words}"));
+        for (number, disk) in self.disks.iter().enumerate() {
+            let drive = format!("file={disk},format=raw,if=none,id=disk{number}");
+            machine.arg("-drive").arg(drive).arg("-device").arg(format!("virtio-blk-pci,drive=disk{number}"));
+        }
+        for (slot, dimm) in self.dimms.iter().enumerate() {
+            let (path, size) = (dimm.image.display(), file_bytes(&dimm.image));
             machine.arg("-object");
             let align = if size > GIANT_BYTES { "2M" } else { "4K" };
             let memory = format!("memory-backend-file,id=memory{slot},share=on,mem-path={path},size={size}");
@@ -188,6 +242,12 @@ impl Guest {
         }
         machine.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
         machine
+    }
+
+    /// Memory that the machine has addresses for, in MiB: each slot may begin at the next GiB, and there is more than its own.
+    fn room_mib(&self) -> u64 {
+        let slots = self.dimms.iter().map(|dimm| (file_bytes(&dimm.image) >> 20) + 1024);
+        MEMORY_MIB + 1024 + slots.sum::<u64>()
     }
 }
 
@@ -233,7 +293,8 @@ pub struct Running {
     limit: Duration,
     tail: Vec<String>,
     transcript: Transcript,
-    _folder: tempfile::TempDir,
+    stores_counted: bool,
+    folder: tempfile::TempDir,
 }
 
 impl Running {
@@ -328,6 +389,8 @@ pub struct Transcript {
     pub uname: String,
     /// The script's output, line by line.
     pub lines: Vec<String>,
+    /// What had been stored at each `sectors mark`, if that was counted.
+    pub stores: Vec<Stores>,
 }
 
 impl Transcript {
