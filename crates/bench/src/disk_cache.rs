@@ -178,7 +178,7 @@ pub(crate) fn whole_disk_cached<R: Region>(region: R) -> anyhow::Result<(DiskCac
 }
 
 /// The same in memory of this machine.
-fn whole_disk_cached_here() -> anyhow::Result<(Cache, CachePlan)> {
+pub(crate) fn whole_disk_cached_here() -> anyhow::Result<(Cache, CachePlan)> {
     whole_disk_cached(medium::region(WALK_BYTES + 2 * OVERHEAD_BYTES)?)
 }
 

@@ -17,6 +17,7 @@ mod classic;
 pub mod cow;
 pub mod disk_cache;
 pub mod experiments;
+pub mod files;
 pub mod machine;
 pub mod measure;
 pub mod medium;

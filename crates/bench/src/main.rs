@@ -15,6 +15,7 @@ use std::time::Duration;
 use tidegate_bench::calibrate::{self, Calibration};
 use tidegate_bench::experiments::stacks::Kind;
 use tidegate_bench::experiments::{self, Driver, EXPERIMENTS, Experiment, Scale};
+use tidegate_bench::files::{Probing, probe};
 use tidegate_bench::machine::Machine;
 use tidegate_bench::offer::Offer;
 use tidegate_bench::report::{Style, Tally};
@@ -46,6 +47,9 @@ enum Command {
     Serve(Serve),
     /// Draw the figures of a folder as one HTML file
     Report(Report),
+    /// Write and sync as often as lines of the input say, and tell the time: a part of `targets files`
+    #[command(hide = true)]
+    Probe(Probing),
 }
 
 #[derive(clap::Args)]
@@ -171,6 +175,7 @@ fn main() -> ExitCode {
         Command::Experiments(wish) => report(repeat(&wish)),
         Command::Serve(wish) => report(offer(&wish)),
         Command::Report(wish) => report(draw(&wish)),
+        Command::Probe(wish) => report(probe(&wish, std::io::stdin().lock(), std::io::stdout())),
     }
 }
 

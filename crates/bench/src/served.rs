@@ -6,8 +6,8 @@
 
 mod copies;
 mod crowd;
-mod load;
-mod server;
+pub(crate) mod load;
+pub(crate) mod server;
 mod silence;
 
 use crate::target::{Method, Row, Target, Topic};

@@ -11,12 +11,13 @@ pub use predict::{Asked, predict};
 pub use writes::Workload;
 
 use crate::calibrate::{self, Calibration};
+use crate::disk_cache::whole_disk_cached_here;
 use crate::measure::Pairs;
 use crate::medium::{self, ScratchPath};
 use crate::subject::{BlockWrites, Subject, sweep};
 use crate::target::{Method, Outcome, Row, Target, Topic};
 use crate::workload::{Effort, Walk, cores};
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use clap::ValueEnum;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -122,12 +123,15 @@ fn compare(effort: Effort, workload: Workload, writers: u32) -> anyhow::Result<O
 
 /// Has `act` measure writes on the real cores; a cache is drained meanwhile.
 fn with_subject<T>(workload: Workload, act: impl FnOnce(&dyn Subject) -> T) -> anyhow::Result<T> {
+    if workload == Workload::DiskCache {
+        let (cache, _) = whole_disk_cached_here()?;
+        sweep(&BlockWrites(&cache));
+        return Ok(act(&BlockWrites(&cache)));
+    }
     let btt = medium::btt()?;
     sweep(&BlockWrites(&btt));
-    match workload {
-        Workload::Btt => return Ok(act(&BlockWrites(&btt))),
-        Workload::DiskCache => bail!("the topic disk-cache measures it"),
-        Workload::Cache => {}
+    if workload == Workload::Btt {
+        return Ok(act(&BlockWrites(&btt)));
     }
     let btt = Arc::new(btt);
     let slots = medium::region(bytes_for(writes::SLOTS, btt.geometry().block_size))?;

@@ -14,6 +14,7 @@ pub const TOPICS: &[Topic] = &[
     crate::disk_cache::TOPIC,
     crate::transit::TOPIC,
     crate::served::TOPIC,
+    crate::files::TOPIC,
     crate::rivalry::TOPIC,
     crate::simulator::TOPIC,
     crate::repetition::TOPIC,

@@ -77,7 +77,7 @@ pub fn store(scale: Scale) -> anyhow::Result<Vec<Figure>> {
 }
 
 /// The number in db_bench's line "fillrandom : 3.456 micros/op …".
-fn microseconds(output: &str, benchmark: &str) -> anyhow::Result<f64> {
+pub(crate) fn microseconds(output: &str, benchmark: &str) -> anyhow::Result<f64> {
     let line = output.lines().find(|line| line.trim_start().starts_with(benchmark));
     let words: Vec<&str> =
         line.with_context(|| format!("db_bench says nothing of {benchmark}"))?.split_whitespace().collect();

@@ -24,7 +24,7 @@ pub(super) fn copy_out(effort: Effort) -> anyhow::Result<Outcome> {
 type Copy = fn(&Copying, &Server) -> anyhow::Result<f64>;
 
 fn compare(effort: Effort, copy: Copy) -> anyhow::Result<Outcome> {
-    if let Some(missing) = server::missing(&["nbdcopy", Rival::File.program()]) {
+    if let Some(missing) = server::missing(&["nbdcopy", Rival::File.program()], server::REMEDY) {
         return Ok(missing);
     }
     let ours = Server::tidegate(Place::Apart)?;

@@ -58,7 +58,7 @@ impl Load {
 
 /// Requests per second of Tidegate over those of `rival`.
 pub(super) fn compare(effort: Effort, load: Load, rival: Rival) -> anyhow::Result<Outcome> {
-    if let Some(missing) = server::missing(&["fio", rival.program()]) {
+    if let Some(missing) = server::missing(&["fio", rival.program()], server::REMEDY) {
         return Ok(missing);
     }
     let (ours, theirs) = (Server::tidegate(load.place)?, rival.start(load.place, WALK_BYTES)?);
@@ -79,7 +79,7 @@ fn fio(server: &Server, pattern: &str, block: &str) -> Command {
 }
 
 /// The rate in fio's report. Remarks may stand before it.
-fn parse_rate(report: &[u8], side: &str) -> anyhow::Result<f64> {
+pub(crate) fn parse_rate(report: &[u8], side: &str) -> anyhow::Result<f64> {
     let begin = report.iter().position(|byte| *byte == b'{').context("fio reported nothing")?;
     let report: Value = serde_json::from_slice(&report[begin..]).context("reading fio's report")?;
     let job = &report["jobs"][0];

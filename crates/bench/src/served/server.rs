@@ -24,7 +24,7 @@ const CLIENT_CORE: usize = 0;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What brings all rivals and clients.
-const REMEDY: &str = "apt-get install fio nbdkit qemu-utils libnbd-bin";
+pub(super) const REMEDY: &str = "apt-get install fio nbdkit qemu-utils libnbd-bin";
 
 /// Where a server runs, and all its threads.
 ///
@@ -91,12 +91,12 @@ impl Rival {
     }
 }
 
-/// An outcome that says which of `programs` are missing, if any.
-pub(super) fn missing(programs: &[&str]) -> Option<Outcome> {
+/// An outcome that says which of `programs` are missing, if any, and that `remedy` brings them.
+pub(crate) fn missing(programs: &[&str], remedy: &str) -> Option<Outcome> {
     let runs =
         |program: &str| Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     let absent: Vec<_> = programs.iter().copied().filter(|program| runs(program).is_err()).collect();
-    (!absent.is_empty()).then(|| Outcome::missing(absent.join(" and "), REMEDY))
+    (!absent.is_empty()).then(|| Outcome::missing(absent.join(" and "), remedy))
 }
 
 /// A server process that listens. Dropped, it is asked to end, and its files are gone.
@@ -164,17 +164,22 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let deadline = Instant::now() + PATIENCE;
-        // Once a child was waited for, its number may be another's.
-        if matches!(self.child.try_wait(), Ok(None)) {
-            let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
-        }
-        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < deadline {
-            pause();
-        }
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        end(&mut self.child);
     }
+}
+
+/// Asks a child to end, and waits for it; ends it if it does not.
+pub(crate) fn end(child: &mut Child) {
+    let deadline = Instant::now() + PATIENCE;
+    // Once a child was waited for, its number may be another's.
+    if matches!(child.try_wait(), Ok(None)) {
+        let _ = kill_process(Pid::from_child(child), Signal::TERM);
+    }
+    while matches!(child.try_wait(), Ok(None)) && Instant::now() < deadline {
+        pause();
+    }
+    let _ = child.kill();
+    let _ = child.wait();
 }
 
 /// The thread that started a server, which stays until this is dropped. nbdkit asks the kernel to end it with its parent, and that is a
@@ -222,29 +227,33 @@ fn on_core<T: Send>(nth: usize, act: impl FnOnce() -> T + Send) -> T {
     thread::scope(|scope| scope.spawn(act).join().expect("a panic here ends the benchmark"))
 }
 
-fn pause() {
+/// Before something is looked at again.
+pub(crate) fn pause() {
     thread::park_timeout(Duration::from_millis(2));
 }
 
-/// The path of `tidegate`: built now for release into the target folder of this program; without a cargo, the one
-/// that lies there.
-fn program() -> anyhow::Result<&'static Path> {
+/// The path of `tidegate`, see [`built`].
+pub(crate) fn program() -> anyhow::Result<&'static Path> {
     static PROGRAM: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    let build = || built(&["--package", "tidegate-cli", "--bin", "tidegate"], "tidegate");
     let program = PROGRAM.get_or_init(|| build().map_err(|error| format!("{error:#}")));
     program.as_deref().map_err(|error| anyhow::anyhow!(error.clone()))
 }
 
-fn build() -> anyhow::Result<PathBuf> {
+/// The path of `file`: built now for release into the target folder of this program, as `what` says; without a cargo, the one that lies there.
+pub(crate) fn built(what: &[&str], file: &str) -> anyhow::Result<PathBuf> {
     let this = std::env::current_exe()?;
     let target = this.ancestors().nth(2).context("this program lies in no target folder")?;
     let built = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-        .args(["build", "--release", "--quiet", "--package", "tidegate-cli", "--bin", "tidegate", "--target-dir"])
+        .args(["build", "--release", "--quiet"])
+        .args(what)
+        .arg("--target-dir")
         .arg(target)
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .stderr(Stdio::inherit())
         .status();
-    anyhow::ensure!(built.as_ref().map_or(true, |status| status.success()), "tidegate does not build");
-    let program = target.join("release/tidegate");
-    anyhow::ensure!(program.exists(), "no {}: cargo build --release -p tidegate-cli", program.display());
-    Ok(program)
+    anyhow::ensure!(built.as_ref().map_or(true, |status| status.success()), "{file} does not build");
+    let built = target.join("release").join(file);
+    anyhow::ensure!(built.exists(), "no {}: cargo build --release {}", built.display(), what.join(" "));
+    Ok(built)
 }

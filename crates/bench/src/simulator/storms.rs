@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 /// Seeds of the campaign: as many as in the full test.
 const SEEDS: &str = "2688";
 /// Seeds that a mistake may take until it shows.
-const SEEDS_OF_HUNT: &str = "4000";
+const SEEDS_OF_HUNT: &str = "8000";
 /// Seeds of a sample of the speed.
 const SEEDS_OF_SAMPLE: &str = "400";
 /// Samples of the speed.

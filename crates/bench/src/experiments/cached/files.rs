@@ -12,7 +12,7 @@
 use super::super::Scale;
 use super::super::figure::{Chart, Figure, Series};
 use super::super::personalities::Personality;
-use super::{point, series};
+use super::{frame, point, series};
 use crate::classic::{FlashCache, Journal, LeftOut, Stack};
 use crate::medium;
 use crate::subject::{BLOCK_BYTES, Block};
@@ -265,16 +265,8 @@ const NOTE: &str = "Exact counts of a model of Ext4's blocks under Filebench's m
                     is as large as there: 128 MiB.";
 
 fn figure(id: &str, paper: &str, title: &str, chart: Chart, unit: &str, baseline: &str) -> Figure {
-    Figure {
-        id: format!("tinca-{id}"),
-        paper: format!("Tinca, {paper}"),
-        title: title.to_owned(),
-        chart,
-        unit: unit.to_owned(),
-        baseline: Some(baseline.to_owned()),
-        notes: vec![NOTE.to_owned()],
-        series: Vec::new(),
-    }
+    let (baseline, notes) = (Some(baseline.to_owned()), vec![NOTE.to_owned()]);
+    Figure { baseline, notes, ..frame(id, paper, title, chart, unit) }
 }
 
 fn traffic(scale: Scale) -> anyhow::Result<Figure> {

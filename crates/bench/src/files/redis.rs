@@ -1,0 +1,161 @@
+//! Redis with its log of commands, and its own benchmark.
+
+use super::site::{Ground, Running, Site, missing, socket};
+use crate::measure::Pairs;
+use crate::medium::ScratchPath;
+use crate::served::server;
+use crate::target::Outcome;
+use crate::workload::Effort;
+use anyhow::Context;
+use std::os::unix::net::UnixStream;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// What a server may take to listen.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// MiB of the pool.
+const POOL_MIB: u32 = 256;
+
+/// Commands in a sample of many clients, and of one.
+const COMMANDS: u32 = 40_000;
+const COMMANDS_OF_ONE: u32 = 4_000;
+
+/// When the log is synced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Policy {
+    /// Before a command is answered.
+    Always,
+    /// Never.
+    No,
+}
+
+/// A server that listens.
+struct Server {
+    // Fields are dropped in order: the server ends before its files go.
+    _running: Running,
+    socket: ScratchPath,
+    _site: Site,
+}
+
+/// Load of its benchmark.
+#[derive(Clone, Copy)]
+struct Load {
+    clients: u32,
+    pipeline: u32,
+    commands: u32,
+}
+
+/// A line of the benchmark's report.
+struct Report {
+    per_second: f64,
+    p99_ms: f64,
+}
+
+impl Server {
+    fn start(ground: Ground, policy: Policy) -> anyhow::Result<Server> {
+        let (site, socket) = (Site::new(ground)?, socket());
+        let sync = if policy == Policy::Always { "always" } else { "no" };
+        let mut command = site.command("redis-server")?;
+        command.args(["--port", "0", "--save", "", "--appendonly", "yes", "--appendfsync", sync]);
+        // A rewrite of the log in the middle of a sample would be measured with it.
+        command.args(["--auto-aof-rewrite-percentage", "0", "--unixsocket"]).arg(socket.as_path());
+        command.arg("--dir").arg(site.root());
+        let mut running = Running::start(&mut command)?;
+        let began = Instant::now();
+        while UnixStream::connect(socket.as_path()).is_err() {
+            anyhow::ensure!(running.runs() && began.elapsed() < PATIENCE, "redis-server does not listen");
+            server::pause();
+        }
+        Ok(Server { _running: running, socket, _site: site })
+    }
+
+    fn load(&self, load: Load) -> anyhow::Result<Report> {
+        let mut command = Command::new("redis-benchmark");
+        command.args(["-t", "set", "--csv", "-s"]).arg(self.socket.as_path());
+        for (option, value) in [("-c", load.clients), ("-P", load.pipeline), ("-n", load.commands)] {
+            command.arg(option).arg(value.to_string());
+        }
+        report(&crate::mounted::said(&mut command)?)
+    }
+
+    fn rate(&self, load: Load) -> anyhow::Result<f64> {
+        Ok(self.load(load)?.per_second)
+    }
+}
+
+/// The line about SET.
+fn report(said: &str) -> anyhow::Result<Report> {
+    let line =
+        said.lines().find_map(|line| line.strip_prefix("\"SET\",")).context("redis-benchmark said nothing of SET")?;
+    let numbers: Vec<f64> = line.split(',').map(|cell| cell.trim_matches('"').parse()).collect::<Result<_, _>>()?;
+    let [per_second, _, _, _, _, p99_ms, ..] = numbers[..] else { anyhow::bail!("too few numbers: {line}") };
+    Ok(Report { per_second, p99_ms })
+}
+
+fn many(pipeline: u32) -> Load {
+    Load { clients: 50, pipeline, commands: COMMANDS * pipeline }
+}
+
+const ONE: Load = Load { clients: 1, pipeline: 1, commands: COMMANDS_OF_ONE };
+
+fn rates(effort: Effort, over: &Server, under: &Server, load: Load) -> anyhow::Result<Outcome> {
+    let pairs = Pairs::try_alternate(effort.pairs, || over.rate(load), || under.rate(load))?;
+    Ok(Outcome::ratio(&pairs, "SET/s"))
+}
+
+fn no_redis() -> Option<Outcome> {
+    missing(&["redis-server", "redis-benchmark"])
+}
+
+/// 50 clients, with a sync for each batch of commands, over the same without any on the disk.
+pub(super) fn always_over_no(effort: Effort, pipeline: u32) -> anyhow::Result<Outcome> {
+    if let Some(missing) = no_redis() {
+        return Ok(missing);
+    }
+    let kept = Server::start(Ground::UnderRun(POOL_MIB), Policy::Always)?;
+    let plain = Server::start(Ground::Disk, Policy::No)?;
+    rates(effort, &kept, &plain, many(pipeline))
+}
+
+/// One client, with a sync for each command, over the same on the disk.
+pub(super) fn always_over_disk(effort: Effort) -> anyhow::Result<Outcome> {
+    same_over_disk(effort, Policy::Always, 1)
+}
+
+/// The same under run and on the disk.
+pub(super) fn same_over_disk(effort: Effort, policy: Policy, clients: u32) -> anyhow::Result<Outcome> {
+    if let Some(missing) = no_redis() {
+        return Ok(missing);
+    }
+    let load = if clients == 1 { ONE } else { many(1) };
+    let (kept, plain) = (Server::start(Ground::UnderRun(POOL_MIB), policy)?, Server::start(Ground::Disk, policy)?);
+    rates(effort, &kept, &plain, load)
+}
+
+/// The 99th percentile of one client, over the same with the files in memory.
+pub(super) fn p99_over_memory(effort: Effort) -> anyhow::Result<Outcome> {
+    if let Some(missing) = no_redis() {
+        return Ok(missing);
+    }
+    let kept = Server::start(Ground::UnderRun(POOL_MIB), Policy::Always)?;
+    let memory = Server::start(Ground::Memory, Policy::Always)?;
+    let p99 = |server: &Server| Ok(server.load(ONE)?.p99_ms * 1000.0);
+    let pairs = Pairs::try_alternate::<anyhow::Error>(effort.pairs, || p99(&kept), || p99(&memory))?;
+    Ok(Outcome::ratio(&pairs, "µs"))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_about_set_is_read() {
+        let said = "\"test\",\"rps\",\"avg_latency_ms\",\"min_latency_ms\",\"p50_latency_ms\",\"p95_latency_ms\",\"p99_latency_ms\",\"max_latency_ms\"\n\
+            \"SET\",\"23809.52\",\"0.038\",\"0.016\",\"0.039\",\"0.047\",\"0.071\",\"0.727\"";
+        let Report { per_second, p99_ms } = report(said).unwrap();
+        assert_eq!((per_second, p99_ms), (23809.52, 0.071));
+        assert!(report("\"GET\",\"1\"").is_err() && report("\"SET\",\"1\"").is_err());
+    }
+}

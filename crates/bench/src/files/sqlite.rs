@@ -1,0 +1,83 @@
+//! SQLite's shell, which is fed transactions of one row.
+
+use super::site::{Ground, Site, Talker, missing};
+use crate::measure::Pairs;
+use crate::target::Outcome;
+use crate::workload::Effort;
+use std::fmt::Write;
+use std::time::Instant;
+
+/// MiB of the pool.
+const POOL_MIB: u32 = 256;
+
+/// Transactions in a sample.
+const TRANSACTIONS: u32 = 400;
+
+/// How a transaction is made safe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Journal {
+    /// New pages go to a log.
+    Wal,
+    /// Old pages go to a file that is made and removed with each transaction.
+    Delete,
+}
+
+/// A shell with a table.
+struct Shell {
+    talker: Talker,
+    _site: Site,
+}
+
+impl Shell {
+    fn start(ground: Ground, journal: Journal) -> anyhow::Result<Shell> {
+        let site = Site::new(ground)?;
+        let mut command = site.command("sqlite3")?;
+        let mut shell = Shell { talker: Talker::start(command.args(["-batch", "-bail", "data.db"]))?, _site: site };
+        let mode = if journal == Journal::Wal { "wal" } else { "delete" };
+        let answer = shell.talker.ask(&format!("pragma journal_mode={mode};\n"))?;
+        anyhow::ensure!(answer == mode, "the journal is {answer}");
+        shell
+            .microseconds_after("pragma synchronous=full; create table rows(number integer primary key, text);\n", 1)?;
+        Ok(shell)
+    }
+
+    fn microseconds(&mut self) -> anyhow::Result<f64> {
+        let mut lines = String::new();
+        for row in 0..TRANSACTIONS {
+            writeln!(lines, "insert into rows(text) values('row {row}, and some text behind its number');")?;
+        }
+        self.microseconds_after(&lines, TRANSACTIONS)
+    }
+
+    fn microseconds_after(&mut self, lines: &str, transactions: u32) -> anyhow::Result<f64> {
+        let began = Instant::now();
+        let answer = self.talker.ask(&format!("{lines}select 'done';\n"))?;
+        anyhow::ensure!(answer == "done", "sqlite3 says {answer}");
+        Ok(began.elapsed().as_secs_f64() * 1e6 / f64::from(transactions))
+    }
+}
+
+/// The time of a transaction on the disk over that under run.
+pub(super) fn compare(effort: Effort, journal: Journal) -> anyhow::Result<Outcome> {
+    if let Some(missing) = missing(&["sqlite3"]) {
+        return Ok(missing);
+    }
+    let mut plain = Shell::start(Ground::Disk, journal)?;
+    let mut kept = Shell::start(Ground::UnderRun(POOL_MIB), journal)?;
+    let pairs = Pairs::try_alternate(effort.pairs, || plain.microseconds(), || kept.microseconds())?;
+    Ok(Outcome::ratio(&pairs, "µs"))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shell_does_what_it_is_told() {
+        let mut shell = Shell::start(Ground::Memory, Journal::Delete).unwrap();
+        assert!(shell.microseconds().unwrap() > 0.0);
+        assert_eq!(shell.talker.ask("select count(*) from rows;\n").unwrap(), TRANSACTIONS.to_string());
+        assert!(shell.microseconds_after("insert into nowhere values(1);\n", 1).is_err());
+    }
+}

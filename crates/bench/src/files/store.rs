@@ -1,0 +1,90 @@
+//! RocksDB's own benchmark, and tar.
+
+use super::site::{Ground, Site, missing};
+use crate::experiments::applications::microseconds;
+use crate::measure::Pairs;
+use crate::mounted::said;
+use crate::target::Outcome;
+use crate::workload::Effort;
+use std::path::Path;
+
+/// MiB of the pool.
+const POOL_MIB: u32 = 512;
+
+/// Keys that a fill puts in; with a sync behind each, db_bench puts in a thousandth of what it is told.
+const FILL: u32 = 50_000;
+const SYNCED_FILL: u32 = 1_000_000;
+
+/// How often a sample packs and unpacks.
+const TARS: u32 = 1;
+
+/// Puts per second with a sync behind each, over those on the disk.
+pub(super) fn fill_sync(effort: Effort) -> anyhow::Result<Outcome> {
+    fill(effort, "fillsync", SYNCED_FILL)
+}
+
+/// The same without any sync.
+pub(super) fn fill_random(effort: Effort) -> anyhow::Result<Outcome> {
+    fill(effort, "fillrandom", FILL)
+}
+
+fn fill(effort: Effort, benchmark: &str, keys: u32) -> anyhow::Result<Outcome> {
+    if let Some(missing) = missing(&["db_bench"]) {
+        return Ok(missing);
+    }
+    let (kept, plain) = (Site::new(Ground::UnderRun(POOL_MIB))?, Site::new(Ground::Disk)?);
+    let rate = |site: &Site| puts_per_second(site, benchmark, keys);
+    let pairs = Pairs::try_alternate(effort.pairs, || rate(&kept), || rate(&plain))?;
+    Ok(Outcome::ratio(&pairs, "puts/s"))
+}
+
+fn puts_per_second(site: &Site, benchmark: &str, keys: u32) -> anyhow::Result<f64> {
+    let mut command = site.command("db_bench")?;
+    command.arg(format!("--benchmarks={benchmark}")).arg(format!("--db={}", site.root().join("db").display()));
+    command.args([format!("--num={keys}"), "--value_size=128".to_owned(), "--compression_type=none".to_owned()]);
+    Ok(1e6 / microseconds(&said(&mut command)?, benchmark)?)
+}
+
+/// Milliseconds to pack and unpack a source tree, over those on the disk.
+pub(super) fn tar(effort: Effort) -> anyhow::Result<Outcome> {
+    if let Some(missing) = missing(&["tar"]) {
+        return Ok(missing);
+    }
+    let (kept, plain) = (Site::new(Ground::UnderRun(POOL_MIB))?, Site::new(Ground::Disk)?);
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a crate lies among others");
+    let pairs = Pairs::try_alternate(effort.pairs, || tarred(&kept, sources), || tarred(&plain, sources))?;
+    Ok(Outcome::ratio(&pairs, "ms"))
+}
+
+/// The clock is inside of the run: its start and its end are not tar's.
+fn tarred(site: &Site, sources: &Path) -> anyhow::Result<f64> {
+    let script = r#"
+        began=$(date +%s%N)
+        for turn in $(seq "$2"); do
+            mkdir tree
+            tar cf tree.tar -C "$1" .
+            tar xf tree.tar -C tree
+            rm -r tree tree.tar
+        done
+        echo $(($(date +%s%N) - began))
+    "#;
+    let mut command = site.command("sh")?;
+    command.args(["-euc", script, "sh"]).arg(sources).arg(TARS.to_string());
+    let nanoseconds: f64 = said(&mut command)?.parse()?;
+    Ok(nanoseconds / 1e6 / f64::from(TARS))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tree_that_was_packed_and_unpacked_is_gone() {
+        let (site, sources) = (Site::new(Ground::Memory).unwrap(), tempfile::tempdir().unwrap());
+        std::fs::write(sources.path().join("file"), b"bytes").unwrap();
+        assert!(tarred(&site, sources.path()).unwrap() > 0.0);
+        assert_eq!(std::fs::read_dir(site.root()).unwrap().count(), 0);
+        assert!(tarred(&site, &sources.path().join("nowhere")).is_err());
+    }
+}

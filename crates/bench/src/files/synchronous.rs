@@ -1,0 +1,36 @@
+//! Writes that are syncs themselves (O_SYNC), by fio.
+
+use super::site::{Ground, Site, missing};
+use crate::measure::Pairs;
+use crate::mounted::said;
+use crate::served::load::parse_rate;
+use crate::target::Outcome;
+use crate::workload::Effort;
+
+/// MiB of the pool.
+const POOL_MIB: u32 = 512;
+
+/// Writes per second under run over those on `ground`.
+pub(super) fn compare(effort: Effort, block: &str, ground: Ground) -> anyhow::Result<Outcome> {
+    if let Some(missing) = missing(&["fio"]) {
+        return Ok(missing);
+    }
+    let (kept, plain) = (Site::new(Ground::UnderRun(POOL_MIB))?, Site::new(ground)?);
+    let pairs = Pairs::try_alternate(effort.pairs, || rate(&kept, block), || rate(&plain, block))?;
+    Ok(Outcome::ratio(&pairs, "writes/s"))
+}
+
+fn rate(site: &Site, block: &str) -> anyhow::Result<f64> {
+    let mut fio = site.command("fio")?;
+    fio.args(["--name=bench", "--ioengine=psync", "--thread", "--rw=randwrite", "--norandommap", "--sync=1"]);
+    fio.args([
+        "--filename=file",
+        "--size=64m",
+        "--overwrite=1",
+        "--time_based",
+        "--runtime=400ms",
+        "--ramp_time=100ms",
+    ]);
+    fio.args(["--output-format=json", &format!("--bs={block}")]);
+    parse_rate(said(&mut fio)?.as_bytes(), "write")
+}
