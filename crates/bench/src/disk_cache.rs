@@ -143,7 +143,7 @@ const fn count_row(
     limit: f64,
     count: fn(Effort) -> anyhow::Result<Outcome>,
 ) -> Row {
-    Row { name, over, under, target: Target::AtMost(limit), method: Method::Here(count) }
+    Row::here(name, over, under, Target::AtMost(limit), count)
 }
 
 /// A throughput on the paper's platform, in virtual time, that is at least `limit` times the rival's.
@@ -154,7 +154,7 @@ const fn throughput_row(
     measure: fn(Effort) -> anyhow::Result<Outcome>,
 ) -> Row {
     let over = "writes per second, random reads and writes, six virtual cores over PCM and an SSD";
-    Row { name, over, under, target: Target::AtLeast(limit), method: Method::Here(measure) }
+    Row::here(name, over, under, Target::AtLeast(limit), measure)
 }
 
 fn over_classic_in_time(place: &str) -> anyhow::Result<Outcome> {

@@ -13,8 +13,7 @@ mod synchronous;
 
 pub use probe::{Pattern, Probing, probe};
 
-use crate::target::{Method, Outcome, Row, Target, Topic};
-use crate::workload::Effort;
+use crate::target::{Row, Target, Topic};
 use redis::Policy;
 use site::Ground;
 use sqlite::Journal;
@@ -24,90 +23,96 @@ pub const TOPIC: Topic = Topic {
     name: "files",
     about: "programs that were never changed under `tidegate run`, and without",
     rows: &[
-        row("write-floor", WRITES_UNDER_RUN, "streamed 4 KiB copy + fence", Target::AtMost(5.0), probe::over_floor),
-        row(
+        Row::here(
+            "write-floor",
+            WRITES_UNDER_RUN,
+            "streamed 4 KiB copy + fence",
+            Target::AtMost(5.0),
+            probe::over_floor,
+        ),
+        Row::here(
             "write-disk",
             "the same on the disk's own file system",
             "under run",
             Target::AtLeast(60.0),
             probe::disk_over_run,
         ),
-        row("append-lines", "lines flushed under run", APPEND, Target::AtMost(8.0), count::append_lines),
-        row("append-fences", "fences under run", APPEND, Target::AtMost(4.0), count::append_fences),
-        row("cached-lines", BESIDE_MANY, "beside 512", Target::Within(0.0), count::lines_beside_many),
-        row(
+        Row::here("append-lines", "lines flushed under run", APPEND, Target::AtMost(8.0), count::append_lines),
+        Row::here("append-fences", "fences under run", APPEND, Target::AtMost(4.0), count::append_fences),
+        Row::here("cached-lines", BESIDE_MANY, "beside 512", Target::Within(0.0), count::lines_beside_many),
+        Row::here(
             "cached-time",
             "the longest time of such a sync, beside 512, 16 Ki or 1 Mi blocks",
             "the shortest",
             Target::AtMost(2.0),
             count::time_beside_many,
         ),
-        row(
+        Row::here(
             "redis-always-50",
             "redis SET, 50 clients, appendfsync always, under run",
             "appendfsync no on the disk",
             Target::AtLeast(0.95),
             |effort| redis::always_over_no(effort, 1),
         ),
-        row(
+        Row::here(
             "redis-always-50x10",
             "redis SET, 50 clients, pipelines of 10, appendfsync always, under run",
             "appendfsync no on the disk",
             Target::AtLeast(0.95),
             |effort| redis::always_over_no(effort, 10),
         ),
-        row("redis-always-1", REDIS_ONE, "on the disk", Target::AtLeast(3.0), redis::always_over_disk),
-        row(
+        Row::here("redis-always-1", REDIS_ONE, "on the disk", Target::AtLeast(3.0), redis::always_over_disk),
+        Row::here(
             "redis-always-p99",
             "99th percentile of these, under run",
             "with the files in /dev/shm",
             Target::AtMost(1.15),
             redis::p99_over_memory,
         ),
-        row(
+        Row::here(
             "redis-no",
             "redis SET, 50 clients, appendfsync no, under run",
             "on the disk",
             Target::Within(0.05),
             |effort| redis::same_over_disk(effort, Policy::No, 50),
         ),
-        row("sqlite-wal", SQLITE_WAL, "under run", Target::AtLeast(5.0), |effort| {
+        Row::here("sqlite-wal", SQLITE_WAL, "under run", Target::AtLeast(5.0), |effort| {
             sqlite::compare(effort, Journal::Wal)
         }),
-        row("sqlite-delete", SQLITE_DELETE, "under run", Target::AtLeast(2.0), |effort| {
+        Row::here("sqlite-delete", SQLITE_DELETE, "under run", Target::AtLeast(2.0), |effort| {
             sqlite::compare(effort, Journal::Delete)
         }),
-        row("rocksdb-fillsync", ROCKSDB_SYNC, "on the disk", Target::AtLeast(12.0), store::fill_sync),
-        row("rocksdb-fillrandom", ROCKSDB_FILL, "on the disk", Target::Within(0.05), store::fill_random),
-        row(
+        Row::here("rocksdb-fillsync", ROCKSDB_SYNC, "on the disk", Target::AtLeast(12.0), store::fill_sync),
+        Row::here("rocksdb-fillrandom", ROCKSDB_FILL, "on the disk", Target::Within(0.05), store::fill_random),
+        Row::here(
             "tar",
             "a source tree packed and unpacked by tar, under run",
             "on the disk",
             Target::Within(0.05),
             store::tar,
         ),
-        row(
+        Row::here(
             "o-sync-1k",
             "fio psync, 1 KiB at random, O_SYNC, under run",
             "on the disk",
             Target::AtLeast(40.0),
             |effort| synchronous::compare(effort, "1k", Ground::Disk),
         ),
-        row(
+        Row::here(
             "o-sync-4k",
             "fio psync, 4 KiB at random, O_SYNC, under run",
             "on the disk",
             Target::AtLeast(40.0),
             |effort| synchronous::compare(effort, "4k", Ground::Disk),
         ),
-        row(
+        Row::here(
             "o-sync-16k",
             "fio psync, 16 KiB at random, O_SYNC, under run",
             "on the disk",
             Target::AtLeast(40.0),
             |effort| synchronous::compare(effort, "16k", Ground::Disk),
         ),
-        row(
+        Row::here(
             "o-sync-4k-memory",
             "fio psync, 4 KiB at random, O_SYNC, under run",
             "in /dev/shm",
@@ -125,13 +130,3 @@ const SQLITE_WAL: &str = "SQLite, transactions of one row, WAL and synchronous=F
 const SQLITE_DELETE: &str = "SQLite, transactions of one row, DELETE and synchronous=FULL, time on the disk";
 const ROCKSDB_SYNC: &str = "RocksDB, db_bench fillsync, values of 128 bytes, under run";
 const ROCKSDB_FILL: &str = "RocksDB, db_bench fillrandom, values of 128 bytes, under run";
-
-const fn row(
-    name: &'static str,
-    over: &'static str,
-    under: &'static str,
-    target: Target,
-    measure: fn(Effort) -> anyhow::Result<Outcome>,
-) -> Row {
-    Row { name, over, under, target, method: Method::Here(measure) }
-}

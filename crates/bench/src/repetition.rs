@@ -8,7 +8,7 @@ use crate::experiments::page;
 use crate::experiments::platform::watch::Phase;
 use crate::experiments::stacks::Kind;
 use crate::experiments::{self, EXPERIMENTS, Experiment, Scale};
-use crate::target::{Method, Outcome, Row, Target, Topic};
+use crate::target::{Outcome, Row, Target, Topic};
 use crate::workload::Effort;
 use anyhow::{Context, ensure};
 use std::path::Path;
@@ -26,14 +26,14 @@ pub const TOPIC: Topic = Topic {
     name: "transit-experiments",
     about: "the transit paper's figures again: 36 virtual cores over Optane, and threads here",
     rows: &[
-        row(
+        Row::here(
             "order",
             "pairs of subjects in another order than the paper's, depth 128, that no ablation of the same run puts right",
             "figure",
             Target::AtMost(0.0),
             |_| order_explained("and BTT"),
         ),
-        row("order-told", "the same, costs fitted to nothing", "figure", Target::AtMost(0.0), |_| {
+        Row::here("order-told", "the same, costs fitted to nothing", "figure", Target::AtMost(0.0), |_| {
             order_explained("told")
         }),
         ratio("pmem", |_| over_paper(Kind::Pmem)),
@@ -44,39 +44,45 @@ pub const TOPIC: Topic = Topic {
         ratio("pmbd-70", |_| over_paper(Kind::Pmbd70)),
         ratio("lru", |_| over_paper(Kind::Lru)),
         ratio("coa", |_| over_paper(Kind::Coa)),
-        row("tidegate-gain", "throughput of Tidegate, 8 jobs", "of Caiti as published", Target::AtLeast(1.2), |_| {
-            gain()
-        }),
-        row(
+        Row::here(
+            "tidegate-gain",
+            "throughput of Tidegate, 8 jobs",
+            "of Caiti as published",
+            Target::AtLeast(1.2),
+            |_| gain(),
+        ),
+        Row::here(
             "tidegate-worst",
             "worst time per request of Tidegate",
             "of Caiti as published",
             Target::AtMost(1.05),
             |_| worst(),
         ),
-        row("pmbd-tail", "99.99th percentile of PMBD, depth 1024", "of Tidegate", Target::AtLeast(10.0), |_| tail()),
-        row("flat", "greatest time of transit over cache sizes", "least", Target::AtMost(1.1), |_| flat()),
-        row("stalls-transit", "time of a write that transit stalls, in %", "write", Target::AtMost(1.0), |_| {
+        Row::here("pmbd-tail", "99.99th percentile of PMBD, depth 1024", "of Tidegate", Target::AtLeast(10.0), |_| {
+            tail()
+        }),
+        Row::here("flat", "greatest time of transit over cache sizes", "least", Target::AtMost(1.1), |_| flat()),
+        Row::here("stalls-transit", "time of a write that transit stalls, in %", "write", Target::AtMost(1.0), |_| {
             Ok(Outcome::figure(&[extremes("platform-fig-6a-fitted", &[Kind::Caiti, Kind::Tidegate])?.1], "%"))
         }),
-        row(
+        Row::here(
             "stalls-staging",
             "caches that stage whose share of stalls in the paper lies outside of what ablations of the same run give",
             "figure",
             Target::AtMost(0.0),
             |_| stalls_explained(),
         ),
-        row(
+        Row::here(
             "threads-order-1",
             "pairs in another order than the paper's, one thread here",
             "figure",
             Target::AtMost(0.0),
             |_| order("writers", "fig-5a", "1 writer"),
         ),
-        row("threads-order-2", "the same, two threads", "figure", Target::AtMost(0.0), |_| {
+        Row::here("threads-order-2", "the same, two threads", "figure", Target::AtMost(0.0), |_| {
             order("writers", "fig-5a", "2 writers")
         }),
-        row(
+        Row::here(
             "report",
             "figures that are missing, empty, or not opened in Chromium",
             "report",
@@ -91,12 +97,14 @@ const FITTED: &str = "platform-reasons";
 
 type Measure = fn(Effort) -> anyhow::Result<Outcome>;
 
-const fn row(name: &'static str, over: &'static str, under: &'static str, target: Target, measure: Measure) -> Row {
-    Row { name, over, under, target, method: Method::Here(measure) }
-}
-
 const fn ratio(name: &'static str, measure: Measure) -> Row {
-    row(name, "time per request over Caiti's, depth 128", "the same in the paper", Target::Within(OFF_MAX), measure)
+    Row::here(
+        name,
+        "time per request over Caiti's, depth 128",
+        "the same in the paper",
+        Target::Within(OFF_MAX),
+        measure,
+    )
 }
 
 /// The figures of the experiment `name`.

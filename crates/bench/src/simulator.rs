@@ -15,7 +15,7 @@ use crate::disk_cache::whole_disk_cached_here;
 use crate::measure::Pairs;
 use crate::medium::{self, ScratchPath};
 use crate::subject::{BlockWrites, Subject, sweep};
-use crate::target::{Method, Outcome, Row, Target, Topic};
+use crate::target::{Outcome, Row, Target, Topic};
 use crate::workload::{Effort, Walk, cores};
 use anyhow::{Context, ensure};
 use clap::ValueEnum;
@@ -41,66 +41,62 @@ pub const TOPIC: Topic = Topic {
         row("btt-2", "write of two writers to the BTT", |effort| compare(effort, Workload::Btt, 2)),
         row("cache-1", "write of one writer to the write cache", |effort| compare(effort, Workload::Cache, 1)),
         row("cache-2", "write of two writers to the write cache", |effort| compare(effort, Workload::Cache, 2)),
-        storm(
+        Row::here(
             "digests",
             "builds of debug and release in which a seed has another digest than on record",
             "any process, 1 and 2 processors",
             Target::AtMost(0.0),
             |_| storms::digests(),
         ),
-        storm(
+        Row::here(
             "speed",
             "seeds: 4 clients, 1,000 operations each, BTT and write cache",
             "second",
             Target::AtLeast(50.0),
             |_| storms::speed(),
         ),
-        storm("operations", "operations judged", "campaign of the full test", Target::AtLeast(1e7), |_| {
+        Row::here("operations", "operations judged", "campaign of the full test", Target::AtLeast(1e7), |_| {
             storms::counted(" operations")
         }),
-        storm("cuts", "power cuts", "campaign of the full test", Target::AtLeast(1e4), |_| {
+        Row::here("cuts", "power cuts", "campaign of the full test", Target::AtLeast(1e4), |_| {
             storms::counted(" power cuts")
         }),
-        storm(
+        Row::here(
             "cuts-in-recovery",
             "power cuts in recoveries",
             "campaign of the full test",
             Target::AtLeast(1e3),
             |_| storms::counted(" in recoveries), "),
         ),
-        storm("failures", "seeds that fail", "campaign of the full test", Target::AtMost(0.0), |_| storms::failures()),
-        storm("marks", "rare paths taken, in %", "campaign of the full test", Target::AtLeast(100.0), |_| {
+        Row::here("failures", "seeds that fail", "campaign of the full test", Target::AtMost(0.0), |_| {
+            storms::failures()
+        }),
+        Row::here("marks", "rare paths taken, in %", "campaign of the full test", Target::AtLeast(100.0), |_| {
             storms::marks()
         }),
-        storm(
+        Row::here(
             "sites",
             "flushes and fences shown to be needed, in %",
             "all of them without a proof that another covers them",
             Target::AtLeast(100.0),
             |_| storms::shown(&["left out: Flush at ", "left out: Fence at "]),
         ),
-        storm("mistakes", "planted mistakes", "hunt", Target::AtLeast(25.0), |_| storms::hunted()),
-        storm("mistakes-shown", "planted mistakes that some seed shows, in %", "hunt", Target::AtLeast(100.0), |_| {
-            storms::shown(&[""])
-        }),
-        storm("seeds-to-show", "seeds until it shows", "mistake, in the median", Target::AtMost(100.0), |_| {
+        Row::here("mistakes", "planted mistakes", "hunt", Target::AtLeast(25.0), |_| storms::hunted()),
+        Row::here(
+            "mistakes-shown",
+            "planted mistakes that some seed shows, in %",
+            "hunt",
+            Target::AtLeast(100.0),
+            |_| storms::shown(&[""]),
+        ),
+        Row::here("seeds-to-show", "seeds until it shows", "mistake, in the median", Target::AtMost(100.0), |_| {
             storms::seeds_to_show()
         }),
     ],
 };
 
-const fn storm(
-    name: &'static str,
-    over: &'static str,
-    under: &'static str,
-    target: Target,
-    measure: fn(Effort) -> anyhow::Result<Outcome>,
-) -> Row {
-    Row { name, over, under, target, method: Method::Here(measure) }
-}
-
 const fn row(name: &'static str, under: &'static str, measure: fn(Effort) -> anyhow::Result<Outcome>) -> Row {
-    Row { name, over: "predicted time", under, target: Target::Within(OFF_MAX), method: Method::Here(measure) }
+    Row::here(name, "predicted time", under, Target::Within(OFF_MAX), measure)
 }
 
 fn compare(effort: Effort, workload: Workload, writers: u32) -> anyhow::Result<Outcome> {

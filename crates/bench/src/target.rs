@@ -46,6 +46,19 @@ pub struct Row {
     pub method: Method,
 }
 
+impl Row {
+    /// A row that this process measures.
+    pub const fn here(
+        name: &'static str,
+        over: &'static str,
+        under: &'static str,
+        target: Target,
+        measure: fn(Effort) -> anyhow::Result<Outcome>,
+    ) -> Row {
+        Row { name, over, under, target, method: Method::Here(measure) }
+    }
+}
+
 /// Where a row is measured.
 #[derive(Clone, Copy)]
 pub enum Method {

@@ -125,16 +125,24 @@ mod tests {
     use super::*;
     use crate::status::{Status, ended};
     use std::fs::File;
+    use std::path::PathBuf;
+    use tempfile::TempDir;
 
     fn opened(folder: &Path, options: &str) -> Arc<Cache> {
         Arc::new(Cache::open(&folder.join("pmem"), &folder.join("disk"), options).unwrap())
     }
 
-    #[test]
-    fn options_are_those_that_were_named() {
+    /// A folder with an empty disk of so many bytes; where the region's file may be, and where the disk is.
+    fn beside_a_disk(bytes: u64) -> (TempDir, PathBuf, PathBuf) {
         let folder = tempfile::tempdir().unwrap();
         let (pmem, disk) = (folder.path().join("pmem"), folder.path().join("disk"));
-        File::create(&disk).unwrap().set_len(1 << 20).unwrap();
+        File::create(&disk).unwrap().set_len(bytes).unwrap();
+        (folder, pmem, disk)
+    }
+
+    #[test]
+    fn options_are_those_that_were_named() {
+        let (folder, pmem, disk) = beside_a_disk(1 << 20);
         assert_eq!(ended(|| Cache::create(&pmem, 1 << 20, &disk, 4096, "checksum=on")), Status::TidegateMisuse);
         assert!(!pmem.exists(), "nothing is made by a word that is none");
         Cache::create(&pmem, 1 << 20, &disk, 4096, "checksums=on").unwrap();
@@ -146,9 +154,7 @@ mod tests {
 
     #[test]
     fn conflicts_are_refused_to_whoever_asks_for_it() {
-        let folder = tempfile::tempdir().unwrap();
-        let (pmem, disk) = (folder.path().join("pmem"), folder.path().join("disk"));
-        File::create(&disk).unwrap().set_len(1 << 20).unwrap();
+        let (folder, pmem, disk) = beside_a_disk(1 << 20);
         Cache::create(&pmem, 1 << 20, &disk, 4096, "").unwrap();
         for (options, last) in [("", Status::TidegateOk), ("conflicts=refuse", Status::TidegateConflict)] {
             let cache = opened(folder.path(), options);
@@ -168,9 +174,7 @@ mod tests {
 
     #[test]
     fn a_transaction_that_is_too_large_is_refused_as_it_grows() {
-        let folder = tempfile::tempdir().unwrap();
-        let (pmem, disk) = (folder.path().join("pmem"), folder.path().join("disk"));
-        File::create(&disk).unwrap().set_len(64 << 20).unwrap();
+        let (folder, pmem, disk) = beside_a_disk(64 << 20);
         Cache::create(&pmem, 1 << 20, &disk, 4096, "").unwrap();
         let cache = opened(folder.path(), "");
         let mut transaction = Transaction::begin(&cache);

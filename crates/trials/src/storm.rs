@@ -28,7 +28,7 @@ mod trouble;
 
 pub use campaign::{Campaign, Outcome};
 pub use footing::Base;
-pub use hunt::{Hunted, excuse, hunt, mistakes};
+pub use hunt::{Hunted, Killed, Order, every_mistake, excuse, hunt, mistakes};
 pub use marks::{Mark, Marks};
 pub use sabotage::{Mislaid, Sabotage, Site, SiteKind};
 pub use script::{Failure, Only, Script, Step, Tally, Verdict};

@@ -8,7 +8,9 @@
 use clap::Parser;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
-use tidegate_trials::storm::{Base, Campaign, Only, Outcome, Sabotage, Script, Tally, hunt, mistakes};
+use tidegate_trials::storm::{
+    Base, Campaign, Only, Order, Outcome, Sabotage, Script, Tally, every_mistake, hunt, mistakes,
+};
 
 /// Clients, drains, power cuts and kills on virtual cores: every choice from a seed.
 #[derive(Parser)]
@@ -44,7 +46,7 @@ struct Arguments {
     /// Plant every mistake known, one at a time, and run seeds until each has shown; up to so many.
     #[arg(long, value_name = "SEEDS")]
     hunt: Option<u64>,
-    /// Only mistakes whose description contains this. Without --hunt: what to break in the seeds that are run.
+    /// Only mistakes whose description contains this, excused ones too. Without --hunt: what to break in the seeds that are run.
     #[arg(long, default_value = "")]
     mistake: String,
     /// Fail if fewer operations than this were judged.
@@ -95,26 +97,29 @@ fn main() -> ExitCode {
     report(campaign.run(), &floor, arguments.marks)
 }
 
-/// The mistakes whose description contains `part`.
+/// The mistakes whose description contains `part`; without one, all that have no excuse.
 fn chosen(part: &str) -> Vec<Sabotage> {
-    mistakes().into_iter().filter(|mistake| mistake.to_string().contains(part)).collect()
+    if part.is_empty() {
+        return mistakes();
+    }
+    every_mistake().into_iter().filter(|mistake| mistake.to_string().contains(part)).collect()
 }
 
 /// Hunts, and says how many seeds each mistake took.
 fn hunted(mistakes: &[Sabotage], seeds_max: u64) -> ExitCode {
     // Assertions that broken engines fail are what is hoped for.
     std::panic::set_hook(Box::new(|_| {}));
-    let hunted = hunt(mistakes, seeds_max);
+    let hunted = hunt(mistakes, Order::InTurn, seeds_max);
     for one in &hunted {
         let (took, how) = match &one.killed {
-            Some((seeds, failure)) => (seeds.to_string(), failure.what.as_str()),
+            Some(killed) => (killed.tried.to_string(), killed.failure.what.as_str()),
             None => ("never".to_owned(), ""),
         };
         println!("{took:>6}  {}\n        {}", one.sabotage, how.lines().next().unwrap_or_default());
     }
     let sound = hunted.iter().filter_map(|one| one.sound.as_ref());
     sound.clone().for_each(|failure| println!("FAILED without any mistake: {failure}"));
-    let mut seeds: Vec<u64> = hunted.iter().filter_map(|one| Some(one.killed.as_ref()?.0)).collect();
+    let mut seeds: Vec<u64> = hunted.iter().filter_map(|one| Some(one.killed.as_ref()?.tried)).collect();
     seeds.sort_unstable();
     let median = seeds.get(seeds.len() / 2).copied().unwrap_or(0);
     println!("{} of {} mistakes shown; median {median} seeds", seeds.len(), hunted.len());

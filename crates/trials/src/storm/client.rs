@@ -249,6 +249,7 @@ impl Client {
             for lba in range.iter() {
                 let (content, block) = seen.fresh_block(self.block_bytes);
                 seen.history.writes(&began, lba, content);
+                seen.writes_content(number, content);
                 let Seen { power, kill, .. } = &mut *seen;
                 let pending = [power, kill].map(|oracle| oracle.write_began(lba, content, durability));
                 seen.contents_of(lba).push(content);
@@ -280,24 +281,24 @@ impl Client {
     }
 
     fn read(&self, range: LbaRange) -> Result<()> {
-        self.read_by(range, &BTreeMap::new(), |out| self.device().read(range.first, out))
+        self.read_by(range, &BTreeMap::new(), |out| self.device().read(range.first, out)).map(drop)
     }
 
-    /// Blocks that `read` reads: those of the caller's `own` content are not judged by others' writes.
+    /// What the blocks hold that `read` reads. Those of the caller's `own` content are not judged by others' writes.
     pub(super) fn read_by(
         &self,
         range: LbaRange,
         own: &BTreeMap<Lba, Content>,
         read: impl FnOnce(&mut [u8]) -> Result<()>,
-    ) -> Result<()> {
+    ) -> Result<Vec<Content>> {
         let began: Vec<_> = {
             let mut seen = self.seen();
             range.iter().map(|lba| (lba, seen.kill.read_began(), seen.history.begin())).collect()
         };
         let mut blocks = vec![0; self.block_bytes * began.len()];
         read(&mut blocks)?;
-        for ((lba, start, began), block) in began.into_iter().zip(blocks.chunks_exact(self.block_bytes)) {
-            let content = Content::of(block);
+        let contents: Vec<Content> = blocks.chunks_exact(self.block_bytes).map(Content::of).collect();
+        for ((lba, start, began), content) in began.into_iter().zip(contents.iter().copied()) {
             note(content.0);
             let mut seen = self.seen();
             if let Some(own) = own.get(&lba) {
@@ -310,7 +311,7 @@ impl Client {
             let judged = seen.kill.read_ended(start, lba, content);
             judged.unwrap_or_else(|wrong| panic!("a read is torn or stale: {wrong}"));
         }
-        Ok(())
+        Ok(contents)
     }
 
     fn flush(&self) -> Result<()> {

@@ -22,6 +22,8 @@ pub(crate) struct StagedDisk {
     disk: Arc<Disk>,
     stage: Arc<Stage>,
     stall: Stall,
+    /// How often the thread whose flush has failed gives way before it is told.
+    turns_to_fail: u64,
 }
 
 /// When a disk stops for a while.
@@ -66,8 +68,8 @@ impl Stall {
 }
 
 impl StagedDisk {
-    pub(crate) fn new(disk: Arc<Disk>, stage: &Arc<Stage>) -> StagedDisk {
-        StagedDisk { disk, stage: stage.clone(), stall: Stall::default() }
+    pub(crate) fn new(disk: Arc<Disk>, stage: &Arc<Stage>, turns_to_fail: u64) -> StagedDisk {
+        StagedDisk { disk, stage: stage.clone(), stall: Stall::default(), turns_to_fail }
     }
 
     /// The disk itself.
@@ -125,6 +127,9 @@ impl BlockDevice for StagedDisk {
         let flushed = self.disk.flush();
         // The answer takes its way.
         point(FLUSHED);
+        if flushed.is_err() && is_inside() {
+            (0..self.turns_to_fail).for_each(|_| yield_now());
+        }
         flushed
     }
 

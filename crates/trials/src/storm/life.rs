@@ -208,7 +208,7 @@ impl Scene {
             fate: Rng::new(mix(script.seed ^ 0xfa7e)),
             rng: Rng::new(mix(script.seed) ^ mix(script.schedule.wrapping_add(0x5c4e))),
             region: Arc::new(Region::with_line_order(memory, setting.order)),
-            disk: Arc::new(StagedDisk::new(Arc::new(Disk::new(sectors, block_size)), &stage)),
+            disk: Arc::new(StagedDisk::new(Arc::new(Disk::new(sectors, block_size)), &stage, script.turns_to_fail())),
             stage,
             slots: None,
             seen: Arc::new(Mutex::new(seen)),
@@ -423,8 +423,9 @@ impl Scene {
         if self.setting.base != Base::Table && self.fate.one_in(2) {
             self.disk.stall().at(1 + self.fate.below(all), 1 + self.fate.below(400));
         }
-        if self.fate.one_in(5) {
-            let trouble = Trouble::any(&mut self.fate, &self.setting);
+        let fails = self.script.flushes_fail() && self.setting.base != Base::Table;
+        if fails || self.fate.one_in(5) {
+            let trouble = if fails { Trouble::Flush } else { Trouble::any(&mut self.fate, &self.setting) };
             let within = if self.fate.one_in(2) { 2 * all } else { 60 };
             let access = 1 + self.fate.below(within);
             self.befalls(trouble, access);

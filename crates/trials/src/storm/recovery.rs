@@ -168,7 +168,8 @@ impl Scene {
         digest(&mut self.trace, [1, image.hash(), kept.hash()]);
         let torn = kept.clone();
         self.region = Arc::new(Region::with_line_order(image, self.setting.order));
-        self.disk = Arc::new(StagedDisk::new(Arc::new(Disk::from_image(kept, self.block_size())), &self.stage));
+        let disk = Arc::new(Disk::from_image(kept, self.block_size()));
+        self.disk = Arc::new(StagedDisk::new(disk, &self.stage, self.script.turns_to_fail()));
         self.slots = None;
         self.was_cut = true;
         let mut seen = self.seen();

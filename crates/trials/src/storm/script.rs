@@ -79,6 +79,16 @@ impl Script {
         Script { seed, base, schedule: 0, clients: 4, acts: 1000, drains: 2, sabotage: Sabotage::None, only: None }
     }
 
+    /// Whether a flush of the disk, if there is one, fails in every life: one seed in eight has it so.
+    pub(crate) fn flushes_fail(&self) -> bool {
+        matches!(self.seed % 16, 6 | 11)
+    }
+
+    /// How often the thread whose flush of the disk failed gives way before it is told.
+    pub(crate) fn turns_to_fail(&self) -> u64 {
+        if self.flushes_fail() { 100 } else { 0 }
+    }
+
     /// The operations that are done.
     pub fn steps(&self) -> Vec<Step> {
         let all = (0..self.clients).flat_map(|client| (0..self.acts).map(move |number| Step { client, number }));

@@ -61,6 +61,8 @@ pub(crate) fn writes_past(mode: Mode) -> bool {
 #[derive(Clone, Debug)]
 pub(crate) struct Written {
     lbas: Vec<Lba>,
+    /// What is written to them, unless it is zeroes.
+    contents: Vec<Content>,
     kind: Kind,
     began: u64,
     ended: u64,
@@ -79,8 +81,13 @@ impl Seen {
     /// Writes to `lbas` begin: their number.
     pub(crate) fn writes_began(&mut self, lbas: impl Iterator<Item = Lba>, kind: Kind) -> usize {
         let began = self.tick();
-        self.written.push(Written { lbas: lbas.collect(), kind, began, ended: u64::MAX });
+        self.written.push(Written { lbas: lbas.collect(), contents: Vec::new(), kind, began, ended: u64::MAX });
         self.written.len() - 1
+    }
+
+    /// Writes number `written` have this content too.
+    pub(crate) fn writes_content(&mut self, written: usize, content: Content) {
+        self.written[written].contents.push(content);
     }
 
     /// Writes number `written` are acknowledged.
@@ -124,6 +131,20 @@ impl Seen {
         let until = self.written[own].began;
         self.written.iter().any(|other| other.lbas.contains(&lba) && other.began > from && other.ended < until)
     }
+
+    /// Whether other writes than number `own` to `lba` ended before those began, and began when what a read had `shown` was in place: it was
+    /// replaced after the read, then.
+    fn was_replaced(&self, own: usize, lba: Lba, shown: Content) -> bool {
+        let until = self.written[own].began;
+        // What nobody wrote in this life was there before. Zeroes may be anybody's.
+        let placed = match self.written.iter().find(|writes| writes.contents.contains(&shown)) {
+            Some(writes) => writes.ended,
+            None if self.tags.contains_key(&shown) => 0,
+            None => return false,
+        };
+        let replaces = |other: &&Written| other.began > placed && other.ended < until && !other.contents.is_empty();
+        self.written.iter().filter(replaces).any(|other| other.lbas.contains(&lba))
+    }
 }
 
 /// A transaction as its client knows it.
@@ -132,8 +153,17 @@ struct Own {
     before: u64,
     began: u64,
     writes: BTreeMap<Lba, Content>,
-    /// Blocks read, and when the first read of each ended.
-    reads: BTreeMap<Lba, u64>,
+    /// Blocks read.
+    reads: BTreeMap<Lba, FirstRead>,
+}
+
+/// The first read of a block in a transaction.
+#[derive(Clone, Copy)]
+struct FirstRead {
+    /// When it ended.
+    at: u64,
+    /// What it showed, unless that was the transaction's own.
+    shown: Option<Content>,
 }
 
 impl Client {
@@ -148,11 +178,11 @@ impl Client {
             let lba = Lba(rng.below(self.blocks));
             if rng.one_in(3) {
                 let range = LbaRange { first: lba, blocks: 1 + rng.below((self.blocks - lba.0).min(3)) };
-                self.read_by(range, &own.writes, |out| transaction.read(lba, out))?;
-                let mut seen = self.seen();
-                let now = seen.tick();
-                for lba in range.iter() {
-                    own.reads.entry(lba).or_insert(now);
+                let contents = self.read_by(range, &own.writes, |out| transaction.read(lba, out))?;
+                let at = self.seen().tick();
+                for (lba, content) in range.iter().zip(contents) {
+                    let shown = (!own.writes.contains_key(&lba)).then_some(content);
+                    own.reads.entry(lba).or_insert(FirstRead { at, shown });
                 }
             } else {
                 self.add(cache, &mut transaction, &mut own, lba)?;
@@ -194,10 +224,16 @@ impl Client {
                 let mut seen = self.seen();
                 own.writes.iter().for_each(|(lba, content)| seen.history.wrote(*lba, *content));
                 ended(&mut seen);
-                let touched = own.reads.iter().map(|(lba, at)| (lba, *at));
+                let touched = own.reads.iter().map(|(lba, read)| (lba, read.at));
                 let mut touched = touched.chain(own.writes.keys().map(|lba| (lba, own.began)));
                 let lost = touched.find(|(lba, at)| refuses && seen.was_overwritten(number, **lba, *at));
                 assert!(lost.is_none(), "a transaction was committed over a write that came in between: {lost:?}");
+                let mut shown = own.reads.iter().filter_map(|(lba, read)| Some((lba, read.shown?)));
+                let old = shown.find(|(lba, shown)| refuses && seen.was_replaced(number, **lba, *shown));
+                assert!(
+                    old.is_none(),
+                    "a transaction was committed, and what it had read was replaced before: {old:?}"
+                );
                 seen.writes_ended(number);
                 if own.writes.len() > 1 {
                     seen.reach(marks::COMMITTED);
@@ -296,6 +332,7 @@ impl Seen {
         let began = self.history.begin();
         let begins = |(lba, content): (&Lba, &Content)| {
             self.history.writes(&began, *lba, *content);
+            self.writes_content(number, *content);
             self.contents_of(*lba).push(*content);
             let Seen { power, kill, .. } = &mut *self;
             [power, kill].map(|oracle| oracle.write_began(*lba, *content, Durability::Fua))
