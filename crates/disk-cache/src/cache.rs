@@ -42,7 +42,7 @@ pub struct DiskCache<R> {
     /// Whether the disk flushed since the cache was opened: until then a power cut may change what a read of it saw.
     pub(crate) disk_settled: AtomicBool,
     /// Held by the writer that makes room for itself and for those behind it.
-    pub(crate) helping: Mutex<()>,
+    pub(crate) helping: Mutex<Sweep>,
     /// Whether whoever drains sleeps and wants the doorbell rung.
     pub(crate) asleep: AtomicBool,
     pub(crate) doorbell: Mutex<Option<Arc<dyn Doorbell>>>,
@@ -144,12 +144,13 @@ impl<R: Region> DiskCache<R> {
         let rebuilt = Rebuilt::of(&medium, options.replacement)?;
         let lost = LostEntries::of(&medium.plan, &rebuilt.unreadable, &applied.newest);
         let ring = settle(&medium, applied, &rebuilt.unreadable)?;
+        let usable = plan.blocks - u32::try_from(rebuilt.unreadable.len()).expect("an entry has a number of 32 bits");
         Ok(DiskCache {
             disk_blocks_each: u64::from(plan.block_size / of_disk.block_size),
             geometry: Geometry {
                 block_size: plan.block_size,
                 blocks: plan.disk_blocks,
-                atomic_blocks: identity.atomic_blocks(),
+                atomic_blocks: identity.atomic_blocks().min(usable / 2).max(1),
                 volatile_cache: false,
                 read_only: false,
                 fast_zeroes: false,
@@ -189,7 +190,13 @@ impl<R: Region> DiskCache<R> {
 
     /// Blocks of the largest transaction.
     pub fn transaction_blocks_max(&self) -> u32 {
-        self.identity.transaction_blocks_max()
+        self.identity.transaction_blocks_max().min(self.usable_blocks() / 2).max(1)
+    }
+
+    /// Blocks that entries can be found for: one less for each entry that cannot be read.
+    pub(crate) fn usable_blocks(&self) -> u32 {
+        let lost = u32::try_from(self.lost.entries.len()).expect("an entry has a number of 32 bits");
+        self.identity.blocks - lost
     }
 
     /// How full the cache is: exact while nothing is going on.

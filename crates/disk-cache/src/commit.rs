@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::iter;
 use tidegate_layout::disk_cache::CacheEntry;
 use tidegate_media::sync::{Ordering, SpinGuard};
-use tidegate_media::{Region, Result};
+use tidegate_media::{Region, Result, Sealed};
 
 /// A block to be committed: its number on the disk, and its bytes.
 pub(crate) type Write<'a> = (u64, &'a [u8]);
@@ -67,12 +67,19 @@ impl<R: Region> DiskCache<R> {
 
     /// The store that commits one block, made durable.
     fn store_one(&self, entry: u32, block: u32, counter: u16) -> Result<()> {
-        if counter.is_multiple_of(COUNTER_STRIDE) {
-            ring::retire(&mut self.ring.lock(), &self.medium)?;
-        }
+        self.retire_before(counter)?;
         self.medium.store_state(entry, CacheEntry::holding_word(block, counter, false));
         self.medium.flush_entry(entry);
         Ok(self.medium.fence()?)
+    }
+
+    /// Retires everything older if an entry's counter is about to come to a multiple of the stride, by whatever: so no element is ever so far behind
+    /// its entry that it would seem ahead.
+    pub(crate) fn retire_before(&self, counter: u16) -> Result<(), Sealed> {
+        match counter.is_multiple_of(COUNTER_STRIDE) {
+            true => ring::retire(&mut self.ring.lock(), &self.medium),
+            false => Ok(()),
+        }
     }
 
     fn commit_many(&self, writes: &[Write<'_>]) -> Result<()> {

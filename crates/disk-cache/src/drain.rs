@@ -8,7 +8,7 @@ use crate::cache::DiskCache;
 use crate::index::{Cached, State};
 use std::sync::Arc;
 use tidegate_layout::disk_cache::CacheEntry;
-use tidegate_media::sync::Ordering;
+use tidegate_media::sync::{Ordering, yield_now};
 use tidegate_media::{AlignedBytes, Error, Lba, Region, Run, Sealed};
 
 /// What a call of [`DiskCache::drain_step`] did.
@@ -24,7 +24,7 @@ pub struct Progress {
     pub failed: Vec<(Lba, Error)>,
     /// Why the disk's flush failed, if it did. Everything written stays dirty.
     pub flush_failed: Option<Error>,
-    /// Whether dirty blocks were left that this step had no budget for.
+    /// Whether the sweep goes on behind this step: there are blocks that it had no budget for, or that somebody else was writing to the disk.
     pub more: bool,
 }
 
@@ -39,6 +39,16 @@ pub trait Doorbell: Send + Sync {
 pub(crate) struct Sweep {
     lbas: Vec<u64>,
     next: usize,
+    /// Those that somebody else was writing to the disk when they were looked at: he may fail.
+    again: Vec<u64>,
+}
+
+impl Sweep {
+    /// Whether blocks are left, with those that were `passed_over`.
+    fn goes_on_with(&mut self, passed_over: Vec<u64>) -> bool {
+        self.again.extend(passed_over);
+        self.next < self.lbas.len() || !self.again.is_empty()
+    }
 }
 
 /// How often a flush of the disk failed.
@@ -60,10 +70,23 @@ impl<R: Region> DiskCache<R> {
     /// Blocks are tried in sweeps over the disk. When [`Progress::more`] is false a sweep has ended; what failed or came since is tried
     /// by the next one.
     pub fn drain_step(&self, blocks_max: u32) -> Progress {
-        let limit = blocks_max.min(STEP_BLOCKS_MAX).min(STEP_BYTES_MAX / self.geometry.block_size).max(1);
-        let (lbas, more) = self.next_of_sweep(limit as usize);
-        let mut progress = Progress { more, ..Progress::default() };
+        let lbas = self.next_of(&mut self.sweep.lock(), blocks_max);
+        let mut progress = Progress::default();
+        let passed_over = self.destage(&lbas, &mut progress);
+        progress.more = self.sweep.lock().goes_on_with(passed_over);
+        if progress.more && progress.written == 0 {
+            yield_now();
+        }
+        progress
+    }
+
+    /// The same by a sweep of the caller's own.
+    pub(crate) fn step_of(&self, sweep: &mut Sweep, blocks_max: u32) -> Progress {
+        let lbas = self.next_of(sweep, blocks_max);
+        let mut progress = Progress::default();
+        // Whoever writes the others to the disk gives room too.
         self.destage(&lbas, &mut progress);
+        progress.more = sweep.goes_on_with(Vec::new());
         progress
     }
 
@@ -109,21 +132,23 @@ impl<R: Region> DiskCache<R> {
         }
     }
 
-    /// The next dirty blocks in order, and whether the sweep goes on behind them.
-    fn next_of_sweep(&self, limit: usize) -> (Vec<u64>, bool) {
-        let mut sweep = self.sweep.lock();
+    /// The next blocks of `sweep`, in order. One that is over begins anew, with all that is dirty now.
+    fn next_of(&self, sweep: &mut Sweep, blocks_max: u32) -> Vec<u64> {
+        let limit = blocks_max.min(STEP_BLOCKS_MAX).min(STEP_BYTES_MAX / self.geometry.block_size).max(1) as usize;
         if sweep.next == sweep.lbas.len() {
             sweep.next = 0;
-            sweep.lbas.clear();
-            for stripe in 0..self.index.stripes() {
-                sweep.lbas.extend(self.index.lock(stripe).dirty());
+            sweep.lbas = std::mem::take(&mut sweep.again);
+            if sweep.lbas.is_empty() {
+                for stripe in 0..self.index.stripes() {
+                    sweep.lbas.extend(self.index.lock(stripe).all_dirty());
+                }
             }
             sweep.lbas.sort_unstable();
         }
         let until = sweep.lbas.len().min(sweep.next + limit);
         let lbas = sweep.lbas[sweep.next..until].to_vec();
         sweep.next = until;
-        (lbas, until < sweep.lbas.len())
+        lbas
     }
 
     /// Copies the dirty ones among `lbas`, one behind the other, and marks them; then those that are marked already.

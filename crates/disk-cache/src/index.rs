@@ -6,7 +6,7 @@
 //! for victims never has to pass over what waits for the disk, and writes of dirty blocks are not told at all. The rest is told in batches, so that
 //! the policy's one lock is taken rarely; until then it is a little behind.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 use tidegate_media::sync::{Mutex, SpinGuard, SpinLock};
 use tidegate_policy::evict::{Evict, Replacement};
@@ -242,14 +242,13 @@ impl Stripe {
 
     /// Every dirty block.
     pub(crate) fn all_dirty(&self) -> impl Iterator<Item = u64> + '_ {
-        self.map.iter().filter(|(_, cached)| cached.state.is_dirty()).map(|(lba, _)| *lba)
+        let any = if self.dirty == 0 { None } else { Some(&self.map) };
+        any.into_iter().flatten().filter(|(_, cached)| cached.state.is_dirty()).map(|(lba, _)| *lba)
     }
 
-    /// The dirty blocks that nobody is writing to the disk.
-    pub(crate) fn dirty(&self) -> impl Iterator<Item = u64> + '_ {
-        let any = if self.dirty == 0 { None } else { Some(&self.map) };
-        let waiting = any.into_iter().flatten().filter(|(_, cached)| cached.state == State::Dirty);
-        waiting.map(|(lba, _)| *lba)
+    /// The blocks cached by `entries`.
+    pub(crate) fn named_by(&self, entries: &BTreeSet<u32>) -> Vec<u64> {
+        self.map.iter().filter(|(_, cached)| entries.contains(&cached.entry)).map(|(lba, _)| *lba).collect()
     }
 }
 

@@ -45,7 +45,8 @@ impl<R: Region> DiskCache<R> {
         let takes_in = self.mode().takes_reads_in() && self.disk_settled.load(Ordering::Acquire);
         for lba in lbas {
             let comes_in = takes_in && self.admission.lets_in(lba, run, &self.tally);
-            let block = if comes_in { self.reserve_one_if_easy()? } else { None };
+            // A region that takes no more stores takes no block in; the disk is read all the same.
+            let block = if comes_in { self.reserve_one_if_easy().unwrap_or(None) } else { None };
             missing.push(Missing { lba, changes: 0, block });
         }
         for miss in &mut missing {
@@ -56,17 +57,17 @@ impl<R: Region> DiskCache<R> {
             self.pool.give_blocks(missing.iter().filter_map(|miss| miss.block));
             return Err(error);
         }
-        self.take_all_in(&missing, out)
+        self.take_all_in(missing, out)
     }
 
     /// Takes `missing` in, whose bytes are in `out`; reads those anew that may have been written since.
-    fn take_all_in(&self, missing: &[Missing], out: &mut [u8]) -> Result<()> {
+    fn take_all_in(&self, mut missing: Vec<Missing>, out: &mut [u8]) -> Result<()> {
         let size = self.geometry.block_size as usize;
         let taken_in = missing.iter().zip(out.chunks_exact(size)).filter(|(miss, _)| miss.block.is_some());
         let blocks: Vec<u32> = missing.iter().filter_map(|miss| miss.block).collect();
         self.stream_all(taken_in.map(|(miss, data)| (miss.lba, data)), &blocks);
-        if missing.iter().any(|miss| miss.block.is_some()) {
-            self.medium.fence()?;
+        if !blocks.is_empty() && self.medium.fence().is_err() {
+            self.pool.give_blocks(missing.iter_mut().filter_map(|miss| miss.block.take()));
         }
         let mut answer = Ok(());
         for (miss, data) in missing.iter().zip(out.chunks_exact_mut(size)) {
@@ -87,7 +88,8 @@ impl<R: Region> DiskCache<R> {
             (Some(cached), _) => self.copy_cached(&mut stripe, miss.lba, cached, data)?,
             (None, _) if stripe.changes() != miss.changes => self.disk.read(self.on_disk(miss.lba), data)?,
             (None, None) => {}
-            (None, Some(block)) => return self.take_in(&mut stripe, miss.lba, block).map(|()| true),
+            // The disk has answered: that its block cannot be taken in is told to whoever writes.
+            (None, Some(block)) => return Ok(self.take_in(&mut stripe, miss.lba, block).is_ok()),
         }
         Ok(false)
     }
@@ -97,6 +99,7 @@ impl<R: Region> DiskCache<R> {
     fn take_in(&self, stripe: &mut Stripe, lba: u64, block: u32) -> Result<()> {
         let free = self.pool.take_entry();
         let counter = free.counter.wrapping_add(1);
+        self.retire_before(counter).inspect_err(|_| self.pool.give_entry(free))?;
         self.medium.store_lba(free.entry, lba);
         if self.medium.words_overtake() {
             self.medium.flush_entry(free.entry);

@@ -5,7 +5,7 @@ use crate::index::{Index, State, Stripe};
 use crate::pool::FreeEntry;
 use tidegate_layout::disk_cache::{CacheEntry, EntryState};
 use tidegate_media::sync::{SpinGuard, yield_now};
-use tidegate_media::{Error, Region, Result};
+use tidegate_media::{Error, LINE_BYTES, Poison, Region, Result};
 
 /// Clean blocks given up together, under one fence; fewer in a cache so small that they were a sizable part of it.
 const EVICTED_TOGETHER: usize = 16;
@@ -40,6 +40,9 @@ impl<R: Region> DiskCache<R> {
 
     /// `wanted` of them, or none.
     pub(crate) fn reserve(&self, wanted: usize) -> Result<Vec<u32>> {
+        if self.usable_blocks() == 0 {
+            return Err(Poison { at: self.lost().at, len: LINE_BYTES }.into());
+        }
         let mut taken = Vec::with_capacity(wanted);
         while !self.pool.take_blocks(wanted, &mut taken) {
             if self.evict(wanted.max(self.evicted_together()))? == 0 {
@@ -82,7 +85,7 @@ impl<R: Region> DiskCache<R> {
                 locked.push((victim.stripe, self.index.lock(victim.stripe)));
             }
             let at = locked.len() - 1;
-            let went = self.free_durably_with_the_next_fence(&locked[at].1, victim);
+            let went = self.free_durably_with_the_next_fence(&locked[at].1, victim)?;
             freed.extend(went.map(|(entry, block)| Freed { at, lba: victim.lba, entry, block }));
         }
         if freed.is_empty() {
@@ -111,20 +114,19 @@ impl<R: Region> DiskCache<R> {
     }
 
     /// Frees a victim's entry, unless it was written or given away since it was chosen. Then the policy hears of it again when it is clean.
-    fn free_durably_with_the_next_fence(&self, stripe: &Stripe, victim: &Victim) -> Option<(FreeEntry, u32)> {
-        let cached = stripe.get(victim.lba).filter(|cached| cached.entry == victim.entry)?;
-        if cached.state != State::Clean {
-            return None;
-        }
+    fn free_durably_with_the_next_fence(&self, stripe: &Stripe, victim: &Victim) -> Result<Option<(FreeEntry, u32)>> {
+        let cached = stripe.get(victim.lba).filter(|cached| cached.entry == victim.entry);
+        let Some(cached) = cached.filter(|cached| cached.state == State::Clean) else { return Ok(None) };
         let counter = cached.counter.wrapping_add(1);
+        self.retire_before(counter)?;
         self.medium.store_state(victim.entry, CacheEntry::free_word(counter));
         self.medium.flush_entry(victim.entry);
-        Some((FreeEntry { entry: victim.entry, counter }, cached.block))
+        Ok(Some((FreeEntry { entry: victim.entry, counter }, cached.block)))
     }
 
     /// Destages for want of room, one writer at a time. Fails with the disk's error if everything dirty was tried and nothing went.
     fn help(&self, wanted: usize) -> Result<()> {
-        let _one_at_a_time = self.helping.lock();
+        let mut sweep = self.helping.lock();
         if self.pool.free_blocks() >= wanted {
             return Ok(());
         }
@@ -133,7 +135,8 @@ impl<R: Region> DiskCache<R> {
         // The first sweep may have begun, and left out, what became dirty since.
         for _sweep in 0..2 {
             loop {
-                let progress = self.drain_step(HELP_BLOCKS.max(u32::try_from(wanted).unwrap_or(u32::MAX)));
+                let blocks = HELP_BLOCKS.max(u32::try_from(wanted).unwrap_or(u32::MAX));
+                let progress = self.step_of(&mut sweep, blocks);
                 if progress.cleaned > 0 || self.pool.free_blocks() >= wanted {
                     return Ok(());
                 }

@@ -10,9 +10,9 @@
 use crate::cache::DiskCache;
 use crate::commit::Write;
 use crate::index::Cached;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use tidegate_layout::disk_cache::{BlockSum, EntryState};
-use tidegate_media::{Corrupt, Error, LINE_BYTES, Lba, Region, Result};
+use tidegate_media::{Corrupt, Error, LINE_BYTES, Lba, Poison, Region, Result};
 
 /// What a scrub found so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,6 +21,8 @@ pub struct Scrubbed {
     pub sound: u64,
     /// Blocks that were not, and why.
     pub damaged: Vec<(Lba, Error)>,
+    /// Entries that cannot be read, and no cached block is known to be theirs: what they named was lost before the cache was opened.
+    pub lost: u64,
     /// The entry to go on with; None: all were looked at.
     pub next: Option<u32>,
 }
@@ -74,13 +76,30 @@ impl<R: Region> DiskCache<R> {
         let next = (until < self.medium.plan.blocks).then_some(until);
         let mut scrubbed = Scrubbed { next, ..Scrubbed::default() };
         let mut bytes = vec![0; self.geometry.block_size as usize];
+        let mut unreadable = BTreeMap::new();
         for entry in from..until {
-            let named = self.medium.entry(entry).ok().and_then(|entry| entry.check(&self.medium.plan).ok());
-            if let Some(lba) = named.and_then(EntryState::lba) {
-                self.scrub_block(entry, lba, &mut bytes, &mut scrubbed);
+            match self.medium.entry(entry) {
+                Ok(words) => {
+                    if let Some(lba) = words.check(&self.medium.plan).ok().and_then(EntryState::lba) {
+                        self.scrub_block(entry, lba, &mut bytes, &mut scrubbed);
+                    }
+                }
+                Err(poison) => drop(unreadable.insert(entry, poison)),
             }
         }
+        if let Some(poison) = unreadable.values().next().copied() {
+            self.name_damaged(&unreadable.into_keys().collect(), poison, &mut scrubbed);
+        }
         scrubbed
+    }
+
+    /// Entries that cannot be read any more are damage, though the cache knows what they named until it is opened anew.
+    fn name_damaged(&self, unreadable: &BTreeSet<u32>, poison: Poison, scrubbed: &mut Scrubbed) {
+        let stripes = (0..self.index.stripes()).map(|stripe| self.index.lock(stripe));
+        let named: BTreeSet<u64> = stripes.flat_map(|stripe| stripe.named_by(unreadable)).collect();
+        scrubbed.damaged.extend(named.into_iter().map(|lba| (Lba(lba), poison.into())));
+        let opened_without = unreadable.iter().filter(|entry| self.lost().entries.binary_search(entry).is_ok());
+        scrubbed.lost += opened_without.count() as u64;
     }
 
     /// Reads block `lba`, if `entry` names it indeed.

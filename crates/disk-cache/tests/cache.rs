@@ -556,3 +556,137 @@ fn a_line_that_cannot_be_read_and_named_nothing_costs_room_only() {
     assert!(cache.lost().to_string().contains("the ring knows none"));
     assert_eq!((read(&cache, 1), cache.fill().free), (1, 3));
 }
+
+#[test]
+fn a_live_scrub_names_blocks_whose_entries_cannot_be_read() {
+    let (region, disk) = (region(8), disk());
+    let cache = open(&region, &disk);
+    (0..6).for_each(|lba| write(&cache, lba, 1));
+    poison_entry(&region, 4);
+    assert_eq!(scrub(&cache), (4, vec![Lba(4), Lba(5)]));
+    assert_eq!(cache.scrub_step(0, 8).lost, 0);
+    drop(cache);
+    let cache = open(&region, &disk);
+    assert_eq!(scrub(&cache), (4, vec![]));
+    assert_eq!(cache.scrub_step(0, 8).lost, 4, "the next opening does not know what they named");
+}
+
+#[test]
+fn a_cache_whose_entries_are_all_lost_fails_writes_and_ends_them() {
+    let (region, disk) = (region(8), disk());
+    drop(open(&region, &disk));
+    [0, 4].into_iter().for_each(|entry| poison_entry(&region, entry));
+    let cache = open(&region, &disk);
+    let answer = cache.write(Lba(1), &block(1), Durability::Volatile);
+    assert!(matches!(answer, Err(Error::Media(_))), "{answer:?}");
+    assert_eq!(read(&cache, 1), 0);
+}
+
+/// Whoever evicts and takes in brings an entry's counter on, too. An element left in the ring must not become the newer one of both by that.
+#[test]
+fn reads_alone_do_not_bring_an_old_element_back() {
+    let (region, disk) = (region(4), disk());
+    (0..8).for_each(|lba| write(&*disk, lba, 50));
+    let cache = open(&region, &disk);
+    cache.write(Lba(0), &[1; 2 * BLOCK], Durability::Volatile).unwrap();
+    while cache.dirty_blocks() > 0 {
+        cache.drain_step(8);
+    }
+    // More than half of the numbers that a counter has, two for each time that a block goes and another comes.
+    for round in 0..16_500 * 4 {
+        read(&cache, 2 + round % 5);
+    }
+    (2..5).for_each(|lba| write(&cache, lba, 9));
+    drop(cache);
+    assert_eq!(check(&*region).unwrap().findings, []);
+    let cache = open(&region, &disk);
+    assert_eq!((0..8).map(|lba| read(&cache, lba)).collect::<Vec<u8>>(), [1, 1, 9, 9, 9, 50, 50, 50]);
+}
+
+#[test]
+fn a_region_that_has_lost_a_store_still_lets_the_disk_be_read() {
+    let (region, disk) = (region(8), disk());
+    (0..40).for_each(|lba| write(&*disk, lba, u8::try_from(lba).unwrap()));
+    let cache = open(&region, &disk);
+    write(&cache, 1, 7);
+    region.poison(region.visible().len() - 512, 1, PoisonedStore::Lost);
+    let lost = (2..40).find(|lba| cache.write(Lba(*lba), &block(9), Durability::Volatile).is_err());
+    assert!(lost.is_some());
+    for lba in lost.unwrap() + 1..40 {
+        assert_eq!(u64::from(read(&cache, lba)), lba, "whether there is room or not");
+    }
+    assert_eq!(read(&cache, 1), 7);
+}
+
+/// Refuses to be flushed once, and has everybody else wait until it is told to.
+struct Held {
+    disk: InTurn<Arc<Disk>>,
+    waits: std::sync::Mutex<bool>,
+    goes_on: std::sync::Condvar,
+    arrived: AtomicU32,
+}
+
+impl Held {
+    fn until_told(&self) {
+        self.arrived.fetch_add(1, Ordering::SeqCst);
+        let held = self.waits.lock().unwrap();
+        drop(self.goes_on.wait_while(held, |waits| *waits).unwrap());
+    }
+}
+
+impl BlockDevice for Held {
+    fn geometry(&self) -> tidegate_media::Geometry {
+        self.disk.geometry()
+    }
+    fn read(&self, at: Lba, out: &mut [u8]) -> tidegate_media::Result<()> {
+        self.disk.read(at, out)
+    }
+    fn write(&self, at: Lba, data: &[u8], durability: Durability) -> tidegate_media::Result<()> {
+        self.until_told();
+        self.disk.write(at, data, durability)
+    }
+    fn flush(&self) -> tidegate_media::Result<()> {
+        self.disk.flush()
+    }
+    fn discard(&self, range: tidegate_media::LbaRange) -> tidegate_media::Result<()> {
+        self.disk.discard(range)
+    }
+    fn write_zeroes(&self, range: tidegate_media::LbaRange, durability: Durability) -> tidegate_media::Result<()> {
+        self.disk.write_zeroes(range, durability)
+    }
+    fn extent(&self, range: tidegate_media::LbaRange) -> tidegate_media::Result<tidegate_media::Extent> {
+        self.disk.extent(range)
+    }
+}
+
+impl tidegate_media::Backing for Held {
+    fn write_runs(&self, runs: &[tidegate_media::Run<'_>]) -> Vec<tidegate_media::Result<()>> {
+        runs.iter().map(|run| self.write(run.at, run.data, Durability::Volatile)).collect()
+    }
+}
+
+#[test]
+fn a_sweep_is_not_over_while_somebody_else_writes_one_of_its_blocks() {
+    let (region, disk) = (region(8), disk());
+    let held = Arc::new(Held {
+        disk: InTurn(disk.clone()),
+        waits: std::sync::Mutex::new(true),
+        goes_on: std::sync::Condvar::new(),
+        arrived: AtomicU32::new(0),
+    });
+    let options = Options { mode: Mode::WriteThrough, ..Options::default() };
+    let cache = DiskCache::open(region, held.clone(), options).unwrap();
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| cache.write(Lba(3), &block(3), Durability::Volatile));
+        while held.arrived.load(Ordering::SeqCst) == 0 {
+            std::thread::yield_now();
+        }
+        let step = cache.drain_step(8);
+        assert!(step.more && step.written == 0, "{step:?}: the writer may still fail");
+        *held.waits.lock().unwrap() = false;
+        held.goes_on.notify_all();
+        writer.join().unwrap().unwrap();
+    });
+    assert!(!cache.drain_step(8).more);
+    assert_eq!((cache.dirty_blocks(), read(&*disk, 3)), (0, 3));
+}
