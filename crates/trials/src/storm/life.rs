@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tidegate_btt::Btt;
 use tidegate_disk_cache::{Contents, DiskCache, FormatSpec, format};
-use tidegate_layout::disk_cache::CachePlan;
+use tidegate_layout::disk_cache::{CacheEntry, CachePlan};
 use tidegate_media::sync::set_thread_token;
 use tidegate_media::{BlockDevice, Lba, Region as Medium};
 use tidegate_sim::{Content, Disk, History, Image, Oracle, Promise, Region, Rng, SharedMemory, mix};
@@ -423,9 +423,9 @@ impl Scene {
         if self.setting.base != Base::Table && self.fate.one_in(2) {
             self.disk.stall().at(1 + self.fate.below(all), 1 + self.fate.below(400));
         }
-        let fails = self.script.flushes_fail() && self.setting.base != Base::Table;
-        if fails || self.fate.one_in(5) {
-            let trouble = if fails { Trouble::Flush } else { Trouble::any(&mut self.fate, &self.setting) };
+        let certain = Trouble::of_bent(self.script.bent(), &mut self.fate, &self.setting);
+        if certain.is_some() || self.fate.one_in(5) {
+            let trouble = certain.unwrap_or_else(|| Trouble::any(&mut self.fate, &self.setting));
             let within = if self.fate.one_in(2) { 2 * all } else { 60 };
             let access = 1 + self.fate.below(within);
             self.befalls(trouble, access);
@@ -513,5 +513,12 @@ fn formatted(plan: &CachePlan) -> Image {
     let CachePlan { block_size, disk_blocks, ring_slots, .. } = *plan;
     let spec = FormatSpec { block_size, disk_blocks, ring_slots, uuid: [1; 16], disk: [2; 32] };
     format(&region, &spec, Contents::Zeroed).expect("the region is sound");
+    // Counters that soon come to where everything older has to be retired.
+    for entry in 0..plan.blocks {
+        let counter = u16::try_from(entry % 15 * 4096 + 4095 - entry % 7).expect("it is below 2^16");
+        region.write(plan.entry_at(entry) + 8, &CacheEntry::free_word(counter).to_le_bytes());
+        region.flush(plan.entry_at(entry), size_of::<CacheEntry>() as u64);
+    }
+    region.fence().expect("the region is sound");
     region.cut().least().clone()
 }

@@ -6,7 +6,7 @@ use crate::storm::footing::Base;
 use crate::storm::life::{Cache, Scene, Seen, Stack, Table, Tier, VOLUME};
 use crate::storm::marks;
 use crate::storm::sabotage::{Mislaid, Sabotage};
-use crate::storm::script::digest;
+use crate::storm::script::{Bent, digest};
 use crate::storm::staged::{End, Stage, Staged};
 use crate::storm::trouble::Trouble;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -340,13 +340,14 @@ impl Scene {
 
     /// What the disk cache is to be laid out as, in some scripts now and then, and whether a recovery `depth` deep ends in that.
     fn any_laying(&mut self, depth: usize) -> Option<(Relayout, End)> {
-        let some = self.setting.base == Base::DiskCache && mix(self.script.seed ^ 0x1a1d).is_multiple_of(4);
-        if !some || self.rng.one_in(2) {
+        let always = self.script.bent() == Bent::LaidOutAnew;
+        let some = always || mix(self.script.seed ^ 0x1a1d).is_multiple_of(4);
+        if self.setting.base != Base::DiskCache || !some || (!always && self.rng.one_in(2)) {
             return None;
         }
         let (disk, bytes) = ([if self.rng.one_in(2) { 2 } else { 0xff }; 32], self.region.len());
         let wish = Relayout { disk, disk_blocks: self.setting.blocks, region_bytes: bytes - self.rng.below(bytes / 2) };
-        let ends = depth < DEPTH_MAX && self.rng.one_in(2);
+        let ends = depth < DEPTH_MAX && (always || self.rng.one_in(2));
         Some((wish, if ends { End::BeforeFence(1 + self.rng.below(LAYING_FENCES)) } else { End::None }))
     }
 

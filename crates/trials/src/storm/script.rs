@@ -39,6 +39,19 @@ pub struct Script {
     pub only: Option<Only>,
 }
 
+/// What a script meets in every life, or at every recovery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bent {
+    /// Nothing in particular.
+    None,
+    /// A flush of the disk fails, if there is one.
+    FlushesFail,
+    /// The memory loses stores, if there is one.
+    StoresAreLost,
+    /// The disk cache is laid out anew, if there is one, and that is ended early.
+    LaidOutAnew,
+}
+
 /// Single operations of clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Only(pub Arc<[Step]>);
@@ -79,14 +92,19 @@ impl Script {
         Script { seed, base, schedule: 0, clients: 4, acts: 1000, drains: 2, sabotage: Sabotage::None, only: None }
     }
 
-    /// Whether a flush of the disk, if there is one, fails in every life: one seed in eight has it so.
-    pub(crate) fn flushes_fail(&self) -> bool {
-        matches!(self.seed % 16, 6 | 11)
+    /// What comes more often than chance would have it: some seeds are about one thing that few others meet.
+    pub(crate) fn bent(&self) -> Bent {
+        match self.seed % 16 {
+            6 | 11 => Bent::FlushesFail,
+            9 => Bent::StoresAreLost,
+            12 => Bent::LaidOutAnew,
+            _ => Bent::None,
+        }
     }
 
     /// How often the thread whose flush of the disk failed gives way before it is told.
     pub(crate) fn turns_to_fail(&self) -> u64 {
-        if self.flushes_fail() { 100 } else { 0 }
+        if self.bent() == Bent::FlushesFail { 100 } else { 0 }
     }
 
     /// The operations that are done.

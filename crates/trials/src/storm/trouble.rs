@@ -5,7 +5,7 @@
 
 use crate::storm::footing::Base;
 use crate::storm::marks::{self, Mark};
-use crate::storm::script::Setting;
+use crate::storm::script::{Bent, Setting};
 use std::cell::RefCell;
 use std::ops::Range;
 use tidegate_layout::disk_cache::CURSORS_AT;
@@ -37,6 +37,16 @@ impl Trouble {
             Base::Disk => of_disk(rng, setting.blocks),
             Base::DiskCache if rng.one_in(2) => of_disk(rng, setting.blocks),
             Base::DiskCache => of_memory(rng, &parts_of_cache(setting)),
+        }
+    }
+
+    /// What a script with this `bent` meets in every life, if that may befall `setting`.
+    pub(crate) fn of_bent(bent: Bent, rng: &mut Rng, setting: &Setting) -> Option<Trouble> {
+        match (bent, setting.base) {
+            (Bent::FlushesFail, Base::Disk | Base::DiskCache) => Some(Trouble::Flush),
+            (Bent::StoresAreLost, Base::Table) => Some(loses(&parts_of_table(setting)[0], rng)),
+            (Bent::StoresAreLost, Base::DiskCache) => Some(loses(&parts_of_cache(setting)[1], rng)),
+            _ => None,
         }
     }
 
@@ -92,14 +102,30 @@ fn parts_of_cache(setting: &Setting) -> [Range<u64>; 4] {
 
 fn of_memory(rng: &mut Rng, parts: &[Range<u64>; 4]) -> Trouble {
     let part = &parts[[0, 0, 1, 1, 2, 3][rng.index(6)]];
-    let lines = (part.end - part.start).div_ceil(LINE_BYTES);
-    let from = part.start + rng.below(lines) * LINE_BYTES;
+    let from = line_of(part, rng);
     let stores = match rng.below(4) {
         0 => return Trouble::CutShort(from),
         1 => PoisonedStore::Kept,
         2 => PoisonedStore::Heals,
         _ => PoisonedStore::Lost,
     };
+    lines_from(from, stores, rng)
+}
+
+/// Any line of `part`.
+fn line_of(part: &Range<u64>, rng: &mut Rng) -> u64 {
+    let lines = (part.end - part.start).div_ceil(LINE_BYTES);
+    part.start + rng.below(lines) * LINE_BYTES
+}
+
+/// Stores to a line or two of `part` are lost.
+fn loses(part: &Range<u64>, rng: &mut Rng) -> Trouble {
+    let from = line_of(part, rng);
+    lines_from(from, PoisonedStore::Lost, rng)
+}
+
+/// Poison in one or two lines.
+fn lines_from(from: u64, stores: PoisonedStore, rng: &mut Rng) -> Trouble {
     Trouble::Poison(from..from + LINE_BYTES * (1 + rng.below(2)), stores)
 }
 
