@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tidegate_disk_cache::{Counters, DiskCache, Fill, Mode, OpenError, Options, Scrubbed};
 use tidegate_drain::{Destager, Dirty, HeldBack, Left, Ticket};
@@ -113,7 +113,8 @@ impl fmt::Display for DiskState {
         use crate::answer::line;
         line(f, "disk", format_args!("{}, {}", self.disk.display(), self.way))?;
         if !self.attached {
-            return line(f, "cached", "nothing: the cache was detached, requests go to the disk");
+            line(f, "cached", "nothing: the cache was detached, requests go to the disk")?;
+            return self.trouble.iter().try_for_each(|trouble| line(f, "trouble", trouble));
         }
         line(f, "mode", format_args!("{}, replacement {}", self.mode, self.replacement))?;
         let runs = match self.sequential_bytes {
@@ -134,8 +135,8 @@ impl fmt::Display for DiskState {
 }
 
 impl DiskState {
-    /// `disk` alone.
-    pub(crate) fn without_cache(disk: &Disk) -> DiskState {
+    /// `disk` alone, and why it is not written to, if so.
+    pub(crate) fn without_cache(disk: &Disk, trouble: Option<String>) -> DiskState {
         let none = Hits { hits: 0, misses: 0 };
         DiskState {
             disk: disk.path.clone(),
@@ -152,7 +153,7 @@ impl DiskState {
             reads: none,
             writes: none,
             checksums: false,
-            trouble: None,
+            trouble,
         }
     }
 }
@@ -223,7 +224,9 @@ impl<R: Region + 'static> Cached<R> {
 
     /// The first block of `left`, and why it was left.
     fn first_of(&self, left: &Left) -> Option<String> {
-        let told = self.disk.last_refusal().map(|refusal| refusal.to_string());
+        // A refused read tells nothing of a write.
+        let refusal = self.disk.last_refusal().filter(|refusal| refusal.doing != "read");
+        let told = refusal.map(|refusal| refusal.to_string());
         let in_all = left.refused;
         match (left.first.first(), &left.not_durable) {
             (Some((lba, error @ Error::Corrupt(_))), _) => {
@@ -242,14 +245,24 @@ impl<R: Region + 'static> Cached<R> {
     /// Moves everything to the disk, from this thread.
     ///
     /// # Errors
-    /// What the disk refused stays dirty.
+    /// What the disk refused, or does not fit its checksum, stays dirty.
     pub(crate) fn drain(&self, pmem: &Path, tell: impl FnMut(&str)) -> Result<(), DiskFailure> {
-        let unfinished = Draining { cache: &*self.cache, pmem };
-        let drained = crate::drain::drain(&unfinished, tell);
-        let Err(error) = drained else { return Ok(()) };
-        let why = self.disk.last_refusal().map_or_else(|| error.to_string(), |refusal| refusal.to_string());
-        let why = format!("the disk {} refuses: {why}", self.path.display());
-        Err(DiskFailure::Refuses { pmem: pmem.to_owned(), dirty_bytes: unfinished.bytes_left(), why })
+        let left = self.drain_what_goes(pmem, tell);
+        let Some(why) = self.first_of(&left) else { return Ok(()) };
+        let (pmem, dirty_bytes) = (pmem.to_owned(), self.dirty_bytes());
+        match left.first.first() {
+            Some((_, Error::Corrupt(_))) => Err(DiskFailure::Damaged { pmem, dirty_bytes, why }),
+            _ => Err(DiskFailure::Refuses { pmem, dirty_bytes, why }),
+        }
+    }
+
+    /// Moves everything to the disk that can be, from this thread. What had to be left.
+    pub(crate) fn drain_what_goes(&self, pmem: &Path, tell: impl FnMut(&str)) -> Left {
+        let draining = Draining { cache: &*self.cache, pmem, left: Mutex::default() };
+        match crate::drain::drain(&draining, tell) {
+            Ok(()) => Left::default(),
+            Err(_) => draining.left.into_inner().unwrap_or_else(PoisonError::into_inner),
+        }
     }
 }
 
@@ -257,6 +270,8 @@ impl<R: Region + 'static> Cached<R> {
 struct Draining<'a, R: Region + 'static> {
     cache: &'a DiskCache<R>,
     pmem: &'a Path,
+    /// What the sweep under way had to leave.
+    left: Mutex<Left>,
 }
 
 impl<R: Region + 'static> Drain for Draining<'_, R> {
@@ -265,15 +280,19 @@ impl<R: Region + 'static> Drain for Draining<'_, R> {
     }
 
     fn finish(&self, progress: &mut dyn FnMut(u64)) -> Result<()> {
-        let mut refused: Option<Error> = None;
         while self.cache.dirty_blocks() > 0 {
             let step = Dirty::step(self.cache, STEP);
-            refused = refused.or(step.refused.into_iter().next().map(|(_, error)| error)).or(step.not_durable);
+            let more = step.more;
+            let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+            left.add(step);
             progress(self.bytes_left());
-            if !step.more {
-                // Every dirty block was tried.
-                refused.take().map_or(Ok(()), Err)?;
+            if more {
+                continue;
             }
+            // Every dirty block was tried.
+            let refused = left.first.first().map(|(_, error)| error.clone()).or_else(|| left.not_durable.clone());
+            refused.map_or(Ok(()), Err)?;
+            *left = Left::default();
         }
         Ok(())
     }

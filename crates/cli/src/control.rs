@@ -4,7 +4,7 @@
 use crate::cached_disk::DiskState;
 use crate::failure::{ControlFailure, DiskFailure, Failure};
 use crate::listen::{Listener, Place, Stream};
-use crate::live_disk::LiveDisk;
+use crate::live_disk::{FlushTicket, LiveDisk};
 use crate::peers::Peers;
 use crate::places;
 use crate::plan::Plan;
@@ -17,7 +17,6 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tidegate_drain::Ticket;
 use tidegate_nbd::Stream as _;
 
 /// How long somebody who asked may keep the answer waiting.
@@ -60,7 +59,7 @@ pub(crate) enum DiskAct {
     /// Whether that has ended.
     Flushed {
         /// Which flush.
-        ticket: u64,
+        ticket: FlushTicket,
     },
     /// To set region and disk free from each other, and to go on with the disk alone.
     Detach,
@@ -84,6 +83,8 @@ pub(crate) enum DiskAct {
     SetMode {
         /// How.
         mode: String,
+        /// Whether the caches to come do so too, and the disk alone refuses what it has to.
+        lasting: bool,
     },
 }
 
@@ -94,7 +95,7 @@ pub(crate) enum DiskAnswer {
     /// A flush has begun.
     Flushing {
         /// What to ask for it by.
-        ticket: u64,
+        ticket: FlushTicket,
     },
     /// The flush is under way.
     UnderWay,
@@ -230,8 +231,8 @@ fn of_disk(observed: &Observed, pmem: &Path, act: DiskAct) -> DiskReply {
 
 fn carry_out(disk: &LiveDisk, act: DiskAct) -> Result<DiskAnswer, Refused> {
     Ok(match act {
-        DiskAct::Flush => DiskAnswer::Flushing { ticket: disk.flush().0 },
-        DiskAct::Flushed { ticket } => match disk.flushed(Ticket(ticket)) {
+        DiskAct::Flush => DiskAnswer::Flushing { ticket: disk.flush().map_err(refused)? },
+        DiskAct::Flushed { ticket } => match disk.flushed(ticket) {
             None => DiskAnswer::UnderWay,
             Some((_, trouble)) => DiskAnswer::Flushed { trouble },
         },
@@ -239,9 +240,9 @@ fn carry_out(disk: &LiveDisk, act: DiskAct) -> Result<DiskAnswer, Refused> {
             let step = disk.scrub(from);
             DiskAnswer::Scrubbed { found: Found::of(&step), next: step.next }
         }
-        DiskAct::SetMode { mode } => {
+        DiskAct::SetMode { mode, lasting } => {
             let mode = mode.parse().map_err(|_| Refused::NoMode { mode })?;
-            changed(disk.set_mode(mode))?
+            changed(disk.set_mode(mode, lasting))?
         }
         DiskAct::Detach => changed(disk.detach())?,
         DiskAct::Attach { disk: path } => changed(disk.attach(&path))?,
@@ -251,10 +252,14 @@ fn carry_out(disk: &LiveDisk, act: DiskAct) -> Result<DiskAnswer, Refused> {
 
 /// What is answered to a change.
 fn changed(change: Result<(), Failure>) -> Result<DiskAnswer, Refused> {
-    change.map(|()| DiskAnswer::Done).map_err(|failure| match failure.told() {
+    change.map(|()| DiskAnswer::Done).map_err(refused)
+}
+
+fn refused(failure: Failure) -> Refused {
+    match failure.told() {
         Some(told) => Refused::Failed { why: format!("{}: {}", told.what, told.why), next: told.next },
         None => Refused::Failed { why: String::new(), next: String::new() },
-    })
+    }
 }
 
 /// Asks the server that listens on the control socket `path`.

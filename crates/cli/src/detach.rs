@@ -69,8 +69,11 @@ pub(crate) fn by_server(socket: &Path, pmem: &Path, meanwhile: Mode, act: DiskAc
     if !before.attached {
         return Err(DiskFailure::Detached { pmem: pmem.to_owned() }.into());
     }
-    let set = |mode: String| control::ask_disk(socket, pmem, DiskAct::SetMode { mode });
-    set(meanwhile.to_string())?;
+    let set = |mode: String| control::ask_disk(socket, pmem, DiskAct::SetMode { mode, lasting: false });
+    // Where nobody writes nothing turns dirty.
+    if before.mode != Mode::ReadOnly.to_string() {
+        set(meanwhile.to_string())?;
+    }
     let done = emptied(socket, pmem).and_then(|()| control::ask_disk(socket, pmem, act));
     // A cache that is gone has no mode.
     let _ = set(before.mode);

@@ -10,6 +10,7 @@ use crate::disks::{self, DiskPlan};
 use crate::drain::Meter;
 use crate::failure::{DiskFailure, Exit, Failure, VolumeFailure};
 use crate::grammar::Flush;
+use crate::live_disk::FlushTicket;
 use crate::places;
 use serde::Serialize;
 use std::fmt;
@@ -67,7 +68,7 @@ pub(crate) fn run(wish: &Flush, json: bool) -> Result<Exit, Failure> {
 }
 
 /// Waits for the flush `ticket`; the bytes that are dirty then.
-pub(crate) fn wait(socket: &Path, pmem: &Path, ticket: u64, state: &DiskState) -> Result<u64, Failure> {
+pub(crate) fn wait(socket: &Path, pmem: &Path, ticket: FlushTicket, state: &DiskState) -> Result<u64, Failure> {
     let mut meter = Meter::begin(state.dirty_bytes);
     loop {
         std::thread::sleep(FLUSH_ASKED_EVERY);

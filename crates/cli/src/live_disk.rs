@@ -12,13 +12,16 @@ use crate::notes::Note;
 use crate::plan::VolumePlan;
 use crate::readings::{Reading, Watched};
 use rustix::fs::{FallocateFlags, fallocate};
+use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tidegate_disk_cache::{Mode, Relayout, Scrubbed, relayout};
 use tidegate_drain::{Left, Ticket};
 use tidegate_media::{
-    Access, BlockDevice, Durability, Extent, Geometry, Lba, LbaRange, MappedRegion, Region, Result as Answer,
+    Access, BlockDevice, Durability, Extent, Geometry, Lba, LbaRange, MappedRegion, Misuse, Region, Result as Answer,
+    Sealed,
 };
 
 /// The cache of a served disk.
@@ -39,14 +42,47 @@ impl Front {
     }
 }
 
+/// What clients get.
+enum Served {
+    /// The disk behind a cache, which is the one of this number.
+    Cached(u64, Front),
+    /// The disk alone. The region that was its cache knows nothing of it any more.
+    Alone,
+    /// The disk alone, which is not written to: the region that was its cache could not be opened again, and may still speak of its blocks.
+    Cautious,
+}
+
+impl Served {
+    fn front(&self) -> Option<&Front> {
+        match self {
+            Served::Cached(_, front) => Some(front),
+            Served::Alone | Served::Cautious => None,
+        }
+    }
+}
+
+/// What a flush is asked after by.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
+pub(crate) struct FlushTicket {
+    /// Which cache was asked. One that is gone was emptied first.
+    cache: u64,
+    sweep: u64,
+}
+
+/// What the server says while a disk is not written to.
+const CAUTIOUS: &str = "the region could not be opened again: nothing is dirty, reads go to the disk, and writes are refused until the server is started anew";
+
 /// A served disk.
 pub(crate) struct LiveDisk {
     plan: VolumePlan,
     disk: Disk,
     /// Blocks of the volume.
     blocks: u64,
-    /// None: the disk alone.
-    front: RwLock<Option<Front>>,
+    front: RwLock<Served>,
+    /// Caches so far, which is the number of the next.
+    caches: AtomicU64,
+    /// What is done with reads and writes, until somebody changes it: by the caches to come too.
+    mode: Mutex<Mode>,
     /// What the caches before this one counted.
     earlier: Mutex<Vec<Reading>>,
 }
@@ -55,15 +91,21 @@ impl LiveDisk {
     /// `disk` behind `front`, as `plan` describes both.
     pub(crate) fn new(plan: VolumePlan, disk: Disk, front: Front) -> LiveDisk {
         let blocks = front.device.geometry().blocks;
-        LiveDisk { plan, disk, blocks, front: RwLock::new(Some(front)), earlier: Mutex::default() }
+        let mode = Mutex::new(plan.disk.mode);
+        let (front, caches) = (RwLock::new(Served::Cached(0, front)), AtomicU64::new(1));
+        LiveDisk { plan, disk, blocks, front, caches, mode, earlier: Mutex::default() }
     }
 
-    fn shared(&self) -> RwLockReadGuard<'_, Option<Front>> {
+    fn shared(&self) -> RwLockReadGuard<'_, Served> {
         self.front.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn alone(&self) -> RwLockWriteGuard<'_, Option<Front>> {
+    fn alone(&self) -> RwLockWriteGuard<'_, Served> {
         self.front.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn mode(&self) -> MutexGuard<'_, Mode> {
+        self.mode.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn earlier(&self) -> MutexGuard<'_, Vec<Reading>> {
@@ -71,38 +113,76 @@ impl LiveDisk {
     }
 
     fn with<T>(&self, act: impl FnOnce(&dyn BlockDevice) -> T) -> T {
-        match &*self.shared() {
+        match self.shared().front() {
             Some(front) => act(&*front.device),
             None => act(&*self.disk.device),
         }
     }
 
+    /// The same for what changes something.
+    fn with_writable(&self, act: impl FnOnce(&dyn BlockDevice) -> Answer<()>) -> Answer<()> {
+        match &*self.shared() {
+            Served::Cached(_, front) => act(&*front.device),
+            Served::Alone if *self.mode() == Mode::ReadOnly => Err(Misuse::ReadOnly.into()),
+            Served::Alone => act(&*self.disk.device),
+            Served::Cautious => Err(Sealed::StoreLost { at: 0 }.into()),
+        }
+    }
+
     fn cached<T>(&self, act: impl FnOnce(&dyn CachedDisk) -> T) -> Option<T> {
-        self.shared().as_ref().map(|front| act(&*front.cached))
+        self.shared().front().map(|front| act(&*front.cached))
     }
 
     /// How it is now.
     pub(crate) fn state(&self) -> DiskState {
-        self.cached(|cached| cached.state()).unwrap_or_else(|| DiskState::without_cache(&self.disk))
+        let shared = self.shared();
+        let trouble = matches!(&*shared, Served::Cautious).then(|| CAUTIOUS.to_owned());
+        shared.front().map_or_else(|| DiskState::without_cache(&self.disk, trouble), |front| front.cached.state())
     }
 
-    /// Treats requests by `mode` from now on.
+    /// Treats requests by `mode` from now on: until the server ends, or only this cache if that is not `lasting`.
     ///
     /// # Errors
-    /// No cache is there to do so.
-    pub(crate) fn set_mode(&self, mode: Mode) -> Result<(), Failure> {
-        self.cached(|cached| cached.set_mode(mode)).ok_or_else(|| self.has_no_cache())
+    /// No cache is there to do so, or nothing may be changed.
+    pub(crate) fn set_mode(&self, mode: Mode, lasting: bool) -> Result<(), Failure> {
+        self.refuse_read_only()?;
+        self.cached(|cached| cached.set_mode(mode)).ok_or_else(|| self.has_no_cache())?;
+        if lasting {
+            *self.mode() = mode;
+        }
+        Ok(())
     }
 
     /// Asks for everything that is dirty now to be written to the disk.
-    pub(crate) fn flush(&self) -> Ticket {
-        self.cached(|cached| cached.flush()).unwrap_or(Ticket(0))
+    ///
+    /// # Errors
+    /// Nothing may be changed.
+    pub(crate) fn flush(&self) -> Result<FlushTicket, Failure> {
+        self.refuse_read_only()?;
+        Ok(match &*self.shared() {
+            Served::Cached(cache, front) => FlushTicket { cache: *cache, sweep: front.cached.flush().0 },
+            Served::Alone | Served::Cautious => FlushTicket { cache: u64::MAX, sweep: 0 },
+        })
     }
 
     /// What that flush left behind, and why; None: it is under way.
-    pub(crate) fn flushed(&self, ticket: Ticket) -> Option<(Left, Option<String>)> {
-        let look = |cached: &dyn CachedDisk| cached.flushed(ticket).map(|left| (left.clone(), cached.why(&left)));
-        self.cached(look).unwrap_or_else(|| Some((Left::default(), None)))
+    pub(crate) fn flushed(&self, ticket: FlushTicket) -> Option<(Left, Option<String>)> {
+        match &*self.shared() {
+            Served::Cached(cache, front) if *cache == ticket.cache => {
+                let left = front.cached.flushed(Ticket(ticket.sweep))?;
+                let why = front.cached.why(&left);
+                Some((left, why))
+            }
+            // The cache that was asked was emptied when it went.
+            _ => Some((Left::default(), None)),
+        }
+    }
+
+    fn refuse_read_only(&self) -> Result<(), Failure> {
+        match self.plan.access {
+            Access::ReadWrite => Ok(()),
+            _ => Err(DiskFailure::ReadOnly { pmem: self.plan.pmem.clone() }.into()),
+        }
     }
 
     /// Reads what some entries from number `from` on name.
@@ -113,17 +193,29 @@ impl LiveDisk {
     /// Brings the last blocks to the disk, sets both free from each other, and goes on with the disk alone.
     ///
     /// # Errors
-    /// A block that the disk refuses is named. Everything stays as it was, unless the region itself fails: then the disk goes on alone.
+    /// A block that the disk refuses is named, or what is wrong with the region. Everything stays as it was; if the region cannot even be opened
+    /// again, the disk is only read.
     pub(crate) fn detach(&self) -> Result<(), Failure> {
         let mut front = self.alone();
         let region = self.take(&mut front)?;
-        let emptied = self.lay_out(&region, DETACHED, region.len());
-        if emptied.is_ok() {
-            region.file().into_iter().for_each(|file| Note::Disk.remove(file));
-        } else {
-            *front = self.reopen(region).ok();
+        let emptied = self.part(&region).or_else(|_| {
+            // A region that has lost a store takes none until it is mapped anew.
+            drop(region);
+            self.part(&Arc::new(compose::map(&self.plan.pmem, Access::ReadWrite)?))
+        });
+        match emptied {
+            Ok(()) => *front = Served::Alone,
+            // What is told is why it did not succeed, first of all.
+            Err(_) => drop(self.go_on(&mut front)),
         }
         emptied
+    }
+
+    /// Sets `region`, which is clean, free from the disk.
+    fn part(&self, region: &Arc<MappedRegion>) -> Result<(), Failure> {
+        self.lay_out(region, DETACHED, region.len())?;
+        region.file().into_iter().for_each(|file| Note::Disk.remove(file));
+        Ok(())
     }
 
     /// Puts the region in front of the disk again, which has to be the one at `path`.
@@ -133,7 +225,7 @@ impl LiveDisk {
     pub(crate) fn attach(&self, path: &Path) -> Result<(), Failure> {
         let mut front = self.alone();
         let pmem = self.plan.pmem.clone();
-        if front.is_some() {
+        if front.front().is_some() {
             return Err(DiskFailure::Attached { pmem }.into());
         }
         let same =
@@ -153,36 +245,51 @@ impl LiveDisk {
         }
         self.lay_out(&region, self.disk.device.identity().0, region.len())?;
         region.file().into_iter().for_each(|file| Note::Disk.write(file, &self.disk.path));
-        *front = Some(self.reopen(region)?);
+        *front = Served::Cached(self.next_number(), self.reopen(region)?);
         Ok(())
     }
 
     /// Makes the region `bytes` long, and the cache as large as fits.
     ///
     /// # Errors
-    /// A block that the disk refuses is named, and everything stays as it was. If the region cannot be opened again the disk goes on alone.
+    /// A block that the disk refuses is named, and everything stays as it was. If the region cannot be opened again the disk is only read.
     pub(crate) fn resize(&self, bytes: u64) -> Result<(), Failure> {
         let mut front = self.alone();
         let region = self.take(&mut front)?;
         let resized = resized(&self.plan.pmem, region, bytes, |region, bytes| {
             self.lay_out(region, self.disk.device.identity().0, bytes)
         });
-        let region = compose::map(&self.plan.pmem, Access::ReadWrite)?;
-        *front = Some(self.reopen(Arc::new(region))?);
+        self.go_on(&mut front)?;
         resized
     }
 
-    /// Takes the cache away, after its last dirty blocks went to the disk. Only the region is left of it.
-    fn take(&self, front: &mut Option<Front>) -> Result<Arc<MappedRegion>, Failure> {
-        let Some(taken) = front.as_ref() else { return Err(self.has_no_cache()) };
-        if self.plan.access != Access::ReadWrite {
-            return Err(DiskFailure::ReadOnly { pmem: self.plan.pmem.clone() }.into());
-        }
+    /// Takes the cache away, after its last dirty blocks went to the disk. Only the region is left of it, and until it is known what becomes of that
+    /// nobody writes to the disk.
+    fn take(&self, served: &mut Served) -> Result<Arc<MappedRegion>, Failure> {
+        let Some(taken) = served.front() else { return Err(self.has_no_cache()) };
+        self.refuse_read_only()?;
         taken.cached.finish(&self.plan.pmem)?;
-        *self.earlier() = self.readings_of(front.as_ref());
-        let Front { region, device, cached } = front.take().expect("just seen");
-        drop((device, cached));
-        Ok(region)
+        *self.earlier() = self.readings_of(served.front());
+        match std::mem::replace(served, Served::Cautious) {
+            Served::Cached(_, Front { region, .. }) => Ok(region),
+            Served::Alone | Served::Cautious => Err(self.has_no_cache()),
+        }
+    }
+
+    /// Goes on with whatever cache the region holds now.
+    fn go_on(&self, served: &mut Served) -> Result<(), Failure> {
+        let region = compose::map(&self.plan.pmem, Access::ReadWrite)?;
+        let identity = compose::cache_in(&self.plan.pmem, &region)?;
+        if identity.is_none_or(|identity| identity.disk == DETACHED) {
+            return Err(self.has_no_cache());
+        }
+        *served = Served::Cached(self.next_number(), self.reopen(Arc::new(region))?);
+        Ok(())
+    }
+
+    /// A number for a cache, which no earlier one had.
+    fn next_number(&self) -> u64 {
+        self.caches.fetch_add(1, Ordering::Relaxed)
     }
 
     fn lay_out(&self, region: &Arc<MappedRegion>, disk: [u8; 32], region_bytes: u64) -> Result<(), Failure> {
@@ -191,7 +298,9 @@ impl LiveDisk {
     }
 
     fn reopen(&self, region: Arc<MappedRegion>) -> Result<Front, Failure> {
-        compose::front(&self.plan, region, self.disk.clone())
+        let mut plan = self.plan.clone();
+        plan.disk.mode = *self.mode();
+        compose::front(&plan, region, self.disk.clone())
     }
 
     fn has_no_cache(&self) -> Failure {
@@ -250,7 +359,13 @@ pub(crate) fn resized(
 
 impl BlockDevice for LiveDisk {
     fn geometry(&self) -> Geometry {
-        Geometry { blocks: self.blocks, ..self.with(|device| device.geometry()) }
+        let geometry = Geometry { blocks: self.blocks, ..self.with(|device| device.geometry()) };
+        let closed = match &*self.shared() {
+            Served::Cached(..) => false,
+            Served::Alone => *self.mode() == Mode::ReadOnly,
+            Served::Cautious => true,
+        };
+        Geometry { read_only: geometry.read_only || closed, ..geometry }
     }
 
     fn read(&self, at: Lba, out: &mut [u8]) -> Answer<()> {
@@ -258,7 +373,7 @@ impl BlockDevice for LiveDisk {
     }
 
     fn write(&self, at: Lba, data: &[u8], durability: Durability) -> Answer<()> {
-        self.with(|device| device.write(at, data, durability))
+        self.with_writable(|device| device.write(at, data, durability))
     }
 
     fn flush(&self) -> Answer<()> {
@@ -266,11 +381,11 @@ impl BlockDevice for LiveDisk {
     }
 
     fn discard(&self, range: LbaRange) -> Answer<()> {
-        self.with(|device| device.discard(range))
+        self.with_writable(|device| device.discard(range))
     }
 
     fn write_zeroes(&self, range: LbaRange, durability: Durability) -> Answer<()> {
-        self.with(|device| device.write_zeroes(range, durability))
+        self.with_writable(|device| device.write_zeroes(range, durability))
     }
 
     fn extent(&self, range: LbaRange) -> Answer<Extent> {
@@ -280,6 +395,6 @@ impl BlockDevice for LiveDisk {
 
 impl Watched for LiveDisk {
     fn readings(&self) -> Vec<Reading> {
-        self.readings_of(self.shared().as_ref())
+        self.readings_of(self.shared().front())
     }
 }

@@ -26,7 +26,8 @@ impl fmt::Display for Answer {
 /// Runs `tidegate mode`.
 pub(crate) fn run(wish: &SetMode, json: bool) -> Result<Exit, Failure> {
     let socket = wish.control.clone().unwrap_or_else(|| places::control_socket(&wish.pmem));
-    let (_, state) = control::ask_disk(&socket, &wish.pmem, DiskAct::SetMode { mode: wish.mode.to_string() })?;
+    let act = DiskAct::SetMode { mode: wish.mode.to_string(), lasting: true };
+    let (_, state) = control::ask_disk(&socket, &wish.pmem, act)?;
     answer::give(&Answer { file: wish.pmem.clone(), mode: state.mode }, json)?;
     Ok(Exit::Done)
 }

@@ -25,6 +25,10 @@ struct Answer {
     /// What the memory does not give back, if anything.
     #[serde(skip_serializing_if = "Option::is_none")]
     lost: Option<String>,
+    /// Blocks that do not fit their checksums and were left out.
+    not_saved: u64,
+    /// The first of them, and what is wrong with it.
+    damaged: Option<String>,
 }
 
 impl fmt::Display for Answer {
@@ -32,6 +36,10 @@ impl fmt::Display for Answer {
         let (to, Answer { blocks, bytes, .. }) = (self.to.display(), self);
         writeln!(f, "salvaged   {blocks} blocks ({bytes} bytes) to {to}, each at its place on the disk")?;
         self.lost.iter().try_for_each(|lost| answer::line(f, "lost", lost))?;
+        let others = |f: &mut fmt::Formatter<'_>, why: &String| {
+            answer::line(f, "damaged", format_args!("{} blocks are not in it; the first: {why}", self.not_saved))
+        };
+        self.damaged.iter().try_for_each(|why| others(f, why))?;
         write!(f, "region     {}, unchanged", self.file.display())
     }
 }
@@ -54,10 +62,17 @@ pub(crate) fn run(wish: &Salvage, json: bool) -> Result<Exit, Failure> {
     }
     let cached = Cached::open(region, target, &DiskPlan::default());
     let cached = cached.map_err(|error| VolumeFailure::of_open_cache(&wish.pmem, error))?;
-    let bytes = cached.dirty_bytes();
-    cached.drain(&wish.pmem, flush::tell)?;
+    let had = cached.dirty_bytes();
+    let damaged = match cached.drain(&wish.pmem, flush::tell) {
+        Ok(()) => None,
+        // The region is at fault, not what it is salvaged to: all others are there.
+        Err(DiskFailure::Damaged { why, .. }) => Some(why),
+        Err(failure) => return Err(failure.into()),
+    };
+    let left = cached.dirty_bytes();
+    let (bytes, not_saved) = (had - left, left / u64::from(identity.block_size));
     let blocks = bytes / u64::from(identity.block_size);
-    let lost = cached.lost();
-    answer::give(&Answer { file: wish.pmem.clone(), to: wish.to.clone(), blocks, bytes, lost }, json)?;
-    Ok(Exit::Done)
+    let exit = if damaged.is_some() { Exit::Refused } else { Exit::Done };
+    let (file, to, lost) = (wish.pmem.clone(), wish.to.clone(), cached.lost());
+    answer::end_with(&Answer { file, to, blocks, bytes, lost, not_saved, damaged }, json, exit)
 }

@@ -34,8 +34,11 @@ pub(crate) struct Found {
 impl Found {
     /// In `step`.
     pub(crate) fn of(step: &Scrubbed) -> Found {
-        let named = step.damaged.iter().take(NAMED_MAX).map(|(lba, why)| format!("{lba}: {why}")).collect();
-        Found { sound: step.sound, damaged: step.damaged.len() as u64, named }
+        let named = step.damaged.iter().map(|(lba, why)| format!("{lba}: {why}"));
+        let lost =
+            (step.lost > 0).then(|| format!("{} entries that cannot be read: as many blocks may be lost", step.lost));
+        let damaged = step.damaged.len() as u64 + step.lost;
+        Found { sound: step.sound, damaged, named: named.chain(lost).take(NAMED_MAX).collect() }
     }
 
     fn add(&mut self, more: Found) {

@@ -83,7 +83,8 @@ impl Left {
         *self == Left::default()
     }
 
-    fn add(&mut self, step: Step) {
+    /// Adds what a step of the sweep left behind.
+    pub fn add(&mut self, step: Step) {
         self.refused += step.refused.len() as u64;
         let room = REFUSALS_MAX - self.first.len();
         self.first.extend(step.refused.into_iter().take(room));

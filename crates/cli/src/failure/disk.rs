@@ -77,6 +77,15 @@ pub(crate) enum DiskFailure {
         /// The first block that stops it, and why.
         why: String,
     },
+    /// Blocks stay in the region because they do not fit their checksums.
+    Damaged {
+        /// The region.
+        pmem: PathBuf,
+        /// Bytes that only the region has.
+        dirty_bytes: u64,
+        /// The first block that stops it, and why.
+        why: String,
+    },
     /// What was to be salvaged to is not empty.
     TargetHolds {
         /// The file or disk.
@@ -131,6 +140,7 @@ impl DiskFailure {
             DiskFailure::TransitWished { .. } => ("two-caches", Exit::Usage),
             DiskFailure::LevellingWished { .. } => ("no-table", Exit::Usage),
             DiskFailure::Refuses { .. } => ("disk-refuses", Exit::Environment),
+            DiskFailure::Damaged { .. } => ("block-damaged", Exit::Refused),
             DiskFailure::TargetHolds { .. } => ("target-holds", Exit::Refused),
             DiskFailure::BlockSize { .. } => ("block-size-differs", Exit::Refused),
             DiskFailure::ReadOnly { .. } => ("served-read-only", Exit::Refused),
@@ -180,7 +190,7 @@ impl DiskFailure {
                 let what = format!("the wear of {} cannot be levelled", pmem.display());
                 (what, "it caches a disk: each commit takes another place anyway".to_owned())
             }
-            DiskFailure::Refuses { pmem, dirty_bytes, why } => {
+            DiskFailure::Refuses { pmem, dirty_bytes, why } | DiskFailure::Damaged { pmem, dirty_bytes, why } => {
                 (format!("{dirty_bytes} bytes ({}) stay in {}", Human(*dirty_bytes), pmem.display()), why.clone())
             }
             DiskFailure::TargetHolds { to } => {
@@ -227,6 +237,10 @@ impl DiskFailure {
             DiskFailure::LevellingWished { .. } => "leave --level-wear out".to_owned(),
             DiskFailure::Refuses { pmem, .. } => format!(
                 "nothing is lost: see dmesg, repair the disk and try again, or write them elsewhere: tidegate salvage --pmem {} --to FILE",
+                pmem.display()
+            ),
+            DiskFailure::Damaged { pmem, .. } => format!(
+                "everything else went to the disk; write the block anew from its application or a backup, or see all of them: tidegate scrub --pmem {}",
                 pmem.display()
             ),
             DiskFailure::TargetHolds { .. } => {

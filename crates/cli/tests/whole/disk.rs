@@ -260,7 +260,43 @@ fn a_scrub_names_what_the_memory_changed_with_a_server_and_without() {
     let flushed = run(&["flush", "--pmem", &pair.pmem, "--wait"]);
     assert_tells(&flushed, ENVIRONMENT, &["block 7", "the checksum it was stored with"]);
     assert_eq!([7, 8].map(|block| pair.on_disk(block)), [vec![0; 4096], stamped(8, 1)]);
-    server.stop();
+    write(&mut client, 9, 2);
+    server.kill();
+    // What the memory changed is named, and keeps nothing else from being saved.
+    let saved = pair.folder.text("saved");
+    let salvage = run(&["--json", "salvage", "--pmem", &pair.pmem, "--to", &saved]);
+    let told: Value = serde_json::from_str(&salvage.stdout).unwrap();
+    assert_eq!((salvage.code, told["blocks"].as_u64(), told["not_saved"].as_u64()), (REFUSED, Some(1), Some(1)));
+    assert!(told["damaged"].as_str().unwrap().contains("block 7"), "{told}");
+    assert_eq!(fs::read(&saved).unwrap()[9 * 4096..10 * 4096], stamped(9, 2));
+    assert_tells(&run(&["detach", "--pmem", &pair.pmem]), REFUSED, &["4096 bytes", "block 7", "tidegate scrub"]);
+    assert_eq!(pair.on_disk(9), stamped(9, 2));
+}
+
+#[test]
+fn a_mode_outlasts_the_cache_that_it_was_set_for() {
+    let pair = Pair::new();
+    let mut server = pair.serve(&[]);
+    let mut client = pair.client();
+    let set = |mode: &str| json(&["mode", "--pmem", &pair.pmem, mode]);
+    let mode = || pair.info()["disk"]["mode"].as_str().unwrap().to_owned();
+    set("write-through");
+    assert_eq!(run(&["resize", "--pmem", &pair.pmem, "--size", "16M"]).code, 0);
+    assert_eq!(mode(), "write-through");
+    json(&["detach", "--pmem", &pair.pmem]);
+    json(&["attach", "--pmem", &pair.pmem, "--disk", &pair.disk]);
+    assert_eq!(mode(), "write-through");
+    write(&mut client, 1, 1);
+    set("read-only");
+    assert_eq!(run(&["resize", "--pmem", &pair.pmem, "--size", "8M"]).code, 0);
+    json(&["detach", "--pmem", &pair.pmem]);
+    assert!(client.write(BLOCK, &stamped(1, 2), Durability::Volatile).is_err(), "the disk alone is read only too");
+    assert_eq!(read(&mut client, 1), stamped(1, 1));
+    json(&["attach", "--pmem", &pair.pmem, "--disk", &pair.disk]);
+    set("write-back");
+    write(&mut client, 1, 3);
+    assert_eq!(read(&mut client, 1), stamped(1, 3));
+    assert_eq!(server.stop().code(), Some(0));
 }
 
 #[test]
@@ -590,6 +626,11 @@ fn read_only_it_shows_what_the_cache_has_and_changes_nothing() {
     let mut client = pair.client();
     assert_eq!(read(&mut client, 9), stamped(9, 2));
     assert!(client.write(0, &stamped(0, 1), Durability::Volatile).is_err());
+    assert!(pair.dirty_bytes() > 0);
+    for arguments in [&["flush", "--wait"][..], &["flush"], &["detach"]] {
+        let ended = run(&[arguments, &["--pmem", &pair.pmem]].concat());
+        assert_tells(&ended, REFUSED, &["is left as it is", "--read-only"]);
+    }
     assert_eq!(server.stop().code(), Some(0));
     assert!(fs::read(&pair.pmem).unwrap() == region && fs::read(&pair.disk).unwrap() == disk);
     let answer = tidegate().args(["info", "--pmem", &pair.pmem]).output().unwrap();
