@@ -592,15 +592,17 @@ fn reads_alone_do_not_bring_an_old_element_back() {
     while cache.dirty_blocks() > 0 {
         cache.drain_step(8);
     }
-    // More than half of the numbers that a counter has, two for each time that a block goes and another comes.
+    // More than half of the numbers that a counter has, two for each time that a block goes and another comes; and no commit.
     for round in 0..16_500 * 4 {
         read(&cache, 2 + round % 5);
     }
-    (2..5).for_each(|lba| write(&cache, lba, 9));
     drop(cache);
-    assert_eq!(check(&*region).unwrap().findings, []);
-    let cache = open(&region, &disk);
-    assert_eq!((0..8).map(|lba| read(&cache, lba)).collect::<Vec<u8>>(), [1, 1, 9, 9, 9, 50, 50, 50]);
+    let cut = Arc::new(Region::from_image(region.cut().least().clone()));
+    for region in [cut, region] {
+        assert_eq!(check(&*region).unwrap().findings, []);
+        let cache = open(&region, &disk);
+        assert_eq!((0..8).map(|lba| read(&cache, lba)).collect::<Vec<u8>>(), [1, 1, 50, 50, 50, 50, 50, 50]);
+    }
 }
 
 #[test]

@@ -38,7 +38,7 @@ const ENGINES: [&str; 5] = [
 
 /// Sites of which one mistake is none, and why: a part of the file's name, how the line begins (and, after " after ", the line before it), and
 /// the argument.
-const EXCUSED: [(&str, &str, &str); 36] = [
+const EXCUSED: [(&str, &str, &str); 39] = [
     (
         "disk-cache/src/group.rs",
         "Lock: let mut ring = self.ring.lock()",
@@ -152,6 +152,22 @@ const EXCUSED: [(&str, &str, &str); 36] = [
         "commit/src/ring.rs",
         "Store: region.store_u64(self.plan.cursors_at, self.head)",
         "late, it comes behind the tail: in one line, before the flush and the fence that cover both, and either may arrive alone",
+    ),
+    (
+        "commit/src/ring.rs",
+        "Store: self.plan.store_tail(region, self.head);",
+        "late, the tail stays where it was until the next commit; only an entry that goes 2^15 steps without one would tell, and does in the \
+         cache's own tests",
+    ),
+    (
+        "commit/src/ring.rs",
+        "Flush: self.plan.flush_cursors(region); after self.plan.store_tail(region, self.head);",
+        "the same",
+    ),
+    (
+        "commit/src/ring.rs",
+        "Fence: region.fence() after self.plan.flush_cursors(region); after self.plan.store_tail(region, self.head);",
+        "covered by the next fence of the same thread, an eviction's or a commit's, long before the counter comes to another stride",
     ),
     (
         "commit/src/recovery.rs",

@@ -450,11 +450,9 @@ impl Scene {
             let seen = self.seen();
             (seen.refusals, seen.losses_told, seen.destaging_failed)
         };
-        {
-            let mut seen = self.seen();
-            let past = seen.under_way_past();
-            seen.tearable.extend(past);
-        }
+        let past = self.seen().under_way_past();
+        let writes_past = !past.is_empty();
+        self.seen().tearable.extend(past);
         self.marks.add_to(marks::DESTAGING_FAILED, destaging_failed);
         if self.slots.as_ref().is_some_and(|slots| slots.has_lost()) && refusals > 0 {
             self.marks.reach(marks::SLOTS_SEALED);
@@ -466,7 +464,13 @@ impl Scene {
         self.marks.add_to(marks::CLOCK_WENT_BACK, trouble::clock_went_back());
         // Slots that lost a store are worth nothing to another process. What a failed flush of a disk covered is written anew by nobody
         // after a kill: whoever asked for the flush was told.
-        let flush_failed = self.setting.base == Base::Disk && matches!(self.trouble, Some(Trouble::Flush));
+        let nobody_repeats = match self.setting.base {
+            Base::Table => false,
+            Base::Disk => true,
+            // A disk cache keeps what the disk may have lost, but for writes past it that its process did not live to end.
+            Base::DiskCache => writes_past,
+        };
+        let flush_failed = nobody_repeats && matches!(self.trouble, Some(Trouble::Flush));
         let doubtful = fault_planned(&self.slots) || flush_failed;
         if doubtful || self.rng.below(5) < 3 {
             self.tally.cuts += 1;
