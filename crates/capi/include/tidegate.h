@@ -123,7 +123,8 @@ uint32_t tidegate_transaction_blocks_max(const tidegate_cache *cache);
 // L1, and L3 for `out`.
 tidegate_status tidegate_read(const tidegate_cache *cache, uint64_t block, uint8_t *out, size_t bytes);
 
-// Writes `bytes` bytes, whole blocks, from block `block` on: durable on return as far as the memory is. Up to 1 MiB is put in place as a whole.
+// Writes `bytes` bytes, whole blocks, from block `block` on: durable on return as far as the memory is. Up to 1 MiB, and no more
+// than tidegate_transaction_blocks_max() blocks, is put in place as a whole; in the modes write-around and pass-through, what the disk does as a whole.
 //
 // # Safety
 // L1, and L3 for `data`.
@@ -166,8 +167,10 @@ tidegate_status tidegate_transaction_read(tidegate_transaction *transaction,
                                           uint8_t *out,
                                           size_t bytes);
 
-// Puts all that the transaction wrote in place at once, durably as far as the memory is, and frees it. After an error nothing of it is in place, but for
-// TIDEGATE_SEALED: then the next opening shows all of it or nothing. TIDEGATE_CONFLICT comes if the cache was opened to refuse conflicts.
+// Puts all that the transaction wrote in place at once, durably as far as the memory is, and frees it. After TIDEGATE_MISUSE,
+// TIDEGATE_TOO_LARGE or TIDEGATE_CONFLICT nothing of it is in place; the last comes if the cache was opened to refuse conflicts. After
+// TIDEGATE_SEALED the next opening shows all of it or nothing. In the modes write-through, write-around and pass-through the disk is asked behind the
+// commit: if it fails (TIDEGATE_MEDIA, TIDEGATE_SEALED), all of it is in place, and dirty. Read the blocks before trying again.
 //
 // # Safety
 // L1 and L5.

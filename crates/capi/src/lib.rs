@@ -150,7 +150,8 @@ pub unsafe extern "C" fn tidegate_read(cache: *const Cache, block: u64, out: *mu
     ended(|| unsafe { given(cache) }?.read(block, unsafe { room(out, bytes) }?))
 }
 
-/// Writes `bytes` bytes, whole blocks, from block `block` on: durable on return as far as the memory is. Up to 1 MiB is put in place as a whole.
+/// Writes `bytes` bytes, whole blocks, from block `block` on: durable on return as far as the memory is. Up to 1 MiB, and no more
+/// than tidegate_transaction_blocks_max() blocks, is put in place as a whole; in the modes write-around and pass-through, what the disk does as a whole.
 ///
 /// # Safety
 /// L1, and L3 for `data`.
@@ -235,8 +236,10 @@ pub unsafe extern "C" fn tidegate_transaction_read(
     })
 }
 
-/// Puts all that the transaction wrote in place at once, durably as far as the memory is, and frees it. After an error nothing of it is in place, but for
-/// TIDEGATE_SEALED: then the next opening shows all of it or nothing. TIDEGATE_CONFLICT comes if the cache was opened to refuse conflicts.
+/// Puts all that the transaction wrote in place at once, durably as far as the memory is, and frees it. After TIDEGATE_MISUSE,
+/// TIDEGATE_TOO_LARGE or TIDEGATE_CONFLICT nothing of it is in place; the last comes if the cache was opened to refuse conflicts. After
+/// TIDEGATE_SEALED the next opening shows all of it or nothing. In the modes write-through, write-around and pass-through the disk is asked behind the
+/// commit: if it fails (TIDEGATE_MEDIA, TIDEGATE_SEALED), all of it is in place, and dirty. Read the blocks before trying again.
 ///
 /// # Safety
 /// L1 and L5.

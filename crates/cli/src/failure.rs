@@ -46,7 +46,10 @@ impl Exit {
         (Exit::Done, "done"),
         (Exit::Unexpected, "an error this program did not expect"),
         (Exit::Usage, "the command line or the configuration file is wrong"),
-        (Exit::Refused, "the volume is refused: damaged, foreign, absent, or already there; check left findings"),
+        (
+            Exit::Refused,
+            "the volume or pool is refused: damaged, foreign, absent, or already there; check, scrub, recover or salvage found what cannot be put right",
+        ),
         (Exit::InUse, "the volume, socket or port is in use"),
         (Exit::Environment, "the system refused: permission, space, I/O"),
         (Exit::Interrupted, "ended by a second signal, before everything in progress was finished"),

@@ -138,7 +138,7 @@ pub(crate) struct Serve {
     pub(crate) cache: Option<CacheWish>,
 
     /// After one write in so many move one more block, any, so that the memory wears evenly: a block that is written over and over would wear out two
-    /// places. 100 costs two writes and a read in a hundred writes [default: blocks stay where they are]
+    /// places. 100 costs one more write and a read in a hundred writes [default: blocks stay where they are]
     #[arg(long, value_name = "WRITES")]
     pub(crate) level_wear: Option<NonZeroU32>,
 

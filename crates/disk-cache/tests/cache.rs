@@ -620,7 +620,23 @@ fn a_region_that_has_lost_a_store_still_lets_the_disk_be_read() {
     assert_eq!(read(&cache, 1), 7);
 }
 
-/// Refuses to be flushed once, and has everybody else wait until it is told to.
+/// Its entries may come back as they were: what the disk got since would be hidden by them.
+#[test]
+fn nothing_goes_past_a_region_that_has_lost_a_store() {
+    let (region, disk) = (region(8), disk());
+    let cache = open_with(&region, &disk, Options { mode: Mode::PassThrough, ..Options::default() });
+    write(&cache, 30, 1);
+    assert_eq!(read(&*disk, 30), 1);
+    region.poison(region.visible().len() - 8 * 512, 8 * 512, PoisonedStore::Lost);
+    cache.set_mode(Mode::WriteBack);
+    assert!(cache.write(Lba(1), &block(7), Durability::Volatile).is_err());
+    cache.set_mode(Mode::PassThrough);
+    let answer = cache.write(Lba(30), &block(9), Durability::Volatile);
+    assert!(matches!(answer, Err(Error::Sealed(_))), "{answer:?}");
+    assert_eq!(read(&*disk, 30), 1);
+}
+
+/// A disk that has everybody who writes wait until it is told to go on.
 struct Held {
     disk: InTurn<Arc<Disk>>,
     waits: std::sync::Mutex<bool>,

@@ -38,7 +38,7 @@ const ENGINES: [&str; 5] = [
 
 /// Sites of which one mistake is none, and why: a part of the file's name, how the line begins (and, after " after ", the line before it), and
 /// the argument.
-const EXCUSED: [(&str, &str, &str); 39] = [
+const EXCUSED: [(&str, &str, &str); 40] = [
     (
         "disk-cache/src/group.rs",
         "Lock: let mut ring = self.ring.lock()",
@@ -55,6 +55,11 @@ const EXCUSED: [(&str, &str, &str); 39] = [
         "write-cache/src/cache.rs",
         "Lock: let mut queue = self.sets[index].queue.lock(); after while self.is_used(index) {",
         "it is held from the first access, the search, to the first change, a count, which comes behind the look at the version",
+    ),
+    (
+        "disk-cache/src/past.rs",
+        "Fence: self.medium.fence()?; after // Were a block given up",
+        "asks whether the memory has lost a store; one seed in thousands needs to know, and the cache's own tests show it",
     ),
     (
         "disk-cache/src/relayout.rs",
