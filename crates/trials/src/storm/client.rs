@@ -4,7 +4,7 @@ use crate::storm::drains::assert_awake;
 use crate::storm::life::{Seen, Stack, seen};
 use crate::storm::marks;
 use crate::storm::sabotage::{Mislaid, Sabotage};
-use crate::storm::script::{Script, Step};
+use crate::storm::script::{Bent, Script, Step};
 use crate::storm::transactions::{Kind, any_mode};
 use crate::transit::Act;
 use std::collections::BTreeMap;
@@ -51,11 +51,12 @@ enum Deed {
 }
 
 impl Request {
-    fn any(rng: &mut Rng, blocks: u64, transactions: bool) -> Request {
-        if transactions {
+    /// Any of them; of 32, so many are `transactions`, and one changes the mode if there are some.
+    fn any(rng: &mut Rng, blocks: u64, transactions: u64) -> Request {
+        if transactions > 0 {
             let deed = match rng.below(32) {
-                0..8 => Some(Deed::Transaction(rng.next_u64())),
-                8 => Some(Deed::Mode(any_mode(rng))),
+                nth if nth < transactions => Some(Deed::Transaction(rng.next_u64())),
+                nth if nth == transactions => Some(Deed::Mode(any_mode(rng))),
                 _ => None,
             };
             if let Some(deed) = deed {
@@ -110,7 +111,12 @@ impl Client {
             // Each from a number of its own: one may be left out, and the others stay what they are.
             let number = u64::from(step.client) << 32 | u64::from(step.number);
             let mut rng = Rng::new(mix(self.script.seed ^ mix(number)));
-            let request = Request::any(&mut rng, self.blocks, self.stack.disk_cache.is_some());
+            let transactions = match (&self.stack.disk_cache, self.script.bent()) {
+                (None, _) => 0,
+                (Some(_), Bent::Transactions) => 28,
+                (Some(_), _) => 8,
+            };
+            let request = Request::any(&mut rng, self.blocks, transactions);
             let refused = request.is_refused_for_good(&self.stack) && self.seen().refused;
             let lost = request.tells_of_a_loss(&self.stack) && self.region.has_lost();
             begin();

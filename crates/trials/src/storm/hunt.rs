@@ -5,7 +5,7 @@ use crate::power_cuts::Bug;
 use crate::storm::campaign::Campaign;
 use crate::storm::footing::Base;
 use crate::storm::sabotage::{Mislaid, Sabotage, Site, SiteKind};
-use crate::storm::script::{Failure, Script};
+use crate::storm::script::{Bent, Failure, Script};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -38,7 +38,7 @@ const ENGINES: [&str; 5] = [
 
 /// Sites of which one mistake is none, and why: a part of the file's name, how the line begins (and, after " after ", the line before it), and
 /// the argument.
-const EXCUSED: [(&str, &str, &str); 40] = [
+const EXCUSED: [(&str, &str, &str); 41] = [
     (
         "disk-cache/src/group.rs",
         "Lock: let mut ring = self.ring.lock()",
@@ -55,6 +55,12 @@ const EXCUSED: [(&str, &str, &str); 40] = [
         "write-cache/src/cache.rs",
         "Lock: let mut queue = self.sets[index].queue.lock(); after while self.is_used(index) {",
         "it is held from the first access, the search, to the first change, a count, which comes behind the look at the version",
+    ),
+    (
+        "disk-cache/src/conflicts.rs",
+        "Lock: let mut commits = self.commits.lock(); after pub(crate) fn begin(&self) -> u64 {",
+        "two transactions begin while nobody else runs, and a third is committed in between: one seed in thousands has that, and clients that \
+         only increment a number show it",
     ),
     (
         "disk-cache/src/past.rs",
@@ -229,7 +235,10 @@ const EXCUSED: [(&str, &str, &str); 40] = [
 ];
 
 /// Seeds that showed mistakes when all were tried in turn, those first that showed many. After a change of an engine they are seeds like others.
-const TELLING_SEEDS: [u64; 7] = [1955, 2002, 2515, 2640, 6595, 7295, 7339];
+const TELLING_SEEDS: [u64; 28] = [
+    0, 1, 7, 16, 2, 4, 12, 3, 8, 1052, 419, 431, 465, 526, 706, 807, 876, 1704, 3851, 303, 94, 103, 127, 135, 138, 146,
+    163, 203,
+];
 
 /// In which order a hunt tries seeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -334,8 +343,9 @@ fn hunted(sabotage: Sabotage, seeds: impl Iterator<Item = u64>) -> Hunted {
     let killed = (1..).zip(seeds).find_map(|(tried, seed)| {
         let base = sabotage.base().unwrap_or(Base::of_write_cache(seed));
         // Some mistakes show only in a crowd.
-        let clients = if seed % 4 == 3 { 8 } else { 4 };
-        let script = Script { acts: 200, clients, base, sabotage, ..Script::of(seed) };
+        let usual = Script::of(seed);
+        let clients = if seed % 4 == 3 || usual.bent() == Bent::Transactions { 8 } else { 4 };
+        let script = Script { acts: 200, clients, base, sabotage, ..usual };
         let failure = script.run().failure?;
         let anyway = Script { sabotage: Sabotage::None, ..script }.run().failure;
         if anyway.is_some() {

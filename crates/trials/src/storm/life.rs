@@ -165,7 +165,7 @@ impl Seen {
 impl Scene {
     pub(crate) fn new(script: Script) -> Scene {
         let mut rng = Rng::new(mix(script.seed));
-        let setting = Setting::any(&mut rng, script.base, VOLUME);
+        let setting = Setting::any(&mut rng, script.base, script.bent(), VOLUME);
         let promise = if setting.cache.is_some() { Promise::OnFlush } else { Promise::OnCompletion };
         let oracle = |promise| Oracle::zeroed(setting.blocks, setting.block_bytes, promise);
         let zero = Content::of(&vec![0; setting.block_bytes]);

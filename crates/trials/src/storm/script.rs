@@ -50,6 +50,8 @@ pub(crate) enum Bent {
     StoresAreLost,
     /// The disk cache is laid out anew, if there is one, and that is ended early.
     LaidOutAnew,
+    /// Clients of a disk cache do hardly anything but transactions that refuse conflicts.
+    Transactions,
 }
 
 /// Single operations of clients.
@@ -98,6 +100,7 @@ impl Script {
             6 | 11 => Bent::FlushesFail,
             9 => Bent::StoresAreLost,
             12 => Bent::LaidOutAnew,
+            8 => Bent::Transactions,
             _ => Bent::None,
         }
     }
@@ -167,7 +170,7 @@ pub(crate) struct Setting {
 }
 
 impl Setting {
-    pub(crate) fn any(rng: &mut Rng, base: Base, volume: [u8; 16]) -> Setting {
+    pub(crate) fn any(rng: &mut Rng, base: Base, bent: Bent, volume: [u8; 16]) -> Setting {
         let shape = match rng.below(8) {
             0..2 => SmallVolume::whole_pages(),
             2..5 => SmallVolume::two_free(),
@@ -194,7 +197,11 @@ impl Setting {
             blocks,
             plan: Setting::any_plan(rng, blocks),
             mode,
-            conflicts: if rng.one_in(2) { Conflicts::Refuse } else { Conflicts::LastWins },
+            conflicts: if rng.one_in(2) || bent == Bent::Transactions {
+                Conflicts::Refuse
+            } else {
+                Conflicts::LastWins
+            },
             block_bytes,
             shape,
             order: if rng.one_in(2) { LineOrder::Prefix } else { LineOrder::Any },
