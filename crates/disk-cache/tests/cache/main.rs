@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
+mod damage;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use tidegate_disk_cache::{
@@ -427,161 +429,6 @@ fn nothing_is_taken_in_while_a_disk_does_not_flush() {
     assert_eq!((read(&cache, 5), cache.fill().clean), (9, 2));
 }
 
-/// The same with checksums, and where its blocks begin.
-fn region_with_sums(blocks: u32) -> (Arc<Region>, u64) {
-    let plan = CachePlan::cut_with(Sums::Kept, blocks, 512, DISK_BLOCKS, 16);
-    let region = Arc::new(Region::new(plan.end()));
-    format_with(Sums::Kept, &*region, &spec(), Contents::Zeroed).unwrap();
-    let identity = identify(&*region).unwrap().unwrap();
-    assert_eq!((identity.blocks, identity.sums), (blocks, Sums::Kept));
-    (region, plan.data_at)
-}
-
-/// Changes a bit in each block of the region that begins with `tag`.
-fn spoil(region: &Arc<Region>, data_at: u64, tag: u8) -> Arc<Region> {
-    let mut image: Image = region.visible();
-    for at in (data_at..image.len()).step_by(BLOCK) {
-        let mut bytes = [0; 8];
-        image.read(at, &mut bytes);
-        if bytes == [tag; 8] {
-            image.write(at + 4, &[tag ^ 1]);
-        }
-    }
-    Arc::new(Region::from_image(image))
-}
-
-fn scrub(cache: &DiskCache<Arc<Region>>) -> (u64, Vec<Lba>) {
-    let (mut sound, mut damaged, mut next) = (0, Vec::new(), Some(0));
-    while let Some(from) = next {
-        let step = cache.scrub_step(from, 3);
-        sound += step.sound;
-        damaged.extend(step.damaged.into_iter().map(|(lba, _)| lba));
-        next = step.next;
-    }
-    (sound, damaged)
-}
-
-#[test]
-fn a_changed_bit_is_noticed_named_and_kept_from_the_disk() {
-    let ((region, data_at), disk) = (region_with_sums(8), disk());
-    write(&*disk, 5, 50);
-    let cache = open(&region, &disk);
-    cache.write(Lba(1), &[block(1), block(2), block(3)].concat(), Durability::Volatile).unwrap();
-    write(&cache, 9, 4);
-    assert_eq!(read(&cache, 5), 50);
-    assert_eq!(scrub(&cache), (5, vec![]));
-    drop(cache);
-    let region = [2, 50].into_iter().fold(region, |region, tag| spoil(&region, data_at, tag));
-    let cache = open(&region, &disk);
-    assert_eq!(scrub(&cache), (3, vec![Lba(2), Lba(5)]));
-    assert_eq!([1, 3, 9, 5].map(|lba| read(&cache, lba)), [1, 3, 4, 50], "the disk stands in for a clean one");
-    let told = cache.read(Lba(2), &mut block(0)).unwrap_err();
-    assert!(matches!(&told, Error::Corrupt(corrupt) if corrupt.found.contains("block 2 of the disk")), "{told}");
-    let progress = cache.drain_step(8);
-    assert_eq!((progress.cleaned, progress.failed.len(), progress.failed[0].0), (3, 1, Lba(2)));
-    assert_eq!((read(&*disk, 2), cache.dirty_blocks()), (0, 1));
-    write(&cache, 2, 7);
-    assert_eq!((read(&cache, 2), scrub(&cache).0), (7, 4));
-    assert!(cache.counters().damaged >= 5);
-}
-
-#[test]
-fn a_scrub_without_checksums_finds_what_cannot_be_read() {
-    let (region, disk) = (region(8), disk());
-    let cache = open(&region, &disk);
-    (0..3).for_each(|lba| write(&cache, lba, 1));
-    assert!(!cache.keeps_sums());
-    assert_eq!(scrub(&cache), (3, vec![]));
-    region.poison(region.visible().len() - 8 * 512 + 512, 1, PoisonedStore::Kept);
-    assert_eq!(scrub(&cache), (2, vec![Lba(1)]));
-}
-
-/// Poisons the line of `entry`.
-fn poison_entry(region: &Region, entry: u64) {
-    let entries_at = 12288 + 16 * 16;
-    region.poison(entries_at + entry * 16, 16, PoisonedStore::Lost);
-}
-
-#[test]
-fn entries_that_cannot_be_read_cost_their_blocks_and_no_more() {
-    let (region, disk) = (region(16), disk());
-    (0..10).for_each(|lba| write(&*disk, lba, 50));
-    let cache = open(&region, &disk);
-    (0..4).for_each(|lba| write(&cache, lba, 1));
-    cache.write(Lba(4), &[2; 4 * BLOCK], Durability::Volatile).unwrap();
-    (8..10).for_each(|lba| write(&cache, lba, 3));
-    drop(cache);
-    // Entries 4 to 7 are those of the transaction, which the ring still names.
-    poison_entry(&region, 5);
-    let report = check(&*region).unwrap();
-    let [Finding::Lost(lost)] = &report.findings[..] else { panic!("{:?}", report.findings) };
-    assert_eq!((&lost.entries[..], &lost.named[..]), (&[4, 5, 6, 7][..], &[Lba(4), Lba(5), Lba(6), Lba(7)][..]));
-    assert!(report.opens() && report.dirty == 6);
-    let cache = open(&region, &disk);
-    assert_eq!(cache.lost(), lost);
-    assert_eq!([0, 3, 8, 9].map(|lba| read(&cache, lba)), [1, 1, 3, 3]);
-    assert_eq!([4, 7].map(|lba| read(&cache, lba)), [50, 50], "as the disk has them");
-    // The region takes more than it has room for, and is never sealed.
-    (0..DISK_BLOCKS).for_each(|lba| write(&cache, lba, 9));
-    assert!((0..DISK_BLOCKS).all(|lba| read(&cache, lba) == 9));
-    assert!(cache.fill().clean + cache.fill().dirty <= 12);
-}
-
-#[test]
-fn what_a_transaction_left_in_the_ring_is_applied_around_a_line_that_cannot_be_read() {
-    let (region, disk) = (region(16), disk());
-    let cache = open(&region, &disk);
-    let mut transaction = cache.begin();
-    (0..8).for_each(|lba| transaction.write(Lba(lba), &block(7)).unwrap());
-    transaction.commit().unwrap();
-    // Of what a commit stores after its last fence nothing has arrived: the entries are free, and the ring knows better.
-    let image = region.cut().least().clone();
-    let region = Arc::new(Region::from_image(image));
-    poison_entry(&region, 0);
-    let cache = open(&region, &disk);
-    assert_eq!(cache.lost().named.len(), 4);
-    let kept = (0..8).filter(|lba| read(&cache, *lba) == 7).count();
-    assert_eq!(kept, 4);
-    assert_eq!(cache.dirty_blocks(), 4);
-}
-
-#[test]
-fn a_line_that_cannot_be_read_and_named_nothing_costs_room_only() {
-    let (region, disk) = (region(8), disk());
-    write(&open(&region, &disk), 1, 1);
-    poison_entry(&region, 4);
-    let cache = open(&region, &disk);
-    let named_before: &[Lba] = &[];
-    assert_eq!((&cache.lost().entries[..], &cache.lost().named[..]), (&[4, 5, 6, 7][..], named_before));
-    assert!(cache.lost().to_string().contains("the ring knows none"));
-    assert_eq!((read(&cache, 1), cache.fill().free), (1, 3));
-}
-
-#[test]
-fn a_live_scrub_names_blocks_whose_entries_cannot_be_read() {
-    let (region, disk) = (region(8), disk());
-    let cache = open(&region, &disk);
-    (0..6).for_each(|lba| write(&cache, lba, 1));
-    poison_entry(&region, 4);
-    assert_eq!(scrub(&cache), (4, vec![Lba(4), Lba(5)]));
-    assert_eq!(cache.scrub_step(0, 8).lost, 0);
-    drop(cache);
-    let cache = open(&region, &disk);
-    assert_eq!(scrub(&cache), (4, vec![]));
-    assert_eq!(cache.scrub_step(0, 8).lost, 4, "the next opening does not know what they named");
-}
-
-#[test]
-fn a_cache_whose_entries_are_all_lost_fails_writes_and_ends_them() {
-    let (region, disk) = (region(8), disk());
-    drop(open(&region, &disk));
-    [0, 4].into_iter().for_each(|entry| poison_entry(&region, entry));
-    let cache = open(&region, &disk);
-    let answer = cache.write(Lba(1), &block(1), Durability::Volatile);
-    assert!(matches!(answer, Err(Error::Media(_))), "{answer:?}");
-    assert_eq!(read(&cache, 1), 0);
-}
-
 /// Whoever evicts and takes in brings an entry's counter on, too. An element left in the ring must not become the newer one of both by that.
 #[test]
 fn reads_alone_do_not_bring_an_old_element_back() {
@@ -603,37 +450,6 @@ fn reads_alone_do_not_bring_an_old_element_back() {
         let cache = open(&region, &disk);
         assert_eq!((0..8).map(|lba| read(&cache, lba)).collect::<Vec<u8>>(), [1, 1, 50, 50, 50, 50, 50, 50]);
     }
-}
-
-#[test]
-fn a_region_that_has_lost_a_store_still_lets_the_disk_be_read() {
-    let (region, disk) = (region(8), disk());
-    (0..40).for_each(|lba| write(&*disk, lba, u8::try_from(lba).unwrap()));
-    let cache = open(&region, &disk);
-    write(&cache, 1, 7);
-    region.poison(region.visible().len() - 512, 1, PoisonedStore::Lost);
-    let lost = (2..40).find(|lba| cache.write(Lba(*lba), &block(9), Durability::Volatile).is_err());
-    assert!(lost.is_some());
-    for lba in lost.unwrap() + 1..40 {
-        assert_eq!(u64::from(read(&cache, lba)), lba, "whether there is room or not");
-    }
-    assert_eq!(read(&cache, 1), 7);
-}
-
-/// Its entries may come back as they were: what the disk got since would be hidden by them.
-#[test]
-fn nothing_goes_past_a_region_that_has_lost_a_store() {
-    let (region, disk) = (region(8), disk());
-    let cache = open_with(&region, &disk, Options { mode: Mode::PassThrough, ..Options::default() });
-    write(&cache, 30, 1);
-    assert_eq!(read(&*disk, 30), 1);
-    region.poison(region.visible().len() - 8 * 512, 8 * 512, PoisonedStore::Lost);
-    cache.set_mode(Mode::WriteBack);
-    assert!(cache.write(Lba(1), &block(7), Durability::Volatile).is_err());
-    cache.set_mode(Mode::PassThrough);
-    let answer = cache.write(Lba(30), &block(9), Durability::Volatile);
-    assert!(matches!(answer, Err(Error::Sealed(_))), "{answer:?}");
-    assert_eq!(read(&*disk, 30), 1);
 }
 
 /// A disk that has everybody who writes wait until it is told to go on.
