@@ -130,6 +130,8 @@ pub(crate) fn complete_leftover(volume: Identity, device: &dyn BlockDevice) -> R
     let region = match MappedRegion::open(&file, Access::ReadWrite) {
         Ok(region) => region,
         Err(MapError::NotFound { .. }) => return Ok(0),
+        // Its server was killed before the file had any bytes: no block ever went into it.
+        Err(MapError::Empty { .. }) => return remove(&file).map(|()| 0),
         Err(error) => return Err(VolumeFailure::of_map(Doing::Write, error).into()),
     };
     let not_completed = |why| VolumeFailure::InCache {
@@ -155,10 +157,11 @@ fn stranger(region: &MappedRegion, volume: Identity) -> Result<Option<u32>, Fail
     Ok((!known).then_some(maker))
 }
 
-/// Refuses to show a volume without the blocks that a killed server left in its cache.
+/// Refuses to show a volume without the blocks that a killed server left in its cache. A file without bytes has none, and stays: one who only
+/// reads need not be able to remove it.
 pub(crate) fn refuse_leftover(volume: Identity) -> Result<(), Failure> {
     let cache = volume.cache_file()?;
-    if cache.exists() {
+    if fs::metadata(&cache).is_ok_and(|left| left.len() > 0) {
         return Err(
             VolumeFailure::InCache { path: volume.pmem.to_owned(), cache, trouble: CacheTrouble::ReadOnly }.into()
         );

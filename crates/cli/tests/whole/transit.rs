@@ -80,6 +80,27 @@ fn what_a_killed_server_left_in_its_cache_is_completed() {
 }
 
 #[test]
+fn a_cache_whose_file_got_no_bytes_is_made_anew() {
+    let folder = Folder::new();
+    let volume = &folder.volume("v");
+    let listen = &format!("unix:{}", folder.text("s"));
+    let serve = |more: &[&str]| Server::start(&[&["--pmem", volume, "--listen", listen], more].concat());
+    serve(&["--cache", "1M"]).kill();
+    let file = cache_file(volume).unwrap();
+    // What a server leaves that is killed after it made the file and before it gave it its size.
+    let empty = || drop(fs::File::create(&file).unwrap());
+    empty();
+    assert_eq!(serve(&["--read-only"]).stop().code(), Some(0));
+    for cache in ["1M", "off"] {
+        empty();
+        let mut server = serve(&["--cache", cache]);
+        assert_eq!(file.exists(), cache == "1M");
+        assert_eq!(server.stop().code(), Some(0));
+        assert_eq!(cache_file(volume), None);
+    }
+}
+
+#[test]
 fn a_cache_that_somebody_else_made_is_not_believed() {
     crate::program::need_root("be another user");
     let folder = Folder::new();
