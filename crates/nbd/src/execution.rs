@@ -268,7 +268,7 @@ impl<'e> Executor<'e> {
         if request.flags & !flags != 0 {
             return Err(Failure::ForeignFlags { flags: request.flags & !flags });
         }
-        if writes && self.export.geometry().read_only {
+        if writes && self.export.refuses_changes() {
             return Err(Failure::ReadOnly);
         }
         if request.command == Command::BlockStatus && self.agreement.contexts.is_empty() {

@@ -133,9 +133,19 @@ impl Export {
         &self.description
     }
 
-    /// Blocks and promises of the device below.
+    /// Blocks and promises of the device below, as they were at the beginning.
     pub fn geometry(&self) -> Geometry {
         self.geometry
+    }
+
+    /// Whether the device refuses changes now. A device may begin so and change: one that began writable says so itself when it is written.
+    pub(crate) fn refuses_changes(&self) -> bool {
+        self.geometry.read_only && self.is_read_only()
+    }
+
+    /// Whether a client that comes now is to be told that it can only read.
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.device.geometry().read_only
     }
 
     /// Bytes in the export.

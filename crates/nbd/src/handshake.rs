@@ -355,7 +355,7 @@ fn transmission_flags(export: &Export, agreement: Agreement) -> u16 {
         | transmission_flag::SEND_CACHE
         // A flush of the device covers writes answered on every connection: all share the device.
         | transmission_flag::CAN_MULTI_CONN;
-    if export.geometry().read_only {
+    if export.is_read_only() {
         flags |= transmission_flag::READ_ONLY;
     }
     if agreement.replies != Replies::Simple {

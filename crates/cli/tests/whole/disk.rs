@@ -215,6 +215,22 @@ fn the_mode_is_changed_while_it_is_served() {
 }
 
 #[test]
+fn one_that_began_read_only_is_written_once_its_mode_allows_it() {
+    let pair = Pair::new();
+    let mut server = pair.serve(&["--disk-mode", "read-only"]);
+    let mut early = pair.client();
+    assert!(early.write(0, &stamped(0, 1), Durability::Volatile).is_err());
+    assert_eq!(json(&["mode", "--pmem", &pair.pmem, "write-back"])["mode"], "write-back");
+    write(&mut early, 0, 1);
+    let mut late = pair.client();
+    let read_only = [&early, &late].map(|client| client.transmission_flags() & 2 != 0);
+    assert_eq!(read_only, [true, false], "as told at the beginning of each");
+    assert_eq!(read(&mut late, 0), stamped(0, 1));
+    write(&mut late, 1, 1);
+    assert_eq!(server.stop().code(), Some(0));
+}
+
+#[test]
 fn what_is_read_comes_in_by_the_policies_and_is_counted() {
     let pair = Pair::new();
     let mut server = pair.serve(&["--admit", "second-miss", "--sequential-cutoff", "64K"]);

@@ -1,5 +1,6 @@
 //! Devices that make visible what a device is asked for, and what comes of its failures.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use tidegate_media::{
     BlockDevice, Corrupt, Durability, Error, Extent, ExtentKind, Geometry, Lba, LbaRange, Misuse, Poison, Result,
@@ -57,6 +58,54 @@ impl BlockDevice for Recorder {
 
     fn extent(&self, range: LbaRange) -> Result<Extent> {
         self.note(format!("extent {}..{}", range.first.0, range.end()));
+        self.ram.extent(range)
+    }
+}
+
+/// 64 KiB in blocks of 4096 bytes that can be written only after somebody allowed it.
+pub(crate) struct Thawing {
+    ram: Ram,
+    writable: Arc<AtomicBool>,
+}
+
+impl Thawing {
+    /// The device, and what allows writes.
+    pub(crate) fn new() -> (Thawing, Arc<AtomicBool>) {
+        let writable = Arc::new(AtomicBool::new(false));
+        (Thawing { ram: Ram::new(4096, 16), writable: Arc::clone(&writable) }, writable)
+    }
+
+    fn check(&self) -> Result<()> {
+        if self.geometry().read_only { Err(Misuse::ReadOnly.into()) } else { Ok(()) }
+    }
+}
+
+impl BlockDevice for Thawing {
+    fn geometry(&self) -> Geometry {
+        Geometry { read_only: !self.writable.load(Ordering::Relaxed), ..self.ram.geometry() }
+    }
+
+    fn read(&self, at: Lba, out: &mut [u8]) -> Result<()> {
+        self.ram.read(at, out)
+    }
+
+    fn write(&self, at: Lba, data: &[u8], durability: Durability) -> Result<()> {
+        self.check().and_then(|()| self.ram.write(at, data, durability))
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.ram.flush()
+    }
+
+    fn discard(&self, range: LbaRange) -> Result<()> {
+        self.check().and_then(|()| self.ram.discard(range))
+    }
+
+    fn write_zeroes(&self, range: LbaRange, durability: Durability) -> Result<()> {
+        self.check().and_then(|()| self.ram.write_zeroes(range, durability))
+    }
+
+    fn extent(&self, range: LbaRange) -> Result<Extent> {
         self.ram.extent(range)
     }
 }

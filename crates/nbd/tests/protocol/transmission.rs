@@ -1,8 +1,9 @@
 //! Requests and replies, byte by byte, and what the device is asked for.
 
-use crate::devices::{Failing, Late, Recorder};
+use crate::devices::{Failing, Late, Recorder, Thawing};
 use crate::script::{disk_and_frozen, exports_of, play, play_in_pieces};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use tidegate_media::BlockDevice;
 use tidegate_nbd::ram::Ram;
 use tidegate_nbd::{ConnectionError, End, Service, Violation};
@@ -307,6 +308,21 @@ fn a_read_only_export_refuses_to_change() {
         [write, request(0, TRIM, 0, 512), request(0, WRITE_ZEROES, 0, 512), request(0, FLUSH, 0, 0)].concat();
     let expected = [simple(EPERM).repeat(3), simple(0)].concat();
     assert_eq!(simple_answers_of(&disk_and_frozen(), "frozen", &requests), expected);
+}
+
+#[test]
+fn an_export_that_began_read_only_is_written_once_its_device_can_be() {
+    let (device, writable) = Thawing::new();
+    let exports = exports_of(device);
+    let handshake = b"\x00\x00\x00\x03IHAVEOPT\x00\x00\x00\x01\x00\x00\x00\x04disk";
+    let read_only = || play(&exports, handshake).0.last().unwrap() & 2 != 0;
+    let write = [request(0, WRITE, 0, 2), b"ab".to_vec()].concat();
+    let changes = [write, request(0, TRIM, 0, 4096), request(0, WRITE_ZEROES, 0, 512)].concat();
+    for (can_be, answer) in [(false, EPERM), (true, 0), (false, EPERM)] {
+        writable.store(can_be, Ordering::Relaxed);
+        assert_eq!(read_only(), !can_be);
+        assert_eq!(simple_answers_of(&exports, "disk", &changes), simple(answer).repeat(3));
+    }
 }
 
 #[test]
