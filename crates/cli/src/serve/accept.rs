@@ -10,7 +10,10 @@ use std::io;
 use std::sync::Arc;
 
 /// How long to leave clients waiting when the system has no file descriptor for one more.
-const ACCEPT_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+pub(super) const ACCEPT_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+
+/// Clients of one listener that are accepted before the others, the signals and the supervisor have their turn.
+const ACCEPTED_AT_ONCE_MAX: usize = 64;
 
 /// Admits clients until a signal arrives.
 pub(super) fn accept_until_signalled(
@@ -38,18 +41,53 @@ pub(super) fn accept_until_signalled(
     }
 }
 
-/// Accepts every client that waits; false if the system has no room for one.
+/// Accepts clients that wait, but no more than [`ACCEPTED_AT_ONCE_MAX`]: more may come as fast as they are accepted. False if the system has
+/// no room for one.
 fn accept_waiting(listener: &Listener, connections: &Arc<Connections>) -> bool {
-    loop {
+    for _ in 0..ACCEPTED_AT_ONCE_MAX {
         match listener.accept() {
             Ok(stream) => connections.admit(stream),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
-            // The client left before it was accepted.
-            Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted) => {}
+            Err(error) if is_no_lack(&error) => {}
             Err(error) => {
                 tracing::warn!("a client has to wait: {error}");
                 return false;
             }
         }
+    }
+    true
+}
+
+/// Whether the system could accept a client, and none is there: it did not come, or left before it was accepted.
+pub(super) fn is_no_lack(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, Interrupted, WouldBlock};
+    matches!(error.kind(), WouldBlock | ConnectionAborted | Interrupted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connections::Offer;
+    use crate::listen::Place;
+    use crate::peers::Peers;
+    use rustix::fs::Mode;
+    use std::os::unix::net::UnixStream;
+    use tidegate_nbd::ram::Ram;
+    use tidegate_nbd::{Export, Exports, Service};
+
+    #[test]
+    fn a_crowd_is_accepted_in_rounds() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s");
+        let listener = Listener::bind(&Place::Unix(path.clone()), Mode::RWXU).unwrap();
+        let export = || Export::new("", "", Arc::new(Ram::new(512, 8)));
+        let service = || Service::plain(Exports::new(vec![export()]).unwrap());
+        let connections = Connections::new(Offer { unix: service(), tcp: service() }, Peers::default(), 0);
+        let crowd: Vec<_> = (0..100).map(|_| UnixStream::connect(&path).unwrap()).collect();
+        for met in [64, 100, 100] {
+            assert!(accept_waiting(&listener, &connections));
+            assert_eq!(connections.counts().over_limit, met);
+        }
+        drop(crowd);
     }
 }
