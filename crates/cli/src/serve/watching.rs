@@ -1,5 +1,6 @@
 //! The sockets through which a running server is watched: control sockets and metrics, each kind on a thread of its own.
 
+use super::accept::{ACCEPT_PAUSE, is_no_lack};
 use super::announce::Serving;
 use crate::compose::Volume;
 use crate::connections::Connections;
@@ -9,7 +10,7 @@ use crate::listen::{Listener, Place, Stream};
 use crate::metrics;
 use crate::plan::{Plan, VolumePlan};
 use crate::snapshot::{Observed, ObservedVolume};
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::Mode;
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -85,21 +86,44 @@ impl Answering {
     }
 }
 
-/// Answers everyone who connects to `listeners`, one after the other, until the other side of `end` closes.
+/// Answers everyone who connects to `listeners`, one after the other, until the other side of `end` closes. Each may take its time, so the end
+/// is looked at before each.
 fn answer_until(end: &UnixStream, listeners: &[Listener], answer: impl Fn(&Stream)) {
+    let mut pause = false;
     loop {
         let mut watched = vec![PollFd::new(end, PollFlags::IN)];
-        watched.extend(listeners.iter().map(|listener| PollFd::new(listener, PollFlags::IN)));
+        if !pause {
+            watched.extend(listeners.iter().map(|listener| PollFd::new(listener, PollFlags::IN)));
+        }
+        let limit = pause.then_some(ACCEPT_PAUSE);
         // An interrupted wait finds nobody and begins again.
-        let _ = poll(&mut watched, None);
-        if !watched[0].revents().is_empty() {
-            return;
-        }
+        let _ = poll(&mut watched, limit.as_ref());
+        pause = false;
         for listener in listeners {
-            while let Ok(stream) = listener.accept() {
-                answer(&stream);
+            if has_ended(end) {
+                return;
             }
+            pause |= !answer_next(listener, &answer);
         }
+    }
+}
+
+/// Whether the other side of `end` closed.
+fn has_ended(end: &UnixStream) -> bool {
+    let mut watched = [PollFd::new(end, PollFlags::IN)];
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    // An interrupted look is repeated before the next client.
+    poll(&mut watched, Some(&at_once)).is_ok_and(|ready| ready > 0)
+}
+
+/// Answers the next client that waits, if one does; false if the system has no room for it.
+fn answer_next(listener: &Listener, answer: impl Fn(&Stream)) -> bool {
+    match listener.accept() {
+        Ok(stream) => {
+            answer(&stream);
+            true
+        }
+        Err(error) => is_no_lack(&error),
     }
 }
 

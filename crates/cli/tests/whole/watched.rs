@@ -37,6 +37,11 @@ impl Watched {
         Server::client(&self.folder.path("s"))
     }
 
+    fn metrics_port(&self) -> String {
+        let line = self.server.said.lines().find(|line| line.starts_with("metrics")).unwrap();
+        line.split("http://").nth(1).unwrap().strip_suffix("/metrics").unwrap().to_owned()
+    }
+
     fn stat(&self) -> Value {
         json(&["stat", "--pmem", &self.folder.text("v")])
     }
@@ -314,8 +319,7 @@ fn parsed(text: &str) -> BTreeMap<String, f64> {
 #[test]
 fn prometheus_reads_the_same_numbers() {
     let watched = Watched::start(&["--metrics", "tcp:127.0.0.1:0"]);
-    let line = watched.server.said.lines().find(|line| line.starts_with("metrics")).unwrap();
-    let port = line.split("http://").nth(1).unwrap().strip_suffix("/metrics").unwrap();
+    let port = &watched.metrics_port();
     let mut client = watched.client();
     for turn in 0..40 {
         client.write(turn % 7 * BLOCK as u64, &[1; BLOCK], Durability::Volatile).unwrap();
@@ -351,6 +355,19 @@ fn prometheus_reads_the_same_numbers() {
     }
     assert!(scrape(port, "GET /other HTTP/1.1\r\n\r\n").0.starts_with("HTTP/1.1 404"));
     assert!(scrape(port, "POST /metrics HTTP/1.1\r\n\r\n").0.starts_with("HTTP/1.1 405"));
+}
+
+#[test]
+fn silent_scrapers_and_watchers_do_not_keep_a_server_from_ending() {
+    let mut watched = Watched::start(&["--metrics", "tcp:127.0.0.1:0"]);
+    let (port, control) = (watched.metrics_port(), watched.folder.path("v.control"));
+    let scrapers: Vec<_> = (0..40).map(|_| TcpStream::connect(&port).unwrap()).collect();
+    let watchers: Vec<_> = (0..40).map(|_| UnixStream::connect(&control).unwrap()).collect();
+    let begin = Instant::now();
+    assert_eq!(watched.server.stop().code(), Some(0));
+    // One after the other, the scrapers alone would take 80 s.
+    assert!(begin.elapsed() < Duration::from_secs(30), "{:?}", begin.elapsed());
+    drop((scrapers, watchers));
 }
 
 #[test]
