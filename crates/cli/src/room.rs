@@ -1,16 +1,21 @@
 //! How many connections the system has room for: file descriptors and memory mappings are limited for each process.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tidegate_nbd::limits::ASIDE_THREADS_MAX;
 
 /// Descriptors kept for everything but connections.
 const DESCRIPTORS_RESERVED: u64 = 64;
 
-/// Mappings kept for everything but connections.
-const MAPPINGS_RESERVED: u64 = 4096;
+/// Mappings of a thread: its stack and the one for signals, each with a page that guards it. A thread that does not get them all takes the
+/// process with it.
+const MAPPINGS_OF_THREAD: u64 = 4;
 
-/// Mappings of one connection: the stack of its thread and the page that guards it, the same of the thread that its long
-/// requests may need, and two buffers.
-const MAPPINGS_EACH: u64 = 6;
+/// Mappings of a thread and the long buffers that it fills. Most buffers take none: neighbours in memory share one, and one that gets none of
+/// its own goes to the heap.
+const MAPPINGS_EACH: u64 = MAPPINGS_OF_THREAD + 2;
+
+/// Mappings kept for everything but connections: the second threads that some of them have for a while, and what does not hang on their number.
+const MAPPINGS_RESERVED: u64 = MAPPINGS_EACH * ASIDE_THREADS_MAX as u64 + 2560;
 
 /// Lets this process open as many files as it may, and returns how many of `wish` connections have room.
 pub(crate) fn make(wish: usize) -> usize {

@@ -5,11 +5,12 @@
 
 use crate::buffers::Output;
 use crate::execution::Executor;
-use crate::limits::{ASIDE_BYTES_MAX, ASIDE_JOBS_MAX};
+use crate::limits::{ASIDE_BYTES_MAX, ASIDE_JOBS_MAX, ASIDE_THREADS_MAX};
 use crate::stream::Stream;
 use crate::transmission::Job;
 use std::collections::VecDeque;
 use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::thread::{Builder, Scope};
 use std::time::Duration;
@@ -19,6 +20,31 @@ const LINGER: Duration = Duration::from_secs(1);
 
 /// The second thread's stack.
 const STACK_BYTES: usize = 256 << 10;
+
+/// The second threads of this process. Relaxed everywhere: only the number is read.
+static SEATS: Seats = Seats { taken: AtomicUsize::new(0), max: ASIDE_THREADS_MAX };
+
+/// Room for a number of threads.
+struct Seats {
+    taken: AtomicUsize,
+    max: usize,
+}
+
+/// Room for one, given back when dropped.
+struct Seat<'a>(&'a Seats);
+
+impl Seats {
+    fn take(&self) -> Option<Seat<'_>> {
+        let one_more = |taken: usize| (taken < self.max).then_some(taken + 1);
+        self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).ok().map(|_| Seat(self))
+    }
+}
+
+impl Drop for Seat<'_> {
+    fn drop(&mut self) {
+        self.0.taken.fetch_sub(1, Ordering::Relaxed);
+    }
+}
 
 /// A stream that two threads send to, and the jobs that wait for the second one.
 pub(crate) struct Link<'s, S> {
@@ -111,9 +137,10 @@ impl<'s, S: Stream> Link<'s, S> {
             return Ok(Err(job));
         }
         if !jobs.attended {
+            let Some(seat) = SEATS.take() else { return Ok(Err(job)) };
             let executor = executor.another();
             let thread = Builder::new().stack_size(STACK_BYTES).name("client, aside".to_owned());
-            if thread.spawn_scoped(scope, move || self.attend(executor)).is_err() {
+            if thread.spawn_scoped(scope, move || self.attend(executor, seat)).is_err() {
                 return Ok(Err(job));
             }
             jobs.attended = true;
@@ -131,7 +158,8 @@ impl<'s, S: Stream> Link<'s, S> {
         self.changed.notify_one();
     }
 
-    fn attend(&self, mut executor: Executor<'_>) {
+    /// Does jobs until there are none, in the `seat` that was taken for it.
+    fn attend(&self, mut executor: Executor<'_>, seat: Seat<'_>) {
         let mut out = Output::new();
         while let Some(job) = self.next() {
             let bytes = job.bytes();
@@ -143,6 +171,7 @@ impl<'s, S: Stream> Link<'s, S> {
                 jobs.failed = Some(error);
             }
         }
+        drop(seat);
     }
 
     /// The next job, or none when the thread is to end.
@@ -170,3 +199,17 @@ impl<'s, S: Stream> Link<'s, S> {
 }
 
 const HOLDER_PANICKED: &str = "nothing that holds this lock panics";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seats_are_as_many_as_there_are_and_are_given_back() {
+        let seats = Seats { taken: AtomicUsize::new(0), max: 2 };
+        let (one, another) = (seats.take(), seats.take());
+        assert!(one.is_some() && another.is_some() && seats.take().is_none());
+        drop(one);
+        assert!(seats.take().is_some());
+    }
+}

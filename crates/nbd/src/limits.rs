@@ -67,6 +67,10 @@ pub(crate) const ASIDE_JOBS_MAX: usize = 64;
 /// Their payloads, those of the one that is being executed included.
 pub(crate) const ASIDE_BYTES_MAX: usize = 1 << 20;
 
+/// Second threads of all connections in a process: what a thread takes of the system's limits is kept for so many. Without one, long requests
+/// keep others waiting.
+pub const ASIDE_THREADS_MAX: usize = 256;
+
 /// The second output buffer of a connection: answers without data, and the longest message of an error.
 const ASIDE_OUTPUT_BYTES: usize = 16 << 10;
 

@@ -255,6 +255,30 @@ fn a_client_that_reads_no_replies_does_not_hold_the_end_up() {
 }
 
 #[test]
+fn many_connections_with_long_requests_share_a_limited_number_of_second_threads() {
+    const CLIENTS: usize = 300;
+    let folder = Folder::new();
+    let socket = folder.path("s");
+    let listen = &format!("unix:{}", socket.display());
+    let mut server = Server::start(&["--pmem", &folder.volume("v"), "--listen", listen, "--cache", "off"]);
+    let tasks = format!("/proc/{}/task", server.pid());
+    let threads = || fs::read_dir(&tasks).unwrap().count();
+    let mut clients: Vec<_> = (0..CLIENTS).map(|_| Server::client(&socket)).collect();
+    let before = threads();
+    for client in &mut clients {
+        client.submit(Operation::Trim { offset: 0, len: 2 << 20 }).unwrap();
+        client.submit(Operation::Read { offset: 0, len: 4096 }).unwrap();
+    }
+    for client in &mut clients {
+        (0..2).for_each(|_| drop(client.complete().unwrap().outcome.unwrap()));
+    }
+    let more = threads().saturating_sub(before);
+    // Those that end at this moment may still be listed.
+    assert!(more <= tidegate_nbd::limits::ASIDE_THREADS_MAX + 8, "{more} more");
+    assert_eq!(server.stop().code(), Some(0));
+}
+
+#[test]
 fn the_command_that_serve_prints_makes_a_loop_device() {
     need_root("set up loop devices");
     let folder = Folder::new();
