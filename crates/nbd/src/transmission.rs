@@ -40,8 +40,10 @@ pub(crate) struct Job {
 }
 
 enum Work {
-    /// All of it, with its payload.
+    /// All of it, with a copy of its payload.
     Whole(Vec<u8>),
+    /// All of it, with the payload that was put together.
+    Gathered(Gathered),
     /// The end of a write that was made in pieces.
     EndOfWrite,
 }
@@ -51,6 +53,7 @@ impl Job {
     pub(crate) fn bytes(&self) -> usize {
         match &self.work {
             Work::Whole(data) => data.len(),
+            Work::Gathered(payload) => payload.held_bytes(),
             Work::EndOfWrite => 0,
         }
     }
@@ -60,6 +63,7 @@ impl Job {
         executor.wake();
         match self.work {
             Work::Whole(data) => executor.answer(self.taken, &data, out),
+            Work::Gathered(payload) => executor.answer(self.taken, payload.bytes(), out),
             Work::EndOfWrite => executor.end_write(self.taken, Ok(()), out),
         }
     }
@@ -160,15 +164,25 @@ impl<'e> Transmission<'e> {
 
     /// Executes a request that is all there, or gives it away.
     fn settle(&mut self, request: Request, data: &[u8], len: usize, out: &mut Output) -> Progress {
-        self.settle_taken(self.executor.take(request), data, len, out)
-    }
-
-    fn settle_taken(&mut self, taken: Taken, data: &[u8], len: usize, out: &mut Output) -> Progress {
-        if self.executor.is_long(&taken.request) && self.executor.check(&taken.request).is_ok() {
+        let taken = self.executor.take(request);
+        if self.is_worth_giving(&taken) {
             return Progress::Gave(len, Job { taken, work: Work::Whole(data.to_vec()) });
         }
         self.executor.answer(taken, data, out);
         Progress::Took(len)
+    }
+
+    /// The same for one whose payload was put together, which goes with it: a copy would not be counted among what a connection holds.
+    fn settle_gathered(&mut self, taken: Taken, payload: Gathered, len: usize, out: &mut Output) -> Progress {
+        if self.is_worth_giving(&taken) {
+            return Progress::Gave(len, Job { taken, work: Work::Gathered(payload) });
+        }
+        self.executor.answer(taken, payload.bytes(), out);
+        Progress::Took(len)
+    }
+
+    fn is_worth_giving(&self, taken: &Taken) -> bool {
+        self.executor.is_long(&taken.request) && self.executor.check(&taken.request).is_ok()
     }
 
     /// Settles a write whose payload is here, waits for one that fits the buffer, and begins to take any other.
@@ -217,7 +231,7 @@ impl<'e> Transmission<'e> {
         }
         let Payload { whole, arrived: _, fate, gathered } = *payload;
         if let Some(gathered) = gathered {
-            return self.settle_taken(whole, gathered.bytes(), len, out);
+            return self.settle_gathered(whole, gathered, len, out);
         }
         if fate.is_ok() && self.executor.is_long(&whole.request) {
             return Progress::Gave(len, Job { taken: whole, work: Work::EndOfWrite });

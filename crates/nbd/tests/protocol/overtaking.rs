@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tidegate_media::{BlockDevice, Durability, Extent, Geometry, Lba, LbaRange, Poison, Result};
 use tidegate_nbd::client::{Client, Cookie, Dialect, Operation};
 use tidegate_nbd::ram::Ram;
-use tidegate_nbd::{ConnectionError, End, RequestKind, serve};
+use tidegate_nbd::{ConnectionError, End, Export, Exports, RequestKind, Service, serve};
 
 /// Longer than any test takes.
 const FOREVER: Duration = Duration::from_secs(20);
@@ -174,6 +174,34 @@ fn the_flush_at_the_end_of_a_long_write_is_overtaken_too() {
     let mut seen = vec![0; data.len()];
     client.read(100, &mut seen).unwrap();
     assert!(seen == data, "the bytes differ");
+    detach((client, server));
+}
+
+#[test]
+fn writes_that_are_put_together_first_are_overtaken_and_arrive_whole() {
+    let device = Gated::new();
+    let export = Export::new("disk", "", Arc::new(device.clone())).with_whole_writes();
+    let exports = Arc::new(Service::plain(Exports::new(vec![export]).unwrap()));
+    let (mut client, server) = attach(&exports, Dialect::Structured);
+    client.stream().set_read_timeout(Some(FOREVER)).unwrap();
+    let small = Operation::Write { offset: 0, data: &[1; 4096], durability: Durability::Fua };
+    show_slowness(&mut client, device.gate(), small);
+    device.gate().set_closed(true);
+    let data: Vec<u8> = (0..1 << 20_u32).map(|at| (at % 251) as u8).collect();
+    let write = |offset| Operation::Write { offset, data: &data, durability: Durability::Fua };
+    let long = client.submit(write(0)).unwrap();
+    let read = client.submit(Operation::Read { offset: 2 << 20, len: 4096 }).unwrap();
+    assert_eq!(complete(&mut client), read);
+    // The first one fills what may wait beside: this one is done before what follows it.
+    let longer = client.submit(write(1 << 20)).unwrap();
+    device.gate().wait_for(|state| state.arrived == 6 + 2);
+    device.gate().set_closed(false);
+    let mut answered = [complete(&mut client), complete(&mut client)];
+    answered.sort();
+    assert_eq!(answered, [long, longer]);
+    let mut seen = vec![0; 2 << 20];
+    client.read(0, &mut seen).unwrap();
+    assert!(seen == [&data[..], &data].concat(), "the bytes differ");
     detach((client, server));
 }
 
