@@ -221,8 +221,7 @@ fn request(stream: &Stream) -> Result<Request, Refused> {
 
 /// Does `act` with the disk of the volume in `pmem`.
 fn of_disk(observed: &Observed, pmem: &Path, act: DiskAct) -> DiskReply {
-    let same = |of: &Path| of == pmem || of.canonicalize().is_ok_and(|of| pmem.canonicalize().is_ok_and(|it| it == of));
-    let volume = observed.volumes.iter().find(|volume| same(&volume.pmem));
+    let volume = observed.volumes.iter().find(|volume| places::is_same_file(&volume.pmem, pmem));
     let volume = volume.ok_or_else(|| Refused::NotServed { pmem: pmem.to_owned() })?;
     let disk = volume.disk.as_ref().ok_or_else(|| Refused::NoCache { pmem: pmem.to_owned() })?;
     let answer = carry_out(disk, act)?;

@@ -13,6 +13,7 @@ use crate::notes::Note;
 use crate::orphans::{self, Orphan};
 use crate::places;
 use crate::size::Human;
+use crate::snapshot::VolumeCounts;
 use serde::Serialize;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -78,10 +79,8 @@ impl DiskLook {
     /// The cache `identity` in `region`; its server is asked if it has one.
     fn at(path: &Path, region: &MappedRegion, identity: &CacheIdentity, in_use: bool) -> Result<DiskLook, Failure> {
         let snapshot = in_use.then(|| control::ask(&places::control_socket(path)).ok()).flatten();
-        let same = |of: &Path| of.file_name() == path.file_name();
-        let volumes = snapshot.into_iter().flat_map(|snapshot| snapshot.volumes);
-        let served = volumes.filter(|volume| same(&volume.pmem)).find_map(|volume| volume.disk);
-        if let Some(state) = served {
+        let served = snapshot.and_then(|snapshot| volume_at(path, snapshot.volumes));
+        if let Some(state) = served.and_then(|volume| volume.disk) {
             return Ok(DiskLook::Served(state));
         }
         let broken = |none: tidegate_disk_cache::NoCache| VolumeFailure::BrokenCache {
@@ -98,6 +97,15 @@ impl DiskLook {
             cache_bytes: bytes(identity.blocks),
         })
     }
+}
+
+/// The one of `volumes` that lies at `path`. A server may know it by a path that leads nowhere here; its name is enough if no other has it.
+fn volume_at(path: &Path, mut volumes: Vec<VolumeCounts>) -> Option<VolumeCounts> {
+    if let Some(index) = volumes.iter().position(|volume| places::is_same_file(&volume.pmem, path)) {
+        return Some(volumes.swap_remove(index));
+    }
+    let mut named = volumes.into_iter().filter(|volume| volume.pmem.file_name() == path.file_name());
+    named.next().filter(|_| named.next().is_none())
 }
 
 /// Runs `tidegate info`.
@@ -130,5 +138,35 @@ fn look(path: &Path) -> Result<(MappedRegion, bool), Failure> {
     match compose::map(path, Access::Private) {
         Err(Failure::Volume(VolumeFailure::InUse { .. })) => Ok((compose::map(path, Access::PrivateUnlocked)?, true)),
         other => Ok((other?, false)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_served_volume_is_found_by_its_file_and_else_by_a_name_that_no_other_has() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        for there in ["a", "b"] {
+            std::fs::create_dir(path(there)).unwrap();
+            std::fs::write(path(there).join("v"), "").unwrap();
+        }
+        std::os::unix::fs::symlink(path("b"), path("link")).unwrap();
+        let found = |path: PathBuf, served: &[&str]| {
+            let volume = |place: &&str| VolumeCounts {
+                name: (*place).to_owned(),
+                pmem: folder.path().join(place),
+                requests: Vec::new(),
+                readings: Vec::new(),
+                disk: None,
+            };
+            volume_at(&path, served.iter().map(volume).collect()).map(|volume| volume.name)
+        };
+        assert_eq!(found(path("a/v"), &["a/v", "b/v"]).as_deref(), Some("a/v"));
+        assert_eq!(found(path("link/v"), &["a/v", "b/v"]).as_deref(), Some("b/v"));
+        assert_eq!(found(path("b/v"), &["gone/v", "a/w"]).as_deref(), Some("gone/v"));
+        assert_eq!(found(path("b/v"), &["gone/v", "lost/v"]), None);
     }
 }

@@ -33,6 +33,11 @@ pub(crate) fn control_socket(volume: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
+/// Whether both paths lead to one file. Paths that lead nowhere are the same if they are written the same.
+pub(crate) fn is_same_file(one: &Path, other: &Path) -> bool {
+    one == other || one.canonicalize().is_ok_and(|one| other.canonicalize().is_ok_and(|other| one == other))
+}
+
 /// Makes the folder of `path`, and the folders above it, if they are absent.
 pub(crate) fn make_folder_of(path: &Path) -> Result<(), Failure> {
     let Some(folder) = path.parent() else { return Ok(()) };
