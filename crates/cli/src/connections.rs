@@ -88,7 +88,6 @@ impl Connections {
         let name = format!("client {number}");
         let spawned = thread::Builder::new().name(name).stack_size(THREAD_STACK_BYTES).spawn(work);
         if let Err(error) = spawned {
-            self.counts.admitted.fetch_sub(1, Ordering::Relaxed);
             self.counts.over_limit.fetch_add(1, Ordering::Relaxed);
             if let Some(more) = self.crowded.ask() {
                 tracing::warn!("client {number} turned away: no thread for it: {error}{more}");
@@ -143,7 +142,6 @@ impl Connections {
             }
             return None;
         }
-        self.counts.admitted.fetch_add(1, Ordering::Relaxed);
         live.streams.insert(number, Arc::clone(stream));
         Some(Admitted { number, connections: Arc::clone(self) })
     }
@@ -191,6 +189,7 @@ struct Admitted {
 impl Admitted {
     fn serve(self, stream: &Stream) {
         let number = self.number;
+        self.connections.counts.admitted.fetch_add(1, Ordering::Relaxed);
         tracing::info!("client {number} connected");
         let offer = &self.connections.offer;
         let service = match stream {
