@@ -200,9 +200,10 @@ impl UsageFailure {
             UsageFailure::Size { .. } => {
                 "write bytes, or a number and K, M, G, T or P (each 1024 of the last): 1G, 512M, 1GiB, 4096".to_owned()
             }
-            UsageFailure::SizeNotMultiple { size } => {
-                format!("use --size {} or --size {}", size / 4096 * 4096, (size / 4096).saturating_add(1) * 4096)
-            }
+            UsageFailure::SizeNotMultiple { size } => match size.checked_next_multiple_of(4096) {
+                Some(more) => format!("use --size {} or --size {more}", size / 4096 * 4096),
+                None => format!("use --size {}", size / 4096 * 4096),
+            },
             UsageFailure::SizeTooSmall { min, .. } => format!("use --size {min} or more"),
             UsageFailure::SizeMissing => "give one: --size 1G".to_owned(),
             UsageFailure::CacheTooSmall { min, .. } => format!("use --size {min} or more"),

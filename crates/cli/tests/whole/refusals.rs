@@ -58,6 +58,7 @@ fn command_lines_that_are_never_right() {
         (&["--size", "99999999999P"], &["64 bits"]),
         (&["--size", "0"], &["too small"]),
         (&["--size", "20000001"], &["not a multiple of 4096", "20000768", "19996672"]),
+        (&["--size", "18446744073709551615"], &["not a multiple of 4096", "use --size 18446744073709547520\n"]),
         (&["--size", "17"], &["too small", "use --size 16781312 or more"]),
         (&["--size", "16M"], &["too small", "BTT 1.1", "16781312"]),
         (&["--size", "12M", "--btt", "2.0"], &["too small", "BTT 2.0", "16777216"]),
