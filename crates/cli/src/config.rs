@@ -163,16 +163,16 @@ pub(crate) fn text_of(path: &Path) -> Result<String, ConfigFailure> {
 
 fn parse(path: &Path, text: &str) -> Result<Plan, ConfigFailure> {
     let written: Written = toml::from_str(text).map_err(|error| refused(path, text, &error))?;
+    let folder = path.parent().unwrap_or(path);
     let place = |text_there: &Spanned<String>| {
         let invalid = |refused: UsageFailure| ConfigFailure::Invalid {
             path: path.to_owned(),
             line: line_of(text, text_there.span().start),
             what: refused.in_a_file(),
         };
-        Place::parse(text_there.get_ref()).map_err(invalid)
+        Place::parse_from(folder, text_there.get_ref()).map_err(invalid)
     };
     let listen = written.listen.iter().map(place).collect::<Result<_, _>>()?;
-    let folder = path.parent().unwrap_or(path);
     let volumes: Vec<_> = written.volume.into_iter().map(|volume| volume.plan(folder)).collect();
     if volumes.is_empty() {
         return Err(ConfigFailure::NoVolume { path: path.to_owned() });
@@ -285,7 +285,7 @@ mod tests {
     }
 
     const EVERY_KEY: &str = r#"
-            listen = ["unix:/run/a.sock", "tcp:127.0.0.1:7"]
+            listen = ["unix:/run/a.sock", "tcp:127.0.0.1:7", "unix:b.sock"]
             insecure = true
             socket_mode = "0660"
             allow_uids = [7, 8]
@@ -320,7 +320,8 @@ mod tests {
     #[test]
     fn every_key_reaches_the_plan() {
         let plan = plan(EVERY_KEY).expect("a good file");
-        assert_eq!(plan.listen.len(), 2);
+        let sockets: Vec<_> = plan.listen.iter().cloned().filter_map(Place::into_path).collect();
+        assert_eq!((plan.listen.len(), &sockets[..]), (3, &["/run/a.sock".into(), "/etc/tidegate/b.sock".into()][..]));
         assert!(plan.insecure);
         let in_etc = |name: &str| PathBuf::from("/etc/tidegate").join(name);
         let identity = Identity { certificate: in_etc("c.pem"), key: "/k.pem".into(), clients: Some(in_etc("a.pem")) };

@@ -28,10 +28,17 @@ pub(crate) enum Place {
 impl Place {
     /// Reads `unix:PATH` or `tcp:ADDRESS[:PORT]`.
     pub(crate) fn parse(text: &str) -> Result<Place, UsageFailure> {
+        Place::parse_from(Path::new(""), text)
+    }
+
+    /// The same, with a relative path that starts at `folder`.
+    pub(crate) fn parse_from(folder: &Path, text: &str) -> Result<Place, UsageFailure> {
         let bad = |why| UsageFailure::Listen { text: text.to_owned(), why };
         match text.split_once(':') {
             Some(("unix", "")) => Err(bad("no path follows unix:")),
-            Some(("unix", path)) => std::path::absolute(path).map(Place::Unix).map_err(|_| bad("the path is none")),
+            Some(("unix", path)) => {
+                std::path::absolute(folder.join(path)).map(Place::Unix).map_err(|_| bad("the path is none"))
+            }
             Some(("tcp", address)) => {
                 tcp_address(address).map(Place::Tcp).ok_or_else(|| bad("what follows tcp: is no address and port"))
             }
