@@ -318,6 +318,13 @@ mod tests {
     "#;
 
     #[test]
+    fn what_is_told_of_a_value_fits_every_command_that_reads_a_file() {
+        let refused = plan("listen = 7").map_err(Failure::from).unwrap_err();
+        let told = refused.told().expect("somebody reads it");
+        assert!(!format!("{told:?}").contains("serve"), "{told:?}");
+    }
+
+    #[test]
     fn every_key_reaches_the_plan() {
         let plan = plan(EVERY_KEY).expect("a good file");
         let sockets: Vec<_> = plan.listen.iter().cloned().filter_map(Place::into_path).collect();

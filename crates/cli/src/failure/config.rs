@@ -103,8 +103,8 @@ impl ConfigFailure {
             ),
             ConfigFailure::Invalid { path, line, what } => (
                 format!("{}:{line}: {}", path.display(), what.lines().next().unwrap_or_default()),
-                "the file is not what `serve` understands".to_owned(),
-                "correct the line; `tidegate serve --help` and the manual page list the keys".to_owned(),
+                "the file is not what this command understands".to_owned(),
+                "correct the line; the help and the manual page of the command tell the keys".to_owned(),
             ),
             ConfigFailure::NoVolume { path } => (
                 format!("{} names no volume", path.display()),
