@@ -17,8 +17,8 @@ use tidegate_nbd::{Export, Service, serve};
 /// Connections served at once unless the plan says otherwise; a client beyond them is turned away.
 pub(crate) const CONNECTIONS_MAX: usize = 16384;
 
-/// How long requests in progress may take to finish when the server ends.
-const DRAIN_SECONDS_MAX: u64 = 5;
+/// How long requests in progress may take to finish when the server ends, and then again once their connections are cut.
+pub(crate) const FINISHING_MAX: Duration = Duration::from_secs(5);
 
 /// Small, as there are as many stacks as connections; the buffers lie elsewhere.
 const THREAD_STACK_BYTES: usize = 256 << 10;
@@ -146,17 +146,20 @@ impl Connections {
         Some(Admitted { number, connections: Arc::clone(self) })
     }
 
-    /// Ends every connection: requests that arrived are finished and answered, within a limit of time.
-    pub(crate) fn end(&self) {
+    /// Ends every connection: requests that arrived are finished and answered within `patience`. Those whose connection is cut then have as long
+    /// again. How many are still under way.
+    pub(crate) fn end(&self, patience: Duration) -> usize {
         self.ending.store(true, Ordering::Release);
-        for (direction, seconds) in [(Shutdown::Read, DRAIN_SECONDS_MAX), (Shutdown::Both, DRAIN_SECONDS_MAX)] {
+        let mut left = 0;
+        for direction in [Shutdown::Read, Shutdown::Both] {
             self.live().streams.values().for_each(|stream| stream.shut_down(direction));
-            let left = self.wait_until_none(Duration::from_secs(seconds));
+            left = self.wait_until_none(patience);
             if left == 0 {
-                return;
+                break;
             }
-            tracing::warn!("{left} connections still busy after {seconds} s");
+            tracing::warn!("{left} connections still busy after {} s", patience.as_secs_f32());
         }
+        left
     }
 
     /// Waits until no connection is left, or `limit` has passed; how many are left.
@@ -236,5 +239,67 @@ impl tidegate_nbd::Stream for Interruptible<'_> {
 
     fn limit_sending(&self, limit: Option<Duration>) -> io::Result<()> {
         self.stream.limit_sending(limit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixStream;
+    use std::sync::Barrier;
+    use tidegate_media::{BlockDevice, Durability, Extent, Geometry, Lba, LbaRange, Result};
+    use tidegate_nbd::Exports;
+    use tidegate_nbd::client::{Client, Dialect, Operation};
+    use tidegate_nbd::ram::Ram;
+
+    /// A device whose flush meets somebody when it begins, and again before it ends.
+    struct Meeting(Ram, Arc<Barrier>);
+
+    impl BlockDevice for Meeting {
+        fn geometry(&self) -> Geometry {
+            self.0.geometry()
+        }
+
+        fn read(&self, at: Lba, out: &mut [u8]) -> Result<()> {
+            self.0.read(at, out)
+        }
+
+        fn write(&self, at: Lba, data: &[u8], durability: Durability) -> Result<()> {
+            self.0.write(at, data, durability)
+        }
+
+        fn flush(&self) -> Result<()> {
+            self.1.wait();
+            self.1.wait();
+            Ok(())
+        }
+
+        fn discard(&self, range: LbaRange) -> Result<()> {
+            self.0.discard(range)
+        }
+
+        fn write_zeroes(&self, range: LbaRange, durability: Durability) -> Result<()> {
+            self.0.write_zeroes(range, durability)
+        }
+
+        fn extent(&self, range: LbaRange) -> Result<Extent> {
+            self.0.extent(range)
+        }
+    }
+
+    #[test]
+    fn a_request_that_does_not_finish_is_counted_at_the_end() {
+        let meeting = Arc::new(Barrier::new(2));
+        let device: Arc<dyn BlockDevice> = Arc::new(Meeting(Ram::new(4096, 8), Arc::clone(&meeting)));
+        let service = || Service::plain(Exports::new(vec![Export::new("", "", Arc::clone(&device))]).unwrap());
+        let connections = Connections::new(Offer { unix: service(), tcp: service() }, Peers::default(), 1);
+        let (near, far) = UnixStream::pair().unwrap();
+        connections.admit(Stream::Unix(far));
+        let mut client = Client::connect(near, "", Dialect::Simple).unwrap();
+        client.submit(Operation::Flush).unwrap();
+        meeting.wait();
+        assert_eq!(connections.end(Duration::from_millis(10)), 1);
+        meeting.wait();
+        assert_eq!(connections.end(FINISHING_MAX), 0);
     }
 }

@@ -36,7 +36,7 @@ pub(crate) enum Exit {
     InUse = 4,
     /// The system said no: permission, space, I/O.
     Environment = 5,
-    /// A second signal did not wait for the end.
+    /// The end did not wait for everything in progress.
     Interrupted = 6,
 }
 
@@ -52,7 +52,10 @@ impl Exit {
         ),
         (Exit::InUse, "the volume, socket or port is in use"),
         (Exit::Environment, "the system refused: permission, space, I/O"),
-        (Exit::Interrupted, "ended by a second signal, before everything in progress was finished"),
+        (
+            Exit::Interrupted,
+            "ended before everything in progress was finished: by a second signal, or as requests took longer than 10 s",
+        ),
     ];
 }
 

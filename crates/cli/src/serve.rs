@@ -1,8 +1,8 @@
 //! `tidegate serve`: volumes over NBD, until a signal says that it is enough.
 //!
 //! One thread waits for clients and signals; each client has a thread of its own. On SIGTERM or SIGINT: listening ends,
-//! requests in progress finish, blocks on their way arrive, the volumes are flushed, the exit code is 0. A second signal does not
-//! wait, and tells what was left.
+//! requests in progress finish, blocks on their way arrive, the volumes are flushed, the exit code is 0. Requests that do not finish in time
+//! are left behind, and the exit code says so. A second signal does not wait, and tells what was left.
 
 mod accept;
 mod activation;

@@ -1,7 +1,7 @@
 //! The end of a server: requests in progress finish, what is on its way arrives, the volumes are flushed.
 
 use super::signals::Signals;
-use crate::connections::Connections;
+use crate::connections::{Connections, FINISHING_MAX};
 use crate::drain::{Drain, drain};
 use crate::failure::{CacheTrouble, Exit, Failure, VolumeFailure};
 use crate::size::Human;
@@ -60,11 +60,11 @@ impl Ending {
         ending.supervisor.stopping();
         let open = ending.connections.counts().open;
         tracing::info!("ending: {open} connections");
-        ending.connections.end();
+        let unfinished = ending.connections.end(FINISHING_MAX);
         // One volume's failure leaves the others their end.
         let settled: Vec<_> = ending.volumes.iter().map(|volume| ending.settle(volume)).collect();
         settled.into_iter().collect::<Result<(), _>>()?;
-        Ok(Exit::Done)
+        Ok(exit_after(unfinished))
     }
 
     fn settle(&self, volume: &Served) -> Result<(), Failure> {
@@ -122,6 +122,15 @@ impl Ending {
     }
 }
 
+/// How a server ends that so many connections' requests did not let finish.
+fn exit_after(unfinished: usize) -> Exit {
+    if unfinished == 0 {
+        return Exit::Done;
+    }
+    tracing::warn!("{unfinished} connections were cut, whose unanswered requests may or may not have been carried out");
+    Exit::Interrupted
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -151,6 +160,11 @@ mod tests {
         fn close(&self) -> io::Result<()> {
             Ok(())
         }
+    }
+
+    #[test]
+    fn an_end_that_left_requests_behind_is_no_success() {
+        assert_eq!([0, 1, 7].map(exit_after), [Exit::Done, Exit::Interrupted, Exit::Interrupted]);
     }
 
     #[test]
