@@ -31,8 +31,10 @@ pub enum Repair {
 pub struct Report {
     /// What the volume is.
     pub summary: Summary,
-    /// What its blocks are used for.
+    /// What its blocks are used for; after a repair, what they are used for now.
     pub counts: Counts,
+    /// Sectors whose data the repair gave up: they are in the error state now and were not before.
+    pub given_up: u64,
     /// Every broken rule.
     pub findings: Vec<Finding>,
 }
@@ -76,20 +78,44 @@ pub fn check<R: Region + ?Sized>(region: &R, repair: Repair) -> Result<Report, O
         Ok(located) => located,
         Err(reason) => return Err(no_volume(region, reason)?),
     };
-    let mut report = Report { summary: located.summary(), counts: Counts::default(), findings: Vec::new() };
+    let summary = located.summary();
+    let mut report = Report { summary, counts: Counts::default(), given_up: 0, findings: Vec::new() };
     for found in &located.arenas {
         let audit = Audit::of(region, &found.arena)?;
-        audit.count(&mut report.counts);
-        let info_blocks = info_findings(found);
-        if repair == Repair::Yes {
-            repair::arena(region, &audit)?;
-            repair::info_blocks(region, found)?;
+        match repair {
+            Repair::No => report.add(audit, info_findings(found), &[]),
+            Repair::Yes => report.add_repaired(region, found, audit)?,
         }
-        let repaired = repair == Repair::Yes;
-        let findings = info_blocks.into_iter().chain(audit.findings);
-        report.findings.extend(findings.map(|corrupt| Finding { corrupt, repaired }));
     }
     Ok(report)
+}
+
+impl Report {
+    /// Repairs the arena `found`, of which `before` is known, and looks at it again.
+    fn add_repaired<R: Region + ?Sized>(
+        &mut self,
+        region: &R,
+        found: &LocatedArena,
+        before: Audit,
+    ) -> Result<(), OpenError> {
+        repair::arena(region, &before)?;
+        repair::info_blocks(region, found)?;
+        let lost = before.lost();
+        let repaired: Vec<Corrupt> = info_findings(found).into_iter().chain(before.findings).collect();
+        let after = Audit::of(region, &found.arena)?;
+        self.given_up += after.lost().saturating_sub(lost);
+        self.add(after, Vec::new(), &repaired);
+        Ok(())
+    }
+
+    /// Adds what `audit` and `info_blocks` found in an arena, after `repaired` was put right.
+    fn add(&mut self, audit: Audit, info_blocks: Vec<Corrupt>, repaired: &[Corrupt]) {
+        audit.count(&mut self.counts);
+        let broken: Vec<Corrupt> = info_blocks.into_iter().chain(audit.findings).collect();
+        let repaired = repaired.iter().filter(|corrupt| !broken.contains(corrupt)).cloned();
+        self.findings.extend(repaired.map(|corrupt| Finding { corrupt, repaired: true }));
+        self.findings.extend(broken.into_iter().map(|corrupt| Finding { corrupt, repaired: false }));
+    }
 }
 
 /// Why there is no volume on `region`.
@@ -260,6 +286,11 @@ impl Audit {
                 });
             }
         }
+    }
+
+    /// Sectors in the error state.
+    fn lost(&self) -> u64 {
+        self.states[MapState::Error as usize]
     }
 
     fn count(&self, counts: &mut Counts) {

@@ -19,7 +19,10 @@ struct Answer {
     #[serde(with = "crate::json_path")]
     file: PathBuf,
     sound: bool,
+    /// After a repair: what they are used for now.
     blocks: Uses,
+    /// Sectors whose data the repair gave up.
+    given_up: u64,
     findings: Vec<Violation>,
 }
 
@@ -48,7 +51,8 @@ impl Answer {
         let sound = report.is_sound();
         let Counts { initial, normal, zero, error, free, interrupted } = report.counts;
         let blocks = Uses { never_written: initial, data: normal, zero, lost: error, free, interrupted };
-        Answer { file, sound, blocks, findings: report.findings.into_iter().map(Violation::from).collect() }
+        let given_up = report.given_up;
+        Answer { file, sound, blocks, given_up, findings: report.findings.into_iter().map(Violation::from).collect() }
     }
 
     fn exit(&self) -> Exit {
@@ -59,7 +63,13 @@ impl Answer {
         let left = self.findings.iter().filter(|finding| !finding.repaired).count();
         match (left, self.findings.len()) {
             (0, 0) => "sound: every rule is kept".to_owned(),
-            (0, repaired) => format!("sound again: {repaired} broken rules repaired"),
+            (0, repaired) => match self.given_up {
+                0 => format!("sound again: {repaired} broken rules repaired, and no sector was lost"),
+                lost => format!(
+                    "sound again: {repaired} broken rules repaired; the data of {lost} sectors was lost, and reads of them fail \
+                     until they are written"
+                ),
+            },
             (left, _) => format!(
                 "damaged: {left} broken rules; keep a copy of the file, then run: tidegate check --repair --pmem {}",
                 self.file.display()

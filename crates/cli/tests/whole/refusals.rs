@@ -245,6 +245,14 @@ fn damage_behind_good_info_blocks_is_found_before_the_volume_opens() {
     let found: Value = serde_json::from_str(&found.stdout).unwrap();
     assert_eq!(found["sound"], false);
     assert!(found["findings"][0]["offset"].as_u64().unwrap() >= map_at, "{found}");
+    // What a repair cost is told with it: neither of the two can be believed.
+    let repaired = run(&["check", "--pmem", volume, "--repair"]);
+    assert_eq!(repaired.code, 0, "{}", repaired.stderr);
+    for phrase in ["2 lost", "sound again: 1 broken", "the data of 2 sectors was lost"] {
+        assert!(repaired.stdout.contains(phrase), "{phrase}: {}", repaired.stdout);
+    }
+    let again = json(&["check", "--pmem", volume, "--repair"]);
+    assert_eq!((&again["given_up"], &again["blocks"]["lost"]), (&0.into(), &2.into()));
 }
 
 #[test]
