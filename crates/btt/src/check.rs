@@ -182,7 +182,7 @@ impl Audit {
             states: [0; 4],
         };
         audit.read_lanes();
-        audit.find_interrupted(region)?;
+        audit.find_interrupted(region);
         audit.read_map(region);
         audit.claim_free_blocks();
         Ok(audit)
@@ -216,18 +216,18 @@ impl Audit {
         }
     }
 
-    /// What recovery would store, lane after lane.
-    fn find_interrupted<R: Region + ?Sized>(&mut self, region: &R) -> Result<(), Poison> {
+    /// What recovery would store, lane after lane. Where the map cannot be read nothing is known to be missing: such sectors are bad ones, as
+    /// [`Audit::read_map`] finds.
+    fn find_interrupted<R: Region + ?Sized>(&mut self, region: &R) {
         for newest in self.lanes.iter().flatten() {
             let holds = match self.interrupted.get(&newest.lba) {
                 Some(entry) => Some(entry.block(newest.lba)),
-                None => newest.interrupted(region, &self.arena)?.map(|_| newest.old),
+                None => newest.interrupted(region, &self.arena).unwrap_or_default().map(|_| newest.old),
             };
             if newest.old != newest.new && holds == Some(newest.old) {
                 self.interrupted.insert(newest.lba, MapEntry::normal(newest.new));
             }
         }
-        Ok(())
     }
 
     /// Rules 3 and 4 for the map.

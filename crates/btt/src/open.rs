@@ -231,11 +231,15 @@ pub(crate) fn newest_entry(arena: &Arena, number: u32, group: &FlogGroup, pair: 
 }
 
 impl Newest {
-    /// The map word in which the write is still missing, if it was interrupted.
+    /// The map word in which the write is still missing, if it was interrupted. A lane that wrote nothing yet needs no word, which may be
+    /// one that cannot be read.
     pub(crate) fn interrupted<R: Region + ?Sized>(&self, region: &R, arena: &Arena) -> Result<Option<MapWord>, Poison> {
+        if self.old == self.new {
+            return Ok(None);
+        }
         let word = MapWord::load(region, arena.map_at(self.lba))?;
         let holds = word.entry().block(self.lba);
-        Ok((self.old != self.new && holds == self.old).then_some(word))
+        Ok((holds == self.old).then_some(word))
     }
 
     /// Finishes the write, if it was interrupted: flushed, not fenced. An entry that the map does hold may be in the caches

@@ -4,6 +4,8 @@
 //! block of their own, so each of them gets one. What cannot be known is not guessed: a sector that shared its block with another,
 //! and that other, end in the error state.
 //!
+//! Where the map cannot be read, all entries of a line are lost together, and the line is stored whole.
+//!
 //! Each step leaves a volume that a further repair finishes, whatever a power cut keeps of it.
 
 use crate::check::Audit;
@@ -11,9 +13,14 @@ use crate::format::unused_lane;
 use crate::locate::{CopyState, LocatedArena};
 use crate::map::MapWord;
 use crate::open::OpenError;
+use std::collections::BTreeMap;
 use tidegate_layout::btt::{FlogGroup, FlogHalf, MapEntry, MapState, SlotPair};
-use tidegate_media::{Region, Sealed};
+use tidegate_media::{LINE_BYTES, Poison, Region, Sealed};
 use zerocopy::{FromZeros, IntoBytes};
+
+/// Bytes of a line, which is what a medium loses and makes good at once.
+const LINE: usize = 64;
+const _: () = assert!(LINE as u64 == LINE_BYTES);
 
 /// Repairs the map and the flog of an arena, interrupted writes first.
 pub(crate) fn arena<R: Region + ?Sized>(region: &R, audit: &Audit) -> Result<(), OpenError> {
@@ -25,10 +32,8 @@ pub(crate) fn arena<R: Region + ?Sized>(region: &R, audit: &Audit) -> Result<(),
     let mut spare = audit.named.absent();
     let mut next = || spare.next().expect("as many blocks are unnamed as sectors and lanes lack one");
     lose_sharers(region, audit)?;
-    for lba in &audit.bad_sectors {
-        store_entry(region, audit, *lba, MapEntry::new(MapState::Error, next()))?;
-    }
-    region.fence()?;
+    let lost = audit.bad_sectors.iter().map(|lba| (*lba, MapEntry::new(MapState::Error, next()))).collect();
+    lose(region, audit, &lost)?;
     for (number, lane) in (0..).zip(&audit.lanes) {
         match lane {
             None => write_group(region, audit, number, &unused_lane(&audit.arena, number, next()))?,
@@ -66,6 +71,51 @@ fn lose_sharers<R: Region + ?Sized>(region: &R, audit: &Audit) -> Result<(), Ope
         }
     }
     Ok(region.fence()?)
+}
+
+/// Gives the `lost` sectors the entries that they are to have. Lines of the map that cannot be read are stored whole, which makes memory good
+/// again if anything does, and are read back: a medium that refuses that is not to be called repaired.
+fn lose<R: Region + ?Sized>(region: &R, audit: &Audit, lost: &BTreeMap<u32, MapEntry>) -> Result<(), OpenError> {
+    let mut stored_whole: Vec<u64> = Vec::new();
+    for (lba, entry) in lost {
+        let at = audit.arena.map_at(*lba);
+        let line_at = at - at % LINE_BYTES;
+        if stored_whole.last() == Some(&line_at) {
+            continue;
+        }
+        if let Ok(word) = MapWord::load(region, at) {
+            word.with(*entry).store_and_flush(region);
+        } else {
+            region.stream(line_at, &line_with(region, audit, lost, line_at)?);
+            stored_whole.push(line_at);
+        }
+    }
+    region.fence()?;
+    Ok(stored_whole.into_iter().try_for_each(|at| region.read(at, &mut [0; LINE]))?)
+}
+
+/// The line at `at` with the entries of the `lost` sectors. What else of the map it has is kept, or nothing is stored; what lies beyond the
+/// map's end means nothing.
+fn line_with<R: Region + ?Sized>(
+    region: &R,
+    audit: &Audit,
+    lost: &BTreeMap<u32, MapEntry>,
+    at: u64,
+) -> Result<[u8; LINE], Poison> {
+    let mut line = [0; LINE];
+    let (words, _) = line.as_chunks_mut::<4>();
+    for (word, at) in words.iter_mut().zip((at..).step_by(size_of::<MapEntry>())) {
+        let number = at.checked_sub(audit.arena.map_at(0)).map(|bytes| bytes / size_of::<MapEntry>() as u64);
+        let lba = number.and_then(|number| u32::try_from(number).ok());
+        match lba.filter(|lba| *lba < audit.arena.geometry().external_nlba) {
+            Some(lba) => match lost.get(&lba) {
+                Some(entry) => *word = entry.raw().to_le_bytes(),
+                None => region.read(at, word)?,
+            },
+            None => *word = region.read(at, word).map_or([0; 4], |()| *word),
+        }
+    }
+    Ok(line)
 }
 
 fn store_entry<R: Region + ?Sized>(region: &R, audit: &Audit, lba: u32, entry: MapEntry) -> Result<(), OpenError> {

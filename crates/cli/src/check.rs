@@ -111,7 +111,8 @@ pub(crate) fn run(wish: &Check, json: bool) -> Result<Exit, Failure> {
     if compose::cache_in(&path, &region)?.is_some() {
         return check_cache::run(&path, &region, json);
     }
-    let report = check(&region, repair).map_err(|error| VolumeFailure::of_check(&path, region.len(), error))?;
+    let refused = if wish.repair { VolumeFailure::of_repair } else { VolumeFailure::of_check };
+    let report = check(&region, repair).map_err(|error| refused(&path, region.len(), error))?;
     if wish.repair {
         create::sync(&path, &region)?;
     }

@@ -105,6 +105,13 @@ pub(crate) enum VolumeFailure {
         /// Which bytes.
         why: String,
     },
+    /// The medium neither gives back what a repair needs nor takes what it stores in its place.
+    NotRepairable {
+        /// The region file.
+        path: PathBuf,
+        /// What the medium answered.
+        why: String,
+    },
     /// The last flush failed, or stores were lost on the way.
     NotDurable {
         /// The region file.
@@ -322,6 +329,16 @@ impl VolumeFailure {
         }
     }
 
+    /// What a repair says that could not be made: the same, but for a medium that fails it.
+    pub(crate) fn of_repair(path: &Path, bytes: u64, error: OpenError) -> VolumeFailure {
+        match VolumeFailure::of_check(path, bytes, error) {
+            VolumeFailure::Unreadable { path, why } | VolumeFailure::NotDurable { path, why } => {
+                VolumeFailure::NotRepairable { path, why }
+            }
+            other => other,
+        }
+    }
+
     /// A broken rule; one about versions is told apart, for nothing may be broken there.
     fn of_corrupt(path: &Path, corrupt: Corrupt) -> VolumeFailure {
         let path = path.to_owned();
@@ -378,6 +395,7 @@ impl VolumeFailure {
             VolumeFailure::BrokenCache { .. } => ("broken-cache", Exit::Refused),
             VolumeFailure::DeviceSize { .. } => ("device-size", Exit::Refused),
             VolumeFailure::Unreadable { .. } => ("unreadable", Exit::Environment),
+            VolumeFailure::NotRepairable { .. } => ("not-repairable", Exit::Environment),
             VolumeFailure::NotDurable { .. } => ("not-durable", Exit::Environment),
             VolumeFailure::InCache { trouble, .. } => trouble.class(),
             VolumeFailure::CannotAllocate { .. } => ("cannot-allocate", Exit::Environment),
@@ -406,6 +424,7 @@ impl VolumeFailure {
             | VolumeFailure::BrokenCache { path, .. }
             | VolumeFailure::DeviceSize { path, .. }
             | VolumeFailure::Unreadable { path, .. }
+            | VolumeFailure::NotRepairable { path, .. }
             | VolumeFailure::NotDurable { path, .. }
             | VolumeFailure::InCache { path, .. }
             | VolumeFailure::CannotAllocate { path }
@@ -414,6 +433,18 @@ impl VolumeFailure {
             | VolumeFailure::Denied { path, .. }
             | VolumeFailure::ReadOnly { path }
             | VolumeFailure::Io { path, .. } => path.display(),
+        }
+    }
+
+    /// What happened where the volume's structures or its medium say why.
+    fn what_the_medium_did(&self) -> String {
+        let path = self.path();
+        match self {
+            VolumeFailure::Damaged { .. } => format!("the volume in {path} is damaged"),
+            VolumeFailure::BrokenCache { .. } => format!("the cache in {path} is damaged"),
+            VolumeFailure::NotRepairable { .. } => format!("the volume in {path} cannot be repaired"),
+            VolumeFailure::NotDurable { .. } => format!("{path} was not made durable"),
+            _ => format!("{path} cannot be read"),
         }
     }
 
@@ -442,16 +473,17 @@ impl VolumeFailure {
                 format!("the volume in {path} is of another version"),
                 format!("found {found}; known are version 1.1 at byte 4096 and 2.0 at byte 0"),
             ),
-            VolumeFailure::Damaged { why, .. } => (format!("the volume in {path} is damaged"), why.clone()),
             VolumeFailure::BeyondRepair { why, .. } => {
                 (format!("the volume in {path} is damaged beyond repair"), format!("both info blocks are lost: {why}"))
             }
-            VolumeFailure::BrokenCache { why, .. } => (format!("the cache in {path} is damaged"), why.clone()),
             VolumeFailure::DeviceSize { bytes, .. } => {
                 (format!("{path} cannot have that size"), format!("it is a device of {bytes} bytes"))
             }
-            VolumeFailure::Unreadable { why, .. } => (format!("{path} cannot be read"), why.clone()),
-            VolumeFailure::NotDurable { why, .. } => (format!("{path} was not made durable"), why.clone()),
+            VolumeFailure::Damaged { why, .. }
+            | VolumeFailure::BrokenCache { why, .. }
+            | VolumeFailure::Unreadable { why, .. }
+            | VolumeFailure::NotRepairable { why, .. }
+            | VolumeFailure::NotDurable { why, .. } => (self.what_the_medium_did(), why.clone()),
             VolumeFailure::InCache { path, cache, trouble } => trouble.what_and_why(path, cache),
             VolumeFailure::CannotAllocate { .. } => {
                 (format!("cannot create {path}"), "its file system cannot allocate space in advance".to_owned())
@@ -507,6 +539,9 @@ impl VolumeFailure {
             VolumeFailure::Unreadable { .. } => {
                 format!("see what can be saved: tidegate check --pmem {path}; then replace the medium")
             }
+            VolumeFailure::NotRepairable { .. } => {
+                "copy what can still be read to another medium, and replace this one".to_owned()
+            }
             VolumeFailure::NotDurable { .. } => {
                 format!("writes since the last flush may be lost; see dmesg, then run: tidegate check --pmem {path}")
             }
@@ -524,5 +559,23 @@ impl VolumeFailure {
             VolumeFailure::ReadOnly { .. } => "serve it with --read-only, or make it writable".to_owned(),
             VolumeFailure::Io { .. } => "see the kernel's log (dmesg) for the device under this file".to_owned(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_media::Sealed;
+
+    #[test]
+    fn a_medium_that_fails_a_repair_is_to_be_replaced() {
+        let told = |error| VolumeFailure::of_repair(Path::new("/v"), 1 << 20, error).told();
+        for error in [OpenError::Media(Poison { at: 4096, len: 8 }), OpenError::Sealed(Sealed::StoreLost { at: 4096 })]
+        {
+            let told = told(error);
+            assert!(told.what.contains("cannot be repaired") && told.why.contains("4096"), "{told:?}");
+            assert!(told.next.contains("replace this one") && !told.next.contains("--repair"), "{told:?}");
+        }
+        assert_eq!(told(OpenError::Blank).kind, "blank");
     }
 }
