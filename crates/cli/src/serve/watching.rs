@@ -105,6 +105,10 @@ fn answer_until(end: &UnixStream, listeners: &[Listener], answer: impl Fn(&Strea
             }
             pause |= !answer_next(listener, &answer);
         }
+        // Also where there is nobody to listen for.
+        if has_ended(end) {
+            return;
+        }
     }
 }
 
