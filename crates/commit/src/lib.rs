@@ -9,6 +9,8 @@
 //!    behind the new elements, the tail behind the old ones that were just settled; their line is flushed. **Fence.** Now it is committed.
 //! 3. The cache stores the new elements' targets, without a flush: they are *unretired*.
 //!
+//! After a fence that failed nothing is streamed any more. What is behind the head that the medium knows may be in the place of what counts there.
+//!
 //! Retiring costs no fence of its own, as the head's fence is one for the tail too.
 //!
 //! # Why it is right after a power cut

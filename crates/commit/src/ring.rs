@@ -38,6 +38,9 @@ pub struct Ring<E: Element> {
     plan: RingPlan,
     head: u64,
     unretired: VecDeque<E::Target>,
+    /// The fence that failed. What the medium has of the cursors is not known since then, so no element is stored any more: it could be in the
+    /// place of one that counts.
+    failed: Option<Sealed>,
 }
 
 impl RingPlan {
@@ -61,7 +64,7 @@ impl RingPlan {
 impl<E: Element> Ring<E> {
     /// A ring without unretired elements.
     pub(crate) fn new(plan: RingPlan, head: u64) -> Ring<E> {
-        Ring { plan, head, unretired: VecDeque::new() }
+        Ring { plan, head, unretired: VecDeque::new(), failed: None }
     }
 
     /// Elements that one commit takes at most.
@@ -70,7 +73,11 @@ impl<E: Element> Ring<E> {
     }
 
     /// Streams `elements` behind the head. Nothing counts yet; [`Ring::commit`] of the same elements follows, by the same thread.
-    pub fn stream<R: Region + ?Sized>(&self, region: &R, elements: &[E]) {
+    ///
+    /// # Errors
+    /// An earlier fence failed, and nothing was stored.
+    pub fn stream<R: Region + ?Sized>(&self, region: &R, elements: &[E]) -> Result<(), Sealed> {
+        self.failed.map_or(Ok(()), Err)?;
         let slots = u64::from(self.plan.slots);
         let until_wrap = usize::try_from(slots - self.head % slots).expect("a ring fits in memory").min(elements.len());
         let (here, wrapped) = elements.split_at(until_wrap);
@@ -79,6 +86,7 @@ impl<E: Element> Ring<E> {
             let begin = self.head + until_wrap as u64;
             region.stream(self.plan.element_at(begin, size_of::<E>()), wrapped.as_bytes());
         }
+        Ok(())
     }
 
     /// Commits `elements`, which this thread has streamed as well as the data they speak of: two fences. `flush` begins the write-back of a
@@ -93,13 +101,13 @@ impl<E: Element> Ring<E> {
     ) -> Result<(), Sealed> {
         let retired = self.to_retire(elements.len(), retire);
         self.unretired.range(..retired).copied().for_each(flush);
-        region.fence()?;
+        region.fence().map_err(|sealed| self.fails(sealed))?;
         self.unretired.drain(..retired);
         self.head += elements.len() as u64;
         region.store_u64(self.plan.cursors_at, self.head);
         self.plan.store_tail(region, self.head - (self.unretired.len() + elements.len()) as u64);
         self.plan.flush_cursors(region);
-        region.fence()?;
+        region.fence().map_err(|sealed| self.fails(sealed))?;
         self.unretired.extend(elements.iter().map(E::target));
         Ok(())
     }
@@ -110,11 +118,15 @@ impl<E: Element> Ring<E> {
             return Ok(());
         }
         self.unretired.iter().copied().for_each(flush);
-        region.fence()?;
+        region.fence().map_err(|sealed| self.fails(sealed))?;
         self.unretired.clear();
         self.plan.store_tail(region, self.head);
         self.plan.flush_cursors(region);
-        region.fence()
+        region.fence().map_err(|sealed| self.fails(sealed))
+    }
+
+    fn fails(&mut self, sealed: Sealed) -> Sealed {
+        *self.failed.get_or_insert(sealed)
     }
 
     /// How many of the oldest elements go by a commit of `new` ones.

@@ -46,7 +46,7 @@ pub(crate) const COUNTER_STRIDE: u16 = 1 << 12;
 pub(crate) fn commit<R: Region>(ring: &mut Ring, medium: &Medium<R>, moves: &[Move]) -> Result<(), Sealed> {
     let elements: Vec<EntryMove> =
         moves.iter().map(|to| EntryMove(RingElement::new(to.entry, to.lba, to.block, to.counter))).collect();
-    ring.stream(&medium.region, &elements);
+    ring.stream(&medium.region, &elements)?;
     if medium.words_overtake() {
         for to in moves.iter().filter(|to| to.fresh) {
             medium.store_lba(to.entry, to.lba);

@@ -219,7 +219,7 @@ impl<R: Region> State<R> {
         }
         let medium = &self.medium;
         let elements: Vec<LaneElement> = changes.iter().map(|change| LaneElement(FileElement::new(change))).collect();
-        self.ring.stream(&medium.region, &elements);
+        self.ring.stream(&medium.region, &elements)?;
         if medium.words_overtake() {
             medium.prepare(changes)?;
         }

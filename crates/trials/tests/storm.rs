@@ -16,11 +16,11 @@ use tidegate_virtual_cores::FlawKind;
 /// Digests of the usual script of seeds 0 to 5.
 const DIGESTS: [u64; 6] = [
     0xeadf5cd392ea1e08,
-    0xcb73f4c13b799e0d,
-    0x19dfae3338ea8868,
-    0x5ac08b5a0e4ea253,
-    0x1f4b8dae0df40185,
-    0xc65294ff2a020fa7,
+    0xf37cd07d96bb4f0e,
+    0x9311ca0a51b58991,
+    0x1e1fec28b5bd32a1,
+    0xd2cebe305330fdff,
+    0x462ac8fda76115a3,
 ];
 
 #[test]
@@ -164,6 +164,13 @@ fn a_torn_superblock_is_written_anew_by_the_next_opening() {
 #[test]
 fn the_superblock_that_counts_is_durable_before_the_other_one_is_written() {
     passes(Script { clients: 8, acts: 200, base: Base::DiskCache, ..Script::of(1955) });
+}
+
+/// The memory had lost the store of the cursors: the next transaction streamed its elements over those of one that had been answered.
+#[test]
+fn no_element_is_stored_after_a_commit_that_failed() {
+    passes(Script { clients: 8, acts: 200, base: Base::DiskCache, ..Script::of(7816) });
+    passes(Script { schedule: 7, acts: 7, base: Base::DiskCache, ..Script::of(7816) });
 }
 
 /// Each flush, fence, lock, second look and indivisible change of the engines is there for a reason, and each known mistake is noticed.
