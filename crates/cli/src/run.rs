@@ -46,14 +46,15 @@ pub(crate) fn run(wish: &Run) -> Result<ExitCode, Failure> {
     let pool = pool_or_default(asked.pool.as_deref());
     places::make_folder_of(&pool)?;
     let region = Arc::new(kept::map(&pool, asked.size)?);
+    let domain = region.domain();
     kept::refuse_others(&pool, &region)?;
-    warn_of(&pool, region.domain());
+    warn_of(&pool, domain);
     let journal_at = journal::beside(&pool);
     recover::recover(&pool, &region, recover::salvage_folder(&pool))?.tell();
     let kept = Kept::fresh(&pool, region)?;
     let folder = Folder::make()?;
     let table = Table::create(&folder.table())?;
-    let mut journal = Journal::begin(&journal_at)?;
+    let mut journal = Journal::begin(&journal_at, domain)?;
     journal.add_folder(folder.path()).map_err(Failure::system("writing the journal of holds"))?;
     let environment = program::Environment::new(&library, &folder, &scope.roots, (&journal, &journal_at));
     let keeper = Arc::new(Keeper::new(scope, kept, table, journal));

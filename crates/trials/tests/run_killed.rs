@@ -151,6 +151,21 @@ fn what_was_kept_of_a_file_that_is_another_one_is_put_aside() {
 }
 
 #[test]
+fn what_a_pool_on_a_disk_has_is_put_aside_after_a_power_cut() {
+    let put_aside = (0..ROUNDS).any(|_| {
+        let stand = Stand::new();
+        let file = stand.root().join("log");
+        let durable = line(0).repeat(6);
+        let Some(said) = recovered(&stand, &file, || stand.change_boot_of("disk-file")) else { return false };
+        assert_eq!(fs::metadata(&file).unwrap().len(), durable.len() as u64, "the file may be newer than such a pool");
+        assert!(said.contains("may be newer than what the pool has of it"), "{said}");
+        assert_eq!(fs::read_dir(stand.folder().join("pool.salvaged")).unwrap().count(), 1);
+        true
+    });
+    assert!(put_aside, "nothing was left in any of {ROUNDS} pools");
+}
+
+#[test]
 fn a_file_that_was_written_since_the_power_came_back_is_left_alone() {
     let put_aside = (0..ROUNDS).any(|_| {
         let stand = Stand::new();

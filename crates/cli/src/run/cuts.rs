@@ -8,6 +8,7 @@
 mod world;
 
 use super::deny::Denied;
+use super::ground::Unlike;
 use super::journal::{self, Journal, Left};
 use super::keeper::{Keeper, Scope};
 use super::kept::{Kept, Parts};
@@ -18,6 +19,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
 use std::sync::Arc;
+use tidegate_media::Domain;
 use tidegate_preload_wire::{Answer, FileId, Request, TABLE_BYTES};
 use tidegate_sim::{Reduction, Region};
 use world::{Disks, INODE, JointCut, Open, SimGround, SimLog, Watched, World, after};
@@ -96,7 +98,7 @@ struct Program {
 
 impl Program {
     fn start(bytes: Vec<u8>) -> Program {
-        let disks = Disks::new(bytes.clone(), journal::first_line("run", "first"));
+        let disks = Disks::new(bytes.clone(), first_line());
         Program::on(World::new(Region::new(POOL_BYTES), disks), bytes)
     }
 
@@ -224,8 +226,7 @@ impl Judge {
     fn script(&mut self, before: &[Step], script: &[Step], loses_from: u64) -> Result<(), String> {
         self.tally.scripts += 1;
         let bytes = vec![0xaa; 9000];
-        let mut world =
-            World::new(Region::new(POOL_BYTES), Disks::new(bytes.clone(), journal::first_line("run", "first")));
+        let mut world = World::new(Region::new(POOL_BYTES), Disks::new(bytes.clone(), first_line()));
         Arc::get_mut(&mut world).expect("nobody else has it").loses_from = loses_from;
         let mut program = Program::on(world, bytes);
         let (last, earlier) = script.split_last().expect("a script has steps");
@@ -278,6 +279,11 @@ impl Judge {
         }
         Ok(())
     }
+}
+
+/// The first line of a journal beside persistent memory.
+fn first_line() -> String {
+    journal::first_line("run", "first", Domain::PowerFail { caches_included: false })
 }
 
 fn refused(why: String) -> RunFailure {
@@ -374,4 +380,24 @@ fn what_a_failing_disk_did_not_take_is_put_aside() {
     assert_eq!(&aside.bytes[9000..], &disks.file.bytes[9000..], "what was appended and synced");
     assert_eq!(&aside.bytes[4096..4300], &disks.file.bytes[4096..4300], "what was written and synced");
     assert!(disks.journal.is_none());
+}
+
+#[test]
+fn what_a_pool_that_is_no_persistent_memory_has_is_put_aside() {
+    let mut program = Program::start(vec![0xaa; 9000]);
+    BUSY.iter().for_each(|step| program.step(*step));
+    let world = program.world.clone();
+    let rest = journal_without_its_first_line(&world);
+    world.disks().journal = Some([journal::first_line("run", "first", Domain::DiskFile).into_bytes(), rest].concat());
+    let before = world.disks().file.bytes.clone();
+    let recovered = recover(&world, "second").expect("recovered");
+    assert_eq!(recovered.salvaged.iter().map(|salvaged| salvaged.unlike).collect::<Vec<_>>(), [Unlike::Newer]);
+    assert!(recovered.written.is_empty() && world.disks().aside.is_some());
+    assert_eq!(world.disks().file.bytes, before);
+}
+
+fn journal_without_its_first_line(world: &World) -> Vec<u8> {
+    let journal = world.disks().journal.clone().expect("there is a journal");
+    let end = journal.iter().position(|byte| *byte == b'\n').expect("a first line");
+    journal[end + 1..].to_vec()
 }

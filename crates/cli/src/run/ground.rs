@@ -64,6 +64,8 @@ pub(crate) enum Unlike {
     Changed,
     /// It could not be brought to its disk, and the program was told, or has ended.
     Failed,
+    /// A power cut may have left less of the pool than of the file: the pool was no memory that keeps what is fenced.
+    Newer,
 }
 
 impl Unlike {
@@ -74,6 +76,7 @@ impl Unlike {
             Unlike::Replaced => "is another file now",
             Unlike::Changed => "was written since the power came back",
             Unlike::Failed => "could not be brought to its disk",
+            Unlike::Newer => "may be newer than what the pool has of it, as that is no persistent memory",
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The journal of holds, beside the pool: which file is which, durable before anything of it is kept.
 //!
-//! Lines of text. The first names the run and the boot of the system; the others are
+//! Lines of text. The first names the run, the boot of the system, and what the pool's memory outlives; the others are
 //!
 //! - a hold as JSON;
 //! - `void RUN`: the files themselves have everything that this run kept. A program may append that line by itself, when the supervisor is gone;
@@ -17,6 +17,7 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use tidegate_media::Domain;
 use tidegate_preload_wire::VOID;
 use uuid::Uuid;
 
@@ -89,25 +90,30 @@ pub(super) fn log_at(path: &Path) -> io::Result<Box<dyn Log>> {
     Ok(Box::new(LogFile { file, path: path.to_owned() }))
 }
 
-/// The first line of a journal.
-pub(super) fn first_line(session: &str, boot: &str) -> String {
-    format!("{RUN}{session} {boot}\n")
+/// The first line of a journal beside a pool in `domain`.
+pub(super) fn first_line(session: &str, boot: &str, domain: Domain) -> String {
+    format!("{RUN}{session} {boot} {domain}\n")
+}
+
+/// Whether what was fenced in memory of a domain with this name is there after a power cut.
+fn outlives_power(domain: &str) -> bool {
+    domain == Domain::PowerFail { caches_included: false }.to_string()
 }
 
 impl Journal {
-    /// Begins a new one in the place of any other.
-    pub(super) fn begin(path: &Path) -> Result<Journal, Failure> {
+    /// Begins a new one in the place of any other, for a pool in `domain`.
+    pub(super) fn begin(path: &Path, domain: Domain) -> Result<Journal, Failure> {
         let session = Uuid::new_v4().simple().to_string();
-        let begun = Journal::write_first(path, &session);
+        let begun = Journal::write_first(path, &session, domain);
         begun.map_err(|error| VolumeFailure::of_io(path, Doing::Create, error).into())
     }
 
-    fn write_first(path: &Path, session: &str) -> io::Result<Journal> {
+    fn write_first(path: &Path, session: &str, domain: Domain) -> io::Result<Journal> {
         let mut fresh = path.as_os_str().to_owned();
         fresh.push(".new");
         let fresh = PathBuf::from(fresh);
         let mut file = File::create(&fresh)?;
-        file.write_all(first_line(session, &this_boot()?).as_bytes())?;
+        file.write_all(first_line(session, &this_boot()?, domain).as_bytes())?;
         file.sync_all()?;
         std::fs::rename(&fresh, path)?;
         sync_folder_of(path)?;
@@ -179,6 +185,8 @@ pub(super) struct Left {
     pub(super) session: String,
     /// The boot of the system under which it was written.
     pub(super) boot: String,
+    /// Whether the pool was memory that a power cut leaves as it was fenced. A pool that was moved since is judged by what it was.
+    pub(super) outlives_power: bool,
     /// The holds, in order.
     pub(super) holds: Vec<Named>,
     /// Whether the files themselves have everything, but for those that failed.
@@ -202,10 +210,12 @@ impl Left {
     /// None: it has no first line, so nothing was ever kept under it. A line that a power cut tore was not durable, so nothing was kept of its file.
     pub(super) fn parse(bytes: &[u8]) -> Option<Left> {
         let mut lines = bytes.split(|byte| *byte == b'\n').filter_map(|line| std::str::from_utf8(line).ok());
-        let (session, boot) = lines.next()?.strip_prefix(RUN)?.split_once(' ')?;
+        let mut first = lines.next()?.strip_prefix(RUN)?.split(' ');
+        let (session, boot) = (first.next()?, first.next()?);
         let mut left = Left {
             session: session.to_owned(),
             boot: boot.to_owned(),
+            outlives_power: first.next().is_some_and(outlives_power),
             holds: Vec::new(),
             is_void: false,
             failed: BTreeSet::new(),
@@ -239,7 +249,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = beside(&folder.path().join("pool"));
         assert_eq!(Left::read(&path).expect("readable"), None);
-        let mut journal = Journal::begin(&path).expect("begun");
+        let mut journal = Journal::begin(&path, Domain::DiskFile).expect("begun");
         let named = Named { family: 3, path: "/a b/c".into(), inode: 7, born_ns: 1 << 70 };
         journal.add(&named).expect("added");
         let left = Left::read(&path).expect("readable").expect("left");
@@ -262,10 +272,18 @@ mod tests {
     }
 
     #[test]
+    fn only_a_first_line_that_says_so_is_of_memory_that_outlives_the_power() {
+        let outlives = |line: &str| Left::parse(line.as_bytes()).expect("it has a first line").outlives_power;
+        let domains = [false, true].map(|caches_included| Domain::PowerFail { caches_included });
+        assert!(domains.iter().all(|domain| outlives(&first_line("a", "b", *domain))));
+        assert!(!outlives("run a b\n") && !outlives(&first_line("a", "b", Domain::DiskFile)));
+    }
+
+    #[test]
     fn a_line_that_was_written_in_part_spoils_none_behind_it() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = beside(&folder.path().join("pool"));
-        let mut journal = Journal::begin(&path).expect("begun");
+        let mut journal = Journal::begin(&path, Domain::DiskFile).expect("begun");
         journal.log.append(b"\n{\"family\":1,\"pa").expect("appended");
         let named = Named { family: 2, path: "/c".into(), inode: 7, born_ns: 1 };
         journal.add(&named).expect("added");

@@ -16,7 +16,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tidegate_disk_cache::{DiskCache, FormatSpec, Options, TransactionError, format, identify};
+use tidegate_disk_cache::{DiskCache, FormatSpec, Options, TransactionError, check, format, identify};
 use tidegate_drain::Destager;
 use tidegate_media::{
     Access, Allocation, Backing, BlockDevice, Contents, Counters, Durability, Error, Extent, ExtentKind, Geometry, Lba,
@@ -90,6 +90,15 @@ impl<R: Region> Parts<R> {
         let at = end - void_bytes;
         let void = VoidMap(Span::new(Arc::clone(&region), at, end));
         Parts { cache: Span::new(region, 0, at), void }
+    }
+
+    /// What keeps the cache from being opened, if anything does.
+    pub(super) fn damage(&self) -> Option<String> {
+        match check(&self.cache) {
+            Err(none) => Some(none.to_string()),
+            Ok(report) if report.opens() => None,
+            Ok(report) => Some(report.findings.first().map_or_else(String::new, ToString::to_string)),
+        }
     }
 
     /// Opens the cache over `files`, and gives the map.

@@ -2,7 +2,8 @@
 //!
 //! While the system has not been booted anew, the kernel has everything that was ever written: the files are synced, and that is all. After a power cut, what
 //! was kept is written to the files that were held. A file that is missing, another one, or written since the power came back is not touched, nor is one
-//! whose disk failed, in whatever boot: what was kept of it goes to a folder beside the pool.
+//! whose disk failed, in whatever boot: what was kept of it goes to a folder beside the pool. So does everything from a pool that is no persistent memory: of
+//! its pages the power cut left those that the kernel happened to write back, and the files may be newer.
 //!
 //! The journal goes last. Until then everything can be done again, as often as the power fails.
 
@@ -13,7 +14,7 @@ use super::kept::{
     BLOCK, BLOCK_BYTES, Cache, FAMILY_SLOTS, Files, Parts, VoidMap, block_of, size_block, size_in, slot_of,
 };
 use crate::failure::{Doing, Failure, RunFailure, VolumeFailure};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -73,13 +74,28 @@ pub(super) fn recover(pool: &Path, region: &Arc<MappedRegion>, salvage: PathBuf)
     let log = journal::log_at(&journal_at).map_err(unreadable)?;
     let mut recovery = Recovery { left: &left, boot, journal: Journal::of(log, &left.session), ground: &ground };
     let recovered = if recovery.has_work() {
-        let refused = |why: String| RunFailure::Pool { pool: pool.to_owned(), why };
-        recovery.bring(Parts::of(pool, Arc::clone(region))?, refused)?
+        let parts = Parts::of(pool, Arc::clone(region))?;
+        match parts.damage().filter(|_| !left.outlives_power) {
+            Some(why) => {
+                tell_lost(pool, &left, &why);
+                Recovered::default()
+            }
+            None => recovery.bring(parts, |why| RunFailure::Pool { pool: pool.to_owned(), why })?,
+        }
     } else {
         Recovered::default()
     };
     recovery.journal.end().map_err(unreadable)?;
     Ok(Recovered { was_left: true, ..recovered })
+}
+
+/// Of a pool that is no persistent memory nothing was promised after a power cut.
+fn tell_lost(pool: &Path, left: &Left, why: &str) {
+    let files = left.holds.iter().map(|named| &named.path).collect::<BTreeSet<_>>().len();
+    tracing::warn!(
+        "the pool {} is no persistent memory, and did not outlive the power: {why}; what only it had of {files} files is lost",
+        pool.display()
+    );
 }
 
 /// A recovery of one run.
@@ -142,6 +158,8 @@ impl Recovery<'_> {
         let resumed = self.left.is_recovering(&self.boot, named.family);
         let found = if self.left.failed.contains(&named.family) {
             Found::Unlike(Unlike::Failed)
+        } else if !self.left.outlives_power {
+            Found::Unlike(Unlike::Newer)
         } else {
             self.ground.find(named, resumed)?
         };

@@ -39,12 +39,18 @@ impl Stand {
         lost
     }
 
-    /// The journal is of another boot.
+    /// The journal is of another boot, and of a pool that outlives the power.
     pub fn change_boot(&self) {
+        self.change_boot_of("power-fail");
+    }
+
+    /// The journal is of another boot, and of a pool in the domain with this name.
+    pub fn change_boot_of(&self, domain: &str) {
         let journal = fs::read_to_string(self.journal()).expect("a run was left");
         let (first, rest) = journal.split_once('\n').expect("a first line");
         let session = first.split(' ').nth(1).expect("a run");
-        fs::write(self.journal(), format!("run {session} another-boot\n{rest}")).expect("the journal can be written");
+        fs::write(self.journal(), format!("run {session} another-boot {domain}\n{rest}"))
+            .expect("the journal can be written");
     }
 
     /// The slots and blocks that are dirty in the pool and not void, and the size that was kept of the file, if the pool still has it.
