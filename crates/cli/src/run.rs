@@ -4,6 +4,7 @@
 //! its preamble for the rules between the two. Here [`keeper`] answers, [`kept`] is the persistent memory, [`journal`] says which file is which,
 //! [`recover`] brings back what a power cut left, [`door`] listens, and [`program`] starts the program and speaks for it.
 
+mod beside;
 #[cfg(test)]
 mod cuts;
 mod deny;
@@ -24,6 +25,7 @@ mod written;
 use crate::failure::{Failure, RunFailure};
 use crate::grammar::Run;
 use crate::{compose, contract, places};
+use beside::Beside;
 use deny::Denied;
 use folder::Folder;
 use journal::Journal;
@@ -49,8 +51,11 @@ pub(crate) fn run(wish: &Run) -> Result<ExitCode, Failure> {
     let domain = region.domain();
     kept::refuse_others(&pool, &region)?;
     warn_of(&pool, domain);
-    let journal_at = journal::beside(&pool);
-    recover::recover(&pool, &region, recover::salvage_folder(&pool))?.tell();
+    let beside = Beside::of(&pool);
+    let journal_at = beside.journal();
+    places::make_folder_of(&journal_at)?;
+    beside.refuse_in_memory(domain)?;
+    recover::recover(&beside, &region, beside.salvaged())?.tell();
     let kept = Kept::fresh(&pool, region)?;
     let folder = Folder::make()?;
     let table = Table::create(&folder.table())?;
@@ -73,8 +78,9 @@ pub(crate) fn recover_pool(pool: &Path, aside: Option<&Path>) -> Result<Recovere
     }
     let region = Arc::new(compose::map(pool, Access::ReadWrite)?);
     kept::refuse_others(pool, &region)?;
-    let aside = aside.map_or_else(|| recover::salvage_folder(pool), Path::to_owned);
-    recover::recover(pool, &region, aside)
+    let beside = Beside::of(pool);
+    let aside = aside.map_or_else(|| beside.salvaged(), Path::to_owned);
+    recover::recover(&beside, &region, aside)
 }
 
 /// The pool that is meant when none is named.
@@ -84,7 +90,7 @@ pub(crate) fn pool_or_default(pool: Option<&Path>) -> PathBuf {
 
 /// What the run with `pool` is doing. None: there is none.
 pub(crate) fn status_of(pool: &Path) -> Result<Option<Status>, Failure> {
-    let folder = match journal::folder_in(&journal::beside(pool)) {
+    let folder = match journal::folder_in(&Beside::of(pool).journal()) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         folder => folder.map_err(Failure::system("reading the journal of holds"))?,
     };

@@ -52,6 +52,13 @@ pub(crate) enum RunFailure {
         /// Why not.
         why: String,
     },
+    /// A pool has something that nobody knows the files of.
+    NoJournal {
+        /// The pool.
+        pool: PathBuf,
+        /// Where its journal would be.
+        journal: PathBuf,
+    },
     /// What an earlier run kept cannot be brought to its file.
     NotRecovered {
         /// The file.
@@ -82,6 +89,7 @@ impl RunFailure {
             RunFailure::PoolSize { .. } => ("pool-size", Exit::Usage),
             RunFailure::PoolTooSmall { .. } => ("pool-too-small", Exit::Refused),
             RunFailure::Pool { .. } => ("pool", Exit::Refused),
+            RunFailure::NoJournal { .. } => ("no-journal", Exit::Refused),
             RunFailure::NotRecovered { .. } => ("not-recovered", Exit::Environment),
             RunFailure::NotStarted { .. } => ("not-started", Exit::Environment),
         }
@@ -107,6 +115,10 @@ impl RunFailure {
                 (format!("{} is too small for a pool", pool.display()), format!("a pool has {} or more", Human(*min)))
             }
             RunFailure::Pool { pool, why } => (format!("the pool {} cannot be used", pool.display()), why.clone()),
+            RunFailure::NoJournal { pool, journal } => (
+                format!("the pool {} has what programs synced, and nothing tells to which files", pool.display()),
+                format!("its journal is not at {}", journal.display()),
+            ),
             RunFailure::NotRecovered { file, why } => {
                 (format!("what was synced to {} is still in the pool", file.display()), why.clone())
             }
@@ -127,6 +139,9 @@ impl RunFailure {
             RunFailure::PoolSize { .. } => "name another: --size 1G".to_owned(),
             RunFailure::PoolTooSmall { .. } | RunFailure::Pool { .. } => {
                 "name another file, or one that is not there yet: --pool FILE".to_owned()
+            }
+            RunFailure::NoJournal { .. } => {
+                "put the journal back and run again, or name another pool; if nothing of it is needed, remove this one, or zero the device".to_owned()
             }
             RunFailure::NotRecovered { .. } => "put the file's disk right, and run again with the same pool".to_owned(),
             RunFailure::NotStarted { .. } => "name a program: tidegate run -- PROGRAM".to_owned(),

@@ -12,7 +12,7 @@ use super::ground::Unlike;
 use super::journal::{self, Journal, Left};
 use super::keeper::{Keeper, Scope};
 use super::kept::{Kept, Parts};
-use super::recover::{Recovered, Recovery};
+use super::recover::{Recovered, Recovery, has_something};
 use super::table::Table;
 use crate::failure::RunFailure;
 use std::collections::{BTreeSet, HashSet};
@@ -103,8 +103,7 @@ impl Program {
     }
 
     fn on(world: Arc<World>, bytes: Vec<u8>) -> Program {
-        let parts = Parts::with_map(Arc::new(world.memory()), VOID_BYTES);
-        let kept = Kept::lay_out(parts, refused).expect("the region takes a pool");
+        let kept = Kept::lay_out(parts_of(&world), refused).expect("the region takes a pool");
         let scope = Scope { roots: vec!["/root".into()], denied: Denied::default() };
         let table = Table::on(Box::new(Region::new(TABLE_BYTES)));
         let keeper = Keeper::new(scope, kept, table, Journal::of(Box::new(SimLog(world.clone())), "run"));
@@ -290,6 +289,11 @@ fn refused(why: String) -> RunFailure {
     RunFailure::Pool { pool: "pool".into(), why }
 }
 
+/// The pool in the memory of `world`.
+fn parts_of(world: &Arc<World>) -> Parts<Watched> {
+    Parts::with_map(Arc::new(world.memory()), VOID_BYTES)
+}
+
 fn recover(world: &Arc<World>, boot: &str) -> Result<Recovered, String> {
     let journal = world.disks().journal.clone();
     let Some(left) = journal.and_then(|journal| Left::parse(&journal)) else { return Ok(Recovered::default()) };
@@ -298,10 +302,10 @@ fn recover(world: &Arc<World>, boot: &str) -> Result<Recovered, String> {
     let mut recovery = Recovery { left: &left, boot: boot.to_owned(), journal, ground: &ground };
     let mut recovered = Recovered::default();
     if recovery.has_work() {
-        let parts = Parts::with_map(Arc::new(world.memory()), VOID_BYTES);
+        let parts = parts_of(world);
         recovered = recovery.bring(parts, refused).map_err(|failure| format!("{failure:?}"))?;
     }
-    recovery.journal.end().map_err(|error| error.to_string())?;
+    recovery.end(Some(parts_of(world))).map_err(|error| error.to_string())?;
     Ok(recovered)
 }
 
@@ -394,6 +398,22 @@ fn what_a_pool_that_is_no_persistent_memory_has_is_put_aside() {
     assert_eq!(recovered.salvaged.iter().map(|salvaged| salvaged.unlike).collect::<Vec<_>>(), [Unlike::Newer]);
     assert!(recovered.written.is_empty() && world.disks().aside.is_some());
     assert_eq!(world.disks().file.bytes, before);
+}
+
+#[test]
+fn only_a_pool_with_something_that_counts_needs_its_journal() {
+    let started = || Program::start(vec![0xaa; 9000]);
+    let has_something = |program: &Program| has_something(parts_of(&program.world)).expect("it opens");
+    let mut program = started();
+    assert!(!has_something(&program), "nothing was kept yet");
+    BUSY.iter().for_each(|step| program.step(*step));
+    assert!(has_something(&program), "it has what was synced");
+    recover(&program.world, "second").expect("recovered");
+    assert!(!has_something(&program), "the file has it now");
+    let mut program = started();
+    BUSY.iter().for_each(|step| program.step(*step));
+    program.keeper.end().tell();
+    assert!(!has_something(&program), "the run ended well");
 }
 
 fn journal_without_its_first_line(world: &World) -> Vec<u8> {

@@ -1,4 +1,4 @@
-//! The journal of holds, beside the pool: which file is which, durable before anything of it is kept.
+//! The journal of holds: which file is which, durable before anything of it is kept.
 //!
 //! Lines of text. The first names the run, the boot of the system, and what the pool's memory outlives; the others are
 //!
@@ -69,13 +69,6 @@ impl Log for LogFile {
         std::fs::remove_file(&self.path)?;
         sync_folder_of(&self.path)
     }
-}
-
-/// Where the journal of `pool` is.
-pub(super) fn beside(pool: &Path) -> PathBuf {
-    let mut name = pool.as_os_str().to_owned();
-    name.push(".holds");
-    PathBuf::from(name)
 }
 
 /// The boot of the system that is running.
@@ -247,7 +240,7 @@ mod tests {
     #[test]
     fn a_journal_is_read_as_it_was_written() {
         let folder = tempfile::tempdir().expect("a folder");
-        let path = beside(&folder.path().join("pool"));
+        let path = folder.path().join("pool.holds");
         assert_eq!(Left::read(&path).expect("readable"), None);
         let mut journal = Journal::begin(&path, Domain::DiskFile).expect("begun");
         let named = Named { family: 3, path: "/a b/c".into(), inode: 7, born_ns: 1 << 70 };
@@ -282,7 +275,7 @@ mod tests {
     #[test]
     fn a_line_that_was_written_in_part_spoils_none_behind_it() {
         let folder = tempfile::tempdir().expect("a folder");
-        let path = beside(&folder.path().join("pool"));
+        let path = folder.path().join("pool.holds");
         let mut journal = Journal::begin(&path, Domain::DiskFile).expect("begun");
         journal.log.append(b"\n{\"family\":1,\"pa").expect("appended");
         let named = Named { family: 2, path: "/c".into(), inode: 7, born_ns: 1 };

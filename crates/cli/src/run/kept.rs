@@ -60,10 +60,14 @@ pub(super) fn map(path: &Path, size: u64) -> Result<MappedRegion, Failure> {
 /// What the cache of a pool says that its disk is.
 const DISK: [u8; 32] = *b"the files of programs under `run";
 
+/// Whether a pool was laid out on `region`.
+pub(super) fn is_pool(region: &MappedRegion) -> bool {
+    matches!(identify(region), Ok(Some(identity)) if identity.disk == DISK)
+}
+
 /// Refuses to lay a pool over anything but zeroes and an older pool.
 pub(super) fn refuse_others(path: &Path, region: &MappedRegion) -> Result<(), Failure> {
-    let is_pool = matches!(identify(region), Ok(Some(identity)) if identity.disk == DISK);
-    if is_pool || create::is_all_zero(path, region)? {
+    if is_pool(region) || create::is_all_zero(path, region)? {
         return Ok(());
     }
     Err(RunFailure::Pool { pool: path.to_owned(), why: "it holds something else".to_owned() }.into())
@@ -92,6 +96,13 @@ impl<R: Region> Parts<R> {
         Parts { cache: Span::new(region, 0, at), void }
     }
 
+    /// Makes all slots of `families` void, durably.
+    pub(super) fn make_void(&self, families: impl Iterator<Item = u32>) -> Result<(), Sealed> {
+        let there = families.filter(|family| u64::from(*family) < self.void.families());
+        there.for_each(|family| self.void.add_family(family));
+        self.void.0.fence()
+    }
+
     /// What keeps the cache from being opened, if anything does.
     pub(super) fn damage(&self) -> Option<String> {
         match check(&self.cache) {
@@ -106,6 +117,9 @@ impl<R: Region> Parts<R> {
         Ok((DiskCache::open(self.cache, files, Options::default())?, self.void))
     }
 }
+
+/// A family's slots are one word of the map.
+const _: () = assert!(FAMILY_SLOTS == u64::BITS);
 
 /// Which slots count no longer.
 pub(super) struct VoidMap<R>(Span<R>);
@@ -132,6 +146,13 @@ impl<R: Region> VoidMap<R> {
         self.0.store_u64(at, self.0.load_u64(at)? | bit);
         self.0.flush(at, 8);
         Ok(self.0.fence()?)
+    }
+
+    /// Makes all slots of `family` void, as soon as that is fenced.
+    fn add_family(&self, family: u32) {
+        let (at, _) = VoidMap::<R>::place(family * FAMILY_SLOTS);
+        self.0.store_u64(at, u64::MAX);
+        self.0.flush(at, 8);
     }
 
     fn clear(&self) -> Result<(), Sealed> {
@@ -370,8 +391,9 @@ impl<R: Region> Kept<R> {
             uuid: *uuid::Uuid::new_v4().as_bytes(),
             disk: DISK,
         };
-        parts.void.clear().map_err(|error| refused(error.to_string()))?;
+        // The map goes last: without it what lay in the cache would seem to count.
         format(&parts.cache, &spec, Contents::Unknown).map_err(|error| refused(error.to_string()))?;
+        parts.void.clear().map_err(|error| refused(error.to_string()))?;
         let files = Arc::new(Files::default());
         let (cache, void) = parts.open(Arc::clone(&files)).map_err(|error| refused(error.to_string()))?;
         let families = void.families();

@@ -7,18 +7,19 @@
 //!
 //! The journal goes last. Until then everything can be done again, as often as the power fails.
 
+use super::beside::Beside;
 use super::ground::{Found, Ground, Target, Unlike};
 use super::held_file::System;
 use super::journal::{self, Journal, Left, Named};
 use super::kept::{
-    BLOCK, BLOCK_BYTES, Cache, FAMILY_SLOTS, Files, Parts, VoidMap, block_of, size_block, size_in, slot_of,
+    self, BLOCK, BLOCK_BYTES, Cache, FAMILY_SLOTS, Files, Parts, VoidMap, block_of, size_block, size_in, slot_of,
 };
 use crate::failure::{Doing, Failure, RunFailure, VolumeFailure};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tidegate_media::{BlockDevice, MappedRegion, Region};
+use tidegate_media::{BlockDevice, Domain, MappedRegion, Region};
 
 /// What recovery did.
 #[derive(Debug, Default)]
@@ -54,18 +55,15 @@ impl Recovered {
     }
 }
 
-/// Where what cannot go to its file goes if nobody says otherwise.
-pub(super) fn salvage_folder(pool: &Path) -> PathBuf {
-    let mut name = pool.as_os_str().to_owned();
-    name.push(".salvaged");
-    PathBuf::from(name)
-}
-
-/// Brings everything in `pool` to its files, or else to the folder `salvage`, and removes the journal then. Nothing is needed of the pool any more.
-pub(super) fn recover(pool: &Path, region: &Arc<MappedRegion>, salvage: PathBuf) -> Result<Recovered, Failure> {
-    let journal_at = journal::beside(pool);
+/// Brings everything in the pool on `region` to its files, or else to the folder `salvage`, and removes the journal then. Nothing is needed of the
+/// pool any more, and it says so itself.
+pub(super) fn recover(beside: &Beside, region: &Arc<MappedRegion>, salvage: PathBuf) -> Result<Recovered, Failure> {
+    let (pool, journal_at) = (beside.pool(), beside.journal());
     let unreadable = |error| Failure::from(VolumeFailure::of_io(&journal_at, Doing::Read, error));
-    let Some(left) = Left::read(&journal_at).map_err(unreadable)? else { return Ok(Recovered::default()) };
+    let Some(left) = Left::read(&journal_at).map_err(unreadable)? else {
+        refuse_orphans(pool, &journal_at, region)?;
+        return Ok(Recovered::default());
+    };
     let boot = journal::this_boot().map_err(Failure::system("asking which boot this is"))?;
     if left.boot == boot {
         rustix::fs::sync();
@@ -85,8 +83,27 @@ pub(super) fn recover(pool: &Path, region: &Arc<MappedRegion>, salvage: PathBuf)
     } else {
         Recovered::default()
     };
-    recovery.journal.end().map_err(unreadable)?;
+    let parts = if kept::is_pool(region) { Some(Parts::of(pool, Arc::clone(region))?) } else { None };
+    recovery.end(parts).map_err(unreadable)?;
     Ok(Recovered { was_left: true, ..recovered })
+}
+
+/// Refuses a pool with something that only it may have, while nobody knows of which files. In a pool that is no persistent memory there may be anything.
+fn refuse_orphans(pool: &Path, journal: &Path, region: &Arc<MappedRegion>) -> Result<(), Failure> {
+    if !matches!(region.domain(), Domain::PowerFail { .. }) || !kept::is_pool(region) {
+        return Ok(());
+    }
+    let opened = has_something(Parts::of(pool, Arc::clone(region))?);
+    if opened.map_err(|why| RunFailure::Pool { pool: pool.to_owned(), why })? {
+        return Err(RunFailure::NoJournal { pool: pool.to_owned(), journal: journal.to_owned() }.into());
+    }
+    Ok(())
+}
+
+/// Whether the pool has blocks that count.
+pub(super) fn has_something<R: Region>(parts: Parts<R>) -> Result<bool, String> {
+    let (cache, void) = parts.open(Arc::new(Files::default())).map_err(|error| error.to_string())?;
+    Ok(!blocks_by_family(&cache, &void).is_empty())
 }
 
 /// Of a pool that is no persistent memory nothing was promised after a power cut.
@@ -146,6 +163,15 @@ impl Recovery<'_> {
             }
         }
         Ok(recovered)
+    }
+
+    /// Nothing of the pool counts any more: it says so first, and the journal goes then.
+    pub(super) fn end<R: Region>(self, pool: Option<Parts<R>>) -> io::Result<()> {
+        if let Some(parts) = pool {
+            let families = self.left.holds.iter().map(|named| named.family);
+            parts.make_void(families).map_err(|error| io::Error::other(error.to_string()))?;
+        }
+        self.journal.end()
     }
 
     /// Writes what was kept of one file, to it or else aside.
