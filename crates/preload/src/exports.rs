@@ -3,6 +3,7 @@
 //! On machines of 64 bits the names that end in `64` are second names of the same functions.
 
 mod attributes;
+mod calls;
 mod changes;
 mod numbers;
 mod streams;

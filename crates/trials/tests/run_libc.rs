@@ -238,6 +238,32 @@ fn every_function_about_files_is_taken_over_or_left_for_a_reason() {
     assert!(both.is_empty(), "taken over and left to libc: {both:?}");
 }
 
+/// What makes calls of the kernel by the exports.
+const CALLS: &str = include_str!("../../preload/src/exports/calls.rs");
+
+/// Calls without a function of their name.
+const WITHOUT_FUNCTION: [&str; 3] = ["openat2", "io_setup", "io_uring_setup"];
+
+#[test]
+fn every_call_with_the_name_of_an_export_is_made_by_it() {
+    let mut compiler = Command::new("gcc");
+    compiler.args(["-E", "-dM", "-include", "sys/syscall.h", "-x", "c", "/dev/null"]);
+    let text = run(&mut compiler, "gcc libc6-dev").unwrap();
+    let numbers = text.lines().filter_map(|line| line.strip_prefix("#define __NR_")?.split(' ').next());
+    let exported = defined(library());
+    let is_marked = |name: &&str| exported.contains(*name) || WITHOUT_FUNCTION.contains(name);
+    let followed: Vec<_> = numbers.filter(is_marked).collect();
+    assert!(followed.len() > 30, "only {followed:?} were found");
+    let made = |name: &str| {
+        let after = |(at, _): (usize, &str)| CALLS.as_bytes().get(at + "SYS_".len() + name.len());
+        CALLS
+            .match_indices(&format!("SYS_{name}"))
+            .any(|place| after(place).is_none_or(|byte| !byte.is_ascii_alphanumeric()))
+    };
+    let forgotten: Vec<_> = followed.into_iter().filter(|name| !made(name)).collect();
+    assert!(forgotten.is_empty(), "writes past the library: {forgotten:?}");
+}
+
 #[test]
 fn nothing_is_exported_that_no_library_has() {
     // Those of libaio and liburing, which programs may be linked with.

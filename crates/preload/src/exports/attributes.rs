@@ -62,24 +62,29 @@ pub(super) unsafe extern "C-unwind" fn utimensat(
     times: *const timespec,
     flags: c_int,
 ) -> c_int {
-    let prepare = || {
-        if path.is_null() {
-            follow::file_of(folder).into_iter().for_each(follow::settle_held);
-        } else {
-            // SAFETY: L1.
-            unsafe { settle_contents(folder, path) };
-        }
-    };
     // SAFETY: L1.
-    change(prepare, || unsafe { next::utimensat(folder, path, times, flags) })
+    change(|| unsafe { settle_dated(folder, path) }, || unsafe { next::utimensat(folder, path, times, flags) })
+}
+
+/// The file at `path` is going to have other times.
+///
+/// # Safety
+/// L1. A null path stands for the file behind `folder`.
+pub(super) unsafe fn settle_dated(folder: c_int, path: *const c_char) {
+    if path.is_null() {
+        follow::file_of(folder).into_iter().for_each(follow::settle_held);
+    } else {
+        // SAFETY: L1.
+        unsafe { settle_contents(folder, path) };
+    }
 }
 
 /// As in libc.
 ///
 /// # Safety
-/// L1.
+/// L1. A null path stands for the file behind `folder`.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn futimesat(folder: c_int, path: *const c_char, times: *const timeval) -> c_int {
     // SAFETY: L1.
-    change(|| unsafe { settle_contents(folder, path) }, || unsafe { next::futimesat(folder, path, times) })
+    change(|| unsafe { settle_dated(folder, path) }, || unsafe { next::futimesat(folder, path, times) })
 }

@@ -56,7 +56,7 @@ unsafe fn settle_renamed(folder: c_int, path: *const c_char) {
 ///
 /// # Safety
 /// L1.
-unsafe fn opened(folder: c_int, path: *const c_char, flags: c_int, call: impl FnOnce() -> c_int) -> c_int {
+pub(super) unsafe fn opened(folder: c_int, path: *const c_char, flags: c_int, call: impl FnOnce() -> c_int) -> c_int {
     let fd = if flags & libc::O_TRUNC == 0 {
         call()
     } else {

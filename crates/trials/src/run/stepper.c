@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 enum { LINE = 100, SPAN = 120000, PIECE_MAX = 6000 };
@@ -20,6 +22,15 @@ static void fill(unsigned char *bytes, uint32_t len, uint64_t step, uint32_t pie
 {
 	for (uint32_t at = 0; at < len; at++)
 		bytes[at] = step * 131 + piece * 17 + (at >> 4);
+}
+
+/* Every other write is the kernel's call by its number, as some programs make it. */
+static ssize_t put(int fd, int appends, unsigned char *bytes, uint32_t len, uint32_t at, int by_number)
+{
+	struct iovec all = {bytes, len};
+	if (appends)
+		return by_number ? syscall(SYS_writev, fd, &all, 1) : write(fd, bytes, len);
+	return by_number ? syscall(SYS_pwritev, fd, &all, 1, (long)at, 0L) : pwrite(fd, bytes, len, at);
 }
 
 int main(int count, char **words)
@@ -39,7 +50,7 @@ int main(int count, char **words)
 		for (uint32_t piece = 0; piece < writes; piece++) {
 			uint32_t at = any(SPAN), len = appends ? LINE : 1 + any(PIECE_MAX);
 			fill(bytes, len, step, piece);
-			ssize_t wrote = appends ? write(fd, bytes, len) : pwrite(fd, bytes, len, at);
+			ssize_t wrote = put(fd, appends, bytes, len, at, (step + piece) % 2);
 			if (wrote != (ssize_t)len)
 				return 3;
 		}

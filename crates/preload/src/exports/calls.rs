@@ -1,0 +1,176 @@
+//! The kernel's calls by their numbers: those that have an export are made by it.
+
+use super::{attributes, changes, numbers, syncs, unseen, writes};
+use crate::{follow, next};
+use libc::{c_char, c_int, c_long, c_uint, mode_t, open_how};
+
+/// As in libc. Calls that write, sync, close, open, rename, cut or date are made by the exports; queues of requests are announced.
+///
+/// # Safety
+/// L1; arguments that a call does not have are read from where they would be, and handed on.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C-unwind" fn syscall(
+    number: c_long,
+    a: c_long,
+    b: c_long,
+    c: c_long,
+    d: c_long,
+    e: c_long,
+    f: c_long,
+) -> c_long {
+    let words = [a, b, c, d, e, f];
+    // SAFETY: L1: the arguments are those of the function of the same name.
+    let taken = unsafe {
+        that_writes(number, words)
+            .or_else(|| that_syncs_or_numbers(number, words))
+            .or_else(|| that_opens(number, words))
+            .or_else(|| that_changes(number, words))
+            .or_else(|| that_sets_attributes(number, words))
+    };
+    if let Some(answer) = taken {
+        return answer;
+    }
+    if [libc::SYS_io_uring_setup, libc::SYS_io_setup].contains(&number) {
+        follow::abandon_process();
+    }
+    // SAFETY: L1.
+    unsafe { next::syscall(number, a, b, c, d, e, f) }
+}
+
+/// A word as a path.
+fn path(word: c_long) -> *const c_char {
+    word as *const c_char
+}
+
+/// # Safety
+/// L1 for the function of the call's name.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "as the kernel itself cuts its registers")]
+unsafe fn that_writes(number: c_long, [a, b, c, d, e, f]: [c_long; 6]) -> Option<c_long> {
+    let (fd, bytes) = (a as c_int, b as *const _);
+    // SAFETY: the caller's promise. On 64 bits the kernel takes an offset from one word, and ignores the one behind it.
+    Some(unsafe {
+        match number {
+            libc::SYS_write => writes::write(fd, bytes, c as usize) as c_long,
+            libc::SYS_pwrite64 => writes::pwrite(fd, bytes, c as usize, d) as c_long,
+            libc::SYS_writev => writes::writev(fd, b as *const _, c as c_int) as c_long,
+            libc::SYS_pwritev => writes::pwritev(fd, b as *const _, c as c_int, d) as c_long,
+            libc::SYS_pwritev2 => writes::pwritev2(fd, b as *const _, c as c_int, d, f as c_int) as c_long,
+            libc::SYS_sendfile => writes::sendfile(fd, b as c_int, c as *mut _, d as usize) as c_long,
+            libc::SYS_copy_file_range => {
+                writes::copy_file_range(fd, b as *mut _, c as c_int, d as *mut _, e as usize, f as c_uint) as c_long
+            }
+            libc::SYS_splice => {
+                writes::splice(fd, b as *mut _, c as c_int, d as *mut _, e as usize, f as c_uint) as c_long
+            }
+            libc::SYS_ioctl => writes::ioctl(fd, b as _, c as *mut _).into(),
+            libc::SYS_mmap => unseen::mmap(a as *mut _, b as usize, c as c_int, d as c_int, e as c_int, f) as c_long,
+            _ => return None,
+        }
+    })
+}
+
+/// # Safety
+/// L1 for the function of the call's name.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "as the kernel itself cuts its registers")]
+unsafe fn that_syncs_or_numbers(number: c_long, [a, b, c, ..]: [c_long; 6]) -> Option<c_long> {
+    let fd = a as c_int;
+    // SAFETY: the caller's promise.
+    Some(unsafe {
+        match number {
+            libc::SYS_fsync => syncs::fsync(fd).into(),
+            libc::SYS_fdatasync => syncs::fdatasync(fd).into(),
+            libc::SYS_syncfs => syncs::syncfs(fd).into(),
+            libc::SYS_sync => {
+                syncs::sync();
+                0
+            }
+            libc::SYS_close => numbers::close(fd).into(),
+            libc::SYS_close_range => numbers::close_range(a as c_uint, b as c_uint, c as c_int).into(),
+            libc::SYS_dup => numbers::dup(fd).into(),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_dup2 => numbers::dup2(fd, b as c_int).into(),
+            libc::SYS_dup3 => numbers::dup3(fd, b as c_int, c as c_int).into(),
+            libc::SYS_fcntl => numbers::fcntl(fd, b as c_int, c as *mut _).into(),
+            _ => return None,
+        }
+    })
+}
+
+/// # Safety
+/// L1 for the function of the call's name.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "as the kernel itself cuts its registers")]
+unsafe fn that_opens(number: c_long, [a, b, c, d, ..]: [c_long; 6]) -> Option<c_long> {
+    // SAFETY: the caller's promise.
+    Some(unsafe {
+        match number {
+            libc::SYS_openat => changes::openat(a as c_int, path(b), c as c_int, d as mode_t).into(),
+            libc::SYS_openat2 => {
+                let how = c as *const open_how;
+                // One that is too short to have flags is refused by the kernel.
+                let has_flags = !how.is_null() && d as usize >= size_of::<u64>();
+                let flags = if has_flags { (&raw const (*how).flags).read_unaligned() as c_int } else { 0 };
+                let call = || next::syscall(number, a, b, c, d, 0, 0) as c_int;
+                changes::opened(a as c_int, path(b), flags, call).into()
+            }
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_open => changes::open(path(a), b as c_int, c as mode_t).into(),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_creat => changes::creat(path(a), b as mode_t).into(),
+            _ => return None,
+        }
+    })
+}
+
+/// # Safety
+/// L1 for the function of the call's name.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "as the kernel itself cuts its registers")]
+unsafe fn that_changes(number: c_long, [a, b, c, d, e, _]: [c_long; 6]) -> Option<c_long> {
+    let fd = a as c_int;
+    // SAFETY: the caller's promise.
+    Some(unsafe {
+        match number {
+            libc::SYS_ftruncate => changes::ftruncate(fd, b).into(),
+            libc::SYS_truncate => changes::truncate(path(a), b).into(),
+            libc::SYS_fallocate => changes::fallocate(fd, b as c_int, c, d).into(),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_rename => changes::rename(path(a), path(b)).into(),
+            #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+            libc::SYS_renameat => changes::renameat(fd, path(b), c as c_int, path(d)).into(),
+            libc::SYS_renameat2 => changes::renameat2(fd, path(b), c as c_int, path(d), e as c_uint).into(),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_unlink => changes::unlink(path(a)).into(),
+            libc::SYS_unlinkat => changes::unlinkat(fd, path(b), c as c_int).into(),
+            _ => return None,
+        }
+    })
+}
+
+/// # Safety
+/// L1 for the function of the call's name.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "as the kernel itself cuts its registers")]
+unsafe fn that_sets_attributes(number: c_long, [a, b, c, d, e, _]: [c_long; 6]) -> Option<c_long> {
+    let (fd, name, value) = (a as c_int, path(b), c as *const _);
+    let (len, flags) = (d as usize, e as c_int);
+    // SAFETY: the caller's promise.
+    Some(unsafe {
+        match number {
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_utime => attributes::utime(path(a), b as *const _).into(),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_utimes => attributes::utimes(path(a), b as *const _).into(),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_futimesat => attributes::futimesat(fd, path(b), c as *const _).into(),
+            // The kernel takes a null path, which libc's own function refuses.
+            libc::SYS_utimensat => {
+                follow::change(|| attributes::settle_dated(fd, path(b)), || next::syscall(number, a, b, c, d, 0, 0))
+            }
+            libc::SYS_setxattr => attributes::setxattr(path(a), name, value, len, flags).into(),
+            libc::SYS_lsetxattr => attributes::lsetxattr(path(a), name, value, len, flags).into(),
+            libc::SYS_fsetxattr => attributes::fsetxattr(fd, name, value, len, flags).into(),
+            libc::SYS_removexattr => attributes::removexattr(path(a), name).into(),
+            libc::SYS_lremovexattr => attributes::lremovexattr(path(a), name).into(),
+            libc::SYS_fremovexattr => attributes::fremovexattr(fd, name).into(),
+            _ => return None,
+        }
+    })
+}
