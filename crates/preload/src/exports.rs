@@ -22,7 +22,6 @@ extern "C" fn start() {
     crate::guarded(|| {
         next::find_all();
         process::start();
-        // The standard streams write past `write`.
-        (0..=2).for_each(follow::abandon_unseen);
+        follow::STANDARD.for_each(follow::opened);
     });
 }

@@ -7,6 +7,7 @@ use rustix::fs::{AtFlags, FileType, OFlags, SeekFrom, Stat};
 use rustix::io::Errno;
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
+use std::ops::RangeInclusive;
 use std::os::fd::BorrowedFd;
 use tidegate_preload_wire::{Answer, FileId, RANGES_MAX, Range, Request};
 
@@ -209,8 +210,13 @@ fn synced(descriptor: i32, way: Way, well: bool) {
 /// Asks for the file, if it has been synced often enough to be worth it. Its first sync from now on is the kernel's again: another thread may sync before
 /// the one that holds it has done so.
 fn hold(descriptor: i32, regular: Regular) -> bool {
-    let worth_it = !regular.refused && !regular.loud && regular.syncs >= HOLD_AT_SYNC && process::owns_memory();
+    let followed = process::owns_memory() && !process::has_unseen_writer();
+    let worth_it = !regular.refused && !regular.loud && regular.syncs >= HOLD_AT_SYNC && followed;
     let Some(stat) = stat(descriptor).filter(|_| worth_it) else { return false };
+    if STANDARD.into_iter().any(|stream| is_writable(stream) && file_of(stream) == Some(id(&stat))) {
+        abandon(id(&stat));
+        return false;
+    }
     if !path_of(descriptor, &mut [MaybeUninit::uninit(); PATH_BYTES]).is_some_and(process::is_rooted) {
         refuse(descriptor, regular);
         return false;
@@ -304,11 +310,10 @@ pub(crate) fn abandon_unseen(descriptor: i32) {
         return;
     }
     guarded(|| {
+        // Wherever it is: it may be renamed to a place below a root.
         let regular = stat(descriptor)
             .filter(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && stat.st_nlink > 0);
-        let Some(stat) = regular else { return };
-        let mut room = [MaybeUninit::uninit(); PATH_BYTES];
-        if path_of(descriptor, &mut room).is_none_or(process::is_rooted) {
+        if let Some(stat) = regular {
             abandon(id(&stat));
             descriptors::forget(descriptor);
         }
@@ -329,10 +334,14 @@ fn is_writable(descriptor: i32) -> bool {
     flags(descriptor).intersects(OFlags::WRONLY | OFlags::RDWR)
 }
 
+/// The numbers of the standard streams, which write past `write`.
+pub(crate) const STANDARD: RangeInclusive<i32> = 0..=2;
+
 /// A descriptor was opened.
 pub(crate) fn opened(descriptor: i32) {
     descriptors::forget(descriptor);
-    if process::has_unseen_writer() && is_writable(descriptor) {
+    let unseen = STANDARD.contains(&descriptor) || process::has_unseen_writer();
+    if unseen && is_writable(descriptor) {
         abandon_unseen(descriptor);
     }
 }

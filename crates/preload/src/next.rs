@@ -75,6 +75,10 @@ next! {
     open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
     openat(folder: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
     creat(path: *const c_char, mode: mode_t) -> c_int;
+    mkstemp(template: *mut c_char) -> c_int;
+    mkostemp(template: *mut c_char, flags: c_int) -> c_int;
+    mkstemps(template: *mut c_char, ending: c_int) -> c_int;
+    mkostemps(template: *mut c_char, ending: c_int, flags: c_int) -> c_int;
     rename(old: *const c_char, new: *const c_char) -> c_int;
     renameat(from: c_int, old: *const c_char, to: c_int, new: *const c_char) -> c_int;
     renameat2(from: c_int, old: *const c_char, to: c_int, new: *const c_char, flags: c_uint) -> c_int;

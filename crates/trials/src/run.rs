@@ -4,7 +4,7 @@ mod drivers;
 mod loss;
 mod steps;
 
-pub use drivers::{APPENDER, DRIVER, STEPPER};
+pub use drivers::{APPENDER, DRIVER, STEPPER, UNSEEN};
 pub use loss::age;
 pub use steps::Steps;
 

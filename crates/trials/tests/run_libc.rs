@@ -117,7 +117,7 @@ const LEFT_TO_LIBC: [(&str, &str); 10] = [
     ),
     (
         "they make names that lead to no held file, or remove empty folders",
-        "mkstemp mkstemp64 mkostemp mkostemp64 mkstemps mkstemps64 mkostemps mkostemps64 mkdtemp mktemp mkdir mkdirat mkfifo mkfifoat mknod mknodat symlink symlinkat rmdir shm_open shm_unlink mq_open mq_unlink \
+        "mkdtemp mktemp mkdir mkdirat mkfifo mkfifoat mknod mknodat symlink symlinkat rmdir shm_open shm_unlink mq_open mq_unlink \
          __mq_open_2 memfd_create",
     ),
     (

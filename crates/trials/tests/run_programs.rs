@@ -3,7 +3,7 @@
 
 use std::process::{Command, Stdio};
 use tidegate_trials::artefacts::run;
-use tidegate_trials::run::{Stand, kept_syncs};
+use tidegate_trials::run::{Stand, UNSEEN, kept_syncs};
 
 /// Fails with the line that installs it if a program is missing.
 fn demand(program: &str, package: &'static str) {
@@ -107,6 +107,21 @@ fn what_is_no_pool_is_not_overwritten() {
     let refused = stand.run().arg("true").output().unwrap();
     assert_eq!(refused.status.code(), Some(3), "{}", String::from_utf8_lossy(&refused.stderr));
     assert!(std::fs::read(stand.pool()).unwrap().iter().all(|byte| *byte == 7));
+}
+
+#[test]
+fn files_that_may_be_written_past_the_library_are_the_kernels() {
+    let program = UNSEEN.build().unwrap();
+    let kept = |how: &str| {
+        let output = Stand::new().run().arg(&program).arg(how).stdin(Stdio::null()).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{how}: {}\n{said}", output.status);
+        kept_syncs(&said)
+    };
+    assert!(kept("plain") > 10);
+    for how in ["number", "copied", "renamed", "queue"] {
+        assert_eq!(kept(how), 0, "{how}");
+    }
 }
 
 #[test]

@@ -112,6 +112,35 @@ macro_rules! creates {
 
 creates!(creat, creat64);
 
+macro_rules! invents {
+    ($($name:ident = $next:ident($($argument:ident),*);)*) => { $(
+        /// As in libc: opens a file with a name that nobody had.
+        ///
+        /// # Safety
+        /// L1.
+        #[unsafe(no_mangle)]
+        pub(super) unsafe extern "C-unwind" fn $name(template: *mut c_char $(, $argument: c_int)*) -> c_int {
+            // SAFETY: L1.
+            let fd = unsafe { next::$next(template $(, $argument)*) };
+            if fd >= 0 {
+                follow::opened(fd);
+            }
+            fd
+        }
+    )* };
+}
+
+invents! {
+    mkstemp = mkstemp();
+    mkstemp64 = mkstemp();
+    mkostemp = mkostemp(flags);
+    mkostemp64 = mkostemp(flags);
+    mkstemps = mkstemps(ending);
+    mkstemps64 = mkstemps(ending);
+    mkostemps = mkostemps(ending, flags);
+    mkostemps64 = mkostemps(ending, flags);
+}
+
 macro_rules! truncates {
     ($($by_path:ident, $by_fd:ident, $allocate:ident, $reserve:ident);*) => { $(
         /// As in libc.

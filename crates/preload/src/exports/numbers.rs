@@ -81,11 +81,7 @@ macro_rules! copies_over {
                 u32::try_from(to).into_iter().for_each(|to| forget_range(to, to));
             }
             // SAFETY: L1.
-            let copy = copied(unsafe { next::$next(fd, to $(, $flags)?) });
-            if (0..=2).contains(&copy) {
-                follow::abandon_unseen(copy);
-            }
-            copy
+            copied(unsafe { next::$next(fd, to $(, $flags)?) })
         }
     )* };
 }

@@ -14,3 +14,7 @@ pub const APPENDER: CProgram =
 /// Does numbered steps on two files, and prints the number of each when its sync has returned. [`Steps`](super::Steps) does the same.
 pub const STEPPER: CProgram =
     CProgram { name: "stepper", source: include_str!("stepper.c"), flags: &[], packages: "gcc libc6-dev" };
+
+/// Syncs a file that is also open in a way that no library sees. The argument says which.
+pub const UNSEEN: CProgram =
+    CProgram { name: "unseen", source: include_str!("unseen.c"), flags: &[], packages: "gcc libc6-dev" };
