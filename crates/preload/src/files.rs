@@ -1,6 +1,7 @@
 //! The files that this process holds.
 
 use crate::held::Held;
+use crate::lock::Lock;
 use rustix::fs::Stat;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use tidegate_preload_wire::FileId;
@@ -11,6 +12,8 @@ const FILES_MAX: usize = 256;
 static FILES: [Held; FILES_MAX] = [const { Held::new() }; FILES_MAX];
 /// Places that were ever taken: the first ones.
 static USED: AtomicUsize = AtomicUsize::new(0);
+/// Held while a place is taken: a file is held in one place, whichever threads ask at once.
+static ENTRY: Lock = Lock::new();
 /// Calls under way that shorten, rename or replace files: nothing is held anew meanwhile.
 static CHANGES: AtomicU32 = AtomicU32::new(0);
 
@@ -31,8 +34,18 @@ pub(crate) fn find(file: FileId) -> Option<(u16, &'static Held)> {
 
 /// Takes a place for the file that `stat` describes, unless one has it.
 pub(crate) fn occupy(stat: &Stat) -> Option<(u16, &'static Held)> {
+    // Below a signal handler that came in between, nothing is held anew.
+    if !ENTRY.take() {
+        return None;
+    }
+    let occupied = occupy_alone(stat);
+    ENTRY.give();
+    occupied
+}
+
+fn occupy_alone(stat: &Stat) -> Option<(u16, &'static Held)> {
     let file = FileId { device: stat.st_dev, inode: stat.st_ino };
-    if find(file).is_some() || CHANGES.load(Ordering::SeqCst) != 0 {
+    if find(file).is_some() || is_changing() {
         return None;
     }
     let (index, held) = FILES.iter().enumerate().find(|(_, held)| held.occupy(stat))?;
@@ -62,6 +75,7 @@ pub(crate) fn leave_all() {
 
 /// They are the parent's, not this process's.
 pub(crate) fn forget_all() {
+    ENTRY.reset();
     used().iter().for_each(Held::leave_as_forked);
     CHANGES.store(0, Ordering::SeqCst);
 }

@@ -11,7 +11,7 @@ use super::deny::Denied;
 use super::ground::Unlike;
 use super::journal::{self, Journal, Left};
 use super::keeper::{Keeper, Scope};
-use super::kept::{Kept, Parts};
+use super::kept::{FAMILY_SLOTS, Kept, Parts};
 use super::recover::{Recovered, Recovery, has_something};
 use super::table::Table;
 use crate::failure::RunFailure;
@@ -414,6 +414,18 @@ fn only_a_pool_with_something_that_counts_needs_its_journal() {
     BUSY.iter().for_each(|step| program.step(*step));
     program.keeper.end().tell();
     assert!(!has_something(&program), "the run ended well");
+}
+
+#[test]
+fn a_hold_ends_with_the_last_slot_of_its_family() {
+    let mut program = Program::start(vec![0xaa; 9000]);
+    program.step(Step::Hold);
+    let hold = program.hold.expect("it is held");
+    let forgotten = |_: &u32| program.ask(&Request::Forget { hold }) == Answer::Done;
+    // One was used when the file came to be held.
+    assert_eq!((1..=FAMILY_SLOTS).take_while(forgotten).count(), FAMILY_SLOTS as usize - 2);
+    assert_eq!(program.ask(&Request::Keep { hold, size: 9000, ranges: &[] }), Answer::NotHeld);
+    assert_eq!(program.ask(&Request::Forget { hold }), Answer::NotHeld);
 }
 
 fn journal_without_its_first_line(world: &World) -> Vec<u8> {

@@ -317,19 +317,22 @@ impl<R: Region> Keeper<R> {
         let forgotten = {
             let mut place = lock(&hold.place);
             let Some(its) = place.as_mut() else { return Answer::NotHeld };
-            if self.kept.is_brought(its, true) {
+            let forgotten = if self.kept.is_brought(its, true) {
                 self.kept.forget(its)
             } else {
                 self.leave_failed(its);
-                *place = None;
                 Ok(false)
+            };
+            // Without a slot of its own the place would be another file's.
+            if let Ok(false) = forgotten {
+                *place = None;
             }
+            forgotten
         };
         match forgotten {
             Ok(true) => Answer::Done,
             // Without another slot the hold is over; the file is durable.
             Ok(false) => {
-                *lock(&hold.place) = None;
                 self.remove(&hold);
                 Answer::NotHeld
             }
