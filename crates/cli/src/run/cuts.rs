@@ -417,6 +417,17 @@ fn only_a_pool_with_something_that_counts_needs_its_journal() {
 }
 
 #[test]
+fn every_sync_of_a_held_file_is_counted_where_it_ends() {
+    let mut program = Program::start(vec![0xaa; 9000]);
+    for step in [Step::Hold, Step::Write, Step::Sync, Step::Lengthen, Step::Sync, Step::Write, Step::Sync] {
+        program.step(step);
+    }
+    let status = program.keeper.status();
+    assert_eq!((status.kept, status.by_kernel), (2, 2), "the first one of a hold, and that of a longer file are the kernel's");
+    assert_eq!((status.files[0].kept, status.files[0].by_kernel), (2, 2));
+}
+
+#[test]
 fn a_hold_ends_with_the_last_slot_of_its_family() {
     let mut program = Program::start(vec![0xaa; 9000]);
     program.step(Step::Hold);

@@ -155,6 +155,13 @@ fn count(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
 }
 
+/// The same of many.
+fn add_one(counters: [&AtomicU64; 2]) {
+    for counter in counters {
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -272,17 +279,13 @@ impl<R: Region> Keeper<R> {
                 Answer::ByKernel
             }
         };
-        let counts = &hold.counts;
-        let counted = if answer == Answer::Done {
+        // One that ends in the kernel is counted when the program says that it has.
+        if answer == Answer::Done {
+            let counts = &hold.counts;
             let ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
             counts.ns.fetch_add(ns, Ordering::Relaxed);
             counts.bytes.fetch_add(ranges.iter().map(|(_, len)| len).sum(), Ordering::Relaxed);
-            [&self.tally.kept, &counts.kept]
-        } else {
-            [&self.tally.by_kernel, &counts.by_kernel]
-        };
-        for counter in counted {
-            counter.fetch_add(1, Ordering::Relaxed);
+            add_one([&self.tally.kept, &counts.kept]);
         }
         answer
     }
@@ -317,6 +320,7 @@ impl<R: Region> Keeper<R> {
         let forgotten = {
             let mut place = lock(&hold.place);
             let Some(its) = place.as_mut() else { return Answer::NotHeld };
+            add_one([&self.tally.by_kernel, &hold.counts.by_kernel]);
             let forgotten = if self.kept.is_brought(its, true) {
                 self.kept.forget(its)
             } else {
