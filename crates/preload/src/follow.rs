@@ -1,7 +1,7 @@
 //! What happens beside each call: writes are noted, syncs are asked of the supervisor, and what cannot be followed is abandoned or settled.
 
 use crate::descriptors::{self, Regular, SYNCS_MAX, Seen};
-use crate::held::{Dirty, Held, Place};
+use crate::held::{Attributes, Dirty, Held, Place, attributes};
 use crate::{files, guarded, line, process};
 use rustix::fs::{AtFlags, FileType, OFlags, SeekFrom, Stat};
 use rustix::io::Errno;
@@ -106,7 +106,7 @@ fn sync_held(descriptor: i32, index: u16, generation: u32, attributes_too: bool)
             // Past libc: a thread must not be cancelled while it has the line.
             let file = borrowed(descriptor)?;
             let end = if attributes_too { rustix::fs::fsync(file) } else { rustix::fs::fdatasync(file) };
-            synced(descriptor, way, end.is_ok());
+            synced(way, end.is_ok());
             Some(end.map_or_else(failed, |()| 0))
         }
     }
@@ -125,7 +125,14 @@ enum Way {
     /// It has ended.
     Kept,
     /// By the kernel; then what was kept is to be forgotten. The line's lock is held, if it could be taken.
-    ByKernel { index: u16, generation: u32, size: u64, locked: bool },
+    ByKernel {
+        index: u16,
+        generation: u32,
+        size: u64,
+        /// What the sync makes durable besides, if it is a whole one, as it was before.
+        attributes: Option<Attributes>,
+        locked: bool,
+    },
     /// By the kernel, as the file is not held.
     NotHeld,
 }
@@ -154,8 +161,9 @@ fn keep_locked(descriptor: i32, index: u16, generation: u32, attributes_too: boo
     let dirty = if locked { held.take() } else { Dirty::in_doubt() };
     // Once more, behind the notes: what was appended and noted lies before the end.
     let size = self::stat(descriptor).unwrap_or(stat).st_size.unsigned_abs();
-    let by_kernel = Way::ByKernel { index, generation, size, locked };
-    if dirty.doubt || attributes_too && !held.knows(&stat) {
+    let attributes = attributes_too.then(|| attributes(&stat));
+    let by_kernel = Way::ByKernel { index, generation, size, attributes, locked };
+    if dirty.doubt || attributes.is_some_and(|now| !held.knows(now)) {
         return by_kernel;
     }
     match ask_to_keep(held, &dirty, size) {
@@ -188,15 +196,15 @@ fn ask_to_keep(held: &Held, dirty: &Dirty, size: u64) -> Option<Answer> {
 }
 
 /// The kernel synced, or tried to.
-fn synced(descriptor: i32, way: Way, well: bool) {
-    let Way::ByKernel { index, generation, size, locked } = way else { return };
+fn synced(way: Way, well: bool) {
+    let Way::ByKernel { index, generation, size, attributes, locked } = way else { return };
     let held = files::at(index).filter(|held| held.is_taken() && held.generation() == generation);
     if let Some(held) = held {
         if !well {
             held.put_in_doubt();
         } else if locked && line::ask_held(Request::Forget { hold: held.hold() }) == Some(Answer::Done) {
             held.set_base(size);
-            stat(descriptor).filter(|stat| id(stat) == held.file()).iter().for_each(|stat| held.remember(stat));
+            attributes.into_iter().for_each(|durable| held.remember(durable));
         } else {
             let _ = line::ask(Request::Settle(held.file()), None);
             held.leave();

@@ -96,7 +96,7 @@ impl Held {
             self.device.store(stat.st_dev, Ordering::Relaxed);
             self.inode.store(stat.st_ino, Ordering::Relaxed);
             self.base.store(stat.st_size.unsigned_abs(), Ordering::Relaxed);
-            self.remember(stat);
+            self.remember(UNKNOWN);
             self.holder.store(0, Ordering::Relaxed);
             self.count.store(0, Ordering::Relaxed);
             self.appended.store(false, Ordering::Relaxed);
@@ -225,14 +225,14 @@ impl Held {
         dirty
     }
 
-    /// Whether what `stat` says is what was durable last.
-    pub(crate) fn knows(&self, stat: &Stat) -> bool {
-        self.attributes.iter().zip(attributes(stat)).all(|(known, now)| known.load(Ordering::Relaxed) == now)
+    /// Whether what is now was durable last.
+    pub(crate) fn knows(&self, now: Attributes) -> bool {
+        self.attributes.iter().zip(now).all(|(known, now)| known.load(Ordering::Relaxed) == now)
     }
 
-    /// What `stat` says is durable.
-    pub(crate) fn remember(&self, stat: &Stat) {
-        for (known, now) in self.attributes.iter().zip(attributes(stat)) {
+    /// All of this is durable.
+    pub(crate) fn remember(&self, durable: Attributes) {
+        for (known, now) in self.attributes.iter().zip(durable) {
             known.store(now, Ordering::Relaxed);
         }
     }
@@ -249,7 +249,14 @@ impl Held {
     }
 }
 
-fn attributes(stat: &Stat) -> [u64; 3] {
+/// What a whole sync makes durable besides contents and size: mode, owner, and how many names there are.
+pub(crate) type Attributes = [u64; 3];
+
+/// No file's.
+const UNKNOWN: Attributes = [u64::MAX; 3];
+
+/// What `stat` says of them.
+pub(crate) fn attributes(stat: &Stat) -> Attributes {
     #[allow(clippy::useless_conversion, reason = "the count of names is narrower elsewhere")]
     let names = u64::from(stat.st_nlink);
     [u64::from(stat.st_mode), u64::from(stat.st_uid) << 32 | u64::from(stat.st_gid), names]

@@ -4,7 +4,7 @@ mod drivers;
 mod loss;
 mod steps;
 
-pub use drivers::{APPENDER, DRIVER, STEPPER, UNSEEN};
+pub use drivers::{APPENDER, DRIVER, MODES, STEPPER, UNSEEN};
 pub use loss::age;
 pub use steps::Steps;
 
@@ -101,7 +101,15 @@ impl Stand {
 
 /// How many syncs of a run ended in the pool, by what it said.
 pub fn kept_syncs(said: &str) -> u64 {
-    let words: Vec<_> = said.split_whitespace().collect();
-    let place = words.windows(3).position(|three| three[1] == "syncs" && three[2] == "of");
-    place.and_then(|place| words[place].parse().ok()).unwrap_or(0)
+    number_before(said, "syncs of ")
+}
+
+/// How many syncs of held files ended in the kernel, by what a run said.
+pub fn kernel_syncs(said: &str) -> u64 {
+    number_before(said, "in the kernel")
+}
+
+fn number_before(said: &str, words: &str) -> u64 {
+    let before = said.find(words).map(|place| &said[..place]);
+    before.and_then(|before| before.split_whitespace().next_back()?.parse().ok()).unwrap_or(0)
 }

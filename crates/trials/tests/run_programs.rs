@@ -3,7 +3,7 @@
 
 use std::process::{Command, Stdio};
 use tidegate_trials::artefacts::run;
-use tidegate_trials::run::{Stand, UNSEEN, kept_syncs};
+use tidegate_trials::run::{MODES, Stand, UNSEEN, kept_syncs, kernel_syncs};
 
 /// Fails with the line that installs it if a program is missing.
 fn demand(program: &str, package: &'static str) {
@@ -122,6 +122,17 @@ fn files_that_may_be_written_past_the_library_are_the_kernels() {
     for how in ["number", "copied", "renamed", "queue"] {
         assert_eq!(kept(how), 0, "{how}");
     }
+}
+
+#[test]
+fn a_sync_of_contents_alone_leaves_a_new_mode_to_the_next_whole_one() {
+    let program = MODES.build().unwrap();
+    let by_kernel = |turns: u64| {
+        let output = Stand::new().run().arg(&program).arg(turns.to_string()).stdin(Stdio::null()).output().unwrap();
+        assert!(output.status.success(), "{}", output.status);
+        kernel_syncs(&String::from_utf8_lossy(&output.stderr))
+    };
+    assert_eq!(by_kernel(9) - by_kernel(4), 10, "of each turn both syncs are the kernel's");
 }
 
 #[test]

@@ -423,7 +423,11 @@ fn every_sync_of_a_held_file_is_counted_where_it_ends() {
         program.step(step);
     }
     let status = program.keeper.status();
-    assert_eq!((status.kept, status.by_kernel), (2, 2), "the first one of a hold, and that of a longer file are the kernel's");
+    assert_eq!(
+        (status.kept, status.by_kernel),
+        (2, 2),
+        "the first one of a hold, and that of a longer file are the kernel's"
+    );
     assert_eq!((status.files[0].kept, status.files[0].by_kernel), (2, 2));
 }
 

@@ -18,3 +18,7 @@ pub const STEPPER: CProgram =
 /// Syncs a file that is also open in a way that no library sees. The argument says which.
 pub const UNSEEN: CProgram =
     CProgram { name: "unseen", source: include_str!("unseen.c"), flags: &[], packages: "gcc libc6-dev" };
+
+/// Changes a file's mode between syncs of its contents alone and of all of it, as often as its argument says.
+pub const MODES: CProgram =
+    CProgram { name: "modes", source: include_str!("modes.c"), flags: &[], packages: "gcc libc6-dev" };
