@@ -26,5 +26,8 @@ pub const SESSION_VARIABLE: &str = "TIDEGATE_RUN_SESSION";
 pub const SOCKET: &str = "socket";
 /// The table's name in its folder.
 pub const TABLE: &str = "table";
+/// What begins the line of a journal of holds that says: a program cannot reach the supervisor of the run named behind it, and is bringing all files to their
+/// disks. From the moment it stands there, the supervisor promises nothing any more, should it live.
+pub const STOP: &str = "stop ";
 /// What begins the line of a journal of holds that says: the files themselves have everything that the run named by the number behind it kept.
 pub const VOID: &str = "void ";

@@ -13,7 +13,8 @@
 //! 3. Nothing kept is older than what somebody was promised by the kernel: whoever makes a held file durable otherwise has what was kept of it forgotten before
 //!    returning, and whoever shortens, renames or replaces one has it settled before the kernel acts.
 //! 4. What writes past libc's functions (streams, shared mappings, asynchronous I/O) has its file abandoned before it begins.
-//! 5. If the supervisor is gone, everything is synced by the kernel, once, and a line in the journal of holds says that what was kept is void.
+//! 5. If the supervisor is gone, or out of reach, everything is synced by the kernel, once, between two lines in the journal of holds: the first has a supervisor that
+//!    lives promise nothing any more, the second says that what was kept is void.
 //! 6. The table of descriptors is only ever a memory: an entry is forgotten whenever its number may mean something else, and learned anew from the kernel. A child between
 //!    vfork and exec shares memory with its parent but not descriptors, and learns nothing.
 //!

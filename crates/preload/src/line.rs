@@ -12,7 +12,7 @@ use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, IntoRawFd, OwnedFd};
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
-use tidegate_preload_wire::{Answer, PACKET_BYTES_MAX, Request, VOID};
+use tidegate_preload_wire::{Answer, PACKET_BYTES_MAX, Request, STOP, VOID};
 
 /// Held over a whole sync, so that a second one of the same bytes waits for the first.
 pub(crate) static LINE: Lock = Lock::new();
@@ -171,15 +171,19 @@ fn unanswered(error: Errno) {
 
 /// Makes everything durable by the kernel, and says so where the next run looks before it trusts what was kept. If that cannot be said, it is
 /// tried again with the next request.
+///
+/// The supervisor may live, and only be out of reach of this process. So it is told to stop first: whatever it promised before it saw that, the kernel syncs here.
 fn without_supervisor() {
     files::leave_all();
+    let stopped = say(STOP);
     rustix::fs::sync();
-    if say_void().is_ok() {
+    if stopped.and_then(|()| say(VOID)).is_ok() {
         process::stop_following();
     }
 }
 
-fn say_void() -> Result<(), Errno> {
+/// Appends the line that begins with `what` and names the run, durably.
+fn say(what: &str) -> Result<(), Errno> {
     let places = process::places().ok_or(Errno::NOENT)?;
     let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CLOEXEC;
     let journal = match rustix::fs::open(places.holds.as_c_str(), flags, Mode::empty()) {
@@ -188,8 +192,12 @@ fn say_void() -> Result<(), Errno> {
         journal => journal?,
     };
     let session = places.session.as_bytes();
-    let line = [IoSlice::new(b"\n"), IoSlice::new(VOID.as_bytes()), IoSlice::new(session), IoSlice::new(b"\n")];
-    let written = rustix::io::writev(&journal, &line).and_then(|_| rustix::fs::fsync(&journal));
+    let line = [IoSlice::new(b"\n"), IoSlice::new(what.as_bytes()), IoSlice::new(session), IoSlice::new(b"\n")];
+    let bytes: usize = line.iter().map(|piece| piece.len()).sum();
+    let written = rustix::io::retry_on_intr(|| rustix::io::writev(&journal, &line));
+    // A line that was written in part says nothing: the disk is full.
+    let whole = written.and_then(|count| if count == bytes { Ok(()) } else { Err(Errno::NOSPC) });
+    let durable = whole.and_then(|()| rustix::fs::fsync(&journal));
     close(journal.into_raw_fd());
-    written
+    durable
 }

@@ -8,7 +8,7 @@
 mod world;
 
 use super::deny::Denied;
-use super::ground::Unlike;
+use super::ground::{Log, Unlike};
 use super::journal::{self, Journal, Left};
 use super::keeper::{Keeper, Scope};
 use super::kept::{FAMILY_SLOTS, Kept, Parts};
@@ -20,7 +20,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
 use std::sync::Arc;
 use tidegate_media::Domain;
-use tidegate_preload_wire::{Answer, FileId, Request, TABLE_BYTES};
+use tidegate_preload_wire::{Answer, FileId, Request, STOP, TABLE_BYTES, VOID};
 use tidegate_sim::{Reduction, Region};
 use world::{Disks, INODE, JointCut, Open, SimGround, SimLog, Watched, World, after};
 
@@ -48,11 +48,13 @@ enum Step {
     ShortenOutside,
     /// The supervisor brings blocks to their disk.
     Destage,
+    /// Another program cannot reach the supervisor, and says so; the next time it brings all files to their disks, and says that what was kept is void.
+    Stranger,
     /// The program dies, and the supervisor lets go of its file.
     Die,
 }
 
-const ALPHABET: [Step; 10] = [
+const ALPHABET: [Step; 11] = [
     Step::Write,
     Step::Append,
     Step::Sync,
@@ -62,6 +64,7 @@ const ALPHABET: [Step; 10] = [
     Step::Hold,
     Step::ShortenOutside,
     Step::Destage,
+    Step::Stranger,
     Step::Die,
 ];
 
@@ -94,6 +97,8 @@ struct Program {
     ranges: Vec<(u64, u64)>,
     promise: Promise,
     byte: u8,
+    /// Whether a stranger told the supervisor to stop.
+    told: bool,
 }
 
 impl Program {
@@ -108,7 +113,7 @@ impl Program {
         let table = Table::on(Box::new(Region::new(TABLE_BYTES)));
         let keeper = Keeper::new(scope, kept, table, Journal::of(Box::new(SimLog(world.clone())), "run"));
         let promise = Promise { contents: vec![bytes], paths: ["/root/a".into()].into() };
-        Program { world, keeper, hold: None, in_doubt: false, ranges: Vec::new(), promise, byte: 0 }
+        Program { world, keeper, hold: None, in_doubt: false, ranges: Vec::new(), promise, byte: 0, told: false }
     }
 
     fn ask(&self, request: &Request<'_>) -> Answer {
@@ -136,6 +141,7 @@ impl Program {
             Step::Hold => self.hold(),
             Step::ShortenOutside => self.world.disks().file.set_len(len / 2),
             Step::Destage => self.keeper.kept().step(64),
+            Step::Stranger => self.stranger(),
             Step::Die => {
                 self.keeper.release(HOLDER);
                 self.hold = None;
@@ -152,6 +158,17 @@ impl Program {
         self.byte += 1;
         self.world.disks().file.write(at, &vec![self.byte; len]);
         self.ranges.push((at as u64, len as u64));
+    }
+
+    fn stranger(&mut self) {
+        let what = if std::mem::replace(&mut self.told, true) {
+            self.world.sync_file();
+            VOID
+        } else {
+            STOP
+        };
+        let said = SimLog(self.world.clone()).append(format!("\n{what}run\n").as_bytes());
+        said.expect("the journal takes it");
     }
 
     fn settle(&mut self) {
@@ -357,6 +374,18 @@ fn every_cut_of_every_script_on_a_file_that_is_not_held() {
 #[test]
 fn every_cut_of_every_script_on_a_file_that_is_held() {
     every_script(&BUSY, 1);
+}
+
+#[test]
+fn every_cut_beside_a_program_that_cannot_reach_the_supervisor() {
+    use Step::{Stranger, Sync, Write};
+    let mut judge = Judge::default();
+    let scripts: [&[Step]; 3] =
+        [&[Stranger, Write, Sync], &[Stranger, Write, Sync, Stranger], &[Stranger, Stranger, Write, Sync]];
+    for script in scripts {
+        judge.script(&BUSY, script, u64::MAX).unwrap_or_else(|wrong| panic!("{wrong}"));
+    }
+    println!("{:?}", judge.tally);
 }
 
 #[test]

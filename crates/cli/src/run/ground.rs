@@ -29,6 +29,8 @@ pub(super) trait Below: Debug + Send + Sync {
 pub(super) trait Log: Debug + Send {
     /// Appends `bytes`, durably.
     fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
+    /// What stands in it from byte `at` on; others append too.
+    fn since(&self, at: u64) -> io::Result<Vec<u8>>;
     /// Removes it, durably.
     fn remove(&mut self) -> io::Result<()>;
 }

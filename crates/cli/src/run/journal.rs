@@ -3,7 +3,9 @@
 //! Lines of text. The first names the run, the boot of the system, and what the pool's memory outlives; the others are
 //!
 //! - a hold as JSON;
-//! - `void RUN`: the files themselves have everything that this run kept. A program may append that line by itself, when the supervisor is gone;
+//! - `stop RUN`: a program cannot reach the supervisor, and is bringing all files to their disks. From then on the supervisor promises nothing any more, so that
+//!   the program may say `void`;
+//! - `void RUN`: the files themselves have everything that this run kept. A program may append that line by itself, when the supervisor is gone or has to stop;
 //! - `failed FAMILY`: what is kept there could not be brought to its file's disk, and others may write the file since: it is never written to it;
 //! - `recovering BOOT FAMILY`: a recovery has begun to write that file;
 //! - `folder PATH`: where the supervisor can be asked while it lives.
@@ -16,9 +18,10 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use tidegate_media::Domain;
-use tidegate_preload_wire::VOID;
+use tidegate_preload_wire::{STOP, VOID};
 use uuid::Uuid;
 
 /// What a line begins with that names the run.
@@ -50,6 +53,9 @@ pub(super) struct Named {
 pub(super) struct Journal {
     log: Box<dyn Log>,
     session: String,
+    /// Its lines were read as far as this byte.
+    seen: u64,
+    is_stopped: bool,
 }
 
 /// The journal's file.
@@ -63,6 +69,13 @@ impl Log for LogFile {
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.file.write_all(bytes)?;
         self.file.sync_data()
+    }
+
+    fn since(&self, at: u64) -> io::Result<Vec<u8>> {
+        let len = self.file.metadata()?.len().saturating_sub(at);
+        let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
+        self.file.read_exact_at(&mut bytes, at)?;
+        Ok(bytes)
     }
 
     fn remove(&mut self) -> io::Result<()> {
@@ -79,7 +92,7 @@ pub(super) fn this_boot() -> io::Result<String> {
 /// The log of the journal at `path`, which is there.
 pub(super) fn log_at(path: &Path) -> io::Result<Box<dyn Log>> {
     // Others append too.
-    let file = File::options().append(true).open(path)?;
+    let file = File::options().read(true).append(true).open(path)?;
     Ok(Box::new(LogFile { file, path: path.to_owned() }))
 }
 
@@ -115,7 +128,7 @@ impl Journal {
 
     /// The journal of run `session`, which `log` has the first line of.
     pub(super) fn of(log: Box<dyn Log>, session: &str) -> Journal {
-        Journal { log, session: session.to_owned() }
+        Journal { log, session: session.to_owned(), seen: 0, is_stopped: false }
     }
 
     /// The number of the run.
@@ -136,6 +149,20 @@ impl Journal {
     pub(super) fn make_void(&mut self) -> io::Result<()> {
         let line = format!("{VOID}{}", self.session);
         self.line(&line)
+    }
+
+    /// Whether a program out of reach has said that nothing is to be promised any more, or may have: what it says cannot be read.
+    pub(super) fn is_stopped(&mut self) -> bool {
+        self.is_stopped = self.is_stopped || self.finds_stop().unwrap_or(true);
+        self.is_stopped
+    }
+
+    fn finds_stop(&mut self) -> io::Result<bool> {
+        let fresh = self.log.since(self.seen)?;
+        let whole = fresh.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        self.seen += whole as u64;
+        let said = |line: &[u8]| [STOP, VOID].iter().any(|what| line == format!("{what}{}", self.session).as_bytes());
+        Ok(fresh[..whole].split(|byte| *byte == b'\n').any(said))
     }
 
     /// Writes where the supervisor can be asked.
@@ -255,6 +282,22 @@ mod tests {
         assert!(left.is_recovering("boot", 3) && !left.is_recovering("boot", 4) && !left.is_recovering("other", 3));
         journal.end().expect("removed");
         assert_eq!(Left::read(&path).expect("readable"), None);
+    }
+
+    #[test]
+    fn what_others_append_stops_the_run_that_it_names() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("pool.holds");
+        let mut journal = Journal::begin(&path, Domain::DiskFile).expect("begun");
+        let mut other = log_at(&path).expect("it is there");
+        let line = format!("\n{STOP}{}\n", journal.session());
+        let (first, rest) = line.split_at(9);
+        other.append(b"\nstop another\n").expect("appended");
+        assert!(!journal.is_stopped());
+        other.append(first.as_bytes()).expect("appended");
+        assert!(!journal.is_stopped(), "it is not whole yet");
+        other.append(rest.as_bytes()).expect("appended");
+        assert!(journal.is_stopped() && journal.is_stopped());
     }
 
     #[test]

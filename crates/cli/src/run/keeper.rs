@@ -264,10 +264,30 @@ impl<R: Region> Keeper<R> {
 
     fn keep(&self, hold: u64, size: u64, ranges: &[(u64, u64)]) -> Answer {
         let Some(hold) = self.of_number(hold) else { return Answer::NotHeld };
-        let mut place = lock(&hold.place);
-        let Some(place) = place.as_mut() else { return Answer::NotHeld };
         let began = Instant::now();
-        let answer = match self.kept.keep(place, size, ranges) {
+        let answer = match lock(&hold.place).as_mut() {
+            Some(place) => self.keep_in(place, size, ranges),
+            None => return Answer::NotHeld,
+        };
+        // Behind what was kept and before it is promised: a program that says so later has the kernel sync what is promised now.
+        if answer == Answer::Done && self.is_stopped() {
+            tracing::warn!("a program cannot reach this supervisor: from now on all syncs end in the kernel");
+            self.give_up();
+            return Answer::NotHeld;
+        }
+        // One that ends in the kernel is counted when the program says that it has.
+        if answer == Answer::Done {
+            let counts = &hold.counts;
+            let ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            counts.ns.fetch_add(ns, Ordering::Relaxed);
+            counts.bytes.fetch_add(ranges.iter().map(|(_, len)| len).sum(), Ordering::Relaxed);
+            add_one([&self.tally.kept, &counts.kept]);
+        }
+        answer
+    }
+
+    fn keep_in(&self, place: &mut Place, size: u64, ranges: &[(u64, u64)]) -> Answer {
+        match self.kept.keep(place, size, ranges) {
             Ok(()) => Answer::Done,
             Err(NotKept::NoRoom) => Answer::ByKernel,
             Err(NotKept::Unreadable(error)) => {
@@ -278,16 +298,12 @@ impl<R: Region> Keeper<R> {
                 tracing::warn!("the pool refuses what is synced to {}: {error}", place.file().path().display());
                 Answer::ByKernel
             }
-        };
-        // One that ends in the kernel is counted when the program says that it has.
-        if answer == Answer::Done {
-            let counts = &hold.counts;
-            let ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
-            counts.ns.fetch_add(ns, Ordering::Relaxed);
-            counts.bytes.fetch_add(ranges.iter().map(|(_, len)| len).sum(), Ordering::Relaxed);
-            add_one([&self.tally.kept, &counts.kept]);
         }
-        answer
+    }
+
+    /// Whether nothing may be promised any more.
+    fn is_stopped(&self) -> bool {
+        lock(&self.state).journal.as_mut().is_none_or(Journal::is_stopped)
     }
 
     /// What is going on.

@@ -294,6 +294,10 @@ impl Log for SimLog {
         disks.journal.get_or_insert_default().extend(tail);
         Ok(())
     }
+    fn since(&self, at: u64) -> io::Result<Vec<u8>> {
+        let journal = self.0.disks().journal.clone().unwrap_or_default();
+        Ok(journal[usize::try_from(at).expect("small")..].to_vec())
+    }
     fn remove(&mut self) -> io::Result<()> {
         self.0.instant();
         self.0.disks().journal = None;
