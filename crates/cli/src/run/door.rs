@@ -3,6 +3,7 @@
 use super::keeper::{Keeper, Status};
 use super::near::Near;
 use crate::failure::Failure;
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags,
@@ -12,8 +13,9 @@ use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 use tidegate_media::MappedRegion;
 use tidegate_preload_wire::{PACKET_BYTES_MAX, Range, Request, STATUS_BYTES_MAX};
 
@@ -32,7 +34,8 @@ pub(super) fn open(path: &Path, keeper: Arc<Keeper<MappedRegion>>) -> Result<Doo
         listen(path).map_err(|error| Failure::System { doing: "listening to programs", error: error.into() })?;
     let listener = Arc::new(listener);
     let its = Arc::clone(&listener);
-    let thread = thread::Builder::new().name("door".to_owned()).spawn(move || accept(&its, &keeper));
+    let thread =
+        thread::Builder::new().name("door".to_owned()).spawn(move || accept(&its, &keeper, in_thread(&keeper)));
     Ok(Door { listener, thread: Some(thread.map_err(Failure::system("starting a thread"))?) })
 }
 
@@ -53,51 +56,110 @@ fn listen(path: &Path) -> Result<OwnedFd, Errno> {
     Ok(listener)
 }
 
-fn accept(listener: &OwnedFd, keeper: &Arc<Keeper<MappedRegion>>) {
+/// Accepts until the listener is shut. Each client gets a thread; those that none can be had for are answered here, in turn: a client that is not
+/// answered would end the run for all.
+fn accept(listener: &OwnedFd, keeper: &Arc<Keeper<MappedRegion>>, spawn: impl Fn(Waiting) -> io::Result<()>) {
+    let mut here: Vec<Client> = Vec::new();
     loop {
-        match rustix::net::accept_with(listener, SocketFlags::CLOEXEC) {
-            Ok(connection) => {
-                let keeper = Arc::clone(keeper);
-                let serve = move || serve(&connection, &keeper);
-                // A program that is not answered does without.
-                if let Err(error) = thread::Builder::new().name("program".to_owned()).spawn(serve) {
+        let (knocked, ready) = if here.is_empty() { (true, Vec::new()) } else { wait(listener, &here) };
+        let mut ready = ready.into_iter();
+        here.retain_mut(|client| !ready.next().unwrap_or(false) || client.is_answered(keeper));
+        match knocked.then(|| rustix::net::accept_with(listener, SocketFlags::CLOEXEC)) {
+            Some(Ok(connection)) => {
+                let waiting = Arc::new(Mutex::new(Some(Client::new(connection, keeper.number()))));
+                if let Err(error) = spawn(Arc::clone(&waiting)) {
                     tracing::warn!("no thread for a program: {error}");
+                    here.extend(taken(&waiting));
                 }
             }
-            Err(Errno::INTR | Errno::CONNABORTED | Errno::MFILE | Errno::NFILE) => thread::yield_now(),
-            Err(_) => return,
+            None | Some(Err(Errno::INTR | Errno::CONNABORTED)) => {}
+            Some(Err(Errno::MFILE | Errno::NFILE)) => thread::sleep(SHORT_OF_NUMBERS),
+            Some(Err(_)) => break,
         }
+    }
+    here.iter().for_each(|client| keeper.release(client.holder));
+}
+
+/// How long the door stays shut while there are no descriptors for more clients.
+const SHORT_OF_NUMBERS: Duration = Duration::from_millis(10);
+
+/// A client, until somebody answers it.
+type Waiting = Arc<Mutex<Option<Client>>>;
+
+fn taken(waiting: &Waiting) -> Option<Client> {
+    waiting.lock().unwrap_or_else(PoisonError::into_inner).take()
+}
+
+/// Answers in a thread of its own.
+fn in_thread(keeper: &Arc<Keeper<MappedRegion>>) -> impl Fn(Waiting) -> io::Result<()> {
+    let keeper = Arc::clone(keeper);
+    move |waiting| {
+        let keeper = Arc::clone(&keeper);
+        let serve = move || taken(&waiting).into_iter().for_each(|client| serve(client, &keeper));
+        thread::Builder::new().name("program".to_owned()).spawn(serve).map(drop)
     }
 }
 
-/// Answers one process until it ends, or replaces itself by another program.
-fn serve(connection: &OwnedFd, keeper: &Keeper<MappedRegion>) {
-    let holder = keeper.number();
-    let mut packet = vec![0; PACKET_BYTES_MAX];
-    let (mut ranges, mut near) = (Vec::new(), Near::default());
-    while let Ok((len, passed)) = receive(connection, &mut packet) {
-        near.follow(Request::core_of(&packet[..len]));
-        if len == 0 || !answer(connection, keeper, holder, &packet[..len], passed, &mut ranges) {
+/// Waits until somebody knocks, or one of `clients` asks: whether anybody knocked, and which of them asked.
+fn wait(listener: &OwnedFd, clients: &[Client]) -> (bool, Vec<bool>) {
+    let connections = clients.iter().map(|client| &client.connection);
+    let mut watched: Vec<_> =
+        std::iter::once(listener).chain(connections).map(|socket| PollFd::new(socket, PollFlags::IN)).collect();
+    if rustix::event::poll(&mut watched, None).is_err() {
+        return (false, Vec::new());
+    }
+    let mut asked = watched.iter().map(|socket| !socket.revents().is_empty());
+    (asked.next().unwrap_or(false), asked.collect())
+}
+
+/// One process, until it ends or replaces itself by another program.
+struct Client {
+    connection: OwnedFd,
+    holder: u64,
+    packet: Vec<u8>,
+    ranges: Vec<Range>,
+}
+
+impl Client {
+    fn new(connection: OwnedFd, holder: u64) -> Client {
+        Client { connection, holder, packet: vec![0; PACKET_BYTES_MAX], ranges: Vec::new() }
+    }
+
+    /// The next request, and what was passed with it. None: the process has ended.
+    fn request(&mut self) -> Option<(usize, Option<OwnedFd>)> {
+        receive(&self.connection, &mut self.packet).ok().filter(|(len, _)| *len > 0)
+    }
+
+    /// Answers a request of `len` bytes. False: it is none, or nobody is there any more.
+    fn answer(&mut self, keeper: &Keeper<MappedRegion>, len: usize, passed: Option<OwnedFd>) -> bool {
+        let Ok(request) = Request::read(&self.packet[..len], &mut self.ranges) else { return false };
+        if request == Request::Status {
+            let status = serde_json::to_vec(&keeper.status()).expect("a status is a struct of strings and numbers");
+            return send(&self.connection, &status);
+        }
+        send(&self.connection, &keeper.answer(self.holder, &request, passed).bytes())
+    }
+
+    /// Answers the next request. False: there is none, and what the process held is released.
+    fn is_answered(&mut self, keeper: &Keeper<MappedRegion>) -> bool {
+        let answered = self.request().is_some_and(|(len, passed)| self.answer(keeper, len, passed));
+        if !answered {
+            keeper.release(self.holder);
+        }
+        answered
+    }
+}
+
+/// Answers one process on its own core, to the end.
+fn serve(mut client: Client, keeper: &Keeper<MappedRegion>) {
+    let mut near = Near::default();
+    while let Some((len, passed)) = client.request() {
+        near.follow(Request::core_of(&client.packet[..len]));
+        if !client.answer(keeper, len, passed) {
             break;
         }
     }
-    keeper.release(holder);
-}
-
-fn answer(
-    connection: &OwnedFd,
-    keeper: &Keeper<MappedRegion>,
-    holder: u64,
-    packet: &[u8],
-    passed: Option<OwnedFd>,
-    ranges: &mut Vec<Range>,
-) -> bool {
-    let Ok(request) = Request::read(packet, ranges) else { return false };
-    if request == Request::Status {
-        let status = serde_json::to_vec(&keeper.status()).expect("a status is a struct of strings and numbers");
-        return send(connection, &status);
-    }
-    send(connection, &keeper.answer(holder, &request, passed).bytes())
+    keeper.release(client.holder);
 }
 
 fn send(connection: &OwnedFd, packet: &[u8]) -> bool {
@@ -130,4 +192,54 @@ fn receive(connection: &OwnedFd, packet: &mut [u8]) -> Result<(usize, Option<Own
         _ => None,
     });
     Ok((got.bytes, passed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::deny::Denied;
+    use crate::run::journal::Journal;
+    use crate::run::keeper::Scope;
+    use crate::run::kept::Kept;
+    use crate::run::table::Table;
+    use tidegate_media::Domain;
+    use tidegate_preload_wire::Answer;
+
+    fn keeper(folder: &Path) -> Arc<Keeper<MappedRegion>> {
+        let scope = Scope { roots: Vec::new(), denied: Denied::default() };
+        let region = Arc::new(MappedRegion::anonymous(16 << 20).expect("memory"));
+        let kept = Kept::fresh(Path::new("pool"), region).expect("a pool");
+        let table = Table::create(&folder.join("table")).expect("a table");
+        let journal = Journal::begin(&folder.join("pool.holds"), Domain::Volatile).expect("a journal");
+        Arc::new(Keeper::new(scope, kept, table, journal))
+    }
+
+    fn connected(path: &Path) -> OwnedFd {
+        let family = AddressFamily::UNIX;
+        let socket =
+            rustix::net::socket_with(family, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).expect("a socket");
+        rustix::net::connect(&socket, &SocketAddrUnix::new(path).expect("a path")).expect("somebody listens");
+        socket
+    }
+
+    fn is_done(socket: &OwnedFd) -> bool {
+        let mut packet = [0; PACKET_BYTES_MAX];
+        assert!(send(socket, Request::SettleAll.write(0, &mut packet)));
+        receive(socket, &mut packet).is_ok_and(|(len, _)| packet[..len] == Answer::Done.bytes())
+    }
+
+    #[test]
+    fn clients_are_answered_in_turn_where_no_thread_can_be_had() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (keeper, path) = (keeper(folder.path()), folder.path().join("socket"));
+        let listener = listen(&path).expect("it listens");
+        thread::scope(|threads| {
+            threads.spawn(|| accept(&listener, &keeper, |_| Err(io::ErrorKind::WouldBlock.into())));
+            let clients = [connected(&path), connected(&path)];
+            assert!(clients.iter().chain(&clients).all(is_done));
+            drop(clients);
+            assert!(is_done(&connected(&path)));
+            rustix::net::shutdown(&listener, rustix::net::Shutdown::Both).expect("it ends");
+        });
+    }
 }
