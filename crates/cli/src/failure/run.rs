@@ -131,7 +131,9 @@ impl RunFailure {
     fn next(&self) -> String {
         match self {
             RunFailure::NoLibrary { .. } => {
-                "install the package, or build it: cargo build -p tidegate-preload".to_owned()
+                // It is looked for beside this program, which this profile's folder has.
+                let profile = if cfg!(debug_assertions) { "" } else { " --release" };
+                format!("install the package, or build it: cargo build{profile} -p tidegate-preload")
             }
             RunFailure::NoRoot { .. } => "name a folder: --root DIR".to_owned(),
             RunFailure::NoPool { .. } => "name the pool that a run was given: tidegate recover POOL".to_owned(),
