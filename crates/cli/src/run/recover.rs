@@ -19,6 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use tidegate_disk_cache::OpenError;
 use tidegate_media::{BlockDevice, Domain, MappedRegion, Region};
 
 /// What recovery did.
@@ -94,15 +95,15 @@ fn refuse_orphans(pool: &Path, journal: &Path, region: &Arc<MappedRegion>) -> Re
         return Ok(());
     }
     let opened = has_something(Parts::of(pool, Arc::clone(region))?);
-    if opened.map_err(|why| RunFailure::Pool { pool: pool.to_owned(), why })? {
+    if opened.map_err(|error| RunFailure::Pool { pool: pool.to_owned(), why: error.to_string() })? {
         return Err(RunFailure::NoJournal { pool: pool.to_owned(), journal: journal.to_owned() }.into());
     }
     Ok(())
 }
 
 /// Whether the pool has blocks that count.
-pub(super) fn has_something<R: Region>(parts: Parts<R>) -> Result<bool, String> {
-    let (cache, void) = parts.open(Arc::new(Files::default())).map_err(|error| error.to_string())?;
+pub(super) fn has_something<R: Region>(parts: Parts<R>) -> Result<bool, OpenError> {
+    let (cache, void) = parts.open(Arc::new(Files::default()))?;
     Ok(!blocks_by_family(&cache, &void).is_empty())
 }
 
