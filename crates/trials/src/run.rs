@@ -5,7 +5,6 @@ mod loss;
 mod steps;
 
 pub use drivers::{APPENDER, DRIVER, MODES, STEPPER, UNSEEN};
-pub use loss::age;
 pub use steps::Steps;
 
 use crate::artefacts::run;

@@ -89,6 +89,8 @@ pub(super) struct System {
     pub(super) salvage: PathBuf,
     /// The run that is recovered: families have the same numbers in each.
     pub(super) session: String,
+    /// When the system came up, in seconds since 1970.
+    pub(super) booted: i64,
 }
 
 impl Ground for System {
@@ -105,7 +107,8 @@ impl Ground for System {
         if stat.st_ino != named.inode || born_ns(&file)? != Some(named.born_ns) {
             return Ok(Found::Unlike(Unlike::Replaced));
         }
-        if !resumed && stat.st_mtime > booted_seconds()? {
+        // Whoever sets the time of the last write, as one does that puts back an older copy, does not set the other.
+        if !resumed && stat.st_mtime.max(stat.st_ctime) > self.booted {
             return Ok(Found::Unlike(Unlike::Changed));
         }
         Ok(Found::Same(Box::new(Written { file, folder: None })))
@@ -149,7 +152,7 @@ impl Target for Written {
 }
 
 /// When the system came up, in seconds since 1970.
-fn booted_seconds() -> io::Result<i64> {
+pub(super) fn booted_seconds() -> io::Result<i64> {
     let text = std::fs::read_to_string("/proc/stat")?;
     let seconds = text.lines().find_map(|line| line.strip_prefix("btime ")?.trim().parse().ok());
     seconds.ok_or_else(|| io::Error::other("/proc/stat does not say when the system came up"))
@@ -160,4 +163,31 @@ fn born_ns(file: &File) -> io::Result<Option<i128>> {
     let stat = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::BTIME)?;
     let known = stat.stx_mask & StatxFlags::BTIME.bits() != 0;
     Ok(known.then(|| i128::from(stat.stx_btime.tv_sec) * 1_000_000_000 + i128::from(stat.stx_btime.tv_nsec)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::{Duration, SystemTime};
+
+    #[test]
+    fn a_file_is_as_it_was_held_unless_anything_of_it_is_newer_than_the_boot() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().canonicalize().expect("it is there").join("file");
+        let file = File::create(&path).expect("a file");
+        let long_ago = SystemTime::UNIX_EPOCH + Duration::from_secs(1);
+        file.set_modified(long_ago).expect("times can be set");
+        let named = HeldFile::of(&file).expect("it can be held").expect("its birth is known").named(1);
+        let now = i64::try_from(SystemTime::now().duration_since(long_ago).expect("later").as_secs()).expect("seconds");
+        let found = |booted, resumed| {
+            let system = System { salvage: folder.path().join("aside"), session: "run".to_owned(), booted };
+            match system.find(&named, resumed).expect("it can be looked at") {
+                Found::Same(_) => None,
+                Found::Unlike(unlike) => Some(unlike),
+            }
+        };
+        assert_eq!(found(now + 1000, false), None);
+        assert_eq!(found(now - 1000, false), Some(Unlike::Changed), "its time of writing was set back since the boot");
+        assert_eq!(found(now - 1000, true), None, "the recovery itself wrote it");
+    }
 }

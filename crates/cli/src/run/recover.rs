@@ -9,7 +9,7 @@
 
 use super::beside::Beside;
 use super::ground::{Found, Ground, Target, Unlike};
-use super::held_file::System;
+use super::held_file::{System, booted_seconds};
 use super::journal::{self, Journal, Left, Named};
 use super::kept::{
     self, BLOCK, BLOCK_BYTES, Cache, FAMILY_SLOTS, Files, Parts, VoidMap, block_of, size_block, size_in, slot_of,
@@ -69,7 +69,8 @@ pub(super) fn recover(beside: &Beside, region: &Arc<MappedRegion>, salvage: Path
     if left.boot == boot {
         rustix::fs::sync();
     }
-    let ground = System { salvage, session: left.session.clone() };
+    let booted = booted_seconds().map_err(Failure::system("asking when the system came up"))?;
+    let ground = System { salvage, session: left.session.clone(), booted };
     let log = journal::log_at(&journal_at).map_err(unreadable)?;
     let mut recovery = Recovery { left: &left, boot, journal: Journal::of(log, &left.session), ground: &ground };
     let recovered = if recovery.has_work() {

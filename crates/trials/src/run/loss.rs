@@ -4,10 +4,10 @@ use crate::namespace::Namespace;
 use crate::run::Stand;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
+use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
 use tidegate_disk_cache::{DiskCache, NoDisk, Options};
 use tidegate_media::{BlockDevice, Lba};
 
@@ -34,9 +34,19 @@ impl Stand {
                 lost += 1;
             }
         }
-        names.values().for_each(|path| age(path));
         self.change_boot();
+        self.leave_files_alone();
         lost
+    }
+
+    /// As if nobody had written the files since the system came up. A trial writes them, and nobody can set back what the kernel knows of that; so the journal
+    /// says that a recovery did it.
+    pub fn leave_files_alone(&self) {
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("the kernel tells");
+        let mut journal = File::options().append(true).open(self.journal()).expect("a run was left");
+        for family in self.names_of_families().keys() {
+            write!(journal, "\nrecovering {} {family}\n", boot.trim()).expect("the journal can be written");
+        }
     }
 
     /// The journal is of another boot, and of a pool that outlives the power.
@@ -85,10 +95,4 @@ impl Stand {
         };
         journal.lines().filter_map(named).collect()
     }
-}
-
-/// Nobody wrote the file since the system came up.
-pub fn age(path: &std::path::Path) {
-    let Ok(file) = File::options().write(true).open(path) else { return };
-    file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(1)).expect("times can be set");
 }
