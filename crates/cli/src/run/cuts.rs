@@ -12,7 +12,7 @@ use super::ground::{Log, Unlike};
 use super::journal::{self, Journal, Left};
 use super::keeper::{Keeper, Scope};
 use super::kept::{FAMILY_SLOTS, Kept, Parts};
-use super::recover::{Recovered, Recovery, has_something};
+use super::recover::{Recovered, Recovery, has_something, sync_each};
 use super::table::Table;
 use crate::failure::RunFailure;
 use std::collections::{BTreeSet, HashSet};
@@ -313,9 +313,10 @@ fn parts_of(world: &Arc<World>) -> Parts<Watched> {
 
 fn recover(world: &Arc<World>, boot: &str) -> Result<Recovered, String> {
     let journal = world.disks().journal.clone();
-    let Some(left) = journal.and_then(|journal| Left::parse(&journal)) else { return Ok(Recovered::default()) };
-    let journal = Journal::of(Box::new(SimLog(world.clone())), "run");
+    let Some(mut left) = journal.and_then(|journal| Left::parse(&journal)) else { return Ok(Recovered::default()) };
+    let mut journal = Journal::of(Box::new(SimLog(world.clone())), "run");
     let ground = SimGround(world.clone());
+    sync_each(&mut left, boot, &ground, &mut journal).map_err(|error| error.to_string())?;
     let mut recovery = Recovery { left: &left, boot: boot.to_owned(), journal, ground: &ground };
     let mut recovered = Recovered::default();
     if recovery.has_work() {
@@ -413,6 +414,22 @@ fn what_a_failing_disk_did_not_take_is_put_aside() {
     assert_eq!(&aside.bytes[9000..], &disks.file.bytes[9000..], "what was appended and synced");
     assert_eq!(&aside.bytes[4096..4300], &disks.file.bytes[4096..4300], "what was written and synced");
     assert!(disks.journal.is_none());
+}
+
+#[test]
+fn a_failed_disk_is_known_after_a_kill_whoever_found_out() {
+    // The supervisor, before it was killed; or the recovery.
+    for killed_first in [false, true] {
+        let mut program = Program::start(vec![0xaa; 9000]);
+        BUSY.iter().for_each(|step| program.step(*step));
+        program.world.disks().failing = true;
+        if !killed_first {
+            program.step(Step::Destage);
+        }
+        let recovered = recover(&program.world, "first").expect("recovered");
+        let why: Vec<_> = recovered.salvaged.iter().map(|salvaged| salvaged.unlike).collect();
+        assert_eq!(why, [Unlike::Failed], "killed first: {killed_first}");
+    }
 }
 
 #[test]

@@ -87,6 +87,8 @@ impl Unlike {
 pub(super) trait Ground {
     /// What lies where `named` was. `resumed`: a recovery of this boot has begun to write it already.
     fn find(&self, named: &Named, resumed: bool) -> io::Result<Found>;
+    /// Brings what lies where `named` was to its disk, as far as it can be opened.
+    fn sync(&self, named: &Named) -> io::Result<()>;
     /// A new file for what was kept of `named`, and where it is.
     fn salvage(&self, named: &Named) -> io::Result<(Box<dyn Target>, PathBuf)>;
 }

@@ -114,6 +114,12 @@ impl Ground for System {
         Ok(Found::Same(Box::new(Written { file, folder: None })))
     }
 
+    fn sync(&self, named: &Named) -> io::Result<()> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let Ok(file) = rustix::fs::open(&named.path, flags, Mode::empty()).map(File::from) else { return Ok(()) };
+        if rustix::fs::fstat(&file)?.st_ino == named.inode { file.sync_all() } else { Ok(()) }
+    }
+
     fn salvage(&self, named: &Named) -> io::Result<(Box<dyn Target>, PathBuf)> {
         std::fs::create_dir_all(&self.salvage)?;
         journal::sync_folder_of(&self.salvage)?;

@@ -38,6 +38,8 @@ impl Scope {
 pub(super) struct Keeper<R: Region> {
     scope: Scope,
     kept: Kept<R>,
+    /// None: the run has ended. Locked behind the state.
+    journal: Arc<Mutex<Option<Journal>>>,
     state: Mutex<State>,
     numbers: AtomicU64,
     /// Everything is the kernel's from now on. Set under the state's lock: what is held by then is found there.
@@ -52,7 +54,6 @@ struct State {
     by_file: HashMap<FileId, u64>,
     abandoned: HashSet<FileId>,
     table: Table,
-    journal: Option<Journal>,
 }
 
 struct Hold {
@@ -162,6 +163,13 @@ fn add_one(counters: [&AtomicU64; 2]) {
     }
 }
 
+/// Writes that the file of `family` could not be brought to its disk.
+fn add_failed(journal: &Mutex<Option<Journal>>, family: u32) {
+    if let Some(Err(error)) = lock(journal).as_mut().map(|journal| journal.add_failed(family)) {
+        tracing::warn!("the journal of holds cannot be written: {error}");
+    }
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -169,16 +177,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl<R: Region> Keeper<R> {
     /// With nothing held.
     pub(super) fn new(scope: Scope, kept: Kept<R>, table: Table, journal: Journal) -> Keeper<R> {
-        let state = State {
-            holds: HashMap::new(),
-            by_file: HashMap::new(),
-            abandoned: HashSet::new(),
-            table,
-            journal: Some(journal),
-        };
+        let state = State { holds: HashMap::new(), by_file: HashMap::new(), abandoned: HashSet::new(), table };
+        let journal = Arc::new(Mutex::new(Some(journal)));
+        let its = Arc::clone(&journal);
+        kept.on_failure(move |family| add_failed(&its, family));
         Keeper {
             scope,
             kept,
+            journal,
             state: Mutex::new(state),
             numbers: AtomicU64::new(1),
             given_up: AtomicBool::new(false),
@@ -244,7 +250,7 @@ impl<R: Region> Keeper<R> {
         if refused || self.given_up.load(Ordering::SeqCst) {
             return None;
         }
-        state.journal.as_mut()?.add(&file.named(family)).ok()?;
+        lock(&self.journal).as_mut()?.add(&file.named(family)).ok()?;
         if !state.table.enter(id, holder) {
             return None;
         }
@@ -303,7 +309,7 @@ impl<R: Region> Keeper<R> {
 
     /// Whether nothing may be promised any more.
     fn is_stopped(&self) -> bool {
-        lock(&self.state).journal.as_mut().is_none_or(Journal::is_stopped)
+        lock(&self.journal).as_mut().is_none_or(Journal::is_stopped)
     }
 
     /// What is going on.
@@ -409,10 +415,7 @@ impl<R: Region> Keeper<R> {
     /// What is kept of the file stays, and may be older than the file from now on.
     fn leave_failed(&self, place: &Place) {
         self.tally.failed.fetch_add(1, Ordering::Relaxed);
-        let journal = &mut lock(&self.state).journal;
-        if let Some(Err(error)) = journal.as_mut().map(|journal| journal.add_failed(place.family())) {
-            tracing::warn!("the journal of holds cannot be written: {error}");
-        }
+        add_failed(&self.journal, place.family());
     }
 
     fn remove(&self, hold: &Hold) {
@@ -441,8 +444,7 @@ impl<R: Region> Keeper<R> {
             }
             self.remove(&hold);
         }
-        let mut state = lock(&self.state);
-        if let Some(Err(error)) = state.journal.as_mut().map(Journal::make_void) {
+        if let Some(Err(error)) = lock(&self.journal).as_mut().map(Journal::make_void) {
             tracing::warn!("the journal of holds cannot be written: {error}");
         }
     }
@@ -455,7 +457,7 @@ impl<R: Region> Keeper<R> {
             tracing::info!("bringing {} files to their disks, {waiting} bytes", held.len());
         }
         held.iter().for_each(|hold| self.end_hold(hold));
-        let journal = lock(&self.state).journal.take();
+        let journal = lock(&self.journal).take();
         let failed = count(&self.tally.failed);
         // What failed stays in the pool, and the next run finds it by the journal.
         if let Some(Err(error)) = journal.filter(|_| failed == 0).map(Journal::end) {

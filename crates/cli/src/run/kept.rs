@@ -14,7 +14,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use tidegate_disk_cache::{DiskCache, FormatSpec, Options, TransactionError, check, format, identify};
 use tidegate_drain::Destager;
@@ -194,6 +194,8 @@ fn block_with(size: u64) -> Vec<u8> {
     block
 }
 
+type OnFailure = Box<dyn Fn(u32) + Send + Sync>;
+
 /// The disk that is made of files.
 #[derive(Default)]
 pub(super) struct Files {
@@ -203,6 +205,8 @@ pub(super) struct Files {
     touched: Mutex<BTreeSet<u32>>,
     /// Slots whose file could not be brought to its disk: what is kept of them stays.
     failed: Mutex<BTreeSet<u32>>,
+    /// Who is told the family of each, at once: a kill may come before the hold's end.
+    on_failure: OnceLock<OnFailure>,
     /// One flush at a time: one that finds nothing to bring to a disk may not end before the one that is bringing it.
     flushing: Mutex<()>,
     /// Syncs of files by the supervisor, and the nanoseconds they took.
@@ -228,7 +232,10 @@ impl Files {
     }
 
     fn set_failed(&self, slot: u32) {
-        lock(&self.failed).insert(slot);
+        let is_new = lock(&self.failed).insert(slot);
+        if let Some(tell) = self.on_failure.get().filter(|_| is_new) {
+            tell(slot / FAMILY_SLOTS);
+        }
     }
 
     /// Which slots blocks of `run` are about.
@@ -413,6 +420,12 @@ impl<R: Region> Kept<R> {
     #[cfg(test)]
     pub(super) fn step(&self, blocks_max: u32) {
         self.cache.drain_step(blocks_max);
+    }
+
+    /// `tell` gets the family of each file that cannot be brought to its disk, when that is found out.
+    pub(super) fn on_failure(&self, tell: impl Fn(u32) + Send + Sync + 'static) {
+        // There is one keeper of a pool.
+        let _ = self.files.on_failure.set(Box::new(tell));
     }
 
     /// A number for a file's family. None: this run has held too many files.

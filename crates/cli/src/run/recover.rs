@@ -1,6 +1,7 @@
 //! What a run that did not end well left in its pool, brought to the files.
 //!
-//! While the system has not been booted anew, the kernel has everything that was ever written: the files are synced, and that is all. After a power cut, what
+//! While the system has not been booted anew, the kernel has everything that was ever written: the files are synced, each by itself so that a disk's failure is told, and
+//! that is all. After a power cut, what
 //! was kept is written to the files that were held. A file that is missing, another one, or written since the power came back is not touched, nor is one
 //! whose disk failed, in whatever boot: what was kept of it goes to a folder beside the pool. So does everything from a pool that is no persistent memory: of
 //! its pages the power cut left those that the kernel happened to write back, and the files may be newer.
@@ -61,7 +62,7 @@ impl Recovered {
 pub(super) fn recover(beside: &Beside, region: &Arc<MappedRegion>, salvage: PathBuf) -> Result<Recovered, Failure> {
     let (pool, journal_at) = (beside.pool(), beside.journal());
     let unreadable = |error| Failure::from(VolumeFailure::of_io(&journal_at, Doing::Read, error));
-    let Some(left) = Left::read(&journal_at).map_err(unreadable)? else {
+    let Some(mut left) = Left::read(&journal_at).map_err(unreadable)? else {
         refuse_orphans(pool, &journal_at, region)?;
         return Ok(Recovered::default());
     };
@@ -71,8 +72,9 @@ pub(super) fn recover(beside: &Beside, region: &Arc<MappedRegion>, salvage: Path
     }
     let booted = booted_seconds().map_err(Failure::system("asking when the system came up"))?;
     let ground = System { salvage, session: left.session.clone(), booted };
-    let log = journal::log_at(&journal_at).map_err(unreadable)?;
-    let mut recovery = Recovery { left: &left, boot, journal: Journal::of(log, &left.session), ground: &ground };
+    let mut journal = Journal::of(journal::log_at(&journal_at).map_err(unreadable)?, &left.session);
+    sync_each(&mut left, &boot, &ground, &mut journal).map_err(unreadable)?;
+    let mut recovery = Recovery { left: &left, boot, journal, ground: &ground };
     let recovered = if recovery.has_work() {
         let parts = Parts::of(pool, Arc::clone(region))?;
         match parts.damage().filter(|_| !left.outlives_power) {
@@ -88,6 +90,23 @@ pub(super) fn recover(beside: &Beside, region: &Arc<MappedRegion>, salvage: Path
     let parts = if kept::is_pool(region) { Some(Parts::of(pool, Arc::clone(region))?) } else { None };
     recovery.end(parts).map_err(unreadable)?;
     Ok(Recovered { was_left: true, ..recovered })
+}
+
+/// In the boot of the run, brings every file to its disk. One that cannot be brought there has failed: the kernel may not have it any more.
+pub(super) fn sync_each(left: &mut Left, boot: &str, ground: &dyn Ground, journal: &mut Journal) -> io::Result<()> {
+    if left.is_void || left.boot != boot {
+        return Ok(());
+    }
+    let files: BTreeMap<_, _> = left.holds.iter().map(|named| (&named.path, named)).collect();
+    let failed: Vec<_> = files.into_values().filter(|named| ground.sync(named).is_err()).cloned().collect();
+    for path in failed.into_iter().map(|named| named.path) {
+        // All holds of it: those that ended well have nothing in the pool.
+        for named in left.holds.iter().filter(|named| named.path == path) {
+            journal.add_failed(named.family)?;
+            left.failed.insert(named.family);
+        }
+    }
+    Ok(())
 }
 
 /// Refuses a pool with something that only it may have, while nobody knows of which files. In a pool that is no persistent memory there may be anything.

@@ -319,6 +319,16 @@ impl Ground for SimGround {
             Found::Same(Box::new(SimTarget { world: self.0.clone(), aside: false }))
         })
     }
+    fn sync(&self, _: &Named) -> io::Result<()> {
+        let mut disks = self.0.disks();
+        if std::mem::take(&mut disks.failing) {
+            disks.file.pending.clear();
+            return Err(io::Error::other("the disk refuses"));
+        }
+        drop(disks);
+        self.0.sync_file();
+        Ok(())
+    }
     fn salvage(&self, named: &Named) -> io::Result<(Box<dyn Target>, PathBuf)> {
         let aside = SimFile::new("/aside".into(), Vec::new());
         self.0.disks().aside.get_or_insert(aside);
