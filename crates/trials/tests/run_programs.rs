@@ -136,6 +136,28 @@ fn a_sync_of_contents_alone_leaves_a_new_mode_to_the_next_whole_one() {
 }
 
 #[test]
+fn the_supervisor_has_room_for_many_programs_and_the_program_has_its_own_limit() {
+    let stand = Stand::new();
+    let run = stand.run();
+    let script = r#"
+        until [ "$(awk '/open files/ {print $4}' "/proc/$PPID/limits")" != 300 ]; do :; done
+        ulimit -Sn
+    "#;
+    let mut limited = Command::new("sh");
+    limited.args(["-c", r#"ulimit -Sn 300; exec "$@""#, "sh"]).arg(run.get_program()).args(run.get_args());
+    limited.args([
+        "timeout",
+        "--foreground",
+        "60",
+        "sh",
+        "-c",
+        &script.replace("$PPID", "$(awk '/PPid/ {print $2}' /proc/$PPID/status)"),
+    ]);
+    let output = limited.current_dir(stand.root()).stdin(Stdio::null()).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "300\n", "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
 fn denied_files_are_the_kernels() {
     let stand = Stand::new();
     let script = "for row in $(seq 20); do echo \"insert into t values($row);\"; done | sqlite3 data.db";

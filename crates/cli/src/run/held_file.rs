@@ -3,6 +3,7 @@
 use super::ground::{Below, Found, Ground, Target, Unlike};
 use super::journal::{self, Named};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, StatxFlags};
+use rustix::process::{Resource, getrlimit};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -41,6 +42,19 @@ impl HeldFile {
         let held = HeldFile { file, id: id_of(&stat), path, born_ns };
         Ok(held.is_in_place().then_some(held))
     }
+
+    /// Whether the system has hardly any descriptors left for this process: a program that gets none could not be answered.
+    pub(super) fn takes_of_reserve(&self) -> bool {
+        is_in_reserve(self.file.as_raw_fd(), getrlimit(Resource::Nofile).current)
+    }
+}
+
+/// Numbers of descriptors that are kept for programs that have something to ask.
+const RESERVE: u64 = 256;
+
+/// Whether `number` is one of the last below `limit`.
+fn is_in_reserve(number: i32, limit: Option<u64>) -> bool {
+    limit.is_some_and(|limit| u64::from(number.unsigned_abs()) >= limit.saturating_sub(RESERVE))
 }
 
 impl Below for HeldFile {
@@ -175,6 +189,12 @@ fn born_ns(file: &File) -> io::Result<Option<i128>> {
 mod tests {
     use super::*;
     use std::time::{Duration, SystemTime};
+
+    #[test]
+    fn the_last_numbers_are_kept_for_programs() {
+        assert!(is_in_reserve(768, Some(1024)) && is_in_reserve(3, Some(100)));
+        assert!(!is_in_reserve(767, Some(1024)) && !is_in_reserve(i32::MAX, None));
+    }
 
     #[test]
     fn a_file_is_as_it_was_held_unless_anything_of_it_is_newer_than_the_boot() {

@@ -232,6 +232,9 @@ impl<R: Region> Keeper<R> {
         let file = HeldFile::of(&passed).ok()??;
         // What a program has open is not to stay open here: its locks go with the last descriptor.
         drop(passed);
+        if file.takes_of_reserve() {
+            return None;
+        }
         self.hold_file(holder, Arc::new(file))
     }
 

@@ -3,6 +3,7 @@
 use super::folder::Folder;
 use super::journal::Journal;
 use crate::failure::{Failure, RunFailure};
+use crate::room;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
 use signal_hook::iterator::Signals;
 use std::ffi::OsString;
@@ -67,6 +68,8 @@ pub(super) fn run(words: &[OsString], environment: &Environment) -> Result<ExitC
     let signals = signals.map_err(Failure::system("listening to signals"))?;
     let started = Command::new(program).args(arguments).envs(environment.0.iter().cloned()).spawn();
     let child = started.map_err(|error| RunFailure::NotStarted { program: program.clone(), error })?;
+    // Only now, as the program has its own limit by then: each process that asks takes a descriptor here, and each file that is held.
+    room::make(1);
     let status = wait(child, signals)?;
     Ok(ExitCode::from(exit_code(status)))
 }
