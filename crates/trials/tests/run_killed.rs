@@ -4,7 +4,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use tidegate_trials::run::{APPENDER, Stand};
 
 /// Lines that are synced before anything is killed: the first few syncs are the kernel's.
@@ -94,6 +94,46 @@ fn a_program_goes_on_without_its_supervisor_by_the_kernel() {
     stand.leave_files_alone();
     assert!(stand.run().arg("true").status().unwrap().success());
     assert_eq!(fs::metadata(&file).unwrap().len(), 13);
+}
+
+/// Removes the socket by which programs reach the supervisor that runs in `stand`.
+fn remove_socket(stand: &Stand) {
+    let entries = fs::read_dir(stand.folder()).unwrap().map(|entry| entry.unwrap().path());
+    let folder = entries.into_iter().find(|path| path.to_string_lossy().contains("tidegate-run-"));
+    fs::remove_file(folder.expect("a run has a folder").join("socket")).unwrap();
+}
+
+#[test]
+fn a_supervisor_promises_nothing_more_when_a_program_cannot_reach_it() {
+    let stand = Stand::new();
+    let (file, appender) = (stand.root().join("log"), APPENDER.build().unwrap());
+    let mut run = stand.run();
+    run.arg(&appender).arg(&file).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut run = run.spawn().unwrap();
+    let mut said = BufReader::new(run.stdout.take().unwrap());
+    synced(&mut said, LINES);
+    let program = program_of(&run);
+    remove_socket(&stand);
+    let environment = fs::read(format!("/proc/{}/environ", program.as_raw_nonzero())).unwrap();
+    let variables = String::from_utf8(environment).unwrap();
+    let mut other = Command::new(&appender);
+    other.arg(stand.root().join("other")).arg(LINES.to_string());
+    other.env_clear().envs(variables.split('\0').filter_map(|variable| variable.split_once('=')));
+    let mut other = other.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+    synced(&mut BufReader::new(other.stdout.take().unwrap()), LINES);
+    other.kill().unwrap();
+    other.wait().unwrap();
+    let journal = fs::read_to_string(stand.journal()).unwrap();
+    let place = |what: &str| journal.find(what).expect("it stands in the journal");
+    assert!(place("\nstop ") < place("\nvoid "), "{journal}");
+    let later = fs::metadata(&file).unwrap().len() / line(0).len() as u64 + 1;
+    synced(&mut said, later);
+    kill(program);
+    let lines = synced(&mut said, u64::MAX).max(later);
+    let told = run.wait_with_output().unwrap();
+    assert_has_lines(&file, lines);
+    let told = String::from_utf8_lossy(&told.stderr).into_owned();
+    assert!(told.contains("a program cannot reach this supervisor"), "{told}");
 }
 
 /// A pool that was left with lines in it that the disk may not have, and what the next run says. All lines lie in one block. None: the disk
