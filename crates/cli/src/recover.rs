@@ -41,7 +41,7 @@ impl fmt::Display for Answer {
         }
         let rest = match (self.was_left, self.written.len() + self.salvaged.len()) {
             (false, _) => "the last run ended well",
-            (true, 0) => "the files have everything",
+            (true, 0) => "nothing of it was needed, or could be used",
             (true, _) => "nothing of it is needed any more",
         };
         write!(f, "pool       {}: {rest}", self.pool.display())

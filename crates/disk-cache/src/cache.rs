@@ -11,6 +11,7 @@ use crate::load::{self, NoSuperblock, Unusable};
 use crate::lost::LostEntries;
 use crate::medium::{Medium, ring_plan};
 use crate::mode::Mode;
+use crate::past::InDoubt;
 use crate::pool::{FreeEntry, Pool};
 use crate::ring::{EntryMove, Ring};
 use crate::twin;
@@ -39,6 +40,7 @@ pub struct DiskCache<R> {
     pub(crate) dirty: AtomicU64,
     pub(crate) sweep: Mutex<Sweep>,
     pub(crate) flush_doubt: Mutex<FlushDoubt>,
+    pub(crate) in_doubt: InDoubt,
     /// Whether the disk flushed since the cache was opened: until then a power cut may change what a read of it saw.
     pub(crate) disk_settled: AtomicBool,
     /// Held by the writer that makes room for itself and for those behind it.
@@ -164,6 +166,7 @@ impl<R: Region> DiskCache<R> {
             dirty: AtomicU64::new(rebuilt.dirty),
             sweep: Mutex::default(),
             flush_doubt: Mutex::default(),
+            in_doubt: InDoubt::default(),
             disk_settled,
             helping: Mutex::default(),
             asleep: AtomicBool::new(false),

@@ -274,6 +274,7 @@ impl<R: Region> DiskCache<R> {
             stripe.update(lba, Cached { state, ..cached });
             if clean {
                 self.index.turned_clean(&mut stripe, lba, cached.entry);
+                self.in_doubt.settle(lba);
             }
         }
     }

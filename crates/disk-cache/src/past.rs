@@ -4,11 +4,34 @@
 //! commits a newer one meanwhile. A read that is under way learns from the stripe that what it has from the disk may be old. What the disk refuses, or
 //! does not flush, is committed to the cache after all: otherwise nobody could tell which content a power cut leaves. That happens under the same
 //! locks, into blocks taken before them: were the locks given up in between, a read could see such a write, then a newer one, and then
-//! the first again. In a cache that has no room because all of it is dirty, the write fails with the disk's error.
+//! the first again. In a cache that has no room because all of it is dirty, the write fails with the disk's error. What the disk shows of such a block
+//! is *in doubt*: a power cut may take it back. Until somebody wrote it well it is not taken in, or the cache could show it after the cut, and the disk what was there before.
 
 use crate::cache::DiskCache;
 use crate::commit::{Locked, Write};
+use std::collections::BTreeSet;
+use tidegate_media::sync::Mutex;
 use tidegate_media::{Region, Result, Run};
+
+/// Blocks of the disk that a failed write left in doubt. Looked at with their stripes locked.
+#[derive(Default)]
+pub(crate) struct InDoubt(Mutex<BTreeSet<u64>>);
+
+impl InDoubt {
+    fn add(&self, lba: u64) {
+        self.0.lock().insert(lba);
+    }
+
+    /// The disk has a content of block `lba` for good.
+    pub(crate) fn settle(&self, lba: u64) {
+        self.0.lock().remove(&lba);
+    }
+
+    /// Whether nobody knows what a power cut leaves of block `lba`.
+    pub(crate) fn has(&self, lba: u64) -> bool {
+        self.0.lock().contains(&lba)
+    }
+}
 
 impl<R: Region> DiskCache<R> {
     /// Writes those of `writes` that are not cached to the disk, and flushes it. Returns the others, still to be written.
@@ -38,8 +61,14 @@ impl<R: Region> DiskCache<R> {
         let runs: Vec<Run<'_>> = past.iter().map(|(lba, data)| Run { at: self.on_disk(*lba), data }).collect();
         let written = self.disk.write_runs(&runs).into_iter().collect::<Result<()>>();
         match written.and_then(|()| self.flush_disk_since(failures)) {
-            Ok(()) => self.recent.commit(past.iter().map(|(lba, _)| *lba)),
-            Err(failed) if room.len() < past.len() => return Err(failed),
+            Ok(()) => {
+                self.recent.commit(past.iter().map(|(lba, _)| *lba));
+                past.iter().for_each(|(lba, _)| self.in_doubt.settle(*lba));
+            }
+            Err(failed) if room.len() < past.len() => {
+                past.iter().for_each(|(lba, _)| self.in_doubt.add(*lba));
+                return Err(failed);
+            }
             Err(_) => {
                 let blocks = room.split_off(room.len() - past.len());
                 self.stream_all(past.iter().copied(), &blocks);

@@ -88,6 +88,7 @@ impl<R: Region> DiskCache<R> {
             (Some(cached), _) => self.copy_cached(&mut stripe, miss.lba, cached, data)?,
             (None, _) if stripe.changes() != miss.changes => self.disk.read(self.on_disk(miss.lba), data)?,
             (None, None) => {}
+            (None, Some(_)) if self.in_doubt.has(miss.lba) => {}
             // The disk has answered: that its block cannot be taken in is told to whoever writes.
             (None, Some(block)) => return Ok(self.take_in(&mut stripe, miss.lba, block).is_ok()),
         }

@@ -524,3 +524,20 @@ fn a_sweep_is_not_over_while_somebody_else_writes_one_of_its_blocks() {
     assert!(!cache.drain_step(8).more);
     assert_eq!((cache.dirty_blocks(), read(&*disk, 3)), (0, 3));
 }
+
+/// A write past the cache that the disk did not flush, and that nobody had room for, was refused: what the disk shows of it may go at any cut.
+#[test]
+fn what_a_failed_write_left_on_the_disk_is_not_taken_in() {
+    let (region, disk) = (region(4), disk());
+    let cache = open(&region, &disk);
+    (0..4).for_each(|lba| write(&cache, lba, 1));
+    cache.set_mode(Mode::WriteAround);
+    disk.fail(DiskFault::NextFlushFails);
+    assert!(cache.write(Lba(30), &block(7), Durability::Volatile).is_err());
+    assert_eq!(cache.drain_step(8).cleaned, 4);
+    let fills = || cache.counters().fills;
+    assert_eq!((read(&cache, 30), fills()), (7, 0));
+    assert_eq!((read(&cache, 31), fills()), (0, 1), "others are");
+    write(&cache, 30, 8);
+    assert_eq!((read(&cache, 30), fills()), (8, 2));
+}
