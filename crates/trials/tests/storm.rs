@@ -16,11 +16,11 @@ use tidegate_virtual_cores::FlawKind;
 /// Digests of the usual script of seeds 0 to 5.
 const DIGESTS: [u64; 6] = [
     0xeadf5cd392ea1e08,
-    0xf37cd07d96bb4f0e,
-    0x9311ca0a51b58991,
+    0xb41f194455338e4b,
+    0x602c03e533b2d1ca,
     0x1e1fec28b5bd32a1,
-    0xd2cebe305330fdff,
-    0x462ac8fda76115a3,
+    0xf4ae4fcfb300c3bf,
+    0xf7de9eb1fa985b12,
 ];
 
 #[test]
