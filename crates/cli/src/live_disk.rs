@@ -359,13 +359,13 @@ pub(crate) fn resized(
 
 impl BlockDevice for LiveDisk {
     fn geometry(&self) -> Geometry {
-        let geometry = Geometry { blocks: self.blocks, ..self.with(|device| device.geometry()) };
-        let closed = match &*self.shared() {
-            Served::Cached(..) => false,
-            Served::Alone => *self.mode() == Mode::ReadOnly,
-            Served::Cautious => true,
+        let (device, closed): (&dyn BlockDevice, bool) = match &*self.shared() {
+            Served::Cached(_, front) => return Geometry { blocks: self.blocks, ..front.device.geometry() },
+            Served::Alone => (&*self.disk.device, *self.mode() == Mode::ReadOnly),
+            Served::Cautious => (&*self.disk.device, true),
         };
-        Geometry { read_only: geometry.read_only || closed, ..geometry }
+        let geometry = device.geometry();
+        Geometry { blocks: self.blocks, read_only: geometry.read_only || closed, ..geometry }
     }
 
     fn read(&self, at: Lba, out: &mut [u8]) -> Answer<()> {

@@ -62,6 +62,8 @@ struct Long {
     allowed: Allowed,
     tag: u64,
     tally: LongCacheTally,
+    /// Whether a write was refused in this life: some of it may have gone past the cache, and wait in the disk's own for a flush.
+    refused: bool,
 }
 
 /// Lets a machine live `lives` times, each ended by a power cut. `bug` is planted in the disk: its flushes do nothing.
@@ -74,7 +76,8 @@ pub fn judge_long_script(seed: u64, lives: u32, disk_lies: bool) -> Result<LongC
     let (mut region, mut disk) = (region.cut().least().clone(), Image::zeroed(DISK_BLOCKS * BLOCK as u64));
     let zero = Content::of(&[0; BLOCK]);
     let allowed = vec![vec![zero]; usize::try_from(DISK_BLOCKS).expect("small")];
-    let mut long = Long { rng: Rng::new(seed), plan, allowed, tag: 0, tally: LongCacheTally::default() };
+    let mut long =
+        Long { rng: Rng::new(seed), plan, allowed, tag: 0, tally: LongCacheTally::default(), refused: false };
     for life in 0..lives {
         (region, disk) = long
             .live(&region, &disk, disk_lies)
@@ -93,6 +96,7 @@ impl Long {
         let cache = DiskCache::open(machine.memory(), disk, Options::default()).map_err(Failure::new)?;
         let life = Life { machine, cache };
         self.look_at_everything(&life, &plain)?;
+        self.refused = false;
         let last = self.rng.below(STEPS_PER_LIFE);
         for _ in 0..last {
             self.step(&life)?;
@@ -118,7 +122,7 @@ impl Long {
 
     fn images(&mut self, cut: &JointCut, mode: Mode) -> (Image, Image) {
         // What goes past the cache is as whole as the disk's sectors are.
-        let past = matches!(mode, Mode::WriteAround | Mode::PassThrough);
+        let past = self.refused || matches!(mode, Mode::WriteAround | Mode::PassThrough);
         let tear = if past { SectorTear::Never } else { SectorTear::Possible };
         (cut.region.sample(&mut self.rng), cut.disk.sample(&mut self.rng, tear))
     }
@@ -184,6 +188,7 @@ impl Long {
 
     fn wrote(&mut self, written: &[(u64, Content)], ended_well: bool) {
         self.tally.failed += u64::from(!ended_well);
+        self.refused |= !ended_well;
         for (lba, content) in written {
             let allowed = &mut self.allowed[usize::try_from(*lba).expect("small")];
             if ended_well {
