@@ -247,50 +247,28 @@ mod tests {
     use super::*;
     use std::os::unix::net::UnixStream;
     use std::sync::Barrier;
-    use tidegate_media::{BlockDevice, Durability, Extent, Geometry, Lba, LbaRange, Result};
+    use tidegate_media::{BlockDevice, Result};
     use tidegate_nbd::Exports;
     use tidegate_nbd::client::{Client, Dialect, Operation};
     use tidegate_nbd::ram::Ram;
+    use tidegate_sim::{Intercept, Intercepted};
 
-    /// A device whose flush meets somebody when it begins, and again before it ends.
-    struct Meeting(Ram, Arc<Barrier>);
+    /// A flush meets somebody when it begins, and again before it ends.
+    struct Meeting(Arc<Barrier>);
 
-    impl BlockDevice for Meeting {
-        fn geometry(&self) -> Geometry {
-            self.0.geometry()
-        }
-
-        fn read(&self, at: Lba, out: &mut [u8]) -> Result<()> {
-            self.0.read(at, out)
-        }
-
-        fn write(&self, at: Lba, data: &[u8], durability: Durability) -> Result<()> {
-            self.0.write(at, data, durability)
-        }
-
-        fn flush(&self) -> Result<()> {
-            self.1.wait();
-            self.1.wait();
-            Ok(())
-        }
-
-        fn discard(&self, range: LbaRange) -> Result<()> {
-            self.0.discard(range)
-        }
-
-        fn write_zeroes(&self, range: LbaRange, durability: Durability) -> Result<()> {
-            self.0.write_zeroes(range, durability)
-        }
-
-        fn extent(&self, range: LbaRange) -> Result<Extent> {
-            self.0.extent(range)
+    impl Intercept for Meeting {
+        fn flush<D: BlockDevice + ?Sized>(&self, device: &D) -> Result<()> {
+            self.0.wait();
+            self.0.wait();
+            device.flush()
         }
     }
 
     #[test]
     fn a_request_that_does_not_finish_is_counted_at_the_end() {
         let meeting = Arc::new(Barrier::new(2));
-        let device: Arc<dyn BlockDevice> = Arc::new(Meeting(Ram::new(4096, 8), Arc::clone(&meeting)));
+        let device = Arc::new(Ram::new(4096, 8));
+        let device: Arc<dyn BlockDevice> = Arc::new(Intercepted { device, by: Meeting(Arc::clone(&meeting)) });
         let service = || Service::plain(Exports::new(vec![Export::new("", "", Arc::clone(&device))]).unwrap());
         let connections = Connections::new(Offer { unix: service(), tcp: service() }, Peers::default(), 1);
         let (near, far) = UnixStream::pair().unwrap();

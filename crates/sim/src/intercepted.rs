@@ -5,7 +5,7 @@ use tidegate_media::{
     BlockDevice, Durability, Extent, Geometry, Lba, LbaRange, LineOrder, Poison, Region, Result, Sealed,
 };
 
-/// What is done at the reads and writes of a device, around the device's own; each is only passed on unless it is given here.
+/// What is done at the reads, writes and flushes of a device, around the device's own; each is only passed on unless it is given here.
 pub trait Intercept: Send + Sync {
     /// Does a read of `device`.
     fn read<D: BlockDevice + ?Sized>(&self, device: &D, at: Lba, out: &mut [u8]) -> Result<()> {
@@ -16,9 +16,14 @@ pub trait Intercept: Send + Sync {
     fn write<D: BlockDevice + ?Sized>(&self, device: &D, at: Lba, data: &[u8], durability: Durability) -> Result<()> {
         device.write(at, data, durability)
     }
+
+    /// Does a flush of `device`.
+    fn flush<D: BlockDevice + ?Sized>(&self, device: &D) -> Result<()> {
+        device.flush()
+    }
 }
 
-/// A device whose reads and writes go through an [`Intercept`], and whose other requests are passed on.
+/// A device whose reads, writes and flushes go through an [`Intercept`], and whose other requests are passed on.
 pub struct Intercepted<D: ?Sized, I> {
     /// The device.
     pub device: Arc<D>,
@@ -40,7 +45,7 @@ impl<D: BlockDevice + ?Sized, I: Intercept> BlockDevice for Intercepted<D, I> {
     }
 
     fn flush(&self) -> Result<()> {
-        self.device.flush()
+        self.by.flush(&*self.device)
     }
 
     fn discard(&self, range: LbaRange) -> Result<()> {

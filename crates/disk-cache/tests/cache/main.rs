@@ -4,16 +4,16 @@
 
 mod damage;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Barrier};
 use tidegate_disk_cache::{
     Conflicts, Contents, DiskCache, Doorbell, Fill, Finding, FormatSpec, Mode, NoDisk, OpenError, Options, Sums,
     TransactionError, check, format, format_with, identify,
 };
 use tidegate_layout::disk_cache::CachePlan;
-use tidegate_media::{BlockDevice, Durability, Error, InTurn, Lba, Misuse};
+use tidegate_media::{BlockDevice, Durability, Error, InTurn, Lba, Misuse, Result};
 use tidegate_policy::admit::Admit;
-use tidegate_sim::{Disk, DiskFault, Image, PoisonedStore, Region};
+use tidegate_sim::{Disk, DiskFault, Image, Intercept, Intercepted, PoisonedStore, Region};
 
 const BLOCK: usize = 512;
 const DISK_BLOCKS: u64 = 64;
@@ -452,73 +452,29 @@ fn reads_alone_do_not_bring_an_old_element_back() {
     }
 }
 
-/// A disk that has everybody who writes wait until it is told to go on.
-struct Held {
-    disk: InTurn<Arc<Disk>>,
-    waits: std::sync::Mutex<bool>,
-    goes_on: std::sync::Condvar,
-    arrived: AtomicU32,
-}
+/// Whoever writes meets somebody before, and once more when he may go on.
+struct Meeting(Barrier);
 
-impl Held {
-    fn until_told(&self) {
-        self.arrived.fetch_add(1, Ordering::SeqCst);
-        let held = self.waits.lock().unwrap();
-        drop(self.goes_on.wait_while(held, |waits| *waits).unwrap());
-    }
-}
-
-impl BlockDevice for Held {
-    fn geometry(&self) -> tidegate_media::Geometry {
-        self.disk.geometry()
-    }
-    fn read(&self, at: Lba, out: &mut [u8]) -> tidegate_media::Result<()> {
-        self.disk.read(at, out)
-    }
-    fn write(&self, at: Lba, data: &[u8], durability: Durability) -> tidegate_media::Result<()> {
-        self.until_told();
-        self.disk.write(at, data, durability)
-    }
-    fn flush(&self) -> tidegate_media::Result<()> {
-        self.disk.flush()
-    }
-    fn discard(&self, range: tidegate_media::LbaRange) -> tidegate_media::Result<()> {
-        self.disk.discard(range)
-    }
-    fn write_zeroes(&self, range: tidegate_media::LbaRange, durability: Durability) -> tidegate_media::Result<()> {
-        self.disk.write_zeroes(range, durability)
-    }
-    fn extent(&self, range: tidegate_media::LbaRange) -> tidegate_media::Result<tidegate_media::Extent> {
-        self.disk.extent(range)
-    }
-}
-
-impl tidegate_media::Backing for Held {
-    fn write_runs(&self, runs: &[tidegate_media::Run<'_>]) -> Vec<tidegate_media::Result<()>> {
-        runs.iter().map(|run| self.write(run.at, run.data, Durability::Volatile)).collect()
+impl Intercept for Meeting {
+    fn write<D: BlockDevice + ?Sized>(&self, device: &D, at: Lba, data: &[u8], durability: Durability) -> Result<()> {
+        self.0.wait();
+        self.0.wait();
+        device.write(at, data, durability)
     }
 }
 
 #[test]
 fn a_sweep_is_not_over_while_somebody_else_writes_one_of_its_blocks() {
     let (region, disk) = (region(8), disk());
-    let held = Arc::new(Held {
-        disk: InTurn(disk.clone()),
-        waits: std::sync::Mutex::new(true),
-        goes_on: std::sync::Condvar::new(),
-        arrived: AtomicU32::new(0),
-    });
+    let met = Arc::new(Intercepted { device: disk.clone(), by: Meeting(Barrier::new(2)) });
     let options = Options { mode: Mode::WriteThrough, ..Options::default() };
-    let cache = DiskCache::open(region, held.clone(), options).unwrap();
+    let cache = DiskCache::open(region, Arc::new(InTurn(met.clone())), options).unwrap();
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| cache.write(Lba(3), &block(3), Durability::Volatile));
-        while held.arrived.load(Ordering::SeqCst) == 0 {
-            std::thread::yield_now();
-        }
+        met.by.0.wait();
         let step = cache.drain_step(8);
         assert!(step.more && step.written == 0, "{step:?}: the writer may still fail");
-        *held.waits.lock().unwrap() = false;
-        held.goes_on.notify_all();
+        met.by.0.wait();
         writer.join().unwrap().unwrap();
     });
     assert!(!cache.drain_step(8).more);
