@@ -146,13 +146,12 @@ impl<R: Region> DiskCache<R> {
         let rebuilt = Rebuilt::of(&medium, options.replacement)?;
         let lost = LostEntries::of(&medium.plan, &rebuilt.unreadable, &applied.newest);
         let ring = settle(&medium, applied, &rebuilt.unreadable)?;
-        let usable = plan.blocks - u32::try_from(rebuilt.unreadable.len()).expect("an entry has a number of 32 bits");
         Ok(DiskCache {
             disk_blocks_each: u64::from(plan.block_size / of_disk.block_size),
             geometry: Geometry {
                 block_size: plan.block_size,
                 blocks: plan.disk_blocks,
-                atomic_blocks: identity.atomic_blocks().min(usable / 2).max(1),
+                atomic_blocks: identity.atomic_blocks().min(lost.leave_of(plan.blocks) / 2).max(1),
                 volatile_cache: false,
                 read_only: false,
                 fast_zeroes: false,
@@ -198,8 +197,7 @@ impl<R: Region> DiskCache<R> {
 
     /// Blocks that entries can be found for: one less for each entry that cannot be read.
     pub(crate) fn usable_blocks(&self) -> u32 {
-        let lost = u32::try_from(self.lost.entries.len()).expect("an entry has a number of 32 bits");
-        self.identity.blocks - lost
+        self.lost.leave_of(self.identity.blocks)
     }
 
     /// How full the cache is: exact while nothing is going on.

@@ -29,6 +29,11 @@ impl LostEntries {
         LostEntries { entries: numbers.iter().copied().collect(), at, named: lbas.into_iter().collect() }
     }
 
+    /// How many of `blocks` they leave in use: for each of them one is withheld.
+    pub(crate) fn leave_of(&self, blocks: u32) -> u32 {
+        blocks - u32::try_from(self.entries.len()).expect("an entry has a number of 32 bits")
+    }
+
     /// Whether nothing is lost.
     pub fn is_nothing(&self) -> bool {
         self.entries.is_empty()
