@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tidegate_disk_cache::{Counters, DiskCache, Fill, Mode, OpenError, Options, Scrubbed};
 use tidegate_drain::{Destager, Dirty, HeldBack, Left, Ticket};
-use tidegate_media::{BlockDevice, Error, FileDisk, Region, Result};
+use tidegate_media::{BlockDevice, Error, FileDisk, Refusal, Region, Result};
 
 /// Blocks of a step when nobody is to be left time.
 const STEP: u32 = 1024;
@@ -225,7 +225,7 @@ impl<R: Region + 'static> Cached<R> {
     /// The first block of `left`, and why it was left.
     fn first_of(&self, left: &Left) -> Option<String> {
         // A refused read tells nothing of a write.
-        let refusal = self.disk.last_refusal().filter(|refusal| refusal.doing != "read");
+        let refusal = self.disk.last_refusal().filter(Refusal::is_of_a_change);
         let told = refusal.map(|refusal| refusal.to_string());
         let in_all = left.refused;
         match (left.first.first(), &left.not_durable) {
@@ -247,21 +247,14 @@ impl<R: Region + 'static> Cached<R> {
     /// # Errors
     /// What the disk refused, or does not fit its checksum, stays dirty.
     pub(crate) fn drain(&self, pmem: &Path, tell: impl FnMut(&str)) -> Result<(), DiskFailure> {
-        let left = self.drain_what_goes(pmem, tell);
-        let Some(why) = self.first_of(&left) else { return Ok(()) };
+        let draining = Draining { cache: &*self.cache, pmem, left: Mutex::default() };
+        let Err(error) = crate::drain::drain(&draining, tell) else { return Ok(()) };
+        let left = draining.left.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let why = self.first_of(&left).unwrap_or_else(|| error.to_string());
         let (pmem, dirty_bytes) = (pmem.to_owned(), self.dirty_bytes());
         match left.first.first() {
             Some((_, Error::Corrupt(_))) => Err(DiskFailure::Damaged { pmem, dirty_bytes, why }),
             _ => Err(DiskFailure::Refuses { pmem, dirty_bytes, why }),
-        }
-    }
-
-    /// Moves everything to the disk that can be, from this thread. What had to be left.
-    pub(crate) fn drain_what_goes(&self, pmem: &Path, tell: impl FnMut(&str)) -> Left {
-        let draining = Draining { cache: &*self.cache, pmem, left: Mutex::default() };
-        match crate::drain::drain(&draining, tell) {
-            Ok(()) => Left::default(),
-            Err(_) => draining.left.into_inner().unwrap_or_else(PoisonError::into_inner),
         }
     }
 }

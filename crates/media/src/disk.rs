@@ -71,6 +71,16 @@ pub struct Refusal {
     pub doing: &'static str,
 }
 
+impl Refusal {
+    /// Whether something was to be changed or made durable.
+    pub fn is_of_a_change(&self) -> bool {
+        self.doing != READ
+    }
+}
+
+/// What a refused read was about to do.
+const READ: &str = "read";
+
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (first, end) = (self.range.first.0, self.range.end());
@@ -192,7 +202,7 @@ impl FileDisk {
 
     /// Reads all of `out`, which is aligned, from byte `at`.
     fn read_at(&self, at: u64, out: &mut [u8]) -> Result<()> {
-        self.file.read_exact_at(out, at).map_err(|error| self.refused("read", at, out.len(), &error).into())
+        self.file.read_exact_at(out, at).map_err(|error| self.refused(READ, at, out.len(), &error).into())
     }
 
     fn write_zeroes_plainly(&self, mut at: u64, mut len: u64) -> Result<()> {
