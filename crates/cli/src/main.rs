@@ -9,7 +9,6 @@
 #![forbid(unsafe_code)]
 
 mod answer;
-mod attach;
 mod cached_disk;
 mod check;
 mod check_cache;
@@ -56,6 +55,7 @@ mod stat;
 mod status;
 mod supervisor;
 mod transit;
+mod uris;
 
 use failure::{Exit, Failure};
 use grammar::{Command, Parsed, Program};

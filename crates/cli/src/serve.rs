@@ -12,7 +12,6 @@ mod ending;
 mod signals;
 mod watching;
 
-use crate::attach::Protection;
 use crate::compose::{self, Volume};
 use crate::connections::{Connections, Offer};
 use crate::failure::{Exit, Failure, ListenFailure, UsageFailure};
@@ -23,6 +22,7 @@ use crate::places;
 use crate::plan::{Identity, Plan, VolumePlan, access};
 use crate::room;
 use crate::supervisor::Supervisor;
+use crate::uris::Protection;
 use announce::{Served, Serving};
 use ending::Ending;
 use signals::Signals;

@@ -1,11 +1,11 @@
 //! What `serve` answers as soon as clients can connect: what it serves, what that survives, and how to attach it.
 
 use crate::answer;
-use crate::attach::{self, Protection};
 use crate::cached_disk::DiskState;
 use crate::facts::Facts;
 use crate::failure::Failure;
 use crate::listen::Place;
+use crate::uris::{self, Protection};
 use serde::Serialize;
 use std::fmt;
 use std::path::PathBuf;
@@ -54,10 +54,10 @@ impl Serving {
             [_] => vec![""],
             several => several.iter().map(|volume| volume.name.as_str()).collect(),
         };
-        let uris = |place| names.iter().map(move |name| attach::uri(place, name, protection));
+        let uris = |place| names.iter().map(move |name| uris::uri(place, name, protection));
         let serving = places.iter().flat_map(uris).collect();
         let attach = match (places.first(), volumes.first()) {
-            (Some(place), Some(volume)) => attach::commands(place, names[0], protection, volume.read_only),
+            (Some(place), Some(volume)) => uris::commands(place, names[0], protection, volume.read_only),
             _ => Vec::new(),
         };
         Serving { created, volumes, serving, attach, control: Vec::new(), metrics: None }
