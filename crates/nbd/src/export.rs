@@ -203,11 +203,7 @@ impl Export {
         durability: Durability,
         scratch: &mut Scratch,
     ) -> Result<(), Failure> {
-        let (len, content) = (data.len() as u64, Content::Bytes(data));
-        if self.writes_whole(offset, len) {
-            return self.put_as_one(offset, len, content, durability);
-        }
-        self.put(Span::cut(offset, len, self.block_shift), content, durability, scratch)
+        self.place(offset, data.len() as u64, Content::Bytes(data), durability, scratch)
     }
 
     /// Makes `len` bytes from `offset` on read as zeroes.
@@ -218,7 +214,18 @@ impl Export {
         (zeroing, durability): (Zeroing, Durability),
         scratch: &mut Scratch,
     ) -> Result<(), Failure> {
-        let content = Content::Zeroes(zeroing);
+        self.place(offset, len, Content::Zeroes(zeroing), durability, scratch)
+    }
+
+    /// Writes `len` bytes from `offset` on, by one call of the device if that is how writes reach it.
+    fn place(
+        &self,
+        offset: u64,
+        len: u64,
+        content: Content<'_>,
+        durability: Durability,
+        scratch: &mut Scratch,
+    ) -> Result<(), Failure> {
         if self.writes_whole(offset, len) {
             return self.put_as_one(offset, len, content, durability);
         }
@@ -334,11 +341,6 @@ impl Export {
         if range.blocks == 0 {
             return Ok(());
         }
-        // Everybody takes them in the order of their numbers: nobody waits in a circle, not even behind those who wait to be alone.
-        let mut stripes: Vec<usize> = self.stripe_runs(range).map(|run| self.stripe_index(run.first)).collect();
-        stripes.sort_unstable();
-        let _beside_others: Vec<_> =
-            stripes.into_iter().map(|index| self.stripes[index].0.read().expect(HOLDER_PANICKED)).collect();
         let zeroes;
         let content = match content {
             Content::Zeroes(Zeroing::AsData) => {
@@ -347,6 +349,15 @@ impl Export {
             }
             content => content,
         };
+        if self.stripe_runs(range).next() == Some(range) {
+            // Most writes: nothing is allocated for them.
+            return Ok(self.put_whole(range, content, durability)?);
+        }
+        // Everybody takes them in the order of their numbers: nobody waits in a circle, not even behind those who wait to be alone.
+        let mut stripes: Vec<usize> = self.stripe_runs(range).map(|run| self.stripe_index(run.first)).collect();
+        stripes.sort_unstable();
+        let _beside_others: Vec<_> =
+            stripes.into_iter().map(|index| self.stripes[index].0.read().expect(HOLDER_PANICKED)).collect();
         Ok(self.put_locked(range, content, durability)?)
     }
 
