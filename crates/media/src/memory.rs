@@ -206,7 +206,8 @@ impl Mapping {
         self.answer(unsafe { copy(how.bulk.copy_lines(), to, bytes.as_ptr(), bytes.len(), to) })
     }
 
-    /// Copies `bytes` to offset `at`: whole lines past the caches, what is left at the ends by a copy and a flush.
+    /// Copies `bytes` to offset `at` past the caches: whole lines, and whole words of the lines at the ends. What is less goes by a copy and a
+    /// flush.
     pub(crate) fn stream(&self, how: Instructions, at: u64, bytes: &[u8]) -> Result<(), Refused> {
         self.check_writable(at)?;
         let to = self.address(at, bytes.len());
@@ -218,12 +219,22 @@ impl Mapping {
         }
         for edge in [0..head, head + middle..bytes.len()] {
             if !edge.is_empty() {
-                let at = at + edge.start as u64;
-                self.write(how, at, &bytes[edge.clone()])?;
-                self.flush(how, at, edge.len() as u64)?;
+                self.stream_edge(how, at + edge.start as u64, &bytes[edge])?;
             }
         }
         Ok(())
+    }
+
+    /// Streams less than a line, and not nothing, to offset `at`, all of it in one line.
+    fn stream_edge(&self, how: Instructions, at: u64, bytes: &[u8]) -> Result<(), Refused> {
+        let is_words = at.is_multiple_of(8) && bytes.len().is_multiple_of(8);
+        let Some(routine) = how.bulk.stream_words().filter(|_| is_words) else {
+            self.write(how, at, bytes)?;
+            return self.flush(how, at, bytes.len() as u64);
+        };
+        let to = self.address(at, bytes.len());
+        // SAFETY: laws 3, 4 and 5; whole words, and at least one of them.
+        self.answer(unsafe { routine(to, bytes.as_ptr(), bytes.len()) })
     }
 
     /// Begins the write-back of every line that `at..at + len` touches.

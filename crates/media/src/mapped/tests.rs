@@ -161,12 +161,13 @@ type LosingVerb = (&'static str, fn(&MappedRegion), u64);
 
 #[test]
 fn stores_past_the_end_of_a_file_cut_short_seal_the_region() {
-    let verbs: [LosingVerb; 8] = [
+    let verbs: [LosingVerb; 9] = [
         ("store_u64", |region| region.store_u64(8192, 1), 8192),
         ("short write", |region| region.write(5001, &[1; 7]), 5001),
         ("write over the end", |region| region.write(4000, &[1; 200]), 4096),
         ("long write", |region| region.write(4096, &[1; 4096]), 4096),
         ("stream", |region| region.stream(4096, &[1; 4096]), 4096),
+        ("stream of words", |region| region.stream(4096 + 8, &[1; 16]), 4096 + 8),
         ("unaligned stream", |region| region.stream(4097, &[1; 30]), 4097),
         ("stream over the end", |region| region.stream(4000, &[1; 4096]), 4096),
         ("flush", |region| region.flush(4000, 4096), 4096),

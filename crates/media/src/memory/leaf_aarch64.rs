@@ -169,6 +169,12 @@ impl Bulk {
             Bulk::Cvac => tidegate_stream_lines_cvac,
         }
     }
+
+    /// Nothing streams less than a line here.
+    #[expect(clippy::unused_self, reason = "other processors can")]
+    pub(super) fn stream_words(self) -> Option<LinesRoutine> {
+        None
+    }
 }
 
 /// The instruction that begins the write-back of a line.

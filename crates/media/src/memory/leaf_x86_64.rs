@@ -8,7 +8,7 @@
 //!
 //! `copy_words` goes by naturally aligned pieces of 1, 2, 4 and 8 bytes of the region's side (its fourth
 //! argument), so an aligned 2-, 4- or 8-byte piece is never torn. The routines over lines need the region's side
-//! to begin at a line; their lengths are in bytes, a multiple of 64, and not 0.
+//! to begin at a line; their lengths are in bytes, a multiple of 64, and not 0. `stream_words` needs aligned words.
 
 use super::{FlushRoutine, LinesRoutine, Outcome};
 use std::arch::x86_64::{__cpuid, __cpuid_count, _rdtsc};
@@ -227,6 +227,24 @@ global_asm!(
     "ret",
     ".cfi_endproc",
     ".size tidegate_store_word, . - tidegate_store_word",
+    // stream_words(rdi: to, rsi: from, rdx: bytes)
+    ".globl tidegate_stream_words",
+    ".hidden tidegate_stream_words",
+    ".type tidegate_stream_words, @function",
+    ".p2align 4",
+    "tidegate_stream_words:",
+    ".cfi_startproc",
+    "2:",
+    "mov rax, [rsi]",
+    "movnti [rdi], rax",
+    "add rsi, 8",
+    "add rdi, 8",
+    "sub rdx, 8",
+    "jne 2b",
+    "xor eax, eax",
+    "ret",
+    ".cfi_endproc",
+    ".size tidegate_stream_words, . - tidegate_stream_words",
     // flush_*(rdi: first line, rsi: lines)
     flush_routine!("tidegate_flush_clwb", "clwb"),
     flush_routine!("tidegate_flush_clflushopt", "clflushopt"),
@@ -265,6 +283,7 @@ unsafe extern "C" {
     pub(super) fn load_word(at: *const u8) -> Outcome;
     #[link_name = "tidegate_store_word"]
     pub(super) fn store_word(at: *mut u8, word: u64) -> Outcome;
+    fn tidegate_stream_words(to: *mut u8, from: *const u8, bytes: usize) -> Outcome;
     fn tidegate_flush_clwb(first: *const u8, lines: usize) -> Outcome;
     fn tidegate_flush_clflushopt(first: *const u8, lines: usize) -> Outcome;
     fn tidegate_flush_clflush(first: *const u8, lines: usize) -> Outcome;
@@ -325,6 +344,12 @@ impl Bulk {
             Bulk::Avx2 => tidegate_stream_lines_avx2,
             Bulk::Sse2 => tidegate_stream_lines_sse2,
         }
+    }
+
+    /// Streams aligned words: any number of bytes that is a multiple of 8, and not 0.
+    #[expect(clippy::unused_self, clippy::unnecessary_wraps, reason = "not every processor can")]
+    pub(super) fn stream_words(self) -> Option<LinesRoutine> {
+        Some(tidegate_stream_words)
     }
 }
 
