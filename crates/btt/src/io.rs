@@ -79,10 +79,13 @@ impl<R: Region> Btt<R> {
         let mut lane = live.lanes.take(thread_token());
         self.loss.check()?;
         self.readers.wait_until_unread(BlockKey::new(live.index, lane.free()));
+        let at = live.arena.map_at(lba);
+        let guess = MapWord::load(&self.region, at)?.entry();
+        live.block_of(guess, lba)?;
+        lane.log_replaced(&self.region, &live.arena, lba, guess.as_replaced(lba));
         self.stream_data(live, lane.free(), data);
         lane.fence_data(&self.region, &live.lanes)?;
 
-        let at = live.arena.map_at(lba);
         let mut stripe = live.map.lock(at);
         self.loss.check()?;
         let word = MapWord::load(&self.region, at)?;
@@ -101,9 +104,15 @@ impl<R: Region> Btt<R> {
         word: MapWord,
     ) -> Result<()> {
         let old = live.block_of(word.entry(), lba)?;
-        stripe.settle(&self.region, &live.lanes, lane.number())?;
-
-        let logged = lane.log(&self.region, &live.arena, lba, word.entry().as_replaced(lba));
+        let replaced = word.entry().as_replaced(lba);
+        let corrected = replaced != lane.replaced();
+        if corrected {
+            lane.log_replaced(&self.region, &live.arena, lba, replaced);
+        }
+        if stripe.flush_unsettled(&self.region, &live.lanes, lane.number()) || corrected {
+            self.region.fence()?;
+        }
+        let logged = lane.log_new(&self.region, &live.arena);
         logged.map_err(|lost| self.loss.remember(lost))?;
 
         let stored = word.with(MapEntry::normal(lane.free())).store(&self.region);

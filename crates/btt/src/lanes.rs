@@ -9,7 +9,7 @@ use crate::padded::Padded;
 use crate::wear::mix;
 use tidegate_layout::btt::{Arena, FlogHalf, SlotPair, next_seq};
 use tidegate_media::sync::{AtomicU64, Ordering, SpinGuard, SpinLock};
-use tidegate_media::{LineOrder, Region, Result, Sealed};
+use tidegate_media::{Region, Result, Sealed};
 
 /// How many covering fences a lane has passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +31,8 @@ pub(crate) struct Lane {
     pair: SlotPair,
     next_slot: usize,
     next_seq: u32,
+    /// What the first word of the slot to be overwritten says that it replaces, since [`Lane::log_replaced`].
+    replaced: u32,
     /// Where the lane's last store to the map lies in the region, while no fence covers it.
     unfenced: Option<u64>,
     /// How many numbers were drawn.
@@ -90,7 +92,16 @@ impl Lanes {
 impl Lane {
     /// The lane `number` whose newest flog entry lies in slot `newest` of `pair` and has number `seq`.
     pub(crate) fn new(number: u32, pair: SlotPair, newest: usize, seq: u32, free: u32) -> Lane {
-        Lane { number, free, pair, next_slot: 1 - newest, next_seq: next_seq(seq), unfenced: None, writes: 0 }
+        Lane {
+            number,
+            free,
+            pair,
+            next_slot: 1 - newest,
+            next_seq: next_seq(seq),
+            replaced: 0,
+            unfenced: None,
+            writes: 0,
+        }
     }
 
     /// The block the next write goes to.
@@ -122,19 +133,30 @@ impl Lane {
         Ok(())
     }
 
-    /// Writes the flog entry that commits the move of `lba` from `replaced` to the lane's free block, and fences it.
-    pub(crate) fn log<R: Region>(&self, region: &R, arena: &Arena, lba: u32, replaced: u32) -> Result<(), Sealed> {
-        let slot = self.pair.slots()[self.next_slot];
-        let at = arena.flog_at(self.number) + (slot * size_of::<FlogHalf>()) as u64;
-        let [first, second] = FlogHalf::new(lba, replaced, self.free, self.next_seq).words();
-        region.store_u64(at, first);
-        if region.line_order() == LineOrder::Any {
-            region.flush(at, 8);
-            region.fence()?;
-        }
-        region.store_u64(at + 8, second);
-        region.flush(at, 16);
+    /// Streams the first word of the lane's next flog entry: that `lba` is about to leave `replaced`. It counts for nothing before the second
+    /// word is stored, and is durable by then: the caller passes a fence in between, [`Lane::fence_data`] as a rule.
+    #[track_caller]
+    pub(crate) fn log_replaced<R: Region>(&mut self, region: &R, arena: &Arena, lba: u32, replaced: u32) {
+        let [first, _] = FlogHalf::new(lba, replaced, self.free, self.next_seq).words();
+        region.stream(self.flog_at(arena), &first.to_le_bytes());
+        self.replaced = replaced;
+    }
+
+    /// What the first word of the next flog entry says that the write replaces.
+    pub(crate) fn replaced(&self) -> u32 {
+        self.replaced
+    }
+
+    /// Streams the second word of the flog entry, which commits the move to the lane's free block, and fences it.
+    pub(crate) fn log_new<R: Region>(&self, region: &R, arena: &Arena) -> Result<(), Sealed> {
+        let [_, second] = FlogHalf::new(0, 0, self.free, self.next_seq).words();
+        region.stream(self.flog_at(arena) + 8, &second.to_le_bytes());
         region.fence()
+    }
+
+    fn flog_at(&self, arena: &Arena) -> u64 {
+        let slot = self.pair.slots()[self.next_slot];
+        arena.flog_at(self.number) + (slot * size_of::<FlogHalf>()) as u64
     }
 
     /// After the map's word at `at` was stored: the lane's free block is now `old`.

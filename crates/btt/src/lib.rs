@@ -7,16 +7,17 @@
 //! owns one free block and a pair of *flog* slots. A write goes to the lane's free block, and then one aligned
 //! 8-byte store, the second word of the flog slot, commits it:
 //!
-//! 1. Stream the data into the lane's free block. Flush the line of the lane's last map entry. **Fence.**
-//! 2. Lock the map line. Read the entry: it names the block to be replaced, `old`. If another lane stored to this stripe
-//!    and has passed no fence since, flush the line it stored to, and **fence** once more (rare).
-//! 3. Store (lba, old), then (new, seq), into the lane's older flog slot; flush the line. **Fence.**
-//!    The write is committed: whatever happens now, it is found.
+//! 1. Look into the map for the block to be replaced, `old`, without a lock: a guess. Stream (lba, old) into the lane's older flog slot and the data
+//!    into the lane's free block. Flush the line of the lane's last map entry. **Fence.**
+//! 2. Lock the map line. Read the entry. If it names another block than was guessed, stream (lba, old) anew. If another lane stored to this stripe
+//!    and has passed no fence since, flush the line it stored to. After either, **fence** once more (rare).
+//! 3. Stream (new, seq) into the flog slot. **Fence.** The write is committed: whatever happens now, it is found.
 //! 4. Store the map entry. Unlock. `old` is now the lane's free block.
 //!
-//! Two fences and 66 lines for 4 KiB: 64 of data, one of flog, one of map. None can go: the data must be durable before
-//! the flog names it, the flog before the map does, and the map before the flog slot that could repeat the store
-//! is written again.
+//! Two fences and 67 lines for 4 KiB: 64 of data, one of flog for each of its words, one of map. None can go: the data and the first word of the
+//! flog must be durable before the second word is, that before the map is, and the map before the flog slot that could repeat the store
+//! is written again. (Where stores to one line keep their order, both words could go in step 3 by two stores and one flush. That takes
+//! longer than two streamed words: `docs/decisions/0002`.)
 //!
 //! # Why it is right after a power cut
 //!
@@ -24,8 +25,8 @@
 //! `new`. (Linux's driver does the same, so its recovery is right on this order too.)
 //!
 //! - *Cut before step 3 is durable*: the slot still carries its older sequence number and is ignored; the map holds `old`,
-//!   whose block no one has touched. The old data is read. The two words of a slot reach the medium in order; where they might
-//!   not (`LineOrder::Any`), a fence stands between them.
+//!   whose block no one has touched. The old data is read. What the slot's first word says then, a wrong guess too, nobody asks: it is
+//!   not the lane's newest slot. The second word is stored only after a fence has made the right first word durable.
 //! - *Cut after it*: the map holds `old` and recovery stores `new`, or it holds `new` already. The data became durable in step 1.
 //! - *The map store is not even flushed.* It is repeated by recovery as long as the flog entry is the lane's newest. That
 //!   entry is superseded only by the lane's next step 3, which comes after the lane's next step 1, whose thread flushes the

@@ -55,6 +55,7 @@ impl<R: Region> Btt<R> {
         }
         let mut data = vec![0; self.summary.block_size as usize];
         self.region.read(live.arena.data_at(live.block_of(word.entry(), lba)?), &mut data)?;
+        lane.log_replaced(&self.region, &live.arena, lba, word.entry().as_replaced(lba));
         self.stream_data(live, lane.free(), &data);
         lane.fence_data(&self.region, &live.lanes)?;
         self.exchange(live, lane, &mut stripe, lba, word)?;

@@ -14,8 +14,10 @@ use tidegate_media::{
 /// Memory without any of the medium's doubts.
 struct Ram {
     bytes: Mutex<Vec<u8>>,
-    /// How often something was streamed to each place.
+    /// How often blocks were streamed to each place.
     streams: Mutex<HashMap<u64, u64>>,
+    /// What happens while the next block is streamed.
+    during_stream: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
 impl Ram {
@@ -24,7 +26,7 @@ impl Ram {
     }
 
     fn of(bytes: Vec<u8>) -> Ram {
-        Ram { bytes: Mutex::new(bytes), streams: Mutex::default() }
+        Ram { bytes: Mutex::new(bytes), streams: Mutex::default(), during_stream: Mutex::default() }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<u8>> {
@@ -65,8 +67,15 @@ impl Region for Ram {
         self.put(at, bytes);
     }
     fn stream(&self, at: u64, bytes: &[u8]) {
-        *self.streams.lock().expect("no test panics while it has it").entry(at).or_default() += 1;
         self.put(at, bytes);
+        if bytes.len() < 512 {
+            return;
+        }
+        *self.streams.lock().expect("no test panics while it has it").entry(at).or_default() += 1;
+        let during = self.during_stream.lock().expect("no test panics while it has it").take();
+        if let Some(act) = during {
+            act();
+        }
     }
     fn store_u64(&self, at: u64, word: u64) {
         assert!(at.is_multiple_of(8));
@@ -336,4 +345,29 @@ fn levelling_spreads_the_writes_of_one_sector_over_all_blocks() {
     assert!(worn >= 25_000, "the sector has two blocks in turn: {worn}");
     let levelled = most_written(NonZeroU32::new(10));
     assert!(levelled < worn / 50, "{levelled} of {worn}");
+}
+
+#[test]
+fn a_write_logs_the_block_that_another_put_there_meanwhile() {
+    let volume = open(fresh(4096));
+    let map_at = 4096 + 0xff7000;
+    let (begun, seen) = std::sync::mpsc::channel();
+    let (done, go_on) = std::sync::mpsc::channel();
+    *volume.region().during_stream.lock().unwrap() = Some(Box::new(move || {
+        begun.send(()).unwrap();
+        go_on.recv().unwrap();
+    }));
+    let replaced = std::thread::scope(|scope| {
+        let first = scope.spawn(|| volume.write(Lba(0), &[1; 4096], Durability::Fua));
+        seen.recv().unwrap();
+        volume.write(Lba(0), &[2; 4096], Durability::Fua).unwrap();
+        let replaced = volume.region().load_u64(map_at).unwrap();
+        done.send(()).unwrap();
+        first.join().unwrap().unwrap();
+        replaced
+    });
+    assert_eq!(block(&volume, 0), [1; 4096]);
+    // A power cut took the last store to the map, and nothing else.
+    volume.region().store_u64(map_at, replaced);
+    assert_eq!(block(&open(volume.into_region()), 0), [1; 4096]);
 }

@@ -32,6 +32,8 @@ pub enum Bug {
     SecondFlushMissing,
     /// What a recovery stores is not fenced.
     RecoveryFenceMissing,
+    /// What a flog entry says that it replaces stays a guess, made before the lock of the map's line was taken. Shown by writers at once only.
+    GuessKept,
     /// A recovery acts on flog entries that a killed process has left in the caches only.
     FlogOnOpenNotFlushed,
 }
@@ -50,6 +52,8 @@ struct Core {
     token: u32,
     streamed: bool,
     flog_flushed: bool,
+    /// The first word of a flog entry was streamed, and its second was not: whatever came in between, fences too.
+    flog_begun: bool,
     map_stored: bool,
     /// Stores held back, to come after the next.
     held: Vec<(u64, u64)>,
@@ -95,7 +99,6 @@ impl Faulty {
             Bug::MapFlushMissing => part == Part::Map,
             Bug::SettlingMissing => part == Part::Map && !core.map_stored && !core.streamed,
             Bug::SecondFlushMissing => part == Part::Map && !core.map_stored && core.streamed,
-            Bug::MapBeforeFlog => part == Part::Flog && !core.held.is_empty(),
             _ => false,
         }
     }
@@ -107,6 +110,24 @@ impl Faulty {
             Bug::MapBeforeFlog => !core.held.is_empty(),
             Bug::RecoveryFenceMissing => core.map_stored && !core.streamed,
             _ => false,
+        }
+    }
+
+    /// Streams a word of a flog entry, in the order of the bug.
+    fn stream_flog(&self, at: u64, word: u64) {
+        let first_half = at.is_multiple_of(16);
+        let guessed = self.core(|core| std::mem::replace(&mut core.flog_begun, first_half) && first_half);
+        self.core(|core| core.flog_flushed |= !first_half);
+        match self.bug {
+            Bug::GuessKept if guessed => {}
+            Bug::FlogHalvesSwapped if first_half => self.core(|core| core.held = vec![(at, word)]),
+            Bug::MapBeforeFlog => self.core(|core| core.held.push((at, word))),
+            Bug::FlogFlushMissing => self.region.store_u64(at, word),
+            _ => self.region.stream(at, &word.to_le_bytes()),
+        }
+        if self.bug == Bug::FlogHalvesSwapped && !first_half {
+            let held = self.core(|core| std::mem::take(&mut core.held));
+            held.into_iter().for_each(|(at, word)| self.region.stream(at, &word.to_le_bytes()));
         }
     }
 
@@ -143,6 +164,9 @@ impl Medium for Faulty {
     }
 
     fn stream(&self, at: u64, bytes: &[u8]) {
+        if let (Part::Flog, Ok(word)) = (self.part(at), bytes.try_into()) {
+            return self.stream_flog(at, u64::from_le_bytes(word));
+        }
         self.core(|core| core.streamed |= self.part(at) == Part::Data);
         if self.bug == Bug::TornWord && self.part(at) == Part::Data {
             self.region.stream(at, &bytes[..64]);
@@ -155,21 +179,8 @@ impl Medium for Faulty {
 
     fn store_u64(&self, at: u64, word: u64) {
         let part = self.part(at);
-        let first_half = at.is_multiple_of(16);
-        let hold = match self.bug {
-            Bug::FlogHalvesSwapped => part == Part::Flog && first_half,
-            Bug::MapBeforeFlog => part == Part::Flog,
-            _ => false,
-        };
-        if hold {
-            return self.core(|core| core.held.push((at, word)));
-        }
         self.core(|core| core.map_stored |= part == Part::Map);
         self.region.store_u64(at, word);
-        if self.bug == Bug::FlogHalvesSwapped && part == Part::Flog {
-            let held = self.core(|core| std::mem::take(&mut core.held));
-            held.into_iter().for_each(|(at, word)| self.region.store_u64(at, word));
-        }
     }
 
     fn flush(&self, at: u64, len: u64) {
@@ -191,7 +202,7 @@ impl Medium for Faulty {
         let dropped = self.core(|core| {
             let dropped = self.drops_fence(core);
             let held = std::mem::take(&mut core.held);
-            *core = Core { token: core.token, held, ..Core::default() };
+            *core = Core { token: core.token, held, flog_begun: core.flog_begun, ..Core::default() };
             dropped
         });
         if dropped { Ok(()) } else { self.region.fence() }
