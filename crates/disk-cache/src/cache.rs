@@ -336,7 +336,7 @@ impl Rebuilt {
                 EntryState::Free { counter } => free.push(FreeEntry { entry, counter }),
                 EntryState::Holds { lba, block, counter, clean } => {
                     let state = if clean { State::Clean } else { State::Dirty };
-                    let cached = Cached { entry, block, counter, state };
+                    let cached = Cached { entry, block, counter, state, named: true };
                     let mut stripe = index.lock_for(lba);
                     let rule = if !used.insert(block) {
                         Some(("no block is named by two entries", u64::from(block)))

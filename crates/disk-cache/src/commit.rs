@@ -32,9 +32,17 @@ impl<R: Region> DiskCache<R> {
         let mut stripe = self.index.lock_for(lba);
         let Some(known) = stripe.get_mut(lba) else { return self.commit_new(stripe, lba, block) };
         let counter = known.counter.wrapping_add(1);
-        self.store_one(known.entry, block, counter)?;
+        self.retire_before(counter)?;
+        let word = CacheEntry::holding_word(block, counter, false);
+        if known.named {
+            self.medium.stream_state(known.entry, word);
+        } else {
+            self.medium.store_state(known.entry, word);
+            self.medium.flush_entry(known.entry);
+        }
+        self.medium.fence()?;
         let (entry, replaced, was) = (known.entry, known.block, known.state);
-        *known = Cached { block, counter, state: was.committed(), ..*known };
+        *known = Cached { block, counter, state: was.committed(), named: true, ..*known };
         stripe.counts.commits += 1;
         stripe.counts.write_hits += 1;
         if !was.is_dirty() {
@@ -56,21 +64,16 @@ impl<R: Region> DiskCache<R> {
             self.medium.flush_entry(to.entry);
             self.medium.fence()?;
         }
-        self.store_one(to.entry, block, to.counter)?;
-        self.moved(&mut stripe, &to);
+        self.retire_before(to.counter)?;
+        self.medium.store_state(to.entry, CacheEntry::holding_word(block, to.counter, false));
+        self.medium.flush_entry(to.entry);
+        self.medium.fence()?;
+        self.moved(&mut stripe, &to, true);
         stripe.counts.commits += 1;
         self.recent.commit(iter::once(lba));
         drop(stripe);
         self.awaken();
         Ok(())
-    }
-
-    /// The store that commits one block, made durable.
-    fn store_one(&self, entry: u32, block: u32, counter: u16) -> Result<()> {
-        self.retire_before(counter)?;
-        self.medium.store_state(entry, CacheEntry::holding_word(block, counter, false));
-        self.medium.flush_entry(entry);
-        Ok(self.medium.fence()?)
     }
 
     /// Retires everything older if an entry's counter is about to come to a multiple of the stride, by whatever: so no element is ever so far behind
@@ -123,7 +126,8 @@ impl<R: Region> DiskCache<R> {
         let moves: Vec<Move> =
             lbas().zip(blocks).map(|(lba, block)| self.planned(locked.stripe(self, lba), lba, *block)).collect();
         self.commit_moves(&moves)?;
-        let replaced: Vec<u32> = moves.iter().filter_map(|to| self.moved(locked.stripe(self, to.lba), to)).collect();
+        let replaced: Vec<u32> =
+            moves.iter().filter_map(|to| self.moved(locked.stripe(self, to.lba), to, false)).collect();
         locked.stripe(self, moves[0].lba).counts.commits += 1;
         self.recent.commit(lbas());
         drop(locked);
@@ -144,11 +148,13 @@ impl<R: Region> DiskCache<R> {
         Move { lba, entry, block, counter: counter.wrapping_add(1), fresh }
     }
 
-    /// Lets reads see what is durable now. Returns the block that was replaced.
-    fn moved(&self, stripe: &mut Stripe, to: &Move) -> Option<u32> {
+    /// Lets reads see what is durable now, the entry's first word too if it is `named` now. Returns the block that was replaced.
+    fn moved(&self, stripe: &mut Stripe, to: &Move, named: bool) -> Option<u32> {
         let before = stripe.get(to.lba);
         let was = before.map_or(State::Clean, |cached| cached.state);
-        let cached = Cached { entry: to.entry, block: to.block, counter: to.counter, state: was.committed() };
+        let named = named || before.is_some_and(|cached| cached.named);
+        let state = was.committed();
+        let cached = Cached { entry: to.entry, block: to.block, counter: to.counter, state, named };
         if !was.is_dirty() {
             self.count_dirty();
         }

@@ -18,6 +18,8 @@ pub(crate) struct Cached {
     pub(crate) block: u32,
     pub(crate) counter: u16,
     pub(crate) state: State,
+    /// Whether the entry's first word is known to be durable.
+    pub(crate) named: bool,
 }
 
 /// How a cached block stands to the disk.
@@ -283,7 +285,7 @@ mod tests {
     #[test]
     fn a_search_for_victims_looks_at_clean_blocks_only() {
         let index = Index::new(1024, Replacement::Lru);
-        let cached = |entry, state| Cached { entry, block: entry, counter: 0, state };
+        let cached = |entry, state| Cached { entry, block: entry, counter: 0, state, named: true };
         for entry in 0..1024 {
             let state = if entry < 1000 { State::Dirty } else { State::Clean };
             index.insert(&mut index.lock_for(entry.into()), entry.into(), cached(entry, state));

@@ -9,7 +9,7 @@
 //!
 //! 1. Take a free block. Stream the data into it. **Fence.**
 //! 2. Lock the stripe of the disk's block. If it is not cached, take a free entry and store its first word. Store the second word
-//!    {new block, counter + 1, dirty}. Flush the line. **Fence.** Now it is committed; readers may see it, and the block named before is free.
+//!    {new block, counter + 1, dirty}, and flush the line; where the first word is known to be durable, stream the second one alone. **Fence.** Now it is committed; readers may see it, and the block named before is free.
 //!
 //! # How several are
 //!
@@ -35,7 +35,9 @@
 //! - *Cut in step 1 or 2 of either*: no durable word names the new blocks. The first word of a free entry may be torn off from its second one: it means nothing
 //!   while the second says free. Elements behind the head are never read, whatever older transactions left there.
 //! - *Cut in the second step of a single block*: the second word is old or new, whole. The new one needs the first word: both lie in one line, in
-//!   which word stores arrive in order; where they might not (`LineOrder::Any`), a fence stands between. The data became durable before.
+//!   which word stores arrive in order; where they might not (`LineOrder::Any`), a fence stands between. A streamed word has no order with
+//!   what was stored to the line before, so it needs the first word durable: by an earlier commit of one block, or since the opening. After a
+//!   commit of several it is not, and their elements, which would bring it back, are behind the counter. The data became durable before.
 //! - *Cut in step 3*: the head is old or new, whole. If it is new, every element arrived before it, and so did all data. The tail may arrive without the head
 //!   or the other way round: what lies before the new tail is durable in its entries, and what an older tail still lets in has counters that are
 //!   not ahead.

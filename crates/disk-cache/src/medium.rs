@@ -49,6 +49,12 @@ impl<R: Region> Medium<R> {
         self.region.store_u64(self.plan.entry_at(entry) + 8, word);
     }
 
+    /// Streams an entry's second word, which may arrive without what was stored to the first: that is durable.
+    #[track_caller]
+    pub(crate) fn stream_state(&self, entry: u32, word: u64) {
+        self.region.stream(self.plan.entry_at(entry) + 8, &word.to_le_bytes());
+    }
+
     #[track_caller]
     pub(crate) fn flush_entry(&self, entry: u32) {
         self.region.flush(self.plan.entry_at(entry), size_of::<CacheEntry>() as u64);

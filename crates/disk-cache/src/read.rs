@@ -108,7 +108,8 @@ impl<R: Region> DiskCache<R> {
             self.medium.fence().inspect_err(|_| self.pool.give_entry(free))?;
         }
         self.medium.store_state(free.entry, CacheEntry::holding_word(block, counter, true));
-        self.index.insert(stripe, lba, Cached { entry: free.entry, block, counter, state: State::Clean });
+        let cached = Cached { entry: free.entry, block, counter, state: State::Clean, named: false };
+        self.index.insert(stripe, lba, cached);
         stripe.counts.fills += 1;
         Ok(())
     }

@@ -16,11 +16,11 @@ use tidegate_virtual_cores::FlawKind;
 /// Digests of the usual script of seeds 0 to 5.
 const DIGESTS: [u64; 6] = [
     0xeadf5cd392ea1e08,
-    0xb41f194455338e4b,
-    0x602c03e533b2d1ca,
-    0x1e1fec28b5bd32a1,
-    0xf4ae4fcfb300c3bf,
-    0xf7de9eb1fa985b12,
+    0xb74d5781d3dcdad6,
+    0xe08458488d537234,
+    0xc942cae017bc7f20,
+    0x70aefb5f54f32972,
+    0xb93ee91ddbcea91e,
 ];
 
 #[test]

@@ -168,6 +168,17 @@ impl FaultyCache {
             self.watched.store_u64(at, word);
         }
     }
+
+    /// The second word of an entry, which commits one block in the place of another.
+    fn stream_entry(&self, at: u64, word: u64) {
+        self.pay();
+        self.core(|core| core.committed_one = true);
+        if self.bug == CacheBug::EntryFlushMissing {
+            self.watched.store_u64(at, word);
+        } else {
+            self.watched.stream(at, &word.to_le_bytes());
+        }
+    }
 }
 
 impl Medium for FaultyCache {
@@ -189,6 +200,9 @@ impl Medium for FaultyCache {
 
     fn stream(&self, at: u64, bytes: &[u8]) {
         let part = self.part(at);
+        if let (Part::Entries, Ok(word)) = (part, bytes.try_into()) {
+            return self.stream_entry(at, u64::from_le_bytes(word));
+        }
         if part == Part::Ring {
             self.pay();
         }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tidegate_virtual_cores::{Flaw, FlawKind};
 
 /// Mistakes in the order of a write, planted between engine and memory.
-const BUGS: [Bug; 11] = [
+const BUGS: [Bug; 12] = [
     Bug::TornWord,
     Bug::DataFenceMissing,
     Bug::FlogFlushMissing,
@@ -23,6 +23,7 @@ const BUGS: [Bug; 11] = [
     Bug::MapFlushMissing,
     Bug::SettlingMissing,
     Bug::SecondFlushMissing,
+    Bug::GuessKept,
     Bug::RecoveryFenceMissing,
     Bug::FlogOnOpenNotFlushed,
 ];
@@ -38,7 +39,7 @@ const ENGINES: [&str; 5] = [
 
 /// Sites of which one mistake is none, and why: a part of the file's name, how the line begins (and, after " after ", the line before it), and
 /// the argument.
-const EXCUSED: [(&str, &str, &str); 41] = [
+const EXCUSED: [(&str, &str, &str); 43] = [
     (
         "disk-cache/src/group.rs",
         "Lock: let mut ring = self.ring.lock()",
@@ -150,6 +151,17 @@ const EXCUSED: [(&str, &str, &str); 41] = [
         "positions only grow: an older one makes a flush evict a slot more or stop before one that came since",
     ),
     (
+        "btt/src/readers.rs",
+        "Recheck: if self.taken.load",
+        "it only grows, and to a maximum: who saw less only takes the maximum once more",
+    ),
+    (
+        "btt/src/readers.rs",
+        "Change: self.taken.fetch_max",
+        "two readers take their first places after an opening at once, and one of them is overlooked until another takes a higher one: the \
+         table's own tests show it",
+    ),
+    (
         "btt/src/lanes.rs",
         "Recheck: LaneFences(",
         "asked by the lane's holder, within one operation again only after a store of its own or after another lane's turn",
@@ -235,9 +247,9 @@ const EXCUSED: [(&str, &str, &str); 41] = [
 ];
 
 /// Seeds that showed mistakes when they were last hunted for. After a change of an engine they are seeds like others.
-const TELLING_SEEDS: [u64; 48] = [
-    0, 1, 2, 3, 4, 5, 7, 8, 10, 12, 16, 17, 20, 23, 45, 58, 60, 62, 69, 87, 98, 103, 132, 135, 138, 140, 146, 163, 181,
-    182, 187, 217, 248, 303, 311, 316, 419, 465, 706, 726, 807, 876, 886, 1097, 1351, 1533, 1612, 2268,
+const TELLING_SEEDS: [u64; 49] = [
+    0, 1, 2, 3, 4, 5, 7, 8, 9, 10, 12, 14, 16, 17, 23, 40, 45, 58, 60, 61, 82, 87, 98, 108, 109, 114, 135, 182, 201,
+    204, 248, 253, 270, 302, 303, 362, 602, 646, 653, 668, 726, 876, 886, 1097, 1167, 1942, 3045, 3635, 4572,
 ];
 
 /// In which order a hunt tries seeds.
