@@ -1,7 +1,8 @@
 //! The topic `simulator`: what virtual time predicts, over what the clock says, and what storms show.
 //!
-//! Single acts are calibrated on this machine just before ([`crate::calibrate`]). A child, built for virtual cores, predicts a workload
-//! from them; this program runs the same workload on the real cores. The costs that a prediction rests on are printed beside it.
+//! Single acts are calibrated on this machine ([`crate::calibrate`]). A child, built for virtual cores, predicts a workload
+//! from them; this program runs the same workload on the real cores. Both are done in turn, pair by pair: a machine that others slow down for a
+//! while slows down what is calibrated too. The costs of the first prediction are printed beside it.
 
 mod predict;
 mod storms;
@@ -104,17 +105,22 @@ fn compare(effort: Effort, workload: Workload, writers: u32) -> anyhow::Result<O
         return Ok(Outcome::missing("a second core", "run it on a machine that has two"));
     }
     let file = ScratchPath::new();
-    Calibration::measure()?.save(file.as_path())?;
-    let (_, profile) = calibrate::load(file.as_path())?;
-    // Not among the rows, which programs may read.
-    eprint!("{profile}");
-    let predicted = predicted_apart(file.as_path(), workload, writers, effort.steps.min(PREDICTED_WRITES_MAX))?;
+    let mut told = false;
+    let mut predicted = || {
+        Calibration::measure()?.save(file.as_path())?;
+        if !std::mem::replace(&mut told, true) {
+            // Not among the rows, which programs may read.
+            eprint!("{}", calibrate::load(file.as_path())?.1);
+        }
+        predicted_apart(file.as_path(), workload, writers, effort.steps.min(PREDICTED_WRITES_MAX))
+    };
     let pairs = with_subject(workload, |subject| {
         let mut walk = Walk::new(effort.steps);
-        let mut real = || walk.take(subject, writers as usize).nanoseconds_per_step;
-        Pairs::alternate(effort.pairs, || predicted, &mut real)
+        // The thread that drains is among those that take a writer's core.
+        let real = || Ok(walk.take_in_all(subject, writers as usize).nanoseconds_per_step);
+        Pairs::try_alternate(effort.pairs, &mut predicted, real)
     })?;
-    Ok(Outcome::ratio(&pairs, "ns"))
+    Ok(Outcome::ratio(&pairs?, "ns"))
 }
 
 /// Has `act` measure writes on the real cores; a cache is drained meanwhile.

@@ -5,8 +5,9 @@
 //! into short legs that the threads take as they come: all of them end together, and a slow core slows the sample
 //! by its share.
 //!
-//! The time of a sample is the time its threads had their cores: what they waited for other processes to give
-//! them back, as the kernel counts it, is taken off. Waiting for anything else counts.
+//! The time of a sample is the time its threads had their cores: what they waited for others to give
+//! them back, as the kernel counts it, is taken off. Waiting for anything else counts. Where the subject's own threads are among
+//! those others, all of it does ([`Walk::take_in_all`]).
 
 use crate::measure::{PAIRS_MAX, PAIRS_MIN};
 use crate::subject::{Block, Subject};
@@ -54,6 +55,15 @@ impl Walk {
 
     /// Times a fresh walk over `subject`, shared by `workers` threads, each on its own core.
     pub fn take(&mut self, subject: &dyn Subject, workers: usize) -> Sample {
+        self.timed(subject, workers, CoreClock::nanoseconds)
+    }
+
+    /// The same with what the workers waited for their cores: threads of the subject itself had them.
+    pub fn take_in_all(&mut self, subject: &dyn Subject, workers: usize) -> Sample {
+        self.timed(subject, workers, CoreClock::nanoseconds_in_all)
+    }
+
+    fn timed(&mut self, subject: &dyn Subject, workers: usize, nanoseconds: fn(&CoreClock) -> f64) -> Sample {
         let blocks = subject.blocks();
         let walk = self.draw(blocks);
         let (next, start) = (AtomicU64::new(0), Barrier::new(workers));
@@ -64,7 +74,7 @@ impl Walk {
             start.wait();
             let clock = CoreClock::start();
             let steps = take_legs(subject, walk, &next, &mut block);
-            steps as f64 / clock.nanoseconds()
+            steps as f64 / nanoseconds(&clock)
         };
         let rates: Vec<f64> = std::thread::scope(|scope| {
             let work = &work;
@@ -120,6 +130,11 @@ impl CoreClock {
     fn start() -> CoreClock {
         let began = Instant::now();
         CoreClock { began, delayed: nanoseconds_delayed() }
+    }
+
+    /// Since the start, whoever had the core.
+    fn nanoseconds_in_all(&self) -> f64 {
+        self.began.elapsed().as_nanos() as f64
     }
 
     /// Since the start.
