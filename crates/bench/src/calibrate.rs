@@ -43,6 +43,12 @@ pub struct Calibration {
 impl Calibration {
     /// Measures everything: some seconds, on all cores.
     pub fn measure() -> anyhow::Result<Calibration> {
+        // A thread of its own, for it stays on one core; whatever the caller begins later is to have all of them.
+        let measured = std::thread::scope(|scope| scope.spawn(Calibration::measure_here).join());
+        measured.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+
+    fn measure_here() -> anyhow::Result<Calibration> {
         let machine = Machine::this();
         crate::workload::stay_on(0);
         let region = memory::Bench::new()?;

@@ -17,7 +17,7 @@ use crate::measure::Pairs;
 use crate::medium::{self, ScratchPath};
 use crate::subject::{BlockWrites, Subject, sweep};
 use crate::target::{Outcome, Row, Target, Topic};
-use crate::workload::{Effort, Walk, cores};
+use crate::workload::{Effort, Walk, cores, stay_on};
 use anyhow::{Context, ensure};
 use clap::ValueEnum;
 use std::path::{Path, PathBuf};
@@ -114,7 +114,7 @@ fn compare(effort: Effort, workload: Workload, writers: u32) -> anyhow::Result<O
         }
         predicted_apart(file.as_path(), workload, writers, effort.steps.min(PREDICTED_WRITES_MAX))
     };
-    let pairs = with_subject(workload, |subject| {
+    let pairs = with_subject(workload, writers as usize, |subject| {
         let mut walk = Walk::new(effort.steps);
         // The thread that drains is among those that take a writer's core.
         let real = || Ok(walk.take_in_all(subject, writers as usize).nanoseconds_per_step);
@@ -123,8 +123,8 @@ fn compare(effort: Effort, workload: Workload, writers: u32) -> anyhow::Result<O
     Ok(Outcome::ratio(&pairs?, "ns"))
 }
 
-/// Has `act` measure writes on the real cores; a cache is drained meanwhile.
-fn with_subject<T>(workload: Workload, act: impl FnOnce(&dyn Subject) -> T) -> anyhow::Result<T> {
+/// Has `act` measure writes of so many writers on the real cores; a cache is drained meanwhile.
+fn with_subject<T>(workload: Workload, writers: usize, act: impl FnOnce(&dyn Subject) -> T) -> anyhow::Result<T> {
     if workload == Workload::DiskCache {
         let (cache, _) = whole_disk_cached_here()?;
         sweep(&BlockWrites(&cache));
@@ -140,7 +140,11 @@ fn with_subject<T>(workload: Workload, act: impl FnOnce(&dyn Subject) -> T) -> a
     let cache = WriteCache::create(slots, btt, Options::new([1; 16], writes::SLOTS))?;
     let over = AtomicBool::new(false);
     Ok(std::thread::scope(|scope| {
-        scope.spawn(|| writes::drain(&cache, || over.load(Ordering::Acquire), std::thread::sleep));
+        scope.spawn(|| {
+            // Where the prediction has it.
+            stay_on(writers % cores().len());
+            writes::drain(&cache, || over.load(Ordering::Acquire), std::thread::sleep);
+        });
         let measured = act(&VolatileWrites(&cache));
         over.store(true, Ordering::Release);
         measured
