@@ -116,14 +116,18 @@ fn compare(effort: Effort, workload: Workload, writers: u32) -> anyhow::Result<O
     };
     let pairs = with_subject(workload, writers as usize, |subject| {
         let mut walk = Walk::new(effort.steps);
-        // The thread that drains is among those that take a writer's core.
-        let real = || Ok(walk.take_in_all(subject, writers as usize).nanoseconds_per_step);
+        let mut take = |subject, writers| match workload {
+            // The thread that drains is among those that take a writer's core.
+            Workload::Cache => walk.take_in_all(subject, writers),
+            Workload::Btt | Workload::DiskCache => walk.take(subject, writers),
+        };
+        let real = || Ok(take(subject, writers as usize).nanoseconds_per_step);
         Pairs::try_alternate(effort.pairs, &mut predicted, real)
     })?;
     Ok(Outcome::ratio(&pairs?, "ns"))
 }
 
-/// Has `act` measure writes of so many writers on the real cores; a cache is drained meanwhile.
+/// Has `act` measure writes of so many writers on the real cores; a write cache is drained meanwhile.
 fn with_subject<T>(workload: Workload, writers: usize, act: impl FnOnce(&dyn Subject) -> T) -> anyhow::Result<T> {
     if workload == Workload::DiskCache {
         let (cache, _) = whole_disk_cached_here()?;
@@ -140,15 +144,23 @@ fn with_subject<T>(workload: Workload, writers: usize, act: impl FnOnce(&dyn Sub
     let cache = WriteCache::create(slots, btt, Options::new([1; 16], writes::SLOTS))?;
     let over = AtomicBool::new(false);
     Ok(std::thread::scope(|scope| {
+        let _ends = Ends(&over);
         scope.spawn(|| {
             // Where the prediction has it.
             stay_on(writers % cores().len());
             writes::drain(&cache, || over.load(Ordering::Acquire), std::thread::sleep);
         });
-        let measured = act(&VolatileWrites(&cache));
-        over.store(true, Ordering::Release);
-        measured
+        act(&VolatileWrites(&cache))
     }))
+}
+
+/// Tells a thread that its work is over when this is dropped, by a panic too.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
 }
 
 /// Writes of one block that the device may still hold in a cache.

@@ -3,7 +3,6 @@
 //! 1. A reader publishes the block it read from the map, then reads the map again. If the entry is the same, every writer that frees
 //!    the block later sees the publication; otherwise the reader tries again with the new entry.
 //! 2. A writer that is about to stream into its free block waits until no reader has it published.
-//!
 //! 3. No place that was ever taken lies behind the first `taken`. A writer looks at those only: a look at each of them costs it a fifth of the time of
 //!    a streamed block.
 //!

@@ -9,7 +9,8 @@
 //!
 //! 1. Take a free block. Stream the data into it. **Fence.**
 //! 2. Lock the stripe of the disk's block. If it is not cached, take a free entry and store its first word. Store the second word
-//!    {new block, counter + 1, dirty}, and flush the line; where the first word is known to be durable, stream the second one alone. **Fence.** Now it is committed; readers may see it, and the block named before is free.
+//!    {new block, counter + 1, dirty}, and flush the line; where the first word is known to be durable, stream the second one alone. **Fence.** Now it
+//!    is committed; readers may see it, and the block named before is free.
 //!
 //! # How several are
 //!

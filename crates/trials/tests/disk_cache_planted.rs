@@ -56,6 +56,11 @@ fn the_words_of_an_entry_swapped_are_caught() {
     caught(CacheBug::EntryWordsSwapped);
 }
 
+#[test]
+fn a_second_word_streamed_ahead_of_the_first_is_caught() {
+    caught(CacheBug::NameTakenForDurable);
+}
+
 /// D1: the head lets in what an older, lost transaction left in the ring.
 #[test]
 fn the_fence_between_elements_and_head_deleted_is_caught() {

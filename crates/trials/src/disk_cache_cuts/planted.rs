@@ -25,6 +25,8 @@ pub enum CacheBug {
     EntryFenceMissing,
     /// An entry's second word is stored before the first.
     EntryWordsSwapped,
+    /// The second word of an entry is streamed alone although nobody has made the first durable.
+    NameTakenForDurable,
     /// The fence between elements and head is missing.
     ElementsFenceMissing,
     /// The cursors are not written back.
@@ -66,6 +68,10 @@ struct Core {
     freed: bool,
     moved_head: bool,
     flushed_table: bool,
+    /// The entry whose first word was stored last.
+    named: Option<u64>,
+    /// The entry whose second word was streamed instead of stored.
+    streamed: Option<u64>,
     /// A fence left out for now: it is made up for before the next store that does not betray a block read in.
     owed: bool,
     /// A store held back, to come after the next.
@@ -112,6 +118,7 @@ impl FaultyCache {
             CacheBug::EntryFlushMissing => part == Part::Entries && core.committed_one,
             CacheBug::CursorsFlushMissing => part == Part::Cursors && core.moved_head,
             CacheBug::RetireFlushMissing => part == Part::Entries && core.elements,
+            CacheBug::NameTakenForDurable => len == 16 && core.streamed.is_some_and(|entry| self.part(entry) == part),
             CacheBug::EvictionFlushMissing => part == Part::Entries && core.freed,
             CacheBug::CursorsOnOpenNotFlushed => part == Part::Cursors && !core.moved_head,
             CacheBug::EntriesOnOpenNotFlushed => table,
@@ -145,6 +152,7 @@ impl FaultyCache {
     fn store_entry(&self, at: u64, word: u64) {
         let first_word = at.is_multiple_of(16);
         if first_word {
+            self.core(|core| core.named = Some(at));
             if self.bug == CacheBug::EntryWordsSwapped {
                 self.core(|core| core.held = Some((at, word)));
             } else {
@@ -162,6 +170,11 @@ impl FaultyCache {
             core.committed_one |= holds && !clean;
             core.freed |= !holds;
         });
+        let named = self.core(|core| core.named) == Some(at - 8);
+        if self.bug == CacheBug::NameTakenForDurable && holds && !clean && !named {
+            self.core(|core| core.streamed = Some(at - 8));
+            return self.watched.stream(at, &word.to_le_bytes());
+        }
         let late = self.bug == CacheBug::EvictionBehindElements && !holds && word >> 32 >= 2;
         self.watched.store_u64(at, if late { word - 2 * COUNTER_ONE } else { word });
         if let Some((at, word)) = self.core(|core| core.held.take()) {
