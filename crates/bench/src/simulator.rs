@@ -116,12 +116,12 @@ fn compare(effort: Effort, workload: Workload, writers: u32) -> anyhow::Result<O
     };
     let pairs = with_subject(workload, writers as usize, |subject| {
         let mut walk = Walk::new(effort.steps);
-        let mut take = |subject, writers| match workload {
+        let take = match workload {
             // The thread that drains is among those that take a writer's core.
-            Workload::Cache => walk.take_in_all(subject, writers),
-            Workload::Btt | Workload::DiskCache => walk.take(subject, writers),
+            Workload::Cache => Walk::take_in_all,
+            Workload::Btt | Workload::DiskCache => Walk::take,
         };
-        let real = || Ok(take(subject, writers as usize).nanoseconds_per_step);
+        let real = || Ok(take(&mut walk, subject, writers as usize).nanoseconds_per_step);
         Pairs::try_alternate(effort.pairs, &mut predicted, real)
     })?;
     Ok(Outcome::ratio(&pairs?, "ns"))

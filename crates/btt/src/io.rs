@@ -109,9 +109,7 @@ impl<R: Region> Btt<R> {
         if corrected {
             lane.log_replaced(&self.region, &live.arena, lba, replaced);
         }
-        if stripe.flush_unsettled(&self.region, &live.lanes, lane.number()) || corrected {
-            self.region.fence()?;
-        }
+        stripe.settle(&self.region, &live.lanes, lane.number(), corrected)?;
         let logged = lane.log_new(&self.region, &live.arena);
         logged.map_err(|lost| self.loss.remember(lost))?;
 

@@ -26,7 +26,8 @@
 //!
 //! - *Cut before step 3 is durable*: the slot still carries its older sequence number and is ignored; the map holds `old`,
 //!   whose block no one has touched. The old data is read. What the slot's first word says then, a wrong guess too, is acted on by nobody: it is
-//!   not the lane's newest slot. (Who looks for the slots in use sees in a lane's first write that this one is among them, as it is.) The second word is stored only after a fence has made the right first word durable.
+//!   not the lane's newest slot. (Who looks for the slots in use sees in a lane's first write that this one is among them, as it is.) The second
+//!   word is stored only after a fence has made the right first word durable.
 //! - *Cut after it*: the map holds `old` and recovery stores `new`, or it holds `new` already. The data became durable in step 1.
 //! - *The map store is not even flushed.* It is repeated by recovery as long as the flog entry is the lane's newest. That
 //!   entry is superseded only by the lane's next step 3, which comes after the lane's next step 1, whose thread flushes the

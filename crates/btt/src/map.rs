@@ -8,7 +8,7 @@ use crate::lanes::{LaneFences, Lanes};
 use crate::padded::Padded;
 use tidegate_layout::btt::MapEntry;
 use tidegate_media::sync::{SpinGuard, SpinLock};
-use tidegate_media::{LINE_BYTES, Poison, Region};
+use tidegate_media::{LINE_BYTES, Poison, Region, Sealed};
 
 /// More stripes, fewer lanes that meet; each is one line of DRAM.
 const STRIPES: u64 = 1024;
@@ -51,18 +51,23 @@ impl MapLocks {
 }
 
 impl Stripe {
-    /// Begins the write-back of what another lane than `lane` stored to this stripe, if no fence of that lane has made it durable; then a
-    /// fence is due. Every earlier such store was settled before the one remembered was made.
-    pub(crate) fn flush_unsettled<R: Region>(&self, region: &R, lanes: &Lanes, lane: u32) -> bool {
+    /// Makes durable what another lane than `lane` stored to this stripe, if no fence of that lane has done so, by a fence that is passed if
+    /// it is `due` anyway. Every earlier such store was settled before the one remembered was made.
+    pub(crate) fn settle<R: Region>(&mut self, region: &R, lanes: &Lanes, lane: u32, due: bool) -> Result<(), Sealed> {
         let unsettled = self.last.filter(|store| store.lane != lane && !lanes.fenced_since(store.lane, store.fences));
         if let Some(store) = unsettled {
             region.flush(store.at, 8);
         }
-        unsettled.is_some()
+        if due || unsettled.is_some() {
+            region.fence()?;
+        }
+        self.last = None;
+        Ok(())
     }
 
-    /// Remembers `store`, not fenced. The one before is settled.
+    /// Remembers `store`, not fenced.
     pub(crate) fn remember(&mut self, store: LaneStore) {
+        debug_assert!(self.last.is_none(), "the last store is settled before the next");
         self.last = Some(store);
     }
 }

@@ -32,15 +32,7 @@ impl<R: Region> DiskCache<R> {
         let mut stripe = self.index.lock_for(lba);
         let Some(known) = stripe.get_mut(lba) else { return self.commit_new(stripe, lba, block) };
         let counter = known.counter.wrapping_add(1);
-        self.retire_before(counter)?;
-        let word = CacheEntry::holding_word(block, counter, false);
-        if known.named {
-            self.medium.stream_state(known.entry, word);
-        } else {
-            self.medium.store_state(known.entry, word);
-            self.medium.flush_entry(known.entry);
-        }
-        self.medium.fence()?;
+        self.store_one(known.entry, block, counter, known.named)?;
         let (entry, replaced, was) = (known.entry, known.block, known.state);
         *known = Cached { block, counter, state: was.committed(), named: true, ..*known };
         stripe.counts.commits += 1;
@@ -64,16 +56,26 @@ impl<R: Region> DiskCache<R> {
             self.medium.flush_entry(to.entry);
             self.medium.fence()?;
         }
-        self.retire_before(to.counter)?;
-        self.medium.store_state(to.entry, CacheEntry::holding_word(block, to.counter, false));
-        self.medium.flush_entry(to.entry);
-        self.medium.fence()?;
+        self.store_one(to.entry, block, to.counter, false)?;
         self.moved(&mut stripe, &to, true);
         stripe.counts.commits += 1;
         self.recent.commit(iter::once(lba));
         drop(stripe);
         self.awaken();
         Ok(())
+    }
+
+    /// The word that commits one block, made durable; the entry's first word with it unless that is, as an entry is `named`.
+    fn store_one(&self, entry: u32, block: u32, counter: u16, named: bool) -> Result<()> {
+        self.retire_before(counter)?;
+        let word = CacheEntry::holding_word(block, counter, false);
+        if named {
+            self.medium.stream_state(entry, word);
+        } else {
+            self.medium.store_state(entry, word);
+            self.medium.flush_entry(entry);
+        }
+        Ok(self.medium.fence()?)
     }
 
     /// Retires everything older if an entry's counter is about to come to a multiple of the stride, by whatever: so no element is ever so far behind

@@ -228,7 +228,7 @@ impl Mapping {
     /// Streams less than a line, and not nothing, to offset `at`, all of it in one line.
     fn stream_edge(&self, how: Instructions, at: u64, bytes: &[u8]) -> Result<(), Refused> {
         let is_words = at.is_multiple_of(8) && bytes.len().is_multiple_of(8);
-        let Some(routine) = how.bulk.stream_words().filter(|_| is_words) else {
+        let Some(routine) = leaf::STREAM_WORDS.filter(|_| is_words) else {
             self.write(how, at, bytes)?;
             return self.flush(how, at, bytes.len() as u64);
         };

@@ -142,6 +142,9 @@ unsafe extern "C" {
     static tidegate_leaf_abandoned: u8;
 }
 
+/// Nothing streams less than a line here.
+pub(super) const STREAM_WORDS: Option<LinesRoutine> = None;
+
 /// How bulk data is copied and its write-back begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Bulk {
@@ -168,12 +171,6 @@ impl Bulk {
             Bulk::Cvap => tidegate_stream_lines_cvap,
             Bulk::Cvac => tidegate_stream_lines_cvac,
         }
-    }
-
-    /// Nothing streams less than a line here.
-    #[expect(clippy::unused_self, reason = "other processors can")]
-    pub(super) fn stream_words(self) -> Option<LinesRoutine> {
-        None
     }
 }
 

@@ -301,6 +301,9 @@ unsafe extern "C" {
     static tidegate_leaf_abandoned_wide: u8;
 }
 
+/// Streams aligned words: any number of bytes that is a multiple of 8, and not 0.
+pub(super) const STREAM_WORDS: Option<LinesRoutine> = Some(tidegate_stream_words);
+
 /// The registers that carry bulk data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Bulk {
@@ -344,12 +347,6 @@ impl Bulk {
             Bulk::Avx2 => tidegate_stream_lines_avx2,
             Bulk::Sse2 => tidegate_stream_lines_sse2,
         }
-    }
-
-    /// Streams aligned words: any number of bytes that is a multiple of 8, and not 0.
-    #[expect(clippy::unused_self, clippy::unnecessary_wraps, reason = "not every processor can")]
-    pub(super) fn stream_words(self) -> Option<LinesRoutine> {
-        Some(tidegate_stream_words)
     }
 }
 
