@@ -29,6 +29,7 @@
 
 mod recovery;
 mod ring;
+pub mod strip;
 
 pub use recovery::Loaded;
 pub use ring::{Element, Retire, Ring, RingPlan};

@@ -8,6 +8,7 @@ use crate::disk_cache::{
 use crate::file_cache::{
     FileElement, FileEntry, FileRecord, PoolSuperblock, VOLATILE_BLOCK_BYTES, VolatileFile, VolatileHead, VolatileSlot,
 };
+use crate::kept::{KeptSize, STRIP_BYTES, STRIP_COUNTS_AT, STRIP_RECORDS_AT, StripCounts, StripHead, StripRecord};
 use crate::ring::Cursors;
 use crate::write_cache::{CACHE_HEAD_BYTES, CacheHead, SlotHead};
 use std::fmt::Write;
@@ -40,6 +41,12 @@ pub fn describe() -> String {
         VolatileFile::DESCRIPTION,
         VolatileSlot::DESCRIPTION,
     ] {
+        out.push_str(&table(&description));
+    }
+    out.push_str(&kept());
+    for description in
+        [StripHead::DESCRIPTION, StripCounts::DESCRIPTION, StripRecord::DESCRIPTION, KeptSize::DESCRIPTION]
+    {
         out.push_str(&table(&description));
     }
     out.push_str(&write_cache());
@@ -87,6 +94,15 @@ fn file_cache() -> String {
          chunks of 1 MiB, each cut into blocks of one class. An element is carried out if its version is greater than its entry's, or not less than\n\
          its record's. Where entries of a file overlap, the greater version counts. Unsynced writes lie in shared memory: a head, a file for\n\
          each record, headers, and blocks of {VOLATILE_BLOCK_BYTES} bytes.\n\n",
+    )
+}
+
+fn kept() -> String {
+    format!(
+        "\n## Pool of a run\n\n\
+         A disk cache as above, strips of {STRIP_BYTES} bytes behind it, and a map of void slots at the end, one bit for each slot, the lowest first. Block b of slot s of\n\
+         the cache's disk is block b of a file; block s of slot 0 tells of that file. The records of a strip begin at its byte {STRIP_RECORDS_AT}, the counts at\n\
+         byte {STRIP_COUNTS_AT}. Records count if their filling is greater than the one that the file's block says is absorbed, and are newer than all blocks then.\n\n",
     )
 }
 
