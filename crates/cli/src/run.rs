@@ -19,6 +19,7 @@ mod near;
 mod program;
 mod recover;
 mod span;
+mod strips;
 mod table;
 mod written;
 
@@ -61,7 +62,8 @@ pub(crate) fn run(wish: &Run) -> Result<ExitCode, Failure> {
     let table = Table::create(&folder.table())?;
     let mut journal = Journal::begin(&journal_at, domain)?;
     journal.add_folder(folder.path()).map_err(Failure::system("writing the journal of holds"))?;
-    let environment = program::Environment::new(&library, &folder, &scope.roots, (&journal, &journal_at));
+    let environment =
+        program::Environment::new(&library, &folder, &scope.roots, (&journal, &journal_at), beside.pool());
     let keeper = Arc::new(Keeper::new(scope, kept, table, journal));
     let door = door::open(&folder.socket(), Arc::clone(&keeper))?;
     let ended = program::run(&wish.command, &environment);

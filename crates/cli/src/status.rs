@@ -32,14 +32,16 @@ impl fmt::Display for Answer {
         if *failed > 0 {
             answer::line(f, "failed", format_args!("{failed} files were not brought to their disks"))?;
         }
-        for FileStatus { path, held_ms, kept, by_kernel, bytes, keep_us } in files {
-            let each = keep_us.map(|us| format!(", {us} µs each")).unwrap_or_default();
+        for FileStatus { path, held_ms, kept, by_program, by_kernel, bytes, keep_us } in files {
+            let others = keep_us.map(|us| format!(", the others {us} µs each")).unwrap_or_default();
             let rate = kept * 1000 / held_ms.max(&1);
             let (path, more) = (path.display(), by_kernel);
             answer::line(
                 f,
                 "file",
-                format_args!("{path}: {kept} syncs{each}, {rate}/s, {bytes} bytes; {more} by the kernel"),
+                format_args!(
+                    "{path}: {kept} syncs, {by_program} by the program itself{others}, {rate}/s, {bytes} bytes; {more} by the kernel"
+                ),
             )?;
         }
         write!(f, "held       {} files now, {held} in all", files.len() + more)

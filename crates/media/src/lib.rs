@@ -22,6 +22,7 @@ mod locked_file;
 mod map_error;
 mod mapped;
 mod memory;
+mod part;
 pub mod per_thread;
 mod region;
 #[cfg(not(any(shuttle, virtual_cores)))]
@@ -44,4 +45,5 @@ pub use locked_file::LockedFile;
 pub use map_error::MapError;
 pub use mapped::{Access, Allocation, MappedRegion};
 pub use memory::Instructions;
+pub use part::MappedPart;
 pub use region::{LINE_BYTES, LineOrder, Region};

@@ -1,17 +1,16 @@
 //! A region in real memory: a file or device mapped into this process, or anonymous memory.
 //!
 //! Opening locks the file, measures it, probes what its contents survive, chooses the instructions, and maps it.
-//! From then on each verb is a bounds check, a leaf routine and a count. A store that the medium refuses seals
-//! the region: the offset is kept, and every later fence reports it.
+//! From then on each verb is a bounds check, a leaf routine and a count.
 
 use crate::counters::{Counters, Tally};
 use crate::domain::{Domain, Evidence, Sysfs};
 use crate::error::{Poison, Sealed};
 use crate::locked_file::LockedFile;
 use crate::map_error::MapError;
-use crate::memory::{Instructions, Mapping, Refused, Sharing};
+use crate::memory::{Instructions, Mapping, Sharing};
+use crate::part::MappedPart;
 use crate::region::Region;
-use crate::sync::{AtomicU64, Ordering};
 use rustix::fd::AsFd;
 use rustix::fs::{FallocateFlags, FileType, Mode, OFlags, fallocate, fstat, fstatfs, ftruncate};
 use rustix::io::Errno;
@@ -45,18 +44,11 @@ impl Access {
     }
 }
 
-/// No store was lost.
-const SOUND: u64 = u64::MAX;
-
 /// A region in mapped memory.
 pub struct MappedRegion {
-    mapping: Mapping,
+    part: MappedPart,
     file: Option<LockedFile>,
     domain: Domain,
-    instructions: Instructions,
-    /// Offset of the first lost store, or [`SOUND`]. Relaxed everywhere: a fence reports what its own thread lost,
-    /// and what others lost as soon as it sees it.
-    first_lost: AtomicU64,
     tally: Tally,
 }
 
@@ -119,13 +111,13 @@ impl MappedRegion {
             Access::ReadWrite => Sharing::Shared,
         };
         let domain = sysfs.domain(Evidence::new(&stat, file_system.f_type as u64, is_synchronous));
-        let mapping = Mapping::of_file(file.as_fd(), len, sharing).map_err(|e| MapError::io(path, "map it", e))?;
+        let mapping = Mapping::of_file(file.as_fd(), 0, len, sharing).map_err(|e| MapError::io(path, "map it", e))?;
         Ok(MappedRegion::over(mapping, Some(file), domain))
     }
 
     fn over(mapping: Mapping, file: Option<LockedFile>, domain: Domain) -> MappedRegion {
         let instructions = Instructions::best(domain == Domain::PowerFail { caches_included: true });
-        MappedRegion { mapping, file, domain, instructions, first_lost: AtomicU64::new(SOUND), tally: Tally::default() }
+        MappedRegion { part: MappedPart::over(mapping, instructions), file, domain, tally: Tally::default() }
     }
 
     /// What the contents of the file survive. (What [`Access::Private`] stores survives nothing.)
@@ -135,7 +127,7 @@ impl MappedRegion {
 
     /// The instructions that carry stores to the medium.
     pub fn instructions(&self) -> Instructions {
-        self.instructions
+        self.part.instructions()
     }
 
     /// What was done so far.
@@ -153,62 +145,55 @@ impl MappedRegion {
     /// `Ok(false)`: it cannot, and nothing was changed. Not to be called while other threads store to the region.
     pub fn zero_all(&self) -> Result<bool, MapError> {
         let path = Path::new("(the mapped file)");
-        match (&self.file, self.mapping.sharing()) {
+        match (&self.file, self.part.mapping().sharing()) {
             (_, Sharing::ReadOnly) | (Some(_), Sharing::Private) => Ok(false),
-            (None, _) => {
-                self.mapping.forget_contents().map(|()| true).map_err(|e| MapError::io(path, "give up its contents", e))
-            }
+            (None, _) => self
+                .part
+                .mapping()
+                .forget_contents()
+                .map(|()| true)
+                .map_err(|e| MapError::io(path, "give up its contents", e)),
             (Some(file), Sharing::Shared | Sharing::Synchronous) => zero_file(path, file, self.len()),
         }
-    }
-
-    fn seal(&self, refused: Refused) {
-        // The first offset stays: the exchange fails when one is there.
-        let _ = self.first_lost.compare_exchange(SOUND, refused.0, Ordering::Relaxed, Ordering::Relaxed);
     }
 }
 
 impl Region for MappedRegion {
     fn len(&self) -> u64 {
-        self.mapping.len()
+        self.part.len()
     }
 
     fn read(&self, at: u64, out: &mut [u8]) -> Result<(), Poison> {
-        let len = out.len() as u64;
-        self.mapping.read(self.instructions, at, out).map_err(|_| Poison { at, len })
+        self.part.read(at, out)
     }
 
     fn load_u64(&self, at: u64) -> Result<u64, Poison> {
-        self.mapping.load(at).map_err(|_| Poison { at, len: 8 })
+        self.part.load_u64(at)
     }
 
     fn write(&self, at: u64, bytes: &[u8]) {
         self.tally.stored(bytes.len() as u64);
-        self.mapping.write(self.instructions, at, bytes).unwrap_or_else(|refused| self.seal(refused));
+        self.part.write(at, bytes);
     }
 
     fn stream(&self, at: u64, bytes: &[u8]) {
         self.tally.streamed(at, bytes.len() as u64);
-        self.mapping.stream(self.instructions, at, bytes).unwrap_or_else(|refused| self.seal(refused));
+        self.part.stream(at, bytes);
     }
 
     fn store_u64(&self, at: u64, word: u64) {
         self.tally.stored(8);
-        self.mapping.store(at, word).unwrap_or_else(|refused| self.seal(refused));
+        self.part.store_u64(at, word);
     }
 
     fn flush(&self, at: u64, len: u64) {
         self.tally.flushed(at, len);
-        self.mapping.flush(self.instructions, at, len).unwrap_or_else(|refused| self.seal(refused));
+        self.part.flush(at, len);
     }
 
     fn fence(&self) -> Result<(), Sealed> {
         self.tally.fenced();
-        self.mapping.fence();
-        match self.first_lost.load(Ordering::Relaxed) {
-            SOUND => Ok(()),
-            at => Err(Sealed::StoreLost { at }),
-        }
+        self.part.fence()
     }
 }
 

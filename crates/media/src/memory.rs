@@ -71,6 +71,11 @@ impl Instructions {
         Instructions { bulk, flush }
     }
 
+    /// The best this processor has for memory whose processor's caches do not survive, or nobody knows.
+    pub fn flushing() -> Instructions {
+        Instructions::best(false)
+    }
+
     /// Every combination this processor can run.
     #[cfg(test)]
     pub(crate) fn supported() -> Vec<Instructions> {
@@ -119,8 +124,8 @@ impl Drop for Mapping {
 }
 
 impl Mapping {
-    /// Maps the first `len` bytes of `file`.
-    pub(crate) fn of_file(file: BorrowedFd<'_>, len: usize, sharing: Sharing) -> io::Result<Mapping> {
+    /// Maps `len` bytes of `file` from byte `at` on, a multiple of the size of a page.
+    pub(crate) fn of_file(file: BorrowedFd<'_>, at: u64, len: usize, sharing: Sharing) -> io::Result<Mapping> {
         sigbus::install()?;
         let read_write = ProtFlags::READ | ProtFlags::WRITE;
         let (protection, flags) = match sharing {
@@ -130,7 +135,7 @@ impl Mapping {
             Sharing::ReadOnly => (ProtFlags::READ, MapFlags::SHARED),
         };
         // SAFETY: with no address asked for, a new mapping overlaps no other.
-        let base = unsafe { rustix::mm::mmap(ptr::null_mut(), len, protection, flags, file, 0) }?;
+        let base = unsafe { rustix::mm::mmap(ptr::null_mut(), len, protection, flags, file, at) }?;
         Mapping::owned(base, len, sharing)
     }
 
@@ -173,6 +178,12 @@ impl Mapping {
     pub(crate) fn forget_contents(&self) -> io::Result<()> {
         // SAFETY: laws 1 and 2; the pages stay mapped, and nobody holds a reference to what they lose.
         Ok(unsafe { rustix::mm::madvise(self.base.as_ptr().cast(), self.len, Advice::LinuxDontNeed) }?)
+    }
+
+    /// Children that are forked do not have it.
+    pub(crate) fn keep_from_children(&self) -> io::Result<()> {
+        // SAFETY: law 1; the pages stay as they are here.
+        Ok(unsafe { rustix::mm::madvise(self.base.as_ptr().cast(), self.len, Advice::LinuxDontFork) }?)
     }
 
     /// Copies `out.len()` bytes from offset `at`.

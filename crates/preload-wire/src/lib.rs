@@ -12,7 +12,7 @@ mod request;
 mod table;
 
 pub use request::{Answer, NoRequest, PACKET_BYTES_MAX, RANGES_MAX, Range, Request, STATUS_BYTES_MAX};
-pub use table::{EPOCH_AT, FileId, Row, SLOTS, TABLE_BYTES, USED_AT, row_at};
+pub use table::{EPOCH_AT, FileId, Row, SLOT_COLUMN, SLOTS, TABLE_BYTES, USED_AT, row_at};
 
 /// The variable with the folder of the socket and the table.
 pub const FOLDER_VARIABLE: &str = "TIDEGATE_RUN";
@@ -22,6 +22,8 @@ pub const ROOTS_VARIABLE: &str = "TIDEGATE_RUN_ROOTS";
 pub const HOLDS_VARIABLE: &str = "TIDEGATE_RUN_HOLDS";
 /// The variable with the number of the run.
 pub const SESSION_VARIABLE: &str = "TIDEGATE_RUN_SESSION";
+/// The variable with the pool, a part of which a program may map.
+pub const POOL_VARIABLE: &str = "TIDEGATE_RUN_POOL";
 /// The socket's name in its folder.
 pub const SOCKET: &str = "socket";
 /// The table's name in its folder.
@@ -31,3 +33,13 @@ pub const TABLE: &str = "table";
 pub const STOP: &str = "stop ";
 /// What begins the line of a journal of holds that says: the files themselves have everything that the run named by the number behind it kept.
 pub const VOID: &str = "void ";
+/// What the first byte of a journal of holds is while programs may commit to their strips.
+pub const OPEN: u8 = b'0';
+/// What it is from the moment on that they may not: somebody is bringing all files to their disks. Whoever finds it behind a commit takes the commit for none.
+pub const SHUT: u8 = b'1';
+
+/// What records on strips call the run with the number `session`: its first 64 bits.
+pub fn session_number(session: &[u8]) -> u64 {
+    let digits = session.get(..16).and_then(|digits| std::str::from_utf8(digits).ok());
+    digits.and_then(|digits| u64::from_str_radix(digits, 16).ok()).unwrap_or_default()
+}

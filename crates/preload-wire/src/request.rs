@@ -3,14 +3,14 @@
 use crate::table::FileId;
 
 /// Ranges of the largest sync.
-pub const RANGES_MAX: usize = 240;
+pub const RANGES_MAX: usize = 400;
 /// Bytes of the largest packet.
 pub const PACKET_BYTES_MAX: usize = (FIXED_WORDS + 2 * RANGES_MAX) * 8;
 
 /// Bytes of the longest answer to [`Request::Status`].
 pub const STATUS_BYTES_MAX: usize = 64 << 10;
 
-const FIXED_WORDS: usize = 5;
+const FIXED_WORDS: usize = 6;
 
 /// Bytes of a file: where, and how many.
 pub type Range = (u64, u64);
@@ -26,7 +26,9 @@ pub enum Request<'a> {
         hold: u64,
         /// The file's size.
         size: u64,
-        /// What was written since the last sync.
+        /// The filling of my strip that counts no more when this is done; 0: none.
+        filling: u32,
+        /// What was written since the last sync, and what that filling is about.
         ranges: &'a [Range],
     },
     /// I made all of the file durable myself: forget what was kept of it. I go on holding it.
@@ -55,6 +57,15 @@ pub enum Answer {
         hold: u64,
         /// The holder's number, as in the table.
         holder: u64,
+        /// The file's slot.
+        slot: u32,
+        /// Where in the pool a strip for it lies, and how many bytes; none: it gets none.
+        strip: Option<Range>,
+    },
+    /// What was kept is forgotten. The file has another slot from now on.
+    Anew {
+        /// The slot.
+        slot: u32,
     },
     /// The file cannot be held.
     Refused,
@@ -81,13 +92,15 @@ impl Request<'_> {
     /// caller's mistake: those behind are cut off.
     pub fn write<'p>(&self, core: u64, packet: &'p mut [u8; PACKET_BYTES_MAX]) -> &'p [u8] {
         let fixed = match *self {
-            Request::Hold => [HOLD, 0, 0, 0],
-            Request::Keep { hold, size, ranges } => [KEEP, hold, size, ranges.len().min(RANGES_MAX) as u64],
-            Request::Forget { hold } => [FORGET, hold, 0, 0],
-            Request::Settle(file) => [SETTLE, file.device, file.inode, 0],
-            Request::Abandon(file) => [ABANDON, file.device, file.inode, 0],
-            Request::SettleAll => [SETTLE_ALL, 0, 0, 0],
-            Request::Status => [STATUS, 0, 0, 0],
+            Request::Hold => [HOLD, 0, 0, 0, 0],
+            Request::Keep { hold, size, filling, ranges } => {
+                [KEEP, hold, size, ranges.len().min(RANGES_MAX) as u64, filling.into()]
+            }
+            Request::Forget { hold } => [FORGET, hold, 0, 0, 0],
+            Request::Settle(file) => [SETTLE, file.device, file.inode, 0, 0],
+            Request::Abandon(file) => [ABANDON, file.device, file.inode, 0, 0],
+            Request::SettleAll => [SETTLE_ALL, 0, 0, 0, 0],
+            Request::Status => [STATUS, 0, 0, 0, 0],
         };
         let ranges = if let Request::Keep { ranges, .. } = self { ranges } else { &[][..] };
         let words =
@@ -108,10 +121,11 @@ impl Request<'_> {
     /// Reads a packet; `ranges` takes what it has of them.
     pub fn read<'r>(packet: &[u8], ranges: &'r mut Vec<Range>) -> Result<Request<'r>, NoRequest> {
         let mut words = words(packet);
-        let [kind, first, second, count] = [words.next(), words.next(), words.next(), words.next()];
-        let (kind, first, second, count) =
-            (kind.ok_or(NoRequest)?, first.ok_or(NoRequest)?, second.ok_or(NoRequest)?, count.ok_or(NoRequest)?);
-        words.next().ok_or(NoRequest)?;
+        let mut fixed = [0; FIXED_WORDS];
+        for word in &mut fixed {
+            *word = words.next().ok_or(NoRequest)?;
+        }
+        let [kind, first, second, count, filling, _] = fixed;
         let file = FileId { device: first, inode: second };
         Ok(match kind {
             HOLD => Request::Hold,
@@ -124,7 +138,8 @@ impl Request<'_> {
                 if ranges.len() as u64 != count {
                     return Err(NoRequest);
                 }
-                Request::Keep { hold: first, size: second, ranges }
+                let filling = u32::try_from(filling).map_err(|_| NoRequest)?;
+                Request::Keep { hold: first, size: second, filling, ranges }
             }
             FORGET => Request::Forget { hold: first },
             SETTLE => Request::Settle(file),
@@ -138,16 +153,20 @@ impl Request<'_> {
 
 impl Answer {
     /// Bytes of an answer.
-    pub const BYTES: usize = 24;
+    pub const BYTES: usize = 48;
 
     /// The answer's packet.
     pub fn bytes(&self) -> [u8; Answer::BYTES] {
         let words = match *self {
-            Answer::Done => [1, 0, 0],
-            Answer::Held { hold, holder } => [2, hold, holder],
-            Answer::Refused => [3, 0, 0],
-            Answer::ByKernel => [4, 0, 0],
-            Answer::NotHeld => [5, 0, 0],
+            Answer::Done => [1, 0, 0, 0, 0, 0],
+            Answer::Held { hold, holder, slot, strip } => {
+                let (at, len) = strip.unwrap_or_default();
+                [2, hold, holder, slot.into(), at, len]
+            }
+            Answer::Refused => [3, 0, 0, 0, 0, 0],
+            Answer::ByKernel => [4, 0, 0, 0, 0, 0],
+            Answer::NotHeld => [5, 0, 0, 0, 0, 0],
+            Answer::Anew { slot } => [6, slot.into(), 0, 0, 0, 0],
         };
         let mut bytes = [0; Answer::BYTES];
         for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
@@ -158,13 +177,22 @@ impl Answer {
 
     /// Reads an answer's packet.
     pub fn read(packet: &[u8]) -> Result<Answer, NoRequest> {
+        let mut fixed = [0; Answer::BYTES / 8];
         let mut words = words(packet);
-        match (words.next(), words.next(), words.next()) {
-            (Some(1), ..) => Ok(Answer::Done),
-            (Some(2), Some(hold), Some(holder)) => Ok(Answer::Held { hold, holder }),
-            (Some(3), ..) => Ok(Answer::Refused),
-            (Some(4), ..) => Ok(Answer::ByKernel),
-            (Some(5), ..) => Ok(Answer::NotHeld),
+        for word in &mut fixed {
+            *word = words.next().ok_or(NoRequest)?;
+        }
+        let slot = |word| u32::try_from(word).map_err(|_| NoRequest);
+        match fixed {
+            [1, ..] => Ok(Answer::Done),
+            [2, hold, holder, number, at, len] => {
+                let strip = (len > 0).then_some((at, len));
+                Ok(Answer::Held { hold, holder, slot: slot(number)?, strip })
+            }
+            [3, ..] => Ok(Answer::Refused),
+            [4, ..] => Ok(Answer::ByKernel),
+            [5, ..] => Ok(Answer::NotHeld),
+            [6, number, ..] => Ok(Answer::Anew { slot: slot(number)? }),
             _ => Err(NoRequest),
         }
     }
@@ -182,7 +210,7 @@ mod tests {
     fn requests_are_read_as_they_were_written() {
         let file = FileId { device: 3, inode: 4 };
         let ranges = [(0, 100), (4096, 1)];
-        let keep = Request::Keep { hold: 7, size: 9, ranges: &ranges };
+        let keep = Request::Keep { hold: 7, size: 9, filling: 3, ranges: &ranges };
         let others = [Request::Hold, Request::Forget { hold: 1 }, Request::Settle(file), Request::Abandon(file)];
         for request in others.into_iter().chain([keep, Request::SettleAll, Request::Status]) {
             let mut packet = [0; PACKET_BYTES_MAX];
@@ -194,8 +222,10 @@ mod tests {
 
     #[test]
     fn answers_are_read_as_they_were_written() {
-        let held = Answer::Held { hold: 1, holder: 2 };
-        for answer in [Answer::Done, held, Answer::Refused, Answer::ByKernel, Answer::NotHeld] {
+        let held = |strip| Answer::Held { hold: 1, holder: 2, slot: 64, strip };
+        let held = [held(None), held(Some((4096, 8192)))];
+        let others = [Answer::Done, Answer::Refused, Answer::ByKernel, Answer::NotHeld, Answer::Anew { slot: 65 }];
+        for answer in held.into_iter().chain(others) {
             assert_eq!(Answer::read(&answer.bytes()), Ok(answer));
         }
     }
@@ -204,7 +234,7 @@ mod tests {
     fn nonsense_is_refused() {
         let read = |packet: &[u8]| Request::read(packet, &mut Vec::new()).is_err();
         assert!(read(&[]) && read(&[9; 32]) && read(&[1; 8]));
-        let overflowing = Request::Keep { hold: 1, size: 1, ranges: &[(u64::MAX, 2)] };
+        let overflowing = Request::Keep { hold: 1, size: 1, filling: 0, ranges: &[(u64::MAX, 2)] };
         assert!(read(overflowing.write(0, &mut [0; PACKET_BYTES_MAX])));
         assert_eq!(Answer::read(&[0; Answer::BYTES]), Err(NoRequest));
     }

@@ -13,6 +13,7 @@ pub const TABLE_BYTES: u64 = 32768;
 
 const ROWS_AT: u64 = 64;
 const ROW_BYTES: u64 = 32;
+const _: () = assert!(SLOT_COLUMN + 8 == ROW_BYTES);
 const _: () = assert!(ROWS_AT + SLOTS * ROW_BYTES <= TABLE_BYTES);
 
 /// A file, whatever its name.
@@ -31,19 +32,24 @@ pub struct Row {
     pub file: FileId,
     /// The holder's number, never 0; 0: the row is free.
     pub holder: u64,
+    /// The slot for which the holder may commit to its strip; 0: for none.
+    pub slot: u64,
 }
 
 impl Row {
     /// The row's words, in their order.
-    pub fn words(&self) -> [u64; 3] {
-        [self.file.device, self.file.inode, self.holder]
+    pub fn words(&self) -> [u64; 4] {
+        [self.file.device, self.file.inode, self.holder, self.slot]
     }
 
     /// The row that these words are, unless it is free.
-    pub fn of([device, inode, holder]: [u64; 3]) -> Option<Row> {
-        (holder != 0).then_some(Row { file: FileId { device, inode }, holder })
+    pub fn of([device, inode, holder, slot]: [u64; 4]) -> Option<Row> {
+        (holder != 0).then_some(Row { file: FileId { device, inode }, holder, slot })
     }
 }
+
+/// Where in a row the slot stands for which its holder may commit.
+pub const SLOT_COLUMN: u64 = 24;
 
 /// Where row `slot` begins.
 pub fn row_at(slot: u64) -> u64 {

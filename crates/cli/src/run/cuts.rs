@@ -11,22 +11,28 @@ use super::deny::Denied;
 use super::ground::{Log, Unlike};
 use super::journal::{self, Journal, Left};
 use super::keeper::{Keeper, Scope};
-use super::kept::{FAMILY_SLOTS, Kept, Parts};
+use super::kept::{FAMILY_SLOTS, Kept, Parts, Shape};
 use super::recover::{Recovered, Recovery, has_something, sync_each};
+use super::span::Span;
 use super::table::Table;
 use crate::failure::RunFailure;
 use std::collections::{BTreeSet, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
 use std::sync::Arc;
-use tidegate_media::Domain;
-use tidegate_preload_wire::{Answer, FileId, Request, STOP, TABLE_BYTES, VOID};
+use tidegate_commit::strip::{Staged, Strip};
+use tidegate_media::{Domain, Region as _};
+use tidegate_preload_wire::{
+    Answer, FileId, OPEN, Request, Row, SHUT, STOP, TABLE_BYTES, VOID, row_at, session_number,
+};
 use tidegate_sim::{Reduction, Region};
 use world::{Disks, INODE, JointCut, Open, SimGround, SimLog, Watched, World, after};
 
 /// Bytes of the small pool's map of void slots, and of all of it.
 const VOID_BYTES: u64 = 4096;
 const POOL_BYTES: u64 = 128 << 10;
+/// The one strip of it: room for a few records.
+const STRIP_BYTES: u64 = 4096 * 3;
 const HOLDER: u64 = 5;
 const FILE: FileId = FileId { device: 1, inode: INODE };
 
@@ -99,21 +105,53 @@ struct Program {
     byte: u8,
     /// Whether a stranger told the supervisor to stop.
     told: bool,
+    strip: Option<Strip<Span<Watched>>>,
+    slot: u32,
+    /// What was put on the strip reaches to here.
+    top: u64,
+    table: Arc<Region>,
+    mistake: Option<Mistake>,
+}
+
+/// What a judge has to notice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mistake {
+    /// The memory takes no word of the map of void slots.
+    LostMap,
+    /// The program does not say which filling is absorbed.
+    FillingNotTold,
+    /// The program does not look whether its commit counts.
+    NoLook,
 }
 
 impl Program {
     fn start(bytes: Vec<u8>) -> Program {
-        let disks = Disks::new(bytes.clone(), first_line());
+        let disks = Disks::new(bytes.clone(), first_lines());
         Program::on(World::new(Region::new(POOL_BYTES), disks), bytes)
     }
 
     fn on(world: Arc<World>, bytes: Vec<u8>) -> Program {
         let kept = Kept::lay_out(parts_of(&world), refused).expect("the region takes a pool");
         let scope = Scope { roots: vec!["/root".into()], denied: Denied::default() };
-        let table = Table::on(Box::new(Region::new(TABLE_BYTES)));
-        let keeper = Keeper::new(scope, kept, table, Journal::of(Box::new(SimLog(world.clone())), "run"));
+        let table = Arc::new(Region::new(TABLE_BYTES));
+        let its = Table::on(Box::new(Arc::clone(&table)));
+        let keeper = Keeper::new(scope, kept, its, Journal::of(Box::new(SimLog(world.clone())), "run"));
         let promise = Promise { contents: vec![bytes], paths: ["/root/a".into()].into() };
-        Program { world, keeper, hold: None, in_doubt: false, ranges: Vec::new(), promise, byte: 0, told: false }
+        Program {
+            world,
+            keeper,
+            hold: None,
+            in_doubt: false,
+            ranges: Vec::new(),
+            promise,
+            byte: 0,
+            told: false,
+            strip: None,
+            slot: 0,
+            top: 0,
+            table,
+            mistake: None,
+        }
     }
 
     fn ask(&self, request: &Request<'_>) -> Answer {
@@ -144,7 +182,7 @@ impl Program {
             Step::Stranger => self.stranger(),
             Step::Die => {
                 self.keeper.release(HOLDER);
-                self.hold = None;
+                self.leave();
             }
         }
         let disks = self.world.disks();
@@ -156,8 +194,15 @@ impl Program {
 
     fn write(&mut self, at: usize, len: usize) {
         self.byte += 1;
-        self.world.disks().file.write(at, &vec![self.byte; len]);
-        self.ranges.push((at as u64, len as u64));
+        let bytes = vec![self.byte; len];
+        self.world.disks().file.write(at, &bytes);
+        let range = (at as u64, len as u64);
+        let staged = self.strip.as_mut().map(|strip| strip.stage(range.0, &bytes));
+        if staged == Some(Ok(Staged::There)) {
+            self.top = self.top.max(range.0 + range.1);
+        } else {
+            self.ranges.push(range);
+        }
     }
 
     fn stranger(&mut self) {
@@ -165,14 +210,20 @@ impl Program {
             self.world.sync_file();
             VOID
         } else {
+            self.world.disks().journal.iter_mut().for_each(|journal| journal[0] = SHUT);
             STOP
         };
         let said = SimLog(self.world.clone()).append(format!("\n{what}run\n").as_bytes());
         said.expect("the journal takes it");
     }
 
+    fn leave(&mut self) {
+        (self.hold, self.strip) = (None, None);
+    }
+
     fn settle(&mut self) {
-        if self.hold.take().is_some() {
+        if self.hold.is_some() {
+            self.leave();
             self.ask(&Request::Settle(FILE));
         }
     }
@@ -181,36 +232,78 @@ impl Program {
         if self.hold.is_none() {
             let path = self.world.disks().file.path.clone();
             let held = self.keeper.hold_file(HOLDER, Arc::new(Open { world: self.world.clone(), path }));
-            if let Some(Answer::Held { hold, .. }) = held {
-                self.hold = Some(hold);
+            if let Some(Answer::Held { hold, slot, strip, .. }) = held {
+                (self.hold, self.slot, self.top) = (Some(hold), slot, 0);
+                self.strip = strip.map(|strip| self.opened(strip));
             }
             self.in_doubt = true;
             self.sync();
         }
     }
 
+    fn opened(&self, (at, len): (u64, u64)) -> Strip<Span<Watched>> {
+        let span = Span::new(Arc::new(self.world.memory()), at, at + len);
+        Strip::open(span, session_number(b"run"), self.slot).expect("the memory is sound")
+    }
+
+    /// Whether the supervisor lets this program commit by itself, and nobody has said that nobody may.
+    fn may_commit(&self) -> bool {
+        let word = |column| self.table.load_u64(row_at(0) + column).expect("the memory is sound");
+        let row = Row::of([0, 8, 16, 24].map(word));
+        let open = self.world.disks().journal.as_ref().is_some_and(|journal| journal[0] == OPEN);
+        row == Some(Row { file: FILE, holder: HOLDER, slot: self.slot.into() }) && open
+    }
+
+    /// Whether all that was written is synced by this program's own commit.
+    fn commits(&mut self, size: u64) -> bool {
+        let whole = self.hold.is_some() && !self.in_doubt && self.ranges.is_empty() && size >= self.top;
+        let strip = self.strip.as_mut().filter(|strip| whole && !strip.is_nearly_full());
+        strip.is_some_and(|strip| strip.commit().is_ok())
+            && (self.mistake == Some(Mistake::NoLook) || self.may_commit())
+    }
+
     fn sync(&mut self) {
         let size = self.world.disks().file.bytes.len() as u64;
-        let ranges = std::mem::take(&mut self.ranges);
-        let answer = match self.hold {
-            Some(hold) if !self.in_doubt => self.ask(&Request::Keep { hold, size, ranges: &ranges }),
-            Some(_) => Answer::ByKernel,
-            None => Answer::NotHeld,
-        };
-        if answer != Answer::Done {
-            self.world.sync_file();
-        }
-        match (answer, self.hold) {
-            (Answer::ByKernel, Some(hold)) if self.ask(&Request::Forget { hold }) != Answer::Done => self.settle(),
-            (Answer::NotHeld, _) => self.hold = None,
-            _ => {}
-        }
+        let answer = if self.commits(size) { Answer::Done } else { self.sync_by_others(size) };
         self.in_doubt = false;
         let disks = self.world.disks();
         self.promise = Promise { contents: vec![disks.file.bytes.clone()], paths: self.promise.paths.clone() };
         if answer != Answer::Done {
             self.promise.paths = [disks.file.path.clone()].into();
         }
+    }
+
+    fn sync_by_others(&mut self, size: u64) -> Answer {
+        let mut ranges = std::mem::take(&mut self.ranges);
+        let mut filling = 0;
+        if let Some(strip) = self.strip.as_ref() {
+            ranges.extend(strip.ranges());
+            filling = if self.mistake == Some(Mistake::FillingNotTold) { 0 } else { strip.filling() };
+        }
+        let answer = match self.hold {
+            Some(hold) if !self.in_doubt && size >= self.top => {
+                self.ask(&Request::Keep { hold, size, filling, ranges: &ranges })
+            }
+            Some(_) => Answer::ByKernel,
+            None => Answer::NotHeld,
+        };
+        if answer == Answer::Done {
+            self.strip.as_mut().map(Strip::absorbed);
+            return answer;
+        }
+        self.world.sync_file();
+        let Some(hold) = self.hold.filter(|_| answer == Answer::ByKernel) else {
+            self.leave();
+            return answer;
+        };
+        match self.ask(&Request::Forget { hold }) {
+            Answer::Anew { slot } => {
+                (self.slot, self.top) = (slot, 0);
+                self.strip.as_mut().into_iter().for_each(|strip| strip.forgotten(slot));
+            }
+            _ => self.settle(),
+        }
+        answer
     }
 }
 
@@ -239,12 +332,14 @@ fn reduction() -> Reduction {
 
 impl Judge {
     /// Runs a script, and judges every cut of its last step.
-    fn script(&mut self, before: &[Step], script: &[Step], loses_from: u64) -> Result<(), String> {
+    fn script(&mut self, before: &[Step], script: &[Step], mistake: Option<Mistake>) -> Result<(), String> {
         self.tally.scripts += 1;
         let bytes = vec![0xaa; 9000];
-        let mut world = World::new(Region::new(POOL_BYTES), Disks::new(bytes.clone(), first_line()));
-        Arc::get_mut(&mut world).expect("nobody else has it").loses_from = loses_from;
-        let mut program = Program::on(world, bytes);
+        let mut world = World::new(Region::new(POOL_BYTES), Disks::new(bytes.clone(), first_lines()));
+        if mistake == Some(Mistake::LostMap) {
+            Arc::get_mut(&mut world).expect("nobody else has it").loses_from = POOL_BYTES - VOID_BYTES;
+        }
+        let mut program = Program { mistake, ..Program::on(world, bytes) };
         let (last, earlier) = script.split_last().expect("a script has steps");
         before.iter().chain(earlier).for_each(|step| program.step(*step));
         let mut during = program.promise.clone();
@@ -297,9 +392,9 @@ impl Judge {
     }
 }
 
-/// The first line of a journal beside persistent memory.
-fn first_line() -> String {
-    journal::first_line("run", "first", Domain::PowerFail { caches_included: false })
+/// The first lines of a journal beside persistent memory.
+fn first_lines() -> String {
+    journal::first_lines("run", "first", Domain::PowerFail { caches_included: false })
 }
 
 fn refused(why: String) -> RunFailure {
@@ -308,7 +403,8 @@ fn refused(why: String) -> RunFailure {
 
 /// The pool in the memory of `world`.
 fn parts_of(world: &Arc<World>) -> Parts<Watched> {
-    Parts::with_map(Arc::new(world.memory()), VOID_BYTES)
+    let shape = Shape { strips: 1, strip_bytes: STRIP_BYTES, void_bytes: VOID_BYTES };
+    Parts::shaped(Arc::new(world.memory()), shape)
 }
 
 fn recover(world: &Arc<World>, boot: &str) -> Result<Recovered, String> {
@@ -355,12 +451,18 @@ fn scripts(steps: u32) -> impl Iterator<Item = Vec<Step>> {
 /// A file that is held, with something synced that only the pool has.
 const BUSY: [Step; 4] = [Step::Hold, Step::Append, Step::Write, Step::Sync];
 
+/// The same once the strip was full, its file was brought to its disk, and the strip is filled again.
+const ABSORBED: [Step; 11] = {
+    use Step::{Append, Destage, Hold, Sync, Write};
+    [Hold, Append, Write, Sync, Append, Sync, Append, Sync, Destage, Write, Sync]
+};
+
 fn every_script(before: &[Step], steps: u32) {
     let steps = std::env::var("TIDEGATE_STEPS").map_or(steps, |steps| steps.parse().expect("a number of steps"));
     let mut judge = Judge::default();
     for steps in 1..=steps {
         scripts(steps)
-            .try_for_each(|script| judge.script(before, &script, u64::MAX))
+            .try_for_each(|script| judge.script(before, &script, None))
             .unwrap_or_else(|wrong| panic!("{wrong}"));
     }
     println!("{:?}", judge.tally);
@@ -384,17 +486,40 @@ fn every_cut_beside_a_program_that_cannot_reach_the_supervisor() {
     let scripts: [&[Step]; 3] =
         [&[Stranger, Write, Sync], &[Stranger, Write, Sync, Stranger], &[Stranger, Stranger, Write, Sync]];
     for script in scripts {
-        judge.script(&BUSY, script, u64::MAX).unwrap_or_else(|wrong| panic!("{wrong}"));
+        judge.script(&BUSY, script, None).unwrap_or_else(|wrong| panic!("{wrong}"));
     }
     println!("{:?}", judge.tally);
 }
 
 #[test]
-fn what_is_not_made_void_is_noticed() {
-    let mut judge = Judge::default();
-    let lost_map = POOL_BYTES - VOID_BYTES;
-    let noticed = scripts(2).any(|script| judge.script(&BUSY, &script, lost_map).is_err());
-    assert!(noticed, "what was forgotten came back, and nobody noticed");
+fn every_cut_of_every_script_behind_a_filling_that_was_absorbed() {
+    every_script(&ABSORBED, 1);
+}
+
+#[test]
+fn strips_are_committed_to_and_absorbed() {
+    let mut program = Program::start(vec![0xaa; 9000]);
+    ABSORBED.iter().for_each(|step| program.step(*step));
+    let status = program.keeper.status();
+    // The first sync of a hold is the kernel's, and one was the supervisor's: what it keeps is no more on the strip.
+    assert_eq!((status.kept, status.files[0].by_program, status.by_kernel), (4, 3, 1));
+    assert_eq!(program.strip.as_ref().map(Strip::filling), Some(2));
+    assert_eq!(status.files[0].bytes, 5000 + 300 + 5000 + 5300 + 10_000 + 300);
+}
+
+#[test]
+fn mistakes_are_noticed() {
+    use Step::{Append, Destage, Hold, Lengthen, Stranger, Sync, Write};
+    let nearly_full = [Hold, Append, Write, Sync, Append, Sync];
+    let shown: [(Mistake, &[Step], &[Step]); 3] = [
+        (Mistake::LostMap, &BUSY, &[Write, Lengthen, Sync, Write]),
+        (Mistake::FillingNotTold, &nearly_full, &[Append, Write, Sync, Destage]),
+        (Mistake::NoLook, &[Hold, Write, Sync], &[Stranger, Stranger, Write, Sync]),
+    ];
+    for (mistake, before, script) in shown {
+        let judged = Judge::default().script(before, script, Some(mistake));
+        println!("{mistake:?}: {}", judged.expect_err("nobody noticed"));
+    }
 }
 
 #[test]
@@ -437,8 +562,8 @@ fn what_a_pool_that_is_no_persistent_memory_has_is_put_aside() {
     let mut program = Program::start(vec![0xaa; 9000]);
     BUSY.iter().for_each(|step| program.step(*step));
     let world = program.world.clone();
-    let rest = journal_without_its_first_line(&world);
-    world.disks().journal = Some([journal::first_line("run", "first", Domain::DiskFile).into_bytes(), rest].concat());
+    let rest = journal_without_its_first_lines(&world);
+    world.disks().journal = Some([journal::first_lines("run", "first", Domain::DiskFile).into_bytes(), rest].concat());
     let before = world.disks().file.bytes.clone();
     let recovered = recover(&world, "second").expect("recovered");
     assert_eq!(recovered.salvaged.iter().map(|salvaged| salvaged.unlike).collect::<Vec<_>>(), [Unlike::Newer]);
@@ -482,15 +607,14 @@ fn a_hold_ends_with_the_last_slot_of_its_family() {
     let mut program = Program::start(vec![0xaa; 9000]);
     program.step(Step::Hold);
     let hold = program.hold.expect("it is held");
-    let forgotten = |_: &u32| program.ask(&Request::Forget { hold }) == Answer::Done;
+    let forgotten = |_: &u32| matches!(program.ask(&Request::Forget { hold }), Answer::Anew { .. });
     // One was used when the file came to be held.
     assert_eq!((1..=FAMILY_SLOTS).take_while(forgotten).count(), FAMILY_SLOTS as usize - 2);
-    assert_eq!(program.ask(&Request::Keep { hold, size: 9000, ranges: &[] }), Answer::NotHeld);
+    assert_eq!(program.ask(&Request::Keep { hold, size: 9000, filling: 0, ranges: &[] }), Answer::NotHeld);
     assert_eq!(program.ask(&Request::Forget { hold }), Answer::NotHeld);
 }
 
-fn journal_without_its_first_line(world: &World) -> Vec<u8> {
+fn journal_without_its_first_lines(world: &World) -> Vec<u8> {
     let journal = world.disks().journal.clone().expect("there is a journal");
-    let end = journal.iter().position(|byte| *byte == b'\n').expect("a first line");
-    journal[end + 1..].to_vec()
+    journal.split_inclusive(|byte| *byte == b'\n').skip(2).flatten().copied().collect()
 }

@@ -13,7 +13,7 @@ pub(super) trait Below: Debug + Send + Sync {
     fn id(&self) -> FileId;
     /// Where it was when it was opened.
     fn path(&self) -> &Path;
-    /// As the journal has it.
+    /// As the journal has it, without a strip.
     fn named(&self, family: u32) -> Named;
     /// Whether it is still there.
     fn is_in_place(&self) -> bool;

@@ -67,7 +67,7 @@ impl Below for HeldFile {
     }
 
     fn named(&self, family: u32) -> Named {
-        Named { family, path: self.path.clone(), inode: self.id.inode, born_ns: self.born_ns }
+        Named { family, path: self.path.clone(), inode: self.id.inode, born_ns: self.born_ns, strip: None }
     }
 
     fn is_in_place(&self) -> bool {

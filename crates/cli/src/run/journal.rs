@@ -1,6 +1,7 @@
 //! The journal of holds: which file is which, durable before anything of it is kept.
 //!
-//! Lines of text. The first names the run, the boot of the system, and what the pool's memory outlives; the others are
+//! Lines of text. The first is a single digit, which programs look at behind each commit to a strip: 0, or 1 if they may not commit any more. The second
+//! names the run, the boot of the system, and what the pool's memory outlives; the others are
 //!
 //! - a hold as JSON;
 //! - `stop RUN`: a program cannot reach the supervisor, and is bringing all files to their disks. From then on the supervisor promises nothing any more, so that
@@ -21,7 +22,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use tidegate_media::Domain;
-use tidegate_preload_wire::{STOP, VOID};
+use tidegate_preload_wire::{OPEN, SHUT, STOP, VOID};
 use uuid::Uuid;
 
 /// What a line begins with that names the run.
@@ -46,6 +47,9 @@ pub(super) struct Named {
     pub(super) inode: u64,
     /// When that inode was made, in nanoseconds: inodes are used again.
     pub(super) born_ns: i128,
+    /// The strip that its program commits to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) strip: Option<u32>,
 }
 
 /// A journal that is being written.
@@ -96,9 +100,14 @@ pub(super) fn log_at(path: &Path) -> io::Result<Box<dyn Log>> {
     Ok(Box::new(LogFile { file, path: path.to_owned() }))
 }
 
-/// The first line of a journal beside a pool in `domain`.
-pub(super) fn first_line(session: &str, boot: &str, domain: Domain) -> String {
-    format!("{RUN}{session} {boot} {domain}\n")
+/// The first lines of a journal beside a pool in `domain`.
+pub(super) fn first_lines(session: &str, boot: &str, domain: Domain) -> String {
+    format!("{}\n{RUN}{session} {boot} {domain}\n", char::from(OPEN))
+}
+
+/// Tells programs of the run that left the journal at `path`, and live on, that they may not commit to strips any more. Who finds out later takes his commit for none.
+pub(super) fn shut_strips(path: &Path) -> io::Result<()> {
+    File::options().write(true).open(path)?.write_all_at(&[SHUT], 0)
 }
 
 /// Whether what was fenced in memory of a domain with this name is there after a power cut.
@@ -119,7 +128,7 @@ impl Journal {
         fresh.push(".new");
         let fresh = PathBuf::from(fresh);
         let mut file = File::create(&fresh)?;
-        file.write_all(first_line(session, &this_boot()?, domain).as_bytes())?;
+        file.write_all(first_lines(session, &this_boot()?, domain).as_bytes())?;
         file.sync_all()?;
         std::fs::rename(&fresh, path)?;
         sync_folder_of(path)?;
@@ -227,10 +236,10 @@ impl Left {
         }
     }
 
-    /// None: it has no first line, so nothing was ever kept under it. A line that a power cut tore was not durable, so nothing was kept of its file.
+    /// None: it does not begin as it should, so nothing was ever kept under it. A line that a power cut tore was not durable, so nothing was kept of its file.
     pub(super) fn parse(bytes: &[u8]) -> Option<Left> {
         let mut lines = bytes.split(|byte| *byte == b'\n').filter_map(|line| std::str::from_utf8(line).ok());
-        let mut first = lines.next()?.strip_prefix(RUN)?.split(' ');
+        let mut first = lines.nth(1)?.strip_prefix(RUN)?.split(' ');
         let (session, boot) = (first.next()?, first.next()?);
         let mut left = Left {
             session: session.to_owned(),
@@ -270,13 +279,15 @@ mod tests {
         let path = folder.path().join("pool.holds");
         assert_eq!(Left::read(&path).expect("readable"), None);
         let mut journal = Journal::begin(&path, Domain::DiskFile).expect("begun");
-        let named = Named { family: 3, path: "/a b/c".into(), inode: 7, born_ns: 1 << 70 };
+        let named = Named { family: 3, path: "/a b/c".into(), inode: 7, born_ns: 1 << 70, strip: Some(4) };
         journal.add(&named).expect("added");
         let left = Left::read(&path).expect("readable").expect("left");
         assert_eq!((left.holds, left.is_void, left.boot), (vec![named], false, this_boot().expect("a boot")));
         journal.add_failed(3).expect("failed");
         journal.add_recovering("boot", 3).expect("recovering");
         journal.make_void().expect("void");
+        shut_strips(&path).expect("shut");
+        assert_eq!(std::fs::read(&path).expect("readable")[..2], [SHUT, b'\n']);
         let left = Left::read(&path).expect("readable").expect("left");
         assert!(left.is_void && left.failed.contains(&3));
         assert!(left.is_recovering("boot", 3) && !left.is_recovering("boot", 4) && !left.is_recovering("other", 3));
@@ -302,7 +313,7 @@ mod tests {
 
     #[test]
     fn torn_lines_and_other_runs_count_for_nothing() {
-        let left = Left::parse(b"run a b\n{\"family\":1,\"pa\xff\n\nvoid c\n").expect("it has a first line");
+        let left = Left::parse(b"1\nrun a b\n{\"family\":1,\"pa\xff\n\nvoid c\n").expect("it has first lines");
         assert_eq!((left.boot.as_str(), left.holds, left.is_void), ("b", Vec::new(), false));
         assert_eq!(Left::parse(b""), None);
     }
@@ -311,8 +322,8 @@ mod tests {
     fn only_a_first_line_that_says_so_is_of_memory_that_outlives_the_power() {
         let outlives = |line: &str| Left::parse(line.as_bytes()).expect("it has a first line").outlives_power;
         let domains = [false, true].map(|caches_included| Domain::PowerFail { caches_included });
-        assert!(domains.iter().all(|domain| outlives(&first_line("a", "b", *domain))));
-        assert!(!outlives("run a b\n") && !outlives(&first_line("a", "b", Domain::DiskFile)));
+        assert!(domains.iter().all(|domain| outlives(&first_lines("a", "b", *domain))));
+        assert!(!outlives("0\nrun a b\n") && !outlives(&first_lines("a", "b", Domain::DiskFile)));
     }
 
     #[test]
@@ -321,7 +332,7 @@ mod tests {
         let path = folder.path().join("pool.holds");
         let mut journal = Journal::begin(&path, Domain::DiskFile).expect("begun");
         journal.log.append(b"\n{\"family\":1,\"pa").expect("appended");
-        let named = Named { family: 2, path: "/c".into(), inode: 7, born_ns: 1 };
+        let named = Named { family: 2, path: "/c".into(), inode: 7, born_ns: 1, strip: None };
         journal.add(&named).expect("added");
         assert_eq!(Left::read(&path).expect("readable").expect("left").holds, [named]);
     }

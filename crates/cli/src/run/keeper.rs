@@ -1,17 +1,18 @@
 //! Who holds which file, and the answers to programs.
 //!
-//! A hold is ended in this order: no sync is kept any more, the kernel brings the file to its disk, what was kept is made void, the table says
+//! A hold is ended in this order: no sync is kept any more, and the table says that no commit to the strip counts any more; the kernel brings the file to its disk, what was kept is made void, the table says
 //! that nobody holds it. If what was kept cannot be made void, everything is: all holds are ended, and the journal says so. If a file cannot be brought
 //! to its disk, what is kept of it stays, and the journal says that it may be older than the file: recovery puts it aside.
 
 use super::deny::Denied;
 use super::ground::Below;
 use super::held_file::HeldFile;
-use super::journal::Journal;
-use super::kept::{Fill, Kept, NotKept, Place};
+use super::journal::{Journal, Named};
+use super::kept::{self, FAMILY_SLOTS, Fill, Kept, NotKept, Place};
 use super::table::Table;
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet};
+use std::fmt::Display;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -41,6 +42,8 @@ pub(super) struct Keeper<R: Region> {
     /// None: the run has ended. Locked behind the state.
     journal: Arc<Mutex<Option<Journal>>>,
     state: Mutex<State>,
+    /// Locked behind everything else.
+    table: Arc<Mutex<Table>>,
     numbers: AtomicU64,
     /// Everything is the kernel's from now on. Set under the state's lock: what is held by then is found there.
     given_up: AtomicBool,
@@ -53,7 +56,6 @@ struct State {
     holds: HashMap<u64, Arc<Hold>>,
     by_file: HashMap<FileId, u64>,
     abandoned: HashSet<FileId>,
-    table: Table,
 }
 
 struct Hold {
@@ -63,8 +65,16 @@ struct Hold {
     path: PathBuf,
     began: Instant,
     counts: Counts,
+    strip: Option<u32>,
     /// None: it has ended.
     place: Mutex<Option<Place>>,
+}
+
+/// What stays in the pool of a file that is held no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rest {
+    Nothing,
+    Something,
 }
 
 /// Syncs of a file.
@@ -106,11 +116,13 @@ pub(crate) struct FileStatus {
     pub(crate) held_ms: u64,
     /// Syncs that ended in the pool,
     pub(crate) kept: u64,
-    /// and in the kernel.
+    /// those among them that its program did by itself,
+    pub(crate) by_program: u64,
+    /// and syncs that ended in the kernel.
     pub(crate) by_kernel: u64,
     /// Bytes that were synced to the pool.
     pub(crate) bytes: u64,
-    /// Microseconds of one such sync.
+    /// Microseconds of one sync that the supervisor did.
     pub(crate) keep_us: Option<u64>,
 }
 
@@ -177,15 +189,20 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl<R: Region> Keeper<R> {
     /// With nothing held.
     pub(super) fn new(scope: Scope, kept: Kept<R>, table: Table, journal: Journal) -> Keeper<R> {
-        let state = State { holds: HashMap::new(), by_file: HashMap::new(), abandoned: HashSet::new(), table };
-        let journal = Arc::new(Mutex::new(Some(journal)));
-        let its = Arc::clone(&journal);
-        kept.on_failure(move |family| add_failed(&its, family));
+        let state = State { holds: HashMap::new(), by_file: HashMap::new(), abandoned: HashSet::new() };
+        let (journal, table) = (Arc::new(Mutex::new(Some(journal))), Arc::new(Mutex::new(table)));
+        let its = (Arc::clone(&journal), Arc::clone(&table));
+        kept.on_failure(move |slot, file| {
+            add_failed(&its.0, slot / FAMILY_SLOTS);
+            // From now on the program is to ask, and to be told.
+            lock(&its.1).allow(file, 0);
+        });
         Keeper {
             scope,
             kept,
             journal,
             state: Mutex::new(state),
+            table,
             numbers: AtomicU64::new(1),
             given_up: AtomicBool::new(false),
             void: Mutex::new(false),
@@ -208,7 +225,7 @@ impl<R: Region> Keeper<R> {
     pub(super) fn answer(&self, holder: u64, request: &Request<'_>, passed: Option<OwnedFd>) -> Answer {
         match *request {
             Request::Hold => passed.and_then(|passed| self.hold(holder, passed)).unwrap_or(Answer::Refused),
-            Request::Keep { hold, size, ranges } => self.keep(hold, size, ranges),
+            Request::Keep { hold, size, filling, ranges } => self.keep(hold, size, filling, ranges),
             Request::Forget { hold } => self.forget(hold),
             Request::Settle(file) => {
                 self.of_file(file).iter().for_each(|hold| self.end_hold(hold));
@@ -247,35 +264,48 @@ impl<R: Region> Keeper<R> {
         let id = file.id();
         self.of_file(id).iter().for_each(|hold| self.end_hold(hold));
         let family = self.kept.family()?;
+        let strip = self.kept.strip();
+        let answer = self.enter(holder, file, family, strip);
+        if answer.is_none() {
+            self.kept.take_back(strip);
+        }
+        answer
+    }
+
+    fn enter(&self, holder: u64, file: Arc<dyn Below>, family: u32, strip: Option<u32>) -> Option<Answer> {
+        let id = file.id();
         let number = self.number();
         let mut state = lock(&self.state);
         let refused = state.abandoned.contains(&id) || state.by_file.contains_key(&id);
         if refused || self.given_up.load(Ordering::SeqCst) {
             return None;
         }
-        lock(&self.journal).as_mut()?.add(&file.named(family)).ok()?;
-        if !state.table.enter(id, holder) {
+        lock(&self.journal).as_mut()?.add(&Named { strip, ..file.named(family) }).ok()?;
+        let path = file.path().to_owned();
+        let slot = kept::first_slot(family);
+        if !lock(&self.table).enter(id, holder, strip.map_or(0, |_| slot)) {
             return None;
         }
         // Whoever renames it looks at the table behind the kernel's work, and who did so before that is found out here.
         if !file.is_in_place() {
-            state.table.remove(id);
+            lock(&self.table).remove(id);
             return None;
         }
-        let path = file.path().to_owned();
-        let place = Mutex::new(Some(self.kept.place(file, family)));
-        let hold = Hold { number, holder, file: id, path, began: Instant::now(), counts: Counts::default(), place };
+        let place = Mutex::new(Some(self.kept.place(file, family, strip)));
+        let counts = Counts::default();
+        let hold = Hold { number, holder, file: id, path, began: Instant::now(), counts, strip, place };
         state.holds.insert(number, Arc::new(hold));
         state.by_file.insert(id, number);
         self.tally.held.fetch_add(1, Ordering::Relaxed);
-        Some(Answer::Held { hold: number, holder })
+        let strip = strip.map(|strip| self.kept.strip_range(strip));
+        Some(Answer::Held { hold: number, holder, slot, strip })
     }
 
-    fn keep(&self, hold: u64, size: u64, ranges: &[(u64, u64)]) -> Answer {
+    fn keep(&self, hold: u64, size: u64, filling: u32, ranges: &[(u64, u64)]) -> Answer {
         let Some(hold) = self.of_number(hold) else { return Answer::NotHeld };
         let began = Instant::now();
         let answer = match lock(&hold.place).as_mut() {
-            Some(place) => self.keep_in(place, size, ranges),
+            Some(place) => self.keep_in(place, size, filling, ranges),
             None => return Answer::NotHeld,
         };
         // Behind what was kept and before it is promised: a program that says so later has the kernel sync what is promised now.
@@ -295,19 +325,22 @@ impl<R: Region> Keeper<R> {
         answer
     }
 
-    fn keep_in(&self, place: &mut Place, size: u64, ranges: &[(u64, u64)]) -> Answer {
-        match self.kept.keep(place, size, ranges) {
+    fn keep_in(&self, place: &mut Place, size: u64, filling: u32, ranges: &[(u64, u64)]) -> Answer {
+        match self.kept.keep(place, size, filling, ranges) {
             Ok(()) => Answer::Done,
             Err(NotKept::NoRoom) => Answer::ByKernel,
             Err(NotKept::Unreadable(error)) => {
                 tracing::debug!("{} cannot be read: {error}", place.file().path().display());
                 Answer::ByKernel
             }
-            Err(NotKept::Failed(error)) => {
-                tracing::warn!("the pool refuses what is synced to {}: {error}", place.file().path().display());
-                Answer::ByKernel
-            }
+            Err(NotKept::Failed(error)) => self.refused(place, &error),
+            Err(NotKept::Sealed(error)) => self.refused(place, &error),
         }
+    }
+
+    fn refused(&self, place: &Place, error: &dyn Display) -> Answer {
+        tracing::warn!("the pool refuses what is synced to {}: {error}", place.file().path().display());
+        Answer::ByKernel
     }
 
     /// Whether nothing may be promised any more.
@@ -318,13 +351,15 @@ impl<R: Region> Keeper<R> {
     /// What is going on.
     pub(super) fn status(&self) -> Status {
         let mut holds: Vec<_> = lock(&self.state).holds.values().cloned().collect();
-        holds.sort_by_key(|hold| std::cmp::Reverse(count(&hold.counts.kept)));
+        let kept = |hold: &Hold| count(&hold.counts.kept) + self.kept.done_at(hold.strip).syncs;
+        holds.sort_by_cached_key(|hold| std::cmp::Reverse(kept(hold)));
         let file = |hold: &Arc<Hold>| FileStatus {
             path: hold.path.clone(),
             held_ms: u64::try_from(hold.began.elapsed().as_millis()).unwrap_or(u64::MAX),
-            kept: count(&hold.counts.kept),
+            kept: kept(hold),
+            by_program: self.kept.done_at(hold.strip).syncs,
             by_kernel: count(&hold.counts.by_kernel),
-            bytes: count(&hold.counts.bytes),
+            bytes: count(&hold.counts.bytes) + self.kept.done_at(hold.strip).bytes,
             keep_us: count(&hold.counts.ns).checked_div(count(&hold.counts.kept)).map(|ns| ns / 1000),
         };
         let short = |hold: &&Arc<Hold>| hold.path.as_os_str().len() <= TOLD_PATH_BYTES_MAX;
@@ -332,12 +367,17 @@ impl<R: Region> Keeper<R> {
         Status {
             pool: self.kept.fill(),
             held: count(&self.tally.held),
-            kept: count(&self.tally.kept),
+            kept: self.kept_so_far(),
             by_kernel: count(&self.tally.by_kernel),
             failed: count(&self.tally.failed),
             more: holds.len() - files.len(),
             files,
         }
+    }
+
+    /// Syncs that ended in the pool.
+    fn kept_so_far(&self) -> u64 {
+        count(&self.tally.kept) + self.kept.done_at_strips().syncs
     }
 
     fn forget(&self, hold: u64) -> Answer {
@@ -347,22 +387,26 @@ impl<R: Region> Keeper<R> {
             let Some(its) = place.as_mut() else { return Answer::NotHeld };
             add_one([&self.tally.by_kernel, &hold.counts.by_kernel]);
             let forgotten = if self.kept.is_brought(its, true) {
-                self.kept.forget(its)
+                let slot = self.kept.forget(its);
+                if let (Ok(Some(slot)), Some(_)) = (&slot, its.strip()) {
+                    lock(&self.table).allow(hold.file, *slot);
+                }
+                slot.map(|slot| slot.ok_or(Rest::Nothing))
             } else {
                 self.leave_failed(its);
-                Ok(false)
+                Ok(Err(Rest::Something))
             };
             // Without a slot of its own the place would be another file's.
-            if let Ok(false) = forgotten {
+            if let Ok(Err(_)) = forgotten {
                 *place = None;
             }
             forgotten
         };
         match forgotten {
-            Ok(true) => Answer::Done,
+            Ok(Ok(slot)) => Answer::Anew { slot },
             // Without another slot the hold is over; the file is durable.
-            Ok(false) => {
-                self.remove(&hold);
+            Ok(Err(left)) => {
+                self.remove(&hold, left);
                 Answer::NotHeld
             }
             Err(error) => {
@@ -396,23 +440,28 @@ impl<R: Region> Keeper<R> {
     fn end_hold(&self, hold: &Hold) {
         let mut held = lock(&hold.place);
         let Some(place) = held.take() else { return };
-        if !self.bring(&place) {
-            self.leave_failed(&place);
-        } else if let Err(error) = self.kept.end(&place) {
+        let brought = self.bring(hold, &place);
+        if let Err(error) = if brought == Rest::Nothing { self.kept.end(&place) } else { Ok(()) } {
             tracing::warn!("the pool takes no stores any more: {error}");
             drop(held);
             self.give_up();
         }
-        self.remove(hold);
+        self.remove(hold, brought);
     }
 
-    /// Whether the file is on its disk now, with everything that it ever got.
-    fn bring(&self, place: &Place) -> bool {
+    /// Brings the file to its disk, with everything that it ever got.
+    fn bring(&self, hold: &Hold, place: &Place) -> Rest {
+        // What its program commits from now on it takes for nothing, and what it committed before is synced here.
+        lock(&self.table).allow(hold.file, 0);
         let synced = place.file().sync();
         if let Err(error) = &synced {
             tracing::warn!("{} was not brought to its disk: {error}", place.file().path().display());
         }
-        self.kept.is_brought(place, synced.is_ok())
+        if self.kept.is_brought(place, synced.is_ok()) {
+            return Rest::Nothing;
+        }
+        self.leave_failed(place);
+        Rest::Something
     }
 
     /// What is kept of the file stays, and may be older than the file from now on.
@@ -421,11 +470,14 @@ impl<R: Region> Keeper<R> {
         add_failed(&self.journal, place.family());
     }
 
-    fn remove(&self, hold: &Hold) {
+    fn remove(&self, hold: &Hold, left: Rest) {
         let mut state = lock(&self.state);
-        state.holds.remove(&hold.number);
+        let was_there = state.holds.remove(&hold.number).is_some();
         state.by_file.remove(&hold.file);
-        state.table.remove(hold.file);
+        lock(&self.table).remove(hold.file);
+        if was_there && left == Rest::Nothing {
+            self.kept.take_back(hold.strip);
+        }
     }
 
     /// From now on nothing is held anew; what is held.
@@ -442,10 +494,9 @@ impl<R: Region> Keeper<R> {
             return;
         }
         for hold in self.stop_holding() {
-            if let Some(place) = lock(&hold.place).take().filter(|place| !self.bring(place)) {
-                self.leave_failed(&place);
-            }
-            self.remove(&hold);
+            // Its strip is left alone: only the journal says that nothing on it counts.
+            let _ = lock(&hold.place).take().map(|place| self.bring(&hold, &place));
+            self.remove(&hold, Rest::Something);
         }
         if let Some(Err(error)) = lock(&self.journal).as_mut().map(Journal::make_void) {
             tracing::warn!("the journal of holds cannot be written: {error}");
@@ -466,7 +517,7 @@ impl<R: Region> Keeper<R> {
         if let Some(Err(error)) = journal.filter(|_| failed == 0).map(Journal::end) {
             tracing::warn!("the journal of holds cannot be removed: {error}");
         }
-        let (held, kept) = (count(&self.tally.held), count(&self.tally.kept));
+        let (held, kept) = (count(&self.tally.held), self.kept_so_far());
         Ended { held, kept, by_kernel: count(&self.tally.by_kernel), failed }
     }
 }

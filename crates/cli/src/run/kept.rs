@@ -4,25 +4,33 @@
 //! the file's size if it is another. The kernel's page cache has at least what is kept, so destaging writes nothing: it has the kernel bring the
 //! files to their disks. When what is kept of a file counts no longer, its slot is made *void*: one bit, durable on return, in a map behind the cache. Slots come in
 //! families of [`FAMILY_SLOTS`], so that a file that goes on being held has another one at once.
+//!
+//! The program that holds a file may commit to a *strip* by itself, until that is full. What it is about is committed here then, and the same transaction says
+//! in the block with the file's size that this filling of the strip is *absorbed*. Before that block can leave the cache, the strip's head says that nothing counts.
 
 use super::ground::Below;
 use super::span::Span;
+use super::strips::{Done, Strips};
 use crate::failure::{Doing, Failure, RunFailure, VolumeFailure};
 use crate::{compose, create};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashMap};
 use std::io;
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 use tidegate_disk_cache::{DiskCache, FormatSpec, Options, TransactionError, check, format, identify};
 use tidegate_drain::Destager;
+use tidegate_layout::kept::{KeptSize, STRIP_BYTES};
 use tidegate_media::{
     Access, Allocation, Backing, BlockDevice, Contents, Counters, Durability, Error, Extent, ExtentKind, Geometry, Lba,
-    LbaRange, MappedRegion, Misuse, Region, Result, Run, Sealed,
+    LbaRange, MappedPart, MappedRegion, Misuse, Region, Result, Run, Sealed,
 };
 use tidegate_policy::destage::Caps;
+use tidegate_preload_wire::FileId;
+use zerocopy::{FromBytes, IntoBytes};
 
 /// Bytes of a block.
 pub(super) const BLOCK_BYTES: u64 = BLOCK as u64;
@@ -35,6 +43,9 @@ pub(super) const FAMILY_SLOTS: u32 = 64;
 /// Slots there are. The first family has the files' sizes instead: block `s` of slot 0 is about slot `s`.
 const SLOTS: u32 = 1 << 24;
 const VOID_BYTES: u64 = SLOTS as u64 / 8;
+/// One byte in so many is a strip's, and this many are at most: more files than that are not synced often at a time.
+const STRIPS_SHARE: u64 = 16;
+const STRIPS_MAX: u64 = 256;
 /// A pool of the least size still has room for some blocks.
 const POOL_BYTES_MIN: u64 = 16 << 20;
 /// Of a hundred blocks so many may be dirty before syncs are the kernel's.
@@ -73,10 +84,31 @@ pub(super) fn refuse_others(path: &Path, region: &MappedRegion) -> Result<(), Fa
     Err(RunFailure::Pool { pool: path.to_owned(), why: "it holds something else".to_owned() }.into())
 }
 
-/// The two parts of a pool: the cache, and behind it the map of void slots.
+/// The parts of a pool: the cache, behind it the strips, and the map of void slots at the end.
 pub(super) struct Parts<R> {
     cache: Span<R>,
+    strips: Strips<R>,
     void: VoidMap<R>,
+}
+
+/// How large the parts of a pool are.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    /// Strips,
+    pub(super) strips: u32,
+    /// and the bytes of each.
+    pub(super) strip_bytes: u64,
+    /// Bytes of the map of void slots.
+    pub(super) void_bytes: u64,
+}
+
+impl Shape {
+    /// Of a pool of `bytes`.
+    fn of(bytes: u64) -> Shape {
+        let strips = (bytes / STRIPS_SHARE / STRIP_BYTES).min(STRIPS_MAX);
+        let strips = u32::try_from(strips).expect("few");
+        Shape { strips, strip_bytes: STRIP_BYTES, void_bytes: VOID_BYTES }
+    }
 }
 
 impl<R: Region> Parts<R> {
@@ -85,15 +117,18 @@ impl<R: Region> Parts<R> {
         if region.len() < POOL_BYTES_MIN {
             return Err(RunFailure::PoolTooSmall { pool: path.to_owned(), min: POOL_BYTES_MIN }.into());
         }
-        Ok(Parts::with_map(region, VOID_BYTES))
+        let shape = Shape::of(region.len());
+        Ok(Parts::shaped(region, shape))
     }
 
-    /// With a map of `void_bytes`.
-    pub(super) fn with_map(region: Arc<R>, void_bytes: u64) -> Parts<R> {
+    /// With this shape.
+    pub(super) fn shaped(region: Arc<R>, shape: Shape) -> Parts<R> {
         let end = region.len() / BLOCK_BYTES * BLOCK_BYTES;
-        let at = end - void_bytes;
-        let void = VoidMap(Span::new(Arc::clone(&region), at, end));
-        Parts { cache: Span::new(region, 0, at), void }
+        let void_at = end - shape.void_bytes;
+        let strips_at = void_at - u64::from(shape.strips) * shape.strip_bytes;
+        let strips = Strips::new(&region, strips_at, shape.strip_bytes, shape.strips);
+        let void = VoidMap(Span::new(Arc::clone(&region), void_at, end));
+        Parts { cache: Span::new(region, 0, strips_at), strips, void }
     }
 
     /// Makes all slots of `families` void, durably.
@@ -112,10 +147,21 @@ impl<R: Region> Parts<R> {
         }
     }
 
-    /// Opens the cache over `files`, and gives the map.
-    pub(super) fn open(self, files: Arc<Files>) -> Result<(Cache<R>, VoidMap<R>), tidegate_disk_cache::OpenError> {
-        Ok((DiskCache::open(self.cache, files, Options::default())?, self.void))
+    /// Opens the cache over `files`, and gives the rest as it is.
+    pub(super) fn open(self, files: Arc<Files>) -> Result<Opened<R>, tidegate_disk_cache::OpenError> {
+        let cache = DiskCache::open(self.cache, files, Options::default())?;
+        Ok(Opened { cache, strips: self.strips, void: self.void })
     }
+}
+
+/// A pool whose cache is open.
+pub(super) struct Opened<R: Region> {
+    /// What was kept in blocks.
+    pub(super) cache: Cache<R>,
+    /// What programs committed by themselves.
+    pub(super) strips: Strips<R>,
+    /// What counts no longer.
+    pub(super) void: VoidMap<R>,
 }
 
 /// A family's slots are one word of the map.
@@ -150,7 +196,7 @@ impl<R: Region> VoidMap<R> {
 
     /// Makes all slots of `family` void, as soon as that is fenced.
     fn add_family(&self, family: u32) {
-        let (at, _) = VoidMap::<R>::place(family * FAMILY_SLOTS);
+        let (at, _) = VoidMap::<R>::place(first_slot(family));
         self.0.store_u64(at, u64::MAX);
         self.0.flush(at, 8);
     }
@@ -160,6 +206,11 @@ impl<R: Region> VoidMap<R> {
         (0..self.0.len()).step_by(zeroes.len()).for_each(|at| self.0.stream(at, &zeroes));
         self.0.fence()
     }
+}
+
+/// The first slot of a family.
+pub(super) fn first_slot(family: u32) -> u32 {
+    family * FAMILY_SLOTS
 }
 
 /// A slot, and the blocks of its disk.
@@ -177,24 +228,19 @@ pub(super) fn size_block(slot: u32) -> Lba {
     Lba(u64::from(slot))
 }
 
-/// What the first bytes of a block with a size are, so that zeroes are none.
-const SIZE_MARK: u64 = 0x657a_6973_6574_6474;
-
-/// The size that `block` has.
-pub(super) fn size_in(block: &[u8]) -> Option<u64> {
-    let (words, _) = block.as_chunks::<8>();
-    let [mark, size] = [words.first()?, words.get(1)?].map(|word| u64::from_le_bytes(*word));
-    (mark == SIZE_MARK).then_some(size)
+/// What `block` tells of a file.
+pub(super) fn size_in(block: &[u8]) -> Option<KeptSize> {
+    let (size, _) = KeptSize::read_from_prefix(block).ok()?;
+    size.is_there().then_some(size)
 }
 
-fn block_with(size: u64) -> Vec<u8> {
+fn block_with(size: KeptSize) -> Vec<u8> {
     let mut block = vec![0; BLOCK];
-    block[..8].copy_from_slice(&SIZE_MARK.to_le_bytes());
-    block[8..16].copy_from_slice(&size.to_le_bytes());
+    block[..size_of::<KeptSize>()].copy_from_slice(size.as_bytes());
     block
 }
 
-type OnFailure = Box<dyn Fn(u32) + Send + Sync>;
+type OnFailure = Box<dyn Fn(u32, FileId) + Send + Sync>;
 
 /// The disk that is made of files.
 #[derive(Default)]
@@ -205,10 +251,12 @@ pub(super) struct Files {
     touched: Mutex<BTreeSet<u32>>,
     /// Slots whose file could not be brought to its disk: what is kept of them stays.
     failed: Mutex<BTreeSet<u32>>,
-    /// Who is told the family of each, at once: a kill may come before the hold's end.
+    /// Who is told of each, at once: a kill may come before the hold's end.
     on_failure: OnceLock<OnFailure>,
     /// One flush at a time: one that finds nothing to bring to a disk may not end before the one that is bringing it.
     flushing: Mutex<()>,
+    /// Held for reading from the commit that absorbs a filling until its strip says so too: nothing committed is taken for written meanwhile.
+    absorbing: RwLock<()>,
     /// Syncs of files by the supervisor, and the nanoseconds they took.
     syncs: AtomicU64,
     sync_ns: AtomicU64,
@@ -233,8 +281,9 @@ impl Files {
 
     fn set_failed(&self, slot: u32) {
         let is_new = lock(&self.failed).insert(slot);
-        if let Some(tell) = self.on_failure.get().filter(|_| is_new) {
-            tell(slot / FAMILY_SLOTS);
+        let file = lock(&self.files).get(&slot).map(|file| file.id());
+        if let Some((tell, file)) = self.on_failure.get().zip(file).filter(|_| is_new) {
+            tell(slot, file);
         }
     }
 
@@ -270,6 +319,7 @@ impl BlockDevice for Files {
     }
 
     fn write(&self, at: Lba, data: &[u8], _: Durability) -> Result<()> {
+        drop(self.absorbing.write().unwrap_or_else(PoisonError::into_inner));
         let slots: BTreeSet<u32> = Files::slots(&Run { at, data }).collect();
         if slots.iter().any(|slot| self.has_failed(*slot)) {
             return Err(not_durable());
@@ -325,6 +375,7 @@ impl Backing for Files {
 pub(super) struct Kept<R: Region> {
     cache: Arc<Cache<R>>,
     files: Arc<Files>,
+    strips: Strips<R>,
     void: Mutex<VoidMap<R>>,
     next_family: AtomicU64,
     families: u64,
@@ -362,6 +413,10 @@ pub(super) struct Place {
     size: Option<u64>,
     /// The least size that can be kept: that of the file when the slot was empty, or the last one. None: nobody knows.
     size_min: Option<u64>,
+    /// The strip that its program may commit to.
+    strip: Option<u32>,
+    /// The last filling of it that is absorbed.
+    absorbed: u32,
 }
 
 /// Why nothing was kept.
@@ -373,18 +428,31 @@ pub(super) enum NotKept {
     Unreadable(io::Error),
     /// The memory has failed.
     Failed(TransactionError),
+    /// It has failed after all was kept: the strip may tell of what is older.
+    Sealed(Sealed),
 }
 
 impl Kept<MappedRegion> {
     /// A pool with nothing in it over all of `region`, and a thread that brings files to their disks.
     pub(super) fn fresh(path: &Path, region: Arc<MappedRegion>) -> Result<Kept<MappedRegion>, Failure> {
         let refused = |why: String| RunFailure::Pool { pool: path.to_owned(), why };
-        let mut kept = Kept::lay_out(Parts::of(path, Arc::clone(&region))?, refused)?;
+        let mut parts = Parts::of(path, Arc::clone(&region))?;
+        parts.strips.ask_mapped(Box::new(is_mapped(&region)));
+        let mut kept = Kept::lay_out(parts, refused)?;
         kept.counters = Some(Box::new(move || region.counters()));
         let caps = Caps { age: DIRTY_AGE, ..Caps::default() };
         let destager = Destager::start(Arc::clone(&kept.cache), caps).map_err(Failure::system("starting a thread"))?;
         kept.destager = Some(destager);
         Ok(kept)
+    }
+}
+
+/// Whether anybody has mapped a part of `region`. Of a device no part can be had by itself, and its strips are nobody's.
+fn is_mapped(region: &Arc<MappedRegion>) -> impl Fn(u64, u64) -> bool + use<> {
+    let region = Arc::clone(region);
+    move |at, len| {
+        let file = region.file().filter(|file| file.metadata().is_ok_and(|data| data.is_file()));
+        file.is_none_or(|file| MappedPart::is_mapped(file.as_fd(), at, len).unwrap_or(true))
     }
 }
 
@@ -398,16 +466,19 @@ impl<R: Region> Kept<R> {
             uuid: *uuid::Uuid::new_v4().as_bytes(),
             disk: DISK,
         };
-        // The map goes last: without it what lay in the cache would seem to count.
+        // The map goes last: without it what lay in the cache and on strips would seem to count.
         format(&parts.cache, &spec, Contents::Unknown).map_err(|error| refused(error.to_string()))?;
+        parts.strips.clear_all().map_err(|error| refused(error.to_string()))?;
         parts.void.clear().map_err(|error| refused(error.to_string()))?;
         let files = Arc::new(Files::default());
-        let (cache, void) = parts.open(Arc::clone(&files)).map_err(|error| refused(error.to_string()))?;
+        let Opened { cache, strips, void } =
+            parts.open(Arc::clone(&files)).map_err(|error| refused(error.to_string()))?;
         let families = void.families();
         let cache = Arc::new(cache);
         Ok(Kept {
             cache,
             files,
+            strips,
             void: Mutex::new(void),
             next_family: AtomicU64::new(1),
             families,
@@ -422,8 +493,8 @@ impl<R: Region> Kept<R> {
         self.cache.drain_step(blocks_max);
     }
 
-    /// `tell` gets the family of each file that cannot be brought to its disk, when that is found out.
-    pub(super) fn on_failure(&self, tell: impl Fn(u32) + Send + Sync + 'static) {
+    /// `tell` gets the slot of each file that cannot be brought to its disk, and the file, when that is found out.
+    pub(super) fn on_failure(&self, tell: impl Fn(u32, FileId) + Send + Sync + 'static) {
         // There is one keeper of a pool.
         let _ = self.files.on_failure.set(Box::new(tell));
     }
@@ -434,22 +505,54 @@ impl<R: Region> Kept<R> {
         u32::try_from(family).ok().filter(|_| family < self.families)
     }
 
-    /// A place for `file`, whose family the journal has.
-    pub(super) fn place(&self, file: Arc<dyn Below>, family: u32) -> Place {
-        let mut place = Place { file, family, member: 0, size: None, size_min: None };
+    /// A strip for a program, if there is one: it is to be in the journal before the program knows of it.
+    pub(super) fn strip(&self) -> Option<u32> {
+        self.strips.give()
+    }
+
+    /// A strip that no program knows of, or whose file is held no more.
+    pub(super) fn take_back(&self, strip: Option<u32>) {
+        strip.into_iter().for_each(|strip| self.strips.take_back(strip));
+    }
+
+    /// Where in the pool `strip` lies, and its bytes.
+    pub(super) fn strip_range(&self, strip: u32) -> (u64, u64) {
+        self.strips.range(strip)
+    }
+
+    /// What its program did at `strip`.
+    pub(super) fn done_at(&self, strip: Option<u32>) -> Done {
+        strip.map(|strip| self.strips.done(strip)).unwrap_or_default()
+    }
+
+    /// What programs did at all strips.
+    pub(super) fn done_at_strips(&self) -> Done {
+        self.strips.done_at_all()
+    }
+
+    /// A place for `file`, whose family and strip the journal has.
+    pub(super) fn place(&self, file: Arc<dyn Below>, family: u32, strip: Option<u32>) -> Place {
+        let mut place = Place { file, family, member: 0, size: None, size_min: None, strip, absorbed: 0 };
         self.empty(&mut place);
         place
     }
 
     /// Nothing is kept in the place's slot.
     fn empty(&self, place: &mut Place) {
-        place.size = None;
+        (place.size, place.absorbed) = (None, 0);
         place.size_min = place.file.size().ok();
         self.files.insert(place.slot(), &place.file);
     }
 
-    /// Keeps `ranges` of the file as they are now, and that it has `size` bytes: all of it, durably, or none.
-    pub(super) fn keep(&self, place: &mut Place, size: u64, ranges: &[(u64, u64)]) -> Result<(), NotKept> {
+    /// Keeps `ranges` of the file as they are now, and that it has `size` bytes: all of it, durably, or none. `filling` of its strip, if it is not 0,
+    /// counts no more then.
+    pub(super) fn keep(
+        &self,
+        place: &mut Place,
+        size: u64,
+        filling: u32,
+        ranges: &[(u64, u64)],
+    ) -> Result<(), NotKept> {
         let slot = place.slot();
         let blocks = blocks_of(size, ranges);
         let room = self.cache.fill();
@@ -470,25 +573,31 @@ impl<R: Region> Kept<R> {
             place.file.read(number * BLOCK_BYTES, &mut block).map_err(NotKept::Unreadable)?;
             transaction.write(block_of(slot, number), &block).map_err(NotKept::Failed)?;
         }
-        if place.size != Some(size) {
-            transaction.write(size_block(slot), &block_with(size)).map_err(NotKept::Failed)?;
+        let absorbed = place.absorbed.max(filling);
+        if place.size != Some(size) || place.absorbed != absorbed {
+            let told = block_with(KeptSize::new(size, absorbed));
+            transaction.write(size_block(slot), &told).map_err(NotKept::Failed)?;
         }
+        let _absorbing = self.files.absorbing.read().unwrap_or_else(PoisonError::into_inner);
         if transaction.blocks() > 0 {
             transaction.commit().map_err(NotKept::Failed)?;
         }
-        (place.size, place.size_min) = (Some(size), Some(size));
-        Ok(())
+        (place.size, place.size_min, place.absorbed) = (Some(size), Some(size), absorbed);
+        match place.strip.filter(|_| filling > 0) {
+            Some(strip) => self.strips.clear(strip).map_err(NotKept::Sealed),
+            None => Ok(()),
+        }
     }
 
-    /// The kernel made the file durable: nothing that is kept of it counts any more, durably. False: its family has no other slot.
-    pub(super) fn forget(&self, place: &mut Place) -> Result<bool, Error> {
+    /// The kernel made the file durable: nothing that is kept of it counts any more, durably. Its slot from now on; none: its family has no other.
+    pub(super) fn forget(&self, place: &mut Place) -> Result<Option<u32>, Error> {
         self.end(place)?;
         place.member += 1;
-        let more = place.member < FAMILY_SLOTS;
-        if more {
-            self.empty(place);
+        if place.member >= FAMILY_SLOTS {
+            return Ok(None);
         }
-        Ok(more)
+        self.empty(place);
+        Ok(Some(place.slot()))
     }
 
     /// The same for the last time.
@@ -512,14 +621,15 @@ impl<R: Region> Kept<R> {
         let fill = self.cache.fill();
         let syncs = self.files.syncs.load(Ordering::Relaxed);
         let counters = self.counters.as_ref().map(|counters| counters()).unwrap_or_default();
+        let by_programs = self.strips.done_at_all();
         let disk_sync_ns = self.files.sync_ns.load(Ordering::Relaxed).checked_div(syncs);
         Fill {
             pool_bytes: u64::from(fill.blocks) * BLOCK_BYTES,
             waiting_bytes: u64::from(fill.dirty) * BLOCK_BYTES,
             disk_syncs: syncs,
             disk_sync_us: disk_sync_ns.map(|ns| ns / 1000),
-            lines_flushed: counters.lines_flushed,
-            fences: counters.fences,
+            lines_flushed: counters.lines_flushed + by_programs.lines,
+            fences: counters.fences + by_programs.fences,
         }
     }
 
@@ -540,8 +650,14 @@ impl Place {
         self.family
     }
 
-    fn slot(&self) -> u32 {
-        self.family * FAMILY_SLOTS + self.member
+    /// Its slot now.
+    pub(super) fn slot(&self) -> u32 {
+        first_slot(self.family) + self.member
+    }
+
+    /// The strip of its program.
+    pub(super) fn strip(&self) -> Option<u32> {
+        self.strip
     }
 }
 
@@ -565,7 +681,8 @@ mod tests {
 
     #[test]
     fn sizes_are_read_as_they_were_written() {
-        assert_eq!(size_in(&block_with(12_345)), Some(12_345));
+        let size = KeptSize::new(12_345, 6);
+        assert_eq!(size_in(&block_with(size)), Some(size));
         assert_eq!(size_in(&[0; 4096]), None);
     }
 

@@ -37,7 +37,13 @@ pub(super) struct Environment(Vec<(&'static str, OsString)>);
 
 impl Environment {
     /// For programs that load `library`, and find this supervisor by `folder`.
-    pub(super) fn new(library: &Path, folder: &Folder, roots: &[PathBuf], journal: (&Journal, &Path)) -> Environment {
+    pub(super) fn new(
+        library: &Path,
+        folder: &Folder,
+        roots: &[PathBuf],
+        journal: (&Journal, &Path),
+        pool: &Path,
+    ) -> Environment {
         let mut preload = library.as_os_str().to_owned();
         if let Some(others) = std::env::var_os(PRELOAD).filter(|others| !others.is_empty()) {
             preload.push(":");
@@ -52,6 +58,7 @@ impl Environment {
             (wire::ROOTS_VARIABLE, roots.join(":".as_ref())),
             (wire::HOLDS_VARIABLE, journal_at.into_os_string()),
             (wire::SESSION_VARIABLE, journal.session().into()),
+            (wire::POOL_VARIABLE, pool.into()),
         ])
     }
 }

@@ -13,15 +13,18 @@ use super::ground::{Found, Ground, Target, Unlike};
 use super::held_file::{System, booted_seconds};
 use super::journal::{self, Journal, Left, Named};
 use super::kept::{
-    self, BLOCK, BLOCK_BYTES, Cache, FAMILY_SLOTS, Files, Parts, VoidMap, block_of, size_block, size_in, slot_of,
+    self, BLOCK, BLOCK_BYTES, FAMILY_SLOTS, Files, Opened, Parts, block_of, size_block, size_in, slot_of,
 };
 use crate::failure::{Doing, Failure, RunFailure, VolumeFailure};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use tidegate_commit::strip::Record;
 use tidegate_disk_cache::OpenError;
+use tidegate_layout::kept::Counting;
 use tidegate_media::{BlockDevice, Domain, MappedRegion, Region};
+use tidegate_preload_wire::session_number;
 
 /// What recovery did.
 #[derive(Debug, Default)]
@@ -68,6 +71,8 @@ pub(super) fn recover(beside: &Beside, region: &Arc<MappedRegion>, salvage: Path
     };
     let boot = journal::this_boot().map_err(Failure::system("asking which boot this is"))?;
     if left.boot == boot {
+        // Before the sync: what a program of that run commits and takes for durable was written before.
+        journal::shut_strips(&journal_at).map_err(unreadable)?;
         rustix::fs::sync();
     }
     let booted = booted_seconds().map_err(Failure::system("asking when the system came up"))?;
@@ -121,10 +126,10 @@ fn refuse_orphans(pool: &Path, journal: &Path, region: &Arc<MappedRegion>) -> Re
     Ok(())
 }
 
-/// Whether the pool has blocks that count.
+/// Whether the pool has blocks or records that count.
 pub(super) fn has_something<R: Region>(parts: Parts<R>) -> Result<bool, OpenError> {
-    let (cache, void) = parts.open(Arc::new(Files::default()))?;
-    Ok(!blocks_by_family(&cache, &void).is_empty())
+    let pool = parts.open(Arc::new(Files::default()))?;
+    Ok(!blocks_by_family(&pool).is_empty() || pool.strips.heads().any(|counting| counts(&pool, counting)))
 }
 
 /// Of a pool that is no persistent memory nothing was promised after a power cut.
@@ -151,6 +156,12 @@ pub(super) struct Recovery<'a> {
 /// The blocks of one file that only the pool has, by the slot and number.
 type Blocks = Vec<(u32, u64)>;
 
+/// What only the pool has of one file: blocks, and records that are newer than all of them.
+struct Only {
+    blocks: Blocks,
+    records: Vec<Record>,
+}
+
 impl Recovery<'_> {
     /// Whether anything in the pool counts.
     pub(super) fn has_work(&self) -> bool {
@@ -168,15 +179,19 @@ impl Recovery<'_> {
         parts: Parts<R>,
         refused: impl Fn(String) -> RunFailure,
     ) -> Result<Recovered, Failure> {
-        let (cache, void) = parts.open(Arc::new(Files::default())).map_err(|error| refused(error.to_string()))?;
-        let blocks = blocks_by_family(&cache, &void);
+        let pool = parts.open(Arc::new(Files::default())).map_err(|error| refused(error.to_string()))?;
+        let mut blocks = blocks_by_family(&pool);
         let mut recovered = Recovered { was_left: true, ..Recovered::default() };
         let left = self.left;
         for named in &left.holds {
-            let Some(blocks) = blocks.get(&named.family).filter(|_| self.counts(named)) else { continue };
-            match self.bring_file(&cache, named, blocks) {
-                Ok(None) => recovered.written.push(named.path.clone()),
-                Ok(Some(salvaged)) => recovered.salvaged.push(salvaged),
+            if !self.counts(named) {
+                continue;
+            }
+            let blocks = blocks.remove(&named.family).unwrap_or_default();
+            match self.bring_file(&pool, named, blocks) {
+                Ok(Brought::Nothing) => {}
+                Ok(Brought::Written) => recovered.written.push(named.path.clone()),
+                Ok(Brought::Aside(salvaged)) => recovered.salvaged.push(salvaged),
                 Err(error) => {
                     let failure = RunFailure::NotRecovered { file: named.path.clone(), why: error.to_string() };
                     return Err(failure.into());
@@ -196,12 +211,11 @@ impl Recovery<'_> {
     }
 
     /// Writes what was kept of one file, to it or else aside.
-    fn bring_file<R: Region>(
-        &mut self,
-        cache: &Cache<R>,
-        named: &Named,
-        blocks: &Blocks,
-    ) -> io::Result<Option<Salvaged>> {
+    fn bring_file<R: Region>(&mut self, pool: &Opened<R>, named: &Named, blocks: Blocks) -> io::Result<Brought> {
+        let only = Only { blocks, records: self.records(pool, named)? };
+        if only.blocks.is_empty() && only.records.is_empty() {
+            return Ok(Brought::Nothing);
+        }
         let resumed = self.left.is_recovering(&self.boot, named.family);
         let found = if self.left.failed.contains(&named.family) {
             Found::Unlike(Unlike::Failed)
@@ -215,37 +229,69 @@ impl Recovery<'_> {
                 if !resumed {
                     self.journal.add_recovering(&self.boot, named.family)?;
                 }
-                write_blocks(cache, &*target, blocks, target.len()?)?;
-                Ok(None)
+                write(pool, &*target, &only, target.len()?)?;
+                Ok(Brought::Written)
             }
             Found::Unlike(unlike) => {
                 let (target, to) = self.ground.salvage(named)?;
-                write_blocks(cache, &*target, blocks, u64::MAX)?;
-                Ok(Some(Salvaged { file: named.path.clone(), unlike, to }))
+                write(pool, &*target, &only, u64::MAX)?;
+                Ok(Brought::Aside(Salvaged { file: named.path.clone(), unlike, to }))
             }
         }
     }
+
+    /// What its program committed of `named` by itself, and nobody absorbed.
+    fn records<R: Region>(&self, pool: &Opened<R>, named: &Named) -> io::Result<Vec<Record>> {
+        let Some(strip) = named.strip else { return Ok(Vec::new()) };
+        let counts = |counting: Counting| counting.slot / FAMILY_SLOTS == named.family && counts(pool, counting);
+        let session = session_number(self.left.session.as_bytes());
+        let records = pool.strips.records(strip, session, counts).map_err(other)?;
+        Ok(records.map(|(_, records)| records).unwrap_or_default())
+    }
 }
 
-fn blocks_by_family<R: Region>(cache: &Cache<R>, void: &VoidMap<R>) -> BTreeMap<u32, Blocks> {
+/// What became of what only the pool had of a file.
+enum Brought {
+    /// There was none.
+    Nothing,
+    /// The file has it.
+    Written,
+    /// It was put aside.
+    Aside(Salvaged),
+}
+
+fn other(error: impl ToString) -> io::Error {
+    io::Error::other(error.to_string())
+}
+
+/// Whether the records that a strip's head tells of count: their slot is not void, and their filling not absorbed.
+fn counts<R: Region>(pool: &Opened<R>, counting: Counting) -> bool {
+    let mut block = vec![0; BLOCK];
+    // A block that cannot be read says nothing.
+    let told = pool.cache.read(size_block(counting.slot), &mut block).ok().and_then(|()| size_in(&block));
+    let absorbed = told.map_or(0, |told| told.absorbed.get());
+    !pool.void.has(counting.slot) && u64::from(counting.filling) > absorbed
+}
+
+fn blocks_by_family<R: Region>(pool: &Opened<R>) -> BTreeMap<u32, Blocks> {
     let mut families = BTreeMap::<u32, Blocks>::new();
-    for lba in cache.dirty_lbas() {
+    for lba in pool.cache.dirty_lbas() {
         let (slot, block) = slot_of(lba);
-        if slot != 0 && !void.has(slot) {
+        if slot != 0 && !pool.void.has(slot) {
             families.entry(slot / FAMILY_SLOTS).or_default().push((slot, block));
         }
     }
     families
 }
 
-/// Writes what was kept into `target`, nothing behind the size that was kept with it, and brings it to its disk. A size that the pool does not have any more
-/// is `durable`: the disk had it.
-fn write_blocks<R: Region>(cache: &Cache<R>, target: &dyn Target, blocks: &Blocks, durable: u64) -> io::Result<()> {
+/// Writes what only the pool has into `target`, no block behind the size that was kept with it, and brings it to its disk. A size that the pool does not have
+/// any more is `durable`: the disk had it.
+fn write<R: Region>(pool: &Opened<R>, target: &dyn Target, only: &Only, durable: u64) -> io::Result<()> {
     let mut block = vec![0; BLOCK];
-    let read = |lba, block: &mut [u8]| cache.read(lba, block).map_err(|error| io::Error::other(error.to_string()));
-    for (slot, number) in blocks {
+    let read = |lba, block: &mut [u8]| pool.cache.read(lba, block).map_err(other);
+    for (slot, number) in &only.blocks {
         read(size_block(*slot), &mut block)?;
-        let kept = size_in(&block);
+        let kept = size_in(&block).map(|told| told.size.get());
         let now = target.len()?;
         kept.filter(|size| now < *size).map_or(Ok(()), |size| target.set_len(size))?;
         let size = kept.unwrap_or(durable);
@@ -254,5 +300,6 @@ fn write_blocks<R: Region>(cache: &Cache<R>, target: &dyn Target, blocks: &Block
         read(block_of(*slot, *number), &mut block)?;
         target.write(at, &block[..len])?;
     }
+    only.records.iter().try_for_each(|record| target.write(record.at, &record.bytes))?;
     target.sync()
 }

@@ -3,7 +3,7 @@
 use crate::failure::{Doing, Failure, VolumeFailure};
 use std::path::Path;
 use tidegate_media::{Allocation, MappedRegion, Region};
-use tidegate_preload_wire::{EPOCH_AT, FileId, Row, SLOTS, TABLE_BYTES, USED_AT, row_at};
+use tidegate_preload_wire::{EPOCH_AT, FileId, Row, SLOT_COLUMN, SLOTS, TABLE_BYTES, USED_AT, row_at};
 
 /// The table.
 pub(super) struct Table {
@@ -26,8 +26,8 @@ impl Table {
         table
     }
 
-    /// Enters that `holder` holds `file`. False: there is no row left.
-    pub(super) fn enter(&mut self, file: FileId, holder: u64) -> bool {
+    /// Enters that `holder` holds `file`, and may commit to its strip for `slot`; 0: it may not. False: there is no row left.
+    pub(super) fn enter(&mut self, file: FileId, holder: u64, slot: u32) -> bool {
         let free = self.rows.iter().position(Option::is_none).unwrap_or(self.rows.len());
         if free as u64 >= SLOTS {
             return false;
@@ -36,16 +36,25 @@ impl Table {
             self.rows.push(None);
         }
         self.rows[free] = Some(file);
-        self.store(free, Row { file, holder }.words());
+        self.store(free, Row { file, holder, slot: slot.into() }.words());
         self.tell();
         true
+    }
+
+    /// From now on the holder of `file` may commit to its strip for `slot`, and for no other; 0: for none. What it committed before is known of when this returns to
+    /// whoever syncs the file then.
+    pub(super) fn allow(&mut self, file: FileId, slot: u32) {
+        if let Some(row) = self.rows.iter().position(|known| *known == Some(file)) {
+            self.words.store_u64(row_at(row as u64) + SLOT_COLUMN, slot.into());
+            self.tell();
+        }
     }
 
     /// Nobody holds `file` any more.
     pub(super) fn remove(&mut self, file: FileId) {
         if let Some(row) = self.rows.iter().position(|known| *known == Some(file)) {
             self.rows[row] = None;
-            self.store(row, [0; 3]);
+            self.store(row, [0; 4]);
             while self.rows.last() == Some(&None) {
                 self.rows.pop();
             }
@@ -53,15 +62,13 @@ impl Table {
         }
     }
 
-    fn store(&self, row: usize, words: [u64; 3]) {
+    fn store(&self, row: usize, [device, inode, holder, slot]: [u64; 4]) {
         // The holder last if there is one, first if there is none: a row that is read meanwhile names no wrong file.
-        let places = [0, 8, 16].map(|column| row_at(row as u64) + column);
-        let pairs = places.into_iter().zip(words);
-        if words[2] == 0 {
-            pairs.rev().for_each(|(at, word)| self.words.store_u64(at, word));
-        } else {
-            pairs.for_each(|(at, word)| self.words.store_u64(at, word));
+        let mut columns = [(SLOT_COLUMN, slot), (0, device), (8, inode), (16, holder)];
+        if holder == 0 {
+            columns.reverse();
         }
+        columns.into_iter().for_each(|(column, word)| self.words.store_u64(row_at(row as u64) + column, word));
     }
 
     /// The rows in use first, then the epoch.

@@ -102,7 +102,7 @@ proptest! {
     fn every_routine_agrees_with_a_vector(verbs in prop::collection::vec(verb(), 1..40)) {
         for instructions in Instructions::supported() {
             let mut region = MappedRegion::anonymous(LEN).expect("maps");
-            region.instructions = instructions;
+            region.part.instructions = instructions;
             let (mut model, mut counts) = (vec![0; LEN as usize], Counters::default());
             for verb in &verbs {
                 apply(&region, &mut model, &mut counts, verb);
@@ -147,7 +147,7 @@ fn loads_past_the_end_of_a_file_cut_short_are_poison() {
     for instructions in Instructions::supported() {
         let folder = folder();
         let mut region = cut_short(&folder, 4096);
-        region.instructions = instructions;
+        region.part.instructions = instructions;
         assert_eq!(region.load_u64(8192), Err(Poison { at: 8192, len: 8 }));
         for (at, len) in [(4096, 1), (5000, 3), (4000, 200), (4090, 4096), (8192, 4096), (4096, 64)] {
             assert_eq!(region.read(at, &mut vec![0; len]), Err(Poison { at, len: len as u64 }), "{instructions}");
@@ -181,7 +181,7 @@ fn stores_past_the_end_of_a_file_cut_short_seal_the_region() {
             }
             let folder = folder();
             let mut region = cut_short(&folder, 4096);
-            region.instructions = instructions;
+            region.part.instructions = instructions;
             region.fence().expect("nothing lost yet");
             verb(&region);
             assert_eq!(region.fence(), Err(Sealed::StoreLost { at }), "{name} by {instructions}");

@@ -249,7 +249,7 @@ impl Below for Open {
         &self.path
     }
     fn named(&self, family: u32) -> Named {
-        Named { family, path: self.path.clone(), inode: INODE, born_ns: 1 }
+        Named { family, path: self.path.clone(), inode: INODE, born_ns: 1, strip: None }
     }
     fn is_in_place(&self) -> bool {
         self.world.disks().file.path == self.path

@@ -1,0 +1,145 @@
+//! The strips of a pool: parts of it to which programs commit by themselves.
+//!
+//! A strip is given to a program together with a file, and used again when nobody holds the file and nobody has the strip mapped: a program that is slow to
+//! notice may still be storing to it.
+
+use super::span::Span;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tidegate_commit::strip::{Record, counts, records};
+use tidegate_layout::kept::{Counting, STRIP_COUNTS_AT, StripCounts};
+use tidegate_media::{Region, Result, Sealed};
+
+/// Whether anybody has mapped these bytes of the pool: where, and how many.
+pub(super) type IsMapped = Box<dyn Fn(u64, u64) -> bool + Send + Sync>;
+
+/// The strips of a pool.
+pub(super) struct Strips<R> {
+    /// Where in the pool the first one lies, and the bytes of each.
+    at: u64,
+    bytes: u64,
+    strips: Vec<Span<R>>,
+    given: Mutex<Vec<bool>>,
+    is_mapped: IsMapped,
+    /// What was counted at strips that were given back.
+    before: [AtomicU64; 4],
+}
+
+/// What programs did at strips.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Done {
+    pub(super) syncs: u64,
+    pub(super) bytes: u64,
+    pub(super) lines: u64,
+    pub(super) fences: u64,
+}
+
+impl Done {
+    fn of(counts: &StripCounts) -> Done {
+        let StripCounts { syncs, bytes, lines, fences } = counts;
+        Done { syncs: syncs.get(), bytes: bytes.get(), lines: lines.get(), fences: fences.get() }
+    }
+
+    fn words(self) -> [u64; 4] {
+        [self.syncs, self.bytes, self.lines, self.fences]
+    }
+
+    fn from_words([syncs, bytes, lines, fences]: [u64; 4]) -> Done {
+        Done { syncs, bytes, lines, fences }
+    }
+}
+
+impl<R: Region> Strips<R> {
+    /// `count` strips of `bytes` bytes from byte `at` of `region` on.
+    pub(super) fn new(region: &Arc<R>, at: u64, bytes: u64, count: u32) -> Strips<R> {
+        let begin = |number: u32| at + u64::from(number) * bytes;
+        let span = |number| Span::new(Arc::clone(region), begin(number), begin(number + 1));
+        let strips: Vec<_> = (0..count).map(span).collect();
+        let given = Mutex::new(vec![false; strips.len()]);
+        Strips { at, bytes, strips, given, is_mapped: Box::new(|_, _| false), before: Default::default() }
+    }
+
+    /// From now on a strip for which `is_mapped` holds is given to nobody.
+    pub(super) fn ask_mapped(&mut self, is_mapped: IsMapped) {
+        self.is_mapped = is_mapped;
+    }
+
+    /// Where in the pool strip `number` lies, and its bytes.
+    pub(super) fn range(&self, number: u32) -> (u64, u64) {
+        (self.at + u64::from(number) * self.bytes, self.bytes)
+    }
+
+    fn is_free(&self, number: u32) -> bool {
+        let (at, len) = self.range(number);
+        !(self.is_mapped)(at, len)
+    }
+
+    fn given(&self) -> MutexGuard<'_, Vec<bool>> {
+        self.given.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Nothing on any strip counts, durably on return. Those that somebody has mapped are left alone.
+    pub(super) fn clear_all(&self) -> std::result::Result<(), Sealed> {
+        (0..).zip(&self.strips).filter(|(number, _)| self.is_free(*number)).try_for_each(|(_, strip)| clear(strip))
+    }
+
+    /// A strip for nobody else, on which nothing counts. None: there is none, or the memory takes no stores any more.
+    pub(super) fn give(&self) -> Option<u32> {
+        let mut given = self.given();
+        let number = (0..).zip(&*given).find(|(number, given)| !**given && self.is_free(*number))?.0;
+        let strip = &self.strips[number as usize];
+        clear(strip).ok()?;
+        (0..4).for_each(|place| strip.store_u64(STRIP_COUNTS_AT + place * 8, 0));
+        given[number as usize] = true;
+        Some(number)
+    }
+
+    /// The file that strip `number` was for is held no more, and nothing on the strip counts.
+    pub(super) fn take_back(&self, number: u32) {
+        let done = self.done(number);
+        let mut given = self.given();
+        for (sum, more) in self.before.iter().zip(done.words()) {
+            sum.fetch_add(more, Ordering::Relaxed);
+        }
+        given[number as usize] = false;
+    }
+
+    /// Nothing on strip `number` counts, durably on return.
+    pub(super) fn clear(&self, number: u32) -> std::result::Result<(), Sealed> {
+        clear(&self.strips[number as usize])
+    }
+
+    /// What was done at strip `number` since it was given.
+    pub(super) fn done(&self, number: u32) -> Done {
+        counts(&self.strips[number as usize]).map(|counts| Done::of(&counts)).unwrap_or_default()
+    }
+
+    /// What was done at all of them.
+    pub(super) fn done_at_all(&self) -> Done {
+        let given = self.given();
+        let now = (0..).zip(&*given).filter(|(_, given)| **given).map(|(number, _)| self.done(number).words());
+        let mut sum: [u64; 4] = std::array::from_fn(|place| self.before[place].load(Ordering::Relaxed));
+        now.for_each(|words| sum.iter_mut().zip(words).for_each(|(sum, more)| *sum += more));
+        Done::from_words(sum)
+    }
+
+    /// The records on strip `number` that count for the run `session`. None: there are none, or no such strip.
+    pub(super) fn records(
+        &self,
+        number: u32,
+        session: u64,
+        counts: impl FnOnce(Counting) -> bool,
+    ) -> Result<Option<(Counting, Vec<Record>)>> {
+        self.strips.get(number as usize).map_or(Ok(None), |strip| records(strip, session, counts))
+    }
+
+    /// What the heads say that counts, whatever else is known of it.
+    pub(super) fn heads(&self) -> impl Iterator<Item = Counting> {
+        self.strips.iter().filter_map(|strip| strip.load_u64(0).ok().and_then(Counting::of))
+    }
+}
+
+fn clear<R: Region>(strip: &Span<R>) -> std::result::Result<(), Sealed> {
+    strip.stream(0, &0_u64.to_le_bytes());
+    strip.fence()
+}

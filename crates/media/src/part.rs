@@ -1,0 +1,142 @@
+//! A part of a file in mapped memory, for a process that has nothing but this part for itself. Nothing is counted, and nothing is allocated.
+
+use crate::error::{Poison, Sealed};
+use crate::memory::{Instructions, Mapping, Refused, Sharing};
+use crate::region::Region;
+use crate::sync::{AtomicU64, Ordering};
+use rustix::fd::{AsRawFd, BorrowedFd};
+use std::io;
+
+/// No store was lost.
+const SOUND: u64 = u64::MAX;
+
+/// Mapped memory as a region. A store that the medium refuses seals it: the offset is kept, and every later fence reports it.
+pub struct MappedPart {
+    mapping: Mapping,
+    pub(crate) instructions: Instructions,
+    /// Offset of the first lost store, or [`SOUND`]. Relaxed everywhere: a fence reports what its own thread lost,
+    /// and what others lost as soon as it sees it.
+    first_lost: AtomicU64,
+}
+
+impl MappedPart {
+    /// Maps `len` bytes of `file`, which others use too, from byte `at` on; a multiple of the size of a page. Children that are forked do not have the mapping.
+    ///
+    /// `file` was opened for this and may be closed then: nobody else maps any of these bytes so while the mapping is there, as it keeps a lock of the open file
+    /// (`F_OFD_SETLK`).
+    pub fn of(file: BorrowedFd<'_>, at: u64, len: usize, instructions: Instructions) -> io::Result<MappedPart> {
+        lock(file, libc::F_OFD_SETLK, at, len as u64)?;
+        let sharing = if Mapping::is_synchronous(file) { Sharing::Synchronous } else { Sharing::Shared };
+        let mapping = Mapping::of_file(file, at, len, sharing)?;
+        mapping.keep_from_children()?;
+        Ok(MappedPart::over(mapping, instructions))
+    }
+
+    /// Whether anybody has mapped any of these bytes by [`MappedPart::of`].
+    pub fn is_mapped(file: BorrowedFd<'_>, at: u64, len: u64) -> io::Result<bool> {
+        Ok(lock(file, libc::F_OFD_GETLK, at, len)? != libc::F_UNLCK)
+    }
+
+    pub(crate) fn over(mapping: Mapping, instructions: Instructions) -> MappedPart {
+        MappedPart { mapping, instructions, first_lost: AtomicU64::new(SOUND) }
+    }
+
+    pub(crate) fn instructions(&self) -> Instructions {
+        self.instructions
+    }
+
+    pub(crate) fn mapping(&self) -> &Mapping {
+        &self.mapping
+    }
+
+    fn seal(&self, refused: Refused) {
+        // The first offset stays: the exchange fails when one is there.
+        let _ = self.first_lost.compare_exchange(SOUND, refused.0, Ordering::Relaxed, Ordering::Relaxed);
+    }
+}
+
+impl Region for MappedPart {
+    fn len(&self) -> u64 {
+        self.mapping.len()
+    }
+
+    fn read(&self, at: u64, out: &mut [u8]) -> Result<(), Poison> {
+        let len = out.len() as u64;
+        self.mapping.read(self.instructions, at, out).map_err(|_| Poison { at, len })
+    }
+
+    fn load_u64(&self, at: u64) -> Result<u64, Poison> {
+        self.mapping.load(at).map_err(|_| Poison { at, len: 8 })
+    }
+
+    fn write(&self, at: u64, bytes: &[u8]) {
+        self.mapping.write(self.instructions, at, bytes).unwrap_or_else(|refused| self.seal(refused));
+    }
+
+    fn stream(&self, at: u64, bytes: &[u8]) {
+        self.mapping.stream(self.instructions, at, bytes).unwrap_or_else(|refused| self.seal(refused));
+    }
+
+    fn store_u64(&self, at: u64, word: u64) {
+        self.mapping.store(at, word).unwrap_or_else(|refused| self.seal(refused));
+    }
+
+    fn flush(&self, at: u64, len: u64) {
+        self.mapping.flush(self.instructions, at, len).unwrap_or_else(|refused| self.seal(refused));
+    }
+
+    fn fence(&self) -> Result<(), Sealed> {
+        self.mapping.fence();
+        match self.first_lost.load(Ordering::Relaxed) {
+            SOUND => Ok(()),
+            at => Err(Sealed::StoreLost { at }),
+        }
+    }
+}
+
+/// Takes a lock of the open file, or asks who has one; the kind that is there then.
+fn lock(file: BorrowedFd<'_>, command: i32, at: u64, len: u64) -> io::Result<i32> {
+    let invalid = |_| io::Error::from_raw_os_error(libc::EINVAL);
+    // SAFETY: all zeroes is a valid lock.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = libc::F_WRLCK as _;
+    lock.l_whence = libc::SEEK_SET as _;
+    lock.l_start = at.try_into().map_err(invalid)?;
+    lock.l_len = len.try_into().map_err(invalid)?;
+    // SAFETY: the descriptor is open, and the lock is this function's own.
+    match unsafe { libc::fcntl(file.as_raw_fd(), command, &raw mut lock) } {
+        0 => Ok(lock.l_type.into()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn a_part_is_the_files_own_bytes_and_a_lost_store_seals_it() {
+        let folder = tempfile::tempdir_in("/dev/shm").expect("a folder in memory");
+        let path = folder.path().join("file");
+        std::fs::write(&path, vec![7; 12_288]).expect("a file");
+        let file = File::options().read(true).write(true).open(&path).expect("it is there");
+        let part = MappedPart::of(file.as_fd(), 4096, 8192, Instructions::flushing()).expect("mapped");
+        let other = File::open(&path).expect("it is there");
+        let is_mapped = |at| MappedPart::is_mapped(other.as_fd(), at, 4096).expect("it can be asked");
+        part.stream(8, &[1; 100]);
+        assert_eq!(part.fence(), Ok(()));
+        let bytes = std::fs::read(&path).expect("readable");
+        assert_eq!((bytes[4103], bytes[4104], bytes[4203], bytes[4204]), (7, 1, 1, 7));
+        file.set_len(8192).expect("cut short");
+        part.stream(4096, &[1; 64]);
+        assert_eq!(part.fence(), Err(Sealed::StoreLost { at: 4096 }));
+        drop(file);
+        assert!(!is_mapped(0) && is_mapped(4096) && is_mapped(8192), "the mapping keeps the lock");
+        let again = File::options().read(true).write(true).open(&path).expect("it is there");
+        assert!(MappedPart::of(again.as_fd(), 8192, 4096, Instructions::flushing()).is_err());
+        drop(part);
+        assert!(!is_mapped(4096));
+    }
+}
