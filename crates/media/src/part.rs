@@ -99,8 +99,8 @@ fn lock(file: BorrowedFd<'_>, command: i32, at: u64, len: u64) -> io::Result<i32
     let invalid = |_| io::Error::from_raw_os_error(libc::EINVAL);
     // SAFETY: all zeroes is a valid lock.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
-    lock.l_type = libc::F_WRLCK as _;
-    lock.l_whence = libc::SEEK_SET as _;
+    lock.l_type = libc::F_WRLCK.try_into().map_err(invalid)?;
+    lock.l_whence = libc::SEEK_SET.try_into().map_err(invalid)?;
     lock.l_start = at.try_into().map_err(invalid)?;
     lock.l_len = len.try_into().map_err(invalid)?;
     // SAFETY: the descriptor is open, and the lock is this function's own.

@@ -1,7 +1,7 @@
 //! What happens beside each call: writes are noted, syncs are asked of the supervisor, and what cannot be followed is abandoned or settled.
 
 use crate::descriptors::{self, Regular, SYNCS_MAX, Seen};
-use crate::held::{Attributes, Dirty, Held, Place, attributes};
+use crate::held::{Attributes, Dirty, Held, Place, Taken, attributes};
 use crate::{files, guarded, line, process};
 use rustix::fs::{AtFlags, FileType, OFlags, SeekFrom, Stat};
 use rustix::io::Errno;
@@ -9,6 +9,7 @@ use std::ffi::CStr;
 use std::mem::MaybeUninit;
 use std::ops::RangeInclusive;
 use std::os::fd::BorrowedFd;
+use tidegate_commit::strip::RECORD_BYTES_MAX;
 use tidegate_preload_wire::{Answer, FileId, RANGES_MAX, Range, Request};
 
 /// Where a call says that it writes.
@@ -22,19 +23,52 @@ pub(crate) enum Aim {
     Anywhere,
 }
 
+/// What a call writes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Source {
+    /// The bytes from here on.
+    Bytes(*const u8),
+    /// Those of this one piece.
+    Piece(*const libc::iovec),
+    /// Others.
+    Unknown,
+}
+
+impl Source {
+    /// The first `wrote` bytes, if they lie in one place and are few.
+    ///
+    /// # Safety
+    /// L1: the call that wrote them read them here.
+    unsafe fn bytes<'a>(self, wrote: isize) -> Option<&'a [u8]> {
+        let len = usize::try_from(wrote).ok().filter(|len| (1..=RECORD_BYTES_MAX).contains(len))?;
+        let from = match self {
+            Source::Bytes(from) => from,
+            // SAFETY: the caller's promise.
+            Source::Piece(piece) => unsafe { (*piece).iov_base.cast() },
+            Source::Unknown => return None,
+        };
+        // SAFETY: the caller's promise.
+        Some(unsafe { std::slice::from_raw_parts(from, len) })
+    }
+}
+
 /// A file is held from this sync of one descriptor on: many files are synced once and never again.
 const HOLD_AT_SYNC: u8 = 3;
 
-/// Makes a call that writes up to as many bytes as it returns, and follows it.
-pub(crate) fn write(descriptor: i32, aim: Aim, call: impl FnOnce() -> isize) -> isize {
+/// Makes a call that writes up to as many bytes of `source` as it returns, and follows it.
+pub(crate) fn write(descriptor: i32, aim: Aim, source: Source, call: impl FnOnce() -> isize) -> isize {
     if !process::is_followed() {
         return call();
     }
     match look(descriptor) {
         Seen::Held { index, generation } => {
             let from = if aim == Aim::Position { position(descriptor) } else { None };
+            let number = files::at(index).map_or(0, Held::begin);
             let wrote = call();
-            guarded(|| written(descriptor, index, generation, place(descriptor, aim, from, wrote)));
+            // SAFETY: L1.
+            let bytes = unsafe { source.bytes(wrote) };
+            let write = Write { number, bytes };
+            guarded(|| written(descriptor, (index, generation), place(descriptor, aim, from, wrote), write));
             wrote
         }
         Seen::Regular(regular) => {
@@ -46,8 +80,15 @@ pub(crate) fn write(descriptor: i32, aim: Aim, call: impl FnOnce() -> isize) -> 
     }
 }
 
-fn written(descriptor: i32, index: u16, generation: u32, place: Place) {
-    if !files::at(index).is_some_and(|held| held.note(generation, place) && held.is_in_force()) {
+/// A write of a held file.
+struct Write<'a> {
+    number: u64,
+    bytes: Option<&'a [u8]>,
+}
+
+fn written(descriptor: i32, (index, generation): (u16, u32), place: Place, write: Write<'_>) {
+    let noted = |held: &Held| held.note(generation, write.number, place, write.bytes);
+    if !files::at(index).is_some_and(|held| noted(held) && held.is_in_force()) {
         // It is not held any more, or held anew, or by another process.
         learn(descriptor, true, false);
     }
@@ -157,17 +198,24 @@ fn keep_locked(descriptor: i32, index: u16, generation: u32, attributes_too: boo
         descriptors::forget(descriptor);
         return Way::NotHeld;
     }
+    let attributes = attributes_too.then(|| attributes(&stat));
+    let known = attributes.is_none_or(|now| held.knows(now));
     // Below a signal handler the notes may be half written.
-    let dirty = if locked { held.take() } else { Dirty::in_doubt() };
+    let dirty = match locked.then(|| held.take(stat.st_size.unsigned_abs(), known)) {
+        Some(Taken::Committed) if held.may_commit() => return Way::Kept,
+        Some(Taken::Committed) => taken(held),
+        Some(Taken::Dirty(dirty)) => dirty,
+        None => Dirty::in_doubt(),
+    };
     // Once more, behind the notes: what was appended and noted lies before the end.
     let size = self::stat(descriptor).unwrap_or(stat).st_size.unsigned_abs();
-    let attributes = attributes_too.then(|| attributes(&stat));
     let by_kernel = Way::ByKernel { index, generation, size, attributes, locked };
-    if dirty.doubt || attributes.is_some_and(|now| !held.knows(now)) {
+    if dirty.doubt || !known || size < held.top() {
         return by_kernel;
     }
     match ask_to_keep(held, &dirty, size) {
         Some(Answer::Done) => {
+            held.absorbed(dirty.filling);
             if dirty.appended_from.is_some() {
                 held.set_base(size);
             }
@@ -182,6 +230,14 @@ fn keep_locked(descriptor: i32, index: u16, generation: u32, attributes_too: boo
     }
 }
 
+/// What was committed may count for nothing: it is to be made durable elsewhere.
+fn taken(held: &Held) -> Dirty {
+    match held.take(0, false) {
+        Taken::Dirty(dirty) => dirty,
+        Taken::Committed => Dirty::in_doubt(),
+    }
+}
+
 fn ask_to_keep(held: &Held, dirty: &Dirty, size: u64) -> Option<Answer> {
     let mut ranges: [Range; RANGES_MAX] = dirty.ranges;
     let mut count = dirty.count;
@@ -192,7 +248,7 @@ fn ask_to_keep(held: &Held, dirty: &Dirty, size: u64) -> Option<Answer> {
     if count == 0 && dirty.appended_from.is_none() {
         return Some(Answer::Done);
     }
-    line::ask_held(Request::Keep { hold: held.hold(), size, ranges: &ranges[..count] })
+    line::ask_held(Request::Keep { hold: held.hold(), size, filling: dirty.filling, ranges: &ranges[..count] })
 }
 
 /// The kernel synced, or tried to.
@@ -200,9 +256,12 @@ fn synced(way: Way, well: bool) {
     let Way::ByKernel { index, generation, size, attributes, locked } = way else { return };
     let held = files::at(index).filter(|held| held.is_taken() && held.generation() == generation);
     if let Some(held) = held {
+        let forgotten = locked && well;
+        let answer = forgotten.then(|| line::ask_held(Request::Forget { hold: held.hold() })).flatten();
         if !well {
-            held.put_in_doubt();
-        } else if locked && line::ask_held(Request::Forget { hold: held.hold() }) == Some(Answer::Done) {
+            held.not_synced();
+        } else if let Some(Answer::Anew { slot }) = answer {
+            held.begin_anew(slot);
             held.set_base(size);
             attributes.into_iter().for_each(|durable| held.remember(durable));
         } else {
@@ -232,7 +291,8 @@ fn hold(descriptor: i32, regular: Regular) -> bool {
     let Some((index, held)) = files::occupy(&stat) else { return false };
     let answer = line::ask(Request::Hold, Some(descriptor));
     match answer {
-        Some(Answer::Held { hold, holder }) if held.is_taken() && !files::is_changing() => {
+        Some(Answer::Held { hold, holder, slot, strip }) if held.is_taken() && !files::is_changing() => {
+            strip.into_iter().for_each(|strip| held.set_strip(strip, slot));
             held.set_hold(hold, holder);
             descriptors::learn(descriptor, Seen::Held { index, generation: held.generation() });
             return true;

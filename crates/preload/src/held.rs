@@ -2,9 +2,12 @@
 
 use crate::lock::Lock;
 use crate::process;
+use crate::strip::{self, OwnStrip};
 use rustix::fs::Stat;
+use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use tidegate_preload_wire::{FileId, RANGES_MAX, Range};
+use tidegate_commit::strip::{FILLING_RANGES_MAX, Staged};
+use tidegate_preload_wire::{FileId, RANGES_MAX, Range, Row};
 
 /// A place for a held file. All fields but `doubt` are changed under the lock.
 pub(crate) struct Held {
@@ -26,9 +29,27 @@ pub(crate) struct Held {
     base: AtomicU64,
     /// What a sync makes durable besides, as it was when it was last durable.
     attributes: [AtomicU64; 3],
+    /// Writes that began, and those that ended: one that began last and ends next was alone.
+    begun: AtomicU64,
+    ended: AtomicU64,
+    /// The table's epoch when it last said that commits to the strip count.
+    allowed_epoch: AtomicU32,
+    /// The slot that the strip is about.
+    slot: AtomicU32,
+    /// What was put on the strip reaches to here.
+    top: AtomicU64,
+    /// Whether nothing is put on the strip: what it is about is being made durable elsewhere.
+    absorbing: AtomicBool,
+    strip: UnsafeCell<Option<OwnStrip>>,
     count: AtomicUsize,
-    ranges: [[AtomicU64; 2]; RANGES_MAX],
+    ranges: [[AtomicU64; 2]; NOTES_MAX],
 }
+
+// SAFETY: L5; everything else is atomic.
+unsafe impl Sync for Held {}
+
+/// Ranges that are noted at most. What else a sync is about is what was appended, and what the strip is about.
+const NOTES_MAX: usize = RANGES_MAX - FILLING_RANGES_MAX - 1;
 
 const FREE: u32 = 0;
 const TAKEN: u32 = 1;
@@ -43,12 +64,22 @@ pub(crate) struct Dirty {
     pub(crate) appended_from: Option<u64>,
     /// Whether there is more than that.
     pub(crate) doubt: bool,
+    /// The filling of the strip that is among the ranges; 0: none.
+    pub(crate) filling: u32,
+}
+
+/// What [`Held::take`] found.
+pub(crate) enum Taken {
+    /// Everything lay on the strip, and is durable there now.
+    Committed,
+    /// It is to be made durable elsewhere; nothing is put on the strip until that is told.
+    Dirty(Dirty),
 }
 
 impl Dirty {
     /// What nobody could note.
     pub(crate) fn in_doubt() -> Dirty {
-        Dirty { ranges: [(0, 0); RANGES_MAX], count: 0, appended_from: None, doubt: true }
+        Dirty { ranges: [(0, 0); RANGES_MAX], count: 0, appended_from: None, doubt: true, filling: 0 }
     }
 }
 
@@ -79,8 +110,15 @@ impl Held {
             appended: AtomicBool::new(false),
             base: AtomicU64::new(0),
             attributes: [const { AtomicU64::new(0) }; 3],
+            begun: AtomicU64::new(0),
+            ended: AtomicU64::new(0),
+            allowed_epoch: AtomicU32::new(0),
+            slot: AtomicU32::new(0),
+            top: AtomicU64::new(0),
+            absorbing: AtomicBool::new(false),
+            strip: UnsafeCell::new(None),
             count: AtomicUsize::new(0),
-            ranges: [const { [const { AtomicU64::new(0) }; 2] }; RANGES_MAX],
+            ranges: [const { [const { AtomicU64::new(0) }; 2] }; NOTES_MAX],
         }
     }
 
@@ -98,6 +136,10 @@ impl Held {
             self.base.store(stat.st_size.unsigned_abs(), Ordering::Relaxed);
             self.remember(UNKNOWN);
             self.holder.store(0, Ordering::Relaxed);
+            self.begun.store(0, Ordering::Relaxed);
+            self.ended.store(0, Ordering::Relaxed);
+            // SAFETY: L5. What an older hold was given is unmapped here at the latest.
+            unsafe { *self.strip.get() = None };
             self.count.store(0, Ordering::Relaxed);
             self.appended.store(false, Ordering::Relaxed);
             self.doubt.store(true, Ordering::Relaxed);
@@ -117,6 +159,8 @@ impl Held {
     /// The same in a forked child, whose other threads are gone.
     pub(crate) fn leave_as_forked(&self) {
         self.lock.reset();
+        // SAFETY: L5; no other thread exists here. The parent's mapping is not here either.
+        std::mem::forget(unsafe { (*self.strip.get()).take() });
         if self.is_taken() {
             self.leave();
         }
@@ -155,7 +199,7 @@ impl Held {
         if holder == 0 || self.epoch.load(Ordering::Relaxed) == epoch {
             return true;
         }
-        let in_force = process::holder_of(self.file()) == Some(holder);
+        let in_force = process::row_of(self.file()).is_some_and(|row| row.holder == holder);
         if in_force {
             self.epoch.store(epoch, Ordering::Relaxed);
         } else {
@@ -169,8 +213,36 @@ impl Held {
         self.doubt.store(true, Ordering::SeqCst);
     }
 
-    /// Notes a write. False: the place is another file's by now.
-    pub(crate) fn note(&self, generation: u32, place: Place) -> bool {
+    /// The supervisor gave this strip for `slot`.
+    pub(crate) fn set_strip(&self, given: Range, slot: u32) {
+        if self.lock.take() {
+            // SAFETY: L5.
+            unsafe { *self.strip.get() = strip::open(given, slot) };
+            self.slot.store(slot, Ordering::Relaxed);
+            self.allowed_epoch.store(0, Ordering::Relaxed);
+            self.top.store(0, Ordering::Relaxed);
+            self.absorbing.store(false, Ordering::Relaxed);
+            self.lock.give();
+        }
+    }
+
+    /// The strip, if there is one.
+    ///
+    /// # Safety
+    /// L5: the lock is held as long as it is used.
+    #[expect(clippy::mut_from_ref, reason = "the lock is what makes it one's own")]
+    unsafe fn strip(&self) -> Option<&mut OwnStrip> {
+        // SAFETY: the caller's promise.
+        unsafe { (*self.strip.get()).as_mut() }
+    }
+
+    /// A write begins; its number.
+    pub(crate) fn begin(&self) -> u64 {
+        self.begun.fetch_add(1, Ordering::AcqRel)
+    }
+
+    /// Notes write `number`, which has ended, of `bytes` if they are known. False: the place is another file's by now.
+    pub(crate) fn note(&self, generation: u32, number: u64, place: Place, bytes: Option<&[u8]>) -> bool {
         if !self.lock.take() {
             // A signal handler, come between the lines of what it interrupted.
             self.put_in_doubt();
@@ -178,12 +250,29 @@ impl Held {
         }
         let same = self.generation() == generation && self.is_taken();
         match place {
+            Place::Range(range) if same && self.is_staged(number, range, bytes) => {}
             Place::Range(range) if same => self.add(range),
             Place::End if same => self.appended.store(true, Ordering::Relaxed),
             _ => self.put_in_doubt(),
         }
+        if same {
+            self.ended.fetch_add(1, Ordering::AcqRel);
+        }
         self.lock.give();
         same
+    }
+
+    /// Puts a write on the strip, if it was alone and there is room. The lock is held.
+    fn is_staged(&self, number: u64, (at, len): Range, bytes: Option<&[u8]>) -> bool {
+        let alone = self.ended.load(Ordering::Acquire) == number && self.begun.load(Ordering::Acquire) == number + 1;
+        let whole = bytes.filter(|bytes| bytes.len() as u64 == len && len > 0);
+        // SAFETY: L5.
+        let Some((strip, bytes)) = unsafe { self.strip() }.zip(whole) else { return false };
+        let staged = alone && !self.absorbing.load(Ordering::Relaxed) && strip.stage(at, bytes) == Ok(Staged::There);
+        if staged {
+            self.top.fetch_max(at + len, Ordering::Relaxed);
+        }
+        staged
     }
 
     fn add(&self, (at, len): Range) {
@@ -198,8 +287,7 @@ impl Held {
             }
         }
         match self.ranges.get(count) {
-            // One stays free for what was appended.
-            Some([from, bytes]) if count + 1 < RANGES_MAX => {
+            Some([from, bytes]) if count < NOTES_MAX => {
                 from.store(at, Ordering::Relaxed);
                 bytes.store(len, Ordering::Relaxed);
                 self.count.store(count + 1, Ordering::Relaxed);
@@ -208,21 +296,96 @@ impl Held {
         }
     }
 
-    /// Takes all notes; the place is as after a sync.
-    pub(crate) fn take(&self) -> Dirty {
-        let mut dirty = Dirty::in_doubt();
+    /// Takes all notes; the place is as after a sync. If the strip has everything, of a file of `size` bytes now, and `may_commit`, that is committed instead.
+    pub(crate) fn take(&self, size: u64, may_commit: bool) -> Taken {
         if !self.lock.take() {
-            return dirty;
+            return Taken::Dirty(Dirty::in_doubt());
         }
+        let taken = if may_commit && self.is_committed(size) { Taken::Committed } else { Taken::Dirty(self.dirty()) };
+        self.lock.give();
+        taken
+    }
+
+    fn is_committed(&self, size: u64) -> bool {
+        let noted = self.doubt.load(Ordering::SeqCst)
+            || self.count.load(Ordering::Relaxed) > 0
+            || self.appended.load(Ordering::Relaxed);
+        // Somebody else cut the file.
+        let cut = size < self.top.load(Ordering::Relaxed);
+        // SAFETY: L5.
+        let strip = unsafe { self.strip() }.filter(|strip| !noted && !cut && !strip.is_nearly_full());
+        strip.is_some_and(|strip| strip.commit().is_ok())
+    }
+
+    fn dirty(&self) -> Dirty {
+        let mut dirty = Dirty::in_doubt();
         dirty.doubt = self.doubt.swap(false, Ordering::SeqCst);
-        dirty.count = self.count.swap(0, Ordering::Relaxed).min(RANGES_MAX - 1);
+        dirty.count = self.count.swap(0, Ordering::Relaxed).min(NOTES_MAX);
         for (range, [at, len]) in dirty.ranges.iter_mut().zip(&self.ranges).take(dirty.count) {
             *range = (at.load(Ordering::Relaxed), len.load(Ordering::Relaxed));
         }
         let appended = self.appended.swap(false, Ordering::Relaxed);
         dirty.appended_from = appended.then(|| self.base.load(Ordering::Relaxed));
-        self.lock.give();
+        self.absorbing.store(true, Ordering::Relaxed);
+        // SAFETY: L5.
+        if let Some(strip) = unsafe { self.strip() }.filter(|strip| !strip.ranges().is_empty()) {
+            let room = dirty.ranges.iter_mut().skip(dirty.count);
+            room.zip(strip.ranges()).for_each(|(range, known)| *range = *known);
+            dirty.count += strip.ranges().len();
+            dirty.filling = strip.filling();
+        }
         dirty
+    }
+
+    /// Bytes that the file has at least, if nobody else cut it.
+    pub(crate) fn top(&self) -> u64 {
+        self.top.load(Ordering::Relaxed)
+    }
+
+    /// Whether the supervisor lets this process commit to the strip, and nobody said that nobody may. If not, what was committed just now may count for nothing.
+    pub(crate) fn may_commit(&self) -> bool {
+        let epoch = process::epoch();
+        let known = self.allowed_epoch.load(Ordering::Relaxed) == epoch;
+        let (holder, slot) = (self.holder.load(Ordering::Acquire), self.slot.load(Ordering::Relaxed));
+        let is_ours = |row: Row| row.holder == holder && row.slot == u64::from(slot);
+        let allowed = known || process::row_of(self.file()).is_some_and(is_ours);
+        if allowed {
+            self.allowed_epoch.store(epoch, Ordering::Relaxed);
+        }
+        allowed && strip::may_commit()
+    }
+
+    /// What [`Held::take`] gave is durable, and `filling` counts no more, if it is not 0.
+    pub(crate) fn absorbed(&self, filling: u32) {
+        if self.lock.take() {
+            // SAFETY: L5.
+            let more = unsafe { self.strip() }.filter(|_| filling > 0).is_none_or(|strip| strip.absorbed());
+            if !more {
+                // SAFETY: L5.
+                unsafe { *self.strip.get() = None };
+            }
+            self.absorbing.store(false, Ordering::Relaxed);
+            self.lock.give();
+        }
+    }
+
+    /// What was kept is forgotten: the file's slot is `slot` from now on.
+    pub(crate) fn begin_anew(&self, slot: u32) {
+        if self.lock.take() {
+            self.slot.store(slot, Ordering::Relaxed);
+            self.allowed_epoch.store(0, Ordering::Relaxed);
+            self.top.store(0, Ordering::Relaxed);
+            // SAFETY: L5.
+            unsafe { self.strip() }.into_iter().for_each(|strip| strip.forgotten(slot));
+            self.absorbing.store(false, Ordering::Relaxed);
+            self.lock.give();
+        }
+    }
+
+    /// The kernel could not sync: the next one is the kernel's too, and what lies on the strip stays.
+    pub(crate) fn not_synced(&self) {
+        self.put_in_doubt();
+        self.absorbing.store(false, Ordering::Relaxed);
     }
 
     /// Whether what is now was durable last.

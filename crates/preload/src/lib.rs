@@ -2,7 +2,8 @@
 //!
 //! The kernel's page cache always has the newest bytes of every file: each call reaches the kernel as it was made, and reads are not even looked at. What this
 //! library adds is that a sync need not wait for the disk. It notes where a *held* file was written; a sync then asks the supervisor to *keep*
-//! those bytes in persistent memory, and ends when they are there. The supervisor brings the file to its disk later.
+//! those bytes in persistent memory, and ends when they are there. The supervisor brings the file to its disk later. Small writes are put on a *strip* of the
+//! pool at once, if the supervisor gave one for the file, and a sync of nothing but such writes is this library's own commit.
 //!
 //! # The rules
 //!
@@ -15,14 +16,18 @@
 //! 4. What writes past libc's functions (streams, shared mappings, asynchronous I/O) has its file abandoned before it begins.
 //! 5. If the supervisor is gone, or out of reach, everything is synced by the kernel, once, between two lines in the journal of holds: the first has a supervisor that
 //!    lives promise nothing any more, the second says that what was kept is void.
-//! 6. The table of descriptors is only ever a memory: an entry is forgotten whenever its number may mean something else, and learned anew from the kernel. A child between
+//! 6. A commit to a strip counts if the table and the first byte of the journal still allow it when it is durable: whoever disallows it syncs the file then, which has
+//!    at least what was committed before. Otherwise the sync goes on as one without a strip. Only a write beside which no other one was under way is put there, as
+//!    nobody knows in which order the kernel made others; and only what the kernel took, as the program's memory had it when the call returned.
+//! 7. The table of descriptors is only ever a memory: an entry is forgotten whenever its number may mean something else, and learned anew from the kernel. A child between
 //!    vfork and exec shares memory with its parent but not descriptors, and learns nothing.
 //!
 //! # The law of the unsafe code
 //!
 //! - **L1** Exports are called as libc's own functions of the same name may be called; what the next definition gets is what they got.
 //! - **L2** The next definition of a name has the type that libc's header gives it.
-//! - **L3** The mapping of the table, and the page that forks wipe, live as long as the process.
+//! - **L3** The mappings of the table and of the journal's beginning, and the page that forks wipe, live as long as the process.
+//! - **L5** The strip of a held file is only touched under the lock of its place.
 //! - **L4** Variadic functions of libc that take at most one argument of word size behind the named ones get it in the same register either way.
 //!
 //! No panic reaches C: what is done beside the call is under [`guarded`], which aborts.
@@ -36,6 +41,7 @@ mod line;
 mod lock;
 mod next;
 mod process;
+mod strip;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -1,7 +1,7 @@
 //! The line to the supervisor: one connection, one request at a time.
 
 use crate::lock::Lock;
-use crate::{files, process};
+use crate::{files, process, strip};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{
@@ -175,11 +175,16 @@ fn unanswered(error: Errno) {
 /// The supervisor may live, and only be out of reach of this process. So it is told to stop first: whatever it promised before it saw that, the kernel syncs here.
 fn without_supervisor() {
     files::leave_all();
-    let stopped = say(STOP);
+    let stopped = strip::shut().or_else(gone).and_then(|()| say(STOP));
     rustix::fs::sync();
     if stopped.and_then(|()| say(VOID)).is_ok() {
         process::stop_following();
     }
+}
+
+/// A run that ended well takes its journal with it.
+fn gone(error: Errno) -> Result<(), Errno> {
+    if error == Errno::NOENT { Ok(()) } else { Err(error) }
 }
 
 /// Appends the line that begins with `what` and names the run, durably.
@@ -187,9 +192,8 @@ fn say(what: &str) -> Result<(), Errno> {
     let places = process::places().ok_or(Errno::NOENT)?;
     let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CLOEXEC;
     let journal = match rustix::fs::open(places.holds.as_c_str(), flags, Mode::empty()) {
-        // A run that ended well takes its journal with it.
-        Err(Errno::NOENT) => return Ok(()),
-        journal => journal?,
+        Err(error) => return gone(error),
+        Ok(journal) => journal,
     };
     let session = places.session.as_bytes();
     let line = [IoSlice::new(b"\n"), IoSlice::new(what.as_bytes()), IoSlice::new(session), IoSlice::new(b"\n")];

@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, IntoRawFd};
 use std::ptr::null_mut;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
+use tidegate_media::Instructions;
 use tidegate_preload_wire as wire;
 use wire::{FileId, Row};
 
@@ -19,6 +20,12 @@ pub(crate) struct Places {
     pub(crate) holds: CString,
     /// The run's number.
     pub(crate) session: CString,
+    /// The same as records on strips have it.
+    pub(crate) session_number: u64,
+    /// The pool.
+    pub(crate) pool: Option<CString>,
+    /// How stores reach it.
+    pub(crate) instructions: Instructions,
     roots: Vec<Box<[u8]>>,
 }
 
@@ -124,14 +131,14 @@ pub(crate) fn anything_is_held() -> bool {
 
 /// Whether some process holds `file`.
 pub(crate) fn is_held(file: FileId) -> bool {
-    holder_of(file).is_some()
+    row_of(file).is_some()
 }
 
-/// The number of the process that holds `file`.
-pub(crate) fn holder_of(file: FileId) -> Option<u64> {
-    let row = |slot| [0, 8, 16].map(|column| word(wire::row_at(slot) + column));
+/// Who holds `file`.
+pub(crate) fn row_of(file: FileId) -> Option<Row> {
+    let row = |slot| [0, 8, 16, wire::SLOT_COLUMN].map(|column| word(wire::row_at(slot) + column));
     let mut rows = (0..word(wire::USED_AT).min(wire::SLOTS)).filter_map(|slot| Row::of(row(slot)));
-    rows.find(|row| row.file == file).map(|row| row.holder)
+    rows.find(|row| row.file == file)
 }
 
 /// Reads the environment and maps the table; without either nothing is followed.
@@ -146,7 +153,9 @@ pub(crate) fn start() {
     let (Ok(socket), Ok(table)) = (inside(wire::SOCKET), inside(wire::TABLE)) else { return };
     let Some((table, mark)) = map_table(&table).zip(map_mark()) else { return };
     let roots = roots.as_bytes().split(|byte| *byte == b':').map(Box::from).collect();
-    if PLACES.set(Places { socket, holds, session, roots }).is_ok() {
+    let (pool, session_number) = (variable(wire::POOL_VARIABLE), wire::session_number(session.as_bytes()));
+    let instructions = Instructions::flushing();
+    if PLACES.set(Places { socket, holds, session, session_number, pool, instructions, roots }).is_ok() {
         PID.store(pid(), Ordering::Relaxed);
         TABLE.store(table, Ordering::Release);
         MARK.store(mark, Ordering::Release);

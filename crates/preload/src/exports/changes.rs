@@ -1,6 +1,6 @@
 //! Functions that shorten files, or change what a path names.
 
-use crate::follow::{Aim, Named, change, named};
+use crate::follow::{Aim, Named, Source, change, named};
 use crate::{follow, next};
 use libc::{AT_FDCWD, c_char, c_int, c_uint, mode_t, off_t};
 use std::ffi::CStr;
@@ -198,7 +198,7 @@ truncates!(truncate, ftruncate, fallocate, posix_fallocate; truncate64, ftruncat
 /// A change that the next sync is to make durable by the kernel.
 fn in_place(fd: c_int, call: impl FnOnce() -> c_int) -> c_int {
     let mut answer = 0;
-    follow::write(fd, Aim::Anywhere, || {
+    follow::write(fd, Aim::Anywhere, Source::Unknown, || {
         answer = call();
         0
     });

@@ -1,11 +1,11 @@
 //! Functions that write files through descriptors.
 
-use crate::follow::{Aim, write as written};
+use crate::follow::{Aim, Source, write as written};
 use crate::{follow, next};
 use libc::{c_int, c_uint, c_ulong, c_void, iovec, off_t, size_t, ssize_t};
 
 macro_rules! writes {
-    ($($name:ident = $next:ident($fd:ident, $bytes:ident: $kind:ty, $len:ident: $count:ty $(, $at:ident)?);)*) => { $(
+    ($($name:ident = $next:ident($fd:ident, $bytes:ident: $kind:ident, $len:ident: $count:ty $(, $at:ident)?);)*) => { $(
         /// As in libc.
         ///
         /// # Safety
@@ -13,9 +13,19 @@ macro_rules! writes {
         #[unsafe(no_mangle)]
         pub(super) unsafe extern "C-unwind" fn $name($fd: c_int, $bytes: *const $kind, $len: $count $(, $at: off_t)?) -> ssize_t {
             // SAFETY: L1.
-            written($fd, aim!($($at)?), || unsafe { next::$next($fd, $bytes, $len $(, $at)?) })
+            written($fd, aim!($($at)?), source!($bytes: $kind, $len), || unsafe { next::$next($fd, $bytes, $len $(, $at)?) })
         }
     )* };
+}
+
+/// One piece, or the pieces are not looked at before the kernel has taken them.
+macro_rules! source {
+    ($bytes:ident: c_void, $len:ident) => {
+        Source::Bytes($bytes.cast())
+    };
+    ($pieces:ident: iovec, $count:ident) => {
+        if $count == 1 { Source::Piece($pieces) } else { Source::Unknown }
+    };
 }
 
 macro_rules! aim {
@@ -59,7 +69,7 @@ pub(super) unsafe extern "C-unwind" fn pwritev2(
         _ => Aim::Anywhere,
     };
     // SAFETY: L1.
-    written(fd, aim, || unsafe { next::pwritev2(fd, pieces, count, at, flags) })
+    written(fd, aim, source!(pieces: iovec, count), || unsafe { next::pwritev2(fd, pieces, count, at, flags) })
 }
 
 /// As in libc.
@@ -87,7 +97,7 @@ macro_rules! sends {
         #[unsafe(no_mangle)]
         pub(super) unsafe extern "C-unwind" fn $name(out: c_int, from: c_int, at: *mut off_t, len: size_t) -> ssize_t {
             // SAFETY: L1.
-            written(out, Aim::Anywhere, || unsafe { next::sendfile(out, from, at, len) })
+            written(out, Aim::Anywhere, Source::Unknown, || unsafe { next::sendfile(out, from, at, len) })
         }
     )* };
 }
@@ -110,7 +120,7 @@ macro_rules! moves {
             flags: c_uint,
         ) -> ssize_t {
             // SAFETY: L1.
-            written(out, Aim::Anywhere, || unsafe { next::$name(from, at, out, to, len, flags) })
+            written(out, Aim::Anywhere, Source::Unknown, || unsafe { next::$name(from, at, out, to, len, flags) })
         }
     )* };
 }
