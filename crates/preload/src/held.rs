@@ -69,6 +69,7 @@ pub(crate) struct Dirty {
 }
 
 /// What [`Held::take`] found.
+#[expect(clippy::large_enum_variant, reason = "nothing is allocated here, and it lives on the stack for a moment")]
 pub(crate) enum Taken {
     /// Everything lay on the strip, and is durable there now.
     Committed,

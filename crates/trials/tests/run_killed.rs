@@ -5,6 +5,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use tidegate_layout::kept::STRIP_BYTES;
 use tidegate_trials::run::{APPENDER, Stand};
 
 /// Lines that are synced before anything is killed: the first few syncs are the kernel's.
@@ -75,6 +76,9 @@ fn a_killed_program_loses_nothing_and_its_end_is_told() {
     assert!(!stand.journal().exists(), "the run ended well");
 }
 
+/// More lines than a strip has room for.
+const LINES_OF_A_STRIP: u64 = STRIP_BYTES / 32;
+
 #[test]
 fn a_program_goes_on_without_its_supervisor_by_the_kernel() {
     let stand = Stand::new();
@@ -83,8 +87,9 @@ fn a_program_goes_on_without_its_supervisor_by_the_kernel() {
     let program = program_of(&run);
     run.kill().unwrap();
     run.wait().unwrap();
-    // It notices with its next sync, and goes on. Of what it says, much may be from before: not so a line that the file does not have yet.
-    let later = fs::metadata(&file).unwrap().len() / line(0).len() as u64 + 1;
+    // It notices when it has something to ask, at the latest when its strip is full, and goes on. Of what it says, much may be from before: not so a line that the file
+    // does not have yet.
+    let later = fs::metadata(&file).unwrap().len() / line(0).len() as u64 + LINES_OF_A_STRIP;
     assert_eq!(synced(&mut said, later), later);
     kill(program);
     let journal = fs::read_to_string(stand.journal()).unwrap();

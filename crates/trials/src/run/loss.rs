@@ -8,8 +8,12 @@ use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use tidegate_commit::strip::records;
 use tidegate_disk_cache::{DiskCache, NoDisk, Options};
-use tidegate_media::{BlockDevice, Lba};
+use tidegate_layout::kept::{Counting, KeptSize, STRIP_BYTES};
+use tidegate_media::{BlockDevice, Lba, MappedRegion, Region};
+use tidegate_preload_wire::session_number;
+use zerocopy::FromBytes;
 
 const BLOCK: u64 = 4096;
 /// Blocks of a slot, and slots of a family, as in the pools of runs.
@@ -18,16 +22,15 @@ const FAMILY_SLOTS: u64 = 64;
 const SLOTS: u64 = 1 << 24;
 
 impl Stand {
-    /// As if the power had failed while the pool was what it is: the kernel's blocks that only the pool had besides are spoilt, and the journal is of another
-    /// boot. How many blocks those are.
+    /// As if the power had failed while the pool was what it is: what only the pool had is spoilt in the files besides, and the journal is of another boot. How many
+    /// ranges those are.
     pub fn cut_the_power(&self) -> u64 {
         let names = self.names_of_families();
         let mut lost = 0;
-        for (slot, block, kept) in self.blocks_only_in_the_pool() {
+        for (slot, from, end) in self.ranges_only_in_the_pool() {
             let Some(path) = names.get(&(slot / FAMILY_SLOTS)) else { continue };
             let Ok(file) = File::options().write(true).open(path) else { continue };
-            let size = file.metadata().expect("a file has a size").len();
-            let (from, end) = (block * BLOCK, size.min(kept).min((block + 1) * BLOCK));
+            let end = end.min(file.metadata().expect("a file has a size").len());
             if from < end {
                 let spoilt = vec![0xee; usize::try_from(end - from).expect("at most a block")];
                 file.write_all_at(&spoilt, from).expect("the file can be written");
@@ -57,32 +60,62 @@ impl Stand {
     /// The journal is of another boot, and of a pool in the domain with this name.
     pub fn change_boot_of(&self, domain: &str) {
         let journal = fs::read_to_string(self.journal()).expect("a run was left");
-        let (first, rest) = journal.split_once('\n').expect("a first line");
+        let [digit, first, rest] = journal.splitn(3, '\n').collect::<Vec<_>>().try_into().expect("two first lines");
         let session = first.split(' ').nth(1).expect("a run");
-        fs::write(self.journal(), format!("run {session} another-boot {domain}\n{rest}"))
+        fs::write(self.journal(), format!("{digit}\nrun {session} another-boot {domain}\n{rest}"))
             .expect("the journal can be written");
     }
 
-    /// The slots and blocks that are dirty in the pool and not void, and the size that was kept of the file, if the pool still has it.
-    fn blocks_only_in_the_pool(&self) -> Vec<(u64, u64, u64)> {
+    /// What only the pool has for certain: slots, and from where to where in their files.
+    fn ranges_only_in_the_pool(&self) -> Vec<(u64, u64, u64)> {
         let copy = self.folder().join("copy of the pool");
         fs::copy(self.pool(), &copy).expect("the pool can be copied");
         let bytes = fs::read(&copy).expect("it can be read");
-        let void = &bytes[bytes.len() - usize::try_from(SLOTS / 8).expect("small")..];
-        let is_void = |slot: u64| void[usize::try_from(slot / 8).expect("small")] >> (slot % 8) & 1 == 1;
+        let void_at = bytes.len() - usize::try_from(SLOTS / 8).expect("small");
+        let is_void = |slot: u64| bytes[void_at + usize::try_from(slot / 8).expect("small")] >> (slot % 8) & 1 == 1;
+        let strip_bytes = usize::try_from(STRIP_BYTES).expect("small");
+        let strips = &bytes[void_at - (bytes.len() / 16 / strip_bytes).min(256) * strip_bytes..void_at];
         let disk = Arc::new(NoDisk::new(SLOTS * FILE_BLOCKS, 4096));
-        let cache = DiskCache::open(Namespace::open(&copy, SLOTS / 8), disk, Options::default());
+        let behind = (bytes.len() - void_at + strips.len()) as u64;
+        let cache = DiskCache::open(Namespace::open(&copy, behind), disk, Options::default());
         let cache = cache.unwrap_or_else(|error| panic!("the pool does not open: {error}"));
         fs::remove_file(&copy).expect("the copy can be removed");
-        let size_of = |slot| {
+        let told_of = |slot| {
             let mut block = [0; 4096];
-            cache.read(Lba(slot), &mut block).expect("the pool can be read");
-            let size = u64::from_le_bytes(block[8..16].try_into().expect("eight bytes"));
-            if block[..8] == [0; 8] { u64::MAX } else { size }
+            // What the pool does not have cannot be read: there is no disk.
+            cache.read(Lba(slot), &mut block).ok()?;
+            let (told, _) = KeptSize::read_from_prefix(&block).expect("it fits");
+            told.is_there().then_some(told)
         };
         let places = cache.dirty_lbas().into_iter().map(|lba| (lba.0 / FILE_BLOCKS, lba.0 % FILE_BLOCKS));
         let counting = places.filter(|(slot, _)| *slot != 0 && !is_void(*slot));
-        counting.map(|(slot, block)| (slot, block, size_of(slot))).collect()
+        let mut ranges: Vec<_> = counting
+            .map(|(slot, block)| {
+                let size = told_of(slot).map_or(u64::MAX, |told| told.size.get());
+                (slot, block * BLOCK, size.min((block + 1) * BLOCK))
+            })
+            .collect();
+        let counts = |counting: Counting| {
+            let absorbed = told_of(counting.slot.into()).map_or(0, |told| told.absorbed.get());
+            !is_void(counting.slot.into()) && u64::from(counting.filling) > absorbed
+        };
+        for strip in strips.chunks(strip_bytes) {
+            let region = MappedRegion::anonymous(STRIP_BYTES).expect("memory");
+            region.write(0, strip);
+            let found = records(&region, self.session_number(), counts).expect("no strip is damaged");
+            for (counting, record) in
+                found.into_iter().flat_map(|(counting, records)| records.into_iter().map(move |r| (counting, r)))
+            {
+                ranges.push((counting.slot.into(), record.at, record.at + record.bytes.len() as u64));
+            }
+        }
+        ranges
+    }
+
+    fn session_number(&self) -> u64 {
+        let journal = fs::read_to_string(self.journal()).expect("a run was left");
+        let session = journal.lines().nth(1).and_then(|first| first.split(' ').nth(1)).expect("a run");
+        session_number(session.as_bytes())
     }
 
     fn names_of_families(&self) -> BTreeMap<u64, PathBuf> {
