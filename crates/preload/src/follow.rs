@@ -73,7 +73,7 @@ pub(crate) fn write(descriptor: i32, aim: Aim, source: Source, call: impl FnOnce
         }
         Seen::Regular(regular) => {
             let wrote = call();
-            guarded(|| look_again(descriptor, regular, false));
+            guarded(|| look_again(descriptor, regular));
             wrote
         }
         _ => call(),
@@ -90,7 +90,7 @@ fn written(descriptor: i32, (index, generation): (u16, u32), place: Place, write
     let noted = |held: &Held| held.note(generation, write.number, place, write.bytes);
     if !files::at(index).is_some_and(|held| noted(held) && held.is_in_force()) {
         // It is not held any more, or held anew, or by another process.
-        learn(descriptor, true, false);
+        learn(descriptor, true);
     }
 }
 
@@ -119,22 +119,29 @@ pub(crate) fn sync(descriptor: i32, attributes_too: bool, call: impl FnOnce() ->
     match look(descriptor) {
         Seen::Held { index, generation } => {
             let kept = guarded(|| sync_held(descriptor, index, generation, attributes_too));
-            kept.unwrap_or_else(|| {
-                let answer = call();
-                // Another process may hold the file by now.
-                guarded(|| learn(descriptor, true, true));
-                answer
-            })
+            // Another process may hold the file by then, or this one again.
+            kept.unwrap_or_else(|| both(call(), || sync_again(descriptor)))
         }
         Seen::Regular(regular) => {
             let is_held = guarded(|| hold(descriptor, regular));
-            let answer = call();
-            if !is_held {
-                guarded(|| synced_unheld(descriptor, regular));
-            }
-            answer
+            both(call(), || if is_held { 0 } else { synced_unheld(descriptor, regular) })
         }
         _ => call(),
+    }
+}
+
+/// What a sync answers that was followed by something that may fail too.
+fn both(answer: i32, then: impl FnOnce() -> i32) -> i32 {
+    let then = guarded(then);
+    if answer == 0 { then } else { answer }
+}
+
+/// The kernel synced a file that this process did not hold before. If it does now, another thread may have had something kept that is older than what the disk has by
+/// now, or newer: the kernel syncs once more, and what was kept is forgotten.
+fn sync_again(descriptor: i32) -> i32 {
+    match learn(descriptor, true) {
+        Seen::Held { index, generation } => sync_held(descriptor, index, generation, false).unwrap_or(0),
+        _ => 0,
     }
 }
 
@@ -310,30 +317,30 @@ fn refuse(descriptor: i32, regular: Regular) {
     descriptors::learn(descriptor, Seen::Regular(Regular { refused: true, ..regular }));
 }
 
-fn synced_unheld(descriptor: i32, regular: Regular) {
+fn synced_unheld(descriptor: i32, regular: Regular) -> i32 {
     if descriptors::seen(descriptor) == Seen::Regular(regular) && regular.syncs < SYNCS_MAX {
         descriptors::learn(descriptor, Seen::Regular(Regular { syncs: regular.syncs + 1, ..regular }));
     }
-    look_again(descriptor, regular, true);
+    if process::epoch() == regular.epoch { 0 } else { sync_again(descriptor) }
 }
 
 /// What `descriptor` is, asked of the kernel if nobody remembers.
 fn look(descriptor: i32) -> Seen {
     match descriptors::seen(descriptor) {
-        Seen::Unknown => guarded(|| learn(descriptor, false, false)),
+        Seen::Unknown => guarded(|| learn(descriptor, false)),
         seen => seen,
     }
 }
 
 /// The kernel was done with a file that nobody held before: whether somebody holds it now.
-fn look_again(descriptor: i32, regular: Regular, synced: bool) {
+fn look_again(descriptor: i32, regular: Regular) {
     if process::epoch() != regular.epoch {
-        learn(descriptor, true, synced);
+        learn(descriptor, true);
     }
 }
 
-/// Asks the kernel what `descriptor` is. `late`: it was written already; `synced`: even synced.
-fn learn(descriptor: i32, late: bool, synced: bool) -> Seen {
+/// Asks the kernel what `descriptor` is. `late`: it was written already.
+fn learn(descriptor: i32, late: bool) -> Seen {
     let Some(stat) = stat(descriptor) else { return Seen::Plain };
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return descriptors::learn(descriptor, Seen::Plain);
@@ -347,7 +354,6 @@ fn learn(descriptor: i32, late: bool, synced: bool) -> Seen {
     let regular = Regular { epoch, loud, ..known };
     match files::find(id(&stat)) {
         Some(_) if loud => abandon(id(&stat)),
-        Some(_) if synced => settle(id(&stat)),
         Some((index, held)) => {
             if late {
                 held.put_in_doubt();

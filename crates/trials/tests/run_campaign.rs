@@ -4,8 +4,9 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Child, ChildStdout, Stdio};
-use tidegate_trials::run::{STEPPER, Stand, Steps};
+use tidegate_trials::run::{CROWD, STEPPER, Stand, Steps};
 
 const SEED: u64 = 7;
 
@@ -28,6 +29,12 @@ struct Running {
     said: BufReader<ChildStdout>,
 }
 
+/// The only child of `run`.
+fn program_of(run: &Child) -> rustix::process::Pid {
+    let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", run.id())).unwrap();
+    rustix::process::Pid::from_raw(children.trim().parse().unwrap()).unwrap()
+}
+
 impl Running {
     fn start(stand: &Stand, steps: &Steps) -> Running {
         let mut run = stand.run();
@@ -37,8 +44,7 @@ impl Running {
         let mut first = String::new();
         said.read_line(&mut first).unwrap();
         assert_eq!(first.trim().parse(), Ok(steps.done), "the first step is synced");
-        let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", run.id())).unwrap();
-        let program = rustix::process::Pid::from_raw(children.trim().parse().unwrap()).unwrap();
+        let program = program_of(&run);
         Running { run, program, said }
     }
 
@@ -115,4 +121,53 @@ impl Running {
     fn kill_left(&self) {
         rustix::process::kill_process(self.program, rustix::process::Signal::KILL).unwrap();
     }
+}
+
+/// Places of a thread of a crowd, their bytes, and how far they are apart.
+const PLACES: usize = 8;
+const PLACE_BYTES: usize = 1000;
+const STRIDE: usize = 1024;
+const THREADS: usize = 4;
+/// More writes than a thread makes in a round.
+const NUMBERS: u64 = 1 << 40;
+
+/// The last write of each place that was synced, and the last one that began.
+fn notes(path: &Path) -> Vec<(u64, u64)> {
+    let bytes = fs::read(path).unwrap_or_default();
+    let words: Vec<_> = bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
+    words.as_chunks::<2>().0.iter().take(THREADS * PLACES).map(|[synced, begun]| (*synced, *begun)).collect()
+}
+
+#[test]
+fn what_threads_synced_beside_each_other_is_there_after_the_power_failed() {
+    let stand = Stand::new();
+    let (file, noted) = (stand.root().join("crowd"), stand.folder().join("notes"));
+    let mut lost = 0;
+    for round in 1..=8_u64 {
+        let mut run = stand.run();
+        let before = round * NUMBERS;
+        run.arg(CROWD.build().unwrap()).arg(&file).arg(&noted).args([THREADS.to_string(), before.to_string()]);
+        let mut run = run.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let slowest = || notes(&noted).iter().map(|(synced, _)| *synced).min().unwrap_or_default();
+        while slowest() < before + 500 {
+            assert_eq!(run.try_wait().unwrap(), None, "it ended by itself");
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        let program = program_of(&run);
+        run.kill().unwrap();
+        rustix::process::kill_process(program, rustix::process::Signal::KILL).unwrap();
+        run.wait().unwrap();
+        lost += stand.cut_the_power();
+        let recovered = stand.recover().output().unwrap();
+        assert!(recovered.status.success(), "{}", String::from_utf8_lossy(&recovered.stderr));
+        let bytes = fs::read(&file).unwrap();
+        for (place, (synced, begun)) in notes(&noted).into_iter().enumerate() {
+            let words = bytes[place * STRIDE..].iter().take(PLACE_BYTES).copied().collect::<Vec<_>>();
+            let words = words.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
+            let wrong: Vec<_> = words.filter(|word| !(synced..=begun).contains(word)).collect();
+            assert!(wrong.is_empty(), "round {round}, place {place}: {synced} to {begun}, found {wrong:x?}");
+        }
+    }
+    println!("{lost} ranges lost and recovered");
+    assert!(lost > 0, "no power cut took anything: nothing was recovered");
 }

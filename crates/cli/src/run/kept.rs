@@ -19,7 +19,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use tidegate_disk_cache::{DiskCache, FormatSpec, Options, TransactionError, check, format, identify};
 use tidegate_drain::Destager;
@@ -255,8 +255,8 @@ pub(super) struct Files {
     on_failure: OnceLock<OnFailure>,
     /// One flush at a time: one that finds nothing to bring to a disk may not end before the one that is bringing it.
     flushing: Mutex<()>,
-    /// Held for reading from the commit that absorbs a filling until its strip says so too: nothing committed is taken for written meanwhile.
-    absorbing: RwLock<()>,
+    /// Slots with a filling that is being absorbed: what tells so is not written before the strip says it too, and so does not leave the cache.
+    absorbing: Mutex<BTreeSet<u32>>,
     /// Syncs of files by the supervisor, and the nanoseconds they took.
     syncs: AtomicU64,
     sync_ns: AtomicU64,
@@ -287,6 +287,12 @@ impl Files {
         }
     }
 
+    /// A filling of the strip of `slot` is being absorbed until the answer is dropped.
+    fn absorb(&self, slot: u32) -> Absorbing<'_> {
+        lock(&self.absorbing).insert(slot);
+        Absorbing { files: self, slot }
+    }
+
     /// Which slots blocks of `run` are about.
     fn slots(run: &Run<'_>) -> impl Iterator<Item = u32> + use<> {
         let blocks = run.at.0..run.at.0 + run.data.len() as u64 / BLOCK_BYTES;
@@ -294,6 +300,18 @@ impl Files {
             (0, slot) => u32::try_from(slot).expect("the first slot has as many blocks as there are slots"),
             (slot, _) => slot,
         })
+    }
+}
+
+/// A slot among those with a filling that is being absorbed.
+struct Absorbing<'a> {
+    files: &'a Files,
+    slot: u32,
+}
+
+impl Drop for Absorbing<'_> {
+    fn drop(&mut self) {
+        lock(&self.files.absorbing).remove(&self.slot);
     }
 }
 
@@ -319,9 +337,9 @@ impl BlockDevice for Files {
     }
 
     fn write(&self, at: Lba, data: &[u8], _: Durability) -> Result<()> {
-        drop(self.absorbing.write().unwrap_or_else(PoisonError::into_inner));
         let slots: BTreeSet<u32> = Files::slots(&Run { at, data }).collect();
-        if slots.iter().any(|slot| self.has_failed(*slot)) {
+        let not_now = !lock(&self.absorbing).is_disjoint(&slots);
+        if not_now || slots.iter().any(|slot| self.has_failed(*slot)) {
             return Err(not_durable());
         }
         lock(&self.touched).extend(slots);
@@ -578,15 +596,13 @@ impl<R: Region> Kept<R> {
             let told = block_with(KeptSize::new(size, absorbed));
             transaction.write(size_block(slot), &told).map_err(NotKept::Failed)?;
         }
-        let _absorbing = self.files.absorbing.read().unwrap_or_else(PoisonError::into_inner);
+        let strip = place.strip.filter(|_| filling > 0);
+        let _absorbing = strip.map(|_| self.files.absorb(slot));
         if transaction.blocks() > 0 {
             transaction.commit().map_err(NotKept::Failed)?;
         }
         (place.size, place.size_min, place.absorbed) = (Some(size), Some(size), absorbed);
-        match place.strip.filter(|_| filling > 0) {
-            Some(strip) => self.strips.clear(strip).map_err(NotKept::Sealed),
-            None => Ok(()),
-        }
+        strip.map_or(Ok(()), |strip| self.strips.clear(strip)).map_err(NotKept::Sealed)
     }
 
     /// The kernel made the file durable: nothing that is kept of it counts any more, durably. Its slot from now on; none: its family has no other.

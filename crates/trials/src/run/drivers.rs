@@ -22,3 +22,7 @@ pub const UNSEEN: CProgram =
 /// Changes a file's mode between syncs of its contents alone and of all of it, as often as its argument says.
 pub const MODES: CProgram =
     CProgram { name: "modes", source: include_str!("modes.c"), flags: &[], packages: "gcc libc6-dev" };
+
+/// Threads that write one file and sync it until they are killed, and note which writes were synced.
+pub const CROWD: CProgram =
+    CProgram { name: "crowd", source: include_str!("crowd.c"), flags: &["-pthread"], packages: "gcc libc6-dev" };
