@@ -6,6 +6,8 @@
 //!
 //! When the block is streamed to later, by whatever core, words of the forgotten data may still be pending. They are older than the stream, so none of
 //! them can come after it.
+//! The other way round, a stream that was never fenced, as that of a commit that met a conflict, cannot come over what is stored in its place later: the
+//! lock under which the block is given back waits for it.
 
 use crate::cache::DiskCache;
 use crate::commit::Write;
