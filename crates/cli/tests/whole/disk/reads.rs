@@ -43,3 +43,34 @@ fn what_is_read_is_forgotten_by_a_restart_if_asked_for() {
     assert_eq!(read(&mut pair.client(), 7), stamped(7, 1));
     assert_eq!(server.stop().code(), Some(0));
 }
+
+#[test]
+fn what_is_forgotten_is_scrubbed_and_passes_through_every_change_of_the_cache() {
+    let pair = Pair::laid_out(&["--checksums"]);
+    let mut server = pair.serve(&["--forget-reads", "--dirty-age", "3600"]);
+    let mut client = pair.client();
+    let mut read_and_write = |turn: u64| {
+        (0..40).for_each(|block| {
+            assert_eq!(read(&mut client, block), if block < turn { stamped(block, turn) } else { vec![0; 4096] })
+        });
+        (0..=turn).for_each(|block| write(&mut client, block, turn + 1));
+    };
+    read_and_write(0);
+    assert_eq!(json(&["scrub", "--pmem", &pair.pmem])["sound"].as_u64(), Some(40));
+    assert_eq!(run(&["resize", "--pmem", &pair.pmem, "--size", "6M"]).code, 0);
+    read_and_write(1);
+    assert_eq!(json(&["scrub", "--pmem", &pair.pmem])["sound"].as_u64(), Some(40));
+    assert_eq!(run(&["detach", "--pmem", &pair.pmem]).code, 0);
+    read_and_write(2);
+    assert_eq!(run(&["attach", "--pmem", &pair.pmem, "--disk", &pair.disk]).code, 0);
+    read_and_write(3);
+    assert_eq!(pair.info()["disk"]["forgets_reads"].as_bool(), Some(true));
+    server.kill();
+    let found = json(&["scrub", "--pmem", &pair.pmem]);
+    assert_eq!((found["served"].as_bool(), found["sound"].as_u64()), (Some(false), Some(4)));
+    let mut server = pair.serve(&["--forget-reads"]);
+    let mut client = pair.client();
+    (0..4).for_each(|block| assert_eq!(read(&mut client, block), stamped(block, 4)));
+    assert_eq!(server.stop().code(), Some(0));
+    assert_eq!(run(&["check", "--pmem", &pair.pmem]).code, 0);
+}
