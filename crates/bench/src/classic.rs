@@ -26,7 +26,7 @@
 mod flash_cache;
 mod journal;
 
-use crate::disk_cache::opened;
+use crate::disk_cache::opened_with;
 use crate::medium;
 use crate::subject::Block;
 use crate::target::Outcome;
@@ -34,7 +34,7 @@ use crate::ubj::{Replaced, Ubj};
 pub(crate) use flash_cache::{FlashCache, LeftOut};
 pub(crate) use journal::{Bytes, Journal};
 use std::sync::{Arc, Mutex, PoisonError};
-use tidegate_disk_cache::{DiskCache, Mode};
+use tidegate_disk_cache::{DiskCache, Mode, Options};
 use tidegate_layout::disk_cache::CachePlan;
 use tidegate_media::{BlockDevice, InTurn, Lba, MappedRegion, Region};
 use tidegate_nbd::ram::Ram;
@@ -229,8 +229,10 @@ fn run(stack: &dyn Stack, writes: u64) -> anyhow::Result<Done> {
 /// What becomes of blocks that are read from the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reads {
-    /// All of them are taken in.
+    /// All of them are taken in, and kept over a restart.
     TakenIn,
+    /// All of them are taken in, and forgotten by a restart.
+    TakenInToBeForgotten,
     /// Those that were read before, not long ago.
     TakenInTheSecondTime,
     /// None of them.
@@ -238,8 +240,9 @@ pub(crate) enum Reads {
 }
 
 impl Reads {
-    pub(crate) const ALL: [(Reads, &'static str); 3] = [
+    pub(crate) const ALL: [(Reads, &'static str); 4] = [
         (Reads::TakenIn, "Tidegate"),
+        (Reads::TakenInToBeForgotten, "Tidegate, reads forgotten"),
         (Reads::TakenInTheSecondTime, "Tidegate, reads taken in the second time"),
         (Reads::LeftOut, "Tidegate, write-only"),
     ];
@@ -256,12 +259,17 @@ impl Choosy {
         let disk = InTurn(Ram::new(4096, FILE_BLOCKS));
         let region = medium::region(CachePlan::cut(CACHE_BLOCKS, 4096, FILE_BLOCKS, RING).end())?;
         let admit = match reads {
-            Reads::TakenIn => Admit::Always,
+            Reads::TakenIn | Reads::TakenInToBeForgotten => Admit::Always,
             Reads::TakenInTheSecondTime => Admit::SecondMiss,
             Reads::LeftOut => Admit::Never,
         };
         let doorkeeper = Mutex::new(Doorkeeper::new(admit, CACHE_BLOCKS));
-        Ok(Choosy { cache: opened(region, FILE_BLOCKS, RING, disk)?.0, doorkeeper })
+        let kept = match reads {
+            Reads::TakenInToBeForgotten => tidegate_disk_cache::Reads::Forgotten,
+            Reads::TakenIn | Reads::TakenInTheSecondTime | Reads::LeftOut => tidegate_disk_cache::Reads::Kept,
+        };
+        let options = Options { reads: kept, ..Options::default() };
+        Ok(Choosy { cache: opened_with(options, region, FILE_BLOCKS, RING, disk)?.0, doorkeeper })
     }
 }
 

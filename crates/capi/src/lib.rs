@@ -71,7 +71,8 @@ pub unsafe extern "C" fn tidegate_open(pmem: *const c_char, disk: *const c_char,
 
 /// The same as `options` say, if it is not null: words of the command line and their values, parted by commas. `disk-mode` (write-back,
 /// write-through, write-around, write-only, pass-through, read-only), `replacement` (lru, clock, sieve, 2q, s3-fifo), `admit` (always, never,
-/// second-miss), `sequential-cutoff` (bytes; 0: no run of reads is too long to come in), and `conflicts`: of transactions that touch the same blocks at
+/// second-miss), `sequential-cutoff` (bytes; 0: no run of reads is too long to come in), `forget-reads` (on, off: whether nothing is flushed for
+/// blocks that are read, so that the next opening has forgotten them), and `conflicts`: of transactions that touch the same blocks at
 /// the same time, with `last-wins` the last one wins each block, with `refuse` it gets TIDEGATE_CONFLICT.
 ///
 /// # Safety

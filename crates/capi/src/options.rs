@@ -1,7 +1,7 @@
 //! Options as a C program names them: `word=value`, parted by commas, with the words and values of the command line.
 
 use std::str::FromStr;
-use tidegate_disk_cache::{Conflicts, Options, Sums};
+use tidegate_disk_cache::{Conflicts, Options, Reads, Sums};
 
 /// A list of options that says nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -14,7 +14,7 @@ pub(crate) enum NoOption {
     Value(String, &'static str, &'static str),
 }
 
-const OF_OPENING: &str = "disk-mode, replacement, admit, sequential-cutoff and conflicts";
+const OF_OPENING: &str = "disk-mode, replacement, admit, sequential-cutoff, forget-reads and conflicts";
 const OF_MAKING: &str = "checksums";
 
 /// How a cache of blocks of `block_size` bytes is opened by `words`; what they do not name stays as it usually is.
@@ -32,6 +32,13 @@ pub(crate) fn of_opening(words: &str, block_size: u32) -> Result<Options, NoOpti
                 let bytes: u64 = read(value, "sequential-cutoff", "a number of bytes; 0: no run is too long")?;
                 let blocks = bytes.div_ceil(u64::from(block_size));
                 options.sequential_blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
+            }
+            "forget-reads" => {
+                options.reads = match value {
+                    "on" => Reads::Forgotten,
+                    "off" => Reads::Kept,
+                    other => return Err(NoOption::Value(other.to_owned(), "forget-reads", "on or off")),
+                }
             }
             "conflicts" => {
                 options.conflicts = match value {
@@ -82,7 +89,8 @@ mod tests {
         assert_eq!((options.mode, options.conflicts), (Mode::WriteThrough, Conflicts::Refuse));
         assert_eq!(options.sequential_blocks, 3);
         assert_eq!((options.replacement, options.admit), (usual.replacement, usual.admit));
-        assert_eq!(of_opening("", 4096).unwrap().mode, usual.mode);
+        assert_eq!((of_opening("", 4096).unwrap(), options.reads), (usual, Reads::Kept));
+        assert_eq!(of_opening("forget-reads=on", 4096).unwrap(), Options { reads: Reads::Forgotten, ..usual });
         assert_eq!((of_making("checksums=on"), of_making("")), (Ok(Sums::Kept), Ok(Sums::Absent)));
     }
 
@@ -91,6 +99,7 @@ mod tests {
         for (word, values) in [
             ("replacement", "lru, clock, sieve, 2q or s3-fifo"),
             ("admit", "always, never or second-miss"),
+            ("forget-reads", "on or off"),
             ("disk-mode", "write-back, write-through, write-around, write-only, pass-through or read-only"),
         ] {
             let refused = of_opening(&format!("{word}=x"), 4096).unwrap_err().to_string();

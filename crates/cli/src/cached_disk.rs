@@ -13,7 +13,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tidegate_disk_cache::{Counters, DiskCache, Fill, Mode, OpenError, Options, Scrubbed};
+use tidegate_disk_cache::{Counters, DiskCache, Fill, Mode, OpenError, Options, Reads, Scrubbed};
 use tidegate_drain::{Destager, Dirty, HeldBack, Left, Ticket};
 use tidegate_media::{BlockDevice, Error, FileDisk, Refusal, Region, Result};
 
@@ -62,6 +62,8 @@ pub(crate) struct DiskState {
     pub(crate) admit: String,
     /// Bytes of the longest run of reads that comes in; 0: any does.
     pub(crate) sequential_bytes: u64,
+    /// Whether a restart forgets blocks that came in because they were read.
+    pub(crate) forgets_reads: bool,
     /// Blocks read that did not come in: in long runs, and those turned away.
     pub(crate) past: Past,
     /// Bytes that only the cache has.
@@ -121,11 +123,12 @@ impl fmt::Display for DiskState {
             0 => "no run too long".to_owned(),
             bytes => format!("runs over {} go past", Human(bytes)),
         };
+        let kept = if self.forgets_reads { ", until a restart" } else { "" };
         let Past { in_runs, turned_away } = self.past;
         line(
             f,
             "takes in",
-            format_args!("{}, {runs}; past: {in_runs} in runs, {turned_away} turned away", self.admit),
+            format_args!("{}{kept}, {runs}; past: {in_runs} in runs, {turned_away} turned away", self.admit),
         )?;
         let (dirty, clean, all) = (Human(self.dirty_bytes), Human(self.clean_bytes), Human(self.cache_bytes));
         line(f, "cached", format_args!("{dirty} dirty, {clean} clean, of {all}"))?;
@@ -146,6 +149,7 @@ impl DiskState {
             replacement: String::new(),
             admit: String::new(),
             sequential_bytes: 0,
+            forgets_reads: false,
             past: Past { in_runs: 0, turned_away: 0 },
             dirty_bytes: 0,
             clean_bytes: 0,
@@ -178,6 +182,7 @@ impl<R: Region + 'static> Cached<R> {
             replacement: plan.replacement,
             admit: plan.admit,
             sequential_blocks: u32::try_from(plan.sequential_bytes.div_ceil(block_bytes)).unwrap_or(u32::MAX),
+            reads: plan.reads,
             ..Options::default()
         };
         let cache = Arc::new(DiskCache::open(region, Arc::clone(&disk) as _, options)?);
@@ -313,6 +318,7 @@ impl<R: Region + 'static> CachedDisk for Cached<R> {
             replacement: self.plan.replacement.to_string(),
             admit: self.plan.admit.to_string(),
             sequential_bytes: self.plan.sequential_bytes,
+            forgets_reads: self.cache.reads() == Reads::Forgotten,
             checksums: self.cache.keeps_sums(),
             past: Past { in_runs: counters.past_in_runs, turned_away: counters.turned_away },
             dirty_bytes: bytes(dirty),

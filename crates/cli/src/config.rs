@@ -2,7 +2,7 @@
 //! that is.
 //! [`EXAMPLE`] has them all, each with its meaning.
 
-use crate::disks::DiskPlan;
+use crate::disks::{self, DiskPlan};
 use crate::failure::{ConfigFailure, Failure, UsageFailure};
 use crate::listen::Place;
 use crate::peers::Peers;
@@ -86,6 +86,8 @@ struct WrittenVolume {
     admit: Admit,
     #[serde(default, deserialize_with = "size")]
     sequential_cutoff: Option<u64>,
+    #[serde(default)]
+    forget_reads: bool,
     #[serde(default, deserialize_with = "percent")]
     dirty_percent: Option<u8>,
     #[serde(default, deserialize_with = "size")]
@@ -241,6 +243,7 @@ impl WrittenVolume {
             replacement: self.replacement,
             admit: self.admit,
             sequential_bytes: self.sequential_cutoff.unwrap_or_default(),
+            reads: disks::reads(self.forget_reads),
             caps: Caps {
                 dirty_bytes: self.dirty_max,
                 dirty_percent: self.dirty_percent.unwrap_or(usual.dirty_percent),
@@ -279,6 +282,7 @@ fn nearest(key: &str, known: &[String]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tidegate_disk_cache::Reads;
 
     fn plan(text: &str) -> Result<Plan, ConfigFailure> {
         parse(Path::new("/etc/tidegate/t.toml"), text)
@@ -310,6 +314,7 @@ mod tests {
             replacement = "sieve"
             admit = "second-miss"
             sequential_cutoff = "4M"
+            forget_reads = true
             dirty_percent = 50
             dirty_max = "1G"
             dirty_age = 5
@@ -353,6 +358,7 @@ mod tests {
                 replacement: Replacement::Sieve,
                 admit: Admit::SecondMiss,
                 sequential_bytes: 4 << 20,
+                reads: Reads::Forgotten,
                 caps: Caps { dirty_bytes: Some(1 << 30), dirty_percent: 50, age: Duration::from_secs(5) },
             },
         };

@@ -4,7 +4,7 @@ use crate::failure::{DiskFailure, Failure};
 use crate::notes::Note;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tidegate_disk_cache::{Identity, Mode};
+use tidegate_disk_cache::{Identity, Mode, Reads};
 use tidegate_media::{BlockDevice, DiskAccess, DiskIdentity, FileDisk, MapError};
 use tidegate_policy::admit::Admit;
 use tidegate_policy::destage::Caps;
@@ -26,8 +26,18 @@ pub(crate) struct DiskPlan {
     pub(crate) admit: Admit,
     /// Bytes of the longest run of reads that comes in; 0: any does.
     pub(crate) sequential_bytes: u64,
+    /// What becomes of blocks that are read when the volume is opened anew.
+    pub(crate) reads: Reads,
     /// How much may be dirty, and for how long.
     pub(crate) caps: Caps,
+}
+
+/// What becomes of blocks that are read, if they are to be forgotten or not.
+pub(crate) fn reads(forget: bool) -> Reads {
+    match forget {
+        true => Reads::Forgotten,
+        false => Reads::Kept,
+    }
 }
 
 /// An open disk.

@@ -1,6 +1,6 @@
 //! The command line: what may be written, and its help.
 
-use crate::disks::DiskPlan;
+use crate::disks::{self, DiskPlan};
 use crate::failure::{Exit, Failure, UsageFailure};
 use crate::listen::Place;
 use crate::size;
@@ -121,7 +121,7 @@ pub(crate) struct Serve {
     pub(crate) pmem: Option<PathBuf>,
 
     /// A TOML file with volumes, each an export by name, and what the flags here say. Flags win over the file
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["pmem", "emulate", "cache", "level_wear", "read_only", "disk", "disk_mode", "replacement", "admit", "sequential_cutoff", "dirty_percent", "dirty_max", "dirty_age"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["pmem", "emulate", "cache", "level_wear", "read_only", "disk", "disk_mode", "replacement", "admit", "sequential_cutoff", "forget_reads", "dirty_percent", "dirty_max", "dirty_age"])]
     pub(crate) config: Option<PathBuf>,
 
     /// Where to listen: unix:PATH or tcp:ADDRESS:PORT, more than once if wanted [default: a unix socket in the user's
@@ -249,6 +249,10 @@ pub(crate) struct DiskFlags {
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     sequential_cutoff: Option<u64>,
 
+    /// Flush nothing for blocks that are read: a restart forgets those that were not written since
+    #[arg(long)]
+    forget_reads: bool,
+
     /// How much of such a volume's region may be dirty before the disk is never left alone, in percent [default: 70]
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
     dirty_percent: Option<u8>,
@@ -272,6 +276,7 @@ impl DiskFlags {
             replacement: self.replacement.unwrap_or(usual.replacement),
             admit: self.admit.unwrap_or(usual.admit),
             sequential_bytes: self.sequential_cutoff.unwrap_or(usual.sequential_bytes),
+            reads: disks::reads(self.forget_reads),
             caps: Caps {
                 dirty_bytes: self.dirty_max,
                 dirty_percent: self.dirty_percent.unwrap_or(usual.caps.dirty_percent),

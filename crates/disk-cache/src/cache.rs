@@ -14,6 +14,7 @@ use crate::mode::Mode;
 use crate::past::InDoubt;
 use crate::pool::{FreeEntry, Pool};
 use crate::ring::{EntryMove, Ring};
+use crate::transient::{Reads, Transients};
 use crate::twin;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -50,6 +51,8 @@ pub struct DiskCache<R> {
     pub(crate) doorbell: Mutex<Option<Arc<dyn Doorbell>>>,
     pub(crate) mode: AtomicU32,
     pub(crate) admission: Admission,
+    pub(crate) reads: Reads,
+    pub(crate) transients: Transients,
     pub(crate) conflicts: Conflicts,
     pub(crate) recent: Recent,
     pub(crate) tally: Tally,
@@ -68,6 +71,8 @@ pub struct Options {
     pub admit: Admit,
     /// Reads that are part of a run of more blocks than this bring nothing in; 0: no run is too long.
     pub sequential_blocks: u32,
+    /// What becomes of blocks that are read when the cache is opened anew.
+    pub reads: Reads,
     /// What becomes of transactions that touch the same blocks at the same time.
     pub conflicts: Conflicts,
 }
@@ -172,6 +177,8 @@ impl<R: Region> DiskCache<R> {
             doorbell: Mutex::new(None),
             mode: AtomicU32::new(options.mode.number()),
             admission: Admission::new(options.admit, options.sequential_blocks, plan.blocks),
+            reads: options.reads,
+            transients: Transients::new(options.reads, plan.blocks),
             conflicts: options.conflicts,
             recent: Recent::default(),
             tally: Tally::default(),

@@ -2,6 +2,7 @@
 
 use crate::cache::DiskCache;
 use crate::index::{Cached, State, Stripe};
+use crate::pool::FreeEntry;
 use crate::ring::{self, COUNTER_STRIDE, Move};
 use std::collections::BTreeSet;
 use std::iter;
@@ -30,7 +31,10 @@ impl<R: Region> DiskCache<R> {
             return Err(sealed.into());
         }
         let mut stripe = self.index.lock_for(lba);
-        let Some(known) = stripe.get_mut(lba) else { return self.commit_new(stripe, lba, block) };
+        let known = match stripe.get_mut(lba) {
+            None | Some(Cached { state: State::Transient, .. }) => return self.commit_new(stripe, lba, block),
+            Some(known) => known,
+        };
         let counter = known.counter.wrapping_add(1);
         self.store_one(known.entry, block, counter, known.named)?;
         let (entry, replaced, was) = (known.entry, known.block, known.state);
@@ -48,9 +52,9 @@ impl<R: Region> DiskCache<R> {
         Ok(())
     }
 
-    /// The same for a block that is not cached, from its data on.
+    /// The same for a block that no entry names, from its data on.
     fn commit_new(&self, mut stripe: SpinGuard<'_, Stripe>, lba: u64, block: u32) -> Result<()> {
-        let to = self.planned(&stripe, lba, block);
+        let to = self.planned(&mut stripe, lba, block);
         self.medium.store_lba(to.entry, lba);
         if self.medium.words_overtake() {
             self.medium.flush_entry(to.entry);
@@ -61,6 +65,7 @@ impl<R: Region> DiskCache<R> {
         stripe.counts.commits += 1;
         self.recent.commit(iter::once(lba));
         drop(stripe);
+        to.replaced.into_iter().for_each(|block| self.pool.give_block(block));
         self.awaken();
         Ok(())
     }
@@ -128,30 +133,31 @@ impl<R: Region> DiskCache<R> {
         let moves: Vec<Move> =
             lbas().zip(blocks).map(|(lba, block)| self.planned(locked.stripe(self, lba), lba, *block)).collect();
         self.commit_moves(&moves)?;
-        let replaced: Vec<u32> =
-            moves.iter().filter_map(|to| self.moved(locked.stripe(self, to.lba), to, false)).collect();
+        moves.iter().for_each(|to| self.moved(locked.stripe(self, to.lba), to, false));
         locked.stripe(self, moves[0].lba).counts.commits += 1;
         self.recent.commit(lbas());
         drop(locked);
+        let replaced: Vec<u32> = moves.iter().filter_map(|to| to.replaced).collect();
         self.pool.give_blocks(replaced.into_iter());
         self.awaken();
         Ok(())
     }
 
     /// Which entry comes to name `block`.
-    fn planned(&self, stripe: &Stripe, lba: u64, block: u32) -> Move {
-        let (entry, counter, fresh) = match stripe.get(lba) {
-            Some(cached) => (cached.entry, cached.counter, false),
-            None => {
-                let free = self.pool.take_entry();
-                (free.entry, free.counter, true)
-            }
+    fn planned(&self, stripe: &mut Stripe, lba: u64, block: u32) -> Move {
+        let cached = stripe.get(lba);
+        let (FreeEntry { entry, counter }, fresh) = match cached {
+            None => (self.pool.take_entry(), true),
+            // If the commit fails nobody may give it up: nobody knows then what its entry says.
+            Some(cached) if cached.state == State::Transient => (self.take_over(stripe, lba, cached), true),
+            Some(Cached { entry, counter, .. }) => (FreeEntry { entry, counter }, false),
         };
-        Move { lba, entry, block, counter: counter.wrapping_add(1), fresh }
+        let replaced = cached.map(|cached| cached.block);
+        Move { lba, entry, block, counter: counter.wrapping_add(1), fresh, replaced }
     }
 
-    /// Lets reads see what is durable now, the entry's first word too if it is `named` now. Returns the block that was replaced.
-    fn moved(&self, stripe: &mut Stripe, to: &Move, named: bool) -> Option<u32> {
+    /// Lets reads see what is durable now, the entry's first word too if it is `named` now.
+    fn moved(&self, stripe: &mut Stripe, to: &Move, named: bool) {
         let before = stripe.get(to.lba);
         let was = before.map_or(State::Clean, |cached| cached.state);
         let named = named || before.is_some_and(|cached| cached.named);
@@ -166,14 +172,13 @@ impl<R: Region> DiskCache<R> {
                 if !was.is_dirty() {
                     self.index.turned_dirty(stripe, to.entry);
                 }
-                stripe.counts.write_hits += 1;
             }
-            None => {
-                self.index.insert(stripe, to.lba, cached);
-                stripe.counts.write_misses += 1;
-            }
+            None => self.index.insert(stripe, to.lba, cached),
         }
-        before.map(|cached| cached.block)
+        match to.replaced {
+            Some(_) => stripe.counts.write_hits += 1,
+            None => stripe.counts.write_misses += 1,
+        }
     }
 
     fn count_dirty(&self) {

@@ -160,7 +160,7 @@ impl<R: Region> DiskCache<R> {
             let mut stripe = self.index.lock_for(lba);
             let Some(cached) = stripe.get(lba) else { continue };
             match cached.state {
-                State::Clean => continue,
+                State::Clean | State::Transient => continue,
                 State::Destaging | State::Overtaken => {
                     passed_over.push(lba);
                     continue;

@@ -27,6 +27,8 @@ pub(crate) struct Cached {
 pub(crate) enum State {
     /// The disk holds the same bytes.
     Clean,
+    /// The same, and the cache forgets it when the process ends: its entry is free, durably.
+    Transient,
     /// Only the cache holds it.
     Dirty,
     /// Dirty, and somebody is writing it to the disk: nobody else may meanwhile.
@@ -39,13 +41,13 @@ impl State {
     /// After a commit.
     pub(crate) fn committed(self) -> State {
         match self {
-            State::Clean | State::Dirty => State::Dirty,
+            State::Clean | State::Transient | State::Dirty => State::Dirty,
             State::Destaging | State::Overtaken => State::Overtaken,
         }
     }
 
     pub(crate) fn is_dirty(self) -> bool {
-        self != State::Clean
+        !matches!(self, State::Clean | State::Transient)
     }
 }
 
@@ -54,7 +56,7 @@ impl State {
 pub(crate) struct Stripe {
     map: HashMap<u64, Cached, BuildHasherDefault<Mixing>>,
     dirty: u32,
-    /// Grows when a block goes, or is written past the cache.
+    /// Grows when a block goes that may have been written, or is written past the cache.
     changes: u64,
     uses: Vec<Use>,
     pub(crate) counts: StripeCounts,
@@ -149,7 +151,7 @@ impl Index {
         let before = stripe.map.insert(lba, cached);
         debug_assert_eq!(before, None, "block {lba} is cached once");
         match cached.state {
-            State::Clean => self.note(stripe, Use::Came(cached.entry, lba)),
+            State::Clean | State::Transient => self.note(stripe, Use::Came(cached.entry, lba)),
             State::Dirty | State::Destaging | State::Overtaken => stripe.dirty += 1,
         }
     }
@@ -160,6 +162,19 @@ impl Index {
         debug_assert!(cached.is_some_and(|cached| cached.state == State::Clean), "a clean block goes");
         stripe.counts.evictions += 1;
         stripe.changed();
+    }
+
+    /// Takes out a victim that only this process knew. The disk has had its bytes all the time.
+    pub(crate) fn remove_transient(stripe: &mut Stripe, lba: u64) {
+        let cached = stripe.map.remove(&lba);
+        debug_assert!(cached.is_some_and(|cached| cached.state == State::Transient), "a block that was read in goes");
+        stripe.counts.evictions += 1;
+    }
+
+    /// Takes out a clean block that is about to come anew, as a dirty one.
+    pub(crate) fn remove_overwritten(&self, stripe: &mut Stripe, lba: u64) {
+        let cached = stripe.map.remove(&lba).expect("the block is cached");
+        self.note(stripe, Use::Left(cached.entry));
     }
 
     /// Up to `wanted` entries that the policy gives up, among those that `may_go`.
@@ -248,9 +263,10 @@ impl Stripe {
         any.into_iter().flatten().filter(|(_, cached)| cached.state.is_dirty()).map(|(lba, _)| *lba)
     }
 
-    /// The blocks cached by `entries`.
+    /// The blocks that `entries` name.
     pub(crate) fn named_by(&self, entries: &BTreeSet<u32>) -> Vec<u64> {
-        self.map.iter().filter(|(_, cached)| entries.contains(&cached.entry)).map(|(lba, _)| *lba).collect()
+        let named = |cached: &Cached| cached.state != State::Transient && entries.contains(&cached.entry);
+        self.map.iter().filter(|(_, cached)| named(cached)).map(|(lba, _)| *lba).collect()
     }
 }
 

@@ -52,6 +52,12 @@
 //!   name the entry are behind its counter.
 //! - *A block is read in*: data streamed, **fence**, then both words. They need not be durable: the entry was free and is free or clean after a cut, and any
 //!   commit over it has a counter ahead of both. So no word is flushed for a read.
+//! - *A block is read in, to be forgotten*, as [`Reads::Forgotten`] asks: data is stored in a free block and not flushed, and the entry held for it stays free,
+//!   durably; only the table knows. After a cut or a kill entry and block are free. Given up, they are free at once: there is no state to
+//!   supersede. A commit over it is one of a block that is not cached, in whatever the entry holds: the first word is stored, and none is durable yet; it
+//!   leaves the table first, so if that commit fails, entry and block are nobody's, as those of every failed commit. Its data may be pending for as long as
+//!   it likes: the block is streamed to before anything names it again, and of one word nothing older comes after a later store that is durable (rule 5
+//!   of the media model), whichever cores made them.
 //! - *A block turns clean* after the disk confirmed a flush. If that store is lost, the block is written to the disk once more.
 //! - *Recovery is cut*: it stores what it would store again, and moves the tail last.
 //! - *The process is killed and the power stays*: superblocks, cursors and entries may be visible that nobody flushed, and no mark of the dead process
@@ -96,6 +102,7 @@ mod reserve;
 mod ring;
 mod sums;
 mod transaction;
+mod transient;
 mod twin;
 
 pub use cache::{DiskCache, Fill, OpenError, Options};
@@ -112,3 +119,4 @@ pub use sums::Scrubbed;
 pub use tidegate_layout::disk_cache::Sums;
 pub use tidegate_media::Contents;
 pub use transaction::{Transaction, TransactionError};
+pub use transient::Reads;

@@ -33,6 +33,12 @@ impl<R: Region> Medium<R> {
         self.region.stream(self.plan.block_at(block), data);
     }
 
+    /// Stores a block without making it durable. Nothing durable names it.
+    #[track_caller]
+    pub(crate) fn store_block(&self, block: u32, data: &[u8]) {
+        self.region.write(self.plan.block_at(block), data);
+    }
+
     pub(crate) fn read_block(&self, block: u32, out: &mut [u8]) -> Result<(), Poison> {
         self.region.read(self.plan.block_at(block), out)
     }

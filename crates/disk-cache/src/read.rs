@@ -1,12 +1,14 @@
 //! Reads: from the cache, or from the disk and then into the cache.
 //!
-//! A block read from the disk may be taken in only if nobody wrote it in between. It was not cached before and is not now; had it been cached in
-//! between, its stripe would have given a block up, for only evictions take blocks out. While it was not cached, nobody wrote it to
+//! A block read from the disk may be taken in only if nobody wrote it in between. It was not cached before and is not now; had it been written in
+//! between, it had been cached, and its stripe would have given a block up: what was written goes out by an eviction only. (What was only read may also be
+//! forgotten, or go with a commit that fails; the disk still has its bytes.) While it was not cached, nobody wrote it to
 //! the disk either, but past the cache, and the stripe tells that too.
 
 use crate::admission::Run;
 use crate::cache::DiskCache;
 use crate::index::{Cached, State, Stripe};
+use crate::transient::Reads;
 use tidegate_layout::disk_cache::CacheEntry;
 use tidegate_media::sync::Ordering;
 use tidegate_media::{Region, Result};
@@ -65,7 +67,12 @@ impl<R: Region> DiskCache<R> {
         let size = self.geometry.block_size as usize;
         let taken_in = missing.iter().zip(out.chunks_exact(size)).filter(|(miss, _)| miss.block.is_some());
         let blocks: Vec<u32> = missing.iter().filter_map(|miss| miss.block).collect();
-        self.stream_all(taken_in.map(|(miss, data)| (miss.lba, data)), &blocks);
+        let taken_in = taken_in.map(|(miss, data)| (miss.lba, data as &[u8]));
+        match self.reads {
+            Reads::Kept => self.stream_all(taken_in, &blocks),
+            Reads::Forgotten => self.store_all(taken_in, &blocks),
+        }
+        // What is not to be durable is fenced too: nothing else tells that the memory has lost a store, and shows something else than the disk.
         if !blocks.is_empty() && self.medium.fence().is_err() {
             self.pool.give_blocks(missing.iter_mut().filter_map(|miss| miss.block.take()));
         }
@@ -95,9 +102,13 @@ impl<R: Region> DiskCache<R> {
         Ok(false)
     }
 
-    /// Makes an entry for `block`, which holds a block of the disk durably. The entry itself need not be durable: without it, the block is
-    /// only not cached.
+    /// Makes an entry for `block`, which holds a block of the disk, durably unless it is to be forgotten. The entry itself need not be durable: without
+    /// it, the block is only not cached.
     fn take_in(&self, stripe: &mut Stripe, lba: u64, block: u32) -> Result<()> {
+        if self.reads == Reads::Forgotten {
+            self.hold(stripe, lba, block);
+            return Ok(());
+        }
         let free = self.pool.take_entry();
         let counter = free.counter.wrapping_add(1);
         self.retire_before(counter).inspect_err(|_| self.pool.give_entry(free))?;
@@ -119,7 +130,7 @@ impl<R: Region> DiskCache<R> {
         stripe.counts.read_hits += 1;
         self.index.asked(stripe, cached);
         match self.copy_block(lba, cached, out) {
-            Err(_) if cached.state == State::Clean => self.disk.read(self.on_disk(lba), out),
+            Err(_) if !cached.state.is_dirty() => self.disk.read(self.on_disk(lba), out),
             answer => answer,
         }
     }

@@ -73,30 +73,35 @@ impl<R: Region> DiskCache<R> {
     /// Gives up to `wanted` clean blocks up, and says how many.
     ///
     /// The stripes of all victims stay locked until the fence, and the victims in the table: were one of them cached anew before its entry is
-    /// durably free, or although that store was lost, a cut could leave it cached twice.
+    /// durably free, or although that store was lost, a cut could leave it cached twice. Those that no entry names go at once.
     fn evict(&self, wanted: usize) -> Result<usize> {
         let entries = self.index.victims(wanted, &mut |entry| self.is_clean(entry));
         let mut victims: Vec<Victim> = entries.into_iter().filter_map(|entry| self.victim(entry)).collect();
         victims.sort_unstable_by_key(|victim| victim.stripe);
         let mut locked: Vec<(usize, SpinGuard<'_, Stripe>)> = Vec::new();
         let mut freed: Vec<Freed> = Vec::new();
+        let mut forgotten = 0;
         for victim in &victims {
             if locked.last().is_none_or(|(number, _)| *number != victim.stripe) {
                 locked.push((victim.stripe, self.index.lock(victim.stripe)));
             }
             let at = locked.len() - 1;
+            if self.forget(&mut locked[at].1, victim.lba, victim.entry) {
+                forgotten += 1;
+                continue;
+            }
             let went = self.free_durably_with_the_next_fence(&locked[at].1, victim)?;
             freed.extend(went.map(|(entry, block)| Freed { at, lba: victim.lba, entry, block }));
         }
         if freed.is_empty() {
-            return Ok(0);
+            return Ok(forgotten);
         }
         self.medium.fence()?;
         freed.iter().for_each(|freed| Index::remove_victim(&mut locked[freed.at].1, freed.lba));
         drop(locked);
         freed.iter().for_each(|freed| self.pool.give_entry(freed.entry));
         self.pool.give_blocks(freed.iter().map(|freed| freed.block));
-        Ok(freed.len())
+        Ok(forgotten + freed.len())
     }
 
     fn evicted_together(&self) -> usize {
@@ -104,12 +109,18 @@ impl<R: Region> DiskCache<R> {
     }
 
     fn is_clean(&self, entry: u32) -> bool {
+        if self.transients.lba_of(entry).is_some() {
+            return true;
+        }
         let state = self.medium.entry(entry).ok().and_then(|entry| entry.check(&self.medium.plan).ok());
         matches!(state, Some(EntryState::Holds { clean: true, .. }))
     }
 
     fn victim(&self, entry: u32) -> Option<Victim> {
-        let lba = self.medium.entry(entry).ok()?.lba.get();
+        let lba = match self.transients.lba_of(entry) {
+            Some(lba) => lba,
+            None => self.medium.entry(entry).ok()?.lba.get(),
+        };
         Some(Victim { stripe: self.index.stripe_of(lba), lba, entry })
     }
 

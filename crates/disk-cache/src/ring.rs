@@ -19,6 +19,8 @@ pub(crate) struct Move {
     pub(crate) counter: u16,
     /// Whether it was free, so that its first word has to be stored too.
     pub(crate) fresh: bool,
+    /// The block that it replaces, if the disk's block is cached.
+    pub(crate) replaced: Option<u32>,
 }
 
 /// What an entry becomes, as the ring holds it. Its target is the entry.

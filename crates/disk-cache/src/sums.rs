@@ -3,7 +3,8 @@
 //! The sum of a block is stored when its data is, while no durable word names the block, and made durable by the same fence. Whatever names the
 //! block later, entry or element, was stored after that fence. So wherever an entry names a block after a cut, data and sum are both there,
 //! and belong together: a sum that is wrong tells of memory that changed, and of nothing else. The sum covers the block's number on the disk
-//! too, so that bytes in the wrong place are noticed.
+//! too, so that bytes in the wrong place are noticed. A block that a restart forgets has its sum as it has its data: in the same free block's place, and
+//! not durable.
 //!
 //! Sums are looked at when a block is read, before it is written to the disk, and by a scrub.
 
@@ -80,7 +81,8 @@ impl<R: Region> DiskCache<R> {
         for entry in from..until {
             match self.medium.entry(entry) {
                 Ok(words) => {
-                    if let Some(lba) = words.check(&self.medium.plan).ok().and_then(EntryState::lba) {
+                    let named = words.check(&self.medium.plan).ok().and_then(EntryState::lba);
+                    if let Some(lba) = named.or_else(|| self.transients.lba_of(entry)) {
                         self.scrub_block(entry, lba, &mut bytes, &mut scrubbed);
                     }
                 }

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
-use tidegate_disk_cache::{Contents, DiskCache, FormatSpec, Mode, Options, check, format};
+use tidegate_disk_cache::{Contents, DiskCache, FormatSpec, Mode, Options, Reads, check, format};
 use tidegate_media::{BlockDevice, Durability, InTurn, Lba};
 use tidegate_sim::{Disk, DiskFault, Region, Rng};
 
@@ -18,7 +18,12 @@ type Cache = DiskCache<Arc<Region>>;
 
 /// A cache of a quarter of its disk's blocks.
 fn cache(region: &Arc<Region>, disk: &Arc<Disk>) -> Cache {
-    DiskCache::open(region.clone(), Arc::new(InTurn(disk.clone())), Options::default()).unwrap()
+    cache_with(Reads::Kept, region, disk)
+}
+
+fn cache_with(reads: Reads, region: &Arc<Region>, disk: &Arc<Disk>) -> Cache {
+    let options = Options { reads, ..Options::default() };
+    DiskCache::open(region.clone(), Arc::new(InTurn(disk.clone())), options).unwrap()
 }
 
 fn machine() -> (Arc<Region>, Arc<Disk>) {
@@ -112,6 +117,25 @@ fn groups_stay_whole_among_threads() {
     agree(&cache, &region, &disk);
     let counters = cache.counters();
     assert!(counters.evictions > 0 && counters.fills > 0 && counters.write_hits > 0, "{counters:?}");
+}
+
+#[test]
+fn groups_stay_whole_among_threads_where_reads_are_forgotten() {
+    let (region, disk) = machine();
+    let first = cache_with(Reads::Forgotten, &region, &disk);
+    run(&first, 4, 1500, |_| {});
+    let counters = first.counters();
+    assert!(counters.evictions > 0 && counters.fills > 0 && counters.write_hits > 0, "{counters:?}");
+    let shown: Vec<u64> = (0..GROUPS * GROUP).map(|lba| tag_of(&first, lba)).collect();
+    let (memory, platter) = (region.cut(), disk.cut());
+    agree(&first, &region, &disk);
+    let mut rng = Rng::new(6);
+    for _ in 0..20 {
+        let region = Arc::new(Region::from_image(memory.sample(&mut rng)));
+        let disk = Arc::new(Disk::from_image(platter.sample(&mut rng, tidegate_sim::SectorTear::Possible), 512));
+        let cache = cache(&region, &disk);
+        assert!((0..).zip(&shown).all(|(lba, tag)| tag_of(&cache, lba) == *tag));
+    }
 }
 
 #[test]

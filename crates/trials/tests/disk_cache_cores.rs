@@ -4,7 +4,7 @@
 #![cfg(virtual_cores)]
 
 use std::sync::Arc;
-use tidegate_disk_cache::{Conflicts, Contents, DiskCache, FormatSpec, Options, TransactionError, format};
+use tidegate_disk_cache::{Conflicts, Contents, DiskCache, FormatSpec, Options, Reads, TransactionError, format};
 use tidegate_layout::disk_cache::CachePlan;
 use tidegate_media::{BlockDevice, InTurn, Lba};
 use tidegate_sim::{Disk, Region};
@@ -14,23 +14,31 @@ use tidegate_virtual_cores::{Flaw, FlawKind, How, Machine, Order, Plan, Rng};
 #[test]
 fn groups_stay_whole_under_every_interleaving_and_cut() {
     let seeds = std::env::var("TIDEGATE_SEEDS").ok().map_or(400, |seeds| seeds.parse().expect("a number of seeds"));
+    for reads in [Reads::Kept, Reads::Forgotten] {
+        groups_stay_whole(seeds, reads);
+    }
+}
+
+fn groups_stay_whole(seeds: u64, reads: Reads) {
     let (mut acts, mut cut_short, mut evictions) = (0, 0, 0);
     for seed in 0..seeds {
-        let tally = judge_on_cores(seed, 8, Fences::Made).unwrap_or_else(|failure| panic!("{failure}"));
+        let tally = judge_on_cores(seed, 8, reads, Fences::Made).unwrap_or_else(|failure| panic!("{failure}"));
         acts += tally.acts;
         cut_short += tally.cut_short;
         evictions += tally.evictions;
     }
     println!(
-        "{seeds} seeds: {acts} operations, {cut_short} lives cut short, {evictions} blocks given up in whole lives"
+        "{reads:?}, {seeds} seeds: {acts} operations, {cut_short} lives cut short, {evictions} blocks given up in whole lives"
     );
     assert!(cut_short > 0 && evictions > 0, "both were met");
 }
 
 #[test]
 fn fences_left_out_are_noticed() {
-    let noticed = (0..100).find_map(|seed| judge_on_cores(seed, 8, Fences::HalfOfThem).err());
-    println!("{}", noticed.expect("they are"));
+    for reads in [Reads::Kept, Reads::Forgotten] {
+        let noticed = (0..100).find_map(|seed| judge_on_cores(seed, 8, reads, Fences::HalfOfThem).err());
+        println!("{}", noticed.expect("they are"));
+    }
 }
 
 const BLOCK: usize = 512;

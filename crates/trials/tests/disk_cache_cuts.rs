@@ -58,6 +58,28 @@ fn every_cut_where_words_of_a_line_arrive_in_any_order() {
     }
 }
 
+/// What is only read is forgotten: no cut may show it, and none what was written over it half.
+#[test]
+fn every_cut_of_every_script_on_caches_that_forget_what_is_read() {
+    every_script("fresh, reads forgotten", &SmallCache::fresh().that_forgets_reads());
+    every_script("full of blocks read, forgotten", &SmallCache::full_of_clean_blocks().that_forgets_reads());
+    every_script("some of each, reads forgotten", &SmallCache::mixed().that_forgets_reads());
+    let (clean, dirty) = (SmallCache::full_of_clean_blocks, SmallCache::full_of_dirty_blocks);
+    let caches = [
+        dirty(),
+        clean().with_sums(),
+        SmallCache::mixed().with_sums(),
+        SmallCache::fresh().in_any_order(),
+        SmallCache::mixed().in_any_order(),
+        SmallCache::fresh().with_sums().in_any_order(),
+    ];
+    for cache in caches {
+        let cache = cache.that_forgets_reads();
+        let judged = judge_cache_scripts(&cache, |region: Watched| region, 1, &Seen::default());
+        println!("one step, reads forgotten: {}", judged.unwrap_or_else(|failure| panic!("{failure}")));
+    }
+}
+
 /// A checksum must never condemn what a cut left: every read after it verifies one.
 #[test]
 fn every_cut_of_every_script_on_caches_with_checksums() {

@@ -5,14 +5,16 @@ use tidegate_trials::power_cuts::{Seen, shown_by};
 
 /// The first failure of the campaign, over the shortest scripts that show it, on a machine with `bug`.
 fn caught(bug: CacheBug) -> String {
-    let caches = [
-        SmallCache::fresh(),
-        SmallCache::mixed(),
-        SmallCache::full_of_clean_blocks(),
-        SmallCache::full_of_dirty_blocks(),
-    ];
+    caught_on(&caches(), bug)
+}
+
+fn caches() -> [SmallCache; 4] {
+    [SmallCache::fresh(), SmallCache::mixed(), SmallCache::full_of_clean_blocks(), SmallCache::full_of_dirty_blocks()]
+}
+
+fn caught_on(caches: &[SmallCache], bug: CacheBug) -> String {
     for steps in 1..=3 {
-        for cache in &caches {
+        for cache in caches {
             let seen = Seen::default();
             let wrap = |region: Watched| FaultyCache::new(region, cache.plan, bug);
             let campaign = || judge_cache_scripts(cache, wrap, steps, &seen);
@@ -114,6 +116,26 @@ fn a_recovery_from_entries_in_the_caches_only_is_caught() {
 #[test]
 fn a_recovery_that_retires_before_its_entries_are_durable_is_caught() {
     caught(CacheBug::RecoveryFenceMissing);
+}
+
+/// A block that is given up without a fence must have no entry, or it is used again under a living one.
+#[test]
+fn an_entry_stored_for_what_is_to_be_forgotten_is_caught() {
+    caught_on(&caches().map(SmallCache::that_forgets_reads), CacheBug::ForgottenEntryStored);
+}
+
+#[test]
+fn a_commit_over_what_is_to_be_forgotten_that_takes_its_entry_for_named_is_caught() {
+    caught_on(&caches().map(SmallCache::that_forgets_reads), CacheBug::ForgottenTakenForNamed);
+}
+
+/// Mistakes of commits are mistakes over blocks that are to be forgotten, too.
+#[test]
+fn mistakes_of_commits_are_caught_where_reads_are_forgotten() {
+    let caches = caches().map(SmallCache::that_forgets_reads);
+    for bug in [CacheBug::DataFenceMissing, CacheBug::EntryFlushMissing, CacheBug::ElementsFenceMissing] {
+        caught_on(&caches, bug);
+    }
 }
 
 #[test]

@@ -17,7 +17,7 @@ const LEFT: f64 = 64.0;
 const BOTTOM: f64 = 28.0;
 
 /// Colours of what is compared, the same in every figure, told apart by people who do not tell red from green, on white and on black.
-const COLOURS: [(&str, &str); 45] = [
+const COLOURS: [(&str, &str); 46] = [
     ("not levelled", "#555555"),
     ("a move in 1000 writes", "#66ccee"),
     ("a move in 100 writes", "#4477aa"),
@@ -52,6 +52,7 @@ const COLOURS: [(&str, &str); 45] = [
     ("Caiti w/o EE", "#88aadd"),
     ("Caiti w/o BP", "#ddaa99"),
     ("Tidegate", "#ee7733"),
+    ("Tidegate, reads forgotten", "#ccbb44"),
     ("Tidegate, reads taken in the second time", "#cc3311"),
     ("Tidegate, write-only", "#ddaa99"),
     ("Classic", "#4477aa"),

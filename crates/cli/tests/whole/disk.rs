@@ -1,5 +1,7 @@
 //! Volumes that cache a disk: nothing that was answered is lost, the disk gets everything in the end, and what is wrong is told.
 
+mod reads;
+
 use crate::program::{Ended, Folder, Server, json, need_root, peer, run, tidegate};
 use serde_json::Value;
 use std::fs::{self, File};
@@ -227,24 +229,6 @@ fn one_that_began_read_only_is_written_once_its_mode_allows_it() {
     assert_eq!(read_only, [true, false], "as told at the beginning of each");
     assert_eq!(read(&mut late, 0), stamped(0, 1));
     write(&mut late, 1, 1);
-    assert_eq!(server.stop().code(), Some(0));
-}
-
-#[test]
-fn what_is_read_comes_in_by_the_policies_and_is_counted() {
-    let pair = Pair::new();
-    let mut server = pair.serve(&["--admit", "second-miss", "--sequential-cutoff", "64K"]);
-    let mut client = pair.client();
-    (0..100).for_each(|block| assert_eq!(read(&mut client, block), vec![0; 4096]));
-    (0..3).for_each(|_| assert_eq!(read(&mut client, 1000), vec![0; 4096]));
-    let look = &pair.info()["disk"];
-    assert_eq!((look["admit"].as_str(), look["sequential_bytes"].as_u64()), (Some("second-miss"), Some(65536)));
-    assert_eq!((look["past"]["in_runs"].as_u64(), look["past"]["turned_away"].as_u64()), (Some(84), Some(17)));
-    assert_eq!((look["reads"]["hits"].as_u64(), look["clean_bytes"].as_u64()), (Some(1), Some(BLOCK)));
-    let shown = run(&["info", "--pmem", &pair.pmem]).stdout;
-    assert!(shown.contains("second-miss, runs over 64 KiB go past; past: 84 in runs, 17 turned away"), "{shown}");
-    let stat = json(&["stat", "--pmem", &pair.pmem]);
-    assert_eq!(stat["volumes"][0]["counters"]["disk_cache_turned_away"].as_f64(), Some(17.0));
     assert_eq!(server.stop().code(), Some(0));
 }
 

@@ -3,7 +3,7 @@
 use super::*;
 
 /// The same with checksums, and where its blocks begin.
-fn region_with_sums(blocks: u32) -> (Arc<Region>, u64) {
+pub(crate) fn region_with_sums(blocks: u32) -> (Arc<Region>, u64) {
     let plan = CachePlan::cut_with(Sums::Kept, blocks, 512, DISK_BLOCKS, 16);
     let region = Arc::new(Region::new(plan.end()));
     format_with(Sums::Kept, &*region, &spec(), Contents::Zeroed).unwrap();
@@ -25,7 +25,7 @@ fn spoil(region: &Arc<Region>, data_at: u64, tag: u8) -> Arc<Region> {
     Arc::new(Region::from_image(image))
 }
 
-fn scrub(cache: &DiskCache<Arc<Region>>) -> (u64, Vec<Lba>) {
+pub(crate) fn scrub(cache: &DiskCache<Arc<Region>>) -> (u64, Vec<Lba>) {
     let (mut sound, mut damaged, mut next) = (0, Vec::new(), Some(0));
     while let Some(from) = next {
         let step = cache.scrub_step(from, 3);

@@ -3,11 +3,12 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 mod damage;
+mod forgotten;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Barrier};
 use tidegate_disk_cache::{
-    Conflicts, Contents, DiskCache, Doorbell, Fill, Finding, FormatSpec, Mode, NoDisk, OpenError, Options, Sums,
+    Conflicts, Contents, DiskCache, Doorbell, Fill, Finding, FormatSpec, Mode, NoDisk, OpenError, Options, Reads, Sums,
     TransactionError, check, format, format_with, identify,
 };
 use tidegate_layout::disk_cache::CachePlan;

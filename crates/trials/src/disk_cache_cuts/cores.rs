@@ -8,7 +8,7 @@ use crate::power_cuts::Failure;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use tidegate_disk_cache::{Contents, DiskCache, FormatSpec, Options, check, format};
+use tidegate_disk_cache::{Contents, DiskCache, FormatSpec, Options, Reads, check, format};
 use tidegate_layout::disk_cache::CachePlan;
 use tidegate_media::sync::yield_now;
 use tidegate_media::{BlockDevice, Durability, InTurn, Lba, LineOrder, Poison, Region as Medium, Sealed};
@@ -141,7 +141,7 @@ impl Medium for Ending {
 type Cache = DiskCache<Ending>;
 
 /// Lets a machine live `lives` times under interleavings that `seed` chooses.
-pub fn judge_on_cores(seed: u64, lives: u32, fences: Fences) -> Result<CoresTally, Failure> {
+pub fn judge_on_cores(seed: u64, lives: u32, reads: Reads, fences: Fences) -> Result<CoresTally, Failure> {
     let plan = CachePlan::cut(14, 512, BLOCKS, 16);
     let region = Region::new(plan.end().next_multiple_of(8));
     let spec = FormatSpec { block_size: 512, disk_blocks: BLOCKS, ring_slots: 16, uuid: [1; 16], disk: [2; 32] };
@@ -155,7 +155,8 @@ pub fn judge_on_cores(seed: u64, lives: u32, fences: Fences) -> Result<CoresTall
     for life in 0..lives {
         let within = |failure: Failure| failure.within(format_args!("life {life} of seed {seed}"));
         log = recovered(&plan, &region, &disk, &log).map_err(within)?;
-        (region, disk, log) = live(region, &disk, log, fences, &mut rng, &mut tally).map_err(within)?;
+        let ways = (reads, fences);
+        (region, disk, log) = live(region, &disk, log, ways, &mut rng, &mut tally).map_err(within)?;
     }
     recovered(&plan, &region, &disk, &log)?;
     Ok(tally)
@@ -169,7 +170,8 @@ fn recovered(plan: &CachePlan, region: &Arc<Region>, disk: &Image, log: &Log) ->
         return Err(Failure::new(finding));
     }
     let endless = Arc::new(AtomicU64::new(u64::MAX));
-    let cache = opened(region, &Arc::new(Disk::from_image(disk.clone(), 512)), &endless, Fences::Made)?;
+    let disk = Arc::new(Disk::from_image(disk.clone(), 512));
+    let cache = opened(region, &disk, &endless, (Reads::Kept, Fences::Made))?;
     let mut next = Log { now: log.now, groups: Vec::new(), busy: 0, acts: log.acts };
     for group in 0..GROUPS {
         let tags = (0..GROUP).map(|block| tag_of(&cache, group * GROUP + block)).collect::<Result<Vec<_>, _>>()?;
@@ -182,9 +184,15 @@ fn recovered(plan: &CachePlan, region: &Arc<Region>, disk: &Image, log: &Log) ->
     Ok(next)
 }
 
-fn opened(region: &Arc<Region>, disk: &Arc<Disk>, left: &Arc<AtomicU64>, fences: Fences) -> Result<Cache, Failure> {
+fn opened(
+    region: &Arc<Region>,
+    disk: &Arc<Disk>,
+    left: &Arc<AtomicU64>,
+    (reads, fences): (Reads, Fences),
+) -> Result<Cache, Failure> {
+    let options = Options { reads, ..Options::default() };
     let ending = Ending { region: region.clone(), left: left.clone(), fences, asked: AtomicU64::new(0) };
-    DiskCache::open(ending, Arc::new(InTurn(disk.clone())), Options::default()).map_err(Failure::new)
+    DiskCache::open(ending, Arc::new(InTurn(disk.clone())), options).map_err(Failure::new)
 }
 
 /// Clients and a thread that destages use the cache, until a random access or until they are through; then the power fails, or the process is killed.
@@ -192,13 +200,13 @@ fn live(
     region: Arc<Region>,
     disk: &Image,
     log: Log,
-    fences: Fences,
+    ways: (Reads, Fences),
     rng: &mut Rng,
     tally: &mut CoresTally,
 ) -> Result<(Arc<Region>, Image, Log), Failure> {
     let disk = Arc::new(Disk::from_image(disk.clone(), 512));
     let left = Arc::new(AtomicU64::new(u64::MAX));
-    let cache = Arc::new(opened(&region, &disk, &left, fences)?);
+    let cache = Arc::new(opened(&region, &disk, &left, ways)?);
     let log = Arc::new(Mutex::new(Log { busy: CLIENTS, ..log }));
     let order = Interleaving::any(rng, 4000);
     let mut machine = Machine::new(Plan { points_max: 5_000_000, ..Plan::new(rng.next_u64(), CLIENTS + 1, order) });

@@ -7,7 +7,7 @@ use crate::disk_cache_cuts::watch::{JointCut, Watched, WatchedDisk, Watcher};
 use crate::power_cuts::{Failure, Seen, block_of};
 use std::fmt;
 use std::sync::Arc;
-use tidegate_disk_cache::{DiskCache, Options, check};
+use tidegate_disk_cache::{DiskCache, check};
 use tidegate_media::{BlockDevice, Lba};
 use tidegate_sim::{Content, Image, Reduction, Region, Rng, mix, on_core};
 
@@ -142,7 +142,7 @@ impl<'a, R: tidegate_media::Region, W: Fn(Watched) -> R> CacheCampaign<'a, W> {
     fn open(&self, machine: &Arc<Watcher>, core: u32) -> Result<DiskCache<R>, Failure> {
         let region = (self.wrap)(machine.memory());
         let disk = Arc::new(WatchedDisk(machine.clone()));
-        on_core(core, || DiskCache::open(region, disk, Options::default())).map_err(Failure::new)
+        on_core(core, || DiskCache::open(region, disk, self.cache.options())).map_err(Failure::new)
     }
 
     /// Does one step. `contents` becomes what the cache shows then.

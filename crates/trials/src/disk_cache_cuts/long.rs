@@ -7,7 +7,7 @@ use crate::power_cuts::{Failure, block_of};
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
-use tidegate_disk_cache::{Contents, DiskCache, FormatSpec, Mode, Options, check, format};
+use tidegate_disk_cache::{Contents, DiskCache, FormatSpec, Mode, Options, Reads, check, format};
 use tidegate_layout::disk_cache::CachePlan;
 use tidegate_media::{BlockDevice, Durability, Lba};
 use tidegate_sim::{Content, DiskFault, Image, Region, Rng, SectorTear, on_core};
@@ -59,6 +59,7 @@ struct Life {
 struct Long {
     rng: Rng,
     plan: CachePlan,
+    reads: Reads,
     allowed: Allowed,
     tag: u64,
     tally: LongCacheTally,
@@ -66,8 +67,8 @@ struct Long {
     refused: bool,
 }
 
-/// Lets a machine live `lives` times, each ended by a power cut. `bug` is planted in the disk: its flushes do nothing.
-pub fn judge_long_script(seed: u64, lives: u32, disk_lies: bool) -> Result<LongCacheTally, Failure> {
+/// Lets a machine live `lives` times, each ended by a power cut. If the disk lies, its flushes do nothing.
+pub fn judge_long_script(seed: u64, lives: u32, reads: Reads, disk_lies: bool) -> Result<LongCacheTally, Failure> {
     let plan = CachePlan::cut(PLAN_BLOCKS, 512, DISK_BLOCKS, RING_SLOTS);
     let region = Region::new(plan.end().next_multiple_of(8));
     let spec =
@@ -76,8 +77,8 @@ pub fn judge_long_script(seed: u64, lives: u32, disk_lies: bool) -> Result<LongC
     let (mut region, mut disk) = (region.cut().least().clone(), Image::zeroed(DISK_BLOCKS * BLOCK as u64));
     let zero = Content::of(&[0; BLOCK]);
     let allowed = vec![vec![zero]; usize::try_from(DISK_BLOCKS).expect("small")];
-    let mut long =
-        Long { rng: Rng::new(seed), plan, allowed, tag: 0, tally: LongCacheTally::default(), refused: false };
+    let (rng, tally) = (Rng::new(seed), LongCacheTally::default());
+    let mut long = Long { rng, plan, reads, allowed, tag: 0, tally, refused: false };
     for life in 0..lives {
         (region, disk) = long
             .live(&region, &disk, disk_lies)
@@ -93,7 +94,8 @@ impl Long {
         let machine = Watcher::new(Region::from_image(region.clone()), disk);
         machine.lie_about_flushes(disk_lies);
         let disk = Arc::new(WatchedDisk(machine.clone()));
-        let cache = DiskCache::open(machine.memory(), disk, Options::default()).map_err(Failure::new)?;
+        let options = Options { reads: self.reads, ..Options::default() };
+        let cache = DiskCache::open(machine.memory(), disk, options).map_err(Failure::new)?;
         let life = Life { machine, cache };
         self.look_at_everything(&life, &plain)?;
         self.refused = false;

@@ -4,11 +4,11 @@
 //! fence. A campaign that does not fail on such a machine is blind to that mistake.
 
 use crate::disk_cache_cuts::watch::Watched;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
-use tidegate_layout::disk_cache::{CURSORS_AT, CachePlan};
+use tidegate_layout::disk_cache::{CURSORS_AT, CacheEntry, CachePlan, EntryState};
 use tidegate_media::sync::thread_token;
-use tidegate_media::{LineOrder, Poison, Region as Medium, Sealed};
+use tidegate_media::{BlockDevice, Lba, LineOrder, Poison, Region as Medium, Sealed};
 
 /// A mistake in the order of things.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +47,10 @@ pub enum CacheBug {
     EntriesOnOpenNotFlushed,
     /// A recovery moves the tail before the entries are durable.
     RecoveryFenceMissing,
+    /// A block read in to be forgotten gets an entry all the same, which nobody frees.
+    ForgottenEntryStored,
+    /// A commit over a block read in to be forgotten takes the first word of its entry for durable.
+    ForgottenTakenForNamed,
     /// The disk says that it has flushed, and has not.
     DiskFlushMissing,
 }
@@ -57,6 +61,8 @@ pub struct FaultyCache {
     bug: CacheBug,
     plan: CachePlan,
     cores: Mutex<BTreeMap<u32, Core>>,
+    /// Blocks of the disk that were read in to be forgotten.
+    read_in: Mutex<BTreeSet<u64>>,
 }
 
 /// What a core did since its last fence.
@@ -70,6 +76,8 @@ struct Core {
     flushed_table: bool,
     /// The entry whose first word was stored last.
     named: Option<u64>,
+    /// Whether what that word names was read in to be forgotten.
+    names_forgotten: bool,
     /// The entry whose second word was streamed instead of stored.
     streamed: Option<u64>,
     /// A fence left out for now: it is made up for before the next store that does not betray a block read in.
@@ -95,7 +103,7 @@ impl FaultyCache {
     /// `watched`, with `bug` in the cache of this plan.
     pub fn new(watched: Watched, plan: CachePlan, bug: CacheBug) -> FaultyCache {
         watched.by.0.lie_about_flushes(bug == CacheBug::DiskFlushMissing);
-        FaultyCache { watched, bug, plan, cores: Mutex::default() }
+        FaultyCache { watched, bug, plan, cores: Mutex::default(), read_in: Mutex::default() }
     }
 
     fn part(&self, at: u64) -> Part {
@@ -118,7 +126,9 @@ impl FaultyCache {
             CacheBug::EntryFlushMissing => part == Part::Entries && core.committed_one,
             CacheBug::CursorsFlushMissing => part == Part::Cursors && core.moved_head,
             CacheBug::RetireFlushMissing => part == Part::Entries && core.elements,
-            CacheBug::NameTakenForDurable => len == 16 && core.streamed.is_some_and(|entry| self.part(entry) == part),
+            CacheBug::NameTakenForDurable | CacheBug::ForgottenTakenForNamed => {
+                len == 16 && core.streamed.is_some_and(|entry| self.part(entry) == part)
+            }
             CacheBug::EvictionFlushMissing => part == Part::Entries && core.freed,
             CacheBug::CursorsOnOpenNotFlushed => part == Part::Cursors && !core.moved_head,
             CacheBug::EntriesOnOpenNotFlushed => table,
@@ -152,7 +162,8 @@ impl FaultyCache {
     fn store_entry(&self, at: u64, word: u64) {
         let first_word = at.is_multiple_of(16);
         if first_word {
-            self.core(|core| core.named = Some(at));
+            let names_forgotten = self.read_in.lock().expect("no access panics").contains(&word);
+            self.core(|core| (core.named, core.names_forgotten) = (Some(at), names_forgotten));
             if self.bug == CacheBug::EntryWordsSwapped {
                 self.core(|core| core.held = Some((at, word)));
             } else {
@@ -171,7 +182,12 @@ impl FaultyCache {
             core.freed |= !holds;
         });
         let named = self.core(|core| core.named) == Some(at - 8);
-        if self.bug == CacheBug::NameTakenForDurable && holds && !clean && !named {
+        let taken_for_named = match self.bug {
+            CacheBug::NameTakenForDurable => !named,
+            CacheBug::ForgottenTakenForNamed => named && self.core(|core| core.names_forgotten),
+            _ => false,
+        };
+        if taken_for_named && holds && !clean {
             self.core(|core| core.streamed = Some(at - 8));
             return self.watched.stream(at, &word.to_le_bytes());
         }
@@ -180,6 +196,34 @@ impl FaultyCache {
         if let Some((at, word)) = self.core(|core| core.held.take()) {
             self.watched.store_u64(at, word);
         }
+    }
+
+    /// A block read in to be forgotten was stored to `at`.
+    fn was_read_in(&self, at: u64, bytes: &[u8]) {
+        let mut there = vec![0; bytes.len()];
+        let disk = &self.watched.by.0.disk;
+        let mut is_there = |lba: &u64| disk.read(Lba(*lba), &mut there).is_ok() && there == bytes;
+        let Some(lba) = (0..self.plan.disk_blocks).find(|lba| is_there(lba)) else { return };
+        self.read_in.lock().expect("no access panics").insert(lba);
+        if self.bug == CacheBug::ForgottenEntryStored {
+            self.store_clean_entry(lba, u32::try_from((at - self.plan.data_at) / bytes.len() as u64).expect("few"));
+        }
+    }
+
+    fn store_clean_entry(&self, lba: u64, block: u32) {
+        let state = |entry| {
+            let words = [0, 8].map(|word| self.watched.load_u64(self.plan.entry_at(entry) + word).unwrap_or(0));
+            CacheEntry::from_words(words).check(&self.plan)
+        };
+        let free = (0..self.plan.blocks).find_map(|entry| match state(entry) {
+            Ok(EntryState::Free { counter }) => Some((entry, counter)),
+            _ => None,
+        });
+        let Some((entry, counter)) = free else { return };
+        let at = self.plan.entry_at(entry);
+        self.watched.store_u64(at, lba);
+        self.watched.store_u64(at + 8, CacheEntry::holding_word(block, counter.wrapping_add(1), true));
+        self.watched.flush(at, 16);
     }
 
     /// The second word of an entry, which commits one block in the place of another.
@@ -209,6 +253,9 @@ impl Medium for FaultyCache {
 
     fn write(&self, at: u64, bytes: &[u8]) {
         self.watched.write(at, bytes);
+        if self.part(at) == Part::Data {
+            self.was_read_in(at, bytes);
+        }
     }
 
     fn stream(&self, at: u64, bytes: &[u8]) {

@@ -3,7 +3,7 @@
 use crate::disk_cache_cuts::script::{CacheStep, Subset};
 use crate::power_cuts::block_of;
 use std::iter;
-use tidegate_disk_cache::{Contents, FormatSpec, Sums, format_with};
+use tidegate_disk_cache::{Contents, FormatSpec, Options, Reads, Sums, format_with};
 use tidegate_layout::disk_cache::CachePlan;
 use tidegate_media::LineOrder;
 use tidegate_sim::{Content, Image, Reduction, Region};
@@ -19,6 +19,8 @@ pub struct SmallCache {
     pub lbas: Vec<u64>,
     /// In which order the words of a line reach the medium.
     pub order: LineOrder,
+    /// What becomes of blocks that are read.
+    pub reads: Reads,
 }
 
 /// Bytes in a block.
@@ -27,7 +29,8 @@ pub(crate) const BLOCK: usize = 512;
 impl SmallCache {
     /// Six blocks before a disk of eight, a ring of eight elements: a transaction has at most three blocks.
     fn six_blocks(before: Vec<CacheStep>, lbas: &[u64]) -> SmallCache {
-        SmallCache { plan: CachePlan::cut(6, 512, 8, 8), before, lbas: lbas.to_vec(), order: LineOrder::Prefix }
+        let (plan, lbas) = (CachePlan::cut(6, 512, 8, 8), lbas.to_vec());
+        SmallCache { plan, before, lbas, order: LineOrder::Prefix, reads: Reads::Kept }
     }
 
     /// Nothing is cached.
@@ -71,6 +74,16 @@ impl SmallCache {
     /// The same on a processor whose words to one line arrive in any order.
     pub fn in_any_order(self) -> SmallCache {
         SmallCache { order: LineOrder::Any, ..self }
+    }
+
+    /// The same where a restart forgets what was only read.
+    pub fn that_forgets_reads(self) -> SmallCache {
+        SmallCache { reads: Reads::Forgotten, ..self }
+    }
+
+    /// How it is opened.
+    pub(crate) fn options(&self) -> Options {
+        Options { reads: self.reads, ..Options::default() }
     }
 
     /// The memory of the machine after power came back.

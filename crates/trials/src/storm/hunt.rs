@@ -39,7 +39,18 @@ const ENGINES: [&str; 5] = [
 
 /// Sites of which one mistake is none, and why: a part of the file's name, how the line begins (and, after " after ", the line before it), and
 /// the argument.
-const EXCUSED: [(&str, &str, &str); 43] = [
+const EXCUSED: [(&str, &str, &str); 45] = [
+    (
+        "disk-cache/src/transient.rs",
+        "Store: self.medium.store_block(*block, data)",
+        "late, it comes behind the fence that asks whether the memory has lost a store, and before the table tells of the block; nothing has to be \
+         durable of it",
+    ),
+    (
+        "disk-cache/src/transient.rs",
+        "Recheck: let lba = self.0.get(entry as usize)?.load",
+        "a guess: what the entry is held for is looked at again with the stripe locked",
+    ),
     (
         "disk-cache/src/group.rs",
         "Lock: let mut ring = self.ring.lock()",
@@ -230,7 +241,7 @@ const EXCUSED: [(&str, &str, &str); 43] = [
     ),
     (
         "disk-cache/src/reserve.rs",
-        "Recheck: let lba = self.medium.entry(entry)",
+        "Recheck: None => self.medium.entry(entry)",
         "the block that the entry was about before is cached elsewhere or not at all: nothing is given up for it, and another victim is",
     ),
     (

@@ -141,7 +141,13 @@ const TIER_COUNTED: [(Mark, TierCount); 6] = [
 ];
 
 /// Places in the engines where something rare happens: the file's end, and a part of the line.
-const PLACES: [(Mark, SiteKind, &str, &str); 14] = [
+const PLACES: [(Mark, SiteKind, &str, &str); 15] = [
+    (
+        Mark("a block was read in by a disk cache that forgets it at a restart"),
+        SiteKind::Store,
+        "disk-cache/src/transient.rs",
+        "medium.store_block(",
+    ),
     (
         Mark("elements of the ring were retired"),
         SiteKind::Flush,

@@ -12,7 +12,7 @@ use crate::storm::trouble::Trouble;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use tidegate_btt::{Btt, OpenOptions, Repair, check};
-use tidegate_disk_cache::{Conflicts, Mode, Relayout, RelayoutError, identify, relayout};
+use tidegate_disk_cache::{Conflicts, Mode, Reads, Relayout, RelayoutError, identify, relayout};
 use tidegate_media::sync::set_thread_token;
 use tidegate_media::{BlockDevice, Lba, LineOrder, Region as Medium};
 use tidegate_sim::{Content, Cut, Disk, History, Image, Region, SectorTear, SharedMemory, mix};
@@ -39,6 +39,7 @@ struct Opening {
     memory: Arc<Region>,
     mode: Mode,
     conflicts: Conflicts,
+    reads: Reads,
     disk: Arc<StagedDisk>,
     stage: Arc<Stage>,
     readers: u32,
@@ -106,6 +107,7 @@ impl Opening {
         let options = tidegate_disk_cache::Options {
             mode: self.mode,
             conflicts: self.conflicts,
+            reads: self.reads,
             ..tidegate_disk_cache::Options::default()
         };
         Ok(Arc::new(Tier::open(region, self.disk.clone(), options).map_err(|error| format!("opening: {error}"))?))
@@ -266,6 +268,7 @@ impl Scene {
             memory: self.region.clone(),
             mode: self.setting.mode,
             conflicts: self.setting.conflicts,
+            reads: self.script.reads(),
             disk: self.disk.clone(),
             stage: self.stage.clone(),
             readers: self.setting.readers,

@@ -11,7 +11,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::str::FromStr;
 use std::sync::Arc;
-use tidegate_disk_cache::{Conflicts, Mode};
+use tidegate_disk_cache::{Conflicts, Mode, Reads};
 use tidegate_layout::disk_cache::CachePlan;
 use tidegate_media::LineOrder;
 use tidegate_sim::Rng;
@@ -108,6 +108,14 @@ impl Script {
     /// How often the thread whose flush of the disk failed gives way before it is told.
     pub(crate) fn turns_to_fail(&self) -> u64 {
         if self.bent() == Bent::FlushesFail { 100 } else { 0 }
+    }
+
+    /// What becomes of the blocks that a disk cache takes in by reads: one seed in eight has a cache that forgets them.
+    pub(crate) fn reads(&self) -> Reads {
+        match self.seed % 32 {
+            21 | 25 | 27 | 30 => Reads::Forgotten,
+            _ => Reads::Kept,
+        }
     }
 
     /// The operations that are done.

@@ -34,7 +34,7 @@ struct Write {
 fn destaged_per_second(scale: Scale) -> anyhow::Result<f64> {
     let measured = if scale == Scale::FULL { 60_000 } else { 20_000 };
     let asked = Asked { work: Work::Random(10), users: WRITERS, filling: 40_000, warm: measured / 4, measured };
-    let taken = mix::run(Kind::Tidegate, &FIO, asked)?;
+    let taken = mix::run(Kind::TIDEGATE, &FIO, asked)?;
     Ok(taken.done.disk_blocks as f64 * 1e9 / taken.ns as f64)
 }
 
@@ -49,7 +49,7 @@ enum Destaging {
 
 /// Single blocks, written at random times, `per_second` of them. Fewer than the cache may have dirty.
 fn writes(ground: &Ground, destaging: Destaging, per_second: f64) -> anyhow::Result<Vec<Write>> {
-    let stand = Stand::of(Kind::Tidegate, ground)?;
+    let stand = Stand::of(Kind::TIDEGATE, ground)?;
     let dirty = if destaging == Destaging::Beside { u64::from(limits().dirty_blocks) * 9 / 10 } else { 0 };
     fill(&*stand.stack, dirty)?;
     let stand = if destaging == Destaging::Idle { stand.alone() } else { stand };

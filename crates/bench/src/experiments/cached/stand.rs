@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tidegate_disk_cache::{Contents, DiskCache, FormatSpec, Options, format};
+use tidegate_disk_cache::{Contents, DiskCache, FormatSpec, Options, Reads, format};
 use tidegate_layout::disk_cache::CachePlan;
 use tidegate_media::{MappedRegion, Region};
 use tidegate_policy::destage::{Caps, Destage, Limits, Load, Turn};
@@ -35,12 +35,21 @@ pub enum Kind {
     /// The union of buffer cache and journal.
     Ubj,
     /// The transactional cache.
-    Tidegate,
+    Tidegate {
+        /// What becomes of blocks that are read.
+        reads: Reads,
+    },
 }
 
 impl Kind {
     /// Whatever keeps transactions whole.
-    pub const WHOLE: [Kind; 3] = [Kind::CLASSIC, Kind::Ubj, Kind::Tidegate];
+    pub const WHOLE: [Kind; 3] = [Kind::CLASSIC, Kind::Ubj, Kind::TIDEGATE];
+
+    /// The transactional cache as it usually is.
+    pub const TIDEGATE: Kind = Kind::Tidegate { reads: Reads::Kept };
+
+    /// The same where a restart forgets what was only read.
+    pub const FORGETTING: Kind = Kind::Tidegate { reads: Reads::Forgotten };
 
     /// As it was published.
     pub const CLASSIC: Kind = Kind::Classic { journal: true, metadata: true, flushes: true };
@@ -48,7 +57,7 @@ impl Kind {
     /// What the paper says of it where Tidegate's place has `ours` times Classic's value. It describes UBJ, and does not measure it.
     pub(super) fn published(self, ours: f64) -> Option<f64> {
         match self {
-            Kind::Tidegate => Some(ours),
+            Kind::Tidegate { .. } => Some(ours),
             Kind::Classic { .. } => Some(1.0),
             Kind::Ubj => None,
         }
@@ -57,7 +66,8 @@ impl Kind {
     /// As the figures call it.
     pub fn label(self) -> &'static str {
         match self {
-            Kind::Tidegate => "Tidegate",
+            Kind::Tidegate { reads: Reads::Kept } => "Tidegate",
+            Kind::Tidegate { reads: Reads::Forgotten } => "Tidegate, reads forgotten",
             Kind::Ubj => "UBJ",
             Kind::Classic { journal: true, metadata: true, flushes: true } => "Classic",
             Kind::Classic { journal: true, metadata: true, flushes: false } => "Classic, no flushes",
@@ -125,9 +135,9 @@ impl Stand {
                 if journal { with_journal(cache, ground, &over) } else { without_journal(cache, &over) }
             }
             Kind::Ubj => ubj(memory(Ubj::<Memory>::bytes_for(CACHE_BLOCKS))?, ground, &over)?,
-            Kind::Tidegate => {
+            Kind::Tidegate { reads } => {
                 let plan = CachePlan::cut(CACHE_BLOCKS, 4096, ground.blocks, RING);
-                tidegate(memory(plan.end())?, ground, &over)?
+                tidegate(memory(plan.end())?, reads, ground, &over)?
             }
         };
         Ok(Stand { stack, beside, over, profile })
@@ -211,12 +221,12 @@ fn ubj(region: Memory, ground: &Ground, over: &Arc<AtomicBool>) -> anyhow::Resul
     Ok((ubj, vec![beside]))
 }
 
-fn tidegate(region: Memory, ground: &Ground, over: &Arc<AtomicBool>) -> anyhow::Result<Parts> {
+fn tidegate(region: Memory, reads: Reads, ground: &Ground, over: &Arc<AtomicBool>) -> anyhow::Result<Parts> {
     let spec =
         FormatSpec { block_size: 4096, disk_blocks: ground.blocks, ring_slots: RING, uuid: [7; 16], disk: [7; 32] };
     format(&region, &spec, Contents::Zeroed)?;
     let disk = Arc::new(SlowDisk::new(ground.disk, ground.blocks)?);
-    let cache = Arc::new(DiskCache::open(region, disk, Options::default())?);
+    let cache = Arc::new(DiskCache::open(region, disk, Options { reads, ..Options::default() })?);
     let (of_thread, ending) = (cache.clone(), over.clone());
     let beside: Beside = Box::new(move || destage(&of_thread, limits(), &ending));
     Ok((cache, vec![beside]))
