@@ -1,5 +1,6 @@
 // Threads that write places of one file, and sync it. The arguments are the file, a file for notes, the number of threads, and the number before that of
 // each one's first write. The notes have two words for each place: the number of the last write whose sync has returned, and that of the last one that began.
+// Each thread prints a line when it has made so many writes.
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -9,7 +10,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { PLACES = 8, PLACE_BYTES = 1000, STRIDE = 1024, THREADS_MAX = 16 };
+enum { PLACES = 8, PLACE_BYTES = 1000, STRIDE = 1024, THREADS_MAX = 16, WRITES_TOLD = 500 };
 
 static int file;
 static uint64_t before;
@@ -25,6 +26,8 @@ static void *work(void *argument) {
     uint64_t words[PLACE_BYTES / 8], pending[PLACES] = {0};
     unsigned random = thread + 1;
     for (uint64_t number = before + 1;; number++) {
+        if (number == before + WRITES_TOLD && dprintf(1, "%u\n", thread) < 0)
+            fail("dprintf");
         unsigned place = rand_r(&random) % PLACES, index = thread * PLACES + place;
         for (unsigned word = 0; word < PLACE_BYTES / 8; word++)
             words[word] = number;
