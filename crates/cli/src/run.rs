@@ -10,6 +10,7 @@ mod cuts;
 mod deny;
 mod door;
 mod folder;
+mod follower;
 mod ground;
 mod held_file;
 mod journal;

@@ -27,7 +27,7 @@ use zerocopy::{FromZeros, IntoBytes};
 pub type Range = (u64, u64);
 
 /// Ranges that a filling is about at most.
-pub const FILLING_RANGES_MAX: usize = 160;
+pub const FILLING_RANGES_MAX: usize = 96;
 
 /// Bytes of the largest record: more at once is better brought elsewhere.
 pub const RECORD_BYTES_MAX: usize = 32 << 10;

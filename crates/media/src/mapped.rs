@@ -111,7 +111,7 @@ impl MappedRegion {
             Access::ReadWrite => Sharing::Shared,
         };
         let domain = sysfs.domain(Evidence::new(&stat, file_system.f_type as u64, is_synchronous));
-        let mapping = Mapping::of_file(file.as_fd(), 0, len, sharing).map_err(|e| MapError::io(path, "map it", e))?;
+        let mapping = Mapping::of_file(file.as_fd(), len, sharing).map_err(|e| MapError::io(path, "map it", e))?;
         Ok(MappedRegion::over(mapping, Some(file), domain))
     }
 

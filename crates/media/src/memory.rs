@@ -66,21 +66,16 @@ pub struct Instructions {
 impl Instructions {
     /// The best this processor has. With `caches_survive` (an eADR or GPF domain) flushes become nothing.
     pub(crate) fn best(caches_survive: bool) -> Instructions {
-        let flush = leaf::Flush::supported().first().copied().filter(|_| !caches_survive);
-        let bulk = leaf::Bulk::supported().first().copied().expect("every processor has one set of vector registers");
+        let flush = leaf::Flush::supported().next().filter(|_| !caches_survive);
+        let bulk = leaf::Bulk::supported().next().expect("every processor has one set of vector registers");
         Instructions { bulk, flush }
-    }
-
-    /// The best this processor has for memory whose processor's caches do not survive, or nobody knows.
-    pub fn flushing() -> Instructions {
-        Instructions::best(false)
     }
 
     /// Every combination this processor can run.
     #[cfg(test)]
     pub(crate) fn supported() -> Vec<Instructions> {
-        let flushes = leaf::Flush::supported().into_iter().map(Some).chain([None]).collect::<Vec<_>>();
-        let bulks = leaf::Bulk::supported().into_iter();
+        let flushes = leaf::Flush::supported().map(Some).chain([None]).collect::<Vec<_>>();
+        let bulks = leaf::Bulk::supported();
         bulks.flat_map(|bulk| flushes.iter().map(move |&flush| Instructions { bulk, flush })).collect()
     }
 }
@@ -124,9 +119,15 @@ impl Drop for Mapping {
 }
 
 impl Mapping {
-    /// Maps `len` bytes of `file` from byte `at` on, a multiple of the size of a page.
-    pub(crate) fn of_file(file: BorrowedFd<'_>, at: u64, len: usize, sharing: Sharing) -> io::Result<Mapping> {
+    /// Maps the first `len` bytes of `file`.
+    pub(crate) fn of_file(file: BorrowedFd<'_>, len: usize, sharing: Sharing) -> io::Result<Mapping> {
         sigbus::install()?;
+        Mapping::of_part(file, 0, len, sharing)
+    }
+
+    /// Maps `len` bytes of `file` from byte `at` on, a multiple of the size of a page. EBUSY while another thread installs the handler of SIGBUS.
+    pub(crate) fn of_part(file: BorrowedFd<'_>, at: u64, len: usize, sharing: Sharing) -> io::Result<Mapping> {
+        sigbus::try_install()?;
         let read_write = ProtFlags::READ | ProtFlags::WRITE;
         let (protection, flags) = match sharing {
             Sharing::Shared => (read_write, MapFlags::SHARED),

@@ -24,12 +24,13 @@ impl MappedPart {
     ///
     /// `file` was opened for this and may be closed then: nobody else maps any of these bytes so while the mapping is there, as it keeps a lock of the open file
     /// (`F_OFD_SETLK`).
-    pub fn of(file: BorrowedFd<'_>, at: u64, len: usize, instructions: Instructions) -> io::Result<MappedPart> {
+    pub fn of(file: BorrowedFd<'_>, at: u64, len: usize) -> io::Result<MappedPart> {
+        // Before anything else: without the lock nothing is mapped.
         lock(file, libc::F_OFD_SETLK, at, len as u64)?;
         let sharing = if Mapping::is_synchronous(file) { Sharing::Synchronous } else { Sharing::Shared };
-        let mapping = Mapping::of_file(file, at, len, sharing)?;
+        let mapping = Mapping::of_part(file, at, len, sharing)?;
         mapping.keep_from_children()?;
-        Ok(MappedPart::over(mapping, instructions))
+        Ok(MappedPart::over(mapping, Instructions::best(false)))
     }
 
     /// Whether anybody has mapped any of these bytes by [`MappedPart::of`].
@@ -122,7 +123,7 @@ mod tests {
         let path = folder.path().join("file");
         std::fs::write(&path, vec![7; 12_288]).expect("a file");
         let file = File::options().read(true).write(true).open(&path).expect("it is there");
-        let part = MappedPart::of(file.as_fd(), 4096, 8192, Instructions::flushing()).expect("mapped");
+        let part = MappedPart::of(file.as_fd(), 4096, 8192).expect("mapped");
         let other = File::open(&path).expect("it is there");
         let is_mapped = |at| MappedPart::is_mapped(other.as_fd(), at, 4096).expect("it can be asked");
         part.stream(8, &[1; 100]);
@@ -135,7 +136,7 @@ mod tests {
         drop(file);
         assert!(!is_mapped(0) && is_mapped(4096) && is_mapped(8192), "the mapping keeps the lock");
         let again = File::options().read(true).write(true).open(&path).expect("it is there");
-        assert!(MappedPart::of(again.as_fd(), 8192, 4096, Instructions::flushing()).is_err());
+        assert!(MappedPart::of(again.as_fd(), 8192, 4096).is_err());
         drop(part);
         assert!(!is_mapped(4096));
     }

@@ -22,7 +22,7 @@ pub const ROOTS_VARIABLE: &str = "TIDEGATE_RUN_ROOTS";
 pub const HOLDS_VARIABLE: &str = "TIDEGATE_RUN_HOLDS";
 /// The variable with the number of the run.
 pub const SESSION_VARIABLE: &str = "TIDEGATE_RUN_SESSION";
-/// The variable with the pool, a part of which a program may map.
+/// The variable with the pool, parts of which programs map: the numbers of its device and inode, and its path, separated by colons.
 pub const POOL_VARIABLE: &str = "TIDEGATE_RUN_POOL";
 /// The socket's name in its folder.
 pub const SOCKET: &str = "socket";
@@ -33,6 +33,8 @@ pub const TABLE: &str = "table";
 pub const STOP: &str = "stop ";
 /// What begins the line of a journal of holds that says: the files themselves have everything that the run named by the number behind it kept.
 pub const VOID: &str = "void ";
+/// What begins the second line of a journal of holds, before the number of the run.
+pub const RUN: &str = "run ";
 /// What the first byte of a journal of holds is while programs may commit to their strips.
 pub const OPEN: u8 = b'0';
 /// What it is from the moment on that they may not: somebody is bringing all files to their disks. Whoever finds it behind a commit takes the commit for none.

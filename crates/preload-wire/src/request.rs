@@ -3,7 +3,7 @@
 use crate::table::FileId;
 
 /// Ranges of the largest sync.
-pub const RANGES_MAX: usize = 400;
+pub const RANGES_MAX: usize = 240;
 /// Bytes of the largest packet.
 pub const PACKET_BYTES_MAX: usize = (FIXED_WORDS + 2 * RANGES_MAX) * 8;
 

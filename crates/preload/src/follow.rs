@@ -222,7 +222,7 @@ fn keep_locked(descriptor: i32, index: u16, generation: u32, attributes_too: boo
     }
     match ask_to_keep(held, &dirty, size) {
         Some(Answer::Done) => {
-            held.absorbed(dirty.filling);
+            held.absorbed(dirty.filling, size);
             if dirty.appended_from.is_some() {
                 held.set_base(size);
             }
@@ -268,7 +268,7 @@ fn synced(way: Way, well: bool) {
         if !well {
             held.not_synced();
         } else if let Some(Answer::Anew { slot }) = answer {
-            held.begin_anew(slot);
+            held.begin_anew(slot, size);
             held.set_base(size);
             attributes.into_iter().for_each(|durable| held.remember(durable));
         } else {
@@ -543,7 +543,8 @@ fn stat(descriptor: i32) -> Option<Stat> {
     rustix::fs::fstat(borrowed(descriptor)?).ok()
 }
 
-fn id(stat: &Stat) -> FileId {
+/// Which file `stat` describes.
+pub(crate) fn id(stat: &Stat) -> FileId {
     FileId { device: stat.st_dev, inode: stat.st_ino }
 }
 

@@ -29,18 +29,19 @@ pub(crate) struct Held {
     base: AtomicU64,
     /// What a sync makes durable besides, as it was when it was last durable.
     attributes: [AtomicU64; 3],
-    /// Writes that began, and those that ended: one that began last and ends next was alone.
+    /// Writes that began, and those that ended: one that began last and ends next was alone. Both count one more at each take, so that no write is alone that was under way
+    /// then: another one may have been made durable since.
     begun: AtomicU64,
     ended: AtomicU64,
     /// The table's epoch when it last said that commits to the strip count.
     allowed_epoch: AtomicU32,
     /// The slot that the strip is about.
     slot: AtomicU32,
-    /// What was put on the strip reaches to here.
+    /// What was kept or put on the strip reaches to here: a shorter file was cut by somebody else.
     top: AtomicU64,
     /// Whether nothing is put on the strip: what it is about is being made durable elsewhere.
     absorbing: AtomicBool,
-    strip: UnsafeCell<Option<OwnStrip>>,
+    strip: UnsafeCell<Given>,
     count: AtomicUsize,
     ranges: [[AtomicU64; 2]; NOTES_MAX],
 }
@@ -50,6 +51,14 @@ unsafe impl Sync for Held {}
 
 /// Ranges that are noted at most. What else a sync is about is what was appended, and what the strip is about.
 const NOTES_MAX: usize = RANGES_MAX - FILLING_RANGES_MAX - 1;
+
+/// What the supervisor gave for a file. Nothing is all zeroes, so that places cost no bytes of the library's file.
+#[repr(u8)]
+#[expect(clippy::large_enum_variant, reason = "nothing is allocated here")]
+enum Given {
+    Nothing = 0,
+    Strip(OwnStrip) = 1,
+}
 
 const FREE: u32 = 0;
 const TAKEN: u32 = 1;
@@ -117,7 +126,7 @@ impl Held {
             slot: AtomicU32::new(0),
             top: AtomicU64::new(0),
             absorbing: AtomicBool::new(false),
-            strip: UnsafeCell::new(None),
+            strip: UnsafeCell::new(Given::Nothing),
             count: AtomicUsize::new(0),
             ranges: [const { [const { AtomicU64::new(0) }; 2] }; NOTES_MAX],
         }
@@ -139,8 +148,10 @@ impl Held {
             self.holder.store(0, Ordering::Relaxed);
             self.begun.store(0, Ordering::Relaxed);
             self.ended.store(0, Ordering::Relaxed);
+            self.absorbing.store(false, Ordering::Relaxed);
+            self.top.store(0, Ordering::Relaxed);
             // SAFETY: L5. What an older hold was given is unmapped here at the latest.
-            unsafe { *self.strip.get() = None };
+            unsafe { *self.strip.get() = Given::Nothing };
             self.count.store(0, Ordering::Relaxed);
             self.appended.store(false, Ordering::Relaxed);
             self.doubt.store(true, Ordering::Relaxed);
@@ -155,13 +166,21 @@ impl Held {
     pub(crate) fn leave(&self) {
         self.generation.fetch_add(1, Ordering::AcqRel);
         self.state.store(FREE, Ordering::Release);
+        if self.lock.take() {
+            // Nobody has come since: the strip is given back.
+            if !self.is_taken() {
+                // SAFETY: L5.
+                unsafe { *self.strip.get() = Given::Nothing };
+            }
+            self.lock.give();
+        }
     }
 
     /// The same in a forked child, whose other threads are gone.
     pub(crate) fn leave_as_forked(&self) {
         self.lock.reset();
-        // SAFETY: L5; no other thread exists here. The parent's mapping is not here either.
-        std::mem::forget(unsafe { (*self.strip.get()).take() });
+        // SAFETY: L5; no other thread exists here. Nothing is dropped, as the parent's mapping is not here; another thread of the parent may have been storing it.
+        unsafe { self.strip.get().write(Given::Nothing) };
         if self.is_taken() {
             self.leave();
         }
@@ -218,11 +237,9 @@ impl Held {
     pub(crate) fn set_strip(&self, given: Range, slot: u32) {
         if self.lock.take() {
             // SAFETY: L5.
-            unsafe { *self.strip.get() = strip::open(given, slot) };
+            unsafe { *self.strip.get() = strip::open(given, slot).map_or(Given::Nothing, Given::Strip) };
             self.slot.store(slot, Ordering::Relaxed);
             self.allowed_epoch.store(0, Ordering::Relaxed);
-            self.top.store(0, Ordering::Relaxed);
-            self.absorbing.store(false, Ordering::Relaxed);
             self.lock.give();
         }
     }
@@ -234,7 +251,10 @@ impl Held {
     #[expect(clippy::mut_from_ref, reason = "the lock is what makes it one's own")]
     unsafe fn strip(&self) -> Option<&mut OwnStrip> {
         // SAFETY: the caller's promise.
-        unsafe { (*self.strip.get()).as_mut() }
+        match unsafe { &mut *self.strip.get() } {
+            Given::Nothing => None,
+            Given::Strip(strip) => Some(strip),
+        }
     }
 
     /// A write begins; its number.
@@ -247,6 +267,7 @@ impl Held {
         if !self.lock.take() {
             // A signal handler, come between the lines of what it interrupted.
             self.put_in_doubt();
+            self.ended.fetch_add(1, Ordering::AcqRel);
             return true;
         }
         let same = self.generation() == generation && self.is_taken();
@@ -335,6 +356,9 @@ impl Held {
             dirty.count += strip.ranges().len();
             dirty.filling = strip.filling();
         }
+        // Behind the notes: whoever noted something since finds these.
+        self.begun.fetch_add(1, Ordering::AcqRel);
+        self.ended.fetch_add(1, Ordering::AcqRel);
         dirty
     }
 
@@ -356,30 +380,33 @@ impl Held {
         allowed && strip::may_commit()
     }
 
-    /// What [`Held::take`] gave is durable, and `filling` counts no more, if it is not 0.
-    pub(crate) fn absorbed(&self, filling: u32) {
+    /// What [`Held::take`] gave is durable, of a file of `size` bytes, and `filling` counts no more, if it is not 0.
+    pub(crate) fn absorbed(&self, filling: u32, size: u64) {
         if self.lock.take() {
+            self.top.fetch_max(size, Ordering::Relaxed);
             // SAFETY: L5.
             let more = unsafe { self.strip() }.filter(|_| filling > 0).is_none_or(|strip| strip.absorbed());
             if !more {
                 // SAFETY: L5.
-                unsafe { *self.strip.get() = None };
+                unsafe { *self.strip.get() = Given::Nothing };
             }
             self.absorbing.store(false, Ordering::Relaxed);
             self.lock.give();
         }
     }
 
-    /// What was kept is forgotten: the file's slot is `slot` from now on.
-    pub(crate) fn begin_anew(&self, slot: u32) {
+    /// What was kept is forgotten, and the file has `size` bytes: its slot is `slot` from now on.
+    pub(crate) fn begin_anew(&self, slot: u32, size: u64) {
         if self.lock.take() {
             self.slot.store(slot, Ordering::Relaxed);
             self.allowed_epoch.store(0, Ordering::Relaxed);
-            self.top.store(0, Ordering::Relaxed);
+            self.top.store(size, Ordering::Relaxed);
             // SAFETY: L5.
             unsafe { self.strip() }.into_iter().for_each(|strip| strip.forgotten(slot));
             self.absorbing.store(false, Ordering::Relaxed);
             self.lock.give();
+        } else {
+            self.put_in_doubt();
         }
     }
 

@@ -1,9 +1,7 @@
 //! A lock that knows its thread, so that a signal handler that comes back for it is told so instead of waiting for ever.
 
 use rustix::thread::futex;
-use std::cell::Cell;
 use std::num::NonZeroU32;
-use std::ptr::from_ref;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// What tells the holder's thread from others; 0: free. The highest bit: somebody sleeps.
@@ -48,15 +46,12 @@ impl Lock {
     }
 }
 
-thread_local! {
-    static HERE: Cell<u64> = const { Cell::new(0) };
-}
-
-/// What tells this thread from the others, without a system call: where its own variables lie. Never 0. In the rare case that two threads lie as far apart as the
-/// numbers reach, one is taken for a signal handler of the other.
+/// What tells this thread from the others, without a system call. Never 0. In the rare case that two threads' own memory lies as far apart as the numbers reach, one is
+/// taken for a signal handler of the other.
 #[expect(clippy::cast_possible_truncation, reason = "the high bits do not fit")]
 fn this_thread() -> u32 {
-    let place = HERE.try_with(|here| from_ref(here).addr()).unwrap_or_default();
+    // SAFETY: it has no conditions.
+    let place = unsafe { libc::pthread_self() };
     (place >> 3) as u32 & !SLEEPER | 1
 }
 

@@ -8,7 +8,6 @@ use std::os::fd::{AsFd, IntoRawFd};
 use std::ptr::null_mut;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
-use tidegate_media::Instructions;
 use tidegate_preload_wire as wire;
 use wire::{FileId, Row};
 
@@ -22,10 +21,8 @@ pub(crate) struct Places {
     pub(crate) session: CString,
     /// The same as records on strips have it.
     pub(crate) session_number: u64,
-    /// The pool.
-    pub(crate) pool: Option<CString>,
-    /// How stores reach it.
-    pub(crate) instructions: Instructions,
+    /// The pool, and which file it is.
+    pub(crate) pool: Option<(CString, FileId)>,
     roots: Vec<Box<[u8]>>,
 }
 
@@ -153,13 +150,20 @@ pub(crate) fn start() {
     let (Ok(socket), Ok(table)) = (inside(wire::SOCKET), inside(wire::TABLE)) else { return };
     let Some((table, mark)) = map_table(&table).zip(map_mark()) else { return };
     let roots = roots.as_bytes().split(|byte| *byte == b':').map(Box::from).collect();
-    let (pool, session_number) = (variable(wire::POOL_VARIABLE), wire::session_number(session.as_bytes()));
-    let instructions = Instructions::flushing();
-    if PLACES.set(Places { socket, holds, session, session_number, pool, instructions, roots }).is_ok() {
+    let pool = variable(wire::POOL_VARIABLE).and_then(|pool| pool_in(&pool));
+    let session_number = wire::session_number(session.as_bytes());
+    if PLACES.set(Places { socket, holds, session, session_number, pool, roots }).is_ok() {
         PID.store(pid(), Ordering::Relaxed);
         TABLE.store(table, Ordering::Release);
         MARK.store(mark, Ordering::Release);
     }
+}
+
+fn pool_in(text: &CStr) -> Option<(CString, FileId)> {
+    let mut fields = text.to_bytes().splitn(3, |byte| *byte == b':');
+    let mut number = || std::str::from_utf8(fields.next()?).ok()?.parse().ok();
+    let file = FileId { device: number()?, inode: number()? };
+    Some((CString::new(fields.next()?).ok()?, file))
 }
 
 fn variable(name: &str) -> Option<CString> {

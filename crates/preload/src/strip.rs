@@ -1,6 +1,7 @@
 //! The strip of a held file: a part of the pool that this process alone stores to, and whether what it commits there counts.
 
-use crate::process;
+use crate::process::Places;
+use crate::{follow, process};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
@@ -10,7 +11,7 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering, fence};
 use tidegate_commit::strip::Strip;
 use tidegate_media::MappedPart;
-use tidegate_preload_wire::{OPEN, Range, SHUT};
+use tidegate_preload_wire::{OPEN, RUN, Range, SHUT};
 
 /// The strip of a file.
 pub(crate) type OwnStrip = Strip<MappedPart>;
@@ -21,11 +22,13 @@ static JOURNAL: AtomicPtr<u8> = AtomicPtr::new(null_mut());
 /// Maps the strip that the supervisor gave for `slot`. None: it cannot be had, and syncs are the supervisor's as without one.
 pub(crate) fn open((at, len): Range, slot: u32) -> Option<OwnStrip> {
     let places = process::places()?;
-    is_journal_mapped(&places.holds).then_some(())?;
-    let pool = opened(places.pool.as_deref()?, OFlags::RDWR).ok()?;
-    let part = MappedPart::of(pool.as_fd(), at, usize::try_from(len).ok()?, places.instructions);
+    is_journal_mapped(places).then_some(())?;
+    let (path, id) = places.pool.as_ref()?;
+    let pool = opened(path, OFlags::RDWR).ok()?;
+    let is_it = rustix::fs::fstat(&pool).is_ok_and(|stat| follow::id(&stat) == *id);
+    let part = is_it.then(|| MappedPart::of(pool.as_fd(), at, usize::try_from(len).ok()?).ok()).flatten();
     close(pool);
-    Strip::open(part.ok()?, places.session_number, slot).ok()
+    Strip::open(part?, places.session_number, slot).ok()
 }
 
 /// Whether programs may commit by themselves, by what stands in the journal.
@@ -40,10 +43,20 @@ pub(crate) fn may_commit() -> bool {
 /// Tells all programs of the run that what they commit by themselves counts no more.
 pub(crate) fn shut() -> Result<(), Errno> {
     let places = process::places().ok_or(Errno::NOENT)?;
-    let journal = opened(&places.holds, OFlags::WRONLY)?;
-    let written = rustix::io::retry_on_intr(|| rustix::io::pwrite(&journal, &[SHUT], 0));
+    let journal = opened(&places.holds, OFlags::RDWR)?;
+    let shut = || rustix::io::retry_on_intr(|| rustix::io::pwrite(&journal, &[SHUT], 0));
+    // Another run's is not this one's to shut, and this one's is gone.
+    let written = if is_of_this_run(&journal, places) { shut() } else { Err(Errno::NOENT) };
     close(journal);
     written.and_then(|count| if count == 1 { Ok(()) } else { Err(Errno::NOSPC) })
+}
+
+/// Whether the second line of `journal` names this run.
+fn is_of_this_run(journal: &OwnedFd, places: &Places) -> bool {
+    let mut begin = [0; 64];
+    let read = rustix::io::retry_on_intr(|| rustix::io::pread(journal, &mut begin, 0));
+    let line = begin.get(2..read.unwrap_or(0)).and_then(|line| line.strip_prefix(RUN.as_bytes()));
+    line.is_some_and(|line| line.starts_with(places.session.as_bytes()))
 }
 
 fn opened(path: &CStr, flags: OFlags) -> Result<OwnedFd, Errno> {
@@ -54,13 +67,14 @@ fn close(file: OwnedFd) {
     crate::line::close(file.into_raw_fd());
 }
 
-fn is_journal_mapped(path: &CStr) -> bool {
+fn is_journal_mapped(places: &Places) -> bool {
     if JOURNAL.load(Ordering::Acquire).is_null() {
-        let Ok(file) = opened(path, OFlags::RDONLY) else { return false };
+        let Ok(file) = opened(&places.holds, OFlags::RDONLY) else { return false };
         // SAFETY: a new mapping at a place that the kernel chooses.
-        let mapped = unsafe { rustix::mm::mmap(null_mut(), 1, ProtFlags::READ, MapFlags::SHARED, file.as_fd(), 0) };
+        let map = || unsafe { rustix::mm::mmap(null_mut(), 1, ProtFlags::READ, MapFlags::SHARED, file.as_fd(), 0) };
+        let mapped = is_of_this_run(&file, places).then(map);
         close(file);
-        let Ok(mapped) = mapped else { return false };
+        let Some(Ok(mapped)) = mapped else { return false };
         // If another thread was first, both mappings stay: they are of the same page.
         JOURNAL.store(mapped.cast(), Ordering::Release);
     }

@@ -107,7 +107,7 @@ struct Program {
     told: bool,
     strip: Option<Strip<Span<Watched>>>,
     slot: u32,
-    /// What was put on the strip reaches to here.
+    /// What was kept or put on the strip reaches to here.
     top: u64,
     table: Arc<Region>,
     mistake: Option<Mistake>,
@@ -289,6 +289,7 @@ impl Program {
         };
         if answer == Answer::Done {
             self.strip.as_mut().map(Strip::absorbed);
+            self.top = self.top.max(size);
             return answer;
         }
         self.world.sync_file();
@@ -298,7 +299,7 @@ impl Program {
         };
         match self.ask(&Request::Forget { hold }) {
             Answer::Anew { slot } => {
-                (self.slot, self.top) = (slot, 0);
+                (self.slot, self.top) = (slot, size);
                 self.strip.as_mut().into_iter().for_each(|strip| strip.forgotten(slot));
             }
             _ => self.settle(),
@@ -494,6 +495,22 @@ fn every_cut_beside_a_program_that_cannot_reach_the_supervisor() {
 #[test]
 fn every_cut_of_every_script_behind_a_filling_that_was_absorbed() {
     every_script(&ABSORBED, 1);
+}
+
+#[test]
+fn a_file_that_somebody_else_cut_does_not_get_its_end_back() {
+    use Step::{Append, Hold, ShortenOutside, Sync, Write};
+    let scripts: [&[Step]; 4] = [
+        &[Hold, ShortenOutside, Write, Sync],
+        &[Hold, Write, Sync, ShortenOutside, Write, Sync],
+        &[Hold, Append, Sync, ShortenOutside, Sync],
+        &[Hold, Append, Write, Sync, ShortenOutside, Append, Sync],
+    ];
+    let mut judge = Judge::default();
+    for script in scripts {
+        judge.script(&[], script, None).unwrap_or_else(|wrong| panic!("{wrong}"));
+    }
+    println!("{:?}", judge.tally);
 }
 
 #[test]

@@ -22,11 +22,9 @@ use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use tidegate_media::Domain;
-use tidegate_preload_wire::{OPEN, SHUT, STOP, VOID};
+use tidegate_preload_wire::{OPEN, RUN, SHUT, STOP, VOID};
 use uuid::Uuid;
 
-/// What a line begins with that names the run.
-const RUN: &str = "run ";
 /// What a line begins with that names a family whose file failed.
 const FAILED: &str = "failed ";
 /// What a line begins with that names a family whose file is being recovered.

@@ -1,7 +1,7 @@
 //! Who holds which file, and the answers to programs.
 //!
-//! A hold is ended in this order: no sync is kept any more, and the table says that no commit to the strip counts any more; the kernel brings the file to its disk, what was kept is made void, the table says
-//! that nobody holds it. If what was kept cannot be made void, everything is: all holds are ended, and the journal says so. If a file cannot be brought
+//! A hold is ended in this order: no sync is kept any more, and the table says that no commit to the strip counts any more; the kernel brings the file to its
+//! disk, what was kept is made void, the table says that nobody holds it. If what was kept cannot be made void, everything is: all holds are ended, and the journal says so. If a file cannot be brought
 //! to its disk, what is kept of it stays, and the journal says that it may be older than the file: recovery puts it aside.
 
 use super::deny::Denied;
@@ -513,8 +513,9 @@ impl<R: Region> Keeper<R> {
         held.iter().for_each(|hold| self.end_hold(hold));
         let journal = lock(&self.journal).take();
         let failed = count(&self.tally.failed);
-        // What failed stays in the pool, and the next run finds it by the journal.
-        if let Some(Err(error)) = journal.filter(|_| failed == 0).map(Journal::end) {
+        // What failed stays in the pool, and the next run finds it by the journal. Without a journal nothing may seem to count.
+        let whole = failed == 0 && self.kept.clear_strips().is_ok();
+        if let Some(Err(error)) = journal.filter(|_| whole).map(Journal::end) {
             tracing::warn!("the journal of holds cannot be removed: {error}");
         }
         let (held, kept) = (count(&self.tally.held), self.kept_so_far());

@@ -8,6 +8,7 @@
 //! The program that holds a file may commit to a *strip* by itself, until that is full. What it is about is committed here then, and the same transaction says
 //! in the block with the file's size that this filling of the strip is *absorbed*. Before that block can leave the cache, the strip's head says that nothing counts.
 
+use super::follower::Follower;
 use super::ground::Below;
 use super::span::Span;
 use super::strips::{Done, Strips};
@@ -69,7 +70,7 @@ pub(super) fn map(path: &Path, size: u64) -> Result<MappedRegion, Failure> {
 }
 
 /// What the cache of a pool says that its disk is.
-const DISK: [u8; 32] = *b"the files of programs under `run";
+const DISK: [u8; 32] = *b"files of programs below run, v 2";
 
 /// Whether a pool was laid out on `region`.
 pub(super) fn is_pool(region: &MappedRegion) -> bool {
@@ -242,11 +243,14 @@ fn block_with(size: KeptSize) -> Vec<u8> {
 
 type OnFailure = Box<dyn Fn(u32, FileId) + Send + Sync>;
 
+/// A file, and the strip of its program.
+type WithStrip = (Arc<dyn Below>, Option<u32>);
+
 /// The disk that is made of files.
 #[derive(Default)]
 pub(super) struct Files {
     /// The files of the slots that count.
-    files: Mutex<HashMap<u32, Arc<dyn Below>>>,
+    files: Mutex<HashMap<u32, WithStrip>>,
     /// Slots that were destaged since the last flush.
     touched: Mutex<BTreeSet<u32>>,
     /// Slots whose file could not be brought to its disk: what is kept of them stays.
@@ -267,8 +271,27 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Files {
-    fn insert(&self, slot: u32, file: &Arc<dyn Below>) {
-        lock(&self.files).insert(slot, Arc::clone(file));
+    fn insert(&self, slot: u32, file: &Arc<dyn Below>, strip: Option<u32>) {
+        lock(&self.files).insert(slot, (Arc::clone(file), strip));
+    }
+
+    fn with_strips(&self) -> Vec<(u32, u32)> {
+        lock(&self.files).iter().filter_map(|(slot, (_, strip))| Some((*slot, (*strip)?))).collect()
+    }
+
+    /// Brings the file of `slot` to its disk, if there is one. False: it cannot be brought there, now or ever since.
+    fn sync(&self, slot: u32) -> bool {
+        let Some((file, _)) = lock(&self.files).get(&slot).cloned() else { return true };
+        let began = Instant::now();
+        let synced = file.sync();
+        self.syncs.fetch_add(1, Ordering::Relaxed);
+        let ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.sync_ns.fetch_add(ns, Ordering::Relaxed);
+        if synced.is_err() {
+            // The kernel says so once.
+            self.set_failed(slot);
+        }
+        synced.is_ok()
     }
 
     fn remove(&self, slot: u32) {
@@ -281,7 +304,7 @@ impl Files {
 
     fn set_failed(&self, slot: u32) {
         let is_new = lock(&self.failed).insert(slot);
-        let file = lock(&self.files).get(&slot).map(|file| file.id());
+        let file = lock(&self.files).get(&slot).map(|(file, _)| file.id());
         if let Some((tell, file)) = self.on_failure.get().zip(file).filter(|_| is_new) {
             tell(slot, file);
         }
@@ -349,21 +372,9 @@ impl BlockDevice for Files {
     fn flush(&self) -> Result<()> {
         let _alone = lock(&self.flushing);
         let touched = std::mem::take(&mut *lock(&self.touched));
-        let mut end = Ok(());
-        for slot in touched {
-            let file = lock(&self.files).get(&slot).cloned();
-            let began = Instant::now();
-            let synced = file.map(|file| file.sync());
-            self.syncs.fetch_add(u64::from(synced.is_some()), Ordering::Relaxed);
-            let ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
-            self.sync_ns.fetch_add(ns, Ordering::Relaxed);
-            if let Some(Err(_)) = synced {
-                // The kernel says so once.
-                self.set_failed(slot);
-                end = Err(not_durable());
-            }
-        }
-        end
+        // All of them, even if one cannot be.
+        let well = touched.into_iter().filter(|slot| !self.sync(*slot)).count() == 0;
+        if well { Ok(()) } else { Err(not_durable()) }
     }
 
     fn discard(&self, _: LbaRange) -> Result<()> {
@@ -393,12 +404,14 @@ impl Backing for Files {
 pub(super) struct Kept<R: Region> {
     cache: Arc<Cache<R>>,
     files: Arc<Files>,
-    strips: Strips<R>,
+    strips: Arc<Strips<R>>,
     void: Mutex<VoidMap<R>>,
     next_family: AtomicU64,
     families: u64,
     /// Brings files to their disks meanwhile.
     destager: Option<Destager>,
+    /// The same for those whose programs commit by themselves.
+    follower: Option<Follower>,
     /// What the memory did.
     counters: Option<Box<dyn Fn() -> Counters + Send + Sync>>,
 }
@@ -461,7 +474,23 @@ impl Kept<MappedRegion> {
         let caps = Caps { age: DIRTY_AGE, ..Caps::default() };
         let destager = Destager::start(Arc::clone(&kept.cache), caps).map_err(Failure::system("starting a thread"))?;
         kept.destager = Some(destager);
+        let (files, strips) = (Arc::clone(&kept.files), Arc::clone(&kept.strips));
+        let mut seen = HashMap::new();
+        let follower = Follower::start(DIRTY_AGE, move || bring_committed(&files, &strips, &mut seen));
+        kept.follower = Some(follower.map_err(Failure::system("starting a thread"))?);
         Ok(kept)
+    }
+}
+
+/// Brings those files to their disks to whose strips something was committed since they were `seen`.
+fn bring_committed<R: Region>(files: &Files, strips: &Strips<R>, seen: &mut HashMap<u32, u64>) {
+    let now = files.with_strips();
+    seen.retain(|slot, _| now.iter().any(|(known, _)| known == slot));
+    for (slot, strip) in now {
+        let syncs = strips.done(strip).syncs;
+        if seen.insert(slot, syncs).unwrap_or_default() != syncs {
+            files.sync(slot);
+        }
     }
 }
 
@@ -496,11 +525,12 @@ impl<R: Region> Kept<R> {
         Ok(Kept {
             cache,
             files,
-            strips,
+            strips: Arc::new(strips),
             void: Mutex::new(void),
             next_family: AtomicU64::new(1),
             families,
             destager: None,
+            follower: None,
             counters: None,
         })
     }
@@ -559,7 +589,7 @@ impl<R: Region> Kept<R> {
     fn empty(&self, place: &mut Place) {
         (place.size, place.absorbed) = (None, 0);
         place.size_min = place.file.size().ok();
-        self.files.insert(place.slot(), &place.file);
+        self.files.insert(place.slot(), &place.file, place.strip);
     }
 
     /// Keeps `ranges` of the file as they are now, and that it has `size` bytes: all of it, durably, or none. `filling` of its strip, if it is not 0,
@@ -630,6 +660,11 @@ impl<R: Region> Kept<R> {
         }
         // The kernel may have said so to another flush before.
         !self.files.has_failed(place.slot())
+    }
+
+    /// No file is held any more, and all are on their disks: nothing on strips counts.
+    pub(super) fn clear_strips(&self) -> Result<(), Sealed> {
+        self.strips.clear_all()
     }
 
     /// What the pool is like now.

@@ -8,6 +8,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SI
 use signal_hook::iterator::Signals;
 use std::ffi::OsString;
 use std::io::IsTerminal;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus};
@@ -58,9 +59,17 @@ impl Environment {
             (wire::ROOTS_VARIABLE, roots.join(":".as_ref())),
             (wire::HOLDS_VARIABLE, journal_at.into_os_string()),
             (wire::SESSION_VARIABLE, journal.session().into()),
-            (wire::POOL_VARIABLE, pool.into()),
+            (wire::POOL_VARIABLE, named(pool)),
         ])
     }
+}
+
+/// The pool at `path` as programs are told of it.
+fn named(path: &Path) -> OsString {
+    let id = path.metadata().map(|data| (data.dev(), data.ino())).unwrap_or_default();
+    let mut named = OsString::from(format!("{}:{}:", id.0, id.1));
+    named.push(path);
+    named
 }
 
 /// Runs `words` to the end, and hands on the signals that come meanwhile. The answer is the program's: its exit code, or 128 and the signal that

@@ -78,9 +78,9 @@ impl<R: Region> Strips<R> {
         self.given.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Nothing on any strip counts, durably on return. Those that somebody has mapped are left alone.
+    /// Nothing on any strip counts, durably on return. Whoever has one mapped from an older run may say again that something counts, and takes it for nothing.
     pub(super) fn clear_all(&self) -> std::result::Result<(), Sealed> {
-        (0..).zip(&self.strips).filter(|(number, _)| self.is_free(*number)).try_for_each(|(_, strip)| clear(strip))
+        self.strips.iter().try_for_each(clear)
     }
 
     /// A strip for nobody else, on which nothing counts. None: there is none, or the memory takes no stores any more.

@@ -154,8 +154,8 @@ pub(super) enum Bulk {
 
 impl Bulk {
     /// What this processor has, best first.
-    pub(super) fn supported() -> Vec<Bulk> {
-        if is_aarch64_feature_detected!("dpb") { vec![Bulk::Cvap, Bulk::Cvac] } else { vec![Bulk::Cvac] }
+    pub(super) fn supported() -> impl Iterator<Item = Bulk> {
+        is_aarch64_feature_detected!("dpb").then_some(Bulk::Cvap).into_iter().chain([Bulk::Cvac])
     }
 
     pub(super) fn name(self) -> &'static str {
@@ -183,8 +183,8 @@ pub(super) enum Flush {
 
 impl Flush {
     /// What this processor has, best first.
-    pub(super) fn supported() -> Vec<Flush> {
-        if is_aarch64_feature_detected!("dpb") { vec![Flush::Cvap, Flush::Cvac] } else { vec![Flush::Cvac] }
+    pub(super) fn supported() -> impl Iterator<Item = Flush> {
+        is_aarch64_feature_detected!("dpb").then_some(Flush::Cvap).into_iter().chain([Flush::Cvac])
     }
 
     pub(super) fn name(self) -> &'static str {

@@ -314,15 +314,10 @@ pub(super) enum Bulk {
 
 impl Bulk {
     /// What this processor has, best first.
-    pub(super) fn supported() -> Vec<Bulk> {
-        let mut found = vec![Bulk::Sse2];
-        if is_x86_feature_detected!("avx2") {
-            found.insert(0, Bulk::Avx2);
-        }
-        if is_x86_feature_detected!("avx512f") {
-            found.insert(0, Bulk::Avx512);
-        }
-        found
+    pub(super) fn supported() -> impl Iterator<Item = Bulk> {
+        let (avx512, avx2) = (is_x86_feature_detected!("avx512f"), is_x86_feature_detected!("avx2"));
+        let all = [(Bulk::Avx512, avx512), (Bulk::Avx2, avx2), (Bulk::Sse2, true)];
+        all.into_iter().filter(|(_, here)| *here).map(|(bulk, _)| bulk)
     }
 
     pub(super) fn name(self) -> &'static str {
@@ -360,18 +355,13 @@ pub(super) enum Flush {
 
 impl Flush {
     /// What this processor has, best first.
-    pub(super) fn supported() -> Vec<Flush> {
+    pub(super) fn supported() -> impl Iterator<Item = Flush> {
         // Leaf 7, register ebx: bit 24 is clwb, bit 23 clflushopt. A processor without leaf 7 answers zeroes or
         // its highest leaf, so the highest leaf is asked for first. clflush comes with SSE2.
         let features = if __cpuid(0).eax >= 7 { __cpuid_count(7, 0).ebx } else { 0 };
-        let mut found = vec![Flush::Clflush];
-        if features & (1 << 23) != 0 {
-            found.insert(0, Flush::Clflushopt);
-        }
-        if features & (1 << 24) != 0 {
-            found.insert(0, Flush::Clwb);
-        }
-        found
+        let has = |bit: u32| features >> bit & 1 == 1;
+        let all = [(Flush::Clwb, has(24)), (Flush::Clflushopt, has(23)), (Flush::Clflush, true)];
+        all.into_iter().filter(|(_, here)| *here).map(|(flush, _)| flush)
     }
 
     pub(super) fn name(self) -> &'static str {

@@ -9,12 +9,16 @@ use super::leaf;
 use std::io;
 use std::ptr;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI32, Ordering};
 
 /// Who handled SIGBUS before; set before the handler is installed, so the handler always finds it.
 static PREVIOUS: OnceLock<Previous> = OnceLock::new();
 
-/// What installing answered: 0, or the error number.
-static INSTALLED: OnceLock<i32> = OnceLock::new();
+/// What installing answered: [`NOT_YET`], [`BEING_INSTALLED`], [`DONE`], or behind that the error number.
+static INSTALLED: AtomicI32 = AtomicI32::new(NOT_YET);
+const NOT_YET: i32 = -2;
+const BEING_INSTALLED: i32 = -1;
+const DONE: i32 = 0;
 
 struct Previous(libc::sigaction);
 
@@ -23,13 +27,29 @@ unsafe impl Send for Previous {}
 // SAFETY: as above; it is never changed.
 unsafe impl Sync for Previous {}
 
-/// Installs the handler, once in the life of the process.
+/// Installs the handler, once in the life of the process. While another thread is at it, that is awaited.
 pub(super) fn install() -> io::Result<()> {
-    match *INSTALLED
-        .get_or_init(|| install_first().err().map_or(0, |error| error.raw_os_error().unwrap_or(libc::EINVAL)))
-    {
-        0 => Ok(()),
-        errno => Err(io::Error::from_raw_os_error(errno)),
+    loop {
+        match try_install() {
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => std::thread::yield_now(),
+            end => return end,
+        }
+    }
+}
+
+/// The same without waiting: EBUSY while another thread is at it, or this one, below a signal handler; or was at it when this process was forked.
+pub(super) fn try_install() -> io::Result<()> {
+    // Acquire: whoever finds the handler installed finds who handled the signal before.
+    match INSTALLED.compare_exchange(NOT_YET, BEING_INSTALLED, Ordering::Acquire, Ordering::Acquire) {
+        Ok(_) => {
+            let installed = install_first();
+            let answer = installed.as_ref().err().map_or(DONE, |error| error.raw_os_error().unwrap_or(libc::EINVAL));
+            INSTALLED.store(answer, Ordering::Release);
+            installed
+        }
+        Err(DONE) => Ok(()),
+        Err(BEING_INSTALLED) => Err(io::Error::from_raw_os_error(libc::EBUSY)),
+        Err(errno) => Err(io::Error::from_raw_os_error(errno)),
     }
 }
 

@@ -19,7 +19,7 @@ fn in_new_process(test: &str) -> ExitStatus {
 fn fault_outside_the_leaf_routines() {
     let file = tempfile::tempfile().expect("a file");
     file.set_len(4096).expect("grows");
-    let mapping = Mapping::of_file(file.as_fd(), 0, 4096, Sharing::Shared).expect("maps");
+    let mapping = Mapping::of_file(file.as_fd(), 4096, Sharing::Shared).expect("maps");
     file.set_len(0).expect("shrinks");
     // SAFETY: the address is mapped; the fault is what is wanted.
     unsafe { mapping.base.as_ptr().read_volatile() };
