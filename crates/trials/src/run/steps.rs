@@ -49,23 +49,22 @@ impl Steps {
     /// Whether file `number` may hold `found` when every step so far was synced and the next one was under way: any of its writes may be there.
     pub fn allows(&self, number: usize, found: &[u8]) -> Result<(), String> {
         let mut next = self.clone();
-        let mut sizes = vec![self.files[number].len()];
+        let mut states = vec![self.files[number].clone()];
         for piece in self.step() {
             next.write(&piece);
-            sizes.push(next.files[number].len());
+            states.push(next.files[number].clone());
         }
-        if !sizes.contains(&found.len()) {
+        if !states.iter().any(|state| state.len() == found.len()) {
+            let sizes: Vec<_> = states.iter().map(Vec::len).collect();
             return Err(format!("{} has {} bytes, not one of {sizes:?}", Steps::NAMES[number], found.len()));
         }
-        let of = |files: &[Vec<u8>; 2], at: usize| files[number].get(at).copied().unwrap_or(0);
-        let wrong = found.iter().enumerate().find(|(at, byte)| {
-            let may = [of(&self.files, *at), of(&next.files, *at)];
-            !may.contains(byte)
-        });
+        // Of writes that overlap each may be there for itself.
+        let may = |at: usize| states.iter().map(move |state| state.get(at).copied().unwrap_or(0));
+        let wrong = found.iter().enumerate().find(|(at, byte)| may(*at).all(|state| state != **byte));
         wrong.map_or(Ok(()), |(at, byte)| {
-            let (old, new) = (of(&self.files, at), of(&next.files, at));
+            let may: Vec<_> = may(at).collect();
             Err(format!(
-                "byte {at} of {} is {byte}, not {old} or {new}, after {} steps",
+                "byte {at} of {} is {byte}, not one of {may:?}, after {} steps",
                 Steps::NAMES[number],
                 self.done
             ))
