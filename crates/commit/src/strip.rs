@@ -74,8 +74,7 @@ pub struct Record {
 impl<R: Region> Strip<R> {
     /// Begins to fill the strip that is all of `region`, for the file of `slot` in the run `session`. Whatever it had counts for nothing on return, durably.
     pub fn open(region: R, session: u64, slot: u32) -> Result<Strip<R>, Sealed> {
-        region.stream(0, &0_u64.to_le_bytes());
-        region.fence()?;
+        clear(&region)?;
         let counts = [0, 0, 1, 1];
         let ranges = [(0, 0); FILLING_RANGES_MAX];
         let mut strip = Strip {
@@ -237,6 +236,12 @@ impl<R: Region> Strip<R> {
 /// Lines that `at..at + len`, which is not empty, touches.
 fn lines(at: u64, len: u64) -> u64 {
     (at + len - 1) / LINE_BYTES - at / LINE_BYTES + 1
+}
+
+/// Nothing on `strip` counts any more, durably on return.
+pub fn clear<R: Region + ?Sized>(strip: &R) -> Result<(), Sealed> {
+    strip.stream(0, &0_u64.to_le_bytes());
+    strip.fence()
 }
 
 /// What the process of a strip has counted.

@@ -6,7 +6,7 @@
 use super::span::Span;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tidegate_commit::strip::{Record, counts, records};
+use tidegate_commit::strip::{Record, clear, counts, records};
 use tidegate_layout::kept::{Counting, STRIP_COUNTS_AT, StripCounts};
 use tidegate_media::{Region, Result, Sealed};
 
@@ -137,9 +137,4 @@ impl<R: Region> Strips<R> {
     pub(super) fn heads(&self) -> impl Iterator<Item = Counting> {
         self.strips.iter().filter_map(|strip| strip.load_u64(0).ok().and_then(Counting::of))
     }
-}
-
-fn clear<R: Region>(strip: &Span<R>) -> std::result::Result<(), Sealed> {
-    strip.stream(0, &0_u64.to_le_bytes());
-    strip.fence()
 }
