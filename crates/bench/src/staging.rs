@@ -41,6 +41,12 @@ pub trait Rule: Send + Sync {
     where
         Self: Sized;
 
+    /// A request of somebody else's begins.
+    fn begin(&self) {}
+
+    /// It has ended, well or not.
+    fn end(&self) {}
+
     /// `slot` was filled with `lba`, for the first time or again, and is dirty.
     fn written(&self, _slot: Slot, _lba: u64) {}
 
@@ -56,7 +62,7 @@ pub trait Rule: Send + Sync {
     /// No slot was free a moment ago: sees to it that one is when the caller looks again, unless another writer takes it first.
     fn make_room(&self, slots: &Slots) -> Result<()>;
 
-    /// A step of the thread beside the cache; true while there is more to do at once.
+    /// A step of the thread beside the cache; true: it is to look again at once.
     fn background_step(&self, _slots: &Slots) -> Result<bool> {
         Ok(false)
     }
@@ -122,6 +128,12 @@ impl<P: Rule> Staging<P> {
         self.slots.used()
     }
 
+    /// A request from here until what is returned is dropped.
+    fn request(&self) -> Request<'_> {
+        self.rule.begin();
+        Request(&self.rule)
+    }
+
     fn write_block(&self, lba: u64, data: &[u8], durability: Durability) -> Result<()> {
         while self.slots.rewrite(&self.rule, lba, data, durability)?.is_none() {
             match self.slots.fill(&self.rule, lba, data, durability)? {
@@ -152,6 +164,7 @@ impl<P: Rule> BlockDevice for Staging<P> {
     }
 
     fn read(&self, at: Lba, out: &mut [u8]) -> Result<()> {
+        let _request = self.request();
         let geometry = self.geometry();
         let range = geometry.range(at, out.len())?;
         let blocks = out.chunks_exact_mut(geometry.block_size as usize);
@@ -159,6 +172,7 @@ impl<P: Rule> BlockDevice for Staging<P> {
     }
 
     fn write(&self, at: Lba, data: &[u8], durability: Durability) -> Result<()> {
+        let _request = self.request();
         let geometry = self.geometry();
         let range = geometry.range(at, data.len())?;
         let blocks = data.chunks_exact(geometry.block_size as usize);
@@ -166,6 +180,7 @@ impl<P: Rule> BlockDevice for Staging<P> {
     }
 
     fn flush(&self) -> Result<()> {
+        let _request = self.request();
         for slot in self.slots.dirty() {
             match self.rule.flush_frees() {
                 true => self.slots.evict(&self.rule, slot)?,
@@ -197,6 +212,15 @@ impl<P: Rule> BlockDevice for Staging<P> {
         let below = self.slots.device().extent(range)?;
         let uncached = range.iter().take_while(|lba| !self.slots.holds(lba.0)).count() as u64;
         Ok(Extent { blocks: below.blocks.min(uncached.max(1)), ..below })
+    }
+}
+
+/// A request that is under way.
+struct Request<'a>(&'a dyn Rule);
+
+impl Drop for Request<'_> {
+    fn drop(&mut self) {
+        self.0.end();
     }
 }
 

@@ -157,7 +157,7 @@ impl Steps {
         let run = move || {
             while !of_thread.load(Ordering::Acquire) {
                 match cache.background_step() {
-                    Ok(true) => {}
+                    Ok(true) => std::hint::spin_loop(),
                     Ok(false) => thread::park_timeout(BESIDE_PAUSE),
                     // The writers meet the same device and report it.
                     Err(_) => break,

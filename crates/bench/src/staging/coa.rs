@@ -5,8 +5,8 @@
 //!
 //! Left open and chosen: a block is hot if the filter knows it when it is written again, and the filter forgets everything when it
 //! knows twice as many blocks as there are slots (it has 16 bits for each slot, the 2 bytes of Caiti § 5.1). Hot and cold dirty blocks are two lists, so that the oldest cold
-//! one is found at once. The device counts as idle when no request came between two steps of the thread beside the cache; that cleans
-//! cold blocks, 16 a step, and leaves them cached. A writer without a slot takes the oldest clean one, which costs no write; if there is
+//! one is found at once. The device counts as idle while no request is under way; then the thread beside the cache cleans one cold block after the other and
+//! leaves them cached. As long as there is one it looks for such a moment without a pause, as it has a core to itself in Caiti's runs. A writer without a slot takes the oldest clean one, which costs no write; if there is
 //! none, the oldest cold dirty one, and a hot one last.
 
 use super::list::UseOrder;
@@ -15,18 +15,14 @@ use tidegate_media::Result;
 use tidegate_media::sync::{AtomicU64, Mutex, Ordering};
 use tidegate_sim::mix;
 
-/// Blocks that are cleaned in an idle step.
-const IDLE_STEP: u32 = 16;
-
 /// Bits of the filter for each slot.
 const BITS_PER_SLOT: usize = 16;
 
 /// The rule of Co-Active.
 pub struct Coa {
     lists: Mutex<Lists>,
+    /// Requests under way.
     requests: AtomicU64,
-    /// How many requests there had been at the last step beside the cache.
-    seen: AtomicU64,
 }
 
 struct Lists {
@@ -46,15 +42,33 @@ impl Lists {
     }
 }
 
+impl Coa {
+    /// The oldest cold slot, off its list: a writer that needs a slot meanwhile takes another one, and need not wait for this one's cleaning.
+    fn take_cold(&self) -> Option<Slot> {
+        let mut lists = self.lists.lock();
+        let slot = lists.cold.oldest()?;
+        lists.remove(slot);
+        Some(slot)
+    }
+}
+
 impl Rule for Coa {
     fn new(slots: u32) -> Coa {
         let [clean, cold, hot] = [(); 3].map(|()| UseOrder::new(slots));
         let lists = Lists { clean, cold, hot, filter: Filter::new(slots) };
-        Coa { lists: Mutex::new(lists), requests: AtomicU64::new(0), seen: AtomicU64::new(0) }
+        Coa { lists: Mutex::new(lists), requests: AtomicU64::new(0) }
+    }
+
+    // Relaxed: whether the device is idle is a guess that may be wrong a moment later.
+    fn begin(&self) {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn end(&self) {
+        self.requests.fetch_sub(1, Ordering::Relaxed);
     }
 
     fn written(&self, slot: Slot, lba: u64) {
-        self.requests.fetch_add(1, Ordering::Relaxed);
         let mut lists = self.lists.lock();
         lists.remove(slot);
         match lists.filter.note(lba) {
@@ -64,7 +78,6 @@ impl Rule for Coa {
     }
 
     fn read(&self, slot: Slot) {
-        self.requests.fetch_add(1, Ordering::Relaxed);
         let mut lists = self.lists.lock();
         let Lists { clean, cold, hot, .. } = &mut *lists;
         if let Some(list) = [clean, cold, hot].into_iter().find(|list| list.has(slot)) {
@@ -88,17 +101,13 @@ impl Rule for Coa {
     }
 
     fn background_step(&self, slots: &Slots) -> Result<bool> {
-        let requests = self.requests.load(Ordering::Relaxed);
-        if self.seen.swap(requests, Ordering::Relaxed) != requests {
-            return Ok(false);
+        // Before the lists' lock, which writers need.
+        if self.requests.load(Ordering::Relaxed) > 0 {
+            return Ok(true);
         }
-        let mut cleaned = 0;
-        while cleaned < IDLE_STEP && self.requests.load(Ordering::Relaxed) == requests {
-            let Some(slot) = self.lists.lock().cold.oldest() else { break };
-            slots.clean(self, slot)?;
-            cleaned += 1;
-        }
-        Ok(cleaned == IDLE_STEP)
+        let Some(slot) = self.take_cold() else { return Ok(false) };
+        slots.clean(self, slot).inspect_err(|_| self.lists.lock().cold.touch(slot))?;
+        Ok(true)
     }
 }
 

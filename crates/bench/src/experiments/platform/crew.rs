@@ -121,7 +121,9 @@ impl Crew {
     /// Does `step` again and again until the writers are done, with a pause when it says that there is nothing to do.
     pub(super) fn step_until_over(&self, step: impl Fn() -> bool) {
         while !self.is_over() {
-            if !step() {
+            if step() {
+                pass_time(LOOK_NS);
+            } else {
                 rest(BESIDE_PAUSE);
             }
         }
