@@ -1,9 +1,9 @@
-//! YCSB's workloads over LevelDB on a file system on each subject (Fig. 9).
+//! LevelDB on a file system on each subject: the workloads of its own db_bench (Fig. 8), and YCSB's (Fig. 9).
 //!
 //! The client is a program of its own, because it needs LevelDB's library. It is built before anything is measured.
 
 use super::Scale;
-use super::applications::{frame, kinds};
+use super::applications::{frame, kinds, published_fig_8};
 use super::figure::{Chart, Figure, Series};
 use super::keys::Spread;
 use super::platform::point;
@@ -50,6 +50,50 @@ const WORKLOADS: [&str; 3] = ["load", "A", "F"];
 /// Size of the volume.
 const VOLUME_MIB: u64 = 1024;
 
+/// Fig. 8: fills, overwrites and reads.
+pub fn leveldb(scale: Scale) -> anyhow::Result<Vec<Figure>> {
+    let client = client()?;
+    let sizes: &[u32] = if scale == Scale::FULL { &[128, 512, 1024, 2048, 4096] } else { &[2048] };
+    let mut figures = FILLS_AND_READS.map(|workload| {
+        let (letter, title) = (workload.letter, workload.title);
+        let title = format!("LevelDB: {title}");
+        frame(&format!("fig-8{letter}"), &format!("Fig. 8{letter}"), &title, "µs per operation")
+    });
+    let count = u64::from(scale.requests / 8).max(10_000).to_string();
+    for kind in kinds(scale) {
+        let mut points = FILLS_AND_READS.map(|_| Vec::new());
+        for size in sizes {
+            let mounted = Mounted::over(kind, VOLUME_MIB).with_context(|| format!("mount {}", kind.label()))?;
+            let taken = run(&client, mounted.root(), &count, &["--values", &size.to_string()])?;
+            for ((workload, taken), points) in FILLS_AND_READS.iter().zip(taken).zip(&mut points) {
+                let published = (*size == 2048).then(|| published_fig_8(kind, workload.name)).flatten();
+                points.push(point(format!("{size} B"), 1e6 / taken.per_second, published));
+            }
+        }
+        for (figure, points) in figures.iter_mut().zip(points) {
+            figure.series.push(Series { label: kind.label().to_owned(), points });
+        }
+    }
+    figures.iter_mut().for_each(|figure| {
+        figure.notes.push(format!("{count} operations of each kind; the paper does ten million."));
+    });
+    Ok(figures.into())
+}
+
+/// A workload of LevelDB's own benchmark.
+struct FillOrRead {
+    name: &'static str,
+    letter: char,
+    title: &'static str,
+}
+
+const FILLS_AND_READS: [FillOrRead; 4] = [
+    FillOrRead { name: "fillrandom", letter: 'a', title: "random fills" },
+    FillOrRead { name: "overwrite", letter: 'b', title: "random overwrites" },
+    FillOrRead { name: "readrandom", letter: 'c', title: "random reads" },
+    FillOrRead { name: "readhot", letter: 'd', title: "random reads of a hundredth of the keys" },
+];
+
 /// Fig. 9.
 pub fn ycsb(scale: Scale) -> anyhow::Result<Vec<Figure>> {
     let client = client()?;
@@ -63,15 +107,16 @@ pub fn ycsb(scale: Scale) -> anyhow::Result<Vec<Figure>> {
             .push("Load does not draw keys, it makes each once; what differs between its bars is the run.".to_owned());
         figure
     });
-    let count = u64::from(scale.requests / 4).max(20_000);
+    let count = u64::from(scale.requests / 4).max(20_000).to_string();
     for kind in kinds(scale) {
         let mounted = Mounted::over(kind, VOLUME_MIB).with_context(|| format!("mount {}", kind.label()))?;
-        let filled = run(&client, mounted.root(), count, None)?;
+        let filled = run(&client, mounted.root(), &count, &[])?;
         let times = filled.first().context("the client tells nothing")?.microseconds.iter();
         let points = SHARES.iter().zip(times).map(|((place, _), time)| point(*place, *time, None)).collect();
         latencies.series.push(Series { label: kind.label().to_owned(), points });
         for ((spread, ..), figure) in SPREADS.iter().zip(&mut figures) {
-            let taken = run(&client, mounted.root(), count, Some(*spread))?;
+            let keys = spread.to_possible_value().context("it can be asked for")?;
+            let taken = run(&client, mounted.root(), &count, &["--spread", keys.get_name()])?;
             let bar = |(workload, taken): (&&str, &Taken)| {
                 let published = (*workload == "load" && *spread == Spread::Zipfian).then(|| published_fig_9c(kind));
                 point(*workload, taken.per_second, published.flatten())
@@ -84,13 +129,10 @@ pub fn ycsb(scale: Scale) -> anyhow::Result<Vec<Figure>> {
 }
 
 /// Runs the client in a new folder below `root`, which is removed after it.
-fn run(client: &Path, root: &Path, count: u64, spread: Option<Spread>) -> anyhow::Result<Vec<Taken>> {
-    let (folder, count) = (root.join("store"), count.to_string());
+fn run(client: &Path, root: &Path, count: &str, wish: &[&str]) -> anyhow::Result<Vec<Taken>> {
+    let folder = root.join("store");
     let mut command = Command::new(client);
-    command.args(["--records", &count, "--operations", &count]).arg("--folder").arg(&folder);
-    if let Some(spread) = spread.as_ref().and_then(ValueEnum::to_possible_value) {
-        command.args(["--spread", spread.get_name()]);
-    }
+    command.args(["--records", count, "--operations", count]).args(wish).arg("--folder").arg(&folder);
     let output = said(&mut command)?;
     std::fs::remove_dir_all(&folder)?;
     serde_json::from_str(&output).context("reading what the client printed")

@@ -1,4 +1,5 @@
-//! YCSB's workloads over LevelDB, one client: load, A (half reads, half updates), F (half reads, half reads that are followed by a write).
+//! YCSB's workloads over LevelDB, one client: load, A (half reads, half updates), F (half reads, half reads that are followed by a write). Or those of
+//! LevelDB's own db_bench: fillrandom, overwrite, readrandom, readhot (a hundredth of the keys).
 //!
 //! Records are YCSB's: 1000 bytes under a key that hides in which order they were made. `bench` starts this program on a file system
 //! under test, and reads what it took, as JSON, from its output. An update writes the whole record, as LevelDB knows no fields.
@@ -22,7 +23,10 @@ const RECORD_BYTES: usize = 1000;
 /// Bytes of a value of the fill: db_bench's in the paper's figure of latencies.
 const FILL_BYTES: usize = 4096;
 
-/// Runs YCSB's load, A and F, or a fill with larger values, in a new store
+/// Of how many keys one is hot: as in LevelDB's db_bench.
+const HOT_ONE_IN: u64 = 100;
+
+/// Runs YCSB's load, A and F, or db_bench's fillrandom, overwrite, readrandom and readhot, in a new store
 #[derive(Parser)]
 struct Args {
     /// The store's folder, which does not exist
@@ -34,17 +38,21 @@ struct Args {
     /// Operations of each workload after the load
     #[arg(long)]
     operations: u64,
-    /// Which records are asked for; without it, random keys are filled with values of 4 KiB, and nothing else is done
+    /// Which records YCSB asks for; without it, random keys are filled with values of 4 KiB, and nothing else is done
     #[arg(long)]
     spread: Option<Spread>,
+    /// Bytes of db_bench's values: its four workloads instead of YCSB's
+    #[arg(long, conflicts_with = "spread")]
+    values: Option<usize>,
 }
 
 fn main() -> anyhow::Result<()> {
-    let Args { folder, records, operations, spread } = Args::parse();
+    let Args { folder, records, operations, spread, values } = Args::parse();
     let mut client = Client::new(Store::create(&folder)?);
-    let taken = match spread {
-        Some(spread) => client.workloads(Wish { spread, records, operations })?,
-        None => vec![client.fill(records)?],
+    let taken = match (spread, values) {
+        (Some(spread), _) => client.workloads(Wish { spread, records, operations })?,
+        (None, Some(bytes)) => client.fills_and_reads(records, operations, bytes)?,
+        (None, None) => vec![client.fill(records, records, FILL_BYTES)?],
     };
     println!("{}", serde_json::to_string(&taken)?);
     Ok(())
@@ -75,15 +83,33 @@ impl Client {
         Ok(vec![load, a, f])
     }
 
-    fn fill(&mut self, count: u64) -> anyhow::Result<Taken> {
-        timed(
-            count,
-            |client, _| {
-                let record = client.random.below(count);
-                client.write(record, FILL_BYTES)
-            },
-            self,
-        )
+    fn fills_and_reads(&mut self, records: u64, operations: u64, bytes: usize) -> anyhow::Result<Vec<Taken>> {
+        let fill = self.fill(records, operations, bytes)?;
+        let overwrite = self.fill(records, operations, bytes)?;
+        let read = self.look(records, operations, bytes)?;
+        let hot = self.look(records.div_ceil(HOT_ONE_IN), operations, bytes)?;
+        Ok(vec![fill, overwrite, read, hot])
+    }
+
+    /// Writes any of `records` records, `count` times.
+    fn fill(&mut self, records: u64, count: u64, bytes: usize) -> anyhow::Result<Taken> {
+        ensure!(bytes < self.noise.len(), "values of {bytes} bytes are too long: at most {}", self.noise.len() - 1);
+        let write = |client: &mut Client, _| {
+            let record = client.random.below(records);
+            client.write(record, bytes)
+        };
+        timed(count, write, self)
+    }
+
+    /// Reads any of the first `records` records, `count` times. Some were never written.
+    fn look(&mut self, records: u64, count: u64, bytes: usize) -> anyhow::Result<Taken> {
+        let read = |client: &mut Client, _| {
+            let record = client.random.below(records);
+            let found = client.store.get(&key(record), &mut client.read)?;
+            ensure!(!found || client.read.len() == bytes, "record {record} has {} bytes", client.read.len());
+            Ok(())
+        };
+        timed(count, read, self)
     }
 
     fn read_or_update(&mut self, keys: &Keys) -> anyhow::Result<()> {
@@ -153,6 +179,16 @@ mod tests {
             assert_eq!(taken.len(), 3);
             assert!(taken.iter().all(|one| one.per_second > 0.0 && one.microseconds.is_sorted()), "{taken:?}");
         }
+    }
+
+    #[test]
+    fn fills_and_reads_find_values_of_their_length() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut client = Client::new(Store::create(&folder.path().join("s")).unwrap());
+        let taken = client.fills_and_reads(500, 1000, 128).unwrap();
+        assert_eq!(taken.len(), 4);
+        assert!(client.look(500, 1000, 129).unwrap_err().to_string().contains("128 bytes"), "they are looked at");
+        assert!(client.fill(1, 1, usize::MAX).unwrap_err().to_string().contains("too long"));
     }
 
     #[test]
