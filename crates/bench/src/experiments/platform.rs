@@ -379,3 +379,29 @@ pub fn reasons(scale: Scale) -> anyhow::Result<Vec<Figure>> {
     figure.series.push(Series { label: "NOVA, log never walked".to_owned(), points: points(&walkless, None)? });
     Ok(vec![figure])
 }
+
+/// What cores do on which nobody writes: as many as this machine has, and more.
+pub fn cores(scale: Scale) -> anyhow::Result<Vec<Figure>> {
+    const WRITERS: u32 = 2;
+    let told = Platform::told()?;
+    let mut figure = frame("cores", &told, "Fig. 5a", "", Chart::Bars, "ns");
+    figure.id = "platform-cores".to_owned();
+    figure.title = format!("What idle cores do: time per request of {WRITERS} writers, told costs").to_owned();
+    figure.notes.truncate(1);
+    figure.notes.push(
+        "With as many cores as writers, who drains takes the time of who writes, so that a cache that drains at once costs more than none. That is why two \
+         writers on a machine with two cores cannot show the paper's order."
+            .to_owned(),
+    );
+    let load = Load { jobs: WRITERS, ..writes(scale) };
+    for kind in Kind::ALL {
+        let mut points = Vec::new();
+        for cores in [2, 3, 4, told.profile.cores] {
+            let published = (cores == told.profile.cores).then(|| published_fig_5a(kind)).flatten();
+            let time = run(kind, &told.with_cores(cores), &load)?.per_request();
+            points.push(point(format!("{cores} cores"), time, published));
+        }
+        figure.series.push(series(kind, points));
+    }
+    Ok(vec![figure])
+}

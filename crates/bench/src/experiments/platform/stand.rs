@@ -3,6 +3,7 @@
 use super::crew::{Bell, Crew, Work};
 use super::watch::{BelowCache, OfSlots, Watch};
 use crate::cow::{CowFiles, Shape};
+use crate::experiments::load::{CAITI_NS, path_ns, whole};
 use crate::experiments::stacks::{DRAIN_WITHIN, Kind};
 use crate::raw::RawPmem;
 use crate::staging::{Coa, Lru, Pmbd, Pmbd70, Rule, Staging};
@@ -38,10 +39,6 @@ pub struct Platform {
     pub(super) watch: Option<Arc<Watch>>,
 }
 
-/// Caiti's time per request (Table 1, 512 MiB), and the part of a write's time that passes before it reaches Caiti (§ 5.2, Fig. 7).
-const CAITI_NS: f64 = 4410.0;
-const BEFORE_CAITI: f64 = 0.54;
-
 /// The paper's raw PMem over Caiti at a depth of 128 (Fig. 5a).
 const PMEM_OVER_CAITI: f64 = 2.202;
 
@@ -56,12 +53,11 @@ impl Platform {
     /// The paper's machine by what the literature says of its parts, fitted to nothing.
     pub fn told() -> anyhow::Result<Platform> {
         let profile = Profile::by_name("xeon-optane")?;
-        let path_ns = whole(CAITI_NS * BEFORE_CAITI);
         Ok(Platform {
             name: "told",
             on_memory: profile.processor.clone(),
             profile,
-            path_ns,
+            path_ns: path_ns(),
             btt_extra_ns: 0,
             watch: None,
         })
@@ -88,9 +84,15 @@ impl Platform {
 
     /// The same with one core, which everybody shares.
     pub fn fitted_on_one_core() -> anyhow::Result<Platform> {
-        let mut platform = Platform { name: "one core", ..Platform::fitted_to_btt()? };
-        platform.profile.cores = 1;
-        Ok(platform)
+        Ok(Platform { name: "one core", ..Platform::fitted_to_btt()? }.with_cores(1))
+    }
+
+    /// The same with so many cores.
+    #[must_use]
+    pub fn with_cores(&self, cores: u32) -> Platform {
+        let mut platform = self.clone();
+        platform.profile.cores = cores;
+        platform
     }
 
     /// Streaming as slow as the paper's bar of raw PMem tells, less the path.
@@ -148,11 +150,6 @@ impl Platform {
     fn idle_cores(&self, jobs: u32) -> u32 {
         self.profile.cores.saturating_sub(jobs + 1)
     }
-}
-
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "times of a few microseconds")]
-fn whole(ns: f64) -> u64 {
-    ns.round() as u64
 }
 
 /// What transit is made of: the published one, and what was tried to make it better.
