@@ -1,4 +1,5 @@
-//! A guest whose disk is a volume over NBD: Filebench's personalities on its Ext4, and what of that comes to the disk and to the memory.
+//! A guest whose disk is a volume over NBD: Filebench's personalities on its Ext4, and what of that comes to the disk and to the memory. The volume is the
+//! block translation table, or that behind the transit cache or one of its rivals.
 //!
 //! Counts only; a guest under emulation tells nothing about time.
 
@@ -7,9 +8,10 @@
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
+use tidegate_bench::experiments::stacks::Kind;
 use tidegate_btt::{Btt, Contents, FormatSpec, OpenOptions, Repair};
 use tidegate_layout::btt::Version;
-use tidegate_media::{Counters, MappedRegion};
+use tidegate_media::{BlockDevice, Counters, MappedRegion};
 use tidegate_nbd::{Export, ExportCounters, Exports, RequestCounters, RequestKind, Service, serve};
 use tidegate_trials::artefacts::announce;
 use tidegate_trials::guest::{Guest, Transcript};
@@ -74,8 +76,6 @@ struct Served {
     said: Transcript,
     /// What came to the server.
     requests: ExportCounters,
-    /// What was done to the memory for it.
-    memory: Counters,
 }
 
 impl Served {
@@ -84,17 +84,30 @@ impl Served {
         assert_eq!(errors, 0, "{kind:?}");
         (requests, bytes)
     }
+
+    /// Every personality did its work, and its files are on the volume as they were in the guest's memory.
+    fn judge(&self) {
+        announce(
+            "| personality | operations | disk writes an operation | KiB to the disk an operation | disk flushes |",
+        );
+        announce("| --- | --- | --- | --- | --- |");
+        PERSONALITIES.iter().for_each(|personality| judge(personality, &self.said));
+        assert_eq!(self.said.value("before"), self.said.value("after"), "the files as they are on the volume");
+        let ((writes, bytes), (flushes, _)) = (self.of(RequestKind::Write), self.of(RequestKind::Flush));
+        announce(&format!("server: {writes} writes of {bytes} bytes, {flushes} flushes"));
+        let flushed = tallies(&self.said, "all")[0][2];
+        assert!(flushes >= flushed, "the guest's disk was flushed {flushed} times");
+    }
 }
 
-/// Runs the guest on `btt`.
-fn served(btt: &Arc<Btt<MappedRegion>>) -> Served {
+/// Runs the guest on `device`.
+fn served(device: Arc<dyn BlockDevice>) -> Served {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("socket");
     let listener = UnixListener::bind(&socket).unwrap();
-    let export = Export::new("volume", "the guest's disk", btt.clone());
+    let export = Export::new("volume", "the guest's disk", device);
     let exports = Exports::new(vec![export]).unwrap();
     let service = Service::plain(exports);
-    let before = btt.region().counters();
     let said = std::thread::scope(|scope| {
         let serving = scope.spawn(|| serve(&service, &listener.accept().unwrap().0));
         let said = std::panic::catch_unwind(|| run_guest(&socket));
@@ -106,7 +119,7 @@ fn served(btt: &Arc<Btt<MappedRegion>>) -> Served {
         said
     });
     let requests = service.exports.iter().next().unwrap().counters();
-    Served { said, requests, memory: btt.region().counters() - before }
+    Served { said, requests }
 }
 
 /// Requests, sectors of 512 bytes and flushes at each tally of `label`.
@@ -125,24 +138,28 @@ fn filebenchs_personalities_in_a_guest_on_a_volume() {
     let spec = FormatSpec { version: Version::V1_1, sector_size: 4096, uuid: [9; 16], parent_uuid: [0; 16] };
     tidegate_btt::format(&region, &spec, Contents::Zeroed).unwrap();
     let btt = Arc::new(Btt::open(region, &OpenOptions::default()).unwrap());
-    let served = served(&btt);
-    let said = &served.said;
-    announce("| personality | operations | disk writes an operation | KiB to the disk an operation | disk flushes |");
-    announce("| --- | --- | --- | --- | --- |");
-    PERSONALITIES.iter().for_each(|personality| judge(personality, said));
-    assert_eq!(said.value("before"), said.value("after"), "the files as they are on the volume");
-    let (writes, bytes) = served.of(RequestKind::Write);
-    let (zeroed, flushes) = (served.of(RequestKind::WriteZeroes), served.of(RequestKind::Flush));
-    announce(&format!("server: {writes} writes of {bytes} bytes, {zeroed:?} of zeroes, {} flushes", flushes.0));
-    announce(&format!("memory: {:?}", served.memory));
+    let before = btt.region().counters();
+    let served = served(btt.clone());
+    let memory: Counters = btt.region().counters() - before;
+    served.judge();
+    let ((_, bytes), zeroed) = (served.of(RequestKind::Write), served.of(RequestKind::WriteZeroes));
+    announce(&format!("{zeroed:?} of zeroes; memory: {memory:?}"));
     // Zeroes are stored, or noted in the map.
     let (least, most) = (bytes, bytes + zeroed.1);
     let beside_max = most / BLOCK_BYTES * BESIDE_A_BLOCK_BYTES_MAX;
-    assert!((least..=most + beside_max).contains(&served.memory.bytes_stored));
-    let flushed = tallies(said, "all")[0][2];
-    assert!(flushes.0 >= flushed, "the guest's disk was flushed {flushed} times");
+    assert!((least..=most + beside_max).contains(&memory.bytes_stored));
     let findings = tidegate_btt::check(btt.region(), Repair::No).unwrap().findings;
     assert!(findings.is_empty(), "{findings:?}");
+}
+
+/// Caches of 4 MiB, a tenth of what the guest writes.
+#[test]
+fn the_same_behind_transit_and_behind_caches_that_stage() {
+    for kind in [Kind::Tidegate, Kind::Pmbd70] {
+        announce(kind.label());
+        let stack = kind.stack("nvdimm", REGION_BYTES, 4 << 20).unwrap();
+        served(stack.device.clone()).judge();
+    }
 }
 
 /// A personality did all its operations, and waited for the disk as often as it had to.
