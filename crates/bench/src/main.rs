@@ -125,9 +125,9 @@ struct Report {
     /// The folder that `bench experiments --out` filled
     #[arg(default_value = "target/experiments")]
     figures: PathBuf,
-    /// The file to write
-    #[arg(long, value_name = "FILE", default_value = "target/experiments/report.html")]
-    out: PathBuf,
+    /// The file to write [default: report.html in that folder]
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
 }
 
 #[derive(clap::Args)]
@@ -229,9 +229,9 @@ fn offer(wish: &Serve) -> anyhow::Result<()> {
 
 fn draw(wish: &Report) -> anyhow::Result<()> {
     let figures = experiments::figures_in(&wish.figures)?;
-    std::fs::write(&wish.out, experiments::page::html(&figures))
-        .with_context(|| format!("write {}", wish.out.display()))?;
-    println!("{} figures in {}", figures.len(), wish.out.display());
+    let out = wish.out.clone().unwrap_or_else(|| wish.figures.join("report.html"));
+    std::fs::write(&out, experiments::page::html(&figures)).with_context(|| format!("write {}", out.display()))?;
+    println!("{} figures in {}", figures.len(), out.display());
     Ok(())
 }
 

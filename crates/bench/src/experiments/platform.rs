@@ -358,6 +358,9 @@ pub fn reasons(scale: Scale) -> anyhow::Result<Vec<Figure>> {
          places is that the software's time passes beside it: as only one thread flushes at a time, a full buffer is no faster than the device. \
          In the paper the syncer gains nothing at all."
             .to_owned(),
+        "COA cleans while no request is under way, which is the software's time again: the longer that is, and the faster the table writes, the less is left for \
+         writers to wait for."
+            .to_owned(),
         "NOVA walks the whole log of a file whenever that has grown by 256 pages. Without the walks its bar falls by a third, below those that \
          the paper has it above."
             .to_owned(),
