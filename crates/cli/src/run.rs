@@ -30,6 +30,7 @@ use crate::{compose, contract, places};
 use beside::Beside;
 use deny::Denied;
 use folder::Folder;
+use follower::Follower;
 use journal::Journal;
 pub(crate) use keeper::{FileStatus, Status};
 use keeper::{Keeper, Scope};
@@ -38,9 +39,13 @@ pub(crate) use recover::{Recovered, Salvaged};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 use table::Table;
 use tidegate_media::{Access, Domain};
 use written::Asked;
+
+/// How long a file that was removed stays open here.
+const REMOVED_LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Runs `tidegate run`; the answer is the program's.
 pub(crate) fn run(wish: &Run) -> Result<ExitCode, Failure> {
@@ -67,8 +72,11 @@ pub(crate) fn run(wish: &Run) -> Result<ExitCode, Failure> {
         program::Environment::new(&library, &folder, &scope.roots, (&journal, &journal_at), beside.pool());
     let keeper = Arc::new(Keeper::new(scope, kept, table, journal));
     let door = door::open(&folder.socket(), Arc::clone(&keeper))?;
+    let of_follower = Arc::clone(&keeper);
+    let follower = Follower::start(REMOVED_LOOK_EVERY, move || of_follower.let_go_of_removed());
+    let follower = follower.map_err(Failure::system("starting a thread"))?;
     let ended = program::run(&wish.command, &environment);
-    drop(door);
+    drop((door, follower));
     let left = keeper.end();
     left.tell();
     ended

@@ -68,6 +68,12 @@ pub(crate) fn is_changing() -> bool {
     CHANGES.load(Ordering::SeqCst) != 0
 }
 
+/// Those are left that the supervisor let go of.
+pub(crate) fn leave_lost() {
+    // It leaves the place itself.
+    used().iter().filter(|held| held.is_taken()).for_each(|held| _ = held.is_in_force());
+}
+
 /// All are left: the supervisor let go of them.
 pub(crate) fn leave_all() {
     used().iter().filter(|held| held.is_taken()).for_each(Held::leave);

@@ -295,6 +295,9 @@ fn hold(descriptor: i32, regular: Regular) -> bool {
         refuse(descriptor, regular);
         return false;
     }
+    // Before the place is taken, which a new line would leave again.
+    line::reach();
+    files::leave_lost();
     let Some((index, held)) = files::occupy(&stat) else { return false };
     let answer = line::ask(Request::Hold, Some(descriptor));
     match answer {

@@ -67,7 +67,16 @@ pub(crate) fn ask(request: Request<'_>, with: Option<i32>) -> Option<Answer> {
     answer.ok()
 }
 
-/// The same for whoever holds the line's lock.
+/// Connects the line if it is not: whatever was held until then is left.
+pub(crate) fn reach() {
+    if LINE.take() {
+        // Who asks next is told why not.
+        let _ = connected();
+        LINE.give();
+    }
+}
+
+/// [`ask`] for whoever holds the line's lock.
 pub(crate) fn ask_held(request: Request<'_>) -> Option<Answer> {
     let answer = ask_on(connected(), request, None);
     answer.as_ref().err().iter().for_each(|error| unanswered(**error));

@@ -4,7 +4,7 @@ mod drivers;
 mod loss;
 mod steps;
 
-pub use drivers::{APPENDER, CROWD, DRIVER, MODES, STEPPER, UNSEEN};
+pub use drivers::{APPENDER, CROWD, DELETER, DRIVER, MODES, STEPPER, UNSEEN};
 pub use steps::Steps;
 
 use crate::artefacts::run;
@@ -101,6 +101,11 @@ impl Stand {
 /// How many syncs of a run ended in the pool, by what it said.
 pub fn kept_syncs(said: &str) -> u64 {
     number_before(said, "syncs of ")
+}
+
+/// How many files were held, by what a run said.
+pub fn held_files(said: &str) -> u64 {
+    number_before(said, "files ended in the pool")
 }
 
 /// How many syncs of held files ended in the kernel, by what a run said.

@@ -3,7 +3,7 @@
 
 use std::process::{Command, Stdio};
 use tidegate_trials::artefacts::run;
-use tidegate_trials::run::{MODES, Stand, UNSEEN, kept_syncs, kernel_syncs};
+use tidegate_trials::run::{DELETER, MODES, Stand, UNSEEN, held_files, kept_syncs, kernel_syncs};
 
 /// Fails with the line that installs it if a program is missing.
 fn demand(program: &str, package: &'static str) {
@@ -133,6 +133,15 @@ fn a_sync_of_contents_alone_leaves_a_new_mode_to_the_next_whole_one() {
         kernel_syncs(&String::from_utf8_lossy(&output.stderr))
     };
     assert_eq!(by_kernel(9) - by_kernel(4), 10, "of each turn both syncs are the kernel's");
+}
+
+#[test]
+fn files_that_were_removed_are_let_go_of() {
+    let output = Stand::new().run().arg(DELETER.build().unwrap()).stdin(Stdio::null()).output().unwrap();
+    let [out, err] = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    assert!(output.status.success(), "{}\n{err}", output.status);
+    assert_eq!(out, "0\n", "nobody has them open any more");
+    assert_eq!(held_files(&err), 600, "there is always room for the next: {err}");
 }
 
 #[test]

@@ -17,6 +17,8 @@ pub(super) trait Below: Debug + Send + Sync {
     fn named(&self, family: u32) -> Named;
     /// Whether it is still there.
     fn is_in_place(&self) -> bool;
+    /// Whether it has no name any more.
+    fn is_removed(&self) -> bool;
     /// Its bytes.
     fn size(&self) -> io::Result<u64>;
     /// Fills `block` from byte `at` on; behind the end of the file with zeroes.

@@ -74,6 +74,10 @@ impl Below for HeldFile {
         rustix::fs::stat(&self.path).is_ok_and(|found| id_of(&found) == self.id)
     }
 
+    fn is_removed(&self) -> bool {
+        rustix::fs::fstat(&self.file).is_ok_and(|stat| stat.st_nlink == 0)
+    }
+
     fn size(&self) -> io::Result<u64> {
         Ok(self.file.metadata()?.len())
     }

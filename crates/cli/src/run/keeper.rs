@@ -423,6 +423,14 @@ impl<R: Region> Keeper<R> {
         its.iter().for_each(|hold| self.end_hold(hold));
     }
 
+    /// Files without a name are not held any more: they take room on their disk as long as they are open here. What was kept of one is brought to its disk as
+    /// ever, as a power cut may give it its name back.
+    pub(super) fn let_go_of_removed(&self) {
+        let removed = |hold: &Hold| lock(&hold.place).as_ref().is_some_and(|place| place.file().is_removed());
+        let all: Vec<_> = lock(&self.state).holds.values().cloned().collect();
+        all.iter().filter(|hold| removed(hold)).for_each(|hold| self.end_hold(hold));
+    }
+
     fn end_all(&self) {
         let all: Vec<_> = lock(&self.state).holds.values().cloned().collect();
         all.iter().for_each(|hold| self.end_hold(hold));

@@ -23,6 +23,10 @@ pub const UNSEEN: CProgram =
 pub const MODES: CProgram =
     CProgram { name: "modes", source: include_str!("modes.c"), flags: &[], packages: "gcc libc6-dev" };
 
+/// Makes, syncs and removes many files, and tells how many of them the supervisor has still open.
+pub const DELETER: CProgram =
+    CProgram { name: "deleter", source: include_str!("deleter.c"), flags: &[], packages: "gcc libc6-dev" };
+
 /// Threads that write one file and sync it until they are killed, and note which writes were synced.
 pub const CROWD: CProgram =
     CProgram { name: "crowd", source: include_str!("crowd.c"), flags: &["-pthread"], packages: "gcc libc6-dev" };

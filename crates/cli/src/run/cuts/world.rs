@@ -254,6 +254,9 @@ impl Below for Open {
     fn is_in_place(&self) -> bool {
         self.world.disks().file.path == self.path
     }
+    fn is_removed(&self) -> bool {
+        false
+    }
     fn size(&self) -> io::Result<u64> {
         Ok(self.world.disks().file.bytes.len() as u64)
     }
