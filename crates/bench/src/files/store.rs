@@ -11,9 +11,12 @@ use std::path::Path;
 /// MiB of the pool.
 const POOL_MIB: u32 = 512;
 
-/// Keys that a fill puts in; with a sync behind each, db_bench puts in a thousandth of what it is told.
+/// Puts of a fill.
 const FILL: u32 = 50_000;
-const SYNCED_FILL: u32 = 1_000_000;
+const SYNCED_FILL: u32 = 20_000;
+
+/// Keys that puts are spread over; with a sync behind each, db_bench takes a thousandth of them.
+const KEYS: u32 = 1_000_000;
 
 /// How often a sample packs and unpacks.
 const TARS: u32 = 1;
@@ -28,20 +31,21 @@ pub(super) fn fill_random(effort: Effort) -> anyhow::Result<Outcome> {
     fill(effort, "fillrandom", FILL)
 }
 
-fn fill(effort: Effort, benchmark: &str, keys: u32) -> anyhow::Result<Outcome> {
+fn fill(effort: Effort, benchmark: &str, puts: u32) -> anyhow::Result<Outcome> {
     if let Some(missing) = missing(&["db_bench"]) {
         return Ok(missing);
     }
     let (kept, plain) = (Site::new(Ground::UnderRun(POOL_MIB))?, Site::new(Ground::Disk)?);
-    let rate = |site: &Site| puts_per_second(site, benchmark, keys);
+    let rate = |site: &Site| puts_per_second(site, benchmark, puts);
     let pairs = Pairs::try_alternate(effort.pairs, || rate(&kept), || rate(&plain))?;
     Ok(Outcome::ratio(&pairs, "puts/s"))
 }
 
-fn puts_per_second(site: &Site, benchmark: &str, keys: u32) -> anyhow::Result<f64> {
+fn puts_per_second(site: &Site, benchmark: &str, puts: u32) -> anyhow::Result<f64> {
     let mut command = site.command("db_bench")?;
     command.arg(format!("--benchmarks={benchmark}")).arg(format!("--db={}", site.root().join("db").display()));
-    command.args([format!("--num={keys}"), "--value_size=128".to_owned(), "--compression_type=none".to_owned()]);
+    command.args([format!("--num={KEYS}"), format!("--writes={puts}")]);
+    command.args(["--value_size=128", "--compression_type=none"]);
     Ok(1e6 / microseconds(&said(&mut command)?, benchmark)?)
 }
 
