@@ -1,14 +1,13 @@
 //! What happens beside each call: writes are noted, syncs are asked of the supervisor, and what cannot be followed is abandoned or settled.
 
+use crate::asked::{PATH_BYTES, appends, borrowed, file_of, flags, id, is_writable, path_of, position, stat};
 use crate::descriptors::{self, Regular, SYNCS_MAX, Seen};
 use crate::held::{Attributes, Dirty, Held, Place, Taken, attributes};
 use crate::{files, guarded, line, process};
-use rustix::fs::{AtFlags, FileType, OFlags, SeekFrom, Stat};
+use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
-use std::ffi::CStr;
 use std::mem::MaybeUninit;
 use std::ops::RangeInclusive;
-use std::os::fd::BorrowedFd;
 use tidegate_commit::strip::RECORD_BYTES_MAX;
 use tidegate_preload_wire::{Answer, FileId, RANGES_MAX, Range, Request};
 
@@ -404,10 +403,6 @@ pub(crate) fn abandon_process() {
 
 const UNSEEN_DESCRIPTORS: i32 = 65536;
 
-fn is_writable(descriptor: i32) -> bool {
-    flags(descriptor).intersects(OFlags::WRONLY | OFlags::RDWR)
-}
-
 /// The numbers of the standard streams, which write past `write`.
 pub(crate) const STANDARD: RangeInclusive<i32> = 0..=2;
 
@@ -481,86 +476,4 @@ pub(crate) fn synced_all() {
     if process::is_followed() && process::anything_is_held() {
         guarded(settle_all);
     }
-}
-
-/// The file behind `descriptor`, if it is a regular one.
-pub(crate) fn file_of(descriptor: i32) -> Option<FileId> {
-    stat(descriptor).filter(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile).map(|stat| id(&stat))
-}
-
-/// Bytes of the file behind `descriptor`.
-pub(crate) fn size_of(descriptor: i32) -> Option<i64> {
-    stat(descriptor).map(|stat| stat.st_size)
-}
-
-/// What a path names.
-pub(crate) enum Named {
-    /// A file of any kind but a folder, and how many names it has.
-    File(FileId, u64),
-    /// A folder.
-    Folder,
-    /// Nothing.
-    Nothing,
-}
-
-/// What `path` names.
-pub(crate) fn named(folder: i32, path: &CStr, follow: bool) -> Named {
-    // SAFETY: a closed number is an error, not a danger; -100 stands for the current folder as it does in libc.
-    let folder = unsafe { BorrowedFd::borrow_raw(folder) };
-    let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
-    match rustix::fs::statat(folder, path, flags) {
-        Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => Named::Folder,
-        #[allow(clippy::useless_conversion, reason = "the count of names is narrower elsewhere")]
-        Ok(stat) => Named::File(id(&stat), stat.st_nlink.into()),
-        Err(_) => Named::Nothing,
-    }
-}
-
-const PATH_BYTES: usize = 4096;
-
-fn path_of(descriptor: i32, room: &mut [MaybeUninit<u8>; PATH_BYTES]) -> Option<&[u8]> {
-    let mut name = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0\0";
-    let mut digits = [0; 10];
-    let mut rest = u32::try_from(descriptor).ok()?;
-    let mut count = 0;
-    for digit in &mut digits {
-        *digit = b'0' + u8::try_from(rest % 10).ok()?;
-        rest /= 10;
-        count += 1;
-        if rest == 0 {
-            break;
-        }
-    }
-    for (place, digit) in name[b"/proc/self/fd/".len()..].iter_mut().zip(digits[..count].iter().rev()) {
-        *place = *digit;
-    }
-    let name = CStr::from_bytes_until_nul(&name).ok()?;
-    let (path, rest) = rustix::fs::readlinkat_raw(rustix::fs::CWD, name, &mut room[..]).ok()?;
-    (!rest.is_empty()).then_some(&*path)
-}
-
-fn stat(descriptor: i32) -> Option<Stat> {
-    rustix::fs::fstat(borrowed(descriptor)?).ok()
-}
-
-/// Which file `stat` describes.
-pub(crate) fn id(stat: &Stat) -> FileId {
-    FileId { device: stat.st_dev, inode: stat.st_ino }
-}
-
-fn position(descriptor: i32) -> Option<u64> {
-    rustix::fs::seek(borrowed(descriptor)?, SeekFrom::Current(0)).ok()
-}
-
-fn flags(descriptor: i32) -> OFlags {
-    borrowed(descriptor).and_then(|file| rustix::fs::fcntl_getfl(file).ok()).unwrap_or(OFlags::empty())
-}
-
-fn appends(descriptor: i32) -> bool {
-    flags(descriptor).contains(OFlags::APPEND)
-}
-
-fn borrowed(descriptor: i32) -> Option<BorrowedFd<'static>> {
-    // SAFETY: a closed number is an error, not a danger: it is only handed to the kernel, at once.
-    (descriptor >= 0).then(|| unsafe { BorrowedFd::borrow_raw(descriptor) })
 }

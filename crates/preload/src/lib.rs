@@ -33,6 +33,7 @@
 //!
 //! No panic reaches C: what is done beside the call is under [`guarded`], which aborts.
 
+mod asked;
 mod descriptors;
 mod exports;
 mod files;
