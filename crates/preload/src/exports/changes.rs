@@ -196,14 +196,14 @@ macro_rules! truncates {
 
 truncates!(truncate, ftruncate, fallocate, posix_fallocate; truncate64, ftruncate64, fallocate64, posix_fallocate64);
 
-/// A change that the next sync is to make durable by the kernel.
+/// A change that the next sync is to make durable by the kernel. Where each write is a sync, some kernels sync it at once, so it is one here.
 fn in_place(fd: c_int, call: impl FnOnce() -> c_int) -> c_int {
     let mut answer = 0;
-    follow::write(fd, Aim::Anywhere, Source::Unknown, || {
+    let followed = follow::write(fd, Aim::Anywhere, Source::Unknown, || {
         answer = call();
-        0
+        isize::from(answer == 0)
     });
-    answer
+    if followed < 0 { -1 } else { answer }
 }
 
 /// As in libc.
