@@ -1,5 +1,6 @@
 /* Steps that a model can repeat: each writes some pieces of one file or appends a line to another one, syncs, and says its number when the sync has
-   returned; for ever. The arguments are a seed, the first step, and how many lines the second file has. */
+   returned; for ever. The arguments are a seed, the first step, and how many lines the second file has. With a fourth argument
+   the writes are the syncs: `appends`, or `moves` for lines that are written at the position. */
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -39,9 +40,10 @@ int main(int count, char **words)
 	if (count < 4)
 		return 1;
 	uint64_t seed = strtoull(words[1], NULL, 10), step = strtoull(words[2], NULL, 10);
-	int pieces = open("pieces", O_RDWR | O_CREAT, 0600);
-	int lines = open("lines", O_WRONLY | O_CREAT | O_APPEND, 0600);
-	if (pieces < 0 || lines < 0 || ftruncate(lines, strtoull(words[3], NULL, 10) * LINE))
+	int loud = count > 4, moves = loud && !strcmp(words[4], "moves");
+	int pieces = open("pieces", O_RDWR | O_CREAT | (loud ? O_DSYNC : 0), 0600);
+	int lines = open("lines", O_WRONLY | O_CREAT | (moves ? 0 : O_APPEND) | (loud ? O_SYNC : 0), 0600);
+	if (pieces < 0 || lines < 0 || ftruncate(lines, strtoull(words[3], NULL, 10) * LINE) || lseek(lines, 0, SEEK_END) < 0)
 		return 2;
 	for (;; step++) {
 		state = seed * 2862933555777941757u + step;
@@ -54,7 +56,7 @@ int main(int count, char **words)
 			if (wrote != (ssize_t)len)
 				return 3;
 		}
-		if (any(4) ? fdatasync(fd) : fsync(fd))
+		if (!loud && (any(4) ? fdatasync(fd) : fsync(fd)))
 			return 4;
 		char text[32];
 		int len = snprintf(text, sizeof text, "%lu\n", (unsigned long)step);
