@@ -52,7 +52,7 @@ fn random_calls_do_under_run_what_they_do_without() {
 }
 
 /// What may happen to a file whose writes are syncs, and how many of those end in the pool at least, of many.
-const LOUD_CASES: [(&str, u64); 11] = [
+const LOUD_CASES: [(&str, u64); 13] = [
     ("closed", 60),
     ("copied-over", 100),
     ("closed-in-ranges", 90),
@@ -61,7 +61,9 @@ const LOUD_CASES: [(&str, u64); 11] = [
     ("locked-by-child", 30),
     ("unlinked", 60),
     ("renamed", 90),
-    ("shared", 120),
+    ("shared", 1000),
+    ("cancelled", 60),
+    ("crowded", 200),
     ("refused", 30),
     ("flagged", 30),
 ];

@@ -5,7 +5,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { WRITES = 40, LINE = 64 };
+enum { WRITES = 40, LINE = 64, THREADS = 4, THREAD_WRITES = 500, CROWD = 70 };
 static int under_run;
 
 static void said(const char *what, long answer)
@@ -196,6 +198,7 @@ static void locked_by_child(int fd)
 	DEMAND(pipe(to_child) == 0 && pipe(to_parent) == 0);
 	pid_t child = fork();
 	if (child == 0) {
+		close(to_child[1]);
 		struct flock lock = whole();
 		int fine = fcntl(fd, F_SETLK, &lock) == 0 && (number < 0 || !is_open(number));
 		many(fd, WRITES, WRITES);
@@ -233,7 +236,7 @@ static void renamed(int fd)
 
 static void *in_thread(void *argument)
 {
-	many(*(int *)argument, 0, WRITES);
+	many(*(int *)argument, 0, THREAD_WRITES);
 	return NULL;
 }
 
@@ -241,27 +244,59 @@ static void *in_thread(void *argument)
 static void shared(int fd)
 {
 	second(fd);
-	pthread_t threads[4];
-	for (int thread = 0; thread < 4; thread++)
+	pthread_t threads[THREADS];
+	for (int thread = 0; thread < THREADS; thread++)
 		DEMAND(pthread_create(&threads[thread], NULL, in_thread, &fd) == 0);
-	for (int thread = 0; thread < 4; thread++)
+	for (int thread = 0; thread < THREADS; thread++)
 		pthread_join(threads[thread], NULL);
 	pid_t child = fork();
 	many(fd, 0, WRITES);
 	if (child == 0)
 		_exit(0);
-	int found[WRITES] = {0}, status = 1;
+	int found[THREAD_WRITES] = {0}, status = 1, lines = THREADS * THREAD_WRITES + 3 * WRITES;
 	waitpid(child, &status, 0);
-	DEMAND(status == 0 && lseek(fd, 0, SEEK_CUR) == 7 * WRITES * LINE);
-	for (int line = 0; line < 7 * WRITES; line++) {
+	DEMAND(status == 0 && lseek(fd, 0, SEEK_CUR) == lines * LINE);
+	for (int line = 0; line < lines; line++) {
 		char text[LINE + 1] = {0};
 		DEMAND(pread(fd, text, LINE, line * LINE) == LINE && text[LINE - 1] == '\n');
 		int number = atoi(text);
-		DEMAND(number >= 0 && number < WRITES);
+		DEMAND(number >= 0 && number < THREAD_WRITES);
 		found[number]++;
 	}
-	for (int number = 0; number < WRITES; number++)
-		DEMAND(found[number] == 7);
+	for (int number = 0; number < THREAD_WRITES; number++)
+		DEMAND(found[number] == THREADS + (number < WRITES ? 3 : 0));
+}
+
+static atomic_int written;
+
+static void *without_end(void *argument)
+{
+	for (;; written++)
+		many(*(int *)argument, 0, 1);
+	return NULL;
+}
+
+/* A thread that does nothing but write is cancelled within a write. */
+static void cancelled(int fd)
+{
+	second(fd);
+	pthread_t thread;
+	void *end = NULL;
+	DEMAND(pthread_create(&thread, NULL, without_end, &fd) == 0);
+	while (written < WRITES)
+		sched_yield();
+	DEMAND(pthread_cancel(thread) == 0 && pthread_join(thread, &end) == 0 && end == PTHREAD_CANCELED);
+	off_t position = lseek(fd, 0, SEEK_CUR);
+	DEMAND(position % LINE == 0 && position == lseek(fd, 0, SEEK_END));
+}
+
+/* More descriptors than the library has second ones for. */
+static void crowded(int fd)
+{
+	second(fd);
+	for (int copy = 0; copy < CROWD; copy++)
+		many(dup(fd), WRITES * copy, WRITES / 10);
+	look(fd);
 }
 
 /* Calls that fail, or write less than they were asked. */
@@ -317,13 +352,14 @@ static const struct {
 } cases[] = {
 	{"closed", closed}, {"copied-over", copied_over}, {"closed-in-ranges", closed_in_ranges}, {"streamed", streamed},
 	{"locked", locked}, {"locked-by-child", locked_by_child}, {"unlinked", unlinked}, {"renamed", renamed},
-	{"shared", shared}, {"refused", refused}, {"flagged", flagged},
+	{"shared", shared}, {"cancelled", cancelled}, {"crowded", crowded}, {"refused", refused}, {"flagged", flagged},
 };
 
 int main(int count, char **words)
 {
 	under_run = getenv("TIDEGATE_RUN") != NULL;
 	setlinebuf(stdout);
+	alarm(100);
 	for (size_t which = 0; which < sizeof cases / sizeof *cases; which++)
 		if (count == 3 && !strcmp(words[1], cases[which].name)) {
 			cases[which].run(opened(!strcmp(words[2], "appends") ? O_SYNC | O_APPEND : O_DSYNC));

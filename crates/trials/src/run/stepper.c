@@ -25,7 +25,7 @@ static void fill(unsigned char *bytes, uint32_t len, uint64_t step, uint32_t pie
 		bytes[at] = step * 131 + piece * 17 + (at >> 4);
 }
 
-/* Every other write is the kernel's call by its number, as some programs make it. */
+/* Some writes are the kernel's call by its number, as some programs make it. */
 static ssize_t put(int fd, int appends, unsigned char *bytes, uint32_t len, uint32_t at, int by_number)
 {
 	struct iovec all = {bytes, len};
@@ -52,7 +52,7 @@ int main(int count, char **words)
 		for (uint32_t piece = 0; piece < writes; piece++) {
 			uint32_t at = any(SPAN), len = appends ? LINE : 1 + any(PIECE_MAX);
 			fill(bytes, len, step, piece);
-			ssize_t wrote = put(fd, appends, bytes, len, at, (step + piece) % 2);
+			ssize_t wrote = put(fd, appends, bytes, len, at, (loud ? step / 16 : step + piece) % 2);
 			if (wrote != (ssize_t)len)
 				return 3;
 		}
