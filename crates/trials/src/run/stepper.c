@@ -1,6 +1,6 @@
 /* Steps that a model can repeat: each writes some pieces of one file or appends a line to another one, syncs, and says its number when the sync has
    returned; for ever. The arguments are a seed, the first step, and how many lines the second file has. With a fourth argument
-   the writes are the syncs: `appends`, or `moves` for lines that are written at the position. */
+   the writes are the syncs: `appends`, or `moves` for lines, and stretches of pieces, that are written at the position. */
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -26,9 +26,11 @@ static void fill(unsigned char *bytes, uint32_t len, uint64_t step, uint32_t pie
 }
 
 /* Some writes are the kernel's call by its number, as some programs make it. */
-static ssize_t put(int fd, int appends, unsigned char *bytes, uint32_t len, uint32_t at, int by_number)
+static ssize_t put(int fd, int appends, unsigned char *bytes, uint32_t len, uint32_t at, int by_number, int moves)
 {
 	struct iovec all = {bytes, len};
+	if (by_number && moves && !appends)
+		return lseek(fd, at, SEEK_SET) < 0 ? -1 : syscall(SYS_writev, fd, &all, 1);
 	if (appends)
 		return by_number ? syscall(SYS_writev, fd, &all, 1) : write(fd, bytes, len);
 	return by_number ? syscall(SYS_pwritev, fd, &all, 1, (long)at, 0L) : pwrite(fd, bytes, len, at);
@@ -52,7 +54,7 @@ int main(int count, char **words)
 		for (uint32_t piece = 0; piece < writes; piece++) {
 			uint32_t at = any(SPAN), len = appends ? LINE : 1 + any(PIECE_MAX);
 			fill(bytes, len, step, piece);
-			ssize_t wrote = put(fd, appends, bytes, len, at, (loud ? step / 16 : step + piece) % 2);
+			ssize_t wrote = put(fd, appends, bytes, len, at, (loud ? step / 16 : step + piece) % 2, moves);
 			if (wrote != (ssize_t)len)
 				return 3;
 		}
