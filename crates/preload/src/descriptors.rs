@@ -18,6 +18,8 @@ pub(crate) enum Seen {
         index: u16,
         /// Which of the files that were held there.
         generation: u32,
+        /// Whether each write through the descriptor is a sync (O_SYNC, O_DSYNC).
+        loud: bool,
     },
 }
 
@@ -53,7 +55,9 @@ impl Seen {
                     | u64::from(syncs.min(SYNCS_MAX)) << 4
                     | u64::from(epoch) << 32
             }
-            Seen::Held { index, generation } => 3 | u64::from(index) << 8 | u64::from(generation) << 32,
+            Seen::Held { index, generation, loud } => {
+                3 | u64::from(loud) << 2 | u64::from(index) << 8 | u64::from(generation) << 32
+            }
         }
     }
 
@@ -69,7 +73,7 @@ impl Seen {
                 refused: word & 4 != 0,
                 loud: word & 8 != 0,
             }),
-            _ => Seen::Held { index: (word >> 8) as u16, generation: high },
+            _ => Seen::Held { index: (word >> 8) as u16, generation: high, loud: word & 4 != 0 },
         }
     }
 }

@@ -1,14 +1,13 @@
 //! What happens beside each call: writes are noted, syncs are asked of the supervisor, and what cannot be followed is abandoned or settled.
 
+use crate::asked::{PATH_BYTES, appends, borrowed, file_of, flags, id, is_writable, path_of, position, stat};
 use crate::descriptors::{self, Regular, SYNCS_MAX, Seen};
 use crate::held::{Attributes, Dirty, Held, Place, Taken, attributes};
-use crate::{files, guarded, line, process};
-use rustix::fs::{AtFlags, FileType, OFlags, SeekFrom, Stat};
+use crate::{files, guarded, line, loud, process, quiet};
+use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
-use std::ffi::CStr;
 use std::mem::MaybeUninit;
 use std::ops::RangeInclusive;
-use std::os::fd::BorrowedFd;
 use tidegate_commit::strip::RECORD_BYTES_MAX;
 use tidegate_preload_wire::{Answer, FileId, RANGES_MAX, Range, Request};
 
@@ -23,15 +22,26 @@ pub(crate) enum Aim {
     Anywhere,
 }
 
-/// What a call writes.
+/// What a call writes. Pieces are not looked at before the kernel has taken them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Source {
-    /// The bytes from here on.
-    Bytes(*const u8),
-    /// Those of this one piece.
-    Piece(*const libc::iovec),
+    /// So many bytes from here on.
+    Bytes(*const u8, usize),
+    /// Those of so many pieces.
+    Pieces(*const libc::iovec, i32),
     /// Others.
     Unknown,
+}
+
+/// What a call is asked to write.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
+    /// Through which descriptor.
+    pub(crate) descriptor: i32,
+    /// Where.
+    pub(crate) aim: Aim,
+    /// What.
+    pub(crate) source: Source,
 }
 
 impl Source {
@@ -39,13 +49,13 @@ impl Source {
     ///
     /// # Safety
     /// L1: the call that wrote them read them here.
-    unsafe fn bytes<'a>(self, wrote: isize) -> Option<&'a [u8]> {
+    pub(crate) unsafe fn bytes<'a>(self, wrote: isize) -> Option<&'a [u8]> {
         let len = usize::try_from(wrote).ok().filter(|len| (1..=RECORD_BYTES_MAX).contains(len))?;
         let from = match self {
-            Source::Bytes(from) => from,
+            Source::Bytes(from, _) => from,
             // SAFETY: the caller's promise.
-            Source::Piece(piece) => unsafe { (*piece).iov_base.cast() },
-            Source::Unknown => return None,
+            Source::Pieces(piece, 1) => unsafe { (*piece).iov_base.cast() },
+            Source::Pieces(..) | Source::Unknown => return None,
         };
         // SAFETY: the caller's promise.
         Some(unsafe { std::slice::from_raw_parts(from, len) })
@@ -61,7 +71,10 @@ pub(crate) fn write(descriptor: i32, aim: Aim, source: Source, call: impl FnOnce
         return call();
     }
     match look(descriptor) {
-        Seen::Held { index, generation } => {
+        Seen::Held { index, generation, loud: true } => {
+            loud::write(Asked { descriptor, aim, source }, (index, generation), call)
+        }
+        Seen::Held { index, generation, loud: false } => {
             let from = if aim == Aim::Position { position(descriptor) } else { None };
             let number = files::at(index).map_or(0, Held::begin);
             let wrote = call();
@@ -71,6 +84,7 @@ pub(crate) fn write(descriptor: i32, aim: Aim, source: Source, call: impl FnOnce
             guarded(|| written(descriptor, (index, generation), place(descriptor, aim, from, wrote), write));
             wrote
         }
+        Seen::Regular(regular) if regular.loud => loud::write_unheld(Asked { descriptor, aim, source }, regular, call),
         Seen::Regular(regular) => {
             let wrote = call();
             guarded(|| look_again(descriptor, regular));
@@ -81,12 +95,15 @@ pub(crate) fn write(descriptor: i32, aim: Aim, source: Source, call: impl FnOnce
 }
 
 /// A write of a held file.
-struct Write<'a> {
-    number: u64,
-    bytes: Option<&'a [u8]>,
+pub(crate) struct Write<'a> {
+    /// Its number.
+    pub(crate) number: u64,
+    /// Its bytes, if they are known.
+    pub(crate) bytes: Option<&'a [u8]>,
 }
 
-fn written(descriptor: i32, (index, generation): (u16, u32), place: Place, write: Write<'_>) {
+/// Notes a write of a file that was held so when it began.
+pub(crate) fn written(descriptor: i32, (index, generation): (u16, u32), place: Place, write: Write<'_>) {
     let noted = |held: &Held| held.note(generation, write.number, place, write.bytes);
     if !files::at(index).is_some_and(|held| noted(held) && held.is_in_force()) {
         // It is not held any more, or held anew, or by another process.
@@ -117,7 +134,7 @@ pub(crate) fn sync(descriptor: i32, attributes_too: bool, call: impl FnOnce() ->
         return call();
     }
     match look(descriptor) {
-        Seen::Held { index, generation } => {
+        Seen::Held { index, generation, .. } => {
             let kept = guarded(|| sync_held(descriptor, index, generation, attributes_too));
             // Another process may hold the file by then, or this one again.
             kept.unwrap_or_else(|| both(call(), || sync_again(descriptor)))
@@ -131,22 +148,22 @@ pub(crate) fn sync(descriptor: i32, attributes_too: bool, call: impl FnOnce() ->
 }
 
 /// What a sync answers that was followed by something that may fail too.
-fn both(answer: i32, then: impl FnOnce() -> i32) -> i32 {
+pub(crate) fn both(answer: i32, then: impl FnOnce() -> i32) -> i32 {
     let then = guarded(then);
     if answer == 0 { then } else { answer }
 }
 
 /// The kernel synced a file that this process did not hold before. If it does now, another thread may have had something kept that is older than what the disk has by
 /// now, or newer: the kernel syncs once more, and what was kept is forgotten.
-fn sync_again(descriptor: i32) -> i32 {
+pub(crate) fn sync_again(descriptor: i32) -> i32 {
     match learn(descriptor, true) {
-        Seen::Held { index, generation } => sync_held(descriptor, index, generation, false).unwrap_or(0),
+        Seen::Held { index, generation, .. } => sync_held(descriptor, index, generation, false).unwrap_or(0),
         _ => 0,
     }
 }
 
 /// None: the file is not held, so that the sync is libc's own.
-fn sync_held(descriptor: i32, index: u16, generation: u32, attributes_too: bool) -> Option<i32> {
+pub(crate) fn sync_held(descriptor: i32, index: u16, generation: u32, attributes_too: bool) -> Option<i32> {
     match keep(descriptor, index, generation, attributes_too) {
         Way::Kept => Some(0),
         Way::NotHeld => None,
@@ -283,15 +300,19 @@ fn synced(way: Way, well: bool) {
 
 /// Asks for the file, if it has been synced often enough to be worth it. Its first sync from now on is the kernel's again: another thread may sync before
 /// the one that holds it has done so.
-fn hold(descriptor: i32, regular: Regular) -> bool {
+pub(crate) fn hold(descriptor: i32, regular: Regular) -> bool {
     let followed = process::owns_memory() && !process::has_unseen_writer();
-    let worth_it = !regular.refused && !regular.loud && regular.syncs >= HOLD_AT_SYNC && followed;
+    let worth_it = !regular.refused && regular.syncs >= HOLD_AT_SYNC && followed;
     let Some(stat) = stat(descriptor).filter(|_| worth_it) else { return false };
     if STANDARD.into_iter().any(|stream| is_writable(stream) && file_of(stream) == Some(id(&stat))) {
         abandon(id(&stat));
         return false;
     }
     if !path_of(descriptor, &mut [MaybeUninit::uninit(); PATH_BYTES]).is_some_and(process::is_rooted) {
+        refuse(descriptor, regular);
+        return false;
+    }
+    if regular.loud && quiet::open(descriptor, id(&stat)).is_none() {
         refuse(descriptor, regular);
         return false;
     }
@@ -304,7 +325,7 @@ fn hold(descriptor: i32, regular: Regular) -> bool {
         Some(Answer::Held { hold, holder, slot, strip }) if held.is_taken() && !files::is_changing() => {
             strip.into_iter().for_each(|strip| held.set_strip(strip, slot));
             held.set_hold(hold, holder);
-            descriptors::learn(descriptor, Seen::Held { index, generation: held.generation() });
+            descriptors::learn(descriptor, Seen::Held { index, generation: held.generation(), loud: regular.loud });
             return true;
         }
         Some(Answer::Held { .. }) => {
@@ -320,7 +341,8 @@ fn refuse(descriptor: i32, regular: Regular) {
     descriptors::learn(descriptor, Seen::Regular(Regular { refused: true, ..regular }));
 }
 
-fn synced_unheld(descriptor: i32, regular: Regular) -> i32 {
+/// The kernel synced a file that this process did not hold then.
+pub(crate) fn synced_unheld(descriptor: i32, regular: Regular) -> i32 {
     if descriptors::seen(descriptor) == Seen::Regular(regular) && regular.syncs < SYNCS_MAX {
         descriptors::learn(descriptor, Seen::Regular(Regular { syncs: regular.syncs + 1, ..regular }));
     }
@@ -336,7 +358,7 @@ fn look(descriptor: i32) -> Seen {
 }
 
 /// The kernel was done with a file that nobody held before: whether somebody holds it now.
-fn look_again(descriptor: i32, regular: Regular) {
+pub(crate) fn look_again(descriptor: i32, regular: Regular) {
     if process::epoch() != regular.epoch {
         learn(descriptor, true);
     }
@@ -348,7 +370,7 @@ fn learn(descriptor: i32, late: bool) -> Seen {
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return descriptors::learn(descriptor, Seen::Plain);
     }
-    let loud = flags(descriptor).intersects(OFlags::SYNC | OFlags::DSYNC);
+    let loud = quiet::is_loud(flags(descriptor));
     let known = match descriptors::seen(descriptor) {
         Seen::Regular(regular) => regular,
         _ => Regular { refused: stat.st_nlink == 0, ..Regular::default() },
@@ -356,12 +378,12 @@ fn learn(descriptor: i32, late: bool) -> Seen {
     let epoch = process::epoch();
     let regular = Regular { epoch, loud, ..known };
     match files::find(id(&stat)) {
-        Some(_) if loud => abandon(id(&stat)),
+        Some(_) if loud && quiet::open(descriptor, id(&stat)).is_none() => abandon(id(&stat)),
         Some((index, held)) => {
             if late {
                 held.put_in_doubt();
             }
-            return descriptors::learn(descriptor, Seen::Held { index, generation: held.generation() });
+            return descriptors::learn(descriptor, Seen::Held { index, generation: held.generation(), loud });
         }
         None if process::is_held(id(&stat)) => abandon(id(&stat)),
         None => {}
@@ -407,16 +429,13 @@ pub(crate) fn abandon_process() {
 
 const UNSEEN_DESCRIPTORS: i32 = 65536;
 
-fn is_writable(descriptor: i32) -> bool {
-    flags(descriptor).intersects(OFlags::WRONLY | OFlags::RDWR)
-}
-
 /// The numbers of the standard streams, which write past `write`.
 pub(crate) const STANDARD: RangeInclusive<i32> = 0..=2;
 
 /// A descriptor was opened.
 pub(crate) fn opened(descriptor: i32) {
     descriptors::forget(descriptor);
+    quiet::lost(descriptor);
     let unseen = STANDARD.contains(&descriptor) || process::has_unseen_writer();
     if unseen && is_writable(descriptor) {
         abandon_unseen(descriptor);
@@ -484,86 +503,4 @@ pub(crate) fn synced_all() {
     if process::is_followed() && process::anything_is_held() {
         guarded(settle_all);
     }
-}
-
-/// The file behind `descriptor`, if it is a regular one.
-pub(crate) fn file_of(descriptor: i32) -> Option<FileId> {
-    stat(descriptor).filter(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile).map(|stat| id(&stat))
-}
-
-/// Bytes of the file behind `descriptor`.
-pub(crate) fn size_of(descriptor: i32) -> Option<i64> {
-    stat(descriptor).map(|stat| stat.st_size)
-}
-
-/// What a path names.
-pub(crate) enum Named {
-    /// A file of any kind but a folder, and how many names it has.
-    File(FileId, u64),
-    /// A folder.
-    Folder,
-    /// Nothing.
-    Nothing,
-}
-
-/// What `path` names.
-pub(crate) fn named(folder: i32, path: &CStr, follow: bool) -> Named {
-    // SAFETY: a closed number is an error, not a danger; -100 stands for the current folder as it does in libc.
-    let folder = unsafe { BorrowedFd::borrow_raw(folder) };
-    let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
-    match rustix::fs::statat(folder, path, flags) {
-        Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => Named::Folder,
-        #[allow(clippy::useless_conversion, reason = "the count of names is narrower elsewhere")]
-        Ok(stat) => Named::File(id(&stat), stat.st_nlink.into()),
-        Err(_) => Named::Nothing,
-    }
-}
-
-const PATH_BYTES: usize = 4096;
-
-fn path_of(descriptor: i32, room: &mut [MaybeUninit<u8>; PATH_BYTES]) -> Option<&[u8]> {
-    let mut name = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0\0";
-    let mut digits = [0; 10];
-    let mut rest = u32::try_from(descriptor).ok()?;
-    let mut count = 0;
-    for digit in &mut digits {
-        *digit = b'0' + u8::try_from(rest % 10).ok()?;
-        rest /= 10;
-        count += 1;
-        if rest == 0 {
-            break;
-        }
-    }
-    for (place, digit) in name[b"/proc/self/fd/".len()..].iter_mut().zip(digits[..count].iter().rev()) {
-        *place = *digit;
-    }
-    let name = CStr::from_bytes_until_nul(&name).ok()?;
-    let (path, rest) = rustix::fs::readlinkat_raw(rustix::fs::CWD, name, &mut room[..]).ok()?;
-    (!rest.is_empty()).then_some(&*path)
-}
-
-fn stat(descriptor: i32) -> Option<Stat> {
-    rustix::fs::fstat(borrowed(descriptor)?).ok()
-}
-
-/// Which file `stat` describes.
-pub(crate) fn id(stat: &Stat) -> FileId {
-    FileId { device: stat.st_dev, inode: stat.st_ino }
-}
-
-fn position(descriptor: i32) -> Option<u64> {
-    rustix::fs::seek(borrowed(descriptor)?, SeekFrom::Current(0)).ok()
-}
-
-fn flags(descriptor: i32) -> OFlags {
-    borrowed(descriptor).and_then(|file| rustix::fs::fcntl_getfl(file).ok()).unwrap_or(OFlags::empty())
-}
-
-fn appends(descriptor: i32) -> bool {
-    flags(descriptor).contains(OFlags::APPEND)
-}
-
-fn borrowed(descriptor: i32) -> Option<BorrowedFd<'static>> {
-    // SAFETY: a closed number is an error, not a danger: it is only handed to the kernel, at once.
-    (descriptor >= 0).then(|| unsafe { BorrowedFd::borrow_raw(descriptor) })
 }

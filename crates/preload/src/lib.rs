@@ -1,6 +1,6 @@
 //! The library under programs that `tidegate run` starts: it takes over those of libc's functions that change or sync files.
 //!
-//! The kernel's page cache always has the newest bytes of every file: each call reaches the kernel as it was made, and reads are not even looked at. What this
+//! The kernel's page cache always has the newest bytes of every file: each call reaches the kernel, and reads are not even looked at. What this
 //! library adds is that a sync need not wait for the disk. It notes where a *held* file was written; a sync then asks the supervisor to *keep*
 //! those bytes in persistent memory, and ends when they are there. The supervisor brings the file to its disk later. Small writes are put on a *strip* of the
 //! pool at once, if the supervisor gave one for the file, and a sync of nothing but such writes is this library's own commit.
@@ -19,7 +19,10 @@
 //! 6. A commit to a strip counts if the table and the first byte of the journal still allow it when it is durable: whoever disallows it syncs the file then, which has
 //!    at least what was committed before. Otherwise the sync goes on as one without a strip. Only a write beside which no other one was under way is put there, as
 //!    nobody knows in which order the kernel made others; and only what the kernel took, as the program's memory had it when the call returned.
-//! 7. The table of descriptors is only ever a memory: an entry is forgotten whenever its number may mean something else, and learned anew from the kernel. A child between
+//! 7. A write that is a sync (O_SYNC, O_DSYNC) reaches a held file through a second descriptor that does not wait for the disk, if right before the kernel says that both lead to the
+//!    held file and write alike. A sync follows before it returns. Otherwise it is the kernel's own, and what was kept is forgotten before it returns. The second descriptor is closed only
+//!    where the first one is: closing it drops the process's record locks on the file.
+//! 8. The table of descriptors is only ever a memory: an entry is forgotten whenever its number may mean something else, and learned anew from the kernel. A child between
 //!    vfork and exec shares memory with its parent but not descriptors, and learns nothing.
 //!
 //! # The law of the unsafe code
@@ -33,6 +36,7 @@
 //!
 //! No panic reaches C: what is done beside the call is under [`guarded`], which aborts.
 
+mod asked;
 mod descriptors;
 mod exports;
 mod files;
@@ -40,8 +44,10 @@ mod follow;
 mod held;
 mod line;
 mod lock;
+mod loud;
 mod next;
 mod process;
+mod quiet;
 mod strip;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,6 +1,6 @@
 //! This process under `run`: the table, the places that the environment names, and whether it was forked since.
 
-use crate::{descriptors, files, line};
+use crate::{descriptors, files, line, quiet};
 use rustix::fs::{Mode, OFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::ffi::{CStr, CString, c_char};
@@ -58,6 +58,7 @@ fn start_as_forked(mark: &AtomicU32) {
     if mark.compare_exchange(FORKED, CLEARING, Ordering::Acquire, Ordering::Acquire).is_ok() {
         PID.store(pid(), Ordering::Relaxed);
         line::leave_to_parent();
+        quiet::leave_to_parent();
         files::forget_all();
         descriptors::forget_all();
         mark.store(SAME, Ordering::Release);
@@ -156,7 +157,14 @@ pub(crate) fn start() {
         PID.store(pid(), Ordering::Relaxed);
         TABLE.store(table, Ordering::Release);
         MARK.store(mark, Ordering::Release);
+        // SAFETY: it has no conditions, and the function does nothing that a child may not do that has one thread of many.
+        unsafe { libc::pthread_atfork(None, None, Some(forked)) };
     }
+}
+
+/// A child begins: before it locks any file, it has closed what would drop its locks later.
+extern "C" fn forked() {
+    crate::guarded(is_followed);
 }
 
 fn pool_in(text: &CStr) -> Option<(CString, FileId)> {

@@ -1,7 +1,7 @@
 //! The strip of a held file: a part of the pool that this process alone stores to, and whether what it commits there counts.
 
 use crate::process::Places;
-use crate::{follow, process};
+use crate::{asked, process};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
@@ -25,7 +25,7 @@ pub(crate) fn open((at, len): Range, slot: u32) -> Option<OwnStrip> {
     is_journal_mapped(places).then_some(())?;
     let (path, id) = places.pool.as_ref()?;
     let pool = opened(path, OFlags::RDWR).ok()?;
-    let is_it = rustix::fs::fstat(&pool).is_ok_and(|stat| follow::id(&stat) == *id);
+    let is_it = rustix::fs::fstat(&pool).is_ok_and(|stat| asked::id(&stat) == *id);
     let part = is_it.then(|| MappedPart::of(pool.as_fd(), at, usize::try_from(len).ok()?).ok()).flatten();
     close(pool);
     Strip::open(part?, places.session_number, slot).ok()

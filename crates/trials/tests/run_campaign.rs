@@ -36,9 +36,9 @@ fn program_of(run: &Child) -> rustix::process::Pid {
 }
 
 impl Running {
-    fn start(stand: &Stand, steps: &Steps) -> Running {
+    fn start(stand: &Stand, steps: &Steps, how: Option<&str>) -> Running {
         let mut run = stand.run();
-        run.arg(STEPPER.build().unwrap()).args(steps.arguments());
+        run.arg(STEPPER.build().unwrap()).args(steps.arguments()).args(how);
         let mut run = run.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut said = BufReader::new(run.stdout.take().unwrap());
         let mut first = String::new();
@@ -82,13 +82,24 @@ impl Running {
 
 #[test]
 fn nothing_synced_is_lost_whoever_is_killed() {
+    lose_nothing(&[None]);
+}
+
+#[test]
+fn no_write_that_is_a_sync_is_lost_whoever_is_killed() {
+    lose_nothing(&[Some("appends"), Some("moves")]);
+}
+
+/// Each round of kills has the stepper write in another one of these ways.
+fn lose_nothing(ways: &[Option<&str>]) {
     let rounds = std::env::var("TIDEGATE_KILLS").map_or(16, |rounds| rounds.parse().expect("a number of rounds"));
     let stand = Stand::new();
     let mut steps = Steps::new(SEED);
     let (mut lost_blocks, mut power_cuts) = (0, 0);
     for round in 0..rounds {
         let victim = VICTIMS[round % VICTIMS.len()];
-        let mut running = Running::start(&stand, &steps);
+        let how = ways[round / VICTIMS.len() % ways.len()];
+        let mut running = Running::start(&stand, &steps, how);
         let mut done = running.steps(20 + (round as u64 * 37) % 90, steps.done + 1);
         running.kill(victim);
         if let Victim::Supervisor = victim {

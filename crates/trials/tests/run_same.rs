@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use std::process::{Command, Stdio};
-use tidegate_trials::run::{DRIVER, Stand, kept_syncs};
+use tidegate_trials::run::{DRIVER, LOUD, Stand, kept_syncs};
 
 /// Calls of one program. In longer ones most files are the kernel's before half of the calls are made.
 const CALLS: u64 = 1500;
@@ -14,9 +14,15 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|number| number.parse().expect("a number"))
 }
 
+/// Whether most files of this program are opened so that each write is a sync.
+fn is_loud(seed: u64) -> bool {
+    seed.is_multiple_of(2)
+}
+
 /// What the driver says, and what is said beside it.
 fn driven(command: &mut Command, seed: u64) -> (String, String) {
-    let driven = command.arg(seed.to_string()).arg(CALLS.to_string()).stdin(Stdio::null()).output().unwrap();
+    command.arg(seed.to_string()).arg(CALLS.to_string()).args(is_loud(seed).then_some("loud"));
+    let driven = command.stdin(Stdio::null()).output().unwrap();
     let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     assert!(driven.status.success(), "seed {seed}: {}: {}", driven.status, said(&driven.stderr));
     (said(&driven.stdout), said(&driven.stderr))
@@ -27,7 +33,7 @@ fn random_calls_do_under_run_what_they_do_without() {
     let driver = DRIVER.build().unwrap();
     let programs = number("TIDEGATE_CALLS").map_or(PROGRAMS, |calls| calls.div_ceil(CALLS));
     let first = number("TIDEGATE_SEED").unwrap_or(1);
-    let mut kept = 0;
+    let mut kept = [0; 2];
     for seed in first..first + programs {
         let (plain, under_run) = (Stand::new(), Stand::new());
         let (expected, _) = driven(Command::new(&driver).current_dir(plain.root()), seed);
@@ -36,8 +42,50 @@ fn random_calls_do_under_run_what_they_do_without() {
         let at = |text: &str| text.lines().nth(first.unwrap_or_default()).unwrap_or_default().to_owned();
         assert_eq!(first, None, "seed {seed}: {:?} without, {:?} under run", at(&expected), at(&seen));
         assert_eq!(expected.lines().count(), seen.lines().count(), "seed {seed}");
-        kept += kept_syncs(&beside);
+        kept[usize::from(is_loud(seed))] += kept_syncs(&beside);
     }
-    println!("{programs} programs of {CALLS} calls each; {kept} syncs ended in the pool");
-    assert!(kept > 10 * programs, "only {kept} syncs ended in the pool: nothing was compared");
+    println!("{programs} programs of {CALLS} calls each; {kept:?} syncs ended in the pool");
+    assert!(
+        kept.iter().all(|kept| *kept > 5 * programs),
+        "only {kept:?} syncs ended in the pool: nothing was compared"
+    );
+}
+
+/// What may happen to a file whose writes are syncs, and how many of those end in the pool at least, of many.
+const LOUD_CASES: [(&str, u64); 13] = [
+    ("closed", 60),
+    ("copied-over", 100),
+    ("closed-in-ranges", 90),
+    ("streamed", 30),
+    ("locked", 60),
+    ("locked-by-child", 30),
+    ("unlinked", 60),
+    ("renamed", 90),
+    ("shared", 1000),
+    ("cancelled", 60),
+    ("crowded", 200),
+    ("refused", 30),
+    ("flagged", 30),
+];
+
+#[test]
+fn writes_that_are_syncs_do_under_run_what_they_do_without_and_end_in_the_pool() {
+    let loud = LOUD.build().unwrap();
+    for ((case, least), how) in LOUD_CASES.into_iter().flat_map(|case| ["appends", "moves"].map(|how| (case, how))) {
+        let said = |mut command: Command| {
+            let output = command.args([case, how]).stdin(Stdio::null()).output().unwrap();
+            let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+            assert!(output.status.success(), "{case}, {how}: {}: {said:?}", output.status);
+            said
+        };
+        let (plain, under_run) = (Stand::new(), Stand::new());
+        let mut without = Command::new(&loud);
+        without.current_dir(plain.root());
+        let [expected, _] = said(without);
+        let mut with = under_run.run();
+        with.arg(&loud);
+        let [seen, beside] = said(with);
+        assert_eq!(expected, seen, "{case}, {how}");
+        assert!(kept_syncs(&beside) >= least, "{case}, {how}: {beside}");
+    }
 }

@@ -2,7 +2,7 @@
 
 use super::changes::settle_contents;
 use crate::follow::change;
-use crate::{follow, next};
+use crate::{asked, follow, next};
 use libc::{AT_FDCWD, c_char, c_int, c_void, size_t, timespec, timeval, utimbuf};
 
 macro_rules! by_path {
@@ -37,7 +37,7 @@ macro_rules! by_descriptor {
         /// L1.
         #[unsafe(no_mangle)]
         pub(super) unsafe extern "C-unwind" fn $name($fd: c_int $(, $argument: $kind)*) -> c_int {
-            let prepare = || follow::file_of($fd).into_iter().for_each(follow::settle_held);
+            let prepare = || asked::file_of($fd).into_iter().for_each(follow::settle_held);
             // SAFETY: L1.
             change(prepare, || unsafe { next::$name($fd $(, $argument)*) })
         }
@@ -72,7 +72,7 @@ pub(super) unsafe extern "C-unwind" fn utimensat(
 /// L1. A null path stands for the file behind `folder`.
 pub(super) unsafe fn settle_dated(folder: c_int, path: *const c_char) {
     if path.is_null() {
-        follow::file_of(folder).into_iter().for_each(follow::settle_held);
+        asked::file_of(folder).into_iter().for_each(follow::settle_held);
     } else {
         // SAFETY: L1.
         unsafe { settle_contents(folder, path) };

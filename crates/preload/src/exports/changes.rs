@@ -1,7 +1,8 @@
 //! Functions that shorten files, or change what a path names.
 
-use crate::follow::{Aim, Named, Source, change, named};
-use crate::{follow, next};
+use crate::asked::{Named, named};
+use crate::follow::{Aim, Source, change};
+use crate::{asked, follow, next};
 use libc::{AT_FDCWD, c_char, c_int, c_uint, mode_t, off_t};
 use std::ffi::CStr;
 
@@ -161,10 +162,10 @@ macro_rules! truncates {
         pub(super) unsafe extern "C-unwind" fn $by_fd(fd: c_int, size: off_t) -> c_int {
             // SAFETY: L1.
             let call = || unsafe { next::ftruncate(fd, size) };
-            if follow::size_of(fd).is_some_and(|now| now <= size) {
+            if asked::size_of(fd).is_some_and(|now| now <= size) {
                 return in_place(fd, call);
             }
-            change(|| follow::file_of(fd).into_iter().for_each(follow::settle_held), || in_place(fd, call))
+            change(|| asked::file_of(fd).into_iter().for_each(follow::settle_held), || in_place(fd, call))
         }
 
         /// As in libc.
@@ -178,7 +179,7 @@ macro_rules! truncates {
             if mode & !libc::FALLOC_FL_KEEP_SIZE == 0 {
                 return in_place(fd, call);
             }
-            change(|| follow::file_of(fd).into_iter().for_each(follow::settle_held), || in_place(fd, call))
+            change(|| asked::file_of(fd).into_iter().for_each(follow::settle_held), || in_place(fd, call))
         }
 
         /// As in libc.
@@ -195,14 +196,14 @@ macro_rules! truncates {
 
 truncates!(truncate, ftruncate, fallocate, posix_fallocate; truncate64, ftruncate64, fallocate64, posix_fallocate64);
 
-/// A change that the next sync is to make durable by the kernel.
+/// A change that the next sync is to make durable by the kernel. Where each write is a sync, some kernels sync it at once, so it is one here.
 fn in_place(fd: c_int, call: impl FnOnce() -> c_int) -> c_int {
     let mut answer = 0;
-    follow::write(fd, Aim::Anywhere, Source::Unknown, || {
+    let followed = follow::write(fd, Aim::Anywhere, Source::Unknown, || {
         answer = call();
-        0
+        isize::from(answer == 0)
     });
-    answer
+    if followed < 0 { -1 } else { answer }
 }
 
 /// As in libc.

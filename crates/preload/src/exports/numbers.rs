@@ -1,21 +1,21 @@
 //! Functions after which the number of a descriptor means something else.
 
-use crate::{descriptors, follow, line, next};
+use crate::{descriptors, follow, line, next, quiet};
 use libc::{c_int, c_uint, c_void};
 use rustix::io::Errno;
 
 macro_rules! closes {
     ($($name:ident),*) => { $(
-        /// As in libc. The line's own number is nothing that the program opened.
+        /// As in libc. The line's own number and those of quiet descriptors are nothing that the program opened.
         ///
         /// # Safety
         /// L1.
         #[unsafe(no_mangle)]
         pub(super) unsafe extern "C-unwind" fn $name(fd: c_int) -> c_int {
-            if line::is_own(fd) {
+            if line::is_own(fd) || quiet::is_own(fd) {
                 return follow::failed(Errno::BADF);
             }
-            descriptors::forget(fd);
+            closing(fd);
             // SAFETY: L1.
             unsafe { next::close(fd) }
         }
@@ -24,13 +24,22 @@ macro_rules! closes {
 
 closes!(close, __close);
 
+/// The descriptor is going to be closed.
+pub(super) fn closing(fd: c_int) {
+    descriptors::forget(fd);
+    quiet::take(fd).into_iter().for_each(line::close);
+}
+
 /// As in libc.
 ///
 /// # Safety
 /// L1.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
-    forget_range(first, last);
+    if flags.cast_unsigned() & libc::CLOSE_RANGE_CLOEXEC == 0 {
+        forget_range(first, last);
+        quiet::close_among(first, last);
+    }
     // SAFETY: L1.
     unsafe { next::close_range(first, last, flags) }
 }
@@ -41,7 +50,9 @@ pub(super) unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, 
 /// L1.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn closefrom(first: c_int) {
-    forget_range(u32::try_from(first).unwrap_or(0), u32::MAX);
+    let from = u32::try_from(first).unwrap_or(0);
+    forget_range(from, u32::MAX);
+    quiet::close_among(from, u32::MAX);
     // SAFETY: L1.
     unsafe { next::closefrom(first) }
 }
@@ -77,11 +88,16 @@ macro_rules! copies_over {
         /// L1.
         #[unsafe(no_mangle)]
         pub(super) unsafe extern "C-unwind" fn $name(fd: c_int, to: c_int $(, $flags: c_int)?) -> c_int {
-            if fd != to {
-                u32::try_from(to).into_iter().for_each(|to| forget_range(to, to));
+            if fd == to {
+                // SAFETY: L1.
+                return copied(unsafe { next::$next(fd, to $(, $flags)?) });
             }
+            u32::try_from(to).into_iter().for_each(|to| forget_range(to, to));
+            let quiet = quiet::take(to);
             // SAFETY: L1.
-            copied(unsafe { next::$next(fd, to $(, $flags)?) })
+            let answer = copied(unsafe { next::$next(fd, to $(, $flags)?) });
+            quiet.into_iter().for_each(|quiet| if answer < 0 { quiet::put_back(to, quiet) } else { line::close(quiet) });
+            answer
         }
     )* };
 }

@@ -97,7 +97,7 @@ pub(super) unsafe extern "C-unwind" fn fdopen(fd: c_int, mode: *const c_char) ->
 unsafe fn forget(stream: *mut FILE) {
     if !stream.is_null() {
         // SAFETY: L1.
-        descriptors::forget(unsafe { libc::fileno(stream) });
+        super::numbers::closing(unsafe { libc::fileno(stream) });
     }
 }
 

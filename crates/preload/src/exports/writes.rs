@@ -18,13 +18,12 @@ macro_rules! writes {
     )* };
 }
 
-/// One piece, or the pieces are not looked at before the kernel has taken them.
 macro_rules! source {
     ($bytes:ident: c_void, $len:ident) => {
-        Source::Bytes($bytes.cast())
+        Source::Bytes($bytes.cast(), $len)
     };
     ($pieces:ident: iovec, $count:ident) => {
-        if $count == 1 { Source::Piece($pieces) } else { Source::Unknown }
+        Source::Pieces($pieces, $count)
     };
 }
 

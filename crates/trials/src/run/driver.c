@@ -1,5 +1,6 @@
 /* Random calls of every kind that the library follows, on a few files. Each is printed with what it returned; at the end, and now and then before,
-   the files' sizes and sums. The same seed makes the same calls. */
+   the files' sizes and sums. The same seed makes the same calls. With a third argument most files are opened so that each write is a sync; as the
+   library has descriptors of its own then, numbers are not told. */
 #define _GNU_SOURCE
 #include <aio.h>
 #include <errno.h>
@@ -24,6 +25,7 @@ enum { FILES = 4, SPAN = 200000, OPEN = 10 };
 static uint64_t state;
 static FILE *out;
 static int fds[OPEN];
+static int loud;
 static unsigned char bytes[65536];
 
 static uint32_t any(uint32_t below)
@@ -35,6 +37,17 @@ static uint32_t any(uint32_t below)
 static void said(const char *what, long answer)
 {
 	fprintf(out, "%s %ld %d\n", what, answer, answer < 0 ? errno : 0);
+}
+
+static void numbered(const char *what, int fd)
+{
+	said(what, loud && fd > 0 ? 0 : fd);
+}
+
+static int loud_at_random(void)
+{
+	static const int kinds[] = {0, O_DSYNC, O_SYNC};
+	return loud ? kinds[any(3)] : 0;
 }
 
 static const char *name(int file)
@@ -77,7 +90,7 @@ static int flags_at_random(void)
 	static const int kinds[] = {O_RDWR, O_RDWR | O_CREAT, O_RDWR | O_CREAT | O_APPEND, O_RDWR | O_CREAT,
 		O_RDWR | O_APPEND, O_RDWR | O_CREAT | O_TRUNC, O_WRONLY | O_CREAT, O_RDONLY, O_RDWR | O_DSYNC};
 	/* The kinds that cut and that sync are rarer. */
-	return kinds[any(10) ? any(5) : any(9)];
+	return kinds[any(10) ? any(5) : any(9)] | loud_at_random();
 }
 
 static void in_child(int fd)
@@ -178,9 +191,9 @@ static void call(void)
 	else if (kind < 863) said("link", link(name(file), "another name") + unlink("another name"));
 	else if (kind < 870) said("chmod", fchmod(fd, any(2) ? 0644 : 0600));
 	else if (kind < 873) said("futimes", futimes(fd, NULL));
-	else if (kind < 880) said("dup2", dup2(fd, fds[any(OPEN)]));
+	else if (kind < 880) numbered("dup2", dup2(fd, fds[any(OPEN)]));
 	else if (kind < 885) said("append", fcntl(fd, F_SETFL, any(2) ? O_APPEND : 0));
-	else if (kind < 888) said("flags", fcntl(fd, F_GETFL) & (O_APPEND | O_ACCMODE | O_DSYNC));
+	else if (kind < 888) said("flags", fcntl(fd, F_GETFL) & (O_APPEND | O_ACCMODE | O_SYNC));
 	else if (kind < 892) in_child(fd);
 	else if (kind < 894) spawned(file);
 	else if (kind < 897) mapped(fd);
@@ -190,11 +203,11 @@ static void call(void)
 	else if (kind < 912) said("syscall write", syscall(SYS_write, fd, bytes, len));
 	else if (kind < 920) said("syscall fsync", syscall(SYS_fsync, fd));
 	else if (kind < 930) said("sync_file_range", sync_file_range(fd, at, len, SYNC_FILE_RANGE_WRITE));
-	else if (kind < 932) { int copy = dup(fd); said("dup", copy); said("close", close(copy)); }
+	else if (kind < 932) { int copy = dup(fd); numbered("dup", copy); said("close", close(copy)); }
 	else if (kind < 936) said("bad", write(-1, bytes, 1) + fsync(-1) + close(12345));
 	else if (kind < 950) {
 		said("close", close(fd));
-		said("open", fds[which] = open(name(file), flags_at_random(), 0640));
+		numbered("open", fds[which] = open(name(file), flags_at_random(), 0640));
 	} else look(file);
 }
 
@@ -203,9 +216,10 @@ int main(int count, char **words)
 	if (count < 3)
 		return 2;
 	state = strtoull(words[1], NULL, 10);
+	loud = count > 3;
 	out = fdopen(dup(1), "w");
 	for (int which = 0; which < OPEN; which++)
-		fds[which] = open(name(which % FILES), O_RDWR | O_CREAT | (which % 3 ? 0 : O_APPEND), 0640);
+		fds[which] = open(name(which % FILES), O_RDWR | O_CREAT | (which % 3 ? 0 : O_APPEND) | loud_at_random(), 0640);
 	for (long calls = atol(words[2]); calls > 0; calls--)
 		call();
 	for (int file = 0; file < FILES; file++)

@@ -3,7 +3,7 @@
 use crate::artefacts::CProgram;
 
 /// Makes random calls of every kind that is followed, and prints what each returned and what the files hold then. The arguments are a seed and a
-/// number of calls.
+/// number of calls; a third one has most files opened so that each write is a sync.
 pub const DRIVER: CProgram =
     CProgram { name: "driver", source: include_str!("driver.c"), flags: &["-pthread"], packages: "gcc libc6-dev" };
 
@@ -11,7 +11,8 @@ pub const DRIVER: CProgram =
 pub const APPENDER: CProgram =
     CProgram { name: "appender", source: include_str!("appender.c"), flags: &[], packages: "gcc libc6-dev" };
 
-/// Does numbered steps on two files, and prints the number of each when its sync has returned. [`Steps`](super::Steps) does the same.
+/// Does numbered steps on two files, and prints the number of each when its sync has returned. [`Steps`](super::Steps) does the same. A fourth argument
+/// has the writes be the syncs.
 pub const STEPPER: CProgram =
     CProgram { name: "stepper", source: include_str!("stepper.c"), flags: &[], packages: "gcc libc6-dev" };
 
@@ -30,3 +31,7 @@ pub const DELETER: CProgram =
 /// Threads that write one file and sync it until they are killed, and note which writes were synced.
 pub const CROWD: CProgram =
     CProgram { name: "crowd", source: include_str!("crowd.c"), flags: &["-pthread"], packages: "gcc libc6-dev" };
+
+/// Writes a file whose writes are syncs, and looks for what the library has to do with it. The arguments say what happens to the file, and whether it is opened to append.
+pub const LOUD: CProgram =
+    CProgram { name: "loud", source: include_str!("loud.c"), flags: &["-pthread"], packages: "gcc libc6-dev" };

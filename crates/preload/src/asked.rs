@@ -1,0 +1,120 @@
+//! What the kernel tells of a descriptor or a path. A closed number is an error here, not a danger.
+
+use rustix::fs::{AtFlags, FileType, OFlags, SeekFrom, Stat};
+use std::ffi::CStr;
+use std::mem::MaybeUninit;
+use std::os::fd::BorrowedFd;
+use tidegate_preload_wire::FileId;
+
+/// Bytes of the longest path that is told.
+pub(crate) const PATH_BYTES: usize = 4096;
+/// Bytes of the longest name of a descriptor, and its end.
+const NAME_BYTES: usize = b"/proc/self/fd/".len() + 12;
+
+/// The file behind `descriptor`, if it is a regular one.
+pub(crate) fn file_of(descriptor: i32) -> Option<FileId> {
+    stat(descriptor).filter(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile).map(|stat| id(&stat))
+}
+
+/// Bytes of the file behind `descriptor`.
+pub(crate) fn size_of(descriptor: i32) -> Option<i64> {
+    stat(descriptor).map(|stat| stat.st_size)
+}
+
+/// The path of the file behind `descriptor`, if it fits.
+pub(crate) fn path_of(descriptor: i32, room: &mut [MaybeUninit<u8>; PATH_BYTES]) -> Option<&[u8]> {
+    let (path, rest) =
+        with_name(descriptor, |name| rustix::fs::readlinkat_raw(rustix::fs::CWD, name, &mut room[..]))?.ok()?;
+    (!rest.is_empty()).then_some(&*path)
+}
+
+/// What `act` makes of the name by which the file behind `descriptor` can be opened anew.
+pub(crate) fn with_name<T>(descriptor: i32, act: impl FnOnce(&CStr) -> T) -> Option<T> {
+    let mut name = [0; NAME_BYTES];
+    let (folder, number) = name.split_at_mut(b"/proc/self/fd/".len());
+    folder.copy_from_slice(b"/proc/self/fd/");
+    let mut digits = [0; 10];
+    let mut rest = u32::try_from(descriptor).ok()?;
+    let mut count = 0;
+    for digit in &mut digits {
+        *digit = b'0' + u8::try_from(rest % 10).ok()?;
+        rest /= 10;
+        count += 1;
+        if rest == 0 {
+            break;
+        }
+    }
+    for (place, digit) in number.iter_mut().zip(digits[..count].iter().rev()) {
+        *place = *digit;
+    }
+    Some(act(CStr::from_bytes_until_nul(&name).ok()?))
+}
+
+/// What the kernel says of the file behind `descriptor`.
+pub(crate) fn stat(descriptor: i32) -> Option<Stat> {
+    rustix::fs::fstat(borrowed(descriptor)?).ok()
+}
+
+/// Which file `stat` describes.
+pub(crate) fn id(stat: &Stat) -> FileId {
+    FileId { device: stat.st_dev, inode: stat.st_ino }
+}
+
+/// Where `descriptor` is.
+pub(crate) fn position(descriptor: i32) -> Option<u64> {
+    seek(descriptor, SeekFrom::Current(0))
+}
+
+/// Where `descriptor` is when it has been moved.
+pub(crate) fn seek(descriptor: i32, to: SeekFrom) -> Option<u64> {
+    rustix::fs::seek(borrowed(descriptor)?, to).ok()
+}
+
+/// How `descriptor` was opened; nothing, if it was not.
+pub(crate) fn flags(descriptor: i32) -> OFlags {
+    borrowed(descriptor).and_then(|file| rustix::fs::fcntl_getfl(file).ok()).unwrap_or(OFlags::empty())
+}
+
+/// Whether `descriptor` may be written.
+pub(crate) fn is_writable(descriptor: i32) -> bool {
+    may_write(flags(descriptor))
+}
+
+/// Whether one that was opened so may be.
+pub(crate) fn may_write(flags: OFlags) -> bool {
+    flags.intersects(OFlags::WRONLY | OFlags::RDWR)
+}
+
+/// Whether what is written through `descriptor` goes to the end.
+pub(crate) fn appends(descriptor: i32) -> bool {
+    flags(descriptor).contains(OFlags::APPEND)
+}
+
+/// `descriptor` for one call of the kernel.
+pub(crate) fn borrowed(descriptor: i32) -> Option<BorrowedFd<'static>> {
+    // SAFETY: a closed number is an error, not a danger: it is only handed to the kernel, at once.
+    (descriptor >= 0).then(|| unsafe { BorrowedFd::borrow_raw(descriptor) })
+}
+
+/// What a path names.
+pub(crate) enum Named {
+    /// A file of any kind but a folder, and how many names it has.
+    File(FileId, u64),
+    /// A folder.
+    Folder,
+    /// Nothing.
+    Nothing,
+}
+
+/// What `path` names.
+pub(crate) fn named(folder: i32, path: &CStr, follow: bool) -> Named {
+    // SAFETY: a closed number is an error, not a danger; -100 stands for the current folder as it does in libc.
+    let folder = unsafe { BorrowedFd::borrow_raw(folder) };
+    let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
+    match rustix::fs::statat(folder, path, flags) {
+        Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => Named::Folder,
+        #[allow(clippy::useless_conversion, reason = "the count of names is narrower elsewhere")]
+        Ok(stat) => Named::File(id(&stat), stat.st_nlink.into()),
+        Err(_) => Named::Nothing,
+    }
+}
