@@ -70,8 +70,7 @@ pub(crate) fn ask(request: Request<'_>, with: Option<i32>) -> Option<Answer> {
 /// Connects the line if it is not: whatever was held until then is left.
 pub(crate) fn reach() {
     if LINE.take() {
-        // Who asks next is told why not.
-        let _ = connected();
+        connected().err().iter().for_each(|error| unanswered(*error));
         LINE.give();
     }
 }
