@@ -12,7 +12,7 @@ use tidegate_commit::strip::records;
 use tidegate_disk_cache::{DiskCache, NoDisk, Options};
 use tidegate_layout::kept::{Counting, KeptSize, STRIP_BYTES};
 use tidegate_media::{BlockDevice, Lba, MappedRegion, Region};
-use tidegate_preload_wire::session_number;
+use tidegate_preload_wire::{VOID, session_number};
 use zerocopy::FromBytes;
 
 const BLOCK: u64 = 4096;
@@ -66,8 +66,17 @@ impl Stand {
             .expect("the journal can be written");
     }
 
+    /// Whether a program has brought everything to the disk and said so, as it found no supervisor any more: it may live for a while longer.
+    fn is_void(&self) -> bool {
+        let journal = fs::read_to_string(self.journal()).expect("a run was left");
+        journal.lines().any(|line| line.starts_with(VOID))
+    }
+
     /// What only the pool has for certain: slots, and from where to where in their files.
     fn ranges_only_in_the_pool(&self) -> Vec<(u64, u64, u64)> {
+        if self.is_void() {
+            return Vec::new();
+        }
         let copy = self.folder().join("copy of the pool");
         fs::copy(self.pool(), &copy).expect("the pool can be copied");
         let bytes = fs::read(&copy).expect("it can be read");
