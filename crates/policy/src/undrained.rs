@@ -5,7 +5,7 @@ use std::time::Duration;
 /// Weight of the newest measurement: one part in so many.
 const NEWEST: f64 = 8.0;
 
-/// Steps of fewer blocks say more about the clock than about draining.
+/// Fewer blocks say more about the clock than about draining: steps are put together until they have so many. With a low limit each has one.
 const BLOCKS_MIN: u32 = 4;
 
 /// A limit changes only when it is off by this share: setting it costs something too.
@@ -18,12 +18,15 @@ pub struct Undrained {
     slots: u32,
     block_ns: Option<f64>,
     limit: u32,
+    /// Steps that were too short by themselves.
+    short: (u32, Duration),
 }
 
 impl Undrained {
     /// What waits in `slots` slots is to be drained within `within`; [`Duration::MAX`] lets all of them be used.
     pub fn new(within: Duration, slots: u32) -> Undrained {
-        Undrained { within, slots, block_ns: None, limit: if within == Duration::MAX { slots } else { slots.min(64) } }
+        let limit = if within == Duration::MAX { slots } else { slots.min(64) };
+        Undrained { within, slots, block_ns: None, limit, short: Default::default() }
     }
 
     /// Slots that may be used now.
@@ -33,7 +36,10 @@ impl Undrained {
 
     /// Draining `blocks` blocks took `time`. The new limit, if it is another one.
     pub fn measured(&mut self, blocks: u32, time: Duration) -> Option<u32> {
+        let (before, spent) = std::mem::take(&mut self.short);
+        let (blocks, time) = (blocks.saturating_add(before), time.saturating_add(spent));
         if blocks < BLOCKS_MIN || self.within == Duration::MAX {
+            self.short = (blocks, time);
             return None;
         }
         let now = time.as_secs_f64() * 1e9 / f64::from(blocks);
@@ -67,6 +73,15 @@ mod tests {
         assert_eq!(undrained.measured(100, Duration::from_micros(101)), None, "no change worth the trouble");
         let slower = (0..100).filter_map(|_| undrained.measured(100, Duration::from_micros(1000))).last();
         assert!(slower.is_some_and(|limit| (100..125).contains(&limit)), "{slower:?}");
+    }
+
+    #[test]
+    fn a_limit_that_allows_one_block_at_a_time_rises_again() {
+        let mut undrained = Undrained::new(MS, 100_000);
+        undrained.measured(4, Duration::from_millis(100));
+        assert_eq!(undrained.limit(), 1);
+        (0..400).for_each(|_| _ = undrained.measured(1, Duration::from_micros(1)));
+        assert!(undrained.limit() > 800, "{}", undrained.limit());
     }
 
     #[test]
