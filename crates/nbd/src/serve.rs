@@ -12,6 +12,7 @@ use crate::tls::{Encrypted, Tls};
 use crate::transmission::{self, Job, Transmission};
 use crate::waiting::Waiting;
 use std::io::{self, ErrorKind};
+use std::mem;
 use std::thread::{self, Scope};
 use std::time::Duration;
 
@@ -195,7 +196,7 @@ pub fn serve<S: Stream>(service: &Service, stream: &S) -> Result<End, Connection
     let mut out = Output::new();
     let phase = Phase::Handshake(Handshake::greet(service, &mut out));
     let (waiting, attendant) = (Waiting::begin(service.patience), Attendant::begin(&service.attendance));
-    let mut connection = Connection { input: Input::new(), out, phase, waiting, attendant };
+    let mut connection = Connection { input: Input::new(), out, phase, waiting, attendant, answered: 0 };
     stream.limit_sending(Some(service.patience.handshake))?;
     connection.run(stream).map_err(|error| match error {
         // Only in the handshake is sending limited in time.
@@ -217,6 +218,8 @@ struct Connection<'e> {
     phase: Phase<'e>,
     waiting: Waiting,
     attendant: Attendant<'e>,
+    /// Requests since it last waited.
+    answered: u32,
 }
 
 /// Why a conversation stopped.
@@ -269,6 +272,7 @@ impl<'e> Connection<'e> {
                 }
                 Ok(Progress::Starved) => {
                     self.send(link, &mut turn)?;
+                    self.attendant.gather(mem::take(&mut self.answered));
                     if self.wait(link.stream)? == 0 {
                         let cut = self.is_inside_message();
                         return if cut { Err(ConnectionError::CutShort) } else { Ok(Pause::Ended(End::Closed)) };
@@ -306,6 +310,7 @@ impl<'e> Connection<'e> {
     fn consume<'l, S: Stream>(&mut self, len: usize, link: &'l Link<'_, S>, turn: &mut Turn<'l>) -> io::Result<()> {
         self.input.consume(len);
         if self.phase.is_between_messages() {
+            self.answered += 1;
             self.waiting.message_ended();
         }
         if self.out.is_full() || turn.is_kept() { self.send(link, turn) } else { Ok(()) }

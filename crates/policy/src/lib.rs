@@ -10,5 +10,6 @@ pub mod admit;
 pub mod attention;
 pub mod destage;
 pub mod evict;
+pub mod gathering;
 pub mod pace;
 pub mod undrained;

@@ -1,0 +1,231 @@
+//! Whether a thread that serves a client lets its requests gather before it looks for them.
+//!
+//! A client with many requests on their way and its server, on another core, take from each other's cores the lines of the same queue
+//! with every request. A server that takes many at a time spares its client that, and more so if it sleeps meanwhile by a clock of its
+//! own: nobody has to wake it. But a client with few requests on their way waits for each of them. Which one it is cannot be asked, so
+//! it is tried: some requests are served in one way and some in the other, in turn, and the quicker way is kept until the next trial. Each
+//! trial that gains nothing makes the next one rarer.
+
+use std::time::Duration;
+
+/// How long requests gather, beside the system's own delay of some 40 µs on a virtual machine.
+const PAUSE: Duration = Duration::from_micros(5);
+
+/// Requests of which the time is taken together.
+const WINDOW: u32 = 64;
+
+/// Requests before them that are not counted: the first pause keeps back what the first looks after it find.
+const SETTLING: u32 = 32;
+
+/// The longest time of a request at which it is tried: with longer ones, too few would gather.
+const QUICK: Duration = Duration::from_micros(10);
+
+/// Windows of each way in a trial. The quickest counts: what disturbs a window makes it slower.
+const TURNS: u32 = 3;
+
+/// Windows between a trial that gained something and the next.
+const KEPT: u32 = 256;
+
+/// Windows until the first trial, and after one that gained nothing.
+const VAIN_MIN: u32 = 16;
+
+/// The same after many vain trials. The slow half of a trial takes some 3 ms with four requests on their way, 0.03 µs for each request
+/// until the next.
+const VAIN_MAX: u32 = 1024;
+
+/// How much longer it is after each of them.
+const VAIN_GROWTH: u32 = 4;
+
+/// No window is slower.
+const SLOWEST: Duration = Duration::from_secs(1 << 32);
+
+/// A gain is told from chance if the quicker way takes at most so many hundredths of the other one's time.
+const GAIN: u32 = 97;
+
+/// What is done in a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// Requests are taken as they come.
+    AsTheyCome,
+    /// They gather first.
+    Gathered,
+}
+
+/// What a window is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// The way that is kept, for so many windows more.
+    Kept(Way, u32),
+    /// One of two ways in turn: windows of both that are over, and the quickest of each.
+    Trial { over: u32, as_they_come: Duration, gathered: Duration },
+}
+
+/// What is known of one client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gathering {
+    stage: Stage,
+    /// When the counted part of a window began, if it did, and requests since then or since the window began.
+    counted_since: Option<Duration>,
+    requests: u32,
+    /// Windows until the next trial if one gains nothing.
+    vain: u32,
+}
+
+impl Default for Gathering {
+    /// Requests are taken as they come.
+    fn default() -> Gathering {
+        let stage = Stage::Kept(Way::AsTheyCome, VAIN_MIN);
+        Gathering { stage, counted_since: None, requests: 0, vain: VAIN_MIN }
+    }
+}
+
+impl Gathering {
+    /// How long to sleep before the next look, `answered` requests after the last time this was asked. `now` is any clock's time that never
+    /// goes back.
+    pub fn pause(&mut self, answered: u32, now: Duration) -> Option<Duration> {
+        self.requests = self.requests.saturating_add(answered);
+        match self.counted_since {
+            None if self.requests >= SETTLING => (self.counted_since, self.requests) = (Some(now), 0),
+            Some(begun) if self.requests >= WINDOW => {
+                self.stage = self.next(now.saturating_sub(begun) / self.requests);
+                (self.counted_since, self.requests) = (None, 0);
+            }
+            _ => {}
+        }
+        (self.stage.way() == Way::Gathered).then_some(PAUSE)
+    }
+
+    /// What follows a window in which a request took `each`.
+    fn next(&mut self, each: Duration) -> Stage {
+        match self.stage {
+            Stage::Kept(Way::AsTheyCome, _) if each > QUICK => self.stage,
+            Stage::Kept(way, left) if left > 1 && each <= QUICK => Stage::Kept(way, left - 1),
+            Stage::Kept(..) => Stage::Trial { over: 0, as_they_come: SLOWEST, gathered: SLOWEST },
+            Stage::Trial { over, mut as_they_come, mut gathered } => {
+                let quickest = match self.stage.way() {
+                    Way::AsTheyCome => &mut as_they_come,
+                    Way::Gathered => &mut gathered,
+                };
+                *quickest = each.min(*quickest);
+                match over + 1 {
+                    over if over < 2 * TURNS => Stage::Trial { over, as_they_come, gathered },
+                    _ => self.judge(as_they_come, gathered),
+                }
+            }
+        }
+    }
+
+    fn judge(&mut self, as_they_come: Duration, gathered: Duration) -> Stage {
+        if gathered <= QUICK && gathered * 100 <= as_they_come * GAIN {
+            self.vain = VAIN_MIN;
+            return Stage::Kept(Way::Gathered, KEPT);
+        }
+        let vain = self.vain;
+        self.vain = (vain * VAIN_GROWTH).min(VAIN_MAX);
+        Stage::Kept(Way::AsTheyCome, vain)
+    }
+}
+
+impl Stage {
+    fn way(self) -> Way {
+        match self {
+            Stage::Kept(way, _) => way,
+            Stage::Trial { over, .. } if over % 2 == 0 => Way::AsTheyCome,
+            Stage::Trial { .. } => Way::Gathered,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MICROSECOND: Duration = Duration::from_micros(1);
+
+    /// A client that takes these times for a request if it is taken as it comes, and if it gathers.
+    struct Client {
+        gathering: Gathering,
+        now: Duration,
+        as_it_comes: Duration,
+        gathered: Duration,
+    }
+
+    impl Client {
+        fn new(as_it_comes: u32, gathered: u32) -> Client {
+            let (as_it_comes, gathered) = (MICROSECOND * as_it_comes, MICROSECOND * gathered);
+            Client { gathering: Gathering::default(), now: MICROSECOND * 1000, as_it_comes, gathered }
+        }
+
+        /// Eight requests, and whether they gathered.
+        fn serve(&mut self) -> bool {
+            let gathers = self.gathering.stage.way() == Way::Gathered;
+            self.now += 8 * if gathers { self.gathered } else { self.as_it_comes };
+            let pause = self.gathering.pause(8, self.now);
+            assert_eq!(pause.is_some(), self.gathering.stage.way() == Way::Gathered);
+            gathers
+        }
+
+        /// How many of so many windows were gathered.
+        fn gathered_of(&mut self, windows: u32) -> u32 {
+            let gathered: u32 = (0..windows * (SETTLING + WINDOW) / 8).map(|_| u32::from(self.serve())).sum();
+            gathered * 8 / (SETTLING + WINDOW)
+        }
+
+        /// A window, in the counted part of which others had the core for long.
+        fn disturb(&mut self, really: bool) {
+            for served in 0..(SETTLING + WINDOW) / 8 {
+                self.now += if really && served == SETTLING / 8 { MICROSECOND * 5000 } else { Duration::ZERO };
+                self.serve();
+            }
+        }
+    }
+
+    #[test]
+    fn what_gains_by_gathering_is_gathered_but_for_trials() {
+        let mut client = Client::new(5, 4);
+        assert_eq!(client.gathered_of(VAIN_MIN), 0);
+        assert_eq!(client.gathered_of(2 * TURNS), TURNS);
+        assert_eq!(client.gathered_of(KEPT), KEPT);
+        assert_eq!(client.gathered_of(2 * TURNS), TURNS);
+        assert_eq!(client.gathered_of(KEPT), KEPT);
+    }
+
+    #[test]
+    fn what_loses_by_it_is_tried_ever_more_rarely() {
+        let mut client = Client::new(4, 30);
+        for windows in [16, 16, 64, 256, 1024, 1024] {
+            assert_eq!(client.gathered_of(windows), 0, "for {windows} windows");
+            assert_eq!(client.gathered_of(2 * TURNS), TURNS, "after {windows} windows");
+        }
+    }
+
+    #[test]
+    fn a_gain_that_may_be_chance_is_none() {
+        let mut client = Client::new(100, 98);
+        (client.as_it_comes, client.gathered) = (client.as_it_comes / 20, client.gathered / 20);
+        assert_eq!(client.gathered_of(VAIN_MIN + 2 * TURNS + VAIN_MIN), TURNS);
+    }
+
+    #[test]
+    fn a_slow_client_is_not_tried_and_one_that_becomes_slow_is_let_be() {
+        assert_eq!(Client::new(11, 4).gathered_of(2000), 0);
+        let mut client = Client::new(5, 4);
+        assert_eq!(client.gathered_of(VAIN_MIN + 2 * TURNS + 10), TURNS + 10);
+        (client.as_it_comes, client.gathered) = (MICROSECOND * 60, MICROSECOND * 50);
+        assert_eq!(client.gathered_of(1000), 1 + TURNS, "one that shows it, and a trial");
+        (client.as_it_comes, client.gathered) = (MICROSECOND * 5, MICROSECOND * 4);
+        assert_eq!(client.gathered_of(VAIN_MIN + 2 * TURNS + KEPT), TURNS + KEPT, "tried again when it is quick again");
+    }
+
+    #[test]
+    fn a_disturbed_window_decides_nothing() {
+        let mut client = Client::new(5, 4);
+        client.gathered_of(VAIN_MIN);
+        for turn in 0..2 * TURNS {
+            client.disturb(turn < 4);
+        }
+        assert_eq!(client.gathered_of(10), 10);
+        client.disturb(true);
+        assert_eq!(client.gathered_of(2 * TURNS + KEPT), TURNS + KEPT, "it is tried, and kept");
+    }
+}
