@@ -1,7 +1,7 @@
 //! The topic `transit`: what passing blocks through DRAM gains and costs, over writing them to the block translation table at once.
 //!
 //! Times of single writes are taken with the clock on both sides (some 25 ns of each). Everything that drains runs as in the program: a
-//! [`Pool`](tidegate_drain::Pool) of one thread, free to use the other core.
+//! [`Pool`](tidegate_drain::Pool) of one thread, free to use the other core; an acknowledgement is compared with it there.
 
 mod arrivals;
 mod floor;
@@ -9,7 +9,7 @@ mod rig;
 
 use crate::measure::Pairs;
 use crate::target::{Method, Outcome, Row, Target, Topic};
-use crate::workload::Effort;
+use crate::workload::{Effort, on_core};
 use arrivals::Arrivals;
 use floor::DrainedArray;
 use rig::{Percentile, Rig, idle_cpu_nanoseconds};
@@ -173,12 +173,16 @@ pub const TOPIC: Topic = Topic {
 };
 
 fn acknowledgement(effort: Effort) -> anyhow::Result<Outcome> {
-    let rig = Rig::new(Arc::new(crate::medium::btt()?), SLOTS)?;
-    let array = DrainedArray::new(SLOTS, BURST, Arc::new(crate::medium::btt()?))?;
+    // Left to the scheduler, who drains is now beside the writer and now in its place, and then not there while it writes.
+    let drained = || -> anyhow::Result<(Rig, DrainedArray)> {
+        let rig = Rig::new(Arc::new(crate::medium::btt()?), SLOTS)?;
+        Ok((rig, DrainedArray::new(SLOTS, BURST, Arc::new(crate::medium::btt()?))?))
+    };
+    let (rig, array) = on_core(1, drained)?;
     let bursts = (effort.steps as usize / BURST).max(1);
     // Bursts begin when everything of the one before is drained: the cache takes all of this one.
-    let cached = || rig.bursts(bursts, BURST);
-    let copied = || array.bursts(bursts, BURST);
+    let cached = || on_core(0, || rig.bursts(bursts, BURST));
+    let copied = || on_core(0, || array.bursts(bursts, BURST));
     Ok(Outcome::ratio(&Pairs::alternate(effort.pairs, cached, copied), "ns"))
 }
 

@@ -171,6 +171,15 @@ pub(crate) fn stay_on(nth: usize) {
     }
 }
 
+/// Acts on the n-th allowed core. Threads and processes stay where the thread that starts them is.
+pub(crate) fn on_core<T: Send>(nth: usize, act: impl FnOnce() -> T + Send) -> T {
+    let act = move || {
+        stay_on(nth);
+        act()
+    };
+    std::thread::scope(|scope| scope.spawn(act).join().expect("a panic here ends the benchmark"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

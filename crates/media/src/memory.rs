@@ -41,6 +41,11 @@ const _: () = assert!(LINE as u64 == LINE_BYTES && usize::BITS == 64);
 /// Below this many bytes a copy goes word by word.
 const LINES_BYTES_MIN: usize = 256;
 
+/// Says that the first line of `value` is about to be stored to, so that it is fetched from another core while something else is done.
+pub fn prefetch_for_store<T>(value: &T) {
+    leaf::prefetch_for_store(ptr::from_ref(value).cast());
+}
+
 /// What a leaf routine answers, in two registers.
 #[derive(Clone, Copy)]
 #[repr(C)]

@@ -12,6 +12,7 @@ use tidegate_layout::write_cache::{CacheHead, SlotPlan};
 use tidegate_media::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering};
 use tidegate_media::{
     BlockDevice, Durability, Error, Extent, ExtentKind, Flushes, Geometry, Lba, LbaRange, Poison, Region, Result,
+    prefetch_for_store,
 };
 use zerocopy::IntoBytes;
 
@@ -336,11 +337,15 @@ impl<R: Region> WriteCache<R> {
     }
 
     fn write_cached(&self, slot: u32, lba: u64, data: &[u8]) -> Result<()> {
+        let index = self.index_of(lba);
+        // Whoever drains had these lines last. They come while the block is copied.
+        prefetch_for_store(&self.sets[index]);
+        prefetch_for_store(&self.used[index / 64]);
+        self.links.prefetch_for_store(slot);
         if let Err(sealed) = self.slots.fill(slot, lba, data) {
             // The slot is given up with its memory.
             return Err(self.fail(sealed.into()));
         }
-        let index = self.index_of(lba);
         let mut queue = self.sets[index].queue.lock();
         let old = self.newest(&queue, lba)?;
         let version = queue.next_version(self.sets.len() as u64);

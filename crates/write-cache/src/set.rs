@@ -1,6 +1,6 @@
 //! Sets: each has a write-back queue, linked through its slots.
 
-use tidegate_media::sync::{AtomicU32, Mutex, Ordering};
+use tidegate_media::sync::{AtomicU32, Mutex, Ordering, SpinLock};
 
 /// No slot.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -33,6 +33,11 @@ impl Links {
         self.0[slot as usize].next.store(next, Ordering::Relaxed);
     }
 
+    /// The slot is about to be linked.
+    pub(crate) fn prefetch_for_store(&self, slot: u32) {
+        tidegate_media::prefetch_for_store(&self.0[slot as usize]);
+    }
+
     fn position(&self, slot: u32) -> u32 {
         self.0[slot as usize].position.load(Ordering::Relaxed)
     }
@@ -48,7 +53,8 @@ impl Links {
 pub(crate) struct Set {
     /// Held by the one who evicts from this set. Taken before `queue`, never while it is held.
     pub(crate) draining: Mutex<()>,
-    pub(crate) queue: Mutex<Queue>,
+    /// Held for a few instructions by every write: releasing it must not wait for the block just copied.
+    pub(crate) queue: SpinLock<Queue>,
 }
 
 const _: () = assert!(cfg!(shuttle) || size_of::<Set>() == 64);
@@ -100,7 +106,7 @@ impl Set {
             cached: 0,
             read_hits: 0,
         };
-        Set { draining: Mutex::new(()), queue: Mutex::new(queue) }
+        Set { draining: Mutex::new(()), queue: SpinLock::new(queue) }
     }
 }
 

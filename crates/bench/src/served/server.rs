@@ -2,7 +2,7 @@
 
 use crate::medium::{OVERHEAD_BYTES, ScratchPath, WALK_BYTES};
 use crate::target::Outcome;
-use crate::workload::stay_on;
+use crate::workload::{on_core, stay_on};
 use anyhow::Context;
 use rustix::process::{Pid, Signal, kill_process};
 use std::convert::Infallible;
@@ -216,15 +216,6 @@ pub(super) fn run(client: &mut Command) -> anyhow::Result<Vec<u8>> {
 /// Acts as a client on the clients' core.
 pub(super) fn as_client<T: Send>(act: impl FnOnce() -> T + Send) -> T {
     on_core(CLIENT_CORE, act)
-}
-
-/// Threads and processes stay where the thread that starts them is.
-fn on_core<T: Send>(nth: usize, act: impl FnOnce() -> T + Send) -> T {
-    let act = move || {
-        stay_on(nth);
-        act()
-    };
-    thread::scope(|scope| scope.spawn(act).join().expect("a panic here ends the benchmark"))
 }
 
 /// Before something is looked at again.

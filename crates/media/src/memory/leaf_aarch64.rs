@@ -208,6 +208,12 @@ pub(super) fn fence() {
     unsafe { asm!("dsb sy", options(nostack, preserves_flags)) }
 }
 
+/// Begins to bring the line at `address` here, to be stored to.
+pub(super) fn prefetch_for_store(address: *const u8) {
+    // SAFETY: a hint: it faults at no address and changes neither memory nor registers.
+    unsafe { asm!("prfm pstl1keep, [{}]", in(reg) address, options(nostack, preserves_flags, readonly)) }
+}
+
 /// The virtual counter: ticks at a constant rate since the machine started.
 pub(super) fn ticks() -> u64 {
     let ticks: u64;

@@ -388,6 +388,12 @@ pub(super) fn fence() {
     unsafe { asm!("sfence", options(nostack, preserves_flags)) }
 }
 
+/// Begins to bring the line at `address` here, to be stored to.
+pub(super) fn prefetch_for_store(address: *const u8) {
+    // SAFETY: a hint: it faults at no address and changes neither memory nor registers. Processors without prefetchw do nothing.
+    unsafe { asm!("prefetchw [{}]", in(reg) address, options(nostack, preserves_flags, readonly)) }
+}
+
 /// The processor's time stamp: ticks at a constant rate since it started.
 pub(super) fn ticks() -> u64 {
     // SAFETY: every x86-64 processor that Linux runs on has rdtsc, and it touches no memory.
