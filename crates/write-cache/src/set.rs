@@ -1,6 +1,6 @@
 //! Sets: each has a write-back queue, linked through its slots.
 
-use tidegate_media::sync::{AtomicU32, Mutex, Ordering, SpinLock};
+use tidegate_media::sync::{AtomicU32, Mutex, Ordering};
 
 /// No slot.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -53,8 +53,7 @@ impl Links {
 pub(crate) struct Set {
     /// Held by the one who evicts from this set. Taken before `queue`, never while it is held.
     pub(crate) draining: Mutex<()>,
-    /// Held for a few instructions by every write: releasing it must not wait for the block just copied.
-    pub(crate) queue: SpinLock<Queue>,
+    pub(crate) queue: Mutex<Queue>,
 }
 
 const _: () = assert!(cfg!(shuttle) || size_of::<Set>() == 64);
@@ -106,7 +105,7 @@ impl Set {
             cached: 0,
             read_hits: 0,
         };
-        Set { draining: Mutex::new(()), queue: SpinLock::new(queue) }
+        Set { draining: Mutex::new(()), queue: Mutex::new(queue) }
     }
 }
 
