@@ -191,12 +191,14 @@ impl<P: Rule> BlockDevice for Staging<P> {
     }
 
     fn discard(&self, range: LbaRange) -> Result<()> {
+        let _request = self.request();
         let range = self.geometry().within(range)?;
         self.forget(range);
         self.slots.device().discard(range)
     }
 
     fn write_zeroes(&self, range: LbaRange, durability: Durability) -> Result<()> {
+        let _request = self.request();
         let range = self.geometry().within(range)?;
         self.forget(range);
         self.slots.device().write_zeroes(range, durability)

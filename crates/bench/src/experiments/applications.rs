@@ -46,39 +46,60 @@ pub(super) fn frame(id: &str, paper: &str, title: &str, unit: &str) -> Figure {
 
 /// Fig. 8 with another store than the paper's: random fills, overwrites and reads.
 pub fn store(scale: Scale) -> anyhow::Result<Vec<Figure>> {
-    let sizes: &[u32] = if scale == Scale::FULL { &[128, 512, 1024, 2048, 4096] } else { &[2048] };
-    let titles = [
+    let workloads = [
         ("fillrandom", "fig-8a-rocksdb", "Fig. 8a", "RocksDB: random fills"),
         ("overwrite", "fig-8b-rocksdb", "Fig. 8b", "RocksDB: random overwrites"),
         ("readrandom", "fig-8c-rocksdb", "Fig. 8c", "RocksDB: random reads"),
     ];
-    let mut figures = titles.map(|(_, id, paper, title)| frame(id, paper, title, "µs per operation"));
+    let names = workloads.map(|(name, ..)| name);
+    let benchmark = |root: &Path, size: u32| {
+        let operations = scale.requests / 2;
+        let output = said(
+            Command::new("db_bench")
+                .arg(format!("--benchmarks={}", names.join(",")))
+                .arg(format!("--db={}", root.join("db").display()))
+                .args([format!("--value_size={size}"), format!("--num={operations}")])
+                .args(["--compression_type=none", "--histogram=0"]),
+        )
+        .context("apt-get install rocksdb-tools")?;
+        names.iter().map(|name| microseconds(&output, name)).collect()
+    };
+    let mut figures = by_value_size(scale, workloads, benchmark)?;
+    figures
+        .iter_mut()
+        .for_each(|figure| figure.notes.push("The paper uses LevelDB, and ten million requests.".to_owned()));
+    Ok(figures)
+}
+
+/// A figure for each of `workloads`, which are name, id, the paper's figure and title: microseconds of an operation by the size of values. `benchmark`
+/// runs all of them in turn, below a folder.
+pub(super) fn by_value_size<const WORKLOADS: usize>(
+    scale: Scale,
+    workloads: [(&str, &str, &str, &str); WORKLOADS],
+    benchmark: impl Fn(&Path, u32) -> anyhow::Result<Vec<f64>>,
+) -> anyhow::Result<Vec<Figure>> {
+    let sizes: &[u32] = if scale == Scale::FULL { &[128, 512, 1024, 2048, 4096] } else { &[2048] };
+    let mut figures = workloads.map(|(_, id, paper, title)| frame(id, paper, title, "µs per operation"));
     for kind in kinds(scale) {
-        let mut points = titles.map(|_| Vec::new());
+        let mut points = workloads.map(|_| Vec::new());
         for size in sizes {
-            let mounted = Mounted::over(kind, VOLUME_MIB).with_context(|| format!("mount {}", kind.label()))?;
-            let operations = scale.requests / 2;
-            let output = said(
-                Command::new("db_bench")
-                    .arg(format!("--benchmarks={}", titles.map(|(name, ..)| name).join(",")))
-                    .arg(format!("--db={}", mounted.root().join("db").display()))
-                    .args([format!("--value_size={size}"), format!("--num={operations}")])
-                    .args(["--compression_type=none", "--histogram=0"]),
-            )
-            .context("apt-get install rocksdb-tools")?;
-            for ((name, ..), points) in titles.iter().zip(&mut points) {
+            let mounted = mounted(kind)?;
+            for (((name, ..), time), points) in workloads.iter().zip(benchmark(mounted.root(), *size)?).zip(&mut points)
+            {
                 let published = (*size == 2048).then(|| published_fig_8(kind, name)).flatten();
-                points.push(Point::of(format!("{size} B"), &[microseconds(&output, name)?], published));
+                points.push(Point::of(format!("{size} B"), &[time], published));
             }
         }
         for (figure, points) in figures.iter_mut().zip(points) {
             figure.series.push(Series { label: kind.label().to_owned(), points });
         }
     }
-    figures
-        .iter_mut()
-        .for_each(|figure| figure.notes.push("The paper uses LevelDB, and ten million requests.".to_owned()));
     Ok(figures.into())
+}
+
+/// A new file system on a subject.
+pub(super) fn mounted(kind: Kind) -> anyhow::Result<Mounted> {
+    Mounted::over(kind, VOLUME_MIB).with_context(|| format!("mount {}", kind.label()))
 }
 
 /// The number in db_bench's line "fillrandom : 3.456 micros/op …".
@@ -92,7 +113,7 @@ pub(crate) fn microseconds(output: &str, benchmark: &str) -> anyhow::Result<f64>
 }
 
 /// The paper's time over Caiti's with values of 2 KiB: Caiti takes so many percent less.
-pub(super) fn published_fig_8(kind: Kind, benchmark: &str) -> Option<f64> {
+fn published_fig_8(kind: Kind, benchmark: &str) -> Option<f64> {
     let less = match (benchmark, kind) {
         ("fillrandom", Kind::Btt) => 40.6,
         ("fillrandom", Kind::Dax) => 41.9,
@@ -114,7 +135,7 @@ pub fn servers(scale: Scale) -> anyhow::Result<Vec<Figure>> {
         frame("fig-10a", "Fig. 10a", "Filebench's personalities: mean time of an operation", "µs per operation");
     let mut reads = frame("fig-10b", "Fig. 10b", "Filebench's personalities: mean time of a read", "µs per read");
     for kind in kinds(scale) {
-        let mounted = Mounted::over(kind, VOLUME_MIB).with_context(|| format!("mount {}", kind.label()))?;
+        let mounted = mounted(kind)?;
         let (mut operations, mut reading) = (Vec::new(), Vec::new());
         for personality in Personality::ALL {
             let taken = measured(personality, mounted.root(), rounds)?;

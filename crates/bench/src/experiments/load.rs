@@ -27,7 +27,7 @@ pub fn path_ns() -> u64 {
     whole(CAITI_NS * BEFORE_CAITI)
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "times of a few microseconds")]
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "times of seconds at most")]
 pub(crate) fn whole(ns: f64) -> u64 {
     ns.round() as u64
 }

@@ -18,7 +18,7 @@ use super::figure::{Chart, Figure, Point, Series};
 use super::keys::Spread;
 use super::load::Times;
 use super::stacks::Kind;
-use super::{Scale, bytes_in_words, published_fig_5a, published_table_1};
+use super::{Scale, bytes_in_words, published_fig_5a, published_table_1, warm};
 use crate::cow::Shape;
 use anyhow::Context;
 use load::Load;
@@ -37,11 +37,6 @@ const BLOCKS_BYTES: u64 = 1 << 30;
 
 /// How often the journal has the device flushed.
 const COMMIT_EVERY: Duration = Duration::from_nanos(5_000_000_000 / SMALLER);
-
-/// Requests that fill a cache before anything is measured.
-fn warm(cache_bytes: u64) -> u32 {
-    u32::try_from(cache_bytes / 4096 * 5 / 4).expect("a small cache")
-}
 
 /// Random writes of one job, one at a time.
 fn writes(scale: Scale) -> Load {
@@ -389,8 +384,7 @@ pub fn cores(scale: Scale) -> anyhow::Result<Vec<Figure>> {
     let told = Platform::told()?;
     let mut figure = frame("cores", &told, "Fig. 5a", "", Chart::Bars, "ns");
     figure.id = "platform-cores".to_owned();
-    figure.title = format!("What idle cores do: time per request of {WRITERS} writers, told costs").to_owned();
-    figure.notes.truncate(1);
+    figure.title = format!("What idle cores do: time per request of {WRITERS} writers, told costs");
     figure.notes.push(
         "With as many cores as writers, who drains takes the time of who writes, so that a cache that drains at once costs more than none. That is why two \
          writers on a machine with two cores cannot show the paper's order."

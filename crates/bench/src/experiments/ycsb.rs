@@ -3,12 +3,12 @@
 //! The client is a program of its own, because it needs LevelDB's library. It is built before anything is measured.
 
 use super::Scale;
-use super::applications::{frame, kinds, published_fig_8};
+use super::applications::{by_value_size, frame, kinds, mounted};
 use super::figure::{Chart, Figure, Series};
 use super::keys::Spread;
 use super::platform::point;
 use super::stacks::Kind;
-use crate::mounted::{Mounted, said};
+use crate::mounted::said;
 use anyhow::Context;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
@@ -47,52 +47,25 @@ const SPREADS: [(Spread, &str, &str); 3] = [
 
 const WORKLOADS: [&str; 3] = ["load", "A", "F"];
 
-/// Size of the volume.
-const VOLUME_MIB: u64 = 1024;
-
 /// Fig. 8: fills, overwrites and reads.
 pub fn leveldb(scale: Scale) -> anyhow::Result<Vec<Figure>> {
+    let workloads = [
+        ("fillrandom", "fig-8a", "Fig. 8a", "LevelDB: random fills"),
+        ("overwrite", "fig-8b", "Fig. 8b", "LevelDB: random overwrites"),
+        ("readrandom", "fig-8c", "Fig. 8c", "LevelDB: random reads"),
+        ("readhot", "fig-8d", "Fig. 8d", "LevelDB: random reads of a hundredth of the keys"),
+    ];
     let client = client()?;
-    let sizes: &[u32] = if scale == Scale::FULL { &[128, 512, 1024, 2048, 4096] } else { &[2048] };
-    let mut figures = FILLS_AND_READS.map(|workload| {
-        let (letter, title) = (workload.letter, workload.title);
-        let title = format!("LevelDB: {title}");
-        frame(&format!("fig-8{letter}"), &format!("Fig. 8{letter}"), &title, "µs per operation")
-    });
     let count = u64::from(scale.requests / 8).max(10_000).to_string();
-    for kind in kinds(scale) {
-        let mut points = FILLS_AND_READS.map(|_| Vec::new());
-        for size in sizes {
-            let mounted = Mounted::over(kind, VOLUME_MIB).with_context(|| format!("mount {}", kind.label()))?;
-            let taken = run(&client, mounted.root(), &count, &["--values", &size.to_string()])?;
-            for ((workload, taken), points) in FILLS_AND_READS.iter().zip(taken).zip(&mut points) {
-                let published = (*size == 2048).then(|| published_fig_8(kind, workload.name)).flatten();
-                points.push(point(format!("{size} B"), 1e6 / taken.per_second, published));
-            }
-        }
-        for (figure, points) in figures.iter_mut().zip(points) {
-            figure.series.push(Series { label: kind.label().to_owned(), points });
-        }
-    }
+    let mut figures = by_value_size(scale, workloads, |root, size| {
+        let taken = run(&client, root, &count, &["--values", &size.to_string()])?;
+        Ok(taken.iter().map(|taken| 1e6 / taken.per_second).collect())
+    })?;
     figures.iter_mut().for_each(|figure| {
         figure.notes.push(format!("{count} operations of each kind; the paper does ten million."));
     });
-    Ok(figures.into())
+    Ok(figures)
 }
-
-/// A workload of LevelDB's own benchmark.
-struct FillOrRead {
-    name: &'static str,
-    letter: char,
-    title: &'static str,
-}
-
-const FILLS_AND_READS: [FillOrRead; 4] = [
-    FillOrRead { name: "fillrandom", letter: 'a', title: "random fills" },
-    FillOrRead { name: "overwrite", letter: 'b', title: "random overwrites" },
-    FillOrRead { name: "readrandom", letter: 'c', title: "random reads" },
-    FillOrRead { name: "readhot", letter: 'd', title: "random reads of a hundredth of the keys" },
-];
 
 /// Fig. 9.
 pub fn ycsb(scale: Scale) -> anyhow::Result<Vec<Figure>> {
@@ -109,7 +82,7 @@ pub fn ycsb(scale: Scale) -> anyhow::Result<Vec<Figure>> {
     });
     let count = u64::from(scale.requests / 4).max(20_000).to_string();
     for kind in kinds(scale) {
-        let mounted = Mounted::over(kind, VOLUME_MIB).with_context(|| format!("mount {}", kind.label()))?;
+        let mounted = mounted(kind)?;
         let filled = run(&client, mounted.root(), &count, &[])?;
         let times = filled.first().context("the client tells nothing")?.microseconds.iter();
         let points = SHARES.iter().zip(times).map(|((place, _), time)| point(*place, *time, None)).collect();

@@ -4,10 +4,11 @@
 //! blocks", and "when PMem stays idle, Co-Active proactively evicts data from the dirty list".
 //!
 //! Left open and chosen: a block is hot if the filter knows it when it is written again, and the filter forgets everything when it
-//! knows twice as many blocks as there are slots (it has 16 bits for each slot, the 2 bytes of Caiti § 5.1). Hot and cold dirty blocks are two lists, so that the oldest cold
-//! one is found at once. The device counts as idle while no request is under way; then the thread beside the cache cleans one cold block after the other and
-//! leaves them cached. As long as there is one it looks for such a moment without a pause, as it has a core to itself in Caiti's runs. A writer without a slot takes the oldest clean one, which costs no write; if there is
-//! none, the oldest cold dirty one, and a hot one last.
+//! knows twice as many blocks as there are slots (it has 16 bits for each slot, the 2 bytes of Caiti § 5.1). Hot and cold dirty blocks
+//! are two lists, so that the oldest cold one is found at once. The device counts as idle while no request is under way; then the thread
+//! beside the cache cleans one cold block after the other and leaves them cached. As long as there is one it looks for such a moment
+//! without a pause, as it has a core to itself in Caiti's runs. A writer without a slot takes the oldest clean one, which costs no
+//! write; if there is none, the oldest cold dirty one, and a hot one last.
 
 use super::list::UseOrder;
 use super::{Rule, Slot, Slots};

@@ -419,21 +419,23 @@ impl<R: Region> Keeper<R> {
 
     /// The process `holder` has ended.
     pub(super) fn release(&self, holder: u64) {
-        let its: Vec<_> = lock(&self.state).holds.values().filter(|hold| hold.holder == holder).cloned().collect();
-        its.iter().for_each(|hold| self.end_hold(hold));
+        self.end_those(|hold| hold.holder == holder);
     }
 
     /// Files without a name are not held any more: they take room on their disk as long as they are open here. What was kept of one is brought to its disk as
     /// ever, as a power cut may give it its name back.
     pub(super) fn let_go_of_removed(&self) {
-        let removed = |hold: &Hold| lock(&hold.place).as_ref().is_some_and(|place| place.file().is_removed());
-        let all: Vec<_> = lock(&self.state).holds.values().cloned().collect();
-        all.iter().filter(|hold| removed(hold)).for_each(|hold| self.end_hold(hold));
+        self.end_those(|hold| lock(&hold.place).as_ref().is_some_and(|place| place.file().is_removed()));
     }
 
     fn end_all(&self) {
+        self.end_those(|_| true);
+    }
+
+    /// Ends the holds that are there now and that `ends` names, which may look into their places: the state is not locked.
+    fn end_those(&self, ends: impl Fn(&Hold) -> bool) {
         let all: Vec<_> = lock(&self.state).holds.values().cloned().collect();
-        all.iter().for_each(|hold| self.end_hold(hold));
+        all.iter().filter(|hold| ends(hold)).for_each(|hold| self.end_hold(hold));
     }
 
     fn of_number(&self, number: u64) -> Option<Arc<Hold>> {

@@ -37,8 +37,7 @@ pub(super) fn closing(fd: c_int) {
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     if flags.cast_unsigned() & libc::CLOSE_RANGE_CLOEXEC == 0 {
-        forget_range(first, last);
-        quiet::close_among(first, last);
+        closing_among(first, last);
     }
     // SAFETY: L1.
     unsafe { next::close_range(first, last, flags) }
@@ -51,10 +50,15 @@ pub(super) unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn closefrom(first: c_int) {
     let from = u32::try_from(first).unwrap_or(0);
-    forget_range(from, u32::MAX);
-    quiet::close_among(from, u32::MAX);
+    closing_among(from, u32::MAX);
     // SAFETY: L1.
     unsafe { next::closefrom(first) }
+}
+
+/// These descriptors are going to be closed.
+fn closing_among(first: c_uint, last: c_uint) {
+    forget_range(first, last);
+    quiet::close_among(first, last);
 }
 
 fn forget_range(first: c_uint, last: c_uint) {

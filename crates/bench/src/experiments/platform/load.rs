@@ -8,7 +8,7 @@
 use super::stand::{Platform, Stand};
 use super::watch::Watch;
 use crate::experiments::keys::{Keys, Spread};
-use crate::experiments::load::Times;
+use crate::experiments::load::{Times, whole};
 use anyhow::bail;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -96,17 +96,12 @@ pub fn run(platform: &Platform, stand: Stand, load: &Load) -> anyhow::Result<Tim
         other => bail!("the virtual cores ended otherwise than expected: {other:?}"),
     }
     let found = Rc::into_inner(found).expect("every thread has returned").into_inner();
-    let total = Duration::from_nanos(nanoseconds(found.times.len() as f64 / found.rates.iter().sum::<f64>()));
+    let total = Duration::from_nanos(whole(found.times.len() as f64 / found.rates.iter().sum::<f64>()));
     Ok(Times { total, writes: found.times, flushes: found.flushes })
 }
 
 fn seed_of(job: u32) -> u64 {
     u64::from(job) << 32
-}
-
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a run takes seconds")]
-fn nanoseconds(time: f64) -> u64 {
-    time.round() as u64
 }
 
 /// One job.
