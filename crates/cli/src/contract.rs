@@ -17,6 +17,7 @@ pub(crate) struct Promise {
 }
 
 const KEPT: &str = "kept";
+const MAY_BE_LOST: &str = "may be lost";
 const NO_PROMISE: &str = "no promise";
 const POWER_FAILS: &str = "power loss, kernel crash";
 const CLIENT_DIES: Promise = Promise { event: "kill -9 of a client", completed: KEPT, flushed: KEPT };
@@ -34,10 +35,25 @@ pub(crate) enum Stack {
     BehindWriteCache,
     /// A disk behind it, whose blocks it caches.
     BeforeDisk,
+    /// The page cache beside it and disks behind it: files of programs under `tidegate run`.
+    UnderRun,
+}
+
+impl Stack {
+    /// What the promises are about: writes that completed, and those that were made durable.
+    fn heads(self) -> [&'static str; 2] {
+        match self {
+            Stack::Alone | Stack::BehindWriteCache | Stack::BeforeDisk => ["write completed", "after flush, with FUA"],
+            Stack::UnderRun => ["write completed", "after sync, with O_SYNC"],
+        }
+    }
 }
 
 /// The promises of memory in `domain`, in the order of growing trouble.
 pub(crate) fn promises(domain: Domain, stack: Stack) -> Vec<Promise> {
+    if stack == Stack::UnderRun {
+        return of_files(domain);
+    }
     let of_memory = of_memory(domain, stack == Stack::BehindWriteCache);
     if stack != Stack::BeforeDisk {
         return of_memory.to_vec();
@@ -61,12 +77,25 @@ const DISK_FAILS: Promise =
 const MEMORY_FAILS: Promise =
     Promise { event: "the memory is lost", completed: "lost if dirty", flushed: "lost if dirty" };
 
+/// The kernel's page cache has every write that completed, and the disks catch up with what was synced.
+fn of_files(domain: Domain) -> Vec<Promise> {
+    let flushed = if matches!(domain, Domain::PowerFail { .. }) { KEPT } else { MAY_BE_LOST };
+    let of = |event, completed, flushed| Promise { event, completed, flushed };
+    vec![
+        of("kill -9 of the program", KEPT, KEPT),
+        of("kill -9 of the supervisor", KEPT, KEPT),
+        of(POWER_FAILS, MAY_BE_LOST, flushed),
+        of("the disk fails", MAY_BE_LOST, "kept until salvaged"),
+        of("the memory is lost with the power", MAY_BE_LOST, "lost of the last seconds"),
+    ]
+}
+
 fn of_memory(domain: Domain, cached: bool) -> [Promise; 5] {
     let power = |completed, flushed| Promise { event: POWER_FAILS, completed, flushed };
     let torn = |both| Promise { event: "block torn by a power loss", completed: both, flushed: both };
     match domain {
         Domain::PowerFail { .. } => {
-            let completed = if cached { "may be lost" } else { KEPT };
+            let completed = if cached { MAY_BE_LOST } else { KEPT };
             [CLIENT_DIES, SERVER_DIES, TORN_BY_KILL, power(completed, KEPT), torn("never: old or new")]
         }
         Domain::DiskFile => {
@@ -75,7 +104,7 @@ fn of_memory(domain: Domain, cached: bool) -> [Promise; 5] {
                 completed: "possible",
                 flushed: "never, until written again",
             };
-            [CLIENT_DIES, SERVER_DIES, TORN_BY_KILL, power("may be lost", KEPT), torn]
+            [CLIENT_DIES, SERVER_DIES, TORN_BY_KILL, power(MAY_BE_LOST, KEPT), torn]
         }
         Domain::ProcessCrash => [CLIENT_DIES, SERVER_DIES, TORN_BY_KILL, power("lost", "lost"), torn(NO_PROMISE)],
         Domain::Volatile => [CLIENT_DIES, SERVER_DIES_VOLATILE, TORN_BY_KILL, power("lost", "lost"), torn(NO_PROMISE)],
@@ -104,9 +133,10 @@ pub(crate) struct Columns {
 
 impl fmt::Display for Columns {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "  {:<32} {:<20} after flush, with FUA", "", "write completed")?;
+        let [completed, flushed] = self.stack.heads();
+        writeln!(f, "  {:<34} {completed:<20} {flushed}", "")?;
         for promise in promises(self.domain, self.stack) {
-            writeln!(f, "  {:<32} {:<20} {}", promise.event, promise.completed, promise.flushed)?;
+            writeln!(f, "  {:<34} {:<20} {}", promise.event, promise.completed, promise.flushed)?;
         }
         Ok(())
     }
@@ -125,23 +155,25 @@ mod tests {
         let mut text = String::new();
         for domain in DOMAINS {
             write!(text, "### `{domain}`: {}\n\n", meaning(domain)).expect("a string takes all");
-            text += "| | write completed | after flush, with FUA |\n| --- | --- | --- |\n";
             write_rows(&mut text, domain, Stack::Alone);
         }
-        let [power_fail, disk_file, ..] = DOMAINS;
+        let [power_fail, disk_file, process_crash, _] = DOMAINS;
         for (domain, stack, place) in [
             (power_fail, Stack::BehindWriteCache, "behind a write cache"),
             (power_fail, Stack::BeforeDisk, "in front of a disk"),
             (disk_file, Stack::BeforeDisk, "in front of a disk"),
+            (power_fail, Stack::UnderRun, "under `tidegate run`"),
+            (process_crash, Stack::UnderRun, "under `tidegate run`"),
         ] {
             write!(text, "### `{domain}` {place}\n\n").expect("a string takes all");
-            text += "| | write completed | after flush, with FUA |\n| --- | --- | --- |\n";
             write_rows(&mut text, domain, stack);
         }
         text
     }
 
     fn write_rows(text: &mut String, domain: Domain, stack: Stack) {
+        let [completed, flushed] = stack.heads();
+        writeln!(text, "| | {completed} | {flushed} |\n| --- | --- | --- |").expect("a string takes all");
         for Promise { event, completed, flushed } in promises(domain, stack) {
             writeln!(text, "| {event} | {completed} | {flushed} |").expect("a string takes all");
         }
@@ -167,6 +199,13 @@ mod tests {
             let whole = with_disk.iter().filter(|promise| promise.event.starts_with("whole write torn")).count();
             assert_eq!((whole, with_disk.len()), (2, 7));
         }
+    }
+
+    #[test]
+    fn files_on_other_memory_than_persistent_one_are_promised_the_same() {
+        let words = |domain| format!("{:?}", promises(domain, Stack::UnderRun));
+        assert_ne!(words(DOMAINS[0]), words(Domain::ProcessCrash));
+        assert_eq!(words(Domain::DiskFile), words(Domain::ProcessCrash));
     }
 
     #[test]

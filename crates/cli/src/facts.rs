@@ -65,6 +65,9 @@ pub(crate) enum Format {
     /// A cache of a disk.
     #[serde(rename = "disk-cache")]
     DiskCache,
+    /// What programs under `tidegate run` synced.
+    #[serde(rename = "run-pool")]
+    RunPool,
 }
 
 impl fmt::Display for Format {
@@ -72,6 +75,7 @@ impl fmt::Display for Format {
         f.write_str(match self {
             Format::Btt => "BTT",
             Format::DiskCache => "disk cache",
+            Format::RunPool => "pool of files under run",
         })
     }
 }
@@ -138,6 +142,21 @@ impl Facts {
         }
     }
 
+    /// What is known of the pool `path` of files under run, made of `memory`, whose cache is `identity`.
+    pub(crate) fn of_run_pool(path: &Path, memory: Memory, identity: &Identity) -> Facts {
+        Facts {
+            format: Format::RunPool,
+            version: "2".to_owned(),
+            blocks: u64::from(identity.blocks),
+            cached_blocks: None,
+            checksums: None,
+            atomic_bytes: None,
+            contract: contract::promises(memory.domain, Stack::UnderRun),
+            stack: Stack::UnderRun,
+            ..Facts::of_disk_cache(path, memory, identity)
+        }
+    }
+
     /// The same volume behind a cache, or not.
     pub(crate) fn behind_a_cache(self, cached: bool) -> Facts {
         let stack = if cached { Stack::BehindWriteCache } else { Stack::Alone };
@@ -152,7 +171,8 @@ impl Facts {
 
 impl fmt::Display for Facts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        line(f, "volume", self.file.display())?;
+        let what = if self.format == Format::RunPool { "pool" } else { "volume" };
+        line(f, what, self.file.display())?;
         line(f, "format", format_args!("{} {}, uuid {}", self.format, self.version, self.uuid))?;
         let (blocks, block_size) = (self.blocks, self.block_size);
         line(f, "size", format_args!("{}: {blocks} blocks of {block_size} bytes", Human(self.bytes())))?;

@@ -12,6 +12,7 @@ use crate::grammar::Info;
 use crate::notes::Note;
 use crate::orphans::{self, Orphan};
 use crate::places;
+use crate::run::is_pool;
 use crate::size::Human;
 use crate::snapshot::VolumeCounts;
 use serde::Serialize;
@@ -113,6 +114,11 @@ pub(crate) fn run(wish: &Info, json: bool) -> Result<Exit, Failure> {
     let path = wish.pmem.clone().unwrap_or_else(places::default_volume);
     let (region, in_use) = look(&path)?;
     if let Some(identity) = compose::cache_in(&path, &region)? {
+        if is_pool(&region) {
+            let volume = Facts::of_run_pool(&path, Memory::of(&region), &identity);
+            answer::give(&Answer { in_use, volume, disk: None, orphans: orphans::list() }, json)?;
+            return Ok(Exit::Done);
+        }
         let volume = Facts::of_disk_cache(&path, Memory::of(&region), &identity);
         let disk = Some(DiskLook::at(&path, &region, &identity, in_use)?);
         answer::give(&Answer { in_use, volume, disk, orphans: orphans::list() }, json)?;

@@ -35,6 +35,7 @@ use journal::Journal;
 pub(crate) use keeper::{FileStatus, Status};
 use keeper::{Keeper, Scope};
 use kept::Kept;
+pub(crate) use kept::is_pool;
 pub(crate) use recover::{Recovered, Salvaged};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -81,6 +81,13 @@ impl Stand {
         command
     }
 
+    /// `tidegate info` of the pool.
+    pub fn info(&self) -> Command {
+        let mut command = Command::new(program());
+        command.args(["info", "--pmem"]).arg(self.pool());
+        command
+    }
+
     fn ask(&self, what: &str) -> Command {
         let mut command = Command::new(program());
         command.arg(what).arg(self.pool());

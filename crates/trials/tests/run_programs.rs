@@ -37,6 +37,22 @@ fn sqlite_keeps_its_transactions_in_the_pool() {
 }
 
 #[test]
+fn a_pool_says_what_it_is_and_what_it_promises() {
+    let stand = Stand::new();
+    assert!(stand.run().arg("true").status().unwrap().success());
+    let output = stand.info().output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    for words in ["pool of files under run", "after sync, with O_SYNC", "kill -9 of the supervisor"] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    assert!(!said.contains("whole"), "nothing is said of volumes: {said}");
+    let output = stand.info().arg("--json").output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(said.contains(r#""format":"run-pool""#), "{said}");
+}
+
+#[test]
 fn programs_that_start_each_other_find_each_others_files() {
     demand("git", "git");
     demand("make", "make");

@@ -73,7 +73,7 @@ pub(super) fn map(path: &Path, size: u64) -> Result<MappedRegion, Failure> {
 const DISK: [u8; 32] = *b"files of programs below run, v 2";
 
 /// Whether a pool was laid out on `region`.
-pub(super) fn is_pool(region: &MappedRegion) -> bool {
+pub(crate) fn is_pool(region: &MappedRegion) -> bool {
     matches!(identify(region), Ok(Some(identity)) if identity.disk == DISK)
 }
 
