@@ -17,7 +17,7 @@ use std::time::Duration;
 const WINDOW: Duration = Duration::from_millis(20);
 
 /// Time in which a thread ran, before it is concluded that the device is as fast as DRAM.
-const WINDOW_FAST: Duration = Duration::from_millis(4);
+const WINDOW_FAST: Duration = Duration::from_millis(8);
 
 /// A thread that waits for a core for more than one part in so many of its time has none to itself.
 const WAITED_PARTS: u32 = 4;
@@ -109,8 +109,8 @@ mod tests {
         assert_eq!((windows(1000), windows(1700)), (Some(AWAY_MIN), Some(AWAY_MIN)));
         assert_eq!((windows(2500), windows(13_000)), (None, None));
         let mut admission = Admission::default();
-        assert_eq!(admission.measured(2 * MS, Duration::ZERO, 2000), None);
-        assert_eq!(admission.measured(2 * MS, Duration::ZERO, 2000), Some(AWAY_MIN));
+        assert_eq!(admission.measured(4 * MS, Duration::ZERO, 4000), None);
+        assert_eq!(admission.measured(4 * MS, Duration::ZERO, 4000), Some(AWAY_MIN));
     }
 
     #[test]

@@ -15,10 +15,10 @@ use tidegate_virtual_cores::FlawKind;
 
 /// Digests of the usual script of seeds 0 to 5.
 const DIGESTS: [u64; 6] = [
-    0x22a90a4919eb6cba,
+    0xeadf5cd392ea1e08,
     0xb74d5781d3dcdad6,
     0xe08458488d537234,
-    0x8fa231c8289f4e69,
+    0xc942cae017bc7f20,
     0x70aefb5f54f32972,
     0xb93ee91ddbcea91e,
 ];

@@ -1,26 +1,15 @@
-//! The global free set: two stacks of slots, changed by compare-and-swap only.
+//! The global free set: a stack of slots, changed by compare-and-swap only.
 //!
-//! Slots are taken from the one and given back to the other, which takes the first one's place when that is empty. So writers and who drains
-//! change different lines, and all slots that may be in use are used in turn: the lines of the slot freed last are still in the cache of
-//! whoever drained it, and cost a writer more than those that have left it.
-//! The tops carry tags that change with every change, so that a slow thread never takes a top for the one it saw before.
+//! The slot freed last is taken first: a cache that is drained as fast as it is filled lives in few slots, which stay warm.
+//! The top carries a tag that changes with every change, so that a slow thread never takes a top for the one it saw before.
 
 use crate::set::{Links, NONE};
 use tidegate_media::sync::{AtomicU64, Ordering};
 
-/// Slots that hold nothing.
-#[derive(Debug)]
-pub(crate) struct FreeSet {
-    /// Those to take next.
-    ready: Stack,
-    /// Those that came back since there were none of these.
-    returned: Stack,
-}
-
-/// On lines of its own.
+/// Slots that hold nothing. On lines of its own, as every writer and whoever drains change it.
 #[derive(Debug)]
 #[repr(align(128))]
-struct Stack {
+pub(crate) struct FreeSet {
     /// Tag in the upper half, slot in the lower.
     top: AtomicU64,
 }
@@ -64,44 +53,11 @@ impl Chain {
 
 impl FreeSet {
     pub(crate) fn new() -> FreeSet {
-        FreeSet { ready: Stack::new(), returned: Stack::new() }
+        FreeSet { top: AtomicU64::new(u64::from(NONE)) }
     }
 
-    /// Takes a slot, if there is one. While another thread turns the stacks round it may find none although there are some.
+    /// Takes a slot, if there is one.
     pub(crate) fn pop(&self, links: &Links) -> Option<u32> {
-        self.ready.pop(links).or_else(|| self.turn(links))
-    }
-
-    /// Gives back all slots of `chain`.
-    pub(crate) fn push(&self, links: &Links, chain: &mut Chain) {
-        let chain = std::mem::replace(chain, Chain::new());
-        if chain.first != NONE {
-            self.returned.push(links, chain.first, || chain.last);
-        }
-    }
-
-    /// Takes a slot of those that came back, and makes the others those to take next.
-    #[cold]
-    fn turn(&self, links: &Links) -> Option<u32> {
-        let slot = self.returned.take_all()?;
-        let rest = links.next(slot);
-        if rest != NONE {
-            let last = || {
-                let next = |slot: &u32| Some(links.next(*slot)).filter(|next| *next != NONE);
-                std::iter::successors(Some(rest), next).last().expect("a chain has a last slot")
-            };
-            self.ready.push(links, rest, last);
-        }
-        Some(slot)
-    }
-}
-
-impl Stack {
-    fn new() -> Stack {
-        Stack { top: AtomicU64::new(u64::from(NONE)) }
-    }
-
-    fn pop(&self, links: &Links) -> Option<u32> {
         // Acquire pairs with the Release of `push`: the slot's link and header are as its last user left them.
         let mut top = self.top.load(Ordering::Acquire);
         loop {
@@ -118,29 +74,16 @@ impl Stack {
         }
     }
 
-    /// Takes the slot on top with all below it.
-    fn take_all(&self) -> Option<u32> {
-        let mut top = self.top.load(Ordering::Acquire);
-        while slot_of(top) != NONE {
-            match self.top.compare_exchange(top, tagged(top, NONE), Ordering::Acquire, Ordering::Acquire) {
-                Ok(_) => return Some(slot_of(top)),
-                Err(now) => top = now,
-            }
+    /// Gives back all slots of `chain`.
+    pub(crate) fn push(&self, links: &Links, chain: &mut Chain) {
+        let chain = std::mem::replace(chain, Chain::new());
+        if chain.first == NONE {
+            return;
         }
-        None
-    }
-
-    /// Puts a chain that begins with `first` and ends with `NONE` on top. `last` is its last slot, and asked for only if there are others already.
-    fn push(&self, links: &Links, first: u32, last: impl Fn() -> u32) {
         let mut top = self.top.load(Ordering::Relaxed);
-        let mut is_linked = false;
         loop {
-            let below = slot_of(top);
-            if below != NONE || is_linked {
-                links.set_next(last(), below);
-                is_linked = true;
-            }
-            match self.top.compare_exchange(top, tagged(top, first), Ordering::Release, Ordering::Relaxed) {
+            links.set_next(chain.last, slot_of(top));
+            match self.top.compare_exchange(top, tagged(top, chain.first), Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return,
                 Err(now) => top = now,
             }
@@ -161,36 +104,18 @@ fn tagged(before: u64, slot: u32) -> u64 {
 mod tests {
     use super::*;
 
-    fn chain_of(links: &Links, slots: &[u32]) -> Chain {
-        let mut chain = Chain::new();
-        slots.iter().for_each(|slot| chain.add(links, *slot));
-        chain
-    }
-
     #[test]
-    fn slots_that_come_back_are_taken_when_the_others_are() {
-        let (links, free) = (Links::new(5), FreeSet::new());
-        assert_eq!(free.pop(&links), None);
-        let mut chain = chain_of(&links, &[0, 1, 2, 3, 4]);
-        assert_eq!(chain.len(), 5);
-        free.push(&links, &mut chain);
-        let take = |count: usize| -> Vec<u32> { (0..count).filter_map(|_| free.pop(&links)).collect() };
-        assert_eq!(take(2), [4, 3]);
-        free.push(&links, &mut chain_of(&links, &[3, 4]));
-        assert_eq!(take(2), [2, 1]);
-        free.push(&links, &mut chain_of(&links, &[1]));
-        assert_eq!(take(4), [0, 1, 4, 3]);
-        assert_eq!(free.pop(&links), None);
-    }
-
-    #[test]
-    fn a_chain_goes_on_top_of_what_another_thread_put_there_meanwhile() {
+    fn the_slot_freed_last_is_taken_first() {
         let (links, free) = (Links::new(4), FreeSet::new());
-        free.push(&links, &mut chain_of(&links, &[0, 1]));
-        // As if another thread had turned the stacks round between this one's two steps.
-        free.ready.push(&links, 3, || 3);
-        assert_eq!(free.turn(&links), Some(1));
-        let all: Vec<u32> = std::iter::from_fn(|| free.pop(&links)).collect();
-        assert_eq!(all, [0, 3]);
+        assert_eq!(free.pop(&links), None);
+        let mut chain = Chain::new();
+        (0..4).for_each(|slot| chain.add(&links, slot));
+        assert_eq!(chain.len(), 4);
+        free.push(&links, &mut chain);
+        assert_eq!([free.pop(&links), free.pop(&links)], [Some(3), Some(2)]);
+        chain.add(&links, 3);
+        free.push(&links, &mut chain);
+        assert_eq!([3, 1, 0].map(Some), [(); 3].map(|()| free.pop(&links)));
+        assert_eq!(free.pop(&links), None);
     }
 }
