@@ -88,18 +88,6 @@ impl<R: Region> Subject for StreamedCopies<'_, R> {
     }
 }
 
-/// The floor of a read: copy the block out.
-pub struct CopiesOut<'a, R>(pub Bare<'a, R>);
-
-impl<R: Region> Subject for CopiesOut<'_, R> {
-    fn blocks(&self) -> u32 {
-        self.0.blocks
-    }
-    fn step(&self, at: u32, block: &mut Block) {
-        self.0.region.read(self.0.offset_of(at), block.bytes_mut()).expect("the region reads");
-    }
-}
-
 /// Writes of one block to a device, each durable on return.
 pub struct BlockWrites<'a, D>(pub &'a D);
 

@@ -2,21 +2,23 @@
 //!
 //! Invariants, all checked by [`crate::check`]:
 //! 1. Every internal block is named exactly once: by a map entry, or by the newest flog entry of a lane as `old`.
-//! 2. A map entry is stored to only under its line's lock.
-//! 3. A lane is used by one write at a time, and the order lane, then map line, is the only order of locks.
+//! 2. A map entry is stored to only under its stripe's lock.
+//! 3. A lane is used by one write at a time, and the order lane, then stripe, is the only order of locks.
 
 use crate::lanes::{Lane, Lanes};
 use crate::locate::Summary;
 use crate::loss::Loss;
-use crate::map::{MapLocks, MapWord, Stripe};
-use crate::readers::{BlockKey, Readers};
+use crate::map::{LockedStripe, MapWord, Stripes};
 use crate::wear::Wear;
 use tidegate_layout::btt::{Arena, MapEntry, MapState};
-use tidegate_media::sync::thread_token;
+use tidegate_media::sync::{fence_after_lock, thread_token};
 use tidegate_media::{
     BlockDevice, Corrupt, Durability, Error, Extent, ExtentKind, Geometry, LINE_BYTES, Lba, LbaRange, Poison, Region,
     Result, Sealed,
 };
+
+/// How often a block is read anew because an entry beside its own, or its own, was replaced, before writers have to wait for the reader.
+const UNLOCKED_READS: u32 = 3;
 
 /// A block translation table on a region: blocks that are written whole or not at all.
 ///
@@ -24,7 +26,6 @@ use tidegate_media::{
 pub struct Btt<R> {
     pub(crate) region: R,
     pub(crate) arenas: Vec<LiveArena>,
-    pub(crate) readers: Readers,
     pub(crate) loss: Loss,
     pub(crate) summary: Summary,
     /// Zeroes for the per-sector metadata behind the data of a sector.
@@ -34,12 +35,11 @@ pub struct Btt<R> {
 
 /// An open arena.
 pub(crate) struct LiveArena {
-    pub(crate) index: usize,
     pub(crate) arena: Arena,
     /// The device's number of the arena's first sector.
     pub(crate) first: u64,
     pub(crate) lanes: Lanes,
-    pub(crate) map: MapLocks,
+    pub(crate) map: Stripes,
 }
 
 impl<R: Region> Btt<R> {
@@ -60,7 +60,6 @@ impl<R: Region> Btt<R> {
         self.arenas.first().map_or(Ok(0), |live| {
             live.lanes.each(|lane| {
                 self.loss.check()?;
-                self.readers.wait_until_unread(BlockKey::new(live.index, lane.free()));
                 self.stream_data(live, lane.free(), data);
                 Ok(lane.fence_data(&self.region, &live.lanes)?)
             })
@@ -76,44 +75,35 @@ impl<R: Region> Btt<R> {
         if live.arena.in_error() {
             return Err(Sealed::Broken { at: live.arena.start() }.into());
         }
-        let mut lane = live.lanes.take(thread_token());
-        self.loss.check()?;
-        self.readers.wait_until_unread(BlockKey::new(live.index, lane.free()));
         let at = live.arena.map_at(lba);
-        // Whatever is wrong with the map is found under its lock.
-        let guess = MapWord::load(&self.region, at).map_or(MapEntry::from_raw(0), MapWord::entry);
-        lane.log_replaced(&self.region, &live.arena, lba, guess.as_replaced(lba));
-        self.stream_data(live, lane.free(), data);
-        lane.fence_data(&self.region, &live.lanes)?;
-
+        let mut lane = live.lanes.take(thread_token());
         let mut stripe = live.map.lock(at);
         self.loss.check()?;
+        // Before the map is looked at, whose line is seldom cached: nothing of the data waits for it.
+        self.stream_data(live, lane.free(), data);
         let word = MapWord::load(&self.region, at)?;
-        self.exchange(live, &mut lane, &mut stripe, lba, word)
+        self.commit(live, &mut lane, &mut stripe, lba, word)
     }
 
-    /// Puts the lane's free block, whose data is durable, in the place of the block that sector `lba` has by `word`. That becomes the
-    /// lane's free block.
+    /// Puts the lane's free block, to which the caller has streamed, in the place of the block that sector `lba` has by `word`. That becomes
+    /// the lane's free block.
     #[inline(always)]
-    pub(crate) fn exchange(
+    pub(crate) fn commit(
         &self,
         live: &LiveArena,
         lane: &mut Lane,
-        stripe: &mut Stripe,
+        stripe: &mut LockedStripe<'_>,
         lba: u32,
         word: MapWord,
     ) -> Result<()> {
         let old = live.block_of(word.entry(), lba)?;
-        let replaced = word.entry().as_replaced(lba);
-        let corrected = replaced != lane.replaced();
-        if corrected {
-            lane.log_replaced(&self.region, &live.arena, lba, replaced);
-        }
-        stripe.settle(&self.region, &live.lanes, lane.number(), corrected)?;
+        lane.log_replaced(&self.region, &live.arena, lba, word.entry().as_replaced(lba));
+        stripe.settle(&self.region, &live.lanes, lane.number());
+        lane.fence_data(&self.region, &live.lanes)?;
         let logged = lane.log_new(&self.region, &live.arena);
         logged.map_err(|lost| self.loss.remember(lost))?;
 
-        let stored = word.with(MapEntry::normal(lane.free())).store(&self.region);
+        let stored = stripe.replace(&self.region, word.with(MapEntry::normal(lane.free())));
         stripe.remember(lane.advance(&live.lanes, old, stored));
         Ok(())
     }
@@ -137,8 +127,11 @@ impl<R: Region> Btt<R> {
         })
     }
 
-    /// Streams the data of a sector, and zeroes for its metadata, into `block`.
+    /// Streams the data of a sector, and zeroes for its metadata, into `block`. The caller holds the lane whose free block it is, and took
+    /// the lane's lock after the map entry that named it was replaced.
     pub(crate) fn stream_data(&self, live: &LiveArena, block: u32, data: &[u8]) {
+        // A reader who sees one byte of this also sees that the entry was replaced.
+        fence_after_lock();
         let at = live.arena.data_at(block);
         self.region.stream(at, data);
         if !self.metadata.is_empty() {
@@ -146,49 +139,56 @@ impl<R: Region> Btt<R> {
         }
     }
 
+    /// Reads without a lock, and counts what was copied only if no entry of the stripe was replaced meanwhile; where writers never leave
+    /// the time for that, with the stripe locked.
     fn read_block(&self, live: &LiveArena, lba: u32, out: &mut [u8]) -> Result<()> {
         let at = live.arena.map_at(lba);
-        let mut entry = MapWord::load(&self.region, at)?.entry();
+        for _ in 0..UNLOCKED_READS {
+            let before = live.map.replacements(at);
+            let read = self.copy_out(live, lba, at, out);
+            if live.map.unchanged_since(at, before) {
+                return read;
+            }
+        }
+        let _stripe = live.map.lock(at);
+        self.copy_out(live, lba, at, out)
+    }
+
+    /// Copies out what the map entry of sector `lba`, which lies at `at`, stands for.
+    #[inline(always)]
+    fn copy_out(&self, live: &LiveArena, lba: u32, at: u64, out: &mut [u8]) -> Result<()> {
+        let entry = MapWord::load(&self.region, at)?.entry();
         if entry.state() == MapState::Zero {
             out.fill(0);
             return Ok(());
         }
-        let key = |entry: MapEntry| BlockKey::new(live.index, entry.block(lba));
-        let reading = self.readers.publish(thread_token(), key(entry));
-        loop {
-            let again = MapWord::load(&self.region, at)?.entry();
-            if again == entry {
-                break;
-            }
-            entry = again;
-            reading.republish(key(entry));
-        }
         let block = live.block_of(entry, lba)?;
-        match entry.state() {
-            MapState::Zero => out.fill(0),
-            MapState::Error => return Err(lost(live.arena.data_at(block), out.len()).into()),
-            MapState::Initial | MapState::Normal => self.region.read(live.arena.data_at(block), out)?,
+        if entry.state() == MapState::Error {
+            return Err(lost(live.arena.data_at(block), out.len()).into());
         }
-        Ok(())
+        Ok(self.region.read(live.arena.data_at(block), out)?)
     }
 
     /// Puts the map entries of sectors `first..end` into the zero state and begins their write-back. Also of those that are in it:
     /// another thread may have stored them, flushed them, and not passed its fence.
     fn map_zeroes(&self, live: &LiveArena, first: u32, end: u32) -> Result<()> {
-        let mut lba = first;
-        while lba < end {
+        for lba in first..end {
             let at = live.arena.map_at(lba);
-            let line = at - at % LINE_BYTES;
-            let _stripe = live.map.lock(at);
-            while lba < end && live.arena.map_at(lba) < line + LINE_BYTES {
-                let word = MapWord::load(&self.region, live.arena.map_at(lba))?;
-                let block = live.block_of(word.entry(), lba)?;
-                if word.entry().state() != MapState::Zero {
-                    word.with(MapEntry::new(MapState::Zero, block)).store(&self.region);
-                }
-                lba += 1;
+            self.map_zero(live, lba, at)?;
+            if lba + 1 == end || live.arena.map_at(lba + 1).is_multiple_of(LINE_BYTES) {
+                self.region.flush(at - at % LINE_BYTES, LINE_BYTES);
             }
-            self.region.flush(line, LINE_BYTES);
+        }
+        Ok(())
+    }
+
+    /// Stores the zero state to the map entry of sector `lba`, which lies at `at`.
+    fn map_zero(&self, live: &LiveArena, lba: u32, at: u64) -> Result<()> {
+        let _stripe = live.map.lock(at);
+        let word = MapWord::load(&self.region, at)?;
+        let block = live.block_of(word.entry(), lba)?;
+        if word.entry().state() != MapState::Zero {
+            word.with(MapEntry::new(MapState::Zero, block)).store(&self.region);
         }
         Ok(())
     }

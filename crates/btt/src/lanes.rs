@@ -31,8 +31,6 @@ pub(crate) struct Lane {
     pair: SlotPair,
     next_slot: usize,
     next_seq: u32,
-    /// What the first word of the slot to be overwritten says that it replaces, since [`Lane::log_replaced`].
-    replaced: u32,
     /// Where the lane's last store to the map lies in the region, while no fence covers it.
     unfenced: Option<u64>,
     /// How many numbers were drawn.
@@ -92,16 +90,7 @@ impl Lanes {
 impl Lane {
     /// The lane `number` whose newest flog entry lies in slot `newest` of `pair` and has number `seq`.
     pub(crate) fn new(number: u32, pair: SlotPair, newest: usize, seq: u32, free: u32) -> Lane {
-        Lane {
-            number,
-            free,
-            pair,
-            next_slot: 1 - newest,
-            next_seq: next_seq(seq),
-            replaced: 0,
-            unfenced: None,
-            writes: 0,
-        }
+        Lane { number, free, pair, next_slot: 1 - newest, next_seq: next_seq(seq), unfenced: None, writes: 0 }
     }
 
     /// The block the next write goes to.
@@ -136,15 +125,9 @@ impl Lane {
     /// Streams the first word of the lane's next flog entry: that `lba` is about to leave `replaced`. It counts for nothing before the second
     /// word is stored, and is durable by then: the caller passes a fence in between, [`Lane::fence_data`] as a rule.
     #[track_caller]
-    pub(crate) fn log_replaced<R: Region>(&mut self, region: &R, arena: &Arena, lba: u32, replaced: u32) {
+    pub(crate) fn log_replaced<R: Region>(&self, region: &R, arena: &Arena, lba: u32, replaced: u32) {
         let [first, _] = FlogHalf::new(lba, replaced, self.free, self.next_seq).words();
         region.stream(self.flog_at(arena), &first.to_le_bytes());
-        self.replaced = replaced;
-    }
-
-    /// What the first word of the next flog entry says that the write replaces.
-    pub(crate) fn replaced(&self) -> u32 {
-        self.replaced
     }
 
     /// Streams the second word of the flog entry, which commits the move to the lane's free block, and fences it.
@@ -159,7 +142,9 @@ impl Lane {
         arena.flog_at(self.number) + (slot * size_of::<FlogHalf>()) as u64
     }
 
-    /// After the map's word at `at` was stored: the lane's free block is now `old`.
+    /// After the map's word at `at` was stored: the lane's free block is now `old`. Inlined: what it answers would else be stored to the stack in
+    /// words and loaded as vectors, which waits for the fence before.
+    #[inline(always)]
     pub(crate) fn advance(&mut self, lanes: &Lanes, old: u32, at: u64) -> LaneStore {
         self.free = old;
         self.next_slot = 1 - self.next_slot;

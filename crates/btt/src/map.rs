@@ -1,30 +1,43 @@
-//! The map of one arena: entries of 4 bytes, stored as halves of aligned 8-byte words, locked by the line.
+//! The map of one arena: entries of 4 bytes, stored as halves of aligned 8-byte words, locked by the word.
 //!
-//! 1. A line of the map is stored to only under its stripe's lock; it is loaded without.
-//! 2. A stripe remembers the last store to its lines that may not be durable yet, and which lane made it. A lane that is about to
-//!    log an entry it read there first makes that store durable.
+//! 1. A word of the map is stored to only under its stripe's lock; readers load it without.
+//! 2. A stripe remembers the last store to its words that may not be durable yet, and which lane made it. A lane that logs an entry
+//!    it read there makes that store durable by the same fence.
+//! 3. A stripe counts the entries that were replaced, behind each. Whoever copied a block out looks whether the count is what it was.
 
 use crate::lanes::{LaneFences, Lanes};
 use crate::padded::Padded;
 use tidegate_layout::btt::MapEntry;
-use tidegate_media::sync::{SpinGuard, SpinLock};
-use tidegate_media::{LINE_BYTES, Poison, Region, Sealed};
+use tidegate_media::sync::{AtomicU64, Ordering, SpinGuard, SpinLock, fence};
+use tidegate_media::{Poison, Region};
+
+/// What is stored at once: two entries.
+pub(crate) const MAP_WORD_BYTES: u64 = 8;
 
 /// More stripes, fewer lanes that meet; each is one line of DRAM.
 const STRIPES: u64 = 1024;
 
-/// Locks over the lines of one arena's map.
-pub(crate) struct MapLocks {
-    stripes: Box<[Padded<SpinLock<Stripe>>]>,
+/// The words of one arena's map: locks over them for writers, and for readers how often an entry was replaced.
+pub(crate) struct Stripes {
+    stripes: Box<[Padded<Stripe>]>,
 }
 
-/// A locked stripe of the map.
-pub(crate) type StripeGuard<'a> = SpinGuard<'a, Stripe>;
-
-/// What a stripe remembers.
+/// Some words of the map.
 #[derive(Debug, Default)]
-pub(crate) struct Stripe {
-    last: Option<LaneStore>,
+struct Stripe {
+    last: SpinLock<Option<LaneStore>>,
+    /// Grows after each replacement; changed under the lock only.
+    replacements: AtomicU64,
+}
+
+/// How many replacements a stripe had seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Replacements(u64);
+
+/// A locked stripe of the map.
+pub(crate) struct LockedStripe<'a> {
+    last: SpinGuard<'a, Option<LaneStore>>,
+    replacements: &'a AtomicU64,
 }
 
 /// A store to the map by a lane, not yet known to be fenced.
@@ -37,38 +50,65 @@ pub(crate) struct LaneStore {
     pub(crate) fences: LaneFences,
 }
 
-impl MapLocks {
-    pub(crate) fn new() -> MapLocks {
-        MapLocks { stripes: (0..STRIPES).map(|_| Padded::default()).collect() }
+impl Stripes {
+    pub(crate) fn new() -> Stripes {
+        Stripes { stripes: (0..STRIPES).map(|_| Padded::default()).collect() }
     }
 
-    /// Locks the line that the entry at `at` lies in.
+    /// Locks the word that the entry at `at` lies in.
     #[track_caller]
-    pub(crate) fn lock(&self, at: u64) -> StripeGuard<'_> {
-        let stripe = at / LINE_BYTES % STRIPES;
-        self.stripes[usize::try_from(stripe).expect("less than STRIPES")].lock()
+    pub(crate) fn lock(&self, at: u64) -> LockedStripe<'_> {
+        let stripe = self.of(at);
+        LockedStripe { last: stripe.last.lock(), replacements: &stripe.replacements }
+    }
+
+    /// How often entries of the stripe of the entry at `at` were replaced. To be asked before the entry is loaded.
+    pub(crate) fn replacements(&self, at: u64) -> Replacements {
+        // Acquire pairs with the Release of `replace`: who sees the count sees the entry that it counts.
+        Replacements(self.of(at).replacements.load(Ordering::Acquire))
+    }
+
+    /// Whether no entry of the stripe was replaced since it had seen `before`, so that no block that its entries named then was
+    /// written to before this call.
+    #[track_caller]
+    pub(crate) fn unchanged_since(&self, at: u64, before: Replacements) -> bool {
+        // What was copied was loaded before the count is.
+        fence(Ordering::Acquire);
+        self.of(at).replacements.load(Ordering::Relaxed) == before.0
+    }
+
+    fn of(&self, at: u64) -> &Stripe {
+        let stripe = at / MAP_WORD_BYTES % STRIPES;
+        &self.stripes[usize::try_from(stripe).expect("less than STRIPES")]
     }
 }
 
-impl Stripe {
-    /// Makes durable what another lane than `lane` stored to this stripe, if no fence of that lane has done so, by a fence that is passed if
-    /// it is `due` anyway. Every earlier such store was settled before the one remembered was made.
-    pub(crate) fn settle<R: Region>(&mut self, region: &R, lanes: &Lanes, lane: u32, due: bool) -> Result<(), Sealed> {
-        let unsettled = self.last.filter(|store| store.lane != lane && !lanes.fenced_since(store.lane, store.fences));
-        if let Some(store) = unsettled {
+impl LockedStripe<'_> {
+    /// Flushes what another lane than `lane` stored to this stripe last, if no fence of that lane has made it durable; the fence of the
+    /// caller's data then does. Every earlier such store was settled before the one remembered was made.
+    #[inline]
+    pub(crate) fn settle<R: Region>(&self, region: &R, lanes: &Lanes, lane: u32) {
+        if let Some(store) = *self.last
+            && store.lane != lane
+            && !lanes.fenced_since(store.lane, store.fences)
+        {
             region.flush(store.at, 8);
         }
-        if due || unsettled.is_some() {
-            region.fence()?;
-        }
-        self.last = None;
-        Ok(())
+    }
+
+    /// Stores `word`, whose entry names another block than before, and says where. Readers who began before find out.
+    #[inline]
+    pub(crate) fn replace<R: Region>(&self, region: &R, word: MapWord) -> u64 {
+        let at = word.store(region);
+        // A plain store: the lock is held. Release: behind the entry, so that nobody takes the new count and the old entry.
+        self.replacements.store(self.replacements.load(Ordering::Relaxed) + 1, Ordering::Release);
+        at
     }
 
     /// Remembers `store`, not fenced.
+    #[inline]
     pub(crate) fn remember(&mut self, store: LaneStore) {
-        debug_assert!(self.last.is_none(), "the last store is settled before the next");
-        self.last = Some(store);
+        *self.last = Some(store);
     }
 }
 
@@ -99,7 +139,7 @@ impl MapWord {
         MapWord { word: others | u64::from(entry.raw()) << self.shift(), ..self }
     }
 
-    /// Stores the word, and says where. The caller has the line's lock, and loaded the word under it.
+    /// Stores the word, and says where. The caller has the word's lock, and loaded the word under it.
     pub(crate) fn store<R: Region + ?Sized>(self, region: &R) -> u64 {
         let at = self.at & !7;
         region.store_u64(at, self.word);

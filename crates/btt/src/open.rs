@@ -10,8 +10,7 @@ use crate::io::{Btt, LiveArena};
 use crate::lanes::{Lane, Lanes};
 use crate::locate::{CopyState, FirstCopy, Located, locate};
 use crate::loss::Loss;
-use crate::map::{MapLocks, MapWord};
-use crate::readers::Readers;
+use crate::map::{MapWord, Stripes};
 use crate::wear::Wear;
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
@@ -27,8 +26,6 @@ pub struct OpenOptions {
     pub version: Option<Version>,
     /// What to do with a damaged first info block.
     pub first_copy: FirstCopy,
-    /// How many reads may copy data at once; more wait for each other. About twice the number of cores.
-    pub readers: u32,
     /// After one write in so many, on average, one more sector of the arena, any, moves to the lane's free block, so that its own block is the
     /// next one written. Without it a sector that is written over and over wears out two blocks while others are never written.
     pub level_wear_every: Option<NonZeroU32>,
@@ -36,7 +33,7 @@ pub struct OpenOptions {
 
 impl Default for OpenOptions {
     fn default() -> OpenOptions {
-        OpenOptions { version: None, first_copy: FirstCopy::RestoreIfOurs, readers: 16, level_wear_every: None }
+        OpenOptions { version: None, first_copy: FirstCopy::RestoreIfOurs, level_wear_every: None }
     }
 }
 
@@ -92,20 +89,18 @@ impl<R: Region> Btt<R> {
         }
         let mut arenas: Vec<LiveArena> = Vec::new();
         let mut first = 0;
-        for (index, found) in located.arenas.iter().enumerate() {
+        for found in &located.arenas {
             let arena = found.arena;
             let lanes = recover(&region, &arena)?;
-            arenas.push(LiveArena { index, arena, first, lanes: Lanes::new(lanes), map: MapLocks::new() });
+            arenas.push(LiveArena { arena, first, lanes: Lanes::new(lanes), map: Stripes::new() });
             first += u64::from(arena.geometry().external_nlba);
         }
         region.fence()?;
         let summary = located.summary();
         let metadata = vec![0; (summary.sector_size - sector_data_bytes(summary.sector_size)) as usize];
-        let readers = Readers::new(options.readers);
         Ok(Btt {
             region,
             arenas,
-            readers,
             loss: Loss::default(),
             summary,
             metadata: metadata.into(),

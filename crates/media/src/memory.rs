@@ -33,6 +33,7 @@ use std::io;
 use std::ptr::{self, NonNull};
 
 type LinesRoutine = unsafe extern "C" fn(*mut u8, *const u8, usize) -> Outcome;
+type PageRoutine = unsafe extern "C" fn(*mut u8, *const u8) -> Outcome;
 type FlushRoutine = unsafe extern "C" fn(*const u8, usize) -> Outcome;
 
 const LINE: usize = 64;
@@ -40,6 +41,9 @@ const _: () = assert!(LINE as u64 == LINE_BYTES && usize::BITS == 64);
 
 /// Below this many bytes a copy goes word by word.
 const LINES_BYTES_MIN: usize = 256;
+
+/// The usual block, and what the processor's own prefetching does not look beyond.
+const PAGE: usize = 4096;
 
 /// Says that the first line of `value` is about to be stored to, so that it is fetched from another core while something else is done.
 pub fn prefetch_for_store<T>(value: &T) {
@@ -195,6 +199,10 @@ impl Mapping {
     /// Copies `out.len()` bytes from offset `at`.
     pub(crate) fn read(&self, how: Instructions, at: u64, out: &mut [u8]) -> Result<(), Refused> {
         let from = self.address(at, out.len());
+        if out.len() == PAGE && from.addr().is_multiple_of(LINE) {
+            // SAFETY: laws 3, 4 and 5; `out` is a page, as long as the checked range.
+            return self.answer(unsafe { how.bulk.copy_page()(out.as_mut_ptr(), from) });
+        }
         // SAFETY: laws 3, 4 and 5; `out` is as long as the checked range.
         self.answer(unsafe { copy(how.bulk.copy_lines(), out.as_mut_ptr(), from, out.len(), from) })
     }

@@ -148,7 +148,7 @@ impl Stack {
             accesses: AtomicU64::new(0),
             seen: Mutex::new(seen),
         });
-        let device = Btt::open(watched(volume, &watch), &OpenOptions { readers: 2, ..OpenOptions::default() });
+        let device = Btt::open(watched(volume, &watch), &OpenOptions::default());
         let device = Arc::new(device.expect("a fresh volume opens"));
         let options = options(Options::new(VOLUME, slots));
         let cache = WriteCache::create(watched(memory, &watch), device, options).expect("the memory is large enough");

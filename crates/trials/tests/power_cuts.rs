@@ -113,7 +113,12 @@ fn a_write_flushes_no_line_in_vain() {
     };
     assert_eq!(write(0, 0), [2, 0, 0], "a lane's first write: data and flog are streamed");
     assert_eq!(write(0, 1), [2, 1, 0], "the usual write: the map's line of the one before");
-    assert_eq!(write(1, 1), [3, 1, 0], "another lane's map entry, not yet fenced, is settled first");
-    // All sectors of so small a map share a line, so here lane 1 has done the work of lane 0's flush.
-    assert_eq!(write(4, 2), [3, 2, 1], "lane 0 on another thread flushes its last map line, then settles lane 1's");
+    assert_eq!(write(1, 1), [2, 1, 0], "another lane's map entry, not yet fenced, is settled by the same fence");
+    assert_eq!(
+        write(4, 2),
+        [2, 1, 0],
+        "lane 0 on another thread flushes its last map entry; sector 2 has another word"
+    );
+    // All sectors of so small a map share a line, so here settling lane 0's entry has written back lane 1's too.
+    assert_eq!(write(1, 2), [2, 2, 1], "lane 1 settles that of lane 0, then flushes its own last one");
 }

@@ -18,7 +18,7 @@ const DIGESTS: [u64; 6] = [
     0xeadf5cd392ea1e08,
     0xb74d5781d3dcdad6,
     0xe08458488d537234,
-    0xc942cae017bc7f20,
+    0xf9a642dbb2de9d34,
     0x70aefb5f54f32972,
     0xb93ee91ddbcea91e,
 ];

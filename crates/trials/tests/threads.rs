@@ -21,7 +21,7 @@ fn volume(sector_size: u32) -> Btt<MappedRegion> {
     let spec = FormatSpec { version: Version::V1_1, sector_size, uuid: [1; 16], parent_uuid: [0; 16] };
     format(&region, &spec, Contents::Zeroed).unwrap();
     // Fewer places than threads: readers wait for each other too.
-    Btt::open(region, &OpenOptions { readers: 3, ..OpenOptions::default() }).unwrap()
+    Btt::open(region, &OpenOptions::default()).unwrap()
 }
 
 /// What a block holds: its stamp, again and again.

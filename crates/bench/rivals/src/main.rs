@@ -8,10 +8,10 @@
 mod pmdk;
 
 use clap::Parser;
-use pmdk::{PersistCopies, PoolWrites};
+use pmdk::{PersistCopies, PlainCopiesOut, PoolWrites};
 use tidegate_bench::blocks::compare;
 use tidegate_bench::medium::{self, OVERHEAD_BYTES, WALK_BYTES};
-use tidegate_bench::subject::{Bare, BlockWrites, StreamedCopies};
+use tidegate_bench::subject::{Bare, BlockReads, BlockWrites, StreamedCopies, sweep};
 use tidegate_bench::target::Outcome;
 use tidegate_bench::workload::Effort;
 
@@ -29,6 +29,7 @@ fn main() -> anyhow::Result<()> {
     let outcome = match row.as_str() {
         "floor-libpmem" => floor_over_libpmem(effort)?,
         "write-libpmemblk" => libpmemblk_over_write(effort)?,
+        "read" => read_over_memcpy(effort)?,
         unknown => anyhow::bail!("no rival has a row called {unknown:?}"),
     };
     println!("{}", serde_json::to_string(&outcome)?);
@@ -43,4 +44,10 @@ fn floor_over_libpmem(effort: Effort) -> anyhow::Result<Outcome> {
 fn libpmemblk_over_write(effort: Effort) -> anyhow::Result<Outcome> {
     let (theirs, ours) = (PoolWrites::new(WALK_BYTES + OVERHEAD_BYTES)?, medium::btt()?);
     Ok(compare(effort, &theirs, &BlockWrites(&ours)))
+}
+
+fn read_over_memcpy(effort: Effort) -> anyhow::Result<Outcome> {
+    let (ours, theirs) = (medium::btt()?, PlainCopiesOut::new(WALK_BYTES)?);
+    sweep(&BlockWrites(&ours));
+    Ok(compare(effort, &BlockReads(&ours), &theirs))
 }

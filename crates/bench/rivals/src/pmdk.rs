@@ -10,7 +10,12 @@ use std::ffi::{CStr, CString, c_char, c_int, c_longlong, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::ptr::NonNull;
 use tidegate_bench::medium::MemoryPath;
-use tidegate_bench::subject::{BLOCK_BYTES, Block, Subject};
+use tidegate_bench::subject::{BLOCK_BYTES, Block, Subject, sweep};
+
+// SAFETY: the C library has it, with this signature.
+unsafe extern "C" {
+    fn memcpy(to: *mut c_void, from: *const c_void, len: usize) -> *mut c_void;
+}
 
 /// A pool of libpmemblk; the type is the library's own secret.
 #[repr(C)]
@@ -73,6 +78,13 @@ impl PersistCopies {
         anyhow::ensure!(is_pmem == 1, "libpmem takes {} for no persistent memory", path.as_path().display());
         Ok(PersistCopies { mapped, len: mapped_len })
     }
+
+    /// Where block `at` lies: all of it in the mapping.
+    fn block(&self, at: u32) -> *mut c_void {
+        let offset = at as usize * BLOCK_BYTES;
+        assert!(offset + BLOCK_BYTES <= self.len, "block {at} is outside the mapping");
+        self.mapped.as_ptr().wrapping_byte_add(offset)
+    }
 }
 
 impl Subject for PersistCopies {
@@ -80,13 +92,9 @@ impl Subject for PersistCopies {
         u32::try_from(self.len / BLOCK_BYTES).expect("a few GiB at most")
     }
     fn step(&self, at: u32, block: &mut Block) {
-        let offset = at as usize * BLOCK_BYTES;
-        assert!(offset + BLOCK_BYTES <= self.len, "block {at} is outside the mapping");
         // SAFETY: the mapping is valid while `self` lives, the block was checked to lie in it, and the source is a
         // whole block outside of it.
-        unsafe {
-            pmem_memcpy_persist(self.mapped.as_ptr().byte_add(offset), block.bytes().as_ptr().cast(), BLOCK_BYTES)
-        };
+        unsafe { pmem_memcpy_persist(self.block(at), block.bytes().as_ptr().cast(), BLOCK_BYTES) };
     }
 }
 
@@ -94,6 +102,29 @@ impl Drop for PersistCopies {
     fn drop(&mut self) {
         // SAFETY: the mapping is this owner's, and nobody uses it after this.
         unsafe { pmem_unmap(self.mapped.as_ptr(), self.len) };
+    }
+}
+
+/// 4 KiB copies out of a file that libpmem maps, by the C library's `memcpy`.
+pub(crate) struct PlainCopiesOut(PersistCopies);
+
+impl PlainCopiesOut {
+    /// Maps a nameless file of `len` bytes, and stores to all of them: what was never stored to may all be one page.
+    pub(crate) fn new(len: u64) -> anyhow::Result<PlainCopiesOut> {
+        let mapped = PersistCopies::new(len)?;
+        sweep(&mapped);
+        Ok(PlainCopiesOut(mapped))
+    }
+}
+
+impl Subject for PlainCopiesOut {
+    fn blocks(&self) -> u32 {
+        self.0.blocks()
+    }
+    fn step(&self, at: u32, block: &mut Block) {
+        let from = self.0.block(at);
+        // SAFETY: the mapping is valid while `self` lives, the block was checked to lie in it, and the target is a whole block outside of it.
+        unsafe { memcpy(block.bytes_mut().as_mut_ptr().cast(), from, BLOCK_BYTES) };
     }
 }
 

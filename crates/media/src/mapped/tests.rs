@@ -44,12 +44,14 @@ fn verb() -> impl Strategy<Value = Verb> {
     let place = (0..=LEN, bytes).prop_map(|(at, bytes)| (at.min(LEN - bytes.len() as u64), bytes));
     let place = (place, any::<bool>()).prop_map(|((at, bytes), aligned)| (if aligned { at & !63 } else { at }, bytes));
     let range = (0..=LEN, 0..5000u64).prop_map(|(at, len)| (at, len.min(LEN - at)));
+    let page = (0..=(LEN - 4096) / 64).prop_map(|line| Verb::Read(line * 64, 4096));
     prop_oneof![
         place.clone().prop_map(|(at, bytes)| Verb::Write(at, bytes)),
         place.prop_map(|(at, bytes)| Verb::Stream(at, bytes)),
         (0..LEN / 8, any::<u64>()).prop_map(|(word, value)| Verb::Store(word * 8, value)),
         range.clone().prop_map(|(at, len)| Verb::Flush(at, len)),
         range.prop_map(|(at, len)| Verb::Read(at, len as usize)),
+        page,
         (0..LEN / 8).prop_map(|word| Verb::Load(word * 8)),
     ]
 }

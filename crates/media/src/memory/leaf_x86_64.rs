@@ -10,7 +10,7 @@
 //! argument), so an aligned 2-, 4- or 8-byte piece is never torn. The routines over lines need the region's side
 //! to begin at a line; their lengths are in bytes, a multiple of 64, and not 0. `stream_words` needs aligned words.
 
-use super::{FlushRoutine, LinesRoutine, Outcome};
+use super::{FlushRoutine, LinesRoutine, Outcome, PageRoutine};
 use std::arch::x86_64::{__cpuid, __cpuid_count, _rdtsc};
 use std::arch::{asm, global_asm, is_x86_feature_detected};
 
@@ -109,6 +109,56 @@ macro_rules! lines_routine {
             "\n.endr\n",
             "add rdx, 64\njne 4b\n",
             "5:\n",
+            $leave,
+            "xor eax, eax\nret\n.cfi_endproc\n.size ",
+            $name,
+            ", . - ",
+            $name,
+            "\n"
+        )
+    };
+}
+
+/// One load from a quarter of a page, or one store to it.
+macro_rules! quarter {
+    ($load:literal, $reg:literal, $first:literal, $last:literal, $at:literal) => {
+        concat!($load, " ", $reg, $first, $last, ", [rsi + tidegate_step + ", $at, "]\n")
+    };
+    ($store:literal, $reg:literal, $first:literal, $last:literal => $at:literal) => {
+        concat!($store, " [rdi + tidegate_step + ", $at, "], ", $reg, $first, $last, "\n")
+    };
+}
+
+/// One routine over a page of 4096 bytes: its first lines are asked for, then all four quarters are copied at once, so that the processor's own
+/// prefetching has four streams to follow (`docs/decisions/0017`).
+macro_rules! page_routine {
+    ($name:literal, $load:literal, $store:literal, $reg:literal, $first:literal, $bytes:literal, $leave:literal) => {
+        concat!(
+            ".globl ",
+            $name,
+            "\n.hidden ",
+            $name,
+            "\n.type ",
+            $name,
+            ", @function\n.p2align 6\n",
+            $name,
+            ":\n.cfi_startproc\n",
+            ".set tidegate_step, 0\n.rept 24\nprefetcht0 [rsi + tidegate_step]\n",
+            ".set tidegate_step, tidegate_step + 64\n.endr\n",
+            ".set tidegate_step, 0\n.rept 1024 / ",
+            $bytes,
+            "\n",
+            quarter!($load, $reg, $first, "6", "0"),
+            quarter!($load, $reg, $first, "7", "1024"),
+            quarter!($load, $reg, $first, "8", "2048"),
+            quarter!($load, $reg, $first, "9", "3072"),
+            quarter!($store, $reg, $first, "6" => "0"),
+            quarter!($store, $reg, $first, "7" => "1024"),
+            quarter!($store, $reg, $first, "8" => "2048"),
+            quarter!($store, $reg, $first, "9" => "3072"),
+            ".set tidegate_step, tidegate_step + ",
+            $bytes,
+            "\n.endr\n",
             $leave,
             "xor eax, eax\nret\n.cfi_endproc\n.size ",
             $name,
@@ -254,11 +304,15 @@ global_asm!(
     lines_routine!("tidegate_stream_lines_sse2", "movups", "movntps", "xmm", "", "16", ""),
     lines_routine!("tidegate_copy_lines_avx512", "vmovdqu64", "vmovdqu64", "zmm", "1", "64", ""),
     lines_routine!("tidegate_stream_lines_avx512", "vmovdqu64", "vmovntdq", "zmm", "1", "64", ""),
+    // copy_page_*(rdi: to, rsi: from)
+    page_routine!("tidegate_copy_page_sse2", "movups", "movups", "xmm", "", "16", ""),
+    page_routine!("tidegate_copy_page_avx512", "vmovdqu64", "vmovdqu64", "zmm", "1", "64", ""),
     ".globl tidegate_leaf_wide",
     ".hidden tidegate_leaf_wide",
     "tidegate_leaf_wide:",
     lines_routine!("tidegate_copy_lines_avx2", "vmovdqu", "vmovdqu", "ymm", "", "32", "vzeroupper\n"),
     lines_routine!("tidegate_stream_lines_avx2", "vmovdqu", "vmovntdq", "ymm", "", "32", "vzeroupper\n"),
+    page_routine!("tidegate_copy_page_avx2", "vmovdqu", "vmovdqu", "ymm", "", "32", "vzeroupper\n"),
     ".globl tidegate_leaf_end",
     ".hidden tidegate_leaf_end",
     "tidegate_leaf_end:",
@@ -290,6 +344,9 @@ unsafe extern "C" {
     fn tidegate_copy_lines_sse2(to: *mut u8, from: *const u8, bytes: usize) -> Outcome;
     fn tidegate_copy_lines_avx2(to: *mut u8, from: *const u8, bytes: usize) -> Outcome;
     fn tidegate_copy_lines_avx512(to: *mut u8, from: *const u8, bytes: usize) -> Outcome;
+    fn tidegate_copy_page_sse2(to: *mut u8, from: *const u8) -> Outcome;
+    fn tidegate_copy_page_avx2(to: *mut u8, from: *const u8) -> Outcome;
+    fn tidegate_copy_page_avx512(to: *mut u8, from: *const u8) -> Outcome;
     fn tidegate_stream_lines_sse2(to: *mut u8, from: *const u8, bytes: usize) -> Outcome;
     fn tidegate_stream_lines_avx2(to: *mut u8, from: *const u8, bytes: usize) -> Outcome;
     fn tidegate_stream_lines_avx512(to: *mut u8, from: *const u8, bytes: usize) -> Outcome;
@@ -333,6 +390,14 @@ impl Bulk {
             Bulk::Avx512 => tidegate_copy_lines_avx512,
             Bulk::Avx2 => tidegate_copy_lines_avx2,
             Bulk::Sse2 => tidegate_copy_lines_sse2,
+        }
+    }
+
+    pub(super) fn copy_page(self) -> PageRoutine {
+        match self {
+            Bulk::Avx512 => tidegate_copy_page_avx512,
+            Bulk::Avx2 => tidegate_copy_page_avx2,
+            Bulk::Sse2 => tidegate_copy_page_sse2,
         }
     }
 

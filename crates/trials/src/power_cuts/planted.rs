@@ -3,6 +3,7 @@
 //! The engine is not changed. A [`Faulty`] region recognises each site by where it stores, and by what the same core has done
 //! since its last fence. A campaign that does not fail on such a region is blind to that mistake.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use tidegate_layout::btt::ArenaGeometry;
 use tidegate_media::sync::thread_token;
@@ -32,8 +33,6 @@ pub enum Bug {
     SecondFlushMissing,
     /// What a recovery stores is not fenced.
     RecoveryFenceMissing,
-    /// What a flog entry says that it replaces stays a guess, made before the lock of the map's line was taken. Shown by writers at once only.
-    GuessKept,
     /// A recovery acts on flog entries that a killed process has left in the caches only.
     FlogOnOpenNotFlushed,
 }
@@ -44,6 +43,8 @@ pub struct Faulty {
     bug: Bug,
     geometry: ArenaGeometry,
     cores: Mutex<Vec<Core>>,
+    /// Where each lane stored to the map last.
+    last_stores: Mutex<BTreeMap<u64, u64>>,
 }
 
 /// What a core did since its last fence.
@@ -52,8 +53,10 @@ struct Core {
     token: u32,
     streamed: bool,
     flog_flushed: bool,
-    /// The first word of a flog entry was streamed, and its second was not: whatever came in between, fences too.
-    flog_begun: bool,
+    /// The lane whose flog entry it began.
+    lane: Option<u64>,
+    /// The one whose flog entry it had begun or ended before that fence.
+    last_lane: Option<u64>,
     map_stored: bool,
     /// Stores held back, to come after the next.
     held: Vec<(u64, u64)>,
@@ -70,7 +73,7 @@ enum Part {
 impl Faulty {
     /// `region`, with `bug` in each write to the arena of `geometry` at its start.
     pub fn new(region: Arc<Region>, geometry: ArenaGeometry, bug: Bug) -> Faulty {
-        Faulty { region, bug, geometry, cores: Mutex::default() }
+        Faulty { region, bug, geometry, cores: Mutex::default(), last_stores: Mutex::default() }
     }
 
     fn part(&self, at: u64) -> Part {
@@ -92,15 +95,20 @@ impl Faulty {
         act(cores.last_mut().expect("just pushed"))
     }
 
-    fn drops_flush(&self, part: Part, len: u64, core: &Core) -> bool {
+    fn drops_flush(&self, part: Part, at: u64, len: u64, core: &Core) -> bool {
         match self.bug {
             Bug::FlogOnOpenNotFlushed => part == Part::Flog && len > 64,
             Bug::FlogFlushMissing => part == Part::Flog,
             Bug::MapFlushMissing => part == Part::Map,
-            Bug::SettlingMissing => part == Part::Map && !core.map_stored && !core.streamed,
-            Bug::SecondFlushMissing => part == Part::Map && !core.map_stored && core.streamed,
+            Bug::SettlingMissing => part == Part::Map && core.lane.is_some() && !self.was_stored_by(core.lane, at),
+            Bug::SecondFlushMissing => part == Part::Map && self.was_stored_by(core.lane, at),
             _ => false,
         }
+    }
+
+    fn was_stored_by(&self, lane: Option<u64>, at: u64) -> bool {
+        let last_stores = self.last_stores.lock().expect("no access panics");
+        lane.is_some_and(|lane| last_stores.get(&lane) == Some(&at))
     }
 
     fn drops_fence(&self, core: &Core) -> bool {
@@ -116,10 +124,11 @@ impl Faulty {
     /// Streams a word of a flog entry, in the order of the bug.
     fn stream_flog(&self, at: u64, word: u64) {
         let first_half = at.is_multiple_of(16);
-        let guessed = self.core(|core| std::mem::replace(&mut core.flog_begun, first_half) && first_half);
-        self.core(|core| core.flog_flushed |= !first_half);
+        self.core(|core| {
+            core.flog_flushed |= !first_half;
+            core.lane = Some((at - self.geometry.logoff) / 64);
+        });
         match self.bug {
-            Bug::GuessKept if guessed => {}
             Bug::FlogHalvesSwapped if first_half => self.core(|core| core.held = vec![(at, word)]),
             Bug::MapBeforeFlog => self.core(|core| core.held.push((at, word))),
             Bug::FlogFlushMissing => self.region.store_u64(at, word),
@@ -179,14 +188,20 @@ impl Medium for Faulty {
 
     fn store_u64(&self, at: u64, word: u64) {
         let part = self.part(at);
-        self.core(|core| core.map_stored |= part == Part::Map);
+        let lane = self.core(|core| {
+            core.map_stored |= part == Part::Map;
+            core.last_lane
+        });
+        if let (Part::Map, Some(lane)) = (part, lane) {
+            self.last_stores.lock().expect("no access panics").insert(lane, at);
+        }
         self.region.store_u64(at, word);
     }
 
     fn flush(&self, at: u64, len: u64) {
         let part = self.part(at);
         let dropped = self.core(|core| {
-            let dropped = self.drops_flush(part, len, core);
+            let dropped = self.drops_flush(part, at, len, core);
             core.flog_flushed |= part == Part::Flog;
             dropped
         });
@@ -202,7 +217,7 @@ impl Medium for Faulty {
         let dropped = self.core(|core| {
             let dropped = self.drops_fence(core);
             let held = std::mem::take(&mut core.held);
-            *core = Core { token: core.token, held, flog_begun: core.flog_begun, ..Core::default() };
+            *core = Core { token: core.token, held, last_lane: core.lane, ..Core::default() };
             dropped
         });
         if dropped { Ok(()) } else { self.region.fence() }

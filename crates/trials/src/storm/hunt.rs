@@ -13,7 +13,7 @@ use std::time::Duration;
 use tidegate_virtual_cores::{Flaw, FlawKind};
 
 /// Mistakes in the order of a write, planted between engine and memory.
-const BUGS: [Bug; 12] = [
+const BUGS: [Bug; 11] = [
     Bug::TornWord,
     Bug::DataFenceMissing,
     Bug::FlogFlushMissing,
@@ -23,7 +23,6 @@ const BUGS: [Bug; 12] = [
     Bug::MapFlushMissing,
     Bug::SettlingMissing,
     Bug::SecondFlushMissing,
-    Bug::GuessKept,
     Bug::RecoveryFenceMissing,
     Bug::FlogOnOpenNotFlushed,
 ];
@@ -39,7 +38,7 @@ const ENGINES: [&str; 5] = [
 
 /// Sites of which one mistake is none, and why: a part of the file's name, how the line begins (and, after " after ", the line before it), and
 /// the argument.
-const EXCUSED: [(&str, &str, &str); 45] = [
+const EXCUSED: [(&str, &str, &str); 46] = [
     (
         "disk-cache/src/transient.rs",
         "Store: self.medium.store_block(*block, data)",
@@ -125,11 +124,6 @@ const EXCUSED: [(&str, &str, &str); 45] = [
     ("write-cache/src/", "Change: self.tally.", "a count of what was done, on which nothing rests"),
     ("write-cache/src/", "Change: && self.asleep.swap", "two writers ring for one that sleeps, which wakes it once"),
     (
-        "btt/src/io.rs",
-        "Recheck: let mut entry =",
-        "the first look of a read: the second one is told apart from it and prevails",
-    ),
-    (
         "write-cache/src/cache.rs",
         "Recheck: if self.withheld.wanted.load",
         "a slot comes back into use before the limit is kept again; the limit is about time",
@@ -162,15 +156,26 @@ const EXCUSED: [(&str, &str, &str); 45] = [
         "positions only grow: an older one makes a flush evict a slot more or stop before one that came since",
     ),
     (
-        "btt/src/readers.rs",
-        "Recheck: if self.taken.load",
-        "it only grows, and to a maximum: who saw less only takes the maximum once more",
+        "btt/src/map.rs",
+        "Recheck: Replacements(self.of(at)",
+        "an older count, or another stripe's, is seldom that which is looked at behind the copy: where it differs, the block is copied again",
     ),
     (
-        "btt/src/readers.rs",
-        "Change: self.taken.fetch_max",
-        "two readers take their first places after an opening at once, and one of them is overlooked until another takes a higher one: the \
-         table's own tests show it",
+        "btt/src/io.rs",
+        "Store: self.region.stream(at, data)",
+        "late, the data still comes before its fence: the look at the map and the flog's first word come in between",
+    ),
+    (
+        "btt/src/lanes.rs",
+        "Recheck: self.fences[lane as usize].load",
+        "two looks in one write of several blocks, while the other lane passes a fence and stores to the second block's word: none of 40,000 seeds has that at its end. That such a \
+         store is settled the enumeration of cuts shows",
+    ),
+    (
+        "btt/src/loss.rs",
+        "Recheck: if !self.any.load",
+        "two looks in one write of several blocks, with another's loss in between: one seed in thousands has that, and the table's own tests show \
+         that nothing is written after a loss",
     ),
     (
         "btt/src/lanes.rs",

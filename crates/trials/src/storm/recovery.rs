@@ -42,7 +42,6 @@ struct Opening {
     reads: Reads,
     disk: Arc<StagedDisk>,
     stage: Arc<Stage>,
-    readers: u32,
     cache: Option<Options>,
     /// The slots that a killed process left.
     left: Option<Arc<SharedMemory>>,
@@ -142,9 +141,8 @@ impl Opening {
     }
 
     fn table(&self) -> Result<Arc<Table>, String> {
-        let options = OpenOptions { readers: self.readers, ..OpenOptions::default() };
         let region = Staged::new(self.region.clone(), &self.stage, 1);
-        Ok(Arc::new(Btt::open(region, &options).map_err(|error| format!("opening: {error}"))?))
+        Ok(Arc::new(Btt::open(region, &OpenOptions::default()).map_err(|error| format!("opening: {error}"))?))
     }
 }
 
@@ -271,7 +269,6 @@ impl Scene {
             reads: self.script.reads(),
             disk: self.disk.clone(),
             stage: self.stage.clone(),
-            readers: self.setting.readers,
             cache: self.setting.cache,
             left: self.slots.clone().filter(|_| self.script.sabotage != Sabotage::Mislaid(Mislaid::Slots)),
             slots: memory.clone(),

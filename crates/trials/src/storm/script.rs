@@ -174,7 +174,6 @@ pub(crate) struct Setting {
     pub(crate) order: LineOrder,
     /// The cache before the volume, if there is one.
     pub(crate) cache: Option<Options>,
-    pub(crate) readers: u32,
 }
 
 impl Setting {
@@ -218,7 +217,6 @@ impl Setting {
                 Base::Disk => Some(cache),
                 Base::DiskCache => None,
             },
-            readers: 1 + u32::try_from(rng.below(4)).expect("small"),
         }
     }
 }
