@@ -15,10 +15,10 @@ use tidegate_virtual_cores::FlawKind;
 
 /// Digests of the usual script of seeds 0 to 5.
 const DIGESTS: [u64; 6] = [
-    0xeadf5cd392ea1e08,
+    0x392e7912949f9d7f,
     0xb74d5781d3dcdad6,
     0xe08458488d537234,
-    0xf9a642dbb2de9d34,
+    0x1d5db0d43de24c28,
     0x70aefb5f54f32972,
     0xb93ee91ddbcea91e,
 ];

@@ -1,6 +1,6 @@
 //! The floor of an acknowledgement: a plain copy into DRAM, with the same load on the other core.
 //!
-//! One thread copies blocks into an array, each burst into the same places, as a stack of free slots has it; another follows, reads each
+//! One thread copies blocks into an array, each burst into the same places, which whoever drains has read last; another follows, reads each
 //! block and writes it to a block translation table, at the pace of a thread that drains. There is no metadata and no lock.
 
 use crate::medium;
@@ -20,7 +20,7 @@ pub(super) struct DrainedArray {
 
 struct Shared {
     array: MappedRegion,
-    /// Places in use: as many as a burst has copies, as a stack of free slots would have it.
+    /// Places in use: as many as a burst has copies.
     window: u64,
     copied: AtomicU64,
     drained: AtomicU64,
