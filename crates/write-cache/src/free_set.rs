@@ -185,7 +185,7 @@ mod tests {
         let mut chain = chain_of(&links, &[0, 1, 2, 3, 4]);
         assert_eq!(chain.len(), 5);
         free.push(&links, &mut chain);
-        let mut take = |count: usize| -> Vec<u32> { (0..count).filter_map(|_| free.pop(&links)).collect() };
+        let take = |count: usize| -> Vec<u32> { (0..count).filter_map(|_| free.pop(&links)).collect() };
         assert_eq!(take(2), [4, 3]);
         free.push(&links, &mut chain_of(&links, &[3, 4]));
         assert_eq!(take(2), [2, 1]);
