@@ -72,8 +72,9 @@ pub fn probe(wish: &Probing, asked: impl BufRead, mut told: impl Write) -> anyho
     Ok(())
 }
 
+/// By blocks, as a database's file grows: ext4 has the pages of a larger write in one folio, in which each later write takes longer.
 fn fill(file: &File) -> anyhow::Result<()> {
-    let piece = vec![1; 1 << 20];
+    let piece = vec![1; BLOCK_BYTES];
     (0..SPAN_BYTES).step_by(piece.len()).try_for_each(|at| file.write_all_at(&piece, at))?;
     Ok(file.sync_all()?)
 }
