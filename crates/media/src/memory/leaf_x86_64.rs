@@ -14,9 +14,9 @@ use super::{FlushRoutine, LinesRoutine, Outcome, PageRoutine};
 use std::arch::x86_64::{__cpuid, __cpuid_count, _rdtsc};
 use std::arch::{asm, global_asm, is_x86_feature_detected};
 
-/// One routine over lines: 256 bytes a turn, then 64; `$begin..$end` name the registers of one turn.
-macro_rules! lines_routine {
-    ($name:literal, $load:literal, $store:literal, $reg:literal, $first:literal, $bytes:literal, $leave:literal) => {
+/// The beginning of a routine, at a multiple of 2^`$align`.
+macro_rules! begin {
+    ($name:literal, $align:literal) => {
         concat!(
             ".globl ",
             $name,
@@ -24,9 +24,27 @@ macro_rules! lines_routine {
             $name,
             "\n.type ",
             $name,
-            ", @function\n.p2align 6\n",
+            ", @function\n.p2align ",
+            $align,
+            "\n",
             $name,
-            ":\n.cfi_startproc\n",
+            ":\n.cfi_startproc\n"
+        )
+    };
+}
+
+/// The end of one that has done all.
+macro_rules! end {
+    ($name:literal) => {
+        concat!("xor eax, eax\nret\n.cfi_endproc\n.size ", $name, ", . - ", $name, "\n")
+    };
+}
+
+/// One routine over lines: 256 bytes a turn, then 64; `$reg` and `$first` begin the names of its registers.
+macro_rules! lines_routine {
+    ($name:literal, $load:literal, $store:literal, $reg:literal, $first:literal, $bytes:literal, $leave:literal) => {
+        concat!(
+            begin!($name, "6"),
             "mov rcx, rdx\nand rcx, -256\nje 3f\n",
             "add rsi, rcx\nadd rdi, rcx\nneg rcx\n",
             ".p2align 5\n2:\n",
@@ -110,11 +128,7 @@ macro_rules! lines_routine {
             "add rdx, 64\njne 4b\n",
             "5:\n",
             $leave,
-            "xor eax, eax\nret\n.cfi_endproc\n.size ",
-            $name,
-            ", . - ",
-            $name,
-            "\n"
+            end!($name)
         )
     };
 }
@@ -134,15 +148,7 @@ macro_rules! quarter {
 macro_rules! page_routine {
     ($name:literal, $load:literal, $store:literal, $reg:literal, $first:literal, $bytes:literal, $leave:literal) => {
         concat!(
-            ".globl ",
-            $name,
-            "\n.hidden ",
-            $name,
-            "\n.type ",
-            $name,
-            ", @function\n.p2align 6\n",
-            $name,
-            ":\n.cfi_startproc\n",
+            begin!($name, "6"),
             ".set tidegate_step, 0\n.rept 24\nprefetcht0 [rsi + tidegate_step]\n",
             ".set tidegate_step, tidegate_step + 64\n.endr\n",
             ".set tidegate_step, 0\n.rept 1024 / ",
@@ -160,11 +166,7 @@ macro_rules! page_routine {
             $bytes,
             "\n.endr\n",
             $leave,
-            "xor eax, eax\nret\n.cfi_endproc\n.size ",
-            $name,
-            ", . - ",
-            $name,
-            "\n"
+            end!($name)
         )
     };
 }
@@ -172,24 +174,7 @@ macro_rules! page_routine {
 /// One routine that begins the write-back of `rsi` lines from `rdi` on.
 macro_rules! flush_routine {
     ($name:literal, $flush:literal) => {
-        concat!(
-            ".globl ",
-            $name,
-            "\n.hidden ",
-            $name,
-            "\n.type ",
-            $name,
-            ", @function\n.p2align 5\n",
-            $name,
-            ":\n.cfi_startproc\n2:\n",
-            $flush,
-            " [rdi]\nadd rdi, 64\ndec rsi\njne 2b\n",
-            "xor eax, eax\nret\n.cfi_endproc\n.size ",
-            $name,
-            ", . - ",
-            $name,
-            "\n"
-        )
+        concat!(begin!($name, "5"), "2:\n", $flush, " [rdi]\nadd rdi, 64\ndec rsi\njne 2b\n", end!($name))
     };
 }
 
