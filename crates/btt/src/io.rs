@@ -81,12 +81,22 @@ impl<R: Region> Btt<R> {
         self.loss.check()?;
         // Before the map is looked at, whose line is seldom cached: nothing of the data waits for it.
         self.stream_data(live, lane.free(), data);
-        let word = MapWord::load(&self.region, at)?;
-        self.commit(live, &mut lane, &mut stripe, lba, word)
+        let found = self.mapped(live, lba, at);
+        if found.is_err() {
+            lane.fence_data(&self.region, &live.lanes)?;
+        }
+        self.commit(live, &mut lane, &mut stripe, lba, found?)
     }
 
-    /// Puts the lane's free block, to which the caller has streamed, in the place of the block that sector `lba` has by `word`. That becomes
-    /// the lane's free block.
+    /// The word of the map that holds the entry of sector `lba`, at `at`, and the block that it names.
+    #[inline(always)]
+    pub(crate) fn mapped(&self, live: &LiveArena, lba: u32, at: u64) -> Result<(MapWord, u32)> {
+        let word = MapWord::load(&self.region, at)?;
+        Ok((word, live.block_of(word.entry(), lba)?))
+    }
+
+    /// Puts the lane's free block, to which the caller has streamed, in the place of `old`, the block that sector `lba` has by `word`. That becomes
+    /// the lane's free block. Nothing fails before a fence was passed, see `lanes`.
     #[inline(always)]
     pub(crate) fn commit(
         &self,
@@ -94,9 +104,8 @@ impl<R: Region> Btt<R> {
         lane: &mut Lane,
         stripe: &mut LockedStripe<'_>,
         lba: u32,
-        word: MapWord,
+        (word, old): (MapWord, u32),
     ) -> Result<()> {
-        let old = live.block_of(word.entry(), lba)?;
         lane.log_replaced(&self.region, &live.arena, lba, word.entry().as_replaced(lba));
         stripe.settle(&self.region, &live.lanes, lane.number());
         lane.fence_data(&self.region, &live.lanes)?;
@@ -150,7 +159,12 @@ impl<R: Region> Btt<R> {
                 return read;
             }
         }
-        let _stripe = live.map.lock(at);
+        self.copy_out_locked(live, lba, at, out)
+    }
+
+    #[cold]
+    fn copy_out_locked(&self, live: &LiveArena, lba: u32, at: u64, out: &mut [u8]) -> Result<()> {
+        let _unchanging = live.map.lock(at);
         self.copy_out(live, lba, at, out)
     }
 

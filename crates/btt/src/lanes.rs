@@ -3,6 +3,8 @@
 //! 1. A lane's free block is named by no map entry, and is its newest flog entry's `old`.
 //! 2. A lane remembers its last store to the map until a later write of the lane has flushed the line and passed a fence; then
 //!    `fences` grows.
+//! 3. A lane is given back only after a fence behind whatever was streamed for it. Streamed stores are not kept in order with that of the lock's
+//!    release: they might reach its free block after those of the lane's next holder.
 
 use crate::map::LaneStore;
 use crate::padded::Padded;

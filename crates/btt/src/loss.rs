@@ -17,14 +17,14 @@ pub(crate) struct Loss {
 impl Loss {
     /// Answers the loss, if there was one.
     pub(crate) fn check(&self) -> Result<(), Sealed> {
-        // Acquire pairs with the Release of `remember`. Whoever takes a lane or a word of the map after the loss has taken its lock after.
+        // Acquire pairs with the Release of `remember`. Whoever takes a lane or a stripe of the map after the loss has taken its lock after.
         if !self.any.load(Ordering::Acquire) {
             return Ok(());
         }
         (*self.first.lock()).map_or(Ok(()), Err)
     }
 
-    /// Remembers the first loss, and answers `loss`. The caller still holds the lane and the word of the map.
+    /// Remembers the first loss, and answers `loss`. The caller still holds the lane and the stripe of the map.
     pub(crate) fn remember(&self, loss: Sealed) -> Sealed {
         self.first.lock().get_or_insert(loss);
         self.any.store(true, Ordering::Release);

@@ -1,4 +1,4 @@
-//! The map of one arena: entries of 4 bytes, stored as halves of aligned 8-byte words, locked by the word.
+//! The map of one arena: entries of 4 bytes, stored as halves of aligned 8-byte words, and locked by stripes: every 1024th word.
 //!
 //! 1. A word of the map is stored to only under its stripe's lock; readers load it without.
 //! 2. A stripe remembers the last store to its words that may not be durable yet, and which lane made it. A lane that logs an entry
@@ -55,7 +55,7 @@ impl Stripes {
         Stripes { stripes: (0..STRIPES).map(|_| Padded::default()).collect() }
     }
 
-    /// Locks the word that the entry at `at` lies in.
+    /// Locks the stripe that the entry at `at` lies in.
     #[track_caller]
     pub(crate) fn lock(&self, at: u64) -> LockedStripe<'_> {
         let stripe = self.of(at);
@@ -72,7 +72,7 @@ impl Stripes {
     /// written to before this call.
     #[track_caller]
     pub(crate) fn unchanged_since(&self, at: u64, before: Replacements) -> bool {
-        // What was copied was loaded before the count is.
+        // Pairs with the fence before a block is streamed to: who copied one byte of that loads the count as it was before, or a later one.
         fence(Ordering::Acquire);
         self.of(at).replacements.load(Ordering::Relaxed) == before.0
     }
@@ -139,7 +139,7 @@ impl MapWord {
         MapWord { word: others | u64::from(entry.raw()) << self.shift(), ..self }
     }
 
-    /// Stores the word, and says where. The caller has the word's lock, and loaded the word under it.
+    /// Stores the word, and says where. The caller has the stripe's lock, and loaded the word under it.
     pub(crate) fn store<R: Region + ?Sized>(self, region: &R) -> u64 {
         let at = self.at & !7;
         region.store_u64(at, self.word);

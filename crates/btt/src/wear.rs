@@ -5,12 +5,11 @@
 //! and the block that it frees is the next to be written. The format knows nothing of it, and says nothing of how often a block
 //! was written; so the sector is drawn at random, which levels in the long run.
 //!
-//! A move holds the sector's word of the map from before it reads until after it commits: a write in between would be undone by it. For the
+//! A move holds the sector's stripe of the map from before it reads until after it commits: a write in between would be undone by it. For the
 //! rest it is a write, and right after a power cut for the same reasons.
 
 use crate::io::{Btt, LiveArena};
 use crate::lanes::Lane;
-use crate::map::MapWord;
 use std::num::NonZeroU32;
 use tidegate_layout::btt::MapState;
 use tidegate_media::sync::{AtomicU64, Ordering, thread_token};
@@ -46,14 +45,14 @@ impl<R: Region> Btt<R> {
         let at = live.arena.map_at(lba);
         let mut stripe = live.map.lock(at);
         self.loss.check()?;
-        let word = MapWord::load(&self.region, at)?;
+        let (word, old) = self.mapped(live, lba, at)?;
         if !matches!(word.entry().state(), MapState::Initial | MapState::Normal) {
             return Ok(false);
         }
         let mut data = vec![0; self.summary.block_size as usize];
-        self.region.read(live.arena.data_at(live.block_of(word.entry(), lba)?), &mut data)?;
+        self.region.read(live.arena.data_at(old), &mut data)?;
         self.stream_data(live, lane.free(), &data);
-        self.commit(live, lane, &mut stripe, lba, word)?;
+        self.commit(live, lane, &mut stripe, lba, (word, old))?;
         Ok(true)
     }
 }

@@ -422,3 +422,18 @@ fn levelling_spreads_the_writes_of_one_sector_over_all_blocks() {
     let levelled = most_written(NonZeroU32::new(10));
     assert!(levelled < worn / 50, "{levelled} of {worn}");
 }
+
+/// What was streamed for a write that fails might else reach the lane's block after the data of the lane's next holder.
+#[test]
+fn a_write_that_finds_its_map_entry_corrupt_passes_a_fence_all_the_same() {
+    let volume = open(fresh(4096));
+    let map_at = 4096 + 0xff7000;
+    volume.region().store_u64(map_at, u64::MAX);
+    *volume.region().failing_fence.lock().unwrap() = Some((9, Sealed::StoreLost { at: 0 }));
+    let refused = volume.write(Lba(0), &[1; 4096], Durability::Fua).unwrap_err();
+    assert!(matches!(refused, Error::Corrupt(_)), "{refused}");
+    let left = volume.region().failing_fence.lock().unwrap().take().unwrap();
+    assert_eq!(left.0, 8, "one fence");
+    volume.write(Lba(7), &[2; 4096], Durability::Fua).unwrap();
+    assert_eq!(block(&volume, 7), [2; 4096]);
+}

@@ -1,4 +1,4 @@
-//! A lock for a few instructions or one fence, whose release is an ordinary store.
+//! A lock for the time of one write at most, whose release is an ordinary store.
 //!
 //! On x86-64 a locked instruction waits until the stores before it are in the cache, and after a flush until that is done. A lock that
 //! wakes its sleepers needs one to be released, to see whether there are any. Who waits for this one looks again by himself.

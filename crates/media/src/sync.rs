@@ -17,7 +17,7 @@ use provider::sync as locks;
 pub use provider::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 pub use provider::thread::yield_now;
 
-/// A lock held for a few instructions or one fence. Checkers stand in for it as for every other.
+/// A lock held for the time of one write at most. Checkers stand in for it as for every other.
 #[cfg(not(any(shuttle, virtual_cores)))]
 pub use crate::spin::{SpinGuard, SpinLock};
 #[cfg(any(shuttle, virtual_cores))]

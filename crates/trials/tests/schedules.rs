@@ -108,7 +108,6 @@ fn scene(volume: &SmallVolume, start: &Image) {
     let region = Arc::new(Region::from_image(start.clone()));
     let at_access = rng.below(120);
     let cut_once = cut_once(region.clone(), oracle.clone(), cuts.clone(), at_access);
-    // Fewer places for readers than threads: they wait for each other too.
     let device = Btt::open(cut_once, &volume.options()).expect("it was formatted");
     let scene = Arc::new(Scene { volume: volume.clone(), device, oracle });
     let threads: Vec<_> = (0..THREADS)

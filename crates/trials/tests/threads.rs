@@ -1,7 +1,7 @@
 //! Many threads on one volume in real memory: no read is torn, none goes back in time, and the volume is sound afterwards.
 //!
 //! Every block written carries its number, its writer and a version in each 16 bytes, so that a mixture of two
-//! writes shows. Few blocks and many threads make lanes, map lines and read tracking meet.
+//! writes shows. Few blocks and many threads make lanes, stripes of the map and looking back meet.
 
 #![allow(clippy::cast_possible_truncation, reason = "a handful of blocks")]
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
@@ -20,7 +20,6 @@ fn volume(sector_size: u32) -> Btt<MappedRegion> {
     let region = MappedRegion::anonymous((16 << 20) + 4096).unwrap();
     let spec = FormatSpec { version: Version::V1_1, sector_size, uuid: [1; 16], parent_uuid: [0; 16] };
     format(&region, &spec, Contents::Zeroed).unwrap();
-    // Fewer places than threads: readers wait for each other too.
     Btt::open(region, &OpenOptions::default()).unwrap()
 }
 

@@ -8,14 +8,9 @@
 
 use std::ffi::{CStr, CString, c_char, c_int, c_longlong, c_void};
 use std::os::unix::ffi::OsStrExt;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use tidegate_bench::medium::MemoryPath;
 use tidegate_bench::subject::{BLOCK_BYTES, Block, Subject, sweep};
-
-// SAFETY: the C library has it, with this signature.
-unsafe extern "C" {
-    fn memcpy(to: *mut c_void, from: *const c_void, len: usize) -> *mut c_void;
-}
 
 /// A pool of libpmemblk; the type is the library's own secret.
 #[repr(C)]
@@ -105,7 +100,7 @@ impl Drop for PersistCopies {
     }
 }
 
-/// 4 KiB copies out of a file that libpmem maps, by the C library's `memcpy`.
+/// 4 KiB copies out of a file that libpmem maps, by the C library's `memcpy`, which a copy of so many bytes is compiled to.
 pub(crate) struct PlainCopiesOut(PersistCopies);
 
 impl PlainCopiesOut {
@@ -124,7 +119,7 @@ impl Subject for PlainCopiesOut {
     fn step(&self, at: u32, block: &mut Block) {
         let from = self.0.block(at);
         // SAFETY: the mapping is valid while `self` lives, the block was checked to lie in it, and the target is a whole block outside of it.
-        unsafe { memcpy(block.bytes_mut().as_mut_ptr().cast(), from, BLOCK_BYTES) };
+        unsafe { ptr::copy_nonoverlapping(from.cast(), block.bytes_mut().as_mut_ptr(), BLOCK_BYTES) };
     }
 }
 

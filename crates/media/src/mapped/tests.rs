@@ -151,7 +151,18 @@ fn loads_past_the_end_of_a_file_cut_short_are_poison() {
         let mut region = cut_short(&folder, 4096);
         region.part.instructions = instructions;
         assert_eq!(region.load_u64(8192), Err(Poison { at: 8192, len: 8 }));
-        for (at, len) in [(4096, 1), (5000, 3), (4000, 200), (4090, 4096), (8192, 4096), (4096, 64)] {
+        for (at, len) in [
+            (4096, 1),
+            (5000, 3),
+            (4000, 200),
+            (4090, 4096),
+            (8192, 4096),
+            (4096, 64),
+            (64, 4096),
+            (1024, 4096),
+            (2048, 4096),
+            (3072, 4096),
+        ] {
             assert_eq!(region.read(at, &mut vec![0; len]), Err(Poison { at, len: len as u64 }), "{instructions}");
         }
         assert_eq!(region.read(0, &mut [0; 4096]), Ok(()), "what is left still reads");

@@ -166,7 +166,6 @@ impl Bulk {
         tidegate_copy_lines
     }
 
-    /// A page.
     pub(super) fn copy_page(self) -> PageRoutine {
         copy_page
     }

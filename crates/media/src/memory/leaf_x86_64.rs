@@ -8,7 +8,7 @@
 //!
 //! `copy_words` goes by naturally aligned pieces of 1, 2, 4 and 8 bytes of the region's side (its fourth
 //! argument), so an aligned 2-, 4- or 8-byte piece is never torn. The routines over lines need the region's side
-//! to begin at a line; their lengths are in bytes, a multiple of 64, and not 0. `stream_words` needs aligned words.
+//! to begin at a line; their lengths are in bytes, a multiple of 64, and not 0. Those over a page copy 4096 bytes, from a line of the region on. `stream_words` needs aligned words.
 
 use super::{FlushRoutine, LinesRoutine, Outcome, PageRoutine};
 use std::arch::x86_64::{__cpuid, __cpuid_count, _rdtsc};

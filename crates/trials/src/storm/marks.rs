@@ -141,7 +141,7 @@ const TIER_COUNTED: [(Mark, TierCount); 6] = [
 ];
 
 /// Places in the engines where something rare happens: the file's end, and a part of the line.
-const PLACES: [(Mark, SiteKind, &str, &str); 13] = [
+const PLACES: [(Mark, SiteKind, &str, &str); 14] = [
     (
         Mark("a block was read in by a disk cache that forgets it at a restart"),
         SiteKind::Store,
@@ -171,7 +171,13 @@ const PLACES: [(Mark, SiteKind, &str, &str); 13] = [
     (Mark("a writer waited for room that others hold"), SiteKind::Wait, "disk-cache/src/reserve.rs", "yield_now"),
     (Mark("a lost info block was restored"), SiteKind::Store, "btt/src/open.rs", "found.info"),
     (Mark("a write waited for a lane"), SiteKind::Wait, "btt/src/lanes.rs", ".lock()"),
-    (Mark("two writes met in a stripe of the map"), SiteKind::Wait, "btt/src/io.rs", "map.lock("),
+    (Mark("two writes met in a stripe of the map"), SiteKind::Wait, "btt/src/io.rs", "let mut stripe = live.map.lock("),
+    (
+        Mark("a reader that writers kept from its block waited for one of them"),
+        SiteKind::Wait,
+        "btt/src/io.rs",
+        "let _unchanging = live.map.lock(",
+    ),
     (Mark("another lane's store to the map was settled"), SiteKind::Flush, "btt/src/map.rs", "flush(store.at"),
     (Mark("a flush waited for a thread that drains"), SiteKind::Wait, "write-cache/src/drain.rs", "draining.lock()"),
     (Mark("a set's queue was waited for"), SiteKind::Wait, "write-cache/src/", "queue.lock()"),
