@@ -199,8 +199,7 @@ impl<R: Region> Btt<R> {
     /// Stores the zero state to the map entry of sector `lba`, which lies at `at`.
     fn map_zero(&self, live: &LiveArena, lba: u32, at: u64) -> Result<()> {
         let _stripe = live.map.lock(at);
-        let word = MapWord::load(&self.region, at)?;
-        let block = live.block_of(word.entry(), lba)?;
+        let (word, block) = self.mapped(live, lba, at)?;
         if word.entry().state() != MapState::Zero {
             word.with(MapEntry::new(MapState::Zero, block)).store(&self.region);
         }

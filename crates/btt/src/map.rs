@@ -12,7 +12,7 @@ use tidegate_media::sync::{AtomicU64, Ordering, SpinGuard, SpinLock, fence};
 use tidegate_media::{Poison, Region};
 
 /// What is stored at once: two entries.
-pub(crate) const MAP_WORD_BYTES: u64 = 8;
+const MAP_WORD_BYTES: u64 = 8;
 
 /// More stripes, fewer lanes that meet; each is one line of DRAM.
 const STRIPES: u64 = 1024;
@@ -31,7 +31,7 @@ struct Stripe {
 }
 
 /// How many replacements a stripe had seen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 pub(crate) struct Replacements(u64);
 
 /// A locked stripe of the map.
@@ -72,7 +72,7 @@ impl Stripes {
     /// written to before this call.
     #[track_caller]
     pub(crate) fn unchanged_since(&self, at: u64, before: Replacements) -> bool {
-        // Pairs with the fence before a block is streamed to: who copied one byte of that loads the count as it was before, or a later one.
+        // Pairs with the fence before a block is streamed to: who copied one byte of that finds the count as it was at that fence, or later.
         fence(Ordering::Acquire);
         self.of(at).replacements.load(Ordering::Relaxed) == before.0
     }
