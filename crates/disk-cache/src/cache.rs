@@ -6,11 +6,12 @@ use crate::counters::{Counters, Tally};
 use crate::drain::{Doorbell, FlushDoubt, Sweep};
 use crate::format::Identity;
 use crate::group::Waiting;
-use crate::index::{Cached, Index, State};
+use crate::index::{Cached, Index, Side, State};
 use crate::load::{self, NoSuperblock, Unusable};
 use crate::lost::LostEntries;
 use crate::medium::{Medium, ring_plan};
 use crate::mode::Mode;
+use crate::order::Order;
 use crate::past::InDoubt;
 use crate::pool::{FreeEntry, Pool};
 use crate::ring::{EntryMove, Ring};
@@ -44,6 +45,8 @@ pub struct DiskCache<R> {
     pub(crate) in_doubt: InDoubt,
     /// Whether the disk flushed since the cache was opened: until then a power cut may change what a read of it saw.
     pub(crate) disk_settled: AtomicBool,
+    /// What keeps the order of commits on the disk, if the cache is to.
+    pub(crate) order: Option<Order>,
     /// Held by the writer that makes room for itself and for those behind it.
     pub(crate) helping: Mutex<Sweep>,
     /// Whether whoever drains sleeps and wants the doorbell rung.
@@ -138,7 +141,8 @@ impl<R: Region> DiskCache<R> {
         let superblock = usable_superblock(&region)?;
         let plan = superblock.plan;
         let of_disk = disk.geometry();
-        let expected_bytes = plan.disk_blocks * u64::from(plan.block_size);
+        let blocks = plan.journal().map_or(plan.disk_blocks, |journal| journal.end());
+        let expected_bytes = blocks * u64::from(plan.block_size);
         if !plan.block_size.is_multiple_of(of_disk.block_size) || of_disk.bytes() < expected_bytes {
             let (disk_bytes, disk_block) = (of_disk.bytes(), of_disk.block_size);
             return Err(OpenError::Disk { disk_bytes, disk_block, expected_bytes });
@@ -172,6 +176,7 @@ impl<R: Region> DiskCache<R> {
             flush_doubt: Mutex::default(),
             in_doubt: InDoubt::default(),
             disk_settled,
+            order: plan.journal().map(|journal| Order::new(journal, identity.uuid)),
             helping: Mutex::default(),
             asleep: AtomicBool::new(false),
             doorbell: Mutex::new(None),
@@ -343,7 +348,7 @@ impl Rebuilt {
                 EntryState::Free { counter } => free.push(FreeEntry { entry, counter }),
                 EntryState::Holds { lba, block, counter, clean } => {
                     let state = if clean { State::Clean } else { State::Dirty };
-                    let cached = Cached { entry, block, counter, state, named: true };
+                    let cached = Cached { entry, block, counter, state, named: true, side: Side::default() };
                     let mut stripe = index.lock_for(lba);
                     let rule = if !used.insert(block) {
                         Some(("no block is named by two entries", u64::from(block)))

@@ -31,23 +31,25 @@ impl<R: Region> DiskCache<R> {
             return Err(sealed.into());
         }
         let mut stripe = self.index.lock_for(lba);
+        let side = stripe.side();
         let known = match stripe.get_mut(lba) {
             None | Some(Cached { state: State::Transient, .. }) => return self.commit_new(stripe, lba, block),
             Some(known) => known,
         };
         let counter = known.counter.wrapping_add(1);
         self.store_one(known.entry, block, counter, known.named)?;
-        let (entry, replaced, was) = (known.entry, known.block, known.state);
-        *known = Cached { block, counter, state: was.committed(), named: true, ..*known };
+        let was = *known;
+        *known = Cached { block, counter, state: was.state.committed(), named: true, side, ..was };
+        let replaced = stripe.superseded(lba, &was);
         stripe.counts.commits += 1;
         stripe.counts.write_hits += 1;
-        if !was.is_dirty() {
-            self.index.turned_dirty(&mut stripe, entry);
+        if !was.state.is_dirty() {
+            self.index.turned_dirty(&mut stripe, was.entry);
             self.count_dirty();
         }
         self.recent.commit(iter::once(lba));
         drop(stripe);
-        self.pool.give_block(replaced);
+        replaced.into_iter().for_each(|block| self.pool.give_block(block));
         self.awaken();
         Ok(())
     }
@@ -61,11 +63,11 @@ impl<R: Region> DiskCache<R> {
             self.medium.fence()?;
         }
         self.store_one(to.entry, block, to.counter, false)?;
-        self.moved(&mut stripe, &to, true);
+        let replaced = self.moved(&mut stripe, &to, true);
         stripe.counts.commits += 1;
         self.recent.commit(iter::once(lba));
         drop(stripe);
-        to.replaced.into_iter().for_each(|block| self.pool.give_block(block));
+        replaced.into_iter().for_each(|block| self.pool.give_block(block));
         self.awaken();
         Ok(())
     }
@@ -133,11 +135,11 @@ impl<R: Region> DiskCache<R> {
         let moves: Vec<Move> =
             lbas().zip(blocks).map(|(lba, block)| self.planned(locked.stripe(self, lba), lba, *block)).collect();
         self.commit_moves(&moves)?;
-        moves.iter().for_each(|to| self.moved(locked.stripe(self, to.lba), to, false));
+        let replaced: Vec<u32> =
+            moves.iter().filter_map(|to| self.moved(locked.stripe(self, to.lba), to, false)).collect();
         locked.stripe(self, moves[0].lba).counts.commits += 1;
         self.recent.commit(lbas());
         drop(locked);
-        let replaced: Vec<u32> = moves.iter().filter_map(|to| to.replaced).collect();
         self.pool.give_blocks(replaced.into_iter());
         self.awaken();
         Ok(())
@@ -156,13 +158,14 @@ impl<R: Region> DiskCache<R> {
         Move { lba, entry, block, counter: counter.wrapping_add(1), fresh, replaced }
     }
 
-    /// Lets reads see what is durable now, the entry's first word too if it is `named` now.
-    fn moved(&self, stripe: &mut Stripe, to: &Move, named: bool) {
+    /// Lets reads see what is durable now, the entry's first word too if it is `named` now. Returns the block that is free for that.
+    fn moved(&self, stripe: &mut Stripe, to: &Move, named: bool) -> Option<u32> {
         let before = stripe.get(to.lba);
         let was = before.map_or(State::Clean, |cached| cached.state);
         let named = named || before.is_some_and(|cached| cached.named);
         let state = was.committed();
-        let cached = Cached { entry: to.entry, block: to.block, counter: to.counter, state, named };
+        let side = stripe.side();
+        let cached = Cached { entry: to.entry, block: to.block, counter: to.counter, state, named, side };
         if !was.is_dirty() {
             self.count_dirty();
         }
@@ -179,6 +182,7 @@ impl<R: Region> DiskCache<R> {
             Some(_) => stripe.counts.write_hits += 1,
             None => stripe.counts.write_misses += 1,
         }
+        before.map_or(to.replaced, |before| stripe.superseded(to.lba, &before))
     }
 
     fn count_dirty(&self) {

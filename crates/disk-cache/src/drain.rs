@@ -5,7 +5,7 @@
 //! anything that was written since the last good one, whoever wrote it: all of it stays dirty, and is written again.
 
 use crate::cache::DiskCache;
-use crate::index::{Cached, State};
+use crate::index::{Cached, State, Stripe};
 use std::sync::Arc;
 use tidegate_layout::disk_cache::CacheEntry;
 use tidegate_media::sync::{Ordering, yield_now};
@@ -69,7 +69,12 @@ impl<R: Region> DiskCache<R> {
     ///
     /// Blocks are tried in sweeps over the disk. When [`Progress::more`] is false a sweep has ended; what failed or came since is tried
     /// by the next one.
+    ///
+    /// Where the disk is to keep the order of commits, a step is a part of bringing a group there, and the group's end that of a sweep.
     pub fn drain_step(&self, blocks_max: u32) -> Progress {
+        if let Some(order) = &self.order {
+            return self.step_in_order(order, blocks_max);
+        }
         let lbas = self.next_of(&mut self.sweep.lock(), blocks_max);
         let mut progress = Progress::default();
         let passed_over = self.destage(&lbas, &mut progress);
@@ -82,6 +87,9 @@ impl<R: Region> DiskCache<R> {
 
     /// The same by a sweep of the caller's own.
     pub(crate) fn step_of(&self, sweep: &mut Sweep, blocks_max: u32) -> Progress {
+        if let Some(order) = &self.order {
+            return self.step_in_order(order, blocks_max);
+        }
         let lbas = self.next_of(sweep, blocks_max);
         let mut progress = Progress::default();
         // Whoever writes the others to the disk gives room too.
@@ -132,9 +140,14 @@ impl<R: Region> DiskCache<R> {
         }
     }
 
+    /// Blocks of a step that may take up to `blocks_max`.
+    pub(crate) fn step_blocks(&self, blocks_max: u32) -> usize {
+        blocks_max.min(STEP_BLOCKS_MAX).min(STEP_BYTES_MAX / self.geometry.block_size).max(1) as usize
+    }
+
     /// The next blocks of `sweep`, in order. One that is over begins anew, with all that is dirty now.
     fn next_of(&self, sweep: &mut Sweep, blocks_max: u32) -> Vec<u64> {
-        let limit = blocks_max.min(STEP_BLOCKS_MAX).min(STEP_BYTES_MAX / self.geometry.block_size).max(1) as usize;
+        let limit = self.step_blocks(blocks_max);
         if sweep.next == sweep.lbas.len() {
             sweep.next = 0;
             sweep.lbas = std::mem::take(&mut sweep.again);
@@ -181,17 +194,7 @@ impl<R: Region> DiskCache<R> {
 
     /// Writes runs of neighbours, and what is in a run that failed block by block. Returns what was written; the rest is unmarked.
     fn write_out(&self, copied: Vec<u64>, bytes: &[u8], progress: &mut Progress) -> Vec<u64> {
-        let size = self.geometry.block_size as usize;
-        let run_blocks_max = (RUN_BYTES_MAX / size).max(1);
-        let mut spans: Vec<(usize, usize)> = Vec::new();
-        for (index, lba) in copied.iter().enumerate() {
-            match spans.last_mut() {
-                Some((from, until)) if copied[*until - 1] + 1 == *lba && *until - *from < run_blocks_max => {
-                    *until += 1;
-                }
-                _ => spans.push((index, index + 1)),
-            }
-        }
+        let spans = neighbours(&copied, self.geometry.block_size);
         let failed = self.write_spans(&copied, &spans, bytes, progress);
         let singles: Vec<(usize, usize)> = failed
             .iter()
@@ -214,7 +217,7 @@ impl<R: Region> DiskCache<R> {
     }
 
     /// Writes spans of what was copied; returns those that the disk refused.
-    fn write_spans(
+    pub(crate) fn write_spans(
         &self,
         copied: &[u64],
         spans: &[(usize, usize)],
@@ -264,25 +267,41 @@ impl<R: Region> DiskCache<R> {
             let mut stripe = self.index.lock_for(lba);
             let cached = stripe.get(lba).expect("a block stays cached while it is destaged");
             let clean = flushed && cached.state == State::Destaging;
-            if clean {
-                // Neither flushed nor fenced: if it is lost, the block is only written once more.
-                self.medium.store_state(cached.entry, CacheEntry::holding_word(cached.block, cached.counter, true));
-                self.dirty.fetch_sub(1, Ordering::Relaxed);
-                progress.cleaned += 1;
-            }
-            let state = if clean { State::Clean } else { State::Dirty };
-            stripe.update(lba, Cached { state, ..cached });
-            if clean {
-                self.index.turned_clean(&mut stripe, lba, cached.entry);
-                self.in_doubt.settle(lba);
+            match clean {
+                true => self.turn_clean(&mut stripe, lba, cached, progress),
+                false => stripe.update(lba, Cached { state: State::Dirty, ..cached }),
             }
         }
+    }
+
+    /// The disk holds block `lba` as it is `cached`, and has confirmed a flush since.
+    pub(crate) fn turn_clean(&self, stripe: &mut Stripe, lba: u64, cached: Cached, progress: &mut Progress) {
+        // Neither flushed nor fenced: if it is lost, the block is only written once more.
+        self.medium.store_state(cached.entry, CacheEntry::holding_word(cached.block, cached.counter, true));
+        self.dirty.fetch_sub(1, Ordering::Relaxed);
+        progress.cleaned += 1;
+        stripe.update(lba, Cached { state: State::Clean, ..cached });
+        self.index.turned_clean(stripe, lba, cached.entry);
+        self.in_doubt.settle(lba);
     }
 
     /// Where a block of the cache's size lies, in the disk's own blocks.
     pub(crate) fn on_disk(&self, lba: u64) -> Lba {
         Lba(lba * self.disk_blocks_each)
     }
+}
+
+/// Where runs of blocks that follow each other begin and end in `lbas`, which ascend.
+pub(crate) fn neighbours(lbas: &[u64], block_size: u32) -> Vec<(usize, usize)> {
+    let run_blocks_max = (RUN_BYTES_MAX / block_size as usize).max(1);
+    let mut spans: Vec<(usize, usize)> = Vec::new();
+    for (index, lba) in lbas.iter().enumerate() {
+        match spans.last_mut() {
+            Some((from, until)) if lbas[*until - 1] + 1 == *lba && *until - *from < run_blocks_max => *until += 1,
+            _ => spans.push((index, index + 1)),
+        }
+    }
+    spans
 }
 
 /// What Linux calls an input or output error.

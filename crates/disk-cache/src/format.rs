@@ -66,6 +66,14 @@ pub enum FormatError {
         /// Bytes in the region.
         has: u64,
     },
+    /// The disk's journal is too small for the cache.
+    #[error("a journal for {journal} blocks is too small for a cache of {blocks}")]
+    Journal {
+        /// Blocks that the journal has room for.
+        journal: u32,
+        /// Blocks that the cache would have.
+        blocks: u32,
+    },
     /// The medium refused a store; the region holds no cache now.
     #[error(transparent)]
     Sealed(#[from] Sealed),
@@ -94,6 +102,8 @@ pub struct Identity {
     pub sequence: u64,
     /// Whether there is a checksum of each block.
     pub sums: Sums,
+    /// Blocks that the journal behind the disk's blocks has room for; 0: the disk does not keep the order of commits.
+    pub journal_blocks: u32,
 }
 
 impl Identity {
@@ -111,8 +121,9 @@ impl Identity {
 impl From<&TrustedSuperblock> for Identity {
     fn from(superblock: &TrustedSuperblock) -> Identity {
         let TrustedSuperblock { plan, uuid, disk, sequence, .. } = *superblock;
-        let CachePlan { block_size, blocks, disk_blocks, ring_slots, .. } = plan;
-        Identity { uuid, disk, block_size, blocks, disk_blocks, ring_slots, sequence, sums: plan.sums() }
+        let CachePlan { block_size, blocks, disk_blocks, ring_slots, journal_blocks, .. } = plan;
+        let sums = plan.sums();
+        Identity { uuid, disk, block_size, blocks, disk_blocks, ring_slots, sequence, sums, journal_blocks }
     }
 }
 
@@ -145,7 +156,36 @@ pub fn format_with<R: Region + ?Sized>(
     spec: &FormatSpec,
     contents: Contents,
 ) -> Result<(), FormatError> {
+    lay_out(&plan(sums, region.len(), spec)?, region, spec, contents)
+}
+
+/// The same for a cache that keeps the order of commits on its disk, by the journal for up to `journal_blocks` that
+/// [`lay_out_journal`](crate::lay_out_journal) has laid out there: [`FormatSpec::disk_blocks`] are those before it.
+pub fn format_ordered<R: Region + ?Sized>(
+    journal_blocks: u32,
+    sums: Sums,
+    region: &R,
+    spec: &FormatSpec,
+    contents: Contents,
+) -> Result<(), FormatError> {
     let plan = plan(sums, region.len(), spec)?;
+    lay_out(&with_journal(plan, journal_blocks)?, region, spec, contents)
+}
+
+/// `plan` with a journal for up to `journal_blocks` behind the disk's blocks.
+pub(crate) fn with_journal(plan: CachePlan, journal_blocks: u32) -> Result<CachePlan, FormatError> {
+    match journal_blocks < plan.blocks {
+        true => Err(FormatError::Journal { journal: journal_blocks, blocks: plan.blocks }),
+        false => Ok(plan.ordered(journal_blocks)),
+    }
+}
+
+fn lay_out<R: Region + ?Sized>(
+    plan: &CachePlan,
+    region: &R,
+    spec: &FormatSpec,
+    contents: Contents,
+) -> Result<(), FormatError> {
     for at in SUPERBLOCK_COPIES_AT.into_iter().rev() {
         region.stream(at, &ZEROES);
         region.fence()?;
@@ -155,7 +195,7 @@ pub fn format_with<R: Region + ?Sized>(
         zero(region, plan.entries_at, plan.data_at - plan.entries_at);
         region.fence()?;
     }
-    let superblock = Superblock::new(&plan, spec.uuid, spec.disk, 1);
+    let superblock = Superblock::new(plan, spec.uuid, spec.disk, 1);
     for at in SUPERBLOCK_COPIES_AT.into_iter().rev() {
         region.stream(at, superblock.as_bytes());
         region.fence()?;

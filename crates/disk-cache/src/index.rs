@@ -6,7 +6,7 @@
 //! for victims never has to pass over what waits for the disk, and writes of dirty blocks are not told at all. The rest is told in batches, so that
 //! the policy's one lock is taken rarely; until then it is a little behind.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 use tidegate_media::sync::{Mutex, SpinGuard, SpinLock};
 use tidegate_policy::evict::{Evict, Replacement};
@@ -20,6 +20,25 @@ pub(crate) struct Cached {
     pub(crate) state: State,
     /// Whether the entry's first word is known to be durable.
     pub(crate) named: bool,
+    /// The side of the last cut on which the block was committed, if it is dirty: see `order.rs`.
+    pub(crate) side: Side,
+}
+
+/// Cuts in the order of commits part them into those on the one side and those on the other, in turn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Side {
+    #[default]
+    Even,
+    Odd,
+}
+
+impl Side {
+    fn other(self) -> Side {
+        match self {
+            Side::Even => Side::Odd,
+            Side::Odd => Side::Even,
+        }
+    }
 }
 
 /// How a cached block stands to the disk.
@@ -58,6 +77,10 @@ pub(crate) struct Stripe {
     dirty: u32,
     /// Grows when a block goes that may have been written, or is written past the cache.
     changes: u64,
+    /// The side of commits from now on.
+    side: Side,
+    /// For each block of the group under way that was committed again since the cut, where its content of the cut lies.
+    kept: BTreeMap<u64, u32>,
     uses: Vec<Use>,
     pub(crate) counts: StripeCounts,
 }
@@ -252,6 +275,47 @@ impl Stripe {
         self.changes += 1;
     }
 
+    /// The side of a commit now.
+    pub(crate) fn side(&self) -> Side {
+        self.side
+    }
+
+    /// Parts the commits up to now from those that come.
+    pub(crate) fn cut(&mut self) {
+        debug_assert!(self.kept.is_empty(), "no group is under way");
+        self.side = self.side.other();
+    }
+
+    /// Whether `cached` is as it was at the last cut, and dirty then.
+    pub(crate) fn is_of_the_cut(&self, cached: &Cached) -> bool {
+        cached.state.is_dirty() && cached.side != self.side
+    }
+
+    /// Gives up the content that block `lba` had as `was`. Returns its block if that is free now: the group under way may need it.
+    pub(crate) fn superseded(&mut self, lba: u64, was: &Cached) -> Option<u32> {
+        if !self.is_of_the_cut(was) {
+            return Some(was.block);
+        }
+        self.kept.insert(lba, was.block);
+        None
+    }
+
+    /// Where the content of the last cut of block `lba` lies, if it was committed again since.
+    pub(crate) fn kept(&self, lba: u64) -> Option<u32> {
+        self.kept.get(&lba).copied()
+    }
+
+    /// The same, and the group under way needs it no more.
+    pub(crate) fn no_longer_kept(&mut self, lba: u64) -> Option<u32> {
+        self.kept.remove(&lba)
+    }
+
+    /// Every block that was dirty at the last cut, and that no group has brought to the disk since.
+    pub(crate) fn all_of_the_cut(&self) -> impl Iterator<Item = u64> + '_ {
+        let dirty = self.all_dirty().filter(|lba| self.map.get(lba).is_some_and(|cached| self.is_of_the_cut(cached)));
+        dirty.chain(self.kept.keys().copied())
+    }
+
     /// Blocks that are cached, and dirty ones among them.
     pub(crate) fn fill(&self) -> (u32, u32) {
         (u32::try_from(self.map.len()).expect("a cache has fewer than 2^32 blocks"), self.dirty)
@@ -301,7 +365,8 @@ mod tests {
     #[test]
     fn a_search_for_victims_looks_at_clean_blocks_only() {
         let index = Index::new(1024, Replacement::Lru);
-        let cached = |entry, state| Cached { entry, block: entry, counter: 0, state, named: true };
+        let cached =
+            |entry, state| Cached { entry, block: entry, counter: 0, state, named: true, side: Side::default() };
         for entry in 0..1024 {
             let state = if entry < 1000 { State::Dirty } else { State::Clean };
             index.insert(&mut index.lock_for(entry.into()), entry.into(), cached(entry, state));

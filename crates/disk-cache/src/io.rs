@@ -12,7 +12,7 @@ impl<R: Region> BlockDevice for DiskCache<R> {
     fn geometry(&self) -> Geometry {
         let mode = self.mode();
         let of_disk = u64::from(self.disk.geometry().atomic_blocks) / self.disk_blocks_each;
-        let atomic_blocks = match mode.writes_past() {
+        let atomic_blocks = match self.writes_past() {
             true => self.geometry.atomic_blocks.min(u32::try_from(of_disk).unwrap_or(u32::MAX)),
             false => self.geometry.atomic_blocks,
         };
@@ -108,9 +108,14 @@ impl<R: Region> DiskCache<R> {
         self.mode.store(mode.number(), Ordering::Relaxed);
     }
 
+    /// Whether writes of blocks that are not cached go past the cache. Where the disk is to keep the order of commits none do.
+    fn writes_past(&self) -> bool {
+        self.mode().writes_past() && self.order.is_none()
+    }
+
     /// Puts all of `writes` in place, or none; unless the mode sends some of them past the cache.
     pub(crate) fn put(&self, writes: &[Write<'_>]) -> Result<()> {
-        if self.mode().writes_past() {
+        if self.writes_past() {
             let cached = self.write_past(writes)?;
             return self.put_through(&cached);
         }
@@ -141,6 +146,9 @@ impl<R: Region> DiskCache<R> {
     }
 
     fn bring_to_disk(&self, writes: &[Write<'_>]) -> Result<()> {
+        if let Some(order) = &self.order {
+            return self.bring_in_order(order);
+        }
         let mut lbas: Vec<u64> = writes.iter().map(|(lba, _)| *lba).collect();
         while !lbas.is_empty() {
             let mut progress = Progress::default();

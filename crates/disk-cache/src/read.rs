@@ -119,7 +119,8 @@ impl<R: Region> DiskCache<R> {
             self.medium.fence().inspect_err(|_| self.pool.give_entry(free))?;
         }
         self.medium.store_state(free.entry, CacheEntry::holding_word(block, counter, true));
-        let cached = Cached { entry: free.entry, block, counter, state: State::Clean, named: false };
+        let (entry, state, side) = (free.entry, State::Clean, stripe.side());
+        let cached = Cached { entry, block, counter, state, named: false, side };
         self.index.insert(stripe, lba, cached);
         stripe.counts.fills += 1;
         Ok(())

@@ -17,7 +17,7 @@
 //! A cut after that leaves the new one. At no time is there no cache, or one that names a block of the wrong disk.
 
 use crate::cache::{OpenError, apply_what_counts, settle, usable_superblock};
-use crate::format::{FormatError, Identity};
+use crate::format::{FormatError, Identity, with_journal};
 use crate::load::{self, Unusable};
 use crate::medium::Medium;
 use crate::twin;
@@ -104,7 +104,8 @@ fn planned(old: &CachePlan, wish: &Relayout) -> Result<CachePlan, FormatError> {
     let plan = CachePlan::fitting_with(old.sums(), has, old.block_size, wish.disk_blocks, old.ring_slots);
     // A ring elsewhere would need its cursors moved with it.
     let plan = plan.filter(|plan| plan.blocks >= crate::format::BLOCKS_MIN && plan.ring_at == old.ring_at);
-    plan.ok_or(FormatError::TooSmall { has })
+    let plan = plan.ok_or(FormatError::TooSmall { has })?;
+    if old.journal_blocks == 0 { Ok(plan) } else { with_journal(plan, old.journal_blocks) }
 }
 
 /// What the entries say.

@@ -75,7 +75,8 @@ impl<R: Region> DiskCache<R> {
     pub(crate) fn hold(&self, stripe: &mut Stripe, lba: u64, block: u32) {
         let FreeEntry { entry, counter } = self.pool.take_entry();
         self.transients.hold(entry, lba);
-        self.index.insert(stripe, lba, Cached { entry, block, counter, state: State::Transient, named: false });
+        let (state, side) = (State::Transient, stripe.side());
+        self.index.insert(stripe, lba, Cached { entry, block, counter, state, named: false, side });
         stripe.counts.fills += 1;
     }
 

@@ -5,9 +5,11 @@
 //! the ring says what an entry becomes by a transaction of several blocks, and counts while it lies between the cursors.
 
 mod entry;
+mod journal;
 mod superblock;
 
 pub use entry::{BlockSum, CacheEntry, EntryState, LBA_BITS, RingElement, is_ahead};
+pub use journal::{JOURNAL_HEADERS, JOURNAL_MAGIC, JournalHeader, JournalPlan, JournalRecord, TrustedJournal};
 pub use superblock::{
     CACHE_BLOCK_BYTES_MAX, CACHE_BLOCK_BYTES_MIN, CURSORS_AT, CachePlan, DISK_CACHE_MAGIC, SUPERBLOCK_BYTES,
     SUPERBLOCK_COPIES_AT, Sums, Superblock, TrustedSuperblock,

@@ -9,8 +9,12 @@
 //! 4. written on, on two cores, more often than there are free blocks, with destaging in between and a cut inside; then
 //!    checked and read again.
 //!
+//! Where the disk keeps the order of commits, each image of it is looked at without the memory too: recovered by its journal, it shows what the cache showed at
+//! some moment.
+//!
 //! The process is also killed at each of these instants while the power stays, and the power cut in the next process.
 
+mod alone;
 mod cores;
 mod crew;
 mod judge;
@@ -31,4 +35,4 @@ pub use planted::{CacheBug, FaultyCache};
 pub use published::{EntriesArrive, judge_published};
 pub use script::{CacheStep, Subset};
 pub use small::SmallCache;
-pub use watch::{JointCut, Watched, Watcher};
+pub use watch::{GroupPart, JointCut, Watched, Watcher};

@@ -92,3 +92,21 @@ fn every_cut_of_every_script_on_caches_with_checksums() {
         println!("one step, with checksums: {}", judged.unwrap_or_else(|failure| panic!("{failure}")));
     }
 }
+
+/// The disk alone is at every instant what some commits left, all up to a moment.
+#[test]
+fn every_cut_of_every_script_where_the_disk_keeps_the_order_of_commits() {
+    let caches = [
+        ("fresh", SmallCache::fresh()),
+        ("full of clean blocks", SmallCache::full_of_clean_blocks()),
+        ("full of dirty blocks", SmallCache::full_of_dirty_blocks()),
+        ("some of each", SmallCache::mixed()),
+        ("amid a group", SmallCache::amid_a_group()),
+        ("amid a group, with checksums", SmallCache::amid_a_group().with_sums()),
+        ("amid a group, reads forgotten", SmallCache::amid_a_group().that_forgets_reads()),
+    ];
+    for (name, cache) in caches {
+        let tally = every_script(&format!("{name}, in order"), &cache.in_order());
+        assert!(tally.alone > 0, "disks were looked at without their cache");
+    }
+}

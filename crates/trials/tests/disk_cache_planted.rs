@@ -1,6 +1,6 @@
 //! Mistakes planted in the disk cache: the campaign over short scripts must catch each of them, or it is blind.
 
-use tidegate_trials::disk_cache_cuts::{CacheBug, FaultyCache, SmallCache, Watched, judge_cache_scripts};
+use tidegate_trials::disk_cache_cuts::{CacheBug, FaultyCache, GroupPart, SmallCache, Watched, judge_cache_scripts};
 use tidegate_trials::power_cuts::{Seen, shown_by};
 
 /// The first failure of the campaign, over the shortest scripts that show it, on a machine with `bug`.
@@ -141,4 +141,23 @@ fn mistakes_of_commits_are_caught_where_reads_are_forgotten() {
 #[test]
 fn a_disk_that_does_not_flush_is_caught() {
     caught(CacheBug::DiskFlushMissing);
+}
+
+/// The order of commits on the disk needs each of the four flushes of a group.
+#[test]
+fn a_group_without_one_of_its_flushes_is_caught() {
+    let caches = [SmallCache::fresh(), SmallCache::full_of_dirty_blocks()].map(SmallCache::in_order);
+    let caches = [SmallCache::amid_a_group()].into_iter().chain(caches).collect::<Vec<_>>();
+    for part in [GroupPart::Copy, GroupPart::Told, GroupPart::Placed, GroupPart::Retired] {
+        caught_on(&caches, CacheBug::GroupFlushMissing(part));
+    }
+}
+
+/// Blocks on their way to the disk do not hide mistakes of commits.
+#[test]
+fn mistakes_of_commits_are_caught_where_the_disk_keeps_their_order() {
+    let caches = caches().map(SmallCache::in_order);
+    for bug in [CacheBug::DataFenceMissing, CacheBug::EntryFlushMissing, CacheBug::ElementsFenceMissing] {
+        caught_on(&caches, bug);
+    }
 }

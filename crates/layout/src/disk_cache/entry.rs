@@ -175,6 +175,7 @@ mod tests {
         entries_at: 0,
         sums_at: None,
         data_at: 0,
+        journal_blocks: 0,
     };
 
     #[test]

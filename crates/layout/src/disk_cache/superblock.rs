@@ -1,6 +1,6 @@
 //! The superblock, the cursors, and where everything lies.
 
-use crate::disk_cache::{BlockSum, CacheEntry, LBA_BITS, RingElement};
+use crate::disk_cache::{BlockSum, CacheEntry, JournalPlan, LBA_BITS, RingElement};
 use crate::on_media::{Broken, on_media, rule};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U32, U64};
@@ -13,6 +13,12 @@ const VERSION: u32 = 1;
 
 /// The bit of `ro_compat` of a cache that keeps a checksum of each block: whoever writes a block without its sum spoils it.
 const RO_COMPAT_SUMS: u32 = 1;
+
+/// The bit of `ro_compat` of a cache whose blocks reach the disk by a journal: whoever writes them there otherwise breaks the order of commits.
+const RO_COMPAT_ORDER: u32 = 2;
+
+/// Bits of `ro_compat` that have a meaning.
+const KNOWN: u32 = RO_COMPAT_SUMS | RO_COMPAT_ORDER;
 
 /// Bytes that each copy of the superblock has for itself.
 pub const SUPERBLOCK_BYTES: u64 = 4096;
@@ -47,7 +53,7 @@ on_media! {
         72: version: U32,
         /// features that a reader may ignore
         76: compat: U32,
-        /// features without which nothing may be written: bit 0, a checksum of each block
+        /// features without which nothing may be written: bit 0, a checksum of each block; bit 1, a journal at the disk's end
         80: ro_compat: U32,
         /// features without which nothing may be read
         84: incompat: U32,
@@ -69,8 +75,10 @@ on_media! {
         128: data_at: U64,
         /// where the checksums of the blocks lie, in bytes; 0: there are none
         136: sums_at: U64,
+        /// blocks that the journal behind the disk's blocks has room for; 0: there is none
+        144: journal_blocks: U32,
         /// zero
-        144: reserved2: [u8; 108],
+        148: reserved2: [u8; 104],
         /// CRC-32C of the first 252 bytes
         252: checksum: U32,
     }
@@ -95,6 +103,8 @@ pub struct CachePlan {
     pub sums_at: Option<u64>,
     /// Where the blocks lie.
     pub data_at: u64,
+    /// Blocks of the largest group that the journal behind the disk's blocks holds; 0: there is no journal.
+    pub journal_blocks: u32,
 }
 
 /// Whether a cache keeps a checksum of each block.
@@ -162,7 +172,19 @@ impl CachePlan {
         let sums_at = entries_end.next_multiple_of(64);
         let data_at = (sums_at + sums.bytes_of(blocks)).next_multiple_of(u64::from(block_size));
         let sums_at = (sums == Sums::Kept).then_some(sums_at);
-        CachePlan { block_size, blocks, disk_blocks, ring_slots, ring_at: RING_AT, entries_at, sums_at, data_at }
+        let (ring_at, journal_blocks) = (RING_AT, 0);
+        CachePlan { block_size, blocks, disk_blocks, ring_slots, ring_at, entries_at, sums_at, data_at, journal_blocks }
+    }
+
+    /// The same cache with a journal behind the disk's blocks, for groups of up to `journal_blocks`; 0: without.
+    pub fn ordered(self, journal_blocks: u32) -> CachePlan {
+        CachePlan { journal_blocks, ..self }
+    }
+
+    /// The journal behind the disk's blocks, if there is one.
+    pub fn journal(&self) -> Option<JournalPlan> {
+        let CachePlan { block_size, disk_blocks, journal_blocks: capacity, .. } = *self;
+        (capacity > 0).then_some(JournalPlan { block_size, disk_blocks, capacity })
     }
 
     /// One past the cache's last byte.
@@ -195,6 +217,12 @@ impl CachePlan {
         if self.sums_at.is_some() { Sums::Kept } else { Sums::Absent }
     }
 
+    fn features(&self) -> u32 {
+        let sums = if self.sums_at.is_some() { RO_COMPAT_SUMS } else { 0 };
+        let order = if self.journal_blocks > 0 { RO_COMPAT_ORDER } else { 0 };
+        sums | order
+    }
+
     fn check(&self, region_bytes: u64) -> Result<(), Broken> {
         let size = self.block_size;
         let sizes = CACHE_BLOCK_BYTES_MIN..=CACHE_BLOCK_BYTES_MAX;
@@ -222,7 +250,9 @@ impl CachePlan {
         rule(data, "the blocks lie behind the entries", 128, self.data_at)?;
         let data_bytes = u64::from(self.blocks) * u64::from(size);
         let fits = behind(region_bytes, self.data_at, data_bytes);
-        rule(fits, "the region has room for every block", 92, self.blocks)
+        rule(fits, "the region has room for every block", 92, self.blocks)?;
+        let journal = self.journal_blocks == 0 || self.journal_blocks >= self.blocks;
+        rule(journal, "the journal has room for every block", 144, self.journal_blocks)
     }
 }
 
@@ -246,7 +276,7 @@ impl Superblock {
             sequence: U64::new(sequence),
             version: U32::new(VERSION),
             compat: U32::ZERO,
-            ro_compat: U32::new(if plan.sums_at.is_some() { RO_COMPAT_SUMS } else { 0 }),
+            ro_compat: U32::new(plan.features()),
             incompat: U32::ZERO,
             block_size: U32::new(plan.block_size),
             blocks: U32::new(plan.blocks),
@@ -257,7 +287,8 @@ impl Superblock {
             entries_at: U64::new(plan.entries_at),
             data_at: U64::new(plan.data_at),
             sums_at: U64::new(plan.sums_at.unwrap_or(0)),
-            reserved2: [0; 108],
+            journal_blocks: U32::new(plan.journal_blocks),
+            reserved2: [0; 104],
             checksum: U32::ZERO,
         };
         superblock.checksum = U32::new(superblock.digest());
@@ -282,14 +313,21 @@ impl Superblock {
             entries_at: self.entries_at.get(),
             sums_at,
             data_at: self.data_at.get(),
+            journal_blocks: if features & RO_COMPAT_ORDER != 0 { self.journal_blocks.get() } else { 0 },
         };
+        rule(
+            features == plan.features() | features & !KNOWN,
+            "an ordered cache has a journal",
+            144,
+            self.journal_blocks,
+        )?;
         plan.check(region_bytes)?;
         Ok(TrustedSuperblock {
             plan,
             uuid: self.uuid,
             disk: self.disk,
             sequence: self.sequence.get(),
-            read_only: features & !RO_COMPAT_SUMS != 0,
+            read_only: features & !KNOWN != 0,
         })
     }
 
@@ -312,6 +350,7 @@ mod tests {
         entries_at: 13312,
         sums_at: None,
         data_at: 32768,
+        journal_blocks: 0,
     };
 
     #[test]
@@ -388,5 +427,21 @@ mod tests {
             assert!(fitting.end() <= bytes && fitting.check(bytes).is_ok());
             assert!(CachePlan::cut_with(Sums::Kept, fitting.blocks + 1, 4096, 1 << 20, 64).end() > bytes);
         }
+    }
+
+    #[test]
+    fn a_journal_is_a_feature_for_writers_and_has_room_for_every_block() {
+        let plan = PLAN.ordered(1000);
+        let bytes = Superblock::new(&plan, [1; 16], [2; 32], 5);
+        assert_eq!((&bytes.as_bytes()[80..84], &bytes.as_bytes()[144..148]), (&[2, 0, 0, 0][..], &[0xe8, 3, 0, 0][..]));
+        let trusted = bytes.check(plan.end()).unwrap();
+        assert_eq!((trusted.plan, trusted.read_only), (plan, false));
+        assert_eq!(plan.journal().unwrap().disk_blocks, PLAN.disk_blocks);
+        assert_eq!(PLAN.journal(), None);
+        assert!(Superblock::new(&PLAN.ordered(999), [1; 16], [2; 32], 5).check(plan.end()).is_err());
+        let mut without = Superblock::new(&PLAN, [1; 16], [2; 32], 5);
+        without.ro_compat = U32::new(RO_COMPAT_ORDER);
+        without.checksum = U32::new(without.digest());
+        assert!(without.check(plan.end()).is_err(), "an order without a journal");
     }
 }

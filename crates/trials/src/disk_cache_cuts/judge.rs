@@ -1,5 +1,6 @@
 //! The judge of pairs of images: recovers, checks, reads, writes on, and cuts again.
 
+use crate::disk_cache_cuts::alone;
 use crate::disk_cache_cuts::plain::PlainCache;
 use crate::disk_cache_cuts::script::{CacheStep, Subset};
 use crate::disk_cache_cuts::small::{BLOCK, SmallCache};
@@ -32,6 +33,8 @@ pub struct CacheTally {
     pub second_pairs: u64,
     /// Process deaths without a power cut, followed by power cuts in the next process.
     pub kills: u64,
+    /// Distinct images of disks that were looked at without their cache.
+    pub alone: u64,
 }
 
 impl CacheTally {
@@ -46,6 +49,7 @@ impl CacheTally {
         self.recovery_pairs += other.recovery_pairs;
         self.second_pairs += other.second_pairs;
         self.kills += other.kills;
+        self.alone += other.alone;
     }
 }
 
@@ -54,7 +58,8 @@ impl fmt::Display for CacheTally {
         write!(
             f,
             "{} scripts, {} cuts, 2^{:.1} images of the memory before the reduction, {} after it ({} cuts sampled), \
-             {} distinct pairs of memory and disk; in recoveries {}, in what was written after {}; {} kills",
+             {} distinct pairs of memory and disk; in recoveries {}, in what was written after {}; {} kills; \
+             {} disks without their cache",
             self.scripts,
             self.cuts,
             self.images_all.log2(),
@@ -63,7 +68,8 @@ impl fmt::Display for CacheTally {
             self.distinct,
             self.recovery_pairs,
             self.second_pairs,
-            self.kills
+            self.kills,
+            self.alone
         )
     }
 }
@@ -80,7 +86,7 @@ enum Origin {
 }
 
 /// The contents of every block of the disk, as the cache shows them.
-type Contents = Vec<Content>;
+pub(crate) type Contents = Vec<Content>;
 
 /// How deep recoveries are cut in recoveries.
 const RECOVERY_DEPTH_MAX: u32 = 2;
@@ -98,13 +104,15 @@ pub(crate) struct CacheCampaign<'a, W> {
     disk: Image,
     seen: &'a Seen,
     reduction: Reduction,
+    /// What the cache ever showed in the life of the machine that is judged.
+    past: Vec<Contents>,
     tally: CacheTally,
 }
 
 impl<'a, R: tidegate_media::Region, W: Fn(Watched) -> R> CacheCampaign<'a, W> {
     pub(crate) fn new(cache: &'a SmallCache, wrap: W, seen: &'a Seen) -> CacheCampaign<'a, W> {
         let (start, disk, reduction) = (cache.formatted(), cache.disk(), cache.reduction());
-        CacheCampaign { cache, wrap, start, disk, seen, reduction, tally: CacheTally::default() }
+        CacheCampaign { cache, wrap, start, disk, seen, reduction, past: Vec::new(), tally: CacheTally::default() }
     }
 
     pub(crate) fn tally(&self) -> CacheTally {
@@ -121,15 +129,18 @@ impl<'a, R: tidegate_media::Region, W: Fn(Watched) -> R> CacheCampaign<'a, W> {
         let machine = Watcher::new(self.cache.region(&self.start), &self.disk);
         let mut device = self.open(&machine, 0)?;
         let mut contents = self.cache.contents();
+        self.past = vec![contents.clone()];
         let before = self.cache.before.clone();
         let (last, earlier) = script.split_last().expect("a script has steps");
         for (number, step) in before.iter().chain(earlier).enumerate() {
             device = self.step(&machine, device, *step, number as u64, &mut contents)?;
+            self.past.push(contents.clone());
         }
         machine.record();
         let former = contents.clone();
         let number = (before.len() + earlier.len()) as u64;
         let device = self.step(&machine, device, *last, number, &mut contents)?;
+        self.past.push(contents.clone());
         let mut cuts = machine.take();
         let end = cuts.pop().expect("a cut of now");
         for cut in cuts {
@@ -189,6 +200,9 @@ impl<'a, R: tidegate_media::Region, W: Fn(Watched) -> R> CacheCampaign<'a, W> {
 
     fn judge_cut(&mut self, cut: &JointCut, allowed: &[Contents], origin: Origin) -> Result<(), Failure> {
         let disks = disk_images(cut);
+        for disk in &disks {
+            self.judge_alone(disk)?;
+        }
         let reduction = self.reduction.clone();
         let mut images = cut.region.images(&reduction);
         while let Some(region) = images.advance() {
@@ -197,6 +211,15 @@ impl<'a, R: tidegate_media::Region, W: Fn(Watched) -> R> CacheCampaign<'a, W> {
             }
         }
         Ok(())
+    }
+
+    /// What a disk shows without its cache: where it keeps the order of commits, all of them up to a moment.
+    fn judge_alone(&mut self, disk: &Image) -> Result<(), Failure> {
+        if self.cache.plan.journal().is_none() || !self.seen.insert(mix(disk.hash() ^ 2) ^ digest(&self.past)) {
+            return Ok(());
+        }
+        self.tally.alone += 1;
+        alone::judge(disk, self.cache.plan.disk_blocks, &self.past)
     }
 
     fn judge_if_new(
@@ -294,6 +317,7 @@ impl<'a, R: tidegate_media::Region, W: Fn(Watched) -> R> CacheCampaign<'a, W> {
         let mut contents = shown;
         let mut rng = Rng::new(machine.region.visible().hash());
         let steps = u64::from(self.cache.plan.blocks) + 2;
+        let past = self.past.len();
         let (cut_at, first) = (rng.below(steps), rng.next_u64() % self.cache.plan.disk_blocks);
         for number in 0..steps {
             let lba = (first + number / 2) % self.cache.plan.disk_blocks;
@@ -305,6 +329,7 @@ impl<'a, R: tidegate_media::Region, W: Fn(Watched) -> R> CacheCampaign<'a, W> {
             }
             let former = contents.clone();
             on_core(core, || commit(device, lbas, LATER + number, &mut contents))?;
+            self.past.push(contents.clone());
             if number % 4 == 2 {
                 on_core(1 - core, || device.drain_step(2));
             }
@@ -314,9 +339,11 @@ impl<'a, R: tidegate_media::Region, W: Fn(Watched) -> R> CacheCampaign<'a, W> {
                 let region = cut.region.sample(&mut rng);
                 let disks = disk_images(cut);
                 let disk = &disks[rng.index(disks.len())];
+                self.judge_alone(disk)?;
                 self.judge_if_new(cut, &region, disk, &[former, contents.clone()], Origin::Second)?;
             }
         }
+        self.past.truncate(past);
         let report = check(&*machine.region).map_err(Failure::new)?;
         if let Some(finding) = report.findings.first() {
             return Err(Failure::new(format_args!("check, after more was written: {finding}")));
@@ -368,7 +395,7 @@ fn read_blocks<R: tidegate_media::Region>(device: &DiskCache<R>, blocks: u64) ->
 }
 
 /// Every image that the disk may be left with, or if those are many some of them: with nothing of its cache first, then with all of it.
-fn disk_images(cut: &JointCut) -> Vec<Image> {
+pub(crate) fn disk_images(cut: &JointCut) -> Vec<Image> {
     cut.disk.images(DISK_IMAGES_MAX).unwrap_or_else(|count| {
         let mut rng = Rng::new(count.to_bits());
         (0..DISK_IMAGES_MAX).map(|_| cut.disk.sample(&mut rng, tidegate_sim::SectorTear::Possible)).collect()

@@ -3,7 +3,7 @@
 //! The engine is not changed. A [`FaultyCache`] recognises each site by where it stores, and by what the same core has done since its last
 //! fence. A campaign that does not fail on such a machine is blind to that mistake.
 
-use crate::disk_cache_cuts::watch::Watched;
+use crate::disk_cache_cuts::watch::{GroupPart, Watched};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use tidegate_layout::disk_cache::{CURSORS_AT, CacheEntry, CachePlan, EntryState};
@@ -53,6 +53,8 @@ pub enum CacheBug {
     ForgottenTakenForNamed,
     /// The disk says that it has flushed, and has not.
     DiskFlushMissing,
+    /// The flush is missing that follows this part of bringing a group to the disk.
+    GroupFlushMissing(GroupPart),
 }
 
 /// The memory of a watched machine in which one site of the engine is broken.
@@ -103,6 +105,9 @@ impl FaultyCache {
     /// `watched`, with `bug` in the cache of this plan.
     pub fn new(watched: Watched, plan: CachePlan, bug: CacheBug) -> FaultyCache {
         watched.by.0.lie_about_flushes(bug == CacheBug::DiskFlushMissing);
+        if let (CacheBug::GroupFlushMissing(part), Some(journal)) = (bug, plan.journal()) {
+            watched.by.0.lose_flush(journal, part);
+        }
         FaultyCache { watched, bug, plan, cores: Mutex::default(), read_in: Mutex::default() }
     }
 

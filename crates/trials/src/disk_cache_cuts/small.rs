@@ -3,10 +3,11 @@
 use crate::disk_cache_cuts::script::{CacheStep, Subset};
 use crate::power_cuts::block_of;
 use std::iter;
-use tidegate_disk_cache::{Contents, FormatSpec, Options, Reads, Sums, format_with};
+use std::sync::Arc;
+use tidegate_disk_cache::{Contents, FormatSpec, Options, Reads, Sums, format_ordered, format_with, lay_out_journal};
 use tidegate_layout::disk_cache::CachePlan;
-use tidegate_media::LineOrder;
-use tidegate_sim::{Content, Image, Reduction, Region};
+use tidegate_media::{InTurn, LineOrder};
+use tidegate_sim::{Content, Disk, Image, Reduction, Region};
 
 /// A cache of a few blocks in front of a few more.
 #[derive(Clone, Debug)]
@@ -22,6 +23,9 @@ pub struct SmallCache {
     /// What becomes of blocks that are read.
     pub reads: Reads,
 }
+
+/// The identity of every cache.
+const UUID: [u8; 16] = [1; 16];
 
 /// Bytes in a block.
 pub(crate) const BLOCK: usize = 512;
@@ -65,10 +69,27 @@ impl SmallCache {
         SmallCache::six_blocks(before, &[0, 4, 7])
     }
 
+    /// The disk keeps the order of commits, and a group is half on its way: its blocks are in the journal, and one of them was written since.
+    pub fn amid_a_group() -> SmallCache {
+        let before = vec![
+            CacheStep::Commit { core: 0, lbas: Subset::of(&[0, 1]) },
+            CacheStep::Commit { core: 1, lbas: Subset::of(&[3]) },
+            CacheStep::Drain { core: 1 },
+            CacheStep::Commit { core: 0, lbas: Subset::of(&[1, 2]) },
+        ];
+        SmallCache::six_blocks(before, &[0, 1, 4]).in_order()
+    }
+
     /// The same with a checksum of each block, which every read of a judge verifies.
     pub fn with_sums(self) -> SmallCache {
         let CachePlan { blocks, block_size, disk_blocks, ring_slots, .. } = self.plan;
-        SmallCache { plan: CachePlan::cut_with(Sums::Kept, blocks, block_size, disk_blocks, ring_slots), ..self }
+        let plan = CachePlan::cut_with(Sums::Kept, blocks, block_size, disk_blocks, ring_slots);
+        SmallCache { plan: plan.ordered(self.plan.journal_blocks), ..self }
+    }
+
+    /// The same where the disk keeps the order of commits.
+    pub fn in_order(self) -> SmallCache {
+        SmallCache { plan: self.plan.ordered(self.plan.blocks), ..self }
     }
 
     /// The same on a processor whose words to one line arrive in any order.
@@ -95,15 +116,25 @@ impl SmallCache {
     pub fn formatted(&self) -> Image {
         let region = Region::new(self.plan.end().next_multiple_of(8));
         let CachePlan { block_size, disk_blocks, ring_slots, .. } = self.plan;
-        let spec = FormatSpec { block_size, disk_blocks, ring_slots, uuid: [1; 16], disk: [2; 32] };
-        format_with(self.plan.sums(), &region, &spec, Contents::Zeroed).expect("the region is sound");
+        let spec = FormatSpec { block_size, disk_blocks, ring_slots, uuid: UUID, disk: [2; 32] };
+        let (sums, journal_blocks) = (self.plan.sums(), self.plan.journal_blocks);
+        match journal_blocks {
+            0 => format_with(sums, &region, &spec, Contents::Zeroed),
+            _ => format_ordered(journal_blocks, sums, &region, &spec, Contents::Zeroed),
+        }
+        .expect("the region is sound");
         region.cut().least().clone()
     }
 
-    /// The disk before anything is written through the cache: each block another content.
+    /// The disk before anything is written through the cache: each block another content, and a journal that holds nothing.
     pub fn disk(&self) -> Image {
         let blocks: Vec<u8> = (0..self.plan.disk_blocks).flat_map(|lba| block_of(1000 + lba, BLOCK)).collect();
-        Image::from_bytes(&blocks)
+        let Some(journal) = self.plan.journal() else { return Image::from_bytes(&blocks) };
+        let mut bytes = blocks;
+        bytes.resize(usize::try_from(journal.end()).expect("a small disk") * BLOCK, 0);
+        let disk = Arc::new(Disk::from_image(Image::from_bytes(&bytes), 512));
+        lay_out_journal(&InTurn(disk.clone()), journal, UUID).expect("the disk is sound");
+        disk.visible()
     }
 
     /// What each block of the disk holds then.

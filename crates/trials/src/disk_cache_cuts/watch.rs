@@ -3,12 +3,14 @@
 //! Between two fences the images that the memory may be left with only grow, and between two accesses the disk's state stays. So the
 //! instants before each fence and before each access of the disk, and the one at the end, cover all.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use tidegate_layout::disk_cache::{JournalHeader, JournalPlan};
 use tidegate_media::{
     Backing, BlockDevice, Durability, Extent, Geometry, InTurn, Lba, LbaRange, Region as Medium, Result, Run, Sealed,
 };
 use tidegate_sim::{Cut, Disk, DiskCut, Image, InterceptMemory, InterceptedMemory, Recorded, Region};
+use zerocopy::FromBytes;
 
 /// The power fails: the memory and the disk at that instant.
 pub struct JointCut {
@@ -27,13 +29,74 @@ pub struct Watcher {
     cuts: Recorded<JointCut>,
     /// Whether the disk's flushes do nothing.
     lies: AtomicBool,
+    /// The flush of a group that is left out, if one is.
+    lost: Mutex<Option<LostFlush>>,
+}
+
+/// A flush that the disk never hears of.
+struct LostFlush {
+    journal: JournalPlan,
+    after: GroupPart,
+    /// What was written since the last flush.
+    written: Vec<GroupPart>,
+}
+
+/// What is written to the disk to put a group in place, in this order; a flush follows each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GroupPart {
+    /// Its blocks and records, to the journal.
+    Copy,
+    /// The header that tells of it.
+    Told,
+    /// Its blocks, where they belong.
+    Placed,
+    /// The header that tells of none.
+    Retired,
+}
+
+impl LostFlush {
+    fn part(&self, at: Lba, data: &[u8]) -> GroupPart {
+        let (head, _) = JournalHeader::ref_from_prefix(data).expect("a block is larger than a header");
+        match at.0 {
+            at if at < self.journal.disk_blocks => GroupPart::Placed,
+            at if at < self.journal.header_at(0) => GroupPart::Copy,
+            _ if head.blocks.get() > 0 => GroupPart::Told,
+            _ => GroupPart::Retired,
+        }
+    }
 }
 
 impl Watcher {
     /// A machine with this memory, and a disk that holds this image.
     pub fn new(region: Region, disk: &Image) -> Arc<Watcher> {
         let disk = Arc::new(Disk::from_image(disk.clone(), 512));
-        Arc::new(Watcher { region: Arc::new(region), disk, cuts: Recorded::default(), lies: AtomicBool::new(false) })
+        let (cuts, lies, lost) = (Recorded::default(), AtomicBool::new(false), Mutex::default());
+        Arc::new(Watcher { region: Arc::new(region), disk, cuts, lies, lost })
+    }
+
+    /// From now on, leaves out the flush that follows this part of a group, on a disk with this journal.
+    pub fn lose_flush(&self, journal: JournalPlan, after: GroupPart) {
+        *self.lost() = Some(LostFlush { journal, after, written: Vec::new() });
+    }
+
+    fn lost(&self) -> MutexGuard<'_, Option<LostFlush>> {
+        self.lost.lock().expect("nobody panics with it")
+    }
+
+    fn note(&self, at: Lba, data: &[u8]) {
+        if let Some(lost) = &mut *self.lost() {
+            let part = lost.part(at, data);
+            lost.written.push(part);
+        }
+    }
+
+    /// Whether a flush is to be made.
+    fn flushes(&self) -> bool {
+        let lost = self.lost().as_mut().is_some_and(|lost| {
+            let written = std::mem::take(&mut lost.written);
+            written.contains(&lost.after)
+        });
+        !lost && !self.lies.load(Ordering::Relaxed)
     }
 
     /// From now on, keeps a cut for each instant that matters.
@@ -94,12 +157,13 @@ impl BlockDevice for WatchedDisk {
 
     fn write(&self, at: Lba, data: &[u8], durability: Durability) -> Result<()> {
         self.0.instant();
+        self.0.note(at, data);
         self.0.disk.write(at, data, durability)
     }
 
     fn flush(&self) -> Result<()> {
         self.0.instant();
-        if self.0.lies.load(Ordering::Relaxed) { Ok(()) } else { self.0.disk.flush() }
+        if self.0.flushes() { self.0.disk.flush() } else { Ok(()) }
     }
 
     fn discard(&self, range: LbaRange) -> Result<()> {
@@ -119,6 +183,7 @@ impl BlockDevice for WatchedDisk {
 impl Backing for WatchedDisk {
     fn write_runs(&self, runs: &[Run<'_>]) -> Vec<Result<()>> {
         self.0.instant();
+        runs.iter().for_each(|run| self.0.note(run.at, run.data));
         InTurn(self.0.disk.clone()).write_runs(runs)
     }
 }

@@ -1,0 +1,213 @@
+//! The journal at the end of a disk, by which a group of blocks is put in place as one.
+//!
+//! 1. The group's blocks are written to the journal, and their records. **Flush.**
+//! 2. A header that tells of the group is written over the older of the two. **Flush.** From now on the group counts: whoever finds the disk alone puts it in
+//!    place.
+//! 3. The blocks are written where they belong. **Flush.**
+//! 4. A header that tells of no group is written over the older of the two. **Flush.** Only then is anything in the journal written anew.
+//!
+//! - *Cut in step 1*: no header tells of what is being written. Blocks are as the group before left them.
+//! - *Cut in step 2*: the header is old, new, or torn, which its checksum tells; then the other one counts, which says that there is no group.
+//! - *Cut in step 3*: any of the blocks are old, new or torn. The journal has all of them, and nobody else writes to the disk: they are put in place anew.
+//! - *Cut in step 4*: all blocks are in place. To put them there once more changes nothing.
+//! - *A recovery is cut*: it does steps 3 and 4, and is done again.
+//!
+//! The disk may come without its cache, so the headers lie at its very end and tell where everything else lies.
+
+use crate::drain::neighbours;
+use tidegate_layout::disk_cache::{
+    CACHE_BLOCK_BYTES_MAX, CACHE_BLOCK_BYTES_MIN, JOURNAL_HEADERS, JournalHeader, JournalPlan, JournalRecord,
+    TrustedJournal,
+};
+use tidegate_media::{AlignedBytes, Backing, Corrupt, Error, Lba, Result, Run};
+use zerocopy::{FromBytes, IntoBytes};
+
+/// Bytes read or written in one go.
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// A journal, on the disk where it lies.
+#[derive(Clone, Copy)]
+pub(crate) struct Journal<'a> {
+    pub(crate) disk: &'a dyn Backing,
+    pub(crate) plan: JournalPlan,
+}
+
+/// A disk whose journal was looked at without its cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Recovered {
+    /// The identity of the cache that was in front of it.
+    pub uuid: [u8; 16],
+    /// Bytes in a block of that cache.
+    pub block_size: u32,
+    /// Blocks of the disk before the journal.
+    pub disk_blocks: u64,
+    /// Blocks of a group that had begun to be put in place, and are now.
+    pub blocks: u32,
+}
+
+/// Makes `disk` what some commits of its cache left, if it has a journal: all up to a moment, and none after it. For a disk without its cache; one
+/// that has its cache needs nothing of this, and must not be written otherwise.
+///
+/// Fails if the disk does, or if a group is damaged that was being put in place: nothing is written then.
+pub fn recover_disk(disk: &dyn Backing) -> Result<Option<Recovered>> {
+    let Some(newest) = find(disk)? else { return Ok(None) };
+    let TrustedJournal { plan, uuid, blocks, .. } = newest;
+    let journal = Journal { disk, plan };
+    if blocks > 0 {
+        journal.put_in_place(&newest)?;
+        disk.flush()?;
+        journal.write_header(&TrustedJournal { sequence: newest.sequence + 1, blocks: 0, ..newest })?;
+        disk.flush()?;
+    }
+    Ok(Some(Recovered { uuid, block_size: plan.block_size, disk_blocks: plan.disk_blocks, blocks }))
+}
+
+/// Lays out a journal that holds no group, for the cache `uuid`. What lay there on `disk` is gone.
+pub fn lay_out_journal(disk: &dyn Backing, plan: JournalPlan, uuid: [u8; 16]) -> Result<()> {
+    let journal = Journal { disk, plan };
+    for sequence in 0..JOURNAL_HEADERS {
+        journal.write_header(&TrustedJournal { plan, uuid, sequence, blocks: 0, records_sum: 0 })?;
+    }
+    disk.flush()
+}
+
+/// The newest header at the end of `disk`, whatever its block size.
+fn find(disk: &dyn Backing) -> Result<Option<TrustedJournal>> {
+    let (bytes, least) = (disk.geometry().bytes(), disk.geometry().block_size.max(CACHE_BLOCK_BYTES_MIN));
+    let sizes = (0..).map(|doubled| least << doubled).take_while(|size| *size <= CACHE_BLOCK_BYTES_MAX);
+    let mut newest: Option<TrustedJournal> = None;
+    for block_size in sizes {
+        let end = bytes / u64::from(block_size);
+        let supposed = JournalPlan { block_size, disk_blocks: 1, capacity: 1 };
+        for block in end.saturating_sub(JOURNAL_HEADERS)..end {
+            let header = Journal { disk, plan: supposed }.header_in(block)?;
+            let header =
+                header.check().ok().filter(|found| found.plan.block_size == block_size && found.plan.end() == end);
+            newest = newest.max_by_sequence(header);
+        }
+    }
+    Ok(newest)
+}
+
+/// Of two headers the one that counts.
+trait Newest {
+    fn max_by_sequence(self, other: Self) -> Self;
+}
+
+impl Newest for Option<TrustedJournal> {
+    fn max_by_sequence(self, other: Self) -> Self {
+        self.into_iter().chain(other).max_by_key(|header| header.sequence)
+    }
+}
+
+impl Journal<'_> {
+    /// The header that counts, of the cache `uuid`.
+    pub(crate) fn newest(&self, uuid: [u8; 16]) -> Result<TrustedJournal> {
+        let mut newest: Option<TrustedJournal> = None;
+        for sequence in 0..JOURNAL_HEADERS {
+            let header = self.header_in(self.plan.header_at(sequence))?.check().ok();
+            newest = newest.max_by_sequence(header.filter(|found| found.plan == self.plan && found.uuid == uuid));
+        }
+        newest.ok_or_else(|| {
+            self.corrupt("the disk has the header of its cache's journal", self.plan.header_at(0), "none")
+        })
+    }
+
+    /// Writes blocks of a group, from its block `first` on.
+    pub(crate) fn write_blocks(&self, first: usize, bytes: &[u8]) -> Result<()> {
+        self.write(self.plan.data_at() + first as u64, bytes)
+    }
+
+    /// Writes the records of a group.
+    pub(crate) fn write_records(&self, records: &[JournalRecord]) -> Result<()> {
+        let size = self.plan.block_size as usize;
+        let mut bytes = AlignedBytes::zeroed(size_of_val(records).next_multiple_of(size));
+        bytes[..size_of_val(records)].copy_from_slice(records.as_bytes());
+        self.write(self.plan.records_at(), &bytes)
+    }
+
+    /// Writes a header in its place.
+    pub(crate) fn write_header(&self, header: &TrustedJournal) -> Result<()> {
+        let mut bytes = AlignedBytes::zeroed(self.plan.block_size as usize);
+        bytes[..size_of::<JournalHeader>()].copy_from_slice(header.header().as_bytes());
+        self.write(self.plan.header_at(header.sequence), &bytes)
+    }
+
+    /// Writes every block of `group` where it belongs, if all of them can be read and fit their records.
+    pub(crate) fn put_in_place(&self, group: &TrustedJournal) -> Result<()> {
+        let records = self.records_of(group)?;
+        let size = self.plan.block_size as usize;
+        let at_once = (CHUNK_BYTES / size).max(1);
+        let mut bytes = AlignedBytes::zeroed(at_once.min(records.len()) * size);
+        for (number, chunk) in records.chunks(at_once).enumerate() {
+            self.read_blocks(number * at_once, chunk, &mut bytes[..chunk.len() * size])?;
+        }
+        for (number, chunk) in records.chunks(at_once).enumerate() {
+            let bytes = &mut bytes[..chunk.len() * size];
+            self.read_blocks(number * at_once, chunk, bytes)?;
+            let lbas: Vec<u64> = chunk.iter().map(|record| record.lba.get()).collect();
+            let spans = neighbours(&lbas, self.plan.block_size);
+            let runs = spans
+                .iter()
+                .map(|(from, until)| Run { at: self.on_disk(lbas[*from]), data: &bytes[from * size..until * size] });
+            self.disk.write_runs(&runs.collect::<Vec<_>>()).into_iter().collect::<Result<()>>()?;
+        }
+        Ok(())
+    }
+
+    /// The records of `group`, which ascend.
+    fn records_of(&self, group: &TrustedJournal) -> Result<Vec<JournalRecord>> {
+        let size = self.plan.block_size as usize;
+        let len = group.blocks as usize * size_of::<JournalRecord>();
+        let mut bytes = AlignedBytes::zeroed(len.next_multiple_of(size));
+        let at = self.plan.records_at();
+        self.disk.read(self.on_disk(at), &mut bytes)?;
+        let records = <[JournalRecord]>::ref_from_bytes(&bytes[..len]).expect("records fill the bytes");
+        if JournalRecord::sum_of_all(records) != group.records_sum {
+            return Err(self.corrupt("the records of the group fit their checksum", at, "another"));
+        }
+        let ascend = records.windows(2).all(|two| two[0].lba < two[1].lba);
+        match records.last() {
+            Some(last) if ascend && last.lba.get() < self.plan.disk_blocks => Ok(records.to_vec()),
+            _ => Err(self.corrupt("the blocks of the group ascend, and lie before the journal", at, "others")),
+        }
+    }
+
+    /// Reads the group's blocks of `records`, the first of which is its block `first`.
+    fn read_blocks(&self, first: usize, records: &[JournalRecord], bytes: &mut [u8]) -> Result<()> {
+        let at = self.plan.data_at() + first as u64;
+        self.disk.read(self.on_disk(at), bytes)?;
+        let blocks = bytes.chunks_exact(self.plan.block_size as usize);
+        match records.iter().zip(blocks).position(|(record, block)| !record.fits(block)) {
+            None => Ok(()),
+            Some(wrong) => {
+                let found = format!("another, of block {}", records[wrong].lba);
+                Err(self.corrupt("a block of the group fits its checksum", at + wrong as u64, &found))
+            }
+        }
+    }
+
+    fn header_in(&self, block: u64) -> Result<JournalHeader> {
+        let mut bytes = AlignedBytes::zeroed(self.plan.block_size as usize);
+        self.disk.read(self.on_disk(block), &mut bytes)?;
+        Ok(JournalHeader::read_from_prefix(&bytes).expect("a block is larger than a header").0)
+    }
+
+    /// Writes blocks one behind the other.
+    fn write(&self, at: u64, bytes: &[u8]) -> Result<()> {
+        let blocks_each = (CHUNK_BYTES / self.plan.block_size as usize).max(1);
+        let pieces = bytes.chunks(blocks_each * self.plan.block_size as usize);
+        let starts = (at..).step_by(blocks_each);
+        let runs: Vec<Run<'_>> = starts.zip(pieces).map(|(at, data)| Run { at: self.on_disk(at), data }).collect();
+        self.disk.write_runs(&runs).into_iter().collect()
+    }
+
+    /// Where a block of the cache's size lies, in the disk's own blocks.
+    fn on_disk(&self, block: u64) -> Lba {
+        Lba(block * u64::from(self.plan.block_size / self.disk.geometry().block_size))
+    }
+
+    fn corrupt(&self, rule: &'static str, block: u64, found: &str) -> Error {
+        Corrupt { rule, at: block * u64::from(self.plan.block_size), found: found.to_owned() }.into()
+    }
+}

@@ -1,0 +1,290 @@
+//! Destaging in the order of commits: at every instant the disk alone is what all commits up to some moment left, and none after it.
+//!
+//! All stripes are locked for a moment, and commits are *cut* into those before and those after. What is dirty then is a *group*, and is put in place on the disk as
+//! one, by its journal; see `journal.rs`. Meanwhile writers go on. Where one of them commits a block of the group anew, the block
+//! of the memory with the content of the cut is *kept* for the group, and free when the group has ended. Then those of the group turn clean that were
+//! not committed since. There is one group at a time.
+//!
+//! - *A transaction is on one side of the cut*: whoever commits holds the stripes of all its blocks from before its first store that counts until it is durable, and
+//!   the cut has all stripes.
+//! - *Whoever is acknowledged before another begins* is not after the cut when the other is before it, for the same reason.
+//! - *What a group says of a block stays*: its content lies in a block that an entry names and that is not clean, or in one that is kept. Neither is given up or written.
+//! - *A block turns clean* when the journal says, durably, that there is no group: until then its content might be missing on the disk.
+//! - *The memory is cut or its process killed*: kept blocks are free, as no entry names them. What was dirty still is. If the journal tells of a group, it is put in
+//!   place first: its blocks all are dirty still, so nobody has read them from the disk. Only then is a new group made.
+//! - *The disk fails*: what was being done is done again. After a flush that failed, everything since the last good one. Nothing goes past a block that
+//!   cannot be read or written, as that would break the order.
+
+use crate::cache::DiskCache;
+use crate::drain::{Progress, neighbours};
+use crate::index::Cached;
+use crate::journal::Journal;
+use tidegate_layout::disk_cache::{JournalPlan, JournalRecord, TrustedJournal};
+use tidegate_media::sync::Mutex;
+use tidegate_media::{AlignedBytes, Error, Lba, Region, Result};
+
+/// What keeps the order of commits on a disk.
+pub(crate) struct Order {
+    plan: JournalPlan,
+    uuid: [u8; 16],
+    under_way: Mutex<UnderWay>,
+}
+
+/// What is being brought to the disk.
+struct UnderWay {
+    stage: Stage,
+    /// Groups that have ended, empty ones too.
+    ended: u64,
+}
+
+/// How far a group is.
+enum Stage {
+    /// Nobody has looked at the journal yet.
+    Unknown,
+    /// The journal's newest header tells of no group.
+    Idle(TrustedJournal),
+    /// The group's blocks up to `next` are in the journal.
+    Copying { group: Group, next: usize, records: Vec<JournalRecord> },
+    /// All of them are, and their header could not be written.
+    Declaring { group: Group },
+    /// The group counts; its blocks up to `next` are in place.
+    Placing { group: Group, next: usize },
+    /// All of them are, and the header that says so could not be written.
+    Retiring { group: Group },
+}
+
+/// Blocks that are put in place as one.
+struct Group {
+    lbas: Vec<u64>,
+    /// The header that tells of them.
+    header: TrustedJournal,
+}
+
+/// Why a step ended early: the block, and what the disk or the memory said.
+type Refusal = (Lba, Error);
+
+impl Order {
+    /// That of the cache `uuid`, by the journal of this plan.
+    pub(crate) fn new(plan: JournalPlan, uuid: [u8; 16]) -> Order {
+        Order { plan, uuid, under_way: Mutex::new(UnderWay { stage: Stage::Unknown, ended: 0 }) }
+    }
+}
+
+impl<R: Region> DiskCache<R> {
+    /// A part of bringing a group to the disk, of up to `blocks_max` blocks; a new group if none is under way. [`Progress::more`] is false when the
+    /// group has ended, or cannot go on.
+    pub(crate) fn step_in_order(&self, order: &Order, blocks_max: u32) -> Progress {
+        let mut under_way = order.under_way.lock();
+        let mut progress = Progress::default();
+        let stage = std::mem::replace(&mut under_way.stage, Stage::Unknown);
+        let (stage, refusal) = self.advance(order, stage, self.step_blocks(blocks_max), &mut progress);
+        under_way.stage = stage;
+        under_way.ended += u64::from(matches!(under_way.stage, Stage::Idle(_)));
+        progress.failed.extend(refusal);
+        progress.more = progress.failed.is_empty() && progress.flush_failed.is_none() && under_way.is_busy();
+        progress
+    }
+
+    /// Brings what was committed before the call to the disk.
+    pub(crate) fn bring_in_order(&self, order: &Order) -> Result<()> {
+        let wanted = {
+            let under_way = order.under_way.lock();
+            // A group under way may be of a cut before it.
+            under_way.ended + if under_way.is_busy() { 2 } else { 1 }
+        };
+        loop {
+            if order.under_way.lock().ended >= wanted {
+                return Ok(());
+            }
+            let progress = self.step_in_order(order, u32::MAX);
+            let failed = progress.failed.into_iter().map(|(_, error)| error).next();
+            failed.or(progress.flush_failed).map_or(Ok(()), Err)?;
+        }
+    }
+
+    /// What follows `stage`, and what was in the way.
+    fn advance(&self, order: &Order, stage: Stage, most: usize, progress: &mut Progress) -> (Stage, Option<Refusal>) {
+        let journal = Journal { disk: &*self.disk, plan: order.plan };
+        match stage {
+            Stage::Unknown => match self.settled(journal, order.uuid) {
+                Ok(header) => self.advance(order, Stage::Idle(header), most, progress),
+                Err(error) => (Stage::Unknown, Some((Lba(order.plan.header_at(0)), error))),
+            },
+            Stage::Idle(header) => {
+                let lbas = self.cut();
+                if lbas.is_empty() {
+                    return (Stage::Idle(header), None);
+                }
+                let group = Group { lbas, header: TrustedJournal { sequence: header.sequence + 1, ..header } };
+                self.copy_some(journal, group, 0, Vec::new(), most)
+            }
+            Stage::Copying { group, next, records } => self.copy_some(journal, group, next, records, most),
+            Stage::Declaring { group } => self.declare(journal, group),
+            Stage::Placing { group, next } => self.put_some(journal, group, next, most, progress),
+            Stage::Retiring { group } => self.retire_group(journal, group, progress),
+        }
+    }
+
+    /// The journal's newest header, when it tells of no group any more.
+    fn settled(&self, journal: Journal<'_>, uuid: [u8; 16]) -> Result<TrustedJournal> {
+        let newest = journal.newest(uuid)?;
+        if newest.blocks == 0 {
+            return Ok(newest);
+        }
+        journal.put_in_place(&newest)?;
+        self.flush_disk_since(self.flush_failures())?;
+        let header = TrustedJournal { sequence: newest.sequence + 1, blocks: 0, ..newest };
+        self.written(journal, &header)?;
+        Ok(header)
+    }
+
+    /// Cuts the commits, and returns what is dirty, ascending.
+    fn cut(&self) -> Vec<u64> {
+        let mut stripes: Vec<_> = (0..self.index.stripes()).map(|stripe| self.index.lock(stripe)).collect();
+        stripes.iter_mut().for_each(|stripe| stripe.cut());
+        drop(stripes);
+        let mut lbas = Vec::new();
+        for stripe in 0..self.index.stripes() {
+            lbas.extend(self.index.lock(stripe).all_of_the_cut());
+        }
+        lbas.sort_unstable();
+        lbas
+    }
+
+    /// Copies up to `most` blocks of the group to the journal, and with the last of them the records.
+    fn copy_some(
+        &self,
+        journal: Journal<'_>,
+        mut group: Group,
+        next: usize,
+        mut records: Vec<JournalRecord>,
+        most: usize,
+    ) -> (Stage, Option<Refusal>) {
+        let lbas = &group.lbas[next..group.lbas.len().min(next + most)];
+        let size = self.geometry.block_size as usize;
+        let copied = self.copy_of_the_cut(lbas).and_then(|bytes| {
+            let written = journal.write_blocks(next, &bytes).map_err(|error| (Lba(lbas[0]), error));
+            written.map(|()| bytes)
+        });
+        let bytes = match copied {
+            Ok(bytes) => bytes,
+            Err(refusal) => return (Stage::Copying { group, next, records }, Some(refusal)),
+        };
+        records.extend(lbas.iter().zip(bytes.chunks_exact(size)).map(|(lba, block)| JournalRecord::of(*lba, block)));
+        if records.len() < group.lbas.len() {
+            let next = records.len();
+            return (Stage::Copying { group, next, records }, None);
+        }
+        let failures = self.flush_failures();
+        if let Err(error) = journal.write_records(&records).and_then(|()| self.flush_disk_since(failures)) {
+            return refused(group, error, |group| Stage::Copying { group, next: 0, records: Vec::new() });
+        }
+        group.header.blocks = u32::try_from(records.len()).expect("no more than the cache has");
+        group.header.records_sum = JournalRecord::sum_of_all(&records);
+        self.declare(journal, group)
+    }
+
+    /// Makes the group count, all of which is in the journal.
+    fn declare(&self, journal: Journal<'_>, group: Group) -> (Stage, Option<Refusal>) {
+        match self.written(journal, &group.header) {
+            Ok(()) => (Stage::Placing { group, next: 0 }, None),
+            Err(error) => refused(group, error, |group| Stage::Declaring { group }),
+        }
+    }
+
+    /// Writes up to `most` blocks of the group where they belong, and with the last of them flushes.
+    fn put_some(
+        &self,
+        journal: Journal<'_>,
+        group: Group,
+        next: usize,
+        most: usize,
+        progress: &mut Progress,
+    ) -> (Stage, Option<Refusal>) {
+        let until = group.lbas.len().min(next + most);
+        let lbas = &group.lbas[next..until];
+        let bytes = match self.copy_of_the_cut(lbas) {
+            Ok(bytes) => bytes,
+            Err(refusal) => return (Stage::Placing { group, next }, Some(refusal)),
+        };
+        let failed = self.write_spans(lbas, &neighbours(lbas, self.geometry.block_size), &bytes, progress);
+        if let Some(((from, _), error)) = failed.into_iter().next() {
+            let refusal = (Lba(lbas[from]), error);
+            return (Stage::Placing { group, next }, Some(refusal));
+        }
+        progress.written += u32::try_from(lbas.len()).expect("at most a step's blocks");
+        self.tally.destaged.add(lbas.len() as u64);
+        if until < group.lbas.len() {
+            return (Stage::Placing { group, next: until }, None);
+        }
+        match self.flush_disk_since(self.flush_failures()) {
+            Ok(()) => self.retire_group(journal, group, progress),
+            Err(error) => {
+                progress.flush_failed = Some(error);
+                (Stage::Placing { group, next: 0 }, None)
+            }
+        }
+    }
+
+    /// Ends the group, all of which is in place.
+    fn retire_group(&self, journal: Journal<'_>, group: Group, progress: &mut Progress) -> (Stage, Option<Refusal>) {
+        let header = TrustedJournal { sequence: group.header.sequence + 1, blocks: 0, ..group.header };
+        match self.written(journal, &header) {
+            Ok(()) => {
+                self.end(&group.lbas, progress);
+                (Stage::Idle(header), None)
+            }
+            Err(error) => refused(group, error, |group| Stage::Retiring { group }),
+        }
+    }
+
+    /// Makes `header` the one that counts, durably.
+    fn written(&self, journal: Journal<'_>, header: &TrustedJournal) -> Result<()> {
+        let failures = self.flush_failures();
+        journal.write_header(header)?;
+        self.flush_disk_since(failures)
+    }
+
+    /// What `lbas` held at the cut, one behind the other.
+    fn copy_of_the_cut(&self, lbas: &[u64]) -> Result<AlignedBytes, Refusal> {
+        let size = self.geometry.block_size as usize;
+        let mut bytes = AlignedBytes::zeroed(lbas.len() * size);
+        for (lba, out) in lbas.iter().zip(bytes.chunks_exact_mut(size)) {
+            let stripe = self.index.lock_for(*lba);
+            let cached = stripe.get(*lba).expect("a block of a group stays cached");
+            let block = stripe.kept(*lba).unwrap_or(cached.block);
+            self.copy_block(*lba, Cached { block, ..cached }, out).map_err(|error| (Lba(*lba), error))?;
+        }
+        Ok(bytes)
+    }
+
+    /// The disk has the group: what was not committed since is clean, and what was kept is free.
+    fn end(&self, lbas: &[u64], progress: &mut Progress) {
+        for &lba in lbas {
+            let mut stripe = self.index.lock_for(lba);
+            let kept = stripe.no_longer_kept(lba);
+            match kept {
+                Some(block) => {
+                    drop(stripe);
+                    self.pool.give_block(block);
+                }
+                None => {
+                    let cached = stripe.get(lba).expect("a block of a group stays cached");
+                    self.turn_clean(&mut stripe, lba, cached, progress);
+                }
+            }
+        }
+    }
+}
+
+impl UnderWay {
+    fn is_busy(&self) -> bool {
+        !matches!(self.stage, Stage::Unknown | Stage::Idle(_))
+    }
+}
+
+/// A stage to be tried again, and why it has to be.
+fn refused(group: Group, error: Error, again: impl FnOnce(Group) -> Stage) -> (Stage, Option<Refusal>) {
+    let first = Lba(group.lbas[0]);
+    (again(group), Some((first, error)))
+}
