@@ -300,12 +300,13 @@ impl Stripe {
         None
     }
 
-    /// Where the content of the last cut of block `lba` lies, if it was committed again since.
-    pub(crate) fn kept(&self, lba: u64) -> Option<u32> {
-        self.kept.get(&lba).copied()
+    /// Block `lba` of the group under way, as it was at the cut.
+    pub(crate) fn of_the_cut(&self, lba: u64) -> Cached {
+        let cached = self.get(lba).expect("a block of a group stays cached");
+        Cached { block: self.kept.get(&lba).copied().unwrap_or(cached.block), ..cached }
     }
 
-    /// The same, and the group under way needs it no more.
+    /// Where its content of the cut lies if it was committed again since: the group under way needs that no more.
     pub(crate) fn no_longer_kept(&mut self, lba: u64) -> Option<u32> {
         self.kept.remove(&lba)
     }

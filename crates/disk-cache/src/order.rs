@@ -17,7 +17,6 @@
 
 use crate::cache::DiskCache;
 use crate::drain::{Progress, neighbours};
-use crate::index::Cached;
 use crate::journal::Journal;
 use tidegate_layout::disk_cache::{JournalPlan, JournalRecord, TrustedJournal};
 use tidegate_media::sync::Mutex;
@@ -245,15 +244,13 @@ impl<R: Region> DiskCache<R> {
         self.flush_disk_since(failures)
     }
 
-    /// What `lbas` held at the cut, one behind the other.
+    /// What `lbas` held at the cut, one behind the other. It stays where it lies until the group has ended, so no lock is held while it is copied.
     fn copy_of_the_cut(&self, lbas: &[u64]) -> Result<AlignedBytes, Refusal> {
         let size = self.geometry.block_size as usize;
         let mut bytes = AlignedBytes::zeroed(lbas.len() * size);
         for (lba, out) in lbas.iter().zip(bytes.chunks_exact_mut(size)) {
-            let stripe = self.index.lock_for(*lba);
-            let cached = stripe.get(*lba).expect("a block of a group stays cached");
-            let block = stripe.kept(*lba).unwrap_or(cached.block);
-            self.copy_block(*lba, Cached { block, ..cached }, out).map_err(|error| (Lba(*lba), error))?;
+            let of_the_cut = self.index.lock_for(*lba).of_the_cut(*lba);
+            self.copy_block(*lba, of_the_cut, out).map_err(|error| (Lba(*lba), error))?;
         }
         Ok(bytes)
     }

@@ -47,7 +47,7 @@ impl<R: Region> DiskCache<R> {
         lines.into_iter().for_each(|line| self.medium.region.flush(line, LINE_BYTES));
     }
 
-    /// Copies the cached block `lba` out, whose stripe is locked.
+    /// Copies the cached block `lba` out, whose stripe is locked, or whose content stays for another reason.
     pub(crate) fn copy_block(&self, lba: u64, cached: Cached, out: &mut [u8]) -> Result<()> {
         self.medium.read_block(cached.block, out)?;
         let Some(at) = self.medium.plan.sum_at(cached.block) else { return Ok(()) };

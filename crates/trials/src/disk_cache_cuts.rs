@@ -26,7 +26,7 @@ mod script;
 mod small;
 mod watch;
 
-pub use cores::{CoresTally, Fences, judge_on_cores};
+pub use cores::{CoresTally, Fences, Way, judge_on_cores};
 pub use crew::judge_cache_scripts;
 pub use judge::CacheTally;
 pub use long::{LongCacheTally, judge_long_script};

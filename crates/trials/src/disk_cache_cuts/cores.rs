@@ -1,14 +1,17 @@
 //! The disk cache on virtual cores: clients and a thread that destages, every interleaving from a seed, the power cut at a random access.
 //!
 //! Blocks are written in groups, always as a whole. After a cut each group shows one write: one that was under way, or one that no later
-//! acknowledged write has replaced. Reads show the same while they run. It needs `--cfg virtual_cores`.
+//! acknowledged write has replaced. Reads show the same while they run. Where the disk keeps the order of commits, it shows after a cut, without the
+//! memory, what all groups were at one instant. It needs `--cfg virtual_cores`.
 
 use crate::disk_cache_cuts::plain::PlainCache;
 use crate::power_cuts::Failure;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use tidegate_disk_cache::{Contents, DiskCache, FormatSpec, Options, Reads, check, format};
+use tidegate_disk_cache::{
+    Contents, DiskCache, FormatSpec, Options, Reads, Sums, check, format, format_ordered, lay_out_journal, recover_disk,
+};
 use tidegate_layout::disk_cache::CachePlan;
 use tidegate_media::sync::yield_now;
 use tidegate_media::{BlockDevice, Durability, InTurn, Lba, LineOrder, Poison, Region as Medium, Sealed};
@@ -140,23 +143,130 @@ impl Medium for Ending {
 
 type Cache = DiskCache<Ending>;
 
+/// Which cache the machine has, and what is wrong with it.
+#[derive(Clone, Copy, Debug)]
+pub struct Way {
+    /// What becomes of blocks that are read.
+    pub reads: Reads,
+    /// What the memory does when it is asked for a fence.
+    pub fences: Fences,
+    /// Whether the disk keeps the order of commits.
+    pub in_order: bool,
+}
+
+impl Way {
+    /// Nothing is wrong.
+    pub const SOUND: Way = Way { reads: Reads::Kept, fences: Fences::Made, in_order: false };
+}
+
+/// What was ever written, for the disk without its memory: that is behind.
+struct Past {
+    groups: Vec<Vec<Shown>>,
+}
+
+/// A write, and when the group was seen to be without it for good.
+struct Shown {
+    written: Written,
+    gone: Option<u64>,
+}
+
+impl Past {
+    fn new(log: &Log) -> Past {
+        let mut past = Past { groups: Vec::new() };
+        past.groups.resize_with(log.groups.len(), Vec::new);
+        past.add(log);
+        past
+    }
+
+    /// What was written in a life that has ended.
+    fn add(&mut self, log: &Log) {
+        for (group, writes) in self.groups.iter_mut().zip(&log.groups) {
+            for written in writes {
+                if group.iter().all(|known| known.written.tag != written.tag) {
+                    group.push(Shown { written: *written, gone: None });
+                }
+            }
+        }
+    }
+
+    /// A recovery has found what `log` begins with.
+    fn found(&mut self, log: &Log) {
+        for (group, writes) in self.groups.iter_mut().zip(&log.groups) {
+            for known in group.iter_mut().filter(|known| known.written.ended.is_none()) {
+                match known.written.tag == writes[0].tag {
+                    true => known.written.ended = Some(log.now),
+                    false => known.gone = known.gone.or(Some(log.now)),
+                }
+            }
+        }
+    }
+
+    /// Whether there was an instant at which the groups showed these.
+    fn allows(&self, tags: &[u64]) -> bool {
+        let shown = |group: usize| self.groups[group].iter().find(|known| known.written.tag == tags[group]);
+        let Some(all) = (0..tags.len()).map(shown).collect::<Option<Vec<_>>>() else { return false };
+        let instant = all.iter().map(|known| known.written.began).max().expect("there are groups");
+        let replaced = |known: &Shown, by: &Shown| {
+            known.written.ended.is_some_and(|ended| ended < by.written.began)
+                && by.written.ended.is_some_and(|ended| ended < instant)
+        };
+        all.iter().zip(&self.groups).all(|(known, group)| {
+            known.gone.is_none_or(|gone| instant < gone) && !group.iter().any(|by| replaced(known, by))
+        })
+    }
+
+    /// What the disk shows without its memory.
+    fn judge(&self, platter: &Image) -> Result<(), Failure> {
+        let disk = Arc::new(Disk::from_image(platter.clone(), 512));
+        recover_disk(&InTurn(disk.clone())).map_err(Failure::new)?;
+        let mut tags = Vec::new();
+        for group in 0..GROUPS {
+            let of_blocks = (0..GROUP).map(|block| tag_of(&*disk, group * GROUP + block));
+            let of_blocks = of_blocks.collect::<Result<Vec<_>, _>>()?;
+            if of_blocks.iter().any(|tag| *tag != of_blocks[0]) {
+                return Err(Failure::new(format_args!("the disk alone has group {group} torn: {of_blocks:?}")));
+            }
+            tags.push(of_blocks[0]);
+        }
+        match self.allows(&tags) {
+            true => Ok(()),
+            false => Err(Failure::new(format_args!("the disk alone shows {tags:?}, which never was"))),
+        }
+    }
+}
+
 /// Lets a machine live `lives` times under interleavings that `seed` chooses.
-pub fn judge_on_cores(seed: u64, lives: u32, reads: Reads, fences: Fences) -> Result<CoresTally, Failure> {
-    let plan = CachePlan::cut(14, 512, BLOCKS, 16);
+pub fn judge_on_cores(seed: u64, lives: u32, way: Way) -> Result<CoresTally, Failure> {
+    const UUID: [u8; 16] = [1; 16];
+    let plan = CachePlan::cut(14, 512, BLOCKS, 16).ordered(if way.in_order { 14 } else { 0 });
     let region = Region::new(plan.end().next_multiple_of(8));
-    let spec = FormatSpec { block_size: 512, disk_blocks: BLOCKS, ring_slots: 16, uuid: [1; 16], disk: [2; 32] };
-    format(&region, &spec, Contents::Zeroed).map_err(Failure::new)?;
+    let spec = FormatSpec { block_size: 512, disk_blocks: BLOCKS, ring_slots: 16, uuid: UUID, disk: [2; 32] };
+    let mut disk = Image::zeroed(plan.journal().map_or(BLOCKS, |journal| journal.end()) * BLOCK as u64);
+    match plan.journal() {
+        None => format(&region, &spec, Contents::Zeroed).map_err(Failure::new)?,
+        Some(journal) => {
+            let fresh = Arc::new(Disk::from_image(disk, 512));
+            lay_out_journal(&InTurn(fresh.clone()), journal, UUID).map_err(Failure::new)?;
+            disk = fresh.visible();
+            let laid_out = format_ordered(journal.capacity, Sums::Absent, &region, &spec, Contents::Zeroed);
+            laid_out.map_err(Failure::new)?;
+        }
+    }
     let mut rng = Rng::new(seed);
     let mut tally = CoresTally::default();
     let mut region = Arc::new(region);
-    let mut disk = Image::zeroed(BLOCKS * BLOCK as u64);
     let mut log = Log { now: 0, groups: Vec::new(), busy: 0, acts: 0 };
     (0..GROUPS).for_each(|_| log.groups.push(vec![Written { tag: 0, began: 0, ended: Some(0) }]));
+    let mut past = way.in_order.then(|| Past::new(&log));
     for life in 0..lives {
         let within = |failure: Failure| failure.within(format_args!("life {life} of seed {seed}"));
         log = recovered(&plan, &region, &disk, &log).map_err(within)?;
-        let ways = (reads, fences);
-        (region, disk, log) = live(region, &disk, log, ways, &mut rng, &mut tally).map_err(within)?;
+        past.iter_mut().for_each(|past| past.found(&log));
+        (region, disk, log) = live(region, &disk, log, way, &mut rng, &mut tally).map_err(within)?;
+        if let Some(past) = &mut past {
+            past.add(&log);
+            past.judge(&disk).map_err(within)?;
+        }
     }
     recovered(&plan, &region, &disk, &log)?;
     Ok(tally)
@@ -171,7 +281,7 @@ fn recovered(plan: &CachePlan, region: &Arc<Region>, disk: &Image, log: &Log) ->
     }
     let endless = Arc::new(AtomicU64::new(u64::MAX));
     let disk = Arc::new(Disk::from_image(disk.clone(), 512));
-    let cache = opened(region, &disk, &endless, (Reads::Kept, Fences::Made))?;
+    let cache = opened(region, &disk, &endless, Way::SOUND)?;
     let mut next = Log { now: log.now, groups: Vec::new(), busy: 0, acts: log.acts };
     for group in 0..GROUPS {
         let tags = (0..GROUP).map(|block| tag_of(&cache, group * GROUP + block)).collect::<Result<Vec<_>, _>>()?;
@@ -184,14 +294,10 @@ fn recovered(plan: &CachePlan, region: &Arc<Region>, disk: &Image, log: &Log) ->
     Ok(next)
 }
 
-fn opened(
-    region: &Arc<Region>,
-    disk: &Arc<Disk>,
-    left: &Arc<AtomicU64>,
-    (reads, fences): (Reads, Fences),
-) -> Result<Cache, Failure> {
-    let options = Options { reads, ..Options::default() };
-    let ending = Ending { region: region.clone(), left: left.clone(), fences, asked: AtomicU64::new(0) };
+fn opened(region: &Arc<Region>, disk: &Arc<Disk>, left: &Arc<AtomicU64>, way: Way) -> Result<Cache, Failure> {
+    let options = Options { reads: way.reads, ..Options::default() };
+    let (region, left, fences) = (region.clone(), left.clone(), way.fences);
+    let ending = Ending { region, left, fences, asked: AtomicU64::new(0) };
     DiskCache::open(ending, Arc::new(InTurn(disk.clone())), options).map_err(Failure::new)
 }
 
@@ -200,13 +306,13 @@ fn live(
     region: Arc<Region>,
     disk: &Image,
     log: Log,
-    ways: (Reads, Fences),
+    way: Way,
     rng: &mut Rng,
     tally: &mut CoresTally,
 ) -> Result<(Arc<Region>, Image, Log), Failure> {
     let disk = Arc::new(Disk::from_image(disk.clone(), 512));
     let left = Arc::new(AtomicU64::new(u64::MAX));
-    let cache = Arc::new(opened(&region, &disk, &left, ways)?);
+    let cache = Arc::new(opened(&region, &disk, &left, way)?);
     let log = Arc::new(Mutex::new(Log { busy: CLIENTS, ..log }));
     let order = Interleaving::any(rng, 4000);
     let mut machine = Machine::new(Plan { points_max: 5_000_000, ..Plan::new(rng.next_u64(), CLIENTS + 1, order) });
@@ -300,7 +406,7 @@ fn write_group(cache: &Cache, group: u64, tag: u64, by_transaction: bool) -> Res
 }
 
 /// The tag of the block at `lba`, which is whole and where it belongs.
-fn tag_of(cache: &Cache, lba: u64) -> Result<u64, Failure> {
+fn tag_of<D: BlockDevice>(cache: &D, lba: u64) -> Result<u64, Failure> {
     let mut out = vec![0; BLOCK];
     cache.read(Lba(lba), &mut out).map_err(Failure::new)?;
     let (words, _) = out.as_chunks::<16>();
