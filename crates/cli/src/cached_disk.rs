@@ -183,6 +183,7 @@ impl<R: Region + 'static> Cached<R> {
             admit: plan.admit,
             sequential_blocks: u32::try_from(plan.sequential_bytes.div_ceil(block_bytes)).unwrap_or(u32::MAX),
             reads: plan.reads,
+            journaling: plan.journaling,
             ..Options::default()
         };
         let cache = Arc::new(DiskCache::open(region, Arc::clone(&disk) as _, options)?);

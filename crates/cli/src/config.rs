@@ -249,6 +249,7 @@ impl WrittenVolume {
                 dirty_percent: self.dirty_percent.unwrap_or(usual.dirty_percent),
                 age: self.dirty_age.map_or(usual.age, |seconds| Duration::from_secs(seconds.into())),
             },
+            ..DiskPlan::default()
         }
     }
 }
@@ -360,6 +361,7 @@ mod tests {
                 sequential_bytes: 4 << 20,
                 reads: Reads::Forgotten,
                 caps: Caps { dirty_bytes: Some(1 << 30), dirty_percent: 50, age: Duration::from_secs(5) },
+                ..DiskPlan::default()
             },
         };
         assert_eq!(*first, expected);

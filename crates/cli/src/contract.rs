@@ -35,6 +35,8 @@ pub(crate) enum Stack {
     BehindWriteCache,
     /// A disk behind it, whose blocks it caches.
     BeforeDisk,
+    /// The same, and the disk keeps the order of commits.
+    BeforeOrderedDisk,
     /// The page cache beside it and disks behind it: files of programs under `tidegate run`.
     UnderRun,
 }
@@ -43,8 +45,8 @@ impl Stack {
     /// What the promises are about: writes that completed, and those that were made durable.
     fn heads(self) -> [&'static str; 2] {
         match self {
-            Stack::Alone | Stack::BehindWriteCache | Stack::BeforeDisk => ["write completed", "after flush, with FUA"],
             Stack::UnderRun => ["write completed", "after sync, with O_SYNC"],
+            _ => ["write completed", "after flush, with FUA"],
         }
     }
 }
@@ -55,7 +57,7 @@ pub(crate) fn promises(domain: Domain, stack: Stack) -> Vec<Promise> {
         return of_files(domain);
     }
     let of_memory = of_memory(domain, stack == Stack::BehindWriteCache);
-    if stack != Stack::BeforeDisk {
+    if !matches!(stack, Stack::BeforeDisk | Stack::BeforeOrderedDisk) {
         return of_memory.to_vec();
     }
     // Pages of a file reach its disk in any order: the cache may then take one block's bytes for another's, and bring them to the disk.
@@ -69,13 +71,18 @@ pub(crate) fn promises(domain: Domain, stack: Stack) -> Vec<Promise> {
         POWER_FAILS => of_power(promise),
         _ => promise,
     });
-    of_writes.into_iter().chain([DISK_FAILS, MEMORY_FAILS]).collect()
+    let memory_fails = if stack == Stack::BeforeDisk { MEMORY_FAILS } else { MEMORY_FAILS_IN_ORDER };
+    of_writes.into_iter().chain([DISK_FAILS, memory_fails]).collect()
 }
 
 const DISK_FAILS: Promise =
     Promise { event: "the disk fails", completed: "kept until salvaged", flushed: "kept until salvaged" };
 const MEMORY_FAILS: Promise =
     Promise { event: "the memory is lost", completed: "lost if dirty", flushed: "lost if dirty" };
+
+/// Of what only the memory has, nothing is lost before something older.
+const MEMORY_FAILS_IN_ORDER: Promise =
+    Promise { completed: "kept up to a moment", flushed: "kept up to a moment", ..MEMORY_FAILS };
 
 /// The kernel's page cache has every write that completed, and the disks catch up with what was synced.
 fn of_files(domain: Domain) -> Vec<Promise> {
@@ -162,6 +169,7 @@ mod tests {
             (power_fail, Stack::BehindWriteCache, "behind a write cache"),
             (power_fail, Stack::BeforeDisk, "in front of a disk"),
             (disk_file, Stack::BeforeDisk, "in front of a disk"),
+            (power_fail, Stack::BeforeOrderedDisk, "in front of an ordered disk"),
             (power_fail, Stack::UnderRun, "under `tidegate run`"),
             (process_crash, Stack::UnderRun, "under `tidegate run`"),
         ] {

@@ -1,4 +1,4 @@
-//! `tidegate create --disk`: a region in front of a disk. Nothing is written to the disk.
+//! `tidegate create --disk`: a region in front of a disk. Nothing is written to the disk but the header of a journal, with `--ordered`.
 
 use crate::create::sync;
 use crate::disks::{self, Disk};
@@ -7,10 +7,17 @@ use crate::failure::{DiskFailure, Failure, UsageFailure, VolumeFailure};
 use crate::grammar::Create;
 use crate::notes::Note;
 use std::path::Path;
-use tidegate_disk_cache::{Contents, FormatError, FormatSpec, Sums, format_with, identify};
+use tidegate_disk_cache::{
+    Contents, FormatError, FormatSpec, Sums, blocks_in, find_journal, format_ordered, format_with, identify,
+    lay_out_journal,
+};
 use tidegate_layout::btt::PAGE_BYTES;
-use tidegate_media::{BlockDevice, DiskAccess, MappedRegion, Region};
+use tidegate_layout::disk_cache::JournalPlan;
+use tidegate_media::{AlignedBytes, BlockDevice, DiskAccess, Error, Lba, MappedRegion, Region};
 use uuid::Uuid;
+
+/// The end of a disk is searched for data in pieces of this size.
+const SEARCHED_BYTES: u64 = 1 << 20;
 
 /// The smallest region in front of a disk.
 const REGION_BYTES_MIN: u64 = 1 << 20;
@@ -42,11 +49,77 @@ pub(crate) fn lay_out(wish: &Create, disk: &Disk, region: &MappedRegion, content
         disk: disk.device.identity().0,
     };
     let sums = if wish.checksums { Sums::Kept } else { Sums::Absent };
-    lay_out_as(path, region, (&spec, sums), contents)?;
+    match wish.ordered {
+        true => lay_out_ordered(wish, disk, region, (spec, sums), contents)?,
+        false => lay_out_as(path, region, (&spec, sums), contents)?,
+    }
     region.file().into_iter().for_each(|file| Note::Disk.write(file, &disk.path));
     let identity = identify(region).map_err(|poison| VolumeFailure::of_poison(path, poison))?;
     let identity = identity.ok_or_else(|| DiskFailure::NoCache { pmem: path.to_owned() })?;
     Ok(Facts::of_disk_cache(path, Memory::of(region), &identity))
+}
+
+/// The same with a journal at the end of `disk`, which comes first: without a cache it does no harm.
+fn lay_out_ordered(
+    wish: &Create,
+    disk: &Disk,
+    region: &MappedRegion,
+    (spec, sums): (FormatSpec, Sums),
+    contents: Contents,
+) -> Result<(), Failure> {
+    // At least as many as with checksums.
+    let blocks = blocks_in(region.len(), spec.block_size, spec.ring_slots).unwrap_or(1);
+    let journal = journal_on(disk, spec.block_size, blocks)?;
+    if !wish.force {
+        refuse_what_the_end_holds(disk, &journal)?;
+    }
+    put_journal(disk, journal, spec.uuid)?;
+    let (path, spec) = (wish.pmem.as_path(), FormatSpec { disk_blocks: journal.disk_blocks, ..spec });
+    let formatted = format_ordered(journal.capacity, sums, region, &spec, contents);
+    formatted.map_err(|error| refused_format(path, error))?;
+    Ok(sync(path, region)?)
+}
+
+/// The journal for `blocks` at the end of `disk`.
+pub(crate) fn journal_on(disk: &Disk, block_size: u32, blocks: u32) -> Result<JournalPlan, DiskFailure> {
+    let geometry = disk.device.geometry();
+    let plan = JournalPlan::at_the_end(block_size, geometry.blocks, blocks);
+    plan.ok_or_else(|| {
+        let least = JournalPlan { block_size, disk_blocks: 1, capacity: blocks };
+        DiskFailure::NoRoomForJournal {
+            disk: disk.path.clone(),
+            needs: (least.end() - 1) * u64::from(block_size),
+            has: geometry.bytes(),
+        }
+    })
+}
+
+/// Lays `journal` out.
+pub(crate) fn put_journal(disk: &Disk, journal: JournalPlan, uuid: [u8; 16]) -> Result<(), DiskFailure> {
+    let refused = |error: Error| DiskFailure::JournalDamaged { disk: disk.path.clone(), why: error.to_string() };
+    lay_out_journal(&*disk.device, journal, uuid).map_err(refused)
+}
+
+/// Refuses a disk on which anything lies where `journal` is to be but zeroes, or a journal with nothing in it.
+pub(crate) fn refuse_what_the_end_holds(disk: &Disk, journal: &JournalPlan) -> Result<(), DiskFailure> {
+    let refused = |error: Error| DiskFailure::JournalDamaged { disk: disk.path.clone(), why: error.to_string() };
+    if find_journal(&*disk.device).map_err(refused)?.is_some_and(|found| found.blocks == 0) {
+        return Ok(());
+    }
+    let size = u64::from(journal.block_size);
+    let at_once = (SEARCHED_BYTES / size).max(1);
+    let mut bytes = AlignedBytes::zeroed(usize::try_from(at_once * size).expect("a piece"));
+    let mut at = journal.records_at();
+    while at < journal.end() {
+        let blocks = at_once.min(journal.end() - at);
+        let piece = &mut bytes[..usize::try_from(blocks * size).expect("a piece")];
+        disk.device.read(Lba(at), piece).map_err(refused)?;
+        if piece.iter().any(|byte| *byte != 0) {
+            return Err(DiskFailure::EndHolds { disk: disk.path.clone(), at: journal.records_at() * size });
+        }
+        at += blocks;
+    }
+    Ok(())
 }
 
 /// Formats `region` as `spec` says, and sees to it that the result outlives this process.
@@ -67,7 +140,7 @@ fn refused_format(path: &Path, error: FormatError) -> Failure {
         FormatError::Sealed(sealed) => {
             VolumeFailure::NotDurable { path: path.to_owned(), why: sealed.to_string() }.into()
         }
-        error @ (FormatError::DiskBlocks(_) | FormatError::RingSlots(_)) => {
+        error @ (FormatError::DiskBlocks(_) | FormatError::RingSlots(_) | FormatError::Journal { .. }) => {
             VolumeFailure::BrokenCache { path: path.to_owned(), why: error.to_string() }.into()
         }
     }

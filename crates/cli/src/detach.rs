@@ -5,6 +5,7 @@
 
 use crate::answer;
 use crate::control::{self, DiskAct, DiskAnswer};
+use crate::create_cache::{journal_on, put_journal, refuse_what_the_end_holds};
 use crate::disks::{self, DETACHED};
 use crate::failure::{DiskFailure, Exit, Failure};
 use crate::flush;
@@ -135,7 +136,17 @@ fn attach_idle(wish: &Attach) -> Result<u64, Failure> {
         return Err(DiskFailure::Attached { pmem: wish.pmem.clone() }.into());
     }
     let disk = disks::open(&wish.disk, DiskAccess::ReadWrite, identity.block_size)?;
-    let disk_blocks = disk.device.geometry().blocks;
+    let disk_blocks = match identity.journal_blocks {
+        0 => disk.device.geometry().blocks,
+        blocks => {
+            let journal = journal_on(&disk, identity.block_size, blocks)?;
+            if !wish.force {
+                refuse_what_the_end_holds(&disk, &journal)?;
+            }
+            put_journal(&disk, journal, identity.uuid)?;
+            journal.disk_blocks
+        }
+    };
     let wish_for = Relayout { disk: disk.device.identity().0, disk_blocks, region_bytes: region.len() };
     lay_out(&wish.pmem, &region, &wish_for)?;
     region.file().into_iter().for_each(|file| Note::Disk.write(file, &disk.path));

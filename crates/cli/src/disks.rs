@@ -4,7 +4,7 @@ use crate::failure::{DiskFailure, Failure};
 use crate::notes::Note;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tidegate_disk_cache::{Identity, Mode, Reads};
+use tidegate_disk_cache::{Identity, Journaling, Mode, Reads};
 use tidegate_media::{BlockDevice, DiskAccess, DiskIdentity, FileDisk, MapError};
 use tidegate_policy::admit::Admit;
 use tidegate_policy::destage::Caps;
@@ -30,6 +30,8 @@ pub(crate) struct DiskPlan {
     pub(crate) reads: Reads,
     /// How much may be dirty, and for how long.
     pub(crate) caps: Caps,
+    /// Whether blocks reach the disk by its journal, where it has one.
+    pub(crate) journaling: Journaling,
 }
 
 /// What becomes of blocks that are read, if they are to be forgotten or not.

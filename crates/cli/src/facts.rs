@@ -44,6 +44,8 @@ pub(crate) struct Facts {
     /// Whether each block in front of a disk has a checksum.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) checksums: Option<bool>,
+    /// Whether the disk alone is what all writes up to a moment left.
+    pub(crate) ordered: Option<bool>,
     /// Which troubles the memory survives.
     pub(crate) domain: String,
     /// The instructions that carry stores to the memory.
@@ -110,6 +112,7 @@ impl Facts {
             arenas: Some(summary.arenas),
             cached_blocks: None,
             checksums: None,
+            ordered: None,
             atomic_bytes: None,
             domain: memory.domain.to_string(),
             instructions: memory.instructions.to_string(),
@@ -121,6 +124,7 @@ impl Facts {
 
     /// What is known of the cache `identity` in the region `path`, made of `memory`, and of its disk.
     pub(crate) fn of_disk_cache(path: &Path, memory: Memory, identity: &Identity) -> Facts {
+        let stack = if identity.journal_blocks > 0 { Stack::BeforeOrderedDisk } else { Stack::BeforeDisk };
         Facts {
             file: path.to_owned(),
             region_bytes: memory.bytes,
@@ -133,12 +137,13 @@ impl Facts {
             arenas: None,
             cached_blocks: Some(identity.blocks),
             checksums: Some(identity.sums == Sums::Kept),
+            ordered: Some(identity.journal_blocks > 0),
             atomic_bytes: Some(u64::from(identity.atomic_blocks()) * u64::from(identity.block_size)),
             domain: memory.domain.to_string(),
             instructions: memory.instructions.to_string(),
-            contract: contract::promises(memory.domain, Stack::BeforeDisk),
+            contract: contract::promises(memory.domain, stack),
             in_domain: memory.domain,
-            stack: Stack::BeforeDisk,
+            stack,
         }
     }
 
@@ -150,6 +155,7 @@ impl Facts {
             blocks: u64::from(identity.blocks),
             cached_blocks: None,
             checksums: None,
+            ordered: None,
             atomic_bytes: None,
             contract: contract::promises(memory.domain, Stack::UnderRun),
             stack: Stack::UnderRun,
@@ -188,6 +194,13 @@ impl fmt::Display for Facts {
         }
         if self.checksums == Some(true) {
             line(f, "checksums", "one of each block; `tidegate scrub` compares them all")?;
+        }
+        if self.ordered == Some(true) {
+            line(
+                f,
+                "ordered",
+                "the disk alone is what all writes up to a moment left; `tidegate replay` if the memory is lost",
+            )?;
         }
         line(f, "stores", &self.instructions)?;
         line(f, "domain", format_args!("{}: {}", self.domain, contract::meaning(self.in_domain)))?;

@@ -63,6 +63,8 @@ pub(crate) enum Command {
     Resize(Resize),
     /// Write what only the cache of a disk has to a file or to another disk, without that disk
     Salvage(Salvage),
+    /// Make an ordered disk whole whose region is lost: put in place what its journal holds
+    Replay(Replay),
     /// Read every block that the cache of a disk holds, and compare it with its checksum
     Scrub(Scrub),
     /// Run an unchanged program whose syncs end in persistent memory, and return what it returns
@@ -104,6 +106,11 @@ pub(crate) struct Create {
     /// Keep a checksum of each block in front of a disk: reads, writes to the disk and `tidegate scrub` notice memory that changed
     #[arg(long, requires = "disk")]
     pub(crate) checksums: bool,
+
+    /// Let the disk alone be, at every instant, what all writes up to a moment left: a journal takes its end, as large as the memory, and each block
+    /// reaches the disk twice
+    #[arg(long, requires = "disk")]
+    pub(crate) ordered: bool,
 
     /// Do not allocate the file's space now: writes may meet a full file system later
     #[arg(long)]
@@ -282,6 +289,7 @@ impl DiskFlags {
                 dirty_percent: self.dirty_percent.unwrap_or(usual.caps.dirty_percent),
                 age: self.dirty_age.map_or(usual.caps.age, |seconds| Duration::from_secs(seconds.into())),
             },
+            ..usual
         }
     }
 }
@@ -348,6 +356,10 @@ pub(crate) struct Attach {
     /// The disk that it caches from now on
     #[arg(long, value_name = "DISK")]
     pub(crate) disk: PathBuf,
+
+    /// Write over what the end of the disk holds, where an ordered one has its journal
+    #[arg(long)]
+    pub(crate) force: bool,
 }
 
 #[derive(Args, Debug)]
@@ -426,6 +438,17 @@ pub(crate) struct Salvage {
     pub(crate) to: PathBuf,
 
     /// Write over what the file or disk holds
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Replay {
+    /// The disk: a block device or a file, whose region was made with `tidegate create --ordered` and is lost
+    #[arg(value_name = "DISK")]
+    pub(crate) disk: PathBuf,
+
+    /// Go on: the region is lost, and this disk was not written without it
     #[arg(long)]
     pub(crate) force: bool,
 }

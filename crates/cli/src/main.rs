@@ -1,7 +1,7 @@
 //! The program `tidegate`: atomic block devices in persistent memory, served over NBD.
 //!
 //! [`grammar`] reads the command line, [`config`] a configuration file; [`create`], [`serve`], [`info`], [`stat`], [`check`], and for caches of disks
-//! [`flush`], [`mode`], [`detach`], [`resize`], [`salvage`] and [`scrub`] are the commands; [`mod@run`] runs other programs, [`status`] tells of them,
+//! [`flush`], [`mode`], [`detach`], [`resize`], [`salvage`], [`replay`] and [`scrub`] are the commands; [`mod@run`] runs other programs, [`status`] tells of them,
 //! and [`recover`] looks after what they left; [`compose`]
 //! alone chooses which types make up a volume; [`contract`] is the one table of what survives what; [`failure`]
 //! says what went wrong and with which exit code.
@@ -42,6 +42,7 @@ mod plan;
 mod read_only;
 mod readings;
 mod recover;
+mod replay;
 mod resize;
 mod room;
 mod run;
@@ -83,6 +84,7 @@ fn run(program: &Program) -> ExitCode {
         Command::Detach(wish) => detach::detach(wish, json),
         Command::Attach(wish) => detach::attach(wish, json),
         Command::Salvage(wish) => salvage::run(wish, json),
+        Command::Replay(wish) => replay::run(wish, json),
         Command::Resize(wish) => resize::run(wish, json),
         Command::Scrub(wish) => scrub::run(wish, json),
         Command::Run(wish) => {

@@ -78,6 +78,18 @@ pub struct Options {
     pub reads: Reads,
     /// What becomes of transactions that touch the same blocks at the same time.
     pub conflicts: Conflicts,
+    /// Whether the disk keeps the order of commits, if the cache was laid out for that.
+    pub journaling: Journaling,
+}
+
+/// Whether blocks reach the disk by its journal, where it has one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Journaling {
+    /// If the cache was laid out for it.
+    #[default]
+    AsLaidOut,
+    /// Never: the disk stands in for the cache's own, and has no journal.
+    Ignored,
 }
 
 /// Why a cache is not opened.
@@ -141,7 +153,8 @@ impl<R: Region> DiskCache<R> {
         let superblock = usable_superblock(&region)?;
         let plan = superblock.plan;
         let of_disk = disk.geometry();
-        let blocks = plan.journal().map_or(plan.disk_blocks, |journal| journal.end());
+        let journal = plan.journal().filter(|_| options.journaling == Journaling::AsLaidOut);
+        let blocks = journal.map_or(plan.disk_blocks, |journal| journal.end());
         let expected_bytes = blocks * u64::from(plan.block_size);
         if !plan.block_size.is_multiple_of(of_disk.block_size) || of_disk.bytes() < expected_bytes {
             let (disk_bytes, disk_block) = (of_disk.bytes(), of_disk.block_size);
@@ -176,7 +189,7 @@ impl<R: Region> DiskCache<R> {
             flush_doubt: Mutex::default(),
             in_doubt: InDoubt::default(),
             disk_settled,
-            order: plan.journal().map(|journal| Order::new(journal, identity.uuid)),
+            order: journal.map(|journal| Order::new(journal, identity.uuid)),
             helping: Mutex::default(),
             asleep: AtomicBool::new(false),
             doorbell: Mutex::new(None),

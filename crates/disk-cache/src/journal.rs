@@ -32,34 +32,46 @@ pub(crate) struct Journal<'a> {
     pub(crate) plan: JournalPlan,
 }
 
-/// A disk whose journal was looked at without its cache.
+/// The journal of a disk, looked at without its cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Recovered {
+pub struct FoundJournal {
     /// The identity of the cache that was in front of it.
     pub uuid: [u8; 16],
     /// Bytes in a block of that cache.
     pub block_size: u32,
     /// Blocks of the disk before the journal.
     pub disk_blocks: u64,
-    /// Blocks of a group that had begun to be put in place, and are now.
+    /// Blocks of a group that had begun to be put in place.
     pub blocks: u32,
+}
+
+impl From<TrustedJournal> for FoundJournal {
+    fn from(TrustedJournal { plan, uuid, blocks, .. }: TrustedJournal) -> FoundJournal {
+        FoundJournal { uuid, block_size: plan.block_size, disk_blocks: plan.disk_blocks, blocks }
+    }
+}
+
+/// What the journal at the end of `disk` says, if there is one.
+pub fn find_journal(disk: &dyn Backing) -> Result<Option<FoundJournal>> {
+    Ok(find(disk)?.map(FoundJournal::from))
 }
 
 /// Makes `disk` what some commits of its cache left, if it has a journal: all up to a moment, and none after it. For a disk without its cache; one
 /// that has its cache needs nothing of this, and must not be written otherwise.
 ///
 /// Fails if the disk does, or if a group is damaged that was being put in place: nothing is written then.
-pub fn recover_disk(disk: &dyn Backing) -> Result<Option<Recovered>> {
+///
+/// [`FoundJournal::blocks`] are in place then.
+pub fn recover_disk(disk: &dyn Backing) -> Result<Option<FoundJournal>> {
     let Some(newest) = find(disk)? else { return Ok(None) };
-    let TrustedJournal { plan, uuid, blocks, .. } = newest;
-    let journal = Journal { disk, plan };
-    if blocks > 0 {
+    let journal = Journal { disk, plan: newest.plan };
+    if newest.blocks > 0 {
         journal.put_in_place(&newest)?;
         disk.flush()?;
         journal.write_header(&TrustedJournal { sequence: newest.sequence + 1, blocks: 0, ..newest })?;
         disk.flush()?;
     }
-    Ok(Some(Recovered { uuid, block_size: plan.block_size, disk_blocks: plan.disk_blocks, blocks }))
+    Ok(Some(newest.into()))
 }
 
 /// Lays out a journal that holds no group, for the cache `uuid`. What lay there on `disk` is gone.

@@ -107,13 +107,13 @@ mod transaction;
 mod transient;
 mod twin;
 
-pub use cache::{DiskCache, Fill, OpenError, Options};
+pub use cache::{DiskCache, Fill, Journaling, OpenError, Options};
 pub use check::{Finding, NoCache, Report, check};
 pub use conflicts::Conflicts;
 pub use counters::Counters;
 pub use drain::{Doorbell, Progress};
 pub use format::{FormatError, FormatSpec, Identity, blocks_in, format, format_ordered, format_with, identify};
-pub use journal::{Recovered, lay_out_journal, recover_disk};
+pub use journal::{FoundJournal, find_journal, lay_out_journal, recover_disk};
 pub use lost::LostEntries;
 pub use mode::{Mode, NoMode};
 pub use no_disk::NoDisk;

@@ -38,6 +38,7 @@ fn create_whole(path: &Path) -> Result<bool, Failure> {
         btt: Version::V1_1,
         disk: None,
         checksums: false,
+        ordered: false,
         sparse: false,
         force: true,
     })?;

@@ -10,6 +10,7 @@ const FORGOTTEN: Options = Options {
     sequential_blocks: 0,
     reads: Reads::Forgotten,
     conflicts: Conflicts::LastWins,
+    journaling: Journaling::AsLaidOut,
 };
 
 /// A disk whose blocks hold their numbers.

@@ -4,12 +4,13 @@
 
 mod damage;
 mod forgotten;
+mod order;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Barrier};
 use tidegate_disk_cache::{
-    Conflicts, Contents, DiskCache, Doorbell, Fill, Finding, FormatSpec, Mode, NoDisk, OpenError, Options, Reads, Sums,
-    TransactionError, check, format, format_with, identify,
+    Conflicts, Contents, DiskCache, Doorbell, Fill, Finding, FormatSpec, Journaling, Mode, NoDisk, OpenError, Options,
+    Reads, Sums, TransactionError, check, format, format_with, identify,
 };
 use tidegate_layout::disk_cache::CachePlan;
 use tidegate_media::{BlockDevice, Durability, Error, InTurn, Lba, Misuse, Result};

@@ -1,0 +1,250 @@
+//! Disks that keep the order of commits: groups, what is written meanwhile, and what fails.
+
+use super::*;
+use tidegate_disk_cache::{
+    Relayout, RelayoutError, find_journal, format_ordered, lay_out_journal, recover_disk, relayout,
+};
+use tidegate_layout::disk_cache::JournalPlan;
+use tidegate_media::{Extent, Geometry, LbaRange, Region as _};
+
+const JOURNAL: JournalPlan = JournalPlan { block_size: 512, disk_blocks: DISK_BLOCKS, capacity: 16 };
+
+/// A cache of so many blocks in front of a disk with a journal.
+fn ordered(blocks: u32) -> (Arc<Region>, Arc<Disk>, DiskCache<Arc<Region>>) {
+    let plan = CachePlan::cut(blocks, 512, DISK_BLOCKS, 16);
+    let region = Arc::new(Region::new(plan.end()));
+    let disk = Arc::new(Disk::new(JOURNAL.end(), 512));
+    lay_out_journal(&InTurn(disk.clone()), JOURNAL, spec().uuid).unwrap();
+    format_ordered(JOURNAL.capacity, Sums::Absent, &*region, &spec(), Contents::Zeroed).unwrap();
+    let cache = open(&region, &disk);
+    (region, disk, cache)
+}
+
+/// A group to its end: blocks that turned clean.
+fn bring(cache: &DiskCache<Arc<Region>>) -> u32 {
+    let mut cleaned = 0;
+    loop {
+        let progress = cache.drain_step(3);
+        assert_eq!((&progress.failed[..], &progress.flush_failed), (&[][..], &None));
+        cleaned += progress.cleaned;
+        if !progress.more {
+            return cleaned;
+        }
+    }
+}
+
+/// What the disk shows without its cache.
+fn alone(disk: &Disk, lbas: [u64; 2]) -> [u8; 2] {
+    let disk = Arc::new(Disk::from_image(disk.visible(), 512));
+    recover_disk(&InTurn(disk.clone())).unwrap().unwrap();
+    lbas.map(|lba| read(&*disk, lba))
+}
+
+#[test]
+fn a_group_is_what_was_dirty_and_then_everything_is_clean() {
+    let (region, disk, cache) = ordered(8);
+    (0..6).for_each(|lba| write(&cache, 2 * lba, 1));
+    assert_eq!(bring(&cache), 6);
+    assert_eq!((cache.dirty_blocks(), cache.fill().free), (0, 2));
+    assert!((0..6).all(|lba| read(&*disk, 2 * lba) == 1));
+    assert_eq!(bring(&cache), 0, "nothing is left");
+    assert_eq!(find_journal(&InTurn(disk)).unwrap().unwrap().blocks, 0);
+    assert_eq!(check(&*region).unwrap().findings, []);
+}
+
+#[test]
+fn what_is_written_while_a_group_is_under_way_comes_with_the_next() {
+    let (_, disk, cache) = ordered(12);
+    (0..5).for_each(|lba| write(&cache, lba, 1));
+    assert!(cache.drain_step(3).more);
+    write(&cache, 0, 2);
+    write(&cache, 0, 3);
+    write(&cache, 9, 3);
+    assert_eq!(cache.fill().free, 12 - 6 - 1, "one older content is kept");
+    assert_eq!([read(&cache, 0), read(&cache, 9)], [3, 3]);
+    assert_eq!(alone(&disk, [0, 4]), [0, 0]);
+    assert_eq!(bring(&cache), 4);
+    assert_eq!([read(&*disk, 0), read(&*disk, 4), read(&*disk, 9)], [1, 1, 0]);
+    assert_eq!((cache.dirty_blocks(), cache.fill().free), (2, 6));
+    assert_eq!(bring(&cache), 2);
+    assert_eq!([read(&*disk, 0), read(&*disk, 9)], [3, 3]);
+}
+
+#[test]
+fn a_block_that_the_disk_refuses_stops_what_comes_behind_it() {
+    let (region, disk, cache) = ordered(8);
+    (0..4).for_each(|lba| write(&cache, lba, 1));
+    disk.fail(DiskFault::WriteFails(1..2));
+    let progress = loop {
+        let progress = cache.drain_step(1);
+        if !progress.more {
+            break progress;
+        }
+    };
+    assert_eq!(progress.failed.first().map(|(lba, _)| *lba), Some(Lba(1)));
+    write(&cache, 0, 2);
+    assert!(!cache.drain_step(8).more && cache.dirty_blocks() == 4);
+    disk.mend();
+    assert_eq!(alone(&disk, [0, 1]), [1, 1], "the journal has all of the group");
+    drop(cache);
+    let cache = open(&region, &disk);
+    assert_eq!(read(&cache, 0), 2);
+    bring(&cache);
+    assert_eq!([read(&*disk, 0), read(&*disk, 1), cache.dirty_blocks().try_into().unwrap()], [2, 1, 0]);
+}
+
+/// A disk one of whose flushes fails.
+struct FailsOnce {
+    disk: Arc<Disk>,
+    /// Flushes until then.
+    flushes: AtomicU32,
+}
+
+impl BlockDevice for FailsOnce {
+    fn geometry(&self) -> Geometry {
+        self.disk.geometry()
+    }
+
+    fn read(&self, at: Lba, out: &mut [u8]) -> Result<()> {
+        self.disk.read(at, out)
+    }
+
+    fn write(&self, at: Lba, data: &[u8], durability: Durability) -> Result<()> {
+        self.disk.write(at, data, durability)
+    }
+
+    fn flush(&self) -> Result<()> {
+        if self.flushes.fetch_sub(1, Ordering::Relaxed) == 0 {
+            self.disk.fail(DiskFault::NextFlushFails);
+        }
+        self.disk.flush()
+    }
+
+    fn discard(&self, range: LbaRange) -> Result<()> {
+        self.disk.discard(range)
+    }
+
+    fn write_zeroes(&self, range: LbaRange, durability: Durability) -> Result<()> {
+        self.disk.write_zeroes(range, durability)
+    }
+
+    fn extent(&self, range: LbaRange) -> Result<Extent> {
+        self.disk.extent(range)
+    }
+}
+
+/// Each of the four flushes of a group fails once. What it covered is lost to later ones.
+#[test]
+fn what_a_failed_flush_covered_is_written_again() {
+    for flush in 0..4 {
+        let (region, disk, cache) = ordered(8);
+        drop(cache);
+        // The first flush is that of the opening.
+        let failing = InTurn(FailsOnce { disk: disk.clone(), flushes: AtomicU32::new(1 + flush) });
+        let cache = DiskCache::open(region, Arc::new(failing), Options::default()).unwrap();
+        (0..4).for_each(|lba| write(&cache, lba, 1));
+        let failed = loop {
+            let progress = cache.drain_step(2);
+            if !progress.more {
+                break progress;
+            }
+        };
+        assert!(failed.flush_failed.is_some() || !failed.failed.is_empty(), "flush {flush}");
+        assert_eq!(cache.dirty_blocks(), 4, "flush {flush}");
+        write(&cache, 0, 2);
+        assert_eq!(bring(&cache), 3, "flush {flush}");
+        let durable = Arc::new(Disk::from_image(disk.cut().least().clone(), 512));
+        assert_eq!(alone(&durable, [0, 3]), [1, 1], "flush {flush}");
+        assert_eq!(bring(&cache), 1);
+    }
+}
+
+/// Each write of a group is refused for a while.
+#[test]
+fn what_the_disk_refused_of_the_journal_is_written_again() {
+    for at in [JOURNAL.records_at(), JOURNAL.data_at() + 1, JOURNAL.header_at(0), JOURNAL.header_at(1)] {
+        let (_, disk, cache) = ordered(8);
+        (0..4).for_each(|lba| write(&cache, lba, 1));
+        disk.fail(DiskFault::WriteFails(at..at + 1));
+        while cache.drain_step(8).more {}
+        assert_eq!(cache.dirty_blocks(), 4, "block {at} of the disk");
+        disk.mend();
+        assert_eq!(bring(&cache), 4);
+        assert_eq!(alone(&disk, [0, 3]), [1, 1]);
+    }
+}
+
+#[test]
+fn modes_that_write_through_have_it_on_the_disk_when_they_answer() {
+    let (_, disk, cache) = ordered(8);
+    write(&cache, 7, 1);
+    for (mode, tag) in [(Mode::WriteThrough, 2), (Mode::WriteAround, 3), (Mode::PassThrough, 4)] {
+        cache.set_mode(mode);
+        write(&cache, 5, tag);
+        assert_eq!(alone(&disk, [7, 5]), [1, tag], "{mode}");
+    }
+    disk.fail(DiskFault::WriteFails(5..6));
+    assert!(cache.write(Lba(5), &block(9), Durability::Volatile).is_err());
+    assert_eq!(read(&cache, 5), 9, "it is dirty, and safe");
+}
+
+#[test]
+fn a_writer_without_room_brings_a_group_to_the_disk() {
+    let (region, disk, cache) = ordered(6);
+    for tag in 1..5 {
+        (0..30).for_each(|lba| write(&cache, lba, tag));
+    }
+    assert!((0..30).all(|lba| read(&cache, lba) == 4));
+    while cache.dirty_blocks() > 0 {
+        bring(&cache);
+    }
+    assert!((0..30).all(|lba| read(&*disk, lba) == 4));
+    assert_eq!(check(&*region).unwrap().findings, []);
+}
+
+#[test]
+fn a_journal_that_is_gone_or_another_is_not_written_to() {
+    let (_, disk, cache) = ordered(8);
+    write(&cache, 0, 1);
+    (0..2).for_each(|sequence| write(&*disk, JOURNAL.header_at(sequence), 0));
+    let progress = cache.drain_step(8);
+    assert!(matches!(progress.failed[..], [(_, Error::Corrupt(_))]) && !progress.more, "{progress:?}");
+    lay_out_journal(&InTurn(disk.clone()), JOURNAL, [8; 16]).unwrap();
+    assert!(!cache.drain_step(8).failed.is_empty(), "it is another cache's");
+    assert_eq!((cache.dirty_blocks(), read(&cache, 0), read(&*disk, 0)), (1, 1, 0));
+}
+
+#[test]
+fn a_damaged_group_is_not_put_in_place() {
+    for at in [JOURNAL.records_at(), JOURNAL.data_at(), JOURNAL.data_at() + 3] {
+        let (_, disk, cache) = ordered(8);
+        (0..4).for_each(|lba| write(&cache, lba, 1));
+        cache.drain_step(8);
+        drop(cache);
+        assert_eq!(find_journal(&InTurn(disk.clone())).unwrap().unwrap().blocks, 4);
+        write(&*disk, at, 0x55);
+        assert!(matches!(recover_disk(&InTurn(disk.clone())), Err(Error::Corrupt(_))), "block {at}");
+        assert!((0..4).all(|lba| read(&*disk, lba) == 0), "nothing was written");
+    }
+    assert_eq!(recover_disk(&InTurn(disk())).unwrap(), None, "there is no journal");
+}
+
+#[test]
+fn a_cache_grows_no_larger_than_its_journal() {
+    let (_, disk, cache) = ordered(8);
+    write(&cache, 0, 1);
+    bring(&cache);
+    let (region, _) = cache.into_parts();
+    let larger = Arc::new(Region::new(CachePlan::cut(17, 512, DISK_BLOCKS, 16).end()));
+    let mut bytes = vec![0; usize::try_from(region.len()).unwrap()];
+    region.read(0, &mut bytes).unwrap();
+    larger.write(0, &bytes);
+    let wish = |region_bytes| Relayout { disk: spec().disk, disk_blocks: DISK_BLOCKS, region_bytes };
+    let refused = relayout(larger.clone(), &wish(larger.len()));
+    assert!(matches!(refused, Err(RelayoutError::Format(_))), "{refused:?}");
+    let identity = relayout(larger.clone(), &wish(CachePlan::cut(16, 512, DISK_BLOCKS, 16).end())).unwrap();
+    assert_eq!((identity.blocks, identity.journal_blocks), (16, 16));
+    let cache = open(&larger, &disk);
+    write(&cache, 0, 2);
+    assert_eq!(bring(&cache), 1);
+}
