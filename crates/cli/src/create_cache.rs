@@ -3,7 +3,7 @@
 use crate::create::sync;
 use crate::disks::{self, Disk};
 use crate::facts::{Facts, Memory};
-use crate::failure::{DiskFailure, Failure, UsageFailure, VolumeFailure};
+use crate::failure::{DiskFailure, Failure, JournalFailure, UsageFailure, VolumeFailure};
 use crate::grammar::Create;
 use crate::notes::Note;
 use std::path::Path;
@@ -81,12 +81,12 @@ fn lay_out_ordered(
 }
 
 /// The journal for `blocks` at the end of `disk`.
-pub(crate) fn journal_on(disk: &Disk, block_size: u32, blocks: u32) -> Result<JournalPlan, DiskFailure> {
+pub(crate) fn journal_on(disk: &Disk, block_size: u32, blocks: u32) -> Result<JournalPlan, JournalFailure> {
     let geometry = disk.device.geometry();
     let plan = JournalPlan::at_the_end(block_size, geometry.blocks, blocks);
     plan.ok_or_else(|| {
         let least = JournalPlan { block_size, disk_blocks: 1, capacity: blocks };
-        DiskFailure::NoRoomForJournal {
+        JournalFailure::NoRoom {
             disk: disk.path.clone(),
             needs: (least.end() - 1) * u64::from(block_size),
             has: geometry.bytes(),
@@ -95,14 +95,14 @@ pub(crate) fn journal_on(disk: &Disk, block_size: u32, blocks: u32) -> Result<Jo
 }
 
 /// Lays `journal` out.
-pub(crate) fn put_journal(disk: &Disk, journal: JournalPlan, uuid: [u8; 16]) -> Result<(), DiskFailure> {
-    let refused = |error: Error| DiskFailure::JournalDamaged { disk: disk.path.clone(), why: error.to_string() };
+pub(crate) fn put_journal(disk: &Disk, journal: JournalPlan, uuid: [u8; 16]) -> Result<(), JournalFailure> {
+    let refused = |error: Error| JournalFailure::Unusable { disk: disk.path.clone(), why: error.to_string() };
     lay_out_journal(&*disk.device, journal, uuid).map_err(refused)
 }
 
 /// Refuses a disk on which anything lies where `journal` is to be but zeroes, or a journal with nothing in it.
-pub(crate) fn refuse_what_the_end_holds(disk: &Disk, journal: &JournalPlan) -> Result<(), DiskFailure> {
-    let refused = |error: Error| DiskFailure::JournalDamaged { disk: disk.path.clone(), why: error.to_string() };
+pub(crate) fn refuse_what_the_end_holds(disk: &Disk, journal: &JournalPlan) -> Result<(), JournalFailure> {
+    let refused = |error: Error| JournalFailure::Unusable { disk: disk.path.clone(), why: error.to_string() };
     if find_journal(&*disk.device).map_err(refused)?.is_some_and(|found| found.blocks == 0) {
         return Ok(());
     }
@@ -115,7 +115,7 @@ pub(crate) fn refuse_what_the_end_holds(disk: &Disk, journal: &JournalPlan) -> R
         let piece = &mut bytes[..usize::try_from(blocks * size).expect("a piece")];
         disk.device.read(Lba(at), piece).map_err(refused)?;
         if piece.iter().any(|byte| *byte != 0) {
-            return Err(DiskFailure::EndHolds { disk: disk.path.clone(), at: journal.records_at() * size });
+            return Err(JournalFailure::EndHolds { disk: disk.path.clone(), at: journal.records_at() * size });
         }
         at += blocks;
     }

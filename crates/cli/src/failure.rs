@@ -3,6 +3,7 @@
 mod config;
 mod control;
 mod disk;
+mod journal;
 mod listening;
 mod run;
 mod usage;
@@ -11,6 +12,7 @@ mod volume;
 pub(crate) use config::ConfigFailure;
 pub(crate) use control::ControlFailure;
 pub(crate) use disk::DiskFailure;
+pub(crate) use journal::JournalFailure;
 pub(crate) use listening::{ListenFailure, SOCKET_PATH_BYTES_MAX};
 pub(crate) use run::RunFailure;
 pub(crate) use usage::UsageFailure;
@@ -78,6 +80,8 @@ pub(crate) enum Failure {
     Volume(VolumeFailure),
     /// The disk behind a cache.
     Disk(DiskFailure),
+    /// The journal of an ordered disk.
+    Journal(JournalFailure),
     /// A socket to listen on.
     Listen(ListenFailure),
     /// A program to run.
@@ -149,6 +153,7 @@ impl Failure {
             Failure::Control(control) => Some(control.told()),
             Failure::Volume(volume) => Some(volume.told()),
             Failure::Disk(disk) => Some(disk.told()),
+            Failure::Journal(journal) => Some(journal.told()),
             Failure::Listen(listen) => Some(listen.told()),
             Failure::Run(run) => Some(run.told()),
             Failure::Output { folder, error } => Some(Told {
@@ -181,6 +186,12 @@ impl Failure {
 impl From<UsageFailure> for Failure {
     fn from(usage: UsageFailure) -> Failure {
         Failure::Usage(usage)
+    }
+}
+
+impl From<JournalFailure> for Failure {
+    fn from(journal: JournalFailure) -> Failure {
+        Failure::Journal(journal)
     }
 }
 

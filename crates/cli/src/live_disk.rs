@@ -7,7 +7,7 @@
 use crate::cached_disk::{CachedDisk, DiskState};
 use crate::compose;
 use crate::disks::{DETACHED, Disk};
-use crate::failure::{DiskFailure, Doing, Failure, VolumeFailure};
+use crate::failure::{DiskFailure, Doing, Failure, JournalFailure, VolumeFailure};
 use crate::notes::Note;
 use crate::plan::VolumePlan;
 use crate::readings::{Reading, Watched};
@@ -17,7 +17,7 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use tidegate_disk_cache::{Mode, Relayout, Scrubbed, relayout};
+use tidegate_disk_cache::{FormatError, Mode, Relayout, RelayoutError, Scrubbed, relayout};
 use tidegate_drain::{Left, Ticket};
 use tidegate_media::{
     Access, BlockDevice, Durability, Extent, Geometry, Lba, LbaRange, MappedRegion, Misuse, Region, Result as Answer,
@@ -325,7 +325,12 @@ impl LiveDisk {
 
 /// Lays the cache in `region` out anew, and sees to it that the result outlives this process.
 pub(crate) fn lay_out(pmem: &Path, region: &Arc<MappedRegion>, wish: &Relayout) -> Result<(), Failure> {
-    relayout(Arc::clone(region), wish).map_err(|error| VolumeFailure::of_relayout(pmem, error))?;
+    relayout(Arc::clone(region), wish).map_err(|error| match error {
+        RelayoutError::Format(FormatError::Journal { journal, blocks }) => {
+            JournalFailure::TooSmall { pmem: pmem.to_owned(), journal, blocks }.into()
+        }
+        error => Failure::from(VolumeFailure::of_relayout(pmem, error)),
+    })?;
     Ok(crate::create::sync(pmem, region)?)
 }
 

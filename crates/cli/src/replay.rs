@@ -2,7 +2,7 @@
 
 use crate::answer;
 use crate::disks;
-use crate::failure::{DiskFailure, Exit, Failure};
+use crate::failure::{Exit, Failure, JournalFailure};
 use crate::grammar::Replay;
 use crate::size::Human;
 use serde::Serialize;
@@ -48,14 +48,14 @@ impl fmt::Display for Answer {
 pub(crate) fn run(wish: &Replay, json: bool) -> Result<Exit, Failure> {
     let path = &wish.disk;
     if !wish.force {
-        return Err(DiskFailure::RegionNotLost { disk: path.clone() }.into());
+        return Err(JournalFailure::RegionNotLost { disk: path.clone() }.into());
     }
     let disk = disks::open(path, DiskAccess::ReadWrite, BLOCK_BYTES)?;
     let recovered = recover_disk(&*disk.device);
     let recovered =
-        recovered.map_err(|error| DiskFailure::JournalDamaged { disk: path.clone(), why: error.to_string() })?;
+        recovered.map_err(|error| JournalFailure::Unusable { disk: path.clone(), why: error.to_string() })?;
     let Some(FoundJournal { uuid, block_size, disk_blocks, blocks }) = recovered else {
-        return Err(DiskFailure::NoJournal { disk: path.clone() }.into());
+        return Err(JournalFailure::Absent { disk: path.clone() }.into());
     };
     let volume_bytes = disk_blocks * u64::from(block_size);
     answer::give(&Answer { disk: path.clone(), blocks, uuid: Uuid::from_bytes(uuid), volume_bytes }, json)?;

@@ -225,6 +225,8 @@ fn work<D: Dirty>(cache: &D, shared: &Shared, limits: Limits) {
     let begin = Instant::now();
     let mut destage = Destage::new(limits);
     let mut retry = RETRY.0;
+    // Where the disk keeps the order of commits, blocks turn clean only with the last step of a group.
+    let mut spent = Duration::ZERO;
     while !shared.is_ending() {
         let turn = match shared.is_wanted() {
             true => Turn::Destage(STEP_WANTED),
@@ -236,7 +238,10 @@ fn work<D: Dirty>(cache: &D, shared: &Shared, limits: Limits) {
                 shared.progress().under_way = true;
                 let step_begin = Instant::now();
                 let step = cache.step(blocks);
-                destage.measured(step.cleaned, step_begin.elapsed());
+                spent += step_begin.elapsed();
+                if step.cleaned > 0 || !step.more {
+                    destage.measured(step.cleaned, std::mem::take(&mut spent));
+                }
                 *shared.brake() = destage.brake();
                 let in_vain = step.cleaned == 0 && (!step.refused.is_empty() || step.not_durable.is_some());
                 note(shared, step);

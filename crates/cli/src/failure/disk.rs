@@ -53,39 +53,6 @@ pub(crate) enum DiskFailure {
         /// The region.
         pmem: PathBuf,
     },
-    /// An ordered disk is to go on without its region, and nobody says that the region is lost.
-    RegionNotLost {
-        /// The disk.
-        disk: PathBuf,
-    },
-    /// A disk has no journal at its end.
-    NoJournal {
-        /// The disk.
-        disk: PathBuf,
-    },
-    /// A journal cannot be put in place.
-    JournalDamaged {
-        /// The disk.
-        disk: PathBuf,
-        /// What is wrong.
-        why: String,
-    },
-    /// A disk is too small for a journal.
-    NoRoomForJournal {
-        /// The disk.
-        disk: PathBuf,
-        /// Bytes of the journal.
-        needs: u64,
-        /// Bytes of the disk.
-        has: u64,
-    },
-    /// The end of a disk, where a journal is to lie, holds something.
-    EndHolds {
-        /// The disk.
-        disk: PathBuf,
-        /// Where the journal would begin.
-        at: u64,
-    },
     /// The region holds no cache of a disk.
     NoCache {
         /// The region.
@@ -169,11 +136,6 @@ impl DiskFailure {
             DiskFailure::Smaller { .. } => ("disk-smaller", Exit::Refused),
             DiskFailure::Detached { .. } => ("detached", Exit::Refused),
             DiskFailure::Attached { .. } => ("attached", Exit::Refused),
-            DiskFailure::RegionNotLost { .. } => ("region-not-lost", Exit::Usage),
-            DiskFailure::NoJournal { .. } => ("no-journal", Exit::Refused),
-            DiskFailure::JournalDamaged { .. } => ("journal-damaged", Exit::Refused),
-            DiskFailure::NoRoomForJournal { .. } => ("no-room-for-journal", Exit::Usage),
-            DiskFailure::EndHolds { .. } => ("disk-end-holds", Exit::Refused),
             DiskFailure::NoCache { .. } => ("no-disk-cache", Exit::Refused),
             DiskFailure::TransitWished { .. } => ("two-caches", Exit::Usage),
             DiskFailure::LevellingWished { .. } => ("no-table", Exit::Usage),
@@ -216,25 +178,6 @@ impl DiskFailure {
             DiskFailure::Attached { pmem } => (
                 format!("{} has a disk already", pmem.display()),
                 "a cache can be attached to another only after it was detached".to_owned(),
-            ),
-            DiskFailure::RegionNotLost { disk } => (
-                format!("{} is left as it is", disk.display()),
-                "its region has what was written last, and brings the disk up to date by itself; a disk that is put in order without it cannot go on with it"
-                    .to_owned(),
-            ),
-            DiskFailure::NoJournal { disk } => {
-                (format!("{} has no journal", disk.display()), "no header of one is in its last two blocks".to_owned())
-            }
-            DiskFailure::JournalDamaged { disk, why } => {
-                (format!("the journal of {} cannot be put in place", disk.display()), why.clone())
-            }
-            DiskFailure::NoRoomForJournal { disk, needs, has } => (
-                format!("{} is too small to be ordered", disk.display()),
-                format!("it has {has} bytes ({}), and the journal takes {needs} ({})", Human(*has), Human(*needs)),
-            ),
-            DiskFailure::EndHolds { disk, at } => (
-                format!("the end of {} holds something", disk.display()),
-                format!("the journal would lie there, from byte {at} on"),
             ),
             DiskFailure::NoCache { pmem } => {
                 (format!("{} is no cache of a disk", pmem.display()), "it holds something else".to_owned())
@@ -287,24 +230,6 @@ impl DiskFailure {
                 format!("give it one: tidegate attach --pmem {} --disk DISK", pmem.display())
             }
             DiskFailure::Attached { pmem } => format!("detach it first: tidegate detach --pmem {}", pmem.display()),
-            DiskFailure::RegionNotLost { disk } => {
-                format!("serve its region; if that is lost: tidegate replay {} --force", disk.display())
-            }
-            DiskFailure::NoJournal { .. } => {
-                "name a disk whose region was made with `tidegate create --ordered`, with the size that it had then"
-                    .to_owned()
-            }
-            DiskFailure::JournalDamaged { disk, .. } => format!(
-                "nothing was written; see dmesg, and try again on a copy of {} that was read anew",
-                disk.display()
-            ),
-            DiskFailure::NoRoomForJournal { .. } => {
-                "make the region smaller: --size; or the disk larger (a file: truncate -s +SIZE FILE)".to_owned()
-            }
-            DiskFailure::EndHolds { disk, .. } => format!(
-                "make room behind what it holds (a file: truncate -s +SIZE {}), or add --force if nothing there is needed",
-                disk.display()
-            ),
             DiskFailure::NoCache { .. } => {
                 "name the region of a volume that was made with `tidegate create --disk`".to_owned()
             }

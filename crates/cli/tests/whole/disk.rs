@@ -1,5 +1,6 @@
 //! Volumes that cache a disk: nothing that was answered is lost, the disk gets everything in the end, and what is wrong is told.
 
+mod ordered;
 mod reads;
 
 use crate::program::{Ended, Folder, Server, json, need_root, peer, run, tidegate};

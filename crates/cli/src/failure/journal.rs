@@ -1,0 +1,122 @@
+//! What is wrong with the journal of an ordered disk.
+
+use super::{Exit, Told};
+use crate::size::Human;
+use std::path::PathBuf;
+
+/// Why a disk is not ordered, or not put in order.
+#[derive(Debug)]
+pub(crate) enum JournalFailure {
+    /// A disk is to go on without its region, and nobody says that the region is lost.
+    RegionNotLost {
+        /// The disk.
+        disk: PathBuf,
+    },
+    /// A disk has no journal at its end.
+    Absent {
+        /// The disk.
+        disk: PathBuf,
+    },
+    /// A journal cannot be read, written, or put in place.
+    Unusable {
+        /// The disk.
+        disk: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// A disk is too small for a journal.
+    NoRoom {
+        /// The disk.
+        disk: PathBuf,
+        /// Bytes of the journal.
+        needs: u64,
+        /// Bytes of the disk.
+        has: u64,
+    },
+    /// The end of a disk, where a journal is to lie, holds something.
+    EndHolds {
+        /// The disk.
+        disk: PathBuf,
+        /// Where the journal would begin.
+        at: u64,
+    },
+    /// A cache is to be larger than its journal.
+    TooSmall {
+        /// The region.
+        pmem: PathBuf,
+        /// Blocks that the journal has room for.
+        journal: u32,
+        /// Blocks that the cache would have.
+        blocks: u32,
+    },
+}
+
+impl JournalFailure {
+    pub(super) fn told(&self) -> Told {
+        Told::of(self.kind(), self.what_and_why(), self.next())
+    }
+
+    fn kind(&self) -> (&'static str, Exit) {
+        match self {
+            JournalFailure::RegionNotLost { .. } => ("region-not-lost", Exit::Usage),
+            JournalFailure::Absent { .. } => ("no-journal", Exit::Refused),
+            JournalFailure::Unusable { .. } => ("journal-unusable", Exit::Refused),
+            JournalFailure::NoRoom { .. } => ("no-room-for-journal", Exit::Usage),
+            JournalFailure::EndHolds { .. } => ("disk-end-holds", Exit::Refused),
+            JournalFailure::TooSmall { .. } => ("journal-too-small", Exit::Usage),
+        }
+    }
+
+    fn what_and_why(&self) -> (String, String) {
+        match self {
+            JournalFailure::RegionNotLost { disk } => (
+                format!("{} is left as it is", disk.display()),
+                "its region has what was written last, and brings the disk up to date by itself".to_owned(),
+            ),
+            JournalFailure::Absent { disk } => {
+                (format!("{} has no journal", disk.display()), "no header of one is in its last two blocks".to_owned())
+            }
+            JournalFailure::Unusable { disk, why } => {
+                (format!("the journal of {} cannot be used", disk.display()), why.clone())
+            }
+            JournalFailure::NoRoom { disk, needs, has } => (
+                format!("{} is too small to be ordered", disk.display()),
+                format!("it has {has} bytes ({}), and the journal takes {needs} ({})", Human(*has), Human(*needs)),
+            ),
+            JournalFailure::EndHolds { disk, at } => (
+                format!("the end of {} holds something", disk.display()),
+                format!("the journal would lie there, from byte {at} on"),
+            ),
+            JournalFailure::TooSmall { pmem, journal, blocks } => (
+                format!("{} keeps its size", pmem.display()),
+                format!("the journal of its disk has room for {journal} blocks, and {blocks} would be dirty at most"),
+            ),
+        }
+    }
+
+    fn next(&self) -> String {
+        match self {
+            JournalFailure::RegionNotLost { disk } => {
+                format!("serve its region; if that is lost: tidegate replay {} --force", disk.display())
+            }
+            JournalFailure::Absent { .. } => {
+                "name a disk whose region was made with `tidegate create --ordered`, with the size that it had then"
+                    .to_owned()
+            }
+            JournalFailure::Unusable { disk, .. } => {
+                format!("see the kernel's log (dmesg), and try again, on a copy of {} if it fails", disk.display())
+            }
+            JournalFailure::NoRoom { .. } => {
+                "make the region smaller: --size; or the disk larger (a file: truncate -s +SIZE FILE)".to_owned()
+            }
+            JournalFailure::EndHolds { disk, .. } => format!(
+                "make room behind what it holds (a file: truncate -s +SIZE {}), or add --force if nothing there is needed",
+                disk.display()
+            ),
+            JournalFailure::TooSmall { pmem, .. } => format!(
+                "detach it, and make a larger region with a larger journal: tidegate detach --pmem {}; tidegate create --ordered",
+                pmem.display()
+            ),
+        }
+    }
+}
