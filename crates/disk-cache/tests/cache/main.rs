@@ -4,6 +4,7 @@
 
 mod damage;
 mod forgotten;
+mod sweeps;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Barrier};
