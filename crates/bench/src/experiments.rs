@@ -246,7 +246,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         about: "random reads and writes on the disk cache and on Classic (Tinca Fig. 7a)",
         driver: Driver::VirtualCores,
         measure: cached::mixes,
-        figures: &["tinca-fig-7a", "tinca-fig-7a-jobs"],
+        figures: &["tinca-fig-7a", "tinca-fig-7a-disk", "tinca-fig-7a-jobs"],
     },
     Experiment {
         name: "cache-counts",

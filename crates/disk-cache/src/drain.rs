@@ -1,5 +1,8 @@
 //! Destaging: dirty blocks go to the disk, in the order of their numbers, and turn clean when the disk has confirmed a flush.
 //!
+//! A sweep over the disk looks for what is dirty a part of its way at a time, so that it takes along what turned dirty before it since it began:
+//! next to where it is, blocks have been gathering for as long as possible, and neighbours go to the disk together.
+//!
 //! A block is *destaging* from the moment it is copied until the flush is over; nobody else writes it to the disk meanwhile, or an older
 //! content could arrive after a newer one. It may be written in the cache in between: then it stays dirty. After a failed flush nothing is known of
 //! anything that was written since the last good one, whoever wrote it: all of it stays dirty, and is written again.
@@ -34,11 +37,15 @@ pub trait Doorbell: Send + Sync {
     fn ring(&self);
 }
 
-/// The dirty blocks found by one look at the whole cache, in order.
+/// A way over the disk, past all that is dirty, in order.
 #[derive(Default)]
 pub(crate) struct Sweep {
+    /// What was found on the part of the way that was looked at, and how much of it is done.
     lbas: Vec<u64>,
     next: usize,
+    /// Where the next look begins; None: there is nothing dirty from there on.
+    unseen: Option<u64>,
+    looks: usize,
     /// Those that somebody else was writing to the disk when they were looked at: he may fail.
     again: Vec<u64>,
 }
@@ -47,7 +54,7 @@ impl Sweep {
     /// Whether blocks are left, with those that were `passed_over`.
     fn goes_on_with(&mut self, passed_over: Vec<u64>) -> bool {
         self.again.extend(passed_over);
-        self.next < self.lbas.len() || !self.again.is_empty()
+        self.next < self.lbas.len() || self.unseen.is_some() || !self.again.is_empty()
     }
 }
 
@@ -61,6 +68,13 @@ pub(crate) struct FlushDoubt {
 const STEP_BLOCKS_MAX: u32 = 4096;
 /// Bytes that one step copies at most.
 const STEP_BYTES_MAX: u32 = 16 << 20;
+/// Looks of a sweep at so many dirty blocks as there are; what turns dirty meanwhile takes more of them.
+const LOOKS: usize = 16;
+/// Looks of a sweep at most: the last one goes to the end, whatever writers do.
+const LOOKS_MAX: usize = 3 * LOOKS;
+/// Blocks of a look at least, and the part of a cache's blocks: each look passes over all of them.
+const LOOK_BLOCKS_MIN: usize = 64;
+const LOOK_SHARE: usize = 128;
 /// Bytes of the largest write to the disk.
 const RUN_BYTES_MAX: usize = 1 << 20;
 
@@ -145,23 +159,43 @@ impl<R: Region> DiskCache<R> {
         blocks_max.min(STEP_BLOCKS_MAX).min(STEP_BYTES_MAX / self.geometry.block_size).max(1) as usize
     }
 
-    /// The next blocks of `sweep`, in order. One that is over begins anew, with all that is dirty now.
+    /// The next blocks of `sweep`, in order. One that is over begins anew.
     fn next_of(&self, sweep: &mut Sweep, blocks_max: u32) -> Vec<u64> {
         let limit = self.step_blocks(blocks_max);
-        if sweep.next == sweep.lbas.len() {
-            sweep.next = 0;
-            sweep.lbas = std::mem::take(&mut sweep.again);
-            if sweep.lbas.is_empty() {
-                for stripe in 0..self.index.stripes() {
-                    sweep.lbas.extend(self.index.lock(stripe).all_dirty());
-                }
-            }
+        if sweep.next == sweep.lbas.len() && sweep.unseen.is_none() {
+            let again = std::mem::take(&mut sweep.again);
+            let unseen = again.is_empty().then_some(0);
+            *sweep = Sweep { lbas: again, unseen, ..Sweep::default() };
             sweep.lbas.sort_unstable();
+        }
+        while sweep.lbas.len() - sweep.next < limit
+            && let Some(from) = sweep.unseen.take()
+        {
+            self.look_ahead(sweep, from);
         }
         let until = sweep.lbas.len().min(sweep.next + limit);
         let lbas = sweep.lbas[sweep.next..until].to_vec();
         sweep.next = until;
         lbas
+    }
+
+    /// Looks for the dirty blocks of a part of the way, `from` some block on.
+    fn look_ahead(&self, sweep: &mut Sweep, from: u64) {
+        let mut found = Vec::new();
+        for stripe in 0..self.index.stripes() {
+            found.extend(self.index.lock(stripe).all_dirty().filter(|lba| *lba >= from));
+        }
+        let dirty = usize::try_from(self.dirty_blocks()).expect("blocks of a cache");
+        let part = (dirty / LOOKS).max(self.medium.plan.blocks as usize / LOOK_SHARE).max(LOOK_BLOCKS_MIN);
+        sweep.looks += 1;
+        if found.len() > part && sweep.looks < LOOKS_MAX {
+            sweep.unseen = Some(*found.select_nth_unstable(part).1);
+            found.truncate(part);
+        }
+        found.sort_unstable();
+        sweep.lbas.drain(..sweep.next);
+        sweep.next = 0;
+        sweep.lbas.append(&mut found);
     }
 
     /// Copies the dirty ones among `lbas`, one behind the other, and marks them; then those that are marked already.

@@ -212,9 +212,19 @@ impl Index {
         self.choose(wanted, may_go)
     }
 
+    /// What may not go turned dirty, and the policy is told so on the way: otherwise every search would pass over it until its stripe tells. When it turns
+    /// clean again, the stripe says that it came.
     fn choose(&self, wanted: usize, may_go: &mut dyn FnMut(u32) -> bool) -> Vec<u32> {
         let mut policy = self.policy.lock();
-        (0..wanted).map_while(|_| policy.victim(may_go)).collect()
+        let mut turned_dirty = Vec::new();
+        let mut is_clean = |entry| {
+            let clean = may_go(entry);
+            turned_dirty.extend((!clean).then_some(entry));
+            clean
+        };
+        let victims = (0..wanted).map_while(|_| policy.victim(&mut is_clean)).collect();
+        turned_dirty.into_iter().for_each(|entry| policy.remove(entry));
+        victims
     }
 
     fn note(&self, stripe: &mut Stripe, used: Use) {
@@ -379,6 +389,12 @@ mod tests {
         });
         assert!(chosen.len() == 4 && chosen.iter().all(|entry| *entry >= 1000), "{chosen:?}");
         assert!(looks <= 2 * 4, "{looks}");
+        let mut asked = Vec::new();
+        index.victims(2, &mut |entry| {
+            asked.push(entry);
+            true
+        });
+        assert!(asked.len() == 2 && !asked.contains(&1001), "{asked:?}: what turned dirty is not asked about twice");
 
         let mut none_may_go = |_| false;
         (1000..1024).for_each(|entry| index.turned_dirty(&mut index.lock_for(u64::from(entry)), entry));

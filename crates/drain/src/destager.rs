@@ -32,7 +32,7 @@ pub trait Dirty: Send + Sync + 'static {
     /// What `caps` are in its blocks.
     fn limits(&self, caps: &Caps) -> Limits;
 
-    /// Writes at most `blocks_max` dirty blocks to the disk, in sweeps over all that were dirty when the sweep began.
+    /// Writes at most `blocks_max` dirty blocks to the disk, in sweeps over all that were dirty when the sweep began, and over some that turned dirty since.
     fn step(&self, blocks_max: u32) -> Step;
 
     /// Whether nothing is dirty; from then on `bell` is rung once something is.

@@ -5,6 +5,7 @@
 mod damage;
 mod forgotten;
 mod order;
+mod sweeps;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Barrier};

@@ -15,6 +15,11 @@ use tidegate_virtual_cores::{is_inside, now_ns, pass_time};
 /// 240 GB, product specification; the smallest of its series, as the paper has 128 GB).
 const SSD_BUSY_NS: (u64, u64) = (13_889, 26_316);
 
+/// The least that a read of one block, and a block that is written among its neighbours, keep a solid-state disk busy, in nanoseconds.
+pub(super) fn least_busy_ns() -> anyhow::Result<(u64, u64)> {
+    Ok((SSD_BUSY_NS.0, disk_by_name("sata-ssd")?.transfer_4k.ps / 1000))
+}
+
 /// A hard disk's average seek, over a third of its blocks, and half a turn, in nanoseconds (HGST Ultrastar 7K4000, specification).
 const SEEK_NS: f64 = 8_200_000.0;
 const HALF_TURN_NS: u64 = 4_160_000;
@@ -57,9 +62,25 @@ pub(super) struct SlowDisk {
     busy: Mutex<Busy>,
 }
 
+/// For how long a disk was busy so far, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Spent {
+    pub(super) reading_ns: u64,
+    pub(super) writing_ns: u64,
+}
+
+impl std::ops::Sub for Spent {
+    type Output = Spent;
+
+    fn sub(self, before: Spent) -> Spent {
+        Spent { reading_ns: self.reading_ns - before.reading_ns, writing_ns: self.writing_ns - before.writing_ns }
+    }
+}
+
 /// Until when a disk is busy, in nanoseconds.
 #[derive(Debug, Default)]
 struct Busy {
+    spent: Spent,
     reads_until: u64,
     writes_until: u64,
     /// The block behind the last one that the arm went to.
@@ -78,6 +99,11 @@ impl SlowDisk {
         Ok(SlowDisk { ram: Ram::new(4096, blocks), make, told, busy: Mutex::default() })
     }
 
+    /// What it did in virtual time so far.
+    pub(super) fn spent(&self) -> Spent {
+        self.busy.lock().unwrap_or_else(PoisonError::into_inner).spent
+    }
+
     fn read_done_ns(&self, at: Lba, blocks: u64) -> u64 {
         if !is_inside() {
             return 0;
@@ -88,6 +114,7 @@ impl SlowDisk {
             Make::Hdd => (busy.way_ns(at, blocks, self.ram.geometry().blocks) + self.work_ns(0, blocks), 0),
         };
         let begin = busy.reads_until.max(now_ns());
+        busy.spent.reading_ns += work;
         busy.reads_until = begin + work;
         busy.writes_until = busy.writes_until.max(begin) + work;
         (begin + alone).max(begin + work)
@@ -102,12 +129,14 @@ impl SlowDisk {
         match self.make {
             Make::Ssd => {
                 let work = self.work_ns(SSD_BUSY_NS.1, blocks);
+                busy.spent.writing_ns += work;
                 busy.writes_until = begin + work;
                 (begin + self.told.write.ps / 1000).max(begin + work)
             }
             Make::Hdd => {
                 let way = busy.way_ns(at, blocks, self.ram.geometry().blocks);
                 let done = begin + way + self.work_ns(0, blocks);
+                busy.spent.writing_ns += done - begin;
                 busy.writes_until = done;
                 busy.hold(done)
             }

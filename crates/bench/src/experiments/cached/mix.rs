@@ -1,5 +1,6 @@
 //! Users of a stack that each do one thing after the other: random reads and writes as fio does them, and TPC-C's transactions.
 
+use super::disks::Spent;
 use super::orders::{Ends, PAGES, Pages};
 use super::stand::{Ground, Kind, Stand};
 use crate::classic::{Done, FILE_BLOCKS, Stack, TOGETHER};
@@ -42,6 +43,8 @@ pub struct Taken {
     pub count: u64,
     /// What the stack did meanwhile.
     pub(super) done: Done,
+    /// And its disk.
+    pub(super) spent: Spent,
 }
 
 impl Taken {
@@ -61,7 +64,7 @@ struct Shared {
     ends: Ends,
     buffer: Buffer,
     asked: u32,
-    begun: Option<(u64, Done)>,
+    begun: Option<(u64, Done, Spent)>,
     taken: Taken,
 }
 
@@ -97,8 +100,11 @@ pub fn run(kind: Kind, ground: &Ground, asked: Asked) -> anyhow::Result<Taken> {
     let shared = Arc::new(Mutex::new(Shared::default()));
     let mut first = User::new(u32::MAX, asked.work, shared.clone());
     stand.warm(asked.filling, |stack| first.act(stack))?;
-    let of_users = shared.clone();
-    stand.run(asked.users, move |user, stack| User::new(user, asked.work, of_users.clone()).go_on(stack, asked))?;
+    let (of_users, disk) = (shared.clone(), stand.disk.clone());
+    stand.run(asked.users, move |user, stack| {
+        let spent = || disk.spent();
+        User::new(user, asked.work, of_users.clone()).go_on(stack, &spent, asked);
+    })?;
     let taken = locked(&shared).taken;
     Ok(taken)
 }
@@ -120,22 +126,23 @@ impl User {
         User { work, random: Rng::new(u64::from(number) + 7), block: Block::filled(3), shared }
     }
 
-    fn go_on(mut self, stack: &dyn Stack, asked: Asked) {
+    fn go_on(mut self, stack: &dyn Stack, spent: &dyn Fn() -> Spent, asked: Asked) {
         loop {
             let mut all = locked(&self.shared);
             all.asked += 1;
             let nth = all.asked;
             drop(all);
             if nth == asked.warm + 1 {
-                let begun = (now_ns(), stack.done());
+                let begun = (now_ns(), stack.done(), spent());
                 locked(&self.shared).begun = Some(begun);
             }
             if nth > asked.warm + asked.measured {
-                let (now, done) = (now_ns(), stack.done());
+                let (now, done, spent) = (now_ns(), stack.done(), spent());
                 let mut all = locked(&self.shared);
                 // The others' last ones are under way.
-                if let Some((begin_ns, before)) = all.begun.take() {
-                    (all.taken.ns, all.taken.done) = (now - begin_ns, done - before);
+                if let Some((begin_ns, before, spent_before)) = all.begun.take() {
+                    let count = all.taken.count;
+                    all.taken = Taken { ns: now - begin_ns, count, done: done - before, spent: spent - spent_before };
                 }
                 return;
             }

@@ -100,6 +100,7 @@ type Beside = Box<dyn FnOnce()>;
 /// A stack that is ready.
 pub struct Stand {
     pub(super) stack: Arc<dyn Stack>,
+    pub(super) disk: Arc<SlowDisk>,
     beside: Vec<Beside>,
     over: Arc<AtomicBool>,
     profile: Profile,
@@ -107,6 +108,14 @@ pub struct Stand {
 
 /// A stack, and what runs beside it.
 type Parts = (Arc<dyn Stack>, Vec<Beside>);
+
+/// The blocks of the disk below `kind`.
+fn disk_blocks(kind: Kind, ground: &Ground) -> u64 {
+    match kind {
+        Kind::Classic { .. } => ground.blocks + ground.journal_blocks,
+        Kind::Ubj | Kind::Tidegate { .. } => ground.blocks,
+    }
+}
 
 type Memory = TimedRegion<MappedRegion>;
 
@@ -125,22 +134,21 @@ impl Stand {
             let region = MappedRegion::anonymous(bytes).context("memory for a virtual platform")?;
             Ok(TimedRegion::persistent(region, &profile))
         };
+        let disk = Arc::new(SlowDisk::new(ground.disk, disk_blocks(kind, ground))?);
         let (stack, beside) = match kind {
             Kind::Classic { journal, metadata, flushes } => {
                 let region = memory(FlashCache::<Memory>::bytes_for(CACHE_BLOCKS))?;
                 let left_out = LeftOut { metadata: !metadata, flushes: !flushes };
-                let blocks = ground.blocks + ground.journal_blocks;
-                let disk = Arc::new(SlowDisk::new(ground.disk, blocks)?);
-                let cache = FlashCache::new(region, disk, CACHE_BLOCKS, left_out);
+                let cache = FlashCache::new(region, disk.clone(), CACHE_BLOCKS, left_out);
                 if journal { with_journal(cache, ground, &over) } else { without_journal(cache, &over) }
             }
-            Kind::Ubj => ubj(memory(Ubj::<Memory>::bytes_for(CACHE_BLOCKS))?, ground, &over)?,
+            Kind::Ubj => ubj(memory(Ubj::<Memory>::bytes_for(CACHE_BLOCKS))?, disk.clone(), ground, &over),
             Kind::Tidegate { reads } => {
                 let plan = CachePlan::cut(CACHE_BLOCKS, 4096, ground.blocks, RING);
-                tidegate(memory(plan.end())?, reads, ground, &over)?
+                tidegate(memory(plan.end())?, disk.clone(), reads, ground, &over)?
             }
         };
-        Ok(Stand { stack, beside, over, profile })
+        Ok(Stand { stack, disk, beside, over, profile })
     }
 
     /// Has `act` fill the stack before time is told. Nothing goes on beside it, so the stack ends as one whose disk does not keep up: all dirty. One
@@ -213,19 +221,23 @@ pub(super) fn limits() -> Limits {
     Caps::default().limits(CACHE_BLOCKS, 4096)
 }
 
-fn ubj(region: Memory, ground: &Ground, over: &Arc<AtomicBool>) -> anyhow::Result<Parts> {
-    let disk = Arc::new(SlowDisk::new(ground.disk, ground.blocks)?);
+fn ubj(region: Memory, disk: Arc<SlowDisk>, ground: &Ground, over: &Arc<AtomicBool>) -> Parts {
     let ubj = Arc::new(Ubj::new(region, disk, CACHE_BLOCKS, limits().dirty_blocks, ground.replaced));
     let of_thread = ubj.clone();
     let beside = over_and_over(over, move || of_thread.checkpoint_step());
-    Ok((ubj, vec![beside]))
+    (ubj, vec![beside])
 }
 
-fn tidegate(region: Memory, reads: Reads, ground: &Ground, over: &Arc<AtomicBool>) -> anyhow::Result<Parts> {
+fn tidegate(
+    region: Memory,
+    disk: Arc<SlowDisk>,
+    reads: Reads,
+    ground: &Ground,
+    over: &Arc<AtomicBool>,
+) -> anyhow::Result<Parts> {
     let spec =
         FormatSpec { block_size: 4096, disk_blocks: ground.blocks, ring_slots: RING, uuid: [7; 16], disk: [7; 32] };
     format(&region, &spec, Contents::Zeroed)?;
-    let disk = Arc::new(SlowDisk::new(ground.disk, ground.blocks)?);
     let cache = Arc::new(DiskCache::open(region, disk, Options { reads, ..Options::default() })?);
     let (of_thread, ending) = (cache.clone(), over.clone());
     let beside: Beside = Box::new(move || destage(&of_thread, limits(), &ending));
