@@ -19,6 +19,8 @@
 //! 6. A commit to a strip counts if the table and the first byte of the journal still allow it when it is durable: whoever disallows it syncs the file then, which has
 //!    at least what was committed before. Otherwise the sync goes on as one without a strip. Only a write beside which no other one was under way is put there, as
 //!    nobody knows in which order the kernel made others; and only what the kernel took, as the program's memory had it when the call returned.
+//!    When the strip is nearly full and all of it is committed, and counts, the file's other strip is filled, if that is free, and the supervisor is asked to absorb the full one. It is answered before anything
+//!    else is, so that what it keeps later is newer. The full strip is not stored to again before `Done` was read; until then, and if anything else is answered, the records of both count.
 //! 7. A write that is a sync (O_SYNC, O_DSYNC) reaches a held file through a second descriptor that does not wait for the disk, if right before the kernel says that both lead to the
 //!    held file and write alike. A sync follows before it returns. Otherwise it is the kernel's own, and what was kept is forgotten before it returns. The second descriptor is closed only
 //!    where the first one is: closing it drops the process's record locks on the file.

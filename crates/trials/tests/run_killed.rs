@@ -101,6 +101,27 @@ fn a_program_goes_on_without_its_supervisor_by_the_kernel() {
     assert_eq!(fs::metadata(&file).unwrap().len(), 13);
 }
 
+#[test]
+fn what_lies_on_both_strips_comes_back_after_a_power_cut() {
+    let stand = Stand::new();
+    let file = stand.root().join("log");
+    let (mut run, mut said) = appending(&stand, &file, false);
+    let program = program_of(&run);
+    // It absorbs nothing from now on: the program goes on with its other strip.
+    let supervisor = rustix::process::Pid::from_child(&run);
+    rustix::process::kill_process(supervisor, rustix::process::Signal::STOP).unwrap();
+    synced(&mut said, LINES_OF_A_STRIP + LINES);
+    kill(program);
+    run.kill().unwrap();
+    run.wait().unwrap();
+    let lines = synced(&mut said, u64::MAX).max(LINES_OF_A_STRIP + LINES);
+    let lost = stand.cut_the_power();
+    assert!(lost > LINES_OF_A_STRIP, "{lost} records, which one strip has room for");
+    let recovery = stand.run().arg("true").output().unwrap();
+    assert!(recovery.status.success(), "{}", String::from_utf8_lossy(&recovery.stderr));
+    assert_has_lines(&file, lines);
+}
+
 /// Removes the socket by which programs reach the supervisor that runs in `stand`.
 fn remove_socket(stand: &Stand) {
     let entries = fs::read_dir(stand.folder()).unwrap().map(|entry| entry.unwrap().path());

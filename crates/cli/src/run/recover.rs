@@ -245,8 +245,7 @@ impl Recovery<'_> {
         let Some(strip) = named.strip else { return Ok(Vec::new()) };
         let counts = |counting: Counting| counting.slot / FAMILY_SLOTS == named.family && counts(pool, counting);
         let session = session_number(self.left.session.as_bytes());
-        let records = pool.strips.records(strip, session, counts).map_err(other)?;
-        Ok(records.map(|(_, records)| records).unwrap_or_default())
+        pool.strips.records(strip, session, counts).map_err(other)
     }
 }
 
