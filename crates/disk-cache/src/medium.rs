@@ -40,8 +40,8 @@ impl<R: Region> Medium<R> {
         answer.inspect_err(|_| self.failed.store(true, Ordering::Relaxed))
     }
 
-    /// Refuses a free entry for a block that is not in the table, once a fence has failed: whoever met that may have left another entry that names the block, and
-    /// the table does not know. He had the stripe locked, and whoever asks has it now.
+    /// Refuses to take a free entry for a block, or to free the entry of one, once a fence has failed. Whoever met that may have left an entry for the block that
+    /// the table does not know, or elements that count and that a free entry would hide from a recovery. He had the stripe locked, and whoever asks has it now.
     pub(crate) fn refuse_after_failure(&self) -> Result<(), Sealed> {
         if self.failed.load(Ordering::Relaxed) { self.region.fence() } else { Ok(()) }
     }

@@ -235,3 +235,43 @@ fn writers_of_one_block_whose_memory_fails_leave_one_entry_at_most() {
     let cache = open(&next, &disk);
     assert!(read(&cache, 3) < 2, "the second never got an entry");
 }
+
+/// A memory that loses a store before it answers the fence of this number.
+struct LosesAt(AtomicU32);
+
+impl InterceptMemory for LosesAt {
+    fn fence<R: tidegate_media::Region + ?Sized>(&self, memory: &R) -> Result<(), Sealed> {
+        if self.0.fetch_sub(1, Ordering::SeqCst) == 1 {
+            memory.write(UNUSED, &[1; 64]);
+        }
+        memory.fence()
+    }
+}
+
+/// A transaction may count although it was answered with an error. Then all of it does, whatever others try since.
+#[test]
+fn a_transaction_whose_memory_failed_is_whole_after_a_kill() {
+    let mut in_place = 0;
+    for fence in 1..=4 {
+        let (region, disk) = (region(8), disk());
+        let memory = Arc::new(InterceptedMemory { memory: region.clone(), by: LosesAt(AtomicU32::new(1000)) });
+        let cache = DiskCache::open(memory.clone(), Arc::new(InTurn(disk.clone())), Options::default()).unwrap();
+        (0..8).for_each(|lba| assert_eq!(read(&cache, lba), 0));
+        region.poison(UNUSED, 64, PoisonedStore::Lost);
+        memory.by.0.store(fence, Ordering::SeqCst);
+        let mut transaction = cache.begin();
+        [6, 7].into_iter().for_each(|lba| transaction.write(Lba(lba), &block(1)).unwrap());
+        let committed = transaction.commit().is_ok();
+        assert_eq!(committed, fence > 3, "two fences, and one for room");
+        // Whatever needs room would have these two blocks go.
+        (10..20).for_each(|lba| drop(cache.write(Lba(lba), &block(2), Durability::Volatile)));
+        drop(cache);
+        let next = Arc::new(Region::after_kill(&region.cut()));
+        assert_eq!(check(&*next).unwrap().findings, []);
+        let cache = open(&next, &disk);
+        let shown = [6, 7].map(|lba| read(&cache, lba));
+        assert!(shown == [0, 0] && !committed || shown == [1, 1], "fence {fence}: {shown:?}");
+        in_place += u32::from(shown == [1, 1] && !committed);
+    }
+    assert!(in_place > 0, "one counts although it failed");
+}
