@@ -16,11 +16,11 @@ use tidegate_virtual_cores::FlawKind;
 /// Digests of the usual script of seeds 0 to 5.
 const DIGESTS: [u64; 6] = [
     0x392e7912949f9d7f,
-    0x62cd3c4a593b1f28,
-    0xadd6de4db371e65d,
+    0xe71c5637e831a9aa,
+    0x028c58f2e11f33ac,
     0x1d5db0d43de24c28,
-    0xc978888cbff4d966,
-    0x9e02f69f4a352b89,
+    0xabb3392baba00650,
+    0x158489b8ea4d0671,
 ];
 
 #[test]
