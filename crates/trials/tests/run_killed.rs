@@ -6,9 +6,9 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
-use std::time::Duration;
 use tidegate_layout::kept::STRIP_BYTES;
 use tidegate_trials::run::{APPENDER, Stand};
+use tidegate_trials::served::until;
 
 /// Lines that are synced before anything is killed: the first few syncs are the kernel's.
 const LINES: u64 = 50;
@@ -103,16 +103,20 @@ fn a_program_goes_on_without_its_supervisor_by_the_kernel() {
     assert_eq!(fs::metadata(&file).unwrap().len(), 13);
 }
 
+/// Looks in a row that find a program at rest when it waits for an answer.
+const LOOKS: u32 = 200;
+
 /// Waits until the program `pid` sleeps, and `file` does not grow any more.
 fn wait_for_rest(pid: rustix::process::Pid, file: &Path) {
-    let mut looks = Vec::new();
-    while !looks.ends_with(&[true; 10]) {
-        let size = fs::metadata(file).unwrap().len();
-        thread::sleep(Duration::from_millis(50));
+    let (mut size, mut looks) = (0, 0);
+    until("the program to wait for its supervisor", || {
         let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap();
         let sleeps = stat.rsplit(") ").next().is_some_and(|fields| fields.starts_with('S'));
-        looks.push(sleeps && fs::metadata(file).unwrap().len() == size);
-    }
+        let size_now = fs::metadata(file).unwrap().len();
+        looks = if sleeps && size_now == size { looks + 1 } else { 0 };
+        size = size_now;
+        looks == LOOKS
+    });
 }
 
 /// Fills both strips of a file, and has the power fail; how many records only the pool had then.
