@@ -4,7 +4,7 @@
 //! for nothing; [`Strip::commit`] makes all that were staged count, with one word. So a sync is all there after a power cut, or nothing of it is.
 //!
 //! Somebody else has room for more: when a strip is full, what its records are about is put there, together with the number of the strip's *filling*. From then on that
-//! filling counts for nothing, and [`Strip::absorbed`] begins the next one in its place.
+//! filling counts for nothing, and [`Strip::begin`] begins another one in its place. Who has two strips fills them in turn, see [`crate::pair`].
 //!
 //! # Why it is right after a power cut
 //!
@@ -16,9 +16,7 @@
 //!   counts before it stages anything, as a word of an older run may tell of the same slot.
 //! - *The process is killed*: what it has not committed counts for nothing. If its word is visible and not durable, nobody was promised anything.
 
-use tidegate_layout::kept::{
-    Counting, STRIP_BYTES, STRIP_COUNTS_AT, STRIP_FILLING_MAX, STRIP_RECORDS_AT, StripCounts, StripRecord,
-};
+use tidegate_layout::kept::{Counting, STRIP_BYTES, STRIP_COUNTS_AT, STRIP_RECORDS_AT, StripCounts, StripRecord};
 use tidegate_media::{Corrupt, LINE_BYTES, Region, Result, Sealed};
 use zerocopy::little_endian::U64;
 use zerocopy::{FromZeros, IntoBytes};
@@ -62,6 +60,17 @@ pub enum Staged {
     NoRoom,
 }
 
+/// How much room a strip has left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Left {
+    /// For several records, unless they are of the largest size.
+    Enough,
+    /// The filling had better be absorbed.
+    Little,
+    /// The filling is to be absorbed before much else is put there.
+    HardlyAny,
+}
+
 /// A record that counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
@@ -72,8 +81,9 @@ pub struct Record {
 }
 
 impl<R: Region> Strip<R> {
-    /// Begins to fill the strip that is all of `region`, for the file of `slot` in the run `session`. Whatever it had counts for nothing on return, durably.
-    pub fn open(region: R, session: u64, slot: u32) -> Result<Strip<R>, Sealed> {
+    /// Begins to fill the strip that is all of `region`, for the file of `slot` in the run `session`, with this `filling`. Whatever it had counts for nothing on return,
+    /// durably.
+    pub fn open(region: R, session: u64, slot: u32, filling: u32) -> Result<Strip<R>, Sealed> {
         clear(&region)?;
         let counts = [0, 0, 1, 1];
         let ranges = [(0, 0); FILLING_RANGES_MAX];
@@ -81,7 +91,7 @@ impl<R: Region> Strip<R> {
             region,
             session,
             slot,
-            filling: 1,
+            filling,
             staged: 0,
             counting: 0,
             ranges,
@@ -104,9 +114,28 @@ impl<R: Region> Strip<R> {
         &self.ranges[..self.ranges_len]
     }
 
-    /// Whether so little room is left that the filling had better be absorbed.
-    pub fn is_nearly_full(&self) -> bool {
-        self.ranges_len + FILLING_RANGES_MAX / 8 > FILLING_RANGES_MAX || self.room() < self.capacity() / 8
+    /// How much room is left.
+    pub fn left(&self) -> Left {
+        let less_than = |part| {
+            self.ranges_len + FILLING_RANGES_MAX / part > FILLING_RANGES_MAX || self.room() < self.capacity() / part
+        };
+        if less_than(16) {
+            Left::HardlyAny
+        } else if less_than(8) {
+            Left::Little
+        } else {
+            Left::Enough
+        }
+    }
+
+    /// The slot of the file that it is about.
+    pub fn slot(&self) -> u32 {
+        self.slot
+    }
+
+    /// Whether it has records, and all of them count.
+    pub fn is_committed(&self) -> bool {
+        self.failed.is_none() && self.staged > 0 && self.counting == self.staged
     }
 
     fn capacity(&self) -> usize {
@@ -182,18 +211,9 @@ impl<R: Region> Strip<R> {
         Ok(())
     }
 
-    /// All that this filling is about is elsewhere, durably, and so is that the filling counts for nothing. False: there is no further filling.
-    pub fn absorbed(&mut self) -> bool {
-        self.begin(self.slot, self.filling + 1);
-        self.filling <= STRIP_FILLING_MAX
-    }
-
-    /// Nothing counts that was said of the slot before, durably. From now on the file's slot is `slot`.
-    pub fn forgotten(&mut self, slot: u32) {
-        self.begin(slot, 1);
-    }
-
-    fn begin(&mut self, slot: u32, filling: u32) {
+    /// Begins `filling` for the file of `slot`. All that the strip is about is elsewhere, durably, and so is that its filling counts for nothing; or else nothing
+    /// counts, durably, that was said of its slot before.
+    pub fn begin(&mut self, slot: u32, filling: u32) {
         (self.slot, self.filling) = (slot, filling);
         (self.staged, self.counting, self.ranges_len, self.bytes) = (0, 0, 0, 0);
     }

@@ -102,7 +102,8 @@ fn kept() -> String {
         "\n## Pool of a run\n\n\
          A disk cache as above, strips of {STRIP_BYTES} bytes behind it, and a map of void slots at the end, one bit for each slot, the lowest first. Block b of slot s of\n\
          the cache's disk is block b of a file; block s of slot 0 tells of that file. The records of a strip begin at its byte {STRIP_RECORDS_AT}, the counts at\n\
-         byte {STRIP_COUNTS_AT}. Records count if their filling is greater than the one that the file's block says is absorbed, and are newer than all blocks then.\n\n",
+         byte {STRIP_COUNTS_AT}. A file has a pair of strips, an even one and the next: odd fillings lie on the first, even ones on the second. Records count if their\n\
+         filling is greater than the one that the file's block says is absorbed; they go over all blocks then, the lesser filling first.\n\n",
     )
 }
 

@@ -61,7 +61,7 @@ on_media! {
         0: mark: U64,
         /// the file's size in bytes
         8: size: U64,
-        /// the last filling of the file's strip whose records are all in the cache; 0: none
+        /// the last filling of the file's strips whose records are all in the cache, as are those of the fillings before it; 0: none
         16: absorbed: U64,
     }
 }
@@ -85,7 +85,7 @@ impl KeptSize {
 pub struct Counting {
     /// The slot of the file that they are about.
     pub slot: u32,
-    /// Which filling of the strip they are; never 0. Fillings of one slot follow each other.
+    /// Which filling they are; never 0. Fillings of one slot follow each other: odd ones on the first strip of a pair, even ones on the second.
     pub filling: u32,
     /// Words of the records that count, from the first one on.
     pub words: u16,

@@ -11,7 +11,7 @@
 mod request;
 mod table;
 
-pub use request::{Answer, NoRequest, PACKET_BYTES_MAX, RANGES_MAX, Range, Request, STATUS_BYTES_MAX};
+pub use request::{Answer, NoRequest, PACKET_BYTES_MAX, RANGES_MAX, Range, Request, STATUS_BYTES_MAX, Where};
 pub use table::{EPOCH_AT, FileId, Row, SLOT_COLUMN, SLOTS, TABLE_BYTES, USED_AT, row_at};
 
 /// The variable with the folder of the socket and the table.

@@ -31,6 +31,17 @@ pub enum Request<'a> {
         /// What was written since the last sync, and what that filling is about.
         ranges: &'a [Range],
     },
+    /// The same of a filling that I have handed over: I go on with my other strip, and read the answer before I ask for anything else.
+    Absorb {
+        /// The number of the hold.
+        hold: u64,
+        /// The file's size.
+        size: u64,
+        /// The filling, which counts no more when this is done.
+        filling: u32,
+        /// What it is about.
+        ranges: &'a [Range],
+    },
     /// I made all of the file durable myself: forget what was kept of it. I go on holding it.
     Forget {
         /// The number of the hold.
@@ -59,7 +70,7 @@ pub enum Answer {
         holder: u64,
         /// The file's slot.
         slot: u32,
-        /// Where in the pool a strip for it lies, and how many bytes; none: it gets none.
+        /// Where in the pool a pair of strips for it lies, and how many bytes both are; none: it gets none.
         strip: Option<Range>,
     },
     /// What was kept is forgotten. The file has another slot from now on.
@@ -75,6 +86,15 @@ pub enum Answer {
     NotHeld,
 }
 
+/// On which core a request had better be answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Where {
+    /// On this one: who asked waits there.
+    On(u64),
+    /// On another one: who asked goes on there.
+    Off(u64),
+}
+
 /// A packet that is no request, or no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoRequest;
@@ -86,6 +106,7 @@ const SETTLE: u64 = 4;
 const ABANDON: u64 = 5;
 const SETTLE_ALL: u64 = 6;
 const STATUS: u64 = 7;
+const ABSORB: u64 = 8;
 
 impl Request<'_> {
     /// Writes the packet to the beginning of `packet`, and returns its bytes. It is sent from core `core`. More than [`RANGES_MAX`] ranges are the
@@ -96,13 +117,19 @@ impl Request<'_> {
             Request::Keep { hold, size, filling, ranges } => {
                 [KEEP, hold, size, ranges.len().min(RANGES_MAX) as u64, filling.into()]
             }
+            Request::Absorb { hold, size, filling, ranges } => {
+                [ABSORB, hold, size, ranges.len().min(RANGES_MAX) as u64, filling.into()]
+            }
             Request::Forget { hold } => [FORGET, hold, 0, 0, 0],
             Request::Settle(file) => [SETTLE, file.device, file.inode, 0, 0],
             Request::Abandon(file) => [ABANDON, file.device, file.inode, 0, 0],
             Request::SettleAll => [SETTLE_ALL, 0, 0, 0, 0],
             Request::Status => [STATUS, 0, 0, 0, 0],
         };
-        let ranges = if let Request::Keep { ranges, .. } = self { ranges } else { &[][..] };
+        let ranges = match self {
+            Request::Keep { ranges, .. } | Request::Absorb { ranges, .. } => ranges,
+            _ => &[][..],
+        };
         let words =
             fixed.into_iter().chain([core]).chain(ranges.iter().take(RANGES_MAX).flat_map(|(at, len)| [*at, *len]));
         let mut bytes = 0;
@@ -113,9 +140,10 @@ impl Request<'_> {
         &packet[..bytes]
     }
 
-    /// From which core a packet was sent, by its own account.
-    pub fn core_of(packet: &[u8]) -> Option<u64> {
-        words(packet).nth(FIXED_WORDS - 1)
+    /// Where the request in a packet had better be answered: it says from which core it was sent.
+    pub fn place_of(packet: &[u8]) -> Option<Where> {
+        let core = words(packet).nth(FIXED_WORDS - 1)?;
+        Some(if words(packet).next() == Some(ABSORB) { Where::Off(core) } else { Where::On(core) })
     }
 
     /// Reads a packet; `ranges` takes what it has of them.
@@ -129,7 +157,7 @@ impl Request<'_> {
         let file = FileId { device: first, inode: second };
         Ok(match kind {
             HOLD => Request::Hold,
-            KEEP => {
+            KEEP | ABSORB => {
                 ranges.clear();
                 while let (Some(at), Some(len)) = (words.next(), words.next()) {
                     at.checked_add(len).ok_or(NoRequest)?;
@@ -139,7 +167,11 @@ impl Request<'_> {
                     return Err(NoRequest);
                 }
                 let filling = u32::try_from(filling).map_err(|_| NoRequest)?;
-                Request::Keep { hold: first, size: second, filling, ranges }
+                let (hold, size) = (first, second);
+                match kind {
+                    KEEP => Request::Keep { hold, size, filling, ranges },
+                    _ => Request::Absorb { hold, size, filling, ranges },
+                }
             }
             FORGET => Request::Forget { hold: first },
             SETTLE => Request::Settle(file),
@@ -211,12 +243,14 @@ mod tests {
         let file = FileId { device: 3, inode: 4 };
         let ranges = [(0, 100), (4096, 1)];
         let keep = Request::Keep { hold: 7, size: 9, filling: 3, ranges: &ranges };
+        let absorb = Request::Absorb { hold: 7, size: 9, filling: 3, ranges: &ranges };
         let others = [Request::Hold, Request::Forget { hold: 1 }, Request::Settle(file), Request::Abandon(file)];
-        for request in others.into_iter().chain([keep, Request::SettleAll, Request::Status]) {
+        for request in others.into_iter().chain([keep, absorb, Request::SettleAll, Request::Status]) {
             let mut packet = [0; PACKET_BYTES_MAX];
             let packet = request.write(3, &mut packet);
             assert_eq!(Request::read(packet, &mut Vec::new()), Ok(request));
-            assert_eq!(Request::core_of(packet), Some(3));
+            let place = if request == absorb { Where::Off(3) } else { Where::On(3) };
+            assert_eq!(Request::place_of(packet), Some(place));
         }
     }
 

@@ -3,12 +3,13 @@
 use crate::asked::{PATH_BYTES, appends, borrowed, file_of, flags, id, is_writable, path_of, position, stat};
 use crate::descriptors::{self, Regular, SYNCS_MAX, Seen};
 use crate::held::{Attributes, Dirty, Held, Place, Taken, attributes};
+use crate::line::{Later, Wait};
 use crate::{files, guarded, line, loud, process, quiet};
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 use std::mem::MaybeUninit;
 use std::ops::RangeInclusive;
-use tidegate_commit::strip::RECORD_BYTES_MAX;
+use tidegate_commit::strip::{Left, RECORD_BYTES_MAX};
 use tidegate_preload_wire::{Answer, FileId, RANGES_MAX, Range, Request};
 
 /// Where a call says that it writes.
@@ -226,8 +227,11 @@ fn keep_locked(descriptor: i32, index: u16, generation: u32, attributes_too: boo
     let known = attributes.is_none_or(|now| held.knows(now));
     // Below a signal handler the notes may be half written.
     let dirty = match locked.then(|| held.take(stat.st_size.unsigned_abs(), known)) {
-        Some(Taken::Committed) if held.may_commit() => return Way::Kept,
-        Some(Taken::Committed) => taken(held),
+        Some(Taken::Committed(left)) if held.may_commit() => {
+            hand_over(held, (index, generation), left, stat.st_size.unsigned_abs());
+            return Way::Kept;
+        }
+        Some(Taken::Committed(_)) => taken(held),
         Some(Taken::Dirty(dirty)) => dirty,
         None => Dirty::in_doubt(),
     };
@@ -239,7 +243,7 @@ fn keep_locked(descriptor: i32, index: u16, generation: u32, attributes_too: boo
     }
     match ask_to_keep(held, &dirty, size) {
         Some(Answer::Done) => {
-            held.absorbed(dirty.filling, size);
+            held.kept(dirty.filling, size);
             if dirty.appended_from.is_some() {
                 held.set_base(size);
             }
@@ -258,7 +262,22 @@ fn keep_locked(descriptor: i32, index: u16, generation: u32, attributes_too: boo
 fn taken(held: &Held) -> Dirty {
     match held.take(0, false) {
         Taken::Dirty(dirty) => dirty,
-        Taken::Committed => Dirty::in_doubt(),
+        Taken::Committed(_) => Dirty::in_doubt(),
+    }
+}
+
+/// Behind a commit that counts, of a file of `size` bytes: has the supervisor absorb a strip that is nearly full, and goes on with the other one. While that one is not absorbed there is nothing to
+/// do, as long as this one has some room.
+fn hand_over(held: &Held, (index, generation): (u16, u32), left: Left, size: u64) {
+    let answered = match left {
+        Left::Enough => false,
+        Left::Little => line::is_free(Wait::No),
+        Left::HardlyAny => line::is_free(Wait::Yes),
+    };
+    if let Some(full) = answered.then(|| held.turn(generation, size)).flatten() {
+        let (filling, ranges) = (full.filling, full.ranges());
+        let request = Request::Absorb { hold: held.hold(), size, filling, ranges };
+        line::ask_later(request, Later { index, generation, filling });
     }
 }
 

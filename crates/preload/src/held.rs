@@ -2,11 +2,11 @@
 
 use crate::lock::Lock;
 use crate::process;
-use crate::strip::{self, OwnStrip};
+use crate::strip::{self, OwnStrips};
 use rustix::fs::Stat;
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use tidegate_commit::strip::{FILLING_RANGES_MAX, Staged};
+use tidegate_commit::strip::{FILLING_RANGES_MAX, Left, Staged};
 use tidegate_preload_wire::{FileId, RANGES_MAX, Range, Row};
 
 /// A place for a held file. All fields but `doubt` are changed under the lock.
@@ -33,13 +33,14 @@ pub(crate) struct Held {
     /// then: another one may have been made durable since.
     begun: AtomicU64,
     ended: AtomicU64,
-    /// The table's epoch when it last said that commits to the strip count.
+    /// The table's epoch when it last said that commits to the strips count.
     allowed_epoch: AtomicU32,
-    /// The slot that the strip is about.
+    /// The slot that the strips are about.
     slot: AtomicU32,
     /// What was kept or put on the strip reaches to here: a shorter file was cut by somebody else.
     top: AtomicU64,
-    /// Whether nothing is put on the strip: what it is about is being made durable elsewhere.
+    /// Whether nothing is put on either strip: what the one being filled is about is being made durable elsewhere, and a sync waits for that. It does not tell of a filling
+    /// that was handed over.
     absorbing: AtomicBool,
     strip: UnsafeCell<Given>,
     count: AtomicUsize,
@@ -57,11 +58,26 @@ const NOTES_MAX: usize = RANGES_MAX - FILLING_RANGES_MAX - 1;
 #[expect(clippy::large_enum_variant, reason = "nothing is allocated here")]
 enum Given {
     Nothing = 0,
-    Strip(OwnStrip) = 1,
+    Strips(OwnStrips) = 1,
 }
 
 const FREE: u32 = 0;
 const TAKEN: u32 = 1;
+
+/// A filling that was handed over.
+pub(crate) struct Full {
+    /// Its number.
+    pub(crate) filling: u32,
+    ranges: [Range; FILLING_RANGES_MAX],
+    count: usize,
+}
+
+impl Full {
+    /// What it is about.
+    pub(crate) fn ranges(&self) -> &[Range] {
+        &self.ranges[..self.count]
+    }
+}
 
 /// What was written since the last sync.
 pub(crate) struct Dirty {
@@ -80,8 +96,8 @@ pub(crate) struct Dirty {
 /// What [`Held::take`] found.
 #[expect(clippy::large_enum_variant, reason = "nothing is allocated here, and it lives on the stack for a moment")]
 pub(crate) enum Taken {
-    /// Everything lay on the strip, and is durable there now.
-    Committed,
+    /// Everything lay on the strip, and is durable there now; so much room is left.
+    Committed(Left),
     /// It is to be made durable elsewhere; nothing is put on the strip until that is told.
     Dirty(Dirty),
 }
@@ -233,27 +249,27 @@ impl Held {
         self.doubt.store(true, Ordering::SeqCst);
     }
 
-    /// The supervisor gave this strip for `slot`.
+    /// The supervisor gave these strips for `slot`.
     pub(crate) fn set_strip(&self, given: Range, slot: u32) {
         if self.lock.take() {
             // SAFETY: L5.
-            unsafe { *self.strip.get() = strip::open(given, slot).map_or(Given::Nothing, Given::Strip) };
+            unsafe { *self.strip.get() = strip::open(given, slot).map_or(Given::Nothing, Given::Strips) };
             self.slot.store(slot, Ordering::Relaxed);
             self.allowed_epoch.store(0, Ordering::Relaxed);
             self.lock.give();
         }
     }
 
-    /// The strip, if there is one.
+    /// The strips, if there are any.
     ///
     /// # Safety
-    /// L5: the lock is held as long as it is used.
+    /// L5: the lock is held as long as they are used.
     #[expect(clippy::mut_from_ref, reason = "the lock is what makes it one's own")]
-    unsafe fn strip(&self) -> Option<&mut OwnStrip> {
+    unsafe fn strips(&self) -> Option<&mut OwnStrips> {
         // SAFETY: the caller's promise.
         match unsafe { &mut *self.strip.get() } {
             Given::Nothing => None,
-            Given::Strip(strip) => Some(strip),
+            Given::Strips(strips) => Some(strips),
         }
     }
 
@@ -289,8 +305,8 @@ impl Held {
         let alone = self.ended.load(Ordering::Acquire) == number && self.begun.load(Ordering::Acquire) == number + 1;
         let whole = bytes.filter(|bytes| bytes.len() as u64 == len && len > 0);
         // SAFETY: L5.
-        let Some((strip, bytes)) = unsafe { self.strip() }.zip(whole) else { return false };
-        let staged = alone && !self.absorbing.load(Ordering::Relaxed) && strip.stage(at, bytes) == Ok(Staged::There);
+        let Some((strips, bytes)) = unsafe { self.strips() }.zip(whole) else { return false };
+        let staged = alone && !self.absorbing.load(Ordering::Relaxed) && strips.stage(at, bytes) == Ok(Staged::There);
         if staged {
             self.top.fetch_max(at + len, Ordering::Relaxed);
         }
@@ -323,20 +339,42 @@ impl Held {
         if !self.lock.take() {
             return Taken::Dirty(Dirty::in_doubt());
         }
-        let taken = if may_commit && self.is_committed(size) { Taken::Committed } else { Taken::Dirty(self.dirty()) };
+        let committed = if may_commit { self.committed(size) } else { None };
+        let taken = committed.map_or_else(|| Taken::Dirty(self.dirty()), Taken::Committed);
         self.lock.give();
         taken
     }
 
-    fn is_committed(&self, size: u64) -> bool {
+    /// Commits what was staged, if that is everything; how much room is left.
+    fn committed(&self, size: u64) -> Option<Left> {
         let noted = self.doubt.load(Ordering::SeqCst)
             || self.count.load(Ordering::Relaxed) > 0
             || self.appended.load(Ordering::Relaxed);
         // Somebody else cut the file.
         let cut = size < self.top.load(Ordering::Relaxed);
         // SAFETY: L5.
-        let strip = unsafe { self.strip() }.filter(|strip| !noted && !cut && !strip.is_nearly_full());
-        strip.is_some_and(|strip| strip.commit().is_ok())
+        let strips = unsafe { self.strips() }.filter(|_| !noted && !cut)?;
+        strips.commit().ok().map(|()| strips.left())
+    }
+
+    /// Goes on with the other strip, if it is free and all that was staged is committed: the full filling is to be absorbed, of a file of `size` bytes, which is at least as
+    /// long as when that was committed.
+    pub(crate) fn turn(&self, generation: u32, size: u64) -> Option<Full> {
+        self.lock.take().then_some(())?;
+        let same = self.generation() == generation && self.is_taken() && !self.absorbing.load(Ordering::Relaxed);
+        // SAFETY: L5.
+        let full = unsafe { self.strips() }.filter(|_| same).and_then(|strips| {
+            let mut full = Full { filling: strips.filling(), ranges: [(0, 0); FILLING_RANGES_MAX], count: 0 };
+            full.count = strips.ranges().len();
+            full.ranges[..full.count].copy_from_slice(strips.ranges());
+            strips.turn().then_some(full)
+        });
+        if full.is_some() {
+            // The pool will have a file that long.
+            self.top.fetch_max(size, Ordering::Relaxed);
+        }
+        self.lock.give();
+        full
     }
 
     fn dirty(&self) -> Dirty {
@@ -350,11 +388,11 @@ impl Held {
         dirty.appended_from = appended.then(|| self.base.load(Ordering::Relaxed));
         self.absorbing.store(true, Ordering::Relaxed);
         // SAFETY: L5.
-        if let Some(strip) = unsafe { self.strip() }.filter(|strip| !strip.ranges().is_empty()) {
+        if let Some(strips) = unsafe { self.strips() }.filter(|strips| !strips.ranges().is_empty()) {
             let room = dirty.ranges.iter_mut().skip(dirty.count);
-            room.zip(strip.ranges()).for_each(|(range, known)| *range = *known);
-            dirty.count += strip.ranges().len();
-            dirty.filling = strip.filling();
+            room.zip(strips.ranges()).for_each(|(range, known)| *range = *known);
+            dirty.count += strips.ranges().len();
+            dirty.filling = strips.filling();
         }
         // Behind the notes: whoever noted something since finds these.
         self.begun.fetch_add(1, Ordering::AcqRel);
@@ -381,17 +419,35 @@ impl Held {
     }
 
     /// What [`Held::take`] gave is durable, of a file of `size` bytes, and `filling` counts no more, if it is not 0.
-    pub(crate) fn absorbed(&self, filling: u32, size: u64) {
+    pub(crate) fn kept(&self, filling: u32, size: u64) {
         if self.lock.take() {
             self.top.fetch_max(size, Ordering::Relaxed);
-            // SAFETY: L5.
-            let more = unsafe { self.strip() }.filter(|_| filling > 0).is_none_or(|strip| strip.absorbed());
-            if !more {
-                // SAFETY: L5.
-                unsafe { *self.strip.get() = Given::Nothing };
+            if filling > 0 {
+                self.begin_behind(filling);
             }
             self.absorbing.store(false, Ordering::Relaxed);
             self.lock.give();
+        }
+    }
+
+    /// What [`Held::turn`] gave is durable elsewhere, and `filling` counts no more. From a signal handler that interrupted the lock's holder this is left out: the strip
+    /// stays taken until the next filling is absorbed, as that frees those before it too.
+    pub(crate) fn absorbed(&self, generation: u32, filling: u32) {
+        if self.lock.take() {
+            if self.generation() == generation && self.is_taken() {
+                self.begin_behind(filling);
+            }
+            self.lock.give();
+        }
+    }
+
+    /// The strip of `filling` is free. The lock is held.
+    fn begin_behind(&self, filling: u32) {
+        // SAFETY: L5.
+        let more = unsafe { self.strips() }.is_none_or(|strips| strips.absorbed(filling));
+        if !more {
+            // SAFETY: L5.
+            unsafe { *self.strip.get() = Given::Nothing };
         }
     }
 
@@ -402,7 +458,7 @@ impl Held {
             self.allowed_epoch.store(0, Ordering::Relaxed);
             self.top.store(size, Ordering::Relaxed);
             // SAFETY: L5.
-            unsafe { self.strip() }.into_iter().for_each(|strip| strip.forgotten(slot));
+            unsafe { self.strips() }.into_iter().for_each(|strips| strips.forgotten(slot));
             self.absorbing.store(false, Ordering::Relaxed);
             self.lock.give();
         } else {

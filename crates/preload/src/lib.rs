@@ -19,6 +19,8 @@
 //! 6. A commit to a strip counts if the table and the first byte of the journal still allow it when it is durable: whoever disallows it syncs the file then, which has
 //!    at least what was committed before. Otherwise the sync goes on as one without a strip. Only a write beside which no other one was under way is put there, as
 //!    nobody knows in which order the kernel made others; and only what the kernel took, as the program's memory had it when the call returned.
+//!    When the strip is nearly full and all of it is committed, and counts, the file's other strip is filled, if that is free, and the supervisor is asked to absorb the full one. It is answered before anything
+//!    else is, so that what it keeps later is newer. The full strip is not stored to again before `Done` was read; until then, and if anything else is answered, the records of both count.
 //! 7. A write that is a sync (O_SYNC, O_DSYNC) reaches a held file through a second descriptor that does not wait for the disk, if right before the kernel says that both lead to the
 //!    held file and write alike. A sync follows before it returns. Otherwise it is the kernel's own, and what was kept is forgotten before it returns. The second descriptor is closed only
 //!    where the first one is: closing it drops the process's record locks on the file.
@@ -29,10 +31,10 @@
 //!
 //! - **L1** Exports are called as libc's own functions of the same name may be called; what the next definition gets is what they got.
 //! - **L2** The next definition of a name has the type that libc's header gives it.
-//! - **L3** The mappings of the table and of the journal's beginning, and the page that forks wipe, live as long as the process; the mapping of a strip
-//!   lives as long as it is in its place.
+//! - **L3** The mappings of the table and of the journal's beginning, and the page that forks wipe, live as long as the process; the mapping of a pair
+//!   of strips lives as long as it is in its place.
 //! - **L4** Variadic functions of libc that take at most one argument of word size behind the named ones get it in the same register either way.
-//! - **L5** The strip of a held file is only touched under the lock of its place.
+//! - **L5** The strips of a held file are only touched under the lock of its place.
 //!
 //! No panic reaches C: what is done beside the call is under [`guarded`], which aborts.
 

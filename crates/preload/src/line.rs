@@ -1,4 +1,7 @@
-//! The line to the supervisor: one connection, one request at a time.
+//! The line to the supervisor: one connection, with one request under way at a time.
+//!
+//! The answer to one request need not be awaited: that a filling is absorbed. It is read before anything else is asked, so all requests are carried out and answered in the order in which they were
+//! sent, and who asks for something knows what became of what was handed over.
 
 use crate::lock::Lock;
 use crate::{files, process, strip};
@@ -11,7 +14,7 @@ use rustix::net::{
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, IntoRawFd, OwnedFd};
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use tidegate_preload_wire::{Answer, PACKET_BYTES_MAX, Request, STOP, VOID};
 
 /// Held over a whole sync, so that a second one of the same bytes waits for the first.
@@ -20,6 +23,27 @@ pub(crate) static LINE: Lock = Lock::new();
 static SOCKET: AtomicI32 = AtomicI32::new(NONE);
 /// The socket's inode: a number that was closed behind our back is another file's.
 static INODE: AtomicU64 = AtomicU64::new(0);
+
+/// Whether an answer is still to come, and which. All of it is changed under the line's lock.
+static IS_LATE: AtomicBool = AtomicBool::new(false);
+static LATE_INDEX: AtomicU16 = AtomicU16::new(0);
+static LATE_GENERATION: AtomicU32 = AtomicU32::new(0);
+static LATE_FILLING: AtomicU32 = AtomicU32::new(0);
+
+/// A filling that is being absorbed, of a file that was held at a place.
+#[derive(Clone, Copy)]
+pub(crate) struct Later {
+    pub(crate) index: u16,
+    pub(crate) generation: u32,
+    pub(crate) filling: u32,
+}
+
+/// Whether an answer is waited for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wait {
+    Yes,
+    No,
+}
 
 const NONE: i32 = -1;
 /// Where the socket lies, out of the way of the numbers that the program counts on.
@@ -44,6 +68,7 @@ pub(crate) fn give_up_among(first: u32, last: u32) {
 /// The line is the parent's: this process makes one of its own when it needs one.
 pub(crate) fn leave_to_parent() {
     LINE.reset();
+    IS_LATE.store(false, Ordering::Relaxed);
     let socket = SOCKET.swap(NONE, Ordering::Relaxed);
     if is_ours(socket) {
         close(socket);
@@ -59,7 +84,7 @@ pub(crate) fn close(descriptor: i32) {
 /// Asks the supervisor. None: there is none any more, and all that it kept is void.
 pub(crate) fn ask(request: Request<'_>, with: Option<i32>) -> Option<Answer> {
     let alone = LINE.take();
-    let answer = if alone { ask_on(connected(), request, with) } else { ask_aside(request, with) };
+    let answer = if alone { ask_in_turn(request, with) } else { ask_aside(request, with) };
     answer.as_ref().err().iter().for_each(|error| unanswered(**error));
     if alone {
         LINE.give();
@@ -77,22 +102,74 @@ pub(crate) fn reach() {
 
 /// [`ask`] for whoever holds the line's lock.
 pub(crate) fn ask_held(request: Request<'_>) -> Option<Answer> {
-    let answer = ask_on(connected(), request, None);
+    let answer = ask_in_turn(request, None);
     answer.as_ref().err().iter().for_each(|error| unanswered(**error));
     answer.ok()
+}
+
+/// Sends a request that [`Later`] is about, for whoever holds the line's lock and has found it free. If that cannot be done, nobody holds the file here any more.
+pub(crate) fn ask_later(request: Request<'_>, later: Later) {
+    if let Err(error) = connected().and_then(|socket| send(socket, request, None)) {
+        return unanswered(error);
+    }
+    LATE_INDEX.store(later.index, Ordering::Relaxed);
+    LATE_GENERATION.store(later.generation, Ordering::Relaxed);
+    LATE_FILLING.store(later.filling, Ordering::Relaxed);
+    IS_LATE.store(true, Ordering::Relaxed);
+}
+
+/// Whether no answer is still to come, for whoever holds the line's lock.
+pub(crate) fn is_free(wait: Wait) -> bool {
+    let read = connected().and_then(|socket| read_late(socket, wait));
+    read.err().iter().for_each(|error| unanswered(*error));
+    read.is_ok() && !IS_LATE.load(Ordering::Relaxed)
+}
+
+/// Reads the answer that is still to come, if one is, and does what it says.
+fn read_late(socket: i32, wait: Wait) -> Result<(), Errno> {
+    if !IS_LATE.load(Ordering::Relaxed) {
+        return Ok(());
+    }
+    let answer = match receive(socket, wait) {
+        Err(Errno::AGAIN) if wait == Wait::No => return Ok(()),
+        answer => answer,
+    };
+    IS_LATE.store(false, Ordering::Relaxed);
+    let generation = LATE_GENERATION.load(Ordering::Relaxed);
+    let held = files::at(LATE_INDEX.load(Ordering::Relaxed));
+    let held = held.filter(|held| held.is_taken() && held.generation() == generation);
+    match (answer?, held) {
+        (Answer::Done, Some(held)) => held.absorbed(generation, LATE_FILLING.load(Ordering::Relaxed)),
+        // Both fillings count until the next sync, which is the kernel's.
+        (Answer::ByKernel, Some(held)) => held.put_in_doubt(),
+        (_, Some(held)) => held.leave(),
+        (_, None) => {}
+    }
+    Ok(())
+}
+
+fn ask_in_turn(request: Request<'_>, with: Option<i32>) -> Result<Answer, Errno> {
+    let socket = connected()?;
+    read_late(socket, Wait::Yes)?;
+    ask_on(socket, request, with)
 }
 
 /// From a signal handler that interrupted a request: on a connection of its own.
 fn ask_aside(request: Request<'_>, with: Option<i32>) -> Result<Answer, Errno> {
     let socket = connect()?;
-    let answer = ask_on(Ok(socket), request, with);
+    let answer = ask_on(socket, request, with);
     close(socket);
     answer
 }
 
-fn ask_on(socket: Result<i32, Errno>, request: Request<'_>, with: Option<i32>) -> Result<Answer, Errno> {
+fn ask_on(socket: i32, request: Request<'_>, with: Option<i32>) -> Result<Answer, Errno> {
+    send(socket, request, with)?;
+    receive(socket, Wait::Yes)
+}
+
+fn send(socket: i32, request: Request<'_>, with: Option<i32>) -> Result<(), Errno> {
     // SAFETY: the number is open for the time of this call: the line's lock is held, or it is this call's own.
-    let socket = unsafe { BorrowedFd::borrow_raw(socket?) };
+    let socket = unsafe { BorrowedFd::borrow_raw(socket) };
     let mut packet = [0; PACKET_BYTES_MAX];
     let bytes = request.write(rustix::thread::sched_getcpu() as u64, &mut packet);
     let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -103,9 +180,15 @@ fn ask_on(socket: Result<i32, Errno>, request: Request<'_>, with: Option<i32>) -
         ancillary.push(SendAncillaryMessage::ScmRights(passed));
     }
     let send = || rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut ancillary, SendFlags::NOSIGNAL);
-    rustix::io::retry_on_intr(send)?;
+    rustix::io::retry_on_intr(send).map(drop)
+}
+
+fn receive(socket: i32, wait: Wait) -> Result<Answer, Errno> {
+    // SAFETY: as in `send`.
+    let socket = unsafe { BorrowedFd::borrow_raw(socket) };
     let mut answer = [0; Answer::BYTES];
-    let (got, _) = rustix::io::retry_on_intr(|| rustix::net::recv(socket, &mut answer, RecvFlags::empty()))?;
+    let flags = if wait == Wait::No { RecvFlags::DONTWAIT } else { RecvFlags::empty() };
+    let (got, _) = rustix::io::retry_on_intr(|| rustix::net::recv(socket, &mut answer, flags))?;
     Answer::read(answer.get(..got).unwrap_or_default()).map_err(|_| Errno::PIPE)
 }
 
@@ -117,6 +200,7 @@ fn connected() -> Result<i32, Errno> {
     }
     // Whatever was held was held on the old line.
     files::leave_all();
+    IS_LATE.store(false, Ordering::Relaxed);
     let socket = connect()?;
     INODE.store(inode(socket).unwrap_or_default(), Ordering::Relaxed);
     SOCKET.store(socket, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! The strip of a held file: a part of the pool that this process alone stores to, and whether what it commits there counts.
+//! The strips of a held file: a part of the pool that this process alone stores to, and whether what it commits there counts.
 
 use crate::process::Places;
 use crate::{asked, process};
@@ -9,26 +9,29 @@ use std::ffi::CStr;
 use std::os::fd::{AsFd, IntoRawFd, OwnedFd};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering, fence};
-use tidegate_commit::strip::Strip;
+use tidegate_commit::pair::{Pair, STRIPS};
 use tidegate_media::MappedPart;
 use tidegate_preload_wire::{OPEN, RUN, Range, SHUT};
 
-/// The strip of a file.
-pub(crate) type OwnStrip = Strip<MappedPart>;
+/// The strips of a file.
+pub(crate) type OwnStrips = Pair<MappedPart>;
 
 /// The beginning of the journal of holds.
 static JOURNAL: AtomicPtr<u8> = AtomicPtr::new(null_mut());
 
-/// Maps the strip that the supervisor gave for `slot`. None: it cannot be had, and syncs are the supervisor's as without one.
-pub(crate) fn open((at, len): Range, slot: u32) -> Option<OwnStrip> {
+/// Maps the strips that the supervisor gave for `slot`. None: they cannot be had, and syncs are the supervisor's as without them.
+pub(crate) fn open((at, len): Range, slot: u32) -> Option<OwnStrips> {
     let places = process::places()?;
     is_journal_mapped(places).then_some(())?;
     let (path, id) = places.pool.as_ref()?;
     let pool = opened(path, OFlags::RDWR).ok()?;
     let is_it = rustix::fs::fstat(&pool).is_ok_and(|stat| asked::id(&stat) == *id);
-    let part = is_it.then(|| MappedPart::of(pool.as_fd(), at, usize::try_from(len).ok()?).ok()).flatten();
+    let each = len / STRIPS as u64;
+    let map = |at| MappedPart::of(pool.as_fd(), at, usize::try_from(each).ok()?).ok();
+    let parts = is_it.then(|| map(at).zip(map(at + each))).flatten();
     close(pool);
-    Strip::open(part?, places.session_number, slot).ok()
+    let (first, second) = parts?;
+    Pair::open([first, second], places.session_number, slot).ok()
 }
 
 /// Whether programs may commit by themselves, by what stands in the journal.

@@ -5,34 +5,33 @@
 //! a cut and a kill at each of these instants in the recovery, which is done again then. The file has its last synced bytes afterwards, or newer ones.
 //! `TIDEGATE_STEPS` gives longer scripts than CI runs.
 
+mod program;
 mod world;
 
-use super::deny::Denied;
-use super::ground::{Log, Unlike};
+use super::ground::Unlike;
 use super::journal::{self, Journal, Left};
-use super::keeper::{Keeper, Scope};
-use super::kept::{FAMILY_SLOTS, Kept, Parts, Shape};
+use super::kept::{FAMILY_SLOTS, Parts, Shape};
 use super::recover::{Recovered, Recovery, has_something, sync_each};
-use super::span::Span;
-use super::table::Table;
 use crate::failure::RunFailure;
+use program::{Later, Program};
 use std::collections::{BTreeSet, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
 use std::sync::Arc;
-use tidegate_commit::strip::{Staged, Strip};
-use tidegate_media::{Domain, Region as _};
-use tidegate_preload_wire::{
-    Answer, FileId, OPEN, Request, Row, SHUT, STOP, TABLE_BYTES, VOID, row_at, session_number,
-};
+use tidegate_media::Domain;
+use tidegate_preload_wire::{Answer, FileId, Request};
 use tidegate_sim::{Reduction, Region};
-use world::{Disks, INODE, JointCut, Open, SimGround, SimLog, Watched, World, after};
+use world::{Disks, INODE, JointCut, SimGround, SimLog, Watched, World, after};
 
 /// Bytes of the small pool's map of void slots, and of all of it.
 const VOID_BYTES: u64 = 4096;
 const POOL_BYTES: u64 = 128 << 10;
-/// The one strip of it: room for a few records.
+/// Each of the two strips of it: room for a few records,
 const STRIP_BYTES: u64 = 4096 * 3;
+/// or for one write.
+const SMALL_STRIP_BYTES: u64 = 512;
+/// Bytes of a write.
+const WRITE: usize = 320;
 const HOLDER: u64 = 5;
 const FILE: FileId = FileId { device: 1, inode: INODE };
 
@@ -58,9 +57,13 @@ enum Step {
     Stranger,
     /// The program dies, and the supervisor lets go of its file.
     Die,
+    /// The supervisor absorbs what was handed over;
+    Absorb,
+    /// the same, and the program writes and commits when one block of it has been read.
+    AbsorbBeside,
 }
 
-const ALPHABET: [Step; 11] = [
+const ALPHABET: [Step; 13] = [
     Step::Write,
     Step::Append,
     Step::Sync,
@@ -72,6 +75,8 @@ const ALPHABET: [Step; 11] = [
     Step::Destage,
     Step::Stranger,
     Step::Die,
+    Step::Absorb,
+    Step::AbsorbBeside,
 ];
 
 /// What may be found after a cut.
@@ -94,25 +99,6 @@ impl Promise {
     }
 }
 
-/// A program under a run, as the library under it acts.
-struct Program {
-    world: Arc<World>,
-    keeper: Keeper<Watched>,
-    hold: Option<u64>,
-    in_doubt: bool,
-    ranges: Vec<(u64, u64)>,
-    promise: Promise,
-    byte: u8,
-    /// Whether a stranger told the supervisor to stop.
-    told: bool,
-    strip: Option<Strip<Span<Watched>>>,
-    slot: u32,
-    /// What was kept or put on the strip reaches to here.
-    top: u64,
-    table: Arc<Region>,
-    mistake: Option<Mistake>,
-}
-
 /// What a judge has to notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mistake {
@@ -122,190 +108,12 @@ enum Mistake {
     FillingNotTold,
     /// The program does not look whether its commit counts.
     NoLook,
-}
-
-impl Program {
-    fn start(bytes: Vec<u8>) -> Program {
-        let disks = Disks::new(bytes.clone(), first_lines());
-        Program::on(World::new(Region::new(POOL_BYTES), disks), bytes)
-    }
-
-    fn on(world: Arc<World>, bytes: Vec<u8>) -> Program {
-        let kept = Kept::lay_out(parts_of(&world), refused).expect("the region takes a pool");
-        let scope = Scope { roots: vec!["/root".into()], denied: Denied::default() };
-        let table = Arc::new(Region::new(TABLE_BYTES));
-        let its = Table::on(Box::new(Arc::clone(&table)));
-        let keeper = Keeper::new(scope, kept, its, Journal::of(Box::new(SimLog(world.clone())), "run"));
-        let promise = Promise { contents: vec![bytes], paths: ["/root/a".into()].into() };
-        Program {
-            world,
-            keeper,
-            hold: None,
-            in_doubt: false,
-            ranges: Vec::new(),
-            promise,
-            byte: 0,
-            told: false,
-            strip: None,
-            slot: 0,
-            top: 0,
-            table,
-            mistake: None,
-        }
-    }
-
-    fn ask(&self, request: &Request<'_>) -> Answer {
-        self.keeper.answer(HOLDER, request, None)
-    }
-
-    fn step(&mut self, step: Step) {
-        let len = self.world.disks().file.bytes.len();
-        match step {
-            Step::Write => self.write(4000.min(len), 300),
-            Step::Append => self.write(len, 5000),
-            Step::Sync => self.sync(),
-            Step::Shorten => {
-                self.settle();
-                self.world.disks().file.set_len(len / 2);
-            }
-            Step::Lengthen => {
-                self.world.disks().file.set_len(len + 700);
-                self.in_doubt = true;
-            }
-            Step::Rename => {
-                self.settle();
-                self.world.disks().file.rename("/root/b");
-            }
-            Step::Hold => self.hold(),
-            Step::ShortenOutside => self.world.disks().file.set_len(len / 2),
-            Step::Destage => self.keeper.kept().step(64),
-            Step::Stranger => self.stranger(),
-            Step::Die => {
-                self.keeper.release(HOLDER);
-                self.leave();
-            }
-        }
-        let disks = self.world.disks();
-        if self.promise.contents.last() != Some(&disks.file.bytes) {
-            self.promise.contents.push(disks.file.bytes.clone());
-        }
-        self.promise.paths.insert(disks.file.path.clone());
-    }
-
-    fn write(&mut self, at: usize, len: usize) {
-        self.byte += 1;
-        let bytes = vec![self.byte; len];
-        self.world.disks().file.write(at, &bytes);
-        let range = (at as u64, len as u64);
-        let staged = self.strip.as_mut().map(|strip| strip.stage(range.0, &bytes));
-        if staged == Some(Ok(Staged::There)) {
-            self.top = self.top.max(range.0 + range.1);
-        } else {
-            self.ranges.push(range);
-        }
-    }
-
-    fn stranger(&mut self) {
-        let what = if std::mem::replace(&mut self.told, true) {
-            self.world.sync_file();
-            VOID
-        } else {
-            self.world.disks().journal.iter_mut().for_each(|journal| journal[0] = SHUT);
-            STOP
-        };
-        let said = SimLog(self.world.clone()).append(format!("\n{what}run\n").as_bytes());
-        said.expect("the journal takes it");
-    }
-
-    fn leave(&mut self) {
-        (self.hold, self.strip) = (None, None);
-    }
-
-    fn settle(&mut self) {
-        if self.hold.is_some() {
-            self.leave();
-            self.ask(&Request::Settle(FILE));
-        }
-    }
-
-    fn hold(&mut self) {
-        if self.hold.is_none() {
-            let path = self.world.disks().file.path.clone();
-            let held = self.keeper.hold_file(HOLDER, Arc::new(Open { world: self.world.clone(), path }));
-            if let Some(Answer::Held { hold, slot, strip, .. }) = held {
-                (self.hold, self.slot, self.top) = (Some(hold), slot, 0);
-                self.strip = strip.map(|strip| self.opened(strip));
-            }
-            self.in_doubt = true;
-            self.sync();
-        }
-    }
-
-    fn opened(&self, (at, len): (u64, u64)) -> Strip<Span<Watched>> {
-        let span = Span::new(Arc::new(self.world.memory()), at, at + len);
-        Strip::open(span, session_number(b"run"), self.slot).expect("the memory is sound")
-    }
-
-    /// Whether the supervisor lets this program commit by itself, and nobody has said that nobody may.
-    fn may_commit(&self) -> bool {
-        let word = |column| self.table.load_u64(row_at(0) + column).expect("the memory is sound");
-        let row = Row::of([0, 8, 16, 24].map(word));
-        let open = self.world.disks().journal.as_ref().is_some_and(|journal| journal[0] == OPEN);
-        row == Some(Row { file: FILE, holder: HOLDER, slot: self.slot.into() }) && open
-    }
-
-    /// Whether all that was written is synced by this program's own commit.
-    fn commits(&mut self, size: u64) -> bool {
-        let whole = self.hold.is_some() && !self.in_doubt && self.ranges.is_empty() && size >= self.top;
-        let strip = self.strip.as_mut().filter(|strip| whole && !strip.is_nearly_full());
-        strip.is_some_and(|strip| strip.commit().is_ok())
-            && (self.mistake == Some(Mistake::NoLook) || self.may_commit())
-    }
-
-    fn sync(&mut self) {
-        let size = self.world.disks().file.bytes.len() as u64;
-        let answer = if self.commits(size) { Answer::Done } else { self.sync_by_others(size) };
-        self.in_doubt = false;
-        let disks = self.world.disks();
-        self.promise = Promise { contents: vec![disks.file.bytes.clone()], paths: self.promise.paths.clone() };
-        if answer != Answer::Done {
-            self.promise.paths = [disks.file.path.clone()].into();
-        }
-    }
-
-    fn sync_by_others(&mut self, size: u64) -> Answer {
-        let mut ranges = std::mem::take(&mut self.ranges);
-        let mut filling = 0;
-        if let Some(strip) = self.strip.as_ref() {
-            ranges.extend(strip.ranges());
-            filling = if self.mistake == Some(Mistake::FillingNotTold) { 0 } else { strip.filling() };
-        }
-        let answer = match self.hold {
-            Some(hold) if !self.in_doubt && size >= self.top => {
-                self.ask(&Request::Keep { hold, size, filling, ranges: &ranges })
-            }
-            Some(_) => Answer::ByKernel,
-            None => Answer::NotHeld,
-        };
-        if answer == Answer::Done {
-            self.strip.as_mut().map(Strip::absorbed);
-            self.top = self.top.max(size);
-            return answer;
-        }
-        self.world.sync_file();
-        let Some(hold) = self.hold.filter(|_| answer == Answer::ByKernel) else {
-            self.leave();
-            return answer;
-        };
-        match self.ask(&Request::Forget { hold }) {
-            Answer::Anew { slot } => {
-                (self.slot, self.top) = (slot, size);
-                self.strip.as_mut().into_iter().for_each(|strip| strip.forgotten(slot));
-            }
-            _ => self.settle(),
-        }
-        answer
-    }
+    /// The newer filling is absorbed first.
+    NewerFirst,
+    /// The head of the other strip is cleared.
+    WrongStrip,
+    /// A strip is filled again before its filling is absorbed.
+    TooSoon,
 }
 
 /// What was judged.
@@ -317,8 +125,8 @@ struct Tally {
     in_recoveries: u64,
 }
 
-#[derive(Default)]
 struct Judge {
+    strip_bytes: u64,
     seen: HashSet<u64>,
     tally: Tally,
 }
@@ -332,13 +140,23 @@ fn reduction() -> Reduction {
 }
 
 impl Judge {
+    /// Of pools with such strips.
+    fn on(strip_bytes: u64) -> Judge {
+        Judge { strip_bytes, seen: HashSet::new(), tally: Tally::default() }
+    }
+
     /// Runs a script, and judges every cut of its last step.
     fn script(&mut self, before: &[Step], script: &[Step], mistake: Option<Mistake>) -> Result<(), String> {
         self.tally.scripts += 1;
         let bytes = vec![0xaa; 9000];
-        let mut world = World::new(Region::new(POOL_BYTES), Disks::new(bytes.clone(), first_lines()));
+        let mut world = World::new(Region::new(POOL_BYTES), Disks::new(bytes.clone(), first_lines()), self.strip_bytes);
+        let its = Arc::get_mut(&mut world).expect("nobody else has it");
         if mistake == Some(Mistake::LostMap) {
-            Arc::get_mut(&mut world).expect("nobody else has it").loses_from = POOL_BYTES - VOID_BYTES;
+            its.loses_from = POOL_BYTES - VOID_BYTES;
+        }
+        if mistake == Some(Mistake::WrongStrip) {
+            let second = POOL_BYTES - VOID_BYTES - its.strip_bytes;
+            its.clears = Some([second - its.strip_bytes, second]);
         }
         let mut program = Program { mistake, ..Program::on(world, bytes) };
         let (last, earlier) = script.split_last().expect("a script has steps");
@@ -365,7 +183,7 @@ impl Judge {
                 let mut key = DefaultHasher::new();
                 (region.hash(), disks, promise, boot).hash(&mut key);
                 if self.seen.insert(key.finish()) {
-                    self.recovered(&after(region, disks.clone()), promise, boot)?;
+                    self.recovered(&after(region, disks.clone(), self.strip_bytes), promise, boot)?;
                 }
             }
         }
@@ -385,7 +203,7 @@ impl Judge {
         for cut in &cuts {
             self.cut(cut, promise, boot + 1).map_err(|wrong| format!("cut in the recovery: {wrong}"))?;
             self.tally.in_recoveries += 1;
-            let killed = World::new(Region::after_kill(&cut.region), cut.disks.clone());
+            let killed = World::new(Region::after_kill(&cut.region), cut.disks.clone(), self.strip_bytes);
             let again = recover(&killed, BOOTS[boot])?;
             compare(&killed, promise, &again).map_err(|wrong| format!("killed in the recovery: {wrong}"))?;
         }
@@ -404,7 +222,7 @@ fn refused(why: String) -> RunFailure {
 
 /// The pool in the memory of `world`.
 fn parts_of(world: &Arc<World>) -> Parts<Watched> {
-    let shape = Shape { strips: 1, strip_bytes: STRIP_BYTES, void_bytes: VOID_BYTES };
+    let shape = Shape { strips: 2, strip_bytes: world.strip_bytes, void_bytes: VOID_BYTES };
     Parts::shaped(Arc::new(world.memory()), shape)
 }
 
@@ -458,9 +276,25 @@ const ABSORBED: [Step; 11] = {
     [Hold, Append, Write, Sync, Append, Sync, Append, Sync, Destage, Write, Sync]
 };
 
+/// On small strips: a filling is handed over that the supervisor has not absorbed,
+const HANDED_OVER: [Step; 3] = [Step::Hold, Step::Write, Step::Sync];
+
+/// and something lies on the other strip.
+const BOTH: [Step; 5] = [Step::Hold, Step::Write, Step::Sync, Step::Write, Step::Sync];
+
+/// The same once the older filling was absorbed, and the strip that it was on is filled again.
+const AGAIN: [Step; 9] = {
+    use Step::{Absorb, Hold, Sync, Write};
+    [Hold, Write, Sync, Write, Sync, Absorb, Sync, Write, Sync]
+};
+
 fn every_script(before: &[Step], steps: u32) {
+    every_script_on(STRIP_BYTES, before, steps);
+}
+
+fn every_script_on(strip_bytes: u64, before: &[Step], steps: u32) {
     let steps = std::env::var("TIDEGATE_STEPS").map_or(steps, |steps| steps.parse().expect("a number of steps"));
-    let mut judge = Judge::default();
+    let mut judge = Judge::on(strip_bytes);
     for steps in 1..=steps {
         scripts(steps)
             .try_for_each(|script| judge.script(before, &script, None))
@@ -483,7 +317,7 @@ fn every_cut_of_every_script_on_a_file_that_is_held() {
 #[test]
 fn every_cut_beside_a_program_that_cannot_reach_the_supervisor() {
     use Step::{Stranger, Sync, Write};
-    let mut judge = Judge::default();
+    let mut judge = Judge::on(STRIP_BYTES);
     let scripts: [&[Step]; 3] =
         [&[Stranger, Write, Sync], &[Stranger, Write, Sync, Stranger], &[Stranger, Stranger, Write, Sync]];
     for script in scripts {
@@ -498,6 +332,21 @@ fn every_cut_of_every_script_behind_a_filling_that_was_absorbed() {
 }
 
 #[test]
+fn every_cut_of_every_script_while_a_filling_is_handed_over() {
+    every_script_on(SMALL_STRIP_BYTES, &HANDED_OVER, 1);
+}
+
+#[test]
+fn every_cut_of_every_script_while_fillings_of_both_strips_count() {
+    every_script_on(SMALL_STRIP_BYTES, &BOTH, 1);
+}
+
+#[test]
+fn every_cut_of_every_script_while_the_strip_that_was_absorbed_is_filled_again() {
+    every_script_on(SMALL_STRIP_BYTES, &AGAIN, 1);
+}
+
+#[test]
 fn a_file_that_somebody_else_cut_does_not_get_its_end_back() {
     use Step::{Append, Hold, ShortenOutside, Sync, Write};
     let scripts: [&[Step]; 4] = [
@@ -506,7 +355,7 @@ fn a_file_that_somebody_else_cut_does_not_get_its_end_back() {
         &[Hold, Append, Sync, ShortenOutside, Sync],
         &[Hold, Append, Write, Sync, ShortenOutside, Append, Sync],
     ];
-    let mut judge = Judge::default();
+    let mut judge = Judge::on(STRIP_BYTES);
     for script in scripts {
         judge.script(&[], script, None).unwrap_or_else(|wrong| panic!("{wrong}"));
     }
@@ -519,22 +368,54 @@ fn strips_are_committed_to_and_absorbed() {
     ABSORBED.iter().for_each(|step| program.step(*step));
     let status = program.keeper.status();
     // The first sync of a hold is the kernel's, and one was the supervisor's: what it keeps is no more on the strip.
+    // The first sync of a hold is the kernel's, and one was the supervisor's: what it keeps is no more on the strip.
     assert_eq!((status.kept, status.files[0].by_program, status.by_kernel), (4, 3, 1));
-    assert_eq!(program.strip.as_ref().map(Strip::filling), Some(2));
-    assert_eq!(status.files[0].bytes, 5000 + 300 + 5000 + 5300 + 10_000 + 300);
+    assert_eq!(program.filling(), Some(2));
+    assert_eq!(status.files[0].bytes, (5000 + WRITE + 5000 + (5000 + WRITE + 10_000) + WRITE) as u64);
+}
+
+#[test]
+fn strips_are_filled_in_turn_while_the_supervisor_absorbs_them() {
+    let mut program = Program::start_on(SMALL_STRIP_BYTES, vec![0xaa; 9000]);
+    AGAIN.iter().for_each(|step| program.step(*step));
+    let status = program.keeper.status();
+    // What the supervisor absorbed had been synced.
+    assert_eq!((status.kept, status.files[0].by_program, status.by_kernel), (3, 3, 1));
+    assert_eq!((program.filling(), program.later.as_ref().map(|later| later.filling)), (Some(3), Some(2)));
+    assert_eq!(status.files[0].bytes, 3 * WRITE as u64);
+}
+
+#[test]
+fn fillings_are_absorbed_in_their_order_and_nothing_is_kept_before_them() {
+    let mut program = Program::start_on(SMALL_STRIP_BYTES, vec![0xaa; 9000]);
+    BOTH.iter().for_each(|step| program.step(*step));
+    assert_eq!(program.filling(), Some(2));
+    let Later { hold, size, filling, ranges } = program.later.take().expect("it was handed over");
+    let ranges = &*ranges;
+    assert_eq!(program.ask(&Request::Keep { hold, size, filling: filling + 1, ranges }), Answer::ByKernel);
+    assert_eq!(program.ask(&Request::Absorb { hold, size, filling: filling + 1, ranges }), Answer::ByKernel);
+    assert_eq!(program.ask(&Request::Keep { hold, size, filling: 0, ranges }), Answer::ByKernel, "one waits");
+    assert_eq!(program.ask(&Request::Absorb { hold, size, filling, ranges }), Answer::Done);
+    assert_eq!(program.ask(&Request::Absorb { hold, size, filling, ranges }), Answer::ByKernel, "it was absorbed");
+    assert_eq!(program.ask(&Request::Absorb { hold, size, filling: filling + 1, ranges }), Answer::Done);
+    assert_eq!(program.ask(&Request::Keep { hold, size, filling: 0, ranges }), Answer::Done);
 }
 
 #[test]
 fn mistakes_are_noticed() {
-    use Step::{Append, Destage, Hold, Lengthen, Stranger, Sync, Write};
+    use Step::{Absorb, AbsorbBeside, Append, Destage, Hold, Lengthen, Stranger, Sync, Write};
     let nearly_full = [Hold, Append, Write, Sync, Append, Sync];
-    let shown: [(Mistake, &[Step], &[Step]); 3] = [
-        (Mistake::LostMap, &BUSY, &[Write, Lengthen, Sync, Write]),
-        (Mistake::FillingNotTold, &nearly_full, &[Append, Write, Sync, Destage]),
-        (Mistake::NoLook, &[Hold, Write, Sync], &[Stranger, Stranger, Write, Sync]),
+    let turned = [Hold, Append, Append, Write, Write, Sync];
+    let shown: [(Mistake, u64, &[Step], &[Step]); 6] = [
+        (Mistake::LostMap, STRIP_BYTES, &BUSY, &[Write, Lengthen, Sync, Write]),
+        (Mistake::FillingNotTold, STRIP_BYTES, &nearly_full, &[Append, Write, Sync, Destage]),
+        (Mistake::NoLook, STRIP_BYTES, &[Hold, Write, Sync], &[Stranger, Stranger, Write, Sync]),
+        (Mistake::NewerFirst, STRIP_BYTES, &turned, &[Write, Sync, Absorb, Write]),
+        (Mistake::WrongStrip, SMALL_STRIP_BYTES, &HANDED_OVER, &[AbsorbBeside]),
+        (Mistake::TooSoon, STRIP_BYTES, &turned, &[Append, Append, Write, Write, Sync, Append]),
     ];
-    for (mistake, before, script) in shown {
-        let judged = Judge::default().script(before, script, Some(mistake));
+    for (mistake, strip_bytes, before, script) in shown {
+        let judged = Judge::on(strip_bytes).script(before, script, Some(mistake));
         println!("{mistake:?}: {}", judged.expect_err("nobody noticed"));
     }
 }

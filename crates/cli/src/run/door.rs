@@ -150,11 +150,11 @@ impl Client {
     }
 }
 
-/// Answers one process on its own core, to the end.
+/// Answers one process to the end, on its own core where it waits for that.
 fn serve(mut client: Client, keeper: &Keeper<MappedRegion>) {
     let mut near = Near::default();
     while let Some((len, passed)) = client.request() {
-        near.follow(Request::core_of(&client.packet[..len]));
+        near.follow(Request::place_of(&client.packet[..len]));
         if !client.answer(keeper, len, passed) {
             break;
         }

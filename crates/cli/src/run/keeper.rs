@@ -3,6 +3,9 @@
 //! A hold is ended in this order: no sync is kept any more, and the table says that no commit to the strip counts any more; the kernel brings the file to its
 //! disk, what was kept is made void, the table says that nobody holds it. If what was kept cannot be made void, everything is: all holds are ended, and the journal says so. If a file cannot be brought
 //! to its disk, what is kept of it stays, and the journal says that it may be older than the file: recovery puts it aside.
+//!
+//! A filling of a strip may be absorbed while its program goes on. Whoever ends the hold waits until that is done, or comes first, so that nothing is absorbed any more; what the program committed on
+//! either strip before the table said that it may not is synced with the file.
 
 use super::deny::Denied;
 use super::ground::Below;
@@ -226,6 +229,7 @@ impl<R: Region> Keeper<R> {
         match *request {
             Request::Hold => passed.and_then(|passed| self.hold(holder, passed)).unwrap_or(Answer::Refused),
             Request::Keep { hold, size, filling, ranges } => self.keep(hold, size, filling, ranges),
+            Request::Absorb { hold, size, filling, ranges } => self.absorb(hold, size, filling, ranges),
             Request::Forget { hold } => self.forget(hold),
             Request::Settle(file) => {
                 self.of_file(file).iter().for_each(|hold| self.end_hold(hold));
@@ -304,16 +308,7 @@ impl<R: Region> Keeper<R> {
     fn keep(&self, hold: u64, size: u64, filling: u32, ranges: &[(u64, u64)]) -> Answer {
         let Some(hold) = self.of_number(hold) else { return Answer::NotHeld };
         let began = Instant::now();
-        let answer = match lock(&hold.place).as_mut() {
-            Some(place) => self.keep_in(place, size, filling, ranges),
-            None => return Answer::NotHeld,
-        };
-        // Behind what was kept and before it is promised: a program that says so later has the kernel sync what is promised now.
-        if answer == Answer::Done && self.is_stopped() {
-            tracing::warn!("a program cannot reach this supervisor: from now on all syncs end in the kernel");
-            self.give_up();
-            return Answer::NotHeld;
-        }
+        let answer = self.keep_of(&hold, |place| self.keep_in(place, size, filling, ranges));
         // One that ends in the kernel is counted when the program says that it has.
         if answer == Answer::Done {
             let counts = &hold.counts;
@@ -321,6 +316,27 @@ impl<R: Region> Keeper<R> {
             counts.ns.fetch_add(ns, Ordering::Relaxed);
             counts.bytes.fetch_add(ranges.iter().map(|(_, len)| len).sum(), Ordering::Relaxed);
             add_one([&self.tally.kept, &counts.kept]);
+        }
+        answer
+    }
+
+    /// What the program has synced by itself, and counted: it goes on meanwhile.
+    fn absorb(&self, hold: u64, size: u64, filling: u32, ranges: &[(u64, u64)]) -> Answer {
+        let Some(hold) = self.of_number(hold) else { return Answer::NotHeld };
+        self.keep_of(&hold, |place| {
+            place.hand_over(filling);
+            self.keep_in(place, size, filling, ranges)
+        })
+    }
+
+    /// Has `keep` keep something in the place of `hold`, if it is held.
+    fn keep_of(&self, hold: &Hold, keep: impl FnOnce(&mut Place) -> Answer) -> Answer {
+        let answer = lock(&hold.place).as_mut().map_or(Answer::NotHeld, keep);
+        // Behind what was kept and before it is promised: a program that says so later has the kernel sync what is promised now.
+        if answer == Answer::Done && self.is_stopped() {
+            tracing::warn!("a program cannot reach this supervisor: from now on all syncs end in the kernel");
+            self.give_up();
+            return Answer::NotHeld;
         }
         answer
     }

@@ -7,13 +7,25 @@
 //!
 //! The program that holds a file may commit to a *strip* by itself, until that is full. What it is about is committed here then, and the same transaction says
 //! in the block with the file's size that this filling of the strip is *absorbed*. Before that block can leave the cache, the strip's head says that nothing counts.
+//!
+//! A file has a pair of strips: its program hands a full filling over and goes on with the next one, on the other strip, while the older one is absorbed (`commit/pair.rs`). Step by step:
+//!
+//! 1. The blocks are read from the file, at least as new as the filling. What is newer in them is on the other strip too, whose records go over them at recovery, or was not synced yet.
+//!    *Cut here*: the records of both fillings count, the older ones first.
+//! 2. One transaction has the blocks, the size and the filling's number. *Cut behind it*: the blocks count, and the newer filling's records over them; the older filling's do not, whatever its head says.
+//! 3. The head of the strip that has this filling, and of no other, says durably that nothing counts. *Cut before it*: as behind step 2, since the block that tells so has not left the cache.
+//! 4. The program is answered. Not before has it filled that strip again.
+//!
+//! Fillings are absorbed in their order, each before anything else of the file is kept: the number of the last one says of all before it too that they count no more. If one cannot be absorbed,
+//! both stay as they are and nothing more is kept of the file, until its program has synced it by the kernel and what was kept is forgotten, and both fillings with it.
 
 use super::follower::Follower;
 use super::ground::Below;
 use super::span::Span;
 use super::strips::{Done, Strips};
+use super::version;
+use crate::compose;
 use crate::failure::{Doing, Failure, RunFailure, VolumeFailure};
-use crate::{compose, create};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -22,7 +34,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
-use tidegate_disk_cache::{DiskCache, FormatSpec, Options, TransactionError, check, format, identify};
+use tidegate_disk_cache::{DiskCache, FormatSpec, Options, TransactionError, check, format};
 use tidegate_drain::Destager;
 use tidegate_layout::kept::{KeptSize, STRIP_BYTES};
 use tidegate_media::{
@@ -44,7 +56,7 @@ pub(super) const FAMILY_SLOTS: u32 = 64;
 /// Slots there are. The first family has the files' sizes instead: block `s` of slot 0 is about slot `s`.
 const SLOTS: u32 = 1 << 24;
 const VOID_BYTES: u64 = SLOTS as u64 / 8;
-/// One byte in so many is a strip's, and this many are at most: more files than that are not synced often at a time.
+/// One byte in so many is a strip's, and this many are at most, for half as many files: more than that are not synced often at a time.
 const STRIPS_SHARE: u64 = 16;
 const STRIPS_MAX: u64 = 256;
 /// A pool of the least size still has room for some blocks.
@@ -67,22 +79,6 @@ pub(super) fn map(path: &Path, size: u64) -> Result<MappedRegion, Failure> {
     }
     let made = MappedRegion::create(path, size, Allocation::Full);
     made.map_err(|error| VolumeFailure::of_map(Doing::Create, error).into())
-}
-
-/// What the cache of a pool says that its disk is.
-const DISK: [u8; 32] = *b"files of programs below run, v 2";
-
-/// Whether a pool was laid out on `region`.
-pub(crate) fn is_pool(region: &MappedRegion) -> bool {
-    matches!(identify(region), Ok(Some(identity)) if identity.disk == DISK)
-}
-
-/// Refuses to lay a pool over anything but zeroes and an older pool.
-pub(super) fn refuse_others(path: &Path, region: &MappedRegion) -> Result<(), Failure> {
-    if is_pool(region) || create::is_all_zero(path, region)? {
-        return Ok(());
-    }
-    Err(RunFailure::Pool { pool: path.to_owned(), why: "it holds something else".to_owned() }.into())
 }
 
 /// The parts of a pool: the cache, behind it the strips, and the map of void slots at the end.
@@ -243,7 +239,7 @@ fn block_with(size: KeptSize) -> Vec<u8> {
 
 type OnFailure = Box<dyn Fn(u32, FileId) + Send + Sync>;
 
-/// A file, and the strip of its program.
+/// A file, and the strips of its program.
 type WithStrip = (Arc<dyn Below>, Option<u32>);
 
 /// The disk that is made of files.
@@ -444,16 +440,18 @@ pub(super) struct Place {
     size: Option<u64>,
     /// The least size that can be kept: that of the file when the slot was empty, or the last one. None: nobody knows.
     size_min: Option<u64>,
-    /// The strip that its program may commit to.
+    /// The pair of strips that its program may commit to.
     strip: Option<u32>,
-    /// The last filling of it that is absorbed.
+    /// The last filling of them that is absorbed.
     absorbed: u32,
+    /// The last one that the program has handed over: it goes on with the next.
+    handed_over: u32,
 }
 
 /// Why nothing was kept.
 #[derive(Debug)]
 pub(super) enum NotKept {
-    /// There is no room, or too much at once, or the file's disk has failed, or the file was shortened behind our back.
+    /// There is no room, or too much at once, or the file's disk has failed, or the file was shortened behind our back, or an older filling of its strips is to be absorbed first.
     NoRoom,
     /// The file cannot be read.
     Unreadable(io::Error),
@@ -511,7 +509,7 @@ impl<R: Region> Kept<R> {
             disk_blocks: GEOMETRY.blocks,
             ring_slots: FormatSpec::ring_slots_in(parts.cache.len()),
             uuid: *uuid::Uuid::new_v4().as_bytes(),
-            disk: DISK,
+            disk: version::disk(),
         };
         // The map goes last: without it what lay in the cache and on strips would seem to count.
         format(&parts.cache, &spec, Contents::Unknown).map_err(|error| refused(error.to_string()))?;
@@ -553,17 +551,17 @@ impl<R: Region> Kept<R> {
         u32::try_from(family).ok().filter(|_| family < self.families)
     }
 
-    /// A strip for a program, if there is one: it is to be in the journal before the program knows of it.
+    /// A pair of strips for a program, if there is one: it is to be in the journal before the program knows of it.
     pub(super) fn strip(&self) -> Option<u32> {
         self.strips.give()
     }
 
-    /// A strip that no program knows of, or whose file is held no more.
+    /// Strips that no program knows of, or whose file is held no more.
     pub(super) fn take_back(&self, strip: Option<u32>) {
         strip.into_iter().for_each(|strip| self.strips.take_back(strip));
     }
 
-    /// Where in the pool `strip` lies, and its bytes.
+    /// Where in the pool the pair `strip` lies, and its bytes.
     pub(super) fn strip_range(&self, strip: u32) -> (u64, u64) {
         self.strips.range(strip)
     }
@@ -580,19 +578,20 @@ impl<R: Region> Kept<R> {
 
     /// A place for `file`, whose family and strip the journal has.
     pub(super) fn place(&self, file: Arc<dyn Below>, family: u32, strip: Option<u32>) -> Place {
-        let mut place = Place { file, family, member: 0, size: None, size_min: None, strip, absorbed: 0 };
+        let mut place =
+            Place { file, family, member: 0, size: None, size_min: None, strip, absorbed: 0, handed_over: 0 };
         self.empty(&mut place);
         place
     }
 
     /// Nothing is kept in the place's slot.
     fn empty(&self, place: &mut Place) {
-        (place.size, place.absorbed) = (None, 0);
+        (place.size, place.absorbed, place.handed_over) = (None, 0, 0);
         place.size_min = place.file.size().ok();
         self.files.insert(place.slot(), &place.file, place.strip);
     }
 
-    /// Keeps `ranges` of the file as they are now, and that it has `size` bytes: all of it, durably, or none. `filling` of its strip, if it is not 0,
+    /// Keeps `ranges` of the file as they are now, and that it has `size` bytes: all of it, durably, or none. `filling` of its strips, if it is not 0,
     /// counts no more then.
     pub(super) fn keep(
         &self,
@@ -612,7 +611,7 @@ impl<R: Region> Kept<R> {
         let too_many = blocks.len() as u64 >= u64::from(self.cache.transaction_blocks_max());
         // Recovery makes files longer, never shorter.
         let fits = place.size_min.is_some_and(|min| (min..=super::held_file::FILE_BYTES_MAX).contains(&size));
-        if full || too_many || !fits || self.files.has_failed(slot) {
+        if full || too_many || !fits || !place.comes_next(filling) || self.files.has_failed(slot) {
             return Err(NotKept::NoRoom);
         }
         let mut transaction = self.cache.begin();
@@ -627,12 +626,13 @@ impl<R: Region> Kept<R> {
             transaction.write(size_block(slot), &told).map_err(NotKept::Failed)?;
         }
         let strip = place.strip.filter(|_| filling > 0);
+        // Until its head is cleared.
         let _absorbing = strip.map(|_| self.files.absorb(slot));
         if transaction.blocks() > 0 {
             transaction.commit().map_err(NotKept::Failed)?;
         }
         (place.size, place.size_min, place.absorbed) = (Some(size), Some(size), absorbed);
-        strip.map_or(Ok(()), |strip| self.strips.clear(strip)).map_err(NotKept::Sealed)
+        strip.map_or(Ok(()), |strip| self.strips.clear(strip, filling)).map_err(NotKept::Sealed)
     }
 
     /// The kernel made the file durable: nothing that is kept of it counts any more, durably. Its slot from now on; none: its family has no other.
@@ -696,6 +696,16 @@ impl Place {
         &*self.file
     }
 
+    /// Its program goes on with the filling behind `filling`.
+    pub(super) fn hand_over(&mut self, filling: u32) {
+        self.handed_over = filling;
+    }
+
+    /// Whether `filling` is the next one to be absorbed; or, if it is 0, whether none waits to be.
+    fn comes_next(&self, filling: u32) -> bool {
+        if filling > 0 { filling == self.absorbed + 1 } else { self.handed_over <= self.absorbed }
+    }
+
     /// Its family.
     pub(super) fn family(&self) -> u32 {
         self.family
@@ -706,7 +716,7 @@ impl Place {
         first_slot(self.family) + self.member
     }
 
-    /// The strip of its program.
+    /// The strips of its program.
     pub(super) fn strip(&self) -> Option<u32> {
         self.strip
     }

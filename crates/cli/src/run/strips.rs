@@ -1,12 +1,15 @@
 //! The strips of a pool: parts of it to which programs commit by themselves.
 //!
-//! A strip is given to a program together with a file, and used again when nobody holds the file and nobody has the strip mapped: a program that is slow to
-//! notice may still be storing to it.
+//! They are given in pairs, an even one and the next, to be filled in turn; the pair has the number of the first. A pair is given to a program together with a file, and used again when nobody
+//! holds the file and nobody has any of it mapped: a program that is slow to notice may still be storing to it.
+//!
+//! A run before there were pairs gave single strips, odd ones too. Read as a pair, such a strip has a neighbour whose records are of another family, or of another run.
 
 use super::span::Span;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tidegate_commit::strip::{Record, clear, counts, records};
+use tidegate_commit::pair::{STRIPS, records, strip_of};
+use tidegate_commit::strip::{Record, clear, counts};
 use tidegate_layout::kept::{Counting, STRIP_COUNTS_AT, StripCounts};
 use tidegate_media::{Region, Result, Sealed};
 
@@ -64,9 +67,14 @@ impl<R: Region> Strips<R> {
         self.is_mapped = is_mapped;
     }
 
-    /// Where in the pool strip `number` lies, and its bytes.
+    /// Where in the pool pair `number` lies, and its bytes.
     pub(super) fn range(&self, number: u32) -> (u64, u64) {
-        (self.at + u64::from(number) * self.bytes, self.bytes)
+        (self.at + u64::from(number) * self.bytes, STRIPS as u64 * self.bytes)
+    }
+
+    /// The strips of pair `number`, as many of them as there are.
+    fn pair(&self, number: u32) -> impl Iterator<Item = &Span<R>> {
+        self.strips.iter().skip(number as usize).take(STRIPS)
     }
 
     fn is_free(&self, number: u32) -> bool {
@@ -83,18 +91,19 @@ impl<R: Region> Strips<R> {
         self.strips.iter().try_for_each(clear)
     }
 
-    /// A strip for nobody else, on which nothing counts. None: there is none, or the memory takes no stores any more.
+    /// A pair for nobody else, on which nothing counts. None: there is none, or the memory takes no stores any more.
     pub(super) fn give(&self) -> Option<u32> {
         let mut given = self.given();
-        let number = (0..).zip(&*given).find(|(number, given)| !**given && self.is_free(*number))?.0;
-        let strip = &self.strips[number as usize];
-        clear(strip).ok()?;
-        (0..4).for_each(|place| strip.store_u64(STRIP_COUNTS_AT + place * 8, 0));
+        let pairs = (0..).step_by(STRIPS).zip(given.chunks_exact(STRIPS));
+        let number = pairs.into_iter().find(|(number, given)| !given[0] && self.is_free(*number))?.0;
+        self.pair(number).try_for_each(clear).ok()?;
+        let counts = (0..4).map(|place| STRIP_COUNTS_AT + place * 8);
+        self.pair(number).for_each(|strip| counts.clone().for_each(|at| strip.store_u64(at, 0)));
         given[number as usize] = true;
         Some(number)
     }
 
-    /// The file that strip `number` was for is held no more, and nothing on the strip counts.
+    /// The file that pair `number` was for is held no more, and nothing on it counts.
     pub(super) fn take_back(&self, number: u32) {
         let done = self.done(number);
         let mut given = self.given();
@@ -104,37 +113,36 @@ impl<R: Region> Strips<R> {
         given[number as usize] = false;
     }
 
-    /// Nothing on strip `number` counts, durably on return.
-    pub(super) fn clear(&self, number: u32) -> std::result::Result<(), Sealed> {
-        clear(&self.strips[number as usize])
+    /// On the strip of pair `number` that has `filling`, nothing counts, durably on return.
+    pub(super) fn clear(&self, number: u32, filling: u32) -> std::result::Result<(), Sealed> {
+        self.pair(number).nth(strip_of(filling)).map_or(Ok(()), clear)
     }
 
-    /// What was done at strip `number` since it was given.
+    /// What was done at pair `number` since it was given.
     pub(super) fn done(&self, number: u32) -> Done {
-        counts(&self.strips[number as usize]).map(|counts| Done::of(&counts)).unwrap_or_default()
+        let each = self.pair(number).map(|strip| counts(strip).map(|counts| Done::of(&counts)).unwrap_or_default());
+        Done::from_words(each.fold([0; 4], |sum, done| added(sum, done.words())))
     }
 
     /// What was done at all of them.
     pub(super) fn done_at_all(&self) -> Done {
         let given = self.given();
         let now = (0..).zip(&*given).filter(|(_, given)| **given).map(|(number, _)| self.done(number).words());
-        let mut sum: [u64; 4] = std::array::from_fn(|place| self.before[place].load(Ordering::Relaxed));
-        now.for_each(|words| sum.iter_mut().zip(words).for_each(|(sum, more)| *sum += more));
-        Done::from_words(sum)
+        Done::from_words(now.fold(std::array::from_fn(|place| self.before[place].load(Ordering::Relaxed)), added))
     }
 
-    /// The records on strip `number` that count for the run `session`. None: there are none, or no such strip.
-    pub(super) fn records(
-        &self,
-        number: u32,
-        session: u64,
-        counts: impl FnOnce(Counting) -> bool,
-    ) -> Result<Option<(Counting, Vec<Record>)>> {
-        self.strips.get(number as usize).map_or(Ok(None), |strip| records(strip, session, counts))
+    /// The records on pair `number` that count for the run `session`, the oldest first.
+    pub(super) fn records(&self, number: u32, session: u64, counts: impl Fn(Counting) -> bool) -> Result<Vec<Record>> {
+        let found = records(self.pair(number), session, counts)?;
+        Ok(found.into_iter().map(|(_, record)| record).collect())
     }
 
     /// What the heads say that counts, whatever else is known of it.
     pub(super) fn heads(&self) -> impl Iterator<Item = Counting> {
         self.strips.iter().filter_map(|strip| strip.load_u64(0).ok().and_then(Counting::of))
     }
+}
+
+fn added(sum: [u64; 4], more: [u64; 4]) -> [u64; 4] {
+    std::array::from_fn(|place| sum[place] + more[place])
 }

@@ -42,7 +42,7 @@ struct Player<R> {
 
 impl<R: Region + Clone> Player<R> {
     fn new(region: &R) -> Player<R> {
-        let strip = Strip::open(region.clone(), SESSION, SLOT).expect("sound");
+        let strip = Strip::open(region.clone(), SESSION, SLOT, 1).expect("sound");
         Player { strip, model: Model { slot: SLOT, ..Model::default() } }
     }
 
@@ -64,19 +64,19 @@ impl<R: Region + Clone> Player<R> {
             Step::Absorb => {
                 // The absorber says so durably, elsewhere.
                 model.absorbed.insert(model.slot, self.strip.filling());
-                assert!(self.strip.absorbed());
+                self.strip.begin(model.slot, self.strip.filling() + 1);
                 (model.staged, model.committed) = Default::default();
             }
             Step::Forget => {
                 model.absorbed.insert(model.slot, u32::MAX);
                 model.slot += 1;
-                self.strip.forgotten(model.slot);
+                self.strip.begin(model.slot, 1);
                 (model.staged, model.committed) = Default::default();
             }
             Step::Reopen => {
                 model.absorbed.insert(model.slot, u32::MAX);
                 model.slot += 64;
-                self.strip = Strip::open(region.clone(), SESSION, model.slot).expect("sound");
+                self.strip = Strip::open(region.clone(), SESSION, model.slot, 1).expect("sound");
                 (model.staged, model.committed) = Default::default();
             }
         }
@@ -101,7 +101,7 @@ fn judge<R: Region + Clone>(
     let (last, earlier) = script.split_last().expect("it has steps");
     // A strip that an older run left, which tells of the same slot and of the whole length.
     let old = Arc::new(tidegate_sim::Region::new(BYTES));
-    let mut older = Strip::open(old.clone(), SESSION + 1, SLOT).expect("sound");
+    let mut older = Strip::open(old.clone(), SESSION + 1, SLOT, 1).expect("sound");
     older.stage(3, &[0xee; 100]).and_then(|_| older.commit()).expect("sound");
     let memory = Arc::new(tidegate_sim::Region::from_image(old.visible()));
     let region = wrap(&memory);
@@ -176,11 +176,12 @@ fn a_word_that_is_stored_before_its_records_are_durable_is_noticed() {
 #[test]
 fn what_does_not_fit_is_refused_and_the_next_filling_has_room_again() {
     let region = Arc::new(tidegate_sim::Region::new(BYTES));
-    let mut strip = Strip::open(region.clone(), SESSION, SLOT).expect("sound");
+    let mut strip = Strip::open(region.clone(), SESSION, SLOT, 1).expect("sound");
     assert_eq!(strip.stage(0, &[1; 104]), Ok(Staged::There));
-    assert!(strip.is_nearly_full());
+    assert_eq!(strip.left(), Left::HardlyAny);
     assert_eq!(strip.stage(0, &[1; 1]), Ok(Staged::NoRoom));
-    assert!(strip.absorbed());
+    strip.begin(SLOT, 2);
+    assert_eq!(strip.left(), Left::Enough);
     assert_eq!(strip.stage(0, &[1; 1]), Ok(Staged::There));
     assert_eq!(strip.stage(0, &vec![1; RECORD_BYTES_MAX + 1]), Ok(Staged::NoRoom));
 }
@@ -188,7 +189,7 @@ fn what_does_not_fit_is_refused_and_the_next_filling_has_room_again() {
 #[test]
 fn ranges_that_touch_are_one() {
     let region = Arc::new(tidegate_sim::Region::new(STRIP_BYTES));
-    let mut strip = Strip::open(region, SESSION, SLOT).expect("sound");
+    let mut strip = Strip::open(region, SESSION, SLOT, 1).expect("sound");
     for at in [100, 300, 110, 95, 305] {
         strip.stage(at, &[1; 10]).expect("sound");
     }
@@ -205,7 +206,7 @@ fn ranges_that_touch_are_one() {
 fn lines_and_fences_are_counted_as_the_memory_counts_them() {
     let region = Arc::new(MappedRegion::anonymous(STRIP_BYTES).expect("memory"));
     let before = region.counters();
-    let mut strip = Strip::open(region.clone(), SESSION, SLOT).expect("sound");
+    let mut strip = Strip::open(region.clone(), SESSION, SLOT, 1).expect("sound");
     for len in [1, 8, 100, 463, 464, 465, 488, 489, 500, 4096, 4099] {
         strip.stage(0, &vec![1; len]).and_then(|_| strip.commit()).expect("sound");
     }
@@ -219,7 +220,7 @@ fn lines_and_fences_are_counted_as_the_memory_counts_them() {
 #[test]
 fn a_damaged_strip_is_told_from_one_of_another_run() {
     let region = Arc::new(tidegate_sim::Region::new(STRIP_BYTES));
-    let mut strip = Strip::open(region.clone(), SESSION, SLOT).expect("sound");
+    let mut strip = Strip::open(region.clone(), SESSION, SLOT, 1).expect("sound");
     strip.stage(5, &[1; 3]).and_then(|_| strip.stage(9, &[2; 3])).and_then(|_| strip.commit()).expect("sound");
     assert_eq!(records(&*region, SESSION + 1, |_| true), Ok(None));
     let read = records(&*region, SESSION, |_| true).expect("whole").expect("it counts");

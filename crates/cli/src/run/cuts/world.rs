@@ -153,22 +153,37 @@ impl JointCut {
 pub(super) struct World {
     pub(super) region: Arc<Region>,
     disks: Mutex<Disks>,
+    /// Bytes of each of its strips.
+    pub(super) strip_bytes: u64,
     cuts: Recorded<JointCut>,
     /// Stores from here on are lost: what a judge has to notice.
     pub(super) loses_from: u64,
+    /// Heads of strips: who clears one of them clears the other.
+    pub(super) clears: Option<[u64; 2]>,
+    /// What a program does once the supervisor has read a block of its file.
+    beside: Mutex<Option<Beside>>,
 }
+
+/// What happens beside something else.
+pub(super) type Beside = Box<dyn FnOnce() + Send>;
 
 /// The file's inode.
 pub(super) const INODE: u64 = 11;
 
 impl World {
-    pub(super) fn new(region: Region, disks: Disks) -> Arc<World> {
+    pub(super) fn new(region: Region, disks: Disks, strip_bytes: u64) -> Arc<World> {
         let (region, disks) = (Arc::new(region), Mutex::new(disks));
-        Arc::new(World { region, disks, cuts: Recorded::default(), loses_from: u64::MAX })
+        let (loses_from, clears, beside) = (u64::MAX, None, Mutex::default());
+        Arc::new(World { region, disks, strip_bytes, cuts: Recorded::default(), loses_from, clears, beside })
     }
 
     pub(super) fn disks(&self) -> MutexGuard<'_, Disks> {
         self.disks.lock().expect("no holder panics")
+    }
+
+    /// What a program does once the supervisor has read a block of its file.
+    pub(super) fn beside(&self) -> MutexGuard<'_, Option<Beside>> {
+        self.beside.lock().expect("no holder panics")
     }
 
     pub(super) fn record(&self) {
@@ -223,6 +238,15 @@ impl InterceptMemory for InWorld {
         }
     }
 
+    fn stream<R: Medium + ?Sized>(&self, memory: &R, at: u64, bytes: &[u8]) {
+        let other = self.0.clears.filter(|_| bytes == [0; 8]).and_then(|heads| match heads {
+            [first, second] if first == at => Some(second),
+            [first, second] if second == at => Some(first),
+            _ => None,
+        });
+        memory.stream(other.unwrap_or(at), bytes);
+    }
+
     fn fence<R: Medium + ?Sized>(&self, memory: &R) -> Result<(), Sealed> {
         self.0.instant();
         memory.fence()
@@ -266,6 +290,9 @@ impl Below for Open {
         let len = left.len().min(block.len());
         block[..len].copy_from_slice(&left[..len]);
         block[len..].fill(0);
+        drop(disks);
+        let beside = self.world.beside().take();
+        beside.into_iter().for_each(|act| act());
         Ok(())
     }
     fn sync(&self) -> io::Result<()> {
@@ -371,6 +398,6 @@ impl Target for SimTarget {
 }
 
 /// A world after a cut: the memory and the disks are what they are.
-pub(super) fn after(region: &Image, disks: Disks) -> Arc<World> {
-    World::new(Region::from_image(region.clone()), disks)
+pub(super) fn after(region: &Image, disks: Disks, strip_bytes: u64) -> Arc<World> {
+    World::new(Region::from_image(region.clone()), disks, strip_bytes)
 }
