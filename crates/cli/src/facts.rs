@@ -2,6 +2,7 @@
 
 use crate::answer::line;
 use crate::contract::{self, Columns, Promise, Stack};
+use crate::run;
 use crate::size::Human;
 use serde::Serialize;
 use std::fmt;
@@ -151,7 +152,7 @@ impl Facts {
     pub(crate) fn of_run_pool(path: &Path, memory: Memory, identity: &Identity) -> Facts {
         Facts {
             format: Format::RunPool,
-            version: "2".to_owned(),
+            version: run::version(identity).map_or_else(String::new, |version| version.to_string()),
             blocks: u64::from(identity.blocks),
             cached_blocks: None,
             checksums: None,

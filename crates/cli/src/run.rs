@@ -22,6 +22,7 @@ mod recover;
 mod span;
 mod strips;
 mod table;
+mod version;
 mod written;
 
 use crate::failure::{Failure, RunFailure};
@@ -35,7 +36,6 @@ use journal::Journal;
 pub(crate) use keeper::{FileStatus, Status};
 use keeper::{Keeper, Scope};
 use kept::Kept;
-pub(crate) use kept::is_pool;
 pub(crate) use recover::{Recovered, Salvaged};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -43,6 +43,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use table::Table;
 use tidegate_media::{Access, Domain};
+pub(crate) use version::{is_pool, version};
 use written::Asked;
 
 /// How long a file that was removed stays open here.
@@ -57,7 +58,7 @@ pub(crate) fn run(wish: &Run) -> Result<ExitCode, Failure> {
     places::make_folder_of(&pool)?;
     let region = Arc::new(kept::map(&pool, asked.size)?);
     let domain = region.domain();
-    kept::refuse_others(&pool, &region)?;
+    version::refuse_others(&pool, &region)?;
     warn_of(&pool, domain);
     let beside = Beside::of(&pool);
     let journal_at = beside.journal();
@@ -89,7 +90,7 @@ pub(crate) fn recover_pool(pool: &Path, aside: Option<&Path>) -> Result<Recovere
         return Err(RunFailure::NoPool { pool: pool.to_owned() }.into());
     }
     let region = Arc::new(compose::map(pool, Access::ReadWrite)?);
-    kept::refuse_others(pool, &region)?;
+    version::refuse_others(pool, &region)?;
     let beside = Beside::of(pool);
     let aside = aside.map_or_else(|| beside.salvaged(), Path::to_owned);
     recover::recover(&beside, &region, aside)

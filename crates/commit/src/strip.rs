@@ -63,7 +63,7 @@ pub enum Staged {
 /// How much room a strip has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Left {
-    /// For several records of any size.
+    /// For several records, unless they are of the largest size.
     Enough,
     /// The filling had better be absorbed.
     Little,

@@ -160,7 +160,7 @@ impl<R: Region> DiskCache<R> {
             let (disk_bytes, disk_block) = (of_disk.bytes(), of_disk.block_size);
             return Err(OpenError::Disk { disk_bytes, disk_block, expected_bytes });
         }
-        let medium = Medium { region, plan };
+        let medium = Medium::new(region, plan);
         let identity = Identity::from(&superblock);
         let disk_settled = AtomicBool::new(disk.flush().is_ok());
         twin::make_both_count(&medium.region)?;

@@ -56,6 +56,10 @@ impl<R: Region> DiskCache<R> {
 
     /// The same for a block that no entry names, from its data on.
     fn commit_new(&self, mut stripe: SpinGuard<'_, Stripe>, lba: u64, block: u32) -> Result<()> {
+        if let Err(sealed) = self.medium.refuse_after_failure() {
+            self.pool.give_block(block);
+            return Err(sealed.into());
+        }
         let to = self.planned(&mut stripe, lba, block);
         self.medium.store_lba(to.entry, lba);
         if self.medium.words_overtake() {

@@ -65,6 +65,9 @@
 //! - *It is killed amid a write past the cache*: the disk may show what a power cut takes back. So the disk is flushed before a block of it is taken in as
 //!   clean.
 //! - *Checksums*, where they are kept, are part of the data: see `sums.rs`.
+//! - *A fence fails*, for the memory has lost a store: all fail from then on. An entry that was being made for a block may be there after a kill, or elements may
+//!   count of a commit that failed, and the table does not know. So nobody gets another free entry for a block any more, and none is freed: that would be a second entry
+//!   of the block, or hide one of the elements. Who met the failure had the stripes locked.
 //! - *A line of entries cannot be read*: its entries, and as many free blocks, stay out of use. Nothing is stored there.
 //!
 //! The crate `trials` enumerates every power cut of every short script against this, and removes each flush and fence in turn.

@@ -4,12 +4,15 @@
 
 use tidegate_commit::RingPlan;
 use tidegate_layout::disk_cache::{CURSORS_AT, CacheEntry, CachePlan};
+use tidegate_media::sync::{AtomicBool, Ordering};
 use tidegate_media::{LineOrder, Poison, Region, Sealed};
 
 /// A region with a cache on it.
 pub(crate) struct Medium<R> {
     pub(crate) region: R,
     pub(crate) plan: CachePlan,
+    /// Whether a fence has failed: all later ones do.
+    failed: AtomicBool,
 }
 
 /// Where the ring of a cache of this plan lies.
@@ -18,6 +21,10 @@ pub(crate) fn ring_plan(plan: &CachePlan) -> RingPlan {
 }
 
 impl<R: Region> Medium<R> {
+    pub(crate) fn new(region: R, plan: CachePlan) -> Medium<R> {
+        Medium { region, plan, failed: AtomicBool::new(false) }
+    }
+
     /// Whether two words stored to one line may arrive the second without the first.
     pub(crate) fn words_overtake(&self) -> bool {
         self.region.line_order() == LineOrder::Any
@@ -25,7 +32,18 @@ impl<R: Region> Medium<R> {
 
     #[track_caller]
     pub(crate) fn fence(&self) -> Result<(), Sealed> {
-        self.region.fence()
+        self.noted(self.region.fence())
+    }
+
+    /// An `answer` that rests on fences of the region.
+    pub(crate) fn noted<T>(&self, answer: Result<T, Sealed>) -> Result<T, Sealed> {
+        answer.inspect_err(|_| self.failed.store(true, Ordering::Relaxed))
+    }
+
+    /// Refuses to take a free entry for a block, or to free the entry of one, once a fence has failed. Whoever met that may have left an entry for the block that
+    /// the table does not know, or elements that count and that a free entry would hide from a recovery. He had the stripe locked, and whoever asks has it now.
+    pub(crate) fn refuse_after_failure(&self) -> Result<(), Sealed> {
+        if self.failed.load(Ordering::Relaxed) { self.region.fence() } else { Ok(()) }
     }
 
     #[track_caller]

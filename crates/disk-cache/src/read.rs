@@ -109,6 +109,7 @@ impl<R: Region> DiskCache<R> {
             self.hold(stripe, lba, block);
             return Ok(());
         }
+        self.medium.refuse_after_failure()?;
         let free = self.pool.take_entry();
         let counter = free.counter.wrapping_add(1);
         self.retire_before(counter).inspect_err(|_| self.pool.give_entry(free))?;

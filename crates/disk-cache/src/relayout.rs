@@ -67,7 +67,7 @@ impl From<Error> for RelayoutError {
 pub fn relayout<R: Region>(region: R, wish: &Relayout) -> Result<Identity, RelayoutError> {
     let old = usable_superblock(&region)?;
     let plan = planned(&old.plan, wish)?;
-    let medium = Medium { region, plan: old.plan };
+    let medium = Medium::new(region, old.plan);
     twin::make_both_count(&medium.region)?;
     let applied = apply_what_counts(&medium)?;
     let found = Found::in_entries(&medium)?;

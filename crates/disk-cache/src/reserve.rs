@@ -128,6 +128,7 @@ impl<R: Region> DiskCache<R> {
     fn free_durably_with_the_next_fence(&self, stripe: &Stripe, victim: &Victim) -> Result<Option<(FreeEntry, u32)>> {
         let cached = stripe.get(victim.lba).filter(|cached| cached.entry == victim.entry);
         let Some(cached) = cached.filter(|cached| cached.state == State::Clean) else { return Ok(None) };
+        self.medium.refuse_after_failure()?;
         let counter = cached.counter.wrapping_add(1);
         self.retire_before(counter)?;
         self.medium.store_state(victim.entry, CacheEntry::free_word(counter));

@@ -48,7 +48,7 @@ pub(crate) const COUNTER_STRIDE: u16 = 1 << 12;
 pub(crate) fn commit<R: Region>(ring: &mut Ring, medium: &Medium<R>, moves: &[Move]) -> Result<(), Sealed> {
     let elements: Vec<EntryMove> =
         moves.iter().map(|to| EntryMove(RingElement::new(to.entry, to.lba, to.block, to.counter))).collect();
-    ring.stream(&medium.region, &elements)?;
+    medium.noted(ring.stream(&medium.region, &elements))?;
     if medium.words_overtake() {
         for to in moves.iter().filter(|to| to.fresh) {
             medium.store_lba(to.entry, to.lba);
@@ -57,7 +57,7 @@ pub(crate) fn commit<R: Region>(ring: &mut Ring, medium: &Medium<R>, moves: &[Mo
     }
     let strides = moves.iter().any(|to| to.counter.is_multiple_of(COUNTER_STRIDE));
     let retire = if strides { Retire::All } else { Retire::AsNeeded };
-    ring.commit(&medium.region, &elements, retire, |entry| medium.flush_entry(entry))?;
+    medium.noted(ring.commit(&medium.region, &elements, retire, |entry| medium.flush_entry(entry)))?;
     for to in moves {
         if to.fresh {
             medium.store_lba(to.entry, to.lba);
@@ -69,5 +69,5 @@ pub(crate) fn commit<R: Region>(ring: &mut Ring, medium: &Medium<R>, moves: &[Mo
 
 /// Makes every entry durable, so that no element counts any more: two fences, or none if there is nothing to do.
 pub(crate) fn retire<R: Region>(ring: &mut Ring, medium: &Medium<R>) -> Result<(), Sealed> {
-    ring.retire(&medium.region, |entry| medium.flush_entry(entry))
+    medium.noted(ring.retire(&medium.region, |entry| medium.flush_entry(entry)))
 }

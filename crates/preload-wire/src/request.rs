@@ -70,7 +70,7 @@ pub enum Answer {
         holder: u64,
         /// The file's slot.
         slot: u32,
-        /// Where in the pool a strip for it lies, and how many bytes; none: it gets none.
+        /// Where in the pool a pair of strips for it lies, and how many bytes both are; none: it gets none.
         strip: Option<Range>,
     },
     /// What was kept is forgotten. The file has another slot from now on.

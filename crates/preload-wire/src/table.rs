@@ -32,7 +32,7 @@ pub struct Row {
     pub file: FileId,
     /// The holder's number, never 0; 0: the row is free.
     pub holder: u64,
-    /// The slot for which the holder may commit to its strip; 0: for none.
+    /// The slot for which the holder may commit to its strips; 0: for none.
     pub slot: u64,
 }
 

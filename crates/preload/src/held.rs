@@ -39,7 +39,8 @@ pub(crate) struct Held {
     slot: AtomicU32,
     /// What was kept or put on the strip reaches to here: a shorter file was cut by somebody else.
     top: AtomicU64,
-    /// Whether nothing is put on the strip: what it is about is being made durable elsewhere.
+    /// Whether nothing is put on either strip: what the one being filled is about is being made durable elsewhere, and a sync waits for that. It does not tell of a filling
+    /// that was handed over.
     absorbing: AtomicBool,
     strip: UnsafeCell<Given>,
     count: AtomicUsize,
@@ -429,7 +430,8 @@ impl Held {
         }
     }
 
-    /// What [`Held::turn`] gave is durable elsewhere, and `filling` counts no more.
+    /// What [`Held::turn`] gave is durable elsewhere, and `filling` counts no more. From a signal handler that interrupted the lock's holder this is left out: the strip
+    /// stays taken until the next filling is absorbed, as that frees those before it too.
     pub(crate) fn absorbed(&self, generation: u32, filling: u32) {
         if self.lock.take() {
             if self.generation() == generation && self.is_taken() {

@@ -31,10 +31,10 @@
 //!
 //! - **L1** Exports are called as libc's own functions of the same name may be called; what the next definition gets is what they got.
 //! - **L2** The next definition of a name has the type that libc's header gives it.
-//! - **L3** The mappings of the table and of the journal's beginning, and the page that forks wipe, live as long as the process; the mapping of a strip
-//!   lives as long as it is in its place.
+//! - **L3** The mappings of the table and of the journal's beginning, and the page that forks wipe, live as long as the process; the mapping of a pair
+//!   of strips lives as long as it is in its place.
 //! - **L4** Variadic functions of libc that take at most one argument of word size behind the named ones get it in the same register either way.
-//! - **L5** The strip of a held file is only touched under the lock of its place.
+//! - **L5** The strips of a held file are only touched under the lock of its place.
 //!
 //! No panic reaches C: what is done beside the call is under [`guarded`], which aborts.
 

@@ -1,4 +1,4 @@
-//! The line to the supervisor: one connection, one request at a time.
+//! The line to the supervisor: one connection, with one request under way at a time.
 //!
 //! The answer to one request need not be awaited: that a filling is absorbed. It is read before anything else is asked, so all requests are carried out and answered in the order in which they were
 //! sent, and who asks for something knows what became of what was handed over.

@@ -16,11 +16,11 @@ use tidegate_virtual_cores::FlawKind;
 /// Digests of the usual script of seeds 0 to 5.
 const DIGESTS: [u64; 6] = [
     0x392e7912949f9d7f,
-    0xb74d5781d3dcdad6,
-    0xe08458488d537234,
+    0xe71c5637e831a9aa,
+    0x028c58f2e11f33ac,
     0x1d5db0d43de24c28,
-    0x70aefb5f54f32972,
-    0xb93ee91ddbcea91e,
+    0xabb3392baba00650,
+    0x158489b8ea4d0671,
 ];
 
 #[test]

@@ -45,7 +45,7 @@ pub(super) struct Named {
     pub(super) inode: u64,
     /// When that inode was made, in nanoseconds: inodes are used again.
     pub(super) born_ns: i128,
-    /// The strip that its program commits to.
+    /// The pair of strips that its program commits to, by the number of the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) strip: Option<u32>,
 }

@@ -23,8 +23,9 @@ use super::follower::Follower;
 use super::ground::Below;
 use super::span::Span;
 use super::strips::{Done, Strips};
+use super::version;
+use crate::compose;
 use crate::failure::{Doing, Failure, RunFailure, VolumeFailure};
-use crate::{compose, create};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -33,7 +34,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
-use tidegate_disk_cache::{DiskCache, FormatSpec, Options, TransactionError, check, format, identify};
+use tidegate_disk_cache::{DiskCache, FormatSpec, Options, TransactionError, check, format};
 use tidegate_drain::Destager;
 use tidegate_layout::kept::{KeptSize, STRIP_BYTES};
 use tidegate_media::{
@@ -55,7 +56,7 @@ pub(super) const FAMILY_SLOTS: u32 = 64;
 /// Slots there are. The first family has the files' sizes instead: block `s` of slot 0 is about slot `s`.
 const SLOTS: u32 = 1 << 24;
 const VOID_BYTES: u64 = SLOTS as u64 / 8;
-/// One byte in so many is a strip's, and this many are at most: more files than that are not synced often at a time.
+/// One byte in so many is a strip's, and this many are at most, for half as many files: more than that are not synced often at a time.
 const STRIPS_SHARE: u64 = 16;
 const STRIPS_MAX: u64 = 256;
 /// A pool of the least size still has room for some blocks.
@@ -78,22 +79,6 @@ pub(super) fn map(path: &Path, size: u64) -> Result<MappedRegion, Failure> {
     }
     let made = MappedRegion::create(path, size, Allocation::Full);
     made.map_err(|error| VolumeFailure::of_map(Doing::Create, error).into())
-}
-
-/// What the cache of a pool says that its disk is.
-const DISK: [u8; 32] = *b"files of programs below run, v 2";
-
-/// Whether a pool was laid out on `region`.
-pub(crate) fn is_pool(region: &MappedRegion) -> bool {
-    matches!(identify(region), Ok(Some(identity)) if identity.disk == DISK)
-}
-
-/// Refuses to lay a pool over anything but zeroes and an older pool.
-pub(super) fn refuse_others(path: &Path, region: &MappedRegion) -> Result<(), Failure> {
-    if is_pool(region) || create::is_all_zero(path, region)? {
-        return Ok(());
-    }
-    Err(RunFailure::Pool { pool: path.to_owned(), why: "it holds something else".to_owned() }.into())
 }
 
 /// The parts of a pool: the cache, behind it the strips, and the map of void slots at the end.
@@ -524,7 +509,7 @@ impl<R: Region> Kept<R> {
             disk_blocks: GEOMETRY.blocks,
             ring_slots: FormatSpec::ring_slots_in(parts.cache.len()),
             uuid: *uuid::Uuid::new_v4().as_bytes(),
-            disk: DISK,
+            disk: version::disk(),
         };
         // The map goes last: without it what lay in the cache and on strips would seem to count.
         format(&parts.cache, &spec, Contents::Unknown).map_err(|error| refused(error.to_string()))?;

@@ -12,9 +12,8 @@ use super::beside::Beside;
 use super::ground::{Found, Ground, Target, Unlike};
 use super::held_file::{System, booted_seconds};
 use super::journal::{self, Journal, Left, Named};
-use super::kept::{
-    self, BLOCK, BLOCK_BYTES, FAMILY_SLOTS, Files, Opened, Parts, block_of, size_block, size_in, slot_of,
-};
+use super::kept::{BLOCK, BLOCK_BYTES, FAMILY_SLOTS, Files, Opened, Parts, block_of, size_block, size_in, slot_of};
+use super::version;
 use crate::failure::{Doing, Failure, RunFailure, VolumeFailure};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -92,7 +91,7 @@ pub(super) fn recover(beside: &Beside, region: &Arc<MappedRegion>, salvage: Path
     } else {
         Recovered::default()
     };
-    let parts = if kept::is_pool(region) { Some(Parts::of(pool, Arc::clone(region))?) } else { None };
+    let parts = if version::is_pool(region) { Some(Parts::of(pool, Arc::clone(region))?) } else { None };
     recovery.end(parts).map_err(unreadable)?;
     Ok(Recovered { was_left: true, ..recovered })
 }
@@ -116,7 +115,7 @@ pub(super) fn sync_each(left: &mut Left, boot: &str, ground: &dyn Ground, journa
 
 /// Refuses a pool with something that only it may have, while nobody knows of which files. In a pool that is no persistent memory there may be anything.
 fn refuse_orphans(pool: &Path, journal: &Path, region: &Arc<MappedRegion>) -> Result<(), Failure> {
-    if !matches!(region.domain(), Domain::PowerFail { .. }) || !kept::is_pool(region) {
+    if !matches!(region.domain(), Domain::PowerFail { .. }) || !version::is_pool(region) {
         return Ok(());
     }
     let opened = has_something(Parts::of(pool, Arc::clone(region))?);
@@ -156,7 +155,8 @@ pub(super) struct Recovery<'a> {
 /// The blocks of one file that only the pool has, by the slot and number.
 type Blocks = Vec<(u32, u64)>;
 
-/// What only the pool has of one file: blocks, and records that are newer than all of them.
+/// What only the pool has of one file: blocks, and records that go over them, the oldest first. An absorbed block may be newer than some of
+/// those: then a newer record has its bytes too, or no sync has promised them.
 struct Only {
     blocks: Blocks,
     records: Vec<Record>,

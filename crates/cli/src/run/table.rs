@@ -26,7 +26,7 @@ impl Table {
         table
     }
 
-    /// Enters that `holder` holds `file`, and may commit to its strip for `slot`; 0: it may not. False: there is no row left.
+    /// Enters that `holder` holds `file`, and may commit to its strips for `slot`; 0: it may not. False: there is no row left.
     pub(super) fn enter(&mut self, file: FileId, holder: u64, slot: u32) -> bool {
         let free = self.rows.iter().position(Option::is_none).unwrap_or(self.rows.len());
         if free as u64 >= SLOTS {
@@ -41,7 +41,7 @@ impl Table {
         true
     }
 
-    /// From now on the holder of `file` may commit to its strip for `slot`, and for no other; 0: for none. What it committed before is known of when this returns to
+    /// From now on the holder of `file` may commit to its strips for `slot`, and for no other; 0: for none. What it committed before is known of when this returns to
     /// whoever syncs the file then.
     pub(super) fn allow(&mut self, file: FileId, slot: u32) {
         if let Some(row) = self.rows.iter().position(|known| *known == Some(file)) {

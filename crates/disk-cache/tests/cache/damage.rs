@@ -1,6 +1,9 @@
 //! Memory that loses stores, cannot be read, or changed: what is noticed, what it costs, and what goes on.
 
 use super::*;
+use std::thread;
+use tidegate_media::Sealed;
+use tidegate_sim::{InterceptMemory, InterceptedMemory};
 
 /// The same with checksums, and where its blocks begin.
 pub(crate) fn region_with_sums(blocks: u32) -> (Arc<Region>, u64) {
@@ -186,4 +189,89 @@ fn nothing_goes_past_a_region_that_has_lost_a_store() {
     let answer = cache.write(Lba(30), &block(9), Durability::Volatile);
     assert!(matches!(answer, Err(Error::Sealed(_))), "{answer:?}");
     assert_eq!(read(&*disk, 30), 1);
+}
+
+/// A memory that loses a store while the second fence is under way, and not before another writer has passed its first.
+struct LosesBetween {
+    fences: AtomicU32,
+    second: Barrier,
+}
+
+/// A line that nothing else is about.
+const UNUSED: u64 = 512;
+
+impl InterceptMemory for LosesBetween {
+    fn fence<R: tidegate_media::Region + ?Sized>(&self, memory: &R) -> Result<(), Sealed> {
+        if self.fences.fetch_add(1, Ordering::SeqCst) == 1 {
+            self.second.wait();
+            while self.fences.load(Ordering::SeqCst) < 3 {
+                thread::yield_now();
+            }
+            memory.write(UNUSED, &[1; 64]);
+        }
+        memory.fence()
+    }
+}
+
+/// Both find the block not cached: the second, because the first has failed. Neither may leave an entry behind that the other does not know.
+#[test]
+fn writers_of_one_block_whose_memory_fails_leave_one_entry_at_most() {
+    let (region, disk) = (region(8), disk());
+    region.poison(UNUSED, 64, PoisonedStore::Lost);
+    // Not while it is opened.
+    let by = LosesBetween { fences: AtomicU32::new(100), second: Barrier::new(2) };
+    let memory = Arc::new(InterceptedMemory { memory: region.clone(), by });
+    let cache = DiskCache::open(memory.clone(), Arc::new(InTurn(disk.clone())), Options::default()).unwrap();
+    memory.by.fences.store(0, Ordering::SeqCst);
+    thread::scope(|scope| {
+        let first = scope.spawn(|| cache.write(Lba(3), &block(1), Durability::Volatile));
+        memory.by.second.wait();
+        assert!(cache.write(Lba(3), &block(2), Durability::Volatile).is_err());
+        assert!(first.join().unwrap().is_err());
+    });
+    drop(cache);
+    let next = Arc::new(Region::after_kill(&region.cut()));
+    assert_eq!(check(&*next).unwrap().findings, []);
+    let cache = open(&next, &disk);
+    assert!(read(&cache, 3) < 2, "the second never got an entry");
+}
+
+/// A memory that loses a store before it answers the fence of this number.
+struct LosesAt(AtomicU32);
+
+impl InterceptMemory for LosesAt {
+    fn fence<R: tidegate_media::Region + ?Sized>(&self, memory: &R) -> Result<(), Sealed> {
+        if self.0.fetch_sub(1, Ordering::SeqCst) == 1 {
+            memory.write(UNUSED, &[1; 64]);
+        }
+        memory.fence()
+    }
+}
+
+/// A transaction may count although it was answered with an error. Then all of it does, whatever others try since.
+#[test]
+fn a_transaction_whose_memory_failed_is_whole_after_a_kill() {
+    let mut in_place = 0;
+    for fence in 1..=4 {
+        let (region, disk) = (region(8), disk());
+        let memory = Arc::new(InterceptedMemory { memory: region.clone(), by: LosesAt(AtomicU32::new(1000)) });
+        let cache = DiskCache::open(memory.clone(), Arc::new(InTurn(disk.clone())), Options::default()).unwrap();
+        (0..8).for_each(|lba| assert_eq!(read(&cache, lba), 0));
+        region.poison(UNUSED, 64, PoisonedStore::Lost);
+        memory.by.0.store(fence, Ordering::SeqCst);
+        let mut transaction = cache.begin();
+        [6, 7].into_iter().for_each(|lba| transaction.write(Lba(lba), &block(1)).unwrap());
+        let committed = transaction.commit().is_ok();
+        assert_eq!(committed, fence > 3, "two fences, and one for room");
+        // Whatever needs room would have these two blocks go.
+        (10..20).for_each(|lba| drop(cache.write(Lba(lba), &block(2), Durability::Volatile)));
+        drop(cache);
+        let next = Arc::new(Region::after_kill(&region.cut()));
+        assert_eq!(check(&*next).unwrap().findings, []);
+        let cache = open(&next, &disk);
+        let shown = [6, 7].map(|lba| read(&cache, lba));
+        assert!(shown == [0, 0] && !committed || shown == [1, 1], "fence {fence}: {shown:?}");
+        in_place += u32::from(shown == [1, 1] && !committed);
+    }
+    assert!(in_place > 0, "one counts although it failed");
 }

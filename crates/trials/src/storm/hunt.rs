@@ -38,7 +38,7 @@ const ENGINES: [&str; 5] = [
 
 /// Sites of which one mistake is none, and why: a part of the file's name, how the line begins (and, after " after ", the line before it), and
 /// the argument.
-const EXCUSED: [(&str, &str, &str); 47] = [
+const EXCUSED: [(&str, &str, &str); 50] = [
     (
         "disk-cache/src/transient.rs",
         "Store: self.medium.store_block(*block, data)",
@@ -49,6 +49,17 @@ const EXCUSED: [(&str, &str, &str); 47] = [
         "disk-cache/src/transient.rs",
         "Recheck: let lba = self.0.get(entry as usize)?.load",
         "a guess: what the entry is held for is looked at again with the stripe locked",
+    ),
+    (
+        "disk-cache/src/medium.rs",
+        "Fence: if self.failed.load",
+        "asks what has failed, once something has; one seed in thousands has two writers of one block meet that, and the cache's own tests show it",
+    ),
+    ("disk-cache/src/medium.rs", "Recheck: if self.failed.load", "the same: the cache's own tests show it"),
+    (
+        "disk-cache/src/cache.rs",
+        "Recheck: self.dirty.load(Ordering::Relaxed)",
+        "how many blocks are dirty tells a sweep how far to look at a time, and a server what to show; every number is right",
     ),
     (
         "disk-cache/src/group.rs",

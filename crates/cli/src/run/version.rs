@@ -1,0 +1,83 @@
+//! Which pools this program reads, and which it lays out.
+//!
+//! Of version 3, a file may have records on two strips. A program that knows none but version 2 reads one of them, so it has to refuse the pool. In a pool of version 2
+//! the neighbour of a file's strip has nothing of that file: it is read like any other.
+
+use crate::create;
+use crate::failure::{Failure, RunFailure};
+use std::ops::RangeInclusive;
+use std::path::Path;
+use tidegate_disk_cache::{Identity, identify};
+use tidegate_media::MappedRegion;
+
+/// What the cache of a pool says that its disk is, before the version's digit.
+const DISK: [u8; 31] = *b"files of programs below run, v ";
+/// The version of new pools.
+const NEW: u8 = 3;
+/// Those that can be read.
+const READ: RangeInclusive<u8> = 2..=NEW;
+
+/// What the cache of a new pool says that its disk is.
+pub(super) fn disk() -> [u8; 32] {
+    disk_of(NEW)
+}
+
+fn disk_of(version: u8) -> [u8; 32] {
+    let mut disk = [version.wrapping_add(b'0'); 32];
+    disk[..DISK.len()].copy_from_slice(&DISK);
+    disk
+}
+
+/// The version of the pool whose cache is `identity`, if it is a pool's.
+pub(crate) fn version(identity: &Identity) -> Option<u8> {
+    let [kind @ .., digit] = identity.disk;
+    (kind == DISK).then(|| digit.wrapping_sub(b'0'))
+}
+
+fn version_on(region: &MappedRegion) -> Option<u8> {
+    identify(region).ok().flatten().as_ref().and_then(version)
+}
+
+/// Whether a pool that can be read was laid out on `region`.
+pub(crate) fn is_pool(region: &MappedRegion) -> bool {
+    version_on(region).is_some_and(|version| READ.contains(&version))
+}
+
+/// Refuses to lay a pool over anything but zeroes and a pool that can be read.
+pub(super) fn refuse_others(path: &Path, region: &MappedRegion) -> Result<(), Failure> {
+    let why = match version_on(region) {
+        Some(version) if READ.contains(&version) => return Ok(()),
+        Some(_) => "it was laid out by another version of tidegate, and only that one can read it",
+        None if create::is_all_zero(path, region)? => return Ok(()),
+        None => "it holds something else",
+    };
+    Err(RunFailure::Pool { pool: path.to_owned(), why: why.to_owned() }.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_disk_cache::{FormatSpec, format};
+    use tidegate_media::Contents;
+
+    fn refused(disk: [u8; 32]) -> Option<String> {
+        let region = MappedRegion::anonymous(16 << 20).expect("memory");
+        let spec = FormatSpec { block_size: 4096, disk_blocks: 1 << 20, ring_slots: 1024, uuid: [7; 16], disk };
+        format(&region, &spec, Contents::Unknown).expect("formatted");
+        let refused = refuse_others(Path::new("pool"), &region).err().map(|failure| format!("{failure:?}"));
+        assert_eq!(is_pool(&region), refused.is_none());
+        refused
+    }
+
+    #[test]
+    fn pools_of_known_versions_are_read_and_others_refused() {
+        assert_eq!(disk(), *b"files of programs below run, v 3");
+        assert_eq!([2, 3].map(|version| refused(disk_of(version))), [None, None]);
+        for version in [1, 4, 200] {
+            let why = refused(disk_of(version)).expect("it is refused");
+            assert!(why.contains("another version of tidegate"), "{why}");
+        }
+        let why = refused([1; 32]).expect("it is refused");
+        assert!(why.contains("something else"), "{why}");
+    }
+}
