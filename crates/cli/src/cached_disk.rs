@@ -197,6 +197,11 @@ impl<R: Region + 'static> Cached<R> {
         Ok(Cached { cache, destager: None, disk, path, plan: plan.clone() })
     }
 
+    /// The disk.
+    pub(crate) fn disk(&self) -> Disk {
+        Disk { path: self.path.clone(), device: Arc::clone(&self.disk) }
+    }
+
     /// Starts to move dirty blocks to the disk.
     pub(crate) fn start(mut self) -> io::Result<Cached<R>> {
         self.destager = Some(Arc::new(Destager::start(Arc::clone(&self.cache), self.plan.caps)?));

@@ -3,21 +3,15 @@
 use crate::create::sync;
 use crate::disks::{self, Disk};
 use crate::facts::{Facts, Memory};
-use crate::failure::{DiskFailure, Failure, JournalFailure, UsageFailure, VolumeFailure};
+use crate::failure::{DiskFailure, Failure, UsageFailure, VolumeFailure};
 use crate::grammar::Create;
 use crate::notes::Note;
+use crate::ordered::{journal_on, put_journal, refuse_group_under_way, refuse_what_the_end_holds};
 use std::path::Path;
-use tidegate_disk_cache::{
-    Contents, FormatError, FormatSpec, Sums, blocks_in, find_journal, format_ordered, format_with, identify,
-    lay_out_journal,
-};
+use tidegate_disk_cache::{Contents, FormatError, FormatSpec, Sums, blocks_in, format_ordered, format_with, identify};
 use tidegate_layout::btt::PAGE_BYTES;
-use tidegate_layout::disk_cache::JournalPlan;
-use tidegate_media::{AlignedBytes, BlockDevice, DiskAccess, Error, Lba, MappedRegion, Region};
+use tidegate_media::{BlockDevice, DiskAccess, MappedRegion, Region};
 use uuid::Uuid;
-
-/// The end of a disk is searched for data in pieces of this size.
-const SEARCHED_BYTES: u64 = 1 << 20;
 
 /// The smallest region in front of a disk.
 const REGION_BYTES_MIN: u64 = 1 << 20;
@@ -35,7 +29,9 @@ pub(crate) fn disk(path: &Path, wish: &Create) -> Result<Disk, Failure> {
     if !wish.block.is_power_of_two() {
         return Err(UsageFailure::CacheBlockSize { size: wish.block }.into());
     }
-    disks::open(path, DiskAccess::ReadWrite, wish.block)
+    let disk = disks::open(path, DiskAccess::ReadWrite, wish.block)?;
+    refuse_group_under_way(&disk)?;
+    Ok(disk)
 }
 
 /// Makes `region` a cache of `disk`.
@@ -78,48 +74,6 @@ fn lay_out_ordered(
     let formatted = format_ordered(journal.capacity, sums, region, &spec, contents);
     formatted.map_err(|error| refused_format(path, error))?;
     Ok(sync(path, region)?)
-}
-
-/// The journal for `blocks` at the end of `disk`.
-pub(crate) fn journal_on(disk: &Disk, block_size: u32, blocks: u32) -> Result<JournalPlan, JournalFailure> {
-    let geometry = disk.device.geometry();
-    let plan = JournalPlan::at_the_end(block_size, geometry.blocks, blocks);
-    plan.ok_or_else(|| {
-        let least = JournalPlan { block_size, disk_blocks: 1, capacity: blocks };
-        JournalFailure::NoRoom {
-            disk: disk.path.clone(),
-            needs: (least.end() - 1) * u64::from(block_size),
-            has: geometry.bytes(),
-        }
-    })
-}
-
-/// Lays `journal` out.
-pub(crate) fn put_journal(disk: &Disk, journal: JournalPlan, uuid: [u8; 16]) -> Result<(), JournalFailure> {
-    let refused = |error: Error| JournalFailure::Unusable { disk: disk.path.clone(), why: error.to_string() };
-    lay_out_journal(&*disk.device, journal, uuid).map_err(refused)
-}
-
-/// Refuses a disk on which anything lies where `journal` is to be but zeroes, or a journal with nothing in it.
-pub(crate) fn refuse_what_the_end_holds(disk: &Disk, journal: &JournalPlan) -> Result<(), JournalFailure> {
-    let refused = |error: Error| JournalFailure::Unusable { disk: disk.path.clone(), why: error.to_string() };
-    if find_journal(&*disk.device).map_err(refused)?.is_some_and(|found| found.blocks == 0) {
-        return Ok(());
-    }
-    let size = u64::from(journal.block_size);
-    let at_once = (SEARCHED_BYTES / size).max(1);
-    let mut bytes = AlignedBytes::zeroed(usize::try_from(at_once * size).expect("a piece"));
-    let mut at = journal.records_at();
-    while at < journal.end() {
-        let blocks = at_once.min(journal.end() - at);
-        let piece = &mut bytes[..usize::try_from(blocks * size).expect("a piece")];
-        disk.device.read(Lba(at), piece).map_err(refused)?;
-        if piece.iter().any(|byte| *byte != 0) {
-            return Err(JournalFailure::EndHolds { disk: disk.path.clone(), at: journal.records_at() * size });
-        }
-        at += blocks;
-    }
-    Ok(())
 }
 
 /// Formats `region` as `spec` says, and sees to it that the result outlives this process.

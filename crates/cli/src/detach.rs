@@ -5,19 +5,19 @@
 
 use crate::answer;
 use crate::control::{self, DiskAct, DiskAnswer};
-use crate::create_cache::{journal_on, put_journal, refuse_what_the_end_holds};
 use crate::disks::{self, DETACHED};
 use crate::failure::{DiskFailure, Exit, Failure};
 use crate::flush;
 use crate::grammar::{Attach, Detach};
 use crate::live_disk::lay_out;
 use crate::notes::Note;
+use crate::ordered::{erase_journal_of, put_journal_of};
 use crate::places;
 use serde::Serialize;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use tidegate_disk_cache::{Mode, Relayout};
-use tidegate_media::{Access, BlockDevice, DiskAccess, Region};
+use tidegate_media::{Access, DiskAccess, Region};
 
 /// What `detach` answers.
 #[derive(Serialize)]
@@ -109,11 +109,12 @@ pub(crate) fn detach(wish: &Detach, json: bool) -> Result<Exit, Failure> {
 fn detach_idle(wish: &Detach) -> Result<(), Failure> {
     let flush::Open { region, identity, cached } = flush::open(&wish.pmem, wish.disk.as_deref())?;
     cached.drain(&wish.pmem, flush::tell)?;
+    let disk = cached.disk();
     drop(cached);
     let wish_for = Relayout { disk: DETACHED, disk_blocks: identity.disk_blocks, region_bytes: region.len() };
     lay_out(&wish.pmem, &region, &wish_for)?;
     region.file().into_iter().for_each(|file| Note::Disk.remove(file));
-    Ok(())
+    Ok(erase_journal_of(&identity, &disk)?)
 }
 
 /// Runs `tidegate attach`.
@@ -136,17 +137,7 @@ fn attach_idle(wish: &Attach) -> Result<u64, Failure> {
         return Err(DiskFailure::Attached { pmem: wish.pmem.clone() }.into());
     }
     let disk = disks::open(&wish.disk, DiskAccess::ReadWrite, identity.block_size)?;
-    let disk_blocks = match identity.journal_blocks {
-        0 => disk.device.geometry().blocks,
-        blocks => {
-            let journal = journal_on(&disk, identity.block_size, blocks)?;
-            if !wish.force {
-                refuse_what_the_end_holds(&disk, &journal)?;
-            }
-            put_journal(&disk, journal, identity.uuid)?;
-            journal.disk_blocks
-        }
-    };
+    let disk_blocks = put_journal_of(&identity, &disk, wish.force)?;
     let wish_for = Relayout { disk: disk.device.identity().0, disk_blocks, region_bytes: region.len() };
     lay_out(&wish.pmem, &region, &wish_for)?;
     region.file().into_iter().for_each(|file| Note::Disk.write(file, &disk.path));

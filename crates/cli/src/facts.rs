@@ -200,7 +200,7 @@ impl fmt::Display for Facts {
             line(
                 f,
                 "ordered",
-                "the disk alone is what all writes up to a moment left; `tidegate replay` if the memory is lost",
+                "the disk alone is what all writes up to a moment left; `tidegate replay --force` if the memory is lost",
             )?;
         }
         line(f, "stores", &self.instructions)?;

@@ -7,8 +7,9 @@
 use crate::cached_disk::{CachedDisk, DiskState};
 use crate::compose;
 use crate::disks::{DETACHED, Disk};
-use crate::failure::{DiskFailure, Doing, Failure, JournalFailure, VolumeFailure};
+use crate::failure::{DiskFailure, Doing, Failure, VolumeFailure};
 use crate::notes::Note;
+use crate::ordered::{erase_journal_of, put_journal_of};
 use crate::plan::VolumePlan;
 use crate::readings::{Reading, Watched};
 use rustix::fs::{FallocateFlags, fallocate};
@@ -17,7 +18,7 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use tidegate_disk_cache::{FormatError, Mode, Relayout, RelayoutError, Scrubbed, relayout};
+use tidegate_disk_cache::{Mode, Relayout, Scrubbed, relayout};
 use tidegate_drain::{Left, Ticket};
 use tidegate_media::{
     Access, BlockDevice, Durability, Extent, Geometry, Lba, LbaRange, MappedRegion, Misuse, Region, Result as Answer,
@@ -215,7 +216,10 @@ impl LiveDisk {
     fn part(&self, region: &Arc<MappedRegion>) -> Result<(), Failure> {
         self.lay_out(region, DETACHED, region.len())?;
         region.file().into_iter().for_each(|file| Note::Disk.remove(file));
-        Ok(())
+        match compose::cache_in(&self.plan.pmem, region)? {
+            Some(identity) => Ok(erase_journal_of(&identity, &self.disk)?),
+            None => Ok(()),
+        }
     }
 
     /// Puts the region in front of the disk again, which has to be the one at `path`.
@@ -242,6 +246,10 @@ impl LiveDisk {
         let has = self.disk.device.geometry().block_size;
         if identity.block_size != has {
             return Err(DiskFailure::BlockSize { pmem, has: identity.block_size, needs: has }.into());
+        }
+        let blocks = put_journal_of(&identity, &self.disk, false)?;
+        if blocks != self.blocks {
+            return Err(DiskFailure::Replaced { pmem, disk: path.to_owned() }.into());
         }
         self.lay_out(&region, self.disk.device.identity().0, region.len())?;
         region.file().into_iter().for_each(|file| Note::Disk.write(file, &self.disk.path));
@@ -325,12 +333,7 @@ impl LiveDisk {
 
 /// Lays the cache in `region` out anew, and sees to it that the result outlives this process.
 pub(crate) fn lay_out(pmem: &Path, region: &Arc<MappedRegion>, wish: &Relayout) -> Result<(), Failure> {
-    relayout(Arc::clone(region), wish).map_err(|error| match error {
-        RelayoutError::Format(FormatError::Journal { journal, blocks }) => {
-            JournalFailure::TooSmall { pmem: pmem.to_owned(), journal, blocks }.into()
-        }
-        error => Failure::from(VolumeFailure::of_relayout(pmem, error)),
-    })?;
+    relayout(Arc::clone(region), wish).map_err(|error| VolumeFailure::of_relayout(pmem, error))?;
     Ok(crate::create::sync(pmem, region)?)
 }
 

@@ -35,6 +35,7 @@ mod manual;
 mod metrics;
 mod mode;
 mod notes;
+mod ordered;
 mod orphans;
 mod peers;
 mod places;

@@ -4,14 +4,14 @@
 use crate::answer;
 use crate::cached_disk::Cached;
 use crate::disks::{self, DiskPlan};
-use crate::failure::{DiskFailure, Doing, Exit, Failure, VolumeFailure};
+use crate::failure::{DiskFailure, Doing, Exit, Failure, JournalFailure, VolumeFailure};
 use crate::flush;
 use crate::grammar::Salvage;
 use serde::Serialize;
 use std::fmt;
 use std::fs::File;
 use std::path::PathBuf;
-use tidegate_disk_cache::Journaling;
+use tidegate_disk_cache::{Journaling, retire_journal};
 use tidegate_media::{Access, BlockDevice, DiskAccess};
 
 /// What `salvage` answers.
@@ -72,6 +72,11 @@ pub(crate) fn run(wish: &Salvage, json: bool) -> Result<Exit, Failure> {
         Err(failure) => return Err(failure.into()),
     };
     let left = cached.dirty_bytes();
+    if left == 0 {
+        // A copy of the disk may have had a group under way: all of it is in place now, and newer.
+        let done = retire_journal(&*cached.disk().device, identity.uuid);
+        done.map_err(|error| JournalFailure::Unusable { disk: wish.to.clone(), why: error.to_string() })?;
+    }
     let (bytes, not_saved) = (had - left, left / u64::from(identity.block_size));
     let blocks = bytes / u64::from(identity.block_size);
     let exit = if damaged.is_some() { Exit::Refused } else { Exit::Done };

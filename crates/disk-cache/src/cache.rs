@@ -168,7 +168,7 @@ impl<R: Region> DiskCache<R> {
         let rebuilt = Rebuilt::of(&medium, options.replacement)?;
         let lost = LostEntries::of(&medium.plan, &rebuilt.unreadable, &applied.newest);
         let ring = settle(&medium, applied, &rebuilt.unreadable)?;
-        Ok(DiskCache {
+        let cache = DiskCache {
             disk_blocks_each: u64::from(plan.block_size / of_disk.block_size),
             geometry: Geometry {
                 block_size: plan.block_size,
@@ -202,7 +202,9 @@ impl<R: Region> DiskCache<R> {
             tally: Tally::default(),
             lost,
             identity,
-        })
+        };
+        cache.settle_order();
+        Ok(cache)
     }
 
     /// What the superblock says.

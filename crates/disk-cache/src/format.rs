@@ -6,7 +6,7 @@
 
 use crate::load::superblocks;
 use tidegate_layout::disk_cache::{
-    CACHE_BLOCK_BYTES_MAX, CACHE_BLOCK_BYTES_MIN, CURSORS_AT, CachePlan, LBA_BITS, SUPERBLOCK_BYTES,
+    CACHE_BLOCK_BYTES_MAX, CACHE_BLOCK_BYTES_MIN, CURSORS_AT, CachePlan, JournalPlan, LBA_BITS, SUPERBLOCK_BYTES,
     SUPERBLOCK_COPIES_AT, Sums, Superblock, TrustedSuperblock,
 };
 use tidegate_media::{Contents, Poison, Region, Sealed};
@@ -107,6 +107,12 @@ pub struct Identity {
 }
 
 impl Identity {
+    /// The journal behind the disk's blocks, if there is one.
+    pub fn journal(&self) -> Option<JournalPlan> {
+        let Identity { block_size, disk_blocks, journal_blocks: capacity, .. } = *self;
+        (capacity > 0).then_some(JournalPlan { block_size, disk_blocks, capacity })
+    }
+
     /// Blocks of the largest transaction.
     pub fn transaction_blocks_max(&self) -> u32 {
         (self.ring_slots / 2).min(self.blocks / 2)

@@ -321,6 +321,12 @@ impl Stripe {
         self.kept.remove(&lba)
     }
 
+    /// Block `lba`, which is as it was at the last cut, is no more of that.
+    pub(crate) fn waits_for_the_next_cut(&mut self, lba: u64) {
+        let side = self.side;
+        self.map.get_mut(&lba).expect("a block of a group stays cached").side = side;
+    }
+
     /// Every block that was dirty at the last cut, and that no group has brought to the disk since.
     pub(crate) fn all_of_the_cut(&self) -> impl Iterator<Item = u64> + '_ {
         let dirty = self.all_dirty().filter(|lba| self.map.get(lba).is_some_and(|cached| self.is_of_the_cut(cached)));

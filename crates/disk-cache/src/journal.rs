@@ -10,7 +10,8 @@
 //! - *Cut in step 2*: the header is old, new, or torn, which its checksum tells; then the other one counts, which says that there is no group.
 //! - *Cut in step 3*: any of the blocks are old, new or torn. The journal has all of them, and nobody else writes to the disk: they are put in place anew.
 //! - *Cut in step 4*: all blocks are in place. To put them there once more changes nothing.
-//! - *A recovery is cut*: it does steps 3 and 4, and is done again.
+//! - *A recovery is cut*: it does steps 3 and 4, and is done again. It flushes before it believes a header, which a killed process may have left in the disk's cache only; and
+//!   it writes one of its own even where there is no group, as one that a failed flush covered never becomes durable.
 //!
 //! The disk may come without its cache, so the headers lie at its very end and tell where everything else lies.
 
@@ -19,7 +20,7 @@ use tidegate_layout::disk_cache::{
     CACHE_BLOCK_BYTES_MAX, CACHE_BLOCK_BYTES_MIN, JOURNAL_HEADERS, JournalHeader, JournalPlan, JournalRecord,
     TrustedJournal,
 };
-use tidegate_media::{AlignedBytes, Backing, Corrupt, Error, Lba, Result, Run};
+use tidegate_media::{AlignedBytes, Backing, Corrupt, Durability, Error, Lba, LbaRange, Result, Run};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Bytes read or written in one go.
@@ -63,21 +64,44 @@ pub fn find_journal(disk: &dyn Backing) -> Result<Option<FoundJournal>> {
 ///
 /// [`FoundJournal::blocks`] are in place then.
 pub fn recover_disk(disk: &dyn Backing) -> Result<Option<FoundJournal>> {
+    disk.flush()?;
     let Some(newest) = find(disk)? else { return Ok(None) };
     let journal = Journal { disk, plan: newest.plan };
     if newest.blocks > 0 {
         journal.put_in_place(&newest)?;
         disk.flush()?;
-        journal.write_header(&TrustedJournal { sequence: newest.sequence + 1, blocks: 0, ..newest })?;
-        disk.flush()?;
     }
+    journal.write_header(&newest.retired())?;
+    disk.flush()?;
     Ok(Some(newest.into()))
+}
+
+/// Says in the journal of the cache `uuid`, if `disk` has it, that there is no group: everything newer is in place.
+pub fn retire_journal(disk: &dyn Backing, uuid: [u8; 16]) -> Result<()> {
+    match find(disk)?.filter(|found| found.uuid == uuid) {
+        Some(found) => lay_out_journal(disk, found.plan, uuid),
+        None => Ok(()),
+    }
+}
+
+/// Zeroes the journal of this plan: its blocks are anybody's.
+pub fn erase_journal(disk: &dyn Backing, plan: JournalPlan) -> Result<()> {
+    let journal = Journal { disk, plan };
+    let (first, end) = (journal.on_disk(plan.records_at()), journal.on_disk(plan.end()));
+    // The headers first: without them there is no journal.
+    let headers = journal.on_disk(plan.header_at(0));
+    disk.write_zeroes(LbaRange { first: headers, blocks: end.0 - headers.0 }, Durability::Volatile)?;
+    disk.flush()?;
+    disk.write_zeroes(LbaRange { first, blocks: headers.0 - first.0 }, Durability::Volatile)?;
+    disk.flush()
 }
 
 /// Lays out a journal that holds no group, for the cache `uuid`. What lay there on `disk` is gone.
 pub fn lay_out_journal(disk: &dyn Backing, plan: JournalPlan, uuid: [u8; 16]) -> Result<()> {
     let journal = Journal { disk, plan };
-    for sequence in 0..JOURNAL_HEADERS {
+    // Older ones may lie elsewhere at the disk's end, by another block size.
+    let after = find(disk)?.map_or(0, |found| found.sequence + 1).next_multiple_of(JOURNAL_HEADERS);
+    for sequence in after..after + JOURNAL_HEADERS {
         journal.write_header(&TrustedJournal { plan, uuid, sequence, blocks: 0, records_sum: 0 })?;
     }
     disk.flush()
@@ -85,17 +109,21 @@ pub fn lay_out_journal(disk: &dyn Backing, plan: JournalPlan, uuid: [u8; 16]) ->
 
 /// The newest header at the end of `disk`, whatever its block size.
 fn find(disk: &dyn Backing) -> Result<Option<TrustedJournal>> {
-    let (bytes, least) = (disk.geometry().bytes(), disk.geometry().block_size.max(CACHE_BLOCK_BYTES_MIN));
-    let sizes = (0..).map(|doubled| least << doubled).take_while(|size| *size <= CACHE_BLOCK_BYTES_MAX);
+    let (bytes, size) = (disk.geometry().bytes(), u64::from(disk.geometry().block_size));
+    let looked_at = (JOURNAL_HEADERS * u64::from(CACHE_BLOCK_BYTES_MAX)).next_multiple_of(size).min(bytes);
+    let from = bytes - looked_at;
+    let mut tail = AlignedBytes::zeroed(usize::try_from(looked_at).expect("a few blocks"));
+    disk.read(Lba(from / size), &mut tail)?;
+    let sizes = (0..).map(|doubled| CACHE_BLOCK_BYTES_MIN << doubled).take_while(|size| *size <= CACHE_BLOCK_BYTES_MAX);
     let mut newest: Option<TrustedJournal> = None;
     for block_size in sizes {
         let end = bytes / u64::from(block_size);
-        let supposed = JournalPlan { block_size, disk_blocks: 1, capacity: 1 };
-        for block in end.saturating_sub(JOURNAL_HEADERS)..end {
-            let header = Journal { disk, plan: supposed }.header_in(block)?;
-            let header =
-                header.check().ok().filter(|found| found.plan.block_size == block_size && found.plan.end() == end);
-            newest = newest.max_by_sequence(header);
+        let places = (end.saturating_sub(JOURNAL_HEADERS)..end).map(|block| block * u64::from(block_size));
+        for at in places.filter(|at| *at >= from) {
+            let place = usize::try_from(at - from).expect("a place in a buffer");
+            let header = JournalHeader::read_from_prefix(&tail[place..]).expect("a block is larger than a header").0;
+            let is_here = |found: &TrustedJournal| found.plan.block_size == block_size && found.plan.end() == end;
+            newest = newest.max_by_sequence(header.check().ok().filter(is_here));
         }
     }
     Ok(newest)

@@ -70,6 +70,15 @@ impl Order {
 }
 
 impl<R: Region> DiskCache<R> {
+    /// Looks at the journal when the cache is opened. If the disk fails it is looked at again before the first group.
+    pub(crate) fn settle_order(&self) {
+        let Some(order) = &self.order else { return };
+        let journal = Journal { disk: &*self.disk, plan: order.plan };
+        if let Ok(header) = self.settled(journal, order.uuid) {
+            order.under_way.lock().stage = Stage::Idle(header);
+        }
+    }
+
     /// A part of bringing a group to the disk, of up to `blocks_max` blocks; a new group if none is under way. [`Progress::more`] is false when the
     /// group has ended, or cannot go on.
     pub(crate) fn step_in_order(&self, order: &Order, blocks_max: u32) -> Progress {
@@ -126,13 +135,13 @@ impl<R: Region> DiskCache<R> {
 
     /// The journal's newest header, when it tells of no group any more.
     fn settled(&self, journal: Journal<'_>, uuid: [u8; 16]) -> Result<TrustedJournal> {
-        let newest = journal.newest(uuid)?;
-        if newest.blocks == 0 {
-            return Ok(newest);
-        }
-        journal.put_in_place(&newest)?;
         self.flush_disk_since(self.flush_failures())?;
-        let header = TrustedJournal { sequence: newest.sequence + 1, blocks: 0, ..newest };
+        let newest = journal.newest(uuid)?;
+        if newest.blocks > 0 {
+            journal.put_in_place(&newest)?;
+            self.flush_disk_since(self.flush_failures())?;
+        }
+        let header = newest.retired();
         self.written(journal, &header)?;
         Ok(header)
     }
@@ -167,6 +176,11 @@ impl<R: Region> DiskCache<R> {
         });
         let bytes = match copied {
             Ok(bytes) => bytes,
+            // The memory does not give a block back: whoever writes it anew helps the next group and not this one.
+            Err((lba, error @ (Error::Media(_) | Error::Corrupt(_)))) if self.is_damaged(lba.0) => {
+                let header = self.given_up(&group);
+                return (Stage::Idle(header), Some((lba, error)));
+            }
             Err(refusal) => return (Stage::Copying { group, next, records }, Some(refusal)),
         };
         records.extend(lbas.iter().zip(bytes.chunks_exact(size)).map(|(lba, block)| JournalRecord::of(*lba, block)));
@@ -227,7 +241,7 @@ impl<R: Region> DiskCache<R> {
 
     /// Ends the group, all of which is in place.
     fn retire_group(&self, journal: Journal<'_>, group: Group, progress: &mut Progress) -> (Stage, Option<Refusal>) {
-        let header = TrustedJournal { sequence: group.header.sequence + 1, blocks: 0, ..group.header };
+        let header = group.header.retired();
         match self.written(journal, &header) {
             Ok(()) => {
                 self.end(&group.lbas, progress);
@@ -253,6 +267,25 @@ impl<R: Region> DiskCache<R> {
             self.copy_block(*lba, of_the_cut, out).map_err(|error| (Lba(*lba), error))?;
         }
         Ok(bytes)
+    }
+
+    /// Whether block `lba` of a group cannot be copied out.
+    fn is_damaged(&self, lba: u64) -> bool {
+        self.copy_of_the_cut(&[lba]).is_err()
+    }
+
+    /// Gives a group up of which nothing counts yet: what was kept for it is free, and the rest waits for the next cut. Returns the header that counts.
+    fn given_up(&self, group: &Group) -> TrustedJournal {
+        for &lba in &group.lbas {
+            let mut stripe = self.index.lock_for(lba);
+            let kept = stripe.no_longer_kept(lba);
+            if kept.is_none() {
+                stripe.waits_for_the_next_cut(lba);
+            }
+            drop(stripe);
+            kept.into_iter().for_each(|block| self.pool.give_block(block));
+        }
+        TrustedJournal { sequence: group.header.sequence - 1, blocks: 0, ..group.header }
     }
 
     /// The disk has the group: what was not committed since is clean, and what was kept is free.

@@ -105,7 +105,11 @@ fn planned(old: &CachePlan, wish: &Relayout) -> Result<CachePlan, FormatError> {
     // A ring elsewhere would need its cursors moved with it.
     let plan = plan.filter(|plan| plan.blocks >= crate::format::BLOCKS_MIN && plan.ring_at == old.ring_at);
     let plan = plan.ok_or(FormatError::TooSmall { has })?;
-    if old.journal_blocks == 0 { Ok(plan) } else { with_journal(plan, old.journal_blocks) }
+    let Some(journal) = old.journal() else { return Ok(plan) };
+    // No more than its journal has room for.
+    let blocks = plan.blocks.min(journal.capacity);
+    let plan = CachePlan::cut_with(old.sums(), blocks, old.block_size, wish.disk_blocks, old.ring_slots);
+    with_journal(plan, journal.capacity)
 }
 
 /// What the entries say.

@@ -35,6 +35,11 @@ pub trait Dirty: Send + Sync + 'static {
     /// Writes at most `blocks_max` dirty blocks to the disk, in sweeps over all that were dirty when the sweep began, and over some that turned dirty since.
     fn step(&self, blocks_max: u32) -> Step;
 
+    /// Whether a step may go on with a sweep that somebody else began.
+    fn shares_sweeps(&self) -> bool {
+        false
+    }
+
     /// Whether nothing is dirty; from then on `bell` is rung once something is.
     fn may_sleep(&self) -> bool;
 
@@ -99,6 +104,8 @@ pub struct Destager {
     /// Blocks of the cache, and how many of them may be dirty.
     blocks: u32,
     limit: u32,
+    /// Whether others begin sweeps too that its steps go on with.
+    shares_sweeps: bool,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -155,7 +162,7 @@ impl Destager {
     /// Starts the thread.
     pub fn start<D: Dirty>(cache: Arc<D>, caps: Caps) -> io::Result<Destager> {
         let shared = Arc::<Shared>::default();
-        let (blocks, limits) = (cache.blocks(), cache.limits(&caps));
+        let (blocks, limits, shares_sweeps) = (cache.blocks(), cache.limits(&caps), cache.shares_sweeps());
         let its = Arc::clone(&shared);
         let work = move || {
             cache.set_bell(Bell(thread::current()));
@@ -164,14 +171,14 @@ impl Destager {
             its.ended.notify_all();
         };
         let thread = thread::Builder::new().name("destage".to_owned()).stack_size(256 << 10).spawn(work)?;
-        Ok(Destager { shared, blocks, limit: limits.dirty_blocks, thread: Some(thread) })
+        Ok(Destager { shared, blocks, limit: limits.dirty_blocks, shares_sweeps, thread: Some(thread) })
     }
 
     /// Asks for everything that is dirty now to be written at once.
     pub fn flush(&self) -> Ticket {
         let mut progress = self.shared.progress();
         // A sweep under way may be past a block that turned dirty since.
-        let sweep = progress.done + 1 + u64::from(progress.under_way);
+        let sweep = progress.done + 1 + u64::from(progress.under_way || self.shares_sweeps);
         progress.wanted = progress.wanted.max(sweep);
         drop(progress);
         self.thread.iter().for_each(|thread| thread.thread().unpark());

@@ -31,6 +31,10 @@ impl<R: Region + 'static> Dirty for DiskCache<R> {
         Step { cleaned, refused: failed, not_durable: flush_failed, more }
     }
 
+    fn shares_sweeps(&self) -> bool {
+        self.identity().journal_blocks > 0
+    }
+
     fn may_sleep(&self) -> bool {
         DiskCache::may_sleep(self)
     }

@@ -40,13 +40,11 @@ pub(crate) enum JournalFailure {
         /// Where the journal would begin.
         at: u64,
     },
-    /// A cache is to be larger than its journal.
-    TooSmall {
-        /// The region.
-        pmem: PathBuf,
-        /// Blocks that the journal has room for.
-        journal: u32,
-        /// Blocks that the cache would have.
+    /// A disk is to be used of which a group was being put in place.
+    UnderWay {
+        /// The disk.
+        disk: PathBuf,
+        /// Blocks of the group.
         blocks: u32,
     },
 }
@@ -63,7 +61,7 @@ impl JournalFailure {
             JournalFailure::Unusable { .. } => ("journal-unusable", Exit::Refused),
             JournalFailure::NoRoom { .. } => ("no-room-for-journal", Exit::Usage),
             JournalFailure::EndHolds { .. } => ("disk-end-holds", Exit::Refused),
-            JournalFailure::TooSmall { .. } => ("journal-too-small", Exit::Usage),
+            JournalFailure::UnderWay { .. } => ("group-under-way", Exit::Refused),
         }
     }
 
@@ -87,9 +85,9 @@ impl JournalFailure {
                 format!("the end of {} holds something", disk.display()),
                 format!("the journal would lie there, from byte {at} on"),
             ),
-            JournalFailure::TooSmall { pmem, journal, blocks } => (
-                format!("{} keeps its size", pmem.display()),
-                format!("the journal of its disk has room for {journal} blocks, and {blocks} would be dirty at most"),
+            JournalFailure::UnderWay { disk, blocks } => (
+                format!("{} is not whole", disk.display()),
+                format!("{blocks} blocks were being put in place when it lost its region"),
             ),
         }
     }
@@ -113,10 +111,9 @@ impl JournalFailure {
                 "make room behind what it holds (a file: truncate -s +SIZE {}), or add --force if nothing there is needed",
                 disk.display()
             ),
-            JournalFailure::TooSmall { pmem, .. } => format!(
-                "detach it, and make a larger region with a larger journal: tidegate detach --pmem {}; tidegate create --ordered",
-                pmem.display()
-            ),
+            JournalFailure::UnderWay { disk, .. } => {
+                format!("serve its region; if that is lost: tidegate replay {} --force, and try again", disk.display())
+            }
         }
     }
 }

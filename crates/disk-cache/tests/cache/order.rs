@@ -2,7 +2,7 @@
 
 use super::*;
 use tidegate_disk_cache::{
-    Relayout, RelayoutError, find_journal, format_ordered, lay_out_journal, recover_disk, relayout,
+    Relayout, erase_journal, find_journal, format_ordered, lay_out_journal, recover_disk, relayout,
 };
 use tidegate_layout::disk_cache::JournalPlan;
 use tidegate_media::{Extent, Geometry, LbaRange, Region as _};
@@ -139,8 +139,8 @@ fn what_a_failed_flush_covered_is_written_again() {
     for flush in 0..4 {
         let (region, disk, cache) = ordered(8);
         drop(cache);
-        // The first flush is that of the opening.
-        let failing = InTurn(FailsOnce { disk: disk.clone(), flushes: AtomicU32::new(1 + flush) });
+        // An opening flushes, looks at the journal, and flushes what it says there.
+        let failing = InTurn(FailsOnce { disk: disk.clone(), flushes: AtomicU32::new(3 + flush) });
         let cache = DiskCache::open(region, Arc::new(failing), Options::default()).unwrap();
         (0..4).for_each(|lba| write(&cache, lba, 1));
         let failed = loop {
@@ -204,9 +204,11 @@ fn a_writer_without_room_brings_a_group_to_the_disk() {
 
 #[test]
 fn a_journal_that_is_gone_or_another_is_not_written_to() {
-    let (_, disk, cache) = ordered(8);
-    write(&cache, 0, 1);
+    let (region, disk, cache) = ordered(8);
+    drop(cache);
     (0..2).for_each(|sequence| write(&*disk, JOURNAL.header_at(sequence), 0));
+    let cache = open(&region, &disk);
+    write(&cache, 0, 1);
     let progress = cache.drain_step(8);
     assert!(matches!(progress.failed[..], [(_, Error::Corrupt(_))]) && !progress.more, "{progress:?}");
     lay_out_journal(&InTurn(disk.clone()), JOURNAL, [8; 16]).unwrap();
@@ -239,12 +241,58 @@ fn a_cache_grows_no_larger_than_its_journal() {
     let mut bytes = vec![0; usize::try_from(region.len()).unwrap()];
     region.read(0, &mut bytes).unwrap();
     larger.write(0, &bytes);
-    let wish = |region_bytes| Relayout { disk: spec().disk, disk_blocks: DISK_BLOCKS, region_bytes };
-    let refused = relayout(larger.clone(), &wish(larger.len()));
-    assert!(matches!(refused, Err(RelayoutError::Format(_))), "{refused:?}");
-    let identity = relayout(larger.clone(), &wish(CachePlan::cut(16, 512, DISK_BLOCKS, 16).end())).unwrap();
+    let wish = Relayout { disk: spec().disk, disk_blocks: DISK_BLOCKS, region_bytes: larger.len() };
+    let identity = relayout(larger.clone(), &wish).unwrap();
     assert_eq!((identity.blocks, identity.journal_blocks), (16, 16));
     let cache = open(&larger, &disk);
     write(&cache, 0, 2);
     assert_eq!(bring(&cache), 1);
+}
+
+/// A killed process has left a header in the disk's cache only, or a flush fails that covers one: a recovery makes its own durable before anything rests on it.
+#[test]
+fn a_recovery_believes_no_header_that_a_cut_may_take_back() {
+    for flush in 0..4 {
+        let (region, disk, cache) = ordered(8);
+        (0..4).for_each(|lba| write(&cache, lba, 1));
+        assert!(cache.drain_step(8).more, "the group counts");
+        drop(cache);
+        let failing = InTurn(FailsOnce { disk: disk.clone(), flushes: AtomicU32::new(flush) });
+        let cache = DiskCache::open(region, Arc::new(failing), Options::default()).unwrap();
+        (4..8).for_each(|lba| write(&cache, lba, 2));
+        assert!(cache.drain_step(8).more, "the next group is in the journal");
+        let durable = Arc::new(Disk::from_image(disk.cut().least().clone(), 512));
+        assert_eq!(alone(&durable, [0, 3]), [1, 1], "flush {flush}");
+    }
+}
+
+#[test]
+fn the_memory_gives_a_block_back_no_more_and_the_next_group_is_made_without_it() {
+    let (region, disk, cache) = ordered(8);
+    (0..4).for_each(|lba| write(&cache, lba, 1));
+    let at = CachePlan::cut(8, 512, DISK_BLOCKS, 16).data_at;
+    region.poison(at, 8 * 512, PoisonedStore::Heals);
+    let progress = cache.drain_step(8);
+    assert!(!progress.failed.is_empty() && !progress.more, "{progress:?}");
+    assert_eq!(cache.dirty_blocks(), 4);
+    (0..4).for_each(|lba| write(&cache, lba, 2));
+    while cache.dirty_blocks() > 0 {
+        bring(&cache);
+    }
+    assert_eq!(alone(&disk, [0, 3]), [2, 2]);
+}
+
+#[test]
+fn headers_of_another_block_size_do_not_count_any_more() {
+    let disk = Arc::new(Disk::new(4096, 512));
+    let large = JournalPlan::at_the_end(65536, 32, 4).unwrap();
+    let at_large = Arc::new(Disk::from_image(disk.visible(), 65536));
+    (0..5).for_each(|turn| lay_out_journal(&InTurn(at_large.clone()), large, [turn; 16]).unwrap());
+    let disk = Arc::new(Disk::from_image(at_large.visible(), 512));
+    let small = JournalPlan::at_the_end(512, 4096, 400).unwrap();
+    lay_out_journal(&InTurn(disk.clone()), small, [9; 16]).unwrap();
+    let found = find_journal(&InTurn(disk.clone())).unwrap().unwrap();
+    assert_eq!((found.uuid, found.block_size), ([9; 16], 512));
+    erase_journal(&InTurn(disk.clone()), small).unwrap();
+    assert!(find_journal(&InTurn(disk)).unwrap().is_none_or(|found| found.block_size == 65536));
 }
