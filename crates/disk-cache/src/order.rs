@@ -274,20 +274,6 @@ impl<R: Region> DiskCache<R> {
         self.copy_of_the_cut(&[lba]).is_err()
     }
 
-    /// Gives a group up of which nothing counts yet: what was kept for it is free, and the rest waits for the next cut. Returns the header that counts.
-    fn given_up(&self, group: &Group) -> TrustedJournal {
-        for &lba in &group.lbas {
-            let mut stripe = self.index.lock_for(lba);
-            let kept = stripe.no_longer_kept(lba);
-            if kept.is_none() {
-                stripe.waits_for_the_next_cut(lba);
-            }
-            drop(stripe);
-            kept.into_iter().for_each(|block| self.pool.give_block(block));
-        }
-        TrustedJournal { sequence: group.header.sequence - 1, blocks: 0, ..group.header }
-    }
-
     /// The disk has the group: what was not committed since is clean, and what was kept is free.
     fn end(&self, lbas: &[u64], progress: &mut Progress) {
         for &lba in lbas {
@@ -304,6 +290,20 @@ impl<R: Region> DiskCache<R> {
                 }
             }
         }
+    }
+
+    /// Gives a group up of which nothing counts yet: what was kept for it is free, and the rest waits for the next cut. Returns the header that counts.
+    fn given_up(&self, group: &Group) -> TrustedJournal {
+        for &lba in &group.lbas {
+            let mut stripe = self.index.lock_for(lba);
+            let kept = stripe.no_longer_kept(lba);
+            if kept.is_none() {
+                stripe.waits_for_the_next_cut(lba);
+            }
+            drop(stripe);
+            kept.into_iter().for_each(|block| self.pool.give_block(block));
+        }
+        TrustedJournal { sequence: group.header.sequence - 1, blocks: 0, ..group.header }
     }
 }
 

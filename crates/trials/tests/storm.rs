@@ -16,11 +16,11 @@ use tidegate_virtual_cores::FlawKind;
 /// Digests of the usual script of seeds 0 to 5.
 const DIGESTS: [u64; 6] = [
     0x392e7912949f9d7f,
-    0xe71c5637e831a9aa,
-    0x028c58f2e11f33ac,
+    0x1dfa1f5652456ae0,
+    0x0998695762530787,
     0x1d5db0d43de24c28,
-    0xabb3392baba00650,
-    0x158489b8ea4d0671,
+    0x21bb520a9f9cb880,
+    0xd65906a216fdae0b,
 ];
 
 #[test]
