@@ -2,9 +2,9 @@
 
 use crate::disks::Disk;
 use crate::failure::JournalFailure;
-use tidegate_disk_cache::{Identity, erase_journal, find_journal, lay_out_journal};
+use tidegate_disk_cache::{FoundJournal, Identity, erase_journal, find_journal, lay_out_journal};
 use tidegate_layout::disk_cache::JournalPlan;
-use tidegate_media::{AlignedBytes, BlockDevice, Error, Lba};
+use tidegate_media::{AlignedBytes, BlockDevice, Lba};
 
 /// The end of a disk is searched for data in pieces of this size.
 const SEARCHED_BYTES: u64 = 1 << 20;
@@ -25,14 +25,12 @@ pub(crate) fn journal_on(disk: &Disk, block_size: u32, blocks: u32) -> Result<Jo
 
 /// Lays `journal` out.
 pub(crate) fn put_journal(disk: &Disk, journal: JournalPlan, uuid: [u8; 16]) -> Result<(), JournalFailure> {
-    let refused = |error: Error| JournalFailure::Unusable { disk: disk.path.clone(), why: error.to_string() };
-    lay_out_journal(&*disk.device, journal, uuid).map_err(refused)
+    lay_out_journal(&*disk.device, journal, uuid).map_err(JournalFailure::of_error(&disk.path))
 }
 
 /// Refuses a disk of which a group was being put in place when its region was lost: it is not what anybody left there.
 pub(crate) fn refuse_group_under_way(disk: &Disk) -> Result<(), JournalFailure> {
-    let refused = |error: Error| JournalFailure::Unusable { disk: disk.path.clone(), why: error.to_string() };
-    match find_journal(&*disk.device).map_err(refused)? {
+    match find_journal(&*disk.device).map_err(JournalFailure::of_error(&disk.path))? {
         Some(found) if found.blocks > 0 => {
             Err(JournalFailure::UnderWay { disk: disk.path.clone(), blocks: found.blocks })
         }
@@ -42,11 +40,9 @@ pub(crate) fn refuse_group_under_way(disk: &Disk) -> Result<(), JournalFailure> 
 
 /// Refuses a disk on which anything lies where `journal` is to be but zeroes, or such a journal.
 pub(crate) fn refuse_what_the_end_holds(disk: &Disk, journal: &JournalPlan) -> Result<(), JournalFailure> {
-    let refused = |error: Error| JournalFailure::Unusable { disk: disk.path.clone(), why: error.to_string() };
-    let same = |found: &tidegate_disk_cache::FoundJournal| {
-        (found.block_size, found.disk_blocks) == (journal.block_size, journal.disk_blocks)
-    };
-    if find_journal(&*disk.device).map_err(refused)?.is_some_and(|found| same(&found)) {
+    let same =
+        |found: &FoundJournal| (found.block_size, found.disk_blocks) == (journal.block_size, journal.disk_blocks);
+    if find_journal(&*disk.device).map_err(JournalFailure::of_error(&disk.path))?.is_some_and(|found| same(&found)) {
         return Ok(());
     }
     let size = u64::from(journal.block_size);
@@ -56,7 +52,7 @@ pub(crate) fn refuse_what_the_end_holds(disk: &Disk, journal: &JournalPlan) -> R
     while at < journal.end() {
         let blocks = at_once.min(journal.end() - at);
         let piece = &mut bytes[..usize::try_from(blocks * size).expect("a piece")];
-        disk.device.read(Lba(at), piece).map_err(refused)?;
+        disk.device.read(Lba(at), piece).map_err(JournalFailure::of_error(&disk.path))?;
         if piece.iter().any(|byte| *byte != 0) {
             return Err(JournalFailure::EndHolds { disk: disk.path.clone(), at: journal.records_at() * size });
         }
@@ -81,9 +77,8 @@ pub(crate) fn put_journal_of(identity: &Identity, disk: &Disk, force: bool) -> R
 
 /// Gives the blocks of the journal of `identity` on `disk`, which was set free from it, back to anybody.
 pub(crate) fn erase_journal_of(identity: &Identity, disk: &Disk) -> Result<(), JournalFailure> {
-    let refused = |error: Error| JournalFailure::Unusable { disk: disk.path.clone(), why: error.to_string() };
     match identity.journal() {
-        Some(journal) => erase_journal(&*disk.device, journal).map_err(refused),
+        Some(journal) => erase_journal(&*disk.device, journal).map_err(JournalFailure::of_error(&disk.path)),
         None => Ok(()),
     }
 }

@@ -52,8 +52,7 @@ pub(crate) fn run(wish: &Replay, json: bool) -> Result<Exit, Failure> {
     }
     let disk = disks::open(path, DiskAccess::ReadWrite, BLOCK_BYTES)?;
     let recovered = recover_disk(&*disk.device);
-    let recovered =
-        recovered.map_err(|error| JournalFailure::Unusable { disk: path.clone(), why: error.to_string() })?;
+    let recovered = recovered.map_err(JournalFailure::of_error(path))?;
     let Some(FoundJournal { uuid, block_size, disk_blocks, blocks }) = recovered else {
         return Err(JournalFailure::Absent { disk: path.clone() }.into());
     };

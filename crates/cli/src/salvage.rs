@@ -75,7 +75,7 @@ pub(crate) fn run(wish: &Salvage, json: bool) -> Result<Exit, Failure> {
     if left == 0 {
         // A copy of the disk may have had a group under way: all of it is in place now, and newer.
         let done = retire_journal(&*cached.disk().device, identity.uuid);
-        done.map_err(|error| JournalFailure::Unusable { disk: wish.to.clone(), why: error.to_string() })?;
+        done.map_err(JournalFailure::of_error(&wish.to))?;
     }
     let (bytes, not_saved) = (had - left, left / u64::from(identity.block_size));
     let blocks = bytes / u64::from(identity.block_size);

@@ -87,7 +87,8 @@ impl<R: Region> DiskCache<R> {
         let stage = std::mem::replace(&mut under_way.stage, Stage::Unknown);
         let (stage, refusal) = self.advance(order, stage, self.step_blocks(blocks_max), &mut progress);
         under_way.stage = stage;
-        under_way.ended += u64::from(matches!(under_way.stage, Stage::Idle(_)));
+        // One that was given up has not ended.
+        under_way.ended += u64::from(refusal.is_none() && matches!(under_way.stage, Stage::Idle(_)));
         progress.failed.extend(refusal);
         progress.more = progress.failed.is_empty() && progress.flush_failed.is_none() && under_way.is_busy();
         progress
@@ -170,19 +171,15 @@ impl<R: Region> DiskCache<R> {
     ) -> (Stage, Option<Refusal>) {
         let lbas = &group.lbas[next..group.lbas.len().min(next + most)];
         let size = self.geometry.block_size as usize;
-        let copied = self.copy_of_the_cut(lbas).and_then(|bytes| {
-            let written = journal.write_blocks(next, &bytes).map_err(|error| (Lba(lbas[0]), error));
-            written.map(|()| bytes)
-        });
-        let bytes = match copied {
+        let bytes = match self.copy_of_the_cut(lbas) {
             Ok(bytes) => bytes,
             // The memory does not give a block back: whoever writes it anew helps the next group and not this one.
-            Err((lba, error @ (Error::Media(_) | Error::Corrupt(_)))) if self.is_damaged(lba.0) => {
-                let header = self.given_up(&group);
-                return (Stage::Idle(header), Some((lba, error)));
-            }
-            Err(refusal) => return (Stage::Copying { group, next, records }, Some(refusal)),
+            Err(refusal) => return (Stage::Idle(self.given_up(&group)), Some(refusal)),
         };
+        if let Err(error) = journal.write_blocks(next, &bytes) {
+            let refusal = (Lba(lbas[0]), error);
+            return (Stage::Copying { group, next, records }, Some(refusal));
+        }
         records.extend(lbas.iter().zip(bytes.chunks_exact(size)).map(|(lba, block)| JournalRecord::of(*lba, block)));
         if records.len() < group.lbas.len() {
             let next = records.len();
@@ -267,11 +264,6 @@ impl<R: Region> DiskCache<R> {
             self.copy_block(*lba, of_the_cut, out).map_err(|error| (Lba(*lba), error))?;
         }
         Ok(bytes)
-    }
-
-    /// Whether block `lba` of a group cannot be copied out.
-    fn is_damaged(&self, lba: u64) -> bool {
-        self.copy_of_the_cut(&[lba]).is_err()
     }
 
     /// The disk has the group: what was not committed since is clean, and what was kept is free.

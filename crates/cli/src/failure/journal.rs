@@ -2,7 +2,8 @@
 
 use super::{Exit, Told};
 use crate::size::Human;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use tidegate_media::Error;
 
 /// Why a disk is not ordered, or not put in order.
 #[derive(Debug)]
@@ -50,6 +51,11 @@ pub(crate) enum JournalFailure {
 }
 
 impl JournalFailure {
+    /// What the journal of `disk` answered, for `map_err`.
+    pub(crate) fn of_error(disk: &Path) -> impl Fn(Error) -> JournalFailure {
+        |error| JournalFailure::Unusable { disk: disk.to_owned(), why: error.to_string() }
+    }
+
     pub(super) fn told(&self) -> Told {
         Told::of(self.kind(), self.what_and_why(), self.next())
     }
