@@ -10,8 +10,8 @@
 //! - *Cut in step 2*: the header is old, new, or torn, which its checksum tells; then the other one counts, which says that there is no group.
 //! - *Cut in step 3*: any of the blocks are old, new or torn. The journal has all of them, and nobody else writes to the disk: they are put in place anew.
 //! - *Cut in step 4*: all blocks are in place. To put them there once more changes nothing.
-//! - *A recovery is cut*: it does steps 3 and 4, and is done again. It flushes before it believes a header, which a killed process may have left in the disk's cache only; and
-//!   it writes one of its own even where there is no group, as one that a failed flush covered never becomes durable.
+//! - *A recovery is cut*: it does steps 2 to 4, and is done again. It flushes before it believes a header, which a killed process may have left in the disk's cache only; and
+//!   it writes one of its own, whether there is a group or not, before anything rests on it: one that a failed flush covered can be read and never becomes durable.
 //!
 //! The disk may come without its cache, so the headers lie at its very end and tell where everything else lies.
 
@@ -67,11 +67,8 @@ pub fn recover_disk(disk: &dyn Backing) -> Result<Option<FoundJournal>> {
     disk.flush()?;
     let Some(newest) = find(disk)? else { return Ok(None) };
     let journal = Journal { disk, plan: newest.plan };
-    if newest.blocks > 0 {
-        journal.put_in_place(&newest)?;
-        disk.flush()?;
-    }
-    journal.write_header(&newest.retired())?;
+    let counts = journal.put_in_place(&newest, || disk.flush())?;
+    journal.write_header(&counts.retired())?;
     disk.flush()?;
     Ok(Some(newest.into()))
 }
@@ -173,8 +170,16 @@ impl Journal<'_> {
         self.write(self.plan.header_at(header.sequence), &bytes)
     }
 
-    /// Writes every block of `group` where it belongs, if all of them can be read and fit their records.
-    pub(crate) fn put_in_place(&self, group: &TrustedJournal) -> Result<()> {
+    /// Writes every block of `group` where it belongs, if there is one, durably by `flush`; if all of them can be read and fit their records. Returns the
+    /// header that counts then.
+    pub(crate) fn put_in_place(
+        &self,
+        group: &TrustedJournal,
+        flush: impl Fn() -> Result<()>,
+    ) -> Result<TrustedJournal> {
+        if group.blocks == 0 {
+            return Ok(*group);
+        }
         let records = self.records_of(group)?;
         let size = self.plan.block_size as usize;
         let at_once = (CHUNK_BYTES / size).max(1);
@@ -182,6 +187,9 @@ impl Journal<'_> {
         for (number, chunk) in records.chunks(at_once).enumerate() {
             self.read_blocks(number * at_once, chunk, &mut bytes[..chunk.len() * size])?;
         }
+        let again = group.again();
+        self.write_header(&again)?;
+        flush()?;
         for (number, chunk) in records.chunks(at_once).enumerate() {
             let bytes = &mut bytes[..chunk.len() * size];
             self.read_blocks(number * at_once, chunk, bytes)?;
@@ -192,7 +200,8 @@ impl Journal<'_> {
                 .map(|(from, until)| Run { at: self.on_disk(lbas[*from]), data: &bytes[from * size..until * size] });
             self.disk.write_runs(&runs.collect::<Vec<_>>()).into_iter().collect::<Result<()>>()?;
         }
-        Ok(())
+        flush()?;
+        Ok(again)
     }
 
     /// The records of `group`, which ascend.

@@ -138,11 +138,8 @@ impl<R: Region> DiskCache<R> {
     fn settled(&self, journal: Journal<'_>, uuid: [u8; 16]) -> Result<TrustedJournal> {
         self.flush_disk_since(self.flush_failures())?;
         let newest = journal.newest(uuid)?;
-        if newest.blocks > 0 {
-            journal.put_in_place(&newest)?;
-            self.flush_disk_since(self.flush_failures())?;
-        }
-        let header = newest.retired();
+        let counts = journal.put_in_place(&newest, || self.flush_disk_since(self.flush_failures()))?;
+        let header = counts.retired();
         self.written(journal, &header)?;
         Ok(header)
     }

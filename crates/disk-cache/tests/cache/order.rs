@@ -266,6 +266,84 @@ fn a_recovery_believes_no_header_that_a_cut_may_take_back() {
     }
 }
 
+/// A disk that answers so many requests well, and no more.
+struct Ending {
+    disk: Arc<Disk>,
+    left: AtomicU32,
+}
+
+impl Ending {
+    fn pass(&self) -> Result<&Disk> {
+        let left = self.left.load(Ordering::Relaxed);
+        self.left.store(left.saturating_sub(1), Ordering::Relaxed);
+        let gone = Error::Media(tidegate_media::Poison { at: 0, len: 512 });
+        if left == 0 { Err(gone) } else { Ok(&self.disk) }
+    }
+}
+
+impl BlockDevice for Ending {
+    fn geometry(&self) -> Geometry {
+        self.disk.geometry()
+    }
+
+    fn read(&self, at: Lba, out: &mut [u8]) -> Result<()> {
+        self.pass()?.read(at, out)
+    }
+
+    fn write(&self, at: Lba, data: &[u8], durability: Durability) -> Result<()> {
+        self.pass()?.write(at, data, durability)
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.pass()?.flush()
+    }
+
+    fn discard(&self, range: LbaRange) -> Result<()> {
+        self.pass()?.discard(range)
+    }
+
+    fn write_zeroes(&self, range: LbaRange, durability: Durability) -> Result<()> {
+        self.pass()?.write_zeroes(range, durability)
+    }
+
+    fn extent(&self, range: LbaRange) -> Result<Extent> {
+        self.pass()?.extent(range)
+    }
+}
+
+/// Every image that a power cut may leave of `disk` now shows blocks 0 and 3 alike.
+fn assert_together(disk: &Disk, when: &str) {
+    for image in disk.cut().images(1 << 16).unwrap() {
+        let [first, last] = alone(&Disk::from_image(image, 512), [0, 3]);
+        assert_eq!(first, last, "{when}");
+    }
+}
+
+/// A flush failed that covered the header of a group: it can be read, and never becomes durable. The process is killed, and the power fails in the next one, or
+/// in a replay without the memory.
+#[test]
+fn a_recovery_puts_nothing_in_place_by_a_header_that_never_becomes_durable() {
+    for accesses in 0..24 {
+        for with_memory in [true, false] {
+            let (region, disk, cache) = ordered(8);
+            drop(cache);
+            let failing = InTurn(FailsOnce { disk: disk.clone(), flushes: AtomicU32::new(3 + 1) });
+            let cache = DiskCache::open(region.clone(), Arc::new(failing), Options::default()).unwrap();
+            (0..4).for_each(|lba| write(&cache, lba, 1));
+            assert!(!cache.drain_step(8).failed.is_empty(), "the header's flush fails");
+            drop(cache);
+            assert_eq!(find_journal(&InTurn(disk.clone())).unwrap().unwrap().blocks, 4);
+            let ending = InTurn(Ending { disk: disk.clone(), left: AtomicU32::new(accesses) });
+            // They fail as a rule.
+            match with_memory {
+                true => drop(DiskCache::open(region, Arc::new(ending), Options::default())),
+                false => drop(recover_disk(&ending)),
+            }
+            assert_together(&disk, &format!("{accesses} accesses, with the memory: {with_memory}"));
+        }
+    }
+}
+
 #[test]
 fn the_memory_gives_a_block_back_no_more_and_the_next_group_is_made_without_it() {
     let (region, disk, cache) = ordered(8);

@@ -125,6 +125,11 @@ impl JournalPlan {
 }
 
 impl TrustedJournal {
+    /// The next header, which tells of the same.
+    pub fn again(self) -> TrustedJournal {
+        TrustedJournal { sequence: self.sequence + 1, ..self }
+    }
+
     /// The next header, which tells of no group.
     pub fn retired(self) -> TrustedJournal {
         TrustedJournal { sequence: self.sequence + 1, blocks: 0, ..self }
