@@ -141,6 +141,8 @@ pub struct Fill {
     pub dirty: u32,
     /// Blocks ready for the next write.
     pub free: u32,
+    /// Older contents of dirty blocks, which a group on its way to an ordered disk needs.
+    pub kept: u32,
 }
 
 impl<R: Region> DiskCache<R> {
@@ -229,14 +231,15 @@ impl<R: Region> DiskCache<R> {
 
     /// How full the cache is: exact while nothing is going on.
     pub fn fill(&self) -> Fill {
-        let (mut cached, mut dirty) = (0, 0);
+        let (mut cached, mut dirty, mut kept) = (0, 0, 0);
         for stripe in 0..self.index.stripes() {
-            let (here, dirty_here) = self.index.lock(stripe).fill();
-            cached += here;
+            let [cached_here, dirty_here, kept_here] = self.index.lock(stripe).fill();
+            cached += cached_here;
             dirty += dirty_here;
+            kept += kept_here;
         }
         let free = u32::try_from(self.pool.free_blocks()).expect("fewer than there are blocks");
-        Fill { blocks: self.medium.plan.blocks, clean: cached - dirty, dirty, free }
+        Fill { blocks: self.medium.plan.blocks, clean: cached - dirty, dirty, free, kept }
     }
 
     /// Blocks that only the cache has.

@@ -333,9 +333,10 @@ impl Stripe {
         dirty.chain(self.kept.keys().copied())
     }
 
-    /// Blocks that are cached, and dirty ones among them.
-    pub(crate) fn fill(&self) -> (u32, u32) {
-        (u32::try_from(self.map.len()).expect("a cache has fewer than 2^32 blocks"), self.dirty)
+    /// Blocks that are cached, dirty ones among them, and older contents that are kept.
+    pub(crate) fn fill(&self) -> [u32; 3] {
+        let count = |blocks: usize| u32::try_from(blocks).expect("a cache has fewer than 2^32 blocks");
+        [count(self.map.len()), self.dirty, count(self.kept.len())]
     }
 
     /// Every dirty block.

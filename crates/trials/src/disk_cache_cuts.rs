@@ -35,4 +35,5 @@ pub use planted::{CacheBug, FaultyCache};
 pub use published::{EntriesArrive, judge_published};
 pub use script::{CacheStep, Subset};
 pub use small::SmallCache;
+pub(crate) use watch::LostFlush;
 pub use watch::{GroupPart, JointCut, Watched, Watcher};

@@ -6,10 +6,11 @@
 //!
 //! Judged are: each read, as it ends ([`tidegate_sim::Oracle`]); each life's reads and writes together, which some order must
 //! explain ([`tidegate_sim::History`]); after an end, what each block shows: all that was acknowledged after a kill, all that was flushed
-//! or forced after a cut; the format's every rule, before recovery by a plain rewriting of Linux's, and after it.
+//! or forced after a cut; what an ordered disk shows then without its memory; the format's every rule, before recovery by a plain rewriting of Linux's, and after it.
 //!
 //! It needs `--cfg virtual_cores`: the program `storm` sees to that.
 
+mod alone;
 mod campaign;
 mod client;
 mod disk;

@@ -34,7 +34,7 @@ pub struct Watcher {
 }
 
 /// A flush that the disk never hears of.
-struct LostFlush {
+pub(crate) struct LostFlush {
     journal: JournalPlan,
     after: GroupPart,
     /// What was written since the last flush.
@@ -55,6 +55,22 @@ pub enum GroupPart {
 }
 
 impl LostFlush {
+    /// The flush that follows this part of a group, on a disk with this journal.
+    pub(crate) fn new(journal: JournalPlan, after: GroupPart) -> LostFlush {
+        LostFlush { journal, after, written: Vec::new() }
+    }
+
+    /// Something is written.
+    pub(crate) fn note(&mut self, at: Lba, data: &[u8]) {
+        let part = self.part(at, data);
+        self.written.push(part);
+    }
+
+    /// A flush comes; whether it is the one.
+    pub(crate) fn is_due(&mut self) -> bool {
+        std::mem::take(&mut self.written).contains(&self.after)
+    }
+
     fn part(&self, at: Lba, data: &[u8]) -> GroupPart {
         let (head, _) = JournalHeader::ref_from_prefix(data).expect("a block is larger than a header");
         match at.0 {
@@ -76,7 +92,7 @@ impl Watcher {
 
     /// From now on, leaves out the flush that follows this part of a group, on a disk with this journal.
     pub fn lose_flush(&self, journal: JournalPlan, after: GroupPart) {
-        *self.lost() = Some(LostFlush { journal, after, written: Vec::new() });
+        *self.lost() = Some(LostFlush::new(journal, after));
     }
 
     fn lost(&self) -> MutexGuard<'_, Option<LostFlush>> {
@@ -84,18 +100,12 @@ impl Watcher {
     }
 
     fn note(&self, at: Lba, data: &[u8]) {
-        if let Some(lost) = &mut *self.lost() {
-            let part = lost.part(at, data);
-            lost.written.push(part);
-        }
+        self.lost().iter_mut().for_each(|lost| lost.note(at, data));
     }
 
     /// Whether a flush is to be made.
     fn flushes(&self) -> bool {
-        let lost = self.lost().as_mut().is_some_and(|lost| {
-            let written = std::mem::take(&mut lost.written);
-            written.contains(&lost.after)
-        });
+        let lost = self.lost().as_mut().is_some_and(LostFlush::is_due);
         !lost && !self.lies.load(Ordering::Relaxed)
     }
 

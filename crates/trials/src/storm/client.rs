@@ -192,7 +192,7 @@ impl Client {
             (None, Deed::Act(deed)) => return act(deed),
             (None, deed) => panic!("{deed:?} without a disk cache"),
         };
-        let (then, lost) = (self.in_force(cache), self.region.has_lost());
+        let (then, lost, from) = (self.in_force(cache), self.region.has_lost(), self.seen().clock);
         let answer = match deed {
             Deed::Act(deed) => act(deed),
             Deed::Transaction(seed) => self.transact(cache, seed),
@@ -202,6 +202,9 @@ impl Client {
             }
         };
         self.judge_mode(cache, then, request.writes(), lost, &answer);
+        if answer.is_ok() {
+            self.note_through(cache, then, from);
+        }
         answer
     }
 
@@ -210,7 +213,7 @@ impl Client {
             Act::Write(lba, durability) => self.write(LbaRange { first: Lba(lba), blocks }, durability),
             Act::Zero(range, durability) => {
                 let pending = self.both(|oracle| oracle.write_zeroes_began(range, durability));
-                let number = self.seen().writes_began(range.iter(), Kind::InPieces);
+                let number = self.seen().writes_began(self.number, range.iter(), Kind::InPieces);
                 self.device().write_zeroes(range, durability)?;
                 self.acknowledged(pending);
                 self.seen().writes_ended(number);
@@ -250,7 +253,7 @@ impl Client {
         let together = range.blocks <= u64::from(self.device().geometry().atomic_blocks);
         let number = {
             let mut seen = self.seen();
-            let number = seen.writes_began(range.iter(), Kind::InPieces);
+            let number = seen.writes_began(self.number, range.iter(), Kind::InPieces);
             let began = seen.history.begin();
             for lba in range.iter() {
                 let (content, block) = seen.fresh_block(self.block_bytes);
@@ -263,7 +266,7 @@ impl Client {
                 data.extend(block);
             }
             if together && in_force.is_some_and(|in_force| in_force.keeps_together(seen.modes)) {
-                seen.goes_together(written.iter().map(|(lba, content, _)| (*lba, *content)).collect());
+                seen.goes_together(number, written.iter().map(|(lba, content, _)| (*lba, *content)).collect());
             }
             number
         };

@@ -1,9 +1,11 @@
 //! The disk of a storm: every request is a point, may be the last, and may take its time.
 
+use crate::disk_cache_cuts::LostFlush;
 use crate::storm::sabotage::{Mislaid, Sabotage};
 use crate::storm::staged::Stage;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use tidegate_layout::disk_cache::JournalPlan;
 use tidegate_media::sync::yield_now;
 use tidegate_media::{Backing, BlockDevice, Durability, Extent, Geometry, Lba, LbaRange, Result, Run};
 use tidegate_sim::{Content, Disk, mix};
@@ -24,6 +26,8 @@ pub(crate) struct StagedDisk {
     stall: Stall,
     /// How often the thread whose flush has failed gives way before it is told.
     turns_to_fail: u64,
+    /// The flush of a group that is left out, if one is.
+    lost: Mutex<Option<LostFlush>>,
 }
 
 /// When a disk stops for a while.
@@ -68,8 +72,18 @@ impl Stall {
 }
 
 impl StagedDisk {
-    pub(crate) fn new(disk: Arc<Disk>, stage: &Arc<Stage>, turns_to_fail: u64) -> StagedDisk {
-        StagedDisk { disk, stage: stage.clone(), stall: Stall::default(), turns_to_fail }
+    /// `disk`, which has this journal if it is an ordered one.
+    pub(crate) fn new(
+        disk: Arc<Disk>,
+        stage: &Arc<Stage>,
+        turns_to_fail: u64,
+        journal: Option<JournalPlan>,
+    ) -> StagedDisk {
+        let lost = match (stage.sabotage(), journal) {
+            (Sabotage::Mislaid(Mislaid::GroupFlush(after)), Some(journal)) => Some(LostFlush::new(journal, after)),
+            _ => None,
+        };
+        StagedDisk { disk, stage: stage.clone(), stall: Stall::default(), turns_to_fail, lost: Mutex::new(lost) }
     }
 
     /// The disk itself.
@@ -79,6 +93,10 @@ impl StagedDisk {
 
     pub(crate) fn stall(&self) -> &Stall {
         &self.stall
+    }
+
+    fn lost(&self) -> MutexGuard<'_, Option<LostFlush>> {
+        self.lost.lock().expect("no holder panics")
     }
 
     fn write_run(&self, run: &Run<'_>) -> Result<()> {
@@ -116,12 +134,14 @@ impl BlockDevice for StagedDisk {
 
     fn write(&self, at: Lba, data: &[u8], durability: Durability) -> Result<()> {
         self.pass(WRITE, at, Content::of(data).0);
+        self.lost().iter_mut().for_each(|lost| lost.note(at, data));
         self.disk.write(at, data, durability)
     }
 
     fn flush(&self) -> Result<()> {
         self.pass(FLUSH, Lba(0), 0);
-        if self.stage.sabotage() == Sabotage::Mislaid(Mislaid::DiskFlushes) {
+        let lost = self.lost().as_mut().is_some_and(LostFlush::is_due);
+        if lost || self.stage.sabotage() == Sabotage::Mislaid(Mislaid::DiskFlushes) {
             return Ok(());
         }
         let flushed = self.disk.flush();

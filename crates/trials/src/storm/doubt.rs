@@ -40,7 +40,7 @@ impl Scene {
                 true => seen.contents_of(lba).clone(),
                 false => seen.power.allowed(lba),
             };
-            let may = lied_about || (seen.tearable.contains(&lba) && self.setting.base == Base::DiskCache);
+            let may = lied_about || (seen.tearable.contains(&lba) && self.setting.base.has_disk_cache());
             (lied_about, may && seen.takes_over(lba, block, &parts))
         };
         match (torn, lied_about) {

@@ -39,6 +39,7 @@ impl tidegate_disk_cache::Doorbell for Bell {
 
 /// Destages until the clients are through, as drain number `own`.
 pub(crate) fn destages(cache: &Tier, seen_by: &Mutex<Seen>, own: usize) {
+    let in_order = cache.identity().journal_blocks > 0;
     loop {
         begin();
         let progress = cache.drain_step(2);
@@ -48,7 +49,9 @@ pub(crate) fn destages(cache: &Tier, seen_by: &Mutex<Seen>, own: usize) {
             assert!(seen.troubled, "destaging failed without a reason: {progress:?}");
             seen.destaging_failed += 1;
         }
-        if progress.cleaned > 0 {
+        // A group is brought to the disk in steps, and its blocks turn clean with the last.
+        let goes_on = in_order && progress.more && !failed;
+        if progress.cleaned > 0 || goes_on {
             continue;
         }
         if seen(seen_by).busy == 0 {

@@ -12,6 +12,8 @@ pub enum Base {
     Disk,
     /// A transactional cache in persistent memory, before such a disk.
     DiskCache,
+    /// The same, and the disk keeps the order of commits.
+    OrderedDisk,
 }
 
 impl Base {
@@ -19,6 +21,7 @@ impl Base {
     pub fn of(seed: u64) -> Base {
         match mix(seed ^ 0xba5e) % 6 {
             0 => Base::Disk,
+            1 | 2 if mix(seed ^ 0x0de2).is_multiple_of(3) => Base::OrderedDisk,
             1 | 2 => Base::DiskCache,
             _ => Base::Table,
         }
@@ -35,6 +38,12 @@ impl Base {
             Base::Table => "table",
             Base::Disk => "disk",
             Base::DiskCache => "disk-cache",
+            Base::OrderedDisk => "ordered-disk",
         }
+    }
+
+    /// Whether there is a disk cache.
+    pub(crate) fn has_disk_cache(self) -> bool {
+        matches!(self, Base::DiskCache | Base::OrderedDisk)
     }
 }

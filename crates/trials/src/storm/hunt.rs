@@ -1,6 +1,7 @@
 //! Hunts: a mistake is planted, and seeds are run until one shows it. A mistake that no seed shows is one that storms are blind to, or
 //! none at all.
 
+use crate::disk_cache_cuts::GroupPart;
 use crate::power_cuts::Bug;
 use crate::storm::campaign::Campaign;
 use crate::storm::footing::Base;
@@ -27,6 +28,9 @@ const BUGS: [Bug; 11] = [
     Bug::FlogOnOpenNotFlushed,
 ];
 
+/// What a group's flushes follow.
+const GROUP_PARTS: [GroupPart; 4] = [GroupPart::Copy, GroupPart::Told, GroupPart::Placed, GroupPart::Retired];
+
 /// Where the engines lie that mistakes are planted in.
 const ENGINES: [&str; 5] = [
     "crates/btt/src/",
@@ -38,7 +42,12 @@ const ENGINES: [&str; 5] = [
 
 /// Sites of which one mistake is none, and why: a part of the file's name, how the line begins (and, after " after ", the line before it), and
 /// the argument.
-const EXCUSED: [(&str, &str, &str); 50] = [
+const EXCUSED: [(&str, &str, &str); 51] = [
+    (
+        "disk-cache/src/order.rs",
+        "Lock: let mut stripes: Vec<_> = (0..self.index.stripes())",
+        "left out, each stripe is locked when it is cut, and stays so until all are: the same cut. One stripe unlocked before the next is cut shows within two hundred seeds",
+    ),
     (
         "disk-cache/src/transient.rs",
         "Store: self.medium.store_block(*block, data)",
@@ -354,8 +363,9 @@ pub fn every_mistake() -> Vec<Sabotage> {
         SiteKind::Change => flaw(FlawKind::Change, site),
         SiteKind::Wait => None,
     });
-    let mislaid = [Mislaid::Flushes, Mislaid::Force, Mislaid::Slots, Mislaid::Together, Mislaid::DiskFlushes]
-        .map(Sabotage::Mislaid);
+    let mislaid = [Mislaid::Flushes, Mislaid::Force, Mislaid::Slots, Mislaid::Together, Mislaid::DiskFlushes];
+    let of_groups = GROUP_PARTS.map(Mislaid::GroupFlush);
+    let mislaid = mislaid.into_iter().chain(of_groups).map(Sabotage::Mislaid);
     at_sites.chain(BUGS.map(Sabotage::Planted)).chain(mislaid).collect()
 }
 

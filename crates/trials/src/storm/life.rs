@@ -1,6 +1,7 @@
 //! A scene: a volume on simulated memory, its lives one after another, and who uses it.
 
 use crate::power_cuts::block_of;
+use crate::storm::alone::Commits;
 use crate::storm::client::Client;
 use crate::storm::disk::StagedDisk;
 use crate::storm::drains::{Bell, Drain, destages, drains_cache};
@@ -15,10 +16,10 @@ use crate::storm::trouble::{self, Trouble};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tidegate_btt::Btt;
-use tidegate_disk_cache::{Contents, DiskCache, FormatSpec, format};
+use tidegate_disk_cache::{Contents, DiskCache, FormatSpec, Sums, format_ordered, format_with, lay_out_journal};
 use tidegate_layout::disk_cache::{CacheEntry, CachePlan};
 use tidegate_media::sync::set_thread_token;
-use tidegate_media::{BlockDevice, Lba, Region as Medium};
+use tidegate_media::{BlockDevice, InTurn, Lba, Region as Medium};
 use tidegate_sim::{Content, Disk, History, Image, Oracle, Promise, Region, Rng, SharedMemory, mix};
 use tidegate_virtual_cores::{Ended, How, Machine, Order, Plan, Trace};
 use tidegate_write_cache::WriteCache;
@@ -27,6 +28,9 @@ use tidegate_write_cache::WriteCache;
 pub(crate) const ENDLESS: &str = "it did not end";
 /// Points of a life or a recovery after which it does not end. The longest that end pass a hundredth of them.
 const POINTS_MAX: u64 = 5_000_000;
+
+/// The identity of disk caches.
+const UUID: [u8; 16] = [1; 16];
 
 /// Whose blocks the slots hold.
 pub(crate) const VOLUME: [u8; 16] = [9; 16];
@@ -82,6 +86,8 @@ pub(crate) struct Scene {
     /// What goes wrong in the present life or recovery.
     pub(crate) trouble: Option<Trouble>,
     last_trouble: Option<Trouble>,
+    /// What goes wrong in the present life, and at which access.
+    planned: Option<(Trouble, u64)>,
     /// The superblock that a disk cache had when the last recovery began to lay it out anew, if the recovery ended in that.
     pub(crate) laid_out_from: Option<u64>,
 }
@@ -136,6 +142,8 @@ pub(crate) struct Seen {
     pub(crate) tearable: BTreeSet<Lba>,
     /// Blocks that the disk said it had flushed, and lost.
     pub(crate) lied_about: BTreeSet<Lba>,
+    /// All that was ever committed, if the disk keeps the order of that.
+    pub(crate) commits: Option<Box<Commits>>,
     /// Rare paths that clients saw taken.
     pub(crate) reached: BTreeMap<Mark, u64>,
 }
@@ -195,6 +203,7 @@ impl Scene {
             contents: (0..setting.blocks).map(|_| vec![zero]).collect(),
             tearable: BTreeSet::new(),
             lied_about: BTreeSet::new(),
+            commits: setting.plan.journal().map(|_| Box::new(Commits::new(setting.blocks, zero))),
             reached: BTreeMap::new(),
         };
         let stage = Arc::new(Stage::new(script.sabotage));
@@ -202,13 +211,18 @@ impl Scene {
         let (memory, sectors) = match setting.base {
             Base::Table => (setting.shape.formatted(), 0),
             Base::Disk => (Image::zeroed(0), setting.blocks),
-            Base::DiskCache => (formatted(&setting.plan), setting.blocks),
+            Base::DiskCache | Base::OrderedDisk => (formatted(&setting.plan), setting.disk_blocks()),
         };
         Scene {
             fate: Rng::new(mix(script.seed ^ 0xfa7e)),
             rng: Rng::new(mix(script.seed) ^ mix(script.schedule.wrapping_add(0x5c4e))),
             region: Arc::new(Region::with_line_order(memory, setting.order)),
-            disk: Arc::new(StagedDisk::new(Arc::new(Disk::new(sectors, block_size)), &stage, script.turns_to_fail())),
+            disk: Arc::new(StagedDisk::new(
+                fresh_disk(sectors, block_size, &setting.plan),
+                &stage,
+                script.turns_to_fail(),
+                setting.plan.journal(),
+            )),
             stage,
             slots: None,
             seen: Arc::new(Mutex::new(seen)),
@@ -218,6 +232,7 @@ impl Scene {
             marks: Marks::default(),
             trouble: None,
             last_trouble: None,
+            planned: None,
             laid_out_from: None,
             setting,
             script: Arc::new(script),
@@ -307,6 +322,7 @@ impl Scene {
             4 => End::BeforeAccess(1 + self.rng.below(60)),
             _ => End::BeforeFence(1 + self.rng.below(12)),
         };
+        let end = self.end_after_trouble().unwrap_or(end);
         self.stage.end(end);
         let rests = self.rng.one_in(3).then(|| 1 + self.rng.below(all / 2 + 1));
         self.seen().until_rest = rests;
@@ -332,8 +348,16 @@ impl Scene {
         drop(stack);
         ran?;
         self.seen().history.judge().map_err(|wrong| wrong.to_string())?;
-        self.end();
-        Ok(())
+        self.end()
+    }
+
+    /// Of an ordered disk, some lives end soon after a flush that fails: nobody repeats then what it covered.
+    fn end_after_trouble(&mut self) -> Option<End> {
+        let (Some((Trouble::Flush, access)), Base::OrderedDisk) = (&self.planned, self.setting.base) else {
+            return None;
+        };
+        let access = *access;
+        self.fate.one_in(2).then(|| End::BeforeAccess(access + 1 + self.fate.below(40)))
     }
 
     /// A machine with every client and drain on it.
@@ -342,10 +366,11 @@ impl Scene {
         let drains = if stack.cache.is_some() || stack.disk_cache.is_some() { drains } else { 0 };
         let mut machine = self.machine(clients + drains, 20 * u64::from(acts) * u64::from(clients) / 4);
         let (blocks, block_bytes, mode) = (self.setting.blocks, self.setting.block_bytes, self.setting.mode);
+        let in_order = self.setting.base == Base::OrderedDisk;
         {
             let mut seen = self.seen();
             (seen.busy, seen.acting.0) = (clients, 0);
-            seen.begins_in(mode);
+            seen.begins_in(mode, in_order);
             seen.drains = vec![Drain::Awake; drains as usize];
         }
         for number in 0..clients {
@@ -382,7 +407,7 @@ impl Scene {
             return Err(format!("{dirty} blocks are dirty, and {counted} are counted: {fill:?}"));
         }
         // Blocks that were to be free after a fence that failed are nobody's.
-        if fill.clean + fill.dirty + fill.free != fill.blocks && !self.region.has_lost() {
+        if fill.clean + fill.dirty + fill.free + fill.kept != fill.blocks && !self.region.has_lost() {
             return Err(format!("blocks are neither free nor cached: {fill:?}"));
         }
         self.assert_clean_is_durable(lbas)?;
@@ -419,7 +444,7 @@ impl Scene {
             (seen.refusals, seen.refused, seen.losses_told, seen.destaging_failed) = (0, false, 0, 0);
             seen.troubled = fault_planned(&self.slots);
         }
-        self.trouble = None;
+        (self.trouble, self.planned) = (None, None);
         if self.setting.base != Base::Table && self.fate.one_in(2) {
             self.disk.stall().at(1 + self.fate.below(all), 1 + self.fate.below(400));
         }
@@ -428,6 +453,7 @@ impl Scene {
             let trouble = certain.unwrap_or_else(|| Trouble::any(&mut self.fate, &self.setting));
             let within = if self.fate.one_in(2) { 2 * all } else { 60 };
             let access = 1 + self.fate.below(within);
+            self.planned = Some((trouble.clone(), access));
             self.befalls(trouble, access);
         }
     }
@@ -445,7 +471,7 @@ impl Scene {
     }
 
     /// A life is over: counts what it met, and ends it by a cut or a kill.
-    fn end(&mut self) {
+    fn end(&mut self) -> Result<(), String> {
         let (refusals, losses_told, destaging_failed) = {
             let seen = self.seen();
             (seen.refusals, seen.losses_told, seen.destaging_failed)
@@ -468,18 +494,19 @@ impl Scene {
             Base::Table => false,
             Base::Disk => true,
             // A disk cache keeps what the disk may have lost, but for writes past it that its process did not live to end.
-            Base::DiskCache => writes_past,
+            Base::DiskCache | Base::OrderedDisk => writes_past,
         };
         let flush_failed = nobody_repeats && matches!(self.trouble, Some(Trouble::Flush));
         let doubtful = fault_planned(&self.slots) || flush_failed;
         if doubtful || self.rng.below(5) < 3 {
             self.tally.cuts += 1;
-            self.power_fails();
+            self.power_fails()?;
         } else {
             self.tally.kills += 1;
-            self.is_killed();
+            self.is_killed()?;
         }
         self.trouble = None;
+        Ok(())
     }
 
     fn ran_in(&mut self, machine: Machine) -> Result<bool, String> {
@@ -511,12 +538,25 @@ pub(crate) fn seen(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
     seen.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
+/// A disk of zeroes, with the journal of this plan if it is an ordered one.
+fn fresh_disk(sectors: u64, block_size: u32, plan: &CachePlan) -> Arc<Disk> {
+    let disk = Arc::new(Disk::new(sectors, block_size));
+    if let Some(journal) = plan.journal() {
+        lay_out_journal(&InTurn(disk.clone()), journal, UUID).expect("the disk is sound");
+    }
+    disk
+}
+
 /// A disk cache that holds nothing.
 fn formatted(plan: &CachePlan) -> Image {
     let region = Region::new(plan.end().next_multiple_of(8));
     let CachePlan { block_size, disk_blocks, ring_slots, .. } = *plan;
-    let spec = FormatSpec { block_size, disk_blocks, ring_slots, uuid: [1; 16], disk: [2; 32] };
-    format(&region, &spec, Contents::Zeroed).expect("the region is sound");
+    let spec = FormatSpec { block_size, disk_blocks, ring_slots, uuid: UUID, disk: [2; 32] };
+    let laid_out = match plan.journal() {
+        None => format_with(Sums::Absent, &region, &spec, Contents::Zeroed),
+        Some(journal) => format_ordered(journal.capacity, Sums::Absent, &region, &spec, Contents::Zeroed),
+    };
+    laid_out.expect("the region is sound");
     // Counters that soon come to where everything older has to be retired.
     for entry in 0..plan.blocks {
         let counter = u16::try_from(entry % 15 * 4096 + 4095 - entry % 7).expect("it is below 2^16");

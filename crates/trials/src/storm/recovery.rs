@@ -1,6 +1,7 @@
 //! Ends and what follows them: the power cut or the kill, the recovery, and the verdict on what it found.
 
 use crate::power_cuts::{Faulty, LinuxArena, Order as LaneOrder};
+use crate::storm::alone::Left;
 use crate::storm::disk::StagedDisk;
 use crate::storm::footing::Base;
 use crate::storm::life::{Cache, Scene, Seen, Stack, Table, Tier, VOLUME};
@@ -29,6 +30,8 @@ const WELL_REFUSED: [&str; 3] = ["opening: ", "completing: ", "a new cache: "];
 const RECOVERY_ACCESSES: u64 = 60;
 /// The same for fences alone.
 const RECOVERY_FENCES: u64 = 5;
+/// The same where a group may have to be put in place.
+const RECOVERY_FENCES_IN_ORDER: u64 = 10;
 /// The same while a disk cache is laid out anew.
 const LAYING_FENCES: u64 = 8;
 
@@ -68,7 +71,7 @@ impl Opening {
         let below: Arc<dyn BlockDevice> = match self.base {
             Base::Table => self.table()?,
             Base::Disk => self.disk.clone(),
-            Base::DiskCache => {
+            Base::DiskCache | Base::OrderedDisk => {
                 disk_cache = Some(self.disk_cache()?);
                 disk_cache.clone().expect("just opened")
             }
@@ -148,7 +151,7 @@ impl Opening {
 
 impl Scene {
     /// The power fails: of what is pending some arrives, and slots are gone.
-    pub(crate) fn power_fails(&mut self) {
+    pub(crate) fn power_fails(&mut self) -> Result<(), String> {
         if self.rng.one_in(2) {
             // The memory goes on in another machine.
             self.setting.order = if self.rng.one_in(2) { LineOrder::Prefix } else { LineOrder::Any };
@@ -167,9 +170,11 @@ impl Scene {
         self.take_lies(&least);
         digest(&mut self.trace, [1, image.hash(), kept.hash()]);
         let torn = kept.clone();
+        self.judge_alone(&torn, Left::ForGood)?;
         self.region = Arc::new(Region::with_line_order(image, self.setting.order));
         let disk = Arc::new(Disk::from_image(kept, self.block_size()));
-        self.disk = Arc::new(StagedDisk::new(disk, &self.stage, self.script.turns_to_fail()));
+        let (turns, journal) = (self.script.turns_to_fail(), self.setting.plan.journal());
+        self.disk = Arc::new(StagedDisk::new(disk, &self.stage, turns, journal));
         self.slots = None;
         self.was_cut = true;
         let mut seen = self.seen();
@@ -179,6 +184,7 @@ impl Scene {
         *power = power.after_cut();
         drop(seen);
         self.take_torn(&torn);
+        Ok(())
     }
 
     fn block_size(&self) -> u32 {
@@ -186,8 +192,13 @@ impl Scene {
     }
 
     /// The process ends: everything visible stays.
-    pub(crate) fn is_killed(&mut self) {
+    pub(crate) fn is_killed(&mut self) -> Result<(), String> {
         self.disk.disk().mend();
+        self.judge_alone(&self.disk.disk().visible(), Left::Perhaps)?;
+        if self.setting.base == Base::OrderedDisk {
+            let cut = self.disk.disk().cut().sample(&mut self.fate, SectorTear::Possible);
+            self.judge_alone(&cut, Left::Perhaps)?;
+        }
         let cut = self.region.cut();
         digest(&mut self.trace, [2, cut.most().hash()]);
         self.region = Arc::new(Region::after_kill(&cut));
@@ -197,6 +208,7 @@ impl Scene {
         let Seen { power, kill, .. } = &mut *seen;
         *kill = kill.after_cut();
         *power = power.after_cut();
+        Ok(())
     }
 
     /// Recovers, with ends in the recovery as they come, and judges what is there.
@@ -212,12 +224,12 @@ impl Scene {
             let laying = self.any_laying(depth);
             let end = match self.rng.below(4) {
                 0 if depth < DEPTH_MAX => End::BeforeAccess(1 + self.rng.below(RECOVERY_ACCESSES)),
-                1 if depth < DEPTH_MAX => End::BeforeFence(1 + self.rng.below(RECOVERY_FENCES)),
+                1 if depth < DEPTH_MAX => End::BeforeFence(1 + self.rng.below(self.recovery_fences())),
                 _ => End::None,
             };
             match self.attempt(end, laying)? {
                 Ok(stack) => break stack,
-                Err(completing) => self.ends_in_recovery(depth, completing),
+                Err(completing) => self.ends_in_recovery(depth, completing)?,
             }
             depth += 1;
         };
@@ -251,8 +263,7 @@ impl Scene {
             }
             Err(why) => return Err(why),
         }
-        self.end_recovery(cut);
-        Ok(())
+        self.end_recovery(cut)
     }
 
     /// Opens in a machine of its own. Otherwise it was ended: whether while completing slots.
@@ -334,7 +345,7 @@ impl Scene {
 
     /// The number of the disk cache's superblock, if there is one: each time that it is laid out anew has the next.
     fn layout(&self) -> Option<u64> {
-        let identity = if self.setting.base == Base::DiskCache { identify(&*self.region).ok()? } else { None };
+        let identity = if self.setting.base.has_disk_cache() { identify(&*self.region).ok()? } else { None };
         identity.map(|identity| identity.sequence)
     }
 
@@ -342,7 +353,7 @@ impl Scene {
     fn any_laying(&mut self, depth: usize) -> Option<(Relayout, End)> {
         let always = self.script.bent() == Bent::LaidOutAnew;
         let some = always || mix(self.script.seed ^ 0x1a1d).is_multiple_of(4);
-        if self.setting.base != Base::DiskCache || !some || (!always && self.rng.one_in(2)) {
+        if !self.setting.base.has_disk_cache() || !some || (!always && self.rng.one_in(2)) {
             return None;
         }
         let (disk, bytes) = ([if self.rng.one_in(2) { 2 } else { 0xff }; 32], self.region.len());
@@ -375,27 +386,28 @@ impl Scene {
     }
 
     /// A power cut in a recovery, or a kill.
-    fn end_recovery(&mut self, cut: bool) {
+    fn end_recovery(&mut self, cut: bool) -> Result<(), String> {
         if cut {
             self.tally.cuts_in_recovery += 1;
-            self.power_fails();
+            self.power_fails()?;
         } else {
             self.tally.kills_in_recovery += 1;
-            self.is_killed();
+            self.is_killed()?;
         }
         if let Some(old) = self.laid_out_from.take() {
             let is_old = self.layout() == Some(old);
             self.marks.reach(if is_old { marks::LAYING_LEFT_OLD } else { marks::LAYING_LEFT_NEW });
         }
+        Ok(())
     }
 
-    fn ends_in_recovery(&mut self, depth: usize, completing: bool) {
+    fn ends_in_recovery(&mut self, depth: usize, completing: bool) -> Result<(), String> {
         self.marks.reach(marks::CUT_IN_RECOVERY[depth]);
         let cut = self.rng.below(4) < if self.laid_out_from.is_some() { 2 } else { 3 };
         if completing {
             self.marks.reach(if cut { marks::CUT_COMPLETING } else { marks::KILLED_COMPLETING });
         }
-        self.end_recovery(cut);
+        self.end_recovery(cut)
     }
 
     /// Linux would find every block owned once, and nothing in a sector that may not be there.
@@ -424,7 +436,7 @@ impl Scene {
                 return Err(format!("after recovery: {:?}", report.findings));
             }
         }
-        if self.setting.base == Base::DiskCache {
+        if self.setting.base.has_disk_cache() {
             let report = tidegate_disk_cache::check(&*self.region).map_err(|error| format!("checking: {error}"))?;
             if let Some(finding) = report.findings.first() {
                 return Err(format!("after recovery: {finding}"));
@@ -448,8 +460,16 @@ impl Scene {
         }
         self.judge_transactions(&contents)?;
         self.settle_doubt();
-        self.seen().history = History::new(contents);
+        let all: Vec<Content> = contents.iter().map(|content| content.unwrap_or(zero)).collect();
+        let mut seen = self.seen();
+        let now = seen.tick();
+        seen.commits.iter_mut().for_each(|commits| commits.found(&all, now));
+        seen.history = History::new(contents);
         Ok(())
+    }
+
+    fn recovery_fences(&self) -> u64 {
+        if self.setting.base == Base::OrderedDisk { RECOVERY_FENCES_IN_ORDER } else { RECOVERY_FENCES }
     }
 
     /// What `lba` shows.

@@ -1,5 +1,6 @@
 //! Sites and what may be broken at them: each flush, fence and store of an engine is known by its place in the source.
 
+use crate::disk_cache_cuts::GroupPart;
 use crate::power_cuts::Bug;
 use crate::storm::footing::Base;
 use std::fmt;
@@ -99,6 +100,8 @@ impl Sabotage {
             Sabotage::Ignored(site) | Sabotage::Late(site) if site.file.contains("btt/") => Some(Base::Table),
             Sabotage::Flawed(flaw) if flaw.file.contains("btt/") => Some(Base::Table),
             Sabotage::Planted(_) => Some(Base::Table),
+            Sabotage::Flawed(flaw) if is_of_order(flaw.file) => Some(Base::OrderedDisk),
+            Sabotage::Mislaid(Mislaid::GroupFlush(_)) => Some(Base::OrderedDisk),
             Sabotage::Ignored(site) | Sabotage::Late(site) if is_of_disk_cache(site.file) => Some(Base::DiskCache),
             Sabotage::Flawed(flaw) if is_of_disk_cache(flaw.file) => Some(Base::DiskCache),
             Sabotage::Mislaid(Mislaid::DiskFlushes) => Some(Base::Disk),
@@ -111,6 +114,11 @@ impl Sabotage {
 /// Whether only a disk cache uses what this file has.
 fn is_of_disk_cache(file: &str) -> bool {
     file.contains("crates/disk-cache/") || file.contains("crates/commit/")
+}
+
+/// Whether only an ordered disk has use for what this file has.
+fn is_of_order(file: &str) -> bool {
+    file.contains("disk-cache/src/order.rs") || file.contains("disk-cache/src/journal.rs")
 }
 
 /// What gets lost between client and cache.
@@ -126,6 +134,8 @@ pub enum Mislaid {
     Together,
     /// Flushes of the disk below are answered and not made.
     DiskFlushes,
+    /// Of an ordered disk, the flush that follows this part of putting a group in place.
+    GroupFlush(GroupPart),
 }
 
 impl fmt::Display for Sabotage {

@@ -195,14 +195,14 @@ impl Setting {
         let blocks = match base {
             Base::Table => shape.sectors(),
             Base::Disk => 1 + rng.below(6),
-            Base::DiskCache => 1 + rng.below(24),
+            Base::DiskCache | Base::OrderedDisk => 1 + rng.below(24),
         };
-        let mode = if base == Base::DiskCache { any_mode(rng) } else { Mode::default() };
-        let block_bytes = if base == Base::DiskCache { 512 } else { shape.block_bytes };
+        let mode = if base.has_disk_cache() { any_mode(rng) } else { Mode::default() };
+        let block_bytes = if base.has_disk_cache() { 512 } else { shape.block_bytes };
         Setting {
             base,
             blocks,
-            plan: Setting::any_plan(rng, blocks),
+            plan: Setting::any_plan(rng, blocks, base),
             mode,
             conflicts: if rng.one_in(2) || bent == Bent::Transactions {
                 Conflicts::Refuse
@@ -215,7 +215,7 @@ impl Setting {
             cache: match base {
                 Base::Table => (!rng.one_in(4)).then_some(cache),
                 Base::Disk => Some(cache),
-                Base::DiskCache => None,
+                Base::DiskCache | Base::OrderedDisk => None,
             },
         }
     }
@@ -223,11 +223,20 @@ impl Setting {
 
 impl Setting {
     /// Where things lie in a disk cache's memory, before a disk of `blocks` blocks: few of them are cached, and the ring is small.
-    pub(crate) fn any_plan(rng: &mut Rng, blocks: u64) -> CachePlan {
+    pub(crate) fn any_plan(rng: &mut Rng, blocks: u64, base: Base) -> CachePlan {
         // Many make four stripes; a disk of more than 8 blocks then uses two of them.
         let many = if rng.one_in(4) { 256 } else { 4 };
         let cached = many + u32::try_from(rng.below(7)).expect("small");
-        CachePlan::cut(cached, 512, blocks, 4 << rng.below(3))
+        CachePlan::cut(cached, 512, blocks, 4 << rng.below(3)).ordered(if base == Base::OrderedDisk {
+            cached
+        } else {
+            0
+        })
+    }
+
+    /// Blocks of the disk, the journal of an ordered one with them.
+    pub(crate) fn disk_blocks(&self) -> u64 {
+        self.plan.journal().map_or(self.blocks, |journal| journal.end())
     }
 }
 

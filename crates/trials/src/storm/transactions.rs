@@ -46,26 +46,37 @@ pub(crate) struct Modes {
     ended: u64,
     /// Whether writes may have gone past the cache.
     pub(crate) went_past: bool,
+    /// Whether the disk keeps the order of commits: then none do.
+    in_order: bool,
 }
 
 /// A mode that was in force at some time, and the changes until then.
 #[derive(Clone, Copy)]
 pub(crate) struct InForce(Option<Mode>, Modes);
 
-/// Whether writes of blocks that are not cached go to the disk.
-pub(crate) fn writes_past(mode: Mode) -> bool {
-    matches!(mode, Mode::WriteAround | Mode::PassThrough)
+impl Modes {
+    /// Whether writes of blocks that are not cached go to the disk.
+    fn writes_past(self, mode: Mode) -> bool {
+        !self.in_order && matches!(mode, Mode::WriteAround | Mode::PassThrough)
+    }
 }
 
 /// Writes to some blocks, and when.
 #[derive(Clone, Debug)]
 pub(crate) struct Written {
-    lbas: Vec<Lba>,
+    /// Whose they are.
+    by: u32,
+    /// None if they were withdrawn.
+    pub(crate) lbas: Vec<Lba>,
     /// What is written to them, unless it is zeroes.
-    contents: Vec<Content>,
+    pub(crate) contents: Vec<Content>,
     kind: Kind,
-    began: u64,
-    ended: u64,
+    pub(crate) began: u64,
+    pub(crate) ended: u64,
+    /// Whether they are put in place together, or not at all.
+    pub(crate) together: bool,
+    /// Whether they went well in a mode that brings them to the disk at once.
+    pub(crate) through: bool,
 }
 
 /// How writes are put in place.
@@ -79,10 +90,17 @@ pub(crate) enum Kind {
 
 impl Seen {
     /// Writes to `lbas` begin: their number.
-    pub(crate) fn writes_began(&mut self, lbas: impl Iterator<Item = Lba>, kind: Kind) -> usize {
-        let began = self.tick();
-        self.written.push(Written { lbas: lbas.collect(), contents: Vec::new(), kind, began, ended: u64::MAX });
+    pub(crate) fn writes_began(&mut self, by: u32, lbas: impl Iterator<Item = Lba>, kind: Kind) -> usize {
+        let (began, ended) = (self.tick(), u64::MAX);
+        let (lbas, contents, together) = (lbas.collect(), Vec::new(), kind == Kind::AsOne);
+        self.written.push(Written { by, lbas, contents, kind, began, ended, together, through: false });
         self.written.len() - 1
+    }
+
+    /// The last writes of client `by`, if they began after `from`, have gone well in a mode that brings them to the disk at once.
+    fn went_through(&mut self, by: u32, from: u64) {
+        let last = self.written.iter_mut().rev().find(|written| written.by == by);
+        last.into_iter().filter(|written| written.began > from).for_each(|written| written.through = true);
     }
 
     /// Writes number `written` have this content too.
@@ -96,7 +114,7 @@ impl Seen {
     }
 
     /// The next instant.
-    fn tick(&mut self) -> u64 {
+    pub(crate) fn tick(&mut self) -> u64 {
         self.clock += 1;
         self.clock
     }
@@ -114,10 +132,11 @@ impl Seen {
     }
 
     /// A life begins in `mode`.
-    pub(crate) fn begins_in(&mut self, mode: Mode) {
+    pub(crate) fn begins_in(&mut self, mode: Mode, in_order: bool) {
         self.written.clear();
         self.whole.clear();
-        self.modes = Modes { went_past: writes_past(mode), ..Modes::default() };
+        let modes = Modes { in_order, ..Modes::default() };
+        self.modes = Modes { went_past: modes.writes_past(mode), ..modes };
     }
 
     /// Whether other writes than number `own` to `lba` were under way at some time after `from`.
@@ -214,7 +233,7 @@ impl Client {
     fn commit(&self, cache: &Tier, transaction: Transaction<'_, Memory>, own: &Own) -> Result<()> {
         let refuses = self.conflicts == Conflicts::Refuse;
         let (in_force, lost) = (self.in_force(cache), self.region.has_lost());
-        let (number, pending) = self.seen().commits(&own.writes);
+        let (number, pending) = self.seen().commits(self.number, &own.writes);
         let first = own.writes.first_key_value().map(|(_, content)| *content);
         let ended = |seen: &mut Seen| seen.transactions.retain(|blocks| Some(blocks[0].1) != first);
         match transaction.commit() {
@@ -269,7 +288,7 @@ impl Client {
         {
             let mut seen = self.seen();
             seen.modes.begun += 1;
-            if writes_past(mode) {
+            if seen.modes.writes_past(mode) {
                 seen.modes.went_past = true;
                 // Writes under way may be cut in pieces; transactions are not.
                 let Seen { transactions, whole, .. } = &mut *seen;
@@ -280,6 +299,14 @@ impl Client {
         let mut seen = self.seen();
         seen.modes.ended += 1;
         seen.reach(marks::of_mode(mode));
+    }
+
+    /// What this client wrote since `from` has gone well. If the mode was one from `then` on and brings it to the disk at once, it is there, in order.
+    pub(super) fn note_through(&self, cache: &Tier, then: InForce, from: u64) {
+        let through = [Mode::WriteThrough, Mode::WriteAround, Mode::PassThrough];
+        if then.1.in_order && self.kept(cache, then).is_some_and(|mode| through.contains(&mode)) {
+            self.seen().went_through(self.number, from);
+        }
     }
 
     /// The cache's mode, if nobody is changing it.
@@ -302,8 +329,9 @@ impl Client {
         let Some(mode) = self.kept(cache, then) else { return };
         match answer {
             Ok(()) => {
+                let writes_past = then.1.writes_past(mode);
                 assert!(mode != Mode::ReadOnly || !writes, "a write went well in a cache that is read only");
-                assert!(writes_past(mode) || !writes || !lost, "a write went well after the memory had lost a store");
+                assert!(writes_past || !writes || !lost, "a write went well after the memory had lost a store");
             }
             Err(Error::Misuse(Misuse::ReadOnly)) => {
                 assert_eq!(mode, Mode::ReadOnly, "writes are refused");
@@ -317,15 +345,15 @@ impl Client {
 impl InForce {
     /// Whether writes of several blocks that begin now are put in place as one, while `modes` stay what they are.
     pub(super) fn keeps_together(&self, modes: Modes) -> bool {
-        self.0.is_some_and(|mode| !writes_past(mode)) && self.1 == modes
+        self.0.is_some_and(|mode| !modes.writes_past(mode)) && self.1 == modes
     }
 }
 
 impl Seen {
     /// A transaction of `writes` is committed: its number, and what the oracles want to know of its end.
-    fn commits(&mut self, writes: &BTreeMap<Lba, Content>) -> (usize, Vec<[Pending; 2]>) {
-        let number = self.writes_began(writes.keys().copied(), Kind::AsOne);
-        self.goes_together(writes.iter().map(|(lba, content)| (*lba, *content)).collect());
+    fn commits(&mut self, by: u32, writes: &BTreeMap<Lba, Content>) -> (usize, Vec<[Pending; 2]>) {
+        let number = self.writes_began(by, writes.keys().copied(), Kind::AsOne);
+        self.goes_together(number, writes.iter().map(|(lba, content)| (*lba, *content)).collect());
         if let Some((_, first)) = writes.first_key_value() {
             self.whole.insert(*first);
         }
@@ -340,8 +368,9 @@ impl Seen {
         (number, writes.iter().map(begins).collect())
     }
 
-    /// Writes of `blocks` will be in place together, or not at all.
-    pub(super) fn goes_together(&mut self, blocks: Vec<(Lba, Content)>) {
+    /// Writes number `number` of `blocks` will be in place together, or not at all.
+    pub(super) fn goes_together(&mut self, number: usize, blocks: Vec<(Lba, Content)>) {
+        self.written[number].together = true;
         if blocks.len() < 2 {
             return;
         }

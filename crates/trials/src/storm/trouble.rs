@@ -36,16 +36,17 @@ impl Trouble {
             Base::Table => of_memory(rng, &parts_of_table(setting)),
             Base::Disk => of_disk(rng, setting.blocks),
             Base::DiskCache if rng.one_in(2) => of_disk(rng, setting.blocks),
-            Base::DiskCache => of_memory(rng, &parts_of_cache(setting)),
+            Base::OrderedDisk if rng.one_in(2) => of_ordered_disk(rng, setting),
+            Base::DiskCache | Base::OrderedDisk => of_memory(rng, &parts_of_cache(setting)),
         }
     }
 
     /// What a script with this `bent` meets in every life, if that may befall `setting`.
     pub(crate) fn of_bent(bent: Bent, rng: &mut Rng, setting: &Setting) -> Option<Trouble> {
         match (bent, setting.base) {
-            (Bent::FlushesFail, Base::Disk | Base::DiskCache) => Some(Trouble::Flush),
+            (Bent::FlushesFail, Base::Disk | Base::DiskCache | Base::OrderedDisk) => Some(Trouble::Flush),
             (Bent::StoresAreLost, Base::Table) => Some(loses(&parts_of_table(setting)[0], rng)),
-            (Bent::StoresAreLost, Base::DiskCache) => Some(loses(&parts_of_cache(setting)[1], rng)),
+            (Bent::StoresAreLost, Base::DiskCache | Base::OrderedDisk) => Some(loses(&parts_of_cache(setting)[1], rng)),
             _ => None,
         }
     }
@@ -136,6 +137,18 @@ fn of_disk(rng: &mut Rng, blocks: u64) -> Trouble {
         0 => Trouble::Reads(range),
         1 => Trouble::Writes(range),
         2 => Trouble::Lies,
+        _ => Trouble::Flush,
+    }
+}
+
+/// Anything but lies: one that lies keeps no order. Half of it concerns the journal alone.
+fn of_ordered_disk(rng: &mut Rng, setting: &Setting) -> Trouble {
+    let (blocks, all) = (setting.blocks, setting.disk_blocks());
+    let first = if rng.one_in(2) { rng.below(blocks) } else { blocks + rng.below(all - blocks) };
+    let range = first..first + 1 + rng.below((all - first).min(blocks));
+    match rng.below(3) {
+        0 => Trouble::Reads(range),
+        1 => Trouble::Writes(range),
         _ => Trouble::Flush,
     }
 }
