@@ -13,7 +13,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tidegate_disk_cache::{Counters, DiskCache, Fill, Mode, OpenError, Options, Reads, Scrubbed};
+use tidegate_disk_cache::{Counters, DiskCache, Fill, Journaling, Mode, OpenError, Options, Reads, Scrubbed};
 use tidegate_drain::{Destager, Dirty, HeldBack, Left, Ticket};
 use tidegate_media::{BlockDevice, Error, FileDisk, Refusal, Region, Result};
 
@@ -223,6 +223,11 @@ impl<R: Region + 'static> Cached<R> {
         self.cache.dirty_blocks() * self.block_bytes()
     }
 
+    /// Whether nothing goes to the disk past what cannot.
+    fn is_in_order(&self) -> bool {
+        self.plan.journaling == Journaling::AsLaidOut && self.cache.identity().journal_blocks > 0
+    }
+
     fn block_bytes(&self) -> u64 {
         u64::from(self.cache.geometry().block_size)
     }
@@ -264,6 +269,7 @@ impl<R: Region + 'static> Cached<R> {
         let why = self.first_of(&left).unwrap_or_else(|| error.to_string());
         let (pmem, dirty_bytes) = (pmem.to_owned(), self.dirty_bytes());
         match left.first.first() {
+            Some((_, Error::Corrupt(_))) if self.is_in_order() => Err(DiskFailure::Stopped { pmem, dirty_bytes, why }),
             Some((_, Error::Corrupt(_))) => Err(DiskFailure::Damaged { pmem, dirty_bytes, why }),
             _ => Err(DiskFailure::Refuses { pmem, dirty_bytes, why }),
         }

@@ -67,7 +67,10 @@ pub fn recover_disk(disk: &dyn Backing) -> Result<Option<FoundJournal>> {
     disk.flush()?;
     let Some(newest) = find(disk)? else { return Ok(None) };
     let journal = Journal { disk, plan: newest.plan };
-    let counts = journal.put_in_place(&newest, || disk.flush())?;
+    let counts = match newest.blocks {
+        0 => newest,
+        _ => journal.put_in_place(&newest, &journal.whole_group(&newest)?, || disk.flush())?,
+    };
     journal.write_header(&counts.retired())?;
     disk.flush()?;
     Ok(Some(newest.into()))
@@ -170,16 +173,8 @@ impl Journal<'_> {
         self.write(self.plan.header_at(header.sequence), &bytes)
     }
 
-    /// Writes every block of `group` where it belongs, if there is one, durably by `flush`; if all of them can be read and fit their records. Returns the
-    /// header that counts then.
-    pub(crate) fn put_in_place(
-        &self,
-        group: &TrustedJournal,
-        flush: impl Fn() -> Result<()>,
-    ) -> Result<TrustedJournal> {
-        if group.blocks == 0 {
-            return Ok(*group);
-        }
+    /// The records of `group`, if every block of it can be read and fits its own.
+    pub(crate) fn whole_group(&self, group: &TrustedJournal) -> Result<Vec<JournalRecord>> {
         let records = self.records_of(group)?;
         let size = self.plan.block_size as usize;
         let at_once = (CHUNK_BYTES / size).max(1);
@@ -187,6 +182,19 @@ impl Journal<'_> {
         for (number, chunk) in records.chunks(at_once).enumerate() {
             self.read_blocks(number * at_once, chunk, &mut bytes[..chunk.len() * size])?;
         }
+        Ok(records)
+    }
+
+    /// Writes every block of `group`, whose `records` these are, where it belongs, durably by `flush`. Returns the header that counts then.
+    pub(crate) fn put_in_place(
+        &self,
+        group: &TrustedJournal,
+        records: &[JournalRecord],
+        flush: impl Fn() -> Result<()>,
+    ) -> Result<TrustedJournal> {
+        let size = self.plan.block_size as usize;
+        let at_once = (CHUNK_BYTES / size).max(1);
+        let mut bytes = AlignedBytes::zeroed(at_once.min(records.len()) * size);
         let again = group.again();
         self.write_header(&again)?;
         flush()?;
@@ -204,8 +212,17 @@ impl Journal<'_> {
         Ok(again)
     }
 
+    /// Reads block number `number` of `group`, which belongs to block `lba` of the disk.
+    pub(crate) fn read_one(&self, group: &TrustedJournal, number: usize, lba: u64, out: &mut [u8]) -> Result<()> {
+        let records = self.records_of(group)?;
+        match records.get(number) {
+            Some(record) if record.lba.get() == lba => self.read_blocks(number, &[*record], out),
+            _ => Err(self.corrupt("the blocks of the group ascend, and lie before the journal", lba, "others")),
+        }
+    }
+
     /// The records of `group`, which ascend.
-    fn records_of(&self, group: &TrustedJournal) -> Result<Vec<JournalRecord>> {
+    pub(crate) fn records_of(&self, group: &TrustedJournal) -> Result<Vec<JournalRecord>> {
         let size = self.plan.block_size as usize;
         let len = group.blocks as usize * size_of::<JournalRecord>();
         let mut bytes = AlignedBytes::zeroed(len.next_multiple_of(size));
@@ -256,7 +273,7 @@ impl Journal<'_> {
         Lba(block * u64::from(self.plan.block_size / self.disk.geometry().block_size))
     }
 
-    fn corrupt(&self, rule: &'static str, block: u64, found: &str) -> Error {
+    pub(crate) fn corrupt(&self, rule: &'static str, block: u64, found: &str) -> Error {
         Corrupt { rule, at: block * u64::from(self.plan.block_size), found: found.to_owned() }.into()
     }
 }

@@ -12,6 +12,10 @@
 //! - *A block turns clean* when the journal says, durably, that there is no group: until then its content might be missing on the disk.
 //! - *The memory is cut or its process killed*: kept blocks are free, as no entry names them. What was dirty still is. If the journal tells of a group, it is put in
 //!   place first: its blocks all are dirty still, so nobody has read them from the disk. Only then is a new group made.
+//! - *The journal does not give a group back that counts*: everything dirty becomes a group in its place, with newer contents of some of its blocks and with others; all
+//!   of its own are in that. Until the header of the new one is durable, the disk alone cannot be put in order, as before; with the memory the same is done again
+//!   after a cut. If the memory does not have every block of it, nothing is written, and the first that is missing is named.
+//! - *The memory does not give a block back* of a group that counts: the journal has it. Of one that is being copied to the journal: the group is given up.
 //! - *The disk fails*: what was being done is done again. After a flush that failed, everything since the last good one. Nothing goes past a block that
 //!   cannot be read or written, as that would break the order.
 
@@ -62,6 +66,14 @@ struct Group {
 /// Why a step ended early: the block, and what the disk or the memory said.
 type Refusal = (Lba, Error);
 
+/// What a journal says that nobody has looked at yet.
+enum Found {
+    /// There is no group any more.
+    Settled(TrustedJournal),
+    /// This header tells of a group that cannot be read.
+    Damaged(TrustedJournal, Error),
+}
+
 impl Order {
     /// That of the cache `uuid`, by the journal of this plan.
     pub(crate) fn new(plan: JournalPlan, uuid: [u8; 16]) -> Order {
@@ -74,7 +86,7 @@ impl<R: Region> DiskCache<R> {
     pub(crate) fn settle_order(&self) {
         let Some(order) = &self.order else { return };
         let journal = Journal { disk: &*self.disk, plan: order.plan };
-        if let Ok(header) = self.settled(journal, order.uuid) {
+        if let Ok(Found::Settled(header)) = self.settled(journal, order.uuid) {
             order.under_way.lock().stage = Stage::Idle(header);
         }
     }
@@ -116,7 +128,8 @@ impl<R: Region> DiskCache<R> {
         let journal = Journal { disk: &*self.disk, plan: order.plan };
         match stage {
             Stage::Unknown => match self.settled(journal, order.uuid) {
-                Ok(header) => self.advance(order, Stage::Idle(header), most, progress),
+                Ok(Found::Settled(header)) => self.advance(order, Stage::Idle(header), most, progress),
+                Ok(Found::Damaged(header, why)) => self.replace_damaged(journal, header, why, most),
                 Err(error) => (Stage::Unknown, Some((Lba(order.plan.header_at(0)), error))),
             },
             Stage::Idle(header) => {
@@ -124,8 +137,7 @@ impl<R: Region> DiskCache<R> {
                 if lbas.is_empty() {
                     return (Stage::Idle(header), None);
                 }
-                let group = Group { lbas, header: TrustedJournal { sequence: header.sequence + 1, ..header } };
-                self.copy_some(journal, group, 0, Vec::new(), most)
+                self.copy_some(journal, Group { lbas, header: header.again() }, 0, Vec::new(), most)
             }
             Stage::Copying { group, next, records } => self.copy_some(journal, group, next, records, most),
             Stage::Declaring { group } => self.declare(journal, group),
@@ -134,14 +146,52 @@ impl<R: Region> DiskCache<R> {
         }
     }
 
-    /// The journal's newest header, when it tells of no group any more.
-    fn settled(&self, journal: Journal<'_>, uuid: [u8; 16]) -> Result<TrustedJournal> {
+    /// What the journal says, when all that it tells of is in place as far as it can be read.
+    fn settled(&self, journal: Journal<'_>, uuid: [u8; 16]) -> Result<Found> {
         self.flush_disk_since(self.flush_failures())?;
         let newest = journal.newest(uuid)?;
-        let counts = journal.put_in_place(&newest, || self.flush_disk_since(self.flush_failures()))?;
+        let counts = match newest.blocks {
+            0 => newest,
+            _ => match journal.whole_group(&newest) {
+                Err(why) => return Ok(Found::Damaged(newest, why)),
+                Ok(records) => {
+                    journal.put_in_place(&newest, &records, || self.flush_disk_since(self.flush_failures()))?
+                }
+            },
+        };
         let header = counts.retired();
         self.written(journal, &header)?;
-        Ok(header)
+        Ok(Found::Settled(header))
+    }
+
+    /// Makes everything dirty a group in the place of the one that `header` tells of and the journal does not give back, if the memory has all of that.
+    fn replace_damaged(
+        &self,
+        journal: Journal<'_>,
+        header: TrustedJournal,
+        why: Error,
+        most: usize,
+    ) -> (Stage, Option<Refusal>) {
+        if let Some((lba, missing)) = self.first_missing(journal, &header) {
+            let rule = "the memory has every block of a group that the journal does not give back";
+            let error = journal.corrupt(rule, lba, &format!("{missing}; of the journal: {why}"));
+            return (Stage::Unknown, Some((Lba(lba), error)));
+        }
+        self.copy_some(journal, Group { lbas: self.cut(), header: header.again() }, 0, Vec::new(), most)
+    }
+
+    /// Where a block belongs of the group of `header` that the memory does not have, or may not, and what is known of it.
+    fn first_missing(&self, journal: Journal<'_>, header: &TrustedJournal) -> Option<(u64, String)> {
+        let is_dirty = |lba: u64| self.index.lock_for(lba).get(lba).is_some_and(|cached| cached.state.is_dirty());
+        match journal.records_of(header) {
+            Ok(records) => {
+                let missing = records.iter().map(|record| record.lba.get()).find(|lba| !is_dirty(*lba))?;
+                Some((missing, format!("not block {missing}")))
+            }
+            // Nobody knows which blocks it has; but the memory has not lost any, and has as many.
+            Err(_) if self.lost().is_nothing() && self.dirty_blocks() >= u64::from(header.blocks) => None,
+            Err(_) => Some((journal.plan.records_at(), format!("perhaps not all {} of them", header.blocks))),
+        }
     }
 
     /// Cuts the commits, and returns what is dirty, ascending.
@@ -168,7 +218,7 @@ impl<R: Region> DiskCache<R> {
     ) -> (Stage, Option<Refusal>) {
         let lbas = &group.lbas[next..group.lbas.len().min(next + most)];
         let size = self.geometry.block_size as usize;
-        let bytes = match self.copy_of_the_cut(lbas) {
+        let bytes = match self.copy_of_the_cut(lbas, |_, _| false) {
             Ok(bytes) => bytes,
             // The memory does not give a block back: whoever writes it anew helps the next group and not this one.
             Err(refusal) => return (Stage::Idle(self.given_up(&group)), Some(refusal)),
@@ -210,7 +260,9 @@ impl<R: Region> DiskCache<R> {
     ) -> (Stage, Option<Refusal>) {
         let until = group.lbas.len().min(next + most);
         let lbas = &group.lbas[next..until];
-        let bytes = match self.copy_of_the_cut(lbas) {
+        let from_journal =
+            |index: usize, out: &mut [u8]| journal.read_one(&group.header, next + index, lbas[index], out).is_ok();
+        let bytes = match self.copy_of_the_cut(lbas, from_journal) {
             Ok(bytes) => bytes,
             Err(refusal) => return (Stage::Placing { group, next }, Some(refusal)),
         };
@@ -252,13 +304,21 @@ impl<R: Region> DiskCache<R> {
         self.flush_disk_since(failures)
     }
 
-    /// What `lbas` held at the cut, one behind the other. It stays where it lies until the group has ended, so no lock is held while it is copied.
-    fn copy_of_the_cut(&self, lbas: &[u64]) -> Result<AlignedBytes, Refusal> {
+    /// What `lbas` held at the cut, one behind the other. It stays where it lies until the group has ended, so no lock is held while it is copied. What the
+    /// memory does not give back may come from `elsewhere`, by its place among them.
+    fn copy_of_the_cut(
+        &self,
+        lbas: &[u64],
+        elsewhere: impl Fn(usize, &mut [u8]) -> bool,
+    ) -> Result<AlignedBytes, Refusal> {
         let size = self.geometry.block_size as usize;
         let mut bytes = AlignedBytes::zeroed(lbas.len() * size);
-        for (lba, out) in lbas.iter().zip(bytes.chunks_exact_mut(size)) {
+        for (index, (lba, out)) in lbas.iter().zip(bytes.chunks_exact_mut(size)).enumerate() {
             let of_the_cut = self.index.lock_for(*lba).of_the_cut(*lba);
-            self.copy_block(*lba, of_the_cut, out).map_err(|error| (Lba(*lba), error))?;
+            match self.copy_block(*lba, of_the_cut, out) {
+                Err(error) if !elsewhere(index, out) => return Err((Lba(*lba), error)),
+                _ => {}
+            }
         }
         Ok(bytes)
     }

@@ -16,15 +16,15 @@ use tidegate_virtual_cores::FlawKind;
 /// Digests of the usual script of seeds 0 to 5.
 const DIGESTS: [u64; 6] = [
     0x392e7912949f9d7f,
-    0x545791e0daea3558,
+    0xd1b96256a4c2779c,
     0x0998695762530787,
     0x1d5db0d43de24c28,
     0x21bb520a9f9cb880,
-    0x74362d97ccca413c,
+    0x556a7f1ed8f95dd6,
 ];
 
 /// Digests of seeds 2 and 3 on ordered disks.
-const ORDERED_DIGESTS: [u64; 2] = [0x311801b946d02386, 0x9836bd3c4e80b7ec];
+const ORDERED_DIGESTS: [u64; 2] = [0xca9af26d4c00baa4, 0x5175d48f289c91d1];
 
 #[test]
 fn a_seed_has_one_digest() {

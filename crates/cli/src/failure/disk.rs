@@ -86,6 +86,15 @@ pub(crate) enum DiskFailure {
         /// The first block that stops it, and why.
         why: String,
     },
+    /// A block of an ordered disk does not fit its checksum, or is missing, and nothing may go past it.
+    Stopped {
+        /// The region.
+        pmem: PathBuf,
+        /// Bytes that only the region has.
+        dirty_bytes: u64,
+        /// The first block that stops it, and why.
+        why: String,
+    },
     /// What was to be salvaged to is not empty.
     TargetHolds {
         /// The file or disk.
@@ -141,6 +150,7 @@ impl DiskFailure {
             DiskFailure::LevellingWished { .. } => ("no-table", Exit::Usage),
             DiskFailure::Refuses { .. } => ("disk-refuses", Exit::Environment),
             DiskFailure::Damaged { .. } => ("block-damaged", Exit::Refused),
+            DiskFailure::Stopped { .. } => ("order-stopped", Exit::Refused),
             DiskFailure::TargetHolds { .. } => ("target-holds", Exit::Refused),
             DiskFailure::BlockSize { .. } => ("block-size-differs", Exit::Refused),
             DiskFailure::ReadOnly { .. } => ("served-read-only", Exit::Refused),
@@ -190,7 +200,9 @@ impl DiskFailure {
                 let what = format!("the wear of {} cannot be levelled", pmem.display());
                 (what, "it caches a disk: each commit takes another place anyway".to_owned())
             }
-            DiskFailure::Refuses { pmem, dirty_bytes, why } | DiskFailure::Damaged { pmem, dirty_bytes, why } => {
+            DiskFailure::Refuses { pmem, dirty_bytes, why }
+            | DiskFailure::Damaged { pmem, dirty_bytes, why }
+            | DiskFailure::Stopped { pmem, dirty_bytes, why } => {
                 (format!("{dirty_bytes} bytes ({}) stay in {}", Human(*dirty_bytes), pmem.display()), why.clone())
             }
             DiskFailure::TargetHolds { to } => {
@@ -241,6 +253,10 @@ impl DiskFailure {
             ),
             DiskFailure::Damaged { pmem, .. } => format!(
                 "everything else went to the disk; write the block anew from its application or a backup, or see all of them: tidegate scrub --pmem {}",
+                pmem.display()
+            ),
+            DiskFailure::Stopped { pmem, .. } => format!(
+                "nothing goes past it on an ordered disk: write the block anew from its application or a backup, or write all others elsewhere: tidegate salvage --pmem {} --to FILE",
                 pmem.display()
             ),
             DiskFailure::TargetHolds { .. } => {

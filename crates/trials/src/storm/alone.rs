@@ -8,7 +8,7 @@ use crate::storm::life::{Scene, Seen};
 use crate::storm::marks;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tidegate_disk_cache::recover_disk;
+use tidegate_disk_cache::{FoundJournal, find_journal, recover_disk};
 use tidegate_layout::disk_cache::JournalPlan;
 use tidegate_media::{BlockDevice, Durability, Error, Extent, Geometry, InTurn, Lba, LbaRange, Poison, Result};
 use tidegate_sim::{Content, Disk, DiskImage, Rng, SectorTear};
@@ -178,7 +178,12 @@ impl Scene {
             commits.add(&mut seen);
             seen.commits = Some(commits);
         }
-        let (blocks, shown) = put_in_order(disk, &journal).map_err(|why| format!("the disk alone: {why}"))?;
+        let (blocks, shown) = match put_in_order(disk, &journal) {
+            Ok(shown) => shown,
+            // Its memory makes a group anew of all that it has.
+            Err(_) if self.rotten => return Ok(()),
+            Err(why) => return Err(format!("the disk alone: {why}")),
+        };
         if blocks > 0 {
             self.marks.reach(marks::ALONE_AMID);
         }
@@ -187,6 +192,9 @@ impl Scene {
             seen.commits.as_ref().expect("just put back").judge(&shown)?
         };
         if left == Left::ForGood {
+            if std::mem::take(&mut self.rotten) {
+                self.marks.reach(marks::MADE_ANEW);
+            }
             self.seen().commits.iter_mut().for_each(|commits| commits.has_reached(reached.clone()));
         }
         let cut = cut_in_order(disk, &mut self.fate);
@@ -196,6 +204,19 @@ impl Scene {
             false => Err("the disk alone shows something else after a cut while it was put in order".to_owned()),
         }
     }
+}
+
+/// Changes a word of the group that counts in the `journal` of `disk`, if one does.
+pub(crate) fn rot(disk: &mut DiskImage, journal: &JournalPlan, rng: &mut Rng) -> bool {
+    let there = Arc::new(Disk::from_image(disk.clone(), journal.block_size));
+    let Ok(Some(FoundJournal { blocks: blocks @ 1.., .. })) = find_journal(&InTurn(there)) else { return false };
+    let (size, words) = (u64::from(journal.block_size), u64::from(journal.block_size / 8));
+    let at = match rng.one_in(2) {
+        true => journal.records_at() * size + 8 * rng.below(2 * u64::from(blocks)),
+        false => journal.data_at() * size + 8 * rng.below(words * u64::from(blocks)),
+    };
+    disk.write(at, &rng.next_u64().to_le_bytes());
+    true
 }
 
 /// Blocks that the journal of `disk` put in place, and what all before it show then.

@@ -86,6 +86,8 @@ pub(crate) struct Scene {
     /// What goes wrong in the present life or recovery.
     pub(crate) trouble: Option<Trouble>,
     last_trouble: Option<Trouble>,
+    /// Whether the journal of an ordered disk has changed, so that it gives a group back no more.
+    pub(crate) rotten: bool,
     /// What goes wrong in the present life, and at which access.
     planned: Option<(Trouble, u64)>,
     /// The superblock that a disk cache had when the last recovery began to lay it out anew, if the recovery ended in that.
@@ -232,6 +234,7 @@ impl Scene {
             marks: Marks::default(),
             trouble: None,
             last_trouble: None,
+            rotten: false,
             planned: None,
             laid_out_from: None,
             setting,

@@ -50,6 +50,7 @@ pub(crate) const CONFLICT: Mark = Mark("a transaction was refused because of ano
 pub(crate) const TOO_LARGE: Mark = Mark("a transaction was too large");
 pub(crate) const OWN_READ: Mark = Mark("a transaction read what it wrote");
 pub(crate) const ALONE_AMID: Mark = Mark("an end met a group being put in place, and the disk alone was put in order");
+pub(crate) const MADE_ANEW: Mark = Mark("a group that the journal gave back no more was made anew from the memory");
 pub(crate) const READ_ONLY: Mark = Mark("a write was refused by a cache that is read only");
 pub(crate) const LAID_OUT: Mark = Mark("a disk cache was laid out anew");
 pub(crate) const LAYING_LEFT_OLD: Mark = Mark("an end met a disk cache being laid out anew, and left the old one");
@@ -68,7 +69,8 @@ pub(crate) fn of_mode(mode: Mode) -> Mark {
 }
 
 /// Every mark that a storm itself sees.
-const SEEN: [Mark; 43] = [
+const SEEN: [Mark; 44] = [
+    MADE_ANEW,
     ALONE_AMID,
     LAID_OUT,
     LAYING_LEFT_OLD,

@@ -1,7 +1,7 @@
 //! Ends and what follows them: the power cut or the kill, the recovery, and the verdict on what it found.
 
 use crate::power_cuts::{Faulty, LinuxArena, Order as LaneOrder};
-use crate::storm::alone::Left;
+use crate::storm::alone::{Left, rot};
 use crate::storm::disk::StagedDisk;
 use crate::storm::footing::Base;
 use crate::storm::life::{Cache, Scene, Seen, Stack, Table, Tier, VOLUME};
@@ -163,7 +163,7 @@ impl Scene {
             image.write(0, &[0; 4096]);
         }
         let (least, sectors) = (self.disk.disk().cut(), self.disk.disk().cut().cached_sectors());
-        let kept = least.sample(&mut self.rng, SectorTear::Possible);
+        let mut kept = least.sample(&mut self.rng, SectorTear::Possible);
         if sectors > 0 && kept != self.disk.disk().visible() {
             self.marks.reach(marks::LOST_SECTOR);
         }
@@ -171,6 +171,9 @@ impl Scene {
         digest(&mut self.trace, [1, image.hash(), kept.hash()]);
         let torn = kept.clone();
         self.judge_alone(&torn, Left::ForGood)?;
+        if let Some(journal) = self.setting.plan.journal().filter(|_| self.fate.one_in(4)) {
+            self.rotten |= rot(&mut kept, &journal, &mut self.fate);
+        }
         self.region = Arc::new(Region::with_line_order(image, self.setting.order));
         let disk = Arc::new(Disk::from_image(kept, self.block_size()));
         let (turns, journal) = (self.script.turns_to_fail(), self.setting.plan.journal());
