@@ -87,7 +87,8 @@ fn refuse_another(pmem: &Path, identity: &Identity, disk: &Disk) -> Result<(), D
     if disk.device.identity() != DiskIdentity(identity.disk) {
         return Err(DiskFailure::Replaced { pmem, disk: path });
     }
-    let (needs, has) = (identity.disk_blocks * u64::from(identity.block_size), disk.device.geometry().bytes());
+    let blocks = identity.journal().map_or(identity.disk_blocks, |journal| journal.end());
+    let (needs, has) = (blocks * u64::from(identity.block_size), disk.device.geometry().bytes());
     if has < needs {
         return Err(DiskFailure::Smaller { pmem, disk: path, needs, has });
     }
