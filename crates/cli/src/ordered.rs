@@ -2,23 +2,18 @@
 
 use crate::disks::Disk;
 use crate::failure::JournalFailure;
-use tidegate_disk_cache::{FoundJournal, Identity, erase_journal, find_journal, lay_out_journal};
+use tidegate_disk_cache::{Identity, erase_journal, find_journal, has_room_for, journal_at_the_end, lay_out_journal};
 use tidegate_layout::disk_cache::JournalPlan;
-use tidegate_media::{AlignedBytes, BlockDevice, Lba};
-
-/// The end of a disk is searched for data in pieces of this size.
-const SEARCHED_BYTES: u64 = 1 << 20;
+use tidegate_media::BlockDevice;
 
 /// The journal for `blocks` at the end of `disk`.
 pub(crate) fn journal_on(disk: &Disk, block_size: u32, blocks: u32) -> Result<JournalPlan, JournalFailure> {
-    let geometry = disk.device.geometry();
-    let plan = JournalPlan::at_the_end(block_size, geometry.blocks, blocks);
-    plan.ok_or_else(|| {
+    journal_at_the_end(&*disk.device, block_size, blocks).ok_or_else(|| {
         let least = JournalPlan { block_size, disk_blocks: 1, capacity: blocks };
         JournalFailure::NoRoom {
             disk: disk.path.clone(),
             needs: (least.end() - 1) * u64::from(block_size),
-            has: geometry.bytes(),
+            has: disk.device.geometry().bytes(),
         }
     })
 }
@@ -40,25 +35,13 @@ pub(crate) fn refuse_group_under_way(disk: &Disk) -> Result<(), JournalFailure> 
 
 /// Refuses a disk on which anything lies where `journal` is to be but zeroes, or such a journal.
 pub(crate) fn refuse_what_the_end_holds(disk: &Disk, journal: &JournalPlan) -> Result<(), JournalFailure> {
-    let same =
-        |found: &FoundJournal| (found.block_size, found.disk_blocks) == (journal.block_size, journal.disk_blocks);
-    if find_journal(&*disk.device).map_err(JournalFailure::of_error(&disk.path))?.is_some_and(|found| same(&found)) {
-        return Ok(());
-    }
-    let size = u64::from(journal.block_size);
-    let at_once = (SEARCHED_BYTES / size).max(1);
-    let mut bytes = AlignedBytes::zeroed(usize::try_from(at_once * size).expect("a piece"));
-    let mut at = journal.records_at();
-    while at < journal.end() {
-        let blocks = at_once.min(journal.end() - at);
-        let piece = &mut bytes[..usize::try_from(blocks * size).expect("a piece")];
-        disk.device.read(Lba(at), piece).map_err(JournalFailure::of_error(&disk.path))?;
-        if piece.iter().any(|byte| *byte != 0) {
-            return Err(JournalFailure::EndHolds { disk: disk.path.clone(), at: journal.records_at() * size });
+    match has_room_for(&*disk.device, journal).map_err(JournalFailure::of_error(&disk.path))? {
+        true => Ok(()),
+        false => {
+            let at = journal.records_at() * u64::from(journal.block_size);
+            Err(JournalFailure::EndHolds { disk: disk.path.clone(), at })
         }
-        at += blocks;
     }
-    Ok(())
 }
 
 /// Lays out a journal on `disk` for the cache `identity`, which is to be put in front of it and had another disk before. The blocks of the volume then.

@@ -17,10 +17,10 @@
 
 use crate::drain::neighbours;
 use tidegate_layout::disk_cache::{
-    CACHE_BLOCK_BYTES_MAX, CACHE_BLOCK_BYTES_MIN, JOURNAL_HEADERS, JournalHeader, JournalPlan, JournalRecord,
-    TrustedJournal,
+    CACHE_BLOCK_BYTES_MAX, CACHE_BLOCK_BYTES_MIN, JOURNAL_HEADERS, JOURNAL_MAGIC, JournalHeader, JournalPlan,
+    JournalRecord, TrustedJournal,
 };
-use tidegate_media::{AlignedBytes, Backing, Corrupt, Durability, Error, Lba, LbaRange, Result, Run};
+use tidegate_media::{AlignedBytes, Backing, Corrupt, Durability, Error, Geometry, Lba, LbaRange, Result, Run};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Bytes read or written in one go.
@@ -55,6 +55,31 @@ impl From<TrustedJournal> for FoundJournal {
 /// What the journal at the end of `disk` says, if there is one.
 pub fn find_journal(disk: &dyn Backing) -> Result<Option<FoundJournal>> {
     Ok(find(disk)?.map(FoundJournal::from))
+}
+
+/// The journal for `blocks` blocks of `block_size` bytes at the end of `disk`; `None` if nothing would be left before it.
+pub fn journal_at_the_end(disk: &dyn Backing, block_size: u32, blocks: u32) -> Option<JournalPlan> {
+    JournalPlan::at_the_end(block_size, disk.geometry().bytes() / u64::from(block_size), blocks)
+}
+
+/// Whether `disk` holds nothing where the journal of this plan would lie: zeroes, or a journal of the same block size before the same number of blocks.
+pub fn has_room_for(disk: &dyn Backing, plan: &JournalPlan) -> Result<bool> {
+    let same = |found: &FoundJournal| (found.block_size, found.disk_blocks) == (plan.block_size, plan.disk_blocks);
+    if find_journal(disk)?.is_some_and(|found| same(&found)) {
+        return Ok(true);
+    }
+    let (journal, size) = (Journal { disk, plan: *plan }, u64::from(plan.block_size));
+    let at_once = (CHUNK_BYTES as u64 / size).max(1);
+    let mut bytes = AlignedBytes::zeroed(usize::try_from(at_once * size).expect("a piece"));
+    for at in (plan.records_at()..plan.end()).step_by(usize::try_from(at_once).expect("a piece")) {
+        let blocks = at_once.min(plan.end() - at);
+        let piece = &mut bytes[..usize::try_from(blocks * size).expect("a piece")];
+        disk.read(journal.on_disk(at), piece)?;
+        if piece.iter().any(|byte| *byte != 0) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Makes `disk` what some commits of its cache left, if it has a journal: all up to a moment, and none after it. For a disk without its cache; one
@@ -108,25 +133,65 @@ pub fn lay_out_journal(disk: &dyn Backing, plan: JournalPlan, uuid: [u8; 16]) ->
 }
 
 /// The newest header at the end of `disk`, whatever its block size.
+///
+/// A place that cannot be read may hold a newer one, which would count. It cannot if the one that is found tells of a group: what comes after that either tells that all of it
+/// is in place, or is laid out by somebody who was refused such a disk. Nor with larger blocks than those of the one that is found: being laid out, it would have wiped that out.
+/// Nor if the other place of its size holds something else: a journal has both.
 fn find(disk: &dyn Backing) -> Result<Option<TrustedJournal>> {
-    let (bytes, size) = (disk.geometry().bytes(), u64::from(disk.geometry().block_size));
-    let looked_at = (JOURNAL_HEADERS * u64::from(CACHE_BLOCK_BYTES_MAX)).next_multiple_of(size).min(bytes);
-    let from = bytes - looked_at;
-    let mut tail = AlignedBytes::zeroed(usize::try_from(looked_at).expect("a few blocks"));
-    disk.read(Lba(from / size), &mut tail)?;
     let sizes = (0..).map(|doubled| CACHE_BLOCK_BYTES_MIN << doubled).take_while(|size| *size <= CACHE_BLOCK_BYTES_MAX);
     let mut newest: Option<TrustedJournal> = None;
+    let mut hidden: Option<(u32, Error)> = None;
     for block_size in sizes {
-        let end = bytes / u64::from(block_size);
-        let places = (end.saturating_sub(JOURNAL_HEADERS)..end).map(|block| block * u64::from(block_size));
-        for at in places.filter(|at| *at >= from) {
-            let place = usize::try_from(at - from).expect("a place in a buffer");
-            let header = JournalHeader::read_from_prefix(&tail[place..]).expect("a block is larger than a header").0;
-            let is_here = |found: &TrustedJournal| found.plan.block_size == block_size && found.plan.end() == end;
-            newest = newest.max_by_sequence(header.check().ok().filter(is_here));
+        let places = places_of(disk, block_size);
+        let unreadable = places.iter().find_map(|place| match place {
+            Place::Unreadable(error) => Some(error.clone()),
+            _ => None,
+        });
+        if let Some(error) = unreadable.filter(|_| !places.iter().any(|place| matches!(place, Place::Other))) {
+            hidden = hidden.or(Some((block_size, error)));
+        }
+        for place in places {
+            newest = match place {
+                Place::Header(header) => newest.max_by_sequence(Some(header)),
+                _ => newest,
+            };
         }
     }
-    Ok(newest)
+    let counts = newest.map_or(CACHE_BLOCK_BYTES_MAX, |found| if found.blocks > 0 { 0 } else { found.plan.block_size });
+    match hidden {
+        Some((block_size, error)) if block_size <= counts => Err(error),
+        _ => Ok(newest),
+    }
+}
+
+/// What lies where a header may.
+enum Place {
+    Header(TrustedJournal),
+    /// A header that was torn, perhaps.
+    Torn,
+    Other,
+    Unreadable(Error),
+}
+
+/// The places of headers of this block size at the end of `disk`.
+fn places_of(disk: &dyn Backing, block_size: u32) -> Vec<Place> {
+    let Geometry { block_size: own, .. } = disk.geometry();
+    let (each, end) = (u64::from(block_size), disk.geometry().bytes() / u64::from(block_size));
+    let mut block = AlignedBytes::zeroed(own as usize);
+    let mut place = |at: u64| {
+        if let Err(error) = disk.read(Lba(at / u64::from(own)), &mut block) {
+            let rule = "every place can be read where the header may lie that counts";
+            return Place::Unreadable(Corrupt { rule, at, found: error.to_string() }.into());
+        }
+        let within = usize::try_from(at % u64::from(own)).expect("a place in a block");
+        let header = JournalHeader::read_from_prefix(&block[within..]).expect("a block is larger than a header").0;
+        match header.check() {
+            Ok(found) if found.plan.block_size == block_size && found.plan.end() == end => Place::Header(found),
+            Err(_) if header.magic == JOURNAL_MAGIC => Place::Torn,
+            _ => Place::Other,
+        }
+    };
+    (end.saturating_sub(JOURNAL_HEADERS)..end).map(|number| place(number * each)).collect()
 }
 
 /// Of two headers the one that counts.
@@ -144,13 +209,22 @@ impl Journal<'_> {
     /// The header that counts, of the cache `uuid`.
     pub(crate) fn newest(&self, uuid: [u8; 16]) -> Result<TrustedJournal> {
         let mut newest: Option<TrustedJournal> = None;
+        let mut unreadable = None;
         for sequence in 0..JOURNAL_HEADERS {
-            let header = self.header_in(self.plan.header_at(sequence))?.check().ok();
-            newest = newest.max_by_sequence(header.filter(|found| found.plan == self.plan && found.uuid == uuid));
+            match self.header_in(self.plan.header_at(sequence)) {
+                Ok(header) => {
+                    let header = header.check().ok().filter(|found| found.plan == self.plan && found.uuid == uuid);
+                    newest = newest.max_by_sequence(header);
+                }
+                Err(error) => unreadable = Some(error),
+            }
         }
-        newest.ok_or_else(|| {
-            self.corrupt("the disk has the header of its cache's journal", self.plan.header_at(0), "none")
-        })
+        match (newest, unreadable) {
+            // As in `find`.
+            (Some(header), unreadable) if header.blocks > 0 || unreadable.is_none() => Ok(header),
+            (_, Some(error)) => Err(error),
+            _ => Err(self.corrupt("the disk has the header of its cache's journal", self.plan.header_at(0), "none")),
+        }
     }
 
     /// Writes blocks of a group, from its block `first` on.

@@ -116,7 +116,10 @@ pub use conflicts::Conflicts;
 pub use counters::Counters;
 pub use drain::{Doorbell, Progress};
 pub use format::{FormatError, FormatSpec, Identity, blocks_in, format, format_ordered, format_with, identify};
-pub use journal::{FoundJournal, erase_journal, find_journal, lay_out_journal, recover_disk, retire_journal};
+pub use journal::{
+    FoundJournal, erase_journal, find_journal, has_room_for, journal_at_the_end, lay_out_journal, recover_disk,
+    retire_journal,
+};
 pub use lost::LostEntries;
 pub use mode::{Mode, NoMode};
 pub use no_disk::NoDisk;

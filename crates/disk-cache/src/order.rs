@@ -367,3 +367,44 @@ fn refused(group: Group, error: Error, again: impl FnOnce(Group) -> Stage) -> (S
     let first = Lba(group.lbas[0]);
     (again(group), Some((first, error)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Contents, FormatSpec, Options, Sums, format_ordered, lay_out_journal};
+    use std::sync::Arc;
+    use tidegate_layout::disk_cache::CachePlan;
+    use tidegate_media::{BlockDevice, Durability, InTurn};
+    use tidegate_sim::{Disk, DiskFault, PoisonedStore, Region};
+
+    /// Whoever waits for a group to end, while another's step gives one up, must not take that for its end.
+    #[test]
+    fn a_group_that_is_given_up_or_refused_has_not_ended() {
+        let plan = CachePlan::cut(8, 512, 64, 16).ordered(8);
+        let (journal, region) = (plan.journal().expect("it is ordered"), Arc::new(Region::new(plan.end())));
+        let disk = Arc::new(Disk::new(journal.end(), 512));
+        let spec = FormatSpec { block_size: 512, disk_blocks: 64, ring_slots: 16, uuid: [7; 16], disk: [9; 32] };
+        lay_out_journal(&InTurn(disk.clone()), journal, spec.uuid).expect("laid out");
+        format_ordered(8, Sums::Absent, &*region, &spec, Contents::Zeroed).expect("laid out");
+        let cache = DiskCache::open(region.clone(), Arc::new(InTurn(disk.clone())), Options::default());
+        let cache = cache.expect("it opens");
+        let order = cache.order.as_ref().expect("it is ordered");
+        let ended = || order.under_way.lock().ended;
+        let write = |lba, tag| cache.write(Lba(lba), &[tag; 512], Durability::Volatile).expect("written");
+
+        write(1, 1);
+        disk.fail(DiskFault::WriteFails(0..journal.end()));
+        assert!(!cache.step_in_order(order, 8).failed.is_empty() && ended() == 0, "the disk refuses");
+        assert!(cache.bring_in_order(order).is_err());
+        disk.mend();
+        cache.bring_in_order(order).expect("it goes on");
+        let before = ended();
+        write(2, 1);
+        region.poison(plan.data_at, 8 * 512, PoisonedStore::Heals);
+        assert!(!cache.step_in_order(order, 8).failed.is_empty() && ended() == before, "it was given up");
+        assert!(cache.bring_in_order(order).is_err() && ended() == before);
+        write(2, 2);
+        cache.bring_in_order(order).expect("it has all of it again");
+        assert!(ended() > before);
+    }
+}

@@ -5,9 +5,11 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use tidegate_drain::{Bell, Destager, Dirty, Left, Step};
-use tidegate_media::{Error, Lba, Poison};
+use tidegate_disk_cache::{Contents, DiskCache, FormatSpec, Options, Sums, format_ordered, identify, lay_out_journal};
+use tidegate_drain::{Bell, Destager, Dirty, Left, Step, Ticket};
+use tidegate_media::{BlockDevice, Durability, Error, InTurn, Lba, Poison};
 use tidegate_policy::destage::{Caps, Limits, Load};
+use tidegate_sim::{Disk, Region};
 
 /// A cache that never writes before it is asked to: its writers are always busy.
 #[derive(Default)]
@@ -108,6 +110,30 @@ fn a_flush_takes_everything_along() {
         assert!(flushed(&destager).is_nothing());
         assert_eq!(list.dirty(), [0; 0]);
     }
+}
+
+/// A group of an ordered disk is under way that somebody else began, by a writer without room for example; what was written since is none of it.
+#[test]
+fn a_flush_that_goes_on_with_a_group_of_somebody_else_brings_what_came_after_it_too() {
+    let region = Region::new(1 << 15);
+    let spec = FormatSpec { block_size: 512, disk_blocks: 64, ring_slots: 16, uuid: [7; 16], disk: [9; 32] };
+    format_ordered(64, Sums::Absent, &region, &spec, Contents::Zeroed).unwrap();
+    let journal = identify(&region).unwrap().unwrap().journal().unwrap();
+    let disk = Arc::new(Disk::new(journal.end(), 512));
+    lay_out_journal(&InTurn(disk.clone()), journal, spec.uuid).unwrap();
+    let cache = Arc::new(DiskCache::open(region, Arc::new(InTurn(disk.clone())), Options::default()).unwrap());
+    let write = |lba| cache.write(Lba(lba), &[1; 512], Durability::Volatile).unwrap();
+    (0..4).for_each(write);
+    assert!(cache.drain_step(1).more, "a group is under way");
+    write(9);
+    let idle = Caps { dirty_percent: 100, ..Caps::default() };
+    let destager = Destager::start(Arc::clone(&cache), idle).unwrap();
+    let ticket = destager.flush();
+    assert_eq!(ticket, Ticket(2), "the first end is that of the group under way");
+    assert!(destager.wait_until(ticket, Instant::now() + Duration::from_secs(60)).unwrap().is_nothing());
+    let mut shown = [0; 512];
+    disk.read(Lba(9), &mut shown).unwrap();
+    assert_eq!((shown[0], cache.dirty_blocks()), (1, 0));
 }
 
 #[test]

@@ -4,8 +4,9 @@ use super::*;
 use tidegate_disk_cache::{
     Relayout, erase_journal, find_journal, format_ordered, lay_out_journal, recover_disk, relayout,
 };
-use tidegate_layout::disk_cache::JournalPlan;
+use tidegate_layout::disk_cache::{JournalPlan, JournalRecord, TrustedJournal};
 use tidegate_media::{Extent, Geometry, LbaRange, Region as _};
+use zerocopy::IntoBytes;
 
 const JOURNAL: JournalPlan = JournalPlan { block_size: 512, disk_blocks: DISK_BLOCKS, capacity: 16 };
 
@@ -490,4 +491,45 @@ fn headers_of_another_block_size_do_not_count_any_more() {
     assert_eq!((found.uuid, found.block_size), ([9; 16], 512));
     erase_journal(&InTurn(disk.clone()), small).unwrap();
     assert!(find_journal(&InTurn(disk)).unwrap().is_none_or(|found| found.block_size == 65536));
+}
+
+/// A disk of sectors with a journal of 4096-byte blocks, amid a group or not; some of its last 256 sectors cannot be read.
+#[test]
+fn a_sector_that_cannot_be_read_matters_only_if_the_header_that_counts_may_lie_there() {
+    let sectors = 4096;
+    let plan = JournalPlan::at_the_end(4096, sectors / 8, 4).unwrap();
+    for group in [false, true] {
+        let large = Arc::new(Disk::new(plan.end(), 4096));
+        lay_out_journal(&InTurn(large.clone()), plan, [7; 16]).unwrap();
+        if group {
+            let block = [1; 4096];
+            let records = [JournalRecord::of(3, &block)];
+            large.write(Lba(plan.data_at()), &block, Durability::Volatile).unwrap();
+            let mut bytes = vec![0; 4096];
+            bytes[..16].copy_from_slice(records[0].as_bytes());
+            large.write(Lba(plan.records_at()), &bytes, Durability::Volatile).unwrap();
+            let sum = JournalRecord::sum_of_all(&records);
+            let told = TrustedJournal { plan, uuid: [7; 16], sequence: 8, blocks: 1, records_sum: sum };
+            bytes.fill(0);
+            bytes[..128].copy_from_slice(told.header().as_bytes());
+            large.write(Lba(plan.header_at(8)), &bytes, Durability::Volatile).unwrap();
+        }
+        let headers = [8, 16].map(|back| sectors - back);
+        for bad in sectors - 256..sectors {
+            let disk = Arc::new(Disk::from_image(large.visible(), 512));
+            disk.fail(DiskFault::ReadFails(bad..bad + 1));
+            let recovered = recover_disk(&InTurn(disk.clone()));
+            let needed = match group {
+                false => headers.contains(&bad),
+                true => {
+                    bad == plan.header_at(8) * 8 || (plan.records_at() * 8..(plan.data_at() + 1) * 8).contains(&bad)
+                }
+            };
+            assert_eq!(recovered.is_err(), needed, "sector {bad}, amid a group: {group}: {recovered:?}");
+            if let Ok(found) = recovered {
+                disk.mend();
+                assert_eq!((found.unwrap().blocks > 0, read(&*disk, 31) == 1), (group, group), "sector {bad}");
+            }
+        }
+    }
 }

@@ -1,6 +1,8 @@
 //! Ordered disks: without their region they are what all writes up to a moment left.
 
 use super::*;
+use tidegate_layout::disk_cache::{JournalHeader, JournalRecord, TrustedJournal};
+use zerocopy::{FromBytes, IntoBytes};
 
 /// Two places far apart, each of two blocks that are written by one request.
 const PLACES: [u64; 2] = [3, 2000];
@@ -80,4 +82,100 @@ fn what_cannot_be_ordered_or_replayed_is_told() {
     assert_eq!(run(&["detach", "--pmem", &pmem]).code, 0);
     assert_tells(&run(&["attach", "--pmem", &pmem, "--disk", &other]), REFUSED, &["holds something"]);
     assert_eq!(run(&["attach", "--pmem", &pmem, "--disk", &other, "--force"]).code, 0);
+}
+
+/// Makes the ordered disk at `path` one that was amid a group when it lost its region: of one block, which says `turn`. Returns where its header lies.
+fn amid_a_group(path: &str, block: u64, turn: u64) -> u64 {
+    let disk = File::options().read(true).write(true).open(path).unwrap();
+    let end = disk.metadata().unwrap().len();
+    let header_at = |at: u64| {
+        let mut bytes = [0; size_of::<JournalHeader>()];
+        disk.read_exact_at(&mut bytes, at).unwrap();
+        JournalHeader::read_from_bytes(&bytes).unwrap().check().unwrap()
+    };
+    let newest = [header_at(end - 2 * BLOCK), header_at(end - BLOCK)].into_iter().max_by_key(|header| header.sequence);
+    let TrustedJournal { plan, uuid, sequence, .. } = newest.unwrap();
+    let content = stamped(block, turn);
+    let record = JournalRecord::of(block, &content);
+    disk.write_all_at(record.as_bytes(), plan.records_at() * BLOCK).unwrap();
+    disk.write_all_at(&content, plan.data_at() * BLOCK).unwrap();
+    let (sequence, records_sum) = (sequence + 1, JournalRecord::sum_of_all(&[record]));
+    let told = TrustedJournal { plan, uuid, sequence, blocks: 1, records_sum };
+    disk.write_all_at(told.header().as_bytes(), plan.header_at(sequence) * BLOCK).unwrap();
+    plan.header_at(sequence) * BLOCK
+}
+
+#[test]
+fn a_disk_amid_a_group_gets_no_other_region_before_it_is_put_in_order() {
+    let pair = Pair::laid_out(&["--ordered"]);
+    amid_a_group(&pair.disk, 7, 1);
+    let other = pair.folder.text("other");
+    for more in [&[][..], &["--ordered"], &["--ordered", "--force"]] {
+        let create = [&["create", "--pmem", &other, "--disk", &pair.disk, "--size", "8M"], more].concat();
+        assert_tells(&run(&create), REFUSED, &["is not whole", "1 blocks were being put in place", "tidegate replay"]);
+        assert!(!fs::exists(&other).unwrap());
+    }
+    assert_eq!(json(&["replay", &pair.disk, "--force"])["blocks"], 1);
+    assert_eq!(pair.on_disk(7), stamped(7, 1));
+    assert_eq!(run(&["create", "--pmem", &other, "--disk", &pair.disk, "--size", "8M"]).code, 0);
+}
+
+#[test]
+fn what_is_salvaged_to_a_copy_amid_a_group_is_not_undone_by_that() {
+    let pair = Pair::laid_out(&["--ordered"]);
+    let mut server = pair.serve(&["--dirty-percent", "90"]);
+    write(&mut pair.client(), 7, 2);
+    server.kill();
+    let (copy, file) = (pair.folder.text("copy"), pair.folder.text("file"));
+    fs::copy(&pair.disk, &copy).unwrap();
+    amid_a_group(&copy, 7, 1);
+    assert_eq!(json(&["salvage", "--pmem", &pair.pmem, "--to", &copy, "--force"])["blocks"], 1);
+    assert_eq!(json(&["replay", &copy, "--force"])["blocks"], 0, "its journal tells of no group any more");
+    let mut shown = vec![0; usize::try_from(BLOCK).unwrap()];
+    File::open(&copy).unwrap().read_exact_at(&mut shown, 7 * BLOCK).unwrap();
+    assert_eq!(shown, stamped(7, 2));
+    assert_eq!(json(&["salvage", "--pmem", &pair.pmem, "--to", &file])["blocks"], 1);
+    assert_tells(&run(&["replay", &file, "--force"]), REFUSED, &["has no journal"]);
+}
+
+#[test]
+fn a_disk_that_lost_its_end_is_told_to_be_smaller() {
+    let pair = Pair::laid_out(&["--ordered"]);
+    for less in [1, 2, 500] {
+        File::options().write(true).open(&pair.disk).unwrap().set_len(DISK_BYTES - less * BLOCK).unwrap();
+        for command in [&["flush", "--pmem", &pair.pmem, "--wait"][..], &["serve", "--pmem", &pair.pmem]] {
+            assert_tells(&run(command), REFUSED, &["is smaller than the volume", "restore its size", "salvage"]);
+        }
+    }
+}
+
+#[test]
+fn a_damaged_group_is_made_anew_from_the_region_which_says_what_it_lacks_if_it_cannot() {
+    let pair = Pair::laid_out(&["--ordered"]);
+    let mut server = pair.serve(&["--dirty-percent", "90"]);
+    write(&mut pair.client(), 7, 2);
+    server.kill();
+    let spoil = |block| {
+        let header = amid_a_group(&pair.disk, block, 1);
+        let disk = File::options().read(true).write(true).open(&pair.disk).unwrap();
+        let mut bytes = [0; size_of::<JournalHeader>()];
+        disk.read_exact_at(&mut bytes, header).unwrap();
+        let plan = JournalHeader::read_from_bytes(&bytes).unwrap().check().unwrap().plan;
+        disk.write_all_at(b"damage", plan.data_at() * BLOCK).unwrap();
+    };
+    spoil(7);
+    assert_tells(&run(&["replay", &pair.disk, "--force"]), REFUSED, &["cannot be used", "fits its checksum"]);
+    json(&["flush", "--pmem", &pair.pmem, "--wait"]);
+    assert_eq!(pair.on_disk(7), stamped(7, 2));
+    let mut server = pair.serve(&["--dirty-percent", "90"]);
+    write(&mut pair.client(), 7, 3);
+    server.kill();
+    spoil(8);
+    let flush = run(&["flush", "--pmem", &pair.pmem, "--wait"]);
+    assert_tells(&flush, REFUSED, &["not block 8", "nothing goes past it", "write the block anew", "salvage"]);
+    let server = pair.serve(&["--dirty-percent", "90"]);
+    write(&mut pair.client(), 8, 3);
+    drop(server);
+    json(&["flush", "--pmem", &pair.pmem, "--wait"]);
+    assert_eq!([7, 8].map(|block| pair.on_disk(block)), [7, 8].map(|block| stamped(block, 3)));
 }
