@@ -42,7 +42,8 @@ int main(int argc, char **argv) {
         return 2;
     }
     if (tidegate_open(argv[1], argv[2], &cache) == TIDEGATE_SYSTEM) {
-        done(tidegate_create(argv[1], 8 << 20, argv[2], 4096), "create");
+        /* Whoever loses the region still has a disk on which both have changed, or none. */
+        done(tidegate_create_with(argv[1], 8 << 20, argv[2], 4096, "ordered=on"), "create");
         done(tidegate_open(argv[1], argv[2], &cache), "open");
     }
     if (cache == NULL) {

@@ -26,7 +26,7 @@ typedef enum {
   TIDEGATE_MISUSE = 1,
   // The memory or the disk cannot give bytes back, or refuses them.
   TIDEGATE_MEDIA = 2,
-  // What lies in the region is damaged, no cache, or the cache of another disk.
+  // What lies in the region is damaged, no cache, or the cache of another disk; or something lies on the disk that may not be lost.
   TIDEGATE_REFUSED = 3,
   // Another program uses the region or the disk.
   TIDEGATE_IN_USE = 4,
@@ -62,7 +62,9 @@ tidegate_status tidegate_create(const char *pmem,
                                 const char *disk,
                                 uint32_t block_size);
 
-// The same as `options` say, if it is not null: `checksums=on` keeps a checksum of each block.
+// The same as `options` say, if it is not null: `checksums=on` keeps a checksum of each block. `ordered=on` has the disk keep the order of commits: at every instant it alone is what all
+// commits up to a moment left, and `tidegate replay` makes it so if the region is lost. The end of the disk becomes its journal, with as many blocks as the region; it may hold
+// nothing but zeroes.
 //
 // # Safety
 // L2 for both paths and for `options`.

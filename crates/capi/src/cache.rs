@@ -1,10 +1,13 @@
 //! A cache and its disk as C programs hold them, without a pointer in sight.
 
-use crate::options;
+use crate::options::{self, Making};
 use crate::status::Failure;
 use std::path::Path;
 use std::sync::Arc;
-use tidegate_disk_cache::{Contents, DiskCache, FormatSpec, check, format_with, identify};
+use tidegate_disk_cache::{
+    Contents, DiskCache, FormatSpec, FoundJournal, blocks_in, check, find_journal, format_ordered, format_with,
+    has_room_for, identify, journal_at_the_end, lay_out_journal,
+};
 use tidegate_media::{
     Access, Allocation, BlockDevice, DiskAccess, DiskIdentity, Domain, Durability, FileBacked, FileDisk, Geometry, Lba,
     MappedRegion,
@@ -20,22 +23,44 @@ pub struct Cache {
 type Engine = DiskCache<Arc<MappedRegion>>;
 
 impl Cache {
-    /// Makes a region of `bytes` bytes at `pmem`, where nothing may be, in front of `disk`.
+    /// Makes a region of `bytes` bytes at `pmem`, where nothing may be, in front of `disk`. If the disk is to keep the order of commits, it gets its journal before the region
+    /// is a cache: without one it does no harm.
     pub(crate) fn create(pmem: &Path, bytes: u64, disk: &Path, block_size: u32, words: &str) -> Result<(), Failure> {
-        let sums = options::of_making(words)?;
+        let Making { sums, ordered } = options::of_making(words)?;
         if !block_size.is_power_of_two() || block_size < 512 {
             return Err(Failure::BlockSize(block_size));
         }
         let disk = FileDisk::open(disk, DiskAccess::ReadWrite, block_size)?;
+        if let Some(FoundJournal { blocks: blocks @ 1.., .. }) = find_journal(&disk)? {
+            return Err(Failure::UnderWay(blocks));
+        }
+        let ring_slots = FormatSpec::ring_slots_in(bytes);
+        let journal = match ordered {
+            true => {
+                let blocks = blocks_in(bytes, block_size, ring_slots).unwrap_or(1);
+                let journal = journal_at_the_end(&disk, block_size, blocks).ok_or(Failure::NoRoom(blocks))?;
+                if !has_room_for(&disk, &journal)? {
+                    return Err(Failure::EndHolds(journal.records_at() * u64::from(block_size)));
+                }
+                Some(journal)
+            }
+            false => None,
+        };
         let region = MappedRegion::create(pmem, bytes, Allocation::Full)?;
         let spec = FormatSpec {
             block_size,
-            disk_blocks: disk.geometry().blocks,
-            ring_slots: FormatSpec::ring_slots_in(bytes),
+            disk_blocks: journal.map_or(disk.geometry().blocks, |journal| journal.disk_blocks),
+            ring_slots,
             uuid: uuid::Uuid::new_v4().into_bytes(),
             disk: disk.identity().0,
         };
-        format_with(sums, &region, &spec, Contents::Zeroed)?;
+        match journal {
+            None => format_with(sums, &region, &spec, Contents::Zeroed)?,
+            Some(journal) => {
+                lay_out_journal(&disk, journal, spec.uuid)?;
+                format_ordered(journal.capacity, sums, &region, &spec, Contents::Zeroed)?;
+            }
+        }
         match region.file() {
             Some(file) if region.domain() == Domain::DiskFile => Ok(file.sync_all()?),
             _ => Ok(()),
@@ -150,6 +175,42 @@ mod tests {
         assert_eq!(identity.sums, tidegate_disk_cache::Sums::Kept);
         let cache = opened(folder.path(), "disk-mode=read-only");
         assert!(cache.write(0, &[1; 4096]).is_err());
+    }
+
+    #[test]
+    fn an_ordered_disk_is_what_was_committed_without_its_region() {
+        let (folder, pmem, disk) = beside_a_disk(1 << 20);
+        let create = |bytes, options| ended(|| Cache::create(&pmem, bytes, &disk, 4096, options));
+        assert_eq!(create(2 << 20, "ordered=on"), Status::TidegateMisuse, "the journal is larger than the disk");
+        std::os::unix::fs::FileExt::write_all_at(
+            &File::options().write(true).open(&disk).unwrap(),
+            b"data",
+            (1 << 20) - 4,
+        )
+        .unwrap();
+        assert_eq!(create(256 << 10, "ordered=on"), Status::TidegateRefused, "its end holds something");
+        assert!(!pmem.exists());
+        File::create(&disk).unwrap().set_len(1 << 20).unwrap();
+        Cache::create(&pmem, 256 << 10, &disk, 4096, "ordered=on,checksums=on").unwrap();
+        let cache = opened(folder.path(), "");
+        assert!(cache.geometry().blocks < 256 && cache.engine.identity().journal_blocks > 0);
+        let mut transaction = Transaction::begin(&cache);
+        [3, 100].into_iter().for_each(|block| transaction.write(block, &[1; 4096]).unwrap());
+        transaction.commit().unwrap();
+        cache.destage(1).unwrap();
+        cache.destage(1).unwrap();
+        std::fs::copy(&disk, folder.path().join("alone")).unwrap();
+        let alone = FileDisk::open(&folder.path().join("alone"), DiskAccess::ReadWrite, 4096).unwrap();
+        let found = tidegate_disk_cache::recover_disk(&alone).unwrap().unwrap();
+        assert_eq!((found.disk_blocks, found.blocks), (cache.geometry().blocks, 2));
+        for block in [3, 100] {
+            let mut shown = [0; 4096];
+            alone.read(Lba(block), &mut shown).unwrap();
+            assert_eq!(shown, [1; 4096]);
+        }
+        drop(cache);
+        std::fs::remove_file(&pmem).unwrap();
+        assert_eq!(create(256 << 10, ""), Status::TidegateRefused, "it is amid a group");
     }
 
     #[test]

@@ -40,7 +40,9 @@ pub unsafe extern "C" fn tidegate_create(
     unsafe { tidegate_create_with(pmem, bytes, disk, block_size, std::ptr::null()) }
 }
 
-/// The same as `options` say, if it is not null: `checksums=on` keeps a checksum of each block.
+/// The same as `options` say, if it is not null: `checksums=on` keeps a checksum of each block. `ordered=on` has the disk keep the order of commits: at every instant it alone is what all
+/// commits up to a moment left, and `tidegate replay` makes it so if the region is lost. The end of the disk becomes its journal, with as many blocks as the region; it may hold
+/// nothing but zeroes.
 ///
 /// # Safety
 /// L2 for both paths and for `options`.

@@ -15,7 +15,7 @@ pub(crate) enum NoOption {
 }
 
 const OF_OPENING: &str = "disk-mode, replacement, admit, sequential-cutoff, forget-reads and conflicts";
-const OF_MAKING: &str = "checksums";
+const OF_MAKING: &str = "checksums and ordered";
 
 /// How a cache of blocks of `block_size` bytes is opened by `words`; what they do not name stays as it usually is.
 pub(crate) fn of_opening(words: &str, block_size: u32) -> Result<Options, NoOption> {
@@ -34,11 +34,7 @@ pub(crate) fn of_opening(words: &str, block_size: u32) -> Result<Options, NoOpti
                 options.sequential_blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
             }
             "forget-reads" => {
-                options.reads = match value {
-                    "on" => Reads::Forgotten,
-                    "off" => Reads::Kept,
-                    other => return Err(NoOption::Value(other.to_owned(), "forget-reads", "on or off")),
-                }
+                options.reads = if is_on(value, "forget-reads")? { Reads::Forgotten } else { Reads::Kept }
             }
             "conflicts" => {
                 options.conflicts = match value {
@@ -53,18 +49,34 @@ pub(crate) fn of_opening(words: &str, block_size: u32) -> Result<Options, NoOpti
     Ok(options)
 }
 
-/// Whether a cache that `words` describe has checksums of its blocks.
-pub(crate) fn of_making(words: &str) -> Result<Sums, NoOption> {
-    let mut sums = Sums::Absent;
+/// What a cache is made to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Making {
+    /// Whether it has checksums of its blocks.
+    pub(crate) sums: Sums,
+    /// Whether its disk keeps the order of commits.
+    pub(crate) ordered: bool,
+}
+
+/// What `words` say of a cache that is to be made.
+pub(crate) fn of_making(words: &str) -> Result<Making, NoOption> {
+    let mut making = Making { sums: Sums::Absent, ordered: false };
     for (word, value) in pairs(words) {
-        sums = match (word, value) {
-            ("checksums", "on") => Sums::Kept,
-            ("checksums", "off") => Sums::Absent,
-            ("checksums", other) => return Err(NoOption::Value(other.to_owned(), "checksums", "on or off")),
-            (other, _) => return Err(NoOption::Word(other.to_owned(), OF_MAKING)),
-        };
+        match word {
+            "checksums" => making.sums = if is_on(value, "checksums")? { Sums::Kept } else { Sums::Absent },
+            "ordered" => making.ordered = is_on(value, "ordered")?,
+            other => return Err(NoOption::Word(other.to_owned(), OF_MAKING)),
+        }
     }
-    Ok(sums)
+    Ok(making)
+}
+
+fn is_on(value: &str, word: &'static str) -> Result<bool, NoOption> {
+    match value {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        other => Err(NoOption::Value(other.to_owned(), word, "on or off")),
+    }
 }
 
 /// Words and their values; a word alone has an empty one.
@@ -91,7 +103,12 @@ mod tests {
         assert_eq!((options.replacement, options.admit), (usual.replacement, usual.admit));
         assert_eq!((of_opening("", 4096).unwrap(), options.reads), (usual, Reads::Kept));
         assert_eq!(of_opening("forget-reads=on", 4096).unwrap(), Options { reads: Reads::Forgotten, ..usual });
-        assert_eq!((of_making("checksums=on"), of_making("")), (Ok(Sums::Kept), Ok(Sums::Absent)));
+        let making = |sums, ordered| Ok(Making { sums, ordered });
+        assert_eq!(
+            (of_making("checksums=on"), of_making("")),
+            (making(Sums::Kept, false), making(Sums::Absent, false))
+        );
+        assert_eq!(of_making("ordered=on,checksums=off"), making(Sums::Absent, true));
     }
 
     #[test]
@@ -109,6 +126,8 @@ mod tests {
             }
         }
         assert!(of_opening("mode=lru", 512).unwrap_err().to_string().contains("\"mode\" is no option here"));
-        assert!(of_making("checksums").unwrap_err().to_string().contains("on or off"));
+        for word in ["checksums", "ordered", "ordered=yes"] {
+            assert!(of_making(word).unwrap_err().to_string().contains("on or off"));
+        }
     }
 }

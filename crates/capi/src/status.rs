@@ -17,7 +17,7 @@ pub enum Status {
     TidegateMisuse = 1,
     /// The memory or the disk cannot give bytes back, or refuses them.
     TidegateMedia = 2,
-    /// What lies in the region is damaged, no cache, or the cache of another disk.
+    /// What lies in the region is damaged, no cache, or the cache of another disk; or something lies on the disk that may not be lost.
     TidegateRefused = 3,
     /// Another program uses the region or the disk.
     TidegateInUse = 4,
@@ -44,6 +44,12 @@ pub(crate) enum Failure {
     Option(#[from] NoOption),
     #[error("{0} is no size of a block: a power of two from 512 to 65536")]
     BlockSize(u32),
+    #[error("the disk is too small for a journal of {0} blocks: make the region smaller, or the disk larger")]
+    NoRoom(u32),
+    #[error("the disk's journal would lie from byte {0} on, which holds something")]
+    EndHolds(u64),
+    #[error("{0} blocks were being put in place when the disk lost its region; run `tidegate replay`")]
+    UnderWay(u32),
     #[error("the region holds no cache of a disk")]
     NoCache,
     #[error("the cache breaks rules of its format; run `tidegate check`")]
@@ -67,8 +73,11 @@ pub(crate) enum Failure {
 impl Failure {
     fn status(&self) -> Status {
         match self {
-            Failure::Null | Failure::Text | Failure::BlockSize(_) | Failure::Option(_) => Status::TidegateMisuse,
+            Failure::Null | Failure::Text | Failure::BlockSize(_) | Failure::Option(_) | Failure::NoRoom(_) => {
+                Status::TidegateMisuse
+            }
             Failure::NoCache | Failure::Damaged | Failure::AnotherDisk => Status::TidegateRefused,
+            Failure::EndHolds(_) | Failure::UnderWay(_) => Status::TidegateRefused,
             Failure::Map(MapError::InUse { .. }) => Status::TidegateInUse,
             Failure::Map(_) | Failure::Io(_) => Status::TidegateSystem,
             Failure::Format(FormatError::Sealed(_)) => Status::TidegateSealed,
