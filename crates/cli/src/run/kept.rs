@@ -357,9 +357,11 @@ impl BlockDevice for Files {
 
     fn write(&self, at: Lba, data: &[u8], _: Durability) -> Result<()> {
         let slots: BTreeSet<u32> = Files::slots(&Run { at, data }).collect();
-        let not_now = !lock(&self.absorbing).is_disjoint(&slots);
-        if not_now || slots.iter().any(|slot| self.has_failed(*slot)) {
+        if slots.iter().any(|slot| self.has_failed(*slot)) {
             return Err(not_durable());
+        }
+        if !lock(&self.absorbing).is_disjoint(&slots) {
+            return Err(Misuse::NotNow.into());
         }
         lock(&self.touched).extend(slots);
         Ok(())
@@ -745,6 +747,19 @@ mod tests {
         let size = KeptSize::new(12_345, 6);
         assert_eq!(size_in(&block_with(size)), Some(size));
         assert_eq!(size_in(&[0; 4096]), None);
+    }
+
+    #[test]
+    fn what_is_refused_for_now_is_no_failure() {
+        let files = Files::default();
+        let write = |slot| files.write(block_of(slot, 3), &[0; BLOCK], Durability::Volatile);
+        let absorbing = files.absorb(64);
+        assert_eq!((write(64), write(65)), (Err(Misuse::NotNow.into()), Ok(())));
+        files.set_failed(64);
+        assert_eq!(write(64), Err(not_durable()), "it fails whether now or later");
+        files.set_failed(65);
+        drop(absorbing);
+        assert_eq!((write(65), write(66)), (Err(not_durable()), Ok(())));
     }
 
     #[test]
