@@ -118,11 +118,21 @@ pub(crate) fn ask_later(request: Request<'_>, later: Later) {
     IS_LATE.store(true, Ordering::Relaxed);
 }
 
-/// Whether no answer is still to come, for whoever holds the line's lock.
+/// Whether no answer is still to come, for whoever holds the line's lock. An answer that is not waited for, and says anything but `Done`, may be found later.
 pub(crate) fn is_free(wait: Wait) -> bool {
+    if wait == Wait::No && !may_be_answered() {
+        return false;
+    }
     let read = connected().and_then(|socket| read_late(socket, wait));
     read.err().iter().for_each(|error| unanswered(*error));
     read.is_ok() && !IS_LATE.load(Ordering::Relaxed)
+}
+
+/// Whether the answer that is still to come may be there, by a look at the strip that it is about.
+fn may_be_answered() -> bool {
+    let (generation, filling) = (LATE_GENERATION.load(Ordering::Relaxed), LATE_FILLING.load(Ordering::Relaxed));
+    let held = files::at(LATE_INDEX.load(Ordering::Relaxed)).filter(|_| IS_LATE.load(Ordering::Relaxed));
+    held.is_none_or(|held| held.may_be_absorbed(generation, filling))
 }
 
 /// Reads the answer that is still to come, if one is, and does what it says.
