@@ -372,6 +372,8 @@ pub(crate) fn synced_unheld(descriptor: i32, regular: Regular) -> i32 {
 fn look(descriptor: i32) -> Seen {
     match descriptors::seen(descriptor) {
         Seen::Unknown => guarded(|| learn(descriptor, false)),
+        // A child that shares this memory: the number may mean something else there.
+        _ if !descriptors::are_own() => guarded(|| learn(descriptor, false)),
         seen => seen,
     }
 }

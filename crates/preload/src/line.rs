@@ -4,6 +4,7 @@
 //! sent, and who asks for something knows what became of what was handed over.
 
 use crate::lock::Lock;
+use crate::process::Copies;
 use crate::{files, process, strip};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -66,11 +67,11 @@ pub(crate) fn give_up_among(first: u32, last: u32) {
 }
 
 /// The line is the parent's: this process makes one of its own when it needs one.
-pub(crate) fn leave_to_parent() {
+pub(crate) fn leave_to_parent(copies: Copies) {
     LINE.reset();
     IS_LATE.store(false, Ordering::Relaxed);
     let socket = SOCKET.swap(NONE, Ordering::Relaxed);
-    if is_ours(socket) {
+    if copies == Copies::Closed && is_ours(socket) {
         close(socket);
     }
 }
