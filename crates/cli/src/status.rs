@@ -22,7 +22,8 @@ impl fmt::Display for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Status { pool, held, kept, by_kernel, failed, files, more } = &self.status;
         answer::line(f, "pool", format_args!("{}, {}", self.file.display(), Human(pool.pool_bytes)))?;
-        answer::line(f, "waiting", format_args!("{} bytes for their disks", pool.waiting_bytes))?;
+        let (waiting, on_strips) = (pool.waiting_bytes, pool.strip_bytes);
+        answer::line(f, "waiting", format_args!("{waiting} bytes for their disks, {on_strips} more on strips alone"))?;
         answer::line(f, "syncs", format_args!("{kept} ended in the pool, {by_kernel} in the kernel"))?;
         if let Some(us) = pool.disk_sync_us {
             answer::line(f, "disk", format_args!("{} syncs behind them, {us} µs each", pool.disk_syncs))?;

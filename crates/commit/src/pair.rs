@@ -85,6 +85,11 @@ impl<R: Region> Pair<R> {
         turns
     }
 
+    /// Whether whoever absorbs `filling`, which is not 0, has come as far as to clear its strip. Only a hint that [`Pair::absorbed`] will be called soon.
+    pub fn is_clear(&self, filling: u32) -> bool {
+        self.strips[strip_of(filling)].is_clear()
+    }
+
     /// All that `filling` and those before it are about is elsewhere, durably, and so is that they count for nothing. False: there is no further filling.
     pub fn absorbed(&mut self, filling: u32) -> bool {
         for strip in self.strips.iter_mut().filter(|strip| strip.filling() <= filling) {

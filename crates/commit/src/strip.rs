@@ -138,6 +138,11 @@ impl<R: Region> Strip<R> {
         self.failed.is_none() && self.staged > 0 && self.counting == self.staged
     }
 
+    /// Whether nothing on the strip counts, as far as its word tells: whoever absorbs a filling stores that.
+    pub fn is_clear(&self) -> bool {
+        self.region.load_u64(0) == Ok(0)
+    }
+
     fn capacity(&self) -> usize {
         usize::try_from(self.region.len().min(STRIP_BYTES) - STRIP_RECORDS_AT).expect("a strip fits in memory")
     }

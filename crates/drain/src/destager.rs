@@ -1,7 +1,8 @@
 //! The thread that moves a cache's dirty blocks to its disk, at the pace of [`tidegate_policy::destage`].
 //!
 //! It never works on behalf of a writer, and a writer never waits for it. When the disk refuses blocks it tries the others, and the
-//! refused ones again after a while, at most every few seconds. Somebody who wants all of them on the disk now asks for a
+//! refused ones again after a while, at most every few seconds. Blocks that it refuses only for now ([`Misuse::NotNow`]) are no sign of a disk in trouble: the
+//! others go on at once, and when there are no others, the next sweep begins a moment later. Somebody who wants all of them on the disk now asks for a
 //! [`Destager::flush`], which ends after two sweeps over the dirty blocks at most, whatever writers do meanwhile.
 
 use std::io;
@@ -9,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
-use tidegate_media::{Error, Lba};
+use tidegate_media::{Error, Lba, Misuse};
 use tidegate_policy::destage::{Brake, Caps, Destage, Limits, Load, Turn};
 
 /// Blocks of a step that somebody waits for.
@@ -17,6 +18,9 @@ const STEP_WANTED: u32 = 1024;
 
 /// The first and the longest pause before refused blocks are tried again.
 const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+
+/// The same before blocks are tried again that were refused for now.
+const NOT_NOW: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(20));
 
 /// Refusals that are remembered of a sweep.
 const REFUSALS_MAX: usize = 16;
@@ -58,6 +62,39 @@ pub struct Step {
     pub not_durable: Option<Error>,
     /// Whether the sweep goes on behind this step.
     pub more: bool,
+}
+
+/// How long blocks that were refused are left alone.
+struct Pauses {
+    retry: Duration,
+    not_now: Duration,
+    /// Whether blocks were refused for now in the sweep under way, and nothing reached the disk since.
+    put_off: bool,
+}
+
+impl Pauses {
+    fn new() -> Pauses {
+        Pauses { retry: RETRY.0, not_now: NOT_NOW.0, put_off: false }
+    }
+
+    /// The pause behind `step`, if there is to be one.
+    fn behind(&mut self, step: &Step) -> Option<Duration> {
+        let is_for_now = |(_, error): &(Lba, Error)| *error == Error::Misuse(Misuse::NotNow);
+        if step.cleaned > 0 {
+            *self = Pauses::new();
+            return None;
+        }
+        if step.not_durable.is_some() || !step.refused.iter().all(is_for_now) {
+            self.retry = (self.retry * 2).min(RETRY.1);
+            return Some(self.retry);
+        }
+        self.retry = RETRY.0;
+        self.put_off |= !step.refused.is_empty();
+        // The rest of the sweep is about other blocks.
+        let ends = !step.more && std::mem::take(&mut self.put_off);
+        let longer = (self.not_now * 2).min(NOT_NOW.1);
+        ends.then(|| std::mem::replace(&mut self.not_now, longer))
+    }
 }
 
 /// Wakes the thread.
@@ -231,7 +268,7 @@ impl Drop for Destager {
 fn work<D: Dirty>(cache: &D, shared: &Shared, limits: Limits) {
     let begin = Instant::now();
     let mut destage = Destage::new(limits);
-    let mut retry = RETRY.0;
+    let mut pauses = Pauses::new();
     // Where the disk keeps the order of commits, blocks turn clean only with the last step of a group.
     let mut spent = Duration::ZERO;
     while !shared.is_ending() {
@@ -250,12 +287,10 @@ fn work<D: Dirty>(cache: &D, shared: &Shared, limits: Limits) {
                     destage.measured(step.cleaned, std::mem::take(&mut spent));
                 }
                 *shared.brake() = destage.brake();
-                let in_vain = step.cleaned == 0 && (!step.refused.is_empty() || step.not_durable.is_some());
+                let pause = pauses.behind(&step);
                 note(shared, step);
-                retry = if in_vain { (retry * 2).min(RETRY.1) } else { RETRY.0 };
-                if in_vain && !shared.is_wanted() {
-                    sleep(shared, Some(retry));
-                }
+                // Nobody who waits for a flush is kept waiting.
+                pause.into_iter().for_each(|pause| sleep(shared, Some(pause)));
             }
             Turn::Wait(time) => sleep(shared, Some(time)),
             Turn::Park if cache.may_sleep() => sleep(shared, None),

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tidegate_disk_cache::{Contents, DiskCache, FormatSpec, Options, Sums, format_ordered, identify, lay_out_journal};
 use tidegate_drain::{Bell, Destager, Dirty, Left, Step, Ticket};
-use tidegate_media::{BlockDevice, Durability, Error, InTurn, Lba, Poison};
+use tidegate_media::{BlockDevice, Durability, Error, InTurn, Lba, Misuse, Poison};
 use tidegate_policy::destage::{Caps, Limits, Load};
 use tidegate_sim::{Disk, Region};
 
@@ -22,6 +22,9 @@ struct Inner {
     sweep: Vec<u64>,
     /// Blocks that the disk refuses.
     bad: BTreeSet<u64>,
+    /// Those that it refuses only for now, and how often a sweep of nothing else ended.
+    not_now: BTreeSet<u64>,
+    sweeps_put_off: u32,
     /// Whether each step finds a new dirty block behind it.
     restless: bool,
     bell: Option<Bell>,
@@ -68,15 +71,18 @@ impl Dirty for List {
             inner.sweep = inner.dirty.iter().copied().collect();
         }
         let many = inner.sweep.len().min(blocks_max as usize);
-        let (bad, good): (Vec<u64>, Vec<u64>) =
-            inner.sweep.drain(..many).collect::<Vec<_>>().into_iter().partition(|lba| inner.bad.contains(lba));
+        let next: Vec<u64> = inner.sweep.drain(..many).collect();
+        let (not_now, others): (Vec<u64>, Vec<u64>) = next.into_iter().partition(|lba| inner.not_now.contains(lba));
+        let (bad, good): (Vec<u64>, Vec<u64>) = others.into_iter().partition(|lba| inner.bad.contains(lba));
         good.iter().for_each(|lba| assert!(inner.dirty.remove(lba)));
         if inner.restless {
             let next = inner.looks + 1_000_000;
             inner.looks += 1;
             inner.dirty.insert(next);
         }
-        let refused = bad.into_iter().map(|lba| (Lba(lba), poison(lba))).collect();
+        inner.sweeps_put_off += u32::from(!not_now.is_empty() && inner.sweep.is_empty());
+        let put_off = not_now.into_iter().map(|lba| (Lba(lba), Misuse::NotNow.into()));
+        let refused = bad.into_iter().map(|lba| (Lba(lba), poison(lba))).chain(put_off).collect();
         Step { cleaned: u32::try_from(good.len()).unwrap(), refused, not_durable: None, more: !inner.sweep.is_empty() }
     }
 
@@ -156,6 +162,37 @@ fn a_flush_names_what_the_disk_refused_and_moves_the_rest() {
     list.0.lock().unwrap().bad.clear();
     assert!(flushed(&destager).is_nothing());
     assert_eq!((list.dirty(), destager.left()), (Vec::new(), Left::default()));
+}
+
+/// Waits for `many` sweeps that end with blocks refused for now, and says how long that took.
+fn sweeps_put_off(list: &List, many: u32) -> Duration {
+    let (begin, seen) = (Instant::now(), list.0.lock().unwrap().sweeps_put_off);
+    while list.0.lock().unwrap().sweeps_put_off < seen + many {
+        assert!(begin.elapsed() < Duration::from_secs(20), "blocks that are refused for now are left alone");
+        std::thread::yield_now();
+    }
+    begin.elapsed()
+}
+
+#[test]
+fn blocks_that_are_refused_for_now_hold_up_nobody() {
+    let (list, destager) = started();
+    // More than the limit, so that writers are not waited for; several steps of a sweep have nothing else.
+    list.0.lock().unwrap().not_now.extend(100..900);
+    (100..900).for_each(|lba| list.write(lba));
+    sweeps_put_off(&list, 10);
+    let took = sweeps_put_off(&list, 20);
+    assert!(took >= Duration::from_millis(200), "it tries again and again, 20 sweeps in {took:?}");
+    // As if each were a failure, they would be tried after 5 s by now.
+    let begin = Instant::now();
+    [3, 950].into_iter().for_each(|lba| list.write(lba));
+    while list.dirty().len() > 800 {
+        assert!(begin.elapsed() < Duration::from_secs(2), "the others are tried at once");
+        std::thread::yield_now();
+    }
+    assert_eq!(flushed(&destager).refused, 800, "a flush does not wait for them, and tells of them");
+    list.0.lock().unwrap().not_now.clear();
+    assert!(flushed(&destager).is_nothing());
 }
 
 #[test]

@@ -46,6 +46,9 @@ pub enum Misuse {
     /// A write to a device opened for reading only.
     #[error("the device is open for reading only")]
     ReadOnly,
+    /// Blocks that the device takes later: neither it nor they are at fault, and others may be written meanwhile.
+    #[error("the device does not take these blocks now")]
+    NotNow,
 }
 
 /// Bytes the medium cannot give back (an uncorrectable memory error, a file cut short).

@@ -1,7 +1,7 @@
 //! What is known of each descriptor. It is only a memory: anybody may forget any of it at any time.
 
 use crate::process;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// What stands behind a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +40,19 @@ const DESCRIPTORS: usize = 65536;
 static SEEN: [AtomicU64; DESCRIPTORS] = [const { AtomicU64::new(0) }; DESCRIPTORS];
 /// One more than the highest that was ever learned.
 static END: AtomicU64 = AtomicU64::new(0);
+
+/// Whether there may be, or may have been, a process with this memory and descriptors of its own. Only where its beginning is seen there was none so far.
+static SHARED: AtomicBool = AtomicBool::new(cfg!(not(target_arch = "x86_64")));
+
+/// Such a process is going to begin.
+pub(crate) fn share() {
+    SHARED.store(true, Ordering::Relaxed);
+}
+
+/// Whether what is known is about this process's descriptors. Relaxed: the process that it is not true for began behind [`share`].
+pub(crate) fn are_own() -> bool {
+    !SHARED.load(Ordering::Relaxed) || process::owns_memory()
+}
 
 /// Syncs that are told apart.
 pub(crate) const SYNCS_MAX: u8 = 15;

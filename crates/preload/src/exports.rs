@@ -6,6 +6,7 @@ mod attributes;
 mod calls;
 mod changes;
 mod numbers;
+mod sharers;
 mod streams;
 mod syncs;
 mod unseen;
@@ -21,6 +22,8 @@ static START: extern "C" fn() = start;
 extern "C" fn start() {
     crate::guarded(|| {
         next::find_all();
+        #[cfg(target_arch = "x86_64")]
+        sharers::find_all();
         process::start();
         follow::STANDARD.for_each(follow::opened);
     });

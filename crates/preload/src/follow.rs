@@ -368,12 +368,10 @@ pub(crate) fn synced_unheld(descriptor: i32, regular: Regular) -> i32 {
     if process::epoch() == regular.epoch { 0 } else { sync_again(descriptor) }
 }
 
-/// What `descriptor` is, asked of the kernel if nobody remembers.
+/// What `descriptor` is, asked of the kernel if nobody remembers, or only a process with other descriptors, whose memory this one shares.
 fn look(descriptor: i32) -> Seen {
-    match descriptors::seen(descriptor) {
-        Seen::Unknown => guarded(|| learn(descriptor, false)),
-        seen => seen,
-    }
+    let seen = descriptors::seen(descriptor);
+    if seen != Seen::Unknown && descriptors::are_own() { seen } else { guarded(|| learn(descriptor, false)) }
 }
 
 /// The kernel was done with a file that nobody held before: whether somebody holds it now.

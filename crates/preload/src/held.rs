@@ -430,6 +430,18 @@ impl Held {
         }
     }
 
+    /// Whether the answer about `filling`, which [`Held::turn`] gave, may be there: the supervisor clears its strip first. Without a system call.
+    pub(crate) fn may_be_absorbed(&self, generation: u32, filling: u32) -> bool {
+        if !self.lock.take() {
+            return false;
+        }
+        let same = self.generation() == generation && self.is_taken();
+        // SAFETY: L5.
+        let clear = unsafe { self.strips() }.filter(|_| same).is_none_or(|strips| strips.is_clear(filling));
+        self.lock.give();
+        clear
+    }
+
     /// What [`Held::turn`] gave is durable elsewhere, and `filling` counts no more. From a signal handler that interrupted the lock's holder this is left out: the strip
     /// stays taken until the next filling is absorbed, as that frees those before it too.
     pub(crate) fn absorbed(&self, generation: u32, filling: u32) {

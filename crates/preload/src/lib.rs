@@ -25,7 +25,7 @@
 //!    held file and write alike. A sync follows before it returns. Otherwise it is the kernel's own, and what was kept is forgotten before it returns. The second descriptor is closed only
 //!    where the first one is: closing it drops the process's record locks on the file.
 //! 8. The table of descriptors is only ever a memory: an entry is forgotten whenever its number may mean something else, and learned anew from the kernel. A child between
-//!    vfork and exec shares memory with its parent but not descriptors, and learns nothing.
+//!    vfork and exec shares memory with its parent but not descriptors: it learns nothing, and believes nothing that the memory says.
 //!
 //! # The law of the unsafe code
 //!

@@ -4,6 +4,7 @@
 //! sent, and who asks for something knows what became of what was handed over.
 
 use crate::lock::Lock;
+use crate::process::Copies;
 use crate::{files, process, strip};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -66,11 +67,11 @@ pub(crate) fn give_up_among(first: u32, last: u32) {
 }
 
 /// The line is the parent's: this process makes one of its own when it needs one.
-pub(crate) fn leave_to_parent() {
+pub(crate) fn leave_to_parent(copies: Copies) {
     LINE.reset();
     IS_LATE.store(false, Ordering::Relaxed);
     let socket = SOCKET.swap(NONE, Ordering::Relaxed);
-    if is_ours(socket) {
+    if copies == Copies::Closed && is_ours(socket) {
         close(socket);
     }
 }
@@ -118,11 +119,21 @@ pub(crate) fn ask_later(request: Request<'_>, later: Later) {
     IS_LATE.store(true, Ordering::Relaxed);
 }
 
-/// Whether no answer is still to come, for whoever holds the line's lock.
+/// Whether no answer is still to come, for whoever holds the line's lock. An answer that is not waited for, and says anything but `Done`, may be found later.
 pub(crate) fn is_free(wait: Wait) -> bool {
+    if wait == Wait::No && !may_be_answered() {
+        return false;
+    }
     let read = connected().and_then(|socket| read_late(socket, wait));
     read.err().iter().for_each(|error| unanswered(*error));
     read.is_ok() && !IS_LATE.load(Ordering::Relaxed)
+}
+
+/// Whether the answer that is still to come may be there, by a look at the strip that it is about.
+fn may_be_answered() -> bool {
+    let (generation, filling) = (LATE_GENERATION.load(Ordering::Relaxed), LATE_FILLING.load(Ordering::Relaxed));
+    let held = files::at(LATE_INDEX.load(Ordering::Relaxed)).filter(|_| IS_LATE.load(Ordering::Relaxed));
+    held.is_none_or(|held| held.may_be_absorbed(generation, filling))
 }
 
 /// Reads the answer that is still to come, if one is, and does what it says.

@@ -5,7 +5,8 @@ use libc::{FILE, aiocb, iovec, mode_t, off_t, sigevent, size_t, ssize_t, timespe
 use std::ffi::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-fn resolved(place: &AtomicPtr<c_void>, name: &'static str) -> *mut c_void {
+/// Where the next definition of `name` is, which ends with a zero byte; null: there is none. It is found once, and then known in `place`.
+pub(crate) fn resolved(place: &AtomicPtr<c_void>, name: &'static str) -> *mut c_void {
     let known = place.load(Ordering::Acquire);
     if !known.is_null() {
         return known;

@@ -48,17 +48,26 @@ pub(crate) fn is_followed() -> bool {
     // SAFETY: L3; the page is only ever used as this atomic.
     let mark = unsafe { AtomicU32::from_ptr(mark) };
     if mark.load(Ordering::Acquire) != SAME {
-        start_as_forked(mark);
+        start_as_forked(mark, Copies::Left);
     }
     true
 }
 
+/// What a child does with its copies of the descriptors that the library of its parent has opened.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Copies {
+    /// It closes them.
+    Closed,
+    /// It leaves them: they may be its parent's own, as both may share their descriptors, or it may have locked files since it began.
+    Left,
+}
+
 /// Nothing of what the parent knew is true here.
-fn start_as_forked(mark: &AtomicU32) {
+fn start_as_forked(mark: &AtomicU32, copies: Copies) {
     if mark.compare_exchange(FORKED, CLEARING, Ordering::Acquire, Ordering::Acquire).is_ok() {
         PID.store(pid(), Ordering::Relaxed);
-        line::leave_to_parent();
-        quiet::leave_to_parent();
+        line::leave_to_parent(copies);
+        quiet::leave_to_parent(copies);
         files::forget_all();
         descriptors::forget_all();
         mark.store(SAME, Ordering::Release);
@@ -162,9 +171,13 @@ pub(crate) fn start() {
     }
 }
 
-/// A child begins: before it locks any file, it has closed what would drop its locks later.
+/// A child of libc's `fork` begins: before it locks any file, it has closed what would drop its locks later.
 extern "C" fn forked() {
-    crate::guarded(is_followed);
+    let mark = MARK.load(Ordering::Acquire);
+    if !mark.is_null() {
+        // SAFETY: L3; the page is only ever used as this atomic.
+        crate::guarded(|| start_as_forked(unsafe { AtomicU32::from_ptr(mark) }, Copies::Closed));
+    }
 }
 
 fn pool_in(text: &CStr) -> Option<(CString, FileId)> {

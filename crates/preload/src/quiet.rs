@@ -5,6 +5,7 @@
 
 use crate::asked::{self, file_of, flags};
 use crate::lock::Lock;
+use crate::process::Copies;
 use crate::{line, process};
 use rustix::fs::{Mode, OFlags};
 use std::ops::RangeInclusive;
@@ -88,8 +89,12 @@ pub(crate) fn of(descriptor: i32, file: FileId) -> Option<Quiet> {
 
 /// The same, opened now if there is none. None besides: it cannot be had.
 pub(crate) fn open(descriptor: i32, file: FileId) -> Option<Quiet> {
+    if !process::owns_memory() {
+        // A child that shares this memory may have the descriptors of its parent still, but what it opens is not its parent's.
+        return of(descriptor, file);
+    }
     // Below a signal handler that came in between, none is opened.
-    if !process::owns_memory() || !OPENING.take() {
+    if !OPENING.take() {
         return None;
     }
     let quiet = of(descriptor, file).or_else(|| opened(descriptor, file));
@@ -175,11 +180,11 @@ fn is_removed(place: &AtomicU64, pair: Pair) -> bool {
     place.compare_exchange(pair.word(), 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
 }
 
-/// They are the parent's: this process closes its copies. It has no record locks yet.
-pub(crate) fn leave_to_parent() {
+/// They are the parent's. A process that closes its copies has no record locks yet.
+pub(crate) fn leave_to_parent(copies: Copies) {
     OPENING.reset();
     for (place, pair) in pairs() {
-        if pair.is_one() {
+        if copies == Copies::Closed && pair.is_one() {
             line::close(pair.number);
         }
         is_removed(place, pair);

@@ -4,7 +4,7 @@ mod drivers;
 mod loss;
 mod steps;
 
-pub use drivers::{APPENDER, CROWD, DELETER, DRIVER, LOUD, MODES, STEPPER, UNSEEN};
+pub use drivers::{APPENDER, CHILDREN, CROWD, DELETER, DRIVER, FAILING, LOUD, MODES, STEPPER, UNSEEN};
 pub use steps::Steps;
 
 use crate::artefacts::run;

@@ -386,6 +386,34 @@ fn strips_are_filled_in_turn_while_the_supervisor_absorbs_them() {
 }
 
 #[test]
+fn what_lies_on_strips_alone_is_told() {
+    use Step::{Absorb, Append, Hold, Lengthen, Rename, Sync, Write};
+    let mut program = Program::start_on(SMALL_STRIP_BYTES, vec![0xaa; 9000]);
+    let write = WRITE as u64;
+    let mut after = |steps: &[Step], bring: bool| {
+        steps.iter().for_each(|step| program.step(*step));
+        if bring {
+            program.keeper.kept().bring_committed();
+        }
+        let pool = program.keeper.status().pool;
+        (pool.strip_bytes, pool.waiting_bytes)
+    };
+    assert_eq!(after(&[Hold, Write], false), (0, 0), "it was not synced");
+    assert_eq!(after(&[Sync], false), (write, 0));
+    // The word of the strip says what it said before.
+    assert_eq!(after(&[], true), (0, 0));
+    assert_eq!(after(&[Write, Sync], false), (write, 0));
+    // The older one is on its disk, and blocks of it wait for that again, with its size.
+    assert_eq!(after(&[Absorb], false), (write, 3 * 4096));
+    assert_eq!(after(&[Sync, Write, Sync], false), (2 * write, 3 * 4096), "on both strips");
+    assert_eq!(after(&[Append, Sync], false).0, 0, "the supervisor keeps all of it");
+    assert_eq!(after(&[Write, Sync], false).0, write);
+    assert_eq!(after(&[Lengthen, Sync], false).0, 0, "the kernel synced it");
+    assert_eq!(after(&[Write, Sync], false).0, write);
+    assert_eq!(after(&[Rename], false).0, 0, "it is held no more");
+}
+
+#[test]
 fn fillings_are_absorbed_in_their_order_and_nothing_is_kept_before_them() {
     let mut program = Program::start_on(SMALL_STRIP_BYTES, vec![0xaa; 9000]);
     BOTH.iter().for_each(|step| program.step(*step));

@@ -34,6 +34,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
+use tidegate_commit::pair::{STRIPS, strip_of};
 use tidegate_disk_cache::{DiskCache, FormatSpec, Options, TransactionError, check, format};
 use tidegate_drain::Destager;
 use tidegate_layout::kept::{KeptSize, STRIP_BYTES};
@@ -239,14 +240,20 @@ fn block_with(size: KeptSize) -> Vec<u8> {
 
 type OnFailure = Box<dyn Fn(u32, FileId) + Send + Sync>;
 
-/// A file, and the strips of its program.
-type WithStrip = (Arc<dyn Below>, Option<u32>);
+/// A file whose slot counts.
+struct Known {
+    file: Arc<dyn Below>,
+    /// The pair of strips of its program,
+    strip: Option<u32>,
+    /// and how many of the bytes that were committed to each the cache or the disk has too.
+    elsewhere: [u64; STRIPS],
+}
 
 /// The disk that is made of files.
 #[derive(Default)]
 pub(super) struct Files {
     /// The files of the slots that count.
-    files: Mutex<HashMap<u32, WithStrip>>,
+    files: Mutex<HashMap<u32, Known>>,
     /// Slots that were destaged since the last flush.
     touched: Mutex<BTreeSet<u32>>,
     /// Slots whose file could not be brought to its disk: what is kept of them stays.
@@ -267,17 +274,31 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Files {
-    fn insert(&self, slot: u32, file: &Arc<dyn Below>, strip: Option<u32>) {
-        lock(&self.files).insert(slot, (Arc::clone(file), strip));
+    fn insert(&self, slot: u32, known: Known) {
+        lock(&self.files).insert(slot, known);
     }
 
     fn with_strips(&self) -> Vec<(u32, u32)> {
-        lock(&self.files).iter().filter_map(|(slot, (_, strip))| Some((*slot, (*strip)?))).collect()
+        lock(&self.files).iter().filter_map(|(slot, known)| Some((*slot, known.strip?))).collect()
+    }
+
+    /// The first `bytes` that were committed to strip `place` of the file of `slot` are elsewhere too.
+    fn settle(&self, slot: u32, place: usize, bytes: u64) {
+        if let Some(known) = lock(&self.files).get_mut(&slot) {
+            known.elsewhere[place] = known.elsewhere[place].max(bytes);
+        }
+    }
+
+    /// Bytes that lie on strips and nowhere else, if `bytes` gives those that were committed to each strip of a pair.
+    fn on_strips(&self, bytes: impl Fn(u32) -> [u64; STRIPS]) -> u64 {
+        let files = lock(&self.files);
+        let each = files.values().filter_map(|known| Some(bytes(known.strip?).into_iter().zip(known.elsewhere)));
+        each.flatten().map(|(all, elsewhere)| all.saturating_sub(elsewhere)).sum()
     }
 
     /// Brings the file of `slot` to its disk, if there is one. False: it cannot be brought there, now or ever since.
     fn sync(&self, slot: u32) -> bool {
-        let Some((file, _)) = lock(&self.files).get(&slot).cloned() else { return true };
+        let Some(file) = lock(&self.files).get(&slot).map(|known| Arc::clone(&known.file)) else { return true };
         let began = Instant::now();
         let synced = file.sync();
         self.syncs.fetch_add(1, Ordering::Relaxed);
@@ -300,7 +321,7 @@ impl Files {
 
     fn set_failed(&self, slot: u32) {
         let is_new = lock(&self.failed).insert(slot);
-        let file = lock(&self.files).get(&slot).map(|(file, _)| file.id());
+        let file = lock(&self.files).get(&slot).map(|known| known.file.id());
         if let Some((tell, file)) = self.on_failure.get().zip(file).filter(|_| is_new) {
             tell(slot, file);
         }
@@ -357,9 +378,11 @@ impl BlockDevice for Files {
 
     fn write(&self, at: Lba, data: &[u8], _: Durability) -> Result<()> {
         let slots: BTreeSet<u32> = Files::slots(&Run { at, data }).collect();
-        let not_now = !lock(&self.absorbing).is_disjoint(&slots);
-        if not_now || slots.iter().any(|slot| self.has_failed(*slot)) {
+        if slots.iter().any(|slot| self.has_failed(*slot)) {
             return Err(not_durable());
+        }
+        if !lock(&self.absorbing).is_disjoint(&slots) {
+            return Err(Misuse::NotNow.into());
         }
         lock(&self.touched).extend(slots);
         Ok(())
@@ -417,8 +440,10 @@ pub(super) struct Kept<R: Region> {
 pub(crate) struct Fill {
     /// Bytes it has room for.
     pub(crate) pool_bytes: u64,
-    /// Bytes that wait for their disks.
+    /// Bytes that wait for their disks,
     pub(crate) waiting_bytes: u64,
+    /// and those that programs synced by themselves since: they are neither among these nor on their disks.
+    pub(crate) strip_bytes: u64,
     /// How often the supervisor brought a file to its disk.
     pub(crate) disk_syncs: u64,
     /// Microseconds that took each time.
@@ -481,13 +506,15 @@ impl Kept<MappedRegion> {
 }
 
 /// Brings those files to their disks to whose strips something was committed since they were `seen`.
-fn bring_committed<R: Region>(files: &Files, strips: &Strips<R>, seen: &mut HashMap<u32, u64>) {
+fn bring_committed<R: Region>(files: &Files, strips: &Strips<R>, seen: &mut HashMap<u32, [u64; STRIPS]>) {
     let now = files.with_strips();
     seen.retain(|slot, _| now.iter().any(|(known, _)| known == slot));
     for (slot, strip) in now {
-        let syncs = strips.done(strip).syncs;
-        if seen.insert(slot, syncs).unwrap_or_default() != syncs {
-            files.sync(slot);
+        // Each commit is of some bytes, which the file had before they were counted.
+        let bytes = strips.bytes(strip);
+        let is_more = seen.insert(slot, bytes).unwrap_or_default() != bytes;
+        if is_more && files.sync(slot) && !files.has_failed(slot) {
+            bytes.into_iter().enumerate().for_each(|(place, bytes)| files.settle(slot, place, bytes));
         }
     }
 }
@@ -539,6 +566,12 @@ impl<R: Region> Kept<R> {
         self.cache.drain_step(blocks_max);
     }
 
+    /// Does once what is done from time to time for files whose programs commit by themselves.
+    #[cfg(test)]
+    pub(super) fn bring_committed(&self) {
+        bring_committed(&self.files, &self.strips, &mut HashMap::new());
+    }
+
     /// `tell` gets the slot of each file that cannot be brought to its disk, and the file, when that is found out.
     pub(super) fn on_failure(&self, tell: impl Fn(u32, FileId) + Send + Sync + 'static) {
         // There is one keeper of a pool.
@@ -588,7 +621,8 @@ impl<R: Region> Kept<R> {
     fn empty(&self, place: &mut Place) {
         (place.size, place.absorbed, place.handed_over) = (None, 0, 0);
         place.size_min = place.file.size().ok();
-        self.files.insert(place.slot(), &place.file, place.strip);
+        let elsewhere = place.strip.map(|strip| self.strips.bytes(strip)).unwrap_or_default();
+        self.files.insert(place.slot(), Known { file: Arc::clone(&place.file), strip: place.strip, elsewhere });
     }
 
     /// Keeps `ranges` of the file as they are now, and that it has `size` bytes: all of it, durably, or none. `filling` of its strips, if it is not 0,
@@ -632,7 +666,13 @@ impl<R: Region> Kept<R> {
             transaction.commit().map_err(NotKept::Failed)?;
         }
         (place.size, place.size_min, place.absorbed) = (Some(size), Some(size), absorbed);
-        strip.map_or(Ok(()), |strip| self.strips.clear(strip, filling)).map_err(NotKept::Sealed)
+        if let Some(strip) = strip {
+            self.strips.clear(strip, filling).map_err(NotKept::Sealed)?;
+            // Its program does not commit to it before it is answered.
+            let number = strip_of(filling);
+            self.files.settle(slot, number, self.strips.bytes(strip)[number]);
+        }
+        Ok(())
     }
 
     /// The kernel made the file durable: nothing that is kept of it counts any more, durably. Its slot from now on; none: its family has no other.
@@ -677,6 +717,7 @@ impl<R: Region> Kept<R> {
         Fill {
             pool_bytes: u64::from(fill.blocks) * BLOCK_BYTES,
             waiting_bytes: u64::from(fill.dirty) * BLOCK_BYTES,
+            strip_bytes: self.strip_bytes(),
             disk_syncs: syncs,
             disk_sync_us: disk_sync_ns.map(|ns| ns / 1000),
             lines_flushed: counters.lines_flushed + by_programs.lines,
@@ -684,9 +725,14 @@ impl<R: Region> Kept<R> {
         }
     }
 
-    /// Bytes that wait for their disks.
+    /// Bytes that lie on strips and nowhere else, files apart.
+    fn strip_bytes(&self) -> u64 {
+        self.files.on_strips(|strip| self.strips.bytes(strip))
+    }
+
+    /// Bytes that their disks do not have.
     pub(super) fn dirty_bytes(&self) -> u64 {
-        self.cache.dirty_blocks() * BLOCK_BYTES
+        self.cache.dirty_blocks() * BLOCK_BYTES + self.strip_bytes()
     }
 }
 
@@ -745,6 +791,19 @@ mod tests {
         let size = KeptSize::new(12_345, 6);
         assert_eq!(size_in(&block_with(size)), Some(size));
         assert_eq!(size_in(&[0; 4096]), None);
+    }
+
+    #[test]
+    fn what_is_refused_for_now_is_no_failure() {
+        let files = Files::default();
+        let write = |slot| files.write(block_of(slot, 3), &[0; BLOCK], Durability::Volatile);
+        let absorbing = files.absorb(64);
+        assert_eq!((write(64), write(65)), (Err(Misuse::NotNow.into()), Ok(())));
+        files.set_failed(64);
+        assert_eq!(write(64), Err(not_durable()), "it fails whether now or later");
+        files.set_failed(65);
+        drop(absorbing);
+        assert_eq!((write(65), write(66)), (Err(not_durable()), Ok(())));
     }
 
     #[test]

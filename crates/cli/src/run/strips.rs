@@ -124,6 +124,12 @@ impl<R: Region> Strips<R> {
         Done::from_words(each.fold([0; 4], |sum, done| added(sum, done.words())))
     }
 
+    /// Bytes that were committed to each strip of pair `number` since it was given.
+    pub(super) fn bytes(&self, number: u32) -> [u64; STRIPS] {
+        let mut bytes = self.pair(number).map(|strip| counts(strip).map_or(0, |counts| counts.bytes.get()));
+        std::array::from_fn(|_| bytes.next().unwrap_or(0))
+    }
+
     /// What was done at all of them.
     pub(super) fn done_at_all(&self) -> Done {
         let given = self.given();

@@ -280,3 +280,19 @@ fn nothing_is_handed_over_that_does_not_count_and_no_strip_twice() {
     put(&mut pair);
     assert!(!pair.turn() && !pair.absorbed(STRIP_FILLING_MAX), "there is no further one");
 }
+
+#[test]
+fn a_look_at_a_strip_tells_that_its_filling_was_absorbed() {
+    let region = Arc::new(tidegate_sim::Region::new(2 * BYTES));
+    let mut pair = Pair::open(halves(&region), SESSION, SLOT).expect("the memory is sound");
+    let committed = |pair: &mut Pair<Half>| {
+        assert_eq!(pair.stage(0, &[1; 8]), Ok(Staged::There));
+        pair.commit().expect("the memory is sound");
+    };
+    assert!(pair.is_clear(1) && pair.is_clear(2));
+    committed(&mut pair);
+    assert!(pair.turn() && !pair.is_clear(1));
+    committed(&mut pair);
+    clear(&halves(&region)[0]).expect("the memory is sound");
+    assert!(pair.is_clear(1) && !pair.is_clear(2), "one of the two was absorbed");
+}

@@ -1,7 +1,7 @@
 //! The kernel's calls by their numbers: those that have an export are made by it.
 
 use super::{attributes, changes, numbers, syncs, unseen, writes};
-use crate::{follow, next};
+use crate::{descriptors, follow, next};
 use libc::{c_char, c_int, c_long, c_uint, mode_t, open_how};
 
 /// As in libc. Calls that write, sync, close, open, rename, cut or date are made by the exports; queues of requests are announced.
@@ -33,8 +33,21 @@ pub(super) unsafe extern "C-unwind" fn syscall(
     if [libc::SYS_io_uring_setup, libc::SYS_io_setup].contains(&number) {
         follow::abandon_process();
     }
+    if begins_a_process(number) {
+        descriptors::share();
+    }
     // SAFETY: L1.
     unsafe { next::syscall(number, a, b, c, d, e, f) }
+}
+
+/// Whether the process that begins may share this one's memory, but not its descriptors.
+fn begins_a_process(number: c_long) -> bool {
+    match number {
+        libc::SYS_clone | libc::SYS_clone3 => true,
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_vfork => true,
+        _ => false,
+    }
 }
 
 /// A word as a path.

@@ -35,3 +35,11 @@ pub const CROWD: CProgram =
 /// Writes a file whose writes are syncs, and looks for what the library has to do with it. The arguments say what happens to the file, and whether it is opened to append.
 pub const LOUD: CProgram =
     CProgram { name: "loud", source: include_str!("loud.c"), flags: &["-pthread"], packages: "gcc libc6-dev" };
+
+/// Writes a held file in a child that no library sees begin. The arguments say how the child begins, and who syncs what it wrote.
+pub const CHILDREN: CProgram =
+    CProgram { name: "children", source: include_str!("children.c"), flags: &["-pthread"], packages: "gcc libc6-dev" };
+
+/// Writes places of a file, each write a sync, and says what each returned. The arguments are the file and where in it the places begin.
+pub const FAILING: CProgram =
+    CProgram { name: "failing", source: include_str!("failing.c"), flags: &[], packages: "gcc libc6-dev" };
