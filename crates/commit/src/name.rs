@@ -71,11 +71,12 @@ impl<R: Region> Name<R> {
         self.end
     }
 
-    /// Makes everything that was staged count, of a file with these `attributes`: durable on return.
+    /// Makes everything that was staged count, of a file with this mode, owner and group: durable on return.
     ///
     /// # Errors
     /// The memory lost a store, now or before. Nobody knows whether what was staged counts.
-    pub fn commit(&mut self, attributes: StripAttributes) -> Result<Staged, Sealed> {
+    pub fn commit(&mut self, [mode, user, group]: [u32; 3]) -> Result<Staged, Sealed> {
+        let attributes = StripAttributes::new(mode, user, group);
         if self.attributes.as_ref().map(IntoBytes::as_bytes) != Some(attributes.as_bytes()) {
             if self.strip.stage_note(STRIP_ATTRIBUTES_AT, attributes.as_bytes())? == Staged::NoRoom {
                 return Ok(Staged::NoRoom);

@@ -47,6 +47,7 @@ mod held;
 mod line;
 mod lock;
 mod loud;
+mod names;
 mod next;
 mod process;
 mod quiet;

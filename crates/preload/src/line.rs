@@ -4,7 +4,7 @@
 //! sent, and who asks for something knows what became of what was handed over.
 
 use crate::lock::Lock;
-use crate::{files, process, strip};
+use crate::{files, names, process, strip};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{
@@ -200,6 +200,7 @@ fn connected() -> Result<i32, Errno> {
     }
     // Whatever was held was held on the old line.
     files::leave_all();
+    names::leave_all();
     IS_LATE.store(false, Ordering::Relaxed);
     let socket = connect()?;
     INODE.store(inode(socket).unwrap_or_default(), Ordering::Relaxed);
@@ -267,6 +268,7 @@ fn unanswered(error: Errno) {
 /// The supervisor may live, and only be out of reach of this process. So it is told to stop first: whatever it promised before it saw that, the kernel syncs here.
 fn without_supervisor() {
     files::leave_all();
+    names::leave_all();
     let stopped = strip::shut().or_else(gone).and_then(|()| say(STOP));
     rustix::fs::sync();
     if stopped.and_then(|()| say(VOID)).is_ok() {

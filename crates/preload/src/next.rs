@@ -1,7 +1,7 @@
 //! The next definition of each name that this library exports: libc's own, or another preloaded library's.
 #![expect(non_upper_case_globals, reason = "places are called as what they lead to")]
 
-use libc::{FILE, aiocb, iovec, mode_t, off_t, sigevent, size_t, ssize_t, timespec, timeval, utimbuf};
+use libc::{FILE, aiocb, dev_t, iovec, mode_t, off_t, sigevent, size_t, ssize_t, timespec, timeval, utimbuf};
 use std::ffi::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -85,6 +85,17 @@ next! {
     unlink(path: *const c_char) -> c_int;
     unlinkat(folder: c_int, path: *const c_char, flags: c_int) -> c_int;
     remove(path: *const c_char) -> c_int;
+    link(old: *const c_char, new: *const c_char) -> c_int;
+    linkat(from: c_int, old: *const c_char, to: c_int, new: *const c_char, flags: c_int) -> c_int;
+    symlink(target: *const c_char, path: *const c_char) -> c_int;
+    symlinkat(target: *const c_char, folder: c_int, path: *const c_char) -> c_int;
+    mkdir(path: *const c_char, mode: mode_t) -> c_int;
+    mkdirat(folder: c_int, path: *const c_char, mode: mode_t) -> c_int;
+    rmdir(path: *const c_char) -> c_int;
+    mkfifo(path: *const c_char, mode: mode_t) -> c_int;
+    mkfifoat(folder: c_int, path: *const c_char, mode: mode_t) -> c_int;
+    mknod(path: *const c_char, mode: mode_t, device: dev_t) -> c_int;
+    mknodat(folder: c_int, path: *const c_char, mode: mode_t, device: dev_t) -> c_int;
     close(fd: c_int) -> c_int;
     close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int;
     closefrom(first: c_int) -> ();

@@ -49,8 +49,8 @@ impl Player {
     }
 
     fn commit(&mut self, user: u32) {
-        let attributes = StripAttributes::new(0o100_600, user, 3);
-        if self.name.commit(attributes) == Ok(Staged::There) {
+        if self.name.commit([0o100_600, user, 3]) == Ok(Staged::There) {
+            let attributes = StripAttributes::new(0o100_600, user, 3);
             self.model.told = Told::File(attributes, self.model.staged.clone());
         }
     }

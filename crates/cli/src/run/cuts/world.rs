@@ -1,7 +1,7 @@
 //! Persistent memory, a file and a journal, all cut at the same instant.
 
 use crate::run::ground::{Below, Found, Ground, Log, Target, Unlike};
-use crate::run::journal::Named;
+use crate::run::journal::{Kind, Named};
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -273,7 +273,7 @@ impl Below for Open {
         &self.path
     }
     fn named(&self, family: u32) -> Named {
-        Named { family, path: self.path.clone(), inode: INODE, born_ns: 1, strip: None }
+        Named { family, path: self.path.clone(), inode: INODE, born_ns: 1, strip: None, kind: Kind::File }
     }
     fn is_in_place(&self) -> bool {
         self.world.disks().file.path == self.path
