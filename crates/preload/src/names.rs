@@ -278,26 +278,29 @@ impl Held {
     }
 
     fn commit_locked(&self, descriptor: i32, stat: &Stat) -> Way {
-        // SAFETY: L5.
-        let Some(log) = (unsafe { self.log() }) else { return Way::NotYoung };
-        let whole = !self.spoiled.load(Ordering::SeqCst) && stat.st_size.unsigned_abs() == log.end();
-        if !whole || stat.st_nlink != 1 {
+        if !self.is_settled() && !self.sync_folder(descriptor) || !self.commit_whole(stat) {
             return Way::Outgrown;
         }
-        if !self.is_settled() && !self.sync_folder(descriptor) {
-            return Way::Outgrown;
-        }
-        self.tells.store(true, Ordering::SeqCst);
-        if log.commit([stat.st_mode, stat.st_uid, stat.st_gid]) != Ok(Staged::There) {
-            return Way::Outgrown;
-        }
-        self.counts.store(true, Ordering::Release);
         if self.is_allowed() {
             Way::Kept
         } else {
             self.leave_locked();
             Way::NotYoung
         }
+    }
+
+    /// Commits the young file that `stat` describes, if the strip has all of it.
+    fn commit_whole(&self, stat: &Stat) -> bool {
+        // SAFETY: L5.
+        let log = unsafe { self.log() }.filter(|log| stat.st_size.unsigned_abs() == log.end());
+        let whole = !self.spoiled.load(Ordering::SeqCst) && stat.st_nlink == 1;
+        let Some(log) = log.filter(|_| whole) else { return false };
+        self.tells.store(true, Ordering::SeqCst);
+        let committed = log.commit([stat.st_mode, stat.st_uid, stat.st_gid]) == Ok(Staged::There);
+        if committed {
+            self.counts.store(true, Ordering::Release);
+        }
+        committed
     }
 
     /// Has the kernel sync the folder of the file behind `descriptor`, if that is the name's.
@@ -315,6 +318,42 @@ impl Held {
             self.set_settled(changes);
         }
         synced
+    }
+
+    /// Whether nothing of the folder behind `descriptor` has to be made durable, as far as it is about this name.
+    fn is_told(&self, descriptor: i32) -> bool {
+        self.tell(descriptor);
+        let told = self.file().is_none() || self.counts.load(Ordering::Acquire);
+        told && self.is_settled() && self.is_allowed()
+    }
+
+    /// Commits what the young file is now, if it has a name that is not durable, and can be followed: its folder is behind `descriptor`.
+    fn tell(&self, descriptor: i32) {
+        let Some(file) = self.file().filter(|_| !self.counts.load(Ordering::Acquire) && self.lock.take()) else { return };
+        let bytes = self.name();
+        let name = bytes.get(..usize::from(bytes[NAME_BYTES - 1])).unwrap_or_default();
+        let stat = with_end(name, |name| rustix::fs::statat(borrowed(descriptor), name, AtFlags::SYMLINK_NOFOLLOW));
+        if let Some(Ok(stat)) = stat
+            && asked::id(&stat) == file
+            && self.file() == Some(file)
+        {
+            self.commit_whole(&stat);
+        }
+        self.lock.give();
+    }
+
+    /// The kernel synced the folder, with these changes, and with the file of `generation`: if the strip does not tell of that, it tells nothing from now on.
+    fn folder_synced(&self, changes: Option<u64>, generation: u32) {
+        self.set_settled(changes);
+        let same = || self.generation.load(Ordering::Acquire) == generation;
+        let untold = || same() && self.file().is_some() && !self.counts.load(Ordering::Acquire);
+        if untold() && self.lock.take() {
+            let told = !untold() || self.disclaim();
+            self.lock.give();
+            if !told {
+                self.settle();
+            }
+        }
     }
 
     /// The kernel synced the file behind `descriptor`: from now on it is like any other.
@@ -429,21 +468,15 @@ pub(crate) fn sync_other(descriptor: i32, call: impl FnOnce() -> i32) -> i32 {
         return call();
     }
     let folder = asked::stat(descriptor).filter(|stat| is_folder(stat)).map(|stat| asked::id(&stat));
-    let mut marks = [None; NAMES_MAX];
-    let mut is_told = true;
-    let mut any = false;
-    for (index, held) in taken().filter(|(_, held)| Some(held.folder()) == folder) {
-        any = true;
-        let told = held.file().is_none() || held.counts.load(Ordering::Acquire);
-        is_told &= told && held.is_settled() && held.is_allowed();
-        marks[usize::from(index)] = held.quiet();
-    }
-    if any && is_told {
+    let Some(folder) = folder.filter(|folder| in_folder(*folder).next().is_some()) else { return call() };
+    if crate::guarded(|| in_folder(folder).fold(true, |told, held| held.is_told(descriptor) && told)) {
         return 0;
     }
+    let marks = NAMES.each_ref().map(|held| (held.quiet(), held.generation.load(Ordering::Acquire)));
     let answer = call();
     if answer == 0 {
-        NAMES.iter().zip(marks).for_each(|(held, mark)| held.set_settled(mark));
+        let synced = NAMES.iter().zip(marks).filter(|(held, _)| held.folder() == folder);
+        crate::guarded(|| synced.for_each(|(held, (changes, generation))| held.folder_synced(changes, generation)));
     }
     answer
 }
