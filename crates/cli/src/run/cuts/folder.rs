@@ -73,7 +73,9 @@ impl SimFolder {
     pub(super) fn images(&self) -> Vec<SimFolder> {
         let each = |number: &Option<u64>| match number {
             None => vec![SimFolder::with(None)],
-            Some(number) => self.files[number].images().into_iter().map(|file| SimFolder::with(Some(file.bytes))).collect(),
+            Some(number) => {
+                self.files[number].images().into_iter().map(|file| SimFolder::with(Some(file.bytes))).collect()
+            }
         };
         if self.history.is_empty() { vec![SimFolder::with(None)] } else { self.history.iter().flat_map(each).collect() }
     }
