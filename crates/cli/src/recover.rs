@@ -19,6 +19,7 @@ struct Answer {
     #[serde(serialize_with = "crate::json_path::each")]
     written: Vec<PathBuf>,
     salvaged: Vec<Aside>,
+    removed: Vec<Removed>,
 }
 
 /// What was synced to a file that was not written.
@@ -31,6 +32,15 @@ struct Aside {
     to: PathBuf,
 }
 
+/// A file that its program had removed, and the power cut had not.
+#[derive(Serialize)]
+struct Removed {
+    #[serde(with = "crate::json_path")]
+    file: PathBuf,
+    #[serde(with = "crate::json_path")]
+    to: PathBuf,
+}
+
 impl fmt::Display for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for file in &self.written {
@@ -39,7 +49,14 @@ impl fmt::Display for Answer {
         for Aside { file, why, to } in &self.salvaged {
             answer::line(f, "salvaged", format_args!("{} {why}: {}", file.display(), to.display()))?;
         }
-        let rest = match (self.was_left, self.written.len() + self.salvaged.len()) {
+        for Removed { file, to } in &self.removed {
+            answer::line(
+                f,
+                "removed",
+                format_args!("{}: what the power cut left of it is in {}", file.display(), to.display()),
+            )?;
+        }
+        let rest = match (self.was_left, self.written.len() + self.salvaged.len() + self.removed.len()) {
             (false, _) => "the last run ended well",
             (true, 0) => "nothing of it was needed, or could be used",
             (true, _) => "nothing of it is needed any more",
@@ -50,11 +67,12 @@ impl fmt::Display for Answer {
 
 /// Runs `tidegate recover`.
 pub(crate) fn run(wish: &Recover, json: bool) -> Result<Exit, Failure> {
-    let Recovered { was_left, written, salvaged } = recover_pool(&wish.pool, wish.to.as_deref())?;
+    let Recovered { was_left, written, salvaged, removed } = recover_pool(&wish.pool, wish.to.as_deref())?;
     let aside = |Salvaged { file, unlike, to }: Salvaged| Aside { file, why: unlike.told(), to };
     let salvaged: Vec<_> = salvaged.into_iter().map(aside).collect();
+    let removed = removed.into_iter().map(|(file, to)| Removed { file, to }).collect();
     let exit = if salvaged.is_empty() { Exit::Done } else { Exit::Refused };
-    answer::end_with(&Answer { pool: wish.pool.clone(), was_left, written, salvaged }, json, exit)
+    answer::end_with(&Answer { pool: wish.pool.clone(), was_left, written, salvaged, removed }, json, exit)
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ mod folder;
 mod follower;
 mod ground;
 mod held_file;
+mod held_name;
 mod journal;
 mod keeper;
 mod kept;

@@ -27,6 +27,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod name;
 pub mod pair;
 mod recovery;
 mod ring;

@@ -157,21 +157,56 @@ impl<R: Region> Strip<R> {
     /// The memory lost a store, now or before; what was committed stays.
     pub fn stage(&mut self, at: u64, bytes: &[u8]) -> Result<Staged, Sealed> {
         self.failed.map_or(Ok(()), Err)?;
+        let range = (at, bytes.len() as u64);
+        let staged = if self.has_room_for(range) { self.stage_note(at, bytes)? } else { Staged::NoRoom };
+        if staged == Staged::There {
+            self.bytes += range.1;
+            self.add(range);
+        }
+        Ok(staged)
+    }
+
+    /// The same of a record that tells of no bytes of a file: `at` says what it is instead.
+    pub(crate) fn stage_note(&mut self, at: u64, bytes: &[u8]) -> Result<Staged, Sealed> {
+        self.failed.map_or(Ok(()), Err)?;
         let words = (HEADER + bytes.len()).div_ceil(8);
         let words = u16::try_from(words).ok().filter(|_| bytes.len() <= RECORD_BYTES_MAX && words * 8 <= self.room());
-        let Some(words) = words.filter(|_| self.has_room_for((at, bytes.len() as u64))) else {
-            return Ok(Staged::NoRoom);
-        };
+        let Some(words) = words else { return Ok(Staged::NoRoom) };
         let place = STRIP_RECORDS_AT + u64::from(self.staged) * 8;
         let header =
             StripRecord { session: U64::new(self.session), at: U64::new(at), len: U64::new(bytes.len() as u64) };
         let lines = self.stream(place, header.as_bytes(), bytes);
         self.fence()?;
         self.staged += words;
-        self.bytes += bytes.len() as u64;
-        self.add((at, bytes.len() as u64));
         self.count([0, 0, lines, 1]);
         Ok(Staged::There)
+    }
+
+    /// Changes the first word of the bytes of the first record, whether it counts or not: durable on return.
+    pub(crate) fn change_first(&mut self, word: u64) -> Result<(), Sealed> {
+        self.failed.map_or(Ok(()), Err)?;
+        self.region.stream(STRIP_RECORDS_AT + HEADER as u64, &word.to_le_bytes());
+        self.fence()
+    }
+
+    /// The words of what was staged.
+    pub(crate) fn words(&self) -> u16 {
+        self.staged
+    }
+
+    /// Takes back what was staged behind the first `words` words: the next commit says that these count, and no more.
+    pub(crate) fn rewind(&mut self, words: u16) {
+        self.staged = words;
+        (self.ranges_len, self.bytes) = (0, 0);
+    }
+
+    /// Nothing counts any more, durably. What was staged can be committed again.
+    pub(crate) fn disclaim(&mut self) -> Result<(), Sealed> {
+        self.failed.map_or(Ok(()), Err)?;
+        let cleared = clear(&self.region);
+        self.failed = cleared.err();
+        self.counting = 0;
+        cleared
     }
 
     /// Streams both behind each other, and whole words; how many lines that were.

@@ -1,7 +1,7 @@
 //! What a pool of `tidegate run` has besides its cache: strips, to which programs commit by themselves, and the sizes of files.
 
 use crate::on_media::on_media;
-use zerocopy::little_endian::U64;
+use zerocopy::little_endian::{U32, U64};
 
 /// Where the counts of a strip lie, behind its head.
 pub const STRIP_COUNTS_AT: u64 = 64;
@@ -16,6 +16,12 @@ const _: () = assert!((STRIP_BYTES - STRIP_RECORDS_AT) / 8 <= u16::MAX as u64);
 
 /// The greatest number that tells fillings of a strip apart.
 pub const STRIP_FILLING_MAX: u32 = (1 << FILLING_BITS) - 1;
+
+/// Where the first record of a strip says that its bytes lie if the strip is about a name of a folder: by itself it says that nothing has this name.
+pub const STRIP_NAME_AT: u64 = u64::MAX;
+
+/// Where a record behind that one says so if its bytes are [`StripAttributes`].
+pub const STRIP_ATTRIBUTES_AT: u64 = u64::MAX - 1;
 
 const SLOT_BITS: u32 = 24;
 const FILLING_BITS: u32 = 24;
@@ -55,6 +61,20 @@ on_media! {
 }
 
 on_media! {
+    /// What a file with a name is like besides its bytes.
+    pub struct StripAttributes [16] {
+        /// its mode, as of the file system
+        0: mode: U32,
+        /// its owner
+        4: user: U32,
+        /// its group
+        8: group: U32,
+        /// zero
+        12: reserved: U32,
+    }
+}
+
+on_media! {
     /// The beginning of a block of the cache that tells of one file.
     pub struct KeptSize [24] {
         /// what tells it from a block that was never written
@@ -63,6 +83,14 @@ on_media! {
         8: size: U64,
         /// the last filling of the file's strips whose records are all in the cache, as are those of the fillings before it; 0: none
         16: absorbed: U64,
+    }
+}
+
+impl StripAttributes {
+    /// Of a file with this mode, owner and group.
+    pub fn new(mode: u32, user: u32, group: u32) -> StripAttributes {
+        let [mode, user, group] = [mode, user, group].map(U32::new);
+        StripAttributes { mode, user, group, reserved: U32::ZERO }
     }
 }
 
@@ -130,6 +158,12 @@ mod tests {
         let size = KeptSize::new(0x0102, 3);
         assert_eq!(size.as_bytes(), b"tdtesize\x02\x01\0\0\0\0\0\0\x03\0\0\0\0\0\0\0");
         assert!(size.is_there() && !KeptSize { mark: U64::ZERO, ..size }.is_there());
+    }
+
+    #[test]
+    fn attributes_to_the_byte() {
+        let attributes = StripAttributes::new(0o10_0644, 1, 2);
+        assert_eq!(attributes.as_bytes(), b"\xa4\x81\0\0\x01\0\0\0\x02\0\0\0\0\0\0\0");
     }
 
     #[test]

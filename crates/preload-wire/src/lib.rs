@@ -1,7 +1,10 @@
 //! What programs under `tidegate run` and their supervisor say to each other.
 //!
-//! A *request* is one packet of words on a unix socket, and so is its answer. The *table* is a file that the supervisor alone writes and every program maps
+//! A *request* is one packet of words on a unix socket, and so is its answer. The *table* is a file that the supervisor writes and every program maps
 //! for reading: it names the files that some process *holds*, so that a program learns without a request that there is nothing to ask.
+//!
+//! A program may also hold a *name*: it makes files with that name and removes them again. The number that stands for a name is in the table like a file's; which file has it now its
+//! holder says in a part of the table that programs may write, so that others know whose file they have.
 //!
 //! A crate of its own because the two sides must not meet: the library exports `write` and its like, and would take them over in any program that it is
 //! linked into.
@@ -12,7 +15,9 @@ mod request;
 mod table;
 
 pub use request::{Answer, NoRequest, PACKET_BYTES_MAX, RANGES_MAX, Range, Request, STATUS_BYTES_MAX, Where};
-pub use table::{EPOCH_AT, FileId, Row, SLOT_COLUMN, SLOTS, TABLE_BYTES, USED_AT, row_at};
+pub use table::{
+    EPOCH_AT, FileId, NAMES_AT, Row, SLOT_COLUMN, SLOTS, TABLE_BYTES, USED_AT, YOUNG_AT, YOUNG_BYTES, row_at, young_at,
+};
 
 /// The variable with the folder of the socket and the table.
 pub const FOLDER_VARIABLE: &str = "TIDEGATE_RUN";

@@ -20,6 +20,8 @@ pub type Range = (u64, u64);
 pub enum Request<'a> {
     /// Let me hold the file behind the descriptor that comes with the packet. What was written to it before the answer I make durable myself.
     Hold,
+    /// Let me hold the name of the file behind the descriptor that comes with the packet: I make files with that name, and remove them again.
+    HoldName,
     /// Make these ranges of a file that I hold durable, and its size.
     Keep {
         /// The number of the hold.
@@ -107,6 +109,7 @@ const ABANDON: u64 = 5;
 const SETTLE_ALL: u64 = 6;
 const STATUS: u64 = 7;
 const ABSORB: u64 = 8;
+const HOLD_NAME: u64 = 9;
 
 impl Request<'_> {
     /// Writes the packet to the beginning of `packet`, and returns its bytes. It is sent from core `core`. More than [`RANGES_MAX`] ranges are the
@@ -114,6 +117,7 @@ impl Request<'_> {
     pub fn write<'p>(&self, core: u64, packet: &'p mut [u8; PACKET_BYTES_MAX]) -> &'p [u8] {
         let fixed = match *self {
             Request::Hold => [HOLD, 0, 0, 0, 0],
+            Request::HoldName => [HOLD_NAME, 0, 0, 0, 0],
             Request::Keep { hold, size, filling, ranges } => {
                 [KEEP, hold, size, ranges.len().min(RANGES_MAX) as u64, filling.into()]
             }
@@ -157,6 +161,7 @@ impl Request<'_> {
         let file = FileId { device: first, inode: second };
         Ok(match kind {
             HOLD => Request::Hold,
+            HOLD_NAME => Request::HoldName,
             KEEP | ABSORB => {
                 ranges.clear();
                 while let (Some(at), Some(len)) = (words.next(), words.next()) {
@@ -244,8 +249,9 @@ mod tests {
         let ranges = [(0, 100), (4096, 1)];
         let keep = Request::Keep { hold: 7, size: 9, filling: 3, ranges: &ranges };
         let absorb = Request::Absorb { hold: 7, size: 9, filling: 3, ranges: &ranges };
-        let others = [Request::Hold, Request::Forget { hold: 1 }, Request::Settle(file), Request::Abandon(file)];
-        for request in others.into_iter().chain([keep, absorb, Request::SettleAll, Request::Status]) {
+        let others = [Request::Forget { hold: 1 }, Request::Settle(file), Request::Abandon(file)];
+        let others = others.into_iter().chain([Request::Hold, Request::HoldName]);
+        for request in others.chain([keep, absorb, Request::SettleAll, Request::Status]) {
             let mut packet = [0; PACKET_BYTES_MAX];
             let packet = request.write(3, &mut packet);
             assert_eq!(Request::read(packet, &mut Vec::new()), Ok(request));

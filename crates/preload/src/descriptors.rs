@@ -21,6 +21,13 @@ pub(crate) enum Seen {
         /// Whether each write through the descriptor is a sync (O_SYNC, O_DSYNC).
         loud: bool,
     },
+    /// The file that this process made with the name at this place.
+    Young {
+        /// The place.
+        index: u16,
+        /// Which of the files that had it.
+        generation: u32,
+    },
 }
 
 /// A regular file that this process does not hold.
@@ -71,6 +78,7 @@ impl Seen {
             Seen::Held { index, generation, loud } => {
                 3 | u64::from(loud) << 2 | u64::from(index) << 8 | u64::from(generation) << 32
             }
+            Seen::Young { index, generation } => 3 | 8 | u64::from(index) << 8 | u64::from(generation) << 32,
         }
     }
 
@@ -86,6 +94,7 @@ impl Seen {
                 refused: word & 4 != 0,
                 loud: word & 8 != 0,
             }),
+            _ if word & 8 != 0 => Seen::Young { index: (word >> 8) as u16, generation: high },
             _ => Seen::Held { index: (word >> 8) as u16, generation: high, loud: word & 4 != 0 },
         }
     }

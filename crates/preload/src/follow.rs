@@ -4,7 +4,7 @@ use crate::asked::{PATH_BYTES, appends, borrowed, file_of, flags, id, is_writabl
 use crate::descriptors::{self, Regular, SYNCS_MAX, Seen};
 use crate::held::{Attributes, Dirty, Held, Place, Taken, attributes};
 use crate::line::{Later, Wait};
-use crate::{files, guarded, line, loud, process, quiet};
+use crate::{files, guarded, line, loud, names, process, quiet};
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 use std::mem::MaybeUninit;
@@ -85,6 +85,20 @@ pub(crate) fn write(descriptor: i32, aim: Aim, source: Source, call: impl FnOnce
             guarded(|| written(descriptor, (index, generation), place(descriptor, aim, from, wrote), write));
             wrote
         }
+        Seen::Young { index, generation } => {
+            let from = if aim == Aim::Position { position(descriptor) } else { None };
+            let number = names::begin(index);
+            let wrote = call();
+            // SAFETY: L1.
+            let bytes = unsafe { source.bytes(wrote) };
+            let noted = || names::note((index, generation), number, place(descriptor, aim, from, wrote), bytes);
+            guarded(|| {
+                if !noted() {
+                    _ = learn(descriptor, true)
+                }
+            });
+            wrote
+        }
         Seen::Regular(regular) if regular.loud => loud::write_unheld(Asked { descriptor, aim, source }, regular, call),
         Seen::Regular(regular) => {
             let wrote = call();
@@ -144,7 +158,8 @@ pub(crate) fn sync(descriptor: i32, attributes_too: bool, call: impl FnOnce() ->
             let is_held = guarded(|| hold(descriptor, regular));
             both(call(), || if is_held { 0 } else { synced_unheld(descriptor, regular) })
         }
-        _ => call(),
+        Seen::Young { index, generation } => names::sync(descriptor, (index, generation), call),
+        Seen::Plain | Seen::Unknown => names::sync_other(descriptor, call),
     }
 }
 
@@ -364,6 +379,9 @@ fn refuse(descriptor: i32, regular: Regular) {
 pub(crate) fn synced_unheld(descriptor: i32, regular: Regular) -> i32 {
     if descriptors::seen(descriptor) == Seen::Regular(regular) && regular.syncs < SYNCS_MAX {
         descriptors::learn(descriptor, Seen::Regular(Regular { syncs: regular.syncs + 1, ..regular }));
+        if regular.syncs == 0 && !regular.loud {
+            names::synced(descriptor);
+        }
     }
     if process::epoch() == regular.epoch { 0 } else { sync_again(descriptor) }
 }
@@ -402,8 +420,22 @@ fn learn(descriptor: i32, late: bool) -> Seen {
             }
             return descriptors::learn(descriptor, Seen::Held { index, generation: held.generation(), loud });
         }
-        None if process::is_held(id(&stat)) => abandon(id(&stat)),
-        None => {}
+        None => match names::find(id(&stat)) {
+            Some(_) if loud => _ = names::settle(id(&stat)),
+            Some((index, generation)) => {
+                if late {
+                    names::spoil(index);
+                }
+                return descriptors::learn(descriptor, Seen::Young { index, generation });
+            }
+            None if process::is_held(id(&stat)) => abandon(id(&stat)),
+            // It may be the one.
+            None if process::is_making() => {
+                descriptors::forget(descriptor);
+                return Seen::Regular(regular);
+            }
+            None => {}
+        },
     }
     descriptors::learn(descriptor, Seen::Regular(regular))
 }
@@ -412,6 +444,7 @@ fn learn(descriptor: i32, late: bool) -> Seen {
 fn abandon(file: FileId) {
     let _ = line::ask(Request::Abandon(file), None);
     files::find(file).iter().for_each(|(_, held)| held.leave());
+    names::leave(file);
 }
 
 /// What was kept of the file is brought to its disk.
@@ -441,6 +474,7 @@ pub(crate) fn abandon_process() {
     if process::is_followed() {
         process::set_unseen_writer();
         (0..UNSEEN_DESCRIPTORS).filter(|descriptor| is_writable(*descriptor)).for_each(abandon_unseen);
+        guarded(names::settle_own);
     }
 }
 
@@ -504,7 +538,7 @@ fn prepared(prepare: impl Fn()) -> u32 {
 pub(crate) fn settle_held(file: FileId) {
     if files::find(file).is_some() {
         settle(file);
-    } else if process::is_held(file) {
+    } else if !names::settle(file) && process::is_held(file) {
         abandon(file);
     }
 }
@@ -513,6 +547,7 @@ pub(crate) fn settle_held(file: FileId) {
 pub(crate) fn settle_all() {
     let _ = line::ask(Request::SettleAll, None);
     files::leave_all();
+    names::leave_all();
 }
 
 /// Everything in the system was synced by the kernel.

@@ -5,7 +5,7 @@
 
 use crate::lock::Lock;
 use crate::process::Copies;
-use crate::{files, process, strip};
+use crate::{files, names, process, strip};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{
@@ -211,6 +211,7 @@ fn connected() -> Result<i32, Errno> {
     }
     // Whatever was held was held on the old line.
     files::leave_all();
+    names::leave_all();
     IS_LATE.store(false, Ordering::Relaxed);
     let socket = connect()?;
     INODE.store(inode(socket).unwrap_or_default(), Ordering::Relaxed);
@@ -278,6 +279,7 @@ fn unanswered(error: Errno) {
 /// The supervisor may live, and only be out of reach of this process. So it is told to stop first: whatever it promised before it saw that, the kernel syncs here.
 fn without_supervisor() {
     files::leave_all();
+    names::leave_all();
     let stopped = strip::shut().or_else(gone).and_then(|()| say(STOP));
     rustix::fs::sync();
     if stopped.and_then(|()| say(VOID)).is_ok() {

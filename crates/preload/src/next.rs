@@ -1,7 +1,10 @@
 //! The next definition of each name that this library exports: libc's own, or another preloaded library's.
 #![expect(non_upper_case_globals, reason = "places are called as what they lead to")]
 
-use libc::{FILE, aiocb, iovec, mode_t, off_t, sigevent, size_t, ssize_t, timespec, timeval, utimbuf};
+use libc::{
+    FILE, aiocb, dev_t, iovec, mode_t, off_t, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t, sigevent, size_t,
+    ssize_t, timespec, timeval, utimbuf,
+};
 use std::ffi::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -86,6 +89,17 @@ next! {
     unlink(path: *const c_char) -> c_int;
     unlinkat(folder: c_int, path: *const c_char, flags: c_int) -> c_int;
     remove(path: *const c_char) -> c_int;
+    link(old: *const c_char, new: *const c_char) -> c_int;
+    linkat(from: c_int, old: *const c_char, to: c_int, new: *const c_char, flags: c_int) -> c_int;
+    symlink(target: *const c_char, path: *const c_char) -> c_int;
+    symlinkat(target: *const c_char, folder: c_int, path: *const c_char) -> c_int;
+    mkdir(path: *const c_char, mode: mode_t) -> c_int;
+    mkdirat(folder: c_int, path: *const c_char, mode: mode_t) -> c_int;
+    rmdir(path: *const c_char) -> c_int;
+    mkfifo(path: *const c_char, mode: mode_t) -> c_int;
+    mkfifoat(folder: c_int, path: *const c_char, mode: mode_t) -> c_int;
+    mknod(path: *const c_char, mode: mode_t, device: dev_t) -> c_int;
+    mknodat(folder: c_int, path: *const c_char, mode: mode_t, device: dev_t) -> c_int;
     close(fd: c_int) -> c_int;
     close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int;
     closefrom(first: c_int) -> ();
@@ -116,6 +130,8 @@ next! {
     fremovexattr(fd: c_int, name: *const c_char) -> c_int;
     __vdprintf_chk(fd: c_int, level: c_int, format: *const c_char, arguments: *mut c_void) -> c_int;
     vdprintf(fd: c_int, format: *const c_char, arguments: *mut c_void) -> c_int;
+    posix_spawn(child: *mut pid_t, path: *const c_char, actions: *const posix_spawn_file_actions_t, how: *const posix_spawnattr_t, arguments: *const *mut c_char, environment: *const *mut c_char) -> c_int;
+    posix_spawnp(child: *mut pid_t, name: *const c_char, actions: *const posix_spawn_file_actions_t, how: *const posix_spawnattr_t, arguments: *const *mut c_char, environment: *const *mut c_char) -> c_int;
     mmap(at: *mut c_void, len: size_t, access: c_int, flags: c_int, fd: c_int, from: off_t) -> *mut c_void;
     aio_write(request: *mut aiocb) -> c_int;
     aio_fsync(how: c_int, request: *mut aiocb) -> c_int;

@@ -1,6 +1,6 @@
 //! This process under `run`: the table, the places that the environment names, and whether it was forked since.
 
-use crate::{descriptors, files, line, quiet};
+use crate::{descriptors, files, line, names, quiet};
 use rustix::fs::{Mode, OFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::ffi::{CStr, CString, c_char};
@@ -15,6 +15,8 @@ use wire::{FileId, Row};
 pub(crate) struct Places {
     /// The supervisor's socket.
     pub(crate) socket: CString,
+    /// The table.
+    table: CString,
     /// The journal of holds.
     pub(crate) holds: CString,
     /// The run's number.
@@ -28,6 +30,8 @@ pub(crate) struct Places {
 
 static PLACES: OnceLock<Places> = OnceLock::new();
 static TABLE: AtomicPtr<u64> = AtomicPtr::new(null_mut());
+/// The part of the table that programs may write, once this one needs it.
+static YOUNG: AtomicPtr<u64> = AtomicPtr::new(null_mut());
 /// A word in a page that is wiped in a forked child.
 static MARK: AtomicPtr<u32> = AtomicPtr::new(null_mut());
 /// The process that learned what is known; another one is its child between vfork and exec.
@@ -69,6 +73,7 @@ fn start_as_forked(mark: &AtomicU32, copies: Copies) {
         line::leave_to_parent(copies);
         quiet::leave_to_parent(copies);
         files::forget_all();
+        names::forget_all();
         descriptors::forget_all();
         mark.store(SAME, Ordering::Release);
     }
@@ -136,16 +141,77 @@ pub(crate) fn anything_is_held() -> bool {
     word(wire::USED_AT) != 0
 }
 
-/// Whether some process holds `file`.
+/// Whether any name is held.
+pub(crate) fn names_are_held() -> bool {
+    // As above. A process that is not followed has no table.
+    fence(Ordering::SeqCst);
+    word(wire::NAMES_AT) != 0 && is_followed()
+}
+
+/// Whether some process holds `file`, or made it with a name that it holds.
 pub(crate) fn is_held(file: FileId) -> bool {
     row_of(file).is_some()
+        || names_are_held() && rows().any(|(number, row)| row.file.is_name() && young_at(number) == file)
 }
 
 /// Who holds `file`.
 pub(crate) fn row_of(file: FileId) -> Option<Row> {
+    rows().map(|(_, row)| row).find(|row| row.file == file)
+}
+
+/// In which row that stands.
+pub(crate) fn row_number_of(file: FileId) -> Option<u64> {
+    rows().find(|(_, row)| row.file == file).map(|(number, _)| number)
+}
+
+fn rows() -> impl Iterator<Item = (u64, Row)> {
     let row = |slot| [0, 8, 16, wire::SLOT_COLUMN].map(|column| word(wire::row_at(slot) + column));
-    let mut rows = (0..word(wire::USED_AT).min(wire::SLOTS)).filter_map(|slot| Row::of(row(slot)));
-    rows.find(|row| row.file == file)
+    (0..word(wire::USED_AT).min(wire::SLOTS)).filter_map(move |slot| Row::of(row(slot)).map(|row| (slot, row)))
+}
+
+/// Whether some process is making a file with a name that it holds.
+pub(crate) fn is_making() -> bool {
+    names_are_held() && rows().any(|(number, row)| row.file.is_name() && young_at(number).inode == names::BEING_MADE)
+}
+
+/// The names that are held.
+pub(crate) fn names() -> impl Iterator<Item = FileId> {
+    rows().map(|(_, row)| row.file).filter(|file| file.is_name())
+}
+
+/// The names in `folder` that are held.
+pub(crate) fn names_in(folder: FileId) -> impl Iterator<Item = FileId> {
+    rows().map(|(_, row)| row.file).filter(move |file| file.is_name_in(folder))
+}
+
+fn young_at(row: u64) -> FileId {
+    FileId { device: word(wire::young_at(row)), inode: word(wire::young_at(row) + 8) }
+}
+
+/// Which file the holder of `name` made with it.
+pub(crate) fn young_of(name: FileId) -> Option<FileId> {
+    row_number_of(name).map(young_at).filter(|file| file.device != 0 || file.inode != 0)
+}
+
+/// The words of row `row` that say so, if this process may write them.
+pub(crate) fn young(row: u64) -> Option<&'static [AtomicU64; 2]> {
+    if YOUNG.load(Ordering::Acquire).is_null() {
+        let mapped = map_young(&PLACES.get()?.table)?;
+        // If another thread was first, both mappings stay: they are of the same pages.
+        YOUNG.store(mapped, Ordering::Release);
+    }
+    let at = usize::try_from(wire::young_at(row) - wire::YOUNG_AT).ok().filter(|_| row < wire::SLOTS)?;
+    // SAFETY: L3, the row is inside, and all of it is words that are stored whole.
+    Some(unsafe { &*YOUNG.load(Ordering::Acquire).byte_add(at).cast() })
+}
+
+fn map_young(path: &CStr) -> Option<*mut u64> {
+    let file = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let (bytes, access) = (usize::try_from(wire::YOUNG_BYTES).ok()?, ProtFlags::READ | ProtFlags::WRITE);
+    // SAFETY: a new mapping at a place that the kernel chooses.
+    let mapped = unsafe { rustix::mm::mmap(null_mut(), bytes, access, MapFlags::SHARED, file.as_fd(), wire::YOUNG_AT) };
+    line::close(file.into_raw_fd());
+    mapped.ok().map(<*mut _>::cast)
 }
 
 /// Reads the environment and maps the table; without either nothing is followed.
@@ -158,13 +224,13 @@ pub(crate) fn start() {
     };
     let inside = |name: &str| CString::new([folder.as_bytes(), b"/", name.as_bytes()].concat());
     let (Ok(socket), Ok(table)) = (inside(wire::SOCKET), inside(wire::TABLE)) else { return };
-    let Some((table, mark)) = map_table(&table).zip(map_mark()) else { return };
+    let Some((mapped, mark)) = map_table(&table).zip(map_mark()) else { return };
     let roots = roots.as_bytes().split(|byte| *byte == b':').map(Box::from).collect();
     let pool = variable(wire::POOL_VARIABLE).and_then(|pool| pool_in(&pool));
     let session_number = wire::session_number(session.as_bytes());
-    if PLACES.set(Places { socket, holds, session, session_number, pool, roots }).is_ok() {
+    if PLACES.set(Places { socket, table, holds, session, session_number, pool, roots }).is_ok() {
         PID.store(pid(), Ordering::Relaxed);
-        TABLE.store(table, Ordering::Release);
+        TABLE.store(mapped, Ordering::Release);
         MARK.store(mark, Ordering::Release);
         // SAFETY: it has no conditions, and the function does nothing that a child may not do that has one thread of many.
         unsafe { libc::pthread_atfork(None, None, Some(forked)) };

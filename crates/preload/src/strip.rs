@@ -9,6 +9,7 @@ use std::ffi::CStr;
 use std::os::fd::{AsFd, IntoRawFd, OwnedFd};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering, fence};
+use tidegate_commit::name::Name;
 use tidegate_commit::pair::{Pair, STRIPS};
 use tidegate_media::MappedPart;
 use tidegate_preload_wire::{OPEN, RUN, Range, SHUT};
@@ -20,7 +21,18 @@ pub(crate) type OwnStrips = Pair<MappedPart>;
 static JOURNAL: AtomicPtr<u8> = AtomicPtr::new(null_mut());
 
 /// Maps the strips that the supervisor gave for `slot`. None: they cannot be had, and syncs are the supervisor's as without them.
-pub(crate) fn open((at, len): Range, slot: u32) -> Option<OwnStrips> {
+pub(crate) fn open(given: Range, slot: u32) -> Option<OwnStrips> {
+    let strips = map(given)?;
+    Pair::open(strips, process::places()?.session_number, slot).ok()
+}
+
+/// The same for a name, which has the first of them.
+pub(crate) fn open_name(given: Range, slot: u32) -> Option<Name<MappedPart>> {
+    let [first, _] = map(given)?;
+    Name::open(first, process::places()?.session_number, slot).ok()
+}
+
+fn map((at, len): Range) -> Option<[MappedPart; STRIPS]> {
     let places = process::places()?;
     is_journal_mapped(places).then_some(())?;
     let (path, id) = places.pool.as_ref()?;
@@ -30,8 +42,7 @@ pub(crate) fn open((at, len): Range, slot: u32) -> Option<OwnStrips> {
     let map = |at| MappedPart::of(pool.as_fd(), at, usize::try_from(each).ok()?).ok();
     let parts = is_it.then(|| map(at).zip(map(at + each))).flatten();
     close(pool);
-    let (first, second) = parts?;
-    Pair::open([first, second], places.session_number, slot).ok()
+    parts.map(|(first, second)| [first, second])
 }
 
 /// Whether programs may commit by themselves, by what stands in the journal.

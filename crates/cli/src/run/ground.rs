@@ -5,6 +5,7 @@ use super::journal::Named;
 use std::fmt::Debug;
 use std::io;
 use std::path::{Path, PathBuf};
+use tidegate_layout::kept::StripAttributes;
 use tidegate_preload_wire::FileId;
 
 /// A file that is held: read and synced, and never written.
@@ -41,10 +42,12 @@ pub(super) trait Log: Debug + Send {
 pub(super) trait Target {
     /// Its bytes.
     fn len(&self) -> io::Result<u64>;
-    /// Makes it longer.
+    /// Makes it longer; or shorter, if it was made by recovery.
     fn set_len(&self, len: u64) -> io::Result<()>;
     /// Writes all of `data` at byte `at`.
     fn write(&self, at: u64, data: &[u8]) -> io::Result<()>;
+    /// Gives the file this mode and owner.
+    fn set_attributes(&self, attributes: StripAttributes) -> io::Result<()>;
     /// Brings the file, and the way to it, to its disk.
     fn sync(&self) -> io::Result<()>;
 }
@@ -89,6 +92,11 @@ impl Unlike {
 pub(super) trait Ground {
     /// What lies where `named` was. `resumed`: a recovery of this boot has begun to write it already.
     fn find(&self, named: &Named, resumed: bool) -> io::Result<Found>;
+    /// The name `named`, for a new file: the first change of its length makes it, in the place of whatever has the name.
+    /// Not if a file has it that was born later than `born_ns`: that is another one's.
+    fn find_name(&self, named: &Named, resumed: bool, born_ns: u64) -> io::Result<Found>;
+    /// Removes what has the name `named`, which nothing is to have that was born at `born_ns` or before. Where its bytes are instead, if there was anything.
+    fn remove_name(&self, named: &Named, born_ns: u64) -> io::Result<Option<PathBuf>>;
     /// Brings what lies where `named` was to its disk, as far as it can be opened.
     fn sync(&self, named: &Named) -> io::Result<()>;
     /// A new file for what was kept of `named`, and where it is.

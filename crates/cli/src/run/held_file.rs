@@ -1,14 +1,17 @@
 //! Files of the system as a run has them: held ones, opened for reading and never written, and those that recovery finds and writes.
 
 use super::ground::{Below, Found, Ground, Target, Unlike};
-use super::journal::{self, Named};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, StatxFlags};
+use super::held_name;
+use super::journal::{self, Kind, Named};
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat, StatxFlags, Uid};
+use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use tidegate_layout::kept::StripAttributes;
 use tidegate_preload_wire::FileId;
 
 /// Bytes of the largest file that is held.
@@ -23,7 +26,8 @@ pub(super) struct HeldFile {
     born_ns: i128,
 }
 
-fn id_of(stat: &Stat) -> FileId {
+/// Which file `stat` describes.
+pub(super) fn id_of(stat: &Stat) -> FileId {
     FileId { device: stat.st_dev, inode: stat.st_ino }
 }
 
@@ -53,7 +57,7 @@ impl HeldFile {
 const RESERVE: u64 = 256;
 
 /// Whether `number` is one of the last below `limit`.
-fn is_in_reserve(number: i32, limit: Option<u64>) -> bool {
+pub(super) fn is_in_reserve(number: i32, limit: Option<u64>) -> bool {
     limit.is_some_and(|limit| u64::from(number.unsigned_abs()) >= limit.saturating_sub(RESERVE))
 }
 
@@ -67,7 +71,14 @@ impl Below for HeldFile {
     }
 
     fn named(&self, family: u32) -> Named {
-        Named { family, path: self.path.clone(), inode: self.id.inode, born_ns: self.born_ns, strip: None }
+        Named {
+            family,
+            path: self.path.clone(),
+            inode: self.id.inode,
+            born_ns: self.born_ns,
+            strip: None,
+            kind: Kind::File,
+        }
     }
 
     fn is_in_place(&self) -> bool {
@@ -129,10 +140,27 @@ impl Ground for System {
         if !resumed && stat.st_mtime.max(stat.st_ctime) > self.booted {
             return Ok(Found::Unlike(Unlike::Changed));
         }
-        Ok(Found::Same(Box::new(Written { file, folder: None })))
+        Ok(Found::Same(Box::new(Written::new(file, None))))
+    }
+
+    fn find_name(&self, named: &Named, resumed: bool, born_ns: u64) -> io::Result<Found> {
+        held_name::find(named, self.booted, resumed, born_ns)
+    }
+
+    fn remove_name(&self, named: &Named, born_ns: u64) -> io::Result<Option<PathBuf>> {
+        let mut to = PathBuf::new();
+        let aside = || {
+            let (target, path) = self.salvage(named)?;
+            to = path;
+            Ok(target)
+        };
+        Ok(held_name::remove(named, self.booted, born_ns, aside)?.then_some(to))
     }
 
     fn sync(&self, named: &Named) -> io::Result<()> {
+        if named.kind == Kind::Name {
+            return held_name::sync(named);
+        }
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let Ok(file) = rustix::fs::open(&named.path, flags, Mode::empty()).map(File::from) else { return Ok(()) };
         if rustix::fs::fstat(&file)?.st_ino == named.inode { file.sync_all() } else { Ok(()) }
@@ -145,15 +173,22 @@ impl Ground for System {
         let run = self.session.get(..8).unwrap_or(&self.session);
         let to = self.salvage.join(format!("{run}-{}-{name}", named.family));
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&to)?;
-        Ok((Box::new(Written { file, folder: Some(self.salvage.clone()) }), to))
+        Ok((Box::new(Written::new(file, Some(&self.salvage))), to))
     }
 }
 
 /// A file that recovery writes.
-struct Written {
+pub(super) struct Written {
     file: File,
     /// The folder that it is new in.
     folder: Option<PathBuf>,
+}
+
+impl Written {
+    /// New in `folder`, if that is named.
+    pub(super) fn new(file: File, folder: Option<&Path>) -> Written {
+        Written { file, folder: folder.map(Path::to_owned) }
+    }
 }
 
 impl Target for Written {
@@ -167,6 +202,19 @@ impl Target for Written {
 
     fn write(&self, at: u64, data: &[u8]) -> io::Result<()> {
         self.file.write_all_at(data, at)
+    }
+
+    fn set_attributes(&self, attributes: StripAttributes) -> io::Result<()> {
+        let StripAttributes { mode, user, group, .. } = attributes;
+        let owner = (Uid::from_raw(user.get()), Gid::from_raw(group.get()));
+        // Whoever may not give files away keeps them.
+        let mode = match rustix::fs::fchown(&self.file, Some(owner.0), Some(owner.1)) {
+            Ok(()) => mode.get() & 0o7777,
+            // It runs as nobody but the one who owns it.
+            Err(Errno::PERM) => mode.get() & 0o777,
+            Err(error) => return Err(error.into()),
+        };
+        Ok(rustix::fs::fchmod(&self.file, Mode::from_raw_mode(mode))?)
     }
 
     fn sync(&self) -> io::Result<()> {
@@ -183,7 +231,7 @@ pub(super) fn booted_seconds() -> io::Result<i64> {
 }
 
 /// When the file's inode was made, where the file system knows.
-fn born_ns(file: &File) -> io::Result<Option<i128>> {
+pub(super) fn born_ns(file: &File) -> io::Result<Option<i128>> {
     let stat = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::BTIME)?;
     let known = stat.stx_mask & StatxFlags::BTIME.bits() != 0;
     Ok(known.then(|| i128::from(stat.stx_btime.tv_sec) * 1_000_000_000 + i128::from(stat.stx_btime.tv_nsec)))

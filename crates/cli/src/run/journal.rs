@@ -48,6 +48,26 @@ pub(super) struct Named {
     /// The pair of strips that its program commits to, by the number of the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) strip: Option<u32>,
+    /// What is held.
+    #[serde(default, skip_serializing_if = "Kind::is_file")]
+    pub(super) kind: Kind,
+}
+
+/// What a hold is of.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
+pub(super) enum Kind {
+    /// A file.
+    #[default]
+    File,
+    /// A name, whichever file has it: the inode is that of its folder.
+    Name,
+}
+
+impl Kind {
+    /// Whether it is of a file. By reference, as serde asks so.
+    fn is_file(&self) -> bool {
+        *self == Kind::File
+    }
 }
 
 /// A journal that is being written.
@@ -261,6 +281,11 @@ impl Left {
         self.holds.extend(serde_json::from_str::<Named>(line));
     }
 
+    /// Whether any recovery began to write there.
+    pub(super) fn was_recovering(&self, family: u32) -> bool {
+        self.recovering.iter().any(|(_, known)| *known == family)
+    }
+
     /// Whether a recovery under `boot` began to write the file of `family`.
     pub(super) fn is_recovering(&self, boot: &str, family: u32) -> bool {
         self.recovering.contains(&(boot.to_owned(), family))
@@ -277,7 +302,8 @@ mod tests {
         let path = folder.path().join("pool.holds");
         assert_eq!(Left::read(&path).expect("readable"), None);
         let mut journal = Journal::begin(&path, Domain::DiskFile).expect("begun");
-        let named = Named { family: 3, path: "/a b/c".into(), inode: 7, born_ns: 1 << 70, strip: Some(4) };
+        let named =
+            Named { family: 3, path: "/a b/c".into(), inode: 7, born_ns: 1 << 70, strip: Some(4), kind: Kind::Name };
         journal.add(&named).expect("added");
         let left = Left::read(&path).expect("readable").expect("left");
         assert_eq!((left.holds, left.is_void, left.boot), (vec![named], false, this_boot().expect("a boot")));
@@ -289,6 +315,7 @@ mod tests {
         let left = Left::read(&path).expect("readable").expect("left");
         assert!(left.is_void && left.failed.contains(&3));
         assert!(left.is_recovering("boot", 3) && !left.is_recovering("boot", 4) && !left.is_recovering("other", 3));
+        assert!(left.was_recovering(3) && !left.was_recovering(4));
         journal.end().expect("removed");
         assert_eq!(Left::read(&path).expect("readable"), None);
     }
@@ -330,7 +357,7 @@ mod tests {
         let path = folder.path().join("pool.holds");
         let mut journal = Journal::begin(&path, Domain::DiskFile).expect("begun");
         journal.log.append(b"\n{\"family\":1,\"pa").expect("appended");
-        let named = Named { family: 2, path: "/c".into(), inode: 7, born_ns: 1, strip: None };
+        let named = Named { family: 2, path: "/c".into(), inode: 7, born_ns: 1, strip: None, kind: Kind::File };
         journal.add(&named).expect("added");
         assert_eq!(Left::read(&path).expect("readable").expect("left").holds, [named]);
     }

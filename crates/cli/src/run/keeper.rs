@@ -10,6 +10,7 @@
 use super::deny::Denied;
 use super::ground::Below;
 use super::held_file::HeldFile;
+use super::held_name::HeldName;
 use super::journal::{Journal, Named};
 use super::kept::{self, FAMILY_SLOTS, Fill, Kept, NotKept, Place};
 use super::table::Table;
@@ -228,6 +229,7 @@ impl<R: Region> Keeper<R> {
     pub(super) fn answer(&self, holder: u64, request: &Request<'_>, passed: Option<OwnedFd>) -> Answer {
         match *request {
             Request::Hold => passed.and_then(|passed| self.hold(holder, passed)).unwrap_or(Answer::Refused),
+            Request::HoldName => passed.and_then(|passed| self.hold_name(holder, passed)).unwrap_or(Answer::Refused),
             Request::Keep { hold, size, filling, ranges } => self.keep(hold, size, filling, ranges),
             Request::Absorb { hold, size, filling, ranges } => self.absorb(hold, size, filling, ranges),
             Request::Forget { hold } => self.forget(hold),
@@ -236,8 +238,9 @@ impl<R: Region> Keeper<R> {
                 Answer::Done
             }
             Request::Abandon(file) => {
-                lock(&self.state).abandoned.insert(file);
-                self.of_file(file).iter().for_each(|hold| self.end_hold(hold));
+                let name = lock(&self.table).name_of(file);
+                lock(&self.state).abandoned.insert(name.unwrap_or(file));
+                self.of_file(name.unwrap_or(file)).iter().for_each(|hold| self.end_hold(hold));
                 Answer::Done
             }
             Request::SettleAll => {
@@ -257,6 +260,23 @@ impl<R: Region> Keeper<R> {
             return None;
         }
         self.hold_file(holder, Arc::new(file))
+    }
+
+    fn hold_name(&self, holder: u64, passed: OwnedFd) -> Option<Answer> {
+        let name = HeldName::of(&passed).ok()??;
+        drop(passed);
+        if name.takes_of_reserve() {
+            return None;
+        }
+        // Without strips there is nothing that tells of it.
+        let answer = self.hold_file(holder, Arc::new(name))?;
+        match answer {
+            Answer::Held { hold, strip: None, .. } => {
+                self.of_number(hold).iter().for_each(|hold| self.end_hold(hold));
+                None
+            }
+            answer => Some(answer),
+        }
     }
 
     /// `holder` holds `file` from now on, if it may.
@@ -458,7 +478,10 @@ impl<R: Region> Keeper<R> {
         lock(&self.state).holds.get(&number).cloned()
     }
 
+    /// The hold of `file`, or of the name that it has.
     fn of_file(&self, file: FileId) -> Option<Arc<Hold>> {
+        let name = if file.is_name() { None } else { lock(&self.table).name_of(file) };
+        let file = name.unwrap_or(file);
         let state = lock(&self.state);
         state.by_file.get(&file).and_then(|number| state.holds.get(number)).cloned()
     }

@@ -11,7 +11,7 @@
 use super::beside::Beside;
 use super::ground::{Found, Ground, Target, Unlike};
 use super::held_file::{System, booted_seconds};
-use super::journal::{self, Journal, Left, Named};
+use super::journal::{self, Journal, Kind, Left, Named};
 use super::kept::{BLOCK, BLOCK_BYTES, FAMILY_SLOTS, Files, Opened, Parts, block_of, size_block, size_in, slot_of};
 use super::version;
 use crate::failure::{Doing, Failure, RunFailure, VolumeFailure};
@@ -19,6 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use tidegate_commit::name::{Told, told};
 use tidegate_commit::strip::Record;
 use tidegate_disk_cache::OpenError;
 use tidegate_layout::kept::Counting;
@@ -34,6 +35,8 @@ pub(crate) struct Recovered {
     pub(crate) written: Vec<PathBuf>,
     /// What was put aside.
     pub(crate) salvaged: Vec<Salvaged>,
+    /// Files that a program had removed and the power cut had not: where they were, and where their bytes are.
+    pub(crate) removed: Vec<(PathBuf, PathBuf)>,
 }
 
 /// What was synced to a file that was not written.
@@ -48,10 +51,19 @@ pub(crate) struct Salvaged {
 }
 
 impl Recovered {
+    /// Whether a file in the folder of `named` was put aside, as others use it since the power came back.
+    fn has_changed_beside(&self, named: &Named) -> bool {
+        let beside = |salvaged: &Salvaged| salvaged.file.parent() == named.path.parent();
+        self.salvaged.iter().any(|salvaged| salvaged.unlike == Unlike::Changed && beside(salvaged))
+    }
+
     /// Says what was done, if anything was.
     pub(super) fn tell(&self) {
         for path in &self.written {
             tracing::warn!("recovered what was synced to {}", path.display());
+        }
+        for (path, to) in &self.removed {
+            tracing::warn!("{} had been removed: what the power cut left of it is in {}", path.display(), to.display());
         }
         for Salvaged { file, unlike, to } in &self.salvaged {
             tracing::warn!("{} {}: what was synced to it is in {}", file.display(), unlike.told(), to.display());
@@ -183,15 +195,22 @@ impl Recovery<'_> {
         let mut blocks = blocks_by_family(&pool);
         let mut recovered = Recovered { was_left: true, ..Recovered::default() };
         let left = self.left;
-        for named in &left.holds {
+        // Names last: a file of theirs belongs to others beside it.
+        let (files, names): (Vec<_>, Vec<_>) = left.holds.iter().partition(|named| named.kind == Kind::File);
+        for named in files.into_iter().chain(names) {
             if !self.counts(named) {
                 continue;
             }
             let blocks = blocks.remove(&named.family).unwrap_or_default();
-            match self.bring_file(&pool, named, blocks) {
+            let brought = match named.kind {
+                Kind::File => self.bring_file(&pool, named, blocks),
+                Kind::Name => self.bring_name(&pool, named, recovered.has_changed_beside(named)),
+            };
+            match brought {
                 Ok(Brought::Nothing) => {}
                 Ok(Brought::Written) => recovered.written.push(named.path.clone()),
                 Ok(Brought::Aside(salvaged)) => recovered.salvaged.push(salvaged),
+                Ok(Brought::Removed(to)) => recovered.removed.push((named.path.clone(), to)),
                 Err(error) => {
                     let failure = RunFailure::NotRecovered { file: named.path.clone(), why: error.to_string() };
                     return Err(failure.into());
@@ -240,6 +259,50 @@ impl Recovery<'_> {
         }
     }
 
+    /// Sees to it that the file has the name `named` that was synced last, or none if that was removed. Not `beside_changed` ones: somebody has begun to use what the power cut left.
+    fn bring_name<R: Region>(&mut self, pool: &Opened<R>, named: &Named, beside_changed: bool) -> io::Result<Brought> {
+        let resumed = self.left.is_recovering(&self.boot, named.family);
+        let unlike = if self.left.failed.contains(&named.family) {
+            Some(Unlike::Failed)
+        } else if !self.left.outlives_power {
+            Some(Unlike::Newer)
+        } else {
+            beside_changed.then_some(Unlike::Changed)
+        };
+        let (born_ns, attributes, records) = match told(self.records(pool, named)?).map_err(other)? {
+            Told::Unknown => return Ok(Brought::Nothing),
+            Told::Gone(_) if unlike.is_some() => return Ok(Brought::Nothing),
+            Told::Gone(born_ns) => {
+                let to = self.ground.remove_name(named, born_ns)?;
+                return Ok(to.map_or(Brought::Nothing, Brought::Removed));
+            }
+            Told::File { born_ns, attributes, records } => (born_ns, attributes, records),
+        };
+        // What a recovery made before another cut was born later, too.
+        let born_ns = if self.left.was_recovering(named.family) { u64::MAX } else { born_ns };
+        let found = match unlike {
+            Some(unlike) => Found::Unlike(unlike),
+            None => self.ground.find_name(named, resumed, born_ns)?,
+        };
+        let (target, brought) = match found {
+            Found::Same(target) => {
+                if !resumed {
+                    self.journal.add_recovering(&self.boot, named.family)?;
+                }
+                (target, Brought::Written)
+            }
+            Found::Unlike(unlike) => {
+                let (target, to) = self.ground.salvage(named)?;
+                (target, Brought::Aside(Salvaged { file: named.path.clone(), unlike, to }))
+            }
+        };
+        target.set_len(0)?;
+        records.iter().try_for_each(|record| target.write(record.at, &record.bytes))?;
+        target.set_attributes(attributes)?;
+        target.sync()?;
+        Ok(brought)
+    }
+
     /// What its program committed of `named` by itself, and nobody absorbed.
     fn records<R: Region>(&self, pool: &Opened<R>, named: &Named) -> io::Result<Vec<Record>> {
         let Some(strip) = named.strip else { return Ok(Vec::new()) };
@@ -257,6 +320,8 @@ enum Brought {
     Written,
     /// It was put aside.
     Aside(Salvaged),
+    /// What the power cut left of a removed file went there.
+    Removed(PathBuf),
 }
 
 fn other(error: impl ToString) -> io::Error {

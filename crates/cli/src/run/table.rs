@@ -1,9 +1,11 @@
-//! The table of held files, as the supervisor writes it. Programs only read it.
+//! The table of held files, as the supervisor writes it. Programs only read it, but for the words in which holders of names say who has them.
 
 use crate::failure::{Doing, Failure, VolumeFailure};
 use std::path::Path;
 use tidegate_media::{Allocation, MappedRegion, Region};
-use tidegate_preload_wire::{EPOCH_AT, FileId, Row, SLOT_COLUMN, SLOTS, TABLE_BYTES, USED_AT, row_at};
+use tidegate_preload_wire::{
+    EPOCH_AT, FileId, NAMES_AT, Row, SLOT_COLUMN, SLOTS, TABLE_BYTES, USED_AT, row_at, young_at,
+};
 
 /// The table.
 pub(super) struct Table {
@@ -36,6 +38,7 @@ impl Table {
             self.rows.push(None);
         }
         self.rows[free] = Some(file);
+        self.clear_young(free);
         self.store(free, Row { file, holder, slot: slot.into() }.words());
         self.tell();
         true
@@ -55,11 +58,23 @@ impl Table {
         if let Some(row) = self.rows.iter().position(|known| *known == Some(file)) {
             self.rows[row] = None;
             self.store(row, [0; 4]);
+            self.clear_young(row);
             while self.rows.last() == Some(&None) {
                 self.rows.pop();
             }
             self.tell();
         }
+    }
+
+    /// Which name `file` has, if the holder of one has made it.
+    pub(super) fn name_of(&self, file: FileId) -> Option<FileId> {
+        let word = |at| self.words.load_u64(at).unwrap_or_default();
+        let is_it = |row: u64| [word(young_at(row)), word(young_at(row) + 8)] == [file.device, file.inode];
+        (0..).zip(&self.rows).find_map(|(row, known)| known.filter(|known| known.is_name() && is_it(row)))
+    }
+
+    fn clear_young(&self, row: usize) {
+        [0, 8].into_iter().for_each(|word| self.words.store_u64(young_at(row as u64) + word, 0));
     }
 
     fn store(&self, row: usize, [device, inode, holder, slot]: [u64; 4]) {
@@ -74,6 +89,8 @@ impl Table {
     /// The rows in use first, then the epoch.
     fn tell(&mut self) {
         self.epoch += 1;
+        let names = self.rows.iter().flatten().filter(|file| file.is_name()).count();
+        self.words.store_u64(NAMES_AT, names as u64);
         self.words.store_u64(USED_AT, self.rows.len() as u64);
         self.words.store_u64(EPOCH_AT, self.epoch);
         // A writer writes and looks at the epoch then; whoever is answered after this syncs what was written before. The system call of the

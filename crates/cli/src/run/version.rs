@@ -1,6 +1,6 @@
 //! Which pools this program reads, and which it lays out.
 //!
-//! Of version 3, a file may have records on two strips. A program that knows none but version 2 reads one of them, so it has to refuse the pool. In a pool of version 2
+//! Of version 4, a strip may be that of a name, which programs that know none but older versions take for a file's. Of version 3, a file may have records on two strips. A program that knows none but version 2 reads one of them, so it has to refuse the pool. In a pool of version 2
 //! the neighbour of a file's strip has nothing of that file: it is read like any other.
 
 use crate::create;
@@ -13,7 +13,7 @@ use tidegate_media::MappedRegion;
 /// What the cache of a pool says that its disk is, before the version's digit.
 const DISK: [u8; 31] = *b"files of programs below run, v ";
 /// The version of new pools.
-const NEW: u8 = 3;
+const NEW: u8 = 4;
 /// Those that can be read.
 const READ: RangeInclusive<u8> = 2..=NEW;
 
@@ -71,9 +71,9 @@ mod tests {
 
     #[test]
     fn pools_of_known_versions_are_read_and_others_refused() {
-        assert_eq!(disk(), *b"files of programs below run, v 3");
-        assert_eq!([2, 3].map(|version| refused(disk_of(version))), [None, None]);
-        for version in [1, 4, 200] {
+        assert_eq!(disk(), *b"files of programs below run, v 4");
+        assert_eq!([2, 3, 4].map(|version| refused(disk_of(version))), [None, None, None]);
+        for version in [1, 5, 200] {
             let why = refused(disk_of(version)).expect("it is refused");
             assert!(why.contains("another version of tidegate"), "{why}");
         }

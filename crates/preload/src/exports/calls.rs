@@ -2,7 +2,7 @@
 
 use super::{attributes, changes, numbers, syncs, unseen, writes};
 use crate::{descriptors, follow, next};
-use libc::{c_char, c_int, c_long, c_uint, mode_t, open_how};
+use libc::{c_char, c_int, c_long, c_uint, dev_t, mode_t, open_how};
 
 /// As in libc. Calls that write, sync, close, open, rename, cut or date are made by the exports; queues of requests are announced.
 ///
@@ -123,7 +123,7 @@ unsafe fn that_opens(number: c_long, [a, b, c, d, ..]: [c_long; 6]) -> Option<c_
                 let has_flags = !how.is_null() && d as usize >= size_of::<u64>();
                 let flags = if has_flags { (&raw const (*how).flags).read_unaligned() as c_int } else { 0 };
                 let call = || next::syscall(number, a, b, c, d, 0, 0) as c_int;
-                changes::opened(a as c_int, path(b), flags, call).into()
+                changes::opened(a as c_int, path(b), (flags, None), call).into()
             }
             #[cfg(target_arch = "x86_64")]
             libc::SYS_open => changes::open(path(a), b as c_int, c as mode_t).into(),
@@ -153,6 +153,20 @@ unsafe fn that_changes(number: c_long, [a, b, c, d, e, _]: [c_long; 6]) -> Optio
             #[cfg(target_arch = "x86_64")]
             libc::SYS_unlink => changes::unlink(path(a)).into(),
             libc::SYS_unlinkat => changes::unlinkat(fd, path(b), c as c_int).into(),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_link => changes::link(path(a), path(b)).into(),
+            libc::SYS_linkat => changes::linkat(fd, path(b), c as c_int, path(d), e as c_int).into(),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_symlink => changes::symlink(path(a), path(b)).into(),
+            libc::SYS_symlinkat => changes::symlinkat(path(a), b as c_int, path(c)).into(),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_mkdir => changes::mkdir(path(a), b as mode_t).into(),
+            libc::SYS_mkdirat => changes::mkdirat(fd, path(b), c as mode_t).into(),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_rmdir => changes::rmdir(path(a)).into(),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_mknod => changes::mknod(path(a), b as mode_t, c as dev_t).into(),
+            libc::SYS_mknodat => changes::mknodat(fd, path(b), c as mode_t, d as dev_t).into(),
             _ => return None,
         }
     })
@@ -175,6 +189,7 @@ unsafe fn that_sets_attributes(number: c_long, [a, b, c, d, e, _]: [c_long; 6]) 
             libc::SYS_futimesat => attributes::futimesat(fd, path(b), c as *const _).into(),
             // The kernel takes a null path, which libc's own function refuses.
             libc::SYS_utimensat => {
+                let _change = attributes::dating(fd, path(b));
                 follow::change(|| attributes::settle_dated(fd, path(b)), || next::syscall(number, a, b, c, d, 0, 0))
             }
             libc::SYS_setxattr => attributes::setxattr(path(a), name, value, len, flags).into(),

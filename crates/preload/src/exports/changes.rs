@@ -2,8 +2,9 @@
 
 use crate::asked::{Named, named};
 use crate::follow::{Aim, Source, change};
-use crate::{asked, follow, next};
-use libc::{AT_FDCWD, c_char, c_int, c_uint, mode_t, off_t};
+use crate::names::Change;
+use crate::{asked, follow, guarded, names, next, process};
+use libc::{AT_FDCWD, c_char, c_int, c_uint, dev_t, mode_t, off_t};
 use std::ffi::CStr;
 
 /// What a path that came from C names; null names nothing.
@@ -29,6 +30,21 @@ pub(super) unsafe fn settle_contents(folder: c_int, path: *const c_char) {
     }
 }
 
+/// The attributes of what is at `path` are going to be set: the same, and if it is a folder, it changes until the answer is dropped.
+///
+/// # Safety
+/// L1.
+pub(super) unsafe fn attributing(folder: c_int, path: *const c_char) -> Option<Change> {
+    if !process::names_are_held() {
+        return None;
+    }
+    // SAFETY: L1.
+    match unsafe { what(folder, path, true) } {
+        Named::Folder(folder) => Some(names::change_of_folder(folder)),
+        _ => None,
+    }
+}
+
 /// A name is going to lead elsewhere. If it was the last one, nobody will look for the file.
 ///
 /// # Safety
@@ -40,6 +56,24 @@ unsafe fn settle_other_names(folder: c_int, path: *const c_char) {
     }
 }
 
+/// What `path` names is going to be made, removed or renamed, until the answer is dropped.
+///
+/// # Safety
+/// L1.
+unsafe fn changing(folder: c_int, path: *const c_char) -> Option<Change> {
+    // SAFETY: L1: not null, so it ends with a zero byte.
+    (!path.is_null()).then(|| names::change(folder, unsafe { CStr::from_ptr(path) }))
+}
+
+/// The same by being opened.
+///
+/// # Safety
+/// L1.
+pub(super) unsafe fn changing_by_opening(folder: c_int, path: *const c_char) -> Option<Change> {
+    // SAFETY: L1: not null, so it ends with a zero byte.
+    (!path.is_null()).then(|| names::change_by_opening(folder, unsafe { CStr::from_ptr(path) }))
+}
+
 /// What is at `path` is going to have another name.
 ///
 /// # Safety
@@ -48,16 +82,32 @@ unsafe fn settle_renamed(folder: c_int, path: *const c_char) {
     // SAFETY: L1.
     match unsafe { what(folder, path, false) } {
         Named::File(file, _) => follow::settle_held(file),
-        Named::Folder => follow::settle_all(),
+        Named::Folder(_) => follow::settle_all(),
         Named::Nothing => {}
     }
 }
 
-/// Opens by `call`; nothing is kept of what it cuts.
+/// Opens by `call`; nothing is kept of what it cuts. If a file may be made, with `mode`, it may be a young one.
 ///
 /// # Safety
 /// L1.
-pub(super) unsafe fn opened(folder: c_int, path: *const c_char, flags: c_int, call: impl FnOnce() -> c_int) -> c_int {
+pub(super) unsafe fn opened(
+    folder: c_int,
+    path: *const c_char,
+    (flags, mode): (c_int, Option<mode_t>),
+    call: impl FnOnce() -> c_int,
+) -> c_int {
+    let makes = flags & libc::O_CREAT != 0 && !path.is_null();
+    // SAFETY: L1: not null, so it ends with a zero byte.
+    let young =
+        || mode.filter(|_| makes).and_then(|mode| names::create(folder, unsafe { CStr::from_ptr(path) }, flags, mode));
+    if let Some(fd) = guarded(young) {
+        follow::opened(fd);
+        names::learn(fd);
+        return fd;
+    }
+    // SAFETY: L1.
+    let made = if makes { unsafe { changing_by_opening(folder, path) } } else { None };
     let fd = if flags & libc::O_TRUNC == 0 {
         call()
     } else {
@@ -65,6 +115,7 @@ pub(super) unsafe fn opened(folder: c_int, path: *const c_char, flags: c_int, ca
         change(|| unsafe { settle_contents(folder, path) }, call)
     };
     if fd >= 0 {
+        made.iter().for_each(|change| change.opened(fd));
         follow::opened(fd);
     }
     fd
@@ -79,7 +130,7 @@ macro_rules! opens {
         #[unsafe(no_mangle)]
         pub(super) unsafe extern "C-unwind" fn $name(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
             // SAFETY: L1, L4.
-            unsafe { opened(AT_FDCWD, path, flags, || next::open(path, flags, mode)) }
+            unsafe { opened(AT_FDCWD, path, (flags, Some(mode)), || next::open(path, flags, mode)) }
         }
 
         $(/// As in libc.
@@ -89,7 +140,7 @@ macro_rules! opens {
         #[unsafe(no_mangle)]
         pub(super) unsafe extern "C-unwind" fn $at(folder: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
             // SAFETY: L1, L4.
-            unsafe { opened(folder, path, flags, || next::openat(folder, path, flags, mode)) }
+            unsafe { opened(folder, path, (flags, Some(mode)), || next::openat(folder, path, flags, mode)) }
         })?
     )* };
 }
@@ -106,7 +157,7 @@ macro_rules! creates {
         #[unsafe(no_mangle)]
         pub(super) unsafe extern "C-unwind" fn $name(path: *const c_char, mode: mode_t) -> c_int {
             // SAFETY: L1.
-            unsafe { opened(AT_FDCWD, path, libc::O_TRUNC, || next::creat(path, mode)) }
+            unsafe { opened(AT_FDCWD, path, (libc::O_CREAT | libc::O_TRUNC, None), || next::creat(path, mode)) }
         }
     )* };
 }
@@ -121,6 +172,8 @@ macro_rules! invents {
         /// L1.
         #[unsafe(no_mangle)]
         pub(super) unsafe extern "C-unwind" fn $name(template: *mut c_char $(, $argument: c_int)*) -> c_int {
+            // SAFETY: L1.
+            let _change = unsafe { changing(AT_FDCWD, template) };
             // SAFETY: L1.
             let fd = unsafe { next::$next(template $(, $argument)*) };
             if fd >= 0 {
@@ -263,7 +316,30 @@ unsafe fn renamed(
             settle_renamed(to, new);
         }
     };
+    // SAFETY: L1.
+    let _changes = unsafe { [changing(from, old), changing(to, new)] };
     change(prepare, call)
+}
+
+/// Removes the name `path` by `call`, or as a young file's.
+///
+/// # Safety
+/// L1.
+unsafe fn removed(folder: c_int, path: *const c_char, call: impl FnOnce() -> c_int) -> c_int {
+    if names::are_there() {
+        // SAFETY: L1.
+        if let Named::File(file, 1) = unsafe { what(folder, path, false) } {
+            names::removing(file);
+        }
+    }
+    // SAFETY: L1: not null, so it ends with a zero byte.
+    let young = || (!path.is_null()).then(|| names::remove(folder, unsafe { CStr::from_ptr(path) })).flatten();
+    guarded(young).unwrap_or_else(|| {
+        // SAFETY: L1.
+        let _change = unsafe { changing(folder, path) };
+        // SAFETY: L1.
+        change(|| unsafe { settle_other_names(folder, path) }, call)
+    })
 }
 
 /// As in libc.
@@ -273,7 +349,7 @@ unsafe fn renamed(
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn unlink(path: *const c_char) -> c_int {
     // SAFETY: L1.
-    change(|| unsafe { settle_other_names(AT_FDCWD, path) }, || unsafe { next::unlink(path) })
+    unsafe { removed(AT_FDCWD, path, || next::unlink(path)) }
 }
 
 /// As in libc.
@@ -283,7 +359,15 @@ pub(super) unsafe extern "C-unwind" fn unlink(path: *const c_char) -> c_int {
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn unlinkat(folder: c_int, path: *const c_char, flags: c_int) -> c_int {
     // SAFETY: L1.
-    change(|| unsafe { settle_other_names(folder, path) }, || unsafe { next::unlinkat(folder, path, flags) })
+    let call = || unsafe { next::unlinkat(folder, path, flags) };
+    if flags == 0 {
+        // SAFETY: L1.
+        unsafe { removed(folder, path, call) }
+    } else {
+        // SAFETY: L1.
+        let _change = unsafe { changing(folder, path) };
+        call()
+    }
 }
 
 /// As in libc.
@@ -293,5 +377,82 @@ pub(super) unsafe extern "C-unwind" fn unlinkat(folder: c_int, path: *const c_ch
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn remove(path: *const c_char) -> c_int {
     // SAFETY: L1.
-    change(|| unsafe { settle_other_names(AT_FDCWD, path) }, || unsafe { next::remove(path) })
+    unsafe { removed(AT_FDCWD, path, || next::remove(path)) }
+}
+
+macro_rules! makes {
+    ($($name:ident($folder:expr, $path:ident) = ($($argument:ident: $kind:ty),*);)*) => { $(
+        /// As in libc: changes what a folder has, and no file.
+        ///
+        /// # Safety
+        /// L1.
+        #[unsafe(no_mangle)]
+        pub(super) unsafe extern "C-unwind" fn $name($($argument: $kind),*) -> c_int {
+            // SAFETY: L1.
+            let _change = unsafe { changing($folder, $path) };
+            // SAFETY: L1.
+            unsafe { next::$name($($argument),*) }
+        }
+    )* };
+}
+
+makes! {
+    symlink(AT_FDCWD, path) = (target: *const c_char, path: *const c_char);
+    symlinkat(folder, path) = (target: *const c_char, folder: c_int, path: *const c_char);
+    mkdir(AT_FDCWD, path) = (path: *const c_char, mode: mode_t);
+    mkdirat(folder, path) = (folder: c_int, path: *const c_char, mode: mode_t);
+    rmdir(AT_FDCWD, path) = (path: *const c_char);
+    mkfifo(AT_FDCWD, path) = (path: *const c_char, mode: mode_t);
+    mkfifoat(folder, path) = (folder: c_int, path: *const c_char, mode: mode_t);
+    mknod(AT_FDCWD, path) = (path: *const c_char, mode: mode_t, device: dev_t);
+    mknodat(folder, path) = (folder: c_int, path: *const c_char, mode: mode_t, device: dev_t);
+}
+
+/// As in libc.
+///
+/// # Safety
+/// L1.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C-unwind" fn link(old: *const c_char, new: *const c_char) -> c_int {
+    // SAFETY: L1.
+    unsafe { linked((AT_FDCWD, old, 0), AT_FDCWD, new, || next::link(old, new)) }
+}
+
+/// As in libc.
+///
+/// # Safety
+/// L1.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C-unwind" fn linkat(
+    from: c_int,
+    old: *const c_char,
+    to: c_int,
+    new: *const c_char,
+    flags: c_int,
+) -> c_int {
+    // SAFETY: L1.
+    unsafe { linked((from, old, flags), to, new, || next::linkat(from, old, to, new, flags)) }
+}
+
+/// A file gets one more name, which its holder has to know of if the other one is a young file's.
+///
+/// # Safety
+/// L1.
+unsafe fn linked(
+    (from, old, flags): (c_int, *const c_char, c_int),
+    to: c_int,
+    new: *const c_char,
+    call: impl FnOnce() -> c_int,
+) -> c_int {
+    if process::names_are_held() {
+        // SAFETY: L1.
+        match unsafe { what(from, old, flags & libc::AT_SYMLINK_FOLLOW != 0) } {
+            Named::File(file, _) => follow::settle_held(file),
+            // Without a path it is the file behind the descriptor.
+            _ => asked::file_of(from).into_iter().for_each(follow::settle_held),
+        }
+    }
+    // SAFETY: L1.
+    let _change = unsafe { changing(to, new) };
+    call()
 }

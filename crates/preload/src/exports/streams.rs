@@ -1,6 +1,6 @@
 //! Streams: libc writes their files past `write`, so files of streams are not held.
 
-use super::changes::settle_contents;
+use super::changes::{changing_by_opening, settle_contents};
 use crate::{descriptors, follow, next};
 use libc::{AT_FDCWD, FILE, c_char, c_int, c_void};
 
@@ -46,7 +46,13 @@ unsafe fn opened(path: *const c_char, mode: *const c_char, call: impl FnOnce() -
             unsafe { settle_contents(AT_FDCWD, path) };
         }
     };
+    // SAFETY: L1.
+    let change = if writes { unsafe { changing_by_opening(AT_FDCWD, path) } } else { None };
     let stream = if cuts { follow::change(prepare, call) } else { call() };
+    if !stream.is_null() {
+        // SAFETY: it was just opened.
+        change.iter().for_each(|change| change.opened(unsafe { libc::fileno(stream) }));
+    }
     // SAFETY: it was just opened, or is null.
     unsafe { made(stream, writes) }
 }
