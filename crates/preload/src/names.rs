@@ -17,7 +17,7 @@ mod held;
 mod paths;
 
 pub(crate) use candidates::{are_there, removing, synced};
-pub(crate) use change::{Change, change, change_by_opening, change_of_folder, settle_all};
+pub(crate) use change::{Change, change, change_by_opening, change_of_folder, during, settle_all};
 pub(crate) use held::BEING_MADE;
 
 use crate::asked;

@@ -16,9 +16,10 @@ macro_rules! by_path {
         #[unsafe(no_mangle)]
         pub(super) unsafe extern "C-unwind" fn $name($path: *const c_char $(, $argument: $kind)*) -> c_int {
             // SAFETY: L1.
-            let _change = unsafe { attributing($folder, $path) };
+            let changes = unsafe { [attributing($folder, $path)] };
             // SAFETY: L1.
-            change(|| unsafe { settle_contents($folder, $path) }, || unsafe { next::$name($path $(, $argument)*) })
+            let call = || change(|| unsafe { settle_contents($folder, $path) }, || unsafe { next::$name($path $(, $argument)*) });
+            names::during(changes, call)
         }
     )* };
 }
@@ -41,10 +42,10 @@ macro_rules! by_descriptor {
         /// L1.
         #[unsafe(no_mangle)]
         pub(super) unsafe extern "C-unwind" fn $name($fd: c_int $(, $argument: $kind)*) -> c_int {
-            let _change = attributing_open($fd);
+            let changes = [attributing_open($fd)];
             let prepare = || asked::file_of($fd).into_iter().for_each(follow::settle_held);
             // SAFETY: L1.
-            change(prepare, || unsafe { next::$name($fd $(, $argument)*) })
+            names::during(changes, || change(prepare, || unsafe { next::$name($fd $(, $argument)*) }))
         }
     )* };
 }
@@ -68,12 +69,14 @@ pub(super) unsafe extern "C-unwind" fn utimensat(
     flags: c_int,
 ) -> c_int {
     // SAFETY: L1.
-    let _change = unsafe { dating(folder, path) };
+    let changes = unsafe { [dating(folder, path)] };
     // SAFETY: L1.
-    change(|| unsafe { settle_dated(folder, path) }, || unsafe { next::utimensat(folder, path, times, flags) })
+    names::during(changes, || {
+        change(|| unsafe { settle_dated(folder, path) }, || unsafe { next::utimensat(folder, path, times, flags) })
+    })
 }
 
-/// If what is behind `fd` is a folder, it changes until the answer is dropped.
+/// If what is behind `fd` is a folder, it changes until the answer's end.
 fn attributing_open(fd: c_int) -> Option<Change> {
     let stat = if process::names_are_held() { asked::stat(fd) } else { None };
     let folder = stat.filter(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory);
@@ -109,7 +112,9 @@ pub(super) unsafe fn settle_dated(folder: c_int, path: *const c_char) {
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn futimesat(folder: c_int, path: *const c_char, times: *const timeval) -> c_int {
     // SAFETY: L1.
-    let _change = unsafe { dating(folder, path) };
+    let changes = unsafe { [dating(folder, path)] };
     // SAFETY: L1.
-    change(|| unsafe { settle_dated(folder, path) }, || unsafe { next::futimesat(folder, path, times) })
+    names::during(changes, || {
+        change(|| unsafe { settle_dated(folder, path) }, || unsafe { next::futimesat(folder, path, times) })
+    })
 }

@@ -1,7 +1,7 @@
 //! The kernel's calls by their numbers: those that have an export are made by it.
 
 use super::{attributes, changes, numbers, syncs, unseen, writes};
-use crate::{descriptors, follow, next};
+use crate::{descriptors, follow, names, next};
 use libc::{c_char, c_int, c_long, c_uint, dev_t, mode_t, open_how};
 
 /// As in libc. Calls that write, sync, close, open, rename, cut or date are made by the exports; queues of requests are announced.
@@ -189,8 +189,9 @@ unsafe fn that_sets_attributes(number: c_long, [a, b, c, d, e, _]: [c_long; 6]) 
             libc::SYS_futimesat => attributes::futimesat(fd, path(b), c as *const _).into(),
             // The kernel takes a null path, which libc's own function refuses.
             libc::SYS_utimensat => {
-                let _change = attributes::dating(fd, path(b));
-                follow::change(|| attributes::settle_dated(fd, path(b)), || next::syscall(number, a, b, c, d, 0, 0))
+                let changes = [attributes::dating(fd, path(b))];
+                let call = || next::syscall(number, a, b, c, d, 0, 0);
+                names::during(changes, || follow::change(|| attributes::settle_dated(fd, path(b)), call))
             }
             libc::SYS_setxattr => attributes::setxattr(path(a), name, value, len, flags).into(),
             libc::SYS_lsetxattr => attributes::lsetxattr(path(a), name, value, len, flags).into(),

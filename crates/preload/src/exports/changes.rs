@@ -30,7 +30,7 @@ pub(super) unsafe fn settle_contents(folder: c_int, path: *const c_char) {
     }
 }
 
-/// The attributes of what is at `path` are going to be set: the same, and if it is a folder, it changes until the answer is dropped.
+/// The attributes of what is at `path` are going to be set: the same, and if it is a folder, it changes until the answer's end.
 ///
 /// # Safety
 /// L1.
@@ -56,7 +56,7 @@ unsafe fn settle_other_names(folder: c_int, path: *const c_char) {
     }
 }
 
-/// What `path` names is going to be made, removed or renamed, until the answer is dropped.
+/// What `path` names is going to be made, removed or renamed, until the answer's end.
 ///
 /// # Safety
 /// L1.
@@ -115,10 +115,10 @@ pub(super) unsafe fn opened(
         change(|| unsafe { settle_contents(folder, path) }, call)
     };
     if fd >= 0 {
-        made.iter().for_each(|change| change.opened(fd));
+        made.into_iter().for_each(|change| change.opened(fd));
         follow::opened(fd);
     }
-    fd
+    names::during([made], || fd)
 }
 
 macro_rules! opens {
@@ -173,9 +173,9 @@ macro_rules! invents {
         #[unsafe(no_mangle)]
         pub(super) unsafe extern "C-unwind" fn $name(template: *mut c_char $(, $argument: c_int)*) -> c_int {
             // SAFETY: L1.
-            let _change = unsafe { changing(AT_FDCWD, template) };
+            let changes = unsafe { [changing(AT_FDCWD, template)] };
             // SAFETY: L1.
-            let fd = unsafe { next::$next(template $(, $argument)*) };
+            let fd = names::during(changes, || unsafe { next::$next(template $(, $argument)*) });
             if fd >= 0 {
                 follow::opened(fd);
             }
@@ -317,8 +317,8 @@ unsafe fn renamed(
         }
     };
     // SAFETY: L1.
-    let _changes = unsafe { [changing(from, old), changing(to, new)] };
-    change(prepare, call)
+    let changes = unsafe { [changing(from, old), changing(to, new)] };
+    names::during(changes, || change(prepare, call))
 }
 
 /// Removes the name `path` by `call`, or as a young file's.
@@ -336,9 +336,9 @@ unsafe fn removed(folder: c_int, path: *const c_char, call: impl FnOnce() -> c_i
     let young = || (!path.is_null()).then(|| names::remove(folder, unsafe { CStr::from_ptr(path) })).flatten();
     guarded(young).unwrap_or_else(|| {
         // SAFETY: L1.
-        let _change = unsafe { changing(folder, path) };
+        let changes = unsafe { [changing(folder, path)] };
         // SAFETY: L1.
-        change(|| unsafe { settle_other_names(folder, path) }, call)
+        names::during(changes, || change(|| unsafe { settle_other_names(folder, path) }, call))
     })
 }
 
@@ -365,8 +365,8 @@ pub(super) unsafe extern "C-unwind" fn unlinkat(folder: c_int, path: *const c_ch
         unsafe { removed(folder, path, call) }
     } else {
         // SAFETY: L1.
-        let _change = unsafe { changing(folder, path) };
-        call()
+        let changes = unsafe { [changing(folder, path)] };
+        names::during(changes, call)
     }
 }
 
@@ -389,9 +389,9 @@ macro_rules! makes {
         #[unsafe(no_mangle)]
         pub(super) unsafe extern "C-unwind" fn $name($($argument: $kind),*) -> c_int {
             // SAFETY: L1.
-            let _change = unsafe { changing($folder, $path) };
+            let changes = unsafe { [changing($folder, $path)] };
             // SAFETY: L1.
-            unsafe { next::$name($($argument),*) }
+            names::during(changes, || unsafe { next::$name($($argument),*) })
         }
     )* };
 }
@@ -453,6 +453,6 @@ unsafe fn linked(
         }
     }
     // SAFETY: L1.
-    let _change = unsafe { changing(to, new) };
-    call()
+    let changes = unsafe { [changing(to, new)] };
+    names::during(changes, call)
 }

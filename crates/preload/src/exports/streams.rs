@@ -1,6 +1,7 @@
 //! Streams: libc writes their files past `write`, so files of streams are not held.
 
 use super::changes::{changing_by_opening, settle_contents};
+use crate::names::Change;
 use crate::{descriptors, follow, next};
 use libc::{AT_FDCWD, FILE, c_char, c_int, c_void};
 
@@ -51,8 +52,9 @@ unsafe fn opened(path: *const c_char, mode: *const c_char, call: impl FnOnce() -
     let stream = if cuts { follow::change(prepare, call) } else { call() };
     if !stream.is_null() {
         // SAFETY: it was just opened.
-        change.iter().for_each(|change| change.opened(unsafe { libc::fileno(stream) }));
+        change.into_iter().for_each(|change| change.opened(unsafe { libc::fileno(stream) }));
     }
+    change.into_iter().for_each(Change::end);
     // SAFETY: it was just opened, or is null.
     unsafe { made(stream, writes) }
 }

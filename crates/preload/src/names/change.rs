@@ -23,7 +23,8 @@ pub(super) fn forget_all() {
     UNDER_WAY.store(0, Ordering::SeqCst);
 }
 
-/// A change of a folder that is under way; it has ended when this is dropped.
+/// A change of a folder that is under way, until [`Change::end`]. No destructor ends it: the call may be the end of a cancelled thread, and the kernel syncs the folder each time from then on.
+#[derive(Clone, Copy)]
 pub(crate) struct Change {
     /// The table's epoch when it began; none: nothing is followed.
     epoch: Option<u32>,
@@ -125,10 +126,9 @@ impl Change {
             }
         });
     }
-}
 
-impl Drop for Change {
-    fn drop(&mut self) {
+    /// It has ended.
+    pub(crate) fn end(self) {
         let Some(epoch) = self.epoch else { return };
         // Some may have come to be held meanwhile, or a file been made young.
         guarded(|| match self.folder {
@@ -139,4 +139,11 @@ impl Drop for Change {
         self.folder.into_iter().flat_map(in_folder).for_each(Held::change);
         UNDER_WAY.fetch_sub(1, Ordering::SeqCst);
     }
+}
+
+/// Makes a call beside which `changes` are under way.
+pub(crate) fn during<const N: usize, T>(changes: [Option<Change>; N], call: impl FnOnce() -> T) -> T {
+    let answer = call();
+    changes.into_iter().flatten().for_each(Change::end);
+    answer
 }
