@@ -385,6 +385,18 @@ makes! {
 /// # Safety
 /// L1.
 #[unsafe(no_mangle)]
+pub(super) unsafe extern "C-unwind" fn mkdtemp(template: *mut c_char) -> *mut c_char {
+    // SAFETY: L1.
+    let _change = unsafe { changing(AT_FDCWD, template) };
+    // SAFETY: L1.
+    unsafe { next::mkdtemp(template) }
+}
+
+/// As in libc.
+///
+/// # Safety
+/// L1.
+#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn link(old: *const c_char, new: *const c_char) -> c_int {
     // SAFETY: L1.
     unsafe { linked(AT_FDCWD, old, AT_FDCWD, new, || next::link(old, new)) }
