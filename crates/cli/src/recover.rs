@@ -50,7 +50,11 @@ impl fmt::Display for Answer {
             answer::line(f, "salvaged", format_args!("{} {why}: {}", file.display(), to.display()))?;
         }
         for Removed { file, to } in &self.removed {
-            answer::line(f, "removed", format_args!("{}: what the power cut left of it is in {}", file.display(), to.display()))?;
+            answer::line(
+                f,
+                "removed",
+                format_args!("{}: what the power cut left of it is in {}", file.display(), to.display()),
+            )?;
         }
         let rest = match (self.was_left, self.written.len() + self.salvaged.len() + self.removed.len()) {
             (false, _) => "the last run ended well",

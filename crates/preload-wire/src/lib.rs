@@ -16,8 +16,7 @@ mod table;
 
 pub use request::{Answer, NoRequest, PACKET_BYTES_MAX, RANGES_MAX, Range, Request, STATUS_BYTES_MAX, Where};
 pub use table::{
-    EPOCH_AT, FileId, NAMES_AT, Row, SLOT_COLUMN, SLOTS, TABLE_BYTES, USED_AT, YOUNG_AT, YOUNG_BYTES, row_at,
-    young_at,
+    EPOCH_AT, FileId, NAMES_AT, Row, SLOT_COLUMN, SLOTS, TABLE_BYTES, USED_AT, YOUNG_AT, YOUNG_BYTES, row_at, young_at,
 };
 
 /// The variable with the folder of the socket and the table.

@@ -40,9 +40,9 @@ impl FileId {
     /// The number that stands for `name` in the folder `self`. Two names of a folder may have the same one: whoever has the one is taken to have the other.
     pub fn name(self, name: &[u8]) -> FileId {
         // FNV-1a.
-        let hash = name.iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
-            (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-        });
+        let hash = name
+            .iter()
+            .fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
         let folder = self.inode & ((1 << FOLDER_BITS) - 1);
         FileId { device: self.device | NAME, inode: folder | (hash ^ hash >> 32) << FOLDER_BITS }
     }

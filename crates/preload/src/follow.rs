@@ -92,7 +92,11 @@ pub(crate) fn write(descriptor: i32, aim: Aim, source: Source, call: impl FnOnce
             // SAFETY: L1.
             let bytes = unsafe { source.bytes(wrote) };
             let noted = || names::note((index, generation), number, place(descriptor, aim, from, wrote), bytes);
-            guarded(|| if !noted() { _ = learn(descriptor, true) });
+            guarded(|| {
+                if !noted() {
+                    _ = learn(descriptor, true)
+                }
+            });
             wrote
         }
         Seen::Regular(regular) if regular.loud => loud::write_unheld(Asked { descriptor, aim, source }, regular, call),

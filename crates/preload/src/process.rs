@@ -141,7 +141,8 @@ pub(crate) fn names_are_held() -> bool {
 
 /// Whether some process holds `file`, or made it with a name that it holds.
 pub(crate) fn is_held(file: FileId) -> bool {
-    row_of(file).is_some() || names_are_held() && rows().any(|(number, row)| row.file.is_name() && young_at(number) == file)
+    row_of(file).is_some()
+        || names_are_held() && rows().any(|(number, row)| row.file.is_name() && young_at(number) == file)
 }
 
 /// Who holds `file`.

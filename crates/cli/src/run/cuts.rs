@@ -5,6 +5,8 @@
 //! a cut and a kill at each of these instants in the recovery, which is done again then. The file has its last synced bytes afterwards, or newer ones.
 //! `TIDEGATE_STEPS` gives longer scripts than CI runs.
 
+mod folder;
+mod names;
 mod program;
 mod world;
 
@@ -242,13 +244,15 @@ fn recover(world: &Arc<World>, boot: &str) -> Result<Recovered, String> {
     Ok(recovered)
 }
 
+/// Bytes, those that are alike together.
+fn runs(bytes: &[u8]) -> String {
+    let runs = bytes.chunk_by(|one, next| one == next).map(|run| format!("{}×{:02x}", run.len(), run[0]));
+    runs.collect::<Vec<_>>().join(" ")
+}
+
 fn compare(world: &World, promise: &Promise, recovered: &Recovered) -> Result<(), String> {
     let disks = world.disks();
     if !promise.allows(&disks.file.bytes) {
-        let runs = |bytes: &[u8]| {
-            let runs = bytes.chunk_by(|one, next| one == next).map(|run| format!("{}×{:02x}", run.len(), run[0]));
-            runs.collect::<Vec<_>>().join(" ")
-        };
         let allowed: Vec<_> = promise.contents.iter().map(|one| runs(one)).collect();
         return Err(format!("the file has {}, allowed: {}", runs(&disks.file.bytes), allowed.join(" or ")));
     }

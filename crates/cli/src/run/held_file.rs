@@ -71,7 +71,14 @@ impl Below for HeldFile {
     }
 
     fn named(&self, family: u32) -> Named {
-        Named { family, path: self.path.clone(), inode: self.id.inode, born_ns: self.born_ns, strip: None, kind: Kind::File }
+        Named {
+            family,
+            path: self.path.clone(),
+            inode: self.id.inode,
+            born_ns: self.born_ns,
+            strip: None,
+            kind: Kind::File,
+        }
     }
 
     fn is_in_place(&self) -> bool {

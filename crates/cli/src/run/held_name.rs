@@ -143,9 +143,7 @@ fn place(named: &Named, booted: i64, resumed: bool) -> io::Result<Place> {
 pub(super) fn find(named: &Named, booted: i64, resumed: bool) -> io::Result<Found> {
     Ok(match place(named, booted, resumed)? {
         Place::Unlike(unlike) => Found::Unlike(unlike),
-        Place::Folder(folder) => {
-            Found::Same(Box::new(New { folder, path: named.path.clone(), file: OnceCell::new() }))
-        }
+        Place::Folder(folder) => Found::Same(Box::new(New { folder, path: named.path.clone(), file: OnceCell::new() })),
     })
 }
 
@@ -242,7 +240,7 @@ fn copy(left: &File, aside: impl FnOnce() -> io::Result<Box<dyn Target>>) -> io:
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::{Duration, SystemTime};
+    use std::time::SystemTime;
 
     #[test]
     fn a_name_stands_for_whichever_file_has_it() {
@@ -284,7 +282,6 @@ mod tests {
         assert!(!path.exists(), "it is not made before it is written");
         target.set_len(0).and_then(|()| target.write(0, b"synced")).and_then(|()| target.sync()).expect("written");
         assert_eq!(std::fs::read(&path).expect("it is there"), b"synced");
-        std::thread::sleep(Duration::from_millis(1));
         let again = find(&named, seconds(-1000), false).expect("it can be looked at");
         assert!(matches!(again, Found::Unlike(Unlike::Changed)), "it is newer than the boot");
         assert!(matches!(find(&named, seconds(-1000), true).expect("it can be made"), Found::Same(_)));

@@ -25,8 +25,7 @@ enum Step {
     Forgetful,
 }
 
-const RIGHT: [Step; 6] =
-    [Step::Stage, Step::Commit, Step::CommitOwned, Step::Gone, Step::Disclaim, Step::Reopen];
+const RIGHT: [Step; 6] = [Step::Stage, Step::Commit, Step::CommitOwned, Step::Gone, Step::Disclaim, Step::Reopen];
 
 /// What the next reader may find.
 #[derive(Clone, Debug)]
@@ -155,7 +154,7 @@ fn what_does_not_fit_is_refused_and_what_was_committed_stays() {
     let mut player = Player::new(&memory);
     player.step(&memory, Step::Stage);
     player.step(&memory, Step::Commit);
-    assert_eq!(player.name.stage(0, &[1; BYTES as usize]), Ok(Staged::NoRoom));
+    assert_eq!(player.name.stage(0, &[1; 1000]), Ok(Staged::NoRoom));
     assert_eq!(player.name.stage(u64::MAX - 3, &[1; 4]), Ok(Staged::NoRoom));
     assert_eq!(found(&memory, SESSION), Ok(player.model.told));
 }

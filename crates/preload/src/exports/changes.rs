@@ -86,7 +86,8 @@ pub(super) unsafe fn opened(
 ) -> c_int {
     let makes = flags & libc::O_CREAT != 0 && !path.is_null();
     // SAFETY: L1: not null, so it ends with a zero byte.
-    let young = || mode.filter(|_| makes).and_then(|mode| names::create(folder, unsafe { CStr::from_ptr(path) }, flags, mode));
+    let young =
+        || mode.filter(|_| makes).and_then(|mode| names::create(folder, unsafe { CStr::from_ptr(path) }, flags, mode));
     if let Some(fd) = guarded(young) {
         follow::opened(fd);
         names::learn(fd);

@@ -55,6 +55,15 @@ pub(super) struct Program {
     pub(super) mistake: Option<Mistake>,
 }
 
+/// A supervisor in `world`, and its table.
+pub(super) fn keeper_on(world: &Arc<World>) -> (Keeper<Watched>, Arc<Region>) {
+    let kept = Kept::lay_out(parts_of(world), refused).expect("the region takes a pool");
+    let scope = Scope { roots: vec!["/root".into()], denied: Denied::default() };
+    let table = Arc::new(Region::new(TABLE_BYTES));
+    let its = Table::on(Box::new(Arc::clone(&table)));
+    (Keeper::new(scope, kept, its, Journal::of(Box::new(SimLog(world.clone())), "run")), table)
+}
+
 impl Program {
     pub(super) fn start(bytes: Vec<u8>) -> Program {
         Program::start_on(STRIP_BYTES, bytes)
@@ -66,11 +75,7 @@ impl Program {
     }
 
     pub(super) fn on(world: Arc<World>, bytes: Vec<u8>) -> Program {
-        let kept = Kept::lay_out(parts_of(&world), refused).expect("the region takes a pool");
-        let scope = Scope { roots: vec!["/root".into()], denied: Denied::default() };
-        let table = Arc::new(Region::new(TABLE_BYTES));
-        let its = Table::on(Box::new(Arc::clone(&table)));
-        let keeper = Keeper::new(scope, kept, its, Journal::of(Box::new(SimLog(world.clone())), "run"));
+        let (keeper, table) = keeper_on(&world);
         let promise = Promise { contents: vec![bytes], paths: ["/root/a".into()].into() };
         Program {
             world,

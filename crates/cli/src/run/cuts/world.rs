@@ -1,11 +1,13 @@
 //! Persistent memory, a file and a journal, all cut at the same instant.
 
+use super::folder::{NewTarget, SimFolder};
 use crate::run::ground::{Below, Found, Ground, Log, Target, Unlike};
 use crate::run::journal::{Kind, Named};
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
+use tidegate_layout::kept::StripAttributes;
 use tidegate_media::{Region as Medium, Sealed};
 use tidegate_preload_wire::FileId;
 use tidegate_sim::{Cut, Image, InterceptMemory, InterceptedMemory, Recorded, Region};
@@ -32,7 +34,7 @@ pub(super) struct SimFile {
 }
 
 impl SimFile {
-    fn new(path: PathBuf, bytes: Vec<u8>) -> SimFile {
+    pub(super) fn new(path: PathBuf, bytes: Vec<u8>) -> SimFile {
         SimFile {
             path: path.clone(),
             bytes: bytes.clone(),
@@ -75,7 +77,7 @@ impl SimFile {
     }
 
     /// What a power cut may leave: any changes, as long as there are few, otherwise the first ones, and all but one.
-    fn images(&self) -> Vec<SimFile> {
+    pub(super) fn images(&self) -> Vec<SimFile> {
         let count = self.pending.len();
         let subsets: Vec<Vec<bool>> = if count <= 3 {
             (0..1_u32 << count).map(|bits| (0..count).map(|bit| bits >> bit & 1 == 1).collect()).collect()
@@ -111,6 +113,8 @@ fn carry_out(path: &mut PathBuf, bytes: &mut Vec<u8>, change: &Change) {
 #[derive(Clone, Debug, Hash)]
 pub(super) struct Disks {
     pub(super) file: SimFile,
+    /// A name beside it.
+    pub(super) folder: SimFolder,
     /// None: it was removed.
     pub(super) journal: Option<Vec<u8>>,
     /// What is being appended to it.
@@ -137,15 +141,17 @@ impl JointCut {
             journal.map(|journal| [&journal, &self.disks.tail[..*tail]].concat())
         };
         let journals: Vec<_> = tails.iter().map(journal).collect();
-        let image = |file: SimFile, journal: &Option<Vec<u8>>| Disks {
-            file,
+        let image = |file: &SimFile, folder: &SimFolder, journal: &Option<Vec<u8>>| Disks {
+            file: file.clone(),
+            folder: folder.clone(),
             journal: journal.clone(),
             tail: Vec::new(),
             aside: None,
             failing: false,
         };
-        let files = self.disks.file.images();
-        files.iter().flat_map(|file| journals.iter().map(|journal| image(file.clone(), journal))).collect()
+        let (files, folders) = (self.disks.file.images(), self.disks.folder.images());
+        let beside = || folders.iter().flat_map(|folder| journals.iter().map(move |journal| (folder, journal)));
+        files.iter().flat_map(|file| beside().map(|(folder, journal)| image(file, folder, journal))).collect()
     }
 }
 
@@ -199,7 +205,7 @@ impl World {
         JointCut { region: self.region.cut(), disks: self.disks().clone() }
     }
 
-    fn instant(&self) {
+    pub(super) fn instant(&self) {
         self.cuts.instant(|| self.cut());
     }
 
@@ -214,7 +220,8 @@ impl Disks {
     /// A file with these bytes, and a journal with its first line.
     pub(super) fn new(bytes: Vec<u8>, journal: String) -> Disks {
         let file = SimFile::new("/root/a".into(), bytes);
-        Disks { file, journal: Some(journal.into()), tail: Vec::new(), aside: None, failing: false }
+        let folder = SimFolder::default();
+        Disks { file, folder, journal: Some(journal.into()), tail: Vec::new(), aside: None, failing: false }
     }
 }
 
@@ -349,7 +356,19 @@ impl Ground for SimGround {
             Found::Same(Box::new(SimTarget { world: self.0.clone(), aside: false }))
         })
     }
-    fn sync(&self, _: &Named) -> io::Result<()> {
+    fn find_name(&self, _: &Named, resumed: bool) -> io::Result<Found> {
+        let changed = !resumed && self.0.has_changed_name();
+        let target = || Found::Same(Box::new(NewTarget(self.0.clone())));
+        Ok(if changed { Found::Unlike(Unlike::Changed) } else { target() })
+    }
+    fn remove_name(&self, _: &Named) -> io::Result<Option<PathBuf>> {
+        Ok(if self.0.has_changed_name() { None } else { self.0.remove_name() })
+    }
+    fn sync(&self, named: &Named) -> io::Result<()> {
+        if named.kind == Kind::Name {
+            self.0.sync_name();
+            return Ok(());
+        }
         let mut disks = self.0.disks();
         if std::mem::take(&mut disks.failing) {
             disks.file.pending.clear();
@@ -389,6 +408,9 @@ impl Target for SimTarget {
     }
     fn write(&self, at: u64, data: &[u8]) -> io::Result<()> {
         self.with(|file| file.write(usize::try_from(at).expect("small"), data));
+        Ok(())
+    }
+    fn set_attributes(&self, _: StripAttributes) -> io::Result<()> {
         Ok(())
     }
     fn sync(&self) -> io::Result<()> {

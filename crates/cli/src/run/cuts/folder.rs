@@ -1,0 +1,183 @@
+//! A name of a folder: the files that have it one after the other, as programs see them, and as their disk may have them.
+
+use super::world::{SimFile, World};
+use crate::run::ground::{Below, Target};
+use crate::run::journal::{Kind, Named};
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tidegate_layout::kept::StripAttributes;
+use tidegate_preload_wire::FileId;
+
+/// The folder, and the name.
+pub(super) const FOLDER: FileId = FileId { device: 1, inode: 12 };
+pub(super) const PATH: &str = "/root/name";
+
+/// The name's history.
+#[derive(Clone, Debug, Default, Hash)]
+pub(super) struct SimFolder {
+    /// Which file had the name when the folder was synced last, and which have had it since.
+    history: Vec<Option<u64>>,
+    files: BTreeMap<u64, SimFile>,
+    /// Whether a file was made or removed since the system came up.
+    written: bool,
+}
+
+impl SimFolder {
+    fn with(bytes: Option<Vec<u8>>) -> SimFolder {
+        let files = bytes.into_iter().map(|bytes| (0, SimFile::new(PATH.into(), bytes))).collect::<BTreeMap<_, _>>();
+        SimFolder { history: vec![files.keys().next().copied()], files, written: false }
+    }
+
+    fn number(&self) -> Option<u64> {
+        self.history.last().copied().flatten()
+    }
+
+    fn now(&mut self) -> Option<&mut SimFile> {
+        self.number().and_then(|number| self.files.get_mut(&number))
+    }
+
+    /// The file's bytes, if there is one.
+    pub(super) fn bytes(&self) -> Option<&[u8]> {
+        Some(&self.files[&self.number()?].bytes)
+    }
+
+    /// A new file gets the name.
+    pub(super) fn make(&mut self) {
+        let number = self.files.len() as u64;
+        self.files.insert(number, SimFile::new(PATH.into(), Vec::new()));
+        self.history.push(Some(number));
+        self.written = true;
+    }
+
+    /// Nothing has it.
+    pub(super) fn remove(&mut self) {
+        self.history.push(None);
+        self.written = true;
+    }
+
+    pub(super) fn write(&mut self, at: usize, data: &[u8]) {
+        self.now().into_iter().for_each(|file| file.write(at, data));
+    }
+
+    pub(super) fn sync_file(&mut self) {
+        self.now().into_iter().for_each(SimFile::sync);
+    }
+
+    pub(super) fn sync_folder(&mut self) {
+        self.history.drain(..self.history.len().saturating_sub(1));
+    }
+
+    /// What a power cut may leave: a file system makes the changes of a folder durable in their order, and bytes when it likes.
+    pub(super) fn images(&self) -> Vec<SimFolder> {
+        let each = |number: &Option<u64>| match number {
+            None => vec![SimFolder::with(None)],
+            Some(number) => {
+                self.files[number].images().into_iter().map(|file| SimFolder::with(Some(file.bytes))).collect()
+            }
+        };
+        if self.history.is_empty() { vec![SimFolder::with(None)] } else { self.history.iter().flat_map(each).collect() }
+    }
+}
+
+/// The name as the supervisor has it.
+pub(super) struct OpenName(pub(super) Arc<World>);
+
+impl std::fmt::Debug for OpenName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{PATH}")
+    }
+}
+
+impl Below for OpenName {
+    fn id(&self) -> FileId {
+        FOLDER.name(b"name")
+    }
+    fn path(&self) -> &Path {
+        Path::new(PATH)
+    }
+    fn named(&self, family: u32) -> Named {
+        Named { family, path: PATH.into(), inode: FOLDER.inode, born_ns: 1, strip: None, kind: Kind::Name }
+    }
+    fn is_in_place(&self) -> bool {
+        true
+    }
+    fn is_removed(&self) -> bool {
+        false
+    }
+    fn size(&self) -> io::Result<u64> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    fn read(&self, _: u64, _: &mut [u8]) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    fn sync(&self) -> io::Result<()> {
+        self.0.sync_name();
+        Ok(())
+    }
+}
+
+impl World {
+    /// The kernel syncs the file that has the name, and then the folder.
+    pub(super) fn sync_name(&self) {
+        self.instant();
+        self.disks().folder.sync_file();
+        self.sync_folder();
+    }
+
+    /// The kernel syncs the folder.
+    pub(super) fn sync_folder(&self) {
+        self.instant();
+        self.disks().folder.sync_folder();
+    }
+
+    /// Whether a file was made or removed since the system came up.
+    pub(super) fn has_changed_name(&self) -> bool {
+        self.disks().folder.written
+    }
+
+    /// Removes what has the name, durably; whether there was anything.
+    pub(super) fn remove_name(&self) -> Option<PathBuf> {
+        self.disks().folder.bytes()?;
+        self.instant();
+        self.disks().folder.remove();
+        self.sync_folder();
+        Some(PATH.into())
+    }
+}
+
+/// A file of that name that recovery makes.
+pub(super) struct NewTarget(pub(super) Arc<World>);
+
+impl NewTarget {
+    fn with<T>(&self, act: impl FnOnce(&mut SimFolder) -> T) -> T {
+        self.0.instant();
+        act(&mut self.0.disks().folder)
+    }
+}
+
+impl Target for NewTarget {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.with(|folder| folder.bytes().map_or(0, <[u8]>::len)) as u64)
+    }
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        assert_eq!(len, 0, "it is new");
+        if self.0.disks().folder.bytes().is_some() {
+            self.with(SimFolder::remove);
+        }
+        self.with(SimFolder::make);
+        Ok(())
+    }
+    fn write(&self, at: u64, data: &[u8]) -> io::Result<()> {
+        self.with(|folder| folder.write(usize::try_from(at).expect("small"), data));
+        Ok(())
+    }
+    fn set_attributes(&self, _: StripAttributes) -> io::Result<()> {
+        Ok(())
+    }
+    fn sync(&self) -> io::Result<()> {
+        self.0.sync_name();
+        Ok(())
+    }
+}
