@@ -111,10 +111,7 @@ const LEFT_TO_LIBC: [(&str, &str); 10] = [
          scandir scandir64 scandirat scandirat64 ftw ftw64 nftw nftw64 inotify_add_watch inotify_rm_watch fanotify_mark \
          tempnam",
     ),
-    (
-        "a sync looks at mode and owner itself",
-        "chmod fchmod fchmodat lchmod chown fchown fchownat lchown",
-    ),
+    ("a sync looks at mode and owner itself", "chmod fchmod fchmodat lchmod chown fchown fchownat lchown"),
     (
         "they make names that are no file's, and that nobody had before, or lie in no folder of a root",
         "mktemp shm_open shm_unlink mq_open mq_unlink __mq_open_2 memfd_create",
