@@ -11,8 +11,9 @@
 //! - *Cut before a file's first commit*: the word says what it said before the file was made: nothing is known, or nothing has the name. Nobody was promised the file.
 //! - *Cut while records of the next file are staged*: [`Name::gone`] was durable before, so the words that count end before them.
 //! - *Cut at [`Name::gone`]*: the file is there as it was committed last, or gone; its removal has not returned.
+//! - *Cut behind [`Name::begin`]*: the strip tells what it told, and of younger files than before that they count for nothing. The only one of those is what was just made, and never synced.
 //! - *What the disk has* may be any older file of that name, or any older state of it: a file system makes such changes durable when it likes. So where the strip knows, what the disk
-//!   has under the name counts for nothing, and [`Name::disclaim`] may only be called when the disk has what is true, durably.
+//!   has under the name counts for nothing, unless it was born after the last file that the strip knows of; and [`Name::disclaim`] may only be called when the disk has what is true, durably.
 
 use crate::strip::{Record, Staged, Strip};
 use tidegate_layout::kept::{STRIP_ATTRIBUTES_AT, STRIP_NAME_AT, StripAttributes};
@@ -35,10 +36,17 @@ pub struct Name<R> {
 pub enum Told {
     /// Nothing is known.
     Unknown,
-    /// Nothing has it.
-    Gone,
-    /// A file has it: what it is like, and its bytes, those that were written first first. Everything between them is zero, and it ends with the last one.
-    File(StripAttributes, Vec<Record>),
+    /// Nothing has it. The last file that had it was born then, in nanoseconds since 1970.
+    Gone(u64),
+    /// A file has it.
+    File {
+        /// When it was born, in nanoseconds since 1970.
+        born_ns: u64,
+        /// What it is like.
+        attributes: StripAttributes,
+        /// Its bytes, those that were written first first. Everything between them is zero, and it ends with the last one.
+        records: Vec<Record>,
+    },
 }
 
 impl<R: Region> Name<R> {
@@ -48,8 +56,17 @@ impl<R: Region> Name<R> {
     /// The memory lost a store.
     pub fn open(region: R, session: u64, slot: u32) -> Result<Name<R>, Sealed> {
         let mut strip = Strip::open(region, session, slot, 1)?;
-        strip.stage_note(STRIP_NAME_AT, &[])?;
+        strip.stage_note(STRIP_NAME_AT, &[0; 8])?;
         Ok(Name { first: strip.words(), strip, attributes: None, end: 0 })
+    }
+
+    /// A file has got the name that was born then, in nanoseconds since 1970: durable on return, and it is told of from the next commit on. Until then what the strip tells is about files that
+    /// were born no later.
+    ///
+    /// # Errors
+    /// The memory lost a store, now or before.
+    pub fn begin(&mut self, born_ns: u64) -> Result<(), Sealed> {
+        self.strip.change_first(born_ns)
     }
 
     /// Puts `bytes`, which were written at `at` to the file that has the name, behind what was written before: see [`Strip::stage`].
@@ -117,11 +134,13 @@ impl<R: Region> Name<R> {
 /// They are not those of a name.
 pub fn told(records: Vec<Record>) -> Result<Told> {
     let mut records = records.into_iter();
-    match records.next() {
+    let first = match records.next() {
         None => return Ok(Told::Unknown),
-        Some(first) if first.at == STRIP_NAME_AT && first.bytes.is_empty() => {}
+        Some(first) if first.at == STRIP_NAME_AT => first.bytes,
         Some(first) => return Err(corrupt(format!("a record at byte {}", first.at))),
-    }
+    };
+    let born_ns = <[u8; 8]>::try_from(first.as_slice()).map(u64::from_le_bytes);
+    let born_ns = born_ns.map_err(|_| corrupt(format!("a first record of {} bytes", first.len())))?;
     let mut attributes = None;
     let mut bytes = Vec::new();
     for record in records {
@@ -133,9 +152,9 @@ pub fn told(records: Vec<Record>) -> Result<Told> {
         }
     }
     match attributes {
-        None if bytes.is_empty() => Ok(Told::Gone),
+        None if bytes.is_empty() => Ok(Told::Gone(born_ns)),
         None => Err(corrupt("bytes without attributes".to_owned())),
-        Some(attributes) => Ok(Told::File(attributes, bytes)),
+        Some(attributes) => Ok(Told::File { born_ns, attributes, records: bytes }),
     }
 }
 

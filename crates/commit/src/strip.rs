@@ -177,6 +177,13 @@ impl<R: Region> Strip<R> {
         Ok(Staged::There)
     }
 
+    /// Changes the first word of the bytes of the first record, whether it counts or not: durable on return.
+    pub(crate) fn change_first(&mut self, word: u64) -> Result<(), Sealed> {
+        self.failed.map_or(Ok(()), Err)?;
+        self.region.stream(STRIP_RECORDS_AT + HEADER as u64, &word.to_le_bytes());
+        self.fence()
+    }
+
     /// The words of what was staged.
     pub(crate) fn words(&self) -> u16 {
         self.staged

@@ -9,7 +9,9 @@ use crate::disk_cache::{
 use crate::file_cache::{
     FileElement, FileEntry, FileRecord, PoolSuperblock, VOLATILE_BLOCK_BYTES, VolatileFile, VolatileHead, VolatileSlot,
 };
-use crate::kept::{KeptSize, STRIP_BYTES, STRIP_COUNTS_AT, STRIP_RECORDS_AT, StripCounts, StripHead, StripRecord};
+use crate::kept::{
+    KeptSize, STRIP_BYTES, STRIP_COUNTS_AT, STRIP_RECORDS_AT, StripAttributes, StripCounts, StripHead, StripRecord,
+};
 use crate::ring::Cursors;
 use crate::write_cache::{CACHE_HEAD_BYTES, CacheHead, SlotHead};
 use std::fmt::Write;
@@ -47,9 +49,13 @@ pub fn describe() -> String {
         out.push_str(&table(&description));
     }
     out.push_str(&kept());
-    for description in
-        [StripHead::DESCRIPTION, StripCounts::DESCRIPTION, StripRecord::DESCRIPTION, KeptSize::DESCRIPTION]
-    {
+    for description in [
+        StripHead::DESCRIPTION,
+        StripCounts::DESCRIPTION,
+        StripRecord::DESCRIPTION,
+        StripAttributes::DESCRIPTION,
+        KeptSize::DESCRIPTION,
+    ] {
         out.push_str(&table(&description));
     }
     out.push_str(&write_cache());

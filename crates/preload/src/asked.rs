@@ -1,6 +1,6 @@
 //! What the kernel tells of a descriptor or a path. A closed number is an error here, not a danger.
 
-use rustix::fs::{AtFlags, FileType, OFlags, SeekFrom, Stat};
+use rustix::fs::{AtFlags, FileType, OFlags, SeekFrom, Stat, StatxFlags};
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
 use std::os::fd::BorrowedFd;
@@ -55,6 +55,14 @@ pub(crate) fn stat(descriptor: i32) -> Option<Stat> {
     rustix::fs::fstat(borrowed(descriptor)?).ok()
 }
 
+/// When the file behind `descriptor` was born, in nanoseconds since 1970, where the file system knows.
+pub(crate) fn born_ns(descriptor: i32) -> Option<u64> {
+    let stat = rustix::fs::statx(borrowed(descriptor)?, c"", AtFlags::EMPTY_PATH, StatxFlags::BTIME).ok()?;
+    let known = stat.stx_mask & StatxFlags::BTIME.bits() != 0;
+    let seconds = u64::try_from(stat.stx_btime.tv_sec).ok().filter(|_| known)?;
+    seconds.checked_mul(1_000_000_000)?.checked_add(stat.stx_btime.tv_nsec.into())
+}
+
 /// Which file `stat` describes.
 pub(crate) fn id(stat: &Stat) -> FileId {
     FileId { device: stat.st_dev, inode: stat.st_ino }
@@ -101,7 +109,7 @@ pub(crate) enum Named {
     /// A file of any kind but a folder, and how many names it has.
     File(FileId, u64),
     /// A folder.
-    Folder,
+    Folder(FileId),
     /// Nothing.
     Nothing,
 }
@@ -112,7 +120,7 @@ pub(crate) fn named(folder: i32, path: &CStr, follow: bool) -> Named {
     let folder = unsafe { BorrowedFd::borrow_raw(folder) };
     let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
     match rustix::fs::statat(folder, path, flags) {
-        Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => Named::Folder,
+        Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => Named::Folder(id(&stat)),
         #[allow(clippy::useless_conversion, reason = "the count of names is narrower elsewhere")]
         Ok(stat) => Named::File(id(&stat), stat.st_nlink.into()),
         Err(_) => Named::Nothing,

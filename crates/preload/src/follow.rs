@@ -431,6 +431,11 @@ fn learn(descriptor: i32, late: bool) -> Seen {
                 return descriptors::learn(descriptor, Seen::Young { index, generation });
             }
             None if process::is_held(id(&stat)) => abandon(id(&stat)),
+            // It may be the one.
+            None if process::is_making() => {
+                descriptors::forget(descriptor);
+                return Seen::Regular(regular);
+            }
             None => {}
         },
     }
@@ -471,6 +476,7 @@ pub(crate) fn abandon_process() {
     if process::is_followed() {
         process::set_unseen_writer();
         (0..UNSEEN_DESCRIPTORS).filter(|descriptor| is_writable(*descriptor)).for_each(abandon_unseen);
+        guarded(names::settle_own);
     }
 }
 

@@ -24,17 +24,18 @@
 //! 7. A write that is a sync (O_SYNC, O_DSYNC) reaches a held file through a second descriptor that does not wait for the disk, if right before the kernel says that both lead to the
 //!    held file and write alike. A sync follows before it returns. Otherwise it is the kernel's own, and what was kept is forgotten before it returns. The second descriptor is closed only
 //!    where the first one is: closing it drops the process's record locks on the file.
-//! 8. The table of descriptors is only ever a memory: an entry is forgotten whenever its number may mean something else, and learned anew from the kernel. A child between
+//! 8. A file that this process made with a name that it holds is *young*: see [`names`].
+//! 9. The table of descriptors is only ever a memory: an entry is forgotten whenever its number may mean something else, and learned anew from the kernel. A child between
 //!    vfork and exec shares memory with its parent but not descriptors, and learns nothing.
 //!
 //! # The law of the unsafe code
 //!
 //! - **L1** Exports are called as libc's own functions of the same name may be called; what the next definition gets is what they got.
 //! - **L2** The next definition of a name has the type that libc's header gives it.
-//! - **L3** The mappings of the table and of the journal's beginning, and the page that forks wipe, live as long as the process; the mapping of a pair
+//! - **L3** The mappings of the table, of its part that programs may write, and of the journal's beginning, and the page that forks wipe, live as long as the process; the mapping of a pair
 //!   of strips lives as long as it is in its place.
 //! - **L4** Variadic functions of libc that take at most one argument of word size behind the named ones get it in the same register either way.
-//! - **L5** The strips of a held file are only touched under the lock of its place.
+//! - **L5** The strips of a held file or name are only touched under the lock of its place.
 //!
 //! No panic reaches C: what is done beside the call is under [`guarded`], which aborts.
 

@@ -16,8 +16,9 @@ mod change;
 mod held;
 mod paths;
 
-pub(crate) use candidates::{removing, synced};
-pub(crate) use change::{Change, change, change_by_opening};
+pub(crate) use candidates::{are_there, removing, synced};
+pub(crate) use change::{Change, change, change_by_opening, change_of_folder, settle_all};
+pub(crate) use held::BEING_MADE;
 
 use crate::asked;
 use crate::descriptors::{self, Seen};
@@ -42,8 +43,11 @@ fn taken() -> impl Iterator<Item = (u16, &'static Held)> {
 
 /// Where `file` is young.
 pub(crate) fn find(file: FileId) -> Option<(u16, u32)> {
-    let (index, held) = taken().find(|(_, held)| held.file() == Some(file))?;
-    Some((index, held.generation()))
+    taken().find_map(|(index, held)| {
+        let generation = held.generation();
+        // Another file may have the name by the time that it is looked at.
+        (held.file() == Some(file) && held.generation() == generation).then_some((index, generation))
+    })
 }
 
 fn at(index: u16) -> Option<&'static Held> {
@@ -86,27 +90,37 @@ pub(crate) fn sync(descriptor: i32, (index, generation): (u16, u32), call: impl 
 
 /// Syncs what is no regular file: a folder whose changes are all told is durable.
 pub(crate) fn sync_other(descriptor: i32, call: impl FnOnce() -> i32) -> i32 {
-    if !process::names_are_held() || !process::owns_memory() {
-        return call();
-    }
-    let folder = asked::stat(descriptor).filter(is_folder).map(|stat| asked::id(&stat));
-    let Some(folder) = folder.filter(|folder| in_folder(*folder).next().is_some()) else { return call() };
-    guarded(|| in_folder(folder).for_each(|held| held.tell(descriptor)));
-    if guarded(|| in_folder(folder).all(Held::is_told)) {
+    let stat = if process::names_are_held() { asked::stat(descriptor) } else { None };
+    let Some(stat) = stat.filter(is_folder) else { return call() };
+    let folder = asked::id(&stat);
+    let own = || in_folder(folder).filter(|_| process::owns_memory() && !process::has_unseen_writer());
+    let told = || {
+        leave_lost();
+        // What they have made and not told of is to be durable too.
+        change::settle_others(folder);
+        own().for_each(|held| held.tell(descriptor));
+        own().next().is_some() && own().all(|held| held.is_told(&stat))
+    };
+    if guarded(told) {
         return 0;
     }
-    let marks = NAMES.each_ref().map(|held| (held.quiet(), held.generation()));
+    let marks = NAMES.each_ref().map(|held| (held.mark(&stat), held.generation()));
     let answer = call();
-    if answer == 0 {
-        let synced = NAMES.iter().zip(marks).filter(|(held, _)| held.folder() == folder);
-        guarded(|| synced.for_each(|(held, (changes, generation))| held.folder_synced(changes, generation)));
+    if answer == 0 && process::owns_memory() {
+        let synced = NAMES.iter().zip(marks).filter(|(held, _)| held.is_taken() && held.folder() == folder);
+        guarded(|| synced.for_each(|(held, (mark, generation))| held.folder_synced(mark, generation)));
     }
     answer
 }
 
+/// Those are left that the supervisor let go of.
+fn leave_lost() {
+    taken().filter(|(_, held)| !held.is_allowed()).for_each(|(_, held)| held.leave());
+}
+
 /// Opens a file that may be new, as a young one; `None`: it is to be opened as ever.
 pub(crate) fn create(folder: c_int, path: &CStr, flags: c_int, mode: mode_t) -> Option<i32> {
-    if !process::names_are_held() || !process::owns_memory() {
+    if !process::names_are_held() || !process::owns_memory() || process::has_unseen_writer() {
         return None;
     }
     let (_, held) = exact(folder, path)?;
@@ -132,6 +146,7 @@ pub(crate) fn remove(folder: c_int, path: &CStr) -> Option<c_int> {
 fn exact(folder: c_int, path: &CStr) -> Option<(u16, &'static Held)> {
     let (above, name) = divided(path.to_bytes())?;
     let name = packed(name)?;
+    leave_lost();
     let mut alike = taken().filter(|(_, held)| held.name() == name).peekable();
     alike.peek()?;
     let id = folder_at(folder, above)?;
@@ -147,6 +162,11 @@ pub(crate) fn settle(file: FileId) -> bool {
     let found = find(file).and_then(|(index, _)| at(index));
     found.into_iter().for_each(Held::settle);
     found.is_some()
+}
+
+/// The same of all young files, and all names of this process.
+pub(crate) fn settle_own() {
+    taken().for_each(|(_, held)| held.settle());
 }
 
 /// The supervisor let go of the name of `file`.
@@ -165,6 +185,7 @@ pub(crate) fn forget_all() {
     // All of them: another thread of the parent may have been asking for a name.
     NAMES.iter().for_each(Held::leave_as_forked);
     candidates::forget_all();
+    change::forget_all();
 }
 
 /// What the young file behind `descriptor` is remembered as, now that it has one.

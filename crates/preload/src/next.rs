@@ -1,7 +1,10 @@
 //! The next definition of each name that this library exports: libc's own, or another preloaded library's.
 #![expect(non_upper_case_globals, reason = "places are called as what they lead to")]
 
-use libc::{FILE, aiocb, dev_t, iovec, mode_t, off_t, sigevent, size_t, ssize_t, timespec, timeval, utimbuf};
+use libc::{
+    FILE, aiocb, dev_t, iovec, mode_t, off_t, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t, sigevent, size_t,
+    ssize_t, timespec, timeval, utimbuf,
+};
 use std::ffi::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -127,6 +130,8 @@ next! {
     fremovexattr(fd: c_int, name: *const c_char) -> c_int;
     __vdprintf_chk(fd: c_int, level: c_int, format: *const c_char, arguments: *mut c_void) -> c_int;
     vdprintf(fd: c_int, format: *const c_char, arguments: *mut c_void) -> c_int;
+    posix_spawn(child: *mut pid_t, path: *const c_char, actions: *const posix_spawn_file_actions_t, how: *const posix_spawnattr_t, arguments: *const *mut c_char, environment: *const *mut c_char) -> c_int;
+    posix_spawnp(child: *mut pid_t, name: *const c_char, actions: *const posix_spawn_file_actions_t, how: *const posix_spawnattr_t, arguments: *const *mut c_char, environment: *const *mut c_char) -> c_int;
     mmap(at: *mut c_void, len: size_t, access: c_int, flags: c_int, fd: c_int, from: off_t) -> *mut c_void;
     aio_write(request: *mut aiocb) -> c_int;
     aio_fsync(how: c_int, request: *mut aiocb) -> c_int;

@@ -160,6 +160,16 @@ fn rows() -> impl Iterator<Item = (u64, Row)> {
     (0..word(wire::USED_AT).min(wire::SLOTS)).filter_map(move |slot| Row::of(row(slot)).map(|row| (slot, row)))
 }
 
+/// Whether some process is making a file with a name that it holds.
+pub(crate) fn is_making() -> bool {
+    names_are_held() && rows().any(|(number, row)| row.file.is_name() && young_at(number).inode == names::BEING_MADE)
+}
+
+/// The names that are held.
+pub(crate) fn names() -> impl Iterator<Item = FileId> {
+    rows().map(|(_, row)| row.file).filter(|file| file.is_name())
+}
+
 /// The names in `folder` that are held.
 pub(crate) fn names_in(folder: FileId) -> impl Iterator<Item = FileId> {
     rows().map(|(_, row)| row.file).filter(move |file| file.is_name_in(folder))

@@ -93,9 +93,10 @@ pub(super) trait Ground {
     /// What lies where `named` was. `resumed`: a recovery of this boot has begun to write it already.
     fn find(&self, named: &Named, resumed: bool) -> io::Result<Found>;
     /// The name `named`, for a new file: the first change of its length makes it, in the place of whatever has the name.
-    fn find_name(&self, named: &Named, resumed: bool) -> io::Result<Found>;
-    /// Removes what has the name `named`, which nothing is to have. Where its bytes are instead, if it had any.
-    fn remove_name(&self, named: &Named) -> io::Result<Option<PathBuf>>;
+    /// Not if a file has it that was born later than `born_ns`: that is another one's.
+    fn find_name(&self, named: &Named, resumed: bool, born_ns: u64) -> io::Result<Found>;
+    /// Removes what has the name `named`, which nothing is to have that was born at `born_ns` or before. Where its bytes are instead, if there was anything.
+    fn remove_name(&self, named: &Named, born_ns: u64) -> io::Result<Option<PathBuf>>;
     /// Brings what lies where `named` was to its disk, as far as it can be opened.
     fn sync(&self, named: &Named) -> io::Result<()>;
     /// A new file for what was kept of `named`, and where it is.

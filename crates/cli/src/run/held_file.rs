@@ -143,18 +143,18 @@ impl Ground for System {
         Ok(Found::Same(Box::new(Written::new(file, None))))
     }
 
-    fn find_name(&self, named: &Named, resumed: bool) -> io::Result<Found> {
-        held_name::find(named, self.booted, resumed)
+    fn find_name(&self, named: &Named, resumed: bool, born_ns: u64) -> io::Result<Found> {
+        held_name::find(named, self.booted, resumed, born_ns)
     }
 
-    fn remove_name(&self, named: &Named) -> io::Result<Option<PathBuf>> {
+    fn remove_name(&self, named: &Named, born_ns: u64) -> io::Result<Option<PathBuf>> {
         let mut to = PathBuf::new();
         let aside = || {
             let (target, path) = self.salvage(named)?;
             to = path;
             Ok(target)
         };
-        Ok(held_name::remove(named, self.booted, aside)?.then_some(to))
+        Ok(held_name::remove(named, self.booted, born_ns, aside)?.then_some(to))
     }
 
     fn sync(&self, named: &Named) -> io::Result<()> {
@@ -208,10 +208,13 @@ impl Target for Written {
         let StripAttributes { mode, user, group, .. } = attributes;
         let owner = (Uid::from_raw(user.get()), Gid::from_raw(group.get()));
         // Whoever may not give files away keeps them.
-        match rustix::fs::fchown(&self.file, Some(owner.0), Some(owner.1)) {
-            Ok(()) | Err(Errno::PERM) => Ok(rustix::fs::fchmod(&self.file, Mode::from_raw_mode(mode.get()))?),
-            Err(error) => Err(error.into()),
-        }
+        let mode = match rustix::fs::fchown(&self.file, Some(owner.0), Some(owner.1)) {
+            Ok(()) => mode.get() & 0o7777,
+            // It runs as nobody but the one who owns it.
+            Err(Errno::PERM) => mode.get() & 0o777,
+            Err(error) => return Err(error.into()),
+        };
+        Ok(rustix::fs::fchmod(&self.file, Mode::from_raw_mode(mode))?)
     }
 
     fn sync(&self) -> io::Result<()> {

@@ -1,7 +1,7 @@
 //! Names of the system as a run has them: held ones, whose folders are open and synced, and those that recovery finds.
 
 use super::ground::{Below, Found, Target, Unlike};
-use super::held_file::{Written, born_ns, id_of, is_in_reserve};
+use super::held_file::{self, Written, id_of, is_in_reserve};
 use super::journal::{Kind, Named};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
@@ -12,6 +12,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use tidegate_layout::kept::StripAttributes;
 use tidegate_preload_wire::FileId;
@@ -35,7 +36,7 @@ impl HeldName {
         let folder = File::from(open_folder(above)?);
         let same = rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW)
             .is_ok_and(|found| id_of(&found) == id_of(&stat) && is_regular(&found));
-        let Some(born_ns) = born_ns(&folder)?.filter(|_| same) else { return Ok(None) };
+        let Some(born_ns) = held_file::born_ns(&folder)?.filter(|_| same) else { return Ok(None) };
         let folder_id = id_of(&rustix::fs::fstat(&folder)?);
         Ok(Some(HeldName { folder, folder_id, born_ns, name: name.to_owned(), path }))
     }
@@ -60,7 +61,8 @@ fn sync_in(folder: &File, name: impl rustix::path::Arg) -> io::Result<()> {
     match rustix::fs::openat(folder, name, flags, Mode::empty()).map(File::from) {
         Ok(file) if is_regular(&rustix::fs::fstat(&file)?) => file.sync_all()?,
         Ok(_) | Err(Errno::NOENT | Errno::LOOP | Errno::NXIO) => {}
-        Err(error) => return Err(error.into()),
+        // It may not be read, or not now: everything on its file system is brought there.
+        Err(_) => rustix::fs::syncfs(folder)?,
     }
     folder.sync_all()
 }
@@ -117,8 +119,9 @@ enum Place {
     Unlike(Unlike),
 }
 
-/// Where `named` was held, in a system that came up at second `booted`. `resumed`: a recovery of this boot has begun to write there already.
-fn place(named: &Named, booted: i64, resumed: bool) -> io::Result<Place> {
+/// Where `named` was held, in a system that came up at second `booted`, if no file has the name that was born after `born_ns`. `resumed`: a recovery of this boot has begun to
+/// write there already.
+fn place(named: &Named, booted: i64, resumed: bool, born_ns: u64) -> io::Result<Place> {
     let Some((above, name)) = named.path.parent().zip(named.path.file_name()) else {
         return Ok(Place::Unlike(Unlike::Missing));
     };
@@ -128,20 +131,28 @@ fn place(named: &Named, booted: i64, resumed: bool) -> io::Result<Place> {
         Err(Errno::NOTDIR) => return Ok(Place::Unlike(Unlike::Replaced)),
         Err(error) => return Err(error.into()),
     };
-    if rustix::fs::fstat(&folder)?.st_ino != named.inode || born_ns(&folder)? != Some(named.born_ns) {
+    if rustix::fs::fstat(&folder)?.st_ino != named.inode || held_file::born_ns(&folder)? != Some(named.born_ns) {
         return Ok(Place::Unlike(Unlike::Replaced));
     }
     Ok(match rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) if !is_regular(&stat) => Place::Unlike(Unlike::Replaced),
         Ok(stat) if !resumed && stat.st_mtime.max(stat.st_ctime) > booted => Place::Unlike(Unlike::Changed),
+        Ok(_) if !resumed && birth(&folder, name)? > i128::from(born_ns) => Place::Unlike(Unlike::Replaced),
         Ok(_) | Err(Errno::NOENT) => Place::Folder(folder),
         Err(error) => return Err(error.into()),
     })
 }
 
+/// When the file with `name` was born, in nanoseconds since 1970.
+fn birth(folder: &File, name: impl rustix::path::Arg) -> io::Result<i128> {
+    let file = rustix::fs::openat(folder, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+    // Where births are not known, names are not held.
+    Ok(held_file::born_ns(&file.into())?.unwrap_or(i128::MAX))
+}
+
 /// The name, for a new file in the place of what the power cut left there.
-pub(super) fn find(named: &Named, booted: i64, resumed: bool) -> io::Result<Found> {
-    Ok(match place(named, booted, resumed)? {
+pub(super) fn find(named: &Named, booted: i64, resumed: bool, born_ns: u64) -> io::Result<Found> {
+    Ok(match place(named, booted, resumed, born_ns)? {
         Place::Unlike(unlike) => Found::Unlike(unlike),
         Place::Folder(folder) => Found::Same(Box::new(New { folder, path: named.path.clone(), file: OnceCell::new() })),
     })
@@ -196,45 +207,38 @@ impl Target for New {
     }
 }
 
-/// Removes what the power cut left where `named` was held: nothing has the name. Its bytes go to `aside` before, if it has any. False: there was nothing to be kept.
+/// Removes what the power cut left where `named` was held: nothing has the name. Its bytes go to `aside` before. False: there was nothing, or what another one made.
 pub(super) fn remove(
     named: &Named,
     booted: i64,
+    born_ns: u64,
     aside: impl FnOnce() -> io::Result<Box<dyn Target>>,
 ) -> io::Result<bool> {
-    let Place::Folder(folder) = place(named, booted, false)? else { return Ok(false) };
+    let Place::Folder(folder) = place(named, booted, false, born_ns)? else { return Ok(false) };
     let name = named.path.file_name().unwrap_or_default();
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let bytes = match rustix::fs::openat(&folder, name, flags, Mode::empty()) {
+    match rustix::fs::openat(&folder, name, flags, Mode::empty()) {
         Err(Errno::NOENT) => return Ok(false),
         Err(error) => return Err(error.into()),
-        Ok(left) => copy(&File::from(left), aside)?,
-    };
+        Ok(left) => copy(&File::from(left), &*aside()?)?,
+    }
     rustix::fs::unlinkat(&folder, name, AtFlags::empty())?;
     folder.sync_all()?;
-    Ok(bytes > 0)
+    Ok(true)
 }
 
-/// Copies `left`, if it has any bytes; how many.
-fn copy(left: &File, aside: impl FnOnce() -> io::Result<Box<dyn Target>>) -> io::Result<u64> {
-    use std::os::unix::fs::FileExt;
-    let len = left.metadata()?.len();
-    if len > 0 {
-        let to = aside()?;
-        to.set_len(0)?;
-        let mut buffer = vec![0; 1 << 20];
-        let mut at = 0;
-        loop {
-            let count = left.read_at(&mut buffer, at)?;
-            if count == 0 {
-                break;
-            }
-            to.write(at, &buffer[..count])?;
-            at += count as u64;
+fn copy(left: &File, to: &dyn Target) -> io::Result<()> {
+    to.set_len(0)?;
+    let mut buffer = vec![0; 1 << 20];
+    let mut at = 0;
+    loop {
+        let count = left.read_at(&mut buffer, at)?;
+        if count == 0 {
+            return to.sync();
         }
-        to.sync()?;
+        to.write(at, &buffer[..count])?;
+        at += count as u64;
     }
-    Ok(len)
 }
 
 #[cfg(test)]
@@ -271,21 +275,23 @@ mod tests {
             let file = File::options().read(true).write(true).create(true).truncate(false).open(&aside)?;
             Ok(Box::new(Written::new(file, None)))
         };
-        assert!(!remove(&named, seconds(-1000), put).expect("it can be looked at"));
+        assert!(!remove(&named, seconds(-1000), u64::MAX, put).expect("it can be looked at"));
         assert!(path.exists() && !aside.exists(), "it was written since the boot");
-        assert!(remove(&named, seconds(1000), put).expect("removed"));
+        assert!(!remove(&named, seconds(1000), 1, put).expect("it can be looked at"));
+        assert!(path.exists() && !aside.exists(), "it was born later than any file that is known of");
+        assert!(remove(&named, seconds(1000), u64::MAX, put).expect("removed"));
         assert_eq!(std::fs::read(&aside).expect("put aside"), b"left by the cut");
-        assert!(!path.exists() && !remove(&named, seconds(1000), put).expect("nothing is there"));
-        let Found::Same(target) = find(&named, seconds(-1000), false).expect("it can be made") else {
+        assert!(!path.exists() && !remove(&named, seconds(1000), u64::MAX, put).expect("nothing is there"));
+        let Found::Same(target) = find(&named, seconds(-1000), false, u64::MAX).expect("it can be made") else {
             panic!("nothing was in the way");
         };
         assert!(!path.exists(), "it is not made before it is written");
         target.set_len(0).and_then(|()| target.write(0, b"synced")).and_then(|()| target.sync()).expect("written");
         assert_eq!(std::fs::read(&path).expect("it is there"), b"synced");
-        let again = find(&named, seconds(-1000), false).expect("it can be looked at");
+        let again = find(&named, seconds(-1000), false, u64::MAX).expect("it can be looked at");
         assert!(matches!(again, Found::Unlike(Unlike::Changed)), "it is newer than the boot");
-        assert!(matches!(find(&named, seconds(-1000), true).expect("it can be made"), Found::Same(_)));
+        assert!(matches!(find(&named, seconds(-1000), true, u64::MAX).expect("it can be made"), Found::Same(_)));
         std::fs::remove_dir_all(folder.path()).expect("removed");
-        assert!(matches!(find(&named, 0, false).expect("looked at"), Found::Unlike(Unlike::Missing)));
+        assert!(matches!(find(&named, 0, false, u64::MAX).expect("looked at"), Found::Unlike(Unlike::Missing)));
     }
 }

@@ -281,6 +281,11 @@ impl Left {
         self.holds.extend(serde_json::from_str::<Named>(line));
     }
 
+    /// Whether any recovery began to write there.
+    pub(super) fn was_recovering(&self, family: u32) -> bool {
+        self.recovering.iter().any(|(_, known)| *known == family)
+    }
+
     /// Whether a recovery under `boot` began to write the file of `family`.
     pub(super) fn is_recovering(&self, boot: &str, family: u32) -> bool {
         self.recovering.contains(&(boot.to_owned(), family))
@@ -310,6 +315,7 @@ mod tests {
         let left = Left::read(&path).expect("readable").expect("left");
         assert!(left.is_void && left.failed.contains(&3));
         assert!(left.is_recovering("boot", 3) && !left.is_recovering("boot", 4) && !left.is_recovering("other", 3));
+        assert!(left.was_recovering(3) && !left.was_recovering(4));
         journal.end().expect("removed");
         assert_eq!(Left::read(&path).expect("readable"), None);
     }

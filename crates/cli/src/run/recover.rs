@@ -53,8 +53,8 @@ pub(crate) struct Salvaged {
 impl Recovered {
     /// Whether a file in the folder of `named` was put aside, as others use it since the power came back.
     fn has_changed_beside(&self, named: &Named) -> bool {
-        let changed = |salvaged: &&Salvaged| matches!(salvaged.unlike, Unlike::Changed | Unlike::Replaced);
-        self.salvaged.iter().filter(changed).any(|salvaged| salvaged.file.parent() == named.path.parent())
+        let beside = |salvaged: &Salvaged| salvaged.file.parent() == named.path.parent();
+        self.salvaged.iter().any(|salvaged| salvaged.unlike == Unlike::Changed && beside(salvaged))
     }
 
     /// Says what was done, if anything was.
@@ -269,18 +269,20 @@ impl Recovery<'_> {
         } else {
             beside_changed.then_some(Unlike::Changed)
         };
-        let (attributes, records) = match told(self.records(pool, named)?).map_err(other)? {
+        let (born_ns, attributes, records) = match told(self.records(pool, named)?).map_err(other)? {
             Told::Unknown => return Ok(Brought::Nothing),
-            Told::Gone if unlike.is_some() => return Ok(Brought::Nothing),
-            Told::Gone => {
-                let to = self.ground.remove_name(named)?;
+            Told::Gone(_) if unlike.is_some() => return Ok(Brought::Nothing),
+            Told::Gone(born_ns) => {
+                let to = self.ground.remove_name(named, born_ns)?;
                 return Ok(to.map_or(Brought::Nothing, Brought::Removed));
             }
-            Told::File(attributes, records) => (attributes, records),
+            Told::File { born_ns, attributes, records } => (born_ns, attributes, records),
         };
+        // What a recovery made before another cut was born later, too.
+        let born_ns = if self.left.was_recovering(named.family) { u64::MAX } else { born_ns };
         let found = match unlike {
             Some(unlike) => Found::Unlike(unlike),
-            None => self.ground.find_name(named, resumed)?,
+            None => self.ground.find_name(named, resumed, born_ns)?,
         };
         let (target, brought) = match found {
             Found::Same(target) => {

@@ -14,6 +14,7 @@ type Memory = Arc<tidegate_sim::Region>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
+    Begin,
     Stage,
     Commit,
     /// The same, of a file whose owner has changed.
@@ -25,7 +26,8 @@ enum Step {
     Forgetful,
 }
 
-const RIGHT: [Step; 6] = [Step::Stage, Step::Commit, Step::CommitOwned, Step::Gone, Step::Disclaim, Step::Reopen];
+const RIGHT: [Step; 7] =
+    [Step::Begin, Step::Stage, Step::Commit, Step::CommitOwned, Step::Gone, Step::Disclaim, Step::Reopen];
 
 /// What the next reader may find.
 #[derive(Clone, Debug)]
@@ -33,6 +35,7 @@ struct Model {
     staged: Vec<Record>,
     told: Told,
     byte: u8,
+    born_ns: u64,
 }
 
 struct Player {
@@ -44,13 +47,14 @@ struct Player {
 impl Player {
     fn new(memory: &Memory) -> Player {
         let name = Name::open(memory.clone(), SESSION, SLOT).expect("sound");
-        Player { name, model: Model { staged: Vec::new(), told: Told::Unknown, byte: 0 }, session: SESSION }
+        Player { name, model: Model { staged: Vec::new(), told: Told::Unknown, byte: 0, born_ns: 0 }, session: SESSION }
     }
 
     fn commit(&mut self, user: u32) {
         if self.name.commit([0o100_600, user, 3]) == Ok(Staged::There) {
             let attributes = StripAttributes::new(0o100_600, user, 3);
-            self.model.told = Told::File(attributes, self.model.staged.clone());
+            let (born_ns, records) = (self.model.born_ns, self.model.staged.clone());
+            self.model.told = Told::File { born_ns, attributes, records };
         }
     }
 
@@ -60,6 +64,14 @@ impl Player {
 
     fn step(&mut self, memory: &Memory, step: Step) {
         match step {
+            Step::Begin => {
+                self.model.born_ns += 1;
+                self.name.begin(self.model.born_ns).expect("sound");
+                match &mut self.model.told {
+                    Told::Unknown => {}
+                    Told::Gone(born_ns) | Told::File { born_ns, .. } => *born_ns = self.model.born_ns,
+                }
+            }
             Step::Stage => {
                 self.model.byte += 1;
                 let record = Record { at: 1000 * u64::from(self.model.byte), bytes: vec![self.model.byte; 40] };
@@ -72,14 +84,14 @@ impl Player {
             Step::CommitOwned => self.commit(2),
             Step::Gone => {
                 self.name.gone().expect("sound");
-                self.leave(Told::Gone);
+                self.leave(Told::Gone(self.model.born_ns));
             }
             Step::Disclaim => {
                 self.name.disclaim().expect("sound");
                 self.leave(Told::Unknown);
             }
             Step::Reopen => {
-                self.session += 1;
+                (self.session, self.model.born_ns) = (self.session + 1, 0);
                 self.name = Name::open(memory.clone(), self.session, SLOT).expect("sound");
                 self.leave(Told::Unknown);
             }
@@ -132,9 +144,9 @@ fn judge(script: &[Step]) -> std::result::Result<u64, String> {
 
 #[test]
 fn every_cut_of_every_short_script_leaves_a_whole_file_or_none() {
-    use Step::{Commit, Gone, Stage};
+    use Step::{Begin, Commit, Gone, Stage};
     let mut images = 0;
-    for before in [&[][..], &[Stage, Commit, Gone, Stage, Commit]] {
+    for before in [&[][..], &[Begin, Stage, Commit, Gone, Stage, Commit]] {
         for script in (1..=4).flat_map(scripts) {
             images += judge(&[before, &script].concat()).unwrap_or_else(|wrong| panic!("{wrong}"));
         }

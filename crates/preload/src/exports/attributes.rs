@@ -1,9 +1,11 @@
 //! Functions that set what a sync makes durable besides contents, size, mode and owner: nothing is kept of a file whose next sync has to do that.
 
-use super::changes::settle_contents;
+use super::changes::{attributing, settle_contents};
 use crate::follow::change;
-use crate::{asked, follow, next};
+use crate::names::Change;
+use crate::{asked, follow, names, next, process};
 use libc::{AT_FDCWD, c_char, c_int, c_void, size_t, timespec, timeval, utimbuf};
+use rustix::fs::FileType;
 
 macro_rules! by_path {
     ($($name:ident($folder:expr, $path:ident $(, $argument:ident: $kind:ty)*);)*) => { $(
@@ -13,6 +15,8 @@ macro_rules! by_path {
         /// L1.
         #[unsafe(no_mangle)]
         pub(super) unsafe extern "C-unwind" fn $name($path: *const c_char $(, $argument: $kind)*) -> c_int {
+            // SAFETY: L1.
+            let _change = unsafe { attributing($folder, $path) };
             // SAFETY: L1.
             change(|| unsafe { settle_contents($folder, $path) }, || unsafe { next::$name($path $(, $argument)*) })
         }
@@ -37,6 +41,7 @@ macro_rules! by_descriptor {
         /// L1.
         #[unsafe(no_mangle)]
         pub(super) unsafe extern "C-unwind" fn $name($fd: c_int $(, $argument: $kind)*) -> c_int {
+            let _change = attributing_open($fd);
             let prepare = || asked::file_of($fd).into_iter().for_each(follow::settle_held);
             // SAFETY: L1.
             change(prepare, || unsafe { next::$name($fd $(, $argument)*) })
@@ -63,7 +68,25 @@ pub(super) unsafe extern "C-unwind" fn utimensat(
     flags: c_int,
 ) -> c_int {
     // SAFETY: L1.
+    let _change = unsafe { dating(folder, path) };
+    // SAFETY: L1.
     change(|| unsafe { settle_dated(folder, path) }, || unsafe { next::utimensat(folder, path, times, flags) })
+}
+
+/// If what is behind `fd` is a folder, it changes until the answer is dropped.
+fn attributing_open(fd: c_int) -> Option<Change> {
+    let stat = if process::names_are_held() { asked::stat(fd) } else { None };
+    let folder = stat.filter(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory);
+    folder.map(|stat| names::change_of_folder(asked::id(&stat)))
+}
+
+/// The same of what is going to have other times.
+///
+/// # Safety
+/// L1. A null path stands for the file behind `folder`.
+pub(super) unsafe fn dating(folder: c_int, path: *const c_char) -> Option<Change> {
+    // SAFETY: L1.
+    if path.is_null() { attributing_open(folder) } else { unsafe { attributing(folder, path) } }
 }
 
 /// The file at `path` is going to have other times.
@@ -85,6 +108,8 @@ pub(super) unsafe fn settle_dated(folder: c_int, path: *const c_char) {
 /// L1. A null path stands for the file behind `folder`.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn futimesat(folder: c_int, path: *const c_char, times: *const timeval) -> c_int {
+    // SAFETY: L1.
+    let _change = unsafe { dating(folder, path) };
     // SAFETY: L1.
     change(|| unsafe { settle_dated(folder, path) }, || unsafe { next::futimesat(folder, path, times) })
 }

@@ -176,6 +176,7 @@ unsafe fn that_sets_attributes(number: c_long, [a, b, c, d, e, _]: [c_long; 6]) 
             libc::SYS_futimesat => attributes::futimesat(fd, path(b), c as *const _).into(),
             // The kernel takes a null path, which libc's own function refuses.
             libc::SYS_utimensat => {
+                let _change = attributes::dating(fd, path(b));
                 follow::change(|| attributes::settle_dated(fd, path(b)), || next::syscall(number, a, b, c, d, 0, 0))
             }
             libc::SYS_setxattr => attributes::setxattr(path(a), name, value, len, flags).into(),

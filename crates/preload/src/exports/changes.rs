@@ -3,7 +3,7 @@
 use crate::asked::{Named, named};
 use crate::follow::{Aim, Source, change};
 use crate::names::Change;
-use crate::{asked, follow, guarded, names, next};
+use crate::{asked, follow, guarded, names, next, process};
 use libc::{AT_FDCWD, c_char, c_int, c_uint, dev_t, mode_t, off_t};
 use std::ffi::CStr;
 
@@ -30,16 +30,29 @@ pub(super) unsafe fn settle_contents(folder: c_int, path: *const c_char) {
     }
 }
 
+/// The attributes of what is at `path` are going to be set: the same, and if it is a folder, it changes until the answer is dropped.
+///
+/// # Safety
+/// L1.
+pub(super) unsafe fn attributing(folder: c_int, path: *const c_char) -> Option<Change> {
+    if !process::names_are_held() {
+        return None;
+    }
+    // SAFETY: L1.
+    match unsafe { what(folder, path, true) } {
+        Named::Folder(folder) => Some(names::change_of_folder(folder)),
+        _ => None,
+    }
+}
+
 /// A name is going to lead elsewhere. If it was the last one, nobody will look for the file.
 ///
 /// # Safety
 /// L1.
 unsafe fn settle_other_names(folder: c_int, path: *const c_char) {
     // SAFETY: L1.
-    match unsafe { what(folder, path, false) } {
-        Named::File(file, 2..) => follow::settle_held(file),
-        Named::File(file, _) => names::removing(file),
-        _ => {}
+    if let Named::File(file, 2..) = unsafe { what(folder, path, false) } {
+        follow::settle_held(file);
     }
 }
 
@@ -69,7 +82,7 @@ unsafe fn settle_renamed(folder: c_int, path: *const c_char) {
     // SAFETY: L1.
     match unsafe { what(folder, path, false) } {
         Named::File(file, _) => follow::settle_held(file),
-        Named::Folder => follow::settle_all(),
+        Named::Folder(_) => follow::settle_all(),
         Named::Nothing => {}
     }
 }
@@ -313,6 +326,12 @@ unsafe fn renamed(
 /// # Safety
 /// L1.
 unsafe fn removed(folder: c_int, path: *const c_char, call: impl FnOnce() -> c_int) -> c_int {
+    if names::are_there() {
+        // SAFETY: L1.
+        if let Named::File(file, 1) = unsafe { what(folder, path, false) } {
+            names::removing(file);
+        }
+    }
     // SAFETY: L1: not null, so it ends with a zero byte.
     let young = || (!path.is_null()).then(|| names::remove(folder, unsafe { CStr::from_ptr(path) })).flatten();
     guarded(young).unwrap_or_else(|| {
@@ -340,7 +359,15 @@ pub(super) unsafe extern "C-unwind" fn unlink(path: *const c_char) -> c_int {
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn unlinkat(folder: c_int, path: *const c_char, flags: c_int) -> c_int {
     // SAFETY: L1.
-    unsafe { removed(folder, path, || next::unlinkat(folder, path, flags)) }
+    let call = || unsafe { next::unlinkat(folder, path, flags) };
+    if flags == 0 {
+        // SAFETY: L1.
+        unsafe { removed(folder, path, call) }
+    } else {
+        // SAFETY: L1.
+        let _change = unsafe { changing(folder, path) };
+        call()
+    }
 }
 
 /// As in libc.
@@ -400,7 +427,7 @@ pub(super) unsafe extern "C-unwind" fn mkdtemp(template: *mut c_char) -> *mut c_
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn link(old: *const c_char, new: *const c_char) -> c_int {
     // SAFETY: L1.
-    unsafe { linked(AT_FDCWD, old, AT_FDCWD, new, || next::link(old, new)) }
+    unsafe { linked((AT_FDCWD, old, 0), AT_FDCWD, new, || next::link(old, new)) }
 }
 
 /// As in libc.
@@ -416,7 +443,7 @@ pub(super) unsafe extern "C-unwind" fn linkat(
     flags: c_int,
 ) -> c_int {
     // SAFETY: L1.
-    unsafe { linked(from, old, to, new, || next::linkat(from, old, to, new, flags)) }
+    unsafe { linked((from, old, flags), to, new, || next::linkat(from, old, to, new, flags)) }
 }
 
 /// A file gets one more name, which its holder has to know of if the other one is a young file's.
@@ -424,13 +451,20 @@ pub(super) unsafe extern "C-unwind" fn linkat(
 /// # Safety
 /// L1.
 unsafe fn linked(
-    from: c_int,
-    old: *const c_char,
+    (from, old, flags): (c_int, *const c_char, c_int),
     to: c_int,
     new: *const c_char,
     call: impl FnOnce() -> c_int,
 ) -> c_int {
+    if process::names_are_held() {
+        // SAFETY: L1.
+        match unsafe { what(from, old, flags & libc::AT_SYMLINK_FOLLOW != 0) } {
+            Named::File(file, _) => follow::settle_held(file),
+            // Without a path it is the file behind the descriptor.
+            _ => asked::file_of(from).into_iter().for_each(follow::settle_held),
+        }
+    }
     // SAFETY: L1.
-    let _changes = unsafe { [changing(from, old), changing(to, new)] };
+    let _change = unsafe { changing(to, new) };
     call()
 }

@@ -1,7 +1,9 @@
 //! Ways to write files that no export sees: their files are not held.
 
-use crate::{follow, next};
-use libc::{aiocb, c_int, c_uint, c_void, off_t, sigevent, size_t};
+use crate::{follow, guarded, names, next, process};
+use libc::{
+    aiocb, c_char, c_int, c_uint, c_void, off_t, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t, sigevent, size_t,
+};
 
 macro_rules! maps {
     ($($name:ident),*) => { $(
@@ -113,3 +115,29 @@ queues! {
     io_uring_queue_init(entries: c_uint, ring: *mut c_void, flags: c_uint);
     io_uring_queue_init_params(entries: c_uint, ring: *mut c_void, parameters: *mut c_void);
 }
+
+macro_rules! spawns {
+    ($($name:ident),*) => { $(
+        /// As in libc. What its actions open is opened inside of libc: no name is held that one of them could be.
+        ///
+        /// # Safety
+        /// L1.
+        #[unsafe(no_mangle)]
+        pub(super) unsafe extern "C-unwind" fn $name(
+            child: *mut pid_t,
+            program: *const c_char,
+            actions: *const posix_spawn_file_actions_t,
+            how: *const posix_spawnattr_t,
+            arguments: *const *mut c_char,
+            environment: *const *mut c_char,
+        ) -> c_int {
+            if !actions.is_null() && process::names_are_held() {
+                guarded(names::settle_all);
+            }
+            // SAFETY: L1.
+            unsafe { next::$name(child, program, actions, how, arguments, environment) }
+        }
+    )* };
+}
+
+spawns!(posix_spawn, posix_spawnp);

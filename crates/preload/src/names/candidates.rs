@@ -52,6 +52,11 @@ pub(crate) fn synced(descriptor: i32) {
     }
 }
 
+/// Whether `removing` wants to be told of anything.
+pub(crate) fn are_there() -> bool {
+    NEXT.load(Ordering::Relaxed) != 0
+}
+
 /// `file` is going to be removed.
 pub(crate) fn removing(file: FileId) {
     let mut synced = CANDIDATES.iter().filter(|candidate| load(&candidate.file) == file);

@@ -2,65 +2,114 @@
 
 use super::held::Held;
 use super::paths::{borrowed, divided, folder_at};
-use super::{in_folder, taken};
-use crate::{asked, follow, guarded, line, process};
+use super::{in_folder, leave_lost, taken};
+use crate::{asked, guarded, line, process};
 use libc::c_int;
 use rustix::fs::{AtFlags, FileType};
 use std::ffi::CStr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use tidegate_preload_wire::{FileId, Request};
+
+/// Changes that are under way in this process, of whatever folder.
+static UNDER_WAY: AtomicU64 = AtomicU64::new(0);
+
+/// Whether none is.
+pub(super) fn quiet() -> bool {
+    UNDER_WAY.load(Ordering::SeqCst) == 0
+}
+
+/// In a forked child, none is.
+pub(super) fn forget_all() {
+    UNDER_WAY.store(0, Ordering::SeqCst);
+}
 
 /// A change of a folder that is under way; it has ended when this is dropped.
 pub(crate) struct Change {
+    /// The table's epoch when it began; none: nothing is followed.
+    epoch: Option<u32>,
+    /// The folder, if any name was held then.
     folder: Option<FileId>,
-    /// What stands for its name; without a folder, that of a file that is opened and there already.
+    /// What stands for the name in it; without a folder, that of a file that is opened and there already.
     name: Option<FileId>,
 }
 
 /// Something is going to be made, removed or renamed at `path`.
 pub(crate) fn change(folder: c_int, path: &CStr) -> Change {
-    if process::names_are_held() { guarded(|| changed(folder, path)) } else { NO_CHANGE }
+    let change = begun();
+    if process::names_are_held() { guarded(|| changed(change, folder, path)) } else { change }
 }
 
 /// The same if `path` is opened, and a file made if there is none.
 pub(crate) fn change_by_opening(folder: c_int, path: &CStr) -> Change {
+    let change = begun();
     if !process::names_are_held() {
-        return NO_CHANGE;
+        return change;
     }
     guarded(|| match rustix::fs::statat(borrowed(folder), path, AtFlags::SYMLINK_NOFOLLOW) {
         // Wherever it leads.
         Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink => {
             if rustix::fs::statat(borrowed(folder), path, AtFlags::empty()).is_err() {
-                follow::settle_all();
+                settle_all();
             }
-            NO_CHANGE
+            change
         }
         // It is there now; who made it instead if it is not any more is looked for afterwards.
         Ok(_) => {
             let there = divided(path.to_bytes()).and_then(|(above, name)| Some(folder_at(folder, above)?.name(name)));
-            Change { name: there.filter(|name| process::is_held(*name)), ..NO_CHANGE }
+            Change { name: there.filter(|name| process::is_held(*name)), epoch: change.epoch, folder: change.folder }
         }
-        Err(_) => changed(folder, path),
+        Err(_) => changed(change, folder, path),
     })
 }
 
-const NO_CHANGE: Change = Change { folder: None, name: None };
-
-fn changed(folder: c_int, path: &CStr) -> Change {
-    let Some((above, name)) = divided(path.to_bytes()) else { return NO_CHANGE };
-    let Some(id) = folder_at(folder, above) else { return NO_CHANGE };
-    in_folder(id).for_each(Held::change);
-    let name = id.name(name);
-    settle_touched(id, name);
-    Change { folder: Some(id), name: Some(name) }
+/// The attributes of `folder` itself are going to be set.
+pub(crate) fn change_of_folder(folder: FileId) -> Change {
+    let change = begun();
+    if process::names_are_held() { touched(change, folder, None) } else { change }
 }
 
-/// What is told of names in `folder` that others hold, or of `name`, is not going to be true, or is not already.
-fn settle_touched(folder: FileId, name: FileId) {
-    let is_own = |name: FileId| taken().any(|(_, held)| held.id() == name);
+fn begun() -> Change {
+    let epoch = process::is_followed().then(process::epoch);
+    epoch.into_iter().for_each(|_| _ = UNDER_WAY.fetch_add(1, Ordering::SeqCst));
+    Change { epoch, folder: None, name: None }
+}
+
+fn changed(change: Change, folder: c_int, path: &CStr) -> Change {
+    let place = divided(path.to_bytes()).and_then(|(above, name)| Some((folder_at(folder, above)?, name)));
+    match place {
+        Some((folder, name)) => touched(change, folder, Some(folder.name(name))),
+        None => change,
+    }
+}
+
+fn touched(mut change: Change, folder: FileId, name: Option<FileId>) -> Change {
+    leave_lost();
+    in_folder(folder).for_each(Held::change);
+    settle_touched(folder, name);
+    (change.folder, change.name) = (Some(folder), name);
+    change
+}
+
+/// Those names in `folder` are settled that others hold.
+pub(super) fn settle_others(folder: FileId) {
+    let is_own = |name: FileId| taken().any(|(_, held)| held.id() == name && held.is_allowed());
     process::names_in(folder).filter(|name| !is_own(*name)).for_each(|name| {
         let _ = line::ask(Request::Settle(name), None);
     });
-    in_folder(folder).filter(|held| held.id() == name && held.may_tell()).for_each(Held::settle);
+}
+
+/// What is told of names in `folder` that others hold, or of `name`, is not going to be true, or is not already.
+fn settle_touched(folder: FileId, name: Option<FileId>) {
+    settle_others(folder);
+    in_folder(folder).filter(|held| Some(held.id()) == name && held.may_tell()).for_each(Held::settle);
+}
+
+/// All names are settled, whoever holds them.
+pub(crate) fn settle_all() {
+    process::names().for_each(|name| {
+        let _ = line::ask(Request::Settle(name), None);
+    });
+    super::leave_all();
 }
 
 impl Change {
@@ -80,9 +129,14 @@ impl Change {
 
 impl Drop for Change {
     fn drop(&mut self) {
-        let (Some(folder), Some(name)) = (self.folder, self.name) else { return };
+        let Some(epoch) = self.epoch else { return };
         // Some may have come to be held meanwhile, or a file been made young.
-        guarded(|| settle_touched(folder, name));
-        in_folder(folder).for_each(Held::changed);
+        guarded(|| match self.folder {
+            Some(folder) => settle_touched(folder, self.name),
+            None if process::epoch() != epoch && process::names_are_held() => settle_all(),
+            None => {}
+        });
+        self.folder.into_iter().flat_map(in_folder).for_each(Held::change);
+        UNDER_WAY.fetch_sub(1, Ordering::SeqCst);
     }
 }

@@ -1,5 +1,6 @@
 //! A name that this process holds, and the young file that it may have.
 
+use super::change;
 use super::paths::{borrowed, divided, with_end};
 use crate::asked::{self, Named, PATH_BYTES, named, path_of};
 use crate::held::Place;
@@ -50,10 +51,13 @@ pub(super) struct Held {
     /// Writes of it that began, and those that ended.
     begun: AtomicU64,
     ended: AtomicU64,
-    /// Changes of the folder that began, and those that ended.
-    changes: [AtomicU64; 2],
-    /// Those that had begun and ended when the kernel was asked to sync the folder last.
+    /// When the young file was born, in nanoseconds since 1970.
+    born_ns: AtomicU64,
+    /// Goes up when a change of the folder begins, and when it has ended.
+    changes: AtomicU64,
+    /// What that was when the kernel was asked to sync the folder last, and the folder's mode and owner then.
     settled: AtomicU64,
+    attributes: [AtomicU64; 2],
     log: UnsafeCell<Given>,
 }
 
@@ -67,6 +71,20 @@ enum Given {
     Nothing = 0,
     Log(Log<MappedPart>) = 1,
 }
+
+/// What a sync of a folder makes durable.
+#[derive(Clone, Copy)]
+pub(super) struct Mark {
+    changes: Option<u64>,
+    attributes: [u64; 2],
+}
+
+fn attributes(folder: &Stat) -> [u64; 2] {
+    [u64::from(folder.st_mode) | u64::from(folder.st_uid) << 32, folder.st_gid.into()]
+}
+
+/// What is said instead of an inode while a file is being made.
+pub(crate) const BEING_MADE: u64 = u64::MAX;
 
 /// What the supervisor gave for a name.
 pub(super) struct Grant {
@@ -115,20 +133,22 @@ impl Held {
             spoiled: AtomicBool::new(false),
             begun: AtomicU64::new(0),
             ended: AtomicU64::new(0),
-            changes: [const { AtomicU64::new(0) }; 2],
+            born_ns: AtomicU64::new(0),
+            changes: AtomicU64::new(0),
             settled: AtomicU64::new(0),
+            attributes: [const { AtomicU64::new(0) }; 2],
             log: UnsafeCell::new(Given::Nothing),
         }
     }
 
     /// Takes the place, if it is free, for `name` in `folder`; its lock is taken then, and to be given by [`Held::set_given`].
     pub(super) fn occupy(&self, folder: FileId, name: Bytes) -> bool {
-        let mine = !self.is_taken() && self.lock.take();
-        if mine && self.is_taken() {
+        if self.is_taken() || !self.lock.take() {
+            return false;
+        }
+        if self.is_taken() {
             // Another thread was first.
             self.lock.give();
-        }
-        if !mine || self.is_taken() {
             return false;
         }
         store(&self.folder, folder);
@@ -139,8 +159,6 @@ impl Held {
         self.tells.store(false, Ordering::SeqCst);
         self.allowed_epoch.store(0, Ordering::Relaxed);
         // The folder has a file that the kernel has made.
-        let changes = self.changes[0].fetch_add(1, Ordering::SeqCst) + 1;
-        self.changes[1].store(changes, Ordering::SeqCst);
         self.settled.store(u64::MAX, Ordering::SeqCst);
         true
     }
@@ -178,14 +196,9 @@ impl Held {
         self.begun.fetch_add(1, Ordering::AcqRel)
     }
 
-    /// A change of the folder begins,
+    /// A change of the folder begins, or has ended.
     pub(super) fn change(&self) {
-        self.changes[0].fetch_add(1, Ordering::SeqCst);
-    }
-
-    /// and has ended.
-    pub(super) fn changed(&self) {
-        self.changes[1].fetch_add(1, Ordering::SeqCst);
+        self.changes.fetch_add(1, Ordering::SeqCst);
     }
 
     /// Whether the strip may tell anything, or there is a young file.
@@ -248,25 +261,39 @@ impl Held {
         Some(load(&self.file)).filter(|file| *file != NOBODY)
     }
 
-    /// Says which file has the name now.
-    fn set_file(&self, file: FileId) {
-        if let Some(words) = process::young(self.row.load(Ordering::Relaxed)) {
-            store(words, file);
+    /// Says to others which file has the name now: `now` instead of `before`. False: it is not this process's to say any more.
+    fn say(&self, before: u64, now: u64) -> bool {
+        let words = process::young(self.row.load(Ordering::Relaxed));
+        let said = |words: &[AtomicU64; 2]| {
+            words[1].compare_exchange(before, now, Ordering::AcqRel, Ordering::Acquire).is_ok()
+        };
+        words.is_some_and(said)
+    }
+
+    /// The file that was just made has the name, and was born then.
+    fn set_file(&self, file: FileId, born_ns: u64) -> bool {
+        let words = process::young(self.row.load(Ordering::Relaxed));
+        words.into_iter().for_each(|words| words[0].store(file.device, Ordering::Release));
+        if !self.say(BEING_MADE, file.inode) {
+            return false;
         }
-        store(&self.file, file);
         self.counts.store(false, Ordering::Release);
         self.spoiled.store(false, Ordering::Release);
+        self.born_ns.store(born_ns, Ordering::Release);
         self.ended.store(self.begun.load(Ordering::Acquire), Ordering::Release);
+        store(&self.file, file);
+        true
     }
 
     /// The young file has another life from now on, or none.
     fn lose_file(&self) {
-        self.set_file(NOBODY);
+        self.say(load(&self.file).inode, 0);
+        store(&self.file, NOBODY);
         self.generation.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Whether what is committed here counts, by what the table and the journal say now.
-    fn is_allowed(&self) -> bool {
+    pub(super) fn is_allowed(&self) -> bool {
         let epoch = process::epoch();
         let known = self.allowed_epoch.load(Ordering::Relaxed) == epoch;
         let (holder, slot) = (self.holder.load(Ordering::Acquire), self.slot.load(Ordering::Relaxed));
@@ -300,19 +327,21 @@ impl Held {
         self.leave();
     }
 
-    /// What changed of the folder, if nothing is under way.
-    pub(super) fn quiet(&self) -> Option<u64> {
-        let [begun, ended] = [&self.changes[0], &self.changes[1]].map(|count| count.load(Ordering::SeqCst));
-        (begun == ended).then_some(begun)
+    /// What a sync of the folder that begins now makes durable; none, if any change may be under way.
+    pub(super) fn mark(&self, folder: &Stat) -> Mark {
+        Mark { changes: change::quiet().then(|| self.changes.load(Ordering::SeqCst)), attributes: attributes(folder) }
     }
 
     fn is_settled(&self) -> bool {
-        self.changes[0].load(Ordering::SeqCst) == self.settled.load(Ordering::SeqCst)
+        self.changes.load(Ordering::SeqCst) == self.settled.load(Ordering::SeqCst)
     }
 
-    /// The kernel has synced the folder, which had these changes before.
-    fn set_settled(&self, changes: Option<u64>) {
-        changes.into_iter().for_each(|changes| self.settled.store(changes, Ordering::SeqCst));
+    /// The kernel has synced the folder.
+    fn set_settled(&self, mark: Mark) {
+        if let Some(changes) = mark.changes {
+            self.attributes.iter().zip(mark.attributes).for_each(|(known, now)| known.store(now, Ordering::SeqCst));
+            self.settled.store(changes, Ordering::SeqCst);
+        }
     }
 
     /// Notes write `number` of the file, which has ended. False: another file has the name by now, or none.
@@ -348,7 +377,7 @@ impl Held {
     /// Commits what the file of `descriptor` is now.
     pub(super) fn commit(&self, descriptor: i32, generation: u32) -> Way {
         let Some(stat) = asked::stat(descriptor).filter(|_| self.lock.take()) else { return Way::Outgrown };
-        let same = self.generation() == generation && self.file() == Some(asked::id(&stat));
+        let same = self.generation() == generation && self.is_file(&stat, asked::born_ns(descriptor));
         let way = if same { self.commit_locked(descriptor, &stat) } else { Way::NotYoung };
         if matches!(way, Way::Outgrown) {
             // Another thread is not to commit what is older than what the kernel is going to promise.
@@ -356,6 +385,11 @@ impl Held {
         }
         self.lock.give();
         way
+    }
+
+    /// Whether `stat` describes the young file: inodes are used again.
+    fn is_file(&self, stat: &Stat, born_ns: Option<u64>) -> bool {
+        self.file() == Some(asked::id(stat)) && born_ns == Some(self.born_ns.load(Ordering::Acquire))
     }
 
     fn commit_locked(&self, descriptor: i32, stat: &Stat) -> Way {
@@ -386,25 +420,25 @@ impl Held {
 
     /// Has the kernel sync the folder of the file behind `descriptor`, if that is the name's.
     fn sync_folder(&self, descriptor: i32) -> bool {
-        let changes = self.quiet();
         let mut room = [MaybeUninit::uninit(); PATH_BYTES];
         let Some((above, _)) = path_of(descriptor, &mut room).and_then(divided) else { return false };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let opened = with_end(above, |above| rustix::fs::open(above, flags, Mode::empty()));
         let Some(Ok(folder)) = opened else { return false };
-        let is_it = rustix::fs::fstat(&folder).is_ok_and(|stat| asked::id(&stat) == self.folder());
-        let synced = is_it && rustix::fs::fsync(&folder).is_ok();
+        let stat = rustix::fs::fstat(&folder).ok().filter(|stat| asked::id(stat) == self.folder());
+        let mark = stat.map(|stat| self.mark(&stat));
+        let synced = mark.filter(|_| rustix::fs::fsync(&folder).is_ok());
         line::close(folder.into_raw_fd());
-        if synced {
-            self.set_settled(changes);
-        }
-        synced
+        synced.into_iter().for_each(|mark| self.set_settled(mark));
+        synced.is_some()
     }
 
     /// Whether nothing of the folder has to be made durable, as far as it is about this name.
-    pub(super) fn is_told(&self) -> bool {
+    pub(super) fn is_told(&self, folder: &Stat) -> bool {
         let told = self.file().is_none() || self.counts.load(Ordering::Acquire);
-        told && self.is_settled() && self.is_allowed()
+        let known =
+            self.attributes.iter().zip(attributes(folder)).all(|(known, now)| known.load(Ordering::SeqCst) == now);
+        told && known && self.is_settled() && self.is_allowed()
     }
 
     /// Commits what the young file is now, if it has a name that is not durable, and can be followed: its folder is behind `descriptor`.
@@ -415,6 +449,7 @@ impl Held {
         let bytes = self.name();
         let name = bytes.get(..usize::from(bytes[NAME_BYTES - 1])).unwrap_or_default();
         let stat = with_end(name, |name| rustix::fs::statat(borrowed(descriptor), name, AtFlags::SYMLINK_NOFOLLOW));
+        // The kernel has it below this name, in a folder whose changes are all told of; and nobody else removed what is young.
         if let Some(Ok(stat)) = stat
             && asked::id(&stat) == file
             && self.file() == Some(file)
@@ -425,16 +460,12 @@ impl Held {
     }
 
     /// The kernel synced the folder, with these changes, and with the file of `generation`: if the strip does not tell of that, it tells nothing from now on.
-    pub(super) fn folder_synced(&self, changes: Option<u64>, generation: u32) {
-        self.set_settled(changes);
+    pub(super) fn folder_synced(&self, mark: Mark, generation: u32) {
+        self.set_settled(mark);
         let same = || self.generation() == generation;
         let untold = || same() && self.file().is_some() && !self.counts.load(Ordering::Acquire);
-        if untold() && self.lock.take() {
-            let told = !untold() || self.disclaim();
-            self.lock.give();
-            if !told {
-                self.settle();
-            }
+        if untold() && self.locked(|| !untold() || self.disclaim()) != Some(true) {
+            self.settle();
         }
     }
 
@@ -467,13 +498,23 @@ impl Held {
     pub(super) fn create(&self, folder: BorrowedFd<'_>, path: &CStr, flags: OFlags, mode: mode_t) -> Option<i32> {
         let fits = flags.intersects(OFlags::RDWR | OFlags::WRONLY)
             && !flags.intersects(OFlags::SYNC | OFlags::DSYNC | OFlags::DIRECT | OFlags::PATH | OFlags::APPEND);
-        if !fits || self.file().is_some() || !self.is_allowed() {
+        // Whoever gets to know the file before its number is told remembers nothing of it.
+        if !fits || self.file().is_some() || !self.is_allowed() || !self.say(0, BEING_MADE) {
             return None;
         }
         // Not a point where a thread is cancelled.
         let made = rustix::fs::openat(folder, path, flags | OFlags::EXCL, Mode::from_raw_mode(mode & 0o7777));
-        let descriptor = made.ok()?.into_raw_fd();
-        asked::file_of(descriptor).into_iter().for_each(|file| self.set_file(file));
+        let Ok(made) = made else {
+            self.say(BEING_MADE, 0);
+            return None;
+        };
+        let descriptor = made.into_raw_fd();
+        let file = asked::file_of(descriptor).zip(asked::born_ns(descriptor));
+        // SAFETY: L5.
+        let begun = file.filter(|(_, born)| unsafe { self.log() }.is_some_and(|log| log.begin(*born).is_ok()));
+        if !begun.is_some_and(|(file, born)| self.set_file(file, born)) {
+            self.say(BEING_MADE, 0);
+        }
         Some(descriptor)
     }
 

@@ -1,7 +1,7 @@
 //! A name of a folder: the files that have it one after the other, as programs see them, and as their disk may have them.
 
 use super::world::{SimFile, World};
-use crate::run::ground::{Below, Target};
+use crate::run::ground::{Below, Target, Unlike};
 use crate::run::journal::{Kind, Named};
 use std::collections::BTreeMap;
 use std::io;
@@ -14,7 +14,7 @@ use tidegate_preload_wire::FileId;
 pub(super) const FOLDER: FileId = FileId { device: 1, inode: 12 };
 pub(super) const PATH: &str = "/root/name";
 
-/// The name's history.
+/// The name's history. Files are told apart by when they were born.
 #[derive(Clone, Debug, Default, Hash)]
 pub(super) struct SimFolder {
     /// Which file had the name when the folder was synced last, and which have had it since.
@@ -25,9 +25,16 @@ pub(super) struct SimFolder {
 }
 
 impl SimFolder {
-    fn with(bytes: Option<Vec<u8>>) -> SimFolder {
-        let files = bytes.into_iter().map(|bytes| (0, SimFile::new(PATH.into(), bytes))).collect::<BTreeMap<_, _>>();
-        SimFolder { history: vec![files.keys().next().copied()], files, written: false }
+    /// With the file that was born as this one, if there is one.
+    fn with(file: Option<(u64, Vec<u8>)>) -> SimFolder {
+        let history = vec![file.as_ref().map(|(born, _)| *born)];
+        let files = file.into_iter().map(|(born, bytes)| (born, SimFile::new(PATH.into(), bytes))).collect();
+        SimFolder { history, files, written: false }
+    }
+
+    /// When the file was born.
+    pub(super) fn born(&self) -> Option<u64> {
+        self.number()
     }
 
     fn number(&self) -> Option<u64> {
@@ -45,7 +52,7 @@ impl SimFolder {
 
     /// A new file gets the name.
     pub(super) fn make(&mut self) {
-        let number = self.files.len() as u64;
+        let number = self.files.keys().last().map_or(1, |last| last + 1);
         self.files.insert(number, SimFile::new(PATH.into(), Vec::new()));
         self.history.push(Some(number));
         self.written = true;
@@ -73,9 +80,11 @@ impl SimFolder {
     pub(super) fn images(&self) -> Vec<SimFolder> {
         let each = |number: &Option<u64>| match number {
             None => vec![SimFolder::with(None)],
-            Some(number) => {
-                self.files[number].images().into_iter().map(|file| SimFolder::with(Some(file.bytes))).collect()
-            }
+            Some(number) => self.files[number]
+                .images()
+                .into_iter()
+                .map(|file| SimFolder::with(Some((*number, file.bytes))))
+                .collect(),
         };
         if self.history.is_empty() { vec![SimFolder::with(None)] } else { self.history.iter().flat_map(each).collect() }
     }
@@ -132,9 +141,11 @@ impl World {
         self.disks().folder.sync_folder();
     }
 
-    /// Whether a file was made or removed since the system came up.
-    pub(super) fn has_changed_name(&self) -> bool {
-        self.disks().folder.written
+    /// What recovery leaves alone: a file that was made since the system came up, or was born later than `born_ns`.
+    pub(super) fn unlike(&self, born_ns: u64) -> Option<Unlike> {
+        let disks = self.disks();
+        let younger = disks.folder.born().is_some_and(|born| born > born_ns);
+        if disks.folder.written { Some(Unlike::Changed) } else { younger.then_some(Unlike::Replaced) }
     }
 
     /// Removes what has the name, durably; whether there was anything.

@@ -209,6 +209,10 @@ impl Program {
         }
         self.number += 1;
         self.world.disks().folder.make();
+        let born = self.world.disks().folder.born().expect("it was made");
+        if let Some(log) = self.log.as_mut().filter(|_| self.is_young) {
+            log.begin(born).expect("the memory is sound");
+        }
         (self.is_spoilt, self.counts) = (false, false);
     }
 
@@ -478,12 +482,21 @@ fn young_files_are_synced_without_the_kernel() {
 }
 
 #[test]
+fn a_file_that_others_made_unseen_is_left_alone() {
+    for before in [&GONE[..], &YOUNG] {
+        let script = [before, &[Step::OtherMakes]].concat();
+        let judged = Judge::new().script(&script, Some(Mistake::OthersUnaware));
+        judged.unwrap_or_else(|wrong| panic!("{wrong}"));
+    }
+}
+
+#[test]
 fn mistakes_are_noticed() {
     use Mistake::{
         DisclaimedTooSoon, FolderNotSettled, LostMap, NameNotTold, NoLook, OthersUnaware, RemovalNotTold,
         SpoiltAndCommitted,
     };
-    use Step::{Die, Make, OtherMakes, OtherRemoves, Remove, Sync, SyncFolder, Write, WriteMuch};
+    use Step::{Die, Make, OtherRemoves, Remove, Sync, SyncFolder, Write, WriteMuch};
     let shown: [(Mistake, &[Step], &[Step]); 8] = [
         (RemovalNotTold, &YOUNG, &[Remove]),
         (NameNotTold, &GONE, &[Make, SyncFolder]),
@@ -491,7 +504,7 @@ fn mistakes_are_noticed() {
         (NoLook, &GONE, &[OtherRemoves, Make, Write, Sync]),
         (DisclaimedTooSoon, &GONE, &[Make, WriteMuch, Sync]),
         (SpoiltAndCommitted, &GONE, &[Make, WriteMuch, Sync]),
-        (OthersUnaware, &YOUNG, &[OtherMakes]),
+        (OthersUnaware, &YOUNG, &[OtherRemoves]),
         (LostMap, &YOUNG, &[Die, Remove, SyncFolder]),
     ];
     for (mistake, before, script) in shown {

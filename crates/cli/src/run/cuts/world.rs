@@ -356,13 +356,13 @@ impl Ground for SimGround {
             Found::Same(Box::new(SimTarget { world: self.0.clone(), aside: false }))
         })
     }
-    fn find_name(&self, _: &Named, resumed: bool) -> io::Result<Found> {
-        let changed = !resumed && self.0.has_changed_name();
+    fn find_name(&self, _: &Named, resumed: bool, born_ns: u64) -> io::Result<Found> {
+        let unlike = self.0.unlike(born_ns).filter(|_| !resumed);
         let target = || Found::Same(Box::new(NewTarget(self.0.clone())));
-        Ok(if changed { Found::Unlike(Unlike::Changed) } else { target() })
+        Ok(unlike.map_or_else(target, Found::Unlike))
     }
-    fn remove_name(&self, _: &Named) -> io::Result<Option<PathBuf>> {
-        Ok(if self.0.has_changed_name() { None } else { self.0.remove_name() })
+    fn remove_name(&self, _: &Named, born_ns: u64) -> io::Result<Option<PathBuf>> {
+        Ok(self.0.unlike(born_ns).map_or_else(|| self.0.remove_name(), |_| None))
     }
     fn sync(&self, named: &Named) -> io::Result<()> {
         if named.kind == Kind::Name {
