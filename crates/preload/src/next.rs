@@ -79,6 +79,7 @@ next! {
     open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
     openat(folder: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
     creat(path: *const c_char, mode: mode_t) -> c_int;
+    mkdtemp(template: *mut c_char) -> *mut c_char;
     mkstemp(template: *mut c_char) -> c_int;
     mkostemp(template: *mut c_char, flags: c_int) -> c_int;
     mkstemps(template: *mut c_char, ending: c_int) -> c_int;

@@ -2,13 +2,16 @@
 
 mod drivers;
 mod loss;
+mod lost_names;
 mod steps;
 
-pub use drivers::{APPENDER, CHILDREN, CROWD, DELETER, DRIVER, FAILING, LOUD, MODES, STEPPER, UNSEEN};
+pub use drivers::{APPENDER, CHILDREN, COMMITTER, CROWD, DELETER, DRIVER, FAILING, LOUD, MODES, NAMER, STEPPER, UNSEEN};
+pub use lost_names::Lost;
 pub use steps::Steps;
 
 use crate::artefacts::run;
 use crate::served::program;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -45,7 +48,7 @@ impl Stand {
     /// A folder of its own, with an empty root and no pool yet.
     pub fn new() -> Stand {
         let folder = tempfile::tempdir().expect("a folder for what is temporary");
-        std::fs::create_dir(folder.path().join("root")).expect("a root");
+        fs::create_dir(folder.path().join("root")).expect("a root");
         Stand { folder }
     }
 
@@ -72,6 +75,16 @@ impl Stand {
     /// `tidegate recover` of the pool.
     pub fn recover(&self) -> Command {
         self.ask("recover")
+    }
+
+    /// The same as if the system had come up just now: what was written so far is from before.
+    pub fn recover_after_boot(&self) -> Command {
+        let up = fs::read_to_string("/proc/uptime").expect("the kernel tells");
+        let up = up.split('.').next().expect("seconds").to_owned();
+        let mut command = Command::new("unshare");
+        command.args(["--map-root-user", "--time", &format!("--boottime=-{up}")]).arg(program());
+        command.arg("recover").arg(self.pool());
+        command
     }
 
     /// `tidegate status` of the pool, as JSON.

@@ -111,14 +111,10 @@ const LEFT_TO_LIBC: [(&str, &str); 10] = [
          scandir scandir64 scandirat scandirat64 ftw ftw64 nftw nftw64 inotify_add_watch inotify_rm_watch fanotify_mark \
          tempnam",
     ),
+    ("a sync looks at mode and owner itself", "chmod fchmod fchmodat lchmod chown fchown fchownat lchown"),
     (
-        "a sync looks at mode, owner and names itself; a held file is found by the name under which it was first seen",
-        "chmod fchmod fchmodat lchmod chown fchown fchownat lchown link linkat",
-    ),
-    (
-        "they make names that lead to no held file, or remove empty folders",
-        "mkdtemp mktemp mkdir mkdirat mkfifo mkfifoat mknod mknodat symlink symlinkat rmdir shm_open shm_unlink mq_open mq_unlink \
-         __mq_open_2 memfd_create",
+        "they make names that are no file's, and that nobody had before, or lie in no folder of a root",
+        "mktemp shm_open shm_unlink mq_open mq_unlink __mq_open_2 memfd_create",
     ),
     (
         "they replace the program, whose library finds the descriptors again; children of posix_spawn act before that",

@@ -1,9 +1,9 @@
 //! A program under `tidegate run` sees what it sees without: the same random calls return the same, fail the same, and leave the same files.
-//! `TIDEGATE_CALLS` gives more calls in all than CI runs, `TIDEGATE_SEED` the first program's seed.
+//! `TIDEGATE_CALLS` gives more calls in all than CI runs, `TIDEGATE_ACTS` more acts on names, `TIDEGATE_SEED` the first program's seed.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use std::process::{Command, Stdio};
-use tidegate_trials::run::{DRIVER, LOUD, Stand, kept_syncs};
+use tidegate_trials::run::{DRIVER, LOUD, NAMER, Stand, kept_syncs};
 
 /// Calls of one program. In longer ones most files are the kernel's before half of the calls are made.
 const CALLS: u64 = 1500;
@@ -21,11 +21,21 @@ fn is_loud(seed: u64) -> bool {
 
 /// What the driver says, and what is said beside it.
 fn driven(command: &mut Command, seed: u64) -> (String, String) {
-    command.arg(seed.to_string()).arg(CALLS.to_string()).args(is_loud(seed).then_some("loud"));
+    told(command.arg(seed.to_string()).arg(CALLS.to_string()).args(is_loud(seed).then_some("loud")), seed)
+}
+
+fn told(command: &mut Command, seed: u64) -> (String, String) {
     let driven = command.stdin(Stdio::null()).output().unwrap();
     let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     assert!(driven.status.success(), "seed {seed}: {}: {}", driven.status, said(&driven.stderr));
     (said(&driven.stdout), said(&driven.stderr))
+}
+
+fn assert_same(expected: &str, seen: &str, seed: u64) {
+    let first = expected.lines().zip(seen.lines()).position(|(expected, seen)| expected != seen);
+    let at = |text: &str| text.lines().nth(first.unwrap_or_default()).unwrap_or_default().to_owned();
+    assert_eq!(first, None, "seed {seed}: {:?} without, {:?} under run", at(expected), at(seen));
+    assert_eq!(expected.lines().count(), seen.lines().count(), "seed {seed}");
 }
 
 #[test]
@@ -38,10 +48,7 @@ fn random_calls_do_under_run_what_they_do_without() {
         let (plain, under_run) = (Stand::new(), Stand::new());
         let (expected, _) = driven(Command::new(&driver).current_dir(plain.root()), seed);
         let (seen, beside) = driven(under_run.run().arg(&driver), seed);
-        let first = expected.lines().zip(seen.lines()).position(|(expected, seen)| expected != seen);
-        let at = |text: &str| text.lines().nth(first.unwrap_or_default()).unwrap_or_default().to_owned();
-        assert_eq!(first, None, "seed {seed}: {:?} without, {:?} under run", at(&expected), at(&seen));
-        assert_eq!(expected.lines().count(), seen.lines().count(), "seed {seed}");
+        assert_same(&expected, &seen, seed);
         kept[usize::from(is_loud(seed))] += kept_syncs(&beside);
     }
     println!("{programs} programs of {CALLS} calls each; {kept:?} syncs ended in the pool");
@@ -49,6 +56,28 @@ fn random_calls_do_under_run_what_they_do_without() {
         kept.iter().all(|kept| *kept > 5 * programs),
         "only {kept:?} syncs ended in the pool: nothing was compared"
     );
+}
+
+/// Acts of one program that makes files with few names, over and over.
+const ACTS: u64 = 150;
+
+#[test]
+fn files_with_few_names_are_under_run_what_they_are_without() {
+    let namer = NAMER.build().unwrap();
+    let programs = number("TIDEGATE_ACTS").map_or(PROGRAMS, |acts| acts.div_ceil(ACTS));
+    let first = number("TIDEGATE_SEED").unwrap_or(1);
+    let mut kept = 0;
+    for seed in first..first + programs {
+        let (plain, under_run) = (Stand::new(), Stand::new());
+        let words = [seed.to_string(), ACTS.to_string()];
+        let (expected, _) = told(Command::new(&namer).args(&words).current_dir(plain.root()), seed);
+        let (seen, beside) = told(under_run.run().arg(&namer).args(&words), seed);
+        assert_same(&expected, &seen, seed);
+        kept += kept_syncs(&beside);
+    }
+    println!("{programs} programs of {ACTS} acts each; {kept} syncs and removals ended in the pool");
+    // Each act syncs a file that is held by itself, once.
+    assert!(kept > ACTS * programs, "only {kept} syncs ended in the pool: no names were held");
 }
 
 /// What may happen to a file whose writes are syncs, and how many of those end in the pool at least, of many.

@@ -15,7 +15,7 @@ const fn package(name: &'static str, needed_for: &'static str) -> Package {
     Package { name, needed_for }
 }
 
-const PACKAGES: [Package; 27] = [
+const PACKAGES: [Package; 28] = [
     package("gcc", "linking, C programs for the guest, and the C interface"),
     package("libc6-dev", "linking, also statically for the guest"),
     package("pkg-config", "finding the rivals' libraries, and the C interface as its users do"),
@@ -40,6 +40,7 @@ const PACKAGES: [Package; 27] = [
     package("mount", "loop devices and mounts"),
     package("binutils", "what libc and the library under programs define"),
     package("sqlite3", "transactions of an unchanged program"),
+    package("libsqlite3-dev", "a program of the trials that commits transactions"),
     package("redis-server", "a server whose log is synced with each command"),
     package("redis-tools", "its clients"),
     package("make", "processes side by side under `run`"),

@@ -413,6 +413,18 @@ makes! {
 /// # Safety
 /// L1.
 #[unsafe(no_mangle)]
+pub(super) unsafe extern "C-unwind" fn mkdtemp(template: *mut c_char) -> *mut c_char {
+    // SAFETY: L1.
+    let changes = unsafe { [changing(AT_FDCWD, template)] };
+    // SAFETY: L1.
+    names::during(changes, || unsafe { next::mkdtemp(template) })
+}
+
+/// As in libc.
+///
+/// # Safety
+/// L1.
+#[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn link(old: *const c_char, new: *const c_char) -> c_int {
     // SAFETY: L1.
     unsafe { linked((AT_FDCWD, old, 0), AT_FDCWD, new, || next::link(old, new)) }

@@ -7,9 +7,23 @@ use crate::artefacts::CProgram;
 pub const DRIVER: CProgram =
     CProgram { name: "driver", source: include_str!("driver.c"), flags: &["-pthread"], packages: "gcc libc6-dev" };
 
+/// Processes that make, sync, remove, rename and link files with few names, over and over, and print what each call returned and what the files hold then. The
+/// arguments are a seed and a number of acts.
+pub const NAMER: CProgram =
+    CProgram { name: "namer", source: include_str!("namer.c"), flags: &[], packages: "gcc libc6-dev" };
+
 /// Appends lines to the file of its first argument, syncs each, and prints its number when the sync has returned.
 pub const APPENDER: CProgram =
     CProgram { name: "appender", source: include_str!("appender.c"), flags: &[], packages: "gcc libc6-dev" };
+
+/// Commits numbered transactions to the SQLite database of its first argument, for ever, and prints the number of each when its commit has returned. The further
+/// arguments are how many processes do so, and words for SQLite to begin with.
+pub const COMMITTER: CProgram = CProgram {
+    name: "committer",
+    source: include_str!("committer.c"),
+    flags: &["-lsqlite3"],
+    packages: "gcc libc6-dev libsqlite3-dev",
+};
 
 /// Does numbered steps on two files, and prints the number of each when its sync has returned. [`Steps`](super::Steps) does the same. A fourth argument
 /// has the writes be the syncs.

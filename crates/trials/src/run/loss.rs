@@ -8,9 +8,10 @@ use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use tidegate_commit::strip::records;
+use tidegate_commit::name::{Told, told};
+use tidegate_commit::strip::{Record, records};
 use tidegate_disk_cache::{DiskCache, NoDisk, Options};
-use tidegate_layout::kept::{Counting, KeptSize, STRIP_BYTES};
+use tidegate_layout::kept::{Counting, KeptSize, STRIP_BYTES, STRIP_NAME_AT};
 use tidegate_media::{BlockDevice, Lba, MappedRegion, Region};
 use tidegate_preload_wire::{VOID, session_number};
 use zerocopy::FromBytes;
@@ -18,8 +19,29 @@ use zerocopy::FromBytes;
 const BLOCK: u64 = 4096;
 /// Blocks of a slot, and slots of a family, as in the pools of runs.
 const FILE_BLOCKS: u64 = 1 << 24;
-const FAMILY_SLOTS: u64 = 64;
+pub(super) const FAMILY_SLOTS: u64 = 64;
 const SLOTS: u64 = 1 << 24;
+
+/// What only a pool has.
+#[derive(Default)]
+pub(super) struct Only {
+    /// Slots, and from where to where in their files.
+    pub(super) ranges: Vec<(u64, u64, u64)>,
+    /// The strips that tell of names: where they lie, their slots, and what they tell.
+    pub(super) names: Vec<(usize, u64, Told)>,
+}
+
+impl Only {
+    fn add(&mut self, strip_at: usize, counting: Counting, records: Vec<Record>) {
+        let slot = u64::from(counting.slot);
+        if records.first().is_some_and(|first| first.at == STRIP_NAME_AT) {
+            self.names.push((strip_at, slot, told(records).expect("no strip is damaged")));
+        } else {
+            let range = |record: Record| (slot, record.at, record.at + record.bytes.len() as u64);
+            self.ranges.extend(records.into_iter().map(range));
+        }
+    }
+}
 
 impl Stand {
     /// As if the power had failed while the pool was what it is: what only the pool had is spoilt in the files besides, and the journal is of another boot. How many
@@ -27,7 +49,7 @@ impl Stand {
     pub fn cut_the_power(&self) -> u64 {
         let names = self.names_of_families();
         let mut lost = 0;
-        for (slot, from, end) in self.ranges_only_in_the_pool() {
+        for (slot, from, end) in self.only_in_the_pool().ranges {
             let Some(path) = names.get(&(slot / FAMILY_SLOTS)) else { continue };
             let Ok(file) = File::options().write(true).open(path) else { continue };
             let end = end.min(file.metadata().expect("a file has a size").len());
@@ -72,10 +94,11 @@ impl Stand {
         journal.lines().any(|line| line.starts_with(VOID))
     }
 
-    /// What only the pool has for certain: slots, and from where to where in their files.
-    fn ranges_only_in_the_pool(&self) -> Vec<(u64, u64, u64)> {
+    /// What only the pool has for certain.
+    pub(super) fn only_in_the_pool(&self) -> Only {
+        let mut only = Only::default();
         if self.is_void() {
-            return Vec::new();
+            return only;
         }
         let copy = self.folder().join("copy of the pool");
         fs::copy(self.pool(), &copy).expect("the pool can be copied");
@@ -83,10 +106,9 @@ impl Stand {
         let void_at = bytes.len() - usize::try_from(SLOTS / 8).expect("small");
         let is_void = |slot: u64| bytes[void_at + usize::try_from(slot / 8).expect("small")] >> (slot % 8) & 1 == 1;
         let strip_bytes = usize::try_from(STRIP_BYTES).expect("small");
-        let strips = &bytes[void_at - (bytes.len() / 16 / strip_bytes).min(256) * strip_bytes..void_at];
+        let strips_at = void_at - (bytes.len() / 16 / strip_bytes).min(256) * strip_bytes;
         let disk = Arc::new(NoDisk::new(SLOTS * FILE_BLOCKS, 4096));
-        let behind = (bytes.len() - void_at + strips.len()) as u64;
-        let cache = DiskCache::open(Namespace::open(&copy, behind), disk, Options::default());
+        let cache = DiskCache::open(Namespace::open(&copy, (bytes.len() - strips_at) as u64), disk, Options::default());
         let cache = cache.unwrap_or_else(|error| panic!("the pool does not open: {error}"));
         fs::remove_file(&copy).expect("the copy can be removed");
         let told_of = |slot| {
@@ -97,28 +119,21 @@ impl Stand {
             told.is_there().then_some(told)
         };
         let places = cache.dirty_lbas().into_iter().map(|lba| (lba.0 / FILE_BLOCKS, lba.0 % FILE_BLOCKS));
-        let counting = places.filter(|(slot, _)| *slot != 0 && !is_void(*slot));
-        let mut ranges: Vec<_> = counting
-            .map(|(slot, block)| {
-                let size = told_of(slot).map_or(u64::MAX, |told| told.size.get());
-                (slot, block * BLOCK, size.min((block + 1) * BLOCK))
-            })
-            .collect();
+        only.ranges.extend(places.filter(|(slot, _)| *slot != 0 && !is_void(*slot)).map(|(slot, block)| {
+            let size = told_of(slot).map_or(u64::MAX, |told| told.size.get());
+            (slot, block * BLOCK, size.min((block + 1) * BLOCK))
+        }));
         let counts = |counting: Counting| {
             let absorbed = told_of(counting.slot.into()).map_or(0, |told| told.absorbed.get());
             !is_void(counting.slot.into()) && u64::from(counting.filling) > absorbed
         };
-        for strip in strips.chunks(strip_bytes) {
+        for strip_at in (strips_at..void_at).step_by(strip_bytes) {
             let region = MappedRegion::anonymous(STRIP_BYTES).expect("memory");
-            region.write(0, strip);
+            region.write(0, &bytes[strip_at..strip_at + strip_bytes]);
             let found = records(&region, self.session_number(), counts).expect("no strip is damaged");
-            for (counting, record) in
-                found.into_iter().flat_map(|(counting, records)| records.into_iter().map(move |r| (counting, r)))
-            {
-                ranges.push((counting.slot.into(), record.at, record.at + record.bytes.len() as u64));
-            }
+            found.into_iter().for_each(|(counting, records)| only.add(strip_at, counting, records));
         }
-        ranges
+        only
     }
 
     fn session_number(&self) -> u64 {
@@ -127,7 +142,8 @@ impl Stand {
         session_number(session.as_bytes())
     }
 
-    fn names_of_families(&self) -> BTreeMap<u64, PathBuf> {
+    /// Where the files and names of families are.
+    pub(super) fn names_of_families(&self) -> BTreeMap<u64, PathBuf> {
         let journal = fs::read_to_string(self.journal()).expect("a run was left");
         let field = |line: &str, name: &str| line.split_once(name).map(|(_, rest)| rest.to_owned());
         let named = |line: &str| {

@@ -1,0 +1,243 @@
+//! SQLite with a journal that is made, synced and removed for each transaction, under `tidegate run`, which holds the journal's name: program and supervisor are killed at any
+//! instant, the files put back to what a disk may have had, and after recovery every transaction that was committed is there. `TIDEGATE_CUTS` gives more power cuts than CI
+//! runs, `TIDEGATE_SEED` the first stand's seed.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::SystemTime;
+use tidegate_trials::artefacts::run;
+use tidegate_trials::run::{COMMITTER, Lost, Stand};
+use tidegate_trials::sectors::Dice;
+use tidegate_trials::served::until;
+
+/// Power cuts of one stand, and stands that CI runs.
+const CUTS: u64 = 8;
+const STANDS: u64 = 4;
+/// Stands side by side: each waits for the clock's next second between a cut and its recovery.
+const BESIDE: u64 = 4;
+/// Rows of the database, as in the committer, and which transactions write all of them.
+const ROWS: u64 = 60;
+const ALL_EVERY: u64 = 23;
+/// Files of the journal's name that are remembered.
+const EVER: usize = 40;
+
+/// How the database is used.
+#[derive(Clone, Copy, Debug)]
+struct How {
+    processes: u64,
+    synchronous: &'static str,
+    page_bytes: u64,
+}
+
+/// A database that is committed to, and what is known of it.
+struct Site {
+    stand: Stand,
+    how: How,
+    dice: Dice,
+    /// The last transaction that was found.
+    last: u64,
+    /// What the journal's name had at some instants, and what the database was at one.
+    ever: Vec<Vec<u8>>,
+    before: Vec<u8>,
+    lost: Lost,
+}
+
+impl Site {
+    fn new(seed: u64) -> Site {
+        let mut dice = Dice::new(seed);
+        let processes = if dice.below(4) == 0 { 2 } else { 1 };
+        let synchronous = if dice.below(2) == 0 { "full" } else { "extra" };
+        let how = How { processes, synchronous, page_bytes: 512 << dice.below(4) };
+        let (ever, before, lost) = (Vec::new(), Vec::new(), Lost::default());
+        Site { stand: Stand::new(), how, dice, last: 0, ever, before, lost }
+    }
+
+    fn database(&self) -> PathBuf {
+        self.stand.root().join("data.db")
+    }
+
+    fn start(&self) -> (Child, BufReader<ChildStdout>) {
+        let How { processes, synchronous, page_bytes } = self.how;
+        let words = format!(
+            "pragma page_size={page_bytes}; pragma journal_mode=delete; pragma synchronous={synchronous}; pragma cache_size=20"
+        );
+        let mut run = self.stand.run();
+        run.arg(COMMITTER.build().unwrap()).arg("data.db").arg(processes.to_string()).arg(words);
+        let mut run = run.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let said = BufReader::new(run.stdout.take().unwrap());
+        (run, said)
+    }
+
+    /// Commits for a while, until everything is killed at once. The last transaction that was committed.
+    fn commit(&mut self) -> u64 {
+        let (mut run, mut said) = self.start();
+        let most = 5 + self.dice.below(200);
+        let mut last = 0;
+        let mut line = String::new();
+        for _ in 0..most {
+            line.clear();
+            if said.read_line(&mut line).unwrap() == 0 {
+                break;
+            }
+            last = line.trim().parse::<u64>().unwrap().max(last);
+            self.look();
+        }
+        (0..self.dice.below(300)).for_each(|_| std::hint::spin_loop());
+        self.look();
+        kill_all(&mut run);
+        let mut rest = String::new();
+        said.read_to_string(&mut rest).unwrap();
+        let mut told = String::new();
+        run.stderr.take().unwrap().read_to_string(&mut told).unwrap();
+        assert!(last > 0, "it ended by itself: {told}");
+        let complete = rest.rsplit_once('\n').map_or("", |(complete, _)| complete);
+        complete.lines().map(|line| line.parse().unwrap()).fold(last, u64::max)
+    }
+
+    /// Remembers what the journal is, and now and then what the database is.
+    fn look(&mut self) {
+        let journal = fs::read(self.stand.root().join("data.db-journal")).unwrap_or_default();
+        if journal.len() > 28 {
+            if self.ever.len() == EVER {
+                let any = self.dice.below(EVER as u64);
+                self.ever.swap_remove(usize::try_from(any).unwrap());
+            }
+            self.ever.push(journal);
+        }
+        if self.dice.below(30) == 0 {
+            self.before = fs::read(self.database()).unwrap_or_default();
+        }
+    }
+
+    /// One life and its power cut; `planted` happens before recovery. What is wrong with the database then.
+    fn cut(&mut self, planted: impl FnOnce(&Stand)) -> Result<(), String> {
+        let committed = self.commit();
+        self.lost += self.stand.cut_the_power_by(&mut self.dice, &self.ever, &self.before);
+        planted(&self.stand);
+        wait_for_next_second();
+        let names = self.stand.families_of_names();
+        let recovery = self.stand.recover_after_boot().output().unwrap();
+        let said = [recovery.stdout, recovery.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        // A journal that was held as a file may have been removed, and its hold not have ended yet.
+        let aside: Vec<u64> = said[0].lines().filter(|line| line.starts_with("salvaged")).map(family).collect();
+        if !recovery.status.success() && aside.is_empty() || aside.iter().any(|family| names.contains(family)) {
+            return Err(format!("{}: {said:?}", recovery.status));
+        }
+        let _ = fs::remove_dir_all(self.stand.folder().join("pool.salvaged"));
+        self.last = self.judged(committed).map_err(|wrong| format!("{wrong}; {committed} committed; {said:?}"))?;
+        Ok(())
+    }
+
+    /// Looks at the database as the next program will; the last transaction that it has.
+    fn judged(&self, committed: u64) -> Result<u64, String> {
+        let sql = "pragma integrity_check; select max(v) from t; select n || ' ' || v || ' ' || (b = substr(replace(hex(zeroblob(700)), \
+                   '00', char(97 + v % 26)), 1, 1 + (n * 7919 + v * 104729) % 700)) from t order by n";
+        let answer =
+            run(Command::new("sqlite3").arg(self.database()).arg(sql), "sqlite3").map_err(|e| e.to_string())?;
+        let mut lines = answer.lines();
+        if lines.next() != Some("ok") {
+            return Err(answer);
+        }
+        let last: u64 = lines.next().and_then(|last| last.parse().ok()).unwrap_or(0);
+        let allowed = committed..=committed + self.how.processes;
+        if !allowed.contains(&last) {
+            return Err(format!("{last} is the last one that is there"));
+        }
+        let found: Vec<_> = lines.map(ToOwned::to_owned).collect();
+        let expected: Vec<_> = rows(last).into_iter().map(|(row, by)| format!("{row} {by} 1")).collect();
+        if found == expected { Ok(last) } else { Err(format!("{found:?}, not {expected:?}")) }
+    }
+}
+
+/// Under which number that was held of which a line tells where it was put aside.
+fn family(line: &str) -> u64 {
+    line.rsplit('/').next().unwrap().split('-').nth(1).unwrap().parse().unwrap()
+}
+
+/// The rows that are there after `last` transactions, and which one wrote each.
+fn rows(last: u64) -> Vec<(u64, u64)> {
+    let wrote = |number: u64, row: u64| {
+        number.is_multiple_of(ALL_EVERY)
+            || [number, number * 7 + 3, number * 13 + 5].iter().any(|each| each % ROWS == row)
+    };
+    (0..ROWS).filter_map(|row| Some((row, (1..=last).rev().find(|number| wrote(*number, row))?))).collect()
+}
+
+fn children(of: Pid) -> Vec<Pid> {
+    let pid = of.as_raw_nonzero();
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    text.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()
+}
+
+/// Stops the supervisor and its programs, so that none sees another one's end, and kills them then.
+fn kill_all(run: &mut Child) {
+    let supervisor = Pid::from_child(run);
+    let programs = children(supervisor);
+    let all: Vec<_> =
+        programs.iter().flat_map(|pid| children(*pid)).chain(programs.clone()).chain([supervisor]).collect();
+    for signal in [Signal::STOP, Signal::KILL] {
+        all.iter().for_each(|pid| _ = kill_process(*pid, signal));
+    }
+    run.wait().unwrap();
+    let is_gone = |pid: &Pid| {
+        let stat = fs::read_to_string(Path::new("/proc").join(pid.as_raw_nonzero().to_string()).join("stat"));
+        stat.map_or(true, |stat| stat.contains(") Z"))
+    };
+    until("all to be gone", || all.iter().all(is_gone));
+}
+
+/// A boot is told of by its second: files of the same one may be newer.
+fn wait_for_next_second() {
+    let now = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+    let second = now();
+    // The clock's seconds and those since the boot do not begin together.
+    until("the next second", || now() > second + 1);
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|number| number.parse().expect("a number"))
+}
+
+#[test]
+fn every_committed_transaction_is_there_after_the_power_failed() {
+    let stands = number("TIDEGATE_CUTS").map_or(STANDS, |cuts| cuts.div_ceil(CUTS));
+    let first = number("TIDEGATE_SEED").unwrap_or(1);
+    let mut lost = Lost::default();
+    let mut transactions = 0;
+    let seeds: Vec<_> = (first..first + stands).collect();
+    for some in seeds.chunks(usize::try_from(BESIDE).unwrap()) {
+        let sites = std::thread::scope(|scope| {
+            let sites: Vec<_> = some.iter().map(|seed| scope.spawn(|| lived(*seed))).collect();
+            sites.into_iter().map(|site| site.join().unwrap()).collect::<Vec<_>>()
+        });
+        for site in sites {
+            lost += site.lost;
+            transactions += site.last;
+        }
+    }
+    println!("{stands} databases, {CUTS} power cuts each; {transactions} transactions; {lost:?}");
+    assert!(lost.files > 0 && lost.removed > 0 && lost.ranges > 0 && lost.shorter > 0, "nothing was lost: {lost:?}");
+}
+
+fn lived(seed: u64) -> Site {
+    let mut site = Site::new(seed);
+    for cut in 0..CUTS {
+        let how = site.how;
+        site.cut(|_| {}).unwrap_or_else(|wrong| panic!("seed {seed}, cut {cut}, {how:?}: {wrong}"));
+    }
+    site
+}
+
+#[test]
+fn a_strip_that_tells_nothing_of_the_journal_is_found_out() {
+    let found_out = (1..=3 * CUTS).any(|seed| {
+        let mut site = Site::new(seed);
+        site.how.processes = 1;
+        site.cut(Stand::forget_names).is_err()
+    });
+    assert!(found_out, "nobody misses what the strips tell");
+}
