@@ -29,6 +29,8 @@ pub struct Name<R> {
     attributes: Option<StripAttributes>,
     /// One past the last byte that was staged.
     end: u64,
+    /// When the youngest file was born.
+    born_ns: u64,
 }
 
 /// What a strip tells of a name.
@@ -36,11 +38,11 @@ pub struct Name<R> {
 pub enum Told {
     /// Nothing is known.
     Unknown,
-    /// Nothing has it. The last file that had it was born then, in nanoseconds since 1970.
+    /// Nothing has it. No file that had it was born later, in nanoseconds since 1970.
     Gone(u64),
     /// A file has it.
     File {
-        /// When it was born, in nanoseconds since 1970.
+        /// No file that had it was born later, in nanoseconds since 1970.
         born_ns: u64,
         /// What it is like.
         attributes: StripAttributes,
@@ -57,7 +59,7 @@ impl<R: Region> Name<R> {
     pub fn open(region: R, session: u64, slot: u32) -> Result<Name<R>, Sealed> {
         let mut strip = Strip::open(region, session, slot, 1)?;
         strip.stage_note(STRIP_NAME_AT, &[0; 8])?;
-        Ok(Name { first: strip.words(), strip, attributes: None, end: 0 })
+        Ok(Name { first: strip.words(), strip, attributes: None, end: 0, born_ns: 0 })
     }
 
     /// A file has got the name that was born then, in nanoseconds since 1970: durable on return, and it is told of from the next commit on. Until then what the strip tells is about files that
@@ -66,7 +68,9 @@ impl<R: Region> Name<R> {
     /// # Errors
     /// The memory lost a store, now or before.
     pub fn begin(&mut self, born_ns: u64) -> Result<(), Sealed> {
-        self.strip.change_first(born_ns)
+        // Clocks are set back.
+        self.born_ns = self.born_ns.max(born_ns);
+        self.strip.change_first(self.born_ns)
     }
 
     /// Puts `bytes`, which were written at `at` to the file that has the name, behind what was written before: see [`Strip::stage`].

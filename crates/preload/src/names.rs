@@ -125,7 +125,11 @@ pub(crate) fn create(folder: c_int, path: &CStr, flags: c_int, mode: mode_t) -> 
     }
     let (_, held) = exact(folder, path)?;
     let flags = OFlags::from_bits_retain(flags.cast_unsigned());
-    held.locked(|| held.create(borrowed(folder), path, flags, mode)).flatten()
+    let (descriptor, is_young) = held.locked(|| held.create(borrowed(folder), path, flags, mode)).flatten()?;
+    if !is_young {
+        held.settle();
+    }
+    Some(descriptor)
 }
 
 /// Removes the young file that `path` names; `None`: it is to be removed as ever.

@@ -5,7 +5,9 @@ mod loss;
 mod lost_names;
 mod steps;
 
-pub use drivers::{APPENDER, CHILDREN, COMMITTER, CROWD, DELETER, DRIVER, FAILING, LOUD, MODES, NAMER, STEPPER, UNSEEN};
+pub use drivers::{
+    APPENDER, CHILDREN, COMMITTER, CROWD, DELETER, DRIVER, FAILING, LOUD, MODES, NAMER, STEPPER, UNSEEN,
+};
 pub use lost_names::Lost;
 pub use steps::Steps;
 

@@ -161,6 +161,16 @@ fn a_file_that_is_written_over_one_that_counts_is_noticed() {
 }
 
 #[test]
+fn a_clock_that_is_set_back_makes_no_older_file_younger() {
+    let memory = Arc::new(tidegate_sim::Region::new(BYTES));
+    let mut name = Name::open(memory.clone(), SESSION, SLOT).expect("sound");
+    for born_ns in [9, 5] {
+        name.begin(born_ns).and_then(|()| name.commit([0; 3])).and_then(|_| name.gone()).expect("sound");
+    }
+    assert_eq!(found(&memory, SESSION), Ok(Told::Gone(9)));
+}
+
+#[test]
 fn what_does_not_fit_is_refused_and_what_was_committed_stays() {
     let memory = Arc::new(tidegate_sim::Region::new(BYTES));
     let mut player = Player::new(&memory);

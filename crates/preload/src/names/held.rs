@@ -494,8 +494,15 @@ impl Held {
         disclaimed
     }
 
-    /// Makes the young file that `open` asks for, unless there is one, or another file has the name. The lock is held.
-    pub(super) fn create(&self, folder: BorrowedFd<'_>, path: &CStr, flags: OFlags, mode: mode_t) -> Option<i32> {
+    /// Makes the young file that `open` asks for, unless there is one, or another file has the name. The lock is held. Its descriptor, and whether it is young: if not, it has a name of which the
+    /// strip may tell something else.
+    pub(super) fn create(
+        &self,
+        folder: BorrowedFd<'_>,
+        path: &CStr,
+        flags: OFlags,
+        mode: mode_t,
+    ) -> Option<(i32, bool)> {
         let fits = flags.intersects(OFlags::RDWR | OFlags::WRONLY)
             && !flags.intersects(OFlags::SYNC | OFlags::DSYNC | OFlags::DIRECT | OFlags::PATH | OFlags::APPEND);
         // Whoever gets to know the file before its number is told remembers nothing of it.
@@ -512,10 +519,11 @@ impl Held {
         let file = asked::file_of(descriptor).zip(asked::born_ns(descriptor));
         // SAFETY: L5.
         let begun = file.filter(|(_, born)| unsafe { self.log() }.is_some_and(|log| log.begin(*born).is_ok()));
-        if !begun.is_some_and(|(file, born)| self.set_file(file, born)) {
+        let is_young = begun.is_some_and(|(file, born)| self.set_file(file, born));
+        if !is_young {
             self.say(BEING_MADE, 0);
         }
-        Some(descriptor)
+        Some((descriptor, is_young))
     }
 
     /// Removes the young file by `path`, if that is its only name. The lock is held. What became of it, and whether the strip tells so.
