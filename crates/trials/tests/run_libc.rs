@@ -117,8 +117,8 @@ const LEFT_TO_LIBC: [(&str, &str); 10] = [
         "mktemp shm_open shm_unlink mq_open mq_unlink __mq_open_2 memfd_create",
     ),
     (
-        "they replace the program, whose library finds the descriptors again; children of posix_spawn act before that",
-        "execl execle execlp execv execve execveat execvp execvpe fexecve posix_spawn posix_spawnp \
+        "they replace the program, whose library finds the descriptors again; what children of posix_spawn do before that is seen when they are spawned",
+        "execl execle execlp execv execve execveat execvp execvpe fexecve \
          posix_spawn_file_actions_addchdir_np posix_spawn_file_actions_addclose posix_spawn_file_actions_adddup2 \
          posix_spawn_file_actions_addfchdir_np posix_spawn_file_actions_addopen posix_spawn_file_actions_addtcsetpgrp_np",
     ),

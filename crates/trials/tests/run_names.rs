@@ -74,6 +74,7 @@ impl Site {
 
     /// Commits for a while, until everything is killed at once. The last transaction that was committed.
     fn commit(&mut self) -> u64 {
+        self.stand.make_older_file();
         let (mut run, mut said) = self.start();
         let most = 5 + self.dice.below(200);
         let mut last = 0;

@@ -4,9 +4,8 @@ use super::loss::FAMILY_SLOTS;
 use crate::run::Stand;
 use crate::sectors::Dice;
 use std::fs::{self, File};
-use std::io;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use tidegate_commit::name::Told;
 
 /// What a power cut took, or brought back.
@@ -41,8 +40,8 @@ impl Stand {
             let path = &paths[&(slot / FAMILY_SLOTS)];
             match told {
                 Told::Unknown => {}
-                Told::Gone => lost.removed += u64::from(put_any(dice, path, ever)),
-                Told::File(..) => lost.files += u64::from(put_any(dice, path, ever)),
+                Told::Gone(_) => lost.removed += u64::from(self.put_any(dice, path, ever)),
+                Told::File { .. } => lost.files += u64::from(self.put_any(dice, path, ever)),
             }
         }
         for (slot, from, end) in &only.ranges {
@@ -67,6 +66,39 @@ impl Stand {
         lost
     }
 
+    /// Makes the file that a cut may leave in the place of a younger one.
+    pub fn make_older_file(&self) {
+        File::create(self.older_file()).expect("a file can be made");
+    }
+
+    fn older_file(&self) -> PathBuf {
+        self.folder().join("older file")
+    }
+
+    /// Puts to `path` something that it had, as far as that came to the disk; or leaves what it has. Whether anything changed.
+    fn put_any(&self, dice: &mut Dice, path: &Path, ever: &[Vec<u8>]) -> bool {
+        let now = fs::read(path).ok();
+        let older = (!ever.is_empty()).then(|| &ever[place(dice.below(ever.len() as u64))]);
+        let left = match (dice.below(8), older, &now) {
+            (0, ..) => Left::Nothing,
+            (1, _, Some(now)) => Left::Same(now[..place(dice.below(now.len() as u64 + 1))].to_owned()),
+            (2, _, Some(now)) => Left::Same(vec![0; now.len()]),
+            (3, ..) | (_, None, _) => return false,
+            (4, Some(older), _) => Left::Older(older[..place(dice.below(older.len() as u64 + 1))].to_owned()),
+            (_, Some(older), _) => Left::Older(older.clone()),
+        };
+        match &left {
+            Left::Nothing if now.is_some() => fs::remove_file(path).expect("the file can be removed"),
+            Left::Nothing => {}
+            Left::Same(bytes) => fs::write(path, bytes).expect("the file can be written"),
+            Left::Older(bytes) => {
+                fs::write(self.older_file(), bytes).expect("the file can be written");
+                fs::rename(self.older_file(), path).expect("it can get the name");
+            }
+        }
+        fs::read(path).ok() != now
+    }
+
     /// The numbers under which names were held.
     pub fn families_of_names(&self) -> Vec<u64> {
         let journal = fs::read_to_string(self.journal()).expect("a run was left");
@@ -87,27 +119,11 @@ fn place(at: u64) -> usize {
     usize::try_from(at).expect("small files")
 }
 
-/// Puts to `path` something that it had, as far as that came to the disk; or leaves what it has. Whether anything changed.
-fn put_any(dice: &mut Dice, path: &Path, ever: &[Vec<u8>]) -> bool {
-    let now = fs::read(path).ok();
-    let other = match (dice.below(8), ever.len() as u64, &now) {
-        (0, ..) => None,
-        (1, _, Some(now)) => Some(now[..place(dice.below(now.len() as u64 + 1))].to_owned()),
-        (2, _, Some(now)) => Some(vec![0; now.len()]),
-        (3, ..) | (_, 0, _) => now.clone(),
-        (4, count, _) => {
-            let older = &ever[place(dice.below(count))];
-            Some(older[..place(dice.below(older.len() as u64 + 1))].to_owned())
-        }
-        (_, count, _) => Some(ever[place(dice.below(count))].clone()),
-    };
-    // What a power cut leaves is an older file, or none.
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => panic!("{}: {error}", path.display()),
-        _ => {}
-    }
-    if let Some(bytes) = &other {
-        fs::write(path, bytes).expect("the file can be made");
-    }
-    other != now
+/// What a name may have after a power cut.
+enum Left {
+    Nothing,
+    /// The file that has it now, with these bytes.
+    Same(Vec<u8>),
+    /// An older one.
+    Older(Vec<u8>),
 }
