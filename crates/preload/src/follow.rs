@@ -431,6 +431,7 @@ fn learn(descriptor: i32, late: bool) -> Seen {
             None if process::is_held(id(&stat)) => abandon(id(&stat)),
             // It may be the one.
             None if process::is_making() => {
+                names::settle_made(descriptor);
                 descriptors::forget(descriptor);
                 return Seen::Regular(regular);
             }

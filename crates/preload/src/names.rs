@@ -18,7 +18,9 @@ mod held;
 mod paths;
 
 pub(crate) use candidates::{are_there, removing, synced};
-pub(crate) use change::{Change, change, change_by_opening, change_of_folder, during, settle_all};
+pub(crate) use change::{
+    Change, change, change_anywhere, change_by_opening, change_of_folder, during, settle_in, settle_made,
+};
 pub(crate) use held::BEING_MADE;
 
 use crate::asked;
@@ -124,9 +126,10 @@ pub(crate) fn create(folder: c_int, path: &CStr, flags: c_int, mode: mode_t) -> 
     if !process::names_are_held() || !process::owns_memory() || process::has_unseen_writer() {
         return None;
     }
-    let (_, held) = exact(folder, path)?;
+    let (held, is_it) = exact(folder, path)?;
     let flags = OFlags::from_bits_retain(flags.cast_unsigned());
-    let (descriptor, is_young) = held.locked(|| held.create(borrowed(folder), path, flags, mode)).flatten()?;
+    let (descriptor, is_young) =
+        held.locked(|| if is_it() { held.create(borrowed(folder), path, flags, mode) } else { None }).flatten()?;
     if !is_young {
         held.settle();
     }
@@ -138,8 +141,8 @@ pub(crate) fn remove(folder: c_int, path: &CStr) -> Option<c_int> {
     if !process::names_are_held() || !process::owns_memory() {
         return None;
     }
-    let (_, held) = exact(folder, path)?;
-    let (removed, is_told) = held.locked(|| held.remove(folder, path)).flatten()?;
+    let (held, is_it) = exact(folder, path)?;
+    let (removed, is_told) = held.locked(|| if is_it() { held.remove(folder, path) } else { None }).flatten()?;
     if !is_told {
         // The memory takes no stores any more.
         held.settle();
@@ -147,15 +150,16 @@ pub(crate) fn remove(folder: c_int, path: &CStr) -> Option<c_int> {
     Some(removed.map_or_else(failed, |()| 0))
 }
 
-/// The place of the name that `path` is.
-fn exact(folder: c_int, path: &CStr) -> Option<(u16, &'static Held)> {
+/// The place of the name that `path` is; and whether it still is, to be asked with its lock.
+fn exact(folder: c_int, path: &CStr) -> Option<(&'static Held, impl Fn() -> bool)> {
     let (above, name) = divided(path.to_bytes())?;
     let name = packed(name)?;
     leave_lost();
     let mut alike = taken().filter(|(_, held)| held.name() == name).peekable();
     alike.peek()?;
     let id = folder_at(folder, above)?;
-    alike.find(|(_, held)| held.folder() == id)
+    let (_, held) = alike.find(|(_, held)| held.folder() == id)?;
+    Some((held, move || held.is(id, &name)))
 }
 
 fn in_folder(folder: FileId) -> impl Iterator<Item = &'static Held> {

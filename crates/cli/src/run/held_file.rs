@@ -133,12 +133,12 @@ impl Ground for System {
             Err(error) => return Err(error),
         };
         let stat = rustix::fs::fstat(&file)?;
-        if stat.st_ino != named.inode || born_ns(&file)? != Some(named.born_ns) {
-            return Ok(Found::Unlike(Unlike::Replaced));
-        }
         // Whoever sets the time of the last write, as one does that puts back an older copy, does not set the other.
         if !resumed && stat.st_mtime.max(stat.st_ctime) > self.booted {
             return Ok(Found::Unlike(Unlike::Changed));
+        }
+        if stat.st_ino != named.inode || born_ns(&file)? != Some(named.born_ns) {
+            return Ok(Found::Unlike(Unlike::Replaced));
         }
         Ok(Found::Same(Box::new(Written::new(file, None))))
     }

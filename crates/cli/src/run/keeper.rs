@@ -60,7 +60,12 @@ struct State {
     holds: HashMap<u64, Arc<Hold>>,
     by_file: HashMap<FileId, u64>,
     abandoned: HashSet<FileId>,
+    /// How often names were settled.
+    settled: HashMap<FileId, u32>,
 }
+
+/// A name that was settled so often is held no more: those who use its folder take it from each other.
+const SETTLED_MAX: u32 = 16;
 
 struct Hold {
     number: u64,
@@ -193,7 +198,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl<R: Region> Keeper<R> {
     /// With nothing held.
     pub(super) fn new(scope: Scope, kept: Kept<R>, table: Table, journal: Journal) -> Keeper<R> {
-        let state = State { holds: HashMap::new(), by_file: HashMap::new(), abandoned: HashSet::new() };
+        let state = State {
+            holds: HashMap::new(),
+            by_file: HashMap::new(),
+            abandoned: HashSet::new(),
+            settled: HashMap::new(),
+        };
         let (journal, table) = (Arc::new(Mutex::new(Some(journal))), Arc::new(Mutex::new(table)));
         let its = (Arc::clone(&journal), Arc::clone(&table));
         kept.on_failure(move |slot, file| {
@@ -234,6 +244,7 @@ impl<R: Region> Keeper<R> {
             Request::Absorb { hold, size, filling, ranges } => self.absorb(hold, size, filling, ranges),
             Request::Forget { hold } => self.forget(hold),
             Request::Settle(file) => {
+                self.count_settled(file);
                 self.of_file(file).iter().for_each(|hold| self.end_hold(hold));
                 Answer::Done
             }
@@ -262,10 +273,17 @@ impl<R: Region> Keeper<R> {
         self.hold_file(holder, Arc::new(file))
     }
 
+    /// Counts that a name is settled.
+    fn count_settled(&self, file: FileId) {
+        let held = self.of_file(file).filter(|hold| hold.file.is_name());
+        held.into_iter().for_each(|hold| *lock(&self.state).settled.entry(hold.file).or_default() += 1);
+    }
+
     fn hold_name(&self, holder: u64, passed: OwnedFd) -> Option<Answer> {
         let name = HeldName::of(&passed).ok()??;
         drop(passed);
-        if name.takes_of_reserve() {
+        let settled = lock(&self.state).settled.get(&name.id()).copied().unwrap_or_default();
+        if name.takes_of_reserve() || settled >= SETTLED_MAX {
             return None;
         }
         // Without strips there is nothing that tells of it.
@@ -542,14 +560,16 @@ impl<R: Region> Keeper<R> {
         if std::mem::replace(&mut *void, true) {
             return;
         }
-        for hold in self.stop_holding() {
+        let held = self.stop_holding();
+        for hold in &held {
             // Its strip is left alone: only the journal says that nothing on it counts.
-            let _ = lock(&hold.place).take().map(|place| self.bring(&hold, &place));
-            self.remove(&hold, Rest::Something);
+            let _ = lock(&hold.place).take().map(|place| self.bring(hold, &place));
         }
         if let Some(Err(error)) = lock(&self.journal).as_mut().map(Journal::make_void) {
             tracing::warn!("the journal of holds cannot be written: {error}");
         }
+        // Not before: what the kernel syncs for a program that finds it held by nobody is newer than what was kept.
+        held.iter().for_each(|hold| self.remove(hold, Rest::Something));
     }
 
     /// The program has ended: brings everything to its disk.

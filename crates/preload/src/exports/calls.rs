@@ -122,7 +122,12 @@ unsafe fn that_opens(number: c_long, [a, b, c, d, ..]: [c_long; 6]) -> Option<c_
                 // One that is too short to have flags is refused by the kernel.
                 let has_flags = !how.is_null() && d as usize >= size_of::<u64>();
                 let flags = if has_flags { (&raw const (*how).flags).read_unaligned() as c_int } else { 0 };
-                let call = || next::syscall(number, a, b, c, d, 0, 0) as c_int;
+                // Below a root of its own a path leads elsewhere than it says.
+                let has_root = has_flags
+                    && d as usize >= size_of::<open_how>()
+                    && (&raw const (*how).resolve).read_unaligned() & libc::RESOLVE_IN_ROOT != 0;
+                let changes = [(flags & libc::O_CREAT != 0 && has_root).then(names::change_anywhere)];
+                let call = || names::during(changes, || next::syscall(number, a, b, c, d, 0, 0) as c_int);
                 changes::opened(a as c_int, path(b), (flags, None), call).into()
             }
             #[cfg(target_arch = "x86_64")]

@@ -1,6 +1,6 @@
 //! Ways to write files that no export sees: their files are not held.
 
-use crate::{follow, guarded, names, next, process};
+use crate::{follow, guarded, names, next};
 use libc::{
     aiocb, c_char, c_int, c_uint, c_void, off_t, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t, sigevent, size_t,
 };
@@ -38,6 +38,7 @@ unsafe fn abandon(request: *const aiocb) {
     // SAFETY: the caller's promise.
     if let Some(request) = unsafe { request.as_ref() } {
         follow::abandon_unseen(request.aio_fildes);
+        guarded(|| names::settle_in(request.aio_fildes));
     }
 }
 
@@ -131,11 +132,9 @@ macro_rules! spawns {
             arguments: *const *mut c_char,
             environment: *const *mut c_char,
         ) -> c_int {
-            if !actions.is_null() && process::names_are_held() {
-                guarded(names::settle_all);
-            }
+            let changes = [(!actions.is_null()).then(names::change_anywhere)];
             // SAFETY: L1.
-            unsafe { next::$name(child, program, actions, how, arguments, environment) }
+            names::during(changes, || unsafe { next::$name(child, program, actions, how, arguments, environment) })
         }
     )* };
 }

@@ -1,12 +1,14 @@
 //! Changes of folders that no strip is told of.
 
 use super::held::Held;
-use super::paths::{borrowed, divided, folder_at};
+use super::paths::{borrowed, divided, folder_at, is_folder};
 use super::{in_folder, leave_lost, taken};
-use crate::{asked, guarded, line, process};
+use crate::asked::{self, PATH_BYTES, path_of};
+use crate::{guarded, line, process};
 use libc::c_int;
 use rustix::fs::{AtFlags, FileType};
 use std::ffi::CStr;
+use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tidegate_preload_wire::{FileId, Request};
 
@@ -63,6 +65,15 @@ pub(crate) fn change_by_opening(folder: c_int, path: &CStr) -> Change {
     })
 }
 
+/// The same somewhere, where nobody can tell.
+pub(crate) fn change_anywhere() -> Change {
+    let change = begun();
+    if process::names_are_held() {
+        guarded(settle_all);
+    }
+    change
+}
+
 /// The attributes of `folder` itself are going to be set.
 pub(crate) fn change_of_folder(folder: FileId) -> Change {
     let change = begun();
@@ -93,7 +104,8 @@ fn touched(mut change: Change, folder: FileId, name: Option<FileId>) -> Change {
 
 /// Those names in `folder` are settled that others hold.
 pub(super) fn settle_others(folder: FileId) {
-    let is_own = |name: FileId| taken().any(|(_, held)| held.id() == name && held.is_allowed());
+    let is_own =
+        |name: FileId| process::owns_memory() && taken().any(|(_, held)| held.id() == name && held.is_allowed());
     process::names_in(folder).filter(|name| !is_own(*name)).for_each(|name| {
         let _ = line::ask(Request::Settle(name), None);
     });
@@ -111,6 +123,21 @@ pub(crate) fn settle_all() {
         let _ = line::ask(Request::Settle(name), None);
     });
     super::leave_all();
+}
+
+/// The names in the folder behind `descriptor`, if it is one: it is going to be synced where nobody looks.
+pub(crate) fn settle_in(descriptor: i32) {
+    let folder = if process::names_are_held() { asked::stat(descriptor).filter(is_folder) } else { None };
+    let names = folder.map(|stat| asked::id(&stat)).into_iter().flat_map(process::names_in);
+    names.for_each(|name| _ = line::ask(Request::Settle(name), None));
+}
+
+/// The name of the file behind `descriptor`, if its holder may be making it just now.
+pub(crate) fn settle_made(descriptor: i32) {
+    let mut room = [MaybeUninit::uninit(); PATH_BYTES];
+    let place = path_of(descriptor, &mut room).and_then(divided);
+    let name = place.and_then(|(above, name)| Some(folder_at(libc::AT_FDCWD, above)?.name(name)));
+    name.filter(|name| process::is_held(*name)).into_iter().for_each(|name| _ = line::ask(Request::Settle(name), None));
 }
 
 impl Change {

@@ -160,6 +160,8 @@ impl Held {
         self.allowed_epoch.store(0, Ordering::Relaxed);
         // The folder has a file that the kernel has made.
         self.settled.store(u64::MAX, Ordering::SeqCst);
+        // Whoever is syncing the folder took his mark for another name's place.
+        self.change();
         true
     }
 
@@ -179,6 +181,11 @@ impl Held {
     /// Whether a name is held here.
     pub(super) fn is_taken(&self) -> bool {
         self.is_taken.load(Ordering::Acquire)
+    }
+
+    /// Whether it is `name` in `folder` that is held here.
+    pub(super) fn is(&self, folder: FileId, name: &Bytes) -> bool {
+        self.is_taken() && self.folder() == folder && self.name() == *name
     }
 
     /// Which of the files that had the name.
@@ -329,7 +336,9 @@ impl Held {
 
     /// What a sync of the folder that begins now makes durable; none, if any change may be under way.
     pub(super) fn mark(&self, folder: &Stat) -> Mark {
-        Mark { changes: change::quiet().then(|| self.changes.load(Ordering::SeqCst)), attributes: attributes(folder) }
+        // First: what begins behind it counts as another.
+        let changes = self.changes.load(Ordering::SeqCst);
+        Mark { changes: change::quiet().then_some(changes), attributes: attributes(folder) }
     }
 
     fn is_settled(&self) -> bool {
@@ -489,6 +498,8 @@ impl Held {
         let disclaimed = unsafe { self.log() }.is_some_and(|log| log.disclaim().is_ok());
         if disclaimed {
             self.tells.store(false, Ordering::SeqCst);
+            // From now on it is a file that the folder got untold.
+            self.change();
             self.lose_file();
         }
         disclaimed
@@ -521,6 +532,7 @@ impl Held {
         let begun = file.filter(|(_, born)| unsafe { self.log() }.is_some_and(|log| log.begin(*born).is_ok()));
         let is_young = begun.is_some_and(|(file, born)| self.set_file(file, born));
         if !is_young {
+            self.change();
             self.say(BEING_MADE, 0);
         }
         Some((descriptor, is_young))
