@@ -147,7 +147,7 @@ fn find(disk: &dyn Backing) -> Result<Option<TrustedJournal>> {
             Place::Unreadable(error) => Some(error.clone()),
             _ => None,
         });
-        if let Some(error) = unreadable.filter(|_| !places.iter().any(|place| matches!(place, Place::Other))) {
+        if let Some(error) = unreadable.filter(|_| !places.iter().any(|place| matches!(place, Place::NoHeader))) {
             hidden = hidden.or(Some((block_size, error)));
         }
         for place in places {
@@ -169,7 +169,7 @@ enum Place {
     Header(TrustedJournal),
     /// A header that was torn, perhaps.
     Torn,
-    Other,
+    NoHeader,
     Unreadable(Error),
 }
 
@@ -188,7 +188,7 @@ fn places_of(disk: &dyn Backing, block_size: u32) -> Vec<Place> {
         match header.check() {
             Ok(found) if found.plan.block_size == block_size && found.plan.end() == end => Place::Header(found),
             Err(_) if header.magic == JOURNAL_MAGIC => Place::Torn,
-            _ => Place::Other,
+            _ => Place::NoHeader,
         }
     };
     (end.saturating_sub(JOURNAL_HEADERS)..end).map(|number| place(number * each)).collect()

@@ -165,10 +165,7 @@ impl DiskFailure {
                 format!("the disk of {} is not known", pmem.display()),
                 "the region holds a cache of a disk, and neither the command nor the file says where that is".to_owned(),
             ),
-            DiskFailure::Unusable { error } => {
-                let (path, why) = of_map_error(error);
-                (format!("the disk {} cannot be used", path.display()), why)
-            }
+            DiskFailure::Unusable { error } => of_map_error(error),
             DiskFailure::Absent { pmem, disk } => (
                 format!("the disk of {} is not at {}", pmem.display(), disk.display()),
                 "there is no such file or device".to_owned(),
@@ -274,8 +271,8 @@ impl DiskFailure {
     }
 }
 
-/// The disk that `error` is about, and why it cannot be used.
-fn of_map_error(error: &MapError) -> (&PathBuf, String) {
+/// What `error` says of a disk, and why it cannot be used.
+fn of_map_error(error: &MapError) -> (String, String) {
     let why = match error {
         MapError::NotFound { .. } => "there is no such file or device".to_owned(),
         MapError::InUse { .. } => "it is mounted, or another program uses it".to_owned(),
@@ -296,7 +293,7 @@ fn of_map_error(error: &MapError) -> (&PathBuf, String) {
     | MapError::TooLarge { path, .. }
     | MapError::NotAFile { path, .. }
     | MapError::Io { path, .. }) = error;
-    (path, why)
+    (format!("the disk {} cannot be used", path.display()), why)
 }
 
 fn next_of_map_error(error: &MapError) -> String {

@@ -312,6 +312,38 @@ fn a_cut_while_a_damaged_group_is_replaced_leaves_it_damaged_or_the_new_one_whol
     }
 }
 
+/// One of the two headers cannot be read: the other tells of a group, or may be behind it.
+#[test]
+fn a_header_that_cannot_be_read_stops_nothing_where_the_other_tells_of_a_group() {
+    let (region, disk, cache) = ordered(8);
+    (0..4).for_each(|lba| write(&cache, lba, 1));
+    assert!(cache.drain_step(8).more, "the group counts");
+    drop(cache);
+    let [even, odd] = [0, 1].map(|sequence| JOURNAL.header_at(sequence));
+    let told = if read_word(&disk, even) > read_word(&disk, odd) { even } else { odd };
+    let other = even + odd - told;
+    for (at, goes_on) in [(other, true), (told, false)] {
+        let disk = Arc::new(Disk::from_image(disk.visible(), 512));
+        disk.fail(DiskFault::ReadFails(at..at + 1));
+        let cache = open(&region, &disk);
+        assert_eq!((read(&*disk, 0) == 1, read(&*disk, 3) == 1), (goes_on, goes_on), "the opening puts it in place");
+        write(&cache, 0, 2);
+        assert_eq!(cache.drain_step(8).failed.is_empty(), goes_on);
+        disk.mend();
+        while cache.dirty_blocks() > 0 {
+            bring(&cache);
+        }
+        assert_eq!(alone(&disk, [0, 3]), [2, 1]);
+    }
+}
+
+/// The sequence of the header in block `at`.
+fn read_word(disk: &Disk, at: u64) -> u64 {
+    let mut block = block(0);
+    disk.read(Lba(at), &mut block).unwrap();
+    u64::from_le_bytes(block[32..40].try_into().unwrap())
+}
+
 #[test]
 fn a_damaged_group_of_which_the_memory_lacks_a_block_is_left_and_the_block_named() {
     let (_, disk) = killed_amid_a_damaged_group(Wrong::Changed(JOURNAL.data_at()));

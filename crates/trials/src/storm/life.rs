@@ -151,6 +151,41 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
+    fn new(setting: &Setting, clients: u32) -> Seen {
+        let promise = if setting.cache.is_some() { Promise::OnFlush } else { Promise::OnCompletion };
+        let oracle = |promise| Oracle::zeroed(setting.blocks, setting.block_bytes, promise);
+        let zero = Content::of(&vec![0; setting.block_bytes]);
+        Seen {
+            power: oracle(promise),
+            kill: oracle(Promise::OnCompletion).with_concurrent_reads(),
+            history: History::new((0..setting.blocks).map(|_| None)),
+            done: vec![0; clients as usize],
+            acts: 0,
+            tags: BTreeMap::new(),
+            torn: BTreeMap::new(),
+            busy: 0,
+            troubled: false,
+            refusals: 0,
+            refused: false,
+            destaging_failed: 0,
+            transactions: Vec::new(),
+            before_transactions: BTreeMap::new(),
+            losses_told: 0,
+            until_rest: None,
+            acting: (0, 0),
+            drains: Vec::new(),
+            clock: 0,
+            written: Vec::new(),
+            whole: BTreeSet::new(),
+            modes: Modes::default(),
+            contents: (0..setting.blocks).map(|_| vec![zero]).collect(),
+            tearable: BTreeSet::new(),
+            lied_about: BTreeSet::new(),
+            commits: setting.plan.journal().map(|_| Box::new(Commits::new(setting.blocks, zero))),
+            reached: BTreeMap::new(),
+        }
+    }
+
     /// An operation of a client begins.
     pub(crate) fn begins(&mut self) {
         self.acting.0 += 1;
@@ -176,38 +211,7 @@ impl Scene {
     pub(crate) fn new(script: Script) -> Scene {
         let mut rng = Rng::new(mix(script.seed));
         let setting = Setting::any(&mut rng, script.base, script.bent(), VOLUME);
-        let promise = if setting.cache.is_some() { Promise::OnFlush } else { Promise::OnCompletion };
-        let oracle = |promise| Oracle::zeroed(setting.blocks, setting.block_bytes, promise);
-        let zero = Content::of(&vec![0; setting.block_bytes]);
-        let seen = Seen {
-            power: oracle(promise),
-            kill: oracle(Promise::OnCompletion).with_concurrent_reads(),
-            history: History::new((0..setting.blocks).map(|_| None)),
-            done: vec![0; script.clients as usize],
-            acts: 0,
-            tags: BTreeMap::new(),
-            torn: BTreeMap::new(),
-            busy: 0,
-            troubled: false,
-            refusals: 0,
-            refused: false,
-            destaging_failed: 0,
-            transactions: Vec::new(),
-            before_transactions: BTreeMap::new(),
-            losses_told: 0,
-            until_rest: None,
-            acting: (0, 0),
-            drains: Vec::new(),
-            clock: 0,
-            written: Vec::new(),
-            whole: BTreeSet::new(),
-            modes: Modes::default(),
-            contents: (0..setting.blocks).map(|_| vec![zero]).collect(),
-            tearable: BTreeSet::new(),
-            lied_about: BTreeSet::new(),
-            commits: setting.plan.journal().map(|_| Box::new(Commits::new(setting.blocks, zero))),
-            reached: BTreeMap::new(),
-        };
+        let seen = Seen::new(&setting, script.clients);
         let stage = Arc::new(Stage::new(script.sabotage));
         let block_size = u32::try_from(setting.block_bytes).expect("a small block");
         let (memory, sectors) = match setting.base {
