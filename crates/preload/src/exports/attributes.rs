@@ -71,9 +71,9 @@ pub(super) unsafe extern "C-unwind" fn utimensat(
     // SAFETY: L1.
     let changes = unsafe { [dating(folder, path)] };
     // SAFETY: L1.
-    names::during(changes, || {
-        change(|| unsafe { settle_dated(folder, path) }, || unsafe { next::utimensat(folder, path, times, flags) })
-    })
+    let call = || unsafe { next::utimensat(folder, path, times, flags) };
+    // SAFETY: L1.
+    names::during(changes, || change(|| unsafe { settle_dated(folder, path) }, call))
 }
 
 /// If what is behind `fd` is a folder, it changes until the answer's end.
@@ -114,7 +114,7 @@ pub(super) unsafe extern "C-unwind" fn futimesat(folder: c_int, path: *const c_c
     // SAFETY: L1.
     let changes = unsafe { [dating(folder, path)] };
     // SAFETY: L1.
-    names::during(changes, || {
-        change(|| unsafe { settle_dated(folder, path) }, || unsafe { next::futimesat(folder, path, times) })
-    })
+    let call = || unsafe { next::futimesat(folder, path, times) };
+    // SAFETY: L1.
+    names::during(changes, || change(|| unsafe { settle_dated(folder, path) }, call))
 }
