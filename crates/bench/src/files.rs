@@ -79,7 +79,7 @@ pub const TOPIC: Topic = Topic {
         Row::here("sqlite-wal", SQLITE_WAL, "under run", Target::AtLeast(5.0), |effort| {
             sqlite::compare(effort, Journal::Wal)
         }),
-        Row::here("sqlite-delete", SQLITE_DELETE, "under run", Target::AtLeast(2.0), |effort| {
+        Row::here("sqlite-delete", SQLITE_DELETE, "under run", Target::AtLeast(8.0), |effort| {
             sqlite::compare(effort, Journal::Delete)
         }),
         Row::here("rocksdb-fillsync", ROCKSDB_SYNC, "on the disk", Target::AtLeast(12.0), store::fill_sync),
