@@ -1,6 +1,8 @@
 //! A device or a memory with something done at its accesses: made slower, watched, or overtaken in the middle.
 
+use crate::disk::SECTOR_BYTES;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use tidegate_media::{
     BlockDevice, Durability, Extent, Geometry, Lba, LbaRange, LineOrder, Poison, Region, Result, Sealed,
 };
@@ -58,6 +60,40 @@ impl<D: BlockDevice + ?Sized, I: Intercept> BlockDevice for Intercepted<D, I> {
 
     fn extent(&self, range: LbaRange) -> Result<Extent> {
         self.device.extent(range)
+    }
+}
+
+/// Lets so many reads, writes and flushes of a device through; those behind them fail, as when it has gone.
+#[derive(Debug)]
+pub struct Ending(AtomicU64);
+
+impl Ending {
+    /// After this many of them.
+    pub fn after(accesses: u64) -> Ending {
+        Ending(AtomicU64::new(accesses))
+    }
+
+    fn pass(&self) -> Result<()> {
+        let one_less = |left: u64| left.checked_sub(1);
+        let passed = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less);
+        passed.map(drop).map_err(|_| Poison { at: 0, len: SECTOR_BYTES }.into())
+    }
+}
+
+impl Intercept for Ending {
+    fn read<D: BlockDevice + ?Sized>(&self, device: &D, at: Lba, out: &mut [u8]) -> Result<()> {
+        self.pass()?;
+        device.read(at, out)
+    }
+
+    fn write<D: BlockDevice + ?Sized>(&self, device: &D, at: Lba, data: &[u8], durability: Durability) -> Result<()> {
+        self.pass()?;
+        device.write(at, data, durability)
+    }
+
+    fn flush<D: BlockDevice + ?Sized>(&self, device: &D) -> Result<()> {
+        self.pass()?;
+        device.flush()
     }
 }
 

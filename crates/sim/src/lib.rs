@@ -25,7 +25,7 @@ pub use cut::{Counts, Cut, Images, Reduction, power_cuts};
 pub use disk::{Disk, DiskCut, DiskFault, DiskImage, SECTOR_BYTES, SectorTear};
 pub use history::{Began, History, Inexplicable};
 pub use image::{Image, PAGE_BYTES};
-pub use intercepted::{Intercept, InterceptMemory, Intercepted, InterceptedMemory};
+pub use intercepted::{Ending, Intercept, InterceptMemory, Intercepted, InterceptedMemory};
 pub use oracle::{Content, Oracle, Pending, Promise, ReadStart, Wrong};
 pub use recorded::Recorded;
 pub use region::{Counters, PoisonedStore, Region};

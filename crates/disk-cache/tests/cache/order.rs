@@ -6,6 +6,7 @@ use tidegate_disk_cache::{
 };
 use tidegate_layout::disk_cache::{JournalPlan, JournalRecord, TrustedJournal};
 use tidegate_media::{Extent, Geometry, LbaRange, Region as _};
+use tidegate_sim::Ending;
 use zerocopy::IntoBytes;
 
 const JOURNAL: JournalPlan = JournalPlan { block_size: 512, disk_blocks: DISK_BLOCKS, capacity: 16 };
@@ -286,7 +287,7 @@ fn a_cut_while_a_damaged_group_is_replaced_leaves_it_damaged_or_the_new_one_whol
     for wrong in wrongs() {
         for accesses in 0..40 {
             let (region, disk) = killed_amid_a_damaged_group(wrong);
-            let ending = Ending { disk: disk.clone(), left: AtomicU32::new(accesses) };
+            let ending = Intercepted { device: disk.clone(), by: Ending::after(accesses) };
             let opened = DiskCache::open(region.clone(), Arc::new(InTurn(ending)), Options::default());
             let cache = opened.expect("the disk is not needed for it");
             while cache.drain_step(3).more {}
@@ -416,51 +417,6 @@ fn a_recovery_believes_no_header_that_a_cut_may_take_back() {
     }
 }
 
-/// A disk that answers so many requests well, and no more.
-struct Ending {
-    disk: Arc<Disk>,
-    left: AtomicU32,
-}
-
-impl Ending {
-    fn pass(&self) -> Result<&Disk> {
-        let left = self.left.load(Ordering::Relaxed);
-        self.left.store(left.saturating_sub(1), Ordering::Relaxed);
-        let gone = Error::Media(tidegate_media::Poison { at: 0, len: 512 });
-        if left == 0 { Err(gone) } else { Ok(&self.disk) }
-    }
-}
-
-impl BlockDevice for Ending {
-    fn geometry(&self) -> Geometry {
-        self.disk.geometry()
-    }
-
-    fn read(&self, at: Lba, out: &mut [u8]) -> Result<()> {
-        self.pass()?.read(at, out)
-    }
-
-    fn write(&self, at: Lba, data: &[u8], durability: Durability) -> Result<()> {
-        self.pass()?.write(at, data, durability)
-    }
-
-    fn flush(&self) -> Result<()> {
-        self.pass()?.flush()
-    }
-
-    fn discard(&self, range: LbaRange) -> Result<()> {
-        self.pass()?.discard(range)
-    }
-
-    fn write_zeroes(&self, range: LbaRange, durability: Durability) -> Result<()> {
-        self.pass()?.write_zeroes(range, durability)
-    }
-
-    fn extent(&self, range: LbaRange) -> Result<Extent> {
-        self.pass()?.extent(range)
-    }
-}
-
 /// Every image that a power cut may leave of `disk` now shows blocks 0 and 3 alike.
 fn assert_together(disk: &Disk, when: &str) {
     for image in disk.cut().images(1 << 16).unwrap() {
@@ -483,7 +439,7 @@ fn a_recovery_puts_nothing_in_place_by_a_header_that_never_becomes_durable() {
             assert!(!cache.drain_step(8).failed.is_empty(), "the header's flush fails");
             drop(cache);
             assert_eq!(find_journal(&InTurn(disk.clone())).unwrap().unwrap().blocks, 4);
-            let ending = InTurn(Ending { disk: disk.clone(), left: AtomicU32::new(accesses) });
+            let ending = InTurn(Intercepted { device: disk.clone(), by: Ending::after(accesses) });
             // They fail as a rule.
             match with_memory {
                 true => drop(DiskCache::open(region, Arc::new(ending), Options::default())),

@@ -7,11 +7,10 @@
 use crate::storm::life::{Scene, Seen};
 use crate::storm::marks;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use tidegate_disk_cache::{FoundJournal, find_journal, recover_disk};
 use tidegate_layout::disk_cache::JournalPlan;
-use tidegate_media::{BlockDevice, Durability, Error, Extent, Geometry, InTurn, Lba, LbaRange, Poison, Result};
-use tidegate_sim::{Content, Disk, DiskImage, Rng, SectorTear};
+use tidegate_media::{BlockDevice, InTurn, Lba, Result};
+use tidegate_sim::{Content, Disk, DiskImage, Ending, Intercepted, Rng, SectorTear};
 
 /// All that was ever committed, and how far the disk alone has come.
 pub(crate) struct Commits {
@@ -234,52 +233,8 @@ fn put_in_order(disk: &DiskImage, journal: &JournalPlan) -> Result<(u32, Vec<Con
 fn cut_in_order(disk: &DiskImage, rng: &mut Rng) -> DiskImage {
     const ACCESSES: u64 = 24;
     let disk = Arc::new(Disk::from_image(disk.clone(), 512));
-    let ending = InTurn(Ending { disk: disk.clone(), left: AtomicU64::new(1 + rng.below(ACCESSES)) });
+    let ending = InTurn(Intercepted { device: disk.clone(), by: Ending::after(1 + rng.below(ACCESSES)) });
     // It fails as a rule.
     let _ = recover_disk(&ending);
     disk.cut().sample(rng, SectorTear::Possible)
-}
-
-/// A disk that answers so many requests well, and no more.
-struct Ending {
-    disk: Arc<Disk>,
-    left: AtomicU64,
-}
-
-impl Ending {
-    fn pass(&self) -> Result<&Disk> {
-        let left = self.left.load(Ordering::Relaxed);
-        self.left.store(left.saturating_sub(1), Ordering::Relaxed);
-        if left == 0 { Err(Error::Media(Poison { at: 0, len: 512 })) } else { Ok(&self.disk) }
-    }
-}
-
-impl BlockDevice for Ending {
-    fn geometry(&self) -> Geometry {
-        self.disk.geometry()
-    }
-
-    fn read(&self, at: Lba, out: &mut [u8]) -> Result<()> {
-        self.pass()?.read(at, out)
-    }
-
-    fn write(&self, at: Lba, data: &[u8], durability: Durability) -> Result<()> {
-        self.pass()?.write(at, data, durability)
-    }
-
-    fn flush(&self) -> Result<()> {
-        self.pass()?.flush()
-    }
-
-    fn discard(&self, range: LbaRange) -> Result<()> {
-        self.pass()?.discard(range)
-    }
-
-    fn write_zeroes(&self, range: LbaRange, durability: Durability) -> Result<()> {
-        self.pass()?.write_zeroes(range, durability)
-    }
-
-    fn extent(&self, range: LbaRange) -> Result<Extent> {
-        self.pass()?.extent(range)
-    }
 }
