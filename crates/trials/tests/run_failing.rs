@@ -18,6 +18,10 @@ const BEGIN: u64 = 30 << 20;
 const PLACES: usize = 8;
 const PLACE_BYTES: usize = 4096;
 const EIO: i64 = 5;
+/// How often the disk is made shorter before it stays so.
+const RESIZES_MAX: u32 = 200;
+/// Writes that may go well before the failure is seen.
+const TRIES_MAX: usize = 100_000;
 /// Writes that are made before the disk fails, and after it was mended.
 const WRITES: usize = 200;
 
@@ -56,8 +60,16 @@ impl Disk {
     }
 
     fn resize(&self, bytes: u64) {
-        File::options().write(true).open(&self.image).unwrap().set_len(bytes).unwrap();
-        as_root("losetup", &["--set-capacity", &self.device]);
+        let name = self.device.trim_start_matches("/dev/");
+        let size = PathBuf::from(format!("/sys/block/{name}/size"));
+        let has_it = || fs::read_to_string(&size).unwrap().trim() == (bytes / 512).to_string();
+        // A write that comes in between makes the image longer again.
+        let resized = (0..RESIZES_MAX).any(|_| {
+            File::options().write(true).open(&self.image).unwrap().set_len(bytes).unwrap();
+            as_root("losetup", &["--set-capacity", &self.device]);
+            has_it()
+        });
+        assert!(resized, "the loop device has another size");
     }
 
     /// The disk as a power cut leaves it: without what the kernel has not written.
@@ -109,8 +121,8 @@ impl Said {
     }
 
     fn until_failure(&mut self) -> i64 {
-        let mut answers = std::iter::from_fn(|| self.next());
-        -answers.find(|answer| *answer < 0).expect("it goes on")
+        let answers = std::iter::from_fn(|| self.next());
+        -answers.take(TRIES_MAX).find(|answer| *answer < 0).expect("the disk has failed")
     }
 }
 
