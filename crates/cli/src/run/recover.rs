@@ -236,25 +236,37 @@ impl Recovery<'_> {
             return Ok(Brought::Nothing);
         }
         let resumed = self.left.is_recovering(&self.boot, named.family);
-        let found = if self.left.failed.contains(&named.family) {
-            Found::Unlike(Unlike::Failed)
-        } else if !self.left.outlives_power {
-            Found::Unlike(Unlike::Newer)
-        } else {
-            self.ground.find(named, resumed)?
+        let found = match self.unlike(named) {
+            Some(unlike) => Found::Unlike(unlike),
+            None => self.ground.find(named, resumed)?,
         };
+        let (target, brought) = self.target(named, found, resumed)?;
+        let durable = if matches!(brought, Brought::Written) { target.len()? } else { u64::MAX };
+        write(pool, &*target, &only, durable)?;
+        Ok(brought)
+    }
+
+    /// Why nothing is written where `named` was, whatever lies there.
+    fn unlike(&self, named: &Named) -> Option<Unlike> {
+        if self.left.failed.contains(&named.family) {
+            Some(Unlike::Failed)
+        } else {
+            (!self.left.outlives_power).then_some(Unlike::Newer)
+        }
+    }
+
+    /// Where what was kept of `named` goes, by what was `found` in its place, and what has become of it then.
+    fn target(&mut self, named: &Named, found: Found, resumed: bool) -> io::Result<(Box<dyn Target>, Brought)> {
         match found {
             Found::Same(target) => {
                 if !resumed {
                     self.journal.add_recovering(&self.boot, named.family)?;
                 }
-                write(pool, &*target, &only, target.len()?)?;
-                Ok(Brought::Written)
+                Ok((target, Brought::Written))
             }
             Found::Unlike(unlike) => {
                 let (target, to) = self.ground.salvage(named)?;
-                write(pool, &*target, &only, u64::MAX)?;
-                Ok(Brought::Aside(Salvaged { file: named.path.clone(), unlike, to }))
+                Ok((target, Brought::Aside(Salvaged { file: named.path.clone(), unlike, to })))
             }
         }
     }
@@ -262,13 +274,7 @@ impl Recovery<'_> {
     /// Sees to it that the file has the name `named` that was synced last, or none if that was removed. Not `beside_changed` ones: somebody has begun to use what the power cut left.
     fn bring_name<R: Region>(&mut self, pool: &Opened<R>, named: &Named, beside_changed: bool) -> io::Result<Brought> {
         let resumed = self.left.is_recovering(&self.boot, named.family);
-        let unlike = if self.left.failed.contains(&named.family) {
-            Some(Unlike::Failed)
-        } else if !self.left.outlives_power {
-            Some(Unlike::Newer)
-        } else {
-            beside_changed.then_some(Unlike::Changed)
-        };
+        let unlike = self.unlike(named).or(beside_changed.then_some(Unlike::Changed));
         let (born_ns, attributes, records) = match told(self.records(pool, named)?).map_err(other)? {
             Told::Unknown => return Ok(Brought::Nothing),
             Told::Gone(_) if unlike.is_some() => return Ok(Brought::Nothing),
@@ -284,18 +290,7 @@ impl Recovery<'_> {
             Some(unlike) => Found::Unlike(unlike),
             None => self.ground.find_name(named, resumed, born_ns)?,
         };
-        let (target, brought) = match found {
-            Found::Same(target) => {
-                if !resumed {
-                    self.journal.add_recovering(&self.boot, named.family)?;
-                }
-                (target, Brought::Written)
-            }
-            Found::Unlike(unlike) => {
-                let (target, to) = self.ground.salvage(named)?;
-                (target, Brought::Aside(Salvaged { file: named.path.clone(), unlike, to }))
-            }
-        };
+        let (target, brought) = self.target(named, found, resumed)?;
         target.set_len(0)?;
         records.iter().try_for_each(|record| target.write(record.at, &record.bytes))?;
         target.set_attributes(attributes)?;
