@@ -101,6 +101,28 @@ impl Promise {
     }
 }
 
+/// What a judge compares a world with that was recovered.
+trait Allowed: Hash {
+    fn compare(&self, world: &World, recovered: &Recovered) -> Result<(), String>;
+}
+
+impl Allowed for Promise {
+    fn compare(&self, world: &World, recovered: &Recovered) -> Result<(), String> {
+        let disks = world.disks();
+        if !self.allows(&disks.file.bytes) {
+            let allowed: Vec<_> = self.contents.iter().map(|one| runs(one)).collect();
+            return Err(format!("the file has {}, allowed: {}", runs(&disks.file.bytes), allowed.join(" or ")));
+        }
+        if !self.paths.contains(&disks.file.path) {
+            return Err(format!("the file is at {}, not one of {:?}", disks.file.path.display(), self.paths));
+        }
+        if !recovered.salvaged.is_empty() {
+            return Err(format!("put aside without need: {:?}", recovered.salvaged));
+        }
+        Ok(())
+    }
+}
+
 /// What a judge has to notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mistake {
@@ -169,13 +191,18 @@ impl Judge {
         // Before a sync ends, what it syncs may be there or not.
         during.contents.extend(program.promise.contents.clone());
         during.paths.extend(program.promise.paths.clone());
-        let mut cuts = program.world.take();
-        let end = cuts.pop().expect("a cut of now");
-        let judged = cuts.iter().try_for_each(|cut| self.cut(cut, &during, 0));
-        judged.and_then(|()| self.cut(&end, &program.promise, 0)).map_err(|wrong| format!("{script:?}: {wrong}"))
+        let judged = self.step(program.world.take(), &during, &program.promise);
+        judged.map_err(|wrong| format!("{script:?}: {wrong}"))
     }
 
-    fn cut(&mut self, cut: &JointCut, promise: &Promise, boot: usize) -> Result<(), String> {
+    /// Judges the cuts of a step, the last of which is of its end: what may be found `during` it, and `after` it.
+    fn step<A: Allowed>(&mut self, mut cuts: Vec<JointCut>, during: &A, after: &A) -> Result<(), String> {
+        let end = cuts.pop().expect("a cut of now");
+        cuts.iter().try_for_each(|cut| self.cut(cut, during, 0))?;
+        self.cut(&end, after, 0)
+    }
+
+    fn cut<A: Allowed>(&mut self, cut: &JointCut, promise: &A, boot: usize) -> Result<(), String> {
         self.tally.cuts += u64::from(boot == 0);
         let disks_images = cut.disks_images();
         let reduction = reduction();
@@ -193,12 +220,12 @@ impl Judge {
     }
 
     /// Recovers, and judges what is there then; and what is there if that is interrupted.
-    fn recovered(&mut self, world: &Arc<World>, promise: &Promise, boot: usize) -> Result<(), String> {
+    fn recovered<A: Allowed>(&mut self, world: &Arc<World>, promise: &A, boot: usize) -> Result<(), String> {
         *(if boot == 0 { &mut self.tally.states } else { &mut self.tally.in_recoveries }) += 1;
         world.record();
         let recovered = recover(world, BOOTS[boot])?;
         let cuts = world.take();
-        compare(world, promise, &recovered)?;
+        promise.compare(world, &recovered)?;
         if boot > 0 {
             return Ok(());
         }
@@ -207,7 +234,7 @@ impl Judge {
             self.tally.in_recoveries += 1;
             let killed = World::new(Region::after_kill(&cut.region), cut.disks.clone(), self.strip_bytes);
             let again = recover(&killed, BOOTS[boot])?;
-            compare(&killed, promise, &again).map_err(|wrong| format!("killed in the recovery: {wrong}"))?;
+            promise.compare(&killed, &again).map_err(|wrong| format!("killed in the recovery: {wrong}"))?;
         }
         Ok(())
     }
@@ -250,25 +277,12 @@ fn runs(bytes: &[u8]) -> String {
     runs.collect::<Vec<_>>().join(" ")
 }
 
-fn compare(world: &World, promise: &Promise, recovered: &Recovered) -> Result<(), String> {
-    let disks = world.disks();
-    if !promise.allows(&disks.file.bytes) {
-        let allowed: Vec<_> = promise.contents.iter().map(|one| runs(one)).collect();
-        return Err(format!("the file has {}, allowed: {}", runs(&disks.file.bytes), allowed.join(" or ")));
-    }
-    if !promise.paths.contains(&disks.file.path) {
-        return Err(format!("the file is at {}, not one of {:?}", disks.file.path.display(), promise.paths));
-    }
-    if !recovered.salvaged.is_empty() {
-        return Err(format!("put aside without need: {:?}", recovered.salvaged));
-    }
-    Ok(())
-}
-
-/// Every script of so many steps.
-fn scripts(steps: u32) -> impl Iterator<Item = Vec<Step>> {
-    let each = ALPHABET.len();
-    (0..each.pow(steps)).map(move |number| (0..steps).map(|place| ALPHABET[number / each.pow(place) % each]).collect())
+/// Every script of up to so many steps, or of as many as `TIDEGATE_STEPS` says.
+fn scripts<S: Copy>(alphabet: &[S], steps: u32) -> impl Iterator<Item = Vec<S>> {
+    let steps = std::env::var("TIDEGATE_STEPS").map_or(steps, |steps| steps.parse().expect("a number of steps"));
+    let each = alphabet.len();
+    let script = move |steps, number| (0..steps).map(|place| alphabet[number / each.pow(place) % each]).collect();
+    (1..=steps).flat_map(move |steps| (0..each.pow(steps)).map(move |number| script(steps, number)))
 }
 
 /// A file that is held, with something synced that only the pool has.
@@ -297,13 +311,10 @@ fn every_script(before: &[Step], steps: u32) {
 }
 
 fn every_script_on(strip_bytes: u64, before: &[Step], steps: u32) {
-    let steps = std::env::var("TIDEGATE_STEPS").map_or(steps, |steps| steps.parse().expect("a number of steps"));
     let mut judge = Judge::on(strip_bytes);
-    for steps in 1..=steps {
-        scripts(steps)
-            .try_for_each(|script| judge.script(before, &script, None))
-            .unwrap_or_else(|wrong| panic!("{wrong}"));
-    }
+    scripts(&ALPHABET, steps)
+        .try_for_each(|script| judge.script(before, &script, None))
+        .unwrap_or_else(|wrong| panic!("{wrong}"));
     println!("{:?}", judge.tally);
     assert!(judge.tally.states > 0 && judge.tally.in_recoveries > 0);
 }

@@ -3,12 +3,11 @@
 
 use super::folder::{FOLDER, OpenName};
 use super::program::keeper_on;
-use super::world::{Disks, JointCut, Watched, World, after};
-use super::{BOOTS, HOLDER, POOL_BYTES, Tally, VOID_BYTES, first_lines, recover, reduction, runs};
+use super::world::{Disks, Watched, World};
+use super::{Allowed, HOLDER, Judge, POOL_BYTES, VOID_BYTES, first_lines, runs, scripts};
 use crate::run::keeper::Keeper;
+use crate::run::recover::Recovered;
 use crate::run::span::Span;
-use std::collections::HashSet;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use tidegate_commit::name::Name;
 use tidegate_commit::strip::Staged;
@@ -336,91 +335,42 @@ impl Program {
     }
 }
 
-struct Judge {
-    seen: HashSet<u64>,
-    tally: Tally,
+/// Runs a script, and has `judge` judge every cut of its last step.
+fn judged(judge: &mut Judge, script: &[Step], mistake: Option<Mistake>) -> Result<(), String> {
+    judge.tally.scripts += 1;
+    let mut world = World::new(Region::new(POOL_BYTES), Disks::new(Vec::new(), first_lines()), STRIP_BYTES);
+    if mistake == Some(Mistake::LostMap) {
+        Arc::get_mut(&mut world).expect("nobody else has it").loses_from = POOL_BYTES - VOID_BYTES;
+    }
+    let mut program = Program::on(world, mistake);
+    let (last, earlier) = script.split_last().expect("a script has steps");
+    earlier.iter().for_each(|step| program.step(*step));
+    let mut during = program.promise.clone();
+    program.world.record();
+    program.step(*last);
+    during.0.extend(program.promise.0.clone());
+    // Between what somebody removes and what he makes there is nothing, and then an empty file.
+    if *last == Step::OtherMakes {
+        during.0.extend([None, Some((program.number, Vec::new()))]);
+    }
+    let judged = judge.step(program.world.take(), &during, &program.promise);
+    judged.map_err(|wrong| format!("{script:?}: {wrong}"))
 }
 
-impl Judge {
-    fn new() -> Judge {
-        Judge { seen: HashSet::new(), tally: Tally::default() }
-    }
-
-    /// Runs a script, and judges every cut of its last step.
-    fn script(&mut self, script: &[Step], mistake: Option<Mistake>) -> Result<(), String> {
-        self.tally.scripts += 1;
-        let mut world = World::new(Region::new(POOL_BYTES), Disks::new(Vec::new(), first_lines()), STRIP_BYTES);
-        if mistake == Some(Mistake::LostMap) {
-            Arc::get_mut(&mut world).expect("nobody else has it").loses_from = POOL_BYTES - VOID_BYTES;
+impl Allowed for Promise {
+    fn compare(&self, world: &World, _: &Recovered) -> Result<(), String> {
+        let disks = world.disks();
+        let found = disks.folder.bytes();
+        if self.allows(found) {
+            return Ok(());
         }
-        let mut program = Program::on(world, mistake);
-        let (last, earlier) = script.split_last().expect("a script has steps");
-        earlier.iter().for_each(|step| program.step(*step));
-        let mut during = program.promise.clone();
-        program.world.record();
-        program.step(*last);
-        during.0.extend(program.promise.0.clone());
-        // Between what somebody removes and what he makes there is nothing, and then an empty file.
-        if *last == Step::OtherMakes {
-            during.0.extend([None, Some((program.number, Vec::new()))]);
-        }
-        let mut cuts = program.world.take();
-        let end = cuts.pop().expect("a cut of now");
-        let judged = cuts.iter().try_for_each(|cut| self.cut(cut, &during, 0));
-        judged.and_then(|()| self.cut(&end, &program.promise, 0)).map_err(|wrong| format!("{script:?}: {wrong}"))
+        let allowed: Vec<_> = self.0.iter().map(|one| told(one.as_ref().map(|(_, bytes)| &bytes[..]))).collect();
+        Err(format!("{}, allowed: {}", told(found), allowed.join(" or ")))
     }
-
-    fn cut(&mut self, cut: &JointCut, promise: &Promise, boot: usize) -> Result<(), String> {
-        self.tally.cuts += u64::from(boot == 0);
-        let disks_images = cut.disks_images();
-        let reduction = reduction();
-        let mut images = cut.region.images(&reduction);
-        while let Some(region) = images.advance() {
-            for disks in &disks_images {
-                let mut key = DefaultHasher::new();
-                (region.hash(), disks, promise, boot).hash(&mut key);
-                if self.seen.insert(key.finish()) {
-                    self.recovered(&after(region, disks.clone(), STRIP_BYTES), promise, boot)?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Recovers, and judges what is there then; and what is there if that is interrupted.
-    fn recovered(&mut self, world: &Arc<World>, promise: &Promise, boot: usize) -> Result<(), String> {
-        *(if boot == 0 { &mut self.tally.states } else { &mut self.tally.in_recoveries }) += 1;
-        world.record();
-        recover(world, BOOTS[boot])?;
-        let cuts = world.take();
-        compare(world, promise)?;
-        for cut in cuts.iter().filter(|_| boot == 0) {
-            self.cut(cut, promise, boot + 1).map_err(|wrong| format!("cut in the recovery: {wrong}"))?;
-            let killed = World::new(Region::after_kill(&cut.region), cut.disks.clone(), STRIP_BYTES);
-            recover(&killed, BOOTS[boot])?;
-            compare(&killed, promise).map_err(|wrong| format!("killed in the recovery: {wrong}"))?;
-        }
-        Ok(())
-    }
-}
-
-fn compare(world: &World, promise: &Promise) -> Result<(), String> {
-    let disks = world.disks();
-    let found = disks.folder.bytes();
-    if promise.allows(found) {
-        return Ok(());
-    }
-    let allowed: Vec<_> = promise.0.iter().map(|one| told(one.as_ref().map(|(_, bytes)| &bytes[..]))).collect();
-    Err(format!("{}, allowed: {}", told(found), allowed.join(" or ")))
 }
 
 fn told(file: Option<&[u8]>) -> String {
     file.map_or_else(|| "nothing".to_owned(), |bytes| format!("a file of {}", runs(bytes)))
-}
-
-fn scripts(steps: u32) -> impl Iterator<Item = Vec<Step>> {
-    let each = ALPHABET.len();
-    (0..each.pow(steps)).map(move |number| (0..steps).map(|place| ALPHABET[number / each.pow(place) % each]).collect())
 }
 
 /// A name that is held, with a file that the kernel has made;
@@ -437,10 +387,9 @@ const YOUNG: [Step; 8] = {
 };
 
 fn every_script(before: &[Step], steps: u32) {
-    let steps = std::env::var("TIDEGATE_STEPS").map_or(steps, |steps| steps.parse().expect("a number of steps"));
-    let mut judge = Judge::new();
-    for script in (1..=steps).flat_map(scripts) {
-        judge.script(&[before, &script].concat(), None).unwrap_or_else(|wrong| panic!("{wrong}"));
+    let mut judge = Judge::on(STRIP_BYTES);
+    for script in scripts(&ALPHABET, steps) {
+        judged(&mut judge, &[before, &script].concat(), None).unwrap_or_else(|wrong| panic!("{wrong}"));
     }
     println!("{:?}", judge.tally);
     assert!(judge.tally.states > 0 && judge.tally.in_recoveries > 0);
@@ -485,7 +434,7 @@ fn young_files_are_synced_without_the_kernel() {
 fn a_file_that_others_made_unseen_is_left_alone() {
     for before in [&GONE[..], &YOUNG] {
         let script = [before, &[Step::OtherMakes]].concat();
-        let judged = Judge::new().script(&script, Some(Mistake::OthersUnaware));
+        let judged = judged(&mut Judge::on(STRIP_BYTES), &script, Some(Mistake::OthersUnaware));
         judged.unwrap_or_else(|wrong| panic!("{wrong}"));
     }
 }
@@ -509,8 +458,8 @@ fn mistakes_are_noticed() {
     ];
     for (mistake, before, script) in shown {
         let script = [before, script].concat();
-        Judge::new().script(&script, None).unwrap_or_else(|wrong| panic!("without a mistake: {wrong}"));
-        let noticed = Judge::new().script(&script, Some(mistake));
+        judged(&mut Judge::on(STRIP_BYTES), &script, None).unwrap_or_else(|wrong| panic!("without a mistake: {wrong}"));
+        let noticed = judged(&mut Judge::on(STRIP_BYTES), &script, Some(mistake));
         println!("{mistake:?}: {}", noticed.expect_err("nobody noticed"));
     }
 }
