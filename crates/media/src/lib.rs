@@ -44,6 +44,6 @@ pub use flushes::Flushes;
 pub use locked_file::LockedFile;
 pub use map_error::MapError;
 pub use mapped::{Access, Allocation, MappedRegion};
-pub use memory::{Instructions, prefetch_for_store};
+pub use memory::{Instructions, OpenKey, ProtectionKey, prefetch_for_store};
 pub use part::MappedPart;
 pub use region::{LINE_BYTES, LineOrder, Region};

@@ -11,6 +11,8 @@
 //! 4. A leaf routine uses no stack and only registers that a caller does not keep, so a fault may abandon it at any
 //!    instruction. The SIGBUS handler is installed before the first mapping.
 //! 5. An [`Instructions`] names only instructions that this processor has: `supported` is its only source.
+//! 6. A [`ProtectionKey`] is only ever one that the kernel gave. Memory that has it is touched by threads that have it open, and every verb of a [`Mapping`] opens the key of its own for as
+//!    long as it runs.
 
 #[cfg(target_arch = "x86_64")]
 #[path = "memory/leaf_x86_64.rs"]
@@ -23,7 +25,17 @@ mod leaf;
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 compile_error!("Tidegate knows how to make stores durable on x86-64 and aarch64 only");
 
+#[cfg(target_arch = "x86_64")]
+#[path = "memory/key_x86_64.rs"]
+mod key;
+
+#[cfg(not(target_arch = "x86_64"))]
+#[path = "memory/key_none.rs"]
+mod key;
+
 mod sigbus;
+
+pub use key::{OpenKey, ProtectionKey};
 
 use crate::region::LINE_BYTES;
 use rustix::fd::BorrowedFd;
@@ -113,6 +125,8 @@ pub(crate) struct Mapping {
     base: NonNull<u8>,
     len: usize,
     sharing: Sharing,
+    /// What closes it to all but its verbs, if anything does.
+    key: Option<ProtectionKey>,
 }
 
 // SAFETY: law 2; no thread owns any part of the memory, and the two numbers never change.
@@ -160,7 +174,7 @@ impl Mapping {
 
     fn owned(base: *mut std::ffi::c_void, len: usize, sharing: Sharing) -> io::Result<Mapping> {
         let base = NonNull::new(base.cast()).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
-        Ok(Mapping { base, len, sharing })
+        Ok(Mapping { base, len, sharing, key: None })
     }
 
     /// Whether `file` lies on a DAX file system that keeps its own metadata durable (MAP_SYNC works on it).
@@ -196,9 +210,32 @@ impl Mapping {
         Ok(unsafe { rustix::mm::madvise(self.base.as_ptr().cast(), self.len, Advice::LinuxDontFork) }?)
     }
 
+    /// Nothing in this process reaches it but its verbs, if there are protection keys.
+    pub(crate) fn keep_from_strays(&mut self) {
+        // SAFETY: laws 1 and 6; of a shared mapping that can be stored to, and so can it be afterwards.
+        let closed = |key: &ProtectionKey| unsafe { key.close(self.base.as_ptr().cast(), self.len) };
+        self.key = ProtectionKey::of_process().filter(closed);
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_closed(&self) -> bool {
+        self.key.is_some()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn address_of(&self, at: u64) -> usize {
+        self.address(at, 0).addr()
+    }
+
+    /// Opens it for the time of a verb.
+    fn open(&self) -> Option<OpenKey> {
+        self.key.map(ProtectionKey::open)
+    }
+
     /// Copies `out.len()` bytes from offset `at`.
     pub(crate) fn read(&self, how: Instructions, at: u64, out: &mut [u8]) -> Result<(), Refused> {
         let from = self.address(at, out.len());
+        let _open = self.open();
         if out.len() == PAGE && from.addr().is_multiple_of(LINE) {
             // SAFETY: laws 3, 4 and 5; `out` is a page, as long as the checked range.
             return self.answer(unsafe { how.bulk.copy_page()(out.as_mut_ptr(), from) });
@@ -210,6 +247,7 @@ impl Mapping {
     /// Loads the aligned word at `at`.
     pub(crate) fn load(&self, at: u64) -> Result<u64, Refused> {
         let at = self.word_address(at);
+        let _open = self.open();
         // SAFETY: laws 3 and 4.
         let outcome = unsafe { leaf::load_word(at) };
         self.answer(outcome).map(|()| outcome.word as u64)
@@ -219,6 +257,7 @@ impl Mapping {
     pub(crate) fn store(&self, at: u64, word: u64) -> Result<(), Refused> {
         self.check_writable(at)?;
         let at = self.word_address(at);
+        let _open = self.open();
         // SAFETY: laws 3 and 4.
         self.answer(unsafe { leaf::store_word(at, word) })
     }
@@ -227,6 +266,7 @@ impl Mapping {
     pub(crate) fn write(&self, how: Instructions, at: u64, bytes: &[u8]) -> Result<(), Refused> {
         self.check_writable(at)?;
         let to = self.address(at, bytes.len());
+        let _open = self.open();
         // SAFETY: laws 3, 4 and 5; `bytes` is as long as the checked range.
         self.answer(unsafe { copy(how.bulk.copy_lines(), to, bytes.as_ptr(), bytes.len(), to) })
     }
@@ -237,6 +277,7 @@ impl Mapping {
         self.check_writable(at)?;
         let to = self.address(at, bytes.len());
         let (head, middle) = cut(to, bytes.len());
+        let _open = self.open();
         if middle > 0 {
             let (to, from) = (to.wrapping_add(head), bytes[head..head + middle].as_ptr());
             // SAFETY: laws 3, 4 and 5; `cut` keeps inside the range, and `to` begins a line.
@@ -250,7 +291,7 @@ impl Mapping {
         Ok(())
     }
 
-    /// Streams less than a line, and not nothing, to offset `at`, all of it in one line.
+    /// Streams less than a line, and not nothing, to offset `at`, all of it in one line. The mapping is open.
     fn stream_edge(&self, how: Instructions, at: u64, bytes: &[u8]) -> Result<(), Refused> {
         let is_words = at.is_multiple_of(8) && bytes.len().is_multiple_of(8);
         let Some(routine) = leaf::STREAM_WORDS.filter(|_| is_words) else {
@@ -269,6 +310,7 @@ impl Mapping {
         let Some(flush) = how.flush.filter(|_| len > 0 && self.sharing != Sharing::ReadOnly) else { return Ok(()) };
         let lead = first.addr() % LINE;
         let lines = (lead + len).div_ceil(LINE);
+        let _open = self.open();
         // SAFETY: laws 3, 4 and 5; a line never reaches over the page that holds a byte of the range.
         self.answer(unsafe { flush.routine()(first.wrapping_sub(lead), lines) })
     }

@@ -20,7 +20,8 @@ pub struct MappedPart {
 }
 
 impl MappedPart {
-    /// Maps `len` bytes of `file`, which others use too, from byte `at` on; a multiple of the size of a page. Children that are forked do not have the mapping.
+    /// Maps `len` bytes of `file`, which others use too, from byte `at` on; a multiple of the size of a page. Children that are forked do not have the mapping. Where there are
+    /// protection keys, nothing but these verbs reaches it in this process.
     ///
     /// `file` was opened for this and may be closed then: nobody else maps any of these bytes so while the mapping is there, as it keeps a lock of the open file
     /// (`F_OFD_SETLK`).
@@ -28,8 +29,9 @@ impl MappedPart {
         // Before anything else: without the lock nothing is mapped.
         lock(file, libc::F_OFD_SETLK, at, len as u64)?;
         let sharing = if Mapping::is_synchronous(file) { Sharing::Synchronous } else { Sharing::Shared };
-        let mapping = Mapping::of_part(file, at, len, sharing)?;
+        let mut mapping = Mapping::of_part(file, at, len, sharing)?;
         mapping.keep_from_children()?;
+        mapping.keep_from_strays();
         Ok(MappedPart::over(mapping, Instructions::best(false)))
     }
 
@@ -139,5 +141,40 @@ mod tests {
         assert!(MappedPart::of(again.as_fd(), 8192, 4096).is_err());
         drop(part);
         assert!(!is_mapped(4096));
+    }
+
+    /// The key that the kernel tells of the mapping with `address`.
+    fn key_at(address: usize) -> Option<i32> {
+        let maps = std::fs::read_to_string("/proc/self/smaps").expect("the kernel tells");
+        let begin = format!("{address:08x}-");
+        let own = maps.lines().skip_while(|line| !line.starts_with(&begin)).skip(1);
+        own.take_while(|line| !line.contains('-'))
+            .find_map(|line| line.strip_prefix("ProtectionKey:")?.trim().parse().ok())
+    }
+
+    #[test]
+    fn a_part_has_the_key_of_the_process_where_the_system_has_keys_and_is_used_alike() {
+        let file = tempfile::tempfile_in("/dev/shm").expect("a file in memory");
+        file.set_len(8192).expect("longer");
+        let part = MappedPart::of(file.as_fd(), 0, 8192).expect("mapped");
+        let processors = std::fs::read_to_string("/proc/cpuinfo").expect("the kernel tells");
+        let has_keys = processors.split_whitespace().any(|flag| flag == "ospke");
+        assert_eq!(crate::ProtectionKey::of_process().is_some(), has_keys);
+        assert_eq!(part.mapping.is_closed(), has_keys);
+        assert_eq!(key_at(part.mapping.address_of(0)).is_some_and(|key| key > 0), has_keys);
+        std::thread::scope(|scope| {
+            let every_verb = || {
+                part.write(4000, &[3; 200]);
+                part.stream(100, &[4; 1000]);
+                part.store_u64(8, 5);
+                part.flush(4000, 200);
+                assert_eq!((part.fence(), part.load_u64(8)), (Ok(()), Ok(5)));
+                let mut page = [0; 4096];
+                part.read(0, &mut page).expect("readable");
+                assert_eq!((page[99], page[100], page[1099], page[1100], page[4000]), (0, 4, 4, 0, 3));
+            };
+            scope.spawn(every_verb).join().expect("a thread that never had the key open");
+            every_verb();
+        });
     }
 }

@@ -11,7 +11,7 @@
 //! to begin at a line; their lengths are in bytes, a multiple of 64, and not 0. Those over a page copy 4096 bytes, from a line of the region on. `stream_words` needs aligned words.
 
 use super::{FlushRoutine, LinesRoutine, Outcome, PageRoutine};
-use std::arch::x86_64::{__cpuid, __cpuid_count, _rdtsc};
+use std::arch::x86_64::{__cpuid, __cpuid_count, _rdtsc, CpuidResult};
 use std::arch::{asm, global_asm, is_x86_feature_detected};
 
 /// The beginning of a routine, at a multiple of 2^`$align`.
@@ -406,9 +406,8 @@ pub(super) enum Flush {
 impl Flush {
     /// What this processor has, best first.
     pub(super) fn supported() -> impl Iterator<Item = Flush> {
-        // Leaf 7, register ebx: bit 24 is clwb, bit 23 clflushopt. A processor without leaf 7 answers zeroes or
-        // its highest leaf, so the highest leaf is asked for first. clflush comes with SSE2.
-        let features = if __cpuid(0).eax >= 7 { __cpuid_count(7, 0).ebx } else { 0 };
+        // Register ebx: bit 24 is clwb, bit 23 clflushopt. clflush comes with SSE2.
+        let features = leaf_seven().map_or(0, |features| features.ebx);
         let has = |bit: u32| features >> bit & 1 == 1;
         let all = [(Flush::Clwb, has(24)), (Flush::Clflushopt, has(23)), (Flush::Clflush, true)];
         all.into_iter().filter(|(_, here)| *here).map(|(flush, _)| flush)
@@ -429,6 +428,17 @@ impl Flush {
             Flush::Clflush => tidegate_flush_clflush,
         }
     }
+}
+
+/// What the processor says of itself in leaf 7. One without it answers zeroes or its highest leaf, so that the highest leaf is asked for first.
+fn leaf_seven() -> Option<CpuidResult> {
+    (__cpuid(0).eax >= 7).then(|| __cpuid_count(7, 0))
+}
+
+/// Whether the processor has protection keys and the system has switched them on.
+pub(super) fn has_protection_keys() -> bool {
+    // Register ecx: bit 4 is what the system has done.
+    leaf_seven().is_some_and(|features| features.ecx >> 4 & 1 == 1)
 }
 
 /// Waits until what this thread flushed or streamed has reached the persistence domain.
