@@ -36,6 +36,8 @@
 //!   of strips lives as long as it is in its place.
 //! - **L4** Variadic functions of libc that take at most one argument of word size behind the named ones get it in the same register either way.
 //! - **L5** The strips of a held file or name are only touched under the lock of its place.
+//! - **L6** Where there are protection keys, the strips and the part of the table that programs may write are only touched while this thread has the process's key open: strips by the verbs of
+//!   their [`MappedPart`](tidegate_media::MappedPart), which open it, and that part within [`process::young`]. So a store of the program itself that goes astray reaches neither.
 //!
 //! No panic reaches C: what is done beside the call is under [`guarded`], which aborts.
 

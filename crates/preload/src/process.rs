@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, IntoRawFd};
 use std::ptr::null_mut;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
+use tidegate_media::ProtectionKey;
 use tidegate_preload_wire as wire;
 use wire::{FileId, Row};
 
@@ -193,16 +194,17 @@ pub(crate) fn young_of(name: FileId) -> Option<FileId> {
     row_number_of(name).map(young_at).filter(|file| file.device != 0 || file.inode != 0)
 }
 
-/// The words of row `row` that say so, if this process may write them.
-pub(crate) fn young(row: u64) -> Option<&'static [AtomicU64; 2]> {
+/// Gives `act` the words of row `row` that say so, if this process may write them.
+pub(crate) fn young<T>(row: u64, act: impl FnOnce(&[AtomicU64; 2]) -> T) -> Option<T> {
     if YOUNG.load(Ordering::Acquire).is_null() {
         let mapped = map_young(&PLACES.get()?.table)?;
         // If another thread was first, both mappings stay: they are of the same pages.
         YOUNG.store(mapped, Ordering::Release);
     }
     let at = usize::try_from(wire::young_at(row) - wire::YOUNG_AT).ok().filter(|_| row < wire::SLOTS)?;
-    // SAFETY: L3, the row is inside, and all of it is words that are stored whole.
-    Some(unsafe { &*YOUNG.load(Ordering::Acquire).byte_add(at).cast() })
+    let _open = ProtectionKey::of_process().map(ProtectionKey::open);
+    // SAFETY: L3 and L6, the row is inside, and all of it is words that are stored whole.
+    Some(act(unsafe { &*YOUNG.load(Ordering::Acquire).byte_add(at).cast() }))
 }
 
 fn map_young(path: &CStr) -> Option<*mut u64> {
@@ -211,7 +213,11 @@ fn map_young(path: &CStr) -> Option<*mut u64> {
     // SAFETY: a new mapping at a place that the kernel chooses.
     let mapped = unsafe { rustix::mm::mmap(null_mut(), bytes, access, MapFlags::SHARED, file.as_fd(), wire::YOUNG_AT) };
     line::close(file.into_raw_fd());
-    mapped.ok().map(<*mut _>::cast)
+    let mapped = mapped.ok()?;
+    // If the system refuses, it is open, as where there are no keys.
+    // SAFETY: L6; it was mapped just now, and nobody else knows it.
+    ProtectionKey::of_process().into_iter().for_each(|key| _ = unsafe { key.close(mapped, bytes) });
+    Some(mapped.cast())
 }
 
 /// Reads the environment and maps the table; without either nothing is followed.

@@ -75,7 +75,7 @@ fn hold(descriptor: i32, path: &[u8]) {
     let answer = line::ask(Request::HoldName, Some(descriptor));
     let given = match answer {
         Some(Answer::Held { holder, slot, strip: Some(strip), .. }) => {
-            let row = process::row_number_of(held.id()).filter(|row| process::young(*row).is_some());
+            let row = process::row_number_of(held.id()).filter(|row| process::young(*row, |_| ()).is_some());
             let log = row.and_then(|_| strip::open_name(strip, slot));
             row.zip(log).map(|(row, log)| Grant { holder, slot, row, log })
         }

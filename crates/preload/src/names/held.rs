@@ -270,17 +270,15 @@ impl Held {
 
     /// Says to others which file has the name now: `now` instead of `before`. False: it is not this process's to say any more.
     fn say(&self, before: u64, now: u64) -> bool {
-        let words = process::young(self.row.load(Ordering::Relaxed));
         let said = |words: &[AtomicU64; 2]| {
             words[1].compare_exchange(before, now, Ordering::AcqRel, Ordering::Acquire).is_ok()
         };
-        words.is_some_and(said)
+        process::young(self.row.load(Ordering::Relaxed), said).unwrap_or(false)
     }
 
     /// The file that was just made has the name, and was born then.
     fn set_file(&self, file: FileId, born_ns: u64) -> bool {
-        let words = process::young(self.row.load(Ordering::Relaxed));
-        words.into_iter().for_each(|words| words[0].store(file.device, Ordering::Release));
+        process::young(self.row.load(Ordering::Relaxed), |words| words[0].store(file.device, Ordering::Release));
         if !self.say(BEING_MADE, file.inode) {
             return false;
         }
