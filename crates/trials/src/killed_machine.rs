@@ -10,7 +10,7 @@
 
 use crate::artefacts::run;
 use crate::guest::writes::{WRITERS, Writes};
-use crate::guest::{Guest, Running};
+use crate::guest::{DATA_START, Guest, Running, dax_image};
 use crate::namespace::Namespace;
 use crate::sectors::{self, Dice};
 use clap::ValueEnum;
@@ -33,8 +33,6 @@ const BOOT_GENERATIONS: u32 = 400_000;
 /// Boots of one image: a block names its generation by 6 hexadecimal digits.
 const BOOTS_MAX: u32 = (1 << 24) / BOOT_GENERATIONS;
 const IMAGE_BYTES: u64 = 40 << 20;
-/// Where Linux lets the data of a namespace for DAX begin.
-const DATA_START: u64 = 2 << 20;
 
 /// How the guest maps the host file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -144,14 +142,12 @@ impl Machine {
     fn new(medium: Medium) -> Machine {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let machine = Machine { medium, folder, blocks: 0, before: BTreeMap::new(), clients: Vec::new(), writes: 0 };
-        let image = File::create_new(machine.image()).expect("a new image");
-        image.set_len(IMAGE_BYTES).expect("a sparse image");
-        if medium == Medium::File {
-            let mut make = Command::new("mkfs.ext4");
-            make.args(["-q", "-b", "4096", "-J", "size=4", "-E", &format!("offset={DATA_START}")]);
-            let bytes = IMAGE_BYTES - DATA_START;
-            run(make.arg(machine.image()).arg(format!("{}k", bytes >> 10)), "e2fsprogs")
-                .unwrap_or_else(|error| panic!("{error}"));
+        match medium {
+            Medium::Device => {
+                let image = File::create_new(machine.image()).expect("a new image");
+                image.set_len(IMAGE_BYTES).expect("a sparse image");
+            }
+            Medium::File => dax_image(&machine.image(), IMAGE_BYTES),
         }
         machine
     }

@@ -19,7 +19,7 @@ pub mod writes;
 
 pub use stores::Stores;
 
-use crate::artefacts::{CProgram, MissingError, announce, sha256_of_file};
+use crate::artefacts::{CProgram, MissingError, announce, run, sha256_of_file};
 use archive::Archive;
 use kernel::{Kernel, MODULES};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
@@ -136,6 +136,11 @@ impl Guest {
         Ok(tools::add(&mut self.files, name, package)?)
     }
 
+    /// Puts a program or a library of this machine in the guest as `inside`, with its libraries.
+    pub fn linked(&mut self, program: &Path, inside: &str) -> Result<(), GuestError> {
+        Ok(tools::add_at(&mut self.files, program, inside)?)
+    }
+
     /// Puts a file in the root folder of the guest.
     pub fn file(&mut self, name: &str, content: impl Into<Vec<u8>>) {
         self.files.insert(name.to_owned(), content.into());
@@ -249,6 +254,34 @@ impl Guest {
         let slots = self.dimms.iter().map(|dimm| (file_bytes(&dimm.image) >> 20) + 1024);
         MEMORY_MIB + 1024 + slots.sum::<u64>()
     }
+}
+
+/// Where Linux lets the data of a namespace for DAX begin.
+pub(crate) const DATA_START: u64 = 2 << 20;
+
+/// Makes the sparse file `image`, of `bytes`, an NVDIMM that the guest's word `mount_dax` can mount: an empty ext4 lies on it.
+///
+/// # Panics
+/// If it cannot be made.
+pub fn dax_image(image: &Path, bytes: u64) {
+    make_image(image, bytes, DATA_START);
+}
+
+/// The same of a disk, from its beginning on.
+///
+/// # Panics
+/// If it cannot be made.
+pub fn disk_image(image: &Path, bytes: u64) {
+    make_image(image, bytes, 0);
+}
+
+fn make_image(image: &Path, bytes: u64, start: u64) {
+    let file = fs::File::create_new(image).expect("a new image");
+    file.set_len(bytes).expect("a sparse image");
+    let mut make = Command::new("mkfs.ext4");
+    make.args(["-q", "-b", "4096", "-J", "size=4", "-E", &format!("offset={start}")]);
+    make.arg(image).arg(format!("{}k", (bytes - start) >> 10));
+    run(&mut make, "e2fsprogs").unwrap_or_else(|error| panic!("{error}"));
 }
 
 fn announce_image(dimm: &Dimm) {

@@ -9,7 +9,7 @@ use std::process::Command;
 /// Where administrators' programs lie.
 const FOLDERS: [&str; 2] = ["/usr/sbin", "/sbin"];
 
-/// Adds the program `name`, of the Debian package `package`, to `files`: in `bin`, and its libraries where its interpreter looks for them.
+/// Adds the program `name`, of the Debian package `package`, to `files`, in `bin`.
 pub(super) fn add(
     files: &mut BTreeMap<String, Vec<u8>>,
     name: &str,
@@ -17,11 +17,17 @@ pub(super) fn add(
 ) -> Result<(), MissingError> {
     let program = FOLDERS.iter().map(|folder| Path::new(folder).join(name)).find(|path| path.exists());
     let program = program.ok_or_else(|| MissingError::Program { program: name.to_owned(), package })?;
-    for library in libraries(&program)? {
-        let inside = library.strip_prefix("/").expect("a library's path is absolute").display().to_string();
-        files.insert(inside, fs::read(&library).map_err(MissingError::file(&library))?);
+    add_at(files, &program, &format!("bin/{name}"))
+}
+
+/// Adds `program`, or a library, to `files` as `inside`, and its libraries where its interpreter looks for them.
+pub(super) fn add_at(files: &mut BTreeMap<String, Vec<u8>>, program: &Path, inside: &str) -> Result<(), MissingError> {
+    let read = |path: &Path| fs::read(path).map_err(MissingError::file(path));
+    for library in libraries(program)? {
+        let place = library.strip_prefix("/").expect("a library's path is absolute").display().to_string();
+        files.insert(place, read(&library)?);
     }
-    files.insert(format!("bin/{name}"), fs::read(&program).map_err(MissingError::file(&program))?);
+    files.insert(inside.to_owned(), read(program)?);
     Ok(())
 }
 

@@ -57,3 +57,8 @@ pub const CHILDREN: CProgram =
 /// Writes places of a file, each write a sync, and says what each returned. The arguments are the file and where in it the places begin.
 pub const FAILING: CProgram =
     CProgram { name: "failing", source: include_str!("failing.c"), flags: &[], packages: "gcc libc6-dev" };
+
+/// Stores by mistake to what it has mapped of the pool and of the table, as seen by threads of every kind, between syncs. The arguments are a folder, a number of lines, and
+/// "die" if the last of these stores is to be its end.
+pub const STRAY: CProgram =
+    CProgram { name: "stray", source: include_str!("stray.c"), flags: &["-pthread"], packages: "gcc libc6-dev" };
