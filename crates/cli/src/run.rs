@@ -5,6 +5,7 @@
 //! [`recover`] brings back what a power cut left, [`door`] listens, and [`program`] starts the program and speaks for it.
 
 mod beside;
+mod blocks;
 #[cfg(test)]
 mod cuts;
 mod deny;

@@ -25,10 +25,10 @@ use zerocopy::{FromZeros, IntoBytes};
 pub type Range = (u64, u64);
 
 /// Ranges that a filling is about at most.
-pub const FILLING_RANGES_MAX: usize = 96;
+pub const FILLING_RANGES_MAX: usize = 128;
 
 /// Bytes of the largest record: more at once is better brought elsewhere.
-pub const RECORD_BYTES_MAX: usize = 32 << 10;
+pub const RECORD_BYTES_MAX: usize = 128 << 10;
 
 /// A record up to this long is put together first, so that no line is flushed twice.
 const TOGETHER_BYTES: usize = 512;
@@ -43,6 +43,8 @@ pub struct Strip<R> {
     filling: u32,
     staged: u16,
     counting: u16,
+    /// Words of the longest record since the filling began.
+    longest: u16,
     ranges: [Range; FILLING_RANGES_MAX],
     ranges_len: usize,
     /// Bytes since the last commit.
@@ -63,7 +65,7 @@ pub enum Staged {
 /// How much room a strip has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Left {
-    /// For several records, unless they are of the largest size.
+    /// For several records, unless they are longer than any was since the filling began.
     Enough,
     /// The filling had better be absorbed.
     Little,
@@ -94,6 +96,7 @@ impl<R: Region> Strip<R> {
             filling,
             staged: 0,
             counting: 0,
+            longest: 0,
             ranges,
             ranges_len: 0,
             bytes: 0,
@@ -116,12 +119,13 @@ impl<R: Region> Strip<R> {
 
     /// How much room is left.
     pub fn left(&self) -> Left {
-        let less_than = |part| {
-            self.ranges_len + FILLING_RANGES_MAX / part > FILLING_RANGES_MAX || self.room() < self.capacity() / part
+        let less_than = |part: usize, records: usize| {
+            let room = (self.capacity() / part).max(records * usize::from(self.longest) * 8);
+            self.ranges_len + FILLING_RANGES_MAX / part > FILLING_RANGES_MAX || self.room() < room
         };
-        if less_than(16) {
+        if less_than(16, 1) {
             Left::HardlyAny
-        } else if less_than(8) {
+        } else if less_than(8, 2) {
             Left::Little
         } else {
             Left::Enough
@@ -178,6 +182,7 @@ impl<R: Region> Strip<R> {
         let lines = self.stream(place, header.as_bytes(), bytes);
         self.fence()?;
         self.staged += words;
+        self.longest = self.longest.max(words);
         self.count([0, 0, lines, 1]);
         Ok(Staged::There)
     }
@@ -255,7 +260,7 @@ impl<R: Region> Strip<R> {
     /// counts, durably, that was said of its slot before.
     pub fn begin(&mut self, slot: u32, filling: u32) {
         (self.slot, self.filling) = (slot, filling);
-        (self.staged, self.counting, self.ranges_len, self.bytes) = (0, 0, 0, 0);
+        (self.staged, self.counting, self.longest, self.ranges_len, self.bytes) = (0, 0, 0, 0, 0);
     }
 
     fn fence(&mut self) -> Result<(), Sealed> {

@@ -111,7 +111,7 @@ fn file_cache() -> String {
 fn kept() -> String {
     format!(
         "\n## Pool of a run\n\n\
-         A disk cache as above, strips of {STRIP_BYTES} bytes behind it, and a map of void slots at the end, one bit for each slot, the lowest first. Block b of slot s of\n\
+         A disk cache as above, strips of {STRIP_BYTES} bytes behind it (half as many before version 5), and a map of void slots at the end, one bit for each slot, the lowest first. Block b of slot s of\n\
          the cache's disk is block b of a file; block s of slot 0 tells of that file. The records of a strip begin at its byte {STRIP_RECORDS_AT}, the counts at\n\
          byte {STRIP_COUNTS_AT}. A file has a pair of strips, an even one and the next: odd fillings lie on the first, even ones on the second. Records count if their\n\
          filling is greater than the one that the file's block says is absorbed; they go over all blocks then, the lesser filling first.\n\n",

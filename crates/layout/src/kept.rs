@@ -9,8 +9,8 @@ pub const STRIP_COUNTS_AT: u64 = 64;
 /// Where its records begin.
 pub const STRIP_RECORDS_AT: u64 = 128;
 
-/// Bytes of a strip. Its records are counted in words, by 16 bits.
-pub const STRIP_BYTES: u64 = 256 << 10;
+/// Bytes of a strip; half as many in pools of a version before 5. Its records are counted in words, by 16 bits.
+pub const STRIP_BYTES: u64 = 512 << 10;
 
 const _: () = assert!((STRIP_BYTES - STRIP_RECORDS_AT) / 8 <= u16::MAX as u64);
 

@@ -19,6 +19,7 @@
 //! Fillings are absorbed in their order, each before anything else of the file is kept: the number of the last one says of all before it too that they count no more. If one cannot be absorbed,
 //! both stay as they are and nothing more is kept of the file, until its program has synced it by the kernel and what was kept is forgotten, and both fillings with it.
 
+use super::blocks::Blocks;
 use super::follower::Follower;
 use super::ground::Below;
 use super::span::Span;
@@ -58,7 +59,7 @@ pub(super) const FAMILY_SLOTS: u32 = 64;
 const SLOTS: u32 = 1 << 24;
 const VOID_BYTES: u64 = SLOTS as u64 / 8;
 /// One byte in so many is a strip's, and this many are at most, for half as many files: more than that are not synced often at a time.
-const STRIPS_SHARE: u64 = 16;
+const STRIPS_SHARE: u64 = 8;
 const STRIPS_MAX: u64 = 256;
 /// A pool of the least size still has room for some blocks.
 const POOL_BYTES_MIN: u64 = 16 << 20;
@@ -101,21 +102,23 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    /// Of a pool of `bytes`.
-    fn of(bytes: u64) -> Shape {
+    /// Of a pool of `bytes` of this version.
+    fn of(bytes: u64, version: u8) -> Shape {
         let strips = (bytes / STRIPS_SHARE / STRIP_BYTES).min(STRIPS_MAX);
         let strips = u32::try_from(strips).expect("few");
-        Shape { strips, strip_bytes: STRIP_BYTES, void_bytes: VOID_BYTES }
+        // There were as many before, of half the size.
+        let strip_bytes = if version < version::LONGER_STRIPS { STRIP_BYTES / 2 } else { STRIP_BYTES };
+        Shape { strips, strip_bytes, void_bytes: VOID_BYTES }
     }
 }
 
 impl<R: Region> Parts<R> {
-    /// Of the pool at `path`, if it is large enough.
-    pub(super) fn of(path: &Path, region: Arc<R>) -> Result<Parts<R>, Failure> {
+    /// Of the pool at `path`, of this version, if it is large enough.
+    pub(super) fn of(path: &Path, region: Arc<R>, version: u8) -> Result<Parts<R>, Failure> {
         if region.len() < POOL_BYTES_MIN {
             return Err(RunFailure::PoolTooSmall { pool: path.to_owned(), min: POOL_BYTES_MIN }.into());
         }
-        let shape = Shape::of(region.len());
+        let shape = Shape::of(region.len(), version);
         Ok(Parts::shaped(region, shape))
     }
 
@@ -490,7 +493,7 @@ impl Kept<MappedRegion> {
     /// A pool with nothing in it over all of `region`, and a thread that brings files to their disks.
     pub(super) fn fresh(path: &Path, region: Arc<MappedRegion>) -> Result<Kept<MappedRegion>, Failure> {
         let refused = |why: String| RunFailure::Pool { pool: path.to_owned(), why };
-        let mut parts = Parts::of(path, Arc::clone(&region))?;
+        let mut parts = Parts::of(path, Arc::clone(&region), version::NEW)?;
         parts.strips.ask_mapped(Box::new(is_mapped(&region)));
         let mut kept = Kept::lay_out(parts, refused)?;
         kept.counters = Some(Box::new(move || region.counters()));
@@ -635,24 +638,25 @@ impl<R: Region> Kept<R> {
         ranges: &[(u64, u64)],
     ) -> Result<(), NotKept> {
         let slot = place.slot();
-        let blocks = blocks_of(size, ranges);
+        let blocks = Blocks::of(size, ranges);
         let room = self.cache.fill();
-        let dirty = u64::from(room.dirty) + blocks.len() as u64;
+        let dirty = u64::from(room.dirty) + blocks.count();
         let full = dirty * 100 > u64::from(room.blocks) * DIRTY_PERCENT_MAX;
         if full {
             let _ = self.destager.as_ref().map(Destager::flush);
         }
-        let too_many = blocks.len() as u64 >= u64::from(self.cache.transaction_blocks_max());
+        let too_many = blocks.count() >= u64::from(self.cache.transaction_blocks_max());
         // Recovery makes files longer, never shorter.
         let fits = place.size_min.is_some_and(|min| (min..=super::held_file::FILE_BYTES_MAX).contains(&size));
         if full || too_many || !fits || !place.comes_next(filling) || self.files.has_failed(slot) {
             return Err(NotKept::NoRoom);
         }
         let mut transaction = self.cache.begin();
-        let mut block = vec![0; BLOCK];
-        for number in blocks {
-            place.file.read(number * BLOCK_BYTES, &mut block).map_err(NotKept::Unreadable)?;
-            transaction.write(block_of(slot, number), &block).map_err(NotKept::Failed)?;
+        let mut bytes = Vec::new();
+        for run in blocks.runs() {
+            bytes.resize(run.bytes(), 0);
+            place.file.read(run.at(), &mut bytes).map_err(NotKept::Unreadable)?;
+            transaction.write(block_of(slot, run.first), &bytes).map_err(NotKept::Failed)?;
         }
         let absorbed = place.absorbed.max(filling);
         if place.size != Some(size) || place.absorbed != absorbed {
@@ -768,23 +772,9 @@ impl Place {
     }
 }
 
-/// The blocks that `ranges` touch in a file of `size` bytes.
-fn blocks_of(size: u64, ranges: &[(u64, u64)]) -> BTreeSet<u64> {
-    let inside = ranges.iter().map(|(at, len)| (*at, at.saturating_add(*len).min(size)));
-    let touched = inside.filter(|(at, end)| at < end);
-    touched.flat_map(|(at, end)| at / BLOCK_BYTES..end.div_ceil(BLOCK_BYTES)).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn ranges_become_blocks_inside_the_file() {
-        let blocks = |size, ranges: &[_]| blocks_of(size, ranges).into_iter().collect::<Vec<_>>();
-        assert_eq!(blocks(10_000, &[(0, 1), (4095, 2), (9999, 50)]), [0, 1, 2]);
-        assert_eq!(blocks(4096, &[(4096, 10), (0, 0)]), Vec::<u64>::new());
-    }
 
     #[test]
     fn sizes_are_read_as_they_were_written() {

@@ -92,7 +92,7 @@ pub(super) fn recover(beside: &Beside, region: &Arc<MappedRegion>, salvage: Path
     sync_each(&mut left, &boot, &ground, &mut journal).map_err(unreadable)?;
     let mut recovery = Recovery { left: &left, boot, journal, ground: &ground };
     let recovered = if recovery.has_work() {
-        let parts = Parts::of(pool, Arc::clone(region))?;
+        let parts = parts_on(region, pool)?;
         match parts.damage().filter(|_| !left.outlives_power) {
             Some(why) => {
                 tell_lost(pool, &left, &why);
@@ -103,9 +103,14 @@ pub(super) fn recover(beside: &Beside, region: &Arc<MappedRegion>, salvage: Path
     } else {
         Recovered::default()
     };
-    let parts = if version::is_pool(region) { Some(Parts::of(pool, Arc::clone(region))?) } else { None };
+    let parts = if version::is_pool(region) { Some(parts_on(region, pool)?) } else { None };
     recovery.end(parts).map_err(unreadable)?;
     Ok(Recovered { was_left: true, ..recovered })
+}
+
+/// The parts of the pool at `path` as they were laid out.
+fn parts_on(region: &Arc<MappedRegion>, path: &Path) -> Result<Parts<MappedRegion>, Failure> {
+    Parts::of(path, Arc::clone(region), version::version_on(region).unwrap_or(version::NEW))
 }
 
 /// In the boot of the run, brings every file to its disk. One that cannot be brought there has failed: the kernel may not have it any more.
@@ -130,7 +135,7 @@ fn refuse_orphans(pool: &Path, journal: &Path, region: &Arc<MappedRegion>) -> Re
     if !matches!(region.domain(), Domain::PowerFail { .. }) || !version::is_pool(region) {
         return Ok(());
     }
-    let opened = has_something(Parts::of(pool, Arc::clone(region))?);
+    let opened = has_something(parts_on(region, pool)?);
     if opened.map_err(|error| RunFailure::Pool { pool: pool.to_owned(), why: error.to_string() })? {
         return Err(RunFailure::NoJournal { pool: pool.to_owned(), journal: journal.to_owned() }.into());
     }

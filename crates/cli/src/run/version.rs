@@ -1,6 +1,6 @@
 //! Which pools this program reads, and which it lays out.
 //!
-//! Of version 4, a strip may be that of a name, which programs that know none but older versions take for a file's. Of version 3, a file may have records on two strips. A program that knows none but version 2 reads one of them, so it has to refuse the pool. In a pool of version 2
+//! Of version 5, strips are twice as long as before. Of version 4, a strip may be that of a name, which programs that know none but older versions take for a file's. Of version 3, a file may have records on two strips. A program that knows none but version 2 reads one of them, so it has to refuse the pool. In a pool of version 2
 //! the neighbour of a file's strip has nothing of that file: it is read like any other.
 
 use crate::create;
@@ -13,7 +13,9 @@ use tidegate_media::MappedRegion;
 /// What the cache of a pool says that its disk is, before the version's digit.
 const DISK: [u8; 31] = *b"files of programs below run, v ";
 /// The version of new pools.
-const NEW: u8 = 4;
+pub(super) const NEW: u8 = 5;
+/// The first one whose strips have the length that they have now.
+pub(super) const LONGER_STRIPS: u8 = 5;
 /// Those that can be read.
 const READ: RangeInclusive<u8> = 2..=NEW;
 
@@ -34,7 +36,8 @@ pub(crate) fn version(identity: &Identity) -> Option<u8> {
     (kind == DISK).then(|| digit.wrapping_sub(b'0'))
 }
 
-fn version_on(region: &MappedRegion) -> Option<u8> {
+/// The version of the pool that was laid out on `region`, if one was.
+pub(super) fn version_on(region: &MappedRegion) -> Option<u8> {
     identify(region).ok().flatten().as_ref().and_then(version)
 }
 
@@ -71,9 +74,9 @@ mod tests {
 
     #[test]
     fn pools_of_known_versions_are_read_and_others_refused() {
-        assert_eq!(disk(), *b"files of programs below run, v 4");
-        assert_eq!([2, 3, 4].map(|version| refused(disk_of(version))), [None, None, None]);
-        for version in [1, 5, 200] {
+        assert_eq!(disk(), *b"files of programs below run, v 5");
+        assert_eq!([2, 3, 4, 5].map(|version| refused(disk_of(version))), [const { None }; 4]);
+        for version in [1, 6, 200] {
             let why = refused(disk_of(version)).expect("it is refused");
             assert!(why.contains("another version of tidegate"), "{why}");
         }

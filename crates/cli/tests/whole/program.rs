@@ -36,7 +36,7 @@ pub(crate) struct Ended {
 /// Runs a command to its end.
 pub(crate) fn ended(command: &mut Command) -> Ended {
     let output = command.stdin(Stdio::null()).output().unwrap_or_else(|error| {
-        panic!("{command:?}: {error}; install it by `apt-get install libnbd-bin qemu-utils`");
+        panic!("{command:?}: {error}; install it by `apt-get install libnbd-bin python3-libnbd fuse3 qemu-utils`");
     });
     Ended {
         code: output.status.code().unwrap_or(-1),

@@ -187,6 +187,21 @@ fn what_does_not_fit_is_refused_and_the_next_filling_has_room_again() {
 }
 
 #[test]
+fn room_is_little_where_records_as_long_as_before_hardly_fit() {
+    let region = Arc::new(tidegate_sim::Region::new(STRIP_BYTES));
+    let mut strip = Strip::open(region, SESSION, SLOT, 1).expect("sound");
+    let mut left = || {
+        assert_eq!(strip.stage(0, &vec![1; 110 << 10]), Ok(Staged::There));
+        strip.left()
+    };
+    assert_eq!([left(), left(), left(), left()], [Left::Enough, Left::Enough, Left::Little, Left::HardlyAny]);
+    // The next filling may have shorter ones.
+    strip.begin(SLOT, 2);
+    assert_eq!(strip.stage(0, &[1; 100]), Ok(Staged::There));
+    assert_eq!(strip.left(), Left::Enough);
+}
+
+#[test]
 fn ranges_that_touch_are_one() {
     let region = Arc::new(tidegate_sim::Region::new(STRIP_BYTES));
     let mut strip = Strip::open(region, SESSION, SLOT, 1).expect("sound");

@@ -106,7 +106,7 @@ impl Stand {
         let void_at = bytes.len() - usize::try_from(SLOTS / 8).expect("small");
         let is_void = |slot: u64| bytes[void_at + usize::try_from(slot / 8).expect("small")] >> (slot % 8) & 1 == 1;
         let strip_bytes = usize::try_from(STRIP_BYTES).expect("small");
-        let strips_at = void_at - (bytes.len() / 16 / strip_bytes).min(256) * strip_bytes;
+        let strips_at = void_at - (bytes.len() / 8 / strip_bytes).min(256) * strip_bytes;
         let disk = Arc::new(NoDisk::new(SLOTS * FILE_BLOCKS, 4096));
         let cache = DiskCache::open(Namespace::open(&copy, (bytes.len() - strips_at) as u64), disk, Options::default());
         let cache = cache.unwrap_or_else(|error| panic!("the pool does not open: {error}"));
