@@ -326,6 +326,10 @@ pub fn records<R: Region + ?Sized>(
     let Some(counting) = Counting::of(strip.load_u64(0)?).filter(|counting| counts(*counting)) else { return Ok(None) };
     let end = STRIP_RECORDS_AT + u64::from(counting.words) * 8;
     let mut at = STRIP_RECORDS_AT;
+    if end > strip.len() {
+        let found = format!("{} words", counting.words);
+        return Err(Corrupt { rule: "records of a strip lie on it", at: 0, found }.into());
+    }
     let mut records = Vec::new();
     while at < end {
         let mut header = StripRecord::new_zeroed();

@@ -58,8 +58,7 @@ pub(super) const FAMILY_SLOTS: u32 = 64;
 /// Slots there are. The first family has the files' sizes instead: block `s` of slot 0 is about slot `s`.
 const SLOTS: u32 = 1 << 24;
 const VOID_BYTES: u64 = SLOTS as u64 / 8;
-/// One byte in so many is a strip's, and this many are at most, for half as many files: more than that are not synced often at a time.
-const STRIPS_SHARE: u64 = 8;
+/// Strips there are at most, for half as many files: more than that are not synced often at a time.
 const STRIPS_MAX: u64 = 256;
 /// A pool of the least size still has room for some blocks.
 const POOL_BYTES_MIN: u64 = 16 << 20;
@@ -104,10 +103,10 @@ pub(super) struct Shape {
 impl Shape {
     /// Of a pool of `bytes` of this version.
     fn of(bytes: u64, version: u8) -> Shape {
-        let strips = (bytes / STRIPS_SHARE / STRIP_BYTES).min(STRIPS_MAX);
+        // One byte in so many is a strip's. What was laid out stays as it is, whatever new pools are like.
+        let (share, strip_bytes) = if version < version::LONGER_STRIPS { (16, 256 << 10) } else { (8, STRIP_BYTES) };
+        let strips = (bytes / share / strip_bytes).min(STRIPS_MAX);
         let strips = u32::try_from(strips).expect("few");
-        // There were as many before, of half the size.
-        let strip_bytes = if version < version::LONGER_STRIPS { STRIP_BYTES / 2 } else { STRIP_BYTES };
         Shape { strips, strip_bytes, void_bytes: VOID_BYTES }
     }
 }
@@ -541,9 +540,10 @@ impl<R: Region> Kept<R> {
             uuid: *uuid::Uuid::new_v4().as_bytes(),
             disk: version::disk(),
         };
-        // The map goes last: without it what lay in the cache and on strips would seem to count.
-        format(&parts.cache, &spec, Contents::Unknown).map_err(|error| refused(error.to_string()))?;
+        // The strips go first: where they lie now an older pool may have had its blocks, which would seem to say that something counts. The map goes last: without it what lay in
+        // the cache would.
         parts.strips.clear_all().map_err(|error| refused(error.to_string()))?;
+        format(&parts.cache, &spec, Contents::Unknown).map_err(|error| refused(error.to_string()))?;
         parts.void.clear().map_err(|error| refused(error.to_string()))?;
         let files = Arc::new(Files::default());
         let Opened { cache, strips, void } =
@@ -775,6 +775,22 @@ impl Place {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pools_of_all_versions_have_their_strips_where_they_were_laid_out() {
+        let shape = |bytes, version| {
+            let Shape { strips, strip_bytes, void_bytes } = Shape::of(bytes, version);
+            (strips, strip_bytes, void_bytes)
+        };
+        for version in [2, 3, 4] {
+            assert_eq!(shape(16 << 20, version), (4, 262_144, 2_097_152));
+            assert_eq!(shape(1 << 30, version), (256, 262_144, 2_097_152));
+            assert_eq!(shape(1 << 40, version), (256, 262_144, 2_097_152));
+        }
+        assert_eq!(shape(16 << 20, 5), (4, 524_288, 2_097_152));
+        assert_eq!(shape(100 << 20, 5), (25, 524_288, 2_097_152));
+        assert_eq!(shape(1 << 40, 5), (256, 524_288, 2_097_152));
+    }
 
     #[test]
     fn sizes_are_read_as_they_were_written() {

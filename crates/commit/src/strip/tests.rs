@@ -248,4 +248,8 @@ fn a_damaged_strip_is_told_from_one_of_another_run() {
         assert!(records(&*region, SESSION, |_| true).is_err(), "{place} {word}");
         region.store_u64(place, good);
     }
+    let counting = Counting { slot: SLOT, filling: 1, words: u16::MAX };
+    region.store_u64(0, counting.word());
+    let refused = records(&*region, SESSION, |_| true).expect_err("it says more than the strip has room for");
+    assert!(refused.to_string().contains("65535 words"), "{refused}");
 }

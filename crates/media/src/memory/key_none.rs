@@ -8,7 +8,7 @@ pub enum ProtectionKey {}
 
 /// An open key.
 #[derive(Debug)]
-pub struct OpenKey(ProtectionKey);
+pub enum OpenKey {}
 
 impl ProtectionKey {
     /// The one key of this process: none.

@@ -1,12 +1,13 @@
 //! A protection key of the processor: it closes memory to loads and stores of this process, but for the threads that have opened it.
 //!
-//! Each thread has a register, PKRU, with two bits for each of the 16 keys: no access, no store. The kernel begins every thread, and every signal handler, with all
-//! keys but the first closed, and a handler's end brings back what the interrupted thread had. So memory with a key is open nowhere but between [`ProtectionKey::open`] and the end of what
+//! Each thread has a register, PKRU, with two bits for each of the 16 keys: no access, no store. The kernel begins every program, and every signal handler, with all
+//! keys but the first closed; a thread begins with what the one that made it has, and a handler's end brings back what the interrupted thread had. So memory with a key is open nowhere but between [`ProtectionKey::open`] and the end of what
 //! that gives.
 
 use super::leaf;
 use std::arch::asm;
 use std::ffi::c_void;
+use std::marker::PhantomData;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 /// A key of this process, for as long as it lives. Its children have it, too.
@@ -52,7 +53,7 @@ impl ProtectionKey {
         if was != 0 {
             set_pkru(all & !was);
         }
-        OpenKey { was }
+        OpenKey { was, of_thread: PhantomData }
     }
 
     fn bits(self) -> u32 {
@@ -66,6 +67,8 @@ impl ProtectionKey {
 pub struct OpenKey {
     /// Those of its bits that were set.
     was: u32,
+    /// It is the thread's that opened it.
+    of_thread: PhantomData<*const ()>,
 }
 
 impl Drop for OpenKey {
