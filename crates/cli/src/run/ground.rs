@@ -2,6 +2,7 @@
 //! tried without one.
 
 use super::journal::Named;
+use serde::{Deserialize, Serialize};
 use std::fmt::Debug;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -61,7 +62,7 @@ pub(super) enum Found {
 }
 
 /// Why nothing is written to what lies where a held file was.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub(crate) enum Unlike {
     /// There is nothing.
     Missing,
@@ -86,6 +87,25 @@ impl Unlike {
             Unlike::Newer => "may be newer than what the pool has of it, as that is no persistent memory",
         }
     }
+}
+
+/// What became of what only the pool had of a file or a name.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+pub(super) enum Brought {
+    /// The file has it.
+    Written,
+    /// It was put aside.
+    Aside {
+        /// Why.
+        unlike: Unlike,
+        /// Where.
+        #[serde(with = "crate::json_path")]
+        to: PathBuf,
+    },
+    /// Nothing was to have the name, and nothing has it, or what others made.
+    Gone,
+    /// The same, and what the power cut left of a removed file went there.
+    Removed(#[serde(with = "crate::json_path")] PathBuf),
 }
 
 /// Files as recovery finds them.
