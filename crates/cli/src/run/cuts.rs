@@ -9,6 +9,7 @@ mod again;
 mod folder;
 mod names;
 mod program;
+mod told;
 mod world;
 
 use super::ground::Unlike;

@@ -6,6 +6,10 @@
 //! whose disk failed, in whatever boot: what was kept of it goes to a folder beside the pool. So does everything from a pool that is no persistent memory: of
 //! its pages the power cut left those that the kernel happened to write back, and the files may be newer.
 //!
+//! A name and a file that is at it may be held at once, and what was kept of both may count. While a strip tells what the name leads to, the name wins, and nothing is done about the file. For the strip tells of
+//! files that were made where there was none. So by then the file that was held there had lost that name, and not by being renamed, or while it had another one: either would have ended its hold first. What was
+//! synced to it is of a file that its program has removed, though the supervisor had not let go of it yet. While the strip tells nothing, the file wins: it may well be what the name leads to.
+//!
 //! The journal goes last. Until then everything can be done again, as often as the power fails, or a disk, or somebody kills the recovery. Meanwhile others may use what was brought, and what they
 //! make of it is newer than the pool. So the journal says of each file and name, when it is durable and before the next one is touched, that it was brought, and what became of it; who does
 //! it again passes over it, whatever lies there by then, and tells what became of it as if he had brought it himself.
@@ -220,11 +224,12 @@ impl Recovery<'_> {
         let mut recovered = Recovered { was_left: true, ..Recovered::default() };
         let left = self.left;
         // Names last: a file of theirs belongs to others beside it.
-        let (files, names): (Vec<_>, Vec<_>) = left.holds.iter().partition(|named| named.kind == Kind::File);
-        for named in files.into_iter().chain(names) {
-            if !self.counts(named) {
-                continue;
-            }
+        let counting = left.holds.iter().filter(|named| self.counts(named));
+        let (files, names): (Vec<_>, Vec<_>) = counting.partition(|named| named.kind == Kind::File);
+        let told: BTreeSet<_> =
+            names.iter().filter(|named| self.is_told(&pool, named)).map(|named| &named.path).collect();
+        let files = files.into_iter().filter(|named| !told.contains(&named.path));
+        for named in files.chain(names) {
             let blocks = blocks.remove(&named.family).unwrap_or_default();
             let brought = match left.recovered.get(&named.family) {
                 Some(brought) => Ok(Some(brought.clone())),
@@ -339,6 +344,12 @@ impl Recovery<'_> {
         target.set_attributes(attributes)?;
         target.sync()?;
         Ok(Some(brought))
+    }
+
+    /// Whether a strip tells what has the name `named`.
+    fn is_told<R: Region>(&self, pool: &Opened<R>, named: &Named) -> bool {
+        // What cannot be read is told of when it is to be brought.
+        self.records(pool, named).is_ok_and(|records| !records.is_empty())
     }
 
     /// What its program committed of `named` by itself, and nobody absorbed.

@@ -66,22 +66,35 @@ fn shown((file, named): &(Vec<u8>, Option<Vec<u8>>)) -> String {
 }
 
 /// A program with a file that only the pool has, in part, and a young file that was synced.
-fn with_file_and_name() -> Program {
-    let bytes = vec![0xaa; 5000];
-    let world = World::new(Region::new(POOL_BYTES), Disks::new(bytes, first_lines()), names::STRIP_BYTES);
-    let mut program = Program::on(world.clone(), None);
-    YOUNG.iter().for_each(|step| program.step(*step));
-    let held = program.keeper.hold_file(HOLDER, Arc::new(Open { world: world.clone(), path: "/root/a".into() }));
+pub(super) fn with_file_and_name() -> Program {
+    let mut program = with_file_at("/root/a", &YOUNG);
+    keep_of_file(&mut program);
+    program
+}
+
+/// A program that has taken these steps, beside a file at `path`.
+pub(super) fn with_file_at(path: &str, steps: &[names::Step]) -> Program {
+    let world = World::new(Region::new(POOL_BYTES), Disks::new(vec![0xaa; 5000], first_lines()), names::STRIP_BYTES);
+    world.disks().file.rename(path);
+    let mut program = Program::on(world, None);
+    steps.iter().for_each(|step| program.step(*step));
+    program
+}
+
+/// Holds the file, and keeps some of it in the pool alone.
+pub(super) fn keep_of_file(program: &mut Program) {
+    let world = program.world.clone();
+    let path = world.disks().file.path.clone();
+    let held = program.keeper.hold_file(HOLDER, Arc::new(Open { world: world.clone(), path }));
     let Some(Answer::Held { hold, .. }) = held else { panic!("{held:?}") };
     world.sync_file();
     world.disks().file.write(0, &[1; 100]);
     let keep = Request::Keep { hold, size: 5000, filling: 0, ranges: &[(0, 100)] };
     assert_eq!(program.keeper.answer(HOLDER, &keep, None), Answer::Done);
-    program
 }
 
 /// The power fails, and no disk has anything that it need not have.
-fn after_a_cut(world: &World) -> Arc<World> {
+pub(super) fn after_a_cut(world: &World) -> Arc<World> {
     let cut = world.take().pop().expect("a cut of now");
     let reduction = reduction();
     let mut images = cut.region.images(&reduction);
