@@ -49,7 +49,21 @@ pub(crate) struct Recovered {
     pub(crate) salvaged: Vec<Salvaged>,
     /// Files that a program had removed and the power cut had not: where they were, and where their bytes are.
     pub(crate) removed: Vec<(PathBuf, PathBuf)>,
+    /// What lies where a program had removed files, and was left alone.
+    pub(crate) left: Vec<LeftAlone>,
 }
+
+/// What lies where a program had removed the last file.
+#[derive(Debug)]
+pub(crate) struct LeftAlone {
+    /// Where.
+    pub(crate) file: PathBuf,
+    /// Why it was not removed.
+    pub(crate) unlike: Unlike,
+}
+
+/// What is said of such a file.
+pub(crate) const LEFT_ALONE: &str = "it was left alone, though the file that a program had there was removed";
 
 /// What was synced to a file that was not written.
 #[derive(Debug)]
@@ -71,6 +85,7 @@ impl Recovered {
             Some(Brought::Written) => self.written.push(file),
             Some(Brought::Aside { unlike, to }) => self.salvaged.push(Salvaged { file, unlike, to }),
             Some(Brought::Removed(to)) => self.removed.push((file, to)),
+            Some(Brought::Left(unlike)) => self.left.push(LeftAlone { file, unlike }),
         }
     }
 
@@ -87,6 +102,9 @@ impl Recovered {
         }
         for (path, to) in &self.removed {
             tracing::warn!("{} had been removed: what the power cut left of it is in {}", path.display(), to.display());
+        }
+        for LeftAlone { file, unlike } in &self.left {
+            tracing::warn!("{} {}: {LEFT_ALONE}", file.display(), unlike.told());
         }
         for Salvaged { file, unlike, to } in &self.salvaged {
             tracing::warn!("{} {}: what was synced to it is in {}", file.display(), unlike.told(), to.display());
@@ -322,13 +340,13 @@ impl Recovery<'_> {
         beside_changed: bool,
     ) -> io::Result<Option<Brought>> {
         let resumed = self.left.is_recovering(&self.boot, named.family);
-        let unlike = self.unlike(named).or(beside_changed.then_some(Unlike::Changed));
+        let unlike = self.unlike(named).or(beside_changed.then_some(Unlike::Beside));
         let (born_ns, attributes, records) = match told(self.records(pool, named)?).map_err(other)? {
             Told::Unknown => return Ok(None),
-            Told::Gone(_) if unlike.is_some() => return Ok(Some(Brought::Gone)),
             Told::Gone(born_ns) => {
-                let to = self.ground.remove_name(named, born_ns)?;
-                return Ok(Some(to.map_or(Brought::Gone, Brought::Removed)));
+                let left =
+                    |unlike| Ok(if self.ground.has_name(named)? { Brought::Left(unlike) } else { Brought::Gone });
+                return unlike.map_or_else(|| self.ground.remove_name(named, born_ns), left).map(Some);
             }
             Told::File { born_ns, attributes, records } => (born_ns, attributes, records),
         };

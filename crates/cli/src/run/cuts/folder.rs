@@ -1,11 +1,11 @@
 //! A name of a folder: the files that have it one after the other, as programs see them, and as their disk may have them.
 
 use super::world::{SimFile, World};
-use crate::run::ground::{Below, Target, Unlike};
+use crate::run::ground::{Below, Brought, Target, Unlike};
 use crate::run::journal::{Kind, Named};
 use std::collections::BTreeMap;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use tidegate_layout::kept::StripAttributes;
 use tidegate_preload_wire::FileId;
@@ -157,12 +157,14 @@ impl World {
     }
 
     /// Removes what has the name, durably; whether there was anything.
-    pub(super) fn remove_name(&self) -> Option<PathBuf> {
-        self.disks().folder.bytes()?;
+    pub(super) fn remove_name(&self) -> Brought {
+        if self.disks().folder.bytes().is_none() {
+            return Brought::Gone;
+        }
         self.instant();
         self.disks().folder.remove();
         self.sync_folder();
-        Some(PATH.into())
+        Brought::Removed(PATH.into())
     }
 }
 

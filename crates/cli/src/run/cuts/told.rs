@@ -1,14 +1,54 @@
-//! What a recovery does about a name that a strip tells of, beside what it finds there.
+//! What a recovery does about a name that a strip tells of, beside what it finds there, and what it says of that.
 
-use super::again::{after_a_cut, keep_of_file, with_file_at};
+use super::again::{after_a_cut, keep_of_file, with_file_and_name, with_file_at};
 use super::names::Step;
 use super::recover;
 use super::world::World;
+use crate::run::ground::Unlike;
 use crate::run::recover::Recovered;
 use std::sync::Arc;
 
 fn recovered(world: &Arc<World>) -> Recovered {
     recover(world, "second").expect("there is room")
+}
+
+#[test]
+fn what_lies_at_a_name_that_nothing_is_to_have_is_told_if_it_is_left_alone() {
+    let what_is_done: [(fn(&World), _, _); 3] = [
+        (|_| {}, None, 1),
+        (|world| world.disks().file.write(0, b"used"), Some(Unlike::Beside), 0),
+        (
+            |world| {
+                world.disks().folder.remove();
+                world.disks().folder.make();
+            },
+            Some(Unlike::Changed),
+            0,
+        ),
+    ];
+    for (used, unlike, removed) in what_is_done {
+        let mut program = with_file_and_name();
+        program.step(Step::Remove);
+        let world = after_a_cut(&program.world);
+        assert!(world.disks().folder.bytes().is_some(), "the cut has brought it back");
+        used(&world);
+        let recovered = recovered(&world);
+        let left: Vec<_> = recovered.left.iter().map(|left| left.unlike).collect();
+        assert_eq!((left.first(), recovered.removed.len()), (unlike.as_ref(), removed), "{recovered:?}");
+        assert_eq!(world.disks().folder.bytes().is_some(), unlike.is_some());
+    }
+}
+
+#[test]
+fn nothing_is_said_of_a_name_that_nothing_is_to_have_and_nothing_has() {
+    let mut program = with_file_and_name();
+    program.step(Step::Remove);
+    program.world.disks().folder.sync_folder();
+    let world = after_a_cut(&program.world);
+    // Somebody uses the file beside it.
+    world.disks().file.write(0, b"used");
+    let recovered = recovered(&world);
+    assert!(recovered.left.is_empty() && recovered.removed.is_empty(), "{recovered:?}");
 }
 
 #[test]

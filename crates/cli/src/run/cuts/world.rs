@@ -1,7 +1,7 @@
 //! Persistent memory, a file and a journal, all cut at the same instant.
 
 use super::folder::{NewTarget, SimFolder};
-use crate::run::ground::{Below, Found, Ground, Log, Target, Unlike};
+use crate::run::ground::{Below, Brought, Found, Ground, Log, Target, Unlike};
 use crate::run::journal::{Kind, Named};
 use std::collections::BTreeSet;
 use std::io;
@@ -429,8 +429,11 @@ impl Ground for SimGround {
         let target = || Found::Same(Box::new(NewTarget(self.0.clone())));
         Ok(unlike.map_or_else(target, Found::Unlike))
     }
-    fn remove_name(&self, _: &Named, born_ns: u64) -> io::Result<Option<PathBuf>> {
-        Ok(self.0.unlike(born_ns).map_or_else(|| self.0.remove_name(), |_| None))
+    fn has_name(&self, _: &Named) -> io::Result<bool> {
+        Ok(self.0.disks().folder.bytes().is_some())
+    }
+    fn remove_name(&self, _: &Named, born_ns: u64) -> io::Result<Brought> {
+        Ok(self.0.unlike(born_ns).map_or_else(|| self.0.remove_name(), Brought::Left))
     }
     fn sync(&self, named: &Named) -> io::Result<()> {
         if named.kind == Kind::Name {
