@@ -3,7 +3,7 @@
 use crate::answer;
 use crate::failure::{Exit, Failure};
 use crate::grammar::Recover;
-use crate::run::{Recovered, Salvaged, recover_pool};
+use crate::run::{LEFT_ALONE, LeftAlone, Recovered, Salvaged, recover_pool};
 use serde::Serialize;
 use std::fmt;
 use std::path::PathBuf;
@@ -20,6 +20,7 @@ struct Answer {
     written: Vec<PathBuf>,
     salvaged: Vec<Aside>,
     removed: Vec<Removed>,
+    left: Vec<Kept>,
 }
 
 /// What was synced to a file that was not written.
@@ -41,6 +42,14 @@ struct Removed {
     to: PathBuf,
 }
 
+/// What has the name of a file that its program had removed, and was left alone.
+#[derive(Serialize)]
+struct Kept {
+    #[serde(with = "crate::json_path")]
+    file: PathBuf,
+    why: &'static str,
+}
+
 impl fmt::Display for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for file in &self.written {
@@ -56,6 +65,9 @@ impl fmt::Display for Answer {
                 format_args!("{}: what the power cut left of it is in {}", file.display(), to.display()),
             )?;
         }
+        for Kept { file, why } in &self.left {
+            answer::line(f, "left", format_args!("{} {why}: {LEFT_ALONE}", file.display()))?;
+        }
         let rest = match (self.was_left, self.written.len() + self.salvaged.len() + self.removed.len()) {
             (false, _) => "the last run ended well",
             (true, 0) => "nothing of it was needed, or could be used",
@@ -67,12 +79,13 @@ impl fmt::Display for Answer {
 
 /// Runs `tidegate recover`.
 pub(crate) fn run(wish: &Recover, json: bool) -> Result<Exit, Failure> {
-    let Recovered { was_left, written, salvaged, removed } = recover_pool(&wish.pool, wish.to.as_deref())?;
+    let Recovered { was_left, written, salvaged, removed, left } = recover_pool(&wish.pool, wish.to.as_deref())?;
     let aside = |Salvaged { file, unlike, to }: Salvaged| Aside { file, why: unlike.told(), to };
     let salvaged: Vec<_> = salvaged.into_iter().map(aside).collect();
     let removed = removed.into_iter().map(|(file, to)| Removed { file, to }).collect();
+    let left = left.into_iter().map(|LeftAlone { file, unlike }| Kept { file, why: unlike.told() }).collect();
     let exit = if salvaged.is_empty() { Exit::Done } else { Exit::Refused };
-    answer::end_with(&Answer { pool: wish.pool.clone(), was_left, written, salvaged, removed }, json, exit)
+    answer::end_with(&Answer { pool: wish.pool.clone(), was_left, written, salvaged, removed, left }, json, exit)
 }
 
 #[cfg(test)]

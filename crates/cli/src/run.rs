@@ -38,7 +38,7 @@ use journal::Journal;
 pub(crate) use keeper::{FileStatus, Status};
 use keeper::{Keeper, Scope};
 use kept::Kept;
-pub(crate) use recover::{Recovered, Salvaged};
+pub(crate) use recover::{LEFT_ALONE, LeftAlone, Recovered, Salvaged};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;

@@ -7,7 +7,7 @@ use rustix::fs::Stat;
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use tidegate_commit::strip::{FILLING_RANGES_MAX, Left, Staged};
-use tidegate_preload_wire::{FileId, RANGES_MAX, Range, Row};
+use tidegate_preload_wire::{FileId, RANGES_MAX, Range};
 
 /// A place for a held file. All fields but `doubt` are changed under the lock.
 pub(crate) struct Held {
@@ -407,15 +407,8 @@ impl Held {
 
     /// Whether the supervisor lets this process commit to the strip, and nobody said that nobody may. If not, what was committed just now may count for nothing.
     pub(crate) fn may_commit(&self) -> bool {
-        let epoch = process::epoch();
-        let known = self.allowed_epoch.load(Ordering::Relaxed) == epoch;
-        let (holder, slot) = (self.holder.load(Ordering::Acquire), self.slot.load(Ordering::Relaxed));
-        let is_ours = |row: Row| row.holder == holder && row.slot == u64::from(slot);
-        let allowed = known || process::row_of(self.file()).is_some_and(is_ours);
-        if allowed {
-            self.allowed_epoch.store(epoch, Ordering::Relaxed);
-        }
-        allowed && strip::may_commit()
+        let whose = (self.holder.load(Ordering::Acquire), self.slot.load(Ordering::Relaxed));
+        strip::may_commit(|| self.file(), whose, &self.allowed_epoch)
     }
 
     /// What [`Held::take`] gave is durable, of a file of `size` bytes, and `filling` counts no more, if it is not 0.

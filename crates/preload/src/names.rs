@@ -6,7 +6,7 @@
 //!
 //! 1. What the strip tells is durable before the call returns that it is about: a sync of the file, or of its folder, or its removal.
 //! 2. A young file that cannot be followed byte by byte is *outgrown*: the kernel syncs it and its folder, then the strip tells nothing of the name.
-//! 3. Whatever else makes, removes or renames something in the folder by libc's functions is counted as a change of it. A sync of the folder ends here only if there was none since the kernel
+//! 3. Whatever else makes, removes or renames something in the folder by libc's functions, or sets an attribute of it, is counted as a change of it; so is any `ioctl` of it, whatever that does. A sync of the folder ends here only if there was none since the kernel
 //!    synced it, and a young file's first sync has the kernel sync the folder first if there was. If such a change is about the name itself, or is made by another process of the run, the supervisor
 //!    brings the file and its folder to the disk before, and nobody holds the name any more. So it does if another process syncs the folder.
 //! 4. Others know a young file as held: its number stands in the table's part that programs may write, before its first descriptor is given to the program.

@@ -8,11 +8,11 @@ use rustix::mm::{MapFlags, ProtFlags};
 use std::ffi::CStr;
 use std::os::fd::{AsFd, IntoRawFd, OwnedFd};
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering, fence};
+use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, Ordering, fence};
 use tidegate_commit::name::Name;
 use tidegate_commit::pair::{Pair, STRIPS};
 use tidegate_media::MappedPart;
-use tidegate_preload_wire::{OPEN, RUN, Range, SHUT};
+use tidegate_preload_wire::{FileId, OPEN, RUN, Range, Row, SHUT};
 
 /// The strips of a file.
 pub(crate) type OwnStrips = Pair<MappedPart>;
@@ -45,8 +45,19 @@ fn map((at, len): Range) -> Option<[MappedPart; STRIPS]> {
     parts.map(|(first, second)| [first, second])
 }
 
+/// Whether what `holder` commits for `slot` of `file`, which is a name or not, counts, by what the table and the journal say now. The table is not asked again in the epoch that is `known`.
+pub(crate) fn may_commit(file: impl FnOnce() -> FileId, (holder, slot): (u64, u32), known: &AtomicU32) -> bool {
+    let epoch = process::epoch();
+    let is_its = |row: Row| row.holder == holder && row.slot == u64::from(slot);
+    let allowed = known.load(Ordering::Relaxed) == epoch || process::row_of(file()).is_some_and(is_its);
+    if allowed {
+        known.store(epoch, Ordering::Relaxed);
+    }
+    allowed && is_open()
+}
+
 /// Whether programs may commit by themselves, by what stands in the journal.
-pub(crate) fn may_commit() -> bool {
+fn is_open() -> bool {
     // SeqCst: a program commits and then looks here; whoever shuts this syncs all files then.
     fence(Ordering::SeqCst);
     let journal = JOURNAL.load(Ordering::Acquire);

@@ -6,7 +6,7 @@ mod lost_names;
 mod steps;
 
 pub use drivers::{
-    APPENDER, CHILDREN, COMMITTER, CROWD, DELETER, DRIVER, FAILING, LOUD, MODES, NAMER, STEPPER, STRAY, UNSEEN,
+    APPENDER, CHILDREN, COMMITTER, CROWD, DELETER, DRIVER, FAILING, FOLDERS, LOUD, MODES, NAMER, STEPPER, STRAY, UNSEEN,
 };
 pub use lost_names::Lost;
 pub use steps::Steps;

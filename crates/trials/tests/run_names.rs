@@ -123,7 +123,7 @@ impl Site {
         let names = self.stand.families_of_names();
         let recovery = self.stand.recover_after_boot().output().unwrap();
         let said = [recovery.stdout, recovery.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-        // A journal that was held as a file may have been removed, and its hold not have ended yet.
+        // A journal that was held as a file may have been removed, and its hold not have ended yet, while no strip told of its name.
         let aside: Vec<u64> = said[0].lines().filter(|line| line.starts_with("salvaged")).map(family).collect();
         if !recovery.status.success() && aside.is_empty() || aside.iter().any(|family| names.contains(family)) {
             return Err(format!("{}: {said:?}", recovery.status));

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use std::process::{Command, Stdio};
-use tidegate_trials::run::{DRIVER, LOUD, NAMER, Stand, kept_syncs};
+use tidegate_trials::run::{DRIVER, FOLDERS, LOUD, NAMER, Stand, kept_syncs};
 
 /// Calls of one program. In longer ones most files are the kernel's before half of the calls are made.
 const CALLS: u64 = 1500;
@@ -78,6 +78,31 @@ fn files_with_few_names_are_under_run_what_they_are_without() {
     println!("{programs} programs of {ACTS} acts each; {kept} syncs and removals ended in the pool");
     // Each act syncs a file that is held by itself, once.
     assert!(kept > ACTS * programs, "only {kept} syncs ended in the pool: no names were held");
+}
+
+#[test]
+fn a_folder_with_a_held_name_is_synced_by_the_kernel_once_anything_was_done_to_it() {
+    let folders = FOLDERS.build().unwrap();
+    for (what, after) in [
+        ("nothing", "pool"),
+        ("flags", "kernel"),
+        ("call", "kernel"),
+        ("attributes", "kernel"),
+        ("times", "kernel"),
+        ("attribute", "kernel"),
+        ("name", "kernel"),
+    ] {
+        let under_run = Stand::new();
+        let said = under_run.run().arg(&folders).arg(what).stdin(Stdio::null()).output().unwrap();
+        let told = String::from_utf8_lossy(&said.stdout).into_owned();
+        assert_eq!(
+            told.trim(),
+            format!("pool {after}"),
+            "{what}: {}: {:?}",
+            said.status,
+            String::from_utf8_lossy(&said.stderr)
+        );
+    }
 }
 
 /// What may happen to a file whose writes are syncs, and how many of those end in the pool at least, of many.

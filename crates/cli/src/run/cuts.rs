@@ -5,9 +5,11 @@
 //! a cut and a kill at each of these instants in the recovery, which is done again then. The file has its last synced bytes afterwards, or newer ones.
 //! `TIDEGATE_STEPS` gives longer scripts than CI runs.
 
+mod again;
 mod folder;
 mod names;
 mod program;
+mod told;
 mod world;
 
 use super::ground::Unlike;
@@ -22,8 +24,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use tidegate_media::Domain;
 use tidegate_preload_wire::{Answer, FileId, Request};
-use tidegate_sim::{Reduction, Region};
-use world::{Disks, INODE, JointCut, SimGround, SimLog, Watched, World, after};
+use tidegate_sim::{Image, Reduction, Region};
+use world::{Disks, INODE, JointCut, SimGround, SimLog, Watched, World};
 
 /// Bytes of the small pool's map of void slots, and of all of it.
 const VOID_BYTES: u64 = 4096;
@@ -147,10 +149,13 @@ struct Tally {
     cuts: u64,
     states: u64,
     in_recoveries: u64,
+    used: u64,
 }
 
 struct Judge {
     strip_bytes: u64,
+    /// Whether the journal takes no line of what was recovered, which the judge has to notice.
+    forgets: bool,
     seen: HashSet<u64>,
     tally: Tally,
 }
@@ -166,7 +171,14 @@ fn reduction() -> Reduction {
 impl Judge {
     /// Of pools with such strips.
     fn on(strip_bytes: u64) -> Judge {
-        Judge { strip_bytes, seen: HashSet::new(), tally: Tally::default() }
+        Judge { strip_bytes, forgets: false, seen: HashSet::new(), tally: Tally::default() }
+    }
+
+    /// A world after a cut: the memory and the disks are what they are.
+    fn after(&self, region: &Image, disks: Disks) -> Arc<World> {
+        let mut world = World::new(Region::from_image(region.clone()), disks, self.strip_bytes);
+        Arc::get_mut(&mut world).expect("nobody else has it").forgets = self.forgets;
+        world
     }
 
     /// Runs a script, and judges every cut of its last step.
@@ -212,7 +224,7 @@ impl Judge {
                 let mut key = DefaultHasher::new();
                 (region.hash(), disks, promise, boot).hash(&mut key);
                 if self.seen.insert(key.finish()) {
-                    self.recovered(&after(region, disks.clone(), self.strip_bytes), promise, boot)?;
+                    self.recovered(&self.after(region, disks.clone()), promise, boot)?;
                 }
             }
         }
@@ -236,7 +248,7 @@ impl Judge {
             let again = recover(&killed, BOOTS[boot])?;
             promise.compare(&killed, &again).map_err(|wrong| format!("killed in the recovery: {wrong}"))?;
         }
-        Ok(())
+        cuts.iter().try_for_each(|cut| self.used(cut)).map_err(|wrong| format!("used in the recovery: {wrong}"))
     }
 }
 
@@ -267,6 +279,7 @@ fn recover(world: &Arc<World>, boot: &str) -> Result<Recovered, String> {
         let parts = parts_of(world);
         recovered = recovery.bring(parts, refused).map_err(|failure| format!("{failure:?}"))?;
     }
+    world.set_brought();
     recovery.end(Some(parts_of(world))).map_err(|error| error.to_string())?;
     Ok(recovered)
 }

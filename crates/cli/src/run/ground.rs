@@ -2,6 +2,7 @@
 //! tried without one.
 
 use super::journal::Named;
+use serde::{Deserialize, Serialize};
 use std::fmt::Debug;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -61,7 +62,7 @@ pub(super) enum Found {
 }
 
 /// Why nothing is written to what lies where a held file was.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub(crate) enum Unlike {
     /// There is nothing.
     Missing,
@@ -71,6 +72,8 @@ pub(crate) enum Unlike {
     Changed,
     /// It could not be brought to its disk, and the program was told, or has ended.
     Failed,
+    /// It lies beside a file that was written since the system came up.
+    Beside,
     /// A power cut may have left less of the pool than of the file: the pool was no memory that keeps what is fenced.
     Newer,
 }
@@ -83,9 +86,31 @@ impl Unlike {
             Unlike::Replaced => "is another file now",
             Unlike::Changed => "was written since the power came back",
             Unlike::Failed => "could not be brought to its disk",
+            Unlike::Beside => "lies beside a file that was written since the power came back",
             Unlike::Newer => "may be newer than what the pool has of it, as that is no persistent memory",
         }
     }
+}
+
+/// What became of what only the pool had of a file or a name.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+pub(super) enum Brought {
+    /// The file has it.
+    Written,
+    /// It was put aside.
+    Aside {
+        /// Why.
+        unlike: Unlike,
+        /// Where.
+        #[serde(with = "crate::json_path")]
+        to: PathBuf,
+    },
+    /// Nothing was to have the name, and nothing has it.
+    Gone,
+    /// Nothing was to have the name; what has it was left alone.
+    Left(Unlike),
+    /// The same, and what the power cut left of a removed file went there.
+    Removed(#[serde(with = "crate::json_path")] PathBuf),
 }
 
 /// Files as recovery finds them.
@@ -95,8 +120,10 @@ pub(super) trait Ground {
     /// The name `named`, for a new file: the first change of its length makes it, in the place of whatever has the name.
     /// Not if a file has it that was born later than `born_ns`: that is another one's.
     fn find_name(&self, named: &Named, resumed: bool, born_ns: u64) -> io::Result<Found>;
-    /// Removes what has the name `named`, which nothing is to have that was born at `born_ns` or before. Where its bytes are instead, if there was anything.
-    fn remove_name(&self, named: &Named, born_ns: u64) -> io::Result<Option<PathBuf>>;
+    /// Whether anything has the name `named`.
+    fn has_name(&self, named: &Named) -> io::Result<bool>;
+    /// Removes what has the name `named`, which nothing is to have that was born at `born_ns` or before: its bytes go aside. What has become of it.
+    fn remove_name(&self, named: &Named, born_ns: u64) -> io::Result<Brought>;
     /// Brings what lies where `named` was to its disk, as far as it can be opened.
     fn sync(&self, named: &Named) -> io::Result<()>;
     /// A new file for what was kept of `named`, and where it is.

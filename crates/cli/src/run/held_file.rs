@@ -1,6 +1,6 @@
 //! Files of the system as a run has them: held ones, opened for reading and never written, and those that recovery finds and writes.
 
-use super::ground::{Below, Found, Ground, Target, Unlike};
+use super::ground::{Below, Brought, Found, Ground, Target, Unlike};
 use super::held_name;
 use super::journal::{self, Kind, Named};
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat, StatxFlags, Uid};
@@ -147,14 +147,12 @@ impl Ground for System {
         held_name::find(named, self.booted, resumed, born_ns)
     }
 
-    fn remove_name(&self, named: &Named, born_ns: u64) -> io::Result<Option<PathBuf>> {
-        let mut to = PathBuf::new();
-        let aside = || {
-            let (target, path) = self.salvage(named)?;
-            to = path;
-            Ok(target)
-        };
-        Ok(held_name::remove(named, self.booted, born_ns, aside)?.then_some(to))
+    fn has_name(&self, named: &Named) -> io::Result<bool> {
+        held_name::is_there(named)
+    }
+
+    fn remove_name(&self, named: &Named, born_ns: u64) -> io::Result<Brought> {
+        held_name::remove(named, self.booted, born_ns, || self.salvage(named))
     }
 
     fn sync(&self, named: &Named) -> io::Result<()> {

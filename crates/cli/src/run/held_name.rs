@@ -1,6 +1,6 @@
 //! Names of the system as a run has them: held ones, whose folders are open and synced, and those that recovery finds.
 
-use super::ground::{Below, Found, Target, Unlike};
+use super::ground::{Below, Brought, Found, Target, Unlike};
 use super::held_file::{self, Written, id_of, is_in_reserve};
 use super::journal::{Kind, Named};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
@@ -207,24 +207,37 @@ impl Target for New {
     }
 }
 
-/// Removes what the power cut left where `named` was held: nothing has the name. Its bytes go to `aside` before. False: there was nothing, or what another one made.
+/// Whether anything lies where `named` was held.
+pub(super) fn is_there(named: &Named) -> io::Result<bool> {
+    match named.path.symlink_metadata() {
+        Ok(_) => Ok(true),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Removes what the power cut left where `named` was held: nothing has the name. Its bytes go to `aside` before, unless it is what another one made.
 pub(super) fn remove(
     named: &Named,
     booted: i64,
     born_ns: u64,
-    aside: impl FnOnce() -> io::Result<Box<dyn Target>>,
-) -> io::Result<bool> {
-    let Place::Folder(folder) = place(named, booted, false, born_ns)? else { return Ok(false) };
+    aside: impl FnOnce() -> io::Result<(Box<dyn Target>, PathBuf)>,
+) -> io::Result<Brought> {
+    let folder = match place(named, booted, false, born_ns)? {
+        Place::Folder(folder) => folder,
+        Place::Unlike(unlike) => return Ok(if is_there(named)? { Brought::Left(unlike) } else { Brought::Gone }),
+    };
     let name = named.path.file_name().unwrap_or_default();
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    match rustix::fs::openat(&folder, name, flags, Mode::empty()) {
-        Err(Errno::NOENT) => return Ok(false),
-        Err(error) => return Err(error.into()),
-        Ok(left) => copy(&File::from(left), &*aside()?)?,
-    }
+    let left = match rustix::fs::openat(&folder, name, flags, Mode::empty()) {
+        Err(Errno::NOENT) => return Ok(Brought::Gone),
+        left => File::from(left?),
+    };
+    let (target, to) = aside()?;
+    copy(&left, &*target)?;
     rustix::fs::unlinkat(&folder, name, AtFlags::empty())?;
     folder.sync_all()?;
-    Ok(true)
+    Ok(Brought::Removed(to))
 }
 
 fn copy(left: &File, to: &dyn Target) -> io::Result<()> {
@@ -271,17 +284,26 @@ mod tests {
         let named = name.named(1);
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("later");
         let seconds = |after: i64| i64::try_from(now.as_secs()).expect("seconds") + after;
-        let put = || -> io::Result<Box<dyn Target>> {
+        let put = || -> io::Result<(Box<dyn Target>, PathBuf)> {
             let file = File::options().read(true).write(true).create(true).truncate(false).open(&aside)?;
-            Ok(Box::new(Written::new(file, None)))
+            Ok((Box::new(Written::new(file, None)), aside.clone()))
         };
-        assert!(!remove(&named, seconds(-1000), u64::MAX, put).expect("it can be looked at"));
-        assert!(path.exists() && !aside.exists(), "it was written since the boot");
-        assert!(!remove(&named, seconds(1000), 1, put).expect("it can be looked at"));
-        assert!(path.exists() && !aside.exists(), "it was born later than any file that is known of");
-        assert!(remove(&named, seconds(1000), u64::MAX, put).expect("removed"));
+        let removed = |after, born_ns| remove(&named, seconds(after), born_ns, put).expect("it can be looked at");
+        assert_eq!(removed(-1000, u64::MAX), Brought::Left(Unlike::Changed), "it was written since the boot");
+        assert!(path.exists() && !aside.exists());
+        assert_eq!(
+            removed(1000, 1),
+            Brought::Left(Unlike::Replaced),
+            "it was born later than any file that is known of"
+        );
+        assert!(path.exists() && !aside.exists());
+        assert_eq!(removed(1000, u64::MAX), Brought::Removed(aside.clone()));
         assert_eq!(std::fs::read(&aside).expect("put aside"), b"left by the cut");
-        assert!(!path.exists() && !remove(&named, seconds(1000), u64::MAX, put).expect("nothing is there"));
+        assert!(!path.exists() && !is_there(&named).expect("it can be looked at"));
+        assert_eq!(removed(1000, u64::MAX), Brought::Gone, "nothing is there");
+        std::fs::create_dir(&path).expect("a folder");
+        assert_eq!(removed(1000, u64::MAX), Brought::Left(Unlike::Replaced), "that is no file");
+        std::fs::remove_dir(&path).expect("removed");
         let Found::Same(target) = find(&named, seconds(-1000), false, u64::MAX).expect("it can be made") else {
             panic!("nothing was in the way");
         };

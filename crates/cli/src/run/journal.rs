@@ -9,14 +9,16 @@
 //! - `void RUN`: the files themselves have everything that this run kept. A program may append that line by itself, when the supervisor is gone or has to stop;
 //! - `failed FAMILY`: what is kept there could not be brought to its file's disk, and others may write the file since: it is never written to it;
 //! - `recovering BOOT FAMILY`: a recovery has begun to write that file;
+//! - `recovered FAMILY WHAT`: it has brought that file or name, durably, or put aside what was kept of it: WHAT tells, as JSON. Others may use it from then on, so a recovery that is done again
+//!   passes over it. A program that does not know the line brings it once more;
 //! - `folder PATH`: where the supervisor can be asked while it lives.
 //!
-//! Each begins with the end of a line, so that one that was written in part spoils no other.
+//! Each begins with the end of a line, so that one that was written in part spoils no other. JSON that was written in part is none.
 
-use super::ground::Log;
+use super::ground::{Brought, Log};
 use crate::failure::{Doing, Failure, VolumeFailure};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
@@ -29,6 +31,8 @@ use uuid::Uuid;
 const FAILED: &str = "failed ";
 /// What a line begins with that names a family whose file is being recovered.
 const RECOVERING: &str = "recovering ";
+/// What a line begins with that names a family whose file was recovered, and tells what became of it.
+const RECOVERED: &str = "recovered ";
 /// What a line begins with that names the folder of the run.
 const FOLDER: &str = "folder ";
 /// Where the kernel says which boot this is.
@@ -207,6 +211,11 @@ impl Journal {
         self.line(&format!("{RECOVERING}{boot} {family}"))
     }
 
+    /// Writes that `brought` has become of what was kept of `family`, and that nobody is to bring it any more: durable on return.
+    pub(super) fn add_recovered(&mut self, family: u32, brought: &Brought) -> io::Result<()> {
+        self.line(&format!("{RECOVERED}{family} {}", serde_json::to_string(brought)?))
+    }
+
     /// Nothing of it is needed any more.
     pub(super) fn end(mut self) -> io::Result<()> {
         self.log.remove()
@@ -242,6 +251,8 @@ pub(super) struct Left {
     pub(super) failed: BTreeSet<u32>,
     /// Boots and families of recoveries that began to write.
     recovering: BTreeSet<(String, u32)>,
+    /// What recoveries have brought, and what became of it.
+    pub(super) recovered: BTreeMap<u32, Brought>,
 }
 
 impl Left {
@@ -267,6 +278,7 @@ impl Left {
             is_void: false,
             failed: BTreeSet::new(),
             recovering: BTreeSet::new(),
+            recovered: BTreeMap::new(),
         };
         lines.for_each(|line| left.add(line));
         Some(left)
@@ -278,6 +290,10 @@ impl Left {
         let recovering = line.strip_prefix(RECOVERING).and_then(|rest| rest.split_once(' '));
         let recovering = recovering.and_then(|(boot, family)| Some((boot.to_owned(), family.parse().ok()?)));
         self.recovering.extend(recovering);
+        let recovered = line.strip_prefix(RECOVERED).and_then(|rest| rest.split_once(' '));
+        let recovered =
+            recovered.and_then(|(family, what)| Some((family.parse().ok()?, serde_json::from_str(what).ok()?)));
+        self.recovered.extend(recovered);
         self.holds.extend(serde_json::from_str::<Named>(line));
     }
 
@@ -295,6 +311,7 @@ impl Left {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::ground::Unlike;
 
     #[test]
     fn a_journal_is_read_as_it_was_written() {
@@ -309,6 +326,9 @@ mod tests {
         assert_eq!((left.holds, left.is_void, left.boot), (vec![named], false, this_boot().expect("a boot")));
         journal.add_failed(3).expect("failed");
         journal.add_recovering("boot", 3).expect("recovering");
+        let aside = Brought::Aside { unlike: Unlike::Changed, to: "/a b/\n{c}".into() };
+        journal.add_recovered(3, &aside).expect("recovered");
+        journal.add_recovered(12, &Brought::Written).expect("recovered");
         journal.make_void().expect("void");
         shut_strips(&path).expect("shut");
         assert_eq!(std::fs::read(&path).expect("readable")[..2], [SHUT, b'\n']);
@@ -316,6 +336,7 @@ mod tests {
         assert!(left.is_void && left.failed.contains(&3));
         assert!(left.is_recovering("boot", 3) && !left.is_recovering("boot", 4) && !left.is_recovering("other", 3));
         assert!(left.was_recovering(3) && !left.was_recovering(4));
+        assert_eq!(left.recovered, BTreeMap::from([(3, aside), (12, Brought::Written)]));
         journal.end().expect("removed");
         assert_eq!(Left::read(&path).expect("readable"), None);
     }
@@ -341,6 +362,25 @@ mod tests {
         let left = Left::parse(b"1\nrun a b\n{\"family\":1,\"pa\xff\n\nvoid c\n").expect("it has first lines");
         assert_eq!((left.boot.as_str(), left.holds, left.is_void), ("b", Vec::new(), false));
         assert_eq!(Left::parse(b""), None);
+    }
+
+    #[test]
+    fn a_line_of_what_was_recovered_counts_whole_or_not_at_all() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("pool.holds");
+        let mut journal = Journal::begin(&path, Domain::DiskFile).expect("begun");
+        let begun = std::fs::read(&path).expect("readable").len();
+        journal.add_recovered(12, &Brought::Removed("/aside/12".into())).expect("recovered");
+        let all = std::fs::read(&path).expect("readable");
+        for len in begun..all.len() - 1 {
+            // Whatever is appended behind it.
+            let torn = [&all[..len], b"\nfailed 7\n"].concat();
+            for left in [&all[..len], &torn] {
+                let left = Left::parse(left).expect("it has first lines");
+                assert!(left.recovered.is_empty(), "{:?}", String::from_utf8_lossy(&all[begun..len]));
+            }
+        }
+        assert_eq!(Left::parse(&all).expect("it has first lines").recovered.len(), 1);
     }
 
     #[test]

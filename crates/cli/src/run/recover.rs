@@ -6,10 +6,22 @@
 //! whose disk failed, in whatever boot: what was kept of it goes to a folder beside the pool. So does everything from a pool that is no persistent memory: of
 //! its pages the power cut left those that the kernel happened to write back, and the files may be newer.
 //!
-//! The journal goes last. Until then everything can be done again, as often as the power fails.
+//! A name and a file that is at it may be held at once, and what was kept of both may count. While a strip tells what the name leads to, the name wins, and nothing is done about the file. For the strip tells of
+//! files that were made where there was none. So by then the file that was held there had lost that name, and not by being renamed, or while it had another one: either would have ended its hold first. What was
+//! synced to it is of a file that its program has removed, though the supervisor had not let go of it yet. While the strip tells nothing, the file wins: it may well be what the name leads to.
+//!
+//! The journal goes last. Until then everything can be done again, as often as the power fails, or a disk, or somebody kills the recovery. Meanwhile others may use what was brought, and what they
+//! make of it is newer than the pool. So the journal says of each file and name, when it is durable and before the next one is touched, that it was brought, and what became of it; who does
+//! it again passes over it, whatever lies there by then, and tells what became of it as if he had brought it himself.
+//!
+//! - *Cut before the line*: the file is brought once more. It is either as the last recovery left it, in part or whole, or somebody has used it before it was told that it is there.
+//! - *Cut in the line*: what is there of it is no line, and it is as if it had been cut before.
+//! - *Cut behind the line*: nothing of the file is written again. The pool still has it, and nobody asks for it.
+//! - *In the boot of the run*, where all files that have not failed have everything by then, the journal says that before the failed ones are brought: what was kept of the others is older than what
+//!   programs make of them from then on.
 
 use super::beside::Beside;
-use super::ground::{Found, Ground, Target, Unlike};
+use super::ground::{Brought, Found, Ground, Target, Unlike};
 use super::held_file::{System, booted_seconds};
 use super::journal::{self, Journal, Kind, Left, Named};
 use super::kept::{BLOCK, BLOCK_BYTES, FAMILY_SLOTS, Files, Opened, Parts, block_of, size_block, size_in, slot_of};
@@ -37,7 +49,21 @@ pub(crate) struct Recovered {
     pub(crate) salvaged: Vec<Salvaged>,
     /// Files that a program had removed and the power cut had not: where they were, and where their bytes are.
     pub(crate) removed: Vec<(PathBuf, PathBuf)>,
+    /// What lies where a program had removed files, and was left alone.
+    pub(crate) left: Vec<LeftAlone>,
 }
+
+/// What lies where a program had removed the last file.
+#[derive(Debug)]
+pub(crate) struct LeftAlone {
+    /// Where.
+    pub(crate) file: PathBuf,
+    /// Why it was not removed.
+    pub(crate) unlike: Unlike,
+}
+
+/// What is said of such a file.
+pub(crate) const LEFT_ALONE: &str = "it was left alone, though the file that a program had there was removed";
 
 /// What was synced to a file that was not written.
 #[derive(Debug)]
@@ -51,6 +77,18 @@ pub(crate) struct Salvaged {
 }
 
 impl Recovered {
+    /// Adds what became of what was kept of the file at `path`, if anything was.
+    fn add(&mut self, path: &Path, brought: Option<Brought>) {
+        let file = path.to_owned();
+        match brought {
+            None | Some(Brought::Gone) => {}
+            Some(Brought::Written) => self.written.push(file),
+            Some(Brought::Aside { unlike, to }) => self.salvaged.push(Salvaged { file, unlike, to }),
+            Some(Brought::Removed(to)) => self.removed.push((file, to)),
+            Some(Brought::Left(unlike)) => self.left.push(LeftAlone { file, unlike }),
+        }
+    }
+
     /// Whether a file in the folder of `named` was put aside, as others use it since the power came back.
     fn has_changed_beside(&self, named: &Named) -> bool {
         let beside = |salvaged: &Salvaged| salvaged.file.parent() == named.path.parent();
@@ -64,6 +102,9 @@ impl Recovered {
         }
         for (path, to) in &self.removed {
             tracing::warn!("{} had been removed: what the power cut left of it is in {}", path.display(), to.display());
+        }
+        for LeftAlone { file, unlike } in &self.left {
+            tracing::warn!("{} {}: {LEFT_ALONE}", file.display(), unlike.told());
         }
         for Salvaged { file, unlike, to } in &self.salvaged {
             tracing::warn!("{} {}: what was synced to it is in {}", file.display(), unlike.told(), to.display());
@@ -113,7 +154,7 @@ fn parts_on(region: &Arc<MappedRegion>, path: &Path) -> Result<Parts<MappedRegio
     Parts::of(path, Arc::clone(region), version::version_on(region).unwrap_or(version::NEW))
 }
 
-/// In the boot of the run, brings every file to its disk. One that cannot be brought there has failed: the kernel may not have it any more.
+/// In the boot of the run, brings every file to its disk. One that cannot be brought there has failed: the kernel may not have it any more. The others have everything.
 pub(super) fn sync_each(left: &mut Left, boot: &str, ground: &dyn Ground, journal: &mut Journal) -> io::Result<()> {
     if left.is_void || left.boot != boot {
         return Ok(());
@@ -126,6 +167,11 @@ pub(super) fn sync_each(left: &mut Left, boot: &str, ground: &dyn Ground, journa
             journal.add_failed(named.family)?;
             left.failed.insert(named.family);
         }
+    }
+    // Without any nothing is brought, and the pool is made void at once.
+    if !left.failed.is_empty() {
+        journal.make_void()?;
+        left.is_void = true;
     }
     Ok(())
 }
@@ -201,28 +247,38 @@ impl Recovery<'_> {
         let mut recovered = Recovered { was_left: true, ..Recovered::default() };
         let left = self.left;
         // Names last: a file of theirs belongs to others beside it.
-        let (files, names): (Vec<_>, Vec<_>) = left.holds.iter().partition(|named| named.kind == Kind::File);
-        for named in files.into_iter().chain(names) {
-            if !self.counts(named) {
-                continue;
-            }
+        let counting = left.holds.iter().filter(|named| self.counts(named));
+        let (files, names): (Vec<_>, Vec<_>) = counting.partition(|named| named.kind == Kind::File);
+        let told: BTreeSet<_> =
+            names.iter().filter(|named| self.is_told(&pool, named)).map(|named| &named.path).collect();
+        let files = files.into_iter().filter(|named| !told.contains(&named.path));
+        for named in files.chain(names) {
             let blocks = blocks.remove(&named.family).unwrap_or_default();
-            let brought = match named.kind {
-                Kind::File => self.bring_file(&pool, named, blocks),
-                Kind::Name => self.bring_name(&pool, named, recovered.has_changed_beside(named)),
+            let brought = match left.recovered.get(&named.family) {
+                Some(brought) => Ok(Some(brought.clone())),
+                None => self.bring_one(&pool, named, blocks, recovered.has_changed_beside(named)),
             };
-            match brought {
-                Ok(Brought::Nothing) => {}
-                Ok(Brought::Written) => recovered.written.push(named.path.clone()),
-                Ok(Brought::Aside(salvaged)) => recovered.salvaged.push(salvaged),
-                Ok(Brought::Removed(to)) => recovered.removed.push((named.path.clone(), to)),
-                Err(error) => {
-                    let failure = RunFailure::NotRecovered { file: named.path.clone(), why: error.to_string() };
-                    return Err(failure.into());
-                }
-            }
+            let not_recovered =
+                |error: io::Error| RunFailure::NotRecovered { file: named.path.clone(), why: error.to_string() };
+            recovered.add(&named.path, brought.map_err(not_recovered)?);
         }
         Ok(recovered)
+    }
+
+    /// Brings what was kept of `named`, durably, and has the journal say so. None: there is nothing.
+    fn bring_one<R: Region>(
+        &mut self,
+        pool: &Opened<R>,
+        named: &Named,
+        blocks: Blocks,
+        beside_changed: bool,
+    ) -> io::Result<Option<Brought>> {
+        let brought = match named.kind {
+            Kind::File => self.bring_file(pool, named, blocks)?,
+            Kind::Name => self.bring_name(pool, named, beside_changed)?,
+        };
+        brought.iter().try_for_each(|brought| self.journal.add_recovered(named.family, brought))?;
+        Ok(brought)
     }
 
     /// Nothing of the pool counts any more: it says so first, and the journal goes then.
@@ -235,10 +291,15 @@ impl Recovery<'_> {
     }
 
     /// Writes what was kept of one file, to it or else aside.
-    fn bring_file<R: Region>(&mut self, pool: &Opened<R>, named: &Named, blocks: Blocks) -> io::Result<Brought> {
+    fn bring_file<R: Region>(
+        &mut self,
+        pool: &Opened<R>,
+        named: &Named,
+        blocks: Blocks,
+    ) -> io::Result<Option<Brought>> {
         let only = Only { blocks, records: self.records(pool, named)? };
         if only.blocks.is_empty() && only.records.is_empty() {
-            return Ok(Brought::Nothing);
+            return Ok(None);
         }
         let resumed = self.left.is_recovering(&self.boot, named.family);
         let found = match self.unlike(named) {
@@ -248,7 +309,7 @@ impl Recovery<'_> {
         let (target, brought) = self.target(named, found, resumed)?;
         let durable = if matches!(brought, Brought::Written) { target.len()? } else { u64::MAX };
         write(pool, &*target, &only, durable)?;
-        Ok(brought)
+        Ok(Some(brought))
     }
 
     /// Why nothing is written where `named` was, whatever lies there.
@@ -271,21 +332,26 @@ impl Recovery<'_> {
             }
             Found::Unlike(unlike) => {
                 let (target, to) = self.ground.salvage(named)?;
-                Ok((target, Brought::Aside(Salvaged { file: named.path.clone(), unlike, to })))
+                Ok((target, Brought::Aside { unlike, to }))
             }
         }
     }
 
     /// Sees to it that the file has the name `named` that was synced last, or none if that was removed. Not `beside_changed` ones: somebody has begun to use what the power cut left.
-    fn bring_name<R: Region>(&mut self, pool: &Opened<R>, named: &Named, beside_changed: bool) -> io::Result<Brought> {
+    fn bring_name<R: Region>(
+        &mut self,
+        pool: &Opened<R>,
+        named: &Named,
+        beside_changed: bool,
+    ) -> io::Result<Option<Brought>> {
         let resumed = self.left.is_recovering(&self.boot, named.family);
-        let unlike = self.unlike(named).or(beside_changed.then_some(Unlike::Changed));
+        let unlike = self.unlike(named).or(beside_changed.then_some(Unlike::Beside));
         let (born_ns, attributes, records) = match told(self.records(pool, named)?).map_err(other)? {
-            Told::Unknown => return Ok(Brought::Nothing),
-            Told::Gone(_) if unlike.is_some() => return Ok(Brought::Nothing),
+            Told::Unknown => return Ok(None),
             Told::Gone(born_ns) => {
-                let to = self.ground.remove_name(named, born_ns)?;
-                return Ok(to.map_or(Brought::Nothing, Brought::Removed));
+                let left =
+                    |unlike| Ok(if self.ground.has_name(named)? { Brought::Left(unlike) } else { Brought::Gone });
+                return unlike.map_or_else(|| self.ground.remove_name(named, born_ns), left).map(Some);
             }
             Told::File { born_ns, attributes, records } => (born_ns, attributes, records),
         };
@@ -300,7 +366,13 @@ impl Recovery<'_> {
         records.iter().try_for_each(|record| target.write(record.at, &record.bytes))?;
         target.set_attributes(attributes)?;
         target.sync()?;
-        Ok(brought)
+        Ok(Some(brought))
+    }
+
+    /// Whether a strip tells what has the name `named`.
+    fn is_told<R: Region>(&self, pool: &Opened<R>, named: &Named) -> bool {
+        // What cannot be read is told of when it is to be brought.
+        self.records(pool, named).is_ok_and(|records| !records.is_empty())
     }
 
     /// What its program committed of `named` by itself, and nobody absorbed.
@@ -310,18 +382,6 @@ impl Recovery<'_> {
         let session = session_number(self.left.session.as_bytes());
         pool.strips.records(strip, session, counts).map_err(other)
     }
-}
-
-/// What became of what only the pool had of a file.
-enum Brought {
-    /// There was none.
-    Nothing,
-    /// The file has it.
-    Written,
-    /// It was put aside.
-    Aside(Salvaged),
-    /// What the power cut left of a removed file went there.
-    Removed(PathBuf),
 }
 
 fn other(error: impl ToString) -> io::Error {

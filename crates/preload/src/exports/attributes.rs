@@ -43,9 +43,8 @@ macro_rules! by_descriptor {
         #[unsafe(no_mangle)]
         pub(super) unsafe extern "C-unwind" fn $name($fd: c_int $(, $argument: $kind)*) -> c_int {
             let changes = [attributing_open($fd)];
-            let prepare = || asked::file_of($fd).into_iter().for_each(follow::settle_held);
             // SAFETY: L1.
-            names::during(changes, || change(prepare, || unsafe { next::$name($fd $(, $argument)*) }))
+            names::during(changes, || change(|| settle_open($fd), || unsafe { next::$name($fd $(, $argument)*) }))
         }
     )* };
 }
@@ -76,8 +75,13 @@ pub(super) unsafe extern "C-unwind" fn utimensat(
     names::during(changes, || change(|| unsafe { settle_dated(folder, path) }, call))
 }
 
+/// The file behind `fd` is going to have other attributes.
+pub(super) fn settle_open(fd: c_int) {
+    asked::file_of(fd).into_iter().for_each(follow::settle_held);
+}
+
 /// If what is behind `fd` is a folder, it changes until the answer's end.
-fn attributing_open(fd: c_int) -> Option<Change> {
+pub(super) fn attributing_open(fd: c_int) -> Option<Change> {
     let stat = if process::names_are_held() { asked::stat(fd) } else { None };
     let folder = stat.filter(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory);
     folder.map(|stat| names::change_of_folder(asked::id(&stat)))
@@ -98,7 +102,7 @@ pub(super) unsafe fn dating(folder: c_int, path: *const c_char) -> Option<Change
 /// L1. A null path stands for the file behind `folder`.
 pub(super) unsafe fn settle_dated(folder: c_int, path: *const c_char) {
     if path.is_null() {
-        asked::file_of(folder).into_iter().for_each(follow::settle_held);
+        settle_open(folder);
     } else {
         // SAFETY: L1.
         unsafe { settle_contents(folder, path) };

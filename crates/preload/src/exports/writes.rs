@@ -1,7 +1,8 @@
 //! Functions that write files through descriptors.
 
-use crate::follow::{Aim, Source, write as written};
-use crate::{follow, next};
+use super::attributes::{attributing_open, settle_open};
+use crate::follow::{Aim, Source, change, write as written};
+use crate::{follow, names, next};
 use libc::{c_int, c_uint, c_ulong, c_void, iovec, off_t, size_t, ssize_t};
 
 macro_rules! writes {
@@ -129,15 +130,22 @@ moves!(splice, copy_file_range);
 /// `FICLONE`, `FICLONERANGE`, `FIDEDUPERANGE`: requests that put other files' blocks into a file.
 pub(super) const CLONES: [c_ulong; 3] = [0x4004_9409, 0x4020_940d, 0xc018_9436];
 
-/// As in libc.
+/// `FS_IOC_SETFLAGS`, the same of a program of 32 bits, `FS_IOC_FSSETXATTR`, and two `FS_IOC_SETVERSION`: requests that set attributes of a file.
+const ATTRIBUTES: [c_ulong; 5] = [0x4008_6602, 0x4004_6602, 0x401c_5820, 0x4008_7602, 0x4008_6604];
+
+/// As in libc. Of a folder any request may change something, its own attributes or even what it has.
 ///
 /// # Safety
 /// L1, L4.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
-    if CLONES.contains(&(request & 0xffff_ffff)) {
+    let number = request & 0xffff_ffff;
+    if CLONES.contains(&number) {
         follow::abandon_unseen(fd);
     }
     // SAFETY: L1, L4.
-    unsafe { next::ioctl(fd, request, argument) }
+    let call = || unsafe { next::ioctl(fd, request, argument) };
+    names::during([attributing_open(fd)], || {
+        if ATTRIBUTES.contains(&number) { change(|| settle_open(fd), call) } else { call() }
+    })
 }

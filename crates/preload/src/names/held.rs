@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use tidegate_commit::name::Name as Log;
 use tidegate_commit::strip::Staged;
 use tidegate_media::MappedPart;
-use tidegate_preload_wire::{FileId, Request, Row};
+use tidegate_preload_wire::{FileId, Request};
 
 /// Names that one process holds at most.
 pub(super) const NAMES_MAX: usize = 8;
@@ -299,15 +299,8 @@ impl Held {
 
     /// Whether what is committed here counts, by what the table and the journal say now.
     pub(super) fn is_allowed(&self) -> bool {
-        let epoch = process::epoch();
-        let known = self.allowed_epoch.load(Ordering::Relaxed) == epoch;
-        let (holder, slot) = (self.holder.load(Ordering::Acquire), self.slot.load(Ordering::Relaxed));
-        let is_ours = |row: Row| row.holder == holder && row.slot == u64::from(slot);
-        let allowed = known || process::row_of(self.id()).is_some_and(is_ours);
-        if allowed {
-            self.allowed_epoch.store(epoch, Ordering::Relaxed);
-        }
-        allowed && strip::may_commit()
+        let whose = (self.holder.load(Ordering::Acquire), self.slot.load(Ordering::Relaxed));
+        strip::may_commit(|| self.id(), whose, &self.allowed_epoch)
     }
 
     /// Gives the place up.

@@ -12,6 +12,10 @@ pub const DRIVER: CProgram =
 pub const NAMER: CProgram =
     CProgram { name: "namer", source: include_str!("namer.c"), flags: &[], packages: "gcc libc6-dev" };
 
+/// Syncs a folder in which it holds a name, and once more when something was done to it, which the argument says; and prints where both syncs ended.
+pub const FOLDERS: CProgram =
+    CProgram { name: "folders", source: include_str!("folders.c"), flags: &[], packages: "gcc libc6-dev" };
+
 /// Appends lines to the file of its first argument, syncs each, and prints its number when the sync has returned.
 pub const APPENDER: CProgram =
     CProgram { name: "appender", source: include_str!("appender.c"), flags: &[], packages: "gcc libc6-dev" };

@@ -99,11 +99,16 @@ impl Stand {
         fs::read(path).ok() != now
     }
 
-    /// The numbers under which names were held.
+    /// The numbers under which names were held, and files at names that strips tell of: recovery puts nothing of those aside.
     pub fn families_of_names(&self) -> Vec<u64> {
         let journal = fs::read_to_string(self.journal()).expect("a run was left");
         let names = journal.lines().filter(|line| line.contains("\"kind\":\"Name\""));
-        names.filter_map(|line| line.split_once("\"family\":")?.1.split(',').next()?.parse().ok()).collect()
+        let names = names.filter_map(|line| line.split_once("\"family\":")?.1.split(',').next()?.parse().ok());
+        let paths = self.names_of_families();
+        let told: Vec<_> =
+            self.only_in_the_pool().names.iter().map(|(_, slot, _)| &paths[&(slot / FAMILY_SLOTS)]).collect();
+        let files = paths.iter().filter(|(_, path)| told.contains(path)).map(|(family, _)| *family);
+        names.chain(files).collect()
     }
 
     /// As if no strip told anything of a name.

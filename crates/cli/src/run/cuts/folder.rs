@@ -1,11 +1,11 @@
 //! A name of a folder: the files that have it one after the other, as programs see them, and as their disk may have them.
 
 use super::world::{SimFile, World};
-use crate::run::ground::{Below, Target, Unlike};
+use crate::run::ground::{Below, Brought, Target, Unlike};
 use crate::run::journal::{Kind, Named};
 use std::collections::BTreeMap;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use tidegate_layout::kept::StripAttributes;
 use tidegate_preload_wire::FileId;
@@ -20,16 +20,18 @@ pub(super) struct SimFolder {
     /// Which file had the name when the folder was synced last, and which have had it since.
     history: Vec<Option<u64>>,
     files: BTreeMap<u64, SimFile>,
+    /// When the last file was born.
+    last_born: u64,
     /// Whether a file was made or removed since the system came up.
     written: bool,
 }
 
 impl SimFolder {
     /// With the file that was born as this one, if there is one.
-    fn with(file: Option<(u64, Vec<u8>)>) -> SimFolder {
+    fn with(file: Option<(u64, Vec<u8>)>, last_born: u64) -> SimFolder {
         let history = vec![file.as_ref().map(|(born, _)| *born)];
         let files = file.into_iter().map(|(born, bytes)| (born, SimFile::new(PATH.into(), bytes))).collect();
-        SimFolder { history, files, written: false }
+        SimFolder { history, files, last_born, written: false }
     }
 
     /// When the file was born.
@@ -52,7 +54,8 @@ impl SimFolder {
 
     /// A new file gets the name.
     pub(super) fn make(&mut self) {
-        let number = self.files.keys().last().map_or(1, |last| last + 1);
+        self.last_born += 1;
+        let number = self.last_born;
         self.files.insert(number, SimFile::new(PATH.into(), Vec::new()));
         self.history.push(Some(number));
         self.written = true;
@@ -79,14 +82,17 @@ impl SimFolder {
     /// What a power cut may leave: a file system makes the changes of a folder durable in their order, and bytes when it likes.
     pub(super) fn images(&self) -> Vec<SimFolder> {
         let each = |number: &Option<u64>| match number {
-            None => vec![SimFolder::with(None)],
+            None => vec![SimFolder::with(None, self.last_born)],
             Some(number) => self.files[number]
                 .images()
                 .into_iter()
-                .map(|file| SimFolder::with(Some((*number, file.bytes))))
+                .map(|file| SimFolder::with(Some((*number, file.bytes)), self.last_born))
                 .collect(),
         };
-        if self.history.is_empty() { vec![SimFolder::with(None)] } else { self.history.iter().flat_map(each).collect() }
+        if self.history.is_empty() {
+            return vec![SimFolder::with(None, self.last_born)];
+        }
+        self.history.iter().flat_map(each).collect()
     }
 }
 
@@ -145,16 +151,20 @@ impl World {
     pub(super) fn unlike(&self, born_ns: u64) -> Option<Unlike> {
         let disks = self.disks();
         let younger = disks.folder.born().is_some_and(|born| born > born_ns);
-        if disks.folder.written { Some(Unlike::Changed) } else { younger.then_some(Unlike::Replaced) }
+        // Of what was removed nothing tells when that was.
+        let changed = disks.folder.written && disks.folder.born().is_some();
+        if changed { Some(Unlike::Changed) } else { younger.then_some(Unlike::Replaced) }
     }
 
     /// Removes what has the name, durably; whether there was anything.
-    pub(super) fn remove_name(&self) -> Option<PathBuf> {
-        self.disks().folder.bytes()?;
+    pub(super) fn remove_name(&self) -> Brought {
+        if self.disks().folder.bytes().is_none() {
+            return Brought::Gone;
+        }
         self.instant();
         self.disks().folder.remove();
         self.sync_folder();
-        Some(PATH.into())
+        Brought::Removed(PATH.into())
     }
 }
 
@@ -174,6 +184,7 @@ impl Target for NewTarget {
     }
     fn set_len(&self, len: u64) -> io::Result<()> {
         assert_eq!(len, 0, "it is new");
+        self.0.refuse_new()?;
         if self.0.disks().folder.bytes().is_some() {
             self.with(SimFolder::remove);
         }

@@ -16,12 +16,12 @@ use tidegate_preload_wire::{Answer, Request, Row, row_at, session_number};
 use tidegate_sim::Region;
 
 /// Bytes of the strips: room for a few writes.
-const STRIP_BYTES: u64 = 1024;
+pub(super) const STRIP_BYTES: u64 = 1024;
 const WRITE: usize = 100;
 
 /// What happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+pub(super) enum Step {
     /// The program makes a file with the name, if there is none,
     Make,
     /// writes behind what it has written,
@@ -59,7 +59,7 @@ const ALPHABET: [Step; 10] = [
 
 /// What a judge has to notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mistake {
+pub(super) enum Mistake {
     /// A removal is not told.
     RemovalNotTold,
     /// The name of a young file is taken for durable with its folder, while the strip tells that nothing has it.
@@ -98,9 +98,9 @@ impl Promise {
 }
 
 /// A program that holds a name, as the library under it acts.
-struct Program {
-    world: Arc<World>,
-    keeper: Keeper<Watched>,
+pub(super) struct Program {
+    pub(super) world: Arc<World>,
+    pub(super) keeper: Keeper<Watched>,
     table: Arc<Region>,
     log: Option<Name<Span<Watched>>>,
     slot: u32,
@@ -117,7 +117,7 @@ struct Program {
 }
 
 impl Program {
-    fn on(world: Arc<World>, mistake: Option<Mistake>) -> Program {
+    pub(super) fn on(world: Arc<World>, mistake: Option<Mistake>) -> Program {
         let (keeper, table) = keeper_on(&world);
         Program {
             world,
@@ -178,7 +178,7 @@ impl Program {
         self.is_settled = false;
     }
 
-    fn step(&mut self, step: Step) {
+    pub(super) fn step(&mut self, step: Step) {
         match step {
             Step::Make if self.bytes().is_none() => self.make(),
             Step::Write => self.write(WRITE),
@@ -336,7 +336,7 @@ impl Program {
 }
 
 /// Runs a script, and has `judge` judge every cut of its last step.
-fn judged(judge: &mut Judge, script: &[Step], mistake: Option<Mistake>) -> Result<(), String> {
+pub(super) fn judged(judge: &mut Judge, script: &[Step], mistake: Option<Mistake>) -> Result<(), String> {
     judge.tally.scripts += 1;
     let mut world = World::new(Region::new(POOL_BYTES), Disks::new(Vec::new(), first_lines()), STRIP_BYTES);
     if mistake == Some(Mistake::LostMap) {
@@ -381,7 +381,7 @@ const GONE: [Step; 8] = {
     [Make, Write, Hold, Remove, Make, Write, Sync, Remove]
 };
 /// with a young file that was synced, and written since.
-const YOUNG: [Step; 8] = {
+pub(super) const YOUNG: [Step; 8] = {
     use Step::{Hold, Make, Remove, Sync, Write};
     [Make, Hold, Remove, Make, Write, Sync, Write, Write]
 };

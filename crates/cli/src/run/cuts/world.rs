@@ -1,16 +1,17 @@
 //! Persistent memory, a file and a journal, all cut at the same instant.
 
 use super::folder::{NewTarget, SimFolder};
-use crate::run::ground::{Below, Found, Ground, Log, Target, Unlike};
+use crate::run::ground::{Below, Brought, Found, Ground, Log, Target, Unlike};
 use crate::run::journal::{Kind, Named};
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tidegate_layout::kept::StripAttributes;
 use tidegate_media::{Region as Medium, Sealed};
 use tidegate_preload_wire::FileId;
-use tidegate_sim::{Cut, Image, InterceptMemory, InterceptedMemory, Recorded, Region};
+use tidegate_sim::{Cut, InterceptMemory, InterceptedMemory, Recorded, Region};
 
 const PAGE: usize = 4096;
 
@@ -109,6 +110,13 @@ fn carry_out(path: &mut PathBuf, bytes: &mut Vec<u8>, change: &Change) {
     }
 }
 
+/// What somebody does with a name that a recovery has brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Use {
+    Remove,
+    Replace,
+}
+
 /// What lies on disks.
 #[derive(Clone, Debug, Hash)]
 pub(super) struct Disks {
@@ -123,22 +131,33 @@ pub(super) struct Disks {
     pub(super) aside: Option<SimFile>,
     /// Whether the next sync of the file by the supervisor fails, once, and the kernel forgets what it could not write.
     pub(super) failing: bool,
+    /// Whether there is no room for new files.
+    pub(super) full: bool,
 }
 
 /// The power fails.
 pub(super) struct JointCut {
     pub(super) region: Cut,
     pub(super) disks: Disks,
+    /// Whether a recovery had brought everything.
+    pub(super) is_brought: bool,
 }
 
 impl JointCut {
     /// The states that the disks may be left in.
     pub(super) fn disks_images(&self) -> Vec<Disks> {
-        let whole = self.disks.tail.len();
+        self.disks.images()
+    }
+}
+
+impl Disks {
+    /// The states that a power cut may leave.
+    fn images(&self) -> Vec<Disks> {
+        let whole = self.tail.len();
         let tails: BTreeSet<_> = [0, whole / 2, whole].into();
         let journal = |tail: &usize| {
-            let journal = self.disks.journal.clone();
-            journal.map(|journal| [&journal, &self.disks.tail[..*tail]].concat())
+            let journal = self.journal.clone();
+            journal.map(|journal| [&journal, &self.tail[..*tail]].concat())
         };
         let journals: Vec<_> = tails.iter().map(journal).collect();
         let image = |file: &SimFile, folder: &SimFolder, journal: &Option<Vec<u8>>| Disks {
@@ -148,8 +167,9 @@ impl JointCut {
             tail: Vec::new(),
             aside: None,
             failing: false,
+            full: false,
         };
-        let (files, folders) = (self.disks.file.images(), self.disks.folder.images());
+        let (files, folders) = (self.file.images(), self.folder.images());
         let beside = || folders.iter().flat_map(|folder| journals.iter().map(move |journal| (folder, journal)));
         files.iter().flat_map(|file| beside().map(|(folder, journal)| image(file, folder, journal))).collect()
     }
@@ -166,6 +186,10 @@ pub(super) struct World {
     pub(super) loses_from: u64,
     /// Heads of strips: who clears one of them clears the other.
     pub(super) clears: Option<[u64; 2]>,
+    /// The journal takes no line of what was recovered.
+    pub(super) forgets: bool,
+    /// Whether a recovery has brought everything.
+    is_brought: AtomicBool,
     /// What a program does once the supervisor has read a block of its file.
     beside: Mutex<Option<Beside>>,
 }
@@ -179,8 +203,9 @@ pub(super) const INODE: u64 = 11;
 impl World {
     pub(super) fn new(region: Region, disks: Disks, strip_bytes: u64) -> Arc<World> {
         let (region, disks) = (Arc::new(region), Mutex::new(disks));
-        let (loses_from, clears, beside) = (u64::MAX, None, Mutex::default());
-        Arc::new(World { region, disks, strip_bytes, cuts: Recorded::default(), loses_from, clears, beside })
+        let (loses_from, clears, forgets, beside) = (u64::MAX, None, false, Mutex::default());
+        let (cuts, is_brought) = (Recorded::default(), AtomicBool::new(false));
+        Arc::new(World { region, disks, strip_bytes, cuts, loses_from, clears, forgets, is_brought, beside })
     }
 
     pub(super) fn disks(&self) -> MutexGuard<'_, Disks> {
@@ -202,11 +227,22 @@ impl World {
     }
 
     fn cut(&self) -> JointCut {
-        JointCut { region: self.region.cut(), disks: self.disks().clone() }
+        let is_brought = self.is_brought.load(Ordering::Relaxed);
+        JointCut { region: self.region.cut(), disks: self.disks().clone(), is_brought }
+    }
+
+    /// A recovery has brought everything.
+    pub(super) fn set_brought(&self) {
+        self.is_brought.store(true, Ordering::Relaxed);
     }
 
     pub(super) fn instant(&self) {
         self.cuts.instant(|| self.cut());
+    }
+
+    /// Refuses to make a new file, if there is no room for one.
+    pub(super) fn refuse_new(&self) -> io::Result<()> {
+        if self.disks().full { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
     }
 
     /// The kernel syncs the file for a program.
@@ -221,7 +257,36 @@ impl Disks {
     pub(super) fn new(bytes: Vec<u8>, journal: String) -> Disks {
         let file = SimFile::new("/root/a".into(), bytes);
         let folder = SimFolder::default();
-        Disks { file, folder, journal: Some(journal.into()), tail: Vec::new(), aside: None, failing: false }
+        let (journal, tail) = (Some(journal.into()), Vec::new());
+        Disks { file, folder, journal, tail, aside: None, failing: false, full: false }
+    }
+
+    /// Somebody uses the file, and the name: he removes what has it, or has made another one in its place. All of that is durable.
+    pub(super) fn be_used(&mut self, how: Use) {
+        let inside = 4000.min(self.file.bytes.len());
+        [0, inside].into_iter().for_each(|at| self.file.write(at, b"used"));
+        self.file.sync();
+        if self.folder.bytes().is_some() {
+            self.folder.remove();
+        }
+        if how == Use::Replace {
+            self.folder.make();
+            self.folder.write(0, b"used");
+        }
+        self.folder.sync_file();
+        self.folder.sync_folder();
+    }
+
+    /// As a power cut leaves them if everything is durable.
+    pub(super) fn at_the_next_boot(&self) -> Disks {
+        let mut left = self.images();
+        assert_eq!(left.len(), 1, "everything is durable");
+        left.remove(0)
+    }
+
+    /// What a user finds.
+    pub(super) fn found(&self) -> (Vec<u8>, Option<Vec<u8>>) {
+        (self.file.bytes.clone(), self.folder.bytes().map(<[u8]>::to_vec))
     }
 }
 
@@ -324,6 +389,9 @@ impl std::fmt::Debug for SimLog {
 
 impl Log for SimLog {
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if self.0.forgets && bytes.starts_with(b"\nrecovered ") {
+            return Ok(());
+        }
         self.0.disks().tail = bytes.to_vec();
         self.0.instant();
         let mut disks = self.0.disks();
@@ -361,8 +429,11 @@ impl Ground for SimGround {
         let target = || Found::Same(Box::new(NewTarget(self.0.clone())));
         Ok(unlike.map_or_else(target, Found::Unlike))
     }
-    fn remove_name(&self, _: &Named, born_ns: u64) -> io::Result<Option<PathBuf>> {
-        Ok(self.0.unlike(born_ns).map_or_else(|| self.0.remove_name(), |_| None))
+    fn has_name(&self, _: &Named) -> io::Result<bool> {
+        Ok(self.0.disks().folder.bytes().is_some())
+    }
+    fn remove_name(&self, _: &Named, born_ns: u64) -> io::Result<Brought> {
+        Ok(self.0.unlike(born_ns).map_or_else(|| self.0.remove_name(), Brought::Left))
     }
     fn sync(&self, named: &Named) -> io::Result<()> {
         if named.kind == Kind::Name {
@@ -379,6 +450,7 @@ impl Ground for SimGround {
         Ok(())
     }
     fn salvage(&self, named: &Named) -> io::Result<(Box<dyn Target>, PathBuf)> {
+        self.0.refuse_new()?;
         let aside = SimFile::new("/aside".into(), Vec::new());
         self.0.disks().aside.get_or_insert(aside);
         Ok((Box::new(SimTarget { world: self.0.clone(), aside: true }), named.path.clone()))
@@ -417,9 +489,4 @@ impl Target for SimTarget {
         self.with(SimFile::sync);
         Ok(())
     }
-}
-
-/// A world after a cut: the memory and the disks are what they are.
-pub(super) fn after(region: &Image, disks: Disks, strip_bytes: u64) -> Arc<World> {
-    World::new(Region::from_image(region.clone()), disks, strip_bytes)
 }
