@@ -120,8 +120,8 @@ pub(super) trait Ground {
     /// The name `named`, for a new file: the first change of its length makes it, in the place of whatever has the name.
     /// Not if a file has it that was born later than `born_ns`: that is another one's.
     fn find_name(&self, named: &Named, resumed: bool, born_ns: u64) -> io::Result<Found>;
-    /// Whether anything has the name `named`.
-    fn has_name(&self, named: &Named) -> io::Result<bool>;
+    /// Whether anything has the name `named`, as far as that can be seen: what nobody can look at may be there.
+    fn has_name(&self, named: &Named) -> bool;
     /// Removes what has the name `named`, which nothing is to have that was born at `born_ns` or before: its bytes go aside. What has become of it.
     fn remove_name(&self, named: &Named, born_ns: u64) -> io::Result<Brought>;
     /// Brings what lies where `named` was to its disk, as far as it can be opened.

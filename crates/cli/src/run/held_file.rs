@@ -147,7 +147,7 @@ impl Ground for System {
         held_name::find(named, self.booted, resumed, born_ns)
     }
 
-    fn has_name(&self, named: &Named) -> io::Result<bool> {
+    fn has_name(&self, named: &Named) -> bool {
         held_name::is_there(named)
     }
 

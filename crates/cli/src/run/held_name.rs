@@ -207,13 +207,10 @@ impl Target for New {
     }
 }
 
-/// Whether anything lies where `named` was held.
-pub(super) fn is_there(named: &Named) -> io::Result<bool> {
-    match named.path.symlink_metadata() {
-        Ok(_) => Ok(true),
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(false),
-        Err(error) => Err(error),
-    }
+/// Whether anything lies where `named` was held, or may: nobody can look.
+pub(super) fn is_there(named: &Named) -> bool {
+    let absent = |error: io::Error| matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory);
+    !named.path.symlink_metadata().is_err_and(absent)
 }
 
 /// Removes what the power cut left where `named` was held: nothing has the name. Its bytes go to `aside` before, unless it is what another one made.
@@ -225,12 +222,16 @@ pub(super) fn remove(
 ) -> io::Result<Brought> {
     let folder = match place(named, booted, false, born_ns)? {
         Place::Folder(folder) => folder,
-        Place::Unlike(unlike) => return Ok(if is_there(named)? { Brought::Left(unlike) } else { Brought::Gone }),
+        Place::Unlike(unlike) => return Ok(if is_there(named) { Brought::Left(unlike) } else { Brought::Gone }),
     };
     let name = named.path.file_name().unwrap_or_default();
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let left = match rustix::fs::openat(&folder, name, flags, Mode::empty()) {
-        Err(Errno::NOENT) => return Ok(Brought::Gone),
+        Err(Errno::NOENT) => {
+            // A recovery that was cut may have removed it, or anybody.
+            folder.sync_all()?;
+            return Ok(Brought::Gone);
+        }
         left => File::from(left?),
     };
     let (target, to) = aside()?;
@@ -299,7 +300,7 @@ mod tests {
         assert!(path.exists() && !aside.exists());
         assert_eq!(removed(1000, u64::MAX), Brought::Removed(aside.clone()));
         assert_eq!(std::fs::read(&aside).expect("put aside"), b"left by the cut");
-        assert!(!path.exists() && !is_there(&named).expect("it can be looked at"));
+        assert!(!path.exists() && !is_there(&named));
         assert_eq!(removed(1000, u64::MAX), Brought::Gone, "nothing is there");
         std::fs::create_dir(&path).expect("a folder");
         assert_eq!(removed(1000, u64::MAX), Brought::Left(Unlike::Replaced), "that is no file");

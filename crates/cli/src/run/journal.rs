@@ -33,6 +33,8 @@ const FAILED: &str = "failed ";
 const RECOVERING: &str = "recovering ";
 /// What a line begins with that names a family whose file was recovered, and tells what became of it.
 const RECOVERED: &str = "recovered ";
+/// Digits of a family at the end of a line, so that a part of them is told from another family.
+const FAMILY_DIGITS: usize = 10;
 /// What a line begins with that names the folder of the run.
 const FOLDER: &str = "folder ";
 /// Where the kernel says which boot this is.
@@ -203,12 +205,12 @@ impl Journal {
 
     /// Writes that the file of `family` could not be brought to its disk: durable on return.
     pub(super) fn add_failed(&mut self, family: u32) -> io::Result<()> {
-        self.line(&format!("{FAILED}{family}"))
+        self.line(&format!("{FAILED}{family:0FAMILY_DIGITS$}"))
     }
 
     /// Writes that the file of `family` is being written under the boot `boot`: durable on return.
     pub(super) fn add_recovering(&mut self, boot: &str, family: u32) -> io::Result<()> {
-        self.line(&format!("{RECOVERING}{boot} {family}"))
+        self.line(&format!("{RECOVERING}{boot} {family:0FAMILY_DIGITS$}"))
     }
 
     /// Writes that `brought` has become of what was kept of `family`, and that nobody is to bring it any more: durable on return.
@@ -232,6 +234,12 @@ pub(super) fn sync_folder_of(path: &Path) -> io::Result<()> {
 pub(super) fn folder_in(path: &Path) -> io::Result<Option<PathBuf>> {
     let text = String::from_utf8_lossy(&std::fs::read(path)?).into_owned();
     Ok(text.lines().find_map(|line| line.strip_prefix(FOLDER)).map(PathBuf::from))
+}
+
+/// The family that `digits` name. Journals of older programs have as few as it takes, and no zero before them.
+fn family_of(digits: &str) -> Option<u32> {
+    let is_whole = digits.len() == FAMILY_DIGITS || !digits.starts_with('0');
+    digits.parse().ok().filter(|_| is_whole)
 }
 
 /// A journal that a run left behind.
@@ -286,13 +294,13 @@ impl Left {
 
     fn add(&mut self, line: &str) {
         self.is_void |= line.strip_prefix(VOID) == Some(&self.session);
-        self.failed.extend(line.strip_prefix(FAILED).and_then(|family| family.parse::<u32>().ok()));
+        self.failed.extend(line.strip_prefix(FAILED).and_then(family_of));
         let recovering = line.strip_prefix(RECOVERING).and_then(|rest| rest.split_once(' '));
-        let recovering = recovering.and_then(|(boot, family)| Some((boot.to_owned(), family.parse().ok()?)));
+        let recovering = recovering.and_then(|(boot, family)| Some((boot.to_owned(), family_of(family)?)));
         self.recovering.extend(recovering);
         let recovered = line.strip_prefix(RECOVERED).and_then(|rest| rest.split_once(' '));
         let recovered =
-            recovered.and_then(|(family, what)| Some((family.parse().ok()?, serde_json::from_str(what).ok()?)));
+            recovered.and_then(|(family, what)| Some((family_of(family)?, serde_json::from_str(what).ok()?)));
         self.recovered.extend(recovered);
         self.holds.extend(serde_json::from_str::<Named>(line));
     }
@@ -362,6 +370,23 @@ mod tests {
         let left = Left::parse(b"1\nrun a b\n{\"family\":1,\"pa\xff\n\nvoid c\n").expect("it has first lines");
         assert_eq!((left.boot.as_str(), left.holds, left.is_void), ("b", Vec::new(), false));
         assert_eq!(Left::parse(b""), None);
+    }
+
+    #[test]
+    fn a_part_of_a_number_is_no_other_number() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("pool.holds");
+        let mut journal = Journal::begin(&path, Domain::DiskFile).expect("begun");
+        let begun = std::fs::read(&path).expect("readable").len();
+        journal.add_recovering("boot", 12).and_then(|()| journal.add_failed(12)).expect("there is room");
+        let all = std::fs::read(&path).expect("readable");
+        for len in begun..all.len() - 1 {
+            let left = Left::parse(&[&all[..len], b"\n"].concat()).expect("it has first lines");
+            let others = (0..12).filter(|family| left.failed.contains(family) || left.was_recovering(*family));
+            assert_eq!(others.count(), 0, "{:?}", String::from_utf8_lossy(&all[begun..len]));
+        }
+        let older = Left::parse(b"1\nrun a b\nfailed 12\nrecovering boot 3\n").expect("it has first lines");
+        assert!(older.failed.contains(&12) && older.was_recovering(3));
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! whose disk failed, in whatever boot: what was kept of it goes to a folder beside the pool. So does everything from a pool that is no persistent memory: of
 //! its pages the power cut left those that the kernel happened to write back, and the files may be newer.
 //!
-//! A name and a file that is at it may be held at once, and what was kept of both may count. While a strip tells what the name leads to, the name wins, and nothing is done about the file. For the strip tells of
+//! A name and a file that is at it may be held at once, and what was kept of both may count. While a strip tells what the name leads to, and the name was not given up since, the name wins, and what was kept of the file goes aside. For the strip tells of
 //! files that were made where there was none. So by then the file that was held there had lost that name, and not by being renamed, or while it had another one: either would have ended its hold first. What was
 //! synced to it is of a file that its program has removed, though the supervisor had not let go of it yet. While the strip tells nothing, the file wins: it may well be what the name leads to.
 //!
@@ -160,10 +160,12 @@ pub(super) fn sync_each(left: &mut Left, boot: &str, ground: &dyn Ground, journa
         return Ok(());
     }
     let files: BTreeMap<_, _> = left.holds.iter().map(|named| (&named.path, named)).collect();
-    let failed: Vec<_> = files.into_values().filter(|named| ground.sync(named).is_err()).cloned().collect();
-    for path in failed.into_iter().map(|named| named.path) {
-        // All holds of it: those that ended well have nothing in the pool.
-        for named in left.holds.iter().filter(|named| named.path == path) {
+    for named in files.into_values() {
+        if ground.sync(named).is_ok() {
+            continue;
+        }
+        // At once, as the kernel says so once. All holds of it: those that ended well have nothing in the pool.
+        for named in left.holds.iter().filter(|other| other.path == named.path) {
             journal.add_failed(named.family)?;
             left.failed.insert(named.family);
         }
@@ -251,12 +253,13 @@ impl Recovery<'_> {
         let (files, names): (Vec<_>, Vec<_>) = counting.partition(|named| named.kind == Kind::File);
         let told: BTreeSet<_> =
             names.iter().filter(|named| self.is_told(&pool, named)).map(|named| &named.path).collect();
-        let files = files.into_iter().filter(|named| !told.contains(&named.path));
-        for named in files.chain(names) {
+        for named in files.into_iter().chain(names) {
             let blocks = blocks.remove(&named.family).unwrap_or_default();
+            let others =
+                Others { have_removed: told.contains(&named.path), have_changed: recovered.has_changed_beside(named) };
             let brought = match left.recovered.get(&named.family) {
                 Some(brought) => Ok(Some(brought.clone())),
-                None => self.bring_one(&pool, named, blocks, recovered.has_changed_beside(named)),
+                None => self.bring_one(&pool, named, blocks, others),
             };
             let not_recovered =
                 |error: io::Error| RunFailure::NotRecovered { file: named.path.clone(), why: error.to_string() };
@@ -271,13 +274,16 @@ impl Recovery<'_> {
         pool: &Opened<R>,
         named: &Named,
         blocks: Blocks,
-        beside_changed: bool,
+        others: Others,
     ) -> io::Result<Option<Brought>> {
         let brought = match named.kind {
-            Kind::File => self.bring_file(pool, named, blocks)?,
-            Kind::Name => self.bring_name(pool, named, beside_changed)?,
+            Kind::File => self.bring_file(pool, named, blocks, others.have_removed)?,
+            Kind::Name => self.bring_name(pool, named, others.have_changed)?,
         };
-        brought.iter().try_for_each(|brought| self.journal.add_recovered(named.family, brought))?;
+        let told = brought.iter().try_for_each(|brought| self.journal.add_recovered(named.family, brought));
+        told.map_err(|error| {
+            other(format!("it is where it belongs, but the journal of holds cannot be written: {error}"))
+        })?;
         Ok(brought)
     }
 
@@ -296,10 +302,16 @@ impl Recovery<'_> {
         pool: &Opened<R>,
         named: &Named,
         blocks: Blocks,
+        removed: bool,
     ) -> io::Result<Option<Brought>> {
         let only = Only { blocks, records: self.records(pool, named)? };
         if only.blocks.is_empty() && only.records.is_empty() {
             return Ok(None);
+        }
+        if removed {
+            let (target, to) = self.ground.salvage(named)?;
+            write(pool, &*target, &only, u64::MAX)?;
+            return Ok(Some(Brought::Removed(to)));
         }
         let resumed = self.left.is_recovering(&self.boot, named.family);
         let found = match self.unlike(named) {
@@ -349,9 +361,10 @@ impl Recovery<'_> {
         let (born_ns, attributes, records) = match told(self.records(pool, named)?).map_err(other)? {
             Told::Unknown => return Ok(None),
             Told::Gone(born_ns) => {
-                let left =
-                    |unlike| Ok(if self.ground.has_name(named)? { Brought::Left(unlike) } else { Brought::Gone });
-                return unlike.map_or_else(|| self.ground.remove_name(named, born_ns), left).map(Some);
+                let left = |unlike| if self.ground.has_name(named) { Brought::Left(unlike) } else { Brought::Gone };
+                return unlike
+                    .map_or_else(|| self.ground.remove_name(named, born_ns), |unlike| Ok(left(unlike)))
+                    .map(Some);
             }
             Told::File { born_ns, attributes, records } => (born_ns, attributes, records),
         };
@@ -369,8 +382,11 @@ impl Recovery<'_> {
         Ok(Some(brought))
     }
 
-    /// Whether a strip tells what has the name `named`.
+    /// Whether a strip tells what has the name `named`, and did so to the end: of one that was given up others may have made a file and held that.
     fn is_told<R: Region>(&self, pool: &Opened<R>, named: &Named) -> bool {
+        if self.left.failed.contains(&named.family) {
+            return false;
+        }
         // What cannot be read is told of when it is to be brought.
         self.records(pool, named).is_ok_and(|records| !records.is_empty())
     }
@@ -382,6 +398,15 @@ impl Recovery<'_> {
         let session = session_number(self.left.session.as_bytes());
         pool.strips.records(strip, session, counts).map_err(other)
     }
+}
+
+/// What else was found out that is about a file or a name.
+#[derive(Clone, Copy)]
+struct Others {
+    /// A strip tells that its program had removed the file.
+    have_removed: bool,
+    /// Somebody has begun to use what the power cut left beside it.
+    have_changed: bool,
 }
 
 fn other(error: impl ToString) -> io::Error {

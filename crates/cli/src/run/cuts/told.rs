@@ -3,8 +3,8 @@
 use super::again::{after_a_cut, keep_of_file, with_file_and_name, with_file_at};
 use super::names::Step;
 use super::recover;
-use super::world::World;
-use crate::run::ground::Unlike;
+use super::world::{SimLog, World};
+use crate::run::ground::{Log, Unlike};
 use crate::run::recover::Recovered;
 use std::sync::Arc;
 
@@ -54,7 +54,9 @@ fn nothing_is_said_of_a_name_that_nothing_is_to_have_and_nothing_has() {
 #[test]
 fn a_file_that_was_held_at_a_name_is_nobodys_once_a_strip_tells_of_the_name() {
     use Step::{Hold, Make, Remove, Sync, Write};
-    for (told, written, aside) in [(&[][..], 1, 0), (&[Make, Write, Sync], 1, 0), (&[Make, Write, Sync, Remove], 0, 0)]
+    let nothing = &[][..];
+    for (told, written, removed) in
+        [(nothing, 1, 0), (&[Make, Write, Sync], 1, 1), (&[Make, Write, Sync, Remove], 0, 2)]
     {
         let mut program = with_file_at("/root/name", &[Make, Hold]);
         keep_of_file(&mut program);
@@ -67,8 +69,23 @@ fn a_file_that_was_held_at_a_name_is_nobodys_once_a_strip_tells_of_the_name() {
         told.iter().for_each(|step| program.step(*step));
         let world = after_a_cut(&program.world);
         let recovered = recovered(&world);
-        assert_eq!((recovered.written.len(), recovered.salvaged.len()), (written, aside), "{told:?}: {recovered:?}");
+        assert_eq!((recovered.written.len(), recovered.removed.len()), (written, removed), "{told:?}: {recovered:?}");
+        assert!(recovered.salvaged.is_empty(), "{recovered:?}");
         let kept = world.disks().file.bytes[..100] == [1; 100];
-        assert!(kept && world.disks().aside.is_none(), "{told:?}");
+        assert!(kept && world.disks().aside.is_some() == (removed > 0), "{told:?}");
     }
+}
+
+#[test]
+fn a_file_that_was_held_at_a_name_that_was_given_up_is_brought() {
+    use Step::{Hold, Make, Remove, Sync, Write};
+    let mut program = with_file_at("/root/name", &[Make, Hold, Remove, Make, Write, Sync]);
+    // Nobody holds the name any more: its program makes files there by the kernel, and holds one.
+    SimLog(program.world.clone()).append(b"\nfailed 0000000001\n").expect("the journal takes it");
+    keep_of_file(&mut program);
+    let world = after_a_cut(&program.world);
+    let recovered = recovered(&world);
+    let why: Vec<_> = recovered.salvaged.iter().map(|salvaged| salvaged.unlike).collect();
+    assert_eq!((recovered.written.len(), why), (1, vec![Unlike::Failed]), "{recovered:?}");
+    assert_eq!(world.disks().file.bytes[..100], [1; 100]);
 }

@@ -429,8 +429,8 @@ impl Ground for SimGround {
         let target = || Found::Same(Box::new(NewTarget(self.0.clone())));
         Ok(unlike.map_or_else(target, Found::Unlike))
     }
-    fn has_name(&self, _: &Named) -> io::Result<bool> {
-        Ok(self.0.disks().folder.bytes().is_some())
+    fn has_name(&self, _: &Named) -> bool {
+        self.0.disks().folder.bytes().is_some()
     }
     fn remove_name(&self, _: &Named, born_ns: u64) -> io::Result<Brought> {
         Ok(self.0.unlike(born_ns).map_or_else(|| self.0.remove_name(), Brought::Left))
