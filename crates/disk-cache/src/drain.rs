@@ -3,6 +3,14 @@
 //! A sweep over the disk looks for what is dirty a part of its way at a time, so that it takes along what turned dirty before it since it began:
 //! next to where it is, blocks have been gathering for as long as possible, and neighbours go to the disk together.
 //!
+//! A block without dirty neighbours costs most disks as much as several that have some. Where its caller lets it, a sweep leaves such a block *out*, once: the
+//! next one takes it along, with the neighbours that it has by then. Most find some if most dirty blocks have some; if not, none is left out. A block that is left
+//! out is as safe as any that is dirty. The second sweep that comes past it brings it to the disk, whatever is written to it meanwhile; and a sweep all of
+//! whose steps are for [`Along::Everything`] leaves nothing out, so that is what somebody waits for who wants all of it on the disk.
+//!
+//! Writers without room take a part of what the sweep under way has found, and work beside it: two ways over the disk would find blocks that have gathered for
+//! half as long. What such a writer has in hand when the sweep is through is tried by it once more, so that no sweep ends before those are on the disk.
+//!
 //! A block is *destaging* from the moment it is copied until the flush is over; nobody else writes it to the disk meanwhile, or an older
 //! content could arrive after a newer one. It may be written in the cache in between: then it stays dirty. After a failed flush nothing is known of
 //! anything that was written since the last good one, whoever wrote it: all of it stays dirty, and is written again.
@@ -13,6 +21,7 @@ use std::sync::Arc;
 use tidegate_layout::disk_cache::CacheEntry;
 use tidegate_media::sync::{Ordering, yield_now};
 use tidegate_media::{AlignedBytes, Error, Lba, Region, Run, Sealed};
+use tidegate_policy::destage::Along;
 
 /// What a call of [`DiskCache::drain_step`] did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -46,6 +55,10 @@ pub(crate) struct Sweep {
     /// Where the next look begins; None: there is nothing dirty from there on.
     unseen: Option<u64>,
     looks: usize,
+    /// What its last step took along.
+    along: Along,
+    /// What a writer without room has taken from it, and is at.
+    beside: Vec<u64>,
     /// Those that somebody else was writing to the disk when they were looked at: he may fail.
     again: Vec<u64>,
 }
@@ -54,7 +67,15 @@ impl Sweep {
     /// Whether blocks are left, with those that were `passed_over`.
     fn goes_on_with(&mut self, passed_over: Vec<u64>) -> bool {
         self.again.extend(passed_over);
-        self.next < self.lbas.len() || self.unseen.is_some() || !self.again.is_empty()
+        if self.is_through() {
+            self.again.append(&mut self.beside);
+        }
+        !self.is_through() || !self.again.is_empty()
+    }
+
+    /// Whether nothing is left but what is to be tried again.
+    fn is_through(&self) -> bool {
+        self.next == self.lbas.len() && self.unseen.is_none()
     }
 }
 
@@ -86,10 +107,16 @@ impl<R: Region> DiskCache<R> {
     ///
     /// Where the disk is to keep the order of commits, a step is a part of bringing a group there, and the group's end that of a sweep.
     pub fn drain_step(&self, blocks_max: u32) -> Progress {
+        self.drain_step_along(blocks_max, Along::Everything)
+    }
+
+    /// The same, with what is to be taken `along`. A sweep leaves nothing out if all of its steps take everything. Where the order of commits is kept, nothing
+    /// is ever left out.
+    pub fn drain_step_along(&self, blocks_max: u32, along: Along) -> Progress {
         if let Some(order) = &self.order {
             return self.step_in_order(order, blocks_max);
         }
-        let lbas = self.next_of(&mut self.sweep.lock(), blocks_max);
+        let lbas = self.next_of(&mut self.sweep.lock(), blocks_max, along);
         let mut progress = Progress::default();
         let passed_over = self.destage(&lbas, &mut progress);
         progress.more = self.sweep.lock().goes_on_with(passed_over);
@@ -104,12 +131,42 @@ impl<R: Region> DiskCache<R> {
         if let Some(order) = &self.order {
             return self.step_in_order(order, blocks_max);
         }
-        let lbas = self.next_of(sweep, blocks_max);
+        let lbas = self.next_of(sweep, blocks_max, Along::Everything);
         let mut progress = Progress::default();
         // Whoever writes the others to the disk gives room too.
         self.destage(&lbas, &mut progress);
         progress.more = sweep.goes_on_with(Vec::new());
         progress
+    }
+
+    /// A part of the sweep under way, by one who is not to end it, nor begin the next; None: none is under way, or no more of it is to be had.
+    pub(crate) fn step_beside(&self, blocks_max: u32) -> Option<Progress> {
+        if self.order.is_some() {
+            return None;
+        }
+        let lbas = {
+            let mut sweep = self.sweep.lock();
+            // What is tried again is left to the sweep itself: or it and writers could hand each other what the disk refuses, and never end.
+            if sweep.looks == 0 {
+                return None;
+            }
+            let along = sweep.along;
+            sweep.beside = self.taken(&mut sweep, blocks_max, along);
+            sweep.beside.clone()
+        };
+        if lbas.is_empty() {
+            return None;
+        }
+        let mut progress = Progress::default();
+        let mut not_done = self.destage(&lbas, &mut progress);
+        match progress.flush_failed {
+            Some(_) => not_done = lbas,
+            None => not_done.extend(progress.failed.iter().map(|(lba, _)| lba.0)),
+        }
+        let mut sweep = self.sweep.lock();
+        sweep.beside.clear();
+        sweep.again.extend(not_done);
+        Some(progress)
     }
 
     /// Writes those of `lbas` to the disk that are dirty, flushes, and turns them clean. They ascend. Returns those that somebody else is
@@ -160,18 +217,25 @@ impl<R: Region> DiskCache<R> {
     }
 
     /// The next blocks of `sweep`, in order. One that is over begins anew.
-    fn next_of(&self, sweep: &mut Sweep, blocks_max: u32) -> Vec<u64> {
-        let limit = self.step_blocks(blocks_max);
-        if sweep.next == sweep.lbas.len() && sweep.unseen.is_none() {
-            let again = std::mem::take(&mut sweep.again);
+    fn next_of(&self, sweep: &mut Sweep, blocks_max: u32, along: Along) -> Vec<u64> {
+        if sweep.is_through() {
+            let (again, beside) = (std::mem::take(&mut sweep.again), std::mem::take(&mut sweep.beside));
             let unseen = again.is_empty().then_some(0);
-            *sweep = Sweep { lbas: again, unseen, ..Sweep::default() };
+            *sweep = Sweep { lbas: again, unseen, beside, ..Sweep::default() };
             sweep.lbas.sort_unstable();
+            sweep.lbas.dedup();
         }
+        sweep.along = along;
+        self.taken(sweep, blocks_max, along)
+    }
+
+    /// The next blocks of `sweep`, unless it is through.
+    fn taken(&self, sweep: &mut Sweep, blocks_max: u32, along: Along) -> Vec<u64> {
+        let limit = self.step_blocks(blocks_max);
         while sweep.lbas.len() - sweep.next < limit
             && let Some(from) = sweep.unseen.take()
         {
-            self.look_ahead(sweep, from);
+            self.look_ahead(sweep, from, along);
         }
         let until = sweep.lbas.len().min(sweep.next + limit);
         let lbas = sweep.lbas[sweep.next..until].to_vec();
@@ -180,7 +244,7 @@ impl<R: Region> DiskCache<R> {
     }
 
     /// Looks for the dirty blocks of a part of the way, `from` some block on.
-    fn look_ahead(&self, sweep: &mut Sweep, from: u64) {
+    fn look_ahead(&self, sweep: &mut Sweep, from: u64, along: Along) {
         let mut found = Vec::new();
         for stripe in 0..self.index.stripes() {
             found.extend(self.index.lock(stripe).all_dirty().filter(|lba| *lba >= from));
@@ -193,9 +257,23 @@ impl<R: Region> DiskCache<R> {
             found.truncate(part);
         }
         found.sort_unstable();
+        if along == Along::Neighbours {
+            self.leave_out(&mut found, from, sweep.unseen);
+        }
         sweep.lbas.drain(..sweep.next);
         sweep.next = 0;
         sweep.lbas.append(&mut found);
+    }
+
+    /// Leaves those of `found` out that have no dirty neighbour, if most have one. They are what is dirty `from` some block up to `unseen`.
+    fn leave_out(&self, found: &mut Vec<u64>, from: u64, unseen: Option<u64>) {
+        let alone = without_neighbours(found, from, unseen);
+        if alone.len() > found.len() / 2 {
+            return;
+        }
+        let mut left_out = alone;
+        left_out.retain(|lba| self.index.lock_for(*lba).leave_out(*lba));
+        found.retain(|lba| left_out.binary_search(lba).is_err());
     }
 
     /// Copies the dirty ones among `lbas`, one behind the other, and marks them; then those that are marked already.
@@ -212,7 +290,7 @@ impl<R: Region> DiskCache<R> {
                     passed_over.push(lba);
                     continue;
                 }
-                State::Dirty => {}
+                State::Dirty | State::LeftOut => {}
             }
             let place = copied.len() * size;
             match self.copy_block(lba, cached, &mut bytes[place..place + size]) {
@@ -338,5 +416,104 @@ pub(crate) fn neighbours(lbas: &[u64], block_size: u32) -> Vec<(usize, usize)> {
     spans
 }
 
+/// Those of `found`, which ascend, whose neighbours are not among them. Where a look ended, `from` and `unseen`, the one beyond it may be one.
+fn without_neighbours(found: &[u64], from: u64, unseen: Option<u64>) -> Vec<u64> {
+    let mut alone = Vec::new();
+    for (index, &lba) in found.iter().enumerate() {
+        let before = match index.checked_sub(1) {
+            Some(before) => found[before] + 1 == lba,
+            None => from == lba && from > 0,
+        };
+        let behind = found.get(index + 1).copied().or(unseen);
+        if !before && behind != Some(lba + 1) {
+            alone.push(lba);
+        }
+    }
+    alone
+}
+
 /// What Linux calls an input or output error.
 const EIO: i32 = 5;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Contents, FormatSpec, Options, format};
+    use std::sync::Barrier;
+    use tidegate_layout::disk_cache::CachePlan;
+    use tidegate_media::{BlockDevice, Durability, InTurn, Result};
+    use tidegate_sim::{Disk, DiskFault, Intercept, Intercepted, Region};
+
+    const DISK: u64 = 1 << 10;
+
+    /// Whoever writes this block meets somebody before, and once more when he may go on.
+    struct Meeting(Lba, Barrier);
+
+    impl Intercept for Meeting {
+        fn write<D: BlockDevice + ?Sized>(&self, device: &D, at: Lba, data: &[u8], how: Durability) -> Result<()> {
+            if at == self.0 {
+                self.1.wait();
+                self.1.wait();
+            }
+            device.write(at, data, how)
+        }
+    }
+
+    /// A cache of 96 blocks, all dirty and none beside another, and a sweep that has brought 16 of them to the disk.
+    fn under_way(met: &Arc<Intercepted<Disk, Meeting>>) -> DiskCache<Region> {
+        let region = Region::new(CachePlan::cut(96, 512, DISK, 16).end());
+        let spec = FormatSpec { block_size: 512, disk_blocks: DISK, ring_slots: 16, uuid: [7; 16], disk: [9; 32] };
+        format(&region, &spec, Contents::Zeroed).expect("laid out");
+        let cache = DiskCache::open(region, Arc::new(InTurn(met.clone())), Options::default()).expect("it opens");
+        (0..96).for_each(|nth| cache.write(Lba(10 * nth), &[1; 512], Durability::Volatile).expect("written"));
+        assert!(cache.step_beside(8).is_none(), "no sweep is under way");
+        assert!(cache.drain_step(16).more);
+        cache
+    }
+
+    fn disk(meets_at: u64) -> Arc<Intercepted<Disk, Meeting>> {
+        let device = Arc::new(Disk::new(DISK, 512));
+        Arc::new(Intercepted { device, by: Meeting(Lba(meets_at), Barrier::new(2)) })
+    }
+
+    #[test]
+    fn a_sweep_is_not_over_while_a_writer_without_room_has_some_of_it_in_hand() {
+        let met = disk(160);
+        let cache = under_way(&met);
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| cache.step_beside(8));
+            met.by.1.wait();
+            let rest = cache.drain_step(96);
+            assert_eq!((rest.cleaned, rest.more), (72, true), "it goes on behind what the writer took");
+            let again = cache.drain_step(96);
+            assert_eq!((again.written, again.more), (0, true), "and waits for that");
+            met.by.1.wait();
+            let beside = writer.join().expect("it ends").expect("a sweep is under way");
+            assert_eq!(beside.cleaned, 8);
+        });
+        assert_eq!((cache.drain_step(96).more, cache.dirty_blocks()), (false, 0));
+        assert!(cache.step_beside(8).is_none(), "it is over");
+    }
+
+    #[test]
+    fn what_the_disk_refuses_a_writer_without_room_the_sweep_tries_again() {
+        let met = disk(DISK);
+        let cache = under_way(&met);
+        met.device.fail(DiskFault::WriteFails(160..161));
+        let beside = cache.step_beside(8).expect("a sweep is under way");
+        assert_eq!((beside.cleaned, beside.failed.len()), (7, 1));
+        let rest = cache.drain_step(96);
+        assert_eq!((rest.cleaned, rest.more), (72, true));
+        let again = cache.drain_step(96);
+        assert_eq!((again.failed.len(), again.more), (1, false), "so whoever waits for its end hears of it");
+        met.device.mend();
+
+        assert!(cache.drain_step(96).failed.is_empty());
+        (0..96).for_each(|nth| cache.write(Lba(10 * nth), &[2; 512], Durability::Volatile).expect("written"));
+        assert!(cache.drain_step(16).more);
+        met.device.fail(DiskFault::NextFlushFails);
+        assert!(cache.step_beside(8).expect("a sweep is under way").flush_failed.is_some());
+        while cache.drain_step(96).more {}
+        assert_eq!(cache.dirty_blocks(), 0, "what was not flushed was written again by the same sweep");
+    }
+}

@@ -50,6 +50,8 @@ pub(crate) enum State {
     Transient,
     /// Only the cache holds it.
     Dirty,
+    /// The same, and a sweep of destaging has left it to the next one.
+    LeftOut,
     /// Dirty, and somebody is writing it to the disk: nobody else may meanwhile.
     Destaging,
     /// The same, and it was committed anew since it was copied.
@@ -61,6 +63,8 @@ impl State {
     pub(crate) fn committed(self) -> State {
         match self {
             State::Clean | State::Transient | State::Dirty => State::Dirty,
+            // What the disk has of it is as old as before.
+            State::LeftOut => State::LeftOut,
             State::Destaging | State::Overtaken => State::Overtaken,
         }
     }
@@ -175,7 +179,7 @@ impl Index {
         debug_assert_eq!(before, None, "block {lba} is cached once");
         match cached.state {
             State::Clean | State::Transient => self.note(stripe, Use::Came(cached.entry, lba)),
-            State::Dirty | State::Destaging | State::Overtaken => stripe.dirty += 1,
+            State::Dirty | State::LeftOut | State::Destaging | State::Overtaken => stripe.dirty += 1,
         }
     }
 
@@ -343,6 +347,12 @@ impl Stripe {
     pub(crate) fn all_dirty(&self) -> impl Iterator<Item = u64> + '_ {
         let any = if self.dirty == 0 { None } else { Some(&self.map) };
         any.into_iter().flatten().filter(|(_, cached)| cached.state.is_dirty()).map(|(lba, _)| *lba)
+    }
+
+    /// Leaves block `lba` to the next sweep of destaging, if it is dirty and none has done so.
+    pub(crate) fn leave_out(&mut self, lba: u64) -> bool {
+        let dirty = self.map.get_mut(&lba).filter(|cached| cached.state == State::Dirty);
+        dirty.map(|cached| cached.state = State::LeftOut).is_some()
     }
 
     /// The blocks that `entries` name.

@@ -127,5 +127,6 @@ pub use relayout::{Relayout, RelayoutError, relayout};
 pub use sums::Scrubbed;
 pub use tidegate_layout::disk_cache::Sums;
 pub use tidegate_media::Contents;
+pub use tidegate_policy::destage::Along;
 pub use transaction::{Transaction, TransactionError};
 pub use transient::Reads;

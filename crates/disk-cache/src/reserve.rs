@@ -1,6 +1,7 @@
 //! Room for a commit: free blocks, blocks that the disk has too, and what a writer does when there are neither.
 
 use crate::cache::DiskCache;
+use crate::drain::Progress;
 use crate::index::{Index, State, Stripe};
 use crate::pool::FreeEntry;
 use tidegate_layout::disk_cache::{CacheEntry, EntryState};
@@ -143,18 +144,25 @@ impl<R: Region> DiskCache<R> {
             return Ok(());
         }
         self.tally.helps.add(1);
+        let blocks = HELP_BLOCKS.max(u32::try_from(wanted).unwrap_or(u32::MAX));
         let mut refused: Option<Error> = None;
+        let mut has_room_after = |progress: Progress| {
+            let failed = progress.failed.into_iter().map(|(_, error)| error).next();
+            refused = progress.flush_failed.or(failed).or(refused.take());
+            progress.cleaned > 0 || self.pool.free_blocks() >= wanted
+        };
+        if self.step_beside(blocks).is_some_and(&mut has_room_after) {
+            return Ok(());
+        }
         // The first sweep may have begun, and left out, what became dirty since.
         for _sweep in 0..2 {
             loop {
-                let blocks = HELP_BLOCKS.max(u32::try_from(wanted).unwrap_or(u32::MAX));
                 let progress = self.step_of(&mut sweep, blocks);
-                if progress.cleaned > 0 || self.pool.free_blocks() >= wanted {
+                let more = progress.more;
+                if has_room_after(progress) {
                     return Ok(());
                 }
-                let failed = progress.failed.into_iter().map(|(_, error)| error).next();
-                refused = progress.flush_failed.or(failed).or(refused);
-                if !progress.more {
+                if !more {
                     break;
                 }
             }

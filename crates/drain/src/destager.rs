@@ -11,7 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 use tidegate_media::{Error, Lba, Misuse};
-use tidegate_policy::destage::{Brake, Caps, Destage, Limits, Load, Turn};
+use tidegate_policy::destage::{Along, Brake, Caps, Destage, Limits, Load, Turn};
 
 /// Blocks of a step that somebody waits for.
 const STEP_WANTED: u32 = 1024;
@@ -36,8 +36,9 @@ pub trait Dirty: Send + Sync + 'static {
     /// What `caps` are in its blocks.
     fn limits(&self, caps: &Caps) -> Limits;
 
-    /// Writes at most `blocks_max` dirty blocks to the disk, in sweeps over all that were dirty when the sweep began, and over some that turned dirty since.
-    fn step(&self, blocks_max: u32) -> Step;
+    /// Writes at most `blocks_max` dirty blocks to the disk, in sweeps over all that were dirty when the sweep began, and over some that turned dirty since. A
+    /// sweep all of whose steps take everything `along` leaves nothing out.
+    fn step(&self, blocks_max: u32, along: Along) -> Step;
 
     /// Whether a step may go on with a sweep that somebody else began.
     fn shares_sweeps(&self) -> bool {
@@ -189,6 +190,17 @@ impl Shared {
         let progress = self.progress();
         progress.wanted > progress.done
     }
+
+    /// From here on the sweep may have taken its look at what is dirty. What it takes `along`: everything if somebody waits for its end, and whoever comes to wait
+    /// from here on waits for the end of the next.
+    fn begin_step(&self, along: Along) -> Along {
+        let mut progress = self.progress();
+        progress.under_way = true;
+        match progress.wanted > progress.done {
+            true => Along::Everything,
+            false => along,
+        }
+    }
 }
 
 /// A flush that was asked for: the number of the sweep that ends it.
@@ -273,15 +285,14 @@ fn work<D: Dirty>(cache: &D, shared: &Shared, limits: Limits) {
     let mut spent = Duration::ZERO;
     while !shared.is_ending() {
         let turn = match shared.is_wanted() {
-            true => Turn::Destage(STEP_WANTED),
+            true => Turn::Destage(STEP_WANTED, Along::Everything),
             false => destage.next(begin.elapsed(), cache.load()),
         };
         match turn {
-            Turn::Destage(blocks) => {
-                // From here on the sweep may have taken its look at what is dirty.
-                shared.progress().under_way = true;
+            Turn::Destage(blocks, along) => {
+                let along = shared.begin_step(along);
                 let step_begin = Instant::now();
-                let step = cache.step(blocks);
+                let step = cache.step(blocks, along);
                 spent += step_begin.elapsed();
                 if step.cleaned > 0 || !step.more {
                     destage.measured(step.cleaned, std::mem::take(&mut spent));

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tidegate_disk_cache::{Contents, DiskCache, FormatSpec, Options, Sums, format_ordered, identify, lay_out_journal};
 use tidegate_drain::{Bell, Destager, Dirty, Left, Step, Ticket};
 use tidegate_media::{BlockDevice, Durability, Error, InTurn, Lba, Misuse, Poison};
-use tidegate_policy::destage::{Caps, Limits, Load};
+use tidegate_policy::destage::{Along, Caps, Limits, Load};
 use tidegate_sim::{Disk, Region};
 
 /// A cache that never writes before it is asked to: its writers are always busy.
@@ -25,6 +25,8 @@ struct Inner {
     /// Those that it refuses only for now, and how often a sweep of nothing else ended.
     not_now: BTreeSet<u64>,
     sweeps_put_off: u32,
+    /// Whether odd blocks are left out whenever they may be.
+    picky: bool,
     /// Whether each step finds a new dirty block behind it.
     restless: bool,
     bell: Option<Bell>,
@@ -65,13 +67,16 @@ impl Dirty for List {
         caps.limits(1000, 512)
     }
 
-    fn step(&self, blocks_max: u32) -> Step {
+    fn step(&self, blocks_max: u32, along: Along) -> Step {
         let mut inner = self.0.lock().unwrap();
         if inner.sweep.is_empty() {
             inner.sweep = inner.dirty.iter().copied().collect();
         }
         let many = inner.sweep.len().min(blocks_max as usize);
-        let next: Vec<u64> = inner.sweep.drain(..many).collect();
+        let mut next: Vec<u64> = inner.sweep.drain(..many).collect();
+        if inner.picky && along == Along::Neighbours {
+            next.retain(|lba| lba.is_multiple_of(2));
+        }
         let (not_now, others): (Vec<u64>, Vec<u64>) = next.into_iter().partition(|lba| inner.not_now.contains(lba));
         let (bad, good): (Vec<u64>, Vec<u64>) = others.into_iter().partition(|lba| inner.bad.contains(lba));
         good.iter().for_each(|lba| assert!(inner.dirty.remove(lba)));
@@ -140,6 +145,24 @@ fn a_flush_that_goes_on_with_a_group_of_somebody_else_brings_what_came_after_it_
     let mut shown = [0; 512];
     disk.read(Lba(9), &mut shown).unwrap();
     assert_eq!((shown[0], cache.dirty_blocks()), (1, 0));
+}
+
+#[test]
+fn a_sweep_that_somebody_waits_for_leaves_nothing_out() {
+    let (list, destager) = started();
+    list.0.lock().unwrap().picky = true;
+    for _round in 0..20 {
+        // More odd ones than the limit of 700, so that the thread presses until it is asked for all of them.
+        (0..2000).for_each(|lba| list.write(lba));
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while list.dirty().len() > 1000 {
+            assert!(Instant::now() < deadline, "the even ones go");
+            std::thread::yield_now();
+        }
+        assert!(list.dirty().iter().all(|lba| lba % 2 == 1), "the odd ones are left out");
+        assert!(flushed(&destager).is_nothing());
+        assert_eq!(list.dirty(), [0; 0]);
+    }
 }
 
 #[test]

@@ -5,6 +5,10 @@
 //! of the limit of dirty blocks; above it the disk gets the more of the time the closer the limit comes, and all of it from there on.
 //! When writers notice (their writes take twice as long as in calm times), it gets half as much, as long as the limit is not close.
 //! When writers pause, or blocks have waited for the longest time allowed, everything is written.
+//!
+//! From the limit on, the disk's time is what writers share, and blocks that cost it more than their part may wait: each for one sweep. So a block is written by
+//! the second sweep that comes past it, where it is by the first one otherwise: while writers press, that is how old it can become, and the longest time
+//! allowed holds only if two sweeps take no longer. Below the limit nothing is left out, and when writers pause neither.
 
 use std::time::Duration;
 
@@ -28,6 +32,9 @@ const STEP: Duration = Duration::from_millis(5);
 
 /// The same from the limit on: larger writes are faster.
 const STEP_PRESSED: Duration = Duration::from_millis(25);
+
+/// The part of the limit that such a step takes at most, unless that is less than any other takes: what is on its way to the disk is no room yet.
+const STEP_PRESSED_SHARE: u32 = 32;
 
 /// Blocks of a step while it is not known how fast the disk is.
 const BLOCKS_FIRST: u32 = 64;
@@ -85,11 +92,21 @@ pub struct Load {
     pub write_time: Option<Duration>,
 }
 
+/// What a sweep over the disk takes along of what it comes past.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Along {
+    /// All that is dirty.
+    #[default]
+    Everything,
+    /// The same, but that a dirty block without dirty neighbours may be left to the next sweep, once: for a disk that takes neighbours for less.
+    Neighbours,
+}
+
 /// What to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// Write at most so many blocks to the disk, and say how long it took.
-    Destage(u32),
+    /// Write at most so many blocks to the disk, with what is to be taken along, and say how long it took.
+    Destage(u32, Along),
     /// Look again after this time.
     Wait(Duration),
     /// Nothing is dirty: sleep until something is.
@@ -144,11 +161,11 @@ impl Destage {
         let paused = now.saturating_sub(self.wrote_at) >= PAUSE;
         if share >= 1.0 {
             self.to_wait_for = None;
-            return Turn::Destage(self.step_blocks(STEP_PRESSED));
+            return Turn::Destage(self.step_blocks_pressed(), Along::Neighbours);
         }
         if paused {
             self.to_wait_for = None;
-            return Turn::Destage(self.step_blocks(STEP));
+            return Turn::Destage(self.step_blocks(STEP), Along::Everything);
         }
         if share < LOW && self.aged == 0 {
             self.learn_calm(load.write_time);
@@ -156,7 +173,7 @@ impl Destage {
         }
         match self.to_wait_for.take() {
             Some(took) => Turn::Wait(pause_after(took, self.duty(share, load.write_time))),
-            None => Turn::Destage(self.step_blocks(STEP)),
+            None => Turn::Destage(self.step_blocks(STEP), Along::Everything),
         }
     }
 
@@ -191,6 +208,11 @@ impl Destage {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it lies between the two")]
         let fits = fits.clamp(f64::from(BLOCKS.0), f64::from(BLOCKS.1)) as u32;
         fits
+    }
+
+    fn step_blocks_pressed(&self) -> u32 {
+        let share = self.limits.dirty_blocks / STEP_PRESSED_SHARE;
+        self.step_blocks(STEP_PRESSED).min(share.max(self.step_blocks(STEP)))
     }
 
     /// The share of the time that the disk gets, while the dirty share of the limit is `share`.
@@ -256,7 +278,7 @@ mod tests {
         let (mut now, mut dirty, mut writes, mut most, mut destaged) = (Duration::ZERO, 0_u32, 0_u64, 0, 0);
         while now < time {
             let took = match destage.next(now, load(dirty, writes)) {
-                Turn::Destage(blocks) => {
+                Turn::Destage(blocks, _) => {
                     let blocks = blocks.min(dirty);
                     destage.measured(blocks, blocks * 20 * US);
                     (dirty, destaged) = (dirty - blocks, destaged + blocks);
@@ -295,7 +317,7 @@ mod tests {
         let mut destage = Destage::new(LIMITS);
         let turns = (0..100).map(|nth| destage.next(10 * MS * nth, load(4_900, u64::from(nth))));
         assert!(turns.into_iter().all(|turn| turn == Turn::Wait(WAIT_MAX)));
-        assert!(matches!(destage.next(1001 * MS, load(5_100, 101)), Turn::Destage(_)));
+        assert!(matches!(destage.next(1001 * MS, load(5_100, 101)), Turn::Destage(..)));
     }
 
     #[test]
@@ -304,9 +326,28 @@ mod tests {
         assert_eq!(destage.next(MS, load(0, 0)), Turn::Park);
         assert_eq!(destage.next(10 * MS, load(5, 1)), Turn::Wait(WAIT_MAX));
         assert_eq!(destage.next(59 * MS, load(5, 1)), Turn::Wait(WAIT_MAX));
-        assert_eq!(destage.next(60 * MS, load(5, 1)), Turn::Destage(BLOCKS_FIRST));
+        assert_eq!(destage.next(60 * MS, load(5, 1)), Turn::Destage(BLOCKS_FIRST, Along::Everything));
         destage.measured(5, MS);
         assert_eq!(destage.next(61 * MS, load(0, 1)), Turn::Park);
+    }
+
+    #[test]
+    fn only_from_the_limit_on_blocks_may_be_left_out() {
+        let along = |dirty, ms: u32| {
+            let mut destage = Destage::new(LIMITS);
+            destage.next(MS, load(dirty, 1));
+            destage.measured(64, MS);
+            match (0..50)
+                .map(|nth| destage.next(MS * (ms + nth), load(dirty, 1)))
+                .find(|turn| !matches!(turn, Turn::Wait(_)))
+            {
+                Some(Turn::Destage(_, along)) => along,
+                turn => panic!("{turn:?}"),
+            }
+        };
+        assert_eq!([10_000, 14_000].map(|dirty| along(dirty, 2)), [Along::Neighbours; 2]);
+        assert_eq!([9_999, 6_000].map(|dirty| along(dirty, 2)), [Along::Everything; 2]);
+        assert_eq!(along(30, 60), Along::Everything, "writers pause");
     }
 
     #[test]
@@ -315,7 +356,7 @@ mod tests {
         let mut at = |ms: u32, dirty| destage.next(MS * ms, load(dirty, u64::from(ms)));
         assert_eq!(at(1, 30), Turn::Wait(WAIT_MAX));
         assert_eq!(at(30_000, 30), Turn::Wait(WAIT_MAX));
-        assert_eq!(at(30_001, 30), Turn::Destage(BLOCKS_FIRST));
+        assert_eq!(at(30_001, 30), Turn::Destage(BLOCKS_FIRST, Along::Everything));
         destage.measured(30, MS);
         assert_eq!(destage.next(MS * 30_002, load(2, 30_002)), Turn::Wait(WAIT_MAX), "those are young");
     }
@@ -338,9 +379,13 @@ mod tests {
     fn steps_take_the_time_they_are_meant_to_take() {
         let mut destage = Destage::new(LIMITS);
         (0..20).for_each(|_| destage.measured(100, 100 * 20 * US));
-        assert_eq!(destage.next(MS, load(20_000, 1)), Turn::Destage(1250));
+        assert_eq!(destage.next(MS, load(20_000, 1)), Turn::Destage(312, Along::Neighbours));
+        let mut small = Destage { limits: Limits { dirty_blocks: 1000, ..LIMITS }, ..destage.clone() };
+        assert_eq!(small.next(MS, load(2000, 1)), Turn::Destage(250, Along::Neighbours), "no shorter than others");
+        let mut large = Destage { limits: Limits { dirty_blocks: 1 << 20, ..LIMITS }, ..destage.clone() };
+        assert_eq!(large.next(MS, load(1 << 20, 1)), Turn::Destage(1250, Along::Neighbours));
         (0..99).for_each(|_| destage.measured(1, Duration::from_secs(1)));
-        assert_eq!(destage.next(MS, load(20_000, 1)), Turn::Destage(BLOCKS.0));
+        assert_eq!(destage.next(MS, load(20_000, 1)), Turn::Destage(BLOCKS.0, Along::Neighbours));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use crate::storm::life::{Seen, Stack, Tier, seen};
 use std::sync::{Arc, Mutex};
+use tidegate_disk_cache::Along;
 use tidegate_media::sync::yield_now;
 use tidegate_virtual_cores::{begin, park, unpark};
 use tidegate_write_cache::Doorbell;
@@ -37,12 +38,12 @@ impl tidegate_disk_cache::Doorbell for Bell {
     }
 }
 
-/// Destages until the clients are through, as drain number `own`.
+/// Destages until the clients are through, as drain number `own`. What it leaves out, clients who drain take along.
 pub(crate) fn destages(cache: &Tier, seen_by: &Mutex<Seen>, own: usize) {
     let in_order = cache.identity().journal_blocks > 0;
     loop {
         begin();
-        let progress = cache.drain_step(2);
+        let progress = cache.drain_step_along(2, Along::Neighbours);
         let failed = progress.flush_failed.is_some() || !progress.failed.is_empty();
         if failed {
             let mut seen = seen(seen_by);
