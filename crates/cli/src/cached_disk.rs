@@ -13,7 +13,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tidegate_disk_cache::{Counters, DiskCache, Fill, Journaling, Mode, OpenError, Options, Reads, Scrubbed};
+use tidegate_disk_cache::{Along, Counters, DiskCache, Fill, Journaling, Mode, OpenError, Options, Reads, Scrubbed};
 use tidegate_drain::{Destager, Dirty, HeldBack, Left, Ticket};
 use tidegate_media::{BlockDevice, Error, FileDisk, Refusal, Region, Result};
 
@@ -291,7 +291,7 @@ impl<R: Region + 'static> Drain for Draining<'_, R> {
 
     fn finish(&self, progress: &mut dyn FnMut(u64)) -> Result<()> {
         while self.cache.dirty_blocks() > 0 {
-            let step = Dirty::step(self.cache, STEP);
+            let step = Dirty::step(self.cache, STEP, Along::Everything);
             let more = step.more;
             let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
             left.add(step);
