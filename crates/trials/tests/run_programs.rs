@@ -43,7 +43,7 @@ fn a_pool_says_what_it_is_and_what_it_promises() {
     let output = stand.info().output().unwrap();
     let said = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    for words in ["pool of files under run 4", "after sync, with O_SYNC", "kill -9 of the supervisor"] {
+    for words in ["pool of files under run 5", "after sync, with O_SYNC", "kill -9 of the supervisor"] {
         assert!(said.contains(words), "{words}: {said}");
     }
     assert!(!said.contains("whole"), "nothing is said of volumes: {said}");
