@@ -172,6 +172,13 @@ struct Sweeps {
     over: bool,
 }
 
+impl Sweeps {
+    /// Whether somebody waits for the end of a sweep.
+    fn is_wanted(&self) -> bool {
+        self.wanted > self.done
+    }
+}
+
 impl Shared {
     fn progress(&self) -> MutexGuard<'_, Sweeps> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
@@ -185,21 +192,12 @@ impl Shared {
         self.brake.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether somebody waits for the end of a sweep.
-    fn is_wanted(&self) -> bool {
-        let progress = self.progress();
-        progress.wanted > progress.done
-    }
-
     /// From here on the sweep may have taken its look at what is dirty. What it takes `along`: everything if somebody waits for its end, and whoever comes to wait
     /// from here on waits for the end of the next.
     fn begin_step(&self, along: Along) -> Along {
         let mut progress = self.progress();
         progress.under_way = true;
-        match progress.wanted > progress.done {
-            true => Along::Everything,
-            false => along,
-        }
+        if progress.is_wanted() { Along::Everything } else { along }
     }
 }
 
@@ -284,7 +282,7 @@ fn work<D: Dirty>(cache: &D, shared: &Shared, limits: Limits) {
     // Where the disk keeps the order of commits, blocks turn clean only with the last step of a group.
     let mut spent = Duration::ZERO;
     while !shared.is_ending() {
-        let turn = match shared.is_wanted() {
+        let turn = match shared.progress().is_wanted() {
             true => Turn::Destage(STEP_WANTED, Along::Everything),
             false => destage.next(begin.elapsed(), cache.load()),
         };
@@ -327,7 +325,7 @@ fn note(shared: &Shared, step: Step) {
 fn sleep(shared: &Shared, time: Option<Duration>) {
     // Whoever wakes the thread leaves a token, so a call before this line is not lost.
     match time {
-        _ if shared.is_ending() || shared.is_wanted() => {}
+        _ if shared.is_ending() || shared.progress().is_wanted() => {}
         Some(time) => thread::park_timeout(time),
         None => thread::park(),
     }

@@ -216,19 +216,36 @@ impl Judge {
 
     fn cut<A: Allowed>(&mut self, cut: &JointCut, promise: &A, boot: usize) -> Result<(), String> {
         self.tally.cuts += u64::from(boot == 0);
+        self.each_state(cut, (promise, boot), |judge, region, disks| {
+            judge.recovered(&judge.after(region, disks.clone()), promise, boot)
+        })
+    }
+
+    /// Has `judge` judge each state that `cut` may leave and that was not judged so before; `how` tells ways of judging apart.
+    fn each_state(
+        &mut self,
+        cut: &JointCut,
+        how: impl Hash,
+        mut judge: impl FnMut(&mut Judge, &Image, &Disks) -> Result<(), String>,
+    ) -> Result<(), String> {
         let disks_images = cut.disks_images();
         let reduction = reduction();
         let mut images = cut.region.images(&reduction);
         while let Some(region) = images.advance() {
             for disks in &disks_images {
                 let mut key = DefaultHasher::new();
-                (region.hash(), disks, promise, boot).hash(&mut key);
+                (region.hash(), disks, &how).hash(&mut key);
                 if self.seen.insert(key.finish()) {
-                    self.recovered(&self.after(region, disks.clone()), promise, boot)?;
+                    judge(self, region, disks)?;
                 }
             }
         }
         Ok(())
+    }
+
+    /// The world at `cut`, if all that ran in it is killed there.
+    fn killed(&self, cut: &JointCut) -> Arc<World> {
+        World::new(Region::after_kill(&cut.region), cut.disks.clone(), self.strip_bytes)
     }
 
     /// Recovers, and judges what is there then; and what is there if that is interrupted.
@@ -244,7 +261,7 @@ impl Judge {
         for cut in &cuts {
             self.cut(cut, promise, boot + 1).map_err(|wrong| format!("cut in the recovery: {wrong}"))?;
             self.tally.in_recoveries += 1;
-            let killed = World::new(Region::after_kill(&cut.region), cut.disks.clone(), self.strip_bytes);
+            let killed = self.killed(cut);
             let again = recover(&killed, BOOTS[boot])?;
             promise.compare(&killed, &again).map_err(|wrong| format!("killed in the recovery: {wrong}"))?;
         }

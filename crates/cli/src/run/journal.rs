@@ -320,6 +320,15 @@ impl Left {
 mod tests {
     use super::*;
     use crate::run::ground::Unlike;
+    use tempfile::TempDir;
+
+    /// A journal that was begun in a folder of its own.
+    fn begun() -> (TempDir, PathBuf, Journal) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("pool.holds");
+        let journal = Journal::begin(&path, Domain::DiskFile).expect("begun");
+        (folder, path, journal)
+    }
 
     #[test]
     fn a_journal_is_read_as_it_was_written() {
@@ -351,9 +360,7 @@ mod tests {
 
     #[test]
     fn what_others_append_stops_the_run_that_it_names() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("pool.holds");
-        let mut journal = Journal::begin(&path, Domain::DiskFile).expect("begun");
+        let (_folder, path, mut journal) = begun();
         let mut other = log_at(&path).expect("it is there");
         let line = format!("\n{STOP}{}\n", journal.session());
         let (first, rest) = line.split_at(9);
@@ -374,9 +381,7 @@ mod tests {
 
     #[test]
     fn a_part_of_a_number_is_no_other_number() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("pool.holds");
-        let mut journal = Journal::begin(&path, Domain::DiskFile).expect("begun");
+        let (_folder, path, mut journal) = begun();
         let begun = std::fs::read(&path).expect("readable").len();
         journal.add_recovering("boot", 12).and_then(|()| journal.add_failed(12)).expect("there is room");
         let all = std::fs::read(&path).expect("readable");
@@ -391,9 +396,7 @@ mod tests {
 
     #[test]
     fn a_line_of_what_was_recovered_counts_whole_or_not_at_all() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("pool.holds");
-        let mut journal = Journal::begin(&path, Domain::DiskFile).expect("begun");
+        let (_folder, path, mut journal) = begun();
         let begun = std::fs::read(&path).expect("readable").len();
         journal.add_recovered(12, &Brought::Removed("/aside/12".into())).expect("recovered");
         let all = std::fs::read(&path).expect("readable");
@@ -418,9 +421,7 @@ mod tests {
 
     #[test]
     fn a_line_that_was_written_in_part_spoils_none_behind_it() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("pool.holds");
-        let mut journal = Journal::begin(&path, Domain::DiskFile).expect("begun");
+        let (_folder, path, mut journal) = begun();
         journal.log.append(b"\n{\"family\":1,\"pa").expect("appended");
         let named = Named { family: 2, path: "/c".into(), inode: 7, born_ns: 1, strip: None, kind: Kind::File };
         journal.add(&named).expect("added");

@@ -4,7 +4,6 @@ use super::names::{Program, YOUNG};
 use super::world::{Disks, JointCut, Open, Use, World};
 use super::{BOOTS, BUSY, HOLDER, Judge, POOL_BYTES, STRIP_BYTES, Step, first_lines, names, recover, reduction, runs};
 use crate::run::ground::Unlike;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use tidegate_preload_wire::{Answer, Request};
 use tidegate_sim::Region;
@@ -13,32 +12,22 @@ impl Judge {
     /// Somebody uses what the first recovery left that was killed or cut, and the recovery is done again, in that boot or in another one: what it had brought stays as he left it.
     pub(super) fn used(&mut self, cut: &JointCut) -> Result<(), String> {
         let [first, second, third] = BOOTS;
-        let disks_images = cut.disks_images();
         for how in [Use::Remove, Use::Replace] {
             if cut.is_brought {
-                let killed = World::new(Region::after_kill(&cut.region), cut.disks.clone(), self.strip_bytes);
-                self.stays(&killed, how, first).map_err(|wrong| format!("killed: {wrong}"))?;
+                self.stays(&self.killed(cut), how, first).map_err(|wrong| format!("killed: {wrong}"))?;
             } else if how == Use::Remove {
                 // Of what was removed nothing tells.
                 continue;
             }
-            let reduction = reduction();
-            let mut images = cut.region.images(&reduction);
-            while let Some(region) = images.advance() {
-                for disks in &disks_images {
-                    let mut key = DefaultHasher::new();
-                    (region.hash(), disks, how == Use::Remove, cut.is_brought, "used").hash(&mut key);
-                    if !self.seen.insert(key.finish()) {
-                        continue;
-                    }
-                    self.stays(&self.after(region, disks.clone()), how, second)?;
-                    if cut.is_brought {
-                        let mut used = disks.clone();
-                        used.be_used(how);
-                        self.stays_as_it_is(&self.after(region, used.at_the_next_boot()), third)?;
-                    }
+            self.each_state(cut, (how == Use::Remove, cut.is_brought, "used"), |judge, region, disks| {
+                judge.stays(&judge.after(region, disks.clone()), how, second)?;
+                if cut.is_brought {
+                    let mut used = disks.clone();
+                    used.be_used(how);
+                    judge.stays_as_it_is(&judge.after(region, used.at_the_next_boot()), third)?;
                 }
-            }
+                Ok(())
+            })?;
         }
         Ok(())
     }

@@ -156,7 +156,7 @@ impl World {
         if changed { Some(Unlike::Changed) } else { younger.then_some(Unlike::Replaced) }
     }
 
-    /// Removes what has the name, durably; whether there was anything.
+    /// Removes what has the name, durably; what has become of it.
     pub(super) fn remove_name(&self) -> Brought {
         if self.disks().folder.bytes().is_none() {
             return Brought::Gone;
