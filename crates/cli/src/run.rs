@@ -21,6 +21,7 @@ mod kept;
 mod near;
 mod program;
 mod recover;
+mod sight;
 mod span;
 mod strips;
 mod table;

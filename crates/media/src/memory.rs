@@ -116,7 +116,7 @@ pub(crate) enum Sharing {
     Synchronous,
     /// Stores change a private copy of the page; the file never changes.
     Private,
-    /// Loads only, from a device that cannot be mapped privately.
+    /// Loads only: of a device that cannot be mapped privately, or of a file that others write.
     ReadOnly,
 }
 
@@ -208,6 +208,12 @@ impl Mapping {
     pub(crate) fn keep_from_children(&self) -> io::Result<()> {
         // SAFETY: law 1; the pages stay as they are here.
         Ok(unsafe { rustix::mm::madvise(self.base.as_ptr().cast(), self.len, Advice::LinuxDontFork) }?)
+    }
+
+    /// Who reads a page of it will not read the next one.
+    pub(crate) fn expect_no_order(&self) -> io::Result<()> {
+        // SAFETY: law 1; the pages stay as they are.
+        Ok(unsafe { rustix::mm::madvise(self.base.as_ptr().cast(), self.len, Advice::Random) }?)
     }
 
     /// Nothing in this process reaches it but its verbs, if there are protection keys.

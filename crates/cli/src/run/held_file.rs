@@ -3,9 +3,11 @@
 use super::ground::{Below, Brought, Found, Ground, Target, Unlike};
 use super::held_name;
 use super::journal::{self, Kind, Named};
+use super::sight::Sight;
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat, StatxFlags, Uid};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
+use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -18,12 +20,18 @@ use tidegate_preload_wire::FileId;
 pub(super) const FILE_BYTES_MAX: u64 = super::kept::FILE_BLOCKS * super::kept::BLOCK_BYTES;
 
 /// A file, opened anew: locks and the position belong to what the program has open.
-#[derive(Debug)]
 pub(super) struct HeldFile {
     file: File,
+    sight: Sight,
     id: FileId,
     path: PathBuf,
     born_ns: i128,
+}
+
+impl fmt::Debug for HeldFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HeldFile").field("id", &self.id).field("path", &self.path).finish_non_exhaustive()
+    }
 }
 
 /// Which file `stat` describes.
@@ -43,7 +51,7 @@ impl HeldFile {
         let regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
         let small = stat.st_size.unsigned_abs() < FILE_BYTES_MAX;
         let Some(born_ns) = born_ns(&file)?.filter(|_| regular && small) else { return Ok(None) };
-        let held = HeldFile { file, id: id_of(&stat), path, born_ns };
+        let held = HeldFile { file, sight: Sight::default(), id: id_of(&stat), path, born_ns };
         Ok(held.is_in_place().then_some(held))
     }
 
@@ -94,6 +102,9 @@ impl Below for HeldFile {
     }
 
     fn read(&self, at: u64, block: &mut [u8]) -> io::Result<()> {
+        if self.sight.read(&self.file, at, block) {
+            return Ok(());
+        }
         let mut filled = 0;
         while filled < block.len() {
             match self.file.read_at(&mut block[filled..], at + filled as u64) {

@@ -424,6 +424,8 @@ impl Backing for Files {
 /// The pool of a run.
 pub(super) struct Kept<R: Region> {
     cache: Arc<Cache<R>>,
+    /// Blocks that the cache has room for.
+    blocks: u64,
     files: Arc<Files>,
     strips: Arc<Strips<R>>,
     void: Mutex<VoidMap<R>>,
@@ -549,9 +551,9 @@ impl<R: Region> Kept<R> {
         let Opened { cache, strips, void } =
             parts.open(Arc::clone(&files)).map_err(|error| refused(error.to_string()))?;
         let families = void.families();
-        let cache = Arc::new(cache);
         Ok(Kept {
-            cache,
+            blocks: cache.fill().blocks.into(),
+            cache: Arc::new(cache),
             files,
             strips: Arc::new(strips),
             void: Mutex::new(void),
@@ -639,9 +641,7 @@ impl<R: Region> Kept<R> {
     ) -> Result<(), NotKept> {
         let slot = place.slot();
         let blocks = Blocks::of(size, ranges);
-        let room = self.cache.fill();
-        let dirty = u64::from(room.dirty) + blocks.count();
-        let full = dirty * 100 > u64::from(room.blocks) * DIRTY_PERCENT_MAX;
+        let full = (self.cache.dirty_blocks() + blocks.count()) * 100 > self.blocks * DIRTY_PERCENT_MAX;
         if full {
             let _ = self.destager.as_ref().map(Destager::flush);
         }
