@@ -19,6 +19,7 @@ mod journal;
 mod keeper;
 mod kept;
 mod near;
+mod notes;
 mod program;
 mod recover;
 mod sight;
@@ -39,6 +40,7 @@ use journal::Journal;
 pub(crate) use keeper::{FileStatus, Status};
 use keeper::{Keeper, Scope};
 use kept::Kept;
+use notes::Notes;
 pub(crate) use recover::{LEFT_ALONE, LeftAlone, Recovered, Salvaged};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -75,7 +77,8 @@ pub(crate) fn run(wish: &Run) -> Result<ExitCode, Failure> {
     journal.add_folder(folder.path()).map_err(Failure::system("writing the journal of holds"))?;
     let environment =
         program::Environment::new(&library, &folder, &scope.roots, (&journal, &journal_at), beside.pool());
-    let keeper = Arc::new(Keeper::new(scope, kept, table, journal));
+    let notes = Notes::create(&folder.notes())?;
+    let keeper = Arc::new(Keeper::new(scope, kept, table, journal).with_notes(notes));
     let door = door::open(&folder.socket(), Arc::clone(&keeper))?;
     let of_follower = Arc::clone(&keeper);
     let follower = Follower::start(REMOVED_LOOK_EVERY, move || of_follower.let_go_of_removed());

@@ -6,17 +6,21 @@
 //! A program may also hold a *name*: it makes files with that name and removes them again. The number that stands for a name is in the table like a file's; which file has it now its
 //! holder says in a part of the table that programs may write, so that others know whose file they have.
 //!
+//! A file that several processes write is held by none of them, but *common*: each notes where it writes, in memory that all of them have ([`notes`]), and the supervisor syncs it for whoever asks.
+//!
 //! A crate of its own because the two sides must not meet: the library exports `write` and its like, and would take them over in any program that it is
 //! linked into.
 
 #![forbid(unsafe_code)]
 
+pub mod notes;
 mod request;
 mod table;
 
 pub use request::{Answer, NoRequest, PACKET_BYTES_MAX, RANGES_MAX, Range, Request, STATUS_BYTES_MAX, Where};
 pub use table::{
-    EPOCH_AT, FileId, NAMES_AT, Row, SLOT_COLUMN, SLOTS, TABLE_BYTES, USED_AT, YOUNG_AT, YOUNG_BYTES, row_at, young_at,
+    COMMON, EPOCH_AT, FileId, NAMES_AT, Row, SLOT_COLUMN, SLOTS, TABLE_BYTES, USED_AT, YOUNG_AT, YOUNG_BYTES, row_at,
+    young_at,
 };
 
 /// The variable with the folder of the socket and the table.
@@ -33,6 +37,8 @@ pub const POOL_VARIABLE: &str = "TIDEGATE_RUN_POOL";
 pub const SOCKET: &str = "socket";
 /// The table's name in its folder.
 pub const TABLE: &str = "table";
+/// The name of the file of notes in its folder.
+pub const NOTES: &str = "notes";
 /// What begins the line of a journal of holds that says: a program cannot reach the supervisor of the run named behind it, and is bringing all files to their
 /// disks. From the moment it stands there, the supervisor promises nothing any more, should it live.
 pub const STOP: &str = "stop ";

@@ -22,6 +22,15 @@ pub enum Request<'a> {
     Hold,
     /// Let me hold the name of the file behind the descriptor that comes with the packet: I make files with that name, and remove them again.
     HoldName,
+    /// Let me write the file behind the descriptor that comes with the packet in common with others: it is held by another process, or common already.
+    Join,
+    /// Make a file durable that is common: all that was noted of it, and its size.
+    Sync {
+        /// The file.
+        file: FileId,
+        /// Its mode and owner too.
+        whole: bool,
+    },
     /// Make these ranges of a file that I hold durable, and its size.
     Keep {
         /// The number of the hold.
@@ -75,6 +84,11 @@ pub enum Answer {
         /// Where in the pool a pair of strips for it lies, and how many bytes both are; none: it gets none.
         strip: Option<Range>,
     },
+    /// The file is common, and this is its mark.
+    Joined {
+        /// The mark.
+        mark: u16,
+    },
     /// What was kept is forgotten. The file has another slot from now on.
     Anew {
         /// The slot.
@@ -110,6 +124,8 @@ const SETTLE_ALL: u64 = 6;
 const STATUS: u64 = 7;
 const ABSORB: u64 = 8;
 const HOLD_NAME: u64 = 9;
+const JOIN: u64 = 10;
+const SYNC: u64 = 11;
 
 impl Request<'_> {
     /// Writes the packet to the beginning of `packet`, and returns its bytes. It is sent from core `core`. More than [`RANGES_MAX`] ranges are the
@@ -118,6 +134,8 @@ impl Request<'_> {
         let fixed = match *self {
             Request::Hold => [HOLD, 0, 0, 0, 0],
             Request::HoldName => [HOLD_NAME, 0, 0, 0, 0],
+            Request::Join => [JOIN, 0, 0, 0, 0],
+            Request::Sync { file, whole } => [SYNC, file.device, file.inode, whole.into(), 0],
             Request::Keep { hold, size, filling, ranges } => {
                 [KEEP, hold, size, ranges.len().min(RANGES_MAX) as u64, filling.into()]
             }
@@ -162,6 +180,8 @@ impl Request<'_> {
         Ok(match kind {
             HOLD => Request::Hold,
             HOLD_NAME => Request::HoldName,
+            JOIN => Request::Join,
+            SYNC => Request::Sync { file, whole: count != 0 },
             KEEP | ABSORB => {
                 ranges.clear();
                 while let (Some(at), Some(len)) = (words.next(), words.next()) {
@@ -204,6 +224,7 @@ impl Answer {
             Answer::ByKernel => [4, 0, 0, 0, 0, 0],
             Answer::NotHeld => [5, 0, 0, 0, 0, 0],
             Answer::Anew { slot } => [6, slot.into(), 0, 0, 0, 0],
+            Answer::Joined { mark } => [7, mark.into(), 0, 0, 0, 0],
         };
         let mut bytes = [0; Answer::BYTES];
         for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
@@ -230,6 +251,7 @@ impl Answer {
             [4, ..] => Ok(Answer::ByKernel),
             [5, ..] => Ok(Answer::NotHeld),
             [6, number, ..] => Ok(Answer::Anew { slot: slot(number)? }),
+            [7, mark, ..] => Ok(Answer::Joined { mark: u16::try_from(mark).map_err(|_| NoRequest)? }),
             _ => Err(NoRequest),
         }
     }
@@ -250,7 +272,8 @@ mod tests {
         let keep = Request::Keep { hold: 7, size: 9, filling: 3, ranges: &ranges };
         let absorb = Request::Absorb { hold: 7, size: 9, filling: 3, ranges: &ranges };
         let others = [Request::Forget { hold: 1 }, Request::Settle(file), Request::Abandon(file)];
-        let others = others.into_iter().chain([Request::Hold, Request::HoldName]);
+        let common = [Request::Join, Request::Sync { file, whole: true }, Request::Sync { file, whole: false }];
+        let others = others.into_iter().chain(common).chain([Request::Hold, Request::HoldName]);
         for request in others.chain([keep, absorb, Request::SettleAll, Request::Status]) {
             let mut packet = [0; PACKET_BYTES_MAX];
             let packet = request.write(3, &mut packet);
@@ -265,6 +288,7 @@ mod tests {
         let held = |strip| Answer::Held { hold: 1, holder: 2, slot: 64, strip };
         let held = [held(None), held(Some((4096, 8192)))];
         let others = [Answer::Done, Answer::Refused, Answer::ByKernel, Answer::NotHeld, Answer::Anew { slot: 65 }];
+        let others = others.into_iter().chain([Answer::Joined { mark: 0x8001 }]);
         for answer in held.into_iter().chain(others) {
             assert_eq!(Answer::read(&answer.bytes()), Ok(answer));
         }

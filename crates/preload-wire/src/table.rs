@@ -31,6 +31,9 @@ pub struct FileId {
     pub inode: u64,
 }
 
+/// The holder's number in the row of a file that is common.
+pub const COMMON: u64 = u64::MAX;
+
 /// What tells a name from a file: no device has a number with this bit.
 const NAME: u64 = 1 << 63;
 /// Bits of a folder's inode that a name's number has; those above are the name's own.
@@ -72,11 +75,16 @@ pub struct Row {
     pub file: FileId,
     /// The holder's number, never 0; 0: the row is free.
     pub holder: u64,
-    /// The slot for which the holder may commit to its strips; 0: for none.
+    /// The slot for which the holder may commit to its strips; 0: for none. The mark of a file that is common ([`crate::notes::mark_of`]).
     pub slot: u64,
 }
 
 impl Row {
+    /// The mark of the file, if it is common and stays so for now.
+    pub fn mark(&self) -> Option<u16> {
+        u16::try_from(self.slot).ok().filter(|mark| self.holder == COMMON && *mark != 0)
+    }
+
     /// The row's words, in their order.
     pub fn words(&self) -> [u64; 4] {
         [self.file.device, self.file.inode, self.holder, self.slot]

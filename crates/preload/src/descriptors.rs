@@ -1,5 +1,6 @@
 //! What is known of each descriptor. It is only a memory: anybody may forget any of it at any time.
 
+use crate::common::Common;
 use crate::process;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -21,6 +22,8 @@ pub(crate) enum Seen {
         /// Whether each write through the descriptor is a sync (O_SYNC, O_DSYNC).
         loud: bool,
     },
+    /// A file that several processes write.
+    Common(Common),
     /// The file that this process made with the name at this place.
     Young {
         /// The place.
@@ -78,6 +81,9 @@ impl Seen {
             Seen::Held { index, generation, loud } => {
                 3 | u64::from(loud) << 2 | u64::from(index) << 8 | u64::from(generation) << 32
             }
+            Seen::Common(Common { mark, epoch, loud }) => {
+                3 | 16 | u64::from(loud) << 2 | u64::from(mark) << 8 | u64::from(epoch) << 32
+            }
             Seen::Young { index, generation } => 3 | 8 | u64::from(index) << 8 | u64::from(generation) << 32,
         }
     }
@@ -94,6 +100,7 @@ impl Seen {
                 refused: word & 4 != 0,
                 loud: word & 8 != 0,
             }),
+            _ if word & 16 != 0 => Seen::Common(Common { mark: (word >> 8) as u16, epoch: high, loud: word & 4 != 0 }),
             _ if word & 8 != 0 => Seen::Young { index: (word >> 8) as u16, generation: high },
             _ => Seen::Held { index: (word >> 8) as u16, generation: high, loud: word & 4 != 0 },
         }

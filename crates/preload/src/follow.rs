@@ -4,13 +4,13 @@ use crate::asked::{PATH_BYTES, appends, borrowed, file_of, flags, id, is_writabl
 use crate::descriptors::{self, Regular, SYNCS_MAX, Seen};
 use crate::held::{Attributes, Dirty, Held, Place, Taken, attributes};
 use crate::line::{Later, Wait};
-use crate::{files, guarded, line, loud, names, process, quiet};
+use crate::{common, files, guarded, line, loud, names, process, quiet};
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 use std::mem::MaybeUninit;
 use std::ops::RangeInclusive;
 use tidegate_commit::strip::{Left, RECORD_BYTES_MAX};
-use tidegate_preload_wire::{Answer, FileId, RANGES_MAX, Range, Request};
+use tidegate_preload_wire::{Answer, COMMON, FileId, RANGES_MAX, Range, Request};
 
 /// Where a call says that it writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,6 +99,7 @@ pub(crate) fn write(descriptor: i32, aim: Aim, source: Source, call: impl FnOnce
             });
             wrote
         }
+        Seen::Common(common) => common::write(Asked { descriptor, aim, source }, common, call),
         Seen::Regular(regular) if regular.loud => loud::write_unheld(Asked { descriptor, aim, source }, regular, call),
         Seen::Regular(regular) => {
             let wrote = call();
@@ -126,7 +127,8 @@ pub(crate) fn written(descriptor: i32, (index, generation): (u16, u32), place: P
     }
 }
 
-fn place(descriptor: i32, aim: Aim, from: Option<u64>, wrote: isize) -> Place {
+/// Where a call went that answered `wrote`, and was `from` here.
+pub(crate) fn place(descriptor: i32, aim: Aim, from: Option<u64>, wrote: isize) -> Place {
     let Ok(len) = u64::try_from(wrote) else { return Place::Unknown };
     match aim {
         Aim::Position => {
@@ -159,6 +161,7 @@ pub(crate) fn sync(descriptor: i32, attributes_too: bool, call: impl FnOnce() ->
             both(call(), || if is_held { 0 } else { synced_unheld(descriptor, regular) })
         }
         Seen::Young { index, generation } => names::sync(descriptor, (index, generation), call),
+        Seen::Common(_) => common::sync(descriptor, attributes_too, call),
         Seen::Plain | Seen::Unknown => names::sync_other(descriptor, call),
     }
 }
@@ -174,6 +177,11 @@ pub(crate) fn both(answer: i32, then: impl FnOnce() -> i32) -> i32 {
 pub(crate) fn sync_again(descriptor: i32) -> i32 {
     match learn(descriptor, true) {
         Seen::Held { index, generation, .. } => sync_held(descriptor, index, generation, false).unwrap_or(0),
+        // What is not common any more was brought to its disk when it ceased to be.
+        Seen::Common(_) => {
+            common::is_synced(descriptor, false);
+            0
+        }
         _ => 0,
     }
 }
@@ -365,6 +373,8 @@ pub(crate) fn hold(descriptor: i32, regular: Regular) -> bool {
         Some(Answer::Held { .. }) => {
             let _ = line::ask(Request::Settle(id(&stat)), None);
         }
+        // It is common, and this process finds that out when it next looks.
+        Some(Answer::NotHeld) => {}
         _ => refuse(descriptor, regular),
     }
     held.leave();
@@ -400,7 +410,7 @@ pub(crate) fn look_again(descriptor: i32, regular: Regular) {
 }
 
 /// Asks the kernel what `descriptor` is. `late`: it was written already.
-fn learn(descriptor: i32, late: bool) -> Seen {
+pub(crate) fn learn(descriptor: i32, late: bool) -> Seen {
     let Some(stat) = stat(descriptor) else { return Seen::Plain };
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return descriptors::learn(descriptor, Seen::Plain);
@@ -428,6 +438,10 @@ fn learn(descriptor: i32, late: bool) -> Seen {
                 }
                 return descriptors::learn(descriptor, Seen::Young { index, generation });
             }
+            None if process::row_of(id(&stat)).is_some() => match common::join(descriptor, &stat, loud, late) {
+                Some(joined) => return descriptors::learn(descriptor, joined),
+                None => abandon(id(&stat)),
+            },
             None if process::is_held(id(&stat)) => abandon(id(&stat)),
             // It may be the one.
             None if process::is_making() => {
@@ -538,6 +552,8 @@ fn prepared(prepare: impl Fn()) -> u32 {
 /// Has what is kept of `file` brought to its disk, if anybody holds it.
 pub(crate) fn settle_held(file: FileId) {
     if files::find(file).is_some() {
+        settle(file);
+    } else if process::row_of(file).is_some_and(|row| row.holder == COMMON) {
         settle(file);
     } else if !names::settle(file) && process::is_held(file) {
         abandon(file);

@@ -10,7 +10,8 @@
 //! 1. A sync that returned covers every write to the file that had returned before it began. So a write is noted after the kernel has it and before it returns, and what
 //!    cannot be noted exactly puts the file *in doubt*: its next sync is the kernel's.
 //! 2. A file is held by one process. It holds the file first and syncs by the kernel then, so nothing older is missed. Any other process that writes or syncs the file finds it in the
-//!    table *after* the kernel was done and before it returns, and has the supervisor *abandon* it: from then on everybody's syncs are the kernel's.
+//!    table *after* the kernel was done and before it returns, and *joins*: the file is *common* from then on, see [`common`]. If its writes cannot all be seen, it has the supervisor *abandon* the file: everybody's
+//!    syncs are the kernel's then.
 //! 3. Nothing kept is older than what somebody was promised by the kernel: whoever makes a held file durable otherwise has what was kept of it forgotten before
 //!    returning, and whoever shortens, renames or replaces one has it settled before the kernel acts.
 //! 4. What writes past libc's functions (streams, shared mappings, asynchronous I/O) has its file abandoned before it begins.
@@ -32,16 +33,17 @@
 //!
 //! - **L1** Exports are called as libc's own functions of the same name may be called; what the next definition gets is what they got.
 //! - **L2** The next definition of a name has the type that libc's header gives it.
-//! - **L3** The mappings of the table, of its part that programs may write, and of the journal's beginning, and the page that forks wipe, live as long as the process; the mapping of a pair
+//! - **L3** The mappings of the table, of its part that programs may write, of the notes, and of the journal's beginning, and the page that forks wipe, live as long as the process; the mapping of a pair
 //!   of strips lives as long as it is in its place.
 //! - **L4** Variadic functions of libc that take at most one argument of word size behind the named ones get it in the same register either way.
 //! - **L5** The strips of a held file or name are only touched under the lock of its place.
-//! - **L6** Where there are protection keys, the strips and the part of the table that programs may write are only touched while this thread has the process's key open: strips by the verbs of
-//!   their [`MappedPart`](tidegate_media::MappedPart), which open it, and that part within [`process::young`]. So a store of the program itself that goes astray reaches neither.
+//! - **L6** Where there are protection keys, the strips, the notes and the part of the table that programs may write are only touched while this thread has the process's key open: strips by the verbs of
+//!   their [`MappedPart`](tidegate_media::MappedPart), which open it, that part within [`process::young`], and the notes within [`process::notes`]. So a store of the program itself that goes astray reaches none of them.
 //!
 //! No panic reaches C: what is done beside the call is under [`guarded`], which aborts.
 
 mod asked;
+mod common;
 mod descriptors;
 mod exports;
 mod files;

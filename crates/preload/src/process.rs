@@ -10,6 +10,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 use tidegate_media::ProtectionKey;
 use tidegate_preload_wire as wire;
+use wire::notes::NOTES_BYTES;
 use wire::{FileId, Row};
 
 /// What the environment says.
@@ -18,6 +19,8 @@ pub(crate) struct Places {
     pub(crate) socket: CString,
     /// The table.
     table: CString,
+    /// The notes of common files.
+    notes: CString,
     /// The journal of holds.
     pub(crate) holds: CString,
     /// The run's number.
@@ -33,6 +36,8 @@ static PLACES: OnceLock<Places> = OnceLock::new();
 static TABLE: AtomicPtr<u64> = AtomicPtr::new(null_mut());
 /// The part of the table that programs may write, once this one needs it.
 static YOUNG: AtomicPtr<u64> = AtomicPtr::new(null_mut());
+/// The notes of common files, once this process needs them.
+static NOTES: AtomicPtr<u64> = AtomicPtr::new(null_mut());
 /// A word in a page that is wiped in a forked child.
 static MARK: AtomicPtr<u32> = AtomicPtr::new(null_mut());
 /// The process that learned what is known; another one is its child between vfork and exec.
@@ -197,7 +202,7 @@ pub(crate) fn young_of(name: FileId) -> Option<FileId> {
 /// Gives `act` the words of row `row` that say so, if this process may write them.
 pub(crate) fn young<T>(row: u64, act: impl FnOnce(&[AtomicU64; 2]) -> T) -> Option<T> {
     if YOUNG.load(Ordering::Acquire).is_null() {
-        let mapped = map_young(&PLACES.get()?.table)?;
+        let mapped = map_words(&PLACES.get()?.table, wire::YOUNG_AT, wire::YOUNG_BYTES)?;
         // If another thread was first, both mappings stay: they are of the same pages.
         YOUNG.store(mapped, Ordering::Release);
     }
@@ -207,11 +212,61 @@ pub(crate) fn young<T>(row: u64, act: impl FnOnce(&[AtomicU64; 2]) -> T) -> Opti
     Some(act(unsafe { &*YOUNG.load(Ordering::Acquire).byte_add(at).cast() }))
 }
 
-fn map_young(path: &CStr) -> Option<*mut u64> {
+/// The words of the notes of common files.
+pub(crate) struct Words(*const u64);
+
+impl Words {
+    fn at(&self, at: u64) -> &AtomicU64 {
+        assert!(at < NOTES_BYTES && at.is_multiple_of(8), "a note at {at}");
+        // SAFETY: L3 and L6, the word is inside, and all of the file is words that are stored whole.
+        unsafe { &*self.0.byte_add(usize::try_from(at).unwrap_or(0)).cast() }
+    }
+
+    /// What stands at `at`.
+    pub(crate) fn load(&self, at: u64) -> u64 {
+        self.at(at).load(Ordering::SeqCst)
+    }
+
+    /// Sets `bits` at `at`.
+    pub(crate) fn set(&self, at: u64, bits: u64) {
+        // Most are set already, and the line is not taken from others for nothing.
+        if self.load(at) & bits != bits {
+            self.at(at).fetch_or(bits, Ordering::SeqCst);
+        }
+    }
+
+    /// Adds `more` to what stands at `at`.
+    pub(crate) fn add(&self, at: u64, more: u64) {
+        self.at(at).fetch_add(more, Ordering::SeqCst);
+    }
+}
+
+/// Whether this process may note writes of common files.
+pub(crate) fn has_notes() -> bool {
+    if NOTES.load(Ordering::Acquire).is_null()
+        && let Some(mapped) = PLACES.get().and_then(|places| map_words(&places.notes, 0, NOTES_BYTES))
+    {
+        // As in `young`.
+        NOTES.store(mapped, Ordering::Release);
+    }
+    !NOTES.load(Ordering::Acquire).is_null()
+}
+
+/// Gives `act` the words of the notes, if this process has them.
+pub(crate) fn notes(act: impl FnOnce(Words)) {
+    let notes = NOTES.load(Ordering::Acquire);
+    if !notes.is_null() {
+        let _open = ProtectionKey::of_process().map(ProtectionKey::open);
+        act(Words(notes));
+    }
+}
+
+/// Maps words that programs may write.
+fn map_words(path: &CStr, at: u64, bytes: u64) -> Option<*mut u64> {
     let file = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).ok()?;
-    let (bytes, access) = (usize::try_from(wire::YOUNG_BYTES).ok()?, ProtFlags::READ | ProtFlags::WRITE);
+    let (bytes, access) = (usize::try_from(bytes).ok()?, ProtFlags::READ | ProtFlags::WRITE);
     // SAFETY: a new mapping at a place that the kernel chooses.
-    let mapped = unsafe { rustix::mm::mmap(null_mut(), bytes, access, MapFlags::SHARED, file.as_fd(), wire::YOUNG_AT) };
+    let mapped = unsafe { rustix::mm::mmap(null_mut(), bytes, access, MapFlags::SHARED, file.as_fd(), at) };
     line::close(file.into_raw_fd());
     let mapped = mapped.ok()?;
     // If the system refuses, it is open, as where there are no keys.
@@ -229,12 +284,12 @@ pub(crate) fn start() {
         return;
     };
     let inside = |name: &str| CString::new([folder.as_bytes(), b"/", name.as_bytes()].concat());
-    let (Ok(socket), Ok(table)) = (inside(wire::SOCKET), inside(wire::TABLE)) else { return };
+    let [Ok(socket), Ok(table), Ok(notes)] = [wire::SOCKET, wire::TABLE, wire::NOTES].map(inside) else { return };
     let Some((mapped, mark)) = map_table(&table).zip(map_mark()) else { return };
     let roots = roots.as_bytes().split(|byte| *byte == b':').map(Box::from).collect();
     let pool = variable(wire::POOL_VARIABLE).and_then(|pool| pool_in(&pool));
     let session_number = wire::session_number(session.as_bytes());
-    if PLACES.set(Places { socket, table, holds, session, session_number, pool, roots }).is_ok() {
+    if PLACES.set(Places { socket, table, notes, holds, session, session_number, pool, roots }).is_ok() {
         PID.store(pid(), Ordering::Relaxed);
         TABLE.store(mapped, Ordering::Release);
         MARK.store(mark, Ordering::Release);

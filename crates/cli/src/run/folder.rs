@@ -38,6 +38,11 @@ impl Folder {
     pub(super) fn table(&self) -> PathBuf {
         self.0.join(wire::TABLE)
     }
+
+    /// The notes of common files.
+    pub(super) fn notes(&self) -> PathBuf {
+        self.0.join(wire::NOTES)
+    }
 }
 
 impl Drop for Folder {

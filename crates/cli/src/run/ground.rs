@@ -9,6 +9,9 @@ use std::path::{Path, PathBuf};
 use tidegate_layout::kept::StripAttributes;
 use tidegate_preload_wire::FileId;
 
+/// What a whole sync makes durable besides contents and size: mode, owner, and how many names there are.
+pub(super) type Attributes = [u64; 3];
+
 /// A file that is held: read and synced, and never written.
 pub(super) trait Below: Debug + Send + Sync {
     /// Which one.
@@ -23,6 +26,10 @@ pub(super) trait Below: Debug + Send + Sync {
     fn is_removed(&self) -> bool;
     /// Its bytes.
     fn size(&self) -> io::Result<u64>;
+    /// Its attributes, where they can be told.
+    fn attributes(&self) -> io::Result<Attributes> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
     /// Fills `block` from byte `at` on; behind the end of the file with zeroes.
     fn read(&self, at: u64, block: &mut [u8]) -> io::Result<()>;
     /// Brings the file to its disk.

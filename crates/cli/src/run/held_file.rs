@@ -1,6 +1,6 @@
 //! Files of the system as a run has them: held ones, opened for reading and never written, and those that recovery finds and writes.
 
-use super::ground::{Below, Brought, Found, Ground, Target, Unlike};
+use super::ground::{Attributes, Below, Brought, Found, Ground, Target, Unlike};
 use super::held_name;
 use super::journal::{self, Kind, Named};
 use super::sight::Sight;
@@ -99,6 +99,14 @@ impl Below for HeldFile {
 
     fn size(&self) -> io::Result<u64> {
         Ok(self.file.metadata()?.len())
+    }
+
+    fn attributes(&self) -> io::Result<Attributes> {
+        let stat = rustix::fs::fstat(&self.file)?;
+        let owner = u64::from(stat.st_uid) << 32 | u64::from(stat.st_gid);
+        #[allow(clippy::useless_conversion, reason = "the count of names is narrower elsewhere")]
+        let names = u64::from(stat.st_nlink);
+        Ok([stat.st_mode.into(), owner, names])
     }
 
     fn read(&self, at: u64, block: &mut [u8]) -> io::Result<()> {

@@ -7,12 +7,16 @@
 //! A filling of a strip may be absorbed while its program goes on. Whoever ends the hold waits until that is done, or comes first, so that nothing is absorbed any more; what the program committed on
 //! either strip before the table said that it may not is synced with the file.
 
+mod common;
+
+use self::common::Common;
 use super::deny::Denied;
 use super::ground::Below;
 use super::held_file::HeldFile;
 use super::held_name::HeldName;
 use super::journal::{Journal, Named};
 use super::kept::{self, FAMILY_SLOTS, Fill, Kept, NotKept, Place};
+use super::notes::Notes;
 use super::table::Table;
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet};
@@ -23,7 +27,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tidegate_media::Region;
-use tidegate_preload_wire::{Answer, FileId, Request, STATUS_BYTES_MAX};
+use tidegate_preload_wire::{Answer, COMMON, FileId, Request, STATUS_BYTES_MAX};
 
 /// Which files may be held.
 pub(super) struct Scope {
@@ -43,6 +47,9 @@ impl Scope {
 pub(super) struct Keeper<R: Region> {
     scope: Scope,
     kept: Kept<R>,
+    /// Without them no file is common.
+    notes: Option<Notes>,
+    joining: Mutex<()>,
     /// None: the run has ended. Locked behind the state.
     journal: Arc<Mutex<Option<Journal>>>,
     state: Mutex<State>,
@@ -75,6 +82,8 @@ struct Hold {
     began: Instant,
     counts: Counts,
     strip: Option<u32>,
+    /// None: one process holds the file.
+    common: Option<Common>,
     /// None: it has ended.
     place: Mutex<Option<Place>>,
 }
@@ -95,6 +104,15 @@ struct Counts {
     bytes: AtomicU64,
     /// Nanoseconds that those took.
     ns: AtomicU64,
+}
+
+impl Counts {
+    /// A sync was kept that began then.
+    fn keep(&self, tally: &Tally, began: Instant) {
+        let ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.ns.fetch_add(ns, Ordering::Relaxed);
+        add_one([&tally.kept, &self.kept]);
+    }
 }
 
 /// What a run is doing.
@@ -214,6 +232,8 @@ impl<R: Region> Keeper<R> {
         Keeper {
             scope,
             kept,
+            notes: None,
+            joining: Mutex::new(()),
             journal,
             state: Mutex::new(state),
             table,
@@ -222,6 +242,11 @@ impl<R: Region> Keeper<R> {
             void: Mutex::new(false),
             tally: Tally::default(),
         }
+    }
+
+    /// With `notes`, so that files may be common.
+    pub(super) fn with_notes(self, notes: Notes) -> Keeper<R> {
+        Keeper { notes: Some(notes), ..self }
     }
 
     /// What is kept.
@@ -240,6 +265,8 @@ impl<R: Region> Keeper<R> {
         match *request {
             Request::Hold => passed.and_then(|passed| self.hold(holder, passed)).unwrap_or(Answer::Refused),
             Request::HoldName => passed.and_then(|passed| self.hold_name(holder, passed)).unwrap_or(Answer::Refused),
+            Request::Join => passed.and_then(|passed| self.join(holder, passed)).unwrap_or(Answer::Refused),
+            Request::Sync { file, whole } => self.sync_common(file, whole),
             Request::Keep { hold, size, filling, ranges } => self.keep(hold, size, filling, ranges),
             Request::Absorb { hold, size, filling, ranges } => self.absorb(hold, size, filling, ranges),
             Request::Forget { hold } => self.forget(hold),
@@ -302,20 +329,35 @@ impl<R: Region> Keeper<R> {
         if !self.scope.has(file.path()) {
             return None;
         }
-        // Of a process that has ended, as no living one may hold it and ask again.
         let id = file.id();
-        self.of_file(id).iter().for_each(|hold| self.end_hold(hold));
+        if let Some(hold) = self.of_file(id) {
+            // The asker does not know yet.
+            if hold.common.is_some() {
+                return Some(Answer::NotHeld);
+            }
+            // Of a process that has ended, as no living one may hold it and ask again.
+            self.end_hold(&hold);
+        }
         let family = self.kept.family()?;
         let strip = self.kept.strip();
-        let answer = self.enter(holder, file, family, strip);
+        let answer = self.enter(holder, file, family, strip, None);
         if answer.is_none() {
             self.kept.take_back(strip);
         }
         answer
     }
 
-    fn enter(&self, holder: u64, file: Arc<dyn Below>, family: u32, strip: Option<u32>) -> Option<Answer> {
+    /// Enters that `file` is held: by `holder` alone, or as it is `common`.
+    fn enter(
+        &self,
+        holder: u64,
+        file: Arc<dyn Below>,
+        family: u32,
+        strip: Option<u32>,
+        common: Option<Common>,
+    ) -> Option<Answer> {
         let id = file.id();
+        let holder = if common.is_some() { COMMON } else { holder };
         let number = self.number();
         let mut state = lock(&self.state);
         let refused = state.abandoned.contains(&id) || state.by_file.contains_key(&id);
@@ -325,7 +367,8 @@ impl<R: Region> Keeper<R> {
         lock(&self.journal).as_mut()?.add(&Named { strip, ..file.named(family) }).ok()?;
         let path = file.path().to_owned();
         let slot = kept::first_slot(family);
-        if !lock(&self.table).enter(id, holder, strip.map_or(0, |_| slot)) {
+        let mark = common.as_ref().map(|common| common.mark);
+        if !lock(&self.table).enter(id, holder, mark.map_or(strip.map_or(0, |_| slot), u32::from)) {
             return None;
         }
         // Whoever renames it looks at the table behind the kernel's work, and who did so before that is found out here.
@@ -335,12 +378,12 @@ impl<R: Region> Keeper<R> {
         }
         let place = Mutex::new(Some(self.kept.place(file, family, strip)));
         let counts = Counts::default();
-        let hold = Hold { number, holder, file: id, path, began: Instant::now(), counts, strip, place };
+        let hold = Hold { number, holder, file: id, path, began: Instant::now(), counts, strip, common, place };
         state.holds.insert(number, Arc::new(hold));
         state.by_file.insert(id, number);
         self.tally.held.fetch_add(1, Ordering::Relaxed);
         let strip = strip.map(|strip| self.kept.strip_range(strip));
-        Some(Answer::Held { hold: number, holder, slot, strip })
+        Some(mark.map_or(Answer::Held { hold: number, holder, slot, strip }, |mark| Answer::Joined { mark }))
     }
 
     fn keep(&self, hold: u64, size: u64, filling: u32, ranges: &[(u64, u64)]) -> Answer {
@@ -349,11 +392,8 @@ impl<R: Region> Keeper<R> {
         let answer = self.keep_of(&hold, |place| self.keep_in(place, size, filling, ranges));
         // One that ends in the kernel is counted when the program says that it has.
         if answer == Answer::Done {
-            let counts = &hold.counts;
-            let ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
-            counts.ns.fetch_add(ns, Ordering::Relaxed);
-            counts.bytes.fetch_add(ranges.iter().map(|(_, len)| len).sum(), Ordering::Relaxed);
-            add_one([&self.tally.kept, &counts.kept]);
+            hold.counts.bytes.fetch_add(ranges.iter().map(|(_, len)| len).sum(), Ordering::Relaxed);
+            hold.counts.keep(&self.tally, began);
         }
         answer
     }
@@ -473,7 +513,8 @@ impl<R: Region> Keeper<R> {
 
     /// The process `holder` has ended.
     pub(super) fn release(&self, holder: u64) {
-        self.end_those(|hold| hold.holder == holder);
+        let is_being_written = |mark| self.notes.as_ref().is_none_or(|notes| notes.is_being_written(mark));
+        self.end_those(|hold| hold.holder == holder || hold.is_left_by(holder, is_being_written));
     }
 
     /// Files without a name are not held any more: they take room on their disk as long as they are open here. What was kept of one is brought to its disk as
@@ -544,6 +585,9 @@ impl<R: Region> Keeper<R> {
         lock(&self.table).remove(hold.file);
         if was_there && left == Rest::Nothing {
             self.kept.take_back(hold.strip);
+        }
+        if was_there && let Some((notes, common)) = self.notes.as_ref().zip(hold.common.as_ref()) {
+            notes.end(common.mark);
         }
     }
 

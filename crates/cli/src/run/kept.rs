@@ -761,6 +761,11 @@ impl Place {
         self.family
     }
 
+    /// Whether what is kept can be forgotten once more.
+    pub(super) fn has_another_slot(&self) -> bool {
+        self.member + 1 < FAMILY_SLOTS
+    }
+
     /// Its slot now.
     pub(super) fn slot(&self) -> u32 {
         first_slot(self.family) + self.member
