@@ -1,13 +1,16 @@
 //! Programs under `tidegate run`: the library built and found, a run with a pool of its own, and C programs to be run.
 
 mod drivers;
+mod killed;
 mod loss;
 mod lost_names;
 mod steps;
 
 pub use drivers::{
-    APPENDER, CHILDREN, COMMITTER, CROWD, DELETER, DRIVER, FAILING, FOLDERS, LOUD, MODES, NAMER, STEPPER, STRAY, UNSEEN,
+    APPENDER, CHILDREN, COMMITTER, CROWD, DELETER, DRIVER, FAILING, FOLDERS, LOUD, MODES, NAMER, STEPPER, STRAY,
+    UNSEEN, WRITERS,
 };
+pub use killed::kill_all;
 pub use lost_names::Lost;
 pub use steps::Steps;
 

@@ -3,14 +3,13 @@
 //! runs, `TIDEGATE_SEED` the first stand's seed.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
-use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::SystemTime;
 use tidegate_trials::artefacts::run;
-use tidegate_trials::run::{COMMITTER, Lost, Stand};
+use tidegate_trials::run::{COMMITTER, Lost, Stand, kill_all};
 use tidegate_trials::sectors::Dice;
 use tidegate_trials::served::until;
 
@@ -166,29 +165,6 @@ fn rows(last: u64) -> Vec<(u64, u64)> {
             || [number, number * 7 + 3, number * 13 + 5].iter().any(|each| each % ROWS == row)
     };
     (0..ROWS).filter_map(|row| Some((row, (1..=last).rev().find(|number| wrote(*number, row))?))).collect()
-}
-
-fn children(of: Pid) -> Vec<Pid> {
-    let pid = of.as_raw_nonzero();
-    let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
-    text.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()
-}
-
-/// Stops the supervisor and its programs, so that none sees another one's end, and kills them then.
-fn kill_all(run: &mut Child) {
-    let supervisor = Pid::from_child(run);
-    let programs = children(supervisor);
-    let all: Vec<_> =
-        programs.iter().flat_map(|pid| children(*pid)).chain(programs.clone()).chain([supervisor]).collect();
-    for signal in [Signal::STOP, Signal::KILL] {
-        all.iter().for_each(|pid| _ = kill_process(*pid, signal));
-    }
-    run.wait().unwrap();
-    let is_gone = |pid: &Pid| {
-        let stat = fs::read_to_string(Path::new("/proc").join(pid.as_raw_nonzero().to_string()).join("stat"));
-        stat.map_or(true, |stat| stat.contains(") Z"))
-    };
-    until("all to be gone", || all.iter().all(is_gone));
 }
 
 /// A boot is told of by its second: files of the same one may be newer.

@@ -152,7 +152,7 @@ mod tests {
         assert_eq!(notes.take(first), Noted::default());
         assert_eq!(notes.take(mark), Noted { ranges, appended: true, doubt: false });
         assert_eq!((notes.take(mark), notes.take(mark)), (Noted::default(), Noted::default()));
-        set(&*region, flags_at(place, turn + 1), DOUBT);
+        set(&*region, flags_at(place, turn), DOUBT);
         set(&*region, under_way_at(place), 1);
         assert_eq!(
             (notes.take(mark).doubt, notes.is_being_written(mark)),

@@ -58,6 +58,10 @@ pub const LOUD: CProgram =
 pub const CHILDREN: CProgram =
     CProgram { name: "children", source: include_str!("children.c"), flags: &["-pthread"], packages: "gcc libc6-dev" };
 
+/// Processes that write and sync one file until they are killed, and tell what was synced. The arguments are the file, how many they are, and a seed.
+pub const WRITERS: CProgram =
+    CProgram { name: "writers", source: include_str!("writers.c"), flags: &[], packages: "gcc libc6-dev" };
+
 /// Writes places of a file, each write a sync, and says what each returned. The arguments are the file and where in it the places begin.
 pub const FAILING: CProgram =
     CProgram { name: "failing", source: include_str!("failing.c"), flags: &[], packages: "gcc libc6-dev" };
