@@ -163,7 +163,11 @@ fn nobody_waits_for_what_a_core_that_runs_ahead_sends_only_later() {
     processor.figures[Act::StreamLine as usize] = figure(1000);
     let bench = Bench::new(processor, Memory { ahead_lines: 1, ..memory() });
     (0..3).for_each(|block| assert!(bench.ns(0, |region| region.stream(block * 640, &[1; 640])) >= 10_000));
-    assert_eq!(bench.ns(1, |region| region.flush(4096, 64)), 11, "ten lines of core 0 come at 10 µs, and the next later");
+    assert_eq!(
+        bench.ns(1, |region| region.flush(4096, 64)),
+        11,
+        "ten lines of core 0 come at 10 µs, and the next later"
+    );
     assert_eq!(bench.ns(1, |region| region.fence().unwrap()), 400 + 20_000);
 }
 
