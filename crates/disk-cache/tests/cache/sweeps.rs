@@ -149,6 +149,9 @@ fn what_is_before_a_run_goes_with_it_up_to_what_was_taken_last() {
     (0..100).for_each(|lba| write(&cache, lba, 2));
     assert_eq!(cache.drain_step_along(4, Along::Neighbours).runs, 1);
     assert!(!cache.dirty_lbas().contains(&Lba(97)) && cache.dirty_lbas().contains(&Lba(96)), "as many as it may");
+    (103..200).for_each(|lba| write(&cache, lba, 2));
+    assert_eq!(cache.drain_step_along(5, Along::Neighbours).cleaned, 5);
+    assert!(cache.dirty_lbas().contains(&Lba(106)), "101 to 105");
     while cache.drain_step_along(BLOCKS, Along::Neighbours).more {}
     assert_eq!(cache.dirty_blocks(), 97);
 }
