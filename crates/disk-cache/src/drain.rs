@@ -154,16 +154,7 @@ impl<R: Region> DiskCache<R> {
         if self.order.is_some() {
             return None;
         }
-        let lbas = {
-            let mut sweep = self.sweep.lock();
-            // What is tried again is left to the sweep itself: or it and writers could hand each other what the disk refuses, and never end.
-            if sweep.looks == 0 {
-                return None;
-            }
-            let along = sweep.along;
-            sweep.beside = self.taken(&mut sweep, blocks_max, along);
-            sweep.beside.clone()
-        };
+        let lbas = self.taken_beside(&mut self.sweep.lock(), blocks_max);
         if lbas.is_empty() {
             return None;
         }
@@ -237,6 +228,15 @@ impl<R: Region> DiskCache<R> {
         }
         sweep.along = along;
         self.taken(sweep, blocks_max, along)
+    }
+
+    /// The next blocks of `sweep`, for one who works beside it. What is tried again is left to the sweep itself: or it and writers could hand each other what the
+    /// disk refuses, and never end.
+    fn taken_beside(&self, sweep: &mut Sweep, blocks_max: u32) -> Vec<u64> {
+        if sweep.looks > 0 {
+            sweep.beside = self.taken(sweep, blocks_max, sweep.along);
+        }
+        sweep.beside.clone()
     }
 
     /// The next blocks of `sweep`, unless it is through.
