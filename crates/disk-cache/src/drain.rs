@@ -233,9 +233,10 @@ impl<R: Region> DiskCache<R> {
     /// The next blocks of `sweep`, for one who works beside it. What is tried again is left to the sweep itself: or it and writers could hand each other what the
     /// disk refuses, and never end.
     fn taken_beside(&self, sweep: &mut Sweep, blocks_max: u32) -> Vec<u64> {
-        if sweep.looks > 0 {
-            sweep.beside = self.taken(sweep, blocks_max, sweep.along);
+        if sweep.looks == 0 {
+            return Vec::new();
         }
+        sweep.beside = self.taken(sweep, blocks_max, sweep.along);
         sweep.beside.clone()
     }
 
