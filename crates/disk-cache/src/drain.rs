@@ -3,10 +3,13 @@
 //! A sweep over the disk looks for what is dirty a part of its way at a time, so that it takes along what turned dirty before it since it began:
 //! next to where it is, blocks have been gathering for as long as possible, and neighbours go to the disk together.
 //!
-//! A block without dirty neighbours costs most disks as much as several that have some. Where its caller lets it, a sweep leaves such a block *out*, once: the
-//! next one takes it along, with the neighbours that it has by then. Most find some if most dirty blocks have some; if not, none is left out. A block that is left
-//! out is as safe as any that is dirty. The second sweep that comes past it brings it to the disk, whatever is written to it meanwhile; and a sweep all of
-//! whose steps are for [`Along::Everything`] leaves nothing out, so that is what somebody waits for who wants all of it on the disk.
+//! One or two blocks without dirty neighbours cost most disks as much as several that have some. Where its caller lets it, a sweep leaves such a short run *out*: the
+//! next ones take it along, with the neighbours that it has by then. Most find some if most dirty blocks have some; if not, none is left out. A block that is left
+//! out is as safe as any that is dirty. Each is left out twice at most: the third sweep that comes past it brings it to the disk, whatever is written to it
+//! meanwhile; and a sweep all of whose steps are for [`Along::Everything`] leaves nothing out, so that is what somebody waits for who wants all of it on the disk.
+//!
+//! Such a sweep also follows each run to both its ends when it takes it: what turned dirty there since the look goes along. It takes as many blocks like that as the
+//! cache has, and no more, so that it ends although somebody always writes beside it.
 //!
 //! Writers without room take a part of what the sweep under way has found, and work beside it: two ways over the disk would find blocks that have gathered for
 //! half as long. What such a writer has in hand when the sweep is through is tried by it once more, so that no sweep ends before those are on the disk.
@@ -17,6 +20,7 @@
 
 use crate::cache::DiskCache;
 use crate::index::{Cached, State, Stripe};
+use std::ops::Range;
 use std::sync::Arc;
 use tidegate_layout::disk_cache::CacheEntry;
 use tidegate_media::sync::{Ordering, yield_now};
@@ -55,6 +59,10 @@ pub(crate) struct Sweep {
     /// Where the next look begins; None: there is nothing dirty from there on.
     unseen: Option<u64>,
     looks: usize,
+    /// The block behind the last one taken.
+    at: u64,
+    /// Blocks taken that no look had listed, but that lay beside one.
+    followed: usize,
     /// What its last step took along.
     along: Along,
     /// What a writer without room has taken from it, and is at.
@@ -96,6 +104,8 @@ const LOOKS_MAX: usize = 3 * LOOKS;
 /// Blocks of a look at least, and the part of a cache's blocks: each look passes over all of them.
 const LOOK_BLOCKS_MIN: usize = 64;
 const LOOK_SHARE: usize = 128;
+/// Blocks of a run that is left out, at most: a disk takes it for the time of a longer one.
+const SHORT_MAX: usize = 2;
 /// Bytes of the largest write to the disk.
 const RUN_BYTES_MAX: usize = 1 << 20;
 
@@ -110,7 +120,7 @@ impl<R: Region> DiskCache<R> {
         self.drain_step_along(blocks_max, Along::Everything)
     }
 
-    /// The same, with what is to be taken `along`. A sweep leaves nothing out if all of its steps take everything. Where the order of commits is kept, nothing
+    /// The same, with what is to be taken `along`. A sweep leaves nothing out, and follows no run, if all of its steps take everything. Where the order of commits is kept, nothing
     /// is ever left out.
     pub fn drain_step_along(&self, blocks_max: u32, along: Along) -> Progress {
         if let Some(order) = &self.order {
@@ -144,16 +154,7 @@ impl<R: Region> DiskCache<R> {
         if self.order.is_some() {
             return None;
         }
-        let lbas = {
-            let mut sweep = self.sweep.lock();
-            // What is tried again is left to the sweep itself: or it and writers could hand each other what the disk refuses, and never end.
-            if sweep.looks == 0 {
-                return None;
-            }
-            let along = sweep.along;
-            sweep.beside = self.taken(&mut sweep, blocks_max, along);
-            sweep.beside.clone()
-        };
+        let lbas = self.taken_beside(&mut self.sweep.lock(), blocks_max);
         if lbas.is_empty() {
             return None;
         }
@@ -229,6 +230,16 @@ impl<R: Region> DiskCache<R> {
         self.taken(sweep, blocks_max, along)
     }
 
+    /// The next blocks of `sweep`, for one who works beside it. What is tried again is left to the sweep itself: or it and writers could hand each other what the
+    /// disk refuses, and never end.
+    fn taken_beside(&self, sweep: &mut Sweep, blocks_max: u32) -> Vec<u64> {
+        if sweep.looks == 0 {
+            return Vec::new();
+        }
+        sweep.beside = self.taken(sweep, blocks_max, sweep.along);
+        sweep.beside.clone()
+    }
+
     /// The next blocks of `sweep`, unless it is through.
     fn taken(&self, sweep: &mut Sweep, blocks_max: u32, along: Along) -> Vec<u64> {
         let limit = self.step_blocks(blocks_max);
@@ -237,10 +248,35 @@ impl<R: Region> DiskCache<R> {
         {
             self.look_ahead(sweep, from, along);
         }
-        let until = sweep.lbas.len().min(sweep.next + limit);
-        let lbas = sweep.lbas[sweep.next..until].to_vec();
-        sweep.next = until;
+        // What is tried again is taken as it is.
+        let follows = along == Along::Neighbours && sweep.looks > 0;
+        let mut lbas = Vec::with_capacity(limit.min(sweep.lbas.len() - sweep.next));
+        while lbas.len() < limit
+            && let Some(&lba) = sweep.lbas.get(sweep.next)
+        {
+            sweep.next += 1;
+            if follows {
+                let before = self.dirty_among((sweep.at..lba).rev(), sweep, limit - lbas.len() - 1);
+                lbas.extend(before.into_iter().rev());
+            }
+            lbas.push(lba);
+            if follows {
+                let end = sweep.lbas.get(sweep.next).copied().or(sweep.unseen).unwrap_or(self.geometry.blocks);
+                lbas.extend(self.dirty_among(lba + 1..end, sweep, limit - lbas.len()));
+            }
+            sweep.at = lbas.last().map_or(sweep.at, |last| last + 1);
+        }
         lbas
+    }
+
+    /// Of `beside`, the blocks that go on from an end of a run, up to the first that does not wait for the disk: it turned dirty since `sweep` looked, or was left
+    /// out, and what is between has turned dirty.
+    fn dirty_among(&self, beside: impl Iterator<Item = u64>, sweep: &mut Sweep, blocks_max: usize) -> Vec<u64> {
+        let room = (self.medium.plan.blocks as usize).saturating_sub(sweep.followed).min(blocks_max);
+        let waits = |lba: &u64| self.index.lock_for(*lba).get(*lba).is_some_and(|cached| cached.state.waits());
+        let dirty: Vec<u64> = beside.take(room).take_while(waits).collect();
+        sweep.followed += dirty.len();
+        dirty
     }
 
     /// Looks for the dirty blocks of a part of the way, `from` some block on.
@@ -265,14 +301,22 @@ impl<R: Region> DiskCache<R> {
         sweep.lbas.append(&mut found);
     }
 
-    /// Leaves those of `found` out that have no dirty neighbour, if most have one. They are what is dirty `from` some block up to `unseen`.
+    /// Leaves short runs of `found` out, which is what is dirty `from` some block up to `unseen`. Where more than half of it is short, only single blocks; where more
+    /// than half is single blocks, nothing: those would find no neighbours later.
     fn leave_out(&self, found: &mut Vec<u64>, from: u64, unseen: Option<u64>) {
-        let alone = without_neighbours(found, from, unseen);
-        if alone.len() > found.len() / 2 {
-            return;
+        let short = ShortRuns::of(found, from, unseen);
+        let longest = match found.len() / 2 {
+            half if short.alone > half => return,
+            half if short.blocks() > half => 1,
+            _ => SHORT_MAX,
+        };
+        let mut left_out = Vec::new();
+        for run in short.runs.into_iter().filter(|run| run.len() <= longest) {
+            // A block that may not stay goes, and its neighbour with it.
+            if found[run.clone()].iter().all(|lba| self.index.lock_for(*lba).leave_out(*lba)) {
+                left_out.extend_from_slice(&found[run]);
+            }
         }
-        let mut left_out = alone;
-        left_out.retain(|lba| self.index.lock_for(*lba).leave_out(*lba));
         found.retain(|lba| left_out.binary_search(lba).is_err());
     }
 
@@ -290,7 +334,7 @@ impl<R: Region> DiskCache<R> {
                     passed_over.push(lba);
                     continue;
                 }
-                State::Dirty | State::LeftOut => {}
+                State::Dirty | State::LeftOut | State::LeftOutTwice => {}
             }
             let place = copied.len() * size;
             match self.copy_block(lba, cached, &mut bytes[place..place + size]) {
@@ -403,33 +447,47 @@ impl<R: Region> DiskCache<R> {
     }
 }
 
-/// Where runs of blocks that follow each other begin and end in `lbas`, which ascend.
+/// Where runs of blocks that follow each other begin and end in `lbas`, which ascend: what is written together.
 pub(crate) fn neighbours(lbas: &[u64], block_size: u32) -> Vec<(usize, usize)> {
-    let run_blocks_max = (RUN_BYTES_MAX / block_size as usize).max(1);
-    let mut spans: Vec<(usize, usize)> = Vec::new();
-    for (index, lba) in lbas.iter().enumerate() {
-        match spans.last_mut() {
-            Some((from, until)) if lbas[*until - 1] + 1 == *lba && *until - *from < run_blocks_max => *until += 1,
-            _ => spans.push((index, index + 1)),
-        }
-    }
-    spans
+    let blocks_max = (RUN_BYTES_MAX / block_size as usize).max(1);
+    runs(lbas, blocks_max).into_iter().map(|run| (run.start, run.end)).collect()
 }
 
-/// Those of `found`, which ascend, whose neighbours are not among them. Where a look ended, `from` and `unseen`, the one beyond it may be one.
-fn without_neighbours(found: &[u64], from: u64, unseen: Option<u64>) -> Vec<u64> {
-    let mut alone = Vec::new();
-    for (index, &lba) in found.iter().enumerate() {
-        let before = match index.checked_sub(1) {
-            Some(before) => found[before] + 1 == lba,
-            None => from == lba && from > 0,
-        };
-        let behind = found.get(index + 1).copied().or(unseen);
-        if !before && behind != Some(lba + 1) {
-            alone.push(lba);
+/// The same, of up to `blocks_max` blocks each.
+fn runs(lbas: &[u64], blocks_max: usize) -> Vec<Range<usize>> {
+    let mut runs: Vec<Range<usize>> = Vec::new();
+    for (index, lba) in lbas.iter().enumerate() {
+        match runs.last_mut() {
+            Some(run) if lbas[run.end - 1] + 1 == *lba && run.len() < blocks_max => run.end += 1,
+            _ => runs.push(index..index + 1),
         }
     }
-    alone
+    runs
+}
+
+/// Those of a look's runs that are short.
+struct ShortRuns {
+    runs: Vec<Range<usize>>,
+    /// Runs of one block.
+    alone: usize,
+}
+
+impl ShortRuns {
+    /// Where they are in `found`, which ascends. A run that may go on beyond what was looked at, from `from` up to `unseen`, counts as a long one.
+    fn of(found: &[u64], from: u64, unseen: Option<u64>) -> ShortRuns {
+        let goes_on = |run: &Range<usize>| {
+            let before = run.start == 0 && from > 0 && found[0] == from;
+            before || run.end == found.len() && unseen == Some(found[run.end - 1] + 1)
+        };
+        let mut runs = runs(found, usize::MAX);
+        runs.retain(|run| run.len() <= SHORT_MAX && !goes_on(run));
+        let alone = runs.iter().filter(|run| run.len() == 1).count();
+        ShortRuns { runs, alone }
+    }
+
+    fn blocks(&self) -> usize {
+        self.runs.iter().map(Range::len).sum()
+    }
 }
 
 /// What Linux calls an input or output error.

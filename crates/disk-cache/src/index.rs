@@ -52,6 +52,8 @@ pub(crate) enum State {
     Dirty,
     /// The same, and a sweep of destaging has left it to the next one.
     LeftOut,
+    /// The same, and so has that.
+    LeftOutTwice,
     /// Dirty, and somebody is writing it to the disk: nobody else may meanwhile.
     Destaging,
     /// The same, and it was committed anew since it was copied.
@@ -64,13 +66,27 @@ impl State {
         match self {
             State::Clean | State::Transient | State::Dirty => State::Dirty,
             // What the disk has of it is as old as before.
-            State::LeftOut => State::LeftOut,
+            State::LeftOut | State::LeftOutTwice => self,
             State::Destaging | State::Overtaken => State::Overtaken,
+        }
+    }
+
+    /// After a sweep has left it to the next one, if it may.
+    fn left_out(self) -> Option<State> {
+        match self {
+            State::Dirty => Some(State::LeftOut),
+            State::LeftOut => Some(State::LeftOutTwice),
+            State::LeftOutTwice | State::Clean | State::Transient | State::Destaging | State::Overtaken => None,
         }
     }
 
     pub(crate) fn is_dirty(self) -> bool {
         !matches!(self, State::Clean | State::Transient)
+    }
+
+    /// Whether it is dirty, and nobody writes it to the disk.
+    pub(crate) fn waits(self) -> bool {
+        matches!(self, State::Dirty | State::LeftOut | State::LeftOutTwice)
     }
 }
 
@@ -179,7 +195,9 @@ impl Index {
         debug_assert_eq!(before, None, "block {lba} is cached once");
         match cached.state {
             State::Clean | State::Transient => self.note(stripe, Use::Came(cached.entry, lba)),
-            State::Dirty | State::LeftOut | State::Destaging | State::Overtaken => stripe.dirty += 1,
+            State::Dirty | State::LeftOut | State::LeftOutTwice | State::Destaging | State::Overtaken => {
+                stripe.dirty += 1
+            }
         }
     }
 
@@ -349,10 +367,11 @@ impl Stripe {
         any.into_iter().flatten().filter(|(_, cached)| cached.state.is_dirty()).map(|(lba, _)| *lba)
     }
 
-    /// Leaves block `lba` to the next sweep of destaging, if it is dirty and none has done so.
+    /// Leaves block `lba` to the next sweep of destaging, if it is dirty and that has not been done twice.
     pub(crate) fn leave_out(&mut self, lba: u64) -> bool {
-        let dirty = self.map.get_mut(&lba).filter(|cached| cached.state == State::Dirty);
-        dirty.map(|cached| cached.state = State::LeftOut).is_some()
+        let cached = self.map.get_mut(&lba);
+        let left = cached.and_then(|cached| Some((cached.state.left_out()?, cached)));
+        left.map(|(state, cached)| cached.state = state).is_some()
     }
 
     /// The blocks that `entries` name.

@@ -6,9 +6,9 @@
 //! When writers notice (their writes take twice as long as in calm times), it gets half as much, as long as the limit is not close.
 //! When writers pause, or blocks have waited for the longest time allowed, everything is written.
 //!
-//! From the limit on, the disk's time is what writers share, and blocks that cost it more than their part may wait: each for one sweep. So a block is written by
-//! the second sweep that comes past it, where it is by the first one otherwise: while writers press, that is how old it can become, and the longest time
-//! allowed holds only if two sweeps take no longer. Below the limit nothing is left out, and when writers pause neither.
+//! From the limit on, the disk's time is what writers share, and blocks that cost it more than their part may wait: each for two sweeps. So a block is written by
+//! the third sweep that comes past it, where it is by the first one otherwise: while writers press, that is how old it can become, and the longest time
+//! allowed holds only if three sweeps take no longer. Below the limit nothing is left out, and when writers pause neither.
 
 use std::time::Duration;
 
@@ -98,7 +98,8 @@ pub enum Along {
     /// All that is dirty.
     #[default]
     Everything,
-    /// The same, but that a dirty block without dirty neighbours may be left to the next sweep, once: for a disk that takes neighbours for less.
+    /// The same, but that a short run of dirty blocks may be left to the next sweep, each block twice, and that a run is followed to its ends: for a disk that takes
+    /// neighbours for less.
     Neighbours,
 }
 

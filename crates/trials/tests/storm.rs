@@ -17,9 +17,9 @@ use tidegate_virtual_cores::FlawKind;
 const DIGESTS: [u64; 6] = [
     0x392e7912949f9d7f,
     0xd1b96256a4c2779c,
-    0x5a3966201b547468,
+    0xab8b0841caec2170,
     0x1d5db0d43de24c28,
-    0x35f8b67f71956074,
+    0x13c97f671c5ff626,
     0x556a7f1ed8f95dd6,
 ];
 
