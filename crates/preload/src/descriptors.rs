@@ -1,6 +1,6 @@
 //! What is known of each descriptor. It is only a memory: anybody may forget any of it at any time.
 
-use crate::common::Common;
+use crate::joined::Common;
 use crate::process;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

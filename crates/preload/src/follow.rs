@@ -4,7 +4,7 @@ use crate::asked::{PATH_BYTES, appends, borrowed, file_of, flags, id, is_writabl
 use crate::descriptors::{self, Regular, SYNCS_MAX, Seen};
 use crate::held::{Attributes, Dirty, Held, Place, Taken, attributes};
 use crate::line::{Later, Wait};
-use crate::{common, files, guarded, line, loud, names, process, quiet};
+use crate::{files, guarded, joined, line, loud, names, process, quiet};
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 use std::mem::MaybeUninit;
@@ -99,7 +99,7 @@ pub(crate) fn write(descriptor: i32, aim: Aim, source: Source, call: impl FnOnce
             });
             wrote
         }
-        Seen::Common(common) => common::write(Asked { descriptor, aim, source }, common, call),
+        Seen::Common(common) => joined::write(Asked { descriptor, aim, source }, common, call),
         Seen::Regular(regular) if regular.loud => loud::write_unheld(Asked { descriptor, aim, source }, regular, call),
         Seen::Regular(regular) => {
             let wrote = call();
@@ -161,7 +161,7 @@ pub(crate) fn sync(descriptor: i32, attributes_too: bool, call: impl FnOnce() ->
             both(call(), || if is_held { 0 } else { synced_unheld(descriptor, regular) })
         }
         Seen::Young { index, generation } => names::sync(descriptor, (index, generation), call),
-        Seen::Common(_) => common::sync(descriptor, attributes_too, call),
+        Seen::Common(_) => joined::sync(descriptor, attributes_too, call),
         Seen::Plain | Seen::Unknown => names::sync_other(descriptor, call),
     }
 }
@@ -179,7 +179,7 @@ pub(crate) fn sync_again(descriptor: i32) -> i32 {
         Seen::Held { index, generation, .. } => sync_held(descriptor, index, generation, false).unwrap_or(0),
         // What is not common any more was brought to its disk when it ceased to be.
         Seen::Common(_) => {
-            common::is_synced(descriptor, false);
+            joined::is_synced(descriptor, false);
             0
         }
         _ => 0,
@@ -438,7 +438,7 @@ pub(crate) fn learn(descriptor: i32, late: bool) -> Seen {
                 }
                 return descriptors::learn(descriptor, Seen::Young { index, generation });
             }
-            None if process::row_of(id(&stat)).is_some() => match common::join(descriptor, &stat, loud, late) {
+            None if process::row_of(id(&stat)).is_some() => match joined::join(descriptor, &stat, loud, late) {
                 Some(joined) => return descriptors::learn(descriptor, joined),
                 None => abandon(id(&stat)),
             },
@@ -551,9 +551,7 @@ fn prepared(prepare: impl Fn()) -> u32 {
 
 /// Has what is kept of `file` brought to its disk, if anybody holds it.
 pub(crate) fn settle_held(file: FileId) {
-    if files::find(file).is_some() {
-        settle(file);
-    } else if process::row_of(file).is_some_and(|row| row.holder == COMMON) {
+    if files::find(file).is_some() || process::row_of(file).is_some_and(|row| row.holder == COMMON) {
         settle(file);
     } else if !names::settle(file) && process::is_held(file) {
         abandon(file);

@@ -10,7 +10,7 @@
 //! 1. A sync that returned covers every write to the file that had returned before it began. So a write is noted after the kernel has it and before it returns, and what
 //!    cannot be noted exactly puts the file *in doubt*: its next sync is the kernel's.
 //! 2. A file is held by one process. It holds the file first and syncs by the kernel then, so nothing older is missed. Any other process that writes or syncs the file finds it in the
-//!    table *after* the kernel was done and before it returns, and *joins*: the file is *common* from then on, see [`common`]. If its writes cannot all be seen, it has the supervisor *abandon* the file: everybody's
+//!    table *after* the kernel was done and before it returns, and *joins*: the file is *common* from then on, see [`joined`]. If its writes cannot all be seen, it has the supervisor *abandon* the file: everybody's
 //!    syncs are the kernel's then.
 //! 3. Nothing kept is older than what somebody was promised by the kernel: whoever makes a held file durable otherwise has what was kept of it forgotten before
 //!    returning, and whoever shortens, renames or replaces one has it settled before the kernel acts.
@@ -43,12 +43,12 @@
 //! No panic reaches C: what is done beside the call is under [`guarded`], which aborts.
 
 mod asked;
-mod common;
 mod descriptors;
 mod exports;
 mod files;
 mod follow;
 mod held;
+mod joined;
 mod line;
 mod lock;
 mod loud;

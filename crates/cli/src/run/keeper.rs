@@ -7,9 +7,9 @@
 //! A filling of a strip may be absorbed while its program goes on. Whoever ends the hold waits until that is done, or comes first, so that nothing is absorbed any more; what the program committed on
 //! either strip before the table said that it may not is synced with the file.
 
-mod common;
+mod joined;
 
-use self::common::Common;
+use self::joined::Common;
 use super::deny::Denied;
 use super::ground::Below;
 use super::held_file::HeldFile;

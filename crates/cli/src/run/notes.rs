@@ -1,6 +1,7 @@
 //! Notes of where files were written that are common, as the supervisor reads them.
 
 use crate::failure::{Doing, Failure, VolumeFailure};
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Mutex, PoisonError};
@@ -19,7 +20,7 @@ pub(super) struct Notes {
 
 #[derive(Default)]
 struct Places {
-    taken: [bool; PLACES as usize],
+    taken: HashSet<u64>,
     /// Files that had a place so far.
     files: u64,
 }
@@ -50,11 +51,11 @@ impl Notes {
     /// A place for a file, with nothing in it but what came too late for the one before; its mark.
     pub(super) fn begin(&self) -> Option<u16> {
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-        let free = places.taken.iter().position(|taken| !taken)?;
-        places.taken[free] = true;
+        let free = (0..PLACES).find(|place| !places.taken.contains(place))?;
+        places.taken.insert(free);
         places.files += 1;
-        let mark = mark_of(free as u64, places.files);
-        self.words.store_u64(under_way_at(free as u64), 0);
+        let mark = mark_of(free, places.files);
+        self.words.store_u64(under_way_at(free), 0);
         // Both halves.
         let _ = (self.take(mark), self.take(mark));
         Some(mark)
@@ -62,10 +63,7 @@ impl Notes {
 
     /// The file has it no more.
     pub(super) fn end(&self, mark: u16) {
-        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(taken) = usize::try_from(place_of(mark)).ok().and_then(|place| places.taken.get_mut(place)) {
-            *taken = false;
-        }
+        self.places.lock().unwrap_or_else(PoisonError::into_inner).taken.remove(&place_of(mark));
     }
 
     /// Takes what was noted. To be called by one at a time for each mark.

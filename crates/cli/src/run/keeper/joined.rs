@@ -1,6 +1,6 @@
 //! Files that several processes write: common ones.
 //!
-//! Such a file is in the table as everybody's. Each process notes where it writes ([`Notes`]), before the kernel has the write and behind it, and asks for a sync; whoever asks, it is about all that was
+//! Such a file is in the table as everybody's. Each process notes where it writes ([`crate::run::notes`]), before the kernel has the write and behind it, and asks for a sync; whoever asks, it is about all that was
 //! noted. What nobody could note is found out by the process that wrote it, as the table changed meanwhile, and put in doubt: the next sync is the kernel's, made here, with the place locked, so that nothing
 //! is kept beside it that it would make void.
 //!
