@@ -128,7 +128,9 @@ impl<R: Region> Keeper<R> {
             return Answer::ByKernel;
         }
         let (size, attributes) = (place.file().size(), place.file().attributes());
-        let brought = place.file().sync().is_ok() && self.kept.is_brought(place, true);
+        let synced = place.file().sync();
+        // If it failed, what is kept stays: the kernel says so once.
+        let brought = self.kept.is_brought(place, synced.is_ok());
         match (brought, size) {
             (true, Ok(size)) if matches!(self.kept.forget(place), Ok(Some(_))) => {
                 (known.base, known.attributes) = (size, attributes.ok());
