@@ -140,6 +140,8 @@ enum Mistake {
     WrongStrip,
     /// A strip is filled again before its filling is absorbed.
     TooSoon,
+    /// What is written to a common file is not noted.
+    NotNoted,
 }
 
 /// What was judged.
@@ -154,6 +156,8 @@ struct Tally {
 
 struct Judge {
     strip_bytes: u64,
+    /// Whether the file is written in common.
+    in_common: bool,
     /// Whether the journal takes no line of what was recovered, which the judge has to notice.
     forgets: bool,
     seen: HashSet<u64>,
@@ -171,7 +175,7 @@ fn reduction() -> Reduction {
 impl Judge {
     /// Of pools with such strips.
     fn on(strip_bytes: u64) -> Judge {
-        Judge { strip_bytes, forgets: false, seen: HashSet::new(), tally: Tally::default() }
+        Judge { strip_bytes, in_common: false, forgets: false, seen: HashSet::new(), tally: Tally::default() }
     }
 
     /// A world after a cut: the memory and the disks are what they are.
@@ -195,6 +199,9 @@ impl Judge {
             its.clears = Some([second - its.strip_bytes, second]);
         }
         let mut program = Program { mistake, ..Program::on(world, bytes) };
+        if self.in_common {
+            program = program.in_common();
+        }
         let (last, earlier) = script.split_last().expect("a script has steps");
         before.iter().chain(earlier).for_each(|step| program.step(*step));
         let mut during = program.promise.clone();
@@ -490,6 +497,51 @@ fn mistakes_are_noticed() {
         let judged = Judge::on(strip_bytes).script(before, script, Some(mistake));
         println!("{mistake:?}: {}", judged.expect_err("nobody noticed"));
     }
+}
+
+/// Steps of programs that write a file in common; what is held is what has joined.
+const IN_COMMON: [Step; 11] = [
+    Step::Write,
+    Step::Append,
+    Step::Sync,
+    Step::Shorten,
+    Step::Lengthen,
+    Step::Rename,
+    Step::Hold,
+    Step::ShortenOutside,
+    Step::Destage,
+    Step::Stranger,
+    Step::Die,
+];
+
+#[test]
+fn every_cut_of_every_script_of_a_common_file_is_recovered() {
+    let mut judge = Judge { in_common: true, ..Judge::on(STRIP_BYTES) };
+    for script in scripts(&IN_COMMON, 2) {
+        judge.script(&BUSY, &script, None).unwrap_or_else(|wrong| panic!("{wrong}"));
+    }
+    println!("{:?}", judge.tally);
+    assert!(judge.tally.states > 1000, "{:?}", judge.tally);
+    let noticed = judge.script(&BUSY, &[Step::Write, Step::Sync], Some(Mistake::NotNoted));
+    println!("{}", noticed.expect_err("nobody noticed"));
+}
+
+#[test]
+fn what_is_kept_of_a_common_file_stays_if_its_disk_fails() {
+    let mut program = Program::start(vec![0xaa; 9000]).in_common();
+    BUSY.iter().for_each(|step| program.step(*step));
+    let synced = program.world.disks().file.bytes.clone();
+    // Its next sync is the kernel's, who says so once.
+    program.step(Step::Lengthen);
+    program.world.disks().failing = true;
+    assert_eq!(program.ask(&Request::Sync { file: FILE, whole: false }), Answer::NotHeld);
+    assert!(!program.world.disks().failing, "the kernel was asked");
+    program.keeper.end().tell();
+    let recovered = recover(&program.world, "second").expect("recovered");
+    assert_eq!(recovered.salvaged.iter().map(|salvaged| salvaged.unlike).collect::<Vec<_>>(), [Unlike::Failed]);
+    let disks = program.world.disks();
+    let aside = disks.aside.as_ref().expect("it was put aside");
+    assert_eq!(&aside.bytes[9000..synced.len()], &synced[9000..], "what was appended and synced");
 }
 
 #[test]

@@ -7,12 +7,14 @@ use crate::run::ground::Log;
 use crate::run::journal::Journal;
 use crate::run::keeper::{Keeper, Scope};
 use crate::run::kept::Kept;
+use crate::run::notes::Notes;
 use crate::run::span::Span;
 use crate::run::table::Table;
 use std::sync::{Arc, Mutex, MutexGuard};
 use tidegate_commit::pair::Pair;
 use tidegate_commit::strip::{Left as Room, Staged};
-use tidegate_media::Region as _;
+use tidegate_media::{MappedRegion, Region as _};
+use tidegate_preload_wire::notes::{APPENDED, DOUBT, NOTES_BYTES, bits_at, flags_at, place_of, summary_at, turn_at};
 use tidegate_preload_wire::{Answer, OPEN, Request, Row, SHUT, STOP, TABLE_BYTES, VOID, row_at, session_number};
 use tidegate_sim::Region;
 
@@ -53,6 +55,10 @@ pub(super) struct Program {
     pub(super) top: u64,
     pub(super) table: Arc<Region>,
     pub(super) mistake: Option<Mistake>,
+    /// Where it notes what it writes, if its file is to be common,
+    pub(super) notes: Option<Arc<MappedRegion>>,
+    /// and the file's mark, while it is.
+    pub(super) mark: Option<u16>,
 }
 
 /// A supervisor in `world`, and its table.
@@ -92,7 +98,16 @@ impl Program {
             top: 0,
             table,
             mistake: None,
+            notes: None,
+            mark: None,
         }
+    }
+
+    /// The same, which writes its file in common with others.
+    pub(super) fn in_common(self) -> Program {
+        let notes = Arc::new(MappedRegion::anonymous(NOTES_BYTES).expect("memory"));
+        let keeper = self.keeper.with_notes(Notes::on(Box::new(Arc::clone(&notes))));
+        Program { keeper, notes: Some(notes), ..self }
     }
 
     /// What was handed over comes first.
@@ -148,6 +163,7 @@ impl Program {
             Step::Lengthen => {
                 self.world.disks().file.set_len(len + 700);
                 self.in_doubt = true;
+                self.note(|place, turn| (flags_at(place, turn), DOUBT));
             }
             Step::Rename => {
                 self.settle();
@@ -176,13 +192,31 @@ impl Program {
     fn write(&mut self, at: usize, len: usize) {
         self.byte += 1;
         let bytes = vec![self.byte; len];
+        let is_behind = at == self.world.disks().file.bytes.len();
         self.world.disks().file.write(at, &bytes);
+        if is_behind {
+            self.note(|place, turn| (flags_at(place, turn), APPENDED));
+        }
+        for block in (at / 4096..(at + len).div_ceil(4096)).filter(|_| !is_behind) {
+            self.note(|place, turn| (summary_at(place, turn, 0), 1 << (block / 64)));
+            self.note(|place, turn| (bits_at(place, turn, block as u64 / 64), 1 << (block % 64)));
+        }
         let range = (at as u64, len as u64);
         let staged = self.strips.as_ref().map(|strips| strips.lock().stage(range.0, &bytes));
         if staged == Some(Ok(Staged::There)) {
             self.top = self.top.max(range.0 + range.1);
         } else {
             self.ranges.push(range);
+        }
+    }
+
+    /// Notes something of its file, if that is common. Nobody else is at work meanwhile.
+    fn note(&self, what: impl Fn(u64, u64) -> (u64, u64)) {
+        let noted = self.notes.as_ref().zip(self.mark).filter(|_| self.mistake != Some(Mistake::NotNoted));
+        if let Some((notes, mark)) = noted {
+            let word = |at| notes.load_u64(at).expect("the memory is sound");
+            let (at, bits) = what(place_of(mark), word(turn_at(place_of(mark))));
+            notes.store_u64(at, word(at) | bits);
         }
     }
 
@@ -203,20 +237,26 @@ impl Program {
     }
 
     fn leave(&mut self) {
-        (self.hold, self.strips) = (None, None);
+        (self.hold, self.strips, self.mark) = (None, None, None);
     }
 
     fn settle(&mut self) {
-        if self.hold.is_some() {
+        if self.hold.is_some() || self.mark.is_some() {
             self.leave();
             self.ask(&Request::Settle(FILE));
         }
     }
 
     fn hold(&mut self) {
-        if self.hold.is_none() {
-            let path = self.world.disks().file.path.clone();
-            let held = self.keeper.hold_file(HOLDER, Arc::new(Open { world: self.world.clone(), path }));
+        let path = self.world.disks().file.path.clone();
+        let file = Arc::new(Open { world: self.world.clone(), path });
+        if self.notes.is_some() {
+            if let Some(Answer::Joined { mark }) = self.keeper.join_file(HOLDER, file) {
+                self.mark = Some(mark);
+            }
+            self.sync();
+        } else if self.hold.is_none() {
+            let held = self.keeper.hold_file(HOLDER, file);
             if let Some(Answer::Held { hold, slot, strip, .. }) = held {
                 (self.hold, self.slot, self.top) = (Some(hold), slot, 0);
                 self.strips = strip.map(|strip| self.opened(strip));
@@ -287,6 +327,14 @@ impl Program {
     }
 
     fn sync_by_others(&mut self, size: u64) -> Answer {
+        if self.mark.is_some() {
+            let answer = self.ask(&Request::Sync { file: FILE, whole: false });
+            if answer != Answer::Done {
+                self.world.sync_file();
+                self.leave();
+            }
+            return answer;
+        }
         let mut ranges = std::mem::take(&mut self.ranges);
         let mut filling = 0;
         if let Some(strips) = self.strips.as_ref().map(Strips::lock).filter(|strips| !strips.ranges().is_empty()) {
