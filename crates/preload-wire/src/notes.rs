@@ -47,9 +47,14 @@ pub fn turn_at(place: u64) -> u64 {
     place * PLACE_BYTES
 }
 
-/// Where it stands how many writes to the file at `place` are under way. One that ended with its process is counted for ever.
+/// Where it stands how many writes to the file at `place` are under way ([`under_way`]). One that ended with its process is counted for ever.
 pub fn under_way_at(place: u64) -> u64 {
     turn_at(place) + 8
+}
+
+/// The word that says that `count` writes are under way to the file with this mark. Who began one when another file was there does not count it.
+pub fn under_way(mark: u16, count: u64) -> u64 {
+    u64::from(mark) << 48 | count
 }
 
 fn half_at(place: u64, turn: u64) -> u64 {

@@ -81,8 +81,8 @@ impl Seen {
             Seen::Held { index, generation, loud } => {
                 3 | u64::from(loud) << 2 | u64::from(index) << 8 | u64::from(generation) << 32
             }
-            Seen::Common(Common { mark, epoch, loud }) => {
-                3 | 16 | u64::from(loud) << 2 | u64::from(mark) << 8 | u64::from(epoch) << 32
+            Seen::Common(Common { mark, epoch, loud, synced }) => {
+                3 | 16 | u64::from(loud) << 2 | u64::from(synced) << 5 | u64::from(mark) << 8 | u64::from(epoch) << 32
             }
             Seen::Young { index, generation } => 3 | 8 | u64::from(index) << 8 | u64::from(generation) << 32,
         }
@@ -100,7 +100,10 @@ impl Seen {
                 refused: word & 4 != 0,
                 loud: word & 8 != 0,
             }),
-            _ if word & 16 != 0 => Seen::Common(Common { mark: (word >> 8) as u16, epoch: high, loud: word & 4 != 0 }),
+            _ if word & 16 != 0 => {
+                let (loud, synced) = (word & 4 != 0, word & 32 != 0);
+                Seen::Common(Common { mark: (word >> 8) as u16, epoch: high, loud, synced })
+            }
             _ if word & 8 != 0 => Seen::Young { index: (word >> 8) as u16, generation: high },
             _ => Seen::Held { index: (word >> 8) as u16, generation: high, loud: word & 4 != 0 },
         }

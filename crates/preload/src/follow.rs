@@ -161,7 +161,7 @@ pub(crate) fn sync(descriptor: i32, attributes_too: bool, call: impl FnOnce() ->
             both(call(), || if is_held { 0 } else { synced_unheld(descriptor, regular) })
         }
         Seen::Young { index, generation } => names::sync(descriptor, (index, generation), call),
-        Seen::Common(_) => joined::sync(descriptor, attributes_too, call),
+        Seen::Common(common) => joined::sync(descriptor, attributes_too, common, call),
         Seen::Plain | Seen::Unknown => names::sync_other(descriptor, call),
     }
 }
@@ -422,7 +422,7 @@ pub(crate) fn learn(descriptor: i32, late: bool) -> Seen {
     };
     let epoch = process::epoch();
     let regular = Regular { epoch, loud, ..known };
-    match files::find(id(&stat)) {
+    match files::find(id(&stat)).filter(|(_, held)| held.is_in_force()) {
         Some(_) if loud && quiet::open(descriptor, id(&stat)).is_none() => abandon(id(&stat)),
         Some((index, held)) => {
             if late {

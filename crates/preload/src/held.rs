@@ -7,7 +7,7 @@ use rustix::fs::Stat;
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use tidegate_commit::strip::{FILLING_RANGES_MAX, Left, Staged};
-use tidegate_preload_wire::{FileId, RANGES_MAX, Range};
+use tidegate_preload_wire::{COMMON, FileId, RANGES_MAX, Range};
 
 /// A place for a held file. All fields but `doubt` are changed under the lock.
 pub(crate) struct Held {
@@ -232,7 +232,11 @@ impl Held {
     /// is given up.
     pub(crate) fn is_in_force(&self) -> bool {
         let (holder, epoch) = (self.holder.load(Ordering::Acquire), process::epoch());
-        if holder == 0 || self.epoch.load(Ordering::Relaxed) == epoch {
+        if holder == 0 {
+            // The supervisor has not answered yet, and will not let it hold a file that others write too.
+            return process::row_of(self.file()).is_none_or(|row| row.holder != COMMON);
+        }
+        if self.epoch.load(Ordering::Relaxed) == epoch {
             return true;
         }
         let in_force = process::row_of(self.file()).is_some_and(|row| row.holder == holder);

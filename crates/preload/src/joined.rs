@@ -15,7 +15,8 @@ use crate::{asked, follow, guarded, line, process};
 use rustix::fs::Stat;
 use std::sync::atomic::{Ordering, fence};
 use tidegate_preload_wire::notes::{
-    APPENDED, DOUBT, NOTED_BLOCK_BYTES, NOTED_BYTES_MAX, bits_at, flags_at, place_of, summary_at, turn_at, under_way_at,
+    APPENDED, DOUBT, NOTED_BLOCK_BYTES, NOTED_BYTES_MAX, bits_at, flags_at, place_of, summary_at, turn_at, under_way,
+    under_way_at,
 };
 use tidegate_preload_wire::{Answer, Request};
 
@@ -28,27 +29,40 @@ pub(crate) struct Common {
     pub(crate) epoch: u32,
     /// Whether each write through the descriptor is a sync (O_SYNC, O_DSYNC).
     pub(crate) loud: bool,
+    /// Whether it was synced by the kernel since it is known so: the kernel tells it alone of writes of its that failed before.
+    pub(crate) synced: bool,
 }
 
 /// Makes a call that writes a common file.
 pub(crate) fn write(asked: Asked, common: Common, call: impl FnOnce() -> isize) -> isize {
     let Asked { descriptor, aim, source } = asked;
     let from = if aim == Aim::Position { position(descriptor) } else { None };
-    guarded(|| begin(common.mark, intended(descriptor, aim, source, from)));
+    let counted = guarded(|| begin(common.mark, intended(descriptor, aim, source, from)));
     let wrote = call();
     guarded(|| {
         if wrote != 0 {
             note(common.mark, place(descriptor, aim, from, wrote));
         }
-        end(common.mark);
+        if counted {
+            count(common.mark, u64::MAX);
+        }
         is_still(descriptor, common);
     });
     // The disk has what a loud write brought, and nothing older may be kept.
     if wrote > 0 && common.loud && guarded(|| again(descriptor)) != 0 { -1 } else { wrote }
 }
 
-/// Makes a call that syncs a common file, unless the supervisor does so.
-pub(crate) fn sync(descriptor: i32, whole: bool, call: impl FnOnce() -> i32) -> i32 {
+/// Makes a call that syncs a common file, unless the supervisor does so. A descriptor's first one is the kernel's, too.
+pub(crate) fn sync(descriptor: i32, whole: bool, common: Common, call: impl FnOnce() -> i32) -> i32 {
+    if !common.synced {
+        return both(call(), || {
+            // Another one may have another file by this number by now.
+            if descriptors::seen(descriptor) == Seen::Common(common) {
+                descriptors::learn(descriptor, Seen::Common(Common { synced: true, ..common }));
+            }
+            again(descriptor)
+        });
+    }
     if guarded(|| is_synced(descriptor, whole)) { 0 } else { both(call(), || sync_again(descriptor)) }
 }
 
@@ -84,7 +98,7 @@ pub(crate) fn join(descriptor: i32, file: &Stat, loud: bool, late: bool) -> Opti
             if late {
                 note(mark, Place::Unknown);
             }
-            return Some(Seen::Common(Common { mark, epoch, loud }));
+            return Some(Seen::Common(Common { mark, epoch, loud, synced: false }));
         }
     }
     None
@@ -113,6 +127,9 @@ fn is_still(descriptor: i32, common: Common) {
 
 /// Where a write is going to go, as far as that is known.
 fn intended(descriptor: i32, aim: Aim, source: Source, from: Option<u64>) -> Option<Place> {
+    if aim != Aim::Anywhere && appends(descriptor) {
+        return Some(Place::End);
+    }
     let Source::Bytes(_, len) = source else { return None };
     let at = match aim {
         Aim::Offset(at) => u64::try_from(at).ok()?,
@@ -120,18 +137,24 @@ fn intended(descriptor: i32, aim: Aim, source: Source, from: Option<u64>) -> Opt
         Aim::Anywhere => return None,
     };
     let len = u64::try_from(len).ok().filter(|len| *len > 0)?;
-    (!appends(descriptor)).then_some(Place::Range((at, len)))
+    Some(Place::Range((at, len)))
 }
 
-/// A write begins that is going to go to `place`.
-fn begin(mark: u16, place: Option<Place>) {
-    process::notes(|words| words.add(under_way_at(place_of(mark)), 1));
+/// A write begins that is going to go to `place`. Whether it is counted.
+fn begin(mark: u16, place: Option<Place>) -> bool {
+    let counted = count(mark, 1);
     place.into_iter().for_each(|place| note(mark, place));
+    counted
 }
 
-/// It has ended, and is noted.
-fn end(mark: u16) {
-    process::notes(|words| words.add(under_way_at(place_of(mark)), u64::MAX));
+/// Counts so many writes more as under way, unless another file has the place by now.
+fn count(mark: u16, more: u64) -> bool {
+    let mut counted = false;
+    process::notes(|words| {
+        let others = under_way(mark, 0);
+        counted = words.add_beside(under_way_at(place_of(mark)), others, more);
+    });
+    counted
 }
 
 /// Notes that the file was written there.

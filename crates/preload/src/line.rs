@@ -5,7 +5,7 @@
 
 use crate::lock::Lock;
 use crate::process::Copies;
-use crate::{files, names, process, strip};
+use crate::{descriptors, files, names, process, strip};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{
@@ -212,6 +212,8 @@ fn connected() -> Result<i32, Errno> {
     // Whatever was held was held on the old line.
     files::leave_all();
     names::leave_all();
+    // Whatever was joined, as another one.
+    descriptors::forget_all();
     IS_LATE.store(false, Ordering::Relaxed);
     let socket = connect()?;
     INODE.store(inode(socket).unwrap_or_default(), Ordering::Relaxed);

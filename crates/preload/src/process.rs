@@ -212,6 +212,9 @@ pub(crate) fn young<T>(row: u64, act: impl FnOnce(&[AtomicU64; 2]) -> T) -> Opti
     Some(act(unsafe { &*YOUNG.load(Ordering::Acquire).byte_add(at).cast() }))
 }
 
+/// The bits of a word that tell whose number the lower ones are.
+const UPPER: u64 = 0xffff << 48;
+
 /// The words of the notes of common files.
 pub(crate) struct Words(*const u64);
 
@@ -235,9 +238,10 @@ impl Words {
         }
     }
 
-    /// Adds `more` to what stands at `at`.
-    pub(crate) fn add(&self, at: u64, more: u64) {
-        self.at(at).fetch_add(more, Ordering::SeqCst);
+    /// Adds `more` to the number in the lower bits at `at`, if the upper ones are those of `upper`; whether they are.
+    pub(crate) fn add_beside(&self, at: u64, upper: u64, more: u64) -> bool {
+        let added = |word: u64| (word & UPPER == upper).then_some(upper | word.wrapping_add(more) & !UPPER);
+        self.at(at).fetch_update(Ordering::SeqCst, Ordering::SeqCst, added).is_ok()
     }
 }
 

@@ -13,6 +13,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use tidegate_layout::kept::StripAttributes;
 use tidegate_preload_wire::FileId;
 
@@ -23,6 +24,8 @@ pub(super) const FILE_BYTES_MAX: u64 = super::kept::FILE_BLOCKS * super::kept::B
 pub(super) struct HeldFile {
     file: File,
     sight: Sight,
+    /// Why a sync failed: the kernel says so once, and whoever syncs later is to hear of it too.
+    failed: Mutex<Option<Errno>>,
     id: FileId,
     path: PathBuf,
     born_ns: i128,
@@ -51,7 +54,8 @@ impl HeldFile {
         let regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
         let small = stat.st_size.unsigned_abs() < FILE_BYTES_MAX;
         let Some(born_ns) = born_ns(&file)?.filter(|_| regular && small) else { return Ok(None) };
-        let held = HeldFile { file, sight: Sight::default(), id: id_of(&stat), path, born_ns };
+        let held =
+            HeldFile { file, sight: Sight::default(), failed: Mutex::default(), id: id_of(&stat), path, born_ns };
         Ok(held.is_in_place().then_some(held))
     }
 
@@ -127,7 +131,13 @@ impl Below for HeldFile {
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.file.sync_all()
+        let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(errno) = *failed {
+            return Err(errno.into());
+        }
+        let synced = rustix::io::retry_on_intr(|| rustix::fs::fsync(&self.file));
+        *failed = synced.err();
+        Ok(synced?)
     }
 }
 

@@ -9,7 +9,7 @@ use tidegate_commit::strip::Range;
 use tidegate_media::{Allocation, MappedRegion, Region};
 use tidegate_preload_wire::notes::{
     APPENDED, BITS_WORDS, DOUBT, NOTED_BLOCK_BYTES, NOTES_BYTES, PLACES, SUMMARY_WORDS, bits_at, flags_at, mark_of,
-    place_of, summary_at, turn_at, under_way_at,
+    place_of, summary_at, turn_at, under_way, under_way_at,
 };
 
 /// The notes of all common files.
@@ -55,7 +55,7 @@ impl Notes {
         places.taken.insert(free);
         places.files += 1;
         let mark = mark_of(free, places.files);
-        self.words.store_u64(under_way_at(free), 0);
+        self.words.store_u64(under_way_at(free), under_way(mark, 0));
         // Both halves.
         let _ = (self.take(mark), self.take(mark));
         Some(mark)
@@ -89,7 +89,7 @@ impl Notes {
 
     /// Whether somebody is writing the file, or was when his process ended.
     pub(super) fn is_being_written(&self, mark: u16) -> bool {
-        self.word(under_way_at(place_of(mark))) != Some(0)
+        self.word(under_way_at(place_of(mark))) != Some(under_way(mark, 0))
     }
 
     fn word(&self, at: u64) -> Option<u64> {
@@ -151,7 +151,7 @@ mod tests {
         assert_eq!(notes.take(mark), Noted { ranges, appended: true, doubt: false });
         assert_eq!((notes.take(mark), notes.take(mark)), (Noted::default(), Noted::default()));
         set(&*region, flags_at(place, turn), DOUBT);
-        set(&*region, under_way_at(place), 1);
+        region.store_u64(under_way_at(place), under_way(mark, 1));
         assert_eq!(
             (notes.take(mark).doubt, notes.is_being_written(mark)),
             (false, true),

@@ -18,6 +18,9 @@ use tidegate_media::Region;
 use tidegate_preload_wire::notes::NOTED_BYTES_MAX;
 use tidegate_preload_wire::{Answer, FileId};
 
+/// How often somebody may come in between.
+const JOINS_MAX: u32 = 8;
+
 /// What is known of a common file, besides what is known of every held one.
 pub(super) struct Common {
     /// The file's mark in the table and its place among the notes.
@@ -31,6 +34,8 @@ struct Known {
     doubt: bool,
     /// Appended bytes that are not kept lie behind it.
     base: u64,
+    /// Bytes that the file has durably.
+    size: u64,
     /// What a whole sync makes durable besides, as it was when it was last durable.
     attributes: Option<Attributes>,
 }
@@ -38,7 +43,7 @@ struct Known {
 impl Common {
     /// Of a file that `member` writes, and others whose writes were not noted so far.
     fn new(mark: u16, member: u64) -> Common {
-        let known = Known { members: [member].into(), doubt: true, base: 0, attributes: None };
+        let known = Known { members: [member].into(), doubt: true, base: 0, size: 0, attributes: None };
         Common { mark, known: Mutex::new(known) }
     }
 }
@@ -62,19 +67,24 @@ impl<R: Region> Keeper<R> {
         let notes = self.notes.as_ref()?;
         // Two who join at once would end each other's.
         let _alone = lock(&self.joining);
-        if let Some(hold) = self.of_file(file.id()) {
-            if let Some(mark) = hold.let_in(holder) {
-                return Some(Answer::Joined { mark });
+        for _ in 0..JOINS_MAX {
+            if let Some(hold) = self.of_file(file.id()) {
+                if let Some(mark) = hold.let_in(holder) {
+                    return Some(Answer::Joined { mark });
+                }
+                self.end_hold(&hold);
             }
-            self.end_hold(&hold);
-        }
-        let family = self.kept.family()?;
-        let mark = notes.begin()?;
-        let answer = self.enter(holder, file, family, None, Some(Common::new(mark, holder)));
-        if answer.is_none() {
+            let family = self.kept.family()?;
+            let mark = notes.begin()?;
+            let common = Some(Common::new(mark, holder));
+            if let Some(answer) = self.enter(holder, Arc::clone(&file), family, None, common) {
+                return Some(answer);
+            }
             notes.end(mark);
+            // Somebody may have come to hold it alone meanwhile.
+            self.of_file(file.id())?;
         }
-        answer
+        None
     }
 
     /// Syncs a common file for whoever asks.
@@ -106,23 +116,26 @@ impl<R: Region> Keeper<R> {
         let Ok(size) = place.file().size() else { return Answer::ByKernel };
         let is_known = !whole || place.file().attributes().is_ok_and(|now| known.attributes == Some(now));
         let doubt = std::mem::take(&mut known.doubt) || noted.doubt;
-        if doubt || !is_known || size < known.base {
+        if doubt || !is_known || size < known.size {
             return Answer::ByKernel;
         }
         let mut ranges = noted.ranges;
-        if noted.appended && known.base < size {
-            ranges.push((known.base, size - known.base));
+        // What lies behind is being written, and noted when the kernel has it.
+        let mut end = ranges.last().map_or(known.size, |(at, len)| known.size.max(at + len)).min(size);
+        if noted.appended {
+            ranges.extend(size.checked_sub(known.base).filter(|len| *len > 0).map(|len| (known.base, len)));
+            end = size;
         }
-        let answer = self.keep_in(place, size, 0, &ranges);
-        if answer == Answer::Done && noted.appended {
-            known.base = size;
+        let answer = self.keep_in(place, end, 0, &ranges);
+        if answer == Answer::Done {
+            known.size = end;
+            known.base = if noted.appended { end } else { known.base };
         }
         answer
     }
 
     /// Has the kernel bring the file to its disk, with all that was noted so far and more, and forgets what was kept of it.
     fn sync_by_kernel(&self, place: &mut Place, common: &Common) -> Answer {
-        let mut known = lock(&common.known);
         // Without another slot the hold ends, and the file's next one has a family of its own.
         if !place.has_another_slot() {
             return Answer::ByKernel;
@@ -133,7 +146,8 @@ impl<R: Region> Keeper<R> {
         let brought = self.kept.is_brought(place, synced.is_ok());
         match (brought, size) {
             (true, Ok(size)) if matches!(self.kept.forget(place), Ok(Some(_))) => {
-                (known.base, known.attributes) = (size, attributes.ok());
+                let mut known = lock(&common.known);
+                (known.base, known.size, known.attributes) = (size, size, attributes.ok());
                 Answer::Done
             }
             _ => Answer::ByKernel,
@@ -151,12 +165,12 @@ impl Hold {
         Some(common.mark)
     }
 
-    /// `holder` has ended. Whether nobody else writes the file, if it is common and `holder` wrote it.
+    /// `holder` has ended, amid a write of the file perhaps, if that is common. Whether nobody else writes it then.
     pub(super) fn is_left_by(&self, holder: u64, is_being_written: impl Fn(u16) -> bool) -> bool {
         let Some(common) = &self.common else { return false };
         let mut known = lock(&common.known);
         let was_in = known.members.remove(&holder);
-        known.doubt |= was_in && is_being_written(common.mark);
+        known.doubt |= is_being_written(common.mark);
         was_in && known.members.is_empty()
     }
 }
