@@ -28,6 +28,8 @@ pub enum Request<'a> {
     Sync {
         /// The file.
         file: FileId,
+        /// Its mark, as I know it.
+        mark: u16,
         /// Its mode and owner too.
         whole: bool,
     },
@@ -135,7 +137,7 @@ impl Request<'_> {
             Request::Hold => [HOLD, 0, 0, 0, 0],
             Request::HoldName => [HOLD_NAME, 0, 0, 0, 0],
             Request::Join => [JOIN, 0, 0, 0, 0],
-            Request::Sync { file, whole } => [SYNC, file.device, file.inode, whole.into(), 0],
+            Request::Sync { file, mark, whole } => [SYNC, file.device, file.inode, whole.into(), mark.into()],
             Request::Keep { hold, size, filling, ranges } => {
                 [KEEP, hold, size, ranges.len().min(RANGES_MAX) as u64, filling.into()]
             }
@@ -181,7 +183,10 @@ impl Request<'_> {
             HOLD => Request::Hold,
             HOLD_NAME => Request::HoldName,
             JOIN => Request::Join,
-            SYNC => Request::Sync { file, whole: count != 0 },
+            SYNC => {
+                let mark = u16::try_from(filling).map_err(|_| NoRequest)?;
+                Request::Sync { file, mark, whole: count != 0 }
+            }
             KEEP | ABSORB => {
                 ranges.clear();
                 while let (Some(at), Some(len)) = (words.next(), words.next()) {
@@ -272,7 +277,11 @@ mod tests {
         let keep = Request::Keep { hold: 7, size: 9, filling: 3, ranges: &ranges };
         let absorb = Request::Absorb { hold: 7, size: 9, filling: 3, ranges: &ranges };
         let others = [Request::Forget { hold: 1 }, Request::Settle(file), Request::Abandon(file)];
-        let common = [Request::Join, Request::Sync { file, whole: true }, Request::Sync { file, whole: false }];
+        let common = [
+            Request::Join,
+            Request::Sync { file, mark: 9, whole: true },
+            Request::Sync { file, mark: 9, whole: false },
+        ];
         let others = others.into_iter().chain(common).chain([Request::Hold, Request::HoldName]);
         for request in others.chain([keep, absorb, Request::SettleAll, Request::Status]) {
             let mut packet = [0; PACKET_BYTES_MAX];

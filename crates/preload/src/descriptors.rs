@@ -141,6 +141,12 @@ pub(crate) fn forget_range(first: u32, last: u32) {
     (u64::from(first)..=last).filter_map(|number| i32::try_from(number).ok()).for_each(forget);
 }
 
+/// Nothing is known any more of files that are common.
+pub(crate) fn forget_common() {
+    let known = (0..=END.load(Ordering::Relaxed)).filter_map(|number| i32::try_from(number).ok());
+    known.filter(|number| matches!(seen(*number), Seen::Common(_))).for_each(forget);
+}
+
 /// So may all.
 pub(crate) fn forget_all() {
     forget_range(0, u32::MAX);

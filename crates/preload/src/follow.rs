@@ -178,8 +178,8 @@ pub(crate) fn sync_again(descriptor: i32) -> i32 {
     match learn(descriptor, true) {
         Seen::Held { index, generation, .. } => sync_held(descriptor, index, generation, false).unwrap_or(0),
         // What is not common any more was brought to its disk when it ceased to be.
-        Seen::Common(_) => {
-            joined::is_synced(descriptor, false);
+        Seen::Common(common) => {
+            joined::is_synced(descriptor, common.mark, false);
             0
         }
         _ => 0,

@@ -36,6 +36,10 @@ pub(crate) struct Common {
 /// Makes a call that writes a common file.
 pub(crate) fn write(asked: Asked, common: Common, call: impl FnOnce() -> isize) -> isize {
     let Asked { descriptor, aim, source } = asked;
+    // So that it is noted and counted where the file is now.
+    if !guarded(|| is_still(descriptor, common, false)) {
+        return follow::write(descriptor, aim, source, call);
+    }
     let from = if aim == Aim::Position { position(descriptor) } else { None };
     let counted = guarded(|| begin(common.mark, intended(descriptor, aim, source, from)));
     let wrote = call();
@@ -46,10 +50,10 @@ pub(crate) fn write(asked: Asked, common: Common, call: impl FnOnce() -> isize) 
         if counted {
             count(common.mark, u64::MAX);
         }
-        is_still(descriptor, common);
+        is_still(descriptor, common, true);
     });
     // The disk has what a loud write brought, and nothing older may be kept.
-    if wrote > 0 && common.loud && guarded(|| again(descriptor)) != 0 { -1 } else { wrote }
+    if wrote > 0 && common.loud && guarded(|| again(descriptor, common.mark)) != 0 { -1 } else { wrote }
 }
 
 /// Makes a call that syncs a common file, unless the supervisor does so. A descriptor's first one is the kernel's, too.
@@ -60,21 +64,21 @@ pub(crate) fn sync(descriptor: i32, whole: bool, common: Common, call: impl FnOn
             if descriptors::seen(descriptor) == Seen::Common(common) {
                 descriptors::learn(descriptor, Seen::Common(Common { synced: true, ..common }));
             }
-            again(descriptor)
+            again(descriptor, common.mark)
         });
     }
-    if guarded(|| is_synced(descriptor, whole)) { 0 } else { both(call(), || sync_again(descriptor)) }
+    if guarded(|| is_synced(descriptor, common.mark, whole)) { 0 } else { both(call(), || sync_again(descriptor)) }
 }
 
 /// The disk has it, and what is kept of it is kept anew or forgotten.
-pub(crate) fn again(descriptor: i32) -> i32 {
-    if is_synced(descriptor, false) { 0 } else { sync_again(descriptor) }
+pub(crate) fn again(descriptor: i32, mark: u16) -> i32 {
+    if is_synced(descriptor, mark, false) { 0 } else { sync_again(descriptor) }
 }
 
 /// Has the supervisor sync the file behind `descriptor`. False: it is not common any more, and nothing is kept of it.
-pub(crate) fn is_synced(descriptor: i32, whole: bool) -> bool {
+pub(crate) fn is_synced(descriptor: i32, mark: u16, whole: bool) -> bool {
     let file = stat(descriptor).map(|stat| id(&stat));
-    let answer = file.and_then(|file| line::ask(Request::Sync { file, whole }, None));
+    let answer = file.and_then(|file| line::ask(Request::Sync { file, mark, whole }, None));
     if answer != Some(Answer::Done) {
         descriptors::forget(descriptor);
     }
@@ -111,18 +115,19 @@ fn mark_of(file: &Stat) -> Option<u16> {
     process::row_of(id(file)).and_then(|row| row.mark())
 }
 
-/// The write has ended: if the table has changed meanwhile, whether the file is the same there is asked.
-fn is_still(descriptor: i32, common: Common) {
+/// If the table has changed, whether the file is the same there is asked; if not, what it is. `late`: this process wrote it already.
+fn is_still(descriptor: i32, common: Common, late: bool) -> bool {
     let epoch = process::epoch();
     if epoch == common.epoch {
-        return;
+        return true;
     }
-    match stat(descriptor).and_then(|file| mark_of(&file)) {
-        Some(mark) if mark == common.mark => {
-            descriptors::learn(descriptor, Seen::Common(Common { epoch, ..common }));
-        }
-        _ => _ = follow::learn(descriptor, true),
+    let same = stat(descriptor).and_then(|file| mark_of(&file)) == Some(common.mark);
+    if same {
+        descriptors::learn(descriptor, Seen::Common(Common { epoch, ..common }));
+    } else {
+        follow::learn(descriptor, late);
     }
+    same
 }
 
 /// Where a write is going to go, as far as that is known.

@@ -213,7 +213,7 @@ fn connected() -> Result<i32, Errno> {
     files::leave_all();
     names::leave_all();
     // Whatever was joined, as another one.
-    descriptors::forget_all();
+    descriptors::forget_common();
     IS_LATE.store(false, Ordering::Relaxed);
     let socket = connect()?;
     INODE.store(inode(socket).unwrap_or_default(), Ordering::Relaxed);

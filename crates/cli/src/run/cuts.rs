@@ -534,7 +534,10 @@ fn what_is_kept_of_a_common_file_stays_if_its_disk_fails() {
     // Its next sync is the kernel's, who says so once.
     program.step(Step::Lengthen);
     program.world.disks().failing = true;
-    assert_eq!(program.ask(&Request::Sync { file: FILE, whole: false }), Answer::NotHeld);
+    let mark = program.mark.expect("it joined");
+    assert_eq!(program.ask(&Request::Sync { file: FILE, mark: mark ^ 64, whole: false }), Answer::NotHeld);
+    assert!(program.world.disks().failing, "who knows another mark is not answered");
+    assert_eq!(program.ask(&Request::Sync { file: FILE, mark, whole: false }), Answer::NotHeld);
     assert!(!program.world.disks().failing, "the kernel was asked");
     program.keeper.end().tell();
     let recovered = recover(&program.world, "second").expect("recovered");

@@ -266,7 +266,7 @@ impl<R: Region> Keeper<R> {
             Request::Hold => passed.and_then(|passed| self.hold(holder, passed)).unwrap_or(Answer::Refused),
             Request::HoldName => passed.and_then(|passed| self.hold_name(holder, passed)).unwrap_or(Answer::Refused),
             Request::Join => passed.and_then(|passed| self.join(holder, passed)).unwrap_or(Answer::Refused),
-            Request::Sync { file, whole } => self.sync_common(file, whole),
+            Request::Sync { file, mark, whole } => self.sync_common(file, mark, whole),
             Request::Keep { hold, size, filling, ranges } => self.keep(hold, size, filling, ranges),
             Request::Absorb { hold, size, filling, ranges } => self.absorb(hold, size, filling, ranges),
             Request::Forget { hold } => self.forget(hold),

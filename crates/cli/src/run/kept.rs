@@ -761,6 +761,11 @@ impl Place {
         self.family
     }
 
+    /// Bytes that the file has at least, as far as is known.
+    pub(super) fn size_min(&self) -> Option<u64> {
+        self.size_min
+    }
+
     /// Whether what is kept can be forgotten once more.
     pub(super) fn has_another_slot(&self) -> bool {
         self.member + 1 < FAMILY_SLOTS

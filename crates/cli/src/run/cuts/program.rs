@@ -327,8 +327,8 @@ impl Program {
     }
 
     fn sync_by_others(&mut self, size: u64) -> Answer {
-        if self.mark.is_some() {
-            let answer = self.ask(&Request::Sync { file: FILE, whole: false });
+        if let Some(mark) = self.mark {
+            let answer = self.ask(&Request::Sync { file: FILE, mark, whole: false });
             if answer != Answer::Done {
                 self.world.sync_file();
                 self.leave();

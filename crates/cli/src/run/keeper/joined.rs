@@ -34,7 +34,7 @@ struct Known {
     doubt: bool,
     /// Appended bytes that are not kept lie behind it.
     base: u64,
-    /// Bytes that the file has durably.
+    /// Bytes that the file has at least.
     size: u64,
     /// What a whole sync makes durable besides, as it was when it was last durable.
     attributes: Option<Attributes>,
@@ -87,10 +87,10 @@ impl<R: Region> Keeper<R> {
         None
     }
 
-    /// Syncs a common file for whoever asks.
-    pub(super) fn sync_common(&self, file: FileId, whole: bool) -> Answer {
+    /// Syncs a common file for whoever asks and knows its mark: who does not has not heard what the disk refused before.
+    pub(super) fn sync_common(&self, file: FileId, mark: u16, whole: bool) -> Answer {
         let Some(hold) = self.of_file(file) else { return Answer::NotHeld };
-        let Some(common) = &hold.common else { return Answer::NotHeld };
+        let Some(common) = hold.common.as_ref().filter(|common| common.mark == mark) else { return Answer::NotHeld };
         let began = Instant::now();
         let mut kept = true;
         let answer = self.keep_of(&hold, |place| {
@@ -147,7 +147,8 @@ impl<R: Region> Keeper<R> {
         match (brought, size) {
             (true, Ok(size)) if matches!(self.kept.forget(place), Ok(Some(_))) => {
                 let mut known = lock(&common.known);
-                (known.base, known.size, known.attributes) = (size, size, attributes.ok());
+                // It may have grown meanwhile.
+                (known.base, known.size, known.attributes) = (size, place.size_min().unwrap_or(size), attributes.ok());
                 Answer::Done
             }
             _ => Answer::ByKernel,
