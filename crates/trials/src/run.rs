@@ -4,6 +4,8 @@ mod drivers;
 mod killed;
 mod loss;
 mod lost_names;
+mod mounted;
+mod postgres;
 mod steps;
 
 pub use drivers::{
@@ -12,6 +14,8 @@ pub use drivers::{
 };
 pub use killed::kill_all;
 pub use lost_names::Lost;
+pub use mounted::{Mounted, empty_file_system};
+pub use postgres::{Cluster, Server};
 pub use steps::Steps;
 
 use crate::artefacts::run;

@@ -5,10 +5,9 @@
 
 use std::fs;
 use std::io::Read;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use tidegate_trials::artefacts::run;
-use tidegate_trials::run::{Stand, WRITERS, kill_all};
+use std::path::PathBuf;
+use std::process::Stdio;
+use tidegate_trials::run::{Mounted, Stand, WRITERS, empty_file_system, kill_all};
 use tidegate_trials::sectors::Dice;
 
 /// Power cuts that CI runs.
@@ -19,30 +18,8 @@ const PLACE_BYTES: usize = 400;
 const STRIDE: usize = 512;
 const LINES_AT: usize = 16384;
 const LINE_BYTES: usize = 64;
-
-/// A file system in a file, mounted.
-struct Mounted<'p> {
-    point: &'p Path,
-}
-
-impl<'p> Mounted<'p> {
-    fn new(image: &Path, point: &'p Path) -> Mounted<'p> {
-        run(Command::new("mount").args(["-o", "loop"]).args([image, point]), "mount").unwrap_or_else(|e| panic!("{e}"));
-        Mounted { point }
-    }
-}
-
-impl Drop for Mounted<'_> {
-    fn drop(&mut self) {
-        // Whoever was killed may not be quite gone.
-        let _ = Command::new("umount").arg("--lazy").arg(self.point).status();
-    }
-}
-
-fn empty_file_system(image: &Path) {
-    fs::File::create(image).unwrap().set_len(64 << 20).unwrap();
-    run(Command::new("mkfs.ext4").arg("-q").arg(image), "e2fsprogs").unwrap_or_else(|error| panic!("{error}"));
-}
+/// Of the file system.
+const IMAGE_BYTES: u64 = 64 << 20;
 
 /// What is written for certain: of each process the numbers of its places, and how many lines it has appended.
 type Told = Vec<[u64; PLACES + 1]>;
@@ -88,7 +65,7 @@ fn cut(seed: u64) -> usize {
     let stand = Stand::new();
     let (image, copy): (PathBuf, PathBuf) = (stand.folder().join("image"), stand.folder().join("copy"));
     let processes = 2 + dice.below(4) as usize;
-    empty_file_system(&image);
+    empty_file_system(&image, IMAGE_BYTES);
     let root = stand.root();
     let mounted = Mounted::new(&image, &root);
     let mut command = stand.run();
