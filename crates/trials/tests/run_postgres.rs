@@ -14,7 +14,7 @@ use tidegate_trials::sectors::Dice;
 use tidegate_trials::served::until;
 
 /// Power cuts that CI runs.
-const CUTS: u64 = 3;
+const CUTS: u64 = 2;
 /// Clients that commit.
 const CLIENTS: u32 = 3;
 const IMAGE_BYTES: u64 = 256 << 20;
@@ -66,12 +66,13 @@ fn cut(template: &Path, seed: u64) -> u32 {
     let mounted = Mounted::new(&image, &stand.root());
     let cluster = Cluster::new(&stand).unwrap();
     let server = cluster.start_under_run().unwrap();
-    let told = numbers_until_killed(server, 100 + u32::try_from(dice.below(4000)).unwrap());
+    let told = numbers_until_killed(server, 50 + u32::try_from(dice.below(700)).unwrap());
     fs::copy(&image, &disk).unwrap();
     drop(mounted);
     fs::copy(&disk, &before).unwrap();
     let mounted = Mounted::new(&before, &stand.root());
-    let without = numbers_found(&cluster);
+    // It may not even start.
+    let without = numbers_found(&cluster).ok();
     drop(mounted);
 
     let _mounted = Mounted::new(&disk, &stand.root());
