@@ -5,12 +5,13 @@ use crate::cached_disk::{Cached, CachedDisk};
 use crate::disks::{self, Disk, DiskPlan};
 use crate::drain::Drain;
 use crate::facts::{Facts, Memory};
-use crate::failure::{DiskFailure, Doing, Failure, VolumeFailure};
+use crate::failure::{DiskFailure, Doing, Failure, RunFailure, VolumeFailure};
 use crate::live_disk::{Front as CacheFront, LiveDisk};
 use crate::notes::Note;
 use crate::plan::VolumePlan;
 use crate::read_only::ReadOnly;
 use crate::readings::Watched;
+use crate::run::is_pool;
 use crate::transit::{self, CacheWish, Costs, Identity, Transit};
 use std::num::NonZeroU32;
 use std::path::Path;
@@ -79,7 +80,7 @@ pub(crate) fn map(path: &Path, access: Access) -> Result<MappedRegion, Failure> 
 pub(crate) fn open(plan: &VolumePlan) -> Result<Volume, Failure> {
     let (path, access) = (plan.pmem.as_path(), plan.access);
     let region = Arc::new(map(path, access)?);
-    if let Some(identity) = cache_in(path, &*region)? {
+    if let Some(identity) = disk_cache_in(path, &region)? {
         return open_cache(plan, region, identity);
     }
     if plan.disk != DiskPlan::default() {
@@ -139,6 +140,14 @@ pub(crate) fn cache_in<R: Region + ?Sized>(path: &Path, region: &R) -> Result<Op
         Holds::NoCache => Ok(None),
         Holds::BrokenCache => Err(cache_finding(path, region)),
     }
+}
+
+/// The cache of a disk on `region`, if it holds one. A pool of files is refused: it has the same form.
+pub(crate) fn disk_cache_in(path: &Path, region: &MappedRegion) -> Result<Option<CacheIdentity>, Failure> {
+    if is_pool(region) {
+        return Err(RunFailure::NoVolume { pool: path.to_owned() }.into());
+    }
+    Ok(cache_in(path, region)?)
 }
 
 /// What is wrong with a cache that cannot be opened.

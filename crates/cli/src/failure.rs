@@ -56,7 +56,7 @@ impl Exit {
         (Exit::Environment, "the system refused: permission, space, I/O"),
         (
             Exit::Interrupted,
-            "ended before everything in progress was finished: by a second signal, or as requests took longer than 10 s",
+            "ended before everything in progress was finished: by a second signal, by one at the end of a run, or as requests took longer than 10 s",
         ),
     ];
 }

@@ -113,7 +113,7 @@ pub(crate) fn open(pmem: &Path, disk: Option<&Path>) -> Result<Open, Failure> {
 /// The region at `pmem`, which has to hold a cache of a disk.
 pub(crate) fn cache_in(pmem: &Path, access: Access) -> Result<(Arc<MappedRegion>, Identity), Failure> {
     let region = Arc::new(compose::map(pmem, access)?);
-    let identity = compose::cache_in(pmem, &*region)?;
+    let identity = compose::disk_cache_in(pmem, &region)?;
     let identity = identity.ok_or_else(|| DiskFailure::NoCache { pmem: pmem.to_owned() })?;
     Ok((region, identity))
 }

@@ -21,6 +21,8 @@ struct Answer {
     salvaged: Vec<Aside>,
     removed: Vec<Removed>,
     left: Vec<Kept>,
+    /// Whether the pool could not be read: it was no persistent memory, and the power failed.
+    is_lost: bool,
 }
 
 /// What was synced to a file that was not written.
@@ -68,9 +70,13 @@ impl fmt::Display for Answer {
         for Kept { file, why } in &self.left {
             answer::line(f, "left", format_args!("{} {why}: {LEFT_ALONE}", file.display()))?;
         }
-        let rest = match (self.was_left, self.written.len() + self.salvaged.len() + self.removed.len()) {
+        let told = self.written.len() + self.salvaged.len() + self.removed.len() + self.left.len();
+        let rest = match (self.was_left, told) {
             (false, _) => "the last run ended well",
-            (true, 0) => "nothing of it was needed, or could be used",
+            (true, _) if self.is_lost => {
+                "nothing of the last run can be read: it was no persistent memory, and the power failed"
+            }
+            (true, 0) => "the last run was cut short, and the files have everything that was synced to them",
             (true, _) => "nothing of it is needed any more",
         };
         write!(f, "pool       {}: {rest}", self.pool.display())
@@ -79,13 +85,18 @@ impl fmt::Display for Answer {
 
 /// Runs `tidegate recover`.
 pub(crate) fn run(wish: &Recover, json: bool) -> Result<Exit, Failure> {
-    let Recovered { was_left, written, salvaged, removed, left } = recover_pool(&wish.pool, wish.to.as_deref())?;
+    let Recovered { was_left, written, salvaged, removed, left, is_lost } =
+        recover_pool(&wish.pool, wish.to.as_deref())?;
     let aside = |Salvaged { file, unlike, to }: Salvaged| Aside { file, why: unlike.told(), to };
     let salvaged: Vec<_> = salvaged.into_iter().map(aside).collect();
     let removed = removed.into_iter().map(|(file, to)| Removed { file, to }).collect();
     let left = left.into_iter().map(|LeftAlone { file, unlike }| Kept { file, why: unlike.told() }).collect();
     let exit = if salvaged.is_empty() { Exit::Done } else { Exit::Refused };
-    answer::end_with(&Answer { pool: wish.pool.clone(), was_left, written, salvaged, removed, left }, json, exit)
+    answer::end_with(
+        &Answer { pool: wish.pool.clone(), was_left, written, salvaged, removed, left, is_lost },
+        json,
+        exit,
+    )
 }
 
 #[cfg(test)]

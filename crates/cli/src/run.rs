@@ -31,7 +31,8 @@ mod written;
 
 use crate::failure::{Failure, RunFailure};
 use crate::grammar::Run;
-use crate::{compose, contract, places};
+use crate::size::Human;
+use crate::{contract, places};
 use beside::Beside;
 use deny::Denied;
 use folder::Folder;
@@ -42,14 +43,18 @@ use keeper::{Keeper, Scope};
 use kept::Kept;
 use notes::Notes;
 pub(crate) use recover::{LEFT_ALONE, LeftAlone, Recovered, Salvaged};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 use table::Table;
-use tidegate_media::{Access, Domain};
+use tidegate_media::{Domain, Region};
 pub(crate) use version::{is_pool, version};
 use written::Asked;
+
+/// Bytes of a pool that is made, unless asked otherwise.
+const POOL_BYTES: u64 = 1 << 30;
 
 /// How long a file that was removed stays open here.
 const REMOVED_LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -61,10 +66,19 @@ pub(crate) fn run(wish: &Run) -> Result<ExitCode, Failure> {
     let scope = Scope { roots: roots(&asked.roots)?, denied: Denied::new(&asked.deny) };
     let pool = pool_or_default(asked.pool.as_deref());
     places::make_folder_of(&pool)?;
-    let region = Arc::new(kept::map(&pool, asked.size)?);
+    let region = Arc::new(kept::map(&pool, asked.size.unwrap_or(POOL_BYTES))?);
     let domain = region.domain();
     version::refuse_others(&pool, &region)?;
+    if let Some(size) = asked.size.filter(|size| *size != region.len()) {
+        let has = Human(region.len());
+        tracing::warn!(
+            "the pool {} has {has} and keeps them: --size {} is for one that is made",
+            pool.display(),
+            Human(size)
+        );
+    }
     warn_of(&pool, domain);
+    warn_of_others(&pool);
     let beside = Beside::of(&pool);
     let journal_at = beside.journal();
     places::make_folder_of(&journal_at)?;
@@ -84,8 +98,11 @@ pub(crate) fn run(wish: &Run) -> Result<ExitCode, Failure> {
     let follower = Follower::start(REMOVED_LOOK_EVERY, move || of_follower.let_go_of_removed());
     let follower = follower.map_err(Failure::system("starting a thread"))?;
     let ended = program::run(&wish.command, &environment);
+    // Without it, only the end is to be waited for.
+    let impatience = program::Impatience::begin(&pool);
     drop((door, follower));
     let left = keeper.end();
+    drop(impatience);
     left.tell();
     ended
 }
@@ -95,7 +112,7 @@ pub(crate) fn recover_pool(pool: &Path, aside: Option<&Path>) -> Result<Recovere
     if !pool.exists() {
         return Err(RunFailure::NoPool { pool: pool.to_owned() }.into());
     }
-    let region = Arc::new(compose::map(pool, Access::ReadWrite)?);
+    let region = Arc::new(kept::open(pool)?);
     version::refuse_others(pool, &region)?;
     let beside = Beside::of(pool);
     let aside = aside.map_or_else(|| beside.salvaged(), Path::to_owned);
@@ -136,6 +153,15 @@ fn roots(named: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
         Err(error) => Err(RunFailure::NoRoot { root: root.clone(), why: error.to_string() }.into()),
     };
     named.iter().map(real).collect()
+}
+
+/// Says so if the pool is a file that others may read or write.
+fn warn_of_others(pool: &Path) {
+    let file = pool.metadata().ok().filter(std::fs::Metadata::is_file);
+    if file.is_some_and(|file| file.mode() & 0o077 != 0) {
+        let pool = pool.display();
+        tracing::warn!("other users may read or change what programs sync to the pool {pool}: chmod 600 {pool}");
+    }
 }
 
 /// Says so if what is synced would not outlive a power cut.

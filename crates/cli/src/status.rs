@@ -20,7 +20,7 @@ struct Answer {
 
 impl fmt::Display for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Status { pool, held, kept, by_kernel, failed, files, more } = &self.status;
+        let Status { pool, held, kept, by_kernel, failed, unheld, files, more } = &self.status;
         answer::line(f, "pool", format_args!("{}, {}", self.file.display(), Human(pool.pool_bytes)))?;
         let (waiting, on_strips) = (pool.waiting_bytes, pool.strip_bytes);
         answer::line(f, "waiting", format_args!("{waiting} bytes for their disks, {on_strips} more on strips alone"))?;
@@ -32,6 +32,9 @@ impl fmt::Display for Answer {
         answer::line(f, "memory", format_args!("{lines} lines flushed, {fences} fences"))?;
         if *failed > 0 {
             answer::line(f, "failed", format_args!("{failed} files were not brought to their disks"))?;
+        }
+        if !unheld.is_nothing() {
+            answer::line(f, "not held", unheld)?;
         }
         for FileStatus { path, held_ms, kept, by_program, by_kernel, bytes, keep_us } in files {
             let others = keep_us.map(|us| format!(", the others {us} µs each")).unwrap_or_default();

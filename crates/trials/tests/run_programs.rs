@@ -1,9 +1,11 @@
 //! Unchanged programs under `tidegate run`: what they say about their own files, and that their syncs ended in the pool.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use tidegate_trials::artefacts::run;
-use tidegate_trials::run::{DELETER, MODES, Stand, UNSEEN, held_files, kept_syncs, kernel_syncs};
+use tidegate_trials::run::{DELETER, MODES, Stand, UNSEEN, held_files, kept_syncs, kernel_syncs, kill_all};
+use tidegate_trials::served::{program, until};
 
 /// Fails with the line that installs it if a program is missing.
 fn demand(program: &str, package: &'static str) {
@@ -123,6 +125,64 @@ fn what_is_no_pool_is_not_overwritten() {
     let refused = stand.run().arg("true").output().unwrap();
     assert_eq!(refused.status.code(), Some(3), "{}", String::from_utf8_lossy(&refused.stderr));
     assert!(std::fs::read(stand.pool()).unwrap().iter().all(|byte| *byte == 7));
+}
+
+#[test]
+fn a_pool_is_no_volume() {
+    let stand = Stand::new();
+    assert!(stand.run().arg("true").status().unwrap().success());
+    for command in ["flush", "scrub", "detach", "serve"] {
+        let refused = Command::new(program()).args([command, "--pmem"]).arg(stand.pool()).output().unwrap();
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(3), "{command}: {said}");
+        assert!(said.contains("a pool of `tidegate run`"), "{command}: {said}");
+    }
+}
+
+#[test]
+fn a_pool_that_is_in_use_says_who_can_be_asked() {
+    let stand = Stand::new();
+    let mut run = stand.run().arg("cat").stdin(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    until("a run", || stand.status().output().unwrap().status.success());
+    let mut second = stand.run();
+    second.arg("true");
+    for mut other in [stand.recover(), second] {
+        let refused = other.output().unwrap();
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(4), "{said}");
+        assert!(said.contains("tidegate status"), "{said}");
+    }
+    drop(run.stdin.take());
+    assert!(run.wait().unwrap().success());
+}
+
+#[test]
+fn why_nothing_was_held_is_told() {
+    let told = |script: &str| said_by(script).1;
+    let streams = told("echo 1 > file; sync file");
+    assert!(streams.contains("files that were not held: 1 written through streams"), "{streams}");
+    let nothing = told("true");
+    assert!(nothing.contains("no file was held"), "{nothing}");
+}
+
+#[test]
+fn the_folder_of_a_supervisor_that_was_killed_goes_with_recovery() {
+    let stand = Stand::new();
+    let mut run = stand.run().arg("cat").stdin(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    until("a run", || stand.status().output().unwrap().status.success());
+    kill_all(&mut run);
+    let folder = folder_of_run(&stand);
+    assert!(folder.is_dir());
+    let recovered = stand.recover().output().unwrap();
+    let said = String::from_utf8_lossy(&recovered.stdout).into_owned();
+    assert!(recovered.status.success() && said.contains("have everything that was synced to them"), "{said}");
+    assert!(!folder.exists());
+}
+
+/// The folder that a run's journal names.
+fn folder_of_run(stand: &Stand) -> PathBuf {
+    let journal = std::fs::read_to_string(stand.journal()).unwrap();
+    journal.lines().find_map(|line| line.strip_prefix("folder ")).map(PathBuf::from).expect("the journal names it")
 }
 
 #[test]

@@ -1,10 +1,11 @@
 //! What keeps a program from being run.
 
-use super::{Exit, Told};
+use super::{Doing, Exit, Failure, Told, VolumeFailure};
 use crate::size::Human;
 use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
+use tidegate_media::MapError;
 
 /// Why `tidegate run` did not run a program.
 #[derive(Debug)]
@@ -52,6 +53,16 @@ pub(crate) enum RunFailure {
         /// Why not.
         why: String,
     },
+    /// A pool that another process uses.
+    InUse {
+        /// The pool.
+        pool: PathBuf,
+    },
+    /// A pool where a volume was expected.
+    NoVolume {
+        /// The pool.
+        pool: PathBuf,
+    },
     /// A pool has something that nobody knows the files of.
     NoJournal {
         /// The pool.
@@ -76,6 +87,14 @@ pub(crate) enum RunFailure {
 }
 
 impl RunFailure {
+    /// What the system says when a pool cannot be mapped.
+    pub(crate) fn of_map(doing: Doing, error: MapError) -> Failure {
+        match error {
+            MapError::InUse { path: pool } => RunFailure::InUse { pool }.into(),
+            error => VolumeFailure::of_map(doing, error).into(),
+        }
+    }
+
     pub(super) fn told(&self) -> Told {
         Told::of(self.kind(), self.what_and_why(), self.next())
     }
@@ -89,6 +108,8 @@ impl RunFailure {
             RunFailure::PoolSize { .. } => ("pool-size", Exit::Usage),
             RunFailure::PoolTooSmall { .. } => ("pool-too-small", Exit::Refused),
             RunFailure::Pool { .. } => ("pool", Exit::Refused),
+            RunFailure::InUse { .. } => ("pool-in-use", Exit::InUse),
+            RunFailure::NoVolume { .. } => ("no-volume", Exit::Refused),
             RunFailure::NoJournal { .. } => ("no-journal", Exit::Refused),
             RunFailure::NotRecovered { .. } => ("not-recovered", Exit::Environment),
             RunFailure::NotStarted { .. } => ("not-started", Exit::Environment),
@@ -115,6 +136,14 @@ impl RunFailure {
                 (format!("{} is too small for a pool", pool.display()), format!("a pool has {} or more", Human(*min)))
             }
             RunFailure::Pool { pool, why } => (format!("the pool {} cannot be used", pool.display()), why.clone()),
+            RunFailure::InUse { pool } => (
+                format!("cannot use the pool {}", pool.display()),
+                "another process does: a run, or a recovery".to_owned(),
+            ),
+            RunFailure::NoVolume { pool } => (
+                format!("{} is no volume", pool.display()),
+                "it is a pool of `tidegate run`, and has what programs synced to their files".to_owned(),
+            ),
             RunFailure::NoJournal { pool, journal } => (
                 format!("the pool {} has what programs synced, and nothing tells to which files", pool.display()),
                 format!("its journal is not at {}", journal.display()),
@@ -141,6 +170,13 @@ impl RunFailure {
             RunFailure::PoolSize { .. } => "name another: --size 1G".to_owned(),
             RunFailure::PoolTooSmall { .. } | RunFailure::Pool { .. } => {
                 "name another file, or one that is not there yet: --pool FILE".to_owned()
+            }
+            RunFailure::InUse { pool } => format!(
+                "see what it does: tidegate status {pool}; or name another pool: --pool FILE",
+                pool = pool.display()
+            ),
+            RunFailure::NoVolume { .. } => {
+                "a run brings its files to their disks by itself, and at once when a program calls `sync`; after a crash: tidegate recover POOL".to_owned()
             }
             RunFailure::NoJournal { .. } => {
                 "put the journal back and run again, or name another pool; if nothing of it is needed, remove this one, or zero the device".to_owned()

@@ -8,10 +8,10 @@ use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat, StatxFlags, Uid};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 use std::fmt;
-use std::fs::{File, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use tidegate_layout::kept::StripAttributes;
@@ -194,12 +194,13 @@ impl Ground for System {
     }
 
     fn salvage(&self, named: &Named) -> io::Result<(Box<dyn Target>, PathBuf)> {
-        std::fs::create_dir_all(&self.salvage)?;
+        // What was synced is its owner's alone, whatever mode its file had.
+        DirBuilder::new().recursive(true).mode(0o700).create(&self.salvage)?;
         journal::sync_folder_of(&self.salvage)?;
         let name = named.path.file_name().unwrap_or_default().to_string_lossy();
         let run = self.session.get(..8).unwrap_or(&self.session);
         let to = self.salvage.join(format!("{run}-{}-{name}", named.family));
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&to)?;
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&to)?;
         Ok((Box::new(Written::new(file, Some(&self.salvage))), to))
     }
 }
@@ -267,12 +268,25 @@ pub(super) fn born_ns(file: &File) -> io::Result<Option<i128>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::MetadataExt;
     use std::time::{Duration, SystemTime};
 
     #[test]
     fn the_last_numbers_are_kept_for_programs() {
         assert!(is_in_reserve(768, Some(1024)) && is_in_reserve(3, Some(100)));
         assert!(!is_in_reserve(767, Some(1024)) && !is_in_reserve(i32::MAX, None));
+    }
+
+    #[test]
+    fn what_is_put_aside_is_its_users_alone() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let salvage = folder.path().join("below").join("aside");
+        let system = System { salvage: salvage.clone(), session: "session".to_owned(), booted: 0 };
+        let kind = Kind::File;
+        let named = Named { family: 1, path: "/file".into(), inode: 1, born_ns: 1, strip: None, kind };
+        let (_, to) = system.salvage(&named).expect("it can be made");
+        let mode = |path: &Path| path.metadata().expect("it is there").mode() & 0o777;
+        assert_eq!((mode(&salvage), mode(&to)), (0o700, 0o600));
     }
 
     #[test]

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use tidegate_media::Domain;
 use tidegate_preload_wire::{OPEN, RUN, SHUT, STOP, VOID};
@@ -151,7 +151,8 @@ impl Journal {
         let mut fresh = path.as_os_str().to_owned();
         fresh.push(".new");
         let fresh = PathBuf::from(fresh);
-        let mut file = File::create(&fresh)?;
+        // It tells which files a user's programs write.
+        let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
         file.write_all(first_lines(session, &this_boot()?, domain).as_bytes())?;
         file.sync_all()?;
         std::fs::rename(&fresh, path)?;
@@ -320,6 +321,7 @@ impl Left {
 mod tests {
     use super::*;
     use crate::run::ground::Unlike;
+    use std::os::unix::fs::MetadataExt;
     use tempfile::TempDir;
 
     /// A journal that was begun in a folder of its own.
@@ -328,6 +330,12 @@ mod tests {
         let path = folder.path().join("pool.holds");
         let journal = Journal::begin(&path, Domain::DiskFile).expect("begun");
         (folder, path, journal)
+    }
+
+    #[test]
+    fn a_journal_is_its_users_alone() {
+        let (_folder, path, _journal) = begun();
+        assert_eq!(path.metadata().expect("it is there").mode() & 0o777, 0o600);
     }
 
     #[test]

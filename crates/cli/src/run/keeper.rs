@@ -8,8 +8,11 @@
 //! either strip before the table said that it may not is synced with the file.
 
 mod joined;
+mod unheld;
 
 use self::joined::Common;
+pub(crate) use self::unheld::Unheld;
+use self::unheld::{Refusal, Refusals};
 use super::deny::Denied;
 use super::ground::Below;
 use super::held_file::HeldFile;
@@ -18,6 +21,8 @@ use super::journal::{Journal, Named};
 use super::kept::{self, FAMILY_SLOTS, Fill, Kept, NotKept, Place};
 use super::notes::Notes;
 use super::table::Table;
+use crate::drain::Meter;
+use crate::flush;
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet};
 use std::fmt::Display;
@@ -128,6 +133,8 @@ pub(crate) struct Status {
     pub(crate) by_kernel: u64,
     /// Files that could not be brought to their disks.
     pub(crate) failed: u64,
+    /// Those that are not held, and why.
+    pub(crate) unheld: Unheld,
     /// What is held now, those with the most syncs first.
     pub(crate) files: Vec<FileStatus>,
     /// Held files that are not told of here.
@@ -157,7 +164,7 @@ pub(crate) struct FileStatus {
 const TOLD_FILES_MAX: usize = 30;
 const TOLD_PATH_BYTES_MAX: usize = 300;
 /// A byte of a path takes six at most as JSON.
-const _: () = assert!(TOLD_FILES_MAX * (TOLD_PATH_BYTES_MAX * 6 + 200) + 400 <= STATUS_BYTES_MAX);
+const _: () = assert!(TOLD_FILES_MAX * (TOLD_PATH_BYTES_MAX * 6 + 200) + 600 <= STATUS_BYTES_MAX);
 
 #[derive(Default)]
 struct Tally {
@@ -165,6 +172,7 @@ struct Tally {
     failed: AtomicU64,
     kept: AtomicU64,
     by_kernel: AtomicU64,
+    refusals: Refusals,
 }
 
 /// What a run did.
@@ -173,12 +181,13 @@ pub(super) struct Ended {
     kept: u64,
     by_kernel: u64,
     failed: u64,
+    unheld: Unheld,
 }
 
 impl Ended {
     /// Says so, if there was anything.
     pub(super) fn tell(&self) {
-        let Ended { held, kept, by_kernel, failed } = self;
+        let Ended { held, kept, by_kernel, failed, unheld } = self;
         if *failed > 0 {
             tracing::warn!(
                 "{failed} files were not brought to their disks: what was synced is still in the pool; `tidegate recover` puts it aside"
@@ -186,6 +195,13 @@ impl Ended {
         }
         if *held > 0 {
             tracing::info!("{kept} syncs of {held} files ended in the pool, {by_kernel} in the kernel");
+        }
+        match (held, unheld.is_nothing()) {
+            (_, false) => tracing::info!("files that were not held: {unheld}"),
+            (0, true) => tracing::info!(
+                "no file was held: none below the roots was synced four times by a program that loads the library (one linked statically, as Go's are, does not)"
+            ),
+            _ => {}
         }
     }
 }
@@ -291,7 +307,7 @@ impl<R: Region> Keeper<R> {
     }
 
     fn hold(&self, holder: u64, passed: OwnedFd) -> Option<Answer> {
-        let file = HeldFile::of(&passed).ok()??;
+        let file = HeldFile::of(&passed).ok().flatten().or_else(|| self.refuse(Refusal::Unfit))?;
         // What a program has open is not to stay open here: its locks go with the last descriptor.
         drop(passed);
         if file.takes_of_reserve() {
@@ -327,7 +343,7 @@ impl<R: Region> Keeper<R> {
     /// `holder` holds `file` from now on, if it may.
     pub(super) fn hold_file(&self, holder: u64, file: Arc<dyn Below>) -> Option<Answer> {
         if !self.scope.has(file.path()) {
-            return None;
+            return self.refuse(Refusal::Denied);
         }
         let id = file.id();
         if let Some(hold) = self.of_file(id) {
@@ -338,7 +354,7 @@ impl<R: Region> Keeper<R> {
             // Of a process that has ended, as no living one may hold it and ask again.
             self.end_hold(&hold);
         }
-        let family = self.kept.family()?;
+        let family = self.kept.family().or_else(|| self.refuse(Refusal::Full))?;
         let strip = self.kept.strip();
         let answer = self.enter(holder, file, family, strip, None);
         if answer.is_none() {
@@ -464,6 +480,7 @@ impl<R: Region> Keeper<R> {
             kept: self.kept_so_far(),
             by_kernel: count(&self.tally.by_kernel),
             failed: count(&self.tally.failed),
+            unheld: self.unheld(),
             more: holds.len() - files.len(),
             files,
         }
@@ -623,7 +640,11 @@ impl<R: Region> Keeper<R> {
         if !held.is_empty() {
             tracing::info!("bringing {} files to their disks, {waiting} bytes", held.len());
         }
-        held.iter().for_each(|hold| self.end_hold(hold));
+        let mut meter = Meter::begin(waiting);
+        for hold in &held {
+            self.end_hold(hold);
+            meter.line(Instant::now(), self.kept.dirty_bytes()).iter().for_each(|line| flush::tell(line));
+        }
         let journal = lock(&self.journal).take();
         let failed = count(&self.tally.failed);
         // What failed stays in the pool, and the next run finds it by the journal. Without a journal nothing may seem to count.
@@ -632,6 +653,6 @@ impl<R: Region> Keeper<R> {
             tracing::warn!("the journal of holds cannot be removed: {error}");
         }
         let (held, kept) = (count(&self.tally.held), self.kept_so_far());
-        Ended { held, kept, by_kernel: count(&self.tally.by_kernel), failed }
+        Ended { held, kept, by_kernel: count(&self.tally.by_kernel), failed, unheld: self.unheld() }
     }
 }

@@ -25,8 +25,7 @@ use super::ground::Below;
 use super::span::Span;
 use super::strips::{Done, Strips};
 use super::version;
-use crate::compose;
-use crate::failure::{Doing, Failure, RunFailure, VolumeFailure};
+use crate::failure::{Doing, Failure, RunFailure};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -73,13 +72,18 @@ pub(super) type Cache<R> = DiskCache<Span<R>>;
 /// Maps the pool at `path`, made now with `size` bytes if it is absent.
 pub(super) fn map(path: &Path, size: u64) -> Result<MappedRegion, Failure> {
     if path.try_exists().unwrap_or(true) {
-        return compose::map(path, Access::ReadWrite);
+        return open(path);
     }
     if size < POOL_BYTES_MIN || !size.is_multiple_of(BLOCK_BYTES) {
         return Err(RunFailure::PoolSize { size, min: POOL_BYTES_MIN }.into());
     }
     let made = MappedRegion::create(path, size, Allocation::Full);
-    made.map_err(|error| VolumeFailure::of_map(Doing::Create, error).into())
+    made.map_err(|error| RunFailure::of_map(Doing::Create, error))
+}
+
+/// Maps the pool at `path`, which is there.
+pub(super) fn open(path: &Path) -> Result<MappedRegion, Failure> {
+    MappedRegion::open(path, Access::ReadWrite).map_err(|error| RunFailure::of_map(Doing::Write, error))
 }
 
 /// The parts of a pool: the cache, behind it the strips, and the map of void slots at the end.

@@ -2,12 +2,12 @@
 
 use super::folder::Folder;
 use super::journal::Journal;
-use crate::failure::{Failure, RunFailure};
+use crate::failure::{Exit, Failure, RunFailure};
 use crate::room;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
-use signal_hook::iterator::Signals;
+use signal_hook::iterator::{Handle, Signals};
 use std::ffi::OsString;
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -90,6 +90,36 @@ pub(super) fn run(words: &[OsString], environment: &Environment) -> Result<ExitC
     Ok(ExitCode::from(exit_code(status)))
 }
 
+/// While this lives, a signal ends this process at once: the program has ended, and what waits for the files' disks is in the pool, and the kernel's.
+pub(super) struct Impatience {
+    handle: Handle,
+}
+
+impl Impatience {
+    /// From now on.
+    pub(super) fn begin(pool: &Path) -> io::Result<Impatience> {
+        let mut signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM])?;
+        let (handle, pool) = (signals.handle(), pool.to_owned());
+        let wait = move || {
+            if signals.forever().next().is_some() {
+                tracing::warn!(
+                    "ended before all files were brought to their disks: what was synced is in {}, until the next run with it, or `tidegate recover`",
+                    pool.display()
+                );
+                std::process::exit(Exit::Interrupted as i32);
+            }
+        };
+        thread::Builder::new().name("signals".to_owned()).spawn(wait)?;
+        Ok(Impatience { handle })
+    }
+}
+
+impl Drop for Impatience {
+    fn drop(&mut self) {
+        self.handle.close();
+    }
+}
+
 /// The place of a signal in the kernel's masks.
 fn bit(signal: i32) -> u64 {
     1 << (signal - 1)
@@ -107,7 +137,7 @@ fn wait(mut child: Child, mut signals: Signals) -> Result<ExitStatus, Failure> {
     let hand_on = thread::spawn(move || {
         for signal in &mut signals {
             // A terminal sends these to the program too.
-            let from_terminal = [SIGINT, SIGQUIT, SIGWINCH].contains(&signal) && std::io::stdin().is_terminal();
+            let from_terminal = [SIGINT, SIGQUIT, SIGWINCH].contains(&signal) && io::stdin().is_terminal();
             if !from_terminal && let Some(signal) = rustix::process::Signal::from_named_raw(signal) {
                 // It may have ended just now.
                 let _ = rustix::process::kill_process(pid, signal);

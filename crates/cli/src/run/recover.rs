@@ -21,6 +21,7 @@
 //!   programs make of them from then on.
 
 use super::beside::Beside;
+use super::folder;
 use super::ground::{Brought, Found, Ground, Target, Unlike};
 use super::held_file::{System, booted_seconds};
 use super::journal::{self, Journal, Kind, Left, Named};
@@ -47,6 +48,8 @@ pub(crate) struct Recovered {
     pub(crate) written: Vec<PathBuf>,
     /// What was put aside.
     pub(crate) salvaged: Vec<Salvaged>,
+    /// Whether the pool has nothing that can be read: the power failed, and it is no persistent memory.
+    pub(crate) is_lost: bool,
     /// Files that a program had removed and the power cut had not: where they were, and where their bytes are.
     pub(crate) removed: Vec<(PathBuf, PathBuf)>,
     /// What lies where a program had removed files, and was left alone.
@@ -137,7 +140,7 @@ pub(super) fn recover(beside: &Beside, region: &Arc<MappedRegion>, salvage: Path
         match parts.damage().filter(|_| !left.outlives_power) {
             Some(why) => {
                 tell_lost(pool, &left, &why);
-                Recovered::default()
+                Recovered { is_lost: true, ..Recovered::default() }
             }
             None => recovery.bring(parts, |why| RunFailure::Pool { pool: pool.to_owned(), why })?,
         }
@@ -145,7 +148,9 @@ pub(super) fn recover(beside: &Beside, region: &Arc<MappedRegion>, salvage: Path
         Recovered::default()
     };
     let parts = if version::is_pool(region) { Some(parts_on(region, pool)?) } else { None };
+    let folder = journal::folder_in(&journal_at).map_err(unreadable)?;
     recovery.end(parts).map_err(unreadable)?;
+    folder.iter().for_each(|folder| folder::remove_left(folder));
     Ok(Recovered { was_left: true, ..recovered })
 }
 

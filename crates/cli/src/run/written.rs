@@ -6,9 +6,6 @@ use crate::grammar::Run;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 
-/// Bytes of a pool that is made, unless asked otherwise.
-const POOL_BYTES: u64 = 1 << 30;
-
 /// The file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -27,8 +24,8 @@ struct Written {
 pub(super) struct Asked {
     /// The pool; None: that of the user.
     pub(super) pool: Option<PathBuf>,
-    /// Bytes of a pool that is made.
-    pub(super) size: u64,
+    /// Bytes of a pool that is made, if that was said.
+    pub(super) size: Option<u64>,
     /// Folders whose files may be held; none: the current one.
     pub(super) roots: Vec<PathBuf>,
     /// Files that are never held.
@@ -44,7 +41,7 @@ impl Asked {
         };
         Ok(Asked {
             pool: wish.pool.clone().or(written.pool),
-            size: wish.size.or(written.size).unwrap_or(POOL_BYTES),
+            size: wish.size.or(written.size),
             roots: if wish.root.is_empty() { written.root } else { wish.root.clone() },
             deny: if wish.deny.is_empty() { written.deny } else { wish.deny.clone() },
         })
@@ -80,12 +77,12 @@ mod tests {
     fn every_key_reaches_the_run() {
         let expected = Asked {
             pool: Some("p".into()),
-            size: 64 << 20,
+            size: Some(64 << 20),
             roots: vec!["a".into(), "/b".into()],
             deny: vec!["*.tmp".to_owned()],
         };
         assert_eq!(asked(EVERY_KEY, &Run::default()), expected);
-        let usual = Asked { pool: None, size: POOL_BYTES, roots: Vec::new(), deny: Vec::new() };
+        let usual = Asked { pool: None, size: None, roots: Vec::new(), deny: Vec::new() };
         assert_eq!(asked("", &Run::default()), usual);
     }
 
@@ -98,8 +95,12 @@ mod tests {
             deny: vec!["*.log".to_owned()],
             ..Run::default()
         };
-        let expected =
-            Asked { pool: flags.pool.clone(), size: 32 << 20, roots: flags.root.clone(), deny: flags.deny.clone() };
+        let expected = Asked {
+            pool: flags.pool.clone(),
+            size: Some(32 << 20),
+            roots: flags.root.clone(),
+            deny: flags.deny.clone(),
+        };
         assert_eq!(asked(EVERY_KEY, &flags), expected);
     }
 

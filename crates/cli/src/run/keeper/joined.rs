@@ -6,6 +6,7 @@
 //!
 //! A process that ends amid a write may have written what it did not note: if any write seems to be under way when one ends, the file is in doubt. The last one that ends takes the hold with it.
 
+use super::unheld::Refusal;
 use super::{Hold, Keeper, add_one, lock};
 use crate::run::ground::{Attributes, Below};
 use crate::run::held_file::HeldFile;
@@ -74,7 +75,7 @@ impl<R: Region> Keeper<R> {
                 }
                 self.end_hold(&hold);
             }
-            let family = self.kept.family()?;
+            let family = self.kept.family().or_else(|| self.refuse(Refusal::Full))?;
             let mark = notes.begin()?;
             let common = Some(Common::new(mark, holder));
             if let Some(answer) = self.enter(holder, Arc::clone(&file), family, None, common) {
