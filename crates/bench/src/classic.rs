@@ -226,6 +226,9 @@ fn run(stack: &dyn Stack, writes: u64) -> anyhow::Result<Done> {
     Ok(stack.done() - before)
 }
 
+/// Blocks of a step to the disk.
+const STEP_BLOCKS: u32 = 64;
+
 /// What becomes of blocks that are read from the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reads {
@@ -252,6 +255,8 @@ impl Reads {
 struct Choosy {
     cache: DiskCache<MappedRegion>,
     doorkeeper: Mutex<Doorkeeper>,
+    /// From so many dirty blocks on the disk is written; None: when nothing is clean.
+    dirty_max: Option<u32>,
 }
 
 impl Choosy {
@@ -269,7 +274,12 @@ impl Choosy {
             Reads::TakenIn | Reads::TakenInTheSecondTime | Reads::LeftOut => tidegate_disk_cache::Reads::Kept,
         };
         let options = Options { reads: kept, ..Options::default() };
-        Ok(Choosy { cache: opened_with(options, region, FILE_BLOCKS, RING, disk)?.0, doorkeeper })
+        Ok(Choosy { cache: opened_with(options, region, FILE_BLOCKS, RING, disk)?.0, doorkeeper, dirty_max: None })
+    }
+
+    /// Destaged as `serve` does under writers that do not pause.
+    fn capped(self) -> Choosy {
+        Choosy { dirty_max: Some(Caps::default().limits(CACHE_BLOCKS, 4096).dirty_blocks), ..self }
     }
 }
 
@@ -296,7 +306,11 @@ impl Stack for Choosy {
     }
 
     fn step(&self) -> anyhow::Result<bool> {
-        self.cache.step()
+        let is_over = self.dirty_max.is_some_and(|most| self.cache.dirty_blocks() > u64::from(most));
+        if is_over {
+            self.cache.drain_step(STEP_BLOCKS);
+        }
+        Ok(is_over)
     }
 }
 
@@ -318,6 +332,11 @@ pub(crate) fn done_by_ubj(writes: u64) -> anyhow::Result<Done> {
 /// What `writes` writes among ten requests have a cache do that treats reads so.
 pub(crate) fn done_here(reads: Reads, writes: u64) -> anyhow::Result<Done> {
     run(&Choosy::new(reads)?, writes)
+}
+
+/// The same where reads are forgotten and the disk is written from the dirty limit on that `serve` has.
+pub(crate) fn done_here_capped(writes: u64) -> anyhow::Result<Done> {
+    run(&Choosy::new(Reads::TakenInToBeForgotten)?.capped(), writes)
 }
 
 /// What they have the journal and its cache do.

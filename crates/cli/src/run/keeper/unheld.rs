@@ -48,7 +48,10 @@ impl Unheld {
 impl fmt::Display for Unheld {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let reasons = [
-            (self.abandoned, "anywhere that were written through streams, mappings or standard output, or past the library"),
+            (
+                self.abandoned,
+                "anywhere that were written through streams, mappings or standard output, or past the library",
+            ),
             (self.denied, "below no root, or denied"),
             (self.unfit, "without a name to find them by, or too large"),
             (self.full, "more than a run can hold"),
