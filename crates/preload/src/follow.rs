@@ -4,7 +4,7 @@ use crate::asked::{PATH_BYTES, appends, borrowed, file_of, flags, id, is_writabl
 use crate::descriptors::{self, Regular, SYNCS_MAX, Seen};
 use crate::held::{Attributes, Dirty, Held, Place, Taken, attributes};
 use crate::line::{Later, Wait};
-use crate::{files, guarded, joined, line, loud, names, process, quiet};
+use crate::{asked, files, guarded, joined, line, loud, names, process, quiet};
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 use std::mem::MaybeUninit;
@@ -347,7 +347,7 @@ pub(crate) fn hold(descriptor: i32, regular: Regular) -> bool {
     let worth_it = !regular.refused && regular.syncs >= HOLD_AT_SYNC && followed;
     let Some(stat) = stat(descriptor).filter(|_| worth_it) else { return false };
     if STANDARD.into_iter().any(|stream| is_writable(stream) && file_of(stream) == Some(id(&stat))) {
-        abandon(id(&stat));
+        abandon_behind(descriptor, id(&stat));
         return false;
     }
     if !path_of(descriptor, &mut [MaybeUninit::uninit(); PATH_BYTES]).is_some_and(process::is_rooted) {
@@ -423,7 +423,9 @@ pub(crate) fn learn(descriptor: i32, late: bool) -> Seen {
     let epoch = process::epoch();
     let regular = Regular { epoch, loud, ..known };
     match files::find(id(&stat)).filter(|(_, held)| held.is_in_force()) {
-        Some(_) if loud && quiet::open(descriptor, id(&stat)).is_none() => abandon(id(&stat)),
+        Some(_) if loud && quiet::open(descriptor, id(&stat)).is_none() => {
+            abandon_behind(descriptor, id(&stat));
+        }
         Some((index, held)) => {
             if late {
                 held.put_in_doubt();
@@ -440,9 +442,9 @@ pub(crate) fn learn(descriptor: i32, late: bool) -> Seen {
             }
             None if process::row_of(id(&stat)).is_some() => match joined::join(descriptor, &stat, loud, late) {
                 Some(joined) => return descriptors::learn(descriptor, joined),
-                None => abandon(id(&stat)),
+                None => abandon_behind(descriptor, id(&stat)),
             },
-            None if process::is_held(id(&stat)) => abandon(id(&stat)),
+            None if process::is_held(id(&stat)) => abandon_behind(descriptor, id(&stat)),
             // It may be the one.
             None if process::is_making() => {
                 names::settle_made(descriptor);
@@ -455,11 +457,17 @@ pub(crate) fn learn(descriptor: i32, late: bool) -> Seen {
     descriptors::learn(descriptor, Seen::Regular(regular))
 }
 
-/// The file's writers cannot all be seen: nobody holds it any more.
-fn abandon(file: FileId) {
-    let _ = line::ask(Request::Abandon(file), None);
+/// The file's writers cannot all be seen: nobody holds it any more. What later has its number is another file, if it is known when this one was born.
+fn abandon(file: FileId, born_ns: Option<u64>) {
+    let _ = line::ask(Request::Abandon { file, born_ns }, None);
     files::find(file).iter().for_each(|(_, held)| held.leave());
     names::leave(file);
+}
+
+/// The same of `file`, which is behind `descriptor` as long as that is not closed.
+fn abandon_behind(descriptor: i32, file: FileId) {
+    let born = asked::born(descriptor).filter(|(found, _)| *found == file);
+    abandon(file, born.and_then(|(_, born_ns)| born_ns));
 }
 
 /// What was kept of the file is brought to its disk.
@@ -478,7 +486,7 @@ pub(crate) fn abandon_unseen(descriptor: i32) {
         let regular = stat(descriptor)
             .filter(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && stat.st_nlink > 0);
         if let Some(stat) = regular {
-            abandon(id(&stat));
+            abandon_behind(descriptor, id(&stat));
             descriptors::forget(descriptor);
         }
     });
@@ -554,7 +562,8 @@ pub(crate) fn settle_held(file: FileId) {
     if files::find(file).is_some() || process::row_of(file).is_some_and(|row| row.holder == COMMON) {
         settle(file);
     } else if !names::settle(file) && process::is_held(file) {
-        abandon(file);
+        // Whoever holds it knows when it was born.
+        abandon(file, None);
     }
 }
 
