@@ -254,14 +254,18 @@ fn keep_locked(descriptor: i32, index: u16, generation: u32, attributes_too: boo
             hand_over(held, (index, generation), left, stat.st_size.unsigned_abs());
             return Way::Kept;
         }
-        Some(Taken::Committed(_)) => taken(held),
+        Some(Taken::Committed(_)) => taken(held, stat.st_size.unsigned_abs()),
         Some(Taken::Dirty(dirty)) => dirty,
         None => Dirty::in_doubt(),
     };
     // Once more, behind the notes: what was appended and noted lies before the end.
     let size = self::stat(descriptor).unwrap_or(stat).st_size.unsigned_abs();
     let by_kernel = Way::ByKernel { index, generation, size, attributes, locked };
-    if dirty.doubt || !known || size < held.top() {
+    let cut = size < held.top();
+    if cut {
+        held.is_cut(size);
+    }
+    if dirty.doubt || !known || cut {
         return by_kernel;
     }
     match ask_to_keep(held, &dirty, size) {
@@ -282,8 +286,8 @@ fn keep_locked(descriptor: i32, index: u16, generation: u32, attributes_too: boo
 }
 
 /// What was committed may count for nothing: it is to be made durable elsewhere.
-fn taken(held: &Held) -> Dirty {
-    match held.take(0, false) {
+fn taken(held: &Held, size: u64) -> Dirty {
+    match held.take(size, false) {
         Taken::Dirty(dirty) => dirty,
         Taken::Committed(_) => Dirty::in_doubt(),
     }

@@ -3,7 +3,7 @@
 
 use std::process::{Command, Stdio};
 use tidegate_trials::artefacts::run;
-use tidegate_trials::run::{DELETER, MODES, Stand, UNSEEN, held_files, kept_syncs, kernel_syncs};
+use tidegate_trials::run::{DELETER, MODES, OUTSIDE, Stand, UNSEEN, held_files, kept_syncs, kernel_syncs};
 
 /// Fails with the line that installs it if a program is missing.
 fn demand(program: &str, package: &'static str) {
@@ -140,6 +140,23 @@ fn files_that_may_be_written_past_the_library_are_the_kernels() {
     for how in ["number", "copied", "renamed", "queue"] {
         assert_eq!(kept(how), 0, "{how}");
     }
+}
+
+#[test]
+fn a_sync_of_a_file_that_somebody_else_appended_to_is_the_kernels() {
+    let program = OUTSIDE.build().unwrap();
+    let syncs = |how: &str| {
+        let output = Stand::new().run().arg(&program).arg(how).stdin(Stdio::null()).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{how}: {}\n{said}", output.status);
+        [kept_syncs(&said), kernel_syncs(&said)]
+    };
+    let [kept, by_kernel] = syncs("own");
+    assert!(kept > 20 && by_kernel < 5, "those of its own appends end in the pool: {kept}, {by_kernel}");
+    let [kept, by_kernel] = syncs("program");
+    assert!(kept < 10 && by_kernel >= 20, "another program's appends: {kept}, {by_kernel}");
+    let [kept, _] = syncs("old-stream");
+    assert!(kept < 10, "a stream's appends: {kept}");
 }
 
 #[test]
