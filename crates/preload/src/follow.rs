@@ -5,7 +5,7 @@ use crate::descriptors::{self, Regular, SYNCS_MAX, Seen};
 use crate::held::{Attributes, Dirty, Held, Place, Taken, attributes};
 use crate::line::{Later, Wait};
 use crate::{asked, files, guarded, joined, line, loud, names, process, quiet};
-use rustix::fs::{FileType, OFlags};
+use rustix::fs::FileType;
 use rustix::io::Errno;
 use std::mem::MaybeUninit;
 use std::ops::RangeInclusive;
@@ -401,7 +401,7 @@ pub(crate) fn synced_unheld(descriptor: i32, regular: Regular) -> i32 {
 }
 
 /// What `descriptor` is, asked of the kernel if nobody remembers, or only a process with other descriptors, whose memory this one shares.
-fn look(descriptor: i32) -> Seen {
+pub(crate) fn look(descriptor: i32) -> Seen {
     let seen = descriptors::seen(descriptor);
     if seen != Seen::Unknown && descriptors::are_own() { seen } else { guarded(|| learn(descriptor, false)) }
 }
@@ -462,7 +462,7 @@ pub(crate) fn learn(descriptor: i32, late: bool) -> Seen {
 }
 
 /// The file's writers cannot all be seen: nobody holds it any more. What later has its number is another file, if it is known when this one was born.
-fn abandon(file: FileId, born_ns: Option<u64>) {
+pub(crate) fn abandon(file: FileId, born_ns: Option<u64>) {
     let _ = line::ask(Request::Abandon { file, born_ns }, None);
     files::find(file).iter().for_each(|(_, held)| held.leave());
     names::leave(file);
@@ -470,8 +470,12 @@ fn abandon(file: FileId, born_ns: Option<u64>) {
 
 /// The same of `file`, which is behind `descriptor` as long as that is not closed.
 fn abandon_behind(descriptor: i32, file: FileId) {
-    let born = asked::born(descriptor).filter(|(found, _)| *found == file);
-    abandon(file, born.and_then(|(_, born_ns)| born_ns));
+    abandon(file, birth_of(descriptor, file));
+}
+
+/// When `file` was born, which is behind `descriptor` as long as that is not closed.
+pub(crate) fn birth_of(descriptor: i32, file: FileId) -> Option<u64> {
+    asked::born(descriptor).filter(|(found, _)| *found == file)?.1
 }
 
 /// What was kept of the file is brought to its disk.
@@ -516,13 +520,6 @@ pub(crate) fn opened(descriptor: i32) {
     quiet::lost(descriptor);
     let unseen = STANDARD.contains(&descriptor) || process::has_unseen_writer();
     if unseen && is_writable(descriptor) {
-        abandon_unseen(descriptor);
-    }
-}
-
-/// A shared mapping of `descriptor` is going to be made: stores to it are not seen.
-pub(crate) fn mapping_shared(descriptor: i32) {
-    if process::is_followed() && flags(descriptor).contains(OFlags::RDWR) {
         abandon_unseen(descriptor);
     }
 }

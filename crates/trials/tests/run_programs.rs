@@ -3,7 +3,7 @@
 
 use std::process::{Command, Stdio};
 use tidegate_trials::artefacts::run;
-use tidegate_trials::run::{DELETER, MODES, OUTSIDE, Stand, UNSEEN, held_files, kept_syncs, kernel_syncs};
+use tidegate_trials::run::{DELETER, MAPPED, MODES, OUTSIDE, Stand, UNSEEN, held_files, kept_syncs, kernel_syncs};
 
 /// Fails with the line that installs it if a program is missing.
 fn demand(program: &str, package: &'static str) {
@@ -134,7 +134,7 @@ fn files_that_may_be_written_past_the_library_are_the_kernels() {
         assert!(output.status.success(), "{how}: {}\n{said}", output.status);
         kept_syncs(&said)
     };
-    for how in ["plain", "reused"] {
+    for how in ["plain", "reused", "flagged"] {
         assert!(kept(how) > 10, "{how}");
     }
     for how in ["number", "copied", "renamed", "queue"] {
@@ -157,6 +157,27 @@ fn a_sync_of_a_file_that_somebody_else_appended_to_is_the_kernels() {
     assert!(kept < 10 && by_kernel >= 20, "another program's appends: {kept}, {by_kernel}");
     let [kept, _] = syncs("old-stream");
     assert!(kept < 10, "a stream's appends: {kept}");
+}
+
+#[test]
+fn a_file_that_is_mapped_for_reading_is_held_until_the_mapping_is_made_writable() {
+    let program = MAPPED.build().unwrap();
+    let kept = |how: &str| {
+        let output = Stand::new().run().arg(&program).arg(how).stdin(Stdio::null()).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{how}: {}\n{said}", output.status);
+        kept_syncs(&said)
+    };
+    // Twenty syncs before, as many behind, and in some cases as many between.
+    for how in ["nothing", "mapped", "replaced"] {
+        assert!(kept(how) >= 30, "{how}");
+    }
+    for how in ["written", "keyed", "child", "fixed", "crowded"] {
+        assert!((10..20).contains(&kept(how)), "{how}");
+    }
+    for how in ["grown", "placed"] {
+        assert!((30..40).contains(&kept(how)), "{how}");
+    }
 }
 
 #[test]
