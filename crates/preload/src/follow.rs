@@ -4,7 +4,7 @@ use crate::asked::{PATH_BYTES, appends, borrowed, file_of, flags, id, is_writabl
 use crate::descriptors::{self, Regular, SYNCS_MAX, Seen};
 use crate::held::{Attributes, Dirty, Held, Place, Taken, attributes};
 use crate::line::{Later, Wait};
-use crate::{asked, files, guarded, joined, line, loud, names, process, quiet};
+use crate::{asked, files, guarded, joined, line, loud, names, process, quiet, recent};
 use rustix::fs::FileType;
 use rustix::io::Errno;
 use std::mem::MaybeUninit;
@@ -63,7 +63,7 @@ impl Source {
     }
 }
 
-/// A file is held from this sync of one descriptor on: many files are synced once and never again.
+/// A file is held from this sync on: many files are synced once and never again.
 const HOLD_AT_SYNC: u8 = 3;
 
 /// Makes a call that writes up to as many bytes of `source` as it returns, and follows it.
@@ -348,8 +348,12 @@ fn synced(way: Way, well: bool) {
 /// the one that holds it has done so.
 pub(crate) fn hold(descriptor: i32, regular: Regular) -> bool {
     let followed = process::owns_memory() && !process::has_unseen_writer();
-    let worth_it = !regular.refused && regular.syncs >= HOLD_AT_SYNC && followed;
+    // What is known of the file comes to be known of the descriptor with its first sync.
+    let often =
+        || regular.syncs >= HOLD_AT_SYNC || regular.syncs == 0 && recent::reached(descriptor, HOLD_AT_SYNC.into());
+    let worth_it = !regular.refused && followed && often();
     let Some(stat) = stat(descriptor).filter(|_| worth_it) else { return false };
+    recent::begin_anew(descriptor);
     if STANDARD.into_iter().any(|stream| is_writable(stream) && file_of(stream) == Some(id(&stat))) {
         abandon_behind(descriptor, id(&stat));
         return false;
@@ -392,7 +396,10 @@ fn refuse(descriptor: i32, regular: Regular) {
 /// The kernel synced a file that this process did not hold then.
 pub(crate) fn synced_unheld(descriptor: i32, regular: Regular) -> i32 {
     if descriptors::seen(descriptor) == Seen::Regular(regular) && regular.syncs < SYNCS_MAX {
-        descriptors::learn(descriptor, Seen::Regular(Regular { syncs: regular.syncs + 1, ..regular }));
+        let counts = regular.syncs < HOLD_AT_SYNC && process::owns_memory();
+        let of_file = if counts { u8::try_from(recent::count(descriptor)).unwrap_or(SYNCS_MAX) } else { 0 };
+        let syncs = of_file.clamp(regular.syncs + 1, SYNCS_MAX);
+        descriptors::learn(descriptor, Seen::Regular(Regular { syncs, ..regular }));
         if regular.syncs == 0 && !regular.loud {
             names::synced(descriptor);
         }

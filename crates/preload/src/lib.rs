@@ -57,6 +57,7 @@ mod names;
 mod next;
 mod process;
 mod quiet;
+mod recent;
 mod strip;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

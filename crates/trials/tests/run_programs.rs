@@ -23,17 +23,18 @@ fn said_by(script: &str) -> (String, String) {
 fn sqlite_keeps_its_transactions_in_the_pool() {
     demand("sqlite3", "sqlite3");
     let script = r#"
-        for mode in wal delete truncate persist; do
-            {
-                echo "pragma journal_mode=$mode; pragma synchronous=full; create table if not exists t(a integer primary key, b);"
-                for row in $(seq 50); do echo "insert into t(b) values('$mode $row');"; done
-            } | sqlite3 data.db > modes
-        done
+        {
+            echo "pragma journal_mode=MODE; pragma synchronous=full; create table t(a integer primary key, b);"
+            for row in $(seq 50); do echo "insert into t(b) values('MODE $row');"; done
+        } | sqlite3 data.db > mode
         sqlite3 data.db 'pragma integrity_check; select count(*) from t;'
     "#;
-    let (out, err) = said_by(script);
-    assert_eq!(out, "ok\n200\n");
-    assert!(kept_syncs(&err) > 50, "{err}");
+    // A transaction syncs the log; or the journal, its header, the database and the header again, or their folder. A journal that is cut each time is the kernel's.
+    for (mode, least) in [("wal", 40), ("delete", 150), ("truncate", 40), ("persist", 150)] {
+        let (out, err) = said_by(&script.replace("MODE", mode));
+        assert_eq!(out, "ok\n50\n", "{mode}");
+        assert!(kept_syncs(&err) >= least, "{mode}: {err}");
+    }
 }
 
 #[test]
