@@ -3,7 +3,7 @@
 
 use crate::disks::{Disk, DiskPlan};
 use crate::drain::Drain;
-use crate::failure::DiskFailure;
+use crate::failure::{DiskFailure, Kept, KeptBy};
 use crate::readings::{Reading, Unit, Watched};
 use crate::scrub::STEP_ENTRIES;
 use crate::size::Human;
@@ -13,9 +13,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tidegate_disk_cache::{Along, Counters, DiskCache, Fill, Journaling, Mode, OpenError, Options, Reads, Scrubbed};
+use tidegate_disk_cache::{
+    Along, Counters, DiskCache, Fill, Journaling, Mode, OpenError, Options, Reads, Scrubbed, find_journal,
+};
 use tidegate_drain::{Destager, Dirty, HeldBack, Left, Ticket};
 use tidegate_media::{BlockDevice, Error, FileDisk, Refusal, Region, Result};
+use uuid::Uuid;
 
 /// Blocks of a step when nobody is to be left time.
 const STEP: u32 = 1024;
@@ -40,8 +43,8 @@ pub(crate) trait CachedDisk: Watched {
     /// Brings everything to the disk, from this thread. What the disk refuses stays dirty, and is named.
     fn finish(&self, pmem: &Path) -> Result<(), DiskFailure>;
 
-    /// Why `left` was left, in a sentence that names the first block. None: nothing was.
-    fn why(&self, left: &Left) -> Option<String>;
+    /// What kept `left` from the disk. None: nothing was left.
+    fn kept(&self, left: &Left) -> Option<Kept>;
 }
 
 /// How a cache is at one time.
@@ -245,9 +248,10 @@ impl<R: Region + 'static> Cached<R> {
         let told = refusal.map(|refusal| refusal.to_string());
         let in_all = left.refused;
         match (left.first.first(), &left.not_durable) {
-            (Some((lba, error @ Error::Corrupt(_))), _) => {
-                Some(format!("{lba} is kept from the disk {}: {error}", self.path.display()))
-            }
+            (Some((lba, error @ Error::Corrupt(_))), _) => Some(match self.what_became_of_the_journal() {
+                Some(became) => format!("the journal at the end of the disk {} {became}", self.path.display()),
+                None => format!("{lba} is kept from the disk {}: {error}", self.path.display()),
+            }),
             (Some((lba, error)), _) => {
                 let why = told.unwrap_or_else(|| error.to_string());
                 let others = if in_all > 1 { format!(" and {} others", in_all - 1) } else { String::new() };
@@ -255,6 +259,28 @@ impl<R: Region + 'static> Cached<R> {
             }
             (None, Some(error)) => Some(format!("the disk {} made nothing durable: {error}", self.path.display())),
             (None, None) => None,
+        }
+    }
+
+    /// What is at fault if something was left, as `left` says.
+    fn kept_by(&self, left: &Left) -> KeptBy {
+        match left.first.first() {
+            Some((_, Error::Corrupt(_))) if !self.is_in_order() => KeptBy::Damage,
+            Some((_, Error::Corrupt(_))) if self.what_became_of_the_journal().is_some() => KeptBy::Journal,
+            Some((_, Error::Corrupt(_))) => KeptBy::Order,
+            _ => KeptBy::Disk,
+        }
+    }
+
+    /// Whose the journal at the end of an ordered disk is, if it is not this cache's.
+    fn what_became_of_the_journal(&self) -> Option<String> {
+        if !self.is_in_order() {
+            return None;
+        }
+        match find_journal(&*self.disk).ok()? {
+            Some(found) if found.uuid == self.cache.identity().uuid => None,
+            Some(found) => Some(format!("is that of another cache, uuid {}", Uuid::from_bytes(found.uuid))),
+            None => Some("is gone".to_owned()),
         }
     }
 
@@ -266,13 +292,8 @@ impl<R: Region + 'static> Cached<R> {
         let draining = Draining { cache: &*self.cache, pmem, left: Mutex::default() };
         let Err(error) = crate::drain::drain(&draining, tell) else { return Ok(()) };
         let left = draining.left.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let why = self.first_of(&left).unwrap_or_else(|| error.to_string());
-        let (pmem, dirty_bytes) = (pmem.to_owned(), self.dirty_bytes());
-        match left.first.first() {
-            Some((_, Error::Corrupt(_))) if self.is_in_order() => Err(DiskFailure::Stopped { pmem, dirty_bytes, why }),
-            Some((_, Error::Corrupt(_))) => Err(DiskFailure::Damaged { pmem, dirty_bytes, why }),
-            _ => Err(DiskFailure::Refuses { pmem, dirty_bytes, why }),
-        }
+        let kept = self.kept(&left).unwrap_or_else(|| Kept { by: KeptBy::Disk, why: error.to_string() });
+        Err(DiskFailure::Kept { pmem: pmem.to_owned(), dirty_bytes: self.dirty_bytes(), kept })
     }
 }
 
@@ -366,8 +387,9 @@ impl<R: Region + 'static> CachedDisk for Cached<R> {
         self.drain(pmem, |line| tracing::info!("{line}"))
     }
 
-    fn why(&self, left: &Left) -> Option<String> {
-        self.first_of(left)
+    fn kept(&self, left: &Left) -> Option<Kept> {
+        let why = self.first_of(left)?;
+        Some(Kept { by: self.kept_by(left), why })
     }
 }
 

@@ -2,7 +2,7 @@
 //! [`Request`], and gets one line of JSON and the end. Who asks nothing gets a [`Snapshot`] after a moment.
 
 use crate::cached_disk::DiskState;
-use crate::failure::{ControlFailure, DiskFailure, Failure};
+use crate::failure::{ControlFailure, DiskFailure, Failure, Kept};
 use crate::listen::{Listener, Place, Stream};
 use crate::live_disk::{FlushTicket, LiveDisk};
 use crate::peers::Peers;
@@ -102,7 +102,7 @@ pub(crate) enum DiskAnswer {
     /// The flush has ended.
     Flushed {
         /// What it had to leave, if anything.
-        trouble: Option<String>,
+        trouble: Option<Kept>,
     },
     /// Some entries were looked at.
     Scrubbed {

@@ -11,7 +11,7 @@ mod volume;
 
 pub(crate) use config::ConfigFailure;
 pub(crate) use control::ControlFailure;
-pub(crate) use disk::DiskFailure;
+pub(crate) use disk::{DiskFailure, Kept, KeptBy};
 pub(crate) use journal::JournalFailure;
 pub(crate) use listening::{ListenFailure, SOCKET_PATH_BYTES_MAX};
 pub(crate) use run::RunFailure;

@@ -75,9 +75,9 @@ pub(crate) fn wait(socket: &Path, pmem: &Path, ticket: FlushTicket, state: &Disk
         let (answer, state) = control::ask_disk(socket, pmem, DiskAct::Flushed { ticket })?;
         match answer {
             DiskAnswer::Flushed { trouble: None } => return Ok(state.dirty_bytes),
-            DiskAnswer::Flushed { trouble: Some(why) } => {
+            DiskAnswer::Flushed { trouble: Some(kept) } => {
                 let (pmem, dirty_bytes) = (pmem.to_owned(), state.dirty_bytes);
-                return Err(DiskFailure::Refuses { pmem, dirty_bytes, why }.into());
+                return Err(DiskFailure::Kept { pmem, dirty_bytes, kept }.into());
             }
             _ => meter.line(Instant::now(), state.dirty_bytes).iter().for_each(|line| tell(line)),
         }

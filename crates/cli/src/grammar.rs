@@ -116,7 +116,7 @@ pub(crate) struct Create {
     #[arg(long)]
     pub(crate) sparse: bool,
 
-    /// Overwrite a file that already holds something
+    /// Overwrite a file that already holds something; take a disk that has the journal of another region, and with --ordered whatever its end holds
     #[arg(long)]
     pub(crate) force: bool,
 }
@@ -357,7 +357,7 @@ pub(crate) struct Attach {
     #[arg(long, value_name = "DISK")]
     pub(crate) disk: PathBuf,
 
-    /// Write over what the end of the disk holds, where an ordered one has its journal
+    /// Write over what the end of the disk holds, where an ordered one has its journal, be it that of another region
     #[arg(long)]
     pub(crate) force: bool,
 }

@@ -7,7 +7,7 @@
 use crate::cached_disk::{CachedDisk, DiskState};
 use crate::compose;
 use crate::disks::{DETACHED, Disk};
-use crate::failure::{DiskFailure, Doing, Failure, VolumeFailure};
+use crate::failure::{DiskFailure, Doing, Failure, Kept, VolumeFailure};
 use crate::notes::Note;
 use crate::ordered::{erase_journal_of, put_journal_of};
 use crate::plan::VolumePlan;
@@ -167,12 +167,12 @@ impl LiveDisk {
     }
 
     /// What that flush left behind, and why; None: it is under way.
-    pub(crate) fn flushed(&self, ticket: FlushTicket) -> Option<(Left, Option<String>)> {
+    pub(crate) fn flushed(&self, ticket: FlushTicket) -> Option<(Left, Option<Kept>)> {
         match &*self.shared() {
             Served::Cached(cache, front) if *cache == ticket.cache => {
                 let left = front.cached.flushed(Ticket(ticket.sweep))?;
-                let why = front.cached.why(&left);
-                Some((left, why))
+                let kept = front.cached.kept(&left);
+                Some((left, kept))
             }
             // The cache that was asked was emptied when it went.
             _ => Some((Left::default(), None)),

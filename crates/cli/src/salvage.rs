@@ -4,7 +4,7 @@
 use crate::answer;
 use crate::cached_disk::Cached;
 use crate::disks::{self, DiskPlan};
-use crate::failure::{DiskFailure, Doing, Exit, Failure, JournalFailure, VolumeFailure};
+use crate::failure::{DiskFailure, Doing, Exit, Failure, JournalFailure, Kept, KeptBy, VolumeFailure};
 use crate::flush;
 use crate::grammar::Salvage;
 use serde::Serialize;
@@ -68,7 +68,7 @@ pub(crate) fn run(wish: &Salvage, json: bool) -> Result<Exit, Failure> {
     let damaged = match cached.drain(&wish.pmem, flush::tell) {
         Ok(()) => None,
         // The region is at fault, not what it is salvaged to: all others are there.
-        Err(DiskFailure::Damaged { why, .. }) => Some(why),
+        Err(DiskFailure::Kept { kept: Kept { by: KeptBy::Damage, why }, .. }) => Some(why),
         Err(failure) => return Err(failure.into()),
     };
     let left = cached.dirty_bytes();

@@ -2,7 +2,8 @@
 
 use super::{Exit, Told};
 use crate::size::Human;
-use std::path::PathBuf;
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
 use tidegate_media::MapError;
 
 /// Why a disk, or the cache in front of it, is not used.
@@ -68,32 +69,14 @@ pub(crate) enum DiskFailure {
         /// The region.
         pmem: PathBuf,
     },
-    /// Blocks stay in the region because the disk refuses them.
-    Refuses {
+    /// Blocks stay in the region.
+    Kept {
         /// The region.
         pmem: PathBuf,
         /// Bytes that only the region has.
         dirty_bytes: u64,
-        /// The first block that stops it, and why.
-        why: String,
-    },
-    /// Blocks stay in the region because they do not fit their checksums.
-    Damaged {
-        /// The region.
-        pmem: PathBuf,
-        /// Bytes that only the region has.
-        dirty_bytes: u64,
-        /// The first block that stops it, and why.
-        why: String,
-    },
-    /// A block of an ordered disk does not fit its checksum, or is missing, and nothing may go past it.
-    Stopped {
-        /// The region.
-        pmem: PathBuf,
-        /// Bytes that only the region has.
-        dirty_bytes: u64,
-        /// The first block that stops it, and why.
-        why: String,
+        /// What keeps them there.
+        kept: Kept,
     },
     /// What was to be salvaged to is not empty.
     TargetHolds {
@@ -128,6 +111,58 @@ pub(crate) enum DiskFailure {
     },
 }
 
+/// What keeps blocks from their disk.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct Kept {
+    /// What of it is at fault.
+    pub(crate) by: KeptBy,
+    /// The first block that stops it, and why; or what is wrong with the journal.
+    pub(crate) why: String,
+}
+
+/// What is at fault if blocks do not reach their disk.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum KeptBy {
+    /// The disk, which refuses them.
+    Disk,
+    /// The blocks, which do not fit their checksums.
+    Damage,
+    /// A block that does not fit its checksum, or is missing: on an ordered disk nothing may go past it.
+    Order,
+    /// The journal of an ordered disk, which is another cache's or gone.
+    Journal,
+}
+
+impl KeptBy {
+    fn kind(self) -> (&'static str, Exit) {
+        match self {
+            KeptBy::Disk => ("disk-refuses", Exit::Environment),
+            KeptBy::Damage => ("block-damaged", Exit::Refused),
+            KeptBy::Order => ("order-stopped", Exit::Refused),
+            KeptBy::Journal => ("journal-lost", Exit::Refused),
+        }
+    }
+
+    fn next(self, pmem: &Path) -> String {
+        let pmem = pmem.display();
+        match self {
+            KeptBy::Disk => format!(
+                "nothing is lost: see dmesg, repair the disk and try again, or write them elsewhere: tidegate salvage --pmem {pmem} --to FILE"
+            ),
+            KeptBy::Damage => format!(
+                "everything else went to the disk; write the block anew from its application or a backup, or see all of them: tidegate scrub --pmem {pmem}"
+            ),
+            KeptBy::Order => format!(
+                "nothing goes past it on an ordered disk: write the block anew from its application or a backup, or write all others elsewhere: tidegate salvage --pmem {pmem} --to FILE"
+            ),
+            KeptBy::Journal => format!(
+                "nothing is lost: if it is another cache's, bring that one's blocks to the disk (tidegate detach); then write these to a copy of the disk: tidegate salvage --pmem {pmem} --to COPY --force"
+            ),
+        }
+    }
+}
+
 impl DiskFailure {
     pub(super) fn told(&self) -> Told {
         Told::of(self.kind(), self.what_and_why(), self.next())
@@ -148,9 +183,7 @@ impl DiskFailure {
             DiskFailure::NoCache { .. } => ("no-disk-cache", Exit::Refused),
             DiskFailure::TransitWished { .. } => ("two-caches", Exit::Usage),
             DiskFailure::LevellingWished { .. } => ("no-table", Exit::Usage),
-            DiskFailure::Refuses { .. } => ("disk-refuses", Exit::Environment),
-            DiskFailure::Damaged { .. } => ("block-damaged", Exit::Refused),
-            DiskFailure::Stopped { .. } => ("order-stopped", Exit::Refused),
+            DiskFailure::Kept { kept, .. } => kept.by.kind(),
             DiskFailure::TargetHolds { .. } => ("target-holds", Exit::Refused),
             DiskFailure::BlockSize { .. } => ("block-size-differs", Exit::Refused),
             DiskFailure::ReadOnly { .. } => ("served-read-only", Exit::Refused),
@@ -197,10 +230,8 @@ impl DiskFailure {
                 let what = format!("the wear of {} cannot be levelled", pmem.display());
                 (what, "it caches a disk: each commit takes another place anyway".to_owned())
             }
-            DiskFailure::Refuses { pmem, dirty_bytes, why }
-            | DiskFailure::Damaged { pmem, dirty_bytes, why }
-            | DiskFailure::Stopped { pmem, dirty_bytes, why } => {
-                (format!("{dirty_bytes} bytes ({}) stay in {}", Human(*dirty_bytes), pmem.display()), why.clone())
+            DiskFailure::Kept { pmem, dirty_bytes, kept } => {
+                (format!("{dirty_bytes} bytes ({}) stay in {}", Human(*dirty_bytes), pmem.display()), kept.why.clone())
             }
             DiskFailure::TargetHolds { to } => {
                 (format!("{} exists already", to.display()), "salvaging writes over what it holds".to_owned())
@@ -244,18 +275,7 @@ impl DiskFailure {
             }
             DiskFailure::TransitWished { .. } => "leave --cache out".to_owned(),
             DiskFailure::LevellingWished { .. } => "leave --level-wear out".to_owned(),
-            DiskFailure::Refuses { pmem, .. } => format!(
-                "nothing is lost: see dmesg, repair the disk and try again, or write them elsewhere: tidegate salvage --pmem {} --to FILE",
-                pmem.display()
-            ),
-            DiskFailure::Damaged { pmem, .. } => format!(
-                "everything else went to the disk; write the block anew from its application or a backup, or see all of them: tidegate scrub --pmem {}",
-                pmem.display()
-            ),
-            DiskFailure::Stopped { pmem, .. } => format!(
-                "nothing goes past it on an ordered disk: write the block anew from its application or a backup, or write all others elsewhere: tidegate salvage --pmem {} --to FILE",
-                pmem.display()
-            ),
+            DiskFailure::Kept { pmem, kept, .. } => kept.by.next(pmem),
             DiskFailure::TargetHolds { .. } => {
                 "name a file that does not exist, or add --force if this is a copy of the disk".to_owned()
             }
