@@ -75,7 +75,8 @@ tidegate_status tidegate_create_with(const char *pmem,
                                      uint32_t block_size,
                                      const char *options);
 
-// Opens the cache in `pmem` in front of `disk`, and finishes what was interrupted. `*out` is to be closed by tidegate_close().
+// Opens the cache in `pmem` in front of `disk`, and finishes what was interrupted. `*out` is to be closed by tidegate_close(). Another disk is refused; but
+// disks that have no name, as some virtual ones, are not told from each other.
 //
 // # Safety
 // L2 for both paths, L4 for `out`.

@@ -62,7 +62,8 @@ pub unsafe extern "C" fn tidegate_create_with(
     })
 }
 
-/// Opens the cache in `pmem` in front of `disk`, and finishes what was interrupted. `*out` is to be closed by tidegate_close().
+/// Opens the cache in `pmem` in front of `disk`, and finishes what was interrupted. `*out` is to be closed by tidegate_close(). Another disk is refused; but
+/// disks that have no name, as some virtual ones, are not told from each other.
 ///
 /// # Safety
 /// L2 for both paths, L4 for `out`.

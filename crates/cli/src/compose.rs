@@ -2,7 +2,7 @@
 //! a disk, and over that what the region's domain or the user asks for. The one place that names them.
 
 use crate::cached_disk::{Cached, CachedDisk};
-use crate::disks::{self, Disk, DiskPlan};
+use crate::disks::{self, Disk, DiskPlan, Named};
 use crate::drain::Drain;
 use crate::facts::{Facts, Memory};
 use crate::failure::{DiskFailure, Doing, Failure, VolumeFailure};
@@ -163,7 +163,8 @@ fn open_cache(plan: &VolumePlan, region: Arc<MappedRegion>, identity: CacheIdent
         refuse_unsound_cache(path, &*region)?;
     }
     let access = if writable { DiskAccess::ReadWrite } else { DiskAccess::ReadOnly };
-    let disk = disks::open_of(path, &identity, plan.disk.path.as_deref(), access)?;
+    let disk =
+        disks::open_of(path, &identity, Named { path: plan.disk.path.as_deref(), force: plan.disk.force }, access)?;
     if let Some(file) = region.file().filter(|_| writable) {
         Note::Disk.write(file, &disk.path);
     }

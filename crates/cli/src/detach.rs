@@ -107,7 +107,7 @@ pub(crate) fn detach(wish: &Detach, json: bool) -> Result<Exit, Failure> {
 
 /// Without a server.
 fn detach_idle(wish: &Detach) -> Result<(), Failure> {
-    let flush::Open { region, identity, cached } = flush::open(&wish.pmem, wish.disk.as_deref())?;
+    let flush::Open { region, identity, cached } = flush::open(&wish.pmem, wish.place.named())?;
     cached.drain(&wish.pmem, flush::tell)?;
     let disk = cached.disk();
     drop(cached);
@@ -138,6 +138,7 @@ fn attach_idle(wish: &Attach) -> Result<u64, Failure> {
     }
     let disk = disks::open(&wish.disk, DiskAccess::ReadWrite, identity.block_size)?;
     let disk_blocks = put_journal_of(&identity, &disk, wish.force)?;
+    disks::warn_of_no_name(&disk);
     let wish_for = Relayout { disk: disk.device.identity().0, disk_blocks, region_bytes: region.len() };
     lay_out(&wish.pmem, &region, &wish_for)?;
     region.file().into_iter().for_each(|file| Note::Disk.write(file, &disk.path));

@@ -6,11 +6,12 @@ use crate::cached_disk::{Cached, DiskState, FLUSH_ASKED_EVERY};
 use crate::compose;
 use crate::control::{self, DiskAct, DiskAnswer};
 use crate::create;
-use crate::disks::{self, DiskPlan};
+use crate::disks::{self, DiskPlan, Named};
 use crate::drain::Meter;
 use crate::failure::{DiskFailure, Exit, Failure, VolumeFailure};
 use crate::grammar::Flush;
 use crate::live_disk::FlushTicket;
+use crate::notes::Note;
 use crate::places;
 use serde::Serialize;
 use std::fmt;
@@ -56,7 +57,7 @@ pub(crate) fn run(wish: &Flush, json: bool) -> Result<Exit, Failure> {
         }
         Ok((_, state)) => (true, false, state.dirty_bytes),
         Err(failure) if wish.control.is_none() && failure.is_no_server() => {
-            let open = open(&file, wish.disk.as_deref())?;
+            let open = open(&file, wish.place.named())?;
             open.cached.drain(&file, tell)?;
             create::sync(&file, &open.region)?;
             (false, true, 0)
@@ -101,10 +102,11 @@ pub(crate) struct Open {
     pub(crate) cached: Cached<Arc<MappedRegion>>,
 }
 
-/// Opens the cache in `pmem` for this command alone; its disk is at `disk`, or where it was noted.
-pub(crate) fn open(pmem: &Path, disk: Option<&Path>) -> Result<Open, Failure> {
+/// Opens the cache in `pmem` for this command alone; its disk is where it is `named`, or where it was noted.
+pub(crate) fn open(pmem: &Path, named: Named<'_>) -> Result<Open, Failure> {
     let (region, identity) = cache_in(pmem, Access::ReadWrite)?;
-    let disk = disks::open_of(pmem, &identity, disk, DiskAccess::ReadWrite)?;
+    let disk = disks::open_of(pmem, &identity, named, DiskAccess::ReadWrite)?;
+    region.file().into_iter().for_each(|file| Note::Disk.write(file, &disk.path));
     let cached = Cached::open(Arc::clone(&region), disk, &DiskPlan::default());
     let cached = cached.map_err(|error| VolumeFailure::of_open_cache(pmem, error))?;
     Ok(Open { region, identity, cached })

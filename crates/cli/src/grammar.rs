@@ -1,6 +1,6 @@
 //! The command line: what may be written, and its help.
 
-use crate::disks::{self, DiskPlan};
+use crate::disks::{self, DiskPlan, Named};
 use crate::failure::{Exit, Failure, UsageFailure};
 use crate::listen::Place;
 use crate::size;
@@ -238,6 +238,10 @@ pub(crate) struct DiskFlags {
     #[arg(long, value_name = "DISK")]
     disk: Option<PathBuf>,
 
+    /// Take a disk without a name although it is not where it was
+    #[arg(long, requires = "disk")]
+    force: bool,
+
     /// What such a volume does with reads and writes: write-back, write-through, write-around, write-only, pass-through or read-only
     /// [default: write-back]
     #[arg(long, value_name = "MODE", value_parser = cache_mode)]
@@ -279,6 +283,7 @@ impl DiskFlags {
         let usual = DiskPlan::default();
         DiskPlan {
             path: self.disk.clone(),
+            force: self.force,
             mode: self.disk_mode.unwrap_or(usual.mode),
             replacement: self.replacement.unwrap_or(usual.replacement),
             admit: self.admit.unwrap_or(usual.admit),
@@ -291,6 +296,24 @@ impl DiskFlags {
             },
             ..usual
         }
+    }
+}
+
+/// Where the disk of a volume is that no server runs.
+#[derive(Args, Debug)]
+pub(crate) struct DiskPlace {
+    /// The disk, if no server runs [default: where it was when the volume was last open]
+    #[arg(long, value_name = "DISK")]
+    disk: Option<PathBuf>,
+
+    /// Take a disk without a name although it is not where it was
+    #[arg(long, requires = "disk")]
+    force: bool,
+}
+
+impl DiskPlace {
+    pub(crate) fn named(&self) -> Named<'_> {
+        Named { path: self.disk.as_deref(), force: self.force }
     }
 }
 
@@ -308,9 +331,8 @@ pub(crate) struct Flush {
     #[arg(long, value_name = "PATH")]
     pub(crate) control: Option<PathBuf>,
 
-    /// The disk, if no server runs [default: where it was when the volume was last open]
-    #[arg(long, value_name = "DISK")]
-    pub(crate) disk: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) place: DiskPlace,
 }
 
 #[derive(Args, Debug)]
@@ -338,9 +360,8 @@ pub(crate) struct Detach {
     #[arg(long, value_name = "PATH")]
     pub(crate) control: Option<PathBuf>,
 
-    /// The disk, if no server runs [default: where it was when the volume was last open]
-    #[arg(long, value_name = "DISK")]
-    pub(crate) disk: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) place: DiskPlace,
 }
 
 #[derive(Args, Debug)]
@@ -376,9 +397,8 @@ pub(crate) struct Resize {
     #[arg(long, value_name = "PATH")]
     pub(crate) control: Option<PathBuf>,
 
-    /// The disk, if no server runs [default: where it was when the volume was last open]
-    #[arg(long, value_name = "DISK")]
-    pub(crate) disk: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) place: DiskPlace,
 }
 
 #[derive(Args, Clone, Debug, Default)]

@@ -6,7 +6,7 @@
 
 use crate::cached_disk::{CachedDisk, DiskState};
 use crate::compose;
-use crate::disks::{DETACHED, Disk};
+use crate::disks::{DETACHED, Disk, is_same_place};
 use crate::failure::{DiskFailure, Doing, Failure, Kept, VolumeFailure};
 use crate::notes::Note;
 use crate::ordered::{erase_journal_of, put_journal_of};
@@ -232,9 +232,7 @@ impl LiveDisk {
         if front.front().is_some() {
             return Err(DiskFailure::Attached { pmem }.into());
         }
-        let same =
-            |one: &Path, other: &Path| one.canonicalize().ok().is_some_and(|it| other.canonicalize().ok() == Some(it));
-        if !same(path, &self.disk.path) {
+        if !is_same_place(path, &self.disk.path) {
             return Err(DiskFailure::Replaced { pmem, disk: path.to_owned() }.into());
         }
         let region = Arc::new(compose::map(&pmem, Access::ReadWrite)?);

@@ -33,6 +33,15 @@ pub(crate) enum DiskFailure {
         /// The disk.
         disk: PathBuf,
     },
+    /// A disk without a name, at another place than it was.
+    Nameless {
+        /// The region.
+        pmem: PathBuf,
+        /// The disk.
+        disk: PathBuf,
+        /// Where the cached one was.
+        was: PathBuf,
+    },
     /// The disk is smaller than it was.
     Smaller {
         /// The region.
@@ -177,6 +186,7 @@ impl DiskFailure {
             }
             DiskFailure::Unusable { .. } => ("disk-unusable", Exit::Environment),
             DiskFailure::Replaced { .. } => ("disk-replaced", Exit::Refused),
+            DiskFailure::Nameless { .. } => ("disk-elsewhere", Exit::Refused),
             DiskFailure::Smaller { .. } => ("disk-smaller", Exit::Refused),
             DiskFailure::Detached { .. } => ("detached", Exit::Refused),
             DiskFailure::Attached { .. } => ("attached", Exit::Refused),
@@ -208,6 +218,7 @@ impl DiskFailure {
                 "its maker's name, or its file, is another than when the cache was made; blocks of one disk on another destroy both"
                     .to_owned(),
             ),
+            DiskFailure::Nameless { pmem, disk, was } => nameless(pmem, disk, was),
             DiskFailure::Smaller { disk, needs, has, .. } => (
                 format!("the disk {} is smaller than the volume", disk.display()),
                 format!("it has {has} bytes ({}), and {needs} ({}) are cached", Human(*has), Human(*needs)),
@@ -262,6 +273,10 @@ impl DiskFailure {
                 "name the right disk: --disk; what only the cache has can be written elsewhere: tidegate salvage --pmem {} --to FILE",
                 pmem.display()
             ),
+            DiskFailure::Nameless { was, .. } => format!(
+                "name the place where it was: --disk {}; if it is the same disk at another place, add --force",
+                was.display()
+            ),
             DiskFailure::Smaller { pmem, .. } => format!(
                 "restore its size; what only the cache has can be written elsewhere: tidegate salvage --pmem {} --to FILE",
                 pmem.display()
@@ -289,6 +304,12 @@ impl DiskFailure {
             DiskFailure::Server { next, .. } => next.clone(),
         }
     }
+}
+
+/// What is said of a disk without a name that is not where the cached one was.
+fn nameless(pmem: &Path, disk: &Path, was: &Path) -> (String, String) {
+    let what = format!("{} may not be the disk of {}", disk.display(), pmem.display());
+    (what, format!("that one had no name to know it by, and was at {}", was.display()))
 }
 
 /// What `error` says of a disk, and why it cannot be used.

@@ -2,6 +2,7 @@
 
 mod ordered;
 mod reads;
+mod which;
 
 use crate::program::{Ended, Folder, Server, json, need_root, peer, run, tidegate};
 use serde_json::Value;
