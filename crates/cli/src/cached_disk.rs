@@ -17,7 +17,7 @@ use tidegate_disk_cache::{
     Along, Counters, DiskCache, Fill, Journaling, Mode, OpenError, Options, Reads, Scrubbed, find_journal,
 };
 use tidegate_drain::{Destager, Dirty, HeldBack, Left, Ticket};
-use tidegate_media::{BlockDevice, Error, FileDisk, Refusal, Region, Result};
+use tidegate_media::{BlockDevice, Error, FileDisk, Lba, Refusal, Region, Result};
 use uuid::Uuid;
 
 /// Blocks of a step when nobody is to be left time.
@@ -245,17 +245,14 @@ impl<R: Region + 'static> Cached<R> {
     fn first_of(&self, left: &Left) -> Option<String> {
         // A refused read tells nothing of a write.
         let refusal = self.disk.last_refusal().filter(Refusal::is_of_a_change);
-        let told = refusal.map(|refusal| refusal.to_string());
-        let in_all = left.refused;
         match (left.first.first(), &left.not_durable) {
             (Some((lba, error @ Error::Corrupt(_))), _) => Some(match self.what_became_of_the_journal() {
                 Some(became) => format!("the journal at the end of the disk {} {became}", self.path.display()),
                 None => format!("{lba} is kept from the disk {}: {error}", self.path.display()),
             }),
             (Some((lba, error)), _) => {
-                let why = told.unwrap_or_else(|| error.to_string());
-                let others = if in_all > 1 { format!(" and {} others", in_all - 1) } else { String::new() };
-                Some(format!("the disk {} refuses {lba}{others}: {why}", self.path.display()))
+                let what = refused(*lba, left.refused, refusal, error);
+                Some(format!("the disk {} refuses {what}", self.path.display()))
             }
             (None, Some(error)) => Some(format!("the disk {} made nothing durable: {error}", self.path.display())),
             (None, None) => None,
@@ -294,6 +291,16 @@ impl<R: Region + 'static> Cached<R> {
         let left = draining.left.into_inner().unwrap_or_else(PoisonError::into_inner);
         let kept = self.kept(&left).unwrap_or_else(|| Kept { by: KeptBy::Disk, why: error.to_string() });
         Err(DiskFailure::Kept { pmem: pmem.to_owned(), dirty_bytes: self.dirty_bytes(), kept })
+    }
+}
+
+/// That the disk refused `in_all` blocks, of which `first` is the first, and why: what it said last, if it is known of which of them.
+fn refused(first: Lba, in_all: u64, last: Option<Refusal>, error: &Error) -> String {
+    let others = if in_all > 1 { format!(" and {} others", in_all - 1) } else { String::new() };
+    match last {
+        Some(last) if (last.range.first.0..last.range.end()).contains(&first.0) => format!("{first}{others}: {last}"),
+        Some(last) => format!("{first}{others}: {error}; the last refusal: {last}"),
+        None => format!("{first}{others}: {error}"),
     }
 }
 
@@ -442,3 +449,23 @@ impl<R: Region + 'static> Watched for Cached<R> {
 
 /// How long a caller waits between two questions about a flush.
 pub(crate) const FLUSH_ASKED_EVERY: Duration = Duration::from_millis(50);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_media::{LbaRange, Poison};
+
+    #[test]
+    fn a_refusal_is_told_of_the_blocks_that_it_is_about() {
+        let error = Error::from(Poison { at: 1024 * 4096, len: 4096 });
+        let told = |first, in_all, refusal| refused(Lba(first), in_all, refusal, &error);
+        let range = LbaRange { first: Lba(1612), blocks: 1 };
+        let last = Some(Refusal { range, errno: 28, doing: "write" });
+        assert!(told(1612, 1, last).starts_with("block 1612: cannot write blocks 1612..1613: No space left"));
+        let both = told(1024, 1536, last);
+        assert!(both.starts_with("block 1024 and 1535 others: "), "{both}");
+        assert!(!both.contains("others: cannot write"), "{both}");
+        assert!(both.contains("; the last refusal: cannot write blocks 1612..1613: No space left"), "{both}");
+        assert_eq!(told(1024, 1, None), format!("block 1024: {error}"));
+    }
+}

@@ -2,7 +2,7 @@
 //! [`Request`], and gets one line of JSON and the end. Who asks nothing gets a [`Snapshot`] after a moment.
 
 use crate::cached_disk::DiskState;
-use crate::failure::{ControlFailure, DiskFailure, Failure, Kept};
+use crate::failure::{ControlFailure, DiskFailure, Exit, Failure, Kept};
 use crate::listen::{Listener, Place, Stream};
 use crate::live_disk::{FlushTicket, LiveDisk};
 use crate::peers::Peers;
@@ -149,6 +149,8 @@ pub(crate) enum Refused {
         why: String,
         /// What to do now.
         next: String,
+        /// How the command ends that asked for it.
+        exit: u8,
     },
     /// No cache has this mode.
     #[error("{mode} is no mode of a cache")]
@@ -159,6 +161,14 @@ pub(crate) enum Refused {
 }
 
 impl Refused {
+    fn exit(&self) -> Exit {
+        let of_number = |number| Exit::ALL.map(|(exit, _)| exit).into_iter().find(|exit| *exit as u8 == number);
+        match self {
+            Refused::Failed { exit, .. } => of_number(*exit).unwrap_or(Exit::Refused),
+            _ => Exit::Refused,
+        }
+    }
+
     fn next(&self) -> String {
         match self {
             Refused::Failed { next, .. } => next.clone(),
@@ -256,8 +266,10 @@ fn changed(change: Result<(), Failure>) -> Result<DiskAnswer, Refused> {
 
 fn refused(failure: Failure) -> Refused {
     match failure.told() {
-        Some(told) => Refused::Failed { why: format!("{}: {}", told.what, told.why), next: told.next },
-        None => Refused::Failed { why: String::new(), next: String::new() },
+        Some(told) => {
+            Refused::Failed { why: format!("{}: {}", told.what, told.why), next: told.next, exit: told.exit as u8 }
+        }
+        None => Refused::Failed { why: String::new(), next: String::new(), exit: Exit::Refused as u8 },
     }
 }
 
@@ -270,7 +282,8 @@ pub(crate) fn ask(path: &Path) -> Result<Snapshot, ControlFailure> {
 pub(crate) fn ask_disk(path: &Path, pmem: &Path, act: DiskAct) -> Result<(DiskAnswer, DiskState), Failure> {
     let pmem = pmem.canonicalize().unwrap_or_else(|_| pmem.to_owned());
     let reply: DiskReply = exchange(path, &Request::Disk { pmem, act })?;
-    let told = |refused: Refused| DiskFailure::Server { why: refused.to_string(), next: refused.next() };
+    let told =
+        |refused: Refused| DiskFailure::Server { why: refused.to_string(), next: refused.next(), exit: refused.exit() };
     reply.map_err(|refused| told(refused).into())
 }
 

@@ -7,7 +7,7 @@ use crate::answer;
 use crate::control::{self, DiskAct, DiskAnswer};
 use crate::disks::{self, DETACHED};
 use crate::failure::{DiskFailure, Exit, Failure};
-use crate::flush;
+use crate::flush::{self, Teller};
 use crate::grammar::{Attach, Detach};
 use crate::live_disk::lay_out;
 use crate::notes::Note;
@@ -65,7 +65,13 @@ impl fmt::Display for Attached {
 ///
 /// # Errors
 /// A block that the disk refuses is named, and the server goes on as before.
-pub(crate) fn by_server(socket: &Path, pmem: &Path, meanwhile: Mode, act: DiskAct) -> Result<(), Failure> {
+pub(crate) fn by_server(
+    socket: &Path,
+    pmem: &Path,
+    meanwhile: Mode,
+    act: DiskAct,
+    tell: Teller,
+) -> Result<(), Failure> {
     let (_, before) = control::ask_disk(socket, pmem, DiskAct::Flush)?;
     if !before.attached {
         return Err(DiskFailure::Detached { pmem: pmem.to_owned() }.into());
@@ -75,17 +81,17 @@ pub(crate) fn by_server(socket: &Path, pmem: &Path, meanwhile: Mode, act: DiskAc
     if before.mode != Mode::ReadOnly.to_string() {
         set(meanwhile.to_string())?;
     }
-    let done = emptied(socket, pmem).and_then(|()| control::ask_disk(socket, pmem, act));
+    let done = emptied(socket, pmem, tell).and_then(|()| control::ask_disk(socket, pmem, act));
     // A cache that is gone has no mode.
     let _ = set(before.mode);
     done.map(|_| ())
 }
 
 /// Waits until everything that is dirty now is on the disk.
-fn emptied(socket: &Path, pmem: &Path) -> Result<(), Failure> {
+fn emptied(socket: &Path, pmem: &Path, tell: Teller) -> Result<(), Failure> {
     let (answer, state) = control::ask_disk(socket, pmem, DiskAct::Flush)?;
     if let DiskAnswer::Flushing { ticket } = answer {
-        flush::wait(socket, pmem, ticket, &state)?;
+        flush::wait(socket, pmem, ticket, &state, tell)?;
     }
     Ok(())
 }
@@ -93,10 +99,10 @@ fn emptied(socket: &Path, pmem: &Path) -> Result<(), Failure> {
 /// Runs `tidegate detach`.
 pub(crate) fn detach(wish: &Detach, json: bool) -> Result<Exit, Failure> {
     let socket = wish.control.clone().unwrap_or_else(|| places::control_socket(&wish.pmem));
-    let served = match by_server(&socket, &wish.pmem, Mode::PassThrough, DiskAct::Detach) {
+    let served = match by_server(&socket, &wish.pmem, Mode::PassThrough, DiskAct::Detach, flush::teller(json)) {
         Ok(()) => true,
         Err(failure) if wish.control.is_none() && failure.is_no_server() => {
-            detach_idle(wish)?;
+            detach_idle(wish, flush::teller(json))?;
             false
         }
         Err(failure) => return Err(failure),
@@ -106,9 +112,9 @@ pub(crate) fn detach(wish: &Detach, json: bool) -> Result<Exit, Failure> {
 }
 
 /// Without a server.
-fn detach_idle(wish: &Detach) -> Result<(), Failure> {
+fn detach_idle(wish: &Detach, tell: Teller) -> Result<(), Failure> {
     let flush::Open { region, identity, cached } = flush::open(&wish.pmem, wish.place.named())?;
-    cached.drain(&wish.pmem, flush::tell)?;
+    cached.drain(&wish.pmem, tell)?;
     let disk = cached.disk();
     drop(cached);
     let wish_for = Relayout { disk: DETACHED, disk_blocks: identity.disk_blocks, region_bytes: region.len() };

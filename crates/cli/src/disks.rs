@@ -126,6 +126,11 @@ fn recognised(own: DiskIdentity, disk: &Disk, noted: Option<&Path>) -> Recognise
     }
 }
 
+/// Whether `disk` is that of the cache `identity` in `pmem`, as far as it can be told.
+pub(crate) fn is_of(pmem: &Path, identity: &Identity, disk: &Disk) -> bool {
+    recognised(DiskIdentity(identity.disk), disk, Note::Disk.read(pmem).as_deref()) == Recognised::AsIts
+}
+
 /// Whether both paths lead to one place.
 pub(crate) fn is_same_place(one: &Path, other: &Path) -> bool {
     one.canonicalize().ok().is_some_and(|place| other.canonicalize().ok() == Some(place))

@@ -53,12 +53,12 @@ pub(crate) fn run(wish: &Flush, json: bool) -> Result<Exit, Failure> {
     let socket = wish.control.clone().unwrap_or_else(|| places::control_socket(&file));
     let (served, flushed, dirty_bytes) = match control::ask_disk(&socket, &file, DiskAct::Flush) {
         Ok((DiskAnswer::Flushing { ticket }, state)) if wish.wait => {
-            (true, true, wait(&socket, &file, ticket, &state)?)
+            (true, true, wait(&socket, &file, ticket, &state, teller(json))?)
         }
         Ok((_, state)) => (true, false, state.dirty_bytes),
         Err(failure) if wish.control.is_none() && failure.is_no_server() => {
             let open = open(&file, wish.place.named())?;
-            open.cached.drain(&file, tell)?;
+            open.cached.drain(&file, teller(json))?;
             create::sync(&file, &open.region)?;
             (false, true, 0)
         }
@@ -68,8 +68,14 @@ pub(crate) fn run(wish: &Flush, json: bool) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// Waits for the flush `ticket`; the bytes that are dirty then.
-pub(crate) fn wait(socket: &Path, pmem: &Path, ticket: FlushTicket, state: &DiskState) -> Result<u64, Failure> {
+/// Waits for the flush `ticket`, and tells how far it is; the bytes that are dirty then.
+pub(crate) fn wait(
+    socket: &Path,
+    pmem: &Path,
+    ticket: FlushTicket,
+    state: &DiskState,
+    tell: Teller,
+) -> Result<u64, Failure> {
     let mut meter = Meter::begin(state.dirty_bytes);
     loop {
         std::thread::sleep(FLUSH_ASKED_EVERY);
@@ -85,11 +91,29 @@ pub(crate) fn wait(socket: &Path, pmem: &Path, ticket: FlushTicket, state: &Disk
     }
 }
 
-/// A line about progress.
-pub(crate) fn tell(line: &str) {
+/// Tells a line about progress.
+pub(crate) type Teller = fn(&str);
+
+/// Who tells of progress on stderr: for people, or by objects of JSON.
+pub(crate) fn teller(json: bool) -> Teller {
+    match json {
+        true => |progress| on_stderr(&in_json(progress)),
+        false => |progress| on_stderr(&format!("tidegate: {progress}")),
+    }
+}
+
+fn in_json(progress: &str) -> String {
+    #[derive(Serialize)]
+    struct Line<'a> {
+        progress: &'a str,
+    }
+    serde_json::to_string(&Line { progress }).expect("a string has a JSON form")
+}
+
+fn on_stderr(line: &str) {
     use std::io::Write;
     // A closed stderr has no reader.
-    let _ = writeln!(std::io::stderr().lock(), "tidegate: {line}");
+    let _ = writeln!(std::io::stderr().lock(), "{line}");
 }
 
 /// A cache that no server uses, and its disk.
@@ -118,4 +142,15 @@ pub(crate) fn cache_in(pmem: &Path, access: Access) -> Result<(Arc<MappedRegion>
     let identity = compose::cache_in(pmem, &*region)?;
     let identity = identity.ok_or_else(|| DiskFailure::NoCache { pmem: pmem.to_owned() })?;
     Ok((region, identity))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_is_json_where_answers_are() {
+        let line: serde_json::Value = serde_json::from_str(&in_json("draining: 1 \"MiB\" left")).expect("JSON");
+        assert_eq!(line["progress"], "draining: 1 \"MiB\" left");
+    }
 }

@@ -95,7 +95,7 @@ pub(crate) struct Create {
     #[arg(long, value_parser = size::parse)]
     pub(crate) size: Option<u64>,
 
-    /// Bytes of a block, per-block metadata included: 512, 520, 528, 4096, 4104, 4160 or 4224; with --disk a power of two from 512 to 65536
+    /// Bytes of a block, per-block metadata included: 512, 520, 528, 4096 (4K), 4104, 4160 or 4224; with --disk a power of two from 512 to 65536 (64K)
     #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = block_size)]
     pub(crate) block: u32,
 
@@ -498,9 +498,9 @@ pub(crate) struct Completions {
 }
 
 fn block_size(text: &str) -> Result<u32, UsageFailure> {
-    match text.parse() {
-        Ok(size) if SECTOR_SIZES.contains(&size) => Ok(size),
-        Ok(size @ CACHE_BLOCK_BYTES_MIN..=CACHE_BLOCK_BYTES_MAX) if size.is_power_of_two() => Ok(size),
+    match size::parse(text).map(u32::try_from) {
+        Ok(Ok(size)) if SECTOR_SIZES.contains(&size) => Ok(size),
+        Ok(Ok(size @ CACHE_BLOCK_BYTES_MIN..=CACHE_BLOCK_BYTES_MAX)) if size.is_power_of_two() => Ok(size),
         _ => Err(UsageFailure::BlockSize { text: text.to_owned() }),
     }
 }

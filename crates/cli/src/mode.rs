@@ -3,11 +3,13 @@
 use crate::answer;
 use crate::control::{self, DiskAct};
 use crate::failure::{Exit, Failure};
+use crate::flush;
 use crate::grammar::SetMode;
 use crate::places;
 use serde::Serialize;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use tidegate_media::Access;
 
 /// What `mode` answers.
 #[derive(Serialize)]
@@ -27,7 +29,15 @@ impl fmt::Display for Answer {
 pub(crate) fn run(wish: &SetMode, json: bool) -> Result<Exit, Failure> {
     let socket = wish.control.clone().unwrap_or_else(|| places::control_socket(&wish.pmem));
     let act = DiskAct::SetMode { mode: wish.mode.to_string(), lasting: true };
-    let (_, state) = control::ask_disk(&socket, &wish.pmem, act)?;
+    let (_, state) = control::ask_disk(&socket, &wish.pmem, act).map_err(|failure| of_the_file(&wish.pmem, failure))?;
     answer::give(&Answer { file: wish.pmem.clone(), mode: state.mode }, json)?;
     Ok(Exit::Done)
+}
+
+/// What is wrong with the file `pmem`, if no server answers because none can serve it as a cache; else `failure`.
+fn of_the_file(pmem: &Path, failure: Failure) -> Failure {
+    match flush::cache_in(pmem, Access::PrivateUnlocked) {
+        Err(of_it) if failure.is_no_server() => of_it,
+        _ => failure,
+    }
 }

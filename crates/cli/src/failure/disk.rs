@@ -92,6 +92,13 @@ pub(crate) enum DiskFailure {
         /// The file or disk.
         to: PathBuf,
     },
+    /// What was to be salvaged to is the disk of the region.
+    TargetIsItsDisk {
+        /// The region.
+        pmem: PathBuf,
+        /// The disk.
+        to: PathBuf,
+    },
     /// Blocks of another size than those that are served.
     BlockSize {
         /// The region.
@@ -117,6 +124,8 @@ pub(crate) enum DiskFailure {
         why: String,
         /// What to do now, as it says.
         next: String,
+        /// How a command ends that meets the same without a server.
+        exit: Exit,
     },
 }
 
@@ -195,10 +204,11 @@ impl DiskFailure {
             DiskFailure::LevellingWished { .. } => ("no-table", Exit::Usage),
             DiskFailure::Kept { kept, .. } => kept.by.kind(),
             DiskFailure::TargetHolds { .. } => ("target-holds", Exit::Refused),
+            DiskFailure::TargetIsItsDisk { .. } => ("target-is-its-disk", Exit::Refused),
             DiskFailure::BlockSize { .. } => ("block-size-differs", Exit::Refused),
             DiskFailure::ReadOnly { .. } => ("served-read-only", Exit::Refused),
             DiskFailure::NoFile { .. } => ("no-file", Exit::Usage),
-            DiskFailure::Server { .. } => ("server-refuses", Exit::Refused),
+            DiskFailure::Server { exit, .. } => ("server-refuses", *exit),
         }
     }
 
@@ -242,11 +252,13 @@ impl DiskFailure {
                 (what, "it caches a disk: each commit takes another place anyway".to_owned())
             }
             DiskFailure::Kept { pmem, dirty_bytes, kept } => {
-                (format!("{dirty_bytes} bytes ({}) stay in {}", Human(*dirty_bytes), pmem.display()), kept.why.clone())
+                let what = format!("{dirty_bytes} bytes ({}) stay in {}", Human(*dirty_bytes), pmem.display());
+                (what, kept.why.clone())
             }
             DiskFailure::TargetHolds { to } => {
                 (format!("{} exists already", to.display()), "salvaging writes over what it holds".to_owned())
             }
+            DiskFailure::TargetIsItsDisk { pmem, to } => target_is_its_disk(pmem, to),
             DiskFailure::BlockSize { pmem, has, needs } => (
                 format!("{} does not fit the volume that is served", pmem.display()),
                 format!("its blocks have {has} bytes, the volume's {needs}"),
@@ -294,6 +306,10 @@ impl DiskFailure {
             DiskFailure::TargetHolds { .. } => {
                 "name a file that does not exist, or add --force if this is a copy of the disk".to_owned()
             }
+            DiskFailure::TargetIsItsDisk { pmem, .. } => format!(
+                "bring its blocks there: tidegate flush --pmem {} --wait; or name a copy of the disk, or a new file",
+                pmem.display()
+            ),
             DiskFailure::BlockSize { needs, .. } => {
                 format!("make a region for this disk: tidegate create --disk DISK --block {needs}")
             }
@@ -310,6 +326,12 @@ impl DiskFailure {
 fn nameless(pmem: &Path, disk: &Path, was: &Path) -> (String, String) {
     let what = format!("{} may not be the disk of {}", disk.display(), pmem.display());
     (what, format!("that one had no name to know it by, and was at {}", was.display()))
+}
+
+/// What is said of a disk that is to get the blocks of its own region by salvaging.
+fn target_is_its_disk(pmem: &Path, to: &Path) -> (String, String) {
+    let what = format!("{} is the disk of {}", to.display(), pmem.display());
+    (what, "salvaging is for what cannot go there: it keeps no order, and the region would not know of it".to_owned())
 }
 
 /// What `error` says of a disk, and why it cannot be used.

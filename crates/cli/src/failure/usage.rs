@@ -5,6 +5,7 @@ use crate::size::Human;
 use std::net::SocketAddr;
 use tidegate_disk_cache::Mode;
 use tidegate_layout::btt::{SECTOR_SIZES, Version};
+use tidegate_layout::disk_cache::{CACHE_BLOCK_BYTES_MAX, CACHE_BLOCK_BYTES_MIN};
 use tidegate_media::emulate::Profile;
 use tidegate_policy::admit::Admit;
 use tidegate_policy::evict::Replacement;
@@ -208,9 +209,10 @@ impl UsageFailure {
             UsageFailure::SizeMissing => "give one: --size 1G".to_owned(),
             UsageFailure::CacheTooSmall { min, .. } => format!("use --size {min} or more"),
             UsageFailure::CacheBlockSize { .. } => "leave --block out, which is 4096, or use a power of two".to_owned(),
-            UsageFailure::BlockSize { .. } => {
-                format!("use one of {}", SECTOR_SIZES.map(|size| size.to_string()).join(", "))
-            }
+            UsageFailure::BlockSize { .. } => format!(
+                "use one of {}; with --disk a power of two from {CACHE_BLOCK_BYTES_MIN} to {CACHE_BLOCK_BYTES_MAX}",
+                SECTOR_SIZES.map(|size| size.to_string()).join(", ")
+            ),
             UsageFailure::Version { .. } => "use 1.1 (the default) or 2.0".to_owned(),
             UsageFailure::Listen { .. } => {
                 "write unix:PATH, tcp:ADDRESS:PORT, or tcp:[IPv6]:PORT: --listen tcp:127.0.0.1:10809".to_owned()

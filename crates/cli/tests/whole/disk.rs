@@ -2,6 +2,7 @@
 
 mod ordered;
 mod reads;
+mod told;
 mod which;
 
 use crate::program::{Ended, Folder, Server, json, need_root, peer, run, tidegate};
@@ -609,7 +610,7 @@ fn a_region_without_room_to_grow_is_told_and_stays_as_it_was() {
     let mut server = pair.serve(&[]);
     let mut client = pair.client();
     write(&mut client, 9, 2);
-    assert_tells(&resize(), REFUSED, &["the running server refuses", "no space for", "smaller --size"]);
+    assert_tells(&resize(), ENVIRONMENT, &["the running server refuses", "no space for", "smaller --size"]);
     assert_eq!(read(&mut client, 9), stamped(9, 2));
     write(&mut client, 9, 3);
     assert!(server.stop().success());

@@ -1,4 +1,4 @@
-//! Which disk a disk is, if it has no name.
+//! Which disk a disk is: one without a name, and a region's own.
 
 use super::*;
 use crate::program::ended;
@@ -52,4 +52,17 @@ fn a_disk_without_a_name_gets_nothing_that_is_not_its_own() {
     assert_eq!(where_nothing_has_a_name(&["flush", "--pmem", &pmem, "--disk", &other, "--force"]).code, 0);
     assert_eq!(holds(&other_image), stamped(7, 2));
     assert_eq!(json(&["info", "--pmem", &pmem])["disk"]["disk"], *other, "it is there from now on");
+}
+
+#[test]
+fn what_a_region_has_is_not_salvaged_to_its_own_disk() {
+    let pair = Pair::new();
+    let mut server = pair.serve(&["--dirty-percent", "90"]);
+    write(&mut pair.client(), 9, 2);
+    server.kill();
+    let salvage = run(&["salvage", "--pmem", &pair.pmem, "--to", &pair.disk, "--force"]);
+    assert_tells(&salvage, REFUSED, &["is the disk of", "tidegate flush", "a copy of the disk"]);
+    assert!(pair.on_disk(9).iter().all(|byte| *byte == 0));
+    assert_eq!(json(&["flush", "--pmem", &pair.pmem])["flushed"], true);
+    assert_eq!(pair.on_disk(9), stamped(9, 2));
 }
