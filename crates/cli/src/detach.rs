@@ -4,8 +4,10 @@
 //! the disk meanwhile.
 
 use crate::answer;
-use crate::control::{self, DiskAct, DiskAnswer};
+use crate::change::Change;
+use crate::control::{self, DiskAct};
 use crate::disks::{self, DETACHED};
+use crate::drain::Meter;
 use crate::failure::{DiskFailure, Exit, Failure};
 use crate::flush;
 use crate::grammar::{Attach, Detach};
@@ -16,7 +18,8 @@ use crate::places;
 use serde::Serialize;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use tidegate_disk_cache::{Mode, Relayout};
+use std::time::Instant;
+use tidegate_disk_cache::Relayout;
 use tidegate_media::{Access, DiskAccess, Region};
 
 /// What `detach` answers.
@@ -61,39 +64,23 @@ impl fmt::Display for Attached {
     }
 }
 
-/// Has the running server empty the cache of what the disk lacks, beside its clients and in the mode `meanwhile`, and then do `act`.
+/// Has the running server make `change`, beside its clients, and tells how far it is.
 ///
 /// # Errors
 /// A block that the disk refuses is named, and the server goes on as before.
-pub(crate) fn by_server(socket: &Path, pmem: &Path, meanwhile: Mode, act: DiskAct) -> Result<(), Failure> {
-    let (_, before) = control::ask_disk(socket, pmem, DiskAct::Flush)?;
-    if !before.attached {
-        return Err(DiskFailure::Detached { pmem: pmem.to_owned() }.into());
-    }
-    let set = |mode: String| control::ask_disk(socket, pmem, DiskAct::SetMode { mode, lasting: false });
-    // Where nobody writes nothing turns dirty.
-    if before.mode != Mode::ReadOnly.to_string() {
-        set(meanwhile.to_string())?;
-    }
-    let done = emptied(socket, pmem).and_then(|()| control::ask_disk(socket, pmem, act));
-    // A cache that is gone has no mode.
-    let _ = set(before.mode);
-    done.map(|_| ())
-}
-
-/// Waits until everything that is dirty now is on the disk.
-fn emptied(socket: &Path, pmem: &Path) -> Result<(), Failure> {
-    let (answer, state) = control::ask_disk(socket, pmem, DiskAct::Flush)?;
-    if let DiskAnswer::Flushing { ticket } = answer {
-        flush::wait(socket, pmem, ticket, &state)?;
-    }
-    Ok(())
+pub(crate) fn by_server(socket: &Path, pmem: &Path, change: Change) -> Result<(), Failure> {
+    let mut meter = None;
+    let (answer, state) = control::ask_for(socket, pmem, change, |state| {
+        let meter = meter.get_or_insert_with(|| Meter::begin(state.dirty_bytes));
+        meter.line(Instant::now(), state.dirty_bytes).iter().for_each(|line| flush::tell(line));
+    })?;
+    flush::ended(pmem, answer, &state)
 }
 
 /// Runs `tidegate detach`.
 pub(crate) fn detach(wish: &Detach, json: bool) -> Result<Exit, Failure> {
     let socket = wish.control.clone().unwrap_or_else(|| places::control_socket(&wish.pmem));
-    let served = match by_server(&socket, &wish.pmem, Mode::PassThrough, DiskAct::Detach) {
+    let served = match by_server(&socket, &wish.pmem, Change::Detach) {
         Ok(()) => true,
         Err(failure) if wish.control.is_none() && failure.is_no_server() => {
             detach_idle(wish)?;

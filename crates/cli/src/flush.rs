@@ -74,13 +74,20 @@ pub(crate) fn wait(socket: &Path, pmem: &Path, ticket: FlushTicket, state: &Disk
         std::thread::sleep(FLUSH_ASKED_EVERY);
         let (answer, state) = control::ask_disk(socket, pmem, DiskAct::Flushed { ticket })?;
         match answer {
-            DiskAnswer::Flushed { trouble: None } => return Ok(state.dirty_bytes),
-            DiskAnswer::Flushed { trouble: Some(why) } => {
-                let (pmem, dirty_bytes) = (pmem.to_owned(), state.dirty_bytes);
-                return Err(DiskFailure::Refuses { pmem, dirty_bytes, why }.into());
-            }
+            DiskAnswer::Flushed { .. } => return ended(pmem, answer, &state).map(|()| state.dirty_bytes),
             _ => meter.line(Instant::now(), state.dirty_bytes).iter().for_each(|line| tell(line)),
         }
+    }
+}
+
+/// What a server's last `answer` means: that blocks stay in the region, if it names one.
+pub(crate) fn ended(pmem: &Path, answer: DiskAnswer, state: &DiskState) -> Result<(), Failure> {
+    match answer {
+        DiskAnswer::Flushed { trouble: Some(why) } => {
+            let (pmem, dirty_bytes) = (pmem.to_owned(), state.dirty_bytes);
+            Err(DiskFailure::Refuses { pmem, dirty_bytes, why }.into())
+        }
+        _ => Ok(()),
     }
 }
 

@@ -257,6 +257,15 @@ impl Stream {
     }
 }
 
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Stream::Unix(stream) => stream.as_fd(),
+            Stream::Tcp(stream) => stream.as_fd(),
+        }
+    }
+}
+
 impl tidegate_nbd::Stream for Stream {
     fn receive(&self, out: &mut [u8]) -> io::Result<usize> {
         match self {

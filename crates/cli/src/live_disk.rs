@@ -73,6 +73,24 @@ pub(crate) struct FlushTicket {
 /// What the server says while a disk is not written to.
 const CAUTIOUS: &str = "the region could not be opened again: nothing is dirty, reads go to the disk, and writes are refused until the server is started anew";
 
+/// What is done with reads and writes.
+struct Modes {
+    /// Until the server ends, or somebody sets another.
+    lasting: Mode,
+    /// As long as a change is under way.
+    meanwhile: Option<Mode>,
+}
+
+impl Modes {
+    /// Where nobody writes nothing turns dirty, and a change needs no more.
+    fn now(&self) -> Mode {
+        match self.lasting {
+            Mode::ReadOnly => Mode::ReadOnly,
+            lasting => self.meanwhile.unwrap_or(lasting),
+        }
+    }
+}
+
 /// A served disk.
 pub(crate) struct LiveDisk {
     plan: VolumePlan,
@@ -82,8 +100,8 @@ pub(crate) struct LiveDisk {
     front: RwLock<Served>,
     /// Caches so far, which is the number of the next.
     caches: AtomicU64,
-    /// What is done with reads and writes, until somebody changes it: by the caches to come too.
-    mode: Mutex<Mode>,
+    /// What is done with reads and writes: by the caches to come too. Taken behind `front`.
+    modes: Mutex<Modes>,
     /// What the caches before this one counted.
     earlier: Mutex<Vec<Reading>>,
 }
@@ -92,9 +110,9 @@ impl LiveDisk {
     /// `disk` behind `front`, as `plan` describes both.
     pub(crate) fn new(plan: VolumePlan, disk: Disk, front: Front) -> LiveDisk {
         let blocks = front.device.geometry().blocks;
-        let mode = Mutex::new(plan.disk.mode);
+        let modes = Mutex::new(Modes { lasting: plan.disk.mode, meanwhile: None });
         let (front, caches) = (RwLock::new(Served::Cached(0, front)), AtomicU64::new(1));
-        LiveDisk { plan, disk, blocks, front, caches, mode, earlier: Mutex::default() }
+        LiveDisk { plan, disk, blocks, front, caches, modes, earlier: Mutex::default() }
     }
 
     fn shared(&self) -> RwLockReadGuard<'_, Served> {
@@ -105,8 +123,8 @@ impl LiveDisk {
         self.front.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn mode(&self) -> MutexGuard<'_, Mode> {
-        self.mode.lock().unwrap_or_else(PoisonError::into_inner)
+    fn modes(&self) -> MutexGuard<'_, Modes> {
+        self.modes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn earlier(&self) -> MutexGuard<'_, Vec<Reading>> {
@@ -124,7 +142,7 @@ impl LiveDisk {
     fn with_writable(&self, act: impl FnOnce(&dyn BlockDevice) -> Answer<()>) -> Answer<()> {
         match &*self.shared() {
             Served::Cached(_, front) => act(&*front.device),
-            Served::Alone if *self.mode() == Mode::ReadOnly => Err(Misuse::ReadOnly.into()),
+            Served::Alone if self.modes().lasting == Mode::ReadOnly => Err(Misuse::ReadOnly.into()),
             Served::Alone => act(&*self.disk.device),
             Served::Cautious => Err(Sealed::StoreLost { at: 0 }.into()),
         }
@@ -141,16 +159,48 @@ impl LiveDisk {
         shared.front().map_or_else(|| DiskState::without_cache(&self.disk, trouble), |front| front.cached.state())
     }
 
-    /// Treats requests by `mode` from now on: until the server ends, or only this cache if that is not `lasting`.
+    /// Treats requests by `mode` from now on, until the server ends: while a change is under way, once that is over.
     ///
     /// # Errors
     /// No cache is there to do so, or nothing may be changed.
-    pub(crate) fn set_mode(&self, mode: Mode, lasting: bool) -> Result<(), Failure> {
+    pub(crate) fn set_mode(&self, mode: Mode) -> Result<(), Failure> {
         self.refuse_read_only()?;
-        self.cached(|cached| cached.set_mode(mode)).ok_or_else(|| self.has_no_cache())?;
-        if lasting {
-            *self.mode() = mode;
-        }
+        self.change_modes(|modes| {
+            modes.lasting = mode;
+            Ok(())
+        })
+    }
+
+    /// Treats requests by `meanwhile` from now on, until the change that begins here has ended.
+    ///
+    /// # Errors
+    /// Another change is under way, no cache is there, or nothing may be changed.
+    pub(crate) fn begin_change(&self, meanwhile: Mode) -> Result<(), Failure> {
+        self.refuse_read_only()?;
+        self.change_modes(|modes| match modes.meanwhile.replace(meanwhile) {
+            None => Ok(()),
+            before => {
+                modes.meanwhile = before;
+                Err(DiskFailure::Changing { pmem: self.plan.pmem.clone() }.into())
+            }
+        })
+    }
+
+    /// The change that has begun has ended, and requests are treated by the lasting mode again.
+    pub(crate) fn end_change(&self) {
+        let shared = self.shared();
+        let mut modes = self.modes();
+        modes.meanwhile = None;
+        shared.front().iter().for_each(|front| front.cached.set_mode(modes.now()));
+    }
+
+    /// Lets `change` change the modes, for the cache there is.
+    fn change_modes(&self, change: impl FnOnce(&mut Modes) -> Result<(), Failure>) -> Result<(), Failure> {
+        let shared = self.shared();
+        let front = shared.front().ok_or_else(|| self.has_no_cache())?;
+        let mut modes = self.modes();
+        change(&mut modes)?;
+        front.cached.set_mode(modes.now());
         Ok(())
     }
 
@@ -307,7 +357,7 @@ impl LiveDisk {
 
     fn reopen(&self, region: Arc<MappedRegion>) -> Result<Front, Failure> {
         let mut plan = self.plan.clone();
-        plan.disk.mode = *self.mode();
+        plan.disk.mode = self.modes().now();
         compose::front(&plan, region, self.disk.clone())
     }
 
@@ -369,7 +419,7 @@ impl BlockDevice for LiveDisk {
     fn geometry(&self) -> Geometry {
         let (device, closed): (&dyn BlockDevice, bool) = match &*self.shared() {
             Served::Cached(_, front) => return Geometry { blocks: self.blocks, ..front.device.geometry() },
-            Served::Alone => (&*self.disk.device, *self.mode() == Mode::ReadOnly),
+            Served::Alone => (&*self.disk.device, self.modes().lasting == Mode::ReadOnly),
             Served::Cautious => (&*self.disk.device, true),
         };
         let geometry = device.geometry();

@@ -10,6 +10,7 @@
 
 mod answer;
 mod cached_disk;
+mod change;
 mod check;
 mod check_cache;
 mod compose;

@@ -15,19 +15,24 @@ struct Answer {
     #[serde(with = "crate::json_path")]
     file: PathBuf,
     mode: String,
+    /// What is done with reads and writes until the change under way has ended, if that is something else.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    meanwhile: Option<String>,
 }
 
 impl fmt::Display for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "mode       {} until the server ends, or it is changed again", self.mode)
+        write!(f, "mode       {} until the server ends, or it is changed again", self.mode)?;
+        self.meanwhile.iter().try_for_each(|mode| write!(f, "; {mode} until the detach or resize under way has ended"))
     }
 }
 
 /// Runs `tidegate mode`.
 pub(crate) fn run(wish: &SetMode, json: bool) -> Result<Exit, Failure> {
     let socket = wish.control.clone().unwrap_or_else(|| places::control_socket(&wish.pmem));
-    let act = DiskAct::SetMode { mode: wish.mode.to_string(), lasting: true };
-    let (_, state) = control::ask_disk(&socket, &wish.pmem, act)?;
-    answer::give(&Answer { file: wish.pmem.clone(), mode: state.mode }, json)?;
+    let mode = wish.mode.to_string();
+    let (_, state) = control::ask_disk(&socket, &wish.pmem, DiskAct::SetMode { mode: mode.clone() })?;
+    let meanwhile = (state.mode != mode).then_some(state.mode);
+    answer::give(&Answer { file: wish.pmem.clone(), mode, meanwhile }, json)?;
     Ok(Exit::Done)
 }

@@ -2,7 +2,7 @@
 //! begins empty.
 
 use crate::answer;
-use crate::control::DiskAct;
+use crate::change::Change;
 use crate::create_cache::check_size;
 use crate::detach::by_server;
 use crate::failure::{Exit, Failure};
@@ -14,7 +14,7 @@ use crate::size::Human;
 use serde::Serialize;
 use std::fmt;
 use std::path::PathBuf;
-use tidegate_disk_cache::{Mode, Relayout};
+use tidegate_disk_cache::Relayout;
 
 /// What `resize` answers.
 #[derive(Serialize)]
@@ -38,7 +38,7 @@ pub(crate) fn run(wish: &Resize, json: bool) -> Result<Exit, Failure> {
     check_size(wish.size)?;
     let (pmem, bytes) = (wish.pmem.clone(), wish.size);
     let socket = wish.control.clone().unwrap_or_else(|| places::control_socket(&pmem));
-    let served = match by_server(&socket, &pmem, Mode::WriteThrough, DiskAct::Resize { bytes }) {
+    let served = match by_server(&socket, &pmem, Change::Resize { bytes }) {
         Ok(()) => true,
         Err(failure) if wish.control.is_none() && failure.is_no_server() => {
             resize(wish)?;

@@ -2,7 +2,7 @@
 
 use super::{Exit, Told};
 use crate::size::Human;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use tidegate_media::MapError;
 
 /// Why a disk, or the cache in front of it, is not used.
@@ -114,6 +114,11 @@ pub(crate) enum DiskFailure {
         /// The region.
         pmem: PathBuf,
     },
+    /// A cache is to be changed that is being changed.
+    Changing {
+        /// The region.
+        pmem: PathBuf,
+    },
     /// A region that is no file has the size that it has.
     NoFile {
         /// The region.
@@ -154,6 +159,7 @@ impl DiskFailure {
             DiskFailure::TargetHolds { .. } => ("target-holds", Exit::Refused),
             DiskFailure::BlockSize { .. } => ("block-size-differs", Exit::Refused),
             DiskFailure::ReadOnly { .. } => ("served-read-only", Exit::Refused),
+            DiskFailure::Changing { .. } => ("being-changed", Exit::InUse),
             DiskFailure::NoFile { .. } => ("no-file", Exit::Usage),
             DiskFailure::Server { .. } => ("server-refuses", Exit::Refused),
         }
@@ -212,6 +218,7 @@ impl DiskFailure {
             DiskFailure::ReadOnly { pmem } => {
                 (format!("{} is left as it is", pmem.display()), "it is served with --read-only".to_owned())
             }
+            DiskFailure::Changing { pmem } => of_change(pmem),
             DiskFailure::NoFile { pmem } => {
                 (format!("{} keeps its size", pmem.display()), "only a file can become larger or smaller".to_owned())
             }
@@ -263,12 +270,18 @@ impl DiskFailure {
                 format!("make a region for this disk: tidegate create --disk DISK --block {needs}")
             }
             DiskFailure::ReadOnly { .. } => "serve it without --read-only".to_owned(),
+            DiskFailure::Changing { .. } => "try again when that has ended".to_owned(),
             DiskFailure::NoFile { pmem } => {
                 format!("detach it, and make another region: tidegate detach --pmem {}", pmem.display())
             }
             DiskFailure::Server { next, .. } => next.clone(),
         }
     }
+}
+
+/// That the cache in `pmem` is being changed, and by what.
+fn of_change(pmem: &Path) -> (String, String) {
+    (format!("{} is being changed", pmem.display()), "another detach or resize is under way".to_owned())
 }
 
 /// What `error` says of a disk, and why it cannot be used.

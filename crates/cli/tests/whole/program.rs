@@ -17,7 +17,7 @@ use tempfile::TempDir;
 use tidegate_nbd::client::{Client, Dialect};
 
 /// How long a server may take to say something or to end, on the slowest machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A user that owns nothing.
 pub(crate) const NOBODY: u32 = 65534;
