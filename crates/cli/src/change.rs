@@ -102,32 +102,9 @@ impl Drop for Changing<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compose;
-    use crate::disks::{self, DiskPlan};
     use crate::failure::DiskFailure;
-    use crate::plan::VolumePlan;
-    use std::fs::File;
-    use std::path::Path;
-    use std::sync::Arc;
-    use tidegate_disk_cache::{Contents, FormatSpec};
-    use tidegate_media::{Access, Allocation, BlockDevice, DiskAccess, Durability, Lba, MappedRegion};
-
-    const MIB: u64 = 1 << 20;
-
-    /// A disk of 8 MiB behind a region of 4.
-    fn live_in(folder: &Path) -> Arc<LiveDisk> {
-        let (pmem, path) = (folder.join("v"), folder.join("disk"));
-        File::create(&path).and_then(|file| file.set_len(8 * MIB)).expect("a disk");
-        let device = disks::open(&path, DiskAccess::ReadWrite, 4096).expect("the disk").device;
-        let region = MappedRegion::create(&pmem, 4 * MIB, Allocation::Full).expect("a region");
-        let (ring_slots, disk) = (FormatSpec::ring_slots_in(4 * MIB), device.identity().0);
-        let spec = FormatSpec { block_size: 4096, disk_blocks: 2048, ring_slots, uuid: [7; 16], disk };
-        tidegate_disk_cache::format(&region, &spec, Contents::Zeroed).expect("a cache");
-        drop((region, device));
-        let disk = DiskPlan { path: Some(path), ..DiskPlan::default() };
-        let plan = VolumePlan { disk, ..VolumePlan::of(pmem, Access::ReadWrite) };
-        compose::open(&plan).expect("a volume").disk.expect("it has a disk")
-    }
+    use crate::live_disk::tests::{MIB, live_in};
+    use tidegate_media::{BlockDevice, Durability, Lba};
 
     #[test]
     fn a_change_that_nobody_waits_for_is_not_made_and_the_lasting_mode_is_back() {

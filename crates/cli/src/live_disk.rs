@@ -1,8 +1,9 @@
 //! A disk that is served, with a cache in front of it or without: which of both changes while clients use it.
 //!
 //! Requests share a lock; a change takes it for itself, so it waits for the requests that are under way, and those that come meanwhile wait for
-//! it. Before that the cache was emptied of what the disk lacks, beside the clients, so a change takes no longer than the last few blocks and an
-//! opening. A change that is killed leaves a cache that is the old or the new one, and clean: see `relayout` of the cache.
+//! it. Before that, beside the clients, the cache was emptied of what the disk lacks, and the file of a region that becomes larger got its room, so a change takes no longer than
+//! the last few blocks, the new entries and an opening; a region that becomes smaller gives its room back in that time too. A change that is killed leaves a cache that is the old or the
+//! new one, and clean: see `relayout` of the cache. The file may then be longer than the cache needs, which its format allows.
 
 use crate::cached_disk::{CachedDisk, DiskState};
 use crate::compose;
@@ -18,6 +19,7 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::{Duration, Instant};
 use tidegate_disk_cache::{Mode, Relayout, Scrubbed, relayout};
 use tidegate_drain::{Left, Ticket};
 use tidegate_media::{
@@ -69,6 +71,9 @@ pub(crate) struct FlushTicket {
     cache: u64,
     sweep: u64,
 }
+
+/// How long somebody who has a look at the region, as `info` does, may keep this process from it.
+const LOOKS_END_WITHIN: Duration = Duration::from_secs(1);
 
 /// What the server says while a disk is not written to.
 const CAUTIOUS: &str = "the region could not be opened again: nothing is dirty, reads go to the disk, and writes are refused until the server is started anew";
@@ -252,7 +257,7 @@ impl LiveDisk {
         let emptied = self.part(&region).or_else(|_| {
             // A region that has lost a store takes none until it is mapped anew.
             drop(region);
-            self.part(&Arc::new(compose::map(&self.plan.pmem, Access::ReadWrite)?))
+            self.part(&Arc::new(map_again(&self.plan.pmem)?))
         });
         match emptied {
             Ok(()) => *front = Served::Alone,
@@ -312,13 +317,24 @@ impl LiveDisk {
     /// # Errors
     /// A block that the disk refuses is named, and everything stays as it was. If the region cannot be opened again the disk is only read.
     pub(crate) fn resize(&self, bytes: u64) -> Result<(), Failure> {
+        let pmem = &self.plan.pmem;
+        self.with_region(|region| lengthened(pmem, region, bytes))?;
         let mut front = self.alone();
-        let region = self.take(&mut front)?;
-        let resized = resized(&self.plan.pmem, region, bytes, |region, bytes| {
+        let region = self.take(&mut front).inspect_err(|_| {
+            // Why it is not resized is told; a file that stays longer than it was is no less a region.
+            front.front().iter().for_each(|front| drop(shortened(pmem, &front.region)));
+        })?;
+        let resized = resized(pmem, region, bytes, |region, bytes| {
             self.lay_out(region, self.disk.device.identity().0, bytes)
         });
         self.go_on(&mut front)?;
         resized
+    }
+
+    /// Lets `act` have the region of the cache, beside the clients.
+    fn with_region(&self, act: impl FnOnce(&MappedRegion) -> Result<(), Failure>) -> Result<(), Failure> {
+        let region = self.shared().front().map(|front| Arc::clone(&front.region));
+        act(&*region.ok_or_else(|| self.has_no_cache())?)
     }
 
     /// Takes the cache away, after its last dirty blocks went to the disk. Only the region is left of it, and until it is known what becomes of that
@@ -336,7 +352,7 @@ impl LiveDisk {
 
     /// Goes on with whatever cache the region holds now.
     fn go_on(&self, served: &mut Served) -> Result<(), Failure> {
-        let region = compose::map(&self.plan.pmem, Access::ReadWrite)?;
+        let region = map_again(&self.plan.pmem)?;
         let identity = compose::cache_in(&self.plan.pmem, &region)?;
         if identity.is_none_or(|identity| identity.disk == DETACHED) {
             return Err(self.has_no_cache());
@@ -387,8 +403,32 @@ pub(crate) fn lay_out(pmem: &Path, region: &Arc<MappedRegion>, wish: &Relayout) 
     Ok(crate::create::sync(pmem, region)?)
 }
 
-/// Makes the file of `region`, which nobody else uses, `bytes` long, and by `lay_out` the cache in it as large as fits: a larger file first, a
-/// smaller one last, so that the cache fits at all times.
+/// Gives the file of `region` room for `bytes`, if it has less. The region knows nothing of it before it is opened anew.
+pub(crate) fn lengthened(pmem: &Path, region: &MappedRegion, bytes: u64) -> Result<(), Failure> {
+    let (file, has) = (file_of(pmem, region)?, region.len());
+    if bytes <= has {
+        return Ok(());
+    }
+    if let Err(errno) = fallocate(file, FallocateFlags::empty(), has, bytes - has) {
+        // Some file systems keep what they found room for.
+        shortened(pmem, region)?;
+        return Err(VolumeFailure::of_allocation(pmem, bytes, errno.into()).into());
+    }
+    Ok(file.sync_all().map_err(|error| VolumeFailure::of_io(pmem, Doing::Write, error))?)
+}
+
+/// Takes from the file of `region` what it got since the region was opened.
+fn shortened(pmem: &Path, region: &MappedRegion) -> Result<(), Failure> {
+    let shorter = file_of(pmem, region)?.set_len(region.len());
+    Ok(shorter.map_err(|error| VolumeFailure::of_io(pmem, Doing::Write, error))?)
+}
+
+fn file_of<'a>(pmem: &Path, region: &'a MappedRegion) -> Result<&'a File, Failure> {
+    Ok(region.file().ok_or_else(|| DiskFailure::NoFile { pmem: pmem.to_owned() })?)
+}
+
+/// Makes `region`, which nobody else uses and whose file has room for `bytes`, so long, and by `lay_out` the cache in it as large as fits: a file becomes smaller
+/// last, so that the cache fits at all times.
 pub(crate) fn resized(
     pmem: &Path,
     region: Arc<MappedRegion>,
@@ -396,23 +436,27 @@ pub(crate) fn resized(
     lay_out: impl FnOnce(&Arc<MappedRegion>, u64) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let refused = |error| VolumeFailure::of_io(pmem, Doing::Write, error);
-    let file = region.file().map(File::try_clone).transpose().map_err(refused)?;
-    let file = file.ok_or_else(|| DiskFailure::NoFile { pmem: pmem.to_owned() })?;
-    let has = region.len();
-    if bytes <= has {
-        lay_out(&region, bytes)?;
+    if bytes > region.len() {
         drop(region);
-        return Ok(file.set_len(bytes).and_then(|()| file.sync_all()).map_err(refused)?);
+        return lay_out(&Arc::new(map_again(pmem)?), bytes);
     }
+    let file = file_of(pmem, &region)?.try_clone().map_err(refused)?;
+    lay_out(&region, bytes)?;
     drop(region);
-    if let Err(errno) = fallocate(&file, FallocateFlags::empty(), has, bytes - has) {
-        // Some file systems keep what they found room for.
-        file.set_len(has).map_err(refused)?;
-        return Err(VolumeFailure::of_allocation(pmem, bytes, errno.into()).into());
+    Ok(file.set_len(bytes).and_then(|()| file.sync_all()).map_err(refused)?)
+}
+
+/// Maps the region at `pmem`, which this process had for itself a moment ago. Somebody who has a look at it just then is waited for.
+fn map_again(pmem: &Path) -> Result<MappedRegion, Failure> {
+    let deadline = Instant::now() + LOOKS_END_WITHIN;
+    loop {
+        match compose::map(pmem, Access::ReadWrite) {
+            Err(Failure::Volume(VolumeFailure::InUse { .. })) if Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            mapped => return mapped,
+        }
     }
-    file.sync_all().map_err(refused)?;
-    drop(file);
-    lay_out(&Arc::new(compose::map(pmem, Access::ReadWrite)?), bytes)
 }
 
 impl BlockDevice for LiveDisk {
@@ -454,5 +498,106 @@ impl BlockDevice for LiveDisk {
 impl Watched for LiveDisk {
     fn readings(&self) -> Vec<Reading> {
         self.readings_of(self.shared().front())
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::disks::{self, DiskPlan};
+    use std::os::unix::fs::FileExt;
+    use std::thread;
+    use tidegate_disk_cache::{Contents, DiskCache, FormatSpec, Options, Sums, format_with};
+    use tidegate_media::{Allocation, DiskAccess, LockedFile};
+
+    pub(crate) const MIB: u64 = 1 << 20;
+
+    /// How long a test waits for another thread.
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// A disk of 8 MiB, and a region of 4 in front of it, in which block 7 is dirty.
+    fn made_in(folder: &Path) -> VolumePlan {
+        let (pmem, path) = (folder.join("v"), folder.join("disk"));
+        File::create(&path).and_then(|file| file.set_len(8 * MIB)).expect("a disk");
+        let device = disks::open(&path, DiskAccess::ReadWrite, 4096).expect("the disk").device;
+        let region = Arc::new(MappedRegion::create(&pmem, 4 * MIB, Allocation::Full).expect("a region"));
+        let (ring_slots, disk) = (FormatSpec::ring_slots_in(4 * MIB), device.identity().0);
+        let spec = FormatSpec { block_size: 4096, disk_blocks: 2048, ring_slots, uuid: [7; 16], disk };
+        format_with(Sums::Kept, &*region, &spec, Contents::Zeroed).expect("a cache");
+        let cache = DiskCache::open(region, device as _, Options::default()).expect("a cache");
+        cache.write(Lba(7), &[7; 4096], Durability::Volatile).expect("it is taken");
+        let disk = DiskPlan { path: Some(path), ..DiskPlan::default() };
+        VolumePlan { disk, ..VolumePlan::of(pmem, Access::ReadWrite) }
+    }
+
+    fn live(plan: &VolumePlan) -> Arc<LiveDisk> {
+        compose::open(plan).expect("a volume").disk.expect("it has a disk")
+    }
+
+    /// The same, served.
+    pub(crate) fn live_in(folder: &Path) -> Arc<LiveDisk> {
+        live(&made_in(folder))
+    }
+
+    fn bytes_of(pmem: &Path) -> u64 {
+        pmem.metadata().expect("a region").len()
+    }
+
+    #[test]
+    fn a_region_gets_its_room_while_requests_are_under_way() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let plan = made_in(folder.path());
+        let disk = live(&plan);
+        let request = disk.shared();
+        thread::scope(|scope| {
+            let resize = scope.spawn(|| disk.resize(16 * MIB));
+            let deadline = Instant::now() + PATIENCE;
+            while bytes_of(&plan.pmem) < 16 * MIB {
+                assert!(Instant::now() < deadline, "it waits for the request");
+                thread::yield_now();
+            }
+            assert!(!resize.is_finished(), "the cache changes only when no request is under way");
+            drop(request);
+            resize.join().expect("no panic").expect("it is resized");
+        });
+        let mut block = [0; 4096];
+        disk.read(Lba(7), &mut block).expect("it is there");
+        assert_eq!((block[0], disk.state().attached, disk.state().cache_bytes > 8 * MIB), (7, true, true));
+    }
+
+    #[test]
+    fn a_region_that_is_not_resized_is_as_long_as_before() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let plan = made_in(folder.path());
+        // A block that does not fit its checksum is kept from the disk.
+        let bytes = std::fs::read(&plan.pmem).expect("a region");
+        let at = bytes.chunks(4096).position(|chunk| chunk == [7; 4096]).expect("the block") * 4096;
+        let file = File::options().write(true).open(&plan.pmem).expect("a region");
+        file.write_all_at(&[8], at as u64).expect("it is spoiled");
+        let disk = live(&plan);
+        assert!(matches!(disk.resize(16 * MIB), Err(Failure::Disk(DiskFailure::Damaged { .. }))));
+        assert_eq!((bytes_of(&plan.pmem), disk.state().attached), (4 * MIB, true));
+        disk.write(Lba(7), &[9; 4096], Durability::Volatile).expect("it is written anew");
+        disk.resize(16 * MIB).expect("nothing keeps it");
+        assert_eq!((bytes_of(&plan.pmem), disk.state().attached), (16 * MIB, true));
+    }
+
+    #[test]
+    fn whoever_has_a_look_at_the_region_does_not_keep_it_from_its_server() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let plan = made_in(folder.path());
+        let disk = live(&plan);
+        let looking = std::sync::atomic::AtomicBool::new(true);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while looking.load(Ordering::Relaxed) {
+                    let file = File::open(&plan.pmem).expect("a region");
+                    drop(LockedFile::shared(&plan.pmem, file));
+                }
+            });
+            let resized: Vec<_> = (0..50).map(|nth| disk.resize((5 + nth % 5) * MIB)).collect();
+            looking.store(false, Ordering::Relaxed);
+            assert!(resized.into_iter().all(|end| end.is_ok()) && disk.state().attached);
+        });
     }
 }

@@ -8,7 +8,7 @@ use crate::detach::by_server;
 use crate::failure::{Exit, Failure};
 use crate::flush;
 use crate::grammar::Resize;
-use crate::live_disk::{lay_out, resized};
+use crate::live_disk::{lay_out, lengthened, resized};
 use crate::places;
 use crate::size::Human;
 use serde::Serialize;
@@ -55,6 +55,7 @@ fn resize(wish: &Resize) -> Result<(), Failure> {
     let flush::Open { region, identity, cached } = flush::open(&wish.pmem, wish.disk.as_deref())?;
     cached.drain(&wish.pmem, flush::tell)?;
     drop(cached);
+    lengthened(&wish.pmem, &region, wish.size)?;
     resized(&wish.pmem, region, wish.size, |region, region_bytes| {
         let wish_for = Relayout { disk: identity.disk, disk_blocks: identity.disk_blocks, region_bytes };
         lay_out(&wish.pmem, region, &wish_for)

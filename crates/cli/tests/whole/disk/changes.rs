@@ -94,3 +94,21 @@ fn a_server_that_ends_amid_a_change_ends_in_good_order() {
         assert_eq!(server.stop().code(), Some(0));
     }
 }
+
+#[test]
+fn a_region_that_a_killed_server_left_longer_than_its_cache_is_served() {
+    let pair = Pair::new();
+    let mut server = pair.serve(&[]);
+    write(&mut pair.client(), 7, 1);
+    server.kill();
+    let had = pair.info()["volume"]["cached_blocks"].as_u64();
+    File::options().write(true).open(&pair.pmem).unwrap().set_len(24 << 20).unwrap();
+    assert_eq!(json(&["check", "--pmem", &pair.pmem])["sound"], true);
+    let mut server = pair.serve(&[]);
+    let mut client = pair.client();
+    assert_eq!((read(&mut client, 7), pair.info()["volume"]["cached_blocks"].as_u64()), (stamped(7, 1), had));
+    assert_eq!(run(&["resize", "--pmem", &pair.pmem, "--size", "24M"]).code, 0);
+    assert!(pair.info()["volume"]["cached_blocks"].as_u64() > had);
+    assert_eq!(read(&mut client, 7), stamped(7, 1));
+    assert_eq!(server.stop().code(), Some(0));
+}
