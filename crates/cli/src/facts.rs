@@ -2,6 +2,7 @@
 
 use crate::answer::line;
 use crate::contract::{self, Columns, Promise, Stack};
+use crate::disks::DETACHED;
 use crate::run;
 use crate::size::Human;
 use serde::Serialize;
@@ -125,7 +126,12 @@ impl Facts {
 
     /// What is known of the cache `identity` in the region `path`, made of `memory`, and of its disk.
     pub(crate) fn of_disk_cache(path: &Path, memory: Memory, identity: &Identity) -> Facts {
-        let stack = if identity.journal_blocks > 0 { Stack::BeforeOrderedDisk } else { Stack::BeforeDisk };
+        let stack = match identity.journal_blocks {
+            _ if identity.disk == DETACHED => Stack::Detached,
+            0 => Stack::BeforeDisk,
+            _ => Stack::BeforeOrderedDisk,
+        };
+        let atomic_bytes = u64::from(identity.atomic_blocks()) * u64::from(identity.block_size);
         Facts {
             file: path.to_owned(),
             region_bytes: memory.bytes,
@@ -139,7 +145,7 @@ impl Facts {
             cached_blocks: Some(identity.blocks),
             checksums: Some(identity.sums == Sums::Kept),
             ordered: Some(identity.journal_blocks > 0),
-            atomic_bytes: Some(u64::from(identity.atomic_blocks()) * u64::from(identity.block_size)),
+            atomic_bytes: (stack != Stack::Detached).then_some(atomic_bytes),
             domain: memory.domain.to_string(),
             instructions: memory.instructions.to_string(),
             contract: contract::promises(memory.domain, stack),
@@ -196,7 +202,7 @@ impl fmt::Display for Facts {
         if self.checksums == Some(true) {
             line(f, "checksums", "one of each block; `tidegate scrub` compares them all")?;
         }
-        if self.ordered == Some(true) {
+        if self.stack == Stack::BeforeOrderedDisk {
             line(
                 f,
                 "ordered",

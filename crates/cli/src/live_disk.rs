@@ -324,9 +324,8 @@ impl LiveDisk {
             // Why it is not resized is told; a file that stays longer than it was is no less a region.
             front.front().iter().for_each(|front| drop(shortened(pmem, &front.region)));
         })?;
-        let resized = resized(pmem, region, bytes, |region, bytes| {
-            self.lay_out(region, self.disk.device.identity().0, bytes)
-        });
+        let resized =
+            resized(pmem, region, bytes, |region, bytes| self.lay_out(region, self.disk.device.identity().0, bytes));
         self.go_on(&mut front)?;
         resized
     }
