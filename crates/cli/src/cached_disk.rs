@@ -52,7 +52,7 @@ pub(crate) struct DiskState {
     pub(crate) disk: PathBuf,
     /// How requests reach it.
     pub(crate) way: String,
-    /// Whether a cache is in front of it. Without one the rest says nothing.
+    /// Whether a cache is in front of it. Without one the rest says nothing of now.
     pub(crate) attached: bool,
     /// What is done with reads and writes.
     pub(crate) mode: String,
@@ -64,7 +64,7 @@ pub(crate) struct DiskState {
     pub(crate) sequential_bytes: u64,
     /// Whether a restart forgets blocks that came in because they were read.
     pub(crate) forgets_reads: bool,
-    /// Blocks read that did not come in: in long runs, and those turned away.
+    /// Blocks read since the volume was opened that did not come in: in long runs, and those turned away.
     pub(crate) past: Past,
     /// Bytes that only the cache has.
     pub(crate) dirty_bytes: u64,
@@ -74,7 +74,7 @@ pub(crate) struct DiskState {
     pub(crate) cache_bytes: u64,
     /// Blocks read since the volume was opened, from the cache and in all.
     pub(crate) reads: Hits,
-    /// Blocks written, in the place of a cached one and in all.
+    /// Blocks written since then, in the place of a cached one and in all.
     pub(crate) writes: Hits,
     /// Whether there is a checksum of each block.
     pub(crate) checksums: bool,
@@ -83,7 +83,7 @@ pub(crate) struct DiskState {
 }
 
 /// Blocks that were read and did not come in.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
 pub(crate) struct Past {
     /// They were in a long run.
     pub(crate) in_runs: u64,
@@ -92,7 +92,7 @@ pub(crate) struct Past {
 }
 
 /// Blocks asked for.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
 pub(crate) struct Hits {
     /// Those that were cached.
     pub(crate) hits: u64,
@@ -137,10 +137,39 @@ impl fmt::Display for DiskState {
     }
 }
 
+impl Hits {
+    fn and(self, other: Hits) -> Hits {
+        Hits { hits: self.hits + other.hits, misses: self.misses + other.misses }
+    }
+}
+
+/// What a cache counted of the blocks asked for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Asked {
+    reads: Hits,
+    writes: Hits,
+    past: Past,
+}
+
 impl DiskState {
+    /// What it counted so far.
+    pub(crate) fn asked(&self) -> Asked {
+        Asked { reads: self.reads, writes: self.writes, past: self.past }
+    }
+
+    /// The same with what was counted before.
+    pub(crate) fn after(self, earlier: &Asked) -> DiskState {
+        let Past { in_runs, turned_away } = self.past;
+        DiskState {
+            reads: self.reads.and(earlier.reads),
+            writes: self.writes.and(earlier.writes),
+            past: Past { in_runs: in_runs + earlier.past.in_runs, turned_away: turned_away + earlier.past.turned_away },
+            ..self
+        }
+    }
+
     /// `disk` alone, and why it is not written to, if so.
     pub(crate) fn without_cache(disk: &Disk, trouble: Option<String>) -> DiskState {
-        let none = Hits { hits: 0, misses: 0 };
         DiskState {
             disk: disk.path.clone(),
             way: disk.device.way().to_string(),
@@ -150,12 +179,12 @@ impl DiskState {
             admit: String::new(),
             sequential_bytes: 0,
             forgets_reads: false,
-            past: Past { in_runs: 0, turned_away: 0 },
+            past: Past::default(),
             dirty_bytes: 0,
             clean_bytes: 0,
             cache_bytes: 0,
-            reads: none,
-            writes: none,
+            reads: Hits::default(),
+            writes: Hits::default(),
             checksums: false,
             trouble,
         }

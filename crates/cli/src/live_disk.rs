@@ -5,7 +5,7 @@
 //! the last few blocks, the new entries and an opening; a region that becomes smaller gives its room back in that time too. A change that is killed leaves a cache that is the old or the
 //! new one, and clean: see `relayout` of the cache. The file may then be longer than the cache needs, which its format allows.
 
-use crate::cached_disk::{CachedDisk, DiskState};
+use crate::cached_disk::{Asked, CachedDisk, DiskState};
 use crate::compose;
 use crate::disks::{DETACHED, Disk};
 use crate::failure::{DiskFailure, Doing, Failure, VolumeFailure};
@@ -96,6 +96,13 @@ impl Modes {
     }
 }
 
+/// What caches counted that are gone.
+#[derive(Default)]
+struct Earlier {
+    readings: Vec<Reading>,
+    asked: Asked,
+}
+
 /// A served disk.
 pub(crate) struct LiveDisk {
     plan: VolumePlan,
@@ -107,8 +114,8 @@ pub(crate) struct LiveDisk {
     caches: AtomicU64,
     /// What is done with reads and writes: by the caches to come too. Taken behind `front`.
     modes: Mutex<Modes>,
-    /// What the caches before this one counted.
-    earlier: Mutex<Vec<Reading>>,
+    /// What the caches before this one counted. Taken behind `front`.
+    earlier: Mutex<Earlier>,
 }
 
 impl LiveDisk {
@@ -132,7 +139,7 @@ impl LiveDisk {
         self.modes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn earlier(&self) -> MutexGuard<'_, Vec<Reading>> {
+    fn earlier(&self) -> MutexGuard<'_, Earlier> {
         self.earlier.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -159,9 +166,13 @@ impl LiveDisk {
 
     /// How it is now.
     pub(crate) fn state(&self) -> DiskState {
-        let shared = self.shared();
-        let trouble = matches!(&*shared, Served::Cautious).then(|| CAUTIOUS.to_owned());
-        shared.front().map_or_else(|| DiskState::without_cache(&self.disk, trouble), |front| front.cached.state())
+        self.state_of(&self.shared())
+    }
+
+    fn state_of(&self, served: &Served) -> DiskState {
+        let trouble = matches!(served, Served::Cautious).then(|| CAUTIOUS.to_owned());
+        let alone = || DiskState::without_cache(&self.disk, trouble);
+        served.front().map_or_else(alone, |front| front.cached.state()).after(&self.earlier().asked)
     }
 
     /// Treats requests by `mode` from now on, until the server ends: while a change is under way, once that is over.
@@ -342,7 +353,8 @@ impl LiveDisk {
         let Some(taken) = served.front() else { return Err(self.has_no_cache()) };
         self.refuse_read_only()?;
         taken.cached.finish(&self.plan.pmem)?;
-        *self.earlier() = self.readings_of(served.front());
+        let earlier = Earlier { readings: self.readings_of(served.front()), asked: self.state_of(served).asked() };
+        *self.earlier() = earlier;
         match std::mem::replace(served, Served::Cautious) {
             Served::Cached(_, Front { region, .. }) => Ok(region),
             Served::Alone | Served::Cautious => Err(self.has_no_cache()),
@@ -382,7 +394,7 @@ impl LiveDisk {
 
     /// What all caches counted, this one last. Without one, what there is now is nothing.
     fn readings_of(&self, front: Option<&Front>) -> Vec<Reading> {
-        let earlier = self.earlier().clone();
+        let earlier = self.earlier().readings.clone();
         let Some(front) = front else {
             let gone = |reading: Reading| Reading { value: reading.counted().unwrap_or(0), ..reading };
             return earlier.into_iter().map(gone).collect();
@@ -598,5 +610,31 @@ pub(crate) mod tests {
             looking.store(false, Ordering::Relaxed);
             assert!(resized.into_iter().all(|end| end.is_ok()) && disk.state().attached);
         });
+    }
+
+    #[test]
+    fn what_was_asked_for_is_counted_since_the_volume_was_opened() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let disk = live_in(folder.path());
+        let mut block = [0; 4096];
+        let mut read = |lba: u64| disk.read(Lba(lba), &mut block).expect("it can be read");
+        let counted = || {
+            let DiskState { reads, writes, .. } = disk.state();
+            [reads.hits, reads.misses, writes.hits + writes.misses]
+        };
+        [7, 7, 9].into_iter().for_each(&mut read);
+        disk.write(Lba(3), &[3; 4096], Durability::Volatile).expect("it is taken");
+        assert_eq!(counted(), [2, 1, 1]);
+        disk.resize(5 * MIB).expect("it is resized");
+        assert_eq!(counted(), [2, 1, 1]);
+        [7, 7].into_iter().for_each(&mut read);
+        assert_eq!(counted(), [3, 2, 1]);
+        disk.detach().expect("it is detached");
+        assert_eq!(counted(), [3, 2, 1]);
+        disk.attach(&folder.path().join("disk")).expect("its own disk");
+        [7, 7].into_iter().for_each(&mut read);
+        assert_eq!(counted(), [4, 3, 1]);
+        let hits = disk.readings().into_iter().find(|reading| reading.name == "disk_cache_read_hits");
+        assert_eq!(hits.map(|reading| reading.value), Some(4), "`stat` counts the same");
     }
 }
