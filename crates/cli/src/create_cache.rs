@@ -1,6 +1,7 @@
 //! `tidegate create --disk`: a region in front of a disk. Nothing is written to the disk but the header of a journal, with `--ordered`.
 
 use crate::create::sync;
+use crate::disk_left;
 use crate::disks::{self, Disk};
 use crate::facts::{Facts, Memory};
 use crate::failure::{DiskFailure, Failure, UsageFailure, VolumeFailure};
@@ -49,6 +50,7 @@ pub(crate) fn lay_out(wish: &Create, disk: &Disk, region: &MappedRegion, content
         true => lay_out_ordered(wish, disk, region, (spec, sums), contents)?,
         false => lay_out_as(path, region, (&spec, sums), contents)?,
     }
+    disk_left::forget(path, region)?;
     region.file().into_iter().for_each(|file| Note::Disk.write(file, &disk.path));
     let identity = identify(region).map_err(|poison| VolumeFailure::of_poison(path, poison))?;
     let identity = identity.ok_or_else(|| DiskFailure::NoCache { pmem: path.to_owned() })?;

@@ -107,7 +107,7 @@ pub(crate) fn detach(wish: &Detach, json: bool) -> Result<Exit, Failure> {
 
 /// Without a server.
 fn detach_idle(wish: &Detach) -> Result<(), Failure> {
-    let flush::Open { region, identity, cached } = flush::open(&wish.pmem, wish.disk.as_deref())?;
+    let flush::Open { region, identity, cached, .. } = flush::open(&wish.pmem, wish.disk.as_deref())?;
     cached.drain(&wish.pmem, flush::tell)?;
     let disk = cached.disk();
     drop(cached);

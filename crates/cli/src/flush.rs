@@ -6,6 +6,7 @@ use crate::cached_disk::{Cached, DiskState, FLUSH_ASKED_EVERY};
 use crate::compose;
 use crate::control::{self, DiskAct, DiskAnswer};
 use crate::create;
+use crate::disk_left::{self, IfChanged};
 use crate::disks::{self, DiskPlan};
 use crate::drain::Meter;
 use crate::failure::{DiskFailure, Exit, Failure, VolumeFailure};
@@ -37,12 +38,13 @@ impl fmt::Display for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (file, dirty) = (self.file.display(), self.dirty_bytes);
         match (self.flushed, dirty) {
-            (true, _) => write!(f, "flushed    {file}: all that was dirty is on the disk; {dirty} bytes came since"),
-            (false, 0) => write!(f, "flushing   {file}: nothing is dirty"),
+            (true, _) => writeln!(f, "flushed    {file}: all that was dirty is on the disk; {dirty} bytes came since")?,
+            (false, 0) => writeln!(f, "flushing   {file}: nothing is dirty")?,
             (false, _) => {
-                write!(f, "flushing   {file}: {dirty} bytes are on their way to the disk (--wait waits for them)")
+                writeln!(f, "flushing   {file}: {dirty} bytes are on their way to the disk (--wait waits for them)")?;
             }
         }
+        write!(f, "the disk may be read then, and never written without its region: `tidegate detach` sets it free")
     }
 }
 
@@ -56,15 +58,29 @@ pub(crate) fn run(wish: &Flush, json: bool) -> Result<Exit, Failure> {
         }
         Ok((_, state)) => (true, false, state.dirty_bytes),
         Err(failure) if wish.control.is_none() && failure.is_no_server() => {
-            let open = open(&file, wish.disk.as_deref())?;
-            open.cached.drain(&file, tell)?;
-            create::sync(&file, &open.region)?;
+            flush(wish)?;
             (false, true, 0)
         }
         Err(failure) => return Err(failure),
     };
     answer::give(&Answer { file, served, flushed, dirty_bytes }, json)?;
     Ok(Exit::Done)
+}
+
+/// Without a server.
+pub(crate) fn flush(wish: &Flush) -> Result<(), Failure> {
+    let if_changed = if wish.force { IfChanged::GoOn } else { IfChanged::Refuse };
+    let pmem = &wish.pmem;
+    let Open { region, identity, cached, stale } = open_for(pmem, wish.disk.as_deref(), if_changed)?;
+    cached.drain(pmem, tell)?;
+    create::sync(pmem, &region)?;
+    let disk = cached.disk();
+    drop(cached);
+    if stale {
+        disk_left::drop_all(pmem, &region, &identity)?;
+    }
+    disk_left::note(&region, &disk);
+    Ok(())
 }
 
 /// Waits for the flush `ticket`; the bytes that are dirty then.
@@ -99,15 +115,25 @@ pub(crate) struct Open {
     pub(crate) identity: Identity,
     /// The cache.
     pub(crate) cached: Cached<Arc<MappedRegion>>,
+    /// Whether the disk was changed without it, so that nothing may be read of what it holds.
+    stale: bool,
 }
 
 /// Opens the cache in `pmem` for this command alone; its disk is at `disk`, or where it was noted.
 pub(crate) fn open(pmem: &Path, disk: Option<&Path>) -> Result<Open, Failure> {
+    open_for(pmem, disk, IfChanged::Refuse)
+}
+
+fn open_for(pmem: &Path, disk: Option<&Path>, if_changed: IfChanged) -> Result<Open, Failure> {
     let (region, identity) = cache_in(pmem, Access::ReadWrite)?;
     let disk = disks::open_of(pmem, &identity, disk, DiskAccess::ReadWrite)?;
+    let stale = disk_left::distrust(pmem, &region, &identity, &disk, if_changed)?;
+    if !stale {
+        disk_left::forget(pmem, &region)?;
+    }
     let cached = Cached::open(Arc::clone(&region), disk, &DiskPlan::default());
     let cached = cached.map_err(|error| VolumeFailure::of_open_cache(pmem, error))?;
-    Ok(Open { region, identity, cached })
+    Ok(Open { region, identity, cached, stale })
 }
 
 /// The region at `pmem`, which has to hold a cache of a disk.

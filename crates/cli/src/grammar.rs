@@ -311,6 +311,10 @@ pub(crate) struct Flush {
     /// The disk, if no server runs [default: where it was when the volume was last open]
     #[arg(long, value_name = "DISK")]
     pub(crate) disk: Option<PathBuf>,
+
+    /// Go on although the disk was written without its region since: the blocks that the region has for it go over what it holds now
+    #[arg(long)]
+    pub(crate) force: bool,
 }
 
 #[derive(Args, Debug)]

@@ -6,6 +6,7 @@
 
 use crate::cached_disk::{CachedDisk, DiskState};
 use crate::compose;
+use crate::disk_left;
 use crate::disks::{DETACHED, Disk};
 use crate::failure::{DiskFailure, Doing, Failure, VolumeFailure};
 use crate::notes::Note;
@@ -269,6 +270,19 @@ impl LiveDisk {
         });
         self.go_on(&mut front)?;
         resized
+    }
+
+    /// The end, when no client is left: nobody writes to the disk any more, and how it is left is noted.
+    pub(crate) fn rest(&self) {
+        if self.plan.access != Access::ReadWrite {
+            return;
+        }
+        let served = std::mem::replace(&mut *self.alone(), Served::Cautious);
+        if let Served::Cached(_, Front { region, device, cached }) = served {
+            // With them the thread that writes to the disk ends.
+            drop((device, cached));
+            disk_left::note(&region, &self.disk);
+        }
     }
 
     /// Takes the cache away, after its last dirty blocks went to the disk. Only the region is left of it, and until it is known what becomes of that

@@ -20,6 +20,7 @@ mod control;
 mod create;
 mod create_cache;
 mod detach;
+mod disk_left;
 mod disks;
 mod drain;
 mod facts;

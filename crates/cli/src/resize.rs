@@ -52,7 +52,7 @@ pub(crate) fn run(wish: &Resize, json: bool) -> Result<Exit, Failure> {
 
 /// Without a server.
 fn resize(wish: &Resize) -> Result<(), Failure> {
-    let flush::Open { region, identity, cached } = flush::open(&wish.pmem, wish.disk.as_deref())?;
+    let flush::Open { region, identity, cached, .. } = flush::open(&wish.pmem, wish.disk.as_deref())?;
     cached.drain(&wish.pmem, flush::tell)?;
     drop(cached);
     resized(&wish.pmem, region, wish.size, |region, region_bytes| {

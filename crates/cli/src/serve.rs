@@ -59,6 +59,9 @@ pub(crate) fn run(wish: &Serve, json: bool) -> Result<Exit, Failure> {
     drop(listeners);
     let end = ending.carry_out(signals)?;
     watching.end();
+    if end == Exit::Done {
+        volumes.iter().filter_map(|volume| volume.disk.as_ref()).for_each(|disk| disk.rest());
+    }
     Ok(end)
 }
 

@@ -43,6 +43,15 @@ pub(crate) enum DiskFailure {
         /// Bytes it has.
         has: u64,
     },
+    /// Somebody wrote to the disk without its cache, which has blocks for it.
+    Changed {
+        /// The region.
+        pmem: PathBuf,
+        /// The disk.
+        disk: PathBuf,
+        /// Bytes that only the region has.
+        dirty_bytes: u64,
+    },
     /// The cache was detached from its disk.
     Detached {
         /// The region.
@@ -143,6 +152,7 @@ impl DiskFailure {
             DiskFailure::Unusable { .. } => ("disk-unusable", Exit::Environment),
             DiskFailure::Replaced { .. } => ("disk-replaced", Exit::Refused),
             DiskFailure::Smaller { .. } => ("disk-smaller", Exit::Refused),
+            DiskFailure::Changed { .. } => ("disk-changed", Exit::Refused),
             DiskFailure::Detached { .. } => ("detached", Exit::Refused),
             DiskFailure::Attached { .. } => ("attached", Exit::Refused),
             DiskFailure::NoCache { .. } => ("no-disk-cache", Exit::Refused),
@@ -178,6 +188,13 @@ impl DiskFailure {
             DiskFailure::Smaller { disk, needs, has, .. } => (
                 format!("the disk {} is smaller than the volume", disk.display()),
                 format!("it has {has} bytes ({}), and {needs} ({}) are cached", Human(*has), Human(*needs)),
+            ),
+            DiskFailure::Changed { pmem, disk, dirty_bytes } => (
+                format!("{} was changed without {}", disk.display(), pmem.display()),
+                format!(
+                    "its size or the time of its last change is another than when the region was last closed, and {dirty_bytes} bytes ({}) are only in the region",
+                    Human(*dirty_bytes)
+                ),
             ),
             DiskFailure::Detached { pmem } => {
                 (format!("{} has no disk", pmem.display()), "it was detached from its disk".to_owned())
@@ -234,6 +251,10 @@ impl DiskFailure {
             DiskFailure::Smaller { pmem, .. } => format!(
                 "restore its size; what only the cache has can be written elsewhere: tidegate salvage --pmem {} --to FILE",
                 pmem.display()
+            ),
+            DiskFailure::Changed { pmem, .. } => format!(
+                "write them elsewhere: tidegate salvage --pmem {pmem} --to FILE; or over what the disk holds now: tidegate flush --force --pmem {pmem}",
+                pmem = pmem.display()
             ),
             DiskFailure::Detached { pmem } => {
                 format!("give it one: tidegate attach --pmem {} --disk DISK", pmem.display())
