@@ -275,7 +275,10 @@ pub(crate) fn ask_disk(path: &Path, pmem: &Path, act: DiskAct) -> Result<(DiskAn
 }
 
 fn exchange<A: DeserializeOwned>(path: &Path, request: &Request) -> Result<A, ControlFailure> {
-    let absent = |error| ControlFailure::NoServer { path: path.to_owned(), error };
+    let absent = |error: io::Error| match error.kind() {
+        io::ErrorKind::PermissionDenied => ControlFailure::Denied { path: path.to_owned(), error },
+        _ => ControlFailure::NoServer { path: path.to_owned(), error },
+    };
     let silent = |error| ControlFailure::Silent { path: path.to_owned(), error };
     let mut stream = UnixStream::connect(path).map_err(absent)?;
     let mut asked = serde_json::to_vec(request).expect("a request is made of strings and numbers");
