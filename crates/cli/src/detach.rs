@@ -13,6 +13,7 @@ use crate::live_disk::lay_out;
 use crate::notes::Note;
 use crate::ordered::{erase_journal_of, put_journal_of};
 use crate::places;
+use crate::shell::word;
 use serde::Serialize;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -55,7 +56,7 @@ impl fmt::Display for Attached {
             None => write!(f, "attached   {pmem} to {disk}, which is served through it from now on"),
             Some(blocks) => {
                 writeln!(f, "attached   {pmem} to {disk}, {blocks} blocks")?;
-                write!(f, "next: tidegate serve --pmem {pmem} --disk {disk}")
+                write!(f, "next: tidegate serve --pmem {} --disk {}", word(&self.attached), word(&self.disk))
             }
         }
     }

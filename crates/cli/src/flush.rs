@@ -138,7 +138,11 @@ fn open_for(pmem: &Path, disk: Option<&Path>, if_changed: IfChanged) -> Result<O
 
 /// The region at `pmem`, which has to hold a cache of a disk.
 pub(crate) fn cache_in(pmem: &Path, access: Access) -> Result<(Arc<MappedRegion>, Identity), Failure> {
-    let region = Arc::new(compose::map(pmem, access)?);
+    let mapped = compose::map(pmem, access).map_err(|failure| match failure {
+        Failure::Volume(VolumeFailure::Absent { path }) => DiskFailure::NoRegion { pmem: path }.into(),
+        other => other,
+    });
+    let region = Arc::new(mapped?);
     let identity = compose::cache_in(pmem, &*region)?;
     let identity = identity.ok_or_else(|| DiskFailure::NoCache { pmem: pmem.to_owned() })?;
     Ok((region, identity))

@@ -51,6 +51,7 @@ mod run;
 mod salvage;
 mod scrub;
 mod serve;
+mod shell;
 mod size;
 mod snapshot;
 mod sparing;

@@ -1,8 +1,10 @@
 //! Disks behind caches that cannot be used, and what keeps blocks from reaching them.
 
+use super::volume::is_of_the_path;
 use super::{Exit, Told};
-use crate::size::Human;
-use std::path::PathBuf;
+use crate::shell::word;
+use crate::size::{Exact, Human};
+use std::path::{Path, PathBuf};
 use tidegate_media::MapError;
 
 /// Why a disk, or the cache in front of it, is not used.
@@ -59,6 +61,11 @@ pub(crate) enum DiskFailure {
     },
     /// A cache that has a disk is to get another.
     Attached {
+        /// The region.
+        pmem: PathBuf,
+    },
+    /// There is no such region.
+    NoRegion {
         /// The region.
         pmem: PathBuf,
     },
@@ -155,6 +162,7 @@ impl DiskFailure {
             DiskFailure::Changed { .. } => ("disk-changed", Exit::Refused),
             DiskFailure::Detached { .. } => ("detached", Exit::Refused),
             DiskFailure::Attached { .. } => ("attached", Exit::Refused),
+            DiskFailure::NoRegion { .. } => ("absent", Exit::Refused),
             DiskFailure::NoCache { .. } => ("no-disk-cache", Exit::Refused),
             DiskFailure::TransitWished { .. } => ("two-caches", Exit::Usage),
             DiskFailure::LevellingWished { .. } => ("no-table", Exit::Usage),
@@ -173,29 +181,20 @@ impl DiskFailure {
         match self {
             DiskFailure::NotNamed { pmem } => (
                 format!("the disk of {} is not known", pmem.display()),
-                "the region holds a cache of a disk, and neither the command nor the file says where that is".to_owned(),
+                "the region holds a cache of a disk, and neither the command nor the file says where that is"
+                    .to_owned(),
             ),
             DiskFailure::Unusable { error } => of_map_error(error),
             DiskFailure::Absent { pmem, disk } => (
                 format!("the disk of {} is not at {}", pmem.display(), disk.display()),
                 "there is no such file or device".to_owned(),
             ),
-            DiskFailure::Replaced { pmem, disk } => (
-                format!("{} is not the disk of {}", disk.display(), pmem.display()),
-                "its maker's name, or its file, is another than when the cache was made; blocks of one disk on another destroy both"
-                    .to_owned(),
-            ),
+            DiskFailure::Replaced { pmem, disk } => replaced(pmem, disk),
             DiskFailure::Smaller { disk, needs, has, .. } => (
                 format!("the disk {} is smaller than the volume", disk.display()),
-                format!("it has {has} bytes ({}), and {needs} ({}) are cached", Human(*has), Human(*needs)),
+                format!("it has {has} bytes ({}), and {needs} ({}) are cached", Exact(*has), Exact(*needs)),
             ),
-            DiskFailure::Changed { pmem, disk, dirty_bytes } => (
-                format!("{} was changed without {}", disk.display(), pmem.display()),
-                format!(
-                    "its size or the time of its last change is another than when the region was last closed, and {dirty_bytes} bytes ({}) are only in the region",
-                    Human(*dirty_bytes)
-                ),
-            ),
+            DiskFailure::Changed { pmem, disk, dirty_bytes } => changed(pmem, disk, *dirty_bytes),
             DiskFailure::Detached { pmem } => {
                 (format!("{} has no disk", pmem.display()), "it was detached from its disk".to_owned())
             }
@@ -203,6 +202,9 @@ impl DiskFailure {
                 format!("{} has a disk already", pmem.display()),
                 "a cache can be attached to another only after it was detached".to_owned(),
             ),
+            DiskFailure::NoRegion { pmem } => {
+                (format!("there is no region {}", pmem.display()), "no such file".to_owned())
+            }
             DiskFailure::NoCache { pmem } => {
                 (format!("{} is no cache of a disk", pmem.display()), "it holds something else".to_owned())
             }
@@ -242,24 +244,25 @@ impl DiskFailure {
             DiskFailure::Unusable { error } => next_of_map_error(error),
             DiskFailure::Absent { pmem, .. } => format!(
                 "connect it, or say where it is: --disk; what only the cache has can be written elsewhere: tidegate salvage --pmem {} --to FILE",
-                pmem.display()
+                word(pmem)
             ),
             DiskFailure::Replaced { pmem, .. } => format!(
                 "name the right disk: --disk; what only the cache has can be written elsewhere: tidegate salvage --pmem {} --to FILE",
-                pmem.display()
+                word(pmem)
             ),
             DiskFailure::Smaller { pmem, .. } => format!(
                 "restore its size; what only the cache has can be written elsewhere: tidegate salvage --pmem {} --to FILE",
-                pmem.display()
+                word(pmem)
             ),
             DiskFailure::Changed { pmem, .. } => format!(
                 "write them elsewhere: tidegate salvage --pmem {pmem} --to FILE; or over what the disk holds now: tidegate flush --force --pmem {pmem}",
-                pmem = pmem.display()
+                pmem = word(pmem)
             ),
             DiskFailure::Detached { pmem } => {
-                format!("give it one: tidegate attach --pmem {} --disk DISK", pmem.display())
+                format!("give it one: tidegate attach --pmem {} --disk DISK", word(pmem))
             }
-            DiskFailure::Attached { pmem } => format!("detach it first: tidegate detach --pmem {}", pmem.display()),
+            DiskFailure::Attached { pmem } => format!("detach it first: tidegate detach --pmem {}", word(pmem)),
+            DiskFailure::NoRegion { .. } => "name the region in front of the disk: --pmem FILE".to_owned(),
             DiskFailure::NoCache { .. } => {
                 "name the region of a volume that was made with `tidegate create --disk`".to_owned()
             }
@@ -267,15 +270,15 @@ impl DiskFailure {
             DiskFailure::LevellingWished { .. } => "leave --level-wear out".to_owned(),
             DiskFailure::Refuses { pmem, .. } => format!(
                 "nothing is lost: see dmesg, repair the disk and try again, or write them elsewhere: tidegate salvage --pmem {} --to FILE",
-                pmem.display()
+                word(pmem)
             ),
             DiskFailure::Damaged { pmem, .. } => format!(
                 "everything else went to the disk; write the block anew from its application or a backup, or see all of them: tidegate scrub --pmem {}",
-                pmem.display()
+                word(pmem)
             ),
             DiskFailure::Stopped { pmem, .. } => format!(
                 "nothing goes past it on an ordered disk: write the block anew from its application or a backup, or write all others elsewhere: tidegate salvage --pmem {} --to FILE",
-                pmem.display()
+                word(pmem)
             ),
             DiskFailure::TargetHolds { .. } => {
                 "name a file that does not exist, or add --force if this is a copy of the disk".to_owned()
@@ -285,11 +288,31 @@ impl DiskFailure {
             }
             DiskFailure::ReadOnly { .. } => "serve it without --read-only".to_owned(),
             DiskFailure::NoFile { pmem } => {
-                format!("detach it, and make another region: tidegate detach --pmem {}", pmem.display())
+                format!("detach it, and make another region: tidegate detach --pmem {}", word(pmem))
             }
             DiskFailure::Server { next, .. } => next.clone(),
         }
     }
+}
+
+/// Of a disk that somebody wrote to without its cache.
+fn changed(pmem: &Path, disk: &Path, dirty_bytes: u64) -> (String, String) {
+    let bytes = Human(dirty_bytes);
+    (
+        format!("{} was changed without {}", disk.display(), pmem.display()),
+        format!(
+            "its size or the time of its last change is another than when the region was last closed, and {dirty_bytes} bytes ({bytes}) are only in the region"
+        ),
+    )
+}
+
+/// Of another disk than the one that is cached.
+fn replaced(pmem: &Path, disk: &Path) -> (String, String) {
+    (
+        format!("{} is not the disk of {}", disk.display(), pmem.display()),
+        "its maker's name, or its file, is another than when the cache was made; blocks of one disk on another destroy both"
+            .to_owned(),
+    )
 }
 
 /// What `error` says of a disk, and why it cannot be used.
@@ -320,14 +343,15 @@ fn of_map_error(error: &MapError) -> (String, String) {
 fn next_of_map_error(error: &MapError) -> String {
     match error {
         MapError::NotFound { path } => {
-            format!("correct the name, or make a disk in a file: truncate -s 10G {}", path.display())
+            format!("correct the name, or make a disk in a file: truncate -s 10G {}", word(path))
         }
-        MapError::InUse { path } => format!("unmount it, or end that program: fuser {}", path.display()),
-        MapError::Empty { path } => format!("give the file a size: truncate -s 10G {}", path.display()),
+        MapError::InUse { path } => format!("unmount it, or end that program: fuser {}", word(path)),
+        MapError::Empty { path } => format!("give the file a size: truncate -s 10G {}", word(path)),
         MapError::NotAFile { .. } => "name a block device or a regular file: --disk".to_owned(),
         MapError::Permission { .. } | MapError::ReadOnlyFile { .. } => {
             "run as a user who may write to it, or make it writable".to_owned()
         }
+        MapError::Io { source, .. } if is_of_the_path(source) => "correct the path: --disk".to_owned(),
         _ => "see the kernel's log (dmesg) for the device".to_owned(),
     }
 }

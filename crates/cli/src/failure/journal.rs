@@ -1,6 +1,7 @@
 //! What is wrong with the journal of an ordered disk.
 
 use super::{Exit, Told};
+use crate::shell::word;
 use crate::size::Human;
 use std::path::{Path, PathBuf};
 use tidegate_media::Error;
@@ -101,7 +102,7 @@ impl JournalFailure {
     fn next(&self) -> String {
         match self {
             JournalFailure::RegionNotLost { disk } => {
-                format!("serve its region; if that is lost: tidegate replay {} --force", disk.display())
+                format!("serve its region; if that is lost: tidegate replay {} --force", word(disk))
             }
             JournalFailure::Absent { .. } => {
                 "name a disk whose region was made with `tidegate create --ordered`, with the size that it had then"
@@ -118,7 +119,7 @@ impl JournalFailure {
                 disk.display()
             ),
             JournalFailure::UnderWay { disk, .. } => {
-                format!("serve its region; if that is lost: tidegate replay {} --force, and try again", disk.display())
+                format!("serve its region; if that is lost: tidegate replay {} --force, and try again", word(disk))
             }
         }
     }

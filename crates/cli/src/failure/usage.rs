@@ -1,7 +1,7 @@
 //! Command lines that ask for what is never possible, whatever the machine's state.
 
 use super::{Exit, Told};
-use crate::size::Human;
+use crate::size::{Exact, Human};
 use std::net::SocketAddr;
 use tidegate_disk_cache::Mode;
 use tidegate_layout::btt::{SECTOR_SIZES, Version};
@@ -171,7 +171,7 @@ impl UsageFailure {
             UsageFailure::Size { why, .. } | UsageFailure::Listen { why, .. } => (*why).to_owned(),
             UsageFailure::SizeNotMultiple { .. } => "a region is made of whole pages of 4096 bytes".to_owned(),
             UsageFailure::SizeTooSmall { min, version, .. } => {
-                format!("BTT {version} needs at least {min} bytes ({}) for one arena", Human(*min))
+                format!("BTT {version} needs at least {min} bytes ({}) for one arena", Exact(*min))
             }
             UsageFailure::SizeMissing => "only a device knows its own size".to_owned(),
             UsageFailure::CacheTooSmall { .. } => "it has to hold a ring, entries and some blocks".to_owned(),

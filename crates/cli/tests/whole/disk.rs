@@ -1,5 +1,6 @@
 //! Volumes that cache a disk: nothing that was answered is lost, the disk gets everything in the end, and what is wrong is told.
 
+mod changed;
 mod ordered;
 mod reads;
 

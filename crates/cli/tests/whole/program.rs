@@ -177,6 +177,13 @@ impl Server {
         server
     }
 
+    /// Waits for a line that contains `phrase`, unless there was one before it served.
+    pub(crate) fn hear_or_heard(&mut self, phrase: &str) {
+        if !self.said.contains(phrase) {
+            self.hear(phrase);
+        }
+    }
+
     /// Waits for a line that contains `phrase`.
     pub(crate) fn hear(&mut self, phrase: &str) -> String {
         let deadline = Instant::now() + PATIENCE;

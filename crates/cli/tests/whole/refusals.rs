@@ -60,7 +60,7 @@ fn command_lines_that_are_never_right() {
         (&["--size", "20000001"], &["not a multiple of 4096", "20000768", "19996672"]),
         (&["--size", "18446744073709551615"], &["not a multiple of 4096", "use --size 18446744073709547520\n"]),
         (&["--size", "17"], &["too small", "use --size 16781312 or more"]),
-        (&["--size", "16M"], &["too small", "BTT 1.1", "16781312"]),
+        (&["--size", "16M"], &["too small", "BTT 1.1", "16781312", "16 MiB and 4 KiB"]),
         (&["--size", "12M", "--btt", "2.0"], &["too small", "BTT 2.0", "16777216"]),
         (&[], &["no size was given", "--size 1G"]),
         (&["--size", "1G", "--block", "1024"], &["\"1024\" is no block size", "512, 520"]),
