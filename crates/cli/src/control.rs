@@ -3,14 +3,13 @@
 
 use crate::cached_disk::DiskState;
 use crate::failure::{ControlFailure, DiskFailure, Failure};
-use crate::listen::{Listener, Place, Stream};
+use crate::listen::{Listener, Place, SocketAccess, Stream};
 use crate::live_disk::{FlushTicket, LiveDisk};
 use crate::peers::Peers;
 use crate::places;
 use crate::plan::Plan;
 use crate::scrub::Found;
 use crate::snapshot::{Observed, Snapshot};
-use rustix::fs::Mode;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, BufReader, Write};
@@ -170,8 +169,7 @@ impl Refused {
 /// Opens the control socket that was asked for, or one beside each volume. Those are a convenience: where one cannot be, a
 /// line in the log says so, and the server serves without it.
 pub(crate) fn open(plan: &Plan) -> Result<Vec<Listener>, Failure> {
-    let mode = Mode::RUSR | Mode::WUSR;
-    let bind = |path: PathBuf| Listener::bind(&Place::Unix(path), mode);
+    let bind = |path: PathBuf| Listener::bind(&Place::Unix(path), SocketAccess::OWN);
     if let Some(path) = &plan.control {
         return Ok(vec![bind(path.clone()).map_err(|failure| failure.named_by("--control PATH"))?]);
     }

@@ -16,6 +16,8 @@ pub(crate) const DETACHED: [u8; 32] = [0xff; 32];
 /// What somebody wants of the disk of a volume, and of the cache in front of it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct DiskPlan {
+    /// Whether anything was asked for, be it what is usual.
+    pub(crate) asked_for: bool,
     /// Where it is; None: where it was noted.
     pub(crate) path: Option<PathBuf>,
     /// What is done with reads and writes.

@@ -111,7 +111,7 @@ fn volume_at(path: &Path, mut volumes: Vec<VolumeCounts>) -> Option<VolumeCounts
 
 /// Runs `tidegate info`.
 pub(crate) fn run(wish: &Info, json: bool) -> Result<Exit, Failure> {
-    let path = wish.pmem.clone().unwrap_or_else(places::default_volume);
+    let path = wish.region.path();
     let (region, in_use) = look(&path)?;
     if let Some(identity) = compose::cache_in(&path, &region)? {
         if is_pool(&region) {

@@ -50,6 +50,7 @@ mod room;
 mod run;
 mod salvage;
 mod scrub;
+mod sealing;
 mod serve;
 mod shell;
 mod size;

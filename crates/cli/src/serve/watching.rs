@@ -6,12 +6,11 @@ use crate::compose::Volume;
 use crate::connections::Connections;
 use crate::control;
 use crate::failure::Failure;
-use crate::listen::{Listener, Place, Stream};
+use crate::listen::{Listener, Place, SocketAccess, Stream};
 use crate::metrics;
 use crate::plan::{Plan, VolumePlan};
 use crate::snapshot::{Observed, ObservedVolume};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::Mode;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -40,7 +39,7 @@ impl Watching {
     pub(super) fn begin(plan: &Plan, volumes: &[Volume], connections: &Arc<Connections>) -> Result<Watching, Failure> {
         let observed = Arc::new(observed(plan, volumes, connections));
         let controls = control::open(plan)?;
-        let metrics = plan.metrics.map(|address| Listener::bind(&Place::Tcp(address), Mode::empty())).transpose();
+        let metrics = plan.metrics.map(|address| Listener::bind(&Place::Tcp(address), SocketAccess::OWN)).transpose();
         let metrics = metrics.map_err(|failure| failure.named_by("--metrics tcp:ADDRESS:PORT"))?;
         let control = controls.iter().filter_map(|listener| listener.place().into_path()).collect();
         let shown = metrics.as_ref().map(|listener| format!("http://{}/metrics", listener.place()));
