@@ -325,7 +325,7 @@ fn measure(targets: &Targets) -> Tally {
     let (style, mut tally) = (targets.style(), Tally::default());
     say(style.opening(&Machine::this()));
     for (topic, rows) in targets.chosen() {
-        style.heading(topic).iter().for_each(|heading| say(heading));
+        style.heading(topic).iter().for_each(say);
         for row in rows {
             let outcome = outcome(row, targets.effort);
             say(style.row(topic, row, &outcome));
