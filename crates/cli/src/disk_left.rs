@@ -11,7 +11,6 @@ use crate::disks::Disk;
 use crate::failure::{DiskFailure, Doing, Failure, VolumeFailure};
 use crate::live_disk::lay_out;
 use rustix::fs::XattrFlags;
-use rustix::io::Errno;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -54,21 +53,31 @@ pub(crate) fn note(region: &MappedRegion, disk: &Disk) {
 
 /// Nothing is known of the disk of `region` from now on, whatever happens.
 pub(crate) fn forget(pmem: &Path, region: &MappedRegion) -> Result<(), VolumeFailure> {
-    let Some(file) = region.file() else { return Ok(()) };
-    let forgotten = match rustix::fs::fremovexattr(file, ATTRIBUTE) {
-        Ok(()) => file.sync_all(),
-        Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(()),
-        Err(errno) => Err(errno.into()),
-    };
+    let forgotten = region.file().map_or(Ok(()), forget_at);
     forgotten.map_err(|error| VolumeFailure::of_io(pmem, Doing::Write, error))
+}
+
+fn forget_at(file: &File) -> io::Result<()> {
+    // A device refuses even that nothing is removed.
+    if noted_at(file).is_none() {
+        return Ok(());
+    }
+    rustix::fs::fremovexattr(file, ATTRIBUTE)?;
+    file.sync_all()
+}
+
+/// What is noted at a region's file.
+fn noted_at(file: &File) -> Option<[u8; NOTE_BYTES]> {
+    let mut noted = [0; NOTE_BYTES];
+    let len = rustix::fs::fgetxattr(file, ATTRIBUTE, &mut noted[..]).ok()?;
+    (len == NOTE_BYTES).then_some(noted)
 }
 
 /// Whether `disk` is another than was noted at the file of `region`.
 fn is_changed(region: &MappedRegion, disk: &Disk) -> bool {
-    let mut noted = [0; NOTE_BYTES];
-    let found = region.file().map(|file| rustix::fs::fgetxattr(file, ATTRIBUTE, &mut noted[..]));
+    let noted = region.file().and_then(noted_at);
     let now = File::open(&disk.path).and_then(|disk| state_of(&disk));
-    matches!((found, now), (Some(Ok(NOTE_BYTES)), Ok(Some(now))) if now != noted)
+    matches!((noted, now), (Some(noted), Ok(Some(now))) if now != noted)
 }
 
 /// Lets no block be served that is older than `disk`, which `region` caches and nobody uses yet: if somebody wrote to the disk without the region, the
@@ -186,6 +195,13 @@ mod tests {
         let line = std::iter::once("tidegate").chain(words.iter().copied()).map(Into::into).collect();
         let Parsed::Run(Program { command, .. }) = parse(line) else { panic!("{words:?}") };
         command
+    }
+
+    #[test]
+    fn a_device_has_nothing_to_forget() {
+        let device = File::options().write(true).open("/dev/null").expect("a device");
+        assert!(rustix::fs::fremovexattr(&device, ATTRIBUTE).is_err());
+        forget_at(&device).expect("nothing was noted");
     }
 
     #[test]
