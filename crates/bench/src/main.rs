@@ -8,6 +8,8 @@
 use anyhow::Context;
 use clap::{Parser, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
+use std::fmt::Display;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -132,8 +134,9 @@ struct Report {
 
 #[derive(clap::Args)]
 struct Targets {
-    /// Only this topic
-    #[arg(value_parser = clap::builder::PossibleValuesParser::new(TOPICS.iter().map(|topic| topic.name)))]
+    /// This topic, or all of them, which takes many minutes
+    #[arg(required_unless_present_any = ["list", "only"])]
+    #[arg(value_parser = clap::builder::PossibleValuesParser::new(TOPICS.iter().map(|topic| topic.name).chain([ALL])))]
     topic: Option<String>,
     /// Only the row of this name, see --list
     #[arg(long, value_name = "ROW", hide_possible_values = true)]
@@ -149,6 +152,9 @@ struct Targets {
     effort: Effort,
 }
 
+/// Every topic.
+const ALL: &str = "all";
+
 fn row_names() -> impl Iterator<Item = &'static str> {
     TOPICS.iter().flat_map(|topic| topic.rows).map(|row| row.name)
 }
@@ -160,10 +166,22 @@ impl Targets {
 
     /// The chosen rows, topic by topic.
     fn chosen(&self) -> impl Iterator<Item = (&'static Topic, impl Iterator<Item = &'static Row>)> {
-        let topics = TOPICS.iter().filter(|topic| self.topic.as_deref().is_none_or(|only| only == topic.name));
+        let chosen = |topic: &&Topic| self.topic.as_deref().is_none_or(|name| name == ALL || name == topic.name);
+        let topics = TOPICS.iter().filter(chosen);
         topics.map(|topic| {
             (topic, topic.rows.iter().filter(|row| self.only.as_deref().is_none_or(|only| row.name == only)))
         })
+    }
+}
+
+/// Prints a line. A reader that went away ends the program quietly: what was left to say nobody wants.
+fn say(line: impl Display) {
+    if let Err(error) = writeln!(std::io::stdout(), "{line}") {
+        if error.kind() == ErrorKind::BrokenPipe {
+            std::process::exit(0);
+        }
+        eprintln!("bench: cannot write to stdout: {error}");
+        std::process::exit(1);
     }
 }
 
@@ -182,7 +200,7 @@ fn main() -> ExitCode {
 fn repeat(wish: &Experiments) -> anyhow::Result<()> {
     let chosen = EXPERIMENTS.iter().filter(|one| wish.experiment.as_deref().is_none_or(|only| only == one.name));
     if wish.list {
-        chosen.for_each(|one| println!("{:<14}  {}", one.name, one.about));
+        chosen.for_each(|one| say(format_args!("{:<14}  {}", one.name, one.about)));
         return Ok(());
     }
     warn_if_slow();
@@ -207,7 +225,7 @@ fn repeat(wish: &Experiments) -> anyhow::Result<()> {
     })
     .inspect_err(|_: &anyhow::Error| progress.abandon())?;
     progress.finish_and_clear();
-    println!("figures in {}; draw them with: bench report {0}", wish.out.display());
+    say(format_args!("figures in {}; draw them with: bench report {0}", wish.out.display()));
     Ok(())
 }
 
@@ -215,7 +233,7 @@ fn repeat_one(one: &Experiment, scale: Scale, folder: &Path, progress: &Progress
     progress.set_message(one.name);
     let taken = experiments::run(one, scale, folder)?;
     let taken = taken.map_or("there already".to_owned(), |time| format!("in {:.0} s", time.as_secs_f64()));
-    progress.suspend(|| println!("{}: {}; {} {taken}", one.name, one.about, one.figures.join(", ")));
+    progress.suspend(|| say(format_args!("{}: {}; {} {taken}", one.name, one.about, one.figures.join(", "))));
     progress.inc(1);
     Ok(())
 }
@@ -223,7 +241,7 @@ fn repeat_one(one: &Experiment, scale: Scale, folder: &Path, progress: &Progress
 fn offer(wish: &Serve) -> anyhow::Result<()> {
     warn_if_slow();
     let offer = Offer::at(&wish.listen, wish.subject, &wish.medium, wish.size << 20, wish.cache << 20)?;
-    println!("{} at nbd+unix:///?socket={}", wish.subject.label(), wish.listen.display());
+    say(format_args!("{} at nbd+unix:///?socket={}", wish.subject.label(), wish.listen.display()));
     offer.serve(None)
 }
 
@@ -231,7 +249,7 @@ fn draw(wish: &Report) -> anyhow::Result<()> {
     let figures = experiments::figures_in(&wish.figures)?;
     let out = wish.out.clone().unwrap_or_else(|| wish.figures.join("report.html"));
     std::fs::write(&out, experiments::page::html(&figures)).with_context(|| format!("write {}", out.display()))?;
-    println!("{} figures in {}", figures.len(), out.display());
+    say(format_args!("{} figures in {}", figures.len(), out.display()));
     Ok(())
 }
 
@@ -242,7 +260,7 @@ fn judge(targets: &Targets) -> ExitCode {
     }
     let tally = measure(targets);
     if targets.style() == Style::Text {
-        println!("\n{tally}");
+        say(format_args!("\n{tally}"));
     }
     if tally.all_met() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
@@ -262,14 +280,14 @@ fn calibrate(wish: &Calibrate) -> anyhow::Result<()> {
     // A file that cannot be written is known before anything is measured.
     Calibration::measure_into(&wish.out)?;
     let (_, profile) = calibrate::load(&wish.out)?;
-    print!("{profile}");
+    say(profile.to_string().trim_end());
     Ok(())
 }
 
 fn predict(wish: &Predict) -> anyhow::Result<()> {
     if !cfg!(virtual_cores) {
         let arguments = std::env::args().skip(1);
-        let status = simulator::on_virtual_cores(arguments).status().context("cannot run cargo")?;
+        let status = simulator::on_virtual_cores(arguments).status().context(simulator::NO_CARGO)?;
         anyhow::ensure!(status.success(), "the prediction failed ({status})");
         return Ok(());
     }
@@ -280,11 +298,11 @@ fn predict(wish: &Predict) -> anyhow::Result<()> {
     let Predict { writers, writes, blocks, .. } = *wish;
     let nanoseconds = simulator::predict(&profile, wish.workload, Asked { writers, writes, blocks })?;
     if wish.quiet {
-        println!("{nanoseconds}");
+        say(format_args!("{nanoseconds}"));
     } else {
-        println!(
+        say(format_args!(
             "{profile}{writes} writes of {blocks} × 4 KiB by {writers} writers together: {nanoseconds:.1} ns each"
-        );
+        ));
     }
     Ok(())
 }
@@ -297,20 +315,20 @@ fn warn_if_slow() {
 
 fn list(targets: &Targets) {
     for (topic, rows) in targets.chosen() {
-        println!("{}: {}", topic.name, topic.about);
-        rows.for_each(|row| println!("  {:<18}  {} over {}: {}", row.name, row.over, row.under, row.target));
+        say(format_args!("{}: {}", topic.name, topic.about));
+        rows.for_each(|row| say(format_args!("  {:<18}  {} over {}: {}", row.name, row.over, row.under, row.target)));
     }
 }
 
 fn measure(targets: &Targets) -> Tally {
     warn_if_slow();
     let (style, mut tally) = (targets.style(), Tally::default());
-    println!("{}", style.opening(&Machine::this()));
+    say(style.opening(&Machine::this()));
     for (topic, rows) in targets.chosen() {
-        style.heading(topic).iter().for_each(|heading| println!("{heading}"));
+        style.heading(topic).iter().for_each(say);
         for row in rows {
             let outcome = outcome(row, targets.effort);
-            println!("{}", style.row(topic, row, &outcome));
+            say(style.row(topic, row, &outcome));
             tally.add(row.target.judge(&outcome));
         }
     }
@@ -324,4 +342,27 @@ fn outcome(row: &Row, effort: Effort) -> Outcome {
         Method::Rivals => rivals::outcome(row.name, effort),
     };
     measured.unwrap_or_else(|error| Outcome::missing("another try", format!("{error:#}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn topics(line: &[&str]) -> Option<Vec<&'static str>> {
+        let args = Args::try_parse_from(["bench", "targets"].iter().chain(line)).ok()?;
+        let Command::Targets(targets) = args.command else { return None };
+        Some(targets.chosen().map(|(topic, _)| topic.name).collect())
+    }
+
+    #[test]
+    fn nothing_is_measured_that_was_not_asked_for() {
+        let every: Vec<_> = TOPICS.iter().map(|topic| topic.name).collect();
+        assert_eq!(topics(&[]), None);
+        assert_eq!(topics(&[every[1]]), Some(vec![every[1]]));
+        assert!(
+            [&["all"][..], &["--list"], &["--only", TOPICS[0].rows[0].name]]
+                .iter()
+                .all(|line| topics(line).as_ref() == Some(&every))
+        );
+    }
 }

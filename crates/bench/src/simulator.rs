@@ -182,11 +182,14 @@ fn predicted_apart(costs: &Path, workload: Workload, writers: u32, writes: u32) 
     let mut arguments = vec!["predict".to_owned(), workload.get_name().to_owned(), "--quiet".to_owned()];
     arguments.extend(["--writers".to_owned(), writers.to_string(), "--writes".to_owned(), writes.to_string()]);
     arguments.extend(["--costs".to_owned(), costs.display().to_string()]);
-    let output = on_virtual_cores(arguments).stderr(Stdio::inherit()).output().context("running cargo")?;
+    let output = on_virtual_cores(arguments).stderr(Stdio::inherit()).output().context(NO_CARGO)?;
     ensure!(output.status.success(), "the prediction failed ({})", output.status);
     let answer = String::from_utf8_lossy(&output.stdout);
     answer.trim().parse().with_context(|| format!("reading the prediction {answer:?}"))
 }
+
+/// What is missing where cargo cannot be run.
+pub const NO_CARGO: &str = "cannot run cargo, which builds this program anew for virtual cores: install Rust (https://rustup.rs), or name it: CARGO=/path/to/cargo";
 
 /// This program again, compiled for virtual cores in a target folder of its own.
 pub fn on_virtual_cores(arguments: impl IntoIterator<Item = String>) -> Command {

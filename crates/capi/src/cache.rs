@@ -12,6 +12,7 @@ use tidegate_media::{
     Access, Allocation, BlockDevice, DiskAccess, DiskIdentity, Domain, Durability, FileBacked, FileDisk, Geometry, Lba,
     MappedRegion,
 };
+use uuid::Uuid;
 
 /// A cache in persistent memory in front of a disk.
 pub struct Cache {
@@ -26,20 +27,23 @@ impl Cache {
     /// Makes a region of `bytes` bytes at `pmem`, where nothing may be, in front of `disk`. If the disk is to keep the order of commits, it gets its journal before the region
     /// is a cache: without one it does no harm.
     pub(crate) fn create(pmem: &Path, bytes: u64, disk: &Path, block_size: u32, words: &str) -> Result<(), Failure> {
-        let Making { sums, ordered } = options::of_making(words)?;
+        let Making { sums, ordered, force } = options::of_making(words)?;
         if !block_size.is_power_of_two() || block_size < 512 {
             return Err(Failure::BlockSize(block_size));
         }
         let disk = FileDisk::open(disk, DiskAccess::ReadWrite, block_size)?;
-        if let Some(FoundJournal { blocks: blocks @ 1.., .. }) = find_journal(&disk)? {
-            return Err(Failure::UnderWay(blocks));
+        match find_journal(&disk)? {
+            Some(FoundJournal { blocks: blocks @ 1.., .. }) => return Err(Failure::UnderWay(blocks)),
+            Some(FoundJournal { uuid, .. }) if !force => return Err(Failure::OfAnother(Uuid::from_bytes(uuid))),
+            _ => {}
         }
+        let uuid = Uuid::new_v4().into_bytes();
         let ring_slots = FormatSpec::ring_slots_in(bytes);
         let journal = match ordered {
             true => {
                 let blocks = blocks_in(bytes, block_size, ring_slots).unwrap_or(1);
                 let journal = journal_at_the_end(&disk, block_size, blocks).ok_or(Failure::NoRoom(blocks))?;
-                if !has_room_for(&disk, &journal)? {
+                if !force && !has_room_for(&disk, &journal, uuid)? {
                     return Err(Failure::EndHolds(journal.records_at() * u64::from(block_size)));
                 }
                 Some(journal)
@@ -51,7 +55,7 @@ impl Cache {
             block_size,
             disk_blocks: journal.map_or(disk.geometry().blocks, |journal| journal.disk_blocks),
             ring_slots,
-            uuid: uuid::Uuid::new_v4().into_bytes(),
+            uuid,
             disk: disk.identity().0,
         };
         match journal {
@@ -211,6 +215,30 @@ mod tests {
         drop(cache);
         std::fs::remove_file(&pmem).unwrap();
         assert_eq!(create(256 << 10, ""), Status::TidegateRefused, "it is amid a group");
+    }
+
+    #[test]
+    fn the_disk_of_another_cache_is_refused_unless_it_is_forced() {
+        let (folder, pmem, disk) = beside_a_disk(1 << 20);
+        Cache::create(&pmem, 256 << 10, &disk, 4096, "ordered=on").unwrap();
+        let uuid = find_journal(&FileDisk::open(&disk, DiskAccess::ReadWrite, 4096).unwrap()).unwrap().unwrap().uuid;
+        let other = folder.path().join("other");
+        let create = |options| Cache::create(&other, 256 << 10, &disk, 4096, options);
+        for options in ["", "ordered=on", "ordered=on,force=off"] {
+            assert_eq!(ended(|| create(options)), Status::TidegateRefused);
+            let told = create(options).unwrap_err().to_string();
+            for phrase in [&Uuid::from_bytes(uuid).to_string(), "tidegate detach", "tidegate replay", "force=on"] {
+                assert!(told.contains(phrase), "{told}");
+            }
+            assert!(!other.exists());
+        }
+        let cache = opened(folder.path(), "");
+        cache.write(3, &[1; 4096]).unwrap();
+        assert_eq!(cache.destage(1).and_then(|_| cache.destage(100)).unwrap(), 0, "its journal is as it was");
+        drop(cache);
+        create("ordered=on,force=on").unwrap();
+        let found = find_journal(&FileDisk::open(&disk, DiskAccess::ReadWrite, 4096).unwrap()).unwrap().unwrap();
+        assert_ne!(found.uuid, uuid);
     }
 
     #[test]

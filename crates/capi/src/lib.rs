@@ -42,7 +42,8 @@ pub unsafe extern "C" fn tidegate_create(
 
 /// The same as `options` say, if it is not null: `checksums=on` keeps a checksum of each block. `ordered=on` has the disk keep the order of commits: at every instant it alone is what all
 /// commits up to a moment left, and `tidegate replay` makes it so if the region is lost. The end of the disk becomes its journal, with as many blocks as the region; it may hold
-/// nothing but zeroes.
+/// nothing but zeroes. With `force=on` it may hold anything. A disk that has the journal of another region is refused, whether this one is ordered or not, as that may have blocks
+/// that the disk lacks: run `tidegate detach` on that region, which erases the journal; with `force=on` nobody asks. A disk amid a group is always refused: see `tidegate replay`.
 ///
 /// # Safety
 /// L2 for both paths and for `options`.
@@ -61,7 +62,8 @@ pub unsafe extern "C" fn tidegate_create_with(
     })
 }
 
-/// Opens the cache in `pmem` in front of `disk`, and finishes what was interrupted. `*out` is to be closed by tidegate_close().
+/// Opens the cache in `pmem` in front of `disk`, and finishes what was interrupted. `*out` is to be closed by tidegate_close(). Another disk is refused; but
+/// disks that have no name, as some virtual ones, are not told from each other.
 ///
 /// # Safety
 /// L2 for both paths, L4 for `out`.

@@ -15,7 +15,7 @@ pub(crate) enum NoOption {
 }
 
 const OF_OPENING: &str = "disk-mode, replacement, admit, sequential-cutoff, forget-reads and conflicts";
-const OF_MAKING: &str = "checksums and ordered";
+const OF_MAKING: &str = "checksums, ordered and force";
 
 /// How a cache of blocks of `block_size` bytes is opened by `words`; what they do not name stays as it usually is.
 pub(crate) fn of_opening(words: &str, block_size: u32) -> Result<Options, NoOption> {
@@ -56,15 +56,18 @@ pub(crate) struct Making {
     pub(crate) sums: Sums,
     /// Whether its disk keeps the order of commits.
     pub(crate) ordered: bool,
+    /// Whether the disk may have the journal of another cache, and hold something where its own will lie.
+    pub(crate) force: bool,
 }
 
 /// What `words` say of a cache that is to be made.
 pub(crate) fn of_making(words: &str) -> Result<Making, NoOption> {
-    let mut making = Making { sums: Sums::Absent, ordered: false };
+    let mut making = Making { sums: Sums::Absent, ordered: false, force: false };
     for (word, value) in pairs(words) {
         match word {
             "checksums" => making.sums = if is_on(value, "checksums")? { Sums::Kept } else { Sums::Absent },
             "ordered" => making.ordered = is_on(value, "ordered")?,
+            "force" => making.force = is_on(value, "force")?,
             other => return Err(NoOption::Word(other.to_owned(), OF_MAKING)),
         }
     }
@@ -103,12 +106,13 @@ mod tests {
         assert_eq!((options.replacement, options.admit), (usual.replacement, usual.admit));
         assert_eq!((of_opening("", 4096).unwrap(), options.reads), (usual, Reads::Kept));
         assert_eq!(of_opening("forget-reads=on", 4096).unwrap(), Options { reads: Reads::Forgotten, ..usual });
-        let making = |sums, ordered| Ok(Making { sums, ordered });
+        let making = |sums, ordered| Ok(Making { sums, ordered, force: false });
         assert_eq!(
             (of_making("checksums=on"), of_making("")),
             (making(Sums::Kept, false), making(Sums::Absent, false))
         );
         assert_eq!(of_making("ordered=on,checksums=off"), making(Sums::Absent, true));
+        assert!(of_making("force=on").unwrap().force);
     }
 
     #[test]
@@ -126,7 +130,7 @@ mod tests {
             }
         }
         assert!(of_opening("mode=lru", 512).unwrap_err().to_string().contains("\"mode\" is no option here"));
-        for word in ["checksums", "ordered", "ordered=yes"] {
+        for word in ["checksums", "ordered", "ordered=yes", "force"] {
             assert!(of_making(word).unwrap_err().to_string().contains("on or off"));
         }
     }

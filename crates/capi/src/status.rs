@@ -6,6 +6,7 @@ use std::ffi::CString;
 use std::io;
 use tidegate_disk_cache::{FormatError, OpenError, TransactionError};
 use tidegate_media::{Error, MapError};
+use uuid::Uuid;
 
 /// How a call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,9 +47,15 @@ pub(crate) enum Failure {
     BlockSize(u32),
     #[error("the disk is too small for a journal of {0} blocks: make the region smaller, or the disk larger")]
     NoRoom(u32),
-    #[error("the disk's journal would lie from byte {0} on, which holds something")]
+    #[error("the disk's journal would lie from byte {0} on, which holds something; force=on writes over it")]
     EndHolds(u64),
-    #[error("{0} blocks were being put in place when the disk lost its region; run `tidegate replay`")]
+    #[error(
+        "the disk has the journal of another cache, uuid {0}: run `tidegate detach` on its region; if that is lost, run `tidegate replay` and try again with force=on"
+    )]
+    OfAnother(Uuid),
+    #[error(
+        "{0} blocks were being put in place when the disk lost its region; run `tidegate replay`, and try again with force=on"
+    )]
     UnderWay(u32),
     #[error("the region holds no cache of a disk")]
     NoCache,
@@ -77,7 +84,7 @@ impl Failure {
                 Status::TidegateMisuse
             }
             Failure::NoCache | Failure::Damaged | Failure::AnotherDisk => Status::TidegateRefused,
-            Failure::EndHolds(_) | Failure::UnderWay(_) => Status::TidegateRefused,
+            Failure::EndHolds(_) | Failure::OfAnother(_) | Failure::UnderWay(_) => Status::TidegateRefused,
             Failure::Map(MapError::InUse { .. }) => Status::TidegateInUse,
             Failure::Map(_) | Failure::Io(_) => Status::TidegateSystem,
             Failure::Format(FormatError::Sealed(_)) => Status::TidegateSealed,

@@ -1,6 +1,7 @@
 //! What the program prints on stdout, for people or as JSON. A reader that went away ends the command quietly.
 
 use crate::failure::{Exit, Failure};
+use crate::shell::{Ends, shown};
 use serde::Serialize;
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -10,7 +11,7 @@ pub(crate) fn give<A: Serialize + Display>(answer: &A, json: bool) -> Result<(),
     if json {
         print(&serde_json::to_string(answer).expect("answers are structs of strings and numbers"))
     } else {
-        print(&answer.to_string())
+        print(&shown(&answer.to_string(), Ends::OfLines))
     }
 }
 

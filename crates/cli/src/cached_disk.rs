@@ -3,7 +3,7 @@
 
 use crate::disks::{Disk, DiskPlan};
 use crate::drain::Drain;
-use crate::failure::DiskFailure;
+use crate::failure::{DiskFailure, Kept, KeptBy};
 use crate::readings::{Reading, Unit, Watched};
 use crate::scrub::STEP_ENTRIES;
 use crate::size::Human;
@@ -13,9 +13,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tidegate_disk_cache::{Along, Counters, DiskCache, Fill, Journaling, Mode, OpenError, Options, Reads, Scrubbed};
+use tidegate_disk_cache::{
+    Along, Counters, DiskCache, Fill, Journaling, Mode, OpenError, Options, Reads, Scrubbed, find_journal,
+};
 use tidegate_drain::{Destager, Dirty, HeldBack, Left, Ticket};
-use tidegate_media::{BlockDevice, Error, FileDisk, Refusal, Region, Result};
+use tidegate_media::{BlockDevice, Error, FileDisk, Lba, Refusal, Region, Result};
+use uuid::Uuid;
 
 /// Blocks of a step when nobody is to be left time.
 const STEP: u32 = 1024;
@@ -40,8 +43,8 @@ pub(crate) trait CachedDisk: Watched {
     /// Brings everything to the disk, from this thread. What the disk refuses stays dirty, and is named.
     fn finish(&self, pmem: &Path) -> Result<(), DiskFailure>;
 
-    /// Why `left` was left, in a sentence that names the first block. None: nothing was.
-    fn why(&self, left: &Left) -> Option<String>;
+    /// What kept `left` from the disk. None: nothing was left.
+    fn kept(&self, left: &Left) -> Option<Kept>;
 }
 
 /// How a cache is at one time.
@@ -52,7 +55,7 @@ pub(crate) struct DiskState {
     pub(crate) disk: PathBuf,
     /// How requests reach it.
     pub(crate) way: String,
-    /// Whether a cache is in front of it. Without one the rest says nothing.
+    /// Whether a cache is in front of it. Without one the rest says nothing of now.
     pub(crate) attached: bool,
     /// What is done with reads and writes.
     pub(crate) mode: String,
@@ -64,7 +67,7 @@ pub(crate) struct DiskState {
     pub(crate) sequential_bytes: u64,
     /// Whether a restart forgets blocks that came in because they were read.
     pub(crate) forgets_reads: bool,
-    /// Blocks read that did not come in: in long runs, and those turned away.
+    /// Blocks read since the volume was opened that did not come in: in long runs, and those turned away.
     pub(crate) past: Past,
     /// Bytes that only the cache has.
     pub(crate) dirty_bytes: u64,
@@ -74,7 +77,7 @@ pub(crate) struct DiskState {
     pub(crate) cache_bytes: u64,
     /// Blocks read since the volume was opened, from the cache and in all.
     pub(crate) reads: Hits,
-    /// Blocks written, in the place of a cached one and in all.
+    /// Blocks written since then, in the place of a cached one and in all.
     pub(crate) writes: Hits,
     /// Whether there is a checksum of each block.
     pub(crate) checksums: bool,
@@ -83,7 +86,7 @@ pub(crate) struct DiskState {
 }
 
 /// Blocks that were read and did not come in.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
 pub(crate) struct Past {
     /// They were in a long run.
     pub(crate) in_runs: u64,
@@ -92,7 +95,7 @@ pub(crate) struct Past {
 }
 
 /// Blocks asked for.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
 pub(crate) struct Hits {
     /// Those that were cached.
     pub(crate) hits: u64,
@@ -137,10 +140,39 @@ impl fmt::Display for DiskState {
     }
 }
 
+impl Hits {
+    fn and(self, other: Hits) -> Hits {
+        Hits { hits: self.hits + other.hits, misses: self.misses + other.misses }
+    }
+}
+
+/// What a cache counted of the blocks asked for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Asked {
+    reads: Hits,
+    writes: Hits,
+    past: Past,
+}
+
 impl DiskState {
+    /// What it counted so far.
+    pub(crate) fn asked(&self) -> Asked {
+        Asked { reads: self.reads, writes: self.writes, past: self.past }
+    }
+
+    /// The same with what was counted before.
+    pub(crate) fn after(self, earlier: &Asked) -> DiskState {
+        let Past { in_runs, turned_away } = self.past;
+        DiskState {
+            reads: self.reads.and(earlier.reads),
+            writes: self.writes.and(earlier.writes),
+            past: Past { in_runs: in_runs + earlier.past.in_runs, turned_away: turned_away + earlier.past.turned_away },
+            ..self
+        }
+    }
+
     /// `disk` alone, and why it is not written to, if so.
     pub(crate) fn without_cache(disk: &Disk, trouble: Option<String>) -> DiskState {
-        let none = Hits { hits: 0, misses: 0 };
         DiskState {
             disk: disk.path.clone(),
             way: disk.device.way().to_string(),
@@ -150,12 +182,12 @@ impl DiskState {
             admit: String::new(),
             sequential_bytes: 0,
             forgets_reads: false,
-            past: Past { in_runs: 0, turned_away: 0 },
+            past: Past::default(),
             dirty_bytes: 0,
             clean_bytes: 0,
             cache_bytes: 0,
-            reads: none,
-            writes: none,
+            reads: Hits::default(),
+            writes: Hits::default(),
             checksums: false,
             trouble,
         }
@@ -242,19 +274,39 @@ impl<R: Region + 'static> Cached<R> {
     fn first_of(&self, left: &Left) -> Option<String> {
         // A refused read tells nothing of a write.
         let refusal = self.disk.last_refusal().filter(Refusal::is_of_a_change);
-        let told = refusal.map(|refusal| refusal.to_string());
-        let in_all = left.refused;
         match (left.first.first(), &left.not_durable) {
-            (Some((lba, error @ Error::Corrupt(_))), _) => {
-                Some(format!("{lba} is kept from the disk {}: {error}", self.path.display()))
-            }
+            (Some((lba, error @ Error::Corrupt(_))), _) => Some(match self.what_became_of_the_journal() {
+                Some(became) => format!("the journal at the end of the disk {} {became}", self.path.display()),
+                None => format!("{lba} is kept from the disk {}: {error}", self.path.display()),
+            }),
             (Some((lba, error)), _) => {
-                let why = told.unwrap_or_else(|| error.to_string());
-                let others = if in_all > 1 { format!(" and {} others", in_all - 1) } else { String::new() };
-                Some(format!("the disk {} refuses {lba}{others}: {why}", self.path.display()))
+                let what = refused(*lba, left.refused, refusal, error);
+                Some(format!("the disk {} refuses {what}", self.path.display()))
             }
             (None, Some(error)) => Some(format!("the disk {} made nothing durable: {error}", self.path.display())),
             (None, None) => None,
+        }
+    }
+
+    /// What is at fault if something was left, as `left` says.
+    fn kept_by(&self, left: &Left) -> KeptBy {
+        match left.first.first() {
+            Some((_, Error::Corrupt(_))) if !self.is_in_order() => KeptBy::Damage,
+            Some((_, Error::Corrupt(_))) if self.what_became_of_the_journal().is_some() => KeptBy::Journal,
+            Some((_, Error::Corrupt(_))) => KeptBy::Order,
+            _ => KeptBy::Disk,
+        }
+    }
+
+    /// Whose the journal at the end of an ordered disk is, if it is not this cache's.
+    fn what_became_of_the_journal(&self) -> Option<String> {
+        if !self.is_in_order() {
+            return None;
+        }
+        match find_journal(&*self.disk).ok()? {
+            Some(found) if found.uuid == self.cache.identity().uuid => None,
+            Some(found) => Some(format!("is that of another cache, uuid {}", Uuid::from_bytes(found.uuid))),
+            None => Some("is gone".to_owned()),
         }
     }
 
@@ -266,13 +318,18 @@ impl<R: Region + 'static> Cached<R> {
         let draining = Draining { cache: &*self.cache, pmem, left: Mutex::default() };
         let Err(error) = crate::drain::drain(&draining, tell) else { return Ok(()) };
         let left = draining.left.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let why = self.first_of(&left).unwrap_or_else(|| error.to_string());
-        let (pmem, dirty_bytes) = (pmem.to_owned(), self.dirty_bytes());
-        match left.first.first() {
-            Some((_, Error::Corrupt(_))) if self.is_in_order() => Err(DiskFailure::Stopped { pmem, dirty_bytes, why }),
-            Some((_, Error::Corrupt(_))) => Err(DiskFailure::Damaged { pmem, dirty_bytes, why }),
-            _ => Err(DiskFailure::Refuses { pmem, dirty_bytes, why }),
-        }
+        let kept = self.kept(&left).unwrap_or_else(|| Kept { by: KeptBy::Disk, why: error.to_string() });
+        Err(DiskFailure::Kept { pmem: pmem.to_owned(), dirty_bytes: self.dirty_bytes(), kept })
+    }
+}
+
+/// That the disk refused `in_all` blocks, of which `first` is the first, and why: what it said last, if it is known of which of them.
+fn refused(first: Lba, in_all: u64, last: Option<Refusal>, error: &Error) -> String {
+    let others = if in_all > 1 { format!(" and {} others", in_all - 1) } else { String::new() };
+    match last {
+        Some(last) if (last.range.first.0..last.range.end()).contains(&first.0) => format!("{first}{others}: {last}"),
+        Some(last) => format!("{first}{others}: {error}; the last refusal: {last}"),
+        None => format!("{first}{others}: {error}"),
     }
 }
 
@@ -366,8 +423,9 @@ impl<R: Region + 'static> CachedDisk for Cached<R> {
         self.drain(pmem, |line| tracing::info!("{line}"))
     }
 
-    fn why(&self, left: &Left) -> Option<String> {
-        self.first_of(left)
+    fn kept(&self, left: &Left) -> Option<Kept> {
+        let why = self.first_of(left)?;
+        Some(Kept { by: self.kept_by(left), why })
     }
 }
 
@@ -420,3 +478,23 @@ impl<R: Region + 'static> Watched for Cached<R> {
 
 /// How long a caller waits between two questions about a flush.
 pub(crate) const FLUSH_ASKED_EVERY: Duration = Duration::from_millis(50);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_media::{LbaRange, Poison};
+
+    #[test]
+    fn a_refusal_is_told_of_the_blocks_that_it_is_about() {
+        let error = Error::from(Poison { at: 1024 * 4096, len: 4096 });
+        let told = |first, in_all, refusal| refused(Lba(first), in_all, refusal, &error);
+        let range = LbaRange { first: Lba(1612), blocks: 1 };
+        let last = Some(Refusal { range, errno: 28, doing: "write" });
+        assert!(told(1612, 1, last).starts_with("block 1612: cannot write blocks 1612..1613: No space left"));
+        let both = told(1024, 1536, last);
+        assert!(both.starts_with("block 1024 and 1535 others: "), "{both}");
+        assert!(!both.contains("others: cannot write"), "{both}");
+        assert!(both.contains("; the last refusal: cannot write blocks 1612..1613: No space left"), "{both}");
+        assert_eq!(told(1024, 1, None), format!("block 1024: {error}"));
+    }
+}

@@ -6,8 +6,10 @@ use crate::compose;
 use crate::create;
 use crate::failure::{Exit, Failure, VolumeFailure};
 use crate::grammar::Check;
-use crate::places;
+use crate::sealing::is_full;
+use crate::shell::word;
 use serde::Serialize;
+use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
 use tidegate_btt::{Counts, Finding, Repair, Report, check};
@@ -70,12 +72,30 @@ impl Answer {
                      until they are written"
                 ),
             },
+            (left, _) if is_full(&self.file) => format!("damaged: {left} broken rules, on a full file system"),
             (left, _) => format!(
                 "damaged: {left} broken rules; keep a copy of the file, then run: tidegate check --repair --pmem {}",
-                self.file.display()
+                word(&self.file)
             ),
         }
     }
+}
+
+/// So many findings of one rule are shown to people, and the others counted; `--json` has all of them.
+const FINDINGS_OF_A_RULE_MAX: usize = 8;
+
+/// What was found of each rule, in the order of its first finding.
+fn by_rule(findings: &[Violation]) -> Vec<Vec<&Violation>> {
+    let mut rules: Vec<Vec<&Violation>> = Vec::new();
+    let mut known: HashMap<_, usize> = HashMap::new();
+    for finding in findings {
+        let nth = *known.entry((finding.rule, finding.repaired)).or_insert(rules.len());
+        match rules.get_mut(nth) {
+            Some(rule) => rule.push(finding),
+            None => rules.push(vec![finding]),
+        }
+    }
+    rules
 }
 
 impl From<Finding> for Violation {
@@ -95,9 +115,18 @@ impl fmt::Display for Answer {
             let note = format_args!("{interrupted} writes, committed and kept; the next serve finishes them");
             answer::line(f, "pending", note)?;
         }
-        for Violation { rule, offset, found, repaired } in &self.findings {
-            let state = if *repaired { "repaired" } else { "broken" };
-            answer::line(f, state, format_args!("at {offset:#x}: {rule} (found {found})"))?;
+        for findings in by_rule(&self.findings) {
+            let state = if findings[0].repaired { "repaired" } else { "broken" };
+            for Violation { rule, offset, found, .. } in findings.iter().take(FINDINGS_OF_A_RULE_MAX) {
+                answer::line(f, state, format_args!("at {offset:#x}: {rule} (found {found})"))?;
+            }
+            if let others @ 1.. = findings.len().saturating_sub(FINDINGS_OF_A_RULE_MAX) {
+                answer::line(f, state, format_args!("at {others} more places: {}", findings[0].rule))?;
+            }
+        }
+        if !self.findings.is_empty() && is_full(&self.file) {
+            let full = "it has no room: stores to places of the file that it never gave bytes to are lost, and reads of them fail; make room, then check again";
+            answer::line(f, "room", full)?;
         }
         write!(f, "{:<10} {}", "result", self.verdict())
     }
@@ -105,7 +134,7 @@ impl fmt::Display for Answer {
 
 /// Runs `tidegate check`.
 pub(crate) fn run(wish: &Check, json: bool) -> Result<Exit, Failure> {
-    let path = wish.pmem.clone().unwrap_or_else(places::default_volume);
+    let path = wish.region.path();
     let (access, repair) = if wish.repair { (Access::ReadWrite, Repair::Yes) } else { (Access::Private, Repair::No) };
     let region = compose::map(&path, access)?;
     if compose::cache_in(&path, &region)?.is_some() {
@@ -118,4 +147,24 @@ pub(crate) fn run(wish: &Check, json: bool) -> Result<Exit, Failure> {
     }
     let answer = Answer::new(path, report);
     answer::end_with(&answer, json, answer.exit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_findings_of_one_rule_are_counted() {
+        let finding = |rule, offset| Violation { rule, offset, found: format!("{offset}"), repaired: false };
+        let file = PathBuf::from("/nowhere");
+        let blocks = Uses { never_written: 0, data: 0, zero: 0, lost: 0, free: 0, interrupted: 0 };
+        let mut findings: Vec<_> = (1..=30).map(|at| finding("a", at)).collect();
+        findings.insert(3, finding("b", 99));
+        let shown = Answer { file, sound: false, blocks, given_up: 0, findings }.to_string();
+        for line in ["at 0x8: a (found 8)\n", "broken     at 22 more places: a\n", "at 0x63: b (found 99)\n"] {
+            assert!(shown.contains(line), "no {line:?} in {shown}");
+        }
+        assert!(!shown.contains("found 9)"), "{shown}");
+        assert!(shown.contains("damaged: 31 broken rules") && shown.contains("--repair"), "{shown}");
+    }
 }

@@ -2,7 +2,8 @@
 //! a disk, and over that what the region's domain or the user asks for. The one place that names them.
 
 use crate::cached_disk::{Cached, CachedDisk};
-use crate::disks::{self, Disk, DiskPlan};
+use crate::disk_left::{self, IfChanged};
+use crate::disks::{self, Disk, DiskPlan, Named};
 use crate::drain::Drain;
 use crate::facts::{Facts, Memory};
 use crate::failure::{DiskFailure, Doing, Failure, RunFailure, VolumeFailure};
@@ -172,9 +173,12 @@ fn open_cache(plan: &VolumePlan, region: Arc<MappedRegion>, identity: CacheIdent
         refuse_unsound_cache(path, &*region)?;
     }
     let access = if writable { DiskAccess::ReadWrite } else { DiskAccess::ReadOnly };
-    let disk = disks::open_of(path, &identity, plan.disk.path.as_deref(), access)?;
-    if let Some(file) = region.file().filter(|_| writable) {
-        Note::Disk.write(file, &disk.path);
+    let named = Named { path: plan.disk.path.as_deref(), force: plan.disk.force };
+    let disk = disks::open_of(path, &identity, named, access)?;
+    disk_left::distrust(path, &region, &identity, &disk, IfChanged::Refuse)?;
+    if writable {
+        disk_left::forget(path, &region)?;
+        region.file().into_iter().for_each(|file| Note::Disk.write(file, &disk.path));
     }
     let facts = Facts::of_disk_cache(path, Memory::of(&region), &identity);
     let live = Arc::new(LiveDisk::new(plan.clone(), disk.clone(), front(plan, region, disk)?));

@@ -5,7 +5,7 @@
 use crate::disks::{self, DiskPlan};
 use crate::failure::{ConfigFailure, Failure, UsageFailure};
 use crate::listen::Place;
-use crate::peers::Peers;
+use crate::peers::{self, Peers};
 use crate::plan::{Identity, Plan, VolumePlan, access};
 use crate::transit::CacheWish;
 use rustix::fs::Mode;
@@ -43,9 +43,9 @@ struct Written {
     #[serde(default, deserialize_with = "mode")]
     socket_mode: Option<Mode>,
     #[serde(default)]
-    allow_uids: Vec<u32>,
+    allow_uids: Vec<User>,
     #[serde(default)]
-    allow_gids: Vec<u32>,
+    allow_gids: Vec<Group>,
     connections_max: Option<NonZeroUsize>,
     control: Option<PathBuf>,
     #[serde(default, deserialize_with = "metrics")]
@@ -68,6 +68,7 @@ struct WrittenIdentity {
 #[serde(deny_unknown_fields)]
 struct WrittenVolume {
     pmem: PathBuf,
+    #[serde(default, deserialize_with = "name")]
     name: Option<String>,
     description: Option<String>,
     #[serde(default)]
@@ -93,6 +94,49 @@ struct WrittenVolume {
     #[serde(default, deserialize_with = "size")]
     dirty_max: Option<u64>,
     dirty_age: Option<u32>,
+}
+
+/// A user or group, as the command line reads it.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "a user or group is a name or a number")]
+enum NameOrNumber {
+    Name(String),
+    Number(u32),
+}
+
+impl NameOrNumber {
+    fn number<E: serde::de::Error>(self, named: fn(&str) -> Result<u32, UsageFailure>) -> Result<u32, E> {
+        match self {
+            NameOrNumber::Number(number) => Ok(number),
+            NameOrNumber::Name(name) => named(&name).map_err(|refused| E::custom(refused.in_a_file())),
+        }
+    }
+}
+
+/// A user's number.
+struct User(u32);
+
+impl<'de> Deserialize<'de> for User {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<User, D::Error> {
+        NameOrNumber::deserialize(deserializer)?.number(peers::user).map(User)
+    }
+}
+
+/// A group's number.
+struct Group(u32);
+
+impl<'de> Deserialize<'de> for Group {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Group, D::Error> {
+        NameOrNumber::deserialize(deserializer)?.number(peers::group).map(Group)
+    }
+}
+
+/// What clients choose a volume by.
+fn name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    match String::deserialize(deserializer)? {
+        name if name.is_empty() => Err(D::Error::custom("a volume's name is empty: write one, or leave it out")),
+        name => Ok(Some(name)),
+    }
 }
 
 /// Text read as the command line reads it, and refused in the same words.
@@ -193,7 +237,10 @@ fn parse(path: &Path, text: &str) -> Result<Plan, ConfigFailure> {
         insecure: written.insecure,
         tls: written.tls.map(|files| files.plan(folder)),
         socket_mode: written.socket_mode.unwrap_or(usual.socket_mode),
-        peers: Peers { uids: written.allow_uids, gids: written.allow_gids },
+        peers: Peers {
+            uids: written.allow_uids.into_iter().map(|User(uid)| uid).collect(),
+            gids: written.allow_gids.into_iter().map(|Group(gid)| gid).collect(),
+        },
         connections_max: written.connections_max.map_or(usual.connections_max, NonZeroUsize::get),
         control: written.control.map(|control| folder.join(control)),
         metrics: written.metrics,
@@ -293,7 +340,7 @@ mod tests {
             listen = ["unix:/run/a.sock", "tcp:127.0.0.1:7", "unix:b.sock"]
             insecure = true
             socket_mode = "0660"
-            allow_uids = [7, 8]
+            allow_uids = [7, "8", "root"]
             allow_gids = [70]
             connections_max = 5
             control = "c"
@@ -340,7 +387,7 @@ mod tests {
         let identity = Identity { certificate: in_etc("c.pem"), key: "/k.pem".into(), clients: Some(in_etc("a.pem")) };
         assert_eq!(plan.tls, Some(identity));
         assert_eq!(plan.socket_mode.as_raw_mode(), 0o660);
-        assert_eq!(plan.peers, Peers { uids: vec![7, 8], gids: vec![70] });
+        assert_eq!(plan.peers, Peers { uids: vec![7, 8, 0], gids: vec![70] });
         assert_eq!(plan.connections_max, 5);
         assert_eq!(plan.control.as_deref(), Some(Path::new("/etc/tidegate/c")));
         assert_eq!(plan.metrics.map(|address| address.port()), Some(9));
@@ -414,6 +461,9 @@ mod tests {
             ("connections_max = 0", 1, "nonzero"),
             ("[[volume]]\npmem = \"a\"\ndirty_percent = 101", 3, "1 to 100"),
             ("[[volume]]\npmem = \"a\"\ndirty_percent = -1", 3, "1 to 100"),
+            ("\nallow_gids = [\"no such group\"]", 2, "there is no group"),
+            ("allow_uids = [-1]", 1, "a name or a number"),
+            ("[[volume]]\npmem = \"a\"\nname = \"\"", 3, "name is empty"),
             ("x = \n", 1, "value"),
         ] {
             let Err(ConfigFailure::Invalid { line: at, what, .. }) = plan(text) else { panic!("{text:?}") };

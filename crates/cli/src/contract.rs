@@ -1,6 +1,7 @@
 //! The ack contract: what survives what, by the domain of the memory. The one table: `create`, `serve` and `info` print
 //! it, and `docs/guarantees.md` holds the same words.
 
+use crate::answer::line;
 use serde::Serialize;
 use std::fmt;
 use tidegate_media::Domain;
@@ -37,6 +38,8 @@ pub(crate) enum Stack {
     BeforeDisk,
     /// The same, and the disk keeps the order of commits.
     BeforeOrderedDisk,
+    /// A disk that was behind it, and is not any more.
+    Detached,
     /// The page cache beside it and disks behind it: files of programs under `tidegate run`.
     UnderRun,
 }
@@ -53,8 +56,11 @@ impl Stack {
 
 /// The promises of memory in `domain`, in the order of growing trouble.
 pub(crate) fn promises(domain: Domain, stack: Stack) -> Vec<Promise> {
-    if stack == Stack::UnderRun {
-        return of_files(domain);
+    match stack {
+        Stack::UnderRun => return of_files(domain),
+        // Nothing goes through it.
+        Stack::Detached => return Vec::new(),
+        Stack::Alone | Stack::BehindWriteCache | Stack::BeforeDisk | Stack::BeforeOrderedDisk => {}
     }
     let of_memory = of_memory(domain, stack == Stack::BehindWriteCache);
     if !matches!(stack, Stack::BeforeDisk | Stack::BeforeOrderedDisk) {
@@ -140,6 +146,9 @@ pub(crate) struct Columns {
 
 impl fmt::Display for Columns {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.stack == Stack::Detached {
+            return line(f, "promises", "none while it is detached: a disk alone promises what it promises by itself");
+        }
         let [completed, flushed] = self.stack.heads();
         writeln!(f, "  {:<34} {completed:<20} {flushed}", "")?;
         for promise in promises(self.domain, self.stack) {

@@ -1,21 +1,25 @@
 //! The control sockets of a running server: beside each volume, for its owner and root. Whoever connects asks in one line of JSON, a
 //! [`Request`], and gets one line of JSON and the end. Who asks nothing gets a [`Snapshot`] after a moment.
+//!
+//! A [`Change`] is answered by more lines: each but the last says how far it is, and it is made only if whoever asked still listens.
 
 use crate::cached_disk::DiskState;
-use crate::failure::{ControlFailure, DiskFailure, Failure};
-use crate::listen::{Listener, Place, Stream};
+use crate::change::{Change, Changing, Outcome};
+use crate::failure::{ControlFailure, DiskFailure, Exit, Failure, Kept};
+use crate::listen::{Listener, Place, SocketAccess, Stream};
 use crate::live_disk::{FlushTicket, LiveDisk};
 use crate::peers::Peers;
 use crate::places;
 use crate::plan::Plan;
 use crate::scrub::Found;
 use crate::snapshot::{Observed, Snapshot};
-use rustix::fs::Mode;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::thread::{self, Scope};
 use std::time::Duration;
 use tidegate_nbd::Stream as _;
 
@@ -24,6 +28,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// How long somebody who connected may take to ask.
 const REQUEST_PATIENCE: Duration = Duration::from_millis(500);
+
+/// How long both sides of a change are watched before the next look at how far it is.
+const A_MOMENT: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
 /// Bytes of a request that are read.
 const REQUEST_BYTES_MAX: usize = 8 << 10;
@@ -48,6 +55,14 @@ pub(crate) enum Request {
         /// What.
         act: DiskAct,
     },
+    /// To change the cache of a disk, or to part from it, as long as whoever asked listens: the answers are [`DiskReply`]s.
+    Change {
+        /// The volume's region.
+        #[serde(with = "crate::json_path")]
+        pmem: PathBuf,
+        /// How.
+        change: Change,
+    },
 }
 
 /// What is asked about a disk.
@@ -61,18 +76,11 @@ pub(crate) enum DiskAct {
         /// Which flush.
         ticket: FlushTicket,
     },
-    /// To set region and disk free from each other, and to go on with the disk alone.
-    Detach,
     /// To put the region in front of the disk again.
     Attach {
         /// Where the disk is.
         #[serde(with = "crate::json_path")]
         disk: PathBuf,
-    },
-    /// To make region and cache larger or smaller.
-    Resize {
-        /// Bytes of the region.
-        bytes: u64,
     },
     /// To read what some entries name.
     Scrub {
@@ -83,8 +91,6 @@ pub(crate) enum DiskAct {
     SetMode {
         /// How.
         mode: String,
-        /// Whether the caches to come do so too, and the disk alone refuses what it has to.
-        lasting: bool,
     },
 }
 
@@ -97,12 +103,12 @@ pub(crate) enum DiskAnswer {
         /// What to ask for it by.
         ticket: FlushTicket,
     },
-    /// The flush is under way.
+    /// The flush, or what a change begins with, is under way.
     UnderWay,
     /// The flush has ended.
     Flushed {
         /// What it had to leave, if anything.
-        trouble: Option<String>,
+        trouble: Option<Kept>,
     },
     /// Some entries were looked at.
     Scrubbed {
@@ -149,6 +155,15 @@ pub(crate) enum Refused {
         why: String,
         /// What to do now.
         next: String,
+        /// How the command ends that asked for it.
+        exit: u8,
+    },
+    /// The server ended before a change was made.
+    #[error("the server ends, and {} stays as it was", pmem.display())]
+    Ending {
+        /// The region.
+        #[serde(with = "crate::json_path")]
+        pmem: PathBuf,
     },
     /// No cache has this mode.
     #[error("{mode} is no mode of a cache")]
@@ -159,9 +174,18 @@ pub(crate) enum Refused {
 }
 
 impl Refused {
+    fn exit(&self) -> Exit {
+        let of_number = |number| Exit::ALL.map(|(exit, _)| exit).into_iter().find(|exit| *exit as u8 == number);
+        match self {
+            Refused::Failed { exit, .. } => of_number(*exit).unwrap_or(Exit::Refused),
+            _ => Exit::Refused,
+        }
+    }
+
     fn next(&self) -> String {
         match self {
             Refused::Failed { next, .. } => next.clone(),
+            Refused::Ending { .. } => "try again without it, or with the next one".to_owned(),
             _ => "see `tidegate stat` for its volumes".to_owned(),
         }
     }
@@ -170,8 +194,7 @@ impl Refused {
 /// Opens the control socket that was asked for, or one beside each volume. Those are a convenience: where one cannot be, a
 /// line in the log says so, and the server serves without it.
 pub(crate) fn open(plan: &Plan) -> Result<Vec<Listener>, Failure> {
-    let mode = Mode::RUSR | Mode::WUSR;
-    let bind = |path: PathBuf| Listener::bind(&Place::Unix(path), mode);
+    let bind = |path: PathBuf| Listener::bind(&Place::Unix(path), SocketAccess::OWN);
     if let Some(path) = &plan.control {
         return Ok(vec![bind(path.clone()).map_err(|failure| failure.named_by("--control PATH"))?]);
     }
@@ -185,23 +208,81 @@ fn tell_absence(failure: &Failure) {
     }
 }
 
+/// Where that is done what somebody waits for longer.
+#[derive(Clone, Copy)]
+pub(crate) struct Beside<'scope, 'env> {
+    /// Threads that are waited for when the server ends.
+    pub(crate) threads: &'scope Scope<'scope, 'env>,
+    /// Its other side closes when the server ends.
+    pub(crate) end: &'scope UnixStream,
+}
+
 /// Tells whoever connected.
-pub(crate) fn answer_one(stream: &Stream, observed: &Observed) {
-    if let Stream::Unix(peer) = stream
+pub(crate) fn answer_one<'scope>(stream: Stream, observed: &'scope Observed, beside: Beside<'scope, '_>) {
+    if let Stream::Unix(peer) = &stream
         && !matches!(Peers::default().stranger(peer), Ok(None))
     {
         tracing::warn!("a stranger was turned away from the control socket");
         return;
     }
-    let mut line = match request(stream) {
-        Ok(Request::Disk { pmem, act }) => serde_json::to_vec(&of_disk(observed, &pmem, act)),
-        Ok(Request::Snapshot) => serde_json::to_vec(&observed.snapshot()),
-        Err(why) => serde_json::to_vec(&DiskReply::Err(why)),
-    }
-    .expect("answers are made of strings and numbers");
-    line.push(b'\n');
     // Whoever asked and went away, or does not read, gets no more.
-    let _ = stream.limit_sending(Some(PATIENCE)).and_then(|()| stream.send(&line));
+    let _ = match request(&stream) {
+        Ok(Request::Change { pmem, change }) => {
+            match disk_of(observed, &pmem).and_then(|disk| Changing::begin(disk, change).map_err(refused)) {
+                Ok(changing) => return make_beside(stream, pmem, changing, beside),
+                Err(why) => send(&stream, &DiskReply::Err(why)),
+            }
+        }
+        Ok(Request::Disk { pmem, act }) => send(&stream, &of_disk(observed, &pmem, act)),
+        Ok(Request::Snapshot) => send(&stream, &observed.snapshot()),
+        Err(why) => send(&stream, &DiskReply::Err(why)),
+    };
+}
+
+/// Sends a line.
+fn send(stream: &Stream, answer: &impl Serialize) -> io::Result<()> {
+    let mut line = serde_json::to_vec(answer).expect("answers are made of strings and numbers");
+    line.push(b'\n');
+    stream.limit_sending(Some(PATIENCE)).and_then(|()| stream.send(&line))
+}
+
+/// Makes the change on a thread of its own, and tells whoever waits on `stream` for it.
+fn make_beside<'scope>(stream: Stream, pmem: PathBuf, changing: Changing<'scope>, beside: Beside<'scope, '_>) {
+    let Beside { threads, end } = beside;
+    let work = move || {
+        let reply = made(&stream, &pmem, changing, end);
+        // It was made, or it was not, whoever hears of it.
+        let _ = send(&stream, &reply);
+    };
+    if let Err(error) = thread::Builder::new().name("change".to_owned()).spawn_scoped(threads, work) {
+        tracing::warn!("a change was not begun: there is no thread for it: {error}");
+    }
+}
+
+/// Makes the change as long as `stream` has another side, and the server has not ended.
+fn made(stream: &Stream, pmem: &Path, changing: Changing<'_>, end: &UnixStream) -> DiskReply {
+    let disk = changing.disk();
+    let tell = || send(stream, &DiskReply::Ok((DiskAnswer::UnderWay, disk.state())));
+    let outcome = changing.carry_out(|| tell().is_ok() && both_stay(stream, end));
+    // Whoever hears that it has ended finds the lasting mode.
+    drop(changing);
+    let answer = match outcome.map_err(refused)? {
+        Outcome::Done => DiskAnswer::Done,
+        Outcome::Kept(kept) => DiskAnswer::Flushed { trouble: Some(kept) },
+        Outcome::GivenUp => {
+            tracing::info!("{}: a change was given up before it was made: nobody waits for it", pmem.display());
+            return Err(Refused::Ending { pmem: pmem.to_owned() });
+        }
+    };
+    Ok((answer, disk.state()))
+}
+
+/// Whether neither of them closes for a moment. A side that only has no more to say has not closed.
+fn both_stay(stream: &Stream, end: &UnixStream) -> bool {
+    // That it has closed is told also where nothing is asked for.
+    let mut watched = [PollFd::new(stream, PollFlags::empty()), PollFd::new(end, PollFlags::IN)];
+    // An interrupted look sees neither close; the next one follows.
+    !poll(&mut watched, Some(&A_MOMENT)).is_ok_and(|closed| closed > 0)
 }
 
 /// What whoever connected asks; a snapshot if nothing.
@@ -221,11 +302,16 @@ fn request(stream: &Stream) -> Result<Request, Refused> {
 
 /// Does `act` with the disk of the volume in `pmem`.
 fn of_disk(observed: &Observed, pmem: &Path, act: DiskAct) -> DiskReply {
-    let volume = observed.volumes.iter().find(|volume| places::is_same_file(&volume.pmem, pmem));
-    let volume = volume.ok_or_else(|| Refused::NotServed { pmem: pmem.to_owned() })?;
-    let disk = volume.disk.as_ref().ok_or_else(|| Refused::NoCache { pmem: pmem.to_owned() })?;
+    let disk = disk_of(observed, pmem)?;
     let answer = carry_out(disk, act)?;
     Ok((answer, disk.state()))
+}
+
+/// The disk of the volume in `pmem`.
+fn disk_of<'a>(observed: &'a Observed, pmem: &Path) -> Result<&'a LiveDisk, Refused> {
+    let volume = observed.volumes.iter().find(|volume| places::is_same_file(&volume.pmem, pmem));
+    let volume = volume.ok_or_else(|| Refused::NotServed { pmem: pmem.to_owned() })?;
+    volume.disk.as_deref().ok_or_else(|| Refused::NoCache { pmem: pmem.to_owned() })
 }
 
 fn carry_out(disk: &LiveDisk, act: DiskAct) -> Result<DiskAnswer, Refused> {
@@ -239,13 +325,11 @@ fn carry_out(disk: &LiveDisk, act: DiskAct) -> Result<DiskAnswer, Refused> {
             let step = disk.scrub(from);
             DiskAnswer::Scrubbed { found: Found::of(&step), next: step.next }
         }
-        DiskAct::SetMode { mode, lasting } => {
+        DiskAct::SetMode { mode } => {
             let mode = mode.parse().map_err(|_| Refused::NoMode { mode })?;
-            changed(disk.set_mode(mode, lasting))?
+            changed(disk.set_mode(mode))?
         }
-        DiskAct::Detach => changed(disk.detach())?,
         DiskAct::Attach { disk: path } => changed(disk.attach(&path))?,
-        DiskAct::Resize { bytes } => changed(disk.resize(bytes))?,
     })
 }
 
@@ -256,8 +340,10 @@ fn changed(change: Result<(), Failure>) -> Result<DiskAnswer, Refused> {
 
 fn refused(failure: Failure) -> Refused {
     match failure.told() {
-        Some(told) => Refused::Failed { why: format!("{}: {}", told.what, told.why), next: told.next },
-        None => Refused::Failed { why: String::new(), next: String::new() },
+        Some(told) => {
+            Refused::Failed { why: format!("{}: {}", told.what, told.why), next: told.next, exit: told.exit as u8 }
+        }
+        None => Refused::Failed { why: String::new(), next: String::new(), exit: Exit::Refused as u8 },
     }
 }
 
@@ -268,24 +354,79 @@ pub(crate) fn ask(path: &Path) -> Result<Snapshot, ControlFailure> {
 
 /// Asks it to do `act` with the disk of the volume in `pmem`.
 pub(crate) fn ask_disk(path: &Path, pmem: &Path, act: DiskAct) -> Result<(DiskAnswer, DiskState), Failure> {
-    let pmem = pmem.canonicalize().unwrap_or_else(|_| pmem.to_owned());
-    let reply: DiskReply = exchange(path, &Request::Disk { pmem, act })?;
-    let told = |refused: Refused| DiskFailure::Server { why: refused.to_string(), next: refused.next() };
-    reply.map_err(|refused| told(refused).into())
+    Ok(exchange::<DiskReply>(path, &Request::Disk { pmem: as_served(pmem), act })?.map_err(told)?)
+}
+
+/// Asks it for `change` and waits; `hear` is told over and over how the cache is. An answer that it was done, or a flush and what it had to leave.
+pub(crate) fn ask_for(
+    path: &Path,
+    pmem: &Path,
+    change: Change,
+    mut hear: impl FnMut(&DiskState),
+) -> Result<(DiskAnswer, DiskState), Failure> {
+    let mut asked = Asked::of(path, &Request::Change { pmem: as_served(pmem), change })?;
+    loop {
+        match asked.answer::<DiskReply>()?.map_err(told)? {
+            (DiskAnswer::UnderWay, state) => hear(&state),
+            last => return Ok(last),
+        }
+        // A server that has begun makes the change in the time it takes, or closes.
+        asked.wait(None)?;
+    }
+}
+
+fn as_served(pmem: &Path) -> PathBuf {
+    pmem.canonicalize().unwrap_or_else(|_| pmem.to_owned())
+}
+
+fn told(refused: Refused) -> DiskFailure {
+    DiskFailure::Server { why: refused.to_string(), next: refused.next(), exit: refused.exit() }
 }
 
 fn exchange<A: DeserializeOwned>(path: &Path, request: &Request) -> Result<A, ControlFailure> {
-    let absent = |error| ControlFailure::NoServer { path: path.to_owned(), error };
-    let silent = |error| ControlFailure::Silent { path: path.to_owned(), error };
-    let mut stream = UnixStream::connect(path).map_err(absent)?;
-    let mut asked = serde_json::to_vec(request).expect("a request is made of strings and numbers");
-    asked.push(b'\n');
-    // A server that does not listen any more has answered.
-    let _ = stream.write_all(&asked);
-    stream.set_read_timeout(Some(ANSWER_PATIENCE)).map_err(silent)?;
-    let mut line = String::new();
-    BufReader::new(io::Read::take(stream, ANSWER_BYTES_MAX)).read_line(&mut line).map_err(silent)?;
-    serde_json::from_str(&line).map_err(|error| ControlFailure::Unintelligible { path: path.to_owned(), error })
+    Asked::of(path, request)?.answer()
+}
+
+/// A server that was asked.
+struct Asked<'a> {
+    path: &'a Path,
+    lines: BufReader<UnixStream>,
+}
+
+impl Asked<'_> {
+    fn of<'a>(path: &'a Path, request: &Request) -> Result<Asked<'a>, ControlFailure> {
+        let absent = |error: io::Error| match error.kind() {
+            io::ErrorKind::PermissionDenied => ControlFailure::Denied { path: path.to_owned(), error },
+            _ => ControlFailure::NoServer { path: path.to_owned(), error },
+        };
+        let mut stream = UnixStream::connect(path).map_err(absent)?;
+        let mut line = serde_json::to_vec(request).expect("a request is made of strings and numbers");
+        line.push(b'\n');
+        // A server that does not listen any more has answered.
+        let _ = stream.write_all(&line);
+        let asked = Asked { path, lines: BufReader::new(stream) };
+        asked.wait(Some(ANSWER_PATIENCE))?;
+        Ok(asked)
+    }
+
+    /// Waits so long for each answer from now on. None: for ever.
+    fn wait(&self, limit: Option<Duration>) -> Result<(), ControlFailure> {
+        self.lines.get_ref().set_read_timeout(limit).map_err(|error| self.silent(error))
+    }
+
+    fn answer<A: DeserializeOwned>(&mut self) -> Result<A, ControlFailure> {
+        let mut line = String::new();
+        let read = io::Read::take(&mut self.lines, ANSWER_BYTES_MAX).read_line(&mut line);
+        match read.map_err(|error| self.silent(error))? {
+            0 => Err(self.silent(io::ErrorKind::UnexpectedEof.into())),
+            _ => serde_json::from_str(&line)
+                .map_err(|error| ControlFailure::Unintelligible { path: self.path.to_owned(), error }),
+        }
+    }
+
+    fn silent(&self, error: io::Error) -> ControlFailure {
+        ControlFailure::Silent { path: self.path.to_owned(), error }
+    }
 }
 
 #[cfg(test)]
@@ -301,7 +442,7 @@ mod tests {
         let absent = Failure::from(ask(&path).expect_err("nobody is there"));
         assert!(absent.is_no_server());
         let listener = UnixListener::bind(&path).expect("a socket");
-        let rude = std::thread::spawn(move || {
+        let rude = thread::spawn(move || {
             let (mut stream, _) = listener.accept().expect("a client");
             // What is left unread makes the system end the connection with an error.
             stream.read_exact(&mut [0]).expect("a request");

@@ -9,6 +9,8 @@ use crate::create_cache;
 use crate::facts::{Facts, Memory};
 use crate::failure::{Doing, Exit, Failure, UsageFailure, VolumeFailure};
 use crate::grammar::Create;
+use crate::places;
+use crate::shell::word;
 use rustix::fs::{FallocateFlags, SeekFrom};
 use serde::Serialize;
 use std::fmt;
@@ -34,8 +36,8 @@ struct Created {
 impl fmt::Display for Created {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "created\n{}", self.created)?;
-        write!(f, "next: tidegate serve --pmem {}", self.created.file.display())?;
-        self.disk.iter().try_for_each(|disk| write!(f, " --disk {}", disk.display()))
+        write!(f, "next: tidegate serve --pmem {}", word(&self.created.file))?;
+        self.disk.iter().try_for_each(|disk| write!(f, " --disk {}", word(disk)))
     }
 }
 
@@ -50,6 +52,9 @@ pub(crate) fn run(wish: &Create, json: bool) -> Result<Exit, Failure> {
 pub(crate) fn create(wish: &Create) -> Result<Facts, Failure> {
     let size_is_right = |size| check_size_of(wish, size);
     wish.size.map(size_is_right).transpose()?;
+    if wish.disk.as_deref().is_some_and(|disk| places::is_same_file(disk, &wish.pmem)) {
+        return Err(UsageFailure::OwnDisk.into());
+    }
     // Before the region is touched.
     let disk = wish.disk.as_ref().map(|path| create_cache::disk(path, wish)).transpose()?;
     let (region, contents) = if wish.pmem.try_exists().unwrap_or(true) {

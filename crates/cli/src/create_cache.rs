@@ -1,12 +1,13 @@
 //! `tidegate create --disk`: a region in front of a disk. Nothing is written to the disk but the header of a journal, with `--ordered`.
 
 use crate::create::sync;
+use crate::disk_left;
 use crate::disks::{self, Disk};
 use crate::facts::{Facts, Memory};
 use crate::failure::{DiskFailure, Failure, UsageFailure, VolumeFailure};
 use crate::grammar::Create;
 use crate::notes::Note;
-use crate::ordered::{journal_on, put_journal, refuse_group_under_way, refuse_what_the_end_holds};
+use crate::ordered::{journal_on, put_journal, refuse_another_cache, refuse_what_the_end_holds};
 use std::path::Path;
 use tidegate_disk_cache::{Contents, FormatError, FormatSpec, Sums, blocks_in, format_ordered, format_with, identify};
 use tidegate_layout::btt::PAGE_BYTES;
@@ -30,7 +31,7 @@ pub(crate) fn disk(path: &Path, wish: &Create) -> Result<Disk, Failure> {
         return Err(UsageFailure::CacheBlockSize { size: wish.block }.into());
     }
     let disk = disks::open(path, DiskAccess::ReadWrite, wish.block)?;
-    refuse_group_under_way(&disk)?;
+    refuse_another_cache(&disk, None, wish.force)?;
     Ok(disk)
 }
 
@@ -49,6 +50,7 @@ pub(crate) fn lay_out(wish: &Create, disk: &Disk, region: &MappedRegion, content
         true => lay_out_ordered(wish, disk, region, (spec, sums), contents)?,
         false => lay_out_as(path, region, (&spec, sums), contents)?,
     }
+    disk_left::forget(path, region)?;
     region.file().into_iter().for_each(|file| Note::Disk.write(file, &disk.path));
     let identity = identify(region).map_err(|poison| VolumeFailure::of_poison(path, poison))?;
     let identity = identity.ok_or_else(|| DiskFailure::NoCache { pmem: path.to_owned() })?;
@@ -67,7 +69,7 @@ fn lay_out_ordered(
     let blocks = blocks_in(region.len(), spec.block_size, spec.ring_slots).unwrap_or(1);
     let journal = journal_on(disk, spec.block_size, blocks)?;
     if !wish.force {
-        refuse_what_the_end_holds(disk, &journal)?;
+        refuse_what_the_end_holds(disk, &journal, spec.uuid)?;
     }
     put_journal(disk, journal, spec.uuid)?;
     let (path, spec) = (wish.pmem.as_path(), FormatSpec { disk_blocks: journal.disk_blocks, ..spec });

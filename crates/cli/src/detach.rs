@@ -4,19 +4,23 @@
 //! the disk meanwhile.
 
 use crate::answer;
-use crate::control::{self, DiskAct, DiskAnswer};
+use crate::change::Change;
+use crate::control::{self, DiskAct};
 use crate::disks::{self, DETACHED};
+use crate::drain::Meter;
 use crate::failure::{DiskFailure, Exit, Failure};
-use crate::flush;
+use crate::flush::{self, Teller};
 use crate::grammar::{Attach, Detach};
 use crate::live_disk::lay_out;
 use crate::notes::Note;
 use crate::ordered::{erase_journal_of, put_journal_of};
 use crate::places;
+use crate::shell::word;
 use serde::Serialize;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use tidegate_disk_cache::{Mode, Relayout};
+use std::time::Instant;
+use tidegate_disk_cache::Relayout;
 use tidegate_media::{Access, DiskAccess, Region};
 
 /// What `detach` answers.
@@ -55,48 +59,32 @@ impl fmt::Display for Attached {
             None => write!(f, "attached   {pmem} to {disk}, which is served through it from now on"),
             Some(blocks) => {
                 writeln!(f, "attached   {pmem} to {disk}, {blocks} blocks")?;
-                write!(f, "next: tidegate serve --pmem {pmem} --disk {disk}")
+                write!(f, "next: tidegate serve --pmem {} --disk {}", word(&self.attached), word(&self.disk))
             }
         }
     }
 }
 
-/// Has the running server empty the cache of what the disk lacks, beside its clients and in the mode `meanwhile`, and then do `act`.
+/// Has the running server make `change`, beside its clients, and tells how far it is.
 ///
 /// # Errors
 /// A block that the disk refuses is named, and the server goes on as before.
-pub(crate) fn by_server(socket: &Path, pmem: &Path, meanwhile: Mode, act: DiskAct) -> Result<(), Failure> {
-    let (_, before) = control::ask_disk(socket, pmem, DiskAct::Flush)?;
-    if !before.attached {
-        return Err(DiskFailure::Detached { pmem: pmem.to_owned() }.into());
-    }
-    let set = |mode: String| control::ask_disk(socket, pmem, DiskAct::SetMode { mode, lasting: false });
-    // Where nobody writes nothing turns dirty.
-    if before.mode != Mode::ReadOnly.to_string() {
-        set(meanwhile.to_string())?;
-    }
-    let done = emptied(socket, pmem).and_then(|()| control::ask_disk(socket, pmem, act));
-    // A cache that is gone has no mode.
-    let _ = set(before.mode);
-    done.map(|_| ())
-}
-
-/// Waits until everything that is dirty now is on the disk.
-fn emptied(socket: &Path, pmem: &Path) -> Result<(), Failure> {
-    let (answer, state) = control::ask_disk(socket, pmem, DiskAct::Flush)?;
-    if let DiskAnswer::Flushing { ticket } = answer {
-        flush::wait(socket, pmem, ticket, &state)?;
-    }
-    Ok(())
+pub(crate) fn by_server(socket: &Path, pmem: &Path, change: Change, tell: Teller) -> Result<(), Failure> {
+    let mut meter = None;
+    let (answer, state) = control::ask_for(socket, pmem, change, |state| {
+        let meter = meter.get_or_insert_with(|| Meter::begin(state.dirty_bytes));
+        meter.line(Instant::now(), state.dirty_bytes).iter().for_each(|line| tell(line));
+    })?;
+    flush::ended(pmem, answer, &state)
 }
 
 /// Runs `tidegate detach`.
 pub(crate) fn detach(wish: &Detach, json: bool) -> Result<Exit, Failure> {
     let socket = wish.control.clone().unwrap_or_else(|| places::control_socket(&wish.pmem));
-    let served = match by_server(&socket, &wish.pmem, Mode::PassThrough, DiskAct::Detach) {
+    let served = match by_server(&socket, &wish.pmem, Change::Detach, flush::teller(json)) {
         Ok(()) => true,
         Err(failure) if wish.control.is_none() && failure.is_no_server() => {
-            detach_idle(wish)?;
+            detach_idle(wish, flush::teller(json))?;
             false
         }
         Err(failure) => return Err(failure),
@@ -106,9 +94,9 @@ pub(crate) fn detach(wish: &Detach, json: bool) -> Result<Exit, Failure> {
 }
 
 /// Without a server.
-fn detach_idle(wish: &Detach) -> Result<(), Failure> {
-    let flush::Open { region, identity, cached } = flush::open(&wish.pmem, wish.disk.as_deref())?;
-    cached.drain(&wish.pmem, flush::tell)?;
+fn detach_idle(wish: &Detach, tell: Teller) -> Result<(), Failure> {
+    let flush::Open { region, identity, cached, .. } = flush::open(&wish.pmem, wish.place.named())?;
+    cached.drain(&wish.pmem, tell)?;
     let disk = cached.disk();
     drop(cached);
     let wish_for = Relayout { disk: DETACHED, disk_blocks: identity.disk_blocks, region_bytes: region.len() };
@@ -138,6 +126,7 @@ fn attach_idle(wish: &Attach) -> Result<u64, Failure> {
     }
     let disk = disks::open(&wish.disk, DiskAccess::ReadWrite, identity.block_size)?;
     let disk_blocks = put_journal_of(&identity, &disk, wish.force)?;
+    disks::warn_of_no_name(&disk);
     let wish_for = Relayout { disk: disk.device.identity().0, disk_blocks, region_bytes: region.len() };
     lay_out(&wish.pmem, &region, &wish_for)?;
     region.file().into_iter().for_each(|file| Note::Disk.write(file, &disk.path));

@@ -16,8 +16,12 @@ pub(crate) const DETACHED: [u8; 32] = [0xff; 32];
 /// What somebody wants of the disk of a volume, and of the cache in front of it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct DiskPlan {
+    /// Whether anything was asked for, be it what is usual.
+    pub(crate) asked_for: bool,
     /// Where it is; None: where it was noted.
     pub(crate) path: Option<PathBuf>,
+    /// Whether it may be somewhere else than it was, although nothing but its place tells it from others.
+    pub(crate) force: bool,
     /// What is done with reads and writes.
     pub(crate) mode: Mode,
     /// Which clean block goes when room is needed.
@@ -60,37 +64,125 @@ fn try_open(path: &Path, access: DiskAccess, block_size: u32) -> Result<Disk, Ma
     Ok(Disk { path: path.to_owned(), device: Arc::new(FileDisk::open(path, access, block_size)?) })
 }
 
-/// Opens the disk that the cache `identity` in `pmem` belongs to: at `named`, or where it was noted.
-pub(crate) fn open_of(
-    pmem: &Path,
-    identity: &Identity,
-    named: Option<&Path>,
-    access: DiskAccess,
-) -> Result<Disk, Failure> {
+/// Where somebody says that a disk is.
+#[derive(Clone, Copy)]
+pub(crate) struct Named<'a> {
+    /// Its path; None: where it was noted.
+    pub(crate) path: Option<&'a Path>,
+    /// As in [`DiskPlan::force`].
+    pub(crate) force: bool,
+}
+
+/// Opens the disk that the cache `identity` in `pmem` belongs to: where it is `named`, or where it was noted.
+pub(crate) fn open_of(pmem: &Path, identity: &Identity, named: Named<'_>, access: DiskAccess) -> Result<Disk, Failure> {
     if identity.disk == DETACHED {
         return Err(DiskFailure::Detached { pmem: pmem.to_owned() }.into());
     }
-    let noted = || Note::Disk.read(pmem);
-    let path = named.map(Path::to_owned).or_else(noted);
+    let noted = Note::Disk.read(pmem);
+    let path = named.path.map(Path::to_owned).or_else(|| noted.clone());
     let path = path.ok_or_else(|| DiskFailure::NotNamed { pmem: pmem.to_owned() })?;
     let disk = try_open(&path, access, identity.block_size).map_err(|error| match error {
         MapError::NotFound { path } => DiskFailure::Absent { pmem: pmem.to_owned(), disk: path },
         error => DiskFailure::Unusable { error },
     })?;
-    refuse_another(pmem, identity, &disk)?;
+    match recognised(DiskIdentity(identity.disk), &disk, noted.as_deref()) {
+        Recognised::AsIts => {}
+        Recognised::ByNothing => warn_of_no_name(&disk),
+        Recognised::Elsewhere { was } if !named.force => {
+            return Err(DiskFailure::Nameless { pmem: pmem.to_owned(), disk: disk.path, was }.into());
+        }
+        Recognised::Elsewhere { .. } => {}
+        Recognised::AsAnother => {
+            return Err(DiskFailure::Replaced { pmem: pmem.to_owned(), disk: disk.path }.into());
+        }
+    }
+    refuse_smaller(pmem, identity, &disk)?;
     Ok(disk)
 }
 
-/// Refuses a disk that is another, or shorter, than the one that is cached.
-fn refuse_another(pmem: &Path, identity: &Identity, disk: &Disk) -> Result<(), DiskFailure> {
-    let (pmem, path) = (pmem.to_owned(), disk.path.clone());
-    if disk.device.identity() != DiskIdentity(identity.disk) {
-        return Err(DiskFailure::Replaced { pmem, disk: path });
+/// What tells whether a disk is the one that is cached.
+#[derive(Debug, PartialEq, Eq)]
+enum Recognised {
+    /// It is: by its name, or, as it has none, by its place.
+    AsIts,
+    /// It has no name, and nobody knows where it was.
+    ByNothing,
+    /// It had no name, and was somewhere else.
+    Elsewhere {
+        /// Where.
+        was: PathBuf,
+    },
+    /// It has another name.
+    AsAnother,
+}
+
+/// Whether `disk` is the one that was recognised by `own` when it was last open, at `noted`.
+fn recognised(own: DiskIdentity, disk: &Disk, noted: Option<&Path>) -> Recognised {
+    if own.is_known() {
+        return if disk.device.identity() == own { Recognised::AsIts } else { Recognised::AsAnother };
     }
+    match noted {
+        None => Recognised::ByNothing,
+        Some(noted) if is_same_place(noted, &disk.path) => Recognised::AsIts,
+        Some(noted) => Recognised::Elsewhere { was: noted.to_owned() },
+    }
+}
+
+/// Whether `disk` is that of the cache `identity` in `pmem`, as far as it can be told.
+pub(crate) fn is_of(pmem: &Path, identity: &Identity, disk: &Disk) -> bool {
+    recognised(DiskIdentity(identity.disk), disk, Note::Disk.read(pmem).as_deref()) == Recognised::AsIts
+}
+
+/// Whether both paths lead to one place.
+pub(crate) fn is_same_place(one: &Path, other: &Path) -> bool {
+    one.canonicalize().ok().is_some_and(|place| other.canonicalize().ok() == Some(place))
+}
+
+/// Says of a disk without a name that it may be taken for another.
+pub(crate) fn warn_of_no_name(disk: &Disk) {
+    if !disk.device.identity().is_known() {
+        tracing::warn!("{} {NO_NAME}", disk.path.display());
+    }
+}
+
+/// What is said of a disk without a name.
+pub(crate) const NO_NAME: &str = "has no name, and is told from others by its size and place alone";
+
+/// Refuses a disk that is shorter than the one that is cached.
+fn refuse_smaller(pmem: &Path, identity: &Identity, disk: &Disk) -> Result<(), DiskFailure> {
+    let (pmem, path) = (pmem.to_owned(), disk.path.clone());
     let blocks = identity.journal().map_or(identity.disk_blocks, |journal| journal.end());
     let (needs, has) = (blocks * u64::from(identity.block_size), disk.device.geometry().bytes());
     if has < needs {
         return Err(DiskFailure::Smaller { pmem, disk: path, needs, has });
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn a_disk_without_a_name_is_known_by_its_place_and_any_other_by_its_name() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let [path, other, link] = ["disk", "other", "link"].map(|name| folder.path().join(name));
+        File::create(&path).and_then(|file| file.set_len(4096)).expect("a disk");
+        File::create(&other).expect("a file");
+        symlink(&path, &link).expect("a link");
+        let disk = open(&path, DiskAccess::ReadOnly, 4096).expect("it opens");
+        let (none, its, others) = (DiskIdentity([0; 32]), disk.device.identity(), DiskIdentity([7; 32]));
+        assert!(its.is_known());
+        assert_eq!(recognised(none, &disk, None), Recognised::ByNothing);
+        for noted in [&path, &link] {
+            assert_eq!(recognised(none, &disk, Some(noted)), Recognised::AsIts);
+        }
+        for noted in [other, folder.path().join("gone")] {
+            assert_eq!(recognised(none, &disk, Some(&noted)), Recognised::Elsewhere { was: noted.clone() });
+            assert_eq!(recognised(its, &disk, Some(&noted)), Recognised::AsIts);
+        }
+        assert_eq!(recognised(others, &disk, Some(&path)), Recognised::AsAnother);
+    }
 }

@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn a_line_a_second_tells_what_is_left_and_how_fast_it_goes() {
         let expected = [
-            "draining: 6 MiB left, 1.6 MiB per second, 4 s to go",
+            "draining: 6 MiB left, 1.66 MiB per second, 4 s to go",
             "draining: 3 MiB left, 2.5 MiB per second, 2 s to go",
         ];
         assert_eq!(lines(8, u64::MAX), (expected.map(str::to_owned).to_vec(), true));

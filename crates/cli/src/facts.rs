@@ -2,6 +2,7 @@
 
 use crate::answer::line;
 use crate::contract::{self, Columns, Promise, Stack};
+use crate::disks::{DETACHED, NO_NAME};
 use crate::run;
 use crate::size::Human;
 use serde::Serialize;
@@ -9,7 +10,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use tidegate_btt::Summary;
 use tidegate_disk_cache::{Identity, Sums};
-use tidegate_media::{Domain, Instructions, MappedRegion, Region};
+use tidegate_media::{DiskIdentity, Domain, Instructions, MappedRegion, Region};
 use uuid::Uuid;
 
 /// A volume, the memory it lies in, and what is promised there.
@@ -47,6 +48,9 @@ pub(crate) struct Facts {
     pub(crate) checksums: Option<bool>,
     /// Whether the disk alone is what all writes up to a moment left.
     pub(crate) ordered: Option<bool>,
+    /// Whether the disk has a name to know it by.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) disk_has_name: Option<bool>,
     /// Which troubles the memory survives.
     pub(crate) domain: String,
     /// The instructions that carry stores to the memory.
@@ -114,6 +118,7 @@ impl Facts {
             cached_blocks: None,
             checksums: None,
             ordered: None,
+            disk_has_name: None,
             atomic_bytes: None,
             domain: memory.domain.to_string(),
             instructions: memory.instructions.to_string(),
@@ -125,7 +130,12 @@ impl Facts {
 
     /// What is known of the cache `identity` in the region `path`, made of `memory`, and of its disk.
     pub(crate) fn of_disk_cache(path: &Path, memory: Memory, identity: &Identity) -> Facts {
-        let stack = if identity.journal_blocks > 0 { Stack::BeforeOrderedDisk } else { Stack::BeforeDisk };
+        let stack = match identity.journal_blocks {
+            _ if identity.disk == DETACHED => Stack::Detached,
+            0 => Stack::BeforeDisk,
+            _ => Stack::BeforeOrderedDisk,
+        };
+        let atomic_bytes = u64::from(identity.atomic_blocks()) * u64::from(identity.block_size);
         Facts {
             file: path.to_owned(),
             region_bytes: memory.bytes,
@@ -139,7 +149,8 @@ impl Facts {
             cached_blocks: Some(identity.blocks),
             checksums: Some(identity.sums == Sums::Kept),
             ordered: Some(identity.journal_blocks > 0),
-            atomic_bytes: Some(u64::from(identity.atomic_blocks()) * u64::from(identity.block_size)),
+            disk_has_name: (identity.disk != DETACHED).then(|| DiskIdentity(identity.disk).is_known()),
+            atomic_bytes: (stack != Stack::Detached).then_some(atomic_bytes),
             domain: memory.domain.to_string(),
             instructions: memory.instructions.to_string(),
             contract: contract::promises(memory.domain, stack),
@@ -157,6 +168,7 @@ impl Facts {
             cached_blocks: None,
             checksums: None,
             ordered: None,
+            disk_has_name: None,
             atomic_bytes: None,
             contract: contract::promises(memory.domain, Stack::UnderRun),
             stack: Stack::UnderRun,
@@ -196,12 +208,15 @@ impl fmt::Display for Facts {
         if self.checksums == Some(true) {
             line(f, "checksums", "one of each block; `tidegate scrub` compares them all")?;
         }
-        if self.ordered == Some(true) {
+        if self.stack == Stack::BeforeOrderedDisk {
             line(
                 f,
                 "ordered",
                 "the disk alone is what all writes up to a moment left; `tidegate replay --force` if the memory is lost",
             )?;
+        }
+        if self.disk_has_name == Some(false) {
+            line(f, "nameless", format_args!("the disk {NO_NAME}"))?;
         }
         line(f, "stores", &self.instructions)?;
         line(f, "domain", format_args!("{}: {}", self.domain, contract::meaning(self.in_domain)))?;

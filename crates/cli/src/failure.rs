@@ -11,13 +11,14 @@ mod volume;
 
 pub(crate) use config::ConfigFailure;
 pub(crate) use control::ControlFailure;
-pub(crate) use disk::DiskFailure;
+pub(crate) use disk::{DiskFailure, Kept, KeptBy};
 pub(crate) use journal::JournalFailure;
 pub(crate) use listening::{ListenFailure, SOCKET_PATH_BYTES_MAX};
 pub(crate) use run::RunFailure;
 pub(crate) use usage::UsageFailure;
 pub(crate) use volume::{CacheTrouble, Doing, VolumeFailure};
 
+use crate::shell::{Ends, shown};
 use serde::Serialize;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -257,7 +258,8 @@ fn tell_on_stderr(told: &Told, json: bool) -> Exit {
     let text = if json {
         serde_json::to_string(&Answer { error: told }).expect("strings and a number have a JSON form")
     } else {
-        format!("tidegate: error: {}\n  why: {}\n  next: {}", told.what, told.why, told.next)
+        let [what, why, next] = [&told.what, &told.why, &told.next].map(|line| shown(line, Ends::OfNothing));
+        format!("tidegate: error: {what}\n  why: {why}\n  next: {next}")
     };
     // A closed stderr leaves nowhere to report to; the exit code still tells.
     let _ = writeln!(io::stderr().lock(), "{text}");

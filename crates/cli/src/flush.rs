@@ -6,11 +6,13 @@ use crate::cached_disk::{Cached, DiskState, FLUSH_ASKED_EVERY};
 use crate::compose;
 use crate::control::{self, DiskAct, DiskAnswer};
 use crate::create;
-use crate::disks::{self, DiskPlan};
+use crate::disk_left::{self, IfChanged};
+use crate::disks::{self, DiskPlan, Named};
 use crate::drain::Meter;
 use crate::failure::{DiskFailure, Exit, Failure, VolumeFailure};
 use crate::grammar::Flush;
 use crate::live_disk::FlushTicket;
+use crate::notes::Note;
 use crate::places;
 use serde::Serialize;
 use std::fmt;
@@ -37,12 +39,13 @@ impl fmt::Display for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (file, dirty) = (self.file.display(), self.dirty_bytes);
         match (self.flushed, dirty) {
-            (true, _) => write!(f, "flushed    {file}: all that was dirty is on the disk; {dirty} bytes came since"),
-            (false, 0) => write!(f, "flushing   {file}: nothing is dirty"),
+            (true, _) => writeln!(f, "flushed    {file}: all that was dirty is on the disk; {dirty} bytes came since")?,
+            (false, 0) => writeln!(f, "flushing   {file}: nothing is dirty")?,
             (false, _) => {
-                write!(f, "flushing   {file}: {dirty} bytes are on their way to the disk (--wait waits for them)")
+                writeln!(f, "flushing   {file}: {dirty} bytes are on their way to the disk (--wait waits for them)")?;
             }
         }
+        write!(f, "the disk may be read then, and never written without its region: `tidegate detach` sets it free")
     }
 }
 
@@ -52,13 +55,11 @@ pub(crate) fn run(wish: &Flush, json: bool) -> Result<Exit, Failure> {
     let socket = wish.control.clone().unwrap_or_else(|| places::control_socket(&file));
     let (served, flushed, dirty_bytes) = match control::ask_disk(&socket, &file, DiskAct::Flush) {
         Ok((DiskAnswer::Flushing { ticket }, state)) if wish.wait => {
-            (true, true, wait(&socket, &file, ticket, &state)?)
+            (true, true, wait(&socket, &file, ticket, &state, teller(json))?)
         }
         Ok((_, state)) => (true, false, state.dirty_bytes),
         Err(failure) if wish.control.is_none() && failure.is_no_server() => {
-            let open = open(&file, wish.disk.as_deref())?;
-            open.cached.drain(&file, tell)?;
-            create::sync(&file, &open.region)?;
+            flush(wish, teller(json))?;
             (false, true, 0)
         }
         Err(failure) => return Err(failure),
@@ -67,28 +68,75 @@ pub(crate) fn run(wish: &Flush, json: bool) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// Waits for the flush `ticket`; the bytes that are dirty then.
-pub(crate) fn wait(socket: &Path, pmem: &Path, ticket: FlushTicket, state: &DiskState) -> Result<u64, Failure> {
+/// Without a server.
+pub(crate) fn flush(wish: &Flush, tell: Teller) -> Result<(), Failure> {
+    let if_changed = if wish.force { IfChanged::GoOn } else { IfChanged::Refuse };
+    let pmem = &wish.pmem;
+    let Open { region, identity, cached, stale } = open_for(pmem, wish.named(), if_changed)?;
+    cached.drain(pmem, tell)?;
+    create::sync(pmem, &region)?;
+    let disk = cached.disk();
+    drop(cached);
+    if stale {
+        disk_left::drop_all(pmem, &region, &identity)?;
+    }
+    disk_left::note(&region, &disk);
+    Ok(())
+}
+
+/// Waits for the flush `ticket`, and tells how far it is; the bytes that are dirty then.
+pub(crate) fn wait(
+    socket: &Path,
+    pmem: &Path,
+    ticket: FlushTicket,
+    state: &DiskState,
+    tell: Teller,
+) -> Result<u64, Failure> {
     let mut meter = Meter::begin(state.dirty_bytes);
     loop {
         std::thread::sleep(FLUSH_ASKED_EVERY);
         let (answer, state) = control::ask_disk(socket, pmem, DiskAct::Flushed { ticket })?;
         match answer {
-            DiskAnswer::Flushed { trouble: None } => return Ok(state.dirty_bytes),
-            DiskAnswer::Flushed { trouble: Some(why) } => {
-                let (pmem, dirty_bytes) = (pmem.to_owned(), state.dirty_bytes);
-                return Err(DiskFailure::Refuses { pmem, dirty_bytes, why }.into());
-            }
+            DiskAnswer::Flushed { .. } => return ended(pmem, answer, &state).map(|()| state.dirty_bytes),
             _ => meter.line(Instant::now(), state.dirty_bytes).iter().for_each(|line| tell(line)),
         }
     }
 }
 
-/// A line about progress.
-pub(crate) fn tell(line: &str) {
+/// What a server's last `answer` means: that blocks stay in the region, if it names one.
+pub(crate) fn ended(pmem: &Path, answer: DiskAnswer, state: &DiskState) -> Result<(), Failure> {
+    match answer {
+        DiskAnswer::Flushed { trouble: Some(kept) } => {
+            let (pmem, dirty_bytes) = (pmem.to_owned(), state.dirty_bytes);
+            Err(DiskFailure::Kept { pmem, dirty_bytes, kept }.into())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Tells a line about progress.
+pub(crate) type Teller = fn(&str);
+
+/// Who tells of progress on stderr: for people, or by objects of JSON.
+pub(crate) fn teller(json: bool) -> Teller {
+    match json {
+        true => |progress| on_stderr(&in_json(progress)),
+        false => |progress| on_stderr(&format!("tidegate: {progress}")),
+    }
+}
+
+fn in_json(progress: &str) -> String {
+    #[derive(Serialize)]
+    struct Line<'a> {
+        progress: &'a str,
+    }
+    serde_json::to_string(&Line { progress }).expect("a string has a JSON form")
+}
+
+fn on_stderr(line: &str) {
     use std::io::Write;
     // A closed stderr has no reader.
-    let _ = writeln!(std::io::stderr().lock(), "tidegate: {line}");
+    let _ = writeln!(std::io::stderr().lock(), "{line}");
 }
 
 /// A cache that no server uses, and its disk.
@@ -99,21 +147,47 @@ pub(crate) struct Open {
     pub(crate) identity: Identity,
     /// The cache.
     pub(crate) cached: Cached<Arc<MappedRegion>>,
+    /// Whether the disk was changed without it, so that nothing may be read of what it holds.
+    stale: bool,
 }
 
-/// Opens the cache in `pmem` for this command alone; its disk is at `disk`, or where it was noted.
-pub(crate) fn open(pmem: &Path, disk: Option<&Path>) -> Result<Open, Failure> {
+/// Opens the cache in `pmem` for this command alone; its disk is where it is `named`, or where it was noted.
+pub(crate) fn open(pmem: &Path, named: Named<'_>) -> Result<Open, Failure> {
+    open_for(pmem, named, IfChanged::Refuse)
+}
+
+fn open_for(pmem: &Path, named: Named<'_>, if_changed: IfChanged) -> Result<Open, Failure> {
     let (region, identity) = cache_in(pmem, Access::ReadWrite)?;
-    let disk = disks::open_of(pmem, &identity, disk, DiskAccess::ReadWrite)?;
+    let disk = disks::open_of(pmem, &identity, named, DiskAccess::ReadWrite)?;
+    let stale = disk_left::distrust(pmem, &region, &identity, &disk, if_changed)?;
+    if !stale {
+        disk_left::forget(pmem, &region)?;
+    }
+    region.file().into_iter().for_each(|file| Note::Disk.write(file, &disk.path));
     let cached = Cached::open(Arc::clone(&region), disk, &DiskPlan::default());
     let cached = cached.map_err(|error| VolumeFailure::of_open_cache(pmem, error))?;
-    Ok(Open { region, identity, cached })
+    Ok(Open { region, identity, cached, stale })
 }
 
 /// The region at `pmem`, which has to hold a cache of a disk.
 pub(crate) fn cache_in(pmem: &Path, access: Access) -> Result<(Arc<MappedRegion>, Identity), Failure> {
-    let region = Arc::new(compose::map(pmem, access)?);
+    let mapped = compose::map(pmem, access).map_err(|failure| match failure {
+        Failure::Volume(VolumeFailure::Absent { path }) => DiskFailure::NoRegion { pmem: path }.into(),
+        other => other,
+    });
+    let region = Arc::new(mapped?);
     let identity = compose::disk_cache_in(pmem, &region)?;
     let identity = identity.ok_or_else(|| DiskFailure::NoCache { pmem: pmem.to_owned() })?;
     Ok((region, identity))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_is_json_where_answers_are() {
+        let line: serde_json::Value = serde_json::from_str(&in_json("draining: 1 \"MiB\" left")).expect("JSON");
+        assert_eq!(line["progress"], "draining: 1 \"MiB\" left");
+    }
 }

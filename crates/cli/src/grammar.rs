@@ -1,11 +1,13 @@
 //! The command line: what may be written, and its help.
 
-use crate::disks::{self, DiskPlan};
+use crate::disks::{self, DiskPlan, Named};
 use crate::failure::{Exit, Failure, UsageFailure};
 use crate::listen::Place;
+use crate::peers;
+use crate::places;
 use crate::size;
 use crate::transit::CacheWish;
-use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::error::ErrorKind;
 use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 use rustix::fs::Mode;
@@ -14,6 +16,7 @@ use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 use tidegate_disk_cache::Mode as CacheMode;
 use tidegate_layout::btt::{SECTOR_SIZES, Version};
@@ -95,7 +98,7 @@ pub(crate) struct Create {
     #[arg(long, value_parser = size::parse)]
     pub(crate) size: Option<u64>,
 
-    /// Bytes of a block, per-block metadata included: 512, 520, 528, 4096, 4104, 4160 or 4224; with --disk a power of two from 512 to 65536
+    /// Bytes of a block, per-block metadata included: 512, 520, 528, 4096 (4K), 4104, 4160 or 4224; with --disk a power of two from 512 to 65536 (64K)
     #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = block_size)]
     pub(crate) block: u32,
 
@@ -116,7 +119,7 @@ pub(crate) struct Create {
     #[arg(long)]
     pub(crate) sparse: bool,
 
-    /// Overwrite a file that already holds something
+    /// Overwrite a file that already holds something; take a disk that has the journal of another region, and with --ordered whatever its end holds
     #[arg(long)]
     pub(crate) force: bool,
 }
@@ -146,7 +149,7 @@ pub(crate) struct Serve {
 
     /// After one write in so many move one more block, any, so that the memory wears evenly: a block that is written over and over would wear out two
     /// places. 100 costs one more write and a read in a hundred writes [default: blocks stay where they are]
-    #[arg(long, value_name = "WRITES")]
+    #[arg(long, value_name = "WRITES", value_parser = from_one_on::<NonZeroU32>)]
     pub(crate) level_wear: Option<NonZeroU32>,
 
     #[command(flatten)]
@@ -176,17 +179,18 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "MODE", value_parser = socket_mode)]
     pub(crate) socket_mode: Option<Mode>,
 
-    /// Serve this user on unix sockets too, by number, more than once if wanted [default: the server's own and root].
+    /// Serve this user on unix sockets too, by name or number, more than once if wanted [default: the server's own and root].
     /// --socket-mode has to let them open the socket
-    #[arg(long, value_name = "UID")]
+    #[arg(long, value_name = "USER", value_parser = peers::user)]
     pub(crate) allow_uid: Vec<u32>,
 
-    /// Serve processes of this group on unix sockets too, by number, more than once if wanted
-    #[arg(long, value_name = "GID")]
+    /// Serve processes of this group on unix sockets too, by name or number, more than once if wanted. A --socket-mode for a group means this one if
+    /// there is only one
+    #[arg(long, value_name = "GROUP", value_parser = peers::group)]
     pub(crate) allow_gid: Vec<u32>,
 
     /// Connections served at once, as far as the system's limits allow [default: 16384]
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", value_parser = from_one_on::<NonZeroUsize>)]
     pub(crate) connections_max: Option<NonZeroUsize>,
 
     /// The control socket, which `tidegate stat` asks [default: beside each volume, FILE.control]
@@ -200,9 +204,27 @@ pub(crate) struct Serve {
 
 #[derive(Args, Debug)]
 pub(crate) struct Info {
+    #[command(flatten)]
+    pub(crate) region: NamedRegion,
+}
+
+/// A region by a flag, as everywhere, or alone.
+#[derive(Args, Debug)]
+pub(crate) struct NamedRegion {
     /// The region with the volume [default: the one in the user's state folder]
     #[arg(long, value_name = "FILE")]
-    pub(crate) pmem: Option<PathBuf>,
+    pmem: Option<PathBuf>,
+
+    /// The same
+    #[arg(value_name = "FILE", conflicts_with = "pmem")]
+    file: Option<PathBuf>,
+}
+
+impl NamedRegion {
+    /// Where it is.
+    pub(crate) fn path(&self) -> PathBuf {
+        self.pmem.clone().or_else(|| self.file.clone()).unwrap_or_else(places::default_volume)
+    }
 }
 
 #[derive(Args, Debug)]
@@ -222,9 +244,8 @@ pub(crate) struct Stat {
 
 #[derive(Args, Debug)]
 pub(crate) struct Check {
-    /// The region with the volume [default: the one in the user's state folder]
-    #[arg(long, value_name = "FILE")]
-    pub(crate) pmem: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) region: NamedRegion,
 
     /// Repair what can be repaired
     #[arg(long)]
@@ -237,6 +258,10 @@ pub(crate) struct DiskFlags {
     /// The disk behind a volume that caches one [default: where it was when the volume was last open]
     #[arg(long, value_name = "DISK")]
     disk: Option<PathBuf>,
+
+    /// Take a disk without a name although it is not where it was
+    #[arg(long, requires = "disk")]
+    force: bool,
 
     /// What such a volume does with reads and writes: write-back, write-through, write-around, write-only, pass-through or read-only
     /// [default: write-back]
@@ -274,11 +299,22 @@ pub(crate) struct DiskFlags {
 }
 
 impl DiskFlags {
+    /// Whether any of them is there, be it to say what is usual.
+    fn is_given(&self) -> bool {
+        let DiskFlags { disk, disk_mode, replacement, admit, sequential_cutoff, .. } = self;
+        let DiskFlags { forget_reads, dirty_percent, dirty_max, dirty_age, .. } = self;
+        let of_requests = disk.is_some() || disk_mode.is_some() || replacement.is_some() || admit.is_some();
+        let of_dirt = dirty_percent.is_some() || dirty_max.is_some() || dirty_age.is_some();
+        of_requests || of_dirt || *forget_reads || sequential_cutoff.is_some()
+    }
+
     /// What they ask for.
     pub(crate) fn plan(&self) -> DiskPlan {
         let usual = DiskPlan::default();
         DiskPlan {
+            asked_for: self.is_given(),
             path: self.disk.clone(),
+            force: self.force,
             mode: self.disk_mode.unwrap_or(usual.mode),
             replacement: self.replacement.unwrap_or(usual.replacement),
             admit: self.admit.unwrap_or(usual.admit),
@@ -291,6 +327,24 @@ impl DiskFlags {
             },
             ..usual
         }
+    }
+}
+
+/// Where the disk of a volume is that no server runs.
+#[derive(Args, Debug)]
+pub(crate) struct DiskPlace {
+    /// The disk, if no server runs [default: where it was when the volume was last open]
+    #[arg(long, value_name = "DISK")]
+    disk: Option<PathBuf>,
+
+    /// Take a disk without a name although it is not where it was
+    #[arg(long, requires = "disk")]
+    force: bool,
+}
+
+impl DiskPlace {
+    pub(crate) fn named(&self) -> Named<'_> {
+        Named { path: self.disk.as_deref(), force: self.force }
     }
 }
 
@@ -310,7 +364,17 @@ pub(crate) struct Flush {
 
     /// The disk, if no server runs [default: where it was when the volume was last open]
     #[arg(long, value_name = "DISK")]
-    pub(crate) disk: Option<PathBuf>,
+    disk: Option<PathBuf>,
+
+    /// Go on although the disk was written without its region since, so that the blocks that the region has for it go over what it holds now; and take a disk without a name although it is not where it was
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+impl Flush {
+    pub(crate) fn named(&self) -> Named<'_> {
+        Named { path: self.disk.as_deref(), force: self.force }
+    }
 }
 
 #[derive(Args, Debug)]
@@ -338,9 +402,8 @@ pub(crate) struct Detach {
     #[arg(long, value_name = "PATH")]
     pub(crate) control: Option<PathBuf>,
 
-    /// The disk, if no server runs [default: where it was when the volume was last open]
-    #[arg(long, value_name = "DISK")]
-    pub(crate) disk: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) place: DiskPlace,
 }
 
 #[derive(Args, Debug)]
@@ -357,7 +420,7 @@ pub(crate) struct Attach {
     #[arg(long, value_name = "DISK")]
     pub(crate) disk: PathBuf,
 
-    /// Write over what the end of the disk holds, where an ordered one has its journal
+    /// Write over what the end of the disk holds, where an ordered one has its journal, be it that of another region
     #[arg(long)]
     pub(crate) force: bool,
 }
@@ -376,9 +439,8 @@ pub(crate) struct Resize {
     #[arg(long, value_name = "PATH")]
     pub(crate) control: Option<PathBuf>,
 
-    /// The disk, if no server runs [default: where it was when the volume was last open]
-    #[arg(long, value_name = "DISK")]
-    pub(crate) disk: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) place: DiskPlace,
 }
 
 #[derive(Args, Clone, Debug, Default)]
@@ -478,11 +540,16 @@ pub(crate) struct Completions {
 }
 
 fn block_size(text: &str) -> Result<u32, UsageFailure> {
-    match text.parse() {
-        Ok(size) if SECTOR_SIZES.contains(&size) => Ok(size),
-        Ok(size @ CACHE_BLOCK_BYTES_MIN..=CACHE_BLOCK_BYTES_MAX) if size.is_power_of_two() => Ok(size),
+    match size::parse(text).map(u32::try_from) {
+        Ok(Ok(size)) if SECTOR_SIZES.contains(&size) => Ok(size),
+        Ok(Ok(size @ CACHE_BLOCK_BYTES_MIN..=CACHE_BLOCK_BYTES_MAX)) if size.is_power_of_two() => Ok(size),
         _ => Err(UsageFailure::BlockSize { text: text.to_owned() }),
     }
+}
+
+/// Reads a number from 1 on.
+fn from_one_on<N: FromStr>(text: &str) -> Result<N, UsageFailure> {
+    text.parse().map_err(|_| UsageFailure::NotFromOneOn { text: text.to_owned() })
 }
 
 fn version(text: &str) -> Result<Version, UsageFailure> {
@@ -503,12 +570,19 @@ pub(crate) fn metrics(text: &str) -> Result<SocketAddr, UsageFailure> {
     }
 }
 
+/// The smallest cache in front of a volume: a few blocks of any size.
+const CACHE_BYTES_MIN: u64 = 64 << 10;
+
 /// Reads what to do about a cache.
 pub(crate) fn cache(text: &str) -> Result<CacheWish, UsageFailure> {
     match text {
         "auto" => Ok(CacheWish::Auto),
         "off" => Ok(CacheWish::Off),
-        size => size::parse(size).map(CacheWish::Bytes),
+        size => match size::parse(size)? {
+            0 => Ok(CacheWish::Off),
+            bytes if bytes < CACHE_BYTES_MIN => Err(UsageFailure::CacheTooFew { bytes, min: CACHE_BYTES_MIN }),
+            bytes => Ok(CacheWish::Bytes(bytes)),
+        },
     }
 }
 
@@ -547,40 +621,64 @@ pub(crate) enum Parsed {
 pub(crate) fn parse(line: Vec<OsString>) -> Parsed {
     let json = line.iter().any(|word| word == "--json");
     let command = Program::command().after_help(exit_codes());
+    let named = named_command(&command, &line);
     match command.try_get_matches_from(line).and_then(|matches| Program::from_arg_matches(&matches)) {
         Ok(program) => Parsed::Run(program),
         Err(error) => match error.kind() {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Parsed::Print(error.render().to_string()),
-            _ => Parsed::Refuse(refusal(&error).into(), json),
+            _ => Parsed::Refuse(refusal(&error, named).into(), json),
         },
     }
 }
 
-/// A failure of ours if one of our parsers refused a value, else the grammar's own words.
-fn refusal(error: &clap::Error) -> UsageFailure {
+/// What is wrong with a line for `command`: a failure of ours if one of our parsers refused a value, else the grammar's own words.
+fn refusal(error: &clap::Error, command: String) -> UsageFailure {
     if let Some(ours) = error.source().and_then(|source| source.downcast_ref::<UsageFailure>()) {
-        return ours.clone();
+        return UsageFailure::Value { of: Box::new(ours.clone()), command };
     }
     let text = error.render().to_string();
-    let paragraph = text.split("\n\n").next().unwrap_or_default();
-    let what = paragraph.trim_start_matches("error: ").split_whitespace().collect::<Vec<_>>().join(" ");
-    let what = if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        "no command was given".to_owned()
-    } else {
-        what
+    let mut paragraphs = text.split("\n\n").map(|lines| lines.split_whitespace().collect::<Vec<_>>().join(" "));
+    let first = paragraphs.next().unwrap_or_default();
+    let what = match error.kind() {
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => "no command was given".to_owned(),
+        _ => first.trim_start_matches("error: ").to_owned(),
     };
-    UsageFailure::Grammar { what, command: named_command(error) }
+    // The value's own error is the reason.
+    let what = match error.source().and_then(|source| what.strip_suffix(&format!(": {source}"))) {
+        Some(what) => what.to_owned(),
+        None => what,
+    };
+    let mut tips = paragraphs.filter_map(|tip| tip.strip_prefix("tip: ").map(str::to_owned));
+    let tip = tips.find(|tip| tip.contains("similar"));
+    UsageFailure::Grammar { what, why: reason(error, &command), tip, command }
 }
 
-/// The command whose usage the grammar would show: `tidegate create` for a mistake in `create`.
-fn named_command(error: &clap::Error) -> String {
-    let usage = match error.get(ContextKind::Usage) {
-        Some(ContextValue::StyledStr(usage)) => usage.to_string(),
-        _ => String::new(),
-    };
-    let names = usage.split_whitespace().skip_while(|word| *word != "tidegate");
-    let names: Vec<_> = names.take_while(|word| word.starts_with(|c: char| c.is_ascii_lowercase())).collect();
-    if names.is_empty() { "tidegate".to_owned() } else { names.join(" ") }
+/// Why the grammar refuses a line for `command`.
+fn reason(error: &clap::Error, command: &str) -> String {
+    match error.kind() {
+        ErrorKind::UnknownArgument => format!("`{command}` takes no such argument"),
+        ErrorKind::InvalidSubcommand => "there is no such command".to_owned(),
+        ErrorKind::MissingRequiredArgument => format!("`{command}`, as it is written here, needs them"),
+        ErrorKind::ArgumentConflict => "one of them says what the other one does, or may be there once".to_owned(),
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
+            "the first word says what to do".to_owned()
+        }
+        ErrorKind::InvalidValue => "it takes one of a few words".to_owned(),
+        // The value's own error.
+        _ => error.source().map_or_else(
+            || error.kind().as_str().unwrap_or("the command line does not follow the grammar").to_owned(),
+            ToString::to_string,
+        ),
+    }
+}
+
+/// The command that `line` names: `tidegate create` if its first word without a dash is `create`.
+fn named_command(command: &clap::Command, line: &[OsString]) -> String {
+    let mut words = line.iter().skip(1).filter_map(|word| word.to_str()).filter(|word| !word.starts_with('-'));
+    match words.next().and_then(|word| command.find_subcommand(word)) {
+        Some(subcommand) => format!("tidegate {}", subcommand.get_name()),
+        None => "tidegate".to_owned(),
+    }
 }
 
 /// The exit codes, as `--help` ends with them.

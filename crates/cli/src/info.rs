@@ -38,7 +38,12 @@ impl fmt::Display for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.volume)?;
         self.disk.iter().try_for_each(|disk| write!(f, "{disk}"))?;
-        write!(f, "{:<10} {}", "in use", if self.in_use { "yes: another process may write to it" } else { "no" })?;
+        let in_use = match &self.disk {
+            _ if self.in_use => "yes: another process may write to it",
+            Some(DiskLook::Served(DiskState { attached: false, .. })) => "no: a server goes on with the disk alone",
+            _ => "no",
+        };
+        write!(f, "{:<10} {in_use}", "in use")?;
         self.orphans.iter().try_for_each(|orphan| write!(f, "\n{:<10} {orphan}", "orphan"))
     }
 }
@@ -51,7 +56,9 @@ enum DiskLook {
     Served(DiskState),
     /// As it lies there.
     Idle {
-        /// Where the disk was when the volume was last open.
+        /// Whether the cache belongs to a disk.
+        attached: bool,
+        /// Where that was when the volume was last open.
         #[serde(serialize_with = "crate::json_path::optional")]
         disk: Option<PathBuf>,
         dirty_bytes: u64,
@@ -64,7 +71,10 @@ impl fmt::Display for DiskLook {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (disk, dirty, clean, all) = match self {
             DiskLook::Served(state) => return write!(f, "{state}"),
-            DiskLook::Idle { disk, dirty_bytes, clean_bytes, cache_bytes } => {
+            DiskLook::Idle { attached: false, .. } => {
+                return answer::line(f, "disk", "none: the cache was detached; `tidegate attach` gives it one");
+            }
+            DiskLook::Idle { disk, dirty_bytes, clean_bytes, cache_bytes, .. } => {
                 (disk, Human(*dirty_bytes), Human(*clean_bytes), Human(*cache_bytes))
             }
         };
@@ -77,9 +87,9 @@ impl fmt::Display for DiskLook {
 }
 
 impl DiskLook {
-    /// The cache `identity` in `region`; its server is asked if it has one.
-    fn at(path: &Path, region: &MappedRegion, identity: &CacheIdentity, in_use: bool) -> Result<DiskLook, Failure> {
-        let snapshot = in_use.then(|| control::ask(&places::control_socket(path)).ok()).flatten();
+    /// The cache `identity` in `region`; its server is asked if it has one, which uses no region while it serves the disk alone.
+    fn at(path: &Path, region: &MappedRegion, identity: &CacheIdentity) -> Result<DiskLook, Failure> {
+        let snapshot = control::ask(&places::control_socket(path)).ok();
         let served = snapshot.and_then(|snapshot| volume_at(path, snapshot.volumes));
         if let Some(state) = served.and_then(|volume| volume.disk) {
             return Ok(DiskLook::Served(state));
@@ -90,9 +100,10 @@ impl DiskLook {
         };
         let report = tidegate_disk_cache::check(region).map_err(broken)?;
         let bytes = |blocks: u32| u64::from(blocks) * u64::from(identity.block_size);
-        let disk = (identity.disk != DETACHED).then(|| Note::Disk.read(path)).flatten();
+        let attached = identity.disk != DETACHED;
         Ok(DiskLook::Idle {
-            disk,
+            attached,
+            disk: attached.then(|| Note::Disk.read(path)).flatten(),
             dirty_bytes: bytes(report.dirty),
             clean_bytes: bytes(report.clean),
             cache_bytes: bytes(identity.blocks),
@@ -111,7 +122,7 @@ fn volume_at(path: &Path, mut volumes: Vec<VolumeCounts>) -> Option<VolumeCounts
 
 /// Runs `tidegate info`.
 pub(crate) fn run(wish: &Info, json: bool) -> Result<Exit, Failure> {
-    let path = wish.pmem.clone().unwrap_or_else(places::default_volume);
+    let path = wish.region.path();
     let (region, in_use) = look(&path)?;
     if let Some(identity) = compose::cache_in(&path, &region)? {
         if is_pool(&region) {
@@ -120,7 +131,7 @@ pub(crate) fn run(wish: &Info, json: bool) -> Result<Exit, Failure> {
             return Ok(Exit::Done);
         }
         let volume = Facts::of_disk_cache(&path, Memory::of(&region), &identity);
-        let disk = Some(DiskLook::at(&path, &region, &identity, in_use)?);
+        let disk = Some(DiskLook::at(&path, &region, &identity)?);
         answer::give(&Answer { in_use, volume, disk, orphans: orphans::list() }, json)?;
         return Ok(Exit::Done);
     }

@@ -3,6 +3,8 @@
 use crate::failure::{Failure, ListenFailure, SOCKET_PATH_BYTES_MAX, UsageFailure};
 use crate::places;
 use rustix::fs::Mode;
+use rustix::io::Errno;
+use rustix::process::Gid;
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -44,6 +46,11 @@ impl Place {
             }
             _ => Err(bad("it begins with neither unix: nor tcp:")),
         }
+    }
+
+    /// Whether it means the same place each time.
+    pub(crate) fn is_one(&self) -> bool {
+        !matches!(self, Place::Tcp(address) if address.port() == 0)
     }
 
     /// The path of a unix socket.
@@ -88,6 +95,20 @@ fn tcp_address(text: &str) -> Option<SocketAddr> {
     text.parse().ok().or_else(bare)
 }
 
+/// Whom the system lets open a unix socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SocketAccess {
+    /// The permissions of its file.
+    pub(crate) mode: Mode,
+    /// The group of its file; None: the server's own.
+    pub(crate) group: Option<u32>,
+}
+
+impl SocketAccess {
+    /// For the server's own user and root.
+    pub(crate) const OWN: SocketAccess = SocketAccess { mode: Mode::from_raw_mode(0o600), group: None };
+}
+
 /// A socket that accepts connections. A unix socket's file goes when it is dropped.
 pub(crate) enum Listener {
     /// On a unix socket.
@@ -99,10 +120,10 @@ pub(crate) enum Listener {
 }
 
 impl Listener {
-    /// Opens the socket: nonblocking, and for unix sockets with the permissions `mode`.
-    pub(crate) fn bind(place: &Place, mode: Mode) -> Result<Listener, Failure> {
+    /// Opens the socket: nonblocking, and for unix sockets with the permissions and the group of `access`.
+    pub(crate) fn bind(place: &Place, access: SocketAccess) -> Result<Listener, Failure> {
         match place {
-            Place::Unix(path) => bind_unix(path, mode),
+            Place::Unix(path) => bind_unix(path, access),
             Place::Tcp(address) => Ok(bind_tcp(*address)?),
         }
     }
@@ -167,14 +188,14 @@ fn bind_tcp(address: SocketAddr) -> Result<Listener, ListenFailure> {
     })
 }
 
-fn bind_unix(path: &Path, mode: Mode) -> Result<Listener, Failure> {
+fn bind_unix(path: &Path, access: SocketAccess) -> Result<Listener, Failure> {
     if path.as_os_str().as_bytes().len() > SOCKET_PATH_BYTES_MAX {
         return Err(ListenFailure::PathTooLong { path: path.to_owned() }.into());
     }
     places::make_folder_of(path)?;
     clear_the_way(path)?;
     // The mask is the process's: no other thread runs yet that could create files.
-    let mask = rustix::process::umask(mode.complement());
+    let mask = rustix::process::umask(access.mode.complement());
     let opened = UnixListener::bind(path);
     rustix::process::umask(mask);
     let opened = opened.and_then(|listener| {
@@ -182,7 +203,13 @@ fn bind_unix(path: &Path, mode: Mode) -> Result<Listener, Failure> {
         listener.set_nonblocking(true)?;
         Ok(Listener::Unix(listener, file))
     });
-    opened.map_err(|error| refused_unix(path, error).into())
+    let listener = opened.map_err(|error| refused_unix(path, error))?;
+    if let Some(group) = access.group {
+        let given = rustix::fs::chown(path, None, Some(Gid::from_raw(group)));
+        let refused = |errno: Errno| ListenFailure::Group { path: path.to_owned(), group, error: errno.into() };
+        given.map_err(refused)?;
+    }
+    Ok(listener)
 }
 
 fn refused_unix(path: &Path, error: io::Error) -> ListenFailure {
@@ -254,6 +281,15 @@ impl Stream {
             Stream::Unix(stream) => stream.shutdown(direction),
             Stream::Tcp(stream) => stream.shutdown(direction),
         };
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Stream::Unix(stream) => stream.as_fd(),
+            Stream::Tcp(stream) => stream.as_fd(),
+        }
     }
 }
 

@@ -1,13 +1,15 @@
 //! A disk that is served, with a cache in front of it or without: which of both changes while clients use it.
 //!
 //! Requests share a lock; a change takes it for itself, so it waits for the requests that are under way, and those that come meanwhile wait for
-//! it. Before that the cache was emptied of what the disk lacks, beside the clients, so a change takes no longer than the last few blocks and an
-//! opening. A change that is killed leaves a cache that is the old or the new one, and clean: see `relayout` of the cache.
+//! it. Before that, beside the clients, the cache was emptied of what the disk lacks, and the file of a region that becomes larger got its room, so a change takes no longer than
+//! the last few blocks, the new entries and an opening; a region that becomes smaller gives its room back in that time too. A change that is killed leaves a cache that is the old or the
+//! new one, and clean: see `relayout` of the cache. The file may then be longer than the cache needs, which its format allows.
 
-use crate::cached_disk::{CachedDisk, DiskState};
+use crate::cached_disk::{Asked, CachedDisk, DiskState};
 use crate::compose;
-use crate::disks::{DETACHED, Disk};
-use crate::failure::{DiskFailure, Doing, Failure, VolumeFailure};
+use crate::disk_left;
+use crate::disks::{DETACHED, Disk, is_same_place};
+use crate::failure::{DiskFailure, Doing, Failure, Kept, VolumeFailure};
 use crate::notes::Note;
 use crate::ordered::{erase_journal_of, put_journal_of};
 use crate::plan::VolumePlan;
@@ -18,6 +20,7 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::{Duration, Instant};
 use tidegate_disk_cache::{Mode, Relayout, Scrubbed, relayout};
 use tidegate_drain::{Left, Ticket};
 use tidegate_media::{
@@ -70,8 +73,36 @@ pub(crate) struct FlushTicket {
     sweep: u64,
 }
 
+/// How long somebody who has a look at the region, as `info` does, may keep this process from it.
+const LOOKS_END_WITHIN: Duration = Duration::from_secs(1);
+
 /// What the server says while a disk is not written to.
 const CAUTIOUS: &str = "the region could not be opened again: nothing is dirty, reads go to the disk, and writes are refused until the server is started anew";
+
+/// What is done with reads and writes.
+struct Modes {
+    /// Until the server ends, or somebody sets another.
+    lasting: Mode,
+    /// As long as a change is under way.
+    meanwhile: Option<Mode>,
+}
+
+impl Modes {
+    /// Where nobody writes nothing turns dirty, and a change needs no more.
+    fn now(&self) -> Mode {
+        match self.lasting {
+            Mode::ReadOnly => Mode::ReadOnly,
+            lasting => self.meanwhile.unwrap_or(lasting),
+        }
+    }
+}
+
+/// What caches counted that are gone.
+#[derive(Default)]
+struct Earlier {
+    readings: Vec<Reading>,
+    asked: Asked,
+}
 
 /// A served disk.
 pub(crate) struct LiveDisk {
@@ -82,19 +113,19 @@ pub(crate) struct LiveDisk {
     front: RwLock<Served>,
     /// Caches so far, which is the number of the next.
     caches: AtomicU64,
-    /// What is done with reads and writes, until somebody changes it: by the caches to come too.
-    mode: Mutex<Mode>,
-    /// What the caches before this one counted.
-    earlier: Mutex<Vec<Reading>>,
+    /// What is done with reads and writes: by the caches to come too. Taken behind `front`.
+    modes: Mutex<Modes>,
+    /// What the caches before this one counted. Taken behind `front`.
+    earlier: Mutex<Earlier>,
 }
 
 impl LiveDisk {
     /// `disk` behind `front`, as `plan` describes both.
     pub(crate) fn new(plan: VolumePlan, disk: Disk, front: Front) -> LiveDisk {
         let blocks = front.device.geometry().blocks;
-        let mode = Mutex::new(plan.disk.mode);
+        let modes = Mutex::new(Modes { lasting: plan.disk.mode, meanwhile: None });
         let (front, caches) = (RwLock::new(Served::Cached(0, front)), AtomicU64::new(1));
-        LiveDisk { plan, disk, blocks, front, caches, mode, earlier: Mutex::default() }
+        LiveDisk { plan, disk, blocks, front, caches, modes, earlier: Mutex::default() }
     }
 
     fn shared(&self) -> RwLockReadGuard<'_, Served> {
@@ -105,11 +136,11 @@ impl LiveDisk {
         self.front.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn mode(&self) -> MutexGuard<'_, Mode> {
-        self.mode.lock().unwrap_or_else(PoisonError::into_inner)
+    fn modes(&self) -> MutexGuard<'_, Modes> {
+        self.modes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn earlier(&self) -> MutexGuard<'_, Vec<Reading>> {
+    fn earlier(&self) -> MutexGuard<'_, Earlier> {
         self.earlier.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -124,7 +155,7 @@ impl LiveDisk {
     fn with_writable(&self, act: impl FnOnce(&dyn BlockDevice) -> Answer<()>) -> Answer<()> {
         match &*self.shared() {
             Served::Cached(_, front) => act(&*front.device),
-            Served::Alone if *self.mode() == Mode::ReadOnly => Err(Misuse::ReadOnly.into()),
+            Served::Alone if self.modes().lasting == Mode::ReadOnly => Err(Misuse::ReadOnly.into()),
             Served::Alone => act(&*self.disk.device),
             Served::Cautious => Err(Sealed::StoreLost { at: 0 }.into()),
         }
@@ -136,21 +167,57 @@ impl LiveDisk {
 
     /// How it is now.
     pub(crate) fn state(&self) -> DiskState {
-        let shared = self.shared();
-        let trouble = matches!(&*shared, Served::Cautious).then(|| CAUTIOUS.to_owned());
-        shared.front().map_or_else(|| DiskState::without_cache(&self.disk, trouble), |front| front.cached.state())
+        self.state_of(&self.shared())
     }
 
-    /// Treats requests by `mode` from now on: until the server ends, or only this cache if that is not `lasting`.
+    fn state_of(&self, served: &Served) -> DiskState {
+        let trouble = matches!(served, Served::Cautious).then(|| CAUTIOUS.to_owned());
+        let alone = || DiskState::without_cache(&self.disk, trouble);
+        served.front().map_or_else(alone, |front| front.cached.state()).after(&self.earlier().asked)
+    }
+
+    /// Treats requests by `mode` from now on, until the server ends: while a change is under way, once that is over.
     ///
     /// # Errors
     /// No cache is there to do so, or nothing may be changed.
-    pub(crate) fn set_mode(&self, mode: Mode, lasting: bool) -> Result<(), Failure> {
+    pub(crate) fn set_mode(&self, mode: Mode) -> Result<(), Failure> {
         self.refuse_read_only()?;
-        self.cached(|cached| cached.set_mode(mode)).ok_or_else(|| self.has_no_cache())?;
-        if lasting {
-            *self.mode() = mode;
-        }
+        self.change_modes(|modes| {
+            modes.lasting = mode;
+            Ok(())
+        })
+    }
+
+    /// Treats requests by `meanwhile` from now on, until the change that begins here has ended.
+    ///
+    /// # Errors
+    /// Another change is under way, no cache is there, or nothing may be changed.
+    pub(crate) fn begin_change(&self, meanwhile: Mode) -> Result<(), Failure> {
+        self.refuse_read_only()?;
+        self.change_modes(|modes| match modes.meanwhile.replace(meanwhile) {
+            None => Ok(()),
+            before => {
+                modes.meanwhile = before;
+                Err(DiskFailure::Changing { pmem: self.plan.pmem.clone() }.into())
+            }
+        })
+    }
+
+    /// The change that has begun has ended, and requests are treated by the lasting mode again.
+    pub(crate) fn end_change(&self) {
+        let shared = self.shared();
+        let mut modes = self.modes();
+        modes.meanwhile = None;
+        shared.front().iter().for_each(|front| front.cached.set_mode(modes.now()));
+    }
+
+    /// Lets `change` change the modes, for the cache there is.
+    fn change_modes(&self, change: impl FnOnce(&mut Modes) -> Result<(), Failure>) -> Result<(), Failure> {
+        let shared = self.shared();
+        let front = shared.front().ok_or_else(|| self.has_no_cache())?;
+        let mut modes = self.modes();
+        change(&mut modes)?;
+        front.cached.set_mode(modes.now());
         Ok(())
     }
 
@@ -167,12 +234,12 @@ impl LiveDisk {
     }
 
     /// What that flush left behind, and why; None: it is under way.
-    pub(crate) fn flushed(&self, ticket: FlushTicket) -> Option<(Left, Option<String>)> {
+    pub(crate) fn flushed(&self, ticket: FlushTicket) -> Option<(Left, Option<Kept>)> {
         match &*self.shared() {
             Served::Cached(cache, front) if *cache == ticket.cache => {
                 let left = front.cached.flushed(Ticket(ticket.sweep))?;
-                let why = front.cached.why(&left);
-                Some((left, why))
+                let kept = front.cached.kept(&left);
+                Some((left, kept))
             }
             // The cache that was asked was emptied when it went.
             _ => Some((Left::default(), None)),
@@ -202,7 +269,7 @@ impl LiveDisk {
         let emptied = self.part(&region).or_else(|_| {
             // A region that has lost a store takes none until it is mapped anew.
             drop(region);
-            self.part(&Arc::new(compose::map(&self.plan.pmem, Access::ReadWrite)?))
+            self.part(&Arc::new(map_again(&self.plan.pmem)?))
         });
         match emptied {
             Ok(()) => *front = Served::Alone,
@@ -232,9 +299,7 @@ impl LiveDisk {
         if front.front().is_some() {
             return Err(DiskFailure::Attached { pmem }.into());
         }
-        let same =
-            |one: &Path, other: &Path| one.canonicalize().ok().is_some_and(|it| other.canonicalize().ok() == Some(it));
-        if !same(path, &self.disk.path) {
+        if !is_same_place(path, &self.disk.path) {
             return Err(DiskFailure::Replaced { pmem, disk: path.to_owned() }.into());
         }
         let region = Arc::new(compose::map(&pmem, Access::ReadWrite)?);
@@ -262,13 +327,36 @@ impl LiveDisk {
     /// # Errors
     /// A block that the disk refuses is named, and everything stays as it was. If the region cannot be opened again the disk is only read.
     pub(crate) fn resize(&self, bytes: u64) -> Result<(), Failure> {
+        let pmem = &self.plan.pmem;
+        self.with_region(|region| lengthened(pmem, region, bytes))?;
         let mut front = self.alone();
-        let region = self.take(&mut front)?;
-        let resized = resized(&self.plan.pmem, region, bytes, |region, bytes| {
-            self.lay_out(region, self.disk.device.identity().0, bytes)
-        });
+        let region = self.take(&mut front).inspect_err(|_| {
+            // Why it is not resized is told; a file that stays longer than it was is no less a region.
+            front.front().iter().for_each(|front| drop(shortened(pmem, &front.region)));
+        })?;
+        let resized =
+            resized(pmem, region, bytes, |region, bytes| self.lay_out(region, self.disk.device.identity().0, bytes));
         self.go_on(&mut front)?;
         resized
+    }
+
+    /// The end, when no client is left: nobody writes to the disk any more, and how it is left is noted.
+    pub(crate) fn rest(&self) {
+        if self.plan.access != Access::ReadWrite {
+            return;
+        }
+        let served = std::mem::replace(&mut *self.alone(), Served::Cautious);
+        if let Served::Cached(_, Front { region, device, cached }) = served {
+            // With them the thread that writes to the disk ends.
+            drop((device, cached));
+            disk_left::note(&region, &self.disk);
+        }
+    }
+
+    /// Lets `act` have the region of the cache, beside the clients.
+    fn with_region(&self, act: impl FnOnce(&MappedRegion) -> Result<(), Failure>) -> Result<(), Failure> {
+        let region = self.shared().front().map(|front| Arc::clone(&front.region));
+        act(&*region.ok_or_else(|| self.has_no_cache())?)
     }
 
     /// Takes the cache away, after its last dirty blocks went to the disk. Only the region is left of it, and until it is known what becomes of that
@@ -277,7 +365,8 @@ impl LiveDisk {
         let Some(taken) = served.front() else { return Err(self.has_no_cache()) };
         self.refuse_read_only()?;
         taken.cached.finish(&self.plan.pmem)?;
-        *self.earlier() = self.readings_of(served.front());
+        let earlier = Earlier { readings: self.readings_of(served.front()), asked: self.state_of(served).asked() };
+        *self.earlier() = earlier;
         match std::mem::replace(served, Served::Cautious) {
             Served::Cached(_, Front { region, .. }) => Ok(region),
             Served::Alone | Served::Cautious => Err(self.has_no_cache()),
@@ -286,7 +375,7 @@ impl LiveDisk {
 
     /// Goes on with whatever cache the region holds now.
     fn go_on(&self, served: &mut Served) -> Result<(), Failure> {
-        let region = compose::map(&self.plan.pmem, Access::ReadWrite)?;
+        let region = map_again(&self.plan.pmem)?;
         let identity = compose::cache_in(&self.plan.pmem, &region)?;
         if identity.is_none_or(|identity| identity.disk == DETACHED) {
             return Err(self.has_no_cache());
@@ -307,7 +396,7 @@ impl LiveDisk {
 
     fn reopen(&self, region: Arc<MappedRegion>) -> Result<Front, Failure> {
         let mut plan = self.plan.clone();
-        plan.disk.mode = *self.mode();
+        plan.disk.mode = self.modes().now();
         compose::front(&plan, region, self.disk.clone())
     }
 
@@ -317,7 +406,7 @@ impl LiveDisk {
 
     /// What all caches counted, this one last. Without one, what there is now is nothing.
     fn readings_of(&self, front: Option<&Front>) -> Vec<Reading> {
-        let earlier = self.earlier().clone();
+        let earlier = self.earlier().readings.clone();
         let Some(front) = front else {
             let gone = |reading: Reading| Reading { value: reading.counted().unwrap_or(0), ..reading };
             return earlier.into_iter().map(gone).collect();
@@ -337,8 +426,32 @@ pub(crate) fn lay_out(pmem: &Path, region: &Arc<MappedRegion>, wish: &Relayout) 
     Ok(crate::create::sync(pmem, region)?)
 }
 
-/// Makes the file of `region`, which nobody else uses, `bytes` long, and by `lay_out` the cache in it as large as fits: a larger file first, a
-/// smaller one last, so that the cache fits at all times.
+/// Gives the file of `region` room for `bytes`, if it has less. The region knows nothing of it before it is opened anew.
+pub(crate) fn lengthened(pmem: &Path, region: &MappedRegion, bytes: u64) -> Result<(), Failure> {
+    let (file, has) = (file_of(pmem, region)?, region.len());
+    if bytes <= has {
+        return Ok(());
+    }
+    if let Err(errno) = fallocate(file, FallocateFlags::empty(), has, bytes - has) {
+        // Some file systems keep what they found room for.
+        shortened(pmem, region)?;
+        return Err(VolumeFailure::of_allocation(pmem, bytes, errno.into()).into());
+    }
+    Ok(file.sync_all().map_err(|error| VolumeFailure::of_io(pmem, Doing::Write, error))?)
+}
+
+/// Takes from the file of `region` what it got since the region was opened.
+fn shortened(pmem: &Path, region: &MappedRegion) -> Result<(), Failure> {
+    let shorter = file_of(pmem, region)?.set_len(region.len());
+    Ok(shorter.map_err(|error| VolumeFailure::of_io(pmem, Doing::Write, error))?)
+}
+
+fn file_of<'a>(pmem: &Path, region: &'a MappedRegion) -> Result<&'a File, Failure> {
+    Ok(region.file().ok_or_else(|| DiskFailure::NoFile { pmem: pmem.to_owned() })?)
+}
+
+/// Makes `region`, which nobody else uses and whose file has room for `bytes`, so long, and by `lay_out` the cache in it as large as fits: a file becomes smaller
+/// last, so that the cache fits at all times.
 pub(crate) fn resized(
     pmem: &Path,
     region: Arc<MappedRegion>,
@@ -346,30 +459,34 @@ pub(crate) fn resized(
     lay_out: impl FnOnce(&Arc<MappedRegion>, u64) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let refused = |error| VolumeFailure::of_io(pmem, Doing::Write, error);
-    let file = region.file().map(File::try_clone).transpose().map_err(refused)?;
-    let file = file.ok_or_else(|| DiskFailure::NoFile { pmem: pmem.to_owned() })?;
-    let has = region.len();
-    if bytes <= has {
-        lay_out(&region, bytes)?;
+    if bytes > region.len() {
         drop(region);
-        return Ok(file.set_len(bytes).and_then(|()| file.sync_all()).map_err(refused)?);
+        return lay_out(&Arc::new(map_again(pmem)?), bytes);
     }
+    let file = file_of(pmem, &region)?.try_clone().map_err(refused)?;
+    lay_out(&region, bytes)?;
     drop(region);
-    if let Err(errno) = fallocate(&file, FallocateFlags::empty(), has, bytes - has) {
-        // Some file systems keep what they found room for.
-        file.set_len(has).map_err(refused)?;
-        return Err(VolumeFailure::of_allocation(pmem, bytes, errno.into()).into());
+    Ok(file.set_len(bytes).and_then(|()| file.sync_all()).map_err(refused)?)
+}
+
+/// Maps the region at `pmem`, which this process had for itself a moment ago. Somebody who has a look at it just then is waited for.
+fn map_again(pmem: &Path) -> Result<MappedRegion, Failure> {
+    let deadline = Instant::now() + LOOKS_END_WITHIN;
+    loop {
+        match compose::map(pmem, Access::ReadWrite) {
+            Err(Failure::Volume(VolumeFailure::InUse { .. })) if Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            mapped => return mapped,
+        }
     }
-    file.sync_all().map_err(refused)?;
-    drop(file);
-    lay_out(&Arc::new(compose::map(pmem, Access::ReadWrite)?), bytes)
 }
 
 impl BlockDevice for LiveDisk {
     fn geometry(&self) -> Geometry {
         let (device, closed): (&dyn BlockDevice, bool) = match &*self.shared() {
             Served::Cached(_, front) => return Geometry { blocks: self.blocks, ..front.device.geometry() },
-            Served::Alone => (&*self.disk.device, *self.mode() == Mode::ReadOnly),
+            Served::Alone => (&*self.disk.device, self.modes().lasting == Mode::ReadOnly),
             Served::Cautious => (&*self.disk.device, true),
         };
         let geometry = device.geometry();
@@ -404,5 +521,134 @@ impl BlockDevice for LiveDisk {
 impl Watched for LiveDisk {
     fn readings(&self) -> Vec<Reading> {
         self.readings_of(self.shared().front())
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::disks::{self, DiskPlan};
+    use crate::failure::KeptBy;
+    use std::os::unix::fs::FileExt;
+    use std::thread;
+    use tidegate_disk_cache::{Contents, DiskCache, FormatSpec, Options, Sums, format_with};
+    use tidegate_media::{Allocation, DiskAccess, LockedFile};
+
+    pub(crate) const MIB: u64 = 1 << 20;
+
+    /// How long a test waits for another thread.
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// A disk of 8 MiB, and a region of 4 in front of it, in which block 7 is dirty.
+    fn made_in(folder: &Path) -> VolumePlan {
+        let (pmem, path) = (folder.join("v"), folder.join("disk"));
+        File::create(&path).and_then(|file| file.set_len(8 * MIB)).expect("a disk");
+        let device = disks::open(&path, DiskAccess::ReadWrite, 4096).expect("the disk").device;
+        let region = Arc::new(MappedRegion::create(&pmem, 4 * MIB, Allocation::Full).expect("a region"));
+        let (ring_slots, disk) = (FormatSpec::ring_slots_in(4 * MIB), device.identity().0);
+        let spec = FormatSpec { block_size: 4096, disk_blocks: 2048, ring_slots, uuid: [7; 16], disk };
+        format_with(Sums::Kept, &*region, &spec, Contents::Zeroed).expect("a cache");
+        let cache = DiskCache::open(region, device as _, Options::default()).expect("a cache");
+        cache.write(Lba(7), &[7; 4096], Durability::Volatile).expect("it is taken");
+        let disk = DiskPlan { path: Some(path), ..DiskPlan::default() };
+        VolumePlan { disk, ..VolumePlan::of(pmem, Access::ReadWrite) }
+    }
+
+    fn live(plan: &VolumePlan) -> Arc<LiveDisk> {
+        compose::open(plan).expect("a volume").disk.expect("it has a disk")
+    }
+
+    /// The same, served.
+    pub(crate) fn live_in(folder: &Path) -> Arc<LiveDisk> {
+        live(&made_in(folder))
+    }
+
+    fn bytes_of(pmem: &Path) -> u64 {
+        pmem.metadata().expect("a region").len()
+    }
+
+    #[test]
+    fn a_region_gets_its_room_while_requests_are_under_way() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let plan = made_in(folder.path());
+        let disk = live(&plan);
+        let request = disk.shared();
+        thread::scope(|scope| {
+            let resize = scope.spawn(|| disk.resize(16 * MIB));
+            let deadline = Instant::now() + PATIENCE;
+            while bytes_of(&plan.pmem) < 16 * MIB {
+                assert!(Instant::now() < deadline, "it waits for the request");
+                thread::yield_now();
+            }
+            assert!(!resize.is_finished(), "the cache changes only when no request is under way");
+            drop(request);
+            resize.join().expect("no panic").expect("it is resized");
+        });
+        let mut block = [0; 4096];
+        disk.read(Lba(7), &mut block).expect("it is there");
+        assert_eq!((block[0], disk.state().attached, disk.state().cache_bytes > 8 * MIB), (7, true, true));
+    }
+
+    #[test]
+    fn a_region_that_is_not_resized_is_as_long_as_before() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let plan = made_in(folder.path());
+        // A block that does not fit its checksum is kept from the disk.
+        let bytes = std::fs::read(&plan.pmem).expect("a region");
+        let at = bytes.chunks(4096).position(|chunk| chunk == [7; 4096]).expect("the block") * 4096;
+        let file = File::options().write(true).open(&plan.pmem).expect("a region");
+        file.write_all_at(&[8], at as u64).expect("it is spoiled");
+        let disk = live(&plan);
+        let refused = disk.resize(16 * MIB);
+        assert!(matches!(refused, Err(Failure::Disk(DiskFailure::Kept { kept: Kept { by: KeptBy::Damage, .. }, .. }))));
+        assert_eq!((bytes_of(&plan.pmem), disk.state().attached), (4 * MIB, true));
+        disk.write(Lba(7), &[9; 4096], Durability::Volatile).expect("it is written anew");
+        disk.resize(16 * MIB).expect("nothing keeps it");
+        assert_eq!((bytes_of(&plan.pmem), disk.state().attached), (16 * MIB, true));
+    }
+
+    #[test]
+    fn whoever_has_a_look_at_the_region_does_not_keep_it_from_its_server() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let plan = made_in(folder.path());
+        let disk = live(&plan);
+        let looking = std::sync::atomic::AtomicBool::new(true);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while looking.load(Ordering::Relaxed) {
+                    let file = File::open(&plan.pmem).expect("a region");
+                    drop(LockedFile::shared(&plan.pmem, file));
+                }
+            });
+            let resized: Vec<_> = (0..50).map(|nth| disk.resize((5 + nth % 5) * MIB)).collect();
+            looking.store(false, Ordering::Relaxed);
+            assert!(resized.into_iter().all(|end| end.is_ok()) && disk.state().attached);
+        });
+    }
+
+    #[test]
+    fn what_was_asked_for_is_counted_since_the_volume_was_opened() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let disk = live_in(folder.path());
+        let mut block = [0; 4096];
+        let mut read = |lba: u64| disk.read(Lba(lba), &mut block).expect("it can be read");
+        let counted = || {
+            let DiskState { reads, writes, .. } = disk.state();
+            [reads.hits, reads.misses, writes.hits + writes.misses]
+        };
+        [7, 7, 9].into_iter().for_each(&mut read);
+        disk.write(Lba(3), &[3; 4096], Durability::Volatile).expect("it is taken");
+        assert_eq!(counted(), [2, 1, 1]);
+        disk.resize(5 * MIB).expect("it is resized");
+        assert_eq!(counted(), [2, 1, 1]);
+        [7, 7].into_iter().for_each(&mut read);
+        assert_eq!(counted(), [3, 2, 1]);
+        disk.detach().expect("it is detached");
+        assert_eq!(counted(), [3, 2, 1]);
+        disk.attach(&folder.path().join("disk")).expect("its own disk");
+        [7, 7].into_iter().for_each(&mut read);
+        assert_eq!(counted(), [4, 3, 1]);
+        let hits = disk.readings().into_iter().find(|reading| reading.name == "disk_cache_read_hits");
+        assert_eq!(hits.map(|reading| reading.value), Some(4), "`stat` counts the same");
     }
 }

@@ -10,6 +10,7 @@
 
 mod answer;
 mod cached_disk;
+mod change;
 mod check;
 mod check_cache;
 mod compose;
@@ -20,6 +21,7 @@ mod control;
 mod create;
 mod create_cache;
 mod detach;
+mod disk_left;
 mod disks;
 mod drain;
 mod facts;
@@ -49,7 +51,9 @@ mod room;
 mod run;
 mod salvage;
 mod scrub;
+mod sealing;
 mod serve;
+mod shell;
 mod size;
 mod snapshot;
 mod sparing;

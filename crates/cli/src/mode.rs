@@ -3,11 +3,13 @@
 use crate::answer;
 use crate::control::{self, DiskAct};
 use crate::failure::{Exit, Failure};
+use crate::flush;
 use crate::grammar::SetMode;
 use crate::places;
 use serde::Serialize;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use tidegate_media::Access;
 
 /// What `mode` answers.
 #[derive(Serialize)]
@@ -15,19 +17,33 @@ struct Answer {
     #[serde(with = "crate::json_path")]
     file: PathBuf,
     mode: String,
+    /// What is done with reads and writes until the change under way has ended, if that is something else.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    meanwhile: Option<String>,
 }
 
 impl fmt::Display for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "mode       {} until the server ends, or it is changed again", self.mode)
+        write!(f, "mode       {} until the server ends, or it is changed again", self.mode)?;
+        self.meanwhile.iter().try_for_each(|mode| write!(f, "; {mode} until the detach or resize under way has ended"))
     }
 }
 
 /// Runs `tidegate mode`.
 pub(crate) fn run(wish: &SetMode, json: bool) -> Result<Exit, Failure> {
     let socket = wish.control.clone().unwrap_or_else(|| places::control_socket(&wish.pmem));
-    let act = DiskAct::SetMode { mode: wish.mode.to_string(), lasting: true };
-    let (_, state) = control::ask_disk(&socket, &wish.pmem, act)?;
-    answer::give(&Answer { file: wish.pmem.clone(), mode: state.mode }, json)?;
+    let mode = wish.mode.to_string();
+    let act = DiskAct::SetMode { mode: mode.clone() };
+    let (_, state) = control::ask_disk(&socket, &wish.pmem, act).map_err(|failure| of_the_file(&wish.pmem, failure))?;
+    let meanwhile = (state.mode != mode).then_some(state.mode);
+    answer::give(&Answer { file: wish.pmem.clone(), mode, meanwhile }, json)?;
     Ok(Exit::Done)
+}
+
+/// What is wrong with the file `pmem`, if no server answers because none can serve it as a cache; else `failure`.
+fn of_the_file(pmem: &Path, failure: Failure) -> Failure {
+    match flush::cache_in(pmem, Access::PrivateUnlocked) {
+        Err(of_it) if failure.is_no_server() => of_it,
+        _ => failure,
+    }
 }

@@ -5,6 +5,7 @@ use crate::failure::JournalFailure;
 use tidegate_disk_cache::{Identity, erase_journal, find_journal, has_room_for, journal_at_the_end, lay_out_journal};
 use tidegate_layout::disk_cache::JournalPlan;
 use tidegate_media::BlockDevice;
+use uuid::Uuid;
 
 /// The journal for `blocks` at the end of `disk`.
 pub(crate) fn journal_on(disk: &Disk, block_size: u32, blocks: u32) -> Result<JournalPlan, JournalFailure> {
@@ -23,19 +24,26 @@ pub(crate) fn put_journal(disk: &Disk, journal: JournalPlan, uuid: [u8; 16]) -> 
     lay_out_journal(&*disk.device, journal, uuid).map_err(JournalFailure::of_error(&disk.path))
 }
 
-/// Refuses a disk of which a group was being put in place when its region was lost: it is not what anybody left there.
-pub(crate) fn refuse_group_under_way(disk: &Disk) -> Result<(), JournalFailure> {
+/// Refuses a disk of which a group was being put in place when its region was lost, as it is not what anybody left there; and unless `force` says otherwise, one with the journal of another
+/// cache than `own`, as that may have blocks that the disk lacks.
+pub(crate) fn refuse_another_cache(disk: &Disk, own: Option<[u8; 16]>, force: bool) -> Result<(), JournalFailure> {
+    let path = || disk.path.clone();
     match find_journal(&*disk.device).map_err(JournalFailure::of_error(&disk.path))? {
-        Some(found) if found.blocks > 0 => {
-            Err(JournalFailure::UnderWay { disk: disk.path.clone(), blocks: found.blocks })
+        Some(found) if found.blocks > 0 => Err(JournalFailure::UnderWay { disk: path(), blocks: found.blocks }),
+        Some(found) if !force && own != Some(found.uuid) => {
+            Err(JournalFailure::OfAnother { disk: path(), uuid: Uuid::from_bytes(found.uuid) })
         }
         _ => Ok(()),
     }
 }
 
-/// Refuses a disk on which anything lies where `journal` is to be but zeroes, or such a journal.
-pub(crate) fn refuse_what_the_end_holds(disk: &Disk, journal: &JournalPlan) -> Result<(), JournalFailure> {
-    match has_room_for(&*disk.device, journal).map_err(JournalFailure::of_error(&disk.path))? {
+/// Refuses a disk on which anything lies where `journal` is to be but zeroes, or such a journal of the cache `uuid`.
+pub(crate) fn refuse_what_the_end_holds(
+    disk: &Disk,
+    journal: &JournalPlan,
+    uuid: [u8; 16],
+) -> Result<(), JournalFailure> {
+    match has_room_for(&*disk.device, journal, uuid).map_err(JournalFailure::of_error(&disk.path))? {
         true => Ok(()),
         false => {
             let at = journal.records_at() * u64::from(journal.block_size);
@@ -46,13 +54,13 @@ pub(crate) fn refuse_what_the_end_holds(disk: &Disk, journal: &JournalPlan) -> R
 
 /// Lays out a journal on `disk` for the cache `identity`, which is to be put in front of it and had another disk before. The blocks of the volume then.
 pub(crate) fn put_journal_of(identity: &Identity, disk: &Disk, force: bool) -> Result<u64, JournalFailure> {
-    refuse_group_under_way(disk)?;
+    refuse_another_cache(disk, Some(identity.uuid), force)?;
     if identity.journal_blocks == 0 {
         return Ok(disk.device.geometry().blocks);
     }
     let journal = journal_on(disk, identity.block_size, identity.journal_blocks)?;
     if !force {
-        refuse_what_the_end_holds(disk, &journal)?;
+        refuse_what_the_end_holds(disk, &journal, identity.uuid)?;
     }
     put_journal(disk, journal, identity.uuid)?;
     Ok(journal.disk_blocks)
@@ -61,7 +69,9 @@ pub(crate) fn put_journal_of(identity: &Identity, disk: &Disk, force: bool) -> R
 /// Gives the blocks of the journal of `identity` on `disk`, which was set free from it, back to anybody.
 pub(crate) fn erase_journal_of(identity: &Identity, disk: &Disk) -> Result<(), JournalFailure> {
     match identity.journal() {
-        Some(journal) => erase_journal(&*disk.device, journal).map_err(JournalFailure::of_error(&disk.path)),
+        Some(journal) => {
+            erase_journal(&*disk.device, journal, identity.uuid).map_err(JournalFailure::of_error(&disk.path))
+        }
         None => Ok(()),
     }
 }

@@ -4,6 +4,7 @@
 //! not at that path any more. Where the file system keeps no attributes nothing is known, and nothing said.
 
 use crate::notes::Note;
+use crate::shell::word;
 use serde::Serialize;
 use std::fmt;
 use std::fs;
@@ -26,10 +27,8 @@ pub(crate) struct Orphan {
 impl fmt::Display for Orphan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (cache, volume) = (self.cache.display(), self.volume.display());
-        write!(
-            f,
-            "{cache} has blocks of {volume}, which is gone; if that was moved, serve it where it is now, else: rm {cache}"
-        )
+        let next = "if that was moved, serve it where it is now, else";
+        write!(f, "{cache} has blocks of {volume}, which is gone; {next}: rm {}", word(&self.cache))
     }
 }
 

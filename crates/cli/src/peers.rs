@@ -2,10 +2,14 @@
 //! remembers who connected; the file's mode alone does not tell a server whom it talks to. Which groups a user is in besides is asked of the
 //! system's account of users, so being added to one takes effect with the next connection.
 
-use nix::unistd::{Uid, User, getgrouplist};
+use crate::failure::UsageFailure;
+use nix::unistd::{Group, Uid, User, getgrouplist};
 use std::ffi::CString;
+use std::fs::Metadata;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 
 /// Users and groups who may connect, beside the server's own user and root.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -14,6 +18,18 @@ pub(crate) struct Peers {
     pub(crate) uids: Vec<u32>,
     /// Group numbers: a process counts by its effective group and by those that its user is in.
     pub(crate) gids: Vec<u32>,
+}
+
+/// Reads a user: a number, or a name that the system knows.
+pub(crate) fn user(text: &str) -> Result<u32, UsageFailure> {
+    let named = || User::from_name(text).ok().flatten().map(|user| user.uid.as_raw());
+    text.parse().ok().or_else(named).ok_or_else(|| UsageFailure::NoUser { text: text.to_owned() })
+}
+
+/// Reads a group: a number, or a name that the system knows.
+pub(crate) fn group(text: &str) -> Result<u32, UsageFailure> {
+    let named = || Group::from_name(text).ok().flatten().map(|group| group.gid.as_raw());
+    text.parse().ok().or_else(named).ok_or_else(|| UsageFailure::NoGroup { text: text.to_owned() })
 }
 
 /// A process that was refused.
@@ -37,6 +53,17 @@ impl Peers {
         Ok((!self.admits(own, uid, gid) && !self.admits_member(uid, groups_of)?).then_some(Stranger { uid, gid, pid }))
     }
 
+    /// Who is allowed, and cannot reach the socket at `path` by the modes of the files that are returned with them.
+    pub(crate) fn shut_out_of(&self, path: &Path) -> Vec<(String, PathBuf)> {
+        let own = rustix::process::geteuid().as_raw();
+        let users = self.uids.iter().filter(|uid| **uid != own).map(|uid| {
+            let user = Somebody::User { uid: *uid, groups: groups_of(*uid).unwrap_or_default() };
+            (format!("user {uid}"), user)
+        });
+        let groups = self.gids.iter().map(|gid| (format!("group {gid}"), Somebody::MemberOf(*gid)));
+        users.chain(groups).filter_map(|(name, who)| Some((name, who.kept_out_by(path)?))).collect()
+    }
+
     fn admits(&self, own: u32, uid: u32, gid: u32) -> bool {
         uid == 0 || uid == own || self.uids.contains(&uid) || self.gids.contains(&gid)
     }
@@ -46,6 +73,40 @@ impl Peers {
         Ok(!self.gids.is_empty() && groups_of(uid)?.iter().any(|gid| self.gids.contains(gid)))
     }
 }
+
+/// Somebody as the modes of files know them.
+enum Somebody {
+    User {
+        uid: u32,
+        groups: Vec<u32>,
+    },
+    /// Any member of the group, none of whose other groups is known.
+    MemberOf(u32),
+}
+
+impl Somebody {
+    /// Whether a file's mode grants them `bit`, which is one of `0o7`. Access lists are not looked at.
+    fn may(&self, bit: u32, file: &Metadata) -> bool {
+        let is_of_group = match self {
+            Somebody::User { uid: 0, .. } => return true,
+            Somebody::User { uid, .. } if *uid == file.uid() => return file.mode() & bit << 6 != 0,
+            Somebody::User { groups, .. } => groups.contains(&file.gid()),
+            Somebody::MemberOf(gid) => *gid == file.gid(),
+        };
+        file.mode() & if is_of_group { bit << 3 } else { bit } != 0
+    }
+
+    /// The file, the socket at `path` itself or a folder above it, that keeps them from it.
+    fn kept_out_by(&self, path: &Path) -> Option<PathBuf> {
+        let closed = |(file, bit): (&Path, u32)| file.metadata().is_ok_and(|there| !self.may(bit, &there));
+        let folders = path.ancestors().skip(1).map(|folder| (folder, SEARCH));
+        std::iter::once((path, WRITE)).chain(folders).find(|way| closed(*way)).map(|(file, _)| file.to_owned())
+    }
+}
+
+/// To connect to a socket one has to be allowed to write to it, and to search the folders above it.
+const WRITE: u32 = 0o2;
+const SEARCH: u32 = 0o1;
 
 /// The groups that a user is in. None for one that the system does not know.
 fn groups_of(uid: u32) -> io::Result<Vec<u32>> {
@@ -57,6 +118,8 @@ fn groups_of(uid: u32) -> io::Result<Vec<u32>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn the_owner_root_and_the_named_are_admitted() {
@@ -78,6 +141,35 @@ mod tests {
         assert!(!Peers::default().admits_member(8, nobody_is_asked).expect("nobody is asked"));
         assert!(groups_of(0).expect("the system knows root").contains(&0));
         assert!(groups_of(u32::MAX - 7).expect("nobody is no error").is_empty());
+    }
+
+    #[test]
+    fn the_one_who_cannot_open_the_socket_is_known_by_its_mode() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let socket = folder.path().join("s");
+        fs::write(&socket, "").expect("a file");
+        let set = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("our own");
+        let peers =
+            Peers { uids: vec![0, u32::MAX - 7], gids: vec![fs::metadata(&socket).expect("it is there").gid()] };
+        let shut_out = || peers.shut_out_of(&socket).into_iter().collect::<Vec<_>>();
+        let (user, group) = (format!("user {}", u32::MAX - 7), format!("group {}", peers.gids[0]));
+        set(folder.path(), 0o711);
+        for (mode, names) in
+            [(0o600, vec![&user, &group]), (0o660, vec![&user]), (0o606, vec![&group]), (0o666, vec![])]
+        {
+            set(&socket, mode);
+            assert_eq!(shut_out(), names.into_iter().map(|name| (name.clone(), socket.clone())).collect::<Vec<_>>());
+        }
+        set(folder.path(), 0o710);
+        assert_eq!(shut_out(), [(user, folder.path().to_owned())]);
+    }
+
+    #[test]
+    fn users_and_groups_have_names_and_numbers() {
+        assert_eq!((user("root").ok(), user("1234").ok(), group("root").ok()), (Some(0), Some(1234), Some(0)));
+        for text in ["", "-1", "no such name"] {
+            assert!(user(text).is_err() && group(text).is_err(), "{text:?}");
+        }
     }
 
     #[test]

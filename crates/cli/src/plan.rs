@@ -3,9 +3,9 @@
 use crate::config;
 use crate::connections::CONNECTIONS_MAX;
 use crate::disks::DiskPlan;
-use crate::failure::Failure;
+use crate::failure::{Failure, UsageFailure};
 use crate::grammar::Serve;
-use crate::listen::Place;
+use crate::listen::{Place, SocketAccess};
 use crate::peers::Peers;
 use crate::transit::CacheWish;
 use rustix::fs::Mode;
@@ -114,6 +114,25 @@ impl Plan {
         self.insecure || self.tls.is_some()
     }
 
+    /// Two sockets cannot be in one place. Port 0 is another one each time.
+    fn refuse_place_twice(&self) -> Result<(), UsageFailure> {
+        let control = self.control.as_deref().and_then(|path| std::path::absolute(path).ok()).map(Place::Unix);
+        let metrics = self.metrics.map(Place::Tcp);
+        let places: Vec<&Place> =
+            self.listen.iter().chain(&control).chain(&metrics).filter(|place| place.is_one()).collect();
+        let twice = places.iter().enumerate().find(|(nth, place)| places[..*nth].contains(place));
+        twice.map_or(Ok(()), |(_, place)| Err(UsageFailure::PlaceTwice { place: place.to_string() }))
+    }
+
+    /// Whom the system lets open unix sockets. A mode that lets a group in means the one that is allowed, if there is only one.
+    pub(crate) fn socket_access(&self) -> SocketAccess {
+        let group = match &self.peers.gids[..] {
+            [gid, others @ ..] if others.iter().all(|other| other == gid) => Some(*gid),
+            _ => None,
+        };
+        SocketAccess { mode: self.socket_mode, group: group.filter(|_| self.socket_mode.intersects(Mode::RWXG)) }
+    }
+
     /// What the command line asks for, with the configuration file that it names. Flags win over the file.
     pub(crate) fn of(wish: &Serve) -> Result<Plan, Failure> {
         let mut plan = match &wish.config {
@@ -140,6 +159,7 @@ impl Plan {
         plan.control = wish.control.clone().or(plan.control);
         plan.metrics = wish.metrics.or(plan.metrics);
         plan.listen.iter().try_for_each(|place| place.check_exposure(plan.may_be_exposed()))?;
+        plan.refuse_place_twice()?;
         Ok(plan)
     }
 }

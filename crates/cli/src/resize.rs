@@ -2,19 +2,19 @@
 //! begins empty.
 
 use crate::answer;
-use crate::control::DiskAct;
+use crate::change::Change;
 use crate::create_cache::check_size;
 use crate::detach::by_server;
 use crate::failure::{Exit, Failure};
-use crate::flush;
+use crate::flush::{self, Teller};
 use crate::grammar::Resize;
-use crate::live_disk::{lay_out, resized};
+use crate::live_disk::{lay_out, lengthened, resized};
 use crate::places;
 use crate::size::Human;
 use serde::Serialize;
 use std::fmt;
 use std::path::PathBuf;
-use tidegate_disk_cache::{Mode, Relayout};
+use tidegate_disk_cache::Relayout;
 
 /// What `resize` answers.
 #[derive(Serialize)]
@@ -38,10 +38,10 @@ pub(crate) fn run(wish: &Resize, json: bool) -> Result<Exit, Failure> {
     check_size(wish.size)?;
     let (pmem, bytes) = (wish.pmem.clone(), wish.size);
     let socket = wish.control.clone().unwrap_or_else(|| places::control_socket(&pmem));
-    let served = match by_server(&socket, &pmem, Mode::WriteThrough, DiskAct::Resize { bytes }) {
+    let served = match by_server(&socket, &pmem, Change::Resize { bytes }, flush::teller(json)) {
         Ok(()) => true,
         Err(failure) if wish.control.is_none() && failure.is_no_server() => {
-            resize(wish)?;
+            resize(wish, flush::teller(json))?;
             false
         }
         Err(failure) => return Err(failure),
@@ -51,10 +51,11 @@ pub(crate) fn run(wish: &Resize, json: bool) -> Result<Exit, Failure> {
 }
 
 /// Without a server.
-fn resize(wish: &Resize) -> Result<(), Failure> {
-    let flush::Open { region, identity, cached } = flush::open(&wish.pmem, wish.disk.as_deref())?;
-    cached.drain(&wish.pmem, flush::tell)?;
+fn resize(wish: &Resize, tell: Teller) -> Result<(), Failure> {
+    let flush::Open { region, identity, cached, .. } = flush::open(&wish.pmem, wish.place.named())?;
+    cached.drain(&wish.pmem, tell)?;
     drop(cached);
+    lengthened(&wish.pmem, &region, wish.size)?;
     resized(&wish.pmem, region, wish.size, |region, region_bytes| {
         let wish_for = Relayout { disk: identity.disk, disk_blocks: identity.disk_blocks, region_bytes };
         lay_out(&wish.pmem, region, &wish_for)

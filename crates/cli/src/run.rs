@@ -31,6 +31,7 @@ mod written;
 
 use crate::failure::{Failure, RunFailure};
 use crate::grammar::Run;
+use crate::shell::word;
 use crate::size::Human;
 use crate::{contract, places};
 use beside::Beside;
@@ -126,9 +127,15 @@ pub(crate) fn pool_or_default(pool: Option<&Path>) -> PathBuf {
 
 /// What the run with `pool` is doing. None: there is none.
 pub(crate) fn status_of(pool: &Path) -> Result<Option<Status>, Failure> {
+    let refused = |doing| {
+        move |error: std::io::Error| match error.kind() {
+            std::io::ErrorKind::PermissionDenied => RunFailure::Denied { pool: pool.to_owned(), error }.into(),
+            _ => Failure::System { doing, error },
+        }
+    };
     let folder = match journal::folder_in(&Beside::of(pool).journal()) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        folder => folder.map_err(Failure::system("reading the journal of holds"))?,
+        folder => folder.map_err(refused("reading the journal of holds"))?,
     };
     let Some(folder) = folder else { return Ok(None) };
     match door::ask_status(&folder.join(tidegate_preload_wire::SOCKET)) {
@@ -136,7 +143,7 @@ pub(crate) fn status_of(pool: &Path) -> Result<Option<Status>, Failure> {
         Err(error) if matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::ConnectionRefused) => {
             Ok(None)
         }
-        Err(error) => Err(Failure::System { doing: "asking the supervisor", error }),
+        Err(error) => Err(refused("asking the supervisor")(error)),
     }
 }
 
@@ -159,8 +166,8 @@ fn roots(named: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
 fn warn_of_others(pool: &Path) {
     let file = pool.metadata().ok().filter(std::fs::Metadata::is_file);
     if file.is_some_and(|file| file.mode() & 0o077 != 0) {
-        let pool = pool.display();
-        tracing::warn!("other users may read or change what programs sync to the pool {pool}: chmod 600 {pool}");
+        let (shown, pool) = (pool.display(), word(pool));
+        tracing::warn!("other users may read or change what programs sync to the pool {shown}: chmod 600 {pool}");
     }
 }
 

@@ -3,8 +3,8 @@
 
 use crate::answer;
 use crate::cached_disk::Cached;
-use crate::disks::{self, DiskPlan};
-use crate::failure::{DiskFailure, Doing, Exit, Failure, JournalFailure, VolumeFailure};
+use crate::disks::{self, DiskPlan, is_of};
+use crate::failure::{DiskFailure, Doing, Exit, Failure, JournalFailure, Kept, KeptBy, VolumeFailure};
 use crate::flush;
 use crate::grammar::Salvage;
 use serde::Serialize;
@@ -57,6 +57,9 @@ pub(crate) fn run(wish: &Salvage, json: bool) -> Result<Exit, Failure> {
         return Err(DiskFailure::TargetHolds { to: wish.to.clone() }.into());
     }
     let target = disks::open(&wish.to, DiskAccess::ReadWrite, identity.block_size)?;
+    if is_of(&wish.pmem, &identity, &target) {
+        return Err(DiskFailure::TargetIsItsDisk { pmem: wish.pmem.clone(), to: wish.to.clone() }.into());
+    }
     let has = target.device.geometry().bytes();
     if has < needs {
         return Err(DiskFailure::Smaller { pmem: wish.pmem.clone(), disk: wish.to.clone(), needs, has }.into());
@@ -65,10 +68,10 @@ pub(crate) fn run(wish: &Salvage, json: bool) -> Result<Exit, Failure> {
     let cached = Cached::open(region, target, &plan);
     let cached = cached.map_err(|error| VolumeFailure::of_open_cache(&wish.pmem, error))?;
     let had = cached.dirty_bytes();
-    let damaged = match cached.drain(&wish.pmem, flush::tell) {
+    let damaged = match cached.drain(&wish.pmem, flush::teller(json)) {
         Ok(()) => None,
         // The region is at fault, not what it is salvaged to: all others are there.
-        Err(DiskFailure::Damaged { why, .. }) => Some(why),
+        Err(DiskFailure::Kept { kept: Kept { by: KeptBy::Damage, why }, .. }) => Some(why),
         Err(failure) => return Err(failure.into()),
     };
     let left = cached.dirty_bytes();

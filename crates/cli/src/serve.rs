@@ -21,6 +21,7 @@ use crate::orphans;
 use crate::places;
 use crate::plan::{Identity, Plan, VolumePlan, access};
 use crate::room;
+use crate::sealing::Sealing;
 use crate::supervisor::Supervisor;
 use crate::uris::Protection;
 use announce::{Served, Serving};
@@ -41,6 +42,7 @@ pub(crate) fn run(wish: &Serve, json: bool) -> Result<Exit, Failure> {
     let signals = Signals::watch().map_err(Failure::system("watching for signals"))?;
     let listeners = listen(&plan, inherited)?;
     warn_of_exposure(&plan, &listeners);
+    warn_of_the_shut_out(&plan, &listeners);
     let offer = offer(&plan, exports(&plan, &volumes)?)?;
     let connections = Connections::new(offer, plan.peers.clone(), connections_max(plan.connections_max));
     let watching = Watching::begin(&plan, &volumes, &connections)?;
@@ -59,6 +61,9 @@ pub(crate) fn run(wish: &Serve, json: bool) -> Result<Exit, Failure> {
     drop(listeners);
     let end = ending.carry_out(signals)?;
     watching.end();
+    if end == Exit::Done {
+        volumes.iter().filter_map(|volume| volume.disk.as_ref()).for_each(|disk| disk.rest());
+    }
     Ok(end)
 }
 
@@ -83,10 +88,10 @@ fn listen(plan: &Plan, mut listeners: Vec<Listener>) -> Result<Vec<Listener>, Fa
     if plan.listen.is_empty() && listeners.is_empty() {
         let socket = places::default_socket(&plan.volumes[0].pmem);
         places::make_folder_of(&socket)?;
-        return Ok(vec![Listener::bind(&Place::Unix(socket), plan.socket_mode)?]);
+        return Ok(vec![Listener::bind(&Place::Unix(socket), plan.socket_access())?]);
     }
     for place in &plan.listen {
-        listeners.push(Listener::bind(place, plan.socket_mode)?);
+        listeners.push(Listener::bind(place, plan.socket_access())?);
     }
     Ok(listeners)
 }
@@ -111,6 +116,17 @@ fn warn_of_exposure(plan: &Plan, listeners: &[Listener]) {
     }
 }
 
+fn warn_of_the_shut_out(plan: &Plan, listeners: &[Listener]) {
+    for path in listeners.iter().filter_map(|listener| listener.place().into_path()) {
+        for (who, file) in plan.peers.shut_out_of(&path) {
+            let (socket, file) = (path.display(), file.display());
+            tracing::warn!(
+                "{who} is allowed, and cannot reach socket {socket}: the mode of {file} does not let them (--socket-mode, chmod, chgrp)"
+            );
+        }
+    }
+}
+
 /// The exports as they are offered: with an identity, encrypted on TCP and as clients like on unix sockets.
 fn offer(plan: &Plan, exports: Exports) -> Result<Offer, Failure> {
     let plain = Service::plain(exports);
@@ -126,7 +142,8 @@ fn exports(plan: &Plan, volumes: &[Volume]) -> Result<Exports, Failure> {
     let export = |(plan, volume): (&VolumePlan, &Volume)| {
         let facts = || format!("{} volume {}, {}", volume.facts.format, volume.facts.uuid, volume.facts.domain);
         let description = plan.description.clone().unwrap_or_else(facts);
-        let export = Export::new(&plan.name, &description, Arc::clone(&volume.device));
+        let export =
+            Export::new(&plan.name, &description, Arc::new(Sealing::new(Arc::clone(&volume.device), &plan.pmem)));
         if volume.facts.atomic_bytes.is_some() { export.with_whole_writes() } else { export }
     };
     let offered = Exports::new(plan.volumes.iter().zip(volumes).map(export).collect());

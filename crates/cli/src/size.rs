@@ -38,11 +38,30 @@ impl fmt::Display for Human {
             return write!(f, "{} B", self.0);
         }
         let (whole, unit) = (self.0 >> (10 * power), UNITS[power]);
-        let tenth = ((self.0 >> (10 * (power - 1))) & 1023) * 10 / 1024;
-        match tenth {
-            0 => write!(f, "{whole} {unit}iB"),
-            _ => write!(f, "{whole}.{tenth} {unit}iB"),
+        let parts = (self.0 >> (10 * (power - 1))) & 1023;
+        let digits = match whole {
+            0..10 => format!("{:02}", parts * 100 / 1024),
+            _ => (parts * 10 / 1024).to_string(),
+        };
+        match digits.trim_end_matches('0') {
+            "" => write!(f, "{whole} {unit}iB"),
+            digits => write!(f, "{whole}.{digits} {unit}iB"),
         }
+    }
+}
+
+/// Bytes to the last one, where a little more or less matters: `16 MiB and 4 KiB`.
+pub(crate) struct Exact(pub(crate) u64);
+
+impl fmt::Display for Exact {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let part = |power: usize| match (self.0 >> (10 * power), power + 1 == UNITS.len()) {
+            (rest, true) => Human(rest << (10 * power)),
+            (rest, false) => Human((rest & 1023) << (10 * power)),
+        };
+        let parts = (0..UNITS.len()).rev().map(part).filter(|part| part.0 > 0);
+        let parts: Vec<String> = parts.map(|part| part.to_string()).collect();
+        if parts.is_empty() { write!(f, "{}", Human(0)) } else { f.write_str(&parts.join(" and ")) }
     }
 }
 
@@ -82,8 +101,28 @@ mod tests {
 
     #[test]
     fn sizes_are_shown_in_the_largest_unit() {
-        for (bytes, shown) in [(0, "0 B"), (4096, "4 KiB"), (1 << 30, "1 GiB"), ((1 << 30) - 1, "1023.9 MiB")] {
+        for (bytes, shown) in [
+            (0, "0 B"),
+            (4096, "4 KiB"),
+            (1 << 30, "1 GiB"),
+            ((1 << 30) - 1, "1023.9 MiB"),
+            ((10 << 40) - (20 << 30), "9.98 TiB"),
+            ((1 << 20) + (51 << 10), "1.04 MiB"),
+            (3 << 29, "1.5 GiB"),
+        ] {
             assert_eq!(Human(bytes).to_string(), shown);
+        }
+    }
+
+    #[test]
+    fn sizes_that_differ_are_told_apart_to_the_last_byte() {
+        for (bytes, shown) in [
+            (0, "0 B"),
+            (16 << 20, "16 MiB"),
+            ((16 << 20) + 4096, "16 MiB and 4 KiB"),
+            ((1 << 60) + 1, "1024 PiB and 1 B"),
+        ] {
+            assert_eq!(Exact(bytes).to_string(), shown);
         }
     }
 }

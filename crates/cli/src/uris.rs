@@ -1,6 +1,7 @@
 //! How clients find a served volume: the NBD URI of a place, and the commands that attach it.
 
 use crate::listen::Place;
+use crate::shell::{quoted, word};
 use std::fmt::Write;
 use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
@@ -43,9 +44,7 @@ pub(crate) fn commands(place: &Place, export: &str, protection: Protection, read
         _ => uri(place, export, protection),
     };
     let (libnbd, qemu, kernel) = match (place, protection) {
-        (Place::Unix(path), _) => {
-            (quoted(&uri), format!("file={}", quoted(&uri)), format!("-unix {}", quoted(&path.to_string_lossy())))
-        }
+        (Place::Unix(path), _) => (quoted(&uri), format!("file={}", quoted(&uri)), format!("-unix {}", word(path))),
         (Place::Tcp(address), Protection::None) => {
             (quoted(&uri), format!("file={}", quoted(&uri)), shown_address(*address))
         }
@@ -94,11 +93,6 @@ fn escaped(bytes: &[u8]) -> String {
         }
     }
     text
-}
-
-/// `text` as one word of a shell command.
-fn quoted(text: &str) -> String {
-    format!("'{}'", text.replace('\'', r"'\''"))
 }
 
 /// An address clients can connect to, and its port: a server on every address is reached on this machine's own.

@@ -13,7 +13,13 @@
 //! - *A recovery is cut*: it does steps 2 to 4, and is done again. It flushes before it believes a header, which a killed process may have left in the disk's cache only; and
 //!   it writes one of its own, whether there is a group or not, before anything rests on it: one that a failed flush covered can be read and never becomes durable.
 //!
+//! - *A journal is erased*, which is the end of its cache's detaching: that has no dirty block and no disk any more, and the headers tell of no group. They are zeroed first.
+//!   **Flush.** Then all else. A cut leaves two headers, one, or none: whoever finds one finds no group, and that of this cache, which may be laid out anew.
+//!
 //! The disk may come without its cache, so the headers lie at its very end and tell where everything else lies.
+//!
+//! A header with a cache's identity is all that a disk says of that cache, which may have blocks that the disk lacks, and needs its journal to bring them there. So nobody else's journal
+//! counts as room, though it tells of no group: whoever lays one out over it has been told to.
 
 use crate::drain::neighbours;
 use tidegate_layout::disk_cache::{
@@ -62,10 +68,10 @@ pub fn journal_at_the_end(disk: &dyn Backing, block_size: u32, blocks: u32) -> O
     JournalPlan::at_the_end(block_size, disk.geometry().bytes() / u64::from(block_size), blocks)
 }
 
-/// Whether `disk` holds nothing where the journal of this plan would lie: zeroes, or a journal of the same block size before the same number of blocks.
-pub fn has_room_for(disk: &dyn Backing, plan: &JournalPlan) -> Result<bool> {
-    let same = |found: &FoundJournal| (found.block_size, found.disk_blocks) == (plan.block_size, plan.disk_blocks);
-    if find_journal(disk)?.is_some_and(|found| same(&found)) {
+/// Whether `disk` holds nothing where the journal of this plan would lie, for the cache `uuid`: zeroes, or that cache's own of the same block size before the same number of blocks.
+pub fn has_room_for(disk: &dyn Backing, plan: &JournalPlan, uuid: [u8; 16]) -> Result<bool> {
+    let wanted = (uuid, plan.block_size, plan.disk_blocks);
+    if find_journal(disk)?.is_some_and(|found| (found.uuid, found.block_size, found.disk_blocks) == wanted) {
         return Ok(true);
     }
     let (journal, size) = (Journal { disk, plan: *plan }, u64::from(plan.block_size));
@@ -109,8 +115,12 @@ pub fn retire_journal(disk: &dyn Backing, uuid: [u8; 16]) -> Result<()> {
     }
 }
 
-/// Zeroes the journal of this plan: its blocks are anybody's.
-pub fn erase_journal(disk: &dyn Backing, plan: JournalPlan) -> Result<()> {
+/// Zeroes the journal of this plan: its blocks are anybody's. If they are another cache's than `uuid` already, they stay.
+pub fn erase_journal(disk: &dyn Backing, plan: JournalPlan, uuid: [u8; 16]) -> Result<()> {
+    // What cannot be read tells of nobody.
+    if matches!(find(disk), Ok(Some(found)) if found.uuid != uuid) {
+        return Ok(());
+    }
     let journal = Journal { disk, plan };
     let (first, end) = (journal.on_disk(plan.records_at()), journal.on_disk(plan.end()));
     // The headers first: without them there is no journal.

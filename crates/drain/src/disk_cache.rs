@@ -15,7 +15,7 @@ impl Doorbell for Bell {
 impl<R: Region + 'static> Dirty for DiskCache<R> {
     fn load(&self) -> Load {
         let dirty = u32::try_from(self.dirty_blocks()).unwrap_or(u32::MAX);
-        Load { dirty, writes: self.counters().commits, write_time: None }
+        Load { dirty, writes: self.counters().commits }
     }
 
     fn blocks(&self) -> u32 {

@@ -56,7 +56,7 @@ impl Dirty for List {
     fn load(&self) -> Load {
         let mut inner = self.0.lock().unwrap();
         inner.looks += 1;
-        Load { dirty: u32::try_from(inner.dirty.len()).unwrap(), writes: inner.looks, write_time: None }
+        Load { dirty: u32::try_from(inner.dirty.len()).unwrap(), writes: inner.looks }
     }
 
     fn blocks(&self) -> u32 {

@@ -3,7 +3,6 @@
 //! Blocks that wait may be overwritten meanwhile, and then cost the disk one write less; and a disk that is left alone answers
 //! reads sooner. But a cache full of dirty blocks makes writers wait for the disk. So while writers are busy nothing is written below half
 //! of the limit of dirty blocks; above it the disk gets the more of the time the closer the limit comes, and all of it from there on.
-//! When writers notice (their writes take twice as long as in calm times), it gets half as much, as long as the limit is not close.
 //! When writers pause, or blocks have waited for the longest time allowed, everything is written.
 //!
 //! From the limit on, the disk's time is what writers share, and blocks that cost it more than their part may wait: each for two sweeps. So a block is written by
@@ -14,9 +13,6 @@ use std::time::Duration;
 
 /// Share of the limit below which busy writers are left alone.
 const LOW: f64 = 0.5;
-
-/// Share of the limit from which on it does not matter what writers notice.
-const HIGH: f64 = 0.9;
 
 /// Writers that wrote nothing for this time have paused.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -88,8 +84,6 @@ pub struct Load {
     pub dirty: u32,
     /// Writes that there were since the cache was opened.
     pub writes: u64,
-    /// How long a write took lately, in the mean; None: there was none, or nobody knows.
-    pub write_time: Option<Duration>,
 }
 
 /// What a sweep over the disk takes along of what it comes past.
@@ -129,8 +123,6 @@ pub struct Destage {
     dirty_since: Option<Duration>,
     /// Blocks that are to be written because of their age.
     aged: u32,
-    /// What a write takes while nothing is destaged, in nanoseconds.
-    calm_ns: Option<f64>,
 }
 
 impl Destage {
@@ -144,7 +136,6 @@ impl Destage {
             wrote_at: Duration::ZERO,
             dirty_since: None,
             aged: 0,
-            calm_ns: None,
         }
     }
 
@@ -169,11 +160,11 @@ impl Destage {
             return Turn::Destage(self.step_blocks(STEP), Along::Everything);
         }
         if share < LOW && self.aged == 0 {
-            self.learn_calm(load.write_time);
+            self.to_wait_for = None;
             return Turn::Wait(WAIT_MAX);
         }
         match self.to_wait_for.take() {
-            Some(took) => Turn::Wait(pause_after(took, self.duty(share, load.write_time))),
+            Some(took) => Turn::Wait(pause_after(took, duty(share))),
             None => Turn::Destage(self.step_blocks(STEP), Along::Everything),
         }
     }
@@ -215,18 +206,6 @@ impl Destage {
         let share = self.limits.dirty_blocks / STEP_PRESSED_SHARE;
         self.step_blocks(STEP_PRESSED).min(share.max(self.step_blocks(STEP)))
     }
-
-    /// The share of the time that the disk gets, while the dirty share of the limit is `share`.
-    fn duty(&self, share: f64, write_time: Option<Duration>) -> f64 {
-        let duty = ((share - LOW) / (1.0 - LOW)).clamp(DUTY_MIN, 1.0);
-        let noticed = self.calm_ns.zip(write_time).is_some_and(|(calm, now)| now.as_secs_f64() * 1e9 > 2.0 * calm);
-        if noticed && share < HIGH { (duty / 2.0).max(DUTY_MIN) } else { duty }
-    }
-
-    fn learn_calm(&mut self, write_time: Option<Duration>) {
-        self.to_wait_for = None;
-        self.calm_ns = write_time.map_or(self.calm_ns, |time| Some(mean(self.calm_ns, time.as_secs_f64() * 1e9)));
-    }
 }
 
 /// What holds writers back when a disk does not keep up.
@@ -255,6 +234,11 @@ fn mean(known: Option<f64>, now: f64) -> f64 {
     known + (now.min(known * 2.0) - known) / NEWEST
 }
 
+/// The share of the time that the disk gets, while the dirty share of the limit is `share`.
+fn duty(share: f64) -> f64 {
+    ((share - LOW) / (1.0 - LOW)).clamp(DUTY_MIN, 1.0)
+}
+
 /// The pause after a step that took `took`, so that steps take the share `duty` of the time.
 fn pause_after(took: Duration, duty: f64) -> Duration {
     took.mul_f64((1.0 - duty) / duty).min(WAIT_MAX)
@@ -269,7 +253,7 @@ mod tests {
     const LIMITS: Limits = Limits { dirty_blocks: 10_000, age: Duration::from_secs(30) };
 
     fn load(dirty: u32, writes: u64) -> Load {
-        Load { dirty, writes, write_time: None }
+        Load { dirty, writes }
     }
 
     /// A cache of 14,000 blocks in front of a disk that takes 20 µs for a block, written to with `writes_per_ms`, for `time`. Answers
@@ -363,17 +347,15 @@ mod tests {
     }
 
     #[test]
-    fn the_disk_gets_half_when_writers_notice_unless_the_limit_is_close() {
-        let pause = |dirty, write_time| {
+    fn the_disk_gets_the_more_of_the_time_the_closer_the_limit_comes() {
+        let pause = |dirty| {
             let mut destage = Destage::new(LIMITS);
-            let calm = Load { write_time: Some(10 * US), ..load(100, 1) };
-            assert_eq!(destage.next(MS, calm), Turn::Wait(WAIT_MAX));
             destage.measured(64, MS);
-            destage.next(2 * MS, Load { write_time: Some(write_time), ..load(dirty, 2) })
+            destage.next(2 * MS, load(dirty, 2))
         };
-        assert_eq!(pause(7_500, 10 * US), Turn::Wait(MS), "half of the time");
-        assert_eq!(pause(7_500, 30 * US), Turn::Wait(3 * MS), "a quarter");
-        assert_eq!(pause(9_500, 30 * US), pause(9_500, 10 * US));
+        assert_eq!(pause(5_001), Turn::Wait(19 * MS), "one part in twenty");
+        assert_eq!(pause(7_500), Turn::Wait(MS), "half of the time");
+        assert_eq!(pause(9_000), Turn::Wait(MS / 4), "four parts in five");
     }
 
     #[test]

@@ -63,7 +63,12 @@ pub enum Request<'a> {
     /// Bring the file to its disk, and let nobody hold it until it is asked for anew.
     Settle(FileId),
     /// Bring the file to its disk, and let nobody hold it any more: its writers cannot all be seen.
-    Abandon(FileId),
+    Abandon {
+        /// The file.
+        file: FileId,
+        /// When it was born, in nanoseconds since 1970, if that is known: what later has its number is another file.
+        born_ns: Option<u64>,
+    },
     /// Bring all files to their disks, and let nobody hold them until they are asked for anew.
     SettleAll,
     /// Tell what is held: the answer is a text of at most [`STATUS_BYTES_MAX`] bytes.
@@ -146,7 +151,7 @@ impl Request<'_> {
             }
             Request::Forget { hold } => [FORGET, hold, 0, 0, 0],
             Request::Settle(file) => [SETTLE, file.device, file.inode, 0, 0],
-            Request::Abandon(file) => [ABANDON, file.device, file.inode, 0, 0],
+            Request::Abandon { file, born_ns } => [ABANDON, file.device, file.inode, born_ns.unwrap_or(0), 0],
             Request::SettleAll => [SETTLE_ALL, 0, 0, 0, 0],
             Request::Status => [STATUS, 0, 0, 0, 0],
         };
@@ -205,7 +210,7 @@ impl Request<'_> {
             }
             FORGET => Request::Forget { hold: first },
             SETTLE => Request::Settle(file),
-            ABANDON => Request::Abandon(file),
+            ABANDON => Request::Abandon { file, born_ns: (count != 0).then_some(count) },
             SETTLE_ALL => Request::SettleAll,
             STATUS => Request::Status,
             _ => return Err(NoRequest),
@@ -276,7 +281,8 @@ mod tests {
         let ranges = [(0, 100), (4096, 1)];
         let keep = Request::Keep { hold: 7, size: 9, filling: 3, ranges: &ranges };
         let absorb = Request::Absorb { hold: 7, size: 9, filling: 3, ranges: &ranges };
-        let others = [Request::Forget { hold: 1 }, Request::Settle(file), Request::Abandon(file)];
+        let abandon = |born_ns| Request::Abandon { file, born_ns };
+        let others = [Request::Forget { hold: 1 }, Request::Settle(file), abandon(None), abandon(Some(7))];
         let common = [
             Request::Join,
             Request::Sync { file, mark: 9, whole: true },

@@ -1,6 +1,6 @@
 //! What the kernel tells of a descriptor or a path. A closed number is an error here, not a danger.
 
-use rustix::fs::{AtFlags, FileType, OFlags, SeekFrom, Stat, StatxFlags};
+use rustix::fs::{AtFlags, FileType, OFlags, SeekFrom, Stat, Statx, StatxFlags};
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
 use std::os::fd::BorrowedFd;
@@ -57,7 +57,17 @@ pub(crate) fn stat(descriptor: i32) -> Option<Stat> {
 
 /// When the file behind `descriptor` was born, in nanoseconds since 1970, where the file system knows.
 pub(crate) fn born_ns(descriptor: i32) -> Option<u64> {
+    born(descriptor)?.1
+}
+
+/// Which file is behind `descriptor`, and when it was born.
+pub(crate) fn born(descriptor: i32) -> Option<(FileId, Option<u64>)> {
     let stat = rustix::fs::statx(borrowed(descriptor)?, c"", AtFlags::EMPTY_PATH, StatxFlags::BTIME).ok()?;
+    let file = FileId { device: rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor), inode: stat.stx_ino };
+    Some((file, birth_ns(&stat)))
+}
+
+fn birth_ns(stat: &Statx) -> Option<u64> {
     let known = stat.stx_mask & StatxFlags::BTIME.bits() != 0;
     let seconds = u64::try_from(stat.stx_btime.tv_sec).ok().filter(|_| known)?;
     seconds.checked_mul(1_000_000_000)?.checked_add(stat.stx_btime.tv_nsec.into())

@@ -4,8 +4,8 @@ use crate::asked::{PATH_BYTES, appends, borrowed, file_of, flags, id, is_writabl
 use crate::descriptors::{self, Regular, SYNCS_MAX, Seen};
 use crate::held::{Attributes, Dirty, Held, Place, Taken, attributes};
 use crate::line::{Later, Wait};
-use crate::{files, guarded, joined, line, loud, names, process, quiet};
-use rustix::fs::{FileType, OFlags};
+use crate::{asked, files, guarded, joined, line, loud, names, process, quiet, recent};
+use rustix::fs::FileType;
 use rustix::io::Errno;
 use std::mem::MaybeUninit;
 use std::ops::RangeInclusive;
@@ -63,7 +63,7 @@ impl Source {
     }
 }
 
-/// A file is held from this sync of one descriptor on: many files are synced once and never again.
+/// A file is held from this sync on: many files are synced once and never again.
 const HOLD_AT_SYNC: u8 = 3;
 
 /// Makes a call that writes up to as many bytes of `source` as it returns, and follows it.
@@ -254,14 +254,18 @@ fn keep_locked(descriptor: i32, index: u16, generation: u32, attributes_too: boo
             hand_over(held, (index, generation), left, stat.st_size.unsigned_abs());
             return Way::Kept;
         }
-        Some(Taken::Committed(_)) => taken(held),
+        Some(Taken::Committed(_)) => taken(held, stat.st_size.unsigned_abs()),
         Some(Taken::Dirty(dirty)) => dirty,
         None => Dirty::in_doubt(),
     };
     // Once more, behind the notes: what was appended and noted lies before the end.
     let size = self::stat(descriptor).unwrap_or(stat).st_size.unsigned_abs();
     let by_kernel = Way::ByKernel { index, generation, size, attributes, locked };
-    if dirty.doubt || !known || size < held.top() {
+    let cut = size < held.top();
+    if cut {
+        held.is_cut(size);
+    }
+    if dirty.doubt || !known || cut {
         return by_kernel;
     }
     match ask_to_keep(held, &dirty, size) {
@@ -282,8 +286,8 @@ fn keep_locked(descriptor: i32, index: u16, generation: u32, attributes_too: boo
 }
 
 /// What was committed may count for nothing: it is to be made durable elsewhere.
-fn taken(held: &Held) -> Dirty {
-    match held.take(0, false) {
+fn taken(held: &Held, size: u64) -> Dirty {
+    match held.take(size, false) {
         Taken::Dirty(dirty) => dirty,
         Taken::Committed(_) => Dirty::in_doubt(),
     }
@@ -344,10 +348,14 @@ fn synced(way: Way, well: bool) {
 /// the one that holds it has done so.
 pub(crate) fn hold(descriptor: i32, regular: Regular) -> bool {
     let followed = process::owns_memory() && !process::has_unseen_writer();
-    let worth_it = !regular.refused && regular.syncs >= HOLD_AT_SYNC && followed;
+    // What is known of the file comes to be known of the descriptor with its first sync.
+    let often =
+        || regular.syncs >= HOLD_AT_SYNC || regular.syncs == 0 && recent::reached(descriptor, HOLD_AT_SYNC.into());
+    let worth_it = !regular.refused && followed && often();
     let Some(stat) = stat(descriptor).filter(|_| worth_it) else { return false };
+    recent::begin_anew(descriptor);
     if STANDARD.into_iter().any(|stream| is_writable(stream) && file_of(stream) == Some(id(&stat))) {
-        abandon(id(&stat));
+        abandon_behind(descriptor, id(&stat));
         return false;
     }
     if !path_of(descriptor, &mut [MaybeUninit::uninit(); PATH_BYTES]).is_some_and(process::is_rooted) {
@@ -388,7 +396,10 @@ fn refuse(descriptor: i32, regular: Regular) {
 /// The kernel synced a file that this process did not hold then.
 pub(crate) fn synced_unheld(descriptor: i32, regular: Regular) -> i32 {
     if descriptors::seen(descriptor) == Seen::Regular(regular) && regular.syncs < SYNCS_MAX {
-        descriptors::learn(descriptor, Seen::Regular(Regular { syncs: regular.syncs + 1, ..regular }));
+        let counts = regular.syncs < HOLD_AT_SYNC && process::owns_memory();
+        let of_file = if counts { u8::try_from(recent::count(descriptor)).unwrap_or(SYNCS_MAX) } else { 0 };
+        let syncs = of_file.clamp(regular.syncs + 1, SYNCS_MAX);
+        descriptors::learn(descriptor, Seen::Regular(Regular { syncs, ..regular }));
         if regular.syncs == 0 && !regular.loud {
             names::synced(descriptor);
         }
@@ -397,7 +408,7 @@ pub(crate) fn synced_unheld(descriptor: i32, regular: Regular) -> i32 {
 }
 
 /// What `descriptor` is, asked of the kernel if nobody remembers, or only a process with other descriptors, whose memory this one shares.
-fn look(descriptor: i32) -> Seen {
+pub(crate) fn look(descriptor: i32) -> Seen {
     let seen = descriptors::seen(descriptor);
     if seen != Seen::Unknown && descriptors::are_own() { seen } else { guarded(|| learn(descriptor, false)) }
 }
@@ -423,7 +434,9 @@ pub(crate) fn learn(descriptor: i32, late: bool) -> Seen {
     let epoch = process::epoch();
     let regular = Regular { epoch, loud, ..known };
     match files::find(id(&stat)).filter(|(_, held)| held.is_in_force()) {
-        Some(_) if loud && quiet::open(descriptor, id(&stat)).is_none() => abandon(id(&stat)),
+        Some(_) if loud && quiet::open(descriptor, id(&stat)).is_none() => {
+            abandon_behind(descriptor, id(&stat));
+        }
         Some((index, held)) => {
             if late {
                 held.put_in_doubt();
@@ -440,9 +453,9 @@ pub(crate) fn learn(descriptor: i32, late: bool) -> Seen {
             }
             None if process::row_of(id(&stat)).is_some() => match joined::join(descriptor, &stat, loud, late) {
                 Some(joined) => return descriptors::learn(descriptor, joined),
-                None => abandon(id(&stat)),
+                None => abandon_behind(descriptor, id(&stat)),
             },
-            None if process::is_held(id(&stat)) => abandon(id(&stat)),
+            None if process::is_held(id(&stat)) => abandon_behind(descriptor, id(&stat)),
             // It may be the one.
             None if process::is_making() => {
                 names::settle_made(descriptor);
@@ -455,11 +468,21 @@ pub(crate) fn learn(descriptor: i32, late: bool) -> Seen {
     descriptors::learn(descriptor, Seen::Regular(regular))
 }
 
-/// The file's writers cannot all be seen: nobody holds it any more.
-fn abandon(file: FileId) {
-    let _ = line::ask(Request::Abandon(file), None);
+/// The file's writers cannot all be seen: nobody holds it any more. What later has its number is another file, if it is known when this one was born.
+pub(crate) fn abandon(file: FileId, born_ns: Option<u64>) {
+    let _ = line::ask(Request::Abandon { file, born_ns }, None);
     files::find(file).iter().for_each(|(_, held)| held.leave());
     names::leave(file);
+}
+
+/// The same of `file`, which is behind `descriptor` as long as that is not closed.
+fn abandon_behind(descriptor: i32, file: FileId) {
+    abandon(file, birth_of(descriptor, file));
+}
+
+/// When `file` was born, which is behind `descriptor` as long as that is not closed.
+pub(crate) fn birth_of(descriptor: i32, file: FileId) -> Option<u64> {
+    asked::born(descriptor).filter(|(found, _)| *found == file)?.1
 }
 
 /// What was kept of the file is brought to its disk.
@@ -478,7 +501,7 @@ pub(crate) fn abandon_unseen(descriptor: i32) {
         let regular = stat(descriptor)
             .filter(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && stat.st_nlink > 0);
         if let Some(stat) = regular {
-            abandon(id(&stat));
+            abandon_behind(descriptor, id(&stat));
             descriptors::forget(descriptor);
         }
     });
@@ -504,13 +527,6 @@ pub(crate) fn opened(descriptor: i32) {
     quiet::lost(descriptor);
     let unseen = STANDARD.contains(&descriptor) || process::has_unseen_writer();
     if unseen && is_writable(descriptor) {
-        abandon_unseen(descriptor);
-    }
-}
-
-/// A shared mapping of `descriptor` is going to be made: stores to it are not seen.
-pub(crate) fn mapping_shared(descriptor: i32) {
-    if process::is_followed() && flags(descriptor).contains(OFlags::RDWR) {
         abandon_unseen(descriptor);
     }
 }
@@ -554,7 +570,8 @@ pub(crate) fn settle_held(file: FileId) {
     if files::find(file).is_some() || process::row_of(file).is_some_and(|row| row.holder == COMMON) {
         settle(file);
     } else if !names::settle(file) && process::is_held(file) {
-        abandon(file);
+        // Whoever holds it knows when it was born.
+        abandon(file, None);
     }
 }
 

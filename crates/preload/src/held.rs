@@ -27,6 +27,8 @@ pub(crate) struct Held {
     appended: AtomicBool,
     /// The size at the last sync: appended bytes lie behind it.
     base: AtomicU64,
+    /// Bytes that the file has by all that was noted: if it has more while no write is under way, something was appended that no export saw.
+    end: AtomicU64,
     /// What a sync makes durable besides, as it was when it was last durable.
     attributes: [AtomicU64; 3],
     /// Writes that began, and those that ended: one that began last and ends next was alone. Both count one more at each take, so that no write is alone that was under way
@@ -135,6 +137,7 @@ impl Held {
             doubt: AtomicBool::new(false),
             appended: AtomicBool::new(false),
             base: AtomicU64::new(0),
+            end: AtomicU64::new(0),
             attributes: [const { AtomicU64::new(0) }; 3],
             begun: AtomicU64::new(0),
             ended: AtomicU64::new(0),
@@ -160,6 +163,7 @@ impl Held {
             self.device.store(stat.st_dev, Ordering::Relaxed);
             self.inode.store(stat.st_ino, Ordering::Relaxed);
             self.base.store(stat.st_size.unsigned_abs(), Ordering::Relaxed);
+            self.end.store(stat.st_size.unsigned_abs(), Ordering::Relaxed);
             self.remember(UNKNOWN);
             self.holder.store(0, Ordering::Relaxed);
             self.begun.store(0, Ordering::Relaxed);
@@ -291,6 +295,9 @@ impl Held {
             return true;
         }
         let same = self.generation() == generation && self.is_taken();
+        if let Place::Range((at, len)) = place {
+            self.reaches(at.saturating_add(len));
+        }
         match place {
             Place::Range(range) if same && self.is_staged(number, range, bytes) => {}
             Place::Range(range) if same => self.add(range),
@@ -302,6 +309,29 @@ impl Held {
         }
         self.lock.give();
         same
+    }
+
+    /// It is known why the file has so many bytes. The lock is held.
+    fn reaches(&self, end: u64) {
+        self.end.store(self.end.load(Ordering::Relaxed).max(end), Ordering::Relaxed);
+    }
+
+    /// Looks at a size that the kernel told before the lock was taken, and puts the file in doubt if nobody noted how it came to be so long. What is being written is noted when it has ended. The lock is held.
+    fn look_at(&self, size: u64) {
+        let idle = self.begun.load(Ordering::Acquire) == self.ended.load(Ordering::Acquire);
+        // What was appended lies between two ends.
+        if idle && size > self.end.load(Ordering::Relaxed) && !self.appended.load(Ordering::Relaxed) {
+            self.put_in_doubt();
+            self.reaches(size);
+        }
+    }
+
+    /// Somebody else cut the file to `size` bytes.
+    pub(crate) fn is_cut(&self, size: u64) {
+        if self.lock.take() {
+            self.end.store(size, Ordering::Relaxed);
+            self.lock.give();
+        }
     }
 
     /// Puts a write on the strip, if it was alone and there is room. The lock is held.
@@ -343,6 +373,7 @@ impl Held {
         if !self.lock.take() {
             return Taken::Dirty(Dirty::in_doubt());
         }
+        self.look_at(size);
         let committed = if may_commit { self.committed(size) } else { None };
         let taken = committed.map_or_else(|| Taken::Dirty(self.dirty()), Taken::Committed);
         self.lock.give();
@@ -500,6 +531,7 @@ impl Held {
             if !self.appended.load(Ordering::Relaxed) {
                 self.base.store(size, Ordering::Relaxed);
             }
+            self.reaches(size);
             self.lock.give();
         }
     }

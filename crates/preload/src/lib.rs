@@ -14,7 +14,7 @@
 //!    syncs are the kernel's then.
 //! 3. Nothing kept is older than what somebody was promised by the kernel: whoever makes a held file durable otherwise has what was kept of it forgotten before
 //!    returning, and whoever shortens, renames or replaces one has it settled before the kernel acts.
-//! 4. What writes past libc's functions (streams, shared mappings, asynchronous I/O) has its file abandoned before it begins.
+//! 4. What writes past libc's functions (streams, shared mappings, asynchronous I/O) has its file abandoned before it begins; a mapping that is only for reading, before it is made writable: see [`mapped`].
 //! 5. If the supervisor is gone, or out of reach, everything is synced by the kernel, once, between two lines in the journal of holds: the first has a supervisor that
 //!    lives promise nothing any more, the second says that what was kept is void.
 //! 6. A commit to a strip counts if the table and the first byte of the journal still allow it when it is durable: whoever disallows it syncs the file then, which has
@@ -52,10 +52,12 @@ mod joined;
 mod line;
 mod lock;
 mod loud;
+mod mapped;
 mod names;
 mod next;
 mod process;
 mod quiet;
+mod recent;
 mod strip;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -2,13 +2,15 @@
 //!
 //! The kernel's own *loud* write is made where that cannot be: where the library does not know beforehand how far to move the position, where the program changed how the
 //! descriptor writes, and for calls that are no plain writes. What was kept is older than what is on the disk then, and is forgotten before the call returns.
+//!
+//! A call that says of itself that it is a sync (`pwritev2` with RWF_SYNC or RWF_DSYNC) is made without saying so where its file is held, through the program's own descriptor, and a sync follows.
 
 use crate::asked::{appends, borrowed, position, seek};
 use crate::descriptors::{self, Regular, Seen};
 use crate::follow::{Aim, Asked, Source, Write, both, hold, look_again, sync_again, sync_held, synced_unheld, written};
 use crate::held::{Held, Place};
 use crate::quiet::{self, Quiet};
-use crate::{files, follow, guarded, next};
+use crate::{files, follow, guarded, next, process};
 use rustix::fs::SeekFrom;
 use std::ffi::c_long;
 
@@ -29,6 +31,36 @@ pub(crate) fn write_unheld(write: Asked, regular: Regular, call: impl FnOnce() -
     }
     guarded(|| look_again(write.descriptor, regular));
     wrote
+}
+
+/// Makes a call that alone is loud, or a quiet one and a sync where the file is followed.
+pub(crate) fn write_once(
+    asked: Asked,
+    whole: bool,
+    quiet: impl FnOnce() -> isize,
+    loud: impl FnOnce() -> isize,
+) -> isize {
+    let Asked { descriptor, aim, source } = asked;
+    if !process::is_followed() {
+        return loud();
+    }
+    match follow::look(descriptor) {
+        // It is a sync: the file may come to be held for it.
+        Seen::Regular(regular) if !regular.loud && !guarded(|| hold(descriptor, regular)) => {
+            let wrote = loud();
+            if wrote > 0 {
+                return ended(wrote, || synced_unheld(descriptor, regular));
+            }
+            guarded(|| look_again(descriptor, regular));
+            wrote
+        }
+        Seen::Plain | Seen::Unknown => loud(),
+        _ => {
+            let wrote = follow::write(descriptor, aim, source, quiet);
+            let sync = || follow::sync(descriptor, whole, || by_kernel(descriptor, whole));
+            if wrote > 0 { ended(wrote, sync) } else { wrote }
+        }
+    }
 }
 
 /// Makes a loud call to a file that this process holds.
@@ -65,14 +97,16 @@ fn ended(wrote: isize, sync: impl FnOnce() -> i32) -> isize {
 
 /// A sync of what was written quietly.
 fn sync(descriptor: i32, (index, generation): Hold, whole: bool) -> i32 {
-    let by_kernel = || {
-        let file = borrowed(descriptor).ok_or(rustix::io::Errno::BADF);
-        let end = file.and_then(|file| if whole { rustix::fs::fsync(file) } else { rustix::fs::fdatasync(file) });
-        end.map_or_else(follow::failed, |()| 0)
-    };
     let kept = sync_held(descriptor, index, generation, whole);
     // Another process may hold the file by then, or this one again.
-    kept.unwrap_or_else(|| both(by_kernel(), || sync_again(descriptor)))
+    kept.unwrap_or_else(|| both(by_kernel(descriptor, whole), || sync_again(descriptor)))
+}
+
+/// A sync that is not a point where a thread is cancelled.
+fn by_kernel(descriptor: i32, whole: bool) -> i32 {
+    let file = borrowed(descriptor).ok_or(rustix::io::Errno::BADF);
+    let end = file.and_then(|file| if whole { rustix::fs::fsync(file) } else { rustix::fs::fdatasync(file) });
+    end.map_or_else(follow::failed, |()| 0)
 }
 
 /// How bytes reach their place through a quiet descriptor.

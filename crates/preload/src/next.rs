@@ -134,6 +134,10 @@ next! {
     posix_spawn(child: *mut pid_t, path: *const c_char, actions: *const posix_spawn_file_actions_t, how: *const posix_spawnattr_t, arguments: *const *mut c_char, environment: *const *mut c_char) -> c_int;
     posix_spawnp(child: *mut pid_t, name: *const c_char, actions: *const posix_spawn_file_actions_t, how: *const posix_spawnattr_t, arguments: *const *mut c_char, environment: *const *mut c_char) -> c_int;
     mmap(at: *mut c_void, len: size_t, access: c_int, flags: c_int, fd: c_int, from: off_t) -> *mut c_void;
+    mprotect(at: *mut c_void, len: size_t, access: c_int) -> c_int;
+    pkey_mprotect(at: *mut c_void, len: size_t, access: c_int, key: c_int) -> c_int;
+    munmap(at: *mut c_void, len: size_t) -> c_int;
+    mremap(from: *mut c_void, len: size_t, new_len: size_t, how: c_int, to: *mut c_void) -> *mut c_void;
     aio_write(request: *mut aiocb) -> c_int;
     aio_fsync(how: c_int, request: *mut aiocb) -> c_int;
     lio_listio(mode: c_int, list: *const *mut aiocb, count: c_int, event: *mut sigevent) -> c_int;

@@ -41,7 +41,7 @@ impl Account {
 fn storm(arguments: &[&str]) -> anyhow::Result<String> {
     let arguments = arguments.iter().map(|&argument| argument.to_owned());
     let mut command = on_virtual_cores_of("tidegate-trials", "storm", arguments);
-    let output = command.stderr(Stdio::inherit()).output().context("running cargo")?;
+    let output = command.stderr(Stdio::inherit()).output().context(super::NO_CARGO)?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     ensure!(!text.is_empty(), "storm printed nothing ({})", output.status);
     Ok(text)
@@ -59,7 +59,7 @@ pub(super) fn digests() -> anyhow::Result<Outcome> {
     let differs = |profile: &[&str]| -> anyhow::Result<bool> {
         let arguments = [&["test", "--quiet", "--package", "tidegate-trials", "--test", "storm"], profile, &["digest"]];
         let mut command: Command = super::cargo_for_virtual_cores(arguments.concat());
-        let output = command.output().context("running cargo")?;
+        let output = command.output().context(super::NO_CARGO)?;
         let text = String::from_utf8_lossy(&output.stdout);
         ensure!(text.contains("test result: "), "the test did not run ({})", output.status);
         Ok(!output.status.success())

@@ -14,6 +14,13 @@ pub(crate) enum ControlFailure {
         /// What the system answered.
         error: io::Error,
     },
+    /// The system lets this user not ask, whether somebody answers or not.
+    Denied {
+        /// The control socket.
+        path: PathBuf,
+        /// What the system answered.
+        error: io::Error,
+    },
     /// Somebody listens on the socket, and does not answer.
     Silent {
         /// The control socket.
@@ -39,6 +46,13 @@ impl ControlFailure {
                 why: error.to_string(),
                 next: "start one with `tidegate serve`, or name the control socket that it prints: --control PATH"
                     .to_owned(),
+                exit: Exit::Environment,
+            },
+            ControlFailure::Denied { path, error } => Told {
+                kind: "permission",
+                what: format!("no permission to ask on {}", path.display()),
+                why: error.to_string(),
+                next: "run this as the user of the server, or as root".to_owned(),
                 exit: Exit::Environment,
             },
             ControlFailure::Silent { path, error } => Told {

@@ -1,8 +1,11 @@
 //! Disks behind caches that cannot be used, and what keeps blocks from reaching them.
 
+use super::volume::is_of_the_path;
 use super::{Exit, Told};
-use crate::size::Human;
-use std::path::PathBuf;
+use crate::shell::word;
+use crate::size::{Exact, Human};
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
 use tidegate_media::MapError;
 
 /// Why a disk, or the cache in front of it, is not used.
@@ -32,6 +35,15 @@ pub(crate) enum DiskFailure {
         /// The disk.
         disk: PathBuf,
     },
+    /// A disk without a name, at another place than it was.
+    Nameless {
+        /// The region.
+        pmem: PathBuf,
+        /// The disk.
+        disk: PathBuf,
+        /// Where the cached one was.
+        was: PathBuf,
+    },
     /// The disk is smaller than it was.
     Smaller {
         /// The region.
@@ -43,6 +55,15 @@ pub(crate) enum DiskFailure {
         /// Bytes it has.
         has: u64,
     },
+    /// Somebody wrote to the disk without its cache, which has blocks for it.
+    Changed {
+        /// The region.
+        pmem: PathBuf,
+        /// The disk.
+        disk: PathBuf,
+        /// Bytes that only the region has.
+        dirty_bytes: u64,
+    },
     /// The cache was detached from its disk.
     Detached {
         /// The region.
@@ -50,6 +71,11 @@ pub(crate) enum DiskFailure {
     },
     /// A cache that has a disk is to get another.
     Attached {
+        /// The region.
+        pmem: PathBuf,
+    },
+    /// There is no such region.
+    NoRegion {
         /// The region.
         pmem: PathBuf,
     },
@@ -68,36 +94,25 @@ pub(crate) enum DiskFailure {
         /// The region.
         pmem: PathBuf,
     },
-    /// Blocks stay in the region because the disk refuses them.
-    Refuses {
+    /// Blocks stay in the region.
+    Kept {
         /// The region.
         pmem: PathBuf,
         /// Bytes that only the region has.
         dirty_bytes: u64,
-        /// The first block that stops it, and why.
-        why: String,
-    },
-    /// Blocks stay in the region because they do not fit their checksums.
-    Damaged {
-        /// The region.
-        pmem: PathBuf,
-        /// Bytes that only the region has.
-        dirty_bytes: u64,
-        /// The first block that stops it, and why.
-        why: String,
-    },
-    /// A block of an ordered disk does not fit its checksum, or is missing, and nothing may go past it.
-    Stopped {
-        /// The region.
-        pmem: PathBuf,
-        /// Bytes that only the region has.
-        dirty_bytes: u64,
-        /// The first block that stops it, and why.
-        why: String,
+        /// What keeps them there.
+        kept: Kept,
     },
     /// What was to be salvaged to is not empty.
     TargetHolds {
         /// The file or disk.
+        to: PathBuf,
+    },
+    /// What was to be salvaged to is the disk of the region.
+    TargetIsItsDisk {
+        /// The region.
+        pmem: PathBuf,
+        /// The disk.
         to: PathBuf,
     },
     /// Blocks of another size than those that are served.
@@ -114,6 +129,11 @@ pub(crate) enum DiskFailure {
         /// The region.
         pmem: PathBuf,
     },
+    /// A cache is to be changed that is being changed.
+    Changing {
+        /// The region.
+        pmem: PathBuf,
+    },
     /// A region that is no file has the size that it has.
     NoFile {
         /// The region.
@@ -125,7 +145,61 @@ pub(crate) enum DiskFailure {
         why: String,
         /// What to do now, as it says.
         next: String,
+        /// How a command ends that meets the same without a server.
+        exit: Exit,
     },
+}
+
+/// What keeps blocks from their disk.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct Kept {
+    /// What of it is at fault.
+    pub(crate) by: KeptBy,
+    /// The first block that stops it, and why; or what is wrong with the journal.
+    pub(crate) why: String,
+}
+
+/// What is at fault if blocks do not reach their disk.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum KeptBy {
+    /// The disk, which refuses them.
+    Disk,
+    /// The blocks, which do not fit their checksums.
+    Damage,
+    /// A block that does not fit its checksum, or is missing: on an ordered disk nothing may go past it.
+    Order,
+    /// The journal of an ordered disk, which is another cache's or gone.
+    Journal,
+}
+
+impl KeptBy {
+    fn kind(self) -> (&'static str, Exit) {
+        match self {
+            KeptBy::Disk => ("disk-refuses", Exit::Environment),
+            KeptBy::Damage => ("block-damaged", Exit::Refused),
+            KeptBy::Order => ("order-stopped", Exit::Refused),
+            KeptBy::Journal => ("journal-lost", Exit::Refused),
+        }
+    }
+
+    fn next(self, pmem: &Path) -> String {
+        let pmem = word(pmem);
+        match self {
+            KeptBy::Disk => format!(
+                "nothing is lost: see dmesg, repair the disk and try again, or write them elsewhere: tidegate salvage --pmem {pmem} --to FILE"
+            ),
+            KeptBy::Damage => format!(
+                "everything else went to the disk; write the block anew from its application or a backup, or see all of them: tidegate scrub --pmem {pmem}"
+            ),
+            KeptBy::Order => format!(
+                "nothing goes past it on an ordered disk: write the block anew from its application or a backup, or write all others elsewhere: tidegate salvage --pmem {pmem} --to FILE"
+            ),
+            KeptBy::Journal => format!(
+                "nothing is lost: if it is another cache's, bring that one's blocks to the disk (tidegate detach); then write these to a copy of the disk: tidegate salvage --pmem {pmem} --to COPY --force"
+            ),
+        }
+    }
 }
 
 impl DiskFailure {
@@ -142,20 +216,23 @@ impl DiskFailure {
             }
             DiskFailure::Unusable { .. } => ("disk-unusable", Exit::Environment),
             DiskFailure::Replaced { .. } => ("disk-replaced", Exit::Refused),
+            DiskFailure::Nameless { .. } => ("disk-elsewhere", Exit::Refused),
             DiskFailure::Smaller { .. } => ("disk-smaller", Exit::Refused),
+            DiskFailure::Changed { .. } => ("disk-changed", Exit::Refused),
             DiskFailure::Detached { .. } => ("detached", Exit::Refused),
             DiskFailure::Attached { .. } => ("attached", Exit::Refused),
+            DiskFailure::NoRegion { .. } => ("absent", Exit::Refused),
             DiskFailure::NoCache { .. } => ("no-disk-cache", Exit::Refused),
             DiskFailure::TransitWished { .. } => ("two-caches", Exit::Usage),
             DiskFailure::LevellingWished { .. } => ("no-table", Exit::Usage),
-            DiskFailure::Refuses { .. } => ("disk-refuses", Exit::Environment),
-            DiskFailure::Damaged { .. } => ("block-damaged", Exit::Refused),
-            DiskFailure::Stopped { .. } => ("order-stopped", Exit::Refused),
+            DiskFailure::Kept { kept, .. } => kept.by.kind(),
             DiskFailure::TargetHolds { .. } => ("target-holds", Exit::Refused),
+            DiskFailure::TargetIsItsDisk { .. } => ("target-is-its-disk", Exit::Refused),
             DiskFailure::BlockSize { .. } => ("block-size-differs", Exit::Refused),
             DiskFailure::ReadOnly { .. } => ("served-read-only", Exit::Refused),
+            DiskFailure::Changing { .. } => ("being-changed", Exit::InUse),
             DiskFailure::NoFile { .. } => ("no-file", Exit::Usage),
-            DiskFailure::Server { .. } => ("server-refuses", Exit::Refused),
+            DiskFailure::Server { exit, .. } => ("server-refuses", *exit),
         }
     }
 
@@ -163,22 +240,18 @@ impl DiskFailure {
         match self {
             DiskFailure::NotNamed { pmem } => (
                 format!("the disk of {} is not known", pmem.display()),
-                "the region holds a cache of a disk, and neither the command nor the file says where that is".to_owned(),
+                "the region holds a cache of a disk, and neither the command nor the file says where that is"
+                    .to_owned(),
             ),
             DiskFailure::Unusable { error } => of_map_error(error),
             DiskFailure::Absent { pmem, disk } => (
                 format!("the disk of {} is not at {}", pmem.display(), disk.display()),
                 "there is no such file or device".to_owned(),
             ),
-            DiskFailure::Replaced { pmem, disk } => (
-                format!("{} is not the disk of {}", disk.display(), pmem.display()),
-                "its maker's name, or its file, is another than when the cache was made; blocks of one disk on another destroy both"
-                    .to_owned(),
-            ),
-            DiskFailure::Smaller { disk, needs, has, .. } => (
-                format!("the disk {} is smaller than the volume", disk.display()),
-                format!("it has {has} bytes ({}), and {needs} ({}) are cached", Human(*has), Human(*needs)),
-            ),
+            DiskFailure::Replaced { pmem, disk } => replaced(pmem, disk),
+            DiskFailure::Nameless { pmem, disk, was } => nameless(pmem, disk, was),
+            DiskFailure::Smaller { disk, needs, has, .. } => smaller(disk, *needs, *has),
+            DiskFailure::Changed { pmem, disk, dirty_bytes } => changed(pmem, disk, *dirty_bytes),
             DiskFailure::Detached { pmem } => {
                 (format!("{} has no disk", pmem.display()), "it was detached from its disk".to_owned())
             }
@@ -186,6 +259,9 @@ impl DiskFailure {
                 format!("{} has a disk already", pmem.display()),
                 "a cache can be attached to another only after it was detached".to_owned(),
             ),
+            DiskFailure::NoRegion { pmem } => {
+                (format!("there is no region {}", pmem.display()), "no such file".to_owned())
+            }
             DiskFailure::NoCache { pmem } => {
                 (format!("{} is no cache of a disk", pmem.display()), "it holds something else".to_owned())
             }
@@ -197,14 +273,14 @@ impl DiskFailure {
                 let what = format!("the wear of {} cannot be levelled", pmem.display());
                 (what, "it caches a disk: each commit takes another place anyway".to_owned())
             }
-            DiskFailure::Refuses { pmem, dirty_bytes, why }
-            | DiskFailure::Damaged { pmem, dirty_bytes, why }
-            | DiskFailure::Stopped { pmem, dirty_bytes, why } => {
-                (format!("{dirty_bytes} bytes ({}) stay in {}", Human(*dirty_bytes), pmem.display()), why.clone())
+            DiskFailure::Kept { pmem, dirty_bytes, kept } => {
+                let what = format!("{dirty_bytes} bytes ({}) stay in {}", Human(*dirty_bytes), pmem.display());
+                (what, kept.why.clone())
             }
             DiskFailure::TargetHolds { to } => {
                 (format!("{} exists already", to.display()), "salvaging writes over what it holds".to_owned())
             }
+            DiskFailure::TargetIsItsDisk { pmem, to } => target_is_its_disk(pmem, to),
             DiskFailure::BlockSize { pmem, has, needs } => (
                 format!("{} does not fit the volume that is served", pmem.display()),
                 format!("its blocks have {has} bytes, the volume's {needs}"),
@@ -212,6 +288,7 @@ impl DiskFailure {
             DiskFailure::ReadOnly { pmem } => {
                 (format!("{} is left as it is", pmem.display()), "it is served with --read-only".to_owned())
             }
+            DiskFailure::Changing { pmem } => of_change(pmem),
             DiskFailure::NoFile { pmem } => {
                 (format!("{} keeps its size", pmem.display()), "only a file can become larger or smaller".to_owned())
             }
@@ -225,50 +302,98 @@ impl DiskFailure {
             DiskFailure::Unusable { error } => next_of_map_error(error),
             DiskFailure::Absent { pmem, .. } => format!(
                 "connect it, or say where it is: --disk; what only the cache has can be written elsewhere: tidegate salvage --pmem {} --to FILE",
-                pmem.display()
+                word(pmem)
             ),
             DiskFailure::Replaced { pmem, .. } => format!(
                 "name the right disk: --disk; what only the cache has can be written elsewhere: tidegate salvage --pmem {} --to FILE",
-                pmem.display()
+                word(pmem)
+            ),
+            DiskFailure::Nameless { was, .. } => format!(
+                "name the place where it was: --disk {}; if it is the same disk at another place, add --force",
+                word(was)
             ),
             DiskFailure::Smaller { pmem, .. } => format!(
                 "restore its size; what only the cache has can be written elsewhere: tidegate salvage --pmem {} --to FILE",
-                pmem.display()
+                word(pmem)
+            ),
+            DiskFailure::Changed { pmem, .. } => format!(
+                "write them elsewhere: tidegate salvage --pmem {pmem} --to FILE; or over what the disk holds now: tidegate flush --force --pmem {pmem}",
+                pmem = word(pmem)
             ),
             DiskFailure::Detached { pmem } => {
-                format!("give it one: tidegate attach --pmem {} --disk DISK", pmem.display())
+                format!("give it one: tidegate attach --pmem {} --disk DISK", word(pmem))
             }
-            DiskFailure::Attached { pmem } => format!("detach it first: tidegate detach --pmem {}", pmem.display()),
+            DiskFailure::Attached { pmem } => format!("detach it first: tidegate detach --pmem {}", word(pmem)),
+            DiskFailure::NoRegion { .. } => "name the region in front of the disk: --pmem FILE".to_owned(),
             DiskFailure::NoCache { .. } => {
                 "name the region of a volume that was made with `tidegate create --disk`".to_owned()
             }
             DiskFailure::TransitWished { .. } => "leave --cache out".to_owned(),
             DiskFailure::LevellingWished { .. } => "leave --level-wear out".to_owned(),
-            DiskFailure::Refuses { pmem, .. } => format!(
-                "nothing is lost: see dmesg, repair the disk and try again, or write them elsewhere: tidegate salvage --pmem {} --to FILE",
-                pmem.display()
-            ),
-            DiskFailure::Damaged { pmem, .. } => format!(
-                "everything else went to the disk; write the block anew from its application or a backup, or see all of them: tidegate scrub --pmem {}",
-                pmem.display()
-            ),
-            DiskFailure::Stopped { pmem, .. } => format!(
-                "nothing goes past it on an ordered disk: write the block anew from its application or a backup, or write all others elsewhere: tidegate salvage --pmem {} --to FILE",
-                pmem.display()
-            ),
+            DiskFailure::Kept { pmem, kept, .. } => kept.by.next(pmem),
             DiskFailure::TargetHolds { .. } => {
                 "name a file that does not exist, or add --force if this is a copy of the disk".to_owned()
             }
+            DiskFailure::TargetIsItsDisk { pmem, .. } => format!(
+                "bring its blocks there: tidegate flush --pmem {} --wait; or name a copy of the disk, or a new file",
+                word(pmem)
+            ),
             DiskFailure::BlockSize { needs, .. } => {
                 format!("make a region for this disk: tidegate create --disk DISK --block {needs}")
             }
             DiskFailure::ReadOnly { .. } => "serve it without --read-only".to_owned(),
+            DiskFailure::Changing { .. } => "try again when that has ended".to_owned(),
             DiskFailure::NoFile { pmem } => {
-                format!("detach it, and make another region: tidegate detach --pmem {}", pmem.display())
+                format!("detach it, and make another region: tidegate detach --pmem {}", word(pmem))
             }
             DiskFailure::Server { next, .. } => next.clone(),
         }
     }
+}
+
+/// What is said of a disk without a name that is not where the cached one was.
+fn nameless(pmem: &Path, disk: &Path, was: &Path) -> (String, String) {
+    let what = format!("{} may not be the disk of {}", disk.display(), pmem.display());
+    (what, format!("that one had no name to know it by, and was at {}", was.display()))
+}
+
+/// What is said of a disk that is to get the blocks of its own region by salvaging.
+fn target_is_its_disk(pmem: &Path, to: &Path) -> (String, String) {
+    let what = format!("{} is the disk of {}", to.display(), pmem.display());
+    (what, "salvaging is for what cannot go there: it keeps no order, and the region would not know of it".to_owned())
+}
+
+/// That the cache in `pmem` is being changed, and by what.
+fn of_change(pmem: &Path) -> (String, String) {
+    (format!("{} is being changed", pmem.display()), "another detach or resize is under way".to_owned())
+}
+
+/// Of a disk that has lost its end.
+fn smaller(disk: &Path, needs: u64, has: u64) -> (String, String) {
+    (
+        format!("the disk {} is smaller than the volume", disk.display()),
+        format!("it has {has} bytes ({}), and {needs} ({}) are cached", Exact(has), Exact(needs)),
+    )
+}
+
+/// Of a disk that somebody wrote to without its cache.
+fn changed(pmem: &Path, disk: &Path, dirty_bytes: u64) -> (String, String) {
+    let bytes = Human(dirty_bytes);
+    (
+        format!("{} was changed without {}", disk.display(), pmem.display()),
+        format!(
+            "its size or the time of its last change is another than when the region was last closed, and {dirty_bytes} bytes ({bytes}) are only in the region"
+        ),
+    )
+}
+
+/// Of another disk than the one that is cached.
+fn replaced(pmem: &Path, disk: &Path) -> (String, String) {
+    (
+        format!("{} is not the disk of {}", disk.display(), pmem.display()),
+        "its maker's name, or its file, is another than when the cache was made; blocks of one disk on another destroy both"
+            .to_owned(),
+    )
 }
 
 /// What `error` says of a disk, and why it cannot be used.
@@ -299,14 +424,15 @@ fn of_map_error(error: &MapError) -> (String, String) {
 fn next_of_map_error(error: &MapError) -> String {
     match error {
         MapError::NotFound { path } => {
-            format!("correct the name, or make a disk in a file: truncate -s 10G {}", path.display())
+            format!("correct the name, or make a disk in a file: truncate -s 10G {}", word(path))
         }
-        MapError::InUse { path } => format!("unmount it, or end that program: fuser {}", path.display()),
-        MapError::Empty { path } => format!("give the file a size: truncate -s 10G {}", path.display()),
+        MapError::InUse { path } => format!("unmount it, or end that program: fuser {}", word(path)),
+        MapError::Empty { path } => format!("give the file a size: truncate -s 10G {}", word(path)),
         MapError::NotAFile { .. } => "name a block device or a regular file: --disk".to_owned(),
         MapError::Permission { .. } | MapError::ReadOnlyFile { .. } => {
             "run as a user who may write to it, or make it writable".to_owned()
         }
+        MapError::Io { source, .. } if is_of_the_path(source) => "correct the path: --disk".to_owned(),
         _ => "see the kernel's log (dmesg) for the device".to_owned(),
     }
 }

@@ -1,9 +1,11 @@
 //! What is wrong with the journal of an ordered disk.
 
 use super::{Exit, Told};
+use crate::shell::word;
 use crate::size::Human;
 use std::path::{Path, PathBuf};
 use tidegate_media::Error;
+use uuid::Uuid;
 
 /// Why a disk is not ordered, or not put in order.
 #[derive(Debug)]
@@ -41,6 +43,13 @@ pub(crate) enum JournalFailure {
         /// Where the journal would begin.
         at: u64,
     },
+    /// A disk is to be used that has the journal of another cache.
+    OfAnother {
+        /// The disk.
+        disk: PathBuf,
+        /// The identity of that cache.
+        uuid: Uuid,
+    },
     /// A disk is to be used of which a group was being put in place.
     UnderWay {
         /// The disk.
@@ -67,6 +76,7 @@ impl JournalFailure {
             JournalFailure::Unusable { .. } => ("journal-unusable", Exit::Refused),
             JournalFailure::NoRoom { .. } => ("no-room-for-journal", Exit::Usage),
             JournalFailure::EndHolds { .. } => ("disk-end-holds", Exit::Refused),
+            JournalFailure::OfAnother { .. } => ("journal-of-another", Exit::Refused),
             JournalFailure::UnderWay { .. } => ("group-under-way", Exit::Refused),
         }
     }
@@ -91,6 +101,12 @@ impl JournalFailure {
                 format!("the end of {} holds something", disk.display()),
                 format!("the journal would lie there, from byte {at} on"),
             ),
+            JournalFailure::OfAnother { disk, uuid } => (
+                format!("{} is the disk of another region", disk.display()),
+                format!(
+                    "the journal at its end is that of the cache {uuid}, which may have blocks that the disk lacks"
+                ),
+            ),
             JournalFailure::UnderWay { disk, blocks } => (
                 format!("{} is not whole", disk.display()),
                 format!("{blocks} blocks were being put in place when it lost its region"),
@@ -101,7 +117,7 @@ impl JournalFailure {
     fn next(&self) -> String {
         match self {
             JournalFailure::RegionNotLost { disk } => {
-                format!("serve its region; if that is lost: tidegate replay {} --force", disk.display())
+                format!("serve its region; if that is lost: tidegate replay {} --force", word(disk))
             }
             JournalFailure::Absent { .. } => {
                 "name a disk whose region was made with `tidegate create --ordered`, with the size that it had then"
@@ -115,11 +131,16 @@ impl JournalFailure {
             }
             JournalFailure::EndHolds { disk, .. } => format!(
                 "make room behind what it holds (a file: truncate -s +SIZE {}), or add --force if nothing there is needed",
-                disk.display()
+                word(disk)
             ),
-            JournalFailure::UnderWay { disk, .. } => {
-                format!("serve its region; if that is lost: tidegate replay {} --force, and try again", disk.display())
-            }
+            JournalFailure::OfAnother { disk, .. } => format!(
+                "set the disk free from that region: tidegate detach --pmem REGION; if that is lost: tidegate replay {} --force, and try again with --force",
+                word(disk)
+            ),
+            JournalFailure::UnderWay { disk, .. } => format!(
+                "serve its region; if that is lost: tidegate replay {} --force, and try again with --force",
+                word(disk)
+            ),
         }
     }
 }

@@ -38,6 +38,15 @@ pub(crate) enum ListenFailure {
         /// Path, or address and port.
         place: String,
     },
+    /// The socket cannot be given to a group.
+    Group {
+        /// The socket's path.
+        path: PathBuf,
+        /// The group.
+        group: u32,
+        /// What the system answered.
+        error: io::Error,
+    },
     /// Another flag than --listen named the place.
     Named {
         /// The flag and its value, to name another.
@@ -70,6 +79,7 @@ impl ListenFailure {
             ListenFailure::PortInUse { .. } => ("port-in-use", Exit::InUse),
             ListenFailure::Identity { .. } => ("tls", Exit::Environment),
             ListenFailure::Denied { .. } => ("permission", Exit::Environment),
+            ListenFailure::Group { .. } => ("socket-group", Exit::Environment),
             ListenFailure::Named { failure, .. } => failure.kind(),
             ListenFailure::Refused { .. } => ("listen", Exit::Environment),
         }
@@ -96,6 +106,9 @@ impl ListenFailure {
             ListenFailure::Denied { place } => {
                 (format!("no permission to listen on {place}"), "the system refused it to this user".to_owned())
             }
+            ListenFailure::Group { path, group, error } => {
+                (format!("socket {} cannot be given to group {group}", path.display()), error.to_string())
+            }
             ListenFailure::Named { failure, .. } => failure.what_and_why(),
             ListenFailure::Refused { place, error } => (format!("cannot listen on {place}"), error.to_string()),
         }
@@ -117,6 +130,9 @@ impl ListenFailure {
             ListenFailure::Denied { .. } => {
                 "choose a folder you may write to, or a port from 1024 on, with --listen".to_owned()
             }
+            ListenFailure::Group { group, .. } => format!(
+                "run the server as root or as a user who is in group {group}; or let nobody else in by leaving --allow-gid out"
+            ),
             ListenFailure::Named { flag, .. } => format!("choose another place: {flag}"),
             ListenFailure::Refused { .. } => "choose another place with --listen".to_owned(),
         }

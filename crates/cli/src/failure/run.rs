@@ -1,6 +1,7 @@
 //! What keeps a program from being run.
 
 use super::{Doing, Exit, Failure, Told, VolumeFailure};
+use crate::shell::word;
 use crate::size::Human;
 use std::ffi::OsString;
 use std::io;
@@ -31,6 +32,13 @@ pub(crate) enum RunFailure {
     NoRun {
         /// The pool.
         pool: PathBuf,
+    },
+    /// This user may not ask about a run.
+    Denied {
+        /// The pool.
+        pool: PathBuf,
+        /// What the system answered.
+        error: io::Error,
     },
     /// A size that no pool has.
     PoolSize {
@@ -105,6 +113,7 @@ impl RunFailure {
             RunFailure::NoRoot { .. } => ("no-root", Exit::Usage),
             RunFailure::NoPool { .. } => ("no-pool", Exit::Refused),
             RunFailure::NoRun { .. } => ("no-run", Exit::Refused),
+            RunFailure::Denied { .. } => ("permission", Exit::Environment),
             RunFailure::PoolSize { .. } => ("pool-size", Exit::Usage),
             RunFailure::PoolTooSmall { .. } => ("pool-too-small", Exit::Refused),
             RunFailure::Pool { .. } => ("pool", Exit::Refused),
@@ -128,6 +137,9 @@ impl RunFailure {
                 format!("nothing runs with the pool {}", pool.display()),
                 "there is no supervisor that could be asked".to_owned(),
             ),
+            RunFailure::Denied { pool, error } => {
+                (format!("no permission to ask about the pool {}", pool.display()), error.to_string())
+            }
             RunFailure::PoolSize { size, min } => (
                 format!("a pool cannot have {size} bytes"),
                 format!("it has {} or more, in multiples of 4096", Human(*min)),
@@ -167,13 +179,14 @@ impl RunFailure {
             RunFailure::NoRoot { .. } => "name a folder: --root DIR".to_owned(),
             RunFailure::NoPool { .. } => "name the pool that a run was given: tidegate recover POOL".to_owned(),
             RunFailure::NoRun { .. } => "name the pool of a run: tidegate status POOL".to_owned(),
+            RunFailure::Denied { .. } => "run this as the user of the run, or as root".to_owned(),
             RunFailure::PoolSize { .. } => "name another: --size 1G".to_owned(),
             RunFailure::PoolTooSmall { .. } | RunFailure::Pool { .. } => {
                 "name another file, or one that is not there yet: --pool FILE".to_owned()
             }
             RunFailure::InUse { pool } => format!(
                 "see what it does: tidegate status {pool}; or name another pool: --pool FILE",
-                pool = pool.display()
+                pool = word(pool)
             ),
             RunFailure::NoVolume { .. } => {
                 "a run brings its files to their disks by itself, and at once when a program calls `sync`; after a crash: tidegate recover POOL".to_owned()

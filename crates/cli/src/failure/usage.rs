@@ -1,10 +1,11 @@
 //! Command lines that ask for what is never possible, whatever the machine's state.
 
 use super::{Exit, Told};
-use crate::size::Human;
+use crate::size::{Exact, Human};
 use std::net::SocketAddr;
 use tidegate_disk_cache::Mode;
 use tidegate_layout::btt::{SECTOR_SIZES, Version};
+use tidegate_layout::disk_cache::{CACHE_BLOCK_BYTES_MAX, CACHE_BLOCK_BYTES_MIN};
 use tidegate_media::emulate::Profile;
 use tidegate_policy::admit::Admit;
 use tidegate_policy::evict::Replacement;
@@ -121,11 +122,58 @@ pub(crate) enum UsageFailure {
         /// What is wrong with them.
         why: String,
     },
+    /// Text that is no number from 1 on.
+    #[error("{text:?} is no number from 1 on")]
+    NotFromOneOn {
+        /// The text.
+        text: String,
+    },
+    /// A cache in front of a volume that is too small to be one.
+    #[error("a cache of {bytes} bytes is too small")]
+    CacheTooFew {
+        /// Its bytes.
+        bytes: u64,
+        /// The smallest.
+        min: u64,
+    },
+    /// A user that the system does not know.
+    #[error("there is no user {text:?}")]
+    NoUser {
+        /// The name.
+        text: String,
+    },
+    /// A group that the system does not know.
+    #[error("there is no group {text:?}")]
+    NoGroup {
+        /// The name.
+        text: String,
+    },
+    /// A region that is to be in front of itself.
+    #[error("the region and the disk are the same file")]
+    OwnDisk,
+    /// One place for two sockets.
+    #[error("{place} is named twice")]
+    PlaceTwice {
+        /// The place.
+        place: String,
+    },
+    /// A value that is refused.
+    #[error("{of}")]
+    Value {
+        /// Why.
+        of: Box<UsageFailure>,
+        /// The command whose help to read.
+        command: String,
+    },
     /// Anything else the grammar refuses.
     #[error("{what}")]
     Grammar {
         /// The grammar's own words.
         what: String,
+        /// Why.
+        why: String,
+        /// What may have been meant.
+        tip: Option<String>,
         /// The command whose help to read: `tidegate`, or `tidegate create` and so on.
         command: String,
     },
@@ -162,6 +210,13 @@ impl UsageFailure {
             UsageFailure::SocketMode { .. } => "bad-socket-mode",
             UsageFailure::Metrics { .. } => "bad-metrics",
             UsageFailure::Exports { .. } => "bad-exports",
+            UsageFailure::NotFromOneOn { .. } => "bad-number",
+            UsageFailure::CacheTooFew { .. } => "size-too-small",
+            UsageFailure::NoUser { .. } => "no-user",
+            UsageFailure::NoGroup { .. } => "no-group",
+            UsageFailure::OwnDisk => "same-file",
+            UsageFailure::PlaceTwice { .. } => "place-twice",
+            UsageFailure::Value { of, .. } => of.kind(),
             UsageFailure::Grammar { .. } => "usage",
         }
     }
@@ -171,7 +226,7 @@ impl UsageFailure {
             UsageFailure::Size { why, .. } | UsageFailure::Listen { why, .. } => (*why).to_owned(),
             UsageFailure::SizeNotMultiple { .. } => "a region is made of whole pages of 4096 bytes".to_owned(),
             UsageFailure::SizeTooSmall { min, version, .. } => {
-                format!("BTT {version} needs at least {min} bytes ({}) for one arena", Human(*min))
+                format!("BTT {version} needs at least {min} bytes ({}) for one arena", Exact(*min))
             }
             UsageFailure::SizeMissing => "only a device knows its own size".to_owned(),
             UsageFailure::CacheTooSmall { .. } => "it has to hold a ring, entries and some blocks".to_owned(),
@@ -191,7 +246,15 @@ impl UsageFailure {
             UsageFailure::SocketMode { .. } => "permissions are an octal number up to 0777".to_owned(),
             UsageFailure::Metrics { .. } => "metrics ask no password, so they stay on this machine".to_owned(),
             UsageFailure::Exports { why } => why.clone(),
-            UsageFailure::Grammar { .. } => "the command line does not follow the grammar".to_owned(),
+            UsageFailure::NotFromOneOn { .. } => "it counts something, and nothing is left out instead".to_owned(),
+            UsageFailure::CacheTooFew { min, .. } => format!("a cache has {} or more", Human(*min)),
+            UsageFailure::NoUser { .. } | UsageFailure::NoGroup { .. } => {
+                "it is neither a number nor a name that the system knows".to_owned()
+            }
+            UsageFailure::OwnDisk => "a region caches a disk other than itself".to_owned(),
+            UsageFailure::PlaceTwice { .. } => "there is one socket in one place".to_owned(),
+            UsageFailure::Value { of, .. } => of.why(),
+            UsageFailure::Grammar { why, .. } => why.clone(),
         }
     }
 
@@ -208,9 +271,10 @@ impl UsageFailure {
             UsageFailure::SizeMissing => "give one: --size 1G".to_owned(),
             UsageFailure::CacheTooSmall { min, .. } => format!("use --size {min} or more"),
             UsageFailure::CacheBlockSize { .. } => "leave --block out, which is 4096, or use a power of two".to_owned(),
-            UsageFailure::BlockSize { .. } => {
-                format!("use one of {}", SECTOR_SIZES.map(|size| size.to_string()).join(", "))
-            }
+            UsageFailure::BlockSize { .. } => format!(
+                "use one of {}; with --disk a power of two from {CACHE_BLOCK_BYTES_MIN} to {CACHE_BLOCK_BYTES_MAX}",
+                SECTOR_SIZES.map(|size| size.to_string()).join(", ")
+            ),
             UsageFailure::Version { .. } => "use 1.1 (the default) or 2.0".to_owned(),
             UsageFailure::Listen { .. } => {
                 "write unix:PATH, tcp:ADDRESS:PORT, or tcp:[IPv6]:PORT: --listen tcp:127.0.0.1:10809".to_owned()
@@ -233,7 +297,15 @@ impl UsageFailure {
                 "give it another name or description in the configuration file, or serve some volumes by another server"
                     .to_owned()
             }
-            UsageFailure::Grammar { command, .. } => format!("see `{command} --help`"),
+            UsageFailure::NotFromOneOn { .. } => "write a whole number from 1 on, or leave the option out".to_owned(),
+            UsageFailure::CacheTooFew { min, .. } => format!("write {}K or more, or off", min >> 10),
+            UsageFailure::NoUser { .. } => "write a user as `getent passwd` shows them, by name or number".to_owned(),
+            UsageFailure::NoGroup { .. } => "write a group as `getent group` shows them, by name or number".to_owned(),
+            UsageFailure::OwnDisk => "name a new file for the region: --pmem FILE".to_owned(),
+            UsageFailure::PlaceTwice { .. } => "leave one of them out, or name another place".to_owned(),
+            UsageFailure::Value { of, command } => format!("{}; see `{command} --help`", of.next()),
+            UsageFailure::Grammar { command, tip: Some(tip), .. } => format!("{tip}; see `{command} --help`"),
+            UsageFailure::Grammar { command, tip: None, .. } => format!("see `{command} --help`"),
         }
     }
 }

@@ -2,7 +2,9 @@
 
 use super::{Exit, Told};
 use crate::create::size_in_place_of;
+use crate::shell::word;
 use crate::size::Human;
+use rustix::io::Errno;
 use std::io;
 use std::path::{Path, PathBuf};
 use tidegate_btt::OpenError;
@@ -191,6 +193,11 @@ impl Doing {
     }
 }
 
+/// Whether what the system said is about the words of a path, not about what lies there.
+pub(super) fn is_of_the_path(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::NOTDIR | Errno::LOOP | Errno::NAMETOOLONG))
+}
+
 /// Why blocks in a cache are not in its volume.
 #[derive(Debug)]
 pub(crate) enum CacheTrouble {
@@ -245,7 +252,7 @@ impl CacheTrouble {
         }
     }
 
-    fn next(&self, path: &impl std::fmt::Display, cache: &Path) -> String {
+    fn next(&self, path: &str, cache: &Path) -> String {
         match self {
             CacheTrouble::NotCompleted { .. } => {
                 format!("keep {}: it is the only copy; if nobody needs the blocks, remove it", cache.display())
@@ -408,7 +415,7 @@ impl VolumeFailure {
     }
 
     /// The region file the failure is about.
-    fn path(&self) -> std::path::Display<'_> {
+    fn file(&self) -> &Path {
         match self {
             VolumeFailure::Absent { path }
             | VolumeFailure::NoFolder { path }
@@ -432,8 +439,13 @@ impl VolumeFailure {
             | VolumeFailure::NoSpace { path, .. }
             | VolumeFailure::Denied { path, .. }
             | VolumeFailure::ReadOnly { path }
-            | VolumeFailure::Io { path, .. } => path.display(),
+            | VolumeFailure::Io { path, .. } => path,
         }
+    }
+
+    /// The same as it is shown.
+    fn path(&self) -> std::path::Display<'_> {
+        self.file().display()
     }
 
     /// What happened where the volume's structures or its medium say why.
@@ -509,9 +521,11 @@ impl VolumeFailure {
     }
 
     fn next(&self) -> String {
-        let path = self.path();
+        let path = word(self.file());
         match self {
-            VolumeFailure::Absent { .. } => format!("create it: tidegate create --pmem {path} --size 1G"),
+            VolumeFailure::Absent { .. } => {
+                format!("name another: --pmem FILE; or create it: tidegate create --pmem {path} --size 1G")
+            }
             VolumeFailure::NoFolder { .. } => "create the folder first (mkdir -p)".to_owned(),
             VolumeFailure::NotAFile { .. } => "name a file or a DAX device: --pmem FILE".to_owned(),
             VolumeFailure::Exists { .. } => "choose another name, or add --force to lose what it holds".to_owned(),
@@ -557,6 +571,7 @@ impl VolumeFailure {
             }
             VolumeFailure::Denied { .. } => "run as another user, or change the mode of the file or folder".to_owned(),
             VolumeFailure::ReadOnly { .. } => "serve it with --read-only, or make it writable".to_owned(),
+            VolumeFailure::Io { error, .. } if is_of_the_path(error) => "correct the path: --pmem FILE".to_owned(),
             VolumeFailure::Io { .. } => "see the kernel's log (dmesg) for the device under this file".to_owned(),
         }
     }

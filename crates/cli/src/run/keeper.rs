@@ -7,9 +7,11 @@
 //! A filling of a strip may be absorbed while its program goes on. Whoever ends the hold waits until that is done, or comes first, so that nothing is absorbed any more; what the program committed on
 //! either strip before the table said that it may not is synced with the file.
 
+mod abandoned;
 mod joined;
 mod unheld;
 
+use self::abandoned::Abandoned;
 use self::joined::Common;
 pub(crate) use self::unheld::Unheld;
 use self::unheld::{Refusal, Refusals};
@@ -24,7 +26,7 @@ use super::table::Table;
 use crate::drain::Meter;
 use crate::flush;
 use serde::{Deserialize, Serialize};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fmt::Display;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -71,7 +73,7 @@ pub(super) struct Keeper<R: Region> {
 struct State {
     holds: HashMap<u64, Arc<Hold>>,
     by_file: HashMap<FileId, u64>,
-    abandoned: HashSet<FileId>,
+    abandoned: Abandoned,
     /// How often names were settled.
     settled: HashMap<FileId, u32>,
 }
@@ -83,6 +85,7 @@ struct Hold {
     number: u64,
     holder: u64,
     file: FileId,
+    born_ns: i128,
     path: PathBuf,
     began: Instant,
     counts: Counts,
@@ -235,7 +238,7 @@ impl<R: Region> Keeper<R> {
         let state = State {
             holds: HashMap::new(),
             by_file: HashMap::new(),
-            abandoned: HashSet::new(),
+            abandoned: Abandoned::default(),
             settled: HashMap::new(),
         };
         let (journal, table) = (Arc::new(Mutex::new(Some(journal))), Arc::new(Mutex::new(table)));
@@ -291,10 +294,8 @@ impl<R: Region> Keeper<R> {
                 self.of_file(file).iter().for_each(|hold| self.end_hold(hold));
                 Answer::Done
             }
-            Request::Abandon(file) => {
-                let name = lock(&self.table).name_of(file);
-                lock(&self.state).abandoned.insert(name.unwrap_or(file));
-                self.of_file(name.unwrap_or(file)).iter().for_each(|hold| self.end_hold(hold));
+            Request::Abandon { file, born_ns } => {
+                self.abandon(file, born_ns.map(i128::from));
                 Answer::Done
             }
             Request::SettleAll => {
@@ -314,6 +315,17 @@ impl<R: Region> Keeper<R> {
             return None;
         }
         self.hold_file(holder, Arc::new(file))
+    }
+
+    /// Ends the hold of `file`, which was born then, or of the name that it has, and lets nobody hold it any more.
+    fn abandon(&self, file: FileId, born_ns: Option<i128>) {
+        let name = lock(&self.table).name_of(file);
+        let file = name.unwrap_or(file);
+        // What is held is the one that is meant: its number is no other file's as long as it is open here. And nobody else knows when a name's folder was born.
+        let held = self.of_file(file).map(|hold| hold.born_ns);
+        lock(&self.state).abandoned.insert(file, held.or(born_ns.filter(|_| name.is_none())));
+        // Whoever came to hold it before that is found now.
+        self.of_file(file).iter().for_each(|hold| self.end_hold(hold));
     }
 
     /// Counts that a name is settled.
@@ -376,11 +388,12 @@ impl<R: Region> Keeper<R> {
         let holder = if common.is_some() { COMMON } else { holder };
         let number = self.number();
         let mut state = lock(&self.state);
-        let refused = state.abandoned.contains(&id) || state.by_file.contains_key(&id);
+        let named = Named { strip, ..file.named(family) };
+        let refused = state.abandoned.has(id, named.born_ns) || state.by_file.contains_key(&id);
         if refused || self.given_up.load(Ordering::SeqCst) {
             return None;
         }
-        lock(&self.journal).as_mut()?.add(&Named { strip, ..file.named(family) }).ok()?;
+        lock(&self.journal).as_mut()?.add(&named).ok()?;
         let path = file.path().to_owned();
         let slot = kept::first_slot(family);
         let mark = common.as_ref().map(|common| common.mark);
@@ -394,7 +407,9 @@ impl<R: Region> Keeper<R> {
         }
         let place = Mutex::new(Some(self.kept.place(file, family, strip)));
         let counts = Counts::default();
-        let hold = Hold { number, holder, file: id, path, began: Instant::now(), counts, strip, common, place };
+        let born_ns = named.born_ns;
+        let hold =
+            Hold { number, holder, file: id, born_ns, path, began: Instant::now(), counts, strip, common, place };
         state.holds.insert(number, Arc::new(hold));
         state.by_file.insert(id, number);
         self.tally.held.fetch_add(1, Ordering::Relaxed);
@@ -640,10 +655,10 @@ impl<R: Region> Keeper<R> {
         if !held.is_empty() {
             tracing::info!("bringing {} files to their disks, {waiting} bytes", held.len());
         }
-        let mut meter = Meter::begin(waiting);
+        let (mut meter, tell) = (Meter::begin(waiting), flush::teller(false));
         for hold in &held {
             self.end_hold(hold);
-            meter.line(Instant::now(), self.kept.dirty_bytes()).iter().for_each(|line| flush::tell(line));
+            meter.line(Instant::now(), self.kept.dirty_bytes()).iter().for_each(|line| tell(line));
         }
         let journal = lock(&self.journal).take();
         let failed = count(&self.tally.failed);

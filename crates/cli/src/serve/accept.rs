@@ -68,9 +68,8 @@ pub(super) fn is_no_lack(error: &io::Error) -> bool {
 mod tests {
     use super::*;
     use crate::connections::Offer;
-    use crate::listen::Place;
+    use crate::listen::{Place, SocketAccess};
     use crate::peers::Peers;
-    use rustix::fs::Mode;
     use std::os::unix::net::UnixStream;
     use tidegate_nbd::ram::Ram;
     use tidegate_nbd::{Export, Exports, Service};
@@ -79,7 +78,7 @@ mod tests {
     fn a_crowd_is_accepted_in_rounds() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s");
-        let listener = Listener::bind(&Place::Unix(path.clone()), Mode::RWXU).unwrap();
+        let listener = Listener::bind(&Place::Unix(path.clone()), SocketAccess::OWN).unwrap();
         let export = || Export::new("", "", Arc::new(Ram::new(512, 8)));
         let service = || Service::plain(Exports::new(vec![export()]).unwrap());
         let connections = Connections::new(Offer { unix: service(), tcp: service() }, Peers::default(), 0);

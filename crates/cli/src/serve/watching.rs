@@ -4,14 +4,13 @@ use super::accept::{ACCEPT_PAUSE, is_no_lack};
 use super::announce::Serving;
 use crate::compose::Volume;
 use crate::connections::Connections;
-use crate::control;
+use crate::control::{self, Beside};
 use crate::failure::Failure;
-use crate::listen::{Listener, Place, Stream};
+use crate::listen::{Listener, Place, SocketAccess, Stream};
 use crate::metrics;
 use crate::plan::{Plan, VolumePlan};
 use crate::snapshot::{Observed, ObservedVolume};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::Mode;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -40,13 +39,23 @@ impl Watching {
     pub(super) fn begin(plan: &Plan, volumes: &[Volume], connections: &Arc<Connections>) -> Result<Watching, Failure> {
         let observed = Arc::new(observed(plan, volumes, connections));
         let controls = control::open(plan)?;
-        let metrics = plan.metrics.map(|address| Listener::bind(&Place::Tcp(address), Mode::empty())).transpose();
+        let metrics = plan.metrics.map(|address| Listener::bind(&Place::Tcp(address), SocketAccess::OWN)).transpose();
         let metrics = metrics.map_err(|failure| failure.named_by("--metrics tcp:ADDRESS:PORT"))?;
         let control = controls.iter().filter_map(|listener| listener.place().into_path()).collect();
         let shown = metrics.as_ref().map(|listener| format!("http://{}/metrics", listener.place()));
-        let metrics_answering = metrics
-            .map(|listener| Answering::begin("metrics", vec![listener], Arc::clone(&observed), metrics::answer_one));
-        let answering = [Some(Answering::begin("control", controls, observed, control::answer_one)), metrics_answering];
+        let metrics_answering = metrics.map(|listener| {
+            let observed = Arc::clone(&observed);
+            let answer = move |stream: Stream| metrics::answer_one(&stream, &observed);
+            Answering::begin("metrics", move |end| answer_until(&end, &[listener], answer))
+        });
+        let control_answering = Answering::begin("control", move |end| {
+            // What somebody waits for longer is done beside the others, and has ended when the scope does.
+            thread::scope(|threads| {
+                let beside = Beside { threads, end: &end };
+                answer_until(&end, &controls, |stream| control::answer_one(stream, &observed, beside));
+            });
+        });
+        let answering = [Some(control_answering), metrics_answering];
         let answering = answering.into_iter().flatten().collect::<io::Result<_>>();
         Ok(Watching { control, metrics: shown, answering: answering.map_err(Failure::system("starting a thread"))? })
     }
@@ -73,22 +82,17 @@ fn observed(plan: &Plan, volumes: &[Volume], connections: &Arc<Connections>) -> 
 }
 
 impl Answering {
-    fn begin(
-        name: &str,
-        listeners: Vec<Listener>,
-        observed: Arc<Observed>,
-        answer: fn(&Stream, &Observed),
-    ) -> io::Result<Answering> {
+    /// A thread that does `work` until the other side of what `work` gets closes.
+    fn begin(name: &str, work: impl FnOnce(UnixStream) + Send + 'static) -> io::Result<Answering> {
         let (alive, end) = UnixStream::pair()?;
-        let work = move || answer_until(&end, &listeners, |stream| answer(stream, &observed));
-        let thread = thread::Builder::new().name(name.to_owned()).spawn(work)?;
+        let thread = thread::Builder::new().name(name.to_owned()).spawn(move || work(end))?;
         Ok(Answering { alive: Some(alive), thread: Some(thread) })
     }
 }
 
 /// Answers everyone who connects to `listeners`, one after the other, until the other side of `end` closes. Each may take its time, so the end
 /// is looked at before each.
-fn answer_until(end: &UnixStream, listeners: &[Listener], answer: impl Fn(&Stream)) {
+fn answer_until(end: &UnixStream, listeners: &[Listener], answer: impl Fn(Stream)) {
     let mut pause = false;
     loop {
         let mut watched = vec![PollFd::new(end, PollFlags::IN)];
@@ -121,10 +125,10 @@ fn has_ended(end: &UnixStream) -> bool {
 }
 
 /// Answers the next client that waits, if one does; false if the system has no room for it.
-fn answer_next(listener: &Listener, answer: impl Fn(&Stream)) -> bool {
+fn answer_next(listener: &Listener, answer: impl Fn(Stream)) -> bool {
     match listener.accept() {
         Ok(stream) => {
-            answer(&stream);
+            answer(stream);
             true
         }
         Err(error) => is_no_lack(&error),

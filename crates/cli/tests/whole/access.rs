@@ -1,10 +1,10 @@
 //! Who is let in, how many, and what those do to others who mean no good.
 
-use crate::program::{Folder, NOBODY, Server, need_root, peer, run};
+use crate::program::{Folder, NOBODY, Server, as_nobody, ended, need_root, peer, run};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -83,6 +83,52 @@ fn strangers_are_turned_away_whatever_the_mode_and_named_ones_are_not() {
         peer("nbdinfo", &["--size", &uri]);
         assert!(server.stop().success());
     }
+}
+
+#[test]
+fn the_one_group_that_is_allowed_can_open_the_socket_and_who_cannot_is_told() {
+    need_root("be another user");
+    let folder = Folder::new();
+    let volume = &folder.volume("v");
+    let socket = folder.path("s");
+    let listen = format!("unix:{}", socket.display());
+    let uri = format!("nbd+unix:///?socket={}", socket.display());
+    let nobody = NOBODY.to_string();
+    let serve = |more: &[&str]| Server::start(&[&["--pmem", volume, "--listen", &listen], more].concat());
+    fs::set_permissions(folder.0.path(), fs::Permissions::from_mode(0o700)).unwrap();
+    let mut shut = serve(&["--socket-mode", "0660", "--allow-gid", &nobody]);
+    shut.hear_or_heard(&format!("group {nobody} is allowed, and cannot reach socket"));
+    assert!(shut.stop().success());
+    fs::set_permissions(folder.0.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let mut server = serve(&["--socket-mode", "0660", "--allow-gid", &nobody]);
+    assert_eq!(fs::metadata(&socket).unwrap().gid(), NOBODY);
+    let mut member = Command::new("nbdinfo");
+    member.args(["--size", &uri]).uid(NOBODY).gid(NOBODY).stdout(Stdio::null()).stderr(Stdio::null());
+    assert!(member.status().unwrap().success());
+    assert!(server.stop().success() && !server.said.contains("cannot reach"), "{}", server.said);
+    for more in [&["--allow-uid", &nobody][..], &["--socket-mode", "0660", "--allow-gid", "1", "--allow-gid", &nobody]]
+    {
+        let mut server = serve(more);
+        server.hear_or_heard(&format!("{nobody} is allowed, and cannot reach socket"));
+        assert_eq!(fs::metadata(&socket).unwrap().gid(), 0);
+        assert!(server.stop().success());
+    }
+    fs::set_permissions(volume, fs::Permissions::from_mode(0o666)).unwrap();
+    let mut nobodys = as_nobody(&folder);
+    fs::set_permissions(folder.0.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let refused = ended(nobodys.args([
+        "serve",
+        "--pmem",
+        volume,
+        "--listen",
+        &listen,
+        "--socket-mode",
+        "0660",
+        "--allow-gid",
+        "0",
+    ]));
+    assert!(refused.code == 5 && refused.stderr.contains("cannot be given to group 0"), "{}", refused.stderr);
+    assert!(!socket.exists());
 }
 
 #[test]

@@ -1,7 +1,11 @@
 //! Volumes that cache a disk: nothing that was answered is lost, the disk gets everything in the end, and what is wrong is told.
 
+mod changed;
+mod changes;
 mod ordered;
 mod reads;
+mod told;
+mod which;
 
 use crate::program::{Ended, Folder, Server, json, need_root, peer, run, tidegate};
 use serde_json::Value;
@@ -259,7 +263,7 @@ fn a_scrub_names_what_the_memory_changed_with_a_server_and_without() {
     assert!(client.read(7 * BLOCK, &mut stamped(0, 0)).is_err());
     assert_eq!((read(&mut client, 8), scrub().0), (stamped(8, 1), REFUSED));
     let flushed = run(&["flush", "--pmem", &pair.pmem, "--wait"]);
-    assert_tells(&flushed, ENVIRONMENT, &["block 7", "the checksum it was stored with"]);
+    assert_tells(&flushed, REFUSED, &["block 7", "the checksum it was stored with"]);
     assert_eq!([7, 8].map(|block| pair.on_disk(block)), [vec![0; 4096], stamped(8, 1)]);
     write(&mut client, 9, 2);
     server.kill();
@@ -347,6 +351,14 @@ fn a_cache_parts_from_its_disk_and_gets_another() {
     assert!((0..500).all(|block| pair.on_disk(block) == stamped(block, 3)));
     let serve = run(&["serve", "--pmem", &pair.pmem, "--disk", &pair.disk]);
     assert_tells(&serve, REFUSED, &["has no disk", "was detached", "tidegate attach"]);
+    let (look, shown) = (pair.info(), run(&["info", "--pmem", &pair.pmem]).stdout);
+    assert_eq!((look["disk"]["attached"].as_bool(), &look["disk"]["disk"]), (Some(false), &Value::Null), "{look}");
+    assert_eq!(
+        (&look["volume"]["contract"], &look["volume"]["atomic_bytes"]),
+        (&Value::Array(Vec::new()), &Value::Null)
+    );
+    assert!(shown.contains("tidegate attach") && shown.contains("none while it is detached"), "{shown}");
+    assert!(!shown.contains("--disk") && !shown.contains("the memory is lost"), "{shown}");
     let other = pair.folder.text("other");
     fs::write(&other, stamped(0, 8).repeat(100)).unwrap();
     let attached = json(&["attach", "--pmem", &pair.pmem, "--disk", &other]);
@@ -373,7 +385,11 @@ fn a_served_disk_parts_from_its_cache_and_gets_it_back_larger_and_smaller() {
     client.flush().unwrap();
     assert_eq!((read(&mut client, 3), pair.on_disk(3)), (stamped(3, 2), stamped(3, 2)), "the disk alone");
     // The region is free for anybody.
-    assert_eq!(json(&["info", "--pmem", &pair.pmem])["in_use"].as_bool(), Some(false));
+    let (look, shown) = (pair.info(), run(&["info", "--pmem", &pair.pmem]).stdout);
+    assert_eq!((look["in_use"].as_bool(), look["disk"]["attached"].as_bool()), (Some(false), Some(false)), "{look}");
+    assert_eq!(look["disk"]["disk"].as_str(), Some(&*pair.disk), "its server knows the disk");
+    assert!(shown.contains("requests go to the disk") && shown.contains("goes on with the disk alone"), "{shown}");
+    assert!(!shown.contains("the memory is lost"), "{shown}");
     assert_tells(&run(&["detach", "--pmem", &pair.pmem]), REFUSED, &["has no disk"]);
     let other = pair.folder.text("other");
     File::create(&other).unwrap().set_len(DISK_BYTES).unwrap();
@@ -608,7 +624,7 @@ fn a_region_without_room_to_grow_is_told_and_stays_as_it_was() {
     let mut server = pair.serve(&[]);
     let mut client = pair.client();
     write(&mut client, 9, 2);
-    assert_tells(&resize(), REFUSED, &["the running server refuses", "no space for", "smaller --size"]);
+    assert_tells(&resize(), ENVIRONMENT, &["the running server refuses", "no space for", "smaller --size"]);
     assert_eq!(read(&mut client, 9), stamped(9, 2));
     write(&mut client, 9, 3);
     assert!(server.stop().success());

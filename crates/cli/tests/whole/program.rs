@@ -17,7 +17,7 @@ use tempfile::TempDir;
 use tidegate_nbd::client::{Client, Dialect};
 
 /// How long a server may take to say something or to end, on the slowest machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A user that owns nothing.
 pub(crate) const NOBODY: u32 = 65534;
@@ -175,6 +175,13 @@ impl Server {
             server.uris.push(line.trim_start_matches("serving").trim().to_owned());
         }
         server
+    }
+
+    /// Waits for a line that contains `phrase`, unless there was one before it served.
+    pub(crate) fn hear_or_heard(&mut self, phrase: &str) {
+        if !self.said.contains(phrase) {
+            self.hear(phrase);
+        }
     }
 
     /// Waits for a line that contains `phrase`.

@@ -60,12 +60,15 @@ fn command_lines_that_are_never_right() {
         (&["--size", "20000001"], &["not a multiple of 4096", "20000768", "19996672"]),
         (&["--size", "18446744073709551615"], &["not a multiple of 4096", "use --size 18446744073709547520\n"]),
         (&["--size", "17"], &["too small", "use --size 16781312 or more"]),
-        (&["--size", "16M"], &["too small", "BTT 1.1", "16781312"]),
+        (&["--size", "16M"], &["too small", "BTT 1.1", "16781312", "16 MiB and 4 KiB"]),
         (&["--size", "12M", "--btt", "2.0"], &["too small", "BTT 2.0", "16777216"]),
         (&[], &["no size was given", "--size 1G"]),
         (&["--size", "1G", "--block", "1024"], &["\"1024\" is no block size", "512, 520"]),
         (&["--size", "1G", "--btt", "1.2"], &["\"1.2\" is no version", "1.1 (the default) or 2.0"]),
-        (&["--size", "1G", "--sprase"], &["--sprase", "tidegate create --help"]),
+        (
+            &["--size", "1G", "--sprase"],
+            &["--sprase", "takes no such argument", "similar argument exists: '--sparse'", "tidegate create --help"],
+        ),
     ] {
         assert_tells(&create(more), USAGE, phrases);
     }
@@ -79,7 +82,19 @@ fn command_lines_that_are_never_right() {
         (&["serve", "--listen", "tcp:0.0.0.0:1"], &["other machines", "no encryption", "--insecure"]),
         (&["serve", "--emulate", "tape"], &["\"tape\"", "nvdimm, stt-ram, pcm, optane, cxl"]),
         (&["create", "--size", "1G"], &["--pmem", "tidegate create --help"]),
-        (&["repair"], &["'repair'", "tidegate --help"]),
+        (&["repair"], &["'repair'", "no such command", "tidegate --help"]),
+        (&["creat"], &["similar", "'create'"]),
+        (&["serve", "--level-wear", "0"], &["no number from 1 on", "tidegate serve --help"]),
+        (&["serve", "--connections-max", "0"], &["no number from 1 on", "tidegate serve --help"]),
+        (&["serve", "--dirty-age", "x"], &["'x' for '--dirty-age <SECONDS>'\n", "why: invalid digit"]),
+        (&["serve", "--allow-uid", "no such"], &["no user \"no such\"", "getent passwd"]),
+        (&["serve", "--allow-gid", "no such"], &["no group \"no such\"", "getent group"]),
+        (&["serve", "--cache", "1"], &["cache of 1 bytes is too small", "64K or more"]),
+        (&["serve", "--listen", "unix:/s", "--listen", "unix:/s"], &["/s is named twice"]),
+        (&["serve", "--listen", "unix:/s", "--control", "/s"], &["/s is named twice"]),
+        (&["serve", "--listen", "tcp:127.0.0.1:9", "--metrics", "tcp:127.0.0.1:9"], &["127.0.0.1:9 is named twice"]),
+        (&["create", "--size", "8M", "--pmem", "/v", "--disk", "/v"], &["same file"]),
+        (&["info", "/v", "--pmem", "/v"], &["cannot be used with"]),
         (&[], &["no command", "tidegate --help"]),
     ] {
         assert_refused(arguments, USAGE, phrases);
@@ -181,6 +196,15 @@ fn regions_without_a_usable_volume() {
         assert_refused(&[command, "--pmem", folder.0.path().to_str().unwrap()], ENVIRONMENT, of_folder);
         assert_refused(&[command, "--pmem", "/dev/null"], ENVIRONMENT, &["is no region", "character device"]);
     }
+    for command in ["flush", "scrub", "detach"] {
+        assert_refused(
+            &[command, "--pmem", &absent],
+            REFUSED,
+            &["there is no region", "next: name the region", "--pmem"],
+        );
+    }
+    let long = &folder.text(&"x".repeat(300));
+    assert_refused(&["info", "--pmem", long], ENVIRONMENT, &["too long", "next: correct the path: --pmem"]);
     assert_refused(
         &["create", "--pmem", &folder.text("no/where"), "--size", "1G"],
         ENVIRONMENT,
@@ -188,6 +212,24 @@ fn regions_without_a_usable_volume() {
     );
     let of_folder = &["create", "--pmem", folder.0.path().to_str().unwrap(), "--size", "1G"];
     assert_refused(of_folder, ENVIRONMENT, &["it is a folder"]);
+}
+
+#[test]
+fn what_is_to_be_typed_is_for_a_shell_and_nothing_acts_on_a_terminal() {
+    assert_refused(&["info", "/no where/v"], REFUSED, &["no volume /no where/v", "create --pmem '/no where/v' --size"]);
+    let wild = run(&["check", "--pmem", "/no\x1b[31m\n  why: it is well/v"]);
+    assert_tells(&wild, REFUSED, &["/no\\u{1b}[31m\\n  why", "--pmem $'/no\\033[31m\\012  why: it is well/v'"]);
+    assert!(!wild.stderr.contains('\x1b'), "{}", wild.stderr);
+}
+
+#[test]
+fn a_volume_without_a_disk_takes_no_flag_about_disks() {
+    let folder = Folder::new();
+    let volume = &folder.volume("v");
+    assert_eq!(json(&["check", volume])["sound"], json(&["check", "--pmem", volume])["sound"]);
+    for flag in [["--disk-mode", "write-back"], ["--replacement", "lru"], ["--dirty-percent", "70"]] {
+        assert_refused(&[&["serve", "--pmem", volume], &flag[..]].concat(), REFUSED, &["is no cache of a disk"]);
+    }
 }
 
 #[test]
@@ -295,6 +337,23 @@ fn what_the_user_may_not_do_is_told() {
     fs::set_permissions(volume, fs::Permissions::from_mode(0o444)).unwrap();
     let serve = ended(as_nobody(&folder).args(["serve", "--pmem", volume]));
     assert_tells(&serve, ENVIRONMENT, &["no permission to write", "--read-only"]);
+    if is_root() {
+        let listen = &format!("unix:{}", folder.text("s"));
+        let _server = Server::start(&["--pmem", volume, "--listen", listen]);
+        for arguments in [&["stat", "--pmem", volume][..], &["mode", "--pmem", volume, "write-back"]] {
+            let asked = ended(as_nobody(&folder).args(arguments));
+            assert_tells(
+                &asked,
+                ENVIRONMENT,
+                &["no permission to ask", "Permission denied", "as the user of the server"],
+            );
+        }
+    }
+    let pool = folder.text("pool");
+    fs::write(format!("{pool}.holds"), "").unwrap();
+    fs::set_permissions(format!("{pool}.holds"), fs::Permissions::from_mode(0o000)).unwrap();
+    let status = ended(as_nobody(&folder).args(["status", &pool]));
+    assert_tells(&status, ENVIRONMENT, &["no permission to ask about", "as the user of the run"]);
     fs::set_permissions(volume, fs::Permissions::from_mode(0o000)).unwrap();
     let info = ended(as_nobody(&folder).args(["info", "--pmem", volume]));
     assert_tells(&info, ENVIRONMENT, &["no permission to read"]);

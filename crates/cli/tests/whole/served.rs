@@ -339,3 +339,34 @@ fn a_region_in_memory_survives_processes_only_and_says_so() {
     assert_eq!(created.code, 0, "{}", created.stderr);
     assert!(created.stdout.contains("process-crash"), "{}", created.stdout);
 }
+
+/// A program of `folder`, in a view of the files where a file system of 8 MiB is at `mount`.
+fn with_a_small_file_system(mount: &str, script: &str) -> Command {
+    let mut command = Command::new("unshare");
+    // The mount belongs to a namespace that ends with the process.
+    command.args(["--mount", "sh", "-c", &format!("mount -t tmpfs -o size=8M none {mount} && {script}")]);
+    command
+}
+
+#[test]
+fn a_file_system_that_fills_up_is_told_by_the_server_and_by_the_check() {
+    need_root("mount");
+    let folder = Folder::new();
+    let (mount, socket) = (&folder.text("mount"), folder.path("s"));
+    fs::create_dir(mount).unwrap();
+    let program = env!("CARGO_BIN_EXE_tidegate");
+    let create = format!("{program} create --sparse --size 32M --pmem {mount}/v > /dev/null");
+    let serve =
+        format!("{create} && exec {program} serve --cache off --pmem {mount}/v --listen unix:{}", socket.display());
+    let mut server = Server::spawn(&mut with_a_small_file_system(mount, &serve));
+    let mut client = Server::client(&socket);
+    let mut write = |block: u64| client.write(block * BLOCK, &stamped(block, 1), Durability::Volatile);
+    assert!((0..4096).any(|block| write(block).is_err()), "32 MiB do not fit into 8");
+    let line = server.hear("takes no more writes");
+    assert!(line.contains("file system is full: make room"), "{line}");
+    let check = format!("{create} && (head -c 9M /dev/zero > {mount}/filler; {program} check --pmem {mount}/v)");
+    let check = with_a_small_file_system(mount, &check).output().unwrap();
+    let told = String::from_utf8(check.stdout).unwrap();
+    assert!(told.contains("room       it has no room") && told.contains("on a full file system"), "{told}");
+    assert!(told.lines().count() < 20, "{told}");
+}

@@ -156,6 +156,7 @@ fn a_cache_is_had_where_memory_is_slow_or_if_asked_for() {
     for (arguments, phrase) in [
         (&["--emulate", "pcm"][..], "16 MiB in "),
         (&["--cache", "off", "--emulate", "pcm"], "off"),
+        (&["--cache", "0", "--emulate", "pcm"], "off"),
         (&["--cache", "64K"], "64 KiB in "),
         (&["--read-only"], "off: read-only"),
     ] {

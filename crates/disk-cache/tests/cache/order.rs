@@ -2,7 +2,7 @@
 
 use super::*;
 use tidegate_disk_cache::{
-    Relayout, erase_journal, find_journal, format_ordered, lay_out_journal, recover_disk, relayout,
+    Relayout, erase_journal, find_journal, format_ordered, has_room_for, lay_out_journal, recover_disk, relayout,
 };
 use tidegate_layout::disk_cache::{JournalPlan, JournalRecord, TrustedJournal};
 use tidegate_media::{Extent, Geometry, LbaRange, Region as _};
@@ -477,8 +477,50 @@ fn headers_of_another_block_size_do_not_count_any_more() {
     lay_out_journal(&InTurn(disk.clone()), small, [9; 16]).unwrap();
     let found = find_journal(&InTurn(disk.clone())).unwrap().unwrap();
     assert_eq!((found.uuid, found.block_size), ([9; 16], 512));
-    erase_journal(&InTurn(disk.clone()), small).unwrap();
+    erase_journal(&InTurn(disk.clone()), small, [9; 16]).unwrap();
     assert!(find_journal(&InTurn(disk)).unwrap().is_none_or(|found| found.block_size == 65536));
+}
+
+#[test]
+fn a_journal_is_room_for_its_own_cache_only() {
+    let disk = Arc::new(Disk::new(JOURNAL.end(), 512));
+    let disk = InTurn(disk);
+    assert!(has_room_for(&disk, &JOURNAL, [9; 16]).unwrap());
+    lay_out_journal(&disk, JOURNAL, [9; 16]).unwrap();
+    assert!(has_room_for(&disk, &JOURNAL, [9; 16]).unwrap());
+    assert!(!has_room_for(&disk, &JOURNAL, [8; 16]).unwrap(), "it is that of a cache which may need it");
+    erase_journal(&disk, JOURNAL, [8; 16]).unwrap();
+    assert_eq!(find_journal(&disk).unwrap().unwrap().uuid, [9; 16], "nobody erases another's");
+    erase_journal(&disk, JOURNAL, [9; 16]).unwrap();
+    assert_eq!(find_journal(&disk).unwrap(), None);
+    assert!(has_room_for(&disk, &JOURNAL, [8; 16]).unwrap());
+}
+
+#[test]
+fn a_cut_while_a_journal_is_erased_leaves_it_without_a_group_or_none() {
+    let plan = JournalPlan { capacity: 4, ..JOURNAL };
+    let (mut left, mut gone) = (0, 0);
+    for accesses in 0..16 {
+        let disk = Arc::new(Disk::new(plan.end(), 512));
+        lay_out_journal(&InTurn(disk.clone()), plan, [9; 16]).unwrap();
+        (plan.records_at()..plan.header_at(0)).for_each(|block| write(&*disk, block, 7));
+        disk.flush().unwrap();
+        let ending = InTurn(Intercepted { device: disk.clone(), by: Ending::after(accesses) });
+        // It fails as a rule.
+        let _ = erase_journal(&ending, plan, [9; 16]);
+        for image in disk.cut().images(1 << 16).unwrap() {
+            let found = find_journal(&InTurn(Arc::new(Disk::from_image(image.clone(), 512)))).unwrap();
+            match found {
+                Some(found) => assert_eq!((found.uuid, found.blocks), ([9; 16], 0), "{accesses} accesses"),
+                None => gone += 1,
+            }
+            left += u32::from(found.is_some());
+            let again = InTurn(Arc::new(Disk::from_image(image, 512)));
+            erase_journal(&again, plan, [9; 16]).unwrap();
+            assert!(has_room_for(&again, &plan, [8; 16]).unwrap());
+        }
+    }
+    assert!(left > 0 && gone > 0, "{left} images with it, {gone} without");
 }
 
 /// A disk of sectors with a journal of 4096-byte blocks, amid a group or not; some of its last 256 sectors cannot be read.

@@ -23,6 +23,7 @@ pub(super) unsafe extern "C-unwind" fn syscall(
     let taken = unsafe {
         that_writes(number, words)
             .or_else(|| that_syncs_or_numbers(number, words))
+            .or_else(|| that_maps(number, words))
             .or_else(|| that_opens(number, words))
             .or_else(|| that_changes(number, words))
             .or_else(|| that_sets_attributes(number, words))
@@ -76,7 +77,24 @@ unsafe fn that_writes(number: c_long, [a, b, c, d, e, f]: [c_long; 6]) -> Option
                 writes::splice(fd, b as *mut _, c as c_int, d as *mut _, e as usize, f as c_uint) as c_long
             }
             libc::SYS_ioctl => writes::ioctl(fd, b as _, c as *mut _).into(),
-            libc::SYS_mmap => unseen::mmap(a as *mut _, b as usize, c as c_int, d as c_int, e as c_int, f) as c_long,
+            _ => return None,
+        }
+    })
+}
+
+/// # Safety
+/// L1 for the function of the call's name.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "as the kernel itself cuts its registers")]
+unsafe fn that_maps(number: c_long, [a, b, c, d, e, f]: [c_long; 6]) -> Option<c_long> {
+    let (at, len) = (a as *mut _, b as usize);
+    // SAFETY: the caller's promise.
+    Some(unsafe {
+        match number {
+            libc::SYS_mmap => unseen::mmap(at, len, c as c_int, d as c_int, e as c_int, f) as c_long,
+            libc::SYS_mprotect => unseen::mprotect(at, len, c as c_int).into(),
+            libc::SYS_pkey_mprotect => unseen::pkey_mprotect(at, len, c as c_int, d as c_int).into(),
+            libc::SYS_munmap => unseen::munmap(at, len).into(),
+            libc::SYS_mremap => unseen::mremap(at, len, c as usize, d as c_int, e as *mut _) as c_long,
             _ => return None,
         }
     })

@@ -5,6 +5,7 @@ use crate::follow::{Aim, Source, change};
 use crate::names::Change;
 use crate::{asked, follow, guarded, names, next, process};
 use libc::{AT_FDCWD, c_char, c_int, c_uint, dev_t, mode_t, off_t};
+use rustix::io::Errno;
 use std::ffi::CStr;
 
 /// What a path that came from C names; null names nothing.
@@ -406,6 +407,41 @@ makes! {
     mkfifoat(folder, path) = (folder: c_int, path: *const c_char, mode: mode_t);
     mknod(AT_FDCWD, path) = (path: *const c_char, mode: mode_t, device: dev_t);
     mknodat(folder, path) = (folder: c_int, path: *const c_char, mode: mode_t, device: dev_t);
+}
+
+/// As in libc, where it is what `mknod` was in programs that were linked long ago.
+///
+/// # Safety
+/// L1.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C-unwind" fn __xmknod(
+    version: c_int,
+    path: *const c_char,
+    mode: mode_t,
+    device: *const dev_t,
+) -> c_int {
+    // SAFETY: L1.
+    unsafe { __xmknodat(version, AT_FDCWD, path, mode, device) }
+}
+
+/// As in libc, where it is what `mknodat` was in programs that were linked long ago.
+///
+/// # Safety
+/// L1.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C-unwind" fn __xmknodat(
+    version: c_int,
+    folder: c_int,
+    path: *const c_char,
+    mode: mode_t,
+    device: *const dev_t,
+) -> c_int {
+    // There is no other version on machines of 64 bits. Newer libraries have this function for such programs alone, so it is not to be found by its name.
+    if version != 0 {
+        return follow::failed(Errno::INVAL);
+    }
+    // SAFETY: L1.
+    unsafe { mknodat(folder, path, mode, *device) }
 }
 
 /// As in libc.

@@ -60,7 +60,7 @@ unsafe fn opened(path: *const c_char, mode: *const c_char, call: impl FnOnce() -
 }
 
 macro_rules! opens {
-    ($($fopen:ident, $freopen:ident);*) => { $(
+    ($($fopen:ident),*) => { $(
         /// As in libc.
         ///
         /// # Safety
@@ -70,7 +70,13 @@ macro_rules! opens {
             // SAFETY: L1.
             unsafe { opened(path, mode, || next::fopen(path, mode)) }
         }
+    )* };
+}
 
+opens!(fopen, fopen64, _IO_fopen);
+
+macro_rules! opens_anew {
+    ($($freopen:ident),*) => { $(
         /// As in libc.
         ///
         /// # Safety
@@ -86,17 +92,23 @@ macro_rules! opens {
     )* };
 }
 
-opens!(fopen, freopen; fopen64, freopen64);
+opens_anew!(freopen, freopen64);
 
-/// As in libc.
-///
-/// # Safety
-/// L1.
-#[unsafe(no_mangle)]
-pub(super) unsafe extern "C-unwind" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
-    // SAFETY: L1.
-    unsafe { made(next::fdopen(fd, mode), writes(mode).0) }
+macro_rules! stands_on {
+    ($($fdopen:ident),*) => { $(
+        /// As in libc.
+        ///
+        /// # Safety
+        /// L1.
+        #[unsafe(no_mangle)]
+        pub(super) unsafe extern "C-unwind" fn $fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
+            // SAFETY: L1.
+            unsafe { made(next::fdopen(fd, mode), writes(mode).0) }
+        }
+    )* };
 }
+
+stands_on!(fdopen, _IO_fdopen);
 
 /// The descriptor below `stream` is going to be closed.
 ///
@@ -109,31 +121,24 @@ unsafe fn forget(stream: *mut FILE) {
     }
 }
 
-/// As in libc.
-///
-/// # Safety
-/// L1.
-#[unsafe(no_mangle)]
-pub(super) unsafe extern "C-unwind" fn fclose(stream: *mut FILE) -> c_int {
-    // SAFETY: L1.
-    unsafe {
-        forget(stream);
-        next::fclose(stream)
-    }
+macro_rules! closes {
+    ($($name:ident = $next:ident),*) => { $(
+        /// As in libc.
+        ///
+        /// # Safety
+        /// L1.
+        #[unsafe(no_mangle)]
+        pub(super) unsafe extern "C-unwind" fn $name(stream: *mut FILE) -> c_int {
+            // SAFETY: L1.
+            unsafe {
+                forget(stream);
+                next::$next(stream)
+            }
+        }
+    )* };
 }
 
-/// As in libc.
-///
-/// # Safety
-/// L1.
-#[unsafe(no_mangle)]
-pub(super) unsafe extern "C-unwind" fn pclose(stream: *mut FILE) -> c_int {
-    // SAFETY: L1.
-    unsafe {
-        forget(stream);
-        next::pclose(stream)
-    }
-}
+closes!(fclose = fclose, _IO_fclose = fclose, pclose = pclose);
 
 /// As in libc: a stream for the time of the call.
 ///

@@ -1,6 +1,7 @@
 //! Ways to write files that no export sees: their files are not held.
 
-use crate::{follow, guarded, names, next};
+use crate::mapped::Move;
+use crate::{follow, guarded, mapped, names, next};
 use libc::{
     aiocb, c_char, c_int, c_uint, c_void, off_t, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t, sigevent, size_t,
 };
@@ -20,17 +21,62 @@ macro_rules! maps {
             fd: c_int,
             from: off_t,
         ) -> *mut c_void {
-            // SHARED_VALIDATE has SHARED's bit.
-            if flags & libc::MAP_SHARED != 0 && flags & libc::MAP_ANONYMOUS == 0 {
-                follow::mapping_shared(fd);
-            }
             // SAFETY: L1.
-            unsafe { next::mmap(at, len, access, flags, fd, from) }
+            let call = || unsafe { next::mmap(at, len, access, flags, fd, from) };
+            // SHARED_VALIDATE has SHARED's bit.
+            let shared = flags & libc::MAP_SHARED != 0 && flags & libc::MAP_ANONYMOUS == 0;
+            if shared { mapped::map(fd, len, (access, flags), call) } else { call() }
         }
     )* };
 }
 
 maps!(mmap, mmap64);
+
+/// As in libc.
+///
+/// # Safety
+/// L1.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C-unwind" fn mprotect(at: *mut c_void, len: size_t, access: c_int) -> c_int {
+    // SAFETY: L1.
+    mapped::protect(at, len, access, || unsafe { next::mprotect(at, len, access) })
+}
+
+/// As in libc.
+///
+/// # Safety
+/// L1.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C-unwind" fn pkey_mprotect(at: *mut c_void, len: size_t, access: c_int, key: c_int) -> c_int {
+    // SAFETY: L1.
+    mapped::protect(at, len, access, || unsafe { next::pkey_mprotect(at, len, access, key) })
+}
+
+/// As in libc.
+///
+/// # Safety
+/// L1.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C-unwind" fn munmap(at: *mut c_void, len: size_t) -> c_int {
+    // SAFETY: L1.
+    mapped::unmap(at, len, || unsafe { next::munmap(at, len) })
+}
+
+/// As in libc.
+///
+/// # Safety
+/// L1, L4.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C-unwind" fn mremap(
+    from: *mut c_void,
+    len: size_t,
+    new_len: size_t,
+    how: c_int,
+    to: *mut c_void,
+) -> *mut c_void {
+    // SAFETY: L1, L4.
+    mapped::remap(&Move { from, len, new_len, how, to }, || unsafe { next::mremap(from, len, new_len, how, to) })
+}
 
 /// # Safety
 /// L1: `request` is null or one.

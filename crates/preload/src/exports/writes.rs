@@ -1,8 +1,8 @@
 //! Functions that write files through descriptors.
 
 use super::attributes::{attributing_open, settle_open};
-use crate::follow::{Aim, Source, change, write as written};
-use crate::{follow, names, next};
+use crate::follow::{Aim, Asked, Source, change, write as written};
+use crate::{follow, loud, names, next};
 use libc::{c_int, c_uint, c_ulong, c_void, iovec, off_t, size_t, ssize_t};
 
 macro_rules! writes {
@@ -48,7 +48,7 @@ writes! {
     pwritev64 = pwritev(fd, pieces: iovec, count: c_int, at);
 }
 
-/// As in libc. With any flag it is not told where the write goes.
+/// As in libc. With any flag but those of a sync it is not told where the write goes.
 ///
 /// # Safety
 /// L1.
@@ -60,16 +60,20 @@ pub(super) unsafe extern "C-unwind" fn pwritev2(
     at: off_t,
     flags: c_int,
 ) -> ssize_t {
-    if flags & (libc::RWF_DSYNC | libc::RWF_SYNC) != 0 {
-        follow::abandon_unseen(fd);
-    }
-    let aim = match (flags, at) {
+    let syncs = flags & (libc::RWF_DSYNC | libc::RWF_SYNC);
+    let aim = match (flags - syncs, at) {
         (0, -1) => Aim::Position,
         (0, _) => Aim::Offset(at),
         _ => Aim::Anywhere,
     };
     // SAFETY: L1.
-    written(fd, aim, source!(pieces: iovec, count), || unsafe { next::pwritev2(fd, pieces, count, at, flags) })
+    let call = |flags| unsafe { next::pwritev2(fd, pieces, count, at, flags) };
+    let source = source!(pieces: iovec, count);
+    if syncs == 0 {
+        return written(fd, aim, source, || call(flags));
+    }
+    let asked = Asked { descriptor: fd, aim, source };
+    loud::write_once(asked, flags & libc::RWF_SYNC != 0, || call(flags - syncs), || call(flags))
 }
 
 /// As in libc.

@@ -139,7 +139,9 @@ fn on_virtual_cores() -> ExitCode {
         Ok(status) if status.success() => ExitCode::SUCCESS,
         Ok(_) => ExitCode::FAILURE,
         Err(error) => {
-            eprintln!("storm: cannot run cargo: {error}");
+            eprintln!(
+                "storm: cannot run cargo, which builds it anew for virtual cores: {error}; install Rust (https://rustup.rs), or name it: CARGO=/path/to/cargo"
+            );
             ExitCode::FAILURE
         }
     }

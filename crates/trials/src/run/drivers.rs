@@ -38,6 +38,14 @@ pub const STEPPER: CProgram =
 pub const UNSEEN: CProgram =
     CProgram { name: "unseen", source: include_str!("unseen.c"), flags: &[], packages: "gcc libc6-dev" };
 
+/// Holds a file that somebody appends to before each of its later syncs. The argument says who.
+pub const OUTSIDE: CProgram =
+    CProgram { name: "outside", source: include_str!("outside.c"), flags: &[], packages: "gcc libc6-dev" };
+
+/// Writes a file that it has mapped for reading. The argument says what it does with the mapping then.
+pub const MAPPED: CProgram =
+    CProgram { name: "mapped", source: include_str!("mapped.c"), flags: &[], packages: "gcc libc6-dev" };
+
 /// Changes a file's mode between syncs of its contents alone and of all of it, as often as its argument says.
 pub const MODES: CProgram =
     CProgram { name: "modes", source: include_str!("modes.c"), flags: &[], packages: "gcc libc6-dev" };

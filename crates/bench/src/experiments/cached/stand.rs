@@ -261,7 +261,7 @@ fn destage<R: Region>(cache: &DiskCache<R>, limits: Limits, over: &AtomicBool) {
     let mut destage = Destage::new(limits);
     while !over.load(Ordering::Relaxed) {
         let dirty = u32::try_from(cache.dirty_blocks()).expect("blocks of a small cache");
-        let load = Load { dirty, writes: cache.counters().commits, write_time: None };
+        let load = Load { dirty, writes: cache.counters().commits };
         let begin = now_ns();
         match destage.next(Duration::from_nanos(begin), load) {
             Turn::Destage(blocks, along) => {

@@ -82,7 +82,7 @@ impl<R: Region> Keeper<R> {
     /// What was not held, and why.
     pub(super) fn unheld(&self) -> Unheld {
         let Refusals { denied, unfit, full } = &self.tally.refusals;
-        let abandoned = lock(&self.state).abandoned.len() as u64;
+        let abandoned = lock(&self.state).abandoned.count();
         Unheld { abandoned, denied: count(denied), unfit: count(unfit), full: count(full) }
     }
 }

@@ -117,7 +117,79 @@ fn a_disk_amid_a_group_gets_no_other_region_before_it_is_put_in_order() {
     }
     assert_eq!(json(&["replay", &pair.disk, "--force"])["blocks"], 1);
     assert_eq!(pair.on_disk(7), stamped(7, 1));
-    assert_eq!(run(&["create", "--pmem", &other, "--disk", &pair.disk, "--size", "8M"]).code, 0);
+    let create = ["create", "--pmem", &other, "--disk", &pair.disk, "--size", "8M"];
+    assert_tells(&run(&create), REFUSED, &["is the disk of another region"]);
+    assert_eq!(run(&[&create[..], &["--force"]].concat()).code, 0, "its region was said to be lost");
+}
+
+/// An ordered region with a dirty block, 7, that no server uses.
+fn with_a_dirty_block() -> Pair {
+    let pair = Pair::laid_out(&["--ordered"]);
+    let mut server = pair.serve(&["--dirty-percent", "90"]);
+    write(&mut pair.client(), 7, 1);
+    server.kill();
+    assert_eq!(pair.dirty_bytes(), BLOCK);
+    pair
+}
+
+/// A region of the same size that was detached from a disk of its own.
+fn detached(pair: &Pair, name: &str, options: &[&str]) -> String {
+    let (pmem, disk) = (pair.folder.text(name), pair.folder.text("disk of another"));
+    File::create(&disk).unwrap().set_len(DISK_BYTES).unwrap();
+    assert_eq!(run(&[&["create", "--pmem", &pmem, "--disk", &disk, "--size", "8M"], options].concat()).code, 0);
+    assert_eq!(run(&["detach", "--pmem", &pmem]).code, 0);
+    pmem
+}
+
+#[test]
+fn the_disk_of_a_living_region_gets_no_other_before_it_is_detached() {
+    let pair = with_a_dirty_block();
+    let other = pair.folder.text("other");
+    let create =
+        |more: &[&str]| run(&[&["create", "--pmem", &other, "--disk", &pair.disk, "--size", "8M"], more].concat());
+    let told = ["is the disk of another region", "uuid", "tidegate detach", "tidegate replay", "--force"];
+    for more in [&[][..], &["--ordered"]] {
+        assert_tells(&create(more), REFUSED, &told[..1]);
+        assert_tells(&create(more), REFUSED, &told[2..]);
+        assert!(!fs::exists(&other).unwrap());
+    }
+    for (name, options) in [("plain", &[][..]), ("ordered", &["--ordered"])] {
+        let pmem = detached(&pair, name, options);
+        let attach = run(&["attach", "--pmem", &pmem, "--disk", &pair.disk]);
+        assert_tells(&attach, REFUSED, &told[..1]);
+    }
+    json(&["flush", "--pmem", &pair.pmem, "--wait"]);
+    assert_eq!(pair.on_disk(7), stamped(7, 1));
+    assert_tells(&create(&["--ordered"]), REFUSED, &told[..1]);
+    assert_eq!(run(&["detach", "--pmem", &pair.pmem]).code, 0);
+    assert_eq!(create(&["--ordered"]).code, 0, "the disk is free");
+    assert_eq!(run(&["detach", "--pmem", &other]).code, 0);
+    assert_eq!(run(&["attach", "--pmem", &pair.pmem, "--disk", &pair.disk]).code, 0);
+}
+
+#[test]
+fn a_region_whose_journal_was_written_over_says_so_and_leaves_the_other_alone() {
+    let forced = |pair: &Pair| {
+        let other = pair.folder.text("other");
+        let create = ["create", "--pmem", &other, "--disk", &pair.disk, "--size", "8M", "--ordered", "--force"];
+        assert_eq!(run(&create).code, 0);
+        json(&["info", "--pmem", &other])["volume"]["uuid"].clone()
+    };
+    let pair = with_a_dirty_block();
+    let uuid = forced(&pair);
+    let told = ["4096 bytes", "is that of another cache, uuid", uuid.as_str().unwrap(), "salvage", "--to COPY"];
+    assert_tells(&run(&["flush", "--pmem", &pair.pmem]), REFUSED, &told);
+    let mut server = pair.serve(&["--dirty-percent", "90"]);
+    assert_tells(&run(&["flush", "--pmem", &pair.pmem, "--wait"]), REFUSED, &told);
+    assert_tells(&run(&["detach", "--pmem", &pair.pmem]), REFUSED, &told[1..]);
+    server.kill();
+    let copy = pair.folder.text("copy");
+    fs::copy(&pair.disk, &copy).unwrap();
+    assert_eq!(json(&["salvage", "--pmem", &pair.pmem, "--to", &copy, "--force"])["blocks"], 1);
+    let clean = Pair::laid_out(&["--ordered"]);
+    let uuid = forced(&clean);
+    assert_eq!(run(&["detach", "--pmem", &clean.pmem]).code, 0);
+    assert_eq!(json(&["replay", &clean.disk, "--force"])["uuid"], uuid, "the journal is there still");
 }
 
 #[test]

@@ -1,0 +1,148 @@
+//! A change of a served disk that somebody waits for: region and disk part, or the region becomes larger or smaller.
+//!
+//! First the cache is emptied of what the disk lacks, beside the clients, in a mode in which little turns dirty anew. That mode is the change's and ends with it, however it ends:
+//! by what was asked for, by a block that the disk refuses, or because nobody waits any more. A client that is killed closes its connection, which is looked at before each step until
+//! the last: from then on the change is carried out. Only one is under way at a time, so none takes another's mode for the lasting one. A mode that
+//! somebody sets meanwhile is the lasting one from then on, and counts when the change is over; read-only counts at once, since nothing turns dirty in it.
+
+use crate::failure::{Failure, Kept};
+use crate::live_disk::LiveDisk;
+use serde::{Deserialize, Serialize};
+use tidegate_disk_cache::Mode;
+
+/// What is to be changed.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Change {
+    /// Region and disk part, and the server goes on with the disk alone.
+    Detach,
+    /// Region and cache become larger or smaller.
+    Resize {
+        /// Bytes of the region.
+        bytes: u64,
+    },
+}
+
+impl Change {
+    /// What is done with reads and writes while the cache is emptied: little that is written is dirty then.
+    fn meanwhile(self) -> Mode {
+        match self {
+            Change::Detach => Mode::PassThrough,
+            Change::Resize { .. } => Mode::WriteThrough,
+        }
+    }
+}
+
+/// How a change ended.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// It was carried out.
+    Done,
+    /// Some blocks do not reach the disk, which is why it was not.
+    Kept(Kept),
+    /// Nobody waits for it any more, and it was not.
+    GivenUp,
+}
+
+/// A change under way. Dropped, it gives the lasting mode back.
+pub(crate) struct Changing<'a> {
+    disk: &'a LiveDisk,
+    change: Change,
+}
+
+impl<'a> Changing<'a> {
+    /// Begins `change`.
+    ///
+    /// # Errors
+    /// Another is under way, there is no cache, or nothing may be changed.
+    pub(crate) fn begin(disk: &'a LiveDisk, change: Change) -> Result<Changing<'a>, Failure> {
+        disk.begin_change(change.meanwhile())?;
+        Ok(Changing { disk, change })
+    }
+
+    /// What is being changed.
+    pub(crate) fn disk(&self) -> &'a LiveDisk {
+        self.disk
+    }
+
+    /// Brings everything that is dirty now to the disk, beside the clients, and then makes the change. Before that `is_waited_for` is asked over and over,
+    /// which takes a moment each time.
+    ///
+    /// # Errors
+    /// What kept it from being made. Everything stays as it was, as far as `detach` and `resize` of [`LiveDisk`] say.
+    pub(crate) fn carry_out(&self, is_waited_for: impl Fn() -> bool) -> Result<Outcome, Failure> {
+        let ticket = self.disk.flush()?;
+        loop {
+            if !is_waited_for() {
+                return Ok(Outcome::GivenUp);
+            }
+            match self.disk.flushed(ticket) {
+                None => {}
+                Some((_, Some(kept))) => return Ok(Outcome::Kept(kept)),
+                Some((_, None)) => break,
+            }
+        }
+        match self.change {
+            Change::Detach => self.disk.detach()?,
+            Change::Resize { bytes } => self.disk.resize(bytes)?,
+        }
+        Ok(Outcome::Done)
+    }
+}
+
+impl Drop for Changing<'_> {
+    fn drop(&mut self) {
+        self.disk.end_change();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::failure::DiskFailure;
+    use crate::live_disk::tests::{MIB, live_in};
+    use tidegate_media::{BlockDevice, Durability, Lba};
+
+    #[test]
+    fn a_change_that_nobody_waits_for_is_not_made_and_the_lasting_mode_is_back() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let disk = live_in(folder.path());
+        for change in [Change::Detach, Change::Resize { bytes: 2 * MIB }] {
+            disk.write(Lba(7), &[1; 4096], Durability::Volatile).expect("it is taken");
+            let changing = Changing::begin(&disk, change).expect("no other is under way");
+            assert_eq!(disk.state().mode, change.meanwhile().to_string());
+            let second = Changing::begin(&disk, Change::Detach);
+            assert!(matches!(second, Err(Failure::Disk(DiskFailure::Changing { .. }))));
+            assert_eq!(disk.state().mode, change.meanwhile().to_string(), "the second one changes nothing");
+            assert!(matches!(changing.carry_out(|| false), Ok(Outcome::GivenUp)));
+            drop(changing);
+            assert_eq!((disk.state().mode.as_str(), disk.state().attached), ("write-back", true));
+        }
+        let length = || folder.path().join("v").metadata().expect("the region").len();
+        assert_eq!(length(), 4 * MIB);
+        let changing = Changing::begin(&disk, Change::Resize { bytes: 2 * MIB }).expect("no other is under way");
+        assert!(matches!(changing.carry_out(|| true), Ok(Outcome::Done)));
+        assert_eq!(length(), 2 * MIB);
+    }
+
+    #[test]
+    fn a_mode_set_meanwhile_counts_afterwards_and_read_only_at_once() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let disk = live_in(folder.path());
+        let changing = Changing::begin(&disk, Change::Resize { bytes: 3 * MIB }).expect("no other is under way");
+        let set = |mode| {
+            disk.set_mode(mode).expect("there is a cache");
+            disk.state().mode
+        };
+        assert_eq!([Mode::ReadOnly, Mode::WriteAround].map(set), ["read-only", "write-through"]);
+        assert!(matches!(changing.carry_out(|| true), Ok(Outcome::Done)));
+        drop(changing);
+        assert_eq!(disk.state().mode, "write-around");
+        let changing = Changing::begin(&disk, Change::Detach).expect("no other is under way");
+        assert!(matches!(changing.carry_out(|| true), Ok(Outcome::Done)));
+        drop(changing);
+        assert!(!disk.state().attached && Changing::begin(&disk, Change::Detach).is_err());
+        disk.attach(&folder.path().join("disk")).expect("its own disk");
+        assert_eq!(disk.state().mode, "write-around");
+    }
+}

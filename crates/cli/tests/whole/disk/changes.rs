@@ -1,0 +1,114 @@
+//! Changes of a served disk that are cut short, or come at once.
+
+use super::*;
+use crate::program::PATIENCE;
+use std::process::{Child, Stdio};
+use std::time::Instant;
+
+/// A command that is on its way.
+fn begun(arguments: &[&str]) -> Child {
+    let mut command = tidegate();
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().unwrap()
+}
+
+/// Looks at the disk until it is `as_wished`.
+#[track_caller]
+fn look_until(pair: &Pair, mut as_wished: impl FnMut(&Value) -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let disk = &pair.info()["disk"];
+        if as_wished(disk) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "in vain: {disk}");
+    }
+}
+
+#[test]
+fn a_client_that_is_killed_leaves_the_mode_as_it_was() {
+    let pair = Pair::new();
+    let mut server = pair.serve(&["--dirty-age", "3600"]);
+    let mut client = pair.client();
+    for (turn, size) in [(1, "6M"), (2, "16M"), (3, "7M")] {
+        for arguments in [&["detach"][..], &["resize", "--size", size]] {
+            (0..900).for_each(|block| write(&mut client, block, turn));
+            let mut child = begun(&[arguments, &["--pmem", &pair.pmem]].concat());
+            // It has begun, or is over already.
+            look_until(&pair, |disk| disk["mode"] != "write-back" || !child.try_wait().is_ok_and(|end| end.is_none()));
+            child.kill().unwrap();
+            child.wait().unwrap();
+            look_until(&pair, |disk| disk["mode"] == "write-back" || disk["attached"] != true);
+            if pair.info()["disk"]["attached"] != true {
+                json(&["attach", "--pmem", &pair.pmem, "--disk", &pair.disk]);
+            }
+            (0..900).step_by(37).for_each(|block| assert_eq!(read(&mut client, block), stamped(block, turn)));
+        }
+    }
+    assert_eq!(server.stop().code(), Some(0));
+    assert_eq!(json(&["check", "--pmem", &pair.pmem])["sound"], true);
+}
+
+#[test]
+fn of_two_changes_at_once_one_is_made_and_the_mode_is_as_it_was() {
+    let pair = Pair::new();
+    let mut server = pair.serve(&[]);
+    let mut client = pair.client();
+    (0..900).for_each(|block| write(&mut client, block, 1));
+    let resizes = ["6M", "16M"].map(|size| begun(&["resize", "--pmem", &pair.pmem, "--size", size]));
+    let ends = resizes.map(|child| child.wait_with_output().unwrap());
+    let refused = |end: &std::process::Output| String::from_utf8_lossy(&end.stderr).contains("is being changed");
+    // Either may come first; on a slow machine the second finds the first one over.
+    assert!(ends.iter().any(|end| end.status.success()), "{ends:?}");
+    assert!(ends.iter().all(|end| end.status.success() || refused(end)), "{ends:?}");
+    let disk = &pair.info()["disk"];
+    assert_eq!((disk["mode"].as_str(), disk["attached"].as_bool()), (Some("write-back"), Some(true)), "{disk}");
+    let bytes = fs::metadata(&pair.pmem).unwrap().len();
+    assert!([6 << 20, 16 << 20].contains(&bytes), "{bytes}");
+    (0..900).for_each(|block| assert_eq!(read(&mut client, block), stamped(block, 1)));
+    assert_eq!(server.stop().code(), Some(0));
+}
+
+#[test]
+fn a_server_that_ends_amid_a_change_ends_in_good_order() {
+    let pair = Pair::new();
+    for (turn, arguments) in (1..).zip([&["detach"][..], &["resize", "--size", "6M"], &["resize", "--size", "16M"]]) {
+        let mut server = pair.serve(&["--dirty-age", "3600"]);
+        let mut client = pair.client();
+        (0..900).for_each(|block| write(&mut client, block, turn));
+        drop(client);
+        let mut child = begun(&[arguments, &["--pmem", &pair.pmem]].concat());
+        look_until(&pair, |disk| disk["mode"] != "write-back" || !child.try_wait().is_ok_and(|end| end.is_none()));
+        assert_eq!(server.stop().code(), Some(0));
+        let end = child.wait_with_output().unwrap();
+        let told = String::from_utf8_lossy(&end.stderr);
+        assert!(end.status.success() || told.contains("stays as it was"), "{told}");
+        assert_eq!(json(&["check", "--pmem", &pair.pmem])["sound"], true);
+        if arguments == ["detach"] && end.status.success() {
+            json(&["attach", "--pmem", &pair.pmem, "--disk", &pair.disk]);
+        }
+        let mut server = pair.serve(&[]);
+        let mut client = pair.client();
+        (0..900).for_each(|block| assert_eq!(read(&mut client, block), stamped(block, turn)));
+        assert_eq!(pair.info()["disk"]["mode"], "write-back");
+        assert_eq!(server.stop().code(), Some(0));
+    }
+}
+
+#[test]
+fn a_region_that_a_killed_server_left_longer_than_its_cache_is_served() {
+    let pair = Pair::new();
+    let mut server = pair.serve(&[]);
+    write(&mut pair.client(), 7, 1);
+    server.kill();
+    let had = pair.info()["volume"]["cached_blocks"].as_u64();
+    File::options().write(true).open(&pair.pmem).unwrap().set_len(24 << 20).unwrap();
+    assert_eq!(json(&["check", "--pmem", &pair.pmem])["sound"], true);
+    let mut server = pair.serve(&[]);
+    let mut client = pair.client();
+    assert_eq!((read(&mut client, 7), pair.info()["volume"]["cached_blocks"].as_u64()), (stamped(7, 1), had));
+    assert_eq!(run(&["resize", "--pmem", &pair.pmem, "--size", "24M"]).code, 0);
+    assert!(pair.info()["volume"]["cached_blocks"].as_u64() > had);
+    assert_eq!(read(&mut client, 7), stamped(7, 1));
+    assert_eq!(server.stop().code(), Some(0));
+}
