@@ -5,12 +5,12 @@ use std::time::Instant;
 use tidegate_trials::disk_cache_cuts::{CacheTally, SmallCache, Watched, judge_cache_scripts};
 use tidegate_trials::power_cuts::Seen;
 
-/// Judges every script of up to two steps (or as many as the environment says).
-fn every_script(name: &str, cache: &SmallCache) -> CacheTally {
+/// Judges every script of up to so many steps (or as many as the environment says).
+fn every_script(name: &str, cache: &SmallCache, steps: u32) -> CacheTally {
     let seen = Seen::default();
     let mut total = CacheTally::default();
     let asked = std::env::var("TIDEGATE_STEPS").ok().map(|steps| steps.parse().expect("a number of steps"));
-    for steps in 1..=asked.unwrap_or(2) {
+    for steps in 1..=asked.unwrap_or(steps) {
         let start = Instant::now();
         let judged = judge_cache_scripts(cache, |region: Watched| region, steps, &seen);
         let tally = judged.unwrap_or_else(|failure| panic!("{failure}"));
@@ -24,22 +24,22 @@ fn every_script(name: &str, cache: &SmallCache) -> CacheTally {
 
 #[test]
 fn every_cut_of_every_script_on_a_fresh_cache() {
-    every_script("fresh", &SmallCache::fresh());
+    every_script("fresh", &SmallCache::fresh(), 3);
 }
 
 #[test]
 fn every_cut_of_every_script_on_a_cache_full_of_clean_blocks() {
-    every_script("full of clean blocks", &SmallCache::full_of_clean_blocks());
+    every_script("full of clean blocks", &SmallCache::full_of_clean_blocks(), 3);
 }
 
 #[test]
 fn every_cut_of_every_script_on_a_cache_full_of_dirty_blocks() {
-    every_script("full of dirty blocks", &SmallCache::full_of_dirty_blocks());
+    every_script("full of dirty blocks", &SmallCache::full_of_dirty_blocks(), 3);
 }
 
 #[test]
 fn every_cut_of_every_script_on_a_cache_with_some_of_each() {
-    every_script("some of each", &SmallCache::mixed());
+    every_script("some of each", &SmallCache::mixed(), 3);
 }
 
 /// As on aarch64. One step after each state that a cache may be in.
@@ -61,9 +61,9 @@ fn every_cut_where_words_of_a_line_arrive_in_any_order() {
 /// What is only read is forgotten: no cut may show it, and none what was written over it half.
 #[test]
 fn every_cut_of_every_script_on_caches_that_forget_what_is_read() {
-    every_script("fresh, reads forgotten", &SmallCache::fresh().that_forgets_reads());
-    every_script("full of blocks read, forgotten", &SmallCache::full_of_clean_blocks().that_forgets_reads());
-    every_script("some of each, reads forgotten", &SmallCache::mixed().that_forgets_reads());
+    every_script("fresh, reads forgotten", &SmallCache::fresh().that_forgets_reads(), 2);
+    every_script("full of blocks read, forgotten", &SmallCache::full_of_clean_blocks().that_forgets_reads(), 2);
+    every_script("some of each, reads forgotten", &SmallCache::mixed().that_forgets_reads(), 2);
     let (clean, dirty) = (SmallCache::full_of_clean_blocks, SmallCache::full_of_dirty_blocks);
     let caches = [
         dirty(),
@@ -83,8 +83,8 @@ fn every_cut_of_every_script_on_caches_that_forget_what_is_read() {
 /// A checksum must never condemn what a cut left: every read after it verifies one.
 #[test]
 fn every_cut_of_every_script_on_caches_with_checksums() {
-    every_script("fresh, with checksums", &SmallCache::fresh().with_sums());
-    every_script("some of each, with checksums", &SmallCache::mixed().with_sums());
+    every_script("fresh, with checksums", &SmallCache::fresh().with_sums(), 2);
+    every_script("some of each, with checksums", &SmallCache::mixed().with_sums(), 2);
     let clean = SmallCache::full_of_clean_blocks();
     for cache in [clean, SmallCache::fresh().in_any_order(), SmallCache::mixed().in_any_order()] {
         let cache = cache.with_sums();
@@ -106,7 +106,7 @@ fn every_cut_of_every_script_where_the_disk_keeps_the_order_of_commits() {
         ("amid a group, reads forgotten", SmallCache::amid_a_group().that_forgets_reads()),
     ];
     for (name, cache) in caches {
-        let tally = every_script(&format!("{name}, in order"), &cache.in_order());
+        let tally = every_script(&format!("{name}, in order"), &cache.in_order(), 2);
         assert!(tally.alone > 0, "disks were looked at without their cache");
     }
 }
