@@ -15,7 +15,7 @@ fn blocks_are_named_with_units_and_a_file_that_is_no_cache_is_told() {
     assert_eq!(json(&create)["created"]["block_size"], 65536);
     let mode = |pmem: &str| run(&["mode", "--pmem", pmem, "write-back"]);
     assert_tells(&mode(&pair.pmem), ENVIRONMENT, &["no server answers"]);
-    assert_tells(&mode(&pair.folder.text("absent")), REFUSED, &["there is no volume", "no such file"]);
+    assert_tells(&mode(&pair.folder.text("absent")), REFUSED, &["there is no region", "no such file"]);
     let volume = pair.folder.volume("volume");
     assert_tells(&mode(&volume), REFUSED, &[&volume, "is no cache of a disk"]);
 }
