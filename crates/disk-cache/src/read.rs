@@ -9,7 +9,6 @@ use crate::admission::Run;
 use crate::cache::DiskCache;
 use crate::index::{Cached, State, Stripe};
 use crate::transient::Reads;
-use tidegate_layout::disk_cache::CacheEntry;
 use tidegate_media::sync::Ordering;
 use tidegate_media::{Region, Result};
 
@@ -119,7 +118,7 @@ impl<R: Region> DiskCache<R> {
             // The caller keeps the block; without an entry for it, whoever took it next would look for one for ever.
             self.medium.fence().inspect_err(|_| self.pool.give_entry(free))?;
         }
-        self.medium.store_state(free.entry, CacheEntry::holding_word(block, counter, true));
+        self.medium.store_state(free.entry, self.medium.plan.holding_word(lba, block, counter, true));
         let (entry, state, side) = (free.entry, State::Clean, stripe.side());
         let cached = Cached { entry, block, counter, state, named: false, side };
         self.index.insert(stripe, lba, cached);
