@@ -15,5 +15,6 @@ mod program;
 mod refusals;
 mod served;
 mod supervised;
+mod surface;
 mod transit;
 mod watched;
