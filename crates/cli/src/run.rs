@@ -29,8 +29,9 @@ mod table;
 mod version;
 mod written;
 
-use crate::failure::{Failure, RunFailure};
+use crate::failure::{Doing, Failure, RunFailure};
 use crate::grammar::Run;
+use crate::owned::{self, Distrust};
 use crate::shell::word;
 use crate::size::Human;
 use crate::{contract, places};
@@ -127,18 +128,25 @@ pub(crate) fn pool_or_default(pool: Option<&Path>) -> PathBuf {
 
 /// What the run with `pool` is doing. None: there is none.
 pub(crate) fn status_of(pool: &Path) -> Result<Option<Status>, Failure> {
+    let beside = Beside::of(pool);
+    let journal = beside.journal();
     let refused = |doing| {
+        let journal = &journal;
         move |error: std::io::Error| match error.kind() {
+            _ if Distrust::in_error(&error).is_some() => RunFailure::of_file(journal, Doing::Read, error),
             std::io::ErrorKind::PermissionDenied => RunFailure::Denied { pool: pool.to_owned(), error }.into(),
             _ => Failure::System { doing, error },
         }
     };
-    let folder = match journal::folder_in(&Beside::of(pool).journal()) {
+    // Root may ask about the run of any user.
+    let owner = beside.pool().metadata().map_or(owned::own(), |data| data.uid());
+    let owners = if owned::own() == 0 { vec![0, owner] } else { vec![owned::own()] };
+    let folder = match journal::folder_in(&journal, &owners) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         folder => folder.map_err(refused("reading the journal of holds"))?,
     };
-    let Some(folder) = folder else { return Ok(None) };
-    match door::ask_status(&folder.join(tidegate_preload_wire::SOCKET)) {
+    let Some((folder, owner)) = folder else { return Ok(None) };
+    match door::ask_status(&folder.join(tidegate_preload_wire::SOCKET), owner) {
         Ok(status) => Ok(Some(status)),
         Err(error) if matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::ConnectionRefused) => {
             Ok(None)
@@ -162,12 +170,12 @@ fn roots(named: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
     named.iter().map(real).collect()
 }
 
-/// Says so if the pool is a file that others may read or write.
+/// Says so if the pool is a file that others may read.
 fn warn_of_others(pool: &Path) {
     let file = pool.metadata().ok().filter(std::fs::Metadata::is_file);
-    if file.is_some_and(|file| file.mode() & 0o077 != 0) {
+    if file.is_some_and(|file| file.mode() & 0o044 != 0) {
         let (shown, pool) = (pool.display(), word(pool));
-        tracing::warn!("other users may read or change what programs sync to the pool {shown}: chmod 600 {pool}");
+        tracing::warn!("other users may read what programs sync to the pool {shown}: chmod 600 {pool}");
     }
 }
 

@@ -3,11 +3,12 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::os::unix::fs::chown;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use tidegate_layout::kept::STRIP_BYTES;
-use tidegate_trials::run::{APPENDER, Stand};
+use tidegate_trials::run::{APPENDER, Stand, kill_all};
 use tidegate_trials::served::until;
 
 /// Lines that are synced before anything is killed: the first few syncs are the kernel's.
@@ -270,6 +271,39 @@ fn a_file_that_was_written_since_the_power_came_back_is_left_alone() {
         true
     });
     assert!(put_aside, "nothing was left in any of {ROUNDS} pools");
+}
+
+/// A pool that alone has some lines of `file`, which the power cut took from there; in one of [`ROUNDS`] stands.
+fn lost_lines(stand: impl Fn() -> Stand) -> (Stand, PathBuf) {
+    let cut = || {
+        let stand = stand();
+        let file = stand.root().join("log");
+        let (mut run, _said) = appending(&stand, &file, true);
+        kill_all(&mut run);
+        (stand.cut_the_power() > 0).then_some((stand, file))
+    };
+    (0..ROUNDS).find_map(|_| cut()).expect("nothing was left in any pool")
+}
+
+#[test]
+fn root_writes_to_no_file_that_another_user_names() {
+    const NOBODY: u32 = 65534;
+    let (stand, file) = lost_lines(Stand::new);
+    let before = fs::read(&file).unwrap();
+    for given in [stand.pool(), stand.journal()] {
+        chown(&given, Some(NOBODY), None).unwrap();
+        let mut run = stand.run();
+        run.arg("true");
+        for mut command in [stand.recover(), run] {
+            let refused = command.output().unwrap();
+            let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+            assert!(refused.status.code() == Some(3) && said.contains("it belongs to user 65534"), "{said}");
+        }
+        assert_eq!(fs::read(&file).unwrap(), before);
+        chown(&given, Some(0), None).unwrap();
+    }
+    assert!(stand.recover().status().unwrap().success());
+    assert_has_lines(&file, LINES);
 }
 
 #[test]

@@ -1,11 +1,12 @@
 //! What keeps a program from being run.
 
 use super::{Doing, Exit, Failure, Told, VolumeFailure};
+use crate::owned::{Distrust, for_sudo};
 use crate::shell::word;
 use crate::size::Human;
 use std::ffi::OsString;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use tidegate_media::MapError;
 
 /// Why `tidegate run` did not run a program.
@@ -61,6 +62,13 @@ pub(crate) enum RunFailure {
         /// Why not.
         why: String,
     },
+    /// A pool, or a file or folder that belongs to one, which other users may have put there.
+    NotOwn {
+        /// Which.
+        file: PathBuf,
+        /// Why it is not used.
+        distrust: Distrust,
+    },
     /// A pool that another process uses.
     InUse {
         /// The pool.
@@ -99,7 +107,16 @@ impl RunFailure {
     pub(crate) fn of_map(doing: Doing, error: MapError) -> Failure {
         match error {
             MapError::InUse { path: pool } => RunFailure::InUse { pool }.into(),
+            MapError::Io { path, source, .. } => RunFailure::of_file(&path, doing, source),
             error => VolumeFailure::of_map(doing, error).into(),
+        }
+    }
+
+    /// What is wrong with a pool, or with what lies beside it, at `path`.
+    pub(crate) fn of_file(path: &Path, doing: Doing, error: io::Error) -> Failure {
+        match Distrust::in_error(&error) {
+            Some(distrust) => RunFailure::NotOwn { file: path.to_owned(), distrust }.into(),
+            None => VolumeFailure::of_io(path, doing, error).into(),
         }
     }
 
@@ -117,6 +134,7 @@ impl RunFailure {
             RunFailure::PoolSize { .. } => ("pool-size", Exit::Usage),
             RunFailure::PoolTooSmall { .. } => ("pool-too-small", Exit::Refused),
             RunFailure::Pool { .. } => ("pool", Exit::Refused),
+            RunFailure::NotOwn { .. } => ("not-own", Exit::Refused),
             RunFailure::InUse { .. } => ("pool-in-use", Exit::InUse),
             RunFailure::NoVolume { .. } => ("no-volume", Exit::Refused),
             RunFailure::NoJournal { .. } => ("no-journal", Exit::Refused),
@@ -148,6 +166,9 @@ impl RunFailure {
                 (format!("{} is too small for a pool", pool.display()), format!("a pool has {} or more", Human(*min)))
             }
             RunFailure::Pool { pool, why } => (format!("the pool {} cannot be used", pool.display()), why.clone()),
+            RunFailure::NotOwn { file, distrust } => {
+                (format!("{} is not used: other users may have put it there", file.display()), distrust.to_string())
+            }
             RunFailure::InUse { pool } => (
                 format!("cannot use the pool {}", pool.display()),
                 "another process does: a run, or a recovery".to_owned(),
@@ -184,6 +205,14 @@ impl RunFailure {
             RunFailure::PoolTooSmall { .. } | RunFailure::Pool { .. } => {
                 "name another file, or one that is not there yet: --pool FILE".to_owned()
             }
+            RunFailure::NotOwn { distrust: Distrust::Owner(uid), .. } => format!(
+                "run the same command as that user, for example: sudo -u {} tidegate recover POOL; or name a pool and a folder of your own",
+                for_sudo(*uid)
+            ),
+            RunFailure::NotOwn { file, distrust: Distrust::Writable(_) } => {
+                format!("if no other user has changed it, take that right away: chmod go-w {}", word(file))
+            }
+            RunFailure::NotOwn { .. } => "move it away, or name another place: --pool FILE, or --to DIR".to_owned(),
             RunFailure::InUse { pool } => format!(
                 "see what it does: tidegate status {pool}; or name another pool: --pool FILE",
                 pool = word(pool)

@@ -4,14 +4,16 @@ use super::ground::{Attributes, Below, Brought, Found, Ground, Target, Unlike};
 use super::held_name;
 use super::journal::{self, Kind, Named};
 use super::sight::Sight;
+use crate::failure::{Doing, Failure, RunFailure};
+use crate::owned::{self, What};
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat, StatxFlags, Uid};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 use std::fmt;
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{DirBuilder, File};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use tidegate_layout::kept::StripAttributes;
@@ -153,13 +155,12 @@ pub(super) struct System {
 
 impl Ground for System {
     fn find(&self, named: &Named, resumed: bool) -> io::Result<Found> {
-        let file = match OpenOptions::new().read(true).write(true).open(&named.path) {
-            Ok(file) => file,
-            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-                return Ok(Found::Unlike(Unlike::Missing));
-            }
-            Err(error) if error.kind() == io::ErrorKind::IsADirectory => return Ok(Found::Unlike(Unlike::Replaced)),
-            Err(error) => return Err(error),
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOFOLLOW;
+        let file = match rustix::fs::open(&named.path, flags, Mode::empty()) {
+            Ok(file) => File::from(file),
+            Err(Errno::NOENT | Errno::NOTDIR) => return Ok(Found::Unlike(Unlike::Missing)),
+            Err(Errno::ISDIR | Errno::LOOP | Errno::NXIO) => return Ok(Found::Unlike(Unlike::Replaced)),
+            Err(error) => return Err(error.into()),
         };
         let stat = rustix::fs::fstat(&file)?;
         // Whoever sets the time of the last write, as one does that puts back an older copy, does not set the other.
@@ -188,7 +189,7 @@ impl Ground for System {
         if named.kind == Kind::Name {
             return held_name::sync(named);
         }
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOFOLLOW;
         let Ok(file) = rustix::fs::open(&named.path, flags, Mode::empty()).map(File::from) else { return Ok(()) };
         if rustix::fs::fstat(&file)?.st_ino == named.inode { file.sync_all() } else { Ok(()) }
     }
@@ -196,12 +197,26 @@ impl Ground for System {
     fn salvage(&self, named: &Named) -> io::Result<(Box<dyn Target>, PathBuf)> {
         // What was synced is its owner's alone, whatever mode its file had.
         DirBuilder::new().recursive(true).mode(0o700).create(&self.salvage)?;
+        let folder = owned::open_folder(&self.salvage)?;
         journal::sync_folder_of(&self.salvage)?;
         let name = named.path.file_name().unwrap_or_default().to_string_lossy();
         let run = self.session.get(..8).unwrap_or(&self.session);
-        let to = self.salvage.join(format!("{run}-{}-{name}", named.family));
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&to)?;
-        Ok((Box::new(Written::new(file, Some(&self.salvage))), to))
+        let name = format!("{run}-{}-{name}", named.family);
+        // A recovery that was cut may have made it.
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&folder, &*name, flags, Mode::RUSR | Mode::WUSR)?;
+        owned::accept(&file, What::File)?;
+        Ok((Box::new(Written::new(file.into(), Some(&self.salvage))), self.salvage.join(name)))
+    }
+}
+
+/// Where the folder `salvage` lies, which is this user's if it is there.
+pub(super) fn own_salvage(salvage: &Path) -> Result<PathBuf, Failure> {
+    let refused = |error| RunFailure::of_file(salvage, Doing::Write, error);
+    let salvage = owned::resolved(salvage).map_err(refused)?;
+    match owned::open_folder(&salvage) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(refused(error)),
+        _ => Ok(salvage),
     }
 }
 

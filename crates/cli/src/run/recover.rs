@@ -23,11 +23,12 @@
 use super::beside::Beside;
 use super::folder;
 use super::ground::{Brought, Found, Ground, Target, Unlike};
-use super::held_file::{System, booted_seconds};
+use super::held_file::{self, System, booted_seconds};
 use super::journal::{self, Journal, Kind, Left, Named};
 use super::kept::{BLOCK, BLOCK_BYTES, FAMILY_SLOTS, Files, Opened, Parts, block_of, size_block, size_in, slot_of};
 use super::version;
-use crate::failure::{Doing, Failure, RunFailure, VolumeFailure};
+use crate::failure::{Doing, Failure, RunFailure};
+use crate::owned;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -119,11 +120,12 @@ impl Recovered {
 /// pool any more, and it says so itself.
 pub(super) fn recover(beside: &Beside, region: &Arc<MappedRegion>, salvage: PathBuf) -> Result<Recovered, Failure> {
     let (pool, journal_at) = (beside.pool(), beside.journal());
-    let unreadable = |error| Failure::from(VolumeFailure::of_io(&journal_at, Doing::Read, error));
+    let unreadable = |error| RunFailure::of_file(&journal_at, Doing::Read, error);
     let Some(mut left) = Left::read(&journal_at).map_err(unreadable)? else {
         refuse_orphans(pool, &journal_at, region)?;
         return Ok(Recovered::default());
     };
+    let salvage = held_file::own_salvage(&salvage)?;
     let boot = journal::this_boot().map_err(Failure::system("asking which boot this is"))?;
     if left.boot == boot {
         // Before the sync: what a program of that run commits and takes for durable was written before.
@@ -148,9 +150,9 @@ pub(super) fn recover(beside: &Beside, region: &Arc<MappedRegion>, salvage: Path
         Recovered::default()
     };
     let parts = if version::is_pool(region) { Some(parts_on(region, pool)?) } else { None };
-    let folder = journal::folder_in(&journal_at).map_err(unreadable)?;
+    let folder = journal::folder_in(&journal_at, &[owned::own()]).map_err(unreadable)?;
     recovery.end(parts).map_err(unreadable)?;
-    folder.iter().for_each(|folder| folder::remove_left(folder));
+    folder.iter().for_each(|(folder, _)| folder::remove_left(folder));
     Ok(Recovered { was_left: true, ..recovered })
 }
 
