@@ -10,6 +10,7 @@ mod blocks;
 mod cuts;
 mod deny;
 mod door;
+mod file_system;
 mod folder;
 mod follower;
 mod ground;
@@ -37,14 +38,16 @@ use crate::size::Human;
 use crate::{contract, places};
 use beside::Beside;
 use deny::Denied;
+pub(crate) use file_system::FileSystem;
 use folder::Folder;
 use follower::Follower;
+pub(crate) use held_file::IfUnmounted;
 use journal::Journal;
 pub(crate) use keeper::{FileStatus, Status};
 use keeper::{Keeper, Scope};
 use kept::Kept;
 use notes::Notes;
-pub(crate) use recover::{LEFT_ALONE, LeftAlone, Recovered, Salvaged};
+pub(crate) use recover::{LEFT_ALONE, LeftAlone, Recovered, Salvaged, Unmounted};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -85,7 +88,9 @@ pub(crate) fn run(wish: &Run) -> Result<ExitCode, Failure> {
     let journal_at = beside.journal();
     places::make_folder_of(&journal_at)?;
     beside.refuse_in_memory(domain)?;
-    recover::recover(&beside, &region, beside.salvaged())?.tell();
+    let recovered = recover::recover(&beside, &region, beside.salvaged(), IfUnmounted::Keep)?;
+    recovered.tell();
+    recovered.refuse_unmounted(&pool)?;
     let kept = Kept::fresh(&pool, region)?;
     let folder = Folder::make()?;
     let table = Table::create(&folder.table())?;
@@ -110,7 +115,7 @@ pub(crate) fn run(wish: &Run) -> Result<ExitCode, Failure> {
 }
 
 /// Brings what a run left in `pool` to its files, and what cannot go there to the folder `aside`.
-pub(crate) fn recover_pool(pool: &Path, aside: Option<&Path>) -> Result<Recovered, Failure> {
+pub(crate) fn recover_pool(pool: &Path, aside: Option<&Path>, if_unmounted: IfUnmounted) -> Result<Recovered, Failure> {
     if !pool.exists() {
         return Err(RunFailure::NoPool { pool: pool.to_owned() }.into());
     }
@@ -118,7 +123,7 @@ pub(crate) fn recover_pool(pool: &Path, aside: Option<&Path>) -> Result<Recovere
     version::refuse_others(pool, &region)?;
     let beside = Beside::of(pool);
     let aside = aside.map_or_else(|| beside.salvaged(), Path::to_owned);
-    recover::recover(&beside, &region, aside)
+    recover::recover(&beside, &region, aside, if_unmounted)
 }
 
 /// The pool that is meant when none is named.

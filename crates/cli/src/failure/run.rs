@@ -93,6 +93,15 @@ pub(crate) enum RunFailure {
         /// Why not.
         why: String,
     },
+    /// The pool has what files lack whose file systems are not mounted.
+    Unmounted {
+        /// The pool.
+        pool: PathBuf,
+        /// How many files.
+        files: usize,
+        /// The first one's file system, in words.
+        file_system: String,
+    },
     /// The program cannot be started.
     NotStarted {
         /// Its name.
@@ -139,6 +148,7 @@ impl RunFailure {
             RunFailure::NoVolume { .. } => ("no-volume", Exit::Refused),
             RunFailure::NoJournal { .. } => ("no-journal", Exit::Refused),
             RunFailure::NotRecovered { .. } => ("not-recovered", Exit::Environment),
+            RunFailure::Unmounted { .. } => ("unmounted", Exit::Refused),
             RunFailure::NotStarted { .. } => ("not-started", Exit::Environment),
         }
     }
@@ -184,6 +194,10 @@ impl RunFailure {
             RunFailure::NotRecovered { file, why } => {
                 (format!("what was synced to {} is still in the pool", file.display()), why.clone())
             }
+            RunFailure::Unmounted { pool, files, file_system } => (
+                format!("the pool {} still has what was synced to {files} files", pool.display()),
+                format!("{file_system} is not there"),
+            ),
             RunFailure::NotStarted { program, error } => {
                 (format!("cannot run {}", program.display()), error.to_string())
             }
@@ -224,6 +238,10 @@ impl RunFailure {
                 "put the journal back and run again, or name another pool; if nothing of it is needed, remove this one, or zero the device".to_owned()
             }
             RunFailure::NotRecovered { .. } => "put the file's disk right, and run again with the same pool".to_owned(),
+            RunFailure::Unmounted { pool, .. } => format!(
+                "mount it there, and run this again; if it is gone for good, put aside what was synced to its files: tidegate recover {} --force",
+                word(pool)
+            ),
             RunFailure::NotStarted { .. } => "name a program: tidegate run -- PROGRAM".to_owned(),
         }
     }

@@ -1,5 +1,6 @@
 //! Files of the system as a run has them: held ones, opened for reading and never written, and those that recovery finds and writes.
 
+use super::file_system::FileSystem;
 use super::ground::{Attributes, Below, Brought, Found, Ground, Target, Unlike};
 use super::held_name;
 use super::journal::{self, Kind, Named};
@@ -92,6 +93,7 @@ impl Below for HeldFile {
             born_ns: self.born_ns,
             strip: None,
             kind: Kind::File,
+            file_system: FileSystem::of(&self.file).ok().flatten(),
         }
     }
 
@@ -151,9 +153,28 @@ pub(super) struct System {
     pub(super) session: String,
     /// When the system came up, in seconds since 1970.
     pub(super) booted: i64,
+    /// What becomes of what was kept of files whose file system is not mounted.
+    pub(super) if_unmounted: IfUnmounted,
+}
+
+/// What becomes of what was kept of files whose file system is not mounted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum IfUnmounted {
+    /// It stays in the pool.
+    Keep,
+    /// It goes aside.
+    PutAside,
 }
 
 impl Ground for System {
+    fn missing(&self, named: &Named) -> io::Result<Option<FileSystem>> {
+        let Some(held) = named.file_system.as_ref().filter(|_| self.if_unmounted == IfUnmounted::Keep) else {
+            return Ok(None);
+        };
+        let is_there = FileSystem::at(&named.path)?.is_none_or(|found| held.is(&found));
+        Ok((!is_there).then(|| held.clone()))
+    }
+
     fn find(&self, named: &Named, resumed: bool) -> io::Result<Found> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOFOLLOW;
         let file = match rustix::fs::open(&named.path, flags, Mode::empty()) {
@@ -296,9 +317,15 @@ mod tests {
     fn what_is_put_aside_is_its_users_alone() {
         let folder = tempfile::tempdir().expect("a folder");
         let salvage = folder.path().join("below").join("aside");
-        let system = System { salvage: salvage.clone(), session: "session".to_owned(), booted: 0 };
+        let system = System {
+            salvage: salvage.clone(),
+            session: "session".to_owned(),
+            booted: 0,
+            if_unmounted: IfUnmounted::Keep,
+        };
         let kind = Kind::File;
-        let named = Named { family: 1, path: "/file".into(), inode: 1, born_ns: 1, strip: None, kind };
+        let named =
+            Named { family: 1, path: "/file".into(), inode: 1, born_ns: 1, strip: None, kind, file_system: None };
         let (_, to) = system.salvage(&named).expect("it can be made");
         let mode = |path: &Path| path.metadata().expect("it is there").mode() & 0o777;
         assert_eq!((mode(&salvage), mode(&to)), (0o700, 0o600));
@@ -314,7 +341,8 @@ mod tests {
         let named = HeldFile::of(&file).expect("it can be held").expect("its birth is known").named(1);
         let now = i64::try_from(SystemTime::now().duration_since(long_ago).expect("later").as_secs()).expect("seconds");
         let found = |booted, resumed| {
-            let system = System { salvage: folder.path().join("aside"), session: "run".to_owned(), booted };
+            let (session, if_unmounted) = ("run".to_owned(), IfUnmounted::Keep);
+            let system = System { salvage: folder.path().join("aside"), session, booted, if_unmounted };
             match system.find(&named, resumed).expect("it can be looked at") {
                 Found::Same(_) => None,
                 Found::Unlike(unlike) => Some(unlike),

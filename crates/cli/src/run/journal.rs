@@ -15,6 +15,7 @@
 //!
 //! Each begins with the end of a line, so that one that was written in part spoils no other. JSON that was written in part is none.
 
+use super::file_system::FileSystem;
 use super::ground::{Brought, Log};
 use crate::failure::{Doing, Failure, RunFailure};
 use crate::owned;
@@ -59,6 +60,9 @@ pub(super) struct Named {
     /// What is held.
     #[serde(default, skip_serializing_if = "Kind::is_file")]
     pub(super) kind: Kind,
+    /// Where it lies; None in journals of older programs, and where the system does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) file_system: Option<FileSystem>,
 }
 
 /// What a hold is of.
@@ -370,8 +374,16 @@ mod tests {
         let path = folder.path().join("pool.holds");
         assert_eq!(Left::read(&path).expect("readable"), None);
         let mut journal = Journal::begin(&path, Domain::DiskFile).expect("begun");
-        let named =
-            Named { family: 3, path: "/a b/c".into(), inode: 7, born_ns: 1 << 70, strip: Some(4), kind: Kind::Name };
+        let named = Named {
+            family: 3,
+            path: "/a b/c".into(),
+            inode: 7,
+            born_ns: 1 << 70,
+            strip: Some(4),
+            kind: Kind::Name,
+            file_system: FileSystem::at(&path).expect("the system tells"),
+        };
+        assert!(named.file_system.is_some());
         journal.add(&named).expect("added");
         let left = Left::read(&path).expect("readable").expect("left");
         assert_eq!((left.holds, left.is_void, left.boot), (vec![named], false, this_boot().expect("a boot")));
@@ -457,7 +469,15 @@ mod tests {
     fn a_line_that_was_written_in_part_spoils_none_behind_it() {
         let (_folder, path, mut journal) = begun();
         journal.log.append(b"\n{\"family\":1,\"pa").expect("appended");
-        let named = Named { family: 2, path: "/c".into(), inode: 7, born_ns: 1, strip: None, kind: Kind::File };
+        let named = Named {
+            family: 2,
+            path: "/c".into(),
+            inode: 7,
+            born_ns: 1,
+            strip: None,
+            kind: Kind::File,
+            file_system: None,
+        };
         journal.add(&named).expect("added");
         assert_eq!(Left::read(&path).expect("readable").expect("left").holds, [named]);
     }
