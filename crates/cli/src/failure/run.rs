@@ -1,7 +1,7 @@
 //! What keeps a program from being run.
 
-use super::{Doing, Exit, Failure, Told, VolumeFailure};
-use crate::owned::{Distrust, for_sudo};
+use super::{Doing, Exit, Failure, NotOwn, Told, VolumeFailure};
+use crate::owned::Distrust;
 use crate::shell::word;
 use crate::size::Human;
 use std::ffi::OsString;
@@ -62,13 +62,6 @@ pub(crate) enum RunFailure {
         /// Why not.
         why: String,
     },
-    /// A pool, or a file or folder that belongs to one, which other users may have put there.
-    NotOwn {
-        /// Which.
-        file: PathBuf,
-        /// Why it is not used.
-        distrust: Distrust,
-    },
     /// A pool that another process uses.
     InUse {
         /// The pool.
@@ -124,7 +117,12 @@ impl RunFailure {
     /// What is wrong with a pool, or with what lies beside it, at `path`.
     pub(crate) fn of_file(path: &Path, doing: Doing, error: io::Error) -> Failure {
         match Distrust::in_error(&error) {
-            Some(distrust) => RunFailure::NotOwn { file: path.to_owned(), distrust }.into(),
+            Some(distrust) => Failure::NotOwn(NotOwn {
+                file: path.to_owned(),
+                distrust,
+                command: "tidegate recover POOL",
+                instead: "name a pool and a folder of your own: --pool FILE, or --to DIR",
+            }),
             None => VolumeFailure::of_io(path, doing, error).into(),
         }
     }
@@ -143,7 +141,6 @@ impl RunFailure {
             RunFailure::PoolSize { .. } => ("pool-size", Exit::Usage),
             RunFailure::PoolTooSmall { .. } => ("pool-too-small", Exit::Refused),
             RunFailure::Pool { .. } => ("pool", Exit::Refused),
-            RunFailure::NotOwn { .. } => ("not-own", Exit::Refused),
             RunFailure::InUse { .. } => ("pool-in-use", Exit::InUse),
             RunFailure::NoVolume { .. } => ("no-volume", Exit::Refused),
             RunFailure::NoJournal { .. } => ("no-journal", Exit::Refused),
@@ -176,9 +173,6 @@ impl RunFailure {
                 (format!("{} is too small for a pool", pool.display()), format!("a pool has {} or more", Human(*min)))
             }
             RunFailure::Pool { pool, why } => (format!("the pool {} cannot be used", pool.display()), why.clone()),
-            RunFailure::NotOwn { file, distrust } => {
-                (format!("{} is not used: other users may have put it there", file.display()), distrust.to_string())
-            }
             RunFailure::InUse { pool } => (
                 format!("cannot use the pool {}", pool.display()),
                 "another process does: a run, or a recovery".to_owned(),
@@ -219,14 +213,6 @@ impl RunFailure {
             RunFailure::PoolTooSmall { .. } | RunFailure::Pool { .. } => {
                 "name another file, or one that is not there yet: --pool FILE".to_owned()
             }
-            RunFailure::NotOwn { distrust: Distrust::Owner(uid), .. } => format!(
-                "run the same command as that user, for example: sudo -u {} tidegate recover POOL; or name a pool and a folder of your own",
-                for_sudo(*uid)
-            ),
-            RunFailure::NotOwn { file, distrust: Distrust::Writable(_) } => {
-                format!("if no other user has changed it, take that right away: chmod go-w {}", word(file))
-            }
-            RunFailure::NotOwn { .. } => "move it away, or name another place: --pool FILE, or --to DIR".to_owned(),
             RunFailure::InUse { pool } => format!(
                 "see what it does: tidegate status {pool}; or name another pool: --pool FILE",
                 pool = word(pool)

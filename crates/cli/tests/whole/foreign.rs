@@ -1,6 +1,6 @@
 //! Files of other users where this program looks for its own: none is used, and each refusal says whose it is.
 
-use crate::program::{Ended, Folder, NOBODY, need_root, run};
+use crate::program::{Ended, Folder, NOBODY, Server, ended, need_root, run, tidegate};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
 use std::path::Path;
@@ -113,4 +113,42 @@ fn the_journal_of_a_pool_is_not_waited_for() {
     crate::program::peer("mkfifo", &[journal.to_str().unwrap()]);
     assert_refused(&run(&["recover", &pool]), &journal, "it is no regular file");
     assert_refused(&run(&["status", &pool]), &journal, "it is no regular file");
+}
+
+#[test]
+fn the_default_volume_is_not_made_where_another_user_can_link_it_to_anything() {
+    need_root("play another user");
+    let folder = Folder::new();
+    let (state, victim) = (folder.path("state"), folder.path("victim"));
+    fs::create_dir_all(state.join("tidegate")).unwrap();
+    fs::write(&victim, "of root").unwrap();
+    symlink(&victim, state.join("tidegate/default.pmem.unfinished")).unwrap();
+    let refused = |words: &str| {
+        let ended = ended(tidegate().arg("serve").env("XDG_STATE_HOME", &state));
+        assert_refused(&ended, &state, words);
+        assert_eq!(fs::read(&victim).unwrap(), b"of root");
+    };
+    fs::set_permissions(state.join("tidegate"), fs::Permissions::from_mode(0o777)).unwrap();
+    refused("its mode 0777 lets other users write to it");
+    give_to_nobody(&state.join("tidegate"));
+    refused("it belongs to user 65534 (nobody)");
+    fs::remove_dir_all(state.join("tidegate")).unwrap();
+    give_to_nobody(&state);
+    refused("it belongs to user 65534 (nobody)");
+    assert!(!state.join("tidegate").exists());
+}
+
+#[test]
+fn a_runtime_folder_of_another_user_is_not_used() {
+    need_root("play another user");
+    let folder = Folder::new();
+    let (volume, runtime, state) = (folder.volume("v"), folder.path("runtime"), folder.path("state"));
+    fs::create_dir(&runtime).unwrap();
+    give_to_nobody(&runtime);
+    let mut command = tidegate();
+    command.args(["serve", "--pmem", &volume]).env("XDG_RUNTIME_DIR", &runtime).env("XDG_STATE_HOME", &state);
+    let mut server = Server::spawn(&mut command);
+    assert!(server.uris[0].contains(state.to_str().unwrap()), "{:?}", server.uris);
+    assert!(server.stop().success());
+    assert_eq!(fs::read_dir(&runtime).unwrap().count(), 0);
 }
