@@ -152,3 +152,23 @@ fn a_runtime_folder_of_another_user_is_not_used() {
     assert!(server.stop().success());
     assert_eq!(fs::read_dir(&runtime).unwrap().count(), 0);
 }
+
+#[test]
+fn a_disk_that_another_user_noted_is_opened_only_if_it_is_named() {
+    need_root("play another user");
+    let folder = Folder::new();
+    let (region, disk) = (folder.text("region"), folder.text("disk"));
+    fs::File::create(&disk).and_then(|file| file.set_len(8 << 20)).unwrap();
+    assert_eq!(run(&["create", "--pmem", &region, "--size", "4M", "--disk", &disk]).code, 0);
+    give_to_nobody(Path::new(&region));
+    for command in ["flush", "detach", "serve"] {
+        let refused = run(&[command, "--pmem", &region]);
+        assert_eq!(refused.code, 3, "{command}: {}", refused.stderr);
+        for words in ["user 65534 (nobody) owns the region", &format!("--disk {disk}"), "sudo -u nobody"] {
+            assert!(refused.stderr.contains(words), "{command}: {}", refused.stderr);
+        }
+    }
+    assert_eq!(run(&["flush", "--pmem", &region, "--disk", &disk]).code, 0);
+    chown(&region, Some(0), Some(0)).unwrap();
+    assert_eq!(run(&["detach", "--pmem", &region]).code, 0);
+}
