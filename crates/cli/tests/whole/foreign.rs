@@ -1,9 +1,12 @@
 //! Files of other users where this program looks for its own: none is used, and each refusal says whose it is.
 
 use crate::program::{Ended, Folder, NOBODY, Server, ended, need_root, run, tidegate};
+use rustix::process::Uid;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
+use std::os::unix::net::UnixListener;
 use std::path::Path;
+use std::thread;
 
 /// A folder with an empty pool, and the journal of a run that was cut short.
 fn left_pool() -> (Folder, String) {
@@ -171,4 +174,38 @@ fn a_disk_that_another_user_noted_is_opened_only_if_it_is_named() {
     assert_eq!(run(&["flush", "--pmem", &region, "--disk", &disk]).code, 0);
     chown(&region, Some(0), Some(0)).unwrap();
     assert_eq!(run(&["detach", "--pmem", &region]).code, 0);
+}
+
+#[test]
+fn what_another_user_answers_beside_a_region_is_not_believed() {
+    need_root("play another user");
+    let folder = Folder::new();
+    let (region, disk, control) = (folder.text("region"), folder.text("disk"), folder.path("region.control"));
+    fs::File::create(&disk).and_then(|file| file.set_len(8 << 20)).unwrap();
+    assert_eq!(run(&["create", "--pmem", &region, "--size", "4M", "--disk", &disk]).code, 0);
+    fs::set_permissions(folder.0.path(), fs::Permissions::from_mode(0o1777)).unwrap();
+    let at = control.clone();
+    // The thread is another user from here on, and the socket remembers who listened.
+    let squat = thread::spawn(move || {
+        let nobody = Uid::from_raw(NOBODY);
+        rustix::thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();
+        UnixListener::bind(at).unwrap()
+    });
+    let squat = squat.join().unwrap();
+    let asked = run(&["stat", "--pmem", &region]);
+    assert!(asked.code == 5 && asked.stderr.contains("user 65534 (nobody) listens there"), "{}", asked.stderr);
+    // There is no server: the commands do it themselves.
+    assert_eq!(run(&["flush", "--pmem", &region, "--wait"]).code, 0);
+    assert_eq!(run(&["detach", "--pmem", &region]).code, 0);
+    drop(squat);
+}
+
+#[test]
+fn manual_pages_are_written_through_no_link() {
+    let folder = Folder::new();
+    fs::write(folder.path("victim"), "of somebody").unwrap();
+    symlink(folder.path("victim"), folder.path("tidegate.1")).unwrap();
+    let refused = run(&["man", "--out", folder.0.path().to_str().unwrap()]);
+    assert_eq!(refused.code, 5, "{}", refused.stderr);
+    assert_eq!(fs::read(folder.path("victim")).unwrap(), b"of somebody");
 }
