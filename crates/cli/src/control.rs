@@ -9,14 +9,15 @@ use crate::failure::{ControlFailure, DiskFailure, Exit, Failure, Kept};
 use crate::listen::{Listener, Place, SocketAccess, Stream};
 use crate::live_disk::{FlushTicket, LiveDisk};
 use crate::peers::Peers;
-use crate::places;
 use crate::plan::Plan;
 use crate::scrub::Found;
 use crate::snapshot::{Observed, Snapshot};
+use crate::{owned, places};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::thread::{self, Scope};
@@ -347,14 +348,15 @@ fn refused(failure: Failure) -> Refused {
     }
 }
 
-/// Asks the server that listens on the control socket `path`.
-pub(crate) fn ask(path: &Path) -> Result<Snapshot, ControlFailure> {
-    exchange(path, &Request::Snapshot)
+/// Asks the server that listens on the control socket `path`. `pmem`: one that has this volume.
+pub(crate) fn ask(path: &Path, pmem: Option<&Path>) -> Result<Snapshot, ControlFailure> {
+    exchange(path, pmem, &Request::Snapshot)
 }
 
 /// Asks it to do `act` with the disk of the volume in `pmem`.
 pub(crate) fn ask_disk(path: &Path, pmem: &Path, act: DiskAct) -> Result<(DiskAnswer, DiskState), Failure> {
-    Ok(exchange::<DiskReply>(path, &Request::Disk { pmem: as_served(pmem), act })?.map_err(told)?)
+    let request = Request::Disk { pmem: as_served(pmem), act };
+    Ok(exchange::<DiskReply>(path, Some(pmem), &request)?.map_err(told)?)
 }
 
 /// Asks it for `change` and waits; `hear` is told over and over how the cache is. An answer that it was done, or a flush and what it had to leave.
@@ -364,7 +366,7 @@ pub(crate) fn ask_for(
     change: Change,
     mut hear: impl FnMut(&DiskState),
 ) -> Result<(DiskAnswer, DiskState), Failure> {
-    let mut asked = Asked::of(path, &Request::Change { pmem: as_served(pmem), change })?;
+    let mut asked = Asked::of(path, Some(pmem), &Request::Change { pmem: as_served(pmem), change })?;
     loop {
         match asked.answer::<DiskReply>()?.map_err(told)? {
             (DiskAnswer::UnderWay, state) => hear(&state),
@@ -383,8 +385,20 @@ fn told(refused: Refused) -> DiskFailure {
     DiskFailure::Server { why: refused.to_string(), next: refused.next(), exit: refused.exit() }
 }
 
-fn exchange<A: DeserializeOwned>(path: &Path, request: &Request) -> Result<A, ControlFailure> {
-    Asked::of(path, request)?.answer()
+fn exchange<A: DeserializeOwned>(path: &Path, pmem: Option<&Path>, request: &Request) -> Result<A, ControlFailure> {
+    Asked::of(path, pmem, request)?.answer()
+}
+
+/// Refuses a process of another user at the other end of the control socket beside `pmem`, where anybody may have made one: it would say what it likes of the region. A socket
+/// elsewhere was named by whoever asks.
+fn refuse_stranger(stream: &UnixStream, path: &Path, pmem: &Path) -> io::Result<()> {
+    let peer = rustix::net::sockopt::socket_peercred(stream)?.uid.as_raw();
+    let is_owner = || pmem.metadata().is_ok_and(|about| about.uid() == peer);
+    if path != places::control_socket(pmem) || [owned::own(), 0].contains(&peer) || is_owner() {
+        return Ok(());
+    }
+    let stranger = format!("{} listens there, who does not own the region", owned::named(peer));
+    Err(io::Error::new(io::ErrorKind::ConnectionRefused, stranger))
 }
 
 /// A server that was asked.
@@ -394,12 +408,13 @@ struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    fn of<'a>(path: &'a Path, request: &Request) -> Result<Asked<'a>, ControlFailure> {
+    fn of<'a>(path: &'a Path, pmem: Option<&Path>, request: &Request) -> Result<Asked<'a>, ControlFailure> {
         let absent = |error: io::Error| match error.kind() {
             io::ErrorKind::PermissionDenied => ControlFailure::Denied { path: path.to_owned(), error },
             _ => ControlFailure::NoServer { path: path.to_owned(), error },
         };
         let mut stream = UnixStream::connect(path).map_err(absent)?;
+        pmem.map_or(Ok(()), |pmem| refuse_stranger(&stream, path, pmem)).map_err(absent)?;
         let mut line = serde_json::to_vec(request).expect("a request is made of strings and numbers");
         line.push(b'\n');
         // A server that does not listen any more has answered.
@@ -439,7 +454,7 @@ mod tests {
     fn a_server_that_does_not_answer_is_a_server_all_the_same() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("control");
-        let absent = Failure::from(ask(&path).expect_err("nobody is there"));
+        let absent = Failure::from(ask(&path, None).expect_err("nobody is there"));
         assert!(absent.is_no_server());
         let listener = UnixListener::bind(&path).expect("a socket");
         let rude = thread::spawn(move || {
@@ -447,7 +462,7 @@ mod tests {
             // What is left unread makes the system end the connection with an error.
             stream.read_exact(&mut [0]).expect("a request");
         });
-        let silent = Failure::from(ask(&path).expect_err("no answer"));
+        let silent = Failure::from(ask(&path, None).expect_err("no answer"));
         rude.join().expect("it heard a request");
         assert!(!silent.is_no_server(), "{silent:?}");
     }

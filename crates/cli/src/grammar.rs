@@ -487,6 +487,10 @@ pub(crate) struct Recover {
     /// Where to put what was synced to files that are missing, others now, or written since [default: POOL.salvaged]
     #[arg(long, value_name = "DIR")]
     pub(crate) to: Option<PathBuf>,
+
+    /// Put aside what was synced to files of file systems that are not mounted, too
+    #[arg(long)]
+    pub(crate) force: bool,
 }
 
 #[derive(Args, Debug)]

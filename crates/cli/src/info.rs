@@ -89,7 +89,7 @@ impl fmt::Display for DiskLook {
 impl DiskLook {
     /// The cache `identity` in `region`; its server is asked if it has one, which uses no region while it serves the disk alone.
     fn at(path: &Path, region: &MappedRegion, identity: &CacheIdentity) -> Result<DiskLook, Failure> {
-        let snapshot = control::ask(&places::control_socket(path)).ok();
+        let snapshot = control::ask(&places::control_socket(path), Some(path)).ok();
         let served = snapshot.and_then(|snapshot| volume_at(path, snapshot.volumes));
         if let Some(state) = served.and_then(|volume| volume.disk) {
             return Ok(DiskLook::Served(state));

@@ -2,13 +2,14 @@
 
 use crate::failure::{Failure, ListenFailure, SOCKET_PATH_BYTES_MAX, UsageFailure};
 use crate::places;
-use rustix::fs::Mode;
+use rustix::fs::{AtFlags, CWD, Mode};
 use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::Gid;
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -205,7 +206,9 @@ fn bind_unix(path: &Path, access: SocketAccess) -> Result<Listener, Failure> {
     });
     let listener = opened.map_err(|error| refused_unix(path, error))?;
     if let Some(group) = access.group {
-        let given = rustix::fs::chown(path, None, Some(Gid::from_raw(group)));
+        // Not of what a link leads to that somebody put in the socket's place.
+        let group_of = Some(Gid::from_raw(group));
+        let given = rustix::fs::chownat(CWD, path, None, group_of, AtFlags::SYMLINK_NOFOLLOW);
         let refused = |errno: Errno| ListenFailure::Group { path: path.to_owned(), group, error: errno.into() };
         given.map_err(refused)?;
     }
@@ -226,7 +229,7 @@ fn clear_the_way(path: &Path) -> Result<(), ListenFailure> {
     if !there.file_type().is_socket() {
         return Err(ListenFailure::NotASocket { path: path.to_owned() });
     }
-    match UnixStream::connect(path) {
+    match knocking(path) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
             tracing::info!("removing socket {}: nobody answers on it", path.display());
             std::fs::remove_file(path).map_err(|error| refused_unix(path, error))
@@ -236,6 +239,14 @@ fn clear_the_way(path: &Path) -> Result<(), ListenFailure> {
         }
         _ => Err(ListenFailure::SocketInUse { path: path.to_owned() }),
     }
+}
+
+/// A connection with whoever listens on the socket at `path`. One who takes none is not waited for.
+fn knocking(path: &Path) -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket)
 }
 
 /// The file of a unix socket we opened; removed when dropped, if it is still ours.
@@ -364,6 +375,20 @@ mod tests {
         ] {
             assert!(Place::parse(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_socket_whose_owner_takes_no_connections_is_in_use_and_not_waited_for() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("socket");
+        let _deaf = UnixListener::bind(&path).expect("a socket");
+        let mut waiting = Vec::new();
+        // As many as the system lets wait.
+        while let Ok(connection) = knocking(&path) {
+            waiting.push(connection);
+        }
+        let refused = Listener::bind(&Place::Unix(path.clone()), SocketAccess::OWN).err();
+        assert!(matches!(refused, Some(Failure::Listen(ListenFailure::SocketInUse { .. }))), "{refused:?}");
     }
 
     #[test]

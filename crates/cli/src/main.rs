@@ -39,6 +39,7 @@ mod mode;
 mod notes;
 mod ordered;
 mod orphans;
+mod owned;
 mod peers;
 mod places;
 mod plan;

@@ -5,8 +5,10 @@ use crate::config;
 use crate::failure::{Exit, Failure};
 use crate::grammar::{Completions, Man, Program};
 use clap::{Command, CommandFactory};
+use rustix::fs::OFlags;
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 /// Runs `tidegate man`.
@@ -40,7 +42,11 @@ fn pages(folder: &Path) -> io::Result<()> {
 
 fn write_page(folder: &Path, command: &Command, more: impl Fn(&mut File) -> io::Result<()>) -> io::Result<()> {
     let name = command.get_display_name().unwrap_or_else(|| command.get_name()).to_owned();
-    let mut file = File::create(folder.join(format!("{name}.1")))?;
+    // Through no link that another user may have put there.
+    let no_link = OFlags::NOFOLLOW.bits().cast_signed();
+    let mut file = File::options();
+    file.write(true).create(true).truncate(true).custom_flags(no_link);
+    let mut file = file.open(folder.join(format!("{name}.1")))?;
     clap_mangen::Man::new(command.clone()).render(&mut file)?;
     more(&mut file)
 }

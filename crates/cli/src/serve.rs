@@ -87,6 +87,7 @@ fn listen(plan: &Plan, mut listeners: Vec<Listener>) -> Result<Vec<Listener>, Fa
     }
     if plan.listen.is_empty() && listeners.is_empty() {
         let socket = places::default_socket(&plan.volumes[0].pmem);
+        places::make_own_folder_of(&socket)?;
         places::make_folder_of(&socket)?;
         return Ok(vec![Listener::bind(&Place::Unix(socket), plan.socket_access())?]);
     }

@@ -2,7 +2,7 @@
 
 use crate::answer;
 use crate::control;
-use crate::failure::{Exit, Failure};
+use crate::failure::{ControlFailure, Exit, Failure};
 use crate::grammar::Stat;
 use crate::places;
 use crate::readings::{Reading, Unit};
@@ -10,7 +10,7 @@ use crate::snapshot::{ConnectionCounts, RequestCounts, Snapshot, VolumeCounts};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Between two looks of `--watch`.
@@ -162,18 +162,19 @@ impl fmt::Display for Volume {
 
 /// Runs `tidegate stat`.
 pub(crate) fn run(wish: &Stat, json: bool) -> Result<Exit, Failure> {
-    let beside = || places::control_socket(&wish.pmem.clone().unwrap_or_else(places::default_volume));
-    let socket = wish.control.clone().unwrap_or_else(beside);
-    let first = control::ask(&socket)?;
+    let pmem = wish.pmem.clone().unwrap_or_else(places::default_volume);
+    let socket = wish.control.clone().unwrap_or_else(|| places::control_socket(&pmem));
+    let ask = || control::ask(&socket, Some(&pmem));
+    let first = ask()?;
     answer::give(&Answer::new(first.clone()), json)?;
-    if wish.watch { watch(&socket, first, json) } else { Ok(Exit::Done) }
+    if wish.watch { watch(ask, first, json) } else { Ok(Exit::Done) }
 }
 
 /// Shows what came in each interval, until the server ends or nobody reads any more.
-fn watch(socket: &Path, mut last: Snapshot, json: bool) -> Result<Exit, Failure> {
+fn watch(ask: impl Fn() -> Result<Snapshot, ControlFailure>, mut last: Snapshot, json: bool) -> Result<Exit, Failure> {
     loop {
         std::thread::sleep(INTERVAL);
-        let now = control::ask(socket)?;
+        let now = ask()?;
         answer::give(&Answer::new(now.since(&last)), json)?;
         last = now;
     }

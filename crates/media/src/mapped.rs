@@ -77,10 +77,21 @@ impl MappedRegion {
 
     /// An existing file or device-DAX character device, all of it.
     pub fn open(path: &Path, access: Access) -> Result<MappedRegion, MapError> {
-        let mode = if access.is_private() { OFlags::RDONLY } else { OFlags::RDWR };
-        // A FIFO would make a plain open wait for its other end.
-        let file = rustix::fs::open(path, mode | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty());
-        let file = File::from(file.map_err(|errno| MapError::opening(path, errno))?);
+        MappedRegion::lock_and_map(path, opened(path, access, OFlags::empty())?, access)
+    }
+
+    /// Like [`MappedRegion::open`], but refuses a symbolic link as the last part of `path`, and an open file with which `accept` finds fault. Neither locks the file.
+    pub fn open_if(
+        path: &Path,
+        access: Access,
+        accept: impl FnOnce(&File) -> std::io::Result<()>,
+    ) -> Result<MappedRegion, MapError> {
+        let file = opened(path, access, OFlags::NOFOLLOW)?;
+        accept(&file).map_err(|error| MapError::io(path, "accept the file", error))?;
+        MappedRegion::lock_and_map(path, file, access)
+    }
+
+    fn lock_and_map(path: &Path, file: File, access: Access) -> Result<MappedRegion, MapError> {
         let file = match access {
             Access::ReadWrite => LockedFile::exclusive(path, file)?,
             Access::Private => LockedFile::shared(path, file)?,
@@ -195,6 +206,14 @@ impl Region for MappedRegion {
         self.tally.fenced();
         self.part.fence()
     }
+}
+
+/// Opens an existing file, with `more` flags than it takes.
+fn opened(path: &Path, access: Access, more: OFlags) -> Result<File, MapError> {
+    let mode = if access.is_private() { OFlags::RDONLY } else { OFlags::RDWR };
+    // A FIFO would make a plain open wait for its other end.
+    let file = rustix::fs::open(path, mode | OFlags::CLOEXEC | OFlags::NONBLOCK | more, Mode::empty());
+    Ok(File::from(file.map_err(|errno| MapError::opening(path, errno))?))
 }
 
 /// A file that is removed again unless its creation comes to its end.

@@ -2,6 +2,7 @@
 
 use super::volume::is_of_the_path;
 use super::{Exit, Told};
+use crate::owned;
 use crate::shell::word;
 use crate::size::{Exact, Human};
 use serde::{Deserialize, Serialize};
@@ -15,6 +16,15 @@ pub(crate) enum DiskFailure {
     NotNamed {
         /// The region.
         pmem: PathBuf,
+    },
+    /// Another user owns the region at which its disk is noted.
+    NotedByAnother {
+        /// The region.
+        pmem: PathBuf,
+        /// The disk that is noted.
+        disk: PathBuf,
+        /// The user.
+        owner: u32,
     },
     /// The disk cannot be opened.
     Unusable {
@@ -210,6 +220,7 @@ impl DiskFailure {
     fn kind(&self) -> (&'static str, Exit) {
         match self {
             DiskFailure::NotNamed { .. } => ("disk-not-named", Exit::Usage),
+            DiskFailure::NotedByAnother { .. } => ("disk-noted-by-another", Exit::Refused),
             DiskFailure::Unusable { error: MapError::InUse { .. } } => ("disk-in-use", Exit::InUse),
             DiskFailure::Absent { .. } | DiskFailure::Unusable { error: MapError::NotFound { .. } } => {
                 ("disk-absent", Exit::Refused)
@@ -238,6 +249,10 @@ impl DiskFailure {
 
     fn what_and_why(&self) -> (String, String) {
         match self {
+            DiskFailure::NotedByAnother { pmem, disk, owner } => (
+                format!("{} is not opened, the disk that is noted at {}", disk.display(), pmem.display()),
+                format!("{} owns the region, and may have noted any disk", owned::named(*owner)),
+            ),
             DiskFailure::NotNamed { pmem } => (
                 format!("the disk of {} is not known", pmem.display()),
                 "the region holds a cache of a disk, and neither the command nor the file says where that is"
@@ -299,6 +314,11 @@ impl DiskFailure {
     fn next(&self) -> String {
         match self {
             DiskFailure::NotNamed { .. } => "name it: --disk /dev/DISK or --disk FILE".to_owned(),
+            DiskFailure::NotedByAnother { disk, owner, .. } => format!(
+                "if that is its disk, name it: --disk {}; or run this as that user: sudo -u {}",
+                word(disk),
+                owned::for_sudo(*owner)
+            ),
             DiskFailure::Unusable { error } => next_of_map_error(error),
             DiskFailure::Absent { pmem, .. } => format!(
                 "connect it, or say where it is: --disk; what only the cache has can be written elsewhere: tidegate salvage --pmem {} --to FILE",

@@ -1,11 +1,12 @@
 //! What keeps a program from being run.
 
-use super::{Doing, Exit, Failure, Told, VolumeFailure};
+use super::{Doing, Exit, Failure, NotOwn, Told, VolumeFailure};
+use crate::owned::Distrust;
 use crate::shell::word;
 use crate::size::Human;
 use std::ffi::OsString;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use tidegate_media::MapError;
 
 /// Why `tidegate run` did not run a program.
@@ -85,6 +86,15 @@ pub(crate) enum RunFailure {
         /// Why not.
         why: String,
     },
+    /// The pool has what files lack whose file systems are not mounted.
+    Unmounted {
+        /// The pool.
+        pool: PathBuf,
+        /// How many files.
+        files: usize,
+        /// The first one's file system, in words.
+        file_system: String,
+    },
     /// The program cannot be started.
     NotStarted {
         /// Its name.
@@ -99,7 +109,21 @@ impl RunFailure {
     pub(crate) fn of_map(doing: Doing, error: MapError) -> Failure {
         match error {
             MapError::InUse { path: pool } => RunFailure::InUse { pool }.into(),
+            MapError::Io { path, source, .. } => RunFailure::of_file(&path, doing, source),
             error => VolumeFailure::of_map(doing, error).into(),
+        }
+    }
+
+    /// What is wrong with a pool, or with what lies beside it, at `path`.
+    pub(crate) fn of_file(path: &Path, doing: Doing, error: io::Error) -> Failure {
+        match Distrust::in_error(&error) {
+            Some(distrust) => Failure::NotOwn(NotOwn {
+                file: path.to_owned(),
+                distrust,
+                command: "tidegate recover POOL",
+                instead: "name a pool and a folder of your own: --pool FILE, or --to DIR",
+            }),
+            None => VolumeFailure::of_io(path, doing, error).into(),
         }
     }
 
@@ -121,6 +145,7 @@ impl RunFailure {
             RunFailure::NoVolume { .. } => ("no-volume", Exit::Refused),
             RunFailure::NoJournal { .. } => ("no-journal", Exit::Refused),
             RunFailure::NotRecovered { .. } => ("not-recovered", Exit::Environment),
+            RunFailure::Unmounted { .. } => ("unmounted", Exit::Refused),
             RunFailure::NotStarted { .. } => ("not-started", Exit::Environment),
         }
     }
@@ -163,6 +188,10 @@ impl RunFailure {
             RunFailure::NotRecovered { file, why } => {
                 (format!("what was synced to {} is still in the pool", file.display()), why.clone())
             }
+            RunFailure::Unmounted { pool, files, file_system } => (
+                format!("the pool {} still has what was synced to {files} files", pool.display()),
+                format!("{file_system} is not there"),
+            ),
             RunFailure::NotStarted { program, error } => {
                 (format!("cannot run {}", program.display()), error.to_string())
             }
@@ -195,6 +224,10 @@ impl RunFailure {
                 "put the journal back and run again, or name another pool; if nothing of it is needed, remove this one, or zero the device".to_owned()
             }
             RunFailure::NotRecovered { .. } => "put the file's disk right, and run again with the same pool".to_owned(),
+            RunFailure::Unmounted { pool, .. } => format!(
+                "mount it there, and run this again; if it is gone for good, put aside what was synced to its files: tidegate recover {} --force",
+                word(pool)
+            ),
             RunFailure::NotStarted { .. } => "name a program: tidegate run -- PROGRAM".to_owned(),
         }
     }

@@ -8,6 +8,7 @@ mod access;
 mod configured;
 mod disk;
 mod encrypted;
+mod foreign;
 mod manual;
 mod odd_paths;
 mod packaged;
