@@ -2,6 +2,7 @@
 
 use crate::options::{self, Making};
 use crate::status::Failure;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use tidegate_disk_cache::{
@@ -10,7 +11,7 @@ use tidegate_disk_cache::{
 };
 use tidegate_media::{
     Access, Allocation, BlockDevice, DiskAccess, DiskIdentity, Domain, Durability, FileBacked, FileDisk, Geometry, Lba,
-    MappedRegion,
+    MappedRegion, Process,
 };
 use uuid::Uuid;
 
@@ -19,6 +20,8 @@ pub struct Cache {
     /// What reads, writes and flushes go through: on an ordinary file, flushes reach that file.
     device: Arc<dyn BlockDevice>,
     engine: Arc<Engine>,
+    /// Who opened it. A child of this process has a copy of what is known in memory, which nobody keeps true there.
+    owner: Process,
 }
 
 type Engine = DiskCache<Arc<MappedRegion>>;
@@ -65,10 +68,7 @@ impl Cache {
                 format_ordered(journal.capacity, sums, &region, &spec, Contents::Zeroed)?;
             }
         }
-        match region.file() {
-            Some(file) if region.domain() == Domain::DiskFile => Ok(file.sync_all()?),
-            _ => Ok(()),
-        }
+        Ok(in_place(&region)?)
     }
 
     /// Opens the cache at `pmem` in front of `disk`; what was interrupted is finished.
@@ -90,7 +90,12 @@ impl Cache {
             Some(file) if on_disk_file => Arc::new(FileBacked::new(blocks, file)?),
             _ => blocks,
         };
-        Ok(Cache { device, engine })
+        Ok(Cache { device, engine, owner: Process::current() })
+    }
+
+    /// This cache, if the process that asks has opened it.
+    pub(crate) fn own(&self) -> Result<&Cache, Failure> {
+        if self.owner.is_current() { Ok(self) } else { Err(Failure::Forked) }
     }
 
     pub(crate) fn geometry(&self) -> Geometry {
@@ -121,6 +126,14 @@ impl Cache {
     }
 }
 
+/// Makes durable what was laid out in `region`.
+fn in_place(region: &MappedRegion) -> io::Result<()> {
+    match region.file() {
+        Some(file) if region.domain() == Domain::DiskFile => file.sync_all(),
+        _ => Ok(()),
+    }
+}
+
 /// Writes that will be put in place together, or not at all.
 pub struct Transaction {
     cache: Arc<Cache>,
@@ -130,6 +143,12 @@ pub struct Transaction {
 impl Transaction {
     pub(crate) fn begin(cache: &Arc<Cache>) -> Transaction {
         Transaction { cache: Arc::clone(cache), writes: cache.engine.begin_shared() }
+    }
+
+    /// This transaction, if the process that asks has begun it.
+    pub(crate) fn own(&mut self) -> Result<&mut Transaction, Failure> {
+        self.cache.own()?;
+        Ok(self)
     }
 
     /// Adds whole blocks from `block` on.

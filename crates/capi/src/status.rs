@@ -14,7 +14,8 @@ use uuid::Uuid;
 pub enum Status {
     /// It did what it was asked.
     TidegateOk = 0,
-    /// The caller asked for what is never possible: a null pointer, blocks past the end, a buffer that holds no whole blocks.
+    /// The caller asked for what is never possible: a null pointer, blocks past the end, a buffer that holds no whole blocks, a handle
+    /// of the process that this one was forked from.
     TidegateMisuse = 1,
     /// The memory or the disk cannot give bytes back, or refuses them.
     TidegateMedia = 2,
@@ -39,6 +40,10 @@ pub enum Status {
 pub(crate) enum Failure {
     #[error("a pointer is null that may not be")]
     Null,
+    #[error(
+        "the cache was opened by the process that this one was forked from, and is only that one's: close it here, and open a region in the process that uses it"
+    )]
+    Forked,
     #[error("a path is empty, or a list of options is not UTF-8")]
     Text,
     #[error(transparent)]
@@ -80,9 +85,10 @@ pub(crate) enum Failure {
 impl Failure {
     fn status(&self) -> Status {
         match self {
-            Failure::Null | Failure::Text | Failure::BlockSize(_) | Failure::Option(_) | Failure::NoRoom(_) => {
+            Failure::Null | Failure::Forked | Failure::Text | Failure::BlockSize(_) | Failure::Option(_) => {
                 Status::TidegateMisuse
             }
+            Failure::NoRoom(_) => Status::TidegateMisuse,
             Failure::NoCache | Failure::Damaged | Failure::AnotherDisk => Status::TidegateRefused,
             Failure::EndHolds(_) | Failure::OfAnother(_) | Failure::UnderWay(_) => Status::TidegateRefused,
             Failure::Map(MapError::InUse { .. }) => Status::TidegateInUse,

@@ -40,6 +40,19 @@ fn libraries() -> PathBuf {
     folder.to_owned()
 }
 
+/// A program made of `source` in this folder, with the shared library in `folder`.
+fn made_of(source: &str, scratch: &Path, folder: &Path) -> Command {
+    let program = scratch.join("program");
+    let mut compile = Command::new("cc");
+    compile.args(["-std=c11", "-Wall", "-Wextra", "-Werror"]);
+    compile.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(source));
+    compile.args(flags(scratch, folder, &[])).arg("-o").arg(&program);
+    succeeded(&mut compile, "gcc");
+    let mut run = Command::new(program);
+    run.env("LD_LIBRARY_PATH", folder);
+    run
+}
+
 fn succeeded(command: &mut Command, package: &str) -> Output {
     let output = command.output();
     let output = output.unwrap_or_else(|error| panic!("{command:?}: {error}; apt-get install {package}"));
@@ -100,4 +113,12 @@ fn a_c_program_commits_transactions_through_either_library() {
     let refused = run.arg(&pmem).arg(scratch.path().join("copy")).env("LD_LIBRARY_PATH", &folder).output().unwrap();
     assert_eq!(refused.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&refused.stderr).contains("belongs to another disk"), "{refused:?}");
+}
+
+#[test]
+fn children_of_a_c_program_leave_its_region_to_it() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (pmem, disk) = (scratch.path().join("pmem"), scratch.path().join("disk"));
+    File::create(&disk).unwrap().set_len(16 << 20).unwrap();
+    succeeded(made_of("children.c", scratch.path(), &libraries()).arg(&pmem).arg(&disk), "gcc");
 }

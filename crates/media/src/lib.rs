@@ -25,6 +25,7 @@ mod mapped;
 mod memory;
 mod part;
 pub mod per_thread;
+mod process;
 mod region;
 #[cfg(not(any(shuttle, virtual_cores)))]
 mod spin;
@@ -48,4 +49,5 @@ pub use map_error::MapError;
 pub use mapped::{Access, Allocation, MappedRegion};
 pub use memory::{Instructions, OpenKey, ProtectionKey, prefetch_for_store};
 pub use part::MappedPart;
+pub use process::Process;
 pub use region::{LINE_BYTES, LineOrder, Region};
