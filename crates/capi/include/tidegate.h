@@ -31,7 +31,8 @@ typedef enum {
   TIDEGATE_MISUSE = 1,
   // The memory or the disk cannot give bytes back, or refuses them.
   TIDEGATE_MEDIA = 2,
-  // What lies in the region is damaged, no cache, or the cache of another disk; or something lies on the disk that may not be lost.
+  // What lies in the region is damaged, no cache, or the cache of another disk; or something lies on the disk that may not be lost, or the disk was
+  // changed without its region, which has blocks for it.
   TIDEGATE_REFUSED = 3,
   // Another program uses the region or the disk.
   TIDEGATE_IN_USE = 4,
@@ -81,7 +82,8 @@ tidegate_status tidegate_create_with(const char *pmem,
                                      const char *options);
 
 // Opens the cache in `pmem` in front of `disk`, and finishes what was interrupted. `*out` is to be closed by tidegate_close(). Another disk is refused; but
-// disks that have no name, as some virtual ones, are not told from each other.
+// disks that have no name, as some virtual ones, are not told from each other. If a disk in a file was changed since the region was closed in good order, what is cached
+// is dropped; if some of it is dirty, opening is refused (TIDEGATE_REFUSED).
 //
 // # Safety
 // L2 for both paths, L4 for `out`.

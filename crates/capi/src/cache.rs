@@ -6,12 +6,12 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use tidegate_disk_cache::{
-    Contents, DiskCache, FormatSpec, FoundJournal, blocks_in, check, find_journal, format_ordered, format_with,
-    has_room_for, identify, journal_at_the_end, lay_out_journal,
+    Contents, DiskCache, FormatSpec, FoundJournal, Identity, Relayout, blocks_in, check, find_journal, format_ordered,
+    format_with, has_room_for, identify, journal_at_the_end, lay_out_journal, relayout,
 };
 use tidegate_media::{
     Access, Allocation, BlockDevice, DiskAccess, DiskIdentity, Domain, Durability, FileBacked, FileDisk, Geometry, Lba,
-    MappedRegion, Process,
+    MappedRegion, Process, Region,
 };
 use uuid::Uuid;
 
@@ -20,6 +20,8 @@ pub struct Cache {
     /// What reads, writes and flushes go through: on an ordinary file, flushes reach that file.
     device: Arc<dyn BlockDevice>,
     engine: Arc<Engine>,
+    region: Arc<MappedRegion>,
+    disk: Arc<FileDisk>,
     /// Who opened it. A child of this process has a copy of what is known in memory, which nobody keeps true there.
     owner: Process,
 }
@@ -84,13 +86,16 @@ impl Cache {
             return Err(Failure::AnotherDisk);
         }
         let options = options::of_opening(words, identity.block_size)?;
-        let engine = Arc::new(DiskCache::open(Arc::clone(&region), Arc::new(disk), options)?);
+        distrust(&region, &identity, &disk)?;
+        region.forget_disk()?;
+        let disk = Arc::new(disk);
+        let engine = Arc::new(DiskCache::open(Arc::clone(&region), Arc::clone(&disk) as _, options)?);
         let blocks = Arc::clone(&engine) as Arc<dyn BlockDevice>;
         let device = match region.file() {
             Some(file) if on_disk_file => Arc::new(FileBacked::new(blocks, file)?),
             _ => blocks,
         };
-        Ok(Cache { device, engine, owner: Process::current() })
+        Ok(Cache { device, engine, region, disk, owner: Process::current() })
     }
 
     /// This cache, if the process that asks has opened it.
@@ -124,6 +129,26 @@ impl Cache {
         let refused = progress.failed.into_iter().map(|(_, error)| error).next().or(progress.flush_failed);
         refused.map_or(Ok(self.engine.dirty_blocks()), |error| Err(error.into()))
     }
+}
+
+impl Drop for Cache {
+    /// Nobody writes to the disk through the region any more, and how it is left is noted. In a forked child the parent goes on.
+    fn drop(&mut self) {
+        if self.owner.is_current() {
+            self.disk.note_as_left(&self.region);
+        }
+    }
+}
+
+/// Lets no block be read that is older than `disk`, as the cache `identity` in `region` may have them if somebody wrote to the disk without it. What the disk
+/// has too is dropped; what it lacks may not go there.
+fn distrust(region: &Arc<MappedRegion>, identity: &Identity, disk: &FileDisk) -> Result<(), Failure> {
+    if !disk.was_changed_without(region) {
+        return Ok(());
+    }
+    let wish = Relayout { disk: identity.disk, disk_blocks: identity.disk_blocks, region_bytes: region.len() };
+    relayout(Arc::clone(region), &wish)?;
+    Ok(in_place(region)?)
 }
 
 /// Makes durable what was laid out in `region`.

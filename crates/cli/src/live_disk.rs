@@ -7,7 +7,6 @@
 
 use crate::cached_disk::{Asked, CachedDisk, DiskState};
 use crate::compose;
-use crate::disk_left;
 use crate::disks::{DETACHED, Disk, is_same_place};
 use crate::failure::{DiskFailure, Doing, Failure, Kept, VolumeFailure};
 use crate::notes::Note;
@@ -349,7 +348,7 @@ impl LiveDisk {
         if let Served::Cached(_, Front { region, device, cached }) = served {
             // With them the thread that writes to the disk ends.
             drop((device, cached));
-            disk_left::note(&region, &self.disk);
+            self.disk.device.note_as_left(&region);
         }
     }
 

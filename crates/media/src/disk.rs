@@ -10,6 +10,7 @@
 //! covered has to be written again.
 
 mod identity;
+mod left;
 mod ring;
 
 use crate::backing::{AlignedBytes, Backing, Run};
