@@ -10,8 +10,8 @@ use tidegate_disk_cache::{
     format_with, has_room_for, identify, journal_at_the_end, lay_out_journal, relayout,
 };
 use tidegate_media::{
-    Access, Allocation, BlockDevice, DiskAccess, DiskIdentity, Domain, Durability, FileBacked, FileDisk, Geometry, Lba,
-    MappedRegion, Process, Region,
+    Access, Allocation, BlockDevice, DiskAccess, DiskIdentity, Domain, Durability, FileBacked, FileDisk, Geometry,
+    LOCK_WAIT, Lba, MapError, MappedRegion, Process, Region, when_unlocked,
 };
 use uuid::Uuid;
 
@@ -36,7 +36,7 @@ impl Cache {
         if !block_size.is_power_of_two() || block_size < 512 {
             return Err(Failure::BlockSize(block_size));
         }
-        let disk = FileDisk::open(disk, DiskAccess::ReadWrite, block_size)?;
+        let disk = unlocked(|| FileDisk::open(disk, DiskAccess::ReadWrite, block_size))?;
         match find_journal(&disk)? {
             Some(FoundJournal { blocks: blocks @ 1.., .. }) => return Err(Failure::UnderWay(blocks)),
             Some(FoundJournal { uuid, .. }) if !force => return Err(Failure::OfAnother(Uuid::from_bytes(uuid))),
@@ -75,13 +75,13 @@ impl Cache {
 
     /// Opens the cache at `pmem` in front of `disk`; what was interrupted is finished.
     pub(crate) fn open(pmem: &Path, disk: &Path, words: &str) -> Result<Cache, Failure> {
-        let region = Arc::new(MappedRegion::open(pmem, Access::ReadWrite)?);
+        let region = Arc::new(unlocked(|| MappedRegion::open(pmem, Access::ReadWrite))?);
         let identity = identify(&*region).map_err(tidegate_media::Error::from)?.ok_or(Failure::NoCache)?;
         let on_disk_file = region.domain() == Domain::DiskFile;
         if on_disk_file && !check(&*region).is_ok_and(|report| report.findings.is_empty()) {
             return Err(Failure::Damaged);
         }
-        let disk = FileDisk::open(disk, DiskAccess::ReadWrite, identity.block_size)?;
+        let disk = unlocked(|| FileDisk::open(disk, DiskAccess::ReadWrite, identity.block_size))?;
         if disk.identity() != DiskIdentity(identity.disk) {
             return Err(Failure::AnotherDisk);
         }
@@ -138,6 +138,11 @@ impl Drop for Cache {
             self.disk.note_as_left(&self.region);
         }
     }
+}
+
+/// What `open` opens; a lock that may be given up at any moment is waited for, as that of a process that was killed.
+fn unlocked<T>(open: impl FnMut() -> Result<T, MapError>) -> Result<T, MapError> {
+    when_unlocked(LOCK_WAIT, |_, _| {}, open)
 }
 
 /// Lets no block be read that is older than `disk`, as the cache `identity` in `region` may have them if somebody wrote to the disk without it. What the disk

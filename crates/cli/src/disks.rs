@@ -2,6 +2,7 @@
 
 use crate::failure::{DiskFailure, Failure};
 use crate::notes::Note;
+use crate::unlocked::unlocked;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tidegate_disk_cache::{Identity, Journaling, Mode, Reads};
@@ -61,7 +62,8 @@ pub(crate) fn open(path: &Path, access: DiskAccess, block_size: u32) -> Result<D
 }
 
 fn try_open(path: &Path, access: DiskAccess, block_size: u32) -> Result<Disk, MapError> {
-    Ok(Disk { path: path.to_owned(), device: Arc::new(FileDisk::open(path, access, block_size)?) })
+    let disk = unlocked(|| FileDisk::open(path, access, block_size))?;
+    Ok(Disk { path: path.to_owned(), device: Arc::new(disk) })
 }
 
 /// Where somebody says that a disk is.

@@ -61,6 +61,7 @@ mod stat;
 mod status;
 mod supervisor;
 mod transit;
+mod unlocked;
 mod uris;
 
 use failure::{Exit, Failure};

@@ -10,6 +10,7 @@ use crate::notes::Note;
 use crate::orphans;
 use crate::readings::{Reading, Unit, Watched};
 use crate::size::Human;
+use crate::unlocked::unlocked;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -127,7 +128,7 @@ impl Identity<'_> {
 /// Completes what a killed server left for the volume, and returns how many blocks that were.
 pub(crate) fn complete_leftover(volume: Identity, device: &dyn BlockDevice) -> Result<u64, Failure> {
     let file = volume.cache_file()?;
-    let region = match MappedRegion::open(&file, Access::ReadWrite) {
+    let region = match unlocked(|| MappedRegion::open(&file, Access::ReadWrite)) {
         Ok(region) => region,
         Err(MapError::NotFound { .. }) => return Ok(0),
         // Its server was killed before the file had any bytes: no block ever went into it.

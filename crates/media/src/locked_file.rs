@@ -1,5 +1,6 @@
 //! Files that one process has for itself.
 
+use crate::lock_holder::LockHolder;
 use crate::map_error::MapError;
 use crate::process::Process;
 use rustix::fs::{FlockOperation, flock};
@@ -39,7 +40,7 @@ impl LockedFile {
     fn lock(path: &Path, file: File, operation: FlockOperation) -> Result<LockedFile, MapError> {
         match flock(&file, operation) {
             Ok(()) => Ok(LockedFile { file, owner: Some(Process::current()) }),
-            Err(Errno::WOULDBLOCK) => Err(MapError::InUse { path: path.to_owned() }),
+            Err(Errno::WOULDBLOCK) => Err(MapError::InUse { path: path.to_owned(), holder: LockHolder::of(&file) }),
             Err(errno) => Err(MapError::io(path, "lock it", errno.into())),
         }
     }

@@ -26,6 +26,7 @@ use super::span::Span;
 use super::strips::{Done, Strips};
 use super::version;
 use crate::failure::{Doing, Failure, RunFailure};
+use crate::unlocked::unlocked;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -83,7 +84,7 @@ pub(super) fn map(path: &Path, size: u64) -> Result<MappedRegion, Failure> {
 
 /// Maps the pool at `path`, which is there.
 pub(super) fn open(path: &Path) -> Result<MappedRegion, Failure> {
-    MappedRegion::open(path, Access::ReadWrite).map_err(|error| RunFailure::of_map(Doing::Write, error))
+    unlocked(|| MappedRegion::open(path, Access::ReadWrite)).map_err(|error| RunFailure::of_map(Doing::Write, error))
 }
 
 /// The parts of a pool: the cache, behind it the strips, and the map of void slots at the end.
