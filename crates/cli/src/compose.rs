@@ -14,6 +14,7 @@ use crate::read_only::ReadOnly;
 use crate::readings::Watched;
 use crate::run::is_pool;
 use crate::transit::{self, CacheWish, Costs, Identity, Transit};
+use crate::unlocked::unlocked;
 use std::num::NonZeroU32;
 use std::path::Path;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use tidegate_btt::{Btt, OpenError, OpenOptions, Repair, Summary, check};
 use tidegate_disk_cache::{Identity as CacheIdentity, Mode};
 use tidegate_layout::disk_cache::{DISK_CACHE_MAGIC, SUPERBLOCK_COPIES_AT};
 use tidegate_media::emulate::Emulated;
-use tidegate_media::{Access, BlockDevice, DiskAccess, Domain, FileBacked, MappedRegion, Region};
+use tidegate_media::{Access, BlockDevice, DiskAccess, Domain, FileBacked, MapError, MappedRegion, Region};
 use uuid::Uuid;
 
 /// A volume ready to be served.
@@ -68,10 +69,19 @@ struct Front {
     completed: u64,
 }
 
-/// Maps the region at `path`, locked as `access` needs.
+/// Maps the region at `path`, locked as `access` needs. A lock that may be given up at any moment is waited for.
 pub(crate) fn map(path: &Path, access: Access) -> Result<MappedRegion, Failure> {
+    unlocked(|| MappedRegion::open(path, access)).map_err(|error| not_mapped(access, error))
+}
+
+/// Maps the region at `path` as [`map`] does, and waits for nobody.
+pub(crate) fn map_at_once(path: &Path, access: Access) -> Result<MappedRegion, Failure> {
+    MappedRegion::open(path, access).map_err(|error| not_mapped(access, error))
+}
+
+fn not_mapped(access: Access, error: MapError) -> Failure {
     let doing = if access == Access::ReadWrite { Doing::Write } else { Doing::Read };
-    MappedRegion::open(path, access).map_err(|error| VolumeFailure::of_map(doing, error).into())
+    VolumeFailure::of_map(doing, error).into()
 }
 
 /// Opens the volume that `plan` describes; interrupted writes are finished.

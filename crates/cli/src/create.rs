@@ -11,6 +11,7 @@ use crate::failure::{Doing, Exit, Failure, UsageFailure, VolumeFailure};
 use crate::grammar::Create;
 use crate::places;
 use crate::shell::word;
+use crate::unlocked::unlocked;
 use rustix::fs::{FallocateFlags, SeekFrom};
 use serde::Serialize;
 use std::fmt;
@@ -19,7 +20,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use tidegate_btt::{Contents, FormatError, FormatSpec, Identity, format, identify};
 use tidegate_layout::btt::{ARENA_BYTES_MIN, PAGE_BYTES, SECTOR_SIZES, Version};
-use tidegate_media::{Access, Allocation, Domain, LockedFile, MappedRegion, Region};
+use tidegate_media::{Access, Allocation, Domain, LockedFile, MapError, MappedRegion, Region};
 use uuid::Uuid;
 
 /// A file is searched for data in pieces of this size.
@@ -181,8 +182,11 @@ pub(crate) fn is_all_zero(path: &Path, region: &MappedRegion) -> Result<bool, Vo
 fn grow(wish: &Create) -> Result<MappedRegion, Failure> {
     let (path, size) = (wish.pmem.as_path(), wish.size.ok_or(UsageFailure::SizeMissing)?);
     let failed = |error| VolumeFailure::of_io(path, Doing::Write, error);
-    let file = File::options().write(true).open(path).map_err(failed)?;
-    let file = LockedFile::exclusive(path, file).map_err(|_| VolumeFailure::InUse { path: path.to_owned() })?;
+    let opened = File::options().write(true).open(path).map_err(failed)?;
+    let again =
+        || opened.try_clone().map_err(|source| MapError::Io { path: path.to_owned(), action: "open it", source });
+    let file = unlocked(|| LockedFile::exclusive(path, again()?));
+    let file = file.map_err(|error| VolumeFailure::of_map(Doing::Write, error))?;
     file.set_len(0).map_err(failed)?;
     let given = match allocation(wish) {
         Allocation::Sparse => file.set_len(size),

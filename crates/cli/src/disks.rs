@@ -3,6 +3,7 @@
 use crate::failure::{DiskFailure, Doing, Failure, VolumeFailure};
 use crate::notes::Note;
 use crate::owned;
+use crate::unlocked::unlocked;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -63,7 +64,8 @@ pub(crate) fn open(path: &Path, access: DiskAccess, block_size: u32) -> Result<D
 }
 
 fn try_open(path: &Path, access: DiskAccess, block_size: u32) -> Result<Disk, MapError> {
-    Ok(Disk { path: path.to_owned(), device: Arc::new(FileDisk::open(path, access, block_size)?) })
+    let disk = unlocked(|| FileDisk::open(path, access, block_size))?;
+    Ok(Disk { path: path.to_owned(), device: Arc::new(disk) })
 }
 
 /// Where somebody says that a disk is.

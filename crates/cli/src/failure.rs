@@ -55,7 +55,7 @@ impl Exit {
             Exit::Refused,
             "the volume or pool is refused: damaged, foreign, absent, or already there; check, scrub, recover or salvage found what cannot be put right",
         ),
-        (Exit::InUse, "the volume, socket or port is in use"),
+        (Exit::InUse, "the volume, disk, socket or port is in use"),
         (Exit::Environment, "the system refused: permission, space, I/O"),
         (
             Exit::Interrupted,

@@ -80,7 +80,7 @@ pub(crate) fn flush(wish: &Flush, tell: Teller) -> Result<(), Failure> {
     if stale {
         disk_left::drop_all(pmem, &region, &identity)?;
     }
-    disk_left::note(&region, &disk);
+    disk.device.note_as_left(&region);
     Ok(())
 }
 

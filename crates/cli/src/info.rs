@@ -152,8 +152,10 @@ pub(crate) fn run(wish: &Info, json: bool) -> Result<Exit, Failure> {
 
 /// The region as it is now, and whether another process may be writing to it.
 fn look(path: &Path) -> Result<(MappedRegion, bool), Failure> {
-    match compose::map(path, Access::Private) {
-        Err(Failure::Volume(VolumeFailure::InUse { .. })) => Ok((compose::map(path, Access::PrivateUnlocked)?, true)),
+    match compose::map_at_once(path, Access::Private) {
+        Err(Failure::Volume(VolumeFailure::InUse { .. })) => {
+            Ok((compose::map_at_once(path, Access::PrivateUnlocked)?, true))
+        }
         other => Ok((other?, false)),
     }
 }

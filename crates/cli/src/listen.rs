@@ -217,7 +217,7 @@ fn bind_unix(path: &Path, access: SocketAccess) -> Result<Listener, Failure> {
 
 fn refused_unix(path: &Path, error: io::Error) -> ListenFailure {
     match error.kind() {
-        io::ErrorKind::AddrInUse => ListenFailure::SocketInUse { path: path.to_owned() },
+        io::ErrorKind::AddrInUse => ListenFailure::SocketInUse { path: path.to_owned(), pid: None },
         io::ErrorKind::PermissionDenied => ListenFailure::Denied { place: path.display().to_string() },
         _ => ListenFailure::Refused { place: path.display().to_string(), error },
     }
@@ -237,7 +237,11 @@ fn clear_the_way(path: &Path) -> Result<(), ListenFailure> {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             Err(ListenFailure::Denied { place: path.display().to_string() })
         }
-        _ => Err(ListenFailure::SocketInUse { path: path.to_owned() }),
+        answer => {
+            let peer = answer.ok().and_then(|stream| rustix::net::sockopt::socket_peercred(stream).ok());
+            let pid = peer.and_then(|peer| u32::try_from(peer.pid.as_raw_nonzero().get()).ok());
+            Err(ListenFailure::SocketInUse { path: path.to_owned(), pid })
+        }
     }
 }
 

@@ -7,7 +7,6 @@
 
 use crate::cached_disk::{Asked, CachedDisk, DiskState};
 use crate::compose;
-use crate::disk_left;
 use crate::disks::{DETACHED, Disk, is_same_place};
 use crate::failure::{DiskFailure, Doing, Failure, Kept, VolumeFailure};
 use crate::notes::Note;
@@ -302,7 +301,8 @@ impl LiveDisk {
         if !is_same_place(path, &self.disk.path) {
             return Err(DiskFailure::Replaced { pmem, disk: path.to_owned() }.into());
         }
-        let region = Arc::new(compose::map(&pmem, Access::ReadWrite)?);
+        // Clients wait meanwhile.
+        let region = Arc::new(compose::map_at_once(&pmem, Access::ReadWrite)?);
         let identity =
             compose::cache_in(&pmem, &*region)?.ok_or_else(|| DiskFailure::NoCache { pmem: pmem.clone() })?;
         if identity.disk != DETACHED {
@@ -349,7 +349,7 @@ impl LiveDisk {
         if let Served::Cached(_, Front { region, device, cached }) = served {
             // With them the thread that writes to the disk ends.
             drop((device, cached));
-            disk_left::note(&region, &self.disk);
+            self.disk.device.note_as_left(&region);
         }
     }
 
@@ -473,7 +473,7 @@ pub(crate) fn resized(
 fn map_again(pmem: &Path) -> Result<MappedRegion, Failure> {
     let deadline = Instant::now() + LOOKS_END_WITHIN;
     loop {
-        match compose::map(pmem, Access::ReadWrite) {
+        match compose::map_at_once(pmem, Access::ReadWrite) {
             Err(Failure::Volume(VolumeFailure::InUse { .. })) if Instant::now() < deadline => {
                 std::thread::sleep(Duration::from_millis(1));
             }

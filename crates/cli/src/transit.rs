@@ -13,6 +13,7 @@ use crate::notes::Note;
 use crate::orphans;
 use crate::readings::{Reading, Unit, Watched};
 use crate::size::Human;
+use crate::unlocked::unlocked;
 use files::{CacheFiles, remove};
 use std::fs;
 use std::io;
@@ -123,7 +124,7 @@ pub(crate) fn complete_leftover(volume: Identity, device: &dyn BlockDevice) -> R
     let files = CacheFiles::of(volume)?;
     let mut left = Vec::new();
     for file in files.left()? {
-        match files.open(&file) {
+        match unlocked(|| files.open(&file)) {
             Ok(region) => left.push((file, region)),
             Err(MapError::NotFound { .. }) => {}
             // Its server was killed before the file had any bytes: no block ever went into it.

@@ -10,11 +10,13 @@
 //! covered has to be written again.
 
 mod identity;
+mod left;
 mod ring;
 
 use crate::backing::{AlignedBytes, Backing, Run};
 use crate::block::{BlockDevice, Durability, Extent, ExtentKind, Geometry, Lba, LbaRange};
 use crate::error::{Misuse, Poison, Result, Sealed};
+use crate::lock_holder::LockHolder;
 use crate::locked_file::LockedFile;
 use crate::map_error::MapError;
 use crate::sync::{AtomicU64, Mutex, Ordering};
@@ -376,7 +378,7 @@ fn open(path: &Path, access: DiskAccess) -> Result<(LockedFile, FileType), MapEr
     // A FIFO would make a plain open wait for its other end.
     let flags = mode | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let file = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| match errno {
-        Errno::BUSY => MapError::InUse { path: path.to_owned() },
+        Errno::BUSY => MapError::InUse { path: path.to_owned(), holder: LockHolder::of_path(path) },
         errno => MapError::opening(path, errno),
     })?;
     let stat = fstat(&file).map_err(|errno| MapError::io(path, "read its attributes", errno.into()))?;

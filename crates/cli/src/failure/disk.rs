@@ -7,7 +7,7 @@ use crate::shell::word;
 use crate::size::{Exact, Human};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
-use tidegate_media::MapError;
+use tidegate_media::{LockHolder, MapError};
 
 /// Why a disk, or the cache in front of it, is not used.
 #[derive(Debug)]
@@ -420,7 +420,7 @@ fn replaced(pmem: &Path, disk: &Path) -> (String, String) {
 fn of_map_error(error: &MapError) -> (String, String) {
     let why = match error {
         MapError::NotFound { .. } => "there is no such file or device".to_owned(),
-        MapError::InUse { .. } => "it is mounted, or another program uses it".to_owned(),
+        MapError::InUse { holder, .. } => holder.to_string(),
         MapError::Permission { .. } => "the system refused it to this user".to_owned(),
         MapError::ReadOnlyFile { .. } => "it is write-protected, or on a file system mounted read-only".to_owned(),
         MapError::Empty { .. } => "it has not even one block".to_owned(),
@@ -429,7 +429,7 @@ fn of_map_error(error: &MapError) -> (String, String) {
     };
     let (MapError::NotFound { path }
     | MapError::AlreadyExists { path }
-    | MapError::InUse { path }
+    | MapError::InUse { path, .. }
     | MapError::Permission { path }
     | MapError::NoSpace { path, .. }
     | MapError::CannotAllocate { path }
@@ -446,7 +446,8 @@ fn next_of_map_error(error: &MapError) -> String {
         MapError::NotFound { path } => {
             format!("correct the name, or make a disk in a file: truncate -s 10G {}", word(path))
         }
-        MapError::InUse { path } => format!("unmount it, or end that program: fuser {}", word(path)),
+        MapError::InUse { holder: LockHolder::Mount { at }, .. } => format!("unmount it: umount {}", word(at)),
+        MapError::InUse { path, .. } => format!("end that use first; whatever else has it open: fuser {}", word(path)),
         MapError::Empty { path } => format!("give the file a size: truncate -s 10G {}", word(path)),
         MapError::NotAFile { .. } => "name a block device or a regular file: --disk".to_owned(),
         MapError::Permission { .. } | MapError::ReadOnlyFile { .. } => {

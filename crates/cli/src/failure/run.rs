@@ -7,7 +7,7 @@ use crate::size::Human;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
-use tidegate_media::MapError;
+use tidegate_media::{LockHolder, MapError};
 
 /// Why `tidegate run` did not run a program.
 #[derive(Debug)]
@@ -66,6 +66,8 @@ pub(crate) enum RunFailure {
     InUse {
         /// The pool.
         pool: PathBuf,
+        /// Which.
+        holder: LockHolder,
     },
     /// A pool where a volume was expected.
     NoVolume {
@@ -108,7 +110,7 @@ impl RunFailure {
     /// What the system says when a pool cannot be mapped.
     pub(crate) fn of_map(doing: Doing, error: MapError) -> Failure {
         match error {
-            MapError::InUse { path: pool } => RunFailure::InUse { pool }.into(),
+            MapError::InUse { path: pool, holder } => RunFailure::InUse { pool, holder }.into(),
             MapError::Io { path, source, .. } => RunFailure::of_file(&path, doing, source),
             error => VolumeFailure::of_map(doing, error).into(),
         }
@@ -173,10 +175,9 @@ impl RunFailure {
                 (format!("{} is too small for a pool", pool.display()), format!("a pool has {} or more", Human(*min)))
             }
             RunFailure::Pool { pool, why } => (format!("the pool {} cannot be used", pool.display()), why.clone()),
-            RunFailure::InUse { pool } => (
-                format!("cannot use the pool {}", pool.display()),
-                "another process does: a run, or a recovery".to_owned(),
-            ),
+            RunFailure::InUse { pool, holder } => {
+                (format!("the pool {} is in use", pool.display()), holder.to_string())
+            }
             RunFailure::NoVolume { pool } => (
                 format!("{} is no volume", pool.display()),
                 "it is a pool of `tidegate run`, and has what programs synced to their files".to_owned(),
@@ -213,7 +214,7 @@ impl RunFailure {
             RunFailure::PoolTooSmall { .. } | RunFailure::Pool { .. } => {
                 "name another file, or one that is not there yet: --pool FILE".to_owned()
             }
-            RunFailure::InUse { pool } => format!(
+            RunFailure::InUse { pool, .. } => format!(
                 "see what it does: tidegate status {pool}; or name another pool: --pool FILE",
                 pool = word(pool)
             ),

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use std::io;
 use std::path::{Path, PathBuf};
 use tidegate_btt::OpenError;
-use tidegate_media::{Corrupt, MapError, Poison};
+use tidegate_media::{Corrupt, LockHolder, MapError, Poison};
 
 /// Why a region file, or the volume in it, is not used.
 #[derive(Debug)]
@@ -41,6 +41,8 @@ pub(crate) enum VolumeFailure {
     InUse {
         /// The region file.
         path: PathBuf,
+        /// Which.
+        holder: LockHolder,
     },
     /// The file holds no volume at all, only zeroes.
     Blank {
@@ -277,7 +279,7 @@ impl VolumeFailure {
             MapError::AlreadyExists { path } => {
                 VolumeFailure::Exists { path, holds: "what was made just now, or it is a link to nowhere".to_owned() }
             }
-            MapError::InUse { path } => VolumeFailure::InUse { path },
+            MapError::InUse { path, holder } => VolumeFailure::InUse { path, holder },
             MapError::Permission { path } => VolumeFailure::Denied { path, doing },
             MapError::NoSpace { path, len } => VolumeFailure::NoSpace { path, bytes: len },
             MapError::CannotAllocate { path } => VolumeFailure::CannotAllocate { path },
@@ -421,7 +423,7 @@ impl VolumeFailure {
             | VolumeFailure::NoFolder { path }
             | VolumeFailure::NotAFile { path, .. }
             | VolumeFailure::Exists { path, .. }
-            | VolumeFailure::InUse { path }
+            | VolumeFailure::InUse { path, .. }
             | VolumeFailure::Blank { path, .. }
             | VolumeFailure::Foreign { path, .. }
             | VolumeFailure::CutShort { path, .. }
@@ -469,9 +471,7 @@ impl VolumeFailure {
                 (format!("{path} is no region"), format!("it is {kind}; a region is a file or a DAX device"))
             }
             VolumeFailure::Exists { holds, .. } => (format!("{path} already exists"), format!("it holds {holds}")),
-            VolumeFailure::InUse { .. } => {
-                (format!("{path} is in use"), "another process holds its lock (serve, create or check)".to_owned())
-            }
+            VolumeFailure::InUse { holder, .. } => (format!("{path} is in use"), holder.to_string()),
             VolumeFailure::Blank { .. } => {
                 (format!("there is no volume in {path}"), "where it would begin are only zeroes".to_owned())
             }

@@ -27,6 +27,7 @@ use super::strips::{Done, Strips};
 use super::version;
 use crate::failure::{Doing, Failure, RunFailure};
 use crate::owned::{self, What};
+use crate::unlocked::unlocked;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -86,7 +87,7 @@ pub(super) fn map(path: &Path, size: u64) -> Result<MappedRegion, Failure> {
 /// Maps the pool at `path`, which is there and this user's: it has what is written to files.
 pub(super) fn open(path: &Path) -> Result<MappedRegion, Failure> {
     let path = &owned::resolved(path).map_err(|error| RunFailure::of_file(path, Doing::Write, error))?;
-    let mapped = MappedRegion::open_if(path, Access::ReadWrite, |file| owned::accept(file, What::Memory));
+    let mapped = unlocked(|| MappedRegion::open_if(path, Access::ReadWrite, |file| owned::accept(file, What::Memory)));
     mapped.map_err(|error| RunFailure::of_map(Doing::Write, error))
 }
 

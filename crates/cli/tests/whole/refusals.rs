@@ -154,7 +154,8 @@ fn a_volume_that_is_served_is_in_use() {
     let folder = Folder::new();
     let volume = &folder.volume("v");
     let listen = &format!("unix:{}", folder.text("s"));
-    let _server = Server::start(&["--pmem", volume, "--listen", listen]);
+    let server = Server::start(&["--pmem", volume, "--listen", listen]);
+    let by = &format!("process {} (tidegate)", server.pid());
     let elsewhere = &format!("unix:{}", folder.text("t"));
     for arguments in [
         &["serve", "--pmem", volume, "--listen", elsewhere][..],
@@ -164,7 +165,7 @@ fn a_volume_that_is_served_is_in_use() {
         &["check", "--pmem", volume],
         &["check", "--pmem", volume, "--repair"],
     ] {
-        assert_refused(arguments, IN_USE, &["is in use", "lock", "tidegate info"]);
+        assert_refused(arguments, IN_USE, &["is in use", by, "lock", "tidegate info"]);
     }
     assert_eq!(json(&["info", "--pmem", volume])["in_use"], true);
 }
@@ -422,8 +423,9 @@ fn a_socket_that_answers_is_in_use() {
     let folder = Folder::new();
     let (one, two) = (&folder.volume("one"), &folder.volume("two"));
     let listen = &format!("unix:{}", folder.text("s"));
-    let _server = Server::start(&["--pmem", one, "--listen", listen]);
-    assert_refused(&["serve", "--pmem", two, "--listen", listen], IN_USE, &["socket", "is in use", "answers"]);
+    let server = Server::start(&["--pmem", one, "--listen", listen]);
+    let by = &format!("process {} answers", server.pid());
+    assert_refused(&["serve", "--pmem", two, "--listen", listen], IN_USE, &["socket", "is in use", by]);
 }
 
 #[test]

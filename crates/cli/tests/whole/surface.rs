@@ -231,8 +231,7 @@ fn every_place_that_cannot_be_listened_on_is_refused() {
     let long = format!("unix:{}/{}", folder.0.path().display(), "x".repeat(200));
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = format!("tcp:{}", taken.local_addr().unwrap());
-    let places =
-        ["unix:{folder}/text", "unix:{folder}/folder", "unix:/proc/s", &long, &taken];
+    let places = ["unix:{folder}/text", "unix:{folder}/folder", "unix:/proc/s", &long, &taken];
     let lines = places.iter().flat_map(|place| {
         let serve = ["serve", "--pmem", "{}"];
         let listen = [&serve[..], &["--insecure", "--listen", place]].concat();
