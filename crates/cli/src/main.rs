@@ -62,6 +62,7 @@ mod status;
 mod supervisor;
 mod transit;
 mod uris;
+mod watchers;
 
 use failure::{Exit, Failure};
 use grammar::{Command, Parsed, Program};

@@ -10,6 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::mpsc::RecvTimeoutError;
 use std::thread;
 use std::time::{Duration, Instant};
 use tidegate_media::Durability;
@@ -355,6 +356,53 @@ fn prometheus_reads_the_same_numbers() {
     }
     assert!(scrape(port, "GET /other HTTP/1.1\r\n\r\n").0.starts_with("HTTP/1.1 404"));
     assert!(scrape(port, "POST /metrics HTTP/1.1\r\n\r\n").0.starts_with("HTTP/1.1 405"));
+}
+
+/// Clients that keep a server waiting in every way there is, `count` of each: some say nothing, some say a little, some send a byte whenever the last
+/// one may have arrived, and some ask and take no answer. They go on until what is returned is dropped.
+fn trying<S: Read + Write + Send + 'static>(
+    count: usize,
+    connect: impl Fn() -> S,
+    trickle: &'static [u8],
+    asked: &[u8],
+) -> (Vec<S>, std::sync::mpsc::Sender<()>) {
+    let mut held: Vec<S> = (0..count).map(|_| connect()).collect();
+    for begun in [&trickle[..1], asked] {
+        held.extend((0..count).map(|_| {
+            let mut client = connect();
+            client.write_all(begun).unwrap();
+            client
+        }));
+    }
+    let mut dripping: Vec<S> = (0..count).map(|_| connect()).collect();
+    let (goes_on, end) = std::sync::mpsc::channel::<()>();
+    thread::spawn(move || {
+        for byte in trickle.iter().cycle() {
+            // Those that the server sends away come no more.
+            dripping.retain_mut(|client| client.write_all(&[*byte]).is_ok());
+            if end.recv_timeout(Duration::from_millis(50)) == Err(RecvTimeoutError::Disconnected) {
+                return;
+            }
+        }
+    });
+    (held, goes_on)
+}
+
+#[test]
+fn clients_that_say_nothing_or_take_no_answer_keep_nobody_waiting() {
+    let watched = Watched::start(&["--metrics", "tcp:127.0.0.1:0"]);
+    let (port, control) = (watched.metrics_port(), watched.folder.path("v.control"));
+    let get = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
+    let begin = Instant::now();
+    let scrapers = trying(50, || TcpStream::connect(&port).unwrap(), get, get);
+    let watchers = trying(50, || UnixStream::connect(&control).unwrap(), b"{\"snapshot\"", b"\"snapshot\"\n");
+    for _ in 0..3 {
+        assert_eq!(watched.stat()["connections"]["open"], 0);
+        assert!(scrape(&port, "GET /metrics HTTP/1.1\r\n\r\n").0.starts_with("HTTP/1.1 200"));
+    }
+    // One after the other, those who scrape would take 300 s, and `stat` would have given up.
+    assert!(begin.elapsed() < Duration::from_secs(60), "{:?}", begin.elapsed());
+    drop((scrapers, watchers));
 }
 
 #[test]
