@@ -134,8 +134,8 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["pmem", "emulate", "cache", "level_wear", "read_only", "disk", "disk_mode", "replacement", "admit", "sequential_cutoff", "forget_reads", "dirty_percent", "dirty_max", "dirty_age"])]
     pub(crate) config: Option<PathBuf>,
 
-    /// Where to listen: unix:PATH or tcp:ADDRESS:PORT, more than once if wanted [default: a unix socket in the user's
-    /// runtime folder]
+    /// Where to listen: unix:PATH or tcp:ADDRESS:PORT, more than once if wanted; TCP, on loopback too, needs --tls-certificate or --insecure [default: a
+    /// unix socket in the user's runtime folder]
     #[arg(long, value_name = "PLACE", value_parser = Place::parse)]
     pub(crate) listen: Vec<Place>,
 
@@ -171,7 +171,7 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "FILE", requires = "tls_certificate")]
     pub(crate) tls_clients: Option<PathBuf>,
 
-    /// Let TCP listen where other machines reach it without encryption or password
+    /// Let TCP listen without encryption: whoever reaches the port reads and writes the volume, on loopback every user of this machine
     #[arg(long)]
     pub(crate) insecure: bool,
 
@@ -197,7 +197,8 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "PATH")]
     pub(crate) control: Option<PathBuf>,
 
-    /// Answer Prometheus over HTTP on this port of a loopback address: tcp:127.0.0.1:9809
+    /// Answer Prometheus over HTTP on this port of a loopback address: tcp:127.0.0.1:9809. Every user of this machine may read the counters there, and
+    /// change nothing
     #[arg(long, value_name = "PLACE", value_parser = metrics)]
     pub(crate) metrics: Option<SocketAddr>,
 }

@@ -61,14 +61,39 @@ impl Place {
         }
     }
 
-    /// Refuses TCP addresses that other machines reach, unless the user said they know.
-    pub(crate) fn check_exposure(&self, insecure: bool) -> Result<(), UsageFailure> {
+    /// Who reaches it without the server's permission. A unix socket has modes and peers.
+    pub(crate) fn exposure(&self) -> Option<Exposure> {
         match self {
-            Place::Tcp(address) if !insecure && !address.ip().to_canonical().is_loopback() => {
-                Err(UsageFailure::NotLoopback { address: *address })
-            }
+            Place::Unix(_) => None,
+            Place::Tcp(address) if address.ip().to_canonical().is_loopback() => Some(Exposure::Users),
+            Place::Tcp(_) => Some(Exposure::Machines),
+        }
+    }
+
+    /// Refuses TCP ports, which know nothing of users, unless the plan says that they may be open.
+    pub(crate) fn check_exposure(&self, may_be_exposed: bool) -> Result<(), UsageFailure> {
+        match (self, self.exposure()) {
+            (Place::Tcp(address), Some(to)) if !may_be_exposed => Err(UsageFailure::Exposed { address: *address, to }),
             _ => Ok(()),
         }
+    }
+}
+
+/// Who reaches a place that asks nobody who they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exposure {
+    /// Every user of this machine.
+    Users,
+    /// Other machines too.
+    Machines,
+}
+
+impl fmt::Display for Exposure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Exposure::Users => "every user of this machine",
+            Exposure::Machines => "other machines",
+        })
     }
 }
 
@@ -367,12 +392,22 @@ mod tests {
     }
 
     #[test]
-    fn only_loopback_needs_no_consent() {
-        for (text, exposed) in
-            [("tcp:127.0.0.1", false), ("tcp:[::1]", false), ("tcp:[::ffff:127.0.0.1]:1", false), ("tcp:0.0.0.0", true)]
-        {
+    fn every_tcp_port_needs_consent_and_no_unix_socket_does() {
+        let (users, machines) = (Some(Exposure::Users), Some(Exposure::Machines));
+        for (text, exposure) in [
+            ("tcp:127.0.0.1", users),
+            ("tcp:127.9.9.9:1", users),
+            ("tcp:localhost", users),
+            ("tcp:[::1]", users),
+            ("tcp:[::ffff:127.0.0.1]:1", users),
+            ("tcp:0.0.0.0", machines),
+            ("tcp:[::]", machines),
+            ("tcp:192.0.2.1:1", machines),
+            ("unix:/run/s", None),
+        ] {
             let place = Place::parse(text).expect(text);
-            assert_eq!(place.check_exposure(false).is_err(), exposed, "{text}");
+            assert_eq!(place.exposure(), exposure, "{text}");
+            assert_eq!(place.check_exposure(false).is_err(), exposure.is_some(), "{text}");
             assert!(place.check_exposure(true).is_ok());
         }
     }

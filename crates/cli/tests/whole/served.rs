@@ -31,8 +31,10 @@ fn other_peoples_clients_over_unix_and_tcp() {
     let folder = Folder::new();
     let volume = &folder.volume("v");
     let listen = &format!("unix:{}", folder.text("s"));
-    let mut server = Server::start(&["--pmem", volume, "--listen", listen, "--listen", "tcp:127.0.0.1:0"]);
+    let mut server =
+        Server::start(&["--pmem", volume, "--listen", listen, "--listen", "tcp:127.0.0.1:0", "--insecure"]);
     assert!(server.said.contains("disk-file") && server.said.contains("after flush, with FUA"), "{}", server.said);
+    server.hear_or_heard("is open to every user of this machine, without encryption");
     assert!(server.said.contains("nbdinfo '") && server.said.contains("nbd-client -unix"), "{}", server.said);
     let [unix, tcp] = &server.uris[..] else { panic!("{:?}", server.uris) };
     let blocks = json(&["info", "--pmem", volume])["volume"]["blocks"].as_u64().unwrap();
