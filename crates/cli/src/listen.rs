@@ -30,21 +30,31 @@ pub(crate) enum Place {
 impl Place {
     /// Reads `unix:PATH` or `tcp:ADDRESS[:PORT]`.
     pub(crate) fn parse(text: &str) -> Result<Place, UsageFailure> {
-        Place::parse_from(Path::new(""), text)
+        Place::as_written(text).map(|place| place.below(Path::new("")))
     }
 
-    /// The same, with a relative path that starts at `folder`.
-    pub(crate) fn parse_from(folder: &Path, text: &str) -> Result<Place, UsageFailure> {
+    /// Reads the same, and leaves a relative path as it is written.
+    pub(crate) fn as_written(text: &str) -> Result<Place, UsageFailure> {
         let bad = |why| UsageFailure::Listen { text: text.to_owned(), why };
         match text.split_once(':') {
             Some(("unix", "")) => Err(bad("no path follows unix:")),
-            Some(("unix", path)) => {
-                std::path::absolute(folder.join(path)).map(Place::Unix).map_err(|_| bad("the path is none"))
-            }
+            Some(("unix", path)) => Ok(Place::Unix(path.into())),
             Some(("tcp", address)) => {
                 tcp_address(address).map(Place::Tcp).ok_or_else(|| bad("what follows tcp: is no address and port"))
             }
             _ => Err(bad("it begins with neither unix: nor tcp:")),
+        }
+    }
+
+    /// The same place with an absolute path: a relative one starts at `folder`.
+    pub(crate) fn below(self, folder: &Path) -> Place {
+        match self {
+            Place::Unix(path) => {
+                let path = folder.join(path);
+                // If the current folder is gone, listening fails, and says so.
+                Place::Unix(std::path::absolute(&path).unwrap_or(path))
+            }
+            Place::Tcp(_) => self,
         }
     }
 
