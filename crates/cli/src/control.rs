@@ -215,8 +215,10 @@ pub(crate) fn answer_one(mut watcher: Watcher<'_>, observed: &Observed, end: &Un
         tracing::warn!("a stranger was turned away from the control socket");
         return;
     }
+    let asked = request(&watcher);
+    tracing::debug!("a control socket is asked by {}: {asked:?}", watcher.stream().peer());
     // Whoever asked and went away, or does not read, gets no more.
-    let _ = match request(&watcher) {
+    let _ = match asked {
         Ok(Request::Change { pmem, change }) => {
             match disk_of(observed, &pmem).and_then(|disk| Changing::begin(disk, change).map_err(refused)) {
                 Ok(changing) => {

@@ -34,7 +34,8 @@ pub(crate) struct Program {
     #[arg(long, global = true)]
     pub(crate) json: bool,
 
-    /// Log more to stderr: -v connections, -vv everything
+    /// Log more than warnings to stderr: -v clients that come and go, and what the program does by itself; -vv also who each client is, scrapes, and what
+    /// control sockets are asked; -vvv also each request of a client
     #[arg(short, long, global = true, action = ArgAction::Count)]
     pub(crate) verbose: u8,
 

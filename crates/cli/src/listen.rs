@@ -317,6 +317,22 @@ impl Stream {
             Stream::Tcp(stream) => stream.shutdown(direction),
         };
     }
+
+    /// Who is at its other end, in words.
+    pub(crate) fn peer(&self) -> String {
+        match self {
+            Stream::Unix(stream) => match rustix::net::sockopt::socket_peercred(stream) {
+                Ok(peer) => {
+                    format!("process {} of user {} on a unix socket", peer.pid.as_raw_nonzero(), peer.uid.as_raw())
+                }
+                Err(errno) => format!("a process that the system does not name: {errno}"),
+            },
+            Stream::Tcp(stream) => match stream.peer_addr() {
+                Ok(address) => format!("{address} over TCP"),
+                Err(error) => format!("an address that the system does not tell: {error}"),
+            },
+        }
+    }
 }
 
 impl AsFd for Stream {

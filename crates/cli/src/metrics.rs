@@ -31,6 +31,7 @@ pub(crate) fn answer_one(watcher: &Watcher<'_>, observed: &Observed) {
 fn scraped(watcher: &Watcher<'_>, observed: &Observed) -> io::Result<()> {
     let deadline = Instant::now() + SCRAPE_PATIENCE;
     let request = request_line(watcher, deadline)?;
+    tracing::debug!("the metrics are asked by {}: {request}", watcher.stream().peer());
     let mut words = request.split(' ');
     let (status, body) = match (words.next(), words.next()) {
         (Some("GET"), Some("/metrics" | "/")) => ("200 OK", watcher.make(|| text(&observed.snapshot()))),

@@ -54,6 +54,26 @@ fn other_peoples_clients_over_unix_and_tcp() {
 }
 
 #[test]
+fn each_v_tells_more() {
+    let folder = Folder::new();
+    let (volume, socket) = (&folder.volume("v"), folder.path("s"));
+    let listen = &format!("unix:{}", socket.display());
+    let me = format!("is process {} of user", std::process::id());
+    let all = ["client 0 connected", &me, "a control socket is asked by", "write 4096 bytes at block 7, Fua: done"];
+    for (flag, told) in [("-q", 0), ("-v", 1), ("-vv", 3), ("-vvv", 4), ("-vvvv", 4)] {
+        let flags: &[&str] = if told == 0 { &[] } else { &[flag] };
+        let mut server = Server::start(&[&["--pmem", volume, "--listen", listen], flags].concat());
+        let mut client = Server::client(&socket);
+        client.write(7 * BLOCK, &stamped(7, 1), Durability::Fua).unwrap();
+        json(&["stat", "--pmem", volume]);
+        client.disconnect().unwrap();
+        assert!(server.stop().success());
+        let heard = all.map(|words| server.said.contains(words));
+        assert_eq!(heard, [1, 2, 3, 4].map(|nth| nth <= told), "{flag}: {}", server.said);
+    }
+}
+
+#[test]
 fn every_format_is_served() {
     let folder = Folder::new();
     for (version, block) in [("1.1", "512"), ("2.0", "4096"), ("2.0", "520"), ("1.1", "4224")] {
