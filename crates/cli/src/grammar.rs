@@ -239,7 +239,8 @@ pub(crate) struct Stat {
     #[arg(long, value_name = "PATH", conflicts_with = "pmem")]
     pub(crate) control: Option<PathBuf>,
 
-    /// Look again every second, and show what came in between
+    /// After everything since the server's start, look again every second, and show what came in between: differences of what only grows, and what goes
+    /// up and down as it is
     #[arg(long)]
     pub(crate) watch: bool,
 }
