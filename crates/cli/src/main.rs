@@ -64,6 +64,7 @@ mod supervisor;
 mod transit;
 mod unlocked;
 mod uris;
+mod watchers;
 
 use failure::{Exit, Failure};
 use grammar::{Command, Parsed, Program};
@@ -110,11 +111,12 @@ fn ended(end: Result<Exit, Failure>, json: bool) -> Exit {
     end.unwrap_or_else(|failure| failure::tell(&failure, json))
 }
 
-/// Warnings always; connections with -v; everything with -vv.
+/// Logs what `verbose` -v ask for, as the help of `Program::verbose` tells.
 fn log_to_stderr(verbose: u8) {
     let level = match verbose {
         0 => Level::WARN,
         1 => Level::INFO,
+        2 => Level::DEBUG,
         _ => Level::TRACE,
     };
     tracing_subscriber::fmt()

@@ -53,6 +53,14 @@ impl Reading {
         Reading { kind: ReadingKind::Gauge, ..Reading::counter(name, help, unit, value) }
     }
 
+    /// What came since `before`, if it only grows; else how it is now.
+    pub(crate) fn since(&self, before: &Reading) -> Reading {
+        match self.kind {
+            ReadingKind::Counter => Reading { value: self.value.saturating_sub(before.value), ..self.clone() },
+            ReadingKind::Gauge => self.clone(),
+        }
+    }
+
     /// The number, if it only grows.
     pub(crate) fn counted(&self) -> Option<u64> {
         (self.kind == ReadingKind::Counter).then_some(self.value)

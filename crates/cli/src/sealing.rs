@@ -1,4 +1,5 @@
-//! A device whose first lost store is told in the log: clients only see errors, and from then on every write fails.
+//! A served device, as the log tells of it: its first lost store, as clients only see errors, and from then on every write fails; and at the level of
+//! traces every request.
 
 use rustix::fs::statvfs;
 use std::path::{Path, PathBuf};
@@ -19,7 +20,9 @@ impl Sealing {
         Sealing { device, pmem: pmem.to_owned(), is_told: AtomicBool::new(false) }
     }
 
-    fn told<T>(&self, answer: Result<T>) -> Result<T> {
+    /// Lets the log tell of the answer to a request, whose words are made only if they are wanted.
+    fn told<T>(&self, answer: Result<T>, request: impl FnOnce() -> String) -> Result<T> {
+        tracing::trace!("{}: {}: {}", self.pmem.display(), request(), outcome(&answer));
         // Nothing else hangs on it: one of those that fail at once tells.
         if let Err(Error::Sealed(sealed)) = &answer
             && !self.is_told.swap(true, Ordering::Relaxed)
@@ -28,6 +31,14 @@ impl Sealing {
         }
         answer
     }
+}
+
+fn outcome<T>(answer: &Result<T>) -> String {
+    answer.as_ref().err().map_or_else(|| "done".to_owned(), ToString::to_string)
+}
+
+fn ranged(request: &str, range: LbaRange) -> String {
+    format!("{request} {} blocks at {}", range.blocks, range.first)
 }
 
 /// What happened to the volume in `pmem`, and what to do.
@@ -50,26 +61,27 @@ impl BlockDevice for Sealing {
     }
 
     fn read(&self, at: Lba, out: &mut [u8]) -> Result<()> {
-        self.told(self.device.read(at, out))
+        self.told(self.device.read(at, out), || format!("read {} bytes at {at}", out.len()))
     }
 
     fn write(&self, at: Lba, data: &[u8], durability: Durability) -> Result<()> {
-        self.told(self.device.write(at, data, durability))
+        let written = self.device.write(at, data, durability);
+        self.told(written, || format!("write {} bytes at {at}, {durability:?}", data.len()))
     }
 
     fn flush(&self) -> Result<()> {
-        self.told(self.device.flush())
+        self.told(self.device.flush(), || "flush".to_owned())
     }
 
     fn discard(&self, range: LbaRange) -> Result<()> {
-        self.told(self.device.discard(range))
+        self.told(self.device.discard(range), || ranged("discard", range))
     }
 
     fn write_zeroes(&self, range: LbaRange, durability: Durability) -> Result<()> {
-        self.told(self.device.write_zeroes(range, durability))
+        self.told(self.device.write_zeroes(range, durability), || ranged("write zeroes to", range))
     }
 
     fn extent(&self, range: LbaRange) -> Result<Extent> {
-        self.told(self.device.extent(range))
+        self.told(self.device.extent(range), || ranged("look for holes in", range))
     }
 }

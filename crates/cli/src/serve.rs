@@ -112,8 +112,10 @@ fn warn_of_exposure(plan: &Plan, listeners: &[Listener]) {
         Some(_) => "encrypted, and asks clients for no certificate",
         None => "without encryption or password",
     };
-    for place in listeners.iter().map(Listener::place).filter(|place| place.check_exposure(false).is_err()) {
-        tracing::warn!("{place} is open to other machines, {lack}");
+    for place in listeners.iter().map(Listener::place) {
+        if let Some(to) = place.exposure() {
+            tracing::warn!("{place} is open to {to}, {lack}");
+        }
     }
 }
 

@@ -20,10 +20,22 @@ const INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Serialize)]
 struct Answer {
     pid: u32,
-    /// What the requests below came in: the server's life, or an interval.
+    /// What everything that is counted is counted from.
+    since: Since,
+    /// How long ago that was.
     seconds: f64,
     connections: ConnectionCounts,
     volumes: Vec<Volume>,
+}
+
+/// Where an answer begins.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Since {
+    /// At the server's start.
+    Start,
+    /// At the answer before.
+    Last,
 }
 
 #[derive(Serialize)]
@@ -32,8 +44,10 @@ struct Volume {
     #[serde(with = "crate::json_path")]
     file: PathBuf,
     requests: BTreeMap<String, Requests>,
-    /// What the layers below count, since the server's start. Names end in their unit.
+    /// The numbers of the layers below. Names end in their unit.
     counters: BTreeMap<String, f64>,
+    /// By how much a second those of them grew that only grow.
+    per_second: BTreeMap<String, f64>,
     #[serde(skip)]
     shown: VolumeCounts,
 }
@@ -61,29 +75,42 @@ struct Percentiles {
 }
 
 impl Answer {
-    fn new(snapshot: Snapshot) -> Answer {
+    fn new(snapshot: Snapshot, since: Since) -> Answer {
         let Snapshot { pid, up_ns, connections, volumes } = snapshot;
         let seconds = up_ns as f64 / 1e9;
         let volumes = volumes.into_iter().map(|volume| Volume::new(volume, seconds)).collect();
-        Answer { pid, seconds, connections, volumes }
+        Answer { pid, since, seconds, connections, volumes }
+    }
+
+    /// What came between `last` and `now`.
+    fn between(last: &Snapshot, now: &Snapshot) -> Answer {
+        let between = now.since(last);
+        let since = if between.up_ns == now.up_ns { Since::Start } else { Since::Last };
+        Answer::new(between, since)
     }
 }
 
 impl Volume {
     fn new(volume: VolumeCounts, seconds: f64) -> Volume {
+        let grown = volume.readings.iter().filter(|reading| reading.counted().is_some());
         Volume {
             name: volume.name.clone(),
             file: volume.pmem.clone(),
             requests: volume.requests.iter().map(|of| (of.kind.clone(), Requests::new(of, seconds))).collect(),
             counters: volume.readings.iter().map(|reading| (reading.full_name(), reading.in_unit())).collect(),
+            per_second: grown.map(|reading| (reading.full_name(), per_second(reading.in_unit(), seconds))).collect(),
             shown: volume,
         }
     }
 }
 
+fn per_second(number: f64, seconds: f64) -> f64 {
+    if seconds > 0.0 { number / seconds } else { 0.0 }
+}
+
 impl Requests {
     fn new(counts: &RequestCounts, seconds: f64) -> Requests {
-        let per_second = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
+        let per_second = |count: u64| per_second(count as f64, seconds);
         let requests = counts.times.count();
         Requests {
             requests,
@@ -132,7 +159,11 @@ impl Reading {
 impl fmt::Display for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ConnectionCounts { open, admitted, over_limit, strangers } = self.connections;
-        answer::line(f, "server", format_args!("process {}, {:.1} s", self.pid, self.seconds))?;
+        let since = match self.since {
+            Since::Start => "since its start",
+            Since::Last => "since the last answer",
+        };
+        answer::line(f, "server", format_args!("process {}, {:.1} s {since}", self.pid, self.seconds))?;
         let clients =
             format_args!("{open} open, {admitted} admitted, {over_limit} over the limit, {strangers} strangers");
         write!(f, "{:<10} {clients}", "clients")?;
@@ -155,8 +186,11 @@ impl fmt::Display for Volume {
                 write!(f, " {p50:>10.1} {p99:>10.1} {p99_99:>10.1}")?;
             }
         }
-        let numbers = self.shown.readings.iter();
-        numbers.into_iter().try_for_each(|of| write!(f, "\n  {:<32} {}", of.full_name(), of.in_unit()))
+        self.shown.readings.iter().try_for_each(|of| {
+            let name = of.full_name();
+            write!(f, "\n  {name:<32} {}", of.in_unit())?;
+            self.per_second.get(&name).map_or(Ok(()), |rate| write!(f, " ({rate:.1} per s)"))
+        })
     }
 }
 
@@ -166,7 +200,7 @@ pub(crate) fn run(wish: &Stat, json: bool) -> Result<Exit, Failure> {
     let socket = wish.control.clone().unwrap_or_else(|| places::control_socket(&pmem));
     let ask = || control::ask(&socket, Some(&pmem));
     let first = ask()?;
-    answer::give(&Answer::new(first.clone()), json)?;
+    answer::give(&Answer::new(first.clone(), Since::Start), json)?;
     if wish.watch { watch(ask, first, json) } else { Ok(Exit::Done) }
 }
 
@@ -175,7 +209,7 @@ fn watch(ask: impl Fn() -> Result<Snapshot, ControlFailure>, mut last: Snapshot,
     loop {
         std::thread::sleep(INTERVAL);
         let now = ask()?;
-        answer::give(&Answer::new(now.since(&last)), json)?;
+        answer::give(&Answer::between(&last, &now), json)?;
         last = now;
     }
 }

@@ -75,11 +75,15 @@ fn command_lines_that_are_never_right() {
     for (arguments, phrases) in [
         (
             &["serve", "--listen", "/tmp/x"][..],
-            &["\"/tmp/x\" names no place", "unix: nor tcp:", "tcp:127.0.0.1:10809"][..],
+            &["\"/tmp/x\" names no place", "unix: nor tcp:", "--listen unix:/run/v.sock"][..],
         ),
         (&["serve", "--listen", "unix:"], &["no path"]),
         (&["serve", "--listen", "tcp:nowhere:1"], &["no address"]),
         (&["serve", "--listen", "tcp:0.0.0.0:1"], &["other machines", "no encryption", "--insecure"]),
+        (
+            &["serve", "--listen", "tcp:127.0.0.1:1"],
+            &["every user of this machine", "does not tell users apart", "--listen unix:PATH", "--insecure"],
+        ),
         (&["serve", "--emulate", "tape"], &["\"tape\"", "nvdimm, stt-ram, pcm, optane, cxl"]),
         (&["create", "--size", "1G"], &["--pmem", "tidegate create --help"]),
         (&["repair"], &["'repair'", "no such command", "tidegate --help"]),
@@ -92,7 +96,10 @@ fn command_lines_that_are_never_right() {
         (&["serve", "--cache", "1"], &["cache of 1 bytes is too small", "64K or more"]),
         (&["serve", "--listen", "unix:/s", "--listen", "unix:/s"], &["/s is named twice"]),
         (&["serve", "--listen", "unix:/s", "--control", "/s"], &["/s is named twice"]),
-        (&["serve", "--listen", "tcp:127.0.0.1:9", "--metrics", "tcp:127.0.0.1:9"], &["127.0.0.1:9 is named twice"]),
+        (
+            &["serve", "--insecure", "--listen", "tcp:127.0.0.1:9", "--metrics", "tcp:127.0.0.1:9"],
+            &["127.0.0.1:9 is named twice"],
+        ),
         (&["create", "--size", "8M", "--pmem", "/v", "--disk", "/v"], &["same file"]),
         (&["info", "/v", "--pmem", "/v"], &["cannot be used with"]),
         (&[], &["no command", "tidegate --help"]),
@@ -390,7 +397,7 @@ fn a_file_system_mounted_read_only_is_told() {
 fn places_where_nobody_can_listen() {
     let folder = Folder::new();
     let volume = &folder.volume("v");
-    let serve_at = |place: &str| run(&["serve", "--pmem", volume, "--listen", place]);
+    let serve_at = |place: &str| run(&["serve", "--pmem", volume, "--insecure", "--listen", place]);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = listener.local_addr().unwrap();
     assert_tells(&serve_at(&format!("tcp:{taken}")), IN_USE, &["port", "is in use", "127.0.0.1:0"]);

@@ -31,8 +31,10 @@ fn other_peoples_clients_over_unix_and_tcp() {
     let folder = Folder::new();
     let volume = &folder.volume("v");
     let listen = &format!("unix:{}", folder.text("s"));
-    let mut server = Server::start(&["--pmem", volume, "--listen", listen, "--listen", "tcp:127.0.0.1:0"]);
+    let mut server =
+        Server::start(&["--pmem", volume, "--listen", listen, "--listen", "tcp:127.0.0.1:0", "--insecure"]);
     assert!(server.said.contains("disk-file") && server.said.contains("after flush, with FUA"), "{}", server.said);
+    server.hear_or_heard("is open to every user of this machine, without encryption");
     assert!(server.said.contains("nbdinfo '") && server.said.contains("nbd-client -unix"), "{}", server.said);
     let [unix, tcp] = &server.uris[..] else { panic!("{:?}", server.uris) };
     let blocks = json(&["info", "--pmem", volume])["volume"]["blocks"].as_u64().unwrap();
@@ -49,6 +51,26 @@ fn other_peoples_clients_over_unix_and_tcp() {
     assert!(fs::read(&back).unwrap().starts_with(&noise), "the copy differs");
     assert_eq!(server.stop().code(), Some(0));
     assert_eq!(json(&["check", "--pmem", volume])["sound"], true);
+}
+
+#[test]
+fn each_v_tells_more() {
+    let folder = Folder::new();
+    let (volume, socket) = (&folder.volume("v"), folder.path("s"));
+    let listen = &format!("unix:{}", socket.display());
+    let me = format!("is process {} of user", std::process::id());
+    let all = ["client 0 connected", &me, "a control socket is asked by", "write 4096 bytes at block 7, Fua: done"];
+    for (flag, told) in [("-q", 0), ("-v", 1), ("-vv", 3), ("-vvv", 4), ("-vvvv", 4)] {
+        let flags: &[&str] = if told == 0 { &[] } else { &[flag] };
+        let mut server = Server::start(&[&["--pmem", volume, "--listen", listen], flags].concat());
+        let mut client = Server::client(&socket);
+        client.write(7 * BLOCK, &stamped(7, 1), Durability::Fua).unwrap();
+        json(&["stat", "--pmem", volume]);
+        client.disconnect().unwrap();
+        assert!(server.stop().success());
+        let heard = all.map(|words| server.said.contains(words));
+        assert_eq!(heard, [1, 2, 3, 4].map(|nth| nth <= told), "{flag}: {}", server.said);
+    }
 }
 
 #[test]
