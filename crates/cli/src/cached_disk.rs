@@ -31,6 +31,9 @@ pub(crate) trait CachedDisk: Watched {
     /// Treats requests by `mode` from now on.
     fn set_mode(&self, mode: Mode);
 
+    /// Whether the disk keeps the order of commits.
+    fn is_ordered(&self) -> bool;
+
     /// Asks for everything that is dirty now to be written to the disk.
     fn flush(&self) -> Ticket;
 
@@ -81,6 +84,9 @@ pub(crate) struct DiskState {
     pub(crate) writes: Hits,
     /// Whether there is a checksum of each block.
     pub(crate) checksums: bool,
+    /// What a power loss takes of completed writes, if it takes flushed ones.
+    #[serde(default)]
+    pub(crate) risk: Option<String>,
     /// What keeps blocks from the disk, if anything does.
     pub(crate) trouble: Option<String>,
 }
@@ -122,6 +128,7 @@ impl fmt::Display for DiskState {
             return self.trouble.iter().try_for_each(|trouble| line(f, "trouble", trouble));
         }
         line(f, "mode", format_args!("{}, replacement {}", self.mode, self.replacement))?;
+        self.risk.iter().try_for_each(|risk| line(f, "at risk", risk))?;
         let runs = match self.sequential_bytes {
             0 => "no run too long".to_owned(),
             bytes => format!("runs over {} go past", Human(bytes)),
@@ -189,6 +196,7 @@ impl DiskState {
             reads: Hits::default(),
             writes: Hits::default(),
             checksums: false,
+            risk: None,
             trouble,
         }
     }
@@ -257,7 +265,7 @@ impl<R: Region + 'static> Cached<R> {
 
     /// Whether nothing goes to the disk past what cannot.
     fn is_in_order(&self) -> bool {
-        self.plan.journaling == Journaling::AsLaidOut && self.cache.identity().journal_blocks > 0
+        self.plan.journaling == Journaling::AsLaidOut && self.is_ordered()
     }
 
     fn block_bytes(&self) -> u64 {
@@ -395,6 +403,7 @@ impl<R: Region + 'static> CachedDisk for Cached<R> {
             cache_bytes: bytes(blocks),
             reads: Hits { hits: read_hits, misses: read_misses },
             writes: Hits { hits: write_hits, misses: write_misses },
+            risk: None,
             trouble: self
                 .destager
                 .as_ref()
@@ -405,6 +414,10 @@ impl<R: Region + 'static> CachedDisk for Cached<R> {
 
     fn set_mode(&self, mode: Mode) {
         self.cache.set_mode(mode);
+    }
+
+    fn is_ordered(&self) -> bool {
+        self.cache.identity().journal_blocks > 0
     }
 
     fn flush(&self) -> Ticket {

@@ -12,6 +12,7 @@ use crate::notes::Note;
 use crate::plan::VolumePlan;
 use crate::read_only::ReadOnly;
 use crate::readings::Watched;
+use crate::risk::{Stake, Step};
 use crate::run::is_pool;
 use crate::transit::{self, CacheWish, Costs, Identity, Transit};
 use std::num::NonZeroU32;
@@ -171,6 +172,9 @@ fn open_cache(plan: &VolumePlan, region: Arc<MappedRegion>, identity: CacheIdent
     }
     if region.domain() == Domain::DiskFile {
         refuse_unsound_cache(path, &*region)?;
+    }
+    if writable {
+        Stake::of(path, &region, &identity).admit(Step::Serve(plan.disk.mode), plan.disk.volatile)?;
     }
     let access = if writable { DiskAccess::ReadWrite } else { DiskAccess::ReadOnly };
     let named = Named { path: plan.disk.path.as_deref(), force: plan.disk.force };

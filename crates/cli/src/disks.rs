@@ -2,6 +2,7 @@
 
 use crate::failure::{DiskFailure, Failure};
 use crate::notes::Note;
+use crate::risk::Volatile;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tidegate_disk_cache::{Identity, Journaling, Mode, Reads};
@@ -24,6 +25,8 @@ pub(crate) struct DiskPlan {
     pub(crate) force: bool,
     /// What is done with reads and writes.
     pub(crate) mode: Mode,
+    /// Whether completed writes may be only in memory that a power loss empties.
+    pub(crate) volatile: Volatile,
     /// Which clean block goes when room is needed.
     pub(crate) replacement: Replacement,
     /// Which blocks that are read come in.

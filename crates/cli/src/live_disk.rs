@@ -14,6 +14,7 @@ use crate::notes::Note;
 use crate::ordered::{erase_journal_of, put_journal_of};
 use crate::plan::VolumePlan;
 use crate::readings::{Reading, Watched};
+use crate::risk::{Stake, Step, Volatile};
 use rustix::fs::{FallocateFlags, fallocate};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -173,16 +174,35 @@ impl LiveDisk {
     fn state_of(&self, served: &Served) -> DiskState {
         let trouble = matches!(served, Served::Cautious).then(|| CAUTIOUS.to_owned());
         let alone = || DiskState::without_cache(&self.disk, trouble);
-        served.front().map_or_else(alone, |front| front.cached.state()).after(&self.earlier().asked)
+        let cached = |front: &Front| DiskState { risk: self.risk_of(front), ..front.cached.state() };
+        served.front().map_or_else(alone, cached).after(&self.earlier().asked)
+    }
+
+    fn stake<'a>(&'a self, front: &Front) -> Stake<'a> {
+        Stake { pmem: &self.plan.pmem, domain: front.region.domain(), ordered: front.cached.is_ordered() }
+    }
+
+    /// What a power loss takes of completed writes, if it takes flushed ones.
+    fn risk_of(&self, front: &Front) -> Option<String> {
+        let mode = self.modes().now();
+        let is_written = self.plan.access == Access::ReadWrite;
+        is_written.then(|| self.stake(front).risk_by(mode)).flatten().map(str::to_owned)
+    }
+
+    /// What somebody who asks with `volatile` accepts beside what the server was started with.
+    fn volatile_or(&self, volatile: Volatile) -> Volatile {
+        if self.plan.disk.volatile == Volatile::Accepted { Volatile::Accepted } else { volatile }
     }
 
     /// Treats requests by `mode` from now on, until the server ends: while a change is under way, once that is over.
     ///
     /// # Errors
-    /// No cache is there to do so, or nothing may be changed.
-    pub(crate) fn set_mode(&self, mode: Mode) -> Result<(), Failure> {
+    /// No cache is there to do so, nothing may be changed, or completed writes would be at stake that `volatile` does not accept.
+    pub(crate) fn set_mode(&self, mode: Mode, volatile: Volatile) -> Result<(), Failure> {
         self.refuse_read_only()?;
-        self.change_modes(|modes| {
+        let volatile = self.volatile_or(volatile);
+        self.change_modes(|front, modes| {
+            self.stake(front).admit(Step::GoOn(mode), volatile)?;
             modes.lasting = mode;
             Ok(())
         })
@@ -194,7 +214,7 @@ impl LiveDisk {
     /// Another change is under way, no cache is there, or nothing may be changed.
     pub(crate) fn begin_change(&self, meanwhile: Mode) -> Result<(), Failure> {
         self.refuse_read_only()?;
-        self.change_modes(|modes| match modes.meanwhile.replace(meanwhile) {
+        self.change_modes(|_, modes| match modes.meanwhile.replace(meanwhile) {
             None => Ok(()),
             before => {
                 modes.meanwhile = before;
@@ -212,11 +232,11 @@ impl LiveDisk {
     }
 
     /// Lets `change` change the modes, for the cache there is.
-    fn change_modes(&self, change: impl FnOnce(&mut Modes) -> Result<(), Failure>) -> Result<(), Failure> {
+    fn change_modes(&self, change: impl FnOnce(&Front, &mut Modes) -> Result<(), Failure>) -> Result<(), Failure> {
         let shared = self.shared();
         let front = shared.front().ok_or_else(|| self.has_no_cache())?;
         let mut modes = self.modes();
-        change(&mut modes)?;
+        change(front, &mut modes)?;
         front.cached.set_mode(modes.now());
         Ok(())
     }
@@ -292,8 +312,8 @@ impl LiveDisk {
     /// Puts the region in front of the disk again, which has to be the one at `path`.
     ///
     /// # Errors
-    /// The disk goes on alone.
-    pub(crate) fn attach(&self, path: &Path) -> Result<(), Failure> {
+    /// The disk goes on alone. So it does if completed writes would be at stake that `volatile` does not accept.
+    pub(crate) fn attach(&self, path: &Path, volatile: Volatile) -> Result<(), Failure> {
         let mut front = self.alone();
         let pmem = self.plan.pmem.clone();
         if front.front().is_some() {
@@ -308,6 +328,8 @@ impl LiveDisk {
         if identity.disk != DETACHED {
             return Err(DiskFailure::Attached { pmem }.into());
         }
+        let mode = Step::GoOn(self.modes().lasting);
+        Stake::of(&self.plan.pmem, &region, &identity).admit(mode, self.volatile_or(volatile))?;
         let has = self.disk.device.geometry().block_size;
         if identity.block_size != has {
             return Err(DiskFailure::BlockSize { pmem, has: identity.block_size, needs: has }.into());
@@ -645,7 +667,7 @@ pub(crate) mod tests {
         assert_eq!(counted(), [3, 2, 1]);
         disk.detach().expect("it is detached");
         assert_eq!(counted(), [3, 2, 1]);
-        disk.attach(&folder.path().join("disk")).expect("its own disk");
+        disk.attach(&folder.path().join("disk"), Volatile::Refused).expect("its own disk");
         [7, 7].into_iter().for_each(&mut read);
         assert_eq!(counted(), [4, 3, 1]);
         let hits = disk.readings().into_iter().find(|reading| reading.name == "disk_cache_read_hits");

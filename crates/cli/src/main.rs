@@ -47,6 +47,7 @@ mod readings;
 mod recover;
 mod replay;
 mod resize;
+mod risk;
 mod room;
 mod run;
 mod salvage;
