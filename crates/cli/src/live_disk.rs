@@ -133,7 +133,7 @@ impl LiveDisk {
         self.front.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn alone(&self) -> RwLockWriteGuard<'_, Served> {
+    fn exclusive(&self) -> RwLockWriteGuard<'_, Served> {
         self.front.write().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -164,6 +164,16 @@ impl LiveDisk {
 
     fn cached<T>(&self, act: impl FnOnce(&dyn CachedDisk) -> T) -> Option<T> {
         self.shared().front().map(|front| act(&*front.cached))
+    }
+
+    /// Whether the disk has everything.
+    pub(crate) fn is_clean(&self) -> bool {
+        self.cached(|cached| cached.state().dirty_bytes).unwrap_or(0) == 0
+    }
+
+    /// The disk alone, which may lack what the cache has. For reading.
+    pub(crate) fn alone(&self) -> &dyn BlockDevice {
+        &*self.disk.device
     }
 
     /// How it is now.
@@ -284,7 +294,7 @@ impl LiveDisk {
     /// A block that the disk refuses is named, or what is wrong with the region. Everything stays as it was; if the region cannot even be opened
     /// again, the disk is only read.
     pub(crate) fn detach(&self) -> Result<(), Failure> {
-        let mut front = self.alone();
+        let mut front = self.exclusive();
         let region = self.take(&mut front)?;
         let emptied = self.part(&region).or_else(|_| {
             // A region that has lost a store takes none until it is mapped anew.
@@ -314,7 +324,7 @@ impl LiveDisk {
     /// # Errors
     /// The disk goes on alone. So it does if completed writes would be at stake that `volatile` does not accept.
     pub(crate) fn attach(&self, path: &Path, volatile: Volatile) -> Result<(), Failure> {
-        let mut front = self.alone();
+        let mut front = self.exclusive();
         let pmem = self.plan.pmem.clone();
         if front.front().is_some() {
             return Err(DiskFailure::Attached { pmem }.into());
@@ -351,7 +361,7 @@ impl LiveDisk {
     pub(crate) fn resize(&self, bytes: u64) -> Result<(), Failure> {
         let pmem = &self.plan.pmem;
         self.with_region(|region| lengthened(pmem, region, bytes))?;
-        let mut front = self.alone();
+        let mut front = self.exclusive();
         let region = self.take(&mut front).inspect_err(|_| {
             // Why it is not resized is told; a file that stays longer than it was is no less a region.
             front.front().iter().for_each(|front| drop(shortened(pmem, &front.region)));
@@ -367,7 +377,7 @@ impl LiveDisk {
         if self.plan.access != Access::ReadWrite {
             return;
         }
-        let served = std::mem::replace(&mut *self.alone(), Served::Cautious);
+        let served = std::mem::replace(&mut *self.exclusive(), Served::Cautious);
         if let Served::Cached(_, Front { region, device, cached }) = served {
             // With them the thread that writes to the disk ends.
             drop((device, cached));
