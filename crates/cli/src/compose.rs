@@ -223,7 +223,7 @@ fn cached<R: Region + 'static>(plan: &VolumePlan, region: R, disk: Disk) -> Resu
     let mode = if plan.access == Access::ReadWrite { plan.disk.mode } else { Mode::PassThrough };
     let cached = Cached::open(region, disk, &DiskPlan { mode, ..plan.disk.clone() });
     let cached = cached.map_err(|error| VolumeFailure::of_open_cache(&plan.pmem, error))?;
-    let started = if plan.access == Access::ReadWrite { cached.start() } else { Ok(cached) };
+    let started = if plan.access == Access::ReadWrite { cached.start(&plan.pmem) } else { Ok(cached) };
     let cached = Arc::new(started.map_err(Failure::system("starting the thread that writes to the disk"))?);
     Ok((cached.device(), cached))
 }

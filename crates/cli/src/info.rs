@@ -180,6 +180,8 @@ mod tests {
             let volume = |place: &&str| VolumeCounts {
                 name: (*place).to_owned(),
                 pmem: folder.path().join(place),
+                format: String::new(),
+                domain: String::new(),
                 requests: Vec::new(),
                 readings: Vec::new(),
                 disk: None,

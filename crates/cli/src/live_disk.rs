@@ -13,7 +13,7 @@ use crate::failure::{DiskFailure, Doing, Failure, Kept, VolumeFailure};
 use crate::notes::Note;
 use crate::ordered::{erase_journal_of, put_journal_of};
 use crate::plan::VolumePlan;
-use crate::readings::{Reading, Watched};
+use crate::readings::{Reading, Unit, Watched};
 use crate::risk::{Stake, Step, Volatile};
 use rustix::fs::{FallocateFlags, fallocate};
 use serde::{Deserialize, Serialize};
@@ -25,8 +25,8 @@ use std::time::{Duration, Instant};
 use tidegate_disk_cache::{Mode, Relayout, Scrubbed, relayout};
 use tidegate_drain::{Left, Ticket};
 use tidegate_media::{
-    Access, BlockDevice, Durability, Extent, Geometry, Lba, LbaRange, MappedRegion, Misuse, Region, Result as Answer,
-    Sealed,
+    Access, BlockDevice, Durability, Extent, Geometry, Lba, LbaRange, MappedRegion, Misuse, Refusals, Region,
+    Result as Answer, Sealed,
 };
 
 /// The cache of a served disk.
@@ -552,7 +552,14 @@ impl BlockDevice for LiveDisk {
 
 impl Watched for LiveDisk {
     fn readings(&self) -> Vec<Reading> {
-        self.readings_of(self.shared().front())
+        let mut readings = self.readings_of(self.shared().front());
+        let Refusals { reads, writes, flushes } = self.disk.device.refusals();
+        let errors = |of, value| {
+            let help = "Times that the disk refused something, tried again or not";
+            Reading::counter("disk_errors", help, Unit::Count, value).labelled("kind", of)
+        };
+        readings.extend([errors("read", reads), errors("write", writes), errors("flush", flushes)]);
+        readings
     }
 }
 

@@ -62,6 +62,7 @@ mod stat;
 mod status;
 mod supervisor;
 mod transit;
+mod troubles;
 mod uris;
 
 use failure::{Exit, Failure};

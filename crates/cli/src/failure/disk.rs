@@ -193,7 +193,8 @@ impl KeptBy {
         }
     }
 
-    fn next(self, pmem: &Path) -> String {
+    /// What to do about it, with the blocks in `pmem`.
+    pub(crate) fn next(self, pmem: &Path) -> String {
         let pmem = word(pmem);
         match self {
             KeptBy::Disk => format!(

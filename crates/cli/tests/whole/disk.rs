@@ -4,6 +4,7 @@ mod changed;
 mod changes;
 mod ordered;
 mod reads;
+mod refusing;
 mod told;
 mod volatile;
 mod which;
