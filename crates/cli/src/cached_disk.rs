@@ -7,6 +7,7 @@ use crate::failure::{DiskFailure, Kept, KeptBy};
 use crate::readings::{Reading, Unit, Watched};
 use crate::scrub::STEP_ENTRIES;
 use crate::size::Human;
+use crate::troubles::{Kind, Troubles};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io;
@@ -16,7 +17,7 @@ use std::time::Duration;
 use tidegate_disk_cache::{
     Along, Counters, DiskCache, Fill, Journaling, Mode, OpenError, Options, Reads, Scrubbed, find_journal,
 };
-use tidegate_drain::{Destager, Dirty, HeldBack, Left, Ticket};
+use tidegate_drain::{Destager, Dirty, HeldBack, Left, Step, Ticket};
 use tidegate_media::{BlockDevice, Error, FileDisk, Lba, Refusal, Region, Result};
 use uuid::Uuid;
 
@@ -30,6 +31,9 @@ pub(crate) trait CachedDisk: Watched {
 
     /// Treats requests by `mode` from now on.
     fn set_mode(&self, mode: Mode);
+
+    /// Whether the disk keeps the order of commits.
+    fn is_ordered(&self) -> bool;
 
     /// Asks for everything that is dirty now to be written to the disk.
     fn flush(&self) -> Ticket;
@@ -81,6 +85,9 @@ pub(crate) struct DiskState {
     pub(crate) writes: Hits,
     /// Whether there is a checksum of each block.
     pub(crate) checksums: bool,
+    /// What a power loss takes of completed writes, if it takes flushed ones.
+    #[serde(default)]
+    pub(crate) risk: Option<String>,
     /// What keeps blocks from the disk, if anything does.
     pub(crate) trouble: Option<String>,
 }
@@ -122,6 +129,7 @@ impl fmt::Display for DiskState {
             return self.trouble.iter().try_for_each(|trouble| line(f, "trouble", trouble));
         }
         line(f, "mode", format_args!("{}, replacement {}", self.mode, self.replacement))?;
+        self.risk.iter().try_for_each(|risk| line(f, "at risk", risk))?;
         let runs = match self.sequential_bytes {
             0 => "no run too long".to_owned(),
             bytes => format!("runs over {} go past", Human(bytes)),
@@ -189,6 +197,7 @@ impl DiskState {
             reads: Hits::default(),
             writes: Hits::default(),
             checksums: false,
+            risk: None,
             trouble,
         }
     }
@@ -201,6 +210,8 @@ pub(crate) struct Cached<R: Region + 'static> {
     disk: Arc<FileDisk>,
     path: PathBuf,
     plan: DiskPlan,
+    /// What does not reach the disk, of a cache that is destaged.
+    troubles: Option<Arc<Troubles>>,
 }
 
 impl<R: Region + 'static> Cached<R> {
@@ -226,7 +237,7 @@ impl<R: Region + 'static> Cached<R> {
                 cache.lost()
             );
         }
-        Ok(Cached { cache, destager: None, disk, path, plan: plan.clone() })
+        Ok(Cached { cache, destager: None, disk, path, plan: plan.clone(), troubles: None })
     }
 
     /// The disk.
@@ -234,10 +245,23 @@ impl<R: Region + 'static> Cached<R> {
         Disk { path: self.path.clone(), device: Arc::clone(&self.disk) }
     }
 
-    /// Starts to move dirty blocks to the disk.
-    pub(crate) fn start(mut self) -> io::Result<Cached<R>> {
-        self.destager = Some(Arc::new(Destager::start(Arc::clone(&self.cache), self.plan.caps)?));
-        Ok(self)
+    /// Starts to move dirty blocks from the region `pmem` to the disk.
+    pub(crate) fn start(self, pmem: &Path) -> io::Result<Cached<R>> {
+        let troubles = Troubles::of(pmem, &self.path);
+        let Cached { cache, disk, path, plan, .. } = &self;
+        let (cache, disk, path, plan) = (Arc::clone(cache), Arc::clone(disk), path.clone(), plan.clone());
+        let its = Cached { cache: Arc::clone(&cache), destager: None, disk, path, plan, troubles: None };
+        let heard = Arc::clone(&troubles);
+        let hear = move |step: &Step| heard.hear(step, |left| its.trouble(left), || its.dirty_bytes());
+        let destager = Some(Arc::new(Destager::start_heard(cache, self.plan.caps, hear)?));
+        Ok(Cached { destager, troubles: Some(troubles), ..self })
+    }
+
+    /// What kind of trouble left `left` behind, and why.
+    fn trouble(&self, left: &Left) -> Option<(Kind, Kept)> {
+        let kept = self.kept(left)?;
+        let refusal = self.disk.last_refusal().filter(|refusal| kept.by == KeptBy::Disk && refusal.is_of_a_change());
+        Some((Kind { by: kept.by, refused: refusal.map(|refusal| (refusal.doing, refusal.errno)) }, kept))
     }
 
     /// The volume's blocks.
@@ -257,7 +281,7 @@ impl<R: Region + 'static> Cached<R> {
 
     /// Whether nothing goes to the disk past what cannot.
     fn is_in_order(&self) -> bool {
-        self.plan.journaling == Journaling::AsLaidOut && self.cache.identity().journal_blocks > 0
+        self.plan.journaling == Journaling::AsLaidOut && self.is_ordered()
     }
 
     fn block_bytes(&self) -> u64 {
@@ -395,6 +419,7 @@ impl<R: Region + 'static> CachedDisk for Cached<R> {
             cache_bytes: bytes(blocks),
             reads: Hits { hits: read_hits, misses: read_misses },
             writes: Hits { hits: write_hits, misses: write_misses },
+            risk: None,
             trouble: self
                 .destager
                 .as_ref()
@@ -405,6 +430,10 @@ impl<R: Region + 'static> CachedDisk for Cached<R> {
 
     fn set_mode(&self, mode: Mode) {
         self.cache.set_mode(mode);
+    }
+
+    fn is_ordered(&self) -> bool {
+        self.cache.identity().journal_blocks > 0
     }
 
     fn flush(&self) -> Ticket {
@@ -472,8 +501,24 @@ impl<R: Region + 'static> Watched for Cached<R> {
             gauge("disk_cache_dirty", "Bytes that only the cache has", dirty),
             gauge("disk_cache_clean", "Bytes that the disk has too", clean),
             gauge("disk_cache_size", "Bytes that the cache can hold", blocks),
+            Reading::gauge(
+                "disk_cache_refused_blocks",
+                "Blocks that do not reach the disk, which refuses them or which they would damage",
+                Unit::Count,
+                self.troubles.as_ref().map_or(0, |troubles| troubles.blocks()),
+            ),
+            Reading::gauge(
+                "disk_cache_dirty_age",
+                "For how long the oldest dirty block has been dirty at most, as far as this server knows",
+                Unit::Nanoseconds,
+                self.destager.as_ref().map_or(0, |destager| nanoseconds(destager.dirty_for())),
+            ),
         ]
     }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// How long a caller waits between two questions about a flush.

@@ -12,6 +12,7 @@ use crate::notes::Note;
 use crate::plan::VolumePlan;
 use crate::read_only::ReadOnly;
 use crate::readings::Watched;
+use crate::risk::{Stake, Step};
 use crate::run::is_pool;
 use crate::transit::{self, CacheWish, Costs, Identity, Transit};
 use crate::unlocked::unlocked;
@@ -182,6 +183,9 @@ fn open_cache(plan: &VolumePlan, region: Arc<MappedRegion>, identity: CacheIdent
     if region.domain() == Domain::DiskFile {
         refuse_unsound_cache(path, &*region)?;
     }
+    if writable {
+        Stake::of(path, &region, &identity).admit(Step::Serve(plan.disk.mode), plan.disk.volatile)?;
+    }
     let access = if writable { DiskAccess::ReadWrite } else { DiskAccess::ReadOnly };
     let named = Named { path: plan.disk.path.as_deref(), force: plan.disk.force };
     let disk = disks::open_of(path, &identity, named, access)?;
@@ -229,7 +233,7 @@ fn cached<R: Region + 'static>(plan: &VolumePlan, region: R, disk: Disk) -> Resu
     let mode = if plan.access == Access::ReadWrite { plan.disk.mode } else { Mode::PassThrough };
     let cached = Cached::open(region, disk, &DiskPlan { mode, ..plan.disk.clone() });
     let cached = cached.map_err(|error| VolumeFailure::of_open_cache(&plan.pmem, error))?;
-    let started = if plan.access == Access::ReadWrite { cached.start() } else { Ok(cached) };
+    let started = if plan.access == Access::ReadWrite { cached.start(&plan.pmem) } else { Ok(cached) };
     let cached = Arc::new(started.map_err(Failure::system("starting the thread that writes to the disk"))?);
     Ok((cached.device(), cached))
 }

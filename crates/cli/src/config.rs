@@ -7,6 +7,7 @@ use crate::failure::{ConfigFailure, Failure, UsageFailure};
 use crate::listen::Place;
 use crate::peers::{self, Peers};
 use crate::plan::{Identity, Plan, VolumePlan, access};
+use crate::risk;
 use crate::transit::CacheWish;
 use rustix::fs::Mode;
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
@@ -83,6 +84,8 @@ struct WrittenVolume {
     disk: Option<PathBuf>,
     #[serde(default, deserialize_with = "cache_mode")]
     disk_mode: CacheMode,
+    #[serde(default)]
+    accept_volatile: bool,
     #[serde(default, deserialize_with = "replacement")]
     replacement: Replacement,
     #[serde(default, deserialize_with = "admit")]
@@ -338,6 +341,7 @@ impl WrittenVolume {
         DiskPlan {
             path: self.disk.as_ref().map(|disk| folder.join(disk)),
             mode: self.disk_mode,
+            volatile: risk::accepted(self.accept_volatile),
             replacement: self.replacement,
             admit: self.admit,
             sequential_bytes: self.sequential_cutoff.unwrap_or_default(),
@@ -410,6 +414,7 @@ mod tests {
             level_wear = 100
             disk = "v/disk"
             disk_mode = "write-through"
+            accept_volatile = true
             replacement = "sieve"
             admit = "second-miss"
             sequential_cutoff = "4M"
@@ -454,6 +459,7 @@ mod tests {
             disk: DiskPlan {
                 path: Some("/etc/tidegate/v/disk".into()),
                 mode: CacheMode::WriteThrough,
+                volatile: risk::Volatile::Accepted,
                 replacement: Replacement::Sieve,
                 admit: Admit::SecondMiss,
                 sequential_bytes: 4 << 20,

@@ -10,6 +10,7 @@ use crate::listen::{Listener, Place, SocketAccess, Stream};
 use crate::live_disk::{FlushTicket, LiveDisk};
 use crate::peers::Peers;
 use crate::plan::Plan;
+use crate::risk;
 use crate::scrub::Found;
 use crate::snapshot::{Observed, Snapshot};
 use crate::watchers::Watcher;
@@ -81,6 +82,9 @@ pub(crate) enum DiskAct {
         /// Where the disk is.
         #[serde(with = "crate::json_path")]
         disk: PathBuf,
+        /// Whether completed writes may then lie only in memory that a power loss empties.
+        #[serde(default)]
+        accept_volatile: bool,
     },
     /// To read what some entries name.
     Scrub {
@@ -91,6 +95,9 @@ pub(crate) enum DiskAct {
     SetMode {
         /// How.
         mode: String,
+        /// Whether completed writes may then lie only in memory that a power loss empties.
+        #[serde(default)]
+        accept_volatile: bool,
     },
 }
 
@@ -311,11 +318,13 @@ fn carry_out(disk: &LiveDisk, act: DiskAct) -> Result<DiskAnswer, Refused> {
             let step = disk.scrub(from);
             DiskAnswer::Scrubbed { found: Found::of(&step), next: step.next }
         }
-        DiskAct::SetMode { mode } => {
+        DiskAct::SetMode { mode, accept_volatile } => {
             let mode = mode.parse().map_err(|_| Refused::NoMode { mode })?;
-            changed(disk.set_mode(mode))?
+            changed(disk.set_mode(mode, risk::accepted(accept_volatile)))?
         }
-        DiskAct::Attach { disk: path } => changed(disk.attach(&path))?,
+        DiskAct::Attach { disk: path, accept_volatile } => {
+            changed(disk.attach(&path, risk::accepted(accept_volatile)))?
+        }
     })
 }
 

@@ -101,8 +101,14 @@ fn allocation(wish: &Create) -> Allocation {
 
 fn new_region(wish: &Create) -> Result<MappedRegion, Failure> {
     let size = wish.size.ok_or(UsageFailure::SizeMissing)?;
-    let made = MappedRegion::create(&wish.pmem, size, allocation(wish));
-    made.map_err(|error| VolumeFailure::of_map(Doing::Create, error).into())
+    let path = wish.pmem.as_path();
+    let made = MappedRegion::create(path, size, allocation(wish));
+    let region = made.map_err(|error| VolumeFailure::of_map(Doing::Create, error))?;
+    create_cache::refuse_volatile(wish, &region).inspect_err(|_| {
+        // Why it is refused is told; an empty region that stays is in nobody's way.
+        let _ = std::fs::remove_file(path);
+    })?;
+    Ok(region)
 }
 
 /// The region that is there already, if it may be overwritten, and what it holds then.
@@ -110,12 +116,17 @@ fn existing_region(wish: &Create) -> Result<(MappedRegion, Contents), Failure> {
     let path = wish.pmem.as_path();
     let there = path.metadata().map_err(|error| VolumeFailure::of_io(path, Doing::Write, error))?;
     if there.is_file() && there.len() == 0 {
-        return Ok((grow(wish)?, Contents::Zeroed));
+        let region = grow(wish)?;
+        create_cache::refuse_volatile(wish, &region).inspect_err(|_| {
+            let _ = region.file().map(|file| file.set_len(0));
+        })?;
+        return Ok((region, Contents::Zeroed));
     }
     let region = compose::map(path, Access::ReadWrite)?;
     if !wish.force {
         refuse_what_it_holds(path, &region)?;
     }
+    create_cache::refuse_volatile(wish, &region)?;
     match wish.size {
         Some(size) if size == region.len() => {}
         Some(_) if there.is_file() => {

@@ -8,6 +8,7 @@ use crate::failure::{DiskFailure, Failure, UsageFailure, VolumeFailure};
 use crate::grammar::Create;
 use crate::notes::Note;
 use crate::ordered::{journal_on, put_journal, refuse_another_cache, refuse_what_the_end_holds};
+use crate::risk::{self, Stake, Step};
 use std::path::Path;
 use tidegate_disk_cache::{Contents, FormatError, FormatSpec, Sums, blocks_in, format_ordered, format_with, identify};
 use tidegate_layout::btt::PAGE_BYTES;
@@ -35,9 +36,23 @@ pub(crate) fn disk(path: &Path, wish: &Create) -> Result<Disk, Failure> {
     Ok(disk)
 }
 
+/// Refuses `region` in front of a disk, if it is to be, and a power loss empties its memory; unless that was asked for by name.
+pub(crate) fn refuse_volatile(wish: &Create, region: &MappedRegion) -> Result<(), DiskFailure> {
+    if wish.disk.is_some() {
+        stake(wish, region).refuse(Step::Create, risk::accepted(wish.accept_volatile))
+    } else {
+        Ok(())
+    }
+}
+
+fn stake<'a>(wish: &'a Create, region: &MappedRegion) -> Stake<'a> {
+    Stake { pmem: &wish.pmem, domain: region.domain(), ordered: wish.ordered }
+}
+
 /// Makes `region` a cache of `disk`.
 pub(crate) fn lay_out(wish: &Create, disk: &Disk, region: &MappedRegion, contents: Contents) -> Result<Facts, Failure> {
     let path = wish.pmem.as_path();
+    stake(wish, region).admit(Step::Create, risk::accepted(wish.accept_volatile))?;
     let spec = FormatSpec {
         block_size: wish.block,
         disk_blocks: disk.device.geometry().blocks,

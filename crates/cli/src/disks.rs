@@ -3,6 +3,7 @@
 use crate::failure::{DiskFailure, Doing, Failure, VolumeFailure};
 use crate::notes::Note;
 use crate::owned;
+use crate::risk::Volatile;
 use crate::unlocked::unlocked;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -27,6 +28,8 @@ pub(crate) struct DiskPlan {
     pub(crate) force: bool,
     /// What is done with reads and writes.
     pub(crate) mode: Mode,
+    /// Whether completed writes may be only in memory that a power loss empties.
+    pub(crate) volatile: Volatile,
     /// Which clean block goes when room is needed.
     pub(crate) replacement: Replacement,
     /// Which blocks that are read come in.

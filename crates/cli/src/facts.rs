@@ -5,7 +5,7 @@ use crate::contract::{self, Columns, Promise, Stack};
 use crate::disks::{DETACHED, NO_NAME};
 use crate::run;
 use crate::size::Human;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use tidegate_btt::Summary;
@@ -64,17 +64,31 @@ pub(crate) struct Facts {
 }
 
 /// What lies in a region.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
     /// A block translation table.
-    #[serde(rename = "btt")]
     Btt,
     /// A cache of a disk.
-    #[serde(rename = "disk-cache")]
     DiskCache,
     /// What programs under `tidegate run` synced.
-    #[serde(rename = "run-pool")]
     RunPool,
+}
+
+impl Format {
+    /// Its name for scripts.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Format::Btt => "btt",
+            Format::DiskCache => "disk-cache",
+            Format::RunPool => "run-pool",
+        }
+    }
+}
+
+impl Serialize for Format {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.word())
+    }
 }
 
 impl fmt::Display for Format {

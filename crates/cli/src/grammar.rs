@@ -7,6 +7,7 @@ use crate::failure::{Exit, Failure, UsageFailure};
 use crate::listen::Place;
 use crate::peers;
 use crate::places;
+use crate::risk;
 use crate::size;
 use crate::transit::CacheWish;
 use clap::error::ErrorKind;
@@ -119,6 +120,10 @@ pub(crate) struct Create {
     #[arg(long, requires = "disk")]
     pub(crate) ordered: bool,
 
+    /// Put a region in front of a disk although a power loss empties its memory (tmpfs, DAX memory that declares nothing)
+    #[arg(long, requires = "disk")]
+    pub(crate) accept_volatile: bool,
+
     /// Do not allocate the file's space now: writes may meet a full file system later
     #[arg(long)]
     pub(crate) sparse: bool,
@@ -135,7 +140,7 @@ pub(crate) struct Serve {
     pub(crate) pmem: Option<PathBuf>,
 
     /// A TOML file with volumes, each an export by name, and what the flags here say. Flags win over the file
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["pmem", "emulate", "cache", "level_wear", "read_only", "disk", "disk_mode", "replacement", "admit", "sequential_cutoff", "forget_reads", "dirty_percent", "dirty_max", "dirty_age"])]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["pmem", "emulate", "cache", "level_wear", "read_only", "disk", "disk_mode", "accept_volatile", "replacement", "admit", "sequential_cutoff", "forget_reads", "dirty_percent", "dirty_max", "dirty_age"])]
     pub(crate) config: Option<PathBuf>,
 
     /// Where to listen: unix:PATH or tcp:ADDRESS:PORT, more than once if wanted; TCP, on loopback too, needs --tls-certificate or --insecure [default: a
@@ -274,6 +279,11 @@ pub(crate) struct DiskFlags {
     #[arg(long, value_name = "MODE", value_parser = words(cache_mode, || CacheMode::ALL.map(CacheMode::name).to_vec()), hide_possible_values = true)]
     disk_mode: Option<CacheMode>,
 
+    /// Serve by write-back or write-only although a power loss empties the region's memory (tmpfs, DAX memory that declares nothing): completed writes,
+    /// flushed ones too, are lost then if the disk does not have them yet
+    #[arg(long)]
+    accept_volatile: bool,
+
     /// Which clean block goes when room is needed: lru, clock, sieve, 2q or s3-fifo [default: lru]
     #[arg(long, value_name = "NAME", value_parser = words(replacement, || Replacement::ALL.map(Replacement::name).to_vec()), hide_possible_values = true)]
     replacement: Option<Replacement>,
@@ -308,10 +318,10 @@ impl DiskFlags {
     /// Whether any of them is there, be it to say what is usual.
     fn is_given(&self) -> bool {
         let DiskFlags { disk, disk_mode, replacement, admit, sequential_cutoff, .. } = self;
-        let DiskFlags { forget_reads, dirty_percent, dirty_max, dirty_age, .. } = self;
+        let DiskFlags { accept_volatile, forget_reads, dirty_percent, dirty_max, dirty_age, .. } = self;
         let of_requests = disk.is_some() || disk_mode.is_some() || replacement.is_some() || admit.is_some();
         let of_dirt = dirty_percent.is_some() || dirty_max.is_some() || dirty_age.is_some();
-        of_requests || of_dirt || *forget_reads || sequential_cutoff.is_some()
+        of_requests || of_dirt || *accept_volatile || *forget_reads || sequential_cutoff.is_some()
     }
 
     /// What they ask for.
@@ -322,6 +332,7 @@ impl DiskFlags {
             path: self.disk.clone(),
             force: self.force,
             mode: self.disk_mode.unwrap_or(usual.mode),
+            volatile: risk::accepted(self.accept_volatile),
             replacement: self.replacement.unwrap_or(usual.replacement),
             admit: self.admit.unwrap_or(usual.admit),
             sequential_bytes: self.sequential_cutoff.unwrap_or(usual.sequential_bytes),
@@ -393,6 +404,11 @@ pub(crate) struct SetMode {
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
     pub(crate) control: Option<PathBuf>,
 
+    /// Change to write-back or write-only although a power loss empties the region's memory: completed writes, flushed ones too, are lost then if the disk
+    /// does not have them yet
+    #[arg(long)]
+    pub(crate) accept_volatile: bool,
+
     /// write-back, write-through, write-around, write-only, pass-through or read-only
     #[arg(value_name = "MODE", value_parser = words(cache_mode, || CacheMode::ALL.map(CacheMode::name).to_vec()), hide_possible_values = true)]
     pub(crate) mode: CacheMode,
@@ -425,6 +441,10 @@ pub(crate) struct Attach {
     /// The disk that it caches from now on
     #[arg(long, value_name = "DISK", value_hint = ValueHint::FilePath)]
     pub(crate) disk: PathBuf,
+
+    /// Put the region in front of the disk although a power loss empties its memory (tmpfs, DAX memory that declares nothing)
+    #[arg(long)]
+    pub(crate) accept_volatile: bool,
 
     /// Write over what the end of the disk holds, where an ordered one has its journal, be it that of another region
     #[arg(long)]

@@ -12,6 +12,7 @@ use crate::grammar::Info;
 use crate::notes::Note;
 use crate::orphans::{self, Orphan};
 use crate::places;
+use crate::risk::Stake;
 use crate::run::is_pool;
 use crate::size::Human;
 use crate::snapshot::VolumeCounts;
@@ -64,24 +65,27 @@ enum DiskLook {
         dirty_bytes: u64,
         clean_bytes: u64,
         cache_bytes: u64,
+        /// What a power loss takes by write-back, if it takes flushed writes.
+        risk: Option<&'static str>,
     },
 }
 
 impl fmt::Display for DiskLook {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (disk, dirty, clean, all) = match self {
+        let (disk, risk, dirty, clean, all) = match self {
             DiskLook::Served(state) => return write!(f, "{state}"),
             DiskLook::Idle { attached: false, .. } => {
                 return answer::line(f, "disk", "none: the cache was detached; `tidegate attach` gives it one");
             }
-            DiskLook::Idle { disk, dirty_bytes, clean_bytes, cache_bytes, .. } => {
-                (disk, Human(*dirty_bytes), Human(*clean_bytes), Human(*cache_bytes))
+            DiskLook::Idle { disk, risk, dirty_bytes, clean_bytes, cache_bytes, .. } => {
+                (disk, risk, Human(*dirty_bytes), Human(*clean_bytes), Human(*cache_bytes))
             }
         };
         match disk {
             Some(disk) => answer::line(f, "disk", disk.display())?,
             None => answer::line(f, "disk", "not noted; name it with --disk")?,
         }
+        risk.iter().try_for_each(|risk| answer::line(f, "at risk", format_args!("by write-back: {risk}")))?;
         answer::line(f, "cached", format_args!("{dirty} dirty, {clean} clean, of {all}"))
     }
 }
@@ -107,6 +111,7 @@ impl DiskLook {
             dirty_bytes: bytes(report.dirty),
             clean_bytes: bytes(report.clean),
             cache_bytes: bytes(identity.blocks),
+            risk: attached.then(|| Stake::of(path, region, identity).risk()).flatten(),
         })
     }
 }
@@ -177,6 +182,8 @@ mod tests {
             let volume = |place: &&str| VolumeCounts {
                 name: (*place).to_owned(),
                 pmem: folder.path().join(place),
+                format: String::new(),
+                domain: String::new(),
                 requests: Vec::new(),
                 readings: Vec::new(),
                 disk: None,

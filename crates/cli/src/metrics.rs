@@ -68,6 +68,7 @@ pub(crate) fn text(snapshot: &Snapshot) -> String {
     text.connections(&snapshot.connections);
     text.family("tidegate_uptime_seconds", "gauge", "Seconds since clients could connect");
     text.sample("tidegate_uptime_seconds", &[], snapshot.up_ns as f64 / 1e9);
+    text.volumes(&snapshot.volumes);
     text.requests(&snapshot.volumes);
     text.readings(&snapshot.volumes);
     text.0
@@ -97,6 +98,20 @@ impl Text {
         self.family(name, "counter", "Connections that were turned away");
         self.sample(name, &[("reason", "limit")], over_limit);
         self.sample(name, &[("reason", "stranger")], strangers);
+    }
+
+    /// What the volumes are, as labels of a number that is always 1.
+    fn volumes(&mut self, volumes: &[VolumeCounts]) {
+        let name = "tidegate_volume_info";
+        self.family(
+            name,
+            "gauge",
+            "What a volume is: its format, what its memory survives, and what is done with writes in front of a disk",
+        );
+        for VolumeCounts { name: volume, format, domain, disk, .. } in volumes {
+            let mode = disk.as_ref().map_or("", |disk| disk.mode.as_str());
+            self.sample(name, &[("volume", volume), ("format", format), ("domain", domain), ("mode", mode)], 1);
+        }
     }
 
     fn requests(&mut self, volumes: &[VolumeCounts]) {
@@ -130,19 +145,25 @@ impl Text {
     }
 
     /// What the layers count. Volumes may have different layers, so each number is shown for all volumes that have it.
-    fn readings(&mut self, volumes: &[VolumeCounts]) {
+    fn readings<'v>(&mut self, volumes: &'v [VolumeCounts]) {
         let mut done: Vec<&str> = Vec::new();
         for Reading { name, .. } in volumes.iter().flat_map(|volume| &volume.readings) {
             if done.contains(&name.as_str()) {
                 continue;
             }
             done.push(name);
-            let same = |volume: &VolumeCounts| volume.readings.iter().find(|of| of.name == *name).cloned();
-            let having: Vec<_> = volumes.iter().filter_map(|volume| Some((&volume.name, same(volume)?))).collect();
-            let first = &having[0].1;
+            let same = |volume: &'v VolumeCounts| {
+                volume.readings.iter().filter(|of| of.name == *name).map(move |of| (volume.name.as_str(), of))
+            };
+            let having: Vec<(&str, &Reading)> = volumes.iter().flat_map(same).collect();
+            let first = having[0].1;
             let full = first.metric_name();
             self.family(&full, first.metric_kind(), &first.help);
-            having.iter().for_each(|(volume, of)| self.sample(&full, &[("volume", volume)], of.in_unit()));
+            for (volume, of) in having {
+                let label = of.label.iter().map(|(label, of)| (label.as_str(), of.as_str()));
+                let labels: Vec<_> = std::iter::once(("volume", volume)).chain(label).collect();
+                self.sample(&full, &labels, of.in_unit());
+            }
         }
     }
 }
@@ -150,8 +171,8 @@ impl Text {
 impl Reading {
     fn metric_name(&self) -> String {
         match self.kind {
-            ReadingKind::Counter => format!("tidegate_{}_total", self.full_name()),
-            ReadingKind::Gauge => format!("tidegate_{}", self.full_name()),
+            ReadingKind::Counter => format!("tidegate_{}_total", self.name_with_unit()),
+            ReadingKind::Gauge => format!("tidegate_{}", self.name_with_unit()),
         }
     }
 

@@ -9,6 +9,7 @@ mod activation;
 mod announce;
 mod default_volume;
 mod ending;
+mod look;
 mod signals;
 mod watching;
 
@@ -161,6 +162,8 @@ fn serving(plan: &Plan, volumes: &[Volume], created: bool, listeners: &[Listener
         cache: volume.cache.as_ref().map_or_else(String::clone, |transit| transit.describe()),
         completed: volume.completed,
         disk: volume.disk.as_ref().map(|disk| disk.state()),
+        holds: look::holds(plan, volume),
+        attaching: None,
         facts: volume.facts.clone(),
     });
     let places: Vec<Place> = listeners.iter().map(Listener::place).collect();

@@ -45,6 +45,12 @@ pub(crate) struct VolumeCounts {
     /// The region.
     #[serde(with = "crate::json_path")]
     pub(crate) pmem: PathBuf,
+    /// Its format.
+    #[serde(default)]
+    pub(crate) format: String,
+    /// Which troubles its memory survives.
+    #[serde(default)]
+    pub(crate) domain: String,
     /// Requests by kind; always all kinds, in one order.
     pub(crate) requests: Vec<RequestCounts>,
     /// What the layers below count.
@@ -157,6 +163,9 @@ pub(crate) struct Observed {
 pub(crate) struct ObservedVolume {
     /// The region.
     pub(crate) pmem: PathBuf,
+    /// Its format, and which troubles its memory survives.
+    pub(crate) format: String,
+    pub(crate) domain: String,
     /// Its layers that keep numbers.
     pub(crate) layers: Vec<Arc<dyn Watched>>,
     /// The disk behind it, if it caches one.
@@ -180,6 +189,8 @@ impl ObservedVolume {
         VolumeCounts {
             name: export.name().to_owned(),
             pmem: self.pmem.clone(),
+            format: self.format.clone(),
+            domain: self.domain.clone(),
             requests: export.counters().requests.iter().map(RequestCounts::of).collect(),
             readings: self.layers.iter().flat_map(|layer| layer.readings()).collect(),
             disk: self.disk.as_ref().map(|disk| disk.state()),
@@ -202,6 +213,8 @@ mod tests {
         let volume = |name: &&str| VolumeCounts {
             name: (*name).to_owned(),
             pmem: PathBuf::new(),
+            format: String::new(),
+            domain: String::new(),
             requests: requests.clone(),
             readings: readings.clone(),
             disk: None,

@@ -43,6 +43,9 @@ struct Volume {
     name: String,
     #[serde(with = "crate::json_path")]
     file: PathBuf,
+    format: String,
+    /// Which troubles its memory survives.
+    domain: String,
     requests: BTreeMap<String, Requests>,
     /// The numbers of the layers below. Names end in their unit.
     counters: BTreeMap<String, f64>,
@@ -96,6 +99,8 @@ impl Volume {
         Volume {
             name: volume.name.clone(),
             file: volume.pmem.clone(),
+            format: volume.format.clone(),
+            domain: volume.domain.clone(),
             requests: volume.requests.iter().map(|of| (of.kind.clone(), Requests::new(of, seconds))).collect(),
             counters: volume.readings.iter().map(|reading| (reading.full_name(), reading.in_unit())).collect(),
             per_second: grown.map(|reading| (reading.full_name(), per_second(reading.in_unit(), seconds))).collect(),
@@ -139,12 +144,18 @@ impl Percentiles {
 
 impl Reading {
     /// The name with its unit: `region_stored_bytes`.
-    pub(crate) fn full_name(&self) -> String {
+    pub(crate) fn name_with_unit(&self) -> String {
         match self.unit {
             Unit::Count => self.name.clone(),
             Unit::Bytes => format!("{}_bytes", self.name),
             Unit::Nanoseconds => format!("{}_seconds", self.name),
         }
+    }
+
+    /// The same, and which of several it is: `disk_errors_write`.
+    fn full_name(&self) -> String {
+        let name = self.name_with_unit();
+        self.label.as_ref().map_or(name.clone(), |(_, of)| format!("{name}_{of}"))
     }
 
     /// The number in the unit that the full name says.
@@ -173,7 +184,11 @@ impl fmt::Display for Answer {
 
 impl fmt::Display for Volume {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        answer::line(f, "volume", format_args!("{} in {}", self.name, self.file.display()))?;
+        answer::line(
+            f,
+            "volume",
+            format_args!("{} in {}, {}, {}", self.name, self.file.display(), self.format, self.domain),
+        )?;
         let columns = ["requests", "errors", "MiB", "per s", "MiB/s", "p50 µs", "p99 µs", "p99.99 µs"];
         write!(f, "  {:<14}", "")?;
         columns.iter().try_for_each(|column| write!(f, " {column:>10}"))?;

@@ -40,6 +40,11 @@ impl Mode {
         }
     }
 
+    /// Whether a write is complete while only the cache has it, although the disk would take it.
+    pub fn completes_before_the_disk(self) -> bool {
+        matches!(self, Mode::WriteBack | Mode::WriteOnly)
+    }
+
     /// Whether blocks that are read are taken in.
     pub(crate) fn takes_reads_in(self) -> bool {
         !matches!(self, Mode::WriteOnly | Mode::PassThrough)

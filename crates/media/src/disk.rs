@@ -80,8 +80,30 @@ impl Refusal {
     }
 }
 
-/// What a refused read was about to do.
+/// What a refused read, and a refused flush, were about to do.
 const READ: &str = "read";
+const MAKE_DURABLE: &str = "make durable";
+
+/// How often a disk refused something since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Refusals {
+    /// Reads.
+    pub reads: u64,
+    /// Writes, zeroes and discards.
+    pub writes: u64,
+    /// Flushes.
+    pub flushes: u64,
+}
+
+impl Refusals {
+    fn count(&mut self, doing: &str) {
+        match doing {
+            READ => self.reads += 1,
+            MAKE_DURABLE => self.flushes += 1,
+            _ => self.writes += 1,
+        }
+    }
+}
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -102,7 +124,8 @@ pub struct FileDisk {
     flushes_failed: AtomicU64,
     /// Held by the flush under way.
     flushing: Mutex<()>,
-    last_refusal: Mutex<Option<Refusal>>,
+    /// The last refusal, and how many there were.
+    refused: Mutex<(Option<Refusal>, Refusals)>,
     identity: DiskIdentity,
 }
 
@@ -140,7 +163,7 @@ impl FileDisk {
             ring: Mutex::new(ring),
             flushes_failed: AtomicU64::new(0),
             flushing: Mutex::new(()),
-            last_refusal: Mutex::new(None),
+            refused: Mutex::new((None, Refusals::default())),
             identity,
         })
     }
@@ -157,7 +180,12 @@ impl FileDisk {
 
     /// The last thing it refused since it was opened.
     pub fn last_refusal(&self) -> Option<Refusal> {
-        *self.last_refusal.lock()
+        self.refused.lock().0
+    }
+
+    /// How often it refused something since it was opened.
+    pub fn refusals(&self) -> Refusals {
+        self.refused.lock().1
     }
 
     fn byte(&self, at: Lba) -> u64 {
@@ -172,6 +200,12 @@ impl FileDisk {
         bytes.as_ptr().addr().is_multiple_of(self.alignment)
     }
 
+    fn remember(&self, refusal: Refusal) {
+        let mut refused = self.refused.lock();
+        refused.0 = Some(refusal);
+        refused.1.count(refusal.doing);
+    }
+
     /// Remembers a refusal, and tells which bytes it concerns.
     fn refused(&self, doing: &'static str, at: u64, len: usize, error: &std::io::Error) -> Poison {
         let size = u64::from(self.geometry.block_size);
@@ -179,7 +213,7 @@ impl FileDisk {
         let first = Lba(at / size);
         let range = LbaRange { first, blocks: (at + len).div_ceil(size) - first.0 };
         let errno = error.raw_os_error().unwrap_or(Errno::IO.raw_os_error());
-        *self.last_refusal.lock() = Some(Refusal { range, errno, doing });
+        self.remember(Refusal { range, errno, doing });
         Poison { at, len }
     }
 
@@ -273,7 +307,7 @@ impl BlockDevice for FileDisk {
             }
             let errno = error.raw_os_error().unwrap_or(Errno::IO.raw_os_error());
             let range = LbaRange { first: Lba(0), blocks: self.geometry.blocks };
-            *self.last_refusal.lock() = Some(Refusal { range, errno, doing: "make durable" });
+            self.remember(Refusal { range, errno, doing: MAKE_DURABLE });
             Sealed::SyncFailed { errno }.into()
         })
     }

@@ -3,6 +3,7 @@
 use super::volume::is_of_the_path;
 use super::{Exit, Told};
 use crate::owned;
+use crate::risk::Step;
 use crate::shell::word;
 use crate::size::{Exact, Human};
 use serde::{Deserialize, Serialize};
@@ -73,6 +74,15 @@ pub(crate) enum DiskFailure {
         disk: PathBuf,
         /// Bytes that only the region has.
         dirty_bytes: u64,
+    },
+    /// Completed writes would lie only in memory that a power loss empties.
+    Volatile {
+        /// The region.
+        pmem: PathBuf,
+        /// Whether the disk keeps the order of commits.
+        ordered: bool,
+        /// What was asked for.
+        step: Step,
     },
     /// The cache was detached from its disk.
     Detached {
@@ -193,7 +203,8 @@ impl KeptBy {
         }
     }
 
-    fn next(self, pmem: &Path) -> String {
+    /// What to do about it, with the blocks in `pmem`.
+    pub(crate) fn next(self, pmem: &Path) -> String {
         let pmem = word(pmem);
         match self {
             KeptBy::Disk => format!(
@@ -230,6 +241,7 @@ impl DiskFailure {
             DiskFailure::Nameless { .. } => ("disk-elsewhere", Exit::Refused),
             DiskFailure::Smaller { .. } => ("disk-smaller", Exit::Refused),
             DiskFailure::Changed { .. } => ("disk-changed", Exit::Refused),
+            DiskFailure::Volatile { .. } => ("volatile-region", Exit::Refused),
             DiskFailure::Detached { .. } => ("detached", Exit::Refused),
             DiskFailure::Attached { .. } => ("attached", Exit::Refused),
             DiskFailure::NoRegion { .. } => ("absent", Exit::Refused),
@@ -267,6 +279,7 @@ impl DiskFailure {
             DiskFailure::Nameless { pmem, disk, was } => nameless(pmem, disk, was),
             DiskFailure::Smaller { disk, needs, has, .. } => smaller(disk, *needs, *has),
             DiskFailure::Changed { pmem, disk, dirty_bytes } => changed(pmem, disk, *dirty_bytes),
+            DiskFailure::Volatile { pmem, ordered, .. } => volatile(pmem, *ordered),
             DiskFailure::Detached { pmem } => {
                 (format!("{} has no disk", pmem.display()), "it was detached from its disk".to_owned())
             }
@@ -340,6 +353,7 @@ impl DiskFailure {
                 "write them elsewhere: tidegate salvage --pmem {pmem} --to FILE; or over what the disk holds now: tidegate flush --force --pmem {pmem}",
                 pmem = word(pmem)
             ),
+            DiskFailure::Volatile { pmem, step, .. } => next_of_volatile(pmem, *step),
             DiskFailure::Detached { pmem } => {
                 format!("give it one: tidegate attach --pmem {} --disk DISK", word(pmem))
             }
@@ -368,6 +382,32 @@ impl DiskFailure {
             }
             DiskFailure::Server { next, .. } => next.clone(),
         }
+    }
+}
+
+/// What is said of a region whose memory a power loss empties.
+fn volatile(pmem: &Path, ordered: bool) -> (String, String) {
+    let what =
+        format!("completed writes would be lost with the power: {} lies in memory that it empties", pmem.display());
+    let disk = match ordered {
+        false => "the disk would be out of date then, and a file system on it damaged",
+        true => "the disk would lack the last writes then",
+    };
+    (
+        what,
+        format!(
+            "by write-back, the usual mode, and by write-only a write is complete, and flushed, before the disk has it: {disk}"
+        ),
+    )
+}
+
+fn next_of_volatile(pmem: &Path, step: Step) -> String {
+    let pmem = word(pmem);
+    match step {
+        Step::Create => "make the region in persistent memory: --pmem /mnt/pmem/FILE; or add --accept-volatile, and serve it with --disk-mode write-through, which loses nothing".to_owned(),
+        Step::Attach => "make a region in persistent memory: tidegate create --pmem /mnt/pmem/FILE --disk DISK; or add --accept-volatile, and serve it with --disk-mode write-through, which loses nothing".to_owned(),
+        Step::Serve(_) => "serve it with --disk-mode write-through, which loses nothing; or detach it and make a region in persistent memory; or accept the loss: --accept-volatile, in a configuration file accept_volatile = true".to_owned(),
+        Step::GoOn(_) => format!("use write-through, which loses nothing (tidegate mode --pmem {pmem} write-through); or accept the loss: tidegate mode --pmem {pmem} --accept-volatile MODE"),
     }
 }
 

@@ -40,6 +40,7 @@ fn create_whole(path: &Path) -> Result<bool, Failure> {
         disk: None,
         checksums: false,
         ordered: false,
+        accept_volatile: false,
         sparse: false,
         force: true,
     })?;

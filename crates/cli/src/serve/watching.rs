@@ -71,6 +71,8 @@ impl Watching {
 fn observed(plan: &Plan, volumes: &[Volume], connections: &Arc<Connections>) -> Observed {
     let volume = |(plan, volume): (&VolumePlan, &Volume)| ObservedVolume {
         pmem: plan.pmem.clone(),
+        format: volume.facts.format.word().to_owned(),
+        domain: volume.facts.domain.clone(),
         layers: volume.layers.clone(),
         disk: volume.disk.clone(),
     };

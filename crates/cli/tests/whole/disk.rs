@@ -6,7 +6,9 @@ mod full;
 mod locked;
 mod ordered;
 mod reads;
+mod refusing;
 mod told;
+mod volatile;
 mod which;
 
 use crate::program::{Ended, Folder, Server, json, need_root, peer, run, tidegate};
@@ -314,9 +316,10 @@ fn clients_learn_how_large_a_write_is_whole() {
     assert_eq!(server.stop().code(), Some(0));
     let memory = tempfile::tempdir_in("/dev/shm").unwrap();
     let pair = Pair { pmem: memory.path().join("v").to_str().unwrap().to_owned(), ..pair };
-    let ended = run(&["create", "--pmem", &pair.pmem, "--disk", &pair.disk, "--size", "8M"]);
+    let create = ["create", "--pmem", &pair.pmem, "--disk", &pair.disk, "--size", "8M", "--accept-volatile"];
+    let ended = run(&create);
     assert_eq!(ended.code, 0, "{}", ended.stderr);
-    let mut server = pair.serve(&[]);
+    let mut server = pair.serve(&["--accept-volatile"]);
     let uri = server.uris[0].clone();
     let atomic = pair.info()["volume"]["atomic_bytes"].to_string();
     let map = peer("nbdinfo", &["--map=tidegate:atomic", &uri]);
@@ -573,25 +576,6 @@ fn the_longest_whole_write_is_one_commit_wherever_it_begins() {
         assert!((commits() - before - 1.0).abs() < 0.5, "at block {block}");
     }
     assert!(server.stop().success());
-}
-
-#[test]
-fn a_region_without_room_to_grow_is_told_and_stays_as_it_was() {
-    // tmpfs knows its limit beforehand: nothing is allocated on the way.
-    let folder = Folder(tempfile::tempdir_in("/dev/shm").unwrap());
-    let disk = folder.text("disk");
-    let pair = Pair::over(folder, disk);
-    let resize = || run(&["resize", "--pmem", &pair.pmem, "--size", "2P"]);
-    assert_tells(&resize(), ENVIRONMENT, &["no space for", "no room for", "smaller --size"]);
-    let mut server = pair.serve(&[]);
-    let mut client = pair.client();
-    write(&mut client, 9, 2);
-    assert_tells(&resize(), ENVIRONMENT, &["the running server refuses", "no space for", "smaller --size"]);
-    assert_eq!(read(&mut client, 9), stamped(9, 2));
-    write(&mut client, 9, 3);
-    assert!(server.stop().success());
-    assert_eq!(pair.info()["volume"]["region_bytes"], 8 << 20);
-    assert_eq!(fs::metadata(&pair.pmem).unwrap().len(), 8 << 20);
 }
 
 #[test]

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
 
 mod access;
+mod attached;
 mod configured;
 mod disk;
 mod encrypted;

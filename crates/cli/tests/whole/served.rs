@@ -301,27 +301,6 @@ fn many_connections_with_long_requests_share_a_limited_number_of_second_threads(
 }
 
 #[test]
-fn the_command_that_serve_prints_makes_a_loop_device() {
-    need_root("set up loop devices");
-    let folder = Folder::new();
-    let volume = &folder.volume("v");
-    let server = Server::start(&["--pmem", volume, "--listen", &format!("unix:{}", folder.text("s"))]);
-    let printed = server.said.lines().find(|line| line.contains("losetup")).unwrap();
-    let (mount, told) = (folder.text("mount"), folder.path("told"));
-    // nbdfuse keeps what the shell printed to open: a file, not a pipe.
-    let mut shell = Command::new("sh");
-    shell.args(["-c", &printed.replace("/tmp/tide", &mount)]).stdout(fs::File::create(&told).unwrap());
-    assert!(shell.status().unwrap().success());
-    let device = fs::read_to_string(&told).unwrap().trim().to_owned();
-    let bytes = fs::metadata(format!("{mount}/disk")).map(|file| file.len());
-    peer("losetup", &["--detach", &device]);
-    peer("fusermount3", &["-u", "-z", &mount]);
-    assert!(device.starts_with("/dev/loop"), "{device}");
-    let blocks = json(&["info", "--pmem", volume])["volume"]["blocks"].as_u64().unwrap();
-    assert_eq!(bytes.unwrap(), blocks * BLOCK);
-}
-
-#[test]
 fn emulated_media_are_served() {
     let folder = Folder::new();
     let volume = &folder.volume("v");

@@ -90,4 +90,5 @@ fn a_full_file_system_is_answered_with_the_bytes_that_found_no_room() {
     }
     assert_eq!(disk.last_refusal().unwrap().errno, Errno::NOSPC.raw_os_error());
     assert!(disk.last_refusal().unwrap().to_string().contains("No space left"), "{:?}", disk.last_refusal());
+    assert_eq!(disk.refusals(), Refusals { writes: 8 - good as u64, ..Refusals::default() });
 }
