@@ -20,6 +20,7 @@ mod contract;
 mod control;
 mod create;
 mod create_cache;
+mod damage;
 mod detach;
 mod disk_left;
 mod disks;

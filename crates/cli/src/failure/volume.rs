@@ -208,6 +208,8 @@ pub(crate) enum CacheTrouble {
     },
     /// A killed server left them, and the volume is not to be changed.
     ReadOnly,
+    /// A killed server left them, and the volume is damaged: it must not be written before it was repaired.
+    Damaged,
     /// There is no room for a cache of the size that was asked for.
     NoRoom {
         /// Bytes of its file.
@@ -226,7 +228,7 @@ impl CacheTrouble {
     fn class(&self) -> (&'static str, Exit) {
         match self {
             CacheTrouble::NotCompleted { .. } => ("cache-not-completed", Exit::Refused),
-            CacheTrouble::ReadOnly => ("cache-left", Exit::Refused),
+            CacheTrouble::ReadOnly | CacheTrouble::Damaged => ("cache-left", Exit::Refused),
             CacheTrouble::NoRoom { .. } => ("cache-no-space", Exit::Environment),
             CacheTrouble::NotDrained { .. } => ("not-drained", Exit::Environment),
         }
@@ -241,6 +243,10 @@ impl CacheTrouble {
             CacheTrouble::ReadOnly => (
                 format!("{path} lacks blocks that a killed server left in its cache"),
                 format!("{cache} holds them, and the volume is not to be changed"),
+            ),
+            CacheTrouble::Damaged => (
+                format!("{path} lacks blocks that a killed server left in its cache"),
+                format!("{cache} holds them, and the volume is too damaged to be written"),
             ),
             CacheTrouble::NoRoom { bytes } => (
                 format!("{path} cannot have that cache"),
@@ -260,6 +266,9 @@ impl CacheTrouble {
             CacheTrouble::ReadOnly => {
                 format!("serve it once without --read-only, which completes it: tidegate serve --pmem {path}")
             }
+            CacheTrouble::Damaged => format!(
+                "keep a copy of the volume, then repair it and serve it, which completes it: tidegate check --repair --pmem {path}"
+            ),
             CacheTrouble::NoRoom { .. } => "ask for a smaller one, or for none: --cache off".to_owned(),
             CacheTrouble::NotDrained { .. } => {
                 format!("do not switch the machine off; see dmesg, then serve it again: tidegate serve --pmem {path}")
@@ -300,7 +309,7 @@ impl VolumeFailure {
                 holds: format!("{what}, over the first info block of a volume whose second one is intact"),
             },
             OpenError::CutShort { needs, has } => VolumeFailure::CutShort { path, needs, has },
-            OpenError::Corrupt(corrupt) => VolumeFailure::of_corrupt(&path, corrupt),
+            OpenError::Corrupt(corrupt) | OpenError::Unwritable(corrupt) => VolumeFailure::of_corrupt(&path, corrupt),
             OpenError::Media(poison) => VolumeFailure::of_poison(&path, poison),
             OpenError::Sealed(sealed) => VolumeFailure::NotDurable { path, why: sealed.to_string() },
         }

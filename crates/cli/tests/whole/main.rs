@@ -6,6 +6,7 @@
 
 mod access;
 mod configured;
+mod damaged;
 mod disk;
 mod encrypted;
 mod manual;

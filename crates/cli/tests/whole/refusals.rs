@@ -16,8 +16,8 @@ const IN_USE: i32 = 4;
 const ENVIRONMENT: i32 = 5;
 
 /// The first info block of a volume of version 1.1 starts here, and ends there; its second one in 32 MiB.
-const INFO_AT: u64 = 4096;
-const INFO2_AT: u64 = (32 << 20) - 4096;
+pub(crate) const INFO_AT: u64 = 4096;
+pub(crate) const INFO2_AT: u64 = (32 << 20) - 4096;
 
 #[track_caller]
 fn assert_tells(ended: &Ended, code: i32, phrases: &[&str]) {
@@ -37,11 +37,11 @@ fn assert_refused(arguments: &[&str], code: i32, phrases: &[&str]) {
     assert_tells(&run(arguments), code, phrases);
 }
 
-fn poke(path: &str, at: u64, bytes: &[u8]) {
+pub(crate) fn poke(path: &str, at: u64, bytes: &[u8]) {
     fs::File::options().write(true).open(path).unwrap().write_all_at(bytes, at).unwrap();
 }
 
-fn info_block(path: &str, at: u64) -> InfoBlock {
+pub(crate) fn info_block(path: &str, at: u64) -> InfoBlock {
     let mut bytes = [0; 4096];
     fs::File::open(path).unwrap().read_exact_at(&mut bytes, at).unwrap();
     InfoBlock::read_from_bytes(&bytes).unwrap()
@@ -247,13 +247,10 @@ fn volumes_of_another_version_are_refused() {
 }
 
 #[test]
-fn damaged_info_blocks_are_refused_and_repaired() {
+fn a_damaged_info_block_is_repaired_and_two_are_refused() {
     let folder = Folder::new();
     let volume = &folder.volume("v");
     poke(volume, INFO_AT + 60, &[0xff; 4]);
-    for command in ["serve", "info"] {
-        assert_refused(&[command, "--pmem", volume], REFUSED, &["is damaged", "0x1000", "check --repair"]);
-    }
     let found = run(&["check", "--pmem", volume]);
     assert_eq!(found.code, REFUSED, "{}", found.stderr);
     assert!(found.stdout.contains("broken     at 0x1000: the first info block is good"), "{}", found.stdout);
@@ -274,14 +271,13 @@ fn damaged_info_blocks_are_refused_and_repaired() {
 }
 
 #[test]
-fn damage_behind_good_info_blocks_is_found_before_the_volume_opens() {
+fn damage_behind_good_info_blocks_is_found_and_what_a_repair_costs_is_told() {
     let folder = Folder::new();
     let volume = &folder.volume("v");
     let info = info_block(volume, INFO_AT);
     // Two sectors in one block.
     let map_at = INFO_AT + info.mapoff.get();
     poke(volume, map_at, &0xc000_0005_u32.to_le_bytes());
-    assert_refused(&["serve", "--pmem", volume], REFUSED, &["is damaged", "name one block", "check --repair"]);
     let found = run(&["check", "--pmem", volume, "--json"]);
     assert_eq!(found.code, REFUSED, "{}", found.stderr);
     let found: Value = serde_json::from_str(&found.stdout).unwrap();
@@ -295,6 +291,18 @@ fn damage_behind_good_info_blocks_is_found_before_the_volume_opens() {
     }
     let again = json(&["check", "--pmem", volume, "--repair"]);
     assert_eq!((&again["given_up"], &again["blocks"]["lost"]), (&0.into(), &2.into()));
+}
+
+#[test]
+fn a_volume_whose_flog_says_nothing_that_can_be_is_refused() {
+    let folder = Folder::new();
+    let volume = &folder.volume("v");
+    let flog_at = INFO_AT + info_block(volume, INFO_AT).logoff.get();
+    poke(volume, flog_at + 64 * 9, &99_999_u32.to_le_bytes());
+    for command in ["serve", "info"] {
+        let phrases = &["is damaged", "a flog entry names a sector of its arena", "check --repair"];
+        assert_refused(&[command, "--pmem", volume], REFUSED, phrases);
+    }
 }
 
 #[test]
