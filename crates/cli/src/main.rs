@@ -16,6 +16,7 @@ mod check_cache;
 mod compose;
 mod config;
 mod connections;
+mod consent;
 mod contract;
 mod control;
 mod create;

@@ -86,6 +86,13 @@ pub(crate) enum VolumeFailure {
         /// The rule broken, and where.
         why: String,
     },
+    /// A repair would give blocks up, and nobody consented.
+    RepairLoses {
+        /// The region file.
+        path: PathBuf,
+        /// Which blocks, as a phrase.
+        loss: String,
+    },
     /// A cache of a disk breaks rules of its format.
     BrokenCache {
         /// The region file.
@@ -408,6 +415,7 @@ impl VolumeFailure {
             VolumeFailure::Version { .. } => ("version", Exit::Refused),
             VolumeFailure::Damaged { .. } => ("damaged", Exit::Refused),
             VolumeFailure::BeyondRepair { .. } => ("beyond-repair", Exit::Refused),
+            VolumeFailure::RepairLoses { .. } => ("repair-loses", Exit::Refused),
             VolumeFailure::BrokenCache { .. } => ("broken-cache", Exit::Refused),
             VolumeFailure::DeviceSize { .. } => ("device-size", Exit::Refused),
             VolumeFailure::Unreadable { .. } => ("unreadable", Exit::Environment),
@@ -437,6 +445,7 @@ impl VolumeFailure {
             | VolumeFailure::Version { path, .. }
             | VolumeFailure::Damaged { path, .. }
             | VolumeFailure::BeyondRepair { path, .. }
+            | VolumeFailure::RepairLoses { path, .. }
             | VolumeFailure::BrokenCache { path, .. }
             | VolumeFailure::DeviceSize { path, .. }
             | VolumeFailure::Unreadable { path, .. }
@@ -497,6 +506,9 @@ impl VolumeFailure {
             VolumeFailure::BeyondRepair { why, .. } => {
                 (format!("the volume in {path} is damaged beyond repair"), format!("both info blocks are lost: {why}"))
             }
+            VolumeFailure::RepairLoses { loss, .. } => {
+                (format!("{path} was not repaired"), format!("the repair would give up {loss}"))
+            }
             VolumeFailure::DeviceSize { bytes, .. } => {
                 (format!("{path} cannot have that size"), format!("it is a device of {bytes} bytes"))
             }
@@ -555,6 +567,9 @@ impl VolumeFailure {
                 format!("keep a copy of the file, then run: tidegate check --repair --pmem {path}")
             }
             VolumeFailure::BeyondRepair { .. } => "restore the file from a copy".to_owned(),
+            VolumeFailure::RepairLoses { .. } => format!(
+                "keep a copy of the file, and copy out what can be read (serve --read-only); then: tidegate check --repair --yes --pmem {path}"
+            ),
             VolumeFailure::BrokenCache { .. } => {
                 "keep a copy of the file: it may hold blocks that the disk does not have".to_owned()
             }

@@ -3,7 +3,9 @@
 use crate::program::{Folder, Server, json, run};
 use crate::refusals::{INFO_AT, INFO2_AT, info_block, poke};
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::FileExt;
+use std::process::{Command, Stdio};
 use tidegate_media::Durability;
 use zerocopy::IntoBytes;
 
@@ -107,4 +109,33 @@ fn a_volume_with_one_good_info_block_is_served_and_shown() {
             assert_eq!(json(&["info", "--pmem", volume])["volume"]["damage"], serde_json::Value::Null);
         }
     }
+}
+
+/// What `check --repair` of the volume says on a terminal on which `answer` is typed, and its exit code.
+fn repair_on_a_terminal(volume: &str, answer: &str) -> (i32, String) {
+    let repair = format!("exec {} check --repair --pmem {volume}", env!("CARGO_BIN_EXE_tidegate"));
+    let mut script = Command::new("script");
+    script
+        .args(["--quiet", "--return", "--command", &repair, "/dev/null"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
+    let mut terminal = script.spawn().unwrap();
+    terminal.stdin.take().unwrap().write_all(answer.as_bytes()).unwrap();
+    let output = terminal.wait_with_output().unwrap();
+    (output.status.code().unwrap(), String::from_utf8(output.stdout).unwrap())
+}
+
+#[test]
+fn a_repair_that_gives_blocks_up_asks_on_a_terminal() {
+    let folder = Folder::new();
+    let volume = &folder.volume("v");
+    let map_at = INFO_AT + info_block(volume, INFO_AT).mapoff.get();
+    poke(volume, map_at + 4 * 3, &0xc000_ffff_u32.to_le_bytes());
+    let before = fs::read(volume).unwrap();
+    let (code, said) = repair_on_a_terminal(volume, "no\n");
+    assert!(code == 3 && said.contains("gives up 1 blocks (4 KiB): 3") && said.contains("was not repaired"), "{said}");
+    assert!(fs::read(volume).unwrap() == before, "the file changed");
+    let (code, said) = repair_on_a_terminal(volume, "yes\n");
+    assert!(code == 3 && said.contains("the data of 1 sectors was lost"), "{said}");
+    assert_eq!(json(&["check", "--pmem", volume])["sound"], true);
 }

@@ -283,10 +283,20 @@ fn damage_behind_good_info_blocks_is_found_and_what_a_repair_costs_is_told() {
     let found: Value = serde_json::from_str(&found.stdout).unwrap();
     assert_eq!(found["sound"], false);
     assert!(found["findings"][0]["offset"].as_u64().unwrap() >= map_at, "{found}");
-    // What a repair cost is told with it: neither of the two can be believed.
-    let repaired = run(&["check", "--pmem", volume, "--repair"]);
-    assert_eq!(repaired.code, 0, "{}", repaired.stderr);
-    for phrase in ["2 lost", "sound again: 1 broken", "the data of 2 sectors was lost"] {
+    // What a repair costs is told before it: neither of the two can be believed.
+    assert_eq!(found["repair_loses"]["ranges"][0]["first"], 0, "{found}");
+    let before = fs::read(volume).unwrap();
+    let dry = run(&["check", "--pmem", volume, "--repair", "--dry-run"]);
+    assert_eq!(dry.code, REFUSED, "{}", dry.stderr);
+    assert!(dry.stdout.contains("repair     would give up 2 blocks (8 KiB): 0, 5\n"), "{}", dry.stdout);
+    let phrases = &["was not repaired", "would give up 2 blocks (8 KiB): 0, 5", "--repair --yes --pmem"];
+    assert_refused(&["check", "--pmem", volume, "--repair"], REFUSED, phrases);
+    assert!(fs::read(volume).unwrap() == before, "the file changed");
+    let repaired = run(&["check", "--pmem", volume, "--repair", "--yes"]);
+    assert_eq!(repaired.code, REFUSED, "{}", repaired.stderr);
+    for phrase in
+        ["2 lost", "sound again: 1 broken", "the data of 2 sectors was lost", "gave up 2 blocks (8 KiB): 0, 5"]
+    {
         assert!(repaired.stdout.contains(phrase), "{phrase}: {}", repaired.stdout);
     }
     let again = json(&["check", "--pmem", volume, "--repair"]);
