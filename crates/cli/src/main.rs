@@ -30,6 +30,7 @@ mod facts;
 mod failure;
 mod flush;
 mod grammar;
+mod holdings;
 mod info;
 mod json_path;
 mod latency;

@@ -56,6 +56,13 @@ pub(crate) enum VolumeFailure {
         /// What was recognised in it.
         holds: String,
     },
+    /// Something else lies where the volume begins.
+    Overwritten {
+        /// The region file.
+        path: PathBuf,
+        /// What was recognised there.
+        holds: String,
+    },
     /// The file is shorter than the volume in it.
     CutShort {
         /// The region file.
@@ -311,10 +318,7 @@ impl VolumeFailure {
         match error {
             OpenError::Blank => VolumeFailure::Blank { path, bytes },
             OpenError::Foreign { what } => VolumeFailure::Foreign { path, holds: what.to_owned() },
-            OpenError::FirstCopyForeign { what, .. } => VolumeFailure::Foreign {
-                path,
-                holds: format!("{what}, over the first info block of a volume whose second one is intact"),
-            },
+            OpenError::FirstCopyForeign { what, .. } => VolumeFailure::Overwritten { path, holds: what.to_owned() },
             OpenError::CutShort { needs, has } => VolumeFailure::CutShort { path, needs, has },
             OpenError::Corrupt(corrupt) | OpenError::Unwritable(corrupt) => VolumeFailure::of_corrupt(&path, corrupt),
             OpenError::Media(poison) => VolumeFailure::of_poison(&path, poison),
@@ -411,6 +415,7 @@ impl VolumeFailure {
             VolumeFailure::InUse { .. } => ("in-use", Exit::InUse),
             VolumeFailure::Blank { .. } => ("blank", Exit::Refused),
             VolumeFailure::Foreign { .. } => ("foreign", Exit::Refused),
+            VolumeFailure::Overwritten { .. } => ("overwritten", Exit::Refused),
             VolumeFailure::CutShort { .. } => ("cut-short", Exit::Refused),
             VolumeFailure::Version { .. } => ("version", Exit::Refused),
             VolumeFailure::Damaged { .. } => ("damaged", Exit::Refused),
@@ -441,6 +446,7 @@ impl VolumeFailure {
             | VolumeFailure::InUse { path }
             | VolumeFailure::Blank { path, .. }
             | VolumeFailure::Foreign { path, .. }
+            | VolumeFailure::Overwritten { path, .. }
             | VolumeFailure::CutShort { path, .. }
             | VolumeFailure::Version { path, .. }
             | VolumeFailure::Damaged { path, .. }
@@ -496,6 +502,10 @@ impl VolumeFailure {
             VolumeFailure::Foreign { holds, .. } => {
                 (format!("there is no volume in {path}"), format!("it holds {holds}"))
             }
+            VolumeFailure::Overwritten { holds, .. } => (
+                format!("the beginning of the volume in {path} is overwritten"),
+                format!("{holds} lies there; the volume's second info block is intact"),
+            ),
             VolumeFailure::CutShort { needs, has, .. } => {
                 (format!("{path} is cut short"), format!("it has {has} bytes, and the volume in it needs {needs}"))
             }
@@ -549,7 +559,9 @@ impl VolumeFailure {
             }
             VolumeFailure::NoFolder { .. } => "create the folder first (mkdir -p)".to_owned(),
             VolumeFailure::NotAFile { .. } => "name a file or a DAX device: --pmem FILE".to_owned(),
-            VolumeFailure::Exists { .. } => "choose another name, or add --force to lose what it holds".to_owned(),
+            VolumeFailure::Exists { .. } => {
+                "choose another name: --pmem FILE; --force would destroy what this one holds".to_owned()
+            }
             VolumeFailure::InUse { .. } => {
                 format!("stop that process, or look without it: tidegate info --pmem {path}")
             }
@@ -557,8 +569,11 @@ impl VolumeFailure {
                 format!("create it: tidegate create --pmem {path} --size {}", size_in_place_of(*bytes))
             }
             VolumeFailure::Foreign { .. } => {
-                "check the name; `tidegate create --force` would put a volume here and lose what it holds".to_owned()
+                "name the file that holds the volume: --pmem FILE; this one stays as it is".to_owned()
             }
+            VolumeFailure::Overwritten { .. } => format!(
+                "if the file was given to something else, leave it; to get the volume back, keep a copy, then run: tidegate check --repair --pmem {path}"
+            ),
             VolumeFailure::CutShort { .. } => "restore the file from a copy; what was cut off is lost".to_owned(),
             VolumeFailure::Version { .. } => {
                 "use the program that wrote it, or create a new volume elsewhere".to_owned()

@@ -118,6 +118,11 @@ fn what_already_holds_something_is_not_overwritten() {
         ("luks", 0, b"LUKS\xba\xbe", "LUKS"),
         ("mbr", 510, b"\x55\xaa", "MBR"),
         ("gpt", 512, b"EFI PART", "GPT"),
+        ("lvm", 512, b"LABELONE", "LVM2_member"),
+        ("fat", 0x52, b"FAT32   ", "vfat"),
+        ("iso", 0x8001, b"CD001", "ISO 9660"),
+        ("zfs", 132 << 10, b"\x0c\xb1\xba\0\0\0\0\0", "ZFS"),
+        ("raid", (32 << 20) - 8192, b"\xfc\x4e\x2b\xa9", "linux_raid_member"),
         ("pmemblk", 0, b"PMEMBLK\0", "libpmemblk"),
         ("near", 77, b"x", "not recognised"),
         ("far", 20 << 20, b"x", "not recognised"),
@@ -127,6 +132,55 @@ fn what_already_holds_something_is_not_overwritten() {
         poke(file, at, bytes);
         assert_refused(&["create", "--pmem", file, "--size", "32M"], REFUSED, &["already exists", holds, "--force"]);
     }
+}
+
+#[test]
+fn a_file_of_somebody_else_is_named_and_no_way_to_overwrite_it_is_shown() {
+    let folder = Folder::new();
+    let image = &folder.text("image");
+    fs::File::create(image).unwrap().set_len(32 << 20).unwrap();
+    poke(image, 0x438, b"\x53\xef");
+    let text = &folder.text("notes");
+    fs::write(text, "remember the milk\n").unwrap();
+    for (file, holds) in
+        [(env!("CARGO_BIN_EXE_tidegate"), "an ELF program"), (image, "ext4 file system"), (text, "it holds text")]
+    {
+        let command = ["info", "check", "serve"];
+        // A server would open the file for writing.
+        for command in command.into_iter().take(if file == image { 3 } else { 2 }) {
+            let refused = run(&[command, "--pmem", file]);
+            assert_tells(
+                &refused,
+                REFUSED,
+                &["there is no volume", holds, "next: name the file that holds the volume"],
+            );
+            assert!(!refused.stderr.contains("--force"), "{}", refused.stderr);
+        }
+    }
+}
+
+#[test]
+fn what_force_destroys_is_told() {
+    let folder = Folder::new();
+    let (region, disk) = (&folder.text("region"), &folder.text("disk"));
+    fs::File::create(disk).unwrap().set_len(8 << 20).unwrap();
+    let force = |more: &[&str]| {
+        let made = run(&[&["create", "--pmem", region, "--size", "32M", "--force"], more].concat());
+        assert_eq!(made.code, 0, "{}", made.stderr);
+        made.stderr
+    };
+    fs::File::create(region).unwrap().set_len(32 << 20).unwrap();
+    assert_eq!(force(&[]), "", "there is nothing to lose");
+    let told = force(&["--disk", disk]);
+    assert!(told.contains("--force overwrites") && told.contains("a BTT 1.1 volume of 30.9 MiB, uuid"), "{told}");
+    let told = force(&[]);
+    assert!(told.contains(&format!("a cache of the disk {disk}, which lacks nothing")), "{told}");
+    poke(disk, 0x438, b"\x53\xef");
+    poke(disk, (8 << 20) - 5, b"x");
+    let ordered = ["create", "--pmem", region, "--size", "1M", "--force", "--ordered", "--disk", disk];
+    let made = run(&ordered);
+    assert_eq!(made.code, 0, "{}", made.stderr);
+    assert!(made.stderr.contains(&format!("{disk} holds an ext2, ext3 or ext4 file system")), "{}", made.stderr);
 }
 
 #[test]
@@ -191,7 +245,7 @@ fn regions_without_a_usable_volume() {
             &["there is no volume", "only zeroes", "tidegate create", "--size 1G"],
         );
         assert_refused(&[command, "--pmem", &empty], REFUSED, &["there is no volume", "--size 1G"]);
-        assert_refused(&[command, "--pmem", &text], REFUSED, &["there is no volume", "not recognised"]);
+        assert_refused(&[command, "--pmem", &text], REFUSED, &["there is no volume", "it holds text"]);
         let of_folder = &["it is a folder", "--pmem FILE"];
         assert_refused(&[command, "--pmem", folder.0.path().to_str().unwrap()], ENVIRONMENT, of_folder);
         assert_refused(&[command, "--pmem", "/dev/null"], ENVIRONMENT, &["is no region", "character device"]);
@@ -415,7 +469,8 @@ fn places_where_nobody_can_listen() {
     fs::write(&file, "").unwrap();
     assert_tells(&serve_at(&format!("unix:{file}")), ENVIRONMENT, &["cannot listen", "no socket"]);
     assert!(Path::new(&file).exists());
-    let serve_with = |flag: &str, place: &str| run(&["serve", "--pmem", volume, flag, place]);
+    let listen = &format!("unix:{}", folder.text("free"));
+    let serve_with = |flag: &str, place: &str| run(&["serve", "--pmem", volume, "--listen", listen, flag, place]);
     assert_tells(
         &serve_with("--metrics", &format!("tcp:{taken}")),
         IN_USE,
