@@ -510,6 +510,10 @@ pub(crate) struct Salvage {
     /// Write over what the file or disk holds
     #[arg(long)]
     pub(crate) force: bool,
+
+    /// Write the cached blocks too that the disk had: for a disk that is lost
+    #[arg(long)]
+    pub(crate) clean_too: bool,
 }
 
 #[derive(Args, Debug)]

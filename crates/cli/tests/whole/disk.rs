@@ -2,6 +2,7 @@
 
 mod changed;
 mod changes;
+mod lost;
 mod ordered;
 mod reads;
 mod told;
