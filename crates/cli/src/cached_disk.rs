@@ -18,11 +18,14 @@ use tidegate_disk_cache::{
     Along, Counters, DiskCache, Fill, Journaling, Mode, OpenError, Options, Reads, Scrubbed, find_journal,
 };
 use tidegate_drain::{Destager, Dirty, HeldBack, Left, Step, Ticket};
-use tidegate_media::{BlockDevice, Error, FileDisk, Lba, Refusal, Region, Result};
+use tidegate_media::{AlignedBytes, BlockDevice, Durability, Error, FileDisk, Lba, Refusal, Region, Result};
 use uuid::Uuid;
 
 /// Blocks of a step when nobody is to be left time.
 const STEP: u32 = 1024;
+
+/// Blocks in a row that are written at once.
+const RUN_BLOCKS: usize = 256;
 
 /// The cache of a served volume.
 pub(crate) trait CachedDisk: Watched {
@@ -279,6 +282,52 @@ impl<R: Region + 'static> Cached<R> {
         self.cache.dirty_blocks() * self.block_bytes()
     }
 
+    /// The blocks that the disk has too, or had.
+    pub(crate) fn clean_lbas(&self) -> Vec<Lba> {
+        self.cache.clean_lbas()
+    }
+
+    /// Writes the cached blocks `lbas`, ascending, to the disk, whether it has them or not.
+    ///
+    /// # Errors
+    /// What the disk refused. Blocks that the region cannot give back are left out.
+    pub(crate) fn write_out(&self, pmem: &Path, lbas: &[Lba]) -> std::result::Result<LeftOut, DiskFailure> {
+        let block = usize::try_from(self.block_bytes()).expect("a block fits into memory");
+        let disk_blocks_each = self.block_bytes() / u64::from(self.disk.geometry().block_size);
+        let mut bytes = AlignedBytes::zeroed(RUN_BLOCKS * block);
+        let mut left_out = LeftOut::default();
+        let refused = |lba: Lba, error: &Error| {
+            let why = format!("{} refuses {}", self.path.display(), refused(lba, 1, self.disk.last_refusal(), error));
+            let kept = Kept { by: KeptBy::Disk, why };
+            DiskFailure::Kept { pmem: pmem.to_owned(), dirty_bytes: self.dirty_bytes(), kept }
+        };
+        let mut rest = lbas;
+        while let [first, ..] = rest {
+            let in_a_row = rest.iter().zip(first.0..).take(RUN_BLOCKS).take_while(|(lba, next)| lba.0 == *next);
+            let mut filled = 0;
+            let mut taken = 0;
+            for (lba, _) in in_a_row {
+                taken += 1;
+                match self.cache.read_held(*lba, &mut bytes[filled..filled + block]) {
+                    Ok(true) => filled += block,
+                    Ok(false) => break,
+                    Err(error) => {
+                        left_out.blocks += 1;
+                        left_out.first.get_or_insert_with(|| format!("{lba}: {error}"));
+                        break;
+                    }
+                }
+            }
+            if filled > 0 {
+                let written = self.disk.write(Lba(first.0 * disk_blocks_each), &bytes[..filled], Durability::Volatile);
+                written.map_err(|error| refused(*first, &error))?;
+            }
+            rest = &rest[taken..];
+        }
+        self.disk.flush().map_err(|error| refused(Lba(0), &error))?;
+        Ok(left_out)
+    }
+
     /// Whether nothing goes to the disk past what cannot.
     fn is_in_order(&self) -> bool {
         self.plan.journaling == Journaling::AsLaidOut && self.is_ordered()
@@ -345,6 +394,15 @@ impl<R: Region + 'static> Cached<R> {
         let kept = self.kept(&left).unwrap_or_else(|| Kept { by: KeptBy::Disk, why: error.to_string() });
         Err(DiskFailure::Kept { pmem: pmem.to_owned(), dirty_bytes: self.dirty_bytes(), kept })
     }
+}
+
+/// Blocks that the region cannot give back.
+#[derive(Debug, Default)]
+pub(crate) struct LeftOut {
+    /// How many.
+    pub(crate) blocks: u64,
+    /// The first of them, and why.
+    pub(crate) first: Option<String>,
 }
 
 /// That the disk refused `in_all` blocks, of which `first` is the first, and why: what it said last, if it is known of which of them.

@@ -4,11 +4,12 @@
 //! `--force`.
 
 use crate::answer;
-use crate::compose::{self, Holds};
+use crate::compose;
 use crate::create_cache;
 use crate::facts::{Facts, Memory};
 use crate::failure::{Doing, Exit, Failure, UsageFailure, VolumeFailure};
 use crate::grammar::Create;
+use crate::holdings;
 use crate::places;
 use crate::shell::word;
 use crate::unlocked::unlocked;
@@ -123,7 +124,9 @@ fn existing_region(wish: &Create) -> Result<(MappedRegion, Contents), Failure> {
         return Ok((region, Contents::Zeroed));
     }
     let region = compose::map(path, Access::ReadWrite)?;
-    if !wish.force {
+    if wish.force {
+        tell_what_it_holds(path, &region);
+    } else {
         refuse_what_it_holds(path, &region)?;
     }
     create_cache::refuse_volatile(wish, &region)?;
@@ -142,32 +145,17 @@ fn existing_region(wish: &Create) -> Result<(MappedRegion, Contents), Failure> {
 }
 
 fn refuse_what_it_holds(path: &Path, region: &MappedRegion) -> Result<(), VolumeFailure> {
-    if let Some(holds) = cache_it_holds(path, region)? {
-        return Err(VolumeFailure::Exists { path: path.to_owned(), holds });
+    match holdings::of_region(path, region)? {
+        Some(holds) => Err(VolumeFailure::Exists { path: path.to_owned(), holds }),
+        None => Ok(()),
     }
-    let found = identify(region).map_err(|poison| VolumeFailure::of_poison(path, poison))?;
-    let holds = match found {
-        Identity::Blank if is_all_zero(path, region)? => return Ok(()),
-        Identity::Blank => "data that is not recognised".to_owned(),
-        Identity::Btt(summary) => {
-            format!("a BTT {} volume, uuid {}", summary.version, Uuid::from_bytes(summary.uuid))
-        }
-        Identity::Damaged { .. } => "a damaged BTT volume".to_owned(),
-        Identity::Foreign { what } => what.to_owned(),
-    };
-    Err(VolumeFailure::Exists { path: path.to_owned(), holds })
 }
 
-/// The cache of a disk in `region`, in words, if there is one.
-fn cache_it_holds(path: &Path, region: &MappedRegion) -> Result<Option<String>, VolumeFailure> {
-    Ok(match compose::holds(path, region)? {
-        Holds::NoCache => None,
-        Holds::BrokenCache => Some("a damaged cache of a disk".to_owned()),
-        Holds::Cache(_) => Some(match tidegate_disk_cache::check(region) {
-            Ok(report) => format!("a cache of a disk, with {} blocks that the disk does not have", report.dirty),
-            Err(_) => "a cache of a disk".to_owned(),
-        }),
-    })
+/// Tells what is about to be lost. What cannot be read is lost too, and keeps nobody from making a new volume.
+fn tell_what_it_holds(path: &Path, region: &MappedRegion) {
+    if let Ok(Some(holds)) = holdings::of_region(path, region) {
+        tracing::warn!("--force overwrites {}, which held {holds}", path.display());
+    }
 }
 
 /// Whether no byte of the region is set. Holes are not read.

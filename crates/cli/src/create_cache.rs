@@ -83,9 +83,7 @@ fn lay_out_ordered(
     // At least as many as with checksums.
     let blocks = blocks_in(region.len(), spec.block_size, spec.ring_slots).unwrap_or(1);
     let journal = journal_on(disk, spec.block_size, blocks)?;
-    if !wish.force {
-        refuse_what_the_end_holds(disk, &journal, spec.uuid)?;
-    }
+    refuse_what_the_end_holds(disk, &journal, spec.uuid, wish.force)?;
     put_journal(disk, journal, spec.uuid)?;
     let (path, spec) = (wish.pmem.as_path(), FormatSpec { disk_blocks: journal.disk_blocks, ..spec });
     let formatted = format_ordered(journal.capacity, sums, region, &spec, contents);

@@ -2,6 +2,7 @@
 
 use crate::answer::line;
 use crate::contract::{self, Columns, Promise, Stack};
+use crate::damage::Damage;
 use crate::disks::{DETACHED, NO_NAME};
 use crate::run;
 use crate::size::Human;
@@ -57,6 +58,9 @@ pub(crate) struct Facts {
     pub(crate) instructions: String,
     /// What survives what.
     pub(crate) contract: Vec<Promise>,
+    /// Which rules of its format the volume breaks, if any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) damage: Option<Damage>,
     #[serde(skip)]
     in_domain: Domain,
     #[serde(skip)]
@@ -137,6 +141,7 @@ impl Facts {
             domain: memory.domain.to_string(),
             instructions: memory.instructions.to_string(),
             contract: contract::promises(memory.domain, Stack::Alone),
+            damage: None,
             in_domain: memory.domain,
             stack: Stack::Alone,
         }
@@ -168,6 +173,7 @@ impl Facts {
             domain: memory.domain.to_string(),
             instructions: memory.instructions.to_string(),
             contract: contract::promises(memory.domain, stack),
+            damage: None,
             in_domain: memory.domain,
             stack,
         }
@@ -194,6 +200,11 @@ impl Facts {
     pub(crate) fn behind_a_cache(self, cached: bool) -> Facts {
         let stack = if cached { Stack::BehindWriteCache } else { Stack::Alone };
         Facts { contract: contract::promises(self.in_domain, stack), stack, ..self }
+    }
+
+    /// The same volume with this damage.
+    pub(crate) fn with_damage(self, damage: Option<Damage>) -> Facts {
+        Facts { damage, ..self }
     }
 
     /// Bytes that clients can store.
@@ -231,6 +242,9 @@ impl fmt::Display for Facts {
         }
         if self.disk_has_name == Some(false) {
             line(f, "nameless", format_args!("the disk {NO_NAME}"))?;
+        }
+        if let Some(damage) = &self.damage {
+            line(f, "damage", damage)?;
         }
         line(f, "stores", &self.instructions)?;
         line(f, "domain", format_args!("{}: {}", self.domain, contract::meaning(self.in_domain)))?;

@@ -53,7 +53,7 @@ impl Exit {
         (Exit::Usage, "the command line or the configuration file is wrong"),
         (
             Exit::Refused,
-            "the volume or pool is refused: damaged, foreign, absent, or already there; check, scrub, recover or salvage found what cannot be put right",
+            "the volume or pool is refused: damaged, foreign, absent, or already there; check, scrub, recover or salvage found what cannot be put right, or a repair lost blocks",
         ),
         (Exit::InUse, "the volume, disk, socket or port is in use"),
         (Exit::Environment, "the system refused: permission, space, I/O"),

@@ -258,9 +258,17 @@ pub(crate) struct Check {
     #[command(flatten)]
     pub(crate) region: NamedRegion,
 
-    /// Repair what can be repaired
+    /// Repair what can be repaired; a repair that gives blocks up asks first, or needs --yes
     #[arg(long)]
     pub(crate) repair: bool,
+
+    /// Say what the repair would do, and change nothing
+    #[arg(long, requires = "repair")]
+    pub(crate) dry_run: bool,
+
+    /// Repair without asking, whatever has to be given up
+    #[arg(long, requires = "repair")]
+    pub(crate) yes: bool,
 }
 
 /// How a volume that caches a disk is served.
@@ -532,6 +540,10 @@ pub(crate) struct Salvage {
     /// Write over what the file or disk holds
     #[arg(long)]
     pub(crate) force: bool,
+
+    /// Write the cached blocks too that the disk had: for a disk that is lost
+    #[arg(long)]
+    pub(crate) clean_too: bool,
 }
 
 #[derive(Args, Debug)]

@@ -5,6 +5,7 @@ use crate::answer;
 use crate::cached_disk::DiskState;
 use crate::compose;
 use crate::control;
+use crate::damage::Damage;
 use crate::disks::DETACHED;
 use crate::facts::{Facts, Memory};
 use crate::failure::{Exit, Failure, VolumeFailure};
@@ -19,9 +20,9 @@ use crate::snapshot::VolumeCounts;
 use serde::Serialize;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use tidegate_btt::{Identity, OpenError, identify};
+use tidegate_btt::{Identity, OpenError, Summary, identify, survey};
 use tidegate_disk_cache::Identity as CacheIdentity;
-use tidegate_media::{Access, MappedRegion, Region};
+use tidegate_media::{Access, MappedRegion};
 
 /// What `info` answers.
 #[derive(Serialize)]
@@ -140,19 +141,31 @@ pub(crate) fn run(wish: &Info, json: bool) -> Result<Exit, Failure> {
         answer::give(&Answer { in_use, volume, disk, orphans: orphans::list() }, json)?;
         return Ok(Exit::Done);
     }
-    let refused = |error| Failure::from(VolumeFailure::of_open(&path, region.len(), error));
-    let volume = match identify(&region).map_err(|poison| refused(OpenError::Media(poison)))? {
-        Identity::Btt(summary) => Facts::of(&path, Memory::of(&region), &summary),
-        Identity::Blank => return Err(refused(OpenError::Blank)),
-        Identity::Foreign { what } => return Err(refused(OpenError::Foreign { what })),
-        Identity::Damaged { corrupt, .. } => {
-            compose::refuse_unsound(&path, &region)?;
-            // Damaged a moment ago, sound now: its server was writing just then.
-            return Err(refused(OpenError::Corrupt(corrupt)));
-        }
-    };
+    let refused = |error| Failure::from(compose::no_table(&path, &region, error));
+    let (summary, damage) =
+        if in_use { summary_in_use(&path, &region) } else { surveyed(&path, &region) }.map_err(refused)?;
+    let volume = Facts::of(&path, Memory::of(&region), &summary).with_damage(damage);
     answer::give(&Answer { in_use, volume, disk: None, orphans: orphans::list() }, json)?;
     Ok(Exit::Done)
+}
+
+/// The volume on `region`, and which rules it breaks.
+fn surveyed(path: &Path, region: &MappedRegion) -> Result<(Summary, Option<Damage>), OpenError> {
+    let survey = survey(region)?;
+    Ok((survey.summary, Damage::of(path, &survey)))
+}
+
+/// The same of a volume that a server may be writing to: map and flog agree at no one moment.
+fn summary_in_use(path: &Path, region: &MappedRegion) -> Result<(Summary, Option<Damage>), OpenError> {
+    match identify(region)? {
+        Identity::Btt(summary) => Ok((summary, None)),
+        Identity::Damaged { corrupt, twin: Some(summary) } => {
+            Ok((summary, Some(Damage::of_info_block(path, corrupt.to_string()))))
+        }
+        Identity::Damaged { corrupt, twin: None } => Err(OpenError::Corrupt(corrupt)),
+        Identity::Blank => Err(OpenError::Blank),
+        Identity::Foreign { what } => Err(OpenError::Foreign { what }),
+    }
 }
 
 /// The region as it is now, and whether another process may be writing to it.

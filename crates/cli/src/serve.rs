@@ -158,7 +158,7 @@ fn exports(plan: &Plan, volumes: &[Volume]) -> Result<Exports, Failure> {
 fn serving(plan: &Plan, volumes: &[Volume], created: bool, listeners: &[Listener]) -> Serving {
     let served = plan.volumes.iter().zip(volumes).map(|(plan, volume)| Served {
         name: plan.name.clone(),
-        read_only: plan.access != Access::ReadWrite,
+        read_only: volume.access != Access::ReadWrite,
         cache: volume.cache.as_ref().map_or_else(String::clone, |transit| transit.describe()),
         completed: volume.completed,
         disk: volume.disk.as_ref().map(|disk| disk.state()),

@@ -153,14 +153,25 @@ pub(crate) fn complete_leftover(volume: Identity, device: &dyn BlockDevice) -> R
     }
 }
 
+/// Why a volume is only read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReadsOnly {
+    /// It was asked for.
+    AsWished,
+    /// The volume is damaged, and a write could destroy more.
+    Damaged,
+}
+
 /// Refuses to show a volume without the blocks that a killed server left in its cache. A file without bytes has none, and stays: one who only
 /// reads need not be able to remove it.
-pub(crate) fn refuse_leftover(volume: Identity) -> Result<(), Failure> {
+pub(crate) fn refuse_leftover(volume: Identity, reads_only: ReadsOnly) -> Result<(), Failure> {
+    let trouble = match reads_only {
+        ReadsOnly::AsWished => CacheTrouble::ReadOnly,
+        ReadsOnly::Damaged => CacheTrouble::Damaged,
+    };
     let left = CacheFiles::of(volume)?.left()?;
     match left.into_iter().find(|cache| fs::symlink_metadata(cache).is_ok_and(|left| left.len() > 0)) {
-        Some(cache) => {
-            Err(VolumeFailure::InCache { path: volume.pmem.to_owned(), cache, trouble: CacheTrouble::ReadOnly }.into())
-        }
+        Some(cache) => Err(VolumeFailure::InCache { path: volume.pmem.to_owned(), cache, trouble }.into()),
         None => Ok(()),
     }
 }

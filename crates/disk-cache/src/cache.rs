@@ -257,6 +257,14 @@ impl<R: Region> DiskCache<R> {
         lbas
     }
 
+    /// The cached blocks that the disk has too, ascending.
+    pub fn clean_lbas(&self) -> Vec<Lba> {
+        let stripes = (0..self.index.stripes()).map(|stripe| self.index.lock(stripe));
+        let mut lbas: Vec<Lba> = stripes.flat_map(|stripe| stripe.all_clean().map(Lba).collect::<Vec<_>>()).collect();
+        lbas.sort_unstable();
+        lbas
+    }
+
     /// What was done since the cache was opened.
     pub fn counters(&self) -> Counters {
         self.tally.counters(&self.index)

@@ -99,10 +99,4 @@ pub enum Sealed {
         /// The error number of the failed `fdatasync`.
         errno: i32,
     },
-    /// Bytes that must never be wrong were found wrong while writing.
-    #[error("the volume's own structures were found broken at offset {at} while writing; run `tidegate check`")]
-    Broken {
-        /// Where, as an offset in the region, in bytes.
-        at: u64,
-    },
 }

@@ -58,6 +58,13 @@ pub(crate) enum VolumeFailure {
         /// What was recognised in it.
         holds: String,
     },
+    /// Something else lies where the volume begins.
+    Overwritten {
+        /// The region file.
+        path: PathBuf,
+        /// What was recognised there.
+        holds: String,
+    },
     /// The file is shorter than the volume in it.
     CutShort {
         /// The region file.
@@ -87,6 +94,13 @@ pub(crate) enum VolumeFailure {
         path: PathBuf,
         /// The rule broken, and where.
         why: String,
+    },
+    /// A repair would give blocks up, and nobody consented.
+    RepairLoses {
+        /// The region file.
+        path: PathBuf,
+        /// Which blocks, as a phrase.
+        loss: String,
     },
     /// A cache of a disk breaks rules of its format.
     BrokenCache {
@@ -210,6 +224,8 @@ pub(crate) enum CacheTrouble {
     },
     /// A killed server left them, and the volume is not to be changed.
     ReadOnly,
+    /// A killed server left them, and the volume is damaged: it must not be written before it was repaired.
+    Damaged,
     /// There is no room for a cache of the size that was asked for.
     NoRoom {
         /// Bytes of its file.
@@ -228,7 +244,7 @@ impl CacheTrouble {
     fn class(&self) -> (&'static str, Exit) {
         match self {
             CacheTrouble::NotCompleted { .. } => ("cache-not-completed", Exit::Refused),
-            CacheTrouble::ReadOnly => ("cache-left", Exit::Refused),
+            CacheTrouble::ReadOnly | CacheTrouble::Damaged => ("cache-left", Exit::Refused),
             CacheTrouble::NoRoom { .. } => ("cache-no-space", Exit::Environment),
             CacheTrouble::NotDrained { .. } => ("not-drained", Exit::Environment),
         }
@@ -243,6 +259,10 @@ impl CacheTrouble {
             CacheTrouble::ReadOnly => (
                 format!("{path} lacks blocks that a killed server left in its cache"),
                 format!("{cache} holds them, and the volume is not to be changed"),
+            ),
+            CacheTrouble::Damaged => (
+                format!("{path} lacks blocks that a killed server left in its cache"),
+                format!("{cache} holds them, and the volume is too damaged to be written"),
             ),
             CacheTrouble::NoRoom { bytes } => (
                 format!("{path} cannot have that cache"),
@@ -262,6 +282,9 @@ impl CacheTrouble {
             CacheTrouble::ReadOnly => {
                 format!("serve it once without --read-only, which completes it: tidegate serve --pmem {path}")
             }
+            CacheTrouble::Damaged => format!(
+                "keep a copy of the volume, then repair it and serve it, which completes it: tidegate check --repair --pmem {path}"
+            ),
             CacheTrouble::NoRoom { .. } => "ask for a smaller one, or for none: --cache off".to_owned(),
             CacheTrouble::NotDrained { .. } => {
                 format!("do not switch the machine off; see dmesg, then serve it again: tidegate serve --pmem {path}")
@@ -297,12 +320,9 @@ impl VolumeFailure {
         match error {
             OpenError::Blank => VolumeFailure::Blank { path, bytes },
             OpenError::Foreign { what } => VolumeFailure::Foreign { path, holds: what.to_owned() },
-            OpenError::FirstCopyForeign { what, .. } => VolumeFailure::Foreign {
-                path,
-                holds: format!("{what}, over the first info block of a volume whose second one is intact"),
-            },
+            OpenError::FirstCopyForeign { what, .. } => VolumeFailure::Overwritten { path, holds: what.to_owned() },
             OpenError::CutShort { needs, has } => VolumeFailure::CutShort { path, needs, has },
-            OpenError::Corrupt(corrupt) => VolumeFailure::of_corrupt(&path, corrupt),
+            OpenError::Corrupt(corrupt) | OpenError::Unwritable(corrupt) => VolumeFailure::of_corrupt(&path, corrupt),
             OpenError::Media(poison) => VolumeFailure::of_poison(&path, poison),
             OpenError::Sealed(sealed) => VolumeFailure::NotDurable { path, why: sealed.to_string() },
         }
@@ -397,10 +417,12 @@ impl VolumeFailure {
             VolumeFailure::InUse { .. } => ("in-use", Exit::InUse),
             VolumeFailure::Blank { .. } => ("blank", Exit::Refused),
             VolumeFailure::Foreign { .. } => ("foreign", Exit::Refused),
+            VolumeFailure::Overwritten { .. } => ("overwritten", Exit::Refused),
             VolumeFailure::CutShort { .. } => ("cut-short", Exit::Refused),
             VolumeFailure::Version { .. } => ("version", Exit::Refused),
             VolumeFailure::Damaged { .. } => ("damaged", Exit::Refused),
             VolumeFailure::BeyondRepair { .. } => ("beyond-repair", Exit::Refused),
+            VolumeFailure::RepairLoses { .. } => ("repair-loses", Exit::Refused),
             VolumeFailure::BrokenCache { .. } => ("broken-cache", Exit::Refused),
             VolumeFailure::DeviceSize { .. } => ("device-size", Exit::Refused),
             VolumeFailure::Unreadable { .. } => ("unreadable", Exit::Environment),
@@ -426,10 +448,12 @@ impl VolumeFailure {
             | VolumeFailure::InUse { path, .. }
             | VolumeFailure::Blank { path, .. }
             | VolumeFailure::Foreign { path, .. }
+            | VolumeFailure::Overwritten { path, .. }
             | VolumeFailure::CutShort { path, .. }
             | VolumeFailure::Version { path, .. }
             | VolumeFailure::Damaged { path, .. }
             | VolumeFailure::BeyondRepair { path, .. }
+            | VolumeFailure::RepairLoses { path, .. }
             | VolumeFailure::BrokenCache { path, .. }
             | VolumeFailure::DeviceSize { path, .. }
             | VolumeFailure::Unreadable { path, .. }
@@ -478,6 +502,10 @@ impl VolumeFailure {
             VolumeFailure::Foreign { holds, .. } => {
                 (format!("there is no volume in {path}"), format!("it holds {holds}"))
             }
+            VolumeFailure::Overwritten { holds, .. } => (
+                format!("the beginning of the volume in {path} is overwritten"),
+                format!("{holds} lies there; the volume's second info block is intact"),
+            ),
             VolumeFailure::CutShort { needs, has, .. } => {
                 (format!("{path} is cut short"), format!("it has {has} bytes, and the volume in it needs {needs}"))
             }
@@ -487,6 +515,9 @@ impl VolumeFailure {
             ),
             VolumeFailure::BeyondRepair { why, .. } => {
                 (format!("the volume in {path} is damaged beyond repair"), format!("both info blocks are lost: {why}"))
+            }
+            VolumeFailure::RepairLoses { loss, .. } => {
+                (format!("{path} was not repaired"), format!("the repair would give up {loss}"))
             }
             VolumeFailure::DeviceSize { bytes, .. } => {
                 (format!("{path} cannot have that size"), format!("it is a device of {bytes} bytes"))
@@ -528,7 +559,9 @@ impl VolumeFailure {
             }
             VolumeFailure::NoFolder { .. } => "create the folder first (mkdir -p)".to_owned(),
             VolumeFailure::NotAFile { .. } => "name a file or a DAX device: --pmem FILE".to_owned(),
-            VolumeFailure::Exists { .. } => "choose another name, or add --force to lose what it holds".to_owned(),
+            VolumeFailure::Exists { .. } => {
+                "choose another name: --pmem FILE; --force would destroy what this one holds".to_owned()
+            }
             VolumeFailure::InUse { .. } => {
                 format!("stop that process, or look without it: tidegate info --pmem {path}")
             }
@@ -536,8 +569,11 @@ impl VolumeFailure {
                 format!("create it: tidegate create --pmem {path} --size {}", size_in_place_of(*bytes))
             }
             VolumeFailure::Foreign { .. } => {
-                "check the name; `tidegate create --force` would put a volume here and lose what it holds".to_owned()
+                "name the file that holds the volume: --pmem FILE; this one stays as it is".to_owned()
             }
+            VolumeFailure::Overwritten { .. } => format!(
+                "if the file was given to something else, leave it; to get the volume back, keep a copy, then run: tidegate check --repair --pmem {path}"
+            ),
             VolumeFailure::CutShort { .. } => "restore the file from a copy; what was cut off is lost".to_owned(),
             VolumeFailure::Version { .. } => {
                 "use the program that wrote it, or create a new volume elsewhere".to_owned()
@@ -546,6 +582,9 @@ impl VolumeFailure {
                 format!("keep a copy of the file, then run: tidegate check --repair --pmem {path}")
             }
             VolumeFailure::BeyondRepair { .. } => "restore the file from a copy".to_owned(),
+            VolumeFailure::RepairLoses { .. } => format!(
+                "keep a copy of the file, and copy out what can be read (serve --read-only); then: tidegate check --repair --yes --pmem {path}"
+            ),
             VolumeFailure::BrokenCache { .. } => {
                 "keep a copy of the file: it may hold blocks that the disk does not have".to_owned()
             }

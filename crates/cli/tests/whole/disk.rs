@@ -4,6 +4,7 @@ mod changed;
 mod changes;
 mod full;
 mod locked;
+mod lost;
 mod ordered;
 mod reads;
 mod refusing;
@@ -482,8 +483,8 @@ fn what_cannot_be_is_told_before_anything_is_touched() {
     assert_tells(&small, USAGE, &["too small for a cache", "--size 1048576"]);
     assert!(!PathBuf::from(&new).exists());
     let again = run(&["create", "--pmem", &pair.pmem, "--disk", &pair.disk, "--size", "8M"]);
-    assert_tells(&again, REFUSED, &["already exists", "a cache of a disk, with 0 blocks"]);
-    assert_tells(&run(&["create", "--pmem", &pair.pmem, "--size", "32M"]), REFUSED, &["a cache of a disk"]);
+    assert_tells(&again, REFUSED, &["already exists", "a cache of the disk", "which lacks nothing"]);
+    assert_tells(&run(&["create", "--pmem", &pair.pmem, "--size", "32M"]), REFUSED, &["a cache of the disk"]);
     let serve = |pmem: &str, more: &[&str]| run(&[&["serve", "--pmem", pmem], more].concat());
     assert_tells(&serve(&pair.pmem, &["--cache", "1M"]), USAGE, &["no cache in DRAM", "leave --cache out"]);
     assert_tells(&serve(&pair.pmem, &["--level-wear", "9"]), USAGE, &["cannot be levelled", "leave --level-wear out"]);

@@ -7,6 +7,7 @@
 mod access;
 mod attached;
 mod configured;
+mod damaged;
 mod disk;
 mod encrypted;
 mod foreign;
