@@ -9,13 +9,14 @@ use crate::peers::{self, Peers};
 use crate::plan::{Identity, Plan, VolumePlan, access};
 use crate::risk;
 use crate::transit::CacheWish;
-use rustix::fs::Mode;
+use rustix::fs::{Mode, OFlags};
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{Error as _, IntoDeserializer, MapAccess, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeSet;
 use std::fmt;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::marker::PhantomData;
 use std::net::SocketAddr;
 use std::num::{NonZeroU32, NonZeroUsize};
@@ -263,10 +264,22 @@ pub(crate) fn read(path: &Path) -> Result<Plan, Failure> {
 
 /// What a configuration file says.
 pub(crate) fn text_of(path: &Path) -> Result<String, ConfigFailure> {
-    std::fs::read_to_string(path).map_err(|error| match error.kind() {
+    read_file(path).map_err(|error| match error.kind() {
         io::ErrorKind::InvalidData => ConfigFailure::NotText { path: path.to_owned() },
         _ => ConfigFailure::Unreadable { path: path.to_owned(), error },
     })
+}
+
+/// Reads a whole file. Pipes and devices are refused: they may keep the reader waiting, or never end.
+fn read_file(path: &Path) -> io::Result<String> {
+    let open = rustix::fs::open(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?;
+    let mut file = File::from(open);
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
+    }
+    let mut text = String::new();
+    file.read_to_string(&mut text)?;
+    Ok(text)
 }
 
 fn parse(path: &Path, text: &str) -> Result<Plan, ConfigFailure> {

@@ -122,6 +122,11 @@ pub(crate) fn recover_pool(pool: &Path, aside: Option<&Path>, if_unmounted: IfUn
     let region = Arc::new(kept::open(pool)?);
     version::refuse_others(pool, &region)?;
     let beside = Beside::of(pool);
+    // A run that was cut short while it made its pool has left a journal.
+    if !is_pool(&region) && !beside.journal().exists() {
+        let why = "no run has laid out a pool there".to_owned();
+        return Err(RunFailure::Pool { pool: pool.to_owned(), why }.into());
+    }
     let aside = aside.map_or_else(|| beside.salvaged(), Path::to_owned);
     recover::recover(&beside, &region, aside, if_unmounted)
 }

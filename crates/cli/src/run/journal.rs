@@ -288,13 +288,16 @@ impl Left {
     /// Reads it. None: the last run ended well.
     pub(super) fn read(path: &Path) -> io::Result<Option<Left>> {
         match owned::open(path, OFlags::RDONLY).and_then(whole) {
-            Ok(bytes) => Ok(Left::parse(&bytes)),
+            // It gets its name when its first lines are durable.
+            Ok(bytes) => Left::parse(&bytes).map(Some).ok_or_else(|| {
+                io::Error::new(io::ErrorKind::InvalidData, "it is damaged: it does not begin as the journal of a run")
+            }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// None: it does not begin as it should, so nothing was ever kept under it. A line that a power cut tore was not durable, so nothing was kept of its file.
+    /// None: it does not begin as it should. A line that a power cut tore was not durable, so nothing was kept of its file.
     pub(super) fn parse(bytes: &[u8]) -> Option<Left> {
         let mut lines = bytes.split(|byte| *byte == b'\n').filter_map(|line| std::str::from_utf8(line).ok());
         let mut first = lines.nth(1)?.strip_prefix(RUN)?.split(' ');
@@ -366,6 +369,16 @@ mod tests {
         Journal::begin(&path, Domain::DiskFile).expect("begun");
         assert_eq!(std::fs::read(&other).expect("readable"), b"of somebody");
         assert!(!path.is_symlink() && Left::read(&path).expect("readable").is_some());
+    }
+
+    #[test]
+    fn a_journal_that_does_not_begin_as_one_is_damaged_and_not_taken_for_none() {
+        let (_folder, path, _journal) = begun();
+        let whole = std::fs::read(&path).expect("readable");
+        for damaged in [&b""[..], b"0\n", &[whole[0], b'\n', 0xff]] {
+            std::fs::write(&path, damaged).expect("written");
+            assert_eq!(Left::read(&path).expect_err("damaged").kind(), io::ErrorKind::InvalidData);
+        }
     }
 
     #[test]

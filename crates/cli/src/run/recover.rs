@@ -149,7 +149,13 @@ pub(super) fn recover(
     if_unmounted: IfUnmounted,
 ) -> Result<Recovered, Failure> {
     let (pool, journal_at) = (beside.pool(), beside.journal());
-    let unreadable = |error| RunFailure::of_file(&journal_at, Doing::Read, error);
+    let unreadable = |error: io::Error| match error.kind() {
+        io::ErrorKind::InvalidData => {
+            let why = format!("its journal {}: {error}", journal_at.display());
+            RunFailure::Pool { pool: pool.to_owned(), why }.into()
+        }
+        _ => RunFailure::of_file(&journal_at, Doing::Read, error),
+    };
     let Some(mut left) = Left::read(&journal_at).map_err(unreadable)? else {
         refuse_orphans(pool, &journal_at, region)?;
         return Ok(Recovered::default());
