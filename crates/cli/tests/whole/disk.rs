@@ -2,6 +2,7 @@
 
 mod changed;
 mod changes;
+mod ended;
 mod ordered;
 mod reads;
 mod refusing;
