@@ -35,8 +35,8 @@ pub(crate) trait CachedDisk: Watched {
     /// Treats requests by `mode` from now on.
     fn set_mode(&self, mode: Mode);
 
-    /// Whether the disk keeps the order of commits.
-    fn is_ordered(&self) -> bool;
+    /// Writes nothing more to the disk by itself.
+    fn stop(&self);
 
     /// Asks for everything that is dirty now to be written to the disk.
     fn flush(&self) -> Ticket;
@@ -330,7 +330,7 @@ impl<R: Region + 'static> Cached<R> {
 
     /// Whether nothing goes to the disk past what cannot.
     fn is_in_order(&self) -> bool {
-        self.plan.journaling == Journaling::AsLaidOut && self.is_ordered()
+        self.plan.journaling == Journaling::AsLaidOut && self.cache.identity().journal_blocks > 0
     }
 
     fn block_bytes(&self) -> u64 {
@@ -490,8 +490,8 @@ impl<R: Region + 'static> CachedDisk for Cached<R> {
         self.cache.set_mode(mode);
     }
 
-    fn is_ordered(&self) -> bool {
-        self.cache.identity().journal_blocks > 0
+    fn stop(&self) {
+        self.destager.iter().for_each(|destager| destager.stop());
     }
 
     fn flush(&self) -> Ticket {

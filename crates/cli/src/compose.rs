@@ -250,7 +250,8 @@ pub(crate) fn front(plan: &VolumePlan, region: Arc<MappedRegion>, disk: Disk) ->
         Some(file) if region.domain() == Domain::DiskFile => Arc::new(FileBacked::new(blocks, file).map_err(io)?),
         _ => blocks,
     };
-    Ok(CacheFront { region, device, cached })
+    let ordered = cache_in(path, &*region)?.is_some_and(|identity| identity.journal_blocks > 0);
+    Ok(CacheFront { region, ordered, device, cached })
 }
 
 /// A volume's blocks, and the cache that they are.

@@ -133,7 +133,8 @@ fn in_json(progress: &str) -> String {
     serde_json::to_string(&Line { progress }).expect("a string has a JSON form")
 }
 
-fn on_stderr(line: &str) {
+/// Writes a line to stderr.
+pub(crate) fn on_stderr(line: &str) {
     use std::io::Write;
     // A closed stderr has no reader.
     let _ = writeln!(std::io::stderr().lock(), "{line}");

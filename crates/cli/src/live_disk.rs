@@ -17,7 +17,7 @@ use crate::risk::{Stake, Step, Volatile};
 use rustix::fs::{FallocateFlags, fallocate};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
@@ -32,6 +32,8 @@ use tidegate_media::{
 pub(crate) struct Front {
     /// Its region.
     pub(crate) region: Arc<MappedRegion>,
+    /// Whether the disk keeps the order of its commits.
+    pub(crate) ordered: bool,
     /// What clients get.
     pub(crate) device: Arc<dyn BlockDevice>,
     /// The cache itself.
@@ -102,6 +104,25 @@ impl Modes {
 struct Earlier {
     readings: Vec<Reading>,
     asked: Asked,
+}
+
+/// What a disk lacks when its server ends.
+#[derive(Debug, Serialize)]
+pub(crate) struct DiskEnd {
+    /// Where it is.
+    #[serde(with = "crate::json_path")]
+    pub(crate) disk: PathBuf,
+    /// Bytes that only the region has.
+    pub(crate) dirty_bytes: u64,
+    /// Whether the disk alone is the volume.
+    disk_current: bool,
+}
+
+impl DiskEnd {
+    /// That of the disk at `disk`, which lacks so many bytes.
+    pub(crate) fn new(disk: PathBuf, dirty_bytes: u64) -> DiskEnd {
+        DiskEnd { disk, dirty_bytes, disk_current: dirty_bytes == 0 }
+    }
 }
 
 /// A served disk.
@@ -188,7 +209,7 @@ impl LiveDisk {
     }
 
     fn stake<'a>(&'a self, front: &Front) -> Stake<'a> {
-        Stake { pmem: &self.plan.pmem, domain: front.region.domain(), ordered: front.cached.is_ordered() }
+        Stake { pmem: &self.plan.pmem, domain: front.region.domain(), ordered: front.ordered }
     }
 
     /// What a power loss takes of completed writes, if it takes flushed ones.
@@ -373,16 +394,30 @@ impl LiveDisk {
     }
 
     /// The end, when no client is left: nobody writes to the disk any more, and how it is left is noted.
-    pub(crate) fn rest(&self) {
+    pub(crate) fn rest(&self) -> DiskEnd {
         if self.plan.access != Access::ReadWrite {
-            return;
+            return self.end();
         }
+        self.cached(|cached| cached.stop());
+        let end = self.end();
         let served = std::mem::replace(&mut *self.exclusive(), Served::Cautious);
-        if let Served::Cached(_, Front { region, device, cached }) = served {
-            // With them the thread that writes to the disk ends.
+        if let Served::Cached(_, Front { region, device, cached, .. }) = served {
             drop((device, cached));
             self.disk.device.note_as_left(&region);
         }
+        end
+    }
+
+    /// The same, unless somebody has the disk for itself just now.
+    pub(crate) fn end_at_once(&self) -> Option<DiskEnd> {
+        let served = self.front.try_read().ok()?;
+        let dirty_bytes = served.front().map_or(0, |front| front.cached.state().dirty_bytes);
+        Some(DiskEnd::new(self.disk.path.clone(), dirty_bytes))
+    }
+
+    /// The same if clients may still write, or nothing may be changed: everything goes on.
+    pub(crate) fn end(&self) -> DiskEnd {
+        DiskEnd::new(self.disk.path.clone(), self.state().dirty_bytes)
     }
 
     /// Lets `act` have the region of the cache, beside the clients.

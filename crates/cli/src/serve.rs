@@ -9,6 +9,7 @@ mod activation;
 mod announce;
 mod default_volume;
 mod ending;
+mod farewell;
 mod look;
 mod signals;
 mod watching;
@@ -26,7 +27,7 @@ use crate::sealing::Sealing;
 use crate::supervisor::Supervisor;
 use crate::uris::Protection;
 use announce::{Served, Serving};
-use ending::Ending;
+use ending::{Ended, Ending};
 use signals::Signals;
 use std::sync::Arc;
 use tidegate_media::Access;
@@ -48,11 +49,13 @@ pub(crate) fn run(wish: &Serve, json: bool) -> Result<Exit, Failure> {
     let connections = Connections::new(offer, plan.peers.clone(), connections_max(plan.connections_max));
     let watching = Watching::begin(&plan, &volumes, &connections)?;
     let served = plan.volumes.iter().zip(&volumes).map(|(plan, volume)| ending::Served {
+        name: plan.name.clone(),
         pmem: plan.pmem.clone(),
         device: Arc::clone(&volume.device),
         drain: volume.drain.clone(),
+        disk: volume.disk.clone(),
     });
-    let ending = Ending { connections, volumes: served.collect(), supervisor };
+    let ending = Ending { connections, volumes: served.collect(), supervisor, json };
     let serving = watching.shown(serving(&plan, &volumes, created, &listeners));
     serving.announce(json);
     ending.supervisor.ready(&serving.status());
@@ -60,12 +63,12 @@ pub(crate) fn run(wish: &Serve, json: bool) -> Result<Exit, Failure> {
     let waited = accept::accept_until_signalled(&listeners, &signals, &ending.connections, &ending.supervisor);
     waited.map_err(Failure::system("waiting for clients"))?;
     drop(listeners);
-    let end = ending.carry_out(signals)?;
+    let Ended { farewells, exit } = ending.carry_out(signals)?;
     watching.end();
-    if end == Exit::Done {
-        volumes.iter().filter_map(|volume| volume.disk.as_ref()).for_each(|disk| disk.rest());
+    for (farewell, volume) in farewells.into_iter().zip(&volumes) {
+        farewell.with(volume.disk.as_deref()).tell(json);
     }
-    Ok(end)
+    exit
 }
 
 /// Plans to serve the default volume; whether it was created just now.

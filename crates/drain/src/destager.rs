@@ -273,6 +273,17 @@ impl Destager {
         }
     }
 
+    /// Ends the thread's work, and returns when it has ended. What is dirty stays so.
+    pub fn stop(&self) {
+        self.shared.ending.store(true, Ordering::Release);
+        self.thread.iter().for_each(|thread| thread.thread().unpark());
+        let mut progress = self.shared.progress();
+        while !progress.over && self.thread.as_ref().is_some_and(|thread| !thread.is_finished()) {
+            let waited = self.shared.ended.wait_timeout(progress, RETRY.0);
+            progress = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
     /// For how long the oldest dirty block has been dirty at most, as far as this thread has seen; zero if none is.
     pub fn dirty_for(&self) -> Duration {
         self.shared.dirty_since().map_or(Duration::ZERO, |since| since.elapsed())

@@ -2,6 +2,7 @@
 
 mod changed;
 mod changes;
+mod ended;
 mod full;
 mod locked;
 mod lost;

@@ -8,14 +8,14 @@ use std::net::TcpStream;
 const MONITORING: &str = include_str!("../../../../../docs/monitoring.md");
 
 /// A disk in a file of a file system of 1 MiB.
-struct Full {
-    pair: Pair,
+pub(super) struct Full {
+    pub(super) pair: Pair,
     mount: String,
     _undo: Undo,
 }
 
 impl Full {
-    fn new() -> Full {
+    pub(super) fn new() -> Full {
         let folder = Folder::new();
         let mount = folder.text("full");
         fs::create_dir(&mount).unwrap();
@@ -24,7 +24,7 @@ impl Full {
         Full { pair: Pair::over(folder, format!("{mount}/disk")), mount, _undo: undo }
     }
 
-    fn give_room(&self) {
+    pub(super) fn give_room(&self) {
         peer("mount", &["-o", "remount,size=64M", &self.mount]);
     }
 }
