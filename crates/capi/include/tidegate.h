@@ -83,7 +83,9 @@ tidegate_status tidegate_create_with(const char *pmem,
 
 // Opens the cache in `pmem` in front of `disk`, and finishes what was interrupted. `*out` is to be closed by tidegate_close(). Another disk is refused; but
 // disks that have no name, as some virtual ones, are not told from each other. If a disk in a file was changed since the region was closed in good order, what is cached
-// is dropped; if some of it is dirty, opening is refused (TIDEGATE_REFUSED).
+// is dropped; if some of it is dirty, opening is refused (TIDEGATE_REFUSED). If another
+// process has the region or the disk, this waits for it for up to 10 s, as the kernel may be about to end a process that was killed; not for a process of the same program,
+// nor for a server: then it fails at once (TIDEGATE_IN_USE).
 //
 // # Safety
 // L2 for both paths, L4 for `out`.
