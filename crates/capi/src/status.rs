@@ -125,6 +125,7 @@ fn of_device(error: &Error) -> Status {
     match error {
         Error::Misuse(_) => Status::TidegateMisuse,
         Error::Media(_) => Status::TidegateMedia,
+        Error::NoRoom(_) => Status::TidegateSystem,
         Error::Corrupt(_) => Status::TidegateRefused,
         Error::Sealed(_) => Status::TidegateSealed,
     }

@@ -7,7 +7,6 @@ use crate::consent;
 use crate::create;
 use crate::failure::{Exit, Failure, VolumeFailure};
 use crate::grammar::Check;
-use crate::sealing::is_full;
 use crate::shell::word;
 use crate::size::Human;
 use serde::Serialize;
@@ -138,7 +137,6 @@ impl Answer {
                      until they are written"
                 ),
             },
-            (left, _) if is_full(&self.file) => format!("damaged: {left} broken rules, on a full file system"),
             (left, _) => format!(
                 "damaged: {left} broken rules; keep a copy of the file, then run: tidegate check --repair --pmem {}",
                 word(&self.file)
@@ -205,10 +203,6 @@ impl fmt::Display for Answer {
             let blocks = listed(&self.doubtful);
             let why = "their place was also free for writes, one of which may have overwritten it";
             answer::line(f, "doubtful", format_args!("blocks {blocks}: {why}; compare them with a copy"))?;
-        }
-        if !self.findings.is_empty() && is_full(&self.file) {
-            let full = "it has no room: stores to places of the file that it never gave bytes to are lost, and reads of them fail; make room, then check again";
-            answer::line(f, "room", full)?;
         }
         write!(f, "{:<10} {}", "result", self.verdict())
     }

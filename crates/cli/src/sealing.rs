@@ -1,7 +1,6 @@
 //! A served device, as the log tells of it: its first lost store, as clients only see errors, and from then on every write fails; and at the level of
 //! traces every request.
 
-use rustix::fs::statvfs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -43,16 +42,15 @@ fn ranged(request: &str, range: LbaRange) -> String {
 
 /// What happened to the volume in `pmem`, and what to do.
 fn words(pmem: &Path, sealed: Sealed) -> String {
-    let next = match is_full(pmem) {
-        true => "its file system is full: make room there, then start the server anew".to_owned(),
+    let next = match Error::from(sealed).is_for_want_of_room() {
+        true => format!(
+            "its file system is full: make room there, then start the server anew; to have all the room in advance: fallocate --length {} {}",
+            std::fs::metadata(pmem).map_or(0, |there| there.len()),
+            crate::shell::word(pmem)
+        ),
         false => format!("see dmesg, then end the server and run: tidegate check --pmem {}", crate::shell::word(pmem)),
     };
     format!("{} takes no more writes: {sealed}; {next}", pmem.display())
-}
-
-/// Whether the file system of `path` has no room at all.
-pub(crate) fn is_full(path: &Path) -> bool {
-    statvfs(path).is_ok_and(|room| room.f_blocks > 0 && room.f_bavail == 0)
 }
 
 impl BlockDevice for Sealing {

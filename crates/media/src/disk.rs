@@ -5,8 +5,8 @@
 //! `fdatasync`. The disk is opened for one program alone: a lock keeps out other programs like this one, and the kernel keeps out
 //! mounts of a block device.
 //!
-//! What the disk refuses (a bad sector, a full file system) is answered with the failed bytes, and [`FileDisk::last_refusal`] keeps
-//! the error number. Nothing is retried that could hide a loss: a failed flush fails for everyone who waited for it, and what it
+//! What the disk refuses (a bad sector, a full file system) is answered with the failed bytes and whether only room is missing, and
+//! [`FileDisk::last_refusal`] keeps the error number. Nothing is retried that could hide a loss: a failed flush fails for everyone who waited for it, and what it
 //! covered has to be written again.
 
 mod identity;
@@ -15,7 +15,7 @@ mod ring;
 
 use crate::backing::{AlignedBytes, Backing, Run};
 use crate::block::{BlockDevice, Durability, Extent, ExtentKind, Geometry, Lba, LbaRange};
-use crate::error::{Misuse, Poison, Result, Sealed};
+use crate::error::{Error, Misuse, NoRoom, Poison, Result, Sealed, tells_of_no_room};
 use crate::lock_holder::LockHolder;
 use crate::locked_file::LockedFile;
 use crate::map_error::MapError;
@@ -207,14 +207,17 @@ impl FileDisk {
     }
 
     /// Remembers a refusal, and tells which bytes it concerns.
-    fn refused(&self, doing: &'static str, at: u64, len: usize, error: &std::io::Error) -> Poison {
+    fn refused(&self, doing: &'static str, at: u64, len: usize, error: &std::io::Error) -> Error {
         let size = u64::from(self.geometry.block_size);
         let len = len as u64;
         let first = Lba(at / size);
         let range = LbaRange { first, blocks: (at + len).div_ceil(size) - first.0 };
         let errno = error.raw_os_error().unwrap_or(Errno::IO.raw_os_error());
         self.remember(Refusal { range, errno, doing });
-        Poison { at, len }
+        match doing != READ && tells_of_no_room(Errno::from_raw_os_error(errno)) {
+            true => NoRoom { at, len }.into(),
+            false => Poison { at, len }.into(),
+        }
     }
 
     /// Writes all of `data`, which is aligned, at byte `at`.
@@ -238,7 +241,7 @@ impl FileDisk {
 
     /// Reads all of `out`, which is aligned, from byte `at`.
     fn read_at(&self, at: u64, out: &mut [u8]) -> Result<()> {
-        self.file.read_exact_at(out, at).map_err(|error| self.refused(READ, at, out.len(), &error).into())
+        self.file.read_exact_at(out, at).map_err(|error| self.refused(READ, at, out.len(), &error))
     }
 
     fn write_zeroes_plainly(&self, mut at: u64, mut len: u64) -> Result<()> {
@@ -261,7 +264,7 @@ impl FileDisk {
                 Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS | Errno::NODEV | Errno::PERM) => return Ok(false),
                 Err(errno) => {
                     let len = usize::try_from(len).unwrap_or(usize::MAX);
-                    return Err(self.refused(doing, at, len, &errno.into()).into());
+                    return Err(self.refused(doing, at, len, &errno.into()));
                 }
             }
         }

@@ -41,7 +41,7 @@ pub use contents::Contents;
 pub use counters::{Counters, Tally};
 pub use disk::{DiskAccess, DiskIdentity, FileDisk, Refusal, Refusals, Way};
 pub use domain::Domain;
-pub use error::{Corrupt, Error, Misuse, Poison, Result, Sealed};
+pub use error::{Corrupt, Error, Misuse, NoRoom, Poison, Result, Sealed};
 pub use file_backed::FileBacked;
 pub use file_view::FileView;
 pub use flushes::Flushes;

@@ -4,6 +4,12 @@ use super::{BLOCK, ENVIRONMENT, Pair, REFUSED, Undo, assert_tells, read, stamped
 use crate::program::{Folder, json, need_root, peer, run};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
+use tidegate_media::Durability;
+use tidegate_nbd::client::{Client, ClientError};
+
+/// The protocol's error number for a device without room.
+const NO_SPACE: u32 = 28;
 
 #[test]
 fn a_disk_without_room_loses_nothing_and_what_it_lacks_is_salvaged() {
@@ -43,4 +49,32 @@ fn a_disk_without_room_loses_nothing_and_what_it_lacks_is_salvaged() {
     }
     assert_eq!(salvaged * BLOCK, dirty);
     drop(unmount);
+}
+
+#[test]
+fn a_disk_without_room_is_told_to_clients_and_goes_on_when_there_is_some() {
+    need_root("mount a file system without room");
+    for mode in ["write-through", "write-around", "pass-through", "write-back"] {
+        let folder = Folder::new();
+        let full = folder.text("full");
+        fs::create_dir(&full).unwrap();
+        peer("mount", &["-t", "tmpfs", "-o", "size=1M", "none", &full]);
+        let unmount = Undo("umount", ["--lazy".to_owned(), full.clone()]);
+        let pair = Pair::over(folder, format!("{full}/disk"));
+        let mut server = pair.serve(&["--disk-mode", mode]);
+        let mut client = pair.client();
+        // The region holds a quarter of them.
+        let writes = |client: &mut Client<UnixStream>| {
+            (0..8000).try_for_each(|block| client.write(block * BLOCK, &stamped(block, 1), Durability::Volatile))
+        };
+        let refused = writes(&mut client).expect_err("neither has room for all of them");
+        assert!(matches!(&refused, ClientError::Refused(refusal) if refusal.code == NO_SPACE), "{mode}: {refused}");
+        assert_eq!(read(&mut client, 0), stamped(0, 1), "{mode}");
+        peer("mount", &["-o", "remount,size=64M", &full]);
+        writes(&mut client).unwrap_or_else(|error| panic!("{mode}: {error}"));
+        assert_eq!(server.stop().code(), Some(0), "{mode}");
+        assert_eq!(run(&["flush", "--pmem", &pair.pmem]).code, 0, "{mode}");
+        assert!([0, 4000, 7999].into_iter().all(|block| pair.on_disk(block) == stamped(block, 1)), "{mode}");
+        drop((pair, unmount));
+    }
 }
