@@ -249,10 +249,7 @@ impl DiskFailure {
 
     fn what_and_why(&self) -> (String, String) {
         match self {
-            DiskFailure::NotedByAnother { pmem, disk, owner } => (
-                format!("{} is not opened, the disk that is noted at {}", disk.display(), pmem.display()),
-                format!("{} owns the region, and may have noted any disk", owned::named(*owner)),
-            ),
+            DiskFailure::NotedByAnother { pmem, disk, owner } => noted_by_another(pmem, disk, *owner),
             DiskFailure::NotNamed { pmem } => (
                 format!("the disk of {} is not known", pmem.display()),
                 "the region holds a cache of a disk, and neither the command nor the file says where that is"
@@ -369,6 +366,13 @@ impl DiskFailure {
             DiskFailure::Server { next, .. } => next.clone(),
         }
     }
+}
+
+fn noted_by_another(pmem: &Path, disk: &Path, owner: u32) -> (String, String) {
+    (
+        format!("{} is not opened, the disk that is noted at {}", disk.display(), pmem.display()),
+        format!("{} owns the region, and may have noted any disk", owned::named(owner)),
+    )
 }
 
 /// What is said of a disk without a name that is not where the cached one was.
