@@ -102,7 +102,8 @@ fn distrust(stat: &Stat, what: What, owners: &[u32]) -> Option<Distrust> {
     // The administrator of the system decides who gets a device.
     let is_device = kind == FileType::CharacterDevice;
     let (mode, others) = (stat.st_mode & 0o7777, if is_device { 0o002 } else { 0o022 });
-    if !owners.contains(&stat.st_uid) && !(is_device && stat.st_uid == 0) {
+    let is_trusted = owners.contains(&stat.st_uid) || is_device && stat.st_uid == 0;
+    if !is_trusted {
         return Some(Distrust::Owner(stat.st_uid));
     }
     (mode & others != 0).then_some(Distrust::Writable(mode))

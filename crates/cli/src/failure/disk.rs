@@ -261,10 +261,7 @@ impl DiskFailure {
 
     fn what_and_why(&self) -> (String, String) {
         match self {
-            DiskFailure::NotedByAnother { pmem, disk, owner } => (
-                format!("{} is not opened, the disk that is noted at {}", disk.display(), pmem.display()),
-                format!("{} owns the region, and may have noted any disk", owned::named(*owner)),
-            ),
+            DiskFailure::NotedByAnother { pmem, disk, owner } => noted_by_another(pmem, disk, *owner),
             DiskFailure::NotNamed { pmem } => (
                 format!("the disk of {} is not known", pmem.display()),
                 "the region holds a cache of a disk, and neither the command nor the file says where that is"
@@ -409,6 +406,13 @@ fn next_of_volatile(pmem: &Path, step: Step) -> String {
         Step::Serve(_) => "serve it with --disk-mode write-through, which loses nothing; or detach it and make a region in persistent memory; or accept the loss: --accept-volatile, in a configuration file accept_volatile = true".to_owned(),
         Step::GoOn(_) => format!("use write-through, which loses nothing (tidegate mode --pmem {pmem} write-through); or accept the loss: tidegate mode --pmem {pmem} --accept-volatile MODE"),
     }
+}
+
+fn noted_by_another(pmem: &Path, disk: &Path, owner: u32) -> (String, String) {
+    (
+        format!("{} is not opened, the disk that is noted at {}", disk.display(), pmem.display()),
+        format!("{} owns the region, and may have noted any disk", owned::named(owner)),
+    )
 }
 
 /// What is said of a disk without a name that is not where the cached one was.
