@@ -501,16 +501,6 @@ fn what_cannot_be_is_told_before_anything_is_touched() {
 }
 
 #[test]
-fn a_region_that_forgot_its_disk_asks_for_it() {
-    let pair = Pair::new();
-    let copy = pair.folder.text("copy-of-v");
-    // A copy takes no notes along.
-    fs::copy(&pair.pmem, &copy).unwrap();
-    let forgot = run(&["serve", "--pmem", &copy]);
-    assert_tells(&forgot, USAGE, &["the disk of", "is not known", "name it: --disk"]);
-}
-
-#[test]
 fn a_disk_without_room_loses_nothing_and_what_it_lacks_is_salvaged() {
     need_root("mount a file system without room");
     let folder = Folder::new();
