@@ -10,6 +10,7 @@ use crate::compose;
 use crate::disk_left;
 use crate::disks::{DETACHED, Disk, is_same_place};
 use crate::failure::{DiskFailure, Doing, Failure, Kept, VolumeFailure};
+use crate::holdings;
 use crate::notes::Note;
 use crate::ordered::{erase_journal_of, put_journal_of};
 use crate::plan::VolumePlan;
@@ -303,8 +304,7 @@ impl LiveDisk {
             return Err(DiskFailure::Replaced { pmem, disk: path.to_owned() }.into());
         }
         let region = Arc::new(compose::map(&pmem, Access::ReadWrite)?);
-        let identity =
-            compose::cache_in(&pmem, &*region)?.ok_or_else(|| DiskFailure::NoCache { pmem: pmem.clone() })?;
+        let identity = compose::cache_in(&pmem, &*region)?.ok_or_else(|| holdings::no_cache(&pmem, &region))?;
         if identity.disk != DETACHED {
             return Err(DiskFailure::Attached { pmem }.into());
         }
