@@ -226,7 +226,7 @@ pub(crate) fn run(wish: &Check, json: bool) -> Result<Exit, Failure> {
     if repairs {
         let loss = Loss::of(&report);
         if loss.blocks > 0 && !wish.yes && !consent::given(&question(&path, &loss), json) {
-            return Err(VolumeFailure::RepairLoses { path, loss: loss.to_string() }.into());
+            return Err(VolumeFailure::RepairLoses { path, why: format!("the repair would give up {loss}") }.into());
         }
         report = check(&region, Repair::Yes).map_err(refused)?;
         create::sync(&path, &region)?;

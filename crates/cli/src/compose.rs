@@ -8,6 +8,7 @@ use crate::disks::{self, Disk, DiskPlan, Named};
 use crate::drain::Drain;
 use crate::facts::{Facts, Memory};
 use crate::failure::{DiskFailure, Doing, Failure, RunFailure, VolumeFailure};
+use crate::holdings;
 use crate::live_disk::{Front as CacheFront, LiveDisk};
 use crate::notes::Note;
 use crate::plan::VolumePlan;
@@ -104,7 +105,7 @@ pub(crate) fn open(plan: &VolumePlan) -> Result<Volume, Failure> {
         return open_cache(plan, region, identity);
     }
     if plan.disk != DiskPlan::default() {
-        return Err(DiskFailure::NoCache { pmem: path.to_owned() }.into());
+        return Err(holdings::no_cache(path, &region).into());
     }
     let Table { region, mut engine, access } = open_table(plan, region)?;
     let watched = engine.watched.take();

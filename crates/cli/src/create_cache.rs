@@ -6,6 +6,7 @@ use crate::disks::{self, Disk};
 use crate::facts::{Facts, Memory};
 use crate::failure::{DiskFailure, Failure, UsageFailure, VolumeFailure};
 use crate::grammar::Create;
+use crate::holdings;
 use crate::notes::Note;
 use crate::ordered::{journal_on, put_journal, refuse_another_cache, refuse_what_the_end_holds};
 use crate::risk::{self, Stake, Step};
@@ -68,7 +69,7 @@ pub(crate) fn lay_out(wish: &Create, disk: &Disk, region: &MappedRegion, content
     disk_left::forget(path, region)?;
     region.file().into_iter().for_each(|file| Note::Disk.write(file, &disk.path));
     let identity = identify(region).map_err(|poison| VolumeFailure::of_poison(path, poison))?;
-    let identity = identity.ok_or_else(|| DiskFailure::NoCache { pmem: path.to_owned() })?;
+    let identity = identity.ok_or_else(|| holdings::no_cache(path, region))?;
     Ok(Facts::of_disk_cache(path, Memory::of(region), &identity))
 }
 

@@ -11,6 +11,7 @@ use crate::disks::{self, DiskPlan, Named};
 use crate::drain::Meter;
 use crate::failure::{DiskFailure, Exit, Failure, VolumeFailure};
 use crate::grammar::Flush;
+use crate::holdings;
 use crate::live_disk::FlushTicket;
 use crate::notes::Note;
 use crate::places;
@@ -178,7 +179,7 @@ pub(crate) fn cache_in(pmem: &Path, access: Access) -> Result<(Arc<MappedRegion>
     });
     let region = Arc::new(mapped?);
     let identity = compose::disk_cache_in(pmem, &region)?;
-    let identity = identity.ok_or_else(|| DiskFailure::NoCache { pmem: pmem.to_owned() })?;
+    let identity = identity.ok_or_else(|| holdings::no_cache(pmem, &region))?;
     Ok((region, identity))
 }
 

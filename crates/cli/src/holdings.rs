@@ -3,7 +3,7 @@
 use crate::compose::{self, Holds};
 use crate::create::is_all_zero;
 use crate::disks::{DETACHED, Disk};
-use crate::failure::VolumeFailure;
+use crate::failure::{DiskFailure, VolumeFailure};
 use crate::notes::Note;
 use crate::run::is_pool;
 use crate::size::Human;
@@ -53,6 +53,12 @@ fn cache_on(path: &Path, region: &MappedRegion) -> Result<Option<String>, Volume
         Ok(_) => format!("{disk}, which lacks nothing"),
         Err(_) => disk,
     }))
+}
+
+/// The region at `path` is no cache of a disk, but what it holds.
+pub(crate) fn no_cache(path: &Path, region: &MappedRegion) -> DiskFailure {
+    let holds = of_region(path, region).ok().flatten().unwrap_or_else(|| "only zeroes".to_owned());
+    DiskFailure::NoCache { pmem: path.to_owned(), holds }
 }
 
 /// What is recognised on `disk`, if anything is.

@@ -9,6 +9,7 @@ use crate::cached_disk::{Asked, CachedDisk, DiskState};
 use crate::compose;
 use crate::disks::{DETACHED, Disk, is_same_place};
 use crate::failure::{DiskFailure, Doing, Failure, Kept, VolumeFailure};
+use crate::holdings;
 use crate::notes::Note;
 use crate::ordered::{erase_journal_of, put_journal_of};
 use crate::plan::VolumePlan;
@@ -354,8 +355,7 @@ impl LiveDisk {
         }
         // Clients wait meanwhile.
         let region = Arc::new(compose::map_at_once(&pmem, Access::ReadWrite)?);
-        let identity =
-            compose::cache_in(&pmem, &*region)?.ok_or_else(|| DiskFailure::NoCache { pmem: pmem.clone() })?;
+        let identity = compose::cache_in(&pmem, &*region)?.ok_or_else(|| holdings::no_cache(&pmem, &region))?;
         if identity.disk != DETACHED {
             return Err(DiskFailure::Attached { pmem }.into());
         }

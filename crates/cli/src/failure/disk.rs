@@ -103,6 +103,8 @@ pub(crate) enum DiskFailure {
     NoCache {
         /// The region.
         pmem: PathBuf,
+        /// What was recognised in it.
+        holds: String,
     },
     /// A cache in DRAM was asked for in front of a cache of a disk.
     TransitWished {
@@ -287,8 +289,8 @@ impl DiskFailure {
             DiskFailure::NoRegion { pmem } => {
                 (format!("there is no region {}", pmem.display()), "no such file".to_owned())
             }
-            DiskFailure::NoCache { pmem } => {
-                (format!("{} is no cache of a disk", pmem.display()), "it holds something else".to_owned())
+            DiskFailure::NoCache { pmem, holds } => {
+                (format!("{} is no cache of a disk", pmem.display()), format!("it holds {holds}"))
             }
             DiskFailure::TransitWished { pmem } => (
                 format!("{} gets no cache in DRAM", pmem.display()),

@@ -99,8 +99,8 @@ pub(crate) enum VolumeFailure {
     RepairLoses {
         /// The region file.
         path: PathBuf,
-        /// Which blocks, as a phrase.
-        loss: String,
+        /// Which blocks.
+        why: String,
     },
     /// A cache of a disk breaks rules of its format.
     BrokenCache {
@@ -481,8 +481,35 @@ impl VolumeFailure {
             VolumeFailure::Damaged { .. } => format!("the volume in {path} is damaged"),
             VolumeFailure::BrokenCache { .. } => format!("the cache in {path} is damaged"),
             VolumeFailure::NotRepairable { .. } => format!("the volume in {path} cannot be repaired"),
+            VolumeFailure::RepairLoses { .. } => format!("the volume in {path} was not repaired"),
             VolumeFailure::NotDurable { .. } => format!("{path} was not made durable"),
             _ => format!("{path} cannot be read"),
+        }
+    }
+
+    /// What happened where the file holds something else, and what that is.
+    fn what_it_holds(&self, holds: &str) -> (String, String) {
+        let path = self.path();
+        match self {
+            VolumeFailure::Exists { .. } => (format!("{path} already exists"), format!("it holds {holds}")),
+            VolumeFailure::Overwritten { .. } => (
+                format!("the beginning of the volume in {path} is overwritten"),
+                format!("{holds} lies there; the volume's second info block is intact"),
+            ),
+            _ => (format!("there is no volume in {path}"), format!("it holds {holds}")),
+        }
+    }
+
+    /// What to do next where a repair may help; the file is `path`, as a word of a shell.
+    fn next_by_repair(&self, path: &str) -> String {
+        match self {
+            VolumeFailure::Overwritten { .. } => format!(
+                "if the file was given to something else, leave it; to get the volume back, keep a copy, then run: tidegate check --repair --pmem {path}"
+            ),
+            VolumeFailure::RepairLoses { .. } => format!(
+                "keep a copy of the file, and copy out what can be read (serve --read-only); then: tidegate check --repair --yes --pmem {path}"
+            ),
+            _ => format!("keep a copy of the file, then run: tidegate check --repair --pmem {path}"),
         }
     }
 
@@ -494,18 +521,13 @@ impl VolumeFailure {
             VolumeFailure::NotAFile { kind, .. } => {
                 (format!("{path} is no region"), format!("it is {kind}; a region is a file or a DAX device"))
             }
-            VolumeFailure::Exists { holds, .. } => (format!("{path} already exists"), format!("it holds {holds}")),
+            VolumeFailure::Exists { holds, .. }
+            | VolumeFailure::Foreign { holds, .. }
+            | VolumeFailure::Overwritten { holds, .. } => self.what_it_holds(holds),
             VolumeFailure::InUse { holder, .. } => (format!("{path} is in use"), holder.to_string()),
             VolumeFailure::Blank { .. } => {
                 (format!("there is no volume in {path}"), "where it would begin are only zeroes".to_owned())
             }
-            VolumeFailure::Foreign { holds, .. } => {
-                (format!("there is no volume in {path}"), format!("it holds {holds}"))
-            }
-            VolumeFailure::Overwritten { holds, .. } => (
-                format!("the beginning of the volume in {path} is overwritten"),
-                format!("{holds} lies there; the volume's second info block is intact"),
-            ),
             VolumeFailure::CutShort { needs, has, .. } => {
                 (format!("{path} is cut short"), format!("it has {has} bytes, and the volume in it needs {needs}"))
             }
@@ -516,14 +538,12 @@ impl VolumeFailure {
             VolumeFailure::BeyondRepair { why, .. } => {
                 (format!("the volume in {path} is damaged beyond repair"), format!("both info blocks are lost: {why}"))
             }
-            VolumeFailure::RepairLoses { loss, .. } => {
-                (format!("{path} was not repaired"), format!("the repair would give up {loss}"))
-            }
             VolumeFailure::DeviceSize { bytes, .. } => {
                 (format!("{path} cannot have that size"), format!("it is a device of {bytes} bytes"))
             }
             VolumeFailure::Damaged { why, .. }
             | VolumeFailure::BrokenCache { why, .. }
+            | VolumeFailure::RepairLoses { why, .. }
             | VolumeFailure::Unreadable { why, .. }
             | VolumeFailure::NotRepairable { why, .. }
             | VolumeFailure::NotDurable { why, .. } => (self.what_the_medium_did(), why.clone()),
@@ -571,20 +591,14 @@ impl VolumeFailure {
             VolumeFailure::Foreign { .. } => {
                 "name the file that holds the volume: --pmem FILE; this one stays as it is".to_owned()
             }
-            VolumeFailure::Overwritten { .. } => format!(
-                "if the file was given to something else, leave it; to get the volume back, keep a copy, then run: tidegate check --repair --pmem {path}"
-            ),
             VolumeFailure::CutShort { .. } => "restore the file from a copy; what was cut off is lost".to_owned(),
             VolumeFailure::Version { .. } => {
                 "use the program that wrote it, or create a new volume elsewhere".to_owned()
             }
-            VolumeFailure::Damaged { .. } => {
-                format!("keep a copy of the file, then run: tidegate check --repair --pmem {path}")
+            VolumeFailure::Damaged { .. } | VolumeFailure::Overwritten { .. } | VolumeFailure::RepairLoses { .. } => {
+                self.next_by_repair(&path)
             }
             VolumeFailure::BeyondRepair { .. } => "restore the file from a copy".to_owned(),
-            VolumeFailure::RepairLoses { .. } => format!(
-                "keep a copy of the file, and copy out what can be read (serve --read-only); then: tidegate check --repair --yes --pmem {path}"
-            ),
             VolumeFailure::BrokenCache { .. } => {
                 "keep a copy of the file: it may hold blocks that the disk does not have".to_owned()
             }

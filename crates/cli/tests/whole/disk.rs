@@ -506,16 +506,6 @@ fn what_cannot_be_is_told_before_anything_is_touched() {
     }
 }
 
-#[test]
-fn a_region_that_forgot_its_disk_asks_for_it() {
-    let pair = Pair::new();
-    let copy = pair.folder.text("copy-of-v");
-    // A copy takes no notes along.
-    fs::copy(&pair.pmem, &copy).unwrap();
-    let forgot = run(&["serve", "--pmem", &copy]);
-    assert_tells(&forgot, USAGE, &["the disk of", "is not known", "name it: --disk"]);
-}
-
 /// A command that undoes something at the end.
 struct Undo(&'static str, [String; 2]);
 

@@ -163,6 +163,7 @@ fn a_file_of_somebody_else_is_named_and_no_way_to_overwrite_it_is_shown() {
             );
             assert!(!refused.stderr.contains("--force"), "{}", refused.stderr);
         }
+        assert_refused(&["scrub", "--pmem", file], REFUSED, &["is no cache of a disk", holds]);
     }
 }
 
