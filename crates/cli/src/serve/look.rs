@@ -5,8 +5,8 @@ use crate::plan::VolumePlan;
 use crate::uris::Holds;
 use tidegate_media::{Access, BlockDevice, Lba, LbaRange};
 
-/// Bytes that are looked at, at either end. More would keep clients waiting.
-const LOOKED_AT_BYTES: u64 = 4 << 20;
+/// Bytes that are looked at, at either end. More would keep clients waiting, and give a sparse region on tmpfs pages for what it never had.
+const LOOKED_AT_BYTES: u64 = 1 << 20;
 
 /// Bytes that are read at once.
 const PIECE_BYTES: u64 = 256 << 10;

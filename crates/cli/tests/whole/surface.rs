@@ -27,7 +27,7 @@ struct Wrong {
 
 const WRONG: &[Wrong] = &[
     Wrong { name: "absent", make: |_| () },
-    Wrong { name: "absent-folder/region", make: |_| () },
+    Wrong { name: "text/region", make: |_| () },
     Wrong { name: "empty", make: |path| sized(path, 0) },
     Wrong { name: "one-byte", make: |path| sized(path, 1) },
     Wrong { name: "odd-size", make: |path| sized(path, (16 << 20) + 17) },
@@ -129,7 +129,9 @@ fn refuse_all(folder: &Folder, lines: impl IntoIterator<Item = (Command, Vec<Str
             complaints.push(format!("{words:?} made or changed {}", path.display()));
         }
         let is_new = |path: &&PathBuf| !before.contains_key(*path);
-        after.keys().filter(is_new).for_each(|path| fs::remove_file(path).unwrap());
+        for path in after.keys().filter(is_new) {
+            if path.is_dir() { fs::remove_dir_all(path).unwrap() } else { fs::remove_file(path).unwrap() }
+        }
         tried += 1;
     }
     assert!(complaints.is_empty(), "{} complaints in {tried} lines:\n{}", complaints.len(), complaints.join("\n"));
