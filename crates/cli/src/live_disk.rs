@@ -77,7 +77,7 @@ pub(crate) struct FlushTicket {
 }
 
 /// How long somebody who has a look at the region, as `info` does, may keep this process from it.
-const LOOKS_END_WITHIN: Duration = Duration::from_secs(1);
+const LOOKS_END_WITHIN: Duration = Duration::from_secs(10);
 
 /// What the server says while a disk is not written to.
 const CAUTIOUS: &str = "the region could not be opened again: nothing is dirty, reads go to the disk, and writes are refused until the server is started anew";
