@@ -4,6 +4,7 @@
 //! its preamble for the rules between the two. Here [`keeper`] answers, [`kept`] is the persistent memory, [`journal`] says which file is which,
 //! [`recover`] brings back what a power cut left, [`door`] listens, and [`program`] starts the program and speaks for it.
 
+mod above;
 mod beside;
 mod blocks;
 #[cfg(test)]

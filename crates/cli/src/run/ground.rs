@@ -20,8 +20,6 @@ pub(super) trait Below: Debug + Send + Sync {
     fn path(&self) -> &Path;
     /// As the journal has it, without a strip.
     fn named(&self, family: u32) -> Named;
-    /// Whether it is still there.
-    fn is_in_place(&self) -> bool;
     /// Whether it has no name any more.
     fn is_removed(&self) -> bool;
     /// Its bytes.
@@ -34,6 +32,9 @@ pub(super) trait Below: Debug + Send + Sync {
     fn read(&self, at: u64, block: &mut [u8]) -> io::Result<()>;
     /// Brings the file to its disk.
     fn sync(&self) -> io::Result<()>;
+    /// Makes durable that the file is where it was when it was opened, and recovery will look for it: a sync of the file alone may leave it to a power cut to take back that it, or a folder above it, was renamed.
+    /// Whether it is still there.
+    fn sync_in_place(&self) -> io::Result<bool>;
 }
 
 /// The journal's file: what is appended is durable on return.

@@ -1,5 +1,6 @@
 //! Files of the system as a run has them: held ones, opened for reading and never written, and those that recovery finds and writes.
 
+use super::above;
 use super::ground::{Attributes, Below, Brought, Found, Ground, Target, Unlike};
 use super::held_name;
 use super::journal::{self, Kind, Named};
@@ -59,6 +60,10 @@ impl HeldFile {
         Ok(held.is_in_place().then_some(held))
     }
 
+    fn is_in_place(&self) -> bool {
+        rustix::fs::stat(&self.path).is_ok_and(|found| id_of(&found) == self.id)
+    }
+
     /// Whether the system has hardly any descriptors left for this process: a program that gets none could not be answered.
     pub(super) fn takes_of_reserve(&self) -> bool {
         is_in_reserve(self.file.as_raw_fd(), getrlimit(Resource::Nofile).current)
@@ -91,10 +96,6 @@ impl Below for HeldFile {
             strip: None,
             kind: Kind::File,
         }
-    }
-
-    fn is_in_place(&self) -> bool {
-        rustix::fs::stat(&self.path).is_ok_and(|found| id_of(&found) == self.id)
     }
 
     fn is_removed(&self) -> bool {
@@ -138,6 +139,12 @@ impl Below for HeldFile {
         let synced = rustix::io::retry_on_intr(|| rustix::fs::fsync(&self.file));
         *failed = synced.err();
         Ok(synced?)
+    }
+
+    fn sync_in_place(&self) -> io::Result<bool> {
+        self.sync()?;
+        above::sync_above(&self.path, &self.file)?;
+        Ok(self.is_in_place())
     }
 }
 

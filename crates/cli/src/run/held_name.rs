@@ -1,5 +1,6 @@
 //! Names of the system as a run has them: held ones, whose folders are open and synced, and those that recovery finds.
 
+use super::above;
 use super::ground::{Below, Brought, Found, Target, Unlike};
 use super::held_file::{self, Written, id_of, is_in_reserve};
 use super::journal::{Kind, Named};
@@ -39,6 +40,11 @@ impl HeldName {
         let Some(born_ns) = held_file::born_ns(&folder)?.filter(|_| same) else { return Ok(None) };
         let folder_id = id_of(&rustix::fs::fstat(&folder)?);
         Ok(Some(HeldName { folder, folder_id, born_ns, name: name.to_owned(), path }))
+    }
+
+    fn is_in_place(&self) -> bool {
+        let above = self.path.parent();
+        above.is_some_and(|above| rustix::fs::stat(above).is_ok_and(|found| id_of(&found) == self.folder_id))
     }
 
     /// Whether the system has hardly any descriptors left for this process.
@@ -81,11 +87,6 @@ impl Below for HeldName {
         Named { family, path, inode, born_ns: self.born_ns, strip: None, kind: Kind::Name }
     }
 
-    fn is_in_place(&self) -> bool {
-        let above = self.path.parent();
-        above.is_some_and(|above| rustix::fs::stat(above).is_ok_and(|found| id_of(&found) == self.folder_id))
-    }
-
     fn is_removed(&self) -> bool {
         rustix::fs::fstat(&self.folder).is_ok_and(|stat| stat.st_nlink == 0)
     }
@@ -101,6 +102,12 @@ impl Below for HeldName {
 
     fn sync(&self) -> io::Result<()> {
         sync_in(&self.folder, self.name.as_os_str())
+    }
+
+    fn sync_in_place(&self) -> io::Result<bool> {
+        self.sync()?;
+        above::sync_above(&self.path, &self.folder)?;
+        Ok(self.is_in_place())
     }
 }
 

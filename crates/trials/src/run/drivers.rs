@@ -78,3 +78,7 @@ pub const FAILING: CProgram =
 /// "die" if the last of these stores is to be its end.
 pub const STRAY: CProgram =
     CProgram { name: "stray", source: include_str!("stray.c"), flags: &["-pthread"], packages: "gcc libc6-dev" };
+
+/// Writes a file and syncs it until it is killed, and gives it another path amid that. The argument says how.
+pub const MOVER: CProgram =
+    CProgram { name: "mover", source: include_str!("mover.c"), flags: &[], packages: "gcc libc6-dev" };
