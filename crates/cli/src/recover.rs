@@ -85,13 +85,14 @@ impl fmt::Display for Answer {
 
 /// Runs `tidegate recover`.
 pub(crate) fn run(wish: &Recover, json: bool) -> Result<Exit, Failure> {
-    let Recovered { was_left, written, salvaged, removed, left, is_lost } =
-        recover_pool(&wish.pool, wish.to.as_deref())?;
+    let recovered = recover_pool(&wish.pool, wish.to.as_deref())?;
+    let is_doubtful = recovered.doubtful().is_some();
+    let Recovered { was_left, written, salvaged, removed, left, is_lost } = recovered;
     let aside = |Salvaged { file, unlike, to }: Salvaged| Aside { file, why: unlike.told(), to };
     let salvaged: Vec<_> = salvaged.into_iter().map(aside).collect();
     let removed = removed.into_iter().map(|(file, to)| Removed { file, to }).collect();
     let left = left.into_iter().map(|LeftAlone { file, unlike }| Kept { file, why: unlike.told() }).collect();
-    let exit = if salvaged.is_empty() { Exit::Done } else { Exit::Refused };
+    let exit = if salvaged.is_empty() && !is_doubtful { Exit::Done } else { Exit::Refused };
     answer::end_with(
         &Answer { pool: wish.pool.clone(), was_left, written, salvaged, removed, left, is_lost },
         json,

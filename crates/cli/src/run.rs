@@ -85,7 +85,11 @@ pub(crate) fn run(wish: &Run) -> Result<ExitCode, Failure> {
     let journal_at = beside.journal();
     places::make_folder_of(&journal_at)?;
     beside.refuse_in_memory(domain)?;
-    recover::recover(&beside, &region, beside.salvaged())?.tell();
+    let recovered = recover::recover(&beside, &region, beside.salvaged())?;
+    recovered.tell();
+    if let Some(file) = recovered.doubtful() {
+        return Err(RunFailure::Doubtful { file: file.to_owned(), aside: beside.salvaged() }.into());
+    }
     let kept = Kept::fresh(&pool, region)?;
     let folder = Folder::make()?;
     let table = Table::create(&folder.table())?;

@@ -85,6 +85,13 @@ pub(crate) enum RunFailure {
         /// Why not.
         why: String,
     },
+    /// Nobody knows whether a file is newer than what an earlier run kept of it.
+    Doubtful {
+        /// The file.
+        file: PathBuf,
+        /// Where what was kept is.
+        aside: PathBuf,
+    },
     /// The program cannot be started.
     NotStarted {
         /// Its name.
@@ -121,6 +128,7 @@ impl RunFailure {
             RunFailure::NoVolume { .. } => ("no-volume", Exit::Refused),
             RunFailure::NoJournal { .. } => ("no-journal", Exit::Refused),
             RunFailure::NotRecovered { .. } => ("not-recovered", Exit::Environment),
+            RunFailure::Doubtful { .. } => ("doubtful", Exit::Refused),
             RunFailure::NotStarted { .. } => ("not-started", Exit::Environment),
         }
     }
@@ -163,6 +171,13 @@ impl RunFailure {
             RunFailure::NotRecovered { file, why } => {
                 (format!("what was synced to {} is still in the pool", file.display()), why.clone())
             }
+            RunFailure::Doubtful { file, .. } => (
+                format!(
+                    "the program is not started: {} may be older or newer than what was synced to it",
+                    file.display()
+                ),
+                "it was last changed before it was held, by a clock that was behind".to_owned(),
+            ),
             RunFailure::NotStarted { program, error } => {
                 (format!("cannot run {}", program.display()), error.to_string())
             }
@@ -195,6 +210,10 @@ impl RunFailure {
                 "put the journal back and run again, or name another pool; if nothing of it is needed, remove this one, or zero the device".to_owned()
             }
             RunFailure::NotRecovered { .. } => "put the file's disk right, and run again with the same pool".to_owned(),
+            RunFailure::Doubtful { aside, .. } => format!(
+                "compare it with what was synced, which is in {}, put what is right in its place, and run again",
+                aside.display()
+            ),
             RunFailure::NotStarted { .. } => "name a program: tidegate run -- PROGRAM".to_owned(),
         }
     }

@@ -82,6 +82,8 @@ pub(crate) enum Unlike {
     Failed,
     /// It lies beside a file that was written since the system came up.
     Beside,
+    /// It was changed before it was held, as it says of itself: by a clock that was behind, so nobody knows whether that was since the system came up.
+    ClockBehind,
     /// A power cut may have left less of the pool than of the file: the pool was no memory that keeps what is fenced.
     Newer,
 }
@@ -95,6 +97,9 @@ impl Unlike {
             Unlike::Changed => "was written since the power came back",
             Unlike::Failed => "could not be brought to its disk",
             Unlike::Beside => "lies beside a file that was written since the power came back",
+            Unlike::ClockBehind => {
+                "is doubtful: it was last changed before it was held, by a clock that was behind, so it may have been written since the power came back"
+            }
             Unlike::Newer => "may be newer than what the pool has of it, as that is no persistent memory",
         }
     }

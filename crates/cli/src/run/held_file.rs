@@ -95,6 +95,7 @@ impl Below for HeldFile {
             born_ns: self.born_ns,
             strip: None,
             kind: Kind::File,
+            changed: rustix::fs::fstat(&self.file).ok().map(|stat| stat.st_ctime),
         }
     }
 
@@ -175,6 +176,9 @@ impl Ground for System {
         }
         if stat.st_ino != named.inode || born_ns(&file)? != Some(named.born_ns) {
             return Ok(Found::Unlike(Unlike::Replaced));
+        }
+        if !resumed && named.changed.is_some_and(|changed| stat.st_ctime < changed) {
+            return Ok(Found::Unlike(Unlike::ClockBehind));
         }
         Ok(Found::Same(Box::new(Written::new(file, None))))
     }
@@ -289,8 +293,8 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let salvage = folder.path().join("below").join("aside");
         let system = System { salvage: salvage.clone(), session: "session".to_owned(), booted: 0 };
-        let kind = Kind::File;
-        let named = Named { family: 1, path: "/file".into(), inode: 1, born_ns: 1, strip: None, kind };
+        let (path, kind) = ("/file".into(), Kind::File);
+        let named = Named { family: 1, path, inode: 1, born_ns: 1, strip: None, kind, changed: None };
         let (_, to) = system.salvage(&named).expect("it can be made");
         let mode = |path: &Path| path.metadata().expect("it is there").mode() & 0o777;
         assert_eq!((mode(&salvage), mode(&to)), (0o700, 0o600));
@@ -305,15 +309,23 @@ mod tests {
         file.set_modified(long_ago).expect("times can be set");
         let named = HeldFile::of(&file).expect("it can be held").expect("its birth is known").named(1);
         let now = i64::try_from(SystemTime::now().duration_since(long_ago).expect("later").as_secs()).expect("seconds");
-        let found = |booted, resumed| {
-            let system = System { salvage: folder.path().join("aside"), session: "run".to_owned(), booted };
-            match system.find(&named, resumed).expect("it can be looked at") {
+        let system = |booted| System { salvage: folder.path().join("aside"), session: "run".to_owned(), booted };
+        let unlike =
+            |booted, named: &Named, resumed| match system(booted).find(named, resumed).expect("it can be looked at") {
                 Found::Same(_) => None,
                 Found::Unlike(unlike) => Some(unlike),
-            }
-        };
+            };
+        let found = |booted, resumed| unlike(booted, &named, resumed);
         assert_eq!(found(now + 1000, false), None);
         assert_eq!(found(now - 1000, false), Some(Unlike::Changed), "its time of writing was set back since the boot");
         assert_eq!(found(now - 1000, true), None, "the recovery itself wrote it");
+        let changed = named.changed.map(|changed| changed + 1);
+        assert!(
+            changed.is_some_and(|changed| changed > now),
+            "the hold tells of the last change, not of the last write"
+        );
+        let later = Named { changed, ..named.clone() };
+        assert_eq!(unlike(now + 1000, &later, false), Some(Unlike::ClockBehind), "it was older when it was held");
+        assert_eq!(unlike(now + 1000, &later, true), None, "the recovery itself changed it");
     }
 }

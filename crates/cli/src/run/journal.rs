@@ -57,6 +57,10 @@ pub(super) struct Named {
     /// What is held.
     #[serde(default, skip_serializing_if = "Kind::is_file")]
     pub(super) kind: Kind,
+    /// The second since 1970 at which what was durable of it when the hold began had been changed last, as its file system tells. What is found is older than that only if somebody changed it by a clock that was
+    /// behind. None: nobody knows, or a recovery changed it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) changed: Option<i64>,
 }
 
 /// What a hold is of.
@@ -290,6 +294,9 @@ impl Left {
             recovered: BTreeMap::new(),
         };
         lines.for_each(|line| left.add(line));
+        let Left { holds, recovering, .. } = &mut left;
+        let is_recovering = |named: &Named| recovering.iter().any(|(_, family)| *family == named.family);
+        holds.iter_mut().filter(|named| is_recovering(named)).for_each(|named| named.changed = None);
         Some(left)
     }
 
@@ -344,8 +351,8 @@ mod tests {
         let path = folder.path().join("pool.holds");
         assert_eq!(Left::read(&path).expect("readable"), None);
         let mut journal = Journal::begin(&path, Domain::DiskFile).expect("begun");
-        let named =
-            Named { family: 3, path: "/a b/c".into(), inode: 7, born_ns: 1 << 70, strip: Some(4), kind: Kind::Name };
+        let (family, inode, born_ns, strip, changed) = (3, 7, 1 << 70, Some(4), Some(5));
+        let named = Named { family, path: "/a b/c".into(), inode, born_ns, strip, kind: Kind::Name, changed };
         journal.add(&named).expect("added");
         let left = Left::read(&path).expect("readable").expect("left");
         assert_eq!((left.holds, left.is_void, left.boot), (vec![named], false, this_boot().expect("a boot")));
@@ -361,6 +368,7 @@ mod tests {
         assert!(left.is_void && left.failed.contains(&3));
         assert!(left.is_recovering("boot", 3) && !left.is_recovering("boot", 4) && !left.is_recovering("other", 3));
         assert!(left.was_recovering(3) && !left.was_recovering(4));
+        assert_eq!(left.holds[0].changed, None, "a recovery may have changed it, by whatever clock");
         assert_eq!(left.recovered, BTreeMap::from([(3, aside), (12, Brought::Written)]));
         journal.end().expect("removed");
         assert_eq!(Left::read(&path).expect("readable"), None);
@@ -431,7 +439,8 @@ mod tests {
     fn a_line_that_was_written_in_part_spoils_none_behind_it() {
         let (_folder, path, mut journal) = begun();
         journal.log.append(b"\n{\"family\":1,\"pa").expect("appended");
-        let named = Named { family: 2, path: "/c".into(), inode: 7, born_ns: 1, strip: None, kind: Kind::File };
+        let (family, inode, born_ns, kind) = (2, 7, 1, Kind::File);
+        let named = Named { family, path: "/c".into(), inode, born_ns, strip: None, kind, changed: None };
         journal.add(&named).expect("added");
         assert_eq!(Left::read(&path).expect("readable").expect("left").holds, [named]);
     }

@@ -145,7 +145,15 @@ impl Below for OpenName {
         Path::new(self.path)
     }
     fn named(&self, family: u32) -> Named {
-        Named { family, path: self.path.into(), inode: FOLDER.inode, born_ns: 1, strip: None, kind: Kind::Name }
+        Named {
+            family,
+            path: self.path.into(),
+            inode: FOLDER.inode,
+            born_ns: 1,
+            strip: None,
+            kind: Kind::Name,
+            changed: None,
+        }
     }
     fn is_removed(&self) -> bool {
         false

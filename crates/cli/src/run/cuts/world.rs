@@ -368,7 +368,15 @@ impl Below for Open {
         &self.path
     }
     fn named(&self, family: u32) -> Named {
-        Named { family, path: self.path.clone(), inode: INODE, born_ns: 1, strip: None, kind: Kind::File }
+        Named {
+            family,
+            path: self.path.clone(),
+            inode: INODE,
+            born_ns: 1,
+            strip: None,
+            kind: Kind::File,
+            changed: None,
+        }
     }
     fn is_removed(&self) -> bool {
         false
