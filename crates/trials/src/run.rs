@@ -117,11 +117,20 @@ impl Stand {
         command
     }
 
-    /// `tidegate run` of what is added to it, in the root.
+    /// `tidegate run` of what is added to it, in the root. The pool is an ordinary file.
     pub fn run(&self) -> Command {
+        self.run_with(&["--try"])
+    }
+
+    /// The same without persistent memory's being dispensed with.
+    pub fn run_in_earnest(&self) -> Command {
+        self.run_with(&[])
+    }
+
+    fn run_with(&self, flags: &[&str]) -> Command {
         library();
         let mut command = Command::new(program());
-        command.args(["--verbose", "run", "--size", "64M", "--pool"]).arg(self.pool());
+        command.args(["--verbose", "run", "--size", "64M"]).args(flags).arg("--pool").arg(self.pool());
         command.arg("--root").arg(self.root()).arg("--").current_dir(self.root());
         command.env("XDG_RUNTIME_DIR", self.folder.path());
         command

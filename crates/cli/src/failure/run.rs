@@ -61,6 +61,13 @@ pub(crate) enum RunFailure {
         /// Why not.
         why: String,
     },
+    /// A pool that a power loss would take something of.
+    NotPersistent {
+        /// The pool.
+        pool: PathBuf,
+        /// What it is instead.
+        is: &'static str,
+    },
     /// A pool that another process uses.
     InUse {
         /// The pool.
@@ -124,6 +131,7 @@ impl RunFailure {
             RunFailure::PoolSize { .. } => ("pool-size", Exit::Usage),
             RunFailure::PoolTooSmall { .. } => ("pool-too-small", Exit::Refused),
             RunFailure::Pool { .. } => ("pool", Exit::Refused),
+            RunFailure::NotPersistent { .. } => ("pool-not-persistent", Exit::Refused),
             RunFailure::InUse { .. } => ("pool-in-use", Exit::InUse),
             RunFailure::NoVolume { .. } => ("no-volume", Exit::Refused),
             RunFailure::NoJournal { .. } => ("no-journal", Exit::Refused),
@@ -156,6 +164,10 @@ impl RunFailure {
                 (format!("{} is too small for a pool", pool.display()), format!("a pool has {} or more", Human(*min)))
             }
             RunFailure::Pool { pool, why } => (format!("the pool {} cannot be used", pool.display()), why.clone()),
+            RunFailure::NotPersistent { pool, is } => (
+                format!("the pool {} would make fsync and fdatasync weaker than they are without it", pool.display()),
+                format!("it is {is}: a power loss takes what programs synced last"),
+            ),
             RunFailure::InUse { pool } => (
                 format!("cannot use the pool {}", pool.display()),
                 "another process does: a run, or a recovery".to_owned(),
@@ -199,6 +211,10 @@ impl RunFailure {
             RunFailure::PoolTooSmall { .. } | RunFailure::Pool { .. } => {
                 "name another file, or one that is not there yet: --pool FILE".to_owned()
             }
+            RunFailure::NotPersistent { pool, .. } => format!(
+                "name a pool in persistent memory (domain power-fail): --pool FILE; or run it all the same, with files that you can lose: --try; what an earlier run left: tidegate recover {}",
+                word(pool)
+            ),
             RunFailure::InUse { pool } => format!(
                 "see what it does: tidegate status {pool}; or name another pool: --pool FILE",
                 pool = word(pool)
