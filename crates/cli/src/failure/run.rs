@@ -1,12 +1,13 @@
 //! What keeps a program from being run.
 
-use super::{Doing, Exit, Failure, Told, VolumeFailure};
+use super::{Doing, Exit, Failure, NotOwn, Told, VolumeFailure};
+use crate::owned::Distrust;
 use crate::shell::word;
 use crate::size::Human;
 use std::ffi::OsString;
 use std::io;
-use std::path::PathBuf;
-use tidegate_media::MapError;
+use std::path::{Path, PathBuf};
+use tidegate_media::{LockHolder, MapError};
 
 /// Why `tidegate run` did not run a program.
 #[derive(Debug)]
@@ -72,6 +73,8 @@ pub(crate) enum RunFailure {
     InUse {
         /// The pool.
         pool: PathBuf,
+        /// Which.
+        holder: LockHolder,
     },
     /// A pool where a volume was expected.
     NoVolume {
@@ -99,6 +102,15 @@ pub(crate) enum RunFailure {
         /// Where what was kept is.
         aside: PathBuf,
     },
+    /// The pool has what files lack whose file systems are not mounted.
+    Unmounted {
+        /// The pool.
+        pool: PathBuf,
+        /// How many files.
+        files: usize,
+        /// The first one's file system, in words.
+        file_system: String,
+    },
     /// The program cannot be started.
     NotStarted {
         /// Its name.
@@ -112,8 +124,22 @@ impl RunFailure {
     /// What the system says when a pool cannot be mapped.
     pub(crate) fn of_map(doing: Doing, error: MapError) -> Failure {
         match error {
-            MapError::InUse { path: pool } => RunFailure::InUse { pool }.into(),
+            MapError::InUse { path: pool, holder } => RunFailure::InUse { pool, holder }.into(),
+            MapError::Io { path, source, .. } => RunFailure::of_file(&path, doing, source),
             error => VolumeFailure::of_map(doing, error).into(),
+        }
+    }
+
+    /// What is wrong with a pool, or with what lies beside it, at `path`.
+    pub(crate) fn of_file(path: &Path, doing: Doing, error: io::Error) -> Failure {
+        match Distrust::in_error(&error) {
+            Some(distrust) => Failure::NotOwn(NotOwn {
+                file: path.to_owned(),
+                distrust,
+                command: "tidegate recover POOL",
+                instead: "name a pool and a folder of your own: --pool FILE, or --to DIR",
+            }),
+            None => VolumeFailure::of_io(path, doing, error).into(),
         }
     }
 
@@ -137,6 +163,7 @@ impl RunFailure {
             RunFailure::NoJournal { .. } => ("no-journal", Exit::Refused),
             RunFailure::NotRecovered { .. } => ("not-recovered", Exit::Environment),
             RunFailure::Doubtful { .. } => ("doubtful", Exit::Refused),
+            RunFailure::Unmounted { .. } => ("unmounted", Exit::Refused),
             RunFailure::NotStarted { .. } => ("not-started", Exit::Environment),
         }
     }
@@ -168,10 +195,9 @@ impl RunFailure {
                 format!("the pool {} would make fsync and fdatasync weaker than they are without it", pool.display()),
                 format!("it is {is}: a power loss takes what programs synced last"),
             ),
-            RunFailure::InUse { pool } => (
-                format!("cannot use the pool {}", pool.display()),
-                "another process does: a run, or a recovery".to_owned(),
-            ),
+            RunFailure::InUse { pool, holder } => {
+                (format!("the pool {} is in use", pool.display()), holder.to_string())
+            }
             RunFailure::NoVolume { pool } => (
                 format!("{} is no volume", pool.display()),
                 "it is a pool of `tidegate run`, and has what programs synced to their files".to_owned(),
@@ -189,6 +215,10 @@ impl RunFailure {
                     file.display()
                 ),
                 "it was last changed before it was held, by a clock that was behind".to_owned(),
+            ),
+            RunFailure::Unmounted { pool, files, file_system } => (
+                format!("the pool {} still has what was synced to {files} files", pool.display()),
+                format!("{file_system} is not there"),
             ),
             RunFailure::NotStarted { program, error } => {
                 (format!("cannot run {}", program.display()), error.to_string())
@@ -215,7 +245,7 @@ impl RunFailure {
                 "name a pool in persistent memory (domain power-fail): --pool FILE; or run it all the same, with files that you can lose: --try; what an earlier run left: tidegate recover {}",
                 word(pool)
             ),
-            RunFailure::InUse { pool } => format!(
+            RunFailure::InUse { pool, .. } => format!(
                 "see what it does: tidegate status {pool}; or name another pool: --pool FILE",
                 pool = word(pool)
             ),
@@ -229,6 +259,10 @@ impl RunFailure {
             RunFailure::Doubtful { aside, .. } => format!(
                 "compare it with what was synced, which is in {}, put what is right in its place, and run again",
                 aside.display()
+            ),
+            RunFailure::Unmounted { pool, .. } => format!(
+                "mount it there, and run this again; if it is gone for good, put aside what was synced to its files: tidegate recover {} --force",
+                word(pool)
             ),
             RunFailure::NotStarted { .. } => "name a program: tidegate run -- PROGRAM".to_owned(),
         }

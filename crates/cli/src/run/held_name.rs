@@ -1,6 +1,7 @@
 //! Names of the system as a run has them: held ones, whose folders are open and synced, and those that recovery finds.
 
 use super::above;
+use super::file_system::FileSystem;
 use super::ground::{Below, Brought, Found, Target, Unlike};
 use super::held_file::{self, Written, id_of, is_in_reserve};
 use super::journal::{Kind, Named};
@@ -88,7 +89,8 @@ impl Below for HeldName {
         // Whatever lies there later is younger than this, and so is the folder.
         let changed = rustix::fs::fstat(&self.folder).ok().zip(file.ok());
         let changed = changed.map(|(folder, file)| folder.st_ctime.min(file.st_ctime));
-        Named { family, path, inode, born_ns: self.born_ns, strip: None, kind: Kind::Name, changed }
+        let file_system = FileSystem::of(&self.folder).ok().flatten();
+        Named { family, path, inode, born_ns: self.born_ns, strip: None, kind: Kind::Name, changed, file_system }
     }
 
     fn is_removed(&self) -> bool {

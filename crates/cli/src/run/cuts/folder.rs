@@ -153,6 +153,7 @@ impl Below for OpenName {
             strip: None,
             kind: Kind::Name,
             changed: None,
+            file_system: None,
         }
     }
     fn is_removed(&self) -> bool {

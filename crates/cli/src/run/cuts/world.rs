@@ -1,6 +1,7 @@
 //! Persistent memory, a file and a journal, all cut at the same instant.
 
 use super::folder::{NewTarget, SimFolder};
+use crate::run::file_system::FileSystem;
 use crate::run::ground::{Below, Brought, Found, Ground, Log, Target, Unlike};
 use crate::run::journal::{Kind, Named};
 use std::collections::BTreeSet;
@@ -376,6 +377,7 @@ impl Below for Open {
             strip: None,
             kind: Kind::File,
             changed: None,
+            file_system: None,
         }
     }
     fn is_removed(&self) -> bool {
@@ -449,6 +451,9 @@ impl Log for SimLog {
 pub(super) struct SimGround(pub(super) Arc<World>);
 
 impl Ground for SimGround {
+    fn missing(&self, _: &Named) -> io::Result<Option<FileSystem>> {
+        Ok(None)
+    }
     fn find(&self, named: &Named, resumed: bool) -> io::Result<Found> {
         let disks = self.0.disks();
         Ok(if disks.file.path != named.path {
