@@ -75,7 +75,10 @@ pub(crate) enum Command {
     Replay(Replay),
     /// Read every block that the cache of a disk holds, and compare it with its checksum
     Scrub(Scrub),
-    /// Run an unchanged program whose syncs end in persistent memory, and return what it returns
+    /// Run an unchanged program whose syncs end in persistent memory, and return what it returns (experimental)
+    ///
+    /// Experimental: in some cases a recovery after a power loss puts older bytes over synced ones, or cannot put synced bytes back. The README lists them
+    /// ("Files of programs that were never changed"). Keep backups of what lies below the roots.
     Run(Run),
 
     /// Show what a run is doing: files, their syncs, and what each saved
@@ -499,6 +502,10 @@ pub(crate) struct Run {
     /// Files that are never held, more than once if wanted: `*.tmp` is about names, `/data/**` about paths
     #[arg(long, value_name = "GLOB")]
     pub(crate) deny: Vec<String>,
+
+    /// Run even if the pool is no persistent memory: a power loss then takes what programs synced last
+    #[arg(long = "try")]
+    pub(crate) is_trial: bool,
 
     /// The program and its arguments
     #[arg(value_name = "CMD", value_hint = ValueHint::CommandWithArguments, required = true, last = true)]

@@ -101,15 +101,17 @@ impl fmt::Display for Answer {
 /// Runs `tidegate recover`.
 pub(crate) fn run(wish: &Recover, json: bool) -> Result<Exit, Failure> {
     let if_unmounted = if wish.force { IfUnmounted::PutAside } else { IfUnmounted::Keep };
-    let Recovered { was_left, written, salvaged, removed, left, unmounted, is_lost } =
-        recover_pool(&wish.pool, wish.to.as_deref(), if_unmounted)?;
+    let recovered = recover_pool(&wish.pool, wish.to.as_deref(), if_unmounted)?;
+    let is_doubtful = recovered.doubtful().is_some();
+    let Recovered { was_left, written, salvaged, removed, left, unmounted, is_lost } = recovered;
     let waiting = |Unmounted { file, file_system }: Unmounted| Waiting { file, file_system };
     let unmounted: Vec<_> = unmounted.into_iter().map(waiting).collect();
     let aside = |Salvaged { file, unlike, to }: Salvaged| Aside { file, why: unlike.told(), to };
     let salvaged: Vec<_> = salvaged.into_iter().map(aside).collect();
     let removed = removed.into_iter().map(|(file, to)| Removed { file, to }).collect();
     let left = left.into_iter().map(|LeftAlone { file, unlike }| Kept { file, why: unlike.told() }).collect();
-    let exit = if salvaged.is_empty() && unmounted.is_empty() { Exit::Done } else { Exit::Refused };
+    let is_done = salvaged.is_empty() && unmounted.is_empty() && !is_doubtful;
+    let exit = if is_done { Exit::Done } else { Exit::Refused };
     answer::end_with(
         &Answer { pool: wish.pool.clone(), was_left, written, salvaged, removed, left, unmounted, is_lost },
         json,

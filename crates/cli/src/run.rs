@@ -4,6 +4,7 @@
 //! its preamble for the rules between the two. Here [`keeper`] answers, [`kept`] is the persistent memory, [`journal`] says which file is which,
 //! [`recover`] brings back what a power cut left, [`door`] listens, and [`program`] starts the program and speaks for it.
 
+mod above;
 mod beside;
 mod blocks;
 #[cfg(test)]
@@ -54,7 +55,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 use table::Table;
-use tidegate_media::{Domain, Region};
+use tidegate_media::{Domain, MappedRegion, Region};
 pub(crate) use version::{is_pool, version};
 use written::Asked;
 
@@ -66,14 +67,13 @@ const REMOVED_LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Runs `tidegate run`; the answer is the program's.
 pub(crate) fn run(wish: &Run) -> Result<ExitCode, Failure> {
+    tracing::warn!("`tidegate run` is experimental: the README lists when a recovery after a power loss is wrong");
     let library = program::library()?;
     let asked = Asked::of(wish)?;
     let scope = Scope { roots: roots(&asked.roots)?, denied: Denied::new(&asked.deny) };
     let pool = pool_or_default(asked.pool.as_deref());
-    places::make_folder_of(&pool)?;
-    let region = Arc::new(kept::map(&pool, asked.size.unwrap_or(POOL_BYTES))?);
+    let region = Arc::new(map(&pool, asked.size.unwrap_or(POOL_BYTES), wish.is_trial)?);
     let domain = region.domain();
-    version::refuse_others(&pool, &region)?;
     if let Some(size) = asked.size.filter(|size| *size != region.len()) {
         let has = Human(region.len());
         tracing::warn!(
@@ -90,7 +90,11 @@ pub(crate) fn run(wish: &Run) -> Result<ExitCode, Failure> {
     beside.refuse_in_memory(domain)?;
     let recovered = recover::recover(&beside, &region, beside.salvaged(), IfUnmounted::Keep)?;
     recovered.tell();
+    // First: the journal stays then, and tells of doubtful files again.
     recovered.refuse_unmounted(&pool)?;
+    if let Some(file) = recovered.doubtful() {
+        return Err(RunFailure::Doubtful { file: file.to_owned(), aside: beside.salvaged() }.into());
+    }
     let kept = Kept::fresh(&pool, region)?;
     let folder = Folder::make()?;
     let table = Table::create(&folder.table())?;
@@ -112,6 +116,29 @@ pub(crate) fn run(wish: &Run) -> Result<ExitCode, Failure> {
     drop(impatience);
     left.tell();
     ended
+}
+
+/// Maps the pool at `path`, made now with `size` bytes if it is absent: persistent memory, unless it `is_trial`.
+fn map(path: &Path, size: u64, is_trial: bool) -> Result<MappedRegion, Failure> {
+    let is_new = matches!(path.try_exists(), Ok(false));
+    let region = kept::map(path, size)?;
+    version::refuse_others(path, &region)?;
+    if is_trial || matches!(region.domain(), Domain::PowerFail { .. }) {
+        return Ok(region);
+    }
+    if is_new {
+        // Nobody else could use it so far. If it stays, it is an empty pool.
+        let _ = std::fs::remove_file(path);
+    }
+    Err(RunFailure::NotPersistent { pool: path.to_owned(), is: what_it_is(region.domain()) }.into())
+}
+
+/// What a pool in `domain` is, if it is no persistent memory.
+fn what_it_is(domain: Domain) -> &'static str {
+    match domain {
+        Domain::DiskFile => "an ordinary file, not persistent memory",
+        _ => contract::meaning(domain),
+    }
 }
 
 /// Brings what a run left in `pool` to its files, and what cannot go there to the folder `aside`.
@@ -192,12 +219,9 @@ fn warn_of_others(pool: &Path) {
 /// Says so if what is synced would not outlive a power cut.
 fn warn_of(pool: &Path, domain: Domain) {
     if !matches!(domain, Domain::PowerFail { .. }) {
-        let meaning = match domain {
-            Domain::DiskFile => "an ordinary file, not persistent memory",
-            _ => contract::meaning(domain),
-        };
+        let is = what_it_is(domain);
         tracing::warn!(
-            "the pool {} is {meaning}: what programs sync survives their end and this program's, but not a power cut",
+            "the pool {} is {is}: what programs sync survives their end and this program's, but not a power cut",
             pool.display()
         );
     }

@@ -1,7 +1,9 @@
 //! What the kernel tells of a descriptor or a path. A closed number is an error here, not a danger.
 
+use crate::next;
 use rustix::fs::{AtFlags, FileType, OFlags, SeekFrom, Stat, Statx, StatxFlags};
-use std::ffi::CStr;
+use rustix::io::Errno;
+use std::ffi::{CStr, c_char, c_long};
 use std::mem::MaybeUninit;
 use std::os::fd::BorrowedFd;
 use tidegate_preload_wire::FileId;
@@ -124,12 +126,70 @@ pub(crate) enum Named {
     Nothing,
 }
 
+/// A path that a caller of libc gave: an address that nobody has looked at, as seen from a folder.
+#[derive(Clone, Copy)]
+pub(crate) struct GivenPath {
+    folder: i32,
+    at: *const c_char,
+}
+
+impl GivenPath {
+    /// # Safety
+    /// L1: what lies at `at` is not changed by others before the call ends. It may be any address: who gives a bad one is answered by the kernel.
+    pub(crate) unsafe fn new(folder: i32, at: *const c_char) -> GivenPath {
+        GivenPath { folder, at }
+    }
+
+    /// One that this library has.
+    pub(crate) fn of(folder: i32, path: &CStr) -> GivenPath {
+        GivenPath { folder, at: path.as_ptr() }
+    }
+
+    /// What the kernel says of what it names: it reads the path, so a bad address is an error.
+    pub(crate) fn stat(self, flags: AtFlags) -> Result<Stat, Errno> {
+        let mut stat = MaybeUninit::<Stat>::uninit();
+        let flags = flags.bits().cast_signed().into();
+        let kept = errno();
+        // SAFETY: the kernel reads no address that it may not read, and writes as many bytes as a `Stat` has.
+        let answer = unsafe {
+            let (path, to) = (self.at as c_long, stat.as_mut_ptr() as c_long);
+            next::syscall(libc::SYS_newfstatat, self.folder.into(), path, to, flags, 0, 0)
+        };
+        let error = errno();
+        set_errno(kept);
+        // SAFETY: the kernel has filled it.
+        if answer == 0 { Ok(unsafe { stat.assume_init() }) } else { Err(Errno::from_raw_os_error(error)) }
+    }
+
+    /// The path, if it can be read.
+    pub(crate) fn text<'a>(self) -> Option<&'a CStr> {
+        self.text_behind(self.stat(AtFlags::SYMLINK_NOFOLLOW).err())
+    }
+
+    /// The same when [`GivenPath::stat`] has answered so.
+    pub(crate) fn text_behind<'a>(self, error: Option<Errno>) -> Option<&'a CStr> {
+        // Of one that is too long nobody knows whether its end can be read; and nothing is done to what it names.
+        let can_be_read = !matches!(error, Some(Errno::FAULT | Errno::NAMETOOLONG));
+        // SAFETY: L1; the kernel has read it up to its end.
+        can_be_read.then(|| unsafe { CStr::from_ptr(self.at) })
+    }
+}
+
+/// This thread's `errno`: what is done beside a call leaves it as it was.
+pub(crate) fn errno() -> i32 {
+    // SAFETY: every thread has one of its own.
+    unsafe { *libc::__errno_location() }
+}
+
+/// Sets it.
+pub(crate) fn set_errno(number: i32) {
+    // SAFETY: every thread has one of its own.
+    unsafe { *libc::__errno_location() = number };
+}
+
 /// What `path` names.
-pub(crate) fn named(folder: i32, path: &CStr, follow: bool) -> Named {
-    // SAFETY: a closed number is an error, not a danger; -100 stands for the current folder as it does in libc.
-    let folder = unsafe { BorrowedFd::borrow_raw(folder) };
-    let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
-    match rustix::fs::statat(folder, path, flags) {
+pub(crate) fn named(path: GivenPath, follow: bool) -> Named {
+    match path.stat(if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW }) {
         Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => Named::Folder(id(&stat)),
         #[allow(clippy::useless_conversion, reason = "the count of names is narrower elsewhere")]
         Ok(stat) => Named::File(id(&stat), stat.st_nlink.into()),

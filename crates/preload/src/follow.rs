@@ -203,8 +203,7 @@ pub(crate) fn sync_held(descriptor: i32, index: u16, generation: u32, attributes
 
 /// What libc's functions return for `error`.
 pub(crate) fn failed(error: Errno) -> i32 {
-    // SAFETY: every thread has an errno of its own.
-    unsafe { *libc::__errno_location() = error.raw_os_error() };
+    asked::set_errno(error.raw_os_error());
     -1
 }
 

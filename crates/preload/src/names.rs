@@ -23,7 +23,7 @@ pub(crate) use change::{
 };
 pub(crate) use held::BEING_MADE;
 
-use crate::asked;
+use crate::asked::{self, GivenPath};
 use crate::descriptors::{self, Seen};
 use crate::follow::{both, failed, sync_again};
 use crate::held::Place;
@@ -122,10 +122,11 @@ fn leave_lost() {
 }
 
 /// Opens a file that may be new, as a young one; `None`: it is to be opened as ever.
-pub(crate) fn create(folder: c_int, path: &CStr, flags: c_int, mode: mode_t) -> Option<i32> {
+pub(crate) fn create(folder: c_int, path: GivenPath, flags: c_int, mode: mode_t) -> Option<i32> {
     if !process::names_are_held() || !process::owns_memory() || process::has_unseen_writer() {
         return None;
     }
+    let path = path.text()?;
     let (held, is_it) = exact(folder, path)?;
     let flags = OFlags::from_bits_retain(flags.cast_unsigned());
     let (descriptor, is_young) =
@@ -137,10 +138,11 @@ pub(crate) fn create(folder: c_int, path: &CStr, flags: c_int, mode: mode_t) -> 
 }
 
 /// Removes the young file that `path` names; `None`: it is to be removed as ever.
-pub(crate) fn remove(folder: c_int, path: &CStr) -> Option<c_int> {
+pub(crate) fn remove(folder: c_int, path: GivenPath) -> Option<c_int> {
     if !process::names_are_held() || !process::owns_memory() {
         return None;
     }
+    let path = path.text()?;
     let (held, is_it) = exact(folder, path)?;
     let (removed, is_told) = held.locked(|| if is_it() { held.remove(folder, path) } else { None }).flatten()?;
     if !is_told {

@@ -9,8 +9,8 @@ mod postgres;
 mod steps;
 
 pub use drivers::{
-    APPENDER, CHILDREN, COMMITTER, CROWD, DELETER, DRIVER, FAILING, FOLDERS, LOUD, MAPPED, MODES, NAMER, OUTSIDE,
-    STEPPER, STRAY, UNSEEN, WRITERS,
+    ADDRESSES, APPENDER, CHILDREN, COMMITTER, CROWD, DELETER, DRIVER, FAILING, FOLDERS, LOUD, MAPPED, MODES, MOVER,
+    NAMER, OUTSIDE, STEPPER, STRAY, UNSEEN, WRITERS,
 };
 pub use killed::kill_all;
 pub use lost_names::Lost;
@@ -19,11 +19,12 @@ pub use postgres::{Cluster, Server};
 pub use steps::Steps;
 
 use crate::artefacts::run;
-use crate::served::program;
+use crate::served::{program, until};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
+use std::time::SystemTime;
 
 /// The library, built now beside the program.
 pub fn library() -> &'static Path {
@@ -88,12 +89,12 @@ impl Stand {
 
     /// The same as if the system had come up just now: what was written so far is from before.
     pub fn recover_after_boot(&self) -> Command {
-        let up = fs::read_to_string("/proc/uptime").expect("the kernel tells");
-        let up = up.split('.').next().expect("seconds").to_owned();
-        let mut command = Command::new("unshare");
-        command.args(["--map-root-user", "--time", &format!("--boottime=-{up}")]).arg(program());
-        command.arg("recover").arg(self.pool());
-        command
+        after_boot(&self.recover())
+    }
+
+    /// The same of [`Stand::run`] with `program`.
+    pub fn run_after_boot(&self, program: &str) -> Command {
+        after_boot(self.run().arg(program))
     }
 
     /// `tidegate status` of the pool, as JSON.
@@ -116,15 +117,44 @@ impl Stand {
         command
     }
 
-    /// `tidegate run` of what is added to it, in the root.
+    /// `tidegate run` of what is added to it, in the root. The pool is an ordinary file.
     pub fn run(&self) -> Command {
+        self.run_with(&["--try"])
+    }
+
+    /// The same without persistent memory's being dispensed with.
+    pub fn run_in_earnest(&self) -> Command {
+        self.run_with(&[])
+    }
+
+    fn run_with(&self, flags: &[&str]) -> Command {
         library();
         let mut command = Command::new(program());
-        command.args(["--verbose", "run", "--size", "64M", "--pool"]).arg(self.pool());
+        command.args(["--verbose", "run", "--size", "64M"]).args(flags).arg("--pool").arg(self.pool());
         command.arg("--root").arg(self.root()).arg("--").current_dir(self.root());
         command.env("XDG_RUNTIME_DIR", self.folder.path());
         command
     }
+}
+
+/// `command`, as if the system had come up just now.
+fn after_boot(command: &Command) -> Command {
+    let up = fs::read_to_string("/proc/uptime").expect("the kernel tells");
+    let up = up.split('.').next().expect("seconds").to_owned();
+    let mut after = Command::new("unshare");
+    after.args(["--map-root-user", "--time", &format!("--boottime=-{up}")]);
+    after.arg(command.get_program()).args(command.get_args());
+    after.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    command.get_current_dir().into_iter().for_each(|folder| _ = after.current_dir(folder));
+    after
+}
+
+/// A boot is told of by its second: files of the same one may be newer.
+pub fn wait_for_next_second() {
+    let now = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("the clock is set").as_secs();
+    let second = now();
+    // The clock's seconds and those since the boot do not begin together.
+    until("the next second", || now() > second + 1);
 }
 
 /// How many syncs of a run ended in the pool, by what it said.

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use tidegate_layout::kept::STRIP_BYTES;
-use tidegate_trials::run::{APPENDER, Mounted, Stand, empty_file_system, kill_all};
+use tidegate_trials::run::{APPENDER, Mounted, Stand, empty_file_system, kill_all, wait_for_next_second};
 use tidegate_trials::served::{program, until};
 
 /// Lines that are synced before anything is killed: the first few syncs are the kernel's.
@@ -369,6 +369,37 @@ fn what_was_synced_to_a_file_system_that_is_not_mounted_stays_in_the_pool_until_
     assert_has_lines(&file, LINES);
     assert_eq!(fs::read_to_string(stand.root().join("log")).unwrap(), "begun anew");
     assert!(!salvaged.exists() && !stand.journal().exists());
+}
+
+#[test]
+fn a_file_that_a_clock_that_was_behind_has_changed_is_doubtful_and_left_alone() {
+    for runs in [false, true] {
+        let put_aside = (0..ROUNDS).any(|_| {
+            let stand = Stand::new();
+            let file = stand.root().join("log");
+            let (mut run, _said) = appending(&stand, &file, true);
+            let program = program_of(&run);
+            run.kill().unwrap();
+            run.wait().unwrap();
+            kill(program);
+            fs::write(&file, "written since the power came back").unwrap();
+            stand.change_boot();
+            stand.set_back_the_clock();
+            wait_for_next_second();
+            let mut recovery = if runs { stand.run_after_boot("true") } else { stand.recover_after_boot() };
+            let recovery = recovery.output().unwrap();
+            let said = [recovery.stdout, recovery.stderr].map(|said| String::from_utf8_lossy(&said).into_owned());
+            assert_eq!(fs::read_to_string(&file).unwrap(), "written since the power came back");
+            let Ok(mut salvaged) = fs::read_dir(stand.folder().join("pool.salvaged")) else { return false };
+            assert_eq!(recovery.status.code(), Some(3), "{said:?}");
+            assert!(said.concat().contains("is doubtful: it was last changed before it was held"), "{said:?}");
+            let kept = fs::read_to_string(salvaged.next().unwrap().unwrap().path()).unwrap();
+            assert!(kept.ends_with(&line(LINES - 1)), "{kept}");
+            assert!(stand.run().arg("true").status().unwrap().success(), "the next run goes on");
+            true
+        });
+        assert!(put_aside, "nothing was left in any of {ROUNDS} pools");
+    }
 }
 
 #[test]

@@ -7,11 +7,9 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::time::SystemTime;
 use tidegate_trials::artefacts::run;
-use tidegate_trials::run::{COMMITTER, Lost, Stand, kill_all};
+use tidegate_trials::run::{COMMITTER, Lost, Stand, kill_all, wait_for_next_second};
 use tidegate_trials::sectors::Dice;
-use tidegate_trials::served::until;
 
 /// Power cuts of one stand, and stands that CI runs.
 const CUTS: u64 = 8;
@@ -165,14 +163,6 @@ fn rows(last: u64) -> Vec<(u64, u64)> {
             || [number, number * 7 + 3, number * 13 + 5].iter().any(|each| each % ROWS == row)
     };
     (0..ROWS).filter_map(|row| Some((row, (1..=last).rev().find(|number| wrote(*number, row))?))).collect()
-}
-
-/// A boot is told of by its second: files of the same one may be newer.
-fn wait_for_next_second() {
-    let now = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
-    let second = now();
-    // The clock's seconds and those since the boot do not begin together.
-    until("the next second", || now() > second + 1);
 }
 
 fn number(name: &str) -> Option<u64> {

@@ -131,6 +131,37 @@ fn what_is_no_pool_is_not_overwritten() {
 }
 
 #[test]
+fn a_pool_that_is_no_persistent_memory_is_refused_unless_it_is_for_trying() {
+    let stand = Stand::new();
+    let refused = || {
+        let refused = stand.run_in_earnest().arg("true").output().unwrap();
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert_eq!(refused.status.code(), Some(3), "{said}");
+        for word in ["not persistent memory", "power-fail", "--try", "tidegate recover"] {
+            assert!(said.contains(word), "{word} is missing: {said}");
+        }
+    };
+    refused();
+    assert!(!stand.pool().exists(), "it leaves no pool that it refuses");
+    assert!(stand.run().arg("true").status().unwrap().success());
+    let pool = std::fs::read(stand.pool()).unwrap();
+    refused();
+    assert!(std::fs::read(stand.pool()).unwrap() == pool, "an older pool stays as it is");
+    // What such a pool has can be brought back all the same.
+    assert!(stand.recover().status().unwrap().success());
+}
+
+#[test]
+fn a_run_says_once_that_it_is_experimental() {
+    let said = Stand::new().run().arg("true").output().unwrap();
+    let said = String::from_utf8_lossy(&said.stderr).into_owned();
+    let lines: Vec<_> = said.lines().filter(|line| line.contains("experimental")).collect();
+    assert!(lines.len() == 1 && lines[0].contains("WARN") && said.starts_with(lines[0]), "{said}");
+    let help = Command::new(program()).args(["run", "--help"]).output().unwrap();
+    assert!(String::from_utf8_lossy(&help.stdout).contains("experimental"));
+}
+
+#[test]
 fn a_pool_is_no_volume() {
     let stand = Stand::new();
     assert!(stand.run().arg("true").status().unwrap().success());

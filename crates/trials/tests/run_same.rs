@@ -2,8 +2,9 @@
 //! `TIDEGATE_CALLS` gives more calls in all than CI runs, `TIDEGATE_ACTS` more acts on names, `TIDEGATE_SEED` the first program's seed.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
+use rustix::io::Errno;
 use std::process::{Command, Stdio};
-use tidegate_trials::run::{DRIVER, FOLDERS, LOUD, NAMER, Stand, kept_syncs};
+use tidegate_trials::run::{ADDRESSES, DRIVER, FOLDERS, LOUD, NAMER, Stand, kept_syncs};
 
 /// Calls of one program. In longer ones most files are the kernel's before half of the calls are made.
 const CALLS: u64 = 1500;
@@ -78,6 +79,19 @@ fn files_with_few_names_are_under_run_what_they_are_without() {
     println!("{programs} programs of {ACTS} acts each; {kept} syncs and removals ended in the pool");
     // Each act syncs a file that is held by itself, once.
     assert!(kept > ACTS * programs, "only {kept} syncs ended in the pool: no names were held");
+}
+
+#[test]
+fn bad_addresses_are_refused_under_run_as_they_are_without() {
+    let addresses = ADDRESSES.build().unwrap();
+    let (plain, under_run) = (Stand::new(), Stand::new());
+    let (expected, _) = told(Command::new(&addresses).current_dir(plain.root()), 0);
+    let (seen, beside) = told(under_run.run().arg(&addresses), 0);
+    assert_same(&expected, &seen, 0);
+    let refused = expected.lines().filter(|line| line.ends_with(&format!(" {}", Errno::FAULT.raw_os_error())));
+    assert!(refused.count() > 400, "{expected}");
+    // A name is held for them, too.
+    assert!(kept_syncs(&beside) > 60, "{beside}");
 }
 
 #[test]

@@ -61,7 +61,8 @@ impl Site {
             Some((pool, mib)) => {
                 library()?;
                 let mut run = Command::new(server::program()?);
-                run.args(["run", "--size", &format!("{mib}M"), "--pool"]).arg(pool.as_path());
+                // The pool is ordinary memory.
+                run.args(["run", "--try", "--size", &format!("{mib}M"), "--pool"]).arg(pool.as_path());
                 run.arg("--root").arg(self.root()).arg("--").arg(program);
                 run.env("XDG_RUNTIME_DIR", &self.folder);
                 run

@@ -62,6 +62,13 @@ pub(crate) enum RunFailure {
         /// Why not.
         why: String,
     },
+    /// A pool that a power loss would take something of.
+    NotPersistent {
+        /// The pool.
+        pool: PathBuf,
+        /// What it is instead.
+        is: &'static str,
+    },
     /// A pool that another process uses.
     InUse {
         /// The pool.
@@ -87,6 +94,13 @@ pub(crate) enum RunFailure {
         file: PathBuf,
         /// Why not.
         why: String,
+    },
+    /// Nobody knows whether a file is newer than what an earlier run kept of it.
+    Doubtful {
+        /// The file.
+        file: PathBuf,
+        /// Where what was kept is.
+        aside: PathBuf,
     },
     /// The pool has what files lack whose file systems are not mounted.
     Unmounted {
@@ -143,10 +157,12 @@ impl RunFailure {
             RunFailure::PoolSize { .. } => ("pool-size", Exit::Usage),
             RunFailure::PoolTooSmall { .. } => ("pool-too-small", Exit::Refused),
             RunFailure::Pool { .. } => ("pool", Exit::Refused),
+            RunFailure::NotPersistent { .. } => ("pool-not-persistent", Exit::Refused),
             RunFailure::InUse { .. } => ("pool-in-use", Exit::InUse),
             RunFailure::NoVolume { .. } => ("no-volume", Exit::Refused),
             RunFailure::NoJournal { .. } => ("no-journal", Exit::Refused),
             RunFailure::NotRecovered { .. } => ("not-recovered", Exit::Environment),
+            RunFailure::Doubtful { .. } => ("doubtful", Exit::Refused),
             RunFailure::Unmounted { .. } => ("unmounted", Exit::Refused),
             RunFailure::NotStarted { .. } => ("not-started", Exit::Environment),
         }
@@ -175,6 +191,10 @@ impl RunFailure {
                 (format!("{} is too small for a pool", pool.display()), format!("a pool has {} or more", Human(*min)))
             }
             RunFailure::Pool { pool, why } => (format!("the pool {} cannot be used", pool.display()), why.clone()),
+            RunFailure::NotPersistent { pool, is } => (
+                format!("the pool {} would make fsync and fdatasync weaker than they are without it", pool.display()),
+                format!("it is {is}: a power loss takes what programs synced last"),
+            ),
             RunFailure::InUse { pool, holder } => {
                 (format!("the pool {} is in use", pool.display()), holder.to_string())
             }
@@ -189,6 +209,13 @@ impl RunFailure {
             RunFailure::NotRecovered { file, why } => {
                 (format!("what was synced to {} is still in the pool", file.display()), why.clone())
             }
+            RunFailure::Doubtful { file, .. } => (
+                format!(
+                    "the program is not started: {} may be older or newer than what was synced to it",
+                    file.display()
+                ),
+                "it was last changed before it was held, by a clock that was behind".to_owned(),
+            ),
             RunFailure::Unmounted { pool, files, file_system } => (
                 format!("the pool {} still has what was synced to {files} files", pool.display()),
                 format!("{file_system} is not there"),
@@ -214,6 +241,10 @@ impl RunFailure {
             RunFailure::PoolTooSmall { .. } | RunFailure::Pool { .. } => {
                 "name another file, or one that is not there yet: --pool FILE".to_owned()
             }
+            RunFailure::NotPersistent { pool, .. } => format!(
+                "name a pool in persistent memory (domain power-fail): --pool FILE; or run it all the same, with files that you can lose: --try; what an earlier run left: tidegate recover {}",
+                word(pool)
+            ),
             RunFailure::InUse { pool, .. } => format!(
                 "see what it does: tidegate status {pool}; or name another pool: --pool FILE",
                 pool = word(pool)
@@ -225,6 +256,10 @@ impl RunFailure {
                 "put the journal back and run again, or name another pool; if nothing of it is needed, remove this one, or zero the device".to_owned()
             }
             RunFailure::NotRecovered { .. } => "put the file's disk right, and run again with the same pool".to_owned(),
+            RunFailure::Doubtful { aside, .. } => format!(
+                "compare it with what was synced, which is in {}, put what is right in its place, and run again",
+                aside.display()
+            ),
             RunFailure::Unmounted { pool, .. } => format!(
                 "mount it there, and run this again; if it is gone for good, put aside what was synced to its files: tidegate recover {} --force",
                 word(pool)

@@ -50,6 +50,7 @@ enum Step {
     Shorten,
     /// The program makes the file longer: the next sync is the kernel's.
     Lengthen,
+    /// The program renames the file, which no sync of it makes durable.
     Rename,
     /// The program asks to hold the file, and syncs by the kernel.
     Hold,
@@ -142,6 +143,8 @@ enum Mistake {
     TooSoon,
     /// What is written to a common file is not noted.
     NotNoted,
+    /// A file is held at a path that is not durable.
+    PathLeft,
 }
 
 /// What was judged.
@@ -194,6 +197,7 @@ impl Judge {
         if mistake == Some(Mistake::LostMap) {
             its.loses_from = POOL_BYTES - VOID_BYTES;
         }
+        its.leaves_paths = mistake == Some(Mistake::PathLeft);
         if mistake == Some(Mistake::WrongStrip) {
             let second = POOL_BYTES - VOID_BYTES - its.strip_bytes;
             its.clears = Some([second - its.strip_bytes, second]);
@@ -331,6 +335,12 @@ const ABSORBED: [Step; 10] = {
     [Hold, Write, Sync, Append, Append, Append, Sync, Destage, Write, Sync]
 };
 
+/// A file that was renamed without a word to its disk, and is held again, with something synced that only the pool has.
+const RENAMED: [Step; 6] = {
+    use Step::{Hold, Rename, Sync, Write};
+    [Hold, Write, Rename, Hold, Write, Sync]
+};
+
 /// On small strips: a filling is handed over that the supervisor has not absorbed,
 const HANDED_OVER: [Step; 3] = [Step::Hold, Step::Write, Step::Sync];
 
@@ -364,6 +374,15 @@ fn every_cut_of_every_script_on_a_file_that_is_not_held() {
 #[test]
 fn every_cut_of_every_script_on_a_file_that_is_held() {
     every_script(&BUSY, 1);
+}
+
+#[test]
+fn every_cut_of_every_script_on_a_file_that_was_renamed_and_is_held_again() {
+    every_script(&RENAMED, 1);
+    let mut judge = Judge { in_common: true, ..Judge::on(STRIP_BYTES) };
+    for step in [Step::Write, Step::Rename, Step::Die] {
+        judge.script(&RENAMED, &[step], None).unwrap_or_else(|wrong| panic!("{wrong}"));
+    }
 }
 
 #[test]
@@ -485,13 +504,14 @@ fn mistakes_are_noticed() {
     use Step::{Absorb, AbsorbBeside, Append, Destage, Hold, Lengthen, Stranger, Sync, Write};
     let full = [Hold, Write, Sync, Append, Append, Write, Write, Write, Write, Write];
     let turned = [Hold, Append, Append, Write, Write, Sync];
-    let shown: [(Mistake, u64, &[Step], &[Step]); 6] = [
+    let shown: [(Mistake, u64, &[Step], &[Step]); 7] = [
         (Mistake::LostMap, STRIP_BYTES, &[Hold, Write, Sync], &[Write, Lengthen, Sync, Write]),
         (Mistake::FillingNotTold, STRIP_BYTES, &full, &[Write, Sync, Destage]),
         (Mistake::NoLook, STRIP_BYTES, &[Hold, Write, Sync], &[Stranger, Stranger, Write, Sync]),
         (Mistake::NewerFirst, STRIP_BYTES, &turned, &[Write, Sync, Absorb, Write]),
         (Mistake::WrongStrip, SMALL_STRIP_BYTES, &HANDED_OVER, &[AbsorbBeside]),
         (Mistake::TooSoon, STRIP_BYTES, &turned, &[Append, Sync, Append]),
+        (Mistake::PathLeft, STRIP_BYTES, &RENAMED, &[Write]),
     ];
     for (mistake, strip_bytes, before, script) in shown {
         let judged = Judge::on(strip_bytes).script(before, script, Some(mistake));

@@ -21,8 +21,6 @@ pub(super) trait Below: Debug + Send + Sync {
     fn path(&self) -> &Path;
     /// As the journal has it, without a strip.
     fn named(&self, family: u32) -> Named;
-    /// Whether it is still there.
-    fn is_in_place(&self) -> bool;
     /// Whether it has no name any more.
     fn is_removed(&self) -> bool;
     /// Its bytes.
@@ -35,6 +33,9 @@ pub(super) trait Below: Debug + Send + Sync {
     fn read(&self, at: u64, block: &mut [u8]) -> io::Result<()>;
     /// Brings the file to its disk.
     fn sync(&self) -> io::Result<()>;
+    /// Makes durable that the file is where it was when it was opened, and recovery will look for it: a sync of the file alone may leave it to a power cut to take back that it, or a folder above it, was renamed.
+    /// Whether it is still there.
+    fn sync_in_place(&self) -> io::Result<bool>;
 }
 
 /// The journal's file: what is appended is durable on return.
@@ -82,6 +83,8 @@ pub(crate) enum Unlike {
     Failed,
     /// It lies beside a file that was written since the system came up.
     Beside,
+    /// It was changed before it was held, as it says of itself: by a clock that was behind, so nobody knows whether that was since the system came up.
+    ClockBehind,
     /// A power cut may have left less of the pool than of the file: the pool was no memory that keeps what is fenced.
     Newer,
 }
@@ -95,6 +98,9 @@ impl Unlike {
             Unlike::Changed => "was written since the power came back",
             Unlike::Failed => "could not be brought to its disk",
             Unlike::Beside => "lies beside a file that was written since the power came back",
+            Unlike::ClockBehind => {
+                "is doubtful: it was last changed before it was held, by a clock that was behind, so it may have been written since the power came back"
+            }
             Unlike::Newer => "may be newer than what the pool has of it, as that is no persistent memory",
         }
     }

@@ -1,5 +1,6 @@
 //! Files of the system as a run has them: held ones, opened for reading and never written, and those that recovery finds and writes.
 
+use super::above;
 use super::file_system::FileSystem;
 use super::ground::{Attributes, Below, Brought, Found, Ground, Target, Unlike};
 use super::held_name;
@@ -62,6 +63,10 @@ impl HeldFile {
         Ok(held.is_in_place().then_some(held))
     }
 
+    fn is_in_place(&self) -> bool {
+        rustix::fs::stat(&self.path).is_ok_and(|found| id_of(&found) == self.id)
+    }
+
     /// Whether the system has hardly any descriptors left for this process: a program that gets none could not be answered.
     pub(super) fn takes_of_reserve(&self) -> bool {
         is_in_reserve(self.file.as_raw_fd(), getrlimit(Resource::Nofile).current)
@@ -93,12 +98,9 @@ impl Below for HeldFile {
             born_ns: self.born_ns,
             strip: None,
             kind: Kind::File,
+            changed: rustix::fs::fstat(&self.file).ok().map(|stat| stat.st_ctime),
             file_system: FileSystem::of(&self.file).ok().flatten(),
         }
-    }
-
-    fn is_in_place(&self) -> bool {
-        rustix::fs::stat(&self.path).is_ok_and(|found| id_of(&found) == self.id)
     }
 
     fn is_removed(&self) -> bool {
@@ -142,6 +144,12 @@ impl Below for HeldFile {
         let synced = rustix::io::retry_on_intr(|| rustix::fs::fsync(&self.file));
         *failed = synced.err();
         Ok(synced?)
+    }
+
+    fn sync_in_place(&self) -> io::Result<bool> {
+        self.sync()?;
+        above::sync_above(&self.path, &self.file)?;
+        Ok(self.is_in_place())
     }
 }
 
@@ -190,6 +198,9 @@ impl Ground for System {
         }
         if stat.st_ino != named.inode || born_ns(&file)? != Some(named.born_ns) {
             return Ok(Found::Unlike(Unlike::Replaced));
+        }
+        if !resumed && named.changed.is_some_and(|changed| stat.st_ctime < changed) {
+            return Ok(Found::Unlike(Unlike::ClockBehind));
         }
         Ok(Found::Same(Box::new(Written::new(file, None))))
     }
@@ -323,9 +334,16 @@ mod tests {
             booted: 0,
             if_unmounted: IfUnmounted::Keep,
         };
-        let kind = Kind::File;
-        let named =
-            Named { family: 1, path: "/file".into(), inode: 1, born_ns: 1, strip: None, kind, file_system: None };
+        let named = Named {
+            family: 1,
+            path: "/file".into(),
+            inode: 1,
+            born_ns: 1,
+            strip: None,
+            kind: Kind::File,
+            changed: None,
+            file_system: None,
+        };
         let (_, to) = system.salvage(&named).expect("it can be made");
         let mode = |path: &Path| path.metadata().expect("it is there").mode() & 0o777;
         assert_eq!((mode(&salvage), mode(&to)), (0o700, 0o600));
@@ -340,16 +358,26 @@ mod tests {
         file.set_modified(long_ago).expect("times can be set");
         let named = HeldFile::of(&file).expect("it can be held").expect("its birth is known").named(1);
         let now = i64::try_from(SystemTime::now().duration_since(long_ago).expect("later").as_secs()).expect("seconds");
-        let found = |booted, resumed| {
+        let system = |booted| {
             let (session, if_unmounted) = ("run".to_owned(), IfUnmounted::Keep);
-            let system = System { salvage: folder.path().join("aside"), session, booted, if_unmounted };
-            match system.find(&named, resumed).expect("it can be looked at") {
+            System { salvage: folder.path().join("aside"), session, booted, if_unmounted }
+        };
+        let unlike =
+            |booted, named: &Named, resumed| match system(booted).find(named, resumed).expect("it can be looked at") {
                 Found::Same(_) => None,
                 Found::Unlike(unlike) => Some(unlike),
-            }
-        };
+            };
+        let found = |booted, resumed| unlike(booted, &named, resumed);
         assert_eq!(found(now + 1000, false), None);
         assert_eq!(found(now - 1000, false), Some(Unlike::Changed), "its time of writing was set back since the boot");
         assert_eq!(found(now - 1000, true), None, "the recovery itself wrote it");
+        let changed = named.changed.map(|changed| changed + 1);
+        assert!(
+            changed.is_some_and(|changed| changed > now),
+            "the hold tells of the last change, not of the last write"
+        );
+        let later = Named { changed, ..named.clone() };
+        assert_eq!(unlike(now + 1000, &later, false), Some(Unlike::ClockBehind), "it was older when it was held");
+        assert_eq!(unlike(now + 1000, &later, true), None, "the recovery itself changed it");
     }
 }

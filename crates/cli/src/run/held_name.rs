@@ -1,5 +1,6 @@
 //! Names of the system as a run has them: held ones, whose folders are open and synced, and those that recovery finds.
 
+use super::above;
 use super::file_system::FileSystem;
 use super::ground::{Below, Brought, Found, Target, Unlike};
 use super::held_file::{self, Written, id_of, is_in_reserve};
@@ -42,6 +43,11 @@ impl HeldName {
         Ok(Some(HeldName { folder, folder_id, born_ns, name: name.to_owned(), path }))
     }
 
+    fn is_in_place(&self) -> bool {
+        let above = self.path.parent();
+        above.is_some_and(|above| rustix::fs::stat(above).is_ok_and(|found| id_of(&found) == self.folder_id))
+    }
+
     /// Whether the system has hardly any descriptors left for this process.
     pub(super) fn takes_of_reserve(&self) -> bool {
         is_in_reserve(self.folder.as_raw_fd(), getrlimit(Resource::Nofile).current)
@@ -79,13 +85,12 @@ impl Below for HeldName {
 
     fn named(&self, family: u32) -> Named {
         let (path, inode) = (self.path.clone(), self.folder_id.inode);
+        let file = rustix::fs::statat(&self.folder, self.name.as_os_str(), AtFlags::SYMLINK_NOFOLLOW);
+        // Whatever lies there later is younger than this, and so is the folder.
+        let changed = rustix::fs::fstat(&self.folder).ok().zip(file.ok());
+        let changed = changed.map(|(folder, file)| folder.st_ctime.min(file.st_ctime));
         let file_system = FileSystem::of(&self.folder).ok().flatten();
-        Named { family, path, inode, born_ns: self.born_ns, strip: None, kind: Kind::Name, file_system }
-    }
-
-    fn is_in_place(&self) -> bool {
-        let above = self.path.parent();
-        above.is_some_and(|above| rustix::fs::stat(above).is_ok_and(|found| id_of(&found) == self.folder_id))
+        Named { family, path, inode, born_ns: self.born_ns, strip: None, kind: Kind::Name, changed, file_system }
     }
 
     fn is_removed(&self) -> bool {
@@ -103,6 +108,12 @@ impl Below for HeldName {
 
     fn sync(&self) -> io::Result<()> {
         sync_in(&self.folder, self.name.as_os_str())
+    }
+
+    fn sync_in_place(&self) -> io::Result<bool> {
+        self.sync()?;
+        above::sync_above(&self.path, &self.folder)?;
+        Ok(self.is_in_place())
     }
 }
 
@@ -133,13 +144,17 @@ fn place(named: &Named, booted: i64, resumed: bool, born_ns: u64) -> io::Result<
         Err(Errno::NOTDIR) => return Ok(Place::Unlike(Unlike::Replaced)),
         Err(error) => return Err(error.into()),
     };
-    if rustix::fs::fstat(&folder)?.st_ino != named.inode || held_file::born_ns(&folder)? != Some(named.born_ns) {
+    let above = rustix::fs::fstat(&folder)?;
+    if above.st_ino != named.inode || held_file::born_ns(&folder)? != Some(named.born_ns) {
         return Ok(Place::Unlike(Unlike::Replaced));
     }
+    let is_older = |stat: &Stat| !resumed && named.changed.is_some_and(|changed| stat.st_ctime < changed);
     Ok(match rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) if !is_regular(&stat) => Place::Unlike(Unlike::Replaced),
         Ok(stat) if !resumed && stat.st_mtime.max(stat.st_ctime) > booted => Place::Unlike(Unlike::Changed),
         Ok(_) if !resumed && birth(&folder, name)? > i128::from(born_ns) => Place::Unlike(Unlike::Replaced),
+        Ok(stat) if is_older(&stat) => Place::Unlike(Unlike::ClockBehind),
+        Ok(_) | Err(Errno::NOENT) if is_older(&above) => Place::Unlike(Unlike::ClockBehind),
         Ok(_) | Err(Errno::NOENT) => Place::Folder(folder),
         Err(error) => return Err(error.into()),
     })
@@ -300,6 +315,17 @@ mod tests {
             "it was born later than any file that is known of"
         );
         assert!(path.exists() && !aside.exists());
+        let doubtful = Named { changed: named.changed.map(|changed| changed + 1), ..named.clone() };
+        assert!(doubtful.changed.is_some());
+        let left = remove(&doubtful, seconds(1000), u64::MAX, put).expect("it can be looked at");
+        assert_eq!(
+            left,
+            Brought::Left(Unlike::ClockBehind),
+            "file and folder are older than they were when it was held"
+        );
+        assert!(path.exists() && !aside.exists());
+        let found = find(&doubtful, seconds(1000), false, u64::MAX).expect("it can be looked at");
+        assert!(matches!(found, Found::Unlike(Unlike::ClockBehind)), "nothing takes its place");
         assert_eq!(removed(1000, u64::MAX), Brought::Removed(aside.clone()));
         assert_eq!(std::fs::read(&aside).expect("put aside"), b"left by the cut");
         assert!(!path.exists() && !is_there(&named));

@@ -60,6 +60,10 @@ pub(super) struct Named {
     /// What is held.
     #[serde(default, skip_serializing_if = "Kind::is_file")]
     pub(super) kind: Kind,
+    /// The second since 1970 at which what was durable of it when the hold began had been changed last, as its file system tells. What is found is older than that only if somebody changed it by a clock that was
+    /// behind. None: nobody knows, or a recovery changed it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) changed: Option<i64>,
     /// Where it lies; None in journals of older programs, and where the system does not tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) file_system: Option<FileSystem>,
@@ -313,6 +317,9 @@ impl Left {
             recovered: BTreeMap::new(),
         };
         lines.for_each(|line| left.add(line));
+        let Left { holds, recovering, .. } = &mut left;
+        let is_recovering = |named: &Named| recovering.iter().any(|(_, family)| *family == named.family);
+        holds.iter_mut().filter(|named| is_recovering(named)).for_each(|named| named.changed = None);
         Some(left)
     }
 
@@ -394,6 +401,7 @@ mod tests {
             born_ns: 1 << 70,
             strip: Some(4),
             kind: Kind::Name,
+            changed: Some(5),
             file_system: FileSystem::at(&path).expect("the system tells"),
         };
         assert!(named.file_system.is_some());
@@ -412,6 +420,7 @@ mod tests {
         assert!(left.is_void && left.failed.contains(&3));
         assert!(left.is_recovering("boot", 3) && !left.is_recovering("boot", 4) && !left.is_recovering("other", 3));
         assert!(left.was_recovering(3) && !left.was_recovering(4));
+        assert_eq!(left.holds[0].changed, None, "a recovery may have changed it, by whatever clock");
         assert_eq!(left.recovered, BTreeMap::from([(3, aside), (12, Brought::Written)]));
         journal.end().expect("removed");
         assert_eq!(Left::read(&path).expect("readable"), None);
@@ -489,6 +498,7 @@ mod tests {
             born_ns: 1,
             strip: None,
             kind: Kind::File,
+            changed: None,
             file_system: None,
         };
         journal.add(&named).expect("added");

@@ -4,6 +4,9 @@
 //! disk, what was kept is made void, the table says that nobody holds it. If what was kept cannot be made void, everything is: all holds are ended, and the journal says so. If a file cannot be brought
 //! to its disk, what is kept of it stays, and the journal says that it may be older than the file: recovery puts it aside.
 //!
+//! A hold begins in this order: the journal says where the file is, the table says who holds it, the file and the way to it are made durable, the program is told. So nothing is kept of a file that a power cut
+//! puts back to another path.
+//!
 //! A filling of a strip may be absorbed while its program goes on. Whoever ends the hold waits until that is done, or comes first, so that nothing is absorbed any more; what the program committed on
 //! either strip before the table said that it may not is synced with the file.
 
@@ -228,6 +231,15 @@ fn add_failed(journal: &Mutex<Option<Journal>>, family: u32) {
     }
 }
 
+/// Makes durable that `file`, which the table has, is where the journal says: recovery looks for it there. Whoever renames it looks at the table behind the kernel's work, and who did so before that is found
+/// out here.
+fn can_be_found(file: &dyn Below) -> bool {
+    file.sync_in_place().unwrap_or_else(|error| {
+        tracing::debug!("{} is not held, as its path cannot be made durable: {error}", file.path().display());
+        false
+    })
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -400,18 +412,32 @@ impl<R: Region> Keeper<R> {
         if !lock(&self.table).enter(id, holder, mark.map_or(strip.map_or(0, |_| slot), u32::from)) {
             return None;
         }
-        // Whoever renames it looks at the table behind the kernel's work, and who did so before that is found out here.
-        if !file.is_in_place() {
-            lock(&self.table).remove(id);
-            return None;
-        }
-        let place = Mutex::new(Some(self.kept.place(file, family, strip)));
+        let place = Mutex::new(Some(self.kept.place(Arc::clone(&file), family, strip)));
         let counts = Counts::default();
         let born_ns = named.born_ns;
-        let hold =
-            Hold { number, holder, file: id, born_ns, path, began: Instant::now(), counts, strip, common, place };
-        state.holds.insert(number, Arc::new(hold));
+        let hold = Arc::new(Hold {
+            number,
+            holder,
+            file: id,
+            born_ns,
+            path,
+            began: Instant::now(),
+            counts,
+            strip,
+            common,
+            place,
+        });
+        // Whoever ends the hold meanwhile waits for this.
+        let held = lock(&hold.place);
+        state.holds.insert(number, Arc::clone(&hold));
         state.by_file.insert(id, number);
+        drop(state);
+        let can_be_found = can_be_found(&*file);
+        drop(held);
+        if !can_be_found {
+            self.end_hold(&hold);
+            return Some(Answer::Refused);
+        }
         self.tally.held.fetch_add(1, Ordering::Relaxed);
         let strip = strip.map(|strip| self.kept.strip_range(strip));
         Some(mark.map_or(Answer::Held { hold: number, holder, slot, strip }, |mark| Answer::Joined { mark }))

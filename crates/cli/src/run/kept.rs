@@ -27,6 +27,7 @@ use super::strips::{Done, Strips};
 use super::version;
 use crate::failure::{Doing, Failure, RunFailure};
 use crate::owned::{self, What};
+use crate::places;
 use crate::unlocked::unlocked;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashMap};
@@ -71,7 +72,7 @@ const DIRTY_AGE: Duration = Duration::from_secs(1);
 /// The cache that is one part of a pool.
 pub(super) type Cache<R> = DiskCache<Span<R>>;
 
-/// Maps the pool at `path`, made now with `size` bytes if it is absent.
+/// Maps the pool at `path`, made now with `size` bytes if it is absent, as is its folder then.
 pub(super) fn map(path: &Path, size: u64) -> Result<MappedRegion, Failure> {
     // Of a link to nowhere nothing is made.
     if path.is_symlink() || path.try_exists().unwrap_or(true) {
@@ -80,6 +81,7 @@ pub(super) fn map(path: &Path, size: u64) -> Result<MappedRegion, Failure> {
     if size < POOL_BYTES_MIN || !size.is_multiple_of(BLOCK_BYTES) {
         return Err(RunFailure::PoolSize { size, min: POOL_BYTES_MIN }.into());
     }
+    places::make_folder_of(path)?;
     let made = MappedRegion::create(path, size, Allocation::Full);
     made.map_err(|error| RunFailure::of_map(Doing::Create, error))
 }

@@ -6,6 +6,9 @@
 //! whose disk failed, in whatever boot: what was kept of it goes to a folder beside the pool. So does everything from a pool that is no persistent memory: of
 //! its pages the power cut left those that the kernel happened to write back, and the files may be newer.
 //!
+//! When a file was written is told by the clock. If that was behind when the system came up, and was put right since, a file that was written meanwhile seems to be from before. It is found out if the file seems to be
+//! even older than when its hold began: then it is *doubtful*, and what was kept of it goes to the folder beside the pool, not over it.
+//!
 //! A name and a file that is at it may be held at once, and what was kept of both may count. While a strip tells what the name leads to, and the name was not given up since, the name wins, and what was kept of the file goes aside. For the strip tells of
 //! files that were made where there was none. So by then the file that was held there had lost that name, and not by being renamed, or while it had another one: either would have ended its hold first. What was
 //! synced to it is of a file that its program has removed, though the supervisor had not let go of it yet. While the strip tells nothing, the file wins: it may well be what the name leads to.
@@ -110,7 +113,15 @@ impl Recovered {
     /// Whether a file in the folder of `named` was put aside, as others use it since the power came back.
     fn has_changed_beside(&self, named: &Named) -> bool {
         let beside = |salvaged: &Salvaged| salvaged.file.parent() == named.path.parent();
-        self.salvaged.iter().any(|salvaged| salvaged.unlike == Unlike::Changed && beside(salvaged))
+        let changed = |unlike| matches!(unlike, Unlike::Changed | Unlike::ClockBehind);
+        self.salvaged.iter().any(|salvaged| changed(salvaged.unlike) && beside(salvaged))
+    }
+
+    /// A file, or a name, of which nobody knows whether it was changed since the power came back.
+    pub(crate) fn doubtful(&self) -> Option<&Path> {
+        let aside = self.salvaged.iter().map(|salvaged| (&salvaged.file, salvaged.unlike));
+        let left = self.left.iter().map(|left| (&left.file, left.unlike));
+        aside.chain(left).find(|(_, unlike)| *unlike == Unlike::ClockBehind).map(|(file, _)| file.as_path())
     }
 
     /// Refuses to go on with the `pool` while it has anything that files lack.

@@ -1,7 +1,7 @@
 //! The kernel's calls by their numbers: those that have an export are made by it.
 
 use super::{attributes, changes, numbers, syncs, unseen, writes};
-use crate::{descriptors, follow, names, next};
+use crate::{asked, descriptors, follow, names, next};
 use libc::{c_char, c_int, c_long, c_uint, dev_t, mode_t, open_how};
 
 /// As in libc. Calls that write, sync, close, open, rename, cut or date are made by the exports; queues of requests are announced.
@@ -127,23 +127,39 @@ unsafe fn that_syncs_or_numbers(number: c_long, [a, b, c, ..]: [c_long; 6]) -> O
     })
 }
 
+/// The flags, and how paths are resolved, of the `len` bytes at `how` that an `openat2` gets. None: the kernel refuses them, or has no such call. It is asked to open what has no name, to read them first.
+///
+/// # Safety
+/// L1.
+#[expect(clippy::cast_possible_truncation, reason = "as the kernel itself cuts its registers")]
+unsafe fn asked_of_openat2(how: c_long, len: c_long) -> Option<(c_int, u64)> {
+    let kept = asked::errno();
+    let nothing = c"".as_ptr() as c_long;
+    // SAFETY: L1; the kernel reads no address that it may not read.
+    unsafe { next::syscall(libc::SYS_openat2, libc::AT_FDCWD.into(), nothing, how, len, 0, 0) };
+    let takes_them = asked::errno() == libc::ENOENT;
+    asked::set_errno(kept);
+    let how = how as *const open_how;
+    // SAFETY: L1; the kernel has read them, and takes none that are shorter than these.
+    takes_them.then(|| unsafe {
+        ((&raw const (*how).flags).read_unaligned() as c_int, (&raw const (*how).resolve).read_unaligned())
+    })
+}
+
 /// # Safety
 /// L1 for the function of the call's name.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "as the kernel itself cuts its registers")]
-unsafe fn that_opens(number: c_long, [a, b, c, d, ..]: [c_long; 6]) -> Option<c_long> {
+unsafe fn that_opens(number: c_long, [a, b, c, d, e, f]: [c_long; 6]) -> Option<c_long> {
     // SAFETY: the caller's promise.
     Some(unsafe {
         match number {
             libc::SYS_openat => changes::openat(a as c_int, path(b), c as c_int, d as mode_t).into(),
             libc::SYS_openat2 => {
-                let how = c as *const open_how;
-                // One that is too short to have flags is refused by the kernel.
-                let has_flags = !how.is_null() && d as usize >= size_of::<u64>();
-                let flags = if has_flags { (&raw const (*how).flags).read_unaligned() as c_int } else { 0 };
+                let Some((flags, resolve)) = asked_of_openat2(c, d) else {
+                    return Some(next::syscall(number, a, b, c, d, e, f));
+                };
                 // Below a root of its own a path leads elsewhere than it says.
-                let has_root = has_flags
-                    && d as usize >= size_of::<open_how>()
-                    && (&raw const (*how).resolve).read_unaligned() & libc::RESOLVE_IN_ROOT != 0;
+                let has_root = resolve & libc::RESOLVE_IN_ROOT != 0;
                 let changes = [(flags & libc::O_CREAT != 0 && has_root).then(names::change_anywhere)];
                 let call = || names::during(changes, || next::syscall(number, a, b, c, d, 0, 0) as c_int);
                 changes::opened(a as c_int, path(b), (flags, None), call).into()

@@ -1,23 +1,19 @@
 //! Functions that shorten files, or change what a path names.
 
-use crate::asked::{Named, named};
+use crate::asked::{GivenPath, Named, named};
 use crate::follow::{Aim, Source, change};
 use crate::names::Change;
 use crate::{asked, follow, guarded, names, next, process};
 use libc::{AT_FDCWD, c_char, c_int, c_uint, dev_t, mode_t, off_t};
 use rustix::io::Errno;
-use std::ffi::CStr;
 
-/// What a path that came from C names; null names nothing.
+/// What a path that came from C names; a bad address names nothing.
 ///
 /// # Safety
 /// L1.
 unsafe fn what(folder: c_int, path: *const c_char, follow: bool) -> Named {
-    if path.is_null() {
-        return Named::Nothing;
-    }
-    // SAFETY: L1: not null, so it ends with a zero byte.
-    named(folder, unsafe { CStr::from_ptr(path) }, follow)
+    // SAFETY: L1.
+    named(unsafe { GivenPath::new(folder, path) }, follow)
 }
 
 /// The contents of the file at `path` are going to be cut.
@@ -62,8 +58,8 @@ unsafe fn settle_other_names(folder: c_int, path: *const c_char) {
 /// # Safety
 /// L1.
 unsafe fn changing(folder: c_int, path: *const c_char) -> Option<Change> {
-    // SAFETY: L1: not null, so it ends with a zero byte.
-    (!path.is_null()).then(|| names::change(folder, unsafe { CStr::from_ptr(path) }))
+    // SAFETY: L1.
+    (!path.is_null()).then(|| names::change(folder, unsafe { GivenPath::new(folder, path) }))
 }
 
 /// The same by being opened.
@@ -71,8 +67,8 @@ unsafe fn changing(folder: c_int, path: *const c_char) -> Option<Change> {
 /// # Safety
 /// L1.
 pub(super) unsafe fn changing_by_opening(folder: c_int, path: *const c_char) -> Option<Change> {
-    // SAFETY: L1: not null, so it ends with a zero byte.
-    (!path.is_null()).then(|| names::change_by_opening(folder, unsafe { CStr::from_ptr(path) }))
+    // SAFETY: L1.
+    (!path.is_null()).then(|| names::change_by_opening(folder, unsafe { GivenPath::new(folder, path) }))
 }
 
 /// What is at `path` is going to have another name.
@@ -99,9 +95,9 @@ pub(super) unsafe fn opened(
     call: impl FnOnce() -> c_int,
 ) -> c_int {
     let makes = flags & libc::O_CREAT != 0 && !path.is_null();
-    // SAFETY: L1: not null, so it ends with a zero byte.
-    let young =
-        || mode.filter(|_| makes).and_then(|mode| names::create(folder, unsafe { CStr::from_ptr(path) }, flags, mode));
+    // SAFETY: L1.
+    let given = unsafe { GivenPath::new(folder, path) };
+    let young = || mode.filter(|_| makes).and_then(|mode| names::create(folder, given, flags, mode));
     if let Some(fd) = guarded(young) {
         follow::opened(fd);
         names::learn(fd);
@@ -333,9 +329,9 @@ unsafe fn removed(folder: c_int, path: *const c_char, call: impl FnOnce() -> c_i
             names::removing(file);
         }
     }
-    // SAFETY: L1: not null, so it ends with a zero byte.
-    let young = || (!path.is_null()).then(|| names::remove(folder, unsafe { CStr::from_ptr(path) })).flatten();
-    guarded(young).unwrap_or_else(|| {
+    // SAFETY: L1.
+    let given = unsafe { GivenPath::new(folder, path) };
+    guarded(|| names::remove(folder, given)).unwrap_or_else(|| {
         // SAFETY: L1.
         let changes = unsafe { [changing(folder, path)] };
         // SAFETY: L1.

@@ -109,9 +109,11 @@ macro_rules! asynchronous {
         /// L1.
         #[unsafe(no_mangle)]
         pub(super) unsafe extern "C-unwind" fn $fsync(how: c_int, request: *mut aiocb) -> c_int {
-            // SAFETY: L1.
+            // SAFETY: L1; where that is refused, libc does not look at the request.
             unsafe {
-                abandon(request);
+                if [libc::O_SYNC, libc::O_DSYNC].contains(&how) {
+                    abandon(request);
+                }
                 next::aio_fsync(how, request)
             }
         }
@@ -127,7 +129,8 @@ macro_rules! asynchronous {
             count: c_int,
             event: *mut sigevent,
         ) -> c_int {
-            if !list.is_null() {
+            // Where that is refused, libc does not look at the list.
+            if !list.is_null() && [libc::LIO_WAIT, libc::LIO_NOWAIT].contains(&mode) {
                 for index in 0..usize::try_from(count).unwrap_or(0) {
                     // SAFETY: L1: the list has as many places.
                     unsafe { abandon(*list.add(index)) };

@@ -1,9 +1,9 @@
 //! Changes of folders that no strip is told of.
 
 use super::held::Held;
-use super::paths::{borrowed, divided, folder_at, is_folder};
+use super::paths::{divided, folder_at, is_folder};
 use super::{in_folder, leave_lost, taken};
-use crate::asked::{self, PATH_BYTES, path_of};
+use crate::asked::{self, GivenPath, PATH_BYTES, path_of};
 use crate::{guarded, line, process};
 use libc::c_int;
 use rustix::fs::{AtFlags, FileType};
@@ -37,31 +37,34 @@ pub(crate) struct Change {
 }
 
 /// Something is going to be made, removed or renamed at `path`.
-pub(crate) fn change(folder: c_int, path: &CStr) -> Change {
-    let change = begun();
-    if process::names_are_held() { guarded(|| changed(change, folder, path)) } else { change }
-}
-
-/// The same if `path` is opened, and a file made if there is none.
-pub(crate) fn change_by_opening(folder: c_int, path: &CStr) -> Change {
+pub(crate) fn change(folder: c_int, path: GivenPath) -> Change {
     let change = begun();
     if !process::names_are_held() {
         return change;
     }
-    guarded(|| match rustix::fs::statat(borrowed(folder), path, AtFlags::SYMLINK_NOFOLLOW) {
+    guarded(|| path.text().map_or(change, |path| changed(change, folder, path)))
+}
+
+/// The same if `path` is opened, and a file made if there is none.
+pub(crate) fn change_by_opening(folder: c_int, path: GivenPath) -> Change {
+    let change = begun();
+    if !process::names_are_held() {
+        return change;
+    }
+    guarded(|| {
+        let found = path.stat(AtFlags::SYMLINK_NOFOLLOW);
+        let Some(text) = path.text_behind(found.as_ref().err().copied()) else { return change };
+        let Ok(stat) = found else { return changed(change, folder, text) };
         // Wherever it leads.
-        Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink => {
-            if rustix::fs::statat(borrowed(folder), path, AtFlags::empty()).is_err() {
+        if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink {
+            if path.stat(AtFlags::empty()).is_err() {
                 settle_all();
             }
-            change
+            return change;
         }
         // It is there now; who made it instead if it is not any more is looked for afterwards.
-        Ok(_) => {
-            let there = divided(path.to_bytes()).and_then(|(above, name)| Some(folder_at(folder, above)?.name(name)));
-            Change { name: there.filter(|name| process::is_held(*name)), epoch: change.epoch, folder: change.folder }
-        }
-        Err(_) => changed(change, folder, path),
+        let there = divided(text.to_bytes()).and_then(|(above, name)| Some(folder_at(folder, above)?.name(name)));
+        Change { name: there.filter(|name| process::is_held(*name)), epoch: change.epoch, folder: change.folder }
     })
 }
 

@@ -2,7 +2,7 @@
 
 use super::change;
 use super::paths::{borrowed, divided, with_end};
-use crate::asked::{self, Named, PATH_BYTES, named, path_of};
+use crate::asked::{self, GivenPath, Named, PATH_BYTES, named, path_of};
 use crate::held::Place;
 use crate::lock::Lock;
 use crate::{descriptors, line, process, strip};
@@ -532,7 +532,7 @@ impl Held {
     /// Removes the young file by `path`, if that is its only name. The lock is held. What became of it, and whether the strip tells so.
     pub(super) fn remove(&self, folder: c_int, path: &CStr) -> Option<(Result<(), Errno>, bool)> {
         let file = self.file()?;
-        let is_it = matches!(named(folder, path, false), Named::File(found, 1) if found == file);
+        let is_it = matches!(named(GivenPath::of(folder, path), false), Named::File(found, 1) if found == file);
         if !is_it || !self.is_allowed() {
             return None;
         }

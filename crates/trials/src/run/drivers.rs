@@ -78,3 +78,11 @@ pub const FAILING: CProgram =
 /// "die" if the last of these stores is to be its end.
 pub const STRAY: CProgram =
     CProgram { name: "stray", source: include_str!("stray.c"), flags: &["-pthread"], packages: "gcc libc6-dev" };
+
+/// Makes every call that reads memory of its caller with addresses at which there is none, and prints what each answered.
+pub const ADDRESSES: CProgram =
+    CProgram { name: "addresses", source: include_str!("addresses.c"), flags: &["-w"], packages: "gcc libc6-dev" };
+
+/// Writes a file and syncs it until it is killed, and gives it another path amid that. The argument says how.
+pub const MOVER: CProgram =
+    CProgram { name: "mover", source: include_str!("mover.c"), flags: &[], packages: "gcc libc6-dev" };

@@ -65,6 +65,7 @@ pub(super) fn with_file_and_name() -> Program {
 pub(super) fn with_file_at(path: &str, steps: &[names::Step]) -> Program {
     let world = World::new(Region::new(POOL_BYTES), Disks::new(vec![0xaa; 5000], first_lines()), names::STRIP_BYTES);
     world.disks().file.rename(path);
+    world.disks().file.sync_path();
     let mut program = Program::on(world, None);
     steps.iter().for_each(|step| program.step(*step));
     program

@@ -13,6 +13,8 @@ use tidegate_preload_wire::FileId;
 /// The folder, and the name.
 pub(super) const FOLDER: FileId = FileId { device: 1, inode: 12 };
 pub(super) const PATH: &str = "/root/name";
+/// The same when the folder was renamed.
+pub(super) const MOVED: &str = "/root/moved/name";
 
 /// The name's history. Files are told apart by when they were born.
 #[derive(Clone, Debug, Default, Hash)]
@@ -24,6 +26,9 @@ pub(super) struct SimFolder {
     last_born: u64,
     /// Whether a file was made or removed since the system came up.
     written: bool,
+    /// Whether the folder has its other name, now and on the disk.
+    is_moved: bool,
+    was_moved: bool,
 }
 
 impl SimFolder {
@@ -31,7 +36,22 @@ impl SimFolder {
     fn with(file: Option<(u64, Vec<u8>)>, last_born: u64) -> SimFolder {
         let history = vec![file.as_ref().map(|(born, _)| *born)];
         let files = file.into_iter().map(|(born, bytes)| (born, SimFile::new(PATH.into(), bytes))).collect();
-        SimFolder { history, files, last_born, written: false }
+        SimFolder { history, files, last_born, written: false, is_moved: false, was_moved: false }
+    }
+
+    /// Where the name is.
+    pub(super) fn path(&self) -> &'static str {
+        if self.is_moved { MOVED } else { PATH }
+    }
+
+    /// The folder gets its other name.
+    pub(super) fn rename(&mut self) {
+        self.is_moved = !self.is_moved;
+    }
+
+    /// Makes durable what the folder is called.
+    pub(super) fn sync_path(&mut self) {
+        self.was_moved = self.is_moved;
     }
 
     /// When the file was born.
@@ -79,8 +99,17 @@ impl SimFolder {
         self.history.drain(..self.history.len().saturating_sub(1));
     }
 
-    /// What a power cut may leave: a file system makes the changes of a folder durable in their order, and bytes when it likes.
+    /// What a power cut may leave: a file system makes the changes of a folder durable in their order, and bytes and the folder's own name when it likes.
     pub(super) fn images(&self) -> Vec<SimFolder> {
+        let names: &[bool] = if self.is_moved == self.was_moved { &[self.is_moved] } else { &[false, true] };
+        let named = |is_moved: &bool| {
+            let (is_moved, was_moved) = (*is_moved, *is_moved);
+            self.with_contents().into_iter().map(move |folder| SimFolder { is_moved, was_moved, ..folder })
+        };
+        names.iter().flat_map(named).collect()
+    }
+
+    fn with_contents(&self) -> Vec<SimFolder> {
         let each = |number: &Option<u64>| match number {
             None => vec![SimFolder::with(None, self.last_born)],
             Some(number) => self.files[number]
@@ -97,11 +126,14 @@ impl SimFolder {
 }
 
 /// The name as the supervisor has it.
-pub(super) struct OpenName(pub(super) Arc<World>);
+pub(super) struct OpenName {
+    pub(super) world: Arc<World>,
+    pub(super) path: &'static str,
+}
 
 impl std::fmt::Debug for OpenName {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{PATH}")
+        write!(f, "{}", self.path)
     }
 }
 
@@ -110,14 +142,19 @@ impl Below for OpenName {
         FOLDER.name(b"name")
     }
     fn path(&self) -> &Path {
-        Path::new(PATH)
+        Path::new(self.path)
     }
     fn named(&self, family: u32) -> Named {
-        let (path, inode) = (PATH.into(), FOLDER.inode);
-        Named { family, path, inode, born_ns: 1, strip: None, kind: Kind::Name, file_system: None }
-    }
-    fn is_in_place(&self) -> bool {
-        true
+        Named {
+            family,
+            path: self.path.into(),
+            inode: FOLDER.inode,
+            born_ns: 1,
+            strip: None,
+            kind: Kind::Name,
+            changed: None,
+            file_system: None,
+        }
     }
     fn is_removed(&self) -> bool {
         false
@@ -129,8 +166,16 @@ impl Below for OpenName {
         Err(io::ErrorKind::Unsupported.into())
     }
     fn sync(&self) -> io::Result<()> {
-        self.0.sync_name();
+        self.world.sync_name();
         Ok(())
+    }
+    fn sync_in_place(&self) -> io::Result<bool> {
+        self.sync()?;
+        if !self.world.leaves_paths {
+            self.world.instant();
+            self.world.disks().folder.sync_path();
+        }
+        Ok(self.world.disks().folder.path() == self.path)
     }
 }
 
@@ -148,9 +193,12 @@ impl World {
         self.disks().folder.sync_folder();
     }
 
-    /// What recovery leaves alone: a file that was made since the system came up, or was born later than `born_ns`.
-    pub(super) fn unlike(&self, born_ns: u64) -> Option<Unlike> {
+    /// What recovery leaves alone at `path`: another folder, a file that was made since the system came up, or was born later than `born_ns`.
+    pub(super) fn unlike(&self, path: &Path, born_ns: u64) -> Option<Unlike> {
         let disks = self.disks();
+        if path != Path::new(disks.folder.path()) {
+            return Some(Unlike::Missing);
+        }
         let younger = disks.folder.born().is_some_and(|born| born > born_ns);
         // Of what was removed nothing tells when that was.
         let changed = disks.folder.written && disks.folder.born().is_some();

@@ -42,9 +42,11 @@ pub(super) enum Step {
     OtherRemoves,
     /// The program dies, and the supervisor lets go of the name.
     Die,
+    /// The program renames the folder, which no sync of it or of files in it makes durable.
+    MoveFolder,
 }
 
-const ALPHABET: [Step; 10] = [
+const ALPHABET: [Step; 11] = [
     Step::Make,
     Step::Write,
     Step::WriteMuch,
@@ -55,6 +57,7 @@ const ALPHABET: [Step; 10] = [
     Step::OtherMakes,
     Step::OtherRemoves,
     Step::Die,
+    Step::MoveFolder,
 ];
 
 /// What a judge has to notice.
@@ -76,6 +79,8 @@ pub(super) enum Mistake {
     OthersUnaware,
     /// The memory takes no word of the map of void slots.
     LostMap,
+    /// A name is held in a folder whose own name is not durable.
+    PathLeft,
 }
 
 /// What may be found: everything that the name has led to since something was promised. The number tells files apart.
@@ -194,6 +199,14 @@ impl Program {
                 self.leave();
                 self.is_settled = false;
             }
+            Step::MoveFolder => {
+                // All holds end.
+                if self.log.is_some() {
+                    self.settle();
+                }
+                self.world.disks().folder.rename();
+                self.is_settled = false;
+            }
         }
         let now = self.now();
         if self.promise.0.last() != Some(&now) {
@@ -307,7 +320,8 @@ impl Program {
     }
 
     fn hold(&mut self) {
-        let held = self.keeper.hold_file(HOLDER, Arc::new(OpenName(self.world.clone())));
+        let path = self.world.disks().folder.path();
+        let held = self.keeper.hold_file(HOLDER, Arc::new(OpenName { world: self.world.clone(), path }));
         if let Some(Answer::Held { slot, strip: Some((at, len)), .. }) = held {
             let span = Span::new(Arc::new(self.world.memory()), at, at + len / 2);
             self.log = Some(Name::open(span, session_number(b"run"), slot).expect("the memory is sound"));
@@ -339,8 +353,10 @@ impl Program {
 pub(super) fn judged(judge: &mut Judge, script: &[Step], mistake: Option<Mistake>) -> Result<(), String> {
     judge.tally.scripts += 1;
     let mut world = World::new(Region::new(POOL_BYTES), Disks::new(Vec::new(), first_lines()), STRIP_BYTES);
+    let its = Arc::get_mut(&mut world).expect("nobody else has it");
+    its.leaves_paths = mistake == Some(Mistake::PathLeft);
     if mistake == Some(Mistake::LostMap) {
-        Arc::get_mut(&mut world).expect("nobody else has it").loses_from = POOL_BYTES - VOID_BYTES;
+        its.loses_from = POOL_BYTES - VOID_BYTES;
     }
     let mut program = Program::on(world, mistake);
     let (last, earlier) = script.split_last().expect("a script has steps");
@@ -380,6 +396,11 @@ const GONE: [Step; 8] = {
     use Step::{Hold, Make, Remove, Sync, Write};
     [Make, Write, Hold, Remove, Make, Write, Sync, Remove]
 };
+/// with a young file that was synced, in a folder that was renamed without a word to its disk;
+const MOVED: [Step; 9] = {
+    use Step::{Hold, Make, MoveFolder, Remove, Sync, Write};
+    [Make, Write, Hold, MoveFolder, Hold, Remove, Make, Write, Sync]
+};
 /// with a young file that was synced, and written since.
 pub(super) const YOUNG: [Step; 8] = {
     use Step::{Hold, Make, Remove, Sync, Write};
@@ -416,6 +437,11 @@ fn every_cut_of_every_script_on_the_name_of_a_young_file() {
 }
 
 #[test]
+fn every_cut_of_every_script_on_a_name_in_a_folder_that_was_renamed() {
+    every_script(&MOVED, 1);
+}
+
+#[test]
 fn young_files_are_synced_without_the_kernel() {
     let world = World::new(Region::new(POOL_BYTES), Disks::new(Vec::new(), first_lines()), STRIP_BYTES);
     let mut program = Program::on(world, None);
@@ -442,11 +468,11 @@ fn a_file_that_others_made_unseen_is_left_alone() {
 #[test]
 fn mistakes_are_noticed() {
     use Mistake::{
-        DisclaimedTooSoon, FolderNotSettled, LostMap, NameNotTold, NoLook, OthersUnaware, RemovalNotTold,
+        DisclaimedTooSoon, FolderNotSettled, LostMap, NameNotTold, NoLook, OthersUnaware, PathLeft, RemovalNotTold,
         SpoiltAndCommitted,
     };
     use Step::{Die, Make, OtherRemoves, Remove, Sync, SyncFolder, Write, WriteMuch};
-    let shown: [(Mistake, &[Step], &[Step]); 8] = [
+    let shown: [(Mistake, &[Step], &[Step]); 9] = [
         (RemovalNotTold, &YOUNG, &[Remove]),
         (NameNotTold, &GONE, &[Make, SyncFolder]),
         (FolderNotSettled, &HELD, &[Remove, SyncFolder]),
@@ -455,6 +481,7 @@ fn mistakes_are_noticed() {
         (SpoiltAndCommitted, &GONE, &[Make, WriteMuch, Sync]),
         (OthersUnaware, &YOUNG, &[OtherRemoves]),
         (LostMap, &YOUNG, &[Die, Remove, SyncFolder]),
+        (PathLeft, &MOVED, &[Write]),
     ];
     for (mistake, before, script) in shown {
         let script = [before, script].concat();

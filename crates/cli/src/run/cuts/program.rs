@@ -10,6 +10,7 @@ use crate::run::kept::Kept;
 use crate::run::notes::Notes;
 use crate::run::span::Span;
 use crate::run::table::Table;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 use tidegate_commit::pair::Pair;
 use tidegate_commit::strip::{Left as Room, Staged};
@@ -167,7 +168,9 @@ impl Program {
             }
             Step::Rename => {
                 self.settle();
-                self.world.disks().file.rename("/root/b");
+                let mut disks = self.world.disks();
+                let to = if disks.file.path == Path::new("/root/b") { "/root/a" } else { "/root/b" };
+                disks.file.rename(to);
             }
             Step::Hold => self.hold(),
             Step::ShortenOutside => self.world.disks().file.set_len(len / 2),
@@ -249,16 +252,18 @@ impl Program {
 
     fn hold(&mut self) {
         let path = self.world.disks().file.path.clone();
-        let file = Arc::new(Open { world: self.world.clone(), path });
+        let file = Arc::new(Open { world: self.world.clone(), path: path.clone() });
         if self.notes.is_some() {
             if let Some(Answer::Joined { mark }) = self.keeper.join_file(HOLDER, file) {
                 self.mark = Some(mark);
+                self.promise.paths = [path].into();
             }
             self.sync();
         } else if self.hold.is_none() {
             let held = self.keeper.hold_file(HOLDER, file);
             if let Some(Answer::Held { hold, slot, strip, .. }) = held {
                 (self.hold, self.slot, self.top) = (Some(hold), slot, 0);
+                self.promise.paths = [path].into();
                 self.strips = strip.map(|strip| self.opened(strip));
             }
             self.in_doubt = true;
@@ -317,23 +322,22 @@ impl Program {
 
     fn sync(&mut self) {
         let size = self.world.disks().file.bytes.len() as u64;
-        let answer = if self.commits(size) { Answer::Done } else { self.sync_by_others(size) };
+        if !self.commits(size) {
+            self.sync_by_others(size);
+        }
         self.in_doubt = false;
         let disks = self.world.disks();
-        self.promise = Promise { contents: vec![disks.file.bytes.clone()], paths: self.promise.paths.clone() };
-        if answer != Answer::Done {
-            self.promise.paths = [disks.file.path.clone()].into();
-        }
+        self.promise.contents = vec![disks.file.bytes.clone()];
     }
 
-    fn sync_by_others(&mut self, size: u64) -> Answer {
+    fn sync_by_others(&mut self, size: u64) {
         if let Some(mark) = self.mark {
             let answer = self.ask(&Request::Sync { file: FILE, mark, whole: false });
             if answer != Answer::Done {
                 self.world.sync_file();
                 self.leave();
             }
-            return answer;
+            return;
         }
         let mut ranges = std::mem::take(&mut self.ranges);
         let mut filling = 0;
@@ -352,12 +356,12 @@ impl Program {
         if answer == Answer::Done {
             self.strips.as_ref().map(|strips| strips.lock().absorbed(filling));
             self.top = self.top.max(size);
-            return answer;
+            return;
         }
         self.world.sync_file();
         let Some(hold) = self.hold.filter(|_| answer == Answer::ByKernel) else {
             self.leave();
-            return answer;
+            return;
         };
         match self.ask(&Request::Forget { hold }) {
             Answer::Anew { slot } => {
@@ -366,6 +370,5 @@ impl Program {
             }
             _ => self.settle(),
         }
-        answer
     }
 }

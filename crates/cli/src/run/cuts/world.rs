@@ -73,9 +73,16 @@ impl SimFile {
         self.change(Change::Path(path.into()));
     }
 
+    /// Makes the bytes durable. What the file is called is not: a file system may leave that to another sync.
     pub(super) fn sync(&mut self) {
-        self.durable = (self.path.clone(), self.bytes.clone());
-        self.pending.clear();
+        self.durable.1.clone_from(&self.bytes);
+        self.pending.retain(|change| matches!(change, Change::Path(_)));
+    }
+
+    /// Makes durable what the file is called.
+    pub(super) fn sync_path(&mut self) {
+        self.durable.0.clone_from(&self.path);
+        self.pending.retain(|change| !matches!(change, Change::Path(_)));
     }
 
     /// What a power cut may leave: any changes, as long as there are few, otherwise the first ones, and all but one.
@@ -189,6 +196,8 @@ pub(super) struct World {
     pub(super) clears: Option<[u64; 2]>,
     /// The journal takes no line of what was recovered.
     pub(super) forgets: bool,
+    /// Nobody makes a path durable.
+    pub(super) leaves_paths: bool,
     /// Whether a recovery has brought everything.
     is_brought: AtomicBool,
     /// What a program does once the supervisor has read a block of its file.
@@ -203,10 +212,18 @@ pub(super) const INODE: u64 = 11;
 
 impl World {
     pub(super) fn new(region: Region, disks: Disks, strip_bytes: u64) -> Arc<World> {
-        let (region, disks) = (Arc::new(region), Mutex::new(disks));
-        let (loses_from, clears, forgets, beside) = (u64::MAX, None, false, Mutex::default());
-        let (cuts, is_brought) = (Recorded::default(), AtomicBool::new(false));
-        Arc::new(World { region, disks, strip_bytes, cuts, loses_from, clears, forgets, is_brought, beside })
+        Arc::new(World {
+            region: Arc::new(region),
+            disks: Mutex::new(disks),
+            strip_bytes,
+            cuts: Recorded::default(),
+            loses_from: u64::MAX,
+            clears: None,
+            forgets: false,
+            leaves_paths: false,
+            is_brought: AtomicBool::new(false),
+            beside: Mutex::default(),
+        })
     }
 
     pub(super) fn disks(&self) -> MutexGuard<'_, Disks> {
@@ -250,6 +267,12 @@ impl World {
     pub(super) fn sync_file(&self) {
         self.instant();
         self.disks().file.sync();
+    }
+
+    /// The kernel syncs the folders above the file.
+    pub(super) fn sync_path(&self) {
+        self.instant();
+        self.disks().file.sync_path();
     }
 }
 
@@ -353,11 +376,9 @@ impl Below for Open {
             born_ns: 1,
             strip: None,
             kind: Kind::File,
+            changed: None,
             file_system: None,
         }
-    }
-    fn is_in_place(&self) -> bool {
-        self.world.disks().file.path == self.path
     }
     fn is_removed(&self) -> bool {
         false
@@ -383,6 +404,13 @@ impl Below for Open {
         }
         self.world.sync_file();
         Ok(())
+    }
+    fn sync_in_place(&self) -> io::Result<bool> {
+        self.sync()?;
+        if !self.world.leaves_paths {
+            self.world.sync_path();
+        }
+        Ok(self.world.disks().file.path == self.path)
     }
 }
 
@@ -436,16 +464,18 @@ impl Ground for SimGround {
             Found::Same(Box::new(SimTarget { world: self.0.clone(), aside: false }))
         })
     }
-    fn find_name(&self, _: &Named, resumed: bool, born_ns: u64) -> io::Result<Found> {
-        let unlike = self.0.unlike(born_ns).filter(|_| !resumed);
+    fn find_name(&self, named: &Named, resumed: bool, born_ns: u64) -> io::Result<Found> {
+        let unlike = self.0.unlike(&named.path, born_ns).filter(|_| !resumed);
         let target = || Found::Same(Box::new(NewTarget(self.0.clone())));
         Ok(unlike.map_or_else(target, Found::Unlike))
     }
-    fn has_name(&self, _: &Named) -> bool {
-        self.0.disks().folder.bytes().is_some()
+    fn has_name(&self, named: &Named) -> bool {
+        let disks = self.0.disks();
+        disks.folder.bytes().is_some() && named.path == Path::new(disks.folder.path())
     }
-    fn remove_name(&self, _: &Named, born_ns: u64) -> io::Result<Brought> {
-        Ok(self.0.unlike(born_ns).map_or_else(|| self.0.remove_name(), Brought::Left))
+    fn remove_name(&self, named: &Named, born_ns: u64) -> io::Result<Brought> {
+        let left = |unlike| if self.has_name(named) { Brought::Left(unlike) } else { Brought::Gone };
+        Ok(self.0.unlike(&named.path, born_ns).map_or_else(|| self.0.remove_name(), left))
     }
     fn sync(&self, named: &Named) -> io::Result<()> {
         if named.kind == Kind::Name {
