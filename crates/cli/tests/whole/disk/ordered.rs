@@ -53,6 +53,23 @@ fn a_disk_that_lost_its_region_is_what_all_writes_up_to_a_moment_left() {
 }
 
 #[test]
+fn an_ordered_region_that_is_not_served_is_scrubbed() {
+    let pair = Pair::laid_out(&["--ordered", "--checksums"]);
+    let scrub = || run(&["--json", "scrub", "--pmem", &pair.pmem]);
+    let found = |ended: &Ended| serde_json::from_str::<Value>(&ended.stdout).unwrap();
+    let mut server = pair.serve(&["--dirty-percent", "90", "--dirty-age", "3600"]);
+    let mut client = pair.client();
+    (0..20).for_each(|block| write(&mut client, block, 1));
+    server.kill();
+    let ended = scrub();
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert_eq!((found(&ended)["sound"].as_u64(), found(&ended)["served"].as_bool()), (Some(20), Some(false)));
+    pair.spoil(&stamped(7, 1));
+    let ended = scrub();
+    assert_eq!((ended.code, found(&ended)["damaged"].as_u64()), (REFUSED, Some(1)), "{}", ended.stderr);
+}
+
+#[test]
 fn what_cannot_be_ordered_or_replayed_is_told() {
     let folder = Folder::new();
     let (disk, pmem) = (folder.text("disk"), folder.text("v"));
