@@ -259,7 +259,7 @@ pub(crate) struct DiskFlags {
     #[arg(long, value_name = "DISK")]
     disk: Option<PathBuf>,
 
-    /// Take a disk without a name although it is not where it was
+    /// Take the disk that --disk names, which has no name of its own, although it is not where it was. Needs --disk
     #[arg(long, requires = "disk")]
     force: bool,
 
@@ -337,7 +337,7 @@ pub(crate) struct DiskPlace {
     #[arg(long, value_name = "DISK")]
     disk: Option<PathBuf>,
 
-    /// Take a disk without a name although it is not where it was
+    /// Take the disk that --disk names, which has no name of its own, although it is not where it was. Needs --disk
     #[arg(long, requires = "disk")]
     force: bool,
 }

@@ -308,9 +308,10 @@ impl DiskFailure {
                 "name the right disk: --disk; what only the cache has can be written elsewhere: tidegate salvage --pmem {} --to FILE",
                 word(pmem)
             ),
-            DiskFailure::Nameless { was, .. } => format!(
-                "name the place where it was: --disk {}; if it is the same disk at another place, add --force",
-                word(was)
+            DiskFailure::Nameless { disk, was, .. } => format!(
+                "name the place where it was: --disk {}; if it is the same disk at another place: --disk {} --force",
+                word(was),
+                word(disk)
             ),
             DiskFailure::Smaller { pmem, .. } => format!(
                 "restore its size; what only the cache has can be written elsewhere: tidegate salvage --pmem {} --to FILE",
