@@ -7,7 +7,7 @@ use crate::cached_disk::DiskState;
 use crate::change::{Change, Changing, Outcome};
 use crate::failure::{ControlFailure, DiskFailure, Exit, Failure, Kept};
 use crate::listen::{Listener, Place, SocketAccess, Stream};
-use crate::live_disk::{FlushTicket, LiveDisk};
+use crate::live_disk::{FlushTicket, LiveDisk, Resizing};
 use crate::peers::Peers;
 use crate::places;
 use crate::plan::Plan;
@@ -119,6 +119,11 @@ pub(crate) enum DiskAnswer {
     },
     /// It was done.
     Done,
+    /// A region has the size that was asked for.
+    Resized {
+        /// What became of it and its cache.
+        changed: Resizing,
+    },
 }
 
 /// An answer, and how the cache is now; or why there is none.
@@ -268,6 +273,7 @@ fn made(stream: &Stream, pmem: &Path, changing: Changing<'_>, end: &UnixStream) 
     drop(changing);
     let answer = match outcome.map_err(refused)? {
         Outcome::Done => DiskAnswer::Done,
+        Outcome::Resized(changed) => DiskAnswer::Resized { changed },
         Outcome::Kept(kept) => DiskAnswer::Flushed { trouble: Some(kept) },
         Outcome::GivenUp => {
             tracing::info!("{}: a change was given up before it was made: nobody waits for it", pmem.display());

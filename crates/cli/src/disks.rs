@@ -73,11 +73,17 @@ pub(crate) struct Named<'a> {
     pub(crate) force: bool,
 }
 
+/// Refuses the cache `identity` in `pmem` if it has no disk.
+pub(crate) fn refuse_detached(pmem: &Path, identity: &Identity) -> Result<(), DiskFailure> {
+    match identity.disk == DETACHED {
+        true => Err(DiskFailure::Detached { pmem: pmem.to_owned() }),
+        false => Ok(()),
+    }
+}
+
 /// Opens the disk that the cache `identity` in `pmem` belongs to: where it is `named`, or where it was noted.
 pub(crate) fn open_of(pmem: &Path, identity: &Identity, named: Named<'_>, access: DiskAccess) -> Result<Disk, Failure> {
-    if identity.disk == DETACHED {
-        return Err(DiskFailure::Detached { pmem: pmem.to_owned() }.into());
-    }
+    refuse_detached(pmem, identity)?;
     let noted = Note::Disk.read(pmem);
     let path = named.path.map(Path::to_owned).or_else(|| noted.clone());
     let path = path.ok_or_else(|| DiskFailure::NotNamed { pmem: pmem.to_owned() })?;

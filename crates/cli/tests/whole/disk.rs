@@ -4,6 +4,7 @@ mod changed;
 mod changes;
 mod ordered;
 mod reads;
+mod sizes;
 mod told;
 mod which;
 
@@ -611,25 +612,6 @@ fn the_longest_whole_write_is_one_commit_wherever_it_begins() {
         assert!((commits() - before - 1.0).abs() < 0.5, "at block {block}");
     }
     assert!(server.stop().success());
-}
-
-#[test]
-fn a_region_without_room_to_grow_is_told_and_stays_as_it_was() {
-    // tmpfs knows its limit beforehand: nothing is allocated on the way.
-    let folder = Folder(tempfile::tempdir_in("/dev/shm").unwrap());
-    let disk = folder.text("disk");
-    let pair = Pair::over(folder, disk);
-    let resize = || run(&["resize", "--pmem", &pair.pmem, "--size", "2P"]);
-    assert_tells(&resize(), ENVIRONMENT, &["no space for", "no room for", "smaller --size"]);
-    let mut server = pair.serve(&[]);
-    let mut client = pair.client();
-    write(&mut client, 9, 2);
-    assert_tells(&resize(), ENVIRONMENT, &["the running server refuses", "no space for", "smaller --size"]);
-    assert_eq!(read(&mut client, 9), stamped(9, 2));
-    write(&mut client, 9, 3);
-    assert!(server.stop().success());
-    assert_eq!(pair.info()["volume"]["region_bytes"], 8 << 20);
-    assert_eq!(fs::metadata(&pair.pmem).unwrap().len(), 8 << 20);
 }
 
 #[test]
