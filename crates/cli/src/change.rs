@@ -157,7 +157,7 @@ mod tests {
         assert!(matches!(changing.carry_out(|| true), Ok(Outcome::Done)));
         drop(changing);
         assert!(!disk.state().attached && Changing::begin(&disk, Change::Detach).is_err());
-        disk.attach(&folder.path().join("disk")).expect("its own disk");
+        disk.attach(&folder.path().join("disk"), false).expect("its own disk");
         assert_eq!(disk.state().mode, "write-around");
     }
 }

@@ -81,6 +81,9 @@ pub(crate) enum DiskAct {
         /// Where the disk is.
         #[serde(with = "crate::json_path")]
         disk: PathBuf,
+        /// Whether a journal may go over what lies at its end.
+        #[serde(default)]
+        force: bool,
     },
     /// To read what some entries name.
     Scrub {
@@ -335,7 +338,7 @@ fn carry_out(disk: &LiveDisk, act: DiskAct) -> Result<DiskAnswer, Refused> {
             let mode = mode.parse().map_err(|_| Refused::NoMode { mode })?;
             changed(disk.set_mode(mode))?
         }
-        DiskAct::Attach { disk: path } => changed(disk.attach(&path))?,
+        DiskAct::Attach { disk: path, force } => changed(disk.attach(&path, force))?,
     })
 }
 

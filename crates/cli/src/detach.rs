@@ -110,11 +110,12 @@ fn detach_idle(wish: &Detach, tell: Teller) -> Result<(), Failure> {
 pub(crate) fn attach(wish: &Attach, json: bool) -> Result<Exit, Failure> {
     let socket = wish.control.clone().unwrap_or_else(|| places::control_socket(&wish.pmem));
     let disk = wish.disk.canonicalize().unwrap_or_else(|_| wish.disk.clone());
-    let (served, blocks) = match control::ask_disk(&socket, &wish.pmem, DiskAct::Attach { disk: disk.clone() }) {
-        Ok(_) => (true, None),
-        Err(failure) if wish.control.is_none() && failure.is_no_server() => (false, Some(attach_idle(wish)?)),
-        Err(failure) => return Err(failure),
-    };
+    let (served, blocks) =
+        match control::ask_disk(&socket, &wish.pmem, DiskAct::Attach { disk: disk.clone(), force: wish.force }) {
+            Ok(_) => (true, None),
+            Err(failure) if wish.control.is_none() && failure.is_no_server() => (false, Some(attach_idle(wish)?)),
+            Err(failure) => return Err(failure),
+        };
     answer::give(&Attached { attached: wish.pmem.clone(), disk, served, blocks }, json)?;
     Ok(Exit::Done)
 }

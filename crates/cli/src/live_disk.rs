@@ -300,11 +300,11 @@ impl LiveDisk {
         }
     }
 
-    /// Puts the region in front of the disk again, which has to be the one at `path`.
+    /// Puts the region in front of the disk again, which has to be the one at `path`. With `force` a journal goes over what lies at its end.
     ///
     /// # Errors
     /// The disk goes on alone.
-    pub(crate) fn attach(&self, path: &Path) -> Result<(), Failure> {
+    pub(crate) fn attach(&self, path: &Path, force: bool) -> Result<(), Failure> {
         let mut front = self.alone();
         let pmem = self.plan.pmem.clone();
         if front.front().is_some() {
@@ -323,7 +323,7 @@ impl LiveDisk {
         if identity.block_size != has {
             return Err(DiskFailure::BlockSize { pmem, has: identity.block_size, needs: has }.into());
         }
-        let blocks = put_journal_of(&identity, &self.disk, false)?;
+        let blocks = put_journal_of(&identity, &self.disk, force)?;
         if blocks != self.blocks {
             return Err(DiskFailure::Replaced { pmem, disk: path.to_owned() }.into());
         }
@@ -724,7 +724,7 @@ pub(crate) mod tests {
         assert_eq!(counted(), [3, 2, 1]);
         disk.detach().expect("it is detached");
         assert_eq!(counted(), [3, 2, 1]);
-        disk.attach(&folder.path().join("disk")).expect("its own disk");
+        disk.attach(&folder.path().join("disk"), false).expect("its own disk");
         [7, 7].into_iter().for_each(&mut read);
         assert_eq!(counted(), [4, 3, 1]);
         let hits = disk.readings().into_iter().find(|reading| reading.name == "disk_cache_read_hits");

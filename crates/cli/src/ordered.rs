@@ -4,7 +4,7 @@ use crate::disks::Disk;
 use crate::failure::JournalFailure;
 use tidegate_disk_cache::{Identity, erase_journal, find_journal, has_room_for, journal_at_the_end, lay_out_journal};
 use tidegate_layout::disk_cache::JournalPlan;
-use tidegate_media::BlockDevice;
+use tidegate_media::{BlockDevice, claim_of};
 use uuid::Uuid;
 
 /// The journal for `blocks` at the end of `disk`.
@@ -37,18 +37,21 @@ pub(crate) fn refuse_another_cache(disk: &Disk, own: Option<[u8; 16]>, force: bo
     }
 }
 
-/// Refuses a disk on which anything lies where `journal` is to be but zeroes, or such a journal of the cache `uuid`.
+/// Refuses a disk on which anything lies where `journal` is to be but zeroes, or such a journal of the cache `uuid`; and one of which something
+/// says that those zeroes are its own.
 pub(crate) fn refuse_what_the_end_holds(
     disk: &Disk,
     journal: &JournalPlan,
     uuid: [u8; 16],
 ) -> Result<(), JournalFailure> {
+    let at = journal.records_at() * u64::from(journal.block_size);
+    let claim = claim_of(&*disk.device, at).map_err(JournalFailure::of_error(&disk.path))?;
+    if let Some(by) = claim {
+        return Err(JournalFailure::EndClaimed { disk: disk.path.clone(), at, by });
+    }
     match has_room_for(&*disk.device, journal, uuid).map_err(JournalFailure::of_error(&disk.path))? {
         true => Ok(()),
-        false => {
-            let at = journal.records_at() * u64::from(journal.block_size);
-            Err(JournalFailure::EndHolds { disk: disk.path.clone(), at })
-        }
+        false => Err(JournalFailure::EndHolds { disk: disk.path.clone(), at }),
     }
 }
 

@@ -9,6 +9,7 @@
 //! the error number. Nothing is retried that could hide a loss: a failed flush fails for everyone who waited for it, and what it
 //! covered has to be written again.
 
+mod claims;
 mod identity;
 mod ring;
 
@@ -18,6 +19,7 @@ use crate::error::{Misuse, Poison, Result, Sealed};
 use crate::locked_file::LockedFile;
 use crate::map_error::MapError;
 use crate::sync::{AtomicU64, Mutex, Ordering};
+pub use claims::{Claim, claim_of};
 pub use identity::DiskIdentity;
 use ring::Ring;
 use rustix::fs::{FallocateFlags, FileType, Mode, OFlags, SeekFrom, fallocate, fstat, seek};
