@@ -2,6 +2,7 @@
 
 use super::volume::is_of_the_path;
 use super::{Exit, Told};
+use crate::disks::Growth;
 use crate::shell::word;
 use crate::size::{Exact, Human};
 use serde::{Deserialize, Serialize};
@@ -134,6 +135,8 @@ pub(crate) enum DiskFailure {
         /// The region.
         pmem: PathBuf,
     },
+    /// The journal of a disk that has grown is not at its end any more.
+    JournalInside(Growth),
     /// A region that is no file has the size that it has.
     NoFile {
         /// The region.
@@ -231,6 +234,7 @@ impl DiskFailure {
             DiskFailure::BlockSize { .. } => ("block-size-differs", Exit::Refused),
             DiskFailure::ReadOnly { .. } => ("served-read-only", Exit::Refused),
             DiskFailure::Changing { .. } => ("being-changed", Exit::InUse),
+            DiskFailure::JournalInside(_) => ("journal-inside", Exit::Refused),
             DiskFailure::NoFile { .. } => ("no-file", Exit::Usage),
             DiskFailure::Server { exit, .. } => ("server-refuses", *exit),
         }
@@ -289,6 +293,7 @@ impl DiskFailure {
                 (format!("{} is left as it is", pmem.display()), "it is served with --read-only".to_owned())
             }
             DiskFailure::Changing { pmem } => of_change(pmem),
+            DiskFailure::JournalInside(growth) => journal_inside(growth),
             DiskFailure::NoFile { pmem } => {
                 (format!("{} keeps its size", pmem.display()), "only a file can become larger or smaller".to_owned())
             }
@@ -344,6 +349,7 @@ impl DiskFailure {
             }
             DiskFailure::ReadOnly { .. } => "serve it without --read-only".to_owned(),
             DiskFailure::Changing { .. } => "try again when that has ended".to_owned(),
+            DiskFailure::JournalInside(growth) => format!("run {}", growth.way()),
             DiskFailure::NoFile { pmem } => {
                 format!("detach it, and make another region: tidegate detach --pmem {}", word(pmem))
             }
@@ -367,6 +373,12 @@ fn target_is_its_disk(pmem: &Path, to: &Path) -> (String, String) {
 /// That the cache in `pmem` is being changed, and by what.
 fn of_change(pmem: &Path) -> (String, String) {
     (format!("{} is being changed", pmem.display()), "another detach or resize is under way".to_owned())
+}
+
+/// Of an ordered disk that has grown.
+fn journal_inside(growth: &Growth) -> (String, String) {
+    let why = "an ordered disk has its journal at its end, which is moved only while the disk is free";
+    (format!("the volume of {} keeps its size", growth.pmem.display()), why.to_owned())
 }
 
 /// Of a disk that has lost its end.

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A region with a dirty block, 7, and a clean one, 9, that no server uses.
+/// A region that no server uses, with block 9, which is clean, and 7, which is dirty unless its server found the time.
 fn used(options: &[&str]) -> Pair {
     let pair = Pair::laid_out(options);
     let mut server = pair.serve(&["--dirty-percent", "90", "--dirty-age", "3600"]);
@@ -33,8 +33,7 @@ fn a_region_that_would_be_too_small_is_refused_before_anything_is_done() {
     for options in [&[][..], &["--ordered"], &["--checksums"], &["--block", "512"]] {
         let pair = used(options);
         let had = held(&pair);
-        // An ordered disk gets what is dirty soon, whoever asks.
-        let keeps_its_dirty_block = || options == ["--ordered"] || pair.dirty_bytes() > 0;
+        let dirty = pair.dirty_bytes();
         let smallest = |ended: &Ended| {
             assert_tells(ended, USAGE, &["too small", "use --size"]);
             let words = ended.stderr.split_whitespace().collect::<Vec<_>>();
@@ -43,11 +42,10 @@ fn a_region_that_would_be_too_small_is_refused_before_anything_is_done() {
         };
         let refused = || run(&["resize", "--pmem", &pair.pmem, "--size", "1M"]);
         let least = smallest(&refused());
-        assert!(held(&pair) == had && keeps_its_dirty_block(), "{options:?}");
+        assert_eq!((held(&pair), pair.dirty_bytes()), (had, dirty), "{options:?}");
         let mut server = pair.serve(&["--dirty-percent", "90", "--dirty-age", "3600"]);
         assert_tells(&refused(), USAGE, &["too small", &format!("use --size {least} or more")]);
         assert_eq!((held(&pair), pair.info()["disk"]["mode"].as_str()), (had, Some("write-back")), "{options:?}");
-        assert!(keeps_its_dirty_block(), "{options:?}");
         assert_eq!(server.stop().code(), Some(0));
         assert_eq!(smallest(&run(&["resize", "--pmem", &pair.pmem, "--size", &(least - 4096).to_string()])), least);
         assert_eq!(changed(&resize(&pair, &least.to_string())), "cache");
@@ -98,6 +96,77 @@ fn a_cache_that_has_room_for_no_more_blocks_keeps_what_it_holds() {
     assert_eq!([7, 8].map(|block| read(&mut client, block)), [stamped(7, 1), stamped(8, 2)]);
     assert_eq!(server.stop().code(), Some(0));
     assert_eq!(json(&["check", "--pmem", &pair.pmem])["sound"], true);
+}
+
+/// Makes the disk longer, as `truncate` does.
+fn lengthen_disk(pair: &Pair, bytes: u64) {
+    File::options().write(true).open(&pair.disk).unwrap().set_len(bytes).unwrap();
+}
+
+#[test]
+fn a_disk_that_has_grown_is_told_and_its_volume_grows() {
+    let pair = Pair::new();
+    let mut server = pair.serve(&[]);
+    write(&mut pair.client(), 7, 1);
+    assert_eq!(server.stop().code(), Some(0));
+    json(&["flush", "--pmem", &pair.pmem]);
+    let grow = || run(&["resize", "--pmem", &pair.pmem, "--to-disk"]);
+    assert!(grow().stdout.contains("as large as its disk, 32 MiB"), "{}", grow().stdout);
+    assert_eq!(json(&["info", "--pmem", &pair.pmem])["disk_grown"], Value::Null);
+    let bytes = DISK_BYTES + (5 << 20) + 4096;
+    lengthen_disk(&pair, bytes + 100);
+    let told = format!("the disk has {} bytes", bytes + 100);
+    let way = format!("tidegate resize --pmem {} --to-disk", pair.pmem);
+    let info = run(&["info", "--pmem", &pair.pmem]).stdout;
+    assert!(info.contains(&told) && info.contains(&way), "{info}");
+    let mut server = pair.serve(&[]);
+    assert_eq!(pair.info()["disk_grown"]["disk_bytes"].as_u64(), Some(bytes + 100));
+    let mut client = pair.client();
+    assert_eq!((client.bytes(), read(&mut client, 7)), (DISK_BYTES, stamped(7, 1)));
+    write(&mut client, 8, 2);
+    assert_tells(&grow(), IN_USE, &["is in use"]);
+    drop(client);
+    assert_eq!(server.stop().code(), Some(0));
+    let grown = json(&["resize", "--pmem", &pair.pmem, "--to-disk"]);
+    assert_eq!((grown["was_bytes"].as_u64(), grown["volume_bytes"].as_u64()), (Some(DISK_BYTES), Some(bytes)));
+    assert_eq!(json(&["check", "--pmem", &pair.pmem])["sound"], true);
+    assert!(grow().stdout.contains("unchanged"), "{}", grow().stdout);
+    let mut server = pair.serve(&[]);
+    let mut client = pair.client();
+    assert_eq!((client.bytes(), pair.info()["disk_grown"].is_null()), (bytes, true));
+    assert_eq!([7, 8].map(|block| read(&mut client, block)), [stamped(7, 1), stamped(8, 2)]);
+    let last = bytes / BLOCK - 1;
+    write(&mut client, last, 3);
+    assert_eq!(server.stop().code(), Some(0));
+    json(&["flush", "--pmem", &pair.pmem]);
+    assert_eq!(pair.on_disk(last), stamped(last, 3));
+}
+
+#[test]
+fn an_ordered_disk_that_has_grown_is_told_the_way_which_works() {
+    let pair = Pair::laid_out(&["--ordered"]);
+    let mut server = pair.serve(&[]);
+    write(&mut pair.client(), 7, 1);
+    let had = pair.client().bytes();
+    assert_eq!(server.stop().code(), Some(0));
+    json(&["flush", "--pmem", &pair.pmem]);
+    lengthen_disk(&pair, DISK_BYTES + (5 << 20));
+    let detach = format!("tidegate detach --pmem {}", pair.pmem);
+    let attach = format!("tidegate attach --pmem {} --disk {}", pair.pmem, pair.disk);
+    let grow = || run(&["resize", "--pmem", &pair.pmem, "--to-disk"]);
+    assert_tells(&grow(), REFUSED, &["keeps its size", "has its journal at its end", &detach, &attach]);
+    let info = run(&["info", "--pmem", &pair.pmem]).stdout;
+    assert!(info.contains(&detach) && info.contains("does not find the journal"), "{info}");
+    let mut server = pair.serve(&[]);
+    assert_eq!((pair.client().bytes(), read(&mut pair.client(), 7)), (had, stamped(7, 1)));
+    write(&mut pair.client(), 8, 2);
+    assert_eq!(server.stop().code(), Some(0));
+    json(&["detach", "--pmem", &pair.pmem]);
+    json(&["attach", "--pmem", &pair.pmem, "--disk", &pair.disk]);
+    let _server = pair.serve(&[]);
+    assert_eq!((pair.client().bytes(), pair.info()["disk_grown"].is_null()), (had + (5 << 20), true));
+    assert_eq!([7, 8].map(|block| read(&mut pair.client(), block)), [stamped(7, 1), stamped(8, 2)]);
+    assert!(grow().code == IN_USE);
 }
 
 #[test]
