@@ -4,6 +4,7 @@
 
 use crate::answer;
 use crate::change::Change;
+use crate::compose::{self, Holds};
 use crate::control::DiskAnswer;
 use crate::create_cache::check_size;
 use crate::detach::by_server;
@@ -16,7 +17,8 @@ use crate::places;
 use crate::size::{Exact, Human};
 use serde::Serialize;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use tidegate_btt::{Identity, identify};
 use tidegate_disk_cache::Relayout;
 use tidegate_media::{Access, BlockDevice, DiskAccess, Region};
 
@@ -48,6 +50,7 @@ impl fmt::Display for Answer {
 
 /// Runs `tidegate resize`.
 pub(crate) fn run(wish: &Resize, json: bool) -> Result<Exit, Failure> {
+    refuse_plain(&wish.pmem)?;
     wish.size.map(check_size).transpose()?;
     let Some(bytes) = wish.size else { return grow(wish, json) };
     let pmem = wish.pmem.clone();
@@ -62,6 +65,19 @@ pub(crate) fn run(wish: &Resize, json: bool) -> Result<Exit, Failure> {
     };
     answer::give(&Answer { file: pmem, served, region_bytes: bytes, changed }, json)?;
     Ok(Exit::Done)
+}
+
+/// Refuses a region that holds a volume of its own, served or not.
+///
+/// Its map, log and second info block lie at the end of their arena, and all of them would move. An arena behind one that is not full is not possible: arenas begin 512 GiB from each
+/// other, as follows from the size of all alone (UEFI, chapter 6), so that PMDK, and this program, refuse any other distance in `nextoff`.
+fn refuse_plain(pmem: &Path) -> Result<(), DiskFailure> {
+    // What cannot be looked at is told when it is used.
+    let Ok(region) = compose::map(pmem, Access::PrivateUnlocked) else { return Ok(()) };
+    match (compose::holds(pmem, &region), identify(&region)) {
+        (Ok(Holds::NoCache), Ok(Identity::Btt(_))) => Err(DiskFailure::Plain { pmem: pmem.to_owned() }),
+        _ => Ok(()),
+    }
 }
 
 /// Without a server.

@@ -135,6 +135,11 @@ pub(crate) enum DiskFailure {
         /// The region.
         pmem: PathBuf,
     },
+    /// A volume that has no disk is to become larger or smaller.
+    Plain {
+        /// The region.
+        pmem: PathBuf,
+    },
     /// The journal of a disk that has grown is not at its end any more.
     JournalInside(Growth),
     /// A region that is no file has the size that it has.
@@ -234,6 +239,7 @@ impl DiskFailure {
             DiskFailure::BlockSize { .. } => ("block-size-differs", Exit::Refused),
             DiskFailure::ReadOnly { .. } => ("served-read-only", Exit::Refused),
             DiskFailure::Changing { .. } => ("being-changed", Exit::InUse),
+            DiskFailure::Plain { .. } => ("size-fixed", Exit::Refused),
             DiskFailure::JournalInside(_) => ("journal-inside", Exit::Refused),
             DiskFailure::NoFile { .. } => ("no-file", Exit::Usage),
             DiskFailure::Server { exit, .. } => ("server-refuses", *exit),
@@ -293,10 +299,9 @@ impl DiskFailure {
                 (format!("{} is left as it is", pmem.display()), "it is served with --read-only".to_owned())
             }
             DiskFailure::Changing { pmem } => of_change(pmem),
+            DiskFailure::Plain { pmem } => keeps_its_size(pmem, PLAIN),
             DiskFailure::JournalInside(growth) => journal_inside(growth),
-            DiskFailure::NoFile { pmem } => {
-                (format!("{} keeps its size", pmem.display()), "only a file can become larger or smaller".to_owned())
-            }
+            DiskFailure::NoFile { pmem } => keeps_its_size(pmem, "only a file can become larger or smaller"),
             DiskFailure::Server { why, .. } => ("the running server refuses".to_owned(), why.clone()),
         }
     }
@@ -349,6 +354,9 @@ impl DiskFailure {
             }
             DiskFailure::ReadOnly { .. } => "serve it without --read-only".to_owned(),
             DiskFailure::Changing { .. } => "try again when that has ended".to_owned(),
+            DiskFailure::Plain { .. } => {
+                "create a volume of the size that you want (tidegate create --pmem NEW --size SIZE), serve both, and copy this one: nbdcopy URI NEW-URI".to_owned()
+            }
             DiskFailure::JournalInside(growth) => format!("run {}", growth.way()),
             DiskFailure::NoFile { pmem } => {
                 format!("detach it, and make another region: tidegate detach --pmem {}", word(pmem))
@@ -373,6 +381,14 @@ fn target_is_its_disk(pmem: &Path, to: &Path) -> (String, String) {
 /// That the cache in `pmem` is being changed, and by what.
 fn of_change(pmem: &Path) -> (String, String) {
     (format!("{} is being changed", pmem.display()), "another detach or resize is under way".to_owned())
+}
+
+/// Why a volume of Linux's format, which has no disk, keeps its size.
+const PLAIN: &str = "it holds a volume of its own, whose map and log the format puts at the end of an arena; another arena may follow only one of 512 GiB, so a longer file makes no larger volume";
+
+/// Of a region that becomes neither larger nor smaller.
+fn keeps_its_size(pmem: &Path, why: &str) -> (String, String) {
+    (format!("{} keeps its size", pmem.display()), why.to_owned())
 }
 
 /// Of an ordered disk that has grown.

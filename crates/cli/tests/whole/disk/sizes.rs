@@ -98,6 +98,34 @@ fn a_cache_that_has_room_for_no_more_blocks_keeps_what_it_holds() {
     assert_eq!(json(&["check", "--pmem", &pair.pmem])["sound"], true);
 }
 
+#[test]
+fn a_volume_of_its_own_keeps_its_size_and_is_copied_to_a_larger_one() {
+    let folder = Folder::new();
+    let [pmem, larger] = ["v", "larger"].map(|name| folder.text(name));
+    for (region, size) in [(&pmem, "17M"), (&larger, "32M")] {
+        assert_eq!(run(&["create", "--pmem", region, "--size", size]).code, 0);
+    }
+    let resize = |more: &[&str]| run(&[&["resize", "--pmem", &pmem], more].concat());
+    let told = ["keeps its size", "only one of 512 GiB", "tidegate create", "nbdcopy"];
+    let serve = |region: &str, name: &str| {
+        Server::start(&["--pmem", region, "--listen", &format!("unix:{}", folder.text(name))])
+    };
+    let refused = || {
+        for wish in [&["--size", "32M"][..], &["--size", "4K"], &["--to-disk"]] {
+            assert_tells(&resize(wish), REFUSED, &told);
+        }
+        assert_eq!(fs::metadata(&pmem).unwrap().len(), 17 << 20);
+    };
+    refused();
+    let servers = [serve(&pmem, "s"), serve(&larger, "t")];
+    write(&mut Server::client(&folder.path("s")), 7, 1);
+    refused();
+    let [from, to] = ["s", "t"].map(|name| format!("nbd+unix:///?socket={}", folder.text(name)));
+    peer("nbdcopy", &[&from, &to]);
+    assert_eq!(read(&mut Server::client(&folder.path("t")), 7), stamped(7, 1));
+    servers.into_iter().for_each(|mut server| assert_eq!(server.stop().code(), Some(0)));
+}
+
 /// Makes the disk longer, as `truncate` does.
 fn lengthen_disk(pair: &Pair, bytes: u64) {
     File::options().write(true).open(&pair.disk).unwrap().set_len(bytes).unwrap();
