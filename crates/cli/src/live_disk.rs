@@ -17,7 +17,7 @@ use crate::plan::VolumePlan;
 use crate::readings::{Reading, Watched};
 use rustix::fs::{FallocateFlags, fallocate};
 use serde::{Deserialize, Serialize};
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -292,7 +292,10 @@ impl LiveDisk {
 
     /// Sets `region`, which is clean, free from the disk.
     fn part(&self, region: &Arc<MappedRegion>) -> Result<(), Failure> {
-        self.lay_out(region, DETACHED, region.len())?;
+        // The file may be shorter by now than it was when the region was mapped.
+        let now = region.file().and_then(|file| file.metadata().ok()).filter(Metadata::is_file);
+        let bytes = now.map_or(region.len(), |now| now.len().min(region.len()));
+        self.lay_out(region, DETACHED, bytes)?;
         region.file().into_iter().for_each(|file| Note::Disk.remove(file));
         match compose::cache_in(&self.plan.pmem, region)? {
             Some(identity) => Ok(erase_journal_of(&identity, &self.disk)?),
@@ -526,7 +529,9 @@ fn length_of(pmem: &Path, file: &File) -> Result<u64, Failure> {
 }
 
 fn file_of<'a>(pmem: &Path, region: &'a MappedRegion) -> Result<&'a File, Failure> {
-    Ok(region.file().ok_or_else(|| DiskFailure::NoFile { pmem: pmem.to_owned() })?)
+    // A device has the size that it has.
+    let is_file = |file: &&File| file.metadata().is_ok_and(|there| there.is_file());
+    Ok(region.file().filter(is_file).ok_or_else(|| DiskFailure::NoFile { pmem: pmem.to_owned() })?)
 }
 
 /// Makes `region`, which nobody else uses and whose file has room for `bytes`, so long, and by `lay_out` the cache in it as large as fits: a file becomes smaller

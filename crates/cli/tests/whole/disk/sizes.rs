@@ -126,6 +126,20 @@ fn a_volume_of_its_own_keeps_its_size_and_is_copied_to_a_larger_one() {
     servers.into_iter().for_each(|mut server| assert_eq!(server.stop().code(), Some(0)));
 }
 
+#[test]
+fn a_region_that_got_shorter_beside_its_cache_is_detached() {
+    let pair = Pair::new();
+    File::options().write(true).open(&pair.pmem).unwrap().set_len(24 << 20).unwrap();
+    let mut server = pair.serve(&[]);
+    write(&mut pair.client(), 7, 1);
+    assert_eq!((changed(&resize(&pair, "8M")).as_str(), held(&pair)[1]), ("file", 8 << 20));
+    json(&["detach", "--pmem", &pair.pmem]);
+    json(&["attach", "--pmem", &pair.pmem, "--disk", &pair.disk]);
+    assert_eq!((read(&mut pair.client(), 7), held(&pair)[1]), (stamped(7, 1), 8 << 20));
+    assert_eq!(server.stop().code(), Some(0));
+    assert_eq!(json(&["check", "--pmem", &pair.pmem])["sound"], true);
+}
+
 /// Makes the disk longer, as `truncate` does.
 fn lengthen_disk(pair: &Pair, bytes: u64) {
     File::options().write(true).open(&pair.disk).unwrap().set_len(bytes).unwrap();
