@@ -1,13 +1,17 @@
 //! The disk of a cache: where it is, and whether it is still the same one.
 
-use crate::failure::{DiskFailure, Failure};
+use crate::failure::{DiskFailure, Doing, Failure, VolumeFailure};
 use crate::notes::Note;
+use crate::owned;
+use crate::risk::Volatile;
 use crate::shell::word;
 use crate::size::Exact;
+use crate::unlocked::unlocked;
 use serde::Serialize;
 use std::fmt;
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tidegate_disk_cache::{Identity, Journaling, Mode, Reads};
@@ -30,6 +34,8 @@ pub(crate) struct DiskPlan {
     pub(crate) force: bool,
     /// What is done with reads and writes.
     pub(crate) mode: Mode,
+    /// Whether completed writes may be only in memory that a power loss empties.
+    pub(crate) volatile: Volatile,
     /// Which clean block goes when room is needed.
     pub(crate) replacement: Replacement,
     /// Which blocks that are read come in.
@@ -67,7 +73,8 @@ pub(crate) fn open(path: &Path, access: DiskAccess, block_size: u32) -> Result<D
 }
 
 fn try_open(path: &Path, access: DiskAccess, block_size: u32) -> Result<Disk, MapError> {
-    Ok(Disk { path: path.to_owned(), device: Arc::new(FileDisk::open(path, access, block_size)?) })
+    let disk = unlocked(|| FileDisk::open(path, access, block_size))?;
+    Ok(Disk { path: path.to_owned(), device: Arc::new(disk) })
 }
 
 /// Where somebody says that a disk is.
@@ -93,6 +100,9 @@ pub(crate) fn open_of(pmem: &Path, identity: &Identity, named: Named<'_>, access
     let noted = Note::Disk.read(pmem);
     let path = named.path.map(Path::to_owned).or_else(|| noted.clone());
     let path = path.ok_or_else(|| DiskFailure::NotNamed { pmem: pmem.to_owned() })?;
+    if named.path.is_none() {
+        refuse_note_of_another_user(pmem, &path)?;
+    }
     let disk = try_open(&path, access, identity.block_size).map_err(|error| match error {
         MapError::NotFound { path } => DiskFailure::Absent { pmem: pmem.to_owned(), disk: path },
         error => DiskFailure::Unusable { error },
@@ -110,6 +120,16 @@ pub(crate) fn open_of(pmem: &Path, identity: &Identity, named: Named<'_>, access
     }
     refuse_smaller(pmem, identity, &disk)?;
     Ok(disk)
+}
+
+/// Refuses to open the disk that was noted at the region of another user: the note and what the region says of its disk are his to choose.
+fn refuse_note_of_another_user(pmem: &Path, disk: &Path) -> Result<(), Failure> {
+    let about = pmem.metadata().map_err(|error| VolumeFailure::of_io(pmem, Doing::Read, error))?;
+    if about.file_type().is_char_device() || [owned::own(), 0].contains(&about.uid()) {
+        return Ok(());
+    }
+    let (pmem, owner) = (pmem.to_owned(), about.uid());
+    Err(DiskFailure::NotedByAnother { pmem, disk: disk.to_owned(), owner }.into())
 }
 
 /// What tells whether a disk is the one that is cached.
@@ -207,8 +227,13 @@ pub(crate) fn growth(pmem: &Path, identity: &Identity, disk: &Disk) -> Option<Gr
     growth_to(pmem, identity, &disk.path, disk.device.geometry().bytes())
 }
 
-/// The same of a disk at `path` that is not opened for it.
+/// The same of a disk at `path` that is not opened for it, if it is one, and one that this process may open because it was noted.
 pub(crate) fn growth_at(pmem: &Path, identity: &Identity, path: &Path) -> Option<Growth> {
+    refuse_note_of_another_user(pmem, path).ok()?;
+    let kind = path.metadata().ok()?.file_type();
+    if !kind.is_file() && !kind.is_block_device() {
+        return None;
+    }
     // A block device tells its size so too.
     let disk_bytes = File::open(path).and_then(|mut disk| disk.seek(SeekFrom::End(0))).ok()?;
     growth_to(pmem, identity, path, disk_bytes)

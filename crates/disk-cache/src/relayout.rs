@@ -78,7 +78,9 @@ pub enum Foreseen {
 /// The cache cannot be made like that.
 pub fn foresee<R: Region>(region: &R, wish: &Relayout) -> Result<Foreseen, RelayoutError> {
     let old = usable_superblock(region)?;
-    let same = planned(&old.plan, wish)? == old.plan && wish.disk == old.disk;
+    // Without a check, entries are not less.
+    let plan = CachePlan { entries_checked: old.plan.entries_checked, ..planned(&old.plan, wish)? };
+    let same = plan == old.plan && wish.disk == old.disk;
     Ok(if same { Foreseen::AsItIs } else { Foreseen::Anew })
 }
 

@@ -5,12 +5,13 @@
 use std::iter;
 use std::sync::Arc;
 use tidegate_disk_cache::{
-    Contents, DiskCache, FormatSpec, Identity, Options, Relayout, RelayoutError, Sums, check, format_with, identify,
-    relayout,
+    Contents, DiskCache, Foreseen, FormatSpec, Identity, Options, Relayout, RelayoutError, Sums, check, foresee,
+    format_with, identify, relayout,
 };
-use tidegate_layout::disk_cache::{CURSORS_AT, CachePlan};
+use tidegate_layout::disk_cache::{CURSORS_AT, CachePlan, SUPERBLOCK_COPIES_AT, Superblock};
 use tidegate_media::{BlockDevice, Durability, InTurn, Lba, LineOrder};
 use tidegate_sim::{Disk, Image, PoisonedStore, Reduction, Region, power_cuts};
+use zerocopy::IntoBytes;
 
 const BLOCK: usize = 512;
 /// Blocks that the disk has.
@@ -144,4 +145,17 @@ fn lines_that_cannot_be_read_do_not_stop_it_and_what_is_too_small_does() {
     assert!(matches!(relayout(Arc::clone(&region), &wish(14_000)), Err(RelayoutError::Format(_))));
     assert_eq!(relayout(Arc::clone(&region), &wish(bytes)).unwrap().sequence, 2);
     assert_eq!(open(&region, &disk).fill().free, 10);
+}
+
+#[test]
+fn a_cache_whose_entries_carry_no_check_is_left_as_it_is_where_nothing_else_changes() {
+    let plan = CachePlan { entries_checked: false, ..plan(Sums::Kept, 6) };
+    let mut image = used(Sums::Kept, 6, 6, &disk());
+    for at in SUPERBLOCK_COPIES_AT {
+        image.write(at, Superblock::new(&plan, [1; 16], OLD, 9).as_bytes());
+    }
+    let region = Region::from_image(image);
+    let foreseen =
+        |region_bytes| foresee(&region, &Relayout { disk: OLD, disk_blocks: DISK_BLOCKS, region_bytes }).unwrap();
+    assert_eq!([plan.end(), 2 * plan.end()].map(foreseen), [Foreseen::AsItIs, Foreseen::Anew]);
 }

@@ -3,11 +3,13 @@
 use super::volume::is_of_the_path;
 use super::{Exit, Told};
 use crate::disks::Growth;
+use crate::owned;
+use crate::risk::Step;
 use crate::shell::word;
 use crate::size::{Exact, Human};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
-use tidegate_media::MapError;
+use tidegate_media::{LockHolder, MapError};
 
 /// Why a disk, or the cache in front of it, is not used.
 #[derive(Debug)]
@@ -16,6 +18,15 @@ pub(crate) enum DiskFailure {
     NotNamed {
         /// The region.
         pmem: PathBuf,
+    },
+    /// Another user owns the region at which its disk is noted.
+    NotedByAnother {
+        /// The region.
+        pmem: PathBuf,
+        /// The disk that is noted.
+        disk: PathBuf,
+        /// The user.
+        owner: u32,
     },
     /// The disk cannot be opened.
     Unusable {
@@ -65,6 +76,15 @@ pub(crate) enum DiskFailure {
         /// Bytes that only the region has.
         dirty_bytes: u64,
     },
+    /// Completed writes would lie only in memory that a power loss empties.
+    Volatile {
+        /// The region.
+        pmem: PathBuf,
+        /// Whether the disk keeps the order of commits.
+        ordered: bool,
+        /// What was asked for.
+        step: Step,
+    },
     /// The cache was detached from its disk.
     Detached {
         /// The region.
@@ -84,6 +104,8 @@ pub(crate) enum DiskFailure {
     NoCache {
         /// The region.
         pmem: PathBuf,
+        /// What was recognised in it.
+        holds: String,
     },
     /// A cache in DRAM was asked for in front of a cache of a disk.
     TransitWished {
@@ -191,7 +213,8 @@ impl KeptBy {
         }
     }
 
-    fn next(self, pmem: &Path) -> String {
+    /// What to do about it, with the blocks in `pmem`.
+    pub(crate) fn next(self, pmem: &Path) -> String {
         let pmem = word(pmem);
         match self {
             KeptBy::Disk => format!(
@@ -218,6 +241,7 @@ impl DiskFailure {
     fn kind(&self) -> (&'static str, Exit) {
         match self {
             DiskFailure::NotNamed { .. } => ("disk-not-named", Exit::Usage),
+            DiskFailure::NotedByAnother { .. } => ("disk-noted-by-another", Exit::Refused),
             DiskFailure::Unusable { error: MapError::InUse { .. } } => ("disk-in-use", Exit::InUse),
             DiskFailure::Absent { .. } | DiskFailure::Unusable { error: MapError::NotFound { .. } } => {
                 ("disk-absent", Exit::Refused)
@@ -227,6 +251,7 @@ impl DiskFailure {
             DiskFailure::Nameless { .. } => ("disk-elsewhere", Exit::Refused),
             DiskFailure::Smaller { .. } => ("disk-smaller", Exit::Refused),
             DiskFailure::Changed { .. } => ("disk-changed", Exit::Refused),
+            DiskFailure::Volatile { .. } => ("volatile-region", Exit::Refused),
             DiskFailure::Detached { .. } => ("detached", Exit::Refused),
             DiskFailure::Attached { .. } => ("attached", Exit::Refused),
             DiskFailure::NoRegion { .. } => ("absent", Exit::Refused),
@@ -248,11 +273,8 @@ impl DiskFailure {
 
     fn what_and_why(&self) -> (String, String) {
         match self {
-            DiskFailure::NotNamed { pmem } => (
-                format!("the disk of {} is not known", pmem.display()),
-                "the region holds a cache of a disk, and neither the command nor the file says where that is"
-                    .to_owned(),
-            ),
+            DiskFailure::NotedByAnother { pmem, disk, owner } => noted_by_another(pmem, disk, *owner),
+            DiskFailure::NotNamed { pmem } => not_named(pmem),
             DiskFailure::Unusable { error } => of_map_error(error),
             DiskFailure::Absent { pmem, disk } => (
                 format!("the disk of {} is not at {}", pmem.display(), disk.display()),
@@ -262,6 +284,7 @@ impl DiskFailure {
             DiskFailure::Nameless { pmem, disk, was } => nameless(pmem, disk, was),
             DiskFailure::Smaller { disk, needs, has, .. } => smaller(disk, *needs, *has),
             DiskFailure::Changed { pmem, disk, dirty_bytes } => changed(pmem, disk, *dirty_bytes),
+            DiskFailure::Volatile { pmem, ordered, .. } => volatile(pmem, *ordered),
             DiskFailure::Detached { pmem } => {
                 (format!("{} has no disk", pmem.display()), "it was detached from its disk".to_owned())
             }
@@ -272,8 +295,8 @@ impl DiskFailure {
             DiskFailure::NoRegion { pmem } => {
                 (format!("there is no region {}", pmem.display()), "no such file".to_owned())
             }
-            DiskFailure::NoCache { pmem } => {
-                (format!("{} is no cache of a disk", pmem.display()), "it holds something else".to_owned())
+            DiskFailure::NoCache { pmem, holds } => {
+                (format!("{} is no cache of a disk", pmem.display()), format!("it holds {holds}"))
             }
             DiskFailure::TransitWished { pmem } => (
                 format!("{} gets no cache in DRAM", pmem.display()),
@@ -309,28 +332,25 @@ impl DiskFailure {
     fn next(&self) -> String {
         match self {
             DiskFailure::NotNamed { .. } => "name it: --disk /dev/DISK or --disk FILE".to_owned(),
+            DiskFailure::NotedByAnother { disk, owner, .. } => format!(
+                "if that is its disk, name it: --disk {}; or run this as that user: sudo -u {}",
+                word(disk),
+                owned::for_sudo(*owner)
+            ),
             DiskFailure::Unusable { error } => next_of_map_error(error),
-            DiskFailure::Absent { pmem, .. } => format!(
-                "connect it, or say where it is: --disk; what only the cache has can be written elsewhere: tidegate salvage --pmem {} --to FILE",
-                word(pmem)
-            ),
-            DiskFailure::Replaced { pmem, .. } => format!(
-                "name the right disk: --disk; what only the cache has can be written elsewhere: tidegate salvage --pmem {} --to FILE",
-                word(pmem)
-            ),
+            DiskFailure::Absent { pmem, .. } => or_salvage("connect it, or say where it is: --disk", pmem),
+            DiskFailure::Replaced { pmem, .. } => or_salvage("name the right disk: --disk", pmem),
             DiskFailure::Nameless { disk, was, .. } => format!(
                 "name the place where it was: --disk {}; if it is the same disk at another place: --disk {} --force",
                 word(was),
                 word(disk)
             ),
-            DiskFailure::Smaller { pmem, .. } => format!(
-                "restore its size; what only the cache has can be written elsewhere: tidegate salvage --pmem {} --to FILE",
-                word(pmem)
-            ),
+            DiskFailure::Smaller { pmem, .. } => or_salvage("restore its size", pmem),
             DiskFailure::Changed { pmem, .. } => format!(
                 "write them elsewhere: tidegate salvage --pmem {pmem} --to FILE; or over what the disk holds now: tidegate flush --force --pmem {pmem}",
                 pmem = word(pmem)
             ),
+            DiskFailure::Volatile { pmem, step, .. } => next_of_volatile(pmem, *step),
             DiskFailure::Detached { pmem } => {
                 format!("give it one: tidegate attach --pmem {} --disk DISK", word(pmem))
             }
@@ -366,6 +386,39 @@ impl DiskFailure {
     }
 }
 
+/// What is said of a region whose memory a power loss empties.
+fn volatile(pmem: &Path, ordered: bool) -> (String, String) {
+    let what =
+        format!("completed writes would be lost with the power: {} lies in memory that it empties", pmem.display());
+    let disk = match ordered {
+        false => "the disk would be out of date then, and a file system on it damaged",
+        true => "the disk would lack the last writes then",
+    };
+    (
+        what,
+        format!(
+            "by write-back, the usual mode, and by write-only a write is complete, and flushed, before the disk has it: {disk}"
+        ),
+    )
+}
+
+fn next_of_volatile(pmem: &Path, step: Step) -> String {
+    let pmem = word(pmem);
+    match step {
+        Step::Create => "make the region in persistent memory: --pmem /mnt/pmem/FILE; or add --accept-volatile, and serve it with --disk-mode write-through, which loses nothing".to_owned(),
+        Step::Attach => "make a region in persistent memory: tidegate create --pmem /mnt/pmem/FILE --disk DISK; or add --accept-volatile, and serve it with --disk-mode write-through, which loses nothing".to_owned(),
+        Step::Serve(_) => "serve it with --disk-mode write-through, which loses nothing; or detach it and make a region in persistent memory; or accept the loss: --accept-volatile, in a configuration file accept_volatile = true".to_owned(),
+        Step::GoOn(_) => format!("use write-through, which loses nothing (tidegate mode --pmem {pmem} write-through); or accept the loss: tidegate mode --pmem {pmem} --accept-volatile MODE"),
+    }
+}
+
+fn noted_by_another(pmem: &Path, disk: &Path, owner: u32) -> (String, String) {
+    (
+        format!("{} is not opened, the disk that is noted at {}", disk.display(), pmem.display()),
+        format!("{} owns the region, and may have noted any disk", owned::named(owner)),
+    )
+}
+
 /// What is said of a disk without a name that is not where the cached one was.
 fn nameless(pmem: &Path, disk: &Path, was: &Path) -> (String, String) {
     let what = format!("{} may not be the disk of {}", disk.display(), pmem.display());
@@ -389,6 +442,18 @@ const PLAIN: &str = "it holds a volume of its own, whose map and log the format 
 /// Of a region that becomes neither larger nor smaller.
 fn keeps_its_size(pmem: &Path, why: &str) -> (String, String) {
     (format!("{} keeps its size", pmem.display()), why.to_owned())
+}
+
+/// Of a disk of which no place is known.
+fn not_named(pmem: &Path) -> (String, String) {
+    let why = "the region holds a cache of a disk, and neither the command nor the file says where that is";
+    (format!("the disk of {} is not known", pmem.display()), why.to_owned())
+}
+
+/// What makes the disk of `pmem` usable again, or does without it.
+fn or_salvage(way: &str, pmem: &Path) -> String {
+    let pmem = word(pmem);
+    format!("{way}; what only the cache has can be written elsewhere: tidegate salvage --pmem {pmem} --to FILE")
 }
 
 /// Of an ordered disk that has grown.
@@ -429,7 +494,7 @@ fn replaced(pmem: &Path, disk: &Path) -> (String, String) {
 fn of_map_error(error: &MapError) -> (String, String) {
     let why = match error {
         MapError::NotFound { .. } => "there is no such file or device".to_owned(),
-        MapError::InUse { .. } => "it is mounted, or another program uses it".to_owned(),
+        MapError::InUse { holder, .. } => holder.to_string(),
         MapError::Permission { .. } => "the system refused it to this user".to_owned(),
         MapError::ReadOnlyFile { .. } => "it is write-protected, or on a file system mounted read-only".to_owned(),
         MapError::Empty { .. } => "it has not even one block".to_owned(),
@@ -438,7 +503,7 @@ fn of_map_error(error: &MapError) -> (String, String) {
     };
     let (MapError::NotFound { path }
     | MapError::AlreadyExists { path }
-    | MapError::InUse { path }
+    | MapError::InUse { path, .. }
     | MapError::Permission { path }
     | MapError::NoSpace { path, .. }
     | MapError::CannotAllocate { path }
@@ -455,7 +520,8 @@ fn next_of_map_error(error: &MapError) -> String {
         MapError::NotFound { path } => {
             format!("correct the name, or make a disk in a file: truncate -s 10G {}", word(path))
         }
-        MapError::InUse { path } => format!("unmount it, or end that program: fuser {}", word(path)),
+        MapError::InUse { holder: LockHolder::Mount { at }, .. } => format!("unmount it: umount {}", word(at)),
+        MapError::InUse { path, .. } => format!("end that use first; whatever else has it open: fuser {}", word(path)),
         MapError::Empty { path } => format!("give the file a size: truncate -s 10G {}", word(path)),
         MapError::NotAFile { .. } => "name a block device or a regular file: --disk".to_owned(),
         MapError::Permission { .. } | MapError::ReadOnlyFile { .. } => {

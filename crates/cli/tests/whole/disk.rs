@@ -2,10 +2,16 @@
 
 mod changed;
 mod changes;
+mod ended;
+mod full;
+mod locked;
+mod lost;
 mod ordered;
 mod reads;
+mod refusing;
 mod sizes;
 mod told;
+mod volatile;
 mod which;
 
 use crate::program::{Ended, Folder, Server, json, need_root, peer, run, tidegate};
@@ -313,9 +319,10 @@ fn clients_learn_how_large_a_write_is_whole() {
     assert_eq!(server.stop().code(), Some(0));
     let memory = tempfile::tempdir_in("/dev/shm").unwrap();
     let pair = Pair { pmem: memory.path().join("v").to_str().unwrap().to_owned(), ..pair };
-    let ended = run(&["create", "--pmem", &pair.pmem, "--disk", &pair.disk, "--size", "8M"]);
+    let create = ["create", "--pmem", &pair.pmem, "--disk", &pair.disk, "--size", "8M", "--accept-volatile"];
+    let ended = run(&create);
     assert_eq!(ended.code, 0, "{}", ended.stderr);
-    let mut server = pair.serve(&[]);
+    let mut server = pair.serve(&["--accept-volatile"]);
     let uri = server.uris[0].clone();
     let atomic = pair.info()["volume"]["atomic_bytes"].to_string();
     let map = peer("nbdinfo", &["--map=tidegate:atomic", &uri]);
@@ -442,7 +449,7 @@ fn the_wrong_disk_is_refused_and_the_right_one_untouched() {
     assert_eq!(pair.client().bytes(), DISK_BYTES, "a disk that has grown is used as far as it was known");
     let second = pair.folder.text("second");
     let create = run(&["create", "--pmem", &second, "--disk", &pair.disk, "--size", "8M"]);
-    assert_tells(&create, IN_USE, &["cannot be used", "another program uses it"]);
+    assert_tells(&create, IN_USE, &["cannot be used", &format!("process {} (tidegate)", server.pid())]);
     assert!(!PathBuf::from(&second).exists());
     assert_eq!(server.stop().code(), Some(0));
     // Moved, it is still the same disk, but has to be named.
@@ -478,8 +485,8 @@ fn what_cannot_be_is_told_before_anything_is_touched() {
     assert_tells(&small, USAGE, &["too small for a cache", "--size 1048576"]);
     assert!(!PathBuf::from(&new).exists());
     let again = run(&["create", "--pmem", &pair.pmem, "--disk", &pair.disk, "--size", "8M"]);
-    assert_tells(&again, REFUSED, &["already exists", "a cache of a disk, with 0 blocks"]);
-    assert_tells(&run(&["create", "--pmem", &pair.pmem, "--size", "32M"]), REFUSED, &["a cache of a disk"]);
+    assert_tells(&again, REFUSED, &["already exists", "a cache of the disk", "which lacks nothing"]);
+    assert_tells(&run(&["create", "--pmem", &pair.pmem, "--size", "32M"]), REFUSED, &["a cache of the disk"]);
     let serve = |pmem: &str, more: &[&str]| run(&[&["serve", "--pmem", pmem], more].concat());
     assert_tells(&serve(&pair.pmem, &["--cache", "1M"]), USAGE, &["no cache in DRAM", "leave --cache out"]);
     assert_tells(&serve(&pair.pmem, &["--level-wear", "9"]), USAGE, &["cannot be levelled", "leave --level-wear out"]);
@@ -498,56 +505,6 @@ fn what_cannot_be_is_told_before_anything_is_touched() {
     for command in ["serve", "info", "check"] {
         assert_tells(&run(&[command, "--pmem", &pair.pmem]), REFUSED, &["is damaged", "keep a copy"]);
     }
-}
-
-#[test]
-fn a_region_that_forgot_its_disk_asks_for_it() {
-    let pair = Pair::new();
-    let copy = pair.folder.text("copy-of-v");
-    // A copy takes no notes along.
-    fs::copy(&pair.pmem, &copy).unwrap();
-    let forgot = run(&["serve", "--pmem", &copy]);
-    assert_tells(&forgot, USAGE, &["the disk of", "is not known", "name it: --disk"]);
-}
-
-#[test]
-fn a_disk_without_room_loses_nothing_and_what_it_lacks_is_salvaged() {
-    need_root("mount a file system without room");
-    let folder = Folder::new();
-    let full = folder.path("full");
-    fs::create_dir(&full).unwrap();
-    peer("mount", &["-t", "tmpfs", "-o", "size=1M", "none", full.to_str().unwrap()]);
-    let unmount = Undo("umount", ["--lazy".to_owned(), full.to_str().unwrap().to_owned()]);
-    let pair = Pair::over(folder, full.join("disk").to_str().unwrap().to_owned());
-    let mut server = pair.serve(&[]);
-    let mut client = pair.client();
-    (0..1000).for_each(|block| write(&mut client, block, 4));
-    let refused = run(&["flush", "--pmem", &pair.pmem, "--wait"]);
-    assert_tells(&refused, ENVIRONMENT, &["stay in", "refuses block", "No space left", "nothing is lost", "salvage"]);
-    assert!(pair.info()["disk"]["trouble"].as_str().unwrap().contains("No space left"), "{}", pair.info());
-    assert!((0..1000).all(|block| read(&mut client, block) == stamped(block, 4)));
-    server.kill();
-    assert_tells(&run(&["detach", "--pmem", &pair.pmem]), ENVIRONMENT, &["stay in", "No space left"]);
-    let dirty = pair.dirty_bytes();
-    assert!(dirty >= 700 * BLOCK, "{dirty}");
-    let to = pair.folder.text("saved");
-    for _ in 0..2 {
-        let salvaged = json(&["salvage", "--pmem", &pair.pmem, "--to", &to, "--force"]);
-        assert_eq!(salvaged["bytes"].as_u64(), Some(dirty), "the region does not change: {salvaged}");
-    }
-    assert_tells(&run(&["salvage", "--pmem", &pair.pmem, "--to", &to]), REFUSED, &["exists already", "--force"]);
-    // Each block is on the disk or was salvaged.
-    let saved = File::open(&to).unwrap();
-    let mut bytes = stamped(0, 0);
-    let mut salvaged = 0;
-    for block in 0..1000 {
-        saved.read_exact_at(&mut bytes, block * BLOCK).unwrap();
-        let is_saved = bytes == stamped(block, 4);
-        assert!(is_saved || pair.on_disk(block) == stamped(block, 4), "block {block}");
-        salvaged += u64::from(is_saved);
-    }
-    assert_eq!(salvaged * BLOCK, dirty);
-    drop(unmount);
 }
 
 /// A command that undoes something at the end.

@@ -17,6 +17,9 @@ const RO_COMPAT_SUMS: u32 = 1;
 /// The bit of `ro_compat` of a cache whose blocks reach the disk by a journal: whoever writes them there otherwise breaks the order of commits.
 const RO_COMPAT_ORDER: u32 = 2;
 
+/// The bit of `incompat` of a cache whose entries carry a check: their flags mean more.
+const INCOMPAT_CHECKED_ENTRIES: u32 = 1;
+
 /// Bits of `ro_compat` that have a meaning.
 const KNOWN: u32 = RO_COMPAT_SUMS | RO_COMPAT_ORDER;
 
@@ -55,7 +58,7 @@ on_media! {
         76: compat: U32,
         /// features without which nothing may be written: bit 0, a checksum of each block; bit 1, a journal at the disk's end
         80: ro_compat: U32,
-        /// features without which nothing may be read
+        /// features without which nothing may be read: bit 0, entries carry a check
         84: incompat: U32,
         /// bytes in a block
         88: block_size: U32,
@@ -105,6 +108,8 @@ pub struct CachePlan {
     pub data_at: u64,
     /// Blocks of the largest group that the journal behind the disk's blocks holds; 0: there is no journal.
     pub journal_blocks: u32,
+    /// Whether entries that hold blocks carry a check.
+    pub entries_checked: bool,
 }
 
 /// Whether a cache keeps a checksum of each block.
@@ -172,8 +177,18 @@ impl CachePlan {
         let sums_at = entries_end.next_multiple_of(64);
         let data_at = (sums_at + sums.bytes_of(blocks)).next_multiple_of(u64::from(block_size));
         let sums_at = (sums == Sums::Kept).then_some(sums_at);
-        let (ring_at, journal_blocks) = (RING_AT, 0);
-        CachePlan { block_size, blocks, disk_blocks, ring_slots, ring_at, entries_at, sums_at, data_at, journal_blocks }
+        CachePlan {
+            block_size,
+            blocks,
+            disk_blocks,
+            ring_slots,
+            ring_at: RING_AT,
+            entries_at,
+            sums_at,
+            data_at,
+            journal_blocks: 0,
+            entries_checked: sums == Sums::Kept,
+        }
     }
 
     /// The same cache with a journal behind the disk's blocks, for groups of up to `journal_blocks`; 0: without.
@@ -277,7 +292,7 @@ impl Superblock {
             version: U32::new(VERSION),
             compat: U32::ZERO,
             ro_compat: U32::new(plan.features()),
-            incompat: U32::ZERO,
+            incompat: U32::new(if plan.entries_checked { INCOMPAT_CHECKED_ENTRIES } else { 0 }),
             block_size: U32::new(plan.block_size),
             blocks: U32::new(plan.blocks),
             disk_blocks: U64::new(plan.disk_blocks),
@@ -301,7 +316,9 @@ impl Superblock {
         rule(magic == DISK_CACHE_MAGIC, "the magic is `tidegate-nvcache`", 0, format_args!("{magic:02x?}"))?;
         rule(self.checksum.get() == self.digest(), "the checksum is that of the superblock", 252, self.checksum)?;
         rule(self.version.get() == VERSION, "the version is known", 72, self.version)?;
-        rule(self.incompat.get() == 0, "no feature is needed that is not known", 84, self.incompat)?;
+        let incompat = self.incompat.get();
+        let is_known = incompat & !INCOMPAT_CHECKED_ENTRIES == 0;
+        rule(is_known, "no feature is needed that is not known", 84, incompat)?;
         let features = self.ro_compat.get();
         let sums_at = (features & RO_COMPAT_SUMS != 0).then(|| self.sums_at.get());
         let plan = CachePlan {
@@ -314,6 +331,7 @@ impl Superblock {
             sums_at,
             data_at: self.data_at.get(),
             journal_blocks: if features & RO_COMPAT_ORDER != 0 { self.journal_blocks.get() } else { 0 },
+            entries_checked: incompat & INCOMPAT_CHECKED_ENTRIES != 0,
         };
         rule(
             features == plan.features() | features & !KNOWN,
@@ -351,6 +369,7 @@ mod tests {
         sums_at: None,
         data_at: 32768,
         journal_blocks: 0,
+        entries_checked: false,
     };
 
     #[test]
@@ -427,6 +446,16 @@ mod tests {
             assert!(fitting.end() <= bytes && fitting.check(bytes).is_ok());
             assert!(CachePlan::cut_with(Sums::Kept, fitting.blocks + 1, 4096, 1 << 20, 64).end() > bytes);
         }
+    }
+
+    #[test]
+    fn checked_entries_are_a_feature_for_readers() {
+        let plan = CachePlan::cut_with(Sums::Kept, 10, 4096, 1 << 20, 64);
+        let bytes = Superblock::new(&plan, [1; 16], [2; 32], 5);
+        assert_eq!(&bytes.as_bytes()[84..88], &[1, 0, 0, 0]);
+        assert_eq!(bytes.check(plan.end()).unwrap().plan, plan);
+        let unchecked = CachePlan { entries_checked: false, ..plan };
+        assert_eq!(Superblock::new(&unchecked, [1; 16], [2; 32], 5).check(plan.end()).unwrap().plan, unchecked);
     }
 
     #[test]

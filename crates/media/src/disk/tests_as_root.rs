@@ -84,10 +84,11 @@ fn a_full_file_system_is_answered_with_the_bytes_that_found_no_room() {
     assert!((1..=4).contains(&good), "1 MiB has room for four of these: {answers:?}");
     let refused = answers.iter().zip(&runs).filter(|(answer, _)| answer.is_err());
     for (answer, run) in refused {
-        let Err(Error::Media(Poison { at, len })) = answer else { panic!("{answer:?}") };
+        let Err(Error::NoRoom(NoRoom { at, len })) = answer else { panic!("{answer:?}") };
         let end = (run.at.0 + 64) * 4096;
         assert!((run.at.0 * 4096..end).contains(at) && at + len == end, "{at} {len}");
     }
     assert_eq!(disk.last_refusal().unwrap().errno, Errno::NOSPC.raw_os_error());
     assert!(disk.last_refusal().unwrap().to_string().contains("No space left"), "{:?}", disk.last_refusal());
+    assert_eq!(disk.refusals(), Refusals { writes: 8 - good as u64, ..Refusals::default() });
 }

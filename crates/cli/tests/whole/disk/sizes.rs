@@ -216,10 +216,10 @@ fn a_region_without_room_to_grow_is_told_and_stays_as_it_was() {
     // tmpfs knows its limit beforehand: nothing is allocated on the way.
     let folder = Folder(tempfile::tempdir_in("/dev/shm").unwrap());
     let disk = folder.text("disk");
-    let pair = Pair::over(folder, disk);
+    let pair = Pair::made(folder, disk, &["--accept-volatile"]);
     let resize = || run(&["resize", "--pmem", &pair.pmem, "--size", "2P"]);
     assert_tells(&resize(), ENVIRONMENT, &["stays as it was", "no room for", "smaller --size"]);
-    let mut server = pair.serve(&[]);
+    let mut server = pair.serve(&["--accept-volatile"]);
     let mut client = pair.client();
     write(&mut client, 9, 2);
     assert_tells(&resize(), ENVIRONMENT, &["the running server refuses", "stays as it was", "smaller --size"]);
