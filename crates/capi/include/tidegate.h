@@ -70,7 +70,7 @@ tidegate_status tidegate_create(const char *pmem,
 
 // The same as `options` say, if it is not null: `checksums=on` keeps a checksum of each block. `ordered=on` has the disk keep the order of commits: at every instant it alone is what all
 // commits up to a moment left, and `tidegate replay` makes it so if the region is lost. The end of the disk becomes its journal, with as many blocks as the region; it may hold
-// nothing but zeroes. With `force=on` it may hold anything. A disk that has the journal of another region is refused, whether this one is ordered or not, as that may have blocks
+// nothing but zeroes, and no file system or partition table may call it its own. With `force=on` it may hold anything. A disk that has the journal of another region is refused, whether this one is ordered or not, as that may have blocks
 // that the disk lacks: run `tidegate detach` on that region, which erases the journal; with `force=on` nobody asks. A disk amid a group is always refused: see `tidegate replay`.
 //
 // # Safety

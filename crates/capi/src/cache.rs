@@ -11,7 +11,7 @@ use tidegate_disk_cache::{
 };
 use tidegate_media::{
     Access, Allocation, BlockDevice, DiskAccess, DiskIdentity, Domain, Durability, FileBacked, FileDisk, Geometry,
-    LOCK_WAIT, Lba, MapError, MappedRegion, Process, Region, when_unlocked,
+    LOCK_WAIT, Lba, MapError, MappedRegion, Process, Region, claim_of, when_unlocked,
 };
 use uuid::Uuid;
 
@@ -48,8 +48,12 @@ impl Cache {
             true => {
                 let blocks = blocks_in(bytes, block_size, ring_slots).unwrap_or(1);
                 let journal = journal_at_the_end(&disk, block_size, blocks).ok_or(Failure::NoRoom(blocks))?;
+                let at = journal.records_at() * u64::from(block_size);
+                if let Some(by) = claim_of(&disk, at)?.filter(|_| !force) {
+                    return Err(Failure::EndClaimed(at, by));
+                }
                 if !force && !has_room_for(&disk, &journal, uuid)? {
-                    return Err(Failure::EndHolds(journal.records_at() * u64::from(block_size)));
+                    return Err(Failure::EndHolds(at));
                 }
                 Some(journal)
             }
@@ -203,6 +207,7 @@ mod tests {
     use super::*;
     use crate::status::{Status, ended};
     use std::fs::File;
+    use std::io::Write;
     use std::path::PathBuf;
     use tempfile::TempDir;
 
@@ -242,6 +247,9 @@ mod tests {
         )
         .unwrap();
         assert_eq!(create(256 << 10, "ordered=on"), Status::TidegateRefused, "its end holds something");
+        File::create(&disk).unwrap().set_len(1 << 20).unwrap();
+        File::options().write(true).open(&disk).unwrap().write_all(b"LUKS\xba\xbe").unwrap();
+        assert_eq!(create(256 << 10, "ordered=on"), Status::TidegateRefused, "an encrypted volume takes all of it");
         assert!(!pmem.exists());
         File::create(&disk).unwrap().set_len(1 << 20).unwrap();
         Cache::create(&pmem, 256 << 10, &disk, 4096, "ordered=on,checksums=on").unwrap();

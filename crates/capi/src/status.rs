@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::ffi::CString;
 use std::io;
 use tidegate_disk_cache::{FormatError, OpenError, RelayoutError, TransactionError};
-use tidegate_media::{Error, MapError};
+use tidegate_media::{Claim, Error, MapError};
 use uuid::Uuid;
 
 /// How a call ended.
@@ -55,6 +55,8 @@ pub(crate) enum Failure {
     NoRoom(u32),
     #[error("the disk's journal would lie from byte {0} on, which holds something; force=on writes over it")]
     EndHolds(u64),
+    #[error("the disk's journal would lie from byte {0} on, and the disk holds {1}; force=on writes over it")]
+    EndClaimed(u64, Claim),
     #[error(
         "the disk has the journal of another cache, uuid {0}: run `tidegate detach` on its region; if that is lost, run `tidegate replay` and try again with force=on"
     )]
@@ -107,7 +109,8 @@ impl Failure {
             Failure::NoCache | Failure::Damaged | Failure::AnotherDisk | Failure::DiskChanged(_) => {
                 Status::TidegateRefused
             }
-            Failure::EndHolds(_) | Failure::OfAnother(_) | Failure::UnderWay(_) => Status::TidegateRefused,
+            Failure::EndHolds(_) | Failure::EndClaimed(..) => Status::TidegateRefused,
+            Failure::OfAnother(_) | Failure::UnderWay(_) => Status::TidegateRefused,
             Failure::Map(MapError::InUse { .. }) => Status::TidegateInUse,
             Failure::Map(_) | Failure::Io(_) => Status::TidegateSystem,
             Failure::Format(FormatError::Sealed(_)) => Status::TidegateSealed,

@@ -1,12 +1,13 @@
 //! A change of a served disk that somebody waits for: region and disk part, or the region becomes larger or smaller.
 //!
-//! First the cache is emptied of what the disk lacks, beside the clients, in a mode in which little turns dirty anew. That mode is the change's and ends with it, however it ends:
+//! A region whose cache has room for as many blocks as before needs no more than another length of its file. Else
+//! the cache is first emptied of what the disk lacks, beside the clients, in a mode in which little turns dirty anew. That mode is the change's and ends with it, however it ends:
 //! by what was asked for, by a block that the disk refuses, or because nobody waits any more. A client that is killed closes its connection, which is looked at before each step until
 //! the last: from then on the change is carried out. Only one is under way at a time, so none takes another's mode for the lasting one. A mode that
 //! somebody sets meanwhile is the lasting one from then on, and counts when the change is over; read-only counts at once, since nothing turns dirty in it.
 
 use crate::failure::{Failure, Kept};
-use crate::live_disk::LiveDisk;
+use crate::live_disk::{LiveDisk, Resizing};
 use serde::{Deserialize, Serialize};
 use tidegate_disk_cache::Mode;
 
@@ -38,6 +39,8 @@ impl Change {
 pub(crate) enum Outcome {
     /// It was carried out.
     Done,
+    /// The region has the size that was asked for, and this became of it.
+    Resized(Resizing),
     /// Some blocks do not reach the disk, which is why it was not.
     Kept(Kept),
     /// Nobody waits for it any more, and it was not.
@@ -48,16 +51,25 @@ pub(crate) enum Outcome {
 pub(crate) struct Changing<'a> {
     disk: &'a LiveDisk,
     change: Change,
+    /// What becomes of a region whose cache keeps what it holds. None: the cache is emptied.
+    keeps: Option<Resizing>,
 }
 
 impl<'a> Changing<'a> {
-    /// Begins `change`.
+    /// Begins `change`: from now on the cache is emptied, if it has to be.
     ///
     /// # Errors
-    /// Another is under way, there is no cache, or nothing may be changed.
+    /// Another is under way, there is no cache, nothing may be changed, or the region cannot have that size. Nothing has changed then.
     pub(crate) fn begin(disk: &'a LiveDisk, change: Change) -> Result<Changing<'a>, Failure> {
-        disk.begin_change(change.meanwhile())?;
-        Ok(Changing { disk, change })
+        disk.begin_change()?;
+        let mut changing = Changing { disk, change, keeps: None };
+        if let Change::Resize { bytes } = change {
+            changing.keeps = Some(disk.foresee_resize(bytes)?).filter(|foreseen| *foreseen != Resizing::Cache);
+        }
+        if changing.keeps.is_none() {
+            disk.set_mode_meanwhile(change.meanwhile())?;
+        }
+        Ok(changing)
     }
 
     /// What is being changed.
@@ -71,6 +83,10 @@ impl<'a> Changing<'a> {
     /// # Errors
     /// What kept it from being made. Everything stays as it was, as far as `detach` and `resize` of [`LiveDisk`] say.
     pub(crate) fn carry_out(&self, is_waited_for: impl Fn() -> bool) -> Result<Outcome, Failure> {
+        if let (Change::Resize { bytes }, Some(keeps)) = (self.change, self.keeps) {
+            self.disk.resize_file(bytes)?;
+            return Ok(Outcome::Resized(keeps));
+        }
         let ticket = self.disk.flush()?;
         loop {
             if !is_waited_for() {
@@ -83,10 +99,9 @@ impl<'a> Changing<'a> {
             }
         }
         match self.change {
-            Change::Detach => self.disk.detach()?,
-            Change::Resize { bytes } => self.disk.resize(bytes)?,
+            Change::Detach => self.disk.detach().map(|()| Outcome::Done),
+            Change::Resize { bytes } => self.disk.resize(bytes).map(|()| Outcome::Resized(Resizing::Cache)),
         }
-        Ok(Outcome::Done)
     }
 }
 
@@ -122,7 +137,7 @@ mod tests {
         let length = || folder.path().join("v").metadata().expect("the region").len();
         assert_eq!(length(), 4 * MIB);
         let changing = Changing::begin(&disk, Change::Resize { bytes: 2 * MIB }).expect("no other is under way");
-        assert!(matches!(changing.carry_out(|| true), Ok(Outcome::Done)));
+        assert!(matches!(changing.carry_out(|| true), Ok(Outcome::Resized(Resizing::Cache))));
         assert_eq!(length(), 2 * MIB);
     }
 
@@ -136,14 +151,14 @@ mod tests {
             disk.state().mode
         };
         assert_eq!([Mode::ReadOnly, Mode::WriteAround].map(set), ["read-only", "write-through"]);
-        assert!(matches!(changing.carry_out(|| true), Ok(Outcome::Done)));
+        assert!(matches!(changing.carry_out(|| true), Ok(Outcome::Resized(Resizing::Cache))));
         drop(changing);
         assert_eq!(disk.state().mode, "write-around");
         let changing = Changing::begin(&disk, Change::Detach).expect("no other is under way");
         assert!(matches!(changing.carry_out(|| true), Ok(Outcome::Done)));
         drop(changing);
         assert!(!disk.state().attached && Changing::begin(&disk, Change::Detach).is_err());
-        disk.attach(&folder.path().join("disk"), Volatile::Refused).expect("its own disk");
+        disk.attach(&folder.path().join("disk"), Volatile::Refused, false).expect("its own disk");
         assert_eq!(disk.state().mode, "write-around");
     }
 }

@@ -218,6 +218,7 @@ fn open_cache(plan: &VolumePlan, region: Arc<MappedRegion>, identity: CacheIdent
     let access = if writable { DiskAccess::ReadWrite } else { DiskAccess::ReadOnly };
     let named = Named { path: plan.disk.path.as_deref(), force: plan.disk.force };
     let disk = disks::open_of(path, &identity, named, access)?;
+    disks::growth(path, &identity, &disk).iter().for_each(|growth| tracing::warn!("{}: {growth}", path.display()));
     disk_left::distrust(path, &region, &identity, &disk, IfChanged::Refuse)?;
     if writable {
         disk_left::forget(path, &region)?;

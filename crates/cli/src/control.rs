@@ -7,7 +7,7 @@ use crate::cached_disk::DiskState;
 use crate::change::{Change, Changing, Outcome};
 use crate::failure::{ControlFailure, DiskFailure, Exit, Failure, Kept};
 use crate::listen::{Listener, Place, SocketAccess, Stream};
-use crate::live_disk::{FlushTicket, LiveDisk};
+use crate::live_disk::{FlushTicket, LiveDisk, Resizing};
 use crate::peers::Peers;
 use crate::plan::Plan;
 use crate::risk;
@@ -85,6 +85,9 @@ pub(crate) enum DiskAct {
         /// Whether completed writes may then lie only in memory that a power loss empties.
         #[serde(default)]
         accept_volatile: bool,
+        /// Whether a journal may go over what lies at its end.
+        #[serde(default)]
+        force: bool,
     },
     /// To read what some entries name.
     Scrub {
@@ -126,6 +129,11 @@ pub(crate) enum DiskAnswer {
     },
     /// It was done.
     Done,
+    /// A region has the size that was asked for.
+    Resized {
+        /// What became of it and its cache.
+        changed: Resizing,
+    },
 }
 
 /// An answer, and how the cache is now; or why there is none.
@@ -261,6 +269,7 @@ fn made(watcher: &Watcher<'_>, pmem: &Path, changing: Changing<'_>, end: &UnixSt
     drop(changing);
     let answer = match outcome.map_err(refused)? {
         Outcome::Done => DiskAnswer::Done,
+        Outcome::Resized(changed) => DiskAnswer::Resized { changed },
         Outcome::Kept(kept) => DiskAnswer::Flushed { trouble: Some(kept) },
         Outcome::GivenUp => {
             tracing::info!("{}: a change was given up before it was made: nobody waits for it", pmem.display());
@@ -322,8 +331,8 @@ fn carry_out(disk: &LiveDisk, act: DiskAct) -> Result<DiskAnswer, Refused> {
             let mode = mode.parse().map_err(|_| Refused::NoMode { mode })?;
             changed(disk.set_mode(mode, risk::accepted(accept_volatile)))?
         }
-        DiskAct::Attach { disk: path, accept_volatile } => {
-            changed(disk.attach(&path, risk::accepted(accept_volatile)))?
+        DiskAct::Attach { disk: path, accept_volatile, force } => {
+            changed(disk.attach(&path, risk::accepted(accept_volatile), force))?
         }
     })
 }

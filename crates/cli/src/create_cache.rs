@@ -103,14 +103,20 @@ pub(crate) fn lay_out_as(
     Ok(sync(path, region)?)
 }
 
-fn refused_format(path: &Path, error: FormatError) -> Failure {
+/// Why no cache of that form comes to be in the region at `path`.
+pub(crate) fn refused_format(path: &Path, error: FormatError) -> Failure {
     match error {
-        FormatError::TooSmall { has } => UsageFailure::CacheTooSmall { size: has, min: REGION_BYTES_MIN }.into(),
+        FormatError::TooSmall { has, min } => {
+            UsageFailure::CacheTooSmall { size: has, min: min.max(REGION_BYTES_MIN) }.into()
+        }
         FormatError::BlockSize(size) => UsageFailure::CacheBlockSize { size }.into(),
         FormatError::Sealed(sealed) => {
             VolumeFailure::NotDurable { path: path.to_owned(), why: sealed.to_string() }.into()
         }
-        error @ (FormatError::DiskBlocks(_) | FormatError::RingSlots(_) | FormatError::Journal { .. }) => {
+        error @ (FormatError::DiskBlocks(_)
+        | FormatError::RingSlots(_)
+        | FormatError::RingElsewhere { .. }
+        | FormatError::Journal { .. }) => {
             VolumeFailure::BrokenCache { path: path.to_owned(), why: error.to_string() }.into()
         }
     }

@@ -6,7 +6,7 @@
 use crate::answer;
 use crate::cached_disk::DiskState;
 use crate::change::Change;
-use crate::control::{self, DiskAct};
+use crate::control::{self, DiskAct, DiskAnswer};
 use crate::disks::{self, DETACHED};
 use crate::drain::Meter;
 use crate::failure::{DiskFailure, Exit, Failure};
@@ -67,24 +67,25 @@ impl fmt::Display for Attached {
     }
 }
 
-/// Has the running server make `change`, beside its clients, and tells how far it is.
+/// Has the running server make `change`, beside its clients, and tells how far it is. Returns what it answers in the end.
 ///
 /// # Errors
 /// A block that the disk refuses is named, and the server goes on as before.
-pub(crate) fn by_server(socket: &Path, pmem: &Path, change: Change, tell: Teller) -> Result<(), Failure> {
+pub(crate) fn by_server(socket: &Path, pmem: &Path, change: Change, tell: Teller) -> Result<DiskAnswer, Failure> {
     let mut meter = None;
     let (answer, state) = control::ask_for(socket, pmem, change, |state| {
         let meter = meter.get_or_insert_with(|| Meter::begin(state.dirty_bytes));
         meter.line(Instant::now(), state.dirty_bytes).iter().for_each(|line| tell(line));
     })?;
-    flush::ended(pmem, answer, &state)
+    flush::ended(pmem, &answer, &state)?;
+    Ok(answer)
 }
 
 /// Runs `tidegate detach`.
 pub(crate) fn detach(wish: &Detach, json: bool) -> Result<Exit, Failure> {
     let socket = wish.control.clone().unwrap_or_else(|| places::control_socket(&wish.pmem));
     let served = match by_server(&socket, &wish.pmem, Change::Detach, flush::teller(json)) {
-        Ok(()) => true,
+        Ok(_) => true,
         Err(failure) if wish.control.is_none() && failure.is_no_server() => {
             detach_idle(wish, flush::teller(json))?;
             false
@@ -111,7 +112,7 @@ fn detach_idle(wish: &Detach, tell: Teller) -> Result<(), Failure> {
 pub(crate) fn attach(wish: &Attach, json: bool) -> Result<Exit, Failure> {
     let socket = wish.control.clone().unwrap_or_else(|| places::control_socket(&wish.pmem));
     let disk = wish.disk.canonicalize().unwrap_or_else(|_| wish.disk.clone());
-    let act = DiskAct::Attach { disk: disk.clone(), accept_volatile: wish.accept_volatile };
+    let act = DiskAct::Attach { disk: disk.clone(), accept_volatile: wish.accept_volatile, force: wish.force };
     let (served, blocks) = match control::ask_disk(&socket, &wish.pmem, act) {
         Ok((_, state)) => {
             warn_of_the_risk(&wish.pmem, &state);

@@ -4,7 +4,13 @@ use crate::failure::{DiskFailure, Doing, Failure, VolumeFailure};
 use crate::notes::Note;
 use crate::owned;
 use crate::risk::Volatile;
+use crate::shell::word;
+use crate::size::Exact;
 use crate::unlocked::unlocked;
+use serde::Serialize;
+use std::fmt;
+use std::fs::File;
+use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -80,11 +86,17 @@ pub(crate) struct Named<'a> {
     pub(crate) force: bool,
 }
 
+/// Refuses the cache `identity` in `pmem` if it has no disk.
+pub(crate) fn refuse_detached(pmem: &Path, identity: &Identity) -> Result<(), DiskFailure> {
+    match identity.disk == DETACHED {
+        true => Err(DiskFailure::Detached { pmem: pmem.to_owned() }),
+        false => Ok(()),
+    }
+}
+
 /// Opens the disk that the cache `identity` in `pmem` belongs to: where it is `named`, or where it was noted.
 pub(crate) fn open_of(pmem: &Path, identity: &Identity, named: Named<'_>, access: DiskAccess) -> Result<Disk, Failure> {
-    if identity.disk == DETACHED {
-        return Err(DiskFailure::Detached { pmem: pmem.to_owned() }.into());
-    }
+    refuse_detached(pmem, identity)?;
     let noted = Note::Disk.read(pmem);
     let path = named.path.map(Path::to_owned).or_else(|| noted.clone());
     let path = path.ok_or_else(|| DiskFailure::NotNamed { pmem: pmem.to_owned() })?;
@@ -168,6 +180,73 @@ pub(crate) fn warn_of_no_name(disk: &Disk) {
 /// What is said of a disk without a name.
 pub(crate) const NO_NAME: &str = "has no name, and is told from others by its size and place alone";
 
+/// That a disk has more bytes than the volume on it, and its journal.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Growth {
+    /// The region.
+    #[serde(skip)]
+    pub(crate) pmem: PathBuf,
+    /// The disk.
+    #[serde(skip)]
+    pub(crate) disk: PathBuf,
+    /// Bytes of the disk.
+    pub(crate) disk_bytes: u64,
+    /// Bytes of the volume, with the journal of an ordered one.
+    pub(crate) volume_bytes: u64,
+    /// Whether it is ordered.
+    pub(crate) ordered: bool,
+}
+
+impl Growth {
+    /// What makes the volume as large.
+    pub(crate) fn way(&self) -> String {
+        let (pmem, disk) = (word(&self.pmem), word(&self.disk));
+        match self.ordered {
+            false => format!("tidegate resize --pmem {pmem} --to-disk"),
+            true => format!("tidegate detach --pmem {pmem}, and tidegate attach --pmem {pmem} --disk {disk}"),
+        }
+    }
+}
+
+impl fmt::Display for Growth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (has, used) = (self.disk_bytes, self.volume_bytes);
+        write!(f, "the disk has {has} bytes ({}), and {used} ({}) are used", Exact(has), Exact(used))?;
+        write!(f, "; as large as the disk the volume is made by: {}", self.way())?;
+        match self.ordered {
+            false => Ok(()),
+            true => {
+                write!(f, "; until then `tidegate replay` does not find the journal, which is not at the disk's end")
+            }
+        }
+    }
+}
+
+/// How much `disk`, which the cache `identity` in `pmem` belongs to, is larger than what is used of it. None: not by a block.
+pub(crate) fn growth(pmem: &Path, identity: &Identity, disk: &Disk) -> Option<Growth> {
+    growth_to(pmem, identity, &disk.path, disk.device.geometry().bytes())
+}
+
+/// The same of a disk at `path` that is not opened for it, if it is one, and one that this process may open because it was noted.
+pub(crate) fn growth_at(pmem: &Path, identity: &Identity, path: &Path) -> Option<Growth> {
+    refuse_note_of_another_user(pmem, path).ok()?;
+    let kind = path.metadata().ok()?.file_type();
+    if !kind.is_file() && !kind.is_block_device() {
+        return None;
+    }
+    // A block device tells its size so too.
+    let disk_bytes = File::open(path).and_then(|mut disk| disk.seek(SeekFrom::End(0))).ok()?;
+    growth_to(pmem, identity, path, disk_bytes)
+}
+
+fn growth_to(pmem: &Path, identity: &Identity, disk: &Path, disk_bytes: u64) -> Option<Growth> {
+    let block_size = u64::from(identity.block_size);
+    let journal = identity.journal();
+    let volume_bytes = journal.map_or(identity.disk_blocks, |journal| journal.end()) * block_size;
+    let (pmem, disk, ordered) = (pmem.to_owned(), disk.to_owned(), journal.is_some());
+    (disk_bytes >= volume_bytes + block_size).then_some(Growth { pmem, disk, disk_bytes, volume_bytes, ordered })
+}
+
 /// Refuses a disk that is shorter than the one that is cached.
 fn refuse_smaller(pmem: &Path, identity: &Identity, disk: &Disk) -> Result<(), DiskFailure> {
     let (pmem, path) = (pmem.to_owned(), disk.path.clone());
@@ -182,7 +261,6 @@ fn refuse_smaller(pmem: &Path, identity: &Identity, disk: &Disk) -> Result<(), D
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs::File;
     use std::os::unix::fs::symlink;
 
     #[test]

@@ -98,17 +98,17 @@ pub(crate) fn wait(
         std::thread::sleep(FLUSH_ASKED_EVERY);
         let (answer, state) = control::ask_disk(socket, pmem, DiskAct::Flushed { ticket })?;
         match answer {
-            DiskAnswer::Flushed { .. } => return ended(pmem, answer, &state).map(|()| state.dirty_bytes),
+            DiskAnswer::Flushed { .. } => return ended(pmem, &answer, &state).map(|()| state.dirty_bytes),
             _ => meter.line(Instant::now(), state.dirty_bytes).iter().for_each(|line| tell(line)),
         }
     }
 }
 
 /// What a server's last `answer` means: that blocks stay in the region, if it names one.
-pub(crate) fn ended(pmem: &Path, answer: DiskAnswer, state: &DiskState) -> Result<(), Failure> {
+pub(crate) fn ended(pmem: &Path, answer: &DiskAnswer, state: &DiskState) -> Result<(), Failure> {
     match answer {
         DiskAnswer::Flushed { trouble: Some(kept) } => {
-            let (pmem, dirty_bytes) = (pmem.to_owned(), state.dirty_bytes);
+            let (pmem, dirty_bytes, kept) = (pmem.to_owned(), state.dirty_bytes, kept.clone());
             Err(DiskFailure::Kept { pmem, dirty_bytes, kept }.into())
         }
         _ => Ok(()),

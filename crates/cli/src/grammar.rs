@@ -281,7 +281,7 @@ pub(crate) struct DiskFlags {
     #[arg(long, value_name = "DISK", value_hint = ValueHint::FilePath)]
     disk: Option<PathBuf>,
 
-    /// Take a disk without a name although it is not where it was
+    /// Take the disk that --disk names, which has no name of its own, although it is not where it was. Needs --disk
     #[arg(long, requires = "disk")]
     force: bool,
 
@@ -365,7 +365,7 @@ pub(crate) struct DiskPlace {
     #[arg(long, value_name = "DISK", value_hint = ValueHint::FilePath)]
     disk: Option<PathBuf>,
 
-    /// Take a disk without a name although it is not where it was
+    /// Take the disk that --disk names, which has no name of its own, although it is not where it was. Needs --disk
     #[arg(long, requires = "disk")]
     force: bool,
 }
@@ -469,8 +469,12 @@ pub(crate) struct Resize {
     pub(crate) pmem: PathBuf,
 
     /// Bytes of the region: a multiple of 4096, 1G, 512M, 1GiB (units of 1024). What it held of the disk goes, once the disk has it
-    #[arg(long, value_parser = size::parse)]
-    pub(crate) size: u64,
+    #[arg(long, value_parser = size::parse, required_unless_present = "to_disk")]
+    pub(crate) size: Option<u64>,
+
+    /// Make the volume as large as its disk, which has grown. While no server runs
+    #[arg(long, conflicts_with_all = ["control", "size"])]
+    pub(crate) to_disk: bool,
 
     /// The running server's control socket [default: beside the region, FILE.control]
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]

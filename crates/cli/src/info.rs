@@ -6,7 +6,7 @@ use crate::cached_disk::DiskState;
 use crate::compose;
 use crate::control;
 use crate::damage::Damage;
-use crate::disks::DETACHED;
+use crate::disks::{DETACHED, Growth, growth_at};
 use crate::facts::{Facts, Memory};
 use crate::failure::{Exit, Failure, VolumeFailure};
 use crate::grammar::Info;
@@ -32,6 +32,9 @@ struct Answer {
     /// The disk behind it, and the cache in front of that.
     #[serde(skip_serializing_if = "Option::is_none")]
     disk: Option<DiskLook>,
+    /// That the disk is larger than the volume, if it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    disk_grown: Option<Growth>,
     /// Of any volume.
     orphans: Vec<Orphan>,
 }
@@ -40,6 +43,7 @@ impl fmt::Display for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.volume)?;
         self.disk.iter().try_for_each(|disk| write!(f, "{disk}"))?;
+        self.disk_grown.iter().try_for_each(|growth| answer::line(f, "larger", growth))?;
         let in_use = match &self.disk {
             _ if self.in_use => "yes: another process may write to it",
             Some(DiskLook::Served(DiskState { attached: false, .. })) => "no: a server goes on with the disk alone",
@@ -92,6 +96,15 @@ impl fmt::Display for DiskLook {
 }
 
 impl DiskLook {
+    /// Where the disk of an attached cache is, if that is known.
+    fn place(&self) -> Option<&Path> {
+        match self {
+            DiskLook::Served(DiskState { attached: true, disk, .. }) => Some(disk),
+            DiskLook::Served(_) => None,
+            DiskLook::Idle { disk, .. } => disk.as_deref(),
+        }
+    }
+
     /// The cache `identity` in `region`; its server is asked if it has one, which uses no region while it serves the disk alone.
     fn at(path: &Path, region: &MappedRegion, identity: &CacheIdentity) -> Result<DiskLook, Failure> {
         let snapshot = control::ask(&places::control_socket(path), Some(path)).ok();
@@ -133,19 +146,20 @@ pub(crate) fn run(wish: &Info, json: bool) -> Result<Exit, Failure> {
     if let Some(identity) = compose::cache_in(&path, &region)? {
         if is_pool(&region) {
             let volume = Facts::of_run_pool(&path, Memory::of(&region), &identity);
-            answer::give(&Answer { in_use, volume, disk: None, orphans: orphans::list() }, json)?;
+            answer::give(&Answer { in_use, volume, disk: None, disk_grown: None, orphans: orphans::list() }, json)?;
             return Ok(Exit::Done);
         }
         let volume = Facts::of_disk_cache(&path, Memory::of(&region), &identity);
-        let disk = Some(DiskLook::at(&path, &region, &identity)?);
-        answer::give(&Answer { in_use, volume, disk, orphans: orphans::list() }, json)?;
+        let disk = DiskLook::at(&path, &region, &identity)?;
+        let disk_grown = disk.place().and_then(|disk| growth_at(&path, &identity, disk));
+        answer::give(&Answer { in_use, volume, disk: Some(disk), disk_grown, orphans: orphans::list() }, json)?;
         return Ok(Exit::Done);
     }
     let refused = |error| Failure::from(compose::no_table(&path, &region, error));
     let (summary, damage) =
         if in_use { summary_in_use(&path, &region) } else { surveyed(&path, &region) }.map_err(refused)?;
     let volume = Facts::of(&path, Memory::of(&region), &summary).with_damage(damage);
-    answer::give(&Answer { in_use, volume, disk: None, orphans: orphans::list() }, json)?;
+    answer::give(&Answer { in_use, volume, disk: None, disk_grown: None, orphans: orphans::list() }, json)?;
     Ok(Exit::Done)
 }
 

@@ -7,6 +7,7 @@
 
 use crate::cached_disk::{Asked, CachedDisk, DiskState};
 use crate::compose;
+use crate::create_cache::refused_format;
 use crate::disks::{DETACHED, Disk, is_same_place};
 use crate::failure::{DiskFailure, Doing, Failure, Kept, VolumeFailure};
 use crate::holdings;
@@ -17,12 +18,12 @@ use crate::readings::{Reading, Unit, Watched};
 use crate::risk::{Stake, Step, Volatile};
 use rustix::fs::{FallocateFlags, fallocate};
 use serde::{Deserialize, Serialize};
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
-use tidegate_disk_cache::{Mode, Relayout, Scrubbed, relayout};
+use tidegate_disk_cache::{Foreseen, Mode, Relayout, RelayoutError, Scrubbed, foresee, relayout};
 use tidegate_drain::{Left, Ticket};
 use tidegate_media::{
     Access, BlockDevice, Durability, Extent, Geometry, Lba, LbaRange, MappedRegion, Misuse, Refusals, Region,
@@ -86,8 +87,10 @@ const CAUTIOUS: &str = "the region could not be opened again: nothing is dirty, 
 struct Modes {
     /// Until the server ends, or somebody sets another.
     lasting: Mode,
-    /// As long as a change is under way.
+    /// As long as a change is under way that empties the cache.
     meanwhile: Option<Mode>,
+    /// Whether a change is under way.
+    changing: bool,
 }
 
 impl Modes {
@@ -145,7 +148,7 @@ impl LiveDisk {
     /// `disk` behind `front`, as `plan` describes both.
     pub(crate) fn new(plan: VolumePlan, disk: Disk, front: Front) -> LiveDisk {
         let blocks = front.device.geometry().blocks;
-        let modes = Mutex::new(Modes { lasting: plan.disk.mode, meanwhile: None });
+        let modes = Mutex::new(Modes { lasting: plan.disk.mode, meanwhile: None, changing: false });
         let (front, caches) = (RwLock::new(Served::Cached(0, front)), AtomicU64::new(1));
         LiveDisk { plan, disk, blocks, front, caches, modes, earlier: Mutex::default() }
     }
@@ -239,18 +242,26 @@ impl LiveDisk {
         })
     }
 
-    /// Treats requests by `meanwhile` from now on, until the change that begins here has ended.
+    /// A change begins, and no other before that has ended.
     ///
     /// # Errors
     /// Another change is under way, no cache is there, or nothing may be changed.
-    pub(crate) fn begin_change(&self, meanwhile: Mode) -> Result<(), Failure> {
+    pub(crate) fn begin_change(&self) -> Result<(), Failure> {
         self.refuse_read_only()?;
-        self.change_modes(|_, modes| match modes.meanwhile.replace(meanwhile) {
-            None => Ok(()),
-            before => {
-                modes.meanwhile = before;
-                Err(DiskFailure::Changing { pmem: self.plan.pmem.clone() }.into())
-            }
+        self.change_modes(|_, modes| match std::mem::replace(&mut modes.changing, true) {
+            false => Ok(()),
+            true => Err(DiskFailure::Changing { pmem: self.plan.pmem.clone() }.into()),
+        })
+    }
+
+    /// Treats requests by `meanwhile` from now on, until the change that has begun has ended.
+    ///
+    /// # Errors
+    /// No cache is there.
+    pub(crate) fn set_mode_meanwhile(&self, meanwhile: Mode) -> Result<(), Failure> {
+        self.change_modes(|_, modes| {
+            modes.meanwhile = Some(meanwhile);
+            Ok(())
         })
     }
 
@@ -258,7 +269,7 @@ impl LiveDisk {
     pub(crate) fn end_change(&self) {
         let shared = self.shared();
         let mut modes = self.modes();
-        modes.meanwhile = None;
+        (modes.meanwhile, modes.changing) = (None, false);
         shared.front().iter().for_each(|front| front.cached.set_mode(modes.now()));
     }
 
@@ -332,7 +343,10 @@ impl LiveDisk {
 
     /// Sets `region`, which is clean, free from the disk.
     fn part(&self, region: &Arc<MappedRegion>) -> Result<(), Failure> {
-        self.lay_out(region, DETACHED, region.len())?;
+        // The file may be shorter by now than it was when the region was mapped.
+        let now = region.file().and_then(|file| file.metadata().ok()).filter(Metadata::is_file);
+        let bytes = now.map_or(region.len(), |now| now.len().min(region.len()));
+        self.lay_out(region, DETACHED, bytes)?;
         region.file().into_iter().for_each(|file| Note::Disk.remove(file));
         match compose::cache_in(&self.plan.pmem, region)? {
             Some(identity) => Ok(erase_journal_of(&identity, &self.disk)?),
@@ -340,11 +354,11 @@ impl LiveDisk {
         }
     }
 
-    /// Puts the region in front of the disk again, which has to be the one at `path`.
+    /// Puts the region in front of the disk again, which has to be the one at `path`. With `force` a journal goes over what lies at its end.
     ///
     /// # Errors
     /// The disk goes on alone. So it does if completed writes would be at stake that `volatile` does not accept.
-    pub(crate) fn attach(&self, path: &Path, volatile: Volatile) -> Result<(), Failure> {
+    pub(crate) fn attach(&self, path: &Path, volatile: Volatile, force: bool) -> Result<(), Failure> {
         let mut front = self.exclusive();
         let pmem = self.plan.pmem.clone();
         if front.front().is_some() {
@@ -365,7 +379,7 @@ impl LiveDisk {
         if identity.block_size != has {
             return Err(DiskFailure::BlockSize { pmem, has: identity.block_size, needs: has }.into());
         }
-        let blocks = put_journal_of(&identity, &self.disk, false)?;
+        let blocks = put_journal_of(&identity, &self.disk, force)?;
         if blocks != self.blocks {
             return Err(DiskFailure::Replaced { pmem, disk: path.to_owned() }.into());
         }
@@ -375,17 +389,35 @@ impl LiveDisk {
         Ok(())
     }
 
+    /// What becomes of the region and its cache if it is to be `bytes` long. Changes nothing.
+    ///
+    /// # Errors
+    /// The region cannot have that size.
+    pub(crate) fn foresee_resize(&self, bytes: u64) -> Result<Resizing, Failure> {
+        let (disk, disk_blocks) = (self.disk.device.identity().0, self.blocks);
+        let wish = Relayout { disk, disk_blocks, region_bytes: bytes };
+        self.with_region(|region| resizing(&self.plan.pmem, region, &wish))
+    }
+
+    /// Makes the file of the region `bytes` long, in which its cache has room for as many blocks as before.
+    ///
+    /// # Errors
+    /// Its file cannot have that length, and stays as it was.
+    pub(crate) fn resize_file(&self, bytes: u64) -> Result<(), Failure> {
+        self.with_region(|region| resized_file(&self.plan.pmem, region, bytes))
+    }
+
     /// Makes the region `bytes` long, and the cache as large as fits.
     ///
     /// # Errors
     /// A block that the disk refuses is named, and everything stays as it was. If the region cannot be opened again the disk is only read.
     pub(crate) fn resize(&self, bytes: u64) -> Result<(), Failure> {
         let pmem = &self.plan.pmem;
-        self.with_region(|region| lengthened(pmem, region, bytes))?;
+        let was = self.with_region(|region| lengthened(pmem, region, bytes))?;
         let mut front = self.exclusive();
         let region = self.take(&mut front).inspect_err(|_| {
             // Why it is not resized is told; a file that stays longer than it was is no less a region.
-            front.front().iter().for_each(|front| drop(shortened(pmem, &front.region)));
+            front.front().iter().for_each(|front| drop(shortened(pmem, &front.region, was)));
         })?;
         let resized =
             resized(pmem, region, bytes, |region, bytes| self.lay_out(region, self.disk.device.identity().0, bytes));
@@ -421,9 +453,9 @@ impl LiveDisk {
     }
 
     /// Lets `act` have the region of the cache, beside the clients.
-    fn with_region(&self, act: impl FnOnce(&MappedRegion) -> Result<(), Failure>) -> Result<(), Failure> {
+    fn with_region<T>(&self, act: impl FnOnce(&Arc<MappedRegion>) -> Result<T, Failure>) -> Result<T, Failure> {
         let region = self.shared().front().map(|front| Arc::clone(&front.region));
-        act(&*region.ok_or_else(|| self.has_no_cache())?)
+        act(&region.ok_or_else(|| self.has_no_cache())?)
     }
 
     /// Takes the cache away, after its last dirty blocks went to the disk. Only the region is left of it, and until it is known what becomes of that
@@ -489,32 +521,84 @@ impl LiveDisk {
 
 /// Lays the cache in `region` out anew, and sees to it that the result outlives this process.
 pub(crate) fn lay_out(pmem: &Path, region: &Arc<MappedRegion>, wish: &Relayout) -> Result<(), Failure> {
-    relayout(Arc::clone(region), wish).map_err(|error| VolumeFailure::of_relayout(pmem, error))?;
+    relayout(Arc::clone(region), wish).map_err(|error| refused_relayout(pmem, error))?;
     Ok(crate::create::sync(pmem, region)?)
 }
 
-/// Gives the file of `region` room for `bytes`, if it has less. The region knows nothing of it before it is opened anew.
-pub(crate) fn lengthened(pmem: &Path, region: &MappedRegion, bytes: u64) -> Result<(), Failure> {
-    let (file, has) = (file_of(pmem, region)?, region.len());
+/// Why the cache in the region at `pmem` is not laid out anew.
+fn refused_relayout(pmem: &Path, error: RelayoutError) -> Failure {
+    match error {
+        RelayoutError::Open(error) => VolumeFailure::of_open_cache(pmem, error).into(),
+        RelayoutError::Format(error) => refused_format(pmem, error),
+        RelayoutError::Dirty(_) => VolumeFailure::BrokenCache { path: pmem.to_owned(), why: error.to_string() }.into(),
+    }
+}
+
+/// What becomes of a region that is to have another size, and of its cache.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Resizing {
+    /// They are like that already.
+    Nothing,
+    /// The file becomes longer or shorter. The cache has room for as many blocks as before, and keeps what it holds.
+    File,
+    /// The cache becomes larger or smaller, and begins empty.
+    Cache,
+}
+
+/// What becomes of `region` if it is to be as `wish` says. Changes nothing.
+///
+/// # Errors
+/// It cannot be like that.
+pub(crate) fn resizing(pmem: &Path, region: &Arc<MappedRegion>, wish: &Relayout) -> Result<Resizing, Failure> {
+    let has = length_of(pmem, file_of(pmem, region)?)?;
+    Ok(match foresee(region, wish).map_err(|error| refused_relayout(pmem, error))? {
+        Foreseen::AsItIs if has == wish.region_bytes => Resizing::Nothing,
+        Foreseen::AsItIs => Resizing::File,
+        Foreseen::Anew => Resizing::Cache,
+    })
+}
+
+/// Makes the file of `region` `bytes` long, which may be in use: its cache does not reach behind that.
+pub(crate) fn resized_file(pmem: &Path, region: &MappedRegion, bytes: u64) -> Result<(), Failure> {
+    match lengthened(pmem, region, bytes)? > bytes {
+        true => shortened(pmem, region, bytes),
+        false => Ok(()),
+    }
+}
+
+/// Gives the file of `region` room for `bytes`, if it has less. The region knows nothing of it before it is opened anew. Returns how long the file was.
+pub(crate) fn lengthened(pmem: &Path, region: &MappedRegion, bytes: u64) -> Result<u64, Failure> {
+    let file = file_of(pmem, region)?;
+    let has = length_of(pmem, file)?;
     if bytes <= has {
-        return Ok(());
+        return Ok(has);
     }
     if let Err(errno) = fallocate(file, FallocateFlags::empty(), has, bytes - has) {
         // Some file systems keep what they found room for.
-        shortened(pmem, region)?;
-        return Err(VolumeFailure::of_allocation(pmem, bytes, errno.into()).into());
+        shortened(pmem, region, has)?;
+        return Err(VolumeFailure::of_growth(pmem, bytes, errno.into()).into());
     }
-    Ok(file.sync_all().map_err(|error| VolumeFailure::of_io(pmem, Doing::Write, error))?)
+    file.sync_all().map_err(|error| VolumeFailure::of_io(pmem, Doing::Write, error))?;
+    Ok(has)
 }
 
-/// Takes from the file of `region` what it got since the region was opened.
-fn shortened(pmem: &Path, region: &MappedRegion) -> Result<(), Failure> {
-    let shorter = file_of(pmem, region)?.set_len(region.len());
+/// Makes the file of `region` no more than `bytes` long.
+fn shortened(pmem: &Path, region: &MappedRegion, bytes: u64) -> Result<(), Failure> {
+    let file = file_of(pmem, region)?;
+    let shorter = file.set_len(bytes).and_then(|()| file.sync_all());
     Ok(shorter.map_err(|error| VolumeFailure::of_io(pmem, Doing::Write, error))?)
 }
 
+fn length_of(pmem: &Path, file: &File) -> Result<u64, Failure> {
+    let there = file.metadata().map_err(|error| VolumeFailure::of_io(pmem, Doing::Read, error))?;
+    Ok(there.len())
+}
+
 fn file_of<'a>(pmem: &Path, region: &'a MappedRegion) -> Result<&'a File, Failure> {
-    Ok(region.file().ok_or_else(|| DiskFailure::NoFile { pmem: pmem.to_owned() })?)
+    // A device has the size that it has.
+    let is_file = |file: &&File| file.metadata().is_ok_and(|there| there.is_file());
+    Ok(region.file().filter(is_file).ok_or_else(|| DiskFailure::NoFile { pmem: pmem.to_owned() })?)
 }
 
 /// Makes `region`, which nobody else uses and whose file has room for `bytes`, so long, and by `lay_out` the cache in it as large as fits: a file becomes smaller
@@ -719,7 +803,7 @@ pub(crate) mod tests {
         assert_eq!(counted(), [3, 2, 1]);
         disk.detach().expect("it is detached");
         assert_eq!(counted(), [3, 2, 1]);
-        disk.attach(&folder.path().join("disk"), Volatile::Refused).expect("its own disk");
+        disk.attach(&folder.path().join("disk"), Volatile::Refused, false).expect("its own disk");
         [7, 7].into_iter().for_each(&mut read);
         assert_eq!(counted(), [4, 3, 1]);
         let hits = disk.readings().into_iter().find(|reading| reading.name == "disk_cache_read_hits");

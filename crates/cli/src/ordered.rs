@@ -5,7 +5,7 @@ use crate::failure::JournalFailure;
 use crate::holdings;
 use tidegate_disk_cache::{Identity, erase_journal, find_journal, has_room_for, journal_at_the_end, lay_out_journal};
 use tidegate_layout::disk_cache::JournalPlan;
-use tidegate_media::BlockDevice;
+use tidegate_media::{BlockDevice, claim_of};
 use uuid::Uuid;
 
 /// The journal for `blocks` at the end of `disk`.
@@ -46,25 +46,32 @@ pub(crate) fn refuse_another_cache(disk: &Disk, own: Option<[u8; 16]>, force: bo
     }
 }
 
-/// Refuses a disk on which anything lies where `journal` is to be but zeroes, or such a journal of the cache `uuid`; with `force` that is told, and
-/// overwritten.
+/// Refuses a disk on which anything lies where `journal` is to be but zeroes, or such a journal of the cache `uuid`; and one of which something
+/// says that those zeroes are its own. With `force` that is told, and overwritten.
 pub(crate) fn refuse_what_the_end_holds(
     disk: &Disk,
     journal: &JournalPlan,
     uuid: [u8; 16],
     force: bool,
 ) -> Result<(), JournalFailure> {
-    let has_room = has_room_for(&*disk.device, journal, uuid).map_err(JournalFailure::of_error(&disk.path));
     let at = journal.records_at() * u64::from(journal.block_size);
-    match has_room {
-        Ok(true) => Ok(()),
-        Ok(false) if !force => Err(JournalFailure::EndHolds { disk: disk.path.clone(), at }),
-        Err(failure) if !force => Err(failure),
-        _ => {
+    let refusal = match claim_of(&*disk.device, at) {
+        Ok(Some(by)) => Some(JournalFailure::EndClaimed { disk: disk.path.clone(), at, by }),
+        Ok(None) => match has_room_for(&*disk.device, journal, uuid) {
+            Ok(true) => None,
+            Ok(false) => Some(JournalFailure::EndHolds { disk: disk.path.clone(), at }),
+            Err(error) => Some(JournalFailure::of_error(&disk.path)(error)),
+        },
+        Err(error) => Some(JournalFailure::of_error(&disk.path)(error)),
+    };
+    match refusal {
+        Some(refusal) if !force => Err(refusal),
+        Some(_) => {
             let path = disk.path.display();
             holdings::tell_of_disk(disk, &format!("--force overwrites what lies behind byte {at} of {path}"));
             Ok(())
         }
+        None => Ok(()),
     }
 }
 

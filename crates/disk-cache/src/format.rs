@@ -61,10 +61,18 @@ pub enum FormatError {
     #[error("{0} elements make no ring: a power of two from {RING_SLOTS_MIN} on does")]
     RingSlots(u32),
     /// The region has no room for the least cache.
-    #[error("{has} bytes are too few for a cache of {BLOCKS_MIN} blocks")]
+    #[error("{has} bytes are too few for a cache of {BLOCKS_MIN} blocks, which takes {min}")]
     TooSmall {
         /// Bytes in the region.
         has: u64,
+        /// Bytes of the smallest region with such a ring.
+        min: u64,
+    },
+    /// The ring lies where no cache of this program has it, and cannot be moved.
+    #[error("the ring lies at byte {at}, and cannot be moved")]
+    RingElsewhere {
+        /// Where it begins.
+        at: u64,
     },
     /// The disk's journal is too small for the cache.
     #[error("a journal for {journal} blocks is too small for a cache of {blocks}")]
@@ -82,6 +90,8 @@ pub enum FormatError {
 /// Blocks of the least cache: a transaction of two needs two free ones.
 pub(crate) const BLOCKS_MIN: u32 = 4;
 const RING_SLOTS_MIN: u32 = 4;
+/// Regions are made of whole pages.
+const PAGE_BYTES: u64 = 4096;
 
 /// What a region says it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -223,8 +233,16 @@ fn plan(sums: Sums, region_bytes: u64, spec: &FormatSpec) -> Result<CachePlan, F
     if !ring_slots.is_power_of_two() || ring_slots < RING_SLOTS_MIN {
         return Err(FormatError::RingSlots(ring_slots));
     }
+    fitting(sums, region_bytes, spec)
+}
+
+/// The largest cache of the form that `spec` describes in a region of `region_bytes`.
+pub(crate) fn fitting(sums: Sums, region_bytes: u64, spec: &FormatSpec) -> Result<CachePlan, FormatError> {
+    let FormatSpec { block_size, disk_blocks, ring_slots, .. } = *spec;
     let plan = CachePlan::fitting_with(sums, region_bytes, block_size, disk_blocks, ring_slots);
-    plan.filter(|plan| plan.blocks >= BLOCKS_MIN).ok_or(FormatError::TooSmall { has: region_bytes })
+    let min = || CachePlan::cut_with(sums, BLOCKS_MIN, block_size, disk_blocks, ring_slots).end();
+    plan.filter(|plan| plan.blocks >= BLOCKS_MIN)
+        .ok_or_else(|| FormatError::TooSmall { has: region_bytes, min: min().next_multiple_of(PAGE_BYTES) })
 }
 
 fn zero<R: Region + ?Sized>(region: &R, at: u64, bytes: u64) {

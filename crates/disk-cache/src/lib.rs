@@ -123,7 +123,7 @@ pub use journal::{
 pub use lost::LostEntries;
 pub use mode::{Mode, NoMode};
 pub use no_disk::NoDisk;
-pub use relayout::{Relayout, RelayoutError, relayout};
+pub use relayout::{Foreseen, Relayout, RelayoutError, foresee, relayout};
 pub use sums::Scrubbed;
 pub use tidegate_layout::disk_cache::Sums;
 pub use tidegate_media::Contents;

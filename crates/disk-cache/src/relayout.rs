@@ -17,7 +17,7 @@
 //! A cut after that leaves the new one. At no time is there no cache, or one that names a block of the wrong disk.
 
 use crate::cache::{OpenError, apply_what_counts, settle, usable_superblock};
-use crate::format::{FormatError, Identity, with_journal};
+use crate::format::{FormatError, FormatSpec, Identity, fitting, with_journal};
 use crate::load::{self, Unusable};
 use crate::medium::Medium;
 use crate::twin;
@@ -63,6 +63,27 @@ impl From<Error> for RelayoutError {
     }
 }
 
+/// What a change makes of a cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Foreseen {
+    /// The cache is like that already, and would only be emptied.
+    AsItIs,
+    /// The cache gets another disk, or room for more blocks or fewer.
+    Anew,
+}
+
+/// Tells what [`relayout`] makes of the cache on `region`, which may be in use: its superblocks stay as they are. Changes nothing.
+///
+/// # Errors
+/// The cache cannot be made like that.
+pub fn foresee<R: Region>(region: &R, wish: &Relayout) -> Result<Foreseen, RelayoutError> {
+    let old = usable_superblock(region)?;
+    // Without a check, entries are not less.
+    let plan = CachePlan { entries_checked: old.plan.entries_checked, ..planned(&old.plan, wish)? };
+    let same = plan == old.plan && wish.disk == old.disk;
+    Ok(if same { Foreseen::AsItIs } else { Foreseen::Anew })
+}
+
 /// Makes the cache on `region`, which nobody uses, what `wish` says. It is empty then.
 pub fn relayout<R: Region>(region: R, wish: &Relayout) -> Result<Identity, RelayoutError> {
     let old = usable_superblock(&region)?;
@@ -100,11 +121,14 @@ fn planned(old: &CachePlan, wish: &Relayout) -> Result<CachePlan, FormatError> {
     if !(1..=1 << LBA_BITS).contains(&wish.disk_blocks) {
         return Err(FormatError::DiskBlocks(wish.disk_blocks));
     }
-    let has = wish.region_bytes;
-    let plan = CachePlan::fitting_with(old.sums(), has, old.block_size, wish.disk_blocks, old.ring_slots);
-    // A ring elsewhere would need its cursors moved with it.
-    let plan = plan.filter(|plan| plan.blocks >= crate::format::BLOCKS_MIN && plan.ring_at == old.ring_at);
-    let plan = plan.ok_or(FormatError::TooSmall { has })?;
+    let Relayout { disk, disk_blocks, region_bytes } = *wish;
+    let CachePlan { block_size, ring_slots, .. } = *old;
+    let spec = FormatSpec { block_size, disk_blocks, ring_slots, uuid: [0; 16], disk };
+    let plan = fitting(old.sums(), region_bytes, &spec)?;
+    // Its cursors would have to move with it.
+    if plan.ring_at != old.ring_at {
+        return Err(FormatError::RingElsewhere { at: old.ring_at });
+    }
     let Some(journal) = old.journal() else { return Ok(plan) };
     // No more than its journal has room for.
     let blocks = plan.blocks.min(journal.capacity);

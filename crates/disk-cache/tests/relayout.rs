@@ -5,14 +5,18 @@
 use std::iter;
 use std::sync::Arc;
 use tidegate_disk_cache::{
-    Contents, DiskCache, FormatSpec, Identity, Options, Relayout, RelayoutError, Sums, check, format_with, identify,
-    relayout,
+    Contents, DiskCache, Foreseen, FormatSpec, Identity, Options, Relayout, RelayoutError, Sums, check, foresee,
+    format_with, identify, relayout,
 };
-use tidegate_layout::disk_cache::{CURSORS_AT, CachePlan};
+use tidegate_layout::disk_cache::{CURSORS_AT, CachePlan, SUPERBLOCK_COPIES_AT, Superblock};
 use tidegate_media::{BlockDevice, Durability, InTurn, Lba, LineOrder};
 use tidegate_sim::{Disk, Image, PoisonedStore, Reduction, Region, power_cuts};
+use zerocopy::IntoBytes;
 
 const BLOCK: usize = 512;
+/// Blocks that the disk has.
+const GROWN_BLOCKS: u64 = 15;
+/// Blocks that it had when the cache was made.
 const DISK_BLOCKS: u64 = 12;
 const RING_SLOTS: u32 = 8;
 const OLD: [u8; 32] = [2; 32];
@@ -22,8 +26,8 @@ fn plan(sums: Sums, blocks: u32) -> CachePlan {
 }
 
 fn disk() -> Arc<Disk> {
-    let disk = Arc::new(Disk::new(DISK_BLOCKS, 512));
-    for lba in 0..DISK_BLOCKS {
+    let disk = Arc::new(Disk::new(GROWN_BLOCKS, 512));
+    for lba in 0..GROWN_BLOCKS {
         disk.write(Lba(lba), &content(lba), Durability::Fua).unwrap();
     }
     disk
@@ -69,19 +73,19 @@ fn judge(image: &Image, order: LineOrder, disk: &Arc<Disk>) -> Identity {
         cache.read(Lba(lba), &mut out).unwrap();
         out
     };
-    assert!((0..DISK_BLOCKS).all(|lba| shows(&cache, lba) == content(lba)));
+    assert!((0..report.identity.disk_blocks).all(|lba| shows(&cache, lba) == content(lba)));
     cache.write(Lba(5), &[content(5), content(6)].concat(), Durability::Volatile).unwrap();
     assert_eq!(cache.drain_step(8).cleaned, 2);
     assert_eq!((check(&*region).unwrap().dirty, cache.counters().damaged), (0, 0));
     report.identity
 }
 
-/// Every image of every cut of a change from `from` blocks to `to`; how many there were, and how many of them are the old cache.
-fn every_cut(sums: Sums, (from, to): (u32, u32), order: LineOrder) -> (u64, u64) {
+/// Every image of every cut of a change from `from` blocks to `to`, and to `disk_blocks` of the disk; how many there were, and how many of them are the old cache.
+fn every_cut(sums: Sums, (from, to): (u32, u32), disk_blocks: u64, order: LineOrder) -> (u64, u64) {
     let disk = disk();
     let start = used(sums, from, from.max(to), &disk);
     let (old, new) = (plan(sums, from), plan(sums, to));
-    let wish = Relayout { disk: [3; 32], disk_blocks: DISK_BLOCKS, region_bytes: new.end() };
+    let wish = Relayout { disk: [3; 32], disk_blocks, region_bytes: new.end() };
     let cuts = power_cuts(&start, |region| {
         let identity = relayout(Arc::clone(region), &wish).unwrap();
         assert_eq!((identity.blocks, identity.disk, identity.sums), (to, wish.disk, sums));
@@ -93,7 +97,8 @@ fn every_cut(sums: Sums, (from, to): (u32, u32), order: LineOrder) -> (u64, u64)
         let mut possible = cut.images(&unread);
         while let Some(image) = possible.advance() {
             let found = judge(image, order, &disk);
-            assert!((found.disk, found.blocks) == (OLD, from) || (found.disk, found.blocks) == (wish.disk, to));
+            let is = (found.disk, found.blocks, found.disk_blocks);
+            assert!(is == (OLD, from, DISK_BLOCKS) || is == (wish.disk, to, disk_blocks));
             images += 1;
             olds += u64::from(found.disk == OLD);
         }
@@ -104,9 +109,11 @@ fn every_cut(sums: Sums, (from, to): (u32, u32), order: LineOrder) -> (u64, u64)
 #[test]
 fn every_cut_of_a_change_leaves_the_old_cache_or_the_new_one() {
     for sums in [Sums::Absent, Sums::Kept] {
-        for sizes in [(4, 4), (4, 14), (14, 4)] {
-            let (images, olds) = every_cut(sums, sizes, LineOrder::Prefix);
-            println!("{sums:?}, {sizes:?}: {images} images, {olds} of them the old cache");
+        for (sizes, disk_blocks) in
+            [((4, 4), DISK_BLOCKS), ((4, 4), GROWN_BLOCKS), ((4, 14), DISK_BLOCKS), ((14, 4), DISK_BLOCKS)]
+        {
+            let (images, olds) = every_cut(sums, sizes, disk_blocks, LineOrder::Prefix);
+            println!("{sums:?}, {sizes:?}, {disk_blocks}: {images} images, {olds} of them the old cache");
             assert!(images > olds && olds > 20, "{images} images, {olds} old");
         }
     }
@@ -138,4 +145,17 @@ fn lines_that_cannot_be_read_do_not_stop_it_and_what_is_too_small_does() {
     assert!(matches!(relayout(Arc::clone(&region), &wish(14_000)), Err(RelayoutError::Format(_))));
     assert_eq!(relayout(Arc::clone(&region), &wish(bytes)).unwrap().sequence, 2);
     assert_eq!(open(&region, &disk).fill().free, 10);
+}
+
+#[test]
+fn a_cache_whose_entries_carry_no_check_is_left_as_it_is_where_nothing_else_changes() {
+    let plan = CachePlan { entries_checked: false, ..plan(Sums::Kept, 6) };
+    let mut image = used(Sums::Kept, 6, 6, &disk());
+    for at in SUPERBLOCK_COPIES_AT {
+        image.write(at, Superblock::new(&plan, [1; 16], OLD, 9).as_bytes());
+    }
+    let region = Region::from_image(image);
+    let foreseen =
+        |region_bytes| foresee(&region, &Relayout { disk: OLD, disk_blocks: DISK_BLOCKS, region_bytes }).unwrap();
+    assert_eq!([plan.end(), 2 * plan.end()].map(foreseen), [Foreseen::AsItIs, Foreseen::Anew]);
 }

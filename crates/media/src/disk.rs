@@ -9,6 +9,7 @@
 //! [`FileDisk::last_refusal`] keeps the error number. Nothing is retried that could hide a loss: a failed flush fails for everyone who waited for it, and what it
 //! covered has to be written again.
 
+mod claims;
 mod identity;
 mod left;
 mod ring;
@@ -20,6 +21,7 @@ use crate::lock_holder::LockHolder;
 use crate::locked_file::LockedFile;
 use crate::map_error::MapError;
 use crate::sync::{AtomicU64, Mutex, Ordering};
+pub use claims::{Claim, claim_of};
 pub use identity::DiskIdentity;
 use ring::Ring;
 use rustix::fs::{FallocateFlags, FileType, Mode, OFlags, SeekFrom, fallocate, fstat, seek};

@@ -2,6 +2,7 @@
 
 use super::volume::is_of_the_path;
 use super::{Exit, Told};
+use crate::disks::Growth;
 use crate::owned;
 use crate::risk::Step;
 use crate::shell::word;
@@ -156,6 +157,13 @@ pub(crate) enum DiskFailure {
         /// The region.
         pmem: PathBuf,
     },
+    /// A volume that has no disk is to become larger or smaller.
+    Plain {
+        /// The region.
+        pmem: PathBuf,
+    },
+    /// The journal of a disk that has grown is not at its end any more.
+    JournalInside(Growth),
     /// A region that is no file has the size that it has.
     NoFile {
         /// The region.
@@ -256,6 +264,8 @@ impl DiskFailure {
             DiskFailure::BlockSize { .. } => ("block-size-differs", Exit::Refused),
             DiskFailure::ReadOnly { .. } => ("served-read-only", Exit::Refused),
             DiskFailure::Changing { .. } => ("being-changed", Exit::InUse),
+            DiskFailure::Plain { .. } => ("size-fixed", Exit::Refused),
+            DiskFailure::JournalInside(_) => ("journal-inside", Exit::Refused),
             DiskFailure::NoFile { .. } => ("no-file", Exit::Usage),
             DiskFailure::Server { exit, .. } => ("server-refuses", *exit),
         }
@@ -264,11 +274,7 @@ impl DiskFailure {
     fn what_and_why(&self) -> (String, String) {
         match self {
             DiskFailure::NotedByAnother { pmem, disk, owner } => noted_by_another(pmem, disk, *owner),
-            DiskFailure::NotNamed { pmem } => (
-                format!("the disk of {} is not known", pmem.display()),
-                "the region holds a cache of a disk, and neither the command nor the file says where that is"
-                    .to_owned(),
-            ),
+            DiskFailure::NotNamed { pmem } => not_named(pmem),
             DiskFailure::Unusable { error } => of_map_error(error),
             DiskFailure::Absent { pmem, disk } => (
                 format!("the disk of {} is not at {}", pmem.display(), disk.display()),
@@ -316,9 +322,9 @@ impl DiskFailure {
                 (format!("{} is left as it is", pmem.display()), "it is served with --read-only".to_owned())
             }
             DiskFailure::Changing { pmem } => of_change(pmem),
-            DiskFailure::NoFile { pmem } => {
-                (format!("{} keeps its size", pmem.display()), "only a file can become larger or smaller".to_owned())
-            }
+            DiskFailure::Plain { pmem } => keeps_its_size(pmem, PLAIN),
+            DiskFailure::JournalInside(growth) => journal_inside(growth),
+            DiskFailure::NoFile { pmem } => keeps_its_size(pmem, "only a file can become larger or smaller"),
             DiskFailure::Server { why, .. } => ("the running server refuses".to_owned(), why.clone()),
         }
     }
@@ -332,22 +338,14 @@ impl DiskFailure {
                 owned::for_sudo(*owner)
             ),
             DiskFailure::Unusable { error } => next_of_map_error(error),
-            DiskFailure::Absent { pmem, .. } => format!(
-                "connect it, or say where it is: --disk; what only the cache has can be written elsewhere: tidegate salvage --pmem {} --to FILE",
-                word(pmem)
+            DiskFailure::Absent { pmem, .. } => or_salvage("connect it, or say where it is: --disk", pmem),
+            DiskFailure::Replaced { pmem, .. } => or_salvage("name the right disk: --disk", pmem),
+            DiskFailure::Nameless { disk, was, .. } => format!(
+                "name the place where it was: --disk {}; if it is the same disk at another place: --disk {} --force",
+                word(was),
+                word(disk)
             ),
-            DiskFailure::Replaced { pmem, .. } => format!(
-                "name the right disk: --disk; what only the cache has can be written elsewhere: tidegate salvage --pmem {} --to FILE",
-                word(pmem)
-            ),
-            DiskFailure::Nameless { was, .. } => format!(
-                "name the place where it was: --disk {}; if it is the same disk at another place, add --force",
-                word(was)
-            ),
-            DiskFailure::Smaller { pmem, .. } => format!(
-                "restore its size; what only the cache has can be written elsewhere: tidegate salvage --pmem {} --to FILE",
-                word(pmem)
-            ),
+            DiskFailure::Smaller { pmem, .. } => or_salvage("restore its size", pmem),
             DiskFailure::Changed { pmem, .. } => format!(
                 "write them elsewhere: tidegate salvage --pmem {pmem} --to FILE; or over what the disk holds now: tidegate flush --force --pmem {pmem}",
                 pmem = word(pmem)
@@ -376,6 +374,10 @@ impl DiskFailure {
             }
             DiskFailure::ReadOnly { .. } => "serve it without --read-only".to_owned(),
             DiskFailure::Changing { .. } => "try again when that has ended".to_owned(),
+            DiskFailure::Plain { .. } => {
+                "create a volume of the size that you want (tidegate create --pmem NEW --size SIZE), serve both, and copy this one: nbdcopy URI NEW-URI".to_owned()
+            }
+            DiskFailure::JournalInside(growth) => format!("run {}", growth.way()),
             DiskFailure::NoFile { pmem } => {
                 format!("detach it, and make another region: tidegate detach --pmem {}", word(pmem))
             }
@@ -432,6 +434,32 @@ fn target_is_its_disk(pmem: &Path, to: &Path) -> (String, String) {
 /// That the cache in `pmem` is being changed, and by what.
 fn of_change(pmem: &Path) -> (String, String) {
     (format!("{} is being changed", pmem.display()), "another detach or resize is under way".to_owned())
+}
+
+/// Why a volume of Linux's format, which has no disk, keeps its size.
+const PLAIN: &str = "it holds a volume of its own, whose map and log the format puts at the end of an arena; another arena may follow only one of 512 GiB, so a longer file makes no larger volume";
+
+/// Of a region that becomes neither larger nor smaller.
+fn keeps_its_size(pmem: &Path, why: &str) -> (String, String) {
+    (format!("{} keeps its size", pmem.display()), why.to_owned())
+}
+
+/// Of a disk of which no place is known.
+fn not_named(pmem: &Path) -> (String, String) {
+    let why = "the region holds a cache of a disk, and neither the command nor the file says where that is";
+    (format!("the disk of {} is not known", pmem.display()), why.to_owned())
+}
+
+/// What makes the disk of `pmem` usable again, or does without it.
+fn or_salvage(way: &str, pmem: &Path) -> String {
+    let pmem = word(pmem);
+    format!("{way}; what only the cache has can be written elsewhere: tidegate salvage --pmem {pmem} --to FILE")
+}
+
+/// Of an ordered disk that has grown.
+fn journal_inside(growth: &Growth) -> (String, String) {
+    let why = "an ordered disk has its journal at its end, which is moved only while the disk is free";
+    (format!("the volume of {} keeps its size", growth.pmem.display()), why.to_owned())
 }
 
 /// Of a disk that has lost its end.

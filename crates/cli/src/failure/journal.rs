@@ -4,7 +4,7 @@ use super::{Exit, Told};
 use crate::shell::word;
 use crate::size::Human;
 use std::path::{Path, PathBuf};
-use tidegate_media::Error;
+use tidegate_media::{Claim, Error};
 use uuid::Uuid;
 
 /// Why a disk is not ordered, or not put in order.
@@ -43,6 +43,15 @@ pub(crate) enum JournalFailure {
         /// Where the journal would begin.
         at: u64,
     },
+    /// Something says that the end of a disk is its own, where a journal is to lie.
+    EndClaimed {
+        /// The disk.
+        disk: PathBuf,
+        /// Where the journal would begin.
+        at: u64,
+        /// What says so.
+        by: Claim,
+    },
     /// A disk is to be used that has the journal of another cache.
     OfAnother {
         /// The disk.
@@ -76,6 +85,7 @@ impl JournalFailure {
             JournalFailure::Unusable { .. } => ("journal-unusable", Exit::Refused),
             JournalFailure::NoRoom { .. } => ("no-room-for-journal", Exit::Usage),
             JournalFailure::EndHolds { .. } => ("disk-end-holds", Exit::Refused),
+            JournalFailure::EndClaimed { .. } => ("disk-end-claimed", Exit::Refused),
             JournalFailure::OfAnother { .. } => ("journal-of-another", Exit::Refused),
             JournalFailure::UnderWay { .. } => ("group-under-way", Exit::Refused),
         }
@@ -100,6 +110,10 @@ impl JournalFailure {
             JournalFailure::EndHolds { disk, at } => (
                 format!("the end of {} holds something", disk.display()),
                 format!("the journal would lie there, from byte {at} on"),
+            ),
+            JournalFailure::EndClaimed { disk, at, by } => (
+                format!("the end of {} is in use", disk.display()),
+                format!("it holds {by}, and the journal would lie there, from byte {at} on"),
             ),
             JournalFailure::OfAnother { disk, uuid } => (
                 format!("{} is the disk of another region", disk.display()),
@@ -131,6 +145,10 @@ impl JournalFailure {
             }
             JournalFailure::EndHolds { disk, .. } => format!(
                 "make room behind what it holds (a file: truncate -s +SIZE {}), or add --force if nothing there is needed",
+                word(disk)
+            ),
+            JournalFailure::EndClaimed { disk, at, .. } => format!(
+                "make the disk larger (a file: truncate -s +SIZE {}), or that smaller, to {at} bytes (ext4: resize2fs), or add --force if nothing there is needed",
                 word(disk)
             ),
             JournalFailure::OfAnother { disk, .. } => format!(

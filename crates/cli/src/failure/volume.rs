@@ -151,6 +151,15 @@ pub(crate) enum VolumeFailure {
         /// The region file.
         path: PathBuf,
     },
+    /// A file that is there gets no room for more.
+    NotLonger {
+        /// The region file.
+        path: PathBuf,
+        /// What kind of refusal it is.
+        kind: &'static str,
+        /// What the system says.
+        why: String,
+    },
     /// More bytes than the system can map or the file system can hold.
     TooLarge {
         /// The region file.
@@ -328,14 +337,6 @@ impl VolumeFailure {
         }
     }
 
-    /// What the engine says when a cache of a disk at `path` cannot be used.
-    pub(crate) fn of_relayout(path: &Path, error: tidegate_disk_cache::RelayoutError) -> VolumeFailure {
-        match error {
-            tidegate_disk_cache::RelayoutError::Open(error) => VolumeFailure::of_open_cache(path, error),
-            other => VolumeFailure::BrokenCache { path: path.to_owned(), why: other.to_string() },
-        }
-    }
-
     /// Why the cache in `path` is not opened.
     pub(crate) fn of_open_cache(path: &Path, error: tidegate_disk_cache::OpenError) -> VolumeFailure {
         use tidegate_disk_cache::OpenError as Refused;
@@ -404,6 +405,17 @@ impl VolumeFailure {
         }
     }
 
+    /// What the system says when a file that is there cannot get room for `bytes`. It is as long as before.
+    pub(crate) fn of_growth(path: &Path, bytes: u64, error: io::Error) -> VolumeFailure {
+        match VolumeFailure::of_allocation(path, bytes, error) {
+            VolumeFailure::Io { path, error, .. } => VolumeFailure::Io { path, doing: Doing::Write, error },
+            refused => {
+                let (kind, why) = (refused.kind().0, refused.what_and_why().1);
+                VolumeFailure::NotLonger { path: path.to_owned(), kind, why }
+            }
+        }
+    }
+
     pub(super) fn told(&self) -> Told {
         Told::of(self.kind(), self.what_and_why(), self.next())
     }
@@ -430,6 +442,7 @@ impl VolumeFailure {
             VolumeFailure::NotDurable { .. } => ("not-durable", Exit::Environment),
             VolumeFailure::InCache { trouble, .. } => trouble.class(),
             VolumeFailure::CannotAllocate { .. } => ("cannot-allocate", Exit::Environment),
+            VolumeFailure::NotLonger { kind, .. } => (kind, Exit::Environment),
             VolumeFailure::TooLarge { .. } => ("too-large", Exit::Environment),
             VolumeFailure::NoSpace { .. } => ("no-space", Exit::Environment),
             VolumeFailure::Denied { .. } => ("permission", Exit::Environment),
@@ -461,6 +474,7 @@ impl VolumeFailure {
             | VolumeFailure::NotDurable { path, .. }
             | VolumeFailure::InCache { path, .. }
             | VolumeFailure::CannotAllocate { path }
+            | VolumeFailure::NotLonger { path, .. }
             | VolumeFailure::TooLarge { path, .. }
             | VolumeFailure::NoSpace { path, .. }
             | VolumeFailure::Denied { path, .. }
@@ -551,6 +565,7 @@ impl VolumeFailure {
             VolumeFailure::CannotAllocate { .. } => {
                 (format!("cannot create {path}"), "its file system cannot allocate space in advance".to_owned())
             }
+            VolumeFailure::NotLonger { why, .. } => (format!("{path} stays as it was"), why.clone()),
             VolumeFailure::TooLarge { bytes, .. } => (
                 format!("cannot create {path}"),
                 format!("{bytes} bytes ({}) are more than one file or mapping can have here", Human(*bytes)),
@@ -613,6 +628,7 @@ impl VolumeFailure {
                 format!("writes since the last flush may be lost; see dmesg, then run: tidegate check --pmem {path}")
             }
             VolumeFailure::InCache { cache, trouble, .. } => trouble.next(&path, cache),
+            VolumeFailure::NotLonger { kind, .. } => next_of_growth(kind, &path),
             VolumeFailure::CannotAllocate { .. } => "add --sparse, or choose another file system".to_owned(),
             VolumeFailure::TooLarge { .. } => "choose a smaller --size".to_owned(),
             VolumeFailure::NoSpace { .. } => {
@@ -627,6 +643,16 @@ impl VolumeFailure {
             VolumeFailure::Io { error, .. } if is_of_the_path(error) => "correct the path: --pmem FILE".to_owned(),
             VolumeFailure::Io { .. } => "see the kernel's log (dmesg) for the device under this file".to_owned(),
         }
+    }
+}
+
+/// What to do about a region file that gets no room for more, by the kind of the refusal.
+fn next_of_growth(kind: &str, path: &str) -> String {
+    match kind {
+        "cannot-allocate" => {
+            format!("detach it (tidegate detach --pmem {path}), and create a larger one with --sparse")
+        }
+        _ => "free some space in its file system, or choose a smaller --size; nothing was changed".to_owned(),
     }
 }
 

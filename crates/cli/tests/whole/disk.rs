@@ -9,6 +9,7 @@ mod lost;
 mod ordered;
 mod reads;
 mod refusing;
+mod sizes;
 mod told;
 mod volatile;
 mod which;

@@ -1,6 +1,6 @@
 //! Files of other users where this program looks for its own: none is used, and each refusal says whose it is.
 
-use crate::program::{Ended, Folder, NOBODY, Server, ended, need_root, run, tidegate};
+use crate::program::{Ended, Folder, NOBODY, Server, ended, json, need_root, run, tidegate};
 use rustix::process::Uid;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
@@ -164,13 +164,21 @@ fn a_disk_that_another_user_noted_is_opened_only_if_it_is_named() {
     fs::File::create(&disk).and_then(|file| file.set_len(8 << 20)).unwrap();
     assert_eq!(run(&["create", "--pmem", &region, "--size", "4M", "--disk", &disk]).code, 0);
     give_to_nobody(Path::new(&region));
-    for command in ["flush", "detach", "serve"] {
-        let refused = run(&[command, "--pmem", &region]);
-        assert_eq!(refused.code, 3, "{command}: {}", refused.stderr);
+    for command in [&["flush"][..], &["detach"], &["serve"], &["resize", "--size", "8M"], &["resize", "--to-disk"]] {
+        let refused = run(&[command, &["--pmem", &region]].concat());
+        assert_eq!(refused.code, 3, "{command:?}: {}", refused.stderr);
         for words in ["user 65534 (nobody) owns the region", &format!("--disk {disk}"), "sudo -u nobody"] {
-            assert!(refused.stderr.contains(words), "{command}: {}", refused.stderr);
+            assert!(refused.stderr.contains(words), "{command:?}: {}", refused.stderr);
         }
     }
+    let length = |bytes| fs::OpenOptions::new().write(true).open(&disk).and_then(|file| file.set_len(bytes)).unwrap();
+    let tells_growth = || !json(&["info", "--pmem", &region])["disk_grown"].is_null();
+    length(9 << 20);
+    assert!(!tells_growth());
+    chown(&region, Some(0), Some(0)).unwrap();
+    assert!(tells_growth());
+    length(8 << 20);
+    give_to_nobody(Path::new(&region));
     assert_eq!(run(&["flush", "--pmem", &region, "--disk", &disk]).code, 0);
     chown(&region, Some(0), Some(0)).unwrap();
     assert_eq!(run(&["detach", "--pmem", &region]).code, 0);

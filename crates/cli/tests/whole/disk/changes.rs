@@ -114,20 +114,38 @@ fn a_region_that_a_killed_server_left_longer_than_its_cache_is_served() {
 }
 
 #[test]
-fn a_region_without_room_to_grow_is_told_and_stays_as_it_was() {
-    // tmpfs knows its limit beforehand: nothing is allocated on the way.
-    let folder = Folder(tempfile::tempdir_in("/dev/shm").unwrap());
-    let disk = folder.text("disk");
-    let pair = Pair::made(folder, disk, &["--accept-volatile"]);
-    let resize = || run(&["resize", "--pmem", &pair.pmem, "--size", "2P"]);
-    assert_tells(&resize(), ENVIRONMENT, &["no space for", "no room for", "smaller --size"]);
-    let mut server = pair.serve(&["--accept-volatile"]);
-    let mut client = pair.client();
-    write(&mut client, 9, 2);
-    assert_tells(&resize(), ENVIRONMENT, &["the running server refuses", "no space for", "smaller --size"]);
-    assert_eq!(read(&mut client, 9), stamped(9, 2));
-    write(&mut client, 9, 3);
-    assert!(server.stop().success());
-    assert_eq!(pair.info()["volume"]["region_bytes"], 8 << 20);
-    assert_eq!(fs::metadata(&pair.pmem).unwrap().len(), 8 << 20);
+fn whoever_is_killed_amid_a_resize_leaves_a_region_that_is_sound_and_has_everything() {
+    for options in [&[][..], &["--ordered"]] {
+        let pair = Pair::laid_out(options);
+        for (turn, (size, served)) in (1..).zip([("6M", true), ("7M", true), ("5M", false), ("8M", false)]) {
+            let mut server = pair.serve(&["--dirty-age", "3600"]);
+            let mut client = pair.client();
+            (0..900).for_each(|block| write(&mut client, block, turn));
+            let resize = ["resize", "--pmem", &pair.pmem, "--size", size];
+            let mut child = if served {
+                let mut child = begun(&resize);
+                let over = |child: &mut Child| !child.try_wait().is_ok_and(|end| end.is_none());
+                look_until(&pair, |disk| disk["mode"] == "write-through" || over(&mut child));
+                server.kill();
+                child
+            } else {
+                server.kill();
+                let mut child = begun(&resize);
+                // It has the region, or is over already.
+                let deadline = Instant::now() + PATIENCE;
+                while pair.info()["in_use"] != true && child.try_wait().is_ok_and(|end| end.is_none()) {
+                    assert!(Instant::now() < deadline, "it does not begin");
+                }
+                child.kill().unwrap();
+                child
+            };
+            child.wait().unwrap();
+            assert_eq!(json(&["check", "--pmem", &pair.pmem])["sound"], true);
+            let mut server = pair.serve(&[]);
+            let mut client = pair.client();
+            (0..900).for_each(|block| assert_eq!(read(&mut client, block), stamped(block, turn)));
+            drop(client);
+            assert_eq!(server.stop().code(), Some(0));
+        }
+    }
 }

@@ -53,6 +53,23 @@ fn a_disk_that_lost_its_region_is_what_all_writes_up_to_a_moment_left() {
 }
 
 #[test]
+fn an_ordered_region_that_is_not_served_is_scrubbed() {
+    let pair = Pair::laid_out(&["--ordered", "--checksums"]);
+    let scrub = || run(&["--json", "scrub", "--pmem", &pair.pmem]);
+    let found = |ended: &Ended| serde_json::from_str::<Value>(&ended.stdout).unwrap();
+    let mut server = pair.serve(&["--dirty-percent", "90", "--dirty-age", "3600"]);
+    let mut client = pair.client();
+    (0..20).for_each(|block| write(&mut client, block, 1));
+    server.kill();
+    let ended = scrub();
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert_eq!((found(&ended)["sound"].as_u64(), found(&ended)["served"].as_bool()), (Some(20), Some(false)));
+    pair.spoil(&stamped(7, 1));
+    let ended = scrub();
+    assert_eq!((ended.code, found(&ended)["damaged"].as_u64()), (REFUSED, Some(1)), "{}", ended.stderr);
+}
+
+#[test]
 fn what_cannot_be_ordered_or_replayed_is_told() {
     let folder = Folder::new();
     let (disk, pmem) = (folder.text("disk"), folder.text("v"));
@@ -82,6 +99,34 @@ fn what_cannot_be_ordered_or_replayed_is_told() {
     assert_eq!(run(&["detach", "--pmem", &pmem]).code, 0);
     assert_tells(&run(&["attach", "--pmem", &pmem, "--disk", &other]), REFUSED, &["holds something"]);
     assert_eq!(run(&["attach", "--pmem", &pmem, "--disk", &other, "--force"]).code, 0);
+}
+
+#[test]
+fn a_journal_goes_over_no_end_that_a_file_system_calls_its_own() {
+    let folder = Folder::new();
+    let (disk, pmem) = (folder.text("disk"), folder.text("v"));
+    File::create(&disk).unwrap().set_len(DISK_BYTES).unwrap();
+    peer("mkfs.ext4", &["-q", "-F", "-b", "4096", &disk]);
+    let told = ["the end of", "ext4", "takes 33554432 bytes", "--force"];
+    let create = ["create", "--pmem", &pmem, "--disk", &disk, "--size", "8M", "--ordered"];
+    assert_tells(&run(&create), REFUSED, &told);
+    // Behind it a larger disk has room.
+    File::options().write(true).open(&disk).unwrap().set_len(DISK_BYTES + (9 << 20)).unwrap();
+    assert_eq!(run(&create).code, 0);
+    let pair = Pair { folder, pmem, disk };
+    assert_eq!(run(&["detach", "--pmem", &pair.pmem]).code, 0);
+    let attach = |more: &[&str]| run(&[&["attach", "--pmem", &pair.pmem, "--disk", &pair.disk][..], more].concat());
+    assert_eq!(attach(&[]).code, 0, "it is the volume's, which has room for it");
+    assert_eq!(run(&["detach", "--pmem", &pair.pmem]).code, 0);
+    peer("mkfs.ext4", &["-q", "-F", "-b", "4096", &pair.disk]);
+    let told = ["the end of", "ext4", "takes 42991616 bytes", "--force"];
+    assert_tells(&attach(&[]), REFUSED, &told);
+    assert_eq!(attach(&["--force"]).code, 0);
+    let mut server = pair.serve(&[]);
+    assert_eq!(run(&["detach", "--pmem", &pair.pmem]).code, 0);
+    assert_tells(&attach(&[]), REFUSED, &told);
+    assert_eq!(attach(&["--force"]).code, 0);
+    assert_eq!(server.stop().code(), Some(0));
 }
 
 /// Makes the ordered disk at `path` one that was amid a group when it lost its region: of one block, which says `turn`. Returns where its header lies.

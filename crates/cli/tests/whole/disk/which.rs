@@ -43,7 +43,7 @@ fn a_disk_without_a_name_gets_nothing_that_is_not_its_own() {
     fill(1);
     for command in [&["flush"][..], &["detach"], &["resize", "--size", "16M"], &["serve"]] {
         let wrong = where_nothing_has_a_name(&[command, &["--pmem", &pmem, "--disk", &other]].concat());
-        assert_tells(&wrong, REFUSED, &["may not be the disk of", "had no name", &its, "--force"]);
+        assert_tells(&wrong, REFUSED, &["may not be the disk of", "had no name", &its, &other, "--force"]);
     }
     assert!(holds(&other_image).iter().all(|byte| *byte == 0));
     assert_eq!(where_nothing_has_a_name(&["flush", "--pmem", &pmem]).code, 0);
@@ -52,6 +52,18 @@ fn a_disk_without_a_name_gets_nothing_that_is_not_its_own() {
     assert_eq!(where_nothing_has_a_name(&["flush", "--pmem", &pmem, "--disk", &other, "--force"]).code, 0);
     assert_eq!(holds(&other_image), stamped(7, 2));
     assert_eq!(json(&["info", "--pmem", &pmem])["disk"]["disk"], *other, "it is there from now on");
+}
+
+#[test]
+fn that_a_disk_is_elsewhere_is_said_of_one_that_is_named() {
+    let pair = Pair::new();
+    for command in [&["detach"][..], &["resize", "--size", "16M"], &["serve"]] {
+        let alone = run(&[command, &["--pmem", &pair.pmem, "--force"]].concat());
+        assert_tells(&alone, USAGE, &["--disk <DISK>"]);
+        let help = run(&[command[0], "--help"]).stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(help.contains("--force Take the disk that --disk names"), "{help}");
+        assert!(help.contains("Needs --disk"), "{help}");
+    }
 }
 
 #[test]
