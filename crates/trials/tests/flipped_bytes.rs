@@ -164,8 +164,8 @@ impl Cached {
         let stand = Stand::new();
         let (region, disk) = (stand.text("region"), stand.text("disk"));
         File::create(&disk).unwrap().set_len((DISK_BLOCKS + JOURNAL_BLOCKS) * u64::from(BLOCK)).unwrap();
-        done(&[&["create", "--pmem", &region, "--size", "1M", "--disk", &disk][..], how].concat());
-        let mut server = Volume::at(stand.path("region").as_path()).serve();
+        done(&[&["create", "--pmem", &region, "--size", "1M", "--disk", &disk, "--accept-volatile"][..], how].concat());
+        let mut server = Volume::at(stand.path("region").as_path()).serve_with(&["--accept-volatile"]);
         let mut client = server.connect();
         let mut write = |block: u64, bytes: &[u8]| client.write(block * u64::from(BLOCK), bytes, Durability::Volatile);
         (0..DISK_BLOCKS).for_each(|block| write(block, &contents(block, 1)).unwrap());
@@ -206,7 +206,7 @@ impl Cached {
             }
         }
         let _ = fs::remove_file(to);
-        let (served, read) = self.stand.serve(DISK_BLOCKS, &[]);
+        let (served, read) = self.stand.serve(DISK_BLOCKS, &["--accept-volatile"]);
         tally.note(&served);
         for (block, read) in (0..).zip(read.unwrap_or_default()) {
             let is_right = read.is_err() || read.is_ok_and(|bytes| bytes == expected(block));
@@ -277,8 +277,8 @@ fn ordered() -> (Stand, Snapshot, u64) {
     let stand = Stand::new();
     let (region, disk) = (stand.text("region"), stand.text("disk"));
     File::create(&disk).unwrap().set_len((DISK_BLOCKS + JOURNAL_BLOCKS) * u64::from(BLOCK)).unwrap();
-    done(&["create", "--pmem", &region, "--size", "1M", "--disk", &disk, "--ordered"]);
-    let mut server = Volume::at(stand.path("region").as_path()).serve();
+    done(&["create", "--pmem", &region, "--size", "1M", "--disk", &disk, "--accept-volatile", "--ordered"]);
+    let mut server = Volume::at(stand.path("region").as_path()).serve_with(&["--accept-volatile"]);
     let client = server.connect();
     let blocks = client.bytes() / u64::from(BLOCK);
     assert!(blocks >= DISK_BLOCKS, "the journal leaves room for {blocks} blocks");
@@ -305,7 +305,7 @@ fn an_ordered_disk_with_flipped_bytes() {
         tally.note(&tidegate(&["info", &region]));
         tally.note(&tidegate(&["check", &region]));
         tally.note(&tidegate(&["scrub", "--pmem", &region]));
-        let (served, read) = stand.serve(DISK_BLOCKS, &[]);
+        let (served, read) = stand.serve(DISK_BLOCKS, &["--accept-volatile"]);
         tally.note(&served);
         // The region is whole: nothing that the journal says may spoil what it holds.
         if let Some(read) = read {
