@@ -38,10 +38,11 @@ pub fn verdict(command: &mut Command) -> Verdict {
     judged(command, &output, &[])
 }
 
-/// The same command, ended if it takes too long. `timeout` hands on its exit code, or tells of a signal by one above 128.
+/// The same command, ended if it takes too long. `timeout` hands on its exit code, or tells of a signal by one above 128. In the foreground it hands on a signal
+/// once, not to itself and the whole group.
 fn timed(command: &Command) -> Command {
     let mut timed = Command::new("timeout");
-    timed.args(["--signal=KILL", DEADLINE_SECONDS]).arg(command.get_program()).args(command.get_args());
+    timed.args(["--foreground", "--signal=KILL", DEADLINE_SECONDS]).arg(command.get_program()).args(command.get_args());
     for (name, value) in command.get_envs() {
         value.map(|value| timed.env(name, value));
     }
