@@ -4,6 +4,7 @@ use crate::options::NoOption;
 use std::cell::RefCell;
 use std::ffi::CString;
 use std::io;
+use std::path::PathBuf;
 use tidegate_disk_cache::{FormatError, OpenError, TransactionError};
 use tidegate_media::{Error, MapError};
 use uuid::Uuid;
@@ -54,6 +55,10 @@ pub(crate) enum Failure {
     )]
     OfAnother(Uuid),
     #[error(
+        "the disk belongs to the region {region} in {place:?}, which may have blocks that it lacks: run `tidegate detach` on that; if it is lost, create the region with force=on"
+    )]
+    Taken { region: Uuid, place: PathBuf },
+    #[error(
         "{0} blocks were being put in place when the disk lost its region; run `tidegate replay`, and try again with force=on"
     )]
     UnderWay(u32),
@@ -84,8 +89,10 @@ impl Failure {
                 Status::TidegateMisuse
             }
             Failure::NoCache | Failure::Damaged | Failure::AnotherDisk => Status::TidegateRefused,
-            Failure::EndHolds(_) | Failure::OfAnother(_) | Failure::UnderWay(_) => Status::TidegateRefused,
-            Failure::Map(MapError::InUse { .. }) => Status::TidegateInUse,
+            Failure::EndHolds(_) | Failure::OfAnother(_) | Failure::Taken { .. } | Failure::UnderWay(_) => {
+                Status::TidegateRefused
+            }
+            Failure::Map(MapError::InUse { .. } | MapError::UsedBy { .. }) => Status::TidegateInUse,
             Failure::Map(_) | Failure::Io(_) => Status::TidegateSystem,
             Failure::Format(FormatError::Sealed(_)) => Status::TidegateSealed,
             Failure::Format(_) => Status::TidegateMisuse,

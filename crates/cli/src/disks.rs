@@ -4,7 +4,8 @@ use crate::failure::{DiskFailure, Failure};
 use crate::notes::Note;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tidegate_disk_cache::{Identity, Journaling, Mode, Reads};
+use std::time::{Duration, Instant};
+use tidegate_disk_cache::{Guard, Identity, Journaling, Mode, Reads};
 use tidegate_media::{BlockDevice, DiskAccess, DiskIdentity, FileDisk, MapError};
 use tidegate_policy::admit::Admit;
 use tidegate_policy::destage::Caps;
@@ -36,6 +37,8 @@ pub(crate) struct DiskPlan {
     pub(crate) caps: Caps,
     /// Whether blocks reach the disk by its journal, where it has one.
     pub(crate) journaling: Journaling,
+    /// What is done if somebody wrote to the disk without the region; `AsLaidOut`: what is usual, which is that it is noticed.
+    pub(crate) guard: Guard,
 }
 
 /// What becomes of blocks that are read, if they are to be forgotten or not.
@@ -61,8 +64,21 @@ pub(crate) fn open(path: &Path, access: DiskAccess, block_size: u32) -> Result<D
 }
 
 fn try_open(path: &Path, access: DiskAccess, block_size: u32) -> Result<Disk, MapError> {
-    Ok(Disk { path: path.to_owned(), device: Arc::new(FileDisk::open(path, access, block_size)?) })
+    let deadline = Instant::now() + GONE_WITHIN;
+    let device = loop {
+        match FileDisk::open(path, access, block_size) {
+            Err(MapError::InUse { .. } | MapError::UsedBy { .. }) if Instant::now() < deadline => {
+                std::thread::sleep(LOOKED_EVERY)
+            }
+            device => break device?,
+        }
+    };
+    Ok(Disk { path: path.to_owned(), device: Arc::new(device) })
 }
+
+/// How long a disk may be in use by somebody who is gone: a killed server, until its last requests have ended, or a program's child, until it runs its own program.
+const GONE_WITHIN: Duration = Duration::from_secs(1);
+const LOOKED_EVERY: Duration = Duration::from_millis(50);
 
 /// Where somebody says that a disk is.
 #[derive(Clone, Copy)]

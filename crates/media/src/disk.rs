@@ -2,15 +2,17 @@
 //!
 //! Requests go past the page cache (`O_DIRECT`), and many writes at once through io_uring; where the system refuses one of them, the
 //! disk works without it and [`FileDisk::way`] says so. What was written is durable after [`FileDisk::flush`], which is
-//! `fdatasync`. The disk is opened for one program alone: a lock keeps out other programs like this one, and the kernel keeps out
-//! mounts of a block device.
+//! `fdatasync`. The disk is opened for one program alone: a lock keeps out other programs like this one, the kernel keeps out
+//! mounts of a block device, and a file that a loop device shows, or another program has open for writing, is refused.
 //!
 //! What the disk refuses (a bad sector, a full file system) is answered with the failed bytes, and [`FileDisk::last_refusal`] keeps
 //! the error number. Nothing is retried that could hide a loss: a failed flush fails for everyone who waited for it, and what it
 //! covered has to be written again.
 
 mod identity;
+mod mark;
 mod ring;
+mod users;
 
 use crate::backing::{AlignedBytes, Backing, Run};
 use crate::block::{BlockDevice, Durability, Extent, ExtentKind, Geometry, Lba, LbaRange};
@@ -19,6 +21,7 @@ use crate::locked_file::LockedFile;
 use crate::map_error::MapError;
 use crate::sync::{AtomicU64, Mutex, Ordering};
 pub use identity::DiskIdentity;
+pub use mark::DiskMark;
 use ring::Ring;
 use rustix::fs::{FallocateFlags, FileType, Mode, OFlags, SeekFrom, fallocate, fstat, seek};
 use rustix::io::Errno;
@@ -376,7 +379,10 @@ fn open(path: &Path, access: DiskAccess) -> Result<(LockedFile, FileType), MapEr
     // A FIFO would make a plain open wait for its other end.
     let flags = mode | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let file = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| match errno {
-        Errno::BUSY => MapError::InUse { path: path.to_owned() },
+        Errno::BUSY => match users::of_device(path) {
+            Some(by) => MapError::UsedBy { path: path.to_owned(), by },
+            None => MapError::InUse { path: path.to_owned() },
+        },
         errno => MapError::opening(path, errno),
     })?;
     let stat = fstat(&file).map_err(|errno| MapError::io(path, "read its attributes", errno.into()))?;
@@ -393,6 +399,12 @@ fn open(path: &Path, access: DiskAccess) -> Result<(LockedFile, FileType), MapEr
         DiskAccess::ReadWrite => LockedFile::exclusive(path, file)?,
         DiskAccess::ReadOnly => LockedFile::shared(path, file)?,
     };
+    if (access, kind) == (DiskAccess::ReadWrite, FileType::RegularFile) {
+        let user = users::of_file(&locked).map_err(|error| MapError::io(path, "read its attributes", error))?;
+        if let Some(by) = user {
+            return Err(MapError::UsedBy { path: path.to_owned(), by });
+        }
+    }
     Ok((locked, kind))
 }
 

@@ -37,7 +37,7 @@ pub use block::{BlockDevice, Durability, Extent, ExtentKind, Geometry, Lba, LbaR
 pub use block_set::BlockSet;
 pub use contents::Contents;
 pub use counters::{Counters, Tally};
-pub use disk::{DiskAccess, DiskIdentity, FileDisk, Refusal, Way};
+pub use disk::{DiskAccess, DiskIdentity, DiskMark, FileDisk, Refusal, Way};
 pub use domain::Domain;
 pub use error::{Corrupt, Error, Misuse, Poison, Result, Sealed};
 pub use file_backed::FileBacked;

@@ -26,6 +26,14 @@ pub enum MapError {
         /// The file asked for.
         path: PathBuf,
     },
+    /// Somebody else uses the disk, who is known.
+    #[error("{path:?} is in use: {by}; end that first")]
+    UsedBy {
+        /// The file or device asked for.
+        path: PathBuf,
+        /// Who, and how.
+        by: String,
+    },
     /// The user may not do this.
     #[error("no permission for {path:?}; change its owner or mode, or run as a user who may read and write it")]
     Permission {

@@ -7,6 +7,7 @@ use crate::size::{Exact, Human};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use tidegate_media::MapError;
+use uuid::Uuid;
 
 /// Why a disk, or the cache in front of it, is not used.
 #[derive(Debug)]
@@ -63,6 +64,28 @@ pub(crate) enum DiskFailure {
         disk: PathBuf,
         /// Bytes that only the region has.
         dirty_bytes: u64,
+    },
+    /// The disk holds something else than its cache left there, which has blocks for it.
+    Differs {
+        /// The region.
+        pmem: PathBuf,
+        /// The disk.
+        disk: PathBuf,
+        /// Where the first block lies that was found to be another, in bytes.
+        at: u64,
+        /// Bytes that only the region has.
+        dirty_bytes: u64,
+    },
+    /// The disk belongs to another region.
+    OfAnother {
+        /// The disk.
+        disk: PathBuf,
+        /// The identity of that region.
+        region: Uuid,
+        /// Where it was.
+        place: PathBuf,
+        /// Bytes that only that region has, if it is there.
+        dirty: Option<u64>,
     },
     /// The cache was detached from its disk.
     Detached {
@@ -210,7 +233,9 @@ impl DiskFailure {
     fn kind(&self) -> (&'static str, Exit) {
         match self {
             DiskFailure::NotNamed { .. } => ("disk-not-named", Exit::Usage),
-            DiskFailure::Unusable { error: MapError::InUse { .. } } => ("disk-in-use", Exit::InUse),
+            DiskFailure::Unusable { error: MapError::InUse { .. } | MapError::UsedBy { .. } } => {
+                ("disk-in-use", Exit::InUse)
+            }
             DiskFailure::Absent { .. } | DiskFailure::Unusable { error: MapError::NotFound { .. } } => {
                 ("disk-absent", Exit::Refused)
             }
@@ -218,7 +243,8 @@ impl DiskFailure {
             DiskFailure::Replaced { .. } => ("disk-replaced", Exit::Refused),
             DiskFailure::Nameless { .. } => ("disk-elsewhere", Exit::Refused),
             DiskFailure::Smaller { .. } => ("disk-smaller", Exit::Refused),
-            DiskFailure::Changed { .. } => ("disk-changed", Exit::Refused),
+            DiskFailure::Changed { .. } | DiskFailure::Differs { .. } => ("disk-changed", Exit::Refused),
+            DiskFailure::OfAnother { .. } => ("disk-of-another", Exit::Refused),
             DiskFailure::Detached { .. } => ("detached", Exit::Refused),
             DiskFailure::Attached { .. } => ("attached", Exit::Refused),
             DiskFailure::NoRegion { .. } => ("absent", Exit::Refused),
@@ -252,9 +278,9 @@ impl DiskFailure {
             DiskFailure::Nameless { pmem, disk, was } => nameless(pmem, disk, was),
             DiskFailure::Smaller { disk, needs, has, .. } => smaller(disk, *needs, *has),
             DiskFailure::Changed { pmem, disk, dirty_bytes } => changed(pmem, disk, *dirty_bytes),
-            DiskFailure::Detached { pmem } => {
-                (format!("{} has no disk", pmem.display()), "it was detached from its disk".to_owned())
-            }
+            DiskFailure::Differs { pmem, disk, at, dirty_bytes } => differs(pmem, disk, *at, *dirty_bytes),
+            DiskFailure::OfAnother { disk, region, place, dirty } => of_another(disk, *region, place, *dirty),
+            DiskFailure::Detached { pmem } => detached(pmem),
             DiskFailure::Attached { pmem } => (
                 format!("{} has a disk already", pmem.display()),
                 "a cache can be attached to another only after it was detached".to_owned(),
@@ -316,9 +342,14 @@ impl DiskFailure {
                 "restore its size; what only the cache has can be written elsewhere: tidegate salvage --pmem {} --to FILE",
                 word(pmem)
             ),
-            DiskFailure::Changed { pmem, .. } => format!(
+            DiskFailure::Changed { pmem, .. } | DiskFailure::Differs { pmem, .. } => format!(
                 "write them elsewhere: tidegate salvage --pmem {pmem} --to FILE; or over what the disk holds now: tidegate flush --force --pmem {pmem}",
                 pmem = word(pmem)
+            ),
+            DiskFailure::OfAnother { place, disk, .. } => format!(
+                "set the disk free from that region: tidegate detach --pmem {}; if that is lost, or what only it has is not needed, add --disk {} --force: those bytes never reach the disk then",
+                word(place),
+                word(disk)
             ),
             DiskFailure::Detached { pmem } => {
                 format!("give it one: tidegate attach --pmem {} --disk DISK", word(pmem))
@@ -387,6 +418,35 @@ fn changed(pmem: &Path, disk: &Path, dirty_bytes: u64) -> (String, String) {
     )
 }
 
+/// The same, seen by what it holds.
+fn differs(pmem: &Path, disk: &Path, at: u64, dirty_bytes: u64) -> (String, String) {
+    let bytes = Human(dirty_bytes);
+    (
+        format!("{} was changed without {}", disk.display(), pmem.display()),
+        format!(
+            "its block at byte {at} is not what the region left there: it was mounted, checked or written by another program, or by another region. {dirty_bytes} bytes ({bytes}) are only in this region, and do not fit what the disk holds now"
+        ),
+    )
+}
+
+/// Of a region that has no disk.
+fn detached(pmem: &Path) -> (String, String) {
+    (format!("{} has no disk", pmem.display()), "it was detached from its disk".to_owned())
+}
+
+/// Of a disk that belongs to another region.
+fn of_another(disk: &Path, region: Uuid, place: &Path, dirty: Option<u64>) -> (String, String) {
+    let has = match dirty {
+        Some(0) => "has nothing that the disk lacks, but is not detached".to_owned(),
+        Some(bytes) => format!("has {bytes} bytes ({}) that the disk lacks", Human(bytes)),
+        None => "is not there, or cannot be read, and may have blocks that the disk lacks".to_owned(),
+    };
+    (
+        format!("{} is the disk of another region", disk.display()),
+        format!("it is marked for the region {region} in {}, which {has}", place.display()),
+    )
+}
+
 /// Of another disk than the one that is cached.
 fn replaced(pmem: &Path, disk: &Path) -> (String, String) {
     (
@@ -401,6 +461,7 @@ fn of_map_error(error: &MapError) -> (String, String) {
     let why = match error {
         MapError::NotFound { .. } => "there is no such file or device".to_owned(),
         MapError::InUse { .. } => "it is mounted, or another program uses it".to_owned(),
+        MapError::UsedBy { by, .. } => format!("{by}; two who write to one disk destroy what it holds"),
         MapError::Permission { .. } => "the system refused it to this user".to_owned(),
         MapError::ReadOnlyFile { .. } => "it is write-protected, or on a file system mounted read-only".to_owned(),
         MapError::Empty { .. } => "it has not even one block".to_owned(),
@@ -410,6 +471,7 @@ fn of_map_error(error: &MapError) -> (String, String) {
     let (MapError::NotFound { path }
     | MapError::AlreadyExists { path }
     | MapError::InUse { path }
+    | MapError::UsedBy { path, .. }
     | MapError::Permission { path }
     | MapError::NoSpace { path, .. }
     | MapError::CannotAllocate { path }
@@ -427,6 +489,9 @@ fn next_of_map_error(error: &MapError) -> String {
             format!("correct the name, or make a disk in a file: truncate -s 10G {}", word(path))
         }
         MapError::InUse { path } => format!("unmount it, or end that program: fuser {}", word(path)),
+        MapError::UsedBy { .. } => {
+            "unmount it, detach the loop device (losetup --detach), or end that program".to_owned()
+        }
         MapError::Empty { path } => format!("give the file a size: truncate -s 10G {}", word(path)),
         MapError::NotAFile { .. } => "name a block device or a regular file: --disk".to_owned(),
         MapError::Permission { .. } | MapError::ReadOnlyFile { .. } => {

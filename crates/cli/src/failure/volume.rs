@@ -277,7 +277,7 @@ impl VolumeFailure {
             MapError::AlreadyExists { path } => {
                 VolumeFailure::Exists { path, holds: "what was made just now, or it is a link to nowhere".to_owned() }
             }
-            MapError::InUse { path } => VolumeFailure::InUse { path },
+            MapError::InUse { path } | MapError::UsedBy { path, .. } => VolumeFailure::InUse { path },
             MapError::Permission { path } => VolumeFailure::Denied { path, doing },
             MapError::NoSpace { path, len } => VolumeFailure::NoSpace { path, bytes: len },
             MapError::CannotAllocate { path } => VolumeFailure::CannotAllocate { path },
