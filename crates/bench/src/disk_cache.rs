@@ -14,7 +14,7 @@ use anyhow::Context;
 use std::sync::Arc;
 use std::time::Instant;
 use tidegate_disk_cache::{Contents, DiskCache, FormatSpec, NoDisk, Options, format};
-use tidegate_layout::disk_cache::{CacheEntry, CachePlan};
+use tidegate_layout::disk_cache::CachePlan;
 use tidegate_media::{Allocation, BlockDevice, Counters, InTurn, Lba, MappedRegion, Region};
 use tidegate_nbd::ram::Ram;
 use tidegate_sim::Rng;
@@ -325,7 +325,7 @@ fn recovery(effort: Effort) -> anyhow::Result<Outcome> {
     for entry in 0..BLOCKS {
         let lba = u64::from(entry.wrapping_mul(0x9e37_79b1) % BLOCKS);
         region.store_u64(plan.entry_at(entry), lba);
-        region.store_u64(plan.entry_at(entry) + 8, CacheEntry::holding_word(entry, 1, false));
+        region.store_u64(plan.entry_at(entry) + 8, plan.holding_word(lba, entry, 1, false));
     }
     let mut samples = Vec::new();
     for _ in 0..effort.pairs {

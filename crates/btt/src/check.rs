@@ -14,7 +14,10 @@ use crate::open::{Newest, OpenError, at, newest_entry, read_flog};
 use crate::repair;
 use std::collections::BTreeMap;
 use tidegate_layout::btt::{Arena, FlogGroup, MapEntry, MapState, SlotPair};
-use tidegate_media::{BlockSet, Corrupt, Poison, Region};
+use tidegate_media::{BlockSet, Corrupt, Lba, LbaRange, Poison, Region};
+
+/// The rule that an arena breaks whose error flag is set. [`Repair::Yes`] checks the rest of the arena, and clears the flag.
+pub const ERROR_FLAG_RULE: &str = "the arena's error flag is clear";
 
 /// Whether to repair what is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,8 +36,12 @@ pub struct Report {
     pub summary: Summary,
     /// What its blocks are used for; after a repair, what they are used for now.
     pub counts: Counts,
-    /// Sectors whose data the repair gave up: they are in the error state now and were not before.
+    /// How many sectors the repair gave up: they are in the error state now and were not before.
     pub given_up: u64,
+    /// Sectors whose data a repair gives up, or gave up.
+    pub at_stake: Vec<LbaRange>,
+    /// Sectors whose block was also the free block of a lane: a repair keeps what they hold, and a write may have destroyed it before.
+    pub doubtful: Vec<LbaRange>,
     /// Every broken rule.
     pub findings: Vec<Finding>,
 }
@@ -79,13 +86,28 @@ pub fn check<R: Region + ?Sized>(region: &R, repair: Repair) -> Result<Report, O
         Err(reason) => return Err(no_volume(region, reason)?),
     };
     let summary = located.summary();
-    let mut report = Report { summary, counts: Counts::default(), given_up: 0, findings: Vec::new() };
+    let mut report = Report {
+        summary,
+        counts: Counts::default(),
+        given_up: 0,
+        at_stake: Vec::new(),
+        doubtful: Vec::new(),
+        findings: Vec::new(),
+    };
+    let mut first = 0;
     for found in &located.arenas {
         let audit = Audit::of(region, &found.arena)?;
+        let shared = audit.shared(region);
+        report.at_stake.extend(ranges(first, audit.given_up_with(&shared)));
+        report.doubtful.extend(ranges(first, shared.contested));
+        first += u64::from(found.arena.geometry().external_nlba);
         match repair {
             Repair::No => report.add(audit, info_findings(found), &[]),
             Repair::Yes => report.add_repaired(region, found, audit)?,
         }
+    }
+    if repair == Repair::Yes {
+        report.given_up = report.at_stake.iter().map(|range| range.blocks).sum();
     }
     Ok(report)
 }
@@ -100,10 +122,8 @@ impl Report {
     ) -> Result<(), OpenError> {
         repair::arena(region, &before)?;
         repair::info_blocks(region, found)?;
-        let lost = before.lost();
         let repaired: Vec<Corrupt> = info_findings(found).into_iter().chain(before.findings).collect();
         let after = Audit::of(region, &found.arena)?;
-        self.given_up += after.lost().saturating_sub(lost);
         self.add(after, Vec::new(), &repaired);
         Ok(())
     }
@@ -131,7 +151,7 @@ pub(crate) fn no_volume<R: Region + ?Sized>(region: &R, reason: NotLocated) -> R
     })
 }
 
-fn info_findings(found: &LocatedArena) -> Vec<Corrupt> {
+pub(crate) fn info_findings(found: &LocatedArena) -> Vec<Corrupt> {
     let places = [(found.arena.start(), &found.first), (found.arena.info2_at(), &found.second)];
     let rules = ["the first info block is good", "the second info block is good"];
     let damaged = places.into_iter().zip(rules).filter(|((_, state), _)| **state != CopyState::Good);
@@ -139,9 +159,30 @@ fn info_findings(found: &LocatedArena) -> Vec<Corrupt> {
         damaged.map(|((at, state), rule)| Corrupt { rule, at, found: state.to_string() }).collect();
     if found.arena.in_error() {
         let at = found.arena.start() + 48;
-        findings.push(Corrupt { rule: "the arena's error flag is clear", at, found: "set".to_owned() });
+        findings.push(Corrupt { rule: ERROR_FLAG_RULE, at, found: "set".to_owned() });
     }
     findings
+}
+
+/// The sectors `of_arena`, ascending, as ranges of a device on which the arena begins at `first`.
+fn ranges(first: u64, of_arena: Vec<u32>) -> Vec<LbaRange> {
+    let mut ranges: Vec<LbaRange> = Vec::new();
+    for lba in of_arena.into_iter().map(|lba| first + u64::from(lba)) {
+        match ranges.last_mut() {
+            Some(range) if range.end() == lba => range.blocks += 1,
+            _ => ranges.push(LbaRange { first: Lba(lba), blocks: 1 }),
+        }
+    }
+    ranges
+}
+
+/// Sectors whose block has another name too.
+#[derive(Default)]
+pub(crate) struct Shared {
+    /// The first sector of each block that several sectors name. The others are bad sectors.
+    pub(crate) first_of_several: Vec<(u32, MapEntry)>,
+    /// Sectors whose block is a lane's free block.
+    contested: Vec<u32>,
 }
 
 /// What one arena's flog and map say, and which rules they break.
@@ -160,7 +201,17 @@ pub(crate) struct Audit {
     pub(crate) doubled: BlockSet,
     /// Sectors whose entry names no block of the arena, one that another entry named before, or cannot be read.
     pub(crate) bad_sectors: Vec<u32>,
+    /// Those of the bad sectors that were in the error state.
+    lost_before: Vec<u32>,
+    /// Free blocks of lanes that are named elsewhere.
+    contested: Vec<u32>,
+    /// The first broken rules.
     pub(crate) findings: Vec<Corrupt>,
+    /// How many rules are broken.
+    pub(crate) broken: u64,
+    /// The first broken rule that makes writing dangerous: any, but for what the medium does not give back.
+    pub(crate) contradiction: Option<Corrupt>,
+    findings_max: usize,
     states: [u64; 4],
 }
 
@@ -168,6 +219,15 @@ const CHUNK_SECTORS: u32 = 4096;
 
 impl Audit {
     pub(crate) fn of<R: Region + ?Sized>(region: &R, arena: &Arena) -> Result<Audit, Poison> {
+        Audit::of_at_most(usize::MAX, region, arena)
+    }
+
+    /// An audit that keeps no more than `findings_max` findings.
+    pub(crate) fn of_at_most<R: Region + ?Sized>(
+        findings_max: usize,
+        region: &R,
+        arena: &Arena,
+    ) -> Result<Audit, Poison> {
         let blocks = arena.geometry().internal_nlba;
         let mut audit = Audit {
             arena: *arena,
@@ -178,7 +238,12 @@ impl Audit {
             named: BlockSet::new(blocks),
             doubled: BlockSet::new(blocks),
             bad_sectors: Vec::new(),
+            lost_before: Vec::new(),
+            contested: Vec::new(),
             findings: Vec::new(),
+            broken: 0,
+            contradiction: None,
+            findings_max,
             states: [0; 4],
         };
         audit.read_lanes();
@@ -192,27 +257,26 @@ impl Audit {
     fn read_lanes(&mut self) {
         match SlotPair::detect(self.groups.iter()) {
             Ok(pair) => self.pair = Some(pair.unwrap_or(SlotPair::Adjacent)),
-            Err(broken) => self.findings.push(at(broken, self.arena.flog_at(0))),
+            Err(broken) => self.contradicts(at(broken, self.arena.flog_at(0))),
         }
-        for (number, group) in (0..).zip(&self.groups) {
-            let pairs = match self.pair {
-                Some(pair) => vec![pair],
-                None => vec![SlotPair::Adjacent, SlotPair::Spread],
-            };
-            let entries = pairs.into_iter().filter(|pair| only_uses(group, *pair));
-            let newest = entries.map(|pair| newest_entry(&self.arena, number, group, pair)).next();
-            self.lanes.push(match newest {
-                Some(Ok(newest)) => Some(newest),
-                Some(Err(corrupt)) => {
-                    self.findings.push(corrupt);
-                    None
-                }
-                None => {
-                    let (rule, at) = ("a lane uses two flog slots", self.arena.flog_at(number));
-                    self.findings.push(Corrupt { rule, at, found: "others".to_owned() });
-                    None
-                }
-            });
+        for number in 0..self.arena.geometry().nfree {
+            let newest = self.newest_of(number, &self.groups[number as usize]);
+            let newest = newest.map_err(|corrupt| self.contradicts(corrupt)).ok();
+            self.lanes.push(newest);
+        }
+    }
+
+    fn newest_of(&self, number: u32, group: &FlogGroup) -> Result<Newest, Corrupt> {
+        let pairs = match self.pair {
+            Some(pair) => vec![pair],
+            None => vec![SlotPair::Adjacent, SlotPair::Spread],
+        };
+        match pairs.into_iter().find(|pair| only_uses(group, *pair)) {
+            Some(pair) => newest_entry(&self.arena, number, group, pair),
+            None => {
+                let (rule, at) = ("a lane uses two flog slots", self.arena.flog_at(number));
+                Err(Corrupt { rule, at, found: "others".to_owned() })
+            }
         }
     }
 
@@ -232,65 +296,106 @@ impl Audit {
 
     /// Rules 3 and 4 for the map.
     fn read_map<R: Region + ?Sized>(&mut self, region: &R) {
-        let sectors = self.arena.geometry().external_nlba;
-        let mut bytes = vec![0; CHUNK_SECTORS as usize * 4];
-        for first in (0..sectors).step_by(CHUNK_SECTORS as usize) {
-            let end = sectors.min(first + CHUNK_SECTORS);
-            let chunk = &mut bytes[..(end - first) as usize * 4];
-            if region.read(self.arena.map_at(first), chunk).is_ok() {
-                let (words, _) = chunk.as_chunks::<4>();
-                (first..end).zip(words).for_each(|(lba, word)| self.claim(lba, u32::from_le_bytes(*word)));
-            } else {
-                (first..end).for_each(|lba| self.claim_or_lose(region, lba));
+        let arena = self.arena;
+        each_entry(region, &arena, |lba, raw| match raw {
+            Ok(raw) => self.claim(lba, raw),
+            Err(poison) => {
+                self.bad_sectors.push(lba);
+                let corrupt = self.of_entry(lba, "the medium gives the map entry back", &poison.to_string());
+                self.find(corrupt);
             }
-        }
+        });
     }
 
-    fn claim_or_lose<R: Region + ?Sized>(&mut self, region: &R, lba: u32) {
-        let mut word = [0; 4];
-        match region.read(self.arena.map_at(lba), &mut word) {
-            Ok(()) => self.claim(lba, u32::from_le_bytes(word)),
-            Err(poison) => self.bad_sector(lba, "the medium gives the map entry back", poison.to_string()),
-        }
+    /// The entry of sector `lba` as recovery leaves it.
+    fn entry(&self, lba: u32, raw: u32) -> MapEntry {
+        self.interrupted.get(&lba).copied().unwrap_or(MapEntry::from_raw(raw))
     }
 
     fn claim(&mut self, lba: u32, raw: u32) {
-        let entry = self.interrupted.get(&lba).copied().unwrap_or(MapEntry::from_raw(raw));
+        let entry = self.entry(lba, raw);
         let block = entry.block(lba);
         if block >= self.arena.geometry().internal_nlba {
-            return self.bad_sector(lba, "a map entry names a block of its arena", format!("{block}"));
+            return self.bad_sector(lba, "a map entry names a block of its arena", &block.to_string());
         }
         self.states[entry.state() as usize] += 1;
         if !self.named.insert(block) {
             self.doubled.insert(block);
-            self.bad_sector(lba, "no two map entries name one block", format!("block {block} again"));
+            if entry.state() == MapState::Error {
+                self.lost_before.push(lba);
+            }
+            self.bad_sector(lba, "no two map entries name one block", &format!("block {block} again"));
         }
     }
 
-    fn bad_sector(&mut self, lba: u32, rule: &'static str, found: String) {
+    /// The sectors whose block has another name too, by another look at the map.
+    pub(crate) fn shared<R: Region + ?Sized>(&self, region: &R) -> Shared {
+        let mut shared = Shared::default();
+        if self.bad_sectors.is_empty() && self.contested.is_empty() {
+            return shared;
+        }
+        each_entry(region, &self.arena, |lba, raw| {
+            let Ok(entry) = raw.map(|raw| self.entry(lba, raw)) else { return };
+            let block = entry.block(lba);
+            if block >= self.arena.geometry().internal_nlba || self.bad_sectors.binary_search(&lba).is_ok() {
+                return;
+            }
+            if self.doubled.contains(block) {
+                shared.first_of_several.push((lba, entry));
+            } else if self.contested.contains(&block) {
+                shared.contested.push(lba);
+            }
+        });
+        shared
+    }
+
+    /// Sectors that a repair puts in the error state and that are not in it, ascending.
+    fn given_up_with(&self, shared: &Shared) -> Vec<u32> {
+        let bad = self.bad_sectors.iter().filter(|lba| self.lost_before.binary_search(lba).is_err());
+        let first = shared.first_of_several.iter().filter(|(_, entry)| entry.state() != MapState::Error);
+        let mut given_up: Vec<u32> = bad.chain(first.map(|(lba, _)| lba)).copied().collect();
+        given_up.sort_unstable();
+        given_up
+    }
+
+    fn bad_sector(&mut self, lba: u32, rule: &'static str, found: &str) {
         self.bad_sectors.push(lba);
+        let corrupt = self.of_entry(lba, rule, found);
+        self.contradicts(corrupt);
+    }
+
+    fn of_entry(&self, lba: u32, rule: &'static str, found: &str) -> Corrupt {
         let found = format!("{found}, in the entry of sector {lba} of the arena");
-        self.findings.push(Corrupt { rule, at: self.arena.map_at(lba), found });
+        Corrupt { rule, at: self.arena.map_at(lba), found }
+    }
+
+    fn find(&mut self, corrupt: Corrupt) {
+        self.broken += 1;
+        if self.findings.len() < self.findings_max {
+            self.findings.push(corrupt);
+        }
+    }
+
+    /// A finding that makes writing dangerous.
+    fn contradicts(&mut self, corrupt: Corrupt) {
+        self.contradiction.get_or_insert_with(|| corrupt.clone());
+        self.find(corrupt);
     }
 
     /// Rule 4 for the lanes' free blocks.
     fn claim_free_blocks(&mut self) {
-        for (number, lane) in (0..).zip(&mut self.lanes) {
-            let Some(newest) = *lane else { continue };
+        for number in 0..self.arena.geometry().nfree {
+            let Some(newest) = self.lanes[number as usize] else { continue };
             if !self.named.insert(newest.old) {
-                *lane = None;
-                self.findings.push(Corrupt {
+                self.lanes[number as usize] = None;
+                self.contested.push(newest.old);
+                self.contradicts(Corrupt {
                     rule: "a lane's free block is named nowhere else",
                     at: self.arena.flog_at(number),
                     found: format!("block {} of lane {number}", newest.old),
                 });
             }
         }
-    }
-
-    /// Sectors in the error state.
-    fn lost(&self) -> u64 {
-        self.states[MapState::Error as usize]
     }
 
     fn count(&self, counts: &mut Counts) {
@@ -300,6 +405,24 @@ impl Audit {
         counts.error += self.states[MapState::Error as usize];
         counts.free += self.lanes.iter().flatten().count() as u64;
         counts.interrupted += self.interrupted.len() as u64;
+    }
+}
+
+/// Calls `see` with each sector of `arena` and its map entry, as it lies there.
+fn each_entry<R: Region + ?Sized>(region: &R, arena: &Arena, mut see: impl FnMut(u32, Result<u32, Poison>)) {
+    let sectors = arena.geometry().external_nlba;
+    let mut bytes = vec![0; CHUNK_SECTORS as usize * size_of::<MapEntry>()];
+    for first in (0..sectors).step_by(CHUNK_SECTORS as usize) {
+        let end = sectors.min(first + CHUNK_SECTORS);
+        let chunk = &mut bytes[..(end - first) as usize * size_of::<MapEntry>()];
+        let read = region.read(arena.map_at(first), chunk);
+        let (words, _) = chunk.as_chunks::<4>();
+        for (lba, word) in (first..end).zip(words) {
+            let mut alone = *word;
+            // Not all of a chunk that cannot be read is lost.
+            let read = if read.is_ok() { Ok(()) } else { region.read(arena.map_at(lba), &mut alone) };
+            see(lba, read.map(|()| u32::from_le_bytes(alone)));
+        }
     }
 }
 

@@ -9,12 +9,14 @@ use crate::lanes::{Lane, Lanes};
 use crate::locate::Summary;
 use crate::loss::Loss;
 use crate::map::{LockedStripe, MapWord, Stripes};
+use crate::open::Writes;
+use crate::survey::Survey;
 use crate::wear::Wear;
 use tidegate_layout::btt::{Arena, MapEntry, MapState};
 use tidegate_media::sync::{fence_after_lock, thread_token};
 use tidegate_media::{
-    BlockDevice, Corrupt, Durability, Error, Extent, ExtentKind, Geometry, LINE_BYTES, Lba, LbaRange, Poison, Region,
-    Result, Sealed,
+    BlockDevice, Corrupt, Durability, Extent, ExtentKind, Geometry, LINE_BYTES, Lba, LbaRange, Misuse, Poison, Region,
+    Result,
 };
 
 /// How often a block is read anew because an entry beside its own, or its own, was replaced, before writers have to wait for the reader.
@@ -31,6 +33,8 @@ pub struct Btt<R> {
     /// Zeroes for the per-sector metadata behind the data of a sector.
     pub(crate) metadata: Box<[u8]>,
     pub(crate) wear: Wear,
+    pub(crate) writes: Writes,
+    pub(crate) survey: Survey,
 }
 
 /// An open arena.
@@ -48,14 +52,20 @@ impl<R: Region> Btt<R> {
         &self.summary
     }
 
+    /// What was found before the volume was opened. First info blocks that the opening restored are among the findings.
+    pub fn survey(&self) -> &Survey {
+        &self.survey
+    }
+
     /// The region the volume lies on.
     pub fn region(&self) -> &R {
         &self.region
     }
 
     /// Streams `data`, one sector, into the free block of each lane of the first arena, and fences after each; returns how many
-    /// there are. Nothing a user sees changes: it is there for measuring what a write to the region costs.
+    /// there are. Nothing a user sees changes: no sector has these blocks, as the survey has seen. It is there for measuring what a write costs.
     pub fn rehearse(&self, data: &[u8]) -> Result<u32> {
+        self.refuse_if_read_only()?;
         self.geometry().range(Lba(0), data.len())?;
         self.arenas.first().map_or(Ok(0), |live| {
             live.lanes.each(|lane| {
@@ -66,15 +76,16 @@ impl<R: Region> Btt<R> {
         })
     }
 
+    fn refuse_if_read_only(&self) -> Result<(), Misuse> {
+        if self.writes == Writes::Refused { Err(Misuse::ReadOnly) } else { Ok(()) }
+    }
+
     /// Gives the region back.
     pub fn into_region(self) -> R {
         self.region
     }
 
     fn write_block(&self, live: &LiveArena, lba: u32, data: &[u8]) -> Result<()> {
-        if live.arena.in_error() {
-            return Err(Sealed::Broken { at: live.arena.start() }.into());
-        }
         let at = live.arena.map_at(lba);
         let mut lane = live.lanes.take(thread_token());
         let mut stripe = live.map.lock(at);
@@ -261,7 +272,7 @@ impl<R: Region> BlockDevice for Btt<R> {
             blocks: self.summary.blocks,
             atomic_blocks: 1,
             volatile_cache: false,
-            read_only: false,
+            read_only: self.writes == Writes::Refused,
             fast_zeroes: self.zeroes_by_map(),
         }
     }
@@ -277,6 +288,7 @@ impl<R: Region> BlockDevice for Btt<R> {
     }
 
     fn write(&self, at: Lba, data: &[u8], _durable_either_way: Durability) -> Result<()> {
+        self.refuse_if_read_only()?;
         let range = self.geometry().range(at, data.len())?;
         if range.blocks != 1 {
             return self.write_blocks(range, data);
@@ -290,6 +302,7 @@ impl<R: Region> BlockDevice for Btt<R> {
     }
 
     fn discard(&self, range: LbaRange) -> Result<()> {
+        self.refuse_if_read_only()?;
         let range = self.geometry().within(range)?;
         if !self.zeroes_by_map() {
             return Ok(());
@@ -298,14 +311,10 @@ impl<R: Region> BlockDevice for Btt<R> {
     }
 
     fn write_zeroes(&self, range: LbaRange, _durable_either_way: Durability) -> Result<()> {
+        self.refuse_if_read_only()?;
         let range = self.geometry().within(range)?;
         if self.zeroes_by_map() {
-            self.by_arena(range, |live, first, end| {
-                if live.arena.in_error() {
-                    return Err(Error::Sealed(Sealed::Broken { at: live.arena.start() }));
-                }
-                self.map_zeroes(live, first, end)
-            })?;
+            self.by_arena(range, |live, first, end| self.map_zeroes(live, first, end))?;
             return Ok(self.region.fence()?);
         }
         const ZEROES: [u8; 512] = [0; 512];

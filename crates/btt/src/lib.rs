@@ -77,12 +77,14 @@ mod map;
 mod open;
 mod padded;
 mod repair;
+mod survey;
 mod wear;
 
-pub use check::{Counts, Finding, Repair, Report, check};
+pub use check::{Counts, ERROR_FLAG_RULE, Finding, Repair, Report, check};
 pub use format::{FormatError, FormatSpec, PlannedArena, format, format_arenas, plan};
 pub use identify::{Identity, identify};
 pub use io::Btt;
 pub use locate::{FirstCopy, Summary};
-pub use open::{OpenError, OpenOptions};
+pub use open::{OpenError, OpenOptions, Writes};
+pub use survey::{Survey, survey};
 pub use tidegate_media::Contents;

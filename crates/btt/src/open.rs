@@ -3,19 +3,20 @@
 //! Recovery looks at each lane by itself. If the newest flog entry says that a sector moved and the map still names the block
 //! it moved from, the write was committed and its map store lost: it is done again. Whatever else the map holds, the
 //! write was complete. Running it twice, or cutting it short, changes nothing.
+//!
+//! Before all this [`crate::survey`] decides whether the volume may be written.
 
 use crate::check::no_volume;
-use crate::identify::{Identity, identify};
 use crate::io::{Btt, LiveArena};
 use crate::lanes::{Lane, Lanes};
 use crate::locate::{CopyState, FirstCopy, Located, locate};
 use crate::loss::Loss;
 use crate::map::{MapWord, Stripes};
+use crate::survey::Survey;
 use crate::wear::Wear;
-use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 use tidegate_layout::Broken;
-use tidegate_layout::btt::{Arena, FlogGroup, InfoBlock, MapEntry, SlotPair, Version, newest_slot, sector_data_bytes};
+use tidegate_layout::btt::{Arena, FlogGroup, MapEntry, SlotPair, Version, newest_slot, sector_data_bytes};
 use tidegate_media::{Corrupt, Poison, Region, Sealed};
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -29,16 +30,33 @@ pub struct OpenOptions {
     /// After one write in so many, on average, one more sector of the arena, any, moves to the lane's free block, so that its own block is the
     /// next one written. Without it a sector that is written over and over wears out two blocks while others are never written.
     pub level_wear_every: Option<NonZeroU32>,
+    /// Whether the volume takes writes.
+    pub writes: Writes,
+}
+
+/// Whether an opened volume takes writes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Writes {
+    /// It does. A volume that must not be written is not opened so.
+    #[default]
+    Allowed,
+    /// It answers that it is read-only. Interrupted writes are finished all the same: if the region is not to be changed, give a private copy.
+    Refused,
 }
 
 impl Default for OpenOptions {
     fn default() -> OpenOptions {
-        OpenOptions { version: None, first_copy: FirstCopy::RestoreIfOurs, level_wear_every: None }
+        OpenOptions {
+            version: None,
+            first_copy: FirstCopy::RestoreIfOurs,
+            level_wear_every: None,
+            writes: Writes::Allowed,
+        }
     }
 }
 
 /// Why a volume was not opened. Nothing on the medium was changed, but for info blocks and interrupted writes
-/// that were already finished.
+/// that were already finished, where the medium failed amid that.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
     /// The region is blank.
@@ -66,6 +84,9 @@ pub enum OpenError {
         /// Bytes the region has.
         has: u64,
     },
+    /// The volume can be opened with [`Writes::Refused`] only: a write could destroy what it holds.
+    #[error("the volume can be read and not written: {0}")]
+    Unwritable(Corrupt),
     /// The volume's structures break a rule of the format.
     #[error(transparent)]
     Corrupt(#[from] Corrupt),
@@ -84,8 +105,14 @@ impl<R: Region> Btt<R> {
             Ok(located) => located,
             Err(reason) => return Err(no_volume(&region, reason)?),
         };
-        if options.first_copy == FirstCopy::RestoreIfOurs {
-            restore_first_copies(&region, &located)?;
+        let survey = Survey::of(&region, &located, options.first_copy)?;
+        if options.writes == Writes::Allowed {
+            if let Some(why) = survey.unwritable {
+                return Err(OpenError::Unwritable(why));
+            }
+            if options.first_copy == FirstCopy::RestoreIfOurs {
+                restore_first_copies(&region, &located);
+            }
         }
         let mut arenas: Vec<LiveArena> = Vec::new();
         let mut first = 0;
@@ -96,7 +123,7 @@ impl<R: Region> Btt<R> {
             first += u64::from(arena.geometry().external_nlba);
         }
         region.fence()?;
-        let summary = located.summary();
+        let summary = survey.summary;
         let metadata = vec![0; (summary.sector_size - sector_data_bytes(summary.sector_size)) as usize];
         Ok(Btt {
             region,
@@ -105,55 +132,42 @@ impl<R: Region> Btt<R> {
             summary,
             metadata: metadata.into(),
             wear: Wear::new(options.level_wear_every),
+            writes: options.writes,
+            survey,
         })
     }
 }
 
-/// Writes first info blocks back from their second copies, where they were clearly ours.
-fn restore_first_copies<R: Region>(region: &R, located: &Located) -> Result<(), OpenError> {
+/// Writes first info blocks back from their second copies. Those of somebody else were refused by the survey.
+fn restore_first_copies<R: Region>(region: &R, located: &Located) {
     for found in &located.arenas {
-        let at = found.arena.start();
         match found.first {
             // An unreadable copy stays: to store over bad memory is for a repair that somebody asked for.
-            CopyState::Good | CopyState::Differs | CopyState::Unreadable(_) => continue,
-            CopyState::Zero | CopyState::Damaged(_) => {}
-            CopyState::Foreign if is_half_written(region, at, &found.info)? => {}
-            CopyState::Foreign => {
-                let what = match identify(region)? {
-                    Identity::Foreign { what } => what,
-                    Identity::Blank | Identity::Btt(_) | Identity::Damaged { .. } => "data that is not recognised",
-                };
-                return Err(OpenError::FirstCopyForeign { at, what });
+            CopyState::Good | CopyState::Differs | CopyState::Unreadable(_) => {}
+            // `settle_flog` fences it: nothing before that rests on it.
+            CopyState::Zero | CopyState::Damaged(_) | CopyState::Foreign => {
+                region.stream(found.arena.start(), found.info.as_bytes());
             }
         }
-        // `settle_flog` fences it: nothing before that rests on it.
-        region.stream(at, found.info.as_bytes());
     }
-    Ok(())
-}
-
-/// Whether the info block at `at` is `whole` with some words still zero: a write of it was cut short, by a power cut
-/// in a format or in the restoring of the first copy.
-fn is_half_written<R: Region>(region: &R, at: u64, whole: &InfoBlock) -> Result<bool, Poison> {
-    let mut words = vec![0; size_of::<InfoBlock>()];
-    region.read(at, &mut words)?;
-    let mut pairs = words.chunks_exact(8).zip(whole.as_bytes().chunks_exact(8));
-    Ok(pairs.all(|(word, whole)| word == whole || word == [0; 8]))
 }
 
 /// The lanes of `arena`, each after its interrupted write, if any, was finished (flushed, not fenced).
 fn recover<R: Region>(region: &R, arena: &Arena) -> Result<Vec<Lane>, OpenError> {
-    let groups = read_flog(region, arena)?;
-    let pair = SlotPair::detect(groups.iter()).map_err(|broken| at(broken, arena.flog_at(0)))?;
-    let pair = pair.unwrap_or(SlotPair::Adjacent);
-    let numbered = (0..).zip(&groups);
-    let newest: Vec<Newest> =
-        numbered.map(|(number, group)| newest_entry(arena, number, group, pair)).collect::<Result<_, _>>()?;
-    one_owner_each(arena, &newest)?;
+    let (pair, newest) = read_lanes(region, arena)?;
     settle_flog(region, arena)?;
     newest.iter().try_for_each(|entry| entry.finish(region, arena))?;
     let lane = |(number, newest): (u32, &Newest)| Lane::new(number, pair, newest.slot, newest.seq, newest.old);
     Ok((0..).zip(&newest).map(lane).collect())
+}
+
+/// The two slots that all lanes of `arena` use, and the newest entry of each.
+pub(crate) fn read_lanes<R: Region + ?Sized>(region: &R, arena: &Arena) -> Result<(SlotPair, Vec<Newest>), OpenError> {
+    let groups = read_flog(region, arena)?;
+    let pair = SlotPair::detect(groups.iter()).map_err(|broken| at(broken, arena.flog_at(0)))?;
+    let pair = pair.unwrap_or(SlotPair::Adjacent);
+    let newest = (0..).zip(&groups).map(|(number, group)| newest_entry(arena, number, group, pair));
+    Ok((pair, newest.collect::<Result<_, _>>()?))
 }
 
 /// Makes the flog durable as it is read. A process that was killed while the power stayed leaves entries that only the
@@ -161,18 +175,6 @@ fn recover<R: Region>(region: &R, arena: &Arena) -> Result<Vec<Lane>, OpenError>
 fn settle_flog<R: Region + ?Sized>(region: &R, arena: &Arena) -> Result<(), Sealed> {
     region.flush(arena.flog_at(0), u64::from(arena.geometry().nfree) * size_of::<FlogGroup>() as u64);
     region.fence()
-}
-
-fn one_owner_each(arena: &Arena, newest: &[Newest]) -> Result<(), Corrupt> {
-    let mut owned = BTreeSet::new();
-    match (0..).zip(newest).find(|(_, newest)| !owned.insert(newest.old)) {
-        None => Ok(()),
-        Some((number, newest)) => Err(Corrupt {
-            rule: "no two lanes own one block",
-            at: arena.flog_at(number),
-            found: format!("block {} again", newest.old),
-        }),
-    }
 }
 
 /// All flog groups of `arena`.

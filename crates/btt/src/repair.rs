@@ -58,17 +58,8 @@ fn settle<R: Region + ?Sized>(region: &R, audit: &Audit) -> Result<(), Sealed> {
 
 /// Puts the first sector of each shared block in the error state, on the block it has. The others are the bad sectors.
 fn lose_sharers<R: Region + ?Sized>(region: &R, audit: &Audit) -> Result<(), OpenError> {
-    if audit.bad_sectors.is_empty() {
-        return Ok(());
-    }
-    for lba in 0..audit.arena.geometry().external_nlba {
-        if audit.bad_sectors.binary_search(&lba).is_ok() {
-            continue;
-        }
-        let block = MapWord::load(region, audit.arena.map_at(lba))?.entry().block(lba);
-        if audit.doubled.contains(block) {
-            store_entry(region, audit, lba, MapEntry::new(MapState::Error, block))?;
-        }
+    for (lba, entry) in audit.shared(region).first_of_several {
+        store_entry(region, audit, lba, MapEntry::new(MapState::Error, entry.block(lba)))?;
     }
     Ok(region.fence()?)
 }

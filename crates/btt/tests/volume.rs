@@ -6,7 +6,9 @@ use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use tidegate_btt::{Btt, Contents, FormatSpec, Identity, OpenError, OpenOptions, Repair, check, format, identify};
+use tidegate_btt::{
+    Btt, Contents, FormatSpec, Identity, OpenError, OpenOptions, Repair, Writes, check, format, identify, survey,
+};
 use tidegate_layout::btt::{InfoBlock, SECTOR_SIZES, Version};
 use tidegate_media::{
     BlockDevice, Durability, Error, Extent, ExtentKind, Lba, LbaRange, Misuse, Poison, Region, Sealed,
@@ -335,8 +337,6 @@ fn regions_without_a_volume_say_what_they_hold() {
 
 #[test]
 fn check_names_each_damage_and_repair_mends_it() {
-    const MAP: u64 = 4096 + 0xff7000;
-    const FLOG: u64 = 4096 + 0xffb000;
     const INFO2: u64 = 4096 + 0xfff000;
     type Damage = fn(&Ram);
     let cases: [(&str, Damage); 12] = [
@@ -386,12 +386,101 @@ fn the_error_flag_stops_writes_until_it_is_repaired() {
     for at in [4096, 4096 + 0xfff000] {
         ram.put(at, zerocopy::IntoBytes::as_bytes(&info));
     }
-    let volume = open(ram);
-    assert_eq!(volume.write(Lba(0), &[1; 4096], Durability::Fua), Err(Error::Sealed(Sealed::Broken { at: 4096 })));
+    let volume = only_readable(ram, "the arena's error flag is clear");
     assert_eq!(block(&volume, 0), [0; 4096]);
     let ram = volume.into_region();
     assert_eq!(check(&ram, Repair::Yes).unwrap().findings.len(), 1);
     open(ram).write(Lba(0), &[1; 4096], Durability::Fua).unwrap();
+}
+
+/// Opens for reading the volume in `ram`, which is not opened for writing because of `rule`; neither changes a byte.
+fn only_readable(ram: Ram, rule: &str) -> Btt<Ram> {
+    let before = ram.bytes(0, BYTES);
+    let refused = Btt::open(ram.copy(), &OpenOptions::default()).err().unwrap();
+    assert!(matches!(&refused, OpenError::Unwritable(corrupt) if corrupt.rule == rule), "{rule}: {refused}");
+    assert_eq!(survey(&ram).unwrap().unwritable.unwrap().rule, rule);
+    let volume = Btt::open(ram, &OpenOptions { writes: Writes::Refused, ..OpenOptions::default() }).unwrap();
+    assert!(volume.geometry().read_only);
+    let range = LbaRange { first: Lba(0), blocks: 1 };
+    let refusals = [
+        volume.write(Lba(0), &[1; 4096], Durability::Fua),
+        volume.write(Lba(0), &[1; 8192], Durability::Fua),
+        volume.write_zeroes(range, Durability::Fua),
+        volume.discard(range),
+        volume.rehearse(&[1; 4096]).map(|_| ()),
+    ];
+    assert!(refusals.iter().all(|refusal| *refusal == Err(Error::Misuse(Misuse::ReadOnly))), "{refusals:?}");
+    assert!(volume.region().bytes(0, BYTES) == before, "{rule}: something was stored");
+    volume
+}
+
+const MAP: u64 = 4096 + 0xff7000;
+const FLOG: u64 = 4096 + 0xffb000;
+
+/// A volume in which every sector below 100 holds its number.
+fn numbered() -> Ram {
+    let volume = open(fresh(4096));
+    (0..100).for_each(|lba| volume.write(Lba(lba), &[lba as u8; 4096], Durability::Fua).unwrap());
+    volume.into_region()
+}
+
+/// A power cut may leave a stale line of the flog; kernels whose processors shared lanes left such blocks too.
+#[test]
+fn a_volume_whose_free_block_is_a_sectors_too_is_not_written() {
+    let ram = numbered();
+    let block_of_7: [u8; 4] = ram.bytes(MAP as usize + 4 * 7, 4).try_into().unwrap();
+    let free = (u32::from_le_bytes(block_of_7) & 0x3fff_ffff).to_le_bytes();
+    // Lane 200 never wrote: its slot says that its block is this one, before and after.
+    ram.put(FLOG + 64 * 200 + 4, &[free, free].concat());
+    let volume = only_readable(ram, "a lane's free block is named nowhere else");
+    assert_eq!(block(&volume, 7), [7; 4096]);
+    let ram = volume.into_region();
+    let found = check(&ram, Repair::No).unwrap();
+    let seven = LbaRange { first: Lba(7), blocks: 1 };
+    assert_eq!((found.at_stake, found.doubtful), (vec![], vec![seven]));
+    let repaired = check(&ram, Repair::Yes).unwrap();
+    assert!(repaired.is_sound() && repaired.given_up == 0);
+    let volume = open(ram);
+    assert_eq!((block(&volume, 7), volume.rehearse(&[1; 4096])), (vec![7; 4096], Ok(256)));
+    assert_eq!(block(&volume, 7), [7; 4096]);
+}
+
+#[test]
+fn a_volume_two_of_whose_lanes_own_one_block_is_not_written() {
+    let ram = numbered();
+    ram.put(FLOG + 64 * 200, &ram.bytes(FLOG as usize + 64 * 201, 64));
+    assert_eq!(block(&only_readable(ram, "a lane's free block is named nowhere else"), 7), [7; 4096]);
+}
+
+#[test]
+fn a_repair_says_beforehand_what_it_gives_up() {
+    let ram = numbered();
+    let entry_of_3 = ram.bytes(MAP as usize + 4 * 3, 4);
+    [20, 21, 22].into_iter().for_each(|lba| ram.put(MAP + 4 * lba, &entry_of_3));
+    ram.put(MAP + 4 * 60, &0xc000_ffff_u32.to_le_bytes());
+    let ram = only_readable(ram, "no two map entries name one block").into_region();
+    let range = |first, blocks| LbaRange { first: Lba(first), blocks };
+    let at_stake = vec![range(3, 1), range(20, 3), range(60, 1)];
+    let found = check(&ram, Repair::No).unwrap();
+    assert_eq!((&found.at_stake, found.given_up), (&at_stake, 0));
+    let repaired = check(&ram, Repair::Yes).unwrap();
+    assert_eq!((&repaired.at_stake, repaired.given_up, repaired.counts.error), (&at_stake, 5, 5));
+    let volume = open(ram);
+    for lba in 0..100 {
+        let lost = at_stake.iter().any(|range| (range.first.0..range.end()).contains(&lba));
+        assert_eq!(volume.read(Lba(lba), &mut [0; 4096]).is_err(), lost, "sector {lba}");
+    }
+}
+
+#[test]
+fn a_survey_tells_what_an_opening_would_restore_and_who_has_the_first_block_instead() {
+    let ram = fresh(4096);
+    ram.flip(4096 + 60);
+    let found = survey(&ram).unwrap();
+    assert_eq!((found.broken, found.findings[0].rule, &found.unwritable), (1, "the first info block is good", &None));
+    assert_eq!(open(ram.copy()).survey(), &found);
+    ram.put(4096, &[0x33; 4096]);
+    assert!(matches!(survey(&ram), Err(OpenError::FirstCopyForeign { .. })));
 }
 
 /// How often the most written block was written, of one sector that is written 50,000 times beside a hundred that are not.

@@ -1,7 +1,7 @@
 /* Moves an amount from one block to another, so that a crash leaves both as they were or both changed.
  *
  *   cc commit.c $(pkg-config --cflags --libs tidegate) -o commit
- *   truncate -s 16M disk.img && ./commit /dev/shm/accounts.pmem disk.img
+ *   truncate -s 16M disk.img && ./commit /mnt/pmem/accounts.pmem disk.img
  */
 #include <stdio.h>
 #include <stdlib.h>

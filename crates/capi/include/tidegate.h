@@ -7,7 +7,11 @@
  *   L2  A path or another text is null or ends with a zero byte.
  *   L3  A buffer is null or has as many bytes as the call says, which nobody else changes meanwhile.
  *   L4  A place for a result is null or can be written to.
- *   L5  A transaction is used by one thread at a time; so is a cache that is being closed. Else a cache serves many threads at once. */
+ *   L5  A transaction is used by one thread at a time; so is a cache that is being closed. Else a cache serves many threads at once.
+ *
+ * A handle belongs to the process that got it. In a child made by fork() every call with it is answered with TIDEGATE_MISUSE and does nothing; tidegate_close()
+ * and tidegate_abort() free the child's copy of it, and leave the region, the disk and the parent's locks alone. A child that keeps its copy keeps
+ * the locks too if the parent is killed: close it there, or run another program. Between vfork() and exec no function may be called. */
 
 #ifndef TIDEGATE_H
 #define TIDEGATE_H
@@ -22,11 +26,13 @@
 typedef enum {
   // It did what it was asked.
   TIDEGATE_OK = 0,
-  // The caller asked for what is never possible: a null pointer, blocks past the end, a buffer that holds no whole blocks.
+  // The caller asked for what is never possible: a null pointer, blocks past the end, a buffer that holds no whole blocks, a handle
+  // of the process that this one was forked from.
   TIDEGATE_MISUSE = 1,
   // The memory or the disk cannot give bytes back, or refuses them.
   TIDEGATE_MEDIA = 2,
-  // What lies in the region is damaged, no cache, or the cache of another disk; or something lies on the disk that may not be lost.
+  // What lies in the region is damaged, no cache, or the cache of another disk; or something lies on the disk that may not be lost, or the disk was
+  // changed without its region, which has blocks for it.
   TIDEGATE_REFUSED = 3,
   // Another program uses the region or the disk.
   TIDEGATE_IN_USE = 4,
@@ -76,7 +82,10 @@ tidegate_status tidegate_create_with(const char *pmem,
                                      const char *options);
 
 // Opens the cache in `pmem` in front of `disk`, and finishes what was interrupted. `*out` is to be closed by tidegate_close(). Another disk is refused; but
-// disks that have no name, as some virtual ones, are not told from each other.
+// disks that have no name, as some virtual ones, are not told from each other. If a disk in a file was changed since the region was closed in good order, what is cached
+// is dropped; if some of it is dirty, opening is refused (TIDEGATE_REFUSED). If another
+// process has the region or the disk, this waits for it for up to 10 s, as the kernel may be about to end a process that was killed; not for a process of the same program,
+// nor for a server: then it fails at once (TIDEGATE_IN_USE).
 //
 // # Safety
 // L2 for both paths, L4 for `out`.
@@ -98,25 +107,25 @@ tidegate_status tidegate_open_with(const char *pmem,
                                    tidegate_cache **out);
 
 // Gives the cache back. What is dirty stays so, durably. Transactions that were begun keep it open until they are committed or aborted. Null
-// is allowed.
+// is allowed. In a forked child this frees the child's copy and closes its descriptors; the parent goes on with the region and the disk, which stay locked for it.
 //
 // # Safety
 // L1 and L5.
 tidegate_status tidegate_close(tidegate_cache *cache);
 
-// Bytes in a block; 0 for null.
+// Bytes in a block; 0 for null, and in a forked child.
 //
 // # Safety
 // L1.
 uint32_t tidegate_block_size(const tidegate_cache *cache);
 
-// Blocks of the disk; 0 for null.
+// Blocks of the disk; 0 for null, and in a forked child.
 //
 // # Safety
 // L1.
 uint64_t tidegate_blocks(const tidegate_cache *cache);
 
-// Blocks that a transaction may have at most; 0 for null.
+// Blocks that a transaction may have at most; 0 for null, and in a forked child.
 //
 // # Safety
 // L1.
@@ -181,7 +190,7 @@ tidegate_status tidegate_transaction_read(tidegate_transaction *transaction,
 // L1 and L5.
 tidegate_status tidegate_commit(tidegate_transaction *transaction);
 
-// Forgets all that the transaction wrote, and frees it. Null is allowed.
+// Forgets all that the transaction wrote, and frees it. Null is allowed. In a forked child this frees the child's copy.
 //
 // # Safety
 // L1 and L5.

@@ -2,15 +2,16 @@
 
 use crate::options::{self, Making};
 use crate::status::Failure;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use tidegate_disk_cache::{
-    Contents, DiskCache, FormatSpec, FoundJournal, blocks_in, check, find_journal, format_ordered, format_with,
-    has_room_for, identify, journal_at_the_end, lay_out_journal,
+    Contents, DiskCache, FormatSpec, FoundJournal, Identity, Relayout, blocks_in, check, find_journal, format_ordered,
+    format_with, has_room_for, identify, journal_at_the_end, lay_out_journal, relayout,
 };
 use tidegate_media::{
     Access, Allocation, BlockDevice, DiskAccess, DiskIdentity, DiskMark, Domain, Durability, FileBacked, FileDisk,
-    Geometry, Lba, MappedRegion,
+    Geometry, LOCK_WAIT, Lba, MapError, MappedRegion, Process, Region, when_unlocked,
 };
 use uuid::Uuid;
 
@@ -19,6 +20,10 @@ pub struct Cache {
     /// What reads, writes and flushes go through: on an ordinary file, flushes reach that file.
     device: Arc<dyn BlockDevice>,
     engine: Arc<Engine>,
+    region: Arc<MappedRegion>,
+    disk: Arc<FileDisk>,
+    /// Who opened it. A child of this process has a copy of what is known in memory, which nobody keeps true there.
+    owner: Process,
 }
 
 type Engine = DiskCache<Arc<MappedRegion>>;
@@ -31,7 +36,7 @@ impl Cache {
         if !block_size.is_power_of_two() || block_size < 512 {
             return Err(Failure::BlockSize(block_size));
         }
-        let disk = FileDisk::open(disk, DiskAccess::ReadWrite, block_size)?;
+        let disk = unlocked(|| FileDisk::open(disk, DiskAccess::ReadWrite, block_size))?;
         match find_journal(&disk)? {
             Some(FoundJournal { blocks: blocks @ 1.., .. }) => return Err(Failure::UnderWay(blocks)),
             Some(FoundJournal { uuid, .. }) if !force => return Err(Failure::OfAnother(Uuid::from_bytes(uuid))),
@@ -69,34 +74,39 @@ impl Cache {
             }
         }
         take(&disk, pmem, uuid)?;
-        match region.file() {
-            Some(file) if region.domain() == Domain::DiskFile => Ok(file.sync_all()?),
-            _ => Ok(()),
-        }
+        Ok(in_place(&region)?)
     }
 
     /// Opens the cache at `pmem` in front of `disk`; what was interrupted is finished.
     pub(crate) fn open(pmem: &Path, disk: &Path, words: &str) -> Result<Cache, Failure> {
-        let region = Arc::new(MappedRegion::open(pmem, Access::ReadWrite)?);
+        let region = Arc::new(unlocked(|| MappedRegion::open(pmem, Access::ReadWrite))?);
         let identity = identify(&*region).map_err(tidegate_media::Error::from)?.ok_or(Failure::NoCache)?;
         let on_disk_file = region.domain() == Domain::DiskFile;
         if on_disk_file && !check(&*region).is_ok_and(|report| report.findings.is_empty()) {
             return Err(Failure::Damaged);
         }
-        let disk = FileDisk::open(disk, DiskAccess::ReadWrite, identity.block_size)?;
+        let disk = unlocked(|| FileDisk::open(disk, DiskAccess::ReadWrite, identity.block_size))?;
         if disk.identity() != DiskIdentity(identity.disk) {
             return Err(Failure::AnotherDisk);
         }
         refuse_taken(&disk, identity.uuid)?;
-        take(&disk, pmem, identity.uuid)?;
         let options = options::of_opening(words, identity.block_size)?;
-        let engine = Arc::new(DiskCache::open(Arc::clone(&region), Arc::new(disk), options)?);
+        distrust(&region, &identity, &disk)?;
+        take(&disk, pmem, identity.uuid)?;
+        region.forget_disk()?;
+        let disk = Arc::new(disk);
+        let engine = Arc::new(DiskCache::open(Arc::clone(&region), Arc::clone(&disk) as _, options)?);
         let blocks = Arc::clone(&engine) as Arc<dyn BlockDevice>;
         let device = match region.file() {
             Some(file) if on_disk_file => Arc::new(FileBacked::new(blocks, file)?),
             _ => blocks,
         };
-        Ok(Cache { device, engine })
+        Ok(Cache { device, engine, region, disk, owner: Process::current() })
+    }
+
+    /// This cache, if the process that asks has opened it.
+    pub(crate) fn own(&self) -> Result<&Cache, Failure> {
+        if self.owner.is_current() { Ok(self) } else { Err(Failure::Forked) }
     }
 
     pub(crate) fn geometry(&self) -> Geometry {
@@ -144,6 +154,39 @@ fn take(disk: &FileDisk, pmem: &Path, own: [u8; 16]) -> Result<(), Failure> {
     Ok(())
 }
 
+impl Drop for Cache {
+    /// Nobody writes to the disk through the region any more, and how it is left is noted. In a forked child the parent goes on.
+    fn drop(&mut self) {
+        if self.owner.is_current() {
+            self.disk.note_as_left(&self.region);
+        }
+    }
+}
+
+/// What `open` opens; a lock that may be given up at any moment is waited for, as that of a process that was killed.
+fn unlocked<T>(open: impl FnMut() -> Result<T, MapError>) -> Result<T, MapError> {
+    when_unlocked(LOCK_WAIT, |_, _| {}, open)
+}
+
+/// Lets no block be read that is older than `disk`, as the cache `identity` in `region` may have them if somebody wrote to the disk without it. What the disk
+/// has too is dropped; what it lacks may not go there.
+fn distrust(region: &Arc<MappedRegion>, identity: &Identity, disk: &FileDisk) -> Result<(), Failure> {
+    if !disk.was_changed_without(region) {
+        return Ok(());
+    }
+    let wish = Relayout { disk: identity.disk, disk_blocks: identity.disk_blocks, region_bytes: region.len() };
+    relayout(Arc::clone(region), &wish)?;
+    Ok(in_place(region)?)
+}
+
+/// Makes durable what was laid out in `region`.
+fn in_place(region: &MappedRegion) -> io::Result<()> {
+    match region.file() {
+        Some(file) if region.domain() == Domain::DiskFile => file.sync_all(),
+        _ => Ok(()),
+    }
+}
+
 /// Writes that will be put in place together, or not at all.
 pub struct Transaction {
     cache: Arc<Cache>,
@@ -153,6 +196,12 @@ pub struct Transaction {
 impl Transaction {
     pub(crate) fn begin(cache: &Arc<Cache>) -> Transaction {
         Transaction { cache: Arc::clone(cache), writes: cache.engine.begin_shared() }
+    }
+
+    /// This transaction, if the process that asks has begun it.
+    pub(crate) fn own(&mut self) -> Result<&mut Transaction, Failure> {
+        self.cache.own()?;
+        Ok(self)
     }
 
     /// Adds whole blocks from `block` on.

@@ -9,6 +9,9 @@
 //! - **L4** A place for a result is null or can be written to.
 //! - **L5** A transaction is used by one thread at a time; so is a cache that is being closed.
 //!
+//! A handle belongs to the process that got it. A child of it has a copy of everything in memory, and no part in what its parent does from then on: there [`Cache::own`] and
+//! [`Transaction::own`] refuse, and giving a handle back frees the copy and leaves the region, the disk and their locks alone.
+//!
 //! `include/tidegate.h` is made from this file by cbindgen; a test compares them.
 
 mod cache;
@@ -63,7 +66,10 @@ pub unsafe extern "C" fn tidegate_create_with(
 }
 
 /// Opens the cache in `pmem` in front of `disk`, and finishes what was interrupted. `*out` is to be closed by tidegate_close(). Another disk is refused; but
-/// disks that have no name, as some virtual ones, are not told from each other.
+/// disks that have no name, as some virtual ones, are not told from each other. If a disk in a file was changed since the region was closed in good order, what is cached
+/// is dropped; if some of it is dirty, opening is refused (TIDEGATE_REFUSED). If another
+/// process has the region or the disk, this waits for it for up to 10 s, as the kernel may be about to end a process that was killed; not for a process of the same program,
+/// nor for a server: then it fails at once (TIDEGATE_IN_USE).
 ///
 /// # Safety
 /// L2 for both paths, L4 for `out`.
@@ -100,7 +106,7 @@ pub unsafe extern "C" fn tidegate_open_with(
 }
 
 /// Gives the cache back. What is dirty stays so, durably. Transactions that were begun keep it open until they are committed or aborted. Null
-/// is allowed.
+/// is allowed. In a forked child this frees the child's copy and closes its descriptors; the parent goes on with the region and the disk, which stay locked for it.
 ///
 /// # Safety
 /// L1 and L5.
@@ -115,34 +121,34 @@ pub unsafe extern "C" fn tidegate_close(cache: *mut Cache) -> Status {
     })
 }
 
-/// Bytes in a block; 0 for null.
+/// Bytes in a block; 0 for null, and in a forked child.
 ///
 /// # Safety
 /// L1.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tidegate_block_size(cache: *const Cache) -> u32 {
     // SAFETY: L1.
-    number(unsafe { cache.as_ref() }, |cache| cache.geometry().block_size)
+    number(unsafe { given(cache) }, |cache| cache.geometry().block_size)
 }
 
-/// Blocks of the disk; 0 for null.
+/// Blocks of the disk; 0 for null, and in a forked child.
 ///
 /// # Safety
 /// L1.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tidegate_blocks(cache: *const Cache) -> u64 {
     // SAFETY: L1.
-    number(unsafe { cache.as_ref() }, |cache| cache.geometry().blocks)
+    number(unsafe { given(cache) }, |cache| cache.geometry().blocks)
 }
 
-/// Blocks that a transaction may have at most; 0 for null.
+/// Blocks that a transaction may have at most; 0 for null, and in a forked child.
 ///
 /// # Safety
 /// L1.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tidegate_transaction_blocks_max(cache: *const Cache) -> u32 {
     // SAFETY: L1.
-    number(unsafe { cache.as_ref() }, Cache::transaction_blocks_max)
+    number(unsafe { given(cache) }, Cache::transaction_blocks_max)
 }
 
 /// Reads `bytes` bytes, whole blocks, from block `block` on.
@@ -216,7 +222,7 @@ pub unsafe extern "C" fn tidegate_transaction_write(
 ) -> Status {
     ended(|| {
         // SAFETY: L1 and L5.
-        let transaction = unsafe { transaction.as_mut() }.ok_or(Failure::Null)?;
+        let transaction = unsafe { transaction.as_mut() }.ok_or(Failure::Null)?.own()?;
         // SAFETY: L3.
         transaction.write(block, unsafe { slice(data, bytes) }?)
     })
@@ -235,7 +241,7 @@ pub unsafe extern "C" fn tidegate_transaction_read(
 ) -> Status {
     ended(|| {
         // SAFETY: L1 and L5.
-        let transaction = unsafe { transaction.as_mut() }.ok_or(Failure::Null)?;
+        let transaction = unsafe { transaction.as_mut() }.ok_or(Failure::Null)?.own()?;
         // SAFETY: L3.
         transaction.read(block, unsafe { room(out, bytes) }?)
     })
@@ -250,11 +256,15 @@ pub unsafe extern "C" fn tidegate_transaction_read(
 /// L1 and L5.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tidegate_commit(transaction: *mut Transaction) -> Status {
-    // SAFETY: L1 and L5.
-    ended(|| unsafe { taken(transaction) }?.commit())
+    ended(|| {
+        // SAFETY: L1 and L5.
+        let mut transaction = unsafe { taken(transaction) }?;
+        transaction.own()?;
+        transaction.commit()
+    })
 }
 
-/// Forgets all that the transaction wrote, and frees it. Null is allowed.
+/// Forgets all that the transaction wrote, and frees it. Null is allowed. In a forked child this frees the child's copy.
 ///
 /// # Safety
 /// L1 and L5.
@@ -275,11 +285,11 @@ pub extern "C" fn tidegate_message() -> *const c_char {
     status::message()
 }
 
-/// A number about `of`; 0 if there is none, or the library has a mistake.
-fn number<T, N: Default>(of: Option<&T>, about: impl FnOnce(&T) -> N) -> N {
+/// A number about `of`; 0 if it may not be used, or the library has a mistake.
+fn number<N: Default>(of: Result<&Cache, Failure>, about: impl FnOnce(&Cache) -> N) -> N {
     let mut number = N::default();
     let asked = ended(|| {
-        number = about(of.ok_or(Failure::Null)?);
+        number = about(of?);
         Ok(())
     });
     if asked == Status::TidegateOk { number } else { N::default() }
@@ -287,9 +297,9 @@ fn number<T, N: Default>(of: Option<&T>, about: impl FnOnce(&T) -> N) -> N {
 
 /// # Safety
 /// L1, for as long as the answer lives.
-unsafe fn given<'a, T>(handle: *const T) -> Result<&'a T, Failure> {
+unsafe fn given<'a>(cache: *const Cache) -> Result<&'a Cache, Failure> {
     // SAFETY: the caller keeps L1.
-    unsafe { handle.as_ref() }.ok_or(Failure::Null)
+    unsafe { cache.as_ref() }.ok_or(Failure::Null)?.own()
 }
 
 /// # Safety

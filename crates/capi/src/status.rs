@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::ffi::CString;
 use std::io;
 use std::path::PathBuf;
-use tidegate_disk_cache::{FormatError, OpenError, TransactionError};
+use tidegate_disk_cache::{FormatError, OpenError, RelayoutError, TransactionError};
 use tidegate_media::{Error, MapError};
 use uuid::Uuid;
 
@@ -15,11 +15,13 @@ use uuid::Uuid;
 pub enum Status {
     /// It did what it was asked.
     TidegateOk = 0,
-    /// The caller asked for what is never possible: a null pointer, blocks past the end, a buffer that holds no whole blocks.
+    /// The caller asked for what is never possible: a null pointer, blocks past the end, a buffer that holds no whole blocks, a handle
+    /// of the process that this one was forked from.
     TidegateMisuse = 1,
     /// The memory or the disk cannot give bytes back, or refuses them.
     TidegateMedia = 2,
-    /// What lies in the region is damaged, no cache, or the cache of another disk; or something lies on the disk that may not be lost.
+    /// What lies in the region is damaged, no cache, or the cache of another disk; or something lies on the disk that may not be lost, or the disk was
+    /// changed without its region, which has blocks for it.
     TidegateRefused = 3,
     /// Another program uses the region or the disk.
     TidegateInUse = 4,
@@ -40,6 +42,10 @@ pub enum Status {
 pub(crate) enum Failure {
     #[error("a pointer is null that may not be")]
     Null,
+    #[error(
+        "the cache was opened by the process that this one was forked from, and is only that one's: close it here, and open a region in the process that uses it"
+    )]
+    Forked,
     #[error("a path is empty, or a list of options is not UTF-8")]
     Text,
     #[error(transparent)]
@@ -68,6 +74,10 @@ pub(crate) enum Failure {
     Damaged,
     #[error("the cache belongs to another disk")]
     AnotherDisk,
+    #[error(
+        "the disk was changed without its region, which has {0} blocks for it: see `tidegate salvage` and `tidegate flush --force`"
+    )]
+    DiskChanged(u64),
     #[error(transparent)]
     Map(#[from] MapError),
     #[error(transparent)]
@@ -82,17 +92,30 @@ pub(crate) enum Failure {
     Device(#[from] Error),
 }
 
+impl From<RelayoutError> for Failure {
+    fn from(error: RelayoutError) -> Failure {
+        match error {
+            RelayoutError::Open(error) => Failure::Open(error),
+            RelayoutError::Dirty(blocks) => Failure::DiskChanged(blocks),
+            RelayoutError::Format(error) => Failure::Format(error),
+        }
+    }
+}
+
 impl Failure {
     fn status(&self) -> Status {
         match self {
-            Failure::Null | Failure::Text | Failure::BlockSize(_) | Failure::Option(_) | Failure::NoRoom(_) => {
+            Failure::Null | Failure::Forked | Failure::Text | Failure::BlockSize(_) | Failure::Option(_) => {
                 Status::TidegateMisuse
             }
-            Failure::NoCache | Failure::Damaged | Failure::AnotherDisk => Status::TidegateRefused,
+            Failure::NoRoom(_) => Status::TidegateMisuse,
+            Failure::NoCache | Failure::Damaged | Failure::AnotherDisk | Failure::DiskChanged(_) => {
+                Status::TidegateRefused
+            }
             Failure::EndHolds(_) | Failure::OfAnother(_) | Failure::Taken { .. } | Failure::UnderWay(_) => {
                 Status::TidegateRefused
             }
-            Failure::Map(MapError::InUse { .. } | MapError::UsedBy { .. }) => Status::TidegateInUse,
+            Failure::Map(MapError::InUse { .. }) => Status::TidegateInUse,
             Failure::Map(_) | Failure::Io(_) => Status::TidegateSystem,
             Failure::Format(FormatError::Sealed(_)) => Status::TidegateSealed,
             Failure::Format(_) => Status::TidegateMisuse,
@@ -109,6 +132,7 @@ fn of_device(error: &Error) -> Status {
     match error {
         Error::Misuse(_) => Status::TidegateMisuse,
         Error::Media(_) => Status::TidegateMedia,
+        Error::NoRoom(_) => Status::TidegateSystem,
         Error::Corrupt(_) => Status::TidegateRefused,
         Error::Sealed(_) => Status::TidegateSealed,
     }

@@ -3,9 +3,11 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, SystemTime};
 
 const HEADER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/include/tidegate.h");
 
@@ -28,16 +30,47 @@ fn the_header_is_made_from_the_code() {
 
 /// The folder with both libraries, built by the cargo that runs this test.
 fn libraries() -> PathBuf {
+    built(&["--package", "tidegate-capi", "--lib"])
+}
+
+/// The folder with what cargo makes of `parts`.
+fn built(parts: &[&str]) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let folder = test.ancestors().find(|folder| folder.ends_with("debug") || folder.ends_with("release")).unwrap();
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut build = Command::new(cargo);
-    build
-        .args(["build", "--quiet", "--package", "tidegate-capi", "--lib", "--target-dir"])
-        .arg(folder.parent().unwrap());
+    build.args(["build", "--quiet"]).args(parts).arg("--target-dir").arg(folder.parent().unwrap());
     build.args(folder.ends_with("release").then_some("--release"));
     succeeded(&mut build, "cargo");
     folder.to_owned()
+}
+
+/// A program made of `source` in this folder, with the shared library in `folder`.
+fn made_of(source: &str, scratch: &Path, folder: &Path) -> Command {
+    let program = scratch.join("program");
+    let mut compile = Command::new("cc");
+    compile.args(["-std=c11", "-Wall", "-Wextra", "-Werror"]);
+    compile.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(source));
+    compile.args(flags(scratch, folder, &[])).arg("-o").arg(&program);
+    succeeded(&mut compile, "gcc");
+    let mut run = Command::new(program);
+    run.env("LD_LIBRARY_PATH", folder);
+    run
+}
+
+/// What `tidegate serve` answers with the region `pmem`, told to end as soon as it serves.
+fn served(tidegate: &Path, pmem: &Path) -> (Option<i32>, String) {
+    let mut serve = Command::new(tidegate);
+    serve.arg("serve").arg("--pmem").arg(pmem).arg("--listen").arg(format!("unix:{}.socket", pmem.display()));
+    let mut server = serve.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // Its output ends if it does not serve.
+    let mut lines = BufReader::new(server.stdout.take().unwrap()).lines().map(Result::unwrap);
+    if lines.any(|line| line.starts_with("serving")) {
+        succeeded(Command::new("sh").args(["-c", &format!("kill -TERM {}", server.id())]), "dash");
+    }
+    lines.for_each(drop);
+    let ended = server.wait_with_output().unwrap();
+    (ended.status.code(), String::from_utf8(ended.stderr).unwrap())
 }
 
 fn succeeded(command: &mut Command, package: &str) -> Output {
@@ -100,4 +133,52 @@ fn a_c_program_commits_transactions_through_either_library() {
     let refused = run.arg(&pmem).arg(scratch.path().join("copy")).env("LD_LIBRARY_PATH", &folder).output().unwrap();
     assert_eq!(refused.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&refused.stderr).contains("belongs to another disk"), "{refused:?}");
+}
+
+#[test]
+fn children_of_a_c_program_leave_its_region_to_it() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (pmem, disk) = (scratch.path().join("pmem"), scratch.path().join("disk"));
+    File::create(&disk).unwrap().set_len(16 << 20).unwrap();
+    succeeded(made_of("children.c", scratch.path(), &libraries()).arg(&pmem).arg(&disk), "gcc");
+}
+
+#[test]
+fn a_c_program_and_a_server_take_turns_and_both_see_a_disk_that_was_changed() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (pmem, disk) = (scratch.path().join("pmem"), scratch.path().join("disk"));
+    File::create(&disk).unwrap().set_len(16 << 20).unwrap();
+    let tidegate = built(&["--package", "tidegate-cli", "--bin", "tidegate"]).join("tidegate");
+    let mut create = Command::new(&tidegate);
+    create.args(["create", "--size", "4M", "--pmem"]).arg(&pmem).arg("--disk").arg(&disk);
+    succeeded(&mut create, "cargo");
+    let folder = libraries();
+    let stamp =
+        |byte: &str| made_of("stamp.c", scratch.path(), &folder).arg(&pmem).arg(&disk).arg(byte).output().unwrap();
+    // The server notes how it leaves the disk, and the program writes to it.
+    assert_eq!(served(&tidegate, &pmem).0, Some(0));
+    assert_eq!(stamp("a").status.code(), Some(0));
+    let (code, said) = served(&tidegate, &pmem);
+    assert!(code == Some(0) && !said.contains("was changed"), "{said}");
+    // The program notes it too. A clock with long ticks could give two writes one time.
+    assert_eq!(stamp("b").status.code(), Some(0));
+    let changed = File::options().write(true).open(&disk).unwrap();
+    changed.write_all_at(&[7; 4096], 5 * 4096).unwrap();
+    changed.set_modified(SystemTime::now() + Duration::from_secs(60)).unwrap();
+    drop(changed);
+    let (code, said) = served(&tidegate, &pmem);
+    assert!(code == Some(3) && said.contains("changed"), "{said}");
+    let refused = stamp("c");
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(refused.status.code(), Some(3), "{said}");
+    assert!(
+        said.contains("changed without its region, which has 1 blocks") && said.contains("flush --force"),
+        "{said}"
+    );
+    succeeded(Command::new(&tidegate).args(["flush", "--force", "--pmem"]).arg(&pmem), "cargo");
+    let mut block = [0; 4096];
+    File::open(&disk).unwrap().read_exact_at(&mut block, 2 * 4096).unwrap();
+    assert_eq!(block, [b'b'; 4096], "what only the region had");
+    assert_eq!(stamp("d").status.code(), Some(0));
+    assert_eq!(served(&tidegate, &pmem).0, Some(0));
 }

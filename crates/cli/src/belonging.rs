@@ -40,7 +40,7 @@ fn of_another(disk: &Disk, mark: DiskMark, dirty: Option<u64>) -> DiskFailure {
 
 /// Bytes that the region of `mark` has and `disk` lacks; None: it is not where it was, or cannot be read.
 fn dirty_bytes_of(mark: &DiskMark, disk: &Disk) -> Option<u64> {
-    let region = compose::map(&mark.place, Access::Private).ok()?;
+    let region = compose::map_at_once(&mark.place, Access::Private).ok()?;
     let identity = cache_in(&mark.place, &region).ok()?.filter(|identity| identity.uuid == mark.region)?;
     let report = check(&region).ok().filter(|report| report.findings.is_empty())?;
     let is_its = identity.disk == disk.device.identity().0;

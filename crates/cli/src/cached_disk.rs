@@ -7,6 +7,7 @@ use crate::failure::{DiskFailure, Kept, KeptBy};
 use crate::readings::{Reading, Unit, Watched};
 use crate::scrub::STEP_ENTRIES;
 use crate::size::Human;
+use crate::troubles::{Kind, Troubles};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io;
@@ -16,12 +17,15 @@ use std::time::Duration;
 use tidegate_disk_cache::{
     Along, Counters, DiskCache, Fill, Guard, Journaling, Mode, OpenError, Options, Reads, Scrubbed, find_journal,
 };
-use tidegate_drain::{Destager, Dirty, HeldBack, Left, Ticket};
-use tidegate_media::{BlockDevice, Error, FileDisk, Lba, Refusal, Region, Result};
+use tidegate_drain::{Destager, Dirty, HeldBack, Left, Step, Ticket};
+use tidegate_media::{AlignedBytes, BlockDevice, Durability, Error, FileDisk, Lba, Refusal, Region, Result};
 use uuid::Uuid;
 
 /// Blocks of a step when nobody is to be left time.
 const STEP: u32 = 1024;
+
+/// Blocks in a row that are written at once.
+const RUN_BLOCKS: usize = 256;
 
 /// The cache of a served volume.
 pub(crate) trait CachedDisk: Watched {
@@ -30,6 +34,9 @@ pub(crate) trait CachedDisk: Watched {
 
     /// Treats requests by `mode` from now on.
     fn set_mode(&self, mode: Mode);
+
+    /// Writes nothing more to the disk by itself.
+    fn stop(&self);
 
     /// Asks for everything that is dirty now to be written to the disk.
     fn flush(&self) -> Ticket;
@@ -81,6 +88,9 @@ pub(crate) struct DiskState {
     pub(crate) writes: Hits,
     /// Whether there is a checksum of each block.
     pub(crate) checksums: bool,
+    /// What a power loss takes of completed writes, if it takes flushed ones.
+    #[serde(default)]
+    pub(crate) risk: Option<String>,
     /// What keeps blocks from the disk, if anything does.
     pub(crate) trouble: Option<String>,
 }
@@ -122,6 +132,7 @@ impl fmt::Display for DiskState {
             return self.trouble.iter().try_for_each(|trouble| line(f, "trouble", trouble));
         }
         line(f, "mode", format_args!("{}, replacement {}", self.mode, self.replacement))?;
+        self.risk.iter().try_for_each(|risk| line(f, "at risk", risk))?;
         let runs = match self.sequential_bytes {
             0 => "no run too long".to_owned(),
             bytes => format!("runs over {} go past", Human(bytes)),
@@ -189,6 +200,7 @@ impl DiskState {
             reads: Hits::default(),
             writes: Hits::default(),
             checksums: false,
+            risk: None,
             trouble,
         }
     }
@@ -201,6 +213,8 @@ pub(crate) struct Cached<R: Region + 'static> {
     disk: Arc<FileDisk>,
     path: PathBuf,
     plan: DiskPlan,
+    /// What does not reach the disk, of a cache that is destaged.
+    troubles: Option<Arc<Troubles>>,
 }
 
 impl<R: Region + 'static> Cached<R> {
@@ -233,7 +247,7 @@ impl<R: Region + 'static> Cached<R> {
                 cache.lost()
             );
         }
-        Ok(Cached { cache, destager: None, disk, path, plan: plan.clone() })
+        Ok(Cached { cache, destager: None, disk, path, plan: plan.clone(), troubles: None })
     }
 
     /// The disk.
@@ -241,10 +255,23 @@ impl<R: Region + 'static> Cached<R> {
         Disk { path: self.path.clone(), device: Arc::clone(&self.disk) }
     }
 
-    /// Starts to move dirty blocks to the disk.
-    pub(crate) fn start(mut self) -> io::Result<Cached<R>> {
-        self.destager = Some(Arc::new(Destager::start(Arc::clone(&self.cache), self.plan.caps)?));
-        Ok(self)
+    /// Starts to move dirty blocks from the region `pmem` to the disk.
+    pub(crate) fn start(self, pmem: &Path) -> io::Result<Cached<R>> {
+        let troubles = Troubles::of(pmem, &self.path);
+        let Cached { cache, disk, path, plan, .. } = &self;
+        let (cache, disk, path, plan) = (Arc::clone(cache), Arc::clone(disk), path.clone(), plan.clone());
+        let its = Cached { cache: Arc::clone(&cache), destager: None, disk, path, plan, troubles: None };
+        let heard = Arc::clone(&troubles);
+        let hear = move |step: &Step| heard.hear(step, |left| its.trouble(left), || its.dirty_bytes());
+        let destager = Some(Arc::new(Destager::start_heard(cache, self.plan.caps, hear)?));
+        Ok(Cached { destager, troubles: Some(troubles), ..self })
+    }
+
+    /// What kind of trouble left `left` behind, and why.
+    fn trouble(&self, left: &Left) -> Option<(Kind, Kept)> {
+        let kept = self.kept(left)?;
+        let refusal = self.disk.last_refusal().filter(|refusal| kept.by == KeptBy::Disk && refusal.is_of_a_change());
+        Some((Kind { by: kept.by, refused: refusal.map(|refusal| (refusal.doing, refusal.errno)) }, kept))
     }
 
     /// The volume's blocks.
@@ -260,6 +287,52 @@ impl<R: Region + 'static> Cached<R> {
     /// Bytes that only the cache has.
     pub(crate) fn dirty_bytes(&self) -> u64 {
         self.cache.dirty_blocks() * self.block_bytes()
+    }
+
+    /// The blocks that the disk has too, or had.
+    pub(crate) fn clean_lbas(&self) -> Vec<Lba> {
+        self.cache.clean_lbas()
+    }
+
+    /// Writes the cached blocks `lbas`, ascending, to the disk, whether it has them or not.
+    ///
+    /// # Errors
+    /// What the disk refused. Blocks that the region cannot give back are left out.
+    pub(crate) fn write_out(&self, pmem: &Path, lbas: &[Lba]) -> std::result::Result<LeftOut, DiskFailure> {
+        let block = usize::try_from(self.block_bytes()).expect("a block fits into memory");
+        let disk_blocks_each = self.block_bytes() / u64::from(self.disk.geometry().block_size);
+        let mut bytes = AlignedBytes::zeroed(RUN_BLOCKS * block);
+        let mut left_out = LeftOut::default();
+        let refused = |lba: Lba, error: &Error| {
+            let why = format!("{} refuses {}", self.path.display(), refused(lba, 1, self.disk.last_refusal(), error));
+            let kept = Kept { by: KeptBy::Disk, why };
+            DiskFailure::Kept { pmem: pmem.to_owned(), dirty_bytes: self.dirty_bytes(), kept }
+        };
+        let mut rest = lbas;
+        while let [first, ..] = rest {
+            let in_a_row = rest.iter().zip(first.0..).take(RUN_BLOCKS).take_while(|(lba, next)| lba.0 == *next);
+            let mut filled = 0;
+            let mut taken = 0;
+            for (lba, _) in in_a_row {
+                taken += 1;
+                match self.cache.read_held(*lba, &mut bytes[filled..filled + block]) {
+                    Ok(true) => filled += block,
+                    Ok(false) => break,
+                    Err(error) => {
+                        left_out.blocks += 1;
+                        left_out.first.get_or_insert_with(|| format!("{lba}: {error}"));
+                        break;
+                    }
+                }
+            }
+            if filled > 0 {
+                let written = self.disk.write(Lba(first.0 * disk_blocks_each), &bytes[..filled], Durability::Volatile);
+                written.map_err(|error| refused(*first, &error))?;
+            }
+            rest = &rest[taken..];
+        }
+        self.disk.flush().map_err(|error| refused(Lba(0), &error))?;
+        Ok(left_out)
     }
 
     /// Whether nothing goes to the disk past what cannot.
@@ -328,6 +401,15 @@ impl<R: Region + 'static> Cached<R> {
         let kept = self.kept(&left).unwrap_or_else(|| Kept { by: KeptBy::Disk, why: error.to_string() });
         Err(DiskFailure::Kept { pmem: pmem.to_owned(), dirty_bytes: self.dirty_bytes(), kept })
     }
+}
+
+/// Blocks that the region cannot give back.
+#[derive(Debug, Default)]
+pub(crate) struct LeftOut {
+    /// How many.
+    pub(crate) blocks: u64,
+    /// The first of them, and why.
+    pub(crate) first: Option<String>,
 }
 
 /// That the disk refused `in_all` blocks, of which `first` is the first, and why: what it said last, if it is known of which of them.
@@ -402,6 +484,7 @@ impl<R: Region + 'static> CachedDisk for Cached<R> {
             cache_bytes: bytes(blocks),
             reads: Hits { hits: read_hits, misses: read_misses },
             writes: Hits { hits: write_hits, misses: write_misses },
+            risk: None,
             trouble: self
                 .destager
                 .as_ref()
@@ -412,6 +495,10 @@ impl<R: Region + 'static> CachedDisk for Cached<R> {
 
     fn set_mode(&self, mode: Mode) {
         self.cache.set_mode(mode);
+    }
+
+    fn stop(&self) {
+        self.destager.iter().for_each(|destager| destager.stop());
     }
 
     fn flush(&self) -> Ticket {
@@ -479,8 +566,24 @@ impl<R: Region + 'static> Watched for Cached<R> {
             gauge("disk_cache_dirty", "Bytes that only the cache has", dirty),
             gauge("disk_cache_clean", "Bytes that the disk has too", clean),
             gauge("disk_cache_size", "Bytes that the cache can hold", blocks),
+            Reading::gauge(
+                "disk_cache_refused_blocks",
+                "Blocks that do not reach the disk, which refuses them or which they would damage",
+                Unit::Count,
+                self.troubles.as_ref().map_or(0, |troubles| troubles.blocks()),
+            ),
+            Reading::gauge(
+                "disk_cache_dirty_age",
+                "For how long the oldest dirty block has been dirty at most, as far as this server knows",
+                Unit::Nanoseconds,
+                self.destager.as_ref().map_or(0, |destager| nanoseconds(destager.dirty_for())),
+            ),
         ]
     }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// How long a caller waits between two questions about a flush.

@@ -101,6 +101,7 @@ mod tests {
     use super::*;
     use crate::failure::DiskFailure;
     use crate::live_disk::tests::{MIB, live_in};
+    use crate::risk::Volatile;
     use tidegate_media::{BlockDevice, Durability, Lba};
 
     #[test]
@@ -131,7 +132,7 @@ mod tests {
         let disk = live_in(folder.path());
         let changing = Changing::begin(&disk, Change::Resize { bytes: 3 * MIB }).expect("no other is under way");
         let set = |mode| {
-            disk.set_mode(mode).expect("there is a cache");
+            disk.set_mode(mode, Volatile::Refused).expect("there is a cache");
             disk.state().mode
         };
         assert_eq!([Mode::ReadOnly, Mode::WriteAround].map(set), ["read-only", "write-through"]);
@@ -142,7 +143,7 @@ mod tests {
         assert!(matches!(changing.carry_out(|| true), Ok(Outcome::Done)));
         drop(changing);
         assert!(!disk.state().attached && Changing::begin(&disk, Change::Detach).is_err());
-        disk.attach(&folder.path().join("disk")).expect("its own disk");
+        disk.attach(&folder.path().join("disk"), Volatile::Refused).expect("its own disk");
         assert_eq!(disk.state().mode, "write-around");
     }
 }

@@ -3,17 +3,18 @@
 use crate::answer;
 use crate::check_cache;
 use crate::compose;
+use crate::consent;
 use crate::create;
 use crate::failure::{Exit, Failure, VolumeFailure};
 use crate::grammar::Check;
-use crate::sealing::is_full;
 use crate::shell::word;
+use crate::size::Human;
 use serde::Serialize;
 use std::collections::HashMap;
 use std::fmt;
-use std::path::PathBuf;
-use tidegate_btt::{Counts, Finding, Repair, Report, check};
-use tidegate_media::{Access, Region};
+use std::path::{Path, PathBuf};
+use tidegate_btt::{Counts, ERROR_FLAG_RULE, Finding, Repair, Report, check};
+use tidegate_media::{Access, LbaRange, Region};
 
 /// What `check` answers.
 #[derive(Serialize)]
@@ -25,6 +26,10 @@ struct Answer {
     blocks: Uses,
     /// Sectors whose data the repair gave up.
     given_up: u64,
+    /// What a repair gives up, or gave up.
+    repair_loses: Loss,
+    /// Blocks whose place was free for writes too.
+    doubtful: Vec<Blocks>,
     findings: Vec<Violation>,
 }
 
@@ -37,6 +42,64 @@ struct Uses {
     lost: u64,
     free: u64,
     interrupted: u64,
+}
+
+/// Blocks in a row.
+#[derive(Serialize)]
+struct Blocks {
+    first: u64,
+    blocks: u64,
+}
+
+impl From<LbaRange> for Blocks {
+    fn from(range: LbaRange) -> Blocks {
+        Blocks { first: range.first.0, blocks: range.blocks }
+    }
+}
+
+impl fmt::Display for Blocks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.blocks {
+            1 => write!(f, "{}", self.first),
+            blocks => write!(f, "{} to {}", self.first, self.first + blocks - 1),
+        }
+    }
+}
+
+/// Blocks that are lost by a repair.
+#[derive(Serialize)]
+struct Loss {
+    blocks: u64,
+    bytes: u64,
+    ranges: Vec<Blocks>,
+}
+
+impl Loss {
+    fn of(report: &Report) -> Loss {
+        let blocks = report.at_stake.iter().map(|range| range.blocks).sum();
+        let bytes = blocks * u64::from(report.summary.block_size);
+        Loss { blocks, bytes, ranges: report.at_stake.iter().copied().map(Blocks::from).collect() }
+    }
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.blocks {
+            0 => f.write_str("no block"),
+            blocks => write!(f, "{blocks} blocks ({}): {}", Human(self.bytes), listed(&self.ranges)),
+        }
+    }
+}
+
+/// So many ranges of blocks are shown to people, and the others counted; `--json` has all of them.
+const RANGES_MAX: usize = 8;
+
+fn listed(ranges: &[Blocks]) -> String {
+    let mut shown: Vec<String> = ranges.iter().take(RANGES_MAX).map(ToString::to_string).collect();
+    if let more @ 1.. = ranges.len().saturating_sub(RANGES_MAX) {
+        shown.push(format!("and {more} more ranges (--json lists them)"));
+    }
+    shown.join(", ")
 }
 
 /// A broken rule.
@@ -53,12 +116,14 @@ impl Answer {
         let sound = report.is_sound();
         let Counts { initial, normal, zero, error, free, interrupted } = report.counts;
         let blocks = Uses { never_written: initial, data: normal, zero, lost: error, free, interrupted };
-        let given_up = report.given_up;
-        Answer { file, sound, blocks, given_up, findings: report.findings.into_iter().map(Violation::from).collect() }
+        let (given_up, repair_loses) = (report.given_up, Loss::of(&report));
+        let doubtful = report.doubtful.into_iter().map(Blocks::from).collect();
+        let findings = report.findings.into_iter().map(Violation::from).collect();
+        Answer { file, sound, blocks, given_up, repair_loses, doubtful, findings }
     }
 
     fn exit(&self) -> Exit {
-        if self.sound { Exit::Done } else { Exit::Refused }
+        if self.sound && self.given_up == 0 { Exit::Done } else { Exit::Refused }
     }
 
     fn verdict(&self) -> String {
@@ -72,7 +137,6 @@ impl Answer {
                      until they are written"
                 ),
             },
-            (left, _) if is_full(&self.file) => format!("damaged: {left} broken rules, on a full file system"),
             (left, _) => format!(
                 "damaged: {left} broken rules; keep a copy of the file, then run: tidegate check --repair --pmem {}",
                 word(&self.file)
@@ -124,25 +188,47 @@ impl fmt::Display for Answer {
                 answer::line(f, state, format_args!("at {others} more places: {}", findings[0].rule))?;
             }
         }
-        if !self.findings.is_empty() && is_full(&self.file) {
-            let full = "it has no room: stores to places of the file that it never gave bytes to are lost, and reads of them fail; make room, then check again";
-            answer::line(f, "room", full)?;
+        if self.findings.iter().any(|finding| finding.rule == ERROR_FLAG_RULE && !finding.repaired) {
+            answer::line(
+                f,
+                "error flag",
+                "whatever wrote the volume found the arena damaged; a repair checks it and clears the flag",
+            )?;
+        }
+        if !self.findings.is_empty() {
+            let would = if self.sound { "gave up" } else { "would give up" };
+            answer::line(f, "repair", format_args!("{would} {}", self.repair_loses))?;
+        }
+        if !self.doubtful.is_empty() {
+            let blocks = listed(&self.doubtful);
+            let why = "their place was also free for writes, one of which may have overwritten it";
+            answer::line(f, "doubtful", format_args!("blocks {blocks}: {why}; compare them with a copy"))?;
         }
         write!(f, "{:<10} {}", "result", self.verdict())
     }
 }
 
+fn question(path: &Path, loss: &Loss) -> String {
+    format!("The repair of {} gives up {loss}. Reads of them fail until they are written.", path.display())
+}
+
 /// Runs `tidegate check`.
 pub(crate) fn run(wish: &Check, json: bool) -> Result<Exit, Failure> {
     let path = wish.region.path();
-    let (access, repair) = if wish.repair { (Access::ReadWrite, Repair::Yes) } else { (Access::Private, Repair::No) };
-    let region = compose::map(&path, access)?;
+    let repairs = wish.repair && !wish.dry_run;
+    let region = compose::map(&path, if repairs { Access::ReadWrite } else { Access::Private })?;
     if compose::cache_in(&path, &region)?.is_some() {
         return check_cache::run(&path, &region, json);
     }
-    let refused = if wish.repair { VolumeFailure::of_repair } else { VolumeFailure::of_check };
-    let report = check(&region, repair).map_err(|error| refused(&path, region.len(), error))?;
-    if wish.repair {
+    let refused = if repairs { VolumeFailure::of_repair } else { VolumeFailure::of_check };
+    let refused = |error| refused(&path, region.len(), error);
+    let mut report = check(&region, Repair::No).map_err(refused)?;
+    if repairs {
+        let loss = Loss::of(&report);
+        if loss.blocks > 0 && !wish.yes && !consent::given(&question(&path, &loss), json) {
+            return Err(VolumeFailure::RepairLoses { path, why: format!("the repair would give up {loss}") }.into());
+        }
+        report = check(&region, Repair::Yes).map_err(refused)?;
         create::sync(&path, &region)?;
     }
     let answer = Answer::new(path, report);
@@ -160,7 +246,9 @@ mod tests {
         let blocks = Uses { never_written: 0, data: 0, zero: 0, lost: 0, free: 0, interrupted: 0 };
         let mut findings: Vec<_> = (1..=30).map(|at| finding("a", at)).collect();
         findings.insert(3, finding("b", 99));
-        let shown = Answer { file, sound: false, blocks, given_up: 0, findings }.to_string();
+        let repair_loses = Loss { blocks: 0, bytes: 0, ranges: Vec::new() };
+        let doubtful = Vec::new();
+        let shown = Answer { file, sound: false, blocks, given_up: 0, repair_loses, doubtful, findings }.to_string();
         for line in ["at 0x8: a (found 8)\n", "broken     at 22 more places: a\n", "at 0x63: b (found 99)\n"] {
             assert!(shown.contains(line), "no {line:?} in {shown}");
         }

@@ -3,32 +3,37 @@
 
 use crate::belonging;
 use crate::cached_disk::{Cached, CachedDisk};
+use crate::damage::Damage;
 use crate::disk_left::{self, IfChanged};
 use crate::disks::{self, Disk, DiskPlan, Named};
 use crate::drain::Drain;
 use crate::facts::{Facts, Memory};
 use crate::failure::{DiskFailure, Doing, Failure, RunFailure, VolumeFailure, of_opening};
+use crate::holdings;
 use crate::live_disk::{Front as CacheFront, LiveDisk};
 use crate::notes::Note;
 use crate::plan::VolumePlan;
 use crate::read_only::ReadOnly;
 use crate::readings::Watched;
+use crate::risk::{Stake, Step};
 use crate::run::is_pool;
-use crate::transit::{self, CacheWish, Costs, Identity, Transit};
-use std::num::NonZeroU32;
+use crate::transit::{self, CacheWish, Costs, Identity, ReadsOnly, Transit};
+use crate::unlocked::unlocked;
 use std::path::Path;
 use std::sync::Arc;
-use tidegate_btt::{Btt, OpenError, OpenOptions, Repair, Summary, check};
+use tidegate_btt::{Btt, OpenError, OpenOptions, Repair, Survey, Writes, check};
 use tidegate_disk_cache::{Identity as CacheIdentity, Mode};
 use tidegate_layout::disk_cache::{DISK_CACHE_MAGIC, SUPERBLOCK_COPIES_AT};
 use tidegate_media::emulate::Emulated;
-use tidegate_media::{Access, BlockDevice, DiskAccess, Domain, FileBacked, MappedRegion, Region};
+use tidegate_media::{Access, BlockDevice, DiskAccess, Domain, FileBacked, MapError, MappedRegion, Region};
 use uuid::Uuid;
 
 /// A volume ready to be served.
 pub(crate) struct Volume {
     /// Its blocks.
     pub(crate) device: Arc<dyn BlockDevice>,
+    /// Whether it takes writes: a damaged volume takes none, whatever was wished.
+    pub(crate) access: Access,
     /// Its layers that keep numbers about their work.
     pub(crate) layers: Vec<Arc<dyn Watched>>,
     /// Its layer that holds blocks on their way to the memory, if it has one.
@@ -58,8 +63,16 @@ struct Engine {
     blocks: Arc<dyn BlockDevice>,
     /// Their table, if it keeps numbers.
     watched: Option<Arc<dyn Watched>>,
-    summary: Summary,
+    survey: Survey,
     costs: Option<Costs>,
+}
+
+/// An open table.
+struct Table {
+    region: Arc<MappedRegion>,
+    engine: Engine,
+    /// Whether it may be written after all.
+    access: Access,
 }
 
 /// The blocks that clients get, and what is in front of them.
@@ -69,54 +82,81 @@ struct Front {
     completed: u64,
 }
 
-/// Maps the region at `path`, locked as `access` needs.
+/// Maps the region at `path`, locked as `access` needs. A lock that may be given up at any moment is waited for.
 pub(crate) fn map(path: &Path, access: Access) -> Result<MappedRegion, Failure> {
-    let doing = if access == Access::ReadWrite { Doing::Write } else { Doing::Read };
-    MappedRegion::open(path, access).map_err(|error| VolumeFailure::of_map(doing, error).into())
+    unlocked(|| MappedRegion::open(path, access)).map_err(|error| not_mapped(access, error))
 }
 
-/// Opens the volume that `plan` describes; interrupted writes are finished.
-///
-/// In the domain `disk-file` a power loss may have kept any of the pages that were not synced, and nothing on the medium says
-/// whether there was one: so there every open begins with a check of the whole structure.
+/// Maps the region at `path` as [`map`] does, and waits for nobody.
+pub(crate) fn map_at_once(path: &Path, access: Access) -> Result<MappedRegion, Failure> {
+    MappedRegion::open(path, access).map_err(|error| not_mapped(access, error))
+}
+
+fn not_mapped(access: Access, error: MapError) -> Failure {
+    let doing = if access == Access::ReadWrite { Doing::Write } else { Doing::Read };
+    VolumeFailure::of_map(doing, error).into()
+}
+
+/// Opens the volume that `plan` describes; interrupted writes are finished. Damage is told, and a volume that a write could damage further is
+/// opened for reading only.
 pub(crate) fn open(plan: &VolumePlan) -> Result<Volume, Failure> {
-    let (path, access) = (plan.pmem.as_path(), plan.access);
-    let region = Arc::new(map(path, access)?);
+    let path = plan.pmem.as_path();
+    let region = Arc::new(map(path, plan.access)?);
     if let Some(identity) = disk_cache_in(path, &region)? {
         return open_cache(plan, region, identity);
     }
     if plan.disk != DiskPlan::default() {
-        return Err(DiskFailure::NoCache { pmem: path.to_owned() }.into());
+        return Err(holdings::no_cache(path, &region).into());
     }
-    let (memory, domain, bytes) = (Memory::of(&region), region.domain(), region.len());
-    let refused = |error| Failure::from(VolumeFailure::of_open(path, bytes, error));
-    if domain == Domain::DiskFile {
-        refuse_unsound(path, &*region)?;
-    }
-    // A file's pages are DRAM already.
-    let pages = domain == Domain::DiskFile && plan.emulate.is_none();
-    let measure = access == Access::ReadWrite && plan.cache == CacheWish::Auto && !pages;
-    let opened = match plan.emulate {
-        None => engine(Arc::clone(&region), plan.level_wear, measure),
-        Some(profile) => engine(Emulated::new(Arc::clone(&region), profile), plan.level_wear, measure),
-    };
-    let mut engine = opened.map_err(refused)?;
-    let table = engine.watched.take();
-    let facts = Facts::of(path, memory, &engine.summary);
+    let Table { region, mut engine, access } = open_table(plan, region)?;
+    let watched = engine.watched.take();
+    let damage = Damage::of(path, &engine.survey);
+    damage.iter().for_each(|damage| tracing::warn!("the volume in {} is damaged: {damage}", path.display()));
+    let facts = Facts::of(path, Memory::of(&region), &engine.survey.summary).with_damage(damage);
     let front = match access {
         Access::ReadWrite => writable(plan, engine, &region)?,
         Access::Private | Access::PrivateUnlocked => {
-            transit::refuse_leftover(Identity { pmem: path, uuid: facts.uuid })?;
+            let reads_only = if access == plan.access { ReadsOnly::AsWished } else { ReadsOnly::Damaged };
+            transit::refuse_leftover(Identity { pmem: path, uuid: facts.uuid }, reads_only)?;
             Front { device: Arc::new(ReadOnly(engine.blocks)), cache: Err("off: read-only".to_owned()), completed: 0 }
         }
     };
     let Front { device, cache, completed } = front;
     let mut layers: Vec<Arc<dyn Watched>> = vec![region];
-    layers.extend(table);
+    layers.extend(watched);
     layers.extend(cache.as_ref().ok().map(|transit| transit.watched()));
     let facts = facts.behind_a_cache(cache.is_ok());
     let drain = cache.as_ref().ok().map(|transit| Arc::clone(transit) as Arc<dyn Drain>);
-    Ok(Volume { device, layers, drain, facts, cache, completed, disk: None })
+    Ok(Volume { device, access, layers, drain, facts, cache, completed, disk: None })
+}
+
+/// Opens the table on `region`, as `plan` says or, if it must not be written, in a mapping from which no store reaches the file.
+fn open_table(plan: &VolumePlan, region: Arc<MappedRegion>) -> Result<Table, Failure> {
+    match engine_on(plan, &region, plan.access) {
+        Ok(engine) => Ok(Table { region, engine, access: plan.access }),
+        Err(OpenError::Unwritable(_)) => {
+            // Its lock has to go first.
+            drop(region);
+            let region = Arc::new(map(&plan.pmem, Access::Private)?);
+            let opened = engine_on(plan, &region, Access::Private);
+            let engine = opened.map_err(|error| no_table(&plan.pmem, &region, error))?;
+            Ok(Table { region, engine, access: Access::Private })
+        }
+        Err(error) => Err(no_table(&plan.pmem, &region, error).into()),
+    }
+}
+
+/// Why the table on `region` is not used. Where rules are broken, a check tells how many.
+pub(crate) fn no_table(path: &Path, region: &MappedRegion, error: OpenError) -> VolumeFailure {
+    let broken = matches!(error, OpenError::Corrupt(_)).then(|| refuse_unsound(path, region).err()).flatten();
+    broken.unwrap_or_else(|| VolumeFailure::of_open(path, region.len(), error))
+}
+
+fn engine_on(plan: &VolumePlan, region: &Arc<MappedRegion>, access: Access) -> Result<Engine, OpenError> {
+    match plan.emulate {
+        None => engine(plan, Arc::clone(region), access, region.domain()),
+        Some(profile) => engine(plan, Emulated::new(Arc::clone(region), profile), access, region.domain()),
+    }
 }
 
 /// What lies on `region`.
@@ -173,6 +213,9 @@ fn open_cache(plan: &VolumePlan, region: Arc<MappedRegion>, identity: CacheIdent
     if region.domain() == Domain::DiskFile {
         refuse_unsound_cache(path, &*region)?;
     }
+    if writable {
+        Stake::of(path, &region, &identity).admit(Step::Serve(plan.disk.mode), plan.disk.volatile)?;
+    }
     let access = if writable { DiskAccess::ReadWrite } else { DiskAccess::ReadOnly };
     let named = Named { path: plan.disk.path.as_deref(), force: plan.disk.force };
     let disk = disks::open_of(path, &identity, named, access)?;
@@ -188,6 +231,7 @@ fn open_cache(plan: &VolumePlan, region: Arc<MappedRegion>, identity: CacheIdent
     let off = Err("off: the volume is a cache itself".to_owned());
     Ok(Volume {
         device: Arc::clone(&live) as Arc<dyn BlockDevice>,
+        access: plan.access,
         layers: vec![Arc::clone(&live) as Arc<dyn Watched>],
         drain: None,
         facts,
@@ -210,7 +254,8 @@ pub(crate) fn front(plan: &VolumePlan, region: Arc<MappedRegion>, disk: Disk) ->
         Some(file) if region.domain() == Domain::DiskFile => Arc::new(FileBacked::new(blocks, file).map_err(io)?),
         _ => blocks,
     };
-    Ok(CacheFront { region, device, cached })
+    let ordered = cache_in(path, &*region)?.is_some_and(|identity| identity.journal_blocks > 0);
+    Ok(CacheFront { region, ordered, device, cached })
 }
 
 /// A volume's blocks, and the cache that they are.
@@ -223,7 +268,7 @@ fn cached<R: Region + 'static>(plan: &VolumePlan, region: R, disk: Disk) -> Resu
     let path = disk.path.clone();
     let cached = Cached::open(region, disk, &DiskPlan { mode, ..plan.disk.clone() });
     let cached = cached.map_err(|error| of_opening(&plan.pmem, &path, error))?;
-    let started = if plan.access == Access::ReadWrite { cached.start() } else { Ok(cached) };
+    let started = if plan.access == Access::ReadWrite { cached.start(&plan.pmem) } else { Ok(cached) };
     let cached = Arc::new(started.map_err(Failure::system("starting the thread that writes to the disk"))?);
     Ok((cached.device(), cached))
 }
@@ -236,20 +281,20 @@ fn refuse_unsound_cache<R: Region>(path: &Path, region: &R) -> Result<(), Volume
 
 /// What a volume needs that may change: syncs, if it lies on a disk; what a killed server left in its cache; a cache of its own.
 fn writable(plan: &VolumePlan, engine: Engine, region: &MappedRegion) -> Result<Front, Failure> {
-    let Engine { blocks, summary, costs, watched: _ } = engine;
+    let Engine { blocks, survey, costs, watched: _ } = engine;
     let io = |error| VolumeFailure::of_io(&plan.pmem, Doing::Write, error);
     let device: Arc<dyn BlockDevice> = match region.file() {
         Some(file) if region.domain() == Domain::DiskFile => Arc::new(FileBacked::new(blocks, file).map_err(io)?),
         _ => blocks,
     };
-    let identity = Identity { pmem: &plan.pmem, uuid: Uuid::from_bytes(summary.uuid) };
+    let identity = Identity { pmem: &plan.pmem, uuid: Uuid::from_bytes(survey.summary.uuid) };
     let completed = transit::complete_leftover(identity, &*device)?;
     let cache = Transit::start(plan.cache, costs, identity, Arc::clone(&device))?.map(Arc::new);
     Ok(Front { device: cache.as_ref().map_or(device, |transit| transit.device()), cache, completed })
 }
 
 /// Refuses a volume that breaks any rule of its format.
-pub(crate) fn refuse_unsound<R: Region>(path: &Path, region: &R) -> Result<(), VolumeFailure> {
+fn refuse_unsound<R: Region>(path: &Path, region: &R) -> Result<(), VolumeFailure> {
     let report = check(region, Repair::No).map_err(|error| VolumeFailure::of_check(path, region.len(), error))?;
     let Some(first) = report.findings.first() else { return Ok(()) };
     let more = match report.findings.len() - 1 {
@@ -259,11 +304,21 @@ pub(crate) fn refuse_unsound<R: Region>(path: &Path, region: &R) -> Result<(), V
     Err(VolumeFailure::Damaged { path: path.to_owned(), why: format!("{}{more}", first.corrupt) })
 }
 
-fn engine<R: Region + 'static>(region: R, level_wear: Option<NonZeroU32>, measure: bool) -> Result<Engine, OpenError> {
-    let engine = Btt::open(region, &OpenOptions { level_wear_every: level_wear, ..OpenOptions::default() })?;
+fn engine<R: Region + 'static>(
+    plan: &VolumePlan,
+    region: R,
+    access: Access,
+    domain: Domain,
+) -> Result<Engine, OpenError> {
+    let writes = if access == Access::ReadWrite { Writes::Allowed } else { Writes::Refused };
+    let engine =
+        Btt::open(region, &OpenOptions { level_wear_every: plan.level_wear, writes, ..OpenOptions::default() })?;
+    // A file's pages are DRAM already.
+    let pages = domain == Domain::DiskFile && plan.emulate.is_none();
+    let measure = writes == Writes::Allowed && plan.cache == CacheWish::Auto && !pages;
     let costs = if measure { Costs::measure(&engine) } else { None };
-    let summary = *engine.summary();
+    let survey = engine.survey().clone();
     let blocks = Arc::new(engine);
-    let watched = level_wear.map(|_| Arc::clone(&blocks) as Arc<dyn Watched>);
-    Ok(Engine { blocks, watched, summary, costs })
+    let watched = plan.level_wear.map(|_| Arc::clone(&blocks) as Arc<dyn Watched>);
+    Ok(Engine { blocks, watched, survey, costs })
 }

@@ -7,12 +7,17 @@ use crate::failure::{ConfigFailure, Failure, UsageFailure};
 use crate::listen::Place;
 use crate::peers::{self, Peers};
 use crate::plan::{Identity, Plan, VolumePlan, access};
+use crate::risk;
 use crate::transit::CacheWish;
-use rustix::fs::Mode;
-use serde::de::Error as _;
+use rustix::fs::{Mode, OFlags};
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
+use serde::de::{Error as _, IntoDeserializer, MapAccess, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeSet;
-use std::io;
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::marker::PhantomData;
 use std::net::SocketAddr;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::{Path, PathBuf};
@@ -23,7 +28,6 @@ use tidegate_media::emulate::Profile;
 use tidegate_policy::admit::Admit;
 use tidegate_policy::destage::Caps;
 use tidegate_policy::evict::Replacement;
-use toml::Spanned;
 
 /// A file with every key, which the manual page shows and packages install.
 pub(crate) const EXAMPLE: &str = include_str!("../systemd/example.toml");
@@ -35,22 +39,22 @@ const MISSPELLING_EDITS_MAX: usize = 3;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
-    #[serde(default)]
-    listen: Vec<Spanned<String>>,
+    #[serde(default, deserialize_with = "one_or_more")]
+    listen: Vec<WrittenPlace>,
     #[serde(default)]
     insecure: bool,
     tls: Option<WrittenIdentity>,
     #[serde(default, deserialize_with = "mode")]
     socket_mode: Option<Mode>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "one_or_more")]
     allow_uids: Vec<User>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "one_or_more")]
     allow_gids: Vec<Group>,
     connections_max: Option<NonZeroUsize>,
     control: Option<PathBuf>,
     #[serde(default, deserialize_with = "metrics")]
     metrics: Option<SocketAddr>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "one_or_more")]
     volume: Vec<WrittenVolume>,
 }
 
@@ -81,6 +85,8 @@ struct WrittenVolume {
     disk: Option<PathBuf>,
     #[serde(default, deserialize_with = "cache_mode")]
     disk_mode: CacheMode,
+    #[serde(default)]
+    accept_volatile: bool,
     #[serde(default, deserialize_with = "replacement")]
     replacement: Replacement,
     #[serde(default, deserialize_with = "admit")]
@@ -96,20 +102,43 @@ struct WrittenVolume {
     dirty_age: Option<u32>,
 }
 
-/// A user or group, as the command line reads it.
-#[derive(Deserialize)]
-#[serde(untagged, expecting = "a user or group is a name or a number")]
-enum NameOrNumber {
-    Name(String),
-    Number(u32),
+/// A list, or what would be its only element.
+pub(crate) fn one_or_more<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<T>, D::Error> {
+    deserializer.deserialize_any(OneOrMore(PhantomData))
 }
 
-impl NameOrNumber {
-    fn number<E: serde::de::Error>(self, named: fn(&str) -> Result<u32, UsageFailure>) -> Result<u32, E> {
-        match self {
-            NameOrNumber::Number(number) => Ok(number),
-            NameOrNumber::Name(name) => named(&name).map_err(|refused| E::custom(refused.in_a_file())),
-        }
+struct OneOrMore<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for OneOrMore<T> {
+    type Value = Vec<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value or a list of them")
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Vec<T>, E> {
+        T::deserialize(text.into_deserializer()).map(|one| vec![one])
+    }
+
+    fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<Vec<T>, E> {
+        T::deserialize(number.into_deserializer()).map(|one| vec![one])
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, table: A) -> Result<Vec<T>, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(table)).map(|one| vec![one])
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Vec<T>, A::Error> {
+        Vec::deserialize(SeqAccessDeserializer::new(list))
+    }
+}
+
+/// A place to listen, as the command line reads it; a relative path is left as it is.
+struct WrittenPlace(Place);
+
+impl<'de> Deserialize<'de> for WrittenPlace {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<WrittenPlace, D::Error> {
+        deserializer.deserialize_str(ReadBy(Place::as_written)).map(WrittenPlace)
     }
 }
 
@@ -118,7 +147,7 @@ struct User(u32);
 
 impl<'de> Deserialize<'de> for User {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<User, D::Error> {
-        NameOrNumber::deserialize(deserializer)?.number(peers::user).map(User)
+        deserializer.deserialize_any(NameOrNumber(ReadBy(peers::user))).map(User)
     }
 }
 
@@ -127,7 +156,41 @@ struct Group(u32);
 
 impl<'de> Deserialize<'de> for Group {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Group, D::Error> {
-        NameOrNumber::deserialize(deserializer)?.number(peers::group).map(Group)
+        deserializer.deserialize_any(NameOrNumber(ReadBy(peers::group))).map(Group)
+    }
+}
+
+/// A text, as a parser of the command line reads it. A refusal here has the line of the text itself, also in a list.
+struct ReadBy<T>(fn(&str) -> Result<T, UsageFailure>);
+
+impl<T> Visitor<'_> for ReadBy<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string")
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<T, E> {
+        (self.0)(text).map_err(|refused| E::custom(refused.in_a_file()))
+    }
+}
+
+/// A user or group, as the command line reads it.
+struct NameOrNumber(ReadBy<u32>);
+
+impl Visitor<'_> for NameOrNumber {
+    type Value = u32;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a user or group: a name or a number")
+    }
+
+    fn visit_str<E: serde::de::Error>(self, name: &str) -> Result<u32, E> {
+        self.0.visit_str(name)
+    }
+
+    fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<u32, E> {
+        u32::try_from(number).map_err(|_| E::invalid_value(Unexpected::Signed(number), &self))
     }
 }
 
@@ -201,24 +264,28 @@ pub(crate) fn read(path: &Path) -> Result<Plan, Failure> {
 
 /// What a configuration file says.
 pub(crate) fn text_of(path: &Path) -> Result<String, ConfigFailure> {
-    std::fs::read_to_string(path).map_err(|error| match error.kind() {
+    read_file(path).map_err(|error| match error.kind() {
         io::ErrorKind::InvalidData => ConfigFailure::NotText { path: path.to_owned() },
         _ => ConfigFailure::Unreadable { path: path.to_owned(), error },
     })
 }
 
+/// Reads a whole file. Pipes and devices are refused: they may keep the reader waiting, or never end.
+fn read_file(path: &Path) -> io::Result<String> {
+    let open = rustix::fs::open(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?;
+    let mut file = File::from(open);
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
+    }
+    let mut text = String::new();
+    file.read_to_string(&mut text)?;
+    Ok(text)
+}
+
 fn parse(path: &Path, text: &str) -> Result<Plan, ConfigFailure> {
     let written: Written = toml::from_str(text).map_err(|error| refused(path, text, &error))?;
     let folder = path.parent().unwrap_or(path);
-    let place = |text_there: &Spanned<String>| {
-        let invalid = |refused: UsageFailure| ConfigFailure::Invalid {
-            path: path.to_owned(),
-            line: line_of(text, text_there.span().start),
-            what: refused.in_a_file(),
-        };
-        Place::parse_from(folder, text_there.get_ref()).map_err(invalid)
-    };
-    let listen = written.listen.iter().map(place).collect::<Result<_, _>>()?;
+    let listen = written.listen.into_iter().map(|WrittenPlace(place)| place.below(folder)).collect();
     let volumes: Vec<_> = written.volume.into_iter().map(|volume| volume.plan(folder)).collect();
     if volumes.is_empty() {
         return Err(ConfigFailure::NoVolume { path: path.to_owned() });
@@ -287,6 +354,7 @@ impl WrittenVolume {
         DiskPlan {
             path: self.disk.as_ref().map(|disk| folder.join(disk)),
             mode: self.disk_mode,
+            volatile: risk::accepted(self.accept_volatile),
             replacement: self.replacement,
             admit: self.admit,
             sequential_bytes: self.sequential_cutoff.unwrap_or_default(),
@@ -359,6 +427,7 @@ mod tests {
             level_wear = 100
             disk = "v/disk"
             disk_mode = "write-through"
+            accept_volatile = true
             replacement = "sieve"
             admit = "second-miss"
             sequential_cutoff = "4M"
@@ -403,6 +472,7 @@ mod tests {
             disk: DiskPlan {
                 path: Some("/etc/tidegate/v/disk".into()),
                 mode: CacheMode::WriteThrough,
+                volatile: risk::Volatile::Accepted,
                 replacement: Replacement::Sieve,
                 admit: Admit::SecondMiss,
                 sequential_bytes: 4 << 20,
@@ -461,10 +531,31 @@ mod tests {
             ("connections_max = 0", 1, "nonzero"),
             ("[[volume]]\npmem = \"a\"\ndirty_percent = 101", 3, "1 to 100"),
             ("[[volume]]\npmem = \"a\"\ndirty_percent = -1", 3, "1 to 100"),
-            ("\nallow_gids = [\"no such group\"]", 2, "there is no group"),
+            ("\nallow_gids = [\n\"root\",\n\"no such group\"]", 4, "there is no group"),
+            ("\nallow_uids = [1,\n4294967296]", 3, "a name or a number"),
             ("allow_uids = [-1]", 1, "a name or a number"),
             ("[[volume]]\npmem = \"a\"\nname = \"\"", 3, "name is empty"),
             ("x = \n", 1, "value"),
+        ] {
+            let Err(ConfigFailure::Invalid { line: at, what, .. }) = plan(text) else { panic!("{text:?}") };
+            assert!(at == line && what.contains(words), "{text:?}: line {at}: {what}");
+        }
+    }
+
+    #[test]
+    fn a_list_of_one_needs_no_brackets() {
+        let one = plan(
+            "listen = \"unix:s\"\nallow_uids = 7\nallow_gids = \"root\"\n[volume]\npmem = \"v\"\ndirty_percent = 5\n",
+        );
+        let one = one.expect("a good file");
+        assert_eq!(one.listen, [Place::Unix("/etc/tidegate/s".into())]);
+        assert_eq!(one.peers, Peers { uids: vec![7], gids: vec![0] });
+        assert_eq!(one.volumes.iter().map(|volume| volume.name.as_str()).collect::<Vec<_>>(), ["v"]);
+        for (text, line, words) in [
+            ("\nlisten = \"/b\"\n", 2, "neither unix: nor tcp:"),
+            ("\nlisten = true\n", 2, "a value or a list of them"),
+            ("\n\nallow_uids = \"no such user\"", 3, "there is no user"),
+            ("[volume]\npmem = \"a\"\nemulate = \"tape\"", 3, "\"tape\""),
         ] {
             let Err(ConfigFailure::Invalid { line: at, what, .. }) = plan(text) else { panic!("{text:?}") };
             assert!(at == line && what.contains(words), "{text:?}: line {at}: {what}");

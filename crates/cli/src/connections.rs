@@ -194,6 +194,7 @@ impl Admitted {
         let number = self.number;
         self.connections.counts.admitted.fetch_add(1, Ordering::Relaxed);
         tracing::info!("client {number} connected");
+        tracing::debug!("client {number} is {}", stream.peer());
         let offer = &self.connections.offer;
         let service = match stream {
             Stream::Unix(_) => &offer.unix,

@@ -66,10 +66,16 @@ pub(crate) fn promises(domain: Domain, stack: Stack) -> Vec<Promise> {
     if !matches!(stack, Stack::BeforeDisk | Stack::BeforeOrderedDisk) {
         return of_memory.to_vec();
     }
-    // Pages of a file reach its disk in any order: the cache may then take one block's bytes for another's, and bring them to the disk.
-    let of_power = |promise| match domain {
+    let memory_fails = if stack == Stack::BeforeDisk { MEMORY_FAILS } else { MEMORY_FAILS_IN_ORDER };
+    let of_power = |promise: Promise| match domain {
+        Domain::PowerFail { .. } => promise,
+        // Pages of a file reach its disk in any order: the cache may then take one block's bytes for another's, and bring them to the disk.
         Domain::DiskFile => Promise { completed: NO_PROMISE, flushed: NO_PROMISE, ..promise },
-        Domain::PowerFail { .. } | Domain::ProcessCrash | Domain::Volatile => promise,
+        // The memory is lost with the power, and the disk is what is left.
+        Domain::ProcessCrash | Domain::Volatile if promise.event == POWER_FAILS => {
+            Promise { event: POWER_FAILS, ..memory_fails }
+        }
+        Domain::ProcessCrash | Domain::Volatile => promise,
     };
     let of_writes = of_memory.map(|promise| match promise.event {
         "block torn by a kill -9" => Promise { event: "whole write torn by a kill -9", ..promise },
@@ -77,7 +83,6 @@ pub(crate) fn promises(domain: Domain, stack: Stack) -> Vec<Promise> {
         POWER_FAILS => of_power(promise),
         _ => promise,
     });
-    let memory_fails = if stack == Stack::BeforeDisk { MEMORY_FAILS } else { MEMORY_FAILS_IN_ORDER };
     of_writes.into_iter().chain([DISK_FAILS, memory_fails]).collect()
 }
 
@@ -178,7 +183,9 @@ mod tests {
             (power_fail, Stack::BehindWriteCache, "behind a write cache"),
             (power_fail, Stack::BeforeDisk, "in front of a disk"),
             (disk_file, Stack::BeforeDisk, "in front of a disk"),
+            (process_crash, Stack::BeforeDisk, "in front of a disk"),
             (power_fail, Stack::BeforeOrderedDisk, "in front of an ordered disk"),
+            (process_crash, Stack::BeforeOrderedDisk, "in front of an ordered disk"),
             (power_fail, Stack::UnderRun, "under `tidegate run`"),
             (process_crash, Stack::UnderRun, "under `tidegate run`"),
         ] {
@@ -209,10 +216,15 @@ mod tests {
         for domain in DOMAINS {
             let (alone, with_disk) = (promises(domain, Stack::Alone), promises(domain, Stack::BeforeDisk));
             let words = |promise: &Promise| (promise.completed, promise.flushed);
-            // Nothing is promised of files over a power loss.
-            let same = if domain == Domain::DiskFile { 3 } else { 5 };
+            // Nothing is promised of files over a power loss; of memory that it empties, what the disk has.
+            let (same, power) = match domain {
+                Domain::PowerFail { .. } => (5, (KEPT, KEPT)),
+                Domain::DiskFile => (3, (NO_PROMISE, NO_PROMISE)),
+                Domain::ProcessCrash | Domain::Volatile => (3, words(&MEMORY_FAILS)),
+            };
             assert!(alone[..same].iter().map(words).eq(with_disk[..same].iter().map(words)));
-            assert!(with_disk[same..5].iter().all(|promise| words(promise) == (NO_PROMISE, NO_PROMISE)));
+            assert_eq!(words(&with_disk[3]), power, "{domain}");
+            assert!(with_disk[same..5].iter().skip(1).all(|promise| words(promise) == (NO_PROMISE, NO_PROMISE)));
             let whole = with_disk.iter().filter(|promise| promise.event.starts_with("whole write torn")).count();
             assert_eq!((whole, with_disk.len()), (2, 7));
         }

@@ -9,24 +9,25 @@ use crate::failure::{ControlFailure, DiskFailure, Exit, Failure, Kept};
 use crate::listen::{Listener, Place, SocketAccess, Stream};
 use crate::live_disk::{FlushTicket, LiveDisk};
 use crate::peers::Peers;
-use crate::places;
 use crate::plan::Plan;
+use crate::risk;
 use crate::scrub::Found;
 use crate::snapshot::{Observed, Snapshot};
+use crate::watchers::Watcher;
+use crate::{owned, places};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::thread::{self, Scope};
-use std::time::Duration;
-use tidegate_nbd::Stream as _;
+use std::time::{Duration, Instant};
 
-/// How long somebody who asked may keep the answer waiting.
+/// How long somebody who asked may take to read a line of the answer.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How long somebody who connected may take to ask.
+/// How long somebody who connected may take to ask, from the first byte to the last.
 const REQUEST_PATIENCE: Duration = Duration::from_millis(500);
 
 /// How long both sides of a change are watched before the next look at how far it is.
@@ -81,6 +82,9 @@ pub(crate) enum DiskAct {
         /// Where the disk is.
         #[serde(with = "crate::json_path")]
         disk: PathBuf,
+        /// Whether completed writes may then lie only in memory that a power loss empties.
+        #[serde(default)]
+        accept_volatile: bool,
     },
     /// To read what some entries name.
     Scrub {
@@ -91,6 +95,9 @@ pub(crate) enum DiskAct {
     SetMode {
         /// How.
         mode: String,
+        /// Whether completed writes may then lie only in memory that a power loss empties.
+        #[serde(default)]
+        accept_volatile: bool,
     },
 }
 
@@ -208,62 +215,48 @@ fn tell_absence(failure: &Failure) {
     }
 }
 
-/// Where that is done what somebody waits for longer.
-#[derive(Clone, Copy)]
-pub(crate) struct Beside<'scope, 'env> {
-    /// Threads that are waited for when the server ends.
-    pub(crate) threads: &'scope Scope<'scope, 'env>,
-    /// Its other side closes when the server ends.
-    pub(crate) end: &'scope UnixStream,
-}
-
-/// Tells whoever connected.
-pub(crate) fn answer_one<'scope>(stream: Stream, observed: &'scope Observed, beside: Beside<'scope, '_>) {
-    if let Stream::Unix(peer) = &stream
+/// Tells whoever connected. The other side of `end` closes when the server ends.
+pub(crate) fn answer_one(mut watcher: Watcher<'_>, observed: &Observed, end: &UnixStream) {
+    if let Stream::Unix(peer) = watcher.stream()
         && !matches!(Peers::default().stranger(peer), Ok(None))
     {
         tracing::warn!("a stranger was turned away from the control socket");
         return;
     }
+    let asked = request(&watcher);
+    tracing::debug!("a control socket is asked by {}: {asked:?}", watcher.stream().peer());
     // Whoever asked and went away, or does not read, gets no more.
-    let _ = match request(&stream) {
+    let _ = match asked {
         Ok(Request::Change { pmem, change }) => {
             match disk_of(observed, &pmem).and_then(|disk| Changing::begin(disk, change).map_err(refused)) {
-                Ok(changing) => return make_beside(stream, pmem, changing, beside),
-                Err(why) => send(&stream, &DiskReply::Err(why)),
+                Ok(changing) => {
+                    // There is one change of a disk at a time, and it may take longer than anybody waits for a seat.
+                    watcher.stand();
+                    let reply = made(&watcher, &pmem, changing, end);
+                    // It was made, or it was not, whoever hears of it.
+                    send(&watcher, &reply)
+                }
+                Err(why) => send(&watcher, &DiskReply::Err(why)),
             }
         }
-        Ok(Request::Disk { pmem, act }) => send(&stream, &of_disk(observed, &pmem, act)),
-        Ok(Request::Snapshot) => send(&stream, &observed.snapshot()),
-        Err(why) => send(&stream, &DiskReply::Err(why)),
+        Ok(Request::Disk { pmem, act }) => send(&watcher, &watcher.make(|| of_disk(observed, &pmem, act))),
+        Ok(Request::Snapshot) => send(&watcher, &watcher.make(|| observed.snapshot())),
+        Err(why) => send(&watcher, &DiskReply::Err(why)),
     };
 }
 
 /// Sends a line.
-fn send(stream: &Stream, answer: &impl Serialize) -> io::Result<()> {
+fn send(watcher: &Watcher<'_>, answer: &impl Serialize) -> io::Result<()> {
     let mut line = serde_json::to_vec(answer).expect("answers are made of strings and numbers");
     line.push(b'\n');
-    stream.limit_sending(Some(PATIENCE)).and_then(|()| stream.send(&line))
+    watcher.send(&line, Instant::now() + PATIENCE)
 }
 
-/// Makes the change on a thread of its own, and tells whoever waits on `stream` for it.
-fn make_beside<'scope>(stream: Stream, pmem: PathBuf, changing: Changing<'scope>, beside: Beside<'scope, '_>) {
-    let Beside { threads, end } = beside;
-    let work = move || {
-        let reply = made(&stream, &pmem, changing, end);
-        // It was made, or it was not, whoever hears of it.
-        let _ = send(&stream, &reply);
-    };
-    if let Err(error) = thread::Builder::new().name("change".to_owned()).spawn_scoped(threads, work) {
-        tracing::warn!("a change was not begun: there is no thread for it: {error}");
-    }
-}
-
-/// Makes the change as long as `stream` has another side, and the server has not ended.
-fn made(stream: &Stream, pmem: &Path, changing: Changing<'_>, end: &UnixStream) -> DiskReply {
+/// Makes the change as long as `watcher` is there, and the server has not ended.
+fn made(watcher: &Watcher<'_>, pmem: &Path, changing: Changing<'_>, end: &UnixStream) -> DiskReply {
     let disk = changing.disk();
-    let tell = || send(stream, &DiskReply::Ok((DiskAnswer::UnderWay, disk.state())));
-    let outcome = changing.carry_out(|| tell().is_ok() && both_stay(stream, end));
+    let tell = || send(watcher, &DiskReply::Ok((DiskAnswer::UnderWay, disk.state())));
+    let outcome = changing.carry_out(|| tell().is_ok() && both_stay(watcher.stream(), end));
     // Whoever hears that it has ended finds the lasting mode.
     drop(changing);
     let answer = match outcome.map_err(refused)? {
@@ -286,12 +279,12 @@ fn both_stay(stream: &Stream, end: &UnixStream) -> bool {
 }
 
 /// What whoever connected asks; a snapshot if nothing.
-fn request(stream: &Stream) -> Result<Request, Refused> {
+fn request(watcher: &Watcher<'_>) -> Result<Request, Refused> {
+    let deadline = Instant::now() + REQUEST_PATIENCE;
     let mut line = Vec::new();
     while !line.contains(&b'\n') && line.len() < REQUEST_BYTES_MAX {
         let mut piece = [0; 1024];
-        let got = stream.limit_waiting(Some(REQUEST_PATIENCE)).and_then(|()| stream.receive(&mut piece));
-        match got {
+        match watcher.receive(&mut piece, deadline) {
             Ok(len @ 1..) => line.extend_from_slice(&piece[..len]),
             Ok(0) | Err(_) if line.is_empty() => return Ok(Request::Snapshot),
             Ok(0) | Err(_) => break,
@@ -325,11 +318,13 @@ fn carry_out(disk: &LiveDisk, act: DiskAct) -> Result<DiskAnswer, Refused> {
             let step = disk.scrub(from);
             DiskAnswer::Scrubbed { found: Found::of(&step), next: step.next }
         }
-        DiskAct::SetMode { mode } => {
+        DiskAct::SetMode { mode, accept_volatile } => {
             let mode = mode.parse().map_err(|_| Refused::NoMode { mode })?;
-            changed(disk.set_mode(mode))?
+            changed(disk.set_mode(mode, risk::accepted(accept_volatile)))?
         }
-        DiskAct::Attach { disk: path } => changed(disk.attach(&path))?,
+        DiskAct::Attach { disk: path, accept_volatile } => {
+            changed(disk.attach(&path, risk::accepted(accept_volatile)))?
+        }
     })
 }
 
@@ -347,14 +342,15 @@ fn refused(failure: Failure) -> Refused {
     }
 }
 
-/// Asks the server that listens on the control socket `path`.
-pub(crate) fn ask(path: &Path) -> Result<Snapshot, ControlFailure> {
-    exchange(path, &Request::Snapshot)
+/// Asks the server that listens on the control socket `path`. `pmem`: one that has this volume.
+pub(crate) fn ask(path: &Path, pmem: Option<&Path>) -> Result<Snapshot, ControlFailure> {
+    exchange(path, pmem, &Request::Snapshot)
 }
 
 /// Asks it to do `act` with the disk of the volume in `pmem`.
 pub(crate) fn ask_disk(path: &Path, pmem: &Path, act: DiskAct) -> Result<(DiskAnswer, DiskState), Failure> {
-    Ok(exchange::<DiskReply>(path, &Request::Disk { pmem: as_served(pmem), act })?.map_err(told)?)
+    let request = Request::Disk { pmem: as_served(pmem), act };
+    Ok(exchange::<DiskReply>(path, Some(pmem), &request)?.map_err(told)?)
 }
 
 /// Asks it for `change` and waits; `hear` is told over and over how the cache is. An answer that it was done, or a flush and what it had to leave.
@@ -364,7 +360,7 @@ pub(crate) fn ask_for(
     change: Change,
     mut hear: impl FnMut(&DiskState),
 ) -> Result<(DiskAnswer, DiskState), Failure> {
-    let mut asked = Asked::of(path, &Request::Change { pmem: as_served(pmem), change })?;
+    let mut asked = Asked::of(path, Some(pmem), &Request::Change { pmem: as_served(pmem), change })?;
     loop {
         match asked.answer::<DiskReply>()?.map_err(told)? {
             (DiskAnswer::UnderWay, state) => hear(&state),
@@ -383,8 +379,20 @@ fn told(refused: Refused) -> DiskFailure {
     DiskFailure::Server { why: refused.to_string(), next: refused.next(), exit: refused.exit() }
 }
 
-fn exchange<A: DeserializeOwned>(path: &Path, request: &Request) -> Result<A, ControlFailure> {
-    Asked::of(path, request)?.answer()
+fn exchange<A: DeserializeOwned>(path: &Path, pmem: Option<&Path>, request: &Request) -> Result<A, ControlFailure> {
+    Asked::of(path, pmem, request)?.answer()
+}
+
+/// Refuses a process of another user at the other end of the control socket beside `pmem`, where anybody may have made one: it would say what it likes of the region. A socket
+/// elsewhere was named by whoever asks.
+fn refuse_stranger(stream: &UnixStream, path: &Path, pmem: &Path) -> io::Result<()> {
+    let peer = rustix::net::sockopt::socket_peercred(stream)?.uid.as_raw();
+    let is_owner = || pmem.metadata().is_ok_and(|about| about.uid() == peer);
+    if path != places::control_socket(pmem) || [owned::own(), 0].contains(&peer) || is_owner() {
+        return Ok(());
+    }
+    let stranger = format!("{} listens there, who does not own the region", owned::named(peer));
+    Err(io::Error::new(io::ErrorKind::ConnectionRefused, stranger))
 }
 
 /// A server that was asked.
@@ -394,12 +402,13 @@ struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    fn of<'a>(path: &'a Path, request: &Request) -> Result<Asked<'a>, ControlFailure> {
+    fn of<'a>(path: &'a Path, pmem: Option<&Path>, request: &Request) -> Result<Asked<'a>, ControlFailure> {
         let absent = |error: io::Error| match error.kind() {
             io::ErrorKind::PermissionDenied => ControlFailure::Denied { path: path.to_owned(), error },
             _ => ControlFailure::NoServer { path: path.to_owned(), error },
         };
         let mut stream = UnixStream::connect(path).map_err(absent)?;
+        pmem.map_or(Ok(()), |pmem| refuse_stranger(&stream, path, pmem)).map_err(absent)?;
         let mut line = serde_json::to_vec(request).expect("a request is made of strings and numbers");
         line.push(b'\n');
         // A server that does not listen any more has answered.
@@ -439,15 +448,15 @@ mod tests {
     fn a_server_that_does_not_answer_is_a_server_all_the_same() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("control");
-        let absent = Failure::from(ask(&path).expect_err("nobody is there"));
+        let absent = Failure::from(ask(&path, None).expect_err("nobody is there"));
         assert!(absent.is_no_server());
         let listener = UnixListener::bind(&path).expect("a socket");
-        let rude = thread::spawn(move || {
+        let rude = std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().expect("a client");
             // What is left unread makes the system end the connection with an error.
             stream.read_exact(&mut [0]).expect("a request");
         });
-        let silent = Failure::from(ask(&path).expect_err("no answer"));
+        let silent = Failure::from(ask(&path, None).expect_err("no answer"));
         rude.join().expect("it heard a request");
         assert!(!silent.is_no_server(), "{silent:?}");
     }

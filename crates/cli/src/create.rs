@@ -4,13 +4,15 @@
 //! `--force`.
 
 use crate::answer;
-use crate::compose::{self, Holds};
+use crate::compose;
 use crate::create_cache;
 use crate::facts::{Facts, Memory};
 use crate::failure::{Doing, Exit, Failure, UsageFailure, VolumeFailure};
 use crate::grammar::Create;
+use crate::holdings;
 use crate::places;
 use crate::shell::word;
+use crate::unlocked::unlocked;
 use rustix::fs::{FallocateFlags, SeekFrom};
 use serde::Serialize;
 use std::fmt;
@@ -19,7 +21,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use tidegate_btt::{Contents, FormatError, FormatSpec, Identity, format, identify};
 use tidegate_layout::btt::{ARENA_BYTES_MIN, PAGE_BYTES, SECTOR_SIZES, Version};
-use tidegate_media::{Access, Allocation, Domain, LockedFile, MappedRegion, Region};
+use tidegate_media::{Access, Allocation, Domain, LockedFile, MapError, MappedRegion, Region};
 use uuid::Uuid;
 
 /// A file is searched for data in pieces of this size.
@@ -100,8 +102,14 @@ fn allocation(wish: &Create) -> Allocation {
 
 fn new_region(wish: &Create) -> Result<MappedRegion, Failure> {
     let size = wish.size.ok_or(UsageFailure::SizeMissing)?;
-    let made = MappedRegion::create(&wish.pmem, size, allocation(wish));
-    made.map_err(|error| VolumeFailure::of_map(Doing::Create, error).into())
+    let path = wish.pmem.as_path();
+    let made = MappedRegion::create(path, size, allocation(wish));
+    let region = made.map_err(|error| VolumeFailure::of_map(Doing::Create, error))?;
+    create_cache::refuse_volatile(wish, &region).inspect_err(|_| {
+        // Why it is refused is told; an empty region that stays is in nobody's way.
+        let _ = std::fs::remove_file(path);
+    })?;
+    Ok(region)
 }
 
 /// The region that is there already, if it may be overwritten, and what it holds then.
@@ -109,12 +117,19 @@ fn existing_region(wish: &Create) -> Result<(MappedRegion, Contents), Failure> {
     let path = wish.pmem.as_path();
     let there = path.metadata().map_err(|error| VolumeFailure::of_io(path, Doing::Write, error))?;
     if there.is_file() && there.len() == 0 {
-        return Ok((grow(wish)?, Contents::Zeroed));
+        let region = grow(wish)?;
+        create_cache::refuse_volatile(wish, &region).inspect_err(|_| {
+            let _ = region.file().map(|file| file.set_len(0));
+        })?;
+        return Ok((region, Contents::Zeroed));
     }
     let region = compose::map(path, Access::ReadWrite)?;
-    if !wish.force {
+    if wish.force {
+        tell_what_it_holds(path, &region);
+    } else {
         refuse_what_it_holds(path, &region)?;
     }
+    create_cache::refuse_volatile(wish, &region)?;
     match wish.size {
         Some(size) if size == region.len() => {}
         Some(_) if there.is_file() => {
@@ -130,32 +145,17 @@ fn existing_region(wish: &Create) -> Result<(MappedRegion, Contents), Failure> {
 }
 
 fn refuse_what_it_holds(path: &Path, region: &MappedRegion) -> Result<(), VolumeFailure> {
-    if let Some(holds) = cache_it_holds(path, region)? {
-        return Err(VolumeFailure::Exists { path: path.to_owned(), holds });
+    match holdings::of_region(path, region)? {
+        Some(holds) => Err(VolumeFailure::Exists { path: path.to_owned(), holds }),
+        None => Ok(()),
     }
-    let found = identify(region).map_err(|poison| VolumeFailure::of_poison(path, poison))?;
-    let holds = match found {
-        Identity::Blank if is_all_zero(path, region)? => return Ok(()),
-        Identity::Blank => "data that is not recognised".to_owned(),
-        Identity::Btt(summary) => {
-            format!("a BTT {} volume, uuid {}", summary.version, Uuid::from_bytes(summary.uuid))
-        }
-        Identity::Damaged { .. } => "a damaged BTT volume".to_owned(),
-        Identity::Foreign { what } => what.to_owned(),
-    };
-    Err(VolumeFailure::Exists { path: path.to_owned(), holds })
 }
 
-/// The cache of a disk in `region`, in words, if there is one.
-fn cache_it_holds(path: &Path, region: &MappedRegion) -> Result<Option<String>, VolumeFailure> {
-    Ok(match compose::holds(path, region)? {
-        Holds::NoCache => None,
-        Holds::BrokenCache => Some("a damaged cache of a disk".to_owned()),
-        Holds::Cache(_) => Some(match tidegate_disk_cache::check(region) {
-            Ok(report) => format!("a cache of a disk, with {} blocks that the disk does not have", report.dirty),
-            Err(_) => "a cache of a disk".to_owned(),
-        }),
-    })
+/// Tells what is about to be lost. What cannot be read is lost too, and keeps nobody from making a new volume.
+fn tell_what_it_holds(path: &Path, region: &MappedRegion) {
+    if let Ok(Some(holds)) = holdings::of_region(path, region) {
+        tracing::warn!("--force overwrites {}, which held {holds}", path.display());
+    }
 }
 
 /// Whether no byte of the region is set. Holes are not read.
@@ -181,8 +181,11 @@ pub(crate) fn is_all_zero(path: &Path, region: &MappedRegion) -> Result<bool, Vo
 fn grow(wish: &Create) -> Result<MappedRegion, Failure> {
     let (path, size) = (wish.pmem.as_path(), wish.size.ok_or(UsageFailure::SizeMissing)?);
     let failed = |error| VolumeFailure::of_io(path, Doing::Write, error);
-    let file = File::options().write(true).open(path).map_err(failed)?;
-    let file = LockedFile::exclusive(path, file).map_err(|_| VolumeFailure::InUse { path: path.to_owned() })?;
+    let opened = File::options().write(true).open(path).map_err(failed)?;
+    let again =
+        || opened.try_clone().map_err(|source| MapError::Io { path: path.to_owned(), action: "open it", source });
+    let file = unlocked(|| LockedFile::exclusive(path, again()?));
+    let file = file.map_err(|error| VolumeFailure::of_map(Doing::Write, error))?;
     file.set_len(0).map_err(failed)?;
     let given = match allocation(wish) {
         Allocation::Sparse => file.set_len(size),

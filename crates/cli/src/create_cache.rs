@@ -7,8 +7,10 @@ use crate::disks::{self, Disk};
 use crate::facts::{Facts, Memory};
 use crate::failure::{DiskFailure, Failure, UsageFailure, VolumeFailure};
 use crate::grammar::Create;
+use crate::holdings;
 use crate::notes::Note;
 use crate::ordered::{journal_on, put_journal, refuse_another_cache, refuse_what_the_end_holds};
+use crate::risk::{self, Stake, Step};
 use std::path::Path;
 use tidegate_disk_cache::{Contents, FormatError, FormatSpec, Sums, blocks_in, format_ordered, format_with, identify};
 use tidegate_layout::btt::PAGE_BYTES;
@@ -39,9 +41,23 @@ pub(crate) fn disk(path: &Path, wish: &Create) -> Result<Disk, Failure> {
     Ok(disk)
 }
 
+/// Refuses `region` in front of a disk, if it is to be, and a power loss empties its memory; unless that was asked for by name.
+pub(crate) fn refuse_volatile(wish: &Create, region: &MappedRegion) -> Result<(), DiskFailure> {
+    if wish.disk.is_some() {
+        stake(wish, region).refuse(Step::Create, risk::accepted(wish.accept_volatile))
+    } else {
+        Ok(())
+    }
+}
+
+fn stake<'a>(wish: &'a Create, region: &MappedRegion) -> Stake<'a> {
+    Stake { pmem: &wish.pmem, domain: region.domain(), ordered: wish.ordered }
+}
+
 /// Makes `region` a cache of `disk`.
 pub(crate) fn lay_out(wish: &Create, disk: &Disk, region: &MappedRegion, contents: Contents) -> Result<Facts, Failure> {
     let path = wish.pmem.as_path();
+    stake(wish, region).admit(Step::Create, risk::accepted(wish.accept_volatile))?;
     let spec = FormatSpec {
         block_size: wish.block,
         disk_blocks: disk.device.geometry().blocks,
@@ -57,7 +73,7 @@ pub(crate) fn lay_out(wish: &Create, disk: &Disk, region: &MappedRegion, content
     disk_left::forget(path, region)?;
     region.file().into_iter().for_each(|file| Note::Disk.write(file, &disk.path));
     let identity = identify(region).map_err(|poison| VolumeFailure::of_poison(path, poison))?;
-    let identity = identity.ok_or_else(|| DiskFailure::NoCache { pmem: path.to_owned() })?;
+    let identity = identity.ok_or_else(|| holdings::no_cache(path, region))?;
     take(disk, path, identity.uuid)?;
     Ok(Facts::of_disk_cache(path, Memory::of(region), &identity))
 }
@@ -73,9 +89,7 @@ fn lay_out_ordered(
     // At least as many as with checksums.
     let blocks = blocks_in(region.len(), spec.block_size, spec.ring_slots).unwrap_or(1);
     let journal = journal_on(disk, spec.block_size, blocks)?;
-    if !wish.force {
-        refuse_what_the_end_holds(disk, &journal, spec.uuid)?;
-    }
+    refuse_what_the_end_holds(disk, &journal, spec.uuid, wish.force)?;
     put_journal(disk, journal, spec.uuid)?;
     let (path, spec) = (wish.pmem.as_path(), FormatSpec { disk_blocks: journal.disk_blocks, ..spec });
     let formatted = format_ordered(journal.capacity, sums, region, &spec, contents);

@@ -5,6 +5,7 @@
 
 use crate::answer;
 use crate::belonging;
+use crate::cached_disk::DiskState;
 use crate::change::Change;
 use crate::control::{self, DiskAct};
 use crate::disks::{self, DETACHED};
@@ -16,6 +17,7 @@ use crate::live_disk::lay_out;
 use crate::notes::Note;
 use crate::ordered::{erase_journal_of, put_journal_of};
 use crate::places;
+use crate::risk::{self, Stake, Step};
 use crate::shell::word;
 use serde::Serialize;
 use std::fmt;
@@ -111,13 +113,22 @@ fn detach_idle(wish: &Detach, tell: Teller) -> Result<(), Failure> {
 pub(crate) fn attach(wish: &Attach, json: bool) -> Result<Exit, Failure> {
     let socket = wish.control.clone().unwrap_or_else(|| places::control_socket(&wish.pmem));
     let disk = wish.disk.canonicalize().unwrap_or_else(|_| wish.disk.clone());
-    let (served, blocks) = match control::ask_disk(&socket, &wish.pmem, DiskAct::Attach { disk: disk.clone() }) {
-        Ok(_) => (true, None),
+    let act = DiskAct::Attach { disk: disk.clone(), accept_volatile: wish.accept_volatile };
+    let (served, blocks) = match control::ask_disk(&socket, &wish.pmem, act) {
+        Ok((_, state)) => {
+            warn_of_the_risk(&wish.pmem, &state);
+            (true, None)
+        }
         Err(failure) if wish.control.is_none() && failure.is_no_server() => (false, Some(attach_idle(wish)?)),
         Err(failure) => return Err(failure),
     };
     answer::give(&Attached { attached: wish.pmem.clone(), disk, served, blocks }, json)?;
     Ok(Exit::Done)
+}
+
+/// Warns whoever asked a server for it of what completed writes of `pmem` risk, as its server does.
+pub(crate) fn warn_of_the_risk(pmem: &Path, state: &DiskState) {
+    state.risk.iter().for_each(|risk| tracing::warn!("{}: {risk}", pmem.display()));
 }
 
 /// Without a server: the blocks of the disk.
@@ -126,6 +137,7 @@ fn attach_idle(wish: &Attach) -> Result<u64, Failure> {
     if identity.disk != DETACHED {
         return Err(DiskFailure::Attached { pmem: wish.pmem.clone() }.into());
     }
+    Stake::of(&wish.pmem, &region, &identity).admit(Step::Attach, risk::accepted(wish.accept_volatile))?;
     let disk = disks::open(&wish.disk, DiskAccess::ReadWrite, identity.block_size)?;
     if !wish.force {
         belonging::refuse_of_another(&disk, Some(identity.uuid))?;

@@ -1,28 +1,13 @@
-//! How a disk in a file was left: its size and the time of its last change, noted beside the region at a clean end. Whoever writes to such a disk
-//! without its region makes what is cached stale, and nothing else would tell.
-//!
-//! The note means that nobody wrote to the disk through the region since. So it goes, durably, before the disk is written through the region again
-//! ([`forget`]), and is made when nobody does any more ([`note`]). A kill or a power cut in between leaves none, and nothing is known then. The
-//! disk's own attributes are synced before they are noted: a time that went back with the power would look like a change.
-//!
-//! A convenience, as all notes: of block devices, and where the file system of the region keeps no attributes, nothing is known.
+//! What becomes of a cache whose disk somebody has written to without its region: how the disk was left is noted by the medium
+//! ([`FileDisk::note_as_left`](tidegate_media::FileDisk::note_as_left)).
 
 use crate::disks::Disk;
 use crate::failure::{DiskFailure, Doing, Failure, VolumeFailure};
 use crate::live_disk::lay_out;
-use rustix::fs::XattrFlags;
-use std::fs::File;
-use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 use tidegate_disk_cache::{Identity, Relayout, check};
 use tidegate_media::{MappedRegion, Region};
-
-const ATTRIBUTE: &str = "user.tidegate.disk-left";
-
-/// Bytes of a note: three numbers.
-const NOTE_BYTES: usize = 24;
 
 /// What is done with a disk that was changed without its region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,51 +18,9 @@ pub(crate) enum IfChanged {
     GoOn,
 }
 
-/// How a disk is: its size, and the time of its last change. None: it is no file.
-fn state_of(disk: &File) -> io::Result<Option<[u8; NOTE_BYTES]>> {
-    let there = disk.metadata()?;
-    let mut state = [0; NOTE_BYTES];
-    let numbers = [there.len().to_le_bytes(), there.mtime().to_le_bytes(), there.mtime_nsec().to_le_bytes()];
-    state.copy_from_slice(numbers.as_flattened());
-    Ok(there.is_file().then_some(state))
-}
-
-/// Notes at the file of `region` how `disk` is, to which nobody writes any more.
-pub(crate) fn note(region: &MappedRegion, disk: &Disk) {
-    let state = File::open(&disk.path).and_then(|disk| disk.sync_all().and_then(|()| state_of(&disk)));
-    if let (Some(file), Ok(Some(state))) = (region.file(), state) {
-        // Without the note nothing is known.
-        let _ = rustix::fs::fsetxattr(file, ATTRIBUTE, &state, XattrFlags::empty());
-    }
-}
-
 /// Nothing is known of the disk of `region` from now on, whatever happens.
 pub(crate) fn forget(pmem: &Path, region: &MappedRegion) -> Result<(), VolumeFailure> {
-    let forgotten = region.file().map_or(Ok(()), forget_at);
-    forgotten.map_err(|error| VolumeFailure::of_io(pmem, Doing::Write, error))
-}
-
-fn forget_at(file: &File) -> io::Result<()> {
-    // A device refuses even that nothing is removed.
-    if noted_at(file).is_none() {
-        return Ok(());
-    }
-    rustix::fs::fremovexattr(file, ATTRIBUTE)?;
-    file.sync_all()
-}
-
-/// What is noted at a region's file.
-fn noted_at(file: &File) -> Option<[u8; NOTE_BYTES]> {
-    let mut noted = [0; NOTE_BYTES];
-    let len = rustix::fs::fgetxattr(file, ATTRIBUTE, &mut noted[..]).ok()?;
-    (len == NOTE_BYTES).then_some(noted)
-}
-
-/// Whether `disk` is another than was noted at the file of `region`.
-fn is_changed(region: &MappedRegion, disk: &Disk) -> bool {
-    let noted = region.file().and_then(noted_at);
-    let now = File::open(&disk.path).and_then(|disk| state_of(&disk));
-    matches!((noted, now), (Some(noted), Ok(Some(now))) if now != noted)
+    region.forget_disk().map_err(|error| VolumeFailure::of_io(pmem, Doing::Write, error))
 }
 
 /// Lets no block be served that is older than `disk`, which `region` caches and nobody uses yet: if somebody wrote to the disk without the region, the
@@ -93,7 +36,7 @@ pub(crate) fn distrust(
     disk: &Disk,
     if_changed: IfChanged,
 ) -> Result<bool, Failure> {
-    if !is_changed(region, disk) {
+    if !disk.device.was_changed_without(region) {
         return Ok(false);
     }
     let dirty = check(&**region).map_or(0, |report| u64::from(report.dirty));
@@ -125,6 +68,7 @@ mod tests {
     use crate::disks::{self, DiskPlan};
     use crate::flush;
     use crate::grammar::{Command, Parsed, Program, parse};
+    use std::fs::File;
     use std::os::unix::fs::FileExt;
     use std::path::PathBuf;
     use tidegate_media::{Access, BlockDevice, DiskAccess, Durability, Lba};
@@ -151,7 +95,7 @@ mod tests {
             cached.device().write(Lba(1), &[1; BLOCK], Durability::Fua).expect("a write");
             let disk = cached.disk();
             drop(cached);
-            note(&region, &disk);
+            disk.device.note_as_left(&region);
             closed
         }
 
@@ -198,21 +142,14 @@ mod tests {
     }
 
     #[test]
-    fn a_device_has_nothing_to_forget() {
-        let device = File::options().write(true).open("/dev/null").expect("a device");
-        assert!(rustix::fs::fremovexattr(&device, ATTRIBUTE).is_err());
-        forget_at(&device).expect("nothing was noted");
-    }
-
-    #[test]
     fn a_disk_that_is_as_it_was_left_goes_on() {
         let closed = Closed::new();
         let (region, identity, disk) = closed.region();
-        assert!(!is_changed(&region, &disk));
+        assert!(!disk.device.was_changed_without(&region));
         assert!(!distrust(&closed.pmem, &region, &identity, &disk, IfChanged::Refuse).expect("nothing is wrong"));
         forget(&closed.pmem, &region).expect("a file");
         closed.write_past_it(1, 9);
-        assert!(!is_changed(&region, &disk), "nothing is known while it is in use");
+        assert!(!disk.device.was_changed_without(&region), "nothing is known while it is in use");
     }
 
     #[test]

@@ -1,10 +1,13 @@
 //! The disk of a cache: where it is, and whether it is still the same one.
 
-use crate::failure::{DiskFailure, Failure};
+use crate::failure::{DiskFailure, Doing, Failure, VolumeFailure};
 use crate::notes::Note;
+use crate::owned;
+use crate::risk::Volatile;
+use crate::unlocked::unlocked;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 use tidegate_disk_cache::{Guard, Identity, Journaling, Mode, Reads};
 use tidegate_media::{BlockDevice, DiskAccess, DiskIdentity, FileDisk, MapError};
 use tidegate_policy::admit::Admit;
@@ -25,6 +28,8 @@ pub(crate) struct DiskPlan {
     pub(crate) force: bool,
     /// What is done with reads and writes.
     pub(crate) mode: Mode,
+    /// Whether completed writes may be only in memory that a power loss empties.
+    pub(crate) volatile: Volatile,
     /// Which clean block goes when room is needed.
     pub(crate) replacement: Replacement,
     /// Which blocks that are read come in.
@@ -64,21 +69,9 @@ pub(crate) fn open(path: &Path, access: DiskAccess, block_size: u32) -> Result<D
 }
 
 fn try_open(path: &Path, access: DiskAccess, block_size: u32) -> Result<Disk, MapError> {
-    let deadline = Instant::now() + GONE_WITHIN;
-    let device = loop {
-        match FileDisk::open(path, access, block_size) {
-            Err(MapError::InUse { .. } | MapError::UsedBy { .. }) if Instant::now() < deadline => {
-                std::thread::sleep(LOOKED_EVERY)
-            }
-            device => break device?,
-        }
-    };
-    Ok(Disk { path: path.to_owned(), device: Arc::new(device) })
+    let disk = unlocked(|| FileDisk::open(path, access, block_size))?;
+    Ok(Disk { path: path.to_owned(), device: Arc::new(disk) })
 }
-
-/// How long a disk may be in use by somebody who is gone: a killed server, until its last requests have ended, or a program's child, until it runs its own program.
-const GONE_WITHIN: Duration = Duration::from_secs(1);
-const LOOKED_EVERY: Duration = Duration::from_millis(50);
 
 /// Where somebody says that a disk is.
 #[derive(Clone, Copy)]
@@ -97,6 +90,9 @@ pub(crate) fn open_of(pmem: &Path, identity: &Identity, named: Named<'_>, access
     let noted = Note::Disk.read(pmem);
     let path = named.path.map(Path::to_owned).or_else(|| noted.clone());
     let path = path.ok_or_else(|| DiskFailure::NotNamed { pmem: pmem.to_owned() })?;
+    if named.path.is_none() {
+        refuse_note_of_another_user(pmem, &path)?;
+    }
     let disk = try_open(&path, access, identity.block_size).map_err(|error| match error {
         MapError::NotFound { path } => DiskFailure::Absent { pmem: pmem.to_owned(), disk: path },
         error => DiskFailure::Unusable { error },
@@ -114,6 +110,16 @@ pub(crate) fn open_of(pmem: &Path, identity: &Identity, named: Named<'_>, access
     }
     refuse_smaller(pmem, identity, &disk)?;
     Ok(disk)
+}
+
+/// Refuses to open the disk that was noted at the region of another user: the note and what the region says of its disk are his to choose.
+fn refuse_note_of_another_user(pmem: &Path, disk: &Path) -> Result<(), Failure> {
+    let about = pmem.metadata().map_err(|error| VolumeFailure::of_io(pmem, Doing::Read, error))?;
+    if about.file_type().is_char_device() || [owned::own(), 0].contains(&about.uid()) {
+        return Ok(());
+    }
+    let (pmem, owner) = (pmem.to_owned(), about.uid());
+    Err(DiskFailure::NotedByAnother { pmem, disk: disk.to_owned(), owner }.into())
 }
 
 /// What tells whether a disk is the one that is cached.

@@ -2,10 +2,11 @@
 
 use crate::answer::line;
 use crate::contract::{self, Columns, Promise, Stack};
+use crate::damage::Damage;
 use crate::disks::{DETACHED, NO_NAME};
 use crate::run;
 use crate::size::Human;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use tidegate_btt::Summary;
@@ -57,6 +58,9 @@ pub(crate) struct Facts {
     pub(crate) instructions: String,
     /// What survives what.
     pub(crate) contract: Vec<Promise>,
+    /// Which rules of its format the volume breaks, if any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) damage: Option<Damage>,
     #[serde(skip)]
     in_domain: Domain,
     #[serde(skip)]
@@ -64,17 +68,31 @@ pub(crate) struct Facts {
 }
 
 /// What lies in a region.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
     /// A block translation table.
-    #[serde(rename = "btt")]
     Btt,
     /// A cache of a disk.
-    #[serde(rename = "disk-cache")]
     DiskCache,
     /// What programs under `tidegate run` synced.
-    #[serde(rename = "run-pool")]
     RunPool,
+}
+
+impl Format {
+    /// Its name for scripts.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Format::Btt => "btt",
+            Format::DiskCache => "disk-cache",
+            Format::RunPool => "run-pool",
+        }
+    }
+}
+
+impl Serialize for Format {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.word())
+    }
 }
 
 impl fmt::Display for Format {
@@ -123,6 +141,7 @@ impl Facts {
             domain: memory.domain.to_string(),
             instructions: memory.instructions.to_string(),
             contract: contract::promises(memory.domain, Stack::Alone),
+            damage: None,
             in_domain: memory.domain,
             stack: Stack::Alone,
         }
@@ -154,6 +173,7 @@ impl Facts {
             domain: memory.domain.to_string(),
             instructions: memory.instructions.to_string(),
             contract: contract::promises(memory.domain, stack),
+            damage: None,
             in_domain: memory.domain,
             stack,
         }
@@ -180,6 +200,11 @@ impl Facts {
     pub(crate) fn behind_a_cache(self, cached: bool) -> Facts {
         let stack = if cached { Stack::BehindWriteCache } else { Stack::Alone };
         Facts { contract: contract::promises(self.in_domain, stack), stack, ..self }
+    }
+
+    /// The same volume with this damage.
+    pub(crate) fn with_damage(self, damage: Option<Damage>) -> Facts {
+        Facts { damage, ..self }
     }
 
     /// Bytes that clients can store.
@@ -217,6 +242,9 @@ impl fmt::Display for Facts {
         }
         if self.disk_has_name == Some(false) {
             line(f, "nameless", format_args!("the disk {NO_NAME}"))?;
+        }
+        if let Some(damage) = &self.damage {
+            line(f, "damage", damage)?;
         }
         line(f, "stores", &self.instructions)?;
         line(f, "domain", format_args!("{}: {}", self.domain, contract::meaning(self.in_domain)))?;

@@ -6,6 +6,7 @@ mod disk;
 mod journal;
 mod listening;
 mod opening;
+mod own;
 mod run;
 mod usage;
 mod volume;
@@ -16,6 +17,7 @@ pub(crate) use disk::{DiskFailure, Kept, KeptBy};
 pub(crate) use journal::JournalFailure;
 pub(crate) use listening::{ListenFailure, SOCKET_PATH_BYTES_MAX};
 pub(crate) use opening::of_opening;
+pub(crate) use own::NotOwn;
 pub(crate) use run::RunFailure;
 pub(crate) use usage::UsageFailure;
 pub(crate) use volume::{CacheTrouble, Doing, VolumeFailure};
@@ -53,9 +55,9 @@ impl Exit {
         (Exit::Usage, "the command line or the configuration file is wrong"),
         (
             Exit::Refused,
-            "the volume or pool is refused: damaged, foreign, absent, or already there; check, scrub, recover or salvage found what cannot be put right",
+            "the volume or pool is refused: damaged, foreign, absent, or already there; check, scrub, recover or salvage found what cannot be put right, or a repair lost blocks",
         ),
-        (Exit::InUse, "the volume, socket or port is in use"),
+        (Exit::InUse, "the volume, disk, socket or port is in use"),
         (Exit::Environment, "the system refused: permission, space, I/O"),
         (
             Exit::Interrupted,
@@ -89,6 +91,8 @@ pub(crate) enum Failure {
     Listen(ListenFailure),
     /// A program to run.
     Run(RunFailure),
+    /// A file or folder that other users may have put there.
+    NotOwn(NotOwn),
     /// A folder that files cannot be written to.
     Output {
         /// The folder.
@@ -159,6 +163,7 @@ impl Failure {
             Failure::Journal(journal) => Some(journal.told()),
             Failure::Listen(listen) => Some(listen.told()),
             Failure::Run(run) => Some(run.told()),
+            Failure::NotOwn(not_own) => Some(not_own.told()),
             Failure::Output { folder, error } => Some(Told {
                 kind: "output",
                 what: format!("cannot write to {}", folder.display()),

@@ -12,6 +12,7 @@ use crate::disks::{self, DiskPlan, Named};
 use crate::drain::Meter;
 use crate::failure::{DiskFailure, Exit, Failure, VolumeFailure, of_opening};
 use crate::grammar::Flush;
+use crate::holdings;
 use crate::live_disk::FlushTicket;
 use crate::notes::Note;
 use crate::places;
@@ -81,7 +82,7 @@ pub(crate) fn flush(wish: &Flush, tell: Teller) -> Result<(), Failure> {
     if stale {
         disk_left::drop_all(pmem, &region, &identity)?;
     }
-    disk_left::note(&region, &disk);
+    disk.device.note_as_left(&region);
     Ok(())
 }
 
@@ -134,7 +135,8 @@ fn in_json(progress: &str) -> String {
     serde_json::to_string(&Line { progress }).expect("a string has a JSON form")
 }
 
-fn on_stderr(line: &str) {
+/// Writes a line to stderr.
+pub(crate) fn on_stderr(line: &str) {
     use std::io::Write;
     // A closed stderr has no reader.
     let _ = writeln!(std::io::stderr().lock(), "{line}");
@@ -182,7 +184,7 @@ pub(crate) fn cache_in(pmem: &Path, access: Access) -> Result<(Arc<MappedRegion>
     });
     let region = Arc::new(mapped?);
     let identity = compose::disk_cache_in(pmem, &region)?;
-    let identity = identity.ok_or_else(|| DiskFailure::NoCache { pmem: pmem.to_owned() })?;
+    let identity = identity.ok_or_else(|| holdings::no_cache(pmem, &region))?;
     Ok((region, identity))
 }
 

@@ -1,14 +1,17 @@
 //! The command line: what may be written, and its help.
 
+mod words;
+
 use crate::disks::{self, DiskPlan, Named};
 use crate::failure::{Exit, Failure, UsageFailure};
 use crate::listen::Place;
 use crate::peers;
 use crate::places;
+use crate::risk;
 use crate::size;
 use crate::transit::CacheWish;
 use clap::error::ErrorKind;
-use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
 use rustix::fs::Mode;
 use std::error::Error;
@@ -25,6 +28,7 @@ use tidegate_media::emulate::Profile;
 use tidegate_policy::admit::Admit;
 use tidegate_policy::destage::Caps;
 use tidegate_policy::evict::Replacement;
+use words::words;
 
 /// Atomic block devices in persistent memory, served over NBD.
 #[derive(Debug, Parser)]
@@ -34,7 +38,8 @@ pub(crate) struct Program {
     #[arg(long, global = true)]
     pub(crate) json: bool,
 
-    /// Log more to stderr: -v connections, -vv everything
+    /// Log more than warnings to stderr: -v clients that come and go, and what the program does by itself; -vv also who each client is, scrapes, and what
+    /// control sockets are asked; -vvv also each request of a client
     #[arg(short, long, global = true, action = ArgAction::Count)]
     pub(crate) verbose: u8,
 
@@ -87,11 +92,11 @@ pub(crate) enum Command {
 #[derive(Args, Debug)]
 pub(crate) struct Create {
     /// The region: a new file (on a DAX file system, tmpfs or disk), or a DAX device
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) pmem: PathBuf,
 
     /// The disk to put the region in front of: a block device or a file. What it holds becomes the volume's contents
-    #[arg(long, value_name = "DISK", conflicts_with = "btt")]
+    #[arg(long, value_name = "DISK", value_hint = ValueHint::FilePath, conflicts_with = "btt")]
     pub(crate) disk: Option<PathBuf>,
 
     /// Bytes of the region: a multiple of 4096, 1G, 512M, 1GiB (units of 1024). The volume in it is a little smaller
@@ -99,11 +104,11 @@ pub(crate) struct Create {
     pub(crate) size: Option<u64>,
 
     /// Bytes of a block, per-block metadata included: 512, 520, 528, 4096 (4K), 4104, 4160 or 4224; with --disk a power of two from 512 to 65536 (64K)
-    #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = block_size)]
+    #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = words(block_size, || BLOCK_WORDS.to_vec()), hide_possible_values = true)]
     pub(crate) block: u32,
 
     /// Version of the format: 1.1 (starts at byte 4096) or 2.0 (starts at byte 0)
-    #[arg(long, value_name = "VERSION", default_value = "1.1", value_parser = version)]
+    #[arg(long, value_name = "VERSION", default_value = "1.1", value_parser = words(version, || VERSION_WORDS.to_vec()), hide_possible_values = true)]
     pub(crate) btt: Version,
 
     /// Keep a checksum of each block in front of a disk: reads, writes to the disk and `tidegate scrub` notice memory that changed
@@ -114,6 +119,10 @@ pub(crate) struct Create {
     /// reaches the disk twice
     #[arg(long, requires = "disk")]
     pub(crate) ordered: bool,
+
+    /// Put a region in front of a disk although a power loss empties its memory (tmpfs, DAX memory that declares nothing)
+    #[arg(long, requires = "disk")]
+    pub(crate) accept_volatile: bool,
 
     /// Do not allocate the file's space now: writes may meet a full file system later
     #[arg(long)]
@@ -127,24 +136,24 @@ pub(crate) struct Create {
 #[derive(Args, Debug)]
 pub(crate) struct Serve {
     /// The region with the volume [default: one of 1 GiB in the user's state folder, created if absent]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) pmem: Option<PathBuf>,
 
     /// A TOML file with volumes, each an export by name, and what the flags here say. Flags win over the file
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["pmem", "emulate", "cache", "level_wear", "read_only", "disk", "disk_mode", "replacement", "admit", "sequential_cutoff", "forget_reads", "dirty_percent", "dirty_max", "dirty_age"])]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["pmem", "emulate", "cache", "level_wear", "read_only", "disk", "disk_mode", "accept_volatile", "replacement", "admit", "sequential_cutoff", "forget_reads", "dirty_percent", "dirty_max", "dirty_age"])]
     pub(crate) config: Option<PathBuf>,
 
-    /// Where to listen: unix:PATH or tcp:ADDRESS:PORT, more than once if wanted [default: a unix socket in the user's
-    /// runtime folder]
+    /// Where to listen: unix:PATH or tcp:ADDRESS:PORT, more than once if wanted; TCP, on loopback too, needs --tls-certificate or --insecure [default: a
+    /// unix socket in the user's runtime folder]
     #[arg(long, value_name = "PLACE", value_parser = Place::parse)]
     pub(crate) listen: Vec<Place>,
 
     /// Make the memory as slow as another: nvdimm, stt-ram, pcm, optane or cxl
-    #[arg(long, value_name = "NAME", value_parser = profile)]
+    #[arg(long, value_name = "NAME", value_parser = words(profile, || Profile::NAMES.to_vec()), hide_possible_values = true)]
     pub(crate) emulate: Option<Profile>,
 
     /// Memory for the cache in front of the volume: a size, off, or auto: 16M if the region is a good deal slower than DRAM [default: auto]
-    #[arg(long, value_name = "SIZE", value_parser = cache)]
+    #[arg(long, value_name = "SIZE", value_parser = words(cache, || vec!["auto", "off"]), hide_possible_values = true)]
     pub(crate) cache: Option<CacheWish>,
 
     /// After one write in so many move one more block, any, so that the memory wears evenly: a block that is written over and over would wear out two
@@ -160,28 +169,28 @@ pub(crate) struct Serve {
     pub(crate) read_only: bool,
 
     /// The server's certificate, PEM: with it TCP connections have to be encrypted, and unix ones may be
-    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "tls_key")]
     pub(crate) tls_certificate: Option<PathBuf>,
 
     /// The certificate's private key, PEM
-    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "tls_certificate")]
     pub(crate) tls_key: Option<PathBuf>,
 
     /// Authorities, PEM: encrypted clients need a certificate that one of them signed
-    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "tls_certificate")]
     pub(crate) tls_clients: Option<PathBuf>,
 
-    /// Let TCP listen where other machines reach it without encryption or password
+    /// Let TCP listen without encryption: whoever reaches the port reads and writes the volume, on loopback every user of this machine
     #[arg(long)]
     pub(crate) insecure: bool,
 
     /// Permissions of unix sockets, octal: 0660 lets a group open them [default: 0600]
-    #[arg(long, value_name = "MODE", value_parser = socket_mode)]
+    #[arg(long, value_name = "MODE", value_parser = words(socket_mode, || vec!["0600", "0660", "0666"]), hide_possible_values = true)]
     pub(crate) socket_mode: Option<Mode>,
 
     /// Serve this user on unix sockets too, by name or number, more than once if wanted [default: the server's own and root].
     /// --socket-mode has to let them open the socket
-    #[arg(long, value_name = "USER", value_parser = peers::user)]
+    #[arg(long, value_name = "USER", value_hint = ValueHint::Username, value_parser = peers::user)]
     pub(crate) allow_uid: Vec<u32>,
 
     /// Serve processes of this group on unix sockets too, by name or number, more than once if wanted. A --socket-mode for a group means this one if
@@ -194,10 +203,11 @@ pub(crate) struct Serve {
     pub(crate) connections_max: Option<NonZeroUsize>,
 
     /// The control socket, which `tidegate stat` asks [default: beside each volume, FILE.control]
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
     pub(crate) control: Option<PathBuf>,
 
-    /// Answer Prometheus over HTTP on this port of a loopback address: tcp:127.0.0.1:9809
+    /// Answer Prometheus over HTTP on this port of a loopback address: tcp:127.0.0.1:9809. Every user of this machine may read the counters there, and
+    /// change nothing
     #[arg(long, value_name = "PLACE", value_parser = metrics)]
     pub(crate) metrics: Option<SocketAddr>,
 }
@@ -212,11 +222,11 @@ pub(crate) struct Info {
 #[derive(Args, Debug)]
 pub(crate) struct NamedRegion {
     /// The region with the volume [default: the one in the user's state folder]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pmem: Option<PathBuf>,
 
     /// The same
-    #[arg(value_name = "FILE", conflicts_with = "pmem")]
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "pmem")]
     file: Option<PathBuf>,
 }
 
@@ -230,14 +240,15 @@ impl NamedRegion {
 #[derive(Args, Debug)]
 pub(crate) struct Stat {
     /// The region of a volume being served [default: the one in the user's state folder]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) pmem: Option<PathBuf>,
 
     /// The server's control socket [default: beside the volume, FILE.control]
-    #[arg(long, value_name = "PATH", conflicts_with = "pmem")]
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath, conflicts_with = "pmem")]
     pub(crate) control: Option<PathBuf>,
 
-    /// Look again every second, and show what came in between
+    /// After everything since the server's start, look again every second, and show what came in between: differences of what only grows, and what goes
+    /// up and down as it is
     #[arg(long)]
     pub(crate) watch: bool,
 }
@@ -247,16 +258,24 @@ pub(crate) struct Check {
     #[command(flatten)]
     pub(crate) region: NamedRegion,
 
-    /// Repair what can be repaired
+    /// Repair what can be repaired; a repair that gives blocks up asks first, or needs --yes
     #[arg(long)]
     pub(crate) repair: bool,
+
+    /// Say what the repair would do, and change nothing
+    #[arg(long, requires = "repair")]
+    pub(crate) dry_run: bool,
+
+    /// Repair without asking, whatever has to be given up
+    #[arg(long, requires = "repair")]
+    pub(crate) yes: bool,
 }
 
 /// How a volume that caches a disk is served.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct DiskFlags {
     /// The disk behind a volume that caches one [default: where it was when the volume was last open]
-    #[arg(long, value_name = "DISK")]
+    #[arg(long, value_name = "DISK", value_hint = ValueHint::FilePath)]
     disk: Option<PathBuf>,
 
     /// Take a disk without a name although it is not where it was
@@ -265,16 +284,21 @@ pub(crate) struct DiskFlags {
 
     /// What such a volume does with reads and writes: write-back, write-through, write-around, write-only, pass-through or read-only
     /// [default: write-back]
-    #[arg(long, value_name = "MODE", value_parser = cache_mode)]
+    #[arg(long, value_name = "MODE", value_parser = words(cache_mode, || CacheMode::ALL.map(CacheMode::name).to_vec()), hide_possible_values = true)]
     disk_mode: Option<CacheMode>,
 
+    /// Serve by write-back or write-only although a power loss empties the region's memory (tmpfs, DAX memory that declares nothing): completed writes,
+    /// flushed ones too, are lost then if the disk does not have them yet
+    #[arg(long)]
+    accept_volatile: bool,
+
     /// Which clean block goes when room is needed: lru, clock, sieve, 2q or s3-fifo [default: lru]
-    #[arg(long, value_name = "NAME", value_parser = replacement)]
+    #[arg(long, value_name = "NAME", value_parser = words(replacement, || Replacement::ALL.map(Replacement::name).to_vec()), hide_possible_values = true)]
     replacement: Option<Replacement>,
 
     /// Which blocks that are read come into such a volume's region: always, second-miss (when they are read again) or never
     /// [default: always]
-    #[arg(long, value_name = "NAME", value_parser = admit)]
+    #[arg(long, value_name = "NAME", value_parser = words(admit, || Admit::ALL.map(Admit::name).to_vec()), hide_possible_values = true)]
     admit: Option<Admit>,
 
     /// Reads that follow each other for more bytes than this bring nothing in, or 0: they do [default: 0]
@@ -302,10 +326,10 @@ impl DiskFlags {
     /// Whether any of them is there, be it to say what is usual.
     fn is_given(&self) -> bool {
         let DiskFlags { disk, disk_mode, replacement, admit, sequential_cutoff, .. } = self;
-        let DiskFlags { forget_reads, dirty_percent, dirty_max, dirty_age, .. } = self;
+        let DiskFlags { accept_volatile, forget_reads, dirty_percent, dirty_max, dirty_age, .. } = self;
         let of_requests = disk.is_some() || disk_mode.is_some() || replacement.is_some() || admit.is_some();
         let of_dirt = dirty_percent.is_some() || dirty_max.is_some() || dirty_age.is_some();
-        of_requests || of_dirt || *forget_reads || sequential_cutoff.is_some()
+        of_requests || of_dirt || *accept_volatile || *forget_reads || sequential_cutoff.is_some()
     }
 
     /// What they ask for.
@@ -316,6 +340,7 @@ impl DiskFlags {
             path: self.disk.clone(),
             force: self.force,
             mode: self.disk_mode.unwrap_or(usual.mode),
+            volatile: risk::accepted(self.accept_volatile),
             replacement: self.replacement.unwrap_or(usual.replacement),
             admit: self.admit.unwrap_or(usual.admit),
             sequential_bytes: self.sequential_cutoff.unwrap_or(usual.sequential_bytes),
@@ -334,7 +359,7 @@ impl DiskFlags {
 #[derive(Args, Debug)]
 pub(crate) struct DiskPlace {
     /// The disk, if no server runs [default: where it was when the volume was last open]
-    #[arg(long, value_name = "DISK")]
+    #[arg(long, value_name = "DISK", value_hint = ValueHint::FilePath)]
     disk: Option<PathBuf>,
 
     /// Take a disk without a name although it is not where it was
@@ -351,7 +376,7 @@ impl DiskPlace {
 #[derive(Args, Debug)]
 pub(crate) struct Flush {
     /// The region that caches the disk
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) pmem: PathBuf,
 
     /// Wait until everything that was dirty is on the disk. Without a server this is always so
@@ -359,11 +384,11 @@ pub(crate) struct Flush {
     pub(crate) wait: bool,
 
     /// The running server's control socket [default: beside the region, FILE.control]
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
     pub(crate) control: Option<PathBuf>,
 
     /// The disk, if no server runs [default: where it was when the volume was last open]
-    #[arg(long, value_name = "DISK")]
+    #[arg(long, value_name = "DISK", value_hint = ValueHint::FilePath)]
     disk: Option<PathBuf>,
 
     /// Go on although the disk was written without its region since, so that the blocks that the region has for it go over what it holds now; and take a disk without a name although it is not where it was
@@ -380,26 +405,31 @@ impl Flush {
 #[derive(Args, Debug)]
 pub(crate) struct SetMode {
     /// The region of the served volume
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) pmem: PathBuf,
 
     /// The running server's control socket [default: beside the region, FILE.control]
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
     pub(crate) control: Option<PathBuf>,
 
+    /// Change to write-back or write-only although a power loss empties the region's memory: completed writes, flushed ones too, are lost then if the disk
+    /// does not have them yet
+    #[arg(long)]
+    pub(crate) accept_volatile: bool,
+
     /// write-back, write-through, write-around, write-only, pass-through or read-only
-    #[arg(value_name = "MODE", value_parser = cache_mode)]
+    #[arg(value_name = "MODE", value_parser = words(cache_mode, || CacheMode::ALL.map(CacheMode::name).to_vec()), hide_possible_values = true)]
     pub(crate) mode: CacheMode,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct Detach {
     /// The region that caches the disk
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) pmem: PathBuf,
 
     /// The running server's control socket [default: beside the region, FILE.control]
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
     pub(crate) control: Option<PathBuf>,
 
     #[command(flatten)]
@@ -409,16 +439,20 @@ pub(crate) struct Detach {
 #[derive(Args, Debug)]
 pub(crate) struct Attach {
     /// A region that was detached from its disk
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) pmem: PathBuf,
 
     /// The control socket of a server that serves the disk alone since it was detached [default: beside the region, FILE.control]
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
     pub(crate) control: Option<PathBuf>,
 
     /// The disk that it caches from now on
-    #[arg(long, value_name = "DISK")]
+    #[arg(long, value_name = "DISK", value_hint = ValueHint::FilePath)]
     pub(crate) disk: PathBuf,
+
+    /// Put the region in front of the disk although a power loss empties its memory (tmpfs, DAX memory that declares nothing)
+    #[arg(long)]
+    pub(crate) accept_volatile: bool,
 
     /// Write over what the end of the disk holds, where an ordered one has its journal, be it that of another region
     #[arg(long)]
@@ -428,7 +462,7 @@ pub(crate) struct Attach {
 #[derive(Args, Debug)]
 pub(crate) struct Resize {
     /// The region that caches the disk: a file
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) pmem: PathBuf,
 
     /// Bytes of the region: a multiple of 4096, 1G, 512M, 1GiB (units of 1024). What it held of the disk goes, once the disk has it
@@ -436,7 +470,7 @@ pub(crate) struct Resize {
     pub(crate) size: u64,
 
     /// The running server's control socket [default: beside the region, FILE.control]
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
     pub(crate) control: Option<PathBuf>,
 
     #[command(flatten)]
@@ -447,11 +481,11 @@ pub(crate) struct Resize {
 pub(crate) struct Run {
     /// The pool: a file in persistent memory (on a DAX file system), or a DAX device; made if it is absent [default: one in the user's state
     /// folder]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) pool: Option<PathBuf>,
 
     /// A TOML file with what the flags here say, by the same words. Flags win over the file
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) config: Option<PathBuf>,
 
     /// Bytes of a pool that is made: 64M, 1G [default: 1G]
@@ -459,7 +493,7 @@ pub(crate) struct Run {
     pub(crate) size: Option<u64>,
 
     /// A folder whose files, at any depth, may be held; more than once if wanted [default: the current folder]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) root: Vec<PathBuf>,
 
     /// Files that are never held, more than once if wanted: `*.tmp` is about names, `/data/**` about paths
@@ -467,47 +501,55 @@ pub(crate) struct Run {
     pub(crate) deny: Vec<String>,
 
     /// The program and its arguments
-    #[arg(value_name = "CMD", required = true, last = true)]
+    #[arg(value_name = "CMD", value_hint = ValueHint::CommandWithArguments, required = true, last = true)]
     pub(crate) command: Vec<OsString>,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct Status {
     /// The pool of a `run` that is under way [default: the one in the user's state folder]
-    #[arg(value_name = "POOL")]
+    #[arg(value_name = "POOL", value_hint = ValueHint::FilePath)]
     pub(crate) pool: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct Recover {
     /// The pool of a `run` that did not end well
-    #[arg(value_name = "POOL")]
+    #[arg(value_name = "POOL", value_hint = ValueHint::FilePath)]
     pub(crate) pool: PathBuf,
 
     /// Where to put what was synced to files that are missing, others now, or written since [default: POOL.salvaged]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) to: Option<PathBuf>,
-}
 
-#[derive(Args, Debug)]
-pub(crate) struct Salvage {
-    /// The region that caches a disk. It is not changed
-    #[arg(long, value_name = "FILE")]
-    pub(crate) pmem: PathBuf,
-
-    /// Where to: a new file, sparse and as long as the disk; or, with --force, a copy of the disk
-    #[arg(long, value_name = "FILE")]
-    pub(crate) to: PathBuf,
-
-    /// Write over what the file or disk holds
+    /// Put aside what was synced to files of file systems that are not mounted, too
     #[arg(long)]
     pub(crate) force: bool,
 }
 
 #[derive(Args, Debug)]
+pub(crate) struct Salvage {
+    /// The region that caches a disk. It is not changed
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) pmem: PathBuf,
+
+    /// Where to: a new file, sparse and as long as the disk; or, with --force, a copy of the disk
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) to: PathBuf,
+
+    /// Write over what the file or disk holds
+    #[arg(long)]
+    pub(crate) force: bool,
+
+    /// Write the cached blocks too that the disk had: for a disk that is lost
+    #[arg(long)]
+    pub(crate) clean_too: bool,
+}
+
+#[derive(Args, Debug)]
 pub(crate) struct Replay {
     /// The disk: a block device or a file, whose region was made with `tidegate create --ordered` and is lost
-    #[arg(value_name = "DISK")]
+    #[arg(value_name = "DISK", value_hint = ValueHint::FilePath)]
     pub(crate) disk: PathBuf,
 
     /// Go on: the region is lost, and this disk was not written without it
@@ -518,18 +560,18 @@ pub(crate) struct Replay {
 #[derive(Args, Debug)]
 pub(crate) struct Scrub {
     /// The region that caches a disk. It is not changed
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) pmem: PathBuf,
 
     /// The running server's control socket [default: beside the region, FILE.control]
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
     pub(crate) control: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct Man {
     /// The folder to write them to, made if it is absent
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
     pub(crate) out: PathBuf,
 }
 
@@ -538,6 +580,12 @@ pub(crate) struct Completions {
     /// The shell that is to complete them
     pub(crate) shell: Shell,
 }
+
+/// Sizes of blocks as they are offered: [`SECTOR_SIZES`].
+const BLOCK_WORDS: [&str; 7] = ["512", "520", "528", "4096", "4104", "4160", "4224"];
+
+/// Versions of the format as they are offered: [`Version::ALL`].
+const VERSION_WORDS: [&str; 2] = ["1.1", "2.0"];
 
 fn block_size(text: &str) -> Result<u32, UsageFailure> {
     match size::parse(text).map(u32::try_from) {
@@ -694,6 +742,39 @@ mod tests {
     #[test]
     fn the_grammar_has_no_contradictions() {
         Program::command().debug_assert();
+    }
+
+    #[test]
+    fn the_words_that_are_offered_are_those_that_are_known() {
+        assert_eq!(BLOCK_WORDS.map(|word| block_size(word).expect(word)), SECTOR_SIZES);
+        assert_eq!(VERSION_WORDS.map(|word| version(word).expect(word)), Version::ALL);
+    }
+
+    /// Every flag and value that takes one of a few words takes each of them, and every path says of which kind it is.
+    #[test]
+    fn whatever_is_offered_is_taken() {
+        let mut program = Program::command();
+        program.build();
+        let mut offered = 0;
+        for command in program.get_subcommands() {
+            for arg in command.get_arguments() {
+                let parser = arg.get_value_parser();
+                for value in parser.possible_values().into_iter().flatten() {
+                    let alone = clap::Command::new("").arg(clap::Arg::new("value").value_parser(parser.clone()));
+                    let taken = alone.try_get_matches_from(["", value.get_name()]);
+                    assert!(taken.is_ok(), "{}: {}: {}", command.get_name(), arg.get_id(), value.get_name());
+                    offered += 1;
+                }
+                let is_path = parser.type_id() == std::any::TypeId::of::<PathBuf>();
+                assert!(
+                    !is_path || arg.get_value_hint() != ValueHint::AnyPath,
+                    "{}: {}",
+                    command.get_name(),
+                    arg.get_id()
+                );
+            }
+        }
+        assert!(offered > 30, "{offered}");
     }
 
     #[test]

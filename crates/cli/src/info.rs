@@ -5,6 +5,7 @@ use crate::answer;
 use crate::cached_disk::DiskState;
 use crate::compose;
 use crate::control;
+use crate::damage::Damage;
 use crate::disks::DETACHED;
 use crate::facts::{Facts, Memory};
 use crate::failure::{Exit, Failure, VolumeFailure};
@@ -12,15 +13,16 @@ use crate::grammar::Info;
 use crate::notes::Note;
 use crate::orphans::{self, Orphan};
 use crate::places;
+use crate::risk::Stake;
 use crate::run::is_pool;
 use crate::size::Human;
 use crate::snapshot::VolumeCounts;
 use serde::Serialize;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use tidegate_btt::{Identity, OpenError, identify};
+use tidegate_btt::{Identity, OpenError, Summary, identify, survey};
 use tidegate_disk_cache::Identity as CacheIdentity;
-use tidegate_media::{Access, MappedRegion, Region};
+use tidegate_media::{Access, MappedRegion};
 
 /// What `info` answers.
 #[derive(Serialize)]
@@ -64,24 +66,27 @@ enum DiskLook {
         dirty_bytes: u64,
         clean_bytes: u64,
         cache_bytes: u64,
+        /// What a power loss takes by write-back, if it takes flushed writes.
+        risk: Option<&'static str>,
     },
 }
 
 impl fmt::Display for DiskLook {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (disk, dirty, clean, all) = match self {
+        let (disk, risk, dirty, clean, all) = match self {
             DiskLook::Served(state) => return write!(f, "{state}"),
             DiskLook::Idle { attached: false, .. } => {
                 return answer::line(f, "disk", "none: the cache was detached; `tidegate attach` gives it one");
             }
-            DiskLook::Idle { disk, dirty_bytes, clean_bytes, cache_bytes, .. } => {
-                (disk, Human(*dirty_bytes), Human(*clean_bytes), Human(*cache_bytes))
+            DiskLook::Idle { disk, risk, dirty_bytes, clean_bytes, cache_bytes, .. } => {
+                (disk, risk, Human(*dirty_bytes), Human(*clean_bytes), Human(*cache_bytes))
             }
         };
         match disk {
             Some(disk) => answer::line(f, "disk", disk.display())?,
             None => answer::line(f, "disk", "not noted; name it with --disk")?,
         }
+        risk.iter().try_for_each(|risk| answer::line(f, "at risk", format_args!("by write-back: {risk}")))?;
         answer::line(f, "cached", format_args!("{dirty} dirty, {clean} clean, of {all}"))
     }
 }
@@ -89,7 +94,7 @@ impl fmt::Display for DiskLook {
 impl DiskLook {
     /// The cache `identity` in `region`; its server is asked if it has one, which uses no region while it serves the disk alone.
     fn at(path: &Path, region: &MappedRegion, identity: &CacheIdentity) -> Result<DiskLook, Failure> {
-        let snapshot = control::ask(&places::control_socket(path)).ok();
+        let snapshot = control::ask(&places::control_socket(path), Some(path)).ok();
         let served = snapshot.and_then(|snapshot| volume_at(path, snapshot.volumes));
         if let Some(state) = served.and_then(|volume| volume.disk) {
             return Ok(DiskLook::Served(state));
@@ -107,6 +112,7 @@ impl DiskLook {
             dirty_bytes: bytes(report.dirty),
             clean_bytes: bytes(report.clean),
             cache_bytes: bytes(identity.blocks),
+            risk: attached.then(|| Stake::of(path, region, identity).risk()).flatten(),
         })
     }
 }
@@ -135,25 +141,39 @@ pub(crate) fn run(wish: &Info, json: bool) -> Result<Exit, Failure> {
         answer::give(&Answer { in_use, volume, disk, orphans: orphans::list() }, json)?;
         return Ok(Exit::Done);
     }
-    let refused = |error| Failure::from(VolumeFailure::of_open(&path, region.len(), error));
-    let volume = match identify(&region).map_err(|poison| refused(OpenError::Media(poison)))? {
-        Identity::Btt(summary) => Facts::of(&path, Memory::of(&region), &summary),
-        Identity::Blank => return Err(refused(OpenError::Blank)),
-        Identity::Foreign { what } => return Err(refused(OpenError::Foreign { what })),
-        Identity::Damaged { corrupt, .. } => {
-            compose::refuse_unsound(&path, &region)?;
-            // Damaged a moment ago, sound now: its server was writing just then.
-            return Err(refused(OpenError::Corrupt(corrupt)));
-        }
-    };
+    let refused = |error| Failure::from(compose::no_table(&path, &region, error));
+    let (summary, damage) =
+        if in_use { summary_in_use(&path, &region) } else { surveyed(&path, &region) }.map_err(refused)?;
+    let volume = Facts::of(&path, Memory::of(&region), &summary).with_damage(damage);
     answer::give(&Answer { in_use, volume, disk: None, orphans: orphans::list() }, json)?;
     Ok(Exit::Done)
 }
 
+/// The volume on `region`, and which rules it breaks.
+fn surveyed(path: &Path, region: &MappedRegion) -> Result<(Summary, Option<Damage>), OpenError> {
+    let survey = survey(region)?;
+    Ok((survey.summary, Damage::of(path, &survey)))
+}
+
+/// The same of a volume that a server may be writing to: map and flog agree at no one moment.
+fn summary_in_use(path: &Path, region: &MappedRegion) -> Result<(Summary, Option<Damage>), OpenError> {
+    match identify(region)? {
+        Identity::Btt(summary) => Ok((summary, None)),
+        Identity::Damaged { corrupt, twin: Some(summary) } => {
+            Ok((summary, Some(Damage::of_info_block(path, corrupt.to_string()))))
+        }
+        Identity::Damaged { corrupt, twin: None } => Err(OpenError::Corrupt(corrupt)),
+        Identity::Blank => Err(OpenError::Blank),
+        Identity::Foreign { what } => Err(OpenError::Foreign { what }),
+    }
+}
+
 /// The region as it is now, and whether another process may be writing to it.
 fn look(path: &Path) -> Result<(MappedRegion, bool), Failure> {
-    match compose::map(path, Access::Private) {
-        Err(Failure::Volume(VolumeFailure::InUse { .. })) => Ok((compose::map(path, Access::PrivateUnlocked)?, true)),
+    match compose::map_at_once(path, Access::Private) {
+        Err(Failure::Volume(VolumeFailure::InUse { .. })) => {
+            Ok((compose::map_at_once(path, Access::PrivateUnlocked)?, true))
+        }
         other => Ok((other?, false)),
     }
 }
@@ -175,6 +195,8 @@ mod tests {
             let volume = |place: &&str| VolumeCounts {
                 name: (*place).to_owned(),
                 pmem: folder.path().join(place),
+                format: String::new(),
+                domain: String::new(),
                 requests: Vec::new(),
                 readings: Vec::new(),
                 disk: None,

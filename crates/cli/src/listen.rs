@@ -2,13 +2,14 @@
 
 use crate::failure::{Failure, ListenFailure, SOCKET_PATH_BYTES_MAX, UsageFailure};
 use crate::places;
-use rustix::fs::Mode;
+use rustix::fs::{AtFlags, CWD, Mode};
 use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::Gid;
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -30,21 +31,31 @@ pub(crate) enum Place {
 impl Place {
     /// Reads `unix:PATH` or `tcp:ADDRESS[:PORT]`.
     pub(crate) fn parse(text: &str) -> Result<Place, UsageFailure> {
-        Place::parse_from(Path::new(""), text)
+        Place::as_written(text).map(|place| place.below(Path::new("")))
     }
 
-    /// The same, with a relative path that starts at `folder`.
-    pub(crate) fn parse_from(folder: &Path, text: &str) -> Result<Place, UsageFailure> {
+    /// Reads the same, and leaves a relative path as it is written.
+    pub(crate) fn as_written(text: &str) -> Result<Place, UsageFailure> {
         let bad = |why| UsageFailure::Listen { text: text.to_owned(), why };
         match text.split_once(':') {
             Some(("unix", "")) => Err(bad("no path follows unix:")),
-            Some(("unix", path)) => {
-                std::path::absolute(folder.join(path)).map(Place::Unix).map_err(|_| bad("the path is none"))
-            }
+            Some(("unix", path)) => Ok(Place::Unix(path.into())),
             Some(("tcp", address)) => {
                 tcp_address(address).map(Place::Tcp).ok_or_else(|| bad("what follows tcp: is no address and port"))
             }
             _ => Err(bad("it begins with neither unix: nor tcp:")),
+        }
+    }
+
+    /// The same place with an absolute path: a relative one starts at `folder`.
+    pub(crate) fn below(self, folder: &Path) -> Place {
+        match self {
+            Place::Unix(path) => {
+                let path = folder.join(path);
+                // If the current folder is gone, listening fails, and says so.
+                Place::Unix(std::path::absolute(&path).unwrap_or(path))
+            }
+            Place::Tcp(_) => self,
         }
     }
 
@@ -61,14 +72,39 @@ impl Place {
         }
     }
 
-    /// Refuses TCP addresses that other machines reach, unless the user said they know.
-    pub(crate) fn check_exposure(&self, insecure: bool) -> Result<(), UsageFailure> {
+    /// Who reaches it without the server's permission. A unix socket has modes and peers.
+    pub(crate) fn exposure(&self) -> Option<Exposure> {
         match self {
-            Place::Tcp(address) if !insecure && !address.ip().to_canonical().is_loopback() => {
-                Err(UsageFailure::NotLoopback { address: *address })
-            }
+            Place::Unix(_) => None,
+            Place::Tcp(address) if address.ip().to_canonical().is_loopback() => Some(Exposure::Users),
+            Place::Tcp(_) => Some(Exposure::Machines),
+        }
+    }
+
+    /// Refuses TCP ports, which know nothing of users, unless the plan says that they may be open.
+    pub(crate) fn check_exposure(&self, may_be_exposed: bool) -> Result<(), UsageFailure> {
+        match (self, self.exposure()) {
+            (Place::Tcp(address), Some(to)) if !may_be_exposed => Err(UsageFailure::Exposed { address: *address, to }),
             _ => Ok(()),
         }
+    }
+}
+
+/// Who reaches a place that asks nobody who they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exposure {
+    /// Every user of this machine.
+    Users,
+    /// Other machines too.
+    Machines,
+}
+
+impl fmt::Display for Exposure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Exposure::Users => "every user of this machine",
+            Exposure::Machines => "other machines",
+        })
     }
 }
 
@@ -205,7 +241,9 @@ fn bind_unix(path: &Path, access: SocketAccess) -> Result<Listener, Failure> {
     });
     let listener = opened.map_err(|error| refused_unix(path, error))?;
     if let Some(group) = access.group {
-        let given = rustix::fs::chown(path, None, Some(Gid::from_raw(group)));
+        // Not of what a link leads to that somebody put in the socket's place.
+        let group_of = Some(Gid::from_raw(group));
+        let given = rustix::fs::chownat(CWD, path, None, group_of, AtFlags::SYMLINK_NOFOLLOW);
         let refused = |errno: Errno| ListenFailure::Group { path: path.to_owned(), group, error: errno.into() };
         given.map_err(refused)?;
     }
@@ -214,7 +252,7 @@ fn bind_unix(path: &Path, access: SocketAccess) -> Result<Listener, Failure> {
 
 fn refused_unix(path: &Path, error: io::Error) -> ListenFailure {
     match error.kind() {
-        io::ErrorKind::AddrInUse => ListenFailure::SocketInUse { path: path.to_owned() },
+        io::ErrorKind::AddrInUse => ListenFailure::SocketInUse { path: path.to_owned(), pid: None },
         io::ErrorKind::PermissionDenied => ListenFailure::Denied { place: path.display().to_string() },
         _ => ListenFailure::Refused { place: path.display().to_string(), error },
     }
@@ -226,7 +264,7 @@ fn clear_the_way(path: &Path) -> Result<(), ListenFailure> {
     if !there.file_type().is_socket() {
         return Err(ListenFailure::NotASocket { path: path.to_owned() });
     }
-    match UnixStream::connect(path) {
+    match knocking(path) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
             tracing::info!("removing socket {}: nobody answers on it", path.display());
             std::fs::remove_file(path).map_err(|error| refused_unix(path, error))
@@ -234,8 +272,20 @@ fn clear_the_way(path: &Path) -> Result<(), ListenFailure> {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             Err(ListenFailure::Denied { place: path.display().to_string() })
         }
-        _ => Err(ListenFailure::SocketInUse { path: path.to_owned() }),
+        answer => {
+            let peer = answer.ok().and_then(|stream| rustix::net::sockopt::socket_peercred(stream).ok());
+            let pid = peer.and_then(|peer| u32::try_from(peer.pid.as_raw_nonzero().get()).ok());
+            Err(ListenFailure::SocketInUse { path: path.to_owned(), pid })
+        }
     }
+}
+
+/// A connection with whoever listens on the socket at `path`. One who takes none is not waited for.
+fn knocking(path: &Path) -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket)
 }
 
 /// The file of a unix socket we opened; removed when dropped, if it is still ours.
@@ -281,6 +331,22 @@ impl Stream {
             Stream::Unix(stream) => stream.shutdown(direction),
             Stream::Tcp(stream) => stream.shutdown(direction),
         };
+    }
+
+    /// Who is at its other end, in words.
+    pub(crate) fn peer(&self) -> String {
+        match self {
+            Stream::Unix(stream) => match rustix::net::sockopt::socket_peercred(stream) {
+                Ok(peer) => {
+                    format!("process {} of user {} on a unix socket", peer.pid.as_raw_nonzero(), peer.uid.as_raw())
+                }
+                Err(errno) => format!("a process that the system does not name: {errno}"),
+            },
+            Stream::Tcp(stream) => match stream.peer_addr() {
+                Ok(address) => format!("{address} over TCP"),
+                Err(error) => format!("an address that the system does not tell: {error}"),
+            },
+        }
     }
 }
 
@@ -367,12 +433,36 @@ mod tests {
     }
 
     #[test]
-    fn only_loopback_needs_no_consent() {
-        for (text, exposed) in
-            [("tcp:127.0.0.1", false), ("tcp:[::1]", false), ("tcp:[::ffff:127.0.0.1]:1", false), ("tcp:0.0.0.0", true)]
-        {
+    fn a_socket_whose_owner_takes_no_connections_is_in_use_and_not_waited_for() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("socket");
+        let _deaf = UnixListener::bind(&path).expect("a socket");
+        let mut waiting = Vec::new();
+        // As many as the system lets wait.
+        while let Ok(connection) = knocking(&path) {
+            waiting.push(connection);
+        }
+        let refused = Listener::bind(&Place::Unix(path.clone()), SocketAccess::OWN).err();
+        assert!(matches!(refused, Some(Failure::Listen(ListenFailure::SocketInUse { .. }))), "{refused:?}");
+    }
+
+    #[test]
+    fn every_tcp_port_needs_consent_and_no_unix_socket_does() {
+        let (users, machines) = (Some(Exposure::Users), Some(Exposure::Machines));
+        for (text, exposure) in [
+            ("tcp:127.0.0.1", users),
+            ("tcp:127.9.9.9:1", users),
+            ("tcp:localhost", users),
+            ("tcp:[::1]", users),
+            ("tcp:[::ffff:127.0.0.1]:1", users),
+            ("tcp:0.0.0.0", machines),
+            ("tcp:[::]", machines),
+            ("tcp:192.0.2.1:1", machines),
+            ("unix:/run/s", None),
+        ] {
             let place = Place::parse(text).expect(text);
-            assert_eq!(place.check_exposure(false).is_err(), exposed, "{text}");
+            assert_eq!(place.exposure(), exposure, "{text}");
+            assert_eq!(place.check_exposure(false).is_err(), exposure.is_some(), "{text}");
             assert!(place.check_exposure(true).is_ok());
         }
     }

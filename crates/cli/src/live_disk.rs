@@ -8,31 +8,34 @@
 use crate::belonging;
 use crate::cached_disk::{Asked, CachedDisk, DiskState};
 use crate::compose;
-use crate::disk_left;
 use crate::disks::{DETACHED, Disk, is_same_place};
 use crate::failure::{DiskFailure, Doing, Failure, Kept, VolumeFailure};
+use crate::holdings;
 use crate::notes::Note;
 use crate::ordered::{erase_journal_of, put_journal_of};
 use crate::plan::VolumePlan;
-use crate::readings::{Reading, Watched};
+use crate::readings::{Reading, Unit, Watched};
+use crate::risk::{Stake, Step, Volatile};
 use rustix::fs::{FallocateFlags, fallocate};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 use tidegate_disk_cache::{Mode, Relayout, Scrubbed, relayout};
 use tidegate_drain::{Left, Ticket};
 use tidegate_media::{
-    Access, BlockDevice, Durability, Extent, Geometry, Lba, LbaRange, MappedRegion, Misuse, Region, Result as Answer,
-    Sealed,
+    Access, BlockDevice, Durability, Extent, Geometry, Lba, LbaRange, MappedRegion, Misuse, Refusals, Region,
+    Result as Answer, Sealed,
 };
 
 /// The cache of a served disk.
 pub(crate) struct Front {
     /// Its region.
     pub(crate) region: Arc<MappedRegion>,
+    /// Whether the disk keeps the order of its commits.
+    pub(crate) ordered: bool,
     /// What clients get.
     pub(crate) device: Arc<dyn BlockDevice>,
     /// The cache itself.
@@ -105,6 +108,25 @@ struct Earlier {
     asked: Asked,
 }
 
+/// What a disk lacks when its server ends.
+#[derive(Debug, Serialize)]
+pub(crate) struct DiskEnd {
+    /// Where it is.
+    #[serde(with = "crate::json_path")]
+    pub(crate) disk: PathBuf,
+    /// Bytes that only the region has.
+    pub(crate) dirty_bytes: u64,
+    /// Whether the disk alone is the volume.
+    disk_current: bool,
+}
+
+impl DiskEnd {
+    /// That of the disk at `disk`, which lacks so many bytes.
+    pub(crate) fn new(disk: PathBuf, dirty_bytes: u64) -> DiskEnd {
+        DiskEnd { disk, dirty_bytes, disk_current: dirty_bytes == 0 }
+    }
+}
+
 /// A served disk.
 pub(crate) struct LiveDisk {
     plan: VolumePlan,
@@ -133,7 +155,7 @@ impl LiveDisk {
         self.front.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn alone(&self) -> RwLockWriteGuard<'_, Served> {
+    fn exclusive(&self) -> RwLockWriteGuard<'_, Served> {
         self.front.write().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -166,6 +188,16 @@ impl LiveDisk {
         self.shared().front().map(|front| act(&*front.cached))
     }
 
+    /// Whether the disk has everything.
+    pub(crate) fn is_clean(&self) -> bool {
+        self.cached(|cached| cached.state().dirty_bytes).unwrap_or(0) == 0
+    }
+
+    /// The disk alone, which may lack what the cache has. For reading.
+    pub(crate) fn alone(&self) -> &dyn BlockDevice {
+        &*self.disk.device
+    }
+
     /// How it is now.
     pub(crate) fn state(&self) -> DiskState {
         self.state_of(&self.shared())
@@ -174,16 +206,35 @@ impl LiveDisk {
     fn state_of(&self, served: &Served) -> DiskState {
         let trouble = matches!(served, Served::Cautious).then(|| CAUTIOUS.to_owned());
         let alone = || DiskState::without_cache(&self.disk, trouble);
-        served.front().map_or_else(alone, |front| front.cached.state()).after(&self.earlier().asked)
+        let cached = |front: &Front| DiskState { risk: self.risk_of(front), ..front.cached.state() };
+        served.front().map_or_else(alone, cached).after(&self.earlier().asked)
+    }
+
+    fn stake<'a>(&'a self, front: &Front) -> Stake<'a> {
+        Stake { pmem: &self.plan.pmem, domain: front.region.domain(), ordered: front.ordered }
+    }
+
+    /// What a power loss takes of completed writes, if it takes flushed ones.
+    fn risk_of(&self, front: &Front) -> Option<String> {
+        let mode = self.modes().now();
+        let is_written = self.plan.access == Access::ReadWrite;
+        is_written.then(|| self.stake(front).risk_by(mode)).flatten().map(str::to_owned)
+    }
+
+    /// What somebody who asks with `volatile` accepts beside what the server was started with.
+    fn volatile_or(&self, volatile: Volatile) -> Volatile {
+        if self.plan.disk.volatile == Volatile::Accepted { Volatile::Accepted } else { volatile }
     }
 
     /// Treats requests by `mode` from now on, until the server ends: while a change is under way, once that is over.
     ///
     /// # Errors
-    /// No cache is there to do so, or nothing may be changed.
-    pub(crate) fn set_mode(&self, mode: Mode) -> Result<(), Failure> {
+    /// No cache is there to do so, nothing may be changed, or completed writes would be at stake that `volatile` does not accept.
+    pub(crate) fn set_mode(&self, mode: Mode, volatile: Volatile) -> Result<(), Failure> {
         self.refuse_read_only()?;
-        self.change_modes(|modes| {
+        let volatile = self.volatile_or(volatile);
+        self.change_modes(|front, modes| {
+            self.stake(front).admit(Step::GoOn(mode), volatile)?;
             modes.lasting = mode;
             Ok(())
         })
@@ -195,7 +246,7 @@ impl LiveDisk {
     /// Another change is under way, no cache is there, or nothing may be changed.
     pub(crate) fn begin_change(&self, meanwhile: Mode) -> Result<(), Failure> {
         self.refuse_read_only()?;
-        self.change_modes(|modes| match modes.meanwhile.replace(meanwhile) {
+        self.change_modes(|_, modes| match modes.meanwhile.replace(meanwhile) {
             None => Ok(()),
             before => {
                 modes.meanwhile = before;
@@ -213,11 +264,11 @@ impl LiveDisk {
     }
 
     /// Lets `change` change the modes, for the cache there is.
-    fn change_modes(&self, change: impl FnOnce(&mut Modes) -> Result<(), Failure>) -> Result<(), Failure> {
+    fn change_modes(&self, change: impl FnOnce(&Front, &mut Modes) -> Result<(), Failure>) -> Result<(), Failure> {
         let shared = self.shared();
         let front = shared.front().ok_or_else(|| self.has_no_cache())?;
         let mut modes = self.modes();
-        change(&mut modes)?;
+        change(front, &mut modes)?;
         front.cached.set_mode(modes.now());
         Ok(())
     }
@@ -265,7 +316,7 @@ impl LiveDisk {
     /// A block that the disk refuses is named, or what is wrong with the region. Everything stays as it was; if the region cannot even be opened
     /// again, the disk is only read.
     pub(crate) fn detach(&self) -> Result<(), Failure> {
-        let mut front = self.alone();
+        let mut front = self.exclusive();
         let region = self.take(&mut front)?;
         let emptied = self.part(&region).or_else(|_| {
             // A region that has lost a store takes none until it is mapped anew.
@@ -296,9 +347,9 @@ impl LiveDisk {
     /// Puts the region in front of the disk again, which has to be the one at `path`.
     ///
     /// # Errors
-    /// The disk goes on alone.
-    pub(crate) fn attach(&self, path: &Path) -> Result<(), Failure> {
-        let mut front = self.alone();
+    /// The disk goes on alone. So it does if completed writes would be at stake that `volatile` does not accept.
+    pub(crate) fn attach(&self, path: &Path, volatile: Volatile) -> Result<(), Failure> {
+        let mut front = self.exclusive();
         let pmem = self.plan.pmem.clone();
         if front.front().is_some() {
             return Err(DiskFailure::Attached { pmem }.into());
@@ -306,12 +357,14 @@ impl LiveDisk {
         if !is_same_place(path, &self.disk.path) {
             return Err(DiskFailure::Replaced { pmem, disk: path.to_owned() }.into());
         }
-        let region = Arc::new(compose::map(&pmem, Access::ReadWrite)?);
-        let identity =
-            compose::cache_in(&pmem, &*region)?.ok_or_else(|| DiskFailure::NoCache { pmem: pmem.clone() })?;
+        // Clients wait meanwhile.
+        let region = Arc::new(compose::map_at_once(&pmem, Access::ReadWrite)?);
+        let identity = compose::cache_in(&pmem, &*region)?.ok_or_else(|| holdings::no_cache(&pmem, &region))?;
         if identity.disk != DETACHED {
             return Err(DiskFailure::Attached { pmem }.into());
         }
+        let mode = Step::GoOn(self.modes().lasting);
+        Stake::of(&self.plan.pmem, &region, &identity).admit(mode, self.volatile_or(volatile))?;
         let has = self.disk.device.geometry().block_size;
         if identity.block_size != has {
             return Err(DiskFailure::BlockSize { pmem, has: identity.block_size, needs: has }.into());
@@ -335,7 +388,7 @@ impl LiveDisk {
     pub(crate) fn resize(&self, bytes: u64) -> Result<(), Failure> {
         let pmem = &self.plan.pmem;
         self.with_region(|region| lengthened(pmem, region, bytes))?;
-        let mut front = self.alone();
+        let mut front = self.exclusive();
         let region = self.take(&mut front).inspect_err(|_| {
             // Why it is not resized is told; a file that stays longer than it was is no less a region.
             front.front().iter().for_each(|front| drop(shortened(pmem, &front.region)));
@@ -347,16 +400,30 @@ impl LiveDisk {
     }
 
     /// The end, when no client is left: nobody writes to the disk any more, and how it is left is noted.
-    pub(crate) fn rest(&self) {
+    pub(crate) fn rest(&self) -> DiskEnd {
         if self.plan.access != Access::ReadWrite {
-            return;
+            return self.end();
         }
-        let served = std::mem::replace(&mut *self.alone(), Served::Cautious);
-        if let Served::Cached(_, Front { region, device, cached }) = served {
-            // With them the thread that writes to the disk ends.
+        self.cached(|cached| cached.stop());
+        let end = self.end();
+        let served = std::mem::replace(&mut *self.exclusive(), Served::Cautious);
+        if let Served::Cached(_, Front { region, device, cached, .. }) = served {
             drop((device, cached));
-            disk_left::note(&region, &self.disk);
+            self.disk.device.note_as_left(&region);
         }
+        end
+    }
+
+    /// The same, unless somebody has the disk for itself just now.
+    pub(crate) fn end_at_once(&self) -> Option<DiskEnd> {
+        let served = self.front.try_read().ok()?;
+        let dirty_bytes = served.front().map_or(0, |front| front.cached.state().dirty_bytes);
+        Some(DiskEnd::new(self.disk.path.clone(), dirty_bytes))
+    }
+
+    /// The same if clients may still write, or nothing may be changed: everything goes on.
+    pub(crate) fn end(&self) -> DiskEnd {
+        DiskEnd::new(self.disk.path.clone(), self.state().dirty_bytes)
     }
 
     /// Lets `act` have the region of the cache, beside the clients.
@@ -479,7 +546,7 @@ pub(crate) fn resized(
 fn map_again(pmem: &Path) -> Result<MappedRegion, Failure> {
     let deadline = Instant::now() + LOOKS_END_WITHIN;
     loop {
-        match compose::map(pmem, Access::ReadWrite) {
+        match compose::map_at_once(pmem, Access::ReadWrite) {
             Err(Failure::Volume(VolumeFailure::InUse { .. })) if Instant::now() < deadline => {
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -526,7 +593,14 @@ impl BlockDevice for LiveDisk {
 
 impl Watched for LiveDisk {
     fn readings(&self) -> Vec<Reading> {
-        self.readings_of(self.shared().front())
+        let mut readings = self.readings_of(self.shared().front());
+        let Refusals { reads, writes, flushes } = self.disk.device.refusals();
+        let errors = |of, value| {
+            let help = "Times that the disk refused something, tried again or not";
+            Reading::counter("disk_errors", help, Unit::Count, value).labelled("kind", of)
+        };
+        readings.extend([errors("read", reads), errors("write", writes), errors("flush", flushes)]);
+        readings
     }
 }
 
@@ -651,7 +725,7 @@ pub(crate) mod tests {
         assert_eq!(counted(), [3, 2, 1]);
         disk.detach().expect("it is detached");
         assert_eq!(counted(), [3, 2, 1]);
-        disk.attach(&folder.path().join("disk")).expect("its own disk");
+        disk.attach(&folder.path().join("disk"), Volatile::Refused).expect("its own disk");
         [7, 7].into_iter().for_each(&mut read);
         assert_eq!(counted(), [4, 3, 1]);
         let hits = disk.readings().into_iter().find(|reading| reading.name == "disk_cache_read_hits");

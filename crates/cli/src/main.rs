@@ -17,10 +17,12 @@ mod check_cache;
 mod compose;
 mod config;
 mod connections;
+mod consent;
 mod contract;
 mod control;
 mod create;
 mod create_cache;
+mod damage;
 mod detach;
 mod disk_left;
 mod disks;
@@ -29,6 +31,7 @@ mod facts;
 mod failure;
 mod flush;
 mod grammar;
+mod holdings;
 mod info;
 mod json_path;
 mod latency;
@@ -40,6 +43,7 @@ mod mode;
 mod notes;
 mod ordered;
 mod orphans;
+mod owned;
 mod peers;
 mod places;
 mod plan;
@@ -48,6 +52,7 @@ mod readings;
 mod recover;
 mod replay;
 mod resize;
+mod risk;
 mod room;
 mod run;
 mod salvage;
@@ -62,7 +67,10 @@ mod stat;
 mod status;
 mod supervisor;
 mod transit;
+mod troubles;
+mod unlocked;
 mod uris;
+mod watchers;
 
 use failure::{Exit, Failure};
 use grammar::{Command, Parsed, Program};
@@ -109,11 +117,12 @@ fn ended(end: Result<Exit, Failure>, json: bool) -> Exit {
     end.unwrap_or_else(|failure| failure::tell(&failure, json))
 }
 
-/// Warnings always; connections with -v; everything with -vv.
+/// Logs what `verbose` -v ask for, as the help of `Program::verbose` tells.
 fn log_to_stderr(verbose: u8) {
     let level = match verbose {
         0 => Level::WARN,
         1 => Level::INFO,
+        2 => Level::DEBUG,
         _ => Level::TRACE,
     };
     tracing_subscriber::fmt()

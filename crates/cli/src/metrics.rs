@@ -1,13 +1,13 @@
 //! Counters for Prometheus: a snapshot as its text format (version 0.0.4), over the least of HTTP.
 
 use crate::latency::Latencies;
-use crate::listen::Stream;
 use crate::readings::{Reading, ReadingKind};
 use crate::snapshot::{ConnectionCounts, Observed, RequestCounts, Snapshot, VolumeCounts};
+use crate::watchers::Watcher;
 use std::fmt::{Display, Write};
 use std::io;
+use std::net::Shutdown;
 use std::time::{Duration, Instant};
-use tidegate_nbd::Stream as _;
 
 /// How long a scrape may take, from its connection to its end.
 const SCRAPE_PATIENCE: Duration = Duration::from_secs(2);
@@ -15,28 +15,26 @@ const SCRAPE_PATIENCE: Duration = Duration::from_secs(2);
 /// Bytes of a request that are looked at.
 const REQUEST_BYTES_MAX: usize = 8 << 10;
 
-/// Bytes that are sent before the time is looked at again.
-const PIECE_BYTES: usize = 16 << 10;
-
 /// The buckets end at powers of two nanoseconds: from 1 µs to 17 s.
 const BUCKET_BITS: std::ops::RangeInclusive<u32> = 10..=34;
 
 /// The text's kind, as Prometheus knows it.
 const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Answers the scrape that `stream` brings.
-pub(crate) fn answer_one(stream: &Stream, observed: &Observed) {
-    if let Err(error) = scraped(stream, observed) {
+/// Answers the scrape that `watcher` brings.
+pub(crate) fn answer_one(watcher: &Watcher<'_>, observed: &Observed) {
+    if let Err(error) = scraped(watcher, observed) {
         tracing::debug!("a scrape of the metrics ended: {error}");
     }
 }
 
-fn scraped(stream: &Stream, observed: &Observed) -> io::Result<()> {
+fn scraped(watcher: &Watcher<'_>, observed: &Observed) -> io::Result<()> {
     let deadline = Instant::now() + SCRAPE_PATIENCE;
-    let request = request_line(stream, deadline)?;
+    let request = request_line(watcher, deadline)?;
+    tracing::debug!("the metrics are asked by {}: {request}", watcher.stream().peer());
     let mut words = request.split(' ');
     let (status, body) = match (words.next(), words.next()) {
-        (Some("GET"), Some("/metrics" | "/")) => ("200 OK", text(&observed.snapshot())),
+        (Some("GET"), Some("/metrics" | "/")) => ("200 OK", watcher.make(|| text(&observed.snapshot()))),
         (Some("GET"), _) => ("404 Not Found", "the counters are at /metrics\n".to_owned()),
         _ => ("405 Method Not Allowed", "only GET is answered\n".to_owned()),
     };
@@ -44,22 +42,18 @@ fn scraped(stream: &Stream, observed: &Observed) -> io::Result<()> {
     let head = format!(
         "HTTP/1.1 {status}\r\nContent-Type: {CONTENT_TYPE}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
     );
-    for piece in (head + &body).as_bytes().chunks(PIECE_BYTES) {
-        stream.limit_sending(Some(time_left(deadline)?))?;
-        stream.send(piece)?;
-    }
+    watcher.send((head + &body).as_bytes(), deadline)?;
     // Closing at once after the client's last bytes could take the answer back.
-    stream.shut_down(std::net::Shutdown::Write);
+    watcher.stream().shut_down(Shutdown::Write);
     Ok(())
 }
 
 /// The first line of a request, once all its head has arrived.
-fn request_line(stream: &Stream, deadline: Instant) -> io::Result<String> {
+fn request_line(watcher: &Watcher<'_>, deadline: Instant) -> io::Result<String> {
     let mut head = Vec::new();
     while !head.windows(4).any(|end| end == b"\r\n\r\n") {
-        stream.limit_waiting(Some(time_left(deadline)?))?;
         let mut piece = [0; 1024];
-        let len = stream.receive(&mut piece)?;
+        let len = watcher.receive(&mut piece, deadline)?;
         if len == 0 || head.len() + len > REQUEST_BYTES_MAX {
             return Err(io::ErrorKind::InvalidData.into());
         }
@@ -68,17 +62,13 @@ fn request_line(stream: &Stream, deadline: Instant) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&head).lines().next().unwrap_or_default().to_owned())
 }
 
-fn time_left(deadline: Instant) -> io::Result<Duration> {
-    let left = deadline.saturating_duration_since(Instant::now());
-    if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
-}
-
 /// A snapshot in Prometheus's text format.
 pub(crate) fn text(snapshot: &Snapshot) -> String {
     let mut text = Text::default();
     text.connections(&snapshot.connections);
     text.family("tidegate_uptime_seconds", "gauge", "Seconds since clients could connect");
     text.sample("tidegate_uptime_seconds", &[], snapshot.up_ns as f64 / 1e9);
+    text.volumes(&snapshot.volumes);
     text.requests(&snapshot.volumes);
     text.readings(&snapshot.volumes);
     text.0
@@ -108,6 +98,20 @@ impl Text {
         self.family(name, "counter", "Connections that were turned away");
         self.sample(name, &[("reason", "limit")], over_limit);
         self.sample(name, &[("reason", "stranger")], strangers);
+    }
+
+    /// What the volumes are, as labels of a number that is always 1.
+    fn volumes(&mut self, volumes: &[VolumeCounts]) {
+        let name = "tidegate_volume_info";
+        self.family(
+            name,
+            "gauge",
+            "What a volume is: its format, what its memory survives, and what is done with writes in front of a disk",
+        );
+        for VolumeCounts { name: volume, format, domain, disk, .. } in volumes {
+            let mode = disk.as_ref().map_or("", |disk| disk.mode.as_str());
+            self.sample(name, &[("volume", volume), ("format", format), ("domain", domain), ("mode", mode)], 1);
+        }
     }
 
     fn requests(&mut self, volumes: &[VolumeCounts]) {
@@ -141,19 +145,25 @@ impl Text {
     }
 
     /// What the layers count. Volumes may have different layers, so each number is shown for all volumes that have it.
-    fn readings(&mut self, volumes: &[VolumeCounts]) {
+    fn readings<'v>(&mut self, volumes: &'v [VolumeCounts]) {
         let mut done: Vec<&str> = Vec::new();
         for Reading { name, .. } in volumes.iter().flat_map(|volume| &volume.readings) {
             if done.contains(&name.as_str()) {
                 continue;
             }
             done.push(name);
-            let same = |volume: &VolumeCounts| volume.readings.iter().find(|of| of.name == *name).cloned();
-            let having: Vec<_> = volumes.iter().filter_map(|volume| Some((&volume.name, same(volume)?))).collect();
-            let first = &having[0].1;
+            let same = |volume: &'v VolumeCounts| {
+                volume.readings.iter().filter(|of| of.name == *name).map(move |of| (volume.name.as_str(), of))
+            };
+            let having: Vec<(&str, &Reading)> = volumes.iter().flat_map(same).collect();
+            let first = having[0].1;
             let full = first.metric_name();
             self.family(&full, first.metric_kind(), &first.help);
-            having.iter().for_each(|(volume, of)| self.sample(&full, &[("volume", volume)], of.in_unit()));
+            for (volume, of) in having {
+                let label = of.label.iter().map(|(label, of)| (label.as_str(), of.as_str()));
+                let labels: Vec<_> = std::iter::once(("volume", volume)).chain(label).collect();
+                self.sample(&full, &labels, of.in_unit());
+            }
         }
     }
 }
@@ -161,8 +171,8 @@ impl Text {
 impl Reading {
     fn metric_name(&self) -> String {
         match self.kind {
-            ReadingKind::Counter => format!("tidegate_{}_total", self.full_name()),
-            ReadingKind::Gauge => format!("tidegate_{}", self.full_name()),
+            ReadingKind::Counter => format!("tidegate_{}_total", self.name_with_unit()),
+            ReadingKind::Gauge => format!("tidegate_{}", self.name_with_unit()),
         }
     }
 

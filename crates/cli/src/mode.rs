@@ -2,6 +2,7 @@
 
 use crate::answer;
 use crate::control::{self, DiskAct};
+use crate::detach::warn_of_the_risk;
 use crate::failure::{Exit, Failure};
 use crate::flush;
 use crate::grammar::SetMode;
@@ -33,8 +34,9 @@ impl fmt::Display for Answer {
 pub(crate) fn run(wish: &SetMode, json: bool) -> Result<Exit, Failure> {
     let socket = wish.control.clone().unwrap_or_else(|| places::control_socket(&wish.pmem));
     let mode = wish.mode.to_string();
-    let act = DiskAct::SetMode { mode: mode.clone() };
+    let act = DiskAct::SetMode { mode: mode.clone(), accept_volatile: wish.accept_volatile };
     let (_, state) = control::ask_disk(&socket, &wish.pmem, act).map_err(|failure| of_the_file(&wish.pmem, failure))?;
+    warn_of_the_risk(&wish.pmem, &state);
     let meanwhile = (state.mode != mode).then_some(state.mode);
     answer::give(&Answer { file: wish.pmem.clone(), mode, meanwhile }, json)?;
     Ok(Exit::Done)

@@ -2,6 +2,7 @@
 
 use crate::disks::Disk;
 use crate::failure::JournalFailure;
+use crate::holdings;
 use tidegate_disk_cache::{Identity, erase_journal, find_journal, has_room_for, journal_at_the_end, lay_out_journal};
 use tidegate_layout::disk_cache::JournalPlan;
 use tidegate_media::BlockDevice;
@@ -30,24 +31,39 @@ pub(crate) fn refuse_another_cache(disk: &Disk, own: Option<[u8; 16]>, force: bo
     let path = || disk.path.clone();
     match find_journal(&*disk.device).map_err(JournalFailure::of_error(&disk.path))? {
         Some(found) if found.blocks > 0 => Err(JournalFailure::UnderWay { disk: path(), blocks: found.blocks }),
-        Some(found) if !force && own != Some(found.uuid) => {
-            Err(JournalFailure::OfAnother { disk: path(), uuid: Uuid::from_bytes(found.uuid) })
+        Some(found) if own != Some(found.uuid) => {
+            let uuid = Uuid::from_bytes(found.uuid);
+            if !force {
+                return Err(JournalFailure::OfAnother { disk: path(), uuid });
+            }
+            tracing::warn!(
+                "--force takes {} from the region with the cache {uuid}, which may have blocks that the disk lacks",
+                disk.path.display()
+            );
+            Ok(())
         }
         _ => Ok(()),
     }
 }
 
-/// Refuses a disk on which anything lies where `journal` is to be but zeroes, or such a journal of the cache `uuid`.
+/// Refuses a disk on which anything lies where `journal` is to be but zeroes, or such a journal of the cache `uuid`; with `force` that is told, and
+/// overwritten.
 pub(crate) fn refuse_what_the_end_holds(
     disk: &Disk,
     journal: &JournalPlan,
     uuid: [u8; 16],
+    force: bool,
 ) -> Result<(), JournalFailure> {
-    match has_room_for(&*disk.device, journal, uuid).map_err(JournalFailure::of_error(&disk.path))? {
-        true => Ok(()),
-        false => {
-            let at = journal.records_at() * u64::from(journal.block_size);
-            Err(JournalFailure::EndHolds { disk: disk.path.clone(), at })
+    let has_room = has_room_for(&*disk.device, journal, uuid).map_err(JournalFailure::of_error(&disk.path));
+    let at = journal.records_at() * u64::from(journal.block_size);
+    match has_room {
+        Ok(true) => Ok(()),
+        Ok(false) if !force => Err(JournalFailure::EndHolds { disk: disk.path.clone(), at }),
+        Err(failure) if !force => Err(failure),
+        _ => {
+            let path = disk.path.display();
+            holdings::tell_of_disk(disk, &format!("--force overwrites what lies behind byte {at} of {path}"));
+            Ok(())
         }
     }
 }
@@ -59,9 +75,7 @@ pub(crate) fn put_journal_of(identity: &Identity, disk: &Disk, force: bool) -> R
         return Ok(disk.device.geometry().blocks);
     }
     let journal = journal_on(disk, identity.block_size, identity.journal_blocks)?;
-    if !force {
-        refuse_what_the_end_holds(disk, &journal, identity.uuid)?;
-    }
+    refuse_what_the_end_holds(disk, &journal, identity.uuid, force)?;
     put_journal(disk, journal, identity.uuid)?;
     Ok(journal.disk_blocks)
 }

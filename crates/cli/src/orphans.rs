@@ -61,12 +61,14 @@ fn orphan(cache: PathBuf) -> Option<Orphan> {
     if !name.starts_with("tidegate-") || !name.ends_with(".cache") {
         return None;
     }
-    let volume = Note::Volume.read(&cache)?;
+    // A link leads to a file that may be used for anything.
+    let is_file = cache.symlink_metadata().is_ok_and(|about| about.is_file());
+    let volume = Note::Volume.read(&cache).filter(|_| is_file)?;
     let gone = match ending(&volume) {
         Ok(ending) => !name.ends_with(&ending),
         Err(error) => error.kind() == io::ErrorKind::NotFound,
     };
     // A server that uses it has it locked.
-    let left = gone && MappedRegion::open(&cache, Access::Private).is_ok();
+    let left = gone && MappedRegion::open_if(&cache, Access::Private, |_| Ok(())).is_ok();
     left.then_some(Orphan { cache, volume })
 }

@@ -1,9 +1,10 @@
 //! Where a user's default volume and sockets live, by the XDG base directory rules.
 
-use crate::failure::{Doing, Failure, VolumeFailure};
+use crate::failure::{Doing, Failure, NotOwn, VolumeFailure};
+use crate::owned::{self, Distrust};
 use std::ffi::OsString;
 use std::fs::DirBuilder;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// Only the user may enter the program's folders.
@@ -55,8 +56,49 @@ fn home_of_user() -> Option<PathBuf> {
     std::env::home_dir().filter(|home| home.is_absolute())
 }
 
+/// Where this process makes folders that last as long as it does.
+pub(crate) fn passing_folder() -> PathBuf {
+    let named = absolute(std::env::var_os("XDG_RUNTIME_DIR"));
+    let named = named.into_iter().chain([std::env::temp_dir()]).find(|folder| keeps_names(folder));
+    named.unwrap_or_else(|| "/tmp".into())
+}
+
+/// Whether no other user can give the names in `folder` to something else.
+fn keeps_names(folder: &Path) -> bool {
+    folder.metadata().is_ok_and(|about| {
+        let (trusted, mode) = ([owned::own(), 0].contains(&about.uid()), about.mode());
+        about.is_dir() && trusted && (mode & 0o022 == 0 || mode & 0o1000 != 0)
+    })
+}
+
+/// Makes the folder of `path`, whose name nobody typed, if it is absent. It has to be this user's or root's, or below such a one.
+pub(crate) fn make_own_folder_of(path: &Path) -> Result<(), Failure> {
+    let Some(folder) = path.parent() else { return Ok(()) };
+    let Some((above, about)) = folder.ancestors().find_map(|above| Some((above, above.metadata().ok()?))) else {
+        return make_folder_of(path);
+    };
+    let refused = |folder: &Path, distrust| {
+        let (file, command) = (folder.to_owned(), "tidegate serve");
+        Failure::NotOwn(NotOwn {
+            file,
+            distrust,
+            command,
+            instead: "name places of your own: --pmem FILE --listen unix:PATH",
+        })
+    };
+    if ![owned::own(), 0].contains(&about.uid()) {
+        return Err(refused(above, Distrust::Owner(about.uid())));
+    }
+    if above == folder && about.mode() & 0o022 != 0 {
+        return Err(refused(folder, Distrust::Writable(about.mode() & 0o7777)));
+    }
+    make_folder_of(path)
+}
+
 fn runtime_folder(variable: impl Fn(&str) -> Option<OsString>) -> PathBuf {
-    match absolute(variable("XDG_RUNTIME_DIR")) {
+    // One of another user is not meant for this one, who has it of `sudo`.
+    let foreign = |folder: &PathBuf| folder.metadata().is_ok_and(|about| about.uid() != owned::own());
+    match absolute(variable("XDG_RUNTIME_DIR")).filter(|folder| !foreign(folder)) {
         Some(folder) => folder.join("tidegate"),
         None => state_folder(variable),
     }

@@ -22,7 +22,7 @@ pub(crate) struct Plan {
     pub(crate) volumes: Vec<VolumePlan>,
     /// Where to listen; nowhere: a unix socket in the user's runtime folder.
     pub(crate) listen: Vec<Place>,
-    /// Whether TCP may listen where other machines reach it.
+    /// Whether TCP may listen without encryption.
     pub(crate) insecure: bool,
     /// The server's identity: with it TCP connections have to be encrypted.
     pub(crate) tls: Option<Identity>,
@@ -109,7 +109,7 @@ pub(crate) fn access(read_only: bool) -> Access {
 }
 
 impl Plan {
-    /// Whether TCP may listen where other machines reach it.
+    /// Whether TCP may listen.
     pub(crate) fn may_be_exposed(&self) -> bool {
         self.insecure || self.tls.is_some()
     }

@@ -16,6 +16,9 @@ pub(crate) struct Reading {
     pub(crate) kind: ReadingKind,
     /// What one of it is.
     pub(crate) unit: Unit,
+    /// Which of several such numbers it is, if there are several: a word, and what it is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) label: Option<(String, String)>,
     /// The number.
     pub(crate) value: u64,
 }
@@ -45,12 +48,25 @@ pub(crate) enum Unit {
 impl Reading {
     /// A number of things that only grows.
     pub(crate) fn counter(name: &str, help: &str, unit: Unit, value: u64) -> Reading {
-        Reading { name: name.to_owned(), help: help.to_owned(), kind: ReadingKind::Counter, unit, value }
+        Reading { name: name.to_owned(), help: help.to_owned(), kind: ReadingKind::Counter, unit, label: None, value }
     }
 
     /// A number of things there are now.
     pub(crate) fn gauge(name: &str, help: &str, unit: Unit, value: u64) -> Reading {
         Reading { kind: ReadingKind::Gauge, ..Reading::counter(name, help, unit, value) }
+    }
+
+    /// What came since `before`, if it only grows; else how it is now.
+    pub(crate) fn since(&self, before: &Reading) -> Reading {
+        match self.kind {
+            ReadingKind::Counter => Reading { value: self.value.saturating_sub(before.value), ..self.clone() },
+            ReadingKind::Gauge => self.clone(),
+        }
+    }
+
+    /// The one of several such numbers that is about the `label` called `of`.
+    pub(crate) fn labelled(self, label: &str, of: &str) -> Reading {
+        Reading { label: Some((label.to_owned(), of.to_owned())), ..self }
     }
 
     /// The number, if it only grows.

@@ -3,7 +3,7 @@
 use crate::answer;
 use crate::failure::{Exit, Failure};
 use crate::grammar::Recover;
-use crate::run::{LEFT_ALONE, LeftAlone, Recovered, Salvaged, recover_pool};
+use crate::run::{FileSystem, IfUnmounted, LEFT_ALONE, LeftAlone, Recovered, Salvaged, Unmounted, recover_pool};
 use serde::Serialize;
 use std::fmt;
 use std::path::PathBuf;
@@ -21,8 +21,17 @@ struct Answer {
     salvaged: Vec<Aside>,
     removed: Vec<Removed>,
     left: Vec<Kept>,
+    unmounted: Vec<Waiting>,
     /// Whether the pool could not be read: it was no persistent memory, and the power failed.
     is_lost: bool,
+}
+
+/// A file whose file system is not mounted: what was synced to it is still in the pool.
+#[derive(Serialize)]
+struct Waiting {
+    #[serde(with = "crate::json_path")]
+    file: PathBuf,
+    file_system: FileSystem,
 }
 
 /// What was synced to a file that was not written.
@@ -67,12 +76,18 @@ impl fmt::Display for Answer {
                 format_args!("{}: what the power cut left of it is in {}", file.display(), to.display()),
             )?;
         }
+        for Waiting { file, file_system } in &self.unmounted {
+            answer::line(f, "waiting", format_args!("{}: {file_system} is not there", file.display()))?;
+        }
         for Kept { file, why } in &self.left {
             answer::line(f, "left", format_args!("{} {why}: {LEFT_ALONE}", file.display()))?;
         }
         let told = self.written.len() + self.salvaged.len() + self.removed.len() + self.left.len();
         let rest = match (self.was_left, told) {
             (false, _) => "the last run ended well",
+            _ if !self.unmounted.is_empty() => {
+                "it keeps what is waiting: mount those file systems where they were, and recover it again; if one is gone for good: --force puts aside what was synced to its files"
+            }
             (true, _) if self.is_lost => {
                 "nothing of the last run can be read: it was no persistent memory, and the power failed"
             }
@@ -85,15 +100,18 @@ impl fmt::Display for Answer {
 
 /// Runs `tidegate recover`.
 pub(crate) fn run(wish: &Recover, json: bool) -> Result<Exit, Failure> {
-    let Recovered { was_left, written, salvaged, removed, left, is_lost } =
-        recover_pool(&wish.pool, wish.to.as_deref())?;
+    let if_unmounted = if wish.force { IfUnmounted::PutAside } else { IfUnmounted::Keep };
+    let Recovered { was_left, written, salvaged, removed, left, unmounted, is_lost } =
+        recover_pool(&wish.pool, wish.to.as_deref(), if_unmounted)?;
+    let waiting = |Unmounted { file, file_system }: Unmounted| Waiting { file, file_system };
+    let unmounted: Vec<_> = unmounted.into_iter().map(waiting).collect();
     let aside = |Salvaged { file, unlike, to }: Salvaged| Aside { file, why: unlike.told(), to };
     let salvaged: Vec<_> = salvaged.into_iter().map(aside).collect();
     let removed = removed.into_iter().map(|(file, to)| Removed { file, to }).collect();
     let left = left.into_iter().map(|LeftAlone { file, unlike }| Kept { file, why: unlike.told() }).collect();
-    let exit = if salvaged.is_empty() { Exit::Done } else { Exit::Refused };
+    let exit = if salvaged.is_empty() && unmounted.is_empty() { Exit::Done } else { Exit::Refused };
     answer::end_with(
-        &Answer { pool: wish.pool.clone(), was_left, written, salvaged, removed, left, is_lost },
+        &Answer { pool: wish.pool.clone(), was_left, written, salvaged, removed, left, unmounted, is_lost },
         json,
         exit,
     )
@@ -108,7 +126,7 @@ mod tests {
     fn a_pool_that_is_not_there_is_not_made() {
         let folder = tempfile::tempdir().expect("a folder");
         let pool = folder.path().join("pool");
-        let answer = run(&Recover { pool: pool.clone(), to: None }, false);
+        let answer = run(&Recover { pool: pool.clone(), to: None, force: false }, false);
         assert!(matches!(answer, Err(Failure::Run(RunFailure::NoPool { .. }))), "{answer:?}");
         assert!(!pool.exists());
     }

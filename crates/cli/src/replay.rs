@@ -4,11 +4,14 @@ use crate::answer;
 use crate::disks;
 use crate::failure::{Exit, Failure, JournalFailure};
 use crate::grammar::Replay;
+use crate::holdings;
 use crate::size::Human;
 use serde::Serialize;
 use std::fmt;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
-use tidegate_disk_cache::{FoundJournal, recover_disk};
+use tidegate_disk_cache::{FoundJournal, find_journal, recover_disk};
 use tidegate_media::DiskAccess;
 use uuid::Uuid;
 
@@ -26,6 +29,10 @@ struct Answer {
     uuid: Uuid,
     /// Bytes of the volume: the journal lies behind it.
     volume_bytes: u64,
+    /// The number of the journal's newest header: it stands for the moment up to which the disk has every write.
+    sequence: u64,
+    /// When the disk's file was last written before the replay, in seconds since 1970. A block device does not tell.
+    last_written_s: Option<i64>,
 }
 
 impl fmt::Display for Answer {
@@ -35,6 +42,15 @@ impl fmt::Display for Answer {
             0 => answer::line(f, "replayed", format_args!("{disk}: nothing was under way"))?,
             _ => answer::line(f, "replayed", format_args!("{disk}: {blocks} blocks put in place"))?,
         }
+        let written = self.last_written_s.map_or_else(String::new, |s| format!(", last written at date -d @{s}"));
+        answer::line(
+            f,
+            "moment",
+            format_args!(
+                "number {} of the journal{written}: every write before it is on the disk, and none after it; what only the region had is lost",
+                self.sequence
+            ),
+        )?;
         answer::line(
             f,
             "cache",
@@ -50,13 +66,19 @@ pub(crate) fn run(wish: &Replay, json: bool) -> Result<Exit, Failure> {
     if !wish.force {
         return Err(JournalFailure::RegionNotLost { disk: path.clone() }.into());
     }
+    let last_written_s = fs::metadata(path).ok().filter(fs::Metadata::is_file).map(|file| file.mtime());
     let disk = disks::open(path, DiskAccess::ReadWrite, BLOCK_BYTES)?;
+    let found = find_journal(&*disk.device).map_err(JournalFailure::of_error(path))?;
+    if let Some(FoundJournal { blocks: blocks @ 1.., .. }) = found {
+        holdings::tell_of_disk(&disk, &format!("{blocks} blocks of the journal are put in place"));
+    }
     let recovered = recover_disk(&*disk.device);
     let recovered = recovered.map_err(JournalFailure::of_error(path))?;
-    let Some(FoundJournal { uuid, block_size, disk_blocks, blocks }) = recovered else {
+    let Some(FoundJournal { sequence, uuid, block_size, disk_blocks, blocks }) = recovered else {
         return Err(JournalFailure::Absent { disk: path.clone() }.into());
     };
     let volume_bytes = disk_blocks * u64::from(block_size);
-    answer::give(&Answer { disk: path.clone(), blocks, uuid: Uuid::from_bytes(uuid), volume_bytes }, json)?;
+    let uuid = Uuid::from_bytes(uuid);
+    answer::give(&Answer { disk: path.clone(), blocks, uuid, volume_bytes, sequence, last_written_s }, json)?;
     Ok(Exit::Done)
 }

@@ -1,10 +1,11 @@
 //! How many connections the system has room for: file descriptors and memory mappings are limited for each process.
 
+use crate::watchers::WATCHERS_MAX;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tidegate_nbd::limits::ASIDE_THREADS_MAX;
 
-/// Descriptors kept for everything but connections.
-const DESCRIPTORS_RESERVED: u64 = 64;
+/// Descriptors kept for everything but connections: those who watch, over either kind of socket, and what does not hang on numbers.
+const DESCRIPTORS_RESERVED: u64 = 2 * WATCHERS_MAX as u64 + 64;
 
 /// Mappings of a thread: its stack and the one for signals, each with a page that guards it. A thread that does not get them all takes the
 /// process with it.

@@ -10,6 +10,7 @@ mod blocks;
 mod cuts;
 mod deny;
 mod door;
+mod file_system;
 mod folder;
 mod follower;
 mod ground;
@@ -29,21 +30,24 @@ mod table;
 mod version;
 mod written;
 
-use crate::failure::{Failure, RunFailure};
+use crate::failure::{Doing, Failure, RunFailure};
 use crate::grammar::Run;
+use crate::owned::{self, Distrust};
 use crate::shell::word;
 use crate::size::Human;
 use crate::{contract, places};
 use beside::Beside;
 use deny::Denied;
+pub(crate) use file_system::FileSystem;
 use folder::Folder;
 use follower::Follower;
+pub(crate) use held_file::IfUnmounted;
 use journal::Journal;
 pub(crate) use keeper::{FileStatus, Status};
 use keeper::{Keeper, Scope};
 use kept::Kept;
 use notes::Notes;
-pub(crate) use recover::{LEFT_ALONE, LeftAlone, Recovered, Salvaged};
+pub(crate) use recover::{LEFT_ALONE, LeftAlone, Recovered, Salvaged, Unmounted};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -84,7 +88,9 @@ pub(crate) fn run(wish: &Run) -> Result<ExitCode, Failure> {
     let journal_at = beside.journal();
     places::make_folder_of(&journal_at)?;
     beside.refuse_in_memory(domain)?;
-    recover::recover(&beside, &region, beside.salvaged())?.tell();
+    let recovered = recover::recover(&beside, &region, beside.salvaged(), IfUnmounted::Keep)?;
+    recovered.tell();
+    recovered.refuse_unmounted(&pool)?;
     let kept = Kept::fresh(&pool, region)?;
     let folder = Folder::make()?;
     let table = Table::create(&folder.table())?;
@@ -109,15 +115,20 @@ pub(crate) fn run(wish: &Run) -> Result<ExitCode, Failure> {
 }
 
 /// Brings what a run left in `pool` to its files, and what cannot go there to the folder `aside`.
-pub(crate) fn recover_pool(pool: &Path, aside: Option<&Path>) -> Result<Recovered, Failure> {
+pub(crate) fn recover_pool(pool: &Path, aside: Option<&Path>, if_unmounted: IfUnmounted) -> Result<Recovered, Failure> {
     if !pool.exists() {
         return Err(RunFailure::NoPool { pool: pool.to_owned() }.into());
     }
     let region = Arc::new(kept::open(pool)?);
     version::refuse_others(pool, &region)?;
     let beside = Beside::of(pool);
+    // A run that was cut short while it made its pool has left a journal.
+    if !is_pool(&region) && !beside.journal().exists() {
+        let why = "no run has laid out a pool there".to_owned();
+        return Err(RunFailure::Pool { pool: pool.to_owned(), why }.into());
+    }
     let aside = aside.map_or_else(|| beside.salvaged(), Path::to_owned);
-    recover::recover(&beside, &region, aside)
+    recover::recover(&beside, &region, aside, if_unmounted)
 }
 
 /// The pool that is meant when none is named.
@@ -127,18 +138,25 @@ pub(crate) fn pool_or_default(pool: Option<&Path>) -> PathBuf {
 
 /// What the run with `pool` is doing. None: there is none.
 pub(crate) fn status_of(pool: &Path) -> Result<Option<Status>, Failure> {
+    let beside = Beside::of(pool);
+    let journal = beside.journal();
     let refused = |doing| {
+        let journal = &journal;
         move |error: std::io::Error| match error.kind() {
+            _ if Distrust::in_error(&error).is_some() => RunFailure::of_file(journal, Doing::Read, error),
             std::io::ErrorKind::PermissionDenied => RunFailure::Denied { pool: pool.to_owned(), error }.into(),
             _ => Failure::System { doing, error },
         }
     };
-    let folder = match journal::folder_in(&Beside::of(pool).journal()) {
+    // Root may ask about the run of any user.
+    let owner = beside.pool().metadata().map_or(owned::own(), |data| data.uid());
+    let owners = if owned::own() == 0 { vec![0, owner] } else { vec![owned::own()] };
+    let folder = match journal::folder_in(&journal, &owners) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         folder => folder.map_err(refused("reading the journal of holds"))?,
     };
-    let Some(folder) = folder else { return Ok(None) };
-    match door::ask_status(&folder.join(tidegate_preload_wire::SOCKET)) {
+    let Some((folder, owner)) = folder else { return Ok(None) };
+    match door::ask_status(&folder.join(tidegate_preload_wire::SOCKET), owner) {
         Ok(status) => Ok(Some(status)),
         Err(error) if matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::ConnectionRefused) => {
             Ok(None)
@@ -162,12 +180,12 @@ fn roots(named: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
     named.iter().map(real).collect()
 }
 
-/// Says so if the pool is a file that others may read or write.
+/// Says so if the pool is a file that others may read.
 fn warn_of_others(pool: &Path) {
     let file = pool.metadata().ok().filter(std::fs::Metadata::is_file);
-    if file.is_some_and(|file| file.mode() & 0o077 != 0) {
+    if file.is_some_and(|file| file.mode() & 0o044 != 0) {
         let (shown, pool) = (pool.display(), word(pool));
-        tracing::warn!("other users may read or change what programs sync to the pool {shown}: chmod 600 {pool}");
+        tracing::warn!("other users may read what programs sync to the pool {shown}: chmod 600 {pool}");
     }
 }
 

@@ -2,11 +2,12 @@
 //! region is not changed, so it can be done again.
 
 use crate::answer;
-use crate::cached_disk::Cached;
+use crate::cached_disk::{Cached, LeftOut};
 use crate::disks::{self, DiskPlan, is_of};
 use crate::failure::{DiskFailure, Doing, Exit, Failure, JournalFailure, Kept, KeptBy, VolumeFailure};
 use crate::flush;
 use crate::grammar::Salvage;
+use crate::holdings;
 use serde::Serialize;
 use std::fmt;
 use std::fs::File;
@@ -23,6 +24,11 @@ struct Answer {
     to: PathBuf,
     blocks: u64,
     bytes: u64,
+    /// Cached blocks that the disk had too.
+    clean_blocks: u64,
+    clean_bytes: u64,
+    /// Whether those were salvaged too.
+    clean_too: bool,
     /// What the memory does not give back, if anything.
     #[serde(skip_serializing_if = "Option::is_none")]
     lost: Option<String>,
@@ -36,6 +42,14 @@ impl fmt::Display for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (to, Answer { blocks, bytes, .. }) = (self.to.display(), self);
         writeln!(f, "salvaged   {blocks} blocks ({bytes} bytes) to {to}, each at its place on the disk")?;
+        let clean = format_args!("{} blocks ({} bytes) that the disk had", self.clean_blocks, self.clean_bytes);
+        match (self.clean_too, self.clean_blocks) {
+            (true, _) => answer::line(f, "clean", format_args!("{clean} are in it too"))?,
+            (false, 0) => answer::line(f, "clean", clean)?,
+            (false, _) => {
+                answer::line(f, "clean", format_args!("{clean} are not in it; if the disk is lost: --clean-too"))?;
+            }
+        }
         self.lost.iter().try_for_each(|lost| answer::line(f, "lost", lost))?;
         let others = |f: &mut fmt::Formatter<'_>, why: &String| {
             answer::line(f, "damaged", format_args!("{} blocks are not in it; the first: {why}", self.not_saved))
@@ -50,7 +64,8 @@ pub(crate) fn run(wish: &Salvage, json: bool) -> Result<Exit, Failure> {
     // What is stored here changes a copy in memory only.
     let (region, identity) = flush::cache_in(&wish.pmem, Access::Private)?;
     let needs = identity.disk_blocks * u64::from(identity.block_size);
-    if !wish.to.try_exists().unwrap_or(true) {
+    let existed = wish.to.try_exists().unwrap_or(true);
+    if !existed {
         let made = File::create_new(&wish.to).and_then(|file| file.set_len(needs));
         made.map_err(|error| VolumeFailure::of_io(&wish.to, Doing::Create, error))?;
     } else if !wish.force {
@@ -60,6 +75,9 @@ pub(crate) fn run(wish: &Salvage, json: bool) -> Result<Exit, Failure> {
     if is_of(&wish.pmem, &identity, &target) {
         return Err(DiskFailure::TargetIsItsDisk { pmem: wish.pmem.clone(), to: wish.to.clone() }.into());
     }
+    if existed {
+        holdings::tell_of_disk(&target, "--force: blocks of the cache are written over those of the target");
+    }
     let has = target.device.geometry().bytes();
     if has < needs {
         return Err(DiskFailure::Smaller { pmem: wish.pmem.clone(), disk: wish.to.clone(), needs, has }.into());
@@ -68,6 +86,9 @@ pub(crate) fn run(wish: &Salvage, json: bool) -> Result<Exit, Failure> {
     let cached = Cached::open(region, target, &plan);
     let cached = cached.map_err(|error| VolumeFailure::of_open_cache(&wish.pmem, error))?;
     let had = cached.dirty_bytes();
+    let clean = cached.clean_lbas();
+    // While they are clean: what is drained turns clean as well.
+    let clean_left_out = if wish.clean_too { cached.write_out(&wish.pmem, &clean)? } else { LeftOut::default() };
     let damaged = match cached.drain(&wish.pmem, flush::teller(json)) {
         Ok(()) => None,
         // The region is at fault, not what it is salvaged to: all others are there.
@@ -80,9 +101,15 @@ pub(crate) fn run(wish: &Salvage, json: bool) -> Result<Exit, Failure> {
         let done = retire_journal(&*cached.disk().device, identity.uuid);
         done.map_err(JournalFailure::of_error(&wish.to))?;
     }
-    let (bytes, not_saved) = (had - left, left / u64::from(identity.block_size));
-    let blocks = bytes / u64::from(identity.block_size);
+    let block_bytes = u64::from(identity.block_size);
+    let (bytes, not_saved) = (had - left, left / block_bytes + clean_left_out.blocks);
+    let blocks = bytes / block_bytes;
+    let clean_blocks = clean.len() as u64 - clean_left_out.blocks;
+    let clean_bytes = clean_blocks * block_bytes;
+    let damaged = damaged.or(clean_left_out.first);
     let exit = if damaged.is_some() { Exit::Refused } else { Exit::Done };
     let (file, to, lost) = (wish.pmem.clone(), wish.to.clone(), cached.lost());
-    answer::end_with(&Answer { file, to, blocks, bytes, lost, not_saved, damaged }, json, exit)
+    let clean_too = wish.clean_too;
+    let answer = Answer { file, to, blocks, bytes, clean_blocks, clean_bytes, clean_too, lost, not_saved, damaged };
+    answer::end_with(&answer, json, exit)
 }

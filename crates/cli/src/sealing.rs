@@ -1,6 +1,6 @@
-//! A device whose first lost store is told in the log: clients only see errors, and from then on every write fails.
+//! A served device, as the log tells of it: its first lost store, as clients only see errors, and from then on every write fails; and at the level of
+//! traces every request.
 
-use rustix::fs::statvfs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +19,9 @@ impl Sealing {
         Sealing { device, pmem: pmem.to_owned(), is_told: AtomicBool::new(false) }
     }
 
-    fn told<T>(&self, answer: Result<T>) -> Result<T> {
+    /// Lets the log tell of the answer to a request, whose words are made only if they are wanted.
+    fn told<T>(&self, answer: Result<T>, request: impl FnOnce() -> String) -> Result<T> {
+        tracing::trace!("{}: {}: {}", self.pmem.display(), request(), outcome(&answer));
         // Nothing else hangs on it: one of those that fail at once tells.
         if let Err(Error::Sealed(sealed)) = &answer
             && !self.is_told.swap(true, Ordering::Relaxed)
@@ -30,18 +32,25 @@ impl Sealing {
     }
 }
 
+fn outcome<T>(answer: &Result<T>) -> String {
+    answer.as_ref().err().map_or_else(|| "done".to_owned(), ToString::to_string)
+}
+
+fn ranged(request: &str, range: LbaRange) -> String {
+    format!("{request} {} blocks at {}", range.blocks, range.first)
+}
+
 /// What happened to the volume in `pmem`, and what to do.
 fn words(pmem: &Path, sealed: Sealed) -> String {
-    let next = match is_full(pmem) {
-        true => "its file system is full: make room there, then start the server anew".to_owned(),
+    let next = match Error::from(sealed).is_for_want_of_room() {
+        true => format!(
+            "its file system is full: make room there, then start the server anew; to have all the room in advance: fallocate --length {} {}",
+            std::fs::metadata(pmem).map_or(0, |there| there.len()),
+            crate::shell::word(pmem)
+        ),
         false => format!("see dmesg, then end the server and run: tidegate check --pmem {}", crate::shell::word(pmem)),
     };
     format!("{} takes no more writes: {sealed}; {next}", pmem.display())
-}
-
-/// Whether the file system of `path` has no room at all.
-pub(crate) fn is_full(path: &Path) -> bool {
-    statvfs(path).is_ok_and(|room| room.f_blocks > 0 && room.f_bavail == 0)
 }
 
 impl BlockDevice for Sealing {
@@ -50,26 +59,27 @@ impl BlockDevice for Sealing {
     }
 
     fn read(&self, at: Lba, out: &mut [u8]) -> Result<()> {
-        self.told(self.device.read(at, out))
+        self.told(self.device.read(at, out), || format!("read {} bytes at {at}", out.len()))
     }
 
     fn write(&self, at: Lba, data: &[u8], durability: Durability) -> Result<()> {
-        self.told(self.device.write(at, data, durability))
+        let written = self.device.write(at, data, durability);
+        self.told(written, || format!("write {} bytes at {at}, {durability:?}", data.len()))
     }
 
     fn flush(&self) -> Result<()> {
-        self.told(self.device.flush())
+        self.told(self.device.flush(), || "flush".to_owned())
     }
 
     fn discard(&self, range: LbaRange) -> Result<()> {
-        self.told(self.device.discard(range))
+        self.told(self.device.discard(range), || ranged("discard", range))
     }
 
     fn write_zeroes(&self, range: LbaRange, durability: Durability) -> Result<()> {
-        self.told(self.device.write_zeroes(range, durability))
+        self.told(self.device.write_zeroes(range, durability), || ranged("write zeroes to", range))
     }
 
     fn extent(&self, range: LbaRange) -> Result<Extent> {
-        self.told(self.device.extent(range))
+        self.told(self.device.extent(range), || ranged("look for holes in", range))
     }
 }

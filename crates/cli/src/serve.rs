@@ -9,6 +9,8 @@ mod activation;
 mod announce;
 mod default_volume;
 mod ending;
+mod farewell;
+mod look;
 mod signals;
 mod watching;
 
@@ -25,7 +27,7 @@ use crate::sealing::Sealing;
 use crate::supervisor::Supervisor;
 use crate::uris::Protection;
 use announce::{Served, Serving};
-use ending::Ending;
+use ending::{Ended, Ending};
 use signals::Signals;
 use std::sync::Arc;
 use tidegate_media::Access;
@@ -47,11 +49,13 @@ pub(crate) fn run(wish: &Serve, json: bool) -> Result<Exit, Failure> {
     let connections = Connections::new(offer, plan.peers.clone(), connections_max(plan.connections_max));
     let watching = Watching::begin(&plan, &volumes, &connections)?;
     let served = plan.volumes.iter().zip(&volumes).map(|(plan, volume)| ending::Served {
+        name: plan.name.clone(),
         pmem: plan.pmem.clone(),
         device: Arc::clone(&volume.device),
         drain: volume.drain.clone(),
+        disk: volume.disk.clone(),
     });
-    let ending = Ending { connections, volumes: served.collect(), supervisor };
+    let ending = Ending { connections, volumes: served.collect(), supervisor, json };
     let serving = watching.shown(serving(&plan, &volumes, created, &listeners));
     serving.announce(json);
     ending.supervisor.ready(&serving.status());
@@ -59,12 +63,12 @@ pub(crate) fn run(wish: &Serve, json: bool) -> Result<Exit, Failure> {
     let waited = accept::accept_until_signalled(&listeners, &signals, &ending.connections, &ending.supervisor);
     waited.map_err(Failure::system("waiting for clients"))?;
     drop(listeners);
-    let end = ending.carry_out(signals)?;
+    let Ended { farewells, exit } = ending.carry_out(signals)?;
     watching.end();
-    if end == Exit::Done {
-        volumes.iter().filter_map(|volume| volume.disk.as_ref()).for_each(|disk| disk.rest());
+    for (farewell, volume) in farewells.into_iter().zip(&volumes) {
+        farewell.with(volume.disk.as_deref()).tell(json);
     }
-    Ok(end)
+    exit
 }
 
 /// Plans to serve the default volume; whether it was created just now.
@@ -87,6 +91,7 @@ fn listen(plan: &Plan, mut listeners: Vec<Listener>) -> Result<Vec<Listener>, Fa
     }
     if plan.listen.is_empty() && listeners.is_empty() {
         let socket = places::default_socket(&plan.volumes[0].pmem);
+        places::make_own_folder_of(&socket)?;
         places::make_folder_of(&socket)?;
         return Ok(vec![Listener::bind(&Place::Unix(socket), plan.socket_access())?]);
     }
@@ -111,8 +116,10 @@ fn warn_of_exposure(plan: &Plan, listeners: &[Listener]) {
         Some(_) => "encrypted, and asks clients for no certificate",
         None => "without encryption or password",
     };
-    for place in listeners.iter().map(Listener::place).filter(|place| place.check_exposure(false).is_err()) {
-        tracing::warn!("{place} is open to other machines, {lack}");
+    for place in listeners.iter().map(Listener::place) {
+        if let Some(to) = place.exposure() {
+            tracing::warn!("{place} is open to {to}, {lack}");
+        }
     }
 }
 
@@ -154,10 +161,12 @@ fn exports(plan: &Plan, volumes: &[Volume]) -> Result<Exports, Failure> {
 fn serving(plan: &Plan, volumes: &[Volume], created: bool, listeners: &[Listener]) -> Serving {
     let served = plan.volumes.iter().zip(volumes).map(|(plan, volume)| Served {
         name: plan.name.clone(),
-        read_only: plan.access != Access::ReadWrite,
+        read_only: volume.access != Access::ReadWrite,
         cache: volume.cache.as_ref().map_or_else(String::clone, |transit| transit.describe()),
         completed: volume.completed,
         disk: volume.disk.as_ref().map(|disk| disk.state()),
+        holds: look::holds(plan, volume),
+        attaching: None,
         facts: volume.facts.clone(),
     });
     let places: Vec<Place> = listeners.iter().map(Listener::place).collect();

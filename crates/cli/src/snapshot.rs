@@ -45,6 +45,12 @@ pub(crate) struct VolumeCounts {
     /// The region.
     #[serde(with = "crate::json_path")]
     pub(crate) pmem: PathBuf,
+    /// Its format.
+    #[serde(default)]
+    pub(crate) format: String,
+    /// Which troubles its memory survives.
+    #[serde(default)]
+    pub(crate) domain: String,
     /// Requests by kind; always all kinds, in one order.
     pub(crate) requests: Vec<RequestCounts>,
     /// What the layers below count.
@@ -99,16 +105,47 @@ impl RequestCounts {
 }
 
 impl Snapshot {
-    /// The requests that came since `before`, and the time since; everything else as it is now.
+    /// What came since `before`, and the time since: the differences of everything that only grows. What goes up and down is as it is now.
     pub(crate) fn since(&self, before: &Snapshot) -> Snapshot {
-        let mut later = self.clone();
-        later.up_ns = self.up_ns.saturating_sub(before.up_ns);
-        for (volume, earlier) in later.volumes.iter_mut().zip(&before.volumes) {
-            for (requests, earlier) in volume.requests.iter_mut().zip(&earlier.requests) {
-                *requests = requests.since(earlier);
-            }
+        // A server that was started anew counts anew.
+        if self.pid != before.pid || self.up_ns < before.up_ns {
+            return self.clone();
         }
-        later
+        let volumes = self.volumes.iter().map(|volume| {
+            let earlier = before.volumes.iter().find(|earlier| earlier.name == volume.name);
+            earlier.map_or_else(|| volume.clone(), |earlier| volume.since(earlier))
+        });
+        Snapshot {
+            pid: self.pid,
+            up_ns: self.up_ns - before.up_ns,
+            connections: self.connections.since(before.connections),
+            volumes: volumes.collect(),
+        }
+    }
+}
+
+impl ConnectionCounts {
+    fn since(self, before: ConnectionCounts) -> ConnectionCounts {
+        ConnectionCounts {
+            open: self.open,
+            admitted: self.admitted.saturating_sub(before.admitted),
+            over_limit: self.over_limit.saturating_sub(before.over_limit),
+            strangers: self.strangers.saturating_sub(before.strangers),
+        }
+    }
+}
+
+impl VolumeCounts {
+    fn since(&self, before: &VolumeCounts) -> VolumeCounts {
+        let requests = self.requests.iter().map(|requests| {
+            let earlier = before.requests.iter().find(|earlier| earlier.kind == requests.kind);
+            earlier.map_or_else(|| requests.clone(), |earlier| requests.since(earlier))
+        });
+        let readings = self.readings.iter().map(|reading| {
+            let earlier = before.readings.iter().find(|earlier| earlier.name == reading.name);
+            earlier.map_or_else(|| reading.clone(), |earlier| reading.since(earlier))
+        });
+        VolumeCounts { requests: requests.collect(), readings: readings.collect(), ..self.clone() }
     }
 }
 
@@ -126,6 +163,9 @@ pub(crate) struct Observed {
 pub(crate) struct ObservedVolume {
     /// The region.
     pub(crate) pmem: PathBuf,
+    /// Its format, and which troubles its memory survives.
+    pub(crate) format: String,
+    pub(crate) domain: String,
     /// Its layers that keep numbers.
     pub(crate) layers: Vec<Arc<dyn Watched>>,
     /// The disk behind it, if it caches one.
@@ -149,9 +189,66 @@ impl ObservedVolume {
         VolumeCounts {
             name: export.name().to_owned(),
             pmem: self.pmem.clone(),
+            format: self.format.clone(),
+            domain: self.domain.clone(),
             requests: export.counters().requests.iter().map(RequestCounts::of).collect(),
             readings: self.layers.iter().flat_map(|layer| layer.readings()).collect(),
             disk: self.disk.as_ref().map(|disk| disk.state()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::readings::Unit;
+
+    fn snapshot(pid: u32, up_ns: u64, names: &[&str], counted: u64) -> Snapshot {
+        let readings = vec![
+            Reading::counter("grows", "", Unit::Count, counted),
+            Reading::gauge("moves", "", Unit::Count, 100 - counted),
+        ];
+        let times = Latencies { sum_ns: counted, buckets: vec![(8, counted)] };
+        let requests = vec![RequestCounts { kind: "read".to_owned(), errors: counted, bytes: counted, times }];
+        let volume = |name: &&str| VolumeCounts {
+            name: (*name).to_owned(),
+            pmem: PathBuf::new(),
+            format: String::new(),
+            domain: String::new(),
+            requests: requests.clone(),
+            readings: readings.clone(),
+            disk: None,
+        };
+        let connections =
+            ConnectionCounts { open: counted, admitted: counted, over_limit: counted, strangers: counted };
+        Snapshot { pid, up_ns, connections, volumes: names.iter().map(volume).collect() }
+    }
+
+    fn numbers(snapshot: &Snapshot) -> Vec<(&str, u64, u64, u64)> {
+        let volumes = snapshot.volumes.iter();
+        volumes
+            .map(|VolumeCounts { name, requests, readings, .. }| {
+                (name.as_str(), requests[0].times.count(), readings[0].value, readings[1].value)
+            })
+            .collect()
+    }
+
+    #[test]
+    fn what_only_grows_is_a_difference_and_what_moves_is_not() {
+        let (before, after) = (snapshot(7, 1000, &["a", "b"], 40), snapshot(7, 4000, &["b", "c"], 60));
+        let between = after.since(&before);
+        assert_eq!((between.pid, between.up_ns), (7, 3000));
+        let connections = ConnectionCounts { open: 60, admitted: 20, over_limit: 20, strangers: 20 };
+        assert_eq!(between.connections, connections);
+        assert_eq!(numbers(&between), [("b", 20, 20, 40), ("c", 60, 60, 40)]);
+    }
+
+    #[test]
+    fn a_server_that_was_started_anew_counts_from_its_start() {
+        let before = snapshot(7, 5000, &["a"], 90);
+        for anew in [snapshot(8, 9000, &["a"], 3), snapshot(7, 100, &["a"], 3)] {
+            let since = anew.since(&before);
+            assert_eq!((since.up_ns, numbers(&since)), (anew.up_ns, vec![("a", 3, 3, 97)]));
         }
     }
 }

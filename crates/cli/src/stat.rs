@@ -2,7 +2,7 @@
 
 use crate::answer;
 use crate::control;
-use crate::failure::{Exit, Failure};
+use crate::failure::{ControlFailure, Exit, Failure};
 use crate::grammar::Stat;
 use crate::places;
 use crate::readings::{Reading, Unit};
@@ -10,7 +10,7 @@ use crate::snapshot::{ConnectionCounts, RequestCounts, Snapshot, VolumeCounts};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Between two looks of `--watch`.
@@ -20,10 +20,22 @@ const INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Serialize)]
 struct Answer {
     pid: u32,
-    /// What the requests below came in: the server's life, or an interval.
+    /// What everything that is counted is counted from.
+    since: Since,
+    /// How long ago that was.
     seconds: f64,
     connections: ConnectionCounts,
     volumes: Vec<Volume>,
+}
+
+/// Where an answer begins.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Since {
+    /// At the server's start.
+    Start,
+    /// At the answer before.
+    Last,
 }
 
 #[derive(Serialize)]
@@ -31,9 +43,14 @@ struct Volume {
     name: String,
     #[serde(with = "crate::json_path")]
     file: PathBuf,
+    format: String,
+    /// Which troubles its memory survives.
+    domain: String,
     requests: BTreeMap<String, Requests>,
-    /// What the layers below count, since the server's start. Names end in their unit.
+    /// The numbers of the layers below. Names end in their unit.
     counters: BTreeMap<String, f64>,
+    /// By how much a second those of them grew that only grow.
+    per_second: BTreeMap<String, f64>,
     #[serde(skip)]
     shown: VolumeCounts,
 }
@@ -61,29 +78,44 @@ struct Percentiles {
 }
 
 impl Answer {
-    fn new(snapshot: Snapshot) -> Answer {
+    fn new(snapshot: Snapshot, since: Since) -> Answer {
         let Snapshot { pid, up_ns, connections, volumes } = snapshot;
         let seconds = up_ns as f64 / 1e9;
         let volumes = volumes.into_iter().map(|volume| Volume::new(volume, seconds)).collect();
-        Answer { pid, seconds, connections, volumes }
+        Answer { pid, since, seconds, connections, volumes }
+    }
+
+    /// What came between `last` and `now`.
+    fn between(last: &Snapshot, now: &Snapshot) -> Answer {
+        let between = now.since(last);
+        let since = if between.up_ns == now.up_ns { Since::Start } else { Since::Last };
+        Answer::new(between, since)
     }
 }
 
 impl Volume {
     fn new(volume: VolumeCounts, seconds: f64) -> Volume {
+        let grown = volume.readings.iter().filter(|reading| reading.counted().is_some());
         Volume {
             name: volume.name.clone(),
             file: volume.pmem.clone(),
+            format: volume.format.clone(),
+            domain: volume.domain.clone(),
             requests: volume.requests.iter().map(|of| (of.kind.clone(), Requests::new(of, seconds))).collect(),
             counters: volume.readings.iter().map(|reading| (reading.full_name(), reading.in_unit())).collect(),
+            per_second: grown.map(|reading| (reading.full_name(), per_second(reading.in_unit(), seconds))).collect(),
             shown: volume,
         }
     }
 }
 
+fn per_second(number: f64, seconds: f64) -> f64 {
+    if seconds > 0.0 { number / seconds } else { 0.0 }
+}
+
 impl Requests {
     fn new(counts: &RequestCounts, seconds: f64) -> Requests {
-        let per_second = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
+        let per_second = |count: u64| per_second(count as f64, seconds);
         let requests = counts.times.count();
         Requests {
             requests,
@@ -112,12 +144,18 @@ impl Percentiles {
 
 impl Reading {
     /// The name with its unit: `region_stored_bytes`.
-    pub(crate) fn full_name(&self) -> String {
+    pub(crate) fn name_with_unit(&self) -> String {
         match self.unit {
             Unit::Count => self.name.clone(),
             Unit::Bytes => format!("{}_bytes", self.name),
             Unit::Nanoseconds => format!("{}_seconds", self.name),
         }
+    }
+
+    /// The same, and which of several it is: `disk_errors_write`.
+    fn full_name(&self) -> String {
+        let name = self.name_with_unit();
+        self.label.as_ref().map_or(name.clone(), |(_, of)| format!("{name}_{of}"))
     }
 
     /// The number in the unit that the full name says.
@@ -132,7 +170,11 @@ impl Reading {
 impl fmt::Display for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ConnectionCounts { open, admitted, over_limit, strangers } = self.connections;
-        answer::line(f, "server", format_args!("process {}, {:.1} s", self.pid, self.seconds))?;
+        let since = match self.since {
+            Since::Start => "since its start",
+            Since::Last => "since the last answer",
+        };
+        answer::line(f, "server", format_args!("process {}, {:.1} s {since}", self.pid, self.seconds))?;
         let clients =
             format_args!("{open} open, {admitted} admitted, {over_limit} over the limit, {strangers} strangers");
         write!(f, "{:<10} {clients}", "clients")?;
@@ -142,7 +184,11 @@ impl fmt::Display for Answer {
 
 impl fmt::Display for Volume {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        answer::line(f, "volume", format_args!("{} in {}", self.name, self.file.display()))?;
+        answer::line(
+            f,
+            "volume",
+            format_args!("{} in {}, {}, {}", self.name, self.file.display(), self.format, self.domain),
+        )?;
         let columns = ["requests", "errors", "MiB", "per s", "MiB/s", "p50 µs", "p99 µs", "p99.99 µs"];
         write!(f, "  {:<14}", "")?;
         columns.iter().try_for_each(|column| write!(f, " {column:>10}"))?;
@@ -155,26 +201,30 @@ impl fmt::Display for Volume {
                 write!(f, " {p50:>10.1} {p99:>10.1} {p99_99:>10.1}")?;
             }
         }
-        let numbers = self.shown.readings.iter();
-        numbers.into_iter().try_for_each(|of| write!(f, "\n  {:<32} {}", of.full_name(), of.in_unit()))
+        self.shown.readings.iter().try_for_each(|of| {
+            let name = of.full_name();
+            write!(f, "\n  {name:<32} {}", of.in_unit())?;
+            self.per_second.get(&name).map_or(Ok(()), |rate| write!(f, " ({rate:.1} per s)"))
+        })
     }
 }
 
 /// Runs `tidegate stat`.
 pub(crate) fn run(wish: &Stat, json: bool) -> Result<Exit, Failure> {
-    let beside = || places::control_socket(&wish.pmem.clone().unwrap_or_else(places::default_volume));
-    let socket = wish.control.clone().unwrap_or_else(beside);
-    let first = control::ask(&socket)?;
-    answer::give(&Answer::new(first.clone()), json)?;
-    if wish.watch { watch(&socket, first, json) } else { Ok(Exit::Done) }
+    let pmem = wish.pmem.clone().unwrap_or_else(places::default_volume);
+    let socket = wish.control.clone().unwrap_or_else(|| places::control_socket(&pmem));
+    let ask = || control::ask(&socket, Some(&pmem));
+    let first = ask()?;
+    answer::give(&Answer::new(first.clone(), Since::Start), json)?;
+    if wish.watch { watch(ask, first, json) } else { Ok(Exit::Done) }
 }
 
 /// Shows what came in each interval, until the server ends or nobody reads any more.
-fn watch(socket: &Path, mut last: Snapshot, json: bool) -> Result<Exit, Failure> {
+fn watch(ask: impl Fn() -> Result<Snapshot, ControlFailure>, mut last: Snapshot, json: bool) -> Result<Exit, Failure> {
     loop {
         std::thread::sleep(INTERVAL);
-        let now = control::ask(socket)?;
-        answer::give(&Answer::new(now.since(&last)), json)?;
+        let now = ask()?;
+        answer::give(&Answer::between(&last, &now), json)?;
         last = now;
     }
 }

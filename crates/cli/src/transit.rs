@@ -3,6 +3,9 @@
 //!
 //! The slots lie in a file in memory, named after the volume and the file it lies in (a copy of a volume is another one), that exists
 //! while a server uses it. A server that finds one when it opens the volume completes it first, with or without a cache of its own.
+//! Whose file that may be: [`files`].
+
+mod files;
 
 use crate::drain::Drain;
 use crate::failure::{CacheTrouble, Doing, Failure, VolumeFailure};
@@ -10,15 +13,16 @@ use crate::notes::Note;
 use crate::orphans;
 use crate::readings::{Reading, Unit, Watched};
 use crate::size::Human;
+use crate::unlocked::unlocked;
+use files::{CacheFiles, remove};
 use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tidegate_btt::Btt;
 use tidegate_drain::{Pool, Setup};
-use tidegate_media::{Access, Allocation, BlockDevice, MapError, MappedRegion, Region};
+use tidegate_media::{BlockDevice, MapError, MappedRegion, Region};
 use tidegate_write_cache::{Counters, CreateError, Options, WriteCache, bytes_for, complete};
 use uuid::Uuid;
 
@@ -115,58 +119,61 @@ pub(crate) struct Identity<'a> {
     pub(crate) uuid: Uuid,
 }
 
-impl Identity<'_> {
-    /// Where the volume's slots lie while a server uses them.
-    fn cache_file(&self) -> Result<PathBuf, Failure> {
-        let ending = orphans::ending(self.pmem);
-        let ending = ending.map_err(|error| VolumeFailure::of_io(self.pmem, Doing::Read, error))?;
-        Ok(orphans::folder().join(format!("tidegate-{}{ending}", self.uuid)))
-    }
-}
-
 /// Completes what a killed server left for the volume, and returns how many blocks that were.
 pub(crate) fn complete_leftover(volume: Identity, device: &dyn BlockDevice) -> Result<u64, Failure> {
-    let file = volume.cache_file()?;
-    let region = match MappedRegion::open(&file, Access::ReadWrite) {
-        Ok(region) => region,
-        Err(MapError::NotFound { .. }) => return Ok(0),
-        // Its server was killed before the file had any bytes: no block ever went into it.
-        Err(MapError::Empty { .. }) => return remove(&file).map(|()| 0),
-        Err(error) => return Err(VolumeFailure::of_map(Doing::Write, error).into()),
-    };
-    let not_completed = |why| VolumeFailure::InCache {
+    let files = CacheFiles::of(volume)?;
+    let mut left = Vec::new();
+    for file in files.left()? {
+        match unlocked(|| files.open(&file)) {
+            Ok(region) => left.push((file, region)),
+            Err(MapError::NotFound { .. }) => {}
+            // Its server was killed before the file had any bytes: no block ever went into it.
+            Err(MapError::Empty { .. }) => remove(&file)?,
+            Err(error) => return Err(VolumeFailure::of_map(Doing::Write, error).into()),
+        }
+    }
+    let not_completed = |cache: &Path, why| VolumeFailure::InCache {
         path: volume.pmem.to_owned(),
-        cache: file.clone(),
+        cache: cache.to_owned(),
         trouble: CacheTrouble::NotCompleted { why },
     };
-    if let Some(stranger) = stranger(&region, volume)? {
-        return Err(not_completed(format!("user {stranger} made that file, who does not own the volume")).into());
+    match &left[..] {
+        [] => Ok(0),
+        [(file, region)] => {
+            let completed = complete(region, volume.uuid.into_bytes(), device);
+            let blocks = completed.map_err(|error| not_completed(file, error.to_string()))?;
+            remove(file)?;
+            Ok(blocks)
+        }
+        [(file, _), (other, _), ..] => {
+            let why =
+                format!("{} may have others of the same blocks, and nothing tells which are newer", other.display());
+            Err(not_completed(file, why).into())
+        }
     }
-    let completed = complete(&region, volume.uuid.into_bytes(), device);
-    let blocks = completed.map_err(|error| not_completed(error.to_string()))?;
-    remove(&file)?;
-    Ok(blocks)
 }
 
-/// Who made a cache's file, if it was neither the server's own user nor the volume's owner: anybody may put files where caches lie.
-fn stranger(region: &MappedRegion, volume: Identity) -> Result<Option<u32>, Failure> {
-    let io = |error| VolumeFailure::of_io(volume.pmem, Doing::Read, error);
-    let Some(file) = region.file() else { return Ok(None) };
-    let (maker, owner) = (file.metadata().map_err(io)?.uid(), fs::metadata(volume.pmem).map_err(io)?.uid());
-    let known = maker == owner || maker == rustix::process::geteuid().as_raw();
-    Ok((!known).then_some(maker))
+/// Why a volume is only read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReadsOnly {
+    /// It was asked for.
+    AsWished,
+    /// The volume is damaged, and a write could destroy more.
+    Damaged,
 }
 
 /// Refuses to show a volume without the blocks that a killed server left in its cache. A file without bytes has none, and stays: one who only
 /// reads need not be able to remove it.
-pub(crate) fn refuse_leftover(volume: Identity) -> Result<(), Failure> {
-    let cache = volume.cache_file()?;
-    if fs::metadata(&cache).is_ok_and(|left| left.len() > 0) {
-        return Err(
-            VolumeFailure::InCache { path: volume.pmem.to_owned(), cache, trouble: CacheTrouble::ReadOnly }.into()
-        );
+pub(crate) fn refuse_leftover(volume: Identity, reads_only: ReadsOnly) -> Result<(), Failure> {
+    let trouble = match reads_only {
+        ReadsOnly::AsWished => CacheTrouble::ReadOnly,
+        ReadsOnly::Damaged => CacheTrouble::Damaged,
+    };
+    let left = CacheFiles::of(volume)?.left()?;
+    match left.into_iter().find(|cache| fs::symlink_metadata(cache).is_ok_and(|left| left.len() > 0)) {
+        Some(cache) => Err(VolumeFailure::InCache { path: volume.pmem.to_owned(), cache, trouble }.into()),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 /// Why a cache's file could not be made.
@@ -179,10 +186,6 @@ fn no_cache(volume: Identity, file: &Path, error: MapError) -> VolumeFailure {
         },
         other => other,
     }
-}
-
-fn remove(file: &Path) -> Result<(), Failure> {
-    fs::remove_file(file).map_err(|error| VolumeFailure::of_io(file, Doing::Write, error).into())
 }
 
 impl Drop for Transit {
@@ -277,13 +280,12 @@ impl Transit {
         };
         let block_size = device.geometry().block_size;
         let slots = u32::try_from(bytes / u64::from(block_size)).unwrap_or(u32::MAX - 1).max(1);
-        let file = volume.cache_file()?;
-        let region = match MappedRegion::create(&file, bytes_for(slots, block_size), Allocation::Full) {
-            Ok(region) => region,
-            Err(MapError::NoSpace { .. }) if wish == CacheWish::Auto => {
+        let (file, region) = match CacheFiles::of(volume)?.create(bytes_for(slots, block_size)) {
+            Ok(made) => made,
+            Err((_, MapError::NoSpace { .. })) if wish == CacheWish::Auto => {
                 return Ok(Err(format!("off: {} has no room for it", orphans::folder().display())));
             }
-            Err(error) => return Err(no_cache(volume, &file, error).into()),
+            Err((file, error)) => return Err(no_cache(volume, &file, error).into()),
         };
         region.file().into_iter().for_each(|file| Note::Volume.write(file, volume.pmem));
         let options = Options::new(volume.uuid.into_bytes(), slots);

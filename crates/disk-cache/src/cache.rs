@@ -21,7 +21,7 @@ use crate::twin;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tidegate_commit::Loaded;
-use tidegate_layout::disk_cache::{CacheEntry, EntryState, TrustedSuperblock};
+use tidegate_layout::disk_cache::{EntryState, TrustedSuperblock};
 use tidegate_media::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering};
 use tidegate_media::{Backing, BlockSet, Corrupt, Error, Geometry, Lba, Poison, Region, Result, Sealed};
 use tidegate_policy::admit::Admit;
@@ -285,6 +285,14 @@ impl<R: Region> DiskCache<R> {
         lbas
     }
 
+    /// The cached blocks that the disk has too, ascending.
+    pub fn clean_lbas(&self) -> Vec<Lba> {
+        let stripes = (0..self.index.stripes()).map(|stripe| self.index.lock(stripe));
+        let mut lbas: Vec<Lba> = stripes.flat_map(|stripe| stripe.all_clean().map(Lba).collect::<Vec<_>>()).collect();
+        lbas.sort_unstable();
+        lbas
+    }
+
     /// What was done since the cache was opened.
     pub fn counters(&self) -> Counters {
         self.tally.counters(&self.index)
@@ -372,7 +380,7 @@ pub(crate) fn apply_what_counts<R: Region>(medium: &Medium<R>) -> Result<Applied
                 medium.flush_entry(*entry);
                 medium.fence()?;
             }
-            medium.store_state(*entry, CacheEntry::holding_word(block, counter, clean));
+            medium.store_state(*entry, medium.plan.holding_word(lba, block, counter, clean));
         }
     }
     Ok(Applied { loaded, newest })

@@ -127,6 +127,6 @@ fn broken(error: Error) -> Option<Finding> {
     match error {
         Error::Corrupt(corrupt) => Some(corrupt.into()),
         Error::Media(poison) => Some(poison.into()),
-        Error::Misuse(_) | Error::Sealed(_) => None,
+        Error::Misuse(_) | Error::NoRoom(_) | Error::Sealed(_) => None,
     }
 }

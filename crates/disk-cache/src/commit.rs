@@ -6,7 +6,6 @@ use crate::pool::FreeEntry;
 use crate::ring::{self, COUNTER_STRIDE, Move};
 use std::collections::BTreeSet;
 use std::iter;
-use tidegate_layout::disk_cache::CacheEntry;
 use tidegate_media::sync::{Ordering, SpinGuard};
 use tidegate_media::{Region, Result, Sealed};
 
@@ -37,7 +36,8 @@ impl<R: Region> DiskCache<R> {
             Some(known) => known,
         };
         let counter = known.counter.wrapping_add(1);
-        self.store_one(known.entry, block, counter, known.named)?;
+        let word = self.medium.plan.holding_word(lba, block, counter, false);
+        self.store_one(known.entry, word, counter, known.named)?;
         let was = *known;
         *known = Cached { block, counter, state: was.state.committed(), named: true, side, ..was };
         let replaced = stripe.superseded(lba, &was);
@@ -66,7 +66,8 @@ impl<R: Region> DiskCache<R> {
             self.medium.flush_entry(to.entry);
             self.medium.fence()?;
         }
-        self.store_one(to.entry, block, to.counter, false)?;
+        let word = self.medium.plan.holding_word(lba, block, to.counter, false);
+        self.store_one(to.entry, word, to.counter, false)?;
         let replaced = self.moved(&mut stripe, &to, true);
         stripe.counts.commits += 1;
         self.recent.commit(iter::once(lba));
@@ -76,10 +77,9 @@ impl<R: Region> DiskCache<R> {
         Ok(())
     }
 
-    /// The word that commits one block, made durable; the entry's first word with it unless that is, as an entry is `named`.
-    fn store_one(&self, entry: u32, block: u32, counter: u16, named: bool) -> Result<()> {
+    /// The `word` that commits one block, made durable; the entry's first word with it unless that is, as an entry is `named`.
+    fn store_one(&self, entry: u32, word: u64, counter: u16, named: bool) -> Result<()> {
         self.retire_before(counter)?;
-        let word = CacheEntry::holding_word(block, counter, false);
         if named {
             self.medium.stream_state(entry, word);
         } else {

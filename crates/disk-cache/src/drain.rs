@@ -22,7 +22,6 @@ use crate::cache::DiskCache;
 use crate::index::{Cached, State, Stripe};
 use std::ops::Range;
 use std::sync::Arc;
-use tidegate_layout::disk_cache::CacheEntry;
 use tidegate_media::sync::{Ordering, yield_now};
 use tidegate_media::{AlignedBytes, Error, Lba, Region, Run, Sealed};
 use tidegate_policy::destage::Along;
@@ -435,7 +434,7 @@ impl<R: Region> DiskCache<R> {
     /// The disk holds block `lba` as it is `cached`, and has confirmed a flush since.
     pub(crate) fn turn_clean(&self, stripe: &mut Stripe, lba: u64, cached: Cached, progress: &mut Progress) {
         // Neither flushed nor fenced: if it is lost, the block is only written once more.
-        self.medium.store_state(cached.entry, CacheEntry::holding_word(cached.block, cached.counter, true));
+        self.medium.store_state(cached.entry, self.medium.plan.holding_word(lba, cached.block, cached.counter, true));
         self.dirty.fetch_sub(1, Ordering::Relaxed);
         progress.cleaned += 1;
         stripe.update(lba, Cached { state: State::Clean, ..cached });

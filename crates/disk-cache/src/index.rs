@@ -367,6 +367,11 @@ impl Stripe {
         any.into_iter().flatten().filter(|(_, cached)| cached.state.is_dirty()).map(|(lba, _)| *lba)
     }
 
+    /// Every block that the disk has too.
+    pub(crate) fn all_clean(&self) -> impl Iterator<Item = u64> + '_ {
+        self.map.iter().filter(|(_, cached)| !cached.state.is_dirty()).map(|(lba, _)| *lba)
+    }
+
     /// Leaves block `lba` to the next sweep of destaging, if it is dirty and that has not been done twice.
     pub(crate) fn leave_out(&mut self, lba: u64) -> bool {
         let cached = self.map.get_mut(&lba);

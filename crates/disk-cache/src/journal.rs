@@ -42,6 +42,8 @@ pub(crate) struct Journal<'a> {
 /// The journal of a disk, looked at without its cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FoundJournal {
+    /// The number of its newest header, which grows with each group and each time that one is in place.
+    pub sequence: u64,
     /// The identity of the cache that was in front of it.
     pub uuid: [u8; 16],
     /// Bytes in a block of that cache.
@@ -53,8 +55,8 @@ pub struct FoundJournal {
 }
 
 impl From<TrustedJournal> for FoundJournal {
-    fn from(TrustedJournal { plan, uuid, blocks, .. }: TrustedJournal) -> FoundJournal {
-        FoundJournal { uuid, block_size: plan.block_size, disk_blocks: plan.disk_blocks, blocks }
+    fn from(TrustedJournal { plan, uuid, blocks, sequence, .. }: TrustedJournal) -> FoundJournal {
+        FoundJournal { sequence, uuid, block_size: plan.block_size, disk_blocks: plan.disk_blocks, blocks }
     }
 }
 

@@ -28,6 +28,23 @@ impl Mode {
     pub const ALL: [Mode; 6] =
         [Mode::WriteBack, Mode::WriteThrough, Mode::WriteAround, Mode::WriteOnly, Mode::PassThrough, Mode::ReadOnly];
 
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Mode::WriteBack => "write-back",
+            Mode::WriteThrough => "write-through",
+            Mode::WriteAround => "write-around",
+            Mode::WriteOnly => "write-only",
+            Mode::PassThrough => "pass-through",
+            Mode::ReadOnly => "read-only",
+        }
+    }
+
+    /// Whether a write is complete while only the cache has it, although the disk would take it.
+    pub fn completes_before_the_disk(self) -> bool {
+        matches!(self, Mode::WriteBack | Mode::WriteOnly)
+    }
+
     /// Whether blocks that are read are taken in.
     pub(crate) fn takes_reads_in(self) -> bool {
         !matches!(self, Mode::WriteOnly | Mode::PassThrough)
@@ -56,14 +73,7 @@ impl Mode {
 
 impl fmt::Display for Mode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Mode::WriteBack => "write-back",
-            Mode::WriteThrough => "write-through",
-            Mode::WriteAround => "write-around",
-            Mode::WriteOnly => "write-only",
-            Mode::PassThrough => "pass-through",
-            Mode::ReadOnly => "read-only",
-        })
+        f.pad(self.name())
     }
 }
 
@@ -78,7 +88,7 @@ impl FromStr for Mode {
     type Err = NoMode;
 
     fn from_str(word: &str) -> Result<Mode, NoMode> {
-        Mode::ALL.into_iter().find(|mode| mode.to_string() == word).ok_or_else(|| NoMode(word.to_owned()))
+        Mode::ALL.into_iter().find(|mode| mode.name() == word).ok_or_else(|| NoMode(word.to_owned()))
     }
 }
 

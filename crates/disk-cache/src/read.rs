@@ -9,9 +9,8 @@ use crate::admission::Run;
 use crate::cache::DiskCache;
 use crate::index::{Cached, State, Stripe};
 use crate::transient::Reads;
-use tidegate_layout::disk_cache::CacheEntry;
 use tidegate_media::sync::Ordering;
-use tidegate_media::{Region, Result};
+use tidegate_media::{Lba, Region, Result};
 
 /// A block to be filled from the disk.
 struct Missing {
@@ -23,6 +22,12 @@ struct Missing {
 }
 
 impl<R: Region> DiskCache<R> {
+    /// Copies a block out of the region if it is cached, and answers whether it is. The disk is not asked, and nothing is counted.
+    pub fn read_held(&self, lba: Lba, out: &mut [u8]) -> Result<bool> {
+        let stripe = self.index.lock_for(lba.0);
+        stripe.get(lba.0).map_or(Ok(false), |cached| self.copy_block(lba.0, cached, out).map(|()| true))
+    }
+
     /// Copies a cached block out; false if it is not cached.
     pub(crate) fn read_cached(&self, lba: u64, out: &mut [u8]) -> Result<bool> {
         let mut stripe = self.index.lock_for(lba);
@@ -119,7 +124,7 @@ impl<R: Region> DiskCache<R> {
             // The caller keeps the block; without an entry for it, whoever took it next would look for one for ever.
             self.medium.fence().inspect_err(|_| self.pool.give_entry(free))?;
         }
-        self.medium.store_state(free.entry, CacheEntry::holding_word(block, counter, true));
+        self.medium.store_state(free.entry, self.medium.plan.holding_word(lba, block, counter, true));
         let (entry, state, side) = (free.entry, State::Clean, stripe.side());
         let cached = Cached { entry, block, counter, state, named: false, side };
         self.index.insert(stripe, lba, cached);

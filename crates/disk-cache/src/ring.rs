@@ -4,7 +4,7 @@
 
 use crate::medium::Medium;
 use tidegate_commit::{Element, Retire};
-use tidegate_layout::disk_cache::{CacheEntry, RingElement};
+use tidegate_layout::disk_cache::RingElement;
 use tidegate_media::{Region, Sealed};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -62,7 +62,7 @@ pub(crate) fn commit<R: Region>(ring: &mut Ring, medium: &Medium<R>, moves: &[Mo
         if to.fresh {
             medium.store_lba(to.entry, to.lba);
         }
-        medium.store_state(to.entry, CacheEntry::holding_word(to.block, to.counter, false));
+        medium.store_state(to.entry, medium.plan.holding_word(to.lba, to.block, to.counter, false));
     }
     Ok(())
 }

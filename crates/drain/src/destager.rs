@@ -5,6 +5,7 @@
 //! others go on at once, and when there are no others, the next sweep begins a moment later. Somebody who wants all of them on the disk now asks for a
 //! [`Destager::flush`], which ends after two sweeps over the dirty blocks at most, whatever writers do meanwhile.
 
+use crate::age::Ages;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -155,6 +156,8 @@ struct Shared {
     ended: Condvar,
     /// What holds writers back, as of the last step.
     brake: Mutex<Brake>,
+    /// Since when no block has been dirty for longer; none is, if None.
+    dirty_since: Mutex<Option<Instant>>,
 }
 
 #[derive(Debug, Default)]
@@ -192,6 +195,10 @@ impl Shared {
         self.brake.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn dirty_since(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.dirty_since.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// From here on the sweep may have taken its look at what is dirty. What it takes `along`: everything if somebody waits for its end, and whoever comes to wait
     /// from here on waits for the end of the next.
     fn begin_step(&self, along: Along) -> Along {
@@ -208,12 +215,21 @@ pub struct Ticket(pub u64);
 impl Destager {
     /// Starts the thread.
     pub fn start<D: Dirty>(cache: Arc<D>, caps: Caps) -> io::Result<Destager> {
+        Destager::start_heard(cache, caps, |_| ())
+    }
+
+    /// Starts the thread. `hear` is told what each step did, before anybody else; the thread waits for it.
+    pub fn start_heard<D: Dirty>(
+        cache: Arc<D>,
+        caps: Caps,
+        hear: impl FnMut(&Step) + Send + 'static,
+    ) -> io::Result<Destager> {
         let shared = Arc::<Shared>::default();
         let (blocks, limits, shares_sweeps) = (cache.blocks(), cache.limits(&caps), cache.shares_sweeps());
         let its = Arc::clone(&shared);
         let work = move || {
             cache.set_bell(Bell(thread::current()));
-            work(&*cache, &its, limits);
+            work(&*cache, &its, limits, hear);
             its.progress().over = true;
             its.ended.notify_all();
         };
@@ -257,6 +273,22 @@ impl Destager {
         }
     }
 
+    /// Ends the thread's work, and returns when it has ended. What is dirty stays so.
+    pub fn stop(&self) {
+        self.shared.ending.store(true, Ordering::Release);
+        self.thread.iter().for_each(|thread| thread.thread().unpark());
+        let mut progress = self.shared.progress();
+        while !progress.over && self.thread.as_ref().is_some_and(|thread| !thread.is_finished()) {
+            let waited = self.shared.ended.wait_timeout(progress, RETRY.0);
+            progress = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// For how long the oldest dirty block has been dirty at most, as far as this thread has seen; zero if none is.
+    pub fn dirty_for(&self) -> Duration {
+        self.shared.dirty_since().map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
     /// What the last whole sweep left behind.
     pub fn left(&self) -> Left {
         self.shared.progress().left.clone()
@@ -275,21 +307,26 @@ impl Drop for Destager {
 }
 
 /// The thread's work, until the end.
-fn work<D: Dirty>(cache: &D, shared: &Shared, limits: Limits) {
+fn work<D: Dirty>(cache: &D, shared: &Shared, limits: Limits, mut hear: impl FnMut(&Step)) {
     let begin = Instant::now();
     let mut destage = Destage::new(limits);
     let mut pauses = Pauses::new();
+    let mut ages = Ages::new(cache.shares_sweeps());
     // Where the disk keeps the order of commits, blocks turn clean only with the last step of a group.
     let mut spent = Duration::ZERO;
     while !shared.is_ending() {
+        let load = cache.load();
+        ages.saw(Instant::now(), load.dirty);
+        *shared.dirty_since() = ages.since();
         let turn = match shared.progress().is_wanted() {
             true => Turn::Destage(STEP_WANTED, Along::Everything),
-            false => destage.next(begin.elapsed(), cache.load()),
+            false => destage.next(begin.elapsed(), load),
         };
         match turn {
             Turn::Destage(blocks, along) => {
                 let along = shared.begin_step(along);
                 let step_begin = Instant::now();
+                ages.begins(step_begin, along);
                 let step = cache.step(blocks, along);
                 spent += step_begin.elapsed();
                 if step.cleaned > 0 || !step.more {
@@ -297,6 +334,8 @@ fn work<D: Dirty>(cache: &D, shared: &Shared, limits: Limits) {
                 }
                 *shared.brake() = destage.brake();
                 let pause = pauses.behind(&step);
+                ages.ended(&step);
+                hear(&step);
                 note(shared, step);
                 // Nobody who waits for a flush is kept waiting.
                 pause.into_iter().for_each(|pause| sleep(shared, Some(pause)));

@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+mod age;
 mod destager;
 mod disk_cache;
 mod gate;

@@ -13,6 +13,7 @@ pub mod btt;
 mod describe;
 pub mod disk_cache;
 pub mod file_cache;
+pub mod foreign;
 pub mod kept;
 mod on_media;
 pub mod ring;

@@ -5,18 +5,19 @@
 //! `fdatasync`. The disk is opened for one program alone: a lock keeps out other programs like this one, the kernel keeps out
 //! mounts of a block device, and a file that a loop device shows, or another program has open for writing, is refused.
 //!
-//! What the disk refuses (a bad sector, a full file system) is answered with the failed bytes, and [`FileDisk::last_refusal`] keeps
-//! the error number. Nothing is retried that could hide a loss: a failed flush fails for everyone who waited for it, and what it
+//! What the disk refuses (a bad sector, a full file system) is answered with the failed bytes and whether only room is missing, and
+//! [`FileDisk::last_refusal`] keeps the error number. Nothing is retried that could hide a loss: a failed flush fails for everyone who waited for it, and what it
 //! covered has to be written again.
 
 mod identity;
+mod left;
 mod mark;
 mod ring;
-mod users;
+pub(crate) mod users;
 
 use crate::backing::{AlignedBytes, Backing, Run};
 use crate::block::{BlockDevice, Durability, Extent, ExtentKind, Geometry, Lba, LbaRange};
-use crate::error::{Misuse, Poison, Result, Sealed};
+use crate::error::{Error, Misuse, NoRoom, Poison, Result, Sealed, tells_of_no_room};
 use crate::locked_file::LockedFile;
 use crate::map_error::MapError;
 use crate::sync::{AtomicU64, Mutex, Ordering};
@@ -81,8 +82,30 @@ impl Refusal {
     }
 }
 
-/// What a refused read was about to do.
+/// What a refused read, and a refused flush, were about to do.
 const READ: &str = "read";
+const MAKE_DURABLE: &str = "make durable";
+
+/// How often a disk refused something since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Refusals {
+    /// Reads.
+    pub reads: u64,
+    /// Writes, zeroes and discards.
+    pub writes: u64,
+    /// Flushes.
+    pub flushes: u64,
+}
+
+impl Refusals {
+    fn count(&mut self, doing: &str) {
+        match doing {
+            READ => self.reads += 1,
+            MAKE_DURABLE => self.flushes += 1,
+            _ => self.writes += 1,
+        }
+    }
+}
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -103,7 +126,8 @@ pub struct FileDisk {
     flushes_failed: AtomicU64,
     /// Held by the flush under way.
     flushing: Mutex<()>,
-    last_refusal: Mutex<Option<Refusal>>,
+    /// The last refusal, and how many there were.
+    refused: Mutex<(Option<Refusal>, Refusals)>,
     identity: DiskIdentity,
 }
 
@@ -141,7 +165,7 @@ impl FileDisk {
             ring: Mutex::new(ring),
             flushes_failed: AtomicU64::new(0),
             flushing: Mutex::new(()),
-            last_refusal: Mutex::new(None),
+            refused: Mutex::new((None, Refusals::default())),
             identity,
         })
     }
@@ -158,7 +182,12 @@ impl FileDisk {
 
     /// The last thing it refused since it was opened.
     pub fn last_refusal(&self) -> Option<Refusal> {
-        *self.last_refusal.lock()
+        self.refused.lock().0
+    }
+
+    /// How often it refused something since it was opened.
+    pub fn refusals(&self) -> Refusals {
+        self.refused.lock().1
     }
 
     fn byte(&self, at: Lba) -> u64 {
@@ -173,15 +202,24 @@ impl FileDisk {
         bytes.as_ptr().addr().is_multiple_of(self.alignment)
     }
 
+    fn remember(&self, refusal: Refusal) {
+        let mut refused = self.refused.lock();
+        refused.0 = Some(refusal);
+        refused.1.count(refusal.doing);
+    }
+
     /// Remembers a refusal, and tells which bytes it concerns.
-    fn refused(&self, doing: &'static str, at: u64, len: usize, error: &std::io::Error) -> Poison {
+    fn refused(&self, doing: &'static str, at: u64, len: usize, error: &std::io::Error) -> Error {
         let size = u64::from(self.geometry.block_size);
         let len = len as u64;
         let first = Lba(at / size);
         let range = LbaRange { first, blocks: (at + len).div_ceil(size) - first.0 };
         let errno = error.raw_os_error().unwrap_or(Errno::IO.raw_os_error());
-        *self.last_refusal.lock() = Some(Refusal { range, errno, doing });
-        Poison { at, len }
+        self.remember(Refusal { range, errno, doing });
+        match doing != READ && tells_of_no_room(Errno::from_raw_os_error(errno)) {
+            true => NoRoom { at, len }.into(),
+            false => Poison { at, len }.into(),
+        }
     }
 
     /// Writes all of `data`, which is aligned, at byte `at`.
@@ -205,7 +243,7 @@ impl FileDisk {
 
     /// Reads all of `out`, which is aligned, from byte `at`.
     fn read_at(&self, at: u64, out: &mut [u8]) -> Result<()> {
-        self.file.read_exact_at(out, at).map_err(|error| self.refused(READ, at, out.len(), &error).into())
+        self.file.read_exact_at(out, at).map_err(|error| self.refused(READ, at, out.len(), &error))
     }
 
     fn write_zeroes_plainly(&self, mut at: u64, mut len: u64) -> Result<()> {
@@ -228,7 +266,7 @@ impl FileDisk {
                 Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS | Errno::NODEV | Errno::PERM) => return Ok(false),
                 Err(errno) => {
                     let len = usize::try_from(len).unwrap_or(usize::MAX);
-                    return Err(self.refused(doing, at, len, &errno.into()).into());
+                    return Err(self.refused(doing, at, len, &errno.into()));
                 }
             }
         }
@@ -274,7 +312,7 @@ impl BlockDevice for FileDisk {
             }
             let errno = error.raw_os_error().unwrap_or(Errno::IO.raw_os_error());
             let range = LbaRange { first: Lba(0), blocks: self.geometry.blocks };
-            *self.last_refusal.lock() = Some(Refusal { range, errno, doing: "make durable" });
+            self.remember(Refusal { range, errno, doing: MAKE_DURABLE });
             Sealed::SyncFailed { errno }.into()
         })
     }
@@ -379,10 +417,7 @@ fn open(path: &Path, access: DiskAccess) -> Result<(LockedFile, FileType), MapEr
     // A FIFO would make a plain open wait for its other end.
     let flags = mode | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let file = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| match errno {
-        Errno::BUSY => match users::of_device(path) {
-            Some(by) => MapError::UsedBy { path: path.to_owned(), by },
-            None => MapError::InUse { path: path.to_owned() },
-        },
+        Errno::BUSY => MapError::InUse { path: path.to_owned(), holder: users::of_device(path) },
         errno => MapError::opening(path, errno),
     })?;
     let stat = fstat(&file).map_err(|errno| MapError::io(path, "read its attributes", errno.into()))?;
@@ -401,8 +436,8 @@ fn open(path: &Path, access: DiskAccess) -> Result<(LockedFile, FileType), MapEr
     };
     if (access, kind) == (DiskAccess::ReadWrite, FileType::RegularFile) {
         let user = users::of_file(&locked).map_err(|error| MapError::io(path, "read its attributes", error))?;
-        if let Some(by) = user {
-            return Err(MapError::UsedBy { path: path.to_owned(), by });
+        if let Some(holder) = user {
+            return Err(MapError::InUse { path: path.to_owned(), holder });
         }
     }
     Ok((locked, kind))

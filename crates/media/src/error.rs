@@ -1,5 +1,6 @@
 //! Errors that say whose fault it is: the caller's, the medium's, or the bytes'.
 
+use rustix::io::Errno;
 use std::fmt;
 
 /// What a region or a device answers.
@@ -14,6 +15,9 @@ pub enum Error {
     /// The medium cannot give these bytes back. Other bytes are unharmed.
     #[error(transparent)]
     Media(#[from] Poison),
+    /// The file system that the device lies on has no room for these bytes. Other bytes are unharmed, and these may be written when there is room.
+    #[error(transparent)]
+    NoRoom(#[from] NoRoom),
     /// Bytes on the medium break a rule of their format.
     #[error(transparent)]
     Corrupt(#[from] Corrupt),
@@ -61,6 +65,32 @@ pub struct Poison {
     pub len: u64,
 }
 
+/// Bytes that found no room: the file system, or what its user may have of it, is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("its file system has no room for {len} bytes at offset {at}")]
+pub struct NoRoom {
+    /// Offset of the bytes, in bytes.
+    pub at: u64,
+    /// How many there are.
+    pub len: u64,
+}
+
+impl Error {
+    /// Whether nothing is wrong but that a file system is full, or what its user may have of it.
+    pub fn is_for_want_of_room(&self) -> bool {
+        match self {
+            Error::NoRoom(_) | Error::Sealed(Sealed::NoRoom { .. }) => true,
+            Error::Sealed(Sealed::SyncFailed { errno }) => tells_of_no_room(Errno::from_raw_os_error(*errno)),
+            Error::Misuse(_) | Error::Media(_) | Error::Corrupt(_) | Error::Sealed(_) => false,
+        }
+    }
+}
+
+/// Whether the system means by `errno` that there is no room.
+pub(crate) fn tells_of_no_room(errno: Errno) -> bool {
+    matches!(errno, Errno::NOSPC | Errno::DQUOT)
+}
+
 /// A rule of a format that bytes on the medium break.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Corrupt {
@@ -83,10 +113,16 @@ impl std::error::Error for Corrupt {}
 /// The handle is sealed: a store, a fence or a flush failed, and what it covered may be lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Sealed {
-    /// A store to the region was refused by the medium.
+    /// A store to the region found no room: its file is sparse, and the file system is full.
     #[error(
-        "a store at offset {at} was lost (bad memory, a file cut short, or a full file system); open the volume anew"
+        "a store at offset {at} was lost, as the file system of the region has no room; open the volume anew when there is some"
     )]
+    NoRoom {
+        /// Offset of the lost store in the region, in bytes.
+        at: u64,
+    },
+    /// A store to the region was refused by the medium.
+    #[error("a store at offset {at} was lost (bad memory, or a file cut short); open the volume anew")]
     StoreLost {
         /// Offset of the lost store in the region, in bytes.
         at: u64,
@@ -98,11 +134,5 @@ pub enum Sealed {
     SyncFailed {
         /// The error number of the failed `fdatasync`.
         errno: i32,
-    },
-    /// Bytes that must never be wrong were found wrong while writing.
-    #[error("the volume's own structures were found broken at offset {at} while writing; run `tidegate check`")]
-    Broken {
-        /// Where, as an offset in the region, in bytes.
-        at: u64,
     },
 }

@@ -1,6 +1,8 @@
 //! Files that one process has for itself.
 
+use crate::lock_holder::LockHolder;
 use crate::map_error::MapError;
+use crate::process::Process;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use std::fs::File;
@@ -10,9 +12,14 @@ use std::path::Path;
 /// An open file with an advisory lock (`flock`) on it, until this is dropped.
 ///
 /// The lock belongs to the open file, not to the descriptor, so closing one descriptor is not enough to end it: a child that
-/// another thread has just forked holds a second one until it runs its program. So the lock is given up by name.
+/// another thread has just forked holds a second one until it runs its program. So the lock is given up by name. In such a child this may be
+/// dropped too: there only its descriptor is closed, for the lock is its parent's.
 #[derive(Debug)]
-pub struct LockedFile(File);
+pub struct LockedFile {
+    file: File,
+    /// Whose lock it is; None: there is none.
+    owner: Option<Process>,
+}
 
 impl LockedFile {
     /// Locks `file`, found at `path`, against every other user. Does not wait.
@@ -27,13 +34,13 @@ impl LockedFile {
 
     /// The same without a lock, for those who only look.
     pub(crate) fn unlocked(file: File) -> LockedFile {
-        LockedFile(file)
+        LockedFile { file, owner: None }
     }
 
     fn lock(path: &Path, file: File, operation: FlockOperation) -> Result<LockedFile, MapError> {
         match flock(&file, operation) {
-            Ok(()) => Ok(LockedFile(file)),
-            Err(Errno::WOULDBLOCK) => Err(MapError::InUse { path: path.to_owned() }),
+            Ok(()) => Ok(LockedFile { file, owner: Some(Process::current()) }),
+            Err(Errno::WOULDBLOCK) => Err(MapError::InUse { path: path.to_owned(), holder: LockHolder::of(&file) }),
             Err(errno) => Err(MapError::io(path, "lock it", errno.into())),
         }
     }
@@ -41,8 +48,10 @@ impl LockedFile {
 
 impl Drop for LockedFile {
     fn drop(&mut self) {
-        // A lock that cannot be given up goes with the last descriptor.
-        let _ = flock(&self.0, FlockOperation::Unlock);
+        if self.owner.is_some_and(Process::is_current) {
+            // A lock that cannot be given up goes with the last descriptor.
+            let _ = flock(&self.file, FlockOperation::Unlock);
+        }
     }
 }
 
@@ -50,13 +59,14 @@ impl Deref for LockedFile {
     type Target = File;
 
     fn deref(&self) -> &File {
-        &self.0
+        &self.file
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::process::in_a_child;
 
     #[test]
     fn the_lock_ends_with_its_owner_while_a_duplicate_is_open() {
@@ -69,6 +79,21 @@ mod tests {
         drop(owner);
         LockedFile::exclusive(&path, open()).expect("the lock went with its owner");
         drop(duplicate);
+    }
+
+    #[test]
+    fn a_child_that_drops_it_leaves_the_lock_to_its_parent() {
+        let folder = tempfile::tempdir().expect("a scratch folder");
+        let path = folder.path().join("file");
+        let open = || File::options().create(true).truncate(false).write(true).open(&path).expect("a file");
+        let mut owner = Some(LockedFile::exclusive(&path, open()).expect("nobody has it"));
+        assert!(in_a_child(|| {
+            drop(owner.take());
+            LockedFile::shared(&path, open()).is_err()
+        }));
+        assert!(matches!(LockedFile::shared(&path, open()), Err(MapError::InUse { .. })));
+        drop(owner);
+        LockedFile::exclusive(&path, open()).expect("the lock went with its owner");
     }
 
     #[test]

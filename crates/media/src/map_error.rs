@@ -1,5 +1,6 @@
 //! Why a region cannot be created or opened: what, why, and what next.
 
+use crate::lock_holder::LockHolder;
 use rustix::fs::FileType;
 use rustix::io::Errno;
 use std::io;
@@ -21,18 +22,12 @@ pub enum MapError {
         path: PathBuf,
     },
     /// Another handle, of this or another process, has the file open.
-    #[error("{path:?} is in use: another program holds its lock; end that program first (`fuser {path:?}` names it)")]
+    #[error("{path:?} is in use: {holder}; end that use first")]
     InUse {
         /// The file asked for.
         path: PathBuf,
-    },
-    /// Somebody else uses the disk, who is known.
-    #[error("{path:?} is in use: {by}; end that first")]
-    UsedBy {
-        /// The file or device asked for.
-        path: PathBuf,
-        /// Who, and how.
-        by: String,
+        /// Whose lock it is, or who uses the file without one.
+        holder: LockHolder,
     },
     /// The user may not do this.
     #[error("no permission for {path:?}; change its owner or mode, or run as a user who may read and write it")]

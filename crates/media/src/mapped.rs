@@ -5,17 +5,19 @@
 
 use crate::counters::{Counters, Tally};
 use crate::domain::{Domain, Evidence, Sysfs};
-use crate::error::{Poison, Sealed};
+use crate::error::{Poison, Sealed, tells_of_no_room};
 use crate::locked_file::LockedFile;
 use crate::map_error::MapError;
 use crate::memory::{Instructions, Mapping, Sharing};
 use crate::part::MappedPart;
 use crate::region::Region;
 use rustix::fd::AsFd;
-use rustix::fs::{FallocateFlags, FileType, Mode, OFlags, fallocate, fstat, fstatfs, ftruncate};
+use rustix::fs::{FallocateFlags, FileType, Mode, OFlags, SeekFrom, fallocate, fstat, fstatfs, ftruncate, seek};
 use rustix::io::Errno;
 use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 /// How much of a new file has its place on the file system from the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +52,8 @@ pub struct MappedRegion {
     file: Option<LockedFile>,
     domain: Domain,
     tally: Tally,
+    /// Why the first store was lost, found out when it is told first: there may be room later.
+    why_sealed: OnceLock<Sealed>,
 }
 
 impl MappedRegion {
@@ -77,10 +81,21 @@ impl MappedRegion {
 
     /// An existing file or device-DAX character device, all of it.
     pub fn open(path: &Path, access: Access) -> Result<MappedRegion, MapError> {
-        let mode = if access.is_private() { OFlags::RDONLY } else { OFlags::RDWR };
-        // A FIFO would make a plain open wait for its other end.
-        let file = rustix::fs::open(path, mode | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty());
-        let file = File::from(file.map_err(|errno| MapError::opening(path, errno))?);
+        MappedRegion::lock_and_map(path, opened(path, access, OFlags::empty())?, access)
+    }
+
+    /// Like [`MappedRegion::open`], but refuses a symbolic link as the last part of `path`, and an open file with which `accept` finds fault. Neither locks the file.
+    pub fn open_if(
+        path: &Path,
+        access: Access,
+        accept: impl FnOnce(&File) -> std::io::Result<()>,
+    ) -> Result<MappedRegion, MapError> {
+        let file = opened(path, access, OFlags::NOFOLLOW)?;
+        accept(&file).map_err(|error| MapError::io(path, "accept the file", error))?;
+        MappedRegion::lock_and_map(path, file, access)
+    }
+
+    fn lock_and_map(path: &Path, file: File, access: Access) -> Result<MappedRegion, MapError> {
         let file = match access {
             Access::ReadWrite => LockedFile::exclusive(path, file)?,
             Access::Private => LockedFile::shared(path, file)?,
@@ -117,7 +132,13 @@ impl MappedRegion {
 
     fn over(mapping: Mapping, file: Option<LockedFile>, domain: Domain) -> MappedRegion {
         let instructions = Instructions::best(domain == Domain::PowerFail { caches_included: true });
-        MappedRegion { part: MappedPart::over(mapping, instructions), file, domain, tally: Tally::default() }
+        MappedRegion {
+            part: MappedPart::over(mapping, instructions),
+            file,
+            domain,
+            tally: Tally::default(),
+            why_sealed: OnceLock::new(),
+        }
     }
 
     /// What the contents of the file survive. (What [`Access::Private`] stores survives nothing.)
@@ -164,11 +185,14 @@ impl Region for MappedRegion {
     }
 
     fn read(&self, at: u64, out: &mut [u8]) -> Result<(), Poison> {
-        self.part.read(at, out)
+        self.part.read(at, out).or_else(|poison| if self.read_beside_holes(at, out) { Ok(()) } else { Err(poison) })
     }
 
     fn load_u64(&self, at: u64) -> Result<u64, Poison> {
-        self.part.load_u64(at)
+        self.part.load_u64(at).or_else(|poison| {
+            let mut word = [0; 8];
+            if self.read_beside_holes(at, &mut word) { Ok(u64::from_ne_bytes(word)) } else { Err(poison) }
+        })
     }
 
     fn write(&self, at: u64, bytes: &[u8]) {
@@ -193,8 +217,56 @@ impl Region for MappedRegion {
 
     fn fence(&self) -> Result<(), Sealed> {
         self.tally.fenced();
-        self.part.fence()
+        self.part.fence().map_err(|sealed| *self.why_sealed.get_or_init(|| self.why(sealed)))
     }
+}
+
+impl MappedRegion {
+    /// Why a store was lost: for want of room, if the file cannot be given the page now either.
+    fn why(&self, sealed: Sealed) -> Sealed {
+        let (Sealed::StoreLost { at }, Some(file)) = (sealed, &self.file) else { return sealed };
+        let page = rustix::param::page_size() as u64;
+        let is_inside = file.metadata().is_ok_and(|there| there.is_file() && at < there.len());
+        let first = at / page * page;
+        let given = |()| fallocate(&**file, FallocateFlags::KEEP_SIZE, first, page);
+        match is_inside.then_some(()).map(given) {
+            Some(Err(errno)) if tells_of_no_room(errno) => Sealed::NoRoom { at },
+            _ => sealed,
+        }
+    }
+
+    /// Reads page by page what the mapping does not give as a whole: a full file system may have no room even to show a hole, and then its zeroes come from the file
+    /// itself. Whether that is all there was to it.
+    fn read_beside_holes(&self, mut at: u64, mut out: &mut [u8]) -> bool {
+        let Some(file) = &self.file else { return false };
+        let page = rustix::param::page_size() as u64;
+        while !out.is_empty() {
+            let first = at / page * page;
+            let bytes = usize::try_from(first + page - at).unwrap_or(usize::MAX).min(out.len());
+            let (piece, rest) = out.split_at_mut(bytes);
+            if self.part.read(at, piece).is_err() && !(is_hole(file, first) && file.read_exact_at(piece, at).is_ok()) {
+                return false;
+            }
+            (at, out) = (at + bytes as u64, rest);
+        }
+        true
+    }
+}
+
+/// Whether the page at `at` in `file` was never stored to.
+fn is_hole(file: &File, at: u64) -> bool {
+    match seek(file, SeekFrom::Data(at)) {
+        Ok(data) => data > at,
+        Err(errno) => errno == Errno::NXIO,
+    }
+}
+
+/// Opens an existing file, with `more` flags than it takes.
+fn opened(path: &Path, access: Access, more: OFlags) -> Result<File, MapError> {
+    let mode = if access.is_private() { OFlags::RDONLY } else { OFlags::RDWR };
+    // A FIFO would make a plain open wait for its other end.
+    let file = rustix::fs::open(path, mode | OFlags::CLOEXEC | OFlags::NONBLOCK | more, Mode::empty());
+    Ok(File::from(file.map_err(|errno| MapError::opening(path, errno))?))
 }
 
 /// A file that is removed again unless its creation comes to its end.

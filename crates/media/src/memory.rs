@@ -43,6 +43,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::fmt;
 use std::io;
 use std::ptr::{self, NonNull};
+use std::sync::atomic::AtomicU64;
 
 type LinesRoutine = unsafe extern "C" fn(*mut u8, *const u8, usize) -> Outcome;
 type PageRoutine = unsafe extern "C" fn(*mut u8, *const u8) -> Outcome;
@@ -118,6 +119,24 @@ pub(crate) enum Sharing {
     Private,
     /// Loads only: of a device that cannot be mapped privately, or of a file that others write.
     ReadOnly,
+}
+
+/// The first word of a page that lives as long as the process, and that the kernel wipes in its children; None: it does not do that.
+pub(crate) fn forgotten_in_children() -> Option<&'static AtomicU64> {
+    let page = rustix::param::page_size();
+    // SAFETY: with no address asked for, a new mapping overlaps no other.
+    let base = unsafe {
+        rustix::mm::mmap_anonymous(ptr::null_mut(), page, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
+    }
+    .ok()?;
+    // SAFETY: the mapping was made just now, and nobody else knows its address.
+    if unsafe { rustix::mm::madvise(base, page, Advice::LinuxWipeOnFork) }.is_err() {
+        // SAFETY: as above; nothing is left of it.
+        let _ = unsafe { rustix::mm::munmap(base, page) };
+        return None;
+    }
+    // SAFETY: it is zeroed, aligned, never unmapped, and used as this atomic only.
+    Some(unsafe { AtomicU64::from_ptr(base.cast()) })
 }
 
 /// Mapped memory; law 1.

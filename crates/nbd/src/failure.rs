@@ -57,7 +57,8 @@ impl Failure {
         match self {
             Failure::ReadOnly | Failure::Device(Error::Misuse(Misuse::ReadOnly)) => Errno::Perm,
             Failure::Device(Error::Misuse(_)) => Errno::Inval,
-            Failure::Device(Error::Media(_) | Error::Corrupt(_) | Error::Sealed(_)) => Errno::Io,
+            Failure::Device(error) if error.is_for_want_of_room() => Errno::NoSpc,
+            Failure::Device(Error::Media(_) | Error::NoRoom(_) | Error::Corrupt(_) | Error::Sealed(_)) => Errno::Io,
             Failure::WritePastEnd { .. } => Errno::NoSpc,
             Failure::LongChunk { .. } => Errno::Overflow,
             Failure::SlowZeroes => Errno::NotSup,

@@ -238,7 +238,11 @@ impl<'e> Connection<'e> {
         if let Phase::Handshake(handshake) = &mut self.phase {
             handshake.encrypt();
         }
-        match self.converse_over(&Encrypted::over(stream, tls)?)? {
+        let encrypted = Encrypted::over(stream, tls)?;
+        let pause = self.converse_over(&encrypted);
+        // However it ended, all answers that could be sent are sent.
+        encrypted.close();
+        match pause? {
             Pause::Ended(end) => Ok(end),
             Pause::Upgrade(_) => unreachable!("an encrypted connection is not encrypted again"),
         }

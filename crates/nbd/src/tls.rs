@@ -11,11 +11,14 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig, ServerConnection};
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 /// Bytes taken from the socket at once: a TLS record and its frame.
 const RECORD_BYTES: usize = 17 << 10;
+
+/// How long a client may take to make room for the last record of a connection.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(1);
 
 /// A server's identity, and whom it trusts.
 #[derive(Clone, Debug)]
@@ -141,8 +144,17 @@ fn unusable(path: &Path, error: pem::Error) -> TlsError {
 pub(crate) struct Encrypted<'s, S> {
     stream: &'s S,
     session: Mutex<ServerConnection>,
-    sending: Mutex<Vec<u8>>,
+    sending: Mutex<Sending>,
     received: Mutex<Records>,
+}
+
+/// The way out.
+#[derive(Default)]
+struct Sending {
+    /// What is encrypted and not sent yet.
+    records: Vec<u8>,
+    /// Whether a record may have been sent in part: the client would take whatever follows for the rest of it.
+    is_broken: bool,
 }
 
 /// What arrived and is not decrypted yet. A session holds one record's worth of decrypted bytes, and takes no more before
@@ -221,24 +233,42 @@ impl<'s, S: Stream> Encrypted<'s, S> {
     }
 
     fn send_encrypted(&self, mut bytes: &[u8]) -> io::Result<()> {
-        let mut records = self.sending.lock().expect(HOLDER_PANICKED);
+        let mut sending = self.sending.lock().expect(HOLDER_PANICKED);
         loop {
-            records.clear();
             let mut session = self.session.lock().expect(HOLDER_PANICKED);
             let taken = session.writer().write(bytes)?;
             bytes = &bytes[taken..];
-            while session.wants_write() {
-                session.write_tls(&mut *records)?;
-            }
-            drop(session);
-            self.stream.send(&records)?;
+            self.send_records(&mut sending, session)?;
             if bytes.is_empty() {
                 // Beside the work of encrypting much, getting the memory anew is nothing; idle connections are many.
-                records.clear();
-                records.shrink_to(RECORD_BYTES);
+                sending.records.clear();
+                sending.records.shrink_to(RECORD_BYTES);
                 return Ok(());
             }
         }
+    }
+
+    /// Sends what `session` has encrypted.
+    fn send_records(&self, sending: &mut Sending, mut session: MutexGuard<'_, ServerConnection>) -> io::Result<()> {
+        sending.records.clear();
+        while session.wants_write() {
+            session.write_tls(&mut sending.records)?;
+        }
+        drop(session);
+        self.stream.send(&sending.records).inspect_err(|_| sending.is_broken = true)
+    }
+
+    /// Ends the session: tells the client that nothing follows (`close_notify`), so that it can tell this end from one that somebody in between made.
+    /// A client that makes no room for it within [`CLOSE_PATIENCE`] is not told.
+    pub(crate) fn close(&self) {
+        let mut sending = self.sending.lock().expect(HOLDER_PANICKED);
+        if sending.is_broken || self.stream.limit_sending(Some(CLOSE_PATIENCE)).is_err() {
+            return;
+        }
+        let mut session = self.session.lock().expect(HOLDER_PANICKED);
+        session.send_close_notify();
+        // The client may have left.
+        let _ = self.send_records(&mut sending, session);
     }
 }
 

@@ -10,7 +10,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
@@ -244,6 +244,128 @@ fn drops_of_a_tls_record_do_not_win_time() {
     assert!(matches!(served.join().unwrap(), Err(ConnectionError::SlowHandshake { limit: found }) if found == limit));
 }
 
+/// A client in the middle of the handshake of a service, encrypted, and the service's end.
+fn encrypted(
+    identities: &Identities,
+    patience: Patience,
+) -> (StreamOwned<ClientConnection, UnixStream>, UnixStream, Served) {
+    let (mut near, far) = UnixStream::pair().unwrap();
+    let handle = far.try_clone().unwrap();
+    let service = Service { patience, ..service(Encryption::Required(tls(identities, None))) };
+    let served = thread::spawn(move || serve(&service, &far));
+    near.write_all(b"\x00\x00\x00\x03IHAVEOPT\x00\x00\x00\x05\x00\x00\x00\x00").unwrap();
+    near.read_exact(&mut [0; 18 + 20]).unwrap();
+    let mut client = encrypt(identities, None, near);
+    // Encryption begins with what is asked first: LIST, whose answer is an export and an acknowledgement.
+    client.write_all(b"IHAVEOPT\x00\x00\x00\x03\x00\x00\x00\x00").unwrap();
+    client.read_exact(&mut [0; 20 + 4 + 4 + 20]).unwrap();
+    (client, handle, served)
+}
+
+/// Picks the export without structured replies.
+fn pick(client: &mut StreamOwned<ClientConnection, UnixStream>) {
+    client.write_all(b"IHAVEOPT\x00\x00\x00\x01\x00\x00\x00\x04disk").unwrap();
+    client.read_exact(&mut [0; 10]).unwrap();
+}
+
+/// A request without data.
+fn request(kind: u8, offset: u64, len: u32) -> Vec<u8> {
+    [&b"\x25\x60\x95\x13\x00\x00\x00"[..], &[kind], b"a cookie", &offset.to_be_bytes(), &len.to_be_bytes()].concat()
+}
+
+const READ: u8 = 0;
+const DISCONNECT: u8 = 2;
+
+#[test]
+fn every_end_of_an_encrypted_connection_is_told() {
+    type Ending = fn(&mut StreamOwned<ClientConnection, UnixStream>, &UnixStream);
+    let usual = Patience::default();
+    // The client's part of TLS has to fit in the one, and nothing in the other.
+    let few_seconds = Patience { handshake: Duration::from_secs(5), ..usual };
+    let a_moment = Patience { request: Duration::from_millis(300), ..usual };
+    let by_disconnect: Ending = |client, _| {
+        pick(client);
+        client.write_all(&request(DISCONNECT, 0, 0)).unwrap();
+    };
+    let by_abort: Ending = |client, _| client.write_all(b"IHAVEOPT\x00\x00\x00\x02\x00\x00\x00\x00").unwrap();
+    let by_the_clients_close: Ending = |client, _| {
+        pick(client);
+        client.conn.send_close_notify();
+        client.flush().unwrap();
+    };
+    let by_the_servers_end: Ending = |client, server| {
+        pick(client);
+        server.shutdown(Shutdown::Read).unwrap();
+    };
+    let by_a_slow_handshake: Ending = |_, _| {};
+    let by_a_slow_request: Ending = |client, _| {
+        pick(client);
+        client.write_all(&request(READ, 0, 4096)[..9]).unwrap();
+    };
+    let by_a_violation: Ending = |client, _| client.write_all(&[7; 16]).unwrap();
+    for (name, patience, ending) in [
+        ("a disconnect", usual, by_disconnect),
+        ("an abort", usual, by_abort),
+        ("the client's close", usual, by_the_clients_close),
+        ("the server's end", usual, by_the_servers_end),
+        ("a slow handshake", few_seconds, by_a_slow_handshake),
+        ("a slow request", a_moment, by_a_slow_request),
+        ("a violation", usual, by_a_violation),
+    ] {
+        let identities = Identities::make();
+        let (mut client, server, served) = encrypted(&identities, patience);
+        ending(&mut client, &server);
+        drop(server);
+        let mut rest = Vec::new();
+        // An end that is not told is `UnexpectedEof`.
+        client.read_to_end(&mut rest).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let end = served.join().unwrap();
+        let fits = match name {
+            "a disconnect" => matches!(end, Ok(End::Disconnected)),
+            "an abort" => matches!(end, Ok(End::Aborted)),
+            "the client's close" | "the server's end" => matches!(end, Ok(End::Closed)),
+            "a slow handshake" => matches!(end, Err(ConnectionError::SlowHandshake { .. })),
+            "a slow request" => matches!(end, Err(ConnectionError::SlowRequest { .. })),
+            _ => matches!(end, Err(ConnectionError::Violation(_))),
+        };
+        assert!(fits, "{name}: {end:?}");
+    }
+}
+
+#[test]
+fn answers_that_are_on_their_way_come_before_the_end() {
+    let identities = Identities::make();
+    let (mut client, server, served) = encrypted(&identities, Patience::default());
+    pick(&mut client);
+    let requests = [request(READ, 0, 1 << 20), request(READ, 0, 1 << 20), request(DISCONNECT, 0, 0)].concat();
+    client.write_all(&requests).unwrap();
+    drop(server);
+    let mut answers = Vec::new();
+    client.read_to_end(&mut answers).unwrap();
+    assert_eq!(answers.len(), 2 * (16 + (1 << 20)));
+    assert_eq!(served.join().unwrap().unwrap(), End::Disconnected);
+}
+
+#[test]
+fn a_client_that_does_not_read_does_not_hold_the_end_up() {
+    let identities = Identities::make();
+    let (mut client, server, served) = encrypted(&identities, Patience::default());
+    pick(&mut client);
+    // No more answers than fit the socket, so that what is left to wait for is the end alone.
+    fill(&server);
+    client.write_all(&request(DISCONNECT, 0, 0)).unwrap();
+    assert_eq!(served.join().unwrap().unwrap(), End::Disconnected);
+}
+
+/// Sends until the other side has room for nothing more.
+fn fill(stream: &UnixStream) {
+    stream.set_nonblocking(true).unwrap();
+    for piece in [4096, 1] {
+        while (&*stream).write(&vec![0; piece]).is_ok() {}
+    }
+    stream.set_nonblocking(false).unwrap();
+}
+
 #[test]
 fn files_that_make_no_identity_are_named() {
     let identities = Identities::make();
@@ -316,6 +438,18 @@ fn nbdsh_encrypts() {
     // What nbdsh does, with the Python that the package is made for.
     let (good, text) = run("/usr/bin/python3", &["-m", "nbd", "--command", &connect, "--command", ask]);
     assert!(good && text.contains("b'tidetide') True"), "{text}");
+}
+
+#[test]
+fn libnbd_sees_the_end_of_tls() {
+    let identities = Identities::make();
+    let port = listen(Encryption::Required(tls(&identities, None)));
+    let uri = format!("nbds://localhost:{port}/disk?tls-certificates={}", identities.path("").display());
+    let output = Command::new("nbdinfo").args(["--size", &uri]).env("LIBNBD_DEBUG", "1").output().unwrap();
+    let debug = String::from_utf8_lossy(&output.stderr);
+    let end = debug.split("nbd_shutdown: enter").nth(1).unwrap_or_else(|| panic!("no end: {debug}"));
+    assert!(output.status.success() && end.contains("-> CLOSED"), "{debug}");
+    assert!(!end.contains("gnutls"), "{debug}");
 }
 
 #[test]

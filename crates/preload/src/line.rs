@@ -297,7 +297,8 @@ fn gone(error: Errno) -> Result<(), Errno> {
 /// Appends the line that begins with `what` and names the run, durably.
 fn say(what: &str) -> Result<(), Errno> {
     let places = process::places().ok_or(Errno::NOENT)?;
-    let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CLOEXEC;
+    // Whoever may rename things in its folder may have put a link there by now.
+    let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let journal = match rustix::fs::open(places.holds.as_c_str(), flags, Mode::empty()) {
         Err(error) => return gone(error),
         Ok(journal) => journal,

@@ -85,7 +85,7 @@ fn is_of_this_run(journal: &OwnedFd, places: &Places) -> bool {
 }
 
 fn opened(path: &CStr, flags: OFlags) -> Result<OwnedFd, Errno> {
-    rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty())
+    rustix::fs::open(path, flags | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK, Mode::empty())
 }
 
 fn close(file: OwnedFd) {

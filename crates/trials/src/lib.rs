@@ -7,6 +7,7 @@
 pub mod artefacts;
 pub mod disk_cache_cuts;
 pub mod file_cuts;
+pub mod flips;
 pub mod golden;
 pub mod guest;
 pub mod killed_machine;

@@ -4,7 +4,9 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use std::sync::Arc;
-use tidegate_btt::{Btt, Contents, FormatSpec, OpenError, OpenOptions, PlannedArena, Repair, check, format_arenas};
+use tidegate_btt::{
+    Btt, Contents, FormatSpec, OpenError, OpenOptions, PlannedArena, Repair, Writes, check, format_arenas,
+};
 use tidegate_layout::btt::{ArenaGeometry, Version};
 use tidegate_media::{BlockDevice, Durability, Error, Lba, MappedRegion, Region};
 
@@ -42,6 +44,8 @@ fn contents(lba: u64) -> [u8; BLOCK] {
 struct Outcomes {
     unharmed: u32,
     refused: u32,
+    /// Of those that were read, how many take no writes.
+    unwritable: u32,
     old_data: u32,
     read_error: u32,
 }
@@ -75,6 +79,12 @@ fn judge(bytes: &[u8], outcomes: &mut Outcomes) {
     let sound = check(&*region, Repair::No).map(|report| report.findings.is_empty());
     match Btt::open(Arc::clone(&region), &OpenOptions::default()) {
         Err(OpenError::Corrupt(_) | OpenError::FirstCopyForeign { .. }) => outcomes.refused += 1,
+        Err(OpenError::Unwritable(_)) => {
+            outcomes.unwritable += 1;
+            assert_ne!(sound, Ok(true), "a sound volume takes writes");
+            let only_read = OpenOptions { writes: Writes::Refused, ..OpenOptions::default() };
+            read_all(&Btt::open(Arc::clone(&region), &only_read).unwrap(), false, outcomes);
+        }
         Err(other) => panic!("{other}"),
         Ok(volume) => read_all(&volume, sound == Ok(true), outcomes),
     }

@@ -3,12 +3,13 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::chown;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use tidegate_layout::kept::STRIP_BYTES;
-use tidegate_trials::run::{APPENDER, Stand};
-use tidegate_trials::served::until;
+use tidegate_trials::run::{APPENDER, Mounted, Stand, empty_file_system, kill_all};
+use tidegate_trials::served::{program, until};
 
 /// Lines that are synced before anything is killed: the first few syncs are the kernel's.
 const LINES: u64 = 50;
@@ -270,6 +271,104 @@ fn a_file_that_was_written_since_the_power_came_back_is_left_alone() {
         true
     });
     assert!(put_aside, "nothing was left in any of {ROUNDS} pools");
+}
+
+/// A stand in which `files` below the root were appended to, and the power cut took lines from all of them that only the pool has; in one of [`ROUNDS`]. Beside it what `prepare` made.
+fn lost_lines<T>(files: &[&str], prepare: impl Fn(&Stand) -> T) -> (Stand, T) {
+    let appender = APPENDER.build().unwrap();
+    let cut = || {
+        let stand = Stand::new();
+        let prepared = prepare(&stand);
+        let mut run = stand.run();
+        run.args(["sh", "-c", r#"for file; do "$0" "$file" "$LINES" & done; wait"#]).arg(&appender).args(files);
+        run.env("LINES", LINES.to_string()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut run = run.spawn().unwrap();
+        let last = (LINES - 1).to_string();
+        let said = BufReader::new(run.stdout.take().unwrap()).lines().map(Result::unwrap);
+        assert_eq!(said.filter(|line| *line == last).take(files.len()).count(), files.len());
+        kill_all(&mut run);
+        stand.cut_the_power();
+        let is_lost = |file: &&str| fs::read(stand.root().join(file)).unwrap().contains(&0xee);
+        files.iter().all(is_lost).then_some((stand, prepared))
+    };
+    (0..ROUNDS).find_map(|_| cut()).expect("nothing was left in any pool")
+}
+
+/// Runs `command` to its end, with this exit code; what it said.
+fn said(command: &mut Command, code: i32) -> String {
+    let ended = command.output().unwrap();
+    let said = [ended.stdout, ended.stderr].map(|said| String::from_utf8(said).unwrap()).concat();
+    assert_eq!(ended.status.code(), Some(code), "{said}");
+    said
+}
+
+/// A recovery, and a run, both of which are refused with these words.
+fn assert_refused(stand: &Stand, words: &str) {
+    let mut run = stand.run();
+    run.args(["sh", "-c", "echo it was run"]);
+    for mut command in [stand.recover(), run] {
+        let said = said(&mut command, 3);
+        assert!(said.contains(words) && !said.contains("it was run"), "{said}");
+    }
+}
+
+#[test]
+fn root_writes_to_no_file_that_another_user_names() {
+    const NOBODY: u32 = 65534;
+    let (stand, ()) = lost_lines(&["log"], |_| ());
+    let file = stand.root().join("log");
+    let before = fs::read(&file).unwrap();
+    for given in [stand.pool(), stand.journal()] {
+        chown(&given, Some(NOBODY), None).unwrap();
+        assert_refused(&stand, "it belongs to user 65534");
+        assert_eq!(fs::read(&file).unwrap(), before);
+        chown(&given, Some(0), None).unwrap();
+    }
+    said(&mut stand.recover(), 0);
+    assert_has_lines(&file, LINES);
+}
+
+/// Bytes of a small file system.
+const IMAGE_BYTES: u64 = 32 << 20;
+
+#[test]
+fn what_was_synced_to_a_file_system_that_is_not_mounted_stays_in_the_pool_until_it_is() {
+    let image = |stand: &Stand| stand.folder().join("image");
+    let (stand, mounted) = lost_lines(&["log", "disk/log"], |stand| {
+        empty_file_system(&image(stand), IMAGE_BYTES);
+        fs::create_dir(stand.root().join("disk")).unwrap();
+        Mounted::new(&image(stand), &stand.root().join("disk"))
+    });
+    let (disk, file) = (stand.root().join("disk"), stand.root().join("disk/log"));
+    let salvaged = stand.folder().join("pool.salvaged");
+    mounted.unmount();
+    let missing = format!("ext4 file system that was mounted at {} is not there", disk.display());
+    for beneath in [None, Some("another one")] {
+        beneath.iter().for_each(|text| fs::write(&file, text).unwrap());
+        assert_refused(&stand, &missing);
+        assert_eq!(fs::read_to_string(&file).ok().as_deref(), beneath);
+        assert_has_lines(&stand.root().join("log"), LINES);
+    }
+    let other = stand.folder().join("other");
+    empty_file_system(&other, IMAGE_BYTES);
+    let other = Mounted::new(&other, &disk);
+    assert_refused(&stand, &missing);
+    other.unmount();
+    assert!(!salvaged.exists() && stand.journal().exists());
+    let (pool, journal) = (stand.folder().join("gone"), stand.folder().join("gone.holds"));
+    fs::copy(stand.pool(), &pool).unwrap();
+    fs::copy(stand.journal(), &journal).unwrap();
+    said(Command::new(program()).arg("recover").arg(&pool).arg("--force"), 3);
+    assert_eq!(fs::read_dir(stand.folder().join("gone.salvaged")).unwrap().count(), 1);
+    assert!(!journal.exists(), "nothing is left in that pool");
+    fs::remove_file(&file).unwrap();
+    let _mounted = Mounted::new(&image(&stand), &disk);
+    // What somebody makes of the file that was brought is his.
+    fs::write(stand.root().join("log"), "begun anew").unwrap();
+    said(&mut stand.recover(), 0);
+    assert_has_lines(&file, LINES);
+    assert_eq!(fs::read_to_string(stand.root().join("log")).unwrap(), "begun anew");
+    assert!(!salvaged.exists() && !stand.journal().exists());
 }
 
 #[test]

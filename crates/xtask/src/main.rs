@@ -34,6 +34,10 @@ enum Command {
         /// Only what needs no guest and few minutes: format, lints, rules, tests of single crates. Installs nothing.
         #[arg(long)]
         quick: bool,
+
+        /// Everything, and campaigns in their long forms: hours.
+        #[arg(long, conflicts_with = "quick")]
+        long: bool,
     },
 }
 
@@ -42,7 +46,9 @@ fn main() -> Result<ExitCode> {
         Command::Tidy => tidy(),
         Command::Bless => bless(),
         Command::Deb => deb::package(),
-        Command::Test { quick } => steps::test(if quick { steps::Extent::Quick } else { steps::Extent::Full }),
+        Command::Test { quick: true, .. } => steps::test(steps::Extent::Quick),
+        Command::Test { long: true, .. } => steps::test(steps::Extent::Long),
+        Command::Test { .. } => steps::test(steps::Extent::Full),
     }
 }
 

@@ -13,27 +13,37 @@ pub(crate) enum Extent {
     Quick,
     /// Everything.
     Full,
+    /// Everything, and campaigns in their long forms.
+    Long,
 }
+
+/// What campaigns read that have a long form, and what they are told then.
+const LONG: [(&str, &str); 4] = [
+    ("TIDEGATE_IMAGES", "2000"),
+    ("TIDEGATE_KILLS", "200"),
+    ("TIDEGATE_SCHEDULES", "200000"),
+    ("TIDEGATE_SEEDS", "4000"),
+];
 
 /// A step: its name, when it runs, and what it does.
 struct Step {
     name: &'static str,
     runs: fn(Extent) -> bool,
-    action: fn() -> Result<()>,
+    action: fn(Extent) -> Result<()>,
 }
 
 const STEPS: [Step; 11] = [
-    Step { name: "packages", runs: in_full, action: packages::provide },
-    Step { name: "format", runs: always, action: || cargo(&["fmt", "--all", "--check"]) },
-    Step { name: "lints", runs: always, action: lints },
-    Step { name: "rules", runs: always, action: rules },
-    Step { name: "tests", runs: in_full, action: || cargo(&["test", "--no-fail-fast"]) },
-    Step { name: "tests of single crates", runs: in_quick, action: tests_of_single_crates },
-    Step { name: "rivals", runs: in_full, action: || cargo(&["test", "--package", "tidegate-rivals"]) },
+    Step { name: "packages", runs: in_full, action: |_| packages::provide() },
+    Step { name: "format", runs: always, action: |_| cargo(&["fmt", "--all", "--check"]) },
+    Step { name: "lints", runs: always, action: |_| lints() },
+    Step { name: "rules", runs: always, action: |_| rules() },
+    Step { name: "tests", runs: in_full, action: tests },
+    Step { name: "tests of single crates", runs: in_quick, action: |_| tests_of_single_crates() },
+    Step { name: "rivals", runs: in_full, action: |_| cargo(&["test", "--package", "tidegate-rivals"]) },
     Step { name: "schedules", runs: has_schedules, action: schedules },
-    Step { name: "storms", runs: in_full, action: storms },
-    Step { name: "experiments", runs: in_full, action: experiments },
-    Step { name: "documentation", runs: always, action: documentation },
+    Step { name: "storms", runs: in_full, action: |_| storms() },
+    Step { name: "experiments", runs: in_full, action: |_| experiments() },
+    Step { name: "documentation", runs: always, action: |_| documentation() },
 ];
 
 fn always(_: Extent) -> bool {
@@ -41,7 +51,7 @@ fn always(_: Extent) -> bool {
 }
 
 fn in_full(extent: Extent) -> bool {
-    extent == Extent::Full
+    matches!(extent, Extent::Full | Extent::Long)
 }
 
 fn in_quick(extent: Extent) -> bool {
@@ -67,7 +77,7 @@ pub(crate) fn test(extent: Extent) -> Result<ExitCode> {
     for (index, step) in steps.iter().enumerate() {
         println!("\n==== {} ({} of {})", step.name, index + 1, steps.len());
         let began = Instant::now();
-        let result = (step.action)();
+        let result = (step.action)(extent);
         if let Err(error) = &result {
             println!("{} failed: {error:#}", step.name);
         }
@@ -104,6 +114,13 @@ fn rules() -> Result<()> {
     Ok(())
 }
 
+/// Every test, with the campaigns that `extent` asks for.
+fn tests(extent: Extent) -> Result<()> {
+    let mut command = cargo_command(&["test", "--no-fail-fast"]);
+    command.envs(LONG.into_iter().filter(|_| extent == Extent::Long));
+    run(command)
+}
+
 /// All but the whole-stack trials, which need clients, guests and root.
 fn tests_of_single_crates() -> Result<()> {
     cargo(&["test", "--no-fail-fast", "--workspace", "--exclude", "tidegate-trials", "--exclude", "tidegate-rivals"])
@@ -116,12 +133,13 @@ fn target() -> PathBuf {
 
 /// The same code under shuttle, whose scheduler stands in for every lock and atomic. It is built apart, because
 /// the flag changes every crate.
-fn schedules() -> Result<()> {
+fn schedules(extent: Extent) -> Result<()> {
     let target = target();
     let tests = ["--test", "schedules", "--test", "transit_schedules"];
     let mut command = cargo_command(&["test", "--package", "tidegate-trials", "--no-fail-fast"]);
     command.args(tests);
     command.env("RUSTFLAGS", "--cfg shuttle").env("CARGO_TARGET_DIR", target.join("shuttle"));
+    command.envs(LONG.into_iter().filter(|_| extent == Extent::Long));
     run(command)
 }
 

@@ -86,7 +86,7 @@ impl ConfigFailure {
             ConfigFailure::Unreadable { path, error } => (
                 format!("cannot read {}", path.display()),
                 error.to_string(),
-                "name a file that exists and that this user may read: --config FILE".to_owned(),
+                "name a regular file that this user may read: --config FILE".to_owned(),
             ),
             ConfigFailure::NotText { path } => (
                 format!("{} is no text", path.display()),

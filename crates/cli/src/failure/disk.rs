@@ -2,11 +2,13 @@
 
 use super::volume::is_of_the_path;
 use super::{Exit, Told};
+use crate::owned;
+use crate::risk::Step;
 use crate::shell::word;
 use crate::size::{Exact, Human};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
-use tidegate_media::MapError;
+use tidegate_media::{LockHolder, MapError};
 use uuid::Uuid;
 
 /// Why a disk, or the cache in front of it, is not used.
@@ -16,6 +18,15 @@ pub(crate) enum DiskFailure {
     NotNamed {
         /// The region.
         pmem: PathBuf,
+    },
+    /// Another user owns the region at which its disk is noted.
+    NotedByAnother {
+        /// The region.
+        pmem: PathBuf,
+        /// The disk that is noted.
+        disk: PathBuf,
+        /// The user.
+        owner: u32,
     },
     /// The disk cannot be opened.
     Unusable {
@@ -87,6 +98,15 @@ pub(crate) enum DiskFailure {
         /// Bytes that only that region has, if it is there.
         dirty: Option<u64>,
     },
+    /// Completed writes would lie only in memory that a power loss empties.
+    Volatile {
+        /// The region.
+        pmem: PathBuf,
+        /// Whether the disk keeps the order of commits.
+        ordered: bool,
+        /// What was asked for.
+        step: Step,
+    },
     /// The cache was detached from its disk.
     Detached {
         /// The region.
@@ -106,6 +126,8 @@ pub(crate) enum DiskFailure {
     NoCache {
         /// The region.
         pmem: PathBuf,
+        /// What was recognised in it.
+        holds: String,
     },
     /// A cache in DRAM was asked for in front of a cache of a disk.
     TransitWished {
@@ -206,7 +228,8 @@ impl KeptBy {
         }
     }
 
-    fn next(self, pmem: &Path) -> String {
+    /// What to do about it, with the blocks in `pmem`.
+    pub(crate) fn next(self, pmem: &Path) -> String {
         let pmem = word(pmem);
         match self {
             KeptBy::Disk => format!(
@@ -233,9 +256,8 @@ impl DiskFailure {
     fn kind(&self) -> (&'static str, Exit) {
         match self {
             DiskFailure::NotNamed { .. } => ("disk-not-named", Exit::Usage),
-            DiskFailure::Unusable { error: MapError::InUse { .. } | MapError::UsedBy { .. } } => {
-                ("disk-in-use", Exit::InUse)
-            }
+            DiskFailure::NotedByAnother { .. } => ("disk-noted-by-another", Exit::Refused),
+            DiskFailure::Unusable { error: MapError::InUse { .. } } => ("disk-in-use", Exit::InUse),
             DiskFailure::Absent { .. } | DiskFailure::Unusable { error: MapError::NotFound { .. } } => {
                 ("disk-absent", Exit::Refused)
             }
@@ -245,6 +267,7 @@ impl DiskFailure {
             DiskFailure::Smaller { .. } => ("disk-smaller", Exit::Refused),
             DiskFailure::Changed { .. } | DiskFailure::Differs { .. } => ("disk-changed", Exit::Refused),
             DiskFailure::OfAnother { .. } => ("disk-of-another", Exit::Refused),
+            DiskFailure::Volatile { .. } => ("volatile-region", Exit::Refused),
             DiskFailure::Detached { .. } => ("detached", Exit::Refused),
             DiskFailure::Attached { .. } => ("attached", Exit::Refused),
             DiskFailure::NoRegion { .. } => ("absent", Exit::Refused),
@@ -264,22 +287,21 @@ impl DiskFailure {
 
     fn what_and_why(&self) -> (String, String) {
         match self {
+            DiskFailure::NotedByAnother { pmem, disk, owner } => noted_by_another(pmem, disk, *owner),
             DiskFailure::NotNamed { pmem } => (
                 format!("the disk of {} is not known", pmem.display()),
                 "the region holds a cache of a disk, and neither the command nor the file says where that is"
                     .to_owned(),
             ),
             DiskFailure::Unusable { error } => of_map_error(error),
-            DiskFailure::Absent { pmem, disk } => (
-                format!("the disk of {} is not at {}", pmem.display(), disk.display()),
-                "there is no such file or device".to_owned(),
-            ),
+            DiskFailure::Absent { pmem, disk } => absent(pmem, disk),
             DiskFailure::Replaced { pmem, disk } => replaced(pmem, disk),
             DiskFailure::Nameless { pmem, disk, was } => nameless(pmem, disk, was),
             DiskFailure::Smaller { disk, needs, has, .. } => smaller(disk, *needs, *has),
             DiskFailure::Changed { pmem, disk, dirty_bytes } => changed(pmem, disk, *dirty_bytes),
             DiskFailure::Differs { pmem, disk, at, dirty_bytes } => differs(pmem, disk, *at, *dirty_bytes),
             DiskFailure::OfAnother { disk, region, place, dirty } => of_another(disk, *region, place, *dirty),
+            DiskFailure::Volatile { pmem, ordered, .. } => volatile(pmem, *ordered),
             DiskFailure::Detached { pmem } => detached(pmem),
             DiskFailure::Attached { pmem } => (
                 format!("{} has a disk already", pmem.display()),
@@ -288,8 +310,8 @@ impl DiskFailure {
             DiskFailure::NoRegion { pmem } => {
                 (format!("there is no region {}", pmem.display()), "no such file".to_owned())
             }
-            DiskFailure::NoCache { pmem } => {
-                (format!("{} is no cache of a disk", pmem.display()), "it holds something else".to_owned())
+            DiskFailure::NoCache { pmem, holds } => {
+                (format!("{} is no cache of a disk", pmem.display()), format!("it holds {holds}"))
             }
             DiskFailure::TransitWished { pmem } => (
                 format!("{} gets no cache in DRAM", pmem.display()),
@@ -325,6 +347,11 @@ impl DiskFailure {
     fn next(&self) -> String {
         match self {
             DiskFailure::NotNamed { .. } => "name it: --disk /dev/DISK or --disk FILE".to_owned(),
+            DiskFailure::NotedByAnother { disk, owner, .. } => format!(
+                "if that is its disk, name it: --disk {}; or run this as that user: sudo -u {}",
+                word(disk),
+                owned::for_sudo(*owner)
+            ),
             DiskFailure::Unusable { error } => next_of_map_error(error),
             DiskFailure::Absent { pmem, .. } => format!(
                 "connect it, or say where it is: --disk; what only the cache has can be written elsewhere: tidegate salvage --pmem {} --to FILE",
@@ -346,11 +373,8 @@ impl DiskFailure {
                 "write them elsewhere: tidegate salvage --pmem {pmem} --to FILE; or over what the disk holds now: tidegate flush --force --pmem {pmem}",
                 pmem = word(pmem)
             ),
-            DiskFailure::OfAnother { place, disk, .. } => format!(
-                "set the disk free from that region: tidegate detach --pmem {}; if that is lost, or what only it has is not needed, add --disk {} --force: those bytes never reach the disk then",
-                word(place),
-                word(disk)
-            ),
+            DiskFailure::OfAnother { place, disk, .. } => next_of_another(place, disk),
+            DiskFailure::Volatile { pmem, step, .. } => next_of_volatile(pmem, *step),
             DiskFailure::Detached { pmem } => {
                 format!("give it one: tidegate attach --pmem {} --disk DISK", word(pmem))
             }
@@ -380,6 +404,39 @@ impl DiskFailure {
             DiskFailure::Server { next, .. } => next.clone(),
         }
     }
+}
+
+/// What is said of a region whose memory a power loss empties.
+fn volatile(pmem: &Path, ordered: bool) -> (String, String) {
+    let what =
+        format!("completed writes would be lost with the power: {} lies in memory that it empties", pmem.display());
+    let disk = match ordered {
+        false => "the disk would be out of date then, and a file system on it damaged",
+        true => "the disk would lack the last writes then",
+    };
+    (
+        what,
+        format!(
+            "by write-back, the usual mode, and by write-only a write is complete, and flushed, before the disk has it: {disk}"
+        ),
+    )
+}
+
+fn next_of_volatile(pmem: &Path, step: Step) -> String {
+    let pmem = word(pmem);
+    match step {
+        Step::Create => "make the region in persistent memory: --pmem /mnt/pmem/FILE; or add --accept-volatile, and serve it with --disk-mode write-through, which loses nothing".to_owned(),
+        Step::Attach => "make a region in persistent memory: tidegate create --pmem /mnt/pmem/FILE --disk DISK; or add --accept-volatile, and serve it with --disk-mode write-through, which loses nothing".to_owned(),
+        Step::Serve(_) => "serve it with --disk-mode write-through, which loses nothing; or detach it and make a region in persistent memory; or accept the loss: --accept-volatile, in a configuration file accept_volatile = true".to_owned(),
+        Step::GoOn(_) => format!("use write-through, which loses nothing (tidegate mode --pmem {pmem} write-through); or accept the loss: tidegate mode --pmem {pmem} --accept-volatile MODE"),
+    }
+}
+
+fn noted_by_another(pmem: &Path, disk: &Path, owner: u32) -> (String, String) {
+    (
+        format!("{} is not opened, the disk that is noted at {}", disk.display(), pmem.display()),
+        format!("{} owns the region, and may have noted any disk", owned::named(owner)),
+    )
 }
 
 /// What is said of a disk without a name that is not where the cached one was.
@@ -429,6 +486,14 @@ fn differs(pmem: &Path, disk: &Path, at: u64, dirty_bytes: u64) -> (String, Stri
     )
 }
 
+/// Of a disk that is not where it was.
+fn absent(pmem: &Path, disk: &Path) -> (String, String) {
+    (
+        format!("the disk of {} is not at {}", pmem.display(), disk.display()),
+        "there is no such file or device".to_owned(),
+    )
+}
+
 /// Of a region that has no disk.
 fn detached(pmem: &Path) -> (String, String) {
     (format!("{} has no disk", pmem.display()), "it was detached from its disk".to_owned())
@@ -447,6 +512,15 @@ fn of_another(disk: &Path, region: Uuid, place: &Path, dirty: Option<u64>) -> (S
     )
 }
 
+/// What to do about a disk of another region, which was in `place`.
+fn next_of_another(place: &Path, disk: &Path) -> String {
+    format!(
+        "set the disk free from that region: tidegate detach --pmem {}; if that is lost, or what only it has is not needed, add --disk {} --force: those bytes never reach the disk then",
+        word(place),
+        word(disk)
+    )
+}
+
 /// Of another disk than the one that is cached.
 fn replaced(pmem: &Path, disk: &Path) -> (String, String) {
     (
@@ -460,8 +534,7 @@ fn replaced(pmem: &Path, disk: &Path) -> (String, String) {
 fn of_map_error(error: &MapError) -> (String, String) {
     let why = match error {
         MapError::NotFound { .. } => "there is no such file or device".to_owned(),
-        MapError::InUse { .. } => "it is mounted, or another program uses it".to_owned(),
-        MapError::UsedBy { by, .. } => format!("{by}; two who write to one disk destroy what it holds"),
+        MapError::InUse { holder, .. } => holder.to_string(),
         MapError::Permission { .. } => "the system refused it to this user".to_owned(),
         MapError::ReadOnlyFile { .. } => "it is write-protected, or on a file system mounted read-only".to_owned(),
         MapError::Empty { .. } => "it has not even one block".to_owned(),
@@ -470,8 +543,7 @@ fn of_map_error(error: &MapError) -> (String, String) {
     };
     let (MapError::NotFound { path }
     | MapError::AlreadyExists { path }
-    | MapError::InUse { path }
-    | MapError::UsedBy { path, .. }
+    | MapError::InUse { path, .. }
     | MapError::Permission { path }
     | MapError::NoSpace { path, .. }
     | MapError::CannotAllocate { path }
@@ -488,10 +560,11 @@ fn next_of_map_error(error: &MapError) -> String {
         MapError::NotFound { path } => {
             format!("correct the name, or make a disk in a file: truncate -s 10G {}", word(path))
         }
-        MapError::InUse { path } => format!("unmount it, or end that program: fuser {}", word(path)),
-        MapError::UsedBy { .. } => {
-            "unmount it, detach the loop device (losetup --detach), or end that program".to_owned()
+        MapError::InUse { holder: LockHolder::Mount { at }, .. } => format!("unmount it: umount {}", word(at)),
+        MapError::InUse { holder: LockHolder::User { .. }, .. } => {
+            "unmount it, detach the loop device (losetup --detach), or end that use otherwise".to_owned()
         }
+        MapError::InUse { path, .. } => format!("end that use first; whatever else has it open: fuser {}", word(path)),
         MapError::Empty { path } => format!("give the file a size: truncate -s 10G {}", word(path)),
         MapError::NotAFile { .. } => "name a block device or a regular file: --disk".to_owned(),
         MapError::Permission { .. } | MapError::ReadOnlyFile { .. } => {

@@ -12,6 +12,8 @@ pub(crate) enum ListenFailure {
     SocketInUse {
         /// The socket's path.
         path: PathBuf,
+        /// The process that listens on it, if the system tells.
+        pid: Option<u32>,
     },
     /// A file that is no socket is in the way.
     NotASocket {
@@ -87,8 +89,9 @@ impl ListenFailure {
 
     fn what_and_why(&self) -> (String, String) {
         match self {
-            ListenFailure::SocketInUse { path } => {
-                (format!("socket {} is in use", path.display()), "a server answers on it".to_owned())
+            ListenFailure::SocketInUse { path, pid } => {
+                let who = pid.map_or("a server".to_owned(), |pid| format!("process {pid}"));
+                (format!("socket {} is in use", path.display()), format!("{who} answers on it"))
             }
             ListenFailure::NotASocket { path } => {
                 (format!("cannot listen on {}", path.display()), "a file that is no socket has this name".to_owned())

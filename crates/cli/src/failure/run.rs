@@ -1,12 +1,13 @@
 //! What keeps a program from being run.
 
-use super::{Doing, Exit, Failure, Told, VolumeFailure};
+use super::{Doing, Exit, Failure, NotOwn, Told, VolumeFailure};
+use crate::owned::Distrust;
 use crate::shell::word;
 use crate::size::Human;
 use std::ffi::OsString;
 use std::io;
-use std::path::PathBuf;
-use tidegate_media::MapError;
+use std::path::{Path, PathBuf};
+use tidegate_media::{LockHolder, MapError};
 
 /// Why `tidegate run` did not run a program.
 #[derive(Debug)]
@@ -65,6 +66,8 @@ pub(crate) enum RunFailure {
     InUse {
         /// The pool.
         pool: PathBuf,
+        /// Which.
+        holder: LockHolder,
     },
     /// A pool where a volume was expected.
     NoVolume {
@@ -85,6 +88,15 @@ pub(crate) enum RunFailure {
         /// Why not.
         why: String,
     },
+    /// The pool has what files lack whose file systems are not mounted.
+    Unmounted {
+        /// The pool.
+        pool: PathBuf,
+        /// How many files.
+        files: usize,
+        /// The first one's file system, in words.
+        file_system: String,
+    },
     /// The program cannot be started.
     NotStarted {
         /// Its name.
@@ -98,8 +110,22 @@ impl RunFailure {
     /// What the system says when a pool cannot be mapped.
     pub(crate) fn of_map(doing: Doing, error: MapError) -> Failure {
         match error {
-            MapError::InUse { path: pool } => RunFailure::InUse { pool }.into(),
+            MapError::InUse { path: pool, holder } => RunFailure::InUse { pool, holder }.into(),
+            MapError::Io { path, source, .. } => RunFailure::of_file(&path, doing, source),
             error => VolumeFailure::of_map(doing, error).into(),
+        }
+    }
+
+    /// What is wrong with a pool, or with what lies beside it, at `path`.
+    pub(crate) fn of_file(path: &Path, doing: Doing, error: io::Error) -> Failure {
+        match Distrust::in_error(&error) {
+            Some(distrust) => Failure::NotOwn(NotOwn {
+                file: path.to_owned(),
+                distrust,
+                command: "tidegate recover POOL",
+                instead: "name a pool and a folder of your own: --pool FILE, or --to DIR",
+            }),
+            None => VolumeFailure::of_io(path, doing, error).into(),
         }
     }
 
@@ -121,6 +147,7 @@ impl RunFailure {
             RunFailure::NoVolume { .. } => ("no-volume", Exit::Refused),
             RunFailure::NoJournal { .. } => ("no-journal", Exit::Refused),
             RunFailure::NotRecovered { .. } => ("not-recovered", Exit::Environment),
+            RunFailure::Unmounted { .. } => ("unmounted", Exit::Refused),
             RunFailure::NotStarted { .. } => ("not-started", Exit::Environment),
         }
     }
@@ -148,10 +175,9 @@ impl RunFailure {
                 (format!("{} is too small for a pool", pool.display()), format!("a pool has {} or more", Human(*min)))
             }
             RunFailure::Pool { pool, why } => (format!("the pool {} cannot be used", pool.display()), why.clone()),
-            RunFailure::InUse { pool } => (
-                format!("cannot use the pool {}", pool.display()),
-                "another process does: a run, or a recovery".to_owned(),
-            ),
+            RunFailure::InUse { pool, holder } => {
+                (format!("the pool {} is in use", pool.display()), holder.to_string())
+            }
             RunFailure::NoVolume { pool } => (
                 format!("{} is no volume", pool.display()),
                 "it is a pool of `tidegate run`, and has what programs synced to their files".to_owned(),
@@ -163,6 +189,10 @@ impl RunFailure {
             RunFailure::NotRecovered { file, why } => {
                 (format!("what was synced to {} is still in the pool", file.display()), why.clone())
             }
+            RunFailure::Unmounted { pool, files, file_system } => (
+                format!("the pool {} still has what was synced to {files} files", pool.display()),
+                format!("{file_system} is not there"),
+            ),
             RunFailure::NotStarted { program, error } => {
                 (format!("cannot run {}", program.display()), error.to_string())
             }
@@ -184,7 +214,7 @@ impl RunFailure {
             RunFailure::PoolTooSmall { .. } | RunFailure::Pool { .. } => {
                 "name another file, or one that is not there yet: --pool FILE".to_owned()
             }
-            RunFailure::InUse { pool } => format!(
+            RunFailure::InUse { pool, .. } => format!(
                 "see what it does: tidegate status {pool}; or name another pool: --pool FILE",
                 pool = word(pool)
             ),
@@ -195,6 +225,10 @@ impl RunFailure {
                 "put the journal back and run again, or name another pool; if nothing of it is needed, remove this one, or zero the device".to_owned()
             }
             RunFailure::NotRecovered { .. } => "put the file's disk right, and run again with the same pool".to_owned(),
+            RunFailure::Unmounted { pool, .. } => format!(
+                "mount it there, and run this again; if it is gone for good, put aside what was synced to its files: tidegate recover {} --force",
+                word(pool)
+            ),
             RunFailure::NotStarted { .. } => "name a program: tidegate run -- PROGRAM".to_owned(),
         }
     }

@@ -1,6 +1,7 @@
 //! Command lines that ask for what is never possible, whatever the machine's state.
 
 use super::{Exit, Told};
+use crate::listen::Exposure;
 use crate::size::{Exact, Human};
 use std::net::SocketAddr;
 use tidegate_disk_cache::Mode;
@@ -74,11 +75,13 @@ pub(crate) enum UsageFailure {
         /// What is wrong with it.
         why: &'static str,
     },
-    /// A TCP address that other machines reach.
-    #[error("{address} can be reached by other machines")]
-    NotLoopback {
+    /// A TCP port that asks nobody who they are.
+    #[error("{address} can be reached by {to}")]
+    Exposed {
         /// The address.
         address: SocketAddr,
+        /// By whom.
+        to: Exposure,
     },
     /// A medium nobody described.
     #[error("no emulated medium is called {text:?}")]
@@ -202,7 +205,7 @@ impl UsageFailure {
             UsageFailure::CacheTooSmall { .. } => "size-too-small",
             UsageFailure::Version { .. } => "bad-version",
             UsageFailure::Listen { .. } => "bad-listen",
-            UsageFailure::NotLoopback { .. } => "not-loopback",
+            UsageFailure::Exposed { .. } => "exposed-port",
             UsageFailure::Emulate { .. } => "unknown-emulation",
             UsageFailure::CacheMode { .. } => "bad-mode",
             UsageFailure::Replacement { .. } => "unknown-replacement",
@@ -234,8 +237,8 @@ impl UsageFailure {
             UsageFailure::BlockSize { .. } | UsageFailure::Version { .. } => {
                 "Linux's driver and this program know no other".to_owned()
             }
-            UsageFailure::NotLoopback { .. } => {
-                "without --tls-certificate there is no encryption: whoever reaches the port reads and writes the volume"
+            UsageFailure::Exposed { .. } => {
+                "without --tls-certificate there is no encryption, and TCP does not tell users apart: whoever reaches the port reads and writes the volume"
                     .to_owned()
             }
             UsageFailure::Emulate { .. } => "an emulated medium is chosen by the name of its profile".to_owned(),
@@ -277,10 +280,14 @@ impl UsageFailure {
             ),
             UsageFailure::Version { .. } => "use 1.1 (the default) or 2.0".to_owned(),
             UsageFailure::Listen { .. } => {
-                "write unix:PATH, tcp:ADDRESS:PORT, or tcp:[IPv6]:PORT: --listen tcp:127.0.0.1:10809".to_owned()
+                "write unix:PATH, tcp:ADDRESS:PORT, or tcp:[IPv6]:PORT: --listen unix:/run/v.sock".to_owned()
             }
-            UsageFailure::NotLoopback { .. } => {
-                "add --tls-certificate and --tls-key; or listen on 127.0.0.1; or add --insecure on a network you trust"
+            UsageFailure::Exposed { to: Exposure::Users, .. } => {
+                "listen on a unix socket, --listen unix:PATH, which serves your user and those you name; or add --tls-certificate, --tls-key and --tls-clients; or add --insecure if you trust every user of this machine"
+                    .to_owned()
+            }
+            UsageFailure::Exposed { to: Exposure::Machines, .. } => {
+                "add --tls-certificate, --tls-key and --tls-clients; or listen on a unix socket, --listen unix:PATH; or add --insecure on a network you trust"
                     .to_owned()
             }
             UsageFailure::Emulate { .. } => format!("use one of {}", Profile::NAMES.join(", ")),

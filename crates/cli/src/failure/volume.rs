@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use std::io;
 use std::path::{Path, PathBuf};
 use tidegate_btt::OpenError;
-use tidegate_media::{Corrupt, MapError, Poison};
+use tidegate_media::{Corrupt, LockHolder, MapError, Poison};
 
 /// Why a region file, or the volume in it, is not used.
 #[derive(Debug)]
@@ -41,6 +41,8 @@ pub(crate) enum VolumeFailure {
     InUse {
         /// The region file.
         path: PathBuf,
+        /// Which.
+        holder: LockHolder,
     },
     /// The file holds no volume at all, only zeroes.
     Blank {
@@ -54,6 +56,13 @@ pub(crate) enum VolumeFailure {
         /// The region file.
         path: PathBuf,
         /// What was recognised in it.
+        holds: String,
+    },
+    /// Something else lies where the volume begins.
+    Overwritten {
+        /// The region file.
+        path: PathBuf,
+        /// What was recognised there.
         holds: String,
     },
     /// The file is shorter than the volume in it.
@@ -84,6 +93,13 @@ pub(crate) enum VolumeFailure {
         /// The region file.
         path: PathBuf,
         /// The rule broken, and where.
+        why: String,
+    },
+    /// A repair would give blocks up, and nobody consented.
+    RepairLoses {
+        /// The region file.
+        path: PathBuf,
+        /// Which blocks.
         why: String,
     },
     /// A cache of a disk breaks rules of its format.
@@ -208,6 +224,8 @@ pub(crate) enum CacheTrouble {
     },
     /// A killed server left them, and the volume is not to be changed.
     ReadOnly,
+    /// A killed server left them, and the volume is damaged: it must not be written before it was repaired.
+    Damaged,
     /// There is no room for a cache of the size that was asked for.
     NoRoom {
         /// Bytes of its file.
@@ -226,7 +244,7 @@ impl CacheTrouble {
     fn class(&self) -> (&'static str, Exit) {
         match self {
             CacheTrouble::NotCompleted { .. } => ("cache-not-completed", Exit::Refused),
-            CacheTrouble::ReadOnly => ("cache-left", Exit::Refused),
+            CacheTrouble::ReadOnly | CacheTrouble::Damaged => ("cache-left", Exit::Refused),
             CacheTrouble::NoRoom { .. } => ("cache-no-space", Exit::Environment),
             CacheTrouble::NotDrained { .. } => ("not-drained", Exit::Environment),
         }
@@ -241,6 +259,10 @@ impl CacheTrouble {
             CacheTrouble::ReadOnly => (
                 format!("{path} lacks blocks that a killed server left in its cache"),
                 format!("{cache} holds them, and the volume is not to be changed"),
+            ),
+            CacheTrouble::Damaged => (
+                format!("{path} lacks blocks that a killed server left in its cache"),
+                format!("{cache} holds them, and the volume is too damaged to be written"),
             ),
             CacheTrouble::NoRoom { bytes } => (
                 format!("{path} cannot have that cache"),
@@ -260,6 +282,9 @@ impl CacheTrouble {
             CacheTrouble::ReadOnly => {
                 format!("serve it once without --read-only, which completes it: tidegate serve --pmem {path}")
             }
+            CacheTrouble::Damaged => format!(
+                "keep a copy of the volume, then repair it and serve it, which completes it: tidegate check --repair --pmem {path}"
+            ),
             CacheTrouble::NoRoom { .. } => "ask for a smaller one, or for none: --cache off".to_owned(),
             CacheTrouble::NotDrained { .. } => {
                 format!("do not switch the machine off; see dmesg, then serve it again: tidegate serve --pmem {path}")
@@ -277,7 +302,7 @@ impl VolumeFailure {
             MapError::AlreadyExists { path } => {
                 VolumeFailure::Exists { path, holds: "what was made just now, or it is a link to nowhere".to_owned() }
             }
-            MapError::InUse { path } | MapError::UsedBy { path, .. } => VolumeFailure::InUse { path },
+            MapError::InUse { path, holder } => VolumeFailure::InUse { path, holder },
             MapError::Permission { path } => VolumeFailure::Denied { path, doing },
             MapError::NoSpace { path, len } => VolumeFailure::NoSpace { path, bytes: len },
             MapError::CannotAllocate { path } => VolumeFailure::CannotAllocate { path },
@@ -295,12 +320,9 @@ impl VolumeFailure {
         match error {
             OpenError::Blank => VolumeFailure::Blank { path, bytes },
             OpenError::Foreign { what } => VolumeFailure::Foreign { path, holds: what.to_owned() },
-            OpenError::FirstCopyForeign { what, .. } => VolumeFailure::Foreign {
-                path,
-                holds: format!("{what}, over the first info block of a volume whose second one is intact"),
-            },
+            OpenError::FirstCopyForeign { what, .. } => VolumeFailure::Overwritten { path, holds: what.to_owned() },
             OpenError::CutShort { needs, has } => VolumeFailure::CutShort { path, needs, has },
-            OpenError::Corrupt(corrupt) => VolumeFailure::of_corrupt(&path, corrupt),
+            OpenError::Corrupt(corrupt) | OpenError::Unwritable(corrupt) => VolumeFailure::of_corrupt(&path, corrupt),
             OpenError::Media(poison) => VolumeFailure::of_poison(&path, poison),
             OpenError::Sealed(sealed) => VolumeFailure::NotDurable { path, why: sealed.to_string() },
         }
@@ -395,10 +417,12 @@ impl VolumeFailure {
             VolumeFailure::InUse { .. } => ("in-use", Exit::InUse),
             VolumeFailure::Blank { .. } => ("blank", Exit::Refused),
             VolumeFailure::Foreign { .. } => ("foreign", Exit::Refused),
+            VolumeFailure::Overwritten { .. } => ("overwritten", Exit::Refused),
             VolumeFailure::CutShort { .. } => ("cut-short", Exit::Refused),
             VolumeFailure::Version { .. } => ("version", Exit::Refused),
             VolumeFailure::Damaged { .. } => ("damaged", Exit::Refused),
             VolumeFailure::BeyondRepair { .. } => ("beyond-repair", Exit::Refused),
+            VolumeFailure::RepairLoses { .. } => ("repair-loses", Exit::Refused),
             VolumeFailure::BrokenCache { .. } => ("broken-cache", Exit::Refused),
             VolumeFailure::DeviceSize { .. } => ("device-size", Exit::Refused),
             VolumeFailure::Unreadable { .. } => ("unreadable", Exit::Environment),
@@ -421,13 +445,15 @@ impl VolumeFailure {
             | VolumeFailure::NoFolder { path }
             | VolumeFailure::NotAFile { path, .. }
             | VolumeFailure::Exists { path, .. }
-            | VolumeFailure::InUse { path }
+            | VolumeFailure::InUse { path, .. }
             | VolumeFailure::Blank { path, .. }
             | VolumeFailure::Foreign { path, .. }
+            | VolumeFailure::Overwritten { path, .. }
             | VolumeFailure::CutShort { path, .. }
             | VolumeFailure::Version { path, .. }
             | VolumeFailure::Damaged { path, .. }
             | VolumeFailure::BeyondRepair { path, .. }
+            | VolumeFailure::RepairLoses { path, .. }
             | VolumeFailure::BrokenCache { path, .. }
             | VolumeFailure::DeviceSize { path, .. }
             | VolumeFailure::Unreadable { path, .. }
@@ -455,8 +481,35 @@ impl VolumeFailure {
             VolumeFailure::Damaged { .. } => format!("the volume in {path} is damaged"),
             VolumeFailure::BrokenCache { .. } => format!("the cache in {path} is damaged"),
             VolumeFailure::NotRepairable { .. } => format!("the volume in {path} cannot be repaired"),
+            VolumeFailure::RepairLoses { .. } => format!("the volume in {path} was not repaired"),
             VolumeFailure::NotDurable { .. } => format!("{path} was not made durable"),
             _ => format!("{path} cannot be read"),
+        }
+    }
+
+    /// What happened where the file holds something else, and what that is.
+    fn what_it_holds(&self, holds: &str) -> (String, String) {
+        let path = self.path();
+        match self {
+            VolumeFailure::Exists { .. } => (format!("{path} already exists"), format!("it holds {holds}")),
+            VolumeFailure::Overwritten { .. } => (
+                format!("the beginning of the volume in {path} is overwritten"),
+                format!("{holds} lies there; the volume's second info block is intact"),
+            ),
+            _ => (format!("there is no volume in {path}"), format!("it holds {holds}")),
+        }
+    }
+
+    /// What to do next where a repair may help; the file is `path`, as a word of a shell.
+    fn next_by_repair(&self, path: &str) -> String {
+        match self {
+            VolumeFailure::Overwritten { .. } => format!(
+                "if the file was given to something else, leave it; to get the volume back, keep a copy, then run: tidegate check --repair --pmem {path}"
+            ),
+            VolumeFailure::RepairLoses { .. } => format!(
+                "keep a copy of the file, and copy out what can be read (serve --read-only); then: tidegate check --repair --yes --pmem {path}"
+            ),
+            _ => format!("keep a copy of the file, then run: tidegate check --repair --pmem {path}"),
         }
     }
 
@@ -468,15 +521,12 @@ impl VolumeFailure {
             VolumeFailure::NotAFile { kind, .. } => {
                 (format!("{path} is no region"), format!("it is {kind}; a region is a file or a DAX device"))
             }
-            VolumeFailure::Exists { holds, .. } => (format!("{path} already exists"), format!("it holds {holds}")),
-            VolumeFailure::InUse { .. } => {
-                (format!("{path} is in use"), "another process holds its lock (serve, create or check)".to_owned())
-            }
+            VolumeFailure::Exists { holds, .. }
+            | VolumeFailure::Foreign { holds, .. }
+            | VolumeFailure::Overwritten { holds, .. } => self.what_it_holds(holds),
+            VolumeFailure::InUse { holder, .. } => (format!("{path} is in use"), holder.to_string()),
             VolumeFailure::Blank { .. } => {
                 (format!("there is no volume in {path}"), "where it would begin are only zeroes".to_owned())
-            }
-            VolumeFailure::Foreign { holds, .. } => {
-                (format!("there is no volume in {path}"), format!("it holds {holds}"))
             }
             VolumeFailure::CutShort { needs, has, .. } => {
                 (format!("{path} is cut short"), format!("it has {has} bytes, and the volume in it needs {needs}"))
@@ -493,6 +543,7 @@ impl VolumeFailure {
             }
             VolumeFailure::Damaged { why, .. }
             | VolumeFailure::BrokenCache { why, .. }
+            | VolumeFailure::RepairLoses { why, .. }
             | VolumeFailure::Unreadable { why, .. }
             | VolumeFailure::NotRepairable { why, .. }
             | VolumeFailure::NotDurable { why, .. } => (self.what_the_medium_did(), why.clone()),
@@ -528,7 +579,9 @@ impl VolumeFailure {
             }
             VolumeFailure::NoFolder { .. } => "create the folder first (mkdir -p)".to_owned(),
             VolumeFailure::NotAFile { .. } => "name a file or a DAX device: --pmem FILE".to_owned(),
-            VolumeFailure::Exists { .. } => "choose another name, or add --force to lose what it holds".to_owned(),
+            VolumeFailure::Exists { .. } => {
+                "choose another name: --pmem FILE; --force would destroy what this one holds".to_owned()
+            }
             VolumeFailure::InUse { .. } => {
                 format!("stop that process, or look without it: tidegate info --pmem {path}")
             }
@@ -536,14 +589,14 @@ impl VolumeFailure {
                 format!("create it: tidegate create --pmem {path} --size {}", size_in_place_of(*bytes))
             }
             VolumeFailure::Foreign { .. } => {
-                "check the name; `tidegate create --force` would put a volume here and lose what it holds".to_owned()
+                "name the file that holds the volume: --pmem FILE; this one stays as it is".to_owned()
             }
             VolumeFailure::CutShort { .. } => "restore the file from a copy; what was cut off is lost".to_owned(),
             VolumeFailure::Version { .. } => {
                 "use the program that wrote it, or create a new volume elsewhere".to_owned()
             }
-            VolumeFailure::Damaged { .. } => {
-                format!("keep a copy of the file, then run: tidegate check --repair --pmem {path}")
+            VolumeFailure::Damaged { .. } | VolumeFailure::Overwritten { .. } | VolumeFailure::RepairLoses { .. } => {
+                self.next_by_repair(&path)
             }
             VolumeFailure::BeyondRepair { .. } => "restore the file from a copy".to_owned(),
             VolumeFailure::BrokenCache { .. } => {

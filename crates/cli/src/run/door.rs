@@ -3,6 +3,7 @@
 use super::keeper::{Keeper, Status};
 use super::near::Near;
 use crate::failure::Failure;
+use crate::owned::Distrust;
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::{
@@ -166,10 +167,14 @@ fn send(connection: &OwnedFd, packet: &[u8]) -> bool {
     rustix::io::retry_on_intr(|| rustix::net::send(connection, packet, SendFlags::NOSIGNAL)).is_ok()
 }
 
-/// What the supervisor behind the socket at `path` is doing.
-pub(super) fn ask_status(path: &Path) -> io::Result<Status> {
+/// What the supervisor behind the socket at `path` is doing, which has to be a process of user `owner`.
+pub(super) fn ask_status(path: &Path, owner: u32) -> io::Result<Status> {
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
     rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    let peer = rustix::net::sockopt::socket_peercred(&socket)?.uid.as_raw();
+    if peer != owner {
+        return Err(Distrust::Owner(peer).into());
+    }
     let mut packet = [0; PACKET_BYTES_MAX];
     rustix::net::send(
         &socket,

@@ -1,6 +1,7 @@
 //! The folder of a run: its socket and its table, for this user alone.
 
 use crate::failure::Failure;
+use crate::places;
 use std::fs::DirBuilder;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -17,9 +18,9 @@ pub(super) struct Folder(PathBuf);
 impl Folder {
     /// A fresh one, in the user's runtime folder if there is one.
     pub(super) fn make() -> Result<Folder, Failure> {
-        let above = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_dir());
         // The paths of sockets are short.
-        let above = above.filter(|path| path.as_os_str().len() < 60).unwrap_or_else(std::env::temp_dir);
+        let above = Some(places::passing_folder()).filter(|path| path.as_os_str().len() < 60);
+        let above = above.unwrap_or_else(|| "/tmp".into());
         let name = Uuid::new_v4().simple().to_string();
         let folder = above.join(format!("{NAME}{}", &name[..12]));
         let made = DirBuilder::new().mode(0o700).create(&folder);

@@ -1,6 +1,7 @@
 //! What a run needs of the files below and of the system: the seam between its protocol and the kernel, so that every power cut of the protocol can be
 //! tried without one.
 
+use super::file_system::FileSystem;
 use super::journal::Named;
 use serde::{Deserialize, Serialize};
 use std::fmt::Debug;
@@ -122,6 +123,8 @@ pub(super) enum Brought {
 
 /// Files as recovery finds them.
 pub(super) trait Ground {
+    /// The file system on which `named` lies, if that is not mounted where it was: nothing that is found there is what was held.
+    fn missing(&self, named: &Named) -> io::Result<Option<FileSystem>>;
     /// What lies where `named` was. `resumed`: a recovery of this boot has begun to write it already.
     fn find(&self, named: &Named, resumed: bool) -> io::Result<Found>;
     /// The name `named`, for a new file: the first change of its length makes it, in the place of whatever has the name.

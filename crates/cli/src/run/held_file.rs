@@ -1,17 +1,20 @@
 //! Files of the system as a run has them: held ones, opened for reading and never written, and those that recovery finds and writes.
 
+use super::file_system::FileSystem;
 use super::ground::{Attributes, Below, Brought, Found, Ground, Target, Unlike};
 use super::held_name;
 use super::journal::{self, Kind, Named};
 use super::sight::Sight;
+use crate::failure::{Doing, Failure, RunFailure};
+use crate::owned::{self, What};
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat, StatxFlags, Uid};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 use std::fmt;
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{DirBuilder, File};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use tidegate_layout::kept::StripAttributes;
@@ -90,6 +93,7 @@ impl Below for HeldFile {
             born_ns: self.born_ns,
             strip: None,
             kind: Kind::File,
+            file_system: FileSystem::of(&self.file).ok().flatten(),
         }
     }
 
@@ -149,17 +153,35 @@ pub(super) struct System {
     pub(super) session: String,
     /// When the system came up, in seconds since 1970.
     pub(super) booted: i64,
+    /// What becomes of what was kept of files whose file system is not mounted.
+    pub(super) if_unmounted: IfUnmounted,
+}
+
+/// What becomes of what was kept of files whose file system is not mounted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum IfUnmounted {
+    /// It stays in the pool.
+    Keep,
+    /// It goes aside.
+    PutAside,
 }
 
 impl Ground for System {
+    fn missing(&self, named: &Named) -> io::Result<Option<FileSystem>> {
+        let Some(held) = named.file_system.as_ref().filter(|_| self.if_unmounted == IfUnmounted::Keep) else {
+            return Ok(None);
+        };
+        let is_there = FileSystem::at(&named.path)?.is_none_or(|found| held.is(&found));
+        Ok((!is_there).then(|| held.clone()))
+    }
+
     fn find(&self, named: &Named, resumed: bool) -> io::Result<Found> {
-        let file = match OpenOptions::new().read(true).write(true).open(&named.path) {
-            Ok(file) => file,
-            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-                return Ok(Found::Unlike(Unlike::Missing));
-            }
-            Err(error) if error.kind() == io::ErrorKind::IsADirectory => return Ok(Found::Unlike(Unlike::Replaced)),
-            Err(error) => return Err(error),
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOFOLLOW;
+        let file = match rustix::fs::open(&named.path, flags, Mode::empty()) {
+            Ok(file) => File::from(file),
+            Err(Errno::NOENT | Errno::NOTDIR) => return Ok(Found::Unlike(Unlike::Missing)),
+            Err(Errno::ISDIR | Errno::LOOP | Errno::NXIO) => return Ok(Found::Unlike(Unlike::Replaced)),
+            Err(error) => return Err(error.into()),
         };
         let stat = rustix::fs::fstat(&file)?;
         // Whoever sets the time of the last write, as one does that puts back an older copy, does not set the other.
@@ -188,7 +210,7 @@ impl Ground for System {
         if named.kind == Kind::Name {
             return held_name::sync(named);
         }
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOFOLLOW;
         let Ok(file) = rustix::fs::open(&named.path, flags, Mode::empty()).map(File::from) else { return Ok(()) };
         if rustix::fs::fstat(&file)?.st_ino == named.inode { file.sync_all() } else { Ok(()) }
     }
@@ -196,12 +218,26 @@ impl Ground for System {
     fn salvage(&self, named: &Named) -> io::Result<(Box<dyn Target>, PathBuf)> {
         // What was synced is its owner's alone, whatever mode its file had.
         DirBuilder::new().recursive(true).mode(0o700).create(&self.salvage)?;
+        let folder = owned::open_folder(&self.salvage)?;
         journal::sync_folder_of(&self.salvage)?;
         let name = named.path.file_name().unwrap_or_default().to_string_lossy();
         let run = self.session.get(..8).unwrap_or(&self.session);
-        let to = self.salvage.join(format!("{run}-{}-{name}", named.family));
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&to)?;
-        Ok((Box::new(Written::new(file, Some(&self.salvage))), to))
+        let name = format!("{run}-{}-{name}", named.family);
+        // A recovery that was cut may have made it.
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&folder, &*name, flags, Mode::RUSR | Mode::WUSR)?;
+        owned::accept(&file, What::File)?;
+        Ok((Box::new(Written::new(file.into(), Some(&self.salvage))), self.salvage.join(name)))
+    }
+}
+
+/// Where the folder `salvage` lies, which is this user's if it is there.
+pub(super) fn own_salvage(salvage: &Path) -> Result<PathBuf, Failure> {
+    let refused = |error| RunFailure::of_file(salvage, Doing::Write, error);
+    let salvage = owned::resolved(salvage).map_err(refused)?;
+    match owned::open_folder(&salvage) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(refused(error)),
+        _ => Ok(salvage),
     }
 }
 
@@ -281,9 +317,15 @@ mod tests {
     fn what_is_put_aside_is_its_users_alone() {
         let folder = tempfile::tempdir().expect("a folder");
         let salvage = folder.path().join("below").join("aside");
-        let system = System { salvage: salvage.clone(), session: "session".to_owned(), booted: 0 };
+        let system = System {
+            salvage: salvage.clone(),
+            session: "session".to_owned(),
+            booted: 0,
+            if_unmounted: IfUnmounted::Keep,
+        };
         let kind = Kind::File;
-        let named = Named { family: 1, path: "/file".into(), inode: 1, born_ns: 1, strip: None, kind };
+        let named =
+            Named { family: 1, path: "/file".into(), inode: 1, born_ns: 1, strip: None, kind, file_system: None };
         let (_, to) = system.salvage(&named).expect("it can be made");
         let mode = |path: &Path| path.metadata().expect("it is there").mode() & 0o777;
         assert_eq!((mode(&salvage), mode(&to)), (0o700, 0o600));
@@ -299,7 +341,8 @@ mod tests {
         let named = HeldFile::of(&file).expect("it can be held").expect("its birth is known").named(1);
         let now = i64::try_from(SystemTime::now().duration_since(long_ago).expect("later").as_secs()).expect("seconds");
         let found = |booted, resumed| {
-            let system = System { salvage: folder.path().join("aside"), session: "run".to_owned(), booted };
+            let (session, if_unmounted) = ("run".to_owned(), IfUnmounted::Keep);
+            let system = System { salvage: folder.path().join("aside"), session, booted, if_unmounted };
             match system.find(&named, resumed).expect("it can be looked at") {
                 Found::Same(_) => None,
                 Found::Unlike(unlike) => Some(unlike),

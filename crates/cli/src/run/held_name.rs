@@ -1,5 +1,6 @@
 //! Names of the system as a run has them: held ones, whose folders are open and synced, and those that recovery finds.
 
+use super::file_system::FileSystem;
 use super::ground::{Below, Brought, Found, Target, Unlike};
 use super::held_file::{self, Written, id_of, is_in_reserve};
 use super::journal::{Kind, Named};
@@ -78,7 +79,8 @@ impl Below for HeldName {
 
     fn named(&self, family: u32) -> Named {
         let (path, inode) = (self.path.clone(), self.folder_id.inode);
-        Named { family, path, inode, born_ns: self.born_ns, strip: None, kind: Kind::Name }
+        let file_system = FileSystem::of(&self.folder).ok().flatten();
+        Named { family, path, inode, born_ns: self.born_ns, strip: None, kind: Kind::Name, file_system }
     }
 
     fn is_in_place(&self) -> bool {

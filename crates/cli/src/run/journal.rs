@@ -15,13 +15,16 @@
 //!
 //! Each begins with the end of a line, so that one that was written in part spoils no other. JSON that was written in part is none.
 
+use super::file_system::FileSystem;
 use super::ground::{Brought, Log};
-use crate::failure::{Doing, Failure, VolumeFailure};
+use crate::failure::{Doing, Failure, RunFailure};
+use crate::owned;
+use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::io::{self, Write};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use tidegate_media::Domain;
 use tidegate_preload_wire::{OPEN, RUN, SHUT, STOP, VOID};
@@ -57,6 +60,9 @@ pub(super) struct Named {
     /// What is held.
     #[serde(default, skip_serializing_if = "Kind::is_file")]
     pub(super) kind: Kind,
+    /// Where it lies; None in journals of older programs, and where the system does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) file_system: Option<FileSystem>,
 }
 
 /// What a hold is of.
@@ -120,7 +126,7 @@ pub(super) fn this_boot() -> io::Result<String> {
 /// The log of the journal at `path`, which is there.
 pub(super) fn log_at(path: &Path) -> io::Result<Box<dyn Log>> {
     // Others append too.
-    let file = File::options().read(true).append(true).open(path)?;
+    let file = owned::open(path, OFlags::RDWR | OFlags::APPEND)?;
     Ok(Box::new(LogFile { file, path: path.to_owned() }))
 }
 
@@ -131,7 +137,7 @@ pub(super) fn first_lines(session: &str, boot: &str, domain: Domain) -> String {
 
 /// Tells programs of the run that left the journal at `path`, and live on, that they may not commit to strips any more. Who finds out later takes his commit for none.
 pub(super) fn shut_strips(path: &Path) -> io::Result<()> {
-    File::options().write(true).open(path)?.write_all_at(&[SHUT], 0)
+    owned::open(path, OFlags::WRONLY)?.write_all_at(&[SHUT], 0)
 }
 
 /// Whether what was fenced in memory of a domain with this name is there after a power cut.
@@ -144,15 +150,20 @@ impl Journal {
     pub(super) fn begin(path: &Path, domain: Domain) -> Result<Journal, Failure> {
         let session = Uuid::new_v4().simple().to_string();
         let begun = Journal::write_first(path, &session, domain);
-        begun.map_err(|error| VolumeFailure::of_io(path, Doing::Create, error).into())
+        begun.map_err(|error| RunFailure::of_file(path, Doing::Create, error))
     }
 
     fn write_first(path: &Path, session: &str, domain: Domain) -> io::Result<Journal> {
         let mut fresh = path.as_os_str().to_owned();
         fresh.push(".new");
         let fresh = PathBuf::from(fresh);
+        // One that was cut may have left it, and another user a link: neither is written to.
+        match std::fs::remove_file(&fresh) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
         // It tells which files a user's programs write.
-        let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
+        let mut file = File::options().write(true).create_new(true).mode(0o600).open(&fresh)?;
         file.write_all(first_lines(session, &this_boot()?, domain).as_bytes())?;
         file.sync_all()?;
         std::fs::rename(&fresh, path)?;
@@ -231,10 +242,19 @@ pub(super) fn sync_folder_of(path: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
-/// The folder of the run that writes the journal at `path`.
-pub(super) fn folder_in(path: &Path) -> io::Result<Option<PathBuf>> {
-    let text = String::from_utf8_lossy(&std::fs::read(path)?).into_owned();
-    Ok(text.lines().find_map(|line| line.strip_prefix(FOLDER)).map(PathBuf::from))
+/// The folder of the run that writes the journal at `path`, if that is a journal of one of `owners`; and whose it is.
+pub(super) fn folder_in(path: &Path, owners: &[u32]) -> io::Result<Option<(PathBuf, u32)>> {
+    let file = owned::open_of(path, OFlags::RDONLY, owners)?;
+    let owner = file.metadata()?.uid();
+    let text = String::from_utf8_lossy(&whole(file)?).into_owned();
+    let folder = text.lines().find_map(|line| line.strip_prefix(FOLDER));
+    Ok(folder.map(|folder| (PathBuf::from(folder), owner)))
+}
+
+fn whole(mut file: File) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// The family that `digits` name. Journals of older programs have as few as it takes, and no zero before them.
@@ -267,14 +287,17 @@ pub(super) struct Left {
 impl Left {
     /// Reads it. None: the last run ended well.
     pub(super) fn read(path: &Path) -> io::Result<Option<Left>> {
-        match std::fs::read(path) {
-            Ok(bytes) => Ok(Left::parse(&bytes)),
+        match owned::open(path, OFlags::RDONLY).and_then(whole) {
+            // It gets its name when its first lines are durable.
+            Ok(bytes) => Left::parse(&bytes).map(Some).ok_or_else(|| {
+                io::Error::new(io::ErrorKind::InvalidData, "it is damaged: it does not begin as the journal of a run")
+            }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// None: it does not begin as it should, so nothing was ever kept under it. A line that a power cut tore was not durable, so nothing was kept of its file.
+    /// None: it does not begin as it should. A line that a power cut tore was not durable, so nothing was kept of its file.
     pub(super) fn parse(bytes: &[u8]) -> Option<Left> {
         let mut lines = bytes.split(|byte| *byte == b'\n').filter_map(|line| std::str::from_utf8(line).ok());
         let mut first = lines.nth(1)?.strip_prefix(RUN)?.split(' ');
@@ -321,7 +344,6 @@ impl Left {
 mod tests {
     use super::*;
     use crate::run::ground::Unlike;
-    use std::os::unix::fs::MetadataExt;
     use tempfile::TempDir;
 
     /// A journal that was begun in a folder of its own.
@@ -339,13 +361,42 @@ mod tests {
     }
 
     #[test]
+    fn a_journal_is_begun_in_a_file_of_its_own() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (path, other) = (folder.path().join("pool.holds"), folder.path().join("other"));
+        std::fs::write(&other, "of somebody").expect("written");
+        std::os::unix::fs::symlink(&other, folder.path().join("pool.holds.new")).expect("a link");
+        Journal::begin(&path, Domain::DiskFile).expect("begun");
+        assert_eq!(std::fs::read(&other).expect("readable"), b"of somebody");
+        assert!(!path.is_symlink() && Left::read(&path).expect("readable").is_some());
+    }
+
+    #[test]
+    fn a_journal_that_does_not_begin_as_one_is_damaged_and_not_taken_for_none() {
+        let (_folder, path, _journal) = begun();
+        let whole = std::fs::read(&path).expect("readable");
+        for damaged in [&b""[..], b"0\n", &[whole[0], b'\n', 0xff]] {
+            std::fs::write(&path, damaged).expect("written");
+            assert_eq!(Left::read(&path).expect_err("damaged").kind(), io::ErrorKind::InvalidData);
+        }
+    }
+
+    #[test]
     fn a_journal_is_read_as_it_was_written() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("pool.holds");
         assert_eq!(Left::read(&path).expect("readable"), None);
         let mut journal = Journal::begin(&path, Domain::DiskFile).expect("begun");
-        let named =
-            Named { family: 3, path: "/a b/c".into(), inode: 7, born_ns: 1 << 70, strip: Some(4), kind: Kind::Name };
+        let named = Named {
+            family: 3,
+            path: "/a b/c".into(),
+            inode: 7,
+            born_ns: 1 << 70,
+            strip: Some(4),
+            kind: Kind::Name,
+            file_system: FileSystem::at(&path).expect("the system tells"),
+        };
+        assert!(named.file_system.is_some());
         journal.add(&named).expect("added");
         let left = Left::read(&path).expect("readable").expect("left");
         assert_eq!((left.holds, left.is_void, left.boot), (vec![named], false, this_boot().expect("a boot")));
@@ -431,7 +482,15 @@ mod tests {
     fn a_line_that_was_written_in_part_spoils_none_behind_it() {
         let (_folder, path, mut journal) = begun();
         journal.log.append(b"\n{\"family\":1,\"pa").expect("appended");
-        let named = Named { family: 2, path: "/c".into(), inode: 7, born_ns: 1, strip: None, kind: Kind::File };
+        let named = Named {
+            family: 2,
+            path: "/c".into(),
+            inode: 7,
+            born_ns: 1,
+            strip: None,
+            kind: Kind::File,
+            file_system: None,
+        };
         journal.add(&named).expect("added");
         assert_eq!(Left::read(&path).expect("readable").expect("left").holds, [named]);
     }

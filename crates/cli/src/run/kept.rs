@@ -26,6 +26,8 @@ use super::span::Span;
 use super::strips::{Done, Strips};
 use super::version;
 use crate::failure::{Doing, Failure, RunFailure};
+use crate::owned::{self, What};
+use crate::unlocked::unlocked;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -71,7 +73,8 @@ pub(super) type Cache<R> = DiskCache<Span<R>>;
 
 /// Maps the pool at `path`, made now with `size` bytes if it is absent.
 pub(super) fn map(path: &Path, size: u64) -> Result<MappedRegion, Failure> {
-    if path.try_exists().unwrap_or(true) {
+    // Of a link to nowhere nothing is made.
+    if path.is_symlink() || path.try_exists().unwrap_or(true) {
         return open(path);
     }
     if size < POOL_BYTES_MIN || !size.is_multiple_of(BLOCK_BYTES) {
@@ -81,9 +84,11 @@ pub(super) fn map(path: &Path, size: u64) -> Result<MappedRegion, Failure> {
     made.map_err(|error| RunFailure::of_map(Doing::Create, error))
 }
 
-/// Maps the pool at `path`, which is there.
+/// Maps the pool at `path`, which is there and this user's: it has what is written to files.
 pub(super) fn open(path: &Path) -> Result<MappedRegion, Failure> {
-    MappedRegion::open(path, Access::ReadWrite).map_err(|error| RunFailure::of_map(Doing::Write, error))
+    let path = &owned::resolved(path).map_err(|error| RunFailure::of_file(path, Doing::Write, error))?;
+    let mapped = unlocked(|| MappedRegion::open_if(path, Access::ReadWrite, |file| owned::accept(file, What::Memory)));
+    mapped.map_err(|error| RunFailure::of_map(Doing::Write, error))
 }
 
 /// The parts of a pool: the cache, behind it the strips, and the map of void slots at the end.

@@ -17,17 +17,21 @@
 //! - *Cut before the line*: the file is brought once more. It is either as the last recovery left it, in part or whole, or somebody has used it before it was told that it is there.
 //! - *Cut in the line*: what is there of it is no line, and it is as if it had been cut before.
 //! - *Cut behind the line*: nothing of the file is written again. The pool still has it, and nobody asks for it.
+//! - *A file system that is not mounted*: what was kept of its files stays in the pool, and the journal with it. What is found under their names is on another file system, and says nothing.
+//!   Recovery is done again when that one is mounted, and passes over what it had brought by then.
 //! - *In the boot of the run*, where all files that have not failed have everything by then, the journal says that before the failed ones are brought: what was kept of the others is older than what
 //!   programs make of them from then on.
 
 use super::beside::Beside;
+use super::file_system::FileSystem;
 use super::folder;
 use super::ground::{Brought, Found, Ground, Target, Unlike};
-use super::held_file::{System, booted_seconds};
+use super::held_file::{self, IfUnmounted, System, booted_seconds};
 use super::journal::{self, Journal, Kind, Left, Named};
 use super::kept::{BLOCK, BLOCK_BYTES, FAMILY_SLOTS, Files, Opened, Parts, block_of, size_block, size_in, slot_of};
 use super::version;
-use crate::failure::{Doing, Failure, RunFailure, VolumeFailure};
+use crate::failure::{Doing, Failure, RunFailure};
+use crate::owned;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -54,6 +58,17 @@ pub(crate) struct Recovered {
     pub(crate) removed: Vec<(PathBuf, PathBuf)>,
     /// What lies where a program had removed files, and was left alone.
     pub(crate) left: Vec<LeftAlone>,
+    /// What stays in the pool until its file system is mounted.
+    pub(crate) unmounted: Vec<Unmounted>,
+}
+
+/// A file whose file system is not mounted where it was.
+#[derive(Debug)]
+pub(crate) struct Unmounted {
+    /// The file.
+    pub(crate) file: PathBuf,
+    /// Where it lies.
+    pub(crate) file_system: FileSystem,
 }
 
 /// What lies where a program had removed the last file.
@@ -98,8 +113,18 @@ impl Recovered {
         self.salvaged.iter().any(|salvaged| salvaged.unlike == Unlike::Changed && beside(salvaged))
     }
 
+    /// Refuses to go on with the `pool` while it has anything that files lack.
+    pub(super) fn refuse_unmounted(&self, pool: &Path) -> Result<(), RunFailure> {
+        let Some(Unmounted { file_system, .. }) = self.unmounted.first() else { return Ok(()) };
+        let (pool, files) = (pool.to_owned(), self.unmounted.len());
+        Err(RunFailure::Unmounted { pool, files, file_system: file_system.to_string() })
+    }
+
     /// Says what was done, if anything was.
     pub(super) fn tell(&self) {
+        for Unmounted { file, file_system } in &self.unmounted {
+            tracing::warn!("what was synced to {} stays in the pool: {file_system} is not there", file.display());
+        }
         for path in &self.written {
             tracing::warn!("recovered what was synced to {}", path.display());
         }
@@ -116,14 +141,26 @@ impl Recovered {
 }
 
 /// Brings everything in the pool on `region` to its files, or else to the folder `salvage`, and removes the journal then. Nothing is needed of the
-/// pool any more, and it says so itself.
-pub(super) fn recover(beside: &Beside, region: &Arc<MappedRegion>, salvage: PathBuf) -> Result<Recovered, Failure> {
+/// pool any more, and it says so itself. What stays in the pool, as its file system is not mounted, keeps the journal there too.
+pub(super) fn recover(
+    beside: &Beside,
+    region: &Arc<MappedRegion>,
+    salvage: PathBuf,
+    if_unmounted: IfUnmounted,
+) -> Result<Recovered, Failure> {
     let (pool, journal_at) = (beside.pool(), beside.journal());
-    let unreadable = |error| Failure::from(VolumeFailure::of_io(&journal_at, Doing::Read, error));
+    let unreadable = |error: io::Error| match error.kind() {
+        io::ErrorKind::InvalidData => {
+            let why = format!("its journal {}: {error}", journal_at.display());
+            RunFailure::Pool { pool: pool.to_owned(), why }.into()
+        }
+        _ => RunFailure::of_file(&journal_at, Doing::Read, error),
+    };
     let Some(mut left) = Left::read(&journal_at).map_err(unreadable)? else {
         refuse_orphans(pool, &journal_at, region)?;
         return Ok(Recovered::default());
     };
+    let salvage = held_file::own_salvage(&salvage)?;
     let boot = journal::this_boot().map_err(Failure::system("asking which boot this is"))?;
     if left.boot == boot {
         // Before the sync: what a program of that run commits and takes for durable was written before.
@@ -131,7 +168,7 @@ pub(super) fn recover(beside: &Beside, region: &Arc<MappedRegion>, salvage: Path
         rustix::fs::sync();
     }
     let booted = booted_seconds().map_err(Failure::system("asking when the system came up"))?;
-    let ground = System { salvage, session: left.session.clone(), booted };
+    let ground = System { salvage, session: left.session.clone(), booted, if_unmounted };
     let mut journal = Journal::of(journal::log_at(&journal_at).map_err(unreadable)?, &left.session);
     sync_each(&mut left, &boot, &ground, &mut journal).map_err(unreadable)?;
     let mut recovery = Recovery { left: &left, boot, journal, ground: &ground };
@@ -147,10 +184,13 @@ pub(super) fn recover(beside: &Beside, region: &Arc<MappedRegion>, salvage: Path
     } else {
         Recovered::default()
     };
+    if !recovered.unmounted.is_empty() {
+        return Ok(Recovered { was_left: true, ..recovered });
+    }
     let parts = if version::is_pool(region) { Some(parts_on(region, pool)?) } else { None };
-    let folder = journal::folder_in(&journal_at).map_err(unreadable)?;
+    let folder = journal::folder_in(&journal_at, &[owned::own()]).map_err(unreadable)?;
     recovery.end(parts).map_err(unreadable)?;
-    folder.iter().for_each(|folder| folder::remove_left(folder));
+    folder.iter().for_each(|(folder, _)| folder::remove_left(folder));
     Ok(Recovered { was_left: true, ..recovered })
 }
 
@@ -260,17 +300,29 @@ impl Recovery<'_> {
             names.iter().filter(|named| self.is_told(&pool, named)).map(|named| &named.path).collect();
         for named in files.into_iter().chain(names) {
             let blocks = blocks.remove(&named.family).unwrap_or_default();
+            let not_recovered =
+                |error: io::Error| RunFailure::NotRecovered { file: named.path.clone(), why: error.to_string() };
             let others =
                 Others { have_removed: told.contains(&named.path), have_changed: recovered.has_changed_beside(named) };
             let brought = match left.recovered.get(&named.family) {
                 Some(brought) => Ok(Some(brought.clone())),
-                None => self.bring_one(&pool, named, blocks, others),
+                None => match self.missing(&pool, named, &blocks).map_err(not_recovered)? {
+                    Some(file_system) => {
+                        recovered.unmounted.push(Unmounted { file: named.path.clone(), file_system });
+                        continue;
+                    }
+                    None => self.bring_one(&pool, named, blocks, others),
+                },
             };
-            let not_recovered =
-                |error: io::Error| RunFailure::NotRecovered { file: named.path.clone(), why: error.to_string() };
             recovered.add(&named.path, brought.map_err(not_recovered)?);
         }
         Ok(recovered)
+    }
+
+    /// The file system of `named`, if something was kept of that which is to be written there, and it is not mounted.
+    fn missing<R: Region>(&self, pool: &Opened<R>, named: &Named, blocks: &Blocks) -> io::Result<Option<FileSystem>> {
+        let is_kept = !blocks.is_empty() || !self.records(pool, named)?.is_empty();
+        if is_kept && self.unlike(named).is_none() { self.ground.missing(named) } else { Ok(None) }
     }
 
     /// Brings what was kept of `named`, durably, and has the journal say so. None: there is nothing.

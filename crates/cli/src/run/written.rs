@@ -13,9 +13,9 @@ struct Written {
     pool: Option<PathBuf>,
     #[serde(default, deserialize_with = "config::size")]
     size: Option<u64>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "config::one_or_more")]
     root: Vec<PathBuf>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "config::one_or_more")]
     deny: Vec<String>,
 }
 
@@ -84,6 +84,12 @@ mod tests {
         assert_eq!(asked(EVERY_KEY, &Run::default()), expected);
         let usual = Asked { pool: None, size: None, roots: Vec::new(), deny: Vec::new() };
         assert_eq!(asked("", &Run::default()), usual);
+    }
+
+    #[test]
+    fn a_list_of_one_needs_no_brackets() {
+        let one = asked("root = \"a\"\ndeny = \"*.tmp\"\n", &Run::default());
+        assert_eq!((one.roots, one.deny), (vec!["a".into()], vec!["*.tmp".to_owned()]));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::cached_disk::DiskState;
 use crate::facts::Facts;
 use crate::failure::Failure;
 use crate::listen::Place;
-use crate::uris::{self, Protection};
+use crate::uris::{self, Attaching, Exported, Holds, Protection};
 use serde::Serialize;
 use std::fmt;
 use std::path::PathBuf;
@@ -19,8 +19,6 @@ pub(super) struct Serving {
     pub(super) volumes: Vec<Served>,
     /// The URI of each export at each place.
     pub(super) serving: Vec<String>,
-    /// Commands that attach the default export.
-    pub(super) attach: Vec<String>,
     /// Control sockets.
     #[serde(serialize_with = "crate::json_path::each")]
     pub(super) control: Vec<PathBuf>,
@@ -42,25 +40,31 @@ pub(super) struct Served {
     /// The disk behind it, and the cache in front of that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) disk: Option<DiskState>,
+    /// What a client finds in it.
+    #[serde(skip)]
+    pub(super) holds: Holds,
     /// The volume.
     #[serde(flatten)]
     pub(super) facts: Facts,
+    /// Commands that attach it at the first place, and the one that undoes the mount.
+    #[serde(flatten)]
+    pub(super) attaching: Option<Attaching>,
 }
 
 impl Serving {
     /// `volumes` at `places`. A sole volume is shown as the default export, which needs no name.
-    pub(super) fn new(created: bool, volumes: Vec<Served>, places: &[Place], protection: Protection) -> Serving {
-        let names: Vec<&str> = match &volumes[..] {
-            [_] => vec![""],
-            several => several.iter().map(|volume| volume.name.as_str()).collect(),
+    pub(super) fn new(created: bool, mut volumes: Vec<Served>, places: &[Place], protection: Protection) -> Serving {
+        let names: Vec<String> = match &volumes[..] {
+            [_] => vec![String::new()],
+            several => several.iter().map(|volume| volume.name.clone()).collect(),
         };
         let uris = |place| names.iter().map(move |name| uris::uri(place, name, protection));
         let serving = places.iter().flat_map(uris).collect();
-        let attach = match (places.first(), volumes.first()) {
-            (Some(place), Some(volume)) => uris::commands(place, names[0], protection, volume.read_only),
-            _ => Vec::new(),
-        };
-        Serving { created, volumes, serving, attach, control: Vec::new(), metrics: None }
+        for (volume, export) in volumes.iter_mut().zip(&names) {
+            let exported = Exported { export, name: &volume.name, uuid: volume.facts.uuid, holds: volume.holds };
+            volume.attaching = places.first().map(|place| uris::attaching(place, exported, protection));
+        }
+        Serving { created, volumes, serving, control: Vec::new(), metrics: None }
     }
 
     /// All of it in one line, for a supervisor.
@@ -82,7 +86,7 @@ impl fmt::Display for Serving {
         if self.created {
             writeln!(f, "created")?;
         }
-        for Served { name, read_only, cache, completed, disk, facts } in &self.volumes {
+        for Served { name, read_only, cache, completed, disk, facts, .. } in &self.volumes {
             if self.volumes.len() > 1 {
                 answer::line(f, "export", name)?;
             }
@@ -102,9 +106,13 @@ impl fmt::Display for Serving {
                 answer::line(f, "access", "read-only: the file does not change")?;
             }
         }
-        writeln!(f, "attach it with one of")?;
-        for command in &self.attach {
-            writeln!(f, "  {command}")?;
+        for Served { name, attaching, .. } in &self.volumes {
+            let which = if self.volumes.len() > 1 { name } else { "it" };
+            if let Some(Attaching { attach, undo }) = attaching {
+                writeln!(f, "attach {which} with one of")?;
+                attach.iter().try_for_each(|command| writeln!(f, "  {command}"))?;
+                writeln!(f, "undo the mount with\n  {undo}")?;
+            }
         }
         for control in &self.control {
             answer::line(f, "control", control.display())?;

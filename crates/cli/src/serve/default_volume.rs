@@ -19,10 +19,11 @@ const DEFAULT_BLOCK_BYTES: u32 = 4096;
 /// The default volume, and whether it was created just now.
 pub(super) fn default_volume() -> Result<(PathBuf, bool), Failure> {
     let path = places::default_volume();
+    // What has the name of the unfinished one is written over: another user could have linked it to anything.
+    places::make_own_folder_of(&path)?;
     if path.symlink_metadata().is_ok() {
         return Ok((path, false));
     }
-    places::make_folder_of(&path)?;
     let created = create_whole(&path)?;
     Ok((path, created))
 }
@@ -39,6 +40,7 @@ fn create_whole(path: &Path) -> Result<bool, Failure> {
         disk: None,
         checksums: false,
         ordered: false,
+        accept_volatile: false,
         sparse: false,
         force: true,
     })?;

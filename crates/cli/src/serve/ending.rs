@@ -1,9 +1,12 @@
 //! The end of a server: requests in progress finish, what is on its way arrives, the volumes are flushed.
 
+use super::farewell::Farewell;
 use super::signals::Signals;
 use crate::connections::{Connections, FINISHING_MAX};
 use crate::drain::{Drain, drain};
 use crate::failure::{CacheTrouble, Exit, Failure, VolumeFailure};
+use crate::flush;
+use crate::live_disk::{DiskEnd, LiveDisk};
 use crate::size::Human;
 use crate::supervisor::Supervisor;
 use std::io::{self, IsTerminal, Write};
@@ -24,16 +27,30 @@ pub(super) struct Ending {
     pub(super) volumes: Vec<Served>,
     /// Who is told.
     pub(super) supervisor: Supervisor,
+    /// Whether people are told, or scripts.
+    pub(super) json: bool,
+}
+
+/// How a server ended.
+pub(super) struct Ended {
+    /// Its volumes, whose disks are still to be looked at.
+    pub(super) farewells: Vec<Farewell>,
+    /// Whether all of it was as it should be.
+    pub(super) exit: Result<Exit, Failure>,
 }
 
 /// A volume that was served.
 pub(super) struct Served {
+    /// The export's name.
+    pub(super) name: String,
     /// The region.
     pub(super) pmem: PathBuf,
     /// Its blocks.
     pub(super) device: Arc<dyn BlockDevice>,
     /// Its layer that holds blocks back, if it has one.
     pub(super) drain: Option<Arc<dyn Drain>>,
+    /// The disk behind it, if it caches one.
+    pub(super) disk: Option<Arc<LiveDisk>>,
 }
 
 impl Served {
@@ -53,18 +70,28 @@ impl Served {
 
 impl Ending {
     /// Ends in good order; a second signal from `signals` ends at once.
-    pub(super) fn carry_out(self, signals: Signals) -> Result<Exit, Failure> {
+    pub(super) fn carry_out(self, signals: Signals) -> Result<Ended, Failure> {
         let ending = Arc::new(self);
         let abandoned = Arc::clone(&ending);
         signals.on_the_next(move || abandoned.abandon()).map_err(Failure::system("waiting for a second signal"))?;
         ending.supervisor.stopping();
         let open = ending.connections.counts().open;
         tracing::info!("ending: {open} connections");
+        let clients: Vec<u64> = ending.connections.exports().map(|export| export.counters().connections_open).collect();
         let unfinished = ending.connections.end(FINISHING_MAX);
         // One volume's failure leaves the others their end.
         let settled: Vec<_> = ending.volumes.iter().map(|volume| ending.settle(volume)).collect();
-        settled.into_iter().collect::<Result<(), _>>()?;
-        Ok(exit_after(unfinished))
+        let farewell = |((volume, clients_cut), settled): ((&Served, u64), &Result<(), Failure>)| Farewell {
+            name: volume.name.clone(),
+            file: volume.pmem.clone(),
+            clients_cut,
+            flushed: settled.is_ok(),
+            quiet: unfinished == 0,
+            disk: None,
+        };
+        let farewells = ending.volumes.iter().zip(clients).zip(&settled).map(farewell).collect();
+        let exit = settled.into_iter().collect::<Result<(), _>>().map(|()| exit_after(unfinished));
+        Ok(Ended { farewells, exit })
     }
 
     fn settle(&self, volume: &Served) -> Result<(), Failure> {
@@ -81,6 +108,9 @@ impl Ending {
     /// A line about progress: on a terminal it takes the place of the one before.
     fn tell(&self, line: &str) {
         self.supervisor.status(line);
+        if self.json {
+            return flush::teller(self.json)(line);
+        }
         let mut stderr = io::stderr().lock();
         // A closed stderr has no reader.
         let _ =
@@ -91,11 +121,9 @@ impl Ending {
     fn abandon(&self) {
         let left = self.left();
         let (told, ended) = mpsc::channel();
+        let tell = flush::teller(self.json);
         let telling = thread::Builder::new().spawn(move || {
-            for line in left {
-                // A closed stderr has no reader.
-                let _ = writeln!(io::stderr().lock(), "tidegate: ended by a second signal: {line}");
-            }
+            left.iter().for_each(|line| tell(&format!("ended by a second signal: {line}")));
             let _ = told.send(());
         });
         if telling.is_ok() {
@@ -111,6 +139,13 @@ impl Ending {
         let undrained = |volume: &Served| {
             let bytes = volume.drain.as_ref().map_or(0, |layer| layer.bytes_left());
             let path = volume.pmem.display();
+            // A change under way has the disk for itself, and nobody waits for that now.
+            if let Some(DiskEnd { disk, dirty_bytes, .. }) = volume.disk.as_ref().and_then(|disk| disk.end_at_once()) {
+                let (disk, bytes) = (disk.display(), Human(dirty_bytes));
+                return format!(
+                    "{path}: {bytes} ({dirty_bytes} bytes) are dirty, which the disk {disk} lacks; it was not flushed"
+                );
+            }
             match bytes {
                 0 => format!("{path}: nothing was left to drain; it was not flushed"),
                 _ => {
@@ -174,6 +209,8 @@ mod tests {
         let unix = Service::plain(exports);
         let tcp = unix.with(Encryption::Off);
         let volume = |pmem: &str, drain: Option<u64>| Served {
+            name: pmem.to_owned(),
+            disk: None,
             pmem: pmem.into(),
             device: Arc::clone(&device),
             drain: drain.map(|bytes| Arc::new(Stuck(bytes)) as Arc<dyn Drain>),
@@ -182,6 +219,7 @@ mod tests {
             connections: Connections::new(Offer { unix, tcp }, Peers::default(), 1),
             volumes: vec![volume("/a", None), volume("/b", Some(3 << 20)), volume("/c", Some(0))],
             supervisor: Supervisor::from_environment(),
+            json: false,
         };
         let left = ending.left();
         assert_eq!(left.len(), 4, "{left:?}");

@@ -1,21 +1,23 @@
-//! The sockets through which a running server is watched: control sockets and metrics, each kind on a thread of its own.
+//! The sockets through which a running server is watched: control sockets and metrics. A thread for each kind accepts clients, which are answered side
+//! by side.
 
 use super::accept::{ACCEPT_PAUSE, is_no_lack};
 use super::announce::Serving;
 use crate::compose::Volume;
 use crate::connections::Connections;
-use crate::control::{self, Beside};
+use crate::control;
 use crate::failure::Failure;
-use crate::listen::{Listener, Place, SocketAccess, Stream};
+use crate::listen::{Listener, Place, SocketAccess};
 use crate::metrics;
 use crate::plan::{Plan, VolumePlan};
 use crate::snapshot::{Observed, ObservedVolume};
+use crate::watchers::{WATCHERS_MAX, Watcher, Watchers};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
+use std::thread::{self, JoinHandle, Scope};
 use std::time::Instant;
 
 /// The sockets, open until this is dropped.
@@ -45,15 +47,10 @@ impl Watching {
         let shown = metrics.as_ref().map(|listener| format!("http://{}/metrics", listener.place()));
         let metrics_answering = metrics.map(|listener| {
             let observed = Arc::clone(&observed);
-            let answer = move |stream: Stream| metrics::answer_one(&stream, &observed);
-            Answering::begin("metrics", move |end| answer_until(&end, &[listener], answer))
+            Answering::begin("metrics", vec![listener], move |watcher, _| metrics::answer_one(&watcher, &observed))
         });
-        let control_answering = Answering::begin("control", move |end| {
-            // What somebody waits for longer is done beside the others, and has ended when the scope does.
-            thread::scope(|threads| {
-                let beside = Beside { threads, end: &end };
-                answer_until(&end, &controls, |stream| control::answer_one(stream, &observed, beside));
-            });
+        let control_answering = Answering::begin("control", controls, move |watcher, end| {
+            control::answer_one(watcher, &observed, end);
         });
         let answering = [Some(control_answering), metrics_answering];
         let answering = answering.into_iter().flatten().collect::<io::Result<_>>();
@@ -74,6 +71,8 @@ impl Watching {
 fn observed(plan: &Plan, volumes: &[Volume], connections: &Arc<Connections>) -> Observed {
     let volume = |(plan, volume): (&VolumePlan, &Volume)| ObservedVolume {
         pmem: plan.pmem.clone(),
+        format: volume.facts.format.word().to_owned(),
+        domain: volume.facts.domain.clone(),
         layers: volume.layers.clone(),
         disk: volume.disk.clone(),
     };
@@ -82,17 +81,42 @@ fn observed(plan: &Plan, volumes: &[Volume], connections: &Arc<Connections>) -> 
 }
 
 impl Answering {
-    /// A thread that does `work` until the other side of what `work` gets closes.
-    fn begin(name: &str, work: impl FnOnce(UnixStream) + Send + 'static) -> io::Result<Answering> {
+    /// A thread that accepts clients of `listeners`, and one for each client that it has `answer` serve.
+    fn begin(
+        name: &'static str,
+        listeners: Vec<Listener>,
+        answer: impl Fn(Watcher<'_>, &UnixStream) + Send + Sync + 'static,
+    ) -> io::Result<Answering> {
         let (alive, end) = UnixStream::pair()?;
-        let thread = thread::Builder::new().name(name.to_owned()).spawn(move || work(end))?;
+        let work = move || {
+            let watchers = Watchers::new(WATCHERS_MAX);
+            let answer = |watcher: Watcher<'_>| answer(watcher, &end);
+            // What somebody waits for has ended when the scope does.
+            thread::scope(|threads| {
+                let answers = Answers { name, threads, watchers: &watchers, answer: &answer };
+                answer_until(&end, &listeners, &answers);
+                watchers.close();
+            });
+        };
+        let thread = thread::Builder::new().name(name.to_owned()).spawn(work)?;
         Ok(Answering { alive: Some(alive), thread: Some(thread) })
     }
 }
 
-/// Answers everyone who connects to `listeners`, one after the other, until the other side of `end` closes. Each may take its time, so the end
-/// is looked at before each.
-fn answer_until(end: &UnixStream, listeners: &[Listener], answer: impl Fn(Stream)) {
+/// How clients of one kind of socket are answered.
+struct Answers<'scope, 'env, A> {
+    name: &'static str,
+    threads: &'scope Scope<'scope, 'env>,
+    watchers: &'env Watchers,
+    answer: &'env A,
+}
+
+/// Has everyone who connects to `listeners` answered, until the other side of `end` closes. Many may come, so the end is looked at before each.
+fn answer_until<'env>(
+    end: &UnixStream,
+    listeners: &[Listener],
+    answers: &Answers<'_, 'env, impl Fn(Watcher<'env>) + Sync>,
+) {
     let mut pause = false;
     loop {
         let mut watched = vec![PollFd::new(end, PollFlags::IN)];
@@ -107,7 +131,7 @@ fn answer_until(end: &UnixStream, listeners: &[Listener], answer: impl Fn(Stream
             if has_ended(end) {
                 return;
             }
-            pause |= !answer_next(listener, &answer);
+            pause |= !answers.answer_next(listener);
         }
         // Also where there is nobody to listen for.
         if has_ended(end) {
@@ -124,14 +148,19 @@ fn has_ended(end: &UnixStream) -> bool {
     poll(&mut watched, Some(&at_once)).is_ok_and(|ready| ready > 0)
 }
 
-/// Answers the next client that waits, if one does; false if the system has no room for it.
-fn answer_next(listener: &Listener, answer: impl Fn(Stream)) -> bool {
-    match listener.accept() {
-        Ok(stream) => {
-            answer(stream);
-            true
-        }
-        Err(error) => is_no_lack(&error),
+impl<'env, A: Fn(Watcher<'env>) + Sync> Answers<'_, 'env, A> {
+    /// Has the next client that waits answered, if one does; false if the system has no room for it.
+    fn answer_next(&self, listener: &Listener) -> bool {
+        let stream = match listener.accept() {
+            Ok(stream) => stream,
+            Err(error) => return is_no_lack(&error),
+        };
+        let (watcher, answer) = (self.watchers.seat(stream), self.answer);
+        let thread = thread::Builder::new().name(format!("{}, client", self.name));
+        let begun = thread.spawn_scoped(self.threads, move || answer(watcher));
+        begun
+            .inspect_err(|error| tracing::warn!("a client of {} is not answered: no thread for it: {error}", self.name))
+            .is_ok()
     }
 }
 

@@ -153,7 +153,7 @@ fn the_systems_limit_on_files_is_raised_as_far_as_it_goes_and_then_is_the_limit(
     let folder = Folder::new();
     let volume = &folder.volume("v");
     let socket = folder.path("s");
-    for (limit, clients, served) in [("ulimit -S -n 80", 120, 120), ("ulimit -n 128", 70, 64)] {
+    for (limit, clients, served) in [("ulimit -S -n 80", 120, 120), ("ulimit -n 192", 70, 64)] {
         let mut command = Command::new("sh");
         command.args(["-c", &format!("{limit}; exec \"$@\""), "sh", env!("CARGO_BIN_EXE_tidegate"), "serve"]);
         command.args(["--pmem", volume, "--listen", &format!("unix:{}", socket.display())]);

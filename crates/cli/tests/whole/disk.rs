@@ -2,15 +2,22 @@
 
 mod changed;
 mod changes;
+mod ended;
 mod foreign;
+mod full;
+mod locked;
+mod lost;
 mod ordered;
 mod reads;
+mod refusing;
 mod told;
+mod volatile;
 mod which;
 
 use crate::program::{Ended, Folder, Server, json, need_root, peer, run, tidegate};
 use serde_json::Value;
 use std::fs::{self, File};
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -87,6 +94,21 @@ impl Pair {
 
     fn dirty_bytes(&self) -> u64 {
         self.info()["disk"]["dirty_bytes"].as_u64().unwrap()
+    }
+
+    /// Writes `blocks` in a turn after `turn` and kills the server before it brings one of them to the disk, which it does when writers pause: until that succeeds, and
+    /// `dirty` blocks are dirty then. The turn.
+    fn killed_with(&self, dirty: u64, blocks: Range<u64>, turn: u64) -> u64 {
+        for turn in turn + 1..turn + 100 {
+            let mut server = self.serve(&[]);
+            let mut client = self.client();
+            blocks.clone().for_each(|block| write(&mut client, block, turn));
+            server.kill();
+            if self.dirty_bytes() == dirty * BLOCK {
+                return turn;
+            }
+        }
+        panic!("every kill came when the disk had a block");
     }
 }
 
@@ -255,28 +277,32 @@ fn a_scrub_names_what_the_memory_changed_with_a_server_and_without() {
     server.kill();
     let (code, found) = scrub();
     assert_eq!((code, found["served"].as_bool(), found["sound"].as_u64()), (0, Some(false), Some(20)));
-    pair.spoil(&stamped(7, 1));
+    // A clean block would be read from the disk.
+    let turn = pair.killed_with(20, 0..20, 1);
+    let before = pair.on_disk(7);
+    pair.spoil(&stamped(7, turn));
     let (code, found) = scrub();
     assert_eq!((code, found["damaged"].as_u64(), found["checksums"].as_bool()), (REFUSED, Some(1), Some(true)));
     assert!(found["named"][0].as_str().unwrap().contains("block 7 of the disk"), "{found}");
     let mut server = pair.serve(&[]);
     let mut client = pair.client();
     assert!(client.read(7 * BLOCK, &mut stamped(0, 0)).is_err());
-    assert_eq!((read(&mut client, 8), scrub().0), (stamped(8, 1), REFUSED));
+    assert_eq!((read(&mut client, 8), scrub().0), (stamped(8, turn), REFUSED));
     let flushed = run(&["flush", "--pmem", &pair.pmem, "--wait"]);
     assert_tells(&flushed, REFUSED, &["block 7", "the checksum it was stored with"]);
-    assert_eq!([7, 8].map(|block| pair.on_disk(block)), [vec![0; 4096], stamped(8, 1)]);
-    write(&mut client, 9, 2);
+    assert_eq!([7, 8].map(|block| pair.on_disk(block)), [before, stamped(8, turn)]);
+    drop(client);
     server.kill();
+    let turn = pair.killed_with(2, 9..10, turn);
     // What the memory changed is named, and keeps nothing else from being saved.
     let saved = pair.folder.text("saved");
     let salvage = run(&["--json", "salvage", "--pmem", &pair.pmem, "--to", &saved]);
     let told: Value = serde_json::from_str(&salvage.stdout).unwrap();
     assert_eq!((salvage.code, told["blocks"].as_u64(), told["not_saved"].as_u64()), (REFUSED, Some(1), Some(1)));
     assert!(told["damaged"].as_str().unwrap().contains("block 7"), "{told}");
-    assert_eq!(fs::read(&saved).unwrap()[9 * 4096..10 * 4096], stamped(9, 2));
+    assert_eq!(fs::read(&saved).unwrap()[9 * 4096..10 * 4096], stamped(9, turn));
     assert_tells(&run(&["detach", "--pmem", &pair.pmem]), REFUSED, &["4096 bytes", "block 7", "tidegate scrub"]);
-    assert_eq!(pair.on_disk(9), stamped(9, 2));
+    assert_eq!(pair.on_disk(9), stamped(9, turn));
 }
 
 #[test]
@@ -313,9 +339,10 @@ fn clients_learn_how_large_a_write_is_whole() {
     assert_eq!(server.stop().code(), Some(0));
     let memory = tempfile::tempdir_in("/dev/shm").unwrap();
     let pair = Pair { pmem: memory.path().join("v").to_str().unwrap().to_owned(), ..pair };
-    let ended = run(&["create", "--pmem", &pair.pmem, "--disk", &pair.disk, "--size", "8M"]);
+    let create = ["create", "--pmem", &pair.pmem, "--disk", &pair.disk, "--size", "8M", "--accept-volatile"];
+    let ended = run(&create);
     assert_eq!(ended.code, 0, "{}", ended.stderr);
-    let mut server = pair.serve(&[]);
+    let mut server = pair.serve(&["--accept-volatile"]);
     let uri = server.uris[0].clone();
     let atomic = pair.info()["volume"]["atomic_bytes"].to_string();
     let map = peer("nbdinfo", &["--map=tidegate:atomic", &uri]);
@@ -440,7 +467,7 @@ fn the_wrong_disk_is_refused_and_the_right_one_untouched() {
     assert_eq!(pair.client().bytes(), DISK_BYTES, "a disk that has grown is used as far as it was known");
     let second = pair.folder.text("second");
     let create = run(&["create", "--pmem", &second, "--disk", &pair.disk, "--size", "8M"]);
-    assert_tells(&create, IN_USE, &["cannot be used", "another program uses it"]);
+    assert_tells(&create, IN_USE, &["cannot be used", &format!("process {} (tidegate)", server.pid())]);
     assert!(!PathBuf::from(&second).exists());
     assert_eq!(server.stop().code(), Some(0));
     // Moved, it is still the same disk, but has to be named.
@@ -476,8 +503,8 @@ fn what_cannot_be_is_told_before_anything_is_touched() {
     assert_tells(&small, USAGE, &["too small for a cache", "--size 1048576"]);
     assert!(!PathBuf::from(&new).exists());
     let again = run(&["create", "--pmem", &pair.pmem, "--disk", &pair.disk, "--size", "8M"]);
-    assert_tells(&again, REFUSED, &["already exists", "a cache of a disk, with 0 blocks"]);
-    assert_tells(&run(&["create", "--pmem", &pair.pmem, "--size", "32M"]), REFUSED, &["a cache of a disk"]);
+    assert_tells(&again, REFUSED, &["already exists", "a cache of the disk", "which lacks nothing"]);
+    assert_tells(&run(&["create", "--pmem", &pair.pmem, "--size", "32M"]), REFUSED, &["a cache of the disk"]);
     let serve = |pmem: &str, more: &[&str]| run(&[&["serve", "--pmem", pmem], more].concat());
     assert_tells(&serve(&pair.pmem, &["--cache", "1M"]), USAGE, &["no cache in DRAM", "leave --cache out"]);
     assert_tells(&serve(&pair.pmem, &["--level-wear", "9"]), USAGE, &["cannot be levelled", "leave --level-wear out"]);
@@ -496,56 +523,6 @@ fn what_cannot_be_is_told_before_anything_is_touched() {
     for command in ["serve", "info", "check"] {
         assert_tells(&run(&[command, "--pmem", &pair.pmem]), REFUSED, &["is damaged", "keep a copy"]);
     }
-}
-
-#[test]
-fn a_region_that_forgot_its_disk_asks_for_it() {
-    let pair = Pair::new();
-    let copy = pair.folder.text("copy-of-v");
-    // A copy takes no notes along.
-    fs::copy(&pair.pmem, &copy).unwrap();
-    let forgot = run(&["serve", "--pmem", &copy]);
-    assert_tells(&forgot, USAGE, &["the disk of", "is not known", "name it: --disk"]);
-}
-
-#[test]
-fn a_disk_without_room_loses_nothing_and_what_it_lacks_is_salvaged() {
-    need_root("mount a file system without room");
-    let folder = Folder::new();
-    let full = folder.path("full");
-    fs::create_dir(&full).unwrap();
-    peer("mount", &["-t", "tmpfs", "-o", "size=1M", "none", full.to_str().unwrap()]);
-    let unmount = Undo("umount", ["--lazy".to_owned(), full.to_str().unwrap().to_owned()]);
-    let pair = Pair::over(folder, full.join("disk").to_str().unwrap().to_owned());
-    let mut server = pair.serve(&[]);
-    let mut client = pair.client();
-    (0..1000).for_each(|block| write(&mut client, block, 4));
-    let refused = run(&["flush", "--pmem", &pair.pmem, "--wait"]);
-    assert_tells(&refused, ENVIRONMENT, &["stay in", "refuses block", "No space left", "nothing is lost", "salvage"]);
-    assert!(pair.info()["disk"]["trouble"].as_str().unwrap().contains("No space left"), "{}", pair.info());
-    assert!((0..1000).all(|block| read(&mut client, block) == stamped(block, 4)));
-    server.kill();
-    assert_tells(&run(&["detach", "--pmem", &pair.pmem]), ENVIRONMENT, &["stay in", "No space left"]);
-    let dirty = pair.dirty_bytes();
-    assert!(dirty >= 700 * BLOCK, "{dirty}");
-    let to = pair.folder.text("saved");
-    for _ in 0..2 {
-        let salvaged = json(&["salvage", "--pmem", &pair.pmem, "--to", &to, "--force"]);
-        assert_eq!(salvaged["bytes"].as_u64(), Some(dirty), "the region does not change: {salvaged}");
-    }
-    assert_tells(&run(&["salvage", "--pmem", &pair.pmem, "--to", &to]), REFUSED, &["exists already", "--force"]);
-    // Each block is on the disk or was salvaged.
-    let saved = File::open(&to).unwrap();
-    let mut bytes = stamped(0, 0);
-    let mut salvaged = 0;
-    for block in 0..1000 {
-        saved.read_exact_at(&mut bytes, block * BLOCK).unwrap();
-        let is_saved = bytes == stamped(block, 4);
-        assert!(is_saved || pair.on_disk(block) == stamped(block, 4), "block {block}");
-        salvaged += u64::from(is_saved);
-    }
-    assert_eq!(salvaged * BLOCK, dirty);
-    drop(unmount);
 }
 
 /// A command that undoes something at the end.
@@ -610,25 +587,6 @@ fn the_longest_whole_write_is_one_commit_wherever_it_begins() {
         assert!((commits() - before - 1.0).abs() < 0.5, "at block {block}");
     }
     assert!(server.stop().success());
-}
-
-#[test]
-fn a_region_without_room_to_grow_is_told_and_stays_as_it_was() {
-    // tmpfs knows its limit beforehand: nothing is allocated on the way.
-    let folder = Folder(tempfile::tempdir_in("/dev/shm").unwrap());
-    let disk = folder.text("disk");
-    let pair = Pair::over(folder, disk);
-    let resize = || run(&["resize", "--pmem", &pair.pmem, "--size", "2P"]);
-    assert_tells(&resize(), ENVIRONMENT, &["no space for", "no room for", "smaller --size"]);
-    let mut server = pair.serve(&[]);
-    let mut client = pair.client();
-    write(&mut client, 9, 2);
-    assert_tells(&resize(), ENVIRONMENT, &["the running server refuses", "no space for", "smaller --size"]);
-    assert_eq!(read(&mut client, 9), stamped(9, 2));
-    write(&mut client, 9, 3);
-    assert!(server.stop().success());
-    assert_eq!(pair.info()["volume"]["region_bytes"], 8 << 20);
-    assert_eq!(fs::metadata(&pair.pmem).unwrap().len(), 8 << 20);
 }
 
 #[test]

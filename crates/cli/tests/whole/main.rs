@@ -5,9 +5,12 @@
 #![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
 
 mod access;
+mod attached;
 mod configured;
+mod damaged;
 mod disk;
 mod encrypted;
+mod foreign;
 mod manual;
 mod odd_paths;
 mod packaged;
@@ -15,5 +18,6 @@ mod program;
 mod refusals;
 mod served;
 mod supervised;
+mod surface;
 mod transit;
 mod watched;

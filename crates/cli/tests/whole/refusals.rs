@@ -16,8 +16,8 @@ const IN_USE: i32 = 4;
 const ENVIRONMENT: i32 = 5;
 
 /// The first info block of a volume of version 1.1 starts here, and ends there; its second one in 32 MiB.
-const INFO_AT: u64 = 4096;
-const INFO2_AT: u64 = (32 << 20) - 4096;
+pub(crate) const INFO_AT: u64 = 4096;
+pub(crate) const INFO2_AT: u64 = (32 << 20) - 4096;
 
 #[track_caller]
 fn assert_tells(ended: &Ended, code: i32, phrases: &[&str]) {
@@ -37,11 +37,11 @@ fn assert_refused(arguments: &[&str], code: i32, phrases: &[&str]) {
     assert_tells(&run(arguments), code, phrases);
 }
 
-fn poke(path: &str, at: u64, bytes: &[u8]) {
+pub(crate) fn poke(path: &str, at: u64, bytes: &[u8]) {
     fs::File::options().write(true).open(path).unwrap().write_all_at(bytes, at).unwrap();
 }
 
-fn info_block(path: &str, at: u64) -> InfoBlock {
+pub(crate) fn info_block(path: &str, at: u64) -> InfoBlock {
     let mut bytes = [0; 4096];
     fs::File::open(path).unwrap().read_exact_at(&mut bytes, at).unwrap();
     InfoBlock::read_from_bytes(&bytes).unwrap()
@@ -75,11 +75,15 @@ fn command_lines_that_are_never_right() {
     for (arguments, phrases) in [
         (
             &["serve", "--listen", "/tmp/x"][..],
-            &["\"/tmp/x\" names no place", "unix: nor tcp:", "tcp:127.0.0.1:10809"][..],
+            &["\"/tmp/x\" names no place", "unix: nor tcp:", "--listen unix:/run/v.sock"][..],
         ),
         (&["serve", "--listen", "unix:"], &["no path"]),
         (&["serve", "--listen", "tcp:nowhere:1"], &["no address"]),
         (&["serve", "--listen", "tcp:0.0.0.0:1"], &["other machines", "no encryption", "--insecure"]),
+        (
+            &["serve", "--listen", "tcp:127.0.0.1:1"],
+            &["every user of this machine", "does not tell users apart", "--listen unix:PATH", "--insecure"],
+        ),
         (&["serve", "--emulate", "tape"], &["\"tape\"", "nvdimm, stt-ram, pcm, optane, cxl"]),
         (&["create", "--size", "1G"], &["--pmem", "tidegate create --help"]),
         (&["repair"], &["'repair'", "no such command", "tidegate --help"]),
@@ -92,7 +96,10 @@ fn command_lines_that_are_never_right() {
         (&["serve", "--cache", "1"], &["cache of 1 bytes is too small", "64K or more"]),
         (&["serve", "--listen", "unix:/s", "--listen", "unix:/s"], &["/s is named twice"]),
         (&["serve", "--listen", "unix:/s", "--control", "/s"], &["/s is named twice"]),
-        (&["serve", "--listen", "tcp:127.0.0.1:9", "--metrics", "tcp:127.0.0.1:9"], &["127.0.0.1:9 is named twice"]),
+        (
+            &["serve", "--insecure", "--listen", "tcp:127.0.0.1:9", "--metrics", "tcp:127.0.0.1:9"],
+            &["127.0.0.1:9 is named twice"],
+        ),
         (&["create", "--size", "8M", "--pmem", "/v", "--disk", "/v"], &["same file"]),
         (&["info", "/v", "--pmem", "/v"], &["cannot be used with"]),
         (&[], &["no command", "tidegate --help"]),
@@ -118,6 +125,11 @@ fn what_already_holds_something_is_not_overwritten() {
         ("luks", 0, b"LUKS\xba\xbe", "LUKS"),
         ("mbr", 510, b"\x55\xaa", "MBR"),
         ("gpt", 512, b"EFI PART", "GPT"),
+        ("lvm", 512, b"LABELONE", "LVM2_member"),
+        ("fat", 0x52, b"FAT32   ", "vfat"),
+        ("iso", 0x8001, b"CD001", "ISO 9660"),
+        ("zfs", 132 << 10, b"\x0c\xb1\xba\0\0\0\0\0", "ZFS"),
+        ("raid", (32 << 20) - 8192, b"\xfc\x4e\x2b\xa9", "linux_raid_member"),
         ("pmemblk", 0, b"PMEMBLK\0", "libpmemblk"),
         ("near", 77, b"x", "not recognised"),
         ("far", 20 << 20, b"x", "not recognised"),
@@ -127,6 +139,56 @@ fn what_already_holds_something_is_not_overwritten() {
         poke(file, at, bytes);
         assert_refused(&["create", "--pmem", file, "--size", "32M"], REFUSED, &["already exists", holds, "--force"]);
     }
+}
+
+#[test]
+fn a_file_of_somebody_else_is_named_and_no_way_to_overwrite_it_is_shown() {
+    let folder = Folder::new();
+    let image = &folder.text("image");
+    fs::File::create(image).unwrap().set_len(32 << 20).unwrap();
+    poke(image, 0x438, b"\x53\xef");
+    let text = &folder.text("notes");
+    fs::write(text, "remember the milk\n").unwrap();
+    for (file, holds) in
+        [(env!("CARGO_BIN_EXE_tidegate"), "an ELF program"), (image, "ext4 file system"), (text, "it holds text")]
+    {
+        let command = ["info", "check", "serve"];
+        // A server would open the file for writing.
+        for command in command.into_iter().take(if file == image { 3 } else { 2 }) {
+            let refused = run(&[command, "--pmem", file]);
+            assert_tells(
+                &refused,
+                REFUSED,
+                &["there is no volume", holds, "next: name the file that holds the volume"],
+            );
+            assert!(!refused.stderr.contains("--force"), "{}", refused.stderr);
+        }
+        assert_refused(&["scrub", "--pmem", file], REFUSED, &["is no cache of a disk", holds]);
+    }
+}
+
+#[test]
+fn what_force_destroys_is_told() {
+    let folder = Folder::new();
+    let (region, disk) = (&folder.text("region"), &folder.text("disk"));
+    fs::File::create(disk).unwrap().set_len(8 << 20).unwrap();
+    let force = |more: &[&str]| {
+        let made = run(&[&["create", "--pmem", region, "--size", "32M", "--force"], more].concat());
+        assert_eq!(made.code, 0, "{}", made.stderr);
+        made.stderr
+    };
+    fs::File::create(region).unwrap().set_len(32 << 20).unwrap();
+    assert_eq!(force(&[]), "", "there is nothing to lose");
+    let told = force(&["--disk", disk]);
+    assert!(told.contains("--force overwrites") && told.contains("a BTT 1.1 volume of 30.9 MiB, uuid"), "{told}");
+    let told = force(&[]);
+    assert!(told.contains(&format!("a cache of the disk {disk}, which lacks nothing")), "{told}");
+    poke(disk, 0x438, b"\x53\xef");
+    poke(disk, (8 << 20) - 5, b"x");
+    let ordered = ["create", "--pmem", region, "--size", "1M", "--force", "--ordered", "--disk", disk];
+    let made = run(&ordered);
+    assert_eq!(made.code, 0, "{}", made.stderr);
+    assert!(made.stderr.contains(&format!("{disk} holds an ext2, ext3 or ext4 file system")), "{}", made.stderr);
 }
 
 #[test]
@@ -154,7 +216,8 @@ fn a_volume_that_is_served_is_in_use() {
     let folder = Folder::new();
     let volume = &folder.volume("v");
     let listen = &format!("unix:{}", folder.text("s"));
-    let _server = Server::start(&["--pmem", volume, "--listen", listen]);
+    let server = Server::start(&["--pmem", volume, "--listen", listen]);
+    let by = &format!("process {} (tidegate)", server.pid());
     let elsewhere = &format!("unix:{}", folder.text("t"));
     for arguments in [
         &["serve", "--pmem", volume, "--listen", elsewhere][..],
@@ -164,7 +227,7 @@ fn a_volume_that_is_served_is_in_use() {
         &["check", "--pmem", volume],
         &["check", "--pmem", volume, "--repair"],
     ] {
-        assert_refused(arguments, IN_USE, &["is in use", "lock", "tidegate info"]);
+        assert_refused(arguments, IN_USE, &["is in use", by, "lock", "tidegate info"]);
     }
     assert_eq!(json(&["info", "--pmem", volume])["in_use"], true);
 }
@@ -191,7 +254,7 @@ fn regions_without_a_usable_volume() {
             &["there is no volume", "only zeroes", "tidegate create", "--size 1G"],
         );
         assert_refused(&[command, "--pmem", &empty], REFUSED, &["there is no volume", "--size 1G"]);
-        assert_refused(&[command, "--pmem", &text], REFUSED, &["there is no volume", "not recognised"]);
+        assert_refused(&[command, "--pmem", &text], REFUSED, &["there is no volume", "it holds text"]);
         let of_folder = &["it is a folder", "--pmem FILE"];
         assert_refused(&[command, "--pmem", folder.0.path().to_str().unwrap()], ENVIRONMENT, of_folder);
         assert_refused(&[command, "--pmem", "/dev/null"], ENVIRONMENT, &["is no region", "character device"]);
@@ -247,13 +310,10 @@ fn volumes_of_another_version_are_refused() {
 }
 
 #[test]
-fn damaged_info_blocks_are_refused_and_repaired() {
+fn a_damaged_info_block_is_repaired_and_two_are_refused() {
     let folder = Folder::new();
     let volume = &folder.volume("v");
     poke(volume, INFO_AT + 60, &[0xff; 4]);
-    for command in ["serve", "info"] {
-        assert_refused(&[command, "--pmem", volume], REFUSED, &["is damaged", "0x1000", "check --repair"]);
-    }
     let found = run(&["check", "--pmem", volume]);
     assert_eq!(found.code, REFUSED, "{}", found.stderr);
     assert!(found.stdout.contains("broken     at 0x1000: the first info block is good"), "{}", found.stdout);
@@ -274,27 +334,48 @@ fn damaged_info_blocks_are_refused_and_repaired() {
 }
 
 #[test]
-fn damage_behind_good_info_blocks_is_found_before_the_volume_opens() {
+fn damage_behind_good_info_blocks_is_found_and_what_a_repair_costs_is_told() {
     let folder = Folder::new();
     let volume = &folder.volume("v");
     let info = info_block(volume, INFO_AT);
     // Two sectors in one block.
     let map_at = INFO_AT + info.mapoff.get();
     poke(volume, map_at, &0xc000_0005_u32.to_le_bytes());
-    assert_refused(&["serve", "--pmem", volume], REFUSED, &["is damaged", "name one block", "check --repair"]);
     let found = run(&["check", "--pmem", volume, "--json"]);
     assert_eq!(found.code, REFUSED, "{}", found.stderr);
     let found: Value = serde_json::from_str(&found.stdout).unwrap();
     assert_eq!(found["sound"], false);
     assert!(found["findings"][0]["offset"].as_u64().unwrap() >= map_at, "{found}");
-    // What a repair cost is told with it: neither of the two can be believed.
-    let repaired = run(&["check", "--pmem", volume, "--repair"]);
-    assert_eq!(repaired.code, 0, "{}", repaired.stderr);
-    for phrase in ["2 lost", "sound again: 1 broken", "the data of 2 sectors was lost"] {
+    // What a repair costs is told before it: neither of the two can be believed.
+    assert_eq!(found["repair_loses"]["ranges"][0]["first"], 0, "{found}");
+    let before = fs::read(volume).unwrap();
+    let dry = run(&["check", "--pmem", volume, "--repair", "--dry-run"]);
+    assert_eq!(dry.code, REFUSED, "{}", dry.stderr);
+    assert!(dry.stdout.contains("repair     would give up 2 blocks (8 KiB): 0, 5\n"), "{}", dry.stdout);
+    let phrases = &["was not repaired", "would give up 2 blocks (8 KiB): 0, 5", "--repair --yes --pmem"];
+    assert_refused(&["check", "--pmem", volume, "--repair"], REFUSED, phrases);
+    assert!(fs::read(volume).unwrap() == before, "the file changed");
+    let repaired = run(&["check", "--pmem", volume, "--repair", "--yes"]);
+    assert_eq!(repaired.code, REFUSED, "{}", repaired.stderr);
+    for phrase in
+        ["2 lost", "sound again: 1 broken", "the data of 2 sectors was lost", "gave up 2 blocks (8 KiB): 0, 5"]
+    {
         assert!(repaired.stdout.contains(phrase), "{phrase}: {}", repaired.stdout);
     }
     let again = json(&["check", "--pmem", volume, "--repair"]);
     assert_eq!((&again["given_up"], &again["blocks"]["lost"]), (&0.into(), &2.into()));
+}
+
+#[test]
+fn a_volume_whose_flog_says_nothing_that_can_be_is_refused() {
+    let folder = Folder::new();
+    let volume = &folder.volume("v");
+    let flog_at = INFO_AT + info_block(volume, INFO_AT).logoff.get();
+    poke(volume, flog_at + 64 * 9, &99_999_u32.to_le_bytes());
+    for command in ["serve", "info"] {
+        let phrases = &["is damaged", "a flog entry names a sector of its arena", "check --repair"];
+        assert_refused(&[command, "--pmem", volume], REFUSED, phrases);
+    }
 }
 
 #[test]
@@ -389,7 +470,7 @@ fn a_file_system_mounted_read_only_is_told() {
 fn places_where_nobody_can_listen() {
     let folder = Folder::new();
     let volume = &folder.volume("v");
-    let serve_at = |place: &str| run(&["serve", "--pmem", volume, "--listen", place]);
+    let serve_at = |place: &str| run(&["serve", "--pmem", volume, "--insecure", "--listen", place]);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = listener.local_addr().unwrap();
     assert_tells(&serve_at(&format!("tcp:{taken}")), IN_USE, &["port", "is in use", "127.0.0.1:0"]);
@@ -397,7 +478,8 @@ fn places_where_nobody_can_listen() {
     fs::write(&file, "").unwrap();
     assert_tells(&serve_at(&format!("unix:{file}")), ENVIRONMENT, &["cannot listen", "no socket"]);
     assert!(Path::new(&file).exists());
-    let serve_with = |flag: &str, place: &str| run(&["serve", "--pmem", volume, flag, place]);
+    let listen = &format!("unix:{}", folder.text("free"));
+    let serve_with = |flag: &str, place: &str| run(&["serve", "--pmem", volume, "--listen", listen, flag, place]);
     assert_tells(
         &serve_with("--metrics", &format!("tcp:{taken}")),
         IN_USE,
@@ -422,8 +504,9 @@ fn a_socket_that_answers_is_in_use() {
     let folder = Folder::new();
     let (one, two) = (&folder.volume("one"), &folder.volume("two"));
     let listen = &format!("unix:{}", folder.text("s"));
-    let _server = Server::start(&["--pmem", one, "--listen", listen]);
-    assert_refused(&["serve", "--pmem", two, "--listen", listen], IN_USE, &["socket", "is in use", "answers"]);
+    let server = Server::start(&["--pmem", one, "--listen", listen]);
+    let by = &format!("process {} answers", server.pid());
+    assert_refused(&["serve", "--pmem", two, "--listen", listen], IN_USE, &["socket", "is in use", by]);
 }
 
 #[test]

@@ -71,7 +71,7 @@ fn sockets_given_with_the_start_are_served_and_left_in_place() {
     assert!(path.exists(), "whoever opened the socket removes it");
     let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
     let uri = format!("nbd://{}/", tcp.local_addr().unwrap());
-    let mut server = activated(tcp.into(), &["--pmem", &volume]);
+    let mut server = activated(tcp.into(), &["--pmem", &volume, "--insecure"]);
     assert_eq!(server.uris, [uri]);
     peer("nbdinfo", &["--size", &server.uris[0]]);
     assert!(server.stop().success());
@@ -81,13 +81,15 @@ fn sockets_given_with_the_start_are_served_and_left_in_place() {
 fn a_socket_given_with_the_start_is_not_exposed_without_consent() {
     let folder = Folder::new();
     let volume = folder.volume("v");
-    let tcp = TcpListener::bind("0.0.0.0:0").unwrap();
-    let mut command = Command::new("sh");
-    command.args(["-c", "exec 3<&0 </dev/null; LISTEN_FDS=1 LISTEN_PID=$$ exec \"$@\"", "sh"]);
-    command.arg(env!("CARGO_BIN_EXE_tidegate")).args(["serve", "--pmem", &volume]);
-    let output = command.stdin(Stdio::from(OwnedFd::from(tcp))).output().unwrap();
-    let told = String::from_utf8(output.stderr).unwrap();
-    assert!(output.status.code() == Some(2) && told.contains("--insecure"), "{told}");
+    for address in ["0.0.0.0:0", "127.0.0.1:0"] {
+        let tcp = TcpListener::bind(address).unwrap();
+        let mut command = Command::new("sh");
+        command.args(["-c", "exec 3<&0 </dev/null; LISTEN_FDS=1 LISTEN_PID=$$ exec \"$@\"", "sh"]);
+        command.arg(env!("CARGO_BIN_EXE_tidegate")).args(["serve", "--pmem", &volume]);
+        let output = command.stdin(Stdio::from(OwnedFd::from(tcp))).output().unwrap();
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(2) && told.contains("--insecure"), "{told}");
+    }
 }
 
 #[test]

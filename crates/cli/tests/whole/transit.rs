@@ -1,9 +1,10 @@
 //! Volumes behind the write cache: what a kill leaves is completed, what ends well leaves nothing, and wishes are heeded.
 
-use crate::program::{Folder, Server, json, run};
+use crate::program::{Folder, NOBODY, Server, json, run};
 use std::fs;
+use std::os::unix::fs::{chown, symlink};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use tidegate_media::Durability;
 use tidegate_nbd::client::{Client, Operation};
 
@@ -15,11 +16,16 @@ fn stamped(block: u64, turn: u64) -> Vec<u8> {
     [block.to_le_bytes(), turn.to_le_bytes()].concat().repeat(usize::try_from(BLOCK).unwrap() / 16)
 }
 
-/// Blocks that a served volume's cache holds, and its file.
-fn cache_file(volume: &str) -> Option<std::path::PathBuf> {
+/// What has a name of the volume's caches.
+fn cache_files(volume: &str) -> Vec<PathBuf> {
     let uuid = json(&["info", "--pmem", volume])["volume"]["uuid"].as_str().unwrap().to_owned();
     let files = fs::read_dir("/dev/shm").unwrap().map(|entry| entry.unwrap().path());
-    files.into_iter().find(|path| path.to_string_lossy().contains(&uuid))
+    files.filter(|path| path.to_string_lossy().contains(&uuid)).collect()
+}
+
+/// The file of the volume's cache.
+fn cache_file(volume: &str) -> Option<PathBuf> {
+    cache_files(volume).pop()
 }
 
 /// Writes a burst of blocks, all in flight at once, and returns when all are acknowledged.
@@ -100,21 +106,81 @@ fn a_cache_whose_file_got_no_bytes_is_made_anew() {
     }
 }
 
+/// Makes a name in `/dev/shm` that goes with the test.
+struct Squat(PathBuf);
+
+impl Drop for Squat {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+/// Serves the volume behind a cache, kills the server with blocks in it, and has another one complete them.
+fn kill_and_complete(folder: &Folder, volume: &str, squat: &Path) -> bool {
+    let (socket, listen) = (folder.path("s"), &format!("unix:{}", folder.text("s")));
+    let serve = |more: &[&str]| Server::start(&[&["--pmem", volume, "--listen", listen], more].concat());
+    let ignored = format!("{} is ignored", squat.display());
+    let mut server = serve(&["--cache", "1M", "--emulate", "optane"]);
+    server.hear_or_heard(&ignored);
+    let mut client = Server::client(&socket);
+    burst(&mut client, 7);
+    server.kill();
+    let file = cache_files(volume).into_iter().find(|file| file != squat).expect("it has a cache of its own");
+    let refused = run(&["serve", "--pmem", volume, "--listen", listen, "--read-only"]);
+    assert!(refused.code == 3 && refused.stderr.contains("without --read-only"), "{}", refused.stderr);
+    let mut server = serve(&["--cache", "off"]);
+    server.hear_or_heard(&ignored);
+    assert_eq!(cache_files(volume), [squat], "{} is completed", file.display());
+    let mut client = Server::client(&socket);
+    (0..BURST).for_each(|block| assert_eq!(read(&mut client, block), stamped(block, 7), "block {block}"));
+    assert_eq!(server.stop().code(), Some(0));
+    server.said.contains("\ncompleted")
+}
+
 #[test]
-fn a_cache_that_somebody_else_made_is_not_believed() {
+fn a_cache_that_somebody_else_made_is_ignored_and_the_volume_gets_another_one() {
     crate::program::need_root("be another user");
+    let folder = Folder::new();
+    let (volume, other) = (&folder.volume("v"), folder.path("other"));
+    let listen = &format!("unix:{}", folder.text("s"));
+    let mut server = Server::start(&["--pmem", volume, "--listen", listen, "--cache", "1M"]);
+    let squat = Squat(cache_files(volume).remove(0));
+    assert!(server.stop().success());
+    let squatted = |made: &dyn Fn()| {
+        made();
+        // Some kills come when the cache is empty.
+        let is_met = (0..40).any(|_| kill_and_complete(&folder, volume, &squat.0));
+        assert!(is_met, "no kill met a block in the cache");
+    };
+    squatted(&|| {
+        fs::write(&squat.0, "no cache").unwrap();
+        chown(&squat.0, Some(NOBODY), None).unwrap();
+    });
+    assert_eq!(fs::read(&squat.0).unwrap(), b"no cache");
+    fs::remove_file(&squat.0).unwrap();
+    fs::write(&other, "of root").unwrap();
+    squatted(&|| symlink(&other, &squat.0).unwrap());
+    assert_eq!(fs::read(&other).unwrap(), b"of root");
+    assert!(squat.0.is_symlink());
+}
+
+#[test]
+fn of_two_caches_that_were_left_neither_is_believed() {
     let folder = Folder::new();
     let volume = &folder.volume("v");
     let listen = &format!("unix:{}", folder.text("s"));
     let serve = ["--pmem", volume, "--listen", listen, "--cache", "1M"];
     Server::start(&serve).kill();
     let file = cache_file(volume).unwrap();
-    std::os::unix::fs::chown(&file, Some(crate::program::NOBODY), None).unwrap();
+    let name = file.file_name().unwrap().to_str().unwrap();
+    let (beginning, ending) = name.split_at("tidegate-".len() + 36);
+    let copy = Squat(file.with_file_name(format!("{beginning}.2{ending}")));
+    fs::copy(&file, &copy.0).unwrap();
     let refused = run(&[&["serve"][..], &serve].concat());
-    assert!(refused.code == 3 && refused.stderr.contains("user 65534 made that file"), "{}", refused.stderr);
-    std::os::unix::fs::chown(&file, Some(0), None).unwrap();
-    let mut server = Server::start(&serve);
-    assert_eq!(server.stop().code(), Some(0));
+    assert!(refused.code == 3 && refused.stderr.contains("nothing tells which are newer"), "{}", refused.stderr);
+    assert!(file.exists() && copy.0.exists());
+    drop(copy);
+    assert_eq!(Server::start(&serve).stop().code(), Some(0));
     assert_eq!(cache_file(volume), None);
 }
 

@@ -10,6 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::mpsc::RecvTimeoutError;
 use std::thread;
 use std::time::{Duration, Instant};
 use tidegate_media::Durability;
@@ -255,24 +256,39 @@ fn a_server_without_a_place_for_its_control_socket_serves_all_the_same() {
 
 #[test]
 fn watching_shows_what_came_in_between() {
-    let watched = Watched::start(&[]);
+    let watched = Watched::start(&["--cache", "1M"]);
     let mut client = watched.client();
-    client.write(0, &[1; BLOCK], Durability::Volatile).unwrap();
+    let write = |client: &mut Client<UnixStream>, count: u64| {
+        (0..count).for_each(|lba| client.write(lba * BLOCK as u64, &[1; BLOCK], Durability::Volatile).unwrap());
+        client.flush().unwrap();
+    };
+    write(&mut client, 8);
     let mut stat = tidegate();
     stat.args(["stat", "--json", "--watch", "--pmem", &watched.folder.text("v")]);
     let mut child = stat.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let mut next = || serde_json::from_str::<Value>(&lines.next().unwrap().unwrap()).unwrap();
     let writes = |stat: &Value| stat["volumes"][0]["requests"]["write"]["requests"].as_u64().unwrap();
-    assert_eq!(writes(&next()), 1);
-    for _ in 0..5 {
-        client.write(0, &[1; BLOCK], Durability::Volatile).unwrap();
-    }
+    let counter = |stat: &Value, name: &str| counters(stat)[name];
+    let first = next();
+    assert_eq!((writes(&first), counter(&first, "cache_written_blocks"), &first["since"]), (8, 8.0, &"start".into()));
+    let limit = counter(&first, "cache_slots_limit");
+    write(&mut client, 5);
+    let second_client = watched.client();
     let interval = next();
-    assert_eq!(writes(&interval), 5);
-    assert!((0.5..30.0).contains(&interval["seconds"].as_f64().unwrap()), "{interval}");
-    assert_eq!(writes(&next()), 0);
-    drop(watched);
+    assert_eq!((writes(&interval), &interval["since"]), (5, &"last".into()));
+    assert_eq!((counter(&interval, "cache_written_blocks"), counter(&interval, "cache_flushes")), (5.0, 1.0));
+    let seconds = interval["seconds"].as_f64().unwrap();
+    assert!((0.5..30.0).contains(&seconds), "{interval}");
+    let rates = &interval["volumes"][0]["per_second"];
+    assert_eq!(rates["cache_written_blocks"].as_f64().unwrap(), 5.0 / seconds);
+    let connections = serde_json::json!({"open": 2, "admitted": 1, "over_limit": 0, "strangers": 0});
+    assert_eq!(interval["connections"], connections);
+    // What goes up and down is as it is, and has no rate.
+    assert!(counter(&interval, "cache_slots_limit") > 0.0 && limit > 0.0 && rates["cache_slots_limit"].is_null());
+    let last = next();
+    assert_eq!((writes(&last), counter(&last, "cache_written_blocks"), counter(&last, "region_fences")), (0, 0.0, 0.0));
+    drop((watched, second_client));
     assert_eq!(child.wait().unwrap().code(), Some(5));
 }
 
@@ -355,6 +371,53 @@ fn prometheus_reads_the_same_numbers() {
     }
     assert!(scrape(port, "GET /other HTTP/1.1\r\n\r\n").0.starts_with("HTTP/1.1 404"));
     assert!(scrape(port, "POST /metrics HTTP/1.1\r\n\r\n").0.starts_with("HTTP/1.1 405"));
+}
+
+/// Clients that keep a server waiting in every way there is, `count` of each: some say nothing, some say a little, some send a byte whenever the last
+/// one may have arrived, and some ask and take no answer. They go on until what is returned is dropped.
+fn trying<S: Read + Write + Send + 'static>(
+    count: usize,
+    connect: impl Fn() -> S,
+    trickle: &'static [u8],
+    asked: &[u8],
+) -> (Vec<S>, std::sync::mpsc::Sender<()>) {
+    let mut held: Vec<S> = (0..count).map(|_| connect()).collect();
+    for begun in [&trickle[..1], asked] {
+        held.extend((0..count).map(|_| {
+            let mut client = connect();
+            client.write_all(begun).unwrap();
+            client
+        }));
+    }
+    let mut dripping: Vec<S> = (0..count).map(|_| connect()).collect();
+    let (goes_on, end) = std::sync::mpsc::channel::<()>();
+    thread::spawn(move || {
+        for byte in trickle.iter().cycle() {
+            // Those that the server sends away come no more.
+            dripping.retain_mut(|client| client.write_all(&[*byte]).is_ok());
+            if end.recv_timeout(Duration::from_millis(50)) == Err(RecvTimeoutError::Disconnected) {
+                return;
+            }
+        }
+    });
+    (held, goes_on)
+}
+
+#[test]
+fn clients_that_say_nothing_or_take_no_answer_keep_nobody_waiting() {
+    let watched = Watched::start(&["--metrics", "tcp:127.0.0.1:0"]);
+    let (port, control) = (watched.metrics_port(), watched.folder.path("v.control"));
+    let get = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
+    let begin = Instant::now();
+    let scrapers = trying(50, || TcpStream::connect(&port).unwrap(), get, get);
+    let watchers = trying(50, || UnixStream::connect(&control).unwrap(), b"{\"snapshot\"", b"\"snapshot\"\n");
+    for _ in 0..3 {
+        assert_eq!(watched.stat()["connections"]["open"], 0);
+        assert!(scrape(&port, "GET /metrics HTTP/1.1\r\n\r\n").0.starts_with("HTTP/1.1 200"));
+    }
+    // One after the other, those who scrape would take 300 s, and `stat` would have given up.
+    assert!(begin.elapsed() < Duration::from_secs(60), "{:?}", begin.elapsed());
+    drop((scrapers, watchers));
 }
 
 #[test]

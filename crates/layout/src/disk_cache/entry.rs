@@ -9,6 +9,9 @@ pub const LBA_BITS: u32 = 48;
 
 const CLEAN: u16 = 1;
 
+/// Bits of the flags before those of an entry's check.
+const CHECK_SHIFT: u32 = 1;
+
 on_media! {
     /// Where a block of the disk lies. The second word is one aligned store and makes the entry count; the first is stored only while the
     /// second says that the entry is free.
@@ -19,7 +22,8 @@ on_media! {
         8: block: U32,
         /// one more with each store that changes `block`, modulo 2^16
         12: counter: U16,
-        /// 1: the disk holds the same bytes, and has confirmed a flush since
+        /// bit 0: the disk holds the same bytes, and has confirmed a flush since; bits 15..1: in a cache with checked entries, the check of an entry that holds a
+        /// block, else zero. The check is `c ^ c >> 15 ^ c >> 30` in 15 bits, c being the CRC-32C of `lba` and of the other 8 bytes with a check of zero
         14: flags: U16,
     }
 }
@@ -103,9 +107,15 @@ impl CacheEntry {
         u64::from(counter) << 32
     }
 
-    /// The second word of an entry that holds `block`.
-    pub fn holding_word(block: u32, counter: u16, clean: bool) -> u64 {
+    /// The second word of an entry without a check that holds `block`.
+    fn holding_word(block: u32, counter: u16, clean: bool) -> u64 {
         u64::from(u16::from(clean) * CLEAN) << 48 | u64::from(counter) << 32 | (u64::from(block) + 1)
+    }
+
+    /// The flags of an entry that holds a block, given its two words without a check.
+    fn checked_flags(lba: u64, word: u64) -> u64 {
+        let sum = crc32c::crc32c_append(crc32c::crc32c(&lba.to_le_bytes()), &word.to_le_bytes());
+        u64::from((sum ^ sum >> 15 ^ sum >> 30) & 0x7fff) << CHECK_SHIFT
     }
 
     /// The entry of these two words.
@@ -129,8 +139,19 @@ impl CacheEntry {
         };
         rule(block < plan.blocks, "an entry names a block of the cache", 8, block)?;
         rule(self.lba.get() < plan.disk_blocks, "an entry names a block of the disk", 0, self.lba)?;
-        rule(flags & !CLEAN == 0, "an entry's flags are known", 14, flags)?;
-        Ok(EntryState::Holds { lba: self.lba.get(), block, counter, clean: flags == CLEAN })
+        let clean = flags & CLEAN == CLEAN;
+        let known = plan.holding_word(self.lba.get(), block, counter, clean) >> 48;
+        let law = if plan.entries_checked { "an entry fits its check" } else { "an entry's flags are known" };
+        rule(u64::from(flags) == known, law, 14, flags)?;
+        Ok(EntryState::Holds { lba: self.lba.get(), block, counter, clean })
+    }
+}
+
+impl CachePlan {
+    /// The second word of an entry that holds `block` as block `lba` of the disk.
+    pub fn holding_word(&self, lba: u64, block: u32, counter: u16, clean: bool) -> u64 {
+        let word = CacheEntry::holding_word(block, counter, clean);
+        if self.entries_checked { word | CacheEntry::checked_flags(lba, word) << 48 } else { word }
     }
 }
 
@@ -196,15 +217,47 @@ mod tests {
         data_at: 0,
         journal_blocks: 0,
         start_sums: false,
+        entries_checked: false,
     };
+
+    const CHECKED: CachePlan = CachePlan { entries_checked: true, ..PLAN };
 
     #[test]
     fn golden_bytes_of_an_entry() {
-        let words = [0x0102_0304, CacheEntry::holding_word(0x3e7, 0xbeef, true)];
+        let words = [0x0102_0304, PLAN.holding_word(0x0102_0304, 0x3e7, 0xbeef, true)];
         let entry = CacheEntry::from_words(words);
         assert_eq!(entry.as_bytes(), b"\x04\x03\x02\x01\0\0\0\0\xe8\x03\0\0\xef\xbe\x01\0");
         let holds = EntryState::Holds { lba: 0x0102_0304, block: 0x3e7, counter: 0xbeef, clean: true };
         assert_eq!(entry.check(&PLAN), Ok(holds));
+    }
+
+    #[test]
+    fn golden_bytes_of_a_checked_entry() {
+        let words = [0x0102_0304, CHECKED.holding_word(0x0102_0304, 0x3e7, 0xbeef, true)];
+        let entry = CacheEntry::from_words(words);
+        assert_eq!(entry.as_bytes(), b"\x04\x03\x02\x01\0\0\0\0\xe8\x03\0\0\xef\xbe\xc1\x16");
+        let holds = EntryState::Holds { lba: 0x0102_0304, block: 0x3e7, counter: 0xbeef, clean: true };
+        assert_eq!(entry.check(&CHECKED), Ok(holds));
+        assert!(entry.check(&PLAN).is_err(), "a reader without checks does not know these flags");
+    }
+
+    #[test]
+    fn one_or_two_flipped_bits_of_a_checked_entry_are_noticed() {
+        let whole = [0x0a_1234_5678, CHECKED.holding_word(0x0a_1234_5678, 77, 0x1357, false)];
+        let flipped = |bits: [usize; 2]| {
+            let mut words = whole;
+            bits.into_iter().for_each(|bit| words[bit / 64] ^= 1 << (bit % 64));
+            CacheEntry::from_words(words)
+        };
+        let wide = CachePlan { blocks: u32::MAX - 1, disk_blocks: u64::MAX, ..CHECKED };
+        assert!(CacheEntry::from_words(whole).check(&wide).is_ok());
+        for one in 0..128 {
+            let single = CacheEntry::from_words(std::array::from_fn(|word| {
+                whole[word] ^ u64::from(one / 64 == word) << (one % 64)
+            }));
+            assert!(single.check(&wide).is_err(), "bit {one}");
+            (0..one).for_each(|other| assert!(flipped([one, other]).check(&wide).is_err(), "bits {one} and {other}"));
+        }
     }
 
     #[test]
@@ -241,7 +294,7 @@ mod tests {
 
     #[test]
     fn what_lies_outside_is_refused() {
-        let entry = |lba, block| CacheEntry::from_words([lba, CacheEntry::holding_word(block, 0, false)]).check(&PLAN);
+        let entry = |lba, block| CacheEntry::from_words([lba, PLAN.holding_word(lba, block, 0, false)]).check(&PLAN);
         assert!(entry(0, 999).is_ok() && entry(0, 1000).is_err() && entry(1 << 30, 0).is_err());
         assert!(CacheEntry::from_words([0, 2 << 48 | 1]).check(&PLAN).is_err(), "an unknown flag");
         assert!(CacheEntry::from_words([0, 1 << 48]).check(&PLAN).is_err(), "a clean nothing");

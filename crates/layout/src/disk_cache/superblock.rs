@@ -20,6 +20,8 @@ const RO_COMPAT_ORDER: u32 = 2;
 /// The bit of `ro_compat` of a cache that keeps checksums of the disk's first blocks: whoever writes to the disk without them makes it look like one that somebody else
 /// wrote to.
 const RO_COMPAT_START: u32 = 4;
+/// The bit of `incompat` of a cache whose entries carry a check: their flags mean more.
+const INCOMPAT_CHECKED_ENTRIES: u32 = 1;
 
 /// Bits of `ro_compat` that have a meaning.
 const KNOWN: u32 = RO_COMPAT_SUMS | RO_COMPAT_ORDER | RO_COMPAT_START;
@@ -68,7 +70,7 @@ on_media! {
         76: compat: U32,
         /// features without which nothing may be written: bit 0, a checksum of each block; bit 1, a journal at the disk's end; bit 2, checksums of the disk's first blocks
         80: ro_compat: U32,
-        /// features without which nothing may be read
+        /// features without which nothing may be read: bit 0, entries carry a check
         84: incompat: U32,
         /// bytes in a block
         88: block_size: U32,
@@ -120,6 +122,8 @@ pub struct CachePlan {
     pub journal_blocks: u32,
     /// Whether there are checksums of the disk's first blocks.
     pub start_sums: bool,
+    /// Whether entries that hold blocks carry a check.
+    pub entries_checked: bool,
 }
 
 /// Whether a cache keeps a checksum of each block.
@@ -187,18 +191,18 @@ impl CachePlan {
         let sums_at = entries_end.next_multiple_of(64);
         let data_at = (sums_at + sums.bytes_of(blocks)).next_multiple_of(u64::from(block_size));
         let sums_at = (sums == Sums::Kept).then_some(sums_at);
-        let (ring_at, journal_blocks, start_sums) = (RING_AT, 0, false);
         CachePlan {
             block_size,
             blocks,
             disk_blocks,
             ring_slots,
-            ring_at,
+            ring_at: RING_AT,
             entries_at,
             sums_at,
             data_at,
-            journal_blocks,
-            start_sums,
+            journal_blocks: 0,
+            start_sums: false,
+            entries_checked: sums == Sums::Kept,
         }
     }
 
@@ -325,7 +329,7 @@ impl Superblock {
             version: U32::new(VERSION),
             compat: U32::ZERO,
             ro_compat: U32::new(plan.features()),
-            incompat: U32::ZERO,
+            incompat: U32::new(if plan.entries_checked { INCOMPAT_CHECKED_ENTRIES } else { 0 }),
             block_size: U32::new(plan.block_size),
             blocks: U32::new(plan.blocks),
             disk_blocks: U64::new(plan.disk_blocks),
@@ -349,7 +353,9 @@ impl Superblock {
         rule(magic == DISK_CACHE_MAGIC, "the magic is `tidegate-nvcache`", 0, format_args!("{magic:02x?}"))?;
         rule(self.checksum.get() == self.digest(), "the checksum is that of the superblock", 252, self.checksum)?;
         rule(self.version.get() == VERSION, "the version is known", 72, self.version)?;
-        rule(self.incompat.get() == 0, "no feature is needed that is not known", 84, self.incompat)?;
+        let incompat = self.incompat.get();
+        let is_known = incompat & !INCOMPAT_CHECKED_ENTRIES == 0;
+        rule(is_known, "no feature is needed that is not known", 84, incompat)?;
         let features = self.ro_compat.get();
         let sums_at = (features & RO_COMPAT_SUMS != 0).then(|| self.sums_at.get());
         let plan = CachePlan {
@@ -363,6 +369,7 @@ impl Superblock {
             data_at: self.data_at.get(),
             journal_blocks: if features & RO_COMPAT_ORDER != 0 { self.journal_blocks.get() } else { 0 },
             start_sums: features & RO_COMPAT_START != 0,
+            entries_checked: incompat & INCOMPAT_CHECKED_ENTRIES != 0,
         };
         rule(
             features == plan.features() | features & !KNOWN,
@@ -401,6 +408,7 @@ mod tests {
         data_at: 32768,
         journal_blocks: 0,
         start_sums: false,
+        entries_checked: false,
     };
 
     #[test]
@@ -477,6 +485,16 @@ mod tests {
             assert!(fitting.end() <= bytes && fitting.check(bytes).is_ok());
             assert!(CachePlan::cut_with(Sums::Kept, fitting.blocks + 1, 4096, 1 << 20, 64).end() > bytes);
         }
+    }
+
+    #[test]
+    fn checked_entries_are_a_feature_for_readers() {
+        let plan = CachePlan::cut_with(Sums::Kept, 10, 4096, 1 << 20, 64);
+        let bytes = Superblock::new(&plan, [1; 16], [2; 32], 5);
+        assert_eq!(&bytes.as_bytes()[84..88], &[1, 0, 0, 0]);
+        assert_eq!(bytes.check(plan.end()).unwrap().plan, plan);
+        let unchecked = CachePlan { entries_checked: false, ..plan };
+        assert_eq!(Superblock::new(&unchecked, [1; 16], [2; 32], 5).check(plan.end()).unwrap().plan, unchecked);
     }
 
     #[test]

@@ -214,4 +214,5 @@ fn a_file_cut_short_is_answered_with_the_bytes_that_are_gone() {
     let refusal = disk.last_refusal().unwrap();
     assert_eq!((refusal.range, refusal.errno), (LbaRange { first: Lba(10), blocks: 2 }, Errno::IO.raw_os_error()));
     assert!(refusal.to_string().starts_with("cannot read blocks 10..12: "), "{refusal}");
+    assert_eq!(disk.refusals(), Refusals { reads: 1, ..Refusals::default() });
 }

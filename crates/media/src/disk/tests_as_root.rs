@@ -84,18 +84,19 @@ fn a_full_file_system_is_answered_with_the_bytes_that_found_no_room() {
     assert!((1..=4).contains(&good), "1 MiB has room for four of these: {answers:?}");
     let refused = answers.iter().zip(&runs).filter(|(answer, _)| answer.is_err());
     for (answer, run) in refused {
-        let Err(Error::Media(Poison { at, len })) = answer else { panic!("{answer:?}") };
+        let Err(Error::NoRoom(NoRoom { at, len })) = answer else { panic!("{answer:?}") };
         let end = (run.at.0 + 64) * 4096;
         assert!((run.at.0 * 4096..end).contains(at) && at + len == end, "{at} {len}");
     }
     assert_eq!(disk.last_refusal().unwrap().errno, Errno::NOSPC.raw_os_error());
     assert!(disk.last_refusal().unwrap().to_string().contains("No space left"), "{:?}", disk.last_refusal());
+    assert_eq!(disk.refusals(), Refusals { writes: 8 - good as u64, ..Refusals::default() });
 }
 
 /// What a refusal says of who uses the disk.
 fn used_by(path: &Path) -> String {
     match FileDisk::open(path, DiskAccess::ReadWrite, 4096) {
-        Err(MapError::UsedBy { by, .. }) => by,
+        Err(MapError::InUse { holder, .. }) => holder.to_string(),
         other => panic!("{:?}", other.map(|disk| disk.geometry())),
     }
 }
@@ -135,7 +136,7 @@ fn a_mounted_disk_is_told_with_where_it_is_mounted_as_a_file_and_as_a_device() {
     let told = [&file, &device.0].map(|path| used_by(path));
     run("umount", &[&at]);
     let name = device.0.display();
-    let mounted = format!("{name} is mounted at {}", at.display());
-    assert_eq!(told, [format!("the loop device {name} shows it, and {mounted}"), mounted]);
+    let mounted = format!("is mounted at {}", at.display());
+    assert_eq!(told, [format!("the loop device {name} shows it, and {name} {mounted}"), format!("it {mounted}")]);
     FileDisk::open(&device.0, DiskAccess::ReadWrite, 4096).unwrap();
 }

@@ -4,6 +4,7 @@
 //! for swap in it, and for programs that have it open for writing. All of it is looked up by device and inode number, as names may be others elsewhere. What is hidden
 //! from this process, as loop devices over files of another mount namespace and the files of other users' programs are, is not found.
 
+use crate::lock_holder::LockHolder;
 use rustix::fs::{major, minor};
 use std::ffi::OsString;
 use std::fs::{self, File, Metadata};
@@ -16,15 +17,19 @@ use std::path::{Path, PathBuf};
 const ACCESS_MODE: u32 = 3;
 
 /// Who uses the regular `file`, as what is said of it; None: nobody is known. Its own descriptors in this process do not count.
-pub(super) fn of_file(file: &File) -> io::Result<Option<String>> {
+pub(super) fn of_file(file: &File) -> io::Result<Option<LockHolder>> {
     let it = file.metadata()?;
-    Ok(loop_over(&it).or_else(|| is_swap(&it).then(|| "the system swaps to it".to_owned())).or_else(|| writer_of(&it)))
+    let kernel = loop_over(&it).or_else(|| is_swap(&it).then(|| "the system swaps to it".to_owned()));
+    Ok(kernel.map(|by| LockHolder::User { by }).or_else(|| writer_of(&it)))
 }
 
-/// Who uses the block device at `path`, as far as it is known.
-pub(super) fn of_device(path: &Path) -> Option<String> {
-    let device = fs::metadata(path).ok()?;
-    of_number(&name_of(device.rdev())?)
+/// Who uses the block device at `path`, which cannot be opened for one alone.
+pub(super) fn of_device(path: &Path) -> LockHolder {
+    let used = || of_number(&name_of(fs::metadata(path).ok()?.rdev())?);
+    match LockHolder::of_path(path) {
+        LockHolder::Unseen => used().map_or(LockHolder::Unseen, |by| LockHolder::User { by }),
+        holder => holder,
+    }
 }
 
 /// What the kernel's own table of block devices calls the one of this number.
@@ -83,7 +88,7 @@ fn is_swap(it: &Metadata) -> bool {
 }
 
 /// Where the block device of this number, as in `7:0`, is mounted.
-fn mounted_at(number: &str) -> Option<PathBuf> {
+pub(crate) fn mounted_at(number: &str) -> Option<PathBuf> {
     let mounts = fs::read("/proc/self/mountinfo").ok()?;
     mounts.split(|byte| *byte == b'\n').find_map(|line| {
         let mut fields = line.split(|byte| *byte == b' ').skip(2);
@@ -105,7 +110,7 @@ fn unescaped(path: &[u8]) -> PathBuf {
 }
 
 /// Another process that has the file `it` open for writing.
-fn writer_of(it: &Metadata) -> Option<String> {
+fn writer_of(it: &Metadata) -> Option<LockHolder> {
     let own = std::process::id().to_string();
     let mut processes = names_in(Path::new("/proc")).filter(|name| name.parse::<u32>().is_ok() && *name != own);
     processes.find_map(|process| {
@@ -120,7 +125,7 @@ fn writer_of(it: &Metadata) -> Option<String> {
         };
         descriptors.find(|descriptor| writes(descriptor).is_some())?;
         let name = fs::read_to_string(folder.join("comm")).unwrap_or_default();
-        Some(format!("process {process} ({}) has it open for writing", name.trim()))
+        Some(LockHolder::Writer { pid: process.parse().ok()?, program: name.trim().to_owned() })
     })
 }
 
@@ -169,7 +174,7 @@ mod tests {
         assert_eq!(of_file(&File::open(&path).unwrap()).unwrap(), None);
         let writes = File::options().append(true).open(&path).unwrap();
         let mut writer = Command::new("cat").stdin(Stdio::piped()).stdout(writes).spawn().unwrap();
-        let told = of_file(&File::open(&path).unwrap()).unwrap().unwrap();
+        let told = of_file(&File::open(&path).unwrap()).unwrap().unwrap().to_string();
         drop(writer.stdin.take());
         writer.wait().unwrap();
         assert!(

@@ -17,13 +17,20 @@ fn a_sparse_file_on_a_full_file_system_seals_at_the_store_that_finds_no_room() {
         region.fence().is_err()
     });
     let lost = lost.expect("1 MiB holds no 4 MiB");
-    assert_eq!(region.fence(), Err(Sealed::StoreLost { at: lost }));
+    assert_eq!(region.fence(), Err(Sealed::NoRoom { at: lost }));
     assert!((TINY_BYTES / 2..=TINY_BYTES).contains(&lost), "the first {lost} bytes found room");
     let mut out = [0; 4096];
     region.read(lost - 4096, &mut out).expect("what found room reads");
     assert_eq!(out, [7; 4096]);
-    // tmpfs needs a page even to show a hole in a mapping.
-    assert_eq!(region.read(2 * TINY_BYTES, &mut out), Err(Poison { at: 2 * TINY_BYTES, len: 4096 }));
+    // tmpfs needs a page even to show a hole in a mapping, and has none.
+    let mut across = [1; 8192];
+    region.read(lost - 4096 - 8, &mut across).expect("a hole reads");
+    assert!(across[..4104] == [7; 4104] && across[4104..] == [0; 4088]);
+    assert_eq!(region.load_u64(2 * TINY_BYTES), Ok(0));
+    region.file().expect("a file").set_len(3 * TINY_BYTES).expect("shorter");
+    assert!(region.read(3 * TINY_BYTES, &mut out).is_err(), "what was cut off is no hole");
+    mount_remount(tiny.0.path(), MountFlags::empty(), c"size=8M").expect("remounts");
+    assert_eq!(region.fence(), Err(Sealed::NoRoom { at: lost }), "what was lost stays lost");
     other.fence().expect("no other region is concerned");
 }
 

@@ -235,7 +235,7 @@ impl FaultyCache {
         let Some((entry, counter)) = free else { return };
         let at = self.plan.entry_at(entry);
         self.watched.store_u64(at, lba);
-        self.watched.store_u64(at + 8, CacheEntry::holding_word(block, counter.wrapping_add(1), true));
+        self.watched.store_u64(at + 8, self.plan.holding_word(lba, block, counter.wrapping_add(1), true));
         self.watched.flush(at, 16);
     }
 

@@ -62,6 +62,11 @@ impl Volume {
         Volume { path }
     }
 
+    /// The volume in the region at `path`, made by somebody else.
+    pub fn at(path: &Path) -> Volume {
+        Volume { path: path.to_owned() }
+    }
+
     /// Runs `tidegate check` and panics unless it finds the volume clean.
     pub fn assert_clean(&self) {
         let mut check = Command::new(program());
@@ -71,10 +76,15 @@ impl Volume {
 
     /// Serves the volume from a new process, and returns when clients may connect.
     pub fn serve(&self) -> Server {
+        self.serve_with(&[])
+    }
+
+    /// Serves the volume with further arguments.
+    pub fn serve_with(&self, arguments: &[&str]) -> Server {
         let socket = self.path.with_extension("sock");
         let mut serve = Command::new(program());
         serve.arg("serve").arg("--pmem").arg(&self.path);
-        serve.arg("--listen").arg(format!("unix:{}", socket.display()));
+        serve.arg("--listen").arg(format!("unix:{}", socket.display())).args(arguments);
         let mut child = serve.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("the server starts");
         let mut said = BufReader::new(child.stdout.take().expect("the server's output is piped"));
         let mut server = Server { child, socket, _said: None };

@@ -113,7 +113,8 @@ impl Below for OpenName {
         Path::new(PATH)
     }
     fn named(&self, family: u32) -> Named {
-        Named { family, path: PATH.into(), inode: FOLDER.inode, born_ns: 1, strip: None, kind: Kind::Name }
+        let (path, inode) = (PATH.into(), FOLDER.inode);
+        Named { family, path, inode, born_ns: 1, strip: None, kind: Kind::Name, file_system: None }
     }
     fn is_in_place(&self) -> bool {
         true

@@ -1,6 +1,7 @@
 //! Persistent memory, a file and a journal, all cut at the same instant.
 
 use super::folder::{NewTarget, SimFolder};
+use crate::run::file_system::FileSystem;
 use crate::run::ground::{Below, Brought, Found, Ground, Log, Target, Unlike};
 use crate::run::journal::{Kind, Named};
 use std::collections::BTreeSet;
@@ -345,7 +346,15 @@ impl Below for Open {
         &self.path
     }
     fn named(&self, family: u32) -> Named {
-        Named { family, path: self.path.clone(), inode: INODE, born_ns: 1, strip: None, kind: Kind::File }
+        Named {
+            family,
+            path: self.path.clone(),
+            inode: INODE,
+            born_ns: 1,
+            strip: None,
+            kind: Kind::File,
+            file_system: None,
+        }
     }
     fn is_in_place(&self) -> bool {
         self.world.disks().file.path == self.path
@@ -414,6 +423,9 @@ impl Log for SimLog {
 pub(super) struct SimGround(pub(super) Arc<World>);
 
 impl Ground for SimGround {
+    fn missing(&self, _: &Named) -> io::Result<Option<FileSystem>> {
+        Ok(None)
+    }
     fn find(&self, named: &Named, resumed: bool) -> io::Result<Found> {
         let disks = self.0.disks();
         Ok(if disks.file.path != named.path {

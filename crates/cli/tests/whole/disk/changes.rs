@@ -112,3 +112,22 @@ fn a_region_that_a_killed_server_left_longer_than_its_cache_is_served() {
     assert_eq!(read(&mut client, 7), stamped(7, 1));
     assert_eq!(server.stop().code(), Some(0));
 }
+
+#[test]
+fn a_region_without_room_to_grow_is_told_and_stays_as_it_was() {
+    // tmpfs knows its limit beforehand: nothing is allocated on the way.
+    let folder = Folder(tempfile::tempdir_in("/dev/shm").unwrap());
+    let disk = folder.text("disk");
+    let pair = Pair::made(folder, disk, &["--accept-volatile"]);
+    let resize = || run(&["resize", "--pmem", &pair.pmem, "--size", "2P"]);
+    assert_tells(&resize(), ENVIRONMENT, &["no space for", "no room for", "smaller --size"]);
+    let mut server = pair.serve(&["--accept-volatile"]);
+    let mut client = pair.client();
+    write(&mut client, 9, 2);
+    assert_tells(&resize(), ENVIRONMENT, &["the running server refuses", "no space for", "smaller --size"]);
+    assert_eq!(read(&mut client, 9), stamped(9, 2));
+    write(&mut client, 9, 3);
+    assert!(server.stop().success());
+    assert_eq!(pair.info()["volume"]["region_bytes"], 8 << 20);
+    assert_eq!(fs::metadata(&pair.pmem).unwrap().len(), 8 << 20);
+}

@@ -43,21 +43,7 @@ fn killed(pair: &Pair) -> u64 {
     write(&mut pair.client(), 0, 1);
     assert_eq!(run(&["flush", "--pmem", &pair.pmem, "--wait"]).code, 0);
     drop(server);
-    killed_with_dirty_blocks(pair)
-}
-
-/// Writes ten blocks and kills the server before it brings one of them to the disk, which it does when writers pause: until that succeeds.
-fn killed_with_dirty_blocks(pair: &Pair) -> u64 {
-    for turn in 2..100 {
-        let mut server = pair.serve(&[]);
-        let mut client = pair.client();
-        (100..110).for_each(|block| write(&mut client, block, turn));
-        server.kill();
-        if pair.dirty_bytes() == 10 * BLOCK {
-            return turn;
-        }
-    }
-    panic!("every kill came when the disk had a block");
+    pair.killed_with(10, 100..110, 1)
 }
 
 #[test]
@@ -148,7 +134,7 @@ fn mounted_after_a_kill(pair: &Pair, mountable: &str) {
     peer("nbdcopy", &[&image, &server.uris[0]]);
     assert_eq!(run(&["flush", "--pmem", &pair.pmem, "--wait"]).code, 0);
     drop(server);
-    killed_with_dirty_blocks(pair);
+    pair.killed_with(10, 100..110, 1);
     let at = pair.folder.text("mounted");
     fs::create_dir(&at).unwrap();
     peer("mount", &[mountable, &at]);

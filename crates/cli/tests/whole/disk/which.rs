@@ -66,3 +66,13 @@ fn what_a_region_has_is_not_salvaged_to_its_own_disk() {
     assert_eq!(json(&["flush", "--pmem", &pair.pmem])["flushed"], true);
     assert_eq!(pair.on_disk(9), stamped(9, 2));
 }
+
+#[test]
+fn a_region_that_forgot_its_disk_asks_for_it() {
+    let pair = Pair::new();
+    let copy = pair.folder.text("copy-of-v");
+    // A copy takes no notes along.
+    fs::copy(&pair.pmem, &copy).unwrap();
+    let forgot = run(&["serve", "--pmem", &copy]);
+    assert_tells(&forgot, USAGE, &["the disk of", "is not known", "name it: --disk"]);
+}

@@ -1,0 +1,310 @@
+//! Who holds a lock that somebody else wants, as far as the kernel tells, and how long that is waited for.
+//!
+//! A process that was killed may hold its locks for a while: the kernel ends its requests to disks first, and a ring of them outlives its process. And the
+//! lock belongs to the open file, which children share: it may be held by another process than the one that took it.
+
+use crate::disk::users;
+use crate::map_error::MapError;
+use rustix::fd::AsRawFd;
+use rustix::fs::{FileType, Mode, OFlags, fstat, major, minor};
+use std::fmt;
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How long a lock is waited for that may be given up at any moment. The kernel takes half a second at most to end a killed server's requests to a disk that answers.
+pub const LOCK_WAIT: Duration = Duration::from_secs(10);
+
+/// Time between two attempts to get a lock.
+const LOCK_TRIED_EVERY: Duration = Duration::from_millis(10);
+
+/// Who holds a lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LockHolder {
+    /// A process that goes on.
+    Living {
+        /// Its number.
+        pid: u32,
+        /// The name of its program.
+        program: String,
+        /// Whether it shares the lock with others who only look.
+        shared: bool,
+    },
+    /// A process that was killed, and that the kernel is about to end.
+    Ending {
+        /// Its number.
+        pid: u32,
+    },
+    /// Nobody uses the block device but the kernel, as it is mounted.
+    Mount {
+        /// Where.
+        at: PathBuf,
+    },
+    /// The kernel uses the disk otherwise: for a loop device, for swap, for a device that is made of it.
+    User {
+        /// What it does, as in "the system swaps to it".
+        by: String,
+    },
+    /// A process that asked for no lock has the file open for writing.
+    Writer {
+        /// Its number.
+        pid: u32,
+        /// The name of its program.
+        program: String,
+    },
+    /// Nobody who can be seen: a process that is gone, but for requests that the kernel has yet to end, or one of another container.
+    Unseen,
+}
+
+impl LockHolder {
+    /// Whose lock keeps others from `file`.
+    pub(crate) fn of(file: &File) -> LockHolder {
+        if let Some(at) = mounted_at(file) {
+            return LockHolder::Mount { at };
+        }
+        let Some(key) = key_of(file) else { return LockHolder::Unseen };
+        let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
+        let taken: Vec<Lock> = locks.lines().filter_map(|line| Lock::parse(line, &key)).collect();
+        let by_who_took_it = taken.iter().filter_map(|lock| holder(lock.pid, lock.shared));
+        // Whoever took it is gone: a child of it may have the file open yet.
+        by_who_took_it.chain(inherited(&key, &taken)).next().unwrap_or(LockHolder::Unseen)
+    }
+
+    /// Whose lock keeps others from the file at `path`, which cannot be opened as it is in use.
+    pub(crate) fn of_path(path: &Path) -> LockHolder {
+        let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty());
+        file.map_or(LockHolder::Unseen, |file| LockHolder::of(&File::from(file)))
+    }
+
+    /// Whether the lock may soon be free without anybody's doing. Not that of a program like this one: it has what it opened for itself until it ends. And whoever only
+    /// looks ends soon.
+    fn may_let_go(&self) -> bool {
+        match self {
+            LockHolder::Living { shared: true, .. } | LockHolder::Ending { .. } | LockHolder::Unseen => true,
+            // It may be a server that has given up its lock and is about to end, too.
+            LockHolder::Writer { .. } => true,
+            LockHolder::Living { program, .. } => {
+                program != "tidegate" && Some(program) != program_of(std::process::id()).as_ref()
+            }
+            LockHolder::Mount { .. } | LockHolder::User { .. } => false,
+        }
+    }
+}
+
+impl fmt::Display for LockHolder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LockHolder::Living { pid, program, .. } => write!(f, "process {pid} ({program}) holds its lock"),
+            LockHolder::Ending { pid } => {
+                write!(f, "process {pid}, which was killed, holds its lock until the kernel has ended its requests")
+            }
+            LockHolder::Mount { at } => write!(f, "it is mounted at {}", at.display()),
+            LockHolder::User { by } => f.write_str(by),
+            LockHolder::Writer { pid, program } => write!(f, "process {pid} ({program}) has it open for writing"),
+            LockHolder::Unseen => f.write_str("a process holds its lock that has ended, or cannot be seen from here"),
+        }
+    }
+}
+
+/// Runs `open`, again and again while it finds a lock that may be given up at any moment, for at most `patience`. Before it waits, who holds the lock is told once.
+pub fn when_unlocked<T>(
+    patience: Duration,
+    tell: impl FnOnce(&Path, &LockHolder),
+    mut open: impl FnMut() -> Result<T, MapError>,
+) -> Result<T, MapError> {
+    let deadline = Instant::now() + patience;
+    let mut tell = Some(tell);
+    loop {
+        match open() {
+            Err(MapError::InUse { path, holder }) if holder.may_let_go() && Instant::now() < deadline => {
+                tell.take().into_iter().for_each(|tell| tell(&path, &holder));
+                std::thread::sleep(LOCK_TRIED_EVERY);
+            }
+            opened => return opened,
+        }
+    }
+}
+
+/// A line of /proc/locks about a file.
+struct Lock {
+    pid: u32,
+    shared: bool,
+}
+
+impl Lock {
+    /// Such as `1: FLOCK  ADVISORY  WRITE 1234 08:01:5678 0 EOF`. Behind `->` is one who waits.
+    fn parse(line: &str, key: &str) -> Option<Lock> {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words[..] {
+            [_, "FLOCK", _, kind, pid, of, ..] if of == key => {
+                // Of another container the number is 0 or negative.
+                Some(Lock { pid: pid.parse().unwrap_or(0), shared: kind == "READ" })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// How the kernel calls `file` where it tells of locks: the device of its file system and its inode.
+fn key_of(file: &File) -> Option<String> {
+    let about = fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd())).ok()?;
+    let number = |name: &str| about.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    let inode = match number("ino:") {
+        Some(inode) => inode.to_owned(),
+        // Kernels before 5.14 do not tell.
+        None => file.metadata().ok()?.ino().to_string(),
+    };
+    // What `stat` tells as its device may be another for each subvolume.
+    let device = device_of_mount(number("mnt_id:")?)?;
+    let (major, minor) = device.split_once(':')?;
+    Some(format!("{:02x}:{:02x}:{inode}", major.parse::<u32>().ok()?, minor.parse::<u32>().ok()?))
+}
+
+/// The device of a mount by its number.
+fn device_of_mount(mount: &str) -> Option<String> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let words = mounts.lines().map(|line| line.split_whitespace()).find(|words| words.clone().next() == Some(mount));
+    words?.nth(2).map(str::to_owned)
+}
+
+/// Where the block device `file` is mounted.
+fn mounted_at(file: &File) -> Option<PathBuf> {
+    let stat = fstat(file).ok()?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::BlockDevice {
+        return None;
+    }
+    let device = format!("{}:{}", major(stat.st_rdev), minor(stat.st_rdev));
+    users::mounted_at(&device)
+}
+
+/// The process with this number, if there is one.
+fn holder(pid: u32, shared: bool) -> Option<LockHolder> {
+    let program = program_of(pid)?;
+    let about = |file: &str| fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
+    match is_ending(&about("stat"), &about("status")) {
+        true => Some(LockHolder::Ending { pid }),
+        false => Some(LockHolder::Living { pid, program, shared }),
+    }
+}
+
+fn program_of(pid: u32) -> Option<String> {
+    fs::read_to_string(format!("/proc/{pid}/comm")).ok().map(|name| name.trim_end().to_owned())
+}
+
+/// Whether the kernel is about to end the process of which it tells this, or somebody has killed it.
+fn is_ending(stat: &str, status: &str) -> bool {
+    const EXITING: u32 = 4;
+    const KILL: u64 = 1 << 8;
+    // The program's name, in parentheses, may have any letters.
+    let behind_the_name: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+    let is_dead = matches!(behind_the_name.first(), Some(&("Z" | "X" | "x")));
+    let flags = behind_the_name.get(6).and_then(|flags| flags.parse::<u32>().ok()).unwrap_or(0);
+    let pending = |name: &str| {
+        let signals = status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+        signals.and_then(|signals| u64::from_str_radix(signals, 16).ok()).unwrap_or(0)
+    };
+    is_dead || flags & EXITING != 0 || (pending("SigPnd:") | pending("ShdPnd:")) & KILL != 0
+}
+
+/// Processes that have a file open whose lock another one took, which is gone.
+fn inherited<'a>(key: &'a str, taken: &'a [Lock]) -> impl Iterator<Item = LockHolder> + use<'a> {
+    let processes = (!taken.is_empty()).then(|| fs::read_dir("/proc").ok()).flatten();
+    let numbers =
+        processes.into_iter().flatten().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    numbers.filter(move |pid: &u32| has_locked(*pid, key)).filter_map(|pid| holder(pid, taken[0].shared))
+}
+
+/// Whether a descriptor of the process `pid` has the lock of the file that is called `key`.
+fn has_locked(pid: u32, key: &str) -> bool {
+    let descriptors = fs::read_dir(format!("/proc/{pid}/fdinfo")).into_iter().flatten().flatten();
+    let mut told = descriptors.filter_map(|entry| fs::read_to_string(entry.path()).ok());
+    told.any(|about| {
+        let locks = about.lines().filter_map(|line| line.strip_prefix("lock:"));
+        locks.filter_map(|lock| Lock::parse(lock, key)).next().is_some()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::locked_file::LockedFile;
+    use std::process::{Command, Stdio};
+
+    fn file(path: &Path) -> File {
+        File::options().create(true).truncate(false).write(true).open(path).expect("a file")
+    }
+
+    /// A program of another name that has the lock of `path` until its input ends.
+    fn locker(path: &Path) -> std::process::Child {
+        let mut locker = Command::new("flock");
+        locker.arg(path).args(["sh", "-c", "echo locked; read -r line"]);
+        let mut locker = locker.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("flock, of util-linux");
+        let mut said = [0; 7];
+        std::io::Read::read_exact(locker.stdout.as_mut().expect("piped"), &mut said).expect("it says so");
+        locker
+    }
+
+    fn holder_of(refused: Result<LockedFile, MapError>) -> LockHolder {
+        match refused {
+            Err(MapError::InUse { holder, .. }) => holder,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_holder_is_told_and_waited_for_once_it_lets_go() {
+        let folder = tempfile::tempdir().expect("a scratch folder");
+        let path = folder.path().join("file");
+        let mut other = locker(&path);
+        let (mut told, mut input) = (Vec::new(), other.stdin.take());
+        let tell = |path: &Path, holder: &LockHolder| {
+            told.push((path.to_owned(), holder.clone()));
+            drop(input.take());
+        };
+        let an_hour = Duration::from_secs(3600);
+        when_unlocked(an_hour, tell, || LockedFile::exclusive(&path, file(&path))).expect("it lets go");
+        let program = "flock".to_owned();
+        assert_eq!(told, [(path, LockHolder::Living { pid: other.id(), program, shared: false })]);
+        assert!(other.wait().is_ok());
+    }
+
+    #[test]
+    fn whoever_inherits_a_lock_is_named_and_patience_ends() {
+        let folder = tempfile::tempdir().expect("a scratch folder");
+        let path = folder.path().join("file");
+        let mut other = locker(&path);
+        let _input = other.stdin.take();
+        // Its child has the file, and the lock.
+        other.kill().and_then(|()| other.wait()).expect("it ends");
+        let holder = holder_of(LockedFile::exclusive(&path, file(&path)));
+        assert!(matches!(&holder, LockHolder::Living { program, .. } if program == "sh"), "{holder:?}");
+        let mut told = 0;
+        let refused = when_unlocked(Duration::ZERO, |_, _| told += 1, || LockedFile::exclusive(&path, file(&path)));
+        assert_eq!((holder_of(refused), told), (holder, 0));
+    }
+
+    #[test]
+    fn a_program_of_the_same_name_is_not_waited_for() {
+        let folder = tempfile::tempdir().expect("a scratch folder");
+        let path = folder.path().join("file");
+        let _own = LockedFile::exclusive(&path, file(&path)).expect("nobody has it");
+        let waits = |_: &Path, _: &LockHolder| panic!("it waits");
+        let an_hour = Duration::from_secs(3600);
+        let holder = holder_of(when_unlocked(an_hour, waits, || LockedFile::shared(&path, file(&path))));
+        assert!(matches!(holder, LockHolder::Living { pid, .. } if pid == std::process::id()), "{holder:?}");
+        let living = |program: &str, shared| LockHolder::Living { pid: 1, program: program.to_owned(), shared };
+        assert!(!living("tidegate", false).may_let_go() && living("tidegate", true).may_let_go());
+    }
+
+    #[test]
+    fn a_killed_process_is_told_from_one_that_goes_on() {
+        let stat = |state: &str, flags: u32| format!("7 (a) b) {state} 1 7 7 0 -1 {flags} 9");
+        let status = |pending: &str| format!("SigQ:\t0/1\nSigPnd:\t0000000000000000\nShdPnd:\t{pending}\n");
+        let quiet = status("0000000000000000");
+        assert!(!is_ending(&stat("S", 0x40_0000), &quiet));
+        assert!(is_ending(&stat("Z", 0), &quiet) && is_ending(&stat("D", 0x40_0004), &quiet));
+        assert!(is_ending(&stat("D", 0), &status("0000000000000100")));
+        assert!(!is_ending("", ""), "nothing is known");
+    }
+}
