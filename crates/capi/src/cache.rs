@@ -10,8 +10,8 @@ use tidegate_disk_cache::{
     format_with, has_room_for, identify, journal_at_the_end, lay_out_journal, relayout,
 };
 use tidegate_media::{
-    Access, Allocation, BlockDevice, DiskAccess, DiskIdentity, Domain, Durability, FileBacked, FileDisk, Geometry,
-    LOCK_WAIT, Lba, MapError, MappedRegion, Process, Region, claim_of, when_unlocked,
+    Access, Allocation, BlockDevice, DiskAccess, DiskIdentity, DiskMark, Domain, Durability, FileBacked, FileDisk,
+    Geometry, LOCK_WAIT, Lba, MapError, MappedRegion, Process, Region, claim_of, when_unlocked,
 };
 use uuid::Uuid;
 
@@ -43,6 +43,9 @@ impl Cache {
             _ => {}
         }
         let uuid = Uuid::new_v4().into_bytes();
+        if !force {
+            refuse_taken(&disk, uuid)?;
+        }
         let ring_slots = FormatSpec::ring_slots_in(bytes);
         let journal = match ordered {
             true => {
@@ -74,6 +77,7 @@ impl Cache {
                 format_ordered(journal.capacity, sums, &region, &spec, Contents::Zeroed)?;
             }
         }
+        take(&disk, pmem, uuid)?;
         Ok(in_place(&region)?)
     }
 
@@ -89,8 +93,10 @@ impl Cache {
         if disk.identity() != DiskIdentity(identity.disk) {
             return Err(Failure::AnotherDisk);
         }
+        refuse_taken(&disk, identity.uuid)?;
         let options = options::of_opening(words, identity.block_size)?;
         distrust(&region, &identity, &disk)?;
+        take(&disk, pmem, identity.uuid)?;
         region.forget_disk()?;
         let disk = Arc::new(disk);
         let engine = Arc::new(DiskCache::open(Arc::clone(&region), Arc::clone(&disk) as _, options)?);
@@ -133,6 +139,23 @@ impl Cache {
         let refused = progress.failed.into_iter().map(|(_, error)| error).next().or(progress.flush_failed);
         refused.map_or(Ok(self.engine.dirty_blocks()), |error| Err(error.into()))
     }
+}
+
+/// Refuses a disk that is marked for another region than `own`.
+fn refuse_taken(disk: &FileDisk, own: [u8; 16]) -> Result<(), Failure> {
+    match disk.mark().filter(|mark| mark.region != own) {
+        Some(mark) => Err(Failure::Taken { region: Uuid::from_bytes(mark.region), place: mark.place }),
+        None => Ok(()),
+    }
+}
+
+/// Marks `disk` for the region `own` at `pmem`, before anything is written to that.
+fn take(disk: &FileDisk, pmem: &Path, own: [u8; 16]) -> Result<(), Failure> {
+    let mark = DiskMark { region: own, place: std::path::absolute(pmem)? };
+    if disk.mark().as_ref() != Some(&mark) {
+        disk.set_mark(&mark)?;
+    }
+    Ok(())
 }
 
 impl Drop for Cache {
@@ -296,6 +319,39 @@ mod tests {
         create("ordered=on,force=on").unwrap();
         let found = find_journal(&FileDisk::open(&disk, DiskAccess::ReadWrite, 4096).unwrap()).unwrap().unwrap();
         assert_ne!(found.uuid, uuid);
+    }
+
+    #[test]
+    fn a_disk_gets_one_region_until_it_is_forced() {
+        let (folder, pmem, disk) = beside_a_disk(1 << 20);
+        Cache::create(&pmem, 256 << 10, &disk, 4096, "").unwrap();
+        let other = folder.path().join("other");
+        let refused = Cache::create(&other, 256 << 10, &disk, 4096, "").unwrap_err().to_string();
+        for phrase in [pmem.to_str().unwrap(), "tidegate detach", "force=on"] {
+            assert!(refused.contains(phrase), "{refused}");
+        }
+        assert!(!other.exists());
+        opened(folder.path(), "");
+        Cache::create(&other, 256 << 10, &disk, 4096, "force=on").unwrap();
+        assert_eq!(ended(|| Cache::open(&pmem, &disk, "").map(drop)), Status::TidegateRefused, "it is the other's now");
+        Cache::open(&other, &disk, "").unwrap();
+    }
+
+    #[test]
+    fn a_disk_that_somebody_wrote_to_is_refused_while_blocks_are_dirty() {
+        let (folder, pmem, disk) = beside_a_disk(1 << 20);
+        Cache::create(&pmem, 256 << 10, &disk, 4096, "").unwrap();
+        let cache = opened(folder.path(), "");
+        cache.write(0, &[1; 4096]).unwrap();
+        assert_eq!(cache.destage(100).unwrap(), 0);
+        cache.write(9, &[1; 4096]).unwrap();
+        drop(cache);
+        drop(opened(folder.path(), ""));
+        std::os::unix::fs::FileExt::write_all_at(&File::options().write(true).open(&disk).unwrap(), &[7; 9], 0)
+            .unwrap();
+        let refused = Cache::open(&pmem, &disk, "").err().unwrap();
+        assert!(refused.to_string().contains("tidegate salvage"), "{refused}");
+        assert_eq!(ended(|| Err(refused)), Status::TidegateRefused);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Options as a C program names them: `word=value`, parted by commas, with the words and values of the command line.
 
 use std::str::FromStr;
-use tidegate_disk_cache::{Conflicts, Options, Reads, Sums};
+use tidegate_disk_cache::{Conflicts, Guard, Options, Reads, Sums};
 
 /// A list of options that says nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -19,7 +19,7 @@ const OF_MAKING: &str = "checksums, ordered and force";
 
 /// How a cache of blocks of `block_size` bytes is opened by `words`; what they do not name stays as it usually is.
 pub(crate) fn of_opening(words: &str, block_size: u32) -> Result<Options, NoOption> {
-    let mut options = Options::default();
+    let mut options = Options { guard: Guard::Always, ..Options::default() };
     for (word, value) in pairs(words) {
         match word {
             "disk-mode" => {
@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn words_change_what_they_name_and_nothing_else() {
         let options = of_opening("disk-mode=write-through, conflicts=refuse,sequential-cutoff=8193", 4096).unwrap();
-        let usual = Options::default();
+        let usual = Options { guard: Guard::Always, ..Options::default() };
         assert_eq!((options.mode, options.conflicts), (Mode::WriteThrough, Conflicts::Refuse));
         assert_eq!(options.sequential_blocks, 3);
         assert_eq!((options.replacement, options.admit), (usual.replacement, usual.admit));

@@ -4,6 +4,7 @@ use crate::options::NoOption;
 use std::cell::RefCell;
 use std::ffi::CString;
 use std::io;
+use std::path::PathBuf;
 use tidegate_disk_cache::{FormatError, OpenError, RelayoutError, TransactionError};
 use tidegate_media::{Claim, Error, MapError};
 use uuid::Uuid;
@@ -62,6 +63,10 @@ pub(crate) enum Failure {
     )]
     OfAnother(Uuid),
     #[error(
+        "the disk belongs to the region {region} in {place:?}, which may have blocks that it lacks: run `tidegate detach` on that; if it is lost, create the region with force=on"
+    )]
+    Taken { region: Uuid, place: PathBuf },
+    #[error(
         "{0} blocks were being put in place when the disk lost its region; run `tidegate replay`, and try again with force=on"
     )]
     UnderWay(u32),
@@ -110,7 +115,7 @@ impl Failure {
                 Status::TidegateRefused
             }
             Failure::EndHolds(_) | Failure::EndClaimed(..) => Status::TidegateRefused,
-            Failure::OfAnother(_) | Failure::UnderWay(_) => Status::TidegateRefused,
+            Failure::OfAnother(_) | Failure::Taken { .. } | Failure::UnderWay(_) => Status::TidegateRefused,
             Failure::Map(MapError::InUse { .. }) => Status::TidegateInUse,
             Failure::Map(_) | Failure::Io(_) => Status::TidegateSystem,
             Failure::Format(FormatError::Sealed(_)) => Status::TidegateSealed,

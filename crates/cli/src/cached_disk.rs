@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tidegate_disk_cache::{
-    Along, Counters, DiskCache, Fill, Journaling, Mode, OpenError, Options, Reads, Scrubbed, find_journal,
+    Along, Counters, DiskCache, Fill, Guard, Journaling, Mode, OpenError, Options, Reads, Scrubbed, find_journal,
 };
 use tidegate_drain::{Destager, Dirty, HeldBack, Left, Step, Ticket};
 use tidegate_media::{AlignedBytes, BlockDevice, Durability, Error, FileDisk, Lba, Refusal, Region, Result};
@@ -230,9 +230,16 @@ impl<R: Region + 'static> Cached<R> {
             sequential_blocks: u32::try_from(plan.sequential_bytes.div_ceil(block_bytes)).unwrap_or(u32::MAX),
             reads: plan.reads,
             journaling: plan.journaling,
+            guard: if plan.guard == Guard::AsLaidOut { Guard::Always } else { plan.guard },
             ..Options::default()
         };
         let cache = Arc::new(DiskCache::open(region, Arc::clone(&disk) as _, options)?);
+        if let Some(lba) = cache.changed() {
+            let disk = path.display();
+            tracing::warn!(
+                "{disk} was changed without its region ({lba} is another): what was clean in that is dropped"
+            );
+        }
         if !cache.lost().is_nothing() {
             tracing::warn!(
                 "the cache of {}: {}; the volume shows them as the disk has them",

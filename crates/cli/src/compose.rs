@@ -1,13 +1,14 @@
 //! Which types make up a volume: a mapped region, perhaps an emulated medium over it, the block translation table or a cache of
 //! a disk, and over that what the region's domain or the user asks for. The one place that names them.
 
+use crate::belonging;
 use crate::cached_disk::{Cached, CachedDisk};
 use crate::damage::Damage;
 use crate::disk_left::{self, IfChanged};
 use crate::disks::{self, Disk, DiskPlan, Named};
 use crate::drain::Drain;
 use crate::facts::{Facts, Memory};
-use crate::failure::{DiskFailure, Doing, Failure, RunFailure, VolumeFailure};
+use crate::failure::{DiskFailure, Doing, Failure, RunFailure, VolumeFailure, of_opening};
 use crate::holdings;
 use crate::live_disk::{Front as CacheFront, LiveDisk};
 use crate::notes::Note;
@@ -219,8 +220,10 @@ fn open_cache(plan: &VolumePlan, region: Arc<MappedRegion>, identity: CacheIdent
     let named = Named { path: plan.disk.path.as_deref(), force: plan.disk.force };
     let disk = disks::open_of(path, &identity, named, access)?;
     disks::growth(path, &identity, &disk).iter().for_each(|growth| tracing::warn!("{}: {growth}", path.display()));
+    belonging::refuse_taken(&disk, &identity, plan.disk.force)?;
     disk_left::distrust(path, &region, &identity, &disk, IfChanged::Refuse)?;
     if writable {
+        belonging::take(&disk, path, identity.uuid)?;
         disk_left::forget(path, &region)?;
         region.file().into_iter().for_each(|file| Note::Disk.write(file, &disk.path));
     }
@@ -263,8 +266,9 @@ type DiskAndCache = (Arc<dyn BlockDevice>, Arc<dyn CachedDisk>);
 fn cached<R: Region + 'static>(plan: &VolumePlan, region: R, disk: Disk) -> Result<DiskAndCache, Failure> {
     // Nothing is to be changed, so nothing is taken in.
     let mode = if plan.access == Access::ReadWrite { plan.disk.mode } else { Mode::PassThrough };
+    let path = disk.path.clone();
     let cached = Cached::open(region, disk, &DiskPlan { mode, ..plan.disk.clone() });
-    let cached = cached.map_err(|error| VolumeFailure::of_open_cache(&plan.pmem, error))?;
+    let cached = cached.map_err(|error| of_opening(&plan.pmem, &path, error))?;
     let started = if plan.access == Access::ReadWrite { cached.start(&plan.pmem) } else { Ok(cached) };
     let cached = Arc::new(started.map_err(Failure::system("starting the thread that writes to the disk"))?);
     Ok((cached.device(), cached))

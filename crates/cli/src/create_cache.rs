@@ -1,5 +1,6 @@
 //! `tidegate create --disk`: a region in front of a disk. Nothing is written to the disk but the header of a journal, with `--ordered`.
 
+use crate::belonging::{refuse_of_another, take};
 use crate::create::sync;
 use crate::disk_left;
 use crate::disks::{self, Disk};
@@ -34,6 +35,9 @@ pub(crate) fn disk(path: &Path, wish: &Create) -> Result<Disk, Failure> {
     }
     let disk = disks::open(path, DiskAccess::ReadWrite, wish.block)?;
     refuse_another_cache(&disk, None, wish.force)?;
+    if !wish.force {
+        refuse_of_another(&disk, None)?;
+    }
     Ok(disk)
 }
 
@@ -70,6 +74,7 @@ pub(crate) fn lay_out(wish: &Create, disk: &Disk, region: &MappedRegion, content
     region.file().into_iter().for_each(|file| Note::Disk.write(file, &disk.path));
     let identity = identify(region).map_err(|poison| VolumeFailure::of_poison(path, poison))?;
     let identity = identity.ok_or_else(|| holdings::no_cache(path, region))?;
+    take(disk, path, identity.uuid)?;
     Ok(Facts::of_disk_cache(path, Memory::of(region), &identity))
 }
 

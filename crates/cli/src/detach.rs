@@ -4,6 +4,7 @@
 //! the disk meanwhile.
 
 use crate::answer;
+use crate::belonging;
 use crate::cached_disk::DiskState;
 use crate::change::Change;
 use crate::control::{self, DiskAct, DiskAnswer};
@@ -105,7 +106,8 @@ fn detach_idle(wish: &Detach, tell: Teller) -> Result<(), Failure> {
     let wish_for = Relayout { disk: DETACHED, disk_blocks: identity.disk_blocks, region_bytes: region.len() };
     lay_out(&wish.pmem, &region, &wish_for)?;
     region.file().into_iter().for_each(|file| Note::Disk.remove(file));
-    Ok(erase_journal_of(&identity, &disk)?)
+    erase_journal_of(&identity, &disk)?;
+    belonging::set_free(&disk, identity.uuid)
 }
 
 /// Runs `tidegate attach`.
@@ -138,7 +140,11 @@ fn attach_idle(wish: &Attach) -> Result<u64, Failure> {
     }
     Stake::of(&wish.pmem, &region, &identity).admit(Step::Attach, risk::accepted(wish.accept_volatile))?;
     let disk = disks::open(&wish.disk, DiskAccess::ReadWrite, identity.block_size)?;
+    if !wish.force {
+        belonging::refuse_of_another(&disk, Some(identity.uuid))?;
+    }
     let disk_blocks = put_journal_of(&identity, &disk, wish.force)?;
+    belonging::take(&disk, &wish.pmem, identity.uuid)?;
     disks::warn_of_no_name(&disk);
     let wish_for = Relayout { disk: disk.device.identity().0, disk_blocks, region_bytes: region.len() };
     lay_out(&wish.pmem, &region, &wish_for)?;

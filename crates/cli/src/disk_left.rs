@@ -172,7 +172,7 @@ mod tests {
         closed.flush(&[]).expect("a good disk");
         assert_eq!(closed.read(1), 1);
         closed.write_past_it(1, 7);
-        assert_eq!(closed.read(1), 1, "it is cached");
+        assert_eq!(closed.read(1), 7, "its contents tell, too");
         closed.flush(&[]).expect("nothing is dirty");
         assert_eq!(closed.read(1), 7);
     }

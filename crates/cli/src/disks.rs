@@ -14,7 +14,7 @@ use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tidegate_disk_cache::{Identity, Journaling, Mode, Reads};
+use tidegate_disk_cache::{Guard, Identity, Journaling, Mode, Reads};
 use tidegate_media::{BlockDevice, DiskAccess, DiskIdentity, FileDisk, MapError};
 use tidegate_policy::admit::Admit;
 use tidegate_policy::destage::Caps;
@@ -48,6 +48,8 @@ pub(crate) struct DiskPlan {
     pub(crate) caps: Caps,
     /// Whether blocks reach the disk by its journal, where it has one.
     pub(crate) journaling: Journaling,
+    /// What is done if somebody wrote to the disk without the region; `AsLaidOut`: what is usual, which is that it is noticed.
+    pub(crate) guard: Guard,
 }
 
 /// What becomes of blocks that are read, if they are to be forgotten or not.

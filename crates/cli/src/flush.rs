@@ -2,6 +2,7 @@
 //! this command does it itself.
 
 use crate::answer;
+use crate::belonging;
 use crate::cached_disk::{Cached, DiskState, FLUSH_ASKED_EVERY};
 use crate::compose;
 use crate::control::{self, DiskAct, DiskAnswer};
@@ -9,7 +10,7 @@ use crate::create;
 use crate::disk_left::{self, IfChanged};
 use crate::disks::{self, DiskPlan, Named};
 use crate::drain::Meter;
-use crate::failure::{DiskFailure, Exit, Failure, VolumeFailure};
+use crate::failure::{DiskFailure, Exit, Failure, VolumeFailure, of_opening};
 use crate::grammar::Flush;
 use crate::holdings;
 use crate::live_disk::FlushTicket;
@@ -20,7 +21,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
-use tidegate_disk_cache::Identity;
+use tidegate_disk_cache::{Guard, Identity};
 use tidegate_media::{Access, DiskAccess, MappedRegion};
 
 /// What `flush` answers.
@@ -161,13 +162,17 @@ pub(crate) fn open(pmem: &Path, named: Named<'_>) -> Result<Open, Failure> {
 fn open_for(pmem: &Path, named: Named<'_>, if_changed: IfChanged) -> Result<Open, Failure> {
     let (region, identity) = cache_in(pmem, Access::ReadWrite)?;
     let disk = disks::open_of(pmem, &identity, named, DiskAccess::ReadWrite)?;
+    belonging::refuse_taken(&disk, &identity, named.force)?;
+    belonging::take_again(&disk, pmem, identity.uuid)?;
     let stale = disk_left::distrust(pmem, &region, &identity, &disk, if_changed)?;
     if !stale {
         disk_left::forget(pmem, &region)?;
     }
     region.file().into_iter().for_each(|file| Note::Disk.write(file, &disk.path));
-    let cached = Cached::open(Arc::clone(&region), disk, &DiskPlan::default());
-    let cached = cached.map_err(|error| VolumeFailure::of_open_cache(pmem, error))?;
+    let guard = if if_changed == IfChanged::GoOn { Guard::Forced } else { Guard::default() };
+    let path = disk.path.clone();
+    let cached = Cached::open(Arc::clone(&region), disk, &DiskPlan { guard, ..DiskPlan::default() });
+    let cached = cached.map_err(|error| of_opening(pmem, &path, error))?;
     Ok(Open { region, identity, cached, stale })
 }
 

@@ -5,6 +5,7 @@
 //! the last few blocks, the new entries and an opening; a region that becomes smaller gives its room back in that time too. A change that is killed leaves a cache that is the old or the
 //! new one, and clean: see `relayout` of the cache. The file may then be longer than the cache needs, which its format allows.
 
+use crate::belonging;
 use crate::cached_disk::{Asked, CachedDisk, DiskState};
 use crate::compose;
 use crate::create_cache::refused_format;
@@ -349,7 +350,10 @@ impl LiveDisk {
         self.lay_out(region, DETACHED, bytes)?;
         region.file().into_iter().for_each(|file| Note::Disk.remove(file));
         match compose::cache_in(&self.plan.pmem, region)? {
-            Some(identity) => Ok(erase_journal_of(&identity, &self.disk)?),
+            Some(identity) => {
+                erase_journal_of(&identity, &self.disk)?;
+                belonging::set_free(&self.disk, identity.uuid)
+            }
             None => Ok(()),
         }
     }
@@ -379,10 +383,14 @@ impl LiveDisk {
         if identity.block_size != has {
             return Err(DiskFailure::BlockSize { pmem, has: identity.block_size, needs: has }.into());
         }
+        if !force {
+            belonging::refuse_of_another(&self.disk, Some(identity.uuid))?;
+        }
         let blocks = put_journal_of(&identity, &self.disk, force)?;
         if blocks != self.blocks {
             return Err(DiskFailure::Replaced { pmem, disk: path.to_owned() }.into());
         }
+        belonging::take(&self.disk, &pmem, identity.uuid)?;
         self.lay_out(&region, self.disk.device.identity().0, region.len())?;
         region.file().into_iter().for_each(|file| Note::Disk.write(file, &self.disk.path));
         *front = Served::Cached(self.next_number(), self.reopen(region)?);

@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+mod belonging;
 mod cached_disk;
 mod change;
 mod check;

@@ -12,7 +12,7 @@ use serde::Serialize;
 use std::fmt;
 use std::fs::File;
 use std::path::PathBuf;
-use tidegate_disk_cache::{Journaling, retire_journal};
+use tidegate_disk_cache::{Guard, Journaling, retire_journal};
 use tidegate_media::{Access, BlockDevice, DiskAccess};
 
 /// What `salvage` answers.
@@ -82,7 +82,7 @@ pub(crate) fn run(wish: &Salvage, json: bool) -> Result<Exit, Failure> {
     if has < needs {
         return Err(DiskFailure::Smaller { pmem: wish.pmem.clone(), disk: wish.to.clone(), needs, has }.into());
     }
-    let plan = DiskPlan { journaling: Journaling::Ignored, ..DiskPlan::default() };
+    let plan = DiskPlan { journaling: Journaling::Ignored, guard: Guard::Off, ..DiskPlan::default() };
     let cached = Cached::open(region, target, &plan);
     let cached = cached.map_err(|error| VolumeFailure::of_open_cache(&wish.pmem, error))?;
     let had = cached.dirty_bytes();

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tidegate_disk_cache::{DiskCache, Journaling, NoDisk, Options, Scrubbed, Sums};
+use tidegate_disk_cache::{DiskCache, Guard, Journaling, NoDisk, Options, Scrubbed, Sums};
 use tidegate_media::{Access, Region};
 
 /// Entries that are looked at in one step.
@@ -105,7 +105,7 @@ fn offline(pmem: &Path) -> Result<Answer, Failure> {
     let (region, identity) = flush::cache_in(pmem, Access::Private)?;
     let no_disk = Arc::new(NoDisk::new(identity.disk_blocks, identity.block_size));
     // A disk that is not there has no journal either.
-    let options = Options { journaling: Journaling::Ignored, ..Options::default() };
+    let options = Options { journaling: Journaling::Ignored, guard: Guard::Off, ..Options::default() };
     let cache = DiskCache::open(region, no_disk, options);
     let cache = cache.map_err(|error| VolumeFailure::of_open_cache(pmem, error))?;
     Ok(Answer { file: pmem.to_owned(), served: false, checksums: identity.sums == Sums::Kept, found: all_of(&cache) })

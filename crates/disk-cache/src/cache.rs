@@ -6,6 +6,7 @@ use crate::counters::{Counters, Tally};
 use crate::drain::{Doorbell, FlushDoubt, Sweep};
 use crate::format::Identity;
 use crate::group::Waiting;
+use crate::guard::{self, Guard, Start};
 use crate::index::{Cached, Index, Side, State};
 use crate::load::{self, NoSuperblock, Unusable};
 use crate::lost::LostEntries;
@@ -45,6 +46,10 @@ pub struct DiskCache<R> {
     pub(crate) in_doubt: InDoubt,
     /// Whether the disk flushed since the cache was opened: until then a power cut may change what a read of it saw.
     pub(crate) disk_settled: AtomicBool,
+    /// What is known of the disk's first blocks.
+    pub(crate) start: Start,
+    /// A block that held something else than the cache had left there when it was opened, if there was one.
+    changed: Option<Lba>,
     /// What keeps the order of commits on the disk, if the cache is to.
     pub(crate) order: Option<Order>,
     /// Held by the writer that makes room for itself and for those behind it.
@@ -80,6 +85,8 @@ pub struct Options {
     pub conflicts: Conflicts,
     /// Whether the disk keeps the order of commits, if the cache was laid out for that.
     pub journaling: Journaling,
+    /// What is done to notice that somebody wrote to the disk without its cache.
+    pub guard: Guard,
 }
 
 /// Whether blocks reach the disk by its journal, where it has one.
@@ -119,6 +126,18 @@ pub enum OpenError {
         /// Bytes that the cache's disk has at least.
         expected_bytes: u64,
     },
+    /// Somebody wrote to the disk without its cache, which has blocks for it.
+    #[error(
+        "block {lba} of the disk is not what its cache left there, so it was written without it (mounted, or by another region), and {dirty} blocks are only in this one: write them elsewhere (`tidegate salvage`), or over what the disk holds now (`tidegate flush --force`)"
+    )]
+    DiskChanged {
+        /// The first block that was found to be another, in blocks of the cache.
+        lba: u64,
+        /// Blocks that only the cache has.
+        dirty: u64,
+        /// Bytes in a block.
+        block_size: u32,
+    },
     /// What lies on the region breaks a rule, cannot be read, or cannot be stored to.
     #[error(transparent)]
     Device(#[from] Error),
@@ -150,7 +169,8 @@ impl<R: Region> DiskCache<R> {
     /// too: a process killed amid a write past the cache may have left it unflushed. If the disk does not flush, no block is taken in before it does.
     ///
     /// Whether `disk` is the right one, of the same size but with other contents, only the caller can tell: see
-    /// [`identify`](crate::identify()).
+    /// [`identify`](crate::identify()). What somebody wrote to the right one is noticed as [`Options::guard`] says: if nothing is dirty, all that is cached is
+    /// given up then, and [`DiskCache::changed`] tells; otherwise nothing is written to the disk.
     pub fn open(region: R, disk: Arc<dyn Backing>, options: Options) -> Result<DiskCache<R>, OpenError> {
         let superblock = usable_superblock(&region)?;
         let plan = superblock.plan;
@@ -162,14 +182,15 @@ impl<R: Region> DiskCache<R> {
             let (disk_bytes, disk_block) = (of_disk.bytes(), of_disk.block_size);
             return Err(OpenError::Disk { disk_bytes, disk_block, expected_bytes });
         }
-        let medium = Medium::new(region, plan);
-        let identity = Identity::from(&superblock);
-        let disk_settled = AtomicBool::new(disk.flush().is_ok());
+        let mut medium = Medium::new(region, plan);
+        let settled = disk.flush().is_ok();
         twin::make_both_count(&medium.region)?;
         let applied = apply_what_counts(&medium)?;
-        let rebuilt = Rebuilt::of(&medium, options.replacement)?;
+        let mut rebuilt = Rebuilt::of(&medium, options.replacement)?;
         let lost = LostEntries::of(&medium.plan, &rebuilt.unreadable, &applied.newest);
         let ring = settle(&medium, applied, &rebuilt.unreadable)?;
+        let (start, changed) = guarded(&mut medium, &superblock, (&*disk, settled), &options, &mut rebuilt)?;
+        let identity = Identity::from(&usable_superblock(&medium.region)?);
         let cache = DiskCache {
             disk_blocks_each: u64::from(plan.block_size / of_disk.block_size),
             geometry: Geometry {
@@ -190,7 +211,9 @@ impl<R: Region> DiskCache<R> {
             sweep: Mutex::default(),
             flush_doubt: Mutex::default(),
             in_doubt: InDoubt::default(),
-            disk_settled,
+            disk_settled: AtomicBool::new(settled),
+            start,
+            changed,
             order: journal.map(|journal| Order::new(journal, identity.uuid)),
             helping: Mutex::default(),
             asleep: AtomicBool::new(false),
@@ -212,6 +235,11 @@ impl<R: Region> DiskCache<R> {
     /// What the superblock says.
     pub fn identity(&self) -> Identity {
         self.identity
+    }
+
+    /// A block of the disk that somebody had written without the cache when it was opened, if one was found. What was clean was given up then.
+    pub fn changed(&self) -> Option<Lba> {
+        self.changed
     }
 
     /// Entries that could not be read when the cache was opened. Their blocks read as the disk has them.
@@ -293,6 +321,36 @@ pub(crate) fn usable_superblock<R: Region>(region: &R) -> Result<TrustedSuperblo
         true => Err(OpenError::ReadOnlyFeatures),
         false => Ok(newest.superblock),
     }
+}
+
+/// Looks whether the disk was written without its cache, which is `rebuilt`. If so, what is clean is given up: unless something is dirty, and the options do not say that
+/// it goes to the disk all the same. What is known of the disk from now on, and the first block that was another.
+fn guarded<R: Region>(
+    medium: &mut Medium<R>,
+    superblock: &TrustedSuperblock,
+    (disk, settled): (&dyn Backing, bool),
+    options: &Options,
+    rebuilt: &mut Rebuilt,
+) -> Result<(Start, Option<Lba>), OpenError> {
+    match options.guard {
+        Guard::Off => return Ok((Start::default(), None)),
+        Guard::AsLaidOut => {}
+        Guard::Always | Guard::Forced => guard::begin(medium, superblock)?,
+    }
+    if !medium.plan.start_sums {
+        return Ok((Start::default(), None));
+    }
+    let changed = guard::first_changed(medium, disk);
+    if let Some(lba) = changed {
+        if rebuilt.dirty > 0 && options.guard != Guard::Forced {
+            let block_size = medium.plan.block_size;
+            return Err(OpenError::DiskChanged { lba: lba.0, dirty: rebuilt.dirty, block_size });
+        }
+        guard::forget(medium)?;
+        *rebuilt = Rebuilt::of(medium, options.replacement)?;
+    }
+    guard::remember(medium, disk, settled)?;
+    Ok((Start::of(medium.plan.start_blocks()), changed))
 }
 
 /// Elements that count, and were applied.

@@ -389,7 +389,7 @@ impl<R: Region> DiskCache<R> {
         }
         progress.runs += u32::try_from(runs.len()).expect("at most a step's blocks");
         self.tally.destage_writes.add(runs.len() as u64);
-        let answers = self.disk.write_runs(&runs);
+        let answers = self.write_to_disk(&runs);
         spans.iter().zip(answers).filter_map(|(span, answer)| Some((*span, answer.err()?))).collect()
     }
 
@@ -401,9 +401,11 @@ impl<R: Region> DiskCache<R> {
     /// Flushes the disk. `Err` also if a flush failed since there were `failures`: what was written since then is in doubt.
     pub(crate) fn flush_disk_since(&self, failures: u64) -> Result<(), Error> {
         let mut doubt = self.flush_doubt.lock();
+        let taken = self.start.take();
         let flushed = self.disk.flush();
         match &flushed {
             Ok(()) => {
+                self.settle_start(taken, doubt.failures);
                 self.tally.disk_flushes.add(1);
                 self.disk_settled.store(true, Ordering::Release);
             }

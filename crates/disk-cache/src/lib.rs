@@ -90,6 +90,7 @@ mod counters;
 mod drain;
 mod format;
 mod group;
+mod guard;
 mod index;
 mod io;
 mod journal;
@@ -116,6 +117,7 @@ pub use conflicts::Conflicts;
 pub use counters::Counters;
 pub use drain::{Doorbell, Progress};
 pub use format::{FormatError, FormatSpec, Identity, blocks_in, format, format_ordered, format_with, identify};
+pub use guard::Guard;
 pub use journal::{
     FoundJournal, erase_journal, find_journal, has_room_for, journal_at_the_end, lay_out_journal, recover_disk,
     retire_journal,

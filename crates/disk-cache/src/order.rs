@@ -155,6 +155,7 @@ impl<R: Region> DiskCache<R> {
             _ => match journal.whole_group(&newest) {
                 Err(why) => return Ok(Found::Damaged(newest, why)),
                 Ok(records) => {
+                    self.doubt_start(records.iter().map(|record| record.lba.get()))?;
                     journal.put_in_place(&newest, &records, || self.flush_disk_since(self.flush_failures()))?
                 }
             },
@@ -243,7 +244,9 @@ impl<R: Region> DiskCache<R> {
 
     /// Makes the group count, all of which is in the journal.
     fn declare(&self, journal: Journal<'_>, group: Group) -> (Stage, Option<Refusal>) {
-        match self.written(journal, &group.header) {
+        // From then on it may be put in place without the memory.
+        let doubted = self.doubt_start(group.lbas.iter().copied()).map_err(Error::from);
+        match doubted.and_then(|()| self.written(journal, &group.header)) {
             Ok(()) => (Stage::Placing { group, next: 0 }, None),
             Err(error) => refused(group, error, |group| Stage::Declaring { group }),
         }

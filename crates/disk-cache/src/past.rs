@@ -59,7 +59,7 @@ impl<R: Region> DiskCache<R> {
             locked.stripe(self, *lba).changed();
         }
         let runs: Vec<Run<'_>> = past.iter().map(|(lba, data)| Run { at: self.on_disk(*lba), data }).collect();
-        let written = self.disk.write_runs(&runs).into_iter().collect::<Result<()>>();
+        let written = self.write_to_disk(&runs).into_iter().collect::<Result<()>>();
         match written.and_then(|()| self.flush_disk_since(failures)) {
             Ok(()) => {
                 self.recent.commit(past.iter().map(|(lba, _)| *lba));

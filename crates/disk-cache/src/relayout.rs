@@ -3,7 +3,7 @@
 //! 1. Recovery, as at every opening: what the ring says is applied and durable, and no element counts any more. If anything is dirty then,
 //!    nothing else is done.
 //! 2. Every entry is freed by its second word, and flushed. **Fence.**
-//! 3. What becomes the new entries is zeroed. **Fence.**
+//! 3. What becomes the new entries is zeroed, and what is known of the disk. **Fence.**
 //! 4. The new superblock is written over the copy that does not count. **Fence.** And over the other. **Fence.**
 //!
 //! - *Cut in step 1*: as in every recovery.
@@ -22,7 +22,7 @@ use crate::load::{self, Unusable};
 use crate::medium::Medium;
 use crate::twin;
 use std::collections::BTreeSet;
-use tidegate_layout::disk_cache::{CacheEntry, CachePlan, EntryState, LBA_BITS, SUPERBLOCK_COPIES_AT, Superblock};
+use tidegate_layout::disk_cache::{CacheEntry, CachePlan, EntryState, LBA_BITS, START_SUMS_AT, StartSum, Superblock};
 use tidegate_media::{Error, LINE_BYTES, Region, Sealed};
 use zerocopy::IntoBytes;
 
@@ -102,18 +102,11 @@ pub fn relayout<R: Region>(region: R, wish: &Relayout) -> Result<Identity, Relay
     }
     medium.fence()?;
     zero_readable(&medium.region, plan.entries_at, plan.entry_at(plan.blocks));
+    // The disk is another one, or may be written without its cache.
+    zero_readable(&medium.region, START_SUMS_AT, START_SUMS_AT + plan.start_blocks() * size_of::<StartSum>() as u64);
     medium.fence()?;
     let superblock = Superblock::new(&plan, old.uuid, wish.disk, old.sequence + 1);
-    let first = SUPERBLOCK_COPIES_AT[0];
-    let first_counts = load::superblock(&medium.region, first).is_ok_and(|copy| copy.sequence == old.sequence);
-    let mut copies = SUPERBLOCK_COPIES_AT;
-    if first_counts {
-        copies.reverse();
-    }
-    for at in copies {
-        medium.region.stream(at, superblock.as_bytes());
-        medium.fence()?;
-    }
+    medium.noted(twin::replace_both(&medium.region, old.sequence, superblock.as_bytes()))?;
     Ok(Identity::from(&usable_superblock(&medium.region)?))
 }
 
@@ -129,11 +122,12 @@ fn planned(old: &CachePlan, wish: &Relayout) -> Result<CachePlan, FormatError> {
     if plan.ring_at != old.ring_at {
         return Err(FormatError::RingElsewhere { at: old.ring_at });
     }
-    let Some(journal) = old.journal() else { return Ok(plan) };
+    let start = |plan: CachePlan| CachePlan { start_sums: old.start_sums, ..plan };
+    let Some(journal) = old.journal() else { return Ok(start(plan)) };
     // No more than its journal has room for.
     let blocks = plan.blocks.min(journal.capacity);
     let plan = CachePlan::cut_with(old.sums(), blocks, old.block_size, wish.disk_blocks, old.ring_slots);
-    with_journal(plan, journal.capacity)
+    with_journal(start(plan), journal.capacity)
 }
 
 /// What the entries say.

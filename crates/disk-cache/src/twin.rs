@@ -27,6 +27,19 @@ pub(crate) fn make_both_count<R: Region>(region: &R) -> Result<(), Sealed> {
     Ok(())
 }
 
+/// Writes `superblock` over both copies, first over the one that does not count: the other has `sequence`.
+pub(crate) fn replace_both<R: Region>(region: &R, sequence: u64, superblock: &[u8]) -> Result<(), Sealed> {
+    let mut copies = SUPERBLOCK_COPIES_AT;
+    if load::superblock(region, copies[0]).is_ok_and(|copy| copy.sequence == sequence) {
+        copies.reverse();
+    }
+    for at in copies {
+        region.stream(at, superblock);
+        region.fence()?;
+    }
+    Ok(())
+}
+
 fn raw<R: Region>(region: &R, at: u64) -> Option<Superblock> {
     let mut raw = Superblock::new_zeroed();
     region.read(at, raw.as_mut_bytes()).ok().map(|()| raw)

@@ -4,7 +4,7 @@ use crate::Description;
 use crate::btt::{ARENA_BYTES_MAX, ARENA_BYTES_MIN, FlogGroup, FlogHalf, InfoBlock, MapState, SECTOR_SIZES, Version};
 use crate::disk_cache::{
     BlockSum, CACHE_BLOCK_BYTES_MAX, CACHE_BLOCK_BYTES_MIN, CURSORS_AT, CacheEntry, JournalHeader, JournalRecord,
-    RingElement, Superblock,
+    RingElement, START_SUMS_AT, StartSum, Superblock,
 };
 use crate::file_cache::{
     FileElement, FileEntry, FileRecord, PoolSuperblock, VOLATILE_BLOCK_BYTES, VolatileFile, VolatileHead, VolatileSlot,
@@ -31,6 +31,7 @@ pub fn describe() -> String {
         RingElement::DESCRIPTION,
         CacheEntry::DESCRIPTION,
         BlockSum::DESCRIPTION,
+        StartSum::DESCRIPTION,
         JournalHeader::DESCRIPTION,
         JournalRecord::DESCRIPTION,
     ] {
@@ -92,7 +93,8 @@ fn disk_cache() -> String {
         "\n## Disk cache\n\n\
          A region in front of a disk: the superblock at byte 0 and once more at byte 4096, the cursors at byte {CURSORS_AT}, and where the\n\
          superblock says the ring of elements, the entries, and the blocks of {CACHE_BLOCK_BYTES_MIN} to {CACHE_BLOCK_BYTES_MAX} bytes. As many entries as blocks; any entry may\n\
-         name any block. What an entry says is superseded by elements between the cursors whose counter is ahead of the entry's.\n\n\
+         name any block. What an entry says is superseded by elements between the cursors whose counter is ahead of the entry's.\n\
+         Bit 2 of `ro_compat` says that there are checksums of the disk's first blocks from byte {START_SUMS_AT} on, one for each block of the first MiB, 256 at most.\n\n\
          A cache that keeps the order of commits on its disk has a journal at the disk's end: records, the blocks of a group, and two blocks\n\
          with a header each. If the header that counts says so, the group's blocks are to be put in place.\n\n",
     )

@@ -1,6 +1,6 @@
 //! The transactional disk cache's bytes: which blocks of a disk lie in persistent memory, and in which state.
 //!
-//! A region holds, in this order: the superblock twice, a line with two cursors, a ring of elements, one entry for each block, perhaps a checksum for each, the
+//! A region holds, in this order: the superblock twice, a line with two cursors, perhaps checksums of the disk's first blocks, a ring of elements, one entry for each block, perhaps a checksum for each, the
 //! blocks. An *entry* says which block of the disk lies in which block of the region; its second word alone makes it count. An *element* of
 //! the ring says what an entry becomes by a transaction of several blocks, and counts while it lies between the cursors.
 
@@ -8,9 +8,9 @@ mod entry;
 mod journal;
 mod superblock;
 
-pub use entry::{BlockSum, CacheEntry, EntryState, LBA_BITS, RingElement, is_ahead};
+pub use entry::{BlockSum, CacheEntry, EntryState, LBA_BITS, RingElement, StartSum, is_ahead};
 pub use journal::{JOURNAL_HEADERS, JOURNAL_MAGIC, JournalHeader, JournalPlan, JournalRecord, TrustedJournal};
 pub use superblock::{
-    CACHE_BLOCK_BYTES_MAX, CACHE_BLOCK_BYTES_MIN, CURSORS_AT, CachePlan, DISK_CACHE_MAGIC, SUPERBLOCK_BYTES,
-    SUPERBLOCK_COPIES_AT, Sums, Superblock, TrustedSuperblock,
+    CACHE_BLOCK_BYTES_MAX, CACHE_BLOCK_BYTES_MIN, CURSORS_AT, CachePlan, DISK_CACHE_MAGIC, START_SUMS_AT,
+    SUPERBLOCK_BYTES, SUPERBLOCK_COPIES_AT, Sums, Superblock, TrustedSuperblock,
 };

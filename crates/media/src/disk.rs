@@ -2,8 +2,8 @@
 //!
 //! Requests go past the page cache (`O_DIRECT`), and many writes at once through io_uring; where the system refuses one of them, the
 //! disk works without it and [`FileDisk::way`] says so. What was written is durable after [`FileDisk::flush`], which is
-//! `fdatasync`. The disk is opened for one program alone: a lock keeps out other programs like this one, and the kernel keeps out
-//! mounts of a block device.
+//! `fdatasync`. The disk is opened for one program alone: a lock keeps out other programs like this one, the kernel keeps out
+//! mounts of a block device, and a file that a loop device shows, or another program has open for writing, is refused.
 //!
 //! What the disk refuses (a bad sector, a full file system) is answered with the failed bytes and whether only room is missing, and
 //! [`FileDisk::last_refusal`] keeps the error number. Nothing is retried that could hide a loss: a failed flush fails for everyone who waited for it, and what it
@@ -12,17 +12,19 @@
 mod claims;
 mod identity;
 mod left;
+mod mark;
 mod ring;
+pub(crate) mod users;
 
 use crate::backing::{AlignedBytes, Backing, Run};
 use crate::block::{BlockDevice, Durability, Extent, ExtentKind, Geometry, Lba, LbaRange};
 use crate::error::{Error, Misuse, NoRoom, Poison, Result, Sealed, tells_of_no_room};
-use crate::lock_holder::LockHolder;
 use crate::locked_file::LockedFile;
 use crate::map_error::MapError;
 use crate::sync::{AtomicU64, Mutex, Ordering};
 pub use claims::{Claim, claim_of};
 pub use identity::DiskIdentity;
+pub use mark::DiskMark;
 use ring::Ring;
 use rustix::fs::{FallocateFlags, FileType, Mode, OFlags, SeekFrom, fallocate, fstat, seek};
 use rustix::io::Errno;
@@ -417,7 +419,7 @@ fn open(path: &Path, access: DiskAccess) -> Result<(LockedFile, FileType), MapEr
     // A FIFO would make a plain open wait for its other end.
     let flags = mode | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let file = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| match errno {
-        Errno::BUSY => MapError::InUse { path: path.to_owned(), holder: LockHolder::of_path(path) },
+        Errno::BUSY => MapError::InUse { path: path.to_owned(), holder: users::of_device(path) },
         errno => MapError::opening(path, errno),
     })?;
     let stat = fstat(&file).map_err(|errno| MapError::io(path, "read its attributes", errno.into()))?;
@@ -434,6 +436,12 @@ fn open(path: &Path, access: DiskAccess) -> Result<(LockedFile, FileType), MapEr
         DiskAccess::ReadWrite => LockedFile::exclusive(path, file)?,
         DiskAccess::ReadOnly => LockedFile::shared(path, file)?,
     };
+    if (access, kind) == (DiskAccess::ReadWrite, FileType::RegularFile) {
+        let user = users::of_file(&locked).map_err(|error| MapError::io(path, "read its attributes", error))?;
+        if let Some(holder) = user {
+            return Err(MapError::InUse { path: path.to_owned(), holder });
+        }
+    }
     Ok((locked, kind))
 }
 

@@ -39,7 +39,7 @@ pub use block::{BlockDevice, Durability, Extent, ExtentKind, Geometry, Lba, LbaR
 pub use block_set::BlockSet;
 pub use contents::Contents;
 pub use counters::{Counters, Tally};
-pub use disk::{Claim, DiskAccess, DiskIdentity, FileDisk, Refusal, Refusals, Way, claim_of};
+pub use disk::{Claim, DiskAccess, DiskIdentity, DiskMark, FileDisk, Refusal, Refusals, Way, claim_of};
 pub use domain::Domain;
 pub use error::{Corrupt, Error, Misuse, NoRoom, Poison, Result, Sealed};
 pub use file_backed::FileBacked;

@@ -3,6 +3,7 @@
 //! A process that was killed may hold its locks for a while: the kernel ends its requests to disks first, and a ring of them outlives its process. And the
 //! lock belongs to the open file, which children share: it may be held by another process than the one that took it.
 
+use crate::disk::users;
 use crate::map_error::MapError;
 use rustix::fd::AsRawFd;
 use rustix::fs::{FileType, Mode, OFlags, fstat, major, minor};
@@ -40,6 +41,18 @@ pub enum LockHolder {
         /// Where.
         at: PathBuf,
     },
+    /// The kernel uses the disk otherwise: for a loop device, for swap, for a device that is made of it.
+    User {
+        /// What it does, as in "the system swaps to it".
+        by: String,
+    },
+    /// A process that asked for no lock has the file open for writing.
+    Writer {
+        /// Its number.
+        pid: u32,
+        /// The name of its program.
+        program: String,
+    },
     /// Nobody who can be seen: a process that is gone, but for requests that the kernel has yet to end, or one of another container.
     Unseen,
 }
@@ -69,10 +82,12 @@ impl LockHolder {
     fn may_let_go(&self) -> bool {
         match self {
             LockHolder::Living { shared: true, .. } | LockHolder::Ending { .. } | LockHolder::Unseen => true,
+            // It may be a server that has given up its lock and is about to end, too.
+            LockHolder::Writer { .. } => true,
             LockHolder::Living { program, .. } => {
                 program != "tidegate" && Some(program) != program_of(std::process::id()).as_ref()
             }
-            LockHolder::Mount { .. } => false,
+            LockHolder::Mount { .. } | LockHolder::User { .. } => false,
         }
     }
 }
@@ -85,6 +100,8 @@ impl fmt::Display for LockHolder {
                 write!(f, "process {pid}, which was killed, holds its lock until the kernel has ended its requests")
             }
             LockHolder::Mount { at } => write!(f, "it is mounted at {}", at.display()),
+            LockHolder::User { by } => f.write_str(by),
+            LockHolder::Writer { pid, program } => write!(f, "process {pid} ({program}) has it open for writing"),
             LockHolder::Unseen => f.write_str("a process holds its lock that has ended, or cannot be seen from here"),
         }
     }
@@ -158,11 +175,7 @@ fn mounted_at(file: &File) -> Option<PathBuf> {
         return None;
     }
     let device = format!("{}:{}", major(stat.st_rdev), minor(stat.st_rdev));
-    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
-    mounts.lines().find_map(|line| {
-        let mut words = line.split_whitespace().skip(2);
-        (words.next() == Some(&device)).then(|| words.nth(1).map(PathBuf::from)).flatten()
-    })
+    users::mounted_at(&device)
 }
 
 /// The process with this number, if there is one.

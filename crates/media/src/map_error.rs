@@ -26,7 +26,7 @@ pub enum MapError {
     InUse {
         /// The file asked for.
         path: PathBuf,
-        /// Whose lock it is.
+        /// Whose lock it is, or who uses the file without one.
         holder: LockHolder,
     },
     /// The user may not do this.

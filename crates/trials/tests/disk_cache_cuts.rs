@@ -110,3 +110,25 @@ fn every_cut_of_every_script_where_the_disk_keeps_the_order_of_commits() {
         assert!(tally.alone > 0, "disks were looked at without their cache");
     }
 }
+
+/// No cut and no kill leaves a disk that looks as if somebody else had written to it.
+#[test]
+fn every_cut_of_every_script_on_caches_that_compare_their_disk() {
+    every_script("fresh, guarded", &SmallCache::fresh().guarded(), 2);
+    let (mixed, group) = (SmallCache::mixed, SmallCache::amid_a_group);
+    let caches = [
+        SmallCache::full_of_clean_blocks(),
+        SmallCache::full_of_dirty_blocks(),
+        mixed(),
+        mixed().with_sums(),
+        mixed().in_any_order(),
+        mixed().that_forgets_reads(),
+        mixed().in_order(),
+        group(),
+        group().with_sums(),
+    ];
+    for cache in caches {
+        let judged = judge_cache_scripts(&cache.guarded(), |region: Watched| region, 1, &Seen::default());
+        println!("one step, guarded: {}", judged.unwrap_or_else(|failure| panic!("{failure}")));
+    }
+}

@@ -161,3 +161,12 @@ fn mistakes_of_commits_are_caught_where_the_disk_keeps_their_order() {
         caught_on(&caches, bug);
     }
 }
+
+/// A disk that looks as if somebody else had written to it, and nobody has.
+#[test]
+fn a_doubt_about_the_disk_that_is_not_durable_before_it_is_written_is_caught() {
+    let caches = caches().map(SmallCache::guarded);
+    for bug in [CacheBug::DoubtFenceMissing, CacheBug::DoubtFlushMissing, CacheBug::DiskFlushMissing] {
+        caught_on(&caches, bug);
+    }
+}

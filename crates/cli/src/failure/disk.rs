@@ -10,6 +10,7 @@ use crate::size::{Exact, Human};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use tidegate_media::{LockHolder, MapError};
+use uuid::Uuid;
 
 /// Why a disk, or the cache in front of it, is not used.
 #[derive(Debug)]
@@ -75,6 +76,28 @@ pub(crate) enum DiskFailure {
         disk: PathBuf,
         /// Bytes that only the region has.
         dirty_bytes: u64,
+    },
+    /// The disk holds something else than its cache left there, which has blocks for it.
+    Differs {
+        /// The region.
+        pmem: PathBuf,
+        /// The disk.
+        disk: PathBuf,
+        /// Where the first block lies that was found to be another, in bytes.
+        at: u64,
+        /// Bytes that only the region has.
+        dirty_bytes: u64,
+    },
+    /// The disk belongs to another region.
+    OfAnother {
+        /// The disk.
+        disk: PathBuf,
+        /// The identity of that region.
+        region: Uuid,
+        /// Where it was.
+        place: PathBuf,
+        /// Bytes that only that region has, if it is there.
+        dirty: Option<u64>,
     },
     /// Completed writes would lie only in memory that a power loss empties.
     Volatile {
@@ -250,7 +273,8 @@ impl DiskFailure {
             DiskFailure::Replaced { .. } => ("disk-replaced", Exit::Refused),
             DiskFailure::Nameless { .. } => ("disk-elsewhere", Exit::Refused),
             DiskFailure::Smaller { .. } => ("disk-smaller", Exit::Refused),
-            DiskFailure::Changed { .. } => ("disk-changed", Exit::Refused),
+            DiskFailure::Changed { .. } | DiskFailure::Differs { .. } => ("disk-changed", Exit::Refused),
+            DiskFailure::OfAnother { .. } => ("disk-of-another", Exit::Refused),
             DiskFailure::Volatile { .. } => ("volatile-region", Exit::Refused),
             DiskFailure::Detached { .. } => ("detached", Exit::Refused),
             DiskFailure::Attached { .. } => ("attached", Exit::Refused),
@@ -276,18 +300,15 @@ impl DiskFailure {
             DiskFailure::NotedByAnother { pmem, disk, owner } => noted_by_another(pmem, disk, *owner),
             DiskFailure::NotNamed { pmem } => not_named(pmem),
             DiskFailure::Unusable { error } => of_map_error(error),
-            DiskFailure::Absent { pmem, disk } => (
-                format!("the disk of {} is not at {}", pmem.display(), disk.display()),
-                "there is no such file or device".to_owned(),
-            ),
+            DiskFailure::Absent { pmem, disk } => absent(pmem, disk),
             DiskFailure::Replaced { pmem, disk } => replaced(pmem, disk),
             DiskFailure::Nameless { pmem, disk, was } => nameless(pmem, disk, was),
             DiskFailure::Smaller { disk, needs, has, .. } => smaller(disk, *needs, *has),
             DiskFailure::Changed { pmem, disk, dirty_bytes } => changed(pmem, disk, *dirty_bytes),
+            DiskFailure::Differs { pmem, disk, at, dirty_bytes } => differs(pmem, disk, *at, *dirty_bytes),
+            DiskFailure::OfAnother { disk, region, place, dirty } => of_another(disk, *region, place, *dirty),
             DiskFailure::Volatile { pmem, ordered, .. } => volatile(pmem, *ordered),
-            DiskFailure::Detached { pmem } => {
-                (format!("{} has no disk", pmem.display()), "it was detached from its disk".to_owned())
-            }
+            DiskFailure::Detached { pmem } => detached(pmem),
             DiskFailure::Attached { pmem } => (
                 format!("{} has a disk already", pmem.display()),
                 "a cache can be attached to another only after it was detached".to_owned(),
@@ -346,10 +367,11 @@ impl DiskFailure {
                 word(disk)
             ),
             DiskFailure::Smaller { pmem, .. } => or_salvage("restore its size", pmem),
-            DiskFailure::Changed { pmem, .. } => format!(
+            DiskFailure::Changed { pmem, .. } | DiskFailure::Differs { pmem, .. } => format!(
                 "write them elsewhere: tidegate salvage --pmem {pmem} --to FILE; or over what the disk holds now: tidegate flush --force --pmem {pmem}",
                 pmem = word(pmem)
             ),
+            DiskFailure::OfAnother { place, disk, .. } => next_of_another(place, disk),
             DiskFailure::Volatile { pmem, step, .. } => next_of_volatile(pmem, *step),
             DiskFailure::Detached { pmem } => {
                 format!("give it one: tidegate attach --pmem {} --disk DISK", word(pmem))
@@ -481,6 +503,52 @@ fn changed(pmem: &Path, disk: &Path, dirty_bytes: u64) -> (String, String) {
     )
 }
 
+/// The same, seen by what it holds.
+fn differs(pmem: &Path, disk: &Path, at: u64, dirty_bytes: u64) -> (String, String) {
+    let bytes = Human(dirty_bytes);
+    (
+        format!("{} was changed without {}", disk.display(), pmem.display()),
+        format!(
+            "its block at byte {at} is not what the region left there: it was mounted, checked or written by another program, or by another region. {dirty_bytes} bytes ({bytes}) are only in this region, and do not fit what the disk holds now"
+        ),
+    )
+}
+
+/// Of a disk that is not where it was.
+fn absent(pmem: &Path, disk: &Path) -> (String, String) {
+    (
+        format!("the disk of {} is not at {}", pmem.display(), disk.display()),
+        "there is no such file or device".to_owned(),
+    )
+}
+
+/// Of a region that has no disk.
+fn detached(pmem: &Path) -> (String, String) {
+    (format!("{} has no disk", pmem.display()), "it was detached from its disk".to_owned())
+}
+
+/// Of a disk that belongs to another region.
+fn of_another(disk: &Path, region: Uuid, place: &Path, dirty: Option<u64>) -> (String, String) {
+    let has = match dirty {
+        Some(0) => "has nothing that the disk lacks, but is not detached".to_owned(),
+        Some(bytes) => format!("has {bytes} bytes ({}) that the disk lacks", Human(bytes)),
+        None => "is not there, or cannot be read, and may have blocks that the disk lacks".to_owned(),
+    };
+    (
+        format!("{} is the disk of another region", disk.display()),
+        format!("it is marked for the region {region} in {}, which {has}", place.display()),
+    )
+}
+
+/// What to do about a disk of another region, which was in `place`.
+fn next_of_another(place: &Path, disk: &Path) -> String {
+    format!(
+        "set the disk free from that region: tidegate detach --pmem {}; if that is lost, or what only it has is not needed, add --disk {} --force: those bytes never reach the disk then",
+        word(place),
+        word(disk)
+    )
+}
+
 /// Of another disk than the one that is cached.
 fn replaced(pmem: &Path, disk: &Path) -> (String, String) {
     (
@@ -521,6 +589,9 @@ fn next_of_map_error(error: &MapError) -> String {
             format!("correct the name, or make a disk in a file: truncate -s 10G {}", word(path))
         }
         MapError::InUse { holder: LockHolder::Mount { at }, .. } => format!("unmount it: umount {}", word(at)),
+        MapError::InUse { holder: LockHolder::User { .. }, .. } => {
+            "unmount it, detach the loop device (losetup --detach), or end that use otherwise".to_owned()
+        }
         MapError::InUse { path, .. } => format!("end that use first; whatever else has it open: fuser {}", word(path)),
         MapError::Empty { path } => format!("give the file a size: truncate -s 10G {}", word(path)),
         MapError::NotAFile { .. } => "name a block device or a regular file: --disk".to_owned(),

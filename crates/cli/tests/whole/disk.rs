@@ -3,6 +3,7 @@
 mod changed;
 mod changes;
 mod ended;
+mod foreign;
 mod full;
 mod locked;
 mod lost;
@@ -17,6 +18,7 @@ mod which;
 use crate::program::{Ended, Folder, Server, json, need_root, peer, run, tidegate};
 use serde_json::Value;
 use std::fs::{self, File};
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -93,6 +95,21 @@ impl Pair {
 
     fn dirty_bytes(&self) -> u64 {
         self.info()["disk"]["dirty_bytes"].as_u64().unwrap()
+    }
+
+    /// Writes `blocks` in a turn after `turn` and kills the server before it brings one of them to the disk, which it does when writers pause: until that succeeds, and
+    /// `dirty` blocks are dirty then. The turn.
+    fn killed_with(&self, dirty: u64, blocks: Range<u64>, turn: u64) -> u64 {
+        for turn in turn + 1..turn + 100 {
+            let mut server = self.serve(&[]);
+            let mut client = self.client();
+            blocks.clone().for_each(|block| write(&mut client, block, turn));
+            server.kill();
+            if self.dirty_bytes() == dirty * BLOCK {
+                return turn;
+            }
+        }
+        panic!("every kill came when the disk had a block");
     }
 }
 
@@ -261,28 +278,32 @@ fn a_scrub_names_what_the_memory_changed_with_a_server_and_without() {
     server.kill();
     let (code, found) = scrub();
     assert_eq!((code, found["served"].as_bool(), found["sound"].as_u64()), (0, Some(false), Some(20)));
-    pair.spoil(&stamped(7, 1));
+    // A clean block would be read from the disk.
+    let turn = pair.killed_with(20, 0..20, 1);
+    let before = pair.on_disk(7);
+    pair.spoil(&stamped(7, turn));
     let (code, found) = scrub();
     assert_eq!((code, found["damaged"].as_u64(), found["checksums"].as_bool()), (REFUSED, Some(1), Some(true)));
     assert!(found["named"][0].as_str().unwrap().contains("block 7 of the disk"), "{found}");
     let mut server = pair.serve(&[]);
     let mut client = pair.client();
     assert!(client.read(7 * BLOCK, &mut stamped(0, 0)).is_err());
-    assert_eq!((read(&mut client, 8), scrub().0), (stamped(8, 1), REFUSED));
+    assert_eq!((read(&mut client, 8), scrub().0), (stamped(8, turn), REFUSED));
     let flushed = run(&["flush", "--pmem", &pair.pmem, "--wait"]);
     assert_tells(&flushed, REFUSED, &["block 7", "the checksum it was stored with"]);
-    assert_eq!([7, 8].map(|block| pair.on_disk(block)), [vec![0; 4096], stamped(8, 1)]);
-    write(&mut client, 9, 2);
+    assert_eq!([7, 8].map(|block| pair.on_disk(block)), [before, stamped(8, turn)]);
+    drop(client);
     server.kill();
+    let turn = pair.killed_with(2, 9..10, turn);
     // What the memory changed is named, and keeps nothing else from being saved.
     let saved = pair.folder.text("saved");
     let salvage = run(&["--json", "salvage", "--pmem", &pair.pmem, "--to", &saved]);
     let told: Value = serde_json::from_str(&salvage.stdout).unwrap();
     assert_eq!((salvage.code, told["blocks"].as_u64(), told["not_saved"].as_u64()), (REFUSED, Some(1), Some(1)));
     assert!(told["damaged"].as_str().unwrap().contains("block 7"), "{told}");
-    assert_eq!(fs::read(&saved).unwrap()[9 * 4096..10 * 4096], stamped(9, 2));
+    assert_eq!(fs::read(&saved).unwrap()[9 * 4096..10 * 4096], stamped(9, turn));
     assert_tells(&run(&["detach", "--pmem", &pair.pmem]), REFUSED, &["4096 bytes", "block 7", "tidegate scrub"]);
-    assert_eq!(pair.on_disk(9), stamped(9, 2));
+    assert_eq!(pair.on_disk(9), stamped(9, turn));
 }
 
 #[test]
@@ -435,16 +456,14 @@ fn the_wrong_disk_is_refused_and_the_right_one_untouched() {
     let copy = pair.folder.text("copy");
     fs::copy(&pair.disk, &copy).unwrap();
     assert_tells(&serve(&copy), REFUSED, &["is not the disk of", "salvage"]);
-    assert_tells(
-        &serve(&pair.folder.text("absent")),
-        REFUSED,
-        &["the disk of", "no such file", "--disk", "tidegate salvage"],
-    );
+    let absent = serve(&pair.folder.text("absent"));
+    assert_tells(&absent, REFUSED, &["the disk of", "no such file", "--disk", "tidegate salvage"]);
     assert_tells(&serve(pair.folder.0.path().to_str().unwrap()), ENVIRONMENT, &["it is a folder", "block device"]);
-    let disk = File::options().write(true).open(&pair.disk).unwrap();
-    disk.set_len(DISK_BYTES / 2).unwrap();
+    // Whoever has it open for writing keeps the server off.
+    let set_len = |bytes| File::options().write(true).open(&pair.disk).and_then(|disk| disk.set_len(bytes)).unwrap();
+    set_len(DISK_BYTES / 2);
     assert_tells(&serve(&pair.disk), REFUSED, &["is smaller than the volume", "16777216", "restore its size"]);
-    disk.set_len(2 * DISK_BYTES).unwrap();
+    set_len(2 * DISK_BYTES);
     let mut server = pair.serve(&[]);
     assert_eq!(pair.client().bytes(), DISK_BYTES, "a disk that has grown is used as far as it was known");
     let second = pair.folder.text("second");

@@ -1,6 +1,7 @@
 //! Blocks that reads brought in and that a restart forgets.
 
 use super::*;
+use tidegate_disk_cache::Guard;
 use tidegate_sim::{InterceptMemory, InterceptedMemory};
 
 const FORGOTTEN: Options = Options {
@@ -11,6 +12,7 @@ const FORGOTTEN: Options = Options {
     reads: Reads::Forgotten,
     conflicts: Conflicts::LastWins,
     journaling: Journaling::AsLaidOut,
+    guard: Guard::AsLaidOut,
 };
 
 /// A disk whose blocks hold their numbers.

@@ -4,6 +4,7 @@
 
 mod damage;
 mod forgotten;
+mod guard;
 mod order;
 mod sweeps;
 

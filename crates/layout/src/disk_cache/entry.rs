@@ -50,6 +50,14 @@ on_media! {
     }
 }
 
+on_media! {
+    /// What the disk is known to hold in one of its first blocks. All zeroes: nothing is known, as a write of it may be under way.
+    pub struct StartSum [8] {
+        /// FNV-1a of the block, 64 bits; 1 in the place of 0. No CRC: that of a block which ends in its own, as file systems have them, never changes
+        0: hash: U64,
+    }
+}
+
 /// An entry that keeps the rules of the format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryState {
@@ -147,6 +155,17 @@ impl CachePlan {
     }
 }
 
+impl StartSum {
+    /// The word of a block of which nothing is known.
+    pub const UNKNOWN: u64 = 0;
+
+    /// The word of a block of the disk that holds `data`.
+    pub fn word_of(data: &[u8]) -> u64 {
+        let hash = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
+        data.iter().fold(0xcbf2_9ce4_8422_2325, hash).max(1)
+    }
+}
+
 impl BlockSum {
     /// The word that stands for `data`, block `lba` of the disk.
     pub fn word_of(lba: u64, data: &[u8]) -> u64 {
@@ -197,6 +216,7 @@ mod tests {
         sums_at: None,
         data_at: 0,
         journal_blocks: 0,
+        start_sums: false,
         entries_checked: false,
     };
 
@@ -253,6 +273,16 @@ mod tests {
         // CRC-32C of "123456789" is 0xe3069283, its published check value.
         assert_eq!(BlockSum::word_of(u64::from_le_bytes(*b"12345678"), b"9"), 0xe306_9283);
         assert_ne!(BlockSum::word_of(1, &[0; 512]), BlockSum::word_of(2, &[0; 512]));
+    }
+
+    #[test]
+    fn a_block_of_the_disks_start_is_known_whatever_checksum_is_in_it() {
+        // FNV-1a of "foobar" has 64 published bits.
+        assert_eq!(StartSum::word_of(b"foobar"), 0x8594_4171_f739_67e8);
+        let with_its_crc = |block: &[u8]| [block, &crc32c::crc32c(block).to_le_bytes()].concat();
+        let [one, other] = [b"one", b"two"].map(|block| with_its_crc(block));
+        assert_eq!(crc32c::crc32c(&one), crc32c::crc32c(&other), "a CRC does not see a change that mends its CRC");
+        assert_ne!(StartSum::word_of(&one), StartSum::word_of(&other));
     }
 
     #[test]

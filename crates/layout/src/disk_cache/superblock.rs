@@ -1,6 +1,6 @@
 //! The superblock, the cursors, and where everything lies.
 
-use crate::disk_cache::{BlockSum, CacheEntry, JournalPlan, LBA_BITS, RingElement};
+use crate::disk_cache::{BlockSum, CacheEntry, JournalPlan, LBA_BITS, RingElement, StartSum};
 use crate::on_media::{Broken, on_media, rule};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U32, U64};
@@ -17,11 +17,14 @@ const RO_COMPAT_SUMS: u32 = 1;
 /// The bit of `ro_compat` of a cache whose blocks reach the disk by a journal: whoever writes them there otherwise breaks the order of commits.
 const RO_COMPAT_ORDER: u32 = 2;
 
+/// The bit of `ro_compat` of a cache that keeps checksums of the disk's first blocks: whoever writes to the disk without them makes it look like one that somebody else
+/// wrote to.
+const RO_COMPAT_START: u32 = 4;
 /// The bit of `incompat` of a cache whose entries carry a check: their flags mean more.
 const INCOMPAT_CHECKED_ENTRIES: u32 = 1;
 
 /// Bits of `ro_compat` that have a meaning.
-const KNOWN: u32 = RO_COMPAT_SUMS | RO_COMPAT_ORDER;
+const KNOWN: u32 = RO_COMPAT_SUMS | RO_COMPAT_ORDER | RO_COMPAT_START;
 
 /// Bytes that each copy of the superblock has for itself.
 pub const SUPERBLOCK_BYTES: u64 = 4096;
@@ -31,6 +34,15 @@ pub const SUPERBLOCK_COPIES_AT: [u64; 2] = [0, SUPERBLOCK_BYTES];
 
 /// Where the cursors lie.
 pub const CURSORS_AT: u64 = 2 * SUPERBLOCK_BYTES;
+
+/// Where the checksums of the disk's first blocks lie, if there are any: in the page of the cursors.
+pub const START_SUMS_AT: u64 = CURSORS_AT + SUPERBLOCK_BYTES / 2;
+
+/// Room for checksums of the disk's first blocks.
+const START_SUMS: u64 = SUPERBLOCK_BYTES / 2 / size_of::<StartSum>() as u64;
+
+/// Bytes of the disk that they are about at most: where file systems, partition tables and volume managers keep what they change when they are used.
+const START_BYTES: u64 = 1 << 20;
 
 /// Where the ring of a fresh cache lies.
 const RING_AT: u64 = 3 * SUPERBLOCK_BYTES;
@@ -56,7 +68,7 @@ on_media! {
         72: version: U32,
         /// features that a reader may ignore
         76: compat: U32,
-        /// features without which nothing may be written: bit 0, a checksum of each block; bit 1, a journal at the disk's end
+        /// features without which nothing may be written: bit 0, a checksum of each block; bit 1, a journal at the disk's end; bit 2, checksums of the disk's first blocks
         80: ro_compat: U32,
         /// features without which nothing may be read: bit 0, entries carry a check
         84: incompat: U32,
@@ -108,6 +120,8 @@ pub struct CachePlan {
     pub data_at: u64,
     /// Blocks of the largest group that the journal behind the disk's blocks holds; 0: there is no journal.
     pub journal_blocks: u32,
+    /// Whether there are checksums of the disk's first blocks.
+    pub start_sums: bool,
     /// Whether entries that hold blocks carry a check.
     pub entries_checked: bool,
 }
@@ -187,8 +201,28 @@ impl CachePlan {
             sums_at,
             data_at,
             journal_blocks: 0,
+            start_sums: false,
             entries_checked: sums == Sums::Kept,
         }
+    }
+
+    /// The same cache with checksums of the disk's first blocks, if the ring leaves room for them.
+    pub fn with_start_sums(self) -> CachePlan {
+        let end = START_SUMS_AT + START_SUMS * size_of::<StartSum>() as u64;
+        CachePlan { start_sums: self.ring_at >= end, ..self }
+    }
+
+    /// How many of the disk's first blocks have a checksum.
+    pub fn start_blocks(&self) -> u64 {
+        match self.start_sums {
+            true => START_SUMS.min(START_BYTES / u64::from(self.block_size)).min(self.disk_blocks),
+            false => 0,
+        }
+    }
+
+    /// Where the checksum of block `lba` of the disk lies, if it is one of the first that have one.
+    pub fn start_sum_at(&self, lba: u64) -> Option<u64> {
+        (lba < self.start_blocks()).then_some(START_SUMS_AT + lba * size_of::<StartSum>() as u64)
     }
 
     /// The same cache with a journal behind the disk's blocks, for groups of up to `journal_blocks`; 0: without.
@@ -235,7 +269,8 @@ impl CachePlan {
     fn features(&self) -> u32 {
         let sums = if self.sums_at.is_some() { RO_COMPAT_SUMS } else { 0 };
         let order = if self.journal_blocks > 0 { RO_COMPAT_ORDER } else { 0 };
-        sums | order
+        let start = if self.start_sums { RO_COMPAT_START } else { 0 };
+        sums | order | start
     }
 
     fn check(&self, region_bytes: u64) -> Result<(), Broken> {
@@ -249,6 +284,8 @@ impl CachePlan {
         let ring_bytes = u64::from(self.ring_slots) * size_of::<RingElement>() as u64;
         let ring = self.ring_at >= CURSORS_AT + 64 && self.ring_at.is_multiple_of(64);
         rule(ring, "the ring lies behind the cursors", 112, self.ring_at)?;
+        let start = !self.start_sums || self.with_start_sums().start_sums;
+        rule(start, "the ring lies behind the checksums of the disk's first blocks", 112, self.ring_at)?;
         let behind = |at: u64, before: u64, bytes: u64| before.checked_add(bytes).is_some_and(|end| at >= end);
         let entries = behind(self.entries_at, self.ring_at, ring_bytes) && self.entries_at.is_multiple_of(64);
         rule(entries, "the entries lie behind the ring", 120, self.entries_at)?;
@@ -331,6 +368,7 @@ impl Superblock {
             sums_at,
             data_at: self.data_at.get(),
             journal_blocks: if features & RO_COMPAT_ORDER != 0 { self.journal_blocks.get() } else { 0 },
+            start_sums: features & RO_COMPAT_START != 0,
             entries_checked: incompat & INCOMPAT_CHECKED_ENTRIES != 0,
         };
         rule(
@@ -369,6 +407,7 @@ mod tests {
         sums_at: None,
         data_at: 32768,
         journal_blocks: 0,
+        start_sums: false,
         entries_checked: false,
     };
 
@@ -472,5 +511,21 @@ mod tests {
         without.ro_compat = U32::new(RO_COMPAT_ORDER);
         without.checksum = U32::new(without.digest());
         assert!(without.check(plan.end()).is_err(), "an order without a journal");
+    }
+
+    #[test]
+    fn checksums_of_the_disks_start_are_a_feature_for_writers_and_lie_before_the_ring() {
+        let plan = PLAN.with_start_sums();
+        let bytes = Superblock::new(&plan, [1; 16], [2; 32], 5);
+        assert_eq!(&bytes.as_bytes()[80..84], &[4, 0, 0, 0]);
+        let trusted = bytes.check(plan.end()).unwrap();
+        assert_eq!((trusted.plan, trusted.read_only), (plan, false));
+        assert_eq!((plan.start_sum_at(0), plan.start_sum_at(255)), (Some(10240), Some(12280)));
+        assert_eq!((plan.start_sum_at(256), PLAN.start_sum_at(0)), (None, None));
+        let of = |block_size, disk_blocks| CachePlan { block_size, disk_blocks, ..plan }.start_blocks();
+        assert_eq!([of(512, 1 << 30), of(65536, 1 << 30), of(4096, 9)], [256, 16, 9]);
+        let near = CachePlan { ring_at: 12224, ..PLAN };
+        assert!(!near.with_start_sums().start_sums && near.check(PLAN.end()).is_ok());
+        assert!(CachePlan { start_sums: true, ..near }.check(PLAN.end()).is_err(), "no room before the ring");
     }
 }

@@ -92,3 +92,51 @@ fn a_full_file_system_is_answered_with_the_bytes_that_found_no_room() {
     assert!(disk.last_refusal().unwrap().to_string().contains("No space left"), "{:?}", disk.last_refusal());
     assert_eq!(disk.refusals(), Refusals { writes: 8 - good as u64, ..Refusals::default() });
 }
+
+/// What a refusal says of who uses the disk.
+fn used_by(path: &Path) -> String {
+    match FileDisk::open(path, DiskAccess::ReadWrite, 4096) {
+        Err(MapError::InUse { holder, .. }) => holder.to_string(),
+        other => panic!("{:?}", other.map(|disk| disk.geometry())),
+    }
+}
+
+#[test]
+fn a_file_that_a_loop_device_shows_is_no_disk_under_any_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let [file, moved, linked] = ["image", "moved", "linked"].map(|name| folder.path().join(name));
+    File::create(&file).unwrap().set_len(1 << 20).unwrap();
+    std::fs::hard_link(&file, &linked).unwrap();
+    let device = Loop::over(&file);
+    let name = device.0.to_str().unwrap().to_owned();
+    for path in [&file, &linked] {
+        assert_eq!(used_by(path), format!("the loop device {name} shows it"));
+    }
+    std::fs::rename(&file, &moved).unwrap();
+    assert_eq!(used_by(&moved), format!("the loop device {name} shows it"));
+    // Who only reads does no harm.
+    FileDisk::open(&moved, DiskAccess::ReadOnly, 4096).unwrap();
+    drop(device);
+    FileDisk::open(&moved, DiskAccess::ReadWrite, 4096).unwrap();
+}
+
+#[test]
+fn a_mounted_disk_is_told_with_where_it_is_mounted_as_a_file_and_as_a_device() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, at) = (folder.path().join("image"), folder.path().join("mounted here"));
+    File::create(&file).unwrap().set_len(8 << 20).unwrap();
+    std::fs::create_dir(&at).unwrap();
+    let device = Loop::over(&file);
+    let run = |program: &str, paths: &[&Path]| {
+        let ended = Command::new(program).args(paths).output().unwrap();
+        assert!(ended.status.success(), "{AS_ROOT}: {program} {ended:?}");
+    };
+    run("mke2fs", &[Path::new("-q"), &device.0]);
+    run("mount", &[&device.0, &at]);
+    let told = [&file, &device.0].map(|path| used_by(path));
+    run("umount", &[&at]);
+    let name = device.0.display();
+    let mounted = format!("is mounted at {}", at.display());
+    assert_eq!(told, [format!("the loop device {name} shows it, and {name} {mounted}"), format!("it {mounted}")]);
+    FileDisk::open(&device.0, DiskAccess::ReadWrite, 4096).unwrap();
+}

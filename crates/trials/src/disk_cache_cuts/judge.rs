@@ -153,7 +153,11 @@ impl<'a, R: tidegate_media::Region, W: Fn(Watched) -> R> CacheCampaign<'a, W> {
     fn open(&self, machine: &Arc<Watcher>, core: u32) -> Result<DiskCache<R>, Failure> {
         let region = (self.wrap)(machine.memory());
         let disk = Arc::new(WatchedDisk(machine.clone()));
-        on_core(core, || DiskCache::open(region, disk, self.cache.options())).map_err(Failure::new)
+        let device = on_core(core, || DiskCache::open(region, disk, self.cache.options())).map_err(Failure::new)?;
+        match device.changed() {
+            None => Ok(device),
+            Some(lba) => Err(Failure::new(format_args!("block {lba} looks as if somebody else had written it"))),
+        }
     }
 
     /// Does one step. `contents` becomes what the cache shows then.

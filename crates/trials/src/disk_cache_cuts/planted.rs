@@ -6,7 +6,7 @@
 use crate::disk_cache_cuts::watch::{GroupPart, Watched};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
-use tidegate_layout::disk_cache::{CURSORS_AT, CacheEntry, CachePlan, EntryState};
+use tidegate_layout::disk_cache::{CURSORS_AT, CacheEntry, CachePlan, EntryState, START_SUMS_AT};
 use tidegate_media::sync::thread_token;
 use tidegate_media::{BlockDevice, Lba, LineOrder, Poison, Region as Medium, Sealed};
 
@@ -53,6 +53,10 @@ pub enum CacheBug {
     ForgottenTakenForNamed,
     /// The disk says that it has flushed, and has not.
     DiskFlushMissing,
+    /// What the disk is known to hold is not doubted, durably, before it gets another block.
+    DoubtFenceMissing,
+    /// The doubt about what the disk holds is not written back.
+    DoubtFlushMissing,
     /// The flush is missing that follows this part of bringing a group to the disk.
     GroupFlushMissing(GroupPart),
 }
@@ -75,6 +79,8 @@ struct Core {
     committed_one: bool,
     freed: bool,
     moved_head: bool,
+    /// It stored that nothing is known of one of the disk's first blocks.
+    doubted: bool,
     flushed_table: bool,
     /// The entry whose first word was stored last.
     named: Option<u64>,
@@ -137,6 +143,7 @@ impl FaultyCache {
             CacheBug::EvictionFlushMissing => part == Part::Entries && core.freed,
             CacheBug::CursorsOnOpenNotFlushed => part == Part::Cursors && !core.moved_head,
             CacheBug::EntriesOnOpenNotFlushed => table,
+            CacheBug::DoubtFlushMissing => part == Part::Cursors && core.doubted,
             _ => false,
         }
     }
@@ -153,6 +160,7 @@ impl FaultyCache {
             CacheBug::HeadFenceMissing => core.moved_head,
             CacheBug::EvictionFenceMissing => core.freed,
             CacheBug::RecoveryFenceMissing => core.flushed_table,
+            CacheBug::DoubtFenceMissing => core.doubted,
             _ => false,
         }
     }
@@ -288,7 +296,10 @@ impl Medium for FaultyCache {
         if self.part(at) == Part::Entries {
             return self.store_entry(at, word);
         }
-        self.core(|core| core.moved_head |= at == CURSORS_AT);
+        self.core(|core| {
+            core.moved_head |= at == CURSORS_AT;
+            core.doubted |= (START_SUMS_AT..self.plan.ring_at).contains(&at) && word == 0;
+        });
         self.watched.store_u64(at, word);
     }
 

@@ -4,7 +4,9 @@ use crate::disk_cache_cuts::script::{CacheStep, Subset};
 use crate::power_cuts::block_of;
 use std::iter;
 use std::sync::Arc;
-use tidegate_disk_cache::{Contents, FormatSpec, Options, Reads, Sums, format_ordered, format_with, lay_out_journal};
+use tidegate_disk_cache::{
+    Contents, FormatSpec, Guard, Options, Reads, Sums, format_ordered, format_with, lay_out_journal,
+};
 use tidegate_layout::disk_cache::CachePlan;
 use tidegate_media::{InTurn, LineOrder};
 use tidegate_sim::{Content, Disk, Image, Reduction, Region};
@@ -22,6 +24,8 @@ pub struct SmallCache {
     pub order: LineOrder,
     /// What becomes of blocks that are read.
     pub reads: Reads,
+    /// Whether the disk is compared at each opening: no cut may leave one that looks as if somebody else had written to it.
+    pub guard: Guard,
 }
 
 /// The identity of every cache.
@@ -34,7 +38,7 @@ impl SmallCache {
     /// Six blocks before a disk of eight, a ring of eight elements: a transaction has at most three blocks.
     fn six_blocks(before: Vec<CacheStep>, lbas: &[u64]) -> SmallCache {
         let (plan, lbas) = (CachePlan::cut(6, 512, 8, 8), lbas.to_vec());
-        SmallCache { plan, before, lbas, order: LineOrder::Prefix, reads: Reads::Kept }
+        SmallCache { plan, before, lbas, order: LineOrder::Prefix, reads: Reads::Kept, guard: Guard::Off }
     }
 
     /// Nothing is cached.
@@ -102,9 +106,14 @@ impl SmallCache {
         SmallCache { reads: Reads::Forgotten, ..self }
     }
 
+    /// The same where each opening compares the disk with what is known of it.
+    pub fn guarded(self) -> SmallCache {
+        SmallCache { guard: Guard::Always, ..self }
+    }
+
     /// How it is opened.
     pub(crate) fn options(&self) -> Options {
-        Options { reads: self.reads, ..Options::default() }
+        Options { reads: self.reads, guard: self.guard, ..Options::default() }
     }
 
     /// The memory of the machine after power came back.

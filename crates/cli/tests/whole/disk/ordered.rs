@@ -223,8 +223,10 @@ fn a_region_whose_journal_was_written_over_says_so_and_leaves_the_other_alone() 
     let pair = with_a_dirty_block();
     let uuid = forced(&pair);
     let told = ["4096 bytes", "is that of another cache, uuid", uuid.as_str().unwrap(), "salvage", "--to COPY"];
-    assert_tells(&run(&["flush", "--pmem", &pair.pmem]), REFUSED, &told);
-    let mut server = pair.serve(&["--dirty-percent", "90"]);
+    let taken = ["is the disk of another region", uuid.as_str().unwrap(), "--force"];
+    assert_tells(&run(&["flush", "--pmem", &pair.pmem]), REFUSED, &taken);
+    assert_tells(&run(&["flush", "--pmem", &pair.pmem, "--force"]), REFUSED, &told);
+    let mut server = pair.serve(&["--dirty-percent", "90", "--disk", &pair.disk, "--force"]);
     assert_tells(&run(&["flush", "--pmem", &pair.pmem, "--wait"]), REFUSED, &told);
     assert_tells(&run(&["detach", "--pmem", &pair.pmem]), REFUSED, &told[1..]);
     server.kill();
@@ -233,7 +235,7 @@ fn a_region_whose_journal_was_written_over_says_so_and_leaves_the_other_alone() 
     assert_eq!(json(&["salvage", "--pmem", &pair.pmem, "--to", &copy, "--force"])["blocks"], 1);
     let clean = Pair::laid_out(&["--ordered"]);
     let uuid = forced(&clean);
-    assert_eq!(run(&["detach", "--pmem", &clean.pmem]).code, 0);
+    assert_eq!(run(&["detach", "--pmem", &clean.pmem, "--disk", &clean.disk, "--force"]).code, 0);
     assert_eq!(json(&["replay", &clean.disk, "--force"])["uuid"], uuid, "the journal is there still");
 }
 

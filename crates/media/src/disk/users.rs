@@ -1,0 +1,185 @@
+//! Who else uses a disk that is to be written: a mount, a loop device, swap, another program.
+//!
+//! The kernel keeps others off a block device that is opened for one alone. Of a file it lets anybody have his own idea: so it is looked for loop devices that show it,
+//! for swap in it, and for programs that have it open for writing. All of it is looked up by device and inode number, as names may be others elsewhere. What is hidden
+//! from this process, as loop devices over files of another mount namespace and the files of other users' programs are, is not found.
+
+use crate::lock_holder::LockHolder;
+use rustix::fs::{major, minor};
+use std::ffi::OsString;
+use std::fs::{self, File, Metadata};
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// The lowest bits of a descriptor's flags: 0 if it is open for reading only.
+const ACCESS_MODE: u32 = 3;
+
+/// Who uses the regular `file`, as what is said of it; None: nobody is known. Its own descriptors in this process do not count.
+pub(super) fn of_file(file: &File) -> io::Result<Option<LockHolder>> {
+    let it = file.metadata()?;
+    let kernel = loop_over(&it).or_else(|| is_swap(&it).then(|| "the system swaps to it".to_owned()));
+    Ok(kernel.map(|by| LockHolder::User { by }).or_else(|| writer_of(&it)))
+}
+
+/// Who uses the block device at `path`, which cannot be opened for one alone.
+pub(super) fn of_device(path: &Path) -> LockHolder {
+    let used = || of_number(&name_of(fs::metadata(path).ok()?.rdev())?);
+    match LockHolder::of_path(path) {
+        LockHolder::Unseen => used().map_or(LockHolder::Unseen, |by| LockHolder::User { by }),
+        holder => holder,
+    }
+}
+
+/// What the kernel's own table of block devices calls the one of this number.
+fn name_of(number: u64) -> Option<String> {
+    let folder = fs::canonicalize(format!("/sys/dev/block/{}:{}", major(number), minor(number))).ok()?;
+    Some(folder.file_name()?.to_str()?.to_owned())
+}
+
+/// What becomes of the block device `name`, or of a part of it.
+fn of_number(name: &str) -> Option<String> {
+    let folder = PathBuf::from("/sys/class/block").join(name);
+    let parts = names_in(&folder).filter(|part| part.starts_with(name));
+    [name.to_owned()].into_iter().chain(parts).find_map(|device| {
+        let folder = PathBuf::from("/sys/class/block").join(&device);
+        let number = fs::read_to_string(folder.join("dev")).ok()?;
+        let mounted = mounted_at(number.trim()).map(|at| format!("/dev/{device} is mounted at {}", at.display()));
+        let held = || names_in(&folder.join("holders")).next().map(|by| format!("/dev/{by} is made of /dev/{device}"));
+        let swap = || fs::metadata(format!("/dev/{device}")).is_ok_and(|there| is_swap(&there));
+        mounted.or_else(held).or_else(|| swap().then(|| format!("the system swaps to /dev/{device}")))
+    })
+}
+
+fn names_in(folder: &Path) -> impl Iterator<Item = String> + use<> {
+    fs::read_dir(folder).into_iter().flatten().flatten().filter_map(|entry| entry.file_name().into_string().ok())
+}
+
+/// The loop device that shows the file `it`, and what that is used for.
+fn loop_over(it: &Metadata) -> Option<String> {
+    let shows_it = |name: &String| {
+        let shown = fs::read(format!("/sys/block/{name}/loop/backing_file")).ok()?;
+        let shown = shown.trim_ascii_end();
+        // A file that has lost its name may have another.
+        let shown = shown.strip_suffix(b" (deleted)").unwrap_or(shown).to_owned();
+        let there = fs::metadata(PathBuf::from(OsString::from_vec(shown))).ok()?;
+        is_same(&there, it).then_some(())
+    };
+    let device = names_in(Path::new("/sys/block")).find(|name| name.starts_with("loop") && shows_it(name).is_some())?;
+    Some(match of_number(&device) {
+        Some(used) => format!("the loop device /dev/{device} shows it, and {used}"),
+        None => format!("the loop device /dev/{device} shows it"),
+    })
+}
+
+fn is_same(one: &Metadata, other: &Metadata) -> bool {
+    (one.dev(), one.ino()) == (other.dev(), other.ino())
+}
+
+/// Whether the system swaps to `it`, a file or a block device.
+fn is_swap(it: &Metadata) -> bool {
+    let swaps = fs::read("/proc/swaps").unwrap_or_default();
+    let places = swaps.split(|byte| *byte == b'\n').skip(1).filter_map(|line| line.split(|byte| *byte == b' ').next());
+    places.filter_map(|place| fs::metadata(unescaped(place)).ok()).any(|there| match it.rdev() {
+        0 => is_same(&there, it),
+        device => there.rdev() == device,
+    })
+}
+
+/// Where the block device of this number, as in `7:0`, is mounted.
+pub(crate) fn mounted_at(number: &str) -> Option<PathBuf> {
+    let mounts = fs::read("/proc/self/mountinfo").ok()?;
+    mounts.split(|byte| *byte == b'\n').find_map(|line| {
+        let mut fields = line.split(|byte| *byte == b' ').skip(2);
+        (fields.next()? == number.as_bytes()).then(|| unescaped(fields.nth(1).unwrap_or_default()))
+    })
+}
+
+/// A path in one of the kernel's tables, where `\040` is a space.
+fn unescaped(path: &[u8]) -> PathBuf {
+    let mut bytes = Vec::with_capacity(path.len());
+    let mut rest = path;
+    while let [first, after @ ..] = rest {
+        let octal = after.first_chunk::<3>().filter(|_| *first == b'\\');
+        let number = octal.and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok());
+        bytes.push(number.unwrap_or(*first));
+        rest = if number.is_some() { &after[3..] } else { after };
+    }
+    OsString::from_vec(bytes).into()
+}
+
+/// Another process that has the file `it` open for writing.
+fn writer_of(it: &Metadata) -> Option<LockHolder> {
+    let own = std::process::id().to_string();
+    let mut processes = names_in(Path::new("/proc")).filter(|name| name.parse::<u32>().is_ok() && *name != own);
+    processes.find_map(|process| {
+        let folder = PathBuf::from("/proc").join(&process);
+        if is_about_to_run(&folder, &own) {
+            return None;
+        }
+        let mut descriptors = names_in(&folder.join("fdinfo"));
+        let writes = |descriptor: &String| {
+            may_write(&fs::read_to_string(folder.join("fdinfo").join(descriptor)).ok()?, it.ino()).then_some(())?;
+            is_same(&fs::metadata(folder.join("fd").join(descriptor)).ok()?, it).then_some(())
+        };
+        descriptors.find(|descriptor| writes(descriptor).is_some())?;
+        let name = fs::read_to_string(folder.join("comm")).unwrap_or_default();
+        Some(LockHolder::Writer { pid: process.parse().ok()?, program: name.trim().to_owned() })
+    })
+}
+
+/// Whether the process shown in `folder` is a child of the process `own` that has not run its program yet: it holds what was open when it was made, until then.
+fn is_about_to_run(folder: &Path, own: &str) -> bool {
+    let told = fs::read_to_string(folder.join("status")).unwrap_or_default();
+    let parent = told.lines().find_map(|line| line.strip_prefix("PPid:")).map(str::trim);
+    let program = |folder: &Path| fs::read_link(folder.join("exe")).ok();
+    parent == Some(own) && program(folder).is_some_and(|it| program(Path::new("/proc/self")) == Some(it))
+}
+
+/// Whether a descriptor is open for writing, and may be of a file with this inode number, by what the kernel tells of it. It is not asked for the file itself: that may be
+/// on a server that does not answer.
+fn may_write(told: &str, inode: u64) -> bool {
+    let field = |name: &str| told.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    let flags = field("flags:").and_then(|flags| u32::from_str_radix(flags, 8).ok());
+    flags.is_some_and(|flags| flags & ACCESS_MODE != 0) && field("ino:").is_none_or(|ino| ino.parse() == Ok(inode))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+    use super::*;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn paths_in_tables_of_the_kernel_are_read_as_they_are() {
+        assert_eq!(unescaped(br"/a\040b\134c"), Path::new(r"/a b\c"));
+        assert_eq!(unescaped(br"/a\04"), Path::new(r"/a\04"));
+    }
+
+    #[test]
+    fn a_descriptor_may_write_by_its_flags_and_its_file() {
+        assert!(may_write("pos:\t0\nflags:\t0100002\nmnt_id:\t29\nino:\t7\n", 7));
+        assert!(may_write("flags:\t01\n", 7), "older kernels tell no number");
+        assert!(!may_write("flags:\t0100000\nino:\t7\n", 7) && !may_write("flags:\t02\nino:\t8\n", 7));
+    }
+
+    #[test]
+    fn a_program_that_has_a_file_open_for_writing_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("image");
+        fs::write(&path, "x").unwrap();
+        let mut reader = Command::new("cat").stdin(File::open(&path).unwrap()).stdout(Stdio::null()).spawn().unwrap();
+        reader.wait().unwrap();
+        assert_eq!(of_file(&File::open(&path).unwrap()).unwrap(), None);
+        let writes = File::options().append(true).open(&path).unwrap();
+        let mut writer = Command::new("cat").stdin(Stdio::piped()).stdout(writes).spawn().unwrap();
+        let told = of_file(&File::open(&path).unwrap()).unwrap().unwrap().to_string();
+        drop(writer.stdin.take());
+        writer.wait().unwrap();
+        assert!(
+            told.starts_with(&format!("process {} (", writer.id())) && told.ends_with("open for writing"),
+            "{told}"
+        );
+    }
+}
