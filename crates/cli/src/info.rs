@@ -10,8 +10,8 @@ use crate::disks::DETACHED;
 use crate::facts::{Facts, Memory};
 use crate::failure::{Exit, Failure, VolumeFailure};
 use crate::grammar::Info;
+use crate::leftovers::{self, Leftover};
 use crate::notes::Note;
-use crate::orphans::{self, Orphan};
 use crate::places;
 use crate::risk::Stake;
 use crate::run::is_pool;
@@ -32,8 +32,8 @@ struct Answer {
     /// The disk behind it, and the cache in front of that.
     #[serde(skip_serializing_if = "Option::is_none")]
     disk: Option<DiskLook>,
-    /// Of any volume.
-    orphans: Vec<Orphan>,
+    /// Caches that servers of this volume left.
+    leftovers: Vec<Leftover>,
 }
 
 impl fmt::Display for Answer {
@@ -46,7 +46,7 @@ impl fmt::Display for Answer {
             _ => "no",
         };
         write!(f, "{:<10} {in_use}", "in use")?;
-        self.orphans.iter().try_for_each(|orphan| write!(f, "\n{:<10} {orphan}", "orphan"))
+        self.leftovers.iter().try_for_each(|left| write!(f, "\n{:<10} {left}", "left"))
     }
 }
 
@@ -133,19 +133,20 @@ pub(crate) fn run(wish: &Info, json: bool) -> Result<Exit, Failure> {
     if let Some(identity) = compose::cache_in(&path, &region)? {
         if is_pool(&region) {
             let volume = Facts::of_run_pool(&path, Memory::of(&region), &identity);
-            answer::give(&Answer { in_use, volume, disk: None, orphans: orphans::list() }, json)?;
+            answer::give(&Answer { in_use, volume, disk: None, leftovers: Vec::new() }, json)?;
             return Ok(Exit::Done);
         }
         let volume = Facts::of_disk_cache(&path, Memory::of(&region), &identity);
         let disk = Some(DiskLook::at(&path, &region, &identity)?);
-        answer::give(&Answer { in_use, volume, disk, orphans: orphans::list() }, json)?;
+        answer::give(&Answer { in_use, volume, disk, leftovers: Vec::new() }, json)?;
         return Ok(Exit::Done);
     }
     let refused = |error| Failure::from(compose::no_table(&path, &region, error));
     let (summary, damage) =
         if in_use { summary_in_use(&path, &region) } else { surveyed(&path, &region) }.map_err(refused)?;
     let volume = Facts::of(&path, Memory::of(&region), &summary).with_damage(damage);
-    answer::give(&Answer { in_use, volume, disk: None, orphans: orphans::list() }, json)?;
+    let leftovers = leftovers::of_volume(&path, volume.uuid);
+    answer::give(&Answer { in_use, volume, disk: None, leftovers }, json)?;
     Ok(Exit::Done)
 }
 
@@ -200,6 +201,8 @@ mod tests {
                 requests: Vec::new(),
                 readings: Vec::new(),
                 disk: None,
+                read_only: false,
+                uris: Vec::new(),
             };
             volume_at(&path, served.iter().map(volume).collect()).map(|volume| volume.name)
         };
