@@ -72,7 +72,6 @@ pub(crate) fn run(wish: &Run) -> Result<ExitCode, Failure> {
     let asked = Asked::of(wish)?;
     let scope = Scope { roots: roots(&asked.roots)?, denied: Denied::new(&asked.deny) };
     let pool = pool_or_default(asked.pool.as_deref());
-    places::make_folder_of(&pool)?;
     let region = Arc::new(kept::map(&pool, asked.size.unwrap_or(POOL_BYTES))?);
     let domain = region.domain();
     version::refuse_others(&pool, &region)?;

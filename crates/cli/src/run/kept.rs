@@ -27,6 +27,7 @@ use super::strips::{Done, Strips};
 use super::version;
 use crate::failure::{Doing, Failure, RunFailure};
 use crate::owned::{self, What};
+use crate::places;
 use crate::unlocked::unlocked;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashMap};
@@ -80,6 +81,7 @@ pub(super) fn map(path: &Path, size: u64) -> Result<MappedRegion, Failure> {
     if size < POOL_BYTES_MIN || !size.is_multiple_of(BLOCK_BYTES) {
         return Err(RunFailure::PoolSize { size, min: POOL_BYTES_MIN }.into());
     }
+    places::make_folder_of(path)?;
     let made = MappedRegion::create(path, size, Allocation::Full);
     made.map_err(|error| RunFailure::of_map(Doing::Create, error))
 }
