@@ -8,6 +8,7 @@ use crate::listen::Place;
 use crate::peers::{self, Peers};
 use crate::plan::{Identity, Plan, VolumePlan, access};
 use crate::risk;
+use crate::spelling::nearest;
 use crate::transit::CacheWish;
 use rustix::fs::{Mode, OFlags};
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
@@ -31,9 +32,6 @@ use tidegate_policy::evict::Replacement;
 
 /// A file with every key, which the manual page shows and packages install.
 pub(crate) const EXAMPLE: &str = include_str!("../systemd/example.toml");
-
-/// Keys further apart than this are not taken for each other's misspelling.
-const MISSPELLING_EDITS_MAX: usize = 3;
 
 /// The whole file.
 #[derive(Deserialize)]
@@ -374,7 +372,10 @@ pub(crate) fn refused(path: &Path, text: &str, error: &toml::de::Error) -> Confi
     let line = line_of(text, error.span().map_or(0, |span| span.start));
     let path = path.to_owned();
     match unknown_key(error.message()) {
-        Some((key, known)) => ConfigFailure::UnknownKey { path, line, nearest: nearest(&key, &known), key, known },
+        Some((key, known)) => {
+            let nearest = nearest(&key, known.iter().map(String::as_str)).map(str::to_owned);
+            ConfigFailure::UnknownKey { path, line, nearest, key, known }
+        }
         None => ConfigFailure::Invalid { path, line, what: error.message().trim().to_owned() },
     }
 }
@@ -388,11 +389,6 @@ fn line_of(text: &str, at: usize) -> usize {
 fn unknown_key(message: &str) -> Option<(String, Vec<String>)> {
     let mut quoted = message.strip_prefix("unknown field `")?.split('`').step_by(2).map(str::to_owned);
     Some((quoted.next()?, quoted.collect()))
-}
-
-fn nearest(key: &str, known: &[String]) -> Option<String> {
-    let edits = |other: &&String| strsim::damerau_levenshtein(key, other);
-    known.iter().min_by_key(edits).filter(|other| edits(other) <= MISSPELLING_EDITS_MAX).cloned()
 }
 
 #[cfg(test)]

@@ -5,7 +5,8 @@
 
 use crate::cached_disk::DiskState;
 use crate::change::{Change, Changing, Outcome};
-use crate::failure::{ControlFailure, DiskFailure, Exit, Failure, Kept};
+use crate::failure::{ControlFailure, DiskFailure, Exit, Failure, Kept, StopFailure};
+use crate::last_words::Told;
 use crate::listen::{Listener, Place, SocketAccess, Stream};
 use crate::live_disk::{FlushTicket, LiveDisk, Resizing};
 use crate::peers::Peers;
@@ -48,6 +49,8 @@ const ANSWER_BYTES_MAX: u64 = 16 << 20;
 pub(crate) enum Request {
     /// What it does: the answer is a [`Snapshot`].
     Snapshot,
+    /// To tell of its end: the answers are a [`Snapshot`] now, and [`Told`] when it has ended.
+    End,
     /// Something about the disk of one volume: the answer is a [`DiskReply`].
     Disk {
         /// The volume's region.
@@ -190,9 +193,8 @@ pub(crate) enum Refused {
 
 impl Refused {
     fn exit(&self) -> Exit {
-        let of_number = |number| Exit::ALL.map(|(exit, _)| exit).into_iter().find(|exit| *exit as u8 == number);
         match self {
-            Refused::Failed { exit, .. } => of_number(*exit).unwrap_or(Exit::Refused),
+            Refused::Failed { exit, .. } => Exit::of_code(*exit).map_or(Exit::Refused, |(exit, _)| exit),
             _ => Exit::Refused,
         }
     }
@@ -249,6 +251,12 @@ pub(crate) fn answer_one(mut watcher: Watcher<'_>, observed: &Observed, end: &Un
         }
         Ok(Request::Disk { pmem, act }) => send(&watcher, &watcher.make(|| of_disk(observed, &pmem, act))),
         Ok(Request::Snapshot) => send(&watcher, &watcher.make(|| observed.snapshot())),
+        Ok(Request::End) => {
+            let sent = send(&watcher, &watcher.make(|| observed.snapshot()));
+            // The end may be a long way off, and takes no seat from anybody.
+            observed.last_words.await_by(watcher.leave());
+            sent
+        }
         Err(why) => send(&watcher, &DiskReply::Err(why)),
     };
 }
@@ -356,6 +364,59 @@ pub(crate) fn ask(path: &Path, pmem: Option<&Path>) -> Result<Snapshot, ControlF
     exchange(path, pmem, &Request::Snapshot)
 }
 
+/// Asks the process `pid`, which listens on the socket `path`.
+pub(crate) fn ask_process(path: &Path, pid: u32) -> Result<Snapshot, ControlFailure> {
+    let mut asked = Asked::of(path, None, &Request::Snapshot)?;
+    match asked.peer() {
+        Some(peer) if peer.pid == pid => asked.answer(),
+        _ => Err(asked.silent(io::ErrorKind::ConnectionRefused.into())),
+    }
+}
+
+/// Who listens on a control socket, as the kernel tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Peer {
+    /// The process; 0 if it cannot be seen from here.
+    pub(crate) pid: u32,
+    /// Its user.
+    pub(crate) user: u32,
+}
+
+/// A server that will tell of its end.
+pub(crate) struct Ending {
+    asked: Asked,
+    /// Which process it is.
+    pub(crate) peer: Option<Peer>,
+    /// What it does now.
+    pub(crate) snapshot: Snapshot,
+}
+
+impl Ending {
+    /// The number of its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.peer.map_or(0, |peer| peer.pid)
+    }
+
+    /// What it tells when it has ended; None if it ends without a word.
+    pub(crate) fn last_words(mut self) -> Option<Told> {
+        self.asked.wait(None).and_then(|()| self.asked.answer()).ok()
+    }
+}
+
+/// Asks the server that listens on `path` to tell of its end. What the server of another user answers is read by root alone.
+pub(crate) fn ask_for_end(path: &Path, pmem: Option<&Path>) -> Result<Ending, Failure> {
+    let mut asked = Asked::of(path, pmem, &Request::End)?;
+    let peer = asked.peer();
+    if let Some(Peer { user, .. }) = peer
+        && owned::own() != 0
+        && user != owned::own()
+    {
+        return Err(StopFailure::OfAnother { socket: path.to_owned(), user }.into());
+    }
+    let snapshot = asked.answer()?;
+    Ok(Ending { asked, peer, snapshot })
+}
+
 /// Asks it to do `act` with the disk of the volume in `pmem`.
 pub(crate) fn ask_disk(path: &Path, pmem: &Path, act: DiskAct) -> Result<(DiskAnswer, DiskState), Failure> {
     let request = Request::Disk { pmem: as_served(pmem), act };
@@ -405,13 +466,13 @@ fn refuse_stranger(stream: &UnixStream, path: &Path, pmem: &Path) -> io::Result<
 }
 
 /// A server that was asked.
-struct Asked<'a> {
-    path: &'a Path,
+struct Asked {
+    path: PathBuf,
     lines: BufReader<UnixStream>,
 }
 
-impl Asked<'_> {
-    fn of<'a>(path: &'a Path, pmem: Option<&Path>, request: &Request) -> Result<Asked<'a>, ControlFailure> {
+impl Asked {
+    fn of(path: &Path, pmem: Option<&Path>, request: &Request) -> Result<Asked, ControlFailure> {
         let absent = |error: io::Error| match error.kind() {
             io::ErrorKind::PermissionDenied => ControlFailure::Denied { path: path.to_owned(), error },
             _ => ControlFailure::NoServer { path: path.to_owned(), error },
@@ -422,7 +483,7 @@ impl Asked<'_> {
         line.push(b'\n');
         // A server that does not listen any more has answered.
         let _ = stream.write_all(&line);
-        let asked = Asked { path, lines: BufReader::new(stream) };
+        let asked = Asked { path: path.to_owned(), lines: BufReader::new(stream) };
         asked.wait(Some(ANSWER_PATIENCE))?;
         Ok(asked)
     }
@@ -438,12 +499,19 @@ impl Asked<'_> {
         match read.map_err(|error| self.silent(error))? {
             0 => Err(self.silent(io::ErrorKind::UnexpectedEof.into())),
             _ => serde_json::from_str(&line)
-                .map_err(|error| ControlFailure::Unintelligible { path: self.path.to_owned(), error }),
+                .map_err(|error| ControlFailure::Unintelligible { path: self.path.clone(), error }),
         }
     }
 
     fn silent(&self, error: io::Error) -> ControlFailure {
-        ControlFailure::Silent { path: self.path.to_owned(), error }
+        ControlFailure::Silent { path: self.path.clone(), error }
+    }
+
+    /// Who listens there.
+    fn peer(&self) -> Option<Peer> {
+        let peer = rustix::net::sockopt::socket_peercred(self.lines.get_ref()).ok()?;
+        let pid = u32::try_from(peer.pid.as_raw_nonzero().get()).unwrap_or(0);
+        Some(Peer { pid, user: peer.uid.as_raw() })
     }
 }
 

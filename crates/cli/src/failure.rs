@@ -8,6 +8,7 @@ mod listening;
 mod opening;
 mod own;
 mod run;
+mod stop;
 mod usage;
 mod volume;
 
@@ -19,6 +20,7 @@ pub(crate) use listening::{ListenFailure, SOCKET_PATH_BYTES_MAX};
 pub(crate) use opening::of_opening;
 pub(crate) use own::NotOwn;
 pub(crate) use run::RunFailure;
+pub(crate) use stop::StopFailure;
 pub(crate) use usage::UsageFailure;
 pub(crate) use volume::{CacheTrouble, Doing, VolumeFailure};
 
@@ -64,6 +66,11 @@ impl Exit {
             "ended before everything in progress was finished: by a second signal, by one at the end of a run, or as requests took longer than 10 s",
         ),
     ];
+
+    /// The one with this number, and its meaning.
+    pub(crate) fn of_code(code: u8) -> Option<(Exit, &'static str)> {
+        Exit::ALL.into_iter().find(|(exit, _)| *exit as u8 == code)
+    }
 }
 
 impl From<Exit> for ExitCode {
@@ -91,6 +98,8 @@ pub(crate) enum Failure {
     Listen(ListenFailure),
     /// A program to run.
     Run(RunFailure),
+    /// A server to stop.
+    Stop(StopFailure),
     /// A file or folder that other users may have put there.
     NotOwn(NotOwn),
     /// A folder that files cannot be written to.
@@ -163,6 +172,7 @@ impl Failure {
             Failure::Journal(journal) => Some(journal.told()),
             Failure::Listen(listen) => Some(listen.told()),
             Failure::Run(run) => Some(run.told()),
+            Failure::Stop(stop) => Some(stop.told()),
             Failure::NotOwn(not_own) => Some(not_own.told()),
             Failure::Output { folder, error } => Some(Told {
                 kind: "output",
@@ -230,6 +240,12 @@ impl From<DiskFailure> for Failure {
 impl From<RunFailure> for Failure {
     fn from(run: RunFailure) -> Failure {
         Failure::Run(run)
+    }
+}
+
+impl From<StopFailure> for Failure {
+    fn from(stop: StopFailure) -> Failure {
+        Failure::Stop(stop)
     }
 }
 

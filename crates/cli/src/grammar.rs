@@ -55,6 +55,10 @@ pub(crate) enum Command {
     Serve(Box<Serve>),
     /// Show what a volume is, whether it is in use, and what survives what
     Info(Info),
+    /// List servers and runs, and what killed ones left: for this user, or as root for all
+    List,
+    /// End a server in good order, wait until it has ended, and tell how
+    Stop(Stop),
     /// Show what a running server does: requests, times, clients, and what reached the memory
     Stat(Stat),
     /// Check every rule of the format, and repair what can be repaired
@@ -221,6 +225,16 @@ pub(crate) struct Info {
     pub(crate) region: NamedRegion,
 }
 
+#[derive(Args, Debug)]
+pub(crate) struct Stop {
+    #[command(flatten)]
+    pub(crate) region: NamedRegion,
+
+    /// The server's control socket [default: beside the volume, FILE.control]
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
+    pub(crate) control: Option<PathBuf>,
+}
+
 /// A region by a flag, as everywhere, or alone.
 #[derive(Args, Debug)]
 pub(crate) struct NamedRegion {
@@ -236,7 +250,12 @@ pub(crate) struct NamedRegion {
 impl NamedRegion {
     /// Where it is.
     pub(crate) fn path(&self) -> PathBuf {
-        self.pmem.clone().or_else(|| self.file.clone()).unwrap_or_else(places::default_volume)
+        self.given().unwrap_or_else(places::default_volume)
+    }
+
+    /// The same, if it was named.
+    pub(crate) fn given(&self) -> Option<PathBuf> {
+        self.pmem.clone().or_else(|| self.file.clone())
     }
 }
 

@@ -10,8 +10,8 @@ use crate::disks::{DETACHED, Growth, growth_at};
 use crate::facts::{Facts, Memory};
 use crate::failure::{Exit, Failure, VolumeFailure};
 use crate::grammar::Info;
+use crate::leftovers::{self, Leftover};
 use crate::notes::Note;
-use crate::orphans::{self, Orphan};
 use crate::places;
 use crate::risk::Stake;
 use crate::run::is_pool;
@@ -35,8 +35,8 @@ struct Answer {
     /// That the disk is larger than the volume, if it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     disk_grown: Option<Growth>,
-    /// Of any volume.
-    orphans: Vec<Orphan>,
+    /// Caches that servers of this volume left.
+    leftovers: Vec<Leftover>,
 }
 
 impl fmt::Display for Answer {
@@ -50,7 +50,7 @@ impl fmt::Display for Answer {
             _ => "no",
         };
         write!(f, "{:<10} {in_use}", "in use")?;
-        self.orphans.iter().try_for_each(|orphan| write!(f, "\n{:<10} {orphan}", "orphan"))
+        self.leftovers.iter().try_for_each(|left| write!(f, "\n{:<10} {left}", "left"))
     }
 }
 
@@ -146,20 +146,21 @@ pub(crate) fn run(wish: &Info, json: bool) -> Result<Exit, Failure> {
     if let Some(identity) = compose::cache_in(&path, &region)? {
         if is_pool(&region) {
             let volume = Facts::of_run_pool(&path, Memory::of(&region), &identity);
-            answer::give(&Answer { in_use, volume, disk: None, disk_grown: None, orphans: orphans::list() }, json)?;
+            answer::give(&Answer { in_use, volume, disk: None, disk_grown: None, leftovers: Vec::new() }, json)?;
             return Ok(Exit::Done);
         }
         let volume = Facts::of_disk_cache(&path, Memory::of(&region), &identity);
         let disk = DiskLook::at(&path, &region, &identity)?;
         let disk_grown = disk.place().and_then(|disk| growth_at(&path, &identity, disk));
-        answer::give(&Answer { in_use, volume, disk: Some(disk), disk_grown, orphans: orphans::list() }, json)?;
+        answer::give(&Answer { in_use, volume, disk: Some(disk), disk_grown, leftovers: Vec::new() }, json)?;
         return Ok(Exit::Done);
     }
     let refused = |error| Failure::from(compose::no_table(&path, &region, error));
     let (summary, damage) =
         if in_use { summary_in_use(&path, &region) } else { surveyed(&path, &region) }.map_err(refused)?;
     let volume = Facts::of(&path, Memory::of(&region), &summary).with_damage(damage);
-    answer::give(&Answer { in_use, volume, disk: None, disk_grown: None, orphans: orphans::list() }, json)?;
+    let leftovers = leftovers::of_volume(&path, volume.uuid);
+    answer::give(&Answer { in_use, volume, disk: None, disk_grown: None, leftovers }, json)?;
     Ok(Exit::Done)
 }
 
@@ -214,6 +215,8 @@ mod tests {
                 requests: Vec::new(),
                 readings: Vec::new(),
                 disk: None,
+                read_only: false,
+                uris: Vec::new(),
             };
             volume_at(&path, served.iter().map(volume).collect()).map(|volume| volume.name)
         };

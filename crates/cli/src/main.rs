@@ -1,6 +1,6 @@
 //! The program `tidegate`: atomic block devices in persistent memory, served over NBD.
 //!
-//! [`grammar`] reads the command line, [`config`] a configuration file; [`create`], [`serve`], [`info`], [`stat`], [`check`], and for caches of disks
+//! [`grammar`] reads the command line, [`config`] a configuration file; [`create`], [`serve`], [`info`], [`list`], [`stop`], [`stat`], [`check`], and for caches of disks
 //! [`flush`], [`mode`], [`detach`], [`resize`], [`salvage`], [`replay`] and [`scrub`] are the commands; [`mod@run`] runs other programs, [`status`] tells of them,
 //! and [`recover`] looks after what they left; [`compose`]
 //! alone chooses which types make up a volume; [`contract`] is the one table of what survives what; [`failure`]
@@ -34,7 +34,10 @@ mod grammar;
 mod holdings;
 mod info;
 mod json_path;
+mod last_words;
 mod latency;
+mod leftovers;
+mod list;
 mod listen;
 mod live_disk;
 mod manual;
@@ -42,11 +45,11 @@ mod metrics;
 mod mode;
 mod notes;
 mod ordered;
-mod orphans;
 mod owned;
 mod peers;
 mod places;
 mod plan;
+mod processes;
 mod read_only;
 mod readings;
 mod recover;
@@ -63,8 +66,10 @@ mod shell;
 mod size;
 mod snapshot;
 mod sparing;
+mod spelling;
 mod stat;
 mod status;
+mod stop;
 mod supervisor;
 mod transit;
 mod troubles;
@@ -109,6 +114,8 @@ fn run(program: &Program) -> ExitCode {
         Command::Man(wish) => manual::write_pages(wish),
         Command::Completions(wish) => manual::print_completions(wish),
         Command::Check(wish) => check::run(wish, json),
+        Command::List => list::run(json),
+        Command::Stop(wish) => stop::run(wish, json),
     };
     ended(end, json).into()
 }

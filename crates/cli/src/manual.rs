@@ -1,4 +1,6 @@
-//! Manual pages and shell completions, made from the grammar that reads the command line.
+//! Manual pages and shell completions, made from the grammar that reads the command line; what it does not have is in [`sections`].
+
+mod sections;
 
 use crate::answer;
 use crate::config;
@@ -53,17 +55,11 @@ fn pages(folder: &Path) -> io::Result<()> {
     fs::create_dir_all(folder)?;
     let mut program = Program::command().disable_help_subcommand(true);
     program.build();
-    write_page(folder, &program, exit_status)?;
-    for command in program.get_subcommands() {
-        write_page(folder, command, |page| match command.get_name() {
-            "serve" => configuration(page),
-            _ => Ok(()),
-        })?;
-    }
-    Ok(())
+    write_page(folder, &program)?;
+    program.get_subcommands().try_for_each(|command| write_page(folder, command))
 }
 
-fn write_page(folder: &Path, command: &Command, more: impl Fn(&mut File) -> io::Result<()>) -> io::Result<()> {
+fn write_page(folder: &Path, command: &Command) -> io::Result<()> {
     let name = command.get_display_name().unwrap_or_else(|| command.get_name()).to_owned();
     // Through no link that another user may have put there.
     let no_link = OFlags::NOFOLLOW.bits().cast_signed();
@@ -71,12 +67,10 @@ fn write_page(folder: &Path, command: &Command, more: impl Fn(&mut File) -> io::
     file.write(true).create(true).truncate(true).custom_flags(no_link);
     let mut file = file.open(folder.join(format!("{name}.1")))?;
     clap_mangen::Man::new(command.clone()).render(&mut file)?;
-    more(&mut file)
-}
-
-fn exit_status(page: &mut File) -> io::Result<()> {
-    writeln!(page, ".SH \"EXIT STATUS\"")?;
-    Exit::ALL.iter().try_for_each(|(exit, meaning)| writeln!(page, ".TP\n{}\n{meaning}", *exit as u8))
+    if command.get_name() == "serve" {
+        configuration(&mut file)?;
+    }
+    file.write_all(sections::of(command.get_name()).unwrap_or_default().as_bytes())
 }
 
 fn configuration(page: &mut File) -> io::Result<()> {
@@ -87,6 +81,6 @@ fn configuration(page: &mut File) -> io::Result<()> {
 
 /// A line that roff shows as it is.
 fn literal(line: &str) -> String {
-    let line = line.replace('\\', "\\e").replace('-', "\\-");
+    let line = line.replace('\\', "\\e").replace('-', "\\-").replace('~', "\\(ti");
     if line.starts_with(['.', '\'']) { format!("\\&{line}") } else { line }
 }

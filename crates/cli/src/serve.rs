@@ -18,8 +18,8 @@ use crate::compose::{self, Volume};
 use crate::connections::{Connections, Offer};
 use crate::failure::{Exit, Failure, ListenFailure, UsageFailure};
 use crate::grammar::Serve;
+use crate::leftovers;
 use crate::listen::{Listener, Place};
-use crate::orphans;
 use crate::places;
 use crate::plan::{Identity, Plan, VolumePlan, access};
 use crate::room;
@@ -47,7 +47,8 @@ pub(crate) fn run(wish: &Serve, json: bool) -> Result<Exit, Failure> {
     warn_of_the_shut_out(&plan, &listeners);
     let offer = offer(&plan, exports(&plan, &volumes)?)?;
     let connections = Connections::new(offer, plan.peers.clone(), connections_max(plan.connections_max));
-    let watching = Watching::begin(&plan, &volumes, &connections)?;
+    let serving = serving(&plan, &volumes, created, &listeners);
+    let watching = Watching::begin(&plan, &volumes, &connections, &serving)?;
     let served = plan.volumes.iter().zip(&volumes).map(|(plan, volume)| ending::Served {
         name: plan.name.clone(),
         pmem: plan.pmem.clone(),
@@ -56,19 +57,26 @@ pub(crate) fn run(wish: &Serve, json: bool) -> Result<Exit, Failure> {
         disk: volume.disk.clone(),
     });
     let ending = Ending { connections, volumes: served.collect(), supervisor, json };
-    let serving = watching.shown(serving(&plan, &volumes, created, &listeners));
+    let serving = watching.shown(serving);
     serving.announce(json);
     ending.supervisor.ready(&serving.status());
-    orphans::list().iter().for_each(|orphan| tracing::warn!("{orphan}"));
+    warn_of_leftovers(&plan, &volumes);
     let waited = accept::accept_until_signalled(&listeners, &signals, &ending.connections, &ending.supervisor);
     waited.map_err(Failure::system("waiting for clients"))?;
     drop(listeners);
     let Ended { farewells, exit } = ending.carry_out(signals)?;
-    watching.end();
-    for (farewell, volume) in farewells.into_iter().zip(&volumes) {
-        farewell.with(volume.disk.as_deref()).tell(json);
-    }
+    let last_words = watching.end();
+    let farewells = farewells.into_iter().zip(&volumes).map(|(farewell, volume)| farewell.with(volume.disk.as_deref()));
+    let farewells: Vec<_> = farewells.collect();
+    farewells.iter().for_each(|farewell| farewell.tell(json));
+    last_words.say(&farewell::last_words(&farewells, &exit));
     exit
+}
+
+fn warn_of_leftovers(plan: &Plan, volumes: &[Volume]) {
+    for (plan, volume) in plan.volumes.iter().zip(volumes) {
+        leftovers::of_volume(&plan.pmem, volume.facts.uuid).iter().for_each(|left| tracing::warn!("{left}"));
+    }
 }
 
 /// Plans to serve the default volume; whether it was created just now.

@@ -2,6 +2,7 @@
 
 use crate::cached_disk::DiskState;
 use crate::connections::Connections;
+use crate::last_words::LastWords;
 use crate::latency::Latencies;
 use crate::live_disk::LiveDisk;
 use crate::readings::{Reading, Watched};
@@ -58,6 +59,12 @@ pub(crate) struct VolumeCounts {
     /// The disk behind it, and the cache in front of that.
     #[serde(default)]
     pub(crate) disk: Option<DiskState>,
+    /// Whether writes are refused.
+    #[serde(default)]
+    pub(crate) read_only: bool,
+    /// Where clients find it.
+    #[serde(default)]
+    pub(crate) uris: Vec<String>,
 }
 
 /// Requests of one kind.
@@ -157,6 +164,8 @@ pub(crate) struct Observed {
     pub(crate) volumes: Vec<ObservedVolume>,
     /// When clients could connect.
     pub(crate) since: Instant,
+    /// Who waits for its end.
+    pub(crate) last_words: Arc<LastWords>,
 }
 
 /// A volume being served.
@@ -170,6 +179,10 @@ pub(crate) struct ObservedVolume {
     pub(crate) layers: Vec<Arc<dyn Watched>>,
     /// The disk behind it, if it caches one.
     pub(crate) disk: Option<Arc<LiveDisk>>,
+    /// Whether writes are refused.
+    pub(crate) read_only: bool,
+    /// Where clients find it.
+    pub(crate) uris: Vec<String>,
 }
 
 impl Observed {
@@ -194,6 +207,8 @@ impl ObservedVolume {
             requests: export.counters().requests.iter().map(RequestCounts::of).collect(),
             readings: self.layers.iter().flat_map(|layer| layer.readings()).collect(),
             disk: self.disk.as_ref().map(|disk| disk.state()),
+            read_only: self.read_only,
+            uris: self.uris.clone(),
         }
     }
 }
@@ -218,6 +233,8 @@ mod tests {
             requests: requests.clone(),
             readings: readings.clone(),
             disk: None,
+            read_only: false,
+            uris: Vec::new(),
         };
         let connections =
             ConnectionCounts { open: counted, admitted: counted, over_limit: counted, strangers: counted };

@@ -9,8 +9,8 @@ mod files;
 
 use crate::drain::Drain;
 use crate::failure::{CacheTrouble, Doing, Failure, VolumeFailure};
+use crate::leftovers;
 use crate::notes::Note;
-use crate::orphans;
 use crate::readings::{Reading, Unit, Watched};
 use crate::size::Human;
 use crate::unlocked::unlocked;
@@ -283,7 +283,7 @@ impl Transit {
         let (file, region) = match CacheFiles::of(volume)?.create(bytes_for(slots, block_size)) {
             Ok(made) => made,
             Err((_, MapError::NoSpace { .. })) if wish == CacheWish::Auto => {
-                return Ok(Err(format!("off: {} has no room for it", orphans::folder().display())));
+                return Ok(Err(format!("off: {} has no room for it", leftovers::folder().display())));
             }
             Err((file, error)) => return Err(no_cache(volume, &file, error).into()),
         };

@@ -111,6 +111,12 @@ impl Watcher<'_> {
         &self.stream
     }
 
+    /// Gives up the seat; the connection stays open as long as what is returned.
+    pub(crate) fn leave(mut self) -> Arc<Stream> {
+        self.stand();
+        Arc::clone(&self.stream)
+    }
+
     /// Waits for bytes of the client; 0 at the end of what it says.
     ///
     /// # Errors

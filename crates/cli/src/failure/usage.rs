@@ -3,6 +3,7 @@
 use super::{Exit, Told};
 use crate::listen::Exposure;
 use crate::size::{Exact, Human};
+use crate::spelling::nearest;
 use std::net::SocketAddr;
 use tidegate_disk_cache::Mode;
 use tidegate_layout::btt::{SECTOR_SIZES, Version};
@@ -290,14 +291,10 @@ impl UsageFailure {
                 "add --tls-certificate, --tls-key and --tls-clients; or listen on a unix socket, --listen unix:PATH; or add --insecure on a network you trust"
                     .to_owned()
             }
-            UsageFailure::Emulate { .. } => format!("use one of {}", Profile::NAMES.join(", ")),
-            UsageFailure::CacheMode { .. } => {
-                format!("use one of {}", Mode::ALL.map(|mode| mode.to_string()).join(", "))
-            }
-            UsageFailure::Replacement { .. } => {
-                format!("use one of {}", Replacement::ALL.map(Replacement::name).join(", "))
-            }
-            UsageFailure::Admit { .. } => format!("use one of {}", Admit::ALL.map(Admit::name).join(", ")),
+            UsageFailure::Emulate { text } => one_of(text, &Profile::NAMES),
+            UsageFailure::CacheMode { text } => one_of(text, &Mode::ALL.map(Mode::name)),
+            UsageFailure::Replacement { text } => one_of(text, &Replacement::ALL.map(Replacement::name)),
+            UsageFailure::Admit { text } => one_of(text, &Admit::ALL.map(Admit::name)),
             UsageFailure::SocketMode { .. } => "write 0600 for the owner alone, 0660 for a group too".to_owned(),
             UsageFailure::Metrics { .. } => "write a loopback address and a port: tcp:127.0.0.1:9809".to_owned(),
             UsageFailure::Exports { .. } => {
@@ -314,5 +311,14 @@ impl UsageFailure {
             UsageFailure::Grammar { command, tip: Some(tip), .. } => format!("{tip}; see `{command} --help`"),
             UsageFailure::Grammar { command, tip: None, .. } => format!("see `{command} --help`"),
         }
+    }
+}
+
+/// What to write instead of `text`: the word that was meant, if one is near, and all that there are.
+fn one_of(text: &str, words: &[&str]) -> String {
+    let all = words.join(", ");
+    match nearest(text, words.iter().copied()) {
+        Some(word) => format!("did you mean {word}? It is one of {all}"),
+        None => format!("use one of {all}"),
     }
 }

@@ -9,7 +9,7 @@ use tidegate_preload_wire as wire;
 use uuid::Uuid;
 
 /// How its name begins.
-const NAME: &str = "tidegate-run-";
+pub(super) const NAME: &str = "tidegate-run-";
 
 /// A folder that goes when this is dropped.
 #[derive(Debug)]

@@ -67,6 +67,11 @@ impl Serving {
         Serving { created, volumes, serving, control: Vec::new(), metrics: None }
     }
 
+    /// The URIs of the volume `index`, one for each place.
+    pub(super) fn uris_of(&self, index: usize) -> Vec<String> {
+        self.serving.iter().skip(index).step_by(self.volumes.len().max(1)).cloned().collect()
+    }
+
     /// All of it in one line, for a supervisor.
     pub(super) fn status(&self) -> String {
         let names: Vec<&str> = self.volumes.iter().map(|volume| volume.name.as_str()).collect();

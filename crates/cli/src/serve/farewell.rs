@@ -1,6 +1,8 @@
 //! The last line about each volume when a server ends: what became of its clients, whether it was flushed, and what its disk lacks.
 
+use crate::failure::{Exit, Failure};
 use crate::flush;
+use crate::last_words::Told;
 use crate::live_disk::{DiskEnd, LiveDisk};
 use crate::shell::word;
 use crate::size::Human;
@@ -49,6 +51,18 @@ impl Farewell {
     }
 }
 
+/// What whoever waits for the end is told: every volume's farewell, and how the server ends.
+pub(super) fn last_words(farewells: &[Farewell], exit: &Result<Exit, Failure>) -> Told {
+    let trouble = exit.as_ref().err().and_then(Failure::told);
+    let exit = exit.as_ref().map_or_else(|failure| failure.told().map_or(Exit::Done, |told| told.exit), |exit| *exit);
+    Told {
+        ended: farewells.iter().filter_map(|farewell| serde_json::to_value(farewell).ok()).collect(),
+        lines: farewells.iter().map(ToString::to_string).collect(),
+        exit: exit as u8,
+        trouble: trouble.map(|told| format!("{}: {}", told.what, told.why)),
+    }
+}
+
 impl fmt::Display for Farewell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} in {}: ", self.name, self.file.display())?;
@@ -80,6 +94,16 @@ mod tests {
     fn farewell(clients_cut: u64, flushed: bool, quiet: bool, dirty_bytes: Option<u64>) -> Farewell {
         let disk = dirty_bytes.map(|bytes| DiskEnd::new("/disk".into(), bytes));
         Farewell { name: "v".to_owned(), file: "/v w".into(), clients_cut, flushed, quiet, disk }
+    }
+
+    #[test]
+    fn whoever_waits_for_the_end_hears_how_the_server_ends() {
+        let told = |exit| last_words(&[farewell(2, true, false, None)], &exit);
+        let cut = told(Ok(Exit::Interrupted));
+        assert_eq!((cut.exit, cut.trouble, cut.lines.len()), (6, None, 1));
+        assert_eq!(cut.ended[0]["clients_cut"], 2);
+        let unflushed = told(Err(Failure::system("flushing")(std::io::ErrorKind::Other.into())));
+        assert!(unflushed.exit == 1 && unflushed.trouble.is_some_and(|trouble| trouble.contains("flushing")));
     }
 
     #[test]

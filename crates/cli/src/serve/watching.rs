@@ -7,6 +7,7 @@ use crate::compose::Volume;
 use crate::connections::Connections;
 use crate::control;
 use crate::failure::Failure;
+use crate::last_words::LastWords;
 use crate::listen::{Listener, Place, SocketAccess};
 use crate::metrics;
 use crate::plan::{Plan, VolumePlan};
@@ -19,6 +20,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle, Scope};
 use std::time::Instant;
+use tidegate_media::Access;
 
 /// The sockets, open until this is dropped.
 pub(super) struct Watching {
@@ -27,6 +29,7 @@ pub(super) struct Watching {
     /// Where metrics are answered.
     metrics: Option<String>,
     answering: Vec<Answering>,
+    last_words: Arc<LastWords>,
 }
 
 /// A thread that answers.
@@ -37,9 +40,15 @@ struct Answering {
 }
 
 impl Watching {
-    /// Opens the sockets that `plan` asks for.
-    pub(super) fn begin(plan: &Plan, volumes: &[Volume], connections: &Arc<Connections>) -> Result<Watching, Failure> {
-        let observed = Arc::new(observed(plan, volumes, connections));
+    /// Opens the sockets that `plan` asks for, to tell of what is `serving`.
+    pub(super) fn begin(
+        plan: &Plan,
+        volumes: &[Volume],
+        connections: &Arc<Connections>,
+        serving: &Serving,
+    ) -> Result<Watching, Failure> {
+        let observed = Arc::new(observed(plan, volumes, connections, serving));
+        let last_words = Arc::clone(&observed.last_words);
         let controls = control::open(plan)?;
         let metrics = plan.metrics.map(|address| Listener::bind(&Place::Tcp(address), SocketAccess::OWN)).transpose();
         let metrics = metrics.map_err(|failure| failure.named_by("--metrics tcp:ADDRESS:PORT"))?;
@@ -54,12 +63,14 @@ impl Watching {
         });
         let answering = [Some(control_answering), metrics_answering];
         let answering = answering.into_iter().flatten().collect::<io::Result<_>>();
-        Ok(Watching { control, metrics: shown, answering: answering.map_err(Failure::system("starting a thread"))? })
+        let answering = answering.map_err(Failure::system("starting a thread"))?;
+        Ok(Watching { control, metrics: shown, answering, last_words })
     }
 
-    /// Closes the sockets, whose files go.
-    pub(super) fn end(self) {
+    /// Closes the sockets, whose files go. Who waits for the end is still there.
+    pub(super) fn end(self) -> Arc<LastWords> {
         drop(self.answering);
+        self.last_words
     }
 
     /// `serving`, and where it can be watched.
@@ -68,16 +79,18 @@ impl Watching {
     }
 }
 
-fn observed(plan: &Plan, volumes: &[Volume], connections: &Arc<Connections>) -> Observed {
-    let volume = |(plan, volume): (&VolumePlan, &Volume)| ObservedVolume {
+fn observed(plan: &Plan, volumes: &[Volume], connections: &Arc<Connections>, serving: &Serving) -> Observed {
+    let volume = |(index, (plan, volume)): (usize, (&VolumePlan, &Volume))| ObservedVolume {
         pmem: plan.pmem.clone(),
         format: volume.facts.format.word().to_owned(),
         domain: volume.facts.domain.clone(),
         layers: volume.layers.clone(),
         disk: volume.disk.clone(),
+        read_only: volume.access != Access::ReadWrite,
+        uris: serving.uris_of(index),
     };
-    let volumes = plan.volumes.iter().zip(volumes).map(volume).collect();
-    Observed { connections: Arc::clone(connections), volumes, since: Instant::now() }
+    let volumes = plan.volumes.iter().zip(volumes).enumerate().map(volume).collect();
+    Observed { connections: Arc::clone(connections), volumes, since: Instant::now(), last_words: Arc::default() }
 }
 
 impl Answering {

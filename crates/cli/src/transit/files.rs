@@ -5,7 +5,7 @@
 
 use super::Identity;
 use crate::failure::{Doing, Failure, VolumeFailure};
-use crate::{orphans, owned};
+use crate::{leftovers, owned};
 use std::fs::{self, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -29,9 +29,9 @@ impl CacheFiles {
     pub(super) fn of(volume: Identity) -> Result<CacheFiles, Failure> {
         let unknown = |error| VolumeFailure::of_io(volume.pmem, Doing::Read, error);
         let owner = fs::metadata(volume.pmem).map_err(unknown)?.uid();
-        let ending = orphans::ending(volume.pmem).map_err(unknown)?;
+        let ending = leftovers::ending(volume.pmem).map_err(unknown)?;
         let (beginning, owners) = (format!("tidegate-{}", volume.uuid), [owned::own(), 0, owner]);
-        Ok(CacheFiles { folder: orphans::folder(), beginning, ending, owners })
+        Ok(CacheFiles { folder: leftovers::folder(), beginning, ending, owners })
     }
 
     /// Files that servers left. Warns of squatters.

@@ -36,6 +36,9 @@ fn each_command_has_a_page_that_names_its_flags() {
         for flag in flags {
             assert!(page.contains(&flag), "{command}: no {flag} in:\n{page}");
         }
+        for section in [".SH EXAMPLES", ".SH FILES", ".SH \"EXIT STATUS\"", ".SH \"SEE ALSO\""] {
+            assert_eq!(page.matches(section).count(), 1, "{command}: {section} in:\n{page}");
+        }
     }
     let program = fs::read_to_string(format!("{out}/tidegate.1")).unwrap();
     assert!(program.contains("EXIT STATUS") && program.contains("second signal"), "{program}");

@@ -591,3 +591,36 @@ fn a_server_serves_although_what_it_says_has_no_room() {
     rustix::process::kill_process(rustix::process::Pid::from_child(&server), rustix::process::Signal::TERM).unwrap();
     assert!(server.wait().unwrap().success());
 }
+
+#[test]
+fn a_misspelled_word_is_answered_with_the_nearest_one() {
+    let folder = Folder::new();
+    let config = folder.text("c.toml");
+    for (flag, written, meant) in [
+        ("--disk-mode", "write-bak", "write-back"),
+        ("--replacement", "s3fifo", "s3-fifo"),
+        ("--admit", "alwys", "always"),
+        ("--emulate", "optan", "optane"),
+    ] {
+        let refused = run(&["serve", "--pmem", "v", flag, written]);
+        assert_eq!(refused.code, 2, "{}", refused.stderr);
+        assert!(refused.stderr.contains(&format!("next: did you mean {meant}? ")), "{}", refused.stderr);
+        let key = flag.trim_start_matches('-').replace('-', "_");
+        fs::write(&config, format!("[[volume]]\npmem = \"v\"\n{key} = \"{written}\"\n")).unwrap();
+        let refused = run(&["serve", "--config", &config]);
+        assert_eq!(refused.code, 2, "{}", refused.stderr);
+        assert!(refused.stderr.contains(&format!("did you mean {meant}? ")), "{}", refused.stderr);
+    }
+    for (words, meant) in [
+        (&["lst"][..], "list"),
+        (&["stpo"], "stop"),
+        (&["mode", "write-trough"], "write-through"),
+        (&["completions", "bsh"], "bash"),
+        (&["serve", "--lisen", "unix:s"], "--listen"),
+    ] {
+        let refused = run(words);
+        assert_eq!(refused.code, 2, "{}", refused.stderr);
+        let next = refused.stderr.lines().find(|line| line.starts_with("  next: ")).unwrap();
+        assert!(next.contains(meant), "{}", refused.stderr);
+    }
+}

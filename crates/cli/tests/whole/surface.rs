@@ -67,6 +67,8 @@ const COMMANDS: &[&[&str]] = &[
     &["serve", "--pmem", "{}", "--read-only", "--listen", "unix:{folder}/s"],
     &["stat", "--pmem", "{}"],
     &["stat", "--control", "{}"],
+    &["stop", "{}"],
+    &["stop", "--control", "{}"],
     &["flush", "--pmem", "{}", "--wait"],
     &["mode", "--pmem", "{}", "write-through"],
     &["detach", "--pmem", "{}"],

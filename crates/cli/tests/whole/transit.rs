@@ -239,38 +239,37 @@ fn a_cache_is_had_where_memory_is_slow_or_if_asked_for() {
 #[test]
 fn a_cache_whose_volume_is_gone_is_named_and_left_alone() {
     let folder = Folder::new();
-    let (volume, another) = (&folder.volume("v"), &folder.volume("another"));
+    let volume = &folder.volume("v");
     let listen = &format!("unix:{}", folder.text("s"));
     let serve = ["--pmem", volume, "--listen", listen, "--cache", "1M"];
-    let orphans = || {
-        let answer = json(&["info", "--pmem", another]);
-        let mine = |orphan: &&serde_json::Value| orphan["volume"] == volume.as_str();
-        answer["orphans"].as_array().unwrap().iter().filter(mine).cloned().collect::<Vec<_>>()
+    let left = || {
+        let list = json(&["list"]);
+        let mine = |left: &&serde_json::Value| left["volume"] == volume.as_str();
+        list["leftovers"]["caches"].as_array().unwrap().iter().filter(mine).cloned().collect::<Vec<_>>()
     };
     let mut server = Server::start(&serve);
     let file = cache_file(volume).unwrap();
-    server.kill();
-    assert_eq!(orphans(), [0; 0], "its volume is there");
     // A server that still runs uses its cache, whatever becomes of the name of its volume.
-    let mut server = Server::start(&serve);
     fs::rename(volume, folder.path("moved")).unwrap();
-    assert_eq!(orphans(), [0; 0]);
+    assert_eq!(left(), [0; 0]);
     server.kill();
-    let left = orphans();
-    assert_eq!((left.len(), left[0]["cache"].as_str()), (1, file.to_str()));
-    let removal = format!("rm {}", file.display());
-    let told = run(&["info", "--pmem", another]).stdout;
-    assert!(told.contains("orphan") && told.contains(&removal), "{told}");
+    assert_eq!((left().len(), left()[0]["cache"].as_str()), (1, file.to_str()));
     // Another file under the old name is another volume.
     folder.volume("v");
-    assert_eq!(orphans().len(), 1);
+    assert_eq!(left()[0]["state"], "volume_gone");
+    // A copy has the cache of the volume that is gone, and nothing completes that.
+    let (moved, copy) = (folder.text("moved"), folder.text("copy"));
+    fs::copy(&moved, &copy).unwrap();
+    let removal = format!("rm {}", file.display());
+    let told = run(&["info", "--pmem", &copy]).stdout;
+    assert!(told.contains("left") && told.contains(&removal), "{told}");
     let elsewhere = &format!("unix:{}", folder.text("t"));
-    let mut server = Server::start(&["--pmem", another, "--listen", elsewhere, "--cache", "off"]);
+    let mut server = Server::start(&["--pmem", &copy, "--listen", elsewhere, "--cache", "off"]);
     assert_eq!(server.stop().code(), Some(0));
     assert!(server.said.contains(&removal), "{}", server.said);
     assert!(file.exists(), "nothing removes it");
     // Served where it is now, it is completed.
-    let moved = folder.text("moved");
+    assert!(run(&["info", "--pmem", &moved]).stdout.contains(&format!("tidegate serve --pmem {moved}")));
     let mut server = Server::start(&["--pmem", &moved, "--listen", listen, "--cache", "off"]);
     assert!(!file.exists());
     assert_eq!(server.stop().code(), Some(0));

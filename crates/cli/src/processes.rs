@@ -1,0 +1,136 @@
+//! Processes of this program, by what the kernel tells of each: the unix sockets it listens on, and the files it has locked.
+
+use crate::owned;
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// The flag of a socket that listens.
+const LISTENS: u32 = 0x1_0000;
+
+/// One of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Process {
+    /// Its number.
+    pub(crate) pid: u32,
+    /// Its user.
+    pub(crate) user: u32,
+    /// The sockets it listens on.
+    pub(crate) sockets: Vec<PathBuf>,
+    /// Files that it has locked.
+    pub(crate) locked: Vec<PathBuf>,
+}
+
+impl Process {
+    /// The process `pid`, as far as this user may look at it.
+    pub(crate) fn at(pid: u32) -> Option<Process> {
+        let proc = PathBuf::from(format!("/proc/{pid}"));
+        let user = proc.metadata().ok()?.uid();
+        let folder = fs::read_link(proc.join("cwd")).ok()?;
+        let mut process = Process { pid, user, sockets: Vec::new(), locked: Vec::new() };
+        let mut inodes = HashSet::new();
+        for entry in fs::read_dir(proc.join("fd")).ok()?.flatten() {
+            let Ok(open) = fs::read_link(entry.path()) else { continue };
+            if let Some(inode) = socket_inode(&open) {
+                inodes.insert(inode.to_owned());
+            } else if open.is_absolute() && is_locked(&proc.join("fdinfo").join(entry.file_name())) {
+                process.locked.push(open);
+            }
+        }
+        process.locked.sort();
+        process.locked.dedup();
+        let listening = fs::read(proc.join("net/unix")).unwrap_or_default();
+        let listening = listening.split(|byte| *byte == b'\n').filter_map(listener);
+        let own = listening.filter(|(inode, _)| inodes.contains(*inode));
+        // A path is as it was when the socket was opened.
+        process.sockets = own.map(|(_, path)| folder.join(path)).collect();
+        Some(process)
+    }
+
+    /// Whether it listens on a socket of this name.
+    pub(crate) fn listens_as(&self, socket: &Path) -> bool {
+        self.sockets.iter().any(|own| own.file_name() == socket.file_name())
+    }
+}
+
+/// Those of this program that belong to this user; for root those of every user. This one is none of them.
+pub(crate) fn of_this_user() -> Vec<Process> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let mut all: Vec<_> = numbers
+        .filter(|pid| *pid != std::process::id() && is_this_program(*pid))
+        .filter_map(Process::at)
+        .filter(|process| owned::own() == 0 || process.user == owned::own())
+        .collect();
+    all.sort_by_key(|process| process.pid);
+    all
+}
+
+fn is_this_program(pid: u32) -> bool {
+    let named = fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim_end() == "tidegate");
+    let program = |pid: &str| fs::metadata(format!("/proc/{pid}/exe")).map(|about| (about.dev(), about.ino())).ok();
+    named || program("self").is_some_and(|own| program(&pid.to_string()) == Some(own))
+}
+
+/// The inode of a socket, as a descriptor's link names it.
+fn socket_inode(link: &Path) -> Option<&str> {
+    link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')
+}
+
+/// Whether the descriptor that the kernel describes at `about` has a lock.
+fn is_locked(about: &Path) -> bool {
+    fs::read_to_string(about).is_ok_and(|about| about.lines().any(|line| line.starts_with("lock:")))
+}
+
+/// The inode and the path of a socket that listens, in a line of `/proc/net/unix`.
+fn listener(line: &[u8]) -> Option<(&str, &Path)> {
+    // Num RefCount Protocol Flags Type St Inode Path
+    let mut rest = line;
+    let mut words = [""; 7];
+    for word in &mut words {
+        rest = rest.trim_ascii_start();
+        let end = rest.iter().position(u8::is_ascii_whitespace)?;
+        *word = str::from_utf8(&rest[..end]).ok()?;
+        rest = &rest[end..];
+    }
+    let path = Path::new(OsStr::from_bytes(rest.strip_prefix(b" ")?));
+    let listens = u32::from_str_radix(words[3], 16).is_ok_and(|flags| flags & LISTENS != 0);
+    // Names that begin otherwise are no files.
+    (listens && !rest.starts_with(b" @")).then_some((words[6], path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixListener;
+
+    #[test]
+    fn a_process_is_known_by_the_sockets_it_listens_on_and_the_files_it_locked() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let folder = folder.path().canonicalize().expect("it is there");
+        let (socket, file) = (folder.join("a socket"), folder.join("file"));
+        let _listener = UnixListener::bind(&socket).expect("a socket");
+        let locked = fs::File::create(&file).expect("a file");
+        let unlocked = fs::File::create(folder.join("other")).expect("a file");
+        locked.lock().expect("nobody has it");
+        let own = Process::at(std::process::id()).expect("this process");
+        assert_eq!(own.user, owned::own());
+        assert!(own.sockets.contains(&socket) && own.listens_as(Path::new("/elsewhere/a socket")), "{own:?}");
+        assert!(own.locked.contains(&file) && !own.locked.contains(&folder.join("other")), "{own:?}");
+        drop(unlocked);
+    }
+
+    #[test]
+    fn only_sockets_that_listen_and_are_files_count() {
+        let line = |flags: &str, path: &str| format!("0000: 00000002 00000000 {flags} 0001 01 4711{path}");
+        let read = |line: &str| listener(line.as_bytes()).map(|(inode, path)| (inode.to_owned(), path.to_owned()));
+        assert_eq!(read(&line("00010000", " /a b")), Some(("4711".to_owned(), "/a b".into())));
+        assert_eq!(read(&line("00000000", " /a b")), None);
+        assert_eq!(read(&line("00010000", " @abstract")), None);
+        assert_eq!(read(&line("00010000", "")), None);
+        assert_eq!(read("Num       RefCount Protocol Flags    Type St Inode Path"), None);
+    }
+}
