@@ -23,7 +23,7 @@ use tidegate_bench::offer::Offer;
 use tidegate_bench::report::{Style, Tally};
 use tidegate_bench::rivals;
 use tidegate_bench::simulator::{self, Asked, Workload};
-use tidegate_bench::target::{Method, Outcome, Row, TOPICS, Topic};
+use tidegate_bench::target::{Method, Outcome, Row, TOPICS, Topic, Verdict};
 use tidegate_bench::workload::{Effort, cores};
 use tidegate_media::emulate;
 use tidegate_sim::cost::{self, Profile};
@@ -327,12 +327,27 @@ fn measure(targets: &Targets) -> Tally {
     for (topic, rows) in targets.chosen() {
         style.heading(topic).iter().for_each(say);
         for row in rows {
-            let outcome = outcome(row, targets.effort);
+            let outcome = measure_until_shown(row, targets.effort);
             say(style.row(topic, row, &outcome));
             tally.add(row.target.judge(&outcome));
         }
     }
     tally
+}
+
+/// How often a row whose samples are too far apart is measured again, each time with twice as many pairs.
+const REPEATS_MAX: u32 = 2;
+
+/// The row's outcome, measured again with more pairs while it is too noisy to show anything.
+fn measure_until_shown(row: &Row, effort: Effort) -> Outcome {
+    let mut outcome = outcome(row, effort);
+    for repeat in 1..=REPEATS_MAX {
+        if row.target.judge(&outcome) != Verdict::TooNoisy {
+            break;
+        }
+        outcome = self::outcome(row, effort.with_pairs_doubled(repeat));
+    }
+    outcome
 }
 
 /// The row's outcome; one that could not be measured is missing, with the reason.

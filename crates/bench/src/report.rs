@@ -93,6 +93,8 @@ pub struct Tally {
     pub met: usize,
     /// Rows that did not.
     pub short: usize,
+    /// Rows whose samples are too far apart to show either.
+    pub noisy: usize,
     /// Rows without a figure.
     pub missing: usize,
 }
@@ -103,19 +105,21 @@ impl Tally {
         match verdict {
             Verdict::Met => self.met += 1,
             Verdict::Short => self.short += 1,
+            Verdict::TooNoisy => self.noisy += 1,
             Verdict::Missing => self.missing += 1,
         }
     }
 
     /// Whether every row met its target.
     pub fn all_met(&self) -> bool {
-        self.short == 0 && self.missing == 0
+        self.short + self.noisy + self.missing == 0
     }
 }
 
 impl std::fmt::Display for Tally {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} met, {} short, {} missing", self.met, self.short, self.missing)
+        let Tally { met, short, noisy, missing } = self;
+        write!(f, "{met} met, {short} short, {noisy} too noisy, {missing} missing")
     }
 }
 
@@ -172,7 +176,10 @@ mod tests {
         let mut tally = Tally::default();
         tally.add(Verdict::Met);
         assert!(tally.all_met());
-        tally.add(Verdict::Missing);
-        assert!(!tally.all_met());
+        for verdict in [Verdict::Missing, Verdict::Short, Verdict::TooNoisy] {
+            let mut spoilt = tally;
+            spoilt.add(verdict);
+            assert!(!spoilt.all_met(), "{verdict}");
+        }
     }
 }

@@ -153,10 +153,12 @@ impl Outcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// The target is met, or the 95 % interval touches it.
+    /// The median meets the target, or the 95 % interval touches it and is narrow.
     Met,
     /// The whole interval lies on the wrong side.
     Short,
+    /// The median is on the wrong side, and the interval touches the target only because it is wide: nothing is shown.
+    TooNoisy,
     /// There is no figure.
     Missing,
 }
@@ -166,26 +168,52 @@ impl fmt::Display for Verdict {
         f.pad(match self {
             Verdict::Met => "met",
             Verdict::Short => "SHORT",
+            Verdict::TooNoisy => "NOISY",
             Verdict::Missing => "MISSING",
         })
     }
 }
 
+/// The widest 95 % interval that counts where it touches a target, as a share of that target.
+const INTERVAL_SHARE_MAX: f64 = 0.15;
+
 impl Target {
-    /// Judges by the end of the interval that is nearer to the target.
+    /// Judges by the median, and by the interval where that is narrow.
     pub fn judge(self, outcome: &Outcome) -> Verdict {
-        let (low, high) = match outcome {
-            Outcome::Ratio { ratio, .. } => (ratio.low, ratio.high),
-            Outcome::Figure { figure, .. } => (figure.low, figure.high),
-            Outcome::Count { per_operation, .. } => (*per_operation, *per_operation),
+        let estimate = match outcome {
+            Outcome::Ratio { ratio: estimate, .. } | Outcome::Figure { figure: estimate, .. } => estimate,
+            Outcome::Count { per_operation, .. } if self.is_met_by(*per_operation) => return Verdict::Met,
+            Outcome::Count { .. } => return Verdict::Short,
             Outcome::Missing { .. } => return Verdict::Missing,
         };
-        let met = match self {
-            Target::AtMost(limit) => low <= limit,
-            Target::AtLeast(limit) => high >= limit,
-            Target::Within(share) => low <= 1.0 + share && high >= 1.0 - share,
+        let touches = match self {
+            Target::AtMost(limit) => estimate.low <= limit,
+            Target::AtLeast(limit) => estimate.high >= limit,
+            Target::Within(share) => estimate.low <= 1.0 + share && estimate.high >= 1.0 - share,
         };
-        if met { Verdict::Met } else { Verdict::Short }
+        let is_narrow = estimate.high - estimate.low <= INTERVAL_SHARE_MAX * self.scale();
+        match touches {
+            _ if self.is_met_by(estimate.median) => Verdict::Met,
+            true if is_narrow => Verdict::Met,
+            true => Verdict::TooNoisy,
+            false => Verdict::Short,
+        }
+    }
+
+    fn is_met_by(self, value: f64) -> bool {
+        match self {
+            Target::AtMost(limit) => value <= limit,
+            Target::AtLeast(limit) => value >= limit,
+            Target::Within(share) => (1.0 - share..=1.0 + share).contains(&value),
+        }
+    }
+
+    /// What an interval's width is compared with.
+    fn scale(self) -> f64 {
+        match self {
+            Target::AtMost(limit) | Target::AtLeast(limit) => limit,
+            Target::Within(_) => 1.0,
+        }
     }
 }
 
@@ -193,30 +221,39 @@ impl Target {
 mod tests {
     use super::*;
 
-    fn between(low: f64, high: f64) -> Outcome {
-        let ratio = Estimate { median: 1.5, low, high, least: 1.0, greatest: 3.0, samples: 9 };
+    fn measured(median: f64, low: f64, high: f64) -> Outcome {
+        let ratio = Estimate { median, low, high, least: low, greatest: high, samples: 9 };
         Outcome::Ratio { ratio, over: ratio, under: ratio, unit: "ns".to_owned() }
     }
 
     #[test]
-    fn an_interval_that_touches_the_target_meets_it() {
-        assert_eq!(Target::AtMost(1.4).judge(&between(1.4, 1.6)), Verdict::Met);
-        assert_eq!(Target::AtMost(1.4).judge(&between(1.41, 1.6)), Verdict::Short);
-        assert_eq!(Target::AtLeast(1.6).judge(&between(1.4, 1.6)), Verdict::Met);
-        assert_eq!(Target::AtLeast(1.6).judge(&between(1.4, 1.59)), Verdict::Short);
-        assert_eq!(Target::Within(0.25).judge(&between(1.2, 1.6)), Verdict::Met);
-        assert_eq!(Target::Within(0.25).judge(&between(0.5, 0.75)), Verdict::Met);
-        assert_eq!(Target::Within(0.25).judge(&between(1.26, 1.6)), Verdict::Short);
-        assert_eq!(Target::Within(0.25).judge(&between(0.5, 0.74)), Verdict::Short);
+    fn a_median_that_meets_the_target_is_enough() {
+        assert_eq!(Target::AtMost(1.4).judge(&measured(1.4, 1.0, 9.0)), Verdict::Met);
+        assert_eq!(Target::AtLeast(1.6).judge(&measured(1.6, 0.1, 1.7)), Verdict::Met);
+        assert_eq!(Target::Within(0.25).judge(&measured(0.75, 0.1, 2.0)), Verdict::Met);
+    }
+
+    #[test]
+    fn an_interval_that_touches_the_target_meets_it_if_it_is_narrow() {
+        assert_eq!(Target::AtMost(1.4).judge(&measured(1.5, 1.4, 1.6)), Verdict::Met);
+        assert_eq!(Target::AtMost(1.4).judge(&measured(1.5, 1.39, 1.61)), Verdict::TooNoisy);
+        assert_eq!(Target::AtMost(1.4).judge(&measured(1.5, 1.41, 1.6)), Verdict::Short);
+        assert_eq!(Target::AtLeast(1.6).judge(&measured(1.5, 1.4, 1.6)), Verdict::Met);
+        assert_eq!(Target::AtLeast(1.2).judge(&measured(0.87, 0.5, 1.3)), Verdict::TooNoisy);
+        assert_eq!(Target::AtLeast(1.6).judge(&measured(1.5, 1.4, 1.59)), Verdict::Short);
+        assert_eq!(Target::Within(0.25).judge(&measured(1.3, 1.2, 1.34)), Verdict::Met);
+        assert_eq!(Target::Within(0.25).judge(&measured(0.6, 0.5, 0.75)), Verdict::TooNoisy);
+        assert_eq!(Target::Within(0.25).judge(&measured(1.4, 1.26, 1.6)), Verdict::Short);
     }
 
     /// The sign test leaves one of nine samples out at either end.
     #[test]
     fn a_figure_is_judged_by_its_interval() {
         let outcome = Outcome::figure(&[9.0, 1.0, 8.0, 2.0, 7.0, 3.0, 6.0, 4.0, 5.0], "µs");
-        assert_eq!(Target::AtMost(2.0).judge(&outcome), Verdict::Met);
+        assert_eq!(Target::AtMost(5.0).judge(&outcome), Verdict::Met);
+        assert_eq!(Target::AtMost(2.0).judge(&outcome), Verdict::TooNoisy);
         assert_eq!(Target::AtMost(1.9).judge(&outcome), Verdict::Short);
-        assert_eq!(Target::AtLeast(8.0).judge(&outcome), Verdict::Met);
+        assert_eq!(Target::AtLeast(8.0).judge(&outcome), Verdict::TooNoisy);
         assert_eq!(Target::AtLeast(8.1).judge(&outcome), Verdict::Short);
     }
 

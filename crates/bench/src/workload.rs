@@ -32,6 +32,15 @@ pub struct Effort {
     pub steps: u32,
 }
 
+impl Effort {
+    /// The same samples, and so many times twice the pairs, as far as pairs go.
+    pub fn with_pairs_doubled(self, times: u32) -> Effort {
+        let most = u16::try_from(PAIRS_MAX).unwrap_or(u16::MAX);
+        let pairs = self.pairs.saturating_mul(1_u16.checked_shl(times).unwrap_or(u16::MAX));
+        Effort { pairs: pairs.min(most), ..self }
+    }
+}
+
 /// A source of random walks; every draw is a new one.
 #[derive(Clone, Debug)]
 pub struct Walk {
