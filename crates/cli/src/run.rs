@@ -165,6 +165,11 @@ pub(crate) fn pool_or_default(pool: Option<&Path>) -> PathBuf {
     pool.map_or_else(places::default_pool, Path::to_owned)
 }
 
+/// Whether `error` says that nothing is there: no such file, or a file where a folder would have to be.
+fn is_absent(error: &std::io::Error) -> bool {
+    matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory)
+}
+
 /// What the run with `pool` is doing. None: there is none.
 pub(crate) fn status_of(pool: &Path) -> Result<Option<Status>, Failure> {
     let beside = Beside::of(pool);
@@ -181,7 +186,7 @@ pub(crate) fn status_of(pool: &Path) -> Result<Option<Status>, Failure> {
     let owner = beside.pool().metadata().map_or(owned::own(), |data| data.uid());
     let owners = if owned::own() == 0 { vec![0, owner] } else { vec![owned::own()] };
     let folder = match journal::folder_in(&journal, &owners) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if is_absent(&error) => return Ok(None),
         folder => folder.map_err(refused("reading the journal of holds"))?,
     };
     let Some((folder, owner)) = folder else { return Ok(None) };

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tidegate_disk_cache::{Contents, DiskCache, FormatSpec, Options, Sums, format_ordered, identify, lay_out_journal};
@@ -40,8 +41,13 @@ fn poison(lba: u64) -> Error {
 
 impl List {
     fn write(&self, lba: u64) {
+        self.write_at_once(lba..lba + 1);
+    }
+
+    /// Writes all of them in one act: the thread sees none of them without the others.
+    fn write_at_once(&self, lbas: Range<u64>) {
         let mut inner = self.0.lock().unwrap();
-        inner.dirty.insert(lba);
+        inner.dirty.extend(lbas);
         if std::mem::take(&mut inner.asleep) {
             inner.bell.as_ref().unwrap().ring();
         }
@@ -153,7 +159,7 @@ fn a_sweep_that_somebody_waits_for_leaves_nothing_out() {
     list.0.lock().unwrap().picky = true;
     for _round in 0..20 {
         // More odd ones than the limit of 700, so that the thread presses until it is asked for all of them.
-        (0..2000).for_each(|lba| list.write(lba));
+        list.write_at_once(0..2000);
         let deadline = Instant::now() + Duration::from_secs(60);
         while list.dirty().len() > 1000 {
             assert!(Instant::now() < deadline, "the even ones go");

@@ -31,7 +31,7 @@ fn write_past(disk: &str, block: u64, bytes: &[u8]) {
 
 /// Every command that writes to the disk refuses to, and says why.
 fn assert_refused(pair: &Pair) {
-    for command in [&["serve"][..], &["flush"], &["detach"], &["resize", "--size", "16M"], &["serve", "--read-only"]] {
+    for command in [&["serve"][..], &["flush"], &["detach"], &["resize", "--size", "6M"], &["serve", "--read-only"]] {
         let refused = run(&[command, &["--pmem", &pair.pmem]].concat());
         assert_tells(&refused, REFUSED, &["was changed without", "byte 0", "salvage", "flush --force"]);
     }
