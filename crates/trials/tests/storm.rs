@@ -16,15 +16,15 @@ use tidegate_virtual_cores::FlawKind;
 /// Digests of the usual script of seeds 0 to 5.
 const DIGESTS: [u64; 6] = [
     0x392e7912949f9d7f,
-    0xd1b96256a4c2779c,
-    0xab8b0841caec2170,
-    0x1d5db0d43de24c28,
-    0x13c97f671c5ff626,
-    0x556a7f1ed8f95dd6,
+    0x4a7cf81d33860c3a,
+    0xbfe5058ab78c9372,
+    0x31ab46fdd6e70e5d,
+    0x1a66f997bbdc296a,
+    0xa307521a00030efe,
 ];
 
 /// Digests of seeds 2 and 3 on ordered disks.
-const ORDERED_DIGESTS: [u64; 2] = [0xca9af26d4c00baa4, 0x5175d48f289c91d1];
+const ORDERED_DIGESTS: [u64; 2] = [0x53362935987687e0, 0x686d5632b666f401];
 
 #[test]
 fn a_seed_has_one_digest() {
