@@ -297,14 +297,33 @@ impl Audit {
     /// Rules 3 and 4 for the map.
     fn read_map<R: Region + ?Sized>(&mut self, region: &R) {
         let arena = self.arena;
-        each_entry(region, &arena, |lba, raw| match raw {
-            Ok(raw) => self.claim(lba, raw),
-            Err(poison) => {
-                self.bad_sectors.push(lba);
-                let corrupt = self.of_entry(lba, "the medium gives the map entry back", &poison.to_string());
-                self.find(corrupt);
+        each_chunk(region, &arena, |first, chunk| {
+            if self.claim_untouched(first, &chunk) {
+                return;
             }
+            chunk.each_entry(region, &arena, first, |lba, raw| match raw {
+                Ok(raw) => self.claim(lba, raw),
+                Err(poison) => {
+                    self.bad_sectors.push(lba);
+                    let corrupt = self.of_entry(lba, "the medium gives the map entry back", &poison.to_string());
+                    self.find(corrupt);
+                }
+            });
         });
+    }
+
+    /// Claims all sectors of `chunk` at once, if none was ever written and no block of theirs is named yet: the map of a large and young
+    /// volume is zero almost everywhere.
+    fn claim_untouched(&mut self, first: u32, chunk: &Chunk<'_>) -> bool {
+        let Some(words) = chunk.readable else { return false };
+        let sectors = chunk.sectors;
+        let untouched = words.iter().fold(0, |all, word| all | u32::from_le_bytes(*word)) == 0
+            && self.interrupted.range(first..first + sectors).next().is_none()
+            && self.named.insert_range(first..first + sectors);
+        if untouched {
+            self.states[MapState::Initial as usize] += u64::from(sectors);
+        }
+        untouched
     }
 
     /// The entry of sector `lba` as recovery leaves it.
@@ -408,22 +427,48 @@ impl Audit {
     }
 }
 
-/// Calls `see` with each sector of `arena` and its map entry, as it lies there.
-fn each_entry<R: Region + ?Sized>(region: &R, arena: &Arena, mut see: impl FnMut(u32, Result<u32, Poison>)) {
+/// Map entries that lie one behind the other.
+struct Chunk<'a> {
+    sectors: u32,
+    /// As they lie there, if the medium gives all of them back.
+    readable: Option<&'a [[u8; 4]]>,
+}
+
+impl Chunk<'_> {
+    /// Calls `see` with each sector of the chunk, which begins with sector `first` of `arena`, and its map entry.
+    fn each_entry<R: Region + ?Sized>(
+        &self,
+        region: &R,
+        arena: &Arena,
+        first: u32,
+        mut see: impl FnMut(u32, Result<u32, Poison>),
+    ) {
+        match self.readable {
+            Some(words) => (first..).zip(words).for_each(|(lba, word)| see(lba, Ok(u32::from_le_bytes(*word)))),
+            // Not all of a chunk that cannot be read is lost.
+            None => (first..first + self.sectors).for_each(|lba| {
+                let mut word = [0; 4];
+                see(lba, region.read(arena.map_at(lba), &mut word).map(|()| u32::from_le_bytes(word)));
+            }),
+        }
+    }
+}
+
+/// Calls `see` with each chunk of the map of `arena` and its first sector.
+fn each_chunk<R: Region + ?Sized>(region: &R, arena: &Arena, mut see: impl FnMut(u32, Chunk<'_>)) {
     let sectors = arena.geometry().external_nlba;
     let mut bytes = vec![0; CHUNK_SECTORS as usize * size_of::<MapEntry>()];
     for first in (0..sectors).step_by(CHUNK_SECTORS as usize) {
-        let end = sectors.min(first + CHUNK_SECTORS);
-        let chunk = &mut bytes[..(end - first) as usize * size_of::<MapEntry>()];
-        let read = region.read(arena.map_at(first), chunk);
-        let (words, _) = chunk.as_chunks::<4>();
-        for (lba, word) in (first..end).zip(words) {
-            let mut alone = *word;
-            // Not all of a chunk that cannot be read is lost.
-            let read = if read.is_ok() { Ok(()) } else { region.read(arena.map_at(lba), &mut alone) };
-            see(lba, read.map(|()| u32::from_le_bytes(alone)));
-        }
+        let sectors = CHUNK_SECTORS.min(sectors - first);
+        let chunk = &mut bytes[..sectors as usize * size_of::<MapEntry>()];
+        let readable = region.read(arena.map_at(first), chunk).is_ok();
+        see(first, Chunk { sectors, readable: readable.then_some(chunk.as_chunks::<4>().0) });
     }
+}
+
+/// Calls `see` with each sector of `arena` and its map entry, as it lies there.
+fn each_entry<R: Region + ?Sized>(region: &R, arena: &Arena, mut see: impl FnMut(u32, Result<u32, Poison>)) {
+    each_chunk(region, arena, |first, chunk| chunk.each_entry(region, arena, first, &mut see));
 }
 
 fn only_uses(group: &FlogGroup, pair: SlotPair) -> bool {

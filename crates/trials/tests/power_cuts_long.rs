@@ -49,5 +49,5 @@ fn a_hundred_thousand_cuts_of_long_scripts() {
 
 #[test]
 fn cuts_on_both_sides_of_an_arena_boundary() {
-    runs("two arenas", &LongVolume::two_arenas(), 20, 60, 3);
+    runs("two arenas", &LongVolume::two_arenas(), 8, 60, 3);
 }
