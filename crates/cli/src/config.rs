@@ -77,9 +77,10 @@ struct WrittenVolume {
     read_only: bool,
     #[serde(default, deserialize_with = "profile")]
     emulate: Option<Profile>,
-    #[serde(default, deserialize_with = "cache")]
-    cache: CacheWish,
-    level_wear: Option<NonZeroU32>,
+    #[serde(default, alias = "cache", deserialize_with = "cache")]
+    write_cache: CacheWish,
+    #[serde(alias = "level_wear")]
+    wear_leveling: Option<NonZeroU32>,
     disk: Option<PathBuf>,
     #[serde(default, deserialize_with = "cache_mode")]
     disk_mode: CacheMode,
@@ -87,12 +88,12 @@ struct WrittenVolume {
     accept_volatile: bool,
     #[serde(default, deserialize_with = "replacement")]
     replacement: Replacement,
-    #[serde(default, deserialize_with = "admit")]
-    admit: Admit,
+    #[serde(default, alias = "admit", deserialize_with = "admit")]
+    read_admission: Admit,
     #[serde(default, deserialize_with = "size")]
     sequential_cutoff: Option<u64>,
-    #[serde(default)]
-    forget_reads: bool,
+    #[serde(default, alias = "forget_reads")]
+    volatile_reads: bool,
     #[serde(default, deserialize_with = "percent")]
     dirty_percent: Option<u8>,
     #[serde(default, deserialize_with = "size")]
@@ -340,8 +341,8 @@ impl WrittenVolume {
             name,
             description: self.description,
             emulate: self.emulate,
-            cache: self.cache,
-            level_wear: self.level_wear,
+            cache: self.write_cache,
+            level_wear: self.wear_leveling,
             disk,
             ..plan
         }
@@ -354,9 +355,9 @@ impl WrittenVolume {
             mode: self.disk_mode,
             volatile: risk::accepted(self.accept_volatile),
             replacement: self.replacement,
-            admit: self.admit,
+            admit: self.read_admission,
             sequential_bytes: self.sequential_cutoff.unwrap_or_default(),
-            reads: disks::reads(self.forget_reads),
+            reads: disks::reads(self.volatile_reads),
             caps: Caps {
                 dirty_bytes: self.dirty_max,
                 dirty_percent: self.dirty_percent.unwrap_or(usual.dirty_percent),
@@ -385,10 +386,13 @@ fn line_of(text: &str, at: usize) -> usize {
     1 + text.bytes().take(at).filter(|byte| *byte == b'\n').count()
 }
 
+/// Keys that have another name now. They are still read, and no message offers them.
+const OLD_KEYS: [&str; 4] = ["cache", "level_wear", "admit", "forget_reads"];
+
 /// The unknown key and the known ones, out of the words in which serde refuses a key: the one place where it lists them.
 fn unknown_key(message: &str) -> Option<(String, Vec<String>)> {
     let mut quoted = message.strip_prefix("unknown field `")?.split('`').step_by(2).map(str::to_owned);
-    Some((quoted.next()?, quoted.collect()))
+    Some((quoted.next()?, quoted.filter(|key| !OLD_KEYS.contains(&key.as_str())).collect()))
 }
 
 #[cfg(test)]
@@ -419,15 +423,15 @@ mod tests {
             description = "the database"
             read_only = true
             emulate = "pcm"
-            cache = "32M"
-            level_wear = 100
+            write_cache = "32M"
+            wear_leveling = 100
             disk = "v/disk"
             disk_mode = "write-through"
             accept_volatile = true
             replacement = "sieve"
-            admit = "second-miss"
+            read_admission = "second-miss"
             sequential_cutoff = "4M"
-            forget_reads = true
+            volatile_reads = true
             dirty_percent = 50
             dirty_max = "1G"
             dirty_age = 5
@@ -483,6 +487,26 @@ mod tests {
     }
 
     #[test]
+    fn old_names_of_keys_are_read_and_never_offered() {
+        let renamed = [
+            ("write_cache", "\"32M\""),
+            ("wear_leveling", "9"),
+            ("read_admission", "\"never\""),
+            ("volatile_reads", "true"),
+        ];
+        for (old, (new, value)) in OLD_KEYS.into_iter().zip(renamed) {
+            let of = |key: &str| plan(&format!("[[volume]]\npmem = \"a\"\n{key} = {value}\n")).expect(key).volumes;
+            assert_eq!(of(old), of(new), "{old}");
+            assert_ne!(of(old), [VolumePlan::of("/etc/tidegate/a".into(), Access::ReadWrite)], "{old}");
+        }
+        let Err(ConfigFailure::UnknownKey { known, .. }) = plan("[[volume]]\npmem = \"a\"\nforget = true\n") else {
+            panic!("it is not refused for a key")
+        };
+        assert!(!known.iter().any(|key| OLD_KEYS.contains(&key.as_str())), "{known:?}");
+        assert!(known.iter().any(|key| key == "volatile_reads"), "{known:?}");
+    }
+
+    #[test]
     fn the_example_is_good_and_has_every_key() {
         plan(EXAMPLE).expect("the example is a good file");
         for wrong in ["no_such_key = 1\n", "[tls]\nno_such_key = 1\n", "[[volume]]\npmem = \"a\"\nno_such_key = 1\n"] {
@@ -519,7 +543,7 @@ mod tests {
             ("[[volume]]\npmem = \"a\"\nemulate = \"tape\"", 3, "\"tape\""),
             ("[[volume]]\npmem = \"a\"\ndisk_mode = \"fast\"", 3, "write-through"),
             ("[[volume]]\npmem = \"a\"\nreplacement = \"best\"", 3, "s3-fifo"),
-            ("[[volume]]\npmem = \"a\"\nadmit = \"some\"", 3, "second-miss"),
+            ("[[volume]]\npmem = \"a\"\nread_admission = \"some\"", 3, "second-miss"),
             ("[[volume]]\npmem = 3\n", 2, "string"),
             ("[[volume]]\nname = \"x\"\n", 1, "pmem"),
             ("\nsocket_mode = \"rw\"\n", 2, "0660"),

@@ -1,97 +1,109 @@
 //! The command line: what may be written, and its help. There is one file for each group of commands, as the help shows them.
 
 mod disk_cache;
+mod examples;
 mod files;
 mod help;
 mod refusal;
 mod tools;
+mod topics;
 mod values;
 mod volumes;
 mod words;
 
 pub(crate) use disk_cache::{Attach, Detach, Flush, Replay, Resize, Salvage, Scrub, SetMode};
+pub(crate) use examples::examples;
 pub(crate) use files::{Recover, Run, Status};
-pub(crate) use tools::{Completions, Man};
+pub(crate) use help::command;
+pub(crate) use tools::{Completions, Help, Man};
+pub(crate) use topics::{TOPICS, TOPICS_WORD};
 pub(crate) use values::{admit, cache, cache_mode, metrics, profile, replacement, socket_mode};
 pub(crate) use volumes::{Check, Create, Info, Serve, Stat, Stop};
+#[cfg(test)]
+pub(crate) use {
+    examples::Example,
+    help::{GROUPS, subjects},
+};
 
 use crate::failure::Failure;
 use clap::error::ErrorKind;
-use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{ArgAction, FromArgMatches, Parser, Subcommand};
 use refusal::{named_command, refusal};
 use std::ffi::OsString;
 
-/// Atomic block devices in persistent memory, served over NBD.
+/// Persistent memory as block volumes, as a cache of disks, and for the syncs of programs
 #[derive(Debug, Parser)]
-#[command(name = "tidegate", version, arg_required_else_help = true)]
+#[command(name = "tidegate", version, arg_required_else_help = true, disable_help_subcommand = true)]
 pub(crate) struct Program {
     /// Answer with JSON, one object to a line: answers on stdout, errors on stderr
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = "Global options")]
     pub(crate) json: bool,
 
-    /// Log more than warnings to stderr: -v clients that come and go, and what the program does by itself; -vv also who each client is, scrapes, and what
-    /// control sockets are asked; -vvv also each request of a client
-    #[arg(short, long, global = true, action = ArgAction::Count)]
+    /// Log more than warnings to stderr: -v clients that come and go, and background work; -vv
+    /// also each client's identity, scrapes and control requests; -vvv also each client request
+    #[arg(short, long, global = true, action = ArgAction::Count, help_heading = "Global options")]
     pub(crate) verbose: u8,
 
     #[command(subcommand)]
     pub(crate) command: Command,
 }
 
+/// The commands, in the order of [`help::GROUPS`].
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Make a region file with an empty volume in it
+    /// Create a region with an empty volume in it, or one that caches a disk
     Create(Create),
     /// Serve volumes over NBD until SIGTERM or SIGINT
     Serve(Box<Serve>),
-    /// Show what a volume is, whether it is in use, and what survives what
+    /// Show what a volume is, whether it is in use, and which failures it survives
     Info(Info),
-    /// List servers and runs, and what killed ones left: for this user, or as root for all
+    /// List servers and runs, and leftovers of killed ones: of this user, or as root of all
     List,
-    /// End a server in good order, wait until it has ended, and tell how
+    /// Stop a server in an orderly way, wait until it has ended, and tell how
     Stop(Stop),
-    /// Show what a running server does: requests, times, clients, and what reached the memory
+    /// Show the counters of a running server: requests, latencies, clients, memory
     Stat(Stat),
     /// Check every rule of the format, and repair what can be repaired
     Check(Check),
-    /// Write everything that only the cache of a disk has to that disk
+    /// Write all dirty blocks of a disk cache to its disk
     Flush(Flush),
-    /// Change what the cache of a disk does with reads and writes, while it is served
+    /// Change how a served disk cache treats reads and writes
     Mode(SetMode),
-    /// Move everything from the cache of a disk to that disk, and set the disk free
+    /// Flush a disk cache, and release its disk
     Detach(Detach),
-    /// Give a detached cache a disk
+    /// Put a detached region in front of a disk again
     Attach(Attach),
-    /// Make the region in front of a disk larger or smaller
+    /// Enlarge or shrink the region in front of a disk
     Resize(Resize),
-    /// Write what only the cache of a disk has to a file or to another disk, without that disk
-    Salvage(Salvage),
-    /// Make an ordered disk whole whose region is lost: put in place what its journal holds
-    Replay(Replay),
-    /// Read every block that the cache of a disk holds, and compare it with its checksum
+    /// Compare every cached block with its checksum
     Scrub(Scrub),
-    /// Run an unchanged program whose syncs end in persistent memory, and return what it returns (experimental)
+    /// Save the dirty blocks of a disk cache to a file or another disk, without its disk
+    Salvage(Salvage),
+    /// Recover an ordered disk whose region is lost, by replaying the journal at its end
+    Replay(Replay),
+    /// Run an unchanged program whose syncs complete in persistent memory (experimental)
     ///
-    /// Experimental: in some cases a recovery after a power loss puts older bytes over synced ones, or cannot put synced bytes back. The README lists them
-    /// ("Files of programs that were never changed"). Keep backups of what lies below the roots.
+    /// The exit code is the program's. Experimental: after a power loss, recovery can in some cases
+    /// write older bytes over synced ones, or fail to write synced bytes back. The README lists
+    /// these cases. Keep backups of the files below the roots.
     Run(Run),
-
-    /// Show what a run is doing: files, their syncs, and what each saved
+    /// Show what a run does: its files, their syncs, and the time each file saved
     Status(Status),
-
-    /// Bring what a run left in its pool to its files; what cannot go there, aside
+    /// Write back what a run left in its pool; save the rest to POOL.salvaged
     Recover(Recover),
     /// Write manual pages: one for the program, one for each command
     Man(Man),
-    /// Print a script that completes command lines
+    /// Print a script that completes command lines in a shell
     Completions(Completions),
+    /// Show the help of a command, or a topic
+    Help(Help),
 }
 
 /// What the command line leads to.
 pub(crate) enum Parsed {
     /// A command to run.
     Run(Program),
-    /// A text to print: help or the version.
+    /// A text to print: the help or the version.
     Print(String),
     /// A mistake, and whether the line asked for JSON.
     Refuse(Failure, bool),
@@ -100,9 +112,9 @@ pub(crate) enum Parsed {
 /// Reads a whole command line, program name first.
 pub(crate) fn parse(line: Vec<OsString>) -> Parsed {
     let json = line.iter().any(|word| word == "--json");
-    let command = Program::command().after_help(help::exit_codes());
-    let named = named_command(&command, &line);
-    match command.try_get_matches_from(line).and_then(|matches| Program::from_arg_matches(&matches)) {
+    let grammar = command();
+    let named = named_command(&grammar, &line);
+    match grammar.try_get_matches_from(line).and_then(|matches| Program::from_arg_matches(&matches)) {
         Ok(program) => Parsed::Run(program),
         Err(error) => match error.kind() {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Parsed::Print(error.render().to_string()),
@@ -114,7 +126,7 @@ pub(crate) fn parse(line: Vec<OsString>) -> Parsed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::ValueHint;
+    use clap::{CommandFactory, ValueHint};
     use std::path::PathBuf;
     use tidegate_layout::btt::SECTOR_SIZES;
     use tidegate_media::emulate::Profile;
@@ -159,5 +171,29 @@ mod tests {
         let (create, serve) = (help("create"), help("serve"));
         assert!(SECTOR_SIZES.iter().all(|size| create.contains(&size.to_string())), "{create}");
         assert!(Profile::NAMES.iter().all(|name| serve.contains(name)), "{serve}");
+    }
+
+    fn served(flags: &[&str]) -> String {
+        let line = ["tidegate", "serve", "--pmem", "v"].iter().chain(flags);
+        format!("{:?}", Program::try_parse_from(line).expect("a good line"))
+    }
+
+    /// Flags that were renamed, and their old names: hidden, and understood as before.
+    #[test]
+    fn old_names_of_flags_are_hidden_and_still_work() {
+        let mut program = command();
+        let help = program.find_subcommand_mut("serve").expect("it is there").render_long_help().to_string();
+        for (old, new, value) in [
+            ("--cache", "--write-cache", Some("32M")),
+            ("--level-wear", "--wear-leveling", Some("100")),
+            ("--admit", "--read-admission", Some("second-miss")),
+            ("--forget-reads", "--volatile-reads", None),
+        ] {
+            let flags = |name| std::iter::once(name).chain(value).collect::<Vec<&str>>();
+            assert_eq!(served(&flags(old)), served(&flags(new)), "{old}");
+            assert_ne!(served(&flags(old)), served(&[]), "{old}");
+            let shown = |name: &str| help.split_whitespace().any(|word| word == name);
+            assert!(shown(new) && !shown(old), "{old}: {help}");
+        }
     }
 }

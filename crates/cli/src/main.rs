@@ -31,6 +31,7 @@ mod facts;
 mod failure;
 mod flush;
 mod grammar;
+mod help;
 mod holdings;
 mod info;
 mod json_path;
@@ -53,6 +54,8 @@ mod processes;
 mod read_only;
 mod readings;
 mod recover;
+#[cfg(test)]
+mod reference;
 mod replay;
 mod resize;
 mod risk;
@@ -113,6 +116,7 @@ fn run(program: &Program) -> ExitCode {
         Command::Recover(wish) => recover::run(wish, json),
         Command::Man(wish) => manual::write_pages(wish),
         Command::Completions(wish) => manual::print_completions(wish),
+        Command::Help(wish) => help::run(wish),
         Command::Check(wish) => check::run(wish, json),
         Command::List => list::run(json),
         Command::Stop(wish) => stop::run(wish, json),

@@ -53,7 +53,7 @@ fn fish_arguments() -> String {
 /// A page for the program and one for each command, in `folder`, which is made if it is absent.
 fn pages(folder: &Path) -> io::Result<()> {
     fs::create_dir_all(folder)?;
-    let mut program = Program::command().disable_help_subcommand(true);
+    let mut program = Program::command();
     program.build();
     write_page(folder, &program)?;
     program.get_subcommands().try_for_each(|command| write_page(folder, command))

@@ -141,8 +141,8 @@ impl Plan {
         };
         if let Some(pmem) = &wish.pmem {
             let volume = VolumePlan::of(pmem.clone(), access(wish.read_only));
-            let cache = wish.cache.unwrap_or_default();
-            let (emulate, level_wear) = (wish.emulate, wish.level_wear);
+            let cache = wish.write_cache.unwrap_or_default();
+            let (emulate, level_wear) = (wish.emulate, wish.wear_leveling);
             plan.volumes.push(VolumePlan { emulate, cache, level_wear, disk: wish.disk.plan(), ..volume });
         }
         if !wish.listen.is_empty() {

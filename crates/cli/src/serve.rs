@@ -84,8 +84,8 @@ fn add_default_volume(plan: &mut Plan, wish: &Serve) -> Result<bool, Failure> {
     let (path, created) = default_volume::default_volume()?;
     plan.volumes.push(VolumePlan {
         emulate: wish.emulate,
-        cache: wish.cache.unwrap_or_default(),
-        level_wear: wish.level_wear,
+        cache: wish.write_cache.unwrap_or_default(),
+        level_wear: wish.wear_leveling,
         disk: wish.disk.plan(),
         ..VolumePlan::of(path, access(wish.read_only))
     });

@@ -381,8 +381,8 @@ impl DiskFailure {
             DiskFailure::NoCache { .. } => {
                 "name the region of a volume that was made with `tidegate create --disk`".to_owned()
             }
-            DiskFailure::TransitWished { .. } => "leave --cache out".to_owned(),
-            DiskFailure::LevellingWished { .. } => "leave --level-wear out".to_owned(),
+            DiskFailure::TransitWished { .. } => "leave --write-cache out".to_owned(),
+            DiskFailure::LevellingWished { .. } => "leave --wear-leveling out".to_owned(),
             DiskFailure::Kept { pmem, kept, .. } => kept.by.next(pmem),
             DiskFailure::TargetHolds { .. } => {
                 "name a file that does not exist, or add --force if this is a copy of the disk".to_owned()

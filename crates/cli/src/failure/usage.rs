@@ -161,6 +161,14 @@ pub(crate) enum UsageFailure {
         /// The place.
         place: String,
     },
+    /// What the help has nothing about.
+    #[error("there is no help about {text:?}")]
+    NoHelp {
+        /// The word.
+        text: String,
+        /// The words that it knows.
+        known: Vec<&'static str>,
+    },
     /// A value that is refused.
     #[error("{of}")]
     Value {
@@ -220,6 +228,7 @@ impl UsageFailure {
             UsageFailure::NoGroup { .. } => "no-group",
             UsageFailure::OwnDisk => "same-file",
             UsageFailure::PlaceTwice { .. } => "place-twice",
+            UsageFailure::NoHelp { .. } => "no-help",
             UsageFailure::Value { of, .. } => of.kind(),
             UsageFailure::Grammar { .. } => "usage",
         }
@@ -257,6 +266,7 @@ impl UsageFailure {
             }
             UsageFailure::OwnDisk => "a region caches a disk other than itself".to_owned(),
             UsageFailure::PlaceTwice { .. } => "there is one socket in one place".to_owned(),
+            UsageFailure::NoHelp { .. } => "it is neither a command nor a topic".to_owned(),
             UsageFailure::Value { of, .. } => of.why(),
             UsageFailure::Grammar { why, .. } => why.clone(),
         }
@@ -307,6 +317,7 @@ impl UsageFailure {
             UsageFailure::NoGroup { .. } => "write a group as `getent group` shows them, by name or number".to_owned(),
             UsageFailure::OwnDisk => "name a new file for the region: --pmem FILE".to_owned(),
             UsageFailure::PlaceTwice { .. } => "leave one of them out, or name another place".to_owned(),
+            UsageFailure::NoHelp { text, known } => one_of(text, known),
             UsageFailure::Value { of, command } => format!("{}; see `{command} --help`", of.next()),
             UsageFailure::Grammar { command, tip: Some(tip), .. } => format!("{tip}; see `{command} --help`"),
             UsageFailure::Grammar { command, tip: None, .. } => format!("see `{command} --help`"),

@@ -294,7 +294,7 @@ impl CacheTrouble {
             CacheTrouble::Damaged => format!(
                 "keep a copy of the volume, then repair it and serve it, which completes it: tidegate check --repair --pmem {path}"
             ),
-            CacheTrouble::NoRoom { .. } => "ask for a smaller one, or for none: --cache off".to_owned(),
+            CacheTrouble::NoRoom { .. } => "ask for a smaller one, or for none: --write-cache off".to_owned(),
             CacheTrouble::NotDrained { .. } => {
                 format!("do not switch the machine off; see dmesg, then serve it again: tidegate serve --pmem {path}")
             }

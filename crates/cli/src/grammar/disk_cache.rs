@@ -13,51 +13,55 @@ use tidegate_policy::destage::Caps;
 use tidegate_policy::evict::Replacement;
 
 #[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Disk cache")]
 pub(crate) struct DiskFlags {
-    /// The disk behind a volume that caches one [default: where it was when the volume was last open]
+    /// The disk of a volume that caches one [default: where it was when the volume was last open]
     #[arg(long, value_name = "DISK", value_hint = ValueHint::FilePath)]
     disk: Option<PathBuf>,
 
-    /// Take the disk that --disk names, which has no name of its own, although it is not where it was. Needs --disk
+    /// Accept a disk without a serial number at a new path. Needs --disk
     #[arg(long, requires = "disk")]
     force: bool,
 
-    /// What such a volume does with reads and writes: write-back, write-through, write-around, write-only, pass-through or read-only
-    /// [default: write-back]
+    /// How the cache treats reads and writes: write-back, write-through, write-around, write-only,
+    /// pass-through or read-only [default: write-back]
     #[arg(long, value_name = "MODE", value_parser = words(cache_mode, || CacheMode::ALL.map(CacheMode::name).to_vec()), hide_possible_values = true)]
     disk_mode: Option<CacheMode>,
 
-    /// Serve by write-back or write-only although a power loss empties the region's memory (tmpfs, DAX memory that declares nothing): completed writes,
-    /// flushed ones too, are lost then if the disk does not have them yet
+    /// Serve by write-back or write-only even if a power loss empties the region (tmpfs, DAX memory
+    /// that declares nothing). A power loss then takes completed writes, flushed ones too, that the
+    /// disk does not have yet
     #[arg(long)]
     accept_volatile: bool,
 
-    /// Which clean block goes when room is needed: lru, clock, sieve, 2q or s3-fifo [default: lru]
+    /// How clean blocks are evicted: lru, clock, sieve, 2q or s3-fifo [default: lru]
     #[arg(long, value_name = "NAME", value_parser = words(replacement, || Replacement::ALL.map(Replacement::name).to_vec()), hide_possible_values = true)]
     replacement: Option<Replacement>,
 
-    /// Which blocks that are read come into such a volume's region: always, second-miss (when they are read again) or never
-    /// [default: always]
-    #[arg(long, value_name = "NAME", value_parser = words(admit, || Admit::ALL.map(Admit::name).to_vec()), hide_possible_values = true)]
-    admit: Option<Admit>,
+    /// Which blocks read from the disk enter the cache: always, second-miss (on their second read)
+    /// or never [default: always]
+    #[arg(long, alias = "admit", value_name = "NAME", value_parser = words(admit, || Admit::ALL.map(Admit::name).to_vec()), hide_possible_values = true)]
+    read_admission: Option<Admit>,
 
-    /// Reads that follow each other for more bytes than this bring nothing in, or 0: they do [default: 0]
+    /// Do not cache sequential reads that are longer than this; 0 caches all [default: 0]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     sequential_cutoff: Option<u64>,
 
-    /// Flush nothing for blocks that are read: a restart forgets those that were not written since
-    #[arg(long)]
-    forget_reads: bool,
+    /// Do not persist read-cached blocks; the read cache starts empty after a restart
+    #[arg(long, alias = "forget-reads")]
+    volatile_reads: bool,
 
-    /// How much of such a volume's region may be dirty before the disk is never left alone, in percent [default: 70]
+    /// Percentage of dirty blocks above which the disk is written without a pause [default: 70]
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
     dirty_percent: Option<u8>,
 
-    /// The same as a size; the smaller one counts
+    /// Size of all dirty blocks above which the disk is written without a pause. If --dirty-percent
+    /// is less, it decides
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     dirty_max: Option<u64>,
 
-    /// Seconds after which a dirty block is written to the disk although writers are busy [default: 30]
+    /// Seconds after which a dirty block is written to the disk even if clients are busy [default:
+    /// 30]
     #[arg(long, value_name = "SECONDS")]
     dirty_age: Option<u32>,
 }
@@ -65,11 +69,11 @@ pub(crate) struct DiskFlags {
 impl DiskFlags {
     /// Whether any of them is there, be it to say what is usual.
     fn is_given(&self) -> bool {
-        let DiskFlags { disk, disk_mode, replacement, admit, sequential_cutoff, .. } = self;
-        let DiskFlags { accept_volatile, forget_reads, dirty_percent, dirty_max, dirty_age, .. } = self;
-        let of_requests = disk.is_some() || disk_mode.is_some() || replacement.is_some() || admit.is_some();
+        let DiskFlags { disk, disk_mode, replacement, read_admission, sequential_cutoff, .. } = self;
+        let DiskFlags { accept_volatile, volatile_reads, dirty_percent, dirty_max, dirty_age, .. } = self;
+        let of_requests = disk.is_some() || disk_mode.is_some() || replacement.is_some() || read_admission.is_some();
         let of_dirt = dirty_percent.is_some() || dirty_max.is_some() || dirty_age.is_some();
-        of_requests || of_dirt || *accept_volatile || *forget_reads || sequential_cutoff.is_some()
+        of_requests || of_dirt || *accept_volatile || *volatile_reads || sequential_cutoff.is_some()
     }
 
     /// What they ask for.
@@ -82,9 +86,9 @@ impl DiskFlags {
             mode: self.disk_mode.unwrap_or(usual.mode),
             volatile: risk::accepted(self.accept_volatile),
             replacement: self.replacement.unwrap_or(usual.replacement),
-            admit: self.admit.unwrap_or(usual.admit),
+            admit: self.read_admission.unwrap_or(usual.admit),
             sequential_bytes: self.sequential_cutoff.unwrap_or(usual.sequential_bytes),
-            reads: disks::reads(self.forget_reads),
+            reads: disks::reads(self.volatile_reads),
             caps: Caps {
                 dirty_bytes: self.dirty_max,
                 dirty_percent: self.dirty_percent.unwrap_or(usual.caps.dirty_percent),
@@ -102,7 +106,7 @@ pub(crate) struct DiskPlace {
     #[arg(long, value_name = "DISK", value_hint = ValueHint::FilePath)]
     disk: Option<PathBuf>,
 
-    /// Take the disk that --disk names, which has no name of its own, although it is not where it was. Needs --disk
+    /// Accept a disk without a serial number at a new path. Needs --disk
     #[arg(long, requires = "disk")]
     force: bool,
 }
@@ -119,7 +123,7 @@ pub(crate) struct Flush {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) pmem: PathBuf,
 
-    /// Wait until everything that was dirty is on the disk. Without a server this is always so
+    /// Wait until all blocks that were dirty are on the disk. Without a server this is always so
     #[arg(long)]
     pub(crate) wait: bool,
 
@@ -131,7 +135,8 @@ pub(crate) struct Flush {
     #[arg(long, value_name = "DISK", value_hint = ValueHint::FilePath)]
     disk: Option<PathBuf>,
 
-    /// Go on although the disk was written without its region since, so that the blocks that the region has for it go over what it holds now; and take a disk without a name although it is not where it was
+    /// Go on although another program wrote to the disk since: the region's dirty blocks overwrite
+    /// what the disk holds there. Accept a disk without a serial number at a new path, too
     #[arg(long)]
     pub(crate) force: bool,
 }
@@ -152,12 +157,12 @@ pub(crate) struct SetMode {
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
     pub(crate) control: Option<PathBuf>,
 
-    /// Change to write-back or write-only although a power loss empties the region's memory: completed writes, flushed ones too, are lost then if the disk
-    /// does not have them yet
+    /// Change to write-back or write-only even if a power loss empties the region. A power loss
+    /// then takes completed writes, flushed ones too, that the disk does not have yet
     #[arg(long)]
     pub(crate) accept_volatile: bool,
 
-    /// write-back, write-through, write-around, write-only, pass-through or read-only
+    /// The new mode: write-back, write-through, write-around, write-only, pass-through or read-only
     #[arg(value_name = "MODE", value_parser = words(cache_mode, || CacheMode::ALL.map(CacheMode::name).to_vec()), hide_possible_values = true)]
     pub(crate) mode: CacheMode,
 }
@@ -182,19 +187,22 @@ pub(crate) struct Attach {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) pmem: PathBuf,
 
-    /// The control socket of a server that serves the disk alone since it was detached [default: beside the region, FILE.control]
+    /// The control socket of a server that serves the disk alone since it was detached [default:
+    /// beside the region, FILE.control]
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
     pub(crate) control: Option<PathBuf>,
 
-    /// The disk that it caches from now on
+    /// The disk to cache from now on
     #[arg(long, value_name = "DISK", value_hint = ValueHint::FilePath)]
     pub(crate) disk: PathBuf,
 
-    /// Put the region in front of the disk although a power loss empties its memory (tmpfs, DAX memory that declares nothing)
+    /// Cache the disk even if a power loss empties the region (tmpfs, DAX memory that declares
+    /// nothing)
     #[arg(long)]
     pub(crate) accept_volatile: bool,
 
-    /// Write over what the end of the disk holds, where an ordered one has its journal, be it that of another region
+    /// Overwrite the end of the disk, where an ordered disk has its journal, even if that of
+    /// another region is there
     #[arg(long)]
     pub(crate) force: bool,
 }
@@ -205,11 +213,12 @@ pub(crate) struct Resize {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) pmem: PathBuf,
 
-    /// Bytes of the region: a multiple of 4096, 1G, 512M, 1GiB (units of 1024). What it held of the disk goes, once the disk has it
+    /// Bytes of the region: a multiple of 4096, 1G, 512M, 1GiB (units of 1024). Its cached blocks
+    /// are dropped once the disk has them
     #[arg(long, value_parser = size::parse, required_unless_present = "to_disk")]
     pub(crate) size: Option<u64>,
 
-    /// Make the volume as large as its disk, which has grown. While no server runs
+    /// Make the volume as large as its disk, which has grown. No server may run
     #[arg(long, conflicts_with_all = ["control", "size"])]
     pub(crate) to_disk: bool,
 
@@ -227,26 +236,28 @@ pub(crate) struct Salvage {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) pmem: PathBuf,
 
-    /// Where to: a new file, sparse and as long as the disk; or, with --force, a copy of the disk
+    /// Where to write: a new file, sparse and as long as the disk; or, with --force, a copy of the
+    /// disk
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) to: PathBuf,
 
-    /// Write over what the file or disk holds
+    /// Overwrite what the file or disk holds
     #[arg(long)]
     pub(crate) force: bool,
 
-    /// Write the cached blocks too that the disk had: for a disk that is lost
+    /// Write clean blocks too: for a disk that is lost
     #[arg(long)]
     pub(crate) clean_too: bool,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct Replay {
-    /// The disk: a block device or a file, whose region was made with `tidegate create --ordered` and is lost
+    /// The disk, a block device or a file: its region was made with `tidegate create --ordered` and
+    /// is lost
     #[arg(value_name = "DISK", value_hint = ValueHint::FilePath)]
     pub(crate) disk: PathBuf,
 
-    /// Go on: the region is lost, and this disk was not written without it
+    /// Confirm that the region is lost, and that no other program wrote to the disk since
     #[arg(long)]
     pub(crate) force: bool,
 }

@@ -7,28 +7,31 @@ use std::path::PathBuf;
 
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct Run {
-    /// The pool: a file in persistent memory (on a DAX file system), or a DAX device; made if it is absent [default: one in the user's state
-    /// folder]
+    /// The pool: a file in persistent memory (on a DAX file system), or a DAX device; created if
+    /// absent [default: one in the user's state directory]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) pool: Option<PathBuf>,
 
-    /// A TOML file with what the flags here say, by the same words. Flags win over the file
+    /// A TOML file with the keys pool, size, root and deny. Flags win over the file
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) config: Option<PathBuf>,
 
-    /// Bytes of a pool that is made: 64M, 1G [default: 1G]
+    /// Bytes of a pool that is created: 64M, 1G [default: 1G]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub(crate) size: Option<u64>,
 
-    /// A folder whose files, at any depth, may be held; more than once if wanted [default: the current folder]
+    /// A directory whose files, at any depth, are accelerated; repeatable [default: the current
+    /// directory]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) root: Vec<PathBuf>,
 
-    /// Files that are never held, more than once if wanted: `*.tmp` is about names, `/data/**` about paths
+    /// Files that are never accelerated, repeatable: `*.tmp` matches names, `/data/**` matches
+    /// paths
     #[arg(long, value_name = "GLOB")]
     pub(crate) deny: Vec<String>,
 
-    /// Run even if the pool is no persistent memory: a power loss then takes what programs synced last
+    /// Run even if the pool is not persistent memory: a power loss then takes what programs synced
+    /// last
     #[arg(long = "try")]
     pub(crate) is_trial: bool,
 
@@ -39,22 +42,23 @@ pub(crate) struct Run {
 
 #[derive(Args, Debug)]
 pub(crate) struct Status {
-    /// The pool of a `run` that is under way [default: the one in the user's state folder]
+    /// The pool of a `tidegate run` in progress [default: the one in the user's state directory]
     #[arg(value_name = "POOL", value_hint = ValueHint::FilePath)]
     pub(crate) pool: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct Recover {
-    /// The pool of a `run` that did not end well
+    /// The pool of a `tidegate run` that was killed or met a power loss
     #[arg(value_name = "POOL", value_hint = ValueHint::FilePath)]
     pub(crate) pool: PathBuf,
 
-    /// Where to put what was synced to files that are missing, others now, or written since [default: POOL.salvaged]
+    /// Where to save what was synced to files that are missing, replaced or written since [default:
+    /// POOL.salvaged]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) to: Option<PathBuf>,
 
-    /// Put aside what was synced to files of file systems that are not mounted, too
+    /// Save what was synced to files of file systems that are not mounted, too
     #[arg(long)]
     pub(crate) force: bool,
 }

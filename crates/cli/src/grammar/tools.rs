@@ -1,18 +1,28 @@
-//! Commands that print texts: manual pages and completions.
+//! Commands that print texts: manual pages, completions and help.
 
+use super::help::subjects;
+use super::values::subject;
+use super::words::words;
 use clap::{Args, ValueHint};
 use clap_complete::Shell;
 use std::path::PathBuf;
 
 #[derive(Args, Debug)]
 pub(crate) struct Man {
-    /// The folder to write them to, made if it is absent
+    /// The directory to write them to, created if absent
     #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
     pub(crate) out: PathBuf,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct Completions {
-    /// The shell that is to complete them
+    /// The shell that the script is for
     pub(crate) shell: Shell,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Help {
+    /// A command or a topic; `topics` lists the topics [default: the help of the program]
+    #[arg(value_name = "COMMAND|TOPIC", value_parser = words(subject, subjects), hide_possible_values = true)]
+    pub(crate) subject: Option<String>,
 }

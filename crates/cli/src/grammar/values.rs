@@ -1,5 +1,6 @@
 //! Values of flags and of keys in configuration files, read from text.
 
+use super::help::subjects;
 use crate::failure::UsageFailure;
 use crate::listen::Place;
 use crate::size;
@@ -80,6 +81,15 @@ pub(crate) fn replacement(text: &str) -> Result<Replacement, UsageFailure> {
 /// Reads which blocks come in.
 pub(crate) fn admit(text: &str) -> Result<Admit, UsageFailure> {
     text.parse().map_err(|_| UsageFailure::Admit { text: text.to_owned() })
+}
+
+/// Reads what `tidegate help` is to explain.
+pub(super) fn subject(text: &str) -> Result<String, UsageFailure> {
+    if subjects().contains(&text) {
+        Ok(text.to_owned())
+    } else {
+        Err(UsageFailure::NoHelp { text: text.to_owned(), known: subjects() })
+    }
 }
 
 /// Reads the permissions of a file: octal, at most 0777.

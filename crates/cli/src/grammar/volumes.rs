@@ -16,126 +16,160 @@ use std::path::PathBuf;
 use tidegate_layout::btt::Version;
 use tidegate_media::emulate::Profile;
 
+const REGION: &str = "Region";
+const VOLUME: &str = "Volume";
+const DISK_CACHE: &str = "Disk cache";
+const CONNECTIONS: &str = "Connections";
+const MONITORING: &str = "Monitoring and control";
+
+/// Flags of `serve` about one volume, which a configuration file says of each of its volumes.
+const OF_ONE_VOLUME: [&str; 15] = [
+    "pmem",
+    "emulate",
+    "write_cache",
+    "wear_leveling",
+    "read_only",
+    "disk",
+    "disk_mode",
+    "accept_volatile",
+    "replacement",
+    "read_admission",
+    "sequential_cutoff",
+    "volatile_reads",
+    "dirty_percent",
+    "dirty_max",
+    "dirty_age",
+];
+
 #[derive(Args, Debug)]
 pub(crate) struct Create {
-    /// The region: a new file (on a DAX file system, tmpfs or disk), or a DAX device
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    /// The region to create: a new file (on a DAX file system, tmpfs or a disk), or a DAX device
+    #[arg(long, help_heading = REGION, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) pmem: PathBuf,
 
-    /// The disk to put the region in front of: a block device or a file. What it holds becomes the volume's contents
-    #[arg(long, value_name = "DISK", value_hint = ValueHint::FilePath, conflicts_with = "btt")]
+    /// The disk to cache: a block device or a file. Its contents become the contents of the volume
+    #[arg(long, help_heading = DISK_CACHE, value_name = "DISK", value_hint = ValueHint::FilePath, conflicts_with = "btt")]
     pub(crate) disk: Option<PathBuf>,
 
-    /// Bytes of the region: a multiple of 4096, 1G, 512M, 1GiB (units of 1024). The volume in it is a little smaller
-    #[arg(long, value_parser = size::parse)]
+    /// Bytes of the region: a multiple of 4096, 1G, 512M, 1GiB (units of 1024). The volume in it is
+    /// a little smaller
+    #[arg(long, help_heading = REGION, value_parser = size::parse)]
     pub(crate) size: Option<u64>,
 
-    /// Bytes of a block, per-block metadata included: 512, 520, 528, 4096 (4K), 4104, 4160 or 4224; with --disk a power of two from 512 to 65536 (64K)
-    #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = words(block_size, || BLOCK_WORDS.to_vec()), hide_possible_values = true)]
+    /// Bytes of a block, per-block metadata included: 512, 520, 528, 4096 (4K), 4104, 4160 or 4224.
+    /// With --disk a power of two from 512 to 65536 (64K)
+    #[arg(long, help_heading = REGION, value_name = "BYTES", default_value = "4096", value_parser = words(block_size, || BLOCK_WORDS.to_vec()), hide_possible_values = true)]
     pub(crate) block: u32,
 
-    /// Version of the format: 1.1 (starts at byte 4096) or 2.0 (starts at byte 0)
-    #[arg(long, value_name = "VERSION", default_value = "1.1", value_parser = words(version, || VERSION_WORDS.to_vec()), hide_possible_values = true)]
+    /// Version of the BTT format: 1.1 (starts at byte 4096) or 2.0 (starts at byte 0)
+    #[arg(long, help_heading = REGION, value_name = "VERSION", default_value = "1.1", value_parser = words(version, || VERSION_WORDS.to_vec()), hide_possible_values = true)]
     pub(crate) btt: Version,
 
-    /// Keep a checksum of each block in front of a disk: reads, writes to the disk and `tidegate scrub` notice memory that changed
-    #[arg(long, requires = "disk")]
+    /// Keep a checksum of each cached block: reads, destaging and `tidegate scrub` then detect
+    /// changed memory
+    #[arg(long, help_heading = DISK_CACHE, requires = "disk")]
     pub(crate) checksums: bool,
 
-    /// Let the disk alone be, at every instant, what all writes up to a moment left: a journal takes its end, as large as the memory, and each block
-    /// reaches the disk twice
-    #[arg(long, requires = "disk")]
+    /// Keep the disk at every instant a consistent prefix of the writes. A journal as large as the
+    /// region takes the end of the disk, and each block is written to the disk twice
+    #[arg(long, help_heading = DISK_CACHE, requires = "disk")]
     pub(crate) ordered: bool,
 
-    /// Put a region in front of a disk although a power loss empties its memory (tmpfs, DAX memory that declares nothing)
-    #[arg(long, requires = "disk")]
+    /// Cache a disk even if a power loss empties the region (tmpfs, DAX memory that declares
+    /// nothing)
+    #[arg(long, help_heading = DISK_CACHE, requires = "disk")]
     pub(crate) accept_volatile: bool,
 
-    /// Do not allocate the file's space now: writes may meet a full file system later
-    #[arg(long)]
+    /// Do not allocate the space of the file now: a later write may find the file system full
+    #[arg(long, help_heading = REGION)]
     pub(crate) sparse: bool,
 
-    /// Overwrite a file that already holds something; take a disk that has the journal of another region, and with --ordered whatever its end holds
-    #[arg(long)]
+    /// Overwrite a file that is not empty. With --disk, take a disk that holds the journal of
+    /// another region; with --ordered, overwrite the end of the disk
+    #[arg(long, help_heading = REGION)]
     pub(crate) force: bool,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct Serve {
-    /// The region with the volume [default: one of 1 GiB in the user's state folder, created if absent]
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    /// The region with the volume [default: one of 1 GiB in the user's state directory, created if
+    /// absent]
+    #[arg(long, help_heading = VOLUME, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) pmem: Option<PathBuf>,
 
-    /// A TOML file with volumes, each an export by name, and what the flags here say. Flags win over the file
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["pmem", "emulate", "cache", "level_wear", "read_only", "disk", "disk_mode", "accept_volatile", "replacement", "admit", "sequential_cutoff", "forget_reads", "dirty_percent", "dirty_max", "dirty_age"])]
+    /// A TOML file with volumes, each an export by name, and keys like the flags here. Flags win
+    /// over the file
+    #[arg(long, help_heading = VOLUME, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = OF_ONE_VOLUME)]
     pub(crate) config: Option<PathBuf>,
 
-    /// Where to listen: unix:PATH or tcp:ADDRESS:PORT, more than once if wanted; TCP, on loopback too, needs --tls-certificate or --insecure [default: a
-    /// unix socket in the user's runtime folder]
-    #[arg(long, value_name = "PLACE", value_parser = Place::parse)]
+    /// Where to listen, repeatable: unix:PATH or tcp:ADDRESS:PORT. TCP needs --tls-certificate or
+    /// --insecure, on loopback too [default: a unix socket in the user's runtime directory]
+    #[arg(long, help_heading = CONNECTIONS, value_name = "PLACE", value_parser = Place::parse)]
     pub(crate) listen: Vec<Place>,
 
-    /// Make the memory as slow as another: nvdimm, stt-ram, pcm, optane or cxl
-    #[arg(long, value_name = "NAME", value_parser = words(profile, || Profile::NAMES.to_vec()), hide_possible_values = true)]
+    /// Make the memory as slow as another medium: nvdimm, stt-ram, pcm, optane or cxl
+    #[arg(long, help_heading = VOLUME, value_name = "NAME", value_parser = words(profile, || Profile::NAMES.to_vec()), hide_possible_values = true)]
     pub(crate) emulate: Option<Profile>,
 
-    /// Memory for the cache in front of the volume: a size, off, or auto: 16M if the region is a good deal slower than DRAM [default: auto]
-    #[arg(long, value_name = "SIZE", value_parser = words(cache, || vec!["auto", "off"]), hide_possible_values = true)]
-    pub(crate) cache: Option<CacheWish>,
+    /// DRAM for the write cache: a size, off, or auto. auto means 16M if the region is much slower
+    /// than DRAM, else off [default: auto]
+    #[arg(long, help_heading = VOLUME, alias = "cache", value_name = "SIZE", value_parser = words(cache, || vec!["auto", "off"]), hide_possible_values = true)]
+    pub(crate) write_cache: Option<CacheWish>,
 
-    /// After one write in so many move one more block, any, so that the memory wears evenly: a block that is written over and over would wear out two
-    /// places. 100 costs one more write and a read in a hundred writes [default: blocks stay where they are]
-    #[arg(long, value_name = "WRITES", value_parser = from_one_on::<NonZeroU32>)]
-    pub(crate) level_wear: Option<NonZeroU32>,
+    /// Move one more block after every N writes, so that the memory wears evenly. 100 adds one
+    /// write and one read to every hundred writes [default: blocks are not moved]
+    #[arg(long, help_heading = VOLUME, alias = "level-wear", value_name = "N", value_parser = from_one_on::<NonZeroU32>)]
+    pub(crate) wear_leveling: Option<NonZeroU32>,
 
     #[command(flatten)]
     pub(crate) disk: DiskFlags,
 
     /// Refuse writes, and never change the file
-    #[arg(long)]
+    #[arg(long, help_heading = VOLUME)]
     pub(crate) read_only: bool,
 
-    /// The server's certificate, PEM: with it TCP connections have to be encrypted, and unix ones may be
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "tls_key")]
+    /// The server's certificate, PEM. TCP connections must then be encrypted, and unix ones may be
+    #[arg(long, help_heading = CONNECTIONS, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "tls_key")]
     pub(crate) tls_certificate: Option<PathBuf>,
 
     /// The certificate's private key, PEM
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "tls_certificate")]
+    #[arg(long, help_heading = CONNECTIONS, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "tls_certificate")]
     pub(crate) tls_key: Option<PathBuf>,
 
-    /// Authorities, PEM: encrypted clients need a certificate that one of them signed
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "tls_certificate")]
+    /// Certificate authorities, PEM: encrypted clients need a certificate that one of them signed
+    #[arg(long, help_heading = CONNECTIONS, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "tls_certificate")]
     pub(crate) tls_clients: Option<PathBuf>,
 
-    /// Let TCP listen without encryption: whoever reaches the port reads and writes the volume, on loopback every user of this machine
-    #[arg(long)]
+    /// Allow TCP without encryption: everyone who reaches the port reads and writes the volume, on
+    /// loopback every user of this machine
+    #[arg(long, help_heading = CONNECTIONS)]
     pub(crate) insecure: bool,
 
     /// Permissions of unix sockets, octal: 0660 lets a group open them [default: 0600]
-    #[arg(long, value_name = "MODE", value_parser = words(socket_mode, || vec!["0600", "0660", "0666"]), hide_possible_values = true)]
+    #[arg(long, help_heading = CONNECTIONS, value_name = "MODE", value_parser = words(socket_mode, || vec!["0600", "0660", "0666"]), hide_possible_values = true)]
     pub(crate) socket_mode: Option<Mode>,
 
-    /// Serve this user on unix sockets too, by name or number, more than once if wanted [default: the server's own and root].
-    /// --socket-mode has to let them open the socket
-    #[arg(long, value_name = "USER", value_hint = ValueHint::Username, value_parser = peers::user)]
+    /// Serve this user on unix sockets too, by name or number, repeatable; --socket-mode must let
+    /// the user open the socket [default: the server's own user and root]
+    #[arg(long, help_heading = CONNECTIONS, value_name = "USER", value_hint = ValueHint::Username, value_parser = peers::user)]
     pub(crate) allow_uid: Vec<u32>,
 
-    /// Serve processes of this group on unix sockets too, by name or number, more than once if wanted. A --socket-mode for a group means this one if
-    /// there is only one
-    #[arg(long, value_name = "GROUP", value_parser = peers::group)]
+    /// Serve processes of this group on unix sockets too, by name or number, repeatable. With one
+    /// group, a --socket-mode for a group means this one
+    #[arg(long, help_heading = CONNECTIONS, value_name = "GROUP", value_parser = peers::group)]
     pub(crate) allow_gid: Vec<u32>,
 
-    /// Connections served at once, as far as the system's limits allow [default: 16384]
-    #[arg(long, value_name = "COUNT", value_parser = from_one_on::<NonZeroUsize>)]
+    /// Connections served at once, within the system's limits [default: 16384]
+    #[arg(long, help_heading = CONNECTIONS, value_name = "COUNT", value_parser = from_one_on::<NonZeroUsize>)]
     pub(crate) connections_max: Option<NonZeroUsize>,
 
     /// The control socket, which `tidegate stat` asks [default: beside each volume, FILE.control]
-    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
+    #[arg(long, help_heading = MONITORING, value_name = "PATH", value_hint = ValueHint::FilePath)]
     pub(crate) control: Option<PathBuf>,
 
-    /// Answer Prometheus over HTTP on this port of a loopback address: tcp:127.0.0.1:9809. Every user of this machine may read the counters there, and
-    /// change nothing
-    #[arg(long, value_name = "PLACE", value_parser = metrics)]
+    /// Answer Prometheus over HTTP on this port of a loopback address: tcp:127.0.0.1:9809. Every
+    /// user of this machine may read the metrics there, and change nothing
+    #[arg(long, help_heading = MONITORING, value_name = "PLACE", value_parser = metrics)]
     pub(crate) metrics: Option<SocketAddr>,
 }
 
@@ -155,25 +189,25 @@ pub(crate) struct Stop {
     pub(crate) control: Option<PathBuf>,
 }
 
-/// A region by a flag, as everywhere, or alone.
+/// A region, named by a flag as everywhere or by the only argument.
 #[derive(Args, Debug)]
 pub(crate) struct NamedRegion {
-    /// The region with the volume [default: the one in the user's state folder]
+    /// The region with the volume [default: the one in the user's state directory]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pmem: Option<PathBuf>,
 
-    /// The same
+    /// The region with the volume, as --pmem names it
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "pmem")]
     file: Option<PathBuf>,
 }
 
 impl NamedRegion {
-    /// Where it is.
+    /// The path that was named, or the default.
     pub(crate) fn path(&self) -> PathBuf {
         self.given().unwrap_or_else(places::default_volume)
     }
 
-    /// The same, if it was named.
+    /// The path, if one was named.
     pub(crate) fn given(&self) -> Option<PathBuf> {
         self.pmem.clone().or_else(|| self.file.clone())
     }
@@ -181,7 +215,7 @@ impl NamedRegion {
 
 #[derive(Args, Debug)]
 pub(crate) struct Stat {
-    /// The region of a volume being served [default: the one in the user's state folder]
+    /// The region of a served volume [default: the one in the user's state directory]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) pmem: Option<PathBuf>,
 
@@ -189,8 +223,8 @@ pub(crate) struct Stat {
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath, conflicts_with = "pmem")]
     pub(crate) control: Option<PathBuf>,
 
-    /// After everything since the server's start, look again every second, and show what came in between: differences of what only grows, and what goes
-    /// up and down as it is
+    /// Show all counts since the server's start, then every second what was added: differences of
+    /// counters, and gauges as they are
     #[arg(long)]
     pub(crate) watch: bool,
 }
@@ -200,15 +234,15 @@ pub(crate) struct Check {
     #[command(flatten)]
     pub(crate) region: NamedRegion,
 
-    /// Repair what can be repaired; a repair that gives blocks up asks first, or needs --yes
+    /// Repair what can be repaired. A repair that gives up blocks asks first, or needs --yes
     #[arg(long)]
     pub(crate) repair: bool,
 
-    /// Say what the repair would do, and change nothing
+    /// Print what the repair would do, and change nothing
     #[arg(long, requires = "repair")]
     pub(crate) dry_run: bool,
 
-    /// Repair without asking, whatever has to be given up
+    /// Repair without asking, even if blocks are given up
     #[arg(long, requires = "repair")]
     pub(crate) yes: bool,
 }

@@ -507,8 +507,12 @@ fn what_cannot_be_is_told_before_anything_is_touched() {
     assert_tells(&again, REFUSED, &["already exists", "a cache of the disk", "which lacks nothing"]);
     assert_tells(&run(&["create", "--pmem", &pair.pmem, "--size", "32M"]), REFUSED, &["a cache of the disk"]);
     let serve = |pmem: &str, more: &[&str]| run(&[&["serve", "--pmem", pmem], more].concat());
-    assert_tells(&serve(&pair.pmem, &["--cache", "1M"]), USAGE, &["no cache in DRAM", "leave --cache out"]);
-    assert_tells(&serve(&pair.pmem, &["--level-wear", "9"]), USAGE, &["cannot be levelled", "leave --level-wear out"]);
+    assert_tells(&serve(&pair.pmem, &["--write-cache", "1M"]), USAGE, &["no cache in DRAM", "leave --write-cache out"]);
+    assert_tells(
+        &serve(&pair.pmem, &["--wear-leveling", "9"]),
+        USAGE,
+        &["cannot be levelled", "leave --wear-leveling out"],
+    );
     assert_tells(&serve(&pair.pmem, &["--replacement", "arc"]), USAGE, &["\"arc\"", "s3-fifo"]);
     assert_tells(&serve(&pair.pmem, &["--dirty-percent", "0"]), USAGE, &["--dirty-percent"]);
     let btt = pair.folder.volume("btt");

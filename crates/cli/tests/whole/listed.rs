@@ -81,7 +81,7 @@ fn caches_that_killed_servers_left_are_listed_with_the_command_that_ends_them() 
         with(&list["leftovers"]["caches"], "volume", volume).into_iter().cloned().collect()
     };
     let leftovers_of = |file: &str| json(&["info", "--pmem", file])["leftovers"].clone();
-    let mut server = Server::start(&["--pmem", volume, "--listen", listen, "--cache", "1M"]);
+    let mut server = Server::start(&["--pmem", volume, "--listen", listen, "--write-cache", "1M"]);
     assert_eq!(left(), [0; 0], "it is in use");
     server.kill();
     let unfinished = left();
@@ -95,7 +95,7 @@ fn caches_that_killed_servers_left_are_listed_with_the_command_that_ends_them() 
     let cache = gone[0]["cache"].as_str().unwrap();
     assert_eq!((&gone[0]["state"], &gone[0]["command"]), (&"volume_gone".into(), &format!("rm {cache}").into()));
     let elsewhere = &format!("unix:{}", folder.text("t"));
-    let mut server = Server::start(&["--pmem", another, "--listen", elsewhere, "--cache", "off"]);
+    let mut server = Server::start(&["--pmem", another, "--listen", elsewhere, "--write-cache", "off"]);
     assert_eq!(server.stop().code(), Some(0));
     assert!(!server.said.contains(cache), "{}", server.said);
     let info = run(&["info", "--pmem", another]).stdout;
@@ -117,7 +117,7 @@ fn a_user_sees_their_own_and_root_sees_all() {
     fs::rename(&theirs, folder.path("own/v")).unwrap();
     chown(folder.path("own/v"), Some(NOBODY), Some(NOBODY)).unwrap();
     let theirs = folder.text("own/v");
-    let mut server = Server::start(&["--pmem", &roots, "--listen", &listen("s"), "--cache", "1M"]);
+    let mut server = Server::start(&["--pmem", &roots, "--listen", &listen("s"), "--write-cache", "1M"]);
     let mut nobodys = Server::spawn(command.args(["serve", "--pmem", &theirs, "--listen", &listen("own/s")]));
     let (all, own) = (listed(), listed_for_nobody(&folder.path("tidegate")));
     assert!(server_of(&all, server.pid()).is_some() && server_of(&all, nobodys.pid()).is_some(), "{all}");

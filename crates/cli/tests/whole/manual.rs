@@ -9,11 +9,14 @@ const SHELLS: [&str; 3] = ["bash", "zsh", "fish"];
 /// Every command, as the program's own help lists them.
 fn commands() -> Vec<String> {
     let help = run(&["--help"]).stdout;
-    let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
-    let names = listed.take_while(|line| line.starts_with("  ")).filter(|line| !line.starts_with("   "));
-    let names: Vec<_> = names.map(|line| line.split_whitespace().next().unwrap().to_owned()).collect();
-    assert!(names.len() >= 8 && names.iter().any(|name| name == "serve"), "{help}");
-    names.into_iter().filter(|name| name != "help").collect()
+    let listed = help.lines().skip_while(|line| *line != "Volumes:").take_while(|line| *line != "Options:");
+    let names = listed.filter_map(|line| line.strip_prefix("  ")).filter_map(|line| line.split_whitespace().next());
+    let names: Vec<_> = names.map(str::to_owned).collect();
+    assert!(
+        names.len() >= 20 && ["serve", "run", "help"].iter().all(|name| names.iter().any(|of| of == name)),
+        "{help}"
+    );
+    names
 }
 
 /// Every long flag that a command's help shows.
@@ -89,7 +92,7 @@ const VALUES: [(&str, &str, &[&str]); 10] = [
     ("create", "--block", &["512", "520", "528", "4096", "4104", "4160", "4224"]),
     ("create", "--btt", &["1.1", "2.0"]),
     ("serve", "--emulate", &["nvdimm", "stt-ram", "pcm", "optane", "cxl"]),
-    ("serve", "--cache", &["auto", "off"]),
+    ("serve", "--write-cache", &["auto", "off"]),
     ("serve", "--socket-mode", &["0600", "0660", "0666"]),
     (
         "serve",
@@ -97,7 +100,7 @@ const VALUES: [(&str, &str, &[&str]); 10] = [
         &["write-back", "write-through", "write-around", "write-only", "pass-through", "read-only"],
     ),
     ("serve", "--replacement", &["lru", "clock", "sieve", "2q", "s3-fifo"]),
-    ("serve", "--admit", &["always", "never", "second-miss"]),
+    ("serve", "--read-admission", &["always", "never", "second-miss"]),
     ("mode", "", &["write-back", "write-through", "write-around", "write-only", "pass-through", "read-only"]),
     ("completions", "", &["bash", "elvish", "fish", "powershell", "zsh"]),
 ];

@@ -88,12 +88,12 @@ fn command_lines_that_are_never_right() {
         (&["create", "--size", "1G"], &["--pmem", "tidegate create --help"]),
         (&["repair"], &["'repair'", "no such command", "tidegate --help"]),
         (&["creat"], &["similar", "'create'"]),
-        (&["serve", "--level-wear", "0"], &["no number from 1 on", "tidegate serve --help"]),
+        (&["serve", "--wear-leveling", "0"], &["no number from 1 on", "tidegate serve --help"]),
         (&["serve", "--connections-max", "0"], &["no number from 1 on", "tidegate serve --help"]),
         (&["serve", "--dirty-age", "x"], &["'x' for '--dirty-age <SECONDS>'\n", "why: invalid digit"]),
         (&["serve", "--allow-uid", "no such"], &["no user \"no such\"", "getent passwd"]),
         (&["serve", "--allow-gid", "no such"], &["no group \"no such\"", "getent group"]),
-        (&["serve", "--cache", "1"], &["cache of 1 bytes is too small", "64K or more"]),
+        (&["serve", "--write-cache", "1"], &["cache of 1 bytes is too small", "64K or more"]),
         (&["serve", "--listen", "unix:/s", "--listen", "unix:/s"], &["/s is named twice"]),
         (&["serve", "--listen", "unix:/s", "--control", "/s"], &["/s is named twice"]),
         (
@@ -599,7 +599,7 @@ fn a_misspelled_word_is_answered_with_the_nearest_one() {
     for (flag, written, meant) in [
         ("--disk-mode", "write-bak", "write-back"),
         ("--replacement", "s3fifo", "s3-fifo"),
-        ("--admit", "alwys", "always"),
+        ("--read-admission", "alwys", "always"),
         ("--emulate", "optan", "optane"),
     ] {
         let refused = run(&["serve", "--pmem", "v", flag, written]);

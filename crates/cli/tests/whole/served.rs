@@ -284,7 +284,7 @@ fn many_connections_with_long_requests_share_a_limited_number_of_second_threads(
     let folder = Folder::new();
     let socket = folder.path("s");
     let listen = &format!("unix:{}", socket.display());
-    let mut server = Server::start(&["--pmem", &folder.volume("v"), "--listen", listen, "--cache", "off"]);
+    let mut server = Server::start(&["--pmem", &folder.volume("v"), "--listen", listen, "--write-cache", "off"]);
     let tasks = format!("/proc/{}/task", server.pid());
     let threads = || fs::read_dir(&tasks).unwrap().count();
     let mut clients: Vec<_> = (0..CLIENTS).map(|_| Server::client(&socket)).collect();
@@ -359,8 +359,10 @@ fn a_file_system_that_fills_up_is_told_to_clients_and_in_the_log() {
     fs::create_dir(mount).unwrap();
     let program = env!("CARGO_BIN_EXE_tidegate");
     let create = format!("{program} create --sparse --size 32M --pmem {mount}/v > /dev/null");
-    let serve =
-        format!("{create} && exec {program} serve --cache off --pmem {mount}/v --listen unix:{}", socket.display());
+    let serve = format!(
+        "{create} && exec {program} serve --write-cache off --pmem {mount}/v --listen unix:{}",
+        socket.display()
+    );
     let mut server = Server::spawn(&mut with_a_small_file_system(mount, &serve));
     let mut client = Server::client(&socket);
     let mut write = |block: u64| client.write(block * BLOCK, &stamped(block, 1), Durability::Volatile);

@@ -53,7 +53,7 @@ fn what_a_killed_server_left_in_its_cache_is_completed() {
     let volume = &folder.volume("v");
     let socket = folder.path("s");
     let listen = &format!("unix:{}", socket.display());
-    let serve = ["--pmem", volume, "--listen", listen, "--cache", "1M", "--emulate", "optane"];
+    let serve = ["--pmem", volume, "--listen", listen, "--write-cache", "1M", "--emulate", "optane"];
     let mut completed = 0;
     for turn in 1..=40 {
         let mut server = Server::start(&serve);
@@ -67,7 +67,7 @@ fn what_a_killed_server_left_in_its_cache_is_completed() {
             assert!(refused.stderr.contains("without --read-only"), "{}", refused.stderr);
         }
         // The next server has no cache, and completes what it finds all the same.
-        let mut server = Server::start(&["--pmem", volume, "--listen", listen, "--cache", "off"]);
+        let mut server = Server::start(&["--pmem", volume, "--listen", listen, "--write-cache", "off"]);
         if let Some(line) = server.said.lines().find(|line| line.starts_with("completed")) {
             completed += line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap();
         }
@@ -91,7 +91,7 @@ fn a_cache_whose_file_got_no_bytes_is_made_anew() {
     let volume = &folder.volume("v");
     let listen = &format!("unix:{}", folder.text("s"));
     let serve = |more: &[&str]| Server::start(&[&["--pmem", volume, "--listen", listen], more].concat());
-    serve(&["--cache", "1M"]).kill();
+    serve(&["--write-cache", "1M"]).kill();
     let file = cache_file(volume).unwrap();
     // What a server leaves that is killed after it made the file and before it gave it its size.
     let empty = || drop(fs::File::create(&file).unwrap());
@@ -99,7 +99,7 @@ fn a_cache_whose_file_got_no_bytes_is_made_anew() {
     assert_eq!(serve(&["--read-only"]).stop().code(), Some(0));
     for cache in ["1M", "off"] {
         empty();
-        let mut server = serve(&["--cache", cache]);
+        let mut server = serve(&["--write-cache", cache]);
         assert_eq!(file.exists(), cache == "1M");
         assert_eq!(server.stop().code(), Some(0));
         assert_eq!(cache_file(volume), None);
@@ -120,7 +120,7 @@ fn kill_and_complete(folder: &Folder, volume: &str, squat: &Path) -> bool {
     let (socket, listen) = (folder.path("s"), &format!("unix:{}", folder.text("s")));
     let serve = |more: &[&str]| Server::start(&[&["--pmem", volume, "--listen", listen], more].concat());
     let ignored = format!("{} is ignored", squat.display());
-    let mut server = serve(&["--cache", "1M", "--emulate", "optane"]);
+    let mut server = serve(&["--write-cache", "1M", "--emulate", "optane"]);
     server.hear_or_heard(&ignored);
     let mut client = Server::client(&socket);
     burst(&mut client, 7);
@@ -128,7 +128,7 @@ fn kill_and_complete(folder: &Folder, volume: &str, squat: &Path) -> bool {
     let file = cache_files(volume).into_iter().find(|file| file != squat).expect("it has a cache of its own");
     let refused = run(&["serve", "--pmem", volume, "--listen", listen, "--read-only"]);
     assert!(refused.code == 3 && refused.stderr.contains("without --read-only"), "{}", refused.stderr);
-    let mut server = serve(&["--cache", "off"]);
+    let mut server = serve(&["--write-cache", "off"]);
     server.hear_or_heard(&ignored);
     assert_eq!(cache_files(volume), [squat], "{} is completed", file.display());
     let mut client = Server::client(&socket);
@@ -143,7 +143,7 @@ fn a_cache_that_somebody_else_made_is_ignored_and_the_volume_gets_another_one() 
     let folder = Folder::new();
     let (volume, other) = (&folder.volume("v"), folder.path("other"));
     let listen = &format!("unix:{}", folder.text("s"));
-    let mut server = Server::start(&["--pmem", volume, "--listen", listen, "--cache", "1M"]);
+    let mut server = Server::start(&["--pmem", volume, "--listen", listen, "--write-cache", "1M"]);
     let squat = Squat(cache_files(volume).remove(0));
     assert!(server.stop().success());
     let squatted = |made: &dyn Fn()| {
@@ -169,7 +169,7 @@ fn of_two_caches_that_were_left_neither_is_believed() {
     let folder = Folder::new();
     let volume = &folder.volume("v");
     let listen = &format!("unix:{}", folder.text("s"));
-    let serve = ["--pmem", volume, "--listen", listen, "--cache", "1M"];
+    let serve = ["--pmem", volume, "--listen", listen, "--write-cache", "1M"];
     Server::start(&serve).kill();
     let file = cache_file(volume).unwrap();
     let name = file.file_name().unwrap().to_str().unwrap();
@@ -190,7 +190,7 @@ fn a_server_that_ends_leaves_no_cache_behind() {
     let volume = &folder.volume("v");
     let socket = folder.path("s");
     let listen = &format!("unix:{}", socket.display());
-    let mut server = Server::start(&["--pmem", volume, "--listen", listen, "--cache", "1M", "--emulate", "pcm"]);
+    let mut server = Server::start(&["--pmem", volume, "--listen", listen, "--write-cache", "1M", "--emulate", "pcm"]);
     assert!(server.said.contains("1 MiB in /dev/shm/tidegate-"), "{}", server.said);
     let mut client = Server::client(&socket);
     burst(&mut client, 9);
@@ -209,8 +209,8 @@ fn a_copy_of_a_served_volume_has_a_cache_of_its_own() {
     let (volume, copy) = (&folder.volume("v"), &folder.text("w"));
     fs::copy(volume, copy).unwrap();
     let listen = |name: &str| format!("unix:{}", folder.text(name));
-    let mut first = Server::start(&["--pmem", volume, "--listen", &listen("s"), "--cache", "64K"]);
-    let mut second = Server::start(&["--pmem", copy, "--listen", &listen("t"), "--cache", "64K"]);
+    let mut first = Server::start(&["--pmem", volume, "--listen", &listen("s"), "--write-cache", "64K"]);
+    let mut second = Server::start(&["--pmem", copy, "--listen", &listen("t"), "--write-cache", "64K"]);
     assert_eq!((first.stop().code(), second.stop().code()), (Some(0), Some(0)));
 }
 
@@ -221,9 +221,9 @@ fn a_cache_is_had_where_memory_is_slow_or_if_asked_for() {
     let listen = &format!("unix:{}", folder.text("s"));
     for (arguments, phrase) in [
         (&["--emulate", "pcm"][..], "16 MiB in "),
-        (&["--cache", "off", "--emulate", "pcm"], "off"),
-        (&["--cache", "0", "--emulate", "pcm"], "off"),
-        (&["--cache", "64K"], "64 KiB in "),
+        (&["--write-cache", "off", "--emulate", "pcm"], "off"),
+        (&["--write-cache", "0", "--emulate", "pcm"], "off"),
+        (&["--write-cache", "64K"], "64 KiB in "),
         (&["--read-only"], "off: read-only"),
     ] {
         let mut server = Server::start(&[&["--pmem", volume, "--listen", listen], arguments].concat());
@@ -231,7 +231,7 @@ fn a_cache_is_had_where_memory_is_slow_or_if_asked_for() {
         assert!(line.contains(phrase), "{arguments:?}: {line}");
         assert_eq!(server.stop().code(), Some(0));
     }
-    let refused = run(&["serve", "--pmem", volume, "--cache", "huge"]);
+    let refused = run(&["serve", "--pmem", volume, "--write-cache", "huge"]);
     assert_eq!(refused.code, 2, "{}", refused.stderr);
     assert!(Path::new(volume).exists());
 }
@@ -241,7 +241,7 @@ fn a_cache_whose_volume_is_gone_is_named_and_left_alone() {
     let folder = Folder::new();
     let volume = &folder.volume("v");
     let listen = &format!("unix:{}", folder.text("s"));
-    let serve = ["--pmem", volume, "--listen", listen, "--cache", "1M"];
+    let serve = ["--pmem", volume, "--listen", listen, "--write-cache", "1M"];
     let left = || {
         let list = json(&["list"]);
         let mine = |left: &&serde_json::Value| left["volume"] == volume.as_str();
@@ -264,13 +264,13 @@ fn a_cache_whose_volume_is_gone_is_named_and_left_alone() {
     let told = run(&["info", "--pmem", &copy]).stdout;
     assert!(told.contains("left") && told.contains(&removal), "{told}");
     let elsewhere = &format!("unix:{}", folder.text("t"));
-    let mut server = Server::start(&["--pmem", &copy, "--listen", elsewhere, "--cache", "off"]);
+    let mut server = Server::start(&["--pmem", &copy, "--listen", elsewhere, "--write-cache", "off"]);
     assert_eq!(server.stop().code(), Some(0));
     assert!(server.said.contains(&removal), "{}", server.said);
     assert!(file.exists(), "nothing removes it");
     // Served where it is now, it is completed.
     assert!(run(&["info", "--pmem", &moved]).stdout.contains(&format!("tidegate serve --pmem {moved}")));
-    let mut server = Server::start(&["--pmem", &moved, "--listen", listen, "--cache", "off"]);
+    let mut server = Server::start(&["--pmem", &moved, "--listen", listen, "--write-cache", "off"]);
     assert!(!file.exists());
     assert_eq!(server.stop().code(), Some(0));
 }
@@ -280,10 +280,14 @@ fn a_cache_that_has_no_room_is_refused_if_it_was_asked_for() {
     let folder = Folder::new();
     let volume = &folder.volume("v");
     let listen = &format!("unix:{}", folder.text("s"));
-    let refused = run(&["serve", "--pmem", volume, "--listen", listen, "--cache", "8T"]);
+    let refused = run(&["serve", "--pmem", volume, "--listen", listen, "--write-cache", "8T"]);
     assert_eq!(refused.code, 5, "{}", refused.stderr);
     assert!(refused.stderr.contains("have no room in /dev/shm/"), "{}", refused.stderr);
-    assert!(refused.stderr.contains("next: ask for a smaller one, or for none: --cache off"), "{}", refused.stderr);
+    assert!(
+        refused.stderr.contains("next: ask for a smaller one, or for none: --write-cache off"),
+        "{}",
+        refused.stderr
+    );
     crate::program::need_root("mount a file system without room");
     // Nobody asked for one: the volume is served without.
     let serve =

@@ -29,7 +29,7 @@ impl Watched {
         let folder = Folder::new();
         let volume = folder.volume("v");
         let listen = format!("unix:{}", folder.text("s"));
-        let cache: &[&str] = if more.contains(&"--cache") { &[] } else { &["--cache", "off"] };
+        let cache: &[&str] = if more.contains(&"--write-cache") { &[] } else { &["--write-cache", "off"] };
         let server = Server::start(&[&["--pmem", &volume, "--listen", &listen], cache, more].concat());
         Watched { server, folder }
     }
@@ -141,7 +141,7 @@ fn stores_lines_and_fences_of_a_block_write_are_counted() {
 
 #[test]
 fn blocks_that_move_to_level_wear_are_counted() {
-    let watched = Watched::start(&["--level-wear", "1"]);
+    let watched = Watched::start(&["--wear-leveling", "1"]);
     let mut client = watched.client();
     let at = |lba: u8| u64::from(lba) * BLOCK as u64;
     (0..20).for_each(|lba| client.write(at(lba), &[lba; BLOCK], Durability::Volatile).unwrap());
@@ -155,7 +155,7 @@ fn blocks_that_move_to_level_wear_are_counted() {
 
 #[test]
 fn blocks_that_pass_through_the_cache_are_counted() {
-    let watched = Watched::start(&["--cache", "1M"]);
+    let watched = Watched::start(&["--write-cache", "1M"]);
     let mut client = watched.client();
     for lba in 0..5 {
         client.write(lba * BLOCK as u64, &[3; BLOCK], Durability::Volatile).unwrap();
@@ -256,7 +256,7 @@ fn a_server_without_a_place_for_its_control_socket_serves_all_the_same() {
 
 #[test]
 fn watching_shows_what_came_in_between() {
-    let watched = Watched::start(&["--cache", "1M"]);
+    let watched = Watched::start(&["--write-cache", "1M"]);
     let mut client = watched.client();
     let write = |client: &mut Client<UnixStream>, count: u64| {
         (0..count).for_each(|lba| client.write(lba * BLOCK as u64, &[1; BLOCK], Durability::Volatile).unwrap());

@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn what_is_read_comes_in_by_the_policies_and_is_counted() {
     let pair = Pair::new();
-    let mut server = pair.serve(&["--admit", "second-miss", "--sequential-cutoff", "64K"]);
+    let mut server = pair.serve(&["--read-admission", "second-miss", "--sequential-cutoff", "64K"]);
     let mut client = pair.client();
     (0..100).for_each(|block| assert_eq!(read(&mut client, block), vec![0; 4096]));
     (0..3).for_each(|_| assert_eq!(read(&mut client, 1000), vec![0; 4096]));
@@ -28,7 +28,7 @@ fn what_is_read_is_forgotten_by_a_restart_if_asked_for() {
         assert_eq!(shown.contains("always, until a restart"), word == "forgets", "{shown}");
         pair.info()["disk"].clone()
     };
-    let mut server = pair.serve(&["--forget-reads"]);
+    let mut server = pair.serve(&["--volatile-reads"]);
     let mut client = pair.client();
     write(&mut client, 7, 1);
     (0..10).for_each(|block| drop(read(&mut client, block)));
@@ -47,7 +47,7 @@ fn what_is_read_is_forgotten_by_a_restart_if_asked_for() {
 #[test]
 fn what_is_forgotten_is_scrubbed_and_passes_through_every_change_of_the_cache() {
     let pair = Pair::laid_out(&["--checksums"]);
-    let mut server = pair.serve(&["--forget-reads", "--dirty-age", "3600"]);
+    let mut server = pair.serve(&["--volatile-reads", "--dirty-age", "3600"]);
     let mut client = pair.client();
     let mut read_and_write = |turn: u64| {
         (0..40).for_each(|block| {
@@ -68,7 +68,7 @@ fn what_is_forgotten_is_scrubbed_and_passes_through_every_change_of_the_cache() 
     server.kill();
     let found = json(&["scrub", "--pmem", &pair.pmem]);
     assert_eq!((found["served"].as_bool(), found["sound"].as_u64()), (Some(false), Some(4)));
-    let mut server = pair.serve(&["--forget-reads"]);
+    let mut server = pair.serve(&["--volatile-reads"]);
     let mut client = pair.client();
     (0..4).for_each(|block| assert_eq!(read(&mut client, block), stamped(block, 4)));
     assert_eq!(server.stop().code(), Some(0));

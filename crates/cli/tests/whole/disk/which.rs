@@ -61,7 +61,7 @@ fn that_a_disk_is_elsewhere_is_said_of_one_that_is_named() {
         let alone = run(&[command, &["--pmem", &pair.pmem, "--force"]].concat());
         assert_tells(&alone, USAGE, &["--disk <DISK>"]);
         let help = run(&[command[0], "--help"]).stdout.split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(help.contains("--force Take the disk that --disk names"), "{help}");
+        assert!(help.contains("--force Accept a disk without a serial number at a new path"), "{help}");
         assert!(help.contains("Needs --disk"), "{help}");
     }
 }
