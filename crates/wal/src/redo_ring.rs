@@ -1,4 +1,4 @@
-//! The ring while a cache is at work.
+//! The redo ring while a cache is at work.
 
 use std::collections::VecDeque;
 use tidegate_media::{Region, Sealed};
@@ -33,8 +33,8 @@ pub enum Retire {
     All,
 }
 
-/// A ring: its plan, its head, and the targets of elements not retired yet.
-pub struct Ring<E: Element> {
+/// A redo ring: its plan, its head, and the targets of elements not retired yet.
+pub struct RedoRing<E: Element> {
     plan: RingPlan,
     head: u64,
     unretired: VecDeque<E::Target>,
@@ -61,10 +61,10 @@ impl RingPlan {
     }
 }
 
-impl<E: Element> Ring<E> {
+impl<E: Element> RedoRing<E> {
     /// A ring without unretired elements.
-    pub(crate) fn new(plan: RingPlan, head: u64) -> Ring<E> {
-        Ring { plan, head, unretired: VecDeque::new(), failed: None }
+    pub(crate) fn new(plan: RingPlan, head: u64) -> RedoRing<E> {
+        RedoRing { plan, head, unretired: VecDeque::new(), failed: None }
     }
 
     /// Elements that one commit takes at most.
@@ -72,7 +72,7 @@ impl<E: Element> Ring<E> {
         self.plan.slots as usize / 2
     }
 
-    /// Streams `elements` behind the head. Nothing counts yet; [`Ring::commit`] of the same elements follows, by the same thread.
+    /// Streams `elements` behind the head. Nothing counts yet; [`RedoRing::commit`] of the same elements follows, by the same thread.
     ///
     /// # Errors
     /// An earlier fence failed, and nothing was stored.

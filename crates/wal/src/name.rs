@@ -1,5 +1,7 @@
 //! One name of a folder, on a strip: whether a file has it, and all that the file is, as far as its process has synced it.
 //!
+//! Part of the log of `tidegate run`, to be removed with it; until then it keeps its words.
+//!
 //! Programs make a file, sync it, and remove it again, over and over under the same name. Each file's first sync would have to wait for the disk, as its name is not durable. Instead the
 //! strip tells what has the name: *nothing is known* (what the disk has is true), *nothing has it* (the strip's first record, alone), or *a file has it*, of which all bytes
 //! from its beginning on are on the strip, behind the first record. One word says which, so it is one of these after a power cut, and never something in between.

@@ -1,5 +1,7 @@
 //! Two strips that are filled in turn: while one is absorbed, the other one is filled.
 //!
+//! Part of the log of `tidegate run`, to be removed with it; until then it keeps its words.
+//!
 //! Fillings of both have consecutive numbers: the odd ones are the first strip's, the even ones the second's. The lower one of the two that were begun last is being filled until
 //! [`Pair::turn`] goes on with the next; then it is *handed over* until [`Pair::absorbed`] says that it counts for nothing, and its strip is free for the filling after the next.
 //!

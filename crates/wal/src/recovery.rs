@@ -1,6 +1,6 @@
-//! The ring after a cut: which elements count, and how they cease to.
+//! The redo ring after a cut: which elements count, and how they cease to.
 
-use crate::ring::{Element, Ring, RingPlan};
+use crate::redo_ring::{Element, RedoRing, RingPlan};
 use tidegate_layout::Broken;
 use tidegate_layout::ring::Cursors;
 use tidegate_media::{Corrupt, Region, Result, Sealed};
@@ -38,13 +38,13 @@ impl<E: Element> Loaded<E> {
     }
 
     /// Retires every element, after the caller made their targets durable: at most one fence.
-    pub fn finish<R: Region + ?Sized>(self, region: &R) -> Result<Ring<E>, Sealed> {
+    pub fn finish<R: Region + ?Sized>(self, region: &R) -> Result<RedoRing<E>, Sealed> {
         if !self.elements.is_empty() {
             self.plan.store_tail(region, self.head);
             self.plan.flush_cursors(region);
             region.fence()?;
         }
-        Ok(Ring::new(self.plan, self.head))
+        Ok(RedoRing::new(self.plan, self.head))
     }
 }
 
