@@ -6,9 +6,7 @@ use crate::disks::{self, DiskPlan, Named};
 use crate::failure::{Exit, Failure, UsageFailure};
 use crate::listen::Place;
 use crate::peers;
-use crate::places;
 use crate::risk;
-use crate::size;
 use crate::transit::CacheWish;
 use clap::error::ErrorKind;
 use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueHint};
@@ -22,6 +20,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 use tidegate_disk_cache::Mode as CacheMode;
+use tidegate_host::default_paths;
+use tidegate_host::units;
 use tidegate_layout::btt::{SECTOR_SIZES, Version};
 use tidegate_layout::disk_cache::{CACHE_BLOCK_BYTES_MAX, CACHE_BLOCK_BYTES_MIN};
 use tidegate_media::emulate::Profile;
@@ -107,7 +107,7 @@ pub(crate) struct Create {
     pub(crate) disk: Option<PathBuf>,
 
     /// Bytes of the region: a multiple of 4096, 1G, 512M, 1GiB (units of 1024). The volume in it is a little smaller
-    #[arg(long, value_parser = size::parse)]
+    #[arg(long, value_parser = size)]
     pub(crate) size: Option<u64>,
 
     /// Bytes of a block, per-block metadata included: 512, 520, 528, 4096 (4K), 4104, 4160 or 4224; with --disk a power of two from 512 to 65536 (64K)
@@ -250,7 +250,7 @@ pub(crate) struct NamedRegion {
 impl NamedRegion {
     /// Where it is.
     pub(crate) fn path(&self) -> PathBuf {
-        self.given().unwrap_or_else(places::default_volume)
+        self.given().unwrap_or_else(default_paths::default_volume)
     }
 
     /// The same, if it was named.
@@ -324,7 +324,7 @@ pub(crate) struct DiskFlags {
     admit: Option<Admit>,
 
     /// Reads that follow each other for more bytes than this bring nothing in, or 0: they do [default: 0]
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
     sequential_cutoff: Option<u64>,
 
     /// Flush nothing for blocks that are read: a restart forgets those that were not written since
@@ -336,7 +336,7 @@ pub(crate) struct DiskFlags {
     dirty_percent: Option<u8>,
 
     /// The same as a size; the smaller one counts
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
     dirty_max: Option<u64>,
 
     /// Seconds after which a dirty block is written to the disk although writers are busy [default: 30]
@@ -488,7 +488,7 @@ pub(crate) struct Resize {
     pub(crate) pmem: PathBuf,
 
     /// Bytes of the region: a multiple of 4096, 1G, 512M, 1GiB (units of 1024). What it held of the disk goes, once the disk has it
-    #[arg(long, value_parser = size::parse, required_unless_present = "to_disk")]
+    #[arg(long, value_parser = size, required_unless_present = "to_disk")]
     pub(crate) size: Option<u64>,
 
     /// Make the volume as large as its disk, which has grown. While no server runs
@@ -515,7 +515,7 @@ pub(crate) struct Run {
     pub(crate) config: Option<PathBuf>,
 
     /// Bytes of a pool that is made: 64M, 1G [default: 1G]
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) size: Option<u64>,
 
     /// A folder whose files, at any depth, may be held; more than once if wanted [default: the current folder]
@@ -617,8 +617,13 @@ const BLOCK_WORDS: [&str; 7] = ["512", "520", "528", "4096", "4104", "4160", "42
 /// Versions of the format as they are offered: [`Version::ALL`].
 const VERSION_WORDS: [&str; 2] = ["1.1", "2.0"];
 
+/// Reads a size: bytes, or a number and a unit.
+pub(crate) fn size(text: &str) -> Result<u64, UsageFailure> {
+    Ok(units::parse(text)?)
+}
+
 fn block_size(text: &str) -> Result<u32, UsageFailure> {
-    match size::parse(text).map(u32::try_from) {
+    match units::parse(text).map(u32::try_from) {
         Ok(Ok(size)) if SECTOR_SIZES.contains(&size) => Ok(size),
         Ok(Ok(size @ CACHE_BLOCK_BYTES_MIN..=CACHE_BLOCK_BYTES_MAX)) if size.is_power_of_two() => Ok(size),
         _ => Err(UsageFailure::BlockSize { text: text.to_owned() }),
@@ -656,7 +661,7 @@ pub(crate) fn cache(text: &str) -> Result<CacheWish, UsageFailure> {
     match text {
         "auto" => Ok(CacheWish::Auto),
         "off" => Ok(CacheWish::Off),
-        size => match size::parse(size)? {
+        bytes => match size(bytes)? {
             0 => Ok(CacheWish::Off),
             bytes if bytes < CACHE_BYTES_MIN => Err(UsageFailure::CacheTooFew { bytes, min: CACHE_BYTES_MIN }),
             bytes => Ok(CacheWish::Bytes(bytes)),
