@@ -46,7 +46,6 @@ pub fn each<S: Serializer>(paths: &[PathBuf], serializer: S) -> Result<S::Ok, S:
 }
 
 /// One that may be absent, for `#[serde(serialize_with)]`.
-#[expect(clippy::ref_option, reason = "serde asks for it")]
 pub fn optional<S: Serializer>(path: &Option<PathBuf>, serializer: S) -> Result<S::Ok, S::Error> {
     path.as_deref().map(Shown::of).serialize(serializer)
 }
