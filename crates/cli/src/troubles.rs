@@ -5,7 +5,7 @@
 use crate::failure::{Kept, KeptBy};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tidegate_drain::{Left, Step};
+use tidegate_background::{Left, Step};
 use tidegate_host::units::Human;
 use tidegate_media::{Error, Misuse};
 
