@@ -17,7 +17,7 @@ pub(crate) use files::{Recover, Run, Status};
 pub(crate) use help::command;
 pub(crate) use tools::{Completions, Help, Man};
 pub(crate) use topics::{TOPICS, TOPICS_WORD};
-pub(crate) use values::{admit, cache, cache_mode, metrics, profile, replacement, socket_mode};
+pub(crate) use values::{admit, cache, cache_mode, metrics, profile, replacement, size, socket_mode};
 pub(crate) use volumes::{Check, Create, Info, Serve, Stat, Stop};
 #[cfg(test)]
 pub(crate) use {

@@ -26,36 +26,27 @@ mod damage;
 mod detach;
 mod disk_left;
 mod disks;
-mod drain;
 mod facts;
 mod failure;
 mod flush;
 mod grammar;
-mod help;
 mod holdings;
 mod info;
-mod json_path;
 mod last_words;
 mod latency;
 mod leftovers;
 mod list;
 mod listen;
 mod live_disk;
-mod manual;
 mod metrics;
 mod mode;
 mod notes;
 mod ordered;
-mod owned;
 mod peers;
-mod places;
 mod plan;
-mod processes;
 mod read_only;
 mod readings;
 mod recover;
-#[cfg(test)]
-mod reference;
 mod replay;
 mod resize;
 mod risk;
@@ -65,8 +56,6 @@ mod salvage;
 mod scrub;
 mod sealing;
 mod serve;
-mod shell;
-mod size;
 mod snapshot;
 mod sparing;
 mod spelling;
@@ -74,9 +63,9 @@ mod stat;
 mod status;
 mod stop;
 mod supervisor;
+mod tools;
 mod transit;
 mod troubles;
-mod unlocked;
 mod uris;
 mod watchers;
 
@@ -114,9 +103,9 @@ fn run(program: &Program) -> ExitCode {
         }
         Command::Status(wish) => status::run(wish, json),
         Command::Recover(wish) => recover::run(wish, json),
-        Command::Man(wish) => manual::write_pages(wish),
-        Command::Completions(wish) => manual::print_completions(wish),
-        Command::Help(wish) => help::run(wish),
+        Command::Man(wish) => tools::write_pages(wish),
+        Command::Completions(wish) => tools::print_completions(wish),
+        Command::Help(wish) => tools::print_help(wish),
         Command::Check(wish) => check::run(wish, json),
         Command::List => list::run(json),
         Command::Stop(wish) => stop::run(wish, json),

@@ -1,9 +1,9 @@
 //! Commands about a region in front of a disk, and the flags with which `serve` serves one.
 
-use super::values::{admit, cache_mode, replacement};
+use super::values::{admit, cache_mode, replacement, size};
 use super::words::words;
 use crate::disks::{self, DiskPlan, Named};
-use crate::{risk, size};
+use crate::risk;
 use clap::{Args, ValueHint};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -44,7 +44,7 @@ pub(crate) struct DiskFlags {
     read_admission: Option<Admit>,
 
     /// Do not cache sequential reads that are longer than this; 0 caches all [default: 0]
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
     sequential_cutoff: Option<u64>,
 
     /// Do not persist read-cached blocks; the read cache starts empty after a restart
@@ -57,7 +57,7 @@ pub(crate) struct DiskFlags {
 
     /// Size of all dirty blocks above which the disk is written without a pause. If --dirty-percent
     /// is less, it decides
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
     dirty_max: Option<u64>,
 
     /// Seconds after which a dirty block is written to the disk even if clients are busy [default:
@@ -215,7 +215,7 @@ pub(crate) struct Resize {
 
     /// Bytes of the region: a multiple of 4096, 1G, 512M, 1GiB (units of 1024). Its cached blocks
     /// are dropped once the disk has them
-    #[arg(long, value_parser = size::parse, required_unless_present = "to_disk")]
+    #[arg(long, value_parser = size, required_unless_present = "to_disk")]
     pub(crate) size: Option<u64>,
 
     /// Make the volume as large as its disk, which has grown. No server may run

@@ -1,6 +1,5 @@
 //! What manual pages have beside the grammar: examples, files, exit codes, and pages to see. One place for all of them.
 
-use super::literal;
 use crate::failure::Exit;
 use crate::grammar::examples;
 use std::fmt::Write;
@@ -59,6 +58,12 @@ pub(super) fn of(command: &str) -> Option<String> {
     let others = see.iter().map(|other| format!("tidegate\\-{other}(1)"));
     line(program.into_iter().chain(others).collect::<Vec<_>>().join(", "));
     Some(page)
+}
+
+/// A line that roff shows as it is.
+pub(super) fn literal(line: &str) -> String {
+    let line = line.replace('\\', "\\e").replace('-', "\\-").replace('~', "\\(ti");
+    if line.starts_with(['.', '\'']) { format!("\\&{line}") } else { line }
 }
 
 #[cfg(test)]

@@ -1,14 +1,12 @@
 //! `tidegate help`: the help of the program, of a command, or a topic as plain text.
 
-mod plain;
-
+use super::plain::plain;
 use crate::answer;
 use crate::failure::{Exit, Failure};
 use crate::grammar::{self, Help, TOPICS, TOPICS_WORD};
-use plain::plain;
 
 /// Runs `tidegate help`.
-pub(crate) fn run(asked: &Help) -> Result<Exit, Failure> {
+pub(crate) fn print_help(asked: &Help) -> Result<Exit, Failure> {
     answer::print(text(asked.subject.as_deref()).trim_end())?;
     Ok(Exit::Done)
 }
