@@ -12,6 +12,7 @@ mod packages;
 mod rules;
 mod source;
 mod steps;
+mod suite;
 mod workspace;
 
 use anyhow::{Context as _, Result};

@@ -1,6 +1,6 @@
 //! The steps of a full test: each runs whatever the others did, and a table at the end says how they went.
 
-use crate::{packages, tidy, workspace};
+use crate::{packages, suite, tidy, workspace};
 use anyhow::{Context as _, Result, ensure};
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
@@ -116,14 +116,19 @@ fn rules() -> Result<()> {
 
 /// Every test, with the campaigns that `extent` asks for.
 fn tests(extent: Extent) -> Result<()> {
-    let mut command = cargo_command(&["test", "--no-fail-fast"]);
-    command.envs(LONG.into_iter().filter(|_| extent == Extent::Long));
-    run(command)
+    suite::run(cargo_command(&["test"]), campaigns(extent))?;
+    cargo(&["test", "--doc", "--quiet"])
+}
+
+/// What campaigns are told in `extent`.
+fn campaigns(extent: Extent) -> &'static [(&'static str, &'static str)] {
+    if extent == Extent::Long { &LONG } else { &[] }
 }
 
 /// All but the whole-stack trials, which need clients, guests and root.
 fn tests_of_single_crates() -> Result<()> {
-    cargo(&["test", "--no-fail-fast", "--workspace", "--exclude", "tidegate-trials", "--exclude", "tidegate-rivals"])
+    let others = ["--workspace", "--exclude", "tidegate-trials", "--exclude", "tidegate-rivals"];
+    suite::run(cargo_command(&[&["test"], &others[..]].concat()), &[])
 }
 
 /// Where cargo builds.
@@ -139,7 +144,7 @@ fn schedules(extent: Extent) -> Result<()> {
     let mut command = cargo_command(&["test", "--package", "tidegate-trials", "--no-fail-fast"]);
     command.args(tests);
     command.env("RUSTFLAGS", "--cfg shuttle").env("CARGO_TARGET_DIR", target.join("shuttle"));
-    command.envs(LONG.into_iter().filter(|_| extent == Extent::Long));
+    command.envs(campaigns(extent).iter().copied());
     run(command)
 }
 
