@@ -239,14 +239,14 @@ impl Judge {
         how: impl Hash,
         mut judge: impl FnMut(&mut Judge, &Image, &Disks) -> Result<(), String>,
     ) -> Result<(), String> {
-        let disks_images = cut.disks_images();
+        // Files are long: each is hashed once, not once with each image of the region.
+        let disks_images: Vec<_> =
+            cut.disks_images().into_iter().map(|disks| (hash_of(&(&disks, &how)), disks)).collect();
         let reduction = reduction();
         let mut images = cut.region.images(&reduction);
         while let Some(region) = images.advance() {
-            for disks in &disks_images {
-                let mut key = DefaultHasher::new();
-                (region.hash(), disks, &how).hash(&mut key);
-                if self.seen.insert(key.finish()) {
+            for (disks_hash, disks) in &disks_images {
+                if self.seen.insert(hash_of(&(region.hash(), disks_hash))) {
                     judge(self, region, disks)?;
                 }
             }
@@ -310,6 +310,12 @@ fn recover(world: &Arc<World>, boot: &str) -> Result<Recovered, String> {
     world.set_brought();
     recovery.end(Some(parts_of(world))).map_err(|error| error.to_string())?;
     Ok(recovered)
+}
+
+fn hash_of(value: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// Bytes, those that are alike together.
