@@ -19,12 +19,12 @@ use super::recover::{Recovered, Recovery, has_something, sync_each};
 use crate::failure::RunFailure;
 use program::{Later, Program};
 use std::collections::{BTreeSet, HashSet};
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::Hash;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tidegate_media::Domain;
 use tidegate_preload_wire::{Answer, FileId, Request};
-use tidegate_sim::{Image, Reduction, Region};
+use tidegate_sim::{Image, Reduction, Region, hash_of};
 use world::{Disks, INODE, JointCut, SimGround, SimLog, Watched, World};
 
 /// Bytes of the small pool's map of void slots, and of all of it.
@@ -310,12 +310,6 @@ fn recover(world: &Arc<World>, boot: &str) -> Result<Recovered, String> {
     world.set_brought();
     recovery.end(Some(parts_of(world))).map_err(|error| error.to_string())?;
     Ok(recovered)
-}
-
-fn hash_of(value: &impl Hash) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    value.hash(&mut hasher);
-    hasher.finish()
 }
 
 /// Bytes, those that are alike together.
