@@ -37,8 +37,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
+use tidegate_background::Destager;
 use tidegate_disk_cache::{DiskCache, FormatSpec, Options, TransactionError, check, format};
-use tidegate_drain::Destager;
 use tidegate_layout::kept::{KeptSize, STRIP_BYTES};
 use tidegate_media::{
     Access, Allocation, Backing, BlockDevice, Contents, Counters, Durability, Error, Extent, ExtentKind, Geometry, Lba,

@@ -3,7 +3,7 @@
 //! What is dirty at the end of a sweep that refused nothing turned dirty after the sweep began. Where a sweep leaves some blocks to the next ones, each is written by the
 //! third sweep that comes past it; where a sweep may have been begun by somebody else, its beginning is not known, and that of the one before counts.
 
-use crate::destager::Step;
+use crate::destage_thread::Step;
 use std::collections::VecDeque;
 use std::time::Instant;
 use tidegate_policy::destage::Along;

@@ -1,7 +1,9 @@
-//! Writers of a cache whose disk does not keep up: each is held back a little, so that all become as slow as the disk before one of them
-//! has to wait until the disk has taken a whole step of blocks.
+//! Back-pressure on the writers of a disk cache while more is dirty than its limit.
+//!
+//! Each write is delayed a little, so that writers become as slow as the disk. Without it, one of them
+//! would have to wait until the disk has taken a whole step of blocks.
 
-use crate::destager::Destager;
+use crate::destage_thread::Destager;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -11,27 +13,27 @@ use tidegate_media::{BlockDevice, Durability, Extent, Geometry, Lba, LbaRange, R
 /// Shorter times are saved up: a sleep costs more than that.
 const PAUSE_MIN: Duration = Duration::from_micros(200);
 
-/// No writer is held back for longer at once.
+/// Longest sleep of a writer at once.
 const PAUSE_MAX: Duration = Duration::from_millis(50);
 
-/// A cache, with its writers held back when more is dirty than its limit.
-pub struct HeldBack<R: Region + 'static> {
+/// A disk cache whose writers are delayed while more is dirty than its limit.
+pub struct Throttled<R: Region + 'static> {
     cache: Arc<DiskCache<R>>,
     destager: Arc<Destager>,
     pause: fn(Duration),
-    /// What writers owe together, in nanoseconds. Relaxed: whoever takes it sleeps it.
+    /// Delay that writers owe together, in nanoseconds. Relaxed: the writer that takes it sleeps it.
     owed_ns: AtomicU64,
 }
 
-impl<R: Region + 'static> HeldBack<R> {
-    /// `cache`, which `destager` destages. `pause` is how a writer waits.
-    pub fn new(cache: Arc<DiskCache<R>>, destager: Arc<Destager>, pause: fn(Duration)) -> HeldBack<R> {
-        HeldBack { cache, destager, pause, owed_ns: AtomicU64::new(0) }
+impl<R: Region + 'static> Throttled<R> {
+    /// Throttles `cache`, which `destager` destages. A writer waits by calling `pause`.
+    pub fn new(cache: Arc<DiskCache<R>>, destager: Arc<Destager>, pause: fn(Duration)) -> Throttled<R> {
+        Throttled { cache, destager, pause, owed_ns: AtomicU64::new(0) }
     }
 
-    /// Holds back whoever is about to write `blocks` blocks.
-    fn hold_back(&self, blocks: u64) {
-        let each = self.destager.hold_back(self.cache.dirty_blocks());
+    /// Delays a writer of `blocks` blocks.
+    fn throttle(&self, blocks: u64) {
+        let each = self.destager.write_delay(self.cache.dirty_blocks());
         if each.is_zero() {
             return;
         }
@@ -44,7 +46,7 @@ impl<R: Region + 'static> HeldBack<R> {
     }
 }
 
-impl<R: Region + 'static> BlockDevice for HeldBack<R> {
+impl<R: Region + 'static> BlockDevice for Throttled<R> {
     fn geometry(&self) -> Geometry {
         self.cache.geometry()
     }
@@ -54,7 +56,7 @@ impl<R: Region + 'static> BlockDevice for HeldBack<R> {
     }
 
     fn write(&self, at: Lba, data: &[u8], durability: Durability) -> Result<()> {
-        self.hold_back(data.len() as u64 / u64::from(self.geometry().block_size));
+        self.throttle(data.len() as u64 / u64::from(self.geometry().block_size));
         self.cache.write(at, data, durability)
     }
 
@@ -67,7 +69,7 @@ impl<R: Region + 'static> BlockDevice for HeldBack<R> {
     }
 
     fn write_zeroes(&self, range: LbaRange, durability: Durability) -> Result<()> {
-        self.hold_back(range.blocks);
+        self.throttle(range.blocks);
         self.cache.write_zeroes(range, durability)
     }
 

@@ -1,6 +1,6 @@
-//! The pool: its threads, how they sleep, wake and end.
+//! The threads that drain a write cache: how they sleep, wake and end.
 
-use crate::gate::Gate;
+use crate::cpu_gate::CpuGate;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,7 +14,7 @@ use tidegate_write_cache::{Doorbell, WriteCache};
 /// Blocks that one step may evict.
 const STEP: u32 = 64;
 
-/// How a pool works.
+/// How a [`DrainPool`] works.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
     /// Threads, at least one.
@@ -34,14 +34,14 @@ pub struct Drained {
 
 /// Threads that drain one cache until this is finished or dropped. What is in the cache when it is dropped stays there.
 #[derive(Debug)]
-pub struct Pool {
-    crew: Arc<Crew>,
+pub struct DrainPool {
+    shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
 }
 
 /// What the threads share.
 #[derive(Debug, Default)]
-struct Crew {
+struct Shared {
     ending: AtomicBool,
     /// Handles of the threads, and whether each is parked. The first is the one that the cache wakes.
     members: Mutex<Vec<Member>>,
@@ -52,13 +52,13 @@ struct Crew {
 #[derive(Debug)]
 struct Member {
     thread: Thread,
-    /// Whether it is to be unparked by whoever has work for it.
+    /// Whether the thread is to be unparked when there is work for it.
     parked: bool,
-    /// Whether whoever has work for it knows that.
+    /// Whether the cache has seen that it is parked.
     settled: bool,
 }
 
-impl Crew {
+impl Shared {
     /// Wakes the first member, or the next one that is parked if `another`.
     fn wake(&self, another: bool) {
         let mut members = self.members.lock().unwrap_or_else(PoisonError::into_inner);
@@ -90,7 +90,7 @@ impl Crew {
 }
 
 /// The cache's way to wake the first thread.
-struct Bell(Arc<Crew>);
+struct Bell(Arc<Shared>);
 
 impl Doorbell for Bell {
     fn ring(&self) {
@@ -98,33 +98,33 @@ impl Doorbell for Bell {
     }
 }
 
-impl Pool {
+impl DrainPool {
     /// Starts threads that drain `cache`, and takes its doorbell.
-    pub fn start<R: Region + 'static>(cache: &Arc<WriteCache<R>>, setup: Setup) -> io::Result<Pool> {
-        let mut pool = Pool { crew: Arc::default(), threads: Vec::new() };
+    pub fn start<R: Region + 'static>(cache: &Arc<WriteCache<R>>, setup: Setup) -> io::Result<DrainPool> {
+        let mut pool = DrainPool { shared: Arc::default(), threads: Vec::new() };
         let undrained = Undrained::new(setup.drain_within, cache.slots());
         cache.limit_slots(undrained.limit());
         let undrained = Arc::new(Mutex::new(undrained));
         for index in 0..setup.threads.max(1) {
-            let (cache, crew, undrained) = (cache.clone(), pool.crew.clone(), undrained.clone());
-            let member = move || work(index, &cache, &crew, &undrained);
+            let (cache, shared, undrained) = (cache.clone(), pool.shared.clone(), undrained.clone());
+            let member = move || work(index, &cache, &shared, &undrained);
             let thread = thread::Builder::new().name(format!("drain-{index}")).stack_size(256 << 10).spawn(member)?;
-            let mut members = pool.crew.members.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut members = pool.shared.members.lock().unwrap_or_else(PoisonError::into_inner);
             members.push(Member { thread: thread.thread().clone(), parked: false, settled: false });
             pool.threads.push(thread);
         }
-        cache.set_doorbell(Box::new(Bell(pool.crew.clone())));
+        cache.set_doorbell(Box::new(Bell(pool.shared.clone())));
         Ok(pool)
     }
 
     /// Times that a thread was woken, by the cache or by another thread.
     pub fn wake_ups(&self) -> u64 {
-        self.crew.wake_ups.load(Ordering::Relaxed)
+        self.shared.wake_ups.load(Ordering::Relaxed)
     }
 
     /// Whether every thread sleeps until it is woken.
     pub fn is_asleep(&self) -> bool {
-        self.crew
+        self.shared
             .members
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -133,7 +133,7 @@ impl Pool {
     }
 
     fn end(&mut self) {
-        self.crew.ending.store(true, Ordering::Release);
+        self.shared.ending.store(true, Ordering::Release);
         for thread in self.threads.drain(..) {
             thread.thread().unpark();
             // A thread that panicked said so; what it drained is in the device or still in its slot.
@@ -155,7 +155,7 @@ impl Pool {
     }
 }
 
-impl Drop for Pool {
+impl Drop for DrainPool {
     fn drop(&mut self) {
         self.end();
     }
@@ -166,13 +166,13 @@ fn scratch<R: Region>(cache: &WriteCache<R>) -> Box<[u8]> {
 }
 
 /// One thread's work, until the pool ends or the device fails.
-fn work<R: Region>(index: usize, cache: &WriteCache<R>, crew: &Arc<Crew>, undrained: &Mutex<Undrained>) {
+fn work<R: Region>(index: usize, cache: &WriteCache<R>, shared: &Arc<Shared>, undrained: &Mutex<Undrained>) {
     // The first thread works whenever there is something to drain, so it alone decides for the cache.
-    let mut gate = (index == 0).then(|| Gate::new(cache));
+    let mut gate = (index == 0).then(|| CpuGate::new(cache));
     let (mut pace, mut cursor, mut scratch) = (Pace::default(), index * 17, scratch(cache));
-    while !crew.is_ending() {
+    while !shared.is_ending() {
         let begin = Instant::now();
-        // The cache remembers its failure and tells it to whoever writes or flushes.
+        // The cache remembers its failure and returns it from later writes and flushes.
         let Ok(step) = cache.drain_step(STEP, &mut cursor, &mut scratch) else { return };
         let shut = gate.as_mut().and_then(|gate| gate.after_step(step.evicted));
         match pace.after_step(step.evicted) {
@@ -181,29 +181,29 @@ fn work<R: Region>(index: usize, cache: &WriteCache<R>, crew: &Arc<Crew>, undrai
                     undrained.lock().unwrap_or_else(PoisonError::into_inner).measured(step.evicted, begin.elapsed());
                 limit.into_iter().for_each(|limit| cache.limit_slots(limit));
                 if step.evicted == STEP && step.more {
-                    crew.wake(true);
+                    shared.wake(true);
                 }
             }
             // Nothing comes but what a writer had begun before.
-            Next::Sleep(_) if shut.is_some() => park(index, cache, crew, shut),
+            Next::Sleep(_) if shut.is_some() => park(index, cache, shared, shut),
             Next::Sleep(time) => thread::sleep(time),
-            Next::Park => park(index, cache, crew, shut),
+            Next::Park => park(index, cache, shared, shut),
         }
     }
 }
 
-/// Sleeps until somebody has work for the thread, or until the time `until`.
-fn park<R: Region>(index: usize, cache: &WriteCache<R>, crew: &Arc<Crew>, until: Option<Instant>) {
-    crew.set_parked(index, true);
+/// Sleeps until the thread is woken, or until the time `until`.
+fn park<R: Region>(index: usize, cache: &WriteCache<R>, shared: &Arc<Shared>, until: Option<Instant>) {
+    shared.set_parked(index, true);
     // Only the first is woken by the cache, so only it has to look again.
     if index == 0 && !cache.may_sleep() {
-        crew.set_parked(index, false);
+        shared.set_parked(index, false);
         return;
     }
     if until.is_none() {
-        crew.settle(index);
+        shared.settle(index);
     }
-    while crew.is_parked(index) && !crew.is_ending() {
+    while shared.is_parked(index) && !shared.is_ending() {
         match until.map(|until| until.saturating_duration_since(Instant::now())) {
             None => thread::park(),
             Some(Duration::ZERO) => {
@@ -213,5 +213,5 @@ fn park<R: Region>(index: usize, cache: &WriteCache<R>, crew: &Arc<Crew>, until:
             Some(left) => thread::park_timeout(left),
         }
     }
-    crew.set_parked(index, false);
+    shared.set_parked(index, false);
 }

@@ -1,4 +1,5 @@
-//! How long a thread that drains had a core, and how long it waited for one, as the kernel counts it.
+//! The run-queue delay of a drain thread: how long it ran and how long it waited for a core, as the kernel
+//! counts it in `schedstat`.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -10,39 +11,39 @@ const SETTLED: Duration = Duration::from_millis(2);
 /// Time between two questions: each costs a microsecond.
 const ASK_EVERY: Duration = Duration::from_millis(4);
 
-/// Both times of one thread while it drains without a pause.
+/// Run time and run-queue delay of one thread while it drains without a pause.
 #[derive(Debug)]
-pub(crate) struct Turns {
-    /// `/proc/thread-self/schedstat` of the thread that made this; none where the kernel does not count.
-    schedstat: Option<File>,
+pub(crate) struct Schedstat {
+    /// `/proc/thread-self/schedstat` of the thread that made this; none if the kernel has no such file.
+    file: Option<File>,
     asked: Option<Instant>,
     known: Option<Times>,
     /// Blocks drained since the kernel was asked.
     drained: u32,
 }
 
-/// What a thread did with its time since it began.
+/// Times of a thread since it began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Times {
-    /// It had a core.
+    /// Time on a core.
     pub(crate) ran: Duration,
-    /// It could have used one, and others had them all.
+    /// Time in the run queue, ready and without a core.
     pub(crate) waited: Duration,
 }
 
-impl Turns {
-    /// Those of the calling thread, which is the only one to use this.
-    pub(crate) fn of_this_thread() -> Turns {
-        Turns { schedstat: File::open("/proc/thread-self/schedstat").ok(), asked: None, known: None, drained: 0 }
+impl Schedstat {
+    /// Opens the times of the calling thread. No other thread may use them.
+    pub(crate) fn of_this_thread() -> Schedstat {
+        Schedstat { file: File::open("/proc/thread-self/schedstat").ok(), asked: None, known: None, drained: 0 }
     }
 
-    /// The thread had nothing to drain, and pauses.
+    /// Learns that the thread had nothing to drain, and pauses.
     pub(crate) fn paused(&mut self) {
         (self.asked, self.known, self.drained) = (None, None, 0);
     }
 
-    /// The thread drained `blocks` blocks, and goes on. Answers its times since the last answer or pause, and how many blocks it drained
-    /// in them, every few milliseconds.
+    /// Learns that the thread drained `blocks` blocks and goes on. Every few milliseconds, returns the times
+    /// since the last answer or pause and the blocks drained in them.
     pub(crate) fn went_on(&mut self, now: Instant, blocks: u32) -> Option<(Times, u32)> {
         self.drained = self.drained.saturating_add(blocks);
         let since = now - *self.asked.get_or_insert(now);
@@ -60,12 +61,12 @@ impl Turns {
 
     fn ask(&self) -> Option<Times> {
         let mut text = [0; 64];
-        let len = self.schedstat.as_ref()?.read_at(&mut text, 0).ok()?;
+        let len = self.file.as_ref()?.read_at(&mut text, 0).ok()?;
         parse(std::str::from_utf8(&text[..len]).ok()?)
     }
 }
 
-/// Two numbers of nanoseconds, and a number of turns that is of no interest here.
+/// Reads the first two of three numbers: nanoseconds run, nanoseconds waited, time slices.
 fn parse(schedstat: &str) -> Option<Times> {
     let mut numbers = schedstat.split_ascii_whitespace().map(|number| number.parse().map(Duration::from_nanos));
     Some(Times { ran: numbers.next()?.ok()?, waited: numbers.next()?.ok()? })
@@ -86,25 +87,25 @@ mod tests {
 
     #[test]
     fn only_a_thread_that_goes_on_asks() {
-        let mut turns = Turns::of_this_thread();
+        let mut schedstat = Schedstat::of_this_thread();
         let begin = Instant::now();
         let at = |ms| begin + Duration::from_millis(ms);
-        let answers: Vec<u32> = (0..11).filter_map(|ms| Some(turns.went_on(at(ms), 5)?.1)).collect();
+        let answers: Vec<u32> = (0..11).filter_map(|ms| Some(schedstat.went_on(at(ms), 5)?.1)).collect();
         assert_eq!(answers, [20, 20], "after 2 ms it asks first, then at 6 and 10");
         (0..10).for_each(|ms| {
-            turns.paused();
-            assert_eq!(turns.went_on(at(20 + ms), 1), None);
+            schedstat.paused();
+            assert_eq!(schedstat.went_on(at(20 + ms), 1), None);
         });
     }
 
     #[test]
     fn a_thread_that_computes_runs() {
-        let mut turns = Turns::of_this_thread();
+        let mut schedstat = Schedstat::of_this_thread();
         let (begin, mut counted) = (Instant::now(), Duration::ZERO);
         // The kernel brings the counts up to date at its ticks, so one answer may hold less than passed, and the next one more.
         while counted < 5 * ASK_EVERY {
             assert!(begin.elapsed() < Duration::from_secs(60), "only {counted:?} counted in a minute");
-            let answer = turns.went_on(Instant::now(), 1);
+            let answer = schedstat.went_on(Instant::now(), 1);
             counted += answer.map_or(Duration::ZERO, |(times, _)| times.ran + times.waited);
         }
         assert!(counted < begin.elapsed() + 5 * ASK_EVERY, "{counted:?} counted in {:?}", begin.elapsed());

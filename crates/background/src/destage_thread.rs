@@ -5,7 +5,7 @@
 //! others go on at once, and when there are no others, the next sweep begins a moment later. Somebody who wants all of them on the disk now asks for a
 //! [`Destager::flush`], which ends after two sweeps over the dirty blocks at most, whatever writers do meanwhile.
 
-use crate::age::Ages;
+use crate::dirty_age::Ages;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -154,7 +154,7 @@ struct Shared {
     progress: Mutex<Sweeps>,
     /// A sweep has ended, or the thread has.
     ended: Condvar,
-    /// What holds writers back, as of the last step.
+    /// The back-pressure on writers, as of the last step.
     brake: Mutex<Brake>,
     /// Since when no block has been dirty for longer; none is, if None.
     dirty_since: Mutex<Option<Instant>>,
@@ -265,8 +265,8 @@ impl Destager {
         Some(progress.left.clone())
     }
 
-    /// How long a writer of a block is to be held back while `dirty` blocks are dirty.
-    pub fn hold_back(&self, dirty: u64) -> Duration {
+    /// How long a writer is to be delayed for each block while `dirty` blocks are dirty.
+    pub fn write_delay(&self, dirty: u64) -> Duration {
         match u32::try_from(dirty) {
             Ok(dirty) if dirty <= self.limit => Duration::ZERO,
             dirty => self.shared.brake().hold_back(dirty.unwrap_or(u32::MAX), self.blocks),

@@ -5,7 +5,7 @@
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tidegate_drain::{Pool, Setup};
+use tidegate_background::{DrainPool, Setup};
 use tidegate_media::{BlockDevice, Durability, Error, Lba, MappedRegion, Result};
 use tidegate_sim::{Disk, DiskFault, Intercept, Intercepted};
 use tidegate_write_cache::{Options, WriteCache, bytes_for};
@@ -45,7 +45,7 @@ fn await_that(what: &str, mut holds: impl FnMut() -> bool) {
 fn what_is_written_reaches_the_device_by_itself() {
     for threads in [1, 3] {
         let (cache, disk) = cache(64);
-        let _pool = Pool::start(&cache, setup(threads)).unwrap();
+        let _pool = DrainPool::start(&cache, setup(threads)).unwrap();
         for round in 1..=50 {
             (0..40).for_each(|lba| put(&cache, lba * 3, round));
         }
@@ -57,7 +57,7 @@ fn what_is_written_reaches_the_device_by_itself() {
 #[test]
 fn a_parked_pool_is_woken_by_one_write_and_only_once() {
     let (cache, disk) = cache(64);
-    let pool = Pool::start(&cache, setup(1)).unwrap();
+    let pool = DrainPool::start(&cache, setup(1)).unwrap();
     for round in 1..=3 {
         await_that("the pool sleeps", || pool.is_asleep());
         put(&cache, 7, round);
@@ -69,7 +69,7 @@ fn a_parked_pool_is_woken_by_one_write_and_only_once() {
 #[test]
 fn finishing_drains_and_flushes() {
     let (cache, disk) = cache(1024);
-    let pool = Pool::start(&cache, setup(1)).unwrap();
+    let pool = DrainPool::start(&cache, setup(1)).unwrap();
     (0..1000).for_each(|lba| put(&cache, lba, 9));
     let mut told = Vec::new();
     let drained = pool.finish(&cache, |left| told.push(left));
@@ -83,7 +83,7 @@ fn finishing_drains_and_flushes() {
 fn a_device_that_fails_ends_draining_and_hangs_nobody() {
     let (cache, disk) = cache(64);
     disk.fail(DiskFault::WriteFails(5..6));
-    let pool = Pool::start(&cache, setup(2)).unwrap();
+    let pool = DrainPool::start(&cache, setup(2)).unwrap();
     put(&cache, 5, 1);
     await_that("the failure is known", || cache.write(Lba(1), &[1; 512], Durability::Volatile).is_err());
     let drained = pool.finish(&cache, |_| ());
@@ -94,7 +94,7 @@ fn a_device_that_fails_ends_draining_and_hangs_nobody() {
 #[test]
 fn the_limit_follows_the_drain_time() {
     let (cache, _) = cache(4096);
-    let _pool = Pool::start(&cache, Setup { threads: 1, drain_within: Duration::from_nanos(1) }).unwrap();
+    let _pool = DrainPool::start(&cache, Setup { threads: 1, drain_within: Duration::from_nanos(1) }).unwrap();
     (0..4000).for_each(|lba| put(&cache, lba, 1));
     await_that("the limit is down to one slot", || cache.counters().slots_limit == 1);
 }
@@ -121,7 +121,7 @@ fn without_an_idle_core_blocks_go_past_the_cache_until_there_is_one() {
     let mut one = CpuSet::new();
     one.set((0..CpuSet::MAX_CPU).find(|core| everywhere.is_set(*core)).unwrap());
     sched_setaffinity(None, &one).unwrap();
-    let _pool = Pool::start(&cache, setup(1)).unwrap(); // Its threads stay on the core of the one who starts them.
+    let _pool = DrainPool::start(&cache, setup(1)).unwrap(); // Its threads stay on the core of the one who starts them.
     // No pause and no yielding: a writer that gives its core away leaves it to the thread that drains.
     let begin = Instant::now();
     let mut lbas = (0..1 << 16).cycle();

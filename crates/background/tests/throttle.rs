@@ -1,12 +1,12 @@
-//! Writers of a cache in front of a disk that refuses everything: they are held back once more is dirty than allowed, and not before.
+//! Writers of a disk cache whose disk refuses every write are delayed while more is dirty than allowed, and only then.
 
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tidegate_background::{Destager, Throttled};
 use tidegate_disk_cache::{Contents, DiskCache, FormatSpec, Options, format};
-use tidegate_drain::{Destager, HeldBack};
 use tidegate_media::{BlockDevice, Durability, InTurn, Lba, MappedRegion};
 use tidegate_policy::destage::Caps;
 use tidegate_sim::{Disk, DiskFault};
@@ -24,7 +24,7 @@ fn pauses() -> Duration {
 }
 
 #[test]
-fn writers_are_held_back_only_while_more_is_dirty_than_allowed() {
+fn writers_are_delayed_only_while_more_is_dirty_than_allowed() {
     let region = MappedRegion::anonymous(4 << 20).unwrap();
     let spec = FormatSpec { block_size: 4096, disk_blocks: 4096, ring_slots: 1024, uuid: [1; 16], disk: [2; 32] };
     format(&region, &spec, Contents::Zeroed).unwrap();
@@ -32,7 +32,7 @@ fn writers_are_held_back_only_while_more_is_dirty_than_allowed() {
     let cache = Arc::new(DiskCache::open(region, Arc::new(InTurn(disk.clone())), Options::default()).unwrap());
     let blocks = u64::from(cache.fill().blocks);
     let destager = Arc::new(Destager::start(cache.clone(), Caps::default()).unwrap());
-    let device = HeldBack::new(cache.clone(), destager.clone(), note);
+    let device = Throttled::new(cache.clone(), destager.clone(), note);
     let flush = || destager.wait_until(destager.flush(), Instant::now() + Duration::from_secs(60)).unwrap();
     let write = |first: u64, end: u64| {
         (first..end).for_each(|lba| device.write(Lba(lba), &[7; 4096], Durability::Volatile).unwrap());
