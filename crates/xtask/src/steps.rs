@@ -1,5 +1,6 @@
 //! The steps of a full test: each runs whatever the others did, and a table at the end says how they went.
 
+use crate::workspace::Workspace;
 use crate::{packages, tidy, workspace};
 use anyhow::{Context as _, Result, ensure};
 use std::path::PathBuf;
@@ -110,7 +111,7 @@ fn lints() -> Result<()> {
 }
 
 fn rules() -> Result<()> {
-    ensure!(tidy()? == ExitCode::SUCCESS, "the house rules are broken at the places above");
+    ensure!(tidy(&Workspace::load()?)? == ExitCode::SUCCESS, "the house rules are broken at the places above");
     Ok(())
 }
 
