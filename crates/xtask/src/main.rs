@@ -8,6 +8,7 @@
 
 mod deb;
 mod exceptions;
+mod limits;
 mod packages;
 mod pages;
 mod rules;

@@ -13,6 +13,7 @@ mod encrypted;
 mod foreign;
 mod listed;
 mod manual;
+mod metrics_page;
 mod odd_paths;
 mod packaged;
 mod program;
