@@ -1,7 +1,7 @@
 //! The topic `transit`: what passing blocks through DRAM gains and costs, over writing them to the block translation table at once.
 //!
 //! Times of single writes are taken with the clock on both sides (some 25 ns of each). Everything that drains runs as in the program: a
-//! [`Pool`](tidegate_drain::Pool) of one thread, free to use the other core; an acknowledgement is compared with it there.
+//! [`DrainPool`](tidegate_background::DrainPool) of one thread, free to use the other core; an acknowledgement is compared with it there.
 
 mod arrivals;
 mod floor;

@@ -14,10 +14,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use tidegate_background::{Destager, Dirty, Left, Step, Throttled, Ticket};
 use tidegate_disk_cache::{
     Along, Counters, DiskCache, Fill, Guard, Journaling, Mode, OpenError, Options, Reads, Scrubbed, find_journal,
 };
-use tidegate_drain::{Destager, Dirty, HeldBack, Left, Step, Ticket};
 use tidegate_media::{AlignedBytes, BlockDevice, Durability, Error, FileDisk, Lba, Refusal, Region, Result};
 use uuid::Uuid;
 
@@ -279,7 +279,7 @@ impl<R: Region + 'static> Cached<R> {
         match &self.destager {
             None => Arc::clone(&self.cache) as _,
             Some(destager) => {
-                Arc::new(HeldBack::new(Arc::clone(&self.cache), Arc::clone(destager), std::thread::sleep))
+                Arc::new(Throttled::new(Arc::clone(&self.cache), Arc::clone(destager), std::thread::sleep))
             }
         }
     }

@@ -24,8 +24,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
+use tidegate_background::{Left, Ticket};
 use tidegate_disk_cache::{Foreseen, Mode, Relayout, RelayoutError, Scrubbed, foresee, relayout};
-use tidegate_drain::{Left, Ticket};
 use tidegate_media::{
     Access, BlockDevice, Durability, Extent, Geometry, Lba, LbaRange, MappedRegion, Misuse, Refusals, Region,
     Result as Answer, Sealed,

@@ -20,8 +20,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use tidegate_background::{DrainPool, Setup};
 use tidegate_btt::Btt;
-use tidegate_drain::{Pool, Setup};
 use tidegate_media::{BlockDevice, MapError, MappedRegion, Region};
 use tidegate_write_cache::{Counters, CreateError, Options, WriteCache, bytes_for, complete};
 use uuid::Uuid;
@@ -106,7 +106,7 @@ fn least(work: impl Fn()) -> Duration {
 pub(crate) struct Transit {
     cache: Arc<WriteCache<MappedRegion>>,
     /// Until it is finished or closed.
-    pool: Mutex<Option<Pool>>,
+    pool: Mutex<Option<DrainPool>>,
     file: PathBuf,
 }
 
@@ -293,13 +293,13 @@ impl Transit {
         let cache = Arc::new(WriteCache::create(region, device, options).map_err(refused)?);
         let threads = (cores / 2).clamp(1, THREADS_MAX);
         cache.set_clock(now_ns);
-        let pool = Pool::start(&cache, Setup { threads, drain_within: DRAIN_WITHIN });
+        let pool = DrainPool::start(&cache, Setup { threads, drain_within: DRAIN_WITHIN });
         let pool = pool.map_err(Failure::system("starting the threads that drain the cache"))?;
         Ok(Ok(Transit { cache, pool: Mutex::new(Some(pool)), file }))
     }
 
     /// The threads that drain it, until somebody takes them.
-    fn take_pool(&self) -> Option<Pool> {
+    fn take_pool(&self) -> Option<DrainPool> {
         self.pool.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 

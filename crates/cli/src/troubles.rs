@@ -6,7 +6,7 @@ use crate::failure::{Kept, KeptBy};
 use crate::size::Human;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tidegate_drain::{Left, Step};
+use tidegate_background::{Left, Step};
 use tidegate_media::{Error, Misuse};
 
 /// Sweeps one after the other that may leave out one block.

@@ -20,12 +20,12 @@ use crate::transient::{Reads, Transients};
 use crate::twin;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use tidegate_commit::Loaded;
 use tidegate_layout::disk_cache::{EntryState, TrustedSuperblock};
 use tidegate_media::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering};
 use tidegate_media::{Backing, BlockSet, Corrupt, Error, Geometry, Lba, Poison, Region, Result, Sealed};
 use tidegate_policy::admit::Admit;
 use tidegate_policy::evict::Replacement;
+use tidegate_wal::Loaded;
 
 /// A disk behind a cache in persistent memory.
 pub struct DiskCache<R> {

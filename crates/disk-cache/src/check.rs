@@ -11,9 +11,9 @@ use crate::load::{self, NoSuperblock, Unusable};
 use crate::lost::LostEntries;
 use crate::medium::ring_plan;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use tidegate_commit::Loaded;
 use tidegate_layout::disk_cache::{CURSORS_AT, EntryState};
 use tidegate_media::{BlockSet, Corrupt, Error, Poison, Region};
+use tidegate_wal::Loaded;
 
 /// What was found on a region.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,11 +5,11 @@
 
 use crate::ring::EntryMove;
 use std::collections::BTreeMap;
-use tidegate_commit::Loaded;
 use tidegate_layout::disk_cache::{
     CacheEntry, CachePlan, EntryState, SUPERBLOCK_COPIES_AT, Superblock, TrustedSuperblock, is_ahead,
 };
 use tidegate_media::{Corrupt, LINE_BYTES, Poison, Region, Result};
+use tidegate_wal::Loaded;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 /// The newest superblock.

@@ -2,10 +2,10 @@
 //!
 //! Nothing here flushes or fences by itself; the order of a commit is told where it is made.
 
-use tidegate_commit::RingPlan;
 use tidegate_layout::disk_cache::{CURSORS_AT, CacheEntry, CachePlan};
 use tidegate_media::sync::{AtomicBool, Ordering};
 use tidegate_media::{LineOrder, Poison, Region, Sealed};
+use tidegate_wal::RingPlan;
 
 /// A region with a cache on it.
 pub(crate) struct Medium<R> {

@@ -1,11 +1,11 @@
-//! What transactions of several blocks do to entries, committed by the ring of the crate `tidegate-commit`.
+//! What transactions of several blocks do to entries, committed by the ring of the crate `tidegate-wal`.
 //!
 //! One lock guards the ring; whoever commits holds it over both fences and until the entries are stored.
 
 use crate::medium::Medium;
-use tidegate_commit::{Element, Retire};
 use tidegate_layout::disk_cache::RingElement;
 use tidegate_media::{Region, Sealed};
+use tidegate_wal::{Element, Retire};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// An entry on its way to another block.
@@ -37,7 +37,7 @@ impl Element for EntryMove {
 }
 
 /// The cache's ring.
-pub(crate) type Ring = tidegate_commit::Ring<EntryMove>;
+pub(crate) type Ring = tidegate_wal::RedoRing<EntryMove>;
 
 /// How many steps an entry's counter goes before everything older is retired. An unretired element is never so far behind its entry that
 /// the two could not be compared.

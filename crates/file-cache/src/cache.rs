@@ -10,10 +10,10 @@ use crate::segments::Loss;
 use crate::unsynced::{Unsynced, bytes_in};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use tidegate_commit::{Loaded, Ring};
 use tidegate_layout::file_cache::{Extent, PATH_HINT_BYTES_MAX, TrustedRecord, VolatileFile};
 use tidegate_media::sync::{Mutex, MutexGuard};
 use tidegate_media::{Error, Region, Sealed};
+use tidegate_wal::{Loaded, RedoRing};
 
 /// A file of the lane, by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -106,7 +106,7 @@ pub struct FileCache<R> {
 /// Everything of a lane, under one lock.
 pub(crate) struct State<R> {
     pub(crate) medium: Medium<R>,
-    pub(crate) ring: Ring<LaneElement>,
+    pub(crate) ring: RedoRing<LaneElement>,
     /// The newest commit's.
     pub(crate) version: u64,
     pub(crate) files: Vec<Option<File>>,

@@ -1,7 +1,7 @@
 //! A persistence-aware cache for files: a write costs a copy to DRAM, a sync ends in persistent memory, the file below catches up in bounded steps.
 //!
 //! A pool has *lanes*, one for each process. A lane has *blocks* of 256 B to 1 MiB, an *entry* for each block in use, a *record* for each file, and a ring
-//! ([`tidegate_commit`]). An entry says which bytes of which file lie in its block, with its commit's *version*: where entries overlap, the greater version is the
+//! ([`tidegate_wal`]). An entry says which bytes of which file lie in its block, with its commit's *version*: where entries overlap, the greater version is the
 //! newer. A record says the length of its file. Unsynced writes lie in blocks of shared memory, which outlives the process.
 //!
 //! The newest copy of a byte is in DRAM, else in an entry, else below. Unsynced bytes are *dirty*; entries newer than the file below are *out of

@@ -2,9 +2,9 @@
 //!
 //! Only what concerns records flushes here; the order of a commit is told where it is made.
 
-use tidegate_commit::{Element, RingPlan};
 use tidegate_layout::file_cache::{Change, Extent, FileElement, FileEntry, FileRecord, LanePlan, TrustedRecord};
 use tidegate_media::{LineOrder, Poison, Region, Sealed};
+use tidegate_wal::{Element, RingPlan};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// A lane on its region.

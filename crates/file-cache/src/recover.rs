@@ -15,12 +15,12 @@ use crate::format::{OpenError, corrupt, lane_plan};
 use crate::medium::{LaneElement, ring_plan};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tidegate_commit::Loaded;
 use tidegate_layout::file_cache::{
     Change, Extent, FileEntry, FileRecord, LENGTH_BITS, LanePlan, TrustedRecord, VolatileFile, VolatileHead,
     VolatilePlan, VolatileSlot,
 };
 use tidegate_media::{Error, Region, Result, Sealed};
+use tidegate_wal::Loaded;
 use zerocopy::{FromZeros, IntoBytes};
 
 /// What recovery did to one file.

@@ -4,9 +4,9 @@ use crate::cache::{FileCache, FileError, FileId, Slot, State, Synced};
 use crate::medium::LaneElement;
 use crate::unsynced::runs;
 use std::ops::Range;
-use tidegate_commit::Retire;
 use tidegate_layout::file_cache::{Change, Class, Extent, FileElement, VERSION_MAX};
 use tidegate_media::{Error, Region};
+use tidegate_wal::Retire;
 
 /// Blocks for files that grow at their end get larger up to this class.
 const GROWING_CLASS_MAX: Class = Class::ALL[4];

@@ -9,8 +9,8 @@ use rustix::fs::FileType;
 use rustix::io::Errno;
 use std::mem::MaybeUninit;
 use std::ops::RangeInclusive;
-use tidegate_commit::strip::{Left, RECORD_BYTES_MAX};
 use tidegate_preload_wire::{Answer, COMMON, FileId, RANGES_MAX, Range, Request};
+use tidegate_wal::strip::{Left, RECORD_BYTES_MAX};
 
 /// Where a call says that it writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

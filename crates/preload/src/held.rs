@@ -6,8 +6,8 @@ use crate::strip::{self, OwnStrips};
 use rustix::fs::Stat;
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use tidegate_commit::strip::{FILLING_RANGES_MAX, Left, Staged};
 use tidegate_preload_wire::{COMMON, FileId, RANGES_MAX, Range};
+use tidegate_wal::strip::{FILLING_RANGES_MAX, Left, Staged};
 
 /// A place for a held file. All fields but `doubt` are changed under the lock.
 pub(crate) struct Held {

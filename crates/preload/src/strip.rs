@@ -9,10 +9,10 @@ use std::ffi::CStr;
 use std::os::fd::{AsFd, IntoRawFd, OwnedFd};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, Ordering, fence};
-use tidegate_commit::name::Name;
-use tidegate_commit::pair::{Pair, STRIPS};
 use tidegate_media::MappedPart;
 use tidegate_preload_wire::{FileId, OPEN, RUN, Range, Row, SHUT};
+use tidegate_wal::name::Name;
+use tidegate_wal::pair::{Pair, STRIPS};
 
 /// The strips of a file.
 pub(crate) type OwnStrips = Pair<MappedPart>;

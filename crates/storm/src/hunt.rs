@@ -36,7 +36,7 @@ const ENGINES: [&str; 5] = [
     "crates/btt/src/",
     "crates/write-cache/src/",
     "crates/disk-cache/src/",
-    "crates/commit/src/",
+    "crates/wal/src/",
     "crates/media/src/flushes.rs",
 ];
 
@@ -213,39 +213,39 @@ const EXCUSED: [(&str, &str, &str); 51] = [
         "late, it still comes before the ring's first fence, which covers all of a commit's data and elements",
     ),
     (
-        "commit/src/ring.rs",
+        "wal/src/redo_ring.rs",
         "Store: region.store_u64(self.plan.cursors_at, self.head)",
         "late, it comes behind the tail: in one line, before the flush and the fence that cover both, and either may arrive alone",
     ),
     (
-        "commit/src/ring.rs",
+        "wal/src/redo_ring.rs",
         "Store: self.plan.store_tail(region, self.head);",
         "late, the tail stays where it was until the next commit; only an entry that goes 2^15 steps without one would tell, and does in the \
          cache's own tests",
     ),
     (
-        "commit/src/ring.rs",
+        "wal/src/redo_ring.rs",
         "Flush: self.plan.flush_cursors(region); after self.plan.store_tail(region, self.head);",
         "the same",
     ),
     (
-        "commit/src/ring.rs",
+        "wal/src/redo_ring.rs",
         "Fence: region.fence().map_err(|sealed| self.fails(sealed)) after self.plan.flush_cursors(region); after self.plan.store_tail(region, self.head);",
         "covered by the next fence of the same thread, an eviction's or a commit's, long before the counter comes to another stride",
     ),
     (
-        "commit/src/recovery.rs",
+        "wal/src/recovery.rs",
         "Store: self.plan.store_tail(region, self.head)",
         "what the old tail lets in is durable in its targets; the tail is covered by the second fence of the next commit, which comes before \
          any element that the old tail lets in is overwritten, for each commit takes half of the ring at most",
     ),
     (
-        "commit/src/recovery.rs",
+        "wal/src/recovery.rs",
         "Flush: self.plan.flush_cursors(region); after self.plan.store_tail",
         "the same: the next commit flushes both cursors before its second fence",
     ),
     (
-        "commit/src/recovery.rs",
+        "wal/src/recovery.rs",
         "Fence: region.fence()?; after self.plan.flush_cursors(region); after self.plan.store_tail",
         "the same: covered by the second fence of the next commit",
     ),

@@ -164,7 +164,7 @@ const PLACES: [(Mark, SiteKind, &str, &str); 14] = [
         "disk-cache/src/cache.rs",
         "medium.store_state(",
     ),
-    (Mark("recovery moved the ring's tail"), SiteKind::Store, "commit/src/recovery.rs", "store_tail("),
+    (Mark("recovery moved the ring's tail"), SiteKind::Store, "wal/src/recovery.rs", "store_tail("),
     (Mark("two commits met in a stripe"), SiteKind::Wait, "disk-cache/src/commit.rs", "lock"),
     (
         Mark("a write-through waited for an older content's destaging"),

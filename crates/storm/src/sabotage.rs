@@ -113,7 +113,7 @@ impl Sabotage {
 
 /// Whether only a disk cache uses what this file has.
 fn is_of_disk_cache(file: &str) -> bool {
-    file.contains("crates/disk-cache/") || file.contains("crates/commit/")
+    file.contains("crates/disk-cache/") || file.contains("crates/wal/")
 }
 
 /// Whether only an ordered disk has use for what this file has.

@@ -5,7 +5,7 @@ use crate::drain::Doorbell;
 use crate::free_set::{Chain, FreeSet};
 use crate::options::{CreateError, Options};
 use crate::set::{Linked, Links, Position, Queue, Set};
-use crate::slots::{FREE, Slots};
+use crate::slots::Slots;
 use crate::tally::Tally;
 use std::sync::Arc;
 use tidegate_layout::write_cache::{CacheHead, SlotPlan};
@@ -506,8 +506,9 @@ impl<R: Region> WriteCache<R> {
             // The load is not moved before the copy: `copy_out` ends with a routine that the compiler does not see into, and
             // loads of one thread stay in order (on processors where they do not, the fence keeps them so).
             tidegate_media::sync::fence(Ordering::Acquire);
+            // A linked slot shows `FREE` if the memory lost the store of its version. Every fill fails from then
+            // on, so no other block comes into the slot while this one is copied.
             if self.slots.version(slot)? == version {
-                debug_assert_ne!(version, FREE, "a linked slot holds a block");
                 return Ok(true);
             }
         }

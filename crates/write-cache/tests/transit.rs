@@ -521,3 +521,20 @@ fn a_kill_while_a_cache_is_made_brings_no_older_version_back() {
         assert_eq!(made, access >= 7, "two slots and a head take seven stores");
     }
 }
+
+/// The store of the version follows the fence that would have told of its loss. A debug build panicked when the block was read.
+#[test]
+fn a_block_whose_version_was_lost_is_read_and_the_next_write_fails() {
+    let disk = Arc::new(Disk::new(BLOCKS, BLOCK as u32));
+    let memory = Arc::new(SharedMemory::new(bytes_for(4, BLOCK as u32)));
+    let copying = Options { fill: Fill::Copy, ..options(4) };
+    let cache = WriteCache::create(memory.clone(), disk.clone(), copying).unwrap();
+    put(&cache, 1, b'a');
+    // A write stores the number of its block, the block, and after a fence the version.
+    memory.lose_stores_from(memory.accesses() + 3);
+    put(&cache, 2, b'b');
+    assert!(memory.has_lost());
+    assert_eq!([1, 2].map(|lba| get(&cache, lba)), [b'a', b'b']);
+    put_fails(&cache, 3, Durability::Volatile);
+    assert_eq!([1, 2, 3].map(|lba| get(&cache, lba)), [b'a', b'b', 0]);
+}

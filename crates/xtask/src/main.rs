@@ -1,7 +1,7 @@
 //! The executed house rules, and the steps of CI.
 //!
 //! `cargo xtask tidy` judges the tree by every rule a program can judge. `cargo xtask test` does everything a
-//! fresh Debian machine needs and runs every test there is. `cargo xtask bless` rewrites generated documents,
+//! fresh Debian machine needs and runs every test there is. `cargo xtask bless` rewrites generated pages,
 //! `cargo xtask deb` makes a Debian package.
 
 #![forbid(unsafe_code)]
@@ -9,12 +9,13 @@
 mod deb;
 mod exceptions;
 mod packages;
+mod pages;
 mod rules;
 mod source;
 mod steps;
 mod workspace;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::Parser;
 use std::process::ExitCode;
 use workspace::Workspace;
@@ -25,8 +26,12 @@ use workspace::Workspace;
 enum Command {
     /// Judge the tree by the house rules.
     Tidy,
-    /// Rewrite generated documents from the code.
-    Bless,
+    /// Rewrite the generated pages from the code.
+    Bless {
+        /// Write nothing, and fail if a page differs from its source.
+        #[arg(long)]
+        check: bool,
+    },
     /// Make a Debian package of the program.
     Deb,
     /// Install what the tests need, then run every check and every test.
@@ -44,7 +49,7 @@ enum Command {
 fn main() -> Result<ExitCode> {
     match Command::parse() {
         Command::Tidy => tidy(),
-        Command::Bless => bless(),
+        Command::Bless { check } => pages::bless(check),
         Command::Deb => deb::package(),
         Command::Test { quick: true, .. } => steps::test(steps::Extent::Quick),
         Command::Test { long: true, .. } => steps::test(steps::Extent::Long),
@@ -54,15 +59,8 @@ fn main() -> Result<ExitCode> {
 
 fn tidy() -> Result<ExitCode> {
     let workspace = Workspace::load()?;
-    let findings = rules::judge(&workspace, &tidegate_layout::describe())?;
+    let findings = rules::judge(&workspace)?;
     findings.iter().for_each(|finding| println!("{finding}"));
     println!("tidy: {} Rust files, {} broken rules", workspace.sources.len(), findings.len());
     Ok(if findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-fn bless() -> Result<ExitCode> {
-    let path = workspace::root().join(rules::LAYOUT);
-    std::fs::write(&path, tidegate_layout::describe()).with_context(|| format!("cannot write {}", path.display()))?;
-    println!("wrote {}", rules::LAYOUT);
-    Ok(ExitCode::SUCCESS)
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
-use tidegate_drain::{Pool, Setup};
+use tidegate_background::{DrainPool, Setup};
 use tidegate_media::{BlockDevice, MappedRegion};
 use tidegate_write_cache::{Options, WriteCache, bytes_for};
 
@@ -122,7 +122,7 @@ pub struct Stack {
     /// What is written to.
     pub device: Arc<dyn BlockDevice>,
     _steps: Option<Steps>,
-    _pool: Option<Pool>,
+    _pool: Option<DrainPool>,
 }
 
 impl Stack {
@@ -140,7 +140,7 @@ fn staging<P: Rule + 'static>(below: Arc<dyn BlockDevice>, slots: u32) -> anyhow
 fn transit(below: Arc<dyn BlockDevice>, options: Options, drain_within: Duration) -> anyhow::Result<Stack> {
     let region: MappedRegion = medium::region(bytes_for(options.slots, 4096))?;
     let cache = Arc::new(WriteCache::create(region, below, options)?);
-    let pool = Pool::start(&cache, Setup { threads: 1, drain_within }).context("draining threads")?;
+    let pool = DrainPool::start(&cache, Setup { threads: 1, drain_within }).context("draining threads")?;
     Ok(Stack { device: cache, _steps: None, _pool: Some(pool) })
 }
 

@@ -6,7 +6,7 @@ use anyhow::Context;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use tidegate_drain::{Pool, Setup};
+use tidegate_background::{DrainPool, Setup};
 use tidegate_media::{BlockDevice, Durability, Lba, MappedRegion};
 use tidegate_sim::Rng;
 use tidegate_write_cache::{Options, WriteCache, bytes_for};
@@ -32,7 +32,7 @@ pub(super) struct Rig {
     /// The cache.
     pub(super) cache: Arc<WriteCache<MappedRegion>>,
     /// Its threads.
-    pub(super) pool: Pool,
+    pub(super) pool: DrainPool,
     /// Drawn so far.
     walks: AtomicU64,
 }
@@ -43,7 +43,8 @@ impl Rig {
         let block_size = device.geometry().block_size;
         let region = medium::region(bytes_for(slots, block_size))?;
         let cache = Arc::new(WriteCache::create(region, device.clone(), Options::new([1; 16], slots))?);
-        let pool = Pool::start(&cache, Setup { threads: 1, drain_within: DRAIN_WITHIN }).context("draining threads")?;
+        let pool =
+            DrainPool::start(&cache, Setup { threads: 1, drain_within: DRAIN_WITHIN }).context("draining threads")?;
         let rig = Rig { device, cache, pool, walks: AtomicU64::new(0) };
         let block = Block::filled(0);
         (0..rig.blocks()).try_for_each(|lba| rig.device.write(Lba(lba), block.bytes(), Durability::Fua))?;
@@ -150,7 +151,7 @@ pub(super) fn wait_until(due: Instant) {
 }
 
 /// CPU time that the process uses while nothing is asked of the cache, from the moment that its threads sleep.
-pub(super) fn idle_cpu_nanoseconds(pool: &Pool, time: Duration) -> anyhow::Result<u64> {
+pub(super) fn idle_cpu_nanoseconds(pool: &DrainPool, time: Duration) -> anyhow::Result<u64> {
     while !pool.is_asleep() {
         std::thread::yield_now();
     }

@@ -2,7 +2,7 @@
 
 use super::kept::BLOCK_BYTES;
 use std::collections::BTreeSet;
-use tidegate_commit::strip::Range;
+use tidegate_wal::strip::Range;
 
 /// Blocks that are read at once.
 const RUN_BLOCKS_MAX: u64 = 64;

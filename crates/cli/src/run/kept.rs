@@ -8,7 +8,7 @@
 //! The program that holds a file may commit to a *strip* by itself, until that is full. What it is about is committed here then, and the same transaction says
 //! in the block with the file's size that this filling of the strip is *absorbed*. Before that block can leave the cache, the strip's head says that nothing counts.
 //!
-//! A file has a pair of strips: its program hands a full filling over and goes on with the next one, on the other strip, while the older one is absorbed (`commit/pair.rs`). Step by step:
+//! A file has a pair of strips: its program hands a full filling over and goes on with the next one, on the other strip, while the older one is absorbed (`wal/pair.rs`). Step by step:
 //!
 //! 1. The blocks are read from the file, at least as new as the filling. What is newer in them is on the other strip too, whose records go over them at recovery, or was not synced yet.
 //!    *Cut here*: the records of both fillings count, the older ones first.
@@ -37,9 +37,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
-use tidegate_commit::pair::{STRIPS, strip_of};
+use tidegate_background::Destager;
 use tidegate_disk_cache::{DiskCache, FormatSpec, Options, TransactionError, check, format};
-use tidegate_drain::Destager;
 use tidegate_layout::kept::{KeptSize, STRIP_BYTES};
 use tidegate_media::{
     Access, Allocation, Backing, BlockDevice, Contents, Counters, Durability, Error, Extent, ExtentKind, Geometry, Lba,
@@ -47,6 +46,7 @@ use tidegate_media::{
 };
 use tidegate_policy::destage::Caps;
 use tidegate_preload_wire::FileId;
+use tidegate_wal::pair::{STRIPS, strip_of};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Bytes of a block.

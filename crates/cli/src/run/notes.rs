@@ -5,12 +5,12 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Mutex, PoisonError};
-use tidegate_commit::strip::Range;
 use tidegate_media::{Allocation, MappedRegion, Region};
 use tidegate_preload_wire::notes::{
     APPENDED, BITS_WORDS, DOUBT, NOTED_BLOCK_BYTES, NOTES_BYTES, PLACES, SUMMARY_WORDS, bits_at, flags_at, mark_of,
     place_of, summary_at, turn_at, under_way, under_way_at,
 };
+use tidegate_wal::strip::Range;
 
 /// The notes of all common files.
 pub(super) struct Notes {

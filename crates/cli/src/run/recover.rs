@@ -39,12 +39,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tidegate_commit::name::{Told, told};
-use tidegate_commit::strip::Record;
 use tidegate_disk_cache::OpenError;
 use tidegate_layout::kept::Counting;
 use tidegate_media::{BlockDevice, Domain, MappedRegion, Region};
 use tidegate_preload_wire::session_number;
+use tidegate_wal::name::{Told, told};
+use tidegate_wal::strip::Record;
 
 /// What recovery did.
 #[derive(Debug, Default)]

@@ -8,10 +8,10 @@
 use super::span::Span;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tidegate_commit::pair::{STRIPS, records, strip_of};
-use tidegate_commit::strip::{Record, clear, counts};
 use tidegate_layout::kept::{Counting, STRIP_COUNTS_AT, StripCounts};
 use tidegate_media::{Region, Result, Sealed};
+use tidegate_wal::pair::{STRIPS, records, strip_of};
+use tidegate_wal::strip::{Record, clear, counts};
 
 /// Whether anybody has mapped these bytes of the pool: where, and how many.
 pub(super) type IsMapped = Box<dyn Fn(u64, u64) -> bool + Send + Sync>;

@@ -14,10 +14,10 @@ use std::ffi::CStr;
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, IntoRawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use tidegate_commit::name::Name as Log;
-use tidegate_commit::strip::Staged;
 use tidegate_media::MappedPart;
 use tidegate_preload_wire::{FileId, Request};
+use tidegate_wal::name::Name as Log;
+use tidegate_wal::strip::Staged;
 
 /// Names that one process holds at most.
 pub(super) const NAMES_MAX: usize = 8;

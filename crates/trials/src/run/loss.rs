@@ -8,12 +8,12 @@ use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use tidegate_commit::name::{Told, told};
-use tidegate_commit::strip::{Record, records};
 use tidegate_disk_cache::{DiskCache, NoDisk, Options};
 use tidegate_layout::kept::{Counting, KeptSize, STRIP_BYTES, STRIP_NAME_AT};
 use tidegate_media::{BlockDevice, Lba, MappedRegion, Region};
 use tidegate_preload_wire::{VOID, session_number};
+use tidegate_wal::name::{Told, told};
+use tidegate_wal::strip::{Record, records};
 use zerocopy::FromBytes;
 
 const BLOCK: u64 = 4096;

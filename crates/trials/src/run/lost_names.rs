@@ -6,7 +6,7 @@ use crate::sectors::Dice;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use tidegate_commit::name::Told;
+use tidegate_wal::name::Told;
 
 /// What a power cut took, or brought back.
 #[derive(Clone, Copy, Debug, Default)]

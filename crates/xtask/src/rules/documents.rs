@@ -1,24 +1,10 @@
-//! Documents that are generated equal what generates them, and no file names the machine it was written on.
+//! Documents lead to what is there, and no file names the machine it was written on.
 
 use crate::source::Finding;
-use crate::workspace::{Text, Workspace};
+use crate::workspace::Text;
 
-/// The document that describes every record on the medium.
-pub(crate) const LAYOUT: &str = "docs/layout.md";
 /// Paths of single machines, cut in two so that this file does not break its own rule.
 const MACHINE_PATHS: [&str; 2] = [concat!("/wo", "rk/"), concat!("/tmp/", "target")];
-
-/// The layout document, if it is not what the layout crate prints.
-pub(crate) fn layout_described(workspace: &Workspace, described: &str) -> Vec<Finding> {
-    differs(workspace.text(LAYOUT), described).into_iter().collect()
-}
-
-fn differs(written: Option<&str>, described: &str) -> Option<Finding> {
-    let written = written.unwrap_or_default();
-    let line = 1 + written.lines().zip(described.lines()).take_while(|(a, b)| a == b).count();
-    let advice = "run `cargo xtask bless`, and read what changed on the medium".to_owned();
-    (written != described).then(|| Finding { file: LAYOUT.to_owned(), line, rule: "layout-document", advice })
-}
 
 /// Links and paths in a Markdown file that lead to nothing in the repository.
 pub(crate) fn dead_ends(text: &Text, exists: impl Fn(&str) -> bool) -> Vec<Finding> {
@@ -82,13 +68,6 @@ fn names(line: &str, path: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_stale_document_is_found() {
-        assert_eq!(differs(Some("a\nb\n"), "a\nb\n"), None);
-        assert_eq!(differs(Some("a\nb\n"), "a\nc\n").map(|finding| finding.line), Some(2));
-        assert_eq!(differs(None, "a\n").map(|finding| finding.line), Some(1));
-    }
 
     #[test]
     fn dead_ends_are_found() {

@@ -16,12 +16,11 @@ mod unsafety;
 mod waiting;
 
 use crate::exceptions::{Exceptions, Measured};
+use crate::pages;
 use crate::source::{Finding, SourceFile};
 use crate::workspace::Workspace;
 use anyhow::Result;
 use layers::Layers;
-
-pub(crate) use documents::LAYOUT;
 
 /// Rules that judge one Rust file.
 const OF_FILES: [fn(&SourceFile) -> Vec<Finding>; 12] = [
@@ -43,8 +42,8 @@ const OF_FILES: [fn(&SourceFile) -> Vec<Finding>; 12] = [
 const OF_LAYERS: [fn(&SourceFile, &Layers) -> Vec<Finding>; 4] =
     [engines::own_concurrency, engines::output, failures::string_errors, seams::parameters];
 
-/// Everything in the workspace that breaks a rule, sorted by place. `described` is the layout's description.
-pub(crate) fn judge(workspace: &Workspace, described: &str) -> Result<Vec<Finding>> {
+/// Everything in the workspace that breaks a rule, sorted by place.
+pub(crate) fn judge(workspace: &Workspace) -> Result<Vec<Finding>> {
     let layers = match Layers::parse(workspace.text("ARCHITECTURE.md").unwrap_or_default()) {
         Ok(layers) => layers,
         Err(finding) => return Ok(vec![finding]),
@@ -59,7 +58,7 @@ pub(crate) fn judge(workspace: &Workspace, described: &str) -> Result<Vec<Findin
     findings.extend(workspace.texts.iter().flat_map(documents::machine_paths));
     let exists = |path: &str| workspace.holds(path);
     findings.extend(workspace.texts.iter().flat_map(|text| documents::dead_ends(text, exists)));
-    findings.extend(documents::layout_described(workspace, described));
+    findings.extend(pages::stale(workspace));
     findings.extend(exceptions.judge(&measure(workspace, &layers)));
     findings.sort();
     findings.dedup();

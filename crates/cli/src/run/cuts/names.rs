@@ -9,11 +9,11 @@ use crate::run::keeper::Keeper;
 use crate::run::recover::Recovered;
 use crate::run::span::Span;
 use std::sync::Arc;
-use tidegate_commit::name::Name;
-use tidegate_commit::strip::Staged;
 use tidegate_media::Region as _;
 use tidegate_preload_wire::{Answer, Request, Row, row_at, session_number};
 use tidegate_sim::Region;
+use tidegate_wal::name::Name;
+use tidegate_wal::strip::Staged;
 
 /// Bytes of the strips: room for a few writes.
 pub(super) const STRIP_BYTES: u64 = 1024;

@@ -12,12 +12,12 @@ use crate::run::span::Span;
 use crate::run::table::Table;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
-use tidegate_commit::pair::Pair;
-use tidegate_commit::strip::{Left as Room, Staged};
 use tidegate_media::{MappedRegion, Region as _};
 use tidegate_preload_wire::notes::{APPENDED, DOUBT, NOTES_BYTES, bits_at, flags_at, place_of, summary_at, turn_at};
 use tidegate_preload_wire::{Answer, OPEN, Request, Row, SHUT, STOP, TABLE_BYTES, VOID, row_at, session_number};
 use tidegate_sim::Region;
+use tidegate_wal::pair::Pair;
+use tidegate_wal::strip::{Left as Room, Staged};
 
 /// The strips of a program, which it may use while the supervisor is at work.
 #[derive(Clone)]

@@ -1,0 +1,60 @@
+//! Commands about files of programs: run a program, show what a run does, recover what it left.
+
+use crate::size;
+use clap::{Args, ValueHint};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct Run {
+    /// The pool: a file in persistent memory (on a DAX file system), or a DAX device; made if it is absent [default: one in the user's state
+    /// folder]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) pool: Option<PathBuf>,
+
+    /// A TOML file with what the flags here say, by the same words. Flags win over the file
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Bytes of a pool that is made: 64M, 1G [default: 1G]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    pub(crate) size: Option<u64>,
+
+    /// A folder whose files, at any depth, may be held; more than once if wanted [default: the current folder]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) root: Vec<PathBuf>,
+
+    /// Files that are never held, more than once if wanted: `*.tmp` is about names, `/data/**` about paths
+    #[arg(long, value_name = "GLOB")]
+    pub(crate) deny: Vec<String>,
+
+    /// Run even if the pool is no persistent memory: a power loss then takes what programs synced last
+    #[arg(long = "try")]
+    pub(crate) is_trial: bool,
+
+    /// The program and its arguments
+    #[arg(value_name = "CMD", value_hint = ValueHint::CommandWithArguments, required = true, last = true)]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Status {
+    /// The pool of a `run` that is under way [default: the one in the user's state folder]
+    #[arg(value_name = "POOL", value_hint = ValueHint::FilePath)]
+    pub(crate) pool: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Recover {
+    /// The pool of a `run` that did not end well
+    #[arg(value_name = "POOL", value_hint = ValueHint::FilePath)]
+    pub(crate) pool: PathBuf,
+
+    /// Where to put what was synced to files that are missing, others now, or written since [default: POOL.salvaged]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) to: Option<PathBuf>,
+
+    /// Put aside what was synced to files of file systems that are not mounted, too
+    #[arg(long)]
+    pub(crate) force: bool,
+}

@@ -1,0 +1,56 @@
+//! Why a command line is refused: the words of clap's errors as failures of this program.
+
+use crate::failure::UsageFailure;
+use clap::error::ErrorKind;
+use std::error::Error;
+use std::ffi::OsString;
+
+/// What is wrong with a line for `command`: a failure of ours if one of our parsers refused a value, else the grammar's own words.
+pub(super) fn refusal(error: &clap::Error, command: String) -> UsageFailure {
+    if let Some(ours) = error.source().and_then(|source| source.downcast_ref::<UsageFailure>()) {
+        return UsageFailure::Value { of: Box::new(ours.clone()), command };
+    }
+    let text = error.render().to_string();
+    let mut paragraphs = text.split("\n\n").map(|lines| lines.split_whitespace().collect::<Vec<_>>().join(" "));
+    let first = paragraphs.next().unwrap_or_default();
+    let what = match error.kind() {
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => "no command was given".to_owned(),
+        _ => first.trim_start_matches("error: ").to_owned(),
+    };
+    // The value's own error is the reason.
+    let what = match error.source().and_then(|source| what.strip_suffix(&format!(": {source}"))) {
+        Some(what) => what.to_owned(),
+        None => what,
+    };
+    let mut tips = paragraphs.filter_map(|tip| tip.strip_prefix("tip: ").map(str::to_owned));
+    let tip = tips.find(|tip| tip.contains("similar"));
+    UsageFailure::Grammar { what, why: reason(error, &command), tip, command }
+}
+
+/// Why the grammar refuses a line for `command`.
+fn reason(error: &clap::Error, command: &str) -> String {
+    match error.kind() {
+        ErrorKind::UnknownArgument => format!("`{command}` takes no such argument"),
+        ErrorKind::InvalidSubcommand => "there is no such command".to_owned(),
+        ErrorKind::MissingRequiredArgument => format!("`{command}`, as it is written here, needs them"),
+        ErrorKind::ArgumentConflict => "one of them says what the other one does, or may be there once".to_owned(),
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
+            "the first word says what to do".to_owned()
+        }
+        ErrorKind::InvalidValue => "it takes one of a few words".to_owned(),
+        // The value's own error.
+        _ => error.source().map_or_else(
+            || error.kind().as_str().unwrap_or("the command line does not follow the grammar").to_owned(),
+            ToString::to_string,
+        ),
+    }
+}
+
+/// The command that `line` names: `tidegate create` if its first word without a dash is `create`.
+pub(super) fn named_command(command: &clap::Command, line: &[OsString]) -> String {
+    let mut words = line.iter().skip(1).filter_map(|word| word.to_str()).filter(|word| !word.starts_with('-'));
+    match words.next().and_then(|word| command.find_subcommand(word)) {
+        Some(subcommand) => format!("tidegate {}", subcommand.get_name()),
+        None => "tidegate".to_owned(),
+    }
+}

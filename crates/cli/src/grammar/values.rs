@@ -1,0 +1,100 @@
+//! Values of flags and of keys in configuration files, read from text.
+
+use crate::failure::UsageFailure;
+use crate::listen::Place;
+use crate::size;
+use crate::transit::CacheWish;
+use rustix::fs::Mode;
+use std::net::SocketAddr;
+use std::str::FromStr;
+use tidegate_disk_cache::Mode as CacheMode;
+use tidegate_layout::btt::{SECTOR_SIZES, Version};
+use tidegate_layout::disk_cache::{CACHE_BLOCK_BYTES_MAX, CACHE_BLOCK_BYTES_MIN};
+use tidegate_media::emulate::Profile;
+use tidegate_policy::admit::Admit;
+use tidegate_policy::evict::Replacement;
+
+/// Sizes of blocks as they are offered: [`SECTOR_SIZES`].
+pub(super) const BLOCK_WORDS: [&str; 7] = ["512", "520", "528", "4096", "4104", "4160", "4224"];
+
+/// Versions of the format as they are offered: [`Version::ALL`].
+pub(super) const VERSION_WORDS: [&str; 2] = ["1.1", "2.0"];
+
+pub(super) fn block_size(text: &str) -> Result<u32, UsageFailure> {
+    match size::parse(text).map(u32::try_from) {
+        Ok(Ok(size)) if SECTOR_SIZES.contains(&size) => Ok(size),
+        Ok(Ok(size @ CACHE_BLOCK_BYTES_MIN..=CACHE_BLOCK_BYTES_MAX)) if size.is_power_of_two() => Ok(size),
+        _ => Err(UsageFailure::BlockSize { text: text.to_owned() }),
+    }
+}
+
+/// Reads a number from 1 on.
+pub(super) fn from_one_on<N: FromStr>(text: &str) -> Result<N, UsageFailure> {
+    text.parse().map_err(|_| UsageFailure::NotFromOneOn { text: text.to_owned() })
+}
+
+pub(super) fn version(text: &str) -> Result<Version, UsageFailure> {
+    let known = Version::ALL.into_iter().find(|version| version.to_string() == text);
+    known.ok_or_else(|| UsageFailure::Version { text: text.to_owned() })
+}
+
+/// Reads the name of an emulated medium.
+pub(crate) fn profile(text: &str) -> Result<Profile, UsageFailure> {
+    Profile::by_name(text).map_err(|_| UsageFailure::Emulate { text: text.to_owned() })
+}
+
+/// Reads a place that only this machine reaches.
+pub(crate) fn metrics(text: &str) -> Result<SocketAddr, UsageFailure> {
+    match Place::parse(text) {
+        Ok(Place::Tcp(address)) if address.ip().to_canonical().is_loopback() => Ok(address),
+        _ => Err(UsageFailure::Metrics { text: text.to_owned() }),
+    }
+}
+
+/// The smallest cache in front of a volume: a few blocks of any size.
+const CACHE_BYTES_MIN: u64 = 64 << 10;
+
+/// Reads what to do about a cache.
+pub(crate) fn cache(text: &str) -> Result<CacheWish, UsageFailure> {
+    match text {
+        "auto" => Ok(CacheWish::Auto),
+        "off" => Ok(CacheWish::Off),
+        size => match size::parse(size)? {
+            0 => Ok(CacheWish::Off),
+            bytes if bytes < CACHE_BYTES_MIN => Err(UsageFailure::CacheTooFew { bytes, min: CACHE_BYTES_MIN }),
+            bytes => Ok(CacheWish::Bytes(bytes)),
+        },
+    }
+}
+
+/// Reads what a cache of a disk does with reads and writes.
+pub(crate) fn cache_mode(text: &str) -> Result<CacheMode, UsageFailure> {
+    text.parse().map_err(|_| UsageFailure::CacheMode { text: text.to_owned() })
+}
+
+/// Reads which block goes when room is needed.
+pub(crate) fn replacement(text: &str) -> Result<Replacement, UsageFailure> {
+    text.parse().map_err(|_| UsageFailure::Replacement { text: text.to_owned() })
+}
+
+/// Reads which blocks come in.
+pub(crate) fn admit(text: &str) -> Result<Admit, UsageFailure> {
+    text.parse().map_err(|_| UsageFailure::Admit { text: text.to_owned() })
+}
+
+/// Reads the permissions of a file: octal, at most 0777.
+pub(crate) fn socket_mode(text: &str) -> Result<Mode, UsageFailure> {
+    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777 && !text.starts_with('+'));
+    mode.map(Mode::from_raw_mode).ok_or_else(|| UsageFailure::SocketMode { text: text.to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_words_that_are_offered_are_those_that_are_known() {
+        assert_eq!(BLOCK_WORDS.map(|word| block_size(word).expect(word)), SECTOR_SIZES);
+        assert_eq!(VERSION_WORDS.map(|word| version(word).expect(word)), Version::ALL);
+    }
+}
