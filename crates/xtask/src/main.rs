@@ -13,10 +13,13 @@ mod pages;
 mod rules;
 mod source;
 mod steps;
+mod suite;
 mod workspace;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use clap::Parser;
+use exceptions::LIST;
+use std::fs;
 use std::process::ExitCode;
 use workspace::Workspace;
 
@@ -25,7 +28,15 @@ use workspace::Workspace;
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 enum Command {
     /// Judge the tree by the house rules.
-    Tidy,
+    Tidy {
+        /// First lower the list of exceptions to what is still needed.
+        #[arg(long)]
+        shrink: bool,
+
+        /// Show every place that breaks a measured rule, excused or not.
+        #[arg(long, value_name = "RULE", num_args = 0..=1, default_missing_value = "", conflicts_with = "shrink")]
+        report: Option<String>,
+    },
     /// Rewrite the generated pages from the code.
     Bless {
         /// Write nothing, and fail if a page differs from its source.
@@ -48,7 +59,9 @@ enum Command {
 
 fn main() -> Result<ExitCode> {
     match Command::parse() {
-        Command::Tidy => tidy(),
+        Command::Tidy { report: Some(rule), .. } => report(&Workspace::load()?, &rule),
+        Command::Tidy { shrink: true, .. } => shrink(Workspace::load()?),
+        Command::Tidy { .. } => tidy(&Workspace::load()?),
         Command::Bless { check } => pages::bless(check),
         Command::Deb => deb::package(),
         Command::Test { quick: true, .. } => steps::test(steps::Extent::Quick),
@@ -57,10 +70,29 @@ fn main() -> Result<ExitCode> {
     }
 }
 
-fn tidy() -> Result<ExitCode> {
-    let workspace = Workspace::load()?;
-    let findings = rules::judge(&workspace)?;
+fn tidy(workspace: &Workspace) -> Result<ExitCode> {
+    let findings = rules::judge(workspace)?;
     findings.iter().for_each(|finding| println!("{finding}"));
     println!("tidy: {} Rust files, {} broken rules", workspace.sources.len(), findings.len());
     Ok(if findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Lowers the list of exceptions, then judges.
+fn shrink(mut workspace: Workspace) -> Result<ExitCode> {
+    let shrunk = rules::shrunk(&workspace)?;
+    if workspace.text(LIST) != Some(&shrunk) {
+        fs::write(workspace::root().join(LIST), &shrunk).with_context(|| format!("cannot write {LIST}"))?;
+        println!("wrote {LIST}");
+        workspace.replace(LIST, shrunk);
+    }
+    tidy(&workspace)
+}
+
+/// Prints every place that breaks the measured `rule`; any measured rule if it is empty. Then the sums.
+fn report(workspace: &Workspace, rule: &str) -> Result<ExitCode> {
+    let mut measured = rules::measured(workspace)?;
+    measured.retain(|breach| rule.is_empty() || breach.rule == rule);
+    measured.iter().for_each(|breach| println!("{}", breach.finding()));
+    print!("{}", exceptions::sums(&measured));
+    Ok(ExitCode::SUCCESS)
 }

@@ -1,6 +1,7 @@
 //! The steps of a full test: each runs whatever the others did, and a table at the end says how they went.
 
-use crate::{packages, tidy, workspace};
+use crate::workspace::Workspace;
+use crate::{packages, suite, tidy, workspace};
 use anyhow::{Context as _, Result, ensure};
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
@@ -41,7 +42,7 @@ const STEPS: [Step; 11] = [
     Step { name: "tests of single crates", runs: in_quick, action: |_| tests_of_single_crates() },
     Step { name: "rivals", runs: in_full, action: |_| cargo(&["test", "--package", "tidegate-rivals"]) },
     Step { name: "schedules", runs: has_schedules, action: schedules },
-    Step { name: "storms", runs: in_full, action: |_| storms() },
+    Step { name: "storms", runs: in_full, action: storms },
     Step { name: "experiments", runs: in_full, action: |_| experiments() },
     Step { name: "documentation", runs: always, action: |_| documentation() },
 ];
@@ -110,21 +111,25 @@ fn lints() -> Result<()> {
 }
 
 fn rules() -> Result<()> {
-    ensure!(tidy()? == ExitCode::SUCCESS, "the house rules are broken at the places above");
+    ensure!(tidy(&Workspace::load()?)? == ExitCode::SUCCESS, "the house rules are broken at the places above");
     Ok(())
 }
 
 /// Every test, with the campaigns that `extent` asks for.
 fn tests(extent: Extent) -> Result<()> {
-    let mut command = cargo_command(&["test", "--no-fail-fast"]);
-    command.envs(LONG.into_iter().filter(|_| extent == Extent::Long));
-    run(command)
+    suite::run(cargo_command(&["test"]), campaigns(extent))?;
+    cargo(&["test", "--doc", "--quiet"])
+}
+
+/// What campaigns are told in `extent`.
+fn campaigns(extent: Extent) -> &'static [(&'static str, &'static str)] {
+    if extent == Extent::Long { &LONG } else { &[] }
 }
 
 /// All but the whole-stack trials, which need clients, guests and root, and the campaigns, which take long.
 fn tests_of_single_crates() -> Result<()> {
     let left_out = ["tidegate-trials", "tidegate-crashcheck", "tidegate-rivals"].map(|package| ["--exclude", package]);
-    cargo(&[&["test", "--no-fail-fast", "--workspace"], left_out.as_flattened()].concat())
+    suite::run(cargo_command(&[&["test", "--workspace"], left_out.as_flattened()].concat()), &[])
 }
 
 /// Where cargo builds.
@@ -140,7 +145,7 @@ fn schedules(extent: Extent) -> Result<()> {
     let mut command = cargo_command(&["test", "--package", "tidegate-crashcheck", "--no-fail-fast"]);
     command.args(tests);
     command.env("RUSTFLAGS", "--cfg shuttle").env("CARGO_TARGET_DIR", target.join("shuttle"));
-    command.envs(LONG.into_iter().filter(|_| extent == Extent::Long));
+    command.envs(campaigns(extent).iter().copied());
     run(command)
 }
 
@@ -151,14 +156,15 @@ fn experiments() -> Result<()> {
         std::fs::remove_dir_all(&folder).with_context(|| format!("remove {}", folder.display()))?;
     }
     let (folder, page) = (folder.display().to_string(), folder.join("report.html").display().to_string());
-    let bench = ["run", "--release", "--package", "tidegate-bench", "--"];
+    // As the tests were built: nothing of it is built again.
+    let bench = ["run", "--package", "tidegate-bench", "--"];
     cargo(&[&bench[..], &["experiments", "--quick", "--out", &folder]].concat())?;
     cargo(&[&bench[..], &["report", &folder, "--out", &page]].concat())
 }
 
-/// The same code on virtual cores: digests in debug and release builds, every known mistake, then as many seeds as make ten
-/// million operations. It is built apart too.
-fn storms() -> Result<()> {
+/// The same code on virtual cores: digests, every known mistake, then as many seeds as make ten million operations. It is built
+/// apart too. The long form compares the digests of a debug build as well.
+fn storms(extent: Extent) -> Result<()> {
     let target = target();
     let on_virtual_cores = |arguments: &[&str]| {
         let mut command = cargo_command(arguments);
@@ -166,7 +172,9 @@ fn storms() -> Result<()> {
         run(command)
     };
     let storm = ["--package", "tidegate-storm"];
-    on_virtual_cores(&[&["test"], &storm[..], &["--test", "storm", "digest"]].concat())?;
+    if extent == Extent::Long {
+        on_virtual_cores(&[&["test"], &storm[..], &["--test", "storm", "digest"]].concat())?;
+    }
     let both = ["--package", "tidegate-crashcheck", "--test", "disk_cache_cores", "--test", "storm"];
     on_virtual_cores(&[&["test", "--release"], &storm[..], &both[..]].concat())?;
     on_virtual_cores(&[&["run", "--release"], &storm[..], &["--", "--marks"], &STORM_SEEDS[..]].concat())

@@ -52,6 +52,12 @@ impl Workspace {
         self.texts.iter().find(|text| text.path == path).map(|text| text.text.as_str())
     }
 
+    /// Puts `text` in the place of the file at `path`, for what is judged after it.
+    pub(crate) fn replace(&mut self, path: &str, text: String) {
+        self.texts.retain(|old| old.path != path);
+        self.texts.push(Text { path: path.to_owned(), text });
+    }
+
     /// Whether a tracked text file, or a folder with one, is at `path`.
     pub(crate) fn holds(&self, path: &str) -> bool {
         let path = path.trim_end_matches('/');

@@ -2,7 +2,7 @@
 //! moment.
 
 use crate::checker::Failure;
-use crate::disk_cache::judge::{Contents, disk_images};
+use crate::disk_cache::plain::Contents;
 use crate::disk_cache::small::BLOCK;
 use crate::disk_cache::watch::{WatchedDisk, Watcher};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub(crate) fn judge(disk: &Image, blocks: u64, past: &[Contents]) -> Result<(), 
         return Err(Failure::new("the disk alone shows what the cache never showed"));
     }
     for cut in machine.take() {
-        for disk in disk_images(&cut) {
+        for disk in cut.disk_images() {
             if recovered(&Watcher::new(Region::new(64), &disk), blocks)? != shown {
                 return Err(Failure::new("the disk alone shows something else after a cut in its recovery"));
             }

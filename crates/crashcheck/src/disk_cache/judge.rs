@@ -2,7 +2,7 @@
 
 use crate::checker::{Failure, Seen};
 use crate::disk_cache::alone;
-use crate::disk_cache::plain::PlainCache;
+use crate::disk_cache::plain::{Contents, PlainCache};
 use crate::disk_cache::script::{CacheStep, Subset};
 use crate::disk_cache::small::{BLOCK, SmallCache};
 use crate::disk_cache::watch::{JointCut, Watched, WatchedDisk, Watcher};
@@ -87,13 +87,8 @@ enum Origin {
     Second,
 }
 
-/// The contents of every block of the disk, as the cache shows them.
-pub(crate) type Contents = Vec<Content>;
-
 /// How deep recoveries are cut in recoveries.
 const RECOVERY_DEPTH_MAX: u32 = 2;
-/// Sectors of a disk's cut in more combinations than this are sampled.
-const DISK_IMAGES_MAX: u64 = 64;
 /// Tags of what is written after a recovery count from here.
 const LATER: u64 = 100;
 
@@ -205,7 +200,7 @@ impl<'a, R: tidegate_media::Region, W: Fn(Watched) -> R> CacheCampaign<'a, W> {
     }
 
     fn judge_cut(&mut self, cut: &JointCut, allowed: &[Contents], origin: Origin) -> Result<(), Failure> {
-        let disks = disk_images(cut);
+        let disks = cut.disk_images();
         for disk in &disks {
             self.judge_alone(disk)?;
         }
@@ -343,7 +338,7 @@ impl<'a, R: tidegate_media::Region, W: Fn(Watched) -> R> CacheCampaign<'a, W> {
                 let cuts = machine.take();
                 let cut = &cuts[rng.index(cuts.len() - 1)];
                 let region = cut.region.sample(&mut rng);
-                let disks = disk_images(cut);
+                let disks = cut.disk_images();
                 let disk = &disks[rng.index(disks.len())];
                 self.judge_alone(disk)?;
                 self.judge_if_new(cut, &region, disk, &[former, contents.clone()], Origin::Second)?;
@@ -365,7 +360,7 @@ impl<'a, R: tidegate_media::Region, W: Fn(Watched) -> R> CacheCampaign<'a, W> {
         }
         self.tally.kills += 1;
         let killed = |failure: Failure| failure.within(format_args!("the process killed, then {}", cut.region));
-        let disks = disk_images(cut);
+        let disks = cut.disk_images();
         let machine = Watcher::new(Region::after_kill(&cut.region), disks.last().expect("at least one"));
         machine.record();
         let device = self.open(&machine, 2)?;
@@ -398,14 +393,6 @@ fn read_blocks<R: tidegate_media::Region>(device: &DiskCache<R>, blocks: u64) ->
     let mut out = [0; BLOCK];
     let mut read = |lba| device.read(Lba(lba), &mut out).map(|()| Content::of(&out));
     (0..blocks).map(&mut read).collect::<Result<_, _>>().map_err(Failure::new)
-}
-
-/// Every image that the disk may be left with, or if those are many some of them: with nothing of its cache first, then with all of it.
-pub(crate) fn disk_images(cut: &JointCut) -> Vec<Image> {
-    cut.disk.images(DISK_IMAGES_MAX).unwrap_or_else(|count| {
-        let mut rng = Rng::new(count.to_bits());
-        (0..DISK_IMAGES_MAX).map(|_| cut.disk.sample(&mut rng, tidegate_sim::SectorTear::Possible)).collect()
-    })
 }
 
 fn digest(allowed: &[Contents]) -> u64 {

@@ -5,6 +5,9 @@ use tidegate_layout::disk_cache::{CURSORS_AT, CacheEntry, CachePlan, EntryState,
 use tidegate_sim::{Content, Image};
 use zerocopy::FromBytes;
 
+/// The contents of every block of the disk, as the cache shows them.
+pub(crate) type Contents = Vec<Content>;
+
 /// What an image of memory and one of a disk show after a recovery.
 pub struct PlainCache<'a> {
     plan: &'a CachePlan,

@@ -9,8 +9,11 @@ use tidegate_layout::disk_cache::{JournalHeader, JournalPlan};
 use tidegate_media::{
     Backing, BlockDevice, Durability, Extent, Geometry, InTurn, Lba, LbaRange, Region as Medium, Result, Run, Sealed,
 };
-use tidegate_sim::{Cut, Disk, DiskCut, Image, InterceptMemory, InterceptedMemory, Recorded, Region};
+use tidegate_sim::{Cut, Disk, DiskCut, Image, InterceptMemory, InterceptedMemory, Recorded, Region, Rng, SectorTear};
 use zerocopy::FromBytes;
+
+/// Sectors of a disk's cut in more combinations than this are sampled.
+const DISK_IMAGES_MAX: u64 = 64;
 
 /// The power fails: the memory and the disk at that instant.
 pub struct JointCut {
@@ -18,6 +21,17 @@ pub struct JointCut {
     pub region: Cut,
     /// The disk.
     pub disk: DiskCut,
+}
+
+impl JointCut {
+    /// Returns every image that the disk may be left with, or some of them if those are many: first with nothing of its cache, then
+    /// with all of it.
+    pub(crate) fn disk_images(&self) -> Vec<Image> {
+        self.disk.images(DISK_IMAGES_MAX).unwrap_or_else(|count| {
+            let mut rng = Rng::new(count.to_bits());
+            (0..DISK_IMAGES_MAX).map(|_| self.disk.sample(&mut rng, SectorTear::Possible)).collect()
+        })
+    }
 }
 
 /// Memory and disk of one machine, and the cuts recorded of them.

@@ -1,5 +1,6 @@
 //! The house rules, each a small function in the file of its theme.
 
+mod circles;
 mod documents;
 mod engines;
 mod failures;
@@ -15,11 +16,11 @@ mod seams;
 mod unsafety;
 mod waiting;
 
-use crate::exceptions::{Exceptions, Measured};
+use crate::exceptions::{Exceptions, LIST, Measured};
 use crate::pages;
 use crate::source::{Finding, SourceFile};
 use crate::workspace::Workspace;
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use layers::Layers;
 
 /// Rules that judge one Rust file.
@@ -42,13 +43,16 @@ const OF_FILES: [fn(&SourceFile) -> Vec<Finding>; 12] = [
 const OF_LAYERS: [fn(&SourceFile, &Layers) -> Vec<Finding>; 4] =
     [engines::own_concurrency, engines::output, failures::string_errors, seams::parameters];
 
+/// Rules that measure the workspace as a whole.
+const OF_WORKSPACE: [fn(&Workspace, &Layers) -> Vec<Measured>; 3] =
+    [circles::circles, lengths::crates, lengths::folders];
+
 /// Everything in the workspace that breaks a rule, sorted by place.
 pub(crate) fn judge(workspace: &Workspace) -> Result<Vec<Finding>> {
-    let layers = match Layers::parse(workspace.text("ARCHITECTURE.md").unwrap_or_default()) {
+    let layers = match layers(workspace) {
         Ok(layers) => layers,
         Err(finding) => return Ok(vec![finding]),
     };
-    let exceptions = Exceptions::parse(workspace.text("crates/xtask/exceptions.toml"))?;
     let mut findings = layers.check(workspace);
     for file in &workspace.sources {
         findings.extend(OF_FILES.iter().flat_map(|rule| rule(file)));
@@ -59,17 +63,41 @@ pub(crate) fn judge(workspace: &Workspace) -> Result<Vec<Finding>> {
     let exists = |path: &str| workspace.holds(path);
     findings.extend(workspace.texts.iter().flat_map(|text| documents::dead_ends(text, exists)));
     findings.extend(pages::stale(workspace));
-    findings.extend(exceptions.judge(&measure(workspace, &layers)));
+    findings.extend(exceptions(workspace)?.judge(&measure(workspace, &layers)));
     findings.sort();
     findings.dedup();
     Ok(findings)
 }
 
-/// What the measured rules find too large; exceptions may excuse it.
+/// The list of exceptions lowered to what is measured now, as its file's text.
+pub(crate) fn shrunk(workspace: &Workspace) -> Result<String> {
+    Ok(exceptions(workspace)?.shrunk(&measured(workspace)?).written())
+}
+
+/// What the measured rules find too large, excused or not, sorted by rule and place.
+pub(crate) fn measured(workspace: &Workspace) -> Result<Vec<Measured>> {
+    let layers = layers(workspace).map_err(|finding| anyhow!("{finding}"))?;
+    let mut measured = measure(workspace, &layers);
+    measured.sort_by(|a, b| {
+        (a.rule, &a.place, &a.item, &a.file, a.line).cmp(&(b.rule, &b.place, &b.item, &b.file, b.line))
+    });
+    Ok(measured)
+}
+
+fn layers(workspace: &Workspace) -> Result<Layers, Finding> {
+    Layers::parse(workspace.text("ARCHITECTURE.md").unwrap_or_default())
+}
+
+fn exceptions(workspace: &Workspace) -> Result<Exceptions> {
+    Exceptions::parse(workspace.text(LIST))
+}
+
 fn measure(workspace: &Workspace, layers: &Layers) -> Vec<Measured> {
     let of_file = |file| {
         let lengths = lengths::functions(file).into_iter().chain(lengths::files(file));
         lengths.chain(waiting::sleeps(file, layers)).collect::<Vec<_>>()
     };
-    workspace.sources.iter().flat_map(of_file).collect()
+    let mut measured: Vec<_> = workspace.sources.iter().flat_map(of_file).collect();
+    measured.extend(OF_WORKSPACE.iter().flat_map(|rule| rule(workspace, layers)));
+    measured
 }

@@ -15,6 +15,7 @@ pub(crate) fn sleeps(file: &SourceFile, layers: &Layers) -> Vec<Measured> {
         file: path.to_owned(),
         line: lines[0],
         rule: "sleep",
+        place: path.to_owned(),
         item: String::new(),
         size: lines.len(),
         advice: "wait for the event itself; where nothing tells of it, poll with a deadline in one named place"
