@@ -27,7 +27,7 @@ mod small;
 mod watch;
 
 pub use cores::{CoresTally, Fences, Way, judge_on_cores};
-pub use crew::judge_cache_scripts;
+pub use crew::{judge_cache_scripts, judge_some_cache_scripts};
 pub use judge::CacheTally;
 pub use long::{LongCacheTally, judge_long_script};
 pub use plain::PlainCache;
