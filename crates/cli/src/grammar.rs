@@ -84,8 +84,9 @@ pub(crate) enum Command {
     /// Run an unchanged program whose syncs complete in persistent memory (experimental)
     ///
     /// The exit code is the program's. Experimental: after a power loss, recovery can in some cases
-    /// write older bytes over synced ones, or fail to write synced bytes back. The README lists
-    /// these cases. Keep backups of the files below the roots.
+    /// write older bytes over synced ones, or fail to write synced bytes back. The guide lists these
+    /// cases (docs/guide/run.md, "When a recovery is wrong"). Keep backups of the files below the
+    /// roots.
     Run(Run),
     /// Show what a run does: its files, their syncs, and the time each file saved
     Status(Status),

@@ -1,9 +1,9 @@
 //! The steps of a full test: each runs whatever the others did, and a table at the end says how they went.
 
 use crate::workspace::Workspace;
-use crate::{packages, suite, tidy, workspace};
+use crate::{book, packages, suite, tidy, workspace};
 use anyhow::{Context as _, Result, ensure};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
@@ -19,10 +19,11 @@ pub(crate) enum Extent {
 }
 
 /// What campaigns read that have a long form, and what they are told then.
-const LONG: [(&str, &str); 4] = [
+const LONG: [(&str, &str); 5] = [
     ("TIDEGATE_IMAGES", "2000"),
     ("TIDEGATE_KILLS", "200"),
     ("TIDEGATE_SCHEDULES", "200000"),
+    ("TIDEGATE_SCRIPTS", "all"),
     ("TIDEGATE_SEEDS", "4000"),
 ];
 
@@ -33,14 +34,13 @@ struct Step {
     action: fn(Extent) -> Result<()>,
 }
 
-const STEPS: [Step; 11] = [
+const STEPS: [Step; 10] = [
     Step { name: "packages", runs: in_full, action: |_| packages::provide() },
     Step { name: "format", runs: always, action: |_| cargo(&["fmt", "--all", "--check"]) },
     Step { name: "lints", runs: always, action: |_| lints() },
     Step { name: "rules", runs: always, action: |_| rules() },
     Step { name: "tests", runs: in_full, action: tests },
     Step { name: "tests of single crates", runs: in_quick, action: |_| tests_of_single_crates() },
-    Step { name: "rivals", runs: in_full, action: |_| cargo(&["test", "--package", "tidegate-rivals"]) },
     Step { name: "schedules", runs: has_schedules, action: schedules },
     Step { name: "storms", runs: in_full, action: storms },
     Step { name: "experiments", runs: in_full, action: |_| experiments() },
@@ -60,7 +60,7 @@ fn in_quick(extent: Extent) -> bool {
 }
 
 fn has_schedules(extent: Extent) -> bool {
-    in_full(extent) && workspace::root().join("crates/trials/tests/schedules.rs").exists()
+    in_full(extent) && workspace::root().join("crates/crashcheck/tests/schedules.rs").exists()
 }
 
 /// How one step went.
@@ -117,8 +117,7 @@ fn rules() -> Result<()> {
 
 /// Every test, with the campaigns that `extent` asks for.
 fn tests(extent: Extent) -> Result<()> {
-    suite::run(cargo_command(&["test"]), campaigns(extent))?;
-    cargo(&["test", "--doc", "--quiet"])
+    suite::run(cargo_command(&[]), &["--workspace"], &built(), campaigns(extent))
 }
 
 /// What campaigns are told in `extent`.
@@ -126,15 +125,20 @@ fn campaigns(extent: Extent) -> &'static [(&'static str, &'static str)] {
     if extent == Extent::Long { &LONG } else { &[] }
 }
 
-/// All but the whole-stack trials, which need clients, guests and root.
+/// All but the whole-stack trials, which need clients, guests and root, and the campaigns, which take long.
 fn tests_of_single_crates() -> Result<()> {
-    let others = ["--workspace", "--exclude", "tidegate-trials", "--exclude", "tidegate-rivals"];
-    suite::run(cargo_command(&[&["test"], &others[..]].concat()), &[])
+    let others = ["tidegate-trials", "tidegate-crashcheck", "tidegate-rivals"].map(|package| ["--exclude", package]);
+    suite::run(cargo_command(&[]), &[&["--workspace"], others.as_flattened()].concat(), &built(), &[])
 }
 
 /// Where cargo builds.
-fn target() -> PathBuf {
+pub(crate) fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace::root().join("target"), PathBuf::from)
+}
+
+/// Where it puts programs and libraries.
+fn built() -> PathBuf {
+    target().join("debug")
 }
 
 /// The same code under shuttle, whose scheduler stands in for every lock and atomic. It is built apart, because
@@ -142,7 +146,7 @@ fn target() -> PathBuf {
 fn schedules(extent: Extent) -> Result<()> {
     let target = target();
     let tests = ["--test", "schedules", "--test", "transit_schedules"];
-    let mut command = cargo_command(&["test", "--package", "tidegate-trials", "--no-fail-fast"]);
+    let mut command = cargo_command(&["test", "--package", "tidegate-crashcheck", "--no-fail-fast"]);
     command.args(tests);
     command.env("RUSTFLAGS", "--cfg shuttle").env("CARGO_TARGET_DIR", target.join("shuttle"));
     command.envs(campaigns(extent).iter().copied());
@@ -155,11 +159,14 @@ fn experiments() -> Result<()> {
     if folder.exists() {
         std::fs::remove_dir_all(&folder).with_context(|| format!("remove {}", folder.display()))?;
     }
-    let (folder, page) = (folder.display().to_string(), folder.join("report.html").display().to_string());
     // As the tests were built: nothing of it is built again.
-    let bench = ["run", "--package", "tidegate-bench", "--"];
-    cargo(&[&bench[..], &["experiments", "--quick", "--out", &folder]].concat())?;
-    cargo(&[&bench[..], &["report", &folder, "--out", &page]].concat())
+    let bench = |arguments: &[&Path]| {
+        let mut command = Command::new(built().join("bench"));
+        command.args(arguments).env(suite::BUILT, built());
+        run(command)
+    };
+    bench(&["experiments".as_ref(), "--quick".as_ref(), "--out".as_ref(), &folder])?;
+    bench(&["report".as_ref(), &folder, "--out".as_ref(), &folder.join("report.html")])
 }
 
 /// The same code on virtual cores: digests, every known mistake, then as many seeds as make ten million operations. It is built
@@ -171,15 +178,13 @@ fn storms(extent: Extent) -> Result<()> {
         command.env("RUSTFLAGS", "--cfg virtual_cores").env("CARGO_TARGET_DIR", target.join("virtual-cores"));
         run(command)
     };
-    let package = ["--package", "tidegate-trials"];
+    let storm = ["--package", "tidegate-storm"];
     if extent == Extent::Long {
-        on_virtual_cores(&[&["test"], &package[..], &["--test", "storm", "digest"]].concat())?;
+        on_virtual_cores(&[&["test"], &storm[..], &["--test", "storm", "digest"]].concat())?;
     }
-    on_virtual_cores(
-        &[&["test", "--release"], &package[..], &["--test", "storm", "--test", "disk_cache_cores"]].concat(),
-    )?;
-    let storm = ["run", "--release", "--bin", "storm"];
-    on_virtual_cores(&[&storm[..], &package[..], &["--", "--marks"], &STORM_SEEDS[..]].concat())
+    let both = ["--package", "tidegate-crashcheck", "--test", "disk_cache_cores", "--test", "storm"];
+    on_virtual_cores(&[&["test", "--release"], &storm[..], &both[..]].concat())?;
+    on_virtual_cores(&[&["run", "--release"], &storm[..], &["--", "--marks"], &STORM_SEEDS[..]].concat())
 }
 
 /// Seeds of 4 clients and 1,000 operations each, and what has to come of them.
@@ -187,6 +192,7 @@ const STORM_SEEDS: [&str; 8] =
     ["--seeds", "2688", "--operations-min", "10000000", "--cuts-min", "10000", "--recovery-cuts-min", "1000"];
 
 fn documentation() -> Result<()> {
+    book::check()?;
     let mut command = cargo_command(&["doc", "--workspace", "--no-deps", "--quiet"]);
     command.env("RUSTDOCFLAGS", "--deny warnings");
     run(command)
@@ -205,9 +211,11 @@ fn cargo_command(arguments: &[&str]) -> Command {
 /// Runs `command` with this program's own output, so that all of it is seen as it comes.
 fn run(mut command: Command) -> Result<()> {
     let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy().into_owned()).collect();
-    println!("$ cargo {}", words.join(" "));
-    let status = command.stdin(std::process::Stdio::null()).status().context("cannot run cargo")?;
-    ensure!(status.success(), "cargo {}: {status}", words[0]);
+    let program = Path::new(command.get_program()).file_name().unwrap_or_default().to_string_lossy().into_owned();
+    println!("$ {program} {}", words.join(" "));
+    let status =
+        command.stdin(std::process::Stdio::null()).status().with_context(|| format!("cannot run {program}"))?;
+    ensure!(status.success(), "{program} {}: {status}", words[0]);
     Ok(())
 }
 
