@@ -5,7 +5,7 @@ use crate::workspace::Workspace;
 use std::collections::BTreeMap;
 use syn::visit::{self, Visit};
 
-/// A limit: the constant, with the file it stands in if the name is there twice, and what it limits.
+/// A limit: the constant, with its crate if the name is there twice, and what it limits.
 type Limit = (&'static str, &'static str);
 
 /// Every limit that users meet, below a heading each.
@@ -45,8 +45,8 @@ const LIMITS: [(&str, &[Limit]); 5] = [
             ("PAYLOAD_BYTES_MAX", "bytes of one READ or WRITE"),
             ("WHOLE_WRITE_BYTES_MAX", "the longest write that reaches a device in one piece"),
             ("WHOLE_REPLY_BYTES_MAX", "the longest READ that is answered in one piece"),
-            ("limits::BLOCK_BYTES_MAX", "the largest block of a device that can be exported"),
-            ("limits::STRING_BYTES_MAX", "bytes of a name or a description"),
+            ("BLOCK_BYTES_MAX", "the largest block of a device that can be exported"),
+            ("STRING_BYTES_MAX", "bytes of a name or a description"),
             ("STATUS_EXTENTS_MAX", "extents in the answer to one BLOCK_STATUS"),
             ("CONNECTION_BYTES_MAX", "memory for the buffers of one connection without encryption"),
         ],
@@ -54,11 +54,11 @@ const LIMITS: [(&str, &[Limit]); 5] = [
     (
         "Files of programs under `tidegate run`",
         &[
-            ("kept::POOL_BYTES_MIN", "the least pool"),
-            ("kept::DIRTY_PERCENT_MAX", "percentage of dirty blocks above which syncs fall back to the kernel"),
-            ("files::FILES_MAX", "files that one process accelerates at once"),
-            ("held::NAMES_MAX", "new names that one process accelerates at once"),
-            ("kept::STRIPS_MAX", "log segments of one pool; a file needs two"),
+            ("POOL_BYTES_MIN", "the least pool"),
+            ("DIRTY_PERCENT_MAX", "percentage of dirty blocks above which syncs fall back to the kernel"),
+            ("preload::FILES_MAX", "files that one process accelerates at once"),
+            ("preload::NAMES_MAX", "new names that one process accelerates at once"),
+            ("STRIPS_MAX", "log segments of one pool; a file needs two"),
             ("FILLING_RANGES_MAX", "ranges of a file in one log segment"),
             ("RECORD_BYTES_MAX", "bytes of one record of a log segment; a longer write goes to the supervisor"),
         ],
@@ -66,8 +66,8 @@ const LIMITS: [(&str, &[Limit]); 5] = [
     (
         "Reports",
         &[
-            ("survey::FINDINGS_MAX", "damaged places that an error names, beside the count of all"),
-            ("scrub::NAMED_MAX", "damaged blocks that `tidegate scrub` names, beside the count of all"),
+            ("btt::FINDINGS_MAX", "damaged places that an error names, beside the count of all"),
+            ("NAMED_MAX", "damaged blocks that `tidegate scrub` names, beside the count of all"),
         ],
     ),
 ];
@@ -112,7 +112,7 @@ fn bytes(number: u128) -> String {
     unit.map_or_else(|| format!("{number} bytes"), |(bits, unit)| format!("{} {unit}", number >> bits))
 }
 
-/// Every constant of the product with the file it stands in.
+/// Every constant with the file it stands in.
 struct Constants<'a>(BTreeMap<String, Vec<(&'a SourceFile, &'a syn::Expr)>>);
 
 impl<'a> Constants<'a> {
@@ -125,10 +125,10 @@ impl<'a> Constants<'a> {
         found
     }
 
-    /// The value of `path`: a name, or the stem of a file and a name.
+    /// The value of `path`: a name, or a crate and a name.
     fn value(&self, path: &str) -> Result<Value, String> {
-        let (stem, name) = path.rsplit_once("::").map_or((None, path), |(stem, name)| (Some(stem), name));
-        let is_meant = |file: &SourceFile| stem.is_none_or(|stem| file.path.ends_with(&format!("/{stem}.rs")));
+        let (krate, name) = path.rsplit_once("::").map_or((None, path), |(krate, name)| (Some(krate), name));
+        let is_meant = |file: &SourceFile| krate.is_none_or(|krate| file.krate == krate);
         let all = self.0.get(name).map_or(&[][..], Vec::as_slice);
         let meant: Vec<_> = all.iter().filter(|(file, _)| is_meant(file)).collect();
         match meant[..] {
@@ -136,11 +136,12 @@ impl<'a> Constants<'a> {
                 self.evaluated(file, expression).ok_or_else(|| format!("`{path}` has a value that cannot be read"))
             }
             [] => Err(format!("there is no constant `{path}`: correct the table in crates/xtask/src/limits.rs")),
-            _ => Err(format!("there are several constants `{path}`: name the file in crates/xtask/src/limits.rs")),
+            _ => Err(format!("there are several constants `{path}`: name the crate in crates/xtask/src/limits.rs")),
         }
     }
 
-    /// The number that `expression` in `file` is: sums, products and shifts of numbers and of other constants, and durations.
+    /// The number that `expression` in `file` is: sums, products and shifts of numbers and of
+    /// other constants (the nearest of that name), and durations.
     fn evaluated(&self, file: &SourceFile, expression: &syn::Expr) -> Option<Value> {
         let number = |expression: &syn::Expr| match self.evaluated(file, expression)? {
             Value::Number(number) => Some(number),
@@ -166,8 +167,9 @@ impl<'a> Constants<'a> {
             }
             syn::Expr::Path(path) => {
                 let name = path.path.segments.last()?.ident.to_string();
-                let of_crate = self.0.get(&name)?.iter().filter(|(of, _)| of.krate == file.krate);
-                let (of, expression) = of_crate.max_by_key(|(of, _)| of.path == file.path)?;
+                let all = self.0.get(&name)?;
+                let nearness = |of: &SourceFile| (of.path == file.path, of.krate == file.krate);
+                let (of, expression) = all.iter().max_by_key(|(of, _)| nearness(of))?;
                 self.evaluated(of, expression)
             }
             syn::Expr::Call(call) => {
@@ -214,8 +216,8 @@ mod tests {
     fn constants_are_read_with_their_units() {
         let code = "const A_BYTES: u64 = 3 << 20;\nconst B_BYTES: usize = A_BYTES as usize + (1 << 10) * 4;\nconst WAIT: Duration = Duration::from_millis(500);\n#[cfg(test)]\nmod tests { const T: u8 = 1; }\n";
         assert_eq!(shown(code, "A_BYTES").as_deref(), Ok("3 MiB"));
-        assert_eq!(shown(code, "x::B_BYTES").as_deref(), Ok("3076 KiB"));
+        assert_eq!(shown(code, "a::B_BYTES").as_deref(), Ok("3076 KiB"));
         assert_eq!(shown(code, "WAIT").as_deref(), Ok("500 ms"));
-        assert!(shown(code, "T").is_err() && shown(code, "y::A_BYTES").is_err());
+        assert!(shown(code, "T").is_err() && shown(code, "b::A_BYTES").is_err());
     }
 }
