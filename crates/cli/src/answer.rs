@@ -1,10 +1,10 @@
 //! What the program prints on stdout, for people or as JSON. A reader that went away ends the command quietly.
 
 use crate::failure::{Exit, Failure};
-use crate::shell::{Ends, shown};
 use serde::Serialize;
 use std::fmt::Display;
 use std::io::{self, Write};
+use tidegate_host::shell::{Ends, shown};
 
 /// Prints `answer` for people, or as one line of JSON.
 pub(crate) fn give<A: Serialize + Display>(answer: &A, json: bool) -> Result<(), Failure> {

@@ -2,11 +2,9 @@
 //! say about both.
 
 use crate::disks::{Disk, DiskPlan};
-use crate::drain::Drain;
 use crate::failure::{DiskFailure, Kept, KeptBy};
 use crate::readings::{Reading, Unit, Watched};
 use crate::scrub::STEP_ENTRIES;
-use crate::size::Human;
 use crate::troubles::{Kind, Troubles};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -18,6 +16,8 @@ use tidegate_background::{Destager, Dirty, Left, Step, Throttled, Ticket};
 use tidegate_disk_cache::{
     Along, Counters, DiskCache, Fill, Guard, Journaling, Mode, OpenError, Options, Reads, Scrubbed, find_journal,
 };
+use tidegate_host::progress::Drain;
+use tidegate_host::units::Human;
 use tidegate_media::{AlignedBytes, BlockDevice, Durability, Error, FileDisk, Lba, Refusal, Region, Result};
 use uuid::Uuid;
 
@@ -58,7 +58,7 @@ pub(crate) trait CachedDisk: Watched {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub(crate) struct DiskState {
     /// Where the disk is.
-    #[serde(with = "crate::json_path")]
+    #[serde(with = "tidegate_host::json_path")]
     pub(crate) disk: PathBuf,
     /// How requests reach it.
     pub(crate) way: String,
@@ -396,7 +396,7 @@ impl<R: Region + 'static> Cached<R> {
     /// What the disk refused, or does not fit its checksum, stays dirty.
     pub(crate) fn drain(&self, pmem: &Path, tell: impl FnMut(&str)) -> Result<(), DiskFailure> {
         let draining = Draining { cache: &*self.cache, pmem, left: Mutex::default() };
-        let Err(error) = crate::drain::drain(&draining, tell) else { return Ok(()) };
+        let Err(error) = tidegate_host::progress::drain(&draining, tell) else { return Ok(()) };
         let left = draining.left.into_inner().unwrap_or_else(PoisonError::into_inner);
         let kept = self.kept(&left).unwrap_or_else(|| Kept { by: KeptBy::Disk, why: error.to_string() });
         Err(DiskFailure::Kept { pmem: pmem.to_owned(), dirty_bytes: self.dirty_bytes(), kept })

@@ -7,19 +7,19 @@ use crate::consent;
 use crate::create;
 use crate::failure::{Exit, Failure, VolumeFailure};
 use crate::grammar::Check;
-use crate::shell::word;
-use crate::size::Human;
 use serde::Serialize;
 use std::collections::HashMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use tidegate_btt::{Counts, ERROR_FLAG_RULE, Finding, Repair, Report, check};
+use tidegate_host::shell::word;
+use tidegate_host::units::Human;
 use tidegate_media::{Access, LbaRange, Region};
 
 /// What `check` answers.
 #[derive(Serialize)]
 struct Answer {
-    #[serde(with = "crate::json_path")]
+    #[serde(with = "tidegate_host::json_path")]
     file: PathBuf,
     sound: bool,
     /// After a repair: what they are used for now.

@@ -2,17 +2,17 @@
 
 use crate::answer;
 use crate::failure::{Exit, Failure, VolumeFailure};
-use crate::size::Human;
 use serde::Serialize;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use tidegate_disk_cache::{Finding, Report, check};
+use tidegate_host::units::Human;
 use tidegate_media::Region;
 
 /// What `check` answers.
 #[derive(Serialize)]
 struct Answer {
-    #[serde(with = "crate::json_path")]
+    #[serde(with = "tidegate_host::json_path")]
     file: PathBuf,
     sound: bool,
     /// Whether it can be served and flushed all the same.

@@ -238,7 +238,7 @@ fn admit<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Admit, D::Error> 
 
 /// A size, as the command line reads it.
 pub(crate) fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
-    let read = crate::size::parse(&String::deserialize(deserializer)?);
+    let read = crate::grammar::size(&String::deserialize(deserializer)?);
     read.map(Some).map_err(|refused| D::Error::custom(refused.in_a_file()))
 }
 

@@ -1,7 +1,7 @@
 //! Asks before data is given up: on a terminal, a person; elsewhere only a flag consents.
 
-use crate::shell::{Ends, shown};
 use std::io::{self, IsTerminal, Write};
+use tidegate_host::shell::{Ends, shown};
 
 /// Asks `question` on the terminal, if the program has one and speaks to people. Anything but `yes` declines.
 pub(crate) fn given(question: &str, json: bool) -> bool {

@@ -15,7 +15,6 @@ use crate::risk;
 use crate::scrub::Found;
 use crate::snapshot::{Observed, Snapshot};
 use crate::watchers::Watcher;
-use crate::{owned, places};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -24,6 +23,7 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use tidegate_host::{default_paths, owned};
 
 /// How long somebody who asked may take to read a line of the answer.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -54,7 +54,7 @@ pub(crate) enum Request {
     /// Something about the disk of one volume: the answer is a [`DiskReply`].
     Disk {
         /// The volume's region.
-        #[serde(with = "crate::json_path")]
+        #[serde(with = "tidegate_host::json_path")]
         pmem: PathBuf,
         /// What.
         act: DiskAct,
@@ -62,7 +62,7 @@ pub(crate) enum Request {
     /// To change the cache of a disk, or to part from it, as long as whoever asked listens: the answers are [`DiskReply`]s.
     Change {
         /// The volume's region.
-        #[serde(with = "crate::json_path")]
+        #[serde(with = "tidegate_host::json_path")]
         pmem: PathBuf,
         /// How.
         change: Change,
@@ -83,7 +83,7 @@ pub(crate) enum DiskAct {
     /// To put the region in front of the disk again.
     Attach {
         /// Where the disk is.
-        #[serde(with = "crate::json_path")]
+        #[serde(with = "tidegate_host::json_path")]
         disk: PathBuf,
         /// Whether completed writes may then lie only in memory that a power loss empties.
         #[serde(default)]
@@ -156,14 +156,14 @@ pub(crate) enum Refused {
     #[error("{} is not served here", pmem.display())]
     NotServed {
         /// The region asked for.
-        #[serde(with = "crate::json_path")]
+        #[serde(with = "tidegate_host::json_path")]
         pmem: PathBuf,
     },
     /// The volume has no disk behind it.
     #[error("{} is no cache of a disk", pmem.display())]
     NoCache {
         /// The region asked for.
-        #[serde(with = "crate::json_path")]
+        #[serde(with = "tidegate_host::json_path")]
         pmem: PathBuf,
     },
     /// It was tried, and did not succeed.
@@ -180,7 +180,7 @@ pub(crate) enum Refused {
     #[error("the server ends, and {} stays as it was", pmem.display())]
     Ending {
         /// The region.
-        #[serde(with = "crate::json_path")]
+        #[serde(with = "tidegate_host::json_path")]
         pmem: PathBuf,
     },
     /// No cache has this mode.
@@ -215,7 +215,7 @@ pub(crate) fn open(plan: &Plan) -> Result<Vec<Listener>, Failure> {
     if let Some(path) = &plan.control {
         return Ok(vec![bind(path.clone()).map_err(|failure| failure.named_by("--control PATH"))?]);
     }
-    let beside = plan.volumes.iter().map(|volume| places::control_socket(&volume.pmem));
+    let beside = plan.volumes.iter().map(|volume| default_paths::control_socket(&volume.pmem));
     Ok(beside.filter_map(|path| bind(path).inspect_err(tell_absence).ok()).collect())
 }
 
@@ -319,7 +319,7 @@ fn of_disk(observed: &Observed, pmem: &Path, act: DiskAct) -> DiskReply {
 
 /// The disk of the volume in `pmem`.
 fn disk_of<'a>(observed: &'a Observed, pmem: &Path) -> Result<&'a LiveDisk, Refused> {
-    let volume = observed.volumes.iter().find(|volume| places::is_same_file(&volume.pmem, pmem));
+    let volume = observed.volumes.iter().find(|volume| default_paths::is_same_file(&volume.pmem, pmem));
     let volume = volume.ok_or_else(|| Refused::NotServed { pmem: pmem.to_owned() })?;
     volume.disk.as_deref().ok_or_else(|| Refused::NoCache { pmem: pmem.to_owned() })
 }
@@ -458,7 +458,7 @@ fn exchange<A: DeserializeOwned>(path: &Path, pmem: Option<&Path>, request: &Req
 fn refuse_stranger(stream: &UnixStream, path: &Path, pmem: &Path) -> io::Result<()> {
     let peer = rustix::net::sockopt::socket_peercred(stream)?.uid.as_raw();
     let is_owner = || pmem.metadata().is_ok_and(|about| about.uid() == peer);
-    if path != places::control_socket(pmem) || [owned::own(), 0].contains(&peer) || is_owner() {
+    if path != default_paths::control_socket(pmem) || [owned::own(), 0].contains(&peer) || is_owner() {
         return Ok(());
     }
     let stranger = format!("{} listens there, who does not own the region", owned::named(peer));

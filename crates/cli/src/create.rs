@@ -10,9 +10,6 @@ use crate::facts::{Facts, Memory};
 use crate::failure::{Doing, Exit, Failure, UsageFailure, VolumeFailure};
 use crate::grammar::Create;
 use crate::holdings;
-use crate::places;
-use crate::shell::word;
-use crate::unlocked::unlocked;
 use rustix::fs::{FallocateFlags, SeekFrom};
 use serde::Serialize;
 use std::fmt;
@@ -20,6 +17,9 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use tidegate_btt::{Contents, FormatError, FormatSpec, Identity, format, identify};
+use tidegate_host::default_paths;
+use tidegate_host::shell::word;
+use tidegate_host::unlocked::unlocked;
 use tidegate_layout::btt::{ARENA_BYTES_MIN, PAGE_BYTES, SECTOR_SIZES, Version};
 use tidegate_media::{Access, Allocation, Domain, LockedFile, MapError, MappedRegion, Region};
 use uuid::Uuid;
@@ -31,7 +31,7 @@ const SEARCHED_BYTES: usize = 1 << 20;
 #[derive(Serialize)]
 struct Created {
     created: Facts,
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "crate::json_path::optional")]
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "tidegate_host::json_path::optional")]
     disk: Option<PathBuf>,
 }
 
@@ -54,7 +54,7 @@ pub(crate) fn run(wish: &Create, json: bool) -> Result<Exit, Failure> {
 pub(crate) fn create(wish: &Create) -> Result<Facts, Failure> {
     let size_is_right = |size| check_size_of(wish, size);
     wish.size.map(size_is_right).transpose()?;
-    if wish.disk.as_deref().is_some_and(|disk| places::is_same_file(disk, &wish.pmem)) {
+    if wish.disk.as_deref().is_some_and(|disk| default_paths::is_same_file(disk, &wish.pmem)) {
         return Err(UsageFailure::OwnDisk.into());
     }
     // Before the region is touched.

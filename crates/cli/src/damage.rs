@@ -1,10 +1,10 @@
 //! Damage of a volume that is used all the same, as `serve` warns of it and `info` shows it.
 
-use crate::shell::word;
 use serde::Serialize;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use tidegate_btt::{ERROR_FLAG_RULE, Survey};
+use tidegate_host::shell::word;
 
 /// What a survey found.
 #[derive(Clone, Debug, Serialize)]

@@ -9,27 +9,27 @@ use crate::cached_disk::DiskState;
 use crate::change::Change;
 use crate::control::{self, DiskAct, DiskAnswer};
 use crate::disks::{self, DETACHED};
-use crate::drain::Meter;
 use crate::failure::{DiskFailure, Exit, Failure};
 use crate::flush::{self, Teller};
 use crate::grammar::{Attach, Detach};
 use crate::live_disk::lay_out;
 use crate::notes::Note;
 use crate::ordered::{erase_journal_of, put_journal_of};
-use crate::places;
 use crate::risk::{self, Stake, Step};
-use crate::shell::word;
 use serde::Serialize;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 use tidegate_disk_cache::Relayout;
+use tidegate_host::default_paths;
+use tidegate_host::progress::Meter;
+use tidegate_host::shell::word;
 use tidegate_media::{Access, DiskAccess, Region};
 
 /// What `detach` answers.
 #[derive(Serialize)]
 struct Detached {
-    #[serde(with = "crate::json_path")]
+    #[serde(with = "tidegate_host::json_path")]
     detached: PathBuf,
     /// Whether a server goes on with the disk alone.
     served: bool,
@@ -44,9 +44,9 @@ impl fmt::Display for Detached {
 /// What `attach` answers.
 #[derive(Serialize)]
 struct Attached {
-    #[serde(with = "crate::json_path")]
+    #[serde(with = "tidegate_host::json_path")]
     attached: PathBuf,
-    #[serde(with = "crate::json_path")]
+    #[serde(with = "tidegate_host::json_path")]
     disk: PathBuf,
     /// Whether a server goes on with both.
     served: bool,
@@ -84,7 +84,7 @@ pub(crate) fn by_server(socket: &Path, pmem: &Path, change: Change, tell: Teller
 
 /// Runs `tidegate detach`.
 pub(crate) fn detach(wish: &Detach, json: bool) -> Result<Exit, Failure> {
-    let socket = wish.control.clone().unwrap_or_else(|| places::control_socket(&wish.pmem));
+    let socket = wish.control.clone().unwrap_or_else(|| default_paths::control_socket(&wish.pmem));
     let served = match by_server(&socket, &wish.pmem, Change::Detach, flush::teller(json)) {
         Ok(_) => true,
         Err(failure) if wish.control.is_none() && failure.is_no_server() => {
@@ -112,7 +112,7 @@ fn detach_idle(wish: &Detach, tell: Teller) -> Result<(), Failure> {
 
 /// Runs `tidegate attach`.
 pub(crate) fn attach(wish: &Attach, json: bool) -> Result<Exit, Failure> {
-    let socket = wish.control.clone().unwrap_or_else(|| places::control_socket(&wish.pmem));
+    let socket = wish.control.clone().unwrap_or_else(|| default_paths::control_socket(&wish.pmem));
     let disk = wish.disk.canonicalize().unwrap_or_else(|_| wish.disk.clone());
     let act = DiskAct::Attach { disk: disk.clone(), accept_volatile: wish.accept_volatile, force: wish.force };
     let (served, blocks) = match control::ask_disk(&socket, &wish.pmem, act) {

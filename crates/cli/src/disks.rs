@@ -2,11 +2,7 @@
 
 use crate::failure::{DiskFailure, Doing, Failure, VolumeFailure};
 use crate::notes::Note;
-use crate::owned;
 use crate::risk::Volatile;
-use crate::shell::word;
-use crate::size::Exact;
-use crate::unlocked::unlocked;
 use serde::Serialize;
 use std::fmt;
 use std::fs::File;
@@ -15,6 +11,10 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tidegate_disk_cache::{Guard, Identity, Journaling, Mode, Reads};
+use tidegate_host::owned;
+use tidegate_host::shell::word;
+use tidegate_host::units::Exact;
+use tidegate_host::unlocked::unlocked;
 use tidegate_media::{BlockDevice, DiskAccess, DiskIdentity, FileDisk, MapError};
 use tidegate_policy::admit::Admit;
 use tidegate_policy::destage::Caps;

@@ -5,12 +5,12 @@ use crate::contract::{self, Columns, Promise, Stack};
 use crate::damage::Damage;
 use crate::disks::{DETACHED, NO_NAME};
 use crate::run;
-use crate::size::Human;
 use serde::{Serialize, Serializer};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use tidegate_btt::Summary;
 use tidegate_disk_cache::{Identity, Sums};
+use tidegate_host::units::Human;
 use tidegate_media::{DiskIdentity, Domain, Instructions, MappedRegion, Region};
 use uuid::Uuid;
 
@@ -18,7 +18,7 @@ use uuid::Uuid;
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Facts {
     /// The region file.
-    #[serde(with = "crate::json_path")]
+    #[serde(with = "tidegate_host::json_path")]
     pub(crate) file: PathBuf,
     /// Bytes of the region.
     pub(crate) region_bytes: u64,

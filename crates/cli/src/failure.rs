@@ -18,17 +18,18 @@ pub(crate) use disk::{DiskFailure, Kept, KeptBy};
 pub(crate) use journal::JournalFailure;
 pub(crate) use listening::{ListenFailure, SOCKET_PATH_BYTES_MAX};
 pub(crate) use opening::of_opening;
-pub(crate) use own::NotOwn;
 pub(crate) use run::RunFailure;
 pub(crate) use stop::StopFailure;
 pub(crate) use usage::UsageFailure;
 pub(crate) use volume::{CacheTrouble, Doing, VolumeFailure};
 
-use crate::shell::{Ends, shown};
 use serde::Serialize;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use tidegate_host::default_paths::FolderError;
+use tidegate_host::owned::NotOwn;
+use tidegate_host::shell::{Ends, shown};
 
 /// How the program ends. Scripts rely on these numbers; `--help` prints them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,7 +174,7 @@ impl Failure {
             Failure::Listen(listen) => Some(listen.told()),
             Failure::Run(run) => Some(run.told()),
             Failure::Stop(stop) => Some(stop.told()),
-            Failure::NotOwn(not_own) => Some(not_own.told()),
+            Failure::NotOwn(not_own) => Some(own::told(not_own)),
             Failure::Output { folder, error } => Some(Told {
                 kind: "output",
                 what: format!("cannot write to {}", folder.display()),
@@ -210,6 +211,15 @@ impl From<UsageFailure> for Failure {
 impl From<JournalFailure> for Failure {
     fn from(journal: JournalFailure) -> Failure {
         Failure::Journal(journal)
+    }
+}
+
+impl From<FolderError> for Failure {
+    fn from(error: FolderError) -> Failure {
+        match error {
+            FolderError::NotMade { folder, error } => VolumeFailure::of_io(&folder, Doing::Create, error).into(),
+            FolderError::NotOwn(not_own) => Failure::NotOwn(not_own),
+        }
     }
 }
 

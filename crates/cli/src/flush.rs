@@ -9,25 +9,25 @@ use crate::control::{self, DiskAct, DiskAnswer};
 use crate::create;
 use crate::disk_left::{self, IfChanged};
 use crate::disks::{self, DiskPlan, Named};
-use crate::drain::Meter;
 use crate::failure::{DiskFailure, Exit, Failure, VolumeFailure, of_opening};
 use crate::grammar::Flush;
 use crate::holdings;
 use crate::live_disk::FlushTicket;
 use crate::notes::Note;
-use crate::places;
 use serde::Serialize;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 use tidegate_disk_cache::{Guard, Identity};
+use tidegate_host::default_paths;
+use tidegate_host::progress::Meter;
 use tidegate_media::{Access, DiskAccess, MappedRegion};
 
 /// What `flush` answers.
 #[derive(Serialize)]
 struct Answer {
-    #[serde(with = "crate::json_path")]
+    #[serde(with = "tidegate_host::json_path")]
     file: PathBuf,
     /// Whether a server does it.
     served: bool,
@@ -54,7 +54,7 @@ impl fmt::Display for Answer {
 /// Runs `tidegate flush`.
 pub(crate) fn run(wish: &Flush, json: bool) -> Result<Exit, Failure> {
     let file = wish.pmem.clone();
-    let socket = wish.control.clone().unwrap_or_else(|| places::control_socket(&file));
+    let socket = wish.control.clone().unwrap_or_else(|| default_paths::control_socket(&file));
     let (served, flushed, dirty_bytes) = match control::ask_disk(&socket, &file, DiskAct::Flush) {
         Ok((DiskAnswer::Flushing { ticket }, state)) if wish.wait => {
             (true, true, wait(&socket, &file, ticket, &state, teller(json))?)

@@ -12,7 +12,7 @@ mod words;
 pub(crate) use disk_cache::{Attach, Detach, Flush, Replay, Resize, Salvage, Scrub, SetMode};
 pub(crate) use files::{Recover, Run, Status};
 pub(crate) use tools::{Completions, Man};
-pub(crate) use values::{admit, cache, cache_mode, metrics, profile, replacement, socket_mode};
+pub(crate) use values::{admit, cache, cache_mode, metrics, profile, replacement, size, socket_mode};
 pub(crate) use volumes::{Check, Create, Info, Serve, Stat, Stop};
 
 use crate::failure::Failure;

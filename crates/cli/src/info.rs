@@ -12,16 +12,16 @@ use crate::failure::{Exit, Failure, VolumeFailure};
 use crate::grammar::Info;
 use crate::leftovers::{self, Leftover};
 use crate::notes::Note;
-use crate::places;
 use crate::risk::Stake;
 use crate::run::is_pool;
-use crate::size::Human;
 use crate::snapshot::VolumeCounts;
 use serde::Serialize;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use tidegate_btt::{Identity, OpenError, Summary, identify, survey};
 use tidegate_disk_cache::Identity as CacheIdentity;
+use tidegate_host::default_paths;
+use tidegate_host::units::Human;
 use tidegate_media::{Access, MappedRegion};
 
 /// What `info` answers.
@@ -65,7 +65,7 @@ enum DiskLook {
         /// Whether the cache belongs to a disk.
         attached: bool,
         /// Where that was when the volume was last open.
-        #[serde(serialize_with = "crate::json_path::optional")]
+        #[serde(serialize_with = "tidegate_host::json_path::optional")]
         disk: Option<PathBuf>,
         dirty_bytes: u64,
         clean_bytes: u64,
@@ -107,7 +107,7 @@ impl DiskLook {
 
     /// The cache `identity` in `region`; its server is asked if it has one, which uses no region while it serves the disk alone.
     fn at(path: &Path, region: &MappedRegion, identity: &CacheIdentity) -> Result<DiskLook, Failure> {
-        let snapshot = control::ask(&places::control_socket(path), Some(path)).ok();
+        let snapshot = control::ask(&default_paths::control_socket(path), Some(path)).ok();
         let served = snapshot.and_then(|snapshot| volume_at(path, snapshot.volumes));
         if let Some(state) = served.and_then(|volume| volume.disk) {
             return Ok(DiskLook::Served(state));
@@ -132,7 +132,7 @@ impl DiskLook {
 
 /// The one of `volumes` that lies at `path`. A server may know it by a path that leads nowhere here; its name is enough if no other has it.
 fn volume_at(path: &Path, mut volumes: Vec<VolumeCounts>) -> Option<VolumeCounts> {
-    if let Some(index) = volumes.iter().position(|volume| places::is_same_file(&volume.pmem, path)) {
+    if let Some(index) = volumes.iter().position(|volume| default_paths::is_same_file(&volume.pmem, path)) {
         return Some(volumes.swap_remove(index));
     }
     let mut named = volumes.into_iter().filter(|volume| volume.pmem.file_name() == path.file_name());

@@ -5,14 +5,14 @@
 //! user may make any name in that folder, so only files of trusted users are told of.
 
 use crate::notes::Note;
-use crate::owned;
-use crate::shell::word;
 use serde::Serialize;
 use std::fmt;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use tidegate_host::owned;
+use tidegate_host::shell::word;
 use tidegate_media::{Access, MappedRegion};
 use uuid::Uuid;
 
@@ -20,10 +20,10 @@ use uuid::Uuid;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Leftover {
     /// The cache's file.
-    #[serde(with = "crate::json_path")]
+    #[serde(with = "tidegate_host::json_path")]
     pub(crate) cache: PathBuf,
     /// Its volume.
-    #[serde(with = "crate::json_path")]
+    #[serde(with = "tidegate_host::json_path")]
     pub(crate) volume: PathBuf,
     /// Whether the volume is still there.
     pub(crate) state: State,

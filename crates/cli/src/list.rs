@@ -1,6 +1,6 @@
 //! `tidegate list`: the servers and runs of this user (for root, of every user), and what killed ones left, with the command that removes or completes it.
 //!
-//! Nothing keeps a register. Servers and runs are found by what the kernel tells of processes ([`processes`](mod@crate::processes)), and are asked; what was left
+//! Nothing keeps a register. Servers and runs are found by what the kernel tells of processes ([`processes`](tidegate_host::processes)), and are asked; what was left
 //! is looked for where it lies by default: caches in shared memory, pools in the state folder, folders of runs in the runtime folder.
 
 use crate::answer;
@@ -8,15 +8,15 @@ use crate::compose;
 use crate::control;
 use crate::failure::{Exit, Failure};
 use crate::leftovers::{self, Leftover};
-use crate::owned;
-use crate::processes::{self, Process};
 use crate::run::{self, LeftFolder, LeftPool};
-use crate::shell::word;
 use crate::snapshot::{Snapshot, VolumeCounts};
 use serde::Serialize;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::thread;
+use tidegate_host::owned;
+use tidegate_host::processes::{self, Process};
+use tidegate_host::shell::word;
 use tidegate_media::Access;
 
 /// What `list` answers.
@@ -34,11 +34,11 @@ pub(crate) struct Server {
     pub(crate) pid: u32,
     user: String,
     /// The control socket on which it answered.
-    #[serde(serialize_with = "crate::json_path::optional")]
+    #[serde(serialize_with = "tidegate_host::json_path::optional")]
     pub(crate) control: Option<PathBuf>,
     volumes: Vec<Volume>,
     /// Files that it has locked: regions and disks.
-    #[serde(serialize_with = "crate::json_path::each")]
+    #[serde(serialize_with = "tidegate_host::json_path::each")]
     locked: Vec<PathBuf>,
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct Server {
 #[derive(Debug, Serialize)]
 struct Volume {
     name: String,
-    #[serde(with = "crate::json_path")]
+    #[serde(with = "tidegate_host::json_path")]
     file: PathBuf,
     format: String,
     mode: String,
@@ -58,7 +58,7 @@ struct Volume {
 struct UsedPool {
     pid: u32,
     user: String,
-    #[serde(with = "crate::json_path")]
+    #[serde(with = "tidegate_host::json_path")]
     pool: PathBuf,
 }
 
@@ -133,7 +133,7 @@ impl Server {
 
     /// Whether it serves the volume in `pmem`.
     pub(crate) fn serves(&self, pmem: &Path) -> bool {
-        self.volumes.iter().any(|volume| crate::places::is_same_file(&volume.file, pmem))
+        self.volumes.iter().any(|volume| tidegate_host::default_paths::is_same_file(&volume.file, pmem))
     }
 }
 

@@ -1,7 +1,6 @@
 //! Places to listen: unix sockets and TCP ports, from the command line's text to a socket that accepts.
 
 use crate::failure::{Failure, ListenFailure, SOCKET_PATH_BYTES_MAX, UsageFailure};
-use crate::places;
 use rustix::fs::{AtFlags, CWD, Mode};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -15,6 +14,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use tidegate_host::default_paths;
 
 /// The port registered for NBD, taken where a TCP place names none.
 const NBD_PORT: u16 = 10809;
@@ -228,7 +228,7 @@ fn bind_unix(path: &Path, access: SocketAccess) -> Result<Listener, Failure> {
     if path.as_os_str().as_bytes().len() > SOCKET_PATH_BYTES_MAX {
         return Err(ListenFailure::PathTooLong { path: path.to_owned() }.into());
     }
-    places::make_folder_of(path)?;
+    default_paths::make_folder_of(path)?;
     clear_the_way(path)?;
     // The mask is the process's: no other thread runs yet that could create files.
     let mask = rustix::process::umask(access.mode.complement());

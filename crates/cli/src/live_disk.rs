@@ -115,7 +115,7 @@ struct Earlier {
 #[derive(Debug, Serialize)]
 pub(crate) struct DiskEnd {
     /// Where it is.
-    #[serde(with = "crate::json_path")]
+    #[serde(with = "tidegate_host::json_path")]
     pub(crate) disk: PathBuf,
     /// Bytes that only the region has.
     pub(crate) dirty_bytes: u64,

@@ -6,16 +6,16 @@ use crate::detach::warn_of_the_risk;
 use crate::failure::{Exit, Failure};
 use crate::flush;
 use crate::grammar::SetMode;
-use crate::places;
 use serde::Serialize;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use tidegate_host::default_paths;
 use tidegate_media::Access;
 
 /// What `mode` answers.
 #[derive(Serialize)]
 struct Answer {
-    #[serde(with = "crate::json_path")]
+    #[serde(with = "tidegate_host::json_path")]
     file: PathBuf,
     mode: String,
     /// What is done with reads and writes until the change under way has ended, if that is something else.
@@ -32,7 +32,7 @@ impl fmt::Display for Answer {
 
 /// Runs `tidegate mode`.
 pub(crate) fn run(wish: &SetMode, json: bool) -> Result<Exit, Failure> {
-    let socket = wish.control.clone().unwrap_or_else(|| places::control_socket(&wish.pmem));
+    let socket = wish.control.clone().unwrap_or_else(|| default_paths::control_socket(&wish.pmem));
     let mode = wish.mode.to_string();
     let act = DiskAct::SetMode { mode: mode.clone(), accept_volatile: wish.accept_volatile };
     let (_, state) = control::ask_disk(&socket, &wish.pmem, act).map_err(|failure| of_the_file(&wish.pmem, failure))?;

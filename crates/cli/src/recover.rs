@@ -11,12 +11,12 @@ use std::path::PathBuf;
 /// What `recover` answers.
 #[derive(Serialize)]
 struct Answer {
-    #[serde(with = "crate::json_path")]
+    #[serde(with = "tidegate_host::json_path")]
     pool: PathBuf,
     /// Whether a run was left that did not end well.
     was_left: bool,
     /// Files that were written.
-    #[serde(serialize_with = "crate::json_path::each")]
+    #[serde(serialize_with = "tidegate_host::json_path::each")]
     written: Vec<PathBuf>,
     salvaged: Vec<Aside>,
     removed: Vec<Removed>,
@@ -29,7 +29,7 @@ struct Answer {
 /// A file whose file system is not mounted: what was synced to it is still in the pool.
 #[derive(Serialize)]
 struct Waiting {
-    #[serde(with = "crate::json_path")]
+    #[serde(with = "tidegate_host::json_path")]
     file: PathBuf,
     file_system: FileSystem,
 }
@@ -37,26 +37,26 @@ struct Waiting {
 /// What was synced to a file that was not written.
 #[derive(Serialize)]
 struct Aside {
-    #[serde(with = "crate::json_path")]
+    #[serde(with = "tidegate_host::json_path")]
     file: PathBuf,
     why: &'static str,
-    #[serde(with = "crate::json_path")]
+    #[serde(with = "tidegate_host::json_path")]
     to: PathBuf,
 }
 
 /// A file that its program had removed, and the power cut had not.
 #[derive(Serialize)]
 struct Removed {
-    #[serde(with = "crate::json_path")]
+    #[serde(with = "tidegate_host::json_path")]
     file: PathBuf,
-    #[serde(with = "crate::json_path")]
+    #[serde(with = "tidegate_host::json_path")]
     to: PathBuf,
 }
 
 /// What has the name of a file that its program had removed, and was left alone.
 #[derive(Serialize)]
 struct Kept {
-    #[serde(with = "crate::json_path")]
+    #[serde(with = "tidegate_host::json_path")]
     file: PathBuf,
     why: &'static str,
 }

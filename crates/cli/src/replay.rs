@@ -5,13 +5,13 @@ use crate::disks;
 use crate::failure::{Exit, Failure, JournalFailure};
 use crate::grammar::Replay;
 use crate::holdings;
-use crate::size::Human;
 use serde::Serialize;
 use std::fmt;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use tidegate_disk_cache::{FoundJournal, find_journal, recover_disk};
+use tidegate_host::units::Human;
 use tidegate_media::DiskAccess;
 use uuid::Uuid;
 
@@ -21,7 +21,7 @@ const BLOCK_BYTES: u32 = 512;
 /// What `replay` answers.
 #[derive(Serialize)]
 struct Answer {
-    #[serde(with = "crate::json_path")]
+    #[serde(with = "tidegate_host::json_path")]
     disk: PathBuf,
     /// Blocks that were put in place.
     blocks: u32,

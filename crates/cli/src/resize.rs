@@ -13,19 +13,19 @@ use crate::failure::{DiskFailure, Exit, Failure};
 use crate::flush::{self, Teller};
 use crate::grammar::Resize;
 use crate::live_disk::{Resizing, lay_out, lengthened, resized, resized_file, resizing};
-use crate::places;
-use crate::size::{Exact, Human};
 use serde::Serialize;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use tidegate_btt::{Identity, identify};
 use tidegate_disk_cache::Relayout;
+use tidegate_host::default_paths;
+use tidegate_host::units::{Exact, Human};
 use tidegate_media::{Access, BlockDevice, DiskAccess, Region};
 
 /// What `resize` answers.
 #[derive(Serialize)]
 struct Answer {
-    #[serde(with = "crate::json_path")]
+    #[serde(with = "tidegate_host::json_path")]
     file: PathBuf,
     /// Whether a server did it.
     served: bool,
@@ -54,7 +54,7 @@ pub(crate) fn run(wish: &Resize, json: bool) -> Result<Exit, Failure> {
     wish.size.map(check_size).transpose()?;
     let Some(bytes) = wish.size else { return grow(wish, json) };
     let pmem = wish.pmem.clone();
-    let socket = wish.control.clone().unwrap_or_else(|| places::control_socket(&pmem));
+    let socket = wish.control.clone().unwrap_or_else(|| default_paths::control_socket(&pmem));
     let (served, changed) = match by_server(&socket, &pmem, Change::Resize { bytes }, flush::teller(json)) {
         Ok(DiskAnswer::Resized { changed }) => (true, changed),
         Ok(_) => (true, Resizing::Cache),
@@ -106,7 +106,7 @@ fn resize(wish: &Resize, bytes: u64, tell: Teller) -> Result<Resizing, Failure> 
 /// What `resize --to-disk` answers.
 #[derive(Serialize)]
 struct Grown {
-    #[serde(with = "crate::json_path")]
+    #[serde(with = "tidegate_host::json_path")]
     file: PathBuf,
     /// Bytes of the volume before.
     was_bytes: u64,

@@ -1,7 +1,7 @@
 //! How many connections the system has room for: file descriptors and memory mappings are limited for each process.
 
 use crate::watchers::WATCHERS_MAX;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tidegate_host::rlimits::{mappings_max, raise_descriptors};
 use tidegate_nbd::limits::ASIDE_THREADS_MAX;
 
 /// Descriptors kept for everything but connections: those who watch, over either kind of socket, and what does not hang on numbers.
@@ -26,21 +26,6 @@ pub(crate) fn make(wish: usize) -> usize {
     room.clamp(1, wish)
 }
 
-/// Raises the limit on descriptors as far as it goes without privileges; where it is then.
-fn raise_descriptors() -> u64 {
-    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    match setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
-        Ok(()) => maximum.unwrap_or(u64::MAX),
-        Err(_) => current.unwrap_or(u64::MAX),
-    }
-}
-
-/// How many mappings the kernel lets a process have; no limit if it does not say.
-fn mappings_max() -> u64 {
-    let text = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap_or_default();
-    text.trim().parse().unwrap_or(u64::MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -49,7 +34,5 @@ mod tests {
     fn no_more_than_wished_and_never_none() {
         assert_eq!(make(1), 1);
         assert!((1..=usize::MAX).contains(&make(usize::MAX)));
-        let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-        assert_eq!(current, maximum, "the limit is raised as far as it goes");
     }
 }

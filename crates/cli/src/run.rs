@@ -32,12 +32,9 @@ mod table;
 mod version;
 mod written;
 
+use crate::contract;
 use crate::failure::{Doing, Failure, RunFailure};
 use crate::grammar::Run;
-use crate::owned::{self, Distrust};
-use crate::shell::word;
-use crate::size::Human;
-use crate::{contract, places};
 use beside::Beside;
 use deny::Denied;
 pub(crate) use file_system::FileSystem;
@@ -57,6 +54,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 use table::Table;
+use tidegate_host::default_paths;
+use tidegate_host::owned::{self, Distrust};
+use tidegate_host::shell::word;
+use tidegate_host::units::Human;
 use tidegate_media::{Domain, MappedRegion, Region};
 pub(crate) use version::{is_pool, version};
 use written::Asked;
@@ -88,7 +89,7 @@ pub(crate) fn run(wish: &Run) -> Result<ExitCode, Failure> {
     warn_of_others(&pool);
     let beside = Beside::of(&pool);
     let journal_at = beside.journal();
-    places::make_folder_of(&journal_at)?;
+    default_paths::make_folder_of(&journal_at)?;
     beside.refuse_in_memory(domain)?;
     let recovered = recover::recover(&beside, &region, beside.salvaged(), IfUnmounted::Keep)?;
     recovered.tell();
@@ -162,7 +163,7 @@ pub(crate) fn recover_pool(pool: &Path, aside: Option<&Path>, if_unmounted: IfUn
 
 /// The pool that is meant when none is named.
 pub(crate) fn pool_or_default(pool: Option<&Path>) -> PathBuf {
-    pool.map_or_else(places::default_pool, Path::to_owned)
+    pool.map_or_else(default_paths::default_pool, Path::to_owned)
 }
 
 /// Whether `error` says that nothing is there: no such file, or a file where a folder would have to be.

@@ -18,9 +18,9 @@ use tidegate_media::{Access, BlockDevice, DiskAccess};
 /// What `salvage` answers.
 #[derive(Serialize)]
 struct Answer {
-    #[serde(with = "crate::json_path")]
+    #[serde(with = "tidegate_host::json_path")]
     file: PathBuf,
-    #[serde(with = "crate::json_path")]
+    #[serde(with = "tidegate_host::json_path")]
     to: PathBuf,
     blocks: u64,
     bytes: u64,

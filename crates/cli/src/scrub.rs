@@ -6,12 +6,12 @@ use crate::control::{self, DiskAct, DiskAnswer};
 use crate::failure::{Exit, Failure, VolumeFailure};
 use crate::flush;
 use crate::grammar::Scrub;
-use crate::places;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tidegate_disk_cache::{DiskCache, Guard, Journaling, NoDisk, Options, Scrubbed, Sums};
+use tidegate_host::default_paths;
 use tidegate_media::{Access, Region};
 
 /// Entries that are looked at in one step.
@@ -52,7 +52,7 @@ impl Found {
 /// What `scrub` answers.
 #[derive(Serialize)]
 struct Answer {
-    #[serde(with = "crate::json_path")]
+    #[serde(with = "tidegate_host::json_path")]
     file: PathBuf,
     /// Whether a server did it.
     served: bool,
@@ -79,7 +79,7 @@ impl fmt::Display for Answer {
 /// Runs `tidegate scrub`.
 pub(crate) fn run(wish: &Scrub, json: bool) -> Result<Exit, Failure> {
     let file = wish.pmem.clone();
-    let socket = wish.control.clone().unwrap_or_else(|| places::control_socket(&file));
+    let socket = wish.control.clone().unwrap_or_else(|| default_paths::control_socket(&file));
     let answer = match served(&socket, &file) {
         Err(failure) if wish.control.is_none() && failure.is_no_server() => offline(&file)?,
         other => other?,

@@ -46,9 +46,12 @@ fn words(pmem: &Path, sealed: Sealed) -> String {
         true => format!(
             "its file system is full: make room there, then start the server anew; to have all the room in advance: fallocate --length {} {}",
             std::fs::metadata(pmem).map_or(0, |there| there.len()),
-            crate::shell::word(pmem)
+            tidegate_host::shell::word(pmem)
         ),
-        false => format!("see dmesg, then end the server and run: tidegate check --pmem {}", crate::shell::word(pmem)),
+        false => format!(
+            "see dmesg, then end the server and run: tidegate check --pmem {}",
+            tidegate_host::shell::word(pmem)
+        ),
     };
     format!("{} takes no more writes: {sealed}; {next}", pmem.display())
 }

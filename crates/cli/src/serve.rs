@@ -20,7 +20,6 @@ use crate::failure::{Exit, Failure, ListenFailure, UsageFailure};
 use crate::grammar::Serve;
 use crate::leftovers;
 use crate::listen::{Listener, Place};
-use crate::places;
 use crate::plan::{Identity, Plan, VolumePlan, access};
 use crate::room;
 use crate::sealing::Sealing;
@@ -30,6 +29,7 @@ use announce::{Served, Serving};
 use ending::{Ended, Ending};
 use signals::Signals;
 use std::sync::Arc;
+use tidegate_host::default_paths;
 use tidegate_media::Access;
 use tidegate_nbd::{Encryption, Export, Exports, Service, Tls};
 use watching::Watching;
@@ -98,9 +98,9 @@ fn listen(plan: &Plan, mut listeners: Vec<Listener>) -> Result<Vec<Listener>, Fa
         place.check_exposure(plan.may_be_exposed())?;
     }
     if plan.listen.is_empty() && listeners.is_empty() {
-        let socket = places::default_socket(&plan.volumes[0].pmem);
-        places::make_own_folder_of(&socket)?;
-        places::make_folder_of(&socket)?;
+        let socket = default_paths::default_socket(&plan.volumes[0].pmem);
+        default_paths::make_own_folder_of(&socket)?;
+        default_paths::make_folder_of(&socket)?;
         return Ok(vec![Listener::bind(&Place::Unix(socket), plan.socket_access())?]);
     }
     for place in &plan.listen {

@@ -44,7 +44,7 @@ pub(crate) struct VolumeCounts {
     /// The export's name.
     pub(crate) name: String,
     /// The region.
-    #[serde(with = "crate::json_path")]
+    #[serde(with = "tidegate_host::json_path")]
     pub(crate) pmem: PathBuf,
     /// Its format.
     #[serde(default)]

@@ -4,7 +4,6 @@ use crate::answer;
 use crate::control;
 use crate::failure::{ControlFailure, Exit, Failure};
 use crate::grammar::Stat;
-use crate::places;
 use crate::readings::{Reading, Unit};
 use crate::snapshot::{ConnectionCounts, RequestCounts, Snapshot, VolumeCounts};
 use serde::Serialize;
@@ -12,6 +11,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
+use tidegate_host::default_paths;
 
 /// Between two looks of `--watch`.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -41,7 +41,7 @@ enum Since {
 #[derive(Serialize)]
 struct Volume {
     name: String,
-    #[serde(with = "crate::json_path")]
+    #[serde(with = "tidegate_host::json_path")]
     file: PathBuf,
     format: String,
     /// Which troubles its memory survives.
@@ -211,8 +211,8 @@ impl fmt::Display for Volume {
 
 /// Runs `tidegate stat`.
 pub(crate) fn run(wish: &Stat, json: bool) -> Result<Exit, Failure> {
-    let pmem = wish.pmem.clone().unwrap_or_else(places::default_volume);
-    let socket = wish.control.clone().unwrap_or_else(|| places::control_socket(&pmem));
+    let pmem = wish.pmem.clone().unwrap_or_else(default_paths::default_volume);
+    let socket = wish.control.clone().unwrap_or_else(|| default_paths::control_socket(&pmem));
     let ask = || control::ask(&socket, Some(&pmem));
     let first = ask()?;
     answer::give(&Answer::new(first.clone(), Since::Start), json)?;

@@ -4,15 +4,15 @@ use crate::answer;
 use crate::failure::{Exit, Failure, RunFailure};
 use crate::grammar;
 use crate::run::{self, FileStatus, Status};
-use crate::size::Human;
 use serde::Serialize;
 use std::fmt;
 use std::path::PathBuf;
+use tidegate_host::units::Human;
 
 /// What `status` answers.
 #[derive(Serialize)]
 struct Answer {
-    #[serde(with = "crate::json_path")]
+    #[serde(with = "tidegate_host::json_path")]
     file: PathBuf,
     #[serde(flatten)]
     status: Status,

@@ -11,8 +11,6 @@ use crate::failure::{ControlFailure, Exit, Failure, StopFailure, VolumeFailure};
 use crate::grammar::Stop;
 use crate::last_words::Told;
 use crate::list;
-use crate::places;
-use crate::processes::{self, Process};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
@@ -20,6 +18,8 @@ use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::Serialize;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use tidegate_host::default_paths;
+use tidegate_host::processes::{self, Process};
 use tidegate_media::Access;
 
 /// What `stop` answers.
@@ -54,7 +54,7 @@ impl fmt::Display for Answer {
 
 /// Runs `tidegate stop`.
 pub(crate) fn run(wish: &Stop, json: bool) -> Result<Exit, Failure> {
-    let pmem = wish.region.given().or_else(|| wish.control.is_none().then(places::default_volume));
+    let pmem = wish.region.given().or_else(|| wish.control.is_none().then(default_paths::default_volume));
     let (socket, asked) = ask(wish.control.as_deref(), pmem.as_deref())?;
     let pid = asked.pid();
     refuse_another(&asked, &socket, pmem.as_deref())?;
@@ -78,7 +78,7 @@ fn answer(pid: u32, told: Option<Told>) -> Answer {
 
 /// The control socket of the server, and the server, which is to tell of its end.
 fn ask(control: Option<&Path>, pmem: Option<&Path>) -> Result<(PathBuf, Ending), Failure> {
-    let socket = control.map(Path::to_owned).or_else(|| pmem.map(places::control_socket)).unwrap_or_default();
+    let socket = control.map(Path::to_owned).or_else(|| pmem.map(default_paths::control_socket)).unwrap_or_default();
     match (control::ask_for_end(&socket, pmem), pmem) {
         (Ok(asked), _) => Ok((socket, asked)),
         (Err(Failure::Control(ControlFailure::NoServer { path, error })), Some(pmem)) if control.is_none() => {
@@ -122,7 +122,7 @@ fn held(asked: &Ending, socket: &Path) -> Result<OwnedFd, Failure> {
 /// Refuses a server that does not have the volume in `pmem`.
 fn refuse_another(asked: &Ending, socket: &Path, pmem: Option<&Path>) -> Result<(), Failure> {
     let Some(pmem) = pmem else { return Ok(()) };
-    if asked.snapshot.volumes.iter().any(|volume| places::is_same_file(&volume.pmem, pmem)) {
+    if asked.snapshot.volumes.iter().any(|volume| default_paths::is_same_file(&volume.pmem, pmem)) {
         return Ok(());
     }
     let served = asked.snapshot.volumes.iter().map(|volume| volume.pmem.clone()).collect();

@@ -7,13 +7,10 @@
 
 mod files;
 
-use crate::drain::Drain;
 use crate::failure::{CacheTrouble, Doing, Failure, VolumeFailure};
 use crate::leftovers;
 use crate::notes::Note;
 use crate::readings::{Reading, Unit, Watched};
-use crate::size::Human;
-use crate::unlocked::unlocked;
 use files::{CacheFiles, remove};
 use std::fs;
 use std::io;
@@ -22,6 +19,9 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tidegate_background::{DrainPool, Setup};
 use tidegate_btt::Btt;
+use tidegate_host::progress::Drain;
+use tidegate_host::units::Human;
+use tidegate_host::unlocked::unlocked;
 use tidegate_media::{BlockDevice, MapError, MappedRegion, Region};
 use tidegate_write_cache::{Counters, CreateError, Options, WriteCache, bytes_for, complete};
 use uuid::Uuid;

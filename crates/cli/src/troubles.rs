@@ -3,10 +3,10 @@
 //! A sweep may leave a block out, at most [`LEFT_OUT_SWEEPS`] times: so one that meets no refusal does not mean that none is left.
 
 use crate::failure::{Kept, KeptBy};
-use crate::size::Human;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidegate_background::{Left, Step};
+use tidegate_host::units::Human;
 use tidegate_media::{Error, Misuse};
 
 /// Sweeps one after the other that may leave out one block.

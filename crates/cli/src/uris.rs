@@ -4,11 +4,11 @@
 //! is there, and it takes an NBD device that is free. It makes a file system only on a volume that is all zero when the command runs.
 
 use crate::listen::Place;
-use crate::shell::{quoted, word};
 use serde::Serialize;
 use std::fmt::Write;
 use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
+use tidegate_host::shell::{quoted, word};
 use uuid::Uuid;
 
 /// How TCP connections are protected.

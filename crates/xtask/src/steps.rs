@@ -1,7 +1,7 @@
 //! The steps of a full test: each runs whatever the others did, and a table at the end says how they went.
 
 use crate::workspace::Workspace;
-use crate::{packages, tidy, workspace};
+use crate::{packages, suite, tidy, workspace};
 use anyhow::{Context as _, Result, ensure};
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
@@ -42,7 +42,7 @@ const STEPS: [Step; 11] = [
     Step { name: "tests of single crates", runs: in_quick, action: |_| tests_of_single_crates() },
     Step { name: "rivals", runs: in_full, action: |_| cargo(&["test", "--package", "tidegate-rivals"]) },
     Step { name: "schedules", runs: has_schedules, action: schedules },
-    Step { name: "storms", runs: in_full, action: |_| storms() },
+    Step { name: "storms", runs: in_full, action: storms },
     Step { name: "experiments", runs: in_full, action: |_| experiments() },
     Step { name: "documentation", runs: always, action: |_| documentation() },
 ];
@@ -117,14 +117,19 @@ fn rules() -> Result<()> {
 
 /// Every test, with the campaigns that `extent` asks for.
 fn tests(extent: Extent) -> Result<()> {
-    let mut command = cargo_command(&["test", "--no-fail-fast"]);
-    command.envs(LONG.into_iter().filter(|_| extent == Extent::Long));
-    run(command)
+    suite::run(cargo_command(&["test"]), campaigns(extent))?;
+    cargo(&["test", "--doc", "--quiet"])
+}
+
+/// What campaigns are told in `extent`.
+fn campaigns(extent: Extent) -> &'static [(&'static str, &'static str)] {
+    if extent == Extent::Long { &LONG } else { &[] }
 }
 
 /// All but the whole-stack trials, which need clients, guests and root.
 fn tests_of_single_crates() -> Result<()> {
-    cargo(&["test", "--no-fail-fast", "--workspace", "--exclude", "tidegate-trials", "--exclude", "tidegate-rivals"])
+    let others = ["--workspace", "--exclude", "tidegate-trials", "--exclude", "tidegate-rivals"];
+    suite::run(cargo_command(&[&["test"], &others[..]].concat()), &[])
 }
 
 /// Where cargo builds.
@@ -140,7 +145,7 @@ fn schedules(extent: Extent) -> Result<()> {
     let mut command = cargo_command(&["test", "--package", "tidegate-trials", "--no-fail-fast"]);
     command.args(tests);
     command.env("RUSTFLAGS", "--cfg shuttle").env("CARGO_TARGET_DIR", target.join("shuttle"));
-    command.envs(LONG.into_iter().filter(|_| extent == Extent::Long));
+    command.envs(campaigns(extent).iter().copied());
     run(command)
 }
 
@@ -151,14 +156,15 @@ fn experiments() -> Result<()> {
         std::fs::remove_dir_all(&folder).with_context(|| format!("remove {}", folder.display()))?;
     }
     let (folder, page) = (folder.display().to_string(), folder.join("report.html").display().to_string());
-    let bench = ["run", "--release", "--package", "tidegate-bench", "--"];
+    // As the tests were built: nothing of it is built again.
+    let bench = ["run", "--package", "tidegate-bench", "--"];
     cargo(&[&bench[..], &["experiments", "--quick", "--out", &folder]].concat())?;
     cargo(&[&bench[..], &["report", &folder, "--out", &page]].concat())
 }
 
-/// The same code on virtual cores: digests in debug and release builds, every known mistake, then as many seeds as make ten
-/// million operations. It is built apart too.
-fn storms() -> Result<()> {
+/// The same code on virtual cores: digests, every known mistake, then as many seeds as make ten million operations. It is built
+/// apart too. The long form compares the digests of a debug build as well.
+fn storms(extent: Extent) -> Result<()> {
     let target = target();
     let on_virtual_cores = |arguments: &[&str]| {
         let mut command = cargo_command(arguments);
@@ -166,7 +172,9 @@ fn storms() -> Result<()> {
         run(command)
     };
     let package = ["--package", "tidegate-trials"];
-    on_virtual_cores(&[&["test"], &package[..], &["--test", "storm", "digest"]].concat())?;
+    if extent == Extent::Long {
+        on_virtual_cores(&[&["test"], &package[..], &["--test", "storm", "digest"]].concat())?;
+    }
     on_virtual_cores(
         &[&["test", "--release"], &package[..], &["--test", "storm", "--test", "disk_cache_cores"]].concat(),
     )?;

@@ -3,12 +3,12 @@
 use super::volume::is_of_the_path;
 use super::{Exit, Told};
 use crate::disks::Growth;
-use crate::owned;
 use crate::risk::Step;
-use crate::shell::word;
-use crate::size::{Exact, Human};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
+use tidegate_host::owned;
+use tidegate_host::shell::word;
+use tidegate_host::units::{Exact, Human};
 use tidegate_media::{LockHolder, MapError};
 use uuid::Uuid;
 

@@ -1,9 +1,9 @@
 //! What is wrong with the journal of an ordered disk.
 
 use super::{Exit, Told};
-use crate::shell::word;
-use crate::size::Human;
 use std::path::{Path, PathBuf};
+use tidegate_host::shell::word;
+use tidegate_host::units::Human;
 use tidegate_media::{Claim, Error};
 use uuid::Uuid;
 

@@ -1,12 +1,12 @@
 //! What keeps a program from being run.
 
-use super::{Doing, Exit, Failure, NotOwn, Told, VolumeFailure};
-use crate::owned::Distrust;
-use crate::shell::word;
-use crate::size::Human;
+use super::{Doing, Exit, Failure, Told, VolumeFailure};
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
+use tidegate_host::owned::{Distrust, NotOwn};
+use tidegate_host::shell::word;
+use tidegate_host::units::Human;
 use tidegate_media::{LockHolder, MapError};
 
 /// Why `tidegate run` did not run a program.

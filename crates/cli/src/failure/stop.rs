@@ -1,10 +1,10 @@
 //! Servers that are not stopped.
 
 use super::{Exit, Told};
-use crate::owned;
-use crate::shell::word;
 use std::io;
 use std::path::PathBuf;
+use tidegate_host::owned;
+use tidegate_host::shell::word;
 
 /// Why no server was stopped.
 #[derive(Debug)]

@@ -2,10 +2,10 @@
 
 use super::{Exit, Told};
 use crate::listen::Exposure;
-use crate::size::{Exact, Human};
 use crate::spelling::nearest;
 use std::net::SocketAddr;
 use tidegate_disk_cache::Mode;
+use tidegate_host::units::{Exact, Human, NoSize};
 use tidegate_layout::btt::{SECTOR_SIZES, Version};
 use tidegate_layout::disk_cache::{CACHE_BLOCK_BYTES_MAX, CACHE_BLOCK_BYTES_MIN};
 use tidegate_media::emulate::Profile;
@@ -181,6 +181,12 @@ pub(crate) enum UsageFailure {
         /// The command whose help to read: `tidegate`, or `tidegate create` and so on.
         command: String,
     },
+}
+
+impl From<NoSize> for UsageFailure {
+    fn from(NoSize { text, why }: NoSize) -> UsageFailure {
+        UsageFailure::Size { text, why }
+    }
 }
 
 impl UsageFailure {

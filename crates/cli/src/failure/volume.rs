@@ -2,12 +2,12 @@
 
 use super::{Exit, Told};
 use crate::create::size_in_place_of;
-use crate::shell::word;
-use crate::size::Human;
 use rustix::io::Errno;
 use std::io;
 use std::path::{Path, PathBuf};
 use tidegate_btt::OpenError;
+use tidegate_host::shell::word;
+use tidegate_host::units::Human;
 use tidegate_media::{Corrupt, LockHolder, MapError, Poison};
 
 /// Why a region file, or the volume in it, is not used.

@@ -1,9 +1,9 @@
 //! Commands about a region in front of a disk, and the flags with which `serve` serves one.
 
-use super::values::{admit, cache_mode, replacement};
+use super::values::{admit, cache_mode, replacement, size};
 use super::words::words;
 use crate::disks::{self, DiskPlan, Named};
-use crate::{risk, size};
+use crate::risk;
 use clap::{Args, ValueHint};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -42,7 +42,7 @@ pub(crate) struct DiskFlags {
     admit: Option<Admit>,
 
     /// Reads that follow each other for more bytes than this bring nothing in, or 0: they do [default: 0]
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
     sequential_cutoff: Option<u64>,
 
     /// Flush nothing for blocks that are read: a restart forgets those that were not written since
@@ -54,7 +54,7 @@ pub(crate) struct DiskFlags {
     dirty_percent: Option<u8>,
 
     /// The same as a size; the smaller one counts
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
     dirty_max: Option<u64>,
 
     /// Seconds after which a dirty block is written to the disk although writers are busy [default: 30]
@@ -206,7 +206,7 @@ pub(crate) struct Resize {
     pub(crate) pmem: PathBuf,
 
     /// Bytes of the region: a multiple of 4096, 1G, 512M, 1GiB (units of 1024). What it held of the disk goes, once the disk has it
-    #[arg(long, value_parser = size::parse, required_unless_present = "to_disk")]
+    #[arg(long, value_parser = size, required_unless_present = "to_disk")]
     pub(crate) size: Option<u64>,
 
     /// Make the volume as large as its disk, which has grown. While no server runs

@@ -1,6 +1,6 @@
 //! Commands about files of programs: run a program, show what a run does, recover what it left.
 
-use crate::size;
+use super::values::size;
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ pub(crate) struct Run {
     pub(crate) config: Option<PathBuf>,
 
     /// Bytes of a pool that is made: 64M, 1G [default: 1G]
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) size: Option<u64>,
 
     /// A folder whose files, at any depth, may be held; more than once if wanted [default: the current folder]

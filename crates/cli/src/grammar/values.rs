@@ -2,12 +2,12 @@
 
 use crate::failure::UsageFailure;
 use crate::listen::Place;
-use crate::size;
 use crate::transit::CacheWish;
 use rustix::fs::Mode;
 use std::net::SocketAddr;
 use std::str::FromStr;
 use tidegate_disk_cache::Mode as CacheMode;
+use tidegate_host::units;
 use tidegate_layout::btt::{SECTOR_SIZES, Version};
 use tidegate_layout::disk_cache::{CACHE_BLOCK_BYTES_MAX, CACHE_BLOCK_BYTES_MIN};
 use tidegate_media::emulate::Profile;
@@ -20,8 +20,13 @@ pub(super) const BLOCK_WORDS: [&str; 7] = ["512", "520", "528", "4096", "4104", 
 /// Versions of the format as they are offered: [`Version::ALL`].
 pub(super) const VERSION_WORDS: [&str; 2] = ["1.1", "2.0"];
 
+/// Reads a size: bytes, or a number and a unit.
+pub(crate) fn size(text: &str) -> Result<u64, UsageFailure> {
+    Ok(units::parse(text)?)
+}
+
 pub(super) fn block_size(text: &str) -> Result<u32, UsageFailure> {
-    match size::parse(text).map(u32::try_from) {
+    match units::parse(text).map(u32::try_from) {
         Ok(Ok(size)) if SECTOR_SIZES.contains(&size) => Ok(size),
         Ok(Ok(size @ CACHE_BLOCK_BYTES_MIN..=CACHE_BLOCK_BYTES_MAX)) if size.is_power_of_two() => Ok(size),
         _ => Err(UsageFailure::BlockSize { text: text.to_owned() }),
@@ -59,7 +64,7 @@ pub(crate) fn cache(text: &str) -> Result<CacheWish, UsageFailure> {
     match text {
         "auto" => Ok(CacheWish::Auto),
         "off" => Ok(CacheWish::Off),
-        size => match size::parse(size)? {
+        bytes => match size(bytes)? {
             0 => Ok(CacheWish::Off),
             bytes if bytes < CACHE_BYTES_MIN => Err(UsageFailure::CacheTooFew { bytes, min: CACHE_BYTES_MIN }),
             bytes => Ok(CacheWish::Bytes(bytes)),

@@ -2,17 +2,18 @@
 
 use super::disk_cache::DiskFlags;
 use super::values::{
-    BLOCK_WORDS, VERSION_WORDS, block_size, cache, from_one_on, metrics, profile, socket_mode, version,
+    BLOCK_WORDS, VERSION_WORDS, block_size, cache, from_one_on, metrics, profile, size, socket_mode, version,
 };
 use super::words::words;
 use crate::listen::Place;
+use crate::peers;
 use crate::transit::CacheWish;
-use crate::{peers, places, size};
 use clap::{Args, ValueHint};
 use rustix::fs::Mode;
 use std::net::SocketAddr;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
+use tidegate_host::default_paths;
 use tidegate_layout::btt::Version;
 use tidegate_media::emulate::Profile;
 
@@ -27,7 +28,7 @@ pub(crate) struct Create {
     pub(crate) disk: Option<PathBuf>,
 
     /// Bytes of the region: a multiple of 4096, 1G, 512M, 1GiB (units of 1024). The volume in it is a little smaller
-    #[arg(long, value_parser = size::parse)]
+    #[arg(long, value_parser = size)]
     pub(crate) size: Option<u64>,
 
     /// Bytes of a block, per-block metadata included: 512, 520, 528, 4096 (4K), 4104, 4160 or 4224; with --disk a power of two from 512 to 65536 (64K)
@@ -170,7 +171,7 @@ pub(crate) struct NamedRegion {
 impl NamedRegion {
     /// Where it is.
     pub(crate) fn path(&self) -> PathBuf {
-        self.given().unwrap_or_else(places::default_volume)
+        self.given().unwrap_or_else(default_paths::default_volume)
     }
 
     /// The same, if it was named.

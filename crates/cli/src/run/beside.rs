@@ -1,9 +1,9 @@
 //! What lies beside a pool, found again by whatever name leads to the pool.
 
 use crate::failure::{Failure, RunFailure};
-use crate::places;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+use tidegate_host::default_paths;
 use tidegate_media::Domain;
 
 /// The pool's own path with an ending, or a path in the user's state folder if the pool is a device: the folder of devices is in memory.
@@ -69,7 +69,7 @@ fn real(pool: &Path) -> PathBuf {
 
 fn in_state_folder(pool: &Path) -> PathBuf {
     let name = pool.to_string_lossy().trim_start_matches('/').replace('/', "-");
-    places::default_pool().with_file_name(name)
+    default_paths::default_pool().with_file_name(name)
 }
 
 #[cfg(test)]
@@ -96,7 +96,7 @@ mod tests {
     fn the_journal_of_a_device_is_not_in_the_folder_of_devices() {
         let beside = Beside::of(Path::new("/dev/null"));
         assert_eq!(beside.pool(), Path::new("/dev/null"));
-        assert_eq!(beside.journal(), places::default_pool().with_file_name("dev-null.holds"));
+        assert_eq!(beside.journal(), default_paths::default_pool().with_file_name("dev-null.holds"));
     }
 
     #[test]

@@ -3,7 +3,6 @@
 use super::keeper::{Keeper, Status};
 use super::near::Near;
 use crate::failure::Failure;
-use crate::owned::Distrust;
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::{
@@ -17,6 +16,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
+use tidegate_host::owned::Distrust;
 use tidegate_media::MappedRegion;
 use tidegate_preload_wire::{PACKET_BYTES_MAX, Range, Request, STATUS_BYTES_MAX};
 

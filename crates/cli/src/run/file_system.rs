@@ -23,10 +23,10 @@ const FSID_IS_OF_UUID: [u64; 2] = [0xef53, 0x9123_683e];
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub(crate) struct FileSystem {
     /// Where it is mounted.
-    #[serde(with = "crate::json_path")]
+    #[serde(with = "tidegate_host::json_path")]
     point: PathBuf,
     /// The folder in it that is mounted there.
-    #[serde(with = "crate::json_path")]
+    #[serde(with = "tidegate_host::json_path")]
     top: PathBuf,
     /// Its type, as the kernel names it.
     kind: String,

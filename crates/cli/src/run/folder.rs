@@ -1,10 +1,10 @@
 //! The folder of a run: its socket and its table, for this user alone.
 
 use crate::failure::Failure;
-use crate::places;
 use std::fs::DirBuilder;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use tidegate_host::default_paths;
 use tidegate_preload_wire as wire;
 use uuid::Uuid;
 
@@ -19,7 +19,7 @@ impl Folder {
     /// A fresh one, in the user's runtime folder if there is one.
     pub(super) fn make() -> Result<Folder, Failure> {
         // The paths of sockets are short.
-        let above = Some(places::passing_folder()).filter(|path| path.as_os_str().len() < 60);
+        let above = Some(default_paths::passing_folder()).filter(|path| path.as_os_str().len() < 60);
         let above = above.unwrap_or_else(|| "/tmp".into());
         let name = Uuid::new_v4().simple().to_string();
         let folder = above.join(format!("{NAME}{}", &name[..12]));

@@ -116,7 +116,7 @@ pub(super) enum Brought {
         /// Why.
         unlike: Unlike,
         /// Where.
-        #[serde(with = "crate::json_path")]
+        #[serde(with = "tidegate_host::json_path")]
         to: PathBuf,
     },
     /// Nothing was to have the name, and nothing has it.
@@ -124,7 +124,7 @@ pub(super) enum Brought {
     /// Nothing was to have the name; what has it was left alone.
     Left(Unlike),
     /// The same, and what the power cut left of a removed file went there.
-    Removed(#[serde(with = "crate::json_path")] PathBuf),
+    Removed(#[serde(with = "tidegate_host::json_path")] PathBuf),
 }
 
 /// Files as recovery finds them.

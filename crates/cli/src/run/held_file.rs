@@ -7,7 +7,6 @@ use super::held_name;
 use super::journal::{self, Kind, Named};
 use super::sight::Sight;
 use crate::failure::{Doing, Failure, RunFailure};
-use crate::owned::{self, What};
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat, StatxFlags, Uid};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
@@ -18,6 +17,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+use tidegate_host::owned::{self, What};
 use tidegate_layout::kept::StripAttributes;
 use tidegate_preload_wire::FileId;
 

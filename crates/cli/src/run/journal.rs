@@ -18,7 +18,6 @@
 use super::file_system::FileSystem;
 use super::ground::{Brought, Log};
 use crate::failure::{Doing, Failure, RunFailure};
-use crate::owned;
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,6 +25,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use tidegate_host::owned;
 use tidegate_media::Domain;
 use tidegate_preload_wire::{OPEN, RUN, SHUT, STOP, VOID};
 use uuid::Uuid;

@@ -26,7 +26,6 @@ use super::journal::{Journal, Named};
 use super::kept::{self, FAMILY_SLOTS, Fill, Kept, NotKept, Place};
 use super::notes::Notes;
 use super::table::Table;
-use crate::drain::Meter;
 use crate::flush;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -36,6 +35,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
+use tidegate_host::progress::Meter;
 use tidegate_media::Region;
 use tidegate_preload_wire::{Answer, COMMON, FileId, Request, STATUS_BYTES_MAX};
 

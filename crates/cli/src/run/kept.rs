@@ -26,9 +26,6 @@ use super::span::Span;
 use super::strips::{Done, Strips};
 use super::version;
 use crate::failure::{Doing, Failure, RunFailure};
-use crate::owned::{self, What};
-use crate::places;
-use crate::unlocked::unlocked;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -39,6 +36,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use tidegate_background::Destager;
 use tidegate_disk_cache::{DiskCache, FormatSpec, Options, TransactionError, check, format};
+use tidegate_host::default_paths;
+use tidegate_host::owned::{self, What};
+use tidegate_host::unlocked::unlocked;
 use tidegate_layout::kept::{KeptSize, STRIP_BYTES};
 use tidegate_media::{
     Access, Allocation, Backing, BlockDevice, Contents, Counters, Durability, Error, Extent, ExtentKind, Geometry, Lba,
@@ -81,7 +81,7 @@ pub(super) fn map(path: &Path, size: u64) -> Result<MappedRegion, Failure> {
     if size < POOL_BYTES_MIN || !size.is_multiple_of(BLOCK_BYTES) {
         return Err(RunFailure::PoolSize { size, min: POOL_BYTES_MIN }.into());
     }
-    places::make_folder_of(path)?;
+    default_paths::make_folder_of(path)?;
     let made = MappedRegion::create(path, size, Allocation::Full);
     made.map_err(|error| RunFailure::of_map(Doing::Create, error))
 }

@@ -2,10 +2,6 @@
 
 use super::beside::Beside;
 use super::folder::NAME;
-use crate::owned;
-use crate::places;
-use crate::processes::Process;
-use crate::shell::word;
 use serde::Serialize;
 use std::fmt;
 use std::fs;
@@ -13,13 +9,17 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use tidegate_host::default_paths;
+use tidegate_host::owned;
+use tidegate_host::processes::Process;
+use tidegate_host::shell::word;
 use tidegate_media::{Access, MapError, MappedRegion};
 use tidegate_preload_wire::SOCKET;
 
 /// A pool that has what a run left.
 #[derive(Debug, Serialize)]
 pub(crate) struct LeftPool {
-    #[serde(with = "crate::json_path")]
+    #[serde(with = "tidegate_host::json_path")]
     pool: PathBuf,
     command: String,
 }
@@ -37,7 +37,7 @@ impl fmt::Display for LeftPool {
 /// The folder of a run that is gone.
 #[derive(Debug, Serialize)]
 pub(crate) struct LeftFolder {
-    #[serde(with = "crate::json_path")]
+    #[serde(with = "tidegate_host::json_path")]
     folder: PathBuf,
     command: String,
 }
@@ -63,7 +63,7 @@ fn is_named(folder: &Path) -> bool {
 
 /// Pools in this user's state folder that have a journal and no run.
 pub(crate) fn left_pools() -> Vec<LeftPool> {
-    let folder = places::default_pool();
+    let folder = default_paths::default_pool();
     let entries = folder.parent().and_then(|folder| fs::read_dir(folder).ok()).into_iter().flatten().flatten();
     let pools = entries.filter_map(|entry| {
         let journal = entry.path();
@@ -92,7 +92,7 @@ pub(crate) fn left_folders() -> Vec<LeftFolder> {
         let answer = UnixStream::connect(folder.join(SOCKET));
         answer.is_err_and(|error| matches!(error.kind(), ConnectionRefused | NotFound))
     };
-    let mut above = vec![places::passing_folder(), "/tmp".into()];
+    let mut above = vec![default_paths::passing_folder(), "/tmp".into()];
     above.dedup();
     let entries = above.into_iter().filter_map(|above| fs::read_dir(above).ok()).flatten().flatten();
     let mut folders: Vec<_> = entries.map(|entry| entry.path()).filter(|path| is_named(path)).collect();

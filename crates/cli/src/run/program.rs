@@ -3,7 +3,6 @@
 use super::folder::Folder;
 use super::journal::Journal;
 use crate::failure::{Exit, Failure, RunFailure};
-use crate::room;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
 use signal_hook::iterator::{Handle, Signals};
 use std::ffi::OsString;
@@ -13,6 +12,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::thread;
+use tidegate_host::rlimits;
 use tidegate_preload_wire as wire;
 
 /// The library's name.
@@ -85,7 +85,7 @@ pub(super) fn run(words: &[OsString], environment: &Environment) -> Result<ExitC
     let started = Command::new(program).args(arguments).envs(environment.0.iter().cloned()).spawn();
     let child = started.map_err(|error| RunFailure::NotStarted { program: program.clone(), error })?;
     // Only now, as the program has its own limit by then: each process that asks takes a descriptor here, and each file that is held.
-    room::make(1);
+    rlimits::raise_descriptors();
     let status = wait(child, signals)?;
     Ok(ExitCode::from(exit_code(status)))
 }

@@ -20,7 +20,7 @@ pub(super) struct Serving {
     /// The URI of each export at each place.
     pub(super) serving: Vec<String>,
     /// Control sockets.
-    #[serde(serialize_with = "crate::json_path::each")]
+    #[serde(serialize_with = "tidegate_host::json_path::each")]
     pub(super) control: Vec<PathBuf>,
     /// Where Prometheus is answered.
     pub(super) metrics: Option<String>,

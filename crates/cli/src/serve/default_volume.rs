@@ -3,11 +3,11 @@
 use crate::create::create;
 use crate::failure::{Doing, Failure, VolumeFailure};
 use crate::grammar::Create;
-use crate::places;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use tidegate_host::default_paths;
 use tidegate_layout::btt::Version;
 
 /// Bytes of the default volume's region.
@@ -18,9 +18,9 @@ const DEFAULT_BLOCK_BYTES: u32 = 4096;
 
 /// The default volume, and whether it was created just now.
 pub(super) fn default_volume() -> Result<(PathBuf, bool), Failure> {
-    let path = places::default_volume();
+    let path = default_paths::default_volume();
     // What has the name of the unfinished one is written over: another user could have linked it to anything.
-    places::make_own_folder_of(&path)?;
+    default_paths::make_own_folder_of(&path)?;
     if path.symlink_metadata().is_ok() {
         return Ok((path, false));
     }

@@ -3,17 +3,17 @@
 use super::farewell::Farewell;
 use super::signals::Signals;
 use crate::connections::{Connections, FINISHING_MAX};
-use crate::drain::{Drain, drain};
 use crate::failure::{CacheTrouble, Exit, Failure, VolumeFailure};
 use crate::flush;
 use crate::live_disk::{DiskEnd, LiveDisk};
-use crate::size::Human;
 use crate::supervisor::Supervisor;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
+use tidegate_host::progress::{Drain, drain};
+use tidegate_host::units::Human;
 use tidegate_media::BlockDevice;
 
 /// How long the last words of a server that is ended at once may take.

@@ -4,11 +4,11 @@ use crate::failure::{Exit, Failure};
 use crate::flush;
 use crate::last_words::Told;
 use crate::live_disk::{DiskEnd, LiveDisk};
-use crate::shell::word;
-use crate::size::Human;
 use serde::Serialize;
 use std::fmt;
 use std::path::PathBuf;
+use tidegate_host::shell::word;
+use tidegate_host::units::Human;
 
 /// How one volume ended.
 #[derive(Debug, Serialize)]
@@ -16,7 +16,7 @@ pub(super) struct Farewell {
     /// The export's name.
     pub(super) name: String,
     /// The region.
-    #[serde(with = "crate::json_path")]
+    #[serde(with = "tidegate_host::json_path")]
     pub(super) file: PathBuf,
     /// Clients that used it when the end began.
     pub(super) clients_cut: u64,

@@ -5,11 +5,12 @@
 
 use super::Identity;
 use crate::failure::{Doing, Failure, VolumeFailure};
-use crate::{leftovers, owned};
+use crate::leftovers;
 use std::fs::{self, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use tidegate_host::owned;
 use tidegate_media::{Access, Allocation, MapError, MappedRegion};
 use uuid::Uuid;
 

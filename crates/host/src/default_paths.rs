@@ -1,49 +1,65 @@
 //! Where a user's default volume and sockets live, by the XDG base directory rules.
 
-use crate::failure::{Doing, Failure, NotOwn, VolumeFailure};
-use crate::owned::{self, Distrust};
+use crate::owned::{self, Distrust, NotOwn};
 use std::ffi::OsString;
 use std::fs::DirBuilder;
+use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// Only the user may enter the program's folders.
 const FOLDER_MODE: u32 = 0o700;
 
+/// Why there is no folder for a file.
+#[derive(Debug, thiserror::Error)]
+pub enum FolderError {
+    /// The system does not make it.
+    #[error("cannot create {}: {error}", folder.display())]
+    NotMade {
+        /// The folder.
+        folder: PathBuf,
+        /// What the system answered.
+        error: io::Error,
+    },
+    /// Other users may have put it there.
+    #[error(transparent)]
+    NotOwn(#[from] NotOwn),
+}
+
 /// The default volume: `default.pmem` in the state folder.
-pub(crate) fn default_volume() -> PathBuf {
+pub fn default_volume() -> PathBuf {
     state_folder(|name| std::env::var_os(name)).join("default.pmem")
 }
 
 /// The default pool of `run`: `default.pool` in the state folder.
-pub(crate) fn default_pool() -> PathBuf {
+pub fn default_pool() -> PathBuf {
     state_folder(|name| std::env::var_os(name)).join("default.pool")
 }
 
 /// The default socket of a volume: named after its file, in the runtime folder, or else the state folder.
-pub(crate) fn default_socket(volume: &Path) -> PathBuf {
+pub fn default_socket(volume: &Path) -> PathBuf {
     let mut name = volume.file_stem().unwrap_or("volume".as_ref()).to_owned();
     name.push(".sock");
     runtime_folder(|name| std::env::var_os(name)).join(name)
 }
 
 /// The control socket of a server of `volume`: beside it.
-pub(crate) fn control_socket(volume: &Path) -> PathBuf {
+pub fn control_socket(volume: &Path) -> PathBuf {
     let mut name = volume.as_os_str().to_owned();
     name.push(".control");
     PathBuf::from(name)
 }
 
 /// Whether both paths lead to one file. Paths that lead nowhere are the same if they are written the same.
-pub(crate) fn is_same_file(one: &Path, other: &Path) -> bool {
+pub fn is_same_file(one: &Path, other: &Path) -> bool {
     one == other || one.canonicalize().is_ok_and(|one| other.canonicalize().is_ok_and(|other| one == other))
 }
 
 /// Makes the folder of `path`, and the folders above it, if they are absent.
-pub(crate) fn make_folder_of(path: &Path) -> Result<(), Failure> {
+pub fn make_folder_of(path: &Path) -> Result<(), FolderError> {
     let Some(folder) = path.parent() else { return Ok(()) };
     let made = DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(folder);
-    made.map_err(|error| VolumeFailure::of_io(folder, Doing::Create, error).into())
+    made.map_err(|error| FolderError::NotMade { folder: folder.to_owned(), error })
 }
 
 fn state_folder(variable: impl Fn(&str) -> Option<OsString>) -> PathBuf {
@@ -57,7 +73,7 @@ fn home_of_user() -> Option<PathBuf> {
 }
 
 /// Where this process makes folders that last as long as it does.
-pub(crate) fn passing_folder() -> PathBuf {
+pub fn passing_folder() -> PathBuf {
     let named = absolute(std::env::var_os("XDG_RUNTIME_DIR"));
     let named = named.into_iter().chain([std::env::temp_dir()]).find(|folder| keeps_names(folder));
     named.unwrap_or_else(|| "/tmp".into())
@@ -72,14 +88,14 @@ fn keeps_names(folder: &Path) -> bool {
 }
 
 /// Makes the folder of `path`, whose name nobody typed, if it is absent. It has to be this user's or root's, or below such a one.
-pub(crate) fn make_own_folder_of(path: &Path) -> Result<(), Failure> {
+pub fn make_own_folder_of(path: &Path) -> Result<(), FolderError> {
     let Some(folder) = path.parent() else { return Ok(()) };
     let Some((above, about)) = folder.ancestors().find_map(|above| Some((above, above.metadata().ok()?))) else {
         return make_folder_of(path);
     };
     let refused = |folder: &Path, distrust| {
         let (file, command) = (folder.to_owned(), "tidegate serve");
-        Failure::NotOwn(NotOwn {
+        FolderError::NotOwn(NotOwn {
             file,
             distrust,
             command,

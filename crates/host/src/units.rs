@@ -1,14 +1,23 @@
 //! Sizes as people write them: `1G`, `512M`, `1GiB`, `4096`. Units are powers of 1024.
 
-use crate::failure::UsageFailure;
 use std::fmt;
+
+/// Text that is no size.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is no size: {why}")]
+pub struct NoSize {
+    /// The text.
+    pub text: String,
+    /// What is wrong with it.
+    pub why: &'static str,
+}
 
 /// The units a size may end in, each 1024 of the one before, from bytes on.
 const UNITS: [&str; 6] = ["", "K", "M", "G", "T", "P"];
 
 /// Reads a size in bytes: digits, then one of K, M, G, T, P (in either case, `iB` or `B` may follow), or nothing.
-pub(crate) fn parse(text: &str) -> Result<u64, UsageFailure> {
-    let bad = |why| UsageFailure::Size { text: text.to_owned(), why };
+pub fn parse(text: &str) -> Result<u64, NoSize> {
+    let bad = |why| NoSize { text: text.to_owned(), why };
     let unit_at = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (digits, unit) = text.split_at(unit_at);
     if digits.is_empty() {
@@ -29,7 +38,10 @@ fn power_of(unit: &str) -> Option<u32> {
 }
 
 /// Bytes, shown in the largest unit that keeps three digits true: `1 GiB`, `31.9 MiB`, `512 B`.
-pub(crate) struct Human(pub(crate) u64);
+pub struct Human(
+    /// The bytes.
+    pub u64,
+);
 
 impl fmt::Display for Human {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -51,7 +63,10 @@ impl fmt::Display for Human {
 }
 
 /// Bytes to the last one, where a little more or less matters: `16 MiB and 4 KiB`.
-pub(crate) struct Exact(pub(crate) u64);
+pub struct Exact(
+    /// The bytes.
+    pub u64,
+);
 
 impl fmt::Display for Exact {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -92,9 +107,7 @@ mod tests {
             ("99999999999999999999", "64 bits"),
             ("99999999P", "64 bits"),
         ] {
-            let UsageFailure::Size { why, .. } = parse(text).expect_err(text) else {
-                panic!("{text}: another failure")
-            };
+            let NoSize { why, .. } = parse(text).expect_err(text);
             assert!(why.contains(phrase), "{text}: {why}");
         }
     }

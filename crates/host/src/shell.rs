@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// `path` as one word of a command, quoted only where a shell needs it.
-pub(crate) fn word(path: impl AsRef<Path>) -> String {
+pub fn word(path: impl AsRef<Path>) -> String {
     let path = path.as_ref().as_os_str();
     match path.to_str() {
         Some(text) if !text.is_empty() && text.bytes().all(is_plain) => text.to_owned(),
@@ -16,7 +16,7 @@ pub(crate) fn word(path: impl AsRef<Path>) -> String {
 }
 
 /// `text` as one word of a command.
-pub(crate) fn quoted(text: &str) -> String {
+pub fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
@@ -50,7 +50,7 @@ fn is_plain(byte: u8) -> bool {
 }
 
 /// `text` without characters that act on a terminal, but for the ends of lines that `ends` leaves in.
-pub(crate) fn shown(text: &str, ends: Ends) -> String {
+pub fn shown(text: &str, ends: Ends) -> String {
     let mut shown = String::with_capacity(text.len());
     for character in text.chars() {
         match character {
@@ -64,7 +64,7 @@ pub(crate) fn shown(text: &str, ends: Ends) -> String {
 
 /// What an end of line in a text is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ends {
+pub enum Ends {
     /// The end of a line.
     OfLines,
     /// A character like others: the text is one line.

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 /// Why a file is not used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Distrust {
+pub enum Distrust {
     /// It is another user's.
     #[error("it belongs to {}, and this process runs as {}", named(*.0), named(own()))]
     Owner(u32),
@@ -36,14 +36,28 @@ impl From<Distrust> for io::Error {
 
 impl Distrust {
     /// The reason in `error`, if it came from here.
-    pub(crate) fn in_error(error: &io::Error) -> Option<Distrust> {
+    pub fn in_error(error: &io::Error) -> Option<Distrust> {
         error.get_ref()?.downcast_ref().copied()
     }
 }
 
+/// A file or folder that is not used.
+#[derive(Debug, thiserror::Error)]
+#[error("{} is not used: {distrust}", file.display())]
+pub struct NotOwn {
+    /// Which.
+    pub file: PathBuf,
+    /// Why.
+    pub distrust: Distrust,
+    /// The command that its owner would give.
+    pub command: &'static str,
+    /// What to name in its place.
+    pub instead: &'static str,
+}
+
 /// What is expected under a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum What {
+pub enum What {
     /// A regular file.
     File,
     /// A regular file, or a device that root administers.
@@ -53,24 +67,24 @@ pub(crate) enum What {
 }
 
 /// The user that this process runs as.
-pub(crate) fn own() -> u32 {
+pub fn own() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
 /// A user's name and number.
-pub(crate) fn named(uid: u32) -> String {
+pub fn named(uid: u32) -> String {
     let user = User::from_uid(Uid::from_raw(uid)).ok().flatten();
     user.map_or_else(|| format!("user {uid}"), |user| format!("user {uid} ({})", user.name))
 }
 
 /// The words with which `sudo` names a user.
-pub(crate) fn for_sudo(uid: u32) -> String {
+pub fn for_sudo(uid: u32) -> String {
     let user = User::from_uid(Uid::from_raw(uid)).ok().flatten();
     user.map_or_else(|| format!("'#{uid}'"), |user| user.name)
 }
 
 /// The file that `path` leads to. A symbolic link has to be this user's or root's.
-pub(crate) fn resolved(path: &Path) -> io::Result<PathBuf> {
+pub fn resolved(path: &Path) -> io::Result<PathBuf> {
     match path.symlink_metadata() {
         Ok(link) if link.is_symlink() => match link.uid() {
             uid if uid == own() || uid == 0 => path.canonicalize(),
@@ -81,12 +95,12 @@ pub(crate) fn resolved(path: &Path) -> io::Result<PathBuf> {
 }
 
 /// Refuses the open `file` unless it is `what` is expected and this user's alone to write.
-pub(crate) fn accept(file: impl AsFd, what: What) -> io::Result<()> {
+pub fn accept(file: impl AsFd, what: What) -> io::Result<()> {
     accept_of(file, what, &[own()])
 }
 
 /// Refuses the open `file` unless it is `what` is expected, and only one of `owners` can write to it.
-pub(crate) fn accept_of(file: impl AsFd, what: What, owners: &[u32]) -> io::Result<()> {
+pub fn accept_of(file: impl AsFd, what: What, owners: &[u32]) -> io::Result<()> {
     distrust(&rustix::fs::fstat(file)?, what, owners).map_or(Ok(()), |distrust| Err(distrust.into()))
 }
 
@@ -110,19 +124,19 @@ fn distrust(stat: &Stat, what: What, owners: &[u32]) -> Option<Distrust> {
 }
 
 /// Opens this user's regular file at `path`, which is no link.
-pub(crate) fn open(path: &Path, flags: OFlags) -> io::Result<File> {
+pub fn open(path: &Path, flags: OFlags) -> io::Result<File> {
     open_of(path, flags, &[own()])
 }
 
 /// Opens the regular file of one of `owners` at `path`, which is no link.
-pub(crate) fn open_of(path: &Path, flags: OFlags, owners: &[u32]) -> io::Result<File> {
+pub fn open_of(path: &Path, flags: OFlags, owners: &[u32]) -> io::Result<File> {
     let file = unfollowed(path, flags)?;
     accept_of(&file, What::File, owners)?;
     Ok(file)
 }
 
 /// Opens this user's folder at `path`, which is no link.
-pub(crate) fn open_folder(path: &Path) -> io::Result<File> {
+pub fn open_folder(path: &Path) -> io::Result<File> {
     let folder = unfollowed(path, OFlags::RDONLY)?;
     accept(&folder, What::Folder)?;
     Ok(folder)

@@ -1,6 +1,6 @@
 //! Layers that hold blocks on their way to the memory, and how far they have come when a server ends.
 
-use crate::size::Human;
+use crate::units::Human;
 use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use tidegate_media::Result;
 const LINE_EVERY: Duration = Duration::from_secs(1);
 
 /// A layer that acknowledges blocks before they are where they belong.
-pub(crate) trait Drain: Send + Sync {
+pub trait Drain: Send + Sync {
     /// Bytes that were acknowledged and are still on their way.
     fn bytes_left(&self) -> u64;
 
@@ -28,7 +28,7 @@ pub(crate) trait Drain: Send + Sync {
 }
 
 /// Moves everything on that `layer` holds. `tell` hears how much is left and how fast it goes, once a second.
-pub(crate) fn drain(layer: &dyn Drain, tell: impl FnMut(&str)) -> Result<()> {
+pub fn drain(layer: &dyn Drain, tell: impl FnMut(&str)) -> Result<()> {
     drain_by(layer, Instant::now, tell)
 }
 
@@ -38,19 +38,19 @@ fn drain_by(layer: &dyn Drain, now: impl Fn() -> Instant, mut tell: impl FnMut(&
 }
 
 /// Where a drain was when it last said so.
-pub(crate) struct Meter {
+pub struct Meter {
     at: Instant,
     left: u64,
 }
 
 impl Meter {
     /// A drain that has `left` bytes to go.
-    pub(crate) fn begin(left: u64) -> Meter {
+    pub fn begin(left: u64) -> Meter {
         Meter { at: Instant::now(), left }
     }
 
     /// What to say when `left` bytes are left `now`; nothing if the last line is fresh.
-    pub(crate) fn line(&mut self, now: Instant, left: u64) -> Option<String> {
+    pub fn line(&mut self, now: Instant, left: u64) -> Option<String> {
         let passed = now.saturating_duration_since(self.at);
         if passed < LINE_EVERY {
             return None;

@@ -28,12 +28,12 @@ impl Shown<'_> {
 }
 
 /// For `#[serde(with)]`.
-pub(crate) fn serialize<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+pub fn serialize<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
     Shown::of(path).serialize(serializer)
 }
 
 /// For `#[serde(with)]`.
-pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D::Error> {
+pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D::Error> {
     Ok(match Read::deserialize(deserializer)? {
         Read::Text(text) => text.into(),
         Read::Bytes(bytes) => OsString::from_vec(bytes).into(),
@@ -41,13 +41,12 @@ pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<
 }
 
 /// Several of them, for `#[serde(serialize_with)]`.
-pub(crate) fn each<S: Serializer>(paths: &[PathBuf], serializer: S) -> Result<S::Ok, S::Error> {
+pub fn each<S: Serializer>(paths: &[PathBuf], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_seq(paths.iter().map(|path| Shown::of(path)))
 }
 
 /// One that may be absent, for `#[serde(serialize_with)]`.
-#[expect(clippy::ref_option, reason = "serde asks for it")]
-pub(crate) fn optional<S: Serializer>(path: &Option<PathBuf>, serializer: S) -> Result<S::Ok, S::Error> {
+pub fn optional<S: Serializer>(path: &Option<PathBuf>, serializer: S) -> Result<S::Ok, S::Error> {
     path.as_deref().map(Shown::of).serialize(serializer)
 }
 

@@ -13,20 +13,20 @@ const LISTENS: u32 = 0x1_0000;
 
 /// One of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Process {
+pub struct Process {
     /// Its number.
-    pub(crate) pid: u32,
+    pub pid: u32,
     /// Its user.
-    pub(crate) user: u32,
+    pub user: u32,
     /// The sockets it listens on.
-    pub(crate) sockets: Vec<PathBuf>,
+    pub sockets: Vec<PathBuf>,
     /// Files that it has locked.
-    pub(crate) locked: Vec<PathBuf>,
+    pub locked: Vec<PathBuf>,
 }
 
 impl Process {
     /// The process `pid`, as far as this user may look at it.
-    pub(crate) fn at(pid: u32) -> Option<Process> {
+    pub fn at(pid: u32) -> Option<Process> {
         let proc = PathBuf::from(format!("/proc/{pid}"));
         let user = proc.metadata().ok()?.uid();
         let folder = fs::read_link(proc.join("cwd")).ok()?;
@@ -51,13 +51,13 @@ impl Process {
     }
 
     /// Whether it listens on a socket of this name.
-    pub(crate) fn listens_as(&self, socket: &Path) -> bool {
+    pub fn listens_as(&self, socket: &Path) -> bool {
         self.sockets.iter().any(|own| own.file_name() == socket.file_name())
     }
 }
 
 /// Those of this program that belong to this user; for root those of every user. This one is none of them.
-pub(crate) fn of_this_user() -> Vec<Process> {
+pub fn of_this_user() -> Vec<Process> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     let mut all: Vec<_> = numbers
