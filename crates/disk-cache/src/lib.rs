@@ -118,4 +118,4 @@ pub use read::checksums::Scrubbed;
 pub use read::reader::Reads;
 pub use tidegate_layout::disk_cache::Sums;
 pub use tidegate_media::Contents;
-pub use tidegate_policy::destage::Along;
+pub use tidegate_policy::writeback::destage::SweepScope;

@@ -3,7 +3,7 @@
 use crate::workspace::Workspace;
 use crate::{packages, suite, tidy, workspace};
 use anyhow::{Context as _, Result, ensure};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
@@ -33,14 +33,13 @@ struct Step {
     action: fn(Extent) -> Result<()>,
 }
 
-const STEPS: [Step; 11] = [
+const STEPS: [Step; 10] = [
     Step { name: "packages", runs: in_full, action: |_| packages::provide() },
     Step { name: "format", runs: always, action: |_| cargo(&["fmt", "--all", "--check"]) },
     Step { name: "lints", runs: always, action: |_| lints() },
     Step { name: "rules", runs: always, action: |_| rules() },
     Step { name: "tests", runs: in_full, action: tests },
     Step { name: "tests of single crates", runs: in_quick, action: |_| tests_of_single_crates() },
-    Step { name: "rivals", runs: in_full, action: |_| cargo(&["test", "--package", "tidegate-rivals"]) },
     Step { name: "schedules", runs: has_schedules, action: schedules },
     Step { name: "storms", runs: in_full, action: storms },
     Step { name: "experiments", runs: in_full, action: |_| experiments() },
@@ -117,8 +116,7 @@ fn rules() -> Result<()> {
 
 /// Every test, with the campaigns that `extent` asks for.
 fn tests(extent: Extent) -> Result<()> {
-    suite::run(cargo_command(&["test"]), campaigns(extent))?;
-    cargo(&["test", "--doc", "--quiet"])
+    suite::run(cargo_command(&[]), &["--workspace"], &built(), campaigns(extent))
 }
 
 /// What campaigns are told in `extent`.
@@ -129,12 +127,17 @@ fn campaigns(extent: Extent) -> &'static [(&'static str, &'static str)] {
 /// All but the whole-stack trials, which need clients, guests and root.
 fn tests_of_single_crates() -> Result<()> {
     let others = ["--workspace", "--exclude", "tidegate-trials", "--exclude", "tidegate-rivals"];
-    suite::run(cargo_command(&[&["test"], &others[..]].concat()), &[])
+    suite::run(cargo_command(&[]), &others, &built(), &[])
 }
 
 /// Where cargo builds.
 fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace::root().join("target"), PathBuf::from)
+}
+
+/// Where it puts programs and libraries.
+fn built() -> PathBuf {
+    target().join("debug")
 }
 
 /// The same code under shuttle, whose scheduler stands in for every lock and atomic. It is built apart, because
@@ -155,11 +158,14 @@ fn experiments() -> Result<()> {
     if folder.exists() {
         std::fs::remove_dir_all(&folder).with_context(|| format!("remove {}", folder.display()))?;
     }
-    let (folder, page) = (folder.display().to_string(), folder.join("report.html").display().to_string());
     // As the tests were built: nothing of it is built again.
-    let bench = ["run", "--package", "tidegate-bench", "--"];
-    cargo(&[&bench[..], &["experiments", "--quick", "--out", &folder]].concat())?;
-    cargo(&[&bench[..], &["report", &folder, "--out", &page]].concat())
+    let bench = |arguments: &[&Path]| {
+        let mut command = Command::new(built().join("bench"));
+        command.args(arguments).env(suite::BUILT, built());
+        run(command)
+    };
+    bench(&["experiments".as_ref(), "--quick".as_ref(), "--out".as_ref(), &folder])?;
+    bench(&["report".as_ref(), &folder, "--out".as_ref(), &folder.join("report.html")])
 }
 
 /// The same code on virtual cores: digests, every known mistake, then as many seeds as make ten million operations. It is built
@@ -205,9 +211,11 @@ fn cargo_command(arguments: &[&str]) -> Command {
 /// Runs `command` with this program's own output, so that all of it is seen as it comes.
 fn run(mut command: Command) -> Result<()> {
     let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy().into_owned()).collect();
-    println!("$ cargo {}", words.join(" "));
-    let status = command.stdin(std::process::Stdio::null()).status().context("cannot run cargo")?;
-    ensure!(status.success(), "cargo {}: {status}", words[0]);
+    let program = Path::new(command.get_program()).file_name().unwrap_or_default().to_string_lossy().into_owned();
+    println!("$ {program} {}", words.join(" "));
+    let status =
+        command.stdin(std::process::Stdio::null()).status().with_context(|| format!("cannot run {program}"))?;
+    ensure!(status.success(), "{program} {}: {status}", words[0]);
     Ok(())
 }
 

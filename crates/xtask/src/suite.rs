@@ -65,10 +65,16 @@ struct Failure {
     tests: Vec<String>,
 }
 
-/// Builds the tests with `build`, a `cargo test` command, and runs them with `variables`.
-pub(crate) fn run(mut build: Command, variables: &[(&str, &str)]) -> Result<()> {
-    build.args(["--no-run", "--message-format=json-render-diagnostics"]);
-    let built = build.stdin(Stdio::null()).stderr(Stdio::inherit()).output().context("cannot run cargo")?;
+/// Tells tests and benchmarks that the folder it names holds all programs and libraries of this workspace: none is built again.
+pub(crate) const BUILT: &str = "TIDEGATE_BUILT";
+
+/// Builds all of `packages`, arguments of cargo, and runs the tests with `variables`.
+///
+/// One build makes tests, programs and libraries. A `cargo build` after a `cargo test` would build a third of it again, because the features of
+/// dependencies are others without the tests.
+pub(crate) fn run(mut cargo: Command, packages: &[&str], built_in: &Path, variables: &[(&str, &str)]) -> Result<()> {
+    cargo.args(["build", "--all-targets", "--message-format=json-render-diagnostics"]).args(packages);
+    let built = cargo.stdin(Stdio::null()).stderr(Stdio::inherit()).output().context("cannot run cargo")?;
     ensure!(built.status.success(), "the tests do not compile: {}", built.status);
     let mut programs = programs(&String::from_utf8_lossy(&built.stdout))?;
     ensure!(!programs.is_empty(), "cargo built no test program");
@@ -83,7 +89,7 @@ pub(crate) fn run(mut build: Command, variables: &[(&str, &str)]) -> Result<()> 
         for _ in 0..lanes {
             scope.spawn(|| {
                 while let Some(program) = next(&waiting) {
-                    let outcome = program.run(variables);
+                    let outcome = program.run(built_in, variables);
                     outcomes.lock().expect("no lane panics").push(outcome);
                 }
             });
@@ -121,9 +127,9 @@ fn programs(messages: &str) -> Result<Vec<Program>> {
 
 impl Program {
     /// Runs the program to its end and prints what it printed.
-    fn run(&self, variables: &[(&str, &str)]) -> Outcome {
+    fn run(&self, built_in: &Path, variables: &[(&str, &str)]) -> Outcome {
         let began = Instant::now();
-        let (printed, ended) = match self.output(variables) {
+        let (printed, ended) = match self.output(built_in, variables) {
             Ok(ran) => ran,
             Err(error) => (String::new(), Err(format!("{error:#}"))),
         };
@@ -140,11 +146,11 @@ impl Program {
     }
 
     /// What the program printed, and how it ended.
-    fn output(&self, variables: &[(&str, &str)]) -> Result<(String, Result<ExitStatus, String>)> {
+    fn output(&self, built_in: &Path, variables: &[(&str, &str)]) -> Result<(String, Result<ExitStatus, String>)> {
         let (path, log) = log_file(&self.executable)?;
         let mut command = Command::new(&self.executable);
         command.current_dir(&self.folder).envs(variables.iter().copied()).stdin(Stdio::null());
-        command.env("CARGO_MANIFEST_DIR", &self.folder);
+        command.env("CARGO_MANIFEST_DIR", &self.folder).env(BUILT, built_in);
         if std::env::var_os("CARGO").is_none() {
             command.env("CARGO", "cargo");
         }
@@ -249,7 +255,7 @@ mod tests {
         std::os::unix::fs::symlink("/bin/false", &executable).expect("a link");
         let title = "a program".to_owned();
         let program = Program { title, target: "fails".to_owned(), executable, folder: folder.clone() };
-        let outcome = program.run(&[]);
+        let outcome = program.run(Path::new("/"), &[]);
         std::fs::remove_dir_all(&folder).expect("removed");
         assert_eq!(outcome.told().as_deref(), Some("  a program (exit status: 1)"));
     }

@@ -1,7 +1,7 @@
 //! A sweep: what it has found and how far it is, and the runs of neighbours in that.
 
 use std::ops::Range;
-use tidegate_policy::destage::Along;
+use tidegate_policy::writeback::destage::SweepScope;
 
 /// Blocks of a run that is left out, at most: a disk takes it for the time of a longer one.
 pub(super) const SHORT_MAX: usize = 2;
@@ -22,7 +22,7 @@ pub(crate) struct Sweep {
     /// Blocks taken that no look had listed, but that lay beside one.
     pub(super) followed: usize,
     /// What its last step took along.
-    pub(super) along: Along,
+    pub(super) scope: SweepScope,
     /// What a writer without room has taken from it, and is at.
     pub(super) beside: Vec<u64>,
     /// Those that somebody else was writing to the disk when they were looked at: he may fail.
