@@ -25,17 +25,17 @@ pub struct DiskCache<R> {
     pub(crate) geometry: Geometry,
     /// Blocks of the disk in one of the cache.
     pub(crate) disk_blocks_each: u64,
-    pub(crate) table: Table,
+    pub(crate) table: BlockTable,
     pub(crate) committer: Committer,
     pub(crate) reader: Reader,
     pub(crate) destager: Destager,
     pub(crate) mode: AtomicU32,
     pub(crate) tally: Tally,
-    pub(crate) found: Found,
+    pub(crate) found: AsOpened,
 }
 
 /// What an opening found on the region and the disk.
-pub(crate) struct Found {
+pub(crate) struct AsOpened {
     pub(crate) identity: Identity,
     /// Entries that the region does not give back.
     pub(crate) poisoned: PoisonedEntries,
@@ -44,7 +44,7 @@ pub(crate) struct Found {
 }
 
 /// Which block is where, and what is free.
-pub(crate) struct Table {
+pub(crate) struct BlockTable {
     pub(crate) index: Index,
     pub(crate) free_list: FreeList,
     /// How many blocks are dirty.

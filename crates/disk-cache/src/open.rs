@@ -7,7 +7,7 @@ pub(crate) mod resize;
 pub(crate) mod scan;
 pub(crate) mod superblock_copies;
 
-use crate::cache::{DiskCache, Found, Journaling, Options, Table};
+use crate::cache::{AsOpened, BlockTable, DiskCache, Journaling, Options};
 use crate::commit::committer::Committer;
 use crate::commit::redo::{EntryMove, Ring};
 use crate::counters::Tally;
@@ -26,7 +26,7 @@ use crate::region_io::{Medium, ring_plan};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tidegate_layout::disk_cache::{EntryState, TrustedSuperblock};
-use tidegate_media::sync::{AtomicU32, AtomicU64};
+use tidegate_media::sync::{AtomicBool, AtomicU32, AtomicU64};
 use tidegate_media::{Backing, BlockSet, Corrupt, Error, Geometry, Lba, Poison, Region, Result, Sealed};
 use tidegate_policy::evict::Replacement;
 use tidegate_wal::Loaded;
@@ -121,13 +121,21 @@ impl<R: Region> DiskCache<R> {
             },
             medium,
             disk,
-            table: Table { index: rebuilt.index, free_list: rebuilt.free_list, dirty: AtomicU64::new(rebuilt.dirty) },
+            table: BlockTable {
+                index: rebuilt.index,
+                free_list: rebuilt.free_list,
+                dirty: AtomicU64::new(rebuilt.dirty),
+            },
             committer: Committer::new(ring, options.conflicts),
             reader: Reader::new(filter, options.reads, plan.blocks),
-            destager: Destager::new(settled, first_blocks, journal.map(|journal| Order::new(journal, identity.uuid))),
+            destager: Destager::new(
+                AtomicBool::new(settled),
+                first_blocks,
+                journal.map(|journal| Order::new(journal, identity.uuid)),
+            ),
             mode: AtomicU32::new(options.mode.number()),
             tally: Tally::default(),
-            found: Found { identity, poisoned, changed },
+            found: AsOpened { identity, poisoned, changed },
         };
         cache.settle_order();
         Ok(cache)

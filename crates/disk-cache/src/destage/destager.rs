@@ -34,14 +34,14 @@ pub(crate) struct Destager {
 }
 
 impl Destager {
-    /// Of a disk that has flushed if it is `settled`, and keeps the `order` of commits if there is one.
-    pub(crate) fn new(settled: bool, first_blocks: FirstBlocks, order: Option<Order>) -> Destager {
+    /// Of a disk that has flushed if `disk_settled` says so, and keeps the `order` of commits if there is one.
+    pub(crate) fn new(disk_settled: AtomicBool, first_blocks: FirstBlocks, order: Option<Order>) -> Destager {
         Destager {
             sweep: Mutex::default(),
             flush_failures: Mutex::default(),
             in_doubt: Mutex::default(),
             helping: Mutex::default(),
-            disk_settled: AtomicBool::new(settled),
+            disk_settled,
             first_blocks,
             order,
             doorbell: Mutex::new(None),
