@@ -8,6 +8,7 @@
 
 mod deb;
 mod exceptions;
+mod markdown;
 mod packages;
 mod pages;
 mod rules;
