@@ -5,7 +5,6 @@ use crate::markdown::{Paragraph, paragraphs, plain, sentences, words};
 use crate::rules::layers::Layers;
 use crate::source::SourceFile;
 use crate::workspace::{Text, Workspace};
-use std::collections::BTreeMap;
 
 const README: &str = "README.md";
 /// Most lines of the README.
@@ -18,8 +17,10 @@ const SENTENCE_WORDS_MAX: usize = 35;
 const GHOSTS: [&str; 8] = ["what", "who", "whoever", "whatever", "nobody", "somebody", "nothing", "something"];
 /// Words to each ghost of a page for readers: half a percent.
 const PAGE_WORDS_PER_GHOST: usize = 200;
-/// Words to each ghost of a crate's preambles: one and a half percent.
+/// Words to each ghost of all preambles: one and a half percent.
 const PREAMBLE_WORDS_PER_GHOST: usize = 67;
+/// Files that are named for their ghosts.
+const WORST_SHOWN: usize = 12;
 /// Openings of a doc comment that lean on the item before it.
 const LEANING: [&str; 3] = ["The same", "and ", "And "];
 
@@ -116,37 +117,34 @@ fn too_many(ghosts: &Ghosts, words_per_ghost: usize) -> Option<(usize, usize, St
     (size > 0).then(|| (ghosts.lines[0], size, advice))
 }
 
-/// Preambles with too many ghosts, counted by crate, and doc comments that do not stand alone.
+/// Preambles with too many ghosts in all, and doc comments that do not stand alone.
 pub(crate) fn comments(workspace: &Workspace, _: &Layers) -> Vec<Measured> {
-    let mut by_crate: BTreeMap<&str, Vec<&SourceFile>> = BTreeMap::new();
-    workspace.sources.iter().for_each(|file| by_crate.entry(&file.krate).or_default().push(file));
-    by_crate
-        .into_iter()
-        .flat_map(|(krate, files)| {
-            preambles(krate, &files).into_iter().chain(files.into_iter().flat_map(leaning)).collect::<Vec<_>>()
-        })
-        .collect()
+    let leaning = workspace.sources.iter().flat_map(leaning);
+    preambles(&workspace.sources).into_iter().chain(leaning).collect()
 }
 
-fn preambles(krate: &str, files: &[&SourceFile]) -> Option<Measured> {
-    let of_file = |file: &&SourceFile| {
+fn preambles(files: &[SourceFile]) -> Option<Measured> {
+    let of_file = |file: &SourceFile| {
         let lines = file.comments.iter().filter_map(|comment| Some((comment.line, comment.text.strip_prefix("//!")?)));
         ghosts(&paragraphs(lines))
     };
-    let all: Vec<_> = files.iter().map(|file| (file, of_file(file))).collect();
+    let mut all: Vec<_> = files.iter().map(|file| (file.path.as_str(), of_file(file))).collect();
     let words = all.iter().map(|(_, ghosts)| ghosts.words).sum::<usize>();
     let count = all.iter().map(|(_, ghosts)| ghosts.lines.len()).sum::<usize>();
     let size = count.saturating_sub(words.div_ceil(PREAMBLE_WORDS_PER_GHOST));
-    let (worst, _) = all.iter().max_by_key(|(_, ghosts)| ghosts.lines.len()).filter(|_| size > 0)?;
-    Some(Measured {
-        file: worst.path.clone(),
+    all.sort_by_key(|(_, ghosts)| std::cmp::Reverse(ghosts.lines.len()));
+    let worst = all.iter().take(WORST_SHOWN).map(|(path, ghosts)| format!("{path} has {}", ghosts.lines.len()));
+    let worst: Vec<_> = worst.collect();
+    (size > 0).then(|| Measured {
+        file: all[0].0.to_owned(),
         line: 1,
         rule: "preamble-ghost",
-        place: krate.to_owned(),
+        place: "all".to_owned(),
         item: String::new(),
         size,
         advice: format!(
-            "{count} of {words} words in the crate's preambles are what, who, nobody or nothing (most here): name the noun"
+            "{count} of {words} words in preambles are what, who, nobody or nothing: name the noun ({})",
+            worst.join(", ")
         ),
     })
 }
@@ -204,7 +202,7 @@ mod tests {
     #[test]
     fn ghosts_of_preambles_are_found() {
         let file = |text: &str| sample("crates/a/src/x.rs", text);
-        let found = |text: &str| preambles("a", &[&file(text)]).map(|measured| measured.size);
+        let found = |text: &str| preambles(&[file(text)]).map(|measured| measured.size);
         assert_eq!(found("//! What is it? Who?\nfn f() {}"), Some(1));
         assert_eq!(found("//! What is it?\n// Who?\nfn f() {}"), None);
     }
