@@ -19,10 +19,11 @@ pub(crate) enum Extent {
 }
 
 /// What campaigns read that have a long form, and what they are told then.
-const LONG: [(&str, &str); 4] = [
+const LONG: [(&str, &str); 5] = [
     ("TIDEGATE_IMAGES", "2000"),
     ("TIDEGATE_KILLS", "200"),
     ("TIDEGATE_SCHEDULES", "200000"),
+    ("TIDEGATE_SCRIPTS", "all"),
     ("TIDEGATE_SEEDS", "4000"),
 ];
 
