@@ -10,6 +10,7 @@ mod book;
 mod deb;
 mod exceptions;
 mod limits;
+mod markdown;
 mod packages;
 mod pages;
 mod rules;
