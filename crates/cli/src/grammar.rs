@@ -1,4 +1,4 @@
-//! The command line: what may be written, and its help. There is one file for each group of commands, as the help shows them.
+//! The command line: its grammar and its help. There is one file for each group of commands, as the help shows them.
 
 mod disk_cache;
 mod examples;
@@ -55,7 +55,7 @@ pub(crate) enum Command {
     Create(Create),
     /// Serve volumes over NBD until SIGTERM or SIGINT
     Serve(Box<Serve>),
-    /// Show what a volume is, whether it is in use, and which failures it survives
+    /// Show the size and format of a volume, its users, and which failures it survives
     Info(Info),
     /// List servers and runs, and leftovers of killed ones: of this user, or as root of all
     List,
@@ -63,7 +63,7 @@ pub(crate) enum Command {
     Stop(Stop),
     /// Show the counters of a running server: requests, latencies, clients, memory
     Stat(Stat),
-    /// Check every rule of the format, and repair what can be repaired
+    /// Check every rule of the format, and repair damaged structures
     Check(Check),
     /// Write all dirty blocks of a disk cache to its disk
     Flush(Flush),
@@ -88,9 +88,9 @@ pub(crate) enum Command {
     /// cases (docs/guide/run.md, "When a recovery is wrong"). Keep backups of the files below the
     /// roots.
     Run(Run),
-    /// Show what a run does: its files, their syncs, and the time each file saved
+    /// Show the files of a run, their syncs, and the time that each file saved
     Status(Status),
-    /// Write back what a run left in its pool; save the rest to POOL.salvaged
+    /// Write the pool of a run back to its files; save the rest to POOL.salvaged
     Recover(Recover),
     /// Write manual pages: one for the program, one for each command
     Man(Man),

@@ -1,5 +1,4 @@
-//! Commands that print or write what the program says about itself, all from the grammar and the book: help, manual pages,
-//! completions. [`reference`] compares the pages of the book that are made from the code.
+//! Commands that print texts made from the grammar and the book: help, manual pages, completions. [`reference`] compares the pages of the book that are made from the code.
 
 mod completions;
 mod help;

@@ -72,7 +72,7 @@ const LIMITS: [(&str, &[Limit]); 5] = [
     ),
 ];
 
-/// The page, or which constant is not there.
+/// Returns the page, or which constant is not there.
 pub(crate) fn page(workspace: &Workspace) -> Result<String, String> {
     let constants = Constants::of(&workspace.sources);
     let mut page = "# Limits\n\nThis page is made from the code: `cargo xtask bless` writes it. Each limit is a constant of this name.\n".to_owned();
@@ -108,7 +108,7 @@ impl Value {
 
 fn bytes(number: u128) -> String {
     let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
-    let unit = units.into_iter().find(|(bits, _)| number >= 1 << bits && number % (1 << bits) == 0);
+    let unit = units.into_iter().find(|(bits, _)| number >= 1 << bits && number.is_multiple_of(1 << bits));
     unit.map_or_else(|| format!("{number} bytes"), |(bits, unit)| format!("{} {unit}", number >> bits))
 }
 

@@ -14,12 +14,14 @@ use std::process::{Command, ExitCode};
 /// A function of a library that returns a whole page.
 type Generator = fn() -> String;
 
+/// A function that returns a whole page about the repository.
+type GeneratorOfWorkspace = fn(&Workspace) -> Result<String, String>;
+
 /// Pages that a function of a library returns; the library is a dependency of this crate.
 const OF_LIBRARIES: [(&str, Generator); 1] = [("docs/layout.md", tidegate_layout::describe)];
 
 /// Pages that a function makes of the repository, which may refuse with what is missing there.
-const OF_WORKSPACE: [(&str, fn(&Workspace) -> Result<String, String>); 1] =
-    [("docs/reference/limits.md", limits::page)];
+const OF_WORKSPACE: [(&str, GeneratorOfWorkspace); 1] = [("docs/reference/limits.md", limits::page)];
 
 /// Packages, and the beginning of the names of their tests that compare pages of `docs/reference`.
 const OF_TESTS: [(&str, &str); 1] = [("tidegate-cli", "the_page_of_")];

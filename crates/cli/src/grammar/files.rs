@@ -1,4 +1,4 @@
-//! Commands about files of programs: run a program, show what a run does, recover what it left.
+//! Commands about files of programs: run a program, show its files, recover its pool.
 
 use super::values::size;
 use clap::{Args, ValueHint};

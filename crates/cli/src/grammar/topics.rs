@@ -1,4 +1,4 @@
-//! What `tidegate help` explains beside commands: pages of the book.
+//! Topics of `tidegate help` beside commands: pages of the book.
 
 /// A page of the book that the help shows.
 pub(crate) struct Topic {

@@ -1,4 +1,4 @@
-//! Manual pages, made from the grammar that reads the command line; what it does not have is in [`man_sections`].
+//! Manual pages, made from the grammar that reads the command line, and from [`man_sections`].
 
 use super::man_sections::{self, literal};
 use crate::config;

@@ -1,4 +1,4 @@
-//! What manual pages have beside the grammar: examples, files, exit codes, and pages to see. One place for all of them.
+//! Sections of manual pages beside the grammar: examples, files, exit codes, and pages to see.
 
 use crate::failure::Exit;
 use crate::grammar::examples;

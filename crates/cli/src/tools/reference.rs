@@ -1,6 +1,6 @@
 //! Pages of the reference that are made from the code: options, keys of configuration files, exit codes.
 //!
-//! Each test compares a page with what the code says. With `TIDEGATE_BLESS` set it writes the page instead,
+//! Each test compares a page with the code. With `TIDEGATE_BLESS` set it writes the page instead,
 //! as `cargo xtask bless` does.
 
 use crate::config;

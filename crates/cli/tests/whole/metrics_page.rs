@@ -1,4 +1,4 @@
-//! The page of metrics, made of what a server answers that has a volume of every kind.
+//! The page of metrics, made of the answer of a server that has a volume of every kind.
 
 use crate::program::{Folder, Server, run};
 use std::collections::BTreeMap;
