@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 pub mod default_paths;
+mod doing;
 pub mod json_path;
 pub mod owned;
 pub mod processes;
@@ -18,3 +19,5 @@ pub mod rlimits;
 pub mod shell;
 pub mod units;
 pub mod unlocked;
+
+pub use doing::Doing;

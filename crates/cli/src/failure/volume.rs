@@ -1,6 +1,6 @@
 //! Region files that cannot be used, and volumes in them that are refused.
 
-use super::{Exit, Told};
+use super::{Doing, Exit, Told};
 use crate::create::size_in_place_of;
 use rustix::io::Errno;
 use std::io;
@@ -50,6 +50,11 @@ pub(crate) enum VolumeFailure {
         path: PathBuf,
         /// Bytes in the file.
         bytes: u64,
+    },
+    /// A pool where a volume was expected.
+    Pool {
+        /// The pool.
+        path: PathBuf,
     },
     /// The file holds something that is no volume.
     Foreign {
@@ -195,27 +200,6 @@ pub(crate) enum VolumeFailure {
         /// What the system answered.
         error: io::Error,
     },
-}
-
-/// What was tried on a region file when the system refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Doing {
-    /// Making a new file.
-    Create,
-    /// Opening it for writing.
-    Write,
-    /// Opening it for reading.
-    Read,
-}
-
-impl Doing {
-    fn verb(self) -> &'static str {
-        match self {
-            Doing::Create => "create",
-            Doing::Write => "write",
-            Doing::Read => "read",
-        }
-    }
 }
 
 /// Whether what the system said is about the words of a path, not about what lies there.
@@ -428,6 +412,7 @@ impl VolumeFailure {
             VolumeFailure::Exists { .. } => ("exists", Exit::Refused),
             VolumeFailure::InUse { .. } => ("in-use", Exit::InUse),
             VolumeFailure::Blank { .. } => ("blank", Exit::Refused),
+            VolumeFailure::Pool { .. } => ("no-volume", Exit::Refused),
             VolumeFailure::Foreign { .. } => ("foreign", Exit::Refused),
             VolumeFailure::Overwritten { .. } => ("overwritten", Exit::Refused),
             VolumeFailure::CutShort { .. } => ("cut-short", Exit::Refused),
@@ -455,6 +440,7 @@ impl VolumeFailure {
     fn file(&self) -> &Path {
         match self {
             VolumeFailure::Absent { path }
+            | VolumeFailure::Pool { path }
             | VolumeFailure::NoFolder { path }
             | VolumeFailure::NotAFile { path, .. }
             | VolumeFailure::Exists { path, .. }
@@ -531,6 +517,10 @@ impl VolumeFailure {
         let path = self.path();
         let (what, why) = match self {
             VolumeFailure::Absent { .. } => (format!("there is no volume {path}"), "no such file".to_owned()),
+            VolumeFailure::Pool { path } => (
+                format!("{} is no volume", path.display()),
+                "it is a pool of `tidegate run`, and has what programs synced to their files".to_owned(),
+            ),
             VolumeFailure::NoFolder { .. } => (format!("cannot create {path}"), "its folder does not exist".to_owned()),
             VolumeFailure::NotAFile { kind, .. } => {
                 (format!("{path} is no region"), format!("it is {kind}; a region is a file or a DAX device"))
@@ -575,13 +565,13 @@ impl VolumeFailure {
                 format!("its file system has no room for {bytes} bytes ({})", Human(*bytes)),
             ),
             VolumeFailure::Denied { doing, .. } => {
-                (format!("no permission to {} {path}", doing.verb()), "the system refused it to this user".to_owned())
+                (format!("no permission to {doing} {path}"), "the system refused it to this user".to_owned())
             }
             VolumeFailure::ReadOnly { .. } => (
                 format!("{path} cannot be written"),
                 "it lies on a file system mounted read-only, or is immutable".to_owned(),
             ),
-            VolumeFailure::Io { doing, error, .. } => (format!("cannot {} {path}", doing.verb()), error.to_string()),
+            VolumeFailure::Io { doing, error, .. } => (format!("cannot {doing} {path}"), error.to_string()),
         };
         (what, why)
     }
@@ -602,6 +592,9 @@ impl VolumeFailure {
             }
             VolumeFailure::Blank { bytes, .. } => {
                 format!("create it: tidegate create --pmem {path} --size {}", size_in_place_of(*bytes))
+            }
+            VolumeFailure::Pool { .. } => {
+                "a run brings its files to their disks by itself, and at once when a program calls `sync`; after a crash: tidegate recover POOL".to_owned()
             }
             VolumeFailure::Foreign { .. } => {
                 "name the file that holds the volume: --pmem FILE; this one stays as it is".to_owned()
