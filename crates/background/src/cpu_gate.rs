@@ -1,18 +1,18 @@
 //! The CPU gate of a write cache. While it is shut, writes bypass the cache.
 //!
 //! The first drain thread shuts it for a while when it has no core to itself, or when the device is so
-//! fast that writers gain nothing by the cache ([`tidegate_policy::admission`]).
+//! fast that writers gain nothing by the cache ([`tidegate_policy::admit::bypass`]).
 
 use crate::schedstat::Schedstat;
 use std::time::Instant;
 use tidegate_media::Region;
-use tidegate_policy::admission::Admission;
+use tidegate_policy::admit::bypass::Bypass;
 use tidegate_write_cache::WriteCache;
 
 /// The gate of `cache` and what its deciding thread has measured. Dropping this opens the gate.
 pub(crate) struct CpuGate<'a, R: Region> {
     cache: &'a WriteCache<R>,
-    admission: Admission,
+    bypass: Bypass,
     schedstat: Schedstat,
     shut_until: Option<Instant>,
 }
@@ -20,7 +20,7 @@ pub(crate) struct CpuGate<'a, R: Region> {
 impl<'a, R: Region> CpuGate<'a, R> {
     /// Makes the gate of `cache`, for which the calling thread decides.
     pub(crate) fn new(cache: &'a WriteCache<R>) -> CpuGate<'a, R> {
-        CpuGate { cache, admission: Admission::default(), schedstat: Schedstat::of_this_thread(), shut_until: None }
+        CpuGate { cache, bypass: Bypass::default(), schedstat: Schedstat::of_this_thread(), shut_until: None }
     }
 
     /// Learns that a step evicted `evicted` blocks. Returns until when the gate is shut, if it is.
@@ -38,7 +38,7 @@ impl<'a, R: Region> CpuGate<'a, R> {
             return None;
         }
         let (times, drained) = self.schedstat.went_on(now, evicted)?;
-        let away = self.admission.measured(times.ran, times.waited, drained)?;
+        let away = self.bypass.measured(times.ran, times.waited, drained)?;
         self.cache.turn_away();
         self.shut_until = self.cache.turns_away().then(|| now + away);
         self.shut_until

@@ -1,4 +1,4 @@
-//! The thread that moves a cache's dirty blocks to its disk, at the pace of [`tidegate_policy::destage`].
+//! The thread that moves a cache's dirty blocks to its disk, at the pace of [`tidegate_policy::writeback::destage`].
 //!
 //! It never works on behalf of a writer, and a writer never waits for it. When the disk refuses blocks it tries the others, and the
 //! refused ones again after a while, at most every few seconds. Blocks that it refuses only for now ([`Misuse::NotNow`]) are no sign of a disk in trouble: the
@@ -12,7 +12,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 use tidegate_media::{Error, Lba, Misuse};
-use tidegate_policy::destage::{Along, Brake, Caps, Destage, Limits, Load, Turn};
+use tidegate_policy::writeback::destage::{Caps, Destage, Limits, Load, SweepScope, Throttle, Turn};
 
 /// Blocks of a step that somebody waits for.
 const STEP_WANTED: u32 = 1024;
@@ -39,7 +39,7 @@ pub trait Dirty: Send + Sync + 'static {
 
     /// Writes at most `blocks_max` dirty blocks to the disk, in sweeps over all that were dirty when the sweep began, and over some that turned dirty since. A
     /// sweep all of whose steps take everything `along` leaves nothing out.
-    fn step(&self, blocks_max: u32, along: Along) -> Step;
+    fn step(&self, blocks_max: u32, scope: SweepScope) -> Step;
 
     /// Whether a step may go on with a sweep that somebody else began.
     fn shares_sweeps(&self) -> bool {
@@ -155,7 +155,7 @@ struct Shared {
     /// A sweep has ended, or the thread has.
     ended: Condvar,
     /// The back-pressure on writers, as of the last step.
-    brake: Mutex<Brake>,
+    throttle: Mutex<Throttle>,
     /// Since when no block has been dirty for longer; none is, if None.
     dirty_since: Mutex<Option<Instant>>,
 }
@@ -191,8 +191,8 @@ impl Shared {
         self.ending.load(Ordering::Acquire)
     }
 
-    fn brake(&self) -> MutexGuard<'_, Brake> {
-        self.brake.lock().unwrap_or_else(PoisonError::into_inner)
+    fn throttle(&self) -> MutexGuard<'_, Throttle> {
+        self.throttle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn dirty_since(&self) -> MutexGuard<'_, Option<Instant>> {
@@ -201,10 +201,10 @@ impl Shared {
 
     /// From here on the sweep may have taken its look at what is dirty. What it takes `along`: everything if somebody waits for its end, and whoever comes to wait
     /// from here on waits for the end of the next.
-    fn begin_step(&self, along: Along) -> Along {
+    fn begin_step(&self, scope: SweepScope) -> SweepScope {
         let mut progress = self.progress();
         progress.under_way = true;
-        if progress.is_wanted() { Along::Everything } else { along }
+        if progress.is_wanted() { SweepScope::Everything } else { scope }
     }
 }
 
@@ -269,7 +269,7 @@ impl Destager {
     pub fn write_delay(&self, dirty: u64) -> Duration {
         match u32::try_from(dirty) {
             Ok(dirty) if dirty <= self.limit => Duration::ZERO,
-            dirty => self.shared.brake().hold_back(dirty.unwrap_or(u32::MAX), self.blocks),
+            dirty => self.shared.throttle().delay(dirty.unwrap_or(u32::MAX), self.blocks),
         }
     }
 
@@ -319,20 +319,20 @@ fn work<D: Dirty>(cache: &D, shared: &Shared, limits: Limits, mut hear: impl FnM
         ages.saw(Instant::now(), load.dirty);
         *shared.dirty_since() = ages.since();
         let turn = match shared.progress().is_wanted() {
-            true => Turn::Destage(STEP_WANTED, Along::Everything),
+            true => Turn::Destage(STEP_WANTED, SweepScope::Everything),
             false => destage.next(begin.elapsed(), load),
         };
         match turn {
-            Turn::Destage(blocks, along) => {
-                let along = shared.begin_step(along);
+            Turn::Destage(blocks, scope) => {
+                let scope = shared.begin_step(scope);
                 let step_begin = Instant::now();
-                ages.begins(step_begin, along);
-                let step = cache.step(blocks, along);
+                ages.begins(step_begin, scope);
+                let step = cache.step(blocks, scope);
                 spent += step_begin.elapsed();
                 if step.cleaned > 0 || !step.more {
                     destage.measured(step.cleaned, std::mem::take(&mut spent));
                 }
-                *shared.brake() = destage.brake();
+                *shared.throttle() = destage.throttle();
                 let pause = pauses.behind(&step);
                 ages.ended(&step);
                 hear(&step);

@@ -6,7 +6,7 @@
 use crate::destage_thread::Step;
 use std::collections::VecDeque;
 use std::time::Instant;
-use tidegate_policy::destage::Along;
+use tidegate_policy::writeback::destage::SweepScope;
 
 /// Sweeps by which a block is written that each of them may leave out, without the last.
 const LEFT_OUT_SWEEPS: usize = 2;
@@ -43,12 +43,12 @@ impl Ages {
     }
 
     /// A step begins at `now`.
-    pub(crate) fn begins(&mut self, now: Instant, along: Along) {
+    pub(crate) fn begins(&mut self, now: Instant, scope: SweepScope) {
         if !self.under_way {
             self.begins.push_back(now);
             (self.under_way, self.whole, self.refused) = (true, true, false);
         }
-        self.whole &= along == Along::Everything;
+        self.whole &= scope == SweepScope::Everything;
     }
 
     /// The step has ended.
@@ -93,10 +93,10 @@ mod tests {
         for (sweep, second) in sweeps.iter().zip(0..) {
             let now = start + Duration::from_secs(second);
             ages.saw(now, 1);
-            let along = if matches!(sweep, Sweep::Partial) { Along::Neighbours } else { Along::Everything };
-            ages.begins(now, along);
+            let scope = if matches!(sweep, Sweep::Partial) { SweepScope::Neighbours } else { SweepScope::Everything };
+            ages.begins(now, scope);
             ages.ended(&Step { cleaned: 1, more: true, ..Step::default() });
-            ages.begins(now + Duration::from_millis(500), Along::Everything);
+            ages.begins(now + Duration::from_millis(500), SweepScope::Everything);
             let refused = matches!(sweep, Sweep::Refused).then(|| (Lba(0), Error::from(Misuse::ReadOnly)));
             ages.ended(&Step { refused: refused.into_iter().collect(), ..Step::default() });
         }

@@ -4,7 +4,7 @@ use crate::destage_thread::{Bell, Dirty, Step};
 use std::sync::Arc;
 use tidegate_disk_cache::{DiskCache, Doorbell, Progress};
 use tidegate_media::{BlockDevice, Region};
-use tidegate_policy::destage::{Along, Caps, Limits, Load};
+use tidegate_policy::writeback::destage::{Caps, Limits, Load, SweepScope};
 
 impl Doorbell for Bell {
     fn ring(&self) {
@@ -26,8 +26,8 @@ impl<R: Region + 'static> Dirty for DiskCache<R> {
         caps.limits(self.fill().blocks, self.geometry().block_size)
     }
 
-    fn step(&self, blocks_max: u32, along: Along) -> Step {
-        let Progress { cleaned, failed, flush_failed, more, .. } = self.drain_step_along(blocks_max, along);
+    fn step(&self, blocks_max: u32, scope: SweepScope) -> Step {
+        let Progress { cleaned, failed, flush_failed, more, .. } = self.drain_step_along(blocks_max, scope);
         Step { cleaned, refused: failed, not_durable: flush_failed, more }
     }
 

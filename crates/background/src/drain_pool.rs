@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 use tidegate_media::{BlockDevice, Region, Result};
-use tidegate_policy::pace::{Next, Pace};
-use tidegate_policy::undrained::Undrained;
+use tidegate_policy::writeback::backlog::BacklogLimit;
+use tidegate_policy::writeback::backoff::{Backoff, Next};
 use tidegate_write_cache::{Doorbell, WriteCache};
 
 /// Blocks that one step may evict.
@@ -102,12 +102,12 @@ impl DrainPool {
     /// Starts threads that drain `cache`, and takes its doorbell.
     pub fn start<R: Region + 'static>(cache: &Arc<WriteCache<R>>, setup: Setup) -> io::Result<DrainPool> {
         let mut pool = DrainPool { shared: Arc::default(), threads: Vec::new() };
-        let undrained = Undrained::new(setup.drain_within, cache.slots());
-        cache.limit_slots(undrained.limit());
-        let undrained = Arc::new(Mutex::new(undrained));
+        let backlog = BacklogLimit::new(setup.drain_within, cache.slots());
+        cache.limit_slots(backlog.limit());
+        let backlog = Arc::new(Mutex::new(backlog));
         for index in 0..setup.threads.max(1) {
-            let (cache, shared, undrained) = (cache.clone(), pool.shared.clone(), undrained.clone());
-            let member = move || work(index, &cache, &shared, &undrained);
+            let (cache, shared, backlog) = (cache.clone(), pool.shared.clone(), backlog.clone());
+            let member = move || work(index, &cache, &shared, &backlog);
             let thread = thread::Builder::new().name(format!("drain-{index}")).stack_size(256 << 10).spawn(member)?;
             let mut members = pool.shared.members.lock().unwrap_or_else(PoisonError::into_inner);
             members.push(Member { thread: thread.thread().clone(), parked: false, settled: false });
@@ -166,19 +166,19 @@ fn scratch<R: Region>(cache: &WriteCache<R>) -> Box<[u8]> {
 }
 
 /// One thread's work, until the pool ends or the device fails.
-fn work<R: Region>(index: usize, cache: &WriteCache<R>, shared: &Arc<Shared>, undrained: &Mutex<Undrained>) {
+fn work<R: Region>(index: usize, cache: &WriteCache<R>, shared: &Arc<Shared>, backlog: &Mutex<BacklogLimit>) {
     // The first thread works whenever there is something to drain, so it alone decides for the cache.
     let mut gate = (index == 0).then(|| CpuGate::new(cache));
-    let (mut pace, mut cursor, mut scratch) = (Pace::default(), index * 17, scratch(cache));
+    let (mut backoff, mut cursor, mut scratch) = (Backoff::default(), index * 17, scratch(cache));
     while !shared.is_ending() {
         let begin = Instant::now();
         // The cache remembers its failure and returns it from later writes and flushes.
         let Ok(step) = cache.drain_step(STEP, &mut cursor, &mut scratch) else { return };
         let shut = gate.as_mut().and_then(|gate| gate.after_step(step.evicted));
-        match pace.after_step(step.evicted) {
+        match backoff.after_step(step.evicted) {
             Next::GoOn => {
                 let limit =
-                    undrained.lock().unwrap_or_else(PoisonError::into_inner).measured(step.evicted, begin.elapsed());
+                    backlog.lock().unwrap_or_else(PoisonError::into_inner).measured(step.evicted, begin.elapsed());
                 limit.into_iter().for_each(|limit| cache.limit_slots(limit));
                 if step.evicted == STEP && step.more {
                     shared.wake(true);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tidegate_background::{Bell, Destager, Dirty, Left, Step, Ticket};
 use tidegate_disk_cache::{Contents, DiskCache, FormatSpec, Options, Sums, format_ordered, identify, lay_out_journal};
 use tidegate_media::{BlockDevice, Durability, Error, InTurn, Lba, Misuse, Poison};
-use tidegate_policy::destage::{Along, Caps, Limits, Load};
+use tidegate_policy::writeback::destage::{Caps, Limits, Load, SweepScope};
 use tidegate_sim::{Disk, Region};
 
 /// A cache that never writes before it is asked to: its writers are always busy.
@@ -73,14 +73,14 @@ impl Dirty for List {
         caps.limits(1000, 512)
     }
 
-    fn step(&self, blocks_max: u32, along: Along) -> Step {
+    fn step(&self, blocks_max: u32, scope: SweepScope) -> Step {
         let mut inner = self.0.lock().unwrap();
         if inner.sweep.is_empty() {
             inner.sweep = inner.dirty.iter().copied().collect();
         }
         let many = inner.sweep.len().min(blocks_max as usize);
         let mut next: Vec<u64> = inner.sweep.drain(..many).collect();
-        if inner.picky && along == Along::Neighbours {
+        if inner.picky && scope == SweepScope::Neighbours {
             next.retain(|lba| lba.is_multiple_of(2));
         }
         let (not_now, others): (Vec<u64>, Vec<u64>) = next.into_iter().partition(|lba| inner.not_now.contains(lba));

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tidegate_background::{Destager, Throttled};
 use tidegate_disk_cache::{Contents, DiskCache, FormatSpec, Options, format};
 use tidegate_media::{BlockDevice, Durability, InTurn, Lba, MappedRegion};
-use tidegate_policy::destage::Caps;
+use tidegate_policy::writeback::destage::Caps;
 use tidegate_sim::{Disk, DiskFault};
 
 thread_local! {

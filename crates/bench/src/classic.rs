@@ -39,7 +39,7 @@ use tidegate_layout::disk_cache::CachePlan;
 use tidegate_media::{BlockDevice, InTurn, Lba, MappedRegion, Region};
 use tidegate_nbd::ram::Ram;
 use tidegate_policy::admit::{Admit, Doorkeeper};
-use tidegate_policy::destage::Caps;
+use tidegate_policy::writeback::destage::Caps;
 use tidegate_sim::Rng;
 use tidegate_virtual_cores::{is_inside, pass_time};
 

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tidegate_background::{Destager, Dirty, Left, Step, Throttled, Ticket};
 use tidegate_disk_cache::{
-    Along, Counters, DiskCache, Fill, Guard, Journaling, Mode, OpenError, Options, Reads, Scrubbed, find_journal,
+    Counters, DiskCache, Fill, Guard, Journaling, Mode, OpenError, Options, Reads, Scrubbed, SweepScope, find_journal,
 };
 use tidegate_host::progress::Drain;
 use tidegate_host::units::Human;
@@ -437,7 +437,7 @@ impl<R: Region + 'static> Drain for Draining<'_, R> {
 
     fn finish(&self, progress: &mut dyn FnMut(u64)) -> Result<()> {
         while self.cache.dirty_blocks() > 0 {
-            let step = Dirty::step(self.cache, STEP, Along::Everything);
+            let step = Dirty::step(self.cache, STEP, SweepScope::Everything);
             let more = step.more;
             let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
             left.add(step);

@@ -187,7 +187,7 @@ pub(crate) fn cache_in<R: Region + ?Sized>(path: &Path, region: &R) -> Result<Op
 /// The cache of a disk on `region`, if it holds one. A pool of files is refused: it has the same form.
 pub(crate) fn disk_cache_in(path: &Path, region: &MappedRegion) -> Result<Option<CacheIdentity>, Failure> {
     if is_pool(region) {
-        return Err(VolumeFailure::Pool { path: path.to_owned() }.into());
+        return Err(Failure::IsPool { pool: path.to_owned() });
     }
     Ok(cache_in(path, region)?)
 }

@@ -27,8 +27,8 @@ use tidegate_disk_cache::Mode as CacheMode;
 use tidegate_media::Access;
 use tidegate_media::emulate::Profile;
 use tidegate_policy::admit::Admit;
-use tidegate_policy::destage::Caps;
 use tidegate_policy::evict::Replacement;
+use tidegate_policy::writeback::destage::Caps;
 
 /// A file with every key, which the manual page shows and packages install.
 pub(crate) const EXAMPLE: &str = include_str!("../systemd/example.toml");

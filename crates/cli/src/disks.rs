@@ -17,8 +17,8 @@ use tidegate_host::units::Exact;
 use tidegate_host::unlocked::unlocked;
 use tidegate_media::{BlockDevice, DiskAccess, DiskIdentity, FileDisk, MapError};
 use tidegate_policy::admit::Admit;
-use tidegate_policy::destage::Caps;
 use tidegate_policy::evict::Replacement;
+use tidegate_policy::writeback::destage::Caps;
 
 /// In the place of a disk's identity: the cache has none.
 pub(crate) const DETACHED: [u8; 32] = [0xff; 32];

@@ -100,6 +100,11 @@ pub(crate) enum Failure {
     Listen(ListenFailure),
     /// A program to run.
     Run(RunFailure),
+    /// A pool where a volume was expected.
+    IsPool {
+        /// The pool.
+        pool: PathBuf,
+    },
     /// A server to stop.
     Stop(StopFailure),
     /// A file or folder that other users may have put there.
@@ -175,6 +180,7 @@ impl Failure {
             Failure::Listen(listen) => Some(listen.told()),
             Failure::Run(run) => Some(run::told(run)),
             Failure::Stop(stop) => Some(stop.told()),
+            Failure::IsPool { pool } => Some(run::instead_of_a_volume(pool)),
             Failure::NotOwn(not_own) => Some(own::told(not_own)),
             Failure::Output { folder, error } => Some(Told {
                 kind: "output",

@@ -27,7 +27,7 @@ pub(crate) fn run(wish: &Run) -> Result<ExitCode, Failure> {
     tracing::warn!("`tidegate run` is experimental: the README lists when a recovery after a power loss is wrong");
     let library = tidegate_run_log::library()?;
     let around = Around { tell: flush::teller(false), interrupted: Exit::Interrupted as i32 };
-    Ok(tidegate_run_log::run(&library, &asked_by(wish)?, &wish.command, wish.is_trial, around)?)
+    Ok(tidegate_run_log::run(&library, &asked_by(wish)?, &wish.command, around)?)
 }
 
 /// What is asked for by `wish`, and by the file that it names.
@@ -41,6 +41,7 @@ fn asked_by(wish: &Run) -> Result<Asked, Failure> {
         size: wish.size.or(written.size),
         roots: if wish.root.is_empty() { written.root } else { wish.root.clone() },
         deny: if wish.deny.is_empty() { written.deny } else { wish.deny.clone() },
+        is_trial: wish.is_trial,
     })
 }
 
@@ -76,9 +77,10 @@ mod tests {
             size: Some(64 << 20),
             roots: vec!["a".into(), "/b".into()],
             deny: vec!["*.tmp".to_owned()],
+            is_trial: false,
         };
         assert_eq!(asked(EVERY_KEY, &Run::default()), expected);
-        let usual = Asked { pool: None, size: None, roots: Vec::new(), deny: Vec::new() };
+        let usual = Asked { pool: None, size: None, roots: Vec::new(), deny: Vec::new(), is_trial: false };
         assert_eq!(asked("", &Run::default()), usual);
     }
 
@@ -102,6 +104,7 @@ mod tests {
             size: Some(32 << 20),
             roots: flags.root.clone(),
             deny: flags.deny.clone(),
+            is_trial: false,
         };
         assert_eq!(asked(EVERY_KEY, &flags), expected);
     }

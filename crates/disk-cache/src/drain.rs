@@ -6,7 +6,7 @@
 //! One or two blocks without dirty neighbours cost most disks as much as several that have some. Where its caller lets it, a sweep leaves such a short run *out*: the
 //! next ones take it along, with the neighbours that it has by then. Most find some if most dirty blocks have some; if not, none is left out. A block that is left
 //! out is as safe as any that is dirty. Each is left out twice at most: the third sweep that comes past it brings it to the disk, whatever is written to it
-//! meanwhile; and a sweep all of whose steps are for [`Along::Everything`] leaves nothing out, so that is what somebody waits for who wants all of it on the disk.
+//! meanwhile; and a sweep all of whose steps are for [`SweepScope::Everything`] leaves nothing out, so that is what somebody waits for who wants all of it on the disk.
 //!
 //! Such a sweep also follows each run to both its ends when it takes it: what turned dirty there since the look goes along. It takes as many blocks like that as the
 //! cache has, and no more, so that it ends although somebody always writes beside it.
@@ -24,7 +24,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use tidegate_media::sync::{Ordering, yield_now};
 use tidegate_media::{AlignedBytes, Error, Lba, Region, Run, Sealed};
-use tidegate_policy::destage::Along;
+use tidegate_policy::writeback::destage::SweepScope;
 
 /// What a call of [`DiskCache::drain_step`] did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -63,7 +63,7 @@ pub(crate) struct Sweep {
     /// Blocks taken that no look had listed, but that lay beside one.
     followed: usize,
     /// What its last step took along.
-    along: Along,
+    scope: SweepScope,
     /// What a writer without room has taken from it, and is at.
     beside: Vec<u64>,
     /// Those that somebody else was writing to the disk when they were looked at: he may fail.
@@ -116,16 +116,16 @@ impl<R: Region> DiskCache<R> {
     ///
     /// Where the disk is to keep the order of commits, a step is a part of bringing a group there, and the group's end that of a sweep.
     pub fn drain_step(&self, blocks_max: u32) -> Progress {
-        self.drain_step_along(blocks_max, Along::Everything)
+        self.drain_step_along(blocks_max, SweepScope::Everything)
     }
 
     /// The same, with what is to be taken `along`. A sweep leaves nothing out, and follows no run, if all of its steps take everything. Where the order of commits is kept, nothing
     /// is ever left out.
-    pub fn drain_step_along(&self, blocks_max: u32, along: Along) -> Progress {
+    pub fn drain_step_along(&self, blocks_max: u32, scope: SweepScope) -> Progress {
         if let Some(order) = &self.order {
             return self.step_in_order(order, blocks_max);
         }
-        let lbas = self.next_of(&mut self.sweep.lock(), blocks_max, along);
+        let lbas = self.next_of(&mut self.sweep.lock(), blocks_max, scope);
         let mut progress = Progress::default();
         let passed_over = self.destage(&lbas, &mut progress);
         progress.more = self.sweep.lock().goes_on_with(passed_over);
@@ -140,7 +140,7 @@ impl<R: Region> DiskCache<R> {
         if let Some(order) = &self.order {
             return self.step_in_order(order, blocks_max);
         }
-        let lbas = self.next_of(sweep, blocks_max, Along::Everything);
+        let lbas = self.next_of(sweep, blocks_max, SweepScope::Everything);
         let mut progress = Progress::default();
         // Whoever writes the others to the disk gives room too.
         self.destage(&lbas, &mut progress);
@@ -217,7 +217,7 @@ impl<R: Region> DiskCache<R> {
     }
 
     /// The next blocks of `sweep`, in order. One that is over begins anew.
-    fn next_of(&self, sweep: &mut Sweep, blocks_max: u32, along: Along) -> Vec<u64> {
+    fn next_of(&self, sweep: &mut Sweep, blocks_max: u32, scope: SweepScope) -> Vec<u64> {
         if sweep.is_through() {
             let (again, beside) = (std::mem::take(&mut sweep.again), std::mem::take(&mut sweep.beside));
             let unseen = again.is_empty().then_some(0);
@@ -225,8 +225,8 @@ impl<R: Region> DiskCache<R> {
             sweep.lbas.sort_unstable();
             sweep.lbas.dedup();
         }
-        sweep.along = along;
-        self.taken(sweep, blocks_max, along)
+        sweep.scope = scope;
+        self.taken(sweep, blocks_max, scope)
     }
 
     /// The next blocks of `sweep`, for one who works beside it. What is tried again is left to the sweep itself: or it and writers could hand each other what the
@@ -235,20 +235,20 @@ impl<R: Region> DiskCache<R> {
         if sweep.looks == 0 {
             return Vec::new();
         }
-        sweep.beside = self.taken(sweep, blocks_max, sweep.along);
+        sweep.beside = self.taken(sweep, blocks_max, sweep.scope);
         sweep.beside.clone()
     }
 
     /// The next blocks of `sweep`, unless it is through.
-    fn taken(&self, sweep: &mut Sweep, blocks_max: u32, along: Along) -> Vec<u64> {
+    fn taken(&self, sweep: &mut Sweep, blocks_max: u32, scope: SweepScope) -> Vec<u64> {
         let limit = self.step_blocks(blocks_max);
         while sweep.lbas.len() - sweep.next < limit
             && let Some(from) = sweep.unseen.take()
         {
-            self.look_ahead(sweep, from, along);
+            self.look_ahead(sweep, from, scope);
         }
         // What is tried again is taken as it is.
-        let follows = along == Along::Neighbours && sweep.looks > 0;
+        let follows = scope == SweepScope::Neighbours && sweep.looks > 0;
         let mut lbas = Vec::with_capacity(limit.min(sweep.lbas.len() - sweep.next));
         while lbas.len() < limit
             && let Some(&lba) = sweep.lbas.get(sweep.next)
@@ -279,7 +279,7 @@ impl<R: Region> DiskCache<R> {
     }
 
     /// Looks for the dirty blocks of a part of the way, `from` some block on.
-    fn look_ahead(&self, sweep: &mut Sweep, from: u64, along: Along) {
+    fn look_ahead(&self, sweep: &mut Sweep, from: u64, scope: SweepScope) {
         let mut found = Vec::new();
         for stripe in 0..self.index.stripes() {
             found.extend(self.index.lock(stripe).all_dirty().filter(|lba| *lba >= from));
@@ -292,7 +292,7 @@ impl<R: Region> DiskCache<R> {
             found.truncate(part);
         }
         found.sort_unstable();
-        if along == Along::Neighbours {
+        if scope == SweepScope::Neighbours {
             self.leave_out(&mut found, from, sweep.unseen);
         }
         sweep.lbas.drain(..sweep.next);

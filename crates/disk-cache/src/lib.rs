@@ -129,6 +129,6 @@ pub use relayout::{Foreseen, Relayout, RelayoutError, foresee, relayout};
 pub use sums::Scrubbed;
 pub use tidegate_layout::disk_cache::Sums;
 pub use tidegate_media::Contents;
-pub use tidegate_policy::destage::Along;
+pub use tidegate_policy::writeback::destage::SweepScope;
 pub use transaction::{Transaction, TransactionError};
 pub use transient::Reads;

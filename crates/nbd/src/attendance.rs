@@ -6,8 +6,8 @@ use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Instant;
-use tidegate_policy::attention::{Arrival, Attention, Company, Others, WATCH_MAX, Wait};
-use tidegate_policy::gathering::Gathering;
+use tidegate_policy::polling::busy_poll::{Arrival, BUSY_POLL_MAX, BusyPoll, Company, Others, Wait};
+use tidegate_policy::polling::coalesce::Coalescing;
 
 /// The connections that do not sleep, of all services that share it.
 ///
@@ -31,9 +31,9 @@ impl Default for Attendance {
 /// One connection, awake as long as this is there and [`Attendant::rest`] is not running.
 pub(crate) struct Attendant<'a> {
     attendance: &'a Attendance,
-    attention: Attention,
+    busy_poll: BusyPoll,
     others: Others,
-    gathering: Gathering,
+    coalescing: Coalescing,
     begun: Instant,
     /// Whether this thread's short sleeps are as short as the system can make them.
     is_punctual: bool,
@@ -42,13 +42,13 @@ pub(crate) struct Attendant<'a> {
 impl<'a> Attendant<'a> {
     pub(crate) fn begin(attendance: &'a Attendance) -> Attendant<'a> {
         attendance.awake.fetch_add(1, Ordering::Relaxed);
-        let (attention, others, gathering) = (Attention::default(), Others::default(), Gathering::default());
-        Attendant { attendance, attention, others, gathering, begun: Instant::now(), is_punctual: false }
+        let (busy_poll, others, coalescing) = (BusyPoll::default(), Others::default(), Coalescing::default());
+        Attendant { attendance, busy_poll, others, coalescing, begun: Instant::now(), is_punctual: false }
     }
 
     /// Lets requests gather for a moment, if this client is served more quickly so. `answered` of them were since the last time.
     pub(crate) fn gather(&mut self, answered: u32) {
-        if let Some(pause) = self.gathering.pause(answered, self.begun.elapsed()) {
+        if let Some(pause) = self.coalescing.pause(answered, self.begun.elapsed()) {
             if !self.is_punctual {
                 // By default a sleep ends up to 50 us late. Where that cannot be changed, trials show whether it is worth it.
                 let _ = set_current_timer_slack(NonZeroU64::new(1));
@@ -72,10 +72,10 @@ impl<'a> Attendant<'a> {
             if let Some(found) = look() {
                 return Ok((found, arrival));
             }
-            if begun.elapsed() >= WATCH_MAX || !self.may_watch() {
+            if begun.elapsed() >= BUSY_POLL_MAX || !self.may_watch() {
                 return Err(Vain { begun, watched: true });
             }
-            arrival = Arrival::Watched;
+            arrival = Arrival::Polled;
             hint::spin_loop();
         }
     }
@@ -83,7 +83,7 @@ impl<'a> Attendant<'a> {
     fn may_watch(&self) -> bool {
         let (awake, cores) = (self.attendance.awake.load(Ordering::Relaxed), self.attendance.cores);
         let lately = usize::try_from(self.others.lately()).unwrap_or(usize::MAX);
-        self.attention.wait(Company { awake: awake.max(lately.saturating_add(1)), cores }) == Wait::Watch
+        self.busy_poll.wait(Company { awake: awake.max(lately.saturating_add(1)), cores }) == Wait::Poll
     }
 
     /// Does what may sleep.
@@ -96,7 +96,7 @@ impl<'a> Attendant<'a> {
 
     /// The next request came, in this way. Parts of one request follow each other at once, and tell nothing.
     pub(crate) fn learn(&mut self, arrival: Arrival) {
-        self.attention.learn(arrival);
+        self.busy_poll.learn(arrival);
         self.others.learn(self.attendance.served.fetch_add(1, Ordering::Relaxed) + 1);
     }
 }
@@ -150,7 +150,7 @@ mod tests {
                 looks += 1;
                 (looks == 2).then_some("here")
             };
-            matches!(attendant.watch(second_time), Ok(("here", Arrival::Watched)))
+            matches!(attendant.watch(second_time), Ok(("here", Arrival::Polled)))
         });
         assert!(seen);
     }
@@ -161,7 +161,7 @@ mod tests {
         let attendant = quick(&attendance);
         let begun = Instant::now();
         let vain = attendant.watch(|| None::<()>).err().unwrap();
-        assert!(begun.elapsed() >= WATCH_MAX);
+        assert!(begun.elapsed() >= BUSY_POLL_MAX);
         assert_eq!(vain.ended(), Arrival::Missed);
     }
 

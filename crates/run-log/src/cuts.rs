@@ -19,12 +19,12 @@ use super::recover::{Recovered, Recovery, has_something, sync_each};
 use crate::failure::RunFailure;
 use program::{Later, Program};
 use std::collections::{BTreeSet, HashSet};
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::Hash;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tidegate_media::Domain;
 use tidegate_preload_wire::{Answer, FileId, Request};
-use tidegate_sim::{Image, Reduction, Region};
+use tidegate_sim::{Image, Reduction, Region, hash_of};
 use world::{Disks, INODE, JointCut, SimGround, SimLog, Watched, World};
 
 /// Bytes of the small pool's map of void slots, and of all of it.
@@ -239,14 +239,14 @@ impl Judge {
         how: impl Hash,
         mut judge: impl FnMut(&mut Judge, &Image, &Disks) -> Result<(), String>,
     ) -> Result<(), String> {
-        let disks_images = cut.disks_images();
+        // Files are long: each is hashed once, not once with each image of the region.
+        let disks_images: Vec<_> =
+            cut.disks_images().into_iter().map(|disks| (hash_of(&(&disks, &how)), disks)).collect();
         let reduction = reduction();
         let mut images = cut.region.images(&reduction);
         while let Some(region) = images.advance() {
-            for disks in &disks_images {
-                let mut key = DefaultHasher::new();
-                (region.hash(), disks, &how).hash(&mut key);
-                if self.seen.insert(key.finish()) {
+            for (disks_hash, disks) in &disks_images {
+                if self.seen.insert(hash_of(&(region.hash(), disks_hash))) {
                     judge(self, region, disks)?;
                 }
             }

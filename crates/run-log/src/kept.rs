@@ -45,7 +45,7 @@ use tidegate_media::{
     Access, Allocation, Backing, BlockDevice, Contents, Counters, Durability, Error, Extent, ExtentKind, Geometry, Lba,
     LbaRange, MappedPart, MappedRegion, Misuse, Region, Result, Run, Sealed,
 };
-use tidegate_policy::destage::Caps;
+use tidegate_policy::writeback::destage::Caps;
 use tidegate_preload_wire::FileId;
 use tidegate_wal::pair::{STRIPS, strip_of};
 use zerocopy::{FromBytes, IntoBytes};

@@ -7,6 +7,8 @@
 //! its preamble for the rules between the two. Here [`keeper`] answers, [`kept`] is the persistent memory, [`journal`] says which file is which,
 //! [`recover`] brings back what a power cut left, [`door`] listens, and [`program`] starts the program and speaks for it.
 
+#![forbid(unsafe_code)]
+
 mod above;
 mod beside;
 mod blocks;
@@ -84,6 +86,8 @@ pub struct Asked {
     pub roots: Vec<PathBuf>,
     /// Files that are never held.
     pub deny: Vec<String>,
+    /// Whether the pool need not be persistent memory.
+    pub is_trial: bool,
 }
 
 /// How the program around a run does what it alone decides.
@@ -95,17 +99,11 @@ pub struct Around {
     pub interrupted: i32,
 }
 
-/// Runs `command` above `library` as it was `asked`; the answer is the program's. A pool that `is_trial` need not be persistent memory.
-pub fn run(
-    library: &Path,
-    asked: &Asked,
-    command: &[OsString],
-    is_trial: bool,
-    around: Around,
-) -> Result<ExitCode, Failure> {
+/// Runs `command` above `library` as it was `asked`; the answer is the program's.
+pub fn run(library: &Path, asked: &Asked, command: &[OsString], around: Around) -> Result<ExitCode, Failure> {
     let scope = Scope { roots: roots(&asked.roots)?, denied: Denied::new(&asked.deny) };
     let pool = pool_or_default(asked.pool.as_deref());
-    let region = Arc::new(map(&pool, asked.size.unwrap_or(POOL_BYTES), is_trial)?);
+    let region = Arc::new(map(&pool, asked.size.unwrap_or(POOL_BYTES), asked.is_trial)?);
     let domain = region.domain();
     if let Some(size) = asked.size.filter(|size| *size != region.len()) {
         let has = Human(region.len());

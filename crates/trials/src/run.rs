@@ -31,6 +31,10 @@ pub fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY.get_or_init(|| {
         let folder = program().parent().expect("a program lies in a folder");
+        let library = folder.join("libtidegate_preload.so");
+        if std::env::var_os("TIDEGATE_BUILT").is_some() {
+            return library;
+        }
         let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         build.args(["build", "--quiet", "--package", "tidegate-preload", "--target-dir"]);
         build.arg(folder.parent().expect("a profile's folder lies in the target folder"));
@@ -38,7 +42,7 @@ pub fn library() -> &'static Path {
             build.arg("--release");
         }
         run(&mut build, "cargo").unwrap_or_else(|error| panic!("{error}"));
-        folder.join("libtidegate_preload.so")
+        library
     })
 }
 

@@ -34,6 +34,7 @@ impl Rng {
 }
 
 /// Scatters a word over all 64 bits: a one-to-one mapping.
+#[inline]
 pub fn mix(word: u64) -> u64 {
     let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

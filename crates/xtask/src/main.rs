@@ -13,6 +13,7 @@ mod pages;
 mod rules;
 mod source;
 mod steps;
+mod suite;
 mod workspace;
 
 use anyhow::{Context as _, Result};

@@ -1,9 +1,9 @@
 //! The steps of a full test: each runs whatever the others did, and a table at the end says how they went.
 
 use crate::workspace::Workspace;
-use crate::{packages, tidy, workspace};
+use crate::{packages, suite, tidy, workspace};
 use anyhow::{Context as _, Result, ensure};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
@@ -33,16 +33,15 @@ struct Step {
     action: fn(Extent) -> Result<()>,
 }
 
-const STEPS: [Step; 11] = [
+const STEPS: [Step; 10] = [
     Step { name: "packages", runs: in_full, action: |_| packages::provide() },
     Step { name: "format", runs: always, action: |_| cargo(&["fmt", "--all", "--check"]) },
     Step { name: "lints", runs: always, action: |_| lints() },
     Step { name: "rules", runs: always, action: |_| rules() },
     Step { name: "tests", runs: in_full, action: tests },
     Step { name: "tests of single crates", runs: in_quick, action: |_| tests_of_single_crates() },
-    Step { name: "rivals", runs: in_full, action: |_| cargo(&["test", "--package", "tidegate-rivals"]) },
     Step { name: "schedules", runs: has_schedules, action: schedules },
-    Step { name: "storms", runs: in_full, action: |_| storms() },
+    Step { name: "storms", runs: in_full, action: storms },
     Step { name: "experiments", runs: in_full, action: |_| experiments() },
     Step { name: "documentation", runs: always, action: |_| documentation() },
 ];
@@ -117,19 +116,28 @@ fn rules() -> Result<()> {
 
 /// Every test, with the campaigns that `extent` asks for.
 fn tests(extent: Extent) -> Result<()> {
-    let mut command = cargo_command(&["test", "--no-fail-fast"]);
-    command.envs(LONG.into_iter().filter(|_| extent == Extent::Long));
-    run(command)
+    suite::run(cargo_command(&[]), &["--workspace"], &built(), campaigns(extent))
+}
+
+/// What campaigns are told in `extent`.
+fn campaigns(extent: Extent) -> &'static [(&'static str, &'static str)] {
+    if extent == Extent::Long { &LONG } else { &[] }
 }
 
 /// All but the whole-stack trials, which need clients, guests and root.
 fn tests_of_single_crates() -> Result<()> {
-    cargo(&["test", "--no-fail-fast", "--workspace", "--exclude", "tidegate-trials", "--exclude", "tidegate-rivals"])
+    let others = ["--workspace", "--exclude", "tidegate-trials", "--exclude", "tidegate-rivals"];
+    suite::run(cargo_command(&[]), &others, &built(), &[])
 }
 
 /// Where cargo builds.
 fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace::root().join("target"), PathBuf::from)
+}
+
+/// Where it puts programs and libraries.
+fn built() -> PathBuf {
+    target().join("debug")
 }
 
 /// The same code under shuttle, whose scheduler stands in for every lock and atomic. It is built apart, because
@@ -140,7 +148,7 @@ fn schedules(extent: Extent) -> Result<()> {
     let mut command = cargo_command(&["test", "--package", "tidegate-trials", "--no-fail-fast"]);
     command.args(tests);
     command.env("RUSTFLAGS", "--cfg shuttle").env("CARGO_TARGET_DIR", target.join("shuttle"));
-    command.envs(LONG.into_iter().filter(|_| extent == Extent::Long));
+    command.envs(campaigns(extent).iter().copied());
     run(command)
 }
 
@@ -150,15 +158,19 @@ fn experiments() -> Result<()> {
     if folder.exists() {
         std::fs::remove_dir_all(&folder).with_context(|| format!("remove {}", folder.display()))?;
     }
-    let (folder, page) = (folder.display().to_string(), folder.join("report.html").display().to_string());
-    let bench = ["run", "--release", "--package", "tidegate-bench", "--"];
-    cargo(&[&bench[..], &["experiments", "--quick", "--out", &folder]].concat())?;
-    cargo(&[&bench[..], &["report", &folder, "--out", &page]].concat())
+    // As the tests were built: nothing of it is built again.
+    let bench = |arguments: &[&Path]| {
+        let mut command = Command::new(built().join("bench"));
+        command.args(arguments).env(suite::BUILT, built());
+        run(command)
+    };
+    bench(&["experiments".as_ref(), "--quick".as_ref(), "--out".as_ref(), &folder])?;
+    bench(&["report".as_ref(), &folder, "--out".as_ref(), &folder.join("report.html")])
 }
 
-/// The same code on virtual cores: digests in debug and release builds, every known mistake, then as many seeds as make ten
-/// million operations. It is built apart too.
-fn storms() -> Result<()> {
+/// The same code on virtual cores: digests, every known mistake, then as many seeds as make ten million operations. It is built
+/// apart too. The long form compares the digests of a debug build as well.
+fn storms(extent: Extent) -> Result<()> {
     let target = target();
     let on_virtual_cores = |arguments: &[&str]| {
         let mut command = cargo_command(arguments);
@@ -166,7 +178,9 @@ fn storms() -> Result<()> {
         run(command)
     };
     let package = ["--package", "tidegate-trials"];
-    on_virtual_cores(&[&["test"], &package[..], &["--test", "storm", "digest"]].concat())?;
+    if extent == Extent::Long {
+        on_virtual_cores(&[&["test"], &package[..], &["--test", "storm", "digest"]].concat())?;
+    }
     on_virtual_cores(
         &[&["test", "--release"], &package[..], &["--test", "storm", "--test", "disk_cache_cores"]].concat(),
     )?;
@@ -197,9 +211,11 @@ fn cargo_command(arguments: &[&str]) -> Command {
 /// Runs `command` with this program's own output, so that all of it is seen as it comes.
 fn run(mut command: Command) -> Result<()> {
     let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy().into_owned()).collect();
-    println!("$ cargo {}", words.join(" "));
-    let status = command.stdin(std::process::Stdio::null()).status().context("cannot run cargo")?;
-    ensure!(status.success(), "cargo {}: {status}", words[0]);
+    let program = Path::new(command.get_program()).file_name().unwrap_or_default().to_string_lossy().into_owned();
+    println!("$ {program} {}", words.join(" "));
+    let status =
+        command.stdin(std::process::Stdio::null()).status().with_context(|| format!("cannot run {program}"))?;
+    ensure!(status.success(), "{program} {}: {status}", words[0]);
     Ok(())
 }
 

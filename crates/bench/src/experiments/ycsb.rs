@@ -9,6 +9,7 @@ use super::keys::Spread;
 use super::platform::point;
 use super::stacks::Kind;
 use crate::mounted::said;
+use crate::served::server::built;
 use anyhow::Context;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
@@ -113,12 +114,7 @@ fn run(client: &Path, root: &Path, count: &str, wish: &[&str]) -> anyhow::Result
 
 /// Builds the client and says where it is.
 fn client() -> anyhow::Result<PathBuf> {
-    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| Path::new(root).join("target"), PathBuf::from);
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(["build", "--release", "--quiet", "--package", "tidegate-rivals", "--bin", "ycsb"]).current_dir(root);
-    said(&mut cargo).context("apt-get install libleveldb-dev")?;
-    Ok(Path::new(root).join(target).join("release/ycsb"))
+    built(&["--package", "tidegate-rivals", "--bin", "ycsb"], "ycsb").context("apt-get install libleveldb-dev")
 }
 
 /// The paper's throughput over Caiti's, which is so many percent more.

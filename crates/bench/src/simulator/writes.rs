@@ -3,7 +3,7 @@
 use std::time::Duration;
 use tidegate_media::BlockDevice;
 use tidegate_media::Region;
-use tidegate_policy::pace::{Next, Pace};
+use tidegate_policy::writeback::backoff::{Backoff, Next};
 use tidegate_write_cache::WriteCache;
 
 /// Slots of the cache: as many as stay near a core.
@@ -28,11 +28,11 @@ pub enum Workload {
 
 /// Drains `cache` until it is `over`.
 pub(super) fn drain<R: Region>(cache: &WriteCache<R>, over: impl Fn() -> bool, rest: impl Fn(Duration)) {
-    let (mut pace, mut cursor) = (Pace::default(), 0);
+    let (mut backoff, mut cursor) = (Backoff::default(), 0);
     let mut scratch = vec![0; cache.geometry().block_size as usize];
     while !over() {
         let step = cache.drain_step(STEP, &mut cursor, &mut scratch).expect("the device writes");
-        match pace.after_step(step.evicted) {
+        match backoff.after_step(step.evicted) {
             Next::GoOn => {}
             Next::Sleep(time) => rest(time),
             Next::Park => rest(PARKED),

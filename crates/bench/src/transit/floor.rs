@@ -1,7 +1,7 @@
 //! The floor of an acknowledgement: a plain copy into DRAM, with the same load on the other core.
 //!
 //! One thread copies blocks into an array, each burst into the same places, which whoever drains has read last; another follows, reads each
-//! block and writes it to a block translation table, at the pace of a thread that drains. There is no metadata and no lock.
+//! block and writes it to a block translation table, at the backoff of a thread that drains. There is no metadata and no lock.
 
 use crate::medium;
 use crate::subject::Block;
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use tidegate_media::{BlockDevice, Durability, Lba, MappedRegion, Region};
-use tidegate_policy::pace::{Next, Pace};
+use tidegate_policy::writeback::backoff::{Backoff, Next};
 
 /// An array that a thread drains.
 pub(super) struct DrainedArray {
@@ -62,7 +62,7 @@ impl DrainedArray {
 
 impl Shared {
     fn drain(&self, device: &dyn BlockDevice) {
-        let (mut pace, mut block, mut at) = (Pace::default(), Block::filled(0), 0_u64);
+        let (mut backoff, mut block, mut at) = (Backoff::default(), Block::filled(0), 0_u64);
         while !self.ending.load(Ordering::Acquire) {
             let waiting = self.copied.load(Ordering::Acquire) - at;
             let step = waiting.min(64);
@@ -73,7 +73,7 @@ impl Shared {
                 at += 1;
             }
             self.drained.store(at, Ordering::Release);
-            match pace.after_step(u32::try_from(step).expect("at most 64")) {
+            match backoff.after_step(u32::try_from(step).expect("at most 64")) {
                 Next::GoOn => {}
                 Next::Sleep(time) => thread::park_timeout(time),
                 Next::Park => thread::park_timeout(Duration::from_micros(300)),

@@ -51,11 +51,6 @@ pub(crate) enum VolumeFailure {
         /// Bytes in the file.
         bytes: u64,
     },
-    /// A pool where a volume was expected.
-    Pool {
-        /// The pool.
-        path: PathBuf,
-    },
     /// The file holds something that is no volume.
     Foreign {
         /// The region file.
@@ -412,7 +407,6 @@ impl VolumeFailure {
             VolumeFailure::Exists { .. } => ("exists", Exit::Refused),
             VolumeFailure::InUse { .. } => ("in-use", Exit::InUse),
             VolumeFailure::Blank { .. } => ("blank", Exit::Refused),
-            VolumeFailure::Pool { .. } => ("no-volume", Exit::Refused),
             VolumeFailure::Foreign { .. } => ("foreign", Exit::Refused),
             VolumeFailure::Overwritten { .. } => ("overwritten", Exit::Refused),
             VolumeFailure::CutShort { .. } => ("cut-short", Exit::Refused),
@@ -440,7 +434,6 @@ impl VolumeFailure {
     fn file(&self) -> &Path {
         match self {
             VolumeFailure::Absent { path }
-            | VolumeFailure::Pool { path }
             | VolumeFailure::NoFolder { path }
             | VolumeFailure::NotAFile { path, .. }
             | VolumeFailure::Exists { path, .. }
@@ -517,10 +510,6 @@ impl VolumeFailure {
         let path = self.path();
         let (what, why) = match self {
             VolumeFailure::Absent { .. } => (format!("there is no volume {path}"), "no such file".to_owned()),
-            VolumeFailure::Pool { path } => (
-                format!("{} is no volume", path.display()),
-                "it is a pool of `tidegate run`, and has what programs synced to their files".to_owned(),
-            ),
             VolumeFailure::NoFolder { .. } => (format!("cannot create {path}"), "its folder does not exist".to_owned()),
             VolumeFailure::NotAFile { kind, .. } => {
                 (format!("{path} is no region"), format!("it is {kind}; a region is a file or a DAX device"))
@@ -592,9 +581,6 @@ impl VolumeFailure {
             }
             VolumeFailure::Blank { bytes, .. } => {
                 format!("create it: tidegate create --pmem {path} --size {}", size_in_place_of(*bytes))
-            }
-            VolumeFailure::Pool { .. } => {
-                "a run brings its files to their disks by itself, and at once when a program calls `sync`; after a crash: tidegate recover POOL".to_owned()
             }
             VolumeFailure::Foreign { .. } => {
                 "name the file that holds the volume: --pmem FILE; this one stays as it is".to_owned()

@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tidegate_disk_cache::Mode as CacheMode;
 use tidegate_policy::admit::Admit;
-use tidegate_policy::destage::Caps;
 use tidegate_policy::evict::Replacement;
+use tidegate_policy::writeback::destage::Caps;
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct DiskFlags {

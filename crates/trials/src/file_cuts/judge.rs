@@ -7,10 +7,9 @@ use crate::file_cuts::script::FileStep;
 use crate::power_cuts::{Failure, on_two_threads};
 use std::collections::HashSet;
 use std::fmt;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex};
 use tidegate_file_cache::{FileCache, FileId, Persistence, Synced, recover};
-use tidegate_sim::{Image, Region, Rng};
+use tidegate_sim::{Image, Region, Rng, hash_of};
 
 /// What a campaign has done.
 #[derive(Clone, Copy, Debug, Default)]
@@ -285,10 +284,9 @@ impl Campaign<'_> {
         allowed: &[Allowed],
         origin: Origin,
     ) -> Result<(), Failure> {
-        let mut key = DefaultHasher::new();
-        (region.hash(), allowed).hash(&mut key);
-        files.iter().for_each(|file| file.contents().hash(&mut key));
-        if !self.seen.lock().expect("no holder panics").insert(key.finish()) {
+        let contents: Vec<&[u8]> = files.iter().map(SimFile::contents).collect();
+        let key = hash_of(&(region.hash(), allowed, contents));
+        if !self.seen.lock().expect("no holder panics").insert(key) {
             return Ok(());
         }
         match origin {

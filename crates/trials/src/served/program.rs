@@ -12,10 +12,14 @@ use tidegate_nbd::client::{Client, Dialect};
 /// How long anything of a served volume may take: many times what it needs on two busy cores.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The path of `tidegate`, built now by the cargo that runs the tests, in the profile of the tests.
+/// The path of `tidegate`, built now by the cargo that runs the tests, in the profile of the tests; or in the folder that
+/// `TIDEGATE_BUILT` names, where all is built.
 pub fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
+        if let Some(folder) = std::env::var_os("TIDEGATE_BUILT") {
+            return PathBuf::from(folder).join("tidegate");
+        }
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let folder = build_folder();
         let mut build = Command::new(cargo);

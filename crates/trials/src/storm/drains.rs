@@ -2,7 +2,7 @@
 
 use crate::storm::life::{Seen, Stack, Tier, seen};
 use std::sync::{Arc, Mutex};
-use tidegate_disk_cache::Along;
+use tidegate_disk_cache::SweepScope;
 use tidegate_media::sync::yield_now;
 use tidegate_virtual_cores::{begin, park, unpark};
 use tidegate_write_cache::Doorbell;
@@ -43,7 +43,7 @@ pub(crate) fn destages(cache: &Tier, seen_by: &Mutex<Seen>, own: usize) {
     let in_order = cache.identity().journal_blocks > 0;
     loop {
         begin();
-        let progress = cache.drain_step_along(2, Along::Neighbours);
+        let progress = cache.drain_step_along(2, SweepScope::Neighbours);
         let failed = progress.flush_failed.is_some() || !progress.failed.is_empty();
         if failed {
             let mut seen = seen(seen_by);

@@ -1,7 +1,9 @@
 //! A failure is a value that keeps its facts, never a surprise and never just a sentence.
 
+use crate::exceptions::Measured;
 use crate::rules::layers::Layers;
 use crate::source::{Finding, SourceFile};
+use crate::workspace::Workspace;
 use syn::spanned::Spanned as _;
 use syn::visit::Visit;
 
@@ -52,6 +54,81 @@ fn error_is_string(answer: &syn::Type) -> bool {
     }
 }
 
+/// Level from which on failures are told to users.
+const LEVEL_OF_USERS: u8 = 4;
+/// What the names of failures that users see end with.
+const FAILURE: &str = "Failure";
+
+/// Every `match` over the variants of a failure that stands outside of an `impl From`, in the program and its
+/// services. A failure is turned into its report (kind, exit code, what, why, next) by one function, which is `From`:
+/// a second `match` is a second place that tells of it.
+pub(crate) fn matches(workspace: &Workspace, layers: &Layers) -> Vec<Measured> {
+    let high = |file: &&SourceFile| {
+        layers.row(&file.krate).and_then(|row| row.level).is_some_and(|level| level >= LEVEL_OF_USERS)
+    };
+    workspace.sources.iter().filter(high).flat_map(matches_of).collect()
+}
+
+fn matches_of(file: &SourceFile) -> Vec<Measured> {
+    let mut matches = Matches { of_failure: false, converts: false, lines: Vec::new() };
+    matches.visit_file(&file.syntax);
+    let product = matches.lines.into_iter().filter(|line| !file.is_test(*line));
+    product
+        .map(|line| Measured {
+            file: file.path.clone(),
+            line,
+            rule: "failure-match",
+            place: file.krate.clone(),
+            item: String::new(),
+            size: 1,
+            advice: "tell everything about a failure in one place: the `From` that makes its report".to_owned(),
+        })
+        .collect()
+}
+
+struct Matches {
+    /// Whether the walk is in an `impl` of a failure, and so `Self` is one.
+    of_failure: bool,
+    /// Whether the walk is in an `impl From`.
+    converts: bool,
+    lines: Vec<usize>,
+}
+
+impl<'ast> Visit<'ast> for Matches {
+    fn visit_item_impl(&mut self, item: &'ast syn::ItemImpl) {
+        let last = |path: &syn::Path| path.segments.last().map(|segment| segment.ident.to_string()).unwrap_or_default();
+        let own = matches!(&*item.self_ty, syn::Type::Path(path) if last(&path.path).ends_with(FAILURE));
+        let converts = item.trait_.as_ref().is_some_and(|(_, path, _)| last(path) == "From");
+        let outer = (self.of_failure, self.converts);
+        (self.of_failure, self.converts) = (own, converts);
+        syn::visit::visit_item_impl(self, item);
+        (self.of_failure, self.converts) = outer;
+    }
+
+    fn visit_expr_match(&mut self, expression: &'ast syn::ExprMatch) {
+        let mut patterns = FailurePatterns { of_failure: self.of_failure, found: false };
+        expression.arms.iter().for_each(|arm| patterns.visit_pat(&arm.pat));
+        if patterns.found && !self.converts {
+            self.lines.push(expression.match_token.span.start().line);
+        }
+        syn::visit::visit_expr_match(self, expression);
+    }
+}
+
+/// Whether a pattern names a variant of a failure.
+struct FailurePatterns {
+    of_failure: bool,
+    found: bool,
+}
+
+impl<'ast> Visit<'ast> for FailurePatterns {
+    fn visit_path(&mut self, path: &'ast syn::Path) {
+        let owner = path.segments.iter().rev().nth(1).map(|segment| segment.ident.to_string()).unwrap_or_default();
+        self.found |= owner.ends_with(FAILURE) || self.of_failure && owner == "Self";
+        syn::visit::visit_path(self, path);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -72,5 +149,18 @@ mod tests {
         assert_eq!(count("fn f() -> Result<u8, String> { g() }"), 1);
         assert_eq!(count("impl T { fn f() -> std::result::Result<(), String> { g() } }"), 1);
         assert_eq!(count("fn f() -> Result<String, Error> { g() }\n#[test]\nfn t() -> Result<(), String> { g() }"), 0);
+    }
+
+    #[test]
+    fn a_second_place_that_tells_of_a_failure_is_found() {
+        let count = |text| matches_of(&sample("crates/cli/src/x.rs", text)).len();
+        assert_eq!(count("impl AFailure { fn why(&self) { match self { Self::B => 1, Self::C => 2 } } }"), 1);
+        assert_eq!(count("fn f(e: E) { match e { Err(x::AFailure::B { .. }) => 1, _ => 2 } }"), 1);
+        assert_eq!(
+            count("impl From<AFailure> for Report { fn from(f: AFailure) { match f { AFailure::B => 1 } } }"),
+            0
+        );
+        assert_eq!(count("impl T { fn f(&self) { match self { Self::B => AFailure::B } } }"), 0);
+        assert_eq!(count("#[test]\nfn t() { match e { AFailure::B => 1 } }"), 0);
     }
 }

@@ -175,14 +175,17 @@ fn level(word: &str) -> Option<u8> {
     word.strip_prefix('L')?.parse().ok()
 }
 
+/// What a dependency is for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+pub(crate) enum Kind {
+    /// What is shipped.
     Product,
+    /// Tests alone.
     Dev,
 }
 
 /// The crates of this workspace that a manifest depends on.
-fn dependencies(manifest: &toml::Table) -> Vec<(Kind, String)> {
+pub(crate) fn dependencies(manifest: &toml::Table) -> Vec<(Kind, String)> {
     let targets = manifest.get("target").and_then(toml::Value::as_table);
     let named = targets.into_iter().flatten().map(|(target, table)| (target.as_str(), table.as_table()));
     let mut found = Vec::new();

@@ -4,15 +4,20 @@ mod circles;
 mod documents;
 mod engines;
 mod failures;
+mod homonyms;
 mod imports;
 mod layers;
 mod leftovers;
 mod lengths;
 mod manifests;
 mod names;
+mod parameters;
 mod preambles;
+mod program;
+mod reach;
 mod records;
 mod seams;
+mod tested;
 mod unsafety;
 mod waiting;
 
@@ -44,8 +49,19 @@ const OF_LAYERS: [fn(&SourceFile, &Layers) -> Vec<Finding>; 4] =
     [engines::own_concurrency, engines::output, failures::string_errors, seams::parameters];
 
 /// Rules that measure the workspace as a whole.
-const OF_WORKSPACE: [fn(&Workspace, &Layers) -> Vec<Measured>; 3] =
-    [circles::circles, lengths::crates, lengths::folders];
+const OF_WORKSPACE: [fn(&Workspace, &Layers) -> Vec<Measured>; 11] = [
+    circles::circles,
+    lengths::crates,
+    lengths::folders,
+    program::concurrency,
+    program::stores,
+    reach::unreached,
+    reach::unused_items,
+    homonyms::homonyms,
+    parameters::bools,
+    tested::own_tests,
+    failures::matches,
+];
 
 /// Everything in the workspace that breaks a rule, sorted by place.
 pub(crate) fn judge(workspace: &Workspace) -> Result<Vec<Finding>> {

@@ -15,6 +15,23 @@ pub(crate) fn fields(file: &SourceFile) -> Vec<Finding> {
     records.found
 }
 
+/// The lines of byte-for-byte records.
+pub(crate) fn records(file: &SourceFile) -> Vec<usize> {
+    let mut lines = RecordLines(Vec::new());
+    lines.visit_file(&file.syntax);
+    lines.0
+}
+
+struct RecordLines(Vec<usize>);
+
+impl<'ast> Visit<'ast> for RecordLines {
+    fn visit_item_struct(&mut self, item: &'ast syn::ItemStruct) {
+        if is_record(&item.attrs) {
+            self.0.push(item.ident.span().start().line);
+        }
+    }
+}
+
 struct Records<'a> {
     file: &'a SourceFile,
     found: Vec<Finding>,

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tidegate_disk_cache::{Contents, DiskCache, FormatSpec, Options, Reads, format};
 use tidegate_layout::disk_cache::CachePlan;
 use tidegate_media::{MappedRegion, Region};
-use tidegate_policy::destage::{Caps, Destage, Limits, Load, Turn};
+use tidegate_policy::writeback::destage::{Caps, Destage, Limits, Load, Turn};
 use tidegate_sim::cost::{Profile, TimedRegion};
 use tidegate_virtual_cores::{How, Machine, Order, Plan, now_ns, pass_time};
 

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tidegate_media::{BlockDevice, Region};
-use tidegate_policy::pace::{Next, Pace};
-use tidegate_policy::undrained::Undrained;
+use tidegate_policy::writeback::backlog::BacklogLimit;
+use tidegate_policy::writeback::backoff::{Backoff, Next};
 use tidegate_virtual_cores::{charge, now_ns, park, pass_time, thread_number, unpark};
 use tidegate_write_cache::{Doorbell, WriteCache};
 
@@ -81,19 +81,19 @@ impl Crew {
         &self,
         index: usize,
         cache: &WriteCache<R>,
-        undrained: &Mutex<Undrained>,
+        backlog: &Mutex<BacklogLimit>,
         watching: bool,
     ) {
-        let (mut pace, mut cursor) = (Pace::default(), index * 17);
+        let (mut backoff, mut cursor) = (Backoff::default(), index * 17);
         let mut scratch = vec![0; cache.geometry().block_size as usize];
         self.with(|members| members[index].thread = thread_number());
         while !self.is_over() {
             let begin = now_ns();
             let step = cache.drain_step(STEP, &mut cursor, &mut scratch).expect("the device writes");
-            match pace.after_step(step.evicted) {
+            match backoff.after_step(step.evicted) {
                 Next::GoOn => {
                     let time = Duration::from_nanos(now_ns() - begin);
-                    let limit = undrained.lock().unwrap_or_else(PoisonError::into_inner).measured(step.evicted, time);
+                    let limit = backlog.lock().unwrap_or_else(PoisonError::into_inner).measured(step.evicted, time);
                     limit.into_iter().for_each(|limit| cache.limit_slots(limit));
                     if step.evicted == STEP && step.more {
                         self.wake(true);

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tidegate_btt::{Btt, Contents, FormatSpec, OpenOptions};
 use tidegate_layout::btt::Version;
 use tidegate_media::{BlockDevice, Durability, Lba, MappedRegion, Region, Result};
-use tidegate_policy::undrained::Undrained;
+use tidegate_policy::writeback::backlog::BacklogLimit;
 use tidegate_sim::cost::{Act, CoreCosts, Figure, Profile, TimedRegion, VirtualTime};
 use tidegate_sim::{Intercept, Intercepted, InterceptedMemory};
 use tidegate_virtual_cores::charge;
@@ -277,11 +277,11 @@ impl Stand {
         cache.set_doorbell(Box::new(Bell(crew.clone())));
         // All of them drain at once, and each measures its own time.
         let drain_within = drain_within.saturating_mul(drainers);
-        let undrained = Arc::new(std::sync::Mutex::new(Undrained::new(drain_within, slots)));
-        cache.limit_slots(Undrained::new(drain_within, slots).limit());
+        let backlog = Arc::new(std::sync::Mutex::new(BacklogLimit::new(drain_within, slots)));
+        cache.limit_slots(BacklogLimit::new(drain_within, slots).limit());
         let drainer = |index: u32| -> Work {
-            let (cache, crew, undrained) = (cache.clone(), crew.clone(), undrained.clone());
-            Box::new(move || crew.drain(index as usize, &cache, &undrained, watching))
+            let (cache, crew, backlog) = (cache.clone(), crew.clone(), backlog.clone());
+            Box::new(move || crew.drain(index as usize, &cache, &backlog, watching))
         };
         let beside = (0..drainers).map(drainer).collect();
         Ok(Stand { device: cache, crew, beside })

@@ -1,4 +1,4 @@
-//! When a cache in front of a disk writes its dirty blocks to it, and how many at once.
+//! Destaging: when a disk cache writes its dirty blocks to its disk, and how many at once.
 //!
 //! Blocks that wait may be overwritten meanwhile, and then cost the disk one write less; and a disk that is left alone answers
 //! reads sooner. But a cache full of dirty blocks makes writers wait for the disk. So while writers are busy nothing is written below half
@@ -86,22 +86,22 @@ pub struct Load {
     pub writes: u64,
 }
 
-/// What a sweep over the disk takes along of what it comes past.
+/// Which dirty blocks a sweep writes of those it comes past.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Along {
+pub enum SweepScope {
     /// All that is dirty.
     #[default]
     Everything,
-    /// The same, but that a short run of dirty blocks may be left to the next sweep, each block twice, and that a run is followed to its ends: for a disk that takes
-    /// neighbours for less.
+    /// All that is dirty, except that a short run of dirty blocks may be postponed to the next sweep, each
+    /// block twice. A run is followed to its ends: a disk writes neighbours for less.
     Neighbours,
 }
 
 /// What to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// Write at most so many blocks to the disk, with what is to be taken along, and say how long it took.
-    Destage(u32, Along),
+    /// Write at most so many blocks of this scope to the disk, and call [`Destage::measured`].
+    Destage(u32, SweepScope),
     /// Look again after this time.
     Wait(Duration),
     /// Nothing is dirty: sleep until something is.
@@ -153,11 +153,11 @@ impl Destage {
         let paused = now.saturating_sub(self.wrote_at) >= PAUSE;
         if share >= 1.0 {
             self.to_wait_for = None;
-            return Turn::Destage(self.step_blocks_pressed(), Along::Neighbours);
+            return Turn::Destage(self.step_blocks_pressed(), SweepScope::Neighbours);
         }
         if paused {
             self.to_wait_for = None;
-            return Turn::Destage(self.step_blocks(STEP), Along::Everything);
+            return Turn::Destage(self.step_blocks(STEP), SweepScope::Everything);
         }
         if share < LOW && self.aged == 0 {
             self.to_wait_for = None;
@@ -165,7 +165,7 @@ impl Destage {
         }
         match self.to_wait_for.take() {
             Some(took) => Turn::Wait(pause_after(took, duty(share))),
-            None => Turn::Destage(self.step_blocks(STEP), Along::Everything),
+            None => Turn::Destage(self.step_blocks(STEP), SweepScope::Everything),
         }
     }
 
@@ -179,9 +179,9 @@ impl Destage {
         }
     }
 
-    /// What decides how long writers are held back, for those who do not share this.
-    pub fn brake(&self) -> Brake {
-        Brake { dirty_blocks: self.limits.dirty_blocks, block_ns: self.block_ns.unwrap_or(0.0) }
+    /// Returns the back-pressure on writers, for threads that do not share this.
+    pub fn throttle(&self) -> Throttle {
+        Throttle { dirty_blocks: self.limits.dirty_blocks, block_ns: self.block_ns.unwrap_or(0.0) }
     }
 
     /// Blocks that became dirty before the oldest allowed time are to be written now. Their number is not known; all that are dirty
@@ -208,20 +208,21 @@ impl Destage {
     }
 }
 
-/// What holds writers back when a disk does not keep up.
+/// Back-pressure: how long a write is delayed while the disk does not keep up.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Brake {
-    /// Dirty blocks up to which nobody is held back.
+pub struct Throttle {
+    /// Dirty blocks up to which no write is delayed.
     dirty_blocks: u32,
-    /// How long the disk takes for a block, in nanoseconds; 0: nobody knows.
+    /// How long the disk takes for a block, in nanoseconds; 0 if it is not known.
     block_ns: f64,
 }
 
-impl Brake {
-    /// How long a writer that finds the cache with `dirty` dirty blocks of `blocks` is to be held back for each block it writes, so that writers
-    /// become as slow as the disk before they have to wait for it: not at all up to the limit, and from there on more and more, to twice
-    /// the disk's time where nothing is clean.
-    pub fn hold_back(&self, dirty: u32, blocks: u32) -> Duration {
+impl Throttle {
+    /// Returns the delay for each block that a writer writes while `dirty` of `blocks` blocks are dirty.
+    ///
+    /// It is zero up to the limit and grows from there on, to twice the disk's time for a block if no block
+    /// is clean. So writers become as slow as the disk before they have to wait for it.
+    pub fn delay(&self, dirty: u32, blocks: u32) -> Duration {
         let (over, room) = (dirty.saturating_sub(self.dirty_blocks), blocks.saturating_sub(self.dirty_blocks));
         let share = f64::from(over) / f64::from(room.max(1));
         Duration::from_secs_f64(self.block_ns * 1e-9 * 2.0 * share.min(1.0))
@@ -311,14 +312,14 @@ mod tests {
         assert_eq!(destage.next(MS, load(0, 0)), Turn::Park);
         assert_eq!(destage.next(10 * MS, load(5, 1)), Turn::Wait(WAIT_MAX));
         assert_eq!(destage.next(59 * MS, load(5, 1)), Turn::Wait(WAIT_MAX));
-        assert_eq!(destage.next(60 * MS, load(5, 1)), Turn::Destage(BLOCKS_FIRST, Along::Everything));
+        assert_eq!(destage.next(60 * MS, load(5, 1)), Turn::Destage(BLOCKS_FIRST, SweepScope::Everything));
         destage.measured(5, MS);
         assert_eq!(destage.next(61 * MS, load(0, 1)), Turn::Park);
     }
 
     #[test]
     fn only_from_the_limit_on_blocks_may_be_left_out() {
-        let along = |dirty, ms: u32| {
+        let scope = |dirty, ms: u32| {
             let mut destage = Destage::new(LIMITS);
             destage.next(MS, load(dirty, 1));
             destage.measured(64, MS);
@@ -326,13 +327,13 @@ mod tests {
                 .map(|nth| destage.next(MS * (ms + nth), load(dirty, 1)))
                 .find(|turn| !matches!(turn, Turn::Wait(_)))
             {
-                Some(Turn::Destage(_, along)) => along,
+                Some(Turn::Destage(_, scope)) => scope,
                 turn => panic!("{turn:?}"),
             }
         };
-        assert_eq!([10_000, 14_000].map(|dirty| along(dirty, 2)), [Along::Neighbours; 2]);
-        assert_eq!([9_999, 6_000].map(|dirty| along(dirty, 2)), [Along::Everything; 2]);
-        assert_eq!(along(30, 60), Along::Everything, "writers pause");
+        assert_eq!([10_000, 14_000].map(|dirty| scope(dirty, 2)), [SweepScope::Neighbours; 2]);
+        assert_eq!([9_999, 6_000].map(|dirty| scope(dirty, 2)), [SweepScope::Everything; 2]);
+        assert_eq!(scope(30, 60), SweepScope::Everything, "writers pause");
     }
 
     #[test]
@@ -341,7 +342,7 @@ mod tests {
         let mut at = |ms: u32, dirty| destage.next(MS * ms, load(dirty, u64::from(ms)));
         assert_eq!(at(1, 30), Turn::Wait(WAIT_MAX));
         assert_eq!(at(30_000, 30), Turn::Wait(WAIT_MAX));
-        assert_eq!(at(30_001, 30), Turn::Destage(BLOCKS_FIRST, Along::Everything));
+        assert_eq!(at(30_001, 30), Turn::Destage(BLOCKS_FIRST, SweepScope::Everything));
         destage.measured(30, MS);
         assert_eq!(destage.next(MS * 30_002, load(2, 30_002)), Turn::Wait(WAIT_MAX), "those are young");
     }
@@ -362,21 +363,21 @@ mod tests {
     fn steps_take_the_time_they_are_meant_to_take() {
         let mut destage = Destage::new(LIMITS);
         (0..20).for_each(|_| destage.measured(100, 100 * 20 * US));
-        assert_eq!(destage.next(MS, load(20_000, 1)), Turn::Destage(312, Along::Neighbours));
+        assert_eq!(destage.next(MS, load(20_000, 1)), Turn::Destage(312, SweepScope::Neighbours));
         let mut small = Destage { limits: Limits { dirty_blocks: 1000, ..LIMITS }, ..destage.clone() };
-        assert_eq!(small.next(MS, load(2000, 1)), Turn::Destage(250, Along::Neighbours), "no shorter than others");
+        assert_eq!(small.next(MS, load(2000, 1)), Turn::Destage(250, SweepScope::Neighbours), "no shorter than others");
         let mut large = Destage { limits: Limits { dirty_blocks: 1 << 20, ..LIMITS }, ..destage.clone() };
-        assert_eq!(large.next(MS, load(1 << 20, 1)), Turn::Destage(1250, Along::Neighbours));
+        assert_eq!(large.next(MS, load(1 << 20, 1)), Turn::Destage(1250, SweepScope::Neighbours));
         (0..99).for_each(|_| destage.measured(1, Duration::from_secs(1)));
-        assert_eq!(destage.next(MS, load(20_000, 1)), Turn::Destage(BLOCKS.0, Along::Neighbours));
+        assert_eq!(destage.next(MS, load(20_000, 1)), Turn::Destage(BLOCKS.0, SweepScope::Neighbours));
     }
 
     #[test]
     fn writers_become_as_slow_as_the_disk_before_nothing_is_clean() {
         let mut destage = Destage::new(LIMITS);
-        assert_eq!(destage.brake().hold_back(14_000, 14_000), Duration::ZERO, "nothing is known of the disk");
+        assert_eq!(destage.throttle().delay(14_000, 14_000), Duration::ZERO, "nothing is known of the disk");
         destage.measured(100, 100 * 20 * US);
-        let held = [0, 10_000, 11_000, 12_000, 14_000].map(|dirty| destage.brake().hold_back(dirty, 14_000));
+        let held = [0, 10_000, 11_000, 12_000, 14_000].map(|dirty| destage.throttle().delay(dirty, 14_000));
         assert_eq!(held, [Duration::ZERO, Duration::ZERO, 10 * US, 20 * US, 40 * US]);
     }
 

@@ -1,20 +1,23 @@
-//! Whether a thread that serves a client watches for the next request or sleeps until it is there.
+//! Busy polling: whether a thread that serves a client polls for the next request or sleeps until it is
+//! there.
 //!
-//! A sleeper on another core costs its client a wake-up for each request, several times what the request itself costs. Watching
-//! saves that if the next request is about to come, from another core, and no core is missing elsewhere. None of it can be asked,
-//! so it is tried: for a client that is as quick as one that had to be woken, a moment at a time, while few threads are awake. A
-//! client that is quicker shares this thread's core, where sleeping is best and watching would drive it away. Each trial that finds
-//! nothing makes the next one rarer.
+//! If the thread sleeps on another core, its client pays a wake-up for each request, several times what
+//! the request itself costs. Polling saves that if the next request is about to come, from another core,
+//! and no core is missing elsewhere. The system tells none of this, so the policy tries: for a client that
+//! is as quick as one that had to be woken, a moment at a time, while few threads are awake. A quicker
+//! client shares this thread's core, where sleeping is best and polling would drive it away. Each vain
+//! trial makes the next one rarer.
 
 use std::time::Duration;
 
-/// How long a thread watches before it sleeps: a client that has to be woken answers within that time, even on a virtual machine.
-pub const WATCH_MAX: Duration = Duration::from_micros(50);
+/// How long a thread polls before it sleeps: a client that has to be woken answers within that time, even
+/// on a virtual machine.
+pub const BUSY_POLL_MAX: Duration = Duration::from_micros(50);
 
 /// What a sleeper waits at least for a client on another core: two wake-ups, its own being one. On one core it is half of that.
 const APART_MIN: Duration = Duration::from_micros(12);
 
-/// What a sleeper waits at most for a client that would have been seen by watching: a wake-up more.
+/// What a sleeper waits at most for a client that polling would have seen: a wake-up more.
 const APART_MAX: Duration = Duration::from_micros(100);
 
 /// Requests in a row that came as from another core before it is tried for the first time.
@@ -26,7 +29,7 @@ const QUICK_MAX: u32 = 1024;
 /// How much rarer a trial is than the vain one before it.
 const QUICK_GROWTH: u32 = 4;
 
-/// Vain watches in a row that a client is forgiven which was seen before.
+/// Vain polls in a row that a client is forgiven which was seen before.
 const FORGIVEN: u32 = 2;
 
 /// Requests in a row without another client's in between, after which a client is alone.
@@ -35,8 +38,8 @@ const ALONE_AFTER: u32 = 16;
 /// What to do until there is a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// Look again and again for [`WATCH_MAX`], then sleep.
-    Watch,
+    /// Look again and again for [`BUSY_POLL_MAX`], then sleep.
+    Poll,
     /// Sleep until woken.
     Sleep,
 }
@@ -46,11 +49,11 @@ pub enum Wait {
 pub enum Arrival {
     /// It was there at the first look.
     AtOnce,
-    /// It was seen while watched for.
-    Watched,
-    /// It was not seen in time, and slept for.
+    /// It was seen by polling.
+    Polled,
+    /// Polling did not see it in time; the thread slept.
     Missed,
-    /// It was slept for from the start, so long.
+    /// The thread slept from the start, for this long.
     Slept(Duration),
 }
 
@@ -95,39 +98,39 @@ impl Others {
     }
 }
 
-/// What is known of one client.
+/// The busy-poll decision for one client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Attention {
+pub struct BusyPoll {
     /// Requests in a row that came soon, but only after wake-ups.
     quick: u32,
-    /// How many of them are a reason to watch.
+    /// How many of them are a reason to poll.
     quick_wanted: u32,
-    /// Vain watches that are left before it is slept for again.
+    /// Vain polls that are left before the thread sleeps again.
     forgiven: u32,
 }
 
-impl Default for Attention {
+impl Default for BusyPoll {
     /// Nothing yet.
-    fn default() -> Attention {
-        Attention { quick: 0, quick_wanted: QUICK_MIN, forgiven: 0 }
+    fn default() -> BusyPoll {
+        BusyPoll { quick: 0, quick_wanted: QUICK_MIN, forgiven: 0 }
     }
 }
 
-impl Attention {
+impl BusyPoll {
     /// How to wait for the next request.
     pub fn wait(&self, company: Company) -> Wait {
-        if self.quick >= self.quick_wanted && company.has_room() { Wait::Watch } else { Wait::Sleep }
+        if self.quick >= self.quick_wanted && company.has_room() { Wait::Poll } else { Wait::Sleep }
     }
 
     /// The request came, in this way.
     pub fn learn(&mut self, arrival: Arrival) {
         match arrival {
             Arrival::AtOnce => {}
-            Arrival::Watched => *self = Attention { quick: QUICK_MIN, quick_wanted: QUICK_MIN, forgiven: FORGIVEN },
+            Arrival::Polled => *self = BusyPoll { quick: QUICK_MIN, quick_wanted: QUICK_MIN, forgiven: FORGIVEN },
             Arrival::Missed if self.forgiven > 0 => self.forgiven -= 1,
             Arrival::Missed => {
                 let quick_wanted = (self.quick_wanted * QUICK_GROWTH).min(QUICK_MAX);
-                *self = Attention { quick: 0, quick_wanted, forgiven: 0 };
+                *self = BusyPoll { quick: 0, quick_wanted, forgiven: 0 };
             }
             Arrival::Slept(waited) if (APART_MIN..=APART_MAX).contains(&waited) => {
                 self.quick = self.quick.saturating_add(1);
@@ -140,7 +143,7 @@ impl Attention {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use Arrival::{AtOnce, Missed, Watched};
+    use Arrival::{AtOnce, Missed, Polled};
 
     const QUICK: Arrival = Arrival::Slept(Duration::from_micros(30));
     const SLOW: Arrival = Arrival::Slept(Duration::from_micros(101));
@@ -148,21 +151,21 @@ mod tests {
     const ALONE: Company = Company { awake: 1, cores: 2 };
 
     fn after(arrivals: &[Arrival]) -> Wait {
-        let mut attention = Attention::default();
-        arrivals.iter().for_each(|arrival| attention.learn(*arrival));
-        attention.wait(ALONE)
+        let mut busy_poll = BusyPoll::default();
+        arrivals.iter().for_each(|arrival| busy_poll.learn(*arrival));
+        busy_poll.wait(ALONE)
     }
 
     #[test]
-    fn a_client_is_watched_for_once_it_was_quick_more_than_once() {
+    fn a_client_is_polled_for_once_it_was_quick_more_than_once() {
         assert_eq!(after(&[]), Wait::Sleep);
         assert_eq!(after(&[QUICK]), Wait::Sleep);
-        assert_eq!(after(&[QUICK, QUICK]), Wait::Watch);
+        assert_eq!(after(&[QUICK, QUICK]), Wait::Poll);
         assert_eq!(after(&[QUICK, SLOW, QUICK]), Wait::Sleep, "not in a row");
     }
 
     #[test]
-    fn a_client_on_the_same_core_is_not_watched_for() {
+    fn a_client_on_the_same_core_is_not_polled_for() {
         assert_eq!(after(&[SAME_CORE; 5]), Wait::Sleep);
         assert_eq!(after(&[QUICK, SAME_CORE, QUICK]), Wait::Sleep);
     }
@@ -171,31 +174,31 @@ mod tests {
     fn a_client_that_is_seen_no_more_is_slept_for() {
         assert_eq!(after(&[QUICK, QUICK, Missed]), Wait::Sleep, "it was never seen");
         assert_eq!(after(&[QUICK, QUICK, AtOnce, Missed]), Wait::Sleep, "that tells nothing");
-        assert_eq!(after(&[QUICK, QUICK, Watched, Missed, Missed]), Wait::Watch);
-        assert_eq!(after(&[QUICK, QUICK, Watched, Missed, Missed, Watched, Missed, Missed]), Wait::Watch);
-        assert_eq!(after(&[QUICK, QUICK, Watched, Missed, Missed, Missed]), Wait::Sleep);
+        assert_eq!(after(&[QUICK, QUICK, Polled, Missed, Missed]), Wait::Poll);
+        assert_eq!(after(&[QUICK, QUICK, Polled, Missed, Missed, Polled, Missed, Missed]), Wait::Poll);
+        assert_eq!(after(&[QUICK, QUICK, Polled, Missed, Missed, Missed]), Wait::Sleep);
     }
 
     #[test]
     fn vain_trials_become_rare_and_a_good_one_makes_up_for_them() {
-        let mut attention = Attention::default();
+        let mut busy_poll = BusyPoll::default();
         let mut quick_before_trial = || {
             let mut quick = 0;
-            while attention.wait(ALONE) == Wait::Sleep {
-                attention.learn(QUICK);
+            while busy_poll.wait(ALONE) == Wait::Sleep {
+                busy_poll.learn(QUICK);
                 quick += 1;
             }
-            attention.learn(Missed);
+            busy_poll.learn(Missed);
             quick
         };
         let quick: Vec<u32> = (0..8).map(|_| quick_before_trial()).collect();
         assert_eq!(quick, [2, 8, 32, 128, 512, 1024, 1024, 1024]);
-        (0..QUICK_MAX).for_each(|_| attention.learn(QUICK));
-        assert_eq!(attention.wait(ALONE), Wait::Watch);
-        [Watched, Missed, Missed, Missed].into_iter().for_each(|arrival| attention.learn(arrival));
-        assert_eq!(attention.wait(ALONE), Wait::Sleep);
-        (0..QUICK_MIN * QUICK_GROWTH).for_each(|_| attention.learn(QUICK));
-        assert_eq!(attention.wait(ALONE), Wait::Watch);
+        (0..QUICK_MAX).for_each(|_| busy_poll.learn(QUICK));
+        assert_eq!(busy_poll.wait(ALONE), Wait::Poll);
+        [Polled, Missed, Missed, Missed].into_iter().for_each(|arrival| busy_poll.learn(arrival));
+        assert_eq!(busy_poll.wait(ALONE), Wait::Sleep);
+        (0..QUICK_MIN * QUICK_GROWTH).for_each(|_| busy_poll.learn(QUICK));
+        assert_eq!(busy_poll.wait(ALONE), Wait::Poll);
     }
 
     #[test]
@@ -212,18 +215,18 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_watched_for_while_more_are_awake_than_half_the_cores() {
-        let mut attention = Attention::default();
-        (0..QUICK_MIN).for_each(|_| attention.learn(QUICK));
+    fn no_client_is_polled_for_while_more_are_awake_than_half_the_cores() {
+        let mut busy_poll = BusyPoll::default();
+        (0..QUICK_MIN).for_each(|_| busy_poll.learn(QUICK));
         for (awake, cores, wait) in [
-            (1, 1, Wait::Watch),
+            (1, 1, Wait::Poll),
             (2, 1, Wait::Sleep),
             (2, 2, Wait::Sleep),
-            (2, 4, Wait::Watch),
+            (2, 4, Wait::Poll),
             (3, 4, Wait::Sleep),
-            (1, 0, Wait::Watch),
+            (1, 0, Wait::Poll),
         ] {
-            assert_eq!(attention.wait(Company { awake, cores }), wait, "{awake} awake on {cores}");
+            assert_eq!(busy_poll.wait(Company { awake, cores }), wait, "{awake} awake on {cores}");
         }
     }
 }

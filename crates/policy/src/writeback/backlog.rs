@@ -1,4 +1,5 @@
-//! How many blocks may wait in a cache, so that draining all of them, as a flush does, takes no longer than a given time.
+//! The backlog limit: how many blocks may wait in a write cache so that a flush, which drains all of them,
+//! takes no longer than a given time.
 
 use std::time::Duration;
 
@@ -11,9 +12,9 @@ const BLOCKS_MIN: u32 = 4;
 /// A limit changes only when it is off by this share: setting it costs something too.
 const DEADBAND: f64 = 0.2;
 
-/// The limit, from the measured times of draining.
+/// The backlog limit, from the measured times of draining.
 #[derive(Clone, Debug)]
-pub struct Undrained {
+pub struct BacklogLimit {
     within: Duration,
     slots: u32,
     block_ns: Option<f64>,
@@ -22,11 +23,11 @@ pub struct Undrained {
     short: (u32, Duration),
 }
 
-impl Undrained {
+impl BacklogLimit {
     /// What waits in `slots` slots is to be drained within `within`; [`Duration::MAX`] lets all of them be used.
-    pub fn new(within: Duration, slots: u32) -> Undrained {
+    pub fn new(within: Duration, slots: u32) -> BacklogLimit {
         let limit = if within == Duration::MAX { slots } else { slots.min(64) };
-        Undrained { within, slots, block_ns: None, limit, short: Default::default() }
+        BacklogLimit { within, slots, block_ns: None, limit, short: Default::default() }
     }
 
     /// Slots that may be used now.
@@ -67,35 +68,35 @@ mod tests {
 
     #[test]
     fn the_limit_follows_the_drain_time() {
-        let mut undrained = Undrained::new(MS, 100_000);
-        assert_eq!(undrained.limit(), 64);
-        assert_eq!(undrained.measured(100, Duration::from_micros(100)), Some(1000));
-        assert_eq!(undrained.measured(100, Duration::from_micros(101)), None, "no change worth the trouble");
-        let slower = (0..100).filter_map(|_| undrained.measured(100, Duration::from_micros(1000))).last();
+        let mut backlog = BacklogLimit::new(MS, 100_000);
+        assert_eq!(backlog.limit(), 64);
+        assert_eq!(backlog.measured(100, Duration::from_micros(100)), Some(1000));
+        assert_eq!(backlog.measured(100, Duration::from_micros(101)), None, "no change worth the trouble");
+        let slower = (0..100).filter_map(|_| backlog.measured(100, Duration::from_micros(1000))).last();
         assert!(slower.is_some_and(|limit| (100..125).contains(&limit)), "{slower:?}");
     }
 
     #[test]
     fn a_limit_that_allows_one_block_at_a_time_rises_again() {
-        let mut undrained = Undrained::new(MS, 100_000);
-        undrained.measured(4, Duration::from_millis(100));
-        assert_eq!(undrained.limit(), 1);
-        (0..400).for_each(|_| _ = undrained.measured(1, Duration::from_micros(1)));
-        assert!(undrained.limit() > 800, "{}", undrained.limit());
+        let mut backlog = BacklogLimit::new(MS, 100_000);
+        backlog.measured(4, Duration::from_millis(100));
+        assert_eq!(backlog.limit(), 1);
+        (0..400).for_each(|_| _ = backlog.measured(1, Duration::from_micros(1)));
+        assert!(backlog.limit() > 800, "{}", backlog.limit());
     }
 
     #[test]
     fn one_interrupted_step_does_not_count_for_more() {
-        let mut undrained = Undrained::new(MS, 100_000);
-        undrained.measured(100, Duration::from_micros(100));
-        assert_eq!(undrained.measured(100, Duration::from_secs(1)), None);
+        let mut backlog = BacklogLimit::new(MS, 100_000);
+        backlog.measured(100, Duration::from_micros(100));
+        assert_eq!(backlog.measured(100, Duration::from_secs(1)), None);
     }
 
     #[test]
     fn the_slots_are_a_limit_too() {
-        assert_eq!(Undrained::new(MS, 10).limit(), 10);
-        assert_eq!(Undrained::new(Duration::MAX, 5000).limit(), 5000);
-        assert_eq!(Undrained::new(Duration::MAX, 5000).measured(50, MS), None);
-        assert_eq!(Undrained::new(MS, 200).measured(50, Duration::from_micros(1)), Some(200));
+        assert_eq!(BacklogLimit::new(MS, 10).limit(), 10);
+        assert_eq!(BacklogLimit::new(Duration::MAX, 5000).limit(), 5000);
+        assert_eq!(BacklogLimit::new(Duration::MAX, 5000).measured(50, MS), None);
+        assert_eq!(BacklogLimit::new(MS, 200).measured(50, Duration::from_micros(1)), Some(200));
     }
 }

@@ -1,8 +1,8 @@
-//! When a thread that drains a cache goes on, sleeps a little, or sleeps until it is woken.
+//! Drain backoff: when a drain thread goes on, sleeps for a short time, or parks until it is woken.
 //!
-//! Waking a sleeper costs the one who wakes it as much as ten writes, so a thread that found nothing first sleeps for short times of its
-//! own, and only after a while without work asks to be woken. Blocks wait no longer than the longest of these times; a busy cache
-//! wakes nobody; an idle one costs nothing.
+//! Waking a parked thread costs a writer as much as ten writes. So a thread that finds no work first
+//! sleeps for short, growing times, and parks only after a while without work. Blocks wait no longer than
+//! the longest of these sleeps, a busy cache wakes no thread, and an idle cache costs no CPU time.
 
 use std::time::Duration;
 
@@ -26,22 +26,22 @@ pub enum Next {
     Park,
 }
 
-/// The pace of one draining thread.
+/// The backoff of one drain thread.
 #[derive(Clone, Debug, Default)]
-pub struct Pace {
+pub struct Backoff {
     sleep: Duration,
     idle: Duration,
 }
 
-impl Pace {
-    /// After a step that evicted `evicted` blocks.
+impl Backoff {
+    /// Answers what to do after a step that evicted `evicted` blocks.
     pub fn after_step(&mut self, evicted: u32) -> Next {
         if evicted > 0 {
-            *self = Pace::default();
+            *self = Backoff::default();
             return Next::GoOn;
         }
         if self.idle >= LINGER {
-            *self = Pace::default();
+            *self = Backoff::default();
             return Next::Park;
         }
         self.sleep = (self.sleep * 2).clamp(SLEEP_MIN, SLEEP_MAX);
@@ -56,9 +56,9 @@ mod tests {
 
     #[test]
     fn sleeps_grow_and_end_in_parking() {
-        let mut pace = Pace::default();
+        let mut backoff = Backoff::default();
         let mut slept = Vec::new();
-        while let Next::Sleep(time) = pace.after_step(0) {
+        while let Next::Sleep(time) = backoff.after_step(0) {
             slept.push(time);
         }
         assert!(slept.is_sorted() && slept[0] == SLEEP_MIN && slept[slept.len() - 1] == SLEEP_MAX);
@@ -68,9 +68,9 @@ mod tests {
 
     #[test]
     fn work_begins_it_anew() {
-        let mut pace = Pace::default();
-        (0..100).for_each(|_| assert_ne!(pace.after_step(0), Next::GoOn));
-        assert_eq!(pace.after_step(1), Next::GoOn);
-        assert_eq!(pace.after_step(0), Next::Sleep(SLEEP_MIN));
+        let mut backoff = Backoff::default();
+        (0..100).for_each(|_| assert_ne!(backoff.after_step(0), Next::GoOn));
+        assert_eq!(backoff.after_step(1), Next::GoOn);
+        assert_eq!(backoff.after_step(0), Next::Sleep(SLEEP_MIN));
     }
 }

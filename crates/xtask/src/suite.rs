@@ -1,0 +1,262 @@
+//! Builds all test programs at once and runs several side by side.
+//!
+//! `cargo test` runs one program after another, and most of them keep less than one core busy: they wait for guests, for
+//! clients and for disks. Each program's output is printed whole when it ends. A failing test is named again at the end, and a
+//! program that does not end is stopped, so that the log says where it hung.
+
+use anyhow::{Context as _, Result, bail, ensure};
+use serde::Deserialize;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Mutex;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// A test program that runs longer hangs: many times the longest one's time on two busy cores.
+const HANGS_AFTER: Duration = Duration::from_secs(40 * 60);
+
+/// How often a running program is looked at.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Targets that take minutes, the longest first: begun before the others, so that none runs alone at the end.
+const LONGEST: [&str; 0] = [];
+
+/// A line of cargo's messages, as far as it matters.
+#[derive(Deserialize)]
+struct Message {
+    reason: String,
+    manifest_path: Option<PathBuf>,
+    target: Option<Target>,
+    profile: Option<Profile>,
+    executable: Option<PathBuf>,
+}
+
+#[derive(Deserialize)]
+struct Target {
+    name: String,
+}
+
+#[derive(Deserialize)]
+struct Profile {
+    test: bool,
+}
+
+/// A test program that cargo built.
+struct Program {
+    /// Its package's folder and its target, as in `crates/btt: power_cuts`.
+    title: String,
+    target: String,
+    executable: PathBuf,
+    folder: PathBuf,
+}
+
+/// How one program's run ended.
+struct Outcome {
+    title: String,
+    took: Duration,
+    failure: Option<Failure>,
+}
+
+/// Why a program's run counts as failed.
+struct Failure {
+    how: String,
+    tests: Vec<String>,
+}
+
+/// Tells tests and benchmarks that the folder it names holds all programs and libraries of this workspace: none is built again.
+pub(crate) const BUILT: &str = "TIDEGATE_BUILT";
+
+/// Builds all of `packages`, arguments of cargo, and runs the tests with `variables`.
+///
+/// One build makes tests, programs and libraries. A `cargo build` after a `cargo test` would build a third of it again, because the features of
+/// dependencies are others without the tests.
+pub(crate) fn run(mut cargo: Command, packages: &[&str], built_in: &Path, variables: &[(&str, &str)]) -> Result<()> {
+    cargo.args(["build", "--all-targets", "--message-format=json-render-diagnostics"]).args(packages);
+    let built = cargo.stdin(Stdio::null()).stderr(Stdio::inherit()).output().context("cannot run cargo")?;
+    ensure!(built.status.success(), "the tests do not compile: {}", built.status);
+    let mut programs = programs(&String::from_utf8_lossy(&built.stdout))?;
+    ensure!(!programs.is_empty(), "cargo built no test program");
+    programs.sort_by_key(|program| LONGEST.iter().position(|name| *name == program.target).unwrap_or(usize::MAX));
+    // Popped from the end.
+    programs.reverse();
+    let lanes = thread::available_parallelism().map_or(2, usize::from) + 1;
+    println!("{} test programs, {lanes} at a time", programs.len());
+    let waiting = Mutex::new(programs);
+    let outcomes = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for _ in 0..lanes {
+            scope.spawn(|| {
+                while let Some(program) = next(&waiting) {
+                    let outcome = program.run(built_in, variables);
+                    outcomes.lock().expect("no lane panics").push(outcome);
+                }
+            });
+        }
+    });
+    conclude(outcomes.into_inner().expect("no lane panics"))
+}
+
+fn next(waiting: &Mutex<Vec<Program>>) -> Option<Program> {
+    waiting.lock().expect("no lane panics").pop()
+}
+
+/// The test programs that cargo's messages tell of.
+fn programs(messages: &str) -> Result<Vec<Program>> {
+    let mut programs = Vec::new();
+    for line in messages.lines().filter(|line| line.starts_with('{')) {
+        let message: Message = serde_json::from_str(line).with_context(|| format!("a message of cargo: {line}"))?;
+        let is_test = message.reason == "compiler-artifact" && message.profile.is_some_and(|profile| profile.test);
+        let (true, Some(executable), Some(target), Some(manifest)) =
+            (is_test, message.executable, message.target, message.manifest_path)
+        else {
+            continue;
+        };
+        let folder = manifest.parent().context("a manifest lies in a folder")?.to_owned();
+        let package = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        programs.push(Program {
+            title: format!("{package}: {}", target.name),
+            target: target.name,
+            executable,
+            folder,
+        });
+    }
+    Ok(programs)
+}
+
+impl Program {
+    /// Runs the program to its end and prints what it printed.
+    fn run(&self, built_in: &Path, variables: &[(&str, &str)]) -> Outcome {
+        let began = Instant::now();
+        let (printed, ended) = match self.output(built_in, variables) {
+            Ok(ran) => ran,
+            Err(error) => (String::new(), Err(format!("{error:#}"))),
+        };
+        let how = match ended {
+            Ok(status) if status.success() => None,
+            Ok(status) => Some(status.to_string()),
+            Err(why) => Some(why),
+        };
+        let failure = how.map(|how| Failure { how, tests: failed_tests(&printed) });
+        let took = began.elapsed();
+        // One call: other lanes print too.
+        println!("\n---- {} ({:.1} s)\n{printed}", self.title, took.as_secs_f64());
+        Outcome { title: self.title.clone(), took, failure }
+    }
+
+    /// What the program printed, and how it ended.
+    fn output(&self, built_in: &Path, variables: &[(&str, &str)]) -> Result<(String, Result<ExitStatus, String>)> {
+        let (path, log) = log_file(&self.executable)?;
+        let mut command = Command::new(&self.executable);
+        command.current_dir(&self.folder).envs(variables.iter().copied()).stdin(Stdio::null());
+        command.env("CARGO_MANIFEST_DIR", &self.folder).env(BUILT, built_in);
+        if std::env::var_os("CARGO").is_none() {
+            command.env("CARGO", "cargo");
+        }
+        command.stdout(log.try_clone()?).stderr(log);
+        let mut child = command.spawn().with_context(|| format!("cannot run {}", self.executable.display()))?;
+        let ended = wait(&mut child)?;
+        let mut printed = Vec::new();
+        File::open(&path)?.read_to_end(&mut printed)?;
+        std::fs::remove_file(&path)?;
+        Ok((String::from_utf8_lossy(&printed).into_owned(), ended))
+    }
+}
+
+/// The file beside `executable` into which its output goes.
+fn log_file(executable: &Path) -> Result<(PathBuf, File)> {
+    let path = executable.with_extension("log");
+    let file = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok((path, file))
+}
+
+/// Waits until `child` ends, or stops it when it hangs.
+fn wait(child: &mut Child) -> Result<Result<ExitStatus, String>> {
+    let began = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Ok(status));
+        }
+        if began.elapsed() > HANGS_AFTER {
+            child.kill()?;
+            child.wait()?;
+            return Ok(Err(format!("stopped, as it had not ended after {} minutes", HANGS_AFTER.as_secs() / 60)));
+        }
+        thread::park_timeout(LOOK);
+    }
+}
+
+/// The tests that a program's output calls failed, and those that it began and did not end.
+fn failed_tests(printed: &str) -> Vec<String> {
+    let of = |line: &str| Some(line.strip_prefix("test ")?.strip_suffix(" ... FAILED")?.to_owned());
+    let failed: Vec<String> = printed.lines().filter_map(of).collect();
+    if !failed.is_empty() {
+        return failed;
+    }
+    let slow = |line: &str| Some(line.strip_prefix("test ")?.split_once(" has been running for over")?.0.to_owned());
+    let ended = |name: &str| printed.contains(&format!("test {name} ... "));
+    printed.lines().filter_map(slow).filter(|name| !ended(name)).map(|name| format!("{name} (not ended)")).collect()
+}
+
+/// Prints the longest runs and every failure; fails if there is one.
+fn conclude(mut outcomes: Vec<Outcome>) -> Result<()> {
+    outcomes.sort_by_key(|outcome| std::cmp::Reverse(outcome.took));
+    println!("\nthe longest of {} test programs:", outcomes.len());
+    for outcome in outcomes.iter().take(12) {
+        println!("{:>8.1} s  {}", outcome.took.as_secs_f64(), outcome.title);
+    }
+    let failures: Vec<String> = outcomes.iter().filter_map(Outcome::told).collect();
+    if failures.is_empty() {
+        return Ok(());
+    }
+    bail!("{} of {} test programs failed:\n{}", failures.len(), outcomes.len(), failures.join("\n"))
+}
+
+impl Outcome {
+    fn told(&self) -> Option<String> {
+        let failure = self.failure.as_ref()?;
+        let tests: String = failure.tests.iter().map(|test| format!("\n    {test}")).collect();
+        Some(format!("  {} ({}){tests}", self.title, failure.how))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cargos_messages_name_test_programs() {
+        let messages = r#"{"reason":"compiler-artifact","manifest_path":"/w/crates/btt/Cargo.toml","target":{"name":"cuts"},"profile":{"test":true},"executable":"/t/cuts-1"}
+{"reason":"compiler-artifact","manifest_path":"/w/crates/cli/Cargo.toml","target":{"name":"tidegate"},"profile":{"test":false},"executable":"/t/tidegate"}
+{"reason":"build-finished","success":true}"#;
+        let programs = programs(messages).expect("messages");
+        assert_eq!(programs.iter().map(|program| program.title.as_str()).collect::<Vec<_>>(), ["btt: cuts"]);
+        assert_eq!(programs[0].folder, Path::new("/w/crates/btt"));
+    }
+
+    #[test]
+    fn a_failing_or_hanging_test_is_named() {
+        let failed = "test one ... ok\ntest two ... FAILED\n";
+        assert_eq!(failed_tests(failed), ["two"]);
+        let hung = "test one has been running for over 60 seconds\ntest two has been running for over 60 seconds\ntest two ... ok\n";
+        assert_eq!(failed_tests(hung), ["one (not ended)"]);
+        let failure = Failure { how: "exit status: 101".to_owned(), tests: failed_tests(failed) };
+        let outcome = Outcome { title: "btt: cuts".to_owned(), took: Duration::ZERO, failure: Some(failure) };
+        let error = conclude(vec![outcome]).expect_err("one failed");
+        assert!(error.to_string().ends_with("  btt: cuts (exit status: 101)\n    two"), "{error}");
+    }
+
+    #[test]
+    fn a_program_that_fails_is_told_of() {
+        let folder = std::env::temp_dir().join(format!("tidegate-suite-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let executable = folder.join("fails");
+        std::os::unix::fs::symlink("/bin/false", &executable).expect("a link");
+        let title = "a program".to_owned();
+        let program = Program { title, target: "fails".to_owned(), executable, folder: folder.clone() };
+        let outcome = program.run(Path::new("/"), &[]);
+        std::fs::remove_dir_all(&folder).expect("removed");
+        assert_eq!(outcome.told().as_deref(), Some("  a program (exit status: 1)"));
+    }
+}
