@@ -1,23 +1,17 @@
 //! Whole-stack tests, and what they stand on: the real Linux driver in a guest, PMDK's own library and checker,
-//! images that Linux made, real clients over a served volume, and every state a power cut can leave.
+//! images that Linux made, real clients over a served volume, real programs on accelerated files.
 //!
 //! A trial that cannot have its peer fails and says what to install; it never passes without.
 #![forbid(unsafe_code)]
 
 pub mod artefacts;
-pub mod disk_cache_cuts;
-pub mod file_cuts;
 pub mod flips;
 pub mod golden;
 pub mod guest;
 pub mod killed_machine;
 pub mod namespace;
-pub mod observed;
 pub mod pmdk;
-pub mod power_cuts;
 pub mod run;
 pub mod sectors;
 pub mod served;
-pub mod storm;
 pub mod surgery;
-pub mod transit;

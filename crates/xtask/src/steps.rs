@@ -19,10 +19,11 @@ pub(crate) enum Extent {
 }
 
 /// What campaigns read that have a long form, and what they are told then.
-const LONG: [(&str, &str); 4] = [
+const LONG: [(&str, &str); 5] = [
     ("TIDEGATE_IMAGES", "2000"),
     ("TIDEGATE_KILLS", "200"),
     ("TIDEGATE_SCHEDULES", "200000"),
+    ("TIDEGATE_SCRIPTS", "all"),
     ("TIDEGATE_SEEDS", "4000"),
 ];
 
@@ -59,7 +60,7 @@ fn in_quick(extent: Extent) -> bool {
 }
 
 fn has_schedules(extent: Extent) -> bool {
-    in_full(extent) && workspace::root().join("crates/trials/tests/schedules.rs").exists()
+    in_full(extent) && workspace::root().join("crates/crashcheck/tests/schedules.rs").exists()
 }
 
 /// How one step went.
@@ -124,10 +125,10 @@ fn campaigns(extent: Extent) -> &'static [(&'static str, &'static str)] {
     if extent == Extent::Long { &LONG } else { &[] }
 }
 
-/// All but the whole-stack trials, which need clients, guests and root.
+/// All but the whole-stack trials, which need clients, guests and root, and the campaigns, which take long.
 fn tests_of_single_crates() -> Result<()> {
-    let others = ["--workspace", "--exclude", "tidegate-trials", "--exclude", "tidegate-rivals"];
-    suite::run(cargo_command(&[]), &others, &built(), &[])
+    let others = ["tidegate-trials", "tidegate-crashcheck", "tidegate-rivals"].map(|package| ["--exclude", package]);
+    suite::run(cargo_command(&[]), &[&["--workspace"], others.as_flattened()].concat(), &built(), &[])
 }
 
 /// Where cargo builds.
@@ -145,7 +146,7 @@ fn built() -> PathBuf {
 fn schedules(extent: Extent) -> Result<()> {
     let target = target();
     let tests = ["--test", "schedules", "--test", "transit_schedules"];
-    let mut command = cargo_command(&["test", "--package", "tidegate-trials", "--no-fail-fast"]);
+    let mut command = cargo_command(&["test", "--package", "tidegate-crashcheck", "--no-fail-fast"]);
     command.args(tests);
     command.env("RUSTFLAGS", "--cfg shuttle").env("CARGO_TARGET_DIR", target.join("shuttle"));
     command.envs(campaigns(extent).iter().copied());
@@ -177,15 +178,13 @@ fn storms(extent: Extent) -> Result<()> {
         command.env("RUSTFLAGS", "--cfg virtual_cores").env("CARGO_TARGET_DIR", target.join("virtual-cores"));
         run(command)
     };
-    let package = ["--package", "tidegate-trials"];
+    let storm = ["--package", "tidegate-storm"];
     if extent == Extent::Long {
-        on_virtual_cores(&[&["test"], &package[..], &["--test", "storm", "digest"]].concat())?;
+        on_virtual_cores(&[&["test"], &storm[..], &["--test", "storm", "digest"]].concat())?;
     }
-    on_virtual_cores(
-        &[&["test", "--release"], &package[..], &["--test", "storm", "--test", "disk_cache_cores"]].concat(),
-    )?;
-    let storm = ["run", "--release", "--bin", "storm"];
-    on_virtual_cores(&[&storm[..], &package[..], &["--", "--marks"], &STORM_SEEDS[..]].concat())
+    let both = ["--package", "tidegate-crashcheck", "--test", "disk_cache_cores", "--test", "storm"];
+    on_virtual_cores(&[&["test", "--release"], &storm[..], &both[..]].concat())?;
+    on_virtual_cores(&[&["run", "--release"], &storm[..], &["--", "--marks"], &STORM_SEEDS[..]].concat())
 }
 
 /// Seeds of 4 clients and 1,000 operations each, and what has to come of them.

@@ -40,7 +40,7 @@ impl Account {
 /// What `storm` prints. It may end with a failure: that is told by what it prints.
 fn storm(arguments: &[&str]) -> anyhow::Result<String> {
     let arguments = arguments.iter().map(|&argument| argument.to_owned());
-    let mut command = on_virtual_cores_of("tidegate-trials", "storm", arguments);
+    let mut command = on_virtual_cores_of("tidegate-storm", "storm", arguments);
     let output = command.stderr(Stdio::inherit()).output().context(super::NO_CARGO)?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     ensure!(!text.is_empty(), "storm printed nothing ({})", output.status);
@@ -57,7 +57,7 @@ fn number_before(text: &str, words: &str) -> anyhow::Result<f64> {
 /// Builds in which a seed has another digest than the tests have on record: in two processes, on 1 and 2 processors.
 pub(super) fn digests() -> anyhow::Result<Outcome> {
     let differs = |profile: &[&str]| -> anyhow::Result<bool> {
-        let arguments = [&["test", "--quiet", "--package", "tidegate-trials", "--test", "storm"], profile, &["digest"]];
+        let arguments = [&["test", "--quiet", "--package", "tidegate-storm", "--test", "storm"], profile, &["digest"]];
         let mut command: Command = super::cargo_for_virtual_cores(arguments.concat());
         let output = command.output().context(super::NO_CARGO)?;
         let text = String::from_utf8_lossy(&output.stdout);

@@ -1,0 +1,407 @@
+//! The judge of cuts: recovers, compares, opens, reads, writes on, and cuts again.
+
+use crate::checker::Failure;
+use crate::file_cache::machine::{FILES, JointCut, Machine, SimBelow, SimFile, SmallPool, Watched, backing};
+use crate::file_cache::model::{Allowed, FileModel};
+use crate::file_cache::planted::FilesBug;
+use crate::file_cache::script::FileStep;
+use crate::parallel::on_two_threads;
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use tidegate_file_cache::{FileCache, FileId, Persistence, Synced, recover};
+use tidegate_sim::{Image, Region, Rng, hash_of};
+
+/// What a campaign has done.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FilesTally {
+    /// Scripts whose last step was cut.
+    pub scripts: u64,
+    /// Cuts of those steps.
+    pub cuts: u64,
+    /// Cuts whose images were only sampled.
+    pub cuts_sampled: u64,
+    /// Distinct states of memory and files that those cuts may leave: each was recovered and judged.
+    pub states: u64,
+    /// The same of cuts in recoveries.
+    pub recovery_states: u64,
+    /// The same of cuts in what was written after a recovery.
+    pub second_states: u64,
+    /// Deaths of the process, each followed by power cuts in the recovery after it.
+    pub kills: u64,
+}
+
+impl FilesTally {
+    /// Adds what another campaign has done.
+    pub fn add(&mut self, other: &FilesTally) {
+        self.scripts += other.scripts;
+        self.cuts += other.cuts;
+        self.cuts_sampled += other.cuts_sampled;
+        self.states += other.states;
+        self.recovery_states += other.recovery_states;
+        self.second_states += other.second_states;
+        self.kills += other.kills;
+    }
+}
+
+impl fmt::Display for FilesTally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} scripts, {} cuts ({} sampled), {} distinct states of memory and files; in recoveries {}, in what was written after {}; {} kills",
+            self.scripts,
+            self.cuts,
+            self.cuts_sampled,
+            self.states,
+            self.recovery_states,
+            self.second_states,
+            self.kills
+        )
+    }
+}
+
+/// Judges every script, on two threads. Each is preceded by `before`. Stops at the first failure.
+pub fn judge_file_scripts(
+    pool: &SmallPool,
+    before: &[FileStep],
+    scripts: impl Iterator<Item = Vec<FileStep>> + Send,
+    bug: Option<FilesBug>,
+) -> Result<FilesTally, Failure> {
+    let seen = Mutex::new(HashSet::new());
+    let tallies = on_two_threads(scripts, |dealt| {
+        let mut campaign = Campaign { pool, bug, seen: &seen, tally: FilesTally::default() };
+        for script in dealt {
+            campaign.tally.scripts += 1;
+            campaign.run(before, &script).map_err(|failure| failure.within(format_args!("the script {script:?}")))?;
+        }
+        Ok(campaign.tally)
+    })?;
+    let mut total = FilesTally::default();
+    tallies.iter().for_each(|tally| total.add(tally));
+    Ok(total)
+}
+
+struct Campaign<'a> {
+    pool: &'a SmallPool,
+    bug: Option<FilesBug>,
+    seen: &'a Mutex<HashSet<u64>>,
+    tally: FilesTally,
+}
+
+/// Where a state came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Origin {
+    Script,
+    /// A cut in a recovery.
+    Recovery,
+    /// A cut in what was written after a recovery.
+    Second,
+}
+
+/// What may be found of each file after a cut, and after a kill.
+struct Expected {
+    after_cut: Vec<Allowed>,
+    after_kill: Vec<Allowed>,
+}
+
+/// A process at work on a machine, and the model beside it.
+struct Process {
+    machine: Arc<Machine>,
+    cache: FileCache<Watched>,
+    ids: Vec<FileId>,
+    models: Vec<FileModel>,
+    /// What the next write writes.
+    byte: u8,
+}
+
+impl Process {
+    fn start(machine: &Arc<Machine>, models: Vec<FileModel>, byte: u8) -> Result<Process, Failure> {
+        let cache = FileCache::open(machine.memory(), 0, machine.dram()).map_err(Failure::new)?;
+        let open = |number| cache.open_file(backing(machine, number), b"a path").map_err(Failure::new);
+        let ids = (0..FILES).map(open).collect::<Result<_, _>>()?;
+        Ok(Process { machine: machine.clone(), cache, ids, models, byte })
+    }
+
+    /// Does one step, and says what may be found if it is interrupted.
+    fn step(&mut self, pool: &SmallPool, step: FileStep) -> Result<Expected, Failure> {
+        let former = self.models.clone();
+        let below = self.cache.counters().below;
+        let mixed = self.act(pool, step)?;
+        let mixed = mixed || self.cache.counters().below != below && step != FileStep::Reopen;
+        self.compare()?;
+        let both = || former.iter().zip(&self.models);
+        let cut = both().map(|(old, new)| {
+            let seen = [&old.now, &new.now].into_iter().filter(|_| mixed);
+            Allowed::of(old.may.iter().chain(&new.may).chain(seen).cloned(), mixed)
+        });
+        // A synchronous write overwrites unsynced bytes before it is committed.
+        let partly = matches!(step, FileStep::WriteSync { .. });
+        let kill = both().map(|(old, new)| Allowed::of([old.now.clone(), new.now.clone()], partly));
+        Ok(Expected { after_cut: cut.collect(), after_kill: kill.collect() })
+    }
+
+    /// True if no promise of wholeness holds while it is done.
+    fn act(&mut self, pool: &SmallPool, step: FileStep) -> Result<bool, Failure> {
+        match step {
+            FileStep::Write { file, at, len } => self.write(file, at, len, Persistence::Asynchronous)?,
+            FileStep::WriteSync { file, at, len } => self.write(file, at, len, Persistence::Synchronous)?,
+            FileStep::Append { file, len } => {
+                let data = self.data(len);
+                let at = self.cache.append(self.ids[file], &data, Persistence::Asynchronous).map_err(Failure::new)?;
+                if at != self.models[file].now.len() as u64 {
+                    return Err(Failure::new(format_args!("appended at {at}")));
+                }
+                self.models[file].write(at, &data);
+            }
+            FileStep::Sync(file) => {
+                let synced = self.cache.sync(self.ids[file]).map_err(Failure::new)?;
+                self.models[file].sync();
+                self.models[file].known &= synced == Synced::Atomically;
+            }
+            FileStep::Truncate { file, size } => {
+                self.cache.truncate(self.ids[file], size).map_err(Failure::new)?;
+                self.models[file].truncate(size);
+            }
+            FileStep::WriteBack => drop(self.cache.write_back_step(u64::MAX).map_err(Failure::new)?),
+            FileStep::Drain(file) => {
+                self.cache.drain(self.ids[file]).map_err(Failure::new)?;
+                self.models[file].drain();
+                return Ok(true);
+            }
+            FileStep::Reopen => {
+                self.reopen(pool)?;
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn write(&mut self, file: usize, at: u64, len: usize, persistence: Persistence) -> Result<(), Failure> {
+        let data = self.data(len);
+        let below = self.cache.counters().below;
+        self.cache.write(self.ids[file], at, &data, persistence).map_err(Failure::new)?;
+        let model = &mut self.models[file];
+        match persistence {
+            Persistence::Asynchronous => model.write(at, &data),
+            Persistence::Synchronous => model.write_sync(at, &data),
+        }
+        if self.cache.counters().below != below {
+            model.drain();
+        }
+        Ok(())
+    }
+
+    fn data(&mut self, len: usize) -> Vec<u8> {
+        self.byte += 1;
+        vec![self.byte; len]
+    }
+
+    fn reopen(&mut self, pool: &SmallPool) -> Result<(), Failure> {
+        let region = self.machine.memory();
+        recover(&region, 0, Some(&*self.machine.dram()), &SimBelow(self.machine.clone())).map_err(Failure::new)?;
+        self.machine.renew_dram(pool.dram(&self.machine.region));
+        // A file that was never synced and has nothing to complete may lose its cuts still.
+        self.models.iter_mut().filter(|model| model.known || model.now != model.base).for_each(FileModel::drain);
+        *self = Process::start(&self.machine, self.models.clone(), self.byte)?;
+        Ok(())
+    }
+
+    /// The program sees what the model sees.
+    fn compare(&self) -> Result<(), Failure> {
+        for (number, (id, model)) in self.ids.iter().zip(&self.models).enumerate() {
+            let mut out = vec![0xcc; model.now.len() + 7];
+            let bytes = self.cache.read(*id, 0, &mut out).map_err(Failure::new)?;
+            if out[..bytes] != model.now || self.cache.size(*id) != Ok(model.now.len() as u64) {
+                let found = Bytes(&out[..bytes]);
+                return Err(Failure::new(format_args!("file {number} reads {found}, not {}", Bytes(&model.now))));
+            }
+            let (half, mut part) = (bytes / 2, vec![0; bytes - bytes / 2]);
+            self.cache.read(*id, half as u64, &mut part).map_err(Failure::new)?;
+            if part != model.now[half..] {
+                return Err(Failure::new(format_args!("file {number} reads otherwise from its middle on")));
+            }
+        }
+        Ok(())
+    }
+
+    fn settled(&self) -> Expected {
+        let cut = self.models.iter().map(|model| Allowed::of(model.may.iter().cloned(), false));
+        let kill = self.models.iter().map(|model| Allowed::of([model.now.clone()], false));
+        Expected { after_cut: cut.collect(), after_kill: kill.collect() }
+    }
+}
+
+impl Campaign<'_> {
+    fn machine(&self, region: Region, files: Vec<SimFile>, dram: Option<Vec<u8>>) -> Arc<Machine> {
+        Machine::new(self.pool, region, files, dram, self.bug)
+    }
+
+    fn run(&mut self, before: &[FileStep], script: &[FileStep]) -> Result<(), Failure> {
+        let old = vec![0xee; 70];
+        let region = Region::with_line_order(self.pool.image.clone(), self.pool.order);
+        let machine = self.machine(region, vec![SimFile::new(&old), SimFile::new(&[])], None);
+        let mut process = Process::start(&machine, vec![FileModel::new(&old), FileModel::new(&[])], 0)?;
+        let (last, earlier) = script.split_last().expect("a script has steps");
+        for step in before.iter().chain(earlier) {
+            process.step(self.pool, *step)?;
+        }
+        machine.record();
+        let during = process.step(self.pool, *last)?;
+        let mut cuts = machine.take();
+        let end = cuts.pop().expect("a cut of now");
+        for cut in &cuts {
+            self.judge_cut(cut, &during.after_cut, Origin::Script)?;
+            self.judge_kill(cut, &during)?;
+        }
+        self.judge_cut(&end, &process.settled().after_cut, Origin::Script)?;
+        self.judge_kill(&end, &process.settled())
+    }
+
+    fn judge_cut(&mut self, cut: &JointCut, allowed: &[Allowed], origin: Origin) -> Result<(), Failure> {
+        let reduction = self.pool.reduction();
+        if origin == Origin::Script {
+            self.tally.cuts += 1;
+            self.tally.cuts_sampled += u64::from(cut.region.images(&reduction).counts().sampled);
+        }
+        let files_images = cut.files_images();
+        let mut images = cut.region.images(&reduction);
+        while let Some(region) = images.advance() {
+            for files in &files_images {
+                self.judge_if_new(region, files, allowed, origin).map_err(|failure| {
+                    let arrived = cut.region.difference(region);
+                    let words: Vec<String> =
+                        arrived.iter().take(6).map(|(at, _, word)| format!("{at:#x}: {word:#x}")).collect();
+                    failure.within(format_args!("{origin:?}, {}, arrived {}", cut.region, words.join(", ")))
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn judge_if_new(
+        &mut self,
+        region: &Image,
+        files: &[SimFile],
+        allowed: &[Allowed],
+        origin: Origin,
+    ) -> Result<(), Failure> {
+        let contents: Vec<&[u8]> = files.iter().map(SimFile::contents).collect();
+        let key = hash_of(&(region.hash(), allowed, contents));
+        if !self.seen.lock().expect("no holder panics").insert(key) {
+            return Ok(());
+        }
+        match origin {
+            Origin::Script => self.tally.states += 1,
+            Origin::Recovery => self.tally.recovery_states += 1,
+            Origin::Second => self.tally.second_states += 1,
+        }
+        let after = Region::with_line_order(region.clone(), self.pool.order);
+        let machine = self.machine(after, files.to_vec(), None);
+        machine.record();
+        recover_on(&machine, false)?;
+        let mut cuts = machine.take();
+        cuts.pop();
+        let found = compare(&machine, allowed)?;
+        if origin == Origin::Script {
+            for cut in &cuts {
+                self.judge_cut(cut, allowed, Origin::Recovery)?;
+            }
+        }
+        if origin != Origin::Second { self.write_on(&machine, &found, region.hash()) } else { Ok(()) }
+    }
+
+    /// The next process writes, and the power fails once more.
+    fn write_on(&mut self, machine: &Arc<Machine>, found: &[Vec<u8>], seed: u64) -> Result<(), Failure> {
+        const STEPS: [FileStep; 8] = [
+            FileStep::Write { file: 0, at: 10, len: 280 },
+            FileStep::Sync(0),
+            FileStep::WriteSync { file: 1, at: 5, len: 20 },
+            FileStep::Append { file: 0, len: 30 },
+            FileStep::Sync(0),
+            FileStep::WriteBack,
+            FileStep::Truncate { file: 0, size: 100 },
+            FileStep::Truncate { file: 0, size: 500 },
+        ];
+        let mut rng = Rng::new(seed);
+        let cut_at = rng.index(STEPS.len());
+        machine.renew_dram(self.pool.dram(&machine.region));
+        let mut process = Process::start(machine, found.iter().map(|bytes| FileModel::new(bytes)).collect(), 100)?;
+        for (number, step) in STEPS.into_iter().enumerate() {
+            if number == cut_at {
+                machine.record();
+            }
+            let during = process.step(self.pool, step)?;
+            if number == cut_at {
+                let cuts = machine.take();
+                let chosen = rng.index(cuts.len());
+                let expected = if chosen + 1 == cuts.len() { process.settled() } else { during };
+                let region = cuts[chosen].region.sample(&mut rng);
+                let files = cuts[chosen].files_images();
+                let files = &files[rng.index(files.len())];
+                let judged = self.judge_if_new(&region, files, &expected.after_cut, Origin::Second);
+                judged.map_err(|failure| failure.within(format_args!("{step:?} after a recovery")))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The process dies at the instant of `cut`; the next one completes what it left, and the power fails meanwhile or afterwards.
+    fn judge_kill(&mut self, cut: &JointCut, expected: &Expected) -> Result<(), Failure> {
+        self.tally.kills += 1;
+        let machine = self.machine(Region::after_kill(&cut.region), cut.files.clone(), Some(cut.dram.clone()));
+        machine.record();
+        recover_on(&machine, true).map_err(|failure| failure.within("after a kill"))?;
+        let cuts = machine.take();
+        compare(&machine, &expected.after_kill).map_err(|failure| failure.within("after a kill"))?;
+        let mixed: Vec<Allowed> = expected
+            .after_cut
+            .iter()
+            .zip(&expected.after_kill)
+            .map(|(cut, kill)| {
+                // Unsynced bytes are completed as the kernel writes its page cache: in no promised order.
+                let wholly = cut.contents == kill.contents && !cut.mixed && !kill.mixed;
+                Allowed { contents: cut.contents.union(&kill.contents).cloned().collect(), mixed: !wholly }
+            })
+            .collect();
+        let (end, during) = cuts.split_last().expect("a cut of now");
+        for cut in during {
+            self.judge_cut(cut, &mixed, Origin::Recovery).map_err(|failure| failure.within("after a kill"))?;
+        }
+        // A file that was never synced may lose its cuts still.
+        let whole: Vec<Allowed> = mixed
+            .into_iter()
+            .zip(&expected.after_kill)
+            .map(|(allowed, kill)| Allowed { mixed: kill.mixed, ..allowed })
+            .collect();
+        self.judge_cut(end, &whole, Origin::Recovery).map_err(|failure| failure.within("after a kill"))
+    }
+}
+
+fn recover_on(machine: &Arc<Machine>, killed: bool) -> Result<(), Failure> {
+    let dram = machine.dram();
+    let leftover: Option<&dyn tidegate_media::Region> = if killed { Some(&*dram) } else { None };
+    recover(&machine.memory(), 0, leftover, &SimBelow(machine.clone())).map(drop).map_err(Failure::new)
+}
+
+fn compare(machine: &Arc<Machine>, allowed: &[Allowed]) -> Result<Vec<Vec<u8>>, Failure> {
+    let found = machine.contents();
+    for (number, (found, allowed)) in found.iter().zip(allowed).enumerate() {
+        if !allowed.allows(found) {
+            let allowed: Vec<String> = allowed.contents.iter().map(|one| Bytes(one).to_string()).collect();
+            let found = Bytes(found);
+            return Err(Failure::new(format_args!("file {number} holds {found}, allowed {}", allowed.join(" or "))));
+        }
+    }
+    Ok(found)
+}
+
+/// Bytes as runs of equal ones.
+struct Bytes<'a>(&'a [u8]);
+
+impl fmt::Display for Bytes<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "[")?;
+        self.0.chunk_by(|one, next| one == next).try_for_each(|run| write!(f, " {}×{:02x}", run.len(), run[0]))?;
+        write!(f, " ]")
+    }
+}

@@ -1,0 +1,343 @@
+//! A machine with persistent memory, shared memory and files below, and all of them cut at the same instant.
+
+use crate::file_cache::planted::{Faults, FilesBug};
+use std::sync::{Arc, Mutex};
+use tidegate_file_cache::{
+    BackingFile, BackingStatus, Below, FileIdentity, FormatSpec, Refused, dram_bytes, format, identify,
+};
+use tidegate_layout::file_cache::LanePlan;
+use tidegate_media::{LineOrder, Region as Medium, Sealed};
+use tidegate_sim::{Cut, Image, InterceptMemory, InterceptedMemory, Recorded, Reduction, Region, SharedMemory};
+
+/// Files below, in every trial.
+pub(crate) const FILES: usize = 2;
+
+/// The errno of a failed access.
+const EIO: i32 = 5;
+
+/// A pool to be tried, and the steps that come before each script.
+#[derive(Clone, Debug)]
+pub struct SmallPool {
+    /// The memory, laid out.
+    pub image: Image,
+    /// Where its only lane lies.
+    pub plan: LanePlan,
+    /// Blocks of shared memory.
+    pub dram_blocks: u64,
+    /// In which order words of a line arrive.
+    pub order: LineOrder,
+}
+
+impl SmallPool {
+    /// A pool of so many chunks, with a ring of eight elements.
+    pub fn of(chunks: u64) -> SmallPool {
+        let region = Region::new(16384 + chunks * ((1 << 20) + 16 * 32 + 4096));
+        let spec = FormatSpec { uuid: [7; 16], lanes: 1, files: 2, ring_slots: 8, bytes_per_entry: 1 << 16 };
+        format(&region, &spec).expect("the region takes a pool");
+        let plan = identify(&region).expect("it was just laid out").plan.lane(0);
+        SmallPool { image: region.visible(), plan, dram_blocks: 8, order: LineOrder::NATIVE }
+    }
+
+    /// The same where words of a line arrive in any order.
+    pub fn in_any_order(self) -> SmallPool {
+        SmallPool { order: LineOrder::Any, ..self }
+    }
+
+    /// Shared memory for a process.
+    pub(crate) fn dram(&self, region: &Region) -> SharedMemory {
+        SharedMemory::new(dram_bytes(region, self.dram_blocks * 4096).expect("there is a pool"))
+    }
+
+    /// Elements that no head has let in and the contents of blocks are never read by recovery.
+    pub(crate) fn reduction(&self) -> Reduction {
+        let ring = self.plan.ring_at..self.plan.record_at(0);
+        Reduction { images_max: 1 << 12, samples: 64, ..Reduction::of([ring, self.plan.chunks_at()..u64::MAX]) }
+    }
+}
+
+/// A file below: what is visible, what is durable, and what was done in between.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SimFile {
+    visible: Vec<u8>,
+    durable: Vec<u8>,
+    pending: Vec<Change>,
+    stamp: u64,
+    durable_stamp: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Change {
+    Bytes(u64, Vec<u8>),
+    Length(u64),
+}
+
+impl SimFile {
+    /// A file with these bytes, durably.
+    pub fn new(bytes: &[u8]) -> SimFile {
+        SimFile { visible: bytes.to_vec(), durable: bytes.to_vec(), pending: Vec::new(), stamp: 1, durable_stamp: 1 }
+    }
+
+    /// Its visible contents.
+    pub fn contents(&self) -> &[u8] {
+        &self.visible
+    }
+
+    fn change(&mut self, change: Change) {
+        carry_out(&mut self.visible, &change);
+        self.pending.push(change);
+        self.stamp += 1;
+    }
+
+    fn write(&mut self, at: u64, data: &[u8]) {
+        let end = at + data.len() as u64;
+        if end > self.visible.len() as u64 {
+            self.change(Change::Length(end));
+        }
+        self.change(Change::Bytes(at, data.to_vec()));
+    }
+
+    fn sync(&mut self) {
+        self.durable = self.visible.clone();
+        self.durable_stamp = self.stamp;
+        self.pending.clear();
+    }
+
+    /// What a power cut may leave: any changes, as long as there are few, otherwise none, all, the first ones, and all but one.
+    fn images(&self) -> Vec<SimFile> {
+        let count = self.pending.len();
+        let subsets: Vec<Vec<bool>> = if count <= 4 {
+            (0..1_u32 << count).map(|bits| (0..count).map(|bit| bits >> bit & 1 == 1).collect()).collect()
+        } else {
+            let firsts = (0..=count).map(|first| (0..count).map(|change| change < first).collect());
+            firsts.chain((0..count).map(|lost| (0..count).map(|change| change != lost).collect())).collect()
+        };
+        let mut images: Vec<SimFile> = subsets.iter().map(|arrived| self.image(arrived)).collect();
+        images.dedup_by(|one, other| one == other);
+        images
+    }
+
+    fn image(&self, arrived: &[bool]) -> SimFile {
+        let mut bytes = self.durable.clone();
+        for (change, _) in self.pending.iter().zip(arrived).filter(|(_, arrived)| **arrived) {
+            carry_out(&mut bytes, change);
+        }
+        let changed = arrived.contains(&true);
+        let stamp = if changed { self.stamp + 1000 } else { self.durable_stamp };
+        SimFile { visible: bytes.clone(), durable: bytes, pending: Vec::new(), stamp, durable_stamp: stamp }
+    }
+}
+
+/// Bytes past the end are lost with the length that did not arrive.
+fn carry_out(bytes: &mut Vec<u8>, change: &Change) {
+    match change {
+        Change::Length(len) => bytes.resize(usize::try_from(*len).expect("small"), 0),
+        Change::Bytes(at, data) => {
+            let at = usize::try_from(*at).expect("small").min(bytes.len());
+            let end = (at + data.len()).min(bytes.len());
+            bytes[at..end].copy_from_slice(&data[..end - at]);
+        }
+    }
+}
+
+/// The power fails, or the process is killed: everything at that instant.
+pub(crate) struct JointCut {
+    pub(crate) region: Cut,
+    pub(crate) files: Vec<SimFile>,
+    pub(crate) dram: Vec<u8>,
+}
+
+impl JointCut {
+    /// The states that the files below may be left in.
+    pub(crate) fn files_images(&self) -> Vec<Vec<SimFile>> {
+        let mut all = vec![Vec::new()];
+        for file in &self.files {
+            let images = file.images();
+            let with = |image: &SimFile, before: &Vec<SimFile>| before.iter().chain([image]).cloned().collect();
+            all = all.iter().flat_map(|before| images.iter().map(move |image| with(image, before))).collect();
+        }
+        all
+    }
+}
+
+/// Memory and files of one machine, and the cuts recorded of them.
+pub struct Machine {
+    pub(crate) region: Arc<Region>,
+    files: Mutex<Vec<SimFile>>,
+    dram: Mutex<Arc<SharedMemory>>,
+    cuts: Recorded<JointCut>,
+    faults: Mutex<Faults>,
+}
+
+impl Machine {
+    pub(crate) fn new(
+        pool: &SmallPool,
+        region: Region,
+        files: Vec<SimFile>,
+        dram: Option<Vec<u8>>,
+        bug: Option<FilesBug>,
+    ) -> Arc<Machine> {
+        let dram = dram.map_or_else(|| pool.dram(&region), SharedMemory::of);
+        Arc::new(Machine {
+            region: Arc::new(region),
+            files: Mutex::new(files),
+            dram: Mutex::new(Arc::new(dram)),
+            cuts: Recorded::default(),
+            faults: Mutex::new(Faults::new(bug, pool.plan)),
+        })
+    }
+
+    /// The shared memory of the process that lives now.
+    pub(crate) fn dram(&self) -> Arc<SharedMemory> {
+        self.dram.lock().expect("no holder panics").clone()
+    }
+
+    /// The next process has memory of its own.
+    pub(crate) fn renew_dram(&self, dram: SharedMemory) {
+        *self.dram.lock().expect("no holder panics") = Arc::new(dram);
+    }
+
+    /// The visible contents of the files below.
+    pub(crate) fn contents(&self) -> Vec<Vec<u8>> {
+        self.files.lock().expect("no holder panics").iter().map(|file| file.visible.clone()).collect()
+    }
+
+    pub(crate) fn record(&self) {
+        self.cuts.begin();
+    }
+
+    /// The cuts kept since, and one of now.
+    pub(crate) fn take(&self) -> Vec<JointCut> {
+        self.cuts.take(self.cut())
+    }
+
+    fn cut(&self) -> JointCut {
+        let files = self.files.lock().expect("no holder panics").clone();
+        JointCut { region: self.region.cut(), files, dram: self.dram().left() }
+    }
+
+    fn instant(&self) {
+        self.cuts.instant(|| self.cut());
+    }
+
+    fn faults<T>(&self, act: impl FnOnce(&mut Faults) -> T) -> T {
+        act(&mut self.faults.lock().expect("no holder panics"))
+    }
+}
+
+/// The persistent memory of a machine.
+pub(crate) type Watched = InterceptedMemory<Region, InMachine>;
+
+/// What happens at the memory of a machine: each fence is an instant, and faults.
+pub(crate) struct InMachine(Arc<Machine>);
+
+impl Machine {
+    /// Its persistent memory.
+    pub(crate) fn memory(self: &Arc<Machine>) -> Watched {
+        Watched { memory: self.region.clone(), by: InMachine(self.clone()) }
+    }
+}
+
+impl InterceptMemory for InMachine {
+    fn stream<R: Medium + ?Sized>(&self, memory: &R, at: u64, bytes: &[u8]) {
+        let bytes = self.0.faults(|faults| faults.streamed(at, bytes));
+        memory.stream(at, &bytes);
+    }
+
+    fn store_u64<R: Medium + ?Sized>(&self, memory: &R, at: u64, word: u64) {
+        let before = memory.load_u64(at).expect("the region is sound");
+        for between in self.0.faults(|faults| faults.stored(at, word, before)) {
+            memory.store_u64(at, between);
+            memory.flush(at, 8);
+            self.fence(memory).expect("the region is sound");
+        }
+        memory.store_u64(at, word);
+    }
+
+    fn flush<R: Medium + ?Sized>(&self, memory: &R, at: u64, len: u64) {
+        if !self.0.faults(|faults| faults.drops_flush(at, len)) {
+            memory.flush(at, len);
+        }
+    }
+
+    fn fence<R: Medium + ?Sized>(&self, memory: &R) -> Result<(), Sealed> {
+        if self.0.faults(Faults::drops_fence) {
+            return Ok(());
+        }
+        self.0.instant();
+        memory.fence()
+    }
+}
+
+/// A file of a machine.
+struct SimBacking {
+    machine: Arc<Machine>,
+    number: usize,
+}
+
+impl SimBacking {
+    fn file<T>(&self, act: impl FnOnce(&mut SimFile) -> T) -> T {
+        act(&mut self.machine.files.lock().expect("no holder panics")[self.number])
+    }
+}
+
+/// The file of this number.
+pub(crate) fn backing(machine: &Arc<Machine>, number: usize) -> Arc<dyn BackingFile> {
+    Arc::new(SimBacking { machine: machine.clone(), number })
+}
+
+impl BackingFile for SimBacking {
+    fn identity(&self) -> FileIdentity {
+        FileIdentity { device: 1, inode: self.number as u64, generation: 0 }
+    }
+
+    fn status(&self) -> Result<BackingStatus, Refused> {
+        Ok(self.file(|file| BackingStatus { len: file.visible.len() as u64, stamp: file.stamp }))
+    }
+
+    fn read(&self, at: u64, out: &mut [u8]) -> Result<usize, Refused> {
+        Ok(self.file(|file| {
+            let left = file.visible.get(usize::try_from(at).expect("small")..).unwrap_or_default();
+            let bytes = left.len().min(out.len());
+            out[..bytes].copy_from_slice(&left[..bytes]);
+            bytes
+        }))
+    }
+
+    fn write(&self, at: u64, data: &[u8]) -> Result<(), Refused> {
+        self.machine.instant();
+        self.file(|file| file.write(at, data));
+        Ok(())
+    }
+
+    fn set_len(&self, len: u64) -> Result<(), Refused> {
+        self.machine.instant();
+        self.file(|file| file.change(Change::Length(len)));
+        Ok(())
+    }
+
+    fn reserve(&self, _at: u64, _len: u64) -> Result<(), Refused> {
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<(), Refused> {
+        self.machine.instant();
+        if !self.machine.faults(|faults| faults.lies_about_syncs()) {
+            self.file(SimFile::sync);
+        }
+        Ok(())
+    }
+}
+
+/// The files of a machine, for recovery. None is ever missing or changed by others.
+pub(crate) struct SimBelow(pub(crate) Arc<Machine>);
+
+impl Below for SimBelow {
+    fn find(&self, identity: FileIdentity, _hint: &[u8]) -> Result<Option<Arc<dyn BackingFile>>, Refused> {
+        let number = usize::try_from(identity.inode).expect("small");
+        Ok((number < FILES).then(|| backing(&self.0, number)))
+    }
+
+    fn salvage(&self, _identity: FileIdentity, _hint: &[u8]) -> Result<Arc<dyn BackingFile>, Refused> {
+        Err(Refused { errno: EIO })
+    }
+}

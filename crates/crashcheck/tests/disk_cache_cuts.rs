@@ -1,0 +1,147 @@
+//! Every power cut of every short script over small caches; what is judged stands in `tidegate_crashcheck::disk_cache`.
+//! `TIDEGATE_SCRIPTS=all` judges every script of three steps on the first four caches, not one in thirteen; `TIDEGATE_STEPS` gives longer ones.
+
+use std::time::Instant;
+use tidegate_crashcheck::checker::Seen;
+use tidegate_crashcheck::disk_cache::{CacheTally, SmallCache, Watched, judge_cache_scripts, judge_some_cache_scripts};
+
+/// Judges every script of up to so many steps (or as many as the environment says).
+fn every_script(name: &str, cache: &SmallCache, steps: u32) -> CacheTally {
+    let seen = Seen::default();
+    let mut total = CacheTally::default();
+    let asked = std::env::var("TIDEGATE_STEPS").ok().map(|steps| steps.parse().expect("a number of steps"));
+    for steps in 1..=asked.unwrap_or(steps) {
+        let start = Instant::now();
+        let judged = judge_cache_scripts(cache, |region: Watched| region, steps, &seen);
+        let tally = judged.unwrap_or_else(|failure| panic!("{failure}"));
+        println!("{name}, scripts of {steps}: {tally}; {:.1} s", start.elapsed().as_secs_f64());
+        total.add(&tally);
+    }
+    println!("{name}, all: {total}");
+    assert_eq!(total.cuts_sampled, 0, "every image but for the words of data");
+    total
+}
+
+/// Judges every script of one and two steps and, unless the environment asks for all, one in thirteen of three: there are twenty steps.
+fn every_short_script(name: &str, cache: &SmallCache) {
+    if ["TIDEGATE_STEPS", "TIDEGATE_SCRIPTS"].into_iter().any(|name| std::env::var_os(name).is_some()) {
+        every_script(name, cache, 3);
+        return;
+    }
+    every_script(name, cache, 2);
+    let judged = judge_some_cache_scripts(cache, |region: Watched| region, 3, 13, &Seen::default());
+    let tally = judged.unwrap_or_else(|failure| panic!("{failure}"));
+    println!("{name}, one in thirteen scripts of 3: {tally}");
+    assert_eq!(tally.cuts_sampled, 0, "every image but for the words of data");
+}
+
+#[test]
+fn every_cut_of_every_script_on_a_fresh_cache() {
+    every_short_script("fresh", &SmallCache::fresh());
+}
+
+#[test]
+fn every_cut_of_every_script_on_a_cache_full_of_clean_blocks() {
+    every_short_script("full of clean blocks", &SmallCache::full_of_clean_blocks());
+}
+
+#[test]
+fn every_cut_of_every_script_on_a_cache_full_of_dirty_blocks() {
+    every_short_script("full of dirty blocks", &SmallCache::full_of_dirty_blocks());
+}
+
+#[test]
+fn every_cut_of_every_script_on_a_cache_with_some_of_each() {
+    every_short_script("some of each", &SmallCache::mixed());
+}
+
+/// As on aarch64. One step after each state that a cache may be in.
+#[test]
+fn every_cut_where_words_of_a_line_arrive_in_any_order() {
+    let caches = [
+        SmallCache::fresh(),
+        SmallCache::full_of_clean_blocks(),
+        SmallCache::full_of_dirty_blocks(),
+        SmallCache::mixed(),
+    ];
+    for cache in caches {
+        let cache = cache.in_any_order();
+        let judged = judge_cache_scripts(&cache, |region: Watched| region, 1, &Seen::default());
+        println!("any order: {}", judged.unwrap_or_else(|failure| panic!("{failure}")));
+    }
+}
+
+/// What is only read is forgotten: no cut may show it, and none what was written over it half.
+#[test]
+fn every_cut_of_every_script_on_caches_that_forget_what_is_read() {
+    every_script("fresh, reads forgotten", &SmallCache::fresh().that_forgets_reads(), 2);
+    every_script("full of blocks read, forgotten", &SmallCache::full_of_clean_blocks().that_forgets_reads(), 2);
+    every_script("some of each, reads forgotten", &SmallCache::mixed().that_forgets_reads(), 2);
+    let (clean, dirty) = (SmallCache::full_of_clean_blocks, SmallCache::full_of_dirty_blocks);
+    let caches = [
+        dirty(),
+        clean().with_sums(),
+        SmallCache::mixed().with_sums(),
+        SmallCache::fresh().in_any_order(),
+        SmallCache::mixed().in_any_order(),
+        SmallCache::fresh().with_sums().in_any_order(),
+    ];
+    for cache in caches {
+        let cache = cache.that_forgets_reads();
+        let judged = judge_cache_scripts(&cache, |region: Watched| region, 1, &Seen::default());
+        println!("one step, reads forgotten: {}", judged.unwrap_or_else(|failure| panic!("{failure}")));
+    }
+}
+
+/// A checksum must never condemn what a cut left: every read after it verifies one.
+#[test]
+fn every_cut_of_every_script_on_caches_with_checksums() {
+    every_script("fresh, with checksums", &SmallCache::fresh().with_sums(), 2);
+    every_script("some of each, with checksums", &SmallCache::mixed().with_sums(), 2);
+    let clean = SmallCache::full_of_clean_blocks();
+    for cache in [clean, SmallCache::fresh().in_any_order(), SmallCache::mixed().in_any_order()] {
+        let cache = cache.with_sums();
+        let judged = judge_cache_scripts(&cache, |region: Watched| region, 1, &Seen::default());
+        println!("one step, with checksums: {}", judged.unwrap_or_else(|failure| panic!("{failure}")));
+    }
+}
+
+/// The disk alone is at every instant what some commits left, all up to a moment.
+#[test]
+fn every_cut_of_every_script_where_the_disk_keeps_the_order_of_commits() {
+    let caches = [
+        ("fresh", SmallCache::fresh()),
+        ("full of clean blocks", SmallCache::full_of_clean_blocks()),
+        ("full of dirty blocks", SmallCache::full_of_dirty_blocks()),
+        ("some of each", SmallCache::mixed()),
+        ("amid a group", SmallCache::amid_a_group()),
+        ("amid a group, with checksums", SmallCache::amid_a_group().with_sums()),
+        ("amid a group, reads forgotten", SmallCache::amid_a_group().that_forgets_reads()),
+    ];
+    for (name, cache) in caches {
+        let tally = every_script(&format!("{name}, in order"), &cache.in_order(), 2);
+        assert!(tally.alone > 0, "disks were looked at without their cache");
+    }
+}
+
+/// No cut and no kill leaves a disk that looks as if somebody else had written to it.
+#[test]
+fn every_cut_of_every_script_on_caches_that_compare_their_disk() {
+    every_script("fresh, guarded", &SmallCache::fresh().guarded(), 2);
+    let (mixed, group) = (SmallCache::mixed, SmallCache::amid_a_group);
+    let caches = [
+        SmallCache::full_of_clean_blocks(),
+        SmallCache::full_of_dirty_blocks(),
+        mixed(),
+        mixed().with_sums(),
+        mixed().in_any_order(),
+        mixed().that_forgets_reads(),
+        mixed().in_order(),
+        group(),
+        group().with_sums(),
+    ];
+    for cache in caches {
+        let judged = judge_cache_scripts(&cache.guarded(), |region: Watched| region, 1, &Seen::default());
+        println!("one step, guarded: {}", judged.unwrap_or_else(|failure| panic!("{failure}")));
+    }
+}

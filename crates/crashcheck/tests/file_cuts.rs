@@ -1,0 +1,60 @@
+//! Every power cut and kill of every short script over small pools of files; what is judged stands in `tidegate_crashcheck::file_cache`.
+//! `TIDEGATE_STEPS` gives longer scripts than CI runs.
+
+use std::time::Instant;
+use tidegate_crashcheck::file_cache::{FileStep, FilesTally, SmallPool, judge_file_scripts};
+
+/// Two extents in one sync, one behind the other in one block, one superseded, and some of it below.
+const BUSY: [FileStep; 6] = [
+    FileStep::Write { file: 0, at: 0, len: 300 },
+    FileStep::Sync(0),
+    FileStep::WriteBack,
+    FileStep::WriteSync { file: 0, at: 40, len: 20 },
+    FileStep::Append { file: 0, len: 50 },
+    FileStep::Sync(0),
+];
+
+/// Every script of so many steps.
+fn scripts(steps: u32) -> impl Iterator<Item = Vec<FileStep>> + Send {
+    let each = FileStep::ALPHABET.len();
+    (0..each.pow(steps))
+        .map(move |number| (0..steps).map(|place| FileStep::ALPHABET[number / each.pow(place) % each]).collect())
+}
+
+fn every_script(name: &str, pool: &SmallPool, before: &[FileStep], steps: u32) {
+    let asked = std::env::var("TIDEGATE_STEPS").ok().map(|steps| steps.parse().expect("a number of steps"));
+    let mut total = FilesTally::default();
+    for steps in 1..=asked.unwrap_or(steps) {
+        let start = Instant::now();
+        let tally =
+            judge_file_scripts(pool, before, scripts(steps), None).unwrap_or_else(|failure| panic!("{failure}"));
+        println!("{name}, scripts of {steps}: {tally}; {:.1} s", start.elapsed().as_secs_f64());
+        total.add(&tally);
+    }
+    println!("{name}, all: {total}");
+    assert!(total.states > 0 && total.recovery_states > 0 && total.second_states > 0);
+}
+
+#[test]
+fn every_cut_of_every_script_on_a_fresh_pool() {
+    every_script("fresh", &SmallPool::of(4), &[], 2);
+}
+
+#[test]
+fn every_cut_of_every_script_on_a_busy_pool() {
+    every_script("busy", &SmallPool::of(4), &BUSY, 1);
+}
+
+/// One chunk has blocks of one size only, and here they are large: what wants another size goes below.
+#[test]
+fn every_cut_of_every_script_on_a_pool_that_is_too_small() {
+    let full = [FileStep::WriteSync { file: 1, at: 0, len: 3000 }];
+    every_script("too small", &SmallPool::of(1), &full, 1);
+}
+
+/// As on aarch64.
+#[test]
+fn every_cut_where_words_of_a_line_arrive_in_any_order() {
+    every_script("any order, fresh", &SmallPool::of(4).in_any_order(), &[], 1);
+    every_script("any order, busy", &SmallPool::of(4).in_any_order(), &BUSY, 1);
+}
