@@ -188,14 +188,14 @@ impl Counters {
 }
 
 /// One open connection's way to count.
-pub(crate) struct Tally<'c> {
+pub struct Tally<'c> {
     counters: &'c Counters,
     stripe: &'c Stripe,
 }
 
 impl Tally<'_> {
     /// Counts an answered request: the bytes it was about if it succeeded, and how long it took.
-    pub(crate) fn answered(&self, kind: RequestKind, bytes: Option<u64>, took: Duration) {
+    pub fn answered(&self, kind: RequestKind, bytes: Option<u64>, took: Duration) {
         let cells = &self.stripe.0[kind as usize];
         let nanoseconds = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         cells.buckets[bucket(nanoseconds)].fetch_add(1, Ordering::Relaxed);

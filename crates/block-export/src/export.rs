@@ -2,17 +2,23 @@
 //!
 //! Clients address bytes, devices take blocks. Whole blocks go straight to the device; a block of which a client
 //! writes some bytes is read, changed and written. That must not undo what another client writes to the block in
-//! between, so the block's stripe is locked: exclusively by the one that reads and writes back, shared by
-//! everyone who writes whole blocks. Reads take no lock: the device shows each block old or new.
+//! between. So the block's stripe is locked: exclusively by a thread that reads and writes back, shared by
+//! threads that write whole blocks. Reads take no lock: the device shows each block old or new.
 
-use crate::contexts::{Contexts, Topic};
 use crate::counters::{Counters, ExportCounters, Tally};
-use crate::failure::Failure;
-use crate::limits::{BLOCK_BYTES_MAX, EXPORTS_MAX, STATUS_CALLS_MAX, STRING_BYTES_MAX, WHOLE_WRITE_BYTES_MAX};
-use crate::pace::Pace;
+use crate::flush_latency::FlushLatency;
 use crate::span::{Partial, Span};
 use std::sync::{Arc, RwLock};
-use tidegate_media::{BlockDevice, Durability, Error, ExtentKind, Geometry, Lba, LbaRange};
+use tidegate_media::{BlockDevice, Durability, ExtentKind, Geometry, Lba, LbaRange, Result};
+
+/// Block size of a device that can be exported.
+pub const BLOCK_BYTES_MAX: u32 = 64 << 10;
+
+/// The longest write that reaches a device in one call, where an export says so.
+pub const WHOLE_WRITE_BYTES_MAX: u32 = 1 << 20;
+
+/// Calls of the device that one [`Export::extents`] may cost. A device may tell of few blocks at a time.
+pub const EXTENT_CALLS_MAX: usize = 16 << 10;
 
 /// Neighbouring blocks share a stripe, so that most writes of whole blocks take one lock.
 const STRIPE_BYTES: u64 = 256 << 10;
@@ -30,7 +36,7 @@ pub struct Export {
     block_shift: u32,
     stripes: [Stripe; STRIPES],
     counters: Counters,
-    pace: Pace,
+    flush_latency: FlushLatency,
     writes: Writes,
 }
 
@@ -43,9 +49,9 @@ enum Writes {
     Whole,
 }
 
-/// Memory for one block, in which blocks are put together of which a range covers a part. There is none before the first.
+/// Memory for one block of which a range covers a part. It is allocated at first use.
 #[derive(Default)]
-pub(crate) struct Scratch(Vec<u8>);
+pub struct Scratch(Vec<u8>);
 
 impl Scratch {
     fn block(&mut self, bytes: usize) -> &mut [u8] {
@@ -68,7 +74,7 @@ enum Content<'a> {
 
 /// Whether zeroes may become holes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Zeroing {
+pub enum Zeroing {
     /// As the device likes best.
     AnyWay,
     /// As data, which takes its place on the medium now.
@@ -99,8 +105,7 @@ impl<'a> Content<'a> {
 }
 
 impl Export {
-    /// Offers `device` as `name`, with `description` for people. Both are at most [`STRING_BYTES_MAX`] long, which
-    /// [`Exports::new`] checks.
+    /// Offers `device` as `name`, with `description` for people. A front may limit their lengths.
     pub fn new(name: &str, description: &str, device: Arc<dyn BlockDevice>) -> Export {
         let geometry = device.geometry();
         Export {
@@ -111,19 +116,19 @@ impl Export {
             block_shift: geometry.block_size.trailing_zeros(),
             stripes: std::array::from_fn(|_| Stripe::default()),
             counters: Counters::new(),
-            pace: Pace::default(),
+            flush_latency: FlushLatency::default(),
             writes: Writes::InPieces,
         }
     }
 
-    /// The same for a device that puts several blocks in place as one: each write that begins and ends at block boundaries and has up to
-    /// [`WHOLE_WRITE_BYTES_MAX`] bytes is one call of the device, however it arrives.
+    /// Passes each write of whole blocks, of up to [`WHOLE_WRITE_BYTES_MAX`] bytes, to the device in one call,
+    /// however it arrives: for a device that puts several blocks in place as one.
     #[must_use]
     pub fn with_whole_writes(self) -> Export {
         Export { writes: Writes::Whole, ..self }
     }
 
-    /// What clients ask for.
+    /// The name by which clients ask for it.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -138,13 +143,14 @@ impl Export {
         self.geometry
     }
 
-    /// Whether the device refuses changes now. A device may begin so and change: one that began writable says so itself when it is written.
-    pub(crate) fn refuses_changes(&self) -> bool {
+    /// Whether the export refuses changes now, before the device does. A device that began writable refuses
+    /// writes itself.
+    pub fn refuses_changes(&self) -> bool {
         self.geometry.read_only && self.is_read_only()
     }
 
-    /// Whether a client that comes now is to be told that it can only read.
-    pub(crate) fn is_read_only(&self) -> bool {
+    /// Whether the device is read-only now, for clients that connect now.
+    pub fn is_read_only(&self) -> bool {
         self.device.geometry().read_only
     }
 
@@ -154,32 +160,33 @@ impl Export {
     }
 
     /// Whether a write of `len` bytes from `offset` on has to be one call of the device.
-    pub(crate) fn writes_whole(&self, offset: u64, len: u64) -> bool {
+    pub fn writes_whole(&self, offset: u64, len: u64) -> bool {
         let in_blocks = (offset | len) & (self.block_bytes() as u64 - 1) == 0;
         self.writes == Writes::Whole && in_blocks && len <= WHOLE_WRITE_BYTES_MAX.into()
     }
 
     /// Rounds `offset` down to the start of its block.
-    pub(crate) fn block_start(&self, offset: u64) -> u64 {
+    pub fn block_start(&self, offset: u64) -> u64 {
         offset >> self.block_shift << self.block_shift
     }
 
-    /// What clients asked for so far.
+    /// Requests of clients so far.
     pub fn counters(&self) -> ExportCounters {
         self.counters.read()
     }
 
     /// Counts a connection that uses the export as long as the result lives.
-    pub(crate) fn count_connection(&self) -> Tally<'_> {
+    pub fn count_connection(&self) -> Tally<'_> {
         self.counters.open()
     }
 
-    pub(crate) fn pace(&self) -> &Pace {
-        &self.pace
+    /// Whether flushes and writes with FUA take long.
+    pub fn flush_latency(&self) -> &FlushLatency {
+        &self.flush_latency
     }
 
     /// Fills `out` with the bytes from `offset` on.
-    pub(crate) fn read(&self, offset: u64, out: &mut [u8], scratch: &mut Scratch) -> Result<(), Failure> {
+    pub fn read(&self, offset: u64, out: &mut [u8], scratch: &mut Scratch) -> Result<()> {
         let span = Span::cut(offset, out.len() as u64, self.block_shift);
         let (head, rest) = out.split_at_mut(span.head.map_or(0, |part| part.len()));
         let (whole, tail) = rest.split_at_mut(self.byte_len(span.whole));
@@ -196,24 +203,18 @@ impl Export {
     }
 
     /// Writes `data` from `offset` on.
-    pub(crate) fn write(
-        &self,
-        offset: u64,
-        data: &[u8],
-        durability: Durability,
-        scratch: &mut Scratch,
-    ) -> Result<(), Failure> {
+    pub fn write(&self, offset: u64, data: &[u8], durability: Durability, scratch: &mut Scratch) -> Result<()> {
         self.place(offset, data.len() as u64, Content::Bytes(data), durability, scratch)
     }
 
     /// Makes `len` bytes from `offset` on read as zeroes.
-    pub(crate) fn write_zeroes(
+    pub fn write_zeroes(
         &self,
         offset: u64,
         len: u64,
         (zeroing, durability): (Zeroing, Durability),
         scratch: &mut Scratch,
-    ) -> Result<(), Failure> {
+    ) -> Result<()> {
         self.place(offset, len, Content::Zeroes(zeroing), durability, scratch)
     }
 
@@ -225,7 +226,7 @@ impl Export {
         content: Content<'_>,
         durability: Durability,
         scratch: &mut Scratch,
-    ) -> Result<(), Failure> {
+    ) -> Result<()> {
         if self.writes_whole(offset, len) {
             return self.put_as_one(offset, len, content, durability);
         }
@@ -234,13 +235,13 @@ impl Export {
 
     /// Whether zeroing `len` bytes from `offset` on costs less than writing them. A block covered in part is read and
     /// written like any other.
-    pub(crate) fn zeroes_fast(&self, offset: u64, len: u64) -> bool {
+    pub fn zeroes_fast(&self, offset: u64, len: u64) -> bool {
         let span = Span::cut(offset, len, self.block_shift);
         self.geometry.fast_zeroes && span.head.is_none() && span.tail.is_none()
     }
 
-    /// Brings `len` bytes from `offset` on as near as reading them does.
-    pub(crate) fn cache(&self, offset: u64, len: u64, scratch: &mut Scratch) -> Result<(), Failure> {
+    /// Reads `len` bytes from `offset` on and drops them, so that caches below have them.
+    pub fn cache(&self, offset: u64, len: u64, scratch: &mut Scratch) -> Result<()> {
         let block = scratch.block(self.block_bytes());
         for lba in self.covering(offset, len).iter() {
             self.device.read(lba, block)?;
@@ -248,12 +249,12 @@ impl Export {
         Ok(())
     }
 
-    /// Which bytes from `offset` on are data and which holes: at most `extents_max` extents, neighbours of different kind, from the
+    /// Tells data from holes from `offset` on: at most `extents_max` extents, neighbours of different kind, from the
     /// start of the range up to its end or less far. Blocks covered in part count with the bytes in the range.
-    pub(crate) fn extents(&self, offset: u64, len: u64, extents_max: usize) -> Result<Vec<(u64, ExtentKind)>, Failure> {
+    pub fn extents(&self, offset: u64, len: u64, extents_max: usize) -> Result<Vec<(u64, ExtentKind)>> {
         let (mut at, end) = (offset, offset + len);
         let mut extents: Vec<(u64, ExtentKind)> = Vec::new();
-        for _ in 0..STATUS_CALLS_MAX {
+        for _ in 0..EXTENT_CALLS_MAX {
             if at == end {
                 break;
             }
@@ -273,16 +274,14 @@ impl Export {
     }
 
     /// Bytes of the largest write that the device puts in place as a whole just now.
-    pub(crate) fn atomic_bytes(&self) -> u32 {
+    pub fn atomic_bytes(&self) -> u32 {
         let Geometry { atomic_blocks, block_size, .. } = self.device.geometry();
         atomic_blocks.saturating_mul(block_size)
     }
 
-    /// The metadata contexts that there are.
-    pub(crate) fn contexts(&self) -> Contexts {
-        let contexts = Contexts::default().with(Topic::Allocation);
-        let more_than_a_block = self.atomic_bytes() > self.device.geometry().block_size;
-        if more_than_a_block { contexts.with(Topic::Atomic) } else { contexts }
+    /// Whether the device puts more than one block in place as a whole just now.
+    pub fn puts_blocks_as_one(&self) -> bool {
+        self.device.geometry().atomic_blocks > 1
     }
 
     /// The blocks that have bytes in a range.
@@ -292,7 +291,7 @@ impl Export {
     }
 
     /// Tells the device that `len` bytes from `offset` on are no longer needed. Blocks that the range covers in part stay.
-    pub(crate) fn trim(&self, offset: u64, len: u64, durability: Durability) -> Result<(), Failure> {
+    pub fn trim(&self, offset: u64, len: u64, durability: Durability) -> Result<()> {
         let whole = Span::cut(offset, len, self.block_shift).whole;
         for run in self.stripe_runs(whole) {
             let _beside_others = self.stripe(run.first).read().expect(HOLDER_PANICKED);
@@ -304,20 +303,14 @@ impl Export {
         }
     }
 
-    /// Everything that completed before is durable on return.
-    pub(crate) fn flush(&self) -> Result<(), Failure> {
-        Ok(self.device.flush()?)
+    /// Makes every write that completed before durable.
+    pub fn flush(&self) -> Result<()> {
+        self.device.flush()
     }
 
     /// Puts `content` into `span`. What the device takes in one piece carries `durability` itself; more pieces
     /// are made durable together, by one flush at the end.
-    fn put(
-        &self,
-        span: Span,
-        content: Content<'_>,
-        durability: Durability,
-        scratch: &mut Scratch,
-    ) -> Result<(), Failure> {
+    fn put(&self, span: Span, content: Content<'_>, durability: Durability, scratch: &mut Scratch) -> Result<()> {
         let each = if self.pieces(&span) > 1 { Durability::Volatile } else { durability };
         let (head, rest) = content.split(span.head.map_or(0, |part| part.len()));
         let (mut whole, tail) = rest.split(self.byte_len_for(span.whole, rest));
@@ -336,7 +329,7 @@ impl Export {
     }
 
     /// Writes whole blocks of any stripes by one call, beside others who write whole blocks.
-    fn put_as_one(&self, offset: u64, len: u64, content: Content<'_>, durability: Durability) -> Result<(), Failure> {
+    fn put_as_one(&self, offset: u64, len: u64, content: Content<'_>, durability: Durability) -> Result<()> {
         let range = self.covering(offset, len);
         if range.blocks == 0 {
             return Ok(());
@@ -351,24 +344,24 @@ impl Export {
         };
         if self.stripe_runs(range).next() == Some(range) {
             // Most writes: nothing is allocated for them.
-            return Ok(self.put_whole(range, content, durability)?);
+            return self.put_whole(range, content, durability);
         }
-        // Everybody takes them in the order of their numbers: nobody waits in a circle, not even behind those who wait to be alone.
+        // All threads take them in the order of their numbers, so no two wait for each other, even behind an exclusive lock.
         let mut stripes: Vec<usize> = self.stripe_runs(range).map(|run| self.stripe_index(run.first)).collect();
         stripes.sort_unstable();
         let _beside_others: Vec<_> =
             stripes.into_iter().map(|index| self.stripes[index].0.read().expect(HOLDER_PANICKED)).collect();
-        Ok(self.put_locked(range, content, durability)?)
+        self.put_locked(range, content, durability)
     }
 
     /// Writes whole blocks of one stripe, beside others who do.
-    fn put_whole(&self, run: LbaRange, content: Content<'_>, durability: Durability) -> Result<(), Error> {
+    fn put_whole(&self, run: LbaRange, content: Content<'_>, durability: Durability) -> Result<()> {
         let _beside_others = self.stripe(run.first).read().expect(HOLDER_PANICKED);
         self.put_locked(run, content, durability)
     }
 
     /// Writes whole blocks whose stripes are locked.
-    fn put_locked(&self, run: LbaRange, content: Content<'_>, durability: Durability) -> Result<(), Error> {
+    fn put_locked(&self, run: LbaRange, content: Content<'_>, durability: Durability) -> Result<()> {
         match content {
             Content::Bytes(bytes) => self.device.write(run.first, bytes, durability),
             Content::Zeroes(Zeroing::AnyWay) => self.device.write_zeroes(run, durability),
@@ -377,13 +370,7 @@ impl Export {
     }
 
     /// Changes some bytes of a block, alone in its stripe.
-    fn patch(
-        &self,
-        part: Partial,
-        content: Content<'_>,
-        durability: Durability,
-        scratch: &mut Scratch,
-    ) -> Result<(), Error> {
+    fn patch(&self, part: Partial, content: Content<'_>, durability: Durability, scratch: &mut Scratch) -> Result<()> {
         let _alone = self.stripe(part.lba).write().expect(HOLDER_PANICKED);
         let block = scratch.block(self.block_bytes());
         self.device.read(part.lba, block)?;
@@ -391,7 +378,7 @@ impl Export {
         self.device.write(part.lba, block, durability)
     }
 
-    fn read_partial(&self, part: Partial, out: &mut [u8], scratch: &mut Scratch) -> Result<(), Error> {
+    fn read_partial(&self, part: Partial, out: &mut [u8], scratch: &mut Scratch) -> Result<()> {
         let block = scratch.block(self.block_bytes());
         self.device.read(part.lba, block)?;
         out.copy_from_slice(&block[part.start..part.end]);
@@ -451,83 +438,3 @@ impl Export {
 }
 
 const HOLDER_PANICKED: &str = "the stripe's last holder panicked";
-
-/// The exports of a server, the default one first.
-pub struct Exports(Vec<Export>);
-
-/// Why a list of exports cannot be offered.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ExportsError {
-    /// Nothing to offer.
-    #[error("there is nothing to export")]
-    None,
-    /// More than [`EXPORTS_MAX`].
-    #[error("{found} exports are more than the {EXPORTS_MAX} a server offers")]
-    TooMany {
-        /// How many there are.
-        found: usize,
-    },
-    /// Two exports of one name.
-    #[error("two exports are named {name:?}")]
-    SameName {
-        /// Their name.
-        name: String,
-    },
-    /// A name or a description that the protocol cannot carry.
-    #[error("the name and the description of export {name:?} must have at most {STRING_BYTES_MAX} bytes and no NUL")]
-    BadString {
-        /// The beginning of the export's name.
-        name: String,
-    },
-    /// Blocks larger than [`BLOCK_BYTES_MAX`].
-    #[error("export {name:?} has blocks of {block_size} bytes; {BLOCK_BYTES_MAX} is the most")]
-    LargeBlocks {
-        /// The export's name.
-        name: String,
-        /// Bytes in a block.
-        block_size: u32,
-    },
-}
-
-/// Characters of a name that is refused, as they are shown.
-const SHOWN_CHARS_MAX: usize = 64;
-
-impl Exports {
-    /// Offers `exports`; the first is also what a client gets that asks for the empty name.
-    pub fn new(exports: Vec<Export>) -> Result<Exports, ExportsError> {
-        if exports.is_empty() {
-            return Err(ExportsError::None);
-        }
-        if exports.len() > EXPORTS_MAX {
-            return Err(ExportsError::TooMany { found: exports.len() });
-        }
-        for (index, export) in exports.iter().enumerate() {
-            let name = export.name.clone();
-            if exports[..index].iter().any(|other| other.name == name) {
-                return Err(ExportsError::SameName { name });
-            }
-            if !is_protocol_string(&name) || !is_protocol_string(&export.description) {
-                return Err(ExportsError::BadString { name: name.chars().take(SHOWN_CHARS_MAX).collect() });
-            }
-            if export.geometry.block_size > BLOCK_BYTES_MAX {
-                return Err(ExportsError::LargeBlocks { name, block_size: export.geometry.block_size });
-            }
-        }
-        Ok(Exports(exports))
-    }
-
-    /// All of them, the default one first.
-    pub fn iter(&self) -> impl Iterator<Item = &Export> {
-        self.0.iter()
-    }
-
-    /// The export of this name; the empty name is the default one's too.
-    pub(crate) fn find(&self, name: &[u8]) -> Option<&Export> {
-        let named = self.0.iter().find(|export| export.name.as_bytes() == name);
-        named.or_else(|| self.0.first().filter(|_| name.is_empty()))
-    }
-}
-
-fn is_protocol_string(text: &str) -> bool {
-    text.len() <= STRING_BYTES_MAX && !text.contains('\0')
-}

@@ -1,9 +1,9 @@
-//! Whether flushes of an export take long, learned from those that were made.
+//! Flush latency: whether flushes of an export take long, learned from those that were made.
 //!
-//! Handing a request to another thread costs about as much as answering ten. It is worth that only where the device is slow,
-//! and whether it is no description tells: a flush is nothing on persistent memory and a disk's revolution below a file.
+//! Handing a request to another thread costs about as much as answering ten. That pays only if the device is
+//! slow, and no description tells: a flush costs nothing on persistent memory and a disk's revolution below a
+//! file.
 
-use crate::wire::{Command, Request, command_flag};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -18,28 +18,33 @@ const SCORE_MAX: u32 = 2 * LONG_SCORE;
 /// Longer writes may take their time for their length.
 const JUDGED_BYTES_MAX: u64 = 64 << 10;
 
-/// What is known about an export's flushes, and about its requests with FUA.
+/// How long an export's flushes, and its writes with FUA, took lately.
 #[derive(Debug, Default)]
-pub(crate) struct Pace {
+pub struct FlushLatency {
     flush: Score,
     fua: Score,
 }
 
-impl Pace {
-    /// Learns from a request that took so long.
-    pub(crate) fn learn(&self, request: &Request, took: Duration) {
-        if request.command == Command::Flush {
-            self.flush.learn(took);
-        } else if request.asks(command_flag::FUA) && request.len <= JUDGED_BYTES_MAX {
+impl FlushLatency {
+    /// Learns how long a flush took.
+    pub fn learn_flush(&self, took: Duration) {
+        self.flush.learn(took);
+    }
+
+    /// Learns how long a request of `bytes` bytes with FUA took.
+    pub fn learn_fua(&self, bytes: u64, took: Duration) {
+        if bytes <= JUDGED_BYTES_MAX {
             self.fua.learn(took);
         }
     }
 
-    pub(crate) fn flush_is_long(&self) -> bool {
+    /// Whether the next flush is expected to take long.
+    pub fn flush_is_long(&self) -> bool {
         self.flush.is_long()
     }
 
-    pub(crate) fn fua_is_long(&self) -> bool {
+    /// Whether the next request with FUA is expected to take long.
+    pub fn fua_is_long(&self) -> bool {
         self.fua.is_long()
     }
 }
