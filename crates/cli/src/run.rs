@@ -24,7 +24,9 @@ struct Written {
 
 /// Runs `tidegate run`; the answer is the program's.
 pub(crate) fn run(wish: &Run) -> Result<ExitCode, Failure> {
-    tracing::warn!("`tidegate run` is experimental: docs/guide/run.md lists when a recovery after a power loss is wrong");
+    tracing::warn!(
+        "`tidegate run` is experimental: docs/guide/run.md lists when a recovery after a power loss is wrong"
+    );
     let library = tidegate_run_log::library()?;
     let around = Around { tell: flush::teller(false), interrupted: Exit::Interrupted as i32 };
     Ok(tidegate_run_log::run(&library, &asked_by(wish)?, &wish.command, around)?)
