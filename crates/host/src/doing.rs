@@ -1,4 +1,4 @@
-//! What was tried on a file when the system refused.
+//! Attempts on files that the system refused.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! What keeps a program from being run.
+//! Reasons why a program is not run.
 
 use super::{Exit, Failure, Told, VolumeFailure};
 use std::path::{Path, PathBuf};
