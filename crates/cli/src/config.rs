@@ -1,5 +1,5 @@
-//! The configuration file of `serve`: TOML. A key that is not known here is refused with its line and the nearest key
-//! that is.
+//! The configuration file of `serve`: TOML. A key that is not known here is refused with its line
+//! and the nearest key that is.
 //! [`EXAMPLE`] has them all, each with its meaning.
 
 use crate::disks::{self, DiskPlan};
@@ -159,7 +159,8 @@ impl<'de> Deserialize<'de> for Group {
     }
 }
 
-/// A text, as a parser of the command line reads it. A refusal here has the line of the text itself, also in a list.
+/// A text, as a parser of the command line reads it. A refusal here has the line of the text
+/// itself, also in a list.
 struct ReadBy<T>(fn(&str) -> Result<T, UsageFailure>);
 
 impl<T> Visitor<'_> for ReadBy<T> {
@@ -269,7 +270,8 @@ pub(crate) fn text_of(path: &Path) -> Result<String, ConfigFailure> {
     })
 }
 
-/// Reads a whole file. Pipes and devices are refused: they may keep the reader waiting, or never end.
+/// Reads a whole file. Pipes and devices are refused: they may keep the reader waiting, or never
+/// end.
 fn read_file(path: &Path) -> io::Result<String> {
     let open = rustix::fs::open(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?;
     let mut file = File::from(open);
@@ -389,7 +391,8 @@ fn line_of(text: &str, at: usize) -> usize {
 /// Keys that have another name now. They are still read, and no message offers them.
 const OLD_KEYS: [&str; 4] = ["cache", "level_wear", "admit", "forget_reads"];
 
-/// The unknown key and the known ones, out of the words in which serde refuses a key: the one place where it lists them.
+/// The unknown key and the known ones, out of the words in which serde refuses a key: the one place
+/// where it lists them.
 fn unknown_key(message: &str) -> Option<(String, Vec<String>)> {
     let mut quoted = message.strip_prefix("unknown field `")?.split('`').step_by(2).map(str::to_owned);
     Some((quoted.next()?, quoted.filter(|key| !OLD_KEYS.contains(&key.as_str())).collect()))

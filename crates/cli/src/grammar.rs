@@ -1,4 +1,5 @@
-//! The command line: its grammar and its help. There is one file for each group of commands, as the help shows them.
+//! The command line: its grammar and its help. There is one file for each group of commands, as the
+//! help shows them.
 
 mod disk_cache;
 mod examples;
@@ -84,9 +85,9 @@ pub(crate) enum Command {
     /// Run an unchanged program whose syncs complete in persistent memory (experimental)
     ///
     /// The exit code is the program's. Experimental: after a power loss, recovery can in some cases
-    /// write older bytes over synced ones, or fail to write synced bytes back. The guide lists these
-    /// cases (docs/guide/run.md, "When a recovery is wrong"). Keep backups of the files below the
-    /// roots.
+    /// write older bytes over synced ones, or fail to write synced bytes back. The guide lists
+    /// these cases (docs/guide/run.md, "When a recovery is wrong"). Keep backups of the files below
+    /// the roots.
     Run(Run),
     /// Show the files of a run, their syncs, and the time that each file saved
     Status(Status),
@@ -137,7 +138,8 @@ mod tests {
         Program::command().debug_assert();
     }
 
-    /// Every flag and value that takes one of a few words takes each of them, and every path says of which kind it is.
+    /// Every flag and value that takes one of a few words takes each of them, and every path says
+    /// of which kind it is.
     #[test]
     fn whatever_is_offered_is_taken() {
         let mut program = Program::command();

@@ -1,4 +1,5 @@
-//! Commands that print texts made from the grammar and the book: help, manual pages, completions. [`reference`] compares the pages of the book that are made from the code.
+//! Commands that print texts made from the grammar and the book: help, manual pages, completions.
+//! [`reference`] compares the pages of the book that are made from the code.
 
 mod completions;
 mod help;

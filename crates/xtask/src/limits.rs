@@ -75,7 +75,7 @@ const LIMITS: [(&str, &[Limit]); 5] = [
 /// Returns the page, or which constant is not there.
 pub(crate) fn page(workspace: &Workspace) -> Result<String, String> {
     let constants = Constants::of(&workspace.sources);
-    let mut page = "# Limits\n\nThis page is made from the code: `cargo xtask bless` writes it. Each limit is a constant of this name.\n".to_owned();
+    let mut page = "# Limits\n\nThis page is made from the code: `cargo xtask bless` writes it. Each limit is a constant of this\nname.\n".to_owned();
     for (heading, limits) in LIMITS {
         page += &format!("\n## {heading}\n\n| limit | value | what it limits |\n| --- | ---: | --- |\n");
         for (path, meaning) in limits {

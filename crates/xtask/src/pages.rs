@@ -1,8 +1,9 @@
 //! The pages that are generated from the code, and the generator of each.
 //!
-//! A page has one row in one of three tables. `cargo xtask bless` writes every page, and `cargo xtask bless --check`
-//! compares every page. `cargo xtask tidy` compares the pages of [`OF_LIBRARIES`] and [`OF_WORKSPACE`]. A page of
-//! [`OF_TESTS`] needs the program: a test of its package compares it, or writes it for `bless`.
+//! A page has one row in one of three tables. `cargo xtask bless` writes every page, and
+//! `cargo xtask bless --check` compares every page. `cargo xtask tidy` compares the pages of
+//! [`OF_LIBRARIES`] and [`OF_WORKSPACE`]. A page of [`OF_TESTS`] needs the program: a test of its
+//! package compares it, or writes it for `bless`.
 
 use crate::limits;
 use crate::source::Finding;

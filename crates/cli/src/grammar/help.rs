@@ -1,4 +1,5 @@
-//! The program's help: commands in groups, examples and exit codes beside the texts that clap makes of the grammar.
+//! The program's help: commands in groups, examples and exit codes beside the texts that clap makes
+//! of the grammar.
 
 use super::Program;
 use super::examples::examples;

@@ -5,7 +5,8 @@ use clap::error::ErrorKind;
 use std::error::Error;
 use std::ffi::OsString;
 
-/// What is wrong with a line for `command`: a failure of ours if one of our parsers refused a value, else the grammar's own words.
+/// What is wrong with a line for `command`: a failure of ours if one of our parsers refused a
+/// value, else the grammar's own words.
 pub(super) fn refusal(error: &clap::Error, command: String) -> UsageFailure {
     if let Some(ours) = error.source().and_then(|source| source.downcast_ref::<UsageFailure>()) {
         return UsageFailure::Value { of: Box::new(ours.clone()), command };

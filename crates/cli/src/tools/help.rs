@@ -50,13 +50,12 @@ mod tests {
 
     #[test]
     fn the_page_about_domains_has_the_words_of_the_promises() {
-        use crate::contract::meaning;
         use tidegate_media::Domain;
         let page = TOPICS[0].page;
         for domain in
             [Domain::PowerFail { caches_included: false }, Domain::DiskFile, Domain::ProcessCrash, Domain::Volatile]
         {
-            let row = format!("| `{domain}` | {} |", meaning(domain));
+            let row = format!("| `{domain}` | {} |", domain.meaning());
             assert!(page.contains(&row), "no {row:?} in:\n{page}");
         }
     }

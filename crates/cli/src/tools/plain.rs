@@ -1,4 +1,5 @@
-//! Pages of the book as plain text for a terminal: headings in capitals, tables in columns, code indented, no marks.
+//! Pages of the book as plain text for a terminal: headings in capitals, tables in columns, code
+//! indented, no marks.
 
 /// Most characters of a line.
 const WIDTH: usize = 96;
@@ -76,7 +77,7 @@ fn table(rows: &[Vec<String>]) -> String {
 }
 
 /// `text` in lines of at most `width` characters, cut between words.
-fn wrapped(text: &str, width: usize) -> Vec<String> {
+pub(super) fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {
         let line = lines.last_mut().expect("there is one from the beginning");

@@ -1,8 +1,10 @@
-//! Pages of the reference that are made from the code: options, keys of configuration files, exit codes.
+//! Pages of the reference that are made from the code: options, keys of configuration files, exit
+//! codes.
 //!
 //! Each test compares a page with the code. With `TIDEGATE_BLESS` set it writes the page instead,
 //! as `cargo xtask bless` does.
 
+use super::plain::wrapped;
 use crate::config;
 use crate::failure::Exit;
 use crate::grammar::{Example, GROUPS, command, examples};
@@ -24,7 +26,8 @@ fn page(name: &str, text: &str) {
     );
 }
 
-/// Keys of the file of `run`, each like the flag of its name. A test of that file has the same list.
+/// Keys of the file of `run`, each like the flag of its name. A test of that file has the same
+/// list.
 const KEYS_OF_RUN: [&str; 4] = ["pool", "size", "root", "deny"];
 
 const GENERATED: &str = "This page is made from the code: `cargo xtask bless` writes it.";
@@ -71,7 +74,9 @@ fn of_command(command: &Command) -> String {
     let about = command.get_long_about().or_else(|| command.get_about()).map(ToString::to_string).unwrap_or_default();
     let usage = command.clone().render_usage().to_string();
     let usage = usage.trim_start_matches("Usage: ");
-    let mut text = format!("\n### tidegate {}\n\n{}.\n\n`{usage}`\n", command.get_name(), about.trim_end_matches('.'));
+    let about: Vec<_> =
+        about.split("\n\n").map(|part| paragraph(&format!("{}.", part.trim_end_matches('.')))).collect();
+    let mut text = format!("\n### tidegate {}\n\n{}\n\n`{usage}`\n", command.get_name(), about.join("\n\n"));
     let own =
         || command.get_arguments().filter(|arg| !arg.is_global_set() && arg.get_id() != "help" && !arg.is_hide_set());
     let mut headings: Vec<Option<&str>> = own().map(Arg::get_help_heading).collect();
@@ -92,6 +97,11 @@ fn of_command(command: &Command) -> String {
     let lines = |(does, line): &Example| format!("# {does}\n{line}\n");
     let lines: String = examples(command.get_name()).iter().map(lines).collect();
     text + &format!("\n```sh\n{lines}```\n")
+}
+
+/// `text` in lines of at most 100 characters.
+fn paragraph(text: &str) -> String {
+    wrapped(text, 100).join("\n")
 }
 
 fn table<'a>(args: impl Iterator<Item = &'a Arg>) -> String {
@@ -126,7 +136,7 @@ fn keys(example: &str) -> String {
         if let Some(comment) = line.strip_prefix('#') {
             about += comment;
         } else if line.starts_with('[') {
-            write!(text, "\n## `{line}`\n\n{}\n", about.trim()).expect("a string takes all");
+            write!(text, "\n## `{line}`\n\n{}\n", paragraph(&about)).expect("a string takes all");
             (in_table, about) = (false, String::new());
         } else if let Some((key, value)) = line.split_once(" = ") {
             if !in_table {
@@ -140,7 +150,7 @@ fn keys(example: &str) -> String {
                 known.push(key);
             }
         } else if !about.is_empty() {
-            write!(text, "{}\n", about.trim()).expect("a string takes all");
+            writeln!(text, "{}", paragraph(&about)).expect("a string takes all");
             about.clear();
         }
     }

@@ -61,7 +61,7 @@ fn page(answer: &str) -> String {
             }
         }
     }
-    let mut page = "# Metrics\n\nThis page is made from the answer of a server: `cargo xtask bless` writes it. `serve --metrics` answers\nPrometheus at `/metrics`. `tidegate stat --json` has the numbers of the layers by the same names, without\n`tidegate_` and `_total`. [Monitoring](../guide/monitoring.md) says which to watch.\n\n| metric | kind | unit | labels | meaning |\n| --- | --- | --- | --- | --- |\n".to_owned();
+    let mut page = "# Metrics\n\nThis page is made from the answer of a server: `cargo xtask bless` writes it. `serve --metrics`\nanswers Prometheus at `/metrics`. `tidegate stat --json` has the numbers of the layers by the same\nnames, without `tidegate_` and `_total`. [Monitoring](../guide/monitoring.md) says which to watch.\n\n| metric | kind | unit | labels | meaning |\n| --- | --- | --- | --- | --- |\n".to_owned();
     for (name, help) in order {
         let unit =
             ["bytes", "seconds", "blocks", "lines"].into_iter().find(|unit| name.split('_').any(|word| word == *unit));
