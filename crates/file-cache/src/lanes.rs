@@ -1,0 +1,7 @@
+//! Lanes: what DRAM knows of a lane, its files, entries and records.
+
+pub(crate) mod entries;
+pub(crate) mod file;
+pub(crate) mod lane;
+pub(crate) mod records;
+pub(crate) mod segments;
