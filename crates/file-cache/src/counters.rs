@@ -1,4 +1,4 @@
-//! What a lane did, in exact numbers.
+//! Exact counts of a lane.
 
 /// What was done since the lane was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! Why something was not done.
+//! The errors of a cache.
 
 use crate::below::Refused;
 use tidegate_media::{Error, Sealed};

@@ -1,4 +1,4 @@
-//! Lanes: what DRAM knows of a lane, its files, entries and records.
+//! Lanes: the state of a lane in DRAM, its files, entries and records.
 
 pub(crate) mod entries;
 pub(crate) mod file;

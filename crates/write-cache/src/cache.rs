@@ -1,4 +1,4 @@
-//! The cache itself: how it is made, its slots in and out of use, and what it tells of itself.
+//! The cache itself: creation, slots in and out of use, and figures.
 
 use crate::counters::Counters;
 use crate::free_set::{Chain, FreeSet};

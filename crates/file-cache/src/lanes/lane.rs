@@ -1,4 +1,4 @@
-//! A lane: all that its one lock guards.
+//! A lane: everything that its one lock guards.
 
 use crate::counters::Counters;
 use crate::error::FileError;
