@@ -1,4 +1,4 @@
-//! The cache itself: its parts, its options, and what it tells of itself.
+//! The cache itself: its parts, its options, and its figures.
 
 use crate::commit::committer::Committer;
 use crate::commit::conflicts::Conflicts;
@@ -34,7 +34,7 @@ pub struct DiskCache<R> {
     pub(crate) found: AsOpened,
 }
 
-/// What an opening found on the region and the disk.
+/// The findings of an opening, on the region and the disk.
 pub(crate) struct AsOpened {
     pub(crate) identity: Identity,
     /// Entries that the region does not give back.
@@ -43,7 +43,7 @@ pub(crate) struct AsOpened {
     pub(crate) changed: Option<Lba>,
 }
 
-/// Which block is where, and what is free.
+/// The blocks that are cached, and those that are free.
 pub(crate) struct BlockTable {
     pub(crate) index: Index,
     pub(crate) free_list: FreeList,
@@ -60,7 +60,8 @@ pub struct Options {
     pub replacement: Replacement,
     /// Which blocks that are read come in, if the mode lets any in.
     pub admit: Admit,
-    /// Reads that are part of a run of more blocks than this bring nothing in; 0: no run is too long.
+    /// Reads that are part of a run of more blocks than this bring nothing in; 0: no run is too
+    /// long.
     pub sequential_blocks: u32,
     /// What becomes of blocks that are read when the cache is opened anew.
     pub reads: Reads,
@@ -103,12 +104,14 @@ impl<R: Region> DiskCache<R> {
         self.found.identity
     }
 
-    /// A block of the disk that somebody had written without the cache when it was opened, if one was found. What was clean was given up then.
+    /// A block of the disk that somebody had written without the cache when it was opened, if one
+    /// was found. What was clean was given up then.
     pub fn changed(&self) -> Option<Lba> {
         self.found.changed
     }
 
-    /// Entries that could not be read when the cache was opened. Their blocks read as the disk has them.
+    /// Entries that could not be read when the cache was opened. Their blocks read as the disk has
+    /// them.
     pub fn lost(&self) -> &PoisonedEntries {
         &self.found.poisoned
     }

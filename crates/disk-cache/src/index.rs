@@ -1,10 +1,13 @@
-//! Which blocks of the disk are cached where: a table cut into stripes, each under a lock of its own.
+//! Which blocks of the disk are cached where: a table cut into stripes, each under a lock of its
+//! own.
 //!
-//! A stripe's lock guards the entries of its blocks too. Whoever locks several takes them in ascending order.
+//! A stripe's lock guards the entries of its blocks too. Whoever locks several takes them in
+//! ascending order.
 //!
-//! The replacement policy knows clean blocks only, as no other can go: a block that turns dirty leaves it, and comes anew when the disk has it. So a search
-//! for victims never has to pass over what waits for the disk, and writes of dirty blocks are not told at all. The rest is told in batches, so that
-//! the policy's one lock is taken rarely; until then it is a little behind.
+//! The replacement policy knows clean blocks only, as no other can go: a block that turns dirty
+//! leaves it, and comes anew when the disk has it. So a search for victims never has to pass over
+//! what waits for the disk, and writes of dirty blocks are not told at all. The rest is told in
+//! batches, so that the policy's one lock is taken rarely; until then it is a little behind.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -20,11 +23,13 @@ pub(crate) struct Cached {
     pub(crate) state: State,
     /// Whether the entry's first word is known to be durable.
     pub(crate) named: bool,
-    /// The side of the last cut on which the block was committed, if it is dirty: see `destage/ordered.rs`.
+    /// The side of the last cut on which the block was committed, if it is dirty: see
+    /// `destage/ordered.rs`.
     pub(crate) side: Side,
 }
 
-/// Cuts in the order of commits part them into those on the one side and those on the other, in turn.
+/// Cuts in the order of commits part them into those on the one side and those on the other, in
+/// turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Side {
     #[default]
@@ -47,13 +52,11 @@ pub(crate) enum State {
     /// The disk holds the same bytes.
     Clean,
     /// The same, and the cache forgets it when the process ends: its entry is free, durably.
-    Transient,
+    Volatile,
     /// Only the cache holds it.
     Dirty,
-    /// The same, and a sweep of destaging has left it to the next one.
-    LeftOut,
-    /// The same, and so has that.
-    LeftOutTwice,
+    /// Dirty, and as many sweeps of destaging have left it to the next one: two at most.
+    Postponed(u8),
     /// Dirty, and somebody is writing it to the disk: nobody else may meanwhile.
     Destaging,
     /// The same, and it was committed anew since it was copied.
@@ -64,29 +67,29 @@ impl State {
     /// After a commit.
     pub(crate) fn committed(self) -> State {
         match self {
-            State::Clean | State::Transient | State::Dirty => State::Dirty,
+            State::Clean | State::Volatile | State::Dirty => State::Dirty,
             // What the disk has of it is as old as before.
-            State::LeftOut | State::LeftOutTwice => self,
+            State::Postponed(_) => self,
             State::Destaging | State::Overtaken => State::Overtaken,
         }
     }
 
     /// After a sweep has left it to the next one, if it may.
-    fn left_out(self) -> Option<State> {
+    fn postponed(self) -> Option<State> {
         match self {
-            State::Dirty => Some(State::LeftOut),
-            State::LeftOut => Some(State::LeftOutTwice),
-            State::LeftOutTwice | State::Clean | State::Transient | State::Destaging | State::Overtaken => None,
+            State::Dirty => Some(State::Postponed(1)),
+            State::Postponed(1) => Some(State::Postponed(2)),
+            State::Postponed(_) | State::Clean | State::Volatile | State::Destaging | State::Overtaken => None,
         }
     }
 
     pub(crate) fn is_dirty(self) -> bool {
-        !matches!(self, State::Clean | State::Transient)
+        !matches!(self, State::Clean | State::Volatile)
     }
 
     /// Whether it is dirty, and nobody writes it to the disk.
     pub(crate) fn waits(self) -> bool {
-        matches!(self, State::Dirty | State::LeftOut | State::LeftOutTwice)
+        matches!(self, State::Dirty | State::Postponed(_))
     }
 }
 
@@ -99,7 +102,8 @@ pub(crate) struct Stripe {
     changes: u64,
     /// The side of commits from now on.
     side: Side,
-    /// For each block of the group under way that was committed again since the cut, where its content of the cut lies.
+    /// For each block of the group under way that was committed again since the cut, where its
+    /// content of the cut lies.
     kept: BTreeMap<u64, u32>,
     uses: Vec<Use>,
     pub(crate) counts: StripeCounts,
@@ -194,10 +198,8 @@ impl Index {
         let before = stripe.map.insert(lba, cached);
         debug_assert_eq!(before, None, "block {lba} is cached once");
         match cached.state {
-            State::Clean | State::Transient => self.note(stripe, Use::Came(cached.entry, lba)),
-            State::Dirty | State::LeftOut | State::LeftOutTwice | State::Destaging | State::Overtaken => {
-                stripe.dirty += 1
-            }
+            State::Clean | State::Volatile => self.note(stripe, Use::Came(cached.entry, lba)),
+            State::Dirty | State::Postponed(_) | State::Destaging | State::Overtaken => stripe.dirty += 1,
         }
     }
 
@@ -210,9 +212,9 @@ impl Index {
     }
 
     /// Takes out a victim that only this process knew. The disk has had its bytes all the time.
-    pub(crate) fn remove_transient(stripe: &mut Stripe, lba: u64) {
+    pub(crate) fn remove_volatile(stripe: &mut Stripe, lba: u64) {
         let cached = stripe.map.remove(&lba);
-        debug_assert!(cached.is_some_and(|cached| cached.state == State::Transient), "a block that was read in goes");
+        debug_assert!(cached.is_some_and(|cached| cached.state == State::Volatile), "a block that was read in goes");
         stripe.counts.evictions += 1;
     }
 
@@ -234,8 +236,9 @@ impl Index {
         self.choose(wanted, may_go)
     }
 
-    /// What may not go turned dirty, and the policy is told so on the way: otherwise every search would pass over it until its stripe tells. When it turns
-    /// clean again, the stripe says that it came.
+    /// What may not go turned dirty, and the policy is told so on the way: otherwise every search
+    /// would pass over it until its stripe tells. When it turns clean again, the stripe says that
+    /// it came.
     fn choose(&self, wanted: usize, may_go: &mut dyn FnMut(u32) -> bool) -> Vec<u32> {
         let mut policy = self.policy.lock();
         let mut turned_dirty = Vec::new();
@@ -286,18 +289,20 @@ impl Stripe {
         self.map.get(&lba).copied()
     }
 
-    /// What is known of a block, to be changed; whoever makes a clean one dirty says so by [`Index::turned_dirty`].
+    /// What is known of a block, to be changed; whoever makes a clean one dirty says so by
+    /// [`Index::turned_dirty`].
     pub(crate) fn get_mut(&mut self, lba: u64) -> Option<&mut Cached> {
         self.map.get_mut(&lba)
     }
 
-    /// Replaces what is known of a cached block; whoever makes a clean one dirty, or the other way round, says so by
-    /// [`Index::turned_dirty`] or [`Index::turned_clean`].
+    /// Replaces what is known of a cached block; whoever makes a clean one dirty, or the other way
+    /// round, says so by [`Index::turned_dirty`] or [`Index::turned_clean`].
     pub(crate) fn update(&mut self, lba: u64, cached: Cached) {
         *self.map.get_mut(&lba).expect("the block is cached") = cached;
     }
 
-    /// A number that stays the same while what the disk has of blocks that are not cached stays the same.
+    /// A number that stays the same while what the disk has of blocks that are not cached stays the
+    /// same.
     pub(crate) fn changes(&self) -> u64 {
         self.changes
     }
@@ -323,7 +328,8 @@ impl Stripe {
         cached.state.is_dirty() && cached.side != self.side
     }
 
-    /// Gives up the content that block `lba` had as `was`. Returns its block if that is free now: the group under way may need it.
+    /// Gives up the content that block `lba` had as `was`. Returns its block if that is free now:
+    /// the group under way may need it.
     pub(crate) fn superseded(&mut self, lba: u64, was: &Cached) -> Option<u32> {
         if !self.is_of_the_cut(was) {
             return Some(was.block);
@@ -338,7 +344,8 @@ impl Stripe {
         Cached { block: self.kept.get(&lba).copied().unwrap_or(cached.block), ..cached }
     }
 
-    /// Where its content of the cut lies if it was committed again since: the group under way needs that no more.
+    /// Where its content of the cut lies if it was committed again since: the group under way needs
+    /// that no more.
     pub(crate) fn no_longer_kept(&mut self, lba: u64) -> Option<u32> {
         self.kept.remove(&lba)
     }
@@ -372,16 +379,17 @@ impl Stripe {
         self.map.iter().filter(|(_, cached)| !cached.state.is_dirty()).map(|(lba, _)| *lba)
     }
 
-    /// Leaves block `lba` to the next sweep of destaging, if it is dirty and that has not been done twice.
-    pub(crate) fn leave_out(&mut self, lba: u64) -> bool {
+    /// Leaves block `lba` to the next sweep of destaging, if it is dirty and that has not been done
+    /// twice.
+    pub(crate) fn postpone(&mut self, lba: u64) -> bool {
         let cached = self.map.get_mut(&lba);
-        let left = cached.and_then(|cached| Some((cached.state.left_out()?, cached)));
+        let left = cached.and_then(|cached| Some((cached.state.postponed()?, cached)));
         left.map(|(state, cached)| cached.state = state).is_some()
     }
 
     /// The blocks that `entries` name.
     pub(crate) fn named_by(&self, entries: &BTreeSet<u32>) -> Vec<u64> {
-        let named = |cached: &Cached| cached.state != State::Transient && entries.contains(&cached.entry);
+        let named = |cached: &Cached| cached.state != State::Volatile && entries.contains(&cached.entry);
         self.map.iter().filter(|(_, cached)| named(cached)).map(|(lba, _)| *lba).collect()
     }
 }
