@@ -72,8 +72,8 @@ pub(crate) enum Command {
     Scrub(Scrub),
     /// Run an unchanged program whose syncs end in persistent memory, and return what it returns (experimental)
     ///
-    /// Experimental: in some cases a recovery after a power loss puts older bytes over synced ones, or cannot put synced bytes back. The README lists them
-    /// ("Files of programs that were never changed"). Keep backups of what lies below the roots.
+    /// Experimental: in some cases a recovery after a power loss puts older bytes over synced ones, or cannot put synced bytes back. The guide lists them
+    /// (docs/guide/run.md, "When a recovery is wrong"). Keep backups of what lies below the roots.
     Run(Run),
 
     /// Show what a run is doing: files, their syncs, and what each saved

@@ -1,7 +1,7 @@
 //! How long requests took, as it travels over the control socket: counts in buckets, and the percentiles read from them.
 
 use serde::{Deserialize, Serialize};
-use tidegate_nbd::Latency;
+use tidegate_block_export::Latency;
 
 /// Times at one moment, or between two.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]

@@ -70,7 +70,9 @@ const REMOVED_LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Runs `tidegate run`; the answer is the program's.
 pub(crate) fn run(wish: &Run) -> Result<ExitCode, Failure> {
-    tracing::warn!("`tidegate run` is experimental: the README lists when a recovery after a power loss is wrong");
+    tracing::warn!(
+        "`tidegate run` is experimental: docs/guide/run.md lists when a recovery after a power loss is wrong"
+    );
     let library = program::library()?;
     let asked = Asked::of(wish)?;
     let scope = Scope { roots: roots(&asked.roots)?, denied: Denied::new(&asked.deny) };

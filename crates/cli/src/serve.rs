@@ -29,9 +29,10 @@ use announce::{Served, Serving};
 use ending::{Ended, Ending};
 use signals::Signals;
 use std::sync::Arc;
+use tidegate_block_export::Export;
 use tidegate_host::default_paths;
 use tidegate_media::Access;
-use tidegate_nbd::{Encryption, Export, Exports, Service, Tls};
+use tidegate_nbd::{Encryption, Exports, Service, Tls};
 use watching::Watching;
 
 /// Runs `tidegate serve`.

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
-use tidegate_nbd::{Export, RequestCounters, RequestKind};
+use tidegate_block_export::{Export, RequestCounters, RequestKind};
 
 /// Everything at one time.
 #[derive(Clone, Debug, Deserialize, Serialize)]

@@ -26,7 +26,7 @@ mod small;
 mod watch;
 
 pub use cores::{CoresTally, Fences, Way, judge_on_cores};
-pub use judge::{CacheTally, judge_cache_scripts};
+pub use judge::{CacheTally, judge_cache_scripts, judge_some_cache_scripts};
 pub use long::{LongCacheTally, judge_long_script};
 pub use plain::PlainCache;
 pub use planted::{CacheBug, FaultyCache};

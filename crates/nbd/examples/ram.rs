@@ -8,8 +8,9 @@ use std::error::Error;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::thread;
+use tidegate_block_export::Export;
 use tidegate_nbd::ram::Ram;
-use tidegate_nbd::{Export, Exports, Service, serve};
+use tidegate_nbd::{Exports, Service, serve};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);

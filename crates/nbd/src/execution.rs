@@ -2,8 +2,6 @@
 
 use crate::buffers::Output;
 use crate::contexts::{Contexts, Topic};
-use crate::counters::{RequestKind, Tally};
-use crate::export::{Export, Scratch, Zeroing};
 use crate::failure::Failure;
 use crate::limits::{
     CACHE_BYTES_IN_LINE_MAX, PAYLOAD_BYTES_MAX, RANGE_BYTES_IN_LINE_MAX, REPLY_PIECE_BYTES, STATUS_EXTENTS_MAX,
@@ -12,7 +10,8 @@ use crate::limits::{
 use crate::reply::Replies;
 use crate::wire::{self, Command, Headers, Request, allocation, command_flag};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+use tidegate_block_export::{Export, RequestKind, Scratch, Tally, Zeroing};
 use tidegate_media::{Durability, ExtentKind};
 
 /// What handshake and transmission agree on.
@@ -89,10 +88,10 @@ impl<'e> Executor<'e> {
     /// Whether a request that passes the checks is likely to keep others waiting. Reads never are: their reply would
     /// keep the others waiting on its way out.
     pub(crate) fn is_long(&self, request: &Request) -> bool {
-        let pace = self.export.pace();
-        let by_fua = request.asks(command_flag::FUA) && pace.fua_is_long();
+        let latency = self.export.flush_latency();
+        let by_fua = request.asks(command_flag::FUA) && latency.fua_is_long();
         match request.command {
-            Command::Flush => pace.flush_is_long(),
+            Command::Flush => latency.flush_is_long(),
             Command::Write => by_fua,
             Command::Trim | Command::WriteZeroes => by_fua || request.len > RANGE_BYTES_IN_LINE_MAX,
             Command::Cache => request.len > CACHE_BYTES_IN_LINE_MAX,
@@ -139,9 +138,9 @@ impl<'e> Executor<'e> {
             out.truncate(before);
             if replies == Replies::Simple && done > 0 {
                 self.count(taken, false);
-                return Err(Broken(failure));
+                return Err(Broken(failure.into()));
             }
-            replies.put_fate(request, Err(failure), out);
+            replies.put_fate(request, Err(failure.into()), out);
             self.count(taken, false);
             return Ok(None);
         }
@@ -154,13 +153,13 @@ impl<'e> Executor<'e> {
 
     /// Writes a piece of a longer write.
     pub(crate) fn write_piece(&mut self, at: u64, data: &[u8]) -> Result<(), Failure> {
-        self.export.write(at, data, Durability::Volatile, &mut self.scratch)
+        Ok(self.export.write(at, data, Durability::Volatile, &mut self.scratch)?)
     }
 
     /// Ends and answers a write that was made in pieces: they are made durable together.
     pub(crate) fn end_write(&mut self, taken: Taken, fate: Result<(), Failure>, out: &mut Output) {
         let fate = fate.and_then(|()| match durability(&taken.request) {
-            Durability::Fua => self.export.flush(),
+            Durability::Fua => Ok(self.export.flush()?),
             Durability::Volatile => Ok(()),
         });
         let good = fate.is_ok();
@@ -172,16 +171,24 @@ impl<'e> Executor<'e> {
     fn count(&mut self, taken: Taken, good: bool) {
         let now = Instant::now();
         let request = &taken.request;
-        self.export.pace().learn(request, now - self.now);
+        self.learn_latency(request, now - self.now);
         self.tally.answered(kind(request.command), good.then_some(request.len), now - taken.since);
         self.now = now;
+    }
+
+    fn learn_latency(&self, request: &Request, took: Duration) {
+        if request.command == Command::Flush {
+            self.export.flush_latency().learn_flush(took);
+        } else if request.asks(command_flag::FUA) {
+            self.export.flush_latency().learn_fua(request.len, took);
+        }
     }
 
     /// Reads straight into the reply.
     fn read(&mut self, request: &Request, out: &mut Output) -> Result<(), Failure> {
         self.agreement.replies.begin_data(request, out);
         let len = usize::try_from(request.len).expect("a payload fits in memory");
-        self.export.read(request.offset, out.space(len), &mut self.scratch)
+        Ok(self.export.read(request.offset, out.space(len), &mut self.scratch)?)
     }
 
     fn status(&self, request: &Request, out: &mut Output) -> Result<(), Failure> {
@@ -212,17 +219,18 @@ impl<'e> Executor<'e> {
     fn execute(&mut self, request: &Request, data: &[u8]) -> Result<(), Failure> {
         let (offset, len) = (request.offset, request.len);
         match request.command {
-            Command::Write => self.export.write(offset, data, durability(request), &mut self.scratch),
-            Command::Flush => self.export.flush(),
-            Command::Trim => self.export.trim(offset, len, durability(request)),
-            Command::WriteZeroes => self.write_zeroes(request),
+            Command::Write => self.export.write(offset, data, durability(request), &mut self.scratch)?,
+            Command::Flush => self.export.flush()?,
+            Command::Trim => self.export.trim(offset, len, durability(request))?,
+            Command::WriteZeroes => self.write_zeroes(request)?,
             // As much as one READ may bring: the rest of a longer range would push out its own beginning.
-            Command::Cache => self.export.cache(offset, len.min(PAYLOAD_BYTES_MAX.into()), &mut self.scratch),
-            Command::Unknown(number) => Err(Failure::UnknownCommand { number }),
+            Command::Cache => self.export.cache(offset, len.min(PAYLOAD_BYTES_MAX.into()), &mut self.scratch)?,
+            Command::Unknown(number) => return Err(Failure::UnknownCommand { number }),
             Command::Read | Command::BlockStatus | Command::Disconnect => {
                 unreachable!("their answer has data, or none is due")
             }
         }
+        Ok(())
     }
 
     fn write_zeroes(&mut self, request: &Request) -> Result<(), Failure> {
@@ -232,7 +240,7 @@ impl<'e> Executor<'e> {
         if request.asks(command_flag::FAST_ZERO) && !fast {
             return Err(Failure::SlowZeroes);
         }
-        self.export.write_zeroes(offset, len, (zeroing, durability(request)), &mut self.scratch)
+        Ok(self.export.write_zeroes(offset, len, (zeroing, durability(request)), &mut self.scratch)?)
     }
 
     /// The BLOCK_STATUS without payload that means the same as `request` with this one.

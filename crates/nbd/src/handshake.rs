@@ -8,7 +8,7 @@
 use crate::buffers::Output;
 use crate::contexts::{Contexts, Topic};
 use crate::execution::Agreement;
-use crate::export::Export;
+use crate::exports;
 use crate::limits::{OPTION_BYTES_MAX, PAYLOAD_BYTES_MAX, STRING_BYTES_MAX};
 use crate::reply::Replies;
 use crate::serve::Violation;
@@ -16,6 +16,7 @@ use crate::service::{Encryption, Service};
 use crate::tls::Tls;
 
 use crate::wire::{self, Fields, handshake_flag, info, option, reply, transmission_flag};
+use tidegate_block_export::Export;
 
 /// A client that has not picked an export.
 pub(crate) struct Handshake<'e> {
@@ -268,7 +269,7 @@ impl<'e> Handshake<'e> {
     /// Tells the contexts that match any query, or all if there is none.
     fn list_contexts(&self, data: &[u8], out: &mut Output) {
         let Some((export, queries)) = self.export_and_queries(option::LIST_META_CONTEXT, data, out) else { return };
-        for context in export.contexts().each() {
+        for context in exports::contexts(export).each() {
             if queries.is_empty() || queries.iter().any(|query| context.matches(query)) {
                 put_context(out, option::LIST_META_CONTEXT, 0, context);
             }
@@ -281,7 +282,7 @@ impl<'e> Handshake<'e> {
         self.chosen_of = None;
         let Some((export, queries)) = self.export_and_queries(option::SET_META_CONTEXT, data, out) else { return };
         let mut chosen = Contexts::default();
-        for context in export.contexts().each().filter(|context| queries.contains(&context.name())) {
+        for context in exports::contexts(export).each().filter(|context| queries.contains(&context.name())) {
             chosen = chosen.with(context);
             put_context(out, option::SET_META_CONTEXT, context.id(), context);
         }

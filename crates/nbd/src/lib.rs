@@ -1,7 +1,6 @@
 //! The NBD protocol (fixed newstyle) in front of any block device.
 //!
-//! An [`Export`] is a [`BlockDevice`](tidegate_media::BlockDevice) under a name, addressed by bytes; [`serve`] drives
-//! one connection over any [`Stream`], encrypted or not. The machines beneath do no input or output: `handshake` and
+//! A server offers [`Exports`]; [`serve`] drives one connection over any [`Stream`], encrypted or not. The machines beneath do no input or output: `handshake` and
 //! `transmission` take bytes and give bytes, `wire` knows the protocol's records, `buffers` holds what is in between.
 //! Sockets, the number of connections and a thread for each belong to the program.
 //!
@@ -13,32 +12,26 @@
 #![forbid(unsafe_code)]
 
 mod aside;
-mod attendance;
 mod buffers;
 pub mod client;
 mod contexts;
-mod counters;
 mod execution;
-mod export;
+mod exports;
 mod failure;
 mod handshake;
 pub mod limits;
-mod pace;
 pub mod ram;
 pub mod rehearsal;
 mod reply;
 mod serve;
 mod service;
-mod span;
 mod stream;
 mod tls;
 mod transmission;
 mod waiting;
 mod wire;
 
-pub use attendance::Attendance;
-pub use counters::{ExportCounters, Latency, RequestCounters, RequestKind};
-pub use export::{Export, Exports, ExportsError};
+pub use exports::{Exports, ExportsError};
 pub use serve::{ConnectionError, End, Violation, serve};
 pub use service::{Encryption, Patience, Service};
 pub use stream::Stream;

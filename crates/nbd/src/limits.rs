@@ -1,6 +1,7 @@
 //! What one connection may ask for and hold, each limit with its unit last, checked against each other here.
 
 use crate::wire;
+use tidegate_block_export::{BLOCK_BYTES_MAX, EXTENT_CALLS_MAX, WHOLE_WRITE_BYTES_MAX};
 
 /// Payload of one READ or WRITE, advertised as the maximum block size.
 pub const PAYLOAD_BYTES_MAX: u32 = 32 << 20;
@@ -11,9 +12,6 @@ pub const WHOLE_REPLY_BYTES_MAX: u32 = 2 << 20;
 
 /// The pieces of such a reply.
 pub(crate) const REPLY_PIECE_BYTES: u64 = 256 << 10;
-
-/// Block size of a device that can be exported.
-pub const BLOCK_BYTES_MAX: u32 = 64 << 10;
 
 /// Exports that one server offers.
 pub const EXPORTS_MAX: usize = 256;
@@ -26,10 +24,6 @@ pub(crate) const OPTION_BYTES_MAX: u32 = 16 << 10;
 
 /// The input buffer of a connection. A request that fits is executed whole, a longer write as it arrives.
 pub(crate) const INPUT_BYTES: usize = 256 << 10;
-
-/// The longest write that reaches a device in one piece, where an export says so. It is put together in a buffer of its own if it does not fit
-/// the input buffer.
-pub const WHOLE_WRITE_BYTES_MAX: u32 = 1 << 20;
 
 /// The most that the input buffer of an idle connection keeps: a write of 4 KiB fits.
 pub(crate) const IDLE_INPUT_BYTES: usize = 8 << 10;
@@ -48,9 +42,6 @@ pub const STATUS_EXTENTS_MAX: usize = 4096;
 
 /// The payload of a BLOCK_STATUS that names contexts; there are few of them to name.
 pub(crate) const STATUS_PAYLOAD_BYTES_MAX: u64 = 8 + 4 * 16;
-
-/// Calls of the device that one BLOCK_STATUS may cost. A device may tell of few blocks at a time.
-pub(crate) const STATUS_CALLS_MAX: usize = 16 << 10;
 
 /// A payload of a request that is refused is taken from the stream up to this length; a longer one ends the connection.
 pub(crate) const SKIPPED_BYTES_MAX: u64 = u32::MAX as u64;
@@ -96,7 +87,7 @@ const _: () = {
     assert!(REPLY_PIECE_BYTES >= GATHERED_BYTES_MAX as u64 && REPLY_PIECE_BYTES <= WHOLE_REPLY_BYTES_MAX as u64);
     // The extents of one context, and one status of each other.
     assert!(2 * (wire::EXTENDED_CHUNK_BYTES + 8) + 16 * (STATUS_EXTENTS_MAX + 1) <= LONGEST_REPLY_BYTES);
-    assert!(STATUS_EXTENTS_MAX <= STATUS_CALLS_MAX);
+    assert!(STATUS_EXTENTS_MAX <= EXTENT_CALLS_MAX);
     assert!(CONNECTION_BYTES_MAX <= 5 << 20);
     assert!(wire::EXTENDED_CHUNK_BYTES + 6 + STRING_BYTES_MAX <= ASIDE_OUTPUT_BYTES / 2);
     assert!(INPUT_BYTES <= ASIDE_BYTES_MAX && WHOLE_WRITE_BYTES_MAX as usize <= ASIDE_BYTES_MAX);

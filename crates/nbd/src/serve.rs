@@ -1,7 +1,6 @@
 //! One connection, from the greeting to its end: the state machines driven over a stream.
 
 use crate::aside::{Link, Turn};
-use crate::attendance::Attendant;
 use crate::buffers::{Input, Output};
 use crate::execution::Executor;
 use crate::failure::Failure;
@@ -15,6 +14,7 @@ use std::io::{self, ErrorKind};
 use std::mem;
 use std::thread::{self, Scope};
 use std::time::Duration;
+use tidegate_block_export::Poller;
 
 /// How a connection ended that ended well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -195,8 +195,8 @@ impl<'e> Phase<'e> {
 pub fn serve<S: Stream>(service: &Service, stream: &S) -> Result<End, ConnectionError> {
     let mut out = Output::new();
     let phase = Phase::Handshake(Handshake::greet(service, &mut out));
-    let (waiting, attendant) = (Waiting::begin(service.patience), Attendant::begin(&service.attendance));
-    let mut connection = Connection { input: Input::new(), out, phase, waiting, attendant, answered: 0 };
+    let (waiting, poller) = (Waiting::begin(service.patience), Poller::begin(&service.poll_budget));
+    let mut connection = Connection { input: Input::new(), out, phase, waiting, poller, answered: 0 };
     stream.limit_sending(Some(service.patience.handshake))?;
     connection.run(stream).map_err(|error| match error {
         // Only in the handshake is sending limited in time.
@@ -217,7 +217,7 @@ struct Connection<'e> {
     out: Output,
     phase: Phase<'e>,
     waiting: Waiting,
-    attendant: Attendant<'e>,
+    poller: Poller<'e>,
     /// Requests since it last waited.
     answered: u32,
 }
@@ -276,7 +276,7 @@ impl<'e> Connection<'e> {
                 }
                 Ok(Progress::Starved) => {
                     self.send(link, &mut turn)?;
-                    self.attendant.gather(mem::take(&mut self.answered));
+                    self.poller.coalesce(mem::take(&mut self.answered));
                     if self.wait(link.stream)? == 0 {
                         let cut = self.is_inside_message();
                         return if cut { Err(ConnectionError::CutShort) } else { Ok(Pause::Ended(End::Closed)) };
@@ -369,12 +369,12 @@ impl<'e> Connection<'e> {
     fn wait<S: Stream>(&mut self, stream: &S) -> Result<usize, ConnectionError> {
         let half = self.is_inside_message();
         self.waiting.due(half)?;
-        let (len, arrival) = match self.attendant.watch(|| look(&mut self.input, stream)) {
+        let (len, arrival) = match self.poller.poll(|| look(&mut self.input, stream)) {
             Ok((found, arrival)) => (found?, arrival),
             Err(vain) => (self.sleep(stream, half)?, vain.ended()),
         };
         if !half {
-            self.attendant.learn(arrival);
+            self.poller.learn(arrival);
         }
         Ok(len)
     }
@@ -386,7 +386,7 @@ impl<'e> Connection<'e> {
             let due = self.waiting.due(half)?;
             let large = self.input.is_large() || self.out.is_large();
             self.waiting.tick(stream, due || large)?;
-            match self.attendant.rest(|| self.input.fill_from(|out| stream.receive(out))) {
+            match self.poller.rest(|| self.input.fill_from(|out| stream.receive(out))) {
                 Ok(len) => return Ok(len),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if is_late(&error) => {

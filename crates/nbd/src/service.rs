@@ -1,10 +1,10 @@
 //! What a server offers its clients, and on which terms.
 
-use crate::attendance::Attendance;
-use crate::export::Exports;
+use crate::exports::Exports;
 use crate::tls::Tls;
 use std::sync::Arc;
 use std::time::Duration;
+use tidegate_block_export::PollBudget;
 
 /// What connections are served.
 pub struct Service {
@@ -14,8 +14,8 @@ pub struct Service {
     pub encryption: Encryption,
     /// How long clients are waited for.
     pub patience: Patience,
-    /// Who is awake, which services on the same cores share.
-    pub attendance: Arc<Attendance>,
+    /// The busy-poll budget, which services on the same cores share.
+    pub poll_budget: Arc<PollBudget>,
 }
 
 /// How long clients are waited for. One that has nothing to say may be silent for ever, as an idle disk is.
@@ -48,14 +48,14 @@ pub enum Encryption {
 impl Service {
     /// Offers `exports` to anyone who connects, without encryption.
     pub fn plain(exports: Exports) -> Service {
-        let attendance = Arc::default();
-        Service { exports: Arc::new(exports), encryption: Encryption::Off, patience: Patience::default(), attendance }
+        let poll_budget = Arc::default();
+        Service { exports: Arc::new(exports), encryption: Encryption::Off, patience: Patience::default(), poll_budget }
     }
 
     /// The same exports, patience and cores with another encryption.
     pub fn with(&self, encryption: Encryption) -> Service {
-        let (exports, attendance) = (Arc::clone(&self.exports), Arc::clone(&self.attendance));
-        Service { exports, encryption, patience: self.patience, attendance }
+        let (exports, poll_budget) = (Arc::clone(&self.exports), Arc::clone(&self.poll_budget));
+        Service { exports, encryption, patience: self.patience, poll_budget }
     }
 }
 

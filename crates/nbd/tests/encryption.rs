@@ -17,12 +17,11 @@ use std::process::Command;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
+use tidegate_block_export::Export;
 use tidegate_media::Durability;
 use tidegate_nbd::client::{Client, ClientError, Dialect, Greeted, Operation};
 use tidegate_nbd::ram::Ram;
-use tidegate_nbd::{
-    ConnectionError, Encryption, End, Export, Exports, Patience, Service, Tls, TlsError, Violation, serve,
-};
+use tidegate_nbd::{ConnectionError, Encryption, End, Exports, Patience, Service, Tls, TlsError, Violation, serve};
 
 const TLS_REQUIRED: u32 = 0x8000_0005;
 const POLICY: u32 = 0x8000_0002;

@@ -13,8 +13,9 @@ use std::process::Command;
 use std::sync::Arc;
 use std::thread;
 use tempfile::TempDir;
+use tidegate_block_export::Export;
 use tidegate_nbd::ram::Ram;
-use tidegate_nbd::{Export, Exports, Service, serve};
+use tidegate_nbd::{Exports, Service, serve};
 
 const DEVICE_BYTES: usize = 24 << 20;
 

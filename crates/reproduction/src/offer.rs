@@ -5,7 +5,8 @@ use anyhow::Context;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
-use tidegate_nbd::{Export, Exports, Service, serve};
+use tidegate_block_export::Export;
+use tidegate_nbd::{Exports, Service, serve};
 
 /// A subject that is served on a unix socket for as long as this process lives.
 pub struct Offer {

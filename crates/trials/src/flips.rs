@@ -1,7 +1,7 @@
 //! Images with flipped bytes, and the program let loose on each of them.
 //!
 //! A trial makes files in good order once and takes a [`Snapshot`] of them. For each image it puts the files back, flips a few of their bytes, and
-//! runs the program's commands. No command may panic, hang, die of a signal, or end with an exit code that README does not name.
+//! runs the program's commands. No command may panic, hang, die of a signal, or end with an exit code that the manual does not name.
 
 mod commands;
 mod snapshot;

@@ -142,7 +142,7 @@ const LEFT_TO_LIBC: [(&str, &str); 13] = [
          fspick setns dlopen dlmopen dlsym dlvsym getenv secure_getenv setenv unsetenv setdomainname sethostname setlogin",
     ),
     (
-        "a range that is asked to be written is not promised to be durable; who opens by handle is root and is told in the README",
+        "a range that is asked to be written is not promised to be durable; who opens by handle is root and is told in the guide",
         "sync_file_range open_by_handle_at",
     ),
 ];

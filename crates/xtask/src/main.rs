@@ -2,10 +2,11 @@
 //!
 //! `cargo xtask tidy` judges the tree by every rule a program can judge. `cargo xtask test` does everything a
 //! fresh Debian machine needs and runs every test there is. `cargo xtask bless` rewrites generated pages,
-//! `cargo xtask deb` makes a Debian package.
+//! `cargo xtask book` writes all pages as HTML, `cargo xtask deb` makes a Debian package.
 
 #![forbid(unsafe_code)]
 
+mod book;
 mod deb;
 mod exceptions;
 mod packages;
@@ -43,6 +44,8 @@ enum Command {
         #[arg(long)]
         check: bool,
     },
+    /// Check the pages under docs, and write them as HTML.
+    Book,
     /// Make a Debian package of the program.
     Deb,
     /// Install what the tests need, then run every check and every test.
@@ -63,6 +66,7 @@ fn main() -> Result<ExitCode> {
         Command::Tidy { shrink: true, .. } => shrink(Workspace::load()?),
         Command::Tidy { .. } => tidy(&Workspace::load()?),
         Command::Bless { check } => pages::bless(check),
+        Command::Book => book::build(&steps::target().join("book")),
         Command::Deb => deb::package(),
         Command::Test { quick: true, .. } => steps::test(steps::Extent::Quick),
         Command::Test { long: true, .. } => steps::test(steps::Extent::Long),

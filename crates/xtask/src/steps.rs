@@ -1,7 +1,7 @@
 //! The steps of a full test: each runs whatever the others did, and a table at the end says how they went.
 
 use crate::workspace::Workspace;
-use crate::{packages, suite, tidy, workspace};
+use crate::{book, packages, suite, tidy, workspace};
 use anyhow::{Context as _, Result, ensure};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -19,10 +19,11 @@ pub(crate) enum Extent {
 }
 
 /// What campaigns read that have a long form, and what they are told then.
-const LONG: [(&str, &str); 4] = [
+const LONG: [(&str, &str); 5] = [
     ("TIDEGATE_IMAGES", "2000"),
     ("TIDEGATE_KILLS", "200"),
     ("TIDEGATE_SCHEDULES", "200000"),
+    ("TIDEGATE_SCRIPTS", "all"),
     ("TIDEGATE_SEEDS", "4000"),
 ];
 
@@ -131,7 +132,7 @@ fn tests_of_single_crates() -> Result<()> {
 }
 
 /// Where cargo builds.
-fn target() -> PathBuf {
+pub(crate) fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace::root().join("target"), PathBuf::from)
 }
 
@@ -191,6 +192,7 @@ const STORM_SEEDS: [&str; 8] =
     ["--seeds", "2688", "--operations-min", "10000000", "--cuts-min", "10000", "--recovery-cuts-min", "1000"];
 
 fn documentation() -> Result<()> {
+    book::check()?;
     let mut command = cargo_command(&["doc", "--workspace", "--no-deps", "--quiet"]);
     command.env("RUSTDOCFLAGS", "--deny warnings");
     run(command)

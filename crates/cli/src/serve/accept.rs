@@ -71,8 +71,9 @@ mod tests {
     use crate::listen::{Place, SocketAccess};
     use crate::peers::Peers;
     use std::os::unix::net::UnixStream;
+    use tidegate_block_export::Export;
     use tidegate_nbd::ram::Ram;
-    use tidegate_nbd::{Export, Exports, Service};
+    use tidegate_nbd::{Exports, Service};
 
     #[test]
     fn a_crowd_is_accepted_in_rounds() {

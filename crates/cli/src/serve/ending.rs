@@ -172,9 +172,10 @@ mod tests {
     use crate::connections::Offer;
     use crate::peers::Peers;
     use std::path::Path;
+    use tidegate_block_export::Export;
     use tidegate_media::Result;
     use tidegate_nbd::ram::Ram;
-    use tidegate_nbd::{Encryption, Export, Exports, Service};
+    use tidegate_nbd::{Encryption, Exports, Service};
 
     /// Holds back this many bytes, for ever.
     struct Stuck(u64);

@@ -406,8 +406,24 @@ where
     R: tidegate_media::Region,
     W: Fn(Watched) -> R + Sync,
 {
+    judge_some_cache_scripts(cache, wrap, steps, 1, seen)
+}
+
+/// Judges one script in `one_in` of `steps` operations on `cache`, as [`judge_cache_scripts`] does. If `one_in` shares no factor with the
+/// number of operations there are, each of them comes at each place.
+pub fn judge_some_cache_scripts<R, W>(
+    cache: &SmallCache,
+    wrap: W,
+    steps: u32,
+    one_in: usize,
+    seen: &Seen,
+) -> Result<CacheTally, Failure>
+where
+    R: tidegate_media::Region,
+    W: Fn(Watched) -> R + Sync,
+{
     let alphabet = CacheStep::alphabet(&cache.lbas);
-    let tallies = on_two_threads(scripts(&alphabet, steps), |dealt| {
+    let tallies = on_two_threads(scripts(&alphabet, steps).step_by(one_in), |dealt| {
         let mut campaign = CacheCampaign::new(cache, &wrap, seen);
         for script in dealt {
             campaign.run(&script)?;

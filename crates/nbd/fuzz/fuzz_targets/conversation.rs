@@ -10,7 +10,8 @@ use std::sync::Arc;
 use tidegate_nbd::limits::CONNECTION_BYTES_MAX;
 use tidegate_nbd::ram::Ram;
 use tidegate_nbd::rehearsal::rehearse;
-use tidegate_nbd::{Export, Exports, Service};
+use tidegate_block_export::Export;
+use tidegate_nbd::{Exports, Service};
 
 fuzz_target!(|bytes: &[u8]| {
     let Some((piece, sent)) = bytes.split_first() else { return };

@@ -5,10 +5,11 @@ use crate::devices::Failing;
 use crate::script::{disk_and_frozen, exports_of, play};
 use std::sync::Arc;
 use std::time::Instant;
+use tidegate_block_export::{ExportCounters, RequestKind};
 use tidegate_media::Durability;
+use tidegate_nbd::Service;
 use tidegate_nbd::client::{Client, Dialect, Operation, Zeroes};
 use tidegate_nbd::ram::Ram;
-use tidegate_nbd::{ExportCounters, RequestKind, Service};
 
 fn counters(service: &Service) -> ExportCounters {
     service.exports.iter().next().unwrap().counters()

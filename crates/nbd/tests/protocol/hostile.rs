@@ -8,10 +8,11 @@ use proptest::sample::Index;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
+use tidegate_block_export::Export;
 use tidegate_nbd::limits::CONNECTION_BYTES_MAX;
 use tidegate_nbd::ram::Ram;
 use tidegate_nbd::rehearsal::{Rehearsal, rehearse};
-use tidegate_nbd::{End, Export, Exports, Service};
+use tidegate_nbd::{End, Exports, Service};
 
 /// Each kept conversation, with its name.
 fn corpus() -> Vec<(String, Vec<u8>)> {

@@ -7,10 +7,11 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
+use tidegate_block_export::{Export, RequestKind};
 use tidegate_media::{BlockDevice, Durability, Extent, Geometry, Lba, LbaRange, Poison, Result};
 use tidegate_nbd::client::{Client, Cookie, Dialect, Operation};
 use tidegate_nbd::ram::Ram;
-use tidegate_nbd::{ConnectionError, End, Export, Exports, RequestKind, Service, serve};
+use tidegate_nbd::{ConnectionError, End, Exports, Service, serve};
 
 /// Longer than any test takes.
 const FOREVER: Duration = Duration::from_secs(20);

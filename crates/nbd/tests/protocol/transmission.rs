@@ -172,7 +172,7 @@ fn a_write_longer_than_the_input_buffer_arrives_in_whole_blocks_and_is_flushed_o
 /// What comes of `request` and its payload at an export whose writes are to stay whole: the calls of its device.
 fn calls_of_whole_writes(request: &[u8], data: &[u8], piece_bytes: usize) -> Vec<String> {
     let (device, calls) = Recorder::new(512, 4096);
-    let export = tidegate_nbd::Export::new("disk", "", Arc::new(device)).with_whole_writes();
+    let export = tidegate_block_export::Export::new("disk", "", Arc::new(device)).with_whole_writes();
     let service = Service::plain(tidegate_nbd::Exports::new(vec![export]).unwrap());
     let handshake = &b"\x00\x00\x00\x03IHAVEOPT\x00\x00\x00\x01\x00\x00\x00\x00"[..];
     let (got, end) = play_in_pieces(&service, &[handshake, request, data].concat(), || piece_bytes);
@@ -208,7 +208,7 @@ fn longer_writes_and_parts_of_blocks_are_cut_all_the_same() {
 #[test]
 fn a_connection_cut_inside_a_write_that_is_to_stay_whole_writes_nothing() {
     let (device, calls) = Recorder::new(512, 4096);
-    let export = tidegate_nbd::Export::new("disk", "", Arc::new(device)).with_whole_writes();
+    let export = tidegate_block_export::Export::new("disk", "", Arc::new(device)).with_whole_writes();
     let service = Service::plain(tidegate_nbd::Exports::new(vec![export]).unwrap());
     let handshake = &b"\x00\x00\x00\x03IHAVEOPT\x00\x00\x00\x01\x00\x00\x00\x00"[..];
     let sent = [handshake, &request(0, WRITE, 0, 1 << 20), &vec![7; (1 << 20) - 1]].concat();
@@ -386,7 +386,7 @@ fn a_request_without_magic_ends_the_connection_after_what_came_before() {
 fn a_connection_cut_inside_a_request_does_not_execute_it() {
     let (device, calls) = Recorder::new(512, 8);
     let device: Arc<dyn BlockDevice> = Arc::new(device);
-    let export = tidegate_nbd::Export::new("disk", "", device);
+    let export = tidegate_block_export::Export::new("disk", "", device);
     let exports = Service::plain(tidegate_nbd::Exports::new(vec![export]).unwrap());
     let sent =
         [b"\x00\x00\x00\x03IHAVEOPT\x00\x00\x00\x01\x00\x00\x00\x00".to_vec(), request(0, WRITE, 0, 512), vec![1; 511]];

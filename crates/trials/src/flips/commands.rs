@@ -12,7 +12,7 @@ use tidegate_nbd::client::{Client, ClientError, Dialect};
 /// After so many seconds a command hangs: many times what any of them needs on two busy cores.
 const DEADLINE_SECONDS: &str = "120";
 
-/// The exit codes that README names, but for 1: the program did not expect what it met.
+/// The exit codes that the manual names, but for 1: the program did not expect what it met.
 const EXIT_CODES: [i32; 6] = [0, 2, 3, 4, 5, 6];
 
 /// How a command ended.
@@ -32,7 +32,7 @@ pub fn tidegate(arguments: &[&str]) -> Verdict {
     verdict(Command::new(program()).args(arguments))
 }
 
-/// Runs a command to its end, which has to be one that README names.
+/// Runs a command to its end, which has to be one that the manual names.
 pub fn verdict(command: &mut Command) -> Verdict {
     let output = timed(command).output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     judged(command, &output, &[])

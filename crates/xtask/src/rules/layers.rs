@@ -1,4 +1,4 @@
-//! Dependencies point strictly down, as the table in ARCHITECTURE.md says.
+//! Dependencies point down, as the table in ARCHITECTURE.md says: to a lower layer, among fronts also to a row above.
 
 use crate::source::Finding;
 use crate::workspace::{Crate, Workspace};
@@ -10,6 +10,8 @@ const DOCUMENT: &str = "ARCHITECTURE.md";
 const TESTS_MAY_USE: &str = "sim";
 /// What stands in for locks and atomics under its own `--cfg`, and is no dependency of the product.
 const STANDS_IN: (&str, &str) = ("cfg(virtual_cores)", "virtual-cores");
+/// The layer of fronts and of the crates they share.
+const FRONTS: u8 = 3;
 const HEADER: [&str; 4] = ["crate", "layer", "is", "may use"];
 
 /// A row of the table, for one crate.
@@ -96,6 +98,8 @@ impl Layers {
     fn check_direction(&self, row: &Row, used: &str) -> Option<Finding> {
         let upward = match (row.level, self.row(used)) {
             (_, None) => return Some(finding(row.line, format!("`{}` may use `{used}`, which has no row", row.name))),
+            // Fronts share crates of their layer whose rows stand above theirs.
+            (Some(FRONTS), Some(Row { level: Some(FRONTS), line, .. })) => *line >= row.line,
             (Some(own), Some(Row { level: Some(other), .. })) => *other >= own,
             (Some(_), Some(Row { level: None, .. })) => true,
             (None, Some(_)) => false,
@@ -236,6 +240,21 @@ mod tests {
         assert_eq!(may_use("trials").as_deref(), Some("btt cli layout media policy sim"));
         assert!(layers.is_engine("btt") && !layers.is_engine("media") && !layers.is_engine("sim"));
         assert!(Layers::parse("no table").is_err());
+    }
+
+    #[test]
+    fn fronts_may_use_a_row_above_theirs_in_their_layer_and_engines_may_not() {
+        let bad_rows = |rows: &str| {
+            let layers = layers(&format!("{TABLE}{rows}"));
+            layers
+                .rows
+                .iter()
+                .flat_map(|row| row.may_use.iter().filter_map(|used| layers.check_direction(row, used)))
+                .count()
+        };
+        assert_eq!(bad_rows("| `export` | L3 | shared | `media` |\n| `nbd` | L3 | front | `export` |\n"), 0);
+        assert_eq!(bad_rows("| `nbd` | L3 | front | `export` |\n| `export` | L3 | shared | `media` |\n"), 1);
+        assert_eq!(bad_rows("| `cache` | L2 | sibling | `btt` |\n"), 1);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-const MONITORING: &str = include_str!("../../../../../docs/monitoring.md");
+const MONITORING: &str = include_str!("../../../../../docs/guide/monitoring.md");
 
 /// A disk in a file of a file system of 1 MiB.
 pub(super) struct Full {
