@@ -1,14 +1,17 @@
 //! The executed house rules, and the steps of CI.
 //!
-//! `cargo xtask tidy` judges the tree by every rule a program can judge. `cargo xtask test` does everything a
-//! fresh Debian machine needs and runs every test there is. `cargo xtask bless` rewrites generated pages,
-//! `cargo xtask book` writes all pages as HTML, `cargo xtask deb` makes a Debian package.
+//! `cargo xtask tidy` judges the tree by every rule a program can judge. `cargo xtask test` does
+//! everything a fresh Debian machine needs and runs every test there is. `cargo xtask bless`
+//! rewrites generated pages, `cargo xtask book` writes all pages as HTML, `cargo xtask deb` makes a
+//! Debian package.
 
 #![forbid(unsafe_code)]
 
 mod book;
 mod deb;
 mod exceptions;
+mod load;
+mod markdown;
 mod packages;
 mod pages;
 mod rules;
@@ -50,13 +53,18 @@ enum Command {
     Deb,
     /// Install what the tests need, then run every check and every test.
     Test {
-        /// Only what needs no guest and few minutes: format, lints, rules, tests of single crates. Installs nothing.
+        /// Only what needs no guest and few minutes: format, lints, rules, tests of single crates.
+        /// Installs nothing.
         #[arg(long)]
         quick: bool,
 
         /// Everything, and campaigns in their long forms: hours.
         #[arg(long, conflicts_with = "quick")]
         long: bool,
+
+        /// Every test N times on a machine that stress-ng keeps busy, and nothing else.
+        #[arg(long, value_name = "N", conflicts_with_all = ["quick", "long"])]
+        under_load: Option<u32>,
     },
 }
 
@@ -68,6 +76,7 @@ fn main() -> Result<ExitCode> {
         Command::Bless { check } => pages::bless(check),
         Command::Book => book::build(&steps::target().join("book")),
         Command::Deb => deb::package(),
+        Command::Test { under_load: Some(rounds), .. } => load::test(rounds),
         Command::Test { quick: true, .. } => steps::test(steps::Extent::Quick),
         Command::Test { long: true, .. } => steps::test(steps::Extent::Long),
         Command::Test { .. } => steps::test(steps::Extent::Full),
@@ -92,7 +101,8 @@ fn shrink(mut workspace: Workspace) -> Result<ExitCode> {
     tidy(&workspace)
 }
 
-/// Prints every place that breaks the measured `rule`; any measured rule if it is empty. Then the sums.
+/// Prints every place that breaks the measured `rule`; any measured rule if it is empty. Then the
+/// sums.
 fn report(workspace: &Workspace, rule: &str) -> Result<ExitCode> {
     let mut measured = rules::measured(workspace)?;
     measured.retain(|breach| rule.is_empty() || breach.rule == rule);
