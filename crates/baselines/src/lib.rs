@@ -1,4 +1,5 @@
-//! What Tidegate is measured against: designs of others, as they were published, behind the traits of its own engines.
+//! Designs of others that Tidegate is measured against, as they were published, behind the traits
+//! of its own engines.
 //!
 //! | module | design |
 //! | --- | --- |

@@ -1,7 +1,8 @@
-//! What every benchmark measures with: pairs of samples taken in turn, the memory that subjects lie in, the subjects with their
-//! floors, walks over their blocks, and the programs that are built for it.
+//! Shared parts of all benchmarks: pairs of samples taken in turn, the memory that subjects lie
+//! in, the subjects with their floors, walks over their blocks, and the programs built for them.
 //!
-//! It is a crate because the baselines, the reproduction of the papers and the topics of `bench` share it and do not meet.
+//! It is a crate because the baselines, the reproduction of the papers and the topics of `bench`
+//! share it and do not meet.
 
 #![forbid(unsafe_code)]
 

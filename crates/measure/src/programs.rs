@@ -1,4 +1,4 @@
-//! Programs that a measurement needs: built by cargo, for virtual cores too, and what they print.
+//! Programs that a measurement needs: built by cargo, for virtual cores too, and run for their output.
 
 use anyhow::{Context, ensure};
 use std::path::{Path, PathBuf};

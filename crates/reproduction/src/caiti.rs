@@ -1,5 +1,5 @@
-//! The transit cache's paper: its figures on threads of this machine; on its platform in virtual time ([`platform`]); with programs on
-//! a file system ([`applications`], [`ycsb`]).
+//! The figures of the transit cache's paper: on threads of this machine; on its platform in virtual
+//! time ([`platform`]); with programs on a file system ([`applications`], [`ycsb`]).
 
 pub mod applications;
 pub mod load;
