@@ -1,4 +1,5 @@
-//! Log lines that a flood of one event cannot multiply: the first at once, then one in some seconds that counts the others.
+//! Log lines that a flood of one event cannot multiply: the first at once, then one in some seconds
+//! that counts the others.
 
 use std::fmt;
 use std::sync::Mutex;
@@ -17,7 +18,8 @@ struct State {
     held_back: u64,
 }
 
-/// How many lines were held back since the last one; shown behind the line, and not at all when there were none.
+/// How many lines were held back since the last one; shown behind the line, and not at all when
+/// there were none.
 #[derive(Debug, PartialEq, Eq)]
 pub struct HeldBack(u64);
 

@@ -1,5 +1,5 @@
-//! A served device, as the log tells of it: its first lost store, as clients only see errors, and from then on every write fails; and at the level of
-//! traces every request.
+//! A served device, as the log tells of it: its first lost store, as clients only see errors, and
+//! from then on every write fails; and at the level of traces every request.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,7 +1,9 @@
-//! What systemd wants to hear (Type=notify, WatchdogSec=), said over the socket it names in the environment.
+//! What systemd wants to hear (Type=notify, WatchdogSec=), said over the socket it names in the
+//! environment.
 //!
-//! The protocol is one datagram of lines: <https://www.freedesktop.org/software/systemd/man/sd_notify.html>. Without that
-//! variable nothing is said to anyone.
+//! The protocol is one datagram of lines:
+//! <https://www.freedesktop.org/software/systemd/man/sd_notify.html>. Without that variable nothing
+//! is said to anyone.
 
 use rustix::event::Timespec;
 use std::env;
@@ -51,7 +53,8 @@ impl SystemdNotify {
         }
     }
 
-    /// How long a wait may last before the next [`SystemdNotify::beat`]: half of what the supervisor allows.
+    /// How long a wait may last before the next [`SystemdNotify::beat`]: half of what the
+    /// supervisor allows.
     pub fn wait_max(&self) -> Option<Timespec> {
         let half = self.heartbeat? / 2;
         Timespec::try_from(half).ok()

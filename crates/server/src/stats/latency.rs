@@ -1,4 +1,5 @@
-//! How long requests took, as it travels over the control socket: counts in buckets, and the percentiles read from them.
+//! How long requests took, as it travels over the control socket: counts in buckets, and the
+//! percentiles read from them.
 
 use serde::{Deserialize, Serialize};
 use tidegate_block_export::Latency;
@@ -8,7 +9,8 @@ use tidegate_block_export::Latency;
 pub struct Latencies {
     /// The sum of all times, in nanoseconds.
     pub sum_ns: u64,
-    /// The time in nanoseconds that all in a bucket stayed below, and how many are in it; empty buckets are left out. Ascending.
+    /// The time in nanoseconds that all in a bucket stayed below, and how many are in it; empty
+    /// buckets are left out. Ascending.
     pub buckets: Vec<(u64, u64)>,
 }
 
@@ -26,13 +28,14 @@ impl Latencies {
         self.buckets.iter().map(|(_, count)| count).sum()
     }
 
-    /// How many stayed below `ns`. Exact where a bucket ends, as it does at each power of two; elsewhere the bucket that `ns`
-    /// lies in is left out.
+    /// How many stayed below `ns`. Exact where a bucket ends, as it does at each power of two;
+    /// elsewhere the bucket that `ns` lies in is left out.
     pub fn count_below(&self, ns: u64) -> u64 {
         self.buckets.iter().take_while(|(bound, _)| *bound <= ns).map(|(_, count)| count).sum()
     }
 
-    /// A time in nanoseconds that `permyriad` of 10,000 requests stayed below; None without requests.
+    /// A time in nanoseconds that `permyriad` of 10,000 requests stayed below; None without
+    /// requests.
     pub fn percentile_ns(&self, permyriad: u64) -> Option<u64> {
         let rank = (u128::from(self.count()) * u128::from(permyriad)).div_ceil(10_000).max(1);
         let mut seen = 0;
