@@ -52,25 +52,25 @@ pub(crate) const RANGE_BYTES_IN_LINE_MAX: u64 = 1 << 20;
 /// The same of CACHE, which reads what it is asked about.
 pub(crate) const CACHE_BYTES_IN_LINE_MAX: u64 = 256 << 10;
 
-/// Requests of one connection that wait beside the others.
-pub(crate) const ASIDE_JOBS_MAX: usize = 64;
+/// Offloaded requests of one connection that wait.
+pub(crate) const OFFLOADED_REQUESTS_MAX: usize = 64;
 
 /// Their payloads, those of the one that is being executed included.
-pub(crate) const ASIDE_BYTES_MAX: usize = 1 << 20;
+pub(crate) const OFFLOADED_BYTES_MAX: usize = 1 << 20;
 
 /// Second threads of all connections in a process: what a thread takes of the system's limits is kept for so many. Without one, long requests
 /// keep others waiting.
-pub const ASIDE_THREADS_MAX: usize = 256;
+pub const OFFLOAD_THREADS_MAX: usize = 256;
 
 /// The second output buffer of a connection: answers without data, and the longest message of an error.
-const ASIDE_OUTPUT_BYTES: usize = 16 << 10;
+const OFFLOAD_OUTPUT_BYTES: usize = 16 << 10;
 
 /// All buffers of one connection that is not encrypted.
 pub const CONNECTION_BYTES_MAX: usize = INPUT_BYTES
     + OUTPUT_BYTES_MAX
     + WHOLE_WRITE_BYTES_MAX as usize
-    + ASIDE_BYTES_MAX
-    + ASIDE_OUTPUT_BYTES
+    + OFFLOADED_BYTES_MAX
+    + OFFLOAD_OUTPUT_BYTES
     + 2 * BLOCK_BYTES_MAX as usize;
 
 const LONGEST_REPLY_BYTES: usize = wire::DATA_CHUNK_BYTES + WHOLE_REPLY_BYTES_MAX as usize;
@@ -89,6 +89,6 @@ const _: () = {
     assert!(2 * (wire::EXTENDED_CHUNK_BYTES + 8) + 16 * (STATUS_EXTENTS_MAX + 1) <= LONGEST_REPLY_BYTES);
     assert!(STATUS_EXTENTS_MAX <= EXTENT_CALLS_MAX);
     assert!(CONNECTION_BYTES_MAX <= 5 << 20);
-    assert!(wire::EXTENDED_CHUNK_BYTES + 6 + STRING_BYTES_MAX <= ASIDE_OUTPUT_BYTES / 2);
-    assert!(INPUT_BYTES <= ASIDE_BYTES_MAX && WHOLE_WRITE_BYTES_MAX as usize <= ASIDE_BYTES_MAX);
+    assert!(wire::EXTENDED_CHUNK_BYTES + 6 + STRING_BYTES_MAX <= OFFLOAD_OUTPUT_BYTES / 2);
+    assert!(INPUT_BYTES <= OFFLOADED_BYTES_MAX && WHOLE_WRITE_BYTES_MAX as usize <= OFFLOADED_BYTES_MAX);
 };
