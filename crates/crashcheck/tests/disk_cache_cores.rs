@@ -105,7 +105,7 @@ fn wrong_pairs(seed: u64, flaw: Option<Flaw>) -> u64 {
 #[test]
 fn transactions_reach_the_disk_whole_and_what_was_committed_last_is_there_in_the_end() {
     (0..4000).for_each(|seed| assert_eq!(wrong_pairs(seed, None), 0, "seed {seed}"));
-    let (file, code) = ("crates/disk-cache/src/order.rs", "let mut stripe = self.index.lock_for(lba);");
+    let (file, code) = ("crates/disk-cache/src/destage/ordered.rs", "let mut stripe = self.table.index.lock_for(lba);");
     let flaw = Flaw { kind: FlawKind::Lock, file, line: line_of(file, code) };
     let noticed = (0..20_000).find(|seed| wrong_pairs(*seed, Some(flaw)) > 0);
     println!("left out: {code}: {noticed:?}");
@@ -160,7 +160,7 @@ fn line_of(file: &str, code: &str) -> u32 {
 #[test]
 fn no_increment_is_lost_that_did_not_conflict() {
     (0..400).for_each(|seed| assert_eq!(lost_increments(seed, None), 0, "seed {seed}"));
-    let file = "crates/disk-cache/src/conflicts.rs";
+    let file = "crates/disk-cache/src/commit/conflicts.rs";
     for (kind, code) in
         [(FlawKind::Lock, "let mut commits = self.commits.lock();"), (FlawKind::Change, "self.running.fetch_sub(1")]
     {

@@ -6,10 +6,10 @@
 //! 4. No block of the cache is named twice.
 //! 5. No block of the disk is named twice.
 
-use crate::format::Identity;
-use crate::load::{self, NoSuperblock, Unusable};
-use crate::lost::LostEntries;
-use crate::medium::ring_plan;
+use crate::open::format::Identity;
+use crate::open::poisoned_entries::PoisonedEntries;
+use crate::open::scan::{self, NoSuperblock, Unusable};
+use crate::region_io::ring_plan;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use tidegate_layout::disk_cache::{CURSORS_AT, EntryState};
 use tidegate_media::{BlockSet, Corrupt, Error, Poison, Region};
@@ -43,7 +43,7 @@ pub enum Finding {
     Unreadable(#[from] Poison),
     /// Entries that the medium cannot give back. The cache opens without them.
     #[error("{0}")]
-    Lost(LostEntries),
+    Lost(PoisonedEntries),
 }
 
 impl Report {
@@ -63,11 +63,11 @@ pub fn check<R: Region + ?Sized>(region: &R) -> Result<Report, NoCache> {
     if region.len() < CURSORS_AT {
         return Err(NoCache(Poison { at: 0, len: CURSORS_AT }.into()));
     }
-    let newest = load::superblocks(region).map_err(|wrong| NoCache(finding(wrong)))?;
+    let newest = scan::superblocks(region).map_err(|wrong| NoCache(finding(wrong)))?;
     let plan = newest.superblock.plan;
     let mut findings: Vec<Finding> = newest.other.map(finding).into_iter().collect();
     let loaded = Loaded::read(region, ring_plan(&plan));
-    let ring = match loaded.and_then(|loaded| Ok((load::newest(&loaded, &plan)?, loaded.elements.len()))) {
+    let ring = match loaded.and_then(|loaded| Ok((scan::newest(&loaded, &plan)?, loaded.elements.len()))) {
         Ok(ring) => Some(ring),
         Err(error) => {
             findings.extend(broken(error));
@@ -78,7 +78,7 @@ pub fn check<R: Region + ?Sized>(region: &R) -> Result<Report, NoCache> {
     let mut lbas: HashSet<u64> = HashSet::new();
     let mut unreadable = BTreeSet::new();
     let (mut dirty, mut clean_blocks) = (0, 0);
-    let visited = load::entries(region, &plan, |entry, own| {
+    let visited = scan::entries(region, &plan, |entry, own| {
         let own = match own {
             Ok(own) => own,
             Err(Unusable::Broken(corrupt)) => {
@@ -91,7 +91,7 @@ pub fn check<R: Region + ?Sized>(region: &R) -> Result<Report, NoCache> {
             }
         };
         let newest = ring.as_ref().and_then(|(newest, _)| newest.get(&entry));
-        if let EntryState::Holds { lba, block, clean, .. } = load::recovered(own, newest) {
+        if let EntryState::Holds { lba, block, clean, .. } = scan::recovered(own, newest) {
             let at = plan.entry_at(entry);
             if !used.insert(block) {
                 let rule = "no block is named by two entries";
@@ -108,7 +108,7 @@ pub fn check<R: Region + ?Sized>(region: &R) -> Result<Report, NoCache> {
     findings.extend(visited.err().and_then(broken));
     if !unreadable.is_empty() {
         let said = ring.as_ref().map(|(newest, _)| newest);
-        findings.push(Finding::Lost(LostEntries::of(&plan, &unreadable, said.unwrap_or(&BTreeMap::new()))));
+        findings.push(Finding::Lost(PoisonedEntries::of(&plan, &unreadable, said.unwrap_or(&BTreeMap::new()))));
     }
     let free = u32::try_from(used.absent().count()).expect("at most every block");
     let unretired = ring.map_or(0, |(_, elements)| u32::try_from(elements).expect("a ring has fewer"));

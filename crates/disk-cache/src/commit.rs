@@ -1,9 +1,15 @@
 //! Commits: one block by its entry's second word, several by the ring.
 
+pub(crate) mod committer;
+pub(crate) mod conflicts;
+mod group;
+pub(crate) mod redo;
+pub(crate) mod transaction;
+
 use crate::cache::DiskCache;
+use crate::commit::redo::{COUNTER_STRIDE, Move};
+use crate::free_list::FreeEntry;
 use crate::index::{Cached, State, Stripe};
-use crate::pool::FreeEntry;
-use crate::ring::{self, COUNTER_STRIDE, Move};
 use std::collections::BTreeSet;
 use std::iter;
 use tidegate_media::sync::{Ordering, SpinGuard};
@@ -26,10 +32,10 @@ impl<R: Region> DiskCache<R> {
         let block = self.reserve_one()?;
         self.stream_all(iter::once((lba, data)), &[block]);
         if let Err(sealed) = self.medium.fence() {
-            self.pool.give_block(block);
+            self.table.free_list.give_block(block);
             return Err(sealed.into());
         }
-        let mut stripe = self.index.lock_for(lba);
+        let mut stripe = self.table.index.lock_for(lba);
         let side = stripe.side();
         let known = match stripe.get_mut(lba) {
             None | Some(Cached { state: State::Transient, .. }) => return self.commit_new(stripe, lba, block),
@@ -44,20 +50,20 @@ impl<R: Region> DiskCache<R> {
         stripe.counts.commits += 1;
         stripe.counts.write_hits += 1;
         if !was.state.is_dirty() {
-            self.index.turned_dirty(&mut stripe, was.entry);
+            self.table.index.turned_dirty(&mut stripe, was.entry);
             self.count_dirty();
         }
-        self.recent.commit(iter::once(lba));
+        self.committer.recent.commit(iter::once(lba));
         drop(stripe);
-        replaced.into_iter().for_each(|block| self.pool.give_block(block));
-        self.awaken();
+        replaced.into_iter().for_each(|block| self.table.free_list.give_block(block));
+        self.destager.ring_doorbell();
         Ok(())
     }
 
     /// The same for a block that no entry names, from its data on.
     fn commit_new(&self, mut stripe: SpinGuard<'_, Stripe>, lba: u64, block: u32) -> Result<()> {
         if let Err(sealed) = self.medium.refuse_after_failure() {
-            self.pool.give_block(block);
+            self.table.free_list.give_block(block);
             return Err(sealed.into());
         }
         let to = self.planned(&mut stripe, lba, block);
@@ -70,10 +76,10 @@ impl<R: Region> DiskCache<R> {
         self.store_one(to.entry, word, to.counter, false)?;
         let replaced = self.moved(&mut stripe, &to, true);
         stripe.counts.commits += 1;
-        self.recent.commit(iter::once(lba));
+        self.committer.recent.commit(iter::once(lba));
         drop(stripe);
-        replaced.into_iter().for_each(|block| self.pool.give_block(block));
-        self.awaken();
+        replaced.into_iter().for_each(|block| self.table.free_list.give_block(block));
+        self.destager.ring_doorbell();
         Ok(())
     }
 
@@ -93,7 +99,7 @@ impl<R: Region> DiskCache<R> {
     /// its entry that it would seem ahead.
     pub(crate) fn retire_before(&self, counter: u16) -> Result<(), Sealed> {
         match counter.is_multiple_of(COUNTER_STRIDE) {
-            true => ring::retire(&mut self.ring.lock(), &self.medium),
+            true => redo::retire(&mut self.committer.ring.lock(), &self.medium),
             false => Ok(()),
         }
     }
@@ -115,9 +121,9 @@ impl<R: Region> DiskCache<R> {
         let blocks = self.streamed(writes)?;
         let touched = || writes.iter().map(|(lba, _)| *lba).chain(reads.iter().copied());
         let locked = Locked::new(self, touched());
-        if let Some(lba) = self.recent.conflict(touched(), began) {
+        if let Some(lba) = self.committer.recent.conflict(touched(), began) {
             drop(locked);
-            self.pool.give_blocks(blocks.into_iter());
+            self.table.free_list.give_blocks(blocks.into_iter());
             return Ok(Some(lba));
         }
         if !writes.is_empty() {
@@ -142,10 +148,10 @@ impl<R: Region> DiskCache<R> {
         let replaced: Vec<u32> =
             moves.iter().filter_map(|to| self.moved(locked.stripe(self, to.lba), to, false)).collect();
         locked.stripe(self, moves[0].lba).counts.commits += 1;
-        self.recent.commit(lbas());
+        self.committer.recent.commit(lbas());
         drop(locked);
-        self.pool.give_blocks(replaced.into_iter());
-        self.awaken();
+        self.table.free_list.give_blocks(replaced.into_iter());
+        self.destager.ring_doorbell();
         Ok(())
     }
 
@@ -153,7 +159,7 @@ impl<R: Region> DiskCache<R> {
     fn planned(&self, stripe: &mut Stripe, lba: u64, block: u32) -> Move {
         let cached = stripe.get(lba);
         let (FreeEntry { entry, counter }, fresh) = match cached {
-            None => (self.pool.take_entry(), true),
+            None => (self.table.free_list.take_entry(), true),
             // If the commit fails nobody may give it up: nobody knows then what its entry says.
             Some(cached) if cached.state == State::Transient => (self.take_over(stripe, lba, cached), true),
             Some(Cached { entry, counter, .. }) => (FreeEntry { entry, counter }, false),
@@ -177,10 +183,10 @@ impl<R: Region> DiskCache<R> {
             Some(_) => {
                 stripe.update(to.lba, cached);
                 if !was.is_dirty() {
-                    self.index.turned_dirty(stripe, to.entry);
+                    self.table.index.turned_dirty(stripe, to.entry);
                 }
             }
-            None => self.index.insert(stripe, to.lba, cached),
+            None => self.table.index.insert(stripe, to.lba, cached),
         }
         match to.replaced {
             Some(_) => stripe.counts.write_hits += 1,
@@ -191,7 +197,7 @@ impl<R: Region> DiskCache<R> {
 
     fn count_dirty(&self) {
         // SeqCst: see `may_sleep`.
-        self.dirty.fetch_add(1, Ordering::SeqCst);
+        self.table.dirty.fetch_add(1, Ordering::SeqCst);
     }
 }
 
@@ -202,14 +208,14 @@ pub(crate) struct Locked<'a> {
 
 impl<'a> Locked<'a> {
     pub(crate) fn new<R: Region>(cache: &'a DiskCache<R>, lbas: impl Iterator<Item = u64>) -> Locked<'a> {
-        let mut numbers: Vec<usize> = lbas.map(|lba| cache.index.stripe_of(lba)).collect();
+        let mut numbers: Vec<usize> = lbas.map(|lba| cache.table.index.stripe_of(lba)).collect();
         numbers.sort_unstable();
         numbers.dedup();
-        Locked { stripes: numbers.into_iter().map(|number| (number, cache.index.lock(number))).collect() }
+        Locked { stripes: numbers.into_iter().map(|number| (number, cache.table.index.lock(number))).collect() }
     }
 
     pub(crate) fn stripe<R: Region>(&mut self, cache: &DiskCache<R>, lba: u64) -> &mut Stripe {
-        let number = cache.index.stripe_of(lba);
+        let number = cache.table.index.stripe_of(lba);
         let at = self.stripes.binary_search_by_key(&number, |(number, _)| *number);
         &mut self.stripes[at.expect("every block's stripe is locked")].1
     }

@@ -20,7 +20,7 @@ pub(crate) struct Cached {
     pub(crate) state: State,
     /// Whether the entry's first word is known to be durable.
     pub(crate) named: bool,
-    /// The side of the last cut on which the block was committed, if it is dirty: see `order.rs`.
+    /// The side of the last cut on which the block was committed, if it is dirty: see `destage/ordered.rs`.
     pub(crate) side: Side,
 }
 

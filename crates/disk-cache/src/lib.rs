@@ -22,7 +22,7 @@
 //! 4. Store the entries, both words, without a flush. Unlock. The blocks named before are free.
 //!
 //! Whoever finds the ring taken fences its data, and lets the one that gets it next commit several transactions by one pass of steps 2 to 4: see
-//! `group.rs`.
+//! `commit/group.rs`.
 //!
 //! Two fences, however many blocks; 64 lines of data for a block of 4 KiB, a quarter of a line of elements, one line of cursors for all, and
 //! later, at most, one line of its entry.
@@ -64,7 +64,7 @@
 //!   counts. Recovery flushes and fences superblocks and cursors before it applies an element, and all entries before anything rests on them.
 //! - *It is killed amid a write past the cache*: the disk may show what a power cut takes back. So the disk is flushed before a block of it is taken in as
 //!   clean.
-//! - *Checksums*, where they are kept, are part of the data: see `sums.rs`.
+//! - *Checksums*, where they are kept, are part of the data: see `read/checksums.rs`.
 //! - *A fence fails*, for the memory has lost a store: all fail from then on. An entry that was being made for a block may be there after a kill, or elements may
 //!   count of a commit that failed, and the table does not know. So nobody gets another free entry for a block any more, and none is freed: that would be a second entry
 //!   of the block, or hide one of the elements. Who met the failure had the stripes locked.
@@ -81,54 +81,41 @@
 
 #![forbid(unsafe_code)]
 
-mod admission;
+mod allocate;
 mod cache;
 mod check;
 mod commit;
-mod conflicts;
 mod counters;
-mod drain;
-mod format;
-mod group;
-mod guard;
+mod destage;
+mod device;
+mod free_list;
 mod index;
-mod io;
-mod journal;
-mod load;
-mod lost;
-mod medium;
 mod mode;
 mod no_disk;
-mod order;
-mod past;
-mod pool;
+mod open;
 mod read;
-mod relayout;
-mod reserve;
-mod ring;
-mod sums;
-mod transaction;
-mod transient;
-mod twin;
+mod region_io;
 
-pub use cache::{DiskCache, Fill, Journaling, OpenError, Options};
+pub use cache::{DiskCache, Fill, Journaling, Options};
 pub use check::{Finding, NoCache, Report, check};
-pub use conflicts::Conflicts;
+pub use commit::conflicts::Conflicts;
+pub use commit::transaction::{Transaction, TransactionError};
 pub use counters::Counters;
-pub use drain::{Doorbell, Progress};
-pub use format::{FormatError, FormatSpec, Identity, blocks_in, format, format_ordered, format_with, identify};
-pub use guard::Guard;
-pub use journal::{
+pub use destage::destager::Doorbell;
+pub use destage::disk_journal::{
     FoundJournal, erase_journal, find_journal, has_room_for, journal_at_the_end, lay_out_journal, recover_disk,
     retire_journal,
 };
-pub use lost::LostEntries;
+pub use destage::step::Progress;
 pub use mode::{Mode, NoMode};
 pub use no_disk::NoDisk;
-pub use relayout::{Foreseen, Relayout, RelayoutError, foresee, relayout};
-pub use sums::Scrubbed;
+pub use open::OpenError;
+pub use open::format::{FormatError, FormatSpec, Identity, blocks_in, format, format_ordered, format_with, identify};
+pub use open::guard::Guard;
+pub use open::poisoned_entries::PoisonedEntries;
+pub use open::resize::{Foreseen, Relayout, RelayoutError, foresee, relayout};
+pub use read::checksums::Scrubbed;
+pub use read::reader::Reads;
 pub use tidegate_layout::disk_cache::Sums;
 pub use tidegate_media::Contents;
 pub use tidegate_policy::writeback::destage::SweepScope;
-pub use transaction::{Transaction, TransactionError};
-pub use transient::Reads;

@@ -44,35 +44,35 @@ const ENGINES: [&str; 5] = [
 /// the argument.
 const EXCUSED: [(&str, &str, &str); 51] = [
     (
-        "disk-cache/src/order.rs",
-        "Lock: let mut stripes: Vec<_> = (0..self.index.stripes())",
+        "disk-cache/src/destage/ordered.rs",
+        "Lock: let mut stripes: Vec<_> = (0..self.table.index.stripes())",
         "left out, each stripe is locked when it is cut, and stays so until all are: the same cut. One stripe unlocked before the next is cut shows within two hundred seeds",
     ),
     (
-        "disk-cache/src/transient.rs",
+        "disk-cache/src/read/volatile.rs",
         "Store: self.medium.store_block(*block, data)",
         "late, it comes behind the fence that asks whether the memory has lost a store, and before the table tells of the block; nothing has to be \
          durable of it",
     ),
     (
-        "disk-cache/src/transient.rs",
-        "Recheck: let lba = self.0.get(entry as usize)?.load",
+        "disk-cache/src/read/reader.rs",
+        "Recheck: let lba = self.volatile.get(entry as usize)?.load",
         "a guess: what the entry is held for is looked at again with the stripe locked",
     ),
     (
-        "disk-cache/src/medium.rs",
+        "disk-cache/src/region_io.rs",
         "Fence: if self.failed.load",
         "asks what has failed, once something has; one seed in thousands has two writers of one block meet that, and the cache's own tests show it",
     ),
-    ("disk-cache/src/medium.rs", "Recheck: if self.failed.load", "the same: the cache's own tests show it"),
+    ("disk-cache/src/region_io.rs", "Recheck: if self.failed.load", "the same: the cache's own tests show it"),
     (
         "disk-cache/src/cache.rs",
-        "Recheck: self.dirty.load(Ordering::Relaxed)",
+        "Recheck: self.table.dirty.load(Ordering::Relaxed)",
         "how many blocks are dirty tells a sweep how far to look at a time, and a server what to show; every number is right",
     ),
     (
-        "disk-cache/src/group.rs",
-        "Lock: let mut ring = self.ring.lock()",
+        "disk-cache/src/commit/group.rs",
+        "Lock: let mut ring = self.committer.ring.lock()",
         "each turn of the loop takes it anew and holds it over all that it leads; who looked before may find nothing left to lead, and \
          commits nothing, which changes nothing",
     ),
@@ -88,18 +88,18 @@ const EXCUSED: [(&str, &str, &str); 51] = [
         "it is held from the first access, the search, to the first change, a count, which comes behind the look at the version",
     ),
     (
-        "disk-cache/src/conflicts.rs",
+        "disk-cache/src/commit/conflicts.rs",
         "Lock: let mut commits = self.commits.lock(); after pub(crate) fn begin(&self) -> u64 {",
         "two transactions begin while nobody else runs, and a third is committed in between: one seed in thousands has that, and clients that \
          only increment a number show it",
     ),
     (
-        "disk-cache/src/past.rs",
+        "disk-cache/src/destage/write_around.rs",
         "Fence: self.medium.fence()?; after // Were a block given up",
         "asks whether the memory has lost a store; one seed in thousands needs to know, and the cache's own tests show it",
     ),
     (
-        "disk-cache/src/relayout.rs",
+        "disk-cache/src/open/resize.rs",
         "Store: medium.region.stream(at, superblock.as_bytes())",
         "late, each copy comes behind the fence that follows it, and is covered by the next copy's; the last is visible at least, and the one \
          before it counts",
@@ -110,7 +110,7 @@ const EXCUSED: [(&str, &str, &str); 51] = [
         "a slot that came into a set since the operation looked there first belongs to a write that is concurrent with it",
     ),
     (
-        "disk-cache/src/conflicts.rs",
+        "disk-cache/src/commit/conflicts.rs",
         "Change: if self.running.fetch_add(1",
         "others begin under the same lock, so only an end in between is lost, and the count stays too high: then every commit is remembered, \
          as if a transaction ran, by one time for each block; whether one is refused is decided by times alone",
@@ -208,7 +208,7 @@ const EXCUSED: [(&str, &str, &str); 51] = [
         "asked by the lane's holder, within one operation again only after a store of its own or after another lane's turn",
     ),
     (
-        "disk-cache/src/commit.rs",
+        "disk-cache/src/read/checksums.rs",
         "Store: self.medium.stream_block(*block, data)",
         "late, it still comes before the ring's first fence, which covers all of a commit's data and elements",
     ),
@@ -255,33 +255,33 @@ const EXCUSED: [(&str, &str, &str); 51] = [
         "each victim is chosen in one access, under the lock; between two, others may tell what they asked for or choose too",
     ),
     (
-        "disk-cache/src/twin.rs",
+        "disk-cache/src/open/superblock_copies.rs",
         "Store: region.stream(at, newest.as_bytes())",
         "late, it comes behind the fence of the cursors and before that of the entries; the other copy is durable, and counts until then",
     ),
     (
-        "disk-cache/src/reserve.rs",
-        "Lock: let mut sweep = self.helping.lock();",
+        "disk-cache/src/destage/help.rs",
+        "Lock: let mut sweep = self.destager.helping.lock();",
         "writers that destage at once do no harm: the states of blocks keep them apart; the lock is about time",
     ),
     (
-        "disk-cache/src/reserve.rs",
+        "disk-cache/src/allocate.rs",
         "Recheck: let state = self.medium.entry(entry)",
         "a guess: whether a victim is clean is looked at again with its stripe locked",
     ),
     (
-        "disk-cache/src/reserve.rs",
+        "disk-cache/src/allocate.rs",
         "Recheck: None => self.medium.entry(entry)",
         "the block that the entry was about before is cached elsewhere or not at all: nothing is given up for it, and another victim is",
     ),
     (
-        "disk-cache/src/io.rs",
+        "disk-cache/src/device.rs",
         "Recheck: Mode::numbered(self.mode.load",
         "a request that began before the mode changed goes by the old one",
     ),
     ("disk-cache/src/counters.rs", "Change: self.0.fetch_add", "a count of what was done, on which nothing rests"),
     (
-        "disk-cache/src/drain.rs",
+        "disk-cache/src/destage/destager.rs",
         "Change: && self.asleep.swap",
         "two writers ring for one that sleeps, which wakes it once",
     ),

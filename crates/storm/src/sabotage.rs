@@ -118,7 +118,7 @@ fn is_of_disk_cache(file: &str) -> bool {
 
 /// Whether only an ordered disk has use for what this file has.
 fn is_of_order(file: &str) -> bool {
-    file.contains("disk-cache/src/order.rs") || file.contains("disk-cache/src/journal.rs")
+    file.contains("disk-cache/src/destage/ordered.rs") || file.contains("disk-cache/src/destage/disk_journal.rs")
 }
 
 /// What gets lost between client and cache.

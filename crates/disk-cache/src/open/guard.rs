@@ -18,21 +18,19 @@
 //! - *The disk refuses the write, or a flush fails since it began*: the word stays zero until the block is written once more, and a flush confirms that.
 //! - *The block is written again before that*: each write has a turn, and a flush settles the last one only.
 //! - *An ordered disk*: the words of a group are zero before its journal counts, so that it may be put in place with the memory or without it.
-//! - *A clean block* is one whatever is cut or killed: its entry says so only after the disk's flush, and it is dirty before the disk gets other bytes. See `lib.rs`, `past.rs`.
+//! - *A clean block* is one whatever is cut or killed: its entry says so only after the disk's flush, and it is dirty before the disk gets other bytes. See `lib.rs`, `write_around.rs`.
 //! - *At an opening* the disk is flushed first. A word that is zero becomes what the disk holds then, unless that flush failed.
 //! - *The memory lost a store* that was to make a word zero: the disk does not get the block before the cache is opened anew.
 //!
 //! A memory that loses what a fence has confirmed, as an ordinary file does when the power fails, may look like a changed disk. Then it is right not to trust it.
 
-use crate::cache::DiskCache;
-use crate::load;
-use crate::medium::Medium;
-use crate::twin;
+use crate::open::scan;
+use crate::open::superblock_copies;
+use crate::region_io::Medium;
 use tidegate_layout::disk_cache::{
     BlockSum, CacheEntry, EntryState, START_SUMS_AT, StartSum, Superblock, TrustedSuperblock,
 };
-use tidegate_media::sync::Mutex;
-use tidegate_media::{AlignedBytes, Backing, Error, Lba, Region, Result, Run, Sealed};
+use tidegate_media::{AlignedBytes, Backing, Error, Lba, Region, Result, Sealed};
 use zerocopy::IntoBytes;
 
 /// What is done to notice that somebody wrote to the disk without its cache.
@@ -52,116 +50,12 @@ pub enum Guard {
 /// Clean blocks that are compared with the disk at an opening, at most.
 const COMPARED: usize = 1024;
 
-/// What was written to the disk's first blocks.
-#[derive(Default)]
-pub(crate) struct Start {
-    /// How many blocks have a checksum that is kept.
-    blocks: u64,
-    written: Mutex<Written>,
-}
-
-#[derive(Default)]
-struct Written {
-    /// How often each of the blocks was written.
-    turns: Vec<u64>,
-    /// What the disk has taken since the last flush began.
-    taken: Vec<Taken>,
-}
-
-/// A block that the disk has taken.
-pub(crate) struct Taken {
-    lba: u64,
-    turn: u64,
-    word: u64,
-    /// Flushes of the disk that had failed before.
-    failures: u64,
-}
-
-impl Start {
-    /// For a cache that keeps checksums of the disk's first `blocks` blocks.
-    pub(crate) fn of(blocks: u64) -> Start {
-        let turns = (0..blocks).map(|_| 0).collect();
-        Start { blocks, written: Mutex::new(Written { turns, taken: Vec::new() }) }
-    }
-
-    /// What a flush that begins now covers.
-    pub(crate) fn take(&self) -> Vec<Taken> {
-        match self.blocks {
-            0 => Vec::new(),
-            _ => std::mem::take(&mut self.written.lock().taken),
-        }
-    }
-}
-
-impl<R: Region> DiskCache<R> {
-    /// Writes `runs` to the disk. Each has its answer.
-    pub(crate) fn write_to_disk(&self, runs: &[Run<'_>]) -> Vec<Result<()>> {
-        let size = self.geometry.block_size as usize;
-        let failures = self.flush_failures();
-        let lbas = |run: &Run<'_>| run.at.0 / self.disk_blocks_each..;
-        let first = runs.iter().flat_map(|run| lbas(run).take(run.data.len() / size));
-        if let Err(sealed) = self.doubt_start(first) {
-            return runs.iter().map(|_| Err(sealed.into())).collect();
-        }
-        let answers = self.disk.write_runs(runs);
-        if self.start.blocks > 0 {
-            let done = runs.iter().zip(&answers).filter(|(_, answer)| answer.is_ok());
-            let blocks = done.flat_map(|(run, _)| lbas(run).zip(run.data.chunks_exact(size)));
-            let blocks = blocks.filter(|(lba, _)| *lba < self.start.blocks);
-            let words: Vec<(u64, u64)> = blocks.map(|(lba, data)| (lba, StartSum::word_of(data))).collect();
-            let mut written = self.start.written.lock();
-            for (lba, word) in words {
-                let turn = written.turns[place(lba)];
-                written.taken.push(Taken { lba, turn, word, failures });
-            }
-        }
-        answers
-    }
-
-    /// Nothing is known of what the disk holds in those of `lbas` that are among its first blocks, durably.
-    pub(crate) fn doubt_start(&self, lbas: impl Iterator<Item = u64>) -> Result<(), Sealed> {
-        let mut first = lbas.filter(|lba| *lba < self.start.blocks).peekable();
-        if first.peek().is_none() {
-            return Ok(());
-        }
-        // A word may be zero without being durable then.
-        self.medium.refuse_after_failure()?;
-        let mut written = self.start.written.lock();
-        let mut stored = false;
-        for lba in first {
-            written.turns[place(lba)] += 1;
-            let at = self.medium.plan.start_sum_at(lba).expect("one of the first blocks");
-            // What cannot be read may not be stored to, and says nothing.
-            if self.medium.region.load_u64(at).is_ok_and(|word| word != StartSum::UNKNOWN) {
-                store(&self.medium, at, StartSum::UNKNOWN);
-                stored = true;
-            }
-        }
-        if stored { self.medium.fence() } else { Ok(()) }
-    }
-
-    /// The disk has confirmed a flush that began when `taken` had been written; `failures` have failed so far.
-    pub(crate) fn settle_start(&self, taken: Vec<Taken>, failures: u64) {
-        if taken.is_empty() {
-            return;
-        }
-        let written = self.start.written.lock();
-        for block in taken {
-            let at = self.medium.plan.start_sum_at(block.lba).expect("one of the first blocks");
-            let is_last = written.turns[place(block.lba)] == block.turn && block.failures == failures;
-            if is_last && self.medium.region.load_u64(at).is_ok() {
-                store(&self.medium, at, block.word);
-            }
-        }
-    }
-}
-
-fn place(lba: u64) -> usize {
+pub(crate) fn place(lba: u64) -> usize {
     usize::try_from(lba).expect("one of the first blocks")
 }
 
 /// Stores a word that is durable with this thread's next fence.
-fn store<R: Region>(medium: &Medium<R>, at: u64, word: u64) {
+pub(crate) fn store<R: Region>(medium: &Medium<R>, at: u64, word: u64) {
     medium.region.store_u64(at, word);
     medium.region.flush(at, size_of::<StartSum>() as u64);
 }
@@ -175,7 +69,7 @@ pub(crate) fn begin<R: Region>(medium: &mut Medium<R>, superblock: &TrustedSuper
     clear(&medium.region, &plan);
     medium.fence()?;
     let newest = Superblock::new(&plan, superblock.uuid, superblock.disk, superblock.sequence + 1);
-    medium.noted(twin::replace_both(&medium.region, superblock.sequence, newest.as_bytes()))?;
+    medium.noted(superblock_copies::replace_both(&medium.region, superblock.sequence, newest.as_bytes()))?;
     medium.plan = plan;
     Ok(())
 }
@@ -202,7 +96,7 @@ pub(crate) fn first_changed<R: Region>(medium: &Medium<R>, disk: &dyn Backing) -
 fn first_changed_of_clean<R: Region>(medium: &Medium<R>, disk: &Disk<'_>) -> Option<Lba> {
     let mut clean: Vec<(u64, u32)> = Vec::new();
     // What breaks a rule was told before.
-    let _ = load::entries(&medium.region, &medium.plan, |_, state| {
+    let _ = scan::entries(&medium.region, &medium.plan, |_, state| {
         if let Ok(EntryState::Holds { lba, block, clean: true, .. }) = state {
             clean.push((lba, block));
         }
@@ -251,7 +145,7 @@ pub(crate) fn remember<R: Region>(medium: &Medium<R>, disk: &dyn Backing, settle
 /// Gives up what is clean in the memory of a disk that was changed, durably, and what is known of the disk.
 pub(crate) fn forget<R: Region>(medium: &Medium<R>) -> Result<(), Error> {
     let mut clean: Vec<(u32, u16)> = Vec::new();
-    load::entries(&medium.region, &medium.plan, |entry, state| {
+    scan::entries(&medium.region, &medium.plan, |entry, state| {
         if let Ok(EntryState::Holds { counter, clean: true, .. }) = state {
             clean.push((entry, counter));
         }

@@ -9,29 +9,7 @@
 
 use crate::cache::DiskCache;
 use crate::commit::{Locked, Write};
-use std::collections::BTreeSet;
-use tidegate_media::sync::Mutex;
 use tidegate_media::{Region, Result, Run};
-
-/// Blocks of the disk that a failed write left in doubt. Looked at with their stripes locked.
-#[derive(Default)]
-pub(crate) struct InDoubt(Mutex<BTreeSet<u64>>);
-
-impl InDoubt {
-    fn add(&self, lba: u64) {
-        self.0.lock().insert(lba);
-    }
-
-    /// The disk has a content of block `lba` for good.
-    pub(crate) fn settle(&self, lba: u64) {
-        self.0.lock().remove(&lba);
-    }
-
-    /// Whether nobody knows what a power cut leaves of block `lba`.
-    pub(crate) fn has(&self, lba: u64) -> bool {
-        self.0.lock().contains(&lba)
-    }
-}
 
 impl<R: Region> DiskCache<R> {
     /// Writes those of `writes` that are not cached to the disk, and flushes it. Returns the others, still to be written.
@@ -40,7 +18,7 @@ impl<R: Region> DiskCache<R> {
     pub(crate) fn write_past<'a>(&self, writes: &[Write<'a>]) -> Result<Vec<Write<'a>>> {
         let mut room = self.reserve_if_easy(writes.len())?;
         let answer = self.write_past_or_into(&mut room, writes);
-        self.pool.give_blocks(room.into_iter());
+        self.table.free_list.give_blocks(room.into_iter());
         answer
     }
 
@@ -62,11 +40,11 @@ impl<R: Region> DiskCache<R> {
         let written = self.write_to_disk(&runs).into_iter().collect::<Result<()>>();
         match written.and_then(|()| self.flush_disk_since(failures)) {
             Ok(()) => {
-                self.recent.commit(past.iter().map(|(lba, _)| *lba));
-                past.iter().for_each(|(lba, _)| self.in_doubt.settle(*lba));
+                self.committer.wrote_around(past.iter().map(|(lba, _)| *lba));
+                past.iter().for_each(|(lba, _)| self.destager.settle_doubt(*lba));
             }
             Err(failed) if room.len() < past.len() => {
-                past.iter().for_each(|(lba, _)| self.in_doubt.add(*lba));
+                past.iter().for_each(|(lba, _)| self.destager.doubt(*lba));
                 return Err(failed);
             }
             Err(_) => {

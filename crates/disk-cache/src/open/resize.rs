@@ -16,11 +16,11 @@
 //!
 //! A cut after that leaves the new one. At no time is there no cache, or one that names a block of the wrong disk.
 
-use crate::cache::{OpenError, apply_what_counts, settle, usable_superblock};
-use crate::format::{FormatError, FormatSpec, Identity, fitting, with_journal};
-use crate::load::{self, Unusable};
-use crate::medium::Medium;
-use crate::twin;
+use crate::open::format::{FormatError, FormatSpec, Identity, fitting, with_journal};
+use crate::open::scan::{self, Unusable};
+use crate::open::superblock_copies;
+use crate::open::{OpenError, apply_what_counts, settle, usable_superblock};
+use crate::region_io::Medium;
 use std::collections::BTreeSet;
 use tidegate_layout::disk_cache::{CacheEntry, CachePlan, EntryState, LBA_BITS, START_SUMS_AT, StartSum, Superblock};
 use tidegate_media::{Error, LINE_BYTES, Region, Sealed};
@@ -89,7 +89,7 @@ pub fn relayout<R: Region>(region: R, wish: &Relayout) -> Result<Identity, Relay
     let old = usable_superblock(&region)?;
     let plan = planned(&old.plan, wish)?;
     let medium = Medium::new(region, old.plan);
-    twin::make_both_count(&medium.region)?;
+    superblock_copies::make_both_count(&medium.region)?;
     let applied = apply_what_counts(&medium)?;
     let found = Found::in_entries(&medium)?;
     settle(&medium, applied, &found.unreadable)?;
@@ -106,7 +106,7 @@ pub fn relayout<R: Region>(region: R, wish: &Relayout) -> Result<Identity, Relay
     zero_readable(&medium.region, START_SUMS_AT, START_SUMS_AT + plan.start_blocks() * size_of::<StartSum>() as u64);
     medium.fence()?;
     let superblock = Superblock::new(&plan, old.uuid, wish.disk, old.sequence + 1);
-    medium.noted(twin::replace_both(&medium.region, old.sequence, superblock.as_bytes()))?;
+    medium.noted(superblock_copies::replace_both(&medium.region, old.sequence, superblock.as_bytes()))?;
     Ok(Identity::from(&usable_superblock(&medium.region)?))
 }
 
@@ -142,7 +142,7 @@ struct Found {
 impl Found {
     fn in_entries<R: Region>(medium: &Medium<R>) -> Result<Found, Error> {
         let mut found = Found::default();
-        load::entries(&medium.region, &medium.plan, |entry, state| {
+        scan::entries(&medium.region, &medium.plan, |entry, state| {
             match state {
                 Ok(EntryState::Holds { clean: true, counter, .. }) => found.clean.push((entry, counter)),
                 Ok(EntryState::Holds { clean: false, .. }) => found.dirty += 1,

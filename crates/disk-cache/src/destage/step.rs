@@ -19,8 +19,9 @@
 //! anything that was written since the last good one, whoever wrote it: all of it stays dirty, and is written again.
 
 use crate::cache::DiskCache;
+use crate::destage::destager::Doorbell;
+use crate::destage::sweep::{SHORT_MAX, ShortRuns, Sweep, neighbours};
 use crate::index::{Cached, State, Stripe};
-use std::ops::Range;
 use std::sync::Arc;
 use tidegate_media::sync::{Ordering, yield_now};
 use tidegate_media::{AlignedBytes, Error, Lba, Region, Run, Sealed};
@@ -43,55 +44,6 @@ pub struct Progress {
     pub more: bool,
 }
 
-/// Wakes whoever drains. Called at most once after a call of [`DiskCache::may_sleep`].
-pub trait Doorbell: Send + Sync {
-    /// There is something to drain.
-    fn ring(&self);
-}
-
-/// A way over the disk, past all that is dirty, in order.
-#[derive(Default)]
-pub(crate) struct Sweep {
-    /// What was found on the part of the way that was looked at, and how much of it is done.
-    lbas: Vec<u64>,
-    next: usize,
-    /// Where the next look begins; None: there is nothing dirty from there on.
-    unseen: Option<u64>,
-    looks: usize,
-    /// The block behind the last one taken.
-    at: u64,
-    /// Blocks taken that no look had listed, but that lay beside one.
-    followed: usize,
-    /// What its last step took along.
-    scope: SweepScope,
-    /// What a writer without room has taken from it, and is at.
-    beside: Vec<u64>,
-    /// Those that somebody else was writing to the disk when they were looked at: he may fail.
-    again: Vec<u64>,
-}
-
-impl Sweep {
-    /// Whether blocks are left, with those that were `passed_over`.
-    fn goes_on_with(&mut self, passed_over: Vec<u64>) -> bool {
-        self.again.extend(passed_over);
-        if self.is_through() {
-            self.again.append(&mut self.beside);
-        }
-        !self.is_through() || !self.again.is_empty()
-    }
-
-    /// Whether nothing is left but what is to be tried again.
-    fn is_through(&self) -> bool {
-        self.next == self.lbas.len() && self.unseen.is_none()
-    }
-}
-
-/// How often a flush of the disk failed.
-#[derive(Default)]
-pub(crate) struct FlushDoubt {
-    failures: u64,
-}
-
 /// Blocks that one step writes at most.
 const STEP_BLOCKS_MAX: u32 = 4096;
 /// Bytes that one step copies at most.
@@ -103,11 +55,6 @@ const LOOKS_MAX: usize = 3 * LOOKS;
 /// Blocks of a look at least, and the part of a cache's blocks: each look passes over all of them.
 const LOOK_BLOCKS_MIN: usize = 64;
 const LOOK_SHARE: usize = 128;
-/// Blocks of a run that is left out, at most: a disk takes it for the time of a longer one.
-const SHORT_MAX: usize = 2;
-/// Bytes of the largest write to the disk.
-const RUN_BYTES_MAX: usize = 1 << 20;
-
 impl<R: Region> DiskCache<R> {
     /// Writes up to `blocks_max` dirty blocks to the disk, flushes it, and turns them clean. Any number of threads may do so at once.
     ///
@@ -119,16 +66,16 @@ impl<R: Region> DiskCache<R> {
         self.drain_step_along(blocks_max, SweepScope::Everything)
     }
 
-    /// The same, with what is to be taken `along`. A sweep leaves nothing out, and follows no run, if all of its steps take everything. Where the order of commits is kept, nothing
+    /// The same, with the `scope` of its sweep. A sweep leaves nothing out, and follows no run, if all of its steps take everything. Where the order of commits is kept, nothing
     /// is ever left out.
     pub fn drain_step_along(&self, blocks_max: u32, scope: SweepScope) -> Progress {
-        if let Some(order) = &self.order {
+        if let Some(order) = &self.destager.order {
             return self.step_in_order(order, blocks_max);
         }
-        let lbas = self.next_of(&mut self.sweep.lock(), blocks_max, scope);
+        let lbas = self.next_of(&mut self.destager.sweep.lock(), blocks_max, scope);
         let mut progress = Progress::default();
         let passed_over = self.destage(&lbas, &mut progress);
-        progress.more = self.sweep.lock().goes_on_with(passed_over);
+        progress.more = self.destager.sweep.lock().goes_on_with(passed_over);
         if progress.more && progress.written == 0 {
             yield_now();
         }
@@ -137,7 +84,7 @@ impl<R: Region> DiskCache<R> {
 
     /// The same by a sweep of the caller's own.
     pub(crate) fn step_of(&self, sweep: &mut Sweep, blocks_max: u32) -> Progress {
-        if let Some(order) = &self.order {
+        if let Some(order) = &self.destager.order {
             return self.step_in_order(order, blocks_max);
         }
         let lbas = self.next_of(sweep, blocks_max, SweepScope::Everything);
@@ -150,10 +97,10 @@ impl<R: Region> DiskCache<R> {
 
     /// A part of the sweep under way, by one who is not to end it, nor begin the next; None: none is under way, or no more of it is to be had.
     pub(crate) fn step_beside(&self, blocks_max: u32) -> Option<Progress> {
-        if self.order.is_some() {
+        if self.destager.order.is_some() {
             return None;
         }
-        let lbas = self.taken_beside(&mut self.sweep.lock(), blocks_max);
+        let lbas = self.taken_beside(&mut self.destager.sweep.lock(), blocks_max);
         if lbas.is_empty() {
             return None;
         }
@@ -163,7 +110,7 @@ impl<R: Region> DiskCache<R> {
             Some(_) => not_done = lbas,
             None => not_done.extend(progress.failed.iter().map(|(lba, _)| lba.0)),
         }
-        let mut sweep = self.sweep.lock();
+        let mut sweep = self.destager.sweep.lock();
         sweep.beside.clear();
         sweep.again.extend(not_done);
         Some(progress)
@@ -188,27 +135,17 @@ impl<R: Region> DiskCache<R> {
     /// Whether nothing is left to drain; from then on the doorbell is rung when there is. To be asked just before sleeping.
     pub fn may_sleep(&self) -> bool {
         // SeqCst on both sides: a writer counts its block and then looks here, this thread does it the other way round.
-        self.asleep.store(true, Ordering::SeqCst);
-        let nothing = self.dirty.load(Ordering::SeqCst) == 0;
+        self.destager.asleep.store(true, Ordering::SeqCst);
+        let nothing = self.table.dirty.load(Ordering::SeqCst) == 0;
         if !nothing {
-            self.asleep.store(false, Ordering::SeqCst);
+            self.destager.asleep.store(false, Ordering::SeqCst);
         }
         nothing
     }
 
     /// Rings `doorbell` from now on.
     pub fn set_doorbell(&self, doorbell: Arc<dyn Doorbell>) {
-        *self.doorbell.lock() = Some(doorbell);
-    }
-
-    /// A block turned dirty.
-    pub(crate) fn awaken(&self) {
-        if self.asleep.load(Ordering::SeqCst)
-            && self.asleep.swap(false, Ordering::SeqCst)
-            && let Some(doorbell) = &*self.doorbell.lock()
-        {
-            doorbell.ring();
-        }
+        *self.destager.doorbell.lock() = Some(doorbell);
     }
 
     /// Blocks of a step that may take up to `blocks_max`.
@@ -272,7 +209,7 @@ impl<R: Region> DiskCache<R> {
     /// out, and what is between has turned dirty.
     fn dirty_among(&self, beside: impl Iterator<Item = u64>, sweep: &mut Sweep, blocks_max: usize) -> Vec<u64> {
         let room = (self.medium.plan.blocks as usize).saturating_sub(sweep.followed).min(blocks_max);
-        let waits = |lba: &u64| self.index.lock_for(*lba).get(*lba).is_some_and(|cached| cached.state.waits());
+        let waits = |lba: &u64| self.table.index.lock_for(*lba).get(*lba).is_some_and(|cached| cached.state.waits());
         let dirty: Vec<u64> = beside.take(room).take_while(waits).collect();
         sweep.followed += dirty.len();
         dirty
@@ -281,8 +218,8 @@ impl<R: Region> DiskCache<R> {
     /// Looks for the dirty blocks of a part of the way, `from` some block on.
     fn look_ahead(&self, sweep: &mut Sweep, from: u64, scope: SweepScope) {
         let mut found = Vec::new();
-        for stripe in 0..self.index.stripes() {
-            found.extend(self.index.lock(stripe).all_dirty().filter(|lba| *lba >= from));
+        for stripe in 0..self.table.index.stripes() {
+            found.extend(self.table.index.lock(stripe).all_dirty().filter(|lba| *lba >= from));
         }
         let dirty = usize::try_from(self.dirty_blocks()).expect("blocks of a cache");
         let part = (dirty / LOOKS).max(self.medium.plan.blocks as usize / LOOK_SHARE).max(LOOK_BLOCKS_MIN);
@@ -312,7 +249,7 @@ impl<R: Region> DiskCache<R> {
         let mut left_out = Vec::new();
         for run in short.runs.into_iter().filter(|run| run.len() <= longest) {
             // A block that may not stay goes, and its neighbour with it.
-            if found[run.clone()].iter().all(|lba| self.index.lock_for(*lba).leave_out(*lba)) {
+            if found[run.clone()].iter().all(|lba| self.table.index.lock_for(*lba).leave_out(*lba)) {
                 left_out.extend_from_slice(&found[run]);
             }
         }
@@ -325,7 +262,7 @@ impl<R: Region> DiskCache<R> {
         let mut copied = Vec::with_capacity(lbas.len());
         let mut passed_over = Vec::new();
         for &lba in lbas {
-            let mut stripe = self.index.lock_for(lba);
+            let mut stripe = self.table.index.lock_for(lba);
             let Some(cached) = stripe.get(lba) else { continue };
             match cached.state {
                 State::Clean | State::Transient => continue,
@@ -395,24 +332,24 @@ impl<R: Region> DiskCache<R> {
 
     /// How often a flush of the disk failed so far.
     pub(crate) fn flush_failures(&self) -> u64 {
-        self.flush_doubt.lock().failures
+        *self.destager.flush_failures.lock()
     }
 
     /// Flushes the disk. `Err` also if a flush failed since there were `failures`: what was written since then is in doubt.
     pub(crate) fn flush_disk_since(&self, failures: u64) -> Result<(), Error> {
-        let mut doubt = self.flush_doubt.lock();
-        let taken = self.start.take();
+        let mut all_failures = self.destager.flush_failures.lock();
+        let taken = self.destager.first_blocks.take();
         let flushed = self.disk.flush();
         match &flushed {
             Ok(()) => {
-                self.settle_start(taken, doubt.failures);
+                self.settle_start(taken, *all_failures);
                 self.tally.disk_flushes.add(1);
-                self.disk_settled.store(true, Ordering::Release);
+                self.destager.disk_settled.store(true, Ordering::Release);
             }
-            Err(_) => doubt.failures += 1,
+            Err(_) => *all_failures += 1,
         }
         flushed?;
-        match doubt.failures == failures {
+        match *all_failures == failures {
             true => Ok(()),
             false => Err(Error::Sealed(Sealed::SyncFailed { errno: EIO })),
         }
@@ -421,7 +358,7 @@ impl<R: Region> DiskCache<R> {
     /// Ends the destaging of `written`. If the disk was `flushed`, those not committed since turn clean.
     fn settle(&self, written: &[u64], flushed: bool, progress: &mut Progress) {
         for &lba in written {
-            let mut stripe = self.index.lock_for(lba);
+            let mut stripe = self.table.index.lock_for(lba);
             let cached = stripe.get(lba).expect("a block stays cached while it is destaged");
             let clean = flushed && cached.state == State::Destaging;
             match clean {
@@ -435,59 +372,16 @@ impl<R: Region> DiskCache<R> {
     pub(crate) fn turn_clean(&self, stripe: &mut Stripe, lba: u64, cached: Cached, progress: &mut Progress) {
         // Neither flushed nor fenced: if it is lost, the block is only written once more.
         self.medium.store_state(cached.entry, self.medium.plan.holding_word(lba, cached.block, cached.counter, true));
-        self.dirty.fetch_sub(1, Ordering::Relaxed);
+        self.table.dirty.fetch_sub(1, Ordering::Relaxed);
         progress.cleaned += 1;
         stripe.update(lba, Cached { state: State::Clean, ..cached });
-        self.index.turned_clean(stripe, lba, cached.entry);
-        self.in_doubt.settle(lba);
+        self.table.index.turned_clean(stripe, lba, cached.entry);
+        self.destager.settle_doubt(lba);
     }
 
     /// Where a block of the cache's size lies, in the disk's own blocks.
     pub(crate) fn on_disk(&self, lba: u64) -> Lba {
         Lba(lba * self.disk_blocks_each)
-    }
-}
-
-/// Where runs of blocks that follow each other begin and end in `lbas`, which ascend: what is written together.
-pub(crate) fn neighbours(lbas: &[u64], block_size: u32) -> Vec<(usize, usize)> {
-    let blocks_max = (RUN_BYTES_MAX / block_size as usize).max(1);
-    runs(lbas, blocks_max).into_iter().map(|run| (run.start, run.end)).collect()
-}
-
-/// The same, of up to `blocks_max` blocks each.
-fn runs(lbas: &[u64], blocks_max: usize) -> Vec<Range<usize>> {
-    let mut runs: Vec<Range<usize>> = Vec::new();
-    for (index, lba) in lbas.iter().enumerate() {
-        match runs.last_mut() {
-            Some(run) if lbas[run.end - 1] + 1 == *lba && run.len() < blocks_max => run.end += 1,
-            _ => runs.push(index..index + 1),
-        }
-    }
-    runs
-}
-
-/// Those of a look's runs that are short.
-struct ShortRuns {
-    runs: Vec<Range<usize>>,
-    /// Runs of one block.
-    alone: usize,
-}
-
-impl ShortRuns {
-    /// Where they are in `found`, which ascends. A run that may go on beyond what was looked at, from `from` up to `unseen`, counts as a long one.
-    fn of(found: &[u64], from: u64, unseen: Option<u64>) -> ShortRuns {
-        let goes_on = |run: &Range<usize>| {
-            let before = run.start == 0 && from > 0 && found[0] == from;
-            before || run.end == found.len() && unseen == Some(found[run.end - 1] + 1)
-        };
-        let mut runs = runs(found, usize::MAX);
-        runs.retain(|run| run.len() <= SHORT_MAX && !goes_on(run));
-        let alone = runs.iter().filter(|run| run.len() == 1).count();
-        ShortRuns { runs, alone }
-    }
-
-    fn blocks(&self) -> usize {
-        self.runs.iter().map(Range::len).sum()
     }
 }
 

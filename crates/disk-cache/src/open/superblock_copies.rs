@@ -3,7 +3,7 @@
 //! A cut or a kill while a cache is laid out anew leaves one copy that is torn, or the old one, or a new one that is visible and not durable. Were it
 //! left so, the cache would hang on the other copy alone, or come back as what it was before.
 
-use crate::load;
+use crate::open::scan;
 use tidegate_layout::disk_cache::{DISK_CACHE_MAGIC, SUPERBLOCK_COPIES_AT, Superblock};
 use tidegate_media::{Region, Sealed};
 use zerocopy::{FromZeros, IntoBytes};
@@ -12,7 +12,7 @@ use zerocopy::{FromZeros, IntoBytes};
 /// left alone. The caller fences before it stores anything.
 pub(crate) fn make_both_count<R: Region>(region: &R) -> Result<(), Sealed> {
     let copies = SUPERBLOCK_COPIES_AT.map(|at| (at, raw(region, at)));
-    let sequence = |at| load::superblock(region, at).map_or(0, |copy| copy.sequence);
+    let sequence = |at| scan::superblock(region, at).map_or(0, |copy| copy.sequence);
     let newest = copies.iter().max_by_key(|(at, _)| sequence(*at)).and_then(|(_, raw)| raw.as_ref());
     let Some(newest) = newest else { return Ok(()) };
     let readable = copies.iter().filter_map(|(at, copy)| Some((*at, copy.as_ref()?)));
@@ -30,7 +30,7 @@ pub(crate) fn make_both_count<R: Region>(region: &R) -> Result<(), Sealed> {
 /// Writes `superblock` over both copies, first over the one that does not count: the other has `sequence`.
 pub(crate) fn replace_both<R: Region>(region: &R, sequence: u64, superblock: &[u8]) -> Result<(), Sealed> {
     let mut copies = SUPERBLOCK_COPIES_AT;
-    if load::superblock(region, copies[0]).is_ok_and(|copy| copy.sequence == sequence) {
+    if scan::superblock(region, copies[0]).is_ok_and(|copy| copy.sequence == sequence) {
         copies.reverse();
     }
     for at in copies {

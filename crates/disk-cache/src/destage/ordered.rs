@@ -1,7 +1,7 @@
 //! Destaging in the order of commits: at every instant the disk alone is what all commits up to some moment left, and none after it.
 //!
 //! All stripes are locked for a moment, and commits are *cut* into those before and those after. What is dirty then is a *group*, and is put in place on the disk as
-//! one, by its journal; see `journal.rs`. Meanwhile writers go on. Where one of them commits a block of the group anew, the block
+//! one, by its journal; see `disk_journal.rs`. Meanwhile writers go on. Where one of them commits a block of the group anew, the block
 //! of the memory with the content of the cut is *kept* for the group, and free when the group has ended. Then those of the group turn clean that were
 //! not committed since. There is one group at a time.
 //!
@@ -20,48 +20,12 @@
 //!   cannot be read or written, as that would break the order.
 
 use crate::cache::DiskCache;
-use crate::drain::{Progress, neighbours};
-use crate::journal::Journal;
-use tidegate_layout::disk_cache::{JournalPlan, JournalRecord, TrustedJournal};
-use tidegate_media::sync::Mutex;
+use crate::destage::disk_journal::Journal;
+use crate::destage::order::{Group, Order, Stage};
+use crate::destage::step::Progress;
+use crate::destage::sweep::neighbours;
+use tidegate_layout::disk_cache::{JournalRecord, TrustedJournal};
 use tidegate_media::{AlignedBytes, Error, Lba, Region, Result};
-
-/// What keeps the order of commits on a disk.
-pub(crate) struct Order {
-    plan: JournalPlan,
-    uuid: [u8; 16],
-    under_way: Mutex<UnderWay>,
-}
-
-/// What is being brought to the disk.
-struct UnderWay {
-    stage: Stage,
-    /// Groups that have ended, empty ones too.
-    ended: u64,
-}
-
-/// How far a group is.
-enum Stage {
-    /// Nobody has looked at the journal yet.
-    Unknown,
-    /// The journal's newest header tells of no group.
-    Idle(TrustedJournal),
-    /// The group's blocks up to `next` are in the journal.
-    Copying { group: Group, next: usize, records: Vec<JournalRecord> },
-    /// All of them are, and their header could not be written.
-    Declaring { group: Group },
-    /// The group counts; its blocks up to `next` are in place.
-    Placing { group: Group, next: usize },
-    /// All of them are, and the header that says so could not be written.
-    Retiring { group: Group },
-}
-
-/// Blocks that are put in place as one.
-struct Group {
-    lbas: Vec<u64>,
-    /// The header that tells of them.
-    header: TrustedJournal,
-}
 
 /// Why a step ended early: the block, and what the disk or the memory said.
 type Refusal = (Lba, Error);
@@ -74,17 +38,10 @@ enum Found {
     Damaged(TrustedJournal, Error),
 }
 
-impl Order {
-    /// That of the cache `uuid`, by the journal of this plan.
-    pub(crate) fn new(plan: JournalPlan, uuid: [u8; 16]) -> Order {
-        Order { plan, uuid, under_way: Mutex::new(UnderWay { stage: Stage::Unknown, ended: 0 }) }
-    }
-}
-
 impl<R: Region> DiskCache<R> {
     /// Looks at the journal when the cache is opened. If the disk fails it is looked at again before the first group.
     pub(crate) fn settle_order(&self) {
-        let Some(order) = &self.order else { return };
+        let Some(order) = &self.destager.order else { return };
         let journal = Journal { disk: &*self.disk, plan: order.plan };
         if let Ok(Found::Settled(header)) = self.settled(journal, order.uuid) {
             order.under_way.lock().stage = Stage::Idle(header);
@@ -183,7 +140,7 @@ impl<R: Region> DiskCache<R> {
 
     /// Where a block belongs of the group of `header` that the memory does not have, or may not, and what is known of it.
     fn first_missing(&self, journal: Journal<'_>, header: &TrustedJournal) -> Option<(u64, String)> {
-        let is_dirty = |lba: u64| self.index.lock_for(lba).get(lba).is_some_and(|cached| cached.state.is_dirty());
+        let is_dirty = |lba: u64| self.table.index.lock_for(lba).get(lba).is_some_and(|cached| cached.state.is_dirty());
         match journal.records_of(header) {
             Ok(records) => {
                 let missing = records.iter().map(|record| record.lba.get()).find(|lba| !is_dirty(*lba))?;
@@ -197,12 +154,12 @@ impl<R: Region> DiskCache<R> {
 
     /// Cuts the commits, and returns what is dirty, ascending.
     fn cut(&self) -> Vec<u64> {
-        let mut stripes: Vec<_> = (0..self.index.stripes()).map(|stripe| self.index.lock(stripe)).collect();
+        let mut stripes: Vec<_> = (0..self.table.index.stripes()).map(|stripe| self.table.index.lock(stripe)).collect();
         stripes.iter_mut().for_each(|stripe| stripe.cut());
         drop(stripes);
         let mut lbas = Vec::new();
-        for stripe in 0..self.index.stripes() {
-            lbas.extend(self.index.lock(stripe).all_of_the_cut());
+        for stripe in 0..self.table.index.stripes() {
+            lbas.extend(self.table.index.lock(stripe).all_of_the_cut());
         }
         lbas.sort_unstable();
         lbas
@@ -317,7 +274,7 @@ impl<R: Region> DiskCache<R> {
         let size = self.geometry.block_size as usize;
         let mut bytes = AlignedBytes::zeroed(lbas.len() * size);
         for (index, (lba, out)) in lbas.iter().zip(bytes.chunks_exact_mut(size)).enumerate() {
-            let of_the_cut = self.index.lock_for(*lba).of_the_cut(*lba);
+            let of_the_cut = self.table.index.lock_for(*lba).of_the_cut(*lba);
             match self.copy_block(*lba, of_the_cut, out) {
                 Err(error) if !elsewhere(index, out) => return Err((Lba(*lba), error)),
                 _ => {}
@@ -329,12 +286,12 @@ impl<R: Region> DiskCache<R> {
     /// The disk has the group: what was not committed since is clean, and what was kept is free.
     fn end(&self, lbas: &[u64], progress: &mut Progress) {
         for &lba in lbas {
-            let mut stripe = self.index.lock_for(lba);
+            let mut stripe = self.table.index.lock_for(lba);
             let kept = stripe.no_longer_kept(lba);
             match kept {
                 Some(block) => {
                     drop(stripe);
-                    self.pool.give_block(block);
+                    self.table.free_list.give_block(block);
                 }
                 None => {
                     let cached = stripe.get(lba).expect("a block of a group stays cached");
@@ -347,21 +304,15 @@ impl<R: Region> DiskCache<R> {
     /// Gives a group up of which nothing counts yet: what was kept for it is free, and the rest waits for the next cut. Returns the header that counts.
     fn given_up(&self, group: &Group) -> TrustedJournal {
         for &lba in &group.lbas {
-            let mut stripe = self.index.lock_for(lba);
+            let mut stripe = self.table.index.lock_for(lba);
             let kept = stripe.no_longer_kept(lba);
             if kept.is_none() {
                 stripe.waits_for_the_next_cut(lba);
             }
             drop(stripe);
-            kept.into_iter().for_each(|block| self.pool.give_block(block));
+            kept.into_iter().for_each(|block| self.table.free_list.give_block(block));
         }
         TrustedJournal { sequence: group.header.sequence - 1, blocks: 0, ..group.header }
-    }
-}
-
-impl UnderWay {
-    fn is_busy(&self) -> bool {
-        !matches!(self.stage, Stage::Unknown | Stage::Idle(_))
     }
 }
 
@@ -391,7 +342,7 @@ mod tests {
         format_ordered(8, Sums::Absent, &*region, &spec, Contents::Zeroed).expect("laid out");
         let cache = DiskCache::open(region.clone(), Arc::new(InTurn(disk.clone())), Options::default());
         let cache = cache.expect("it opens");
-        let order = cache.order.as_ref().expect("it is ordered");
+        let order = cache.destager.order.as_ref().expect("it is ordered");
         let ended = || order.under_way.lock().ended;
         let write = |lba, tag| cache.write(Lba(lba), &[tag; 512], Durability::Volatile).expect("written");
 

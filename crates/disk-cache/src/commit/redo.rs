@@ -2,7 +2,7 @@
 //!
 //! One lock guards the ring; whoever commits holds it over both fences and until the entries are stored.
 
-use crate::medium::Medium;
+use crate::region_io::Medium;
 use tidegate_layout::disk_cache::RingElement;
 use tidegate_media::{Region, Sealed};
 use tidegate_wal::{Element, Retire};

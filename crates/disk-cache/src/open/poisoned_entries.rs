@@ -11,7 +11,7 @@ use tidegate_media::Lba;
 
 /// Entries that cannot be read, and what is known of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LostEntries {
+pub struct PoisonedEntries {
     /// Their numbers, ascending.
     pub entries: Vec<u32>,
     /// Where the first of them lies, in bytes.
@@ -20,13 +20,13 @@ pub struct LostEntries {
     pub named: Vec<Lba>,
 }
 
-impl LostEntries {
+impl PoisonedEntries {
     /// Of the entries `numbers`, if `newest` is what the ring says.
-    pub(crate) fn of(plan: &CachePlan, numbers: &BTreeSet<u32>, newest: &BTreeMap<u32, EntryState>) -> LostEntries {
+    pub(crate) fn of(plan: &CachePlan, numbers: &BTreeSet<u32>, newest: &BTreeMap<u32, EntryState>) -> PoisonedEntries {
         let said = numbers.iter().filter_map(|entry| newest.get(entry));
         let lbas: BTreeSet<Lba> = said.filter_map(|state| state.lba().map(Lba)).collect();
         let at = numbers.first().map_or(0, |entry| plan.entry_at(*entry));
-        LostEntries { entries: numbers.iter().copied().collect(), at, named: lbas.into_iter().collect() }
+        PoisonedEntries { entries: numbers.iter().copied().collect(), at, named: lbas.into_iter().collect() }
     }
 
     /// How many of `blocks` they leave in use: for each of them one is withheld.
@@ -40,7 +40,7 @@ impl LostEntries {
     }
 }
 
-impl fmt::Display for LostEntries {
+impl fmt::Display for PoisonedEntries {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (count, first) = (self.entries.len(), self.entries.first().copied().unwrap_or_default());
         write!(f, "{count} entries cannot be read, from number {first} on: up to as many blocks are lost, of which ")?;

@@ -3,7 +3,7 @@
 //! The entries' states are those that recovery brings about: an element that is ahead of its entry has been applied. Nothing is stored
 //! here, so a check can use it as well.
 
-use crate::ring::EntryMove;
+use crate::commit::redo::EntryMove;
 use std::collections::BTreeMap;
 use tidegate_layout::disk_cache::{
     CacheEntry, CachePlan, EntryState, SUPERBLOCK_COPIES_AT, Superblock, TrustedSuperblock, is_ahead,

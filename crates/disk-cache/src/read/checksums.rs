@@ -82,7 +82,7 @@ impl<R: Region> DiskCache<R> {
             match self.medium.entry(entry) {
                 Ok(words) => {
                     let named = words.check(&self.medium.plan).ok().and_then(EntryState::lba);
-                    if let Some(lba) = named.or_else(|| self.transients.lba_of(entry)) {
+                    if let Some(lba) = named.or_else(|| self.reader.lba_of(entry)) {
                         self.scrub_block(entry, lba, &mut bytes, &mut scrubbed);
                     }
                 }
@@ -97,7 +97,7 @@ impl<R: Region> DiskCache<R> {
 
     /// Entries that cannot be read any more are damage, though the cache knows what they named until it is opened anew.
     fn name_damaged(&self, unreadable: &BTreeSet<u32>, poison: Poison, scrubbed: &mut Scrubbed) {
-        let stripes = (0..self.index.stripes()).map(|stripe| self.index.lock(stripe));
+        let stripes = (0..self.table.index.stripes()).map(|stripe| self.table.index.lock(stripe));
         let named: BTreeSet<u64> = stripes.flat_map(|stripe| stripe.named_by(unreadable)).collect();
         scrubbed.damaged.extend(named.into_iter().map(|lba| (Lba(lba), poison.into())));
         let opened_without = unreadable.iter().filter(|entry| self.lost().entries.binary_search(entry).is_ok());
@@ -106,7 +106,7 @@ impl<R: Region> DiskCache<R> {
 
     /// Reads block `lba`, if `entry` names it indeed.
     fn scrub_block(&self, entry: u32, lba: u64, bytes: &mut [u8], scrubbed: &mut Scrubbed) {
-        let stripe = self.index.lock_for(lba);
+        let stripe = self.table.index.lock_for(lba);
         let Some(cached) = stripe.get(lba).filter(|cached| cached.entry == entry) else { return };
         match self.copy_block(lba, cached, bytes) {
             Ok(()) => scrubbed.sound += 1,

@@ -21,7 +21,7 @@
 //! A header with a cache's identity is all that a disk says of that cache, which may have blocks that the disk lacks, and needs its journal to bring them there. So nobody else's journal
 //! counts as room, though it tells of no group: whoever lays one out over it has been told to.
 
-use crate::drain::neighbours;
+use crate::destage::sweep::neighbours;
 use tidegate_layout::disk_cache::{
     CACHE_BLOCK_BYTES_MAX, CACHE_BLOCK_BYTES_MIN, JOURNAL_HEADERS, JOURNAL_MAGIC, JournalHeader, JournalPlan,
     JournalRecord, TrustedJournal,

@@ -2,7 +2,7 @@
 
 use crate::cache::DiskCache;
 use crate::commit::Write;
-use crate::drain::Progress;
+use crate::destage::step::Progress;
 use crate::mode::Mode;
 use tidegate_media::sync::{Ordering, yield_now};
 use tidegate_media::{BlockDevice, Durability, Extent, ExtentKind, Geometry, Lba, LbaRange, Misuse, Region, Result};
@@ -22,7 +22,7 @@ impl<R: Region> BlockDevice for DiskCache<R> {
     fn read(&self, at: Lba, out: &mut [u8]) -> Result<()> {
         let range = self.geometry.range(at, out.len())?;
         let size = self.geometry.block_size as usize;
-        let run = self.admission.run(range);
+        let run = self.reader.run(range);
         let mut missing = 0;
         for (index, lba) in range.iter().enumerate() {
             if !self.read_cached(lba.0, &mut out[index * size..(index + 1) * size])? {
@@ -77,7 +77,7 @@ impl<R: Region> BlockDevice for DiskCache<R> {
 
     fn extent(&self, range: LbaRange) -> Result<Extent> {
         self.geometry.within(range)?;
-        let is_cached = |lba: Lba| self.index.lock_for(lba.0).get(lba.0).is_some();
+        let is_cached = |lba: Lba| self.table.index.lock_for(lba.0).get(lba.0).is_some();
         let cached = is_cached(range.first);
         let looked_at = range.iter().take(EXTENT_BLOCKS_MAX);
         let alike = looked_at.take_while(|lba| is_cached(*lba) == cached).count() as u64;
@@ -110,7 +110,7 @@ impl<R: Region> DiskCache<R> {
 
     /// Whether writes of blocks that are not cached go past the cache. Where the disk is to keep the order of commits none do.
     fn writes_past(&self) -> bool {
-        self.mode().writes_past() && self.order.is_none()
+        self.mode().writes_past() && self.destager.order().is_none()
     }
 
     /// Puts all of `writes` in place, or none; unless the mode sends some of them past the cache.
@@ -146,7 +146,7 @@ impl<R: Region> DiskCache<R> {
     }
 
     fn bring_to_disk(&self, writes: &[Write<'_>]) -> Result<()> {
-        if let Some(order) = &self.order {
+        if let Some(order) = self.destager.order() {
             return self.bring_in_order(order);
         }
         let mut lbas: Vec<u64> = writes.iter().map(|(lba, _)| *lba).collect();

@@ -5,7 +5,7 @@
 //! began: those that are not refused could have run one after the other.
 
 use crate::cache::DiskCache;
-use crate::conflicts::Conflicts;
+use crate::commit::conflicts::Conflicts;
 use crate::mode::Mode;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -88,9 +88,9 @@ impl<R: Region> DiskCache<R> {
 
 impl<'a, R: Region> Transaction<'a, R> {
     fn on(cache: Whose<'a, R>) -> Transaction<'a, R> {
-        let watched = match cache.conflicts {
+        let watched = match cache.committer.conflicts {
             Conflicts::LastWins => None,
-            Conflicts::Refuse => Some(Watched { began: cache.recent.begin(), reads: BTreeSet::new() }),
+            Conflicts::Refuse => Some(Watched { began: cache.committer.recent.begin(), reads: BTreeSet::new() }),
         };
         Transaction { cache, writes: BTreeMap::new(), watched }
     }
@@ -151,7 +151,7 @@ impl<'a, R: Region> Transaction<'a, R> {
 impl<R> Drop for Transaction<'_, R> {
     fn drop(&mut self) {
         if self.watched.is_some() {
-            self.cache.recent.end();
+            self.cache.committer.recent.end();
         }
     }
 }

@@ -14,7 +14,7 @@ pub(crate) struct FreeEntry {
 }
 
 /// Free blocks and entries, dealt out to shards so that threads do not meet.
-pub(crate) struct Pool {
+pub(crate) struct FreeList {
     shards: Box<[Shard]>,
 }
 
@@ -27,14 +27,14 @@ struct Shard {
 
 const SHARDS: usize = 16;
 
-impl Pool {
-    pub(crate) fn new(blocks: impl Iterator<Item = u32>, entries: impl Iterator<Item = FreeEntry>) -> Pool {
+impl FreeList {
+    pub(crate) fn new(blocks: impl Iterator<Item = u32>, entries: impl Iterator<Item = FreeEntry>) -> FreeList {
         let mut lists: Vec<(Vec<u32>, Vec<FreeEntry>)> = (0..SHARDS).map(|_| Default::default()).collect();
         // Neighbours go together: entries of one line into one shard, so that a writer's new entries share lines.
         blocks.for_each(|block| lists[block as usize / 64 % SHARDS].0.push(block));
         entries.for_each(|free| lists[free.entry as usize / 64 % SHARDS].1.push(free));
         let shards = lists.into_iter().map(|(blocks, entries)| Shard::of(blocks, entries)).collect();
-        Pool { shards }
+        FreeList { shards }
     }
 
     /// Adds `wanted` blocks to `taken`, or none.
@@ -112,22 +112,22 @@ mod tests {
     #[test]
     fn all_or_none() {
         let entries = (0..200).map(|entry| FreeEntry { entry, counter: 0 });
-        let pool = Pool::new(0..200, entries);
+        let list = FreeList::new(0..200, entries);
         let mut taken = vec![1000];
-        assert!(!pool.take_blocks(201, &mut taken) && taken == [1000]);
-        assert_eq!(pool.free_blocks(), 200);
-        assert!(pool.take_blocks(200, &mut taken));
+        assert!(!list.take_blocks(201, &mut taken) && taken == [1000]);
+        assert_eq!(list.free_blocks(), 200);
+        assert!(list.take_blocks(200, &mut taken));
         taken.sort_unstable();
         assert!(taken.into_iter().eq((0..200).chain([1000])));
-        assert_eq!((pool.take_block(), pool.free_blocks()), (None, 0));
-        pool.give_block(7);
-        assert_eq!(pool.take_block(), Some(7));
+        assert_eq!((list.take_block(), list.free_blocks()), (None, 0));
+        list.give_block(7);
+        assert_eq!(list.take_block(), Some(7));
     }
 
     #[test]
     fn a_thread_gets_neighbours() {
-        let pool = Pool::new(0..0, (0..200).map(|entry| FreeEntry { entry, counter: 0 }));
-        let first = pool.take_entry().entry;
-        assert!((1..64).all(|next| pool.take_entry().entry == first + next));
+        let list = FreeList::new(0..0, (0..200).map(|entry| FreeEntry { entry, counter: 0 }));
+        let first = list.take_entry().entry;
+        assert!((1..64).all(|next| list.take_entry().entry == first + next));
     }
 }

@@ -1,19 +1,15 @@
-//! Room for a commit: free blocks, blocks that the disk has too, and what a writer does when there are neither.
+//! Room for a commit: free blocks, and blocks that the disk has too. A writer that finds neither destages some: see `help.rs`.
 
 use crate::cache::DiskCache;
-use crate::drain::Progress;
+use crate::free_list::FreeEntry;
 use crate::index::{Index, State, Stripe};
-use crate::pool::FreeEntry;
 use tidegate_layout::disk_cache::{CacheEntry, EntryState};
-use tidegate_media::sync::{SpinGuard, yield_now};
-use tidegate_media::{Error, LINE_BYTES, Poison, Region, Result};
+use tidegate_media::sync::SpinGuard;
+use tidegate_media::{LINE_BYTES, Poison, Region, Result};
 
 /// Clean blocks given up together, under one fence; fewer in a cache so small that they were a sizable part of it.
 const EVICTED_TOGETHER: usize = 16;
 const EVICTED_SHARE: usize = 64;
-/// Dirty blocks that a writer without room destages at a time.
-const HELP_BLOCKS: u32 = 64;
-
 /// A clean block that is to go.
 struct Victim {
     stripe: usize,
@@ -33,7 +29,7 @@ struct Freed {
 impl<R: Region> DiskCache<R> {
     /// A block to write into: free, no older state of the cache names it.
     pub(crate) fn reserve_one(&self) -> Result<u32> {
-        match self.pool.take_block() {
+        match self.table.free_list.take_block() {
             Some(block) => Ok(block),
             None => Ok(self.reserve(1)?[0]),
         }
@@ -45,7 +41,7 @@ impl<R: Region> DiskCache<R> {
             return Err(Poison { at: self.lost().at, len: LINE_BYTES }.into());
         }
         let mut taken = Vec::with_capacity(wanted);
-        while !self.pool.take_blocks(wanted, &mut taken) {
+        while !self.table.free_list.take_blocks(wanted, &mut taken) {
             if self.evict(wanted.max(self.evicted_together()))? == 0 {
                 self.help(wanted)?;
             }
@@ -55,7 +51,7 @@ impl<R: Region> DiskCache<R> {
 
     /// A block for something that is not worth destaging for.
     pub(crate) fn reserve_one_if_easy(&self) -> Result<Option<u32>> {
-        match self.pool.take_block() {
+        match self.table.free_list.take_block() {
             Some(block) => Ok(Some(block)),
             None => Ok(self.reserve_if_easy(1)?.pop()),
         }
@@ -64,9 +60,9 @@ impl<R: Region> DiskCache<R> {
     /// `wanted` blocks for something that is not worth destaging for, or none.
     pub(crate) fn reserve_if_easy(&self, wanted: usize) -> Result<Vec<u32>> {
         let mut taken = Vec::with_capacity(wanted);
-        if !self.pool.take_blocks(wanted, &mut taken) {
+        if !self.table.free_list.take_blocks(wanted, &mut taken) {
             self.evict(wanted.max(self.evicted_together()))?;
-            self.pool.take_blocks(wanted, &mut taken);
+            self.table.free_list.take_blocks(wanted, &mut taken);
         }
         Ok(taken)
     }
@@ -76,7 +72,7 @@ impl<R: Region> DiskCache<R> {
     /// The stripes of all victims stay locked until the fence, and the victims in the table: were one of them cached anew before its entry is
     /// durably free, or although that store was lost, a cut could leave it cached twice. Those that no entry names go at once.
     fn evict(&self, wanted: usize) -> Result<usize> {
-        let entries = self.index.victims(wanted, &mut |entry| self.is_clean(entry));
+        let entries = self.table.index.victims(wanted, &mut |entry| self.is_clean(entry));
         let mut victims: Vec<Victim> = entries.into_iter().filter_map(|entry| self.victim(entry)).collect();
         victims.sort_unstable_by_key(|victim| victim.stripe);
         let mut locked: Vec<(usize, SpinGuard<'_, Stripe>)> = Vec::new();
@@ -84,7 +80,7 @@ impl<R: Region> DiskCache<R> {
         let mut forgotten = 0;
         for victim in &victims {
             if locked.last().is_none_or(|(number, _)| *number != victim.stripe) {
-                locked.push((victim.stripe, self.index.lock(victim.stripe)));
+                locked.push((victim.stripe, self.table.index.lock(victim.stripe)));
             }
             let at = locked.len() - 1;
             if self.forget(&mut locked[at].1, victim.lba, victim.entry) {
@@ -100,8 +96,8 @@ impl<R: Region> DiskCache<R> {
         self.medium.fence()?;
         freed.iter().for_each(|freed| Index::remove_victim(&mut locked[freed.at].1, freed.lba));
         drop(locked);
-        freed.iter().for_each(|freed| self.pool.give_entry(freed.entry));
-        self.pool.give_blocks(freed.iter().map(|freed| freed.block));
+        freed.iter().for_each(|freed| self.table.free_list.give_entry(freed.entry));
+        self.table.free_list.give_blocks(freed.iter().map(|freed| freed.block));
         Ok(forgotten + freed.len())
     }
 
@@ -110,7 +106,7 @@ impl<R: Region> DiskCache<R> {
     }
 
     fn is_clean(&self, entry: u32) -> bool {
-        if self.transients.lba_of(entry).is_some() {
+        if self.reader.lba_of(entry).is_some() {
             return true;
         }
         let state = self.medium.entry(entry).ok().and_then(|entry| entry.check(&self.medium.plan).ok());
@@ -118,11 +114,11 @@ impl<R: Region> DiskCache<R> {
     }
 
     fn victim(&self, entry: u32) -> Option<Victim> {
-        let lba = match self.transients.lba_of(entry) {
+        let lba = match self.reader.lba_of(entry) {
             Some(lba) => lba,
             None => self.medium.entry(entry).ok()?.lba.get(),
         };
-        Some(Victim { stripe: self.index.stripe_of(lba), lba, entry })
+        Some(Victim { stripe: self.table.index.stripe_of(lba), lba, entry })
     }
 
     /// Frees a victim's entry, unless it was written or given away since it was chosen. Then the policy hears of it again when it is clean.
@@ -135,46 +131,5 @@ impl<R: Region> DiskCache<R> {
         self.medium.store_state(victim.entry, CacheEntry::free_word(counter));
         self.medium.flush_entry(victim.entry);
         Ok(Some((FreeEntry { entry: victim.entry, counter }, cached.block)))
-    }
-
-    /// Destages for want of room, one writer at a time. Fails with the disk's error if everything dirty was tried and nothing went.
-    fn help(&self, wanted: usize) -> Result<()> {
-        let mut sweep = self.helping.lock();
-        if self.pool.free_blocks() >= wanted {
-            return Ok(());
-        }
-        self.tally.helps.add(1);
-        let blocks = HELP_BLOCKS.max(u32::try_from(wanted).unwrap_or(u32::MAX));
-        let mut refused: Option<Error> = None;
-        let mut has_room_after = |progress: Progress| {
-            let failed = progress.failed.into_iter().map(|(_, error)| error).next();
-            refused = progress.flush_failed.or(failed).or(refused.take());
-            progress.cleaned > 0 || self.pool.free_blocks() >= wanted
-        };
-        if self.step_beside(blocks).is_some_and(&mut has_room_after) {
-            return Ok(());
-        }
-        // The first sweep may have begun, and left out, what became dirty since.
-        for _sweep in 0..2 {
-            loop {
-                let progress = self.step_of(&mut sweep, blocks);
-                let more = progress.more;
-                if has_room_after(progress) {
-                    return Ok(());
-                }
-                if !more {
-                    break;
-                }
-            }
-        }
-        match refused {
-            Some(error) => Err(error),
-            None => {
-                // Other writers or drainers hold what is missing, and are not done yet. Or it was lost with a fence that failed.
-                self.medium.fence()?;
-                yield_now();
-                Ok(())
-            }
-        }
     }
 }

@@ -18,15 +18,15 @@ pub(crate) enum Run {
 }
 
 /// The policies, each behind its own lock, which nobody takes unless the policy has something to decide.
-pub(crate) struct Admission {
+pub(crate) struct Filter {
     sequential: Option<Mutex<Sequential>>,
     doorkeeper: Option<Mutex<Doorkeeper>>,
 }
 
-impl Admission {
+impl Filter {
     /// Of a cache of `blocks` blocks; no run is too long if `cutoff_blocks` is 0.
-    pub(crate) fn new(admit: Admit, cutoff_blocks: u32, blocks: u32) -> Admission {
-        Admission {
+    pub(crate) fn new(admit: Admit, cutoff_blocks: u32, blocks: u32) -> Filter {
+        Filter {
             sequential: (cutoff_blocks > 0).then(|| Mutex::new(Sequential::new(cutoff_blocks))),
             doorkeeper: (admit != Admit::Always).then(|| Mutex::new(Doorkeeper::new(admit, blocks))),
         }

@@ -4,7 +4,7 @@
 //! 2. Cursors and entries are zeroed: every entry is free, no element counts.
 //! 3. The superblocks are written, the second first. A cut before that leaves no cache; one in between leaves the new one.
 
-use crate::load::superblocks;
+use crate::open::scan::superblocks;
 use tidegate_layout::disk_cache::{
     CACHE_BLOCK_BYTES_MAX, CACHE_BLOCK_BYTES_MIN, CURSORS_AT, CachePlan, JournalPlan, LBA_BITS, SUPERBLOCK_BYTES,
     SUPERBLOCK_COPIES_AT, Sums, Superblock, TrustedSuperblock,
@@ -150,8 +150,8 @@ pub fn identify<R: Region + ?Sized>(region: &R) -> Result<Option<Identity>, Pois
     }
     match superblocks(region) {
         Ok(newest) => Ok(Some(Identity::from(&newest.superblock))),
-        Err(crate::load::NoSuperblock::Unreadable(poison)) => Err(poison),
-        Err(crate::load::NoSuperblock::Broken(_)) => Ok(None),
+        Err(crate::open::scan::NoSuperblock::Unreadable(poison)) => Err(poison),
+        Err(crate::open::scan::NoSuperblock::Broken(_)) => Ok(None),
     }
 }
 
