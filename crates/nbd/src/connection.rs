@@ -2,10 +2,9 @@
 
 use crate::buffers::{Input, Output};
 use crate::execution::Executor;
-use crate::failure::Failure;
+use crate::failure::{ConnectionError, End, Failure, Violation};
 use crate::handshake::{self, Handshake};
 use crate::offload::{Link, Turn};
-use crate::outcome::{ConnectionError, End, Violation};
 use crate::service::Service;
 use crate::stream::Stream;
 use crate::timeouts::Deadlines;

@@ -21,7 +21,6 @@ mod failure;
 mod handshake;
 pub mod limits;
 mod offload;
-mod outcome;
 pub mod ram;
 pub mod rehearsal;
 mod reply;
@@ -34,7 +33,7 @@ mod wire;
 
 pub use connection::serve;
 pub use exports::{Exports, ExportsError};
-pub use outcome::{ConnectionError, End, Violation};
+pub use failure::{ConnectionError, End, Violation};
 pub use service::{Encryption, Service, Timeouts};
 pub use stream::Stream;
 pub use tls::{Tls, TlsError};

@@ -4,8 +4,8 @@
 use crate::buffers::{Input, Output};
 use crate::connection::{Phase, Progress};
 use crate::execution::Executor;
+use crate::failure::{ConnectionError, End};
 use crate::handshake::Handshake;
-use crate::outcome::{ConnectionError, End};
 use crate::service::Service;
 use crate::stream::Stream;
 use std::io;

@@ -3,7 +3,7 @@
 //! The stream's own limit is one short tick, set when there is something to watch and taken away when there is not. So the
 //! limit changes once in a burst of requests instead of with each, and an idle connection sleeps without a timer.
 
-use crate::outcome::ConnectionError;
+use crate::failure::ConnectionError;
 use crate::service::Timeouts;
 use crate::stream::Stream;
 use std::io;

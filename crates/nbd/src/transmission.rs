@@ -10,9 +10,8 @@
 
 use crate::buffers::{Gathered, Output};
 use crate::execution::{Broken, Executor, Reading, Taken};
-use crate::failure::Failure;
+use crate::failure::{Failure, Violation};
 use crate::limits::{INPUT_BYTES, SKIPPED_BYTES_MAX, STATUS_PAYLOAD_BYTES_MAX};
-use crate::outcome::Violation;
 use crate::wire::{Command, Request};
 
 /// A client that uses an export.
