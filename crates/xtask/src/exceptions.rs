@@ -4,7 +4,7 @@
 //! there. The list stores for each key the exact present sum. Anything larger is an error, and so is anything
 //! smaller until the entry is lowered: no exception leaves room to grow into.
 //!
-//! [`Exceptions::shrunk`] lowers the list to what is measured. A file that moves takes its breaches along to another
+//! [`Exceptions::shrunk`] lowers the list to the present figures. A file that moves takes its breaches along to another
 //! crate. Entries may follow, because the sum of one rule and item over all places is what may never grow: places
 //! that had no entry get one if that sum has not grown, and only then.
 

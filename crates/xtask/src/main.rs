@@ -9,6 +9,7 @@
 mod book;
 mod deb;
 mod exceptions;
+mod markdown;
 mod packages;
 mod pages;
 mod rules;

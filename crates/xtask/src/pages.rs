@@ -1,4 +1,4 @@
-//! The pages that are generated from the code, and what generates each.
+//! The pages that are generated from the code, and the generator of each.
 //!
 //! A page has one row in one of two tables. `cargo xtask bless` writes every page, and `cargo xtask bless --check`
 //! compares every page. `cargo xtask tidy` compares the pages of [`OF_LIBRARIES`] only: a page of [`OF_PROGRAM`]

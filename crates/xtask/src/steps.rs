@@ -141,7 +141,7 @@ fn built() -> PathBuf {
     target().join("debug")
 }
 
-/// The same code under shuttle, whose scheduler stands in for every lock and atomic. It is built apart, because
+/// Tests of the code under shuttle, whose scheduler stands in for every lock and atomic. It is built apart, because
 /// the flag changes every crate.
 fn schedules(extent: Extent) -> Result<()> {
     let target = target();
@@ -169,7 +169,7 @@ fn experiments() -> Result<()> {
     bench(&["report".as_ref(), &folder, "--out".as_ref(), &folder.join("report.html")])
 }
 
-/// The same code on virtual cores: digests, every known mistake, then as many seeds as make ten million operations. It is built
+/// Campaigns of the code on virtual cores: digests, every known mistake, then as many seeds as make ten million operations. It is built
 /// apart too. The long form compares the digests of a debug build as well.
 fn storms(extent: Extent) -> Result<()> {
     let target = target();

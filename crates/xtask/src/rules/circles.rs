@@ -1,8 +1,7 @@
 //! Modules of a crate import each other without a circle, so that each can be read after those it stands on.
 //!
 //! A module is a file. Imports and paths that begin with `crate`, `super` or `self` count; a name that is re-exported
-//! counts for the module it comes from. Two things are apart: children that use what a module above them has for all
-//! of them, and tests.
+//! counts for the module it comes from. Two things are apart: tests, and children that use a module above them.
 
 use crate::exceptions::Measured;
 use crate::rules::layers::Layers;

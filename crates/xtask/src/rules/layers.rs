@@ -1,5 +1,6 @@
 //! Dependencies point down, as the table in ARCHITECTURE.md says: to a lower layer, among fronts also to a row above.
 
+use crate::markdown::{cells, quoted};
 use crate::source::Finding;
 use crate::workspace::{Crate, Workspace};
 use std::collections::BTreeSet;
@@ -22,7 +23,7 @@ pub(crate) struct Row {
     /// 0 to 4, or `None` for crates that only test.
     pub(crate) level: Option<u8>,
     /// Whether the crate is still to come.
-    later: bool,
+    pub(crate) later: bool,
     /// The crates it may use.
     may_use: BTreeSet<String>,
     /// The row's line in the document.
@@ -49,6 +50,11 @@ impl Layers {
             row.may_use = resolve(&uses, &known, &row.name);
         }
         Ok(Layers { rows })
+    }
+
+    /// The rows of the product's crates, those to come included.
+    pub(crate) fn product(&self) -> impl Iterator<Item = &Row> {
+        self.rows.iter().filter(|row| row.level.is_some())
     }
 
     /// The row of the crate `name`.
@@ -132,19 +138,6 @@ impl Layers {
 
 fn finding(line: usize, advice: String) -> Finding {
     Finding { file: DOCUMENT.to_owned(), line, rule: RULE, advice }
-}
-
-/// The cells of a Markdown table's row; none if `line` is not one.
-fn cells(line: &str) -> Vec<String> {
-    let Some(inner) = line.trim().strip_prefix('|').and_then(|rest| rest.strip_suffix('|')) else {
-        return Vec::new();
-    };
-    inner.split('|').map(|cell| cell.trim().to_owned()).collect()
-}
-
-/// The words between backticks.
-fn quoted(cell: &str) -> Vec<String> {
-    cell.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
 fn rows_of(line: usize, cells: &[String]) -> Vec<Row> {

@@ -10,15 +10,18 @@ mod layers;
 mod leftovers;
 mod lengths;
 mod manifests;
+mod map;
 mod names;
 mod parameters;
 mod preambles;
 mod program;
+mod prose;
 mod reach;
 mod records;
 mod seams;
 mod tested;
 mod unsafety;
+mod vocabulary;
 mod waiting;
 
 use crate::exceptions::{Exceptions, LIST, Measured};
@@ -49,7 +52,7 @@ const OF_LAYERS: [fn(&SourceFile, &Layers) -> Vec<Finding>; 4] =
     [engines::own_concurrency, engines::output, failures::string_errors, seams::parameters];
 
 /// Rules that measure the workspace as a whole.
-const OF_WORKSPACE: [fn(&Workspace, &Layers) -> Vec<Measured>; 11] = [
+const OF_WORKSPACE: [fn(&Workspace, &Layers) -> Vec<Measured>; 15] = [
     circles::circles,
     lengths::crates,
     lengths::folders,
@@ -61,6 +64,10 @@ const OF_WORKSPACE: [fn(&Workspace, &Layers) -> Vec<Measured>; 11] = [
     parameters::bools,
     tested::own_tests,
     failures::matches,
+    prose::pages,
+    prose::comments,
+    vocabulary::terms,
+    vocabulary::words,
 ];
 
 /// Everything in the workspace that breaks a rule, sorted by place.
@@ -78,6 +85,7 @@ pub(crate) fn judge(workspace: &Workspace) -> Result<Vec<Finding>> {
     findings.extend(workspace.texts.iter().flat_map(documents::machine_paths));
     let exists = |path: &str| workspace.holds(path);
     findings.extend(workspace.texts.iter().flat_map(|text| documents::dead_ends(text, exists)));
+    findings.extend(map::map(workspace, &layers));
     findings.extend(pages::stale(workspace));
     findings.extend(exceptions(workspace)?.judge(&measure(workspace, &layers)));
     findings.sort();

@@ -17,7 +17,7 @@ pub(crate) fn names(file: &SourceFile) -> Vec<Finding> {
 }
 
 /// The module a path stands for: its stem, or its folder for `mod.rs`.
-fn module_name(path: &str) -> String {
+pub(crate) fn module_name(path: &str) -> String {
     let stem = path.trim_end_matches(".rs").trim_end_matches("/mod");
     stem.rsplit('/').next().unwrap_or(stem).to_owned()
 }

@@ -1,4 +1,4 @@
-//! The program only reads its command line, calls services and tells what they answered; bytes on a medium belong to
+//! The program only reads its command line, calls services and prints their answers; bytes on a medium belong to
 //! the crates below it.
 
 use crate::exceptions::Measured;
