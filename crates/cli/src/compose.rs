@@ -7,15 +7,15 @@ use crate::damage::Damage;
 use crate::disk_left::{self, IfChanged};
 use crate::disks::{self, Disk, DiskPlan, Named};
 use crate::facts::{Facts, Memory};
-use crate::failure::{DiskFailure, Doing, Failure, RunFailure, VolumeFailure, of_opening};
+use crate::failure::{DiskFailure, Doing, Failure, VolumeFailure, of_opening};
 use crate::holdings;
+use crate::holdings::is_pool;
 use crate::live_disk::{Front as CacheFront, LiveDisk};
 use crate::notes::Note;
 use crate::plan::VolumePlan;
 use crate::read_only::ReadOnly;
 use crate::readings::Watched;
 use crate::risk::{Stake, Step};
-use crate::run::is_pool;
 use crate::transit::{self, CacheWish, Costs, Identity, ReadsOnly, Transit};
 use std::path::Path;
 use std::sync::Arc;
@@ -187,7 +187,7 @@ pub(crate) fn cache_in<R: Region + ?Sized>(path: &Path, region: &R) -> Result<Op
 /// The cache of a disk on `region`, if it holds one. A pool of files is refused: it has the same form.
 pub(crate) fn disk_cache_in(path: &Path, region: &MappedRegion) -> Result<Option<CacheIdentity>, Failure> {
     if is_pool(region) {
-        return Err(RunFailure::NoVolume { pool: path.to_owned() }.into());
+        return Err(Failure::IsPool { pool: path.to_owned() });
     }
     Ok(cache_in(path, region)?)
 }

@@ -129,18 +129,6 @@ fn of_memory(domain: Domain, cached: bool) -> [Promise; 5] {
     }
 }
 
-/// What the domain is, in one sentence.
-pub(crate) fn meaning(domain: Domain) -> &'static str {
-    match domain {
-        Domain::PowerFail { .. } => "the platform keeps what was made durable when the power fails",
-        Domain::DiskFile => {
-            "an ordinary file: flush and FUA end with fdatasync; the volume is checked each time before it opens"
-        }
-        Domain::ProcessCrash => "memory that outlives processes, not a power loss or a crash of the kernel",
-        Domain::Volatile => "memory of this process alone",
-    }
-}
-
 /// The promises of one domain as columns, for people.
 pub(crate) struct Columns {
     /// The memory's domain.
@@ -175,7 +163,7 @@ mod tests {
     fn markdown() -> String {
         let mut text = String::new();
         for domain in DOMAINS {
-            write!(text, "### `{domain}`: {}\n\n", meaning(domain)).expect("a string takes all");
+            write!(text, "### `{domain}`: {}\n\n", domain.meaning()).expect("a string takes all");
             write_rows(&mut text, domain, Stack::Alone);
         }
         let [power_fail, disk_file, process_crash, _] = DOMAINS;

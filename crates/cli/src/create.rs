@@ -10,7 +10,7 @@ use crate::facts::{Facts, Memory};
 use crate::failure::{Doing, Exit, Failure, UsageFailure, VolumeFailure};
 use crate::grammar::Create;
 use crate::holdings;
-use rustix::fs::{FallocateFlags, SeekFrom};
+use rustix::fs::FallocateFlags;
 use serde::Serialize;
 use std::fmt;
 use std::fs::File;
@@ -21,11 +21,8 @@ use tidegate_host::default_paths;
 use tidegate_host::shell::word;
 use tidegate_host::unlocked::unlocked;
 use tidegate_layout::btt::{ARENA_BYTES_MIN, PAGE_BYTES, SECTOR_SIZES, Version};
-use tidegate_media::{Access, Allocation, Domain, LockedFile, MapError, MappedRegion, Region};
+use tidegate_media::{Access, Allocation, LockedFile, MapError, MappedRegion, Region};
 use uuid::Uuid;
-
-/// A file is searched for data in pieces of this size.
-const SEARCHED_BYTES: usize = 1 << 20;
 
 /// What `create` answers.
 #[derive(Serialize)]
@@ -158,25 +155,6 @@ fn tell_what_it_holds(path: &Path, region: &MappedRegion) {
     }
 }
 
-/// Whether no byte of the region is set. Holes are not read.
-pub(crate) fn is_all_zero(path: &Path, region: &MappedRegion) -> Result<bool, VolumeFailure> {
-    let first_data = region.file().map(|file| rustix::fs::seek(file, SeekFrom::Data(0)));
-    if let Some(Err(rustix::io::Errno::NXIO)) = first_data {
-        return Ok(true);
-    }
-    let mut piece = vec![0; SEARCHED_BYTES];
-    let mut at = 0;
-    while at < region.len() {
-        let bytes = usize::try_from(region.len() - at).map_or(SEARCHED_BYTES, |left| left.min(SEARCHED_BYTES));
-        region.read(at, &mut piece[..bytes]).map_err(|poison| VolumeFailure::of_poison(path, poison))?;
-        if piece[..bytes].iter().any(|byte| *byte != 0) {
-            return Ok(false);
-        }
-        at += bytes as u64;
-    }
-    Ok(true)
-}
-
 /// Empties the file and gives it its new size: zeroes everywhere.
 fn grow(wish: &Create) -> Result<MappedRegion, Failure> {
     let (path, size) = (wish.pmem.as_path(), wish.size.ok_or(UsageFailure::SizeMissing)?);
@@ -235,10 +213,5 @@ fn refused_format(path: &Path, version: Version, error: FormatError) -> Failure 
 
 /// Makes what was stored durable where fences alone do not.
 pub(crate) fn sync(path: &Path, region: &MappedRegion) -> Result<(), VolumeFailure> {
-    match (region.domain(), region.file()) {
-        (Domain::DiskFile, Some(file)) => file
-            .sync_data()
-            .map_err(|error| VolumeFailure::NotDurable { path: path.to_owned(), why: error.to_string() }),
-        _ => Ok(()),
-    }
+    region.sync_file().map_err(|error| VolumeFailure::NotDurable { path: path.to_owned(), why: error.to_string() })
 }

@@ -4,13 +4,13 @@ use crate::answer::line;
 use crate::contract::{self, Columns, Promise, Stack};
 use crate::damage::Damage;
 use crate::disks::{DETACHED, NO_NAME};
-use crate::run;
 use serde::{Serialize, Serializer};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use tidegate_btt::Summary;
 use tidegate_disk_cache::{Identity, Sums};
 use tidegate_host::units::Human;
+use tidegate_layout::kept::pool_version;
 use tidegate_media::{DiskIdentity, Domain, Instructions, MappedRegion, Region};
 use uuid::Uuid;
 
@@ -183,7 +183,7 @@ impl Facts {
     pub(crate) fn of_run_pool(path: &Path, memory: Memory, identity: &Identity) -> Facts {
         Facts {
             format: Format::RunPool,
-            version: run::version(identity).map_or_else(String::new, |version| version.to_string()),
+            version: pool_version(&identity.disk).map_or_else(String::new, |version| version.to_string()),
             blocks: u64::from(identity.blocks),
             cached_blocks: None,
             checksums: None,
@@ -247,7 +247,7 @@ impl fmt::Display for Facts {
             line(f, "damage", damage)?;
         }
         line(f, "stores", &self.instructions)?;
-        line(f, "domain", format_args!("{}: {}", self.domain, contract::meaning(self.in_domain)))?;
+        line(f, "domain", format_args!("{}: {}", self.domain, self.in_domain.meaning()))?;
         write!(f, "{}", Columns { domain: self.in_domain, stack: self.stack })
     }
 }

@@ -18,10 +18,11 @@ pub(crate) use disk::{DiskFailure, Kept, KeptBy};
 pub(crate) use journal::JournalFailure;
 pub(crate) use listening::{ListenFailure, SOCKET_PATH_BYTES_MAX};
 pub(crate) use opening::of_opening;
-pub(crate) use run::RunFailure;
 pub(crate) use stop::StopFailure;
+pub(crate) use tidegate_host::Doing;
+pub(crate) use tidegate_run_log::RunFailure;
 pub(crate) use usage::UsageFailure;
-pub(crate) use volume::{CacheTrouble, Doing, VolumeFailure};
+pub(crate) use volume::{CacheTrouble, VolumeFailure};
 
 use serde::Serialize;
 use std::io::{self, Write};
@@ -99,6 +100,11 @@ pub(crate) enum Failure {
     Listen(ListenFailure),
     /// A program to run.
     Run(RunFailure),
+    /// A pool where a volume was expected.
+    IsPool {
+        /// The pool.
+        pool: PathBuf,
+    },
     /// A server to stop.
     Stop(StopFailure),
     /// A file or folder that other users may have put there.
@@ -172,8 +178,9 @@ impl Failure {
             Failure::Disk(disk) => Some(disk.told()),
             Failure::Journal(journal) => Some(journal.told()),
             Failure::Listen(listen) => Some(listen.told()),
-            Failure::Run(run) => Some(run.told()),
+            Failure::Run(run) => Some(run::told(run)),
             Failure::Stop(stop) => Some(stop.told()),
+            Failure::IsPool { pool } => Some(run::instead_of_a_volume(pool)),
             Failure::NotOwn(not_own) => Some(own::told(not_own)),
             Failure::Output { folder, error } => Some(Told {
                 kind: "output",

@@ -1,17 +1,21 @@
 //! What lies in a region or on a disk, told before it is overwritten.
 
 use crate::compose::{self, Holds};
-use crate::create::is_all_zero;
 use crate::disks::{DETACHED, Disk};
 use crate::failure::{DiskFailure, VolumeFailure};
 use crate::notes::Note;
-use crate::run::is_pool;
 use std::path::Path;
 use tidegate_btt::{Identity, identify};
 use tidegate_host::units::Human;
 use tidegate_layout::foreign::{HEAD_BYTES, TAIL_BYTES, recognise};
+use tidegate_layout::kept::is_pool_disk;
 use tidegate_media::{AlignedBytes, BlockDevice, Lba, MappedRegion};
 use uuid::Uuid;
+
+/// Whether a pool of `tidegate run` that can be read was laid out on `region`.
+pub(crate) fn is_pool(region: &MappedRegion) -> bool {
+    tidegate_disk_cache::identify(region).ok().flatten().is_some_and(|identity| is_pool_disk(&identity.disk))
+}
 
 /// What the region at `path` holds, in words; `None` if there are only zeroes.
 pub(crate) fn of_region(path: &Path, region: &MappedRegion) -> Result<Option<String>, VolumeFailure> {
@@ -19,7 +23,9 @@ pub(crate) fn of_region(path: &Path, region: &MappedRegion) -> Result<Option<Str
         return Ok(Some(cache));
     }
     Ok(Some(match identify(region).map_err(|poison| VolumeFailure::of_poison(path, poison))? {
-        Identity::Blank if is_all_zero(path, region)? => return Ok(None),
+        Identity::Blank if region.is_all_zero().map_err(|poison| VolumeFailure::of_poison(path, poison))? => {
+            return Ok(None);
+        }
         Identity::Blank => "data that is not recognised".to_owned(),
         Identity::Btt(summary) => {
             let size = Human(summary.blocks * u64::from(summary.block_size));

@@ -7,8 +7,8 @@ use crate::answer;
 use crate::compose;
 use crate::control;
 use crate::failure::{Exit, Failure};
+use crate::holdings;
 use crate::leftovers::{self, Leftover};
-use crate::run::{self, LeftFolder, LeftPool};
 use crate::snapshot::{Snapshot, VolumeCounts};
 use serde::Serialize;
 use std::fmt;
@@ -18,6 +18,7 @@ use tidegate_host::owned;
 use tidegate_host::processes::{self, Process};
 use tidegate_host::shell::word;
 use tidegate_media::Access;
+use tidegate_run_log::{self as run, LeftFolder, LeftPool};
 
 /// What `list` answers.
 #[derive(Serialize)]
@@ -170,8 +171,9 @@ pub(crate) fn servers(processes: &[Process]) -> Vec<Server> {
 
 /// The pools that a run has locked.
 fn used_pools(process: &Process) -> Vec<UsedPool> {
-    let is_pool =
-        |path: &&PathBuf| compose::map_at_once(path, Access::PrivateUnlocked).is_ok_and(|region| run::is_pool(&region));
+    let is_pool = |path: &&PathBuf| {
+        compose::map_at_once(path, Access::PrivateUnlocked).is_ok_and(|region| holdings::is_pool(&region))
+    };
     let used = |pool: &PathBuf| UsedPool { pid: process.pid, user: owned::named(process.user), pool: pool.clone() };
     process.locked.iter().filter(is_pool).map(used).collect()
 }

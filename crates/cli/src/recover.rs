@@ -1,12 +1,12 @@
-//! `tidegate recover`: what a run under [`run`](mod@crate::run) left in its pool, brought to its files without running anything.
+//! `tidegate recover`: what a run under `tidegate run` left in its pool, brought to its files without running anything.
 
 use crate::answer;
 use crate::failure::{Exit, Failure};
 use crate::grammar::Recover;
-use crate::run::{FileSystem, IfUnmounted, LEFT_ALONE, LeftAlone, Recovered, Salvaged, Unmounted, recover_pool};
 use serde::Serialize;
 use std::fmt;
 use std::path::PathBuf;
+use tidegate_run_log::{FileSystem, IfUnmounted, LEFT_ALONE, LeftAlone, Recovered, Salvaged, Unmounted, recover_pool};
 
 /// What `recover` answers.
 #[derive(Serialize)]

@@ -1,238 +1,133 @@
-//! `tidegate run`: a program whose syncs end in persistent memory, and the supervisor beside it.
-//!
-//! The library that is loaded under the program (`libtidegate_preload.so`) asks this supervisor to hold files and to keep what was written to them; see
-//! its preamble for the rules between the two. Here [`keeper`] answers, [`kept`] is the persistent memory, [`journal`] says which file is which,
-//! [`recover`] brings back what a power cut left, [`door`] listens, and [`program`] starts the program and speaks for it.
+//! `tidegate run`: what a run is asked for, by flags, and by the configuration file of `run`, which has the same words. Flags win over the file.
 
-mod above;
-mod beside;
-mod blocks;
-#[cfg(test)]
-mod cuts;
-mod deny;
-mod door;
-mod file_system;
-mod folder;
-mod follower;
-mod ground;
-mod held_file;
-mod held_name;
-mod journal;
-mod keeper;
-mod kept;
-mod left;
-mod near;
-mod notes;
-mod program;
-mod recover;
-mod sight;
-mod span;
-mod strips;
-mod table;
-mod version;
-mod written;
-
-use crate::contract;
-use crate::failure::{Doing, Failure, RunFailure};
+use crate::config;
+use crate::failure::{ConfigFailure, Exit, Failure};
+use crate::flush;
 use crate::grammar::Run;
-use beside::Beside;
-use deny::Denied;
-pub(crate) use file_system::FileSystem;
-use folder::Folder;
-use follower::Follower;
-pub(crate) use held_file::IfUnmounted;
-use journal::Journal;
-pub(crate) use keeper::{FileStatus, Status};
-use keeper::{Keeper, Scope};
-use kept::Kept;
-pub(crate) use left::{LeftFolder, LeftPool, is_supervisor, left_folders, left_pools};
-use notes::Notes;
-pub(crate) use recover::{LEFT_ALONE, LeftAlone, Recovered, Salvaged, Unmounted};
-use std::os::unix::fs::MetadataExt;
+use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::time::Duration;
-use table::Table;
-use tidegate_host::default_paths;
-use tidegate_host::owned::{self, Distrust};
-use tidegate_host::shell::word;
-use tidegate_host::units::Human;
-use tidegate_media::{Domain, MappedRegion, Region};
-pub(crate) use version::{is_pool, version};
-use written::Asked;
+use tidegate_run_log::{Around, Asked};
 
-/// Bytes of a pool that is made, unless asked otherwise.
-const POOL_BYTES: u64 = 1 << 30;
-
-/// How long a file that was removed stays open here.
-const REMOVED_LOOK_EVERY: Duration = Duration::from_secs(1);
+/// The file.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    pool: Option<PathBuf>,
+    #[serde(default, deserialize_with = "config::size")]
+    size: Option<u64>,
+    #[serde(default, deserialize_with = "config::one_or_more")]
+    root: Vec<PathBuf>,
+    #[serde(default, deserialize_with = "config::one_or_more")]
+    deny: Vec<String>,
+}
 
 /// Runs `tidegate run`; the answer is the program's.
 pub(crate) fn run(wish: &Run) -> Result<ExitCode, Failure> {
     tracing::warn!(
         "`tidegate run` is experimental: docs/guide/run.md lists when a recovery after a power loss is wrong"
     );
-    let library = program::library()?;
-    let asked = Asked::of(wish)?;
-    let scope = Scope { roots: roots(&asked.roots)?, denied: Denied::new(&asked.deny) };
-    let pool = pool_or_default(asked.pool.as_deref());
-    let region = Arc::new(map(&pool, asked.size.unwrap_or(POOL_BYTES), wish.is_trial)?);
-    let domain = region.domain();
-    if let Some(size) = asked.size.filter(|size| *size != region.len()) {
-        let has = Human(region.len());
-        tracing::warn!(
-            "the pool {} has {has} and keeps them: --size {} is for one that is made",
-            pool.display(),
-            Human(size)
-        );
-    }
-    warn_of(&pool, domain);
-    warn_of_others(&pool);
-    let beside = Beside::of(&pool);
-    let journal_at = beside.journal();
-    default_paths::make_folder_of(&journal_at)?;
-    beside.refuse_in_memory(domain)?;
-    let recovered = recover::recover(&beside, &region, beside.salvaged(), IfUnmounted::Keep)?;
-    recovered.tell();
-    // First: the journal stays then, and tells of doubtful files again.
-    recovered.refuse_unmounted(&pool)?;
-    if let Some(file) = recovered.doubtful() {
-        return Err(RunFailure::Doubtful { file: file.to_owned(), aside: beside.salvaged() }.into());
-    }
-    let kept = Kept::fresh(&pool, region)?;
-    let folder = Folder::make()?;
-    let table = Table::create(&folder.table())?;
-    let mut journal = Journal::begin(&journal_at, domain)?;
-    journal.add_folder(folder.path()).map_err(Failure::system("writing the journal of holds"))?;
-    let environment =
-        program::Environment::new(&library, &folder, &scope.roots, (&journal, &journal_at), beside.pool());
-    let notes = Notes::create(&folder.notes())?;
-    let keeper = Arc::new(Keeper::new(scope, kept, table, journal).with_notes(notes));
-    let door = door::open(&folder.socket(), Arc::clone(&keeper))?;
-    let of_follower = Arc::clone(&keeper);
-    let follower = Follower::start(REMOVED_LOOK_EVERY, move || of_follower.let_go_of_removed());
-    let follower = follower.map_err(Failure::system("starting a thread"))?;
-    let ended = program::run(&wish.command, &environment);
-    // Without it, only the end is to be waited for.
-    let impatience = program::Impatience::begin(&pool);
-    drop((door, follower));
-    let left = keeper.end();
-    drop(impatience);
-    left.tell();
-    ended
+    let library = tidegate_run_log::library()?;
+    let around = Around { tell: flush::teller(false), interrupted: Exit::Interrupted as i32 };
+    Ok(tidegate_run_log::run(&library, &asked_by(wish)?, &wish.command, around)?)
 }
 
-/// Maps the pool at `path`, made now with `size` bytes if it is absent: persistent memory, unless it `is_trial`.
-fn map(path: &Path, size: u64, is_trial: bool) -> Result<MappedRegion, Failure> {
-    let is_new = matches!(path.try_exists(), Ok(false));
-    let region = kept::map(path, size)?;
-    version::refuse_others(path, &region)?;
-    if is_trial || matches!(region.domain(), Domain::PowerFail { .. }) {
-        return Ok(region);
-    }
-    if is_new {
-        // Nobody else could use it so far. If it stays, it is an empty pool.
-        let _ = std::fs::remove_file(path);
-    }
-    Err(RunFailure::NotPersistent { pool: path.to_owned(), is: what_it_is(region.domain()) }.into())
-}
-
-/// What a pool in `domain` is, if it is no persistent memory.
-fn what_it_is(domain: Domain) -> &'static str {
-    match domain {
-        Domain::DiskFile => "an ordinary file, not persistent memory",
-        _ => contract::meaning(domain),
-    }
-}
-
-/// Brings what a run left in `pool` to its files, and what cannot go there to the folder `aside`.
-pub(crate) fn recover_pool(pool: &Path, aside: Option<&Path>, if_unmounted: IfUnmounted) -> Result<Recovered, Failure> {
-    if !pool.exists() {
-        return Err(RunFailure::NoPool { pool: pool.to_owned() }.into());
-    }
-    let region = Arc::new(kept::open(pool)?);
-    version::refuse_others(pool, &region)?;
-    let beside = Beside::of(pool);
-    // A run that was cut short while it made its pool has left a journal.
-    if !is_pool(&region) && !beside.journal().exists() {
-        let why = "no run has laid out a pool there".to_owned();
-        return Err(RunFailure::Pool { pool: pool.to_owned(), why }.into());
-    }
-    let aside = aside.map_or_else(|| beside.salvaged(), Path::to_owned);
-    recover::recover(&beside, &region, aside, if_unmounted)
-}
-
-/// The pool that is meant when none is named.
-pub(crate) fn pool_or_default(pool: Option<&Path>) -> PathBuf {
-    pool.map_or_else(default_paths::default_pool, Path::to_owned)
-}
-
-/// Whether `error` says that nothing is there: no such file, or a file where a folder would have to be.
-fn is_absent(error: &std::io::Error) -> bool {
-    matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory)
-}
-
-/// What the run with `pool` is doing. None: there is none.
-pub(crate) fn status_of(pool: &Path) -> Result<Option<Status>, Failure> {
-    let beside = Beside::of(pool);
-    let journal = beside.journal();
-    let refused = |doing| {
-        let journal = &journal;
-        move |error: std::io::Error| match error.kind() {
-            _ if Distrust::in_error(&error).is_some() => RunFailure::of_file(journal, Doing::Read, error),
-            std::io::ErrorKind::PermissionDenied => RunFailure::Denied { pool: pool.to_owned(), error }.into(),
-            _ => Failure::System { doing, error },
-        }
+/// What is asked for by `wish`, and by the file that it names.
+fn asked_by(wish: &Run) -> Result<Asked, Failure> {
+    let written = match &wish.config {
+        Some(path) => parse(path, &config::text_of(path)?)?,
+        None => Written::default(),
     };
-    // Root may ask about the run of any user.
-    let owner = beside.pool().metadata().map_or(owned::own(), |data| data.uid());
-    let owners = if owned::own() == 0 { vec![0, owner] } else { vec![owned::own()] };
-    let folder = match journal::folder_in(&journal, &owners) {
-        Err(error) if is_absent(&error) => return Ok(None),
-        folder => folder.map_err(refused("reading the journal of holds"))?,
-    };
-    let Some((folder, owner)) = folder else { return Ok(None) };
-    match door::ask_status(&folder.join(tidegate_preload_wire::SOCKET), owner) {
-        Ok(status) => Ok(Some(status)),
-        Err(error) if matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::ConnectionRefused) => {
-            Ok(None)
-        }
-        Err(error) => Err(refused("asking the supervisor")(error)),
+    Ok(Asked {
+        pool: wish.pool.clone().or(written.pool),
+        size: wish.size.or(written.size),
+        roots: if wish.root.is_empty() { written.root } else { wish.root.clone() },
+        deny: if wish.deny.is_empty() { written.deny } else { wish.deny.clone() },
+        is_trial: wish.is_trial,
+    })
+}
+
+/// Relative paths start at the file's folder.
+fn parse(path: &Path, text: &str) -> Result<Written, ConfigFailure> {
+    let Written { pool, size, root, deny } =
+        toml::from_str(text).map_err(|error| config::refused(path, text, &error))?;
+    let folder = path.parent().unwrap_or(path);
+    let root = root.into_iter().map(|root| folder.join(root)).collect();
+    Ok(Written { pool: pool.map(|pool| folder.join(pool)), size, root, deny })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EVERY_KEY: &str = "pool = \"p\"\nsize = \"64M\"\nroot = [\"a\", \"/b\"]\ndeny = [\"*.tmp\"]\n";
+
+    fn asked(text: &str, flags: &Run) -> Asked {
+        let folder = tempfile::tempdir().expect("a folder for what is temporary");
+        let path = folder.path().join("run.toml");
+        std::fs::write(&path, text).expect("the file can be written");
+        let mut asked = asked_by(&Run { config: Some(path), ..flags.clone() }).expect("a good file");
+        let bare = |path: &mut PathBuf| *path = path.strip_prefix(folder.path()).unwrap_or(path).to_owned();
+        asked.pool.iter_mut().chain(&mut asked.roots).for_each(bare);
+        asked
     }
-}
 
-/// The roots as the kernel names them.
-fn roots(named: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
-    let current = [PathBuf::from(".")];
-    let named = if named.is_empty() { &current[..] } else { named };
-    let real = |root: &PathBuf| match root.canonicalize() {
-        Ok(real) if real.is_dir() && !real.to_string_lossy().contains(':') => Ok(real),
-        Ok(_) => {
-            Err(RunFailure::NoRoot { root: root.clone(), why: "it is no folder, or has a colon in its name".into() }
-                .into())
-        }
-        Err(error) => Err(RunFailure::NoRoot { root: root.clone(), why: error.to_string() }.into()),
-    };
-    named.iter().map(real).collect()
-}
-
-/// Says so if the pool is a file that others may read.
-fn warn_of_others(pool: &Path) {
-    let file = pool.metadata().ok().filter(std::fs::Metadata::is_file);
-    if file.is_some_and(|file| file.mode() & 0o044 != 0) {
-        let (shown, pool) = (pool.display(), word(pool));
-        tracing::warn!("other users may read what programs sync to the pool {shown}: chmod 600 {pool}");
+    #[test]
+    fn every_key_reaches_the_run() {
+        let expected = Asked {
+            pool: Some("p".into()),
+            size: Some(64 << 20),
+            roots: vec!["a".into(), "/b".into()],
+            deny: vec!["*.tmp".to_owned()],
+            is_trial: false,
+        };
+        assert_eq!(asked(EVERY_KEY, &Run::default()), expected);
+        let usual = Asked { pool: None, size: None, roots: Vec::new(), deny: Vec::new(), is_trial: false };
+        assert_eq!(asked("", &Run::default()), usual);
     }
-}
 
-/// Says so if what is synced would not outlive a power cut.
-fn warn_of(pool: &Path, domain: Domain) {
-    if !matches!(domain, Domain::PowerFail { .. }) {
-        let is = what_it_is(domain);
-        tracing::warn!(
-            "the pool {} is {is}: what programs sync survives their end and this program's, but not a power cut",
-            pool.display()
-        );
+    #[test]
+    fn a_list_of_one_needs_no_brackets() {
+        let one = asked("root = \"a\"\ndeny = \"*.tmp\"\n", &Run::default());
+        assert_eq!((one.roots, one.deny), (vec!["a".into()], vec!["*.tmp".to_owned()]));
+    }
+
+    #[test]
+    fn flags_win_over_the_file() {
+        let flags = Run {
+            pool: Some("q".into()),
+            size: Some(32 << 20),
+            root: vec!["/c".into()],
+            deny: vec!["*.log".to_owned()],
+            ..Run::default()
+        };
+        let expected = Asked {
+            pool: flags.pool.clone(),
+            size: Some(32 << 20),
+            roots: flags.root.clone(),
+            deny: flags.deny.clone(),
+            is_trial: false,
+        };
+        assert_eq!(asked(EVERY_KEY, &flags), expected);
+    }
+
+    #[test]
+    fn an_unknown_key_is_refused_with_its_line_and_the_nearest_one() {
+        let Err(ConfigFailure::UnknownKey { line, key, nearest, known, .. }) =
+            parse(Path::new("/r.toml"), "\nrot = []\n")
+        else {
+            panic!("it is not refused for a key")
+        };
+        assert_eq!((line, key.as_str(), nearest.as_deref()), (2, "rot", Some("root")));
+        assert_eq!(known, ["pool", "size", "root", "deny"]);
+    }
+
+    #[test]
+    fn a_size_that_is_none_is_refused_with_its_line() {
+        let Err(ConfigFailure::Invalid { line, .. }) = parse(Path::new("/r.toml"), "pool = \"p\"\nsize = \"big\"\n")
+        else {
+            panic!("it is not refused")
+        };
+        assert_eq!(line, 2);
     }
 }

@@ -3,11 +3,11 @@
 use crate::answer;
 use crate::failure::{Exit, Failure, RunFailure};
 use crate::grammar;
-use crate::run::{self, FileStatus, Status};
 use serde::Serialize;
 use std::fmt;
 use std::path::PathBuf;
 use tidegate_host::units::Human;
+use tidegate_run_log::{self as run, FileStatus, Status};
 
 /// What `status` answers.
 #[derive(Serialize)]

@@ -1,7 +1,7 @@
-//! What services ask of the machine they run on, and how they write sizes and paths for people.
+//! Services and the machine they run on: its files, users, processes and limits, and the notation of sizes and paths.
 //!
 //! A service is a program's long-lived part: a server of volumes, or the supervisor of programs. Services are
-//! siblings that do not know each other; this crate has what all of them need of the operating system.
+//! siblings that do not know each other; this crate has their common questions to the operating system.
 //!
 //! [`default_paths`] says where a user's files are, [`owned`] whose a file is, [`unlocked`] waits for a lock,
 //! [`processes`] finds running services, [`rlimits`] raises the limits of this one, [`progress`] tells how far
@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 pub mod default_paths;
+mod doing;
 pub mod json_path;
 pub mod owned;
 pub mod processes;
@@ -18,3 +19,5 @@ pub mod rlimits;
 pub mod shell;
 pub mod units;
 pub mod unlocked;
+
+pub use doing::Doing;

@@ -68,7 +68,8 @@ pub fn describe() -> String {
 
 const HEAD: &str = "# Bytes on the medium
 
-Printed by `tidegate_layout::describe()`; `cargo xtask bless` writes it anew. All integers are little-endian.
+Printed by `tidegate_layout::describe()`; `cargo xtask bless` writes it anew. All integers are
+little-endian.
 
 ";
 
@@ -76,11 +77,12 @@ fn btt() -> String {
     let sectors = SECTOR_SIZES.map(|size| size.to_string()).join(", ");
     format!(
         "## Block translation table\n\n\
-         The format of Linux's `nd_btt`, to the byte. A region is cut into arenas of at most {ARENA_BYTES_MAX} bytes and at least\n\
-         {ARENA_BYTES_MIN}. Version {} starts at byte {} of the region, version {} at byte {}. Sector sizes: {sectors}.\n\n\
-         An arena holds, in this order: info block, data blocks, map, flog, and a copy of the info block. Readers go by\n\
-         the offsets in the info block, not by the order. A map entry is one 4-byte integer for each block the user\n\
-         sees; the flog has one group of 64 bytes for each free block.\n\n",
+         The format of Linux's `nd_btt`, to the byte. A region is cut into arenas of {ARENA_BYTES_MIN} to\n\
+         {ARENA_BYTES_MAX} bytes. Version {} starts at byte {} of the region, version {} at byte {}.\n\
+         Sector sizes: {sectors}.\n\n\
+         An arena holds, in this order: info block, data blocks, map, flog, and a copy of the info block.\n\
+         Readers go by the offsets in the info block, not by the order. A map entry is one 4-byte integer for\n\
+         each block that the user sees; the flog has one group of 64 bytes for each free block.\n\n",
         Version::V1_1,
         Version::V1_1.start(),
         Version::V2_0,
@@ -91,40 +93,51 @@ fn btt() -> String {
 fn disk_cache() -> String {
     format!(
         "\n## Disk cache\n\n\
-         A region in front of a disk: the superblock at byte 0 and once more at byte 4096, the cursors at byte {CURSORS_AT}, and where the\n\
-         superblock says the ring of elements, the entries, and the blocks of {CACHE_BLOCK_BYTES_MIN} to {CACHE_BLOCK_BYTES_MAX} bytes. As many entries as blocks; any entry may\n\
-         name any block. What an entry says is superseded by elements between the cursors whose counter is ahead of the entry's.\n\
-         Bit 2 of `ro_compat` says that there are checksums of the disk's first blocks from byte {START_SUMS_AT} on, one for each block of the first MiB, 256 at most.\n\n\
-         A cache that keeps the order of commits on its disk has a journal at the disk's end: records, the blocks of a group, and two blocks\n\
-         with a header each. If the header that counts says so, the group's blocks are to be put in place.\n\n",
+         A region in front of a disk:\n\n\
+         | at byte | lies |\n| ---: | --- |\n\
+         | 0 and 4096 | the superblock, twice |\n\
+         | {CURSORS_AT} | the cursors of the redo ring |\n\
+         | {START_SUMS_AT} | if bit 2 of `ro_compat` is set: checksums of the disk's first blocks, one for each block of the first MiB, 256 at most |\n\
+         | as the superblock says | the redo ring, the entries, and the blocks of {CACHE_BLOCK_BYTES_MIN} to {CACHE_BLOCK_BYTES_MAX} bytes |\n\n\
+         There are as many entries as blocks, and any entry may name any block. An element between the\n\
+         cursors supersedes its entry if its counter is ahead of the entry's.\n\n\
+         A cache that keeps the order of commits on its disk has a journal at the disk's end: records, the\n\
+         blocks of a group, and two blocks with a header each. If the committed header names a group,\n\
+         recovery writes the group's blocks to their places.\n\n",
     )
 }
 
 fn file_cache() -> String {
     format!(
         "\n## File cache\n\n\
-         A pool for files: the superblock at byte 0 and once more at byte 4096, and lanes. A lane is cursors as above, a ring of elements, records, entries and\n\
-         chunks of 1 MiB, each cut into blocks of one class. An element is carried out if its version is greater than its entry's, or not less than\n\
-         its record's. Where entries of a file overlap, the greater version counts. Unsynced writes lie in shared memory: a head, a file for\n\
-         each record, headers, and blocks of {VOLATILE_BLOCK_BYTES} bytes.\n\n",
+         A pool for files: the superblock at byte 0 and once more at byte 4096, and lanes. A lane consists of\n\
+         cursors as above, a redo ring, records, entries and chunks of 1 MiB, each cut into blocks of one\n\
+         class. Recovery carries out an element if its version is greater than its entry's, or not less than\n\
+         its record's. Where entries of a file overlap, the greater version wins.\n\n\
+         Unsynced writes lie in shared memory: a head, a file for each record, headers, and blocks of\n\
+         {VOLATILE_BLOCK_BYTES} bytes.\n\n",
     )
 }
 
 fn kept() -> String {
     format!(
         "\n## Pool of a run\n\n\
-         A disk cache as above, strips of {STRIP_BYTES} bytes behind it (half as many before version 5), and a map of void slots at the end, one bit for each slot, the lowest first. Block b of slot s of\n\
-         the cache's disk is block b of a file; block s of slot 0 tells of that file. The records of a strip begin at its byte {STRIP_RECORDS_AT}, the counts at\n\
-         byte {STRIP_COUNTS_AT}. A file has a pair of strips, an even one and the next: odd fillings lie on the first, even ones on the second. Records count if their\n\
-         filling is greater than the one that the file's block says is absorbed; they go over all blocks then, the lesser filling first.\n\n",
+         A disk cache as above. Behind it lie log segments (strips) of {STRIP_BYTES} bytes, half as many before\n\
+         version 5, and at the end a bitmap of invalid (void) slots: one bit for each slot, the lowest first.\n\n\
+         Block b of slot s of the cache's disk is block b of a file. Block s of slot 0 is that file's size\n\
+         record.\n\n\
+         The records of a segment begin at its byte {STRIP_RECORDS_AT}, the counters at byte {STRIP_COUNTS_AT}. A file has a pair of\n\
+         segments, an even one and the next: odd epochs (fillings) lie on the first, even ones on the second.\n\
+         Records are valid if their epoch is greater than the one that the file's size record says is\n\
+         checkpointed (absorbed). Recovery lays them over all blocks then, the lesser epoch first.\n\n",
     )
 }
 
 fn write_cache() -> String {
     format!(
-        "\n## Transit cache\n\n\
-         Not on a medium: shared memory that outlives the process and not the machine. The head, the slots' headers from byte\n\
-         {CACHE_HEAD_BYTES} on, and the slots' blocks, each block at a multiple of its size.\n\n",
+        "\n## Write cache\n\n\
+         Not on a medium: shared memory that outlives the process and not the machine. It holds the head, the\n\
+         slots' headers from byte {CACHE_HEAD_BYTES} on, and the slots' blocks, each block at a multiple of its size.\n\n",
     )
 }
 

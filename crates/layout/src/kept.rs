@@ -1,7 +1,35 @@
 //! What a pool of `tidegate run` has besides its cache: strips, to which programs commit by themselves, and the sizes of files.
 
 use crate::on_media::on_media;
+use std::ops::RangeInclusive;
 use zerocopy::little_endian::{U32, U64};
+
+/// What the cache of a pool says that its disk is, before the version's digit.
+const POOL_DISK: [u8; 31] = *b"files of programs below run, v ";
+
+/// The version of new pools.
+pub const POOL_VERSION: u8 = 5;
+
+/// The versions of pools that can be read.
+const POOL_VERSIONS: RangeInclusive<u8> = 2..=POOL_VERSION;
+
+/// Returns what the cache of a pool of this version says that its disk is.
+pub fn pool_disk(version: u8) -> [u8; 32] {
+    let mut disk = [version.wrapping_add(b'0'); 32];
+    disk[..POOL_DISK.len()].copy_from_slice(&POOL_DISK);
+    disk
+}
+
+/// Returns the version of the pool whose cache says that its disk is `disk`, if it is a pool's.
+pub fn pool_version(disk: &[u8; 32]) -> Option<u8> {
+    let [kind @ .., digit] = disk;
+    (*kind == POOL_DISK).then(|| digit.wrapping_sub(b'0'))
+}
+
+/// Whether a cache says with `disk` that it is a pool's, of a version that can be read.
+pub fn is_pool_disk(disk: &[u8; 32]) -> bool {
+    pool_version(disk).is_some_and(|version| POOL_VERSIONS.contains(&version))
+}
 
 /// Where the counts of a strip lie, behind its head.
 pub const STRIP_COUNTS_AT: u64 = 64;

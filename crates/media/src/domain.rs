@@ -25,6 +25,20 @@ pub enum Domain {
     Volatile,
 }
 
+impl Domain {
+    /// Returns what the domain is, in one sentence.
+    pub fn meaning(self) -> &'static str {
+        match self {
+            Domain::PowerFail { .. } => "the platform keeps what was made durable when the power fails",
+            Domain::DiskFile => {
+                "an ordinary file: flush and FUA end with fdatasync; the volume is checked each time before it opens"
+            }
+            Domain::ProcessCrash => "memory that outlives processes, not a power loss or a crash of the kernel",
+            Domain::Volatile => "memory of this process alone",
+        }
+    }
+}
+
 impl fmt::Display for Domain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

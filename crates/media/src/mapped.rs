@@ -19,6 +19,9 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+/// Bytes that are looked at together for one that is set.
+const SEARCHED_BYTES: usize = 1 << 20;
+
 /// How much of a new file has its place on the file system from the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Allocation {
@@ -159,6 +162,32 @@ impl MappedRegion {
     /// The file, locked as long as this region lives; None for anonymous memory.
     pub fn file(&self) -> Option<&File> {
         self.file.as_deref()
+    }
+
+    /// Makes what was stored durable where fences alone do not: in an ordinary file.
+    pub fn sync_file(&self) -> std::io::Result<()> {
+        match (self.domain(), self.file()) {
+            (Domain::DiskFile, Some(file)) => file.sync_data(),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether no byte is set. Holes of a file are not read.
+    pub fn is_all_zero(&self) -> Result<bool, Poison> {
+        if let Some(Err(Errno::NXIO)) = self.file().map(|file| seek(file, SeekFrom::Data(0))) {
+            return Ok(true);
+        }
+        let mut piece = vec![0; SEARCHED_BYTES];
+        let mut at = 0;
+        while at < self.len() {
+            let bytes = usize::try_from(self.len() - at).map_or(SEARCHED_BYTES, |left| left.min(SEARCHED_BYTES));
+            self.read(at, &mut piece[..bytes])?;
+            if piece[..bytes].iter().any(|byte| *byte != 0) {
+                return Ok(false);
+            }
+            at += bytes as u64;
+        }
+        Ok(true)
     }
 
     /// Makes every byte read as zero if that can be done without storing each; a fully allocated file stays so,

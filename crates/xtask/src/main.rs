@@ -9,6 +9,7 @@
 mod book;
 mod deb;
 mod exceptions;
+mod load;
 mod markdown;
 mod packages;
 mod pages;
@@ -58,6 +59,10 @@ enum Command {
         /// Everything, and campaigns in their long forms: hours.
         #[arg(long, conflicts_with = "quick")]
         long: bool,
+
+        /// Every test N times on a machine that stress-ng keeps busy, and nothing else.
+        #[arg(long, value_name = "N", conflicts_with_all = ["quick", "long"])]
+        under_load: Option<u32>,
     },
 }
 
@@ -69,6 +74,7 @@ fn main() -> Result<ExitCode> {
         Command::Bless { check } => pages::bless(check),
         Command::Book => book::build(&steps::target().join("book")),
         Command::Deb => deb::package(),
+        Command::Test { under_load: Some(rounds), .. } => load::test(rounds),
         Command::Test { quick: true, .. } => steps::test(steps::Extent::Quick),
         Command::Test { long: true, .. } => steps::test(steps::Extent::Long),
         Command::Test { .. } => steps::test(steps::Extent::Full),

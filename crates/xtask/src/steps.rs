@@ -115,8 +115,13 @@ fn rules() -> Result<()> {
     Ok(())
 }
 
+/// Builds what [`tests`] runs.
+pub(crate) fn build_tests() -> Result<()> {
+    cargo(&["build", "--all-targets", "--workspace"])
+}
+
 /// Every test, with the campaigns that `extent` asks for.
-fn tests(extent: Extent) -> Result<()> {
+pub(crate) fn tests(extent: Extent) -> Result<()> {
     suite::run(cargo_command(&[]), &["--workspace"], &built(), campaigns(extent))
 }
 

@@ -1,6 +1,6 @@
 //! Region files that cannot be used, and volumes in them that are refused.
 
-use super::{Exit, Told};
+use super::{Doing, Exit, Told};
 use crate::create::size_in_place_of;
 use rustix::io::Errno;
 use std::io;
@@ -195,27 +195,6 @@ pub(crate) enum VolumeFailure {
         /// What the system answered.
         error: io::Error,
     },
-}
-
-/// What was tried on a region file when the system refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Doing {
-    /// Making a new file.
-    Create,
-    /// Opening it for writing.
-    Write,
-    /// Opening it for reading.
-    Read,
-}
-
-impl Doing {
-    fn verb(self) -> &'static str {
-        match self {
-            Doing::Create => "create",
-            Doing::Write => "write",
-            Doing::Read => "read",
-        }
-    }
 }
 
 /// Whether what the system said is about the words of a path, not about what lies there.
@@ -575,13 +554,13 @@ impl VolumeFailure {
                 format!("its file system has no room for {bytes} bytes ({})", Human(*bytes)),
             ),
             VolumeFailure::Denied { doing, .. } => {
-                (format!("no permission to {} {path}", doing.verb()), "the system refused it to this user".to_owned())
+                (format!("no permission to {doing} {path}"), "the system refused it to this user".to_owned())
             }
             VolumeFailure::ReadOnly { .. } => (
                 format!("{path} cannot be written"),
                 "it lies on a file system mounted read-only, or is immutable".to_owned(),
             ),
-            VolumeFailure::Io { doing, error, .. } => (format!("cannot {} {path}", doing.verb()), error.to_string()),
+            VolumeFailure::Io { doing, error, .. } => (format!("cannot {doing} {path}"), error.to_string()),
         };
         (what, why)
     }

@@ -6,7 +6,7 @@ use super::ground::{Attributes, Below, Brought, Found, Ground, Target, Unlike};
 use super::held_name;
 use super::journal::{self, Kind, Named};
 use super::sight::Sight;
-use crate::failure::{Doing, Failure, RunFailure};
+use crate::failure::{Failure, RunFailure};
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat, StatxFlags, Uid};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
@@ -17,6 +17,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+use tidegate_host::Doing;
 use tidegate_host::owned::{self, What};
 use tidegate_layout::kept::StripAttributes;
 use tidegate_preload_wire::FileId;
@@ -167,7 +168,7 @@ pub(super) struct System {
 
 /// What becomes of what was kept of files whose file system is not mounted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum IfUnmounted {
+pub enum IfUnmounted {
     /// It stays in the pool.
     Keep,
     /// It goes aside.

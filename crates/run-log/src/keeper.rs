@@ -16,7 +16,7 @@ mod unheld;
 
 use self::abandoned::Abandoned;
 use self::joined::Common;
-pub(crate) use self::unheld::Unheld;
+pub use self::unheld::Unheld;
 use self::unheld::{Refusal, Refusals};
 use super::deny::Denied;
 use super::ground::Below;
@@ -26,7 +26,6 @@ use super::journal::{Journal, Named};
 use super::kept::{self, FAMILY_SLOTS, Fill, Kept, NotKept, Place};
 use super::notes::Notes;
 use super::table::Table;
-use crate::flush;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -128,42 +127,42 @@ impl Counts {
 
 /// What a run is doing.
 #[derive(Debug, Deserialize, Serialize)]
-pub(crate) struct Status {
+pub struct Status {
     /// The pool.
-    pub(crate) pool: Fill,
+    pub pool: Fill,
     /// Files that were held so far, and syncs of all of them.
-    pub(crate) held: u64,
+    pub held: u64,
     /// Those that ended in the pool,
-    pub(crate) kept: u64,
+    pub kept: u64,
     /// and in the kernel, while their files were held.
-    pub(crate) by_kernel: u64,
+    pub by_kernel: u64,
     /// Files that could not be brought to their disks.
-    pub(crate) failed: u64,
+    pub failed: u64,
     /// Those that are not held, and why.
-    pub(crate) unheld: Unheld,
+    pub unheld: Unheld,
     /// What is held now, those with the most syncs first.
-    pub(crate) files: Vec<FileStatus>,
+    pub files: Vec<FileStatus>,
     /// Held files that are not told of here.
-    pub(crate) more: usize,
+    pub more: usize,
 }
 
 /// A held file.
 #[derive(Debug, Deserialize, Serialize)]
-pub(crate) struct FileStatus {
+pub struct FileStatus {
     /// Where it was when it was first held.
-    pub(crate) path: PathBuf,
+    pub path: PathBuf,
     /// Since when it is held, in milliseconds.
-    pub(crate) held_ms: u64,
+    pub held_ms: u64,
     /// Syncs that ended in the pool,
-    pub(crate) kept: u64,
+    pub kept: u64,
     /// those among them that its program did by itself,
-    pub(crate) by_program: u64,
+    pub by_program: u64,
     /// and syncs that ended in the kernel.
-    pub(crate) by_kernel: u64,
+    pub by_kernel: u64,
     /// Bytes that were synced to the pool.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
     /// Microseconds of one sync that the supervisor did.
-    pub(crate) keep_us: Option<u64>,
+    pub keep_us: Option<u64>,
 }
 
 /// Files that are told of at most, and bytes of their paths: the answer has to be one packet.
@@ -675,13 +674,13 @@ impl<R: Region> Keeper<R> {
     }
 
     /// The program has ended: brings everything to its disk.
-    pub(super) fn end(&self) -> Ended {
+    pub(super) fn end(&self, tell: fn(&str)) -> Ended {
         let waiting = self.kept.dirty_bytes();
         let held = self.stop_holding();
         if !held.is_empty() {
             tracing::info!("bringing {} files to their disks, {waiting} bytes", held.len());
         }
-        let (mut meter, tell) = (Meter::begin(waiting), flush::teller(false));
+        let mut meter = Meter::begin(waiting);
         for hold in &held {
             self.end_hold(hold);
             meter.line(Instant::now(), self.kept.dirty_bytes()).iter().for_each(|line| tell(line));

@@ -17,7 +17,7 @@
 
 use super::file_system::FileSystem;
 use super::ground::{Brought, Log};
-use crate::failure::{Doing, Failure, RunFailure};
+use crate::failure::{Failure, RunFailure};
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,6 +25,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use tidegate_host::Doing;
 use tidegate_host::owned;
 use tidegate_media::Domain;
 use tidegate_preload_wire::{OPEN, RUN, SHUT, STOP, VOID};
@@ -350,7 +351,7 @@ impl Left {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::ground::Unlike;
+    use crate::ground::Unlike;
     use tempfile::TempDir;
 
     /// A journal that was begun in a folder of its own.

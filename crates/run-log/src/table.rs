@@ -1,7 +1,8 @@
 //! The table of held files, as the supervisor writes it. Programs only read it, but for the words in which holders of names say who has them.
 
-use crate::failure::{Doing, Failure, VolumeFailure};
+use crate::failure::Failure;
 use std::path::Path;
+use tidegate_host::Doing;
 use tidegate_media::{Allocation, MappedRegion, Region};
 use tidegate_preload_wire::{
     EPOCH_AT, FileId, NAMES_AT, Row, SLOT_COLUMN, SLOTS, TABLE_BYTES, USED_AT, row_at, young_at,
@@ -18,7 +19,7 @@ impl Table {
     /// An empty one in a new file.
     pub(super) fn create(path: &Path) -> Result<Table, Failure> {
         let words = MappedRegion::create(path, TABLE_BYTES, Allocation::Full);
-        Ok(Table::on(Box::new(words.map_err(|error| VolumeFailure::of_map(Doing::Create, error))?)))
+        Ok(Table::on(Box::new(words.map_err(|error| Failure::Map { doing: Doing::Create, error })?)))
     }
 
     /// An empty one on zeroes.

@@ -559,7 +559,7 @@ fn what_is_kept_of_a_common_file_stays_if_its_disk_fails() {
     assert!(program.world.disks().failing, "who knows another mark is not answered");
     assert_eq!(program.ask(&Request::Sync { file: FILE, mark, whole: false }), Answer::NotHeld);
     assert!(!program.world.disks().failing, "the kernel was asked");
-    program.keeper.end().tell();
+    program.keeper.end(|_| {}).tell();
     let recovered = recover(&program.world, "second").expect("recovered");
     assert_eq!(recovered.salvaged.iter().map(|salvaged| salvaged.unlike).collect::<Vec<_>>(), [Unlike::Failed]);
     let disks = program.world.disks();
@@ -574,7 +574,7 @@ fn what_a_failing_disk_did_not_take_is_put_aside() {
     program.world.disks().failing = true;
     program.step(Step::Destage);
     program.step(Step::Die);
-    let ended = program.keeper.end();
+    let ended = program.keeper.end(|_| {});
     ended.tell();
     // In the same boot: the kernel does not have it any more.
     let recovered = recover(&program.world, "first").expect("recovered");
@@ -628,7 +628,7 @@ fn only_a_pool_with_something_that_counts_needs_its_journal() {
     assert!(!has_something(&program), "the file has it now");
     let mut program = started();
     BUSY.iter().for_each(|step| program.step(*step));
-    program.keeper.end().tell();
+    program.keeper.end(|_| {}).tell();
     assert!(!has_something(&program), "the run ended well");
 }
 

@@ -1,6 +1,6 @@
 //! Files that several processes write: common ones.
 //!
-//! Such a file is in the table as everybody's. Each process notes where it writes ([`crate::run::notes`]), before the kernel has the write and behind it, and asks for a sync; whoever asks, it is about all that was
+//! Such a file is in the table as everybody's. Each process notes where it writes ([`crate::notes`]), before the kernel has the write and behind it, and asks for a sync; whoever asks, it is about all that was
 //! noted. What nobody could note is found out by the process that wrote it, as the table changed meanwhile, and put in doubt: the next sync is the kernel's, made here, with the place locked, so that nothing
 //! is kept beside it that it would make void.
 //!
@@ -8,9 +8,9 @@
 
 use super::unheld::Refusal;
 use super::{Hold, Keeper, add_one, lock};
-use crate::run::ground::{Attributes, Below};
-use crate::run::held_file::HeldFile;
-use crate::run::kept::Place;
+use crate::ground::{Attributes, Below};
+use crate::held_file::HeldFile;
+use crate::kept::Place;
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
@@ -60,7 +60,7 @@ impl<R: Region> Keeper<R> {
     }
 
     /// `holder` writes `file` in common with others from now on, if it may. Whoever held it alone does so no more.
-    pub(in crate::run) fn join_file(&self, holder: u64, file: Arc<dyn Below>) -> Option<Answer> {
+    pub(crate) fn join_file(&self, holder: u64, file: Arc<dyn Below>) -> Option<Answer> {
         let small = file.size().is_ok_and(|size| size <= NOTED_BYTES_MAX);
         if !small || !self.scope.has(file.path()) {
             return None;

@@ -27,20 +27,20 @@ pub(super) enum Refusal {
 
 /// The same for whoever asks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-pub(crate) struct Unheld {
+pub struct Unheld {
     /// Files that are written past the library, or in ways that it does not follow.
-    pub(crate) abandoned: u64,
+    pub abandoned: u64,
     /// Requests for files below no root, and for those that are denied,
-    pub(crate) denied: u64,
+    pub denied: u64,
     /// for files that cannot be found again by their names, or are too large,
-    pub(crate) unfit: u64,
+    pub unfit: u64,
     /// and for more files than a run can hold.
-    pub(crate) full: u64,
+    pub full: u64,
 }
 
 impl Unheld {
     /// Whether there is nothing to tell.
-    pub(crate) fn is_nothing(&self) -> bool {
+    pub fn is_nothing(&self) -> bool {
         *self == Unheld::default()
     }
 }

@@ -2,14 +2,14 @@
 
 use super::world::{Disks, Open, SimLog, Watched, World};
 use super::{FILE, HOLDER, Mistake, POOL_BYTES, Promise, STRIP_BYTES, Step, WRITE, first_lines, parts_of, refused};
-use crate::run::deny::Denied;
-use crate::run::ground::Log;
-use crate::run::journal::Journal;
-use crate::run::keeper::{Keeper, Scope};
-use crate::run::kept::Kept;
-use crate::run::notes::Notes;
-use crate::run::span::Span;
-use crate::run::table::Table;
+use crate::deny::Denied;
+use crate::ground::Log;
+use crate::journal::Journal;
+use crate::keeper::{Keeper, Scope};
+use crate::kept::Kept;
+use crate::notes::Notes;
+use crate::span::Span;
+use crate::table::Table;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 use tidegate_media::{MappedRegion, Region as _};

@@ -21,7 +21,7 @@ const FSID_IS_OF_UUID: [u64; 2] = [0xef53, 0x9123_683e];
 
 /// A file system where it is mounted.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
-pub(crate) struct FileSystem {
+pub struct FileSystem {
     /// Where it is mounted.
     #[serde(with = "tidegate_host::json_path")]
     point: PathBuf,

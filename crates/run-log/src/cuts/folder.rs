@@ -1,8 +1,8 @@
 //! A name of a folder: the files that have it one after the other, as programs see them, and as their disk may have them.
 
 use super::world::{SimFile, World};
-use crate::run::ground::{Below, Brought, Target, Unlike};
-use crate::run::journal::{Kind, Named};
+use crate::ground::{Below, Brought, Target, Unlike};
+use crate::journal::{Kind, Named};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;

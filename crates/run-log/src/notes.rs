@@ -1,10 +1,11 @@
 //! Notes of where files were written that are common, as the supervisor reads them.
 
-use crate::failure::{Doing, Failure, VolumeFailure};
+use crate::failure::Failure;
 use std::collections::HashSet;
 use std::path::Path;
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Mutex, PoisonError};
+use tidegate_host::Doing;
 use tidegate_media::{Allocation, MappedRegion, Region};
 use tidegate_preload_wire::notes::{
     APPENDED, BITS_WORDS, DOUBT, NOTED_BLOCK_BYTES, NOTES_BYTES, PLACES, SUMMARY_WORDS, bits_at, flags_at, mark_of,
@@ -40,7 +41,7 @@ impl Notes {
     /// In a new file, with room for all: no program's note may find the file system full.
     pub(super) fn create(path: &Path) -> Result<Notes, Failure> {
         let words = MappedRegion::create(path, NOTES_BYTES, Allocation::Full);
-        Ok(Notes::on(Box::new(words.map_err(|error| VolumeFailure::of_map(Doing::Create, error))?)))
+        Ok(Notes::on(Box::new(words.map_err(|error| Failure::Map { doing: Doing::Create, error })?)))
     }
 
     /// On zeroes.

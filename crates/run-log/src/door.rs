@@ -202,11 +202,11 @@ fn receive(connection: &OwnedFd, packet: &mut [u8]) -> Result<(usize, Option<Own
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::deny::Denied;
-    use crate::run::journal::Journal;
-    use crate::run::keeper::Scope;
-    use crate::run::kept::Kept;
-    use crate::run::table::Table;
+    use crate::deny::Denied;
+    use crate::journal::Journal;
+    use crate::keeper::Scope;
+    use crate::kept::Kept;
+    use crate::table::Table;
     use tidegate_media::Domain;
     use tidegate_preload_wire::Answer;
 

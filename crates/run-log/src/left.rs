@@ -18,7 +18,7 @@ use tidegate_preload_wire::SOCKET;
 
 /// A pool that has what a run left.
 #[derive(Debug, Serialize)]
-pub(crate) struct LeftPool {
+pub struct LeftPool {
     #[serde(with = "tidegate_host::json_path")]
     pool: PathBuf,
     command: String,
@@ -36,7 +36,7 @@ impl fmt::Display for LeftPool {
 
 /// The folder of a run that is gone.
 #[derive(Debug, Serialize)]
-pub(crate) struct LeftFolder {
+pub struct LeftFolder {
     #[serde(with = "tidegate_host::json_path")]
     folder: PathBuf,
     command: String,
@@ -53,7 +53,7 @@ impl fmt::Display for LeftFolder {
 }
 
 /// Whether `process` looks after a run.
-pub(crate) fn is_supervisor(process: &Process) -> bool {
+pub fn is_supervisor(process: &Process) -> bool {
     process.sockets.iter().any(|socket| socket.parent().is_some_and(is_named))
 }
 
@@ -62,7 +62,7 @@ fn is_named(folder: &Path) -> bool {
 }
 
 /// Pools in this user's state folder that have a journal and no run.
-pub(crate) fn left_pools() -> Vec<LeftPool> {
+pub fn left_pools() -> Vec<LeftPool> {
     let folder = default_paths::default_pool();
     let entries = folder.parent().and_then(|folder| fs::read_dir(folder).ok()).into_iter().flatten().flatten();
     let pools = entries.filter_map(|entry| {
@@ -82,7 +82,7 @@ fn is_unused(pool: &Path) -> bool {
 }
 
 /// Folders of runs that belong to this user (for root, to every user), and in which nobody listens any more.
-pub(crate) fn left_folders() -> Vec<LeftFolder> {
+pub fn left_folders() -> Vec<LeftFolder> {
     let is_own = |folder: &Path| {
         let about = folder.symlink_metadata();
         about.is_ok_and(|about| about.is_dir() && (owned::own() == 0 || about.uid() == owned::own()))

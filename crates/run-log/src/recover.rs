@@ -33,12 +33,13 @@ use super::held_file::{self, IfUnmounted, System, booted_seconds};
 use super::journal::{self, Journal, Kind, Left, Named};
 use super::kept::{BLOCK, BLOCK_BYTES, FAMILY_SLOTS, Files, Opened, Parts, block_of, size_block, size_in, slot_of};
 use super::version;
-use crate::failure::{Doing, Failure, RunFailure};
+use crate::failure::{Failure, RunFailure};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tidegate_disk_cache::OpenError;
+use tidegate_host::Doing;
 use tidegate_host::owned;
 use tidegate_layout::kept::Counting;
 use tidegate_media::{BlockDevice, Domain, MappedRegion, Region};
@@ -48,53 +49,53 @@ use tidegate_wal::strip::Record;
 
 /// What recovery did.
 #[derive(Debug, Default)]
-pub(crate) struct Recovered {
+pub struct Recovered {
     /// Whether a run was left that did not end well.
-    pub(crate) was_left: bool,
+    pub was_left: bool,
     /// Files that were written.
-    pub(crate) written: Vec<PathBuf>,
+    pub written: Vec<PathBuf>,
     /// What was put aside.
-    pub(crate) salvaged: Vec<Salvaged>,
+    pub salvaged: Vec<Salvaged>,
     /// Whether the pool has nothing that can be read: the power failed, and it is no persistent memory.
-    pub(crate) is_lost: bool,
+    pub is_lost: bool,
     /// Files that a program had removed and the power cut had not: where they were, and where their bytes are.
-    pub(crate) removed: Vec<(PathBuf, PathBuf)>,
+    pub removed: Vec<(PathBuf, PathBuf)>,
     /// What lies where a program had removed files, and was left alone.
-    pub(crate) left: Vec<LeftAlone>,
+    pub left: Vec<LeftAlone>,
     /// What stays in the pool until its file system is mounted.
-    pub(crate) unmounted: Vec<Unmounted>,
+    pub unmounted: Vec<Unmounted>,
 }
 
 /// A file whose file system is not mounted where it was.
 #[derive(Debug)]
-pub(crate) struct Unmounted {
+pub struct Unmounted {
     /// The file.
-    pub(crate) file: PathBuf,
+    pub file: PathBuf,
     /// Where it lies.
-    pub(crate) file_system: FileSystem,
+    pub file_system: FileSystem,
 }
 
 /// What lies where a program had removed the last file.
 #[derive(Debug)]
-pub(crate) struct LeftAlone {
+pub struct LeftAlone {
     /// Where.
-    pub(crate) file: PathBuf,
+    pub file: PathBuf,
     /// Why it was not removed.
-    pub(crate) unlike: Unlike,
+    pub unlike: Unlike,
 }
 
 /// What is said of such a file.
-pub(crate) const LEFT_ALONE: &str = "it was left alone, though the file that a program had there was removed";
+pub const LEFT_ALONE: &str = "it was left alone, though the file that a program had there was removed";
 
 /// What was synced to a file that was not written.
 #[derive(Debug)]
-pub(crate) struct Salvaged {
+pub struct Salvaged {
     /// The file.
-    pub(crate) file: PathBuf,
+    pub file: PathBuf,
     /// Why it was not written.
-    pub(crate) unlike: Unlike,
+    pub unlike: Unlike,
     /// Where its data is instead.
-    pub(crate) to: PathBuf,
+    pub to: PathBuf,
 }
 
 impl Recovered {
@@ -118,7 +119,7 @@ impl Recovered {
     }
 
     /// A file, or a name, of which nobody knows whether it was changed since the power came back.
-    pub(crate) fn doubtful(&self) -> Option<&Path> {
+    pub fn doubtful(&self) -> Option<&Path> {
         let aside = self.salvaged.iter().map(|salvaged| (&salvaged.file, salvaged.unlike));
         let left = self.left.iter().map(|left| (&left.file, left.unlike));
         aside.chain(left).find(|(_, unlike)| *unlike == Unlike::ClockBehind).map(|(file, _)| file.as_path())

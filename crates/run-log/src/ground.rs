@@ -72,7 +72,7 @@ pub(super) enum Found {
 
 /// Why nothing is written to what lies where a held file was.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
-pub(crate) enum Unlike {
+pub enum Unlike {
     /// There is nothing.
     Missing,
     /// It is another file.
@@ -91,7 +91,7 @@ pub(crate) enum Unlike {
 
 impl Unlike {
     /// In a sentence that begins with the file.
-    pub(crate) fn told(self) -> &'static str {
+    pub fn told(self) -> &'static str {
         match self {
             Unlike::Missing => "is missing",
             Unlike::Replaced => "is another file now",

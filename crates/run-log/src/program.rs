@@ -2,7 +2,7 @@
 
 use super::folder::Folder;
 use super::journal::Journal;
-use crate::failure::{Exit, Failure, RunFailure};
+use crate::failure::{Failure, RunFailure};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
 use signal_hook::iterator::{Handle, Signals};
 use std::ffi::OsString;
@@ -23,7 +23,7 @@ const INSTALLED: &str = "../lib/tidegate";
 const PRELOAD: &str = "LD_PRELOAD";
 
 /// The library, beside the program or where packages put it.
-pub(super) fn library() -> Result<PathBuf, Failure> {
+pub fn library() -> Result<PathBuf, Failure> {
     let program = std::env::current_exe().map_err(Failure::system("asking where this program is"))?;
     let folder = program.parent().unwrap_or(Path::new("/"));
     let places = [folder.join(LIBRARY), folder.join(INSTALLED).join(LIBRARY)];
@@ -97,7 +97,7 @@ pub(super) struct Impatience {
 
 impl Impatience {
     /// From now on.
-    pub(super) fn begin(pool: &Path) -> io::Result<Impatience> {
+    pub(super) fn begin(pool: &Path, exit_code: i32) -> io::Result<Impatience> {
         let mut signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM])?;
         let (handle, pool) = (signals.handle(), pool.to_owned());
         let wait = move || {
@@ -106,7 +106,7 @@ impl Impatience {
                     "ended before all files were brought to their disks: what was synced is in {}, until the next run with it, or `tidegate recover`",
                     pool.display()
                 );
-                std::process::exit(Exit::Interrupted as i32);
+                std::process::exit(exit_code);
             }
         };
         thread::Builder::new().name("signals".to_owned()).spawn(wait)?;

@@ -1,9 +1,9 @@
 //! Persistent memory, a file and a journal, all cut at the same instant.
 
 use super::folder::{NewTarget, SimFolder};
-use crate::run::file_system::FileSystem;
-use crate::run::ground::{Below, Brought, Found, Ground, Log, Target, Unlike};
-use crate::run::journal::{Kind, Named};
+use crate::file_system::FileSystem;
+use crate::ground::{Below, Brought, Found, Ground, Log, Target, Unlike};
+use crate::journal::{Kind, Named};
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};

@@ -4,8 +4,8 @@ use super::again::{after_a_cut, keep_of_file, with_file_and_name, with_file_at};
 use super::names::Step;
 use super::recover;
 use super::world::{SimLog, World};
-use crate::run::ground::{Log, Unlike};
-use crate::run::recover::Recovered;
+use crate::ground::{Log, Unlike};
+use crate::recover::Recovered;
 use std::sync::Arc;
 
 fn recovered(world: &Arc<World>) -> Recovered {

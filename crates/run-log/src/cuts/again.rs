@@ -3,7 +3,7 @@
 use super::names::{Program, YOUNG};
 use super::world::{Disks, JointCut, Open, Use, World};
 use super::{BOOTS, BUSY, HOLDER, Judge, POOL_BYTES, STRIP_BYTES, Step, first_lines, names, recover, reduction, runs};
-use crate::run::ground::Unlike;
+use crate::ground::Unlike;
 use std::sync::Arc;
 use tidegate_preload_wire::{Answer, Request};
 use tidegate_sim::Region;

@@ -3,55 +3,40 @@
 //! Of version 5, strips are twice as long as before. Of version 4, a strip may be that of a name, which programs that know none but older versions take for a file's. Of version 3, a file may have records on two strips. A program that knows none but version 2 reads one of them, so it has to refuse the pool. In a pool of version 2
 //! the neighbour of a file's strip has nothing of that file: it is read like any other.
 
-use crate::create;
 use crate::failure::{Failure, RunFailure};
-use std::ops::RangeInclusive;
 use std::path::Path;
-use tidegate_disk_cache::{Identity, identify};
+use tidegate_disk_cache::identify;
+use tidegate_layout::kept::{POOL_VERSION, is_pool_disk, pool_disk, pool_version};
 use tidegate_media::MappedRegion;
 
-/// What the cache of a pool says that its disk is, before the version's digit.
-const DISK: [u8; 31] = *b"files of programs below run, v ";
 /// The version of new pools.
-pub(super) const NEW: u8 = 5;
+pub(super) const NEW: u8 = POOL_VERSION;
 /// The first one whose strips have the length that they have now.
 pub(super) const LONGER_STRIPS: u8 = 5;
-/// Those that can be read.
-const READ: RangeInclusive<u8> = 2..=NEW;
 
 /// What the cache of a new pool says that its disk is.
 pub(super) fn disk() -> [u8; 32] {
-    disk_of(NEW)
-}
-
-fn disk_of(version: u8) -> [u8; 32] {
-    let mut disk = [version.wrapping_add(b'0'); 32];
-    disk[..DISK.len()].copy_from_slice(&DISK);
-    disk
-}
-
-/// The version of the pool whose cache is `identity`, if it is a pool's.
-pub(crate) fn version(identity: &Identity) -> Option<u8> {
-    let [kind @ .., digit] = identity.disk;
-    (kind == DISK).then(|| digit.wrapping_sub(b'0'))
+    pool_disk(NEW)
 }
 
 /// The version of the pool that was laid out on `region`, if one was.
 pub(super) fn version_on(region: &MappedRegion) -> Option<u8> {
-    identify(region).ok().flatten().as_ref().and_then(version)
+    identify(region).ok().flatten().and_then(|identity| pool_version(&identity.disk))
 }
 
 /// Whether a pool that can be read was laid out on `region`.
-pub(crate) fn is_pool(region: &MappedRegion) -> bool {
-    version_on(region).is_some_and(|version| READ.contains(&version))
+pub(super) fn is_pool(region: &MappedRegion) -> bool {
+    identify(region).ok().flatten().is_some_and(|identity| is_pool_disk(&identity.disk))
 }
 
 /// Refuses to lay a pool over anything but zeroes and a pool that can be read.
 pub(super) fn refuse_others(path: &Path, region: &MappedRegion) -> Result<(), Failure> {
     let why = match version_on(region) {
-        Some(version) if READ.contains(&version) => return Ok(()),
+        Some(_) if is_pool(region) => return Ok(()),
         Some(_) => "it was laid out by another version of tidegate, and only that one can read it",
-        None if create::is_all_zero(path, region)? => return Ok(()),
+        None if region.is_all_zero().map_err(|poison| Failure::Poisoned { pool: path.to_owned(), poison })? => {
+            return Ok(());
+        }
         None => "it holds something else",
     };
     Err(RunFailure::Pool { pool: path.to_owned(), why: why.to_owned() }.into())
@@ -75,9 +60,9 @@ mod tests {
     #[test]
     fn pools_of_known_versions_are_read_and_others_refused() {
         assert_eq!(disk(), *b"files of programs below run, v 5");
-        assert_eq!([2, 3, 4, 5].map(|version| refused(disk_of(version))), [const { None }; 4]);
+        assert_eq!([2, 3, 4, 5].map(|version| refused(pool_disk(version))), [const { None }; 4]);
         for version in [1, 6, 200] {
-            let why = refused(disk_of(version)).expect("it is refused");
+            let why = refused(pool_disk(version)).expect("it is refused");
             assert!(why.contains("another version of tidegate"), "{why}");
         }
         let why = refused([1; 32]).expect("it is refused");

@@ -4,18 +4,18 @@ use std::path::Path;
 
 /// Patterns over whole paths or over the last part of them.
 #[derive(Debug, Default)]
-pub(crate) struct Denied {
+pub(super) struct Denied {
     patterns: Vec<String>,
 }
 
 impl Denied {
     /// `patterns`: `*` stands for any letters but `/`, `**` for any, `?` for one but `/`. A pattern without `/` is about names, one with it about paths.
-    pub(crate) fn new(patterns: &[String]) -> Denied {
+    pub(super) fn new(patterns: &[String]) -> Denied {
         Denied { patterns: patterns.to_vec() }
     }
 
     /// Whether one of them fits `path`.
-    pub(crate) fn has(&self, path: &Path) -> bool {
+    pub(super) fn has(&self, path: &Path) -> bool {
         let whole = path.to_string_lossy();
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         self.patterns.iter().any(|pattern| {

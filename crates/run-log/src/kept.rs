@@ -25,7 +25,7 @@ use super::ground::Below;
 use super::span::Span;
 use super::strips::{Done, Strips};
 use super::version;
-use crate::failure::{Doing, Failure, RunFailure};
+use crate::failure::{Failure, RunFailure};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -36,6 +36,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use tidegate_background::Destager;
 use tidegate_disk_cache::{DiskCache, FormatSpec, Options, TransactionError, check, format};
+use tidegate_host::Doing;
 use tidegate_host::default_paths;
 use tidegate_host::owned::{self, What};
 use tidegate_host::unlocked::unlocked;
@@ -452,21 +453,21 @@ pub(super) struct Kept<R: Region> {
 
 /// What a pool is like.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
-pub(crate) struct Fill {
+pub struct Fill {
     /// Bytes it has room for.
-    pub(crate) pool_bytes: u64,
+    pub pool_bytes: u64,
     /// Bytes that wait for their disks,
-    pub(crate) waiting_bytes: u64,
+    pub waiting_bytes: u64,
     /// and those that programs synced by themselves since: they are neither among these nor on their disks.
-    pub(crate) strip_bytes: u64,
+    pub strip_bytes: u64,
     /// How often the supervisor brought a file to its disk.
-    pub(crate) disk_syncs: u64,
+    pub disk_syncs: u64,
     /// Microseconds that took each time.
-    pub(crate) disk_sync_us: Option<u64>,
+    pub disk_sync_us: Option<u64>,
     /// Lines of the memory that were flushed,
-    pub(crate) lines_flushed: u64,
+    pub lines_flushed: u64,
     /// and fences behind them.
-    pub(crate) fences: u64,
+    pub fences: u64,
 }
 
 /// A file's place in the pool.
