@@ -1,5 +1,5 @@
-//! The pages under `docs/` as a book: every page stands in its table of contents, every link leads to a page and a
-//! heading, and mdBook writes it as HTML.
+//! The pages under `docs/` as a book: every page stands in its table of contents, every link leads
+//! to a page and a heading, and mdBook writes it as HTML.
 //!
 //! CI checks and does not build: to compile mdBook takes minutes.
 
@@ -106,7 +106,8 @@ fn anchors(text: &str) -> BTreeSet<String> {
     headings.map(|(_, line)| anchor(line.trim_start_matches('#').trim())).collect()
 }
 
-/// Lower case, spaces as dashes, and of all other characters only letters, digits, dashes and underscores.
+/// Lower case, spaces as dashes, and of all other characters only letters, digits, dashes and
+/// underscores.
 fn anchor(heading: &str) -> String {
     let kept = |c: char| match c {
         ' ' => Some('-'),

@@ -1,4 +1,5 @@
-//! A Debian package of the program: its manual pages and completions are printed by the program itself, and packed with it.
+//! A Debian package of the program: its manual pages and completions are printed by the program
+//! itself, and packed with it.
 
 use crate::workspace;
 use anyhow::{Context as _, Result, ensure};

@@ -1,12 +1,14 @@
 //! The exceptions to measured rules: a list that may only shrink.
 //!
-//! A rule measures *breaches*, each under a key: a place (a crate, a page, a file, or `all`), and sometimes an item
-//! there. The list stores for each key the exact present sum. Anything larger is an error, and so is anything
-//! smaller until the entry is lowered: no exception leaves room to grow into.
+//! A rule measures *breaches*, each under a key: a place (a crate, a page, a file, or `all`), and
+//! sometimes an item there. The list stores for each key the exact present sum. Anything larger is
+//! an error, and so is anything smaller until the entry is lowered: no exception leaves room to
+//! grow into.
 //!
-//! [`Exceptions::shrunk`] lowers the list to the present figures. A file that moves takes its breaches along to another
-//! crate. Entries may follow, because the sum of one rule and item over all places is what may never grow: places
-//! that had no entry get one if that sum has not grown, and only then.
+//! [`Exceptions::shrunk`] lowers the list to the present figures. A file that moves takes its
+//! breaches along to another crate. Entries may follow, because the sum of one rule and item over
+//! all places is what may never grow: places that had no entry get one if that sum has not grown,
+//! and only then.
 
 use crate::source::Finding;
 use anyhow::{Context as _, Result, bail};
@@ -189,7 +191,8 @@ impl Section {
         }
     }
 
-    /// Every item apart: its places as they are now if their sum has not grown, its lowered entries otherwise.
+    /// Every item apart: its places as they are now if their sum has not grown, its lowered entries
+    /// otherwise.
     fn shrunk(&self, sizes: &BTreeMap<Key, usize>) -> Section {
         let sum_before =
             |item: &str| self.entries.iter().filter(|(key, _)| key.item == item).map(|(_, e)| e.size).sum::<usize>();

@@ -1,4 +1,5 @@
-//! All tests, several times, on a machine that is busy with other work: no verdict may depend on the clock or the load.
+//! All tests, several times, on a machine that is busy with other work: no verdict may depend on
+//! the clock or the load.
 
 use crate::steps;
 use anyhow::{Context as _, Result, bail};
@@ -8,7 +9,8 @@ use std::process::{Child, Command, ExitCode, Stdio};
 /// The program that keeps every core busy, and its arguments.
 const STRESS: (&str, &[&str]) = ("stress-ng", &["--cpu", "8", "--quiet"]);
 
-/// Runs every test `rounds` times beside [`STRESS`], and names each test that failed with its rounds.
+/// Runs every test `rounds` times beside [`STRESS`], and names each test that failed with its
+/// rounds.
 pub(crate) fn test(rounds: u32) -> Result<ExitCode> {
     // The build is no test: it needs no load.
     steps::build_tests()?;
@@ -50,7 +52,8 @@ impl Load {
 
 impl Drop for Load {
     fn drop(&mut self) {
-        // SIGTERM, so that it ends its own workers. If that fails, SIGKILL is left; the workers follow their parent.
+        // SIGTERM, so that it ends its own workers. If that fails, SIGKILL is left; the workers
+        // follow their parent.
         let asked = Command::new("kill").arg(self.0.id().to_string()).status();
         if !asked.is_ok_and(|status| status.success()) {
             let _ = self.0.kill();
@@ -59,8 +62,8 @@ impl Drop for Load {
     }
 }
 
-/// The tests that the error of a round names: a line with two blanks is a program, those with four below it are its
-/// tests. An error of another form counts as one.
+/// The tests that the error of a round names: a line with two blanks is a program, those with four
+/// below it are its tests. An error of another form counts as one.
 fn failed(error: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     let mut program = None;

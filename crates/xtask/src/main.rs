@@ -1,8 +1,9 @@
 //! The executed house rules, and the steps of CI.
 //!
-//! `cargo xtask tidy` judges the tree by every rule a program can judge. `cargo xtask test` does everything a
-//! fresh Debian machine needs and runs every test there is. `cargo xtask bless` rewrites generated pages,
-//! `cargo xtask book` writes all pages as HTML, `cargo xtask deb` makes a Debian package.
+//! `cargo xtask tidy` judges the tree by every rule a program can judge. `cargo xtask test` does
+//! everything a fresh Debian machine needs and runs every test there is. `cargo xtask bless`
+//! rewrites generated pages, `cargo xtask book` writes all pages as HTML, `cargo xtask deb` makes a
+//! Debian package.
 
 #![forbid(unsafe_code)]
 
@@ -52,7 +53,8 @@ enum Command {
     Deb,
     /// Install what the tests need, then run every check and every test.
     Test {
-        /// Only what needs no guest and few minutes: format, lints, rules, tests of single crates. Installs nothing.
+        /// Only what needs no guest and few minutes: format, lints, rules, tests of single crates.
+        /// Installs nothing.
         #[arg(long)]
         quick: bool,
 
@@ -99,7 +101,8 @@ fn shrink(mut workspace: Workspace) -> Result<ExitCode> {
     tidy(&workspace)
 }
 
-/// Prints every place that breaks the measured `rule`; any measured rule if it is empty. Then the sums.
+/// Prints every place that breaks the measured `rule`; any measured rule if it is empty. Then the
+/// sums.
 fn report(workspace: &Workspace, rule: &str) -> Result<ExitCode> {
     let mut measured = rules::measured(workspace)?;
     measured.retain(|breach| rule.is_empty() || breach.rule == rule);

@@ -1,8 +1,9 @@
 //! The pages that are generated from the code, and the generator of each.
 //!
-//! A page has one row in one of two tables. `cargo xtask bless` writes every page, and `cargo xtask bless --check`
-//! compares every page. `cargo xtask tidy` compares the pages of [`OF_LIBRARIES`] only: a page of [`OF_PROGRAM`]
-//! is compared by `bless --check`, because the program has to be built for it.
+//! A page has one row in one of two tables. `cargo xtask bless` writes every page, and
+//! `cargo xtask bless --check` compares every page. `cargo xtask tidy` compares the pages of
+//! [`OF_LIBRARIES`] only: a page of [`OF_PROGRAM`] is compared by `bless --check`, because the
+//! program has to be built for it.
 
 use crate::source::Finding;
 use crate::workspace::{self, Workspace};

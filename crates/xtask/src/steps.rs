@@ -1,4 +1,5 @@
-//! The steps of a full test: each runs whatever the others did, and a table at the end says how they went.
+//! The steps of a full test: each runs whatever the others did, and a table at the end says how
+//! they went.
 
 use crate::workspace::Workspace;
 use crate::{book, packages, suite, tidy, workspace};
@@ -130,7 +131,8 @@ fn campaigns(extent: Extent) -> &'static [(&'static str, &'static str)] {
     if extent == Extent::Long { &LONG } else { &[] }
 }
 
-/// All but the whole-stack trials, which need clients, guests and root, and the campaigns, which take long.
+/// All but the whole-stack trials, which need clients, guests and root, and the campaigns, which
+/// take long.
 fn tests_of_single_crates() -> Result<()> {
     let others = ["tidegate-trials", "tidegate-crashcheck", "tidegate-rivals"].map(|package| ["--exclude", package]);
     suite::run(cargo_command(&[]), &[&["--workspace"], others.as_flattened()].concat(), &built(), &[])
@@ -146,8 +148,8 @@ fn built() -> PathBuf {
     target().join("debug")
 }
 
-/// Tests of the code under shuttle, whose scheduler stands in for every lock and atomic. It is built apart, because
-/// the flag changes every crate.
+/// Tests of the code under shuttle, whose scheduler stands in for every lock and atomic. It is
+/// built apart, because the flag changes every crate.
 fn schedules(extent: Extent) -> Result<()> {
     let target = target();
     let tests = ["--test", "schedules", "--test", "transit_schedules"];
@@ -158,7 +160,8 @@ fn schedules(extent: Extent) -> Result<()> {
     run(command)
 }
 
-/// Every experiment in its quick form, and the page of their figures: that they run, not what they measure.
+/// Every experiment in its quick form, and the page of their figures: that they run, not what they
+/// measure.
 fn experiments() -> Result<()> {
     let folder = target().join("experiments-of-tests");
     if folder.exists() {
@@ -174,8 +177,9 @@ fn experiments() -> Result<()> {
     bench(&["report".as_ref(), &folder, "--out".as_ref(), &folder.join("report.html")])
 }
 
-/// Campaigns of the code on virtual cores: digests, every known mistake, then as many seeds as make ten million operations. It is built
-/// apart too. The long form compares the digests of a debug build as well.
+/// Campaigns of the code on virtual cores: digests, every known mistake, then as many seeds as make
+/// ten million operations. It is built apart too. The long form compares the digests of a debug
+/// build as well.
 fn storms(extent: Extent) -> Result<()> {
     let target = target();
     let on_virtual_cores = |arguments: &[&str]| {

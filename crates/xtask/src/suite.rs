@@ -1,8 +1,9 @@
 //! Builds all test programs at once and runs several side by side.
 //!
-//! `cargo test` runs one program after another, and most of them keep less than one core busy: they wait for guests, for
-//! clients and for disks. Each program's output is printed whole when it ends. A failing test is named again at the end, and a
-//! program that does not end is stopped, so that the log says where it hung.
+//! `cargo test` runs one program after another, and most of them keep less than one core busy: they
+//! wait for guests, for clients and for disks. Each program's output is printed whole when it ends.
+//! A failing test is named again at the end, and a program that does not end is stopped, so that
+//! the log says where it hung.
 
 use anyhow::{Context as _, Result, bail, ensure};
 use serde::Deserialize;
@@ -20,7 +21,8 @@ const HANGS_AFTER: Duration = Duration::from_secs(40 * 60);
 /// How often a running program is looked at.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Targets that take minutes, the longest first: begun before the others, so that none runs alone at the end.
+/// Targets that take minutes, the longest first: begun before the others, so that none runs alone
+/// at the end.
 const LONGEST: [&str; 0] = [];
 
 /// A line of cargo's messages, as far as it matters.
@@ -65,13 +67,14 @@ struct Failure {
     tests: Vec<String>,
 }
 
-/// Tells tests and benchmarks that the folder it names holds all programs and libraries of this workspace: none is built again.
+/// Tells tests and benchmarks that the folder it names holds all programs and libraries of this
+/// workspace: none is built again.
 pub(crate) const BUILT: &str = "TIDEGATE_BUILT";
 
 /// Builds all of `packages`, arguments of cargo, and runs the tests with `variables`.
 ///
-/// One build makes tests, programs and libraries. A `cargo build` after a `cargo test` would build a third of it again, because the features of
-/// dependencies are others without the tests.
+/// One build makes tests, programs and libraries. A `cargo build` after a `cargo test` would build
+/// a third of it again, because the features of dependencies are others without the tests.
 pub(crate) fn run(mut cargo: Command, packages: &[&str], built_in: &Path, variables: &[(&str, &str)]) -> Result<()> {
     cargo.args(["build", "--all-targets", "--message-format=json-render-diagnostics"]).args(packages);
     let built = cargo.stdin(Stdio::null()).stderr(Stdio::inherit()).output().context("cannot run cargo")?;

@@ -126,7 +126,8 @@ fn owner<'a>(crates: &'a [Crate], path: &str) -> Option<&'a Crate> {
     crates.iter().filter(holds).max_by_key(|krate| krate.folder.len())
 }
 
-/// Files of modules that are declared under `#[cfg(test)]`, and the files below them, are test code.
+/// Files of modules that are declared under `#[cfg(test)]`, and the files below them, are test
+/// code.
 fn mark_test_modules(sources: &mut [SourceFile]) {
     let mut stems = Vec::new();
     for file in sources.iter() {

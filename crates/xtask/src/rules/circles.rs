@@ -1,7 +1,9 @@
-//! Modules of a crate import each other without a circle, so that each can be read after those it stands on.
+//! Modules of a crate import each other without a circle, so that each can be read after those it
+//! stands on.
 //!
-//! A module is a file. Imports and paths that begin with `crate`, `super` or `self` count; a name that is re-exported
-//! counts for the module it comes from. Two things are apart: tests, and children that use a module above them.
+//! A module is a file. Imports and paths that begin with `crate`, `super` or `self` count; a name
+//! that is re-exported counts for the module it comes from. Two things are apart: tests, and
+//! children that use a module above them.
 
 use crate::exceptions::Measured;
 use crate::rules::layers::Layers;
@@ -55,7 +57,8 @@ impl<'a> Graph<'a> {
         graph
     }
 
-    /// The modules that `module` imports, without those above it. The root, which is above all, imports none.
+    /// The modules that `module` imports, without those above it. The root, which is above all,
+    /// imports none.
     fn imported(&self, module: &Module, file: &SourceFile) -> BTreeSet<Module> {
         let imports = file.imports.iter().filter(|import| !file.is_test(import.line));
         let imports = imports.map(|import| import.path.clone());

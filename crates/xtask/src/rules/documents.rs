@@ -21,8 +21,9 @@ pub(crate) fn dead_ends(text: &Text, exists: impl Fn(&str) -> bool) -> Vec<Findi
     found
 }
 
-/// Paths from the root of the repository that a line of the document at `path` leads to: the targets of its relative
-/// links, and what stands in backticks and begins with `crates/` or `docs/`.
+/// Paths from the root of the repository that a line of the document at `path` leads to: the
+/// targets of its relative links, and what stands in backticks and begins with `crates/` or
+/// `docs/`.
 fn targets(path: &str, line: &str) -> Vec<String> {
     let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
     let links = line.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next());

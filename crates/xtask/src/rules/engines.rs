@@ -3,7 +3,8 @@
 use crate::rules::layers::Layers;
 use crate::source::{Finding, Import, SourceFile};
 
-/// Modules whose place `tidegate_media::sync` or the caller takes. `Arc` decides nothing and a `Duration` is a number: they are free.
+/// Modules whose place `tidegate_media::sync` or the caller takes. `Arc` decides nothing and a
+/// `Duration` is a number: they are free.
 const STOLEN: [[&str; 2]; 5] =
     [["std", "sync"], ["std", "thread"], ["std", "time"], ["core", "sync"], ["core", "time"]];
 const FREE: [&str; 3] = ["Arc", "Weak", "Duration"];
@@ -49,7 +50,8 @@ fn qualified(file: &SourceFile, outer: &str, inner: &str) -> Vec<usize> {
     starts.map(|window| window[0].line).collect()
 }
 
-/// Messages above debug in an engine, and console output in any library of the product. Examples are programs.
+/// Messages above debug in an engine, and console output in any library of the product. Examples
+/// are programs.
 pub(crate) fn output(file: &SourceFile, layers: &Layers) -> Vec<Finding> {
     if !layers.is_library(&file.krate) || file.path.contains("/examples/") {
         return Vec::new();

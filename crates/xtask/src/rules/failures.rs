@@ -59,9 +59,9 @@ const LEVEL_OF_USERS: u8 = 4;
 /// What the names of failures that users see end with.
 const FAILURE: &str = "Failure";
 
-/// Every `match` over the variants of a failure that stands outside of an `impl From`, in the program and its
-/// services. A failure is turned into its report (kind, exit code, what, why, next) by one function, which is `From`:
-/// a second `match` is a second place that tells of it.
+/// Every `match` over the variants of a failure that stands outside of an `impl From`, in the
+/// program and its services. A failure is turned into its report (kind, exit code, what, why, next)
+/// by one function, which is `From`: a second `match` is a second place that tells of it.
 pub(crate) fn matches(workspace: &Workspace, layers: &Layers) -> Vec<Measured> {
     let high = |file: &&SourceFile| {
         layers.row(&file.krate).and_then(|row| row.level).is_some_and(|level| level >= LEVEL_OF_USERS)

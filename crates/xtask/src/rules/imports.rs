@@ -2,7 +2,8 @@
 
 use crate::source::{Finding, Import, SourceFile};
 
-/// Glob imports and glob re-exports. Tests may take in all of what they test, and a test framework's prelude.
+/// Glob imports and glob re-exports. Tests may take in all of what they test, and a test
+/// framework's prelude.
 pub(crate) fn globs(file: &SourceFile) -> Vec<Finding> {
     let is_glob = |import: &&Import| import.path.last().is_some_and(|last| last == "*");
     let offered = |import: &Import| {

@@ -1,4 +1,5 @@
-//! Dependencies point down, as the table in ARCHITECTURE.md says: to a lower layer, among fronts also to a row above.
+//! Dependencies point down, as the table in ARCHITECTURE.md says: to a lower layer, among fronts
+//! also to a row above.
 
 use crate::markdown::{cells, quoted};
 use crate::source::Finding;
@@ -62,7 +63,8 @@ impl Layers {
         self.rows.iter().find(|row| row.name == name)
     }
 
-    /// Whether the crate `name` is an engine, a cache or a policy: code that the simulator must be able to drive.
+    /// Whether the crate `name` is an engine, a cache or a policy: code that the simulator must be
+    /// able to drive.
     pub(crate) fn is_engine(&self, name: &str) -> bool {
         self.row(name).is_some_and(|row| matches!(row.level, Some(1 | 2)))
     }

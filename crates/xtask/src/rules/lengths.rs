@@ -1,4 +1,5 @@
-//! Functions and files stay short enough to be read at once, crates and folders small enough to be known.
+//! Functions and files stay short enough to be read at once, crates and folders small enough to be
+//! known.
 
 use crate::exceptions::Measured;
 use crate::rules::layers::Layers;
@@ -14,7 +15,8 @@ const FUNCTION_LINES_MAX: usize = 60;
 const FILE_LINES_MAX: usize = 600;
 /// Most lines of code in a product crate, tests not counted.
 const CRATE_LINES_MAX: usize = 7_000;
-/// What the lines of a crate beyond the limit are counted in: a change of a few lines is no matter of this rule.
+/// What the lines of a crate beyond the limit are counted in: a change of a few lines is no matter
+/// of this rule.
 const CRATE_LINES_UNIT: usize = 1_000;
 /// Most files in a folder of a product crate, tests not counted.
 const FOLDER_FILES_MAX: usize = 15;

@@ -1,4 +1,5 @@
-//! The map in ARCHITECTURE.md is whole: its drawing has every crate of the product, its table every folder.
+//! The map in ARCHITECTURE.md is whole: its drawing has every crate of the product, its table every
+//! folder.
 
 use crate::markdown::{cells, quoted};
 use crate::rules::layers::{Layers, Row};
@@ -13,7 +14,8 @@ const FOLDERS: &str = "## Folders";
 /// Most rows of that table.
 const ROWS_MAX: usize = 45;
 
-/// Crates that the drawing lacks or puts elsewhere, folders without a row or with two, rows of what is not there.
+/// Crates that the drawing lacks or puts elsewhere, folders without a row or with two, rows of what
+/// is not there.
 pub(crate) fn map(workspace: &Workspace, layers: &Layers) -> Vec<Finding> {
     let text = workspace.text(DOCUMENT).unwrap_or_default();
     let folders_of = |tests: bool| {
@@ -28,7 +30,8 @@ fn finding(line: usize, advice: String) -> Finding {
     Finding { file: DOCUMENT.to_owned(), line, rule: RULE, advice }
 }
 
-/// The drawing has a line for each level, as `L2 engines  btt  disk-cache`; `*` marks a crate to come.
+/// The drawing has a line for each level, as `L2 engines  btt  disk-cache`; `*` marks a crate to
+/// come.
 fn drawing(text: &str, layers: &Layers) -> Vec<Finding> {
     let mut drawn: BTreeMap<&str, (usize, u8, bool)> = BTreeMap::new();
     for (index, line) in text.lines().enumerate() {
@@ -60,8 +63,8 @@ fn folder_of(path: &str) -> Option<String> {
     (!inner.is_empty()).then(|| format!("{folder}/"))
 }
 
-/// The table has each of `expected` once, and only such as are `there`. A row names folders by their path, and those after the first from the same
-/// crate's `src`.
+/// The table has each of `expected` once, and only such as are `there`. A row names folders by
+/// their path, and those after the first from the same crate's `src`.
 fn folders(text: &str, expected: &BTreeSet<String>, there: &BTreeSet<String>) -> Vec<Finding> {
     let section = text.lines().enumerate().skip_while(|(_, line)| *line != FOLDERS).skip(1);
     let section = section.take_while(|(_, line)| !line.starts_with("## "));

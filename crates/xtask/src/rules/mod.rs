@@ -52,7 +52,7 @@ const OF_LAYERS: [fn(&SourceFile, &Layers) -> Vec<Finding>; 4] =
     [engines::own_concurrency, engines::output, failures::string_errors, seams::parameters];
 
 /// Rules that measure the workspace as a whole.
-const OF_WORKSPACE: [fn(&Workspace, &Layers) -> Vec<Measured>; 15] = [
+const OF_WORKSPACE: [fn(&Workspace, &Layers) -> Vec<Measured>; 16] = [
     circles::circles,
     lengths::crates,
     lengths::folders,
@@ -66,6 +66,7 @@ const OF_WORKSPACE: [fn(&Workspace, &Layers) -> Vec<Measured>; 15] = [
     failures::matches,
     prose::pages,
     prose::comments,
+    prose::comment_columns,
     vocabulary::terms,
     vocabulary::words,
 ];

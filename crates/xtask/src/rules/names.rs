@@ -1,4 +1,5 @@
-//! Names that say nothing: modules that gather leftovers, types that could be anything, tests without a claim.
+//! Names that say nothing: modules that gather leftovers, types that could be anything, tests
+//! without a claim.
 
 use crate::source::{Finding, SourceFile};
 use syn::visit::Visit;

@@ -9,7 +9,8 @@ use syn::visit::Visit;
 /// Other parameters from which on a `bool` is unreadable in a call.
 const OTHERS_MIN: usize = 2;
 
-/// Functions of the product with a `bool` beside two or more other parameters, the receiver not counted.
+/// Functions of the product with a `bool` beside two or more other parameters, the receiver not
+/// counted.
 pub(crate) fn bools(workspace: &Workspace, layers: &Layers) -> Vec<Measured> {
     let product = workspace.sources.iter().filter(|file| layers.is_product(&file.krate));
     product.flat_map(of_file).collect()

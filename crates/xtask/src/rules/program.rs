@@ -1,5 +1,5 @@
-//! The program only reads its command line, calls services and prints their answers; bytes on a medium belong to
-//! the crates below it.
+//! The program only reads its command line, calls services and prints their answers; bytes on a
+//! medium belong to the crates below it.
 
 use crate::exceptions::Measured;
 use crate::rules::layers::Layers;
@@ -44,7 +44,8 @@ fn concurrent(file: &SourceFile) -> Option<(usize, String)> {
     found.next().map(|(_, token)| (token.line, token.text.clone()))
 }
 
-/// Stores to a region from L3 up, and records that are laid out outside of the crates that describe them.
+/// Stores to a region from L3 up, and records that are laid out outside of the crates that describe
+/// them.
 pub(crate) fn stores(workspace: &Workspace, layers: &Layers) -> Vec<Measured> {
     let mut found = Vec::new();
     for file in workspace.sources.iter().filter(|file| layers.is_product(&file.krate)) {

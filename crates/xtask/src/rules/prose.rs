@@ -1,14 +1,19 @@
-//! Pages and preambles can be read: short lines, paragraphs and sentences, and subjects that are nouns.
+//! Pages and preambles can be read: short lines, paragraphs and sentences, and subjects that are
+//! nouns.
 
 use crate::exceptions::Measured;
-use crate::markdown::{Paragraph, paragraphs, plain, sentences, words};
+use crate::markdown::{Paragraph, outside_code, paragraphs, plain, sentences, words};
 use crate::rules::layers::Layers;
 use crate::source::SourceFile;
 use crate::workspace::{Text, Workspace};
+use std::collections::{BTreeMap, BTreeSet};
 
 const README: &str = "README.md";
 /// Most lines of the README.
 const README_LINES_MAX: usize = 220;
+/// Most columns of a line of Markdown or of a comment; apart are tables, code,
+/// longer words, and items that are one link.
+const COLUMNS_MAX: usize = 100;
 /// Most words of a paragraph or an item of a list.
 const PARAGRAPH_WORDS_MAX: usize = 90;
 /// Most words of a sentence in pages for readers.
@@ -52,6 +57,10 @@ fn page(text: &Text) -> Vec<Measured> {
         let advice = format!("{lines} lines, {README_LINES_MAX} allowed: move what is no first look to the guide");
         found.push(measured(1, "readme-length", lines - README_LINES_MAX, advice));
     }
+    let running = outside_code(text.text.lines().enumerate().map(|(index, line)| (index + 1, line)));
+    for (line, columns) in running.filter(|(_, text)| !text.starts_with('|')).filter_map(too_wide) {
+        found.push(measured(line, "page-columns", 1, wide(columns)));
+    }
     for Paragraph { line, text: words_of } in &paragraphs {
         let count = words(&plain(words_of)).count();
         if count > PARAGRAPH_WORDS_MAX {
@@ -83,6 +92,44 @@ fn page(text: &Text) -> Vec<Measured> {
     found
 }
 
+/// The line and its columns, if it is too wide and could be broken.
+fn too_wide((line, text): (usize, &str)) -> Option<(usize, usize)> {
+    let columns = text.chars().count();
+    let link = text.trim_start().starts_with("- [") && text.ends_with(')') && text.matches("](").count() == 1;
+    let breaks = !link && text.split_whitespace().all(|word| word.chars().count() <= COLUMNS_MAX);
+    (columns > COLUMNS_MAX && breaks).then_some((line, columns))
+}
+
+fn wide(columns: usize) -> String {
+    format!("{columns} columns, {COLUMNS_MAX} allowed: break the line")
+}
+
+/// Comments that are too wide, counted by crate. Comments behind code go with the code.
+pub(crate) fn comment_columns(workspace: &Workspace, _: &Layers) -> Vec<Measured> {
+    let texts: BTreeMap<_, _> = workspace.texts.iter().map(|text| (text.path.as_str(), text.text.as_str())).collect();
+    workspace
+        .sources
+        .iter()
+        .flat_map(|file| wide_comments(file, texts.get(file.path.as_str()).unwrap_or(&"")))
+        .collect()
+}
+
+fn wide_comments(file: &SourceFile, text: &str) -> Vec<Measured> {
+    let comments: BTreeSet<_> = file.comments.iter().map(|comment| comment.line).collect();
+    let lines = text.lines().enumerate().map(|(index, line)| (index + 1, line));
+    let alone = lines.filter(|(line, text)| comments.contains(line) && text.trim_start().starts_with("//"));
+    let measured = |(line, columns)| Measured {
+        file: file.path.clone(),
+        line,
+        rule: "comment-columns",
+        place: file.krate.clone(),
+        item: String::new(),
+        size: 1,
+        advice: wide(columns),
+    };
+    alone.filter_map(too_wide).map(measured).collect()
+}
+
 /// The words of a text, and the lines of the ghosts among them.
 struct Ghosts {
     words: usize,
@@ -103,7 +150,8 @@ fn ghosts(paragraphs: &[Paragraph]) -> Ghosts {
     found
 }
 
-/// The ghosts beyond one for each `words_per_ghost` words begun: the first line, how many, and what to do.
+/// The ghosts beyond one for each `words_per_ghost` words begun: the first line, how many, and what
+/// to do.
 fn too_many(ghosts: &Ghosts, words_per_ghost: usize) -> Option<(usize, usize, String)> {
     let allowed = ghosts.words.div_ceil(words_per_ghost);
     let size = ghosts.lines.len().saturating_sub(allowed);
@@ -185,15 +233,28 @@ mod tests {
     #[test]
     fn long_pages_paragraphs_and_sentences_are_found() {
         assert_eq!(rules("README.md", &"# Title\n".repeat(221)), ["readme-length"]);
-        assert_eq!(rules("README.md", &"One more word. ".repeat(31)), ["paragraph"]);
-        assert_eq!(rules("docs/guide/a.md", &"word ".repeat(36)), ["sentence"]);
-        assert_eq!(rules("docs/a.md", &"word ".repeat(36)), [""; 0]);
-        assert_eq!(rules("README.md", &format!("{}\n\n{}", "One more word. ".repeat(30), "word ".repeat(35))), [""; 0]);
+        assert_eq!(rules("README.md", &"One more word.\n".repeat(31)), ["paragraph"]);
+        assert_eq!(rules("docs/guide/a.md", &"word\n".repeat(36)), ["sentence"]);
+        assert_eq!(rules("docs/a.md", &"word\n".repeat(36)), [""; 0]);
+        assert_eq!(
+            rules("README.md", &format!("{}\n\n{}", "One more word.\n".repeat(30), "word\n".repeat(35))),
+            [""; 0]
+        );
+    }
+
+    #[test]
+    fn wide_lines_are_found() {
+        let (wide, code) = (format!("{} end\n", "a word".repeat(17)), "x".repeat(101));
+        assert_eq!(rules("docs/a.md", &wide), ["page-columns"]);
+        assert_eq!(rules("docs/a.md", &format!("| {wide}\n```\n{wide}```\n{code}\n")), [""; 0]);
+        let found = |text: &str| wide_comments(&sample("crates/a/src/x.rs", text), text).len();
+        assert_eq!(found(&format!("/// {wide}fn f() {{\n    // {wide}}}\n")), 2);
+        assert_eq!(found(&format!("fn f() {{ g(\"{}\") }} // {wide}", "a word".repeat(16))), 0);
     }
 
     #[test]
     fn ghosts_are_found() {
-        let paragraph = format!("{}\n\n", "Two words. ".repeat(40));
+        let paragraph = format!("{}\n", "Two words.\n".repeat(40));
         assert_eq!(rules("README.md", &format!("What is. Who is.\n\n{}", paragraph.repeat(2))), ["ghost"]);
         assert_eq!(rules("README.md", &format!("What is.\n\n{}", paragraph.repeat(2))), [""; 0]);
         assert_eq!(rules("docs/media-model.md", "What is. Who is.\n"), [""; 0]);

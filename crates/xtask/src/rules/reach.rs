@@ -47,8 +47,8 @@ fn is_artefact(krate: &Crate, workspace: &Workspace) -> bool {
 /// The crate that calls the generators of pages.
 const OF_PAGES: &str = "xtask";
 
-/// Public items of product crates that no other product crate names. An item is free if a public signature or field
-/// of its own crate needs it, or if C calls it.
+/// Public items of product crates that no other product crate names. An item is free if a public
+/// signature or field of its own crate needs it, or if C calls it.
 pub(crate) fn unused_items(workspace: &Workspace, layers: &Layers) -> Vec<Measured> {
     let mut named: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     let product = || workspace.sources.iter().filter(|file| layers.is_product(&file.krate));

@@ -8,7 +8,8 @@ const FICKLE: [&str; 16] = [
     "Vec",
 ];
 
-/// Fields of byte-for-byte records whose type depends on the machine, or has bit patterns that are no value.
+/// Fields of byte-for-byte records whose type depends on the machine, or has bit patterns that are
+/// no value.
 pub(crate) fn fields(file: &SourceFile) -> Vec<Finding> {
     let mut records = Records { file, found: Vec::new() };
     records.visit_file(&file.syntax);

@@ -1,7 +1,7 @@
 //! Crates with unsafe code or a protocol have tests of their own.
 //!
-//! Whole-stack trials find that a stack is wrong; the tests of a crate say where. They are its unit tests and the files
-//! of its `tests` folder, measured by lines of code.
+//! Whole-stack trials find that a stack is wrong; the tests of a crate say where. They are its unit
+//! tests and the files of its `tests` folder, measured by lines of code.
 
 use crate::exceptions::Measured;
 use crate::rules::layers::Layers;

@@ -1,8 +1,8 @@
 //! One term per thing: the words that `docs/glossary.md` replaces do not come back.
 //!
-//! The last column of its tables says what is banned: `Name` as the name of a type, `name` as the name of a module,
-//! and a phrase without backticks in strings that users see, in the README and in the guide. Strings of one word are
-//! keys rather than messages, and are free.
+//! The last column of its tables says what is banned: `Name` as the name of a type, `name` as the
+//! name of a module, and a phrase without backticks in strings that users see, in the README and in
+//! the guide. Strings of one word are keys rather than messages, and are free.
 
 use crate::exceptions::Measured;
 use crate::markdown::{cells, paragraphs, quoted};
