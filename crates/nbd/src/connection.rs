@@ -84,14 +84,15 @@ impl<'e> Phase<'e> {
     }
 }
 
-/// Serves one connection until it ends, on the calling thread. Any number of connections may share `service`.
+/// Serves one connection until it ends, on the calling thread. Any number of connections may share
+/// `service`.
 ///
-/// To end a connection from outside, shut its socket down: requests that arrived whole are still answered if the way
-/// back is open.
+/// To end a connection from outside, shut its socket down: requests that arrived whole are still
+/// answered if the way back is open.
 ///
 /// # Errors
-/// The stream failed or ended inside a message, or the client broke the protocol or was too slow. What was acknowledged
-/// stands.
+/// The stream failed or ended inside a message, or the client broke the protocol or was too slow.
+/// What was acknowledged stands.
 pub fn serve<S: Stream>(service: &Service, stream: &S) -> Result<End, ConnectionError> {
     let mut out = Output::new();
     let phase = Phase::Handshake(Handshake::greet(service, &mut out));
@@ -148,7 +149,8 @@ impl<'e> Connection<'e> {
         }
     }
 
-    /// Answers what arrives on `stream` until the connection ends or is to be encrypted, and all its jobs are done.
+    /// Answers what arrives on `stream` until the connection ends or is to be encrypted, and all
+    /// its jobs are done.
     fn converse_over<S: Stream>(&mut self, stream: &S) -> Result<Pause<'e>, ConnectionError> {
         let link = Link::over(stream);
         thread::scope(|scope| {
@@ -194,7 +196,8 @@ impl<'e> Connection<'e> {
                     return self.upgrade(tls, link, &mut turn);
                 }
                 Ok(Progress::Ended(end)) => {
-                    // A client may leave without waiting for the last replies: their loss is its own choice.
+                    // A client may leave without waiting for the last replies: their loss is its
+                    // own choice.
                     let _ = self.send(link, &mut turn);
                     return Ok(Pause::Ended(end));
                 }
@@ -244,7 +247,8 @@ impl<'e> Connection<'e> {
         }
     }
 
-    /// Tells the client to begin with TLS. It waits for that: whatever is here already was not encrypted.
+    /// Tells the client to begin with TLS. It waits for that: whatever is here already was not
+    /// encrypted.
     fn upgrade<'l, S: Stream>(
         &mut self,
         tls: &'e Tls,
@@ -279,8 +283,8 @@ impl<'e> Connection<'e> {
         Ok(len)
     }
 
-    /// Sleeps until there is more input. A connection that turns out to be idle gives its memory back, and then waits for as
-    /// long as it takes.
+    /// Sleeps until there is more input. A connection that turns out to be idle gives its memory
+    /// back, and then waits for as long as it takes.
     fn sleep<S: Stream>(&mut self, stream: &S, half: bool) -> Result<usize, ConnectionError> {
         loop {
             let due = self.deadlines.due(half)?;

@@ -1,4 +1,5 @@
-//! Why a request was refused or failed, with the error number the client reads; how a connection ends.
+//! Why a request was refused or failed, with the error number the client reads; how a connection
+//! ends.
 
 use crate::limits::{PAYLOAD_BYTES_MAX, WHOLE_REPLY_BYTES_MAX};
 use std::io;
@@ -164,7 +165,8 @@ pub enum Violation {
     /// An EXPORT_NAME, which leaves no room for a refusal, where encryption is required.
     #[error("the client picked an export without encryption, which is required here")]
     NotEncrypted,
-    /// Bytes that came with STARTTLS and were not encrypted: somebody in between may have put them there.
+    /// Bytes that came with STARTTLS and were not encrypted: somebody in between may have put them
+    /// there.
     #[error("{len} bytes that are not encrypted follow STARTTLS")]
     PlainBehindStartTls {
         /// How many had arrived.

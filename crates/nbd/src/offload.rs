@@ -1,8 +1,9 @@
-//! Offload: requests that may take long are executed on a second thread, so that others overtake them.
+//! Offload: requests that may take long are executed on a second thread, so that others overtake
+//! them.
 //!
-//! The connection's own thread queues them here. The second thread lives only while there are some; it
-//! executes them in order and sends each reply when it is ready. Both threads send whole replies, one after
-//! the other.
+//! The connection's own thread queues them here. The second thread lives only while there are some;
+//! it executes them in order and sends each reply when it is ready. Both threads send whole
+//! replies, one after the other.
 
 use crate::buffers::Output;
 use crate::execution::Executor;
@@ -16,7 +17,8 @@ use std::sync::{Condvar, Mutex, MutexGuard};
 use std::thread::{Builder, Scope};
 use std::time::Duration;
 
-/// How long the second thread waits for more before it ends: longer than the pauses in a steady load of flushes.
+/// How long the second thread waits for more before it ends: longer than the pauses in a steady
+/// load of flushes.
 const LINGER: Duration = Duration::from_secs(1);
 
 /// The second thread's stack.
@@ -55,7 +57,8 @@ pub(crate) struct Link<'s, S> {
     changed: Condvar,
 }
 
-/// The right to send, kept from one piece of a reply to the next if nothing else may be sent in between.
+/// The right to send, kept from one piece of a reply to the next if nothing else may be sent in
+/// between.
 #[derive(Default)]
 pub(crate) struct Turn<'l>(Option<MutexGuard<'l, Voice>>);
 
@@ -110,7 +113,8 @@ impl<'s, S: Stream> Link<'s, S> {
         }
     }
 
-    /// Sends gathered replies, as the one whose turn it is or becomes. It remains so if the last reply goes on.
+    /// Sends gathered replies, as the one whose turn it is or becomes. It remains so if the last
+    /// reply goes on.
     pub(crate) fn send_in_turn<'l>(&'l self, out: &mut Output, turn: &mut Turn<'l>, goes_on: bool) -> io::Result<()> {
         if out.len() > 0 {
             let held = turn.0.take().unwrap_or_else(|| self.sending.lock().expect(HOLDER_PANICKED));
@@ -120,7 +124,8 @@ impl<'s, S: Stream> Link<'s, S> {
         Ok(())
     }
 
-    /// Queues a request for the second thread, or gives it back if there are too many or no thread to be had.
+    /// Queues a request for the second thread, or gives it back if there are too many or no thread
+    /// to be had.
     ///
     /// # Errors
     /// The reply to an earlier one could not be sent.

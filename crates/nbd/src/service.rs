@@ -18,7 +18,8 @@ pub struct Service {
     pub poll_budget: Arc<PollBudget>,
 }
 
-/// How long a connection waits for its client. A client without requests may be silent for ever, as an idle disk is.
+/// How long a connection waits for its client. A client without requests may be silent for ever, as
+/// an idle disk is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
     /// From the first byte of the server until an export is picked, encryption included.

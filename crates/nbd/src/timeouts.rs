@@ -1,7 +1,8 @@
 //! Timeouts: how long a connection has waited for its client, and how long it will.
 //!
-//! The stream's own limit is one short tick, set when there is something to watch and taken away when there is not. So the
-//! limit changes once in a burst of requests instead of with each, and an idle connection sleeps without a timer.
+//! The stream's own limit is one short tick, set when there is something to watch and taken away
+//! when there is not. So the limit changes once in a burst of requests instead of with each, and an
+//! idle connection sleeps without a timer.
 
 use crate::failure::ConnectionError;
 use crate::service::Timeouts;
@@ -52,8 +53,8 @@ impl Deadlines {
         }
     }
 
-    /// Returns whether a timeout applies while waiting for the next bytes: in the handshake, and if some of a
-    /// message is here.
+    /// Returns whether a timeout applies while waiting for the next bytes: in the handshake, and if
+    /// some of a message is here.
     ///
     /// # Errors
     /// The timeout has passed.
@@ -74,7 +75,8 @@ impl Deadlines {
         }
     }
 
-    /// Makes the next call that waits on `stream` return after a tick, or not before something arrives.
+    /// Makes the next call that waits on `stream` return after a tick, or not before something
+    /// arrives.
     pub(crate) fn tick(&mut self, stream: &impl Stream, ticking: bool) -> io::Result<()> {
         if ticking != self.ticking {
             let tick = self.timeouts.handshake.min(self.timeouts.request).clamp(TICK_MIN, TICK_MAX);
