@@ -27,7 +27,7 @@ impl<R: Region + 'static> Dirty for DiskCache<R> {
     }
 
     fn step(&self, blocks_max: u32, scope: SweepScope) -> Step {
-        let Progress { cleaned, failed, flush_failed, more, .. } = self.drain_step_along(blocks_max, scope);
+        let Progress { cleaned, failed, flush_failed, more, .. } = self.destage_step_in(blocks_max, scope);
         Step { cleaned, refused: failed, not_durable: flush_failed, more }
     }
 

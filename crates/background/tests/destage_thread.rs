@@ -141,7 +141,7 @@ fn a_flush_that_goes_on_with_a_group_of_somebody_else_brings_what_came_after_it_
     let cache = Arc::new(DiskCache::open(region, Arc::new(InTurn(disk.clone())), Options::default()).unwrap());
     let write = |lba| cache.write(Lba(lba), &[1; 512], Durability::Volatile).unwrap();
     (0..4).for_each(write);
-    assert!(cache.drain_step(1).more, "a group is under way");
+    assert!(cache.destage_step(1).more, "a group is under way");
     write(9);
     let idle = Caps { dirty_percent: 100, ..Caps::default() };
     let destager = Destager::start(Arc::clone(&cache), idle).unwrap();

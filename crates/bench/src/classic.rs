@@ -308,7 +308,7 @@ impl Stack for Choosy {
     fn step(&self) -> anyhow::Result<bool> {
         let is_over = self.dirty_max.is_some_and(|most| self.cache.dirty_blocks() > u64::from(most));
         if is_over {
-            self.cache.drain_step(STEP_BLOCKS);
+            self.cache.destage_step(STEP_BLOCKS);
         }
         Ok(is_over)
     }

@@ -135,7 +135,7 @@ impl Cache {
 
     /// Moves at most `blocks_max` dirty blocks to the disk. How many are dirty then.
     pub(crate) fn destage(&self, blocks_max: u32) -> Result<u64, Failure> {
-        let progress = self.engine.drain_step(blocks_max);
+        let progress = self.engine.destage_step(blocks_max);
         let refused = progress.failed.into_iter().map(|(_, error)| error).next().or(progress.flush_failed);
         refused.map_or(Ok(self.engine.dirty_blocks()), |error| Err(error.into()))
     }

@@ -88,7 +88,7 @@ fn wrong_pairs(seed: u64, flaw: Option<Flaw>) -> u64 {
     machine.spawn(1, move || {
         loop {
             let over = !busy.load(Ordering::Relaxed);
-            while its.drain_step(1).more {}
+            while its.destage_step(1).more {}
             let [one, other] = of_disk();
             seen.fetch_add(u64::from(one != other || over && one != PAIRS), Ordering::Relaxed);
             if over {

@@ -1,4 +1,4 @@
-//! The cache itself: its parts, its options, and what it tells of itself.
+//! The cache itself: its parts, its options, and its figures.
 
 use crate::commit::committer::Committer;
 use crate::commit::conflicts::Conflicts;
@@ -34,7 +34,7 @@ pub struct DiskCache<R> {
     pub(crate) found: AsOpened,
 }
 
-/// What an opening found on the region and the disk.
+/// The findings of an opening, on the region and the disk.
 pub(crate) struct AsOpened {
     pub(crate) identity: Identity,
     /// Entries that the region does not give back.
@@ -43,7 +43,7 @@ pub(crate) struct AsOpened {
     pub(crate) changed: Option<Lba>,
 }
 
-/// Which block is where, and what is free.
+/// The blocks that are cached, and those that are free.
 pub(crate) struct BlockTable {
     pub(crate) index: Index,
     pub(crate) free_list: FreeList,

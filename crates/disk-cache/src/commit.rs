@@ -38,7 +38,7 @@ impl<R: Region> DiskCache<R> {
         let mut stripe = self.table.index.lock_for(lba);
         let side = stripe.side();
         let known = match stripe.get_mut(lba) {
-            None | Some(Cached { state: State::Transient, .. }) => return self.commit_new(stripe, lba, block),
+            None | Some(Cached { state: State::Volatile, .. }) => return self.commit_new(stripe, lba, block),
             Some(known) => known,
         };
         let counter = known.counter.wrapping_add(1);
@@ -161,7 +161,7 @@ impl<R: Region> DiskCache<R> {
         let (FreeEntry { entry, counter }, fresh) = match cached {
             None => (self.table.free_list.take_entry(), true),
             // If the commit fails nobody may give it up: nobody knows then what its entry says.
-            Some(cached) if cached.state == State::Transient => (self.take_over(stripe, lba, cached), true),
+            Some(cached) if cached.state == State::Volatile => (self.take_over(stripe, lba, cached), true),
             Some(Cached { entry, counter, .. }) => (FreeEntry { entry, counter }, false),
         };
         let replaced = cached.map(|cached| cached.block);

@@ -47,13 +47,11 @@ pub(crate) enum State {
     /// The disk holds the same bytes.
     Clean,
     /// The same, and the cache forgets it when the process ends: its entry is free, durably.
-    Transient,
+    Volatile,
     /// Only the cache holds it.
     Dirty,
-    /// The same, and a sweep of destaging has left it to the next one.
-    LeftOut,
-    /// The same, and so has that.
-    LeftOutTwice,
+    /// Dirty, and as many sweeps of destaging have left it to the next one: two at most.
+    Postponed(u8),
     /// Dirty, and somebody is writing it to the disk: nobody else may meanwhile.
     Destaging,
     /// The same, and it was committed anew since it was copied.
@@ -64,29 +62,29 @@ impl State {
     /// After a commit.
     pub(crate) fn committed(self) -> State {
         match self {
-            State::Clean | State::Transient | State::Dirty => State::Dirty,
+            State::Clean | State::Volatile | State::Dirty => State::Dirty,
             // What the disk has of it is as old as before.
-            State::LeftOut | State::LeftOutTwice => self,
+            State::Postponed(_) => self,
             State::Destaging | State::Overtaken => State::Overtaken,
         }
     }
 
     /// After a sweep has left it to the next one, if it may.
-    fn left_out(self) -> Option<State> {
+    fn postponed(self) -> Option<State> {
         match self {
-            State::Dirty => Some(State::LeftOut),
-            State::LeftOut => Some(State::LeftOutTwice),
-            State::LeftOutTwice | State::Clean | State::Transient | State::Destaging | State::Overtaken => None,
+            State::Dirty => Some(State::Postponed(1)),
+            State::Postponed(1) => Some(State::Postponed(2)),
+            State::Postponed(_) | State::Clean | State::Volatile | State::Destaging | State::Overtaken => None,
         }
     }
 
     pub(crate) fn is_dirty(self) -> bool {
-        !matches!(self, State::Clean | State::Transient)
+        !matches!(self, State::Clean | State::Volatile)
     }
 
     /// Whether it is dirty, and nobody writes it to the disk.
     pub(crate) fn waits(self) -> bool {
-        matches!(self, State::Dirty | State::LeftOut | State::LeftOutTwice)
+        matches!(self, State::Dirty | State::Postponed(_))
     }
 }
 
@@ -194,10 +192,8 @@ impl Index {
         let before = stripe.map.insert(lba, cached);
         debug_assert_eq!(before, None, "block {lba} is cached once");
         match cached.state {
-            State::Clean | State::Transient => self.note(stripe, Use::Came(cached.entry, lba)),
-            State::Dirty | State::LeftOut | State::LeftOutTwice | State::Destaging | State::Overtaken => {
-                stripe.dirty += 1
-            }
+            State::Clean | State::Volatile => self.note(stripe, Use::Came(cached.entry, lba)),
+            State::Dirty | State::Postponed(_) | State::Destaging | State::Overtaken => stripe.dirty += 1,
         }
     }
 
@@ -210,9 +206,9 @@ impl Index {
     }
 
     /// Takes out a victim that only this process knew. The disk has had its bytes all the time.
-    pub(crate) fn remove_transient(stripe: &mut Stripe, lba: u64) {
+    pub(crate) fn remove_volatile(stripe: &mut Stripe, lba: u64) {
         let cached = stripe.map.remove(&lba);
-        debug_assert!(cached.is_some_and(|cached| cached.state == State::Transient), "a block that was read in goes");
+        debug_assert!(cached.is_some_and(|cached| cached.state == State::Volatile), "a block that was read in goes");
         stripe.counts.evictions += 1;
     }
 
@@ -373,15 +369,15 @@ impl Stripe {
     }
 
     /// Leaves block `lba` to the next sweep of destaging, if it is dirty and that has not been done twice.
-    pub(crate) fn leave_out(&mut self, lba: u64) -> bool {
+    pub(crate) fn postpone(&mut self, lba: u64) -> bool {
         let cached = self.map.get_mut(&lba);
-        let left = cached.and_then(|cached| Some((cached.state.left_out()?, cached)));
+        let left = cached.and_then(|cached| Some((cached.state.postponed()?, cached)));
         left.map(|(state, cached)| cached.state = state).is_some()
     }
 
     /// The blocks that `entries` name.
     pub(crate) fn named_by(&self, entries: &BTreeSet<u32>) -> Vec<u64> {
-        let named = |cached: &Cached| cached.state != State::Transient && entries.contains(&cached.entry);
+        let named = |cached: &Cached| cached.state != State::Volatile && entries.contains(&cached.entry);
         self.map.iter().filter(|(_, cached)| named(cached)).map(|(lba, _)| *lba).collect()
     }
 }

@@ -1,4 +1,4 @@
-//! Opening: what a power cut or a kill left half done is done, and DRAM is filled from the entries.
+//! Opening: finishes the work that a power cut or a kill left half done, and fills DRAM from the entries.
 
 pub(crate) mod format;
 pub(crate) mod guard;

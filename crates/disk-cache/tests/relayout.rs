@@ -54,7 +54,7 @@ fn used(sums: Sums, blocks: u32, room: u32, disk: &Arc<Disk>) -> Image {
     let cache = open(&region, disk);
     cache.write(Lba(3), &[content(3), content(4)].concat(), Durability::Volatile).unwrap();
     cache.read(Lba(7), &mut [0; BLOCK]).unwrap();
-    assert_eq!(cache.drain_step(8).cleaned, 2);
+    assert_eq!(cache.destage_step(8).cleaned, 2);
     region.visible()
 }
 
@@ -75,7 +75,7 @@ fn judge(image: &Image, order: LineOrder, disk: &Arc<Disk>) -> Identity {
     };
     assert!((0..report.identity.disk_blocks).all(|lba| shows(&cache, lba) == content(lba)));
     cache.write(Lba(5), &[content(5), content(6)].concat(), Durability::Volatile).unwrap();
-    assert_eq!(cache.drain_step(8).cleaned, 2);
+    assert_eq!(cache.destage_step(8).cleaned, 2);
     assert_eq!((check(&*region).unwrap().dirty, cache.counters().damaged), (0, 0));
     report.identity
 }

@@ -89,7 +89,7 @@ fn run(cache: &Cache, writers: u64, steps: u64, aside: impl Fn(&mut Rng) + Sync)
         }
         let mut rng = Rng::new(99);
         while busy.load(Ordering::Acquire) > 0 {
-            cache.drain_step(16);
+            cache.destage_step(16);
             aside(&mut rng);
             thread::yield_now();
         }
@@ -103,7 +103,7 @@ fn agree(cache: &Cache, region: &Region, disk: &Disk) {
         assert!(tags.iter().all(|tag| *tag == tags[0]), "group {group} shows {tags:?}");
     }
     while cache.dirty_blocks() > 0 {
-        cache.drain_step(64);
+        cache.destage_step(64);
     }
     assert_eq!(check(region).unwrap().findings, []);
     assert!((0..).zip(&shown).all(|(lba, tag)| tag_of(disk, lba) == *tag));

@@ -1,266 +1,66 @@
-//! Bringing files up to date below: in steps behind the program's back, or at once before the kernel's path may touch a file.
+//! The seam below: a file of the kernel's, or of the simulator's.
 
-use crate::backing::{BackingFile, Refused};
-use crate::cache::{FileCache, FileError, FileId, Slot, State};
-use crate::file::{File, Record};
-use crate::unsynced::runs;
-use std::collections::BTreeSet;
-use std::ops::Range;
 use std::sync::Arc;
-use tidegate_layout::file_cache::{Change, VERSION_MAX};
-use tidegate_media::{Error, Region};
 
-/// Most bytes of one write below.
-const WRITE_BYTES_MAX: u64 = 1 << 20;
-
-/// What one step wrote back, and what is left.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Progress {
-    /// Bytes brought below, durably.
-    pub bytes: u64,
-    /// Bytes that only the pool has durably.
-    pub left_bytes: u64,
+/// Which file a file is. A path may come to name another one; this does not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FileIdentity {
+    /// Number of the file system's device.
+    pub device: u64,
+    /// Number of the inode.
+    pub inode: u64,
+    /// Which of the files that had this inode one after the other (`FS_IOC_GETVERSION`, or the time of birth; 0 where there is neither).
+    pub generation: u64,
 }
 
-/// A part of a file that is below, but not durably yet.
-struct Batch {
-    file: FileId,
-    backing: Arc<dyn BackingFile>,
-    /// Every entry of the file up to this version is part of it.
-    version: u64,
-    bytes: u64,
-    /// The file's counts of changes below, with these.
-    touched: u64,
-    recast: u64,
+/// The file below refused. The program gets the same error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the file below refused (errno {errno})")]
+pub struct Refused {
+    /// What the kernel said.
+    pub errno: i32,
 }
 
-impl<R: Region> FileCache<R> {
-    /// Writes about `budget_bytes` of what only the pool has durably to one file, or all of a smaller file, syncs that file, and lets its entries be given
-    /// up. For a thread in the background: it waits for the disk, the program hardly for it. After an error nothing has changed, and the step
-    /// may be tried again.
-    pub fn write_back_step(&self, budget_bytes: u64) -> Result<Progress, FileError> {
-        let _sweep = self.sweep.lock();
-        let Some(batch) = self.state().write_batch(budget_bytes)? else { return Ok(Progress::default()) };
-        batch.backing.sync()?;
-        let bytes = self.state().settle(&batch)?;
-        Ok(Progress { bytes, left_bytes: self.fill().out_of_sync })
-    }
+/// A file below the cache. While the cache has it open, nobody else changes it.
+pub trait BackingFile: Send + Sync {
+    /// Which file it is.
+    fn identity(&self) -> FileIdentity;
 
-    /// Brings everything that was written to the file below, durably, and drops it here: the kernel's path may touch the file then. What is
-    /// written through the cache afterwards begins anew.
-    pub fn drain(&self, file: FileId) -> Result<(), FileError> {
-        let mut state = self.state();
-        state.drain(file, None)?;
-        state.file_mut(file)?.passed = true;
-        state.forget_if_done(file)
-    }
+    /// Its length in bytes, as it is visible, and a number that changes whenever somebody changes the contents or the length, such as the time of
+    /// modification. 0 is no such number.
+    fn status(&self) -> Result<BackingStatus, Refused>;
 
-    /// Cuts the file at `size` bytes, or extends it by zeroes; below too. Durable at once if the file was ever synced, and otherwise with its first sync.
-    pub fn truncate(&self, file: FileId, size: u64) -> Result<(), FileError> {
-        let mut state = self.state();
-        state.file_mut(file)?.look_below()?;
-        state.truncate(file, size)
-    }
+    /// Copies bytes from offset `at`; says how many, which is fewer than asked for at the end of the file only.
+    fn read(&self, at: u64, out: &mut [u8]) -> Result<usize, Refused>;
+
+    /// Stores bytes at offset `at`: visible, and durable after the next good [`BackingFile::sync`].
+    fn write(&self, at: u64, data: &[u8]) -> Result<(), Refused>;
+
+    /// Cuts the file, or extends it by a hole. Durable after the next good sync.
+    fn set_len(&self, len: u64) -> Result<(), Refused>;
+
+    /// Makes sure that later writes to these bytes find room, as `fallocate` with `FALLOC_FL_KEEP_SIZE` does. Changes neither contents nor length.
+    fn reserve(&self, at: u64, len: u64) -> Result<(), Refused>;
+
+    /// Makes durable what was stored before: contents, length, the status's number, and the file's own existence. After a failure nobody knows
+    /// which of it is, and a later success says nothing about it.
+    fn sync(&self) -> Result<(), Refused>;
 }
 
-impl<R: Region> State<R> {
-    /// Writes the oldest entries of the file that has the oldest one.
-    fn write_batch(&mut self, budget_bytes: u64) -> Result<Option<Batch>, FileError> {
-        let oldest = |(number, file): (u32, &Option<File>)| {
-            let (version, _) = file.as_ref()?.out_of_sync.first()?;
-            Some((*version, FileId(number)))
-        };
-        let Some((_, file)) = (0..).zip(&self.files).filter_map(oldest).min() else { return Ok(None) };
-        let (version, bytes) = self.choose(file, budget_bytes)?;
-        self.touch(file)?;
-        let cached = self.file_mut(file)?;
-        if cached
-            .tail
-            .is_some_and(|tail| cached.out_of_sync.range(..=(version, u32::MAX)).any(|(_, slot)| *slot == tail))
-        {
-            cached.tail = None;
-        }
-        self.write_entries(file, version)?;
-        let cached = self.file(file)?;
-        let size = cached.record.expect("entries have a record").size;
-        if cached.backing.status()?.len < size {
-            cached.backing.set_len(size)?;
-        }
-        let (backing, touched, recast) = (cached.backing.clone(), cached.touched, cached.recast);
-        Ok(Some(Batch { file, backing, version, bytes, touched, recast }))
-    }
-
-    /// Up to which version a batch goes, and its bytes. Commits are not divided.
-    fn choose(&self, file: FileId, budget_bytes: u64) -> Result<(u64, u64), FileError> {
-        let (mut chosen, mut bytes) = (0, 0);
-        for (version, slot) in &self.file(file)?.out_of_sync {
-            if bytes >= budget_bytes && *version > chosen {
-                break;
-            }
-            chosen = *version;
-            bytes += self.slots[*slot as usize].map_or(0, |slot| slot.newest);
-        }
-        Ok((chosen, bytes))
-    }
-
-    /// Writes below what entries up to `version` have and no newer one, neighbours in one go.
-    fn write_entries(&self, file: FileId, version: u64) -> Result<(), FileError> {
-        let cached = self.file(file)?;
-        let mut parts: Vec<(Range<u64>, u32)> = Vec::new();
-        for (_, number) in cached.out_of_sync.range(..=(version, u32::MAX)) {
-            let Slot { extent, .. } = self.slots[*number as usize].expect("it is in use");
-            let newest = cached.newest.within(extent.offset..extent.end());
-            parts.extend(newest.into_iter().filter(|(_, slot)| slot == number));
-        }
-        parts.sort_unstable_by_key(|(range, _)| range.start);
-        let mut run: (u64, Vec<u8>) = (0, Vec::new());
-        for (range, slot) in parts {
-            let follows = run.0 + run.1.len() as u64 == range.start && (run.1.len() as u64) < WRITE_BYTES_MAX;
-            if !follows {
-                write_run(&*cached.backing, &mut run)?;
-                run.0 = range.start;
-            }
-            let from = run.1.len();
-            run.1.resize(from + usize::try_from(range.end - range.start).expect("a block is small"), 0);
-            let Slot { extent, .. } = self.slots[slot as usize].expect("it is in use");
-            self.medium.read_extent(&extent, range.start, &mut run.1[from..]).map_err(Error::from)?;
-        }
-        Ok(write_run(&*cached.backing, &mut run)?)
-    }
-
-    /// The batch is below, durably: its entries are void from now on, in one commit. Not if the file was cut or drained meanwhile: its sync may not
-    /// cover that, and what the record says would no longer be carried out.
-    fn settle(&mut self, batch: &Batch) -> Result<u64, FileError> {
-        self.counters.syncs_below += 1;
-        let Ok(cached) = self.file(batch.file) else { return Ok(0) };
-        let (Some(record), true) = (cached.record, cached.recast == batch.recast) else { return Ok(0) };
-        let version = self.version + 1;
-        let void = batch.version.max(record.void);
-        self.commit_changes(&[Change::Record { file: batch.file.0, size: record.size, void, version }])?;
-        let cached = self.file_mut(batch.file)?;
-        let record = cached.record.as_mut().expect("it had one");
-        (record.version, record.void) = (version, void);
-        cached.cut_below = None;
-        let newer = cached.out_of_sync.split_off(&(batch.version + 1, 0));
-        let settled = std::mem::replace(&mut cached.out_of_sync, newer);
-        self.clean.extend(settled.into_iter().map(|(version, slot)| (slot, version)));
-        self.counters.bytes_written_back += batch.bytes;
-        if self.file(batch.file)?.touched == batch.touched {
-            self.stamp(batch.file)?;
-        }
-        self.forget_if_done(batch.file)?;
-        Ok(batch.bytes)
-    }
-
-    /// Notes the file's own mark of its last change, all of which is durable.
-    fn stamp(&mut self, file: FileId) -> Result<(), FileError> {
-        let cached = self.file_mut(file)?;
-        let stamp = cached.backing.status()?.stamp;
-        if let Some(record) = &mut cached.record {
-            record.stamped = stamp != 0;
-            self.medium.store_stamp(file.0, stamp);
-        }
-        Ok(())
-    }
-
-    /// Brings everything below, durably, `more` too, and drops it here. What it writes over older bytes below is not atomic.
-    pub(crate) fn drain(&mut self, file: FileId, more: Option<(u64, &[u8])>) -> Result<(), FileError> {
-        let cached = self.file(file)?;
-        if cached.passed && cached.is_below() && more.is_none() {
-            return Ok(());
-        }
-        self.touch(file)?;
-        self.file_mut(file)?.recast += 1;
-        self.write_entries(file, VERSION_MAX)?;
-        let cached = self.file(file)?;
-        for range in runs(&cached.written) {
-            for at in (range.start..range.end).step_by(usize::try_from(WRITE_BYTES_MAX).expect("small")) {
-                let mut bytes = vec![0; usize::try_from((range.end - at).min(WRITE_BYTES_MAX)).expect("small")];
-                self.unsynced.overlay(&cached.written, at, &mut bytes).map_err(Error::from)?;
-                cached.backing.write(at, &bytes)?;
-            }
-        }
-        let mut size = cached.size;
-        if let Some((at, data)) = more {
-            cached.backing.write(at, data)?;
-            size = size.max(at + data.len() as u64);
-        }
-        if cached.backing.status()?.len != size {
-            cached.backing.set_len(size)?;
-        }
-        cached.backing.sync()?;
-        self.counters.syncs_below += 1;
-        self.file_mut(file)?.cut_below = None;
-        self.forget_contents(file)?;
-        let mut written = std::mem::take(&mut self.file_mut(file)?.written);
-        self.unsynced.clear(&mut written);
-        Ok(())
-    }
-
-    /// For a kill the length in DRAM counts first. For a power cut the record does: one commit, then every entry is cut, and then the file below.
-    fn truncate(&mut self, file: FileId, size: u64) -> Result<(), FileError> {
-        self.touch(file)?;
-        let cached = self.file_mut(file)?;
-        cached.recast += 1;
-        if cached.cut_below.is_some_and(|cut| cut < size) {
-            // The record is about to say this length: what the file has behind that cut must not come back.
-            cached.backing.sync()?;
-            cached.cut_below = None;
-        }
-        if size > cached.size {
-            // A file may not become that long: the kernel says so before anything is done.
-            cached.backing.set_len(size)?;
-        }
-        self.unsynced.grows_to(file.0, 0);
-        self.set_size(file, size)?;
-        if let Some(record) = self.file(file)?.record {
-            let version = self.version + 1;
-            self.commit_changes(&[Change::Record { file: file.0, size, void: record.void, version }])?;
-            self.file_mut(file)?.record = Some(Record { size, version, ..record });
-            self.cut_entries(file, size)?;
-        }
-        let cached = self.file_mut(file)?;
-        cached.tail = None;
-        cached.dropped += 1;
-        cached.room_is_gone_from(size);
-        if size < cached.backing.status()?.len {
-            cached.cut_below = Some(size);
-        }
-        cached.backing.set_len(size)?;
-        // Last: as long as dirty blocks are there, a file that was never synced is cut once more after a kill.
-        let mut written = std::mem::take(&mut cached.written);
-        self.unsynced.cut(file.0, &mut written, size);
-        self.file_mut(file)?.written = written;
-        Ok(())
-    }
-
-    /// Cuts every entry of a file at `size`, durably: a later, greater length must not bring their bytes back.
-    fn cut_entries(&mut self, file: FileId, size: u64) -> Result<(), FileError> {
-        let dying: BTreeSet<u32> = self.dying.iter().copied().collect();
-        let living = self.file(file)?.out_of_sync.iter().map(|(_, slot)| *slot);
-        let cut: Vec<u32> = living.chain(dying.iter().copied()).collect();
-        for number in cut {
-            let slot = self.slots[number as usize].as_mut().expect("it is in use");
-            if slot.extent.file != file.0 || slot.extent.end() <= size {
-                continue;
-            }
-            slot.extent.length = u32::try_from(size.saturating_sub(slot.extent.offset)).expect("shorter than it was");
-            let length = if dying.contains(&number) { 0 } else { slot.extent.length };
-            self.medium.store_state(number, slot.version, length);
-            self.medium.flush_entry(number);
-        }
-        self.medium.fence()?;
-        let losses = self.file_mut(file)?.newest.remove(size..u64::MAX);
-        self.lose(file, &losses)
-    }
+/// What a file says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BackingStatus {
+    /// Bytes in the file.
+    pub len: u64,
+    /// Changes with contents and length.
+    pub stamp: u64,
 }
 
-/// Writes what was collected, if anything was.
-fn write_run(backing: &dyn BackingFile, run: &mut (u64, Vec<u8>)) -> Result<(), Refused> {
-    if !run.1.is_empty() {
-        backing.write(run.0, &run.1)?;
-        run.0 += run.1.len() as u64;
-        run.1.clear();
-    }
-    Ok(())
+/// Where recovery finds files.
+pub trait Below {
+    /// The file of this identity, by the path it had when it was cached. `Ok(None)`: it is not there, or another one is in its place.
+    fn find(&self, identity: FileIdentity, path_hint: &[u8]) -> Result<Option<Arc<dyn BackingFile>>, Refused>;
+
+    /// A fresh empty file that takes what cannot go where it belongs.
+    fn salvage(&self, identity: FileIdentity, path_hint: &[u8]) -> Result<Arc<dyn BackingFile>, Refused>;
 }

@@ -1,9 +1,11 @@
 //! Reads and writes.
 
-use crate::backing::Refused;
-use crate::cache::{FileCache, FileError, FileId, Persistence, State};
-use crate::file::File;
-use crate::unsynced::{NoBlock, touching};
+use crate::below::Refused;
+use crate::cache::{FileCache, Persistence};
+use crate::error::FileError;
+use crate::lanes::file::{File, FileId};
+use crate::lanes::lane::Lane;
+use crate::tiers::dram::{NoBlock, touching};
 use std::sync::Arc;
 use tidegate_media::Region;
 
@@ -21,52 +23,52 @@ impl<R: Region> FileCache<R> {
     pub fn read(&self, file: FileId, at: u64, out: &mut [u8]) -> Result<usize, FileError> {
         for _ in 0..READ_TRIES {
             let (backing, dropped, len) = {
-                let mut state = self.state();
-                let len = state.readable(file, at, out.len())?;
-                let cached = state.file(file)?;
+                let mut lane = self.lane();
+                let len = lane.readable(file, at, out.len())?;
+                let cached = lane.file(file)?;
                 if len == 0 {
                     return Ok(0);
                 }
                 if cached.has_all(at, len) {
-                    state.overlay(file, at, &mut out[..len])?;
+                    lane.overlay(file, at, &mut out[..len])?;
                     return Ok(len);
                 }
                 (cached.backing.clone(), cached.dropped, len)
             };
             read_below(&*backing, at, &mut out[..len])?;
             // What was not here was below, and is below still unless something was dropped since, which may have been written after that look.
-            let state = self.state();
-            let cached = state.file(file)?;
+            let lane = self.lane();
+            let cached = lane.file(file)?;
             if cached.dropped == dropped && cached.size >= at + len as u64 {
-                state.overlay(file, at, &mut out[..len])?;
+                lane.overlay(file, at, &mut out[..len])?;
                 return Ok(len);
             }
         }
-        let mut state = self.state();
-        let len = state.readable(file, at, out.len())?;
-        let backing = Arc::clone(&state.file(file)?.backing);
+        let mut lane = self.lane();
+        let len = lane.readable(file, at, out.len())?;
+        let backing = Arc::clone(&lane.file(file)?.backing);
         read_below(&*backing, at, &mut out[..len])?;
-        state.overlay(file, at, &mut out[..len])?;
+        lane.overlay(file, at, &mut out[..len])?;
         Ok(len)
     }
 
     /// Writes bytes at offset `at`. The file below has reserved room for them when this returns.
     pub fn write(&self, file: FileId, at: u64, data: &[u8], persistence: Persistence) -> Result<(), FileError> {
-        self.state().write(file, at, data, persistence)
+        self.lane().write(file, at, data, persistence)
     }
 
     /// Writes bytes at the end of the file, and says where that was (`O_APPEND`).
     pub fn append(&self, file: FileId, data: &[u8], persistence: Persistence) -> Result<u64, FileError> {
-        let mut state = self.state();
-        let cached = state.file_mut(file)?;
+        let mut lane = self.lane();
+        let cached = lane.file_mut(file)?;
         cached.look_below()?;
         let at = cached.size;
-        state.write(file, at, data, persistence)?;
+        lane.write(file, at, data, persistence)?;
         Ok(at)
     }
 }
 
-impl<R: Region> State<R> {
+impl<R: Region> Lane<R> {
     /// How many of `len` bytes from `at` on the file has.
     fn readable(&mut self, file: FileId, at: u64, len: usize) -> Result<usize, FileError> {
         let cached = self.file_mut(file)?;
@@ -170,7 +172,7 @@ impl File {
 }
 
 /// Reads from below; what lies past the end there is zeroes.
-fn read_below(backing: &dyn crate::backing::BackingFile, at: u64, out: &mut [u8]) -> Result<(), Refused> {
+fn read_below(backing: &dyn crate::below::BackingFile, at: u64, out: &mut [u8]) -> Result<(), Refused> {
     let mut done = 0;
     while done < out.len() {
         match backing.read(at + done as u64, &mut out[done..])? {

@@ -63,21 +63,23 @@
 
 #![forbid(unsafe_code)]
 
-mod backing;
 mod below;
-mod blocks;
 mod cache;
-mod file;
-mod format;
+mod counters;
+mod error;
 mod io;
-mod medium;
-mod recover;
-mod segments;
+mod lanes;
+mod open;
+mod region_io;
 mod sync;
-mod unsynced;
+mod tiers;
+mod truncate;
 
-pub use backing::{BackingFile, BackingStatus, Below, FileIdentity, Refused};
-pub use below::Progress;
-pub use cache::{Counters, FileCache, FileError, FileId, Fill, Persistence, Synced};
-pub use format::{FormatError, FormatSpec, OpenError, dram_bytes, format, identify};
-pub use recover::{RecoverError, Recovered, Salvaged, recover};
+pub use below::{BackingFile, BackingStatus, Below, FileIdentity, Refused};
+pub use cache::{FileCache, Fill, Persistence, Synced};
+pub use counters::Counters;
+pub use error::FileError;
+pub use lanes::file::FileId;
+pub use open::format::{FormatError, FormatSpec, OpenError, dram_bytes, format, identify};
+pub use open::recover::{RecoverError, Recovered, Salvaged, recover};
+pub use tiers::write_back::Progress;

@@ -1,15 +1,15 @@
 //! Syncs and synchronous writes: one atomic commit each.
 
-use crate::cache::{FileCache, FileError, FileId, Slot, State, Synced};
-use crate::medium::LaneElement;
-use crate::unsynced::runs;
-use std::ops::Range;
-use tidegate_layout::file_cache::{Change, Class, Extent, FileElement, VERSION_MAX};
-use tidegate_media::{Error, Region};
-use tidegate_wal::Retire;
+mod append;
+mod commit;
 
-/// Blocks for files that grow at their end get larger up to this class.
-const GROWING_CLASS_MAX: Class = Class::ALL[4];
+use crate::cache::{FileCache, Synced};
+use crate::error::FileError;
+use crate::lanes::file::FileId;
+use crate::lanes::lane::Lane;
+use crate::tiers::dram::runs;
+use std::ops::Range;
+use tidegate_media::Region;
 
 /// Where bytes come from that are to be committed.
 #[derive(Clone, Copy)]
@@ -20,20 +20,14 @@ enum Source<'a> {
     Given { at: u64, data: &'a [u8] },
 }
 
-/// A new block: what it is to hold.
-struct Placed {
-    slot: u32,
-    extent: Extent,
-}
-
 impl<R: Region> FileCache<R> {
     /// Makes everything durable that was written to the file before, in one atomic commit.
     pub fn sync(&self, file: FileId) -> Result<Synced, FileError> {
-        self.state().sync(file)
+        self.lane().sync(file)
     }
 }
 
-impl<R: Region> State<R> {
+impl<R: Region> Lane<R> {
     pub(crate) fn sync(&mut self, file: FileId) -> Result<Synced, FileError> {
         let cached = self.file(file)?;
         let ranges = runs(&cached.written);
@@ -90,164 +84,5 @@ impl<R: Region> State<R> {
         self.drain(file, given)?;
         self.counters.below += 1;
         Ok(Synced::Below)
-    }
-
-    /// Puts bytes behind those in the last block of the file: data, fence, one word, fence. False if they do not belong or fit there.
-    fn lengthen_tail(&mut self, file: FileId, range: &Range<u64>, source: Source<'_>) -> Result<bool, FileError> {
-        let cached = self.file(file)?;
-        let record = cached.record.expect("made before a commit");
-        let Some(tail) = cached.tail else { return Ok(false) };
-        let Slot { extent, version, .. } = self.slots[tail as usize].expect("a tail is in use");
-        let follows = range.start == extent.end() && range.start == record.size && version > record.version;
-        if !follows || range.end - extent.offset > extent.class.bytes() {
-            return Ok(false);
-        }
-        self.stream(file, &extent, range, source)?;
-        self.medium.fence()?;
-        let length = u32::try_from(range.end - extent.offset).expect("a block is small");
-        self.medium.store_state(tail, version, length);
-        self.medium.flush_entry(tail);
-        self.medium.fence()?;
-        let slot = self.slots[tail as usize].as_mut().expect("a tail is in use");
-        slot.extent.length = length;
-        slot.newest += range.end - range.start;
-        let cached = self.file_mut(file)?;
-        let losses = cached.newest.put(range.clone(), tail);
-        debug_assert!(losses.is_empty(), "nothing lies behind a file's end");
-        cached.record.as_mut().expect("as above").size = range.end;
-        Ok(true)
-    }
-
-    /// Takes entries and blocks for `ranges`, or nothing if there are not enough.
-    fn place(&mut self, file: FileId, ranges: &[Range<u64>]) -> Result<Option<Vec<Placed>>, FileError> {
-        let mut placed = Vec::new();
-        for range in ranges {
-            let mut at = range.start;
-            while at < range.end {
-                let class = self.class_for(file, at, range.end)?;
-                let taken =
-                    if placed.len() < self.medium.plan.commit_elements_max() { self.take(class)? } else { None };
-                let Some((slot, unit)) = taken else {
-                    self.give_back(&placed);
-                    return Ok(None);
-                };
-                let length = u32::try_from((range.end - at).min(class.bytes())).expect("a block is small");
-                placed.push(Placed { slot, extent: Extent { file: file.0, offset: at, length, unit, class } });
-                at += u64::from(length);
-            }
-        }
-        Ok(Some(placed))
-    }
-
-    /// How large a block is to be for what lies from `at` to `end`: one that it fills at least half, or the largest that it fills. A file that outgrows its last block at its
-    /// end gets a larger one.
-    fn class_for(&self, file: FileId, at: u64, end: u64) -> Result<Class, FileError> {
-        let bytes = end - at;
-        let holding = Class::holding(bytes);
-        let filled = Class::ALL.into_iter().rev().find(|class| class.bytes() <= bytes);
-        let fitting = match (holding, filled) {
-            (Some(holding), Some(filled)) => {
-                if bytes * 2 > holding.bytes() {
-                    holding
-                } else {
-                    filled
-                }
-            }
-            (Some(one), None) | (None, Some(one)) => one,
-            (None, None) => Class::ALL[0],
-        };
-        let cached = self.file(file)?;
-        let tail = cached.tail.and_then(|slot| self.slots[slot as usize]);
-        let grown =
-            tail.filter(|slot| slot.extent.end() == at && cached.record.is_some_and(|record| record.size == at));
-        let larger = grown.and_then(|slot| Class::holding(slot.extent.class.bytes() + 1));
-        Ok(larger.map_or(fitting, |larger| larger.min(GROWING_CLASS_MAX).max(fitting)))
-    }
-
-    /// An entry and a block, given up by clean ones if none is free.
-    fn take(&mut self, class: Class) -> Result<Option<(u32, u32)>, FileError> {
-        loop {
-            if let Some(slot) = self.free_slots.pop() {
-                if let Some(unit) = self.blocks.take(class) {
-                    return Ok(Some((slot, unit)));
-                }
-                self.free_slots.push(slot);
-            }
-            if !self.give_up_clean()? {
-                return Ok(None);
-            }
-        }
-    }
-
-    fn give_back(&mut self, placed: &[Placed]) {
-        for Placed { slot, extent } in placed {
-            self.blocks.give(extent.unit, extent.class);
-            self.free_slots.push(*slot);
-        }
-    }
-
-    /// Steps 1 to 4 of a commit.
-    fn commit_placed(&mut self, file: FileId, placed: &[Placed], source: Source<'_>) -> Result<(), FileError> {
-        for Placed { extent, .. } in placed {
-            self.stream(file, extent, &(extent.offset..extent.end()), source)?;
-        }
-        let version = self.version + 1;
-        let changes: Vec<Change> = placed
-            .iter()
-            .map(|Placed { slot, extent }| Change::Entry { slot: *slot, extent: *extent, version })
-            .collect();
-        self.commit_changes(&changes)?;
-        for Placed { slot, extent } in placed {
-            self.slots[*slot as usize] = Some(Slot { extent: *extent, version, newest: u64::from(extent.length) });
-            let cached = self.file_mut(file)?;
-            cached.out_of_sync.insert((version, *slot));
-            let losses = cached.newest.put(extent.offset..extent.end(), *slot);
-            let record = cached.record.as_mut().expect("made before a commit");
-            if extent.end() > record.size {
-                record.size = extent.end();
-                cached.tail = Some(*slot);
-            }
-            self.lose(file, &losses)?;
-        }
-        Ok(())
-    }
-
-    /// Commits `changes`, which carry the next version, by the ring, and stores them. Data they speak of was streamed. Entries that died before are free afterwards.
-    pub(crate) fn commit_changes(&mut self, changes: &[Change]) -> Result<(), FileError> {
-        if self.version == VERSION_MAX {
-            return Err(FileError::Worn);
-        }
-        let medium = &self.medium;
-        let elements: Vec<LaneElement> = changes.iter().map(|change| LaneElement(FileElement::new(change))).collect();
-        self.ring.stream(&medium.region, &elements)?;
-        if medium.words_overtake() {
-            medium.prepare(changes)?;
-        }
-        let dead = std::mem::take(&mut self.dying);
-        dead.iter().for_each(|slot| medium.flush_entry(*slot));
-        self.ring.commit(&medium.region, &elements, Retire::AsNeeded, |target| medium.flush_target(target))?;
-        changes.iter().for_each(|change| medium.carry_out(change));
-        self.version += 1;
-        dead.into_iter().for_each(|slot| self.free_slot(slot));
-        Ok(())
-    }
-
-    /// Streams the bytes of `range`, a part of what `extent` is to hold.
-    fn stream(&self, file: FileId, extent: &Extent, range: &Range<u64>, source: Source<'_>) -> Result<(), FileError> {
-        let within = range.start - extent.offset;
-        let len = usize::try_from(range.end - range.start).expect("a block is small");
-        match source {
-            Source::Given { at, data } => {
-                let from = usize::try_from(range.start - at).expect("inside the data");
-                self.medium.stream_block(extent.unit, within, &data[from..from + len]);
-            }
-            Source::Unsynced => {
-                let mut bytes = vec![0; len];
-                let written = &self.file(file)?.written;
-                self.unsynced.overlay(written, range.start, &mut bytes).map_err(Error::from)?;
-                self.medium.stream_block(extent.unit, within, &bytes);
-            }
-        }
-        Ok(())
     }
 }

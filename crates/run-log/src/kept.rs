@@ -580,7 +580,7 @@ impl<R: Region> Kept<R> {
     /// Brings files to their disks, as far as `blocks_max` blocks go.
     #[cfg(test)]
     pub(super) fn step(&self, blocks_max: u32) {
-        self.cache.drain_step(blocks_max);
+        self.cache.destage_step(blocks_max);
     }
 
     /// Does once what is done from time to time for files whose programs commit by themselves.

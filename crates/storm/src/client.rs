@@ -241,7 +241,7 @@ impl Client {
     }
 
     fn destage(&self, budget: u32) -> Result<()> {
-        let progress = self.stack.disk_cache.as_ref().expect("the caller has seen it").drain_step(budget);
+        let progress = self.stack.disk_cache.as_ref().expect("the caller has seen it").destage_step(budget);
         let failed = progress.flush_failed.into_iter().chain(progress.failed.into_iter().map(|(_, error)| error));
         failed.into_iter().next().map_or(Ok(()), Err)
     }

@@ -43,7 +43,7 @@ pub(crate) fn destages(cache: &Tier, seen_by: &Mutex<Seen>, own: usize) {
     let in_order = cache.identity().journal_blocks > 0;
     loop {
         begin();
-        let progress = cache.drain_step_along(2, SweepScope::Neighbours);
+        let progress = cache.destage_step_in(2, SweepScope::Neighbours);
         let failed = progress.flush_failed.is_some() || !progress.failed.is_empty();
         if failed {
             let mut seen = seen(seen_by);

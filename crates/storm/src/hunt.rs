@@ -83,7 +83,7 @@ const EXCUSED: [(&str, &str, &str); 51] = [
          flushes after a failure is told of it at the end",
     ),
     (
-        "write-cache/src/cache.rs",
+        "write-cache/src/read.rs",
         "Lock: let mut queue = self.sets[index].queue.lock(); after while self.is_used(index) {",
         "it is held from the first access, the search, to the first change, a count, which comes behind the look at the version",
     ),
@@ -156,12 +156,12 @@ const EXCUSED: [(&str, &str, &str); 51] = [
         "with a cache that drains at once each write rings once; a later slot of one request needs no other ring",
     ),
     (
-        "write-cache/src/cache.rs",
+        "write-cache/src/write.rs",
         "Recheck: if (range.first.0..range.end()).contains(&self.slots.lba(slot)?)",
         "a slot that was freed and taken by another block is evicted with the rest, or one that came since is left: it is concurrent",
     ),
     (
-        "write-cache/src/cache.rs",
+        "write-cache/src/read.rs",
         "Recheck: let version = self.slots.version(slot)?",
         "an older version than the slot has differs from the one that is looked at after the copy, so the copy is made again",
     ),

@@ -119,7 +119,7 @@ impl Opening {
     fn lay_out(&self, wish: &Relayout, end: End) -> Result<(), String> {
         let cache = self.opened()?;
         while cache.dirty_blocks() > 0 {
-            let progress = cache.drain_step(8);
+            let progress = cache.destage_step(8);
             if progress.flush_failed.is_some() || !progress.failed.is_empty() {
                 return Err("opening: the disk refuses what it has to get".to_owned());
             }

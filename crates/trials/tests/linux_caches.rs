@@ -394,7 +394,7 @@ impl Ours {
     /// Writes everything to the disk; returns whether the disk took it.
     fn drain(&self) -> bool {
         while self.cache.dirty_blocks() > 0 {
-            let progress = self.cache.drain_step(u32::MAX);
+            let progress = self.cache.destage_step(u32::MAX);
             if !progress.failed.is_empty() || progress.flush_failed.is_some() {
                 return false;
             }
@@ -444,7 +444,7 @@ fn fill_ours(blocks: usize, work: &Work) -> Filled {
     ours.disk.fail(DiskFault::WriteFails(0..FILLING.end));
     let committed = |(number, commit): &(usize, &Commit)| {
         if number % 64 == 63 {
-            assert_eq!(ours.cache.drain_step(64).cleaned, 0);
+            assert_eq!(ours.cache.destage_step(64).cleaned, 0);
         }
         ours.commit(commit).is_ok()
     };

@@ -1,46 +1,48 @@
-//! The device: reads, writes and flushes through the slots.
+//! The cache itself: creation, slots in and out of use, and figures.
 
 use crate::counters::Counters;
-use crate::drain::Doorbell;
 use crate::free_set::{Chain, FreeSet};
 use crate::options::{CreateError, Options};
-use crate::set::{Linked, Links, Position, Queue, Set};
+use crate::set::{Links, Set};
 use crate::slots::Slots;
 use crate::tally::Tally;
 use std::sync::Arc;
 use tidegate_layout::write_cache::{CacheHead, SlotPlan};
-use tidegate_media::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering};
-use tidegate_media::{
-    BlockDevice, Durability, Error, Extent, ExtentKind, Flushes, Geometry, Lba, LbaRange, Poison, Region, Result,
-    prefetch_for_store,
-};
+use tidegate_media::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering};
+use tidegate_media::{BlockDevice, Error, Flushes, Geometry, Region, Result};
 use zerocopy::IntoBytes;
 
 /// Slots for each set: with more sets queues are shorter, and each costs a cache line.
 const SLOTS_PER_SET: u32 = 32;
 
+/// Wakes whoever drains. Called at most once between two calls of [`WriteCache::may_sleep`].
+pub trait Doorbell: Send + Sync {
+    /// There is something to drain.
+    fn ring(&self);
+}
+
 /// A block device behind a transit cache. See the crate's preamble.
 pub struct WriteCache<R> {
     pub(crate) slots: Slots<R>,
     pub(crate) device: Arc<dyn BlockDevice>,
-    geometry: Geometry,
-    options: Options,
+    pub(crate) geometry: Geometry,
+    pub(crate) options: Options,
     pub(crate) sets: Box<[Set]>,
     /// A bit for each set: whether its queue holds a slot. Changed under the queue's lock.
-    used: Box<[AtomicU64]>,
+    pub(crate) used: Box<[AtomicU64]>,
     pub(crate) links: Links,
-    free: FreeSet,
+    pub(crate) free: FreeSet,
     withheld: Withheld,
     /// Whether whoever drains sleeps and wants the doorbell rung.
     pub(crate) asleep: AtomicBool,
     doorbell: Mutex<Option<Box<dyn Doorbell>>>,
     /// Nanoseconds, for whoever wants stalls timed.
-    clock: Mutex<Option<fn() -> u64>>,
+    pub(crate) clock: Mutex<Option<fn() -> u64>>,
     /// Without eager eviction: whether it is time to evict.
-    draining: AtomicBool,
+    pub(crate) draining: AtomicBool,
     /// Whether blocks go past the cache although slots are free.
     turned_away: AtomicBool,
-    flushes: Flushes,
+    pub(crate) flushes: Flushes,
     pub(crate) tally: Tally,
 }
 
@@ -228,7 +230,7 @@ impl<R: Region> WriteCache<R> {
     }
 
     /// A slot that was kept out of use; the next one that comes free is kept instead.
-    fn borrow_withheld(&self) -> Option<u32> {
+    pub(crate) fn borrow_withheld(&self) -> Option<u32> {
         let mut held = self.withheld.slots.lock();
         let slot = held.pop(&self.links)?;
         let wanted = self.withheld.wanted.load(Ordering::Relaxed);
@@ -236,14 +238,14 @@ impl<R: Region> WriteCache<R> {
         Some(slot)
     }
 
-    fn index_of(&self, lba: u64) -> usize {
+    pub(crate) fn index_of(&self, lba: u64) -> usize {
         // The golden ratio spreads neighbours; the upper half of the product is the well mixed one.
         let mixed = lba.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         usize::try_from(mixed).expect("32 bits") & (self.sets.len() - 1)
     }
 
     /// Whether set `index` holds a slot.
-    fn is_used(&self, index: usize) -> bool {
+    pub(crate) fn is_used(&self, index: usize) -> bool {
         // Acquire pairs with the marking of a write that completed before.
         self.used[index / 64].load(Ordering::Acquire) & 1 << (index % 64) != 0
     }
@@ -269,7 +271,7 @@ impl<R: Region> WriteCache<R> {
     }
 
     /// Set `index` is empty no more. The caller holds its queue.
-    fn mark_used(&self, index: usize) {
+    pub(crate) fn mark_used(&self, index: usize) {
         // SeqCst: see `may_sleep`.
         self.used[index / 64].fetch_or(1 << (index % 64), Ordering::SeqCst);
     }
@@ -285,7 +287,7 @@ impl<R: Region> WriteCache<R> {
         }
     }
 
-    fn ring_if_asleep(&self) {
+    pub(crate) fn ring_if_asleep(&self) {
         if self.asleep.load(Ordering::SeqCst)
             && self.asleep.swap(false, Ordering::SeqCst)
             && let Some(doorbell) = &*self.doorbell.lock()
@@ -295,332 +297,11 @@ impl<R: Region> WriteCache<R> {
         }
     }
 
-    fn write_block(&self, lba: u64, data: &[u8]) -> Result<()> {
-        let slot = if self.turns_away() { None } else { self.free.pop(&self.links) };
-        match slot {
-            Some(slot) => self.write_cached(slot, lba, data),
-            None if self.options.bypass => {
-                self.out_of_slots();
-                self.write_without_slot(lba, data)
-            }
-            None => {
-                let slot = self.await_slot()?;
-                self.write_cached(slot, lba, data)
-            }
-        }
-    }
-
-    /// Conditional bypass. A block that would have to wait for an eviction goes into a slot that was kept out of use; the next one that
-    /// comes free is kept in its stead.
-    fn write_without_slot(&self, lba: u64, data: &[u8]) -> Result<()> {
-        if !self.turns_away()
-            && self.would_wait(lba)?
-            && let Some(slot) = self.borrow_withheld()
-        {
-            return self.write_cached(slot, lba, data);
-        }
-        self.tally.count_bypassed();
-        self.write_past(lba, data, Durability::Volatile)
-    }
-
-    /// Whether a write past the cache has to wait for an eviction now: of an older version of its block, or of whatever somebody is
-    /// evicting from the same set. Asleep it would wait for longer than that takes.
-    fn would_wait(&self, lba: u64) -> Result<bool> {
-        let index = self.index_of(lba);
-        if !self.is_used(index) {
-            return Ok(false);
-        }
-        if self.sets[index].draining.try_lock().is_none() {
-            return Ok(true);
-        }
-        Ok(self.last_within(index, LbaRange { first: Lba(lba), blocks: 1 })?.is_some())
-    }
-
-    fn write_cached(&self, slot: u32, lba: u64, data: &[u8]) -> Result<()> {
-        let index = self.index_of(lba);
-        // Whoever drains had these lines last. They come while the block is copied.
-        prefetch_for_store(&self.sets[index]);
-        prefetch_for_store(&self.used[index / 64]);
-        self.links.prefetch_for_store(slot);
-        if let Err(sealed) = self.slots.fill(slot, lba, data) {
-            // The slot is given up with its memory.
-            return Err(self.fail(sealed.into()));
-        }
-        let mut queue = self.sets[index].queue.lock();
-        let old = self.newest(&queue, lba)?;
-        let version = queue.next_version(self.sets.len() as u64);
-        self.slots.publish(slot, version);
-        match queue.link(&self.links, slot, old) {
-            Linked::First => {
-                self.mark_used(index);
-                drop(queue);
-                if self.wants_draining() {
-                    self.ring_if_asleep();
-                }
-            }
-            Linked::Behind => {}
-            Linked::InPlaceOf(old) => {
-                // Before the new one can be evicted and cleared: a kill must never find the old one alone.
-                self.slots.clear(old);
-                drop(queue);
-                self.tally.replaced.fetch_add(1, Ordering::Relaxed);
-                let mut freed = Chain::new();
-                freed.add(&self.links, old);
-                self.give_back(&mut freed);
-            }
-        }
-        Ok(())
-    }
-
-    /// The free set is empty: without eager eviction this is when it begins.
-    fn out_of_slots(&self) {
-        if !self.wants_draining() {
-            self.draining.store(true, Ordering::SeqCst);
-            self.ring_if_asleep();
-        }
-    }
-
-    /// Evicts until a slot is free: without bypass, writers wait like this.
-    fn await_slot(&self) -> Result<u32> {
-        self.stalled(|| self.evict_for_slot())
-    }
-
-    /// Does what a request cannot go on without, and counts it.
-    fn stalled<T>(&self, work: impl FnOnce() -> T) -> T {
-        self.tally.stalled.fetch_add(1, Ordering::Relaxed);
-        let clock = *self.clock.lock();
-        let Some(now_ns) = clock else { return work() };
-        let began = now_ns();
-        let done = work();
-        self.tally.stalled_ns.fetch_add(now_ns().saturating_sub(began), Ordering::Relaxed);
-        done
-    }
-
-    fn evict_for_slot(&self) -> Result<u32> {
-        let mut scratch = self.scratch();
-        let mut cursor = 0;
-        loop {
-            if let Some(slot) = self.free.pop(&self.links) {
-                return Ok(slot);
-            }
-            // Each time: another thread may have found everything drained since, and ended the draining.
-            self.out_of_slots();
-            let progress = self.drain_step(1, &mut cursor, &mut scratch)?;
-            if progress.evicted == 0 {
-                tidegate_media::sync::yield_now();
-            }
-        }
-    }
-
-    /// Writes blocks straight to the device, after what the cache holds of them.
-    fn write_past(&self, lba: u64, data: &[u8], durability: Durability) -> Result<()> {
-        let blocks = data.len() as u64 / u64::from(self.geometry.block_size);
-        let range = LbaRange { first: Lba(lba), blocks };
-        self.durably(durability, |durability| self.past_cache(range, || self.device.write(Lba(lba), data, durability)))
-    }
-
-    /// Does `act` with what is asked of it. On a device that has a volatile cache, a write with FUA is a plain one and a flush: if it cannot be made
-    /// durable, what was evicted of the same blocks before may be lost with it, and of flushes alone everybody learns whether one failed.
-    fn durably(&self, durability: Durability, act: impl FnOnce(Durability) -> Result<()>) -> Result<()> {
-        if durability == Durability::Volatile || !self.device.geometry().volatile_cache {
-            return act(durability);
-        }
-        act(Durability::Volatile)?;
-        self.flush_device()
-    }
-
-    fn flush_device(&self) -> Result<()> {
-        self.flushes.cover(|| self.device.flush())
-    }
-
-    /// Evicts every slot that holds a block of `range` now, and does `act`. No slot of their sets is evicted meanwhile: one that is
-    /// written at the same time would be read, replaced in the device by `act`, and vanish.
-    fn past_cache(&self, range: LbaRange, act: impl FnOnce() -> Result<()>) -> Result<()> {
-        if range.blocks == 1 {
-            let index = self.index_of(range.first.0);
-            let _alone = self.sets[index].draining.lock();
-            self.evict_within(index, range)?;
-            return act();
-        }
-        let sets = self.sets_of(range);
-        // Ascending, as whoever holds several takes them.
-        let _alone: Vec<MutexGuard<'_, ()>> = sets.iter().map(|index| self.sets[*index].draining.lock()).collect();
-        sets.iter().try_for_each(|index| self.evict_within(*index, range))?;
-        act()
-    }
-
-    /// The sets of the blocks of `range`, each once, ascending.
-    fn sets_of(&self, range: LbaRange) -> Vec<usize> {
-        if range.blocks >= self.sets.len() as u64 {
-            return (0..self.sets.len()).collect();
-        }
-        let mut sets: Vec<usize> = range.iter().map(|lba| self.index_of(lba.0)).collect();
-        sets.sort_unstable();
-        sets.dedup();
-        sets
-    }
-
-    /// Evicts every slot of set `index` that holds a block of `range` now. The caller holds the set's `draining`.
-    fn evict_within(&self, index: usize, range: LbaRange) -> Result<()> {
-        if !self.is_used(index) {
-            return Ok(());
-        }
-        let Some(through) = self.last_within(index, range)? else { return Ok(()) };
-        self.stalled(|| self.evict_alone(index, through, &mut self.scratch()))?;
-        Ok(())
-    }
-
-    /// The place of the last slot of set `index` that holds a block of `range`.
-    fn last_within(&self, index: usize, range: LbaRange) -> Result<Option<Position>, Poison> {
-        let queue = self.sets[index].queue.lock();
-        let mut last = None;
-        for slot in queue.slots(&self.links) {
-            if (range.first.0..range.end()).contains(&self.slots.lba(slot)?) {
-                last = Some(Queue::place(&self.links, slot));
-            }
-        }
-        Ok(last)
-    }
-
-    /// The newest slot of `queue` that holds block `lba`.
-    fn newest(&self, queue: &Queue, lba: u64) -> Result<Option<u32>, Poison> {
-        let mut newest = None;
-        for slot in queue.slots(&self.links) {
-            if self.slots.lba(slot)? == lba {
-                newest = Some(slot);
-            }
-        }
-        Ok(newest)
-    }
-
-    /// Copies block `lba` out of its slot, if it is in one.
-    fn read_cached(&self, lba: u64, out: &mut [u8]) -> Result<bool, Poison> {
-        let index = self.index_of(lba);
-        while self.is_used(index) {
-            let mut queue = self.sets[index].queue.lock();
-            let Some(slot) = self.newest(&queue, lba)? else { break };
-            let version = self.slots.version(slot)?;
-            queue.read_hits += 1;
-            drop(queue);
-            self.slots.copy_out(slot, out)?;
-            // The load is not moved before the copy: `copy_out` ends with a routine that the compiler does not see into, and
-            // loads of one thread stay in order (on processors where they do not, the fence keeps them so).
-            tidegate_media::sync::fence(Ordering::Acquire);
-            // A linked slot shows `FREE` if the memory lost the store of its version. Every fill fails from then
-            // on, so no other block comes into the slot while this one is copied.
-            if self.slots.version(slot)? == version {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
-    fn scratch(&self) -> Box<[u8]> {
+    pub(crate) fn scratch(&self) -> Box<[u8]> {
         vec![0; self.geometry.block_size as usize].into()
     }
 
-    fn block_bytes(&self) -> usize {
+    pub(crate) fn block_bytes(&self) -> usize {
         self.geometry.block_size as usize
-    }
-
-    /// The lowest block of `range` that a slot holds.
-    fn first_cached(&self, range: LbaRange) -> Result<Option<u64>, Poison> {
-        let mut first = None;
-        for (index, set) in self.sets.iter().enumerate() {
-            if self.is_used(index) {
-                let queue = set.queue.lock();
-                for slot in queue.slots(&self.links) {
-                    let lba = self.slots.lba(slot)?;
-                    if (range.first.0..range.end()).contains(&lba) {
-                        first = Some(first.map_or(lba, |first: u64| first.min(lba)));
-                    }
-                }
-            }
-        }
-        Ok(first)
-    }
-}
-
-impl<R: Region> BlockDevice for WriteCache<R> {
-    fn geometry(&self) -> Geometry {
-        self.geometry
-    }
-
-    fn read(&self, at: Lba, out: &mut [u8]) -> Result<()> {
-        let range = self.geometry.range(at, out.len())?;
-        let size = self.block_bytes();
-        // Blocks that no slot holds are read together.
-        let mut missing = 0;
-        for (index, lba) in range.iter().enumerate() {
-            let start = index * size;
-            if self.read_cached(lba.0, &mut out[start..start + size])? {
-                self.read_below(range, &mut out[missing..start], missing)?;
-                missing = start + size;
-            }
-        }
-        self.read_below(range, &mut out[missing..], missing)
-    }
-
-    fn write(&self, at: Lba, data: &[u8], durability: Durability) -> Result<()> {
-        let range = self.geometry.range(at, data.len())?;
-        self.check()?;
-        if durability == Durability::Fua {
-            self.tally.forced.fetch_add(range.blocks, Ordering::Relaxed);
-            return self.write_past(at.0, data, durability);
-        }
-        range
-            .iter()
-            .zip(data.chunks_exact(self.block_bytes()))
-            .try_for_each(|(lba, block)| self.write_block(lba.0, block))
-    }
-
-    fn flush(&self) -> Result<()> {
-        self.check()?;
-        self.tally.flushes.fetch_add(1, Ordering::Relaxed);
-        let mut scratch = self.scratch();
-        for index in 0..self.sets.len() {
-            if self.is_used(index) {
-                let last = self.sets[index].queue.lock().last(&self.links);
-                if let Some(through) = last {
-                    self.evict_through(index, through, &mut scratch)?;
-                }
-            }
-        }
-        self.flush_device()
-    }
-
-    fn discard(&self, range: LbaRange) -> Result<()> {
-        let range = self.geometry.within(range)?;
-        self.check()?;
-        self.past_cache(range, || self.device.discard(range))
-    }
-
-    fn write_zeroes(&self, range: LbaRange, durability: Durability) -> Result<()> {
-        let range = self.geometry.within(range)?;
-        self.check()?;
-        self.durably(durability, |durability| self.past_cache(range, || self.device.write_zeroes(range, durability)))
-    }
-
-    fn extent(&self, range: LbaRange) -> Result<Extent> {
-        let below = self.device.extent(range)?;
-        if below.kind == ExtentKind::Data {
-            return Ok(below);
-        }
-        let hole = LbaRange { blocks: below.blocks, ..range };
-        Ok(match self.first_cached(hole)? {
-            Some(first) if first == range.first.0 => Extent { blocks: 1, kind: ExtentKind::Data },
-            Some(first) => Extent { blocks: first - range.first.0, kind: ExtentKind::Hole },
-            None => below,
-        })
-    }
-}
-
-impl<R: Region> WriteCache<R> {
-    /// Reads the blocks of `out` from the device; `out` begins `offset` bytes into `range`.
-    fn read_below(&self, range: LbaRange, out: &mut [u8], offset: usize) -> Result<()> {
-        if out.is_empty() {
-            return Ok(());
-        }
-        self.device.read(Lba(range.first.0 + (offset / self.block_bytes()) as u64), out)
     }
 }

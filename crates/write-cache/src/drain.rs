@@ -21,12 +21,6 @@ pub struct Progress {
     pub more: bool,
 }
 
-/// Wakes whoever drains. Called at most once between two calls of [`WriteCache::may_sleep`].
-pub trait Doorbell: Send + Sync {
-    /// There is something to drain.
-    fn ring(&self);
-}
-
 impl<R: Region> WriteCache<R> {
     /// Evicts up to `budget` blocks, beginning at the set that `cursor` says, which is moved on. `scratch` holds one block.
     ///

@@ -55,15 +55,18 @@
 mod cache;
 mod complete;
 mod counters;
+mod device;
 mod drain;
 mod free_set;
 mod options;
+mod read;
 mod set;
 mod slots;
 mod tally;
+mod write;
 
-pub use cache::WriteCache;
+pub use cache::{Doorbell, WriteCache};
 pub use complete::{CompleteError, complete};
 pub use counters::Counters;
-pub use drain::{Doorbell, Progress};
+pub use drain::Progress;
 pub use options::{CreateError, Fill, Options, bytes_for};

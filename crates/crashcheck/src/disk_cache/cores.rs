@@ -324,7 +324,7 @@ fn live(
         let (cache, log) = (cache.clone(), log.clone());
         machine.spawn(CLIENTS, move || {
             while log.lock().expect("nobody panics with it").busy > 0 {
-                cache.drain_step(4);
+                cache.destage_step(4);
                 yield_now();
             }
         });

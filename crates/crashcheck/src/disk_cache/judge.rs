@@ -176,7 +176,7 @@ impl<'a, R: tidegate_media::Region, W: Fn(Watched) -> R> CacheCampaign<'a, W> {
                 }
             }
             CacheStep::Drain { core } => {
-                let progress = on_core(core, || device.drain_step(64));
+                let progress = on_core(core, || device.destage_step(64));
                 if let Some(error) = progress.flush_failed {
                     return Err(Failure::new(error));
                 }
@@ -332,7 +332,7 @@ impl<'a, R: tidegate_media::Region, W: Fn(Watched) -> R> CacheCampaign<'a, W> {
             on_core(core, || commit(device, lbas, LATER + number, &mut contents))?;
             self.past.push(contents.clone());
             if number % 4 == 2 {
-                on_core(1 - core, || device.drain_step(2));
+                on_core(1 - core, || device.destage_step(2));
             }
             if number == cut_at {
                 let cuts = machine.take();

@@ -215,7 +215,7 @@ impl Long {
 
     fn drain(&mut self, life: &Life) -> Result<(), Failure> {
         let budget = u32::try_from(1 + self.rng.below(12)).expect("small");
-        let progress = life.cache.drain_step(budget);
+        let progress = life.cache.destage_step(budget);
         self.tally.failed += progress.failed.len() as u64 + u64::from(progress.flush_failed.is_some());
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! What commits share: the ring, who waits for it, and what was committed lately.
+//! The state that commits share: the ring, the transactions that wait for it, and the latest commits.
 
 use crate::commit::conflicts::{Conflicts, Recent};
 use crate::commit::redo::{Move, Ring};
@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use tidegate_media::Sealed;
 use tidegate_media::sync::Mutex;
 
-/// What commits share.
+/// The state that commits share.
 pub(crate) struct Committer {
     pub(super) ring: Mutex<Ring>,
     /// Transactions that wait for it.

@@ -1,4 +1,4 @@
-//! What destaging shares: sweeps, flushes that failed, blocks in doubt, and the doorbell.
+//! The state that destaging shares: sweeps, failed flushes, blocks in doubt, and the doorbell.
 
 use crate::destage::first_blocks::FirstBlocks;
 use crate::destage::order::Order;
@@ -13,7 +13,7 @@ pub trait Doorbell: Send + Sync {
     fn ring(&self);
 }
 
-/// What destaging shares.
+/// The state that destaging shares.
 pub(crate) struct Destager {
     pub(super) sweep: Mutex<Sweep>,
     /// How often a flush of the disk failed.

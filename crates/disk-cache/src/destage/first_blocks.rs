@@ -1,4 +1,4 @@
-//! What the disk's first blocks hold, as far as writes and flushes tell: see `open/guard.rs`.
+//! The contents of the disk's first blocks, as far as writes and flushes tell: see `open/guard.rs`.
 
 use tidegate_media::sync::Mutex;
 

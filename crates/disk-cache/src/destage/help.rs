@@ -1,4 +1,4 @@
-//! What a writer does that finds no room.
+//! Destaging by a writer that finds no room.
 
 use crate::cache::DiskCache;
 use crate::destage::step::Progress;

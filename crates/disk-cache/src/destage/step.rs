@@ -27,7 +27,7 @@ use tidegate_media::sync::{Ordering, yield_now};
 use tidegate_media::{AlignedBytes, Error, Lba, Region, Run, Sealed};
 use tidegate_policy::writeback::destage::SweepScope;
 
-/// What a call of [`DiskCache::drain_step`] did.
+/// What a call of [`DiskCache::destage_step`] did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// Blocks written to the disk.
@@ -62,13 +62,13 @@ impl<R: Region> DiskCache<R> {
     /// by the next one.
     ///
     /// Where the disk is to keep the order of commits, a step is a part of bringing a group there, and the group's end that of a sweep.
-    pub fn drain_step(&self, blocks_max: u32) -> Progress {
-        self.drain_step_along(blocks_max, SweepScope::Everything)
+    pub fn destage_step(&self, blocks_max: u32) -> Progress {
+        self.destage_step_in(blocks_max, SweepScope::Everything)
     }
 
     /// The same, with the `scope` of its sweep. A sweep leaves nothing out, and follows no run, if all of its steps take everything. Where the order of commits is kept, nothing
     /// is ever left out.
-    pub fn drain_step_along(&self, blocks_max: u32, scope: SweepScope) -> Progress {
+    pub fn destage_step_in(&self, blocks_max: u32, scope: SweepScope) -> Progress {
         if let Some(order) = &self.destager.order {
             return self.step_in_order(order, blocks_max);
         }
@@ -230,7 +230,7 @@ impl<R: Region> DiskCache<R> {
         }
         found.sort_unstable();
         if scope == SweepScope::Neighbours {
-            self.leave_out(&mut found, from, sweep.unseen);
+            self.postpone(&mut found, from, sweep.unseen);
         }
         sweep.lbas.drain(..sweep.next);
         sweep.next = 0;
@@ -239,21 +239,21 @@ impl<R: Region> DiskCache<R> {
 
     /// Leaves short runs of `found` out, which is what is dirty `from` some block up to `unseen`. Where more than half of it is short, only single blocks; where more
     /// than half is single blocks, nothing: those would find no neighbours later.
-    fn leave_out(&self, found: &mut Vec<u64>, from: u64, unseen: Option<u64>) {
+    fn postpone(&self, found: &mut Vec<u64>, from: u64, unseen: Option<u64>) {
         let short = ShortRuns::of(found, from, unseen);
         let longest = match found.len() / 2 {
             half if short.alone > half => return,
             half if short.blocks() > half => 1,
             _ => SHORT_MAX,
         };
-        let mut left_out = Vec::new();
+        let mut postponed = Vec::new();
         for run in short.runs.into_iter().filter(|run| run.len() <= longest) {
             // A block that may not stay goes, and its neighbour with it.
-            if found[run.clone()].iter().all(|lba| self.table.index.lock_for(*lba).leave_out(*lba)) {
-                left_out.extend_from_slice(&found[run]);
+            if found[run.clone()].iter().all(|lba| self.table.index.lock_for(*lba).postpone(*lba)) {
+                postponed.extend_from_slice(&found[run]);
             }
         }
-        found.retain(|lba| left_out.binary_search(lba).is_err());
+        found.retain(|lba| postponed.binary_search(lba).is_err());
     }
 
     /// Copies the dirty ones among `lbas`, one behind the other, and marks them; then those that are marked already.
@@ -265,12 +265,12 @@ impl<R: Region> DiskCache<R> {
             let mut stripe = self.table.index.lock_for(lba);
             let Some(cached) = stripe.get(lba) else { continue };
             match cached.state {
-                State::Clean | State::Transient => continue,
+                State::Clean | State::Volatile => continue,
                 State::Destaging | State::Overtaken => {
                     passed_over.push(lba);
                     continue;
                 }
-                State::Dirty | State::LeftOut | State::LeftOutTwice => {}
+                State::Dirty | State::Postponed(_) => {}
             }
             let place = copied.len() * size;
             match self.copy_block(lba, cached, &mut bytes[place..place + size]) {
@@ -420,7 +420,7 @@ mod tests {
         let cache = DiskCache::open(region, Arc::new(InTurn(met.clone())), Options::default()).expect("it opens");
         (0..96).for_each(|nth| cache.write(Lba(10 * nth), &[1; 512], Durability::Volatile).expect("written"));
         assert!(cache.step_beside(8).is_none(), "no sweep is under way");
-        assert!(cache.drain_step(16).more);
+        assert!(cache.destage_step(16).more);
         cache
     }
 
@@ -436,15 +436,15 @@ mod tests {
         std::thread::scope(|scope| {
             let writer = scope.spawn(|| cache.step_beside(8));
             met.by.1.wait();
-            let rest = cache.drain_step(96);
+            let rest = cache.destage_step(96);
             assert_eq!((rest.cleaned, rest.more), (72, true), "it goes on behind what the writer took");
-            let again = cache.drain_step(96);
+            let again = cache.destage_step(96);
             assert_eq!((again.written, again.more), (0, true), "and waits for that");
             met.by.1.wait();
             let beside = writer.join().expect("it ends").expect("a sweep is under way");
             assert_eq!(beside.cleaned, 8);
         });
-        assert_eq!((cache.drain_step(96).more, cache.dirty_blocks()), (false, 0));
+        assert_eq!((cache.destage_step(96).more, cache.dirty_blocks()), (false, 0));
         assert!(cache.step_beside(8).is_none(), "it is over");
     }
 
@@ -455,18 +455,18 @@ mod tests {
         met.device.fail(DiskFault::WriteFails(160..161));
         let beside = cache.step_beside(8).expect("a sweep is under way");
         assert_eq!((beside.cleaned, beside.failed.len()), (7, 1));
-        let rest = cache.drain_step(96);
+        let rest = cache.destage_step(96);
         assert_eq!((rest.cleaned, rest.more), (72, true));
-        let again = cache.drain_step(96);
+        let again = cache.destage_step(96);
         assert_eq!((again.failed.len(), again.more), (1, false), "so whoever waits for its end hears of it");
         met.device.mend();
 
-        assert!(cache.drain_step(96).failed.is_empty());
+        assert!(cache.destage_step(96).failed.is_empty());
         (0..96).for_each(|nth| cache.write(Lba(10 * nth), &[2; 512], Durability::Volatile).expect("written"));
-        assert!(cache.drain_step(16).more);
+        assert!(cache.destage_step(16).more);
         met.device.fail(DiskFault::NextFlushFails);
         assert!(cache.step_beside(8).expect("a sweep is under way").flush_failed.is_some());
-        while cache.drain_step(96).more {}
+        while cache.destage_step(96).more {}
         assert_eq!(cache.dirty_blocks(), 0, "what was not flushed was written again by the same sweep");
     }
 }

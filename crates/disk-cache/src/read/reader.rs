@@ -1,4 +1,4 @@
-//! What reads share: which of their blocks come in, and which of those a restart forgets.
+//! The state that reads share: the filter for blocks that are read, and the blocks that a restart forgets.
 
 use crate::counters::Tally;
 use crate::read::filter::{Filter, Run};
@@ -15,7 +15,7 @@ pub enum Reads {
     Forgotten,
 }
 
-/// What reads share.
+/// The state that reads share.
 pub(crate) struct Reader {
     filter: Filter,
     pub(super) reads: Reads,

@@ -37,30 +37,30 @@ impl<R: Region> DiskCache<R> {
     pub(crate) fn hold(&self, stripe: &mut Stripe, lba: u64, block: u32) {
         let FreeEntry { entry, counter } = self.table.free_list.take_entry();
         self.reader.hold(entry, lba);
-        let (state, side) = (State::Transient, stripe.side());
+        let (state, side) = (State::Volatile, stripe.side());
         self.table.index.insert(stripe, lba, Cached { entry, block, counter, state, named: false, side });
         stripe.counts.fills += 1;
     }
 
     /// Forgets block `lba`, which is about to be committed. Its entry is the caller's, and its block, which nothing names.
-    pub(crate) fn take_over(&self, stripe: &mut Stripe, lba: u64, transient: Cached) -> FreeEntry {
+    pub(crate) fn take_over(&self, stripe: &mut Stripe, lba: u64, volatile: Cached) -> FreeEntry {
         self.table.index.remove_overwritten(stripe, lba);
-        self.let_go(transient)
+        self.let_go(volatile)
     }
 
     /// Forgets block `lba`, if `entry` is held for it, and makes its block and its entry free at once.
     pub(crate) fn forget(&self, stripe: &mut Stripe, lba: u64, entry: u32) -> bool {
         let cached = stripe.get(lba).filter(|cached| cached.entry == entry);
-        let Some(transient) = cached.filter(|cached| cached.state == State::Transient) else { return false };
-        Index::remove_transient(stripe, lba);
+        let Some(volatile) = cached.filter(|cached| cached.state == State::Volatile) else { return false };
+        Index::remove_volatile(stripe, lba);
         // The entry first: whoever takes the block finds one.
-        self.table.free_list.give_entry(self.let_go(transient));
-        self.table.free_list.give_block(transient.block);
+        self.table.free_list.give_entry(self.let_go(volatile));
+        self.table.free_list.give_block(volatile.block);
         true
     }
 
-    fn let_go(&self, transient: Cached) -> FreeEntry {
-        self.reader.let_go(transient.entry);
-        FreeEntry { entry: transient.entry, counter: transient.counter }
+    fn let_go(&self, volatile: Cached) -> FreeEntry {
+        self.reader.let_go(volatile.entry);
+        FreeEntry { entry: volatile.entry, counter: volatile.counter }
     }
 }

@@ -55,7 +55,7 @@ fn a_changed_bit_is_noticed_named_and_kept_from_the_disk() {
     assert_eq!([1, 3, 9, 5].map(|lba| read(&cache, lba)), [1, 3, 4, 50], "the disk stands in for a clean one");
     let told = cache.read(Lba(2), &mut block(0)).unwrap_err();
     assert!(matches!(&told, Error::Corrupt(corrupt) if corrupt.found.contains("block 2 of the disk")), "{told}");
-    let progress = cache.drain_step(8);
+    let progress = cache.destage_step(8);
     assert_eq!((progress.cleaned, progress.failed.len(), progress.failed[0].0), (3, 1, Lba(2)));
     assert_eq!((read(&*disk, 2), cache.dirty_blocks()), (0, 1));
     write(&cache, 2, 7);

@@ -69,7 +69,7 @@ fn writes_over_them_are_hits_and_durable_alone_and_together() {
     let after = open(&after_a_cut(&region), &disk);
     assert_eq!([0, 2, 4, 5, 6].map(|lba| read(&after, lba)), [0, 112, 104, 105, 106]);
     assert_eq!(after.dirty_blocks(), 4);
-    assert_eq!(cache.drain_step(8).cleaned, 4);
+    assert_eq!(cache.destage_step(8).cleaned, 4);
     assert_eq!(check(&*region).unwrap().clean, 4, "what was written stays");
 }
 

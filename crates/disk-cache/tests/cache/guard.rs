@@ -13,7 +13,7 @@ fn left() -> (Arc<Region>, Arc<Disk>) {
     let (region, disk) = (region(16), disk());
     let cache = open_guarded(&region, &disk, Guard::Always).unwrap();
     write(&cache, 3, 1);
-    assert_eq!(cache.drain_step(8).cleaned, 1);
+    assert_eq!(cache.destage_step(8).cleaned, 1);
     write(&cache, 40, 1);
     (region, disk)
 }
@@ -33,7 +33,7 @@ fn a_disk_that_is_as_it_was_left_opens_and_one_that_is_not_does_only_by_force() 
         let cache = open_guarded(&region, &disk, Guard::Forced).unwrap();
         assert_eq!((cache.changed(), cache.fill().clean), (Some(Lba(changed)), 0));
         assert_eq!((read(&cache, changed), read(&cache, 40)), (77, 1));
-        assert_eq!(cache.drain_step(8).cleaned, 1);
+        assert_eq!(cache.destage_step(8).cleaned, 1);
         drop(cache);
         assert_eq!(open_guarded(&region, &disk, Guard::Always).unwrap().changed(), None, "that is how it was left");
     }
@@ -43,7 +43,7 @@ fn a_disk_that_is_as_it_was_left_opens_and_one_that_is_not_does_only_by_force() 
 fn a_changed_disk_without_dirty_blocks_is_read_as_it_is() {
     let (region, disk) = left();
     let cache = open_guarded(&region, &disk, Guard::Always).unwrap();
-    assert_eq!(cache.drain_step(8).cleaned, 1);
+    assert_eq!(cache.destage_step(8).cleaned, 1);
     drop(cache);
     write(&*disk, 3, 77);
     let cache = open_guarded(&region, &disk, Guard::AsLaidOut).unwrap();
@@ -57,7 +57,7 @@ fn a_clean_block_is_compared_wherever_it_lies() {
     format(&*region, &FormatSpec { disk_blocks: 1 << 12, ..spec() }, Contents::Unknown).unwrap();
     let cache = open_guarded(&region, &disk, Guard::Always).unwrap();
     write(&cache, 4000, 1);
-    assert_eq!(cache.drain_step(8).cleaned, 1);
+    assert_eq!(cache.destage_step(8).cleaned, 1);
     write(&cache, 9, 1);
     drop(cache);
     write(&*disk, 3999, 77);
@@ -84,16 +84,16 @@ fn a_write_that_fails_or_is_not_flushed_leaves_the_disk_in_doubt_and_nothing_els
     let cache = open_guarded(&region, &disk, Guard::Always).unwrap();
     write(&cache, 5, 2);
     disk.fail(DiskFault::NextFlushFails);
-    assert!(cache.drain_step(8).flush_failed.is_some());
+    assert!(cache.destage_step(8).flush_failed.is_some());
     write(&cache, 6, 2);
     disk.fail(DiskFault::WriteFails(6..7));
-    assert_eq!(cache.drain_step(8).failed.len(), 1);
+    assert_eq!(cache.destage_step(8).failed.len(), 1);
     disk.mend();
     drop(cache);
     // Any of both contents may be there.
     write(&*disk, 6, 2);
     let cache = open_guarded(&region, &disk, Guard::Always).unwrap();
-    while cache.drain_step(8).more {}
+    while cache.destage_step(8).more {}
     drop(cache);
     write(&*disk, 6, 77);
     assert_eq!(open_guarded(&region, &disk, Guard::Always).unwrap().changed(), Some(Lba(6)));
@@ -103,7 +103,7 @@ fn a_write_that_fails_or_is_not_flushed_leaves_the_disk_in_doubt_and_nothing_els
 fn a_cache_that_is_laid_out_anew_knows_nothing_of_its_disk() {
     let (region, disk) = left();
     let cache = open_guarded(&region, &disk, Guard::Always).unwrap();
-    while cache.drain_step(8).more {}
+    while cache.destage_step(8).more {}
     drop(cache);
     relayout(region.clone(), &Relayout { disk: [8; 32], disk_blocks: DISK_BLOCKS, region_bytes: region.len() })
         .unwrap();

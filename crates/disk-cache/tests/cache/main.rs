@@ -81,14 +81,14 @@ fn draining_brings_everything_to_the_disk_in_order() {
     for lba in [9, 3, 4, 30, 5] {
         write(&cache, lba, u8::try_from(lba).unwrap());
     }
-    let first = cache.drain_step(4);
+    let first = cache.destage_step(4);
     assert_eq!((first.written, first.cleaned, first.runs, first.more), (4, 4, 2, true), "3 to 5 together, 9");
-    let second = cache.drain_step(4);
+    let second = cache.destage_step(4);
     assert_eq!((second.written, second.cleaned, second.more), (1, 1, false));
     assert_eq!((cache.dirty_blocks(), cache.fill().clean), (0, 5));
     assert_eq!([3, 4, 5, 9, 30].map(|lba| read(&*disk, lba)), [3, 4, 5, 9, 30]);
     assert_eq!(disk.cut().cached_sectors(), 0, "and it is flushed");
-    assert_eq!(cache.drain_step(4).written, 0);
+    assert_eq!(cache.destage_step(4).written, 0);
 }
 
 #[test]
@@ -192,12 +192,12 @@ fn a_bad_sector_keeps_its_block_dirty_and_the_rest_goes_on() {
         write(&cache, lba, 7);
     }
     disk.fail(DiskFault::WriteFails(12..13));
-    let progress = cache.drain_step(64);
+    let progress = cache.destage_step(64);
     assert_eq!((progress.written, progress.cleaned), (5, 5));
     assert_eq!(progress.failed.iter().map(|(lba, _)| lba.0).collect::<Vec<_>>(), [12]);
     assert_eq!((cache.dirty_blocks(), read(&cache, 12), read(&*disk, 12), read(&*disk, 13)), (1, 7, 0, 7));
     disk.mend();
-    assert_eq!((cache.drain_step(64).cleaned, read(&*disk, 12)), (1, 7));
+    assert_eq!((cache.destage_step(64).cleaned, read(&*disk, 12)), (1, 7));
 }
 
 #[test]
@@ -207,11 +207,11 @@ fn a_failed_flush_makes_everything_dirty_again_and_it_is_written_anew() {
     write(&cache, 1, 1);
     write(&cache, 2, 2);
     disk.fail(DiskFault::NextFlushFails);
-    let failed = cache.drain_step(64);
+    let failed = cache.destage_step(64);
     assert_eq!((failed.written, failed.cleaned, failed.flush_failed.is_some()), (2, 0, true));
     assert_eq!(cache.dirty_blocks(), 2);
     // What the failed flush covered may never arrive: only writing it again makes it durable.
-    let again = cache.drain_step(64);
+    let again = cache.destage_step(64);
     assert_eq!((again.written, again.cleaned), (2, 2));
     let mut kept = [0; BLOCK];
     let platter = disk.cut().images(1 << 12).unwrap();
@@ -285,7 +285,7 @@ fn write_only_takes_no_reads_in_and_read_only_no_writes() {
     assert_eq!(cache.write(Lba(1), &block(2), Durability::Volatile), Err(Error::Misuse(Misuse::ReadOnly)));
     assert_eq!([read(&cache, 1), read(&cache, 5)], [1, 0]);
     assert_eq!([cache.fill().clean, cache.fill().dirty], [1, 1]);
-    assert_eq!(cache.drain_step(8).cleaned, 1, "what is dirty goes to the disk in every mode");
+    assert_eq!(cache.destage_step(8).cleaned, 1, "what is dirty goes to the disk in every mode");
 }
 
 #[test]
@@ -302,7 +302,7 @@ fn without_its_disk_a_cache_gives_what_only_it_has() {
     assert_eq!(salvaged.dirty_lbas(), [Lba(2), Lba(9), Lba(30)]);
     assert!(salvaged.dirty_lbas().iter().all(|lba| read(&salvaged, lba.0) == 7));
     assert!(matches!(salvaged.read(Lba(3), &mut block(0)), Err(Error::Media(_))));
-    let progress = salvaged.drain_step(8);
+    let progress = salvaged.destage_step(8);
     assert_eq!((progress.cleaned, progress.failed.len()), (0, 3));
 }
 
@@ -321,7 +321,7 @@ fn the_doorbell_is_rung_for_whoever_sleeps() {
     cache.set_doorbell(bell.clone());
     write(&cache, 1, 1);
     assert_eq!((rung(), cache.may_sleep()), (0, false), "nobody sleeps, and there is something to drain");
-    cache.drain_step(8);
+    cache.destage_step(8);
     assert!(cache.may_sleep());
     write(&cache, 1, 2);
     write(&cache, 2, 2);
@@ -340,7 +340,7 @@ fn blocks_may_be_larger_than_the_disks() {
     cache.read(Lba(2), &mut out).unwrap();
     assert_eq!([0, 512, 1024].map(|at| out[at]), [0, 4, 0]);
     cache.write(Lba(15), &[8; 2048], Durability::Volatile).unwrap();
-    cache.drain_step(1);
+    cache.destage_step(1);
     assert_eq!([59, 60, 63].map(|lba| read(&*disk, lba)), [0, 8, 8]);
 }
 
@@ -429,7 +429,7 @@ fn nothing_is_taken_in_while_a_disk_does_not_flush() {
     let cache = open(&region, &disk);
     assert_eq!((read(&cache, 5), cache.fill().clean), (9, 0));
     write(&cache, 1, 1);
-    assert_eq!(cache.drain_step(8).cleaned, 1, "the disk flushes again");
+    assert_eq!(cache.destage_step(8).cleaned, 1, "the disk flushes again");
     assert_eq!((read(&cache, 5), cache.fill().clean), (9, 2));
 }
 
@@ -441,7 +441,7 @@ fn reads_alone_do_not_bring_an_old_element_back() {
     let cache = open(&region, &disk);
     cache.write(Lba(0), &[1; 2 * BLOCK], Durability::Volatile).unwrap();
     while cache.dirty_blocks() > 0 {
-        cache.drain_step(8);
+        cache.destage_step(8);
     }
     // More than half of the numbers that a counter has, two for each time that a block goes and another comes; and no commit.
     for round in 0..16_500 * 4 {
@@ -476,12 +476,12 @@ fn a_sweep_is_not_over_while_somebody_else_writes_one_of_its_blocks() {
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| cache.write(Lba(3), &block(3), Durability::Volatile));
         met.by.0.wait();
-        let step = cache.drain_step(8);
+        let step = cache.destage_step(8);
         assert!(step.more && step.written == 0, "{step:?}: the writer may still fail");
         met.by.0.wait();
         writer.join().unwrap().unwrap();
     });
-    assert!(!cache.drain_step(8).more);
+    assert!(!cache.destage_step(8).more);
     assert_eq!((cache.dirty_blocks(), read(&*disk, 3)), (0, 3));
 }
 
@@ -494,7 +494,7 @@ fn what_a_failed_write_left_on_the_disk_is_not_taken_in() {
     cache.set_mode(Mode::WriteAround);
     disk.fail(DiskFault::NextFlushFails);
     assert!(cache.write(Lba(30), &block(7), Durability::Volatile).is_err());
-    assert_eq!(cache.drain_step(8).cleaned, 4);
+    assert_eq!(cache.destage_step(8).cleaned, 4);
     let fills = || cache.counters().fills;
     assert_eq!((read(&cache, 30), fills()), (7, 0));
     assert_eq!((read(&cache, 31), fills()), (0, 1), "others are");

@@ -26,7 +26,7 @@ fn ordered(blocks: u32) -> (Arc<Region>, Arc<Disk>, DiskCache<Arc<Region>>) {
 fn bring(cache: &DiskCache<Arc<Region>>) -> u32 {
     let mut cleaned = 0;
     loop {
-        let progress = cache.drain_step(3);
+        let progress = cache.destage_step(3);
         assert_eq!((&progress.failed[..], &progress.flush_failed), (&[][..], &None));
         cleaned += progress.cleaned;
         if !progress.more {
@@ -58,7 +58,7 @@ fn a_group_is_what_was_dirty_and_then_everything_is_clean() {
 fn what_is_written_while_a_group_is_under_way_comes_with_the_next() {
     let (_, disk, cache) = ordered(12);
     (0..5).for_each(|lba| write(&cache, lba, 1));
-    assert!(cache.drain_step(3).more);
+    assert!(cache.destage_step(3).more);
     write(&cache, 0, 2);
     write(&cache, 0, 3);
     write(&cache, 9, 3);
@@ -78,14 +78,14 @@ fn a_block_that_the_disk_refuses_stops_what_comes_behind_it() {
     (0..4).for_each(|lba| write(&cache, lba, 1));
     disk.fail(DiskFault::WriteFails(1..2));
     let progress = loop {
-        let progress = cache.drain_step(1);
+        let progress = cache.destage_step(1);
         if !progress.more {
             break progress;
         }
     };
     assert_eq!(progress.failed.first().map(|(lba, _)| *lba), Some(Lba(1)));
     write(&cache, 0, 2);
-    assert!(!cache.drain_step(8).more && cache.dirty_blocks() == 4);
+    assert!(!cache.destage_step(8).more && cache.dirty_blocks() == 4);
     disk.mend();
     assert_eq!(alone(&disk, [0, 1]), [1, 1], "the journal has all of the group");
     drop(cache);
@@ -146,7 +146,7 @@ fn what_a_failed_flush_covered_is_written_again() {
         let cache = DiskCache::open(region, Arc::new(failing), Options::default()).unwrap();
         (0..4).for_each(|lba| write(&cache, lba, 1));
         let failed = loop {
-            let progress = cache.drain_step(2);
+            let progress = cache.destage_step(2);
             if !progress.more {
                 break progress;
             }
@@ -168,7 +168,7 @@ fn what_the_disk_refused_of_the_journal_is_written_again() {
         let (_, disk, cache) = ordered(8);
         (0..4).for_each(|lba| write(&cache, lba, 1));
         disk.fail(DiskFault::WriteFails(at..at + 1));
-        while cache.drain_step(8).more {}
+        while cache.destage_step(8).more {}
         assert_eq!(cache.dirty_blocks(), 4, "block {at} of the disk");
         disk.mend();
         assert_eq!(bring(&cache), 4);
@@ -211,10 +211,10 @@ fn a_journal_that_is_gone_or_another_is_not_written_to() {
     (0..2).for_each(|sequence| write(&*disk, JOURNAL.header_at(sequence), 0));
     let cache = open(&region, &disk);
     write(&cache, 0, 1);
-    let progress = cache.drain_step(8);
+    let progress = cache.destage_step(8);
     assert!(matches!(progress.failed[..], [(_, Error::Corrupt(_))]) && !progress.more, "{progress:?}");
     lay_out_journal(&InTurn(disk.clone()), JOURNAL, [8; 16]).unwrap();
-    assert!(!cache.drain_step(8).failed.is_empty(), "it is another cache's");
+    assert!(!cache.destage_step(8).failed.is_empty(), "it is another cache's");
     assert_eq!((cache.dirty_blocks(), read(&cache, 0), read(&*disk, 0)), (1, 1, 0));
 }
 
@@ -223,7 +223,7 @@ fn a_damaged_group_is_not_put_in_place() {
     for at in [JOURNAL.records_at(), JOURNAL.data_at(), JOURNAL.data_at() + 3] {
         let (_, disk, cache) = ordered(8);
         (0..4).for_each(|lba| write(&cache, lba, 1));
-        cache.drain_step(8);
+        cache.destage_step(8);
         drop(cache);
         assert_eq!(find_journal(&InTurn(disk.clone())).unwrap().unwrap().blocks, 4);
         write(&*disk, at, 0x55);
@@ -244,7 +244,7 @@ enum Wrong {
 fn killed_amid_a_damaged_group(wrong: Wrong) -> (Arc<Region>, Arc<Disk>) {
     let (region, disk, cache) = ordered(10);
     (0..4).for_each(|lba| write(&cache, lba, 1));
-    assert!(cache.drain_step(8).more, "the group counts");
+    assert!(cache.destage_step(8).more, "the group counts");
     (2..6).for_each(|lba| write(&cache, lba, 2));
     drop(cache);
     let disk = Arc::new(Disk::from_image(disk.cut().least().clone(), 512));
@@ -290,7 +290,7 @@ fn a_cut_while_a_damaged_group_is_replaced_leaves_it_damaged_or_the_new_one_whol
             let ending = Intercepted { device: disk.clone(), by: Ending::after(accesses) };
             let opened = DiskCache::open(region.clone(), Arc::new(InTurn(ending)), Options::default());
             let cache = opened.expect("the disk is not needed for it");
-            while cache.drain_step(3).more {}
+            while cache.destage_step(3).more {}
             drop(cache);
             disk.mend();
             for image in disk.cut().images(1 << 16).unwrap() {
@@ -318,7 +318,7 @@ fn a_cut_while_a_damaged_group_is_replaced_leaves_it_damaged_or_the_new_one_whol
 fn a_header_that_cannot_be_read_stops_nothing_where_the_other_tells_of_a_group() {
     let (region, disk, cache) = ordered(8);
     (0..4).for_each(|lba| write(&cache, lba, 1));
-    assert!(cache.drain_step(8).more, "the group counts");
+    assert!(cache.destage_step(8).more, "the group counts");
     drop(cache);
     let [even, odd] = [0, 1].map(|sequence| JOURNAL.header_at(sequence));
     let told = if read_word(&disk, even) > read_word(&disk, odd) { even } else { odd };
@@ -329,7 +329,7 @@ fn a_header_that_cannot_be_read_stops_nothing_where_the_other_tells_of_a_group()
         let cache = open(&region, &disk);
         assert_eq!((read(&*disk, 0) == 1, read(&*disk, 3) == 1), (goes_on, goes_on), "the opening puts it in place");
         write(&cache, 0, 2);
-        assert_eq!(cache.drain_step(8).failed.is_empty(), goes_on);
+        assert_eq!(cache.destage_step(8).failed.is_empty(), goes_on);
         disk.mend();
         while cache.dirty_blocks() > 0 {
             bring(&cache);
@@ -354,7 +354,7 @@ fn a_damaged_group_of_which_the_memory_lacks_a_block_is_left_and_the_block_named
     let cache = open(&region, &disk);
     [0, 1, 3].into_iter().for_each(|lba| write(&cache, lba, 7));
     for _twice in 0..2 {
-        let progress = cache.drain_step(8);
+        let progress = cache.destage_step(8);
         let (lba, error) = &progress.failed[0];
         assert!(*lba == Lba(2) && error.to_string().contains("not block 2; of the journal: "), "{error}");
         assert!(!progress.more);
@@ -371,11 +371,11 @@ fn what_the_memory_does_not_give_back_of_a_group_that_counts_comes_from_the_jour
     for steps in [1, 2, 3] {
         let (region, disk, cache) = ordered(8);
         (0..4).for_each(|lba| write(&cache, lba, 1));
-        assert!(cache.drain_step(4).more, "the group counts");
+        assert!(cache.destage_step(4).more, "the group counts");
         write(&cache, 1, 2);
         let at = CachePlan::cut(8, 512, DISK_BLOCKS, 16).data_at;
         region.poison(at, 4 * 512, PoisonedStore::Heals);
-        let cleaned: u32 = (0..9).map(|_| cache.drain_step(steps)).map(|progress| progress.cleaned).sum();
+        let cleaned: u32 = (0..9).map(|_| cache.destage_step(steps)).map(|progress| progress.cleaned).sum();
         assert!((3..=4).contains(&cleaned), "{cleaned}, steps of {steps}");
         assert_eq!([0, 2, 3].map(|lba| read(&*disk, lba)), [1; 3]);
         assert_eq!([0, 2, 3].map(|lba| read(&cache, lba)), [1; 3], "the disk stands in for what is clean");
@@ -406,12 +406,12 @@ fn a_recovery_believes_no_header_that_a_cut_may_take_back() {
     for flush in 0..4 {
         let (region, disk, cache) = ordered(8);
         (0..4).for_each(|lba| write(&cache, lba, 1));
-        assert!(cache.drain_step(8).more, "the group counts");
+        assert!(cache.destage_step(8).more, "the group counts");
         drop(cache);
         let failing = InTurn(FailsOnce { disk: disk.clone(), flushes: AtomicU32::new(flush) });
         let cache = DiskCache::open(region, Arc::new(failing), Options::default()).unwrap();
         (4..8).for_each(|lba| write(&cache, lba, 2));
-        assert!(cache.drain_step(8).more, "the next group is in the journal");
+        assert!(cache.destage_step(8).more, "the next group is in the journal");
         let durable = Arc::new(Disk::from_image(disk.cut().least().clone(), 512));
         assert_eq!(alone(&durable, [0, 3]), [1, 1], "flush {flush}");
     }
@@ -436,7 +436,7 @@ fn a_recovery_puts_nothing_in_place_by_a_header_that_never_becomes_durable() {
             let failing = InTurn(FailsOnce { disk: disk.clone(), flushes: AtomicU32::new(3 + 1) });
             let cache = DiskCache::open(region.clone(), Arc::new(failing), Options::default()).unwrap();
             (0..4).for_each(|lba| write(&cache, lba, 1));
-            assert!(!cache.drain_step(8).failed.is_empty(), "the header's flush fails");
+            assert!(!cache.destage_step(8).failed.is_empty(), "the header's flush fails");
             drop(cache);
             assert_eq!(find_journal(&InTurn(disk.clone())).unwrap().unwrap().blocks, 4);
             let ending = InTurn(Intercepted { device: disk.clone(), by: Ending::after(accesses) });
@@ -456,7 +456,7 @@ fn the_memory_gives_a_block_back_no_more_and_the_next_group_is_made_without_it()
     (0..4).for_each(|lba| write(&cache, lba, 1));
     let at = CachePlan::cut(8, 512, DISK_BLOCKS, 16).data_at;
     region.poison(at, 8 * 512, PoisonedStore::Heals);
-    let progress = cache.drain_step(8);
+    let progress = cache.destage_step(8);
     assert!(!progress.failed.is_empty() && !progress.more, "{progress:?}");
     assert_eq!(cache.dirty_blocks(), 4);
     (0..4).for_each(|lba| write(&cache, lba, 2));

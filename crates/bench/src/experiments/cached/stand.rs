@@ -265,7 +265,7 @@ fn destage<R: Region>(cache: &DiskCache<R>, limits: Limits, over: &AtomicBool) {
         let begin = now_ns();
         match destage.next(Duration::from_nanos(begin), load) {
             Turn::Destage(blocks, along) => {
-                let cleaned = cache.drain_step_along(blocks, along).cleaned;
+                let cleaned = cache.destage_step_in(blocks, along).cleaned;
                 destage.measured(cleaned, Duration::from_nanos(now_ns() - begin));
             }
             Turn::Wait(time) => pass_time(u64::try_from(time.as_nanos()).expect("a short wait")),

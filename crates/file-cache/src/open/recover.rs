@@ -9,10 +9,10 @@
 //!
 //! Until the fence of step 4 all of it can be done again, with the same outcome.
 
-use crate::backing::{BackingFile, Below, FileIdentity, Refused};
-use crate::cache::FileError;
-use crate::format::{OpenError, corrupt, lane_plan};
-use crate::medium::{LaneElement, ring_plan};
+use crate::below::{BackingFile, Below, FileIdentity, Refused};
+use crate::error::FileError;
+use crate::open::format::{OpenError, corrupt, lane_plan};
+use crate::region_io::{LaneElement, ring_plan};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tidegate_layout::file_cache::{

@@ -1,11 +1,15 @@
 //! A file of the lane, as DRAM knows it.
 
-use crate::backing::{BackingFile, FileIdentity, Refused};
-use crate::segments::Segments;
-use crate::unsynced::Written;
+use crate::below::{BackingFile, FileIdentity, Refused};
+use crate::lanes::segments::Segments;
+use crate::tiers::dram::Written;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tidegate_layout::file_cache::CHUNK_BYTES;
+
+/// A file of the lane, by its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FileId(pub(crate) u32);
 
 /// A file that is open, or not all below yet.
 pub(crate) struct File {

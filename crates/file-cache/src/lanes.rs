@@ -1,0 +1,7 @@
+//! Lanes: the state of a lane in DRAM, its files, entries and records.
+
+pub(crate) mod entries;
+pub(crate) mod file;
+pub(crate) mod lane;
+pub(crate) mod records;
+pub(crate) mod segments;

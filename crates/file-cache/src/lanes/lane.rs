@@ -1,0 +1,69 @@
+//! A lane: everything that its one lock guards.
+
+use crate::counters::Counters;
+use crate::error::FileError;
+use crate::lanes::file::{File, FileId};
+use crate::region_io::{LaneElement, Medium};
+use crate::tiers::dram::Unsynced;
+use crate::tiers::nvm::Blocks;
+use std::collections::VecDeque;
+use tidegate_layout::file_cache::Extent;
+use tidegate_media::Region;
+use tidegate_wal::RedoRing;
+
+/// Everything of a lane, under one lock.
+pub(crate) struct Lane<R> {
+    pub(crate) medium: Medium<R>,
+    pub(crate) ring: RedoRing<LaneElement>,
+    /// The newest commit's.
+    pub(crate) version: u64,
+    pub(crate) files: Vec<Option<File>>,
+    pub(crate) blocks: Blocks,
+    /// What entries say that are not free.
+    pub(crate) slots: Vec<Option<Slot>>,
+    pub(crate) free_slots: Vec<u32>,
+    /// Entries without a newest byte, freed by a store that is not durable yet.
+    pub(crate) dying: Vec<u32>,
+    /// Entries whose bytes are below too, with their versions, the first one to be given up first.
+    pub(crate) clean: VecDeque<(u32, u64)>,
+    pub(crate) unsynced: Unsynced,
+    pub(crate) counters: Counters,
+}
+
+/// What an entry says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Slot {
+    pub(crate) extent: Extent,
+    pub(crate) version: u64,
+    /// Its bytes that no newer entry has.
+    pub(crate) newest: u64,
+}
+
+impl<R: Region> Lane<R> {
+    pub(crate) fn file(&self, file: FileId) -> Result<&File, FileError> {
+        self.files.get(file.0 as usize).and_then(Option::as_ref).ok_or(FileError::NotOpen(file.0))
+    }
+
+    pub(crate) fn file_mut(&mut self, file: FileId) -> Result<&mut File, FileError> {
+        self.files.get_mut(file.0 as usize).and_then(Option::as_mut).ok_or(FileError::NotOpen(file.0))
+    }
+
+    /// The program sees this length from now on.
+    pub(crate) fn set_size(&mut self, file: FileId, size: u64) -> Result<(), FileError> {
+        self.file_mut(file)?.size = size;
+        self.unsynced.set_size(file.0, size);
+        Ok(())
+    }
+
+    /// A file that nobody has open and that is below leaves the lane.
+    pub(crate) fn forget_if_done(&mut self, file: FileId) -> Result<(), FileError> {
+        let cached = self.file(file)?;
+        if cached.opens > 0 || !cached.is_below() {
+            return Ok(());
+        }
+        self.forget_contents(file)?;
+        self.unsynced.end_file(file.0);
+        self.files[file.0 as usize] = None;
+        Ok(())
+    }
+}

@@ -1,0 +1,73 @@
+//! Records: how a file gets one, and loses it.
+
+use crate::below::FileIdentity;
+use crate::error::FileError;
+use crate::lanes::file::{FileId, Record};
+use crate::lanes::lane::{Lane, Slot};
+use tidegate_layout::file_cache::TrustedRecord;
+use tidegate_media::Region;
+
+pub(crate) fn words_of(identity: FileIdentity) -> [u64; 3] {
+    [identity.device, identity.inode, identity.generation]
+}
+
+impl<R: Region> Lane<R> {
+    /// Makes the record of a file that has none: at its first sync. Its creation and all that the kernel's path wrote get durable first.
+    pub(crate) fn ensure_record(&mut self, file: FileId) -> Result<(), FileError> {
+        let cached = self.file(file)?;
+        if cached.record.is_some() {
+            return Ok(());
+        }
+        cached.backing.sync()?;
+        let status = cached.backing.status()?;
+        let trusted = TrustedRecord {
+            identity: words_of(cached.identity),
+            hint: cached.hint.clone(),
+            size: status.len,
+            void: self.version,
+            version: self.version + 1,
+            stamp: status.stamp,
+        };
+        self.counters.syncs_below += 1;
+        self.version = trusted.version;
+        self.medium.put_record(file.0, &trusted)?;
+        let TrustedRecord { size, void, version, stamp, .. } = trusted;
+        let cached = self.file_mut(file)?;
+        cached.cut_below = None;
+        cached.record = Some(Record { size, version, void, stamped: stamp != 0 });
+        Ok(())
+    }
+
+    /// Before the cache changes the file below: its mark is no longer that of a file nobody touched, durably.
+    pub(crate) fn touch(&mut self, file: FileId) -> Result<(), FileError> {
+        let cached = self.file_mut(file)?;
+        cached.touched += 1;
+        if let Some(record) = &mut cached.record
+            && record.stamped
+        {
+            record.stamped = false;
+            self.medium.store_stamp(file.0, 0);
+            self.medium.fence()?;
+        }
+        Ok(())
+    }
+
+    /// The pool knows nothing of the file any more, durably; all of it is below, durably. With its record its entries count no longer.
+    pub(crate) fn forget_contents(&mut self, file: FileId) -> Result<(), FileError> {
+        let cached = self.file_mut(file)?;
+        if cached.record.take().is_some() {
+            self.medium.store_record_state(file.0, 0);
+            self.medium.fence()?;
+        }
+        let cached = self.file_mut(file)?;
+        cached.newest = Default::default();
+        cached.out_of_sync.clear();
+        cached.tail = None;
+        cached.dropped += 1;
+        let of_file = |slot: &Option<Slot>| slot.is_some_and(|slot| slot.extent.file == file.0);
+        self.dying.retain(|slot| !of_file(&self.slots[*slot as usize]));
+        let slots: Vec<u32> = (0..).zip(&self.slots).filter(|(_, slot)| of_file(slot)).map(|(slot, _)| slot).collect();
+        slots.into_iter().for_each(|slot| self.free_slot(slot));
+        Ok(())
+    }
+}

@@ -1,0 +1,5 @@
+//! Tiers: unsynced bytes in DRAM, blocks in persistent memory, and the way to the files below.
+
+pub(crate) mod dram;
+pub(crate) mod nvm;
+pub(crate) mod write_back;

@@ -1,0 +1,77 @@
+//! Truncation: a commit of the record, then of every entry, then the file below.
+
+use crate::cache::FileCache;
+use crate::error::FileError;
+use crate::lanes::file::{FileId, Record};
+use crate::lanes::lane::Lane;
+use std::collections::BTreeSet;
+use tidegate_layout::file_cache::Change;
+use tidegate_media::Region;
+
+impl<R: Region> FileCache<R> {
+    /// Cuts the file at `size` bytes, or extends it by zeroes; below too. Durable at once if the file was ever synced, and otherwise with its first sync.
+    pub fn truncate(&self, file: FileId, size: u64) -> Result<(), FileError> {
+        let mut lane = self.lane();
+        lane.file_mut(file)?.look_below()?;
+        lane.truncate(file, size)
+    }
+}
+
+impl<R: Region> Lane<R> {
+    /// For a kill the length in DRAM counts first. For a power cut the record does: one commit, then every entry is cut, and then the file below.
+    fn truncate(&mut self, file: FileId, size: u64) -> Result<(), FileError> {
+        self.touch(file)?;
+        let cached = self.file_mut(file)?;
+        cached.recast += 1;
+        if cached.cut_below.is_some_and(|cut| cut < size) {
+            // The record is about to say this length: what the file has behind that cut must not come back.
+            cached.backing.sync()?;
+            cached.cut_below = None;
+        }
+        if size > cached.size {
+            // A file may not become that long: the kernel says so before anything is done.
+            cached.backing.set_len(size)?;
+        }
+        self.unsynced.grows_to(file.0, 0);
+        self.set_size(file, size)?;
+        if let Some(record) = self.file(file)?.record {
+            let version = self.version + 1;
+            self.commit_changes(&[Change::Record { file: file.0, size, void: record.void, version }])?;
+            self.file_mut(file)?.record = Some(Record { size, version, ..record });
+            self.cut_entries(file, size)?;
+        }
+        let cached = self.file_mut(file)?;
+        cached.tail = None;
+        cached.dropped += 1;
+        cached.room_is_gone_from(size);
+        if size < cached.backing.status()?.len {
+            cached.cut_below = Some(size);
+        }
+        cached.backing.set_len(size)?;
+        // Last: as long as dirty blocks are there, a file that was never synced is cut once more after a kill.
+        let mut written = std::mem::take(&mut cached.written);
+        self.unsynced.cut(file.0, &mut written, size);
+        self.file_mut(file)?.written = written;
+        Ok(())
+    }
+
+    /// Cuts every entry of a file at `size`, durably: a later, greater length must not bring their bytes back.
+    fn cut_entries(&mut self, file: FileId, size: u64) -> Result<(), FileError> {
+        let dying: BTreeSet<u32> = self.dying.iter().copied().collect();
+        let living = self.file(file)?.out_of_sync.iter().map(|(_, slot)| *slot);
+        let cut: Vec<u32> = living.chain(dying.iter().copied()).collect();
+        for number in cut {
+            let slot = self.slots[number as usize].as_mut().expect("it is in use");
+            if slot.extent.file != file.0 || slot.extent.end() <= size {
+                continue;
+            }
+            slot.extent.length = u32::try_from(size.saturating_sub(slot.extent.offset)).expect("shorter than it was");
+            let length = if dying.contains(&number) { 0 } else { slot.extent.length };
+            self.medium.store_state(number, slot.version, length);
+            self.medium.flush_entry(number);
+        }
+        self.medium.fence()?;
+        let losses = self.file_mut(file)?.newest.remove(size..u64::MAX);
+        self.lose(file, &losses)
+    }
+}
