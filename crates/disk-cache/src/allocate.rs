@@ -1,4 +1,5 @@
-//! Room for a commit: free blocks, and blocks that the disk has too. A writer that finds neither destages some: see `help.rs`.
+//! Room for a commit: free blocks, and blocks that the disk has too. A writer that finds neither
+//! destages some: see `help.rs`.
 
 use crate::cache::DiskCache;
 use crate::free_list::FreeEntry;
@@ -7,7 +8,8 @@ use tidegate_layout::disk_cache::{CacheEntry, EntryState};
 use tidegate_media::sync::SpinGuard;
 use tidegate_media::{LINE_BYTES, Poison, Region, Result};
 
-/// Clean blocks given up together, under one fence; fewer in a cache so small that they were a sizable part of it.
+/// Clean blocks given up together, under one fence; fewer in a cache so small that they were a
+/// sizable part of it.
 const EVICTED_TOGETHER: usize = 16;
 const EVICTED_SHARE: usize = 64;
 /// A clean block that is to go.
@@ -69,8 +71,9 @@ impl<R: Region> DiskCache<R> {
 
     /// Gives up to `wanted` clean blocks up, and says how many.
     ///
-    /// The stripes of all victims stay locked until the fence, and the victims in the table: were one of them cached anew before its entry is
-    /// durably free, or although that store was lost, a cut could leave it cached twice. Those that no entry names go at once.
+    /// The stripes of all victims stay locked until the fence, and the victims in the table: were
+    /// one of them cached anew before its entry is durably free, or although that store was lost, a
+    /// cut could leave it cached twice. Those that no entry names go at once.
     fn evict(&self, wanted: usize) -> Result<usize> {
         let entries = self.table.index.victims(wanted, &mut |entry| self.is_clean(entry));
         let mut victims: Vec<Victim> = entries.into_iter().filter_map(|entry| self.victim(entry)).collect();
@@ -121,7 +124,8 @@ impl<R: Region> DiskCache<R> {
         Some(Victim { stripe: self.table.index.stripe_of(lba), lba, entry })
     }
 
-    /// Frees a victim's entry, unless it was written or given away since it was chosen. Then the policy hears of it again when it is clean.
+    /// Frees a victim's entry, unless it was written or given away since it was chosen. Then the
+    /// policy hears of it again when it is clean.
     fn free_durably_with_the_next_fence(&self, stripe: &Stripe, victim: &Victim) -> Result<Option<(FreeEntry, u32)>> {
         let cached = stripe.get(victim.lba).filter(|cached| cached.entry == victim.entry);
         let Some(cached) = cached.filter(|cached| cached.state == State::Clean) else { return Ok(None) };

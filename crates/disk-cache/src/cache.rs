@@ -60,7 +60,8 @@ pub struct Options {
     pub replacement: Replacement,
     /// Which blocks that are read come in, if the mode lets any in.
     pub admit: Admit,
-    /// Reads that are part of a run of more blocks than this bring nothing in; 0: no run is too long.
+    /// Reads that are part of a run of more blocks than this bring nothing in; 0: no run is too
+    /// long.
     pub sequential_blocks: u32,
     /// What becomes of blocks that are read when the cache is opened anew.
     pub reads: Reads,
@@ -103,12 +104,14 @@ impl<R: Region> DiskCache<R> {
         self.found.identity
     }
 
-    /// A block of the disk that somebody had written without the cache when it was opened, if one was found. What was clean was given up then.
+    /// A block of the disk that somebody had written without the cache when it was opened, if one
+    /// was found. What was clean was given up then.
     pub fn changed(&self) -> Option<Lba> {
         self.found.changed
     }
 
-    /// Entries that could not be read when the cache was opened. Their blocks read as the disk has them.
+    /// Entries that could not be read when the cache was opened. Their blocks read as the disk has
+    /// them.
     pub fn lost(&self) -> &PoisonedEntries {
         &self.found.poisoned
     }

@@ -1,8 +1,10 @@
 //! Every rule of a cache verified, by number:
 //!
 //! 1. At least one superblock keeps its rules; both do, unless one was damaged.
-//! 2. The cursors span at most the ring, and every element between them names an entry, a block of the cache and one of the disk.
-//! 3. Every entry is free, or names a block of the cache and one of the disk. (As it is after recovery, here and below.)
+//! 2. The cursors span at most the ring, and every element between them names an entry, a block of
+//!    the cache and one of the disk.
+//! 3. Every entry is free, or names a block of the cache and one of the disk. (As it is after
+//!    recovery, here and below.)
 //! 4. No block of the cache is named twice.
 //! 5. No block of the disk is named twice.
 

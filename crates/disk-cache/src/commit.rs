@@ -83,7 +83,8 @@ impl<R: Region> DiskCache<R> {
         Ok(())
     }
 
-    /// The `word` that commits one block, made durable; the entry's first word with it unless that is, as an entry is `named`.
+    /// The `word` that commits one block, made durable; the entry's first word with it unless that
+    /// is, as an entry is `named`.
     fn store_one(&self, entry: u32, word: u64, counter: u16, named: bool) -> Result<()> {
         self.retire_before(counter)?;
         if named {
@@ -95,8 +96,8 @@ impl<R: Region> DiskCache<R> {
         Ok(self.medium.fence()?)
     }
 
-    /// Retires everything older if an entry's counter is about to come to a multiple of the stride, by whatever: so no element is ever so far behind
-    /// its entry that it would seem ahead.
+    /// Retires everything older if an entry's counter is about to come to a multiple of the stride,
+    /// by whatever: so no element is ever so far behind its entry that it would seem ahead.
     pub(crate) fn retire_before(&self, counter: u16) -> Result<(), Sealed> {
         match counter.is_multiple_of(COUNTER_STRIDE) {
             true => redo::retire(&mut self.committer.ring.lock(), &self.medium),
@@ -110,8 +111,8 @@ impl<R: Region> DiskCache<R> {
         self.place(writes, &blocks, locked)
     }
 
-    /// Puts all of `writes` in place, unless one of them or of `reads` was committed by somebody else since `began`: then the answer is
-    /// that block.
+    /// Puts all of `writes` in place, unless one of them or of `reads` was committed by somebody
+    /// else since `began`: then the answer is that block.
     pub(crate) fn commit_unless_conflicting(
         &self,
         writes: &[Write<'_>],
@@ -168,7 +169,8 @@ impl<R: Region> DiskCache<R> {
         Move { lba, entry, block, counter: counter.wrapping_add(1), fresh, replaced }
     }
 
-    /// Lets reads see what is durable now, the entry's first word too if it is `named` now. Returns the block that is free for that.
+    /// Lets reads see what is durable now, the entry's first word too if it is `named` now. Returns
+    /// the block that is free for that.
     fn moved(&self, stripe: &mut Stripe, to: &Move, named: bool) -> Option<u32> {
         let before = stripe.get(to.lba);
         let was = before.map_or(State::Clean, |cached| cached.state);

@@ -8,7 +8,8 @@ use tidegate_media::sync::{Ordering, yield_now};
 use tidegate_media::{BlockDevice, Durability, Extent, ExtentKind, Geometry, Lba, LbaRange, Misuse, Region, Result};
 
 impl<R: Region> BlockDevice for DiskCache<R> {
-    /// What is promised in the cache's mode: to be asked again when that has changed. Writes that go past the cache are put in place as the disk does it.
+    /// What is promised in the cache's mode: to be asked again when that has changed. Writes that
+    /// go past the cache are put in place as the disk does it.
     fn geometry(&self) -> Geometry {
         let mode = self.mode();
         let of_disk = u64::from(self.disk.geometry().atomic_blocks) / self.disk_blocks_each;
@@ -36,7 +37,8 @@ impl<R: Region> BlockDevice for DiskCache<R> {
         self.read_missing(range.end() - missing as u64, run, &mut out[rest..])
     }
 
-    /// Up to [`Geometry::atomic_blocks`] blocks are put in place together; more are cut into pieces of that size.
+    /// Up to [`Geometry::atomic_blocks`] blocks are put in place together; more are cut into pieces
+    /// of that size.
     fn write(&self, at: Lba, data: &[u8], _: Durability) -> Result<()> {
         let range = self.geometry.range(at, data.len())?;
         let size = self.geometry.block_size as usize;
@@ -108,7 +110,8 @@ impl<R: Region> DiskCache<R> {
         self.mode.store(mode.number(), Ordering::Relaxed);
     }
 
-    /// Whether writes of blocks that are not cached go past the cache. Where the disk is to keep the order of commits none do.
+    /// Whether writes of blocks that are not cached go past the cache. Where the disk is to keep
+    /// the order of commits none do.
     fn writes_past(&self) -> bool {
         self.mode().writes_past() && self.destager.order().is_none()
     }

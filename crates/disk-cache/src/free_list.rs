@@ -1,8 +1,9 @@
 //! Blocks and entries that hold nothing.
 //!
-//! Every block is in one place: named by an entry, here, or in the hands of a writer that took it from here. So is every entry, and there
-//! are as many of them as blocks. A writer that holds a block therefore always finds an entry: the blocks that others hold are
-//! at least as many as the entries they took.
+//! Every block is in one place: named by an entry, here, or in the hands of a writer that took it
+//! from here. So is every entry, and there are as many of them as blocks. A writer that holds a
+//! block therefore always finds an entry: the blocks that others hold are at least as many as the
+//! entries they took.
 
 use tidegate_media::sync::{SpinLock, thread_token};
 

@@ -1,10 +1,13 @@
-//! Which blocks of the disk are cached where: a table cut into stripes, each under a lock of its own.
+//! Which blocks of the disk are cached where: a table cut into stripes, each under a lock of its
+//! own.
 //!
-//! A stripe's lock guards the entries of its blocks too. Whoever locks several takes them in ascending order.
+//! A stripe's lock guards the entries of its blocks too. Whoever locks several takes them in
+//! ascending order.
 //!
-//! The replacement policy knows clean blocks only, as no other can go: a block that turns dirty leaves it, and comes anew when the disk has it. So a search
-//! for victims never has to pass over what waits for the disk, and writes of dirty blocks are not told at all. The rest is told in batches, so that
-//! the policy's one lock is taken rarely; until then it is a little behind.
+//! The replacement policy knows clean blocks only, as no other can go: a block that turns dirty
+//! leaves it, and comes anew when the disk has it. So a search for victims never has to pass over
+//! what waits for the disk, and writes of dirty blocks are not told at all. The rest is told in
+//! batches, so that the policy's one lock is taken rarely; until then it is a little behind.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -20,11 +23,13 @@ pub(crate) struct Cached {
     pub(crate) state: State,
     /// Whether the entry's first word is known to be durable.
     pub(crate) named: bool,
-    /// The side of the last cut on which the block was committed, if it is dirty: see `destage/ordered.rs`.
+    /// The side of the last cut on which the block was committed, if it is dirty: see
+    /// `destage/ordered.rs`.
     pub(crate) side: Side,
 }
 
-/// Cuts in the order of commits part them into those on the one side and those on the other, in turn.
+/// Cuts in the order of commits part them into those on the one side and those on the other, in
+/// turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Side {
     #[default]
@@ -97,7 +102,8 @@ pub(crate) struct Stripe {
     changes: u64,
     /// The side of commits from now on.
     side: Side,
-    /// For each block of the group under way that was committed again since the cut, where its content of the cut lies.
+    /// For each block of the group under way that was committed again since the cut, where its
+    /// content of the cut lies.
     kept: BTreeMap<u64, u32>,
     uses: Vec<Use>,
     pub(crate) counts: StripeCounts,
@@ -230,8 +236,9 @@ impl Index {
         self.choose(wanted, may_go)
     }
 
-    /// What may not go turned dirty, and the policy is told so on the way: otherwise every search would pass over it until its stripe tells. When it turns
-    /// clean again, the stripe says that it came.
+    /// What may not go turned dirty, and the policy is told so on the way: otherwise every search
+    /// would pass over it until its stripe tells. When it turns clean again, the stripe says that
+    /// it came.
     fn choose(&self, wanted: usize, may_go: &mut dyn FnMut(u32) -> bool) -> Vec<u32> {
         let mut policy = self.policy.lock();
         let mut turned_dirty = Vec::new();
@@ -282,18 +289,20 @@ impl Stripe {
         self.map.get(&lba).copied()
     }
 
-    /// What is known of a block, to be changed; whoever makes a clean one dirty says so by [`Index::turned_dirty`].
+    /// What is known of a block, to be changed; whoever makes a clean one dirty says so by
+    /// [`Index::turned_dirty`].
     pub(crate) fn get_mut(&mut self, lba: u64) -> Option<&mut Cached> {
         self.map.get_mut(&lba)
     }
 
-    /// Replaces what is known of a cached block; whoever makes a clean one dirty, or the other way round, says so by
-    /// [`Index::turned_dirty`] or [`Index::turned_clean`].
+    /// Replaces what is known of a cached block; whoever makes a clean one dirty, or the other way
+    /// round, says so by [`Index::turned_dirty`] or [`Index::turned_clean`].
     pub(crate) fn update(&mut self, lba: u64, cached: Cached) {
         *self.map.get_mut(&lba).expect("the block is cached") = cached;
     }
 
-    /// A number that stays the same while what the disk has of blocks that are not cached stays the same.
+    /// A number that stays the same while what the disk has of blocks that are not cached stays the
+    /// same.
     pub(crate) fn changes(&self) -> u64 {
         self.changes
     }
@@ -319,7 +328,8 @@ impl Stripe {
         cached.state.is_dirty() && cached.side != self.side
     }
 
-    /// Gives up the content that block `lba` had as `was`. Returns its block if that is free now: the group under way may need it.
+    /// Gives up the content that block `lba` had as `was`. Returns its block if that is free now:
+    /// the group under way may need it.
     pub(crate) fn superseded(&mut self, lba: u64, was: &Cached) -> Option<u32> {
         if !self.is_of_the_cut(was) {
             return Some(was.block);
@@ -334,7 +344,8 @@ impl Stripe {
         Cached { block: self.kept.get(&lba).copied().unwrap_or(cached.block), ..cached }
     }
 
-    /// Where its content of the cut lies if it was committed again since: the group under way needs that no more.
+    /// Where its content of the cut lies if it was committed again since: the group under way needs
+    /// that no more.
     pub(crate) fn no_longer_kept(&mut self, lba: u64) -> Option<u32> {
         self.kept.remove(&lba)
     }
@@ -368,7 +379,8 @@ impl Stripe {
         self.map.iter().filter(|(_, cached)| !cached.state.is_dirty()).map(|(lba, _)| *lba)
     }
 
-    /// Leaves block `lba` to the next sweep of destaging, if it is dirty and that has not been done twice.
+    /// Leaves block `lba` to the next sweep of destaging, if it is dirty and that has not been done
+    /// twice.
     pub(crate) fn postpone(&mut self, lba: u64) -> bool {
         let cached = self.map.get_mut(&lba);
         let left = cached.and_then(|cached| Some((cached.state.postponed()?, cached)));

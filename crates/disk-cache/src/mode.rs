@@ -3,17 +3,20 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// How a cache treats what passes through it. Whatever the mode, a cached block is read from the cache, and a cached block that is written is
-/// written there too: the cache never holds an older content than the disk.
+/// How a cache treats what passes through it. Whatever the mode, a cached block is read from the
+/// cache, and a cached block that is written is written there too: the cache never holds an older
+/// content than the disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// A write is complete when it is in persistent memory; the disk gets it later. Blocks that are read are taken in.
+    /// A write is complete when it is in persistent memory; the disk gets it later. Blocks that are
+    /// read are taken in.
     #[default]
     WriteBack,
-    /// A write is complete when it is in persistent memory and, flushed, on the disk. Blocks that are read are taken in.
+    /// A write is complete when it is in persistent memory and, flushed, on the disk. Blocks that
+    /// are read are taken in.
     WriteThrough,
-    /// Writes of blocks that are not cached go to the disk, and are complete when it has flushed them; if it fails, they go to the cache. Blocks
-    /// that are read are taken in.
+    /// Writes of blocks that are not cached go to the disk, and are complete when it has flushed
+    /// them; if it fails, they go to the cache. Blocks that are read are taken in.
     WriteAround,
     /// As write-back, but blocks that are read are not taken in.
     WriteOnly,

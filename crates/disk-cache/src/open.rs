@@ -1,4 +1,5 @@
-//! Opening: finishes the work that a power cut or a kill left half done, and fills DRAM from the entries.
+//! Opening: finishes the work that a power cut or a kill left half done, and fills DRAM from the
+//! entries.
 
 pub(crate) mod format;
 pub(crate) mod guard;
@@ -46,7 +47,8 @@ pub enum OpenError {
     /// The superblock has features that this program does not know; it may be read only.
     #[error("the cache has features that forbid writing to it")]
     ReadOnlyFeatures,
-    /// The disk's blocks do not fit together to blocks of the cache, or the disk is smaller than the cache knows it.
+    /// The disk's blocks do not fit together to blocks of the cache, or the disk is smaller than
+    /// the cache knows it.
     #[error(
         "a disk of {disk_bytes} bytes in blocks of {disk_block} is not the one of {expected_bytes} bytes that is cached"
     )]
@@ -82,12 +84,15 @@ impl From<Sealed> for OpenError {
 }
 
 impl<R: Region> DiskCache<R> {
-    /// Opens the cache on `region` in front of `disk`: first what a power cut or a kill left half done is done, and made durable, on the disk
-    /// too: a process killed amid a write past the cache may have left it unflushed. If the disk does not flush, no block is taken in before it does.
+    /// Opens the cache on `region` in front of `disk`: first what a power cut or a kill left half
+    /// done is done, and made durable, on the disk too: a process killed amid a write past the
+    /// cache may have left it unflushed. If the disk does not flush, no block is taken in before it
+    /// does.
     ///
-    /// Whether `disk` is the right one, of the same size but with other contents, only the caller can tell: see
-    /// [`identify`](crate::identify()). What somebody wrote to the right one is noticed as [`Options::guard`] says: if nothing is dirty, all that is cached is
-    /// given up then, and [`DiskCache::changed`] tells; otherwise nothing is written to the disk.
+    /// Whether `disk` is the right one, of the same size but with other contents, only the caller
+    /// can tell: see [`identify`](crate::identify()). What somebody wrote to the right one is
+    /// noticed as [`Options::guard`] says: if nothing is dirty, all that is cached is given up
+    /// then, and [`DiskCache::changed`] tells; otherwise nothing is written to the disk.
     pub fn open(region: R, disk: Arc<dyn Backing>, options: Options) -> Result<DiskCache<R>, OpenError> {
         let superblock = usable_superblock(&region)?;
         let plan = superblock.plan;
@@ -156,8 +161,9 @@ pub(crate) fn usable_superblock<R: Region>(region: &R) -> Result<TrustedSuperblo
     }
 }
 
-/// Looks whether the disk was written without its cache, which is `rebuilt`. If so, what is clean is given up: unless something is dirty, and the options do not say that
-/// it goes to the disk all the same. What is known of the disk from now on, and the first block that was another.
+/// Looks whether the disk was written without its cache, which is `rebuilt`. If so, what is clean
+/// is given up: unless something is dirty, and the options do not say that it goes to the disk all
+/// the same. What is known of the disk from now on, and the first block that was another.
 fn guarded<R: Region>(
     medium: &mut Medium<R>,
     superblock: &TrustedSuperblock,
@@ -195,8 +201,9 @@ pub(crate) struct Applied {
 
 /// Applies the elements that count.
 ///
-/// A killed process may have left cursors and entries visible that nobody flushed. What is done here and later would rest on stores that a power
-/// cut can still take. So the cursors are made durable before an element is applied, and by [`settle`] all entries before any is used.
+/// A killed process may have left cursors and entries visible that nobody flushed. What is done
+/// here and later would rest on stores that a power cut can still take. So the cursors are made
+/// durable before an element is applied, and by [`settle`] all entries before any is used.
 pub(crate) fn apply_what_counts<R: Region>(medium: &Medium<R>) -> Result<Applied, OpenError> {
     let loaded = Loaded::begin(&medium.region, ring_plan(&medium.plan))?;
     let newest = scan::newest(&loaded, &medium.plan).map_err(Error::from)?;

@@ -1,9 +1,11 @@
 //! Reads: from the cache, or from the disk and then into the cache.
 //!
-//! A block read from the disk may be taken in only if nobody wrote it in between. It was not cached before and is not now; had it been written in
-//! between, it had been cached, and its stripe would have given a block up: what was written goes out by an eviction only. (What was only read may also be
-//! forgotten, or go with a commit that fails; the disk still has its bytes.) While it was not cached, nobody wrote it to
-//! the disk either, but past the cache, and the stripe tells that too.
+//! A block read from the disk may be taken in only if nobody wrote it in between. It was not cached
+//! before and is not now; had it been written in between, it had been cached, and its stripe would
+//! have given a block up: what was written goes out by an eviction only. (What was only read may
+//! also be forgotten, or go with a commit that fails; the disk still has its bytes.) While it was
+//! not cached, nobody wrote it to the disk either, but past the cache, and the stripe tells that
+//! too.
 
 pub(crate) mod checksums;
 pub(crate) mod filter;
@@ -26,7 +28,8 @@ struct Missing {
 }
 
 impl<R: Region> DiskCache<R> {
-    /// Copies a block out of the region if it is cached, and answers whether it is. The disk is not asked, and nothing is counted.
+    /// Copies a block out of the region if it is cached, and answers whether it is. The disk is not
+    /// asked, and nothing is counted.
     pub fn read_held(&self, lba: Lba, out: &mut [u8]) -> Result<bool> {
         let stripe = self.table.index.lock_for(lba.0);
         stripe.get(lba.0).map_or(Ok(false), |cached| self.copy_block(lba.0, cached, out).map(|()| true))
@@ -44,7 +47,8 @@ impl<R: Region> DiskCache<R> {
         }
     }
 
-    /// Reads blocks from `first` on, none of which was cached, from the disk in one go, and takes those into the cache that are let in.
+    /// Reads blocks from `first` on, none of which was cached, from the disk in one go, and takes
+    /// those into the cache that are let in.
     pub(crate) fn read_missing(&self, first: u64, run: Run, out: &mut [u8]) -> Result<()> {
         if out.is_empty() {
             return Ok(());
@@ -70,7 +74,8 @@ impl<R: Region> DiskCache<R> {
         self.take_all_in(missing, out)
     }
 
-    /// Takes `missing` in, whose bytes are in `out`; reads those anew that may have been written since.
+    /// Takes `missing` in, whose bytes are in `out`; reads those anew that may have been written
+    /// since.
     fn take_all_in(&self, mut missing: Vec<Missing>, out: &mut [u8]) -> Result<()> {
         let size = self.geometry.block_size as usize;
         let taken_in = missing.iter().zip(out.chunks_exact(size)).filter(|(miss, _)| miss.block.is_some());
@@ -95,8 +100,8 @@ impl<R: Region> DiskCache<R> {
         answer
     }
 
-    /// Takes one block in, or says that it was not: there is no block for it, or it was written since it was read. Then `data` becomes what
-    /// was written.
+    /// Takes one block in, or says that it was not: there is no block for it, or it was written
+    /// since it was read. Then `data` becomes what was written.
     fn take_one_in(&self, miss: &Missing, data: &mut [u8]) -> Result<bool> {
         let mut stripe = self.table.index.lock_for(miss.lba);
         match (stripe.get(miss.lba), miss.block) {
@@ -110,8 +115,8 @@ impl<R: Region> DiskCache<R> {
         Ok(false)
     }
 
-    /// Makes an entry for `block`, which holds a block of the disk, durably unless it is to be forgotten. The entry itself need not be durable: without
-    /// it, the block is only not cached.
+    /// Makes an entry for `block`, which holds a block of the disk, durably unless it is to be
+    /// forgotten. The entry itself need not be durable: without it, the block is only not cached.
     fn take_in(&self, stripe: &mut Stripe, lba: u64, block: u32) -> Result<()> {
         if self.reader.reads == Reads::Forgotten {
             self.hold(stripe, lba, block);
@@ -135,7 +140,8 @@ impl<R: Region> DiskCache<R> {
         Ok(())
     }
 
-    /// Copies a cached block out. If it cannot be read, or has changed, the disk stands in for a clean one.
+    /// Copies a cached block out. If it cannot be read, or has changed, the disk stands in for a
+    /// clean one.
     fn copy_cached(&self, stripe: &mut Stripe, lba: u64, cached: Cached, out: &mut [u8]) -> Result<()> {
         stripe.counts.read_hits += 1;
         self.table.index.asked(stripe, cached);

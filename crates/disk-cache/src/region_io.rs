@@ -40,8 +40,10 @@ impl<R: Region> Medium<R> {
         answer.inspect_err(|_| self.failed.store(true, Ordering::Relaxed))
     }
 
-    /// Refuses to take a free entry for a block, or to free the entry of one, once a fence has failed. Whoever met that may have left an entry for the block that
-    /// the table does not know, or elements that count and that a free entry would hide from a recovery. He had the stripe locked, and whoever asks has it now.
+    /// Refuses to take a free entry for a block, or to free the entry of one, once a fence has
+    /// failed. Whoever met that may have left an entry for the block that the table does not know,
+    /// or elements that count and that a free entry would hide from a recovery. He had the stripe
+    /// locked, and whoever asks has it now.
     pub(crate) fn refuse_after_failure(&self) -> Result<(), Sealed> {
         if self.failed.load(Ordering::Relaxed) { self.region.fence() } else { Ok(()) }
     }
@@ -73,7 +75,8 @@ impl<R: Region> Medium<R> {
         self.region.store_u64(self.plan.entry_at(entry) + 8, word);
     }
 
-    /// Streams an entry's second word, which may arrive without what was stored to the first: that is durable.
+    /// Streams an entry's second word, which may arrive without what was stored to the first: that
+    /// is durable.
     #[track_caller]
     pub(crate) fn stream_state(&self, entry: u32, word: u64) {
         self.region.stream(self.plan.entry_at(entry) + 8, &word.to_le_bytes());

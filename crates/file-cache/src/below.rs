@@ -9,7 +9,8 @@ pub struct FileIdentity {
     pub device: u64,
     /// Number of the inode.
     pub inode: u64,
-    /// Which of the files that had this inode one after the other (`FS_IOC_GETVERSION`, or the time of birth; 0 where there is neither).
+    /// Which of the files that had this inode one after the other (`FS_IOC_GETVERSION`, or the time
+    /// of birth; 0 where there is neither).
     pub generation: u64,
 }
 
@@ -26,11 +27,12 @@ pub trait BackingFile: Send + Sync {
     /// Which file it is.
     fn identity(&self) -> FileIdentity;
 
-    /// Its length in bytes, as it is visible, and a number that changes whenever somebody changes the contents or the length, such as the time of
-    /// modification. 0 is no such number.
+    /// Its length in bytes, as it is visible, and a number that changes whenever somebody changes
+    /// the contents or the length, such as the time of modification. 0 is no such number.
     fn status(&self) -> Result<BackingStatus, Refused>;
 
-    /// Copies bytes from offset `at`; says how many, which is fewer than asked for at the end of the file only.
+    /// Copies bytes from offset `at`; says how many, which is fewer than asked for at the end of
+    /// the file only.
     fn read(&self, at: u64, out: &mut [u8]) -> Result<usize, Refused>;
 
     /// Stores bytes at offset `at`: visible, and durable after the next good [`BackingFile::sync`].
@@ -39,11 +41,13 @@ pub trait BackingFile: Send + Sync {
     /// Cuts the file, or extends it by a hole. Durable after the next good sync.
     fn set_len(&self, len: u64) -> Result<(), Refused>;
 
-    /// Makes sure that later writes to these bytes find room, as `fallocate` with `FALLOC_FL_KEEP_SIZE` does. Changes neither contents nor length.
+    /// Makes sure that later writes to these bytes find room, as `fallocate` with
+    /// `FALLOC_FL_KEEP_SIZE` does. Changes neither contents nor length.
     fn reserve(&self, at: u64, len: u64) -> Result<(), Refused>;
 
-    /// Makes durable what was stored before: contents, length, the status's number, and the file's own existence. After a failure nobody knows
-    /// which of it is, and a later success says nothing about it.
+    /// Makes durable what was stored before: contents, length, the status's number, and the file's
+    /// own existence. After a failure nobody knows which of it is, and a later success says nothing
+    /// about it.
     fn sync(&self) -> Result<(), Refused>;
 }
 
@@ -58,7 +62,8 @@ pub struct BackingStatus {
 
 /// Where recovery finds files.
 pub trait Below {
-    /// The file of this identity, by the path it had when it was cached. `Ok(None)`: it is not there, or another one is in its place.
+    /// The file of this identity, by the path it had when it was cached. `Ok(None)`: it is not
+    /// there, or another one is in its place.
     fn find(&self, identity: FileIdentity, path_hint: &[u8]) -> Result<Option<Arc<dyn BackingFile>>, Refused>;
 
     /// A fresh empty file that takes what cannot go where it belongs.

@@ -17,7 +17,8 @@ use tidegate_media::sync::{Mutex, MutexGuard};
 pub enum Persistence {
     /// When its bytes are in DRAM that outlives the process: an ordinary write.
     Asynchronous,
-    /// When its bytes, all of them or none, are in persistent memory: `O_SYNC`, `O_DSYNC`, `RWF_DSYNC`.
+    /// When its bytes, all of them or none, are in persistent memory: `O_SYNC`, `O_DSYNC`,
+    /// `RWF_DSYNC`.
     Synchronous,
 }
 
@@ -51,8 +52,8 @@ pub struct FileCache<R> {
 }
 
 impl<R: Region> FileCache<R> {
-    /// Caches a file. `path_hint` is where recovery looks first. A file that is here already (the same identity) keeps its number, and has to be
-    /// closed as often as it was opened.
+    /// Caches a file. `path_hint` is where recovery looks first. A file that is here already (the
+    /// same identity) keeps its number, and has to be closed as often as it was opened.
     pub fn open_file(&self, backing: Arc<dyn BackingFile>, path_hint: &[u8]) -> Result<FileId, FileError> {
         if path_hint.len() > PATH_HINT_BYTES_MAX {
             return Err(FileError::PathTooLong(path_hint.len()));
@@ -73,8 +74,8 @@ impl<R: Region> FileCache<R> {
         Ok(FileId(number))
     }
 
-    /// The opposite of [`FileCache::open_file`]. What is not below yet stays here: unsynced writes until the file is synced or drained, synced
-    /// ones until they are written back.
+    /// The opposite of [`FileCache::open_file`]. What is not below yet stays here: unsynced writes
+    /// until the file is synced or drained, synced ones until they are written back.
     pub fn close(&self, file: FileId) -> Result<(), FileError> {
         let mut lane = self.lane();
         let closed = lane.file_mut(file)?;

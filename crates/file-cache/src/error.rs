@@ -18,7 +18,8 @@ pub enum FileError {
     /// The path hint is longer than a record takes: the file goes past the cache.
     #[error("a path of {0} bytes does not fit into a record")]
     PathTooLong(usize),
-    /// The lane has counted 2^43 commits: what it holds can be recovered, and the pool has to be laid out anew.
+    /// The lane has counted 2^43 commits: what it holds can be recovered, and the pool has to be
+    /// laid out anew.
     #[error("the lane has used up its versions: recover it, and format the pool anew")]
     Worn,
     /// The number is no open file's.

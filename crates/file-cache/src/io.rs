@@ -15,11 +15,13 @@ const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 /// The kernel's errno for a write that would end past every file's end.
 const EFBIG: i32 = 27;
 
-/// How often a read looks below without the lock, while what it found there comes to be out of date.
+/// How often a read looks below without the lock, while what it found there comes to be out of
+/// date.
 const READ_TRIES: u32 = 4;
 
 impl<R: Region> FileCache<R> {
-    /// Copies bytes from offset `at`, each from its newest copy; says how many, which is fewer at the end of the file only.
+    /// Copies bytes from offset `at`, each from its newest copy; says how many, which is fewer at
+    /// the end of the file only.
     pub fn read(&self, file: FileId, at: u64, out: &mut [u8]) -> Result<usize, FileError> {
         for _ in 0..READ_TRIES {
             let (backing, dropped, len) = {
@@ -122,7 +124,8 @@ impl<R: Region> Lane<R> {
         Ok(())
     }
 
-    /// Writes to DRAM. Without a free block there, this file's unsynced writes are committed first, or else another's.
+    /// Writes to DRAM. Without a free block there, this file's unsynced writes are committed first,
+    /// or else another's.
     pub(crate) fn write_unsynced(&mut self, file: FileId, at: u64, data: &[u8]) -> Result<(), FileError> {
         let mut done = 0;
         while done < data.len() {

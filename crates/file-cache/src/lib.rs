@@ -1,65 +1,90 @@
-//! A persistence-aware cache for files: a write costs a copy to DRAM, a sync ends in persistent memory, the file below catches up in bounded steps.
+//! A persistence-aware cache for files: a write costs a copy to DRAM, a sync ends in persistent
+//! memory, the file below catches up in bounded steps.
 //!
-//! A pool has *lanes*, one for each process. A lane has *blocks* of 256 B to 1 MiB, an *entry* for each block in use, a *record* for each file, and a ring
-//! ([`tidegate_wal`]). An entry says which bytes of which file lie in its block, with its commit's *version*: where entries overlap, the greater version is the
-//! newer. A record says the length of its file. Unsynced writes lie in blocks of shared memory, which outlives the process.
+//! A pool has *lanes*, one for each process. A lane has *blocks* of 256 B to 1 MiB, an *entry* for
+//! each block in use, a *record* for each file, and a ring ([`tidegate_wal`]). An entry says which
+//! bytes of which file lie in its block, with its commit's *version*: where entries overlap, the
+//! greater version is the newer. A record says the length of its file. Unsynced writes lie in
+//! blocks of shared memory, which outlives the process.
 //!
-//! The newest copy of a byte is in DRAM, else in an entry, else below. Unsynced bytes are *dirty*; entries newer than the file below are *out of
-//! sync*; entries whose bytes are below too are *clean* and are given up when room is wanted. Clean pages in DRAM are left to the kernel, which has them.
+//! The newest copy of a byte is in DRAM, else in an entry, else below. Unsynced bytes are *dirty*;
+//! entries newer than the file below are *out of sync*; entries whose bytes are below too are
+//! *clean* and are given up when room is wanted. Clean pages in DRAM are left to the kernel, which
+//! has them.
 //!
 //! # How a sync is made
 //!
-//! 1. At a file's first sync: the file below is synced (its creation and its former contents get durable), its record is written, **fence**, and put in use.
+//! 1. At a file's first sync: the file below is synced (its creation and its former contents get
+//!    durable), its record is written, **fence**, and put in use.
 //! 2. Take free entries and blocks for everything dirty, in the sizes that fit. Stream the data.
-//! 3. Stream an element {entry, file, offset, length, block, version} for each behind the ring's head. Flush the entries freed by the last commit, and those of
-//!    the oldest elements if half of the ring is in use. **Fence.**
-//! 4. Store the head; flush. **Fence.** Now it is committed. Then store the entries, without a flush.
-//! 5. Entries of which no byte is the newest any more are freed by a store of their last word. They and their blocks are used again after the next
-//!    commit, whose first fence makes that durable.
+//! 3. Stream an element {entry, file, offset, length, block, version} for each behind the ring's
+//!    head. Flush the entries freed by the last commit, and those of the oldest elements if half of
+//!    the ring is in use. **Fence.**
+//! 4. Store the head; flush. **Fence.** Now it is committed. Then store the entries, without a
+//!    flush.
+//! 5. Entries of which no byte is the newest any more are freed by a store of their last word. They
+//!    and their blocks are used again after the next commit, whose first fence makes that durable.
 //!
-//! Two fences however much is dirty; and nothing that is cached or out of sync is looked at, but what the new bytes cover.
+//! Two fences however much is dirty; and nothing that is cached or out of sync is looked at, but
+//! what the new bytes cover.
 //!
-//! *An append* is shorter. If the bytes follow those of the file's last block and fit into it: stream them behind; **fence**; store the entry's last word with
-//! the greater length; flush; **fence**.
+//! *An append* is shorter. If the bytes follow those of the file's last block and fit into it:
+//! stream them behind; **fence**; store the entry's last word with the greater length; flush;
+//! **fence**.
 //!
 //! # Why it is right after a power cut
 //!
-//! Recovery takes each entry as it is, or as an element between the cursors says if the element's version is greater; leaves out what is void or cut off; and
-//! writes the rest to the file below in the order of versions.
+//! Recovery takes each entry as it is, or as an element between the cursors says if the element's
+//! version is greater; leaves out what is void or cut off; and writes the rest to the file below in
+//! the order of versions.
 //!
-//! - *Cut before the head is durable*: no word that counts names the new entries; they are free, durably, and so are their blocks.
-//! - *Cut later*: the elements arrived before the head, and the data before it too. Entries arrive one by one, whole by their last word (where words of
-//!   a line may overtake each other, the entry is freed and fenced and its other words flushed before the first fence), and elements stand in for those that do not. An entry lengthened or freed
-//!   since has its element's version, and so is not taken back by it.
-//! - *Cut in an append*: the length is old or new. Bytes behind the length count for nothing, and no entry that counts has bytes behind the file's end.
-//! - *A covered entry may count again*, if the store that frees it is lost. It is older than what covers it, and what covers it stays until all older
-//!   entries of the file are void.
+//! - *Cut before the head is durable*: no word that counts names the new entries; they are free,
+//!   durably, and so are their blocks.
+//! - *Cut later*: the elements arrived before the head, and the data before it too. Entries arrive
+//!   one by one, whole by their last word (where words of a line may overtake each other, the entry
+//!   is freed and fenced and its other words flushed before the first fence), and elements stand in
+//!   for those that do not. An entry lengthened or freed since has its element's version, and so is
+//!   not taken back by it.
+//! - *Cut in an append*: the length is old or new. Bytes behind the length count for nothing, and
+//!   no entry that counts has bytes behind the file's end.
+//! - *A covered entry may count again*, if the store that frees it is lost. It is older than what
+//!   covers it, and what covers it stays until all older entries of the file are void.
 //!
 //! # One order of truth between pool and file
 //!
-//! - *Write-back* takes the oldest entries of a file, up to some version; writes those of their bytes that are the newest; syncs the file; then commits that
-//!   every entry up to that version is void, and the file's length. So an entry is given up only together with all older ones: none can come back over the
-//!   file's newer bytes. If the file was cut or drained meanwhile, nothing is committed and the step is made again.
-//! - *The record's length* is one that the file below may be cut to: what lies behind it is in entries newer than the record's version, and older entries count
-//!   only below it. So a *truncation* is one commit of the record. Then all entries are cut, durably, for a later record may say a greater length; then
-//!   the file. If the file is to grow again before that cut is durable below, it is synced first.
-//! - *Draining* (before the kernel's path may touch the file, and when a sync finds no room) writes everything below, syncs, and puts the record out of use: its
-//!   entries mean nothing without it. Such a sync is not atomic, and is counted. A record's next file has a version above all former entries.
-//! - *A file changed by others* has another stamp than its record says. The record says none before the cache itself changes the file, durably.
+//! - *Write-back* takes the oldest entries of a file, up to some version; writes those of their
+//!   bytes that are the newest; syncs the file; then commits that every entry up to that version is
+//!   void, and the file's length. So an entry is given up only together with all older ones: none
+//!   can come back over the file's newer bytes. If the file was cut or drained meanwhile, nothing
+//!   is committed and the step is made again.
+//! - *The record's length* is one that the file below may be cut to: what lies behind it is in
+//!   entries newer than the record's version, and older entries count only below it. So a
+//!   *truncation* is one commit of the record. Then all entries are cut, durably, for a later
+//!   record may say a greater length; then the file. If the file is to grow again before that cut
+//!   is durable below, it is synced first.
+//! - *Draining* (before the kernel's path may touch the file, and when a sync finds no room) writes
+//!   everything below, syncs, and puts the record out of use: its entries mean nothing without it.
+//!   Such a sync is not atomic, and is counted. A record's next file has a version above all former
+//!   entries.
+//! - *A file changed by others* has another stamp than its record says. The record says none before
+//!   the cache itself changes the file, durably.
 //! - *Room below* is reserved before a write returns.
 //!
 //! # When the process is killed
 //!
-//! Dirty blocks have headers stored after the bytes. Recovery makes the lane's words durable before it rests on them, brings the lane below, gives up the
-//! record, and writes the dirty blocks over it: so it is as with the kernel's page cache. A synchronous write
-//! that has not returned may be there in part, where it overwrites dirty bytes. A lane is opened empty, after recovery.
+//! Dirty blocks have headers stored after the bytes. Recovery makes the lane's words durable before
+//! it rests on them, brings the lane below, gives up the record, and writes the dirty blocks over
+//! it: so it is as with the kernel's page cache. A synchronous write that has not returned may be
+//! there in part, where it overwrites dirty bytes. A lane is opened empty, after recovery.
 //!
 //! The crate `trials` enumerates every cut and kill of short scripts against this.
 //!
 //! # Locks
 //!
-//! One lock for a lane. It is held while files below are written and, where the text above says that they are synced inside a call of the program, while they are
-//! synced; not while they are read or while write-back waits for the disk. Whoever writes back holds a lock of his own, taken first.
+//! One lock for a lane. It is held while files below are written and, where the text above says
+//! that they are synced inside a call of the program, while they are synced; not while they are
+//! read or while write-back waits for the disk. Whoever writes back holds a lock of his own, taken
+//! first.
 
 #![forbid(unsafe_code)]
 

@@ -18,8 +18,9 @@ use tidegate_media::sync::Mutex;
 use tidegate_wal::Loaded;
 
 impl<R: Region> FileCache<R> {
-    /// Opens lane `lane` of the pool on `region`, for this process alone: the caller holds the lock that says so. `dram` is zeroed memory of
-    /// [`crate::dram_bytes`] that outlives the process. What a former process left in the lane has to be recovered before.
+    /// Opens lane `lane` of the pool on `region`, for this process alone: the caller holds the lock
+    /// that says so. `dram` is zeroed memory of [`crate::dram_bytes`] that outlives the process.
+    /// What a former process left in the lane has to be recovered before.
     pub fn open(region: R, lane: u32, dram: Arc<dyn Region>) -> Result<FileCache<R>, OpenError> {
         let plan = lane_plan(&region, lane)?;
         settle_metadata(&region, &plan)?;

@@ -98,8 +98,9 @@ impl<R: Region> Medium<R> {
         }
     }
 
-    /// Where words of a line may overtake each other: all but the last word of fresh entries, durable with the next fence. An entry that is free only because it
-    /// is void says so by itself first.
+    /// Where words of a line may overtake each other: all but the last word of fresh entries,
+    /// durable with the next fence. An entry that is free only because it is void says so by itself
+    /// first.
     pub(crate) fn prepare(&self, changes: &[Change]) -> Result<(), Sealed> {
         let fresh = || {
             changes.iter().filter_map(|change| match change {
@@ -130,7 +131,8 @@ impl<R: Region> Medium<R> {
         self.flush_record_words(file);
     }
 
-    /// Writes a record that is not in use, durably, and begins to put it in use: one fence, and another one is to follow.
+    /// Writes a record that is not in use, durably, and begins to put it in use: one fence, and
+    /// another one is to follow.
     pub(crate) fn put_record(&self, file: u32, record: &TrustedRecord) -> Result<(), Sealed> {
         let at = self.plan.record_at(file);
         let raw = FileRecord::new(record);

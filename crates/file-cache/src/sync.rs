@@ -47,7 +47,8 @@ impl<R: Region> Lane<R> {
         Ok(synced)
     }
 
-    /// Writes `data` durably. Unsynced bytes of the same range are overwritten too, so that they stay the newest.
+    /// Writes `data` durably. Unsynced bytes of the same range are overwritten too, so that they
+    /// stay the newest.
     pub(crate) fn write_synced(&mut self, file: FileId, at: u64, data: &[u8]) -> Result<Synced, FileError> {
         self.ensure_record(file)?;
         self.unsynced.overwrite(&self.file(file)?.written, at, data);

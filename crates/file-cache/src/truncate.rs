@@ -9,7 +9,8 @@ use tidegate_layout::file_cache::Change;
 use tidegate_media::Region;
 
 impl<R: Region> FileCache<R> {
-    /// Cuts the file at `size` bytes, or extends it by zeroes; below too. Durable at once if the file was ever synced, and otherwise with its first sync.
+    /// Cuts the file at `size` bytes, or extends it by zeroes; below too. Durable at once if the
+    /// file was ever synced, and otherwise with its first sync.
     pub fn truncate(&self, file: FileId, size: u64) -> Result<(), FileError> {
         let mut lane = self.lane();
         lane.file_mut(file)?.look_below()?;
@@ -18,7 +19,8 @@ impl<R: Region> FileCache<R> {
 }
 
 impl<R: Region> Lane<R> {
-    /// For a kill the length in DRAM counts first. For a power cut the record does: one commit, then every entry is cut, and then the file below.
+    /// For a kill the length in DRAM counts first. For a power cut the record does: one commit,
+    /// then every entry is cut, and then the file below.
     fn truncate(&mut self, file: FileId, size: u64) -> Result<(), FileError> {
         self.touch(file)?;
         let cached = self.file_mut(file)?;
@@ -55,7 +57,8 @@ impl<R: Region> Lane<R> {
         Ok(())
     }
 
-    /// Cuts every entry of a file at `size`, durably: a later, greater length must not bring their bytes back.
+    /// Cuts every entry of a file at `size`, durably: a later, greater length must not bring their
+    /// bytes back.
     fn cut_entries(&mut self, file: FileId, size: u64) -> Result<(), FileError> {
         let dying: BTreeSet<u32> = self.dying.iter().copied().collect();
         let living = self.file(file)?.out_of_sync.iter().map(|(_, slot)| *slot);

@@ -56,8 +56,9 @@ struct Withheld {
 }
 
 impl<R: Region> WriteCache<R> {
-    /// A cache in front of `device`, with its slots in `region`, whose contents are given up: what an earlier process left there has
-    /// been [completed](crate::complete). The region may be larger than the slots.
+    /// A cache in front of `device`, with its slots in `region`, whose contents are given up: what
+    /// an earlier process left there has been [completed](crate::complete). The region may be
+    /// larger than the slots.
     pub fn create(region: R, device: Arc<dyn BlockDevice>, options: Options) -> Result<WriteCache<R>, CreateError> {
         let geometry = device.geometry();
         let plan = SlotPlan { slots: options.slots, block_size: geometry.block_size };
@@ -111,7 +112,8 @@ impl<R: Region> WriteCache<R> {
         }
     }
 
-    /// Who is to be woken when there is something to drain after [`WriteCache::may_sleep`] said that there is not.
+    /// Who is to be woken when there is something to drain after [`WriteCache::may_sleep`] said
+    /// that there is not.
     pub fn set_doorbell(&self, doorbell: Box<dyn Doorbell>) {
         *self.doorbell.lock() = Some(doorbell);
     }
@@ -121,7 +123,8 @@ impl<R: Region> WriteCache<R> {
         *self.clock.lock() = Some(now_ns);
     }
 
-    /// From now on at most `limit` slots are in use, and at least one: the rest is drained and kept free. So a flush finds no more.
+    /// From now on at most `limit` slots are in use, and at least one: the rest is drained and kept
+    /// free. So a flush finds no more.
     pub fn limit_slots(&self, limit: u32) {
         let limit = limit.clamp(1, self.options.slots);
         let mut held = self.withheld.slots.lock();
@@ -142,8 +145,8 @@ impl<R: Region> WriteCache<R> {
         self.withheld.wanted.store(target - held.len(), Ordering::Relaxed);
     }
 
-    /// From now on writes go past the cache, as if no slot were free; without bypass this changes nothing. For the time in which draining
-    /// would take the cores from the writers.
+    /// From now on writes go past the cache, as if no slot were free; without bypass this changes
+    /// nothing. For the time in which draining would take the cores from the writers.
     pub fn turn_away(&self) {
         self.turned_away.store(self.options.bypass, Ordering::Relaxed);
     }
@@ -250,7 +253,8 @@ impl<R: Region> WriteCache<R> {
         self.used[index / 64].load(Ordering::Acquire) & 1 << (index % 64) != 0
     }
 
-    /// How many sets from `from` on are empty before one that is not, if there is one among the next `among`.
+    /// How many sets from `from` on are empty before one that is not, if there is one among the
+    /// next `among`.
     pub(crate) fn to_next_used(&self, from: usize, among: usize) -> Option<usize> {
         let mut skipped = 0;
         while skipped < among {

@@ -29,8 +29,9 @@ pub enum CompleteError {
     Device(#[from] Error),
 }
 
-/// Writes every block that the slots in `region` hold to `device`, the volume `volume`, flushes it, and returns how many there were.
-/// The slots stay as they are, so it may be done again; whoever calls it gives up the region afterwards.
+/// Writes every block that the slots in `region` hold to `device`, the volume `volume`, flushes it,
+/// and returns how many there were. The slots stay as they are, so it may be done again; whoever
+/// calls it gives up the region afterwards.
 ///
 /// A cache that was never finished holds nothing: its head is all zeroes, or lacks its first word.
 pub fn complete<R: Region>(region: &R, volume: [u8; 16], device: &dyn BlockDevice) -> Result<u64, CompleteError> {

@@ -7,8 +7,8 @@ pub struct Counters {
     pub cached: u64,
     /// Of these, blocks that took the place of an older version not yet evicted.
     pub replaced: u64,
-    /// Blocks sent straight to the device, whether it took them or not, because no slot was free, or because they were
-    /// [turned away](crate::WriteCache::turn_away).
+    /// Blocks sent straight to the device, whether it took them or not, because no slot was free,
+    /// or because they were [turned away](crate::WriteCache::turn_away).
     pub bypassed: u64,
     /// Blocks sent straight to the device because they had to be durable at once.
     pub forced: u64,
@@ -16,7 +16,8 @@ pub struct Counters {
     pub evicted: u64,
     /// Times that a request had to evict blocks before it could go on.
     pub stalled: u64,
-    /// How long that took, in nanoseconds of the clock that was [set](crate::WriteCache::set_clock); 0 without one.
+    /// How long that took, in nanoseconds of the clock that was
+    /// [set](crate::WriteCache::set_clock); 0 without one.
     pub stalled_ns: u64,
     /// Blocks read from slots.
     pub read_hits: u64,

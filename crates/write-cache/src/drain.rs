@@ -17,14 +17,17 @@ const FREED_TOGETHER: u32 = 8;
 pub struct Progress {
     /// Blocks evicted.
     pub evicted: u32,
-    /// Whether sets with blocks to evict were seen and left: by the budget, or because another thread drains them.
+    /// Whether sets with blocks to evict were seen and left: by the budget, or because another
+    /// thread drains them.
     pub more: bool,
 }
 
 impl<R: Region> WriteCache<R> {
-    /// Evicts up to `budget` blocks, beginning at the set that `cursor` says, which is moved on. `scratch` holds one block.
+    /// Evicts up to `budget` blocks, beginning at the set that `cursor` says, which is moved on.
+    /// `scratch` holds one block.
     ///
-    /// Any number of threads may drain at once. An error is remembered: every later call answers it too.
+    /// Any number of threads may drain at once. An error is remembered: every later call answers it
+    /// too.
     pub fn drain_step(&self, budget: u32, cursor: &mut usize, scratch: &mut [u8]) -> Result<Progress> {
         self.check()?;
         let mut progress = Progress { evicted: 0, more: false };
@@ -53,7 +56,8 @@ impl<R: Region> WriteCache<R> {
         Ok(progress)
     }
 
-    /// Whether nothing is left to drain; from then on the doorbell is rung when there is. To be asked just before sleeping.
+    /// Whether nothing is left to drain; from then on the doorbell is rung when there is. To be
+    /// asked just before sleeping.
     pub fn may_sleep(&self) -> bool {
         // SeqCst on both sides: a writer marks its set and then looks here, this thread does it the other way round, so
         // one of the two sees the other.
@@ -89,7 +93,8 @@ impl<R: Region> WriteCache<R> {
         evicted
     }
 
-    /// Evicts up to `budget` slots of set `index`, none behind `through`. The caller holds the set's `draining`.
+    /// Evicts up to `budget` slots of set `index`, none behind `through`. The caller holds the
+    /// set's `draining`.
     fn evict(
         &self,
         index: usize,

@@ -1,9 +1,10 @@
 //! The global free set: two stacks of slots, changed by compare-and-swap only.
 //!
-//! Slots are taken from the one and given back to the other, which takes the first one's place when that is empty. So writers and who drains
-//! change different lines, and all slots that may be in use are used in turn: the lines of the slot freed last are still in the cache of
-//! whoever drained it, and cost a writer more than those that have left it.
-//! The tops carry tags that change with every change, so that a slow thread never takes a top for the one it saw before.
+//! Slots are taken from the one and given back to the other, which takes the first one's place when
+//! that is empty. So writers and who drains change different lines, and all slots that may be in
+//! use are used in turn: the lines of the slot freed last are still in the cache of whoever drained
+//! it, and cost a writer more than those that have left it. The tops carry tags that change with
+//! every change, so that a slow thread never takes a top for the one it saw before.
 
 use crate::set::{Links, NONE};
 use tidegate_media::sync::{AtomicU64, Mutex, Ordering};
@@ -11,7 +12,8 @@ use tidegate_media::sync::{AtomicU64, Mutex, Ordering};
 /// Slots that hold nothing.
 #[derive(Debug)]
 pub(crate) struct FreeSet {
-    /// Those to take next. Whoever adds to them holds `turning`, and adds only where there are none.
+    /// Those to take next. Whoever adds to them holds `turning`, and adds only where there are
+    /// none.
     ready: Stack,
     /// Those that came back since there were none of these.
     returned: Stack,
@@ -68,7 +70,8 @@ impl FreeSet {
         FreeSet { ready: Stack::new(), returned: Stack::new(), turning: Mutex::new(()) }
     }
 
-    /// Takes a slot, if there is one. While another thread turns the stacks round it may find none although there are some.
+    /// Takes a slot, if there is one. While another thread turns the stacks round it may find none
+    /// although there are some.
     pub(crate) fn pop(&self, links: &Links) -> Option<u32> {
         self.ready.pop(links).or_else(|| self.turn(links))
     }
@@ -150,7 +153,8 @@ impl Stack {
         None
     }
 
-    /// Puts `first`, and all that are linked behind it, where there are none. The caller is the only one to do so.
+    /// Puts `first`, and all that are linked behind it, where there are none. The caller is the
+    /// only one to do so.
     fn fill(&self, first: u32) {
         // Relaxed: nobody changes the top of a stack that is empty.
         let empty = self.top.load(Ordering::Relaxed);

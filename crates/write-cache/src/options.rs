@@ -3,7 +3,8 @@
 use tidegate_layout::write_cache::SlotPlan;
 use tidegate_media::Sealed;
 
-/// How a cache behaves. The default is the transit cache; the two switches take one of its ideas away, for comparison.
+/// How a cache behaves. The default is the transit cache; the two switches take one of its ideas
+/// away, for comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     /// The volume whose blocks are cached: after a kill, they are given to no other.
@@ -12,9 +13,11 @@ pub struct Options {
     pub slots: u32,
     /// How slots are filled.
     pub fill: Fill,
-    /// Whether blocks are evicted as soon as they are there. If not, only when no slot is free, and by flushes.
+    /// Whether blocks are evicted as soon as they are there. If not, only when no slot is free, and
+    /// by flushes.
     pub eager: bool,
-    /// Whether writes go past the cache when no slot is free. If not, they evict a slot and take it.
+    /// Whether writes go past the cache when no slot is free. If not, they evict a slot and take
+    /// it.
     pub bypass: bool,
 }
 

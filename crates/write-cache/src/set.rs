@@ -5,7 +5,8 @@ use tidegate_media::sync::{AtomicU32, Mutex, Ordering};
 /// No slot.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// For each slot, the next one in the queue or in the free set that it is in, and its position in the queue.
+/// For each slot, the next one in the queue or in the free set that it is in, and its position in
+/// the queue.
 ///
 /// Whoever holds the queue's lock, or owns the slot, uses them: so every access is relaxed.
 #[derive(Debug)]
@@ -122,7 +123,8 @@ impl Queue {
         std::iter::successors(some(self.head), move |slot| some(links.next(*slot)))
     }
 
-    /// Links `slot`: in the place of `old`, a slot of this queue, unless that is being evicted; else at the end.
+    /// Links `slot`: in the place of `old`, a slot of this queue, unless that is being evicted;
+    /// else at the end.
     pub(crate) fn link(&mut self, links: &Links, slot: u32, old: Option<u32>) -> Linked {
         self.cached += 1;
         if let Some(old) = old

@@ -28,8 +28,8 @@ impl<R: Region> Slots<R> {
         self.plan
     }
 
-    /// Empties a slot in memory that may never have been used. The system gives such memory when it is touched first, many pages at a time:
-    /// that took 6 ms of the first write.
+    /// Empties a slot in memory that may never have been used. The system gives such memory when it
+    /// is touched first, many pages at a time: that took 6 ms of the first write.
     pub(crate) fn lay_out(&self, slot: u32) {
         self.clear(slot);
         self.region.write(self.plan.block_at(slot), &[0; 8]);

@@ -6,7 +6,8 @@ use tidegate_media::thread_local_counters::{ThreadLocalCounters, add};
 /// Counts of what went past the cache: of 32 threads, and of all others together.
 const STRIPES: usize = 33;
 
-/// All counts but those of the sets. On lines of its own, as whoever adds to it takes the line from everyone else.
+/// All counts but those of the sets. On lines of its own, as whoever adds to it takes the line from
+/// everyone else.
 #[repr(align(128))]
 pub(crate) struct Tally {
     pub(crate) replaced: AtomicU64,
@@ -36,8 +37,8 @@ impl Default for Tally {
 }
 
 impl Tally {
-    /// Counts a block that went past the cache. Writers on several cores do so at the same time, and a locked instruction would wait for
-    /// what the writer streamed before.
+    /// Counts a block that went past the cache. Writers on several cores do so at the same time,
+    /// and a locked instruction would wait for what the writer streamed before.
     pub(crate) fn count_bypassed(&self) {
         let (count, sole) = self.bypassed.mine();
         add(sole, count, 1);

@@ -22,8 +22,8 @@ impl<R: Region> WriteCache<R> {
         }
     }
 
-    /// Conditional bypass. A block that would have to wait for an eviction goes into a slot that was kept out of use; the next one that
-    /// comes free is kept in its stead.
+    /// Conditional bypass. A block that would have to wait for an eviction goes into a slot that
+    /// was kept out of use; the next one that comes free is kept in its stead.
     fn write_without_slot(&self, lba: u64, data: &[u8]) -> Result<()> {
         if !self.turns_away()
             && self.would_wait(lba)?
@@ -35,8 +35,9 @@ impl<R: Region> WriteCache<R> {
         self.write_past(lba, data, Durability::Volatile)
     }
 
-    /// Whether a write past the cache has to wait for an eviction now: of an older version of its block, or of whatever somebody is
-    /// evicting from the same set. Asleep it would wait for longer than that takes.
+    /// Whether a write past the cache has to wait for an eviction now: of an older version of its
+    /// block, or of whatever somebody is evicting from the same set. Asleep it would wait for
+    /// longer than that takes.
     fn would_wait(&self, lba: u64) -> Result<bool> {
         let index = self.index_of(lba);
         if !self.is_used(index) {
@@ -131,8 +132,9 @@ impl<R: Region> WriteCache<R> {
         self.durably(durability, |durability| self.past_cache(range, || self.device.write(Lba(lba), data, durability)))
     }
 
-    /// Does `act` with what is asked of it. On a device that has a volatile cache, a write with FUA is a plain one and a flush: if it cannot be made
-    /// durable, what was evicted of the same blocks before may be lost with it, and of flushes alone everybody learns whether one failed.
+    /// Does `act` with what is asked of it. On a device that has a volatile cache, a write with FUA
+    /// is a plain one and a flush: if it cannot be made durable, what was evicted of the same
+    /// blocks before may be lost with it, and of flushes alone everybody learns whether one failed.
     pub(crate) fn durably(&self, durability: Durability, act: impl FnOnce(Durability) -> Result<()>) -> Result<()> {
         if durability == Durability::Volatile || !self.device.geometry().volatile_cache {
             return act(durability);
@@ -145,8 +147,9 @@ impl<R: Region> WriteCache<R> {
         self.flushes.cover(|| self.device.flush())
     }
 
-    /// Evicts every slot that holds a block of `range` now, and does `act`. No slot of their sets is evicted meanwhile: one that is
-    /// written at the same time would be read, replaced in the device by `act`, and vanish.
+    /// Evicts every slot that holds a block of `range` now, and does `act`. No slot of their sets
+    /// is evicted meanwhile: one that is written at the same time would be read, replaced in the
+    /// device by `act`, and vanish.
     pub(crate) fn past_cache(&self, range: LbaRange, act: impl FnOnce() -> Result<()>) -> Result<()> {
         if range.blocks == 1 {
             let index = self.index_of(range.first.0);
@@ -172,7 +175,8 @@ impl<R: Region> WriteCache<R> {
         sets
     }
 
-    /// Evicts every slot of set `index` that holds a block of `range` now. The caller holds the set's `draining`.
+    /// Evicts every slot of set `index` that holds a block of `range` now. The caller holds the
+    /// set's `draining`.
     fn evict_within(&self, index: usize, range: LbaRange) -> Result<()> {
         if !self.is_used(index) {
             return Ok(());

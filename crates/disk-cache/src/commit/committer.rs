@@ -1,4 +1,5 @@
-//! The state that commits share: the ring, the transactions that wait for it, and the latest commits.
+//! The state that commits share: the ring, the transactions that wait for it, and the latest
+//! commits.
 
 use crate::commit::conflicts::{Conflicts, Recent};
 use crate::commit::redo::{Move, Ring};
@@ -20,7 +21,8 @@ impl Committer {
         Committer { ring: Mutex::new(ring), waiting: Mutex::default(), recent: Recent::default(), conflicts }
     }
 
-    /// Tells transactions that refuse conflicts of a write past the cache; the stripes of `lbas` are locked.
+    /// Tells transactions that refuse conflicts of a write past the cache; the stripes of `lbas`
+    /// are locked.
     pub(crate) fn wrote_around(&self, lbas: impl Iterator<Item = u64>) {
         self.recent.commit(lbas);
     }

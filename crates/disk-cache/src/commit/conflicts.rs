@@ -1,7 +1,8 @@
 //! Which blocks were committed while transactions ran that refuse conflicts.
 //!
-//! Nothing is remembered while no such transaction runs: a commit only looks at one number. It does so with the stripes of its blocks locked, and
-//! until they are unlocked. So if it looks before a transaction begins, whatever the transaction reads of these blocks is read after it.
+//! Nothing is remembered while no such transaction runs: a commit only looks at one number. It does
+//! so with the stripes of its blocks locked, and until they are unlocked. So if it looks before a
+//! transaction begins, whatever the transaction reads of these blocks is read after it.
 
 use std::collections::HashMap;
 use tidegate_media::sync::{AtomicU32, Mutex, Ordering};
@@ -12,7 +13,8 @@ pub enum Conflicts {
     /// The one committed last wins each block that both wrote.
     #[default]
     LastWins,
-    /// A transaction is refused if a block that it read or wrote was committed by somebody else since it began.
+    /// A transaction is refused if a block that it read or wrote was committed by somebody else
+    /// since it began.
     Refuse,
 }
 
@@ -42,7 +44,8 @@ impl Recent {
         commits.clock
     }
 
-    /// A transaction ends. It waits for nobody, for it may end because its thread panics; the next that begins alone forgets the commits.
+    /// A transaction ends. It waits for nobody, for it may end because its thread panics; the next
+    /// that begins alone forgets the commits.
     pub(crate) fn end(&self) {
         self.running.fetch_sub(1, Ordering::SeqCst);
     }

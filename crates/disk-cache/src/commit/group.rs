@@ -1,15 +1,19 @@
-//! Group commit: transactions that wait for the ring are committed together by the first of them that gets it.
+//! Group commit: transactions that wait for the ring are committed together by the first of them
+//! that gets it.
 //!
-//! A fence orders only its own thread's stores. So whoever has to wait fences its data first, and joins; a leader's two fences then commit its own
-//! transaction and all that joined, as one: a power cut leaves all of them or none. Whoever finds the ring free pays its two fences and nothing
-//! else. Members hold the stripes of their blocks while they wait, so no two of them move the same entry, and a leader waits for no member.
+//! A fence orders only its own thread's stores. So whoever has to wait fences its data first, and
+//! joins; a leader's two fences then commit its own transaction and all that joined, as one: a
+//! power cut leaves all of them or none. Whoever finds the ring free pays its two fences and
+//! nothing else. Members hold the stripes of their blocks while they wait, so no two of them move
+//! the same entry, and a leader waits for no member.
 
 use crate::cache::DiskCache;
 use crate::commit::redo::{self, Move, Ring};
 use tidegate_media::{Region, Sealed};
 
 impl<R: Region> DiskCache<R> {
-    /// Commits `moves`, whose data this thread has streamed: alone, with others that wait, or by another's hand.
+    /// Commits `moves`, whose data this thread has streamed: alone, with others that wait, or by
+    /// another's hand.
     pub(crate) fn commit_moves(&self, moves: &[Move]) -> Result<(), Sealed> {
         if let Some(mut ring) = self.committer.ring.try_lock() {
             return self.lead(&mut ring, moves);

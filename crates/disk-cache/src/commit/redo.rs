@@ -1,6 +1,8 @@
-//! What transactions of several blocks do to entries, committed by the ring of the crate `tidegate-wal`.
+//! What transactions of several blocks do to entries, committed by the ring of the crate
+//! `tidegate-wal`.
 //!
-//! One lock guards the ring; whoever commits holds it over both fences and until the entries are stored.
+//! One lock guards the ring; whoever commits holds it over both fences and until the entries are
+//! stored.
 
 use crate::region_io::Medium;
 use tidegate_layout::disk_cache::RingElement;
@@ -39,12 +41,12 @@ impl Element for EntryMove {
 /// The cache's ring.
 pub(crate) type Ring = tidegate_wal::RedoRing<EntryMove>;
 
-/// How many steps an entry's counter goes before everything older is retired. An unretired element is never so far behind its entry that
-/// the two could not be compared.
+/// How many steps an entry's counter goes before everything older is retired. An unretired element
+/// is never so far behind its entry that the two could not be compared.
 pub(crate) const COUNTER_STRIDE: u16 = 1 << 12;
 
-/// Commits `moves`, whose data this thread has streamed: two fences. `Err`: nothing has changed if the first one failed, and nobody knows
-/// if the second did; the region is sealed either way.
+/// Commits `moves`, whose data this thread has streamed: two fences. `Err`: nothing has changed if
+/// the first one failed, and nobody knows if the second did; the region is sealed either way.
 pub(crate) fn commit<R: Region>(ring: &mut Ring, medium: &Medium<R>, moves: &[Move]) -> Result<(), Sealed> {
     let elements: Vec<EntryMove> =
         moves.iter().map(|to| EntryMove(RingElement::new(to.entry, to.lba, to.block, to.counter))).collect();
@@ -67,7 +69,8 @@ pub(crate) fn commit<R: Region>(ring: &mut Ring, medium: &Medium<R>, moves: &[Mo
     Ok(())
 }
 
-/// Makes every entry durable, so that no element counts any more: two fences, or none if there is nothing to do.
+/// Makes every entry durable, so that no element counts any more: two fences, or none if there is
+/// nothing to do.
 pub(crate) fn retire<R: Region>(ring: &mut Ring, medium: &Medium<R>) -> Result<(), Sealed> {
     medium.noted(ring.retire(&medium.region, |entry| medium.flush_entry(entry)))
 }

@@ -1,8 +1,9 @@
 //! Transactions under way: they live in DRAM until they are committed.
 //!
-//! Transactions do not lock each other out. Of two that wrote one block, the one that is committed last wins the block; each is put in
-//! place as a whole. With [`Conflicts::Refuse`] a transaction is refused instead if somebody committed a block that it read or wrote since it
-//! began: those that are not refused could have run one after the other.
+//! Transactions do not lock each other out. Of two that wrote one block, the one that is committed
+//! last wins the block; each is put in place as a whole. With [`Conflicts::Refuse`] a transaction
+//! is refused instead if somebody committed a block that it read or wrote since it began: those
+//! that are not refused could have run one after the other.
 
 use crate::cache::DiskCache;
 use crate::commit::conflicts::Conflicts;
@@ -44,9 +45,10 @@ struct Watched {
     reads: BTreeSet<u64>,
 }
 
-/// Why a transaction was not committed, or a write not added to it. Nothing of the transaction is in place, unless the error is a device's that
-/// is [`Sealed`](tidegate_media::Sealed): then the next opening shows all or nothing of it. In modes that bring writes to the disk at once, an error of the
-/// disk comes after the commit: then all of it is in place, and dirty.
+/// Why a transaction was not committed, or a write not added to it. Nothing of the transaction is
+/// in place, unless the error is a device's that is [`Sealed`](tidegate_media::Sealed): then the
+/// next opening shows all or nothing of it. In modes that bring writes to the disk at once, an
+/// error of the disk comes after the commit: then all of it is in place, and dirty.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TransactionError {
     /// More blocks than a transaction takes.
@@ -57,7 +59,8 @@ pub enum TransactionError {
         /// Blocks it may have.
         max: u32,
     },
-    /// Somebody else committed a block that the transaction read or wrote. It may be tried again from its beginning.
+    /// Somebody else committed a block that the transaction read or wrote. It may be tried again
+    /// from its beginning.
     #[error("{lba} was committed by somebody else since the transaction began")]
     Conflict {
         /// The block.
@@ -95,7 +98,8 @@ impl<'a, R: Region> Transaction<'a, R> {
         Transaction { cache, writes: BTreeMap::new(), watched }
     }
 
-    /// Adds whole blocks from `at` on. A block written before is replaced. On an error nothing is added.
+    /// Adds whole blocks from `at` on. A block written before is replaced. On an error nothing is
+    /// added.
     pub fn write(&mut self, at: Lba, data: &[u8]) -> Result<(), TransactionError> {
         let range = self.cache.geometry.range(at, data.len())?;
         let new = range.iter().filter(|lba| !self.writes.contains_key(&lba.0)).count();
@@ -110,7 +114,8 @@ impl<'a, R: Region> Transaction<'a, R> {
         Ok(())
     }
 
-    /// Reads blocks as the transaction sees them: what it wrote itself, and of the rest what is committed at that moment.
+    /// Reads blocks as the transaction sees them: what it wrote itself, and of the rest what is
+    /// committed at that moment.
     pub fn read(&mut self, at: Lba, out: &mut [u8]) -> Result<()> {
         self.cache.read(at, out)?;
         let range = self.cache.geometry.range(at, out.len())?;
@@ -130,8 +135,8 @@ impl<'a, R: Region> Transaction<'a, R> {
         self.writes.len()
     }
 
-    /// Puts all of it in place at once, durably. In modes that send writes past the cache it is committed to the cache, and then brought to
-    /// the disk.
+    /// Puts all of it in place at once, durably. In modes that send writes past the cache it is
+    /// committed to the cache, and then brought to the disk.
     pub fn commit(self) -> Result<(), TransactionError> {
         let writes: Vec<_> = self.writes.iter().map(|(lba, block)| (*lba, &**block)).collect();
         let Some(watched) = &self.watched else { return Ok(self.cache.put_together(&writes)?) };

@@ -22,7 +22,8 @@ pub(crate) struct Destager {
     in_doubt: Mutex<BTreeSet<u64>>,
     /// Held by the writer that makes room for itself and for those behind it.
     pub(super) helping: Mutex<Sweep>,
-    /// Whether the disk flushed since the cache was opened: until then a power cut may change what a read of it saw.
+    /// Whether the disk flushed since the cache was opened: until then a power cut may change what
+    /// a read of it saw.
     pub(super) disk_settled: AtomicBool,
     /// What is known of the disk's first blocks.
     pub(super) first_blocks: FirstBlocks,
@@ -34,7 +35,8 @@ pub(crate) struct Destager {
 }
 
 impl Destager {
-    /// Of a disk that has flushed if `disk_settled` says so, and keeps the `order` of commits if there is one.
+    /// Of a disk that has flushed if `disk_settled` says so, and keeps the `order` of commits if
+    /// there is one.
     pub(crate) fn new(disk_settled: AtomicBool, first_blocks: FirstBlocks, order: Option<Order>) -> Destager {
         Destager {
             sweep: Mutex::default(),

@@ -1,25 +1,35 @@
 //! The journal at the end of a disk, by which a group of blocks is put in place as one.
 //!
 //! 1. The group's blocks are written to the journal, and their records. **Flush.**
-//! 2. A header that tells of the group is written over the older of the two. **Flush.** From now on the group counts: whoever finds the disk alone puts it in
-//!    place.
+//! 2. A header that tells of the group is written over the older of the two. **Flush.** From now on
+//!    the group counts: whoever finds the disk alone puts it in place.
 //! 3. The blocks are written where they belong. **Flush.**
-//! 4. A header that tells of no group is written over the older of the two. **Flush.** Only then is anything in the journal written anew.
+//! 4. A header that tells of no group is written over the older of the two. **Flush.** Only then is
+//!    anything in the journal written anew.
 //!
-//! - *Cut in step 1*: no header tells of what is being written. Blocks are as the group before left them.
-//! - *Cut in step 2*: the header is old, new, or torn, which its checksum tells; then the other one counts, which says that there is no group.
-//! - *Cut in step 3*: any of the blocks are old, new or torn. The journal has all of them, and nobody else writes to the disk: they are put in place anew.
+//! - *Cut in step 1*: no header tells of what is being written. Blocks are as the group before left
+//!   them.
+//! - *Cut in step 2*: the header is old, new, or torn, which its checksum tells; then the other one
+//!   counts, which says that there is no group.
+//! - *Cut in step 3*: any of the blocks are old, new or torn. The journal has all of them, and
+//!   nobody else writes to the disk: they are put in place anew.
 //! - *Cut in step 4*: all blocks are in place. To put them there once more changes nothing.
-//! - *A recovery is cut*: it does steps 2 to 4, and is done again. It flushes before it believes a header, which a killed process may have left in the disk's cache only; and
-//!   it writes one of its own, whether there is a group or not, before anything rests on it: one that a failed flush covered can be read and never becomes durable.
+//! - *A recovery is cut*: it does steps 2 to 4, and is done again. It flushes before it believes a
+//!   header, which a killed process may have left in the disk's cache only; and it writes one of
+//!   its own, whether there is a group or not, before anything rests on it: one that a failed flush
+//!   covered can be read and never becomes durable.
 //!
-//! - *A journal is erased*, which is the end of its cache's detaching: that has no dirty block and no disk any more, and the headers tell of no group. They are zeroed first.
-//!   **Flush.** Then all else. A cut leaves two headers, one, or none: whoever finds one finds no group, and that of this cache, which may be laid out anew.
+//! - *A journal is erased*, which is the end of its cache's detaching: that has no dirty block and
+//!   no disk any more, and the headers tell of no group. They are zeroed first. **Flush.** Then all
+//!   else. A cut leaves two headers, one, or none: whoever finds one finds no group, and that of
+//!   this cache, which may be laid out anew.
 //!
-//! The disk may come without its cache, so the headers lie at its very end and tell where everything else lies.
+//! The disk may come without its cache, so the headers lie at its very end and tell where
+//! everything else lies.
 //!
-//! A header with a cache's identity is all that a disk says of that cache, which may have blocks that the disk lacks, and needs its journal to bring them there. So nobody else's journal
-//! counts as room, though it tells of no group: whoever lays one out over it has been told to.
+//! A header with a cache's identity is all that a disk says of that cache, which may have blocks
+//! that the disk lacks, and needs its journal to bring them there. So nobody else's journal counts
+//! as room, though it tells of no group: whoever lays one out over it has been told to.
 
 use crate::destage::sweep::neighbours;
 use tidegate_layout::disk_cache::{
@@ -42,7 +52,8 @@ pub(crate) struct Journal<'a> {
 /// The journal of a disk, looked at without its cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FoundJournal {
-    /// The number of its newest header, which grows with each group and each time that one is in place.
+    /// The number of its newest header, which grows with each group and each time that one is in
+    /// place.
     pub sequence: u64,
     /// The identity of the cache that was in front of it.
     pub uuid: [u8; 16],
@@ -65,12 +76,14 @@ pub fn find_journal(disk: &dyn Backing) -> Result<Option<FoundJournal>> {
     Ok(find(disk)?.map(FoundJournal::from))
 }
 
-/// The journal for `blocks` blocks of `block_size` bytes at the end of `disk`; `None` if nothing would be left before it.
+/// The journal for `blocks` blocks of `block_size` bytes at the end of `disk`; `None` if nothing
+/// would be left before it.
 pub fn journal_at_the_end(disk: &dyn Backing, block_size: u32, blocks: u32) -> Option<JournalPlan> {
     JournalPlan::at_the_end(block_size, disk.geometry().bytes() / u64::from(block_size), blocks)
 }
 
-/// Whether `disk` holds nothing where the journal of this plan would lie, for the cache `uuid`: zeroes, or that cache's own of the same block size before the same number of blocks.
+/// Whether `disk` holds nothing where the journal of this plan would lie, for the cache `uuid`:
+/// zeroes, or that cache's own of the same block size before the same number of blocks.
 pub fn has_room_for(disk: &dyn Backing, plan: &JournalPlan, uuid: [u8; 16]) -> Result<bool> {
     let wanted = (uuid, plan.block_size, plan.disk_blocks);
     if find_journal(disk)?.is_some_and(|found| (found.uuid, found.block_size, found.disk_blocks) == wanted) {
@@ -90,10 +103,12 @@ pub fn has_room_for(disk: &dyn Backing, plan: &JournalPlan, uuid: [u8; 16]) -> R
     Ok(true)
 }
 
-/// Makes `disk` what some commits of its cache left, if it has a journal: all up to a moment, and none after it. For a disk without its cache; one
-/// that has its cache needs nothing of this, and must not be written otherwise.
+/// Makes `disk` what some commits of its cache left, if it has a journal: all up to a moment, and
+/// none after it. For a disk without its cache; one that has its cache needs nothing of this, and
+/// must not be written otherwise.
 ///
-/// Fails if the disk does, or if a group is damaged that was being put in place: nothing is written then.
+/// Fails if the disk does, or if a group is damaged that was being put in place: nothing is written
+/// then.
 ///
 /// [`FoundJournal::blocks`] are in place then.
 pub fn recover_disk(disk: &dyn Backing) -> Result<Option<FoundJournal>> {
@@ -109,7 +124,8 @@ pub fn recover_disk(disk: &dyn Backing) -> Result<Option<FoundJournal>> {
     Ok(Some(newest.into()))
 }
 
-/// Says in the journal of the cache `uuid`, if `disk` has it, that there is no group: everything newer is in place.
+/// Says in the journal of the cache `uuid`, if `disk` has it, that there is no group: everything
+/// newer is in place.
 pub fn retire_journal(disk: &dyn Backing, uuid: [u8; 16]) -> Result<()> {
     match find(disk)?.filter(|found| found.uuid == uuid) {
         Some(found) => lay_out_journal(disk, found.plan, uuid),
@@ -117,7 +133,8 @@ pub fn retire_journal(disk: &dyn Backing, uuid: [u8; 16]) -> Result<()> {
     }
 }
 
-/// Zeroes the journal of this plan: its blocks are anybody's. If they are another cache's than `uuid` already, they stay.
+/// Zeroes the journal of this plan: its blocks are anybody's. If they are another cache's than
+/// `uuid` already, they stay.
 pub fn erase_journal(disk: &dyn Backing, plan: JournalPlan, uuid: [u8; 16]) -> Result<()> {
     // What cannot be read tells of nobody.
     if matches!(find(disk), Ok(Some(found)) if found.uuid != uuid) {
@@ -146,9 +163,11 @@ pub fn lay_out_journal(disk: &dyn Backing, plan: JournalPlan, uuid: [u8; 16]) ->
 
 /// The newest header at the end of `disk`, whatever its block size.
 ///
-/// A place that cannot be read may hold a newer one, which would count. It cannot if the one that is found tells of a group: what comes after that either tells that all of it
-/// is in place, or is laid out by somebody who was refused such a disk. Nor with larger blocks than those of the one that is found: being laid out, it would have wiped that out.
-/// Nor if the other place of its size holds something else: a journal has both.
+/// A place that cannot be read may hold a newer one, which would count. It cannot if the one that
+/// is found tells of a group: what comes after that either tells that all of it is in place, or is
+/// laid out by somebody who was refused such a disk. Nor with larger blocks than those of the one
+/// that is found: being laid out, it would have wiped that out. Nor if the other place of its size
+/// holds something else: a journal has both.
 fn find(disk: &dyn Backing) -> Result<Option<TrustedJournal>> {
     let sizes = (0..).map(|doubled| CACHE_BLOCK_BYTES_MIN << doubled).take_while(|size| *size <= CACHE_BLOCK_BYTES_MAX);
     let mut newest: Option<TrustedJournal> = None;
@@ -271,7 +290,8 @@ impl Journal<'_> {
         Ok(records)
     }
 
-    /// Writes every block of `group`, whose `records` these are, where it belongs, durably by `flush`. Returns the header that counts then.
+    /// Writes every block of `group`, whose `records` these are, where it belongs, durably by
+    /// `flush`. Returns the header that counts then.
     pub(crate) fn put_in_place(
         &self,
         group: &TrustedJournal,

@@ -1,4 +1,5 @@
-//! Writes to the disk, which keep account of its first blocks: see `open/guard.rs` for the order of both.
+//! Writes to the disk, which keep account of its first blocks: see `open/guard.rs` for the order of
+//! both.
 
 use crate::cache::DiskCache;
 use crate::destage::first_blocks::Taken;
@@ -31,7 +32,8 @@ impl<R: Region> DiskCache<R> {
         answers
     }
 
-    /// Nothing is known of what the disk holds in those of `lbas` that are among its first blocks, durably.
+    /// Nothing is known of what the disk holds in those of `lbas` that are among its first blocks,
+    /// durably.
     pub(crate) fn doubt_start(&self, lbas: impl Iterator<Item = u64>) -> Result<(), Sealed> {
         let mut first = lbas.filter(|lba| *lba < self.destager.first_blocks.blocks).peekable();
         if first.peek().is_none() {
@@ -53,7 +55,8 @@ impl<R: Region> DiskCache<R> {
         if stored { self.medium.fence() } else { Ok(()) }
     }
 
-    /// The disk has confirmed a flush that began when `taken` had been written; `failures` have failed so far.
+    /// The disk has confirmed a flush that began when `taken` had been written; `failures` have
+    /// failed so far.
     pub(crate) fn settle_start(&self, taken: Vec<Taken>, failures: u64) {
         if taken.is_empty() {
             return;

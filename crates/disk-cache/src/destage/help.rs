@@ -9,7 +9,8 @@ use tidegate_media::{Error, Region, Result};
 const HELP_BLOCKS: u32 = 64;
 
 impl<R: Region> DiskCache<R> {
-    /// Destages for want of room, one writer at a time. Fails with the disk's error if everything dirty was tried and nothing went.
+    /// Destages for want of room, one writer at a time. Fails with the disk's error if everything
+    /// dirty was tried and nothing went.
     pub(crate) fn help(&self, wanted: usize) -> Result<()> {
         let mut sweep = self.destager.helping.lock();
         if self.table.free_list.free_blocks() >= wanted {

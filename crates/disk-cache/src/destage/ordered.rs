@@ -1,23 +1,34 @@
-//! Destaging in the order of commits: at every instant the disk alone is what all commits up to some moment left, and none after it.
+//! Destaging in the order of commits: at every instant the disk alone is what all commits up to
+//! some moment left, and none after it.
 //!
-//! All stripes are locked for a moment, and commits are *cut* into those before and those after. What is dirty then is a *group*, and is put in place on the disk as
-//! one, by its journal; see `disk_journal.rs`. Meanwhile writers go on. Where one of them commits a block of the group anew, the block
-//! of the memory with the content of the cut is *kept* for the group, and free when the group has ended. Then those of the group turn clean that were
-//! not committed since. There is one group at a time.
+//! All stripes are locked for a moment, and commits are *cut* into those before and those after.
+//! What is dirty then is a *group*, and is put in place on the disk as one, by its journal; see
+//! `disk_journal.rs`. Meanwhile writers go on. Where one of them commits a block of the group anew,
+//! the block of the memory with the content of the cut is *kept* for the group, and free when the
+//! group has ended. Then those of the group turn clean that were not committed since. There is one
+//! group at a time.
 //!
-//! - *A transaction is on one side of the cut*: whoever commits holds the stripes of all its blocks from before its first store that counts until it is durable, and
-//!   the cut has all stripes.
-//! - *Whoever is acknowledged before another begins* is not after the cut when the other is before it, for the same reason.
-//! - *What a group says of a block stays*: its content lies in a block that an entry names and that is not clean, or in one that is kept. Neither is given up or written.
-//! - *A block turns clean* when the journal says, durably, that there is no group: until then its content might be missing on the disk.
-//! - *The memory is cut or its process killed*: kept blocks are free, as no entry names them. What was dirty still is. If the journal tells of a group, it is put in
-//!   place first: its blocks all are dirty still, so nobody has read them from the disk. Only then is a new group made.
-//! - *The journal does not give a group back that counts*: everything dirty becomes a group in its place, with newer contents of some of its blocks and with others; all
-//!   of its own are in that. Until the header of the new one is durable, the disk alone cannot be put in order, as before; with the memory the same is done again
-//!   after a cut. If the memory does not have every block of it, nothing is written, and the first that is missing is named.
-//! - *The memory does not give a block back* of a group that counts: the journal has it. Of one that is being copied to the journal: the group is given up.
-//! - *The disk fails*: what was being done is done again. After a flush that failed, everything since the last good one. Nothing goes past a block that
-//!   cannot be read or written, as that would break the order.
+//! - *A transaction is on one side of the cut*: whoever commits holds the stripes of all its blocks
+//!   from before its first store that counts until it is durable, and the cut has all stripes.
+//! - *Whoever is acknowledged before another begins* is not after the cut when the other is before
+//!   it, for the same reason.
+//! - *What a group says of a block stays*: its content lies in a block that an entry names and that
+//!   is not clean, or in one that is kept. Neither is given up or written.
+//! - *A block turns clean* when the journal says, durably, that there is no group: until then its
+//!   content might be missing on the disk.
+//! - *The memory is cut or its process killed*: kept blocks are free, as no entry names them. What
+//!   was dirty still is. If the journal tells of a group, it is put in place first: its blocks all
+//!   are dirty still, so nobody has read them from the disk. Only then is a new group made.
+//! - *The journal does not give a group back that counts*: everything dirty becomes a group in its
+//!   place, with newer contents of some of its blocks and with others; all of its own are in that.
+//!   Until the header of the new one is durable, the disk alone cannot be put in order, as before;
+//!   with the memory the same is done again after a cut. If the memory does not have every block of
+//!   it, nothing is written, and the first that is missing is named.
+//! - *The memory does not give a block back* of a group that counts: the journal has it. Of one
+//!   that is being copied to the journal: the group is given up.
+//! - *The disk fails*: what was being done is done again. After a flush that failed, everything
+//!   since the last good one. Nothing goes past a block that cannot be read or written, as that
+//!   would break the order.
 
 use crate::cache::DiskCache;
 use crate::destage::disk_journal::Journal;
@@ -39,7 +50,8 @@ enum Found {
 }
 
 impl<R: Region> DiskCache<R> {
-    /// Looks at the journal when the cache is opened. If the disk fails it is looked at again before the first group.
+    /// Looks at the journal when the cache is opened. If the disk fails it is looked at again
+    /// before the first group.
     pub(crate) fn settle_order(&self) {
         let Some(order) = &self.destager.order else { return };
         let journal = Journal { disk: &*self.disk, plan: order.plan };
@@ -48,8 +60,8 @@ impl<R: Region> DiskCache<R> {
         }
     }
 
-    /// A part of bringing a group to the disk, of up to `blocks_max` blocks; a new group if none is under way. [`Progress::more`] is false when the
-    /// group has ended, or cannot go on.
+    /// A part of bringing a group to the disk, of up to `blocks_max` blocks; a new group if none is
+    /// under way. [`Progress::more`] is false when the group has ended, or cannot go on.
     pub(crate) fn step_in_order(&self, order: &Order, blocks_max: u32) -> Progress {
         let mut under_way = order.under_way.lock();
         let mut progress = Progress::default();
@@ -122,7 +134,8 @@ impl<R: Region> DiskCache<R> {
         Ok(Found::Settled(header))
     }
 
-    /// Makes everything dirty a group in the place of the one that `header` tells of and the journal does not give back, if the memory has all of that.
+    /// Makes everything dirty a group in the place of the one that `header` tells of and the
+    /// journal does not give back, if the memory has all of that.
     fn replace_damaged(
         &self,
         journal: Journal<'_>,
@@ -138,7 +151,8 @@ impl<R: Region> DiskCache<R> {
         self.copy_some(journal, Group { lbas: self.cut(), header: header.again() }, 0, Vec::new(), most)
     }
 
-    /// Where a block belongs of the group of `header` that the memory does not have, or may not, and what is known of it.
+    /// Where a block belongs of the group of `header` that the memory does not have, or may not,
+    /// and what is known of it.
     fn first_missing(&self, journal: Journal<'_>, header: &TrustedJournal) -> Option<(u64, String)> {
         let is_dirty = |lba: u64| self.table.index.lock_for(lba).get(lba).is_some_and(|cached| cached.state.is_dirty());
         match journal.records_of(header) {
@@ -165,7 +179,8 @@ impl<R: Region> DiskCache<R> {
         lbas
     }
 
-    /// Copies up to `most` blocks of the group to the journal, and with the last of them the records.
+    /// Copies up to `most` blocks of the group to the journal, and with the last of them the
+    /// records.
     fn copy_some(
         &self,
         journal: Journal<'_>,
@@ -209,7 +224,8 @@ impl<R: Region> DiskCache<R> {
         }
     }
 
-    /// Writes up to `most` blocks of the group where they belong, and with the last of them flushes.
+    /// Writes up to `most` blocks of the group where they belong, and with the last of them
+    /// flushes.
     fn put_some(
         &self,
         journal: Journal<'_>,
@@ -264,8 +280,9 @@ impl<R: Region> DiskCache<R> {
         self.flush_disk_since(failures)
     }
 
-    /// What `lbas` held at the cut, one behind the other. It stays where it lies until the group has ended, so no lock is held while it is copied. What the
-    /// memory does not give back may come from `elsewhere`, by its place among them.
+    /// What `lbas` held at the cut, one behind the other. It stays where it lies until the group
+    /// has ended, so no lock is held while it is copied. What the memory does not give back may
+    /// come from `elsewhere`, by its place among them.
     fn copy_of_the_cut(
         &self,
         lbas: &[u64],
@@ -301,7 +318,8 @@ impl<R: Region> DiskCache<R> {
         }
     }
 
-    /// Gives a group up of which nothing counts yet: what was kept for it is free, and the rest waits for the next cut. Returns the header that counts.
+    /// Gives a group up of which nothing counts yet: what was kept for it is free, and the rest
+    /// waits for the next cut. Returns the header that counts.
     fn given_up(&self, group: &Group) -> TrustedJournal {
         for &lba in &group.lbas {
             let mut stripe = self.table.index.lock_for(lba);
@@ -331,7 +349,8 @@ mod tests {
     use tidegate_media::{BlockDevice, Durability, InTurn};
     use tidegate_sim::{Disk, DiskFault, PoisonedStore, Region};
 
-    /// Whoever waits for a group to end, while another's step gives one up, must not take that for its end.
+    /// Whoever waits for a group to end, while another's step gives one up, must not take that for
+    /// its end.
     #[test]
     fn a_group_that_is_given_up_or_refused_has_not_ended() {
         let plan = CachePlan::cut(8, 512, 64, 16).ordered(8);

@@ -1,22 +1,32 @@
-//! Destaging: dirty blocks go to the disk, in the order of their numbers, and turn clean when the disk has confirmed a flush.
+//! Destaging: dirty blocks go to the disk, in the order of their numbers, and turn clean when the
+//! disk has confirmed a flush.
 //!
-//! A sweep over the disk looks for what is dirty a part of its way at a time, so that it takes along what turned dirty before it since it began:
-//! next to where it is, blocks have been gathering for as long as possible, and neighbours go to the disk together.
+//! A sweep over the disk looks for what is dirty a part of its way at a time, so that it takes
+//! along what turned dirty before it since it began: next to where it is, blocks have been
+//! gathering for as long as possible, and neighbours go to the disk together.
 //!
-//! One or two blocks without dirty neighbours cost most disks as much as several that have some. Where its caller lets it, a sweep leaves such a short run *out*: the
-//! next ones take it along, with the neighbours that it has by then. Most find some if most dirty blocks have some; if not, none is left out. A block that is left
-//! out is as safe as any that is dirty. Each is left out twice at most: the third sweep that comes past it brings it to the disk, whatever is written to it
-//! meanwhile; and a sweep all of whose steps are for [`SweepScope::Everything`] leaves nothing out, so that is what somebody waits for who wants all of it on the disk.
+//! One or two blocks without dirty neighbours cost most disks as much as several that have some.
+//! Where its caller lets it, a sweep leaves such a short run *out*: the next ones take it along,
+//! with the neighbours that it has by then. Most find some if most dirty blocks have some; if not,
+//! none is left out. A block that is left out is as safe as any that is dirty. Each is left out
+//! twice at most: the third sweep that comes past it brings it to the disk, whatever is written to
+//! it meanwhile; and a sweep all of whose steps are for [`SweepScope::Everything`] leaves nothing
+//! out, so that is what somebody waits for who wants all of it on the disk.
 //!
-//! Such a sweep also follows each run to both its ends when it takes it: what turned dirty there since the look goes along. It takes as many blocks like that as the
-//! cache has, and no more, so that it ends although somebody always writes beside it.
+//! Such a sweep also follows each run to both its ends when it takes it: what turned dirty there
+//! since the look goes along. It takes as many blocks like that as the cache has, and no more, so
+//! that it ends although somebody always writes beside it.
 //!
-//! Writers without room take a part of what the sweep under way has found, and work beside it: two ways over the disk would find blocks that have gathered for
-//! half as long. What such a writer has in hand when the sweep is through is tried by it once more, so that no sweep ends before those are on the disk.
+//! Writers without room take a part of what the sweep under way has found, and work beside it: two
+//! ways over the disk would find blocks that have gathered for half as long. What such a writer has
+//! in hand when the sweep is through is tried by it once more, so that no sweep ends before those
+//! are on the disk.
 //!
-//! A block is *destaging* from the moment it is copied until the flush is over; nobody else writes it to the disk meanwhile, or an older
-//! content could arrive after a newer one. It may be written in the cache in between: then it stays dirty. After a failed flush nothing is known of
-//! anything that was written since the last good one, whoever wrote it: all of it stays dirty, and is written again.
+//! A block is *destaging* from the moment it is copied until the flush is over; nobody else writes
+//! it to the disk meanwhile, or an older content could arrive after a newer one. It may be written
+//! in the cache in between: then it stays dirty. After a failed flush nothing is known of anything
+//! that was written since the last good one, whoever wrote it: all of it stays dirty, and is
+//! written again.
 
 use crate::cache::DiskCache;
 use crate::destage::destager::Doorbell;
@@ -40,7 +50,8 @@ pub struct Progress {
     pub failed: Vec<(Lba, Error)>,
     /// Why the disk's flush failed, if it did. Everything written stays dirty.
     pub flush_failed: Option<Error>,
-    /// Whether the sweep goes on behind this step: there are blocks that it had no budget for, or that somebody else was writing to the disk.
+    /// Whether the sweep goes on behind this step: there are blocks that it had no budget for, or
+    /// that somebody else was writing to the disk.
     pub more: bool,
 }
 
@@ -48,7 +59,8 @@ pub struct Progress {
 const STEP_BLOCKS_MAX: u32 = 4096;
 /// Bytes that one step copies at most.
 const STEP_BYTES_MAX: u32 = 16 << 20;
-/// Looks of a sweep at so many dirty blocks as there are; what turns dirty meanwhile takes more of them.
+/// Looks of a sweep at so many dirty blocks as there are; what turns dirty meanwhile takes more of
+/// them.
 const LOOKS: usize = 16;
 /// Looks of a sweep at most: the last one goes to the end, whatever writers do.
 const LOOKS_MAX: usize = 3 * LOOKS;
@@ -56,18 +68,21 @@ const LOOKS_MAX: usize = 3 * LOOKS;
 const LOOK_BLOCKS_MIN: usize = 64;
 const LOOK_SHARE: usize = 128;
 impl<R: Region> DiskCache<R> {
-    /// Writes up to `blocks_max` dirty blocks to the disk, flushes it, and turns them clean. Any number of threads may do so at once.
+    /// Writes up to `blocks_max` dirty blocks to the disk, flushes it, and turns them clean. Any
+    /// number of threads may do so at once.
     ///
-    /// Blocks are tried in sweeps over the disk. When [`Progress::more`] is false a sweep has ended; what failed or came since is tried
-    /// by the next one.
+    /// Blocks are tried in sweeps over the disk. When [`Progress::more`] is false a sweep has
+    /// ended; what failed or came since is tried by the next one.
     ///
-    /// Where the disk is to keep the order of commits, a step is a part of bringing a group there, and the group's end that of a sweep.
+    /// Where the disk is to keep the order of commits, a step is a part of bringing a group there,
+    /// and the group's end that of a sweep.
     pub fn destage_step(&self, blocks_max: u32) -> Progress {
         self.destage_step_in(blocks_max, SweepScope::Everything)
     }
 
-    /// The same, with the `scope` of its sweep. A sweep leaves nothing out, and follows no run, if all of its steps take everything. Where the order of commits is kept, nothing
-    /// is ever left out.
+    /// The same, with the `scope` of its sweep. A sweep leaves nothing out, and follows no run, if
+    /// all of its steps take everything. Where the order of commits is kept, nothing is ever left
+    /// out.
     pub fn destage_step_in(&self, blocks_max: u32, scope: SweepScope) -> Progress {
         if let Some(order) = &self.destager.order {
             return self.step_in_order(order, blocks_max);
@@ -95,7 +110,8 @@ impl<R: Region> DiskCache<R> {
         progress
     }
 
-    /// A part of the sweep under way, by one who is not to end it, nor begin the next; None: none is under way, or no more of it is to be had.
+    /// A part of the sweep under way, by one who is not to end it, nor begin the next; None: none
+    /// is under way, or no more of it is to be had.
     pub(crate) fn step_beside(&self, blocks_max: u32) -> Option<Progress> {
         if self.destager.order.is_some() {
             return None;
@@ -116,8 +132,8 @@ impl<R: Region> DiskCache<R> {
         Some(progress)
     }
 
-    /// Writes those of `lbas` to the disk that are dirty, flushes, and turns them clean. They ascend. Returns those that somebody else is
-    /// writing to the disk.
+    /// Writes those of `lbas` to the disk that are dirty, flushes, and turns them clean. They
+    /// ascend. Returns those that somebody else is writing to the disk.
     pub(crate) fn destage(&self, lbas: &[u64], progress: &mut Progress) -> Vec<u64> {
         let failures = self.flush_failures();
         let mut bytes = AlignedBytes::zeroed(lbas.len() * self.geometry.block_size as usize);
@@ -132,7 +148,8 @@ impl<R: Region> DiskCache<R> {
         passed_over
     }
 
-    /// Whether nothing is left to drain; from then on the doorbell is rung when there is. To be asked just before sleeping.
+    /// Whether nothing is left to drain; from then on the doorbell is rung when there is. To be
+    /// asked just before sleeping.
     pub fn may_sleep(&self) -> bool {
         // SeqCst on both sides: a writer counts its block and then looks here, this thread does it the other way round.
         self.destager.asleep.store(true, Ordering::SeqCst);
@@ -166,8 +183,8 @@ impl<R: Region> DiskCache<R> {
         self.taken(sweep, blocks_max, scope)
     }
 
-    /// The next blocks of `sweep`, for one who works beside it. What is tried again is left to the sweep itself: or it and writers could hand each other what the
-    /// disk refuses, and never end.
+    /// The next blocks of `sweep`, for one who works beside it. What is tried again is left to the
+    /// sweep itself: or it and writers could hand each other what the disk refuses, and never end.
     fn taken_beside(&self, sweep: &mut Sweep, blocks_max: u32) -> Vec<u64> {
         if sweep.looks == 0 {
             return Vec::new();
@@ -205,8 +222,9 @@ impl<R: Region> DiskCache<R> {
         lbas
     }
 
-    /// Of `beside`, the blocks that go on from an end of a run, up to the first that does not wait for the disk: it turned dirty since `sweep` looked, or was left
-    /// out, and what is between has turned dirty.
+    /// Of `beside`, the blocks that go on from an end of a run, up to the first that does not wait
+    /// for the disk: it turned dirty since `sweep` looked, or was left out, and what is between has
+    /// turned dirty.
     fn dirty_among(&self, beside: impl Iterator<Item = u64>, sweep: &mut Sweep, blocks_max: usize) -> Vec<u64> {
         let room = (self.medium.plan.blocks as usize).saturating_sub(sweep.followed).min(blocks_max);
         let waits = |lba: &u64| self.table.index.lock_for(*lba).get(*lba).is_some_and(|cached| cached.state.waits());
@@ -237,8 +255,9 @@ impl<R: Region> DiskCache<R> {
         sweep.lbas.append(&mut found);
     }
 
-    /// Leaves short runs of `found` out, which is what is dirty `from` some block up to `unseen`. Where more than half of it is short, only single blocks; where more
-    /// than half is single blocks, nothing: those would find no neighbours later.
+    /// Leaves short runs of `found` out, which is what is dirty `from` some block up to `unseen`.
+    /// Where more than half of it is short, only single blocks; where more than half is single
+    /// blocks, nothing: those would find no neighbours later.
     fn postpone(&self, found: &mut Vec<u64>, from: u64, unseen: Option<u64>) {
         let short = ShortRuns::of(found, from, unseen);
         let longest = match found.len() / 2 {
@@ -256,7 +275,8 @@ impl<R: Region> DiskCache<R> {
         found.retain(|lba| postponed.binary_search(lba).is_err());
     }
 
-    /// Copies the dirty ones among `lbas`, one behind the other, and marks them; then those that are marked already.
+    /// Copies the dirty ones among `lbas`, one behind the other, and marks them; then those that
+    /// are marked already.
     fn copy_out(&self, lbas: &[u64], bytes: &mut [u8], progress: &mut Progress) -> (Vec<u64>, Vec<u64>) {
         let size = self.geometry.block_size as usize;
         let mut copied = Vec::with_capacity(lbas.len());
@@ -284,7 +304,8 @@ impl<R: Region> DiskCache<R> {
         (copied, passed_over)
     }
 
-    /// Writes runs of neighbours, and what is in a run that failed block by block. Returns what was written; the rest is unmarked.
+    /// Writes runs of neighbours, and what is in a run that failed block by block. Returns what was
+    /// written; the rest is unmarked.
     fn write_out(&self, copied: Vec<u64>, bytes: &[u8], progress: &mut Progress) -> Vec<u64> {
         let spans = neighbours(&copied, self.geometry.block_size);
         let failed = self.write_spans(&copied, &spans, bytes, progress);
@@ -335,7 +356,8 @@ impl<R: Region> DiskCache<R> {
         *self.destager.flush_failures.lock()
     }
 
-    /// Flushes the disk. `Err` also if a flush failed since there were `failures`: what was written since then is in doubt.
+    /// Flushes the disk. `Err` also if a flush failed since there were `failures`: what was written
+    /// since then is in doubt.
     pub(crate) fn flush_disk_since(&self, failures: u64) -> Result<(), Error> {
         let mut all_failures = self.destager.flush_failures.lock();
         let taken = self.destager.first_blocks.take();
@@ -355,7 +377,8 @@ impl<R: Region> DiskCache<R> {
         }
     }
 
-    /// Ends the destaging of `written`. If the disk was `flushed`, those not committed since turn clean.
+    /// Ends the destaging of `written`. If the disk was `flushed`, those not committed since turn
+    /// clean.
     fn settle(&self, written: &[u64], flushed: bool, progress: &mut Progress) {
         for &lba in written {
             let mut stripe = self.table.index.lock_for(lba);
@@ -412,7 +435,8 @@ mod tests {
         }
     }
 
-    /// A cache of 96 blocks, all dirty and none beside another, and a sweep that has brought 16 of them to the disk.
+    /// A cache of 96 blocks, all dirty and none beside another, and a sweep that has brought 16 of
+    /// them to the disk.
     fn under_way(met: &Arc<Intercepted<Disk, Meeting>>) -> DiskCache<Region> {
         let region = Region::new(CachePlan::cut(96, 512, DISK, 16).end());
         let spec = FormatSpec { block_size: 512, disk_blocks: DISK, ring_slots: 16, uuid: [7; 16], disk: [9; 32] };

@@ -45,7 +45,8 @@ impl Sweep {
     }
 }
 
-/// Where runs of blocks that follow each other begin and end in `lbas`, which ascend: what is written together.
+/// Where runs of blocks that follow each other begin and end in `lbas`, which ascend: what is
+/// written together.
 pub(crate) fn neighbours(lbas: &[u64], block_size: u32) -> Vec<(usize, usize)> {
     let blocks_max = (RUN_BYTES_MAX / block_size as usize).max(1);
     runs(lbas, blocks_max).into_iter().map(|run| (run.start, run.end)).collect()
@@ -71,7 +72,8 @@ pub(super) struct ShortRuns {
 }
 
 impl ShortRuns {
-    /// Where they are in `found`, which ascends. A run that may go on beyond what was looked at, from `from` up to `unseen`, counts as a long one.
+    /// Where they are in `found`, which ascends. A run that may go on beyond what was looked at,
+    /// from `from` up to `unseen`, counts as a long one.
     pub(super) fn of(found: &[u64], from: u64, unseen: Option<u64>) -> ShortRuns {
         let goes_on = |run: &Range<usize>| {
             let before = run.start == 0 && from > 0 && found[0] == from;

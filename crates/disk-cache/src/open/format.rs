@@ -1,8 +1,10 @@
 //! Lays out a fresh cache.
 //!
-//! 1. Both superblocks are wiped, the second first: what lay there before is whole until its first one goes.
+//! 1. Both superblocks are wiped, the second first: what lay there before is whole until its first
+//!    one goes.
 //! 2. Cursors and entries are zeroed: every entry is free, no element counts.
-//! 3. The superblocks are written, the second first. A cut before that leaves no cache; one in between leaves the new one.
+//! 3. The superblocks are written, the second first. A cut before that leaves no cache; one in
+//!    between leaves the new one.
 
 use crate::open::scan::superblocks;
 use tidegate_layout::disk_cache::{
@@ -31,8 +33,8 @@ impl FormatSpec {
     /// Elements of a ring of 1 MiB.
     pub const RING_SLOTS: u32 = 65536;
 
-    /// Elements of the usual ring in a region of `region_bytes` bytes: [`FormatSpec::RING_SLOTS`], or as many as an eighth of a small
-    /// region holds.
+    /// Elements of the usual ring in a region of `region_bytes` bytes: [`FormatSpec::RING_SLOTS`],
+    /// or as many as an eighth of a small region holds.
     pub fn ring_slots_in(region_bytes: u64) -> u32 {
         let fits = u32::try_from(region_bytes / RING_PARTS / ELEMENT_BYTES).unwrap_or(u32::MAX);
         FormatSpec::RING_SLOTS.min(1 << fits.max(1).ilog2())
@@ -112,7 +114,8 @@ pub struct Identity {
     pub sequence: u64,
     /// Whether there is a checksum of each block.
     pub sums: Sums,
-    /// Blocks that the journal behind the disk's blocks has room for; 0: the disk does not keep the order of commits.
+    /// Blocks that the journal behind the disk's blocks has room for; 0: the disk does not keep the
+    /// order of commits.
     pub journal_blocks: u32,
 }
 
@@ -143,7 +146,8 @@ impl From<&TrustedSuperblock> for Identity {
     }
 }
 
-/// What lies on `region`, if it is a cache. Reads the superblocks only; `Err` if both are unreadable.
+/// What lies on `region`, if it is a cache. Reads the superblocks only; `Err` if both are
+/// unreadable.
 pub fn identify<R: Region + ?Sized>(region: &R) -> Result<Option<Identity>, Poison> {
     if region.len() < CURSORS_AT {
         return Ok(None);
@@ -175,8 +179,9 @@ pub fn format_with<R: Region + ?Sized>(
     lay_out(&plan(sums, region.len(), spec)?, region, spec, contents)
 }
 
-/// The same for a cache that keeps the order of commits on its disk, by the journal for up to `journal_blocks` that
-/// [`lay_out_journal`](crate::lay_out_journal) has laid out there: [`FormatSpec::disk_blocks`] are those before it.
+/// The same for a cache that keeps the order of commits on its disk, by the journal for up to
+/// `journal_blocks` that [`lay_out_journal`](crate::lay_out_journal) has laid out there:
+/// [`FormatSpec::disk_blocks`] are those before it.
 pub fn format_ordered<R: Region + ?Sized>(
     journal_blocks: u32,
     sums: Sums,

@@ -1,28 +1,42 @@
-//! Whether somebody else wrote to the disk while its cache was not in use: mounted it after a crash, for example. What is dirty would go over that, and what is
-//! clean would be older.
+//! Whether somebody else wrote to the disk while its cache was not in use: mounted it after a
+//! crash, for example. What is dirty would go over that, and what is clean would be older.
 //!
-//! Times and sizes cannot tell, as the cache's own last writes before a kill or a power cut change them too. Contents can:
+//! Times and sizes cannot tell, as the cache's own last writes before a kill or a power cut change
+//! them too. Contents can:
 //!
-//! - *The disk's first blocks*, where file systems, partition tables and volume managers keep what they change whenever they are used, have a checksum each in the memory, one
-//!   word. It says what the disk holds, durably; or, being zero, that nothing is known.
-//! - *Clean blocks*: the disk holds the same bytes, and has confirmed a flush since. Up to [`COMPARED`] of them, evenly spread, are compared at each opening.
+//! - *The disk's first blocks*, where file systems, partition tables and volume managers keep what
+//!   they change whenever they are used, have a checksum each in the memory, one word. It says what
+//!   the disk holds, durably; or, being zero, that nothing is known.
+//! - *Clean blocks*: the disk holds the same bytes, and has confirmed a flush since. Up to
+//!   [`COMPARED`] of them, evenly spread, are compared at each opening.
 //!
 //! # Why no crash of our own looks like somebody else
 //!
-//! 1. Before a first block is written to the disk its word becomes zero. **Flush, fence.** Then the disk gets the block.
-//! 2. When the disk has confirmed a flush that began after the write had ended, the word becomes the checksum of what was written. Flushed, not fenced.
+//! 1. Before a first block is written to the disk its word becomes zero. **Flush, fence.** Then the
+//!    disk gets the block.
+//! 2. When the disk has confirmed a flush that began after the write had ended, the word becomes
+//!    the checksum of what was written. Flushed, not fenced.
 //!
-//! - *Cut or killed before the fence of step 1*: the disk has not been asked to write the block. It holds what the old word says, and a zero is always right.
-//! - *After it, before the disk's flush is over*: the block may be old, new, or torn in any way. The word is zero.
+//! - *Cut or killed before the fence of step 1*: the disk has not been asked to write the block. It
+//!   holds what the old word says, and a zero is always right.
+//! - *After it, before the disk's flush is over*: the block may be old, new, or torn in any way.
+//!   The word is zero.
 //! - *After step 2*: the disk has the block for good. The word is zero, or says so.
-//! - *The disk refuses the write, or a flush fails since it began*: the word stays zero until the block is written once more, and a flush confirms that.
-//! - *The block is written again before that*: each write has a turn, and a flush settles the last one only.
-//! - *An ordered disk*: the words of a group are zero before its journal counts, so that it may be put in place with the memory or without it.
-//! - *A clean block* is one whatever is cut or killed: its entry says so only after the disk's flush, and it is dirty before the disk gets other bytes. See `lib.rs`, `write_around.rs`.
-//! - *At an opening* the disk is flushed first. A word that is zero becomes what the disk holds then, unless that flush failed.
-//! - *The memory lost a store* that was to make a word zero: the disk does not get the block before the cache is opened anew.
+//! - *The disk refuses the write, or a flush fails since it began*: the word stays zero until the
+//!   block is written once more, and a flush confirms that.
+//! - *The block is written again before that*: each write has a turn, and a flush settles the last
+//!   one only.
+//! - *An ordered disk*: the words of a group are zero before its journal counts, so that it may be
+//!   put in place with the memory or without it.
+//! - *A clean block* is one whatever is cut or killed: its entry says so only after the disk's
+//!   flush, and it is dirty before the disk gets other bytes. See `lib.rs`, `write_around.rs`.
+//! - *At an opening* the disk is flushed first. A word that is zero becomes what the disk holds
+//!   then, unless that flush failed.
+//! - *The memory lost a store* that was to make a word zero: the disk does not get the block before
+//!   the cache is opened anew.
 //!
-//! A memory that loses what a fence has confirmed, as an ordinary file does when the power fails, may look like a changed disk. Then it is right not to trust it.
+//! A memory that loses what a fence has confirmed, as an ordinary file does when the power fails,
+//! may look like a changed disk. Then it is right not to trust it.
 
 use crate::open::scan;
 use crate::open::superblock_copies;
@@ -60,7 +74,8 @@ pub(crate) fn store<R: Region>(medium: &Medium<R>, at: u64, word: u64) {
     medium.region.flush(at, size_of::<StartSum>() as u64);
 }
 
-/// Has checksums of the disk's first blocks kept in the cache of `superblock`, from which recovery has made what counts; nothing is known of them yet.
+/// Has checksums of the disk's first blocks kept in the cache of `superblock`, from which recovery
+/// has made what counts; nothing is known of them yet.
 pub(crate) fn begin<R: Region>(medium: &mut Medium<R>, superblock: &TrustedSuperblock) -> Result<(), Sealed> {
     let plan = superblock.plan.with_start_sums();
     if superblock.plan.start_sums || !plan.start_sums {
@@ -82,7 +97,8 @@ pub(crate) fn clear<R: Region>(region: &R, plan: &tidegate_layout::disk_cache::C
     }
 }
 
-/// The first block that is found to hold something else on `disk` than its cache left there; recovery has been made. Reads only.
+/// The first block that is found to hold something else on `disk` than its cache left there;
+/// recovery has been made. Reads only.
 pub(crate) fn first_changed<R: Region>(medium: &Medium<R>, disk: &dyn Backing) -> Option<Lba> {
     let start = Disk::of(medium, disk);
     let known = (0..medium.plan.start_blocks()).filter_map(|lba| Some((lba, start_word(medium, lba)?)));
@@ -111,7 +127,8 @@ fn first_changed_of_clean<R: Region>(medium: &Medium<R>, disk: &Disk<'_>) -> Opt
     clean.into_iter().step_by(each).find(|pair| differs(pair)).map(|(lba, _)| Lba(lba))
 }
 
-/// Copies `block` out, which holds block `lba` of the disk, if the memory gives back what was stored as far as that can be told.
+/// Copies `block` out, which holds block `lba` of the disk, if the memory gives back what was
+/// stored as far as that can be told.
 fn is_sound<R: Region>(medium: &Medium<R>, lba: u64, block: u32, out: &mut [u8]) -> bool {
     if medium.read_block(block, out).is_err() {
         return false;
@@ -124,7 +141,8 @@ fn start_word<R: Region>(medium: &Medium<R>, lba: u64) -> Option<u64> {
     medium.region.load_u64(medium.plan.start_sum_at(lba)?).ok()
 }
 
-/// Remembers what `disk` holds, durably, wherever nothing is known yet; if it is `settled`, for otherwise a power cut may change that.
+/// Remembers what `disk` holds, durably, wherever nothing is known yet; if it is `settled`, for
+/// otherwise a power cut may change that.
 pub(crate) fn remember<R: Region>(medium: &Medium<R>, disk: &dyn Backing, settled: bool) -> Result<(), Sealed> {
     let start = Disk::of(medium, disk);
     for lba in 0..medium.plan.start_blocks() {
@@ -142,7 +160,8 @@ pub(crate) fn remember<R: Region>(medium: &Medium<R>, disk: &dyn Backing, settle
     medium.fence()
 }
 
-/// Gives up what is clean in the memory of a disk that was changed, durably, and what is known of the disk.
+/// Gives up what is clean in the memory of a disk that was changed, durably, and what is known of
+/// the disk.
 pub(crate) fn forget<R: Region>(medium: &Medium<R>) -> Result<(), Error> {
     let mut clean: Vec<(u32, u16)> = Vec::new();
     scan::entries(&medium.region, &medium.plan, |entry, state| {

@@ -1,8 +1,9 @@
 //! Entries that the medium does not give back.
 //!
-//! Such a line stays out of use: a store to it may be lost, and would seal the region. For each of its entries a free block is withheld too, so
-//! that there are as many entries as blocks again. What the entries named, nothing tells but the ring, if it still has an element
-//! about them; an older element may have named another block by then, so it is a hint, and no more.
+//! Such a line stays out of use: a store to it may be lost, and would seal the region. For each of
+//! its entries a free block is withheld too, so that there are as many entries as blocks again.
+//! What the entries named, nothing tells but the ring, if it still has an element about them; an
+//! older element may have named another block by then, so it is a hint, and no more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -16,7 +17,8 @@ pub struct PoisonedEntries {
     pub entries: Vec<u32>,
     /// Where the first of them lies, in bytes.
     pub at: u64,
-    /// Blocks of the disk that the ring knows them to have named at last, or not long ago. What only the cache had of them is lost.
+    /// Blocks of the disk that the ring knows them to have named at last, or not long ago. What
+    /// only the cache had of them is lost.
     pub named: Vec<Lba>,
 }
 

@@ -1,20 +1,24 @@
 //! Lays a cache out anew for another disk or another size, when nothing in it is dirty.
 //!
-//! 1. Recovery, as at every opening: what the ring says is applied and durable, and no element counts any more. If anything is dirty then,
-//!    nothing else is done.
+//! 1. Recovery, as at every opening: what the ring says is applied and durable, and no element
+//!    counts any more. If anything is dirty then, nothing else is done.
 //! 2. Every entry is freed by its second word, and flushed. **Fence.**
 //! 3. What becomes the new entries is zeroed, and what is known of the disk. **Fence.**
-//! 4. The new superblock is written over the copy that does not count. **Fence.** And over the other. **Fence.**
+//! 4. The new superblock is written over the copy that does not count. **Fence.** And over the
+//!    other. **Fence.**
 //!
 //! - *Cut in step 1*: as in every recovery.
 //! - *Cut in step 2*: the old cache, of which some clean blocks are free.
-//! - *Cut in step 3*: the old cache, empty: whatever the first words hold, the second ones say free, before and after. The new entries reach into
-//!   blocks or stop before others; no entry names one.
-//! - *Cut in step 4*: the old cache or the new one, by the copy that counts; both are empty. A copy that is torn has a wrong checksum, and the next
-//!   opening writes it anew, as it does one that is older. The
-//!   cursors and the ring stay where they are; counters begin anew, and no element is left to compare them with.
+//! - *Cut in step 3*: the old cache, empty: whatever the first words hold, the second ones say
+//!   free, before and after. The new entries reach into blocks or stop before others; no entry
+//!   names one.
+//! - *Cut in step 4*: the old cache or the new one, by the copy that counts; both are empty. A copy
+//!   that is torn has a wrong checksum, and the next opening writes it anew, as it does one that is
+//!   older. The cursors and the ring stay where they are; counters begin anew, and no element is
+//!   left to compare them with.
 //!
-//! A cut after that leaves the new one. At no time is there no cache, or one that names a block of the wrong disk.
+//! A cut after that leaves the new one. At no time is there no cache, or one that names a block of
+//! the wrong disk.
 
 use crate::open::format::{FormatError, FormatSpec, Identity, fitting, with_journal};
 use crate::open::scan::{self, Unusable};
@@ -72,7 +76,8 @@ pub enum Foreseen {
     Anew,
 }
 
-/// Tells what [`relayout`] makes of the cache on `region`, which may be in use: its superblocks stay as they are. Changes nothing.
+/// Tells what [`relayout`] makes of the cache on `region`, which may be in use: its superblocks
+/// stay as they are. Changes nothing.
 ///
 /// # Errors
 /// The cache cannot be made like that.
@@ -158,7 +163,8 @@ impl Found {
     }
 }
 
-/// Zeroes whole lines that can be read; a store to another may be lost, and what cannot be read is not used.
+/// Zeroes whole lines that can be read; a store to another may be lost, and what cannot be read is
+/// not used.
 fn zero_readable<R: Region>(region: &R, from: u64, until: u64) {
     const LINE: usize = 64;
     const _: () = assert!(LINE as u64 == LINE_BYTES);

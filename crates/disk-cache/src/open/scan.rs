@@ -1,7 +1,7 @@
 //! What lies on a region: superblock, elements and entries, each checked.
 //!
-//! The entries' states are those that recovery brings about: an element that is ahead of its entry has been applied. Nothing is stored
-//! here, so a check can use it as well.
+//! The entries' states are those that recovery brings about: an element that is ahead of its entry
+//! has been applied. Nothing is stored here, so a check can use it as well.
 
 use crate::commit::redo::EntryMove;
 use std::collections::BTreeMap;
@@ -76,7 +76,8 @@ pub(crate) enum Unusable {
     Unreadable,
 }
 
-/// Gives `visit` each entry's own state, in order; or the rule that it breaks, or that its line cannot be read.
+/// Gives `visit` each entry's own state, in order; or the rule that it breaks, or that its line
+/// cannot be read.
 pub(crate) fn entries<R: Region + ?Sized>(
     region: &R,
     plan: &CachePlan,

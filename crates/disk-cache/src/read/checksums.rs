@@ -1,10 +1,12 @@
 //! Checksums of blocks, for caches that keep them.
 //!
-//! The sum of a block is stored when its data is, while no durable word names the block, and made durable by the same fence. Whatever names the
-//! block later, entry or element, was stored after that fence. So wherever an entry names a block after a cut, data and sum are both there,
-//! and belong together: a sum that is wrong tells of memory that changed, and of nothing else. The sum covers the block's number on the disk
-//! too, so that bytes in the wrong place are noticed. A block that a restart forgets has its sum as it has its data: in the same free block's place, and
-//! not durable.
+//! The sum of a block is stored when its data is, while no durable word names the block, and made
+//! durable by the same fence. Whatever names the block later, entry or element, was stored after
+//! that fence. So wherever an entry names a block after a cut, data and sum are both there, and
+//! belong together: a sum that is wrong tells of memory that changed, and of nothing else. The sum
+//! covers the block's number on the disk too, so that bytes in the wrong place are noticed. A block
+//! that a restart forgets has its sum as it has its data: in the same free block's place, and not
+//! durable.
 //!
 //! Sums are looked at when a block is read, before it is written to the disk, and by a scrub.
 
@@ -22,14 +24,16 @@ pub struct Scrubbed {
     pub sound: u64,
     /// Blocks that were not, and why.
     pub damaged: Vec<(Lba, Error)>,
-    /// Entries that cannot be read, and no cached block is known to be theirs: what they named was lost before the cache was opened.
+    /// Entries that cannot be read, and no cached block is known to be theirs: what they named was
+    /// lost before the cache was opened.
     pub lost: u64,
     /// The entry to go on with; None: all were looked at.
     pub next: Option<u32>,
 }
 
 impl<R: Region> DiskCache<R> {
-    /// Stores each of `writes` into the block of the same place in `blocks`, with its sum; durable with this thread's next fence.
+    /// Stores each of `writes` into the block of the same place in `blocks`, with its sum; durable
+    /// with this thread's next fence.
     pub(crate) fn stream_all<'a>(&self, writes: impl Iterator<Item = Write<'a>> + Clone, blocks: &[u32]) {
         for ((_, data), block) in writes.clone().zip(blocks) {
             self.medium.stream_block(*block, data);
@@ -47,7 +51,8 @@ impl<R: Region> DiskCache<R> {
         lines.into_iter().for_each(|line| self.medium.region.flush(line, LINE_BYTES));
     }
 
-    /// Copies the cached block `lba` out, whose stripe is locked, or whose content stays for another reason.
+    /// Copies the cached block `lba` out, whose stripe is locked, or whose content stays for
+    /// another reason.
     pub(crate) fn copy_block(&self, lba: u64, cached: Cached, out: &mut [u8]) -> Result<()> {
         self.medium.read_block(cached.block, out)?;
         let Some(at) = self.medium.plan.sum_at(cached.block) else { return Ok(()) };
@@ -70,8 +75,8 @@ impl<R: Region> DiskCache<R> {
         self.medium.plan.sums_at.is_some()
     }
 
-    /// Reads what up to `entries_max` entries from number `from` on name. Blocks may come and go meanwhile; those that are cached all the time are
-    /// read once, if every entry is looked at.
+    /// Reads what up to `entries_max` entries from number `from` on name. Blocks may come and go
+    /// meanwhile; those that are cached all the time are read once, if every entry is looked at.
     pub fn scrub_step(&self, from: u32, entries_max: u32) -> Scrubbed {
         let until = from.saturating_add(entries_max.max(1)).min(self.medium.plan.blocks);
         let next = (until < self.medium.plan.blocks).then_some(until);
@@ -95,7 +100,8 @@ impl<R: Region> DiskCache<R> {
         scrubbed
     }
 
-    /// Entries that cannot be read any more are damage, though the cache knows what they named until it is opened anew.
+    /// Entries that cannot be read any more are damage, though the cache knows what they named
+    /// until it is opened anew.
     fn name_damaged(&self, unreadable: &BTreeSet<u32>, poison: Poison, scrubbed: &mut Scrubbed) {
         let stripes = (0..self.table.index.stripes()).map(|stripe| self.table.index.lock(stripe));
         let named: BTreeSet<u64> = stripes.flat_map(|stripe| stripe.named_by(unreadable)).collect();

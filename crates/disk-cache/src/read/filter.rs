@@ -1,7 +1,8 @@
-//! Which blocks that were read come into the cache, if the mode lets any in: long runs go past it, and so may what nobody asked for twice.
+//! Which blocks that were read come into the cache, if the mode lets any in: long runs go past it,
+//! and so may what nobody asked for twice.
 //!
-//! Writes always come in. Past the cache they would lose what makes them worth it: each would wait for a flush of the disk, and a request of
-//! several blocks would not be whole.
+//! Writes always come in. Past the cache they would lose what makes them worth it: each would wait
+//! for a flush of the disk, and a request of several blocks would not be whole.
 
 use crate::counters::Tally;
 use tidegate_media::LbaRange;
@@ -17,7 +18,8 @@ pub(crate) enum Run {
     Short,
 }
 
-/// The policies, each behind its own lock, which nobody takes unless the policy has something to decide.
+/// The policies, each behind its own lock, which nobody takes unless the policy has something to
+/// decide.
 pub(crate) struct Filter {
     sequential: Option<Mutex<Sequential>>,
     doorkeeper: Option<Mutex<Doorkeeper>>,

@@ -1,4 +1,5 @@
-//! The state that reads share: the filter for blocks that are read, and the blocks that a restart forgets.
+//! The state that reads share: the filter for blocks that are read, and the blocks that a restart
+//! forgets.
 
 use crate::counters::Tally;
 use crate::read::filter::{Filter, Run};
@@ -46,7 +47,8 @@ impl Reader {
         self.filter.lets_in(lba, run, tally)
     }
 
-    /// What `entry` is held for. It may be over when it is told: whoever acts on it looks again with the stripe locked.
+    /// What `entry` is held for. It may be over when it is told: whoever acts on it looks again
+    /// with the stripe locked.
     pub(crate) fn lba_of(&self, entry: u32) -> Option<u64> {
         // Relaxed, here and below: nothing but the number is told.
         let lba = self.volatile.get(entry as usize)?.load(Ordering::Relaxed);

@@ -1,13 +1,16 @@
-//! Blocks that reads brought in and that a restart forgets: their entries stay free, and nothing on the medium tells of them.
+//! Blocks that reads brought in and that a restart forgets: their entries stay free, and nothing on
+//! the medium tells of them.
 //!
-//! The data of such a block is stored and not flushed, into a block that is free for good: of every pending word any part may arrive, and means
-//! nothing. So no cut can show it, and giving it up changes nothing on the medium: block and entry are free again at once. A commit over
-//! it is one of a block that is not cached, with the entry that it holds: that one is free, so its first word is not durable either.
+//! The data of such a block is stored and not flushed, into a block that is free for good: of every
+//! pending word any part may arrive, and means nothing. So no cut can show it, and giving it up
+//! changes nothing on the medium: block and entry are free again at once. A commit over it is one
+//! of a block that is not cached, with the entry that it holds: that one is free, so its first word
+//! is not durable either.
 //!
-//! When the block is streamed to later, by whatever core, words of the forgotten data may still be pending. They are older than the stream, so none of
-//! them can come after it.
-//! The other way round, a stream that was never fenced, as that of a commit that met a conflict, cannot come over what is stored in its place later: the
-//! lock under which the block is given back waits for it.
+//! When the block is streamed to later, by whatever core, words of the forgotten data may still be
+//! pending. They are older than the stream, so none of them can come after it. The other way round,
+//! a stream that was never fenced, as that of a commit that met a conflict, cannot come over what
+//! is stored in its place later: the lock under which the block is given back waits for it.
 
 use crate::cache::DiskCache;
 use crate::commit::Write;
@@ -23,7 +26,8 @@ impl<R: Region> DiskCache<R> {
         self.reader.reads
     }
 
-    /// Stores each of `blocks_read` into the block of the same place in `blocks`, with its sum, for this process alone.
+    /// Stores each of `blocks_read` into the block of the same place in `blocks`, with its sum, for
+    /// this process alone.
     pub(crate) fn store_all<'a>(&self, blocks_read: impl Iterator<Item = Write<'a>>, blocks: &[u32]) {
         for ((lba, data), block) in blocks_read.zip(blocks) {
             self.medium.store_block(*block, data);
@@ -42,13 +46,15 @@ impl<R: Region> DiskCache<R> {
         stripe.counts.fills += 1;
     }
 
-    /// Forgets block `lba`, which is about to be committed. Its entry is the caller's, and its block, which nothing names.
+    /// Forgets block `lba`, which is about to be committed. Its entry is the caller's, and its
+    /// block, which nothing names.
     pub(crate) fn take_over(&self, stripe: &mut Stripe, lba: u64, volatile: Cached) -> FreeEntry {
         self.table.index.remove_overwritten(stripe, lba);
         self.let_go(volatile)
     }
 
-    /// Forgets block `lba`, if `entry` is held for it, and makes its block and its entry free at once.
+    /// Forgets block `lba`, if `entry` is held for it, and makes its block and its entry free at
+    /// once.
     pub(crate) fn forget(&self, stripe: &mut Stripe, lba: u64, entry: u32) -> bool {
         let cached = stripe.get(lba).filter(|cached| cached.entry == entry);
         let Some(volatile) = cached.filter(|cached| cached.state == State::Volatile) else { return false };

@@ -7,7 +7,8 @@ use crate::lanes::segments::Loss;
 use tidegate_media::Region;
 
 impl<R: Region> Lane<R> {
-    /// Entries lost bytes to newer ones, or to a cut. Those that have none left are freed: at once if they are void, durably; otherwise with the next commit.
+    /// Entries lost bytes to newer ones, or to a cut. Those that have none left are freed: at once
+    /// if they are void, durably; otherwise with the next commit.
     pub(crate) fn lose(&mut self, file: FileId, losses: &[Loss]) -> Result<(), FileError> {
         for loss in losses {
             let Some(slot) = &mut self.slots[loss.slot as usize] else { continue };
@@ -38,7 +39,8 @@ impl<R: Region> Lane<R> {
         }
     }
 
-    /// Gives up entries whose bytes are below too, until there is one less. False when there is none.
+    /// Gives up entries whose bytes are below too, until there is one less. False when there is
+    /// none.
     pub(crate) fn give_up_clean(&mut self) -> Result<bool, FileError> {
         while let Some((number, version)) = self.clean.pop_front() {
             let Some(slot) = self.slots[number as usize].filter(|slot| slot.version == version) else { continue };

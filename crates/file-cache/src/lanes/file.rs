@@ -20,7 +20,8 @@ pub(crate) struct File {
     pub(crate) opens: u32,
     /// Its length as the program sees it.
     pub(crate) size: u64,
-    /// Whether the kernel's path may have touched it: nothing is here, and `size` may be out of date.
+    /// Whether the kernel's path may have touched it: nothing is here, and `size` may be out of
+    /// date.
     pub(crate) passed: bool,
     /// What its record says; `None`: the pool knows nothing of it.
     pub(crate) record: Option<Record>,
@@ -93,7 +94,8 @@ impl File {
         Ok(())
     }
 
-    /// The chunks of the file from `at` to `at + len` for which no room is reserved yet, as a range of bytes.
+    /// The chunks of the file from `at` to `at + len` for which no room is reserved yet, as a range
+    /// of bytes.
     pub(crate) fn unreserved(&self, at: u64, len: u64) -> Option<(u64, u64)> {
         let mut chunks =
             (at / CHUNK_BYTES..=(at + len - 1) / CHUNK_BYTES).filter(|chunk| !self.reserved.contains(chunk));

@@ -12,7 +12,8 @@ pub(crate) fn words_of(identity: FileIdentity) -> [u64; 3] {
 }
 
 impl<R: Region> Lane<R> {
-    /// Makes the record of a file that has none: at its first sync. Its creation and all that the kernel's path wrote get durable first.
+    /// Makes the record of a file that has none: at its first sync. Its creation and all that the
+    /// kernel's path wrote get durable first.
     pub(crate) fn ensure_record(&mut self, file: FileId) -> Result<(), FileError> {
         let cached = self.file(file)?;
         if cached.record.is_some() {
@@ -38,7 +39,8 @@ impl<R: Region> Lane<R> {
         Ok(())
     }
 
-    /// Before the cache changes the file below: its mark is no longer that of a file nobody touched, durably.
+    /// Before the cache changes the file below: its mark is no longer that of a file nobody
+    /// touched, durably.
     pub(crate) fn touch(&mut self, file: FileId) -> Result<(), FileError> {
         let cached = self.file_mut(file)?;
         cached.touched += 1;
@@ -52,7 +54,8 @@ impl<R: Region> Lane<R> {
         Ok(())
     }
 
-    /// The pool knows nothing of the file any more, durably; all of it is below, durably. With its record its entries count no longer.
+    /// The pool knows nothing of the file any more, durably; all of it is below, durably. With its
+    /// record its entries count no longer.
     pub(crate) fn forget_contents(&mut self, file: FileId) -> Result<(), FileError> {
         let cached = self.file_mut(file)?;
         if cached.record.take().is_some() {

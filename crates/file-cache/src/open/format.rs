@@ -1,7 +1,8 @@
 //! Fresh pools, and what pools say of themselves.
 //!
-//! A pool is laid out so: both superblocks are zeroed; then the cursors, records and entries of each lane; a fence; then the superblocks are written, one after the
-//! other, each with a fence. So a region with a superblock is whole.
+//! A pool is laid out so: both superblocks are zeroed; then the cursors, records and entries of
+//! each lane; a fence; then the superblocks are written, one after the other, each with a fence. So
+//! a region with a superblock is whole.
 
 use tidegate_layout::disk_cache::SUPERBLOCK_COPIES_AT;
 use tidegate_layout::file_cache::{LanePlan, PoolPlan, PoolSuperblock, TrustedPool, VolatilePlan};
@@ -148,7 +149,8 @@ pub(crate) fn lane_plan<R: Region + ?Sized>(region: &R, lane: u32) -> Result<Lan
     Ok(pool.plan.lane(lane))
 }
 
-/// Bytes of shared memory that a lane of the pool on `region` wants for `data_bytes` of unsynced writes.
+/// Bytes of shared memory that a lane of the pool on `region` wants for `data_bytes` of unsynced
+/// writes.
 pub fn dram_bytes<R: Region + ?Sized>(region: &R, data_bytes: u64) -> Result<u64, OpenError> {
     let files = identify(region)?.plan.files;
     let blocks = data_bytes.div_ceil(tidegate_layout::file_cache::VOLATILE_BLOCK_BYTES);

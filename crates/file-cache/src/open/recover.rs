@@ -1,10 +1,13 @@
 //! Recovery: what a lane holds, and what a killed process had not synced, goes to the files below.
 //!
-//! 1. Everything that says something is made durable: a killed process may have left it visible and no more.
-//! 2. For each file: its mark of a file that nobody touched is taken back. **Fence.** It is cut or extended to the length of its record; its entries are written in the order of their versions; it gets the length that they
-//!    give it, and a sync.
-//! 3. Unsynced writes of a killed process go over that, if there are any, and it gets the length that the process saw. Before that its record is given up,
-//!    durably: what it says is no longer what the file may be cut to.
+//! 1. Everything that says something is made durable: a killed process may have left it visible and
+//!    no more.
+//! 2. For each file: its mark of a file that nobody touched is taken back. **Fence.** It is cut or
+//!    extended to the length of its record; its entries are written in the order of their versions;
+//!    it gets the length that they give it, and a sync.
+//! 3. Unsynced writes of a killed process go over that, if there are any, and it gets the length
+//!    that the process saw. Before that its record is given up, durably: what it says is no longer
+//!    what the file may be cut to.
 //! 4. No record is in use any more. **Fence.** The tail goes to the head. **Fence.**
 //!
 //! Until the fence of step 4 all of it can be done again, with the same outcome.
@@ -81,8 +84,10 @@ struct Unfinished {
     grows_to: u64,
 }
 
-/// Applies what lane `lane` holds to the files below, and then what `dram`, the memory of a process that was killed, holds. The lane is empty afterwards. Nobody
-/// uses the lane meanwhile. A file that is missing, was replaced or was changed by others is left alone: its data goes to [`Below::salvage`].
+/// Applies what lane `lane` holds to the files below, and then what `dram`, the memory of a process
+/// that was killed, holds. The lane is empty afterwards. Nobody uses the lane meanwhile. A file
+/// that is missing, was replaced or was changed by others is left alone: its data goes to
+/// [`Below::salvage`].
 pub fn recover<R: Region + ?Sized>(
     region: &R,
     lane: u32,
@@ -105,7 +110,8 @@ pub fn recover<R: Region + ?Sized>(
     Ok(done)
 }
 
-/// Makes durable what a killed process may have left in the CPU's caches: records and entries. Cursors are made so where they are read.
+/// Makes durable what a killed process may have left in the CPU's caches: records and entries.
+/// Cursors are made so where they are read.
 pub(crate) fn settle_metadata<R: Region + ?Sized>(region: &R, plan: &LanePlan) -> Result<(), Sealed> {
     region.flush(plan.record_at(0), plan.chunks_at() - plan.record_at(0));
     region.fence()
@@ -183,7 +189,8 @@ fn identity_of([device, inode, generation]: [u64; 3]) -> FileIdentity {
     FileIdentity { device, inode, generation }
 }
 
-/// An element that is not behind its target counts in its place. An entry changes without an element too, so one as new as its element is newer.
+/// An element that is not behind its target counts in its place. An entry changes without an
+/// element too, so one as new as its element is newer.
 fn carry_out(change: Change, records: &mut BTreeMap<u32, TrustedRecord>, entries: &mut BTreeMap<u32, FileEntry>) {
     match change {
         Change::Entry { slot, extent, version } => {

@@ -8,7 +8,8 @@ use std::ops::Range;
 use tidegate_media::Region;
 
 impl<R: Region> Lane<R> {
-    /// Puts bytes behind those in the last block of the file: data, fence, one word, fence. False if they do not belong or fit there.
+    /// Puts bytes behind those in the last block of the file: data, fence, one word, fence. False
+    /// if they do not belong or fit there.
     pub(super) fn lengthen_tail(
         &mut self,
         file: FileId,

@@ -41,8 +41,9 @@ impl<R: Region> Lane<R> {
         Ok(Some(placed))
     }
 
-    /// How large a block is to be for what lies from `at` to `end`: one that it fills at least half, or the largest that it fills. A file that outgrows its last block at its
-    /// end gets a larger one.
+    /// How large a block is to be for what lies from `at` to `end`: one that it fills at least
+    /// half, or the largest that it fills. A file that outgrows its last block at its end gets a
+    /// larger one.
     fn class_for(&self, file: FileId, at: u64, end: u64) -> Result<Class, FileError> {
         let bytes = end - at;
         let holding = Class::holding(bytes);
@@ -119,7 +120,8 @@ impl<R: Region> Lane<R> {
         Ok(())
     }
 
-    /// Commits `changes`, which carry the next version, by the ring, and stores them. Data they speak of was streamed. Entries that died before are free afterwards.
+    /// Commits `changes`, which carry the next version, by the ring, and stores them. Data they
+    /// speak of was streamed. Entries that died before are free afterwards.
     pub(crate) fn commit_changes(&mut self, changes: &[Change]) -> Result<(), FileError> {
         if self.version == VERSION_MAX {
             return Err(FileError::Worn);

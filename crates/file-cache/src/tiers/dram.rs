@@ -1,7 +1,9 @@
-//! Unsynced writes: blocks in shared memory, which outlives the process, each with a header that says whose it is.
+//! Unsynced writes: blocks in shared memory, which outlives the process, each with a header that
+//! says whose it is.
 //!
-//! A block has bytes of one file that follow each other; no two blocks have the same byte. The bytes here are always the newest. A header is stored after
-//! the bytes it speaks of, so after a kill each block is free or as some write left it.
+//! A block has bytes of one file that follow each other; no two blocks have the same byte. The
+//! bytes here are always the newest. A header is stored after the bytes it speaks of, so after a
+//! kill each block is free or as some write left it.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -65,7 +67,8 @@ impl Unsynced {
         self.memory.store_u64(self.plan.file_at(file) + VolatileFile::SIZE_AT, size);
     }
 
-    /// A synchronous write is about to give the file this length, or the file is about to be cut (0).
+    /// A synchronous write is about to give the file this length, or the file is about to be cut
+    /// (0).
     pub(crate) fn grows_to(&self, file: u32, size: u64) {
         self.memory.store_u64(self.plan.file_at(file) + VolatileFile::GROWS_TO_AT, size);
     }
@@ -82,7 +85,8 @@ impl Unsynced {
         (done, None)
     }
 
-    /// Writes the bytes of `data` that fall into one block: over bytes that are here, behind them, or into a free block.
+    /// Writes the bytes of `data` that fall into one block: over bytes that are here, behind them,
+    /// or into a free block.
     fn write_piece(&mut self, file: u32, written: &mut Written, at: u64, data: &[u8]) -> Result<usize, NoBlock> {
         let next = written.range(at + 1..).next().map_or(u64::MAX, |(start, _)| *start);
         let until_next = usize::try_from(next - at).unwrap_or(usize::MAX);

@@ -1,4 +1,5 @@
-//! Bringing files up to date below: in steps behind the program's back, or at once before the kernel's path may touch a file.
+//! Bringing files up to date below: in steps behind the program's back, or at once before the
+//! kernel's path may touch a file.
 
 use crate::below::{BackingFile, Refused};
 use crate::cache::FileCache;
@@ -36,9 +37,10 @@ struct Batch {
 }
 
 impl<R: Region> FileCache<R> {
-    /// Writes about `budget_bytes` of what only the pool has durably to one file, or all of a smaller file, syncs that file, and lets its entries be given
-    /// up. For a thread in the background: it waits for the disk, the program hardly for it. After an error nothing has changed, and the step
-    /// may be tried again.
+    /// Writes about `budget_bytes` of what only the pool has durably to one file, or all of a
+    /// smaller file, syncs that file, and lets its entries be given up. For a thread in the
+    /// background: it waits for the disk, the program hardly for it. After an error nothing has
+    /// changed, and the step may be tried again.
     pub fn write_back_step(&self, budget_bytes: u64) -> Result<Progress, FileError> {
         let _sweep = self.sweep.lock();
         let Some(batch) = self.lane().write_batch(budget_bytes)? else { return Ok(Progress::default()) };
@@ -47,8 +49,9 @@ impl<R: Region> FileCache<R> {
         Ok(Progress { bytes, left_bytes: self.fill().out_of_sync })
     }
 
-    /// Brings everything that was written to the file below, durably, and drops it here: the kernel's path may touch the file then. What is
-    /// written through the cache afterwards begins anew.
+    /// Brings everything that was written to the file below, durably, and drops it here: the
+    /// kernel's path may touch the file then. What is written through the cache afterwards begins
+    /// anew.
     pub fn drain(&self, file: FileId) -> Result<(), FileError> {
         let mut lane = self.lane();
         lane.drain(file, None)?;
@@ -122,8 +125,9 @@ impl<R: Region> Lane<R> {
         Ok(write_run(&*cached.backing, &mut run)?)
     }
 
-    /// The batch is below, durably: its entries are void from now on, in one commit. Not if the file was cut or drained meanwhile: its sync may not
-    /// cover that, and what the record says would no longer be carried out.
+    /// The batch is below, durably: its entries are void from now on, in one commit. Not if the
+    /// file was cut or drained meanwhile: its sync may not cover that, and what the record says
+    /// would no longer be carried out.
     fn settle(&mut self, batch: &Batch) -> Result<u64, FileError> {
         self.counters.syncs_below += 1;
         let Ok(cached) = self.file(batch.file) else { return Ok(0) };
@@ -157,7 +161,8 @@ impl<R: Region> Lane<R> {
         Ok(())
     }
 
-    /// Brings everything below, durably, `more` too, and drops it here. What it writes over older bytes below is not atomic.
+    /// Brings everything below, durably, `more` too, and drops it here. What it writes over older
+    /// bytes below is not atomic.
     pub(crate) fn drain(&mut self, file: FileId, more: Option<(u64, &[u8])>) -> Result<(), FileError> {
         let cached = self.file(file)?;
         if cached.passed && cached.is_below() && more.is_none() {
