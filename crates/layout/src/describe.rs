@@ -66,6 +66,9 @@ pub fn describe() -> String {
     out
 }
 
+/// Most columns of a line of running text.
+const COLUMNS_MAX: usize = 100;
+
 const HEAD: &str = "# Bytes on the medium
 
 Printed by `tidegate_layout::describe()`; `cargo xtask bless` writes it anew. All integers are
@@ -142,7 +145,7 @@ fn write_cache() -> String {
 }
 
 fn table(description: &Description) -> String {
-    let mut out = format!("### {}, {} bytes\n\n{}\n\n", description.name, description.size, description.text.trim());
+    let mut out = format!("### {}, {} bytes\n\n{}\n", description.name, description.size, wrapped(description.text));
     out.push_str("| offset | bytes | field | holds |\n| ---: | ---: | --- | --- |\n");
     for field in description.fields {
         writeln!(out, "| {} | {} | `{}` | {} |", field.offset, field.size, field.name, field.text.trim())
@@ -150,6 +153,22 @@ fn table(description: &Description) -> String {
     }
     out.push('\n');
     out
+}
+
+/// Breaks `text` into lines of at most [`COLUMNS_MAX`] columns, each ended.
+fn wrapped(text: &str) -> String {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let last = lines.last().map_or(0, |line| line.chars().count());
+        if last > 0 && last + 1 + word.chars().count() > COLUMNS_MAX {
+            lines.push(String::new());
+        }
+        if let Some(line) = lines.last_mut() {
+            line.push_str(if line.is_empty() { "" } else { " " });
+            line.push_str(word);
+        }
+    }
+    lines.into_iter().map(|line| line + "\n").collect()
 }
 
 fn map_states() -> String {
