@@ -3,7 +3,6 @@
 
 use crate::disks::{Disk, DiskPlan};
 use crate::failure::{DiskFailure, Kept, KeptBy};
-use crate::readings::{Reading, Unit, Watched};
 use crate::scrub::STEP_ENTRIES;
 use crate::troubles::{Kind, Troubles};
 use serde::{Deserialize, Serialize};
@@ -19,6 +18,7 @@ use tidegate_disk_cache::{
 use tidegate_host::progress::Drain;
 use tidegate_host::units::Human;
 use tidegate_media::{AlignedBytes, BlockDevice, Durability, Error, FileDisk, Lba, Refusal, Region, Result};
+use tidegate_server::stats::registry::{Metric, MetricSource, Unit};
 use uuid::Uuid;
 
 /// Blocks of a step when nobody is to be left time.
@@ -28,7 +28,7 @@ const STEP: u32 = 1024;
 const RUN_BLOCKS: usize = 256;
 
 /// The cache of a served volume.
-pub(crate) trait CachedDisk: Watched {
+pub(crate) trait CachedDisk: MetricSource {
     /// How it is now.
     fn state(&self) -> DiskState;
 
@@ -523,8 +523,8 @@ impl<R: Region + 'static> CachedDisk for Cached<R> {
     }
 }
 
-impl<R: Region + 'static> Watched for Cached<R> {
-    fn readings(&self) -> Vec<Reading> {
+impl<R: Region + 'static> MetricSource for Cached<R> {
+    fn metrics(&self) -> Vec<Metric> {
         let Fill { blocks, clean, dirty, .. } = self.cache.fill();
         let Counters {
             read_hits,
@@ -544,9 +544,9 @@ impl<R: Region + 'static> Watched for Cached<R> {
             damaged,
             ..
         } = self.cache.counters();
-        let counter = |name, help, value| Reading::counter(name, help, Unit::Count, value);
+        let counter = |name, help, value| Metric::counter(name, help, Unit::Count, value);
         let gauge =
-            |name, help, blocks: u32| Reading::gauge(name, help, Unit::Bytes, u64::from(blocks) * self.block_bytes());
+            |name, help, blocks: u32| Metric::gauge(name, help, Unit::Bytes, u64::from(blocks) * self.block_bytes());
         vec![
             counter("disk_cache_read_hits", "Blocks read that were cached", read_hits),
             counter("disk_cache_read_misses", "Blocks read from the disk", read_misses),
@@ -566,13 +566,13 @@ impl<R: Region + 'static> Watched for Cached<R> {
             gauge("disk_cache_dirty", "Bytes that only the cache has", dirty),
             gauge("disk_cache_clean", "Bytes that the disk has too", clean),
             gauge("disk_cache_size", "Bytes that the cache can hold", blocks),
-            Reading::gauge(
+            Metric::gauge(
                 "disk_cache_refused_blocks",
                 "Blocks that do not reach the disk, which refuses them or which they would damage",
                 Unit::Count,
                 self.troubles.as_ref().map_or(0, |troubles| troubles.blocks()),
             ),
-            Reading::gauge(
+            Metric::gauge(
                 "disk_cache_dirty_age",
                 "For how long the oldest dirty block has been dirty at most, as far as this server knows",
                 Unit::Nanoseconds,

@@ -14,7 +14,6 @@ use crate::live_disk::{Front as CacheFront, LiveDisk};
 use crate::notes::Note;
 use crate::plan::VolumePlan;
 use crate::read_only::ReadOnly;
-use crate::readings::Watched;
 use crate::risk::{Stake, Step};
 use crate::transit::{self, CacheWish, Costs, Identity, ReadsOnly, Transit};
 use std::path::Path;
@@ -26,6 +25,7 @@ use tidegate_host::unlocked::unlocked;
 use tidegate_layout::disk_cache::{DISK_CACHE_MAGIC, SUPERBLOCK_COPIES_AT};
 use tidegate_media::emulate::Emulated;
 use tidegate_media::{Access, BlockDevice, DiskAccess, Domain, FileBacked, MapError, MappedRegion, Region};
+use tidegate_server::stats::registry::MetricSource;
 use uuid::Uuid;
 
 /// A volume ready to be served.
@@ -35,7 +35,7 @@ pub(crate) struct Volume {
     /// Whether it takes writes: a damaged volume takes none, whatever was wished.
     pub(crate) access: Access,
     /// Its layers that keep numbers about their work.
-    pub(crate) layers: Vec<Arc<dyn Watched>>,
+    pub(crate) layers: Vec<Arc<dyn MetricSource>>,
     /// Its layer that holds blocks on their way to the memory, if it has one.
     pub(crate) drain: Option<Arc<dyn Drain>>,
     /// What there is to say about it.
@@ -62,7 +62,7 @@ pub(crate) enum Holds {
 struct Engine {
     blocks: Arc<dyn BlockDevice>,
     /// Their table, if it keeps numbers.
-    watched: Option<Arc<dyn Watched>>,
+    watched: Option<Arc<dyn MetricSource>>,
     survey: Survey,
     costs: Option<Costs>,
 }
@@ -122,7 +122,7 @@ pub(crate) fn open(plan: &VolumePlan) -> Result<Volume, Failure> {
         }
     };
     let Front { device, cache, completed } = front;
-    let mut layers: Vec<Arc<dyn Watched>> = vec![region];
+    let mut layers: Vec<Arc<dyn MetricSource>> = vec![region];
     layers.extend(watched);
     layers.extend(cache.as_ref().ok().map(|transit| transit.watched()));
     let facts = facts.behind_a_cache(cache.is_ok());
@@ -233,7 +233,7 @@ fn open_cache(plan: &VolumePlan, region: Arc<MappedRegion>, identity: CacheIdent
     Ok(Volume {
         device: Arc::clone(&live) as Arc<dyn BlockDevice>,
         access: plan.access,
-        layers: vec![Arc::clone(&live) as Arc<dyn Watched>],
+        layers: vec![Arc::clone(&live) as Arc<dyn MetricSource>],
         drain: None,
         facts,
         cache: off,
@@ -320,6 +320,6 @@ fn engine<R: Region + 'static>(
     let costs = if measure { Costs::measure(&engine) } else { None };
     let survey = engine.survey().clone();
     let blocks = Arc::new(engine);
-    let watched = plan.level_wear.map(|_| Arc::clone(&blocks) as Arc<dyn Watched>);
+    let watched = plan.level_wear.map(|_| Arc::clone(&blocks) as Arc<dyn MetricSource>);
     Ok(Engine { blocks, watched, survey, costs })
 }

@@ -4,7 +4,6 @@
 use crate::listen::Stream;
 use crate::peers::Peers;
 use crate::snapshot::ConnectionCounts;
-use crate::sparing::Sparing;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::Shutdown;
@@ -14,6 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tidegate_block_export::Export;
 use tidegate_nbd::{Service, serve};
+use tidegate_server::log_ratelimit::LogRatelimit;
 
 /// Connections served at once unless the plan says otherwise; a client beyond them is turned away.
 pub(crate) const CONNECTIONS_MAX: usize = 16384;
@@ -41,8 +41,8 @@ pub(crate) struct Connections {
     one_ended: Condvar,
     /// Set once, before the sockets are shut down, whose closing the readers then see.
     ending: AtomicBool,
-    crowded: Sparing,
-    strangers: Sparing,
+    crowded: LogRatelimit,
+    strangers: LogRatelimit,
     counts: Counts,
 }
 
@@ -71,8 +71,8 @@ impl Connections {
             live: Mutex::default(),
             one_ended: Condvar::new(),
             ending: AtomicBool::new(false),
-            crowded: Sparing::default(),
-            strangers: Sparing::default(),
+            crowded: LogRatelimit::default(),
+            strangers: LogRatelimit::default(),
             counts: Counts::default(),
         })
     }

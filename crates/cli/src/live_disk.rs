@@ -15,7 +15,6 @@ use crate::holdings;
 use crate::notes::Note;
 use crate::ordered::{erase_journal_of, put_journal_of};
 use crate::plan::VolumePlan;
-use crate::readings::{Reading, Unit, Watched};
 use crate::risk::{Stake, Step, Volatile};
 use rustix::fs::{FallocateFlags, fallocate};
 use serde::{Deserialize, Serialize};
@@ -30,6 +29,7 @@ use tidegate_media::{
     Access, BlockDevice, Durability, Extent, Geometry, Lba, LbaRange, MappedRegion, Misuse, Refusals, Region,
     Result as Answer, Sealed,
 };
+use tidegate_server::stats::registry::{Metric, MetricSource, Unit};
 
 /// The cache of a served disk.
 pub(crate) struct Front {
@@ -44,9 +44,9 @@ pub(crate) struct Front {
 }
 
 impl Front {
-    fn readings(&self) -> Vec<Reading> {
-        let mut readings = self.region.readings();
-        readings.extend(self.cached.readings());
+    fn metrics(&self) -> Vec<Metric> {
+        let mut readings = self.region.metrics();
+        readings.extend(self.cached.metrics());
         readings
     }
 }
@@ -107,7 +107,7 @@ impl Modes {
 /// What caches counted that are gone.
 #[derive(Default)]
 struct Earlier {
-    readings: Vec<Reading>,
+    readings: Vec<Metric>,
     asked: Asked,
 }
 
@@ -512,18 +512,18 @@ impl LiveDisk {
     }
 
     /// What all caches counted, this one last. Without one, what there is now is nothing.
-    fn readings_of(&self, front: Option<&Front>) -> Vec<Reading> {
+    fn readings_of(&self, front: Option<&Front>) -> Vec<Metric> {
         let earlier = self.earlier().readings.clone();
         let Some(front) = front else {
-            let gone = |reading: Reading| Reading { value: reading.counted().unwrap_or(0), ..reading };
+            let gone = |reading: Metric| Metric { value: reading.counted().unwrap_or(0), ..reading };
             return earlier.into_iter().map(gone).collect();
         };
-        let counted = |name: &str| earlier.iter().find(|reading| reading.name == name).and_then(Reading::counted);
-        let add = |reading: Reading| Reading {
+        let counted = |name: &str| earlier.iter().find(|reading| reading.name == name).and_then(Metric::counted);
+        let add = |reading: Metric| Metric {
             value: reading.value + reading.counted().and_then(|_| counted(&reading.name)).unwrap_or(0),
             ..reading
         };
-        front.readings().into_iter().map(add).collect()
+        front.metrics().into_iter().map(add).collect()
     }
 }
 
@@ -677,13 +677,13 @@ impl BlockDevice for LiveDisk {
     }
 }
 
-impl Watched for LiveDisk {
-    fn readings(&self) -> Vec<Reading> {
+impl MetricSource for LiveDisk {
+    fn metrics(&self) -> Vec<Metric> {
         let mut readings = self.readings_of(self.shared().front());
         let Refusals { reads, writes, flushes } = self.disk.device.refusals();
         let errors = |of, value| {
             let help = "Times that the disk refused something, tried again or not";
-            Reading::counter("disk_errors", help, Unit::Count, value).labelled("kind", of)
+            Metric::counter("disk_errors", help, Unit::Count, value).labelled("kind", of)
         };
         readings.extend([errors("read", reads), errors("write", writes), errors("flush", flushes)]);
         readings
@@ -814,7 +814,7 @@ pub(crate) mod tests {
         disk.attach(&folder.path().join("disk"), Volatile::Refused, false).expect("its own disk");
         [7, 7].into_iter().for_each(&mut read);
         assert_eq!(counted(), [4, 3, 1]);
-        let hits = disk.readings().into_iter().find(|reading| reading.name == "disk_cache_read_hits");
+        let hits = disk.metrics().into_iter().find(|reading| reading.name == "disk_cache_read_hits");
         assert_eq!(hits.map(|reading| reading.value), Some(4), "`stat` counts the same");
     }
 }

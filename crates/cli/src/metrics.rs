@@ -1,13 +1,13 @@
 //! Counters for Prometheus: a snapshot as its text format (version 0.0.4), over the least of HTTP.
 
-use crate::latency::Latencies;
-use crate::readings::{Reading, ReadingKind};
 use crate::snapshot::{ConnectionCounts, Observed, RequestCounts, Snapshot, VolumeCounts};
 use crate::watchers::Watcher;
 use std::fmt::{Display, Write};
 use std::io;
 use std::net::Shutdown;
 use std::time::{Duration, Instant};
+use tidegate_server::stats::latency::Latencies;
+use tidegate_server::stats::registry::Metric;
 
 /// How long a scrape may take, from its connection to its end.
 const SCRAPE_PATIENCE: Duration = Duration::from_secs(2);
@@ -147,7 +147,7 @@ impl Text {
     /// What the layers count. Volumes may have different layers, so each number is shown for all volumes that have it.
     fn readings<'v>(&mut self, volumes: &'v [VolumeCounts]) {
         let mut done: Vec<&str> = Vec::new();
-        for Reading { name, .. } in volumes.iter().flat_map(|volume| &volume.readings) {
+        for Metric { name, .. } in volumes.iter().flat_map(|volume| &volume.readings) {
             if done.contains(&name.as_str()) {
                 continue;
             }
@@ -155,7 +155,7 @@ impl Text {
             let same = |volume: &'v VolumeCounts| {
                 volume.readings.iter().filter(|of| of.name == *name).map(move |of| (volume.name.as_str(), of))
             };
-            let having: Vec<(&str, &Reading)> = volumes.iter().flat_map(same).collect();
+            let having: Vec<(&str, &Metric)> = volumes.iter().flat_map(same).collect();
             let first = having[0].1;
             let full = first.metric_name();
             self.family(&full, first.metric_kind(), &first.help);
@@ -164,22 +164,6 @@ impl Text {
                 let labels: Vec<_> = std::iter::once(("volume", volume)).chain(label).collect();
                 self.sample(&full, &labels, of.in_unit());
             }
-        }
-    }
-}
-
-impl Reading {
-    fn metric_name(&self) -> String {
-        match self.kind {
-            ReadingKind::Counter => format!("tidegate_{}_total", self.name_with_unit()),
-            ReadingKind::Gauge => format!("tidegate_{}", self.name_with_unit()),
-        }
-    }
-
-    fn metric_kind(&self) -> &'static str {
-        match self.kind {
-            ReadingKind::Counter => "counter",
-            ReadingKind::Gauge => "gauge",
         }
     }
 }

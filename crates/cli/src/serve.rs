@@ -22,8 +22,6 @@ use crate::leftovers;
 use crate::listen::{Listener, Place};
 use crate::plan::{Identity, Plan, VolumePlan, access};
 use crate::room;
-use crate::sealing::Sealing;
-use crate::supervisor::Supervisor;
 use crate::uris::Protection;
 use announce::{Served, Serving};
 use ending::{Ended, Ending};
@@ -33,12 +31,14 @@ use tidegate_block_export::Export;
 use tidegate_host::default_paths;
 use tidegate_media::Access;
 use tidegate_nbd::{Encryption, Exports, Service, Tls};
+use tidegate_server::report_seal::SealReporter;
+use tidegate_server::sd_notify::SystemdNotify;
 use watching::Watching;
 
 /// Runs `tidegate serve`.
 pub(crate) fn run(wish: &Serve, json: bool) -> Result<Exit, Failure> {
     let inherited = activation::inherited()?;
-    let supervisor = Supervisor::from_environment();
+    let supervisor = SystemdNotify::from_environment();
     let mut plan = Plan::of(wish)?;
     let created = plan.volumes.is_empty() && add_default_volume(&mut plan, wish)?;
     let volumes = plan.volumes.iter().map(compose::open).collect::<Result<Vec<_>, _>>()?;
@@ -159,7 +159,7 @@ fn exports(plan: &Plan, volumes: &[Volume]) -> Result<Exports, Failure> {
         let facts = || format!("{} volume {}, {}", volume.facts.format, volume.facts.uuid, volume.facts.domain);
         let description = plan.description.clone().unwrap_or_else(facts);
         let export =
-            Export::new(&plan.name, &description, Arc::new(Sealing::new(Arc::clone(&volume.device), &plan.pmem)));
+            Export::new(&plan.name, &description, Arc::new(SealReporter::new(Arc::clone(&volume.device), &plan.pmem)));
         if volume.facts.atomic_bytes.is_some() { export.with_whole_writes() } else { export }
     };
     let offered = Exports::new(plan.volumes.iter().zip(volumes).map(export).collect());

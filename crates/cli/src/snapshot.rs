@@ -3,14 +3,14 @@
 use crate::cached_disk::DiskState;
 use crate::connections::Connections;
 use crate::last_words::LastWords;
-use crate::latency::Latencies;
 use crate::live_disk::LiveDisk;
-use crate::readings::{Reading, Watched};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 use tidegate_block_export::{Export, RequestCounters, RequestKind};
+use tidegate_server::stats::latency::Latencies;
+use tidegate_server::stats::registry::{Metric, MetricSource};
 
 /// Everything at one time.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -55,7 +55,7 @@ pub(crate) struct VolumeCounts {
     /// Requests by kind; always all kinds, in one order.
     pub(crate) requests: Vec<RequestCounts>,
     /// What the layers below count.
-    pub(crate) readings: Vec<Reading>,
+    pub(crate) readings: Vec<Metric>,
     /// The disk behind it, and the cache in front of that.
     #[serde(default)]
     pub(crate) disk: Option<DiskState>,
@@ -176,7 +176,7 @@ pub(crate) struct ObservedVolume {
     pub(crate) format: String,
     pub(crate) domain: String,
     /// Its layers that keep numbers.
-    pub(crate) layers: Vec<Arc<dyn Watched>>,
+    pub(crate) layers: Vec<Arc<dyn MetricSource>>,
     /// The disk behind it, if it caches one.
     pub(crate) disk: Option<Arc<LiveDisk>>,
     /// Whether writes are refused.
@@ -205,7 +205,7 @@ impl ObservedVolume {
             format: self.format.clone(),
             domain: self.domain.clone(),
             requests: export.counters().requests.iter().map(RequestCounts::of).collect(),
-            readings: self.layers.iter().flat_map(|layer| layer.readings()).collect(),
+            readings: self.layers.iter().flat_map(|layer| layer.metrics()).collect(),
             disk: self.disk.as_ref().map(|disk| disk.state()),
             read_only: self.read_only,
             uris: self.uris.clone(),
@@ -216,12 +216,12 @@ impl ObservedVolume {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::readings::Unit;
+    use tidegate_server::stats::registry::Unit;
 
     fn snapshot(pid: u32, up_ns: u64, names: &[&str], counted: u64) -> Snapshot {
         let readings = vec![
-            Reading::counter("grows", "", Unit::Count, counted),
-            Reading::gauge("moves", "", Unit::Count, 100 - counted),
+            Metric::counter("grows", "", Unit::Count, counted),
+            Metric::gauge("moves", "", Unit::Count, 100 - counted),
         ];
         let times = Latencies { sum_ns: counted, buckets: vec![(8, counted)] };
         let requests = vec![RequestCounts { kind: "read".to_owned(), errors: counted, bytes: counted, times }];

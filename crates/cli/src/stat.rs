@@ -4,7 +4,6 @@ use crate::answer;
 use crate::control;
 use crate::failure::{ControlFailure, Exit, Failure};
 use crate::grammar::Stat;
-use crate::readings::{Reading, Unit};
 use crate::snapshot::{ConnectionCounts, RequestCounts, Snapshot, VolumeCounts};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -139,31 +138,6 @@ impl Percentiles {
             p99_9: at(9_990)?,
             p99_99: at(9_999)?,
         })
-    }
-}
-
-impl Reading {
-    /// The name with its unit: `region_stored_bytes`.
-    pub(crate) fn name_with_unit(&self) -> String {
-        match self.unit {
-            Unit::Count => self.name.clone(),
-            Unit::Bytes => format!("{}_bytes", self.name),
-            Unit::Nanoseconds => format!("{}_seconds", self.name),
-        }
-    }
-
-    /// The same, and which of several it is: `disk_errors_write`.
-    fn full_name(&self) -> String {
-        let name = self.name_with_unit();
-        self.label.as_ref().map_or(name.clone(), |(_, of)| format!("{name}_{of}"))
-    }
-
-    /// The number in the unit that the full name says.
-    pub(crate) fn in_unit(&self) -> f64 {
-        match self.unit {
-            Unit::Count | Unit::Bytes => self.value as f64,
-            Unit::Nanoseconds => self.value as f64 / 1e9,
-        }
     }
 }
 

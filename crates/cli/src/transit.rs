@@ -10,7 +10,6 @@ mod files;
 use crate::failure::{CacheTrouble, Doing, Failure, VolumeFailure};
 use crate::leftovers;
 use crate::notes::Note;
-use crate::readings::{Reading, Unit, Watched};
 use files::{CacheFiles, remove};
 use std::fs;
 use std::io;
@@ -23,7 +22,8 @@ use tidegate_host::progress::Drain;
 use tidegate_host::units::Human;
 use tidegate_host::unlocked::unlocked;
 use tidegate_media::{BlockDevice, MapError, MappedRegion, Region};
-use tidegate_write_cache::{Counters, CreateError, Options, WriteCache, bytes_for, complete};
+use tidegate_server::stats::registry::MetricSource;
+use tidegate_write_cache::{CreateError, Options, WriteCache, bytes_for, complete};
 use uuid::Uuid;
 
 /// The cache's memory unless told otherwise. Little of it is used at once: what a flush finds is to be drained within
@@ -222,45 +222,6 @@ impl Drain for Transit {
     }
 }
 
-impl Watched for WriteCache<MappedRegion> {
-    fn readings(&self) -> Vec<Reading> {
-        let Counters {
-            cached,
-            replaced,
-            bypassed,
-            forced,
-            evicted,
-            stalled,
-            stalled_ns,
-            read_hits,
-            wake_ups,
-            flushes,
-            slots_used,
-            slots_limit,
-        } = self.counters();
-        let counter = |name, help, value| Reading::counter(name, help, Unit::Count, value);
-        let gauge = |name, help, value| Reading::gauge(name, help, Unit::Count, value);
-        vec![
-            counter("cache_written_blocks", "Blocks written into slots", cached),
-            counter("cache_replaced_blocks", "Of these, blocks in the place of an older version", replaced),
-            counter(
-                "cache_bypassed_blocks",
-                "Blocks written past the cache because no slot or no core was free",
-                bypassed,
-            ),
-            counter("cache_forced_blocks", "Blocks written past the cache because of FUA", forced),
-            counter("cache_evicted_blocks", "Blocks written from slots to the region", evicted),
-            counter("cache_stalls", "Requests that had to evict or wait for an eviction", stalled),
-            Reading::counter("cache_stall", "Time of those", Unit::Nanoseconds, stalled_ns),
-            counter("cache_read_blocks", "Blocks read from slots", read_hits),
-            counter("cache_wake_ups", "Times a writer woke a draining thread", wake_ups),
-            counter("cache_flushes", "Flushes", flushes),
-            gauge("cache_dirty_slots", "Slots whose block is not yet in the region", slots_used),
-            gauge("cache_slots_limit", "Slots that may be used now", slots_limit),
-        ]
-    }
-}
-
 impl Transit {
     /// Puts a cache in front of `device`, the volume's blocks, if `wish` and `costs` say so. Otherwise, a sentence on why there is none.
     pub(crate) fn start(
@@ -309,8 +270,8 @@ impl Transit {
     }
 
     /// The cache as one who shows its numbers sees it.
-    pub(crate) fn watched(&self) -> Arc<dyn Watched> {
-        Arc::clone(&self.cache) as Arc<dyn Watched>
+    pub(crate) fn watched(&self) -> Arc<dyn MetricSource> {
+        Arc::clone(&self.cache) as Arc<dyn MetricSource>
     }
 
     /// A line about it.

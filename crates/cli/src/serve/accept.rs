@@ -3,11 +3,11 @@
 use super::signals::Signals;
 use crate::connections::Connections;
 use crate::listen::Listener;
-use crate::supervisor::Supervisor;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::io;
 use std::sync::Arc;
+use tidegate_server::sd_notify::SystemdNotify;
 
 /// How long to leave clients waiting when the system has no file descriptor for one more.
 pub(super) const ACCEPT_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
@@ -20,7 +20,7 @@ pub(super) fn accept_until_signalled(
     listeners: &[Listener],
     signals: &Signals,
     connections: &Arc<Connections>,
-    supervisor: &Supervisor,
+    supervisor: &SystemdNotify,
 ) -> io::Result<()> {
     let mut pause = false;
     loop {

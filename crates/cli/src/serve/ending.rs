@@ -6,7 +6,6 @@ use crate::connections::{Connections, FINISHING_MAX};
 use crate::failure::{CacheTrouble, Exit, Failure, VolumeFailure};
 use crate::flush;
 use crate::live_disk::{DiskEnd, LiveDisk};
-use crate::supervisor::Supervisor;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
@@ -15,6 +14,7 @@ use std::time::Duration;
 use tidegate_host::progress::{Drain, drain};
 use tidegate_host::units::Human;
 use tidegate_media::BlockDevice;
+use tidegate_server::sd_notify::SystemdNotify;
 
 /// How long the last words of a server that is ended at once may take.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -26,7 +26,7 @@ pub(super) struct Ending {
     /// The volumes.
     pub(super) volumes: Vec<Served>,
     /// Who is told.
-    pub(super) supervisor: Supervisor,
+    pub(super) supervisor: SystemdNotify,
     /// Whether people are told, or scripts.
     pub(super) json: bool,
 }
@@ -219,7 +219,7 @@ mod tests {
         let ending = Ending {
             connections: Connections::new(Offer { unix, tcp }, Peers::default(), 1),
             volumes: vec![volume("/a", None), volume("/b", Some(3 << 20)), volume("/c", Some(0))],
-            supervisor: Supervisor::from_environment(),
+            supervisor: SystemdNotify::from_environment(),
             json: false,
         };
         let left = ending.left();

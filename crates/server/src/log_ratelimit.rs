@@ -1,4 +1,5 @@
-//! Log lines that a flood of one event cannot multiply: the first at once, then one in some seconds that counts the others.
+//! Log lines that a flood of one event cannot multiply: the first at once, then one in some seconds
+//! that counts the others.
 
 use std::fmt;
 use std::sync::Mutex;
@@ -9,7 +10,7 @@ const SECONDS: u64 = 10;
 
 /// Decides which lines of one kind are written.
 #[derive(Debug, Default)]
-pub(crate) struct Sparing(Mutex<State>);
+pub struct LogRatelimit(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -17,9 +18,10 @@ struct State {
     held_back: u64,
 }
 
-/// How many lines were held back since the last one; shown behind the line, and not at all when there were none.
+/// How many lines were held back since the last one; shown behind the line, and not at all when
+/// there were none.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct HeldBack(u64);
+pub struct HeldBack(u64);
 
 impl fmt::Display for HeldBack {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -30,9 +32,9 @@ impl fmt::Display for HeldBack {
     }
 }
 
-impl Sparing {
+impl LogRatelimit {
     /// Whether to write a line now, and what to add to it.
-    pub(crate) fn ask(&self) -> Option<HeldBack> {
+    pub fn ask(&self) -> Option<HeldBack> {
         self.ask_at(Instant::now())
     }
 
@@ -53,7 +55,7 @@ mod tests {
 
     #[test]
     fn a_flood_is_one_line_and_then_a_count() {
-        let (sparing, start) = (Sparing::default(), Instant::now());
+        let (sparing, start) = (LogRatelimit::default(), Instant::now());
         let at = |seconds| sparing.ask_at(start + Duration::from_secs(seconds)).map(|held_back| held_back.to_string());
         assert_eq!(at(0).as_deref(), Some(""));
         assert_eq!((at(1), at(9)), (None, None));

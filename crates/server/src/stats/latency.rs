@@ -1,15 +1,17 @@
-//! How long requests took, as it travels over the control socket: counts in buckets, and the percentiles read from them.
+//! How long requests took, as it travels over the control socket: counts in buckets, and the
+//! percentiles read from them.
 
 use serde::{Deserialize, Serialize};
 use tidegate_block_export::Latency;
 
 /// Times at one moment, or between two.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
-pub(crate) struct Latencies {
+pub struct Latencies {
     /// The sum of all times, in nanoseconds.
-    pub(crate) sum_ns: u64,
-    /// The time in nanoseconds that all in a bucket stayed below, and how many are in it; empty buckets are left out. Ascending.
-    pub(crate) buckets: Vec<(u64, u64)>,
+    pub sum_ns: u64,
+    /// The time in nanoseconds that all in a bucket stayed below, and how many are in it; empty
+    /// buckets are left out. Ascending.
+    pub buckets: Vec<(u64, u64)>,
 }
 
 impl From<&Latency> for Latencies {
@@ -22,18 +24,19 @@ impl From<&Latency> for Latencies {
 
 impl Latencies {
     /// How many times were counted.
-    pub(crate) fn count(&self) -> u64 {
+    pub fn count(&self) -> u64 {
         self.buckets.iter().map(|(_, count)| count).sum()
     }
 
-    /// How many stayed below `ns`. Exact where a bucket ends, as it does at each power of two; elsewhere the bucket that `ns`
-    /// lies in is left out.
-    pub(crate) fn count_below(&self, ns: u64) -> u64 {
+    /// How many stayed below `ns`. Exact where a bucket ends, as it does at each power of two;
+    /// elsewhere the bucket that `ns` lies in is left out.
+    pub fn count_below(&self, ns: u64) -> u64 {
         self.buckets.iter().take_while(|(bound, _)| *bound <= ns).map(|(_, count)| count).sum()
     }
 
-    /// A time in nanoseconds that `permyriad` of 10,000 requests stayed below; None without requests.
-    pub(crate) fn percentile_ns(&self, permyriad: u64) -> Option<u64> {
+    /// A time in nanoseconds that `permyriad` of 10,000 requests stayed below; None without
+    /// requests.
+    pub fn percentile_ns(&self, permyriad: u64) -> Option<u64> {
         let rank = (u128::from(self.count()) * u128::from(permyriad)).div_ceil(10_000).max(1);
         let mut seen = 0;
         let reached = self.buckets.iter().find(|(_, count)| {
@@ -44,7 +47,7 @@ impl Latencies {
     }
 
     /// What was counted since `before`.
-    pub(crate) fn since(&self, before: &Latencies) -> Latencies {
+    pub fn since(&self, before: &Latencies) -> Latencies {
         let earlier = |ns| before.buckets.iter().find(|(bound, _)| *bound == ns).map_or(0, |(_, count)| *count);
         let grown = self.buckets.iter().map(|(ns, count)| (*ns, count.saturating_sub(earlier(*ns))));
         Latencies {

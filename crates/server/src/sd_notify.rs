@@ -1,7 +1,9 @@
-//! What systemd wants to hear (Type=notify, WatchdogSec=), said over the socket it names in the environment.
+//! What systemd wants to hear (Type=notify, WatchdogSec=), said over the socket it names in the
+//! environment.
 //!
-//! The protocol is one datagram of lines: <https://www.freedesktop.org/software/systemd/man/sd_notify.html>. Without that
-//! variable nothing is said to anyone.
+//! The protocol is one datagram of lines:
+//! <https://www.freedesktop.org/software/systemd/man/sd_notify.html>. Without that variable nothing
+//! is said to anyone.
 
 use rustix::event::Timespec;
 use std::env;
@@ -12,47 +14,48 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
 /// Whoever started this process and wants to know how it does.
-pub(crate) struct Supervisor {
+pub struct SystemdNotify {
     socket: Option<UnixDatagram>,
     /// How often it wants to hear that the process is alive.
     heartbeat: Option<Duration>,
 }
 
-impl Supervisor {
+impl SystemdNotify {
     /// As the environment says.
-    pub(crate) fn from_environment() -> Supervisor {
+    pub fn from_environment() -> SystemdNotify {
         let socket = env::var_os("NOTIFY_SOCKET").and_then(|name| {
             let connected = connect(&name);
             connected.inspect_err(|error| tracing::warn!("NOTIFY_SOCKET {} is deaf: {error}", name.display())).ok()
         });
         let heartbeat = heartbeat(|name| env::var_os(name), std::process::id()).filter(|_| socket.is_some());
-        Supervisor { socket, heartbeat }
+        SystemdNotify { socket, heartbeat }
     }
 
     /// Clients can connect.
-    pub(crate) fn ready(&self, status: &str) {
+    pub fn ready(&self, status: &str) {
         self.say(&format!("READY=1\nSTATUS={}\n", one_line(status)));
     }
 
     /// The end has begun.
-    pub(crate) fn stopping(&self) {
+    pub fn stopping(&self) {
         self.say("STOPPING=1\nSTATUS=ending\n");
     }
 
     /// What is going on.
-    pub(crate) fn status(&self, status: &str) {
+    pub fn status(&self, status: &str) {
         self.say(&format!("STATUS={}\n", one_line(status)));
     }
 
     /// The process is alive.
-    pub(crate) fn beat(&self) {
+    pub fn beat(&self) {
         if self.heartbeat.is_some() {
             self.say("WATCHDOG=1\n");
         }
     }
 
-    /// How long a wait may last before the next [`Supervisor::beat`]: half of what the supervisor allows.
-    pub(crate) fn wait_max(&self) -> Option<Timespec> {
+    /// How long a wait may last before the next [`SystemdNotify::beat`]: half of what the
+    /// supervisor allows.
+    pub fn wait_max(&self) -> Option<Timespec> {
         let half = self.heartbeat? / 2;
         Timespec::try_from(half).ok()
     }
@@ -109,7 +112,7 @@ mod tests {
         let name = format!("tidegate-test-{}", std::process::id());
         let heard = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).expect("a name")).expect("a socket");
         let socket = connect(&format!("@{name}").into()).expect("somebody listens");
-        Supervisor { socket: Some(socket), heartbeat: None }.status("two\nlines");
+        SystemdNotify { socket: Some(socket), heartbeat: None }.status("two\nlines");
         let mut datagram = [0; 64];
         let len = heard.recv(&mut datagram).expect("a datagram");
         assert_eq!(&datagram[..len], b"STATUS=two lines\n");

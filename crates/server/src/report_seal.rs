@@ -1,5 +1,5 @@
-//! A served device, as the log tells of it: its first lost store, as clients only see errors, and from then on every write fails; and at the level of
-//! traces every request.
+//! A served device, as the log tells of it: its first lost store, as clients only see errors, and
+//! from then on every write fails; and at the level of traces every request.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,16 +7,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tidegate_media::{BlockDevice, Durability, Error, Extent, Geometry, Lba, LbaRange, Result, Sealed};
 
 /// A served device, and the file of its region.
-pub(crate) struct Sealing {
+pub struct SealReporter {
     device: Arc<dyn BlockDevice>,
     pmem: PathBuf,
     is_told: AtomicBool,
 }
 
-impl Sealing {
+impl SealReporter {
     /// `device`, which lies in `pmem`.
-    pub(crate) fn new(device: Arc<dyn BlockDevice>, pmem: &Path) -> Sealing {
-        Sealing { device, pmem: pmem.to_owned(), is_told: AtomicBool::new(false) }
+    pub fn new(device: Arc<dyn BlockDevice>, pmem: &Path) -> SealReporter {
+        SealReporter { device, pmem: pmem.to_owned(), is_told: AtomicBool::new(false) }
     }
 
     /// Lets the log tell of the answer to a request, whose words are made only if they are wanted.
@@ -56,7 +56,7 @@ fn words(pmem: &Path, sealed: Sealed) -> String {
     format!("{} takes no more writes: {sealed}; {next}", pmem.display())
 }
 
-impl BlockDevice for Sealing {
+impl BlockDevice for SealReporter {
     fn geometry(&self) -> Geometry {
         self.device.geometry()
     }
