@@ -1,11 +1,11 @@
 //! The topic `blocks`: what an atomic block in persistent memory costs over the bare bytes.
 
-use crate::measure::Pairs;
-use crate::medium::{self, DATA_START, WALK_BYTES};
-use crate::subject::{Bare, BlockWrites, StreamedCopies, Subject, sweep};
 use crate::target::{Method, Outcome, Row, Target, Topic};
-use crate::workload::{self, Effort, Walk};
 use tidegate_btt::Btt;
+use tidegate_measure::Pairs;
+use tidegate_measure::medium::{self, DATA_START, WALK_BYTES};
+use tidegate_measure::subject::{Bare, BlockWrites, StreamedCopies, Subject, sweep};
+use tidegate_measure::workload::{self, Effort, Walk};
 use tidegate_media::{Counters, MappedRegion};
 
 /// The table.

@@ -8,11 +8,11 @@ mod memory;
 mod threads;
 
 use crate::machine::Machine;
-use crate::measure::Estimate;
 use anyhow::{Context, ensure};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
+use tidegate_measure::Estimate;
 use tidegate_sim::cost::{Act, CoreCosts, Figure, Memory, Profile};
 
 /// Samples of each figure.
@@ -50,7 +50,7 @@ impl Calibration {
 
     fn measure_here() -> anyhow::Result<Calibration> {
         let machine = Machine::this();
-        crate::workload::stay_on(0);
+        tidegate_measure::workload::stay_on(0);
         let region = memory::Bench::new()?;
         let mut core = acts::measure();
         core.extend(region.core());
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn a_file_is_read_back_as_it_was_written() {
-        let folder = crate::medium::ScratchPath::new();
+        let folder = tidegate_measure::medium::ScratchPath::new();
         made_up().save(folder.as_path()).unwrap();
         let (calibration, profile) = load(folder.as_path()).unwrap();
         assert_eq!(calibration, made_up());
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn a_file_that_lacks_something_is_refused_by_name() {
-        let path = crate::medium::ScratchPath::new();
+        let path = tidegate_measure::medium::ScratchPath::new();
         let missing = format!("{:#}", load(path.as_path()).unwrap_err());
         assert!(missing.contains("cannot read"), "{missing}");
         std::fs::write(path.as_path(), "{}").unwrap();

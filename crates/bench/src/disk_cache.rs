@@ -1,22 +1,22 @@
 //! The topic `disk-cache`: what a commit to the transactional cache costs over the bare bytes, and how soon a full one opens.
 
 use crate::blocks::{compare, scaling, second_core_missing};
-use crate::classic::{Count, Reads, over_classic};
-use crate::experiments::cached::pace::{BESIDE, DISK, IDLE, LONGEST, MEAN, SLOWEST};
-use crate::experiments::cached::stand::Kind;
-use crate::measure::Pairs;
-use crate::medium::{self, OVERHEAD_BYTES, ScratchPath, WALK_BYTES};
 use crate::repetition::{self, value};
-use crate::subject::{BLOCK_BYTES, Bare, Block, BlockWrites, StreamedCopies, sweep};
 use crate::target::{Method, Outcome, Row, Target, Topic};
-use crate::workload::Effort;
-use anyhow::Context;
 use std::sync::Arc;
 use std::time::Instant;
+use tidegate_baselines::classic::{Reads, done_here, done_there};
 use tidegate_disk_cache::{Contents, DiskCache, FormatSpec, NoDisk, Options, format};
 use tidegate_layout::disk_cache::CachePlan;
+use tidegate_measure::Pairs;
+use tidegate_measure::disk_caches::{opened, whole_disk_cached_here};
+use tidegate_measure::medium::{self, ScratchPath, WALK_BYTES};
+use tidegate_measure::subject::{BLOCK_BYTES, Bare, Block, BlockWrites, StreamedCopies, sweep};
+use tidegate_measure::workload::Effort;
 use tidegate_media::{Allocation, BlockDevice, Counters, InTurn, Lba, MappedRegion, Region};
 use tidegate_nbd::ram::Ram;
+use tidegate_reproduction::tinca::pace::{BESIDE, DISK, IDLE, LONGEST, MEAN, SLOWEST};
+use tidegate_reproduction::tinca::stand::Kind;
 use tidegate_sim::Rng;
 
 /// The table.
@@ -189,38 +189,22 @@ fn pace(id: &str, load: &str, over: &str, under: &str) -> anyhow::Result<Outcome
 
 type Cache = DiskCache<MappedRegion>;
 
-/// A cache that holds all of a disk that is not there: whatever is written hits, once it was written before.
-pub(crate) fn whole_disk_cached<R: Region>(region: R) -> anyhow::Result<(DiskCache<R>, CachePlan)> {
-    let disk_blocks = WALK_BYTES / BLOCK_BYTES as u64;
-    let disk = NoDisk::new(disk_blocks, 4096);
-    opened(region, disk_blocks, FormatSpec::RING_SLOTS, InTurn(disk))
+/// What is counted about writes.
+#[derive(Clone, Copy, Debug)]
+enum Count {
+    /// Lines flushed or streamed to persistent memory.
+    Lines,
+    /// Blocks written to the disk.
+    DiskBlocks,
 }
 
-/// The same in memory of this machine.
-pub(crate) fn whole_disk_cached_here() -> anyhow::Result<(Cache, CachePlan)> {
-    whole_disk_cached(medium::region(WALK_BYTES + 2 * OVERHEAD_BYTES)?)
-}
-
-pub(crate) fn opened<R: Region, D: BlockDevice + 'static>(
-    region: R,
-    disk_blocks: u64,
-    ring_slots: u32,
-    disk: InTurn<D>,
-) -> anyhow::Result<(DiskCache<R>, CachePlan)> {
-    opened_with(Options::default(), region, disk_blocks, ring_slots, disk)
-}
-
-pub(crate) fn opened_with<R: Region, D: BlockDevice + 'static>(
-    options: Options,
-    region: R,
-    disk_blocks: u64,
-    ring_slots: u32,
-    disk: InTurn<D>,
-) -> anyhow::Result<(DiskCache<R>, CachePlan)> {
-    let spec = FormatSpec { block_size: 4096, disk_blocks, ring_slots, uuid: [7; 16], disk: [7; 32] };
-    format(&region, &spec, Contents::Zeroed)?;
-    let plan = CachePlan::fitting(region.len(), 4096, disk_blocks, ring_slots).context("a cache fits")?;
-    Ok((DiskCache::open(region, Arc::new(disk), options)?, plan))
+/// What `writes` writes among ten requests cost here, as a part of what they cost there.
+fn over_classic(count: Count, reads: Reads, writes: u64) -> anyhow::Result<Outcome> {
+    let (here, there) = (done_here(reads, writes)?, done_there(writes)?);
+    Ok(match count {
+        Count::Lines => Outcome::count(here.lines, there.lines),
+        Count::DiskBlocks => Outcome::count(here.disk_blocks, there.disk_blocks),
+    })
 }
 
 fn write_hit(effort: Effort) -> anyhow::Result<Outcome> {

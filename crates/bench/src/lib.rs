@@ -1,7 +1,7 @@
 //! Figures about storage that mean something on a small and noisy machine.
 //!
 //! An absolute time moves by a third from run to run, so a figure here is either a ratio of two *subjects* run in
-//! turn in one process, A B B A, over and over ([`measure`]); or an exact count, such as fences per write; or, where
+//! turn in one process, A B B A, over and over ([`tidegate_measure`]); or an exact count, such as fences per write; or, where
 //! nothing can stand beside it, a quantity sampled several times, with a target far enough away. A topic is a table
 //! of rows ([`target`]): what is measured, over which floor or rival, and the target it has to meet.
 //! The program `bench` runs the rows and prints them ([`report`]).
@@ -13,26 +13,14 @@
 
 pub mod blocks;
 pub mod calibrate;
-mod classic;
-pub mod cow;
 pub mod disk_cache;
-pub mod experiments;
 pub mod files;
 pub mod machine;
-pub mod measure;
-pub mod medium;
-pub mod mounted;
-pub mod offer;
-pub mod raw;
 pub mod repetition;
 pub mod report;
 pub mod rivalry;
 pub mod rivals;
 pub mod served;
 pub mod simulator;
-pub mod staging;
-pub mod subject;
 pub mod target;
 pub mod transit;
-mod ubj;
-pub mod workload;

@@ -23,11 +23,11 @@ impl Machine {
         let uname = rustix::system::uname();
         Machine {
             processor: processor().unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
-            cores: crate::workload::cores().len(),
+            cores: tidegate_measure::workload::cores().len(),
             kernel: format!("{} {}", uname.sysname().to_string_lossy(), uname.release().to_string_lossy()),
             instructions: tidegate_media::MappedRegion::anonymous(4096)
                 .map_or_else(|error| error.to_string(), |region| region.instructions().to_string()),
-            pages: crate::medium::MemoryPath::pages(),
+            pages: tidegate_measure::medium::MemoryPath::pages(),
         }
     }
 }

@@ -15,17 +15,18 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tidegate_bench::calibrate::{self, Calibration};
-use tidegate_bench::experiments::stacks::Kind;
-use tidegate_bench::experiments::{self, Driver, EXPERIMENTS, Experiment, Scale};
 use tidegate_bench::files::{Probing, probe};
 use tidegate_bench::machine::Machine;
-use tidegate_bench::offer::Offer;
 use tidegate_bench::report::{Style, Tally};
-use tidegate_bench::rivals;
 use tidegate_bench::simulator::{self, Asked, Workload};
-use tidegate_bench::target::{Method, Outcome, Row, TOPICS, Topic, Verdict};
-use tidegate_bench::workload::{Effort, cores};
+use tidegate_bench::target::{Method, Outcome, Row, Topic, Verdict};
+use tidegate_bench::{blocks, disk_cache, files, repetition, rivalry, rivals, served, transit};
+use tidegate_measure::programs::{NO_CARGO, on_virtual_cores};
+use tidegate_measure::workload::{Effort, cores};
 use tidegate_media::emulate;
+use tidegate_reproduction::caiti::stacks::Kind;
+use tidegate_reproduction::offer::Offer;
+use tidegate_reproduction::{self as experiments, Driver, EXPERIMENTS, Experiment, Scale};
 use tidegate_sim::cost::{self, Profile};
 
 /// Figures about Tidegate, each beside its floor or rival in the same run
@@ -152,7 +153,19 @@ struct Targets {
     effort: Effort,
 }
 
-/// Every topic.
+/// Every topic, in the order in which `bench targets` runs them.
+const TOPICS: &[Topic] = &[
+    blocks::TOPIC,
+    disk_cache::TOPIC,
+    transit::TOPIC,
+    served::TOPIC,
+    files::TOPIC,
+    rivalry::TOPIC,
+    simulator::TOPIC,
+    repetition::TOPIC,
+];
+
+/// The word for every topic.
 const ALL: &str = "all";
 
 fn row_names() -> impl Iterator<Item = &'static str> {
@@ -287,7 +300,7 @@ fn calibrate(wish: &Calibrate) -> anyhow::Result<()> {
 fn predict(wish: &Predict) -> anyhow::Result<()> {
     if !cfg!(virtual_cores) {
         let arguments = std::env::args().skip(1);
-        let status = simulator::on_virtual_cores(arguments).status().context(simulator::NO_CARGO)?;
+        let status = on_virtual_cores(arguments).status().context(NO_CARGO)?;
         anyhow::ensure!(status.success(), "the prediction failed ({status})");
         return Ok(());
     }
@@ -367,6 +380,16 @@ mod tests {
         let args = Args::try_parse_from(["bench", "targets"].iter().chain(line)).ok()?;
         let Command::Targets(targets) = args.command else { return None };
         Some(targets.chosen().map(|(topic, _)| topic.name).collect())
+    }
+
+    #[test]
+    fn names_are_unique() {
+        for (at, topic) in TOPICS.iter().enumerate() {
+            assert!(TOPICS[..at].iter().all(|other| other.name != topic.name), "topic {} twice", topic.name);
+            for (at, row) in topic.rows.iter().enumerate() {
+                assert!(topic.rows[..at].iter().all(|other| other.name != row.name), "row {} twice", row.name);
+            }
+        }
     }
 
     #[test]

@@ -3,17 +3,17 @@
 //!
 //! Every row reads figures of [`experiments`], in their quick form. A figure is measured when the first row asks for it, and once.
 
-use crate::experiments::figure::{Figure, Series};
-use crate::experiments::page;
-use crate::experiments::platform::watch::Phase;
-use crate::experiments::stacks::Kind;
-use crate::experiments::{self, EXPERIMENTS, Experiment, Scale};
 use crate::target::{Outcome, Row, Target, Topic};
-use crate::workload::Effort;
 use anyhow::{Context, ensure};
 use std::path::Path;
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
+use tidegate_measure::workload::Effort;
+use tidegate_reproduction::caiti::platform::watch::Phase;
+use tidegate_reproduction::caiti::stacks::Kind;
+use tidegate_reproduction::figure::{Figure, Series};
+use tidegate_reproduction::page;
+use tidegate_reproduction::{self as experiments, EXPERIMENTS, Experiment, Scale};
 
 /// How far a ratio may be from the paper's.
 const OFF_MAX: f64 = 0.3;
@@ -125,7 +125,7 @@ fn figures(name: &str) -> anyhow::Result<Vec<Figure>> {
 }
 
 fn in_own_folder(experiment: &Experiment) -> anyhow::Result<Vec<Figure>> {
-    let folder = crate::medium::ScratchPath::new();
+    let folder = tidegate_measure::medium::ScratchPath::new();
     std::fs::create_dir(folder.as_path())?;
     let found = experiments::run(experiment, Scale::QUICK, folder.as_path())
         .and_then(|_| experiments::figures_in(folder.as_path()));
@@ -278,7 +278,7 @@ fn report() -> anyhow::Result<Outcome> {
     }
     let empty = |figure: &&Figure| figure.series.is_empty() || figure.series.iter().any(|one| one.points.is_empty());
     wrong += all.iter().filter(empty).count() as u64;
-    let file = crate::medium::ScratchPath::new();
+    let file = tidegate_measure::medium::ScratchPath::new();
     let page_path = file.as_path().with_extension("html");
     std::fs::write(&page_path, page::html(&all))?;
     let opened = [(1280, 2000), (390, 2000)].map(|size| opens(&page_path, size));
@@ -316,7 +316,7 @@ fn opens(page: &Path, (width, height): (u32, u32)) -> anyhow::Result<()> {
 #[allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 mod tests {
     use super::*;
-    use crate::experiments::figure::{Chart, Point};
+    use tidegate_reproduction::figure::{Chart, Point};
 
     fn with(values: &[(f64, f64)]) -> Figure {
         let one = |(published, ours): &(f64, f64)| Series {

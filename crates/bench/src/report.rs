@@ -1,10 +1,10 @@
 //! The report: a table for people, or JSON lines for programs.
 
 use crate::machine::Machine;
-use crate::measure::Estimate;
 use crate::target::{Outcome, Row, Topic, Verdict};
 use serde_json::json;
 use std::fmt::Write;
+use tidegate_measure::Estimate;
 
 /// How rows are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

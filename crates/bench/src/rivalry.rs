@@ -4,17 +4,17 @@
 //! reach the memory at all. Then the price: a flush after many writes.
 
 use crate::blocks::compare;
-use crate::cow::{CowFiles, Shape};
-use crate::measure::Pairs;
-use crate::medium::{self, WALK_BYTES};
-use crate::raw::RawPmem;
-use crate::staging::{Coa, Lru, Pmbd, Pmbd70, Rule, Staging};
-use crate::subject::{Block, BlockWrites, Subject};
 use crate::target::{Method, Outcome, Row, Target, Topic};
 use crate::transit::flush_milliseconds;
-use crate::workload::Effort;
 use std::sync::Arc;
 use std::time::Instant;
+use tidegate_baselines::cow::{CowFiles, Shape};
+use tidegate_baselines::raw::RawPmem;
+use tidegate_baselines::staging::{Coa, Lru, Pmbd, Pmbd70, Rule, Staging};
+use tidegate_measure::Pairs;
+use tidegate_measure::medium::{self, WALK_BYTES};
+use tidegate_measure::subject::{Block, BlockWrites, Subject};
+use tidegate_measure::workload::Effort;
 use tidegate_media::{BlockDevice, Durability, Lba};
 use tidegate_sim::Rng;
 

@@ -3,10 +3,10 @@
 //! The child runs both sides itself, ours and the rival's, in turn in one process, and prints the [`Outcome`].
 
 use crate::target::Outcome;
-use crate::workload::Effort;
 use anyhow::Context;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use tidegate_measure::workload::Effort;
 
 /// What brings the rivals' libraries, and the tool that finds them.
 const REMEDY: &str = "apt-get install pkg-config libpmem-dev libpmemblk-dev";

@@ -12,18 +12,19 @@ pub use predict::{Asked, predict};
 pub use writes::Workload;
 
 use crate::calibrate::{self, Calibration};
-use crate::disk_cache::whole_disk_cached_here;
-use crate::measure::Pairs;
-use crate::medium::{self, ScratchPath};
-use crate::subject::{BlockWrites, Subject, sweep};
 use crate::target::{Outcome, Row, Target, Topic};
-use crate::workload::{Effort, Walk, cores, stay_on};
 use anyhow::{Context, ensure};
 use clap::ValueEnum;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use tidegate_measure::Pairs;
+use tidegate_measure::disk_caches::whole_disk_cached_here;
+use tidegate_measure::medium::{self, ScratchPath};
+use tidegate_measure::programs::{NO_CARGO, on_virtual_cores};
+use tidegate_measure::subject::{BlockWrites, Subject, sweep};
+use tidegate_measure::workload::{Effort, Walk, cores, stay_on};
 use tidegate_media::BlockDevice;
 use tidegate_write_cache::{Options, WriteCache, bytes_for};
 
@@ -170,7 +171,7 @@ impl Subject for VolatileWrites<'_> {
     fn blocks(&self) -> u32 {
         u32::try_from(self.0.geometry().blocks).expect("a few GiB at most")
     }
-    fn step(&self, at: u32, block: &mut crate::subject::Block) {
+    fn step(&self, at: u32, block: &mut tidegate_measure::subject::Block) {
         let (at, durability) = (tidegate_media::Lba(at.into()), tidegate_media::Durability::Volatile);
         self.0.write(at, block.bytes(), durability).expect("the device writes");
     }
@@ -186,30 +187,4 @@ fn predicted_apart(costs: &Path, workload: Workload, writers: u32, writes: u32) 
     ensure!(output.status.success(), "the prediction failed ({})", output.status);
     let answer = String::from_utf8_lossy(&output.stdout);
     answer.trim().parse().with_context(|| format!("reading the prediction {answer:?}"))
-}
-
-/// What is missing where cargo cannot be run.
-pub const NO_CARGO: &str = "cannot run cargo, which builds this program anew for virtual cores: install Rust (https://rustup.rs), or name it: CARGO=/path/to/cargo";
-
-/// This program again, compiled for virtual cores in a target folder of its own.
-pub fn on_virtual_cores(arguments: impl IntoIterator<Item = String>) -> Command {
-    on_virtual_cores_of("tidegate-bench", "bench", arguments)
-}
-
-/// The program `bin` of a package, compiled like that.
-fn on_virtual_cores_of(package: &str, bin: &str, arguments: impl IntoIterator<Item = String>) -> Command {
-    let mut command =
-        cargo_for_virtual_cores(["run", "--quiet", "--release", "--package", package, "--bin", bin, "--"]);
-    command.args(arguments);
-    command
-}
-
-/// Cargo with `arguments`, compiling for virtual cores.
-fn cargo_for_virtual_cores<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Command {
-    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| Path::new(root).join("target"), PathBuf::from);
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.args(arguments).current_dir(root);
-    command.env("RUSTFLAGS", "--cfg virtual_cores").env("CARGO_TARGET_DIR", target.join("virtual-cores"));
-    command
 }

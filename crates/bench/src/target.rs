@@ -1,24 +1,12 @@
 //! Rows: what is measured, over what, and the target it has to meet.
 //!
 //! A topic is one table of [`Row`]s, kept in a module of its own beside the functions that measure them. A new
-//! topic is a module with such a table and its name in [`TOPICS`]; a new row is an entry of the table.
+//! topic is a module with such a table and a line in the program's list of topics; a new row is an entry of the table.
 
-use crate::measure::{Estimate, Pairs};
-use crate::workload::Effort;
 use serde::{Deserialize, Serialize};
 use std::fmt;
-
-/// Every topic, in the order in which `bench targets` runs them.
-pub const TOPICS: &[Topic] = &[
-    crate::blocks::TOPIC,
-    crate::disk_cache::TOPIC,
-    crate::transit::TOPIC,
-    crate::served::TOPIC,
-    crate::files::TOPIC,
-    crate::rivalry::TOPIC,
-    crate::simulator::TOPIC,
-    crate::repetition::TOPIC,
-];
+use tidegate_measure::workload::Effort;
+use tidegate_measure::{Estimate, Pairs};
 
 /// A table of rows under one heading.
 #[derive(Clone, Copy)]
@@ -266,15 +254,5 @@ mod tests {
     #[test]
     fn a_missing_rival_is_never_met() {
         assert_eq!(Target::AtLeast(0.0).judge(&Outcome::missing("a rival", "a package")), Verdict::Missing);
-    }
-
-    #[test]
-    fn names_are_unique() {
-        for (at, topic) in TOPICS.iter().enumerate() {
-            assert!(TOPICS[..at].iter().all(|other| other.name != topic.name), "topic {} twice", topic.name);
-            for (at, row) in topic.rows.iter().enumerate() {
-                assert!(topic.rows[..at].iter().all(|other| other.name != row.name), "row {} twice", row.name);
-            }
-        }
     }
 }

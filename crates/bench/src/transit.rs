@@ -7,14 +7,14 @@ mod arrivals;
 mod floor;
 mod rig;
 
-use crate::measure::Pairs;
 use crate::target::{Method, Outcome, Row, Target, Topic};
-use crate::workload::{Effort, on_core};
 use arrivals::Arrivals;
 use floor::DrainedArray;
 use rig::{Percentile, Rig, idle_cpu_nanoseconds};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tidegate_measure::Pairs;
+use tidegate_measure::workload::{Effort, on_core};
 use tidegate_media::BlockDevice;
 use tidegate_sim::Intercepted;
 
@@ -175,8 +175,8 @@ pub const TOPIC: Topic = Topic {
 fn acknowledgement(effort: Effort) -> anyhow::Result<Outcome> {
     // Left to the scheduler, who drains is now beside the writer and now in its place, and then not there while it writes.
     let drained = || -> anyhow::Result<(Rig, DrainedArray)> {
-        let rig = Rig::new(Arc::new(crate::medium::btt()?), SLOTS)?;
-        Ok((rig, DrainedArray::new(SLOTS, BURST, Arc::new(crate::medium::btt()?))?))
+        let rig = Rig::new(Arc::new(tidegate_measure::medium::btt()?), SLOTS)?;
+        Ok((rig, DrainedArray::new(SLOTS, BURST, Arc::new(tidegate_measure::medium::btt()?))?))
     };
     let (rig, array) = on_core(1, drained)?;
     let bursts = (effort.steps as usize / BURST).max(1);
@@ -187,14 +187,14 @@ fn acknowledgement(effort: Effort) -> anyhow::Result<Outcome> {
 }
 
 fn sustained(effort: Effort, writers: usize) -> anyhow::Result<Outcome> {
-    let rig = Rig::new(Arc::new(crate::medium::btt()?), SLOTS)?;
+    let rig = Rig::new(Arc::new(tidegate_measure::medium::btt()?), SLOTS)?;
     let cached = || rig.sustained(&*rig.cache, effort.steps, writers);
     let alone = || rig.sustained(&*rig.device, effort.steps, writers);
     Ok(Outcome::ratio(&Pairs::alternate(effort.pairs, cached, alone), "ns"))
 }
 
 fn bypassed(effort: Effort, writers: usize) -> anyhow::Result<Outcome> {
-    let rig = Rig::new(Arc::new(crate::medium::btt()?), SLOTS)?;
+    let rig = Rig::new(Arc::new(tidegate_measure::medium::btt()?), SLOTS)?;
     rig.sustained(&*rig.cache, effort.steps, writers);
     let before = rig.cache.counters();
     rig.sustained(&*rig.cache, effort.steps, writers);
@@ -204,7 +204,7 @@ fn bypassed(effort: Effort, writers: usize) -> anyhow::Result<Outcome> {
 }
 
 fn emulated(effort: Effort, profile: &str, which: Percentile) -> anyhow::Result<Outcome> {
-    let rig = Rig::new(Arc::new(crate::medium::slow_btt(profile)?), SLOTS)?;
+    let rig = Rig::new(Arc::new(tidegate_measure::medium::slow_btt(profile)?), SLOTS)?;
     let writes = (effort.steps / 4).max(20_000);
     let cached = || rig.latency(&*rig.cache, writes, which);
     let alone = || rig.latency(&*rig.device, writes, which);
@@ -216,7 +216,7 @@ const STAYS: usize = 9;
 
 /// The 99th percentile of the time in the cache, each sample over `writes` writes.
 fn residence(rate: f64, writes: u32) -> anyhow::Result<Outcome> {
-    let device = Arc::new(Intercepted { device: Arc::new(crate::medium::btt()?), by: Arrivals::new() });
+    let device = Arc::new(Intercepted { device: Arc::new(tidegate_measure::medium::btt()?), by: Arrivals::new() });
     let rig = Rig::new(device.clone(), SLOTS)?;
     let samples =
         (0..STAYS).map(|_| longest_stays(&rig, &device.by, rate, writes)).collect::<anyhow::Result<Vec<f64>>>()?;
@@ -240,7 +240,7 @@ fn longest_stays(rig: &Rig, arrivals: &Arrivals, rate: f64, writes: u32) -> anyh
 }
 
 fn wake_ups(effort: Effort) -> anyhow::Result<Outcome> {
-    let rig = Rig::new(Arc::new(crate::medium::btt()?), SLOTS)?;
+    let rig = Rig::new(Arc::new(tidegate_measure::medium::btt()?), SLOTS)?;
     let before = rig.pool.wake_ups();
     let writes = u64::from(effort.steps);
     rig.sustained(&*rig.cache, effort.steps, 1);
@@ -248,13 +248,13 @@ fn wake_ups(effort: Effort) -> anyhow::Result<Outcome> {
 }
 
 fn idle() -> anyhow::Result<Outcome> {
-    let rig = Rig::new(Arc::new(crate::medium::btt()?), SLOTS)?;
+    let rig = Rig::new(Arc::new(tidegate_measure::medium::btt()?), SLOTS)?;
     rig.sustained(&*rig.cache, 10_000, 1);
     Ok(Outcome::count(idle_cpu_nanoseconds(&rig.pool, Duration::from_secs(2))?, 2))
 }
 
 fn flush(effort: Effort, bytes: u64) -> anyhow::Result<Outcome> {
-    let rig = Rig::new(Arc::new(crate::medium::btt()?), SLOTS)?;
+    let rig = Rig::new(Arc::new(tidegate_measure::medium::btt()?), SLOTS)?;
     rig.sustained(&*rig.cache, effort.steps, 1);
     let times: Vec<f64> = (0..effort.pairs).map(|_| rig.flush_after(bytes / 4096)).collect();
     Ok(Outcome::figure(&times, "ms"))
@@ -262,11 +262,11 @@ fn flush(effort: Effort, bytes: u64) -> anyhow::Result<Outcome> {
 
 /// Milliseconds of a flush after `writes` writes through a cache of `slots` slots, each time it is called.
 pub(crate) fn flush_milliseconds(slots: u32, writes: u64) -> anyhow::Result<impl Fn() -> f64> {
-    let rig = Rig::new(Arc::new(crate::medium::btt()?), slots)?;
+    let rig = Rig::new(Arc::new(tidegate_measure::medium::btt()?), slots)?;
     Ok(move || rig.flush_after(writes))
 }
 
 fn metadata() -> anyhow::Result<Outcome> {
-    let rig = Rig::new(Arc::new(crate::medium::btt()?), SLOTS)?;
+    let rig = Rig::new(Arc::new(tidegate_measure::medium::btt()?), SLOTS)?;
     Ok(Outcome::figure(&[rig.cache.metadata_per_slot()], "bytes"))
 }

@@ -8,12 +8,12 @@
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
-use tidegate_bench::experiments::stacks::Kind;
 use tidegate_block_export::{Export, ExportCounters, RequestCounters, RequestKind};
 use tidegate_btt::{Btt, Contents, FormatSpec, OpenOptions, Repair};
 use tidegate_layout::btt::Version;
 use tidegate_media::{BlockDevice, Counters, MappedRegion};
 use tidegate_nbd::{Exports, Service, serve};
+use tidegate_reproduction::caiti::stacks::Kind;
 use tidegate_trials::artefacts::announce;
 use tidegate_trials::guest::{Guest, Transcript};
 

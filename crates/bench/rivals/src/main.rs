@@ -10,10 +10,10 @@ mod pmdk;
 use clap::Parser;
 use pmdk::{PersistCopies, PlainCopiesOut, PoolWrites};
 use tidegate_bench::blocks::compare;
-use tidegate_bench::medium::{self, OVERHEAD_BYTES, WALK_BYTES};
-use tidegate_bench::subject::{Bare, BlockReads, BlockWrites, StreamedCopies, sweep};
 use tidegate_bench::target::Outcome;
-use tidegate_bench::workload::Effort;
+use tidegate_measure::medium::{self, OVERHEAD_BYTES, WALK_BYTES};
+use tidegate_measure::subject::{Bare, BlockReads, BlockWrites, StreamedCopies, sweep};
+use tidegate_measure::workload::Effort;
 
 /// Measures one row against a rival and prints its outcome as JSON
 #[derive(Parser)]

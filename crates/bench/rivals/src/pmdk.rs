@@ -9,8 +9,8 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_longlong, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::ptr::{self, NonNull};
-use tidegate_bench::medium::MemoryPath;
-use tidegate_bench::subject::{BLOCK_BYTES, Block, Subject, sweep};
+use tidegate_measure::medium::MemoryPath;
+use tidegate_measure::subject::{BLOCK_BYTES, Block, Subject, sweep};
 
 /// A pool of libpmemblk; the type is the library's own secret.
 #[repr(C)]

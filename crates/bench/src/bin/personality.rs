@@ -7,7 +7,7 @@
 
 use anyhow::{Context, Result};
 use std::path::Path;
-use tidegate_bench::experiments::personalities::Personality;
+use tidegate_reproduction::personalities::Personality;
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().collect();

@@ -1,9 +1,9 @@
 //! Acts of one core that touch no region: atomics, giving way, system calls.
 
 use super::{each, figure};
-use crate::measure::Estimate;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
+use tidegate_measure::Estimate;
 use tidegate_sim::cost::Act;
 
 const TURNS: u32 = 20_000;

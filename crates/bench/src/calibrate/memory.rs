@@ -4,12 +4,12 @@
 //! for the page, as it does in an engine.
 
 use super::{each, figure};
-use crate::measure::Estimate;
-use crate::medium;
-use crate::workload::{cores, stay_on};
 use std::collections::BTreeMap;
 use std::sync::Barrier;
 use std::time::Instant;
+use tidegate_measure::Estimate;
+use tidegate_measure::medium;
+use tidegate_measure::workload::{cores, stay_on};
 use tidegate_media::{MappedRegion, Region};
 use tidegate_sim::cost::Act;
 

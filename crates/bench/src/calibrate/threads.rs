@@ -1,11 +1,11 @@
 //! Acts between two threads: handing a line over, waking, and taking turns on one core.
 
 use super::{each, figure};
-use crate::measure::Estimate;
-use crate::workload::{cores, stay_on};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
+use tidegate_measure::Estimate;
+use tidegate_measure::workload::{cores, stay_on};
 use tidegate_sim::cost::Act;
 
 const TURNS: u32 = 2000;

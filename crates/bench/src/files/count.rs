@@ -2,18 +2,18 @@
 
 use super::probe::{Pattern, Probe};
 use super::site::{Ground, Site, missing};
-use crate::disk_cache::opened;
-use crate::medium;
-use crate::mounted::said;
 use crate::served::server;
-use crate::subject::Block;
 use crate::target::Outcome;
-use crate::workload::Effort;
 use anyhow::Context;
 use std::process::Command;
 use std::time::Instant;
 use tidegate_disk_cache::{DiskCache, FormatSpec, NoDisk};
 use tidegate_layout::disk_cache::CachePlan;
+use tidegate_measure::disk_caches::opened;
+use tidegate_measure::medium;
+use tidegate_measure::programs::said;
+use tidegate_measure::subject::Block;
+use tidegate_measure::workload::Effort;
 use tidegate_media::{InTurn, Lba, MappedRegion};
 use tidegate_sim::Rng;
 

@@ -1,17 +1,17 @@
 //! A program that writes and syncs: this program's own child, under `run` or without. It does as many writes as it is told, and tells their time.
 
 use super::site::{Ground, Site, Talker, missing};
-use crate::measure::Pairs;
-use crate::medium;
-use crate::subject::{BLOCK_BYTES, Bare, Block, StreamedCopies, sweep};
 use crate::target::Outcome;
-use crate::workload::{Effort, Walk};
 use clap::ValueEnum;
 use std::fs::File;
 use std::io::{BufRead, Write};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::time::Instant;
+use tidegate_measure::Pairs;
+use tidegate_measure::medium;
+use tidegate_measure::subject::{BLOCK_BYTES, Bare, Block, StreamedCopies, sweep};
+use tidegate_measure::workload::{Effort, Walk};
 use tidegate_sim::Rng;
 
 /// Bytes that random writes go to.

@@ -1,15 +1,15 @@
 //! Redis with its log of commands, and its own benchmark.
 
 use super::site::{Ground, Running, Site, missing, socket};
-use crate::measure::Pairs;
-use crate::medium::ScratchPath;
 use crate::served::server;
 use crate::target::Outcome;
-use crate::workload::Effort;
 use anyhow::Context;
 use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::time::{Duration, Instant};
+use tidegate_measure::Pairs;
+use tidegate_measure::medium::ScratchPath;
+use tidegate_measure::workload::Effort;
 
 /// What a server may take to listen.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -76,7 +76,7 @@ impl Server {
         for (option, value) in [("-c", load.clients), ("-P", load.pipeline), ("-n", load.commands)] {
             command.arg(option).arg(value.to_string());
         }
-        report(&crate::mounted::said(&mut command)?)
+        report(&tidegate_measure::programs::said(&mut command)?)
     }
 
     fn rate(&self, load: Load) -> anyhow::Result<f64> {

@@ -1,7 +1,6 @@
 //! Where a program has its files, and how it is started there: under `tidegate run`, or as it is.
 
-use crate::medium::{MemoryPath, ScratchPath};
-use crate::served::server::{self, built, end};
+use crate::served::server::{self, end};
 use crate::target::Outcome;
 use anyhow::Context;
 use std::ffi::OsStr;
@@ -10,6 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use tidegate_measure::medium::{MemoryPath, ScratchPath};
+use tidegate_measure::programs::built;
 
 /// What brings all programs of the topic.
 const REMEDY: &str = "apt-get install redis-server redis-tools sqlite3 rocksdb-tools fio";

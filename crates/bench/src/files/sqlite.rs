@@ -1,11 +1,11 @@
 //! SQLite's shell, which is fed transactions of one row.
 
 use super::site::{Ground, Site, Talker, missing};
-use crate::measure::Pairs;
 use crate::target::Outcome;
-use crate::workload::Effort;
 use std::fmt::Write;
 use std::time::Instant;
+use tidegate_measure::Pairs;
+use tidegate_measure::workload::Effort;
 
 /// MiB of the pool.
 const POOL_MIB: u32 = 256;

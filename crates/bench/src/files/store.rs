@@ -1,12 +1,12 @@
 //! RocksDB's own benchmark, and tar.
 
 use super::site::{Ground, Site, missing};
-use crate::experiments::applications::microseconds;
-use crate::measure::Pairs;
-use crate::mounted::said;
 use crate::target::Outcome;
-use crate::workload::Effort;
 use std::path::Path;
+use tidegate_measure::Pairs;
+use tidegate_measure::programs::said;
+use tidegate_measure::workload::Effort;
+use tidegate_reproduction::caiti::applications::microseconds;
 
 /// MiB of the pool.
 const POOL_MIB: u32 = 512;

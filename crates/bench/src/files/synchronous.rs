@@ -1,11 +1,11 @@
 //! Writes that are syncs themselves (O_SYNC), by fio.
 
 use super::site::{Ground, Site, missing};
-use crate::measure::Pairs;
-use crate::mounted::said;
 use crate::served::load::parse_rate;
 use crate::target::Outcome;
-use crate::workload::Effort;
+use tidegate_measure::Pairs;
+use tidegate_measure::programs::said;
+use tidegate_measure::workload::Effort;
 
 /// MiB of the pool.
 const POOL_MIB: u32 = 512;

@@ -1,15 +1,15 @@
 //! Whole volumes filled and read by nbdcopy, as it does it unless told otherwise.
 
 use super::server::{self, Place, Rival, Server};
-use crate::measure::Pairs;
-use crate::medium::ScratchPath;
 use crate::target::Outcome;
-use crate::workload::Effort;
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
+use tidegate_measure::Pairs;
+use tidegate_measure::medium::ScratchPath;
+use tidegate_measure::workload::Effort;
 
 /// MiB/s into Tidegate over those into nbdkit's file.
 pub(super) fn copy_in(effort: Effort) -> anyhow::Result<Outcome> {

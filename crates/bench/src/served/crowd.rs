@@ -5,16 +5,16 @@
 //! write: a slow one sends one more byte, and a new one comes, says nonsense and is thrown out.
 
 use super::server::{Place, Server, as_client};
-use crate::measure::Pairs;
-use crate::subject::{BLOCK_BYTES, Block};
 use crate::target::Outcome;
-use crate::workload::Effort;
 use anyhow::Context;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::time::Instant;
+use tidegate_measure::Pairs;
+use tidegate_measure::subject::{BLOCK_BYTES, Block};
+use tidegate_measure::workload::Effort;
 use tidegate_media::Durability;
 use tidegate_nbd::client::{Client, Dialect};
 

@@ -1,13 +1,13 @@
 //! Random blocks by fio's own NBD client.
 
 use super::server::{self, Place, Rival, Server};
-use crate::measure::Pairs;
-use crate::medium::WALK_BYTES;
 use crate::target::Outcome;
-use crate::workload::Effort;
 use anyhow::Context;
 use serde_json::Value;
 use std::process::Command;
+use tidegate_measure::Pairs;
+use tidegate_measure::medium::WALK_BYTES;
+use tidegate_measure::workload::Effort;
 
 /// What fio does.
 #[derive(Clone, Copy, Debug)]

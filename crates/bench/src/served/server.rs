@@ -1,8 +1,6 @@
 //! Servers under test: `tidegate` as built for release, and its rivals. Each is a process with a unix socket.
 
-use crate::medium::{OVERHEAD_BYTES, ScratchPath, WALK_BYTES};
 use crate::target::Outcome;
-use crate::workload::{on_core, stay_on};
 use anyhow::Context;
 use rustix::process::{Pid, Signal, kill_process};
 use std::convert::Infallible;
@@ -15,6 +13,9 @@ use std::sync::OnceLock;
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
+use tidegate_measure::medium::{OVERHEAD_BYTES, ScratchPath, WALK_BYTES};
+use tidegate_measure::programs::built;
+use tidegate_measure::workload::{on_core, stay_on};
 use tidegate_nbd::client::{Client, Dialect};
 
 /// The core of clients, among those allowed.
@@ -229,26 +230,4 @@ pub(crate) fn program() -> anyhow::Result<&'static Path> {
     let build = || built(&["--package", "tidegate-cli", "--bin", "tidegate"], "tidegate");
     let program = PROGRAM.get_or_init(|| build().map_err(|error| format!("{error:#}")));
     program.as_deref().map_err(|error| anyhow::anyhow!(error.clone()))
-}
-
-/// The path of `file`: built now for release into the target folder of this program, as `what` says; without a cargo, the one that lies there. Where
-/// nothing is measured `TIDEGATE_BUILT` names a folder in which all is built.
-pub(crate) fn built(what: &[&str], file: &str) -> anyhow::Result<PathBuf> {
-    if let Some(folder) = std::env::var_os("TIDEGATE_BUILT") {
-        return Ok(PathBuf::from(folder).join(file));
-    }
-    let this = std::env::current_exe()?;
-    let target = this.ancestors().nth(2).context("this program lies in no target folder")?;
-    let built = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-        .args(["build", "--release", "--quiet"])
-        .args(what)
-        .arg("--target-dir")
-        .arg(target)
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .stderr(Stdio::inherit())
-        .status();
-    anyhow::ensure!(built.as_ref().map_or(true, |status| status.success()), "{file} does not build");
-    let built = target.join("release").join(file);
-    anyhow::ensure!(built.exists(), "no {}: cargo build --release {}", built.display(), what.join(" "));
-    Ok(built)
 }

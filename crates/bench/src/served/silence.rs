@@ -1,10 +1,10 @@
 //! The first write after a silence: how soon a server that does nothing is awake.
 
 use super::server::{Place, Server, as_client};
-use crate::subject::{BLOCK_BYTES, Block};
 use crate::target::Outcome;
-use crate::workload::Effort;
 use std::time::{Duration, Instant};
+use tidegate_measure::subject::{BLOCK_BYTES, Block};
+use tidegate_measure::workload::Effort;
 use tidegate_media::Durability;
 
 /// Long enough for every thread to have gone to sleep, and for processors to have slowed down.

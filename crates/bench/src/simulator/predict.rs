@@ -3,15 +3,15 @@
 //! Meant for a build with `--cfg virtual_cores`: in any other the engines' locks are the system's, which know no virtual time.
 
 use super::writes::{SLOTS, Workload, drain};
-use crate::disk_cache::whole_disk_cached;
-use crate::medium::{self, OVERHEAD_BYTES, WALK_BYTES};
-use crate::subject::Block;
-use crate::workload::Leg;
 use anyhow::{Context, bail};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tidegate_btt::{Btt, OpenOptions};
 use tidegate_disk_cache::DiskCache;
+use tidegate_measure::disk_caches::whole_disk_cached;
+use tidegate_measure::medium::{self, OVERHEAD_BYTES, WALK_BYTES};
+use tidegate_measure::subject::Block;
+use tidegate_measure::workload::Leg;
 use tidegate_media::sync::{AtomicU64, Ordering};
 use tidegate_media::{BlockDevice, Durability, Lba, MappedRegion};
 use tidegate_sim::Rng;

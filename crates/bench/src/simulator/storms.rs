@@ -2,11 +2,11 @@
 //!
 //! A campaign as large as that of the full test, and a hunt for every known mistake, run once each, when the first row asks for them.
 
-use super::on_virtual_cores_of;
 use crate::target::Outcome;
 use anyhow::{Context, ensure};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
+use tidegate_measure::programs::{NO_CARGO, cargo_for_virtual_cores, on_virtual_cores_of};
 
 /// Seeds of the campaign: as many as in the full test.
 const SEEDS: &str = "2688";
@@ -41,7 +41,7 @@ impl Account {
 fn storm(arguments: &[&str]) -> anyhow::Result<String> {
     let arguments = arguments.iter().map(|&argument| argument.to_owned());
     let mut command = on_virtual_cores_of("tidegate-storm", "storm", arguments);
-    let output = command.stderr(Stdio::inherit()).output().context(super::NO_CARGO)?;
+    let output = command.stderr(Stdio::inherit()).output().context(NO_CARGO)?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     ensure!(!text.is_empty(), "storm printed nothing ({})", output.status);
     Ok(text)
@@ -58,8 +58,8 @@ fn number_before(text: &str, words: &str) -> anyhow::Result<f64> {
 pub(super) fn digests() -> anyhow::Result<Outcome> {
     let differs = |profile: &[&str]| -> anyhow::Result<bool> {
         let arguments = [&["test", "--quiet", "--package", "tidegate-storm", "--test", "storm"], profile, &["digest"]];
-        let mut command: Command = super::cargo_for_virtual_cores(arguments.concat());
-        let output = command.output().context(super::NO_CARGO)?;
+        let mut command: Command = cargo_for_virtual_cores(arguments.concat());
+        let output = command.output().context(NO_CARGO)?;
         let text = String::from_utf8_lossy(&output.stdout);
         ensure!(text.contains("test result: "), "the test did not run ({})", output.status);
         Ok(!output.status.success())

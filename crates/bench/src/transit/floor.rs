@@ -3,12 +3,12 @@
 //! One thread copies blocks into an array, each burst into the same places, which whoever drains has read last; another follows, reads each
 //! block and writes it to a block translation table, at the backoff of a thread that drains. There is no metadata and no lock.
 
-use crate::medium;
-use crate::subject::Block;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
+use tidegate_measure::medium;
+use tidegate_measure::subject::Block;
 use tidegate_media::{BlockDevice, Durability, Lba, MappedRegion, Region};
 use tidegate_policy::writeback::backoff::{Backoff, Next};
 

@@ -1,12 +1,12 @@
 //! A cache over a device with threads that drain it, as the program has them, and the ways in which it is written to.
 
-use crate::medium;
-use crate::subject::Block;
 use anyhow::Context;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tidegate_background::{DrainPool, Setup};
+use tidegate_measure::medium;
+use tidegate_measure::subject::Block;
 use tidegate_media::{BlockDevice, Durability, Lba, MappedRegion};
 use tidegate_sim::Rng;
 use tidegate_write_cache::{Options, WriteCache, bytes_for};

@@ -18,10 +18,8 @@ const GLOSSARY: &str = "docs/glossary.md";
 /// How the head of the last column begins.
 const REPLACES: &str = "replaces";
 /// Paths of what goes with `run`, where its own words stay until then.
-const OF_RUN: [&str; 10] = [
+const OF_RUN: [&str; 8] = [
     "crates/run-log/",
-    "crates/cli/src/run/",
-    "crates/cli/src/run.rs",
     "crates/preload/",
     "crates/preload-wire/",
     "crates/wal/src/strip.rs",

@@ -13,8 +13,8 @@ use clap::Parser;
 use leveldb::Store;
 use std::path::PathBuf;
 use std::time::Instant;
-use tidegate_bench::experiments::keys::{Keys, Spread};
-use tidegate_bench::experiments::ycsb::{SHARES, Taken, Wish};
+use tidegate_reproduction::caiti::ycsb::{SHARES, Taken, Wish};
+use tidegate_reproduction::keys::{Keys, Spread};
 use tidegate_sim::{Rng, mix};
 
 /// Bytes of a record: YCSB's ten fields of a hundred.

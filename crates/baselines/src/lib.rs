@@ -1,0 +1,18 @@
+//! Designs of others that Tidegate is measured against, as they were published, behind the traits
+//! of its own engines.
+//!
+//! | module | design |
+//! | --- | --- |
+//! | [`staging`] | caches in front of a block translation table: PMBD, LRU, Co-Active |
+//! | [`classic`] | a file system's journal on a cache that keeps its metadata in blocks |
+//! | [`ubj`] | a buffer cache in persistent memory that is the journal too |
+//! | [`cow`] | writing as NOVA does: a new page, then an entry in a log |
+//! | [`raw`] | writing the memory itself |
+
+#![forbid(unsafe_code)]
+
+pub mod classic;
+pub mod cow;
+pub mod raw;
+pub mod staging;
+pub mod ubj;

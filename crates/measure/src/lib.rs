@@ -1,0 +1,16 @@
+//! Shared parts of all benchmarks: pairs of samples taken in turn, the memory that subjects lie
+//! in, the subjects with their floors, walks over their blocks, and the programs built for them.
+//!
+//! It is a crate because the baselines, the reproduction of the papers and the topics of `bench`
+//! share it and do not meet.
+
+#![forbid(unsafe_code)]
+
+pub mod disk_caches;
+pub mod medium;
+mod pairs;
+pub mod programs;
+pub mod subject;
+pub mod workload;
+
+pub use pairs::{Estimate, PAIRS_MAX, PAIRS_MIN, Pairs};

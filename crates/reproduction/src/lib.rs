@@ -1,0 +1,385 @@
+//! The experiments of the papers, repeated with Tidegate and its rivals behind the same traits.
+//!
+//! Each experiment yields figures ([`figure`]), one file each in the folder of a run, so that a run that was interrupted goes on where it was;
+//! [`page`] draws whatever is there. What is compared runs in turn within one process, over and over, so that a machine that slows down meets
+//! all of it alike. The medium is memory of this machine made as slow as Optane ([`tidegate_media::emulate`]): what the figures say of is order
+//! and ratio, not the paper's microseconds.
+
+#![forbid(unsafe_code)]
+
+pub mod caiti;
+pub mod figure;
+pub mod keys;
+pub mod mounted;
+pub mod offer;
+pub mod page;
+pub mod personalities;
+pub mod tinca;
+
+use anyhow::Context;
+use figure::Figure;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+use tidegate_measure::medium::WALK_BYTES;
+use tidegate_measure::programs::on_virtual_cores;
+
+/// The blocks written to over the cache of those that have one, unless its size is what the experiment varies. In the paper 512 MiB of
+/// 64 GB.
+const BLOCKS_OVER_CACHE: u64 = 16;
+
+/// How long an experiment takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scale {
+    /// Samples of each point.
+    pub rounds: u16,
+    /// Requests of a sample.
+    pub requests: u32,
+    /// Bytes of the blocks written to.
+    pub walk_bytes: u64,
+    /// The largest cache or burst of writes, in bytes, where that is varied.
+    pub bytes_max: u64,
+}
+
+impl Scale {
+    /// Seconds for each point.
+    pub const FULL: Scale = Scale { rounds: 9, requests: 400_000, walk_bytes: WALK_BYTES, bytes_max: 512 << 20 };
+    /// A look at everything within two minutes: intervals are wide.
+    pub const QUICK: Scale = Scale { rounds: 3, requests: 10_000, walk_bytes: WALK_BYTES / 4, bytes_max: 32 << 20 };
+}
+
+impl Scale {
+    fn cache_bytes(self) -> u64 {
+        self.walk_bytes / BLOCKS_OVER_CACHE
+    }
+}
+
+/// What an experiment runs on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Driver {
+    /// Threads of this machine, over memory made as slow as Optane.
+    Threads,
+    /// Programs on a file system on the subject; needs root, loop devices and FUSE.
+    Programs,
+    /// The paper's platform, in virtual time; needs this program built for virtual cores.
+    VirtualCores,
+}
+
+/// An experiment of the paper.
+pub struct Experiment {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// What it measures.
+    pub about: &'static str,
+    /// What it runs on.
+    pub driver: Driver,
+    measure: fn(Scale) -> anyhow::Result<Vec<Figure>>,
+    /// The figures it yields.
+    pub figures: &'static [&'static str],
+}
+
+/// Every experiment.
+pub const EXPERIMENTS: &[Experiment] = &[
+    Experiment {
+        name: "staging-cost",
+        about: "time of a random write with and without a flush every 128 writes (Caiti Fig. 2a)",
+        driver: Driver::Threads,
+        measure: caiti::staging_cost,
+        figures: &["fig-2a"],
+    },
+    Experiment {
+        name: "flush",
+        about: "time of a flush after so many bytes of random writes (Caiti Fig. 2b)",
+        driver: Driver::Threads,
+        measure: caiti::flush_times,
+        figures: &["fig-2b"],
+    },
+    Experiment {
+        name: "windows",
+        about: "the slowest of each 100 requests in a window of 50,000 (Caiti Fig. 2c-e, 5b)",
+        driver: Driver::Threads,
+        measure: caiti::windows,
+        figures: &["fig-2c-e-5b"],
+    },
+    Experiment {
+        name: "writers",
+        about: "time per request and 99.99th percentile, one and two writers (Caiti Fig. 5a, 5d, 5e)",
+        driver: Driver::Threads,
+        measure: caiti::writers,
+        figures: &["fig-5a", "fig-5d"],
+    },
+    Experiment {
+        name: "capacity",
+        about: "time per request over the size of the cache (Caiti Table 1)",
+        driver: Driver::Threads,
+        measure: caiti::capacity,
+        figures: &["table-1"],
+    },
+    Experiment {
+        name: "store",
+        about: "RocksDB on Ext4 on each subject (Caiti Fig. 8)",
+        driver: Driver::Programs,
+        measure: caiti::applications::store,
+        figures: &["fig-8a-rocksdb", "fig-8b-rocksdb", "fig-8c-rocksdb"],
+    },
+    Experiment {
+        name: "leveldb",
+        about: "LevelDB's own workloads on Ext4 on each subject (Caiti Fig. 8)",
+        driver: Driver::Programs,
+        measure: caiti::ycsb::leveldb,
+        figures: &["fig-8a", "fig-8b", "fig-8c", "fig-8d"],
+    },
+    Experiment {
+        name: "ycsb",
+        about: "YCSB's load, A and F over LevelDB on Ext4 on each subject (Caiti Fig. 9)",
+        driver: Driver::Programs,
+        measure: caiti::ycsb::ycsb,
+        figures: &["fig-9a", "fig-9b", "fig-9c", "fig-9d"],
+    },
+    Experiment {
+        name: "servers",
+        about: "Filebench's personalities on Ext4 on each subject (Caiti Fig. 10)",
+        driver: Driver::Programs,
+        measure: caiti::applications::servers,
+        figures: &["fig-10a", "fig-10b"],
+    },
+    Experiment {
+        name: "platform-staging-cost",
+        about: "the same as staging-cost on the paper's platform",
+        driver: Driver::VirtualCores,
+        measure: caiti::platform::staging_cost,
+        figures: &["platform-fig-2a-told", "platform-fig-2a-fitted"],
+    },
+    Experiment {
+        name: "platform-flush",
+        about: "the same as flush on the paper's platform",
+        driver: Driver::VirtualCores,
+        measure: caiti::platform::flush_times,
+        figures: &["platform-fig-2b-told", "platform-fig-2b-fitted"],
+    },
+    Experiment {
+        name: "platform-windows",
+        about: "response times in windows of 50,000 and 1,000,000 requests (Caiti Fig. 2c-e, 3, 5b, 5c)",
+        driver: Driver::VirtualCores,
+        measure: caiti::platform::windows,
+        figures: &["platform-fig-2c-e-5b-fitted", "platform-fig-3-5c-fitted"],
+    },
+    Experiment {
+        name: "platform-depth",
+        about: "time per request and 99.99th percentile over the depth (Caiti Fig. 5a, 5d)",
+        driver: Driver::VirtualCores,
+        measure: caiti::platform::depth,
+        figures: &["platform-fig-5a-told", "platform-fig-5d-told", "platform-fig-5a-fitted", "platform-fig-5d-fitted"],
+    },
+    Experiment {
+        name: "platform-jobs",
+        about: "time per request over the number of jobs (Caiti Fig. 5e)",
+        driver: Driver::VirtualCores,
+        measure: caiti::platform::jobs,
+        figures: &["platform-fig-5e-told", "platform-fig-5e-fitted"],
+    },
+    Experiment {
+        name: "platform-capacity",
+        about: "time per request over the size of the cache (Caiti Table 1)",
+        driver: Driver::VirtualCores,
+        measure: caiti::platform::capacity,
+        figures: &["platform-table-1-told", "platform-table-1-fitted"],
+    },
+    Experiment {
+        name: "platform-inside",
+        about: "where the time of writes and reads goes (Caiti Fig. 6)",
+        driver: Driver::VirtualCores,
+        measure: caiti::platform::inside::breakdown,
+        figures: &[
+            "platform-fig-6a-told",
+            "platform-fig-6b-told",
+            "platform-fig-6c-told",
+            "platform-fig-6d-told",
+            "platform-fig-6a-fitted",
+            "platform-fig-6b-fitted",
+            "platform-fig-6c-fitted",
+            "platform-fig-6d-fitted",
+            "platform-stalls",
+        ],
+    },
+    Experiment {
+        name: "platform-timeline",
+        about: "a hundred writes one after the other (Caiti Fig. 7)",
+        driver: Driver::VirtualCores,
+        measure: caiti::platform::inside::timeline,
+        figures: &["platform-fig-7-caiti-fitted", "platform-fig-7-btt-fitted"],
+    },
+    Experiment {
+        name: "metadata",
+        about: "bytes of metadata for each slot (Caiti § 5.1)",
+        driver: Driver::Threads,
+        measure: caiti::platform::inside::metadata,
+        figures: &["metadata"],
+    },
+    Experiment {
+        name: "platform-reasons",
+        about: "what explains the differences to the paper, one fitted number after the other",
+        driver: Driver::VirtualCores,
+        measure: caiti::platform::reasons,
+        figures: &["platform-reasons"],
+    },
+    Experiment {
+        name: "platform-cores",
+        about: "what cores without a writer do for two writers",
+        driver: Driver::VirtualCores,
+        measure: caiti::platform::cores,
+        figures: &["platform-cores"],
+    },
+    Experiment {
+        name: "platform-wear",
+        about: "writes of each block and their time, with wear levelled and without (what Caiti leaves to others)",
+        driver: Driver::VirtualCores,
+        measure: caiti::platform::wear::levelling,
+        figures: &["wear-most", "wear-time", "wear-uniform", "wear-zipfian", "wear-hot-spot", "wear-one-alone"],
+    },
+    Experiment {
+        name: "cache-mix",
+        about: "random reads and writes on the disk cache and on Classic (Tinca Fig. 7a)",
+        driver: Driver::VirtualCores,
+        measure: tinca::mixes,
+        figures: &["tinca-fig-7a", "tinca-fig-7a-disk", "tinca-fig-7a-jobs"],
+    },
+    Experiment {
+        name: "cache-counts",
+        about: "lines flushed and disk blocks written of the same (Tinca Fig. 7b, 7c)",
+        driver: Driver::Threads,
+        measure: tinca::counts,
+        figures: &["tinca-fig-7b", "tinca-fig-7c"],
+    },
+    Experiment {
+        name: "cache-transactions",
+        about: "TPC-C's transactions on the disk cache and on Classic (Tinca Fig. 8)",
+        driver: Driver::VirtualCores,
+        measure: tinca::transactions,
+        figures: &["tinca-fig-8a", "tinca-fig-8b", "tinca-fig-8c"],
+    },
+    Experiment {
+        name: "cache-parts",
+        about: "what Classic's journal, flushes and metadata cost it (Tinca Fig. 3b, 4)",
+        driver: Driver::VirtualCores,
+        measure: tinca::parts::parts,
+        figures: &["tinca-fig-3b", "tinca-fig-4"],
+    },
+    Experiment {
+        name: "cache-files",
+        about: "what a journal adds to Filebench's writes, and blocks of a transaction (Tinca Fig. 3a, 13)",
+        driver: Driver::Threads,
+        measure: tinca::files::files,
+        figures: &["tinca-fig-3a", "tinca-fig-13"],
+    },
+    Experiment {
+        name: "cache-grounds",
+        about: "TPC-C on other disks and memories, and how often its writes hit (Tinca Fig. 12)",
+        driver: Driver::VirtualCores,
+        measure: tinca::grounds::grounds,
+        figures: &["tinca-fig-12a", "tinca-fig-12b", "tinca-fig-12c"],
+    },
+    Experiment {
+        name: "cache-pace",
+        about: "what writers feel of destaging, below the disk's speed and above",
+        driver: Driver::VirtualCores,
+        measure: tinca::pace::pace,
+        figures: &["tinca-pace", "tinca-pace-above"],
+    },
+    Experiment {
+        name: "platform-tried",
+        about: "what was tried against Caiti as published",
+        driver: Driver::VirtualCores,
+        measure: caiti::platform::improvements,
+        figures: &[
+            "platform-tried-told",
+            "platform-tried-tail-told",
+            "platform-tried-fitted",
+            "platform-tried-tail-fitted",
+        ],
+    },
+];
+
+/// Runs `experiment` unless all its figures lie in `folder` already; says how long it took, or None.
+pub fn run(experiment: &Experiment, scale: Scale, folder: &Path) -> anyhow::Result<Option<std::time::Duration>> {
+    let file = |id: &str| -> PathBuf { folder.join(format!("{id}.json")) };
+    if experiment.figures.iter().all(|id| file(id).exists()) {
+        return Ok(None);
+    }
+    let begin = Instant::now();
+    if experiment.driver == Driver::VirtualCores && !cfg!(virtual_cores) {
+        run_apart(experiment, scale, folder)?;
+        return Ok(Some(begin.elapsed()));
+    }
+    for figure in (experiment.measure)(scale)? {
+        let (whole, unfinished) = (file(&figure.id), folder.join(format!("{}.unfinished", figure.id)));
+        let written = std::fs::write(&unfinished, serde_json::to_string_pretty(&figure)?);
+        written
+            .and_then(|()| std::fs::rename(&unfinished, &whole))
+            .with_context(|| format!("write {}", whole.display()))?;
+    }
+    Ok(Some(begin.elapsed()))
+}
+
+/// Has a child that is built for virtual cores run `experiment`.
+fn run_apart(experiment: &Experiment, scale: Scale, folder: &Path) -> anyhow::Result<()> {
+    let folder = std::path::absolute(folder).context("where the figures go")?;
+    let mut arguments = vec!["experiments".to_owned(), experiment.name.to_owned()];
+    arguments.extend(["--out".to_owned(), folder.display().to_string()]);
+    arguments.extend((scale == Scale::QUICK).then(|| "--quick".to_owned()));
+    let status = on_virtual_cores(arguments).stdout(std::process::Stdio::null()).status();
+    let status = status.context("running cargo")?;
+    anyhow::ensure!(status.success(), "{} failed ({status})", experiment.name);
+    Ok(())
+}
+
+/// The figures in `folder`, in the order of the experiments.
+pub fn figures_in(folder: &Path) -> anyhow::Result<Vec<Figure>> {
+    let mut figures = Vec::new();
+    for id in EXPERIMENTS.iter().flat_map(|experiment| experiment.figures) {
+        let path = folder.join(format!("{id}.json"));
+        match std::fs::read_to_string(&path) {
+            Ok(text) => figures.push(serde_json::from_str(&text).with_context(|| format!("read {}", path.display()))?),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error).with_context(|| format!("read {}", path.display())),
+        }
+    }
+    anyhow::ensure!(!figures.is_empty(), "{} holds no figures; make some with `bench experiments`", folder.display());
+    Ok(figures)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+mod tests {
+    use super::*;
+
+    const TINY: Scale = Scale { rounds: 1, requests: 2_000, walk_bytes: 32 << 20, bytes_max: 16 << 20 };
+
+    #[test]
+    fn every_experiment_yields_the_figures_it_names_and_none_is_empty() {
+        let folder = tempfile::tempdir().unwrap();
+        for experiment in EXPERIMENTS.iter().filter(|one| one.driver == Driver::Threads && one.name != "windows") {
+            assert!(run(experiment, TINY, folder.path()).unwrap().is_some(), "{}", experiment.name);
+            assert!(run(experiment, TINY, folder.path()).unwrap().is_none(), "{} is there already", experiment.name);
+        }
+        let figures = figures_in(folder.path()).unwrap();
+        let ids: Vec<&str> = figures.iter().map(|figure| figure.id.as_str()).collect();
+        let counted = ["tinca-fig-7b", "tinca-fig-7c", "tinca-fig-3a", "tinca-fig-13"];
+        assert_eq!(ids, [&["fig-2a", "fig-2b", "fig-5a", "fig-5d", "table-1", "metadata"], &counted[..]].concat());
+        for figure in &figures {
+            assert!(figure.series.iter().all(|series| !series.points.is_empty()), "{}", figure.id);
+            assert!(
+                figure.series.iter().flat_map(|series| &series.points).all(|point| point.median > 0.0),
+                "{}",
+                figure.id
+            );
+        }
+        let page = page::html(&figures);
+        assert!(figures.iter().all(|figure| page.contains(&figure.title)));
+    }
+
+    #[test]
+    fn a_folder_without_figures_says_what_to_do() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(figures_in(folder.path()).unwrap_err().to_string().contains("bench experiments"));
+    }
+}
