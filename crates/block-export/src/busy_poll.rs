@@ -1,5 +1,5 @@
-//! The busy-poll budget: how many connections are awake, and how each waits for its client: coalescing
-//! requests, polling for a moment, or asleep at once.
+//! The busy-poll budget: how many connections are awake, and how each waits for its client:
+//! coalescing requests, polling for a moment, or asleep at once.
 
 use rustix::thread::set_current_timer_slack;
 use std::hint;
@@ -12,7 +12,8 @@ use tidegate_policy::polling::coalesce::Coalescing;
 
 /// Counts the connections that do not sleep, of all services that share it.
 ///
-/// Relaxed everywhere: only the number is read, and an old one leads to a worse guess, to nothing else.
+/// Relaxed everywhere: only the number is read, and an old one leads to a worse guess, to nothing
+/// else.
 #[derive(Debug)]
 pub struct PollBudget {
     awake: AtomicUsize,
@@ -29,7 +30,8 @@ impl Default for PollBudget {
     }
 }
 
-/// One connection. It is awake unless [`Poller::rest`] is running, and leaves the budget when dropped.
+/// One connection. It is awake unless [`Poller::rest`] is running, and leaves the budget when
+/// dropped.
 pub struct Poller<'a> {
     budget: &'a PollBudget,
     busy_poll: BusyPoll,
@@ -48,12 +50,13 @@ impl<'a> Poller<'a> {
         Poller { budget, busy_poll, others, coalescing, begun: Instant::now(), is_punctual: false }
     }
 
-    /// Coalesces requests for a moment if this client is served more quickly so. `answered` requests were
-    /// answered since the last call.
+    /// Coalesces requests for a moment if this client is served more quickly so. `answered`
+    /// requests were answered since the last call.
     pub fn coalesce(&mut self, answered: u32) {
         if let Some(pause) = self.coalescing.pause(answered, self.begun.elapsed()) {
             if !self.is_punctual {
-                // By default a sleep ends up to 50 us late. If that cannot be changed, the trials still decide.
+                // By default a sleep ends up to 50 us late. If that cannot be changed, the trials
+                // still decide.
                 let _ = set_current_timer_slack(NonZeroU64::new(1));
                 self.is_punctual = true;
             }
@@ -97,7 +100,8 @@ impl<'a> Poller<'a> {
         found
     }
 
-    /// Learns how the next request came. Parts of one request follow each other at once and tell nothing.
+    /// Learns how the next request came. Parts of one request follow each other at once and tell
+    /// nothing.
     pub fn learn(&mut self, arrival: Arrival) {
         self.busy_poll.learn(arrival);
         self.others.learn(self.budget.served.fetch_add(1, Ordering::Relaxed) + 1);

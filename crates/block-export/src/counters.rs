@@ -1,8 +1,9 @@
-//! What clients asked of an export: requests, bytes, errors and times, counted while they are served.
+//! What clients asked of an export: requests, bytes, errors and times, counted while they are
+//! served.
 //!
-//! Counting costs three additions to memory that few other threads write to: connections are spread over stripes, and a
-//! count is the sum over all of them. Times fall into buckets, four to each doubling, so that any share of the requests
-//! can be bounded to a quarter of its time.
+//! Counting costs three additions to memory that few other threads write to: connections are spread
+//! over stripes, and a count is the sum over all of them. Times fall into buckets, four to each
+//! doubling, so that any share of the requests can be bounded to a quarter of its time.
 
 use std::array::from_fn;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -49,7 +50,8 @@ impl RequestKind {
     ];
 }
 
-/// What an export's clients asked for so far. Requests that are being served count once they are answered.
+/// What an export's clients asked for so far. Requests that are being served count once they are
+/// answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportCounters {
     /// Connections that use the export now.
@@ -82,8 +84,8 @@ pub struct RequestCounters {
     pub latency: Latency,
 }
 
-/// How long requests took, from the moment the server took them up until their reply was ready to be sent. A write longer than
-/// the input buffer is taken up with its header.
+/// How long requests took, from the moment the server took them up until their reply was ready to
+/// be sent. A write longer than the input buffer is taken up with its header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Latency {
     /// All times together, in nanoseconds.
@@ -92,14 +94,15 @@ pub struct Latency {
 }
 
 impl Latency {
-    /// Each bucket that is not empty, from the shortest times on: the time that all in it stayed below, and how many there are.
-    /// Times in the last bucket there can be may be longer.
+    /// Each bucket that is not empty, from the shortest times on: the time that all in it stayed
+    /// below, and how many there are. Times in the last bucket there can be may be longer.
     pub fn buckets(&self) -> impl Iterator<Item = (Duration, u64)> {
         let bounded = self.buckets.iter().enumerate().map(|(index, count)| (upper_bound(index), *count));
         bounded.filter(|(_, count)| *count > 0)
     }
 
-    /// A time that at least this share of the requests stayed below (0.5: half of them); none if there were no requests.
+    /// A time that at least this share of the requests stayed below (0.5: half of them); none if
+    /// there were no requests.
     pub fn quantile(&self, share: f64) -> Option<Duration> {
         let total: u64 = self.buckets.iter().sum();
         let mut seen = 0;
@@ -146,8 +149,8 @@ struct Cells {
     nanoseconds: AtomicU64,
 }
 
-// Counts are read while others add to them; nothing is concluded from one count about another or about other memory, so
-// all accesses here are relaxed and have no partner.
+// Counts are read while others add to them; nothing is concluded from one count about another or
+// about other memory, so all accesses here are relaxed and have no partner.
 impl Counters {
     pub(crate) fn new() -> Counters {
         let zero = || AtomicU64::new(0);

@@ -1,9 +1,10 @@
 //! Exports: a block device under a name, as a range of bytes.
 //!
-//! Clients address bytes, devices take blocks. Whole blocks go straight to the device; a block of which a client
-//! writes some bytes is read, changed and written. That must not undo what another client writes to the block in
-//! between. So the block's stripe is locked: exclusively by a thread that reads and writes back, shared by
-//! threads that write whole blocks. Reads take no lock: the device shows each block old or new.
+//! Clients address bytes, devices take blocks. Whole blocks go straight to the device; a block of
+//! which a client writes some bytes is read, changed and written. That must not undo what another
+//! client writes to the block in between. So the block's stripe is locked: exclusively by a thread
+//! that reads and writes back, shared by threads that write whole blocks. Reads take no lock: the
+//! device shows each block old or new.
 
 use crate::counters::{Counters, ExportCounters, Tally};
 use crate::flush_latency::FlushLatency;
@@ -17,7 +18,8 @@ pub const BLOCK_BYTES_MAX: u32 = 64 << 10;
 /// The longest write that reaches a device in one call, where an export says so.
 pub const WHOLE_WRITE_BYTES_MAX: u32 = 1 << 20;
 
-/// Calls of the device that one [`Export::extents`] may cost. A device may tell of few blocks at a time.
+/// Calls of the device that one [`Export::extents`] may cost. A device may tell of few blocks at a
+/// time.
 pub const EXTENT_CALLS_MAX: usize = 16 << 10;
 
 /// Neighbouring blocks share a stripe, so that most writes of whole blocks take one lock.
@@ -121,8 +123,8 @@ impl Export {
         }
     }
 
-    /// Passes each write of whole blocks, of up to [`WHOLE_WRITE_BYTES_MAX`] bytes, to the device in one call,
-    /// however it arrives: for a device that puts several blocks in place as one.
+    /// Passes each write of whole blocks, of up to [`WHOLE_WRITE_BYTES_MAX`] bytes, to the device
+    /// in one call, however it arrives: for a device that puts several blocks in place as one.
     #[must_use]
     pub fn with_whole_writes(self) -> Export {
         Export { writes: Writes::Whole, ..self }
@@ -143,8 +145,8 @@ impl Export {
         self.geometry
     }
 
-    /// Whether the export refuses changes now, before the device does. A device that began writable refuses
-    /// writes itself.
+    /// Whether the export refuses changes now, before the device does. A device that began writable
+    /// refuses writes itself.
     pub fn refuses_changes(&self) -> bool {
         self.geometry.read_only && self.is_read_only()
     }
@@ -218,7 +220,8 @@ impl Export {
         self.place(offset, len, Content::Zeroes(zeroing), durability, scratch)
     }
 
-    /// Writes `len` bytes from `offset` on, by one call of the device if that is how writes reach it.
+    /// Writes `len` bytes from `offset` on, by one call of the device if that is how writes reach
+    /// it.
     fn place(
         &self,
         offset: u64,
@@ -233,8 +236,8 @@ impl Export {
         self.put(Span::cut(offset, len, self.block_shift), content, durability, scratch)
     }
 
-    /// Whether zeroing `len` bytes from `offset` on costs less than writing them. A block covered in part is read and
-    /// written like any other.
+    /// Whether zeroing `len` bytes from `offset` on costs less than writing them. A block covered
+    /// in part is read and written like any other.
     pub fn zeroes_fast(&self, offset: u64, len: u64) -> bool {
         let span = Span::cut(offset, len, self.block_shift);
         self.geometry.fast_zeroes && span.head.is_none() && span.tail.is_none()
@@ -249,8 +252,9 @@ impl Export {
         Ok(())
     }
 
-    /// Tells data from holes from `offset` on: at most `extents_max` extents, neighbours of different kind, from the
-    /// start of the range up to its end or less far. Blocks covered in part count with the bytes in the range.
+    /// Tells data from holes from `offset` on: at most `extents_max` extents, neighbours of
+    /// different kind, from the start of the range up to its end or less far. Blocks covered in
+    /// part count with the bytes in the range.
     pub fn extents(&self, offset: u64, len: u64, extents_max: usize) -> Result<Vec<(u64, ExtentKind)>> {
         let (mut at, end) = (offset, offset + len);
         let mut extents: Vec<(u64, ExtentKind)> = Vec::new();
@@ -290,7 +294,8 @@ impl Export {
         LbaRange { first: Lba(first), blocks: (offset + len).div_ceil(1 << self.block_shift) - first }
     }
 
-    /// Tells the device that `len` bytes from `offset` on are no longer needed. Blocks that the range covers in part stay.
+    /// Tells the device that `len` bytes from `offset` on are no longer needed. Blocks that the
+    /// range covers in part stay.
     pub fn trim(&self, offset: u64, len: u64, durability: Durability) -> Result<()> {
         let whole = Span::cut(offset, len, self.block_shift).whole;
         for run in self.stripe_runs(whole) {
@@ -308,8 +313,8 @@ impl Export {
         self.device.flush()
     }
 
-    /// Puts `content` into `span`. What the device takes in one piece carries `durability` itself; more pieces
-    /// are made durable together, by one flush at the end.
+    /// Puts `content` into `span`. What the device takes in one piece carries `durability` itself;
+    /// more pieces are made durable together, by one flush at the end.
     fn put(&self, span: Span, content: Content<'_>, durability: Durability, scratch: &mut Scratch) -> Result<()> {
         let each = if self.pieces(&span) > 1 { Durability::Volatile } else { durability };
         let (head, rest) = content.split(span.head.map_or(0, |part| part.len()));
@@ -346,7 +351,8 @@ impl Export {
             // Most writes: nothing is allocated for them.
             return self.put_whole(range, content, durability);
         }
-        // All threads take them in the order of their numbers, so no two wait for each other, even behind an exclusive lock.
+        // All threads take them in the order of their numbers, so no two wait for each other, even
+        // behind an exclusive lock.
         let mut stripes: Vec<usize> = self.stripe_runs(range).map(|run| self.stripe_index(run.first)).collect();
         stripes.sort_unstable();
         let _beside_others: Vec<_> =

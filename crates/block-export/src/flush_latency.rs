@@ -1,8 +1,8 @@
 //! Flush latency: whether flushes of an export take long, learned from those that were made.
 //!
-//! Handing a request to another thread costs about as much as answering ten. That pays only if the device is
-//! slow, and no description tells: a flush costs nothing on persistent memory and a disk's revolution below a
-//! file.
+//! Handing a request to another thread costs about as much as answering ten. That pays only if the
+//! device is slow, and no description tells: a flush costs nothing on persistent memory and a
+//! disk's revolution below a file.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -10,8 +10,8 @@ use std::time::Duration;
 /// What takes longer is better done beside other requests than before them: ten wake-ups' worth.
 const LONG: Duration = Duration::from_micros(50);
 
-/// How many more of the last requests took long than did not, before the next is expected to. A thread that the system
-/// interrupted looks slow once or twice.
+/// How many more of the last requests took long than did not, before the next is expected to. A
+/// thread that the system interrupted looks slow once or twice.
 const LONG_SCORE: u32 = 4;
 const SCORE_MAX: u32 = 2 * LONG_SCORE;
 
@@ -52,8 +52,8 @@ impl FlushLatency {
 #[derive(Debug, Default)]
 struct Score(AtomicU32);
 
-// A score is a guess: an update that another thread's overwrites is no loss, and no other memory hangs on it. All
-// accesses are relaxed and have no partner.
+// A score is a guess: an update that another thread's overwrites is no loss, and no other memory
+// hangs on it. All accesses are relaxed and have no partner.
 impl Score {
     fn learn(&self, took: Duration) {
         let score = self.0.load(Ordering::Relaxed);

@@ -1,9 +1,9 @@
 //! A block device as a range of bytes: what every block front needs and none should write again.
 //!
-//! An [`Export`] is a [`BlockDevice`](tidegate_media::BlockDevice) under a name, addressed by bytes. It counts
-//! requests by kind and time, and learns whether flushes take long ([`FlushLatency`]). A [`PollBudget`] tells
-//! the threads of all connections whether they may busy-poll. The protocol of a front, its sockets and its
-//! threads are not here.
+//! An [`Export`] is a [`BlockDevice`](tidegate_media::BlockDevice) under a name, addressed by
+//! bytes. It counts requests by kind and time, and learns whether flushes take long
+//! ([`FlushLatency`]). A [`PollBudget`] tells the threads of all connections whether they may
+//! busy-poll. The protocol of a front, its sockets and its threads are not here.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,5 @@
-//! A range of bytes seen in blocks: whole blocks in the middle, at most one partial block at each end.
+//! A range of bytes seen in blocks: whole blocks in the middle, at most one partial block at each
+//! end.
 
 use tidegate_media::{Lba, LbaRange};
 
@@ -29,7 +30,8 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// Cuts `len` bytes from `offset` on, for blocks of `1 << block_shift` bytes. Their end fits a u64.
+    /// Cuts `len` bytes from `offset` on, for blocks of `1 << block_shift` bytes. Their end fits a
+    /// u64.
     pub(crate) fn cut(offset: u64, len: u64, block_shift: u32) -> Span {
         let end = offset + len;
         let first = offset.div_ceil(1 << block_shift);

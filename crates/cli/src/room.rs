@@ -2,7 +2,7 @@
 
 use crate::watchers::WATCHERS_MAX;
 use tidegate_host::rlimits::{mappings_max, raise_descriptors};
-use tidegate_nbd::limits::ASIDE_THREADS_MAX;
+use tidegate_nbd::limits::OFFLOAD_THREADS_MAX;
 
 /// Descriptors kept for everything but connections: those who watch, over either kind of socket, and what does not hang on numbers.
 const DESCRIPTORS_RESERVED: u64 = 2 * WATCHERS_MAX as u64 + 64;
@@ -16,7 +16,7 @@ const MAPPINGS_OF_THREAD: u64 = 4;
 const MAPPINGS_EACH: u64 = MAPPINGS_OF_THREAD + 2;
 
 /// Mappings kept for everything but connections: the second threads that some of them have for a while, and what does not hang on their number.
-const MAPPINGS_RESERVED: u64 = MAPPINGS_EACH * ASIDE_THREADS_MAX as u64 + 2560;
+const MAPPINGS_RESERVED: u64 = MAPPINGS_EACH * OFFLOAD_THREADS_MAX as u64 + 2560;
 
 /// Lets this process open as many files as it may, and returns how many of `wish` connections have room.
 pub(crate) fn make(wish: usize) -> usize {

@@ -1,10 +1,10 @@
 //! Exact counts of what a region did, cheap enough to be always on.
 //!
-//! Each thread counts for itself ([`PerThread`]).
+//! Each thread counts for itself ([`ThreadLocalCounters`]).
 
-use crate::per_thread::{PerThread, add};
 use crate::region::LINE_BYTES;
 use crate::sync::{AtomicU64, Ordering};
+use crate::thread_local_counters::{ThreadLocalCounters, add};
 use std::ops::Sub;
 
 /// Bytes that Optane memory writes together.
@@ -44,7 +44,7 @@ impl Sub for Counters {
 /// The counts of one region.
 #[derive(Debug)]
 pub struct Tally {
-    stripes: PerThread<Stripe>,
+    stripes: ThreadLocalCounters<Stripe>,
 }
 
 /// The counts of one thread.
@@ -58,7 +58,7 @@ struct Stripe {
 
 impl Default for Tally {
     fn default() -> Tally {
-        Tally { stripes: PerThread::new(STRIPES) }
+        Tally { stripes: ThreadLocalCounters::new(STRIPES) }
     }
 }
 

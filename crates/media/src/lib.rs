@@ -17,20 +17,20 @@ mod domain;
 pub mod emulate;
 mod error;
 mod file_backed;
-mod file_view;
 mod flushes;
 mod lock_holder;
 mod locked_file;
 mod map_error;
 mod mapped;
+mod mapped_file;
+mod mapped_part;
 mod memory;
-mod part;
-pub mod per_thread;
 mod process;
 mod region;
 #[cfg(not(any(shuttle, virtual_cores)))]
 mod spin;
 pub mod sync;
+pub mod thread_local_counters;
 #[cfg(test)]
 mod tiny;
 
@@ -43,13 +43,13 @@ pub use disk::{Claim, DiskAccess, DiskIdentity, DiskMark, FileDisk, Refusal, Ref
 pub use domain::Domain;
 pub use error::{Corrupt, Error, Misuse, NoRoom, Poison, Result, Sealed};
 pub use file_backed::FileBacked;
-pub use file_view::FileView;
 pub use flushes::Flushes;
-pub use lock_holder::{LOCK_WAIT, LockHolder, when_unlocked};
-pub use locked_file::LockedFile;
+pub use lock_holder::LockHolder;
+pub use locked_file::{LOCK_WAIT, LockedFile, when_unlocked};
 pub use map_error::MapError;
 pub use mapped::{Access, Allocation, MappedRegion};
+pub use mapped_file::MappedFile;
+pub use mapped_part::MappedPart;
 pub use memory::{Instructions, OpenKey, ProtectionKey, prefetch_for_store};
-pub use part::MappedPart;
 pub use process::Process;
 pub use region::{LINE_BYTES, LineOrder, Region};

@@ -1,23 +1,16 @@
-//! Who holds a lock that somebody else wants, as far as the kernel tells, and how long that is waited for.
+//! The holder of a lock that another process wants, as far as the kernel tells.
 //!
 //! A process that was killed may hold its locks for a while: the kernel ends its requests to disks first, and a ring of them outlives its process. And the
 //! lock belongs to the open file, which children share: it may be held by another process than the one that took it.
 
-use crate::disk::users;
-use crate::map_error::MapError;
 use rustix::fd::AsRawFd;
 use rustix::fs::{FileType, Mode, OFlags, fstat, major, minor};
+use std::ffi::OsString;
 use std::fmt;
 use std::fs::{self, File};
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
-
-/// How long a lock is waited for that may be given up at any moment. The kernel takes half a second at most to end a killed server's requests to a disk that answers.
-pub const LOCK_WAIT: Duration = Duration::from_secs(10);
-
-/// Time between two attempts to get a lock.
-const LOCK_TRIED_EVERY: Duration = Duration::from_millis(10);
 
 /// Who holds a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,7 +72,7 @@ impl LockHolder {
 
     /// Whether the lock may soon be free without anybody's doing. Not that of a program like this one: it has what it opened for itself until it ends. And whoever only
     /// looks ends soon.
-    fn may_let_go(&self) -> bool {
+    pub(crate) fn may_let_go(&self) -> bool {
         match self {
             LockHolder::Living { shared: true, .. } | LockHolder::Ending { .. } | LockHolder::Unseen => true,
             // It may be a server that has given up its lock and is about to end, too.
@@ -103,25 +96,6 @@ impl fmt::Display for LockHolder {
             LockHolder::User { by } => f.write_str(by),
             LockHolder::Writer { pid, program } => write!(f, "process {pid} ({program}) has it open for writing"),
             LockHolder::Unseen => f.write_str("a process holds its lock that has ended, or cannot be seen from here"),
-        }
-    }
-}
-
-/// Runs `open`, again and again while it finds a lock that may be given up at any moment, for at most `patience`. Before it waits, who holds the lock is told once.
-pub fn when_unlocked<T>(
-    patience: Duration,
-    tell: impl FnOnce(&Path, &LockHolder),
-    mut open: impl FnMut() -> Result<T, MapError>,
-) -> Result<T, MapError> {
-    let deadline = Instant::now() + patience;
-    let mut tell = Some(tell);
-    loop {
-        match open() {
-            Err(MapError::InUse { path, holder }) if holder.may_let_go() && Instant::now() < deadline => {
-                tell.take().into_iter().for_each(|tell| tell(&path, &holder));
-                std::thread::sleep(LOCK_TRIED_EVERY);
-            }
-            opened => return opened,
         }
     }
 }
@@ -175,7 +149,29 @@ fn mounted_at(file: &File) -> Option<PathBuf> {
         return None;
     }
     let device = format!("{}:{}", major(stat.st_rdev), minor(stat.st_rdev));
-    users::mounted_at(&device)
+    mounted_at_number(&device)
+}
+
+/// Where the block device of this number, as in `7:0`, is mounted.
+pub(crate) fn mounted_at_number(number: &str) -> Option<PathBuf> {
+    let mounts = fs::read("/proc/self/mountinfo").ok()?;
+    mounts.split(|byte| *byte == b'\n').find_map(|line| {
+        let mut fields = line.split(|byte| *byte == b' ').skip(2);
+        (fields.next()? == number.as_bytes()).then(|| unescaped(fields.nth(1).unwrap_or_default()))
+    })
+}
+
+/// A path in one of the kernel's tables, where `\040` is a space.
+pub(crate) fn unescaped(path: &[u8]) -> PathBuf {
+    let mut bytes = Vec::with_capacity(path.len());
+    let mut rest = path;
+    while let [first, after @ ..] = rest {
+        let octal = after.first_chunk::<3>().filter(|_| *first == b'\\');
+        let number = octal.and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok());
+        bytes.push(number.unwrap_or(*first));
+        rest = if number.is_some() { &after[3..] } else { after };
+    }
+    OsString::from_vec(bytes).into()
 }
 
 /// The process with this number, if there is one.
@@ -228,8 +224,10 @@ fn has_locked(pid: u32, key: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::locked_file::LockedFile;
+    use crate::locked_file::{LockedFile, when_unlocked};
+    use crate::map_error::MapError;
     use std::process::{Command, Stdio};
+    use std::time::Duration;
 
     fn file(path: &Path) -> File {
         File::options().create(true).truncate(false).write(true).open(path).expect("a file")

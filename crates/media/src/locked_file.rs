@@ -1,4 +1,4 @@
-//! Files that one process has for itself.
+//! Files that one process has for itself, and waiting for them.
 
 use crate::lock_holder::LockHolder;
 use crate::map_error::MapError;
@@ -8,6 +8,14 @@ use rustix::io::Errno;
 use std::fs::File;
 use std::ops::Deref;
 use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// How long to wait for a lock that may be given up at any moment. The kernel takes half a second at most to
+/// end a killed server's requests to a disk that answers.
+pub const LOCK_WAIT: Duration = Duration::from_secs(10);
+
+/// Time between two attempts to get a lock.
+const LOCK_TRIED_EVERY: Duration = Duration::from_millis(10);
 
 /// An open file with an advisory lock (`flock`) on it, until this is dropped.
 ///
@@ -60,6 +68,26 @@ impl Deref for LockedFile {
 
     fn deref(&self) -> &File {
         &self.file
+    }
+}
+
+/// Runs `open` again and again while it finds a lock that may be given up at any moment, for at most
+/// `timeout`. Before it waits, it calls `tell` once with the holder of the lock.
+pub fn when_unlocked<T>(
+    timeout: Duration,
+    tell: impl FnOnce(&Path, &LockHolder),
+    mut open: impl FnMut() -> Result<T, MapError>,
+) -> Result<T, MapError> {
+    let deadline = Instant::now() + timeout;
+    let mut tell = Some(tell);
+    loop {
+        match open() {
+            Err(MapError::InUse { path, holder }) if holder.may_let_go() && Instant::now() < deadline => {
+                tell.take().into_iter().for_each(|tell| tell(&path, &holder));
+                std::thread::sleep(LOCK_TRIED_EVERY);
+            }
+            opened => return opened,
+        }
     }
 }
 

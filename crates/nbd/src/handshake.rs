@@ -9,9 +9,9 @@ use crate::buffers::Output;
 use crate::contexts::{Contexts, Topic};
 use crate::execution::Agreement;
 use crate::exports;
+use crate::failure::Violation;
 use crate::limits::{OPTION_BYTES_MAX, PAYLOAD_BYTES_MAX, STRING_BYTES_MAX};
 use crate::reply::Replies;
-use crate::serve::Violation;
 use crate::service::{Encryption, Service};
 use crate::tls::Tls;
 
@@ -51,11 +51,11 @@ enum Expects {
 /// What became of the input.
 pub(crate) enum Progress<'e> {
     /// This many bytes were understood.
-    Took(usize),
+    Consumed(usize),
     /// It is the beginning of something longer.
-    Starved,
+    NeedMore,
     /// These bytes were understood, and requests follow.
-    Picked(usize, &'e Export, Agreement),
+    ExportChosen(usize, &'e Export, Agreement),
     /// These bytes were understood; everything that follows is encrypted.
     Upgrade(usize, &'e Tls),
     /// The client wants no more.
@@ -106,7 +106,7 @@ impl<'e> Handshake<'e> {
     }
 
     fn take_client_flags(&mut self, input: &[u8]) -> Result<Progress<'e>, Violation> {
-        let Some(flags) = Fields(input).u32() else { return Ok(Progress::Starved) };
+        let Some(flags) = Fields(input).u32() else { return Ok(Progress::NeedMore) };
         let known = u32::from(handshake_flag::FIXED_NEWSTYLE | handshake_flag::NO_ZEROES);
         if flags & !known != 0 {
             return Err(Violation::ClientFlags { flags });
@@ -114,21 +114,21 @@ impl<'e> Handshake<'e> {
         self.fixed_newstyle = flags & u32::from(handshake_flag::FIXED_NEWSTYLE) != 0;
         self.no_zeroes = flags & u32::from(handshake_flag::NO_ZEROES) != 0;
         self.expects = Expects::Option;
-        Ok(Progress::Took(4))
+        Ok(Progress::Consumed(4))
     }
 
     fn skip(&mut self, input: &[u8], left: u32) -> Progress<'e> {
         let skipped = u32::try_from(input.len()).unwrap_or(u32::MAX).min(left);
         self.expects = if skipped == left { Expects::Option } else { Expects::Refused { left: left - skipped } };
         match skipped {
-            0 => Progress::Starved,
-            _ => Progress::Took(skipped as usize),
+            0 => Progress::NeedMore,
+            _ => Progress::Consumed(skipped as usize),
         }
     }
 
     fn take_option(&mut self, input: &[u8], out: &mut Output) -> Result<Progress<'e>, Violation> {
         let Some((header, rest)) = input.split_first_chunk::<{ wire::OPTION_BYTES }>() else {
-            return Ok(Progress::Starved);
+            return Ok(Progress::NeedMore);
         };
         let mut fields = Fields(header);
         let (magic, number, len) = (fields.fixed_u64(), fields.fixed_u32(), fields.fixed_u32());
@@ -143,7 +143,7 @@ impl<'e> Handshake<'e> {
         }
         match rest.get(..len as usize) {
             Some(data) => self.answer(number, data, out),
-            None => Ok(Progress::Starved),
+            None => Ok(Progress::NeedMore),
         }
     }
 
@@ -153,7 +153,7 @@ impl<'e> Handshake<'e> {
         }
         put_error(out, number, reply::ERR_TOO_BIG, &format!("an option has at most {OPTION_BYTES_MAX} bytes"));
         self.expects = Expects::Refused { left: len };
-        Ok(Progress::Took(wire::OPTION_BYTES))
+        Ok(Progress::Consumed(wire::OPTION_BYTES))
     }
 
     fn answer(&mut self, number: u32, data: &[u8], out: &mut Output) -> Result<Progress<'e>, Violation> {
@@ -168,7 +168,7 @@ impl<'e> Handshake<'e> {
                 reply::ERR_TLS_REQD,
                 "this server speaks with clients that encrypt only: STARTTLS first",
             );
-            return Ok(Progress::Took(taken));
+            return Ok(Progress::Consumed(taken));
         }
         match number {
             option::STARTTLS => {
@@ -187,7 +187,7 @@ impl<'e> Handshake<'e> {
             }
             option::GO => {
                 if let Some(export) = self.name_export(Naming::Go, data, out) {
-                    return Ok(Progress::Picked(taken, export, self.agreement_on(export)));
+                    return Ok(Progress::ExportChosen(taken, export, self.agreement_on(export)));
                 }
             }
             option::STRUCTURED_REPLY | option::EXTENDED_HEADERS => self.choose_replies(number, data, out),
@@ -195,7 +195,7 @@ impl<'e> Handshake<'e> {
             option::SET_META_CONTEXT => self.set_contexts(data, out),
             _ => put_error(out, number, reply::ERR_UNSUP, &format!("option {number} is not offered here")),
         }
-        Ok(Progress::Took(taken))
+        Ok(Progress::Consumed(taken))
     }
 
     /// Whether an option has to wait until the connection is encrypted.
@@ -232,7 +232,7 @@ impl<'e> Handshake<'e> {
         if !self.no_zeroes {
             out.space(wire::EXPORT_NAME_ZEROES).fill(0);
         }
-        Ok(Progress::Picked(taken, export, self.agreement_on(export)))
+        Ok(Progress::ExportChosen(taken, export, self.agreement_on(export)))
     }
 
     fn agreement_on(&self, export: &Export) -> Agreement {

@@ -11,28 +11,29 @@
 
 #![forbid(unsafe_code)]
 
-mod aside;
 mod buffers;
 pub mod client;
+mod connection;
 mod contexts;
 mod execution;
 mod exports;
 mod failure;
 mod handshake;
 pub mod limits;
+mod offload;
 pub mod ram;
 pub mod rehearsal;
 mod reply;
-mod serve;
 mod service;
 mod stream;
+mod timeouts;
 mod tls;
 mod transmission;
-mod waiting;
 mod wire;
 
+pub use connection::serve;
 pub use exports::{Exports, ExportsError};
-pub use serve::{ConnectionError, End, Violation, serve};
-pub use service::{Encryption, Patience, Service};
+pub use failure::{ConnectionError, End, Violation};
+pub use service::{Encryption, Service, Timeouts};
 pub use stream::Stream;
 pub use tls::{Tls, TlsError};

@@ -2,9 +2,10 @@
 //! answers, and what the connection holds can be measured at every step.
 
 use crate::buffers::{Input, Output};
+use crate::connection::{Phase, Progress};
 use crate::execution::Executor;
+use crate::failure::{ConnectionError, End};
 use crate::handshake::Handshake;
-use crate::serve::{ConnectionError, End, Phase, Progress};
 use crate::service::Service;
 use crate::stream::Stream;
 use std::io;
@@ -46,13 +47,14 @@ impl Rehearsed<'_> {
     fn run(&mut self, stage: &Stage<'_>) -> Result<End, ConnectionError> {
         loop {
             match self.phase.step(self.input.unread(), &mut self.out)? {
-                Progress::Took(len) | Progress::Picked(len) => self.consume(len, 0),
-                Progress::Gave(len, job) => {
-                    let job_bytes = job.bytes();
-                    job.run(self.phase.executor().expect("jobs come from a phase that executes"), &mut self.out);
-                    self.consume(len, job_bytes);
+                Progress::Consumed(len) | Progress::ExportChosen(len) => self.consume(len, 0),
+                Progress::Offload(len, request) => {
+                    let offloaded_bytes = request.bytes();
+                    request
+                        .run(self.phase.executor().expect("requests come from a phase that executes"), &mut self.out);
+                    self.consume(len, offloaded_bytes);
                 }
-                Progress::Starved => {
+                Progress::NeedMore => {
                     self.take_answers();
                     if self.input.fill_from(|out| stage.receive(out))? == 0 {
                         let complete = self.input.unread().is_empty() && self.phase.is_between_messages();
@@ -67,10 +69,10 @@ impl Rehearsed<'_> {
         }
     }
 
-    fn consume(&mut self, len: usize, job_bytes: usize) {
+    fn consume(&mut self, len: usize, offloaded_bytes: usize) {
         assert!(len > 0 || self.out.len() > 0, "a step that does nothing would be taken for ever");
         let buffers = self.input.held_bytes() + self.out.held_bytes() + self.phase.held_bytes();
-        self.held_bytes_max = self.held_bytes_max.max(buffers + job_bytes);
+        self.held_bytes_max = self.held_bytes_max.max(buffers + offloaded_bytes);
         self.input.consume(len);
         if self.out.is_full() {
             self.take_answers();

@@ -12,25 +12,26 @@ pub struct Service {
     pub exports: Arc<Exports>,
     /// Who may do without encryption.
     pub encryption: Encryption,
-    /// How long clients are waited for.
-    pub patience: Patience,
+    /// How long clients may take.
+    pub timeouts: Timeouts,
     /// The busy-poll budget, which services on the same cores share.
     pub poll_budget: Arc<PollBudget>,
 }
 
-/// How long clients are waited for. One that has nothing to say may be silent for ever, as an idle disk is.
+/// How long a connection waits for its client. A client without requests may be silent for ever, as
+/// an idle disk is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Patience {
+pub struct Timeouts {
     /// From the first byte of the server until an export is picked, encryption included.
     pub handshake: Duration,
     /// From the first byte of a request to its last.
     pub request: Duration,
 }
 
-impl Default for Patience {
+impl Default for Timeouts {
     /// Enough for people and for slow networks.
-    fn default() -> Patience {
-        Patience { handshake: Duration::from_secs(10), request: Duration::from_secs(60) }
+    fn default() -> Timeouts {
+        Timeouts { handshake: Duration::from_secs(10), request: Duration::from_secs(60) }
     }
 }
 
@@ -49,13 +50,13 @@ impl Service {
     /// Offers `exports` to anyone who connects, without encryption.
     pub fn plain(exports: Exports) -> Service {
         let poll_budget = Arc::default();
-        Service { exports: Arc::new(exports), encryption: Encryption::Off, patience: Patience::default(), poll_budget }
+        Service { exports: Arc::new(exports), encryption: Encryption::Off, timeouts: Timeouts::default(), poll_budget }
     }
 
-    /// The same exports, patience and cores with another encryption.
+    /// The same exports, timeouts and cores with another encryption.
     pub fn with(&self, encryption: Encryption) -> Service {
         let (exports, poll_budget) = (Arc::clone(&self.exports), Arc::clone(&self.poll_budget));
-        Service { exports, encryption, patience: self.patience, poll_budget }
+        Service { exports, encryption, timeouts: self.timeouts, poll_budget }
     }
 }
 

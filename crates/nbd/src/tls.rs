@@ -18,7 +18,7 @@ use std::time::Duration;
 const RECORD_BYTES: usize = 17 << 10;
 
 /// How long a client may take to make room for the last record of a connection.
-const CLOSE_PATIENCE: Duration = Duration::from_secs(1);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A server's identity, and whom it trusts.
 #[derive(Clone, Debug)]
@@ -259,10 +259,10 @@ impl<'s, S: Stream> Encrypted<'s, S> {
     }
 
     /// Ends the session: tells the client that nothing follows (`close_notify`), so that it can tell this end from one that somebody in between made.
-    /// A client that makes no room for it within [`CLOSE_PATIENCE`] is not told.
+    /// A client that makes no room for it within [`CLOSE_TIMEOUT`] is not told.
     pub(crate) fn close(&self) {
         let mut sending = self.sending.lock().expect(HOLDER_PANICKED);
-        if sending.is_broken || self.stream.limit_sending(Some(CLOSE_PATIENCE)).is_err() {
+        if sending.is_broken || self.stream.limit_sending(Some(CLOSE_TIMEOUT)).is_err() {
             return;
         }
         let mut session = self.session.lock().expect(HOLDER_PANICKED);

@@ -1,6 +1,6 @@
 //! Transmission: bytes in, requests out of them, replies out. No socket and no thread.
 //!
-//! A request is executed when all of it is there, on the spot, or given away as a [`Job`] if it is likely to take long.
+//! A request is executed when all of it is there, on the spot, or given away as a [`Offloaded`] if it is likely to take long.
 //! Only a write longer than the input buffer is executed as it arrives, by whole blocks, unless the export wants it in one piece: then it is
 //! gathered first. A request that is refused still
 //! has its payload taken from the input, so that the next one is found.
@@ -10,9 +10,8 @@
 
 use crate::buffers::{Gathered, Output};
 use crate::execution::{Broken, Executor, Reading, Taken};
-use crate::failure::Failure;
+use crate::failure::{Failure, Violation};
 use crate::limits::{INPUT_BYTES, SKIPPED_BYTES_MAX, STATUS_PAYLOAD_BYTES_MAX};
-use crate::serve::Violation;
 use crate::wire::{Command, Request};
 
 /// A client that uses an export.
@@ -34,7 +33,7 @@ struct Payload {
 }
 
 /// A request that may take long: it can be executed on any thread.
-pub(crate) struct Job {
+pub(crate) struct Offloaded {
     taken: Taken,
     work: Work,
 }
@@ -48,7 +47,7 @@ enum Work {
     EndOfWrite,
 }
 
-impl Job {
+impl Offloaded {
     /// Bytes it holds.
     pub(crate) fn bytes(&self) -> usize {
         match &self.work {
@@ -72,11 +71,11 @@ impl Job {
 /// What became of the input.
 pub(crate) enum Progress {
     /// This many bytes were understood: none, where a reply goes on that is sent in pieces.
-    Took(usize),
+    Consumed(usize),
     /// These bytes were a request that may take long.
-    Gave(usize, Job),
+    Offload(usize, Offloaded),
     /// It is the beginning of something longer.
-    Starved,
+    NeedMore,
     /// The client says good-bye.
     Disconnected,
     /// A reply cannot be finished.
@@ -118,7 +117,7 @@ impl<'e> Transmission<'e> {
         }
         let headers = self.executor.headers();
         let header_bytes = headers.request_bytes();
-        let Some((header, rest)) = input.split_at_checked(header_bytes) else { return Ok(Progress::Starved) };
+        let Some((header, rest)) = input.split_at_checked(header_bytes) else { return Ok(Progress::NeedMore) };
         let request = Request::decode(headers, header).map_err(|found| Violation::RequestMagic { found })?;
         let payload_bytes = request.payload_bytes(headers);
         if payload_bytes > SKIPPED_BYTES_MAX {
@@ -128,7 +127,7 @@ impl<'e> Transmission<'e> {
             Command::Disconnect if payload_bytes == 0 => Progress::Disconnected,
             Command::Write => self.begin_write(request, rest, out),
             Command::BlockStatus if (1..=STATUS_PAYLOAD_BYTES_MAX).contains(&payload_bytes) => {
-                let Some(payload) = rest.get(..piece_len(payload_bytes)) else { return Ok(Progress::Starved) };
+                let Some(payload) = rest.get(..piece_len(payload_bytes)) else { return Ok(Progress::NeedMore) };
                 match self.executor.named_status(&request, payload) {
                     Ok(status) => self.settle(status, &[], header_bytes + payload.len(), out),
                     Err(failure) => self.skip(request, failure, out),
@@ -156,7 +155,7 @@ impl<'e> Transmission<'e> {
         match self.executor.read_on(reading, out) {
             Ok(rest) => {
                 self.reading = rest;
-                Progress::Took(len)
+                Progress::Consumed(len)
             }
             Err(Broken(failure)) => Progress::Broken(failure),
         }
@@ -166,19 +165,19 @@ impl<'e> Transmission<'e> {
     fn settle(&mut self, request: Request, data: &[u8], len: usize, out: &mut Output) -> Progress {
         let taken = self.executor.take(request);
         if self.is_worth_giving(&taken) {
-            return Progress::Gave(len, Job { taken, work: Work::Whole(data.to_vec()) });
+            return Progress::Offload(len, Offloaded { taken, work: Work::Whole(data.to_vec()) });
         }
         self.executor.answer(taken, data, out);
-        Progress::Took(len)
+        Progress::Consumed(len)
     }
 
     /// The same for one whose payload was put together, which goes with it: a copy would not be counted among what a connection holds.
     fn settle_gathered(&mut self, taken: Taken, payload: Gathered, len: usize, out: &mut Output) -> Progress {
         if self.is_worth_giving(&taken) {
-            return Progress::Gave(len, Job { taken, work: Work::Gathered(payload) });
+            return Progress::Offload(len, Offloaded { taken, work: Work::Gathered(payload) });
         }
         self.executor.answer(taken, payload.bytes(), out);
-        Progress::Took(len)
+        Progress::Consumed(len)
     }
 
     fn is_worth_giving(&self, taken: &Taken) -> bool {
@@ -193,7 +192,7 @@ impl<'e> Transmission<'e> {
             && let Ok(len) = usize::try_from(request.len)
             && header_bytes + len <= INPUT_BYTES
         {
-            let Some(data) = rest.get(..len) else { return Progress::Starved };
+            let Some(data) = rest.get(..len) else { return Progress::NeedMore };
             return self.settle(request, data, header_bytes + len, out);
         }
         let gathers = fate.is_ok() && self.executor.writes_whole(&request);
@@ -217,7 +216,7 @@ impl<'e> Transmission<'e> {
         }
         if piece == 0 {
             self.payload = Some(payload);
-            return Progress::Starved;
+            return Progress::NeedMore;
         }
         payload.arrived += piece;
         self.go_on(payload, piece_len(piece), out)
@@ -227,17 +226,17 @@ impl<'e> Transmission<'e> {
     fn go_on(&mut self, payload: Box<Payload>, len: usize, out: &mut Output) -> Progress {
         if payload.arrived < payload.whole.request.len {
             self.payload = Some(payload);
-            return Progress::Took(len);
+            return Progress::Consumed(len);
         }
         let Payload { whole, arrived: _, fate, gathered } = *payload;
         if let Some(gathered) = gathered {
             return self.settle_gathered(whole, gathered, len, out);
         }
         if fate.is_ok() && self.executor.is_long(&whole.request) {
-            return Progress::Gave(len, Job { taken: whole, work: Work::EndOfWrite });
+            return Progress::Offload(len, Offloaded { taken: whole, work: Work::EndOfWrite });
         }
         self.executor.end_write(whole, fate, out);
-        Progress::Took(len)
+        Progress::Consumed(len)
     }
 }
 

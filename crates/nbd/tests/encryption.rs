@@ -21,7 +21,7 @@ use tidegate_block_export::Export;
 use tidegate_media::Durability;
 use tidegate_nbd::client::{Client, ClientError, Dialect, Greeted, Operation};
 use tidegate_nbd::ram::Ram;
-use tidegate_nbd::{ConnectionError, Encryption, End, Exports, Patience, Service, Tls, TlsError, Violation, serve};
+use tidegate_nbd::{ConnectionError, Encryption, End, Exports, Service, Timeouts, Tls, TlsError, Violation, serve};
 
 const TLS_REQUIRED: u32 = 0x8000_0005;
 const POLICY: u32 = 0x8000_0002;
@@ -226,8 +226,8 @@ fn drops_of_a_tls_record_do_not_win_time() {
     let identities = Identities::make();
     let (mut near, far) = UnixStream::pair().unwrap();
     let limit = Duration::from_millis(300);
-    let patience = Patience { handshake: limit, ..Patience::default() };
-    let service = Service { patience, ..service(Encryption::Required(tls(&identities, None))) };
+    let timeouts = Timeouts { handshake: limit, ..Timeouts::default() };
+    let service = Service { timeouts, ..service(Encryption::Required(tls(&identities, None))) };
     let served = thread::spawn(move || serve(&service, &far));
     near.write_all(b"\x00\x00\x00\x03IHAVEOPT\x00\x00\x00\x05\x00\x00\x00\x00").unwrap();
     let mut answers = [0; 18 + 20];
@@ -246,11 +246,11 @@ fn drops_of_a_tls_record_do_not_win_time() {
 /// A client in the middle of the handshake of a service, encrypted, and the service's end.
 fn encrypted(
     identities: &Identities,
-    patience: Patience,
+    timeouts: Timeouts,
 ) -> (StreamOwned<ClientConnection, UnixStream>, UnixStream, Served) {
     let (mut near, far) = UnixStream::pair().unwrap();
     let handle = far.try_clone().unwrap();
-    let service = Service { patience, ..service(Encryption::Required(tls(identities, None))) };
+    let service = Service { timeouts, ..service(Encryption::Required(tls(identities, None))) };
     let served = thread::spawn(move || serve(&service, &far));
     near.write_all(b"\x00\x00\x00\x03IHAVEOPT\x00\x00\x00\x05\x00\x00\x00\x00").unwrap();
     near.read_exact(&mut [0; 18 + 20]).unwrap();
@@ -278,10 +278,10 @@ const DISCONNECT: u8 = 2;
 #[test]
 fn every_end_of_an_encrypted_connection_is_told() {
     type Ending = fn(&mut StreamOwned<ClientConnection, UnixStream>, &UnixStream);
-    let usual = Patience::default();
+    let usual = Timeouts::default();
     // The client's part of TLS has to fit in the one, and nothing in the other.
-    let few_seconds = Patience { handshake: Duration::from_secs(5), ..usual };
-    let a_moment = Patience { request: Duration::from_millis(300), ..usual };
+    let few_seconds = Timeouts { handshake: Duration::from_secs(5), ..usual };
+    let a_moment = Timeouts { request: Duration::from_millis(300), ..usual };
     let by_disconnect: Ending = |client, _| {
         pick(client);
         client.write_all(&request(DISCONNECT, 0, 0)).unwrap();
@@ -302,7 +302,7 @@ fn every_end_of_an_encrypted_connection_is_told() {
         client.write_all(&request(READ, 0, 4096)[..9]).unwrap();
     };
     let by_a_violation: Ending = |client, _| client.write_all(&[7; 16]).unwrap();
-    for (name, patience, ending) in [
+    for (name, timeouts, ending) in [
         ("a disconnect", usual, by_disconnect),
         ("an abort", usual, by_abort),
         ("the client's close", usual, by_the_clients_close),
@@ -312,7 +312,7 @@ fn every_end_of_an_encrypted_connection_is_told() {
         ("a violation", usual, by_a_violation),
     ] {
         let identities = Identities::make();
-        let (mut client, server, served) = encrypted(&identities, patience);
+        let (mut client, server, served) = encrypted(&identities, timeouts);
         ending(&mut client, &server);
         drop(server);
         let mut rest = Vec::new();
@@ -334,7 +334,7 @@ fn every_end_of_an_encrypted_connection_is_told() {
 #[test]
 fn answers_that_are_on_their_way_come_before_the_end() {
     let identities = Identities::make();
-    let (mut client, server, served) = encrypted(&identities, Patience::default());
+    let (mut client, server, served) = encrypted(&identities, Timeouts::default());
     pick(&mut client);
     let requests = [request(READ, 0, 1 << 20), request(READ, 0, 1 << 20), request(DISCONNECT, 0, 0)].concat();
     client.write_all(&requests).unwrap();
@@ -348,7 +348,7 @@ fn answers_that_are_on_their_way_come_before_the_end() {
 #[test]
 fn a_client_that_does_not_read_does_not_hold_the_end_up() {
     let identities = Identities::make();
-    let (mut client, server, served) = encrypted(&identities, Patience::default());
+    let (mut client, server, served) = encrypted(&identities, Timeouts::default());
     pick(&mut client);
     // No more answers than fit the socket, so that what is left to wait for is the end alone.
     fill(&server);

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::sync::{Mutex, PoisonError};
-use tidegate_media::FileView;
+use tidegate_media::MappedFile;
 
 /// Bytes of a view at least, and at most: what lies behind is read by the system. Page tables for so much take 2 MiB.
 const VIEW_BYTES: (u64, u64) = (1 << 20, 1 << 30);
@@ -23,7 +23,7 @@ struct Seen {
 enum View {
     #[default]
     NotYet,
-    Mapped(FileView),
+    Mapped(MappedFile),
     /// It cannot be mapped, or what is mapped could be older than what was written.
     None,
 }
@@ -49,7 +49,7 @@ impl Sight {
 
 impl Seen {
     /// A view of the first `end` bytes at least.
-    fn reach(&mut self, file: &File, end: u64) -> Option<&FileView> {
+    fn reach(&mut self, file: &File, end: u64) -> Option<&MappedFile> {
         let has_all = match &self.view {
             View::NotYet => false,
             View::Mapped(view) => end <= view.len(),
@@ -57,7 +57,7 @@ impl Seen {
         };
         if !has_all && end <= VIEW_BYTES.1 {
             let len = self.size.max(end).next_power_of_two().clamp(VIEW_BYTES.0, VIEW_BYTES.1);
-            let view = usize::try_from(len).ok().and_then(|len| FileView::of(file.as_fd(), len).ok());
+            let view = usize::try_from(len).ok().and_then(|len| MappedFile::of(file.as_fd(), len).ok());
             self.view = view.map_or(View::None, View::Mapped);
         }
         match &self.view {

@@ -1,7 +1,7 @@
 //! Counts of what is not counted under a set's lock.
 
-use tidegate_media::per_thread::{PerThread, add};
 use tidegate_media::sync::{AtomicU64, Ordering};
+use tidegate_media::thread_local_counters::{ThreadLocalCounters, add};
 
 /// Counts of what went past the cache: of 32 threads, and of all others together.
 const STRIPES: usize = 33;
@@ -17,7 +17,7 @@ pub(crate) struct Tally {
     pub(crate) stalled_ns: AtomicU64,
     pub(crate) wake_ups: AtomicU64,
     pub(crate) flushes: AtomicU64,
-    bypassed: PerThread<AtomicU64>,
+    bypassed: ThreadLocalCounters<AtomicU64>,
 }
 
 impl Default for Tally {
@@ -31,7 +31,7 @@ impl Default for Tally {
             stalled_ns: zero(),
             wake_ups: zero(),
             flushes: zero(),
-            bypassed: PerThread::new(STRIPES),
+            bypassed: ThreadLocalCounters::new(STRIPES),
         }
     }
 }

@@ -298,7 +298,7 @@ fn many_connections_with_long_requests_share_a_limited_number_of_second_threads(
     }
     let more = threads().saturating_sub(before);
     // Those that end at this moment may still be listed.
-    assert!(more <= tidegate_nbd::limits::ASIDE_THREADS_MAX + 8, "{more} more");
+    assert!(more <= tidegate_nbd::limits::OFFLOAD_THREADS_MAX + 8, "{more} more");
     assert_eq!(server.stop().code(), Some(0));
 }
 

@@ -4,7 +4,7 @@
 //! for swap in it, and for programs that have it open for writing. All of it is looked up by device and inode number, as names may be others elsewhere. What is hidden
 //! from this process, as loop devices over files of another mount namespace and the files of other users' programs are, is not found.
 
-use crate::lock_holder::LockHolder;
+use crate::lock_holder::{LockHolder, mounted_at_number, unescaped};
 use rustix::fs::{major, minor};
 use std::ffi::OsString;
 use std::fs::{self, File, Metadata};
@@ -45,7 +45,8 @@ fn of_number(name: &str) -> Option<String> {
     [name.to_owned()].into_iter().chain(parts).find_map(|device| {
         let folder = PathBuf::from("/sys/class/block").join(&device);
         let number = fs::read_to_string(folder.join("dev")).ok()?;
-        let mounted = mounted_at(number.trim()).map(|at| format!("/dev/{device} is mounted at {}", at.display()));
+        let mounted =
+            mounted_at_number(number.trim()).map(|at| format!("/dev/{device} is mounted at {}", at.display()));
         let held = || names_in(&folder.join("holders")).next().map(|by| format!("/dev/{by} is made of /dev/{device}"));
         let swap = || fs::metadata(format!("/dev/{device}")).is_ok_and(|there| is_swap(&there));
         mounted.or_else(held).or_else(|| swap().then(|| format!("the system swaps to /dev/{device}")))
@@ -85,28 +86,6 @@ fn is_swap(it: &Metadata) -> bool {
         0 => is_same(&there, it),
         device => there.rdev() == device,
     })
-}
-
-/// Where the block device of this number, as in `7:0`, is mounted.
-pub(crate) fn mounted_at(number: &str) -> Option<PathBuf> {
-    let mounts = fs::read("/proc/self/mountinfo").ok()?;
-    mounts.split(|byte| *byte == b'\n').find_map(|line| {
-        let mut fields = line.split(|byte| *byte == b' ').skip(2);
-        (fields.next()? == number.as_bytes()).then(|| unescaped(fields.nth(1).unwrap_or_default()))
-    })
-}
-
-/// A path in one of the kernel's tables, where `\040` is a space.
-fn unescaped(path: &[u8]) -> PathBuf {
-    let mut bytes = Vec::with_capacity(path.len());
-    let mut rest = path;
-    while let [first, after @ ..] = rest {
-        let octal = after.first_chunk::<3>().filter(|_| *first == b'\\');
-        let number = octal.and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok());
-        bytes.push(number.unwrap_or(*first));
-        rest = if number.is_some() { &after[3..] } else { after };
-    }
-    OsString::from_vec(bytes).into()
 }
 
 /// Another process that has the file `it` open for writing.

@@ -10,10 +10,10 @@ mod handshake;
 mod hostile;
 mod idle;
 mod overtaking;
-mod patience;
 mod pieces;
 #[path = "../porous/mod.rs"]
 mod porous;
 mod ranges;
 mod script;
+mod timeouts;
 mod transmission;

@@ -1,13 +1,15 @@
-//! Requests that may take long, executed beside the others of their connection.
+//! Offload: requests that may take long are executed on a second thread, so that others overtake
+//! them.
 //!
-//! The connection's own thread puts them here; a second thread, which lives only while there are some, executes them in
-//! order and sends each reply when it is ready. Both send whole replies, one after the other.
+//! The connection's own thread queues them here. The second thread lives only while there are some;
+//! it executes them in order and sends each reply when it is ready. Both threads send whole
+//! replies, one after the other.
 
 use crate::buffers::Output;
 use crate::execution::Executor;
-use crate::limits::{ASIDE_BYTES_MAX, ASIDE_JOBS_MAX, ASIDE_THREADS_MAX};
+use crate::limits::{OFFLOAD_THREADS_MAX, OFFLOADED_BYTES_MAX, OFFLOADED_REQUESTS_MAX};
 use crate::stream::Stream;
-use crate::transmission::Job;
+use crate::transmission::Offloaded;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,14 +17,15 @@ use std::sync::{Condvar, Mutex, MutexGuard};
 use std::thread::{Builder, Scope};
 use std::time::Duration;
 
-/// How long the second thread waits for more before it ends: longer than the pauses in a steady load of flushes.
+/// How long the second thread waits for more before it ends: longer than the pauses in a steady
+/// load of flushes.
 const LINGER: Duration = Duration::from_secs(1);
 
 /// The second thread's stack.
 const STACK_BYTES: usize = 256 << 10;
 
 /// The second threads of this process. Relaxed everywhere: only the number is read.
-static SEATS: Seats = Seats { taken: AtomicUsize::new(0), max: ASIDE_THREADS_MAX };
+static SEATS: Seats = Seats { taken: AtomicUsize::new(0), max: OFFLOAD_THREADS_MAX };
 
 /// Room for a number of threads.
 struct Seats {
@@ -46,15 +49,16 @@ impl Drop for Seat<'_> {
     }
 }
 
-/// A stream that two threads send to, and the jobs that wait for the second one.
+/// A stream that two threads send to, and the requests that wait for the second thread.
 pub(crate) struct Link<'s, S> {
     pub(crate) stream: &'s S,
     sending: Mutex<Voice>,
-    jobs: Mutex<Jobs>,
+    queue: Mutex<Queue>,
     changed: Condvar,
 }
 
-/// The right to send, kept from one piece of a reply to the next if nothing else may be sent in between.
+/// The right to send, kept from one piece of a reply to the next if nothing else may be sent in
+/// between.
 #[derive(Default)]
 pub(crate) struct Turn<'l>(Option<MutexGuard<'l, Voice>>);
 
@@ -81,11 +85,11 @@ impl Turn<'_> {
 }
 
 #[derive(Default)]
-struct Jobs {
-    waiting: VecDeque<Job>,
+struct Queue {
+    waiting: VecDeque<Offloaded>,
     bytes: usize,
     /// Whether the second thread is there.
-    attended: bool,
+    served: bool,
     /// Whether it is to end as soon as there are none.
     closed: bool,
     /// Why it could not send a reply.
@@ -94,7 +98,7 @@ struct Jobs {
 
 impl<'s, S: Stream> Link<'s, S> {
     pub(crate) fn over(stream: &'s S) -> Link<'s, S> {
-        Link { stream, sending: Mutex::default(), jobs: Mutex::default(), changed: Condvar::new() }
+        Link { stream, sending: Mutex::default(), queue: Mutex::default(), changed: Condvar::new() }
     }
 
     /// Sends gathered replies.
@@ -109,7 +113,8 @@ impl<'s, S: Stream> Link<'s, S> {
         }
     }
 
-    /// Sends gathered replies, as the one whose turn it is or becomes. It remains so if the last reply goes on.
+    /// Sends gathered replies, as the one whose turn it is or becomes. It remains so if the last
+    /// reply goes on.
     pub(crate) fn send_in_turn<'l>(&'l self, out: &mut Output, turn: &mut Turn<'l>, goes_on: bool) -> io::Result<()> {
         if out.len() > 0 {
             let held = turn.0.take().unwrap_or_else(|| self.sending.lock().expect(HOLDER_PANICKED));
@@ -119,82 +124,83 @@ impl<'s, S: Stream> Link<'s, S> {
         Ok(())
     }
 
-    /// Takes over a job, or gives it back if there are too many or nobody to do it.
+    /// Queues a request for the second thread, or gives it back if there are too many or no thread
+    /// to be had.
     ///
     /// # Errors
     /// The reply to an earlier one could not be sent.
     pub(crate) fn take_over<'scope, 'e: 'scope>(
         &'scope self,
-        job: Job,
+        request: Offloaded,
         executor: &Executor<'e>,
         scope: &'scope Scope<'scope, '_>,
-    ) -> io::Result<Result<(), Job>> {
-        let mut jobs = self.jobs();
-        if let Some(error) = jobs.failed.take() {
+    ) -> io::Result<Result<(), Offloaded>> {
+        let mut queue = self.queue();
+        if let Some(error) = queue.failed.take() {
             return Err(error);
         }
-        if jobs.waiting.len() >= ASIDE_JOBS_MAX || jobs.bytes + job.bytes() > ASIDE_BYTES_MAX {
-            return Ok(Err(job));
+        if queue.waiting.len() >= OFFLOADED_REQUESTS_MAX || queue.bytes + request.bytes() > OFFLOADED_BYTES_MAX {
+            return Ok(Err(request));
         }
-        if !jobs.attended {
-            let Some(seat) = SEATS.take() else { return Ok(Err(job)) };
+        if !queue.served {
+            let Some(seat) = SEATS.take() else { return Ok(Err(request)) };
             let executor = executor.another();
-            let thread = Builder::new().stack_size(STACK_BYTES).name("client, aside".to_owned());
-            if thread.spawn_scoped(scope, move || self.attend(executor, seat)).is_err() {
-                return Ok(Err(job));
+            let thread = Builder::new().stack_size(STACK_BYTES).name("client, offload".to_owned());
+            if thread.spawn_scoped(scope, move || self.execute(executor, seat)).is_err() {
+                return Ok(Err(request));
             }
-            jobs.attended = true;
+            queue.served = true;
         }
-        jobs.bytes += job.bytes();
-        jobs.waiting.push_back(job);
-        drop(jobs);
+        queue.bytes += request.bytes();
+        queue.waiting.push_back(request);
+        drop(queue);
         self.changed.notify_one();
         Ok(Ok(()))
     }
 
-    /// No more jobs will come: those that wait are done, and the second thread ends.
+    /// Ends the second thread once the queued requests are executed. No more may come.
     pub(crate) fn close(&self) {
-        self.jobs().closed = true;
+        self.queue().closed = true;
         self.changed.notify_one();
     }
 
-    /// Does jobs until there are none, in the `seat` that was taken for it.
-    fn attend(&self, mut executor: Executor<'_>, seat: Seat<'_>) {
+    /// Executes requests until there are none, in the `seat` that was taken for it.
+    fn execute(&self, mut executor: Executor<'_>, seat: Seat<'_>) {
         let mut out = Output::new();
-        while let Some(job) = self.next() {
-            let bytes = job.bytes();
-            job.run(&mut executor, &mut out);
+        while let Some(request) = self.next() {
+            let bytes = request.bytes();
+            request.run(&mut executor, &mut out);
             let sent = self.send(&mut out);
-            let mut jobs = self.jobs();
-            jobs.bytes -= bytes;
+            let mut queue = self.queue();
+            queue.bytes -= bytes;
             if let Err(error) = sent {
-                jobs.failed = Some(error);
+                queue.failed = Some(error);
             }
         }
         drop(seat);
     }
 
-    /// The next job, or none when the thread is to end.
-    fn next(&self) -> Option<Job> {
-        let mut jobs = self.jobs();
+    /// The next request, or none if the thread is to end.
+    fn next(&self) -> Option<Offloaded> {
+        let mut queue = self.queue();
         loop {
-            if let Some(job) = jobs.waiting.pop_front() {
-                return Some(job);
+            if let Some(request) = queue.waiting.pop_front() {
+                return Some(request);
             }
             let (again, waited) = self
                 .changed
-                .wait_timeout_while(jobs, LINGER, |jobs| jobs.waiting.is_empty() && !jobs.closed)
+                .wait_timeout_while(queue, LINGER, |queue| queue.waiting.is_empty() && !queue.closed)
                 .expect(HOLDER_PANICKED);
-            jobs = again;
-            if jobs.waiting.is_empty() && (waited.timed_out() || jobs.closed) {
-                jobs.attended = false;
+            queue = again;
+            if queue.waiting.is_empty() && (waited.timed_out() || queue.closed) {
+                queue.served = false;
                 return None;
             }
         }
     }
 
-    fn jobs(&self) -> MutexGuard<'_, Jobs> {
-        self.jobs.lock().expect(HOLDER_PANICKED)
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().expect(HOLDER_PANICKED)
     }
 }
 

@@ -1,4 +1,4 @@
-//! A file's pages as the kernel has them, mapped for loads: what programs write to the file is read without a system call.
+//! A file mapped for loads: its pages in the page cache are read without a system call.
 
 use crate::memory::{Instructions, Mapping, Sharing};
 use rustix::fd::BorrowedFd;
@@ -9,24 +9,25 @@ use std::io;
 /// known to be so, a mapping may be older than what was written.
 const ONE_CACHE: [u64; 5] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0x0102_1994];
 
-/// Such a view of the first bytes of a file, which others write, cut and lengthen meanwhile. Of a page that someone stores to while it is read, any bytes may be old and others
-/// new, as with `read`.
-pub struct FileView {
+/// A view of the first bytes of a file in the page cache, which other processes write, cut and lengthen
+/// meanwhile. If a page is stored to while it is read, any of its bytes may be old and others new, as with
+/// `read`.
+pub struct MappedFile {
     mapping: Mapping,
     instructions: Instructions,
 }
 
-impl FileView {
+impl MappedFile {
     /// A view of the first `len` bytes of `file`, which is open for reading and may be shorter, or closed while the view is there. Children that are forked do not have it.
     /// EOPNOTSUPP if the file system is none whose views are known to show what was written.
-    pub fn of(file: BorrowedFd<'_>, len: usize) -> io::Result<FileView> {
+    pub fn of(file: BorrowedFd<'_>, len: usize) -> io::Result<MappedFile> {
         if !ONE_CACHE.contains(&(fstatfs(file)?.f_type as u64)) {
             return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
         }
         let mapping = Mapping::of_file(file, len, Sharing::ReadOnly)?;
         mapping.keep_from_children()?;
         mapping.expect_no_order()?;
-        Ok(FileView { mapping, instructions: Instructions::best(false) })
+        Ok(MappedFile { mapping, instructions: Instructions::best(false) })
     }
 
     /// How many bytes of the file it shows, if the file has as many.
@@ -58,7 +59,7 @@ mod tests {
     fn a_view_shows_what_was_written_as_far_as_the_file_goes() {
         let file = tempfile::tempfile().expect("a file");
         file.set_len(6000).expect("longer");
-        let view = FileView::of(file.as_fd(), 1 << 20).expect("a view");
+        let view = MappedFile::of(file.as_fd(), 1 << 20).expect("a view");
         let read = |at, len| {
             let mut out = vec![9; len];
             view.read(at, &mut out).then_some(out)
@@ -77,7 +78,7 @@ mod tests {
     #[test]
     fn files_of_other_systems_have_none() {
         let file = File::open("/proc/self/maps").expect("a file of the kernel's");
-        let error = FileView::of(file.as_fd(), 4096).err().expect("no view");
+        let error = MappedFile::of(file.as_fd(), 4096).err().expect("no view");
         assert_eq!(error.raw_os_error(), Some(libc::EOPNOTSUPP));
     }
 }

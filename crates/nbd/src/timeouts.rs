@@ -1,10 +1,11 @@
-//! How long a connection has waited for its client, and how long it will.
+//! Timeouts: how long a connection has waited for its client, and how long it will.
 //!
-//! The stream's own limit is one short tick, set when there is something to watch and taken away when there is not. So the
-//! limit changes once in a burst of requests instead of with each, and an idle connection sleeps without a timer.
+//! The stream's own limit is one short tick, set when there is something to watch and taken away
+//! when there is not. So the limit changes once in a burst of requests instead of with each, and an
+//! idle connection sleeps without a timer.
 
-use crate::serve::ConnectionError;
-use crate::service::Patience;
+use crate::failure::ConnectionError;
+use crate::service::Timeouts;
 use crate::stream::Stream;
 use std::io;
 use std::time::{Duration, Instant};
@@ -15,9 +16,9 @@ const TICK_MAX: Duration = Duration::from_secs(1);
 /// The shortest limit a socket takes.
 const TICK_MIN: Duration = Duration::from_millis(1);
 
-/// What a connection waits for, and since when.
-pub(crate) struct Waiting {
-    patience: Patience,
+/// The deadlines of a connection: what it waits for, and since when.
+pub(crate) struct Deadlines {
+    timeouts: Timeouts,
     phase: Phase,
     /// Whether the stream has the limit of one tick.
     ticking: bool,
@@ -36,9 +37,9 @@ enum Phase {
     },
 }
 
-impl Waiting {
-    pub(crate) fn begin(patience: Patience) -> Waiting {
-        Waiting { patience, phase: Phase::Handshake { begun: Instant::now() }, ticking: false }
+impl Deadlines {
+    pub(crate) fn begin(timeouts: Timeouts) -> Deadlines {
+        Deadlines { timeouts, phase: Phase::Handshake { begun: Instant::now() }, ticking: false }
     }
 
     pub(crate) fn handshake_ended(&mut self) {
@@ -52,17 +53,18 @@ impl Waiting {
         }
     }
 
-    /// Whether patience can run out while waiting for the next bytes, which it does if some of a message is here.
+    /// Returns whether a timeout applies while waiting for the next bytes: in the handshake, and if
+    /// some of a message is here.
     ///
     /// # Errors
-    /// It has run out.
+    /// The timeout has passed.
     pub(crate) fn due(&mut self, half: bool) -> Result<bool, ConnectionError> {
         match self.phase {
-            Phase::Handshake { begun } if begun.elapsed() > self.patience.handshake => {
-                Err(ConnectionError::SlowHandshake { limit: self.patience.handshake })
+            Phase::Handshake { begun } if begun.elapsed() > self.timeouts.handshake => {
+                Err(ConnectionError::SlowHandshake { limit: self.timeouts.handshake })
             }
-            Phase::Half { begun } if begun.elapsed() > self.patience.request => {
-                Err(ConnectionError::SlowRequest { limit: self.patience.request })
+            Phase::Half { begun } if begun.elapsed() > self.timeouts.request => {
+                Err(ConnectionError::SlowRequest { limit: self.timeouts.request })
             }
             Phase::Handshake { .. } | Phase::Half { .. } => Ok(true),
             Phase::Idle if half => {
@@ -73,10 +75,11 @@ impl Waiting {
         }
     }
 
-    /// Makes the next call that waits on `stream` return after a tick, or not before something arrives.
+    /// Makes the next call that waits on `stream` return after a tick, or not before something
+    /// arrives.
     pub(crate) fn tick(&mut self, stream: &impl Stream, ticking: bool) -> io::Result<()> {
         if ticking != self.ticking {
-            let tick = self.patience.handshake.min(self.patience.request).clamp(TICK_MIN, TICK_MAX);
+            let tick = self.timeouts.handshake.min(self.timeouts.request).clamp(TICK_MIN, TICK_MAX);
             stream.limit_waiting(ticking.then_some(tick))?;
             self.ticking = ticking;
         }

@@ -6,7 +6,7 @@ use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
-use tidegate_nbd::{ConnectionError, End, Patience, Service, serve};
+use tidegate_nbd::{ConnectionError, End, Service, Timeouts, serve};
 
 const SHORT: Duration = Duration::from_millis(40);
 const LONG: Duration = Duration::from_secs(1000);
@@ -15,7 +15,7 @@ type Served = JoinHandle<Result<End, ConnectionError>>;
 
 fn connect(handshake: Duration, request: Duration) -> (UnixStream, Served) {
     let (near, far) = UnixStream::pair().unwrap();
-    let service = Service { patience: Patience { handshake, request }, ..disk_and_frozen() };
+    let service = Service { timeouts: Timeouts { handshake, request }, ..disk_and_frozen() };
     (near, thread::spawn(move || serve(&service, &far)))
 }
 

@@ -1,4 +1,4 @@
-//! A part of a file in mapped memory, for a process that has nothing but this part for itself. Nothing is counted, and nothing is allocated.
+//! A mapped part of a file, for a process that owns only this part. It counts nothing and allocates nothing.
 
 use crate::error::{Poison, Sealed};
 use crate::memory::{Instructions, Mapping, Refused, Sharing};

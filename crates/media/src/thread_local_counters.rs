@@ -1,13 +1,14 @@
-//! Values that each thread has for itself, so that counting takes no line from another core and no locked instruction.
+//! Thread-local counters: counting takes no line from another core and no locked instruction.
 //!
-//! A thread's value is chosen by its [`thread_token`]. Tokens are unique among the threads alive, so nobody else stores to that value, and a
-//! token passes from a dead thread to a new one through a lock. Threads with high tokens share the last value.
+//! A thread's counters are chosen by its [`thread_token`]. Tokens are unique among the threads alive, so no
+//! other thread stores to them, and a token passes from a dead thread to a new one through a lock. Threads
+//! with high tokens share the last counters.
 
 use crate::sync::{AtomicU64, Ordering, thread_token};
 
 /// One `T` for each of the first threads, and one that all others share.
 #[derive(Debug)]
-pub struct PerThread<T> {
+pub struct ThreadLocalCounters<T> {
     values: Box<[Apart<T>]>,
 }
 
@@ -16,14 +17,14 @@ pub struct PerThread<T> {
 #[repr(align(128))]
 struct Apart<T>(T);
 
-impl<T: Default> PerThread<T> {
+impl<T: Default> ThreadLocalCounters<T> {
     /// `count` values, the shared last one included; at least that one.
-    pub fn new(count: usize) -> PerThread<T> {
-        PerThread { values: (0..count.max(1)).map(|_| Apart::default()).collect() }
+    pub fn new(count: usize) -> ThreadLocalCounters<T> {
+        ThreadLocalCounters { values: (0..count.max(1)).map(|_| Apart::default()).collect() }
     }
 }
 
-impl<T> PerThread<T> {
+impl<T> ThreadLocalCounters<T> {
     /// The calling thread's value, and whether it alone stores to it.
     pub fn mine(&self) -> (&T, bool) {
         let token = thread_token() as usize;
@@ -37,7 +38,7 @@ impl<T> PerThread<T> {
     }
 }
 
-/// Adds to a count of [`PerThread::mine`]; `sole`: no other thread stores to it. Relaxed: a number is all that is passed on.
+/// Adds to a count of [`ThreadLocalCounters::mine`]; `sole`: no other thread stores to it. Relaxed: a number is all that is passed on.
 pub fn add(sole: bool, count: &AtomicU64, more: u64) {
     if sole {
         count.store(count.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
@@ -54,7 +55,7 @@ mod tests {
     fn nothing_is_lost_between_many_threads() {
         const VALUES: usize = 32;
         const THREADS: u64 = 2 * VALUES as u64;
-        let counts = PerThread::<AtomicU64>::new(VALUES);
+        let counts = ThreadLocalCounters::<AtomicU64>::new(VALUES);
         for _ in 0..3 {
             std::thread::scope(|scope| {
                 for _ in 0..THREADS {
