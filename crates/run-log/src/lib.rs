@@ -4,8 +4,8 @@
 //! with `preload-wire`, the strips of `wal`, and `layout`'s `kept`. Its words are its own: no other crate uses them.
 //!
 //! The library that is loaded under the program (`libtidegate_preload.so`) asks this supervisor to hold files and to keep what was written to them; see
-//! its preamble for the rules between the two. Here [`keeper`] answers, [`kept`] is the persistent memory, [`journal`] says which file is which,
-//! [`recover`] brings back what a power cut left, [`door`] listens, and [`program`] starts the program and speaks for it.
+//! its preamble for the rules between the two. Here `keeper` answers, `kept` is the persistent memory, `journal` says which file is which,
+//! `recover` brings back what a power cut left, `door` listens, and `program` starts the program and speaks for it.
 
 #![forbid(unsafe_code)]
 

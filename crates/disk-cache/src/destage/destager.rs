@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use tidegate_media::sync::{AtomicBool, Mutex, Ordering};
 
-/// Wakes whoever drains. Called at most once after a call of [`DiskCache::may_sleep`].
+/// Wakes whoever drains. Called at most once after a call of `DiskCache::may_sleep`.
 pub trait Doorbell: Send + Sync {
     /// There is something to drain.
     fn ring(&self);
