@@ -96,6 +96,9 @@ struct Promise {
 impl Promise {
     /// Any byte of any of the contents: the kernel writes pages back as it likes.
     fn allows(&self, found: &[u8]) -> bool {
+        if self.contents.iter().any(|one| one == found) {
+            return true;
+        }
         let lengths = || self.contents.iter().map(Vec::len);
         let length = lengths().min() <= Some(found.len()) && Some(found.len()) <= lengths().max();
         let byte =
@@ -239,9 +242,10 @@ impl Judge {
         how: impl Hash,
         mut judge: impl FnMut(&mut Judge, &Image, &Disks) -> Result<(), String>,
     ) -> Result<(), String> {
+        let how = hash_of(&how);
         // Files are long: each is hashed once, not once with each image of the region.
         let disks_images: Vec<_> =
-            cut.disks_images().into_iter().map(|disks| (hash_of(&(&disks, &how)), disks)).collect();
+            cut.disks_images().into_iter().map(|disks| (hash_of(&(&disks, how)), disks)).collect();
         let reduction = reduction();
         let mut images = cut.region.images(&reduction);
         while let Some(region) = images.advance() {

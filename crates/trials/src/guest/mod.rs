@@ -148,14 +148,12 @@ impl Guest {
 
     /// Puts `/tidegate` and `/guest-writer` in the guest, built now.
     pub fn programs(&mut self) -> Result<(), GuestError> {
-        self.files.extend(programs::build(&["tidegate-cli/tidegate", "tidegate-trials/guest-writer"])?);
-        Ok(())
+        Ok(programs::add(&mut self.files, &["tidegate-cli/tidegate", "tidegate-trials/guest-writer"])?)
     }
 
     /// Puts a program of this workspace in the guest's root folder, built now: `package/name`.
     pub fn program(&mut self, program: &str) -> Result<(), GuestError> {
-        self.files.extend(programs::build(&[program])?);
-        Ok(())
+        Ok(programs::add(&mut self.files, &[program])?)
     }
 
     /// Adds lines to the script, which has the words of `guest/prelude.sh`. It ends at the first failure.

@@ -1,28 +1,37 @@
-//! Programs of this workspace linked for a guest, which has no libraries: statically, against glibc, because the toolchain of
-//! `rust-toolchain.toml` brings the standard library for no musl target.
+//! Programs of this workspace for a guest, with the libraries of this machine that they are linked to.
 
 use crate::artefacts::{MissingError, build_folder, run};
-use std::fs;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::process::Command;
 
-const TARGET: &str = "x86_64-unknown-linux-gnu";
-
-/// Each program's name and its bytes, built now in a target folder of their own. They are given as `package/name`.
-pub(super) fn build(programs: &[&str]) -> Result<Vec<(String, Vec<u8>)>, MissingError> {
-    let folder = build_folder().with_file_name("guest");
-    let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    build.args(["build", "--quiet", "--target", TARGET, "--target-dir"]).arg(&folder);
+/// Adds each of `programs`, given as `package/name`, to `files`, with its libraries. They are built now, in the profile of the
+/// tests, unless `TIDEGATE_BUILT` names a folder where all is built.
+pub(super) fn add(files: &mut BTreeMap<String, Vec<u8>>, programs: &[&str]) -> Result<(), MissingError> {
     let parts = || programs.iter().map(|program| program.split_once('/').expect("a package and a name"));
-    for (package, name) in parts() {
+    let folder = match std::env::var_os("TIDEGATE_BUILT") {
+        Some(folder) => PathBuf::from(folder),
+        None => built(parts())?,
+    };
+    let scratch = tempfile::tempdir().map_err(MissingError::file(&std::env::temp_dir()))?;
+    for (_, name) in parts() {
+        // What debuggers need is most of a program, and a guest has little memory.
+        let bare = scratch.path().join(name);
+        run(Command::new("strip").arg("-o").arg(&bare).arg(folder.join(name)), "binutils")?;
+        super::tools::add_at(files, &bare, name)?;
+    }
+    Ok(())
+}
+
+/// The folder with these programs, which cargo builds now.
+fn built<'a>(programs: impl Iterator<Item = (&'a str, &'a str)>) -> Result<PathBuf, MissingError> {
+    let folder = build_folder();
+    let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    build.args(["build", "--quiet", "--target-dir"]).arg(folder.parent().expect("a profile's folder lies in another"));
+    build.args(folder.ends_with("release").then_some("--release"));
+    for (package, name) in programs {
         build.args(["--package", package, "--bin", name]);
     }
-    build.env("RUSTFLAGS", "-C target-feature=+crt-static -C strip=symbols").env_remove("CARGO_ENCODED_RUSTFLAGS");
-    // Less is optimised than in the tests themselves: that halves the time to build, and the guest is slow anyway.
-    build.env("CARGO_PROFILE_DEV_OPT_LEVEL", "1").env("CARGO_PROFILE_DEV_DEBUG", "false");
     run(&mut build, "cargo")?;
-    let bytes = |(_, name): (&str, &str)| {
-        let path = folder.join(TARGET).join("debug").join(name);
-        Ok((name.to_owned(), fs::read(&path).map_err(MissingError::file(&path))?))
-    };
-    parts().map(bytes).collect()
+    Ok(folder)
 }
