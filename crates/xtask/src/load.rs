@@ -2,6 +2,7 @@
 //! the clock or the load.
 
 use crate::steps;
+use crate::suite::Failure;
 use anyhow::{Context as _, Result, bail};
 use std::collections::BTreeMap;
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -14,15 +15,15 @@ const STRESS: (&str, &[&str]) = ("stress-ng", &["--cpu", "8", "--quiet"]);
 pub(crate) fn test(rounds: u32) -> Result<ExitCode> {
     // A missing program is told of before the long build, which is no test and needs no load.
     drop(Load::start(STRESS.0, &["--version"])?);
-    steps::build_tests()?;
+    let suite = steps::suite()?;
     let mut load = Load::start(STRESS.0, STRESS.1)?;
     let mut failures: BTreeMap<String, Vec<u32>> = BTreeMap::new();
     for round in 1..=rounds {
         println!("\n==== round {round} of {rounds}, beside {} {}", STRESS.0, STRESS.1.join(" "));
         load.check()?;
-        if let Err(error) = steps::tests(steps::Extent::Full) {
-            println!("round {round} failed: {error:#}");
-            failed(&format!("{error:#}")).into_iter().for_each(|test| failures.entry(test).or_default().push(round));
+        for test in suite.run(&[]).iter().flat_map(Failure::names) {
+            println!("round {round} failed: {test}");
+            failures.entry(test).or_default().push(round);
         }
     }
     print!("{}", report(rounds, &failures));
@@ -63,27 +64,6 @@ impl Drop for Load {
     }
 }
 
-/// The tests that the error of a round names: a line with two blanks is a program, those with four
-/// below it are its tests. An error of another form counts as one.
-fn failed(error: &str) -> Vec<String> {
-    let mut found: Vec<String> = Vec::new();
-    let mut program = None;
-    for line in error.lines() {
-        match (line.strip_prefix("    "), line.strip_prefix("  "), program) {
-            (Some(test), _, Some(program)) => {
-                found.retain(|name| name != program);
-                found.push(format!("{program}: {test}"));
-            }
-            (None, Some(name), _) => {
-                program = Some(name);
-                found.push(name.to_owned());
-            }
-            _ => {}
-        }
-    }
-    if found.is_empty() { vec![error.to_owned()] } else { found }
-}
-
 fn report(rounds: u32, failures: &BTreeMap<String, Vec<u32>>) -> String {
     let row = |(test, failed): (&String, &Vec<u32>)| {
         let failed: Vec<_> = failed.iter().map(u32::to_string).collect();
@@ -100,11 +80,10 @@ mod tests {
 
     #[test]
     fn failing_tests_are_named_with_their_program() {
-        let error =
-            "2 of 9 test programs failed:\n  btt: cuts (exit status: 101)\n    one\n    two\n  nbd: wire (signal: 9)";
+        let cuts = Failure::of("btt: cuts", "exit status: 101", &["one", "two"]);
+        let wire = Failure::of("nbd: wire", "signal: 9", &[]);
         let names = ["btt: cuts (exit status: 101): one", "btt: cuts (exit status: 101): two", "nbd: wire (signal: 9)"];
-        assert_eq!(failed(error), names);
-        assert_eq!(failed("cannot run cargo"), ["cannot run cargo"]);
+        assert_eq!([cuts.names(), wire.names()].concat(), names);
     }
 
     #[test]

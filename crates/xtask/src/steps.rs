@@ -1,8 +1,9 @@
 //! The steps of a full test: each runs whatever the others did, and a table at the end says how
 //! they went.
 
+use crate::suite::{BUILT, Suite};
 use crate::workspace::Workspace;
-use crate::{book, packages, suite, tidy, workspace};
+use crate::{book, packages, tidy, workspace};
 use anyhow::{Context as _, Result, ensure};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -40,9 +41,9 @@ const STEPS: [Step; 10] = [
     Step { name: "format", runs: always, action: |_| cargo(&["fmt", "--all", "--check"]) },
     Step { name: "lints", runs: always, action: |_| lints() },
     Step { name: "rules", runs: always, action: |_| rules() },
-    Step { name: "tests", runs: in_full, action: tests },
+    Step { name: "tests", runs: in_full, action: |extent| suite()?.pass(campaigns(extent)) },
     Step { name: "tests of single crates", runs: in_quick, action: |_| tests_of_single_crates() },
-    Step { name: "schedules", runs: has_schedules, action: schedules },
+    Step { name: "schedules", runs: in_full, action: schedules },
     Step { name: "storms", runs: in_full, action: storms },
     Step { name: "experiments", runs: in_full, action: |_| experiments() },
     Step { name: "documentation", runs: always, action: |_| documentation() },
@@ -58,10 +59,6 @@ fn in_full(extent: Extent) -> bool {
 
 fn in_quick(extent: Extent) -> bool {
     extent == Extent::Quick
-}
-
-fn has_schedules(extent: Extent) -> bool {
-    in_full(extent) && workspace::root().join("crates/crashcheck/tests/schedules.rs").exists()
 }
 
 /// How one step went.
@@ -116,14 +113,9 @@ fn rules() -> Result<()> {
     Ok(())
 }
 
-/// Builds what [`tests`] runs.
-pub(crate) fn build_tests() -> Result<()> {
-    cargo(&["build", "--all-targets", "--workspace"])
-}
-
-/// Every test, with the campaigns that `extent` asks for.
-pub(crate) fn tests(extent: Extent) -> Result<()> {
-    suite::run(cargo_command(&[]), &["--workspace"], &built(), campaigns(extent))
+/// Builds every test there is.
+pub(crate) fn suite() -> Result<Suite> {
+    Suite::build(cargo_command(&[]), &["--workspace"], built())
 }
 
 /// What campaigns are told in `extent`.
@@ -135,7 +127,8 @@ fn campaigns(extent: Extent) -> &'static [(&'static str, &'static str)] {
 /// take long.
 fn tests_of_single_crates() -> Result<()> {
     let others = ["tidegate-trials", "tidegate-crashcheck", "tidegate-rivals"].map(|package| ["--exclude", package]);
-    suite::run(cargo_command(&[]), &[&["--workspace"], others.as_flattened()].concat(), &built(), &[])
+    let packages = [&["--workspace"], others.as_flattened()].concat();
+    Suite::build(cargo_command(&[]), &packages, built())?.pass(&[])
 }
 
 /// Where cargo builds.
@@ -170,7 +163,7 @@ fn experiments() -> Result<()> {
     // As the tests were built: nothing of it is built again.
     let bench = |arguments: &[&Path]| {
         let mut command = Command::new(built().join("bench"));
-        command.args(arguments).env(suite::BUILT, built());
+        command.args(arguments).env(BUILT, built());
         run(command)
     };
     bench(&["experiments".as_ref(), "--quick".as_ref(), "--out".as_ref(), &folder])?;
@@ -249,7 +242,7 @@ mod tests {
 
     #[test]
     fn every_step_runs_in_some_extent() {
-        let runs = |step: &Step| step.name == "schedules" || [Extent::Quick, Extent::Full].into_iter().any(step.runs);
+        let runs = |step: &Step| [Extent::Quick, Extent::Full].into_iter().any(step.runs);
         assert!(STEPS.iter().all(runs));
     }
 }

@@ -55,6 +55,13 @@ struct Program {
     folder: PathBuf,
 }
 
+/// The test programs of a build, the longest first.
+pub(crate) struct Suite {
+    programs: Vec<Program>,
+    /// Where the programs and libraries of the same build are.
+    built_in: PathBuf,
+}
+
 /// How one program's run ended.
 struct Outcome {
     title: String,
@@ -62,8 +69,9 @@ struct Outcome {
     failure: Option<Failure>,
 }
 
-/// Why a program's run counts as failed.
-struct Failure {
+/// A program's run that failed.
+pub(crate) struct Failure {
+    title: String,
     how: String,
     tests: Vec<String>,
 }
@@ -72,38 +80,80 @@ struct Failure {
 /// workspace: none is built again.
 pub(crate) const BUILT: &str = "TIDEGATE_BUILT";
 
-/// Builds all of `packages`, arguments of cargo, and runs the tests with `variables`.
-///
-/// One build makes tests, programs and libraries. A `cargo build` after a `cargo test` would build
-/// a third of it again, because the features of dependencies are others without the tests.
-pub(crate) fn run(mut cargo: Command, packages: &[&str], built_in: &Path, variables: &[(&str, &str)]) -> Result<()> {
-    cargo.args(["build", "--all-targets", "--message-format=json-render-diagnostics"]).args(packages);
-    let built = cargo.stdin(Stdio::null()).stderr(Stdio::inherit()).output().context("cannot run cargo")?;
-    ensure!(built.status.success(), "the tests do not compile: {}", built.status);
-    let mut programs = programs(&String::from_utf8_lossy(&built.stdout))?;
-    ensure!(!programs.is_empty(), "cargo built no test program");
-    programs.sort_by_key(|program| LONGEST.iter().position(|name| *name == program.target).unwrap_or(usize::MAX));
-    // Popped from the end.
-    programs.reverse();
-    let lanes = thread::available_parallelism().map_or(2, usize::from) + 1;
-    println!("{} test programs, {lanes} at a time", programs.len());
-    let waiting = Mutex::new(programs);
-    let outcomes = Mutex::new(Vec::new());
-    thread::scope(|scope| {
-        for _ in 0..lanes {
-            scope.spawn(|| {
-                while let Some(program) = next(&waiting) {
-                    let outcome = program.run(built_in, variables);
-                    outcomes.lock().expect("no lane panics").push(outcome);
-                }
-            });
+impl Suite {
+    /// Builds all of `packages`, arguments of cargo, which puts programs into `built_in`.
+    ///
+    /// One build makes tests, programs and libraries. A `cargo build` after a `cargo test` would
+    /// build a third of it again, because the features of dependencies are others without the tests.
+    pub(crate) fn build(mut cargo: Command, packages: &[&str], built_in: PathBuf) -> Result<Suite> {
+        cargo.args(["build", "--all-targets", "--message-format=json-render-diagnostics"]).args(packages);
+        let built = cargo.stdin(Stdio::null()).stderr(Stdio::inherit()).output().context("cannot run cargo")?;
+        ensure!(built.status.success(), "the tests do not compile: {}", built.status);
+        let mut programs = programs(&String::from_utf8_lossy(&built.stdout))?;
+        ensure!(!programs.is_empty(), "cargo built no test program");
+        let place = |program: &Program| LONGEST.iter().position(|name| *name == program.target);
+        programs.sort_by_key(|program| place(program).unwrap_or(usize::MAX));
+        Ok(Suite { programs, built_in })
+    }
+
+    /// Runs every test with `variables`, and fails if one does.
+    pub(crate) fn pass(&self, variables: &[(&str, &str)]) -> Result<()> {
+        let failures = self.run(variables);
+        if failures.is_empty() {
+            return Ok(());
         }
-    });
-    conclude(outcomes.into_inner().expect("no lane panics"))
+        let told: Vec<_> = failures.iter().map(Failure::told).collect();
+        bail!("{} of {} test programs failed:\n{}", failures.len(), self.programs.len(), told.join("\n"))
+    }
+
+    /// Runs every test with `variables`. Prints the longest runs.
+    pub(crate) fn run(&self, variables: &[(&str, &str)]) -> Vec<Failure> {
+        let lanes = thread::available_parallelism().map_or(2, usize::from) + 1;
+        println!("{} test programs, {lanes} at a time", self.programs.len());
+        let waiting = Mutex::new(self.programs.iter());
+        let next = || waiting.lock().expect("no lane panics").next();
+        let outcomes = Mutex::new(Vec::new());
+        thread::scope(|scope| {
+            for _ in 0..lanes {
+                scope.spawn(|| {
+                    while let Some(program) = next() {
+                        let outcome = program.run(&self.built_in, variables);
+                        outcomes.lock().expect("no lane panics").push(outcome);
+                    }
+                });
+            }
+        });
+        let mut outcomes = outcomes.into_inner().expect("no lane panics");
+        outcomes.sort_by_key(|outcome| std::cmp::Reverse(outcome.took));
+        println!("\nthe longest of {} test programs:", outcomes.len());
+        for outcome in outcomes.iter().take(12) {
+            println!("{:>8.1} s  {}", outcome.took.as_secs_f64(), outcome.title);
+        }
+        outcomes.into_iter().filter_map(|outcome| outcome.failure).collect()
+    }
 }
 
-fn next(waiting: &Mutex<Vec<Program>>) -> Option<Program> {
-    waiting.lock().expect("no lane panics").pop()
+impl Failure {
+    /// The program and, below it, its tests that failed.
+    fn told(&self) -> String {
+        let tests: String = self.tests.iter().map(|test| format!("\n    {test}")).collect();
+        format!("  {} ({}){tests}", self.title, self.how)
+    }
+
+    /// A name for each test that failed; of the program, if none is known.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let program = format!("{} ({})", self.title, self.how);
+        match self.tests.is_empty() {
+            true => vec![program],
+            false => self.tests.iter().map(|test| format!("{program}: {test}")).collect(),
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn of(title: &str, how: &str, tests: &[&str]) -> Failure {
+        let tests = tests.iter().map(|test| (*test).to_owned()).collect();
+        Failure { title: title.to_owned(), how: how.to_owned(), tests }
+    }
 }
 
 /// The test programs that cargo's messages tell of.
@@ -142,7 +192,7 @@ impl Program {
             Ok(status) => Some(status.to_string()),
             Err(why) => Some(why),
         };
-        let failure = how.map(|how| Failure { how, tests: failed_tests(&printed) });
+        let failure = how.map(|how| Failure { title: self.title.clone(), how, tests: failed_tests(&printed) });
         let took = began.elapsed();
         // One call: other lanes print too.
         println!("\n---- {} ({:.1} s)\n{printed}", self.title, took.as_secs_f64());
@@ -155,9 +205,6 @@ impl Program {
         let mut command = Command::new(&self.executable);
         command.current_dir(&self.folder).envs(variables.iter().copied()).stdin(Stdio::null());
         command.env("CARGO_MANIFEST_DIR", &self.folder).env(BUILT, built_in);
-        if std::env::var_os("CARGO").is_none() {
-            command.env("CARGO", "cargo");
-        }
         command.stdout(log.try_clone()?).stderr(log);
         let mut child = command.spawn().with_context(|| format!("cannot run {}", self.executable.display()))?;
         let ended = wait(&mut child)?;
@@ -193,36 +240,12 @@ fn wait(child: &mut Child) -> Result<Result<ExitStatus, String>> {
 
 /// The tests that a program's output calls failed, and those that it began and did not end.
 fn failed_tests(printed: &str) -> Vec<String> {
-    let of = |line: &str| Some(line.strip_prefix("test ")?.strip_suffix(" ... FAILED")?.to_owned());
-    let failed: Vec<String> = printed.lines().filter_map(of).collect();
-    if !failed.is_empty() {
-        return failed;
-    }
+    let named = |line: &str| Some(line.strip_prefix("test ")?.strip_suffix(" ... FAILED")?.to_owned());
     let slow = |line: &str| Some(line.strip_prefix("test ")?.split_once(" has been running for over")?.0.to_owned());
     let ended = |name: &str| printed.contains(&format!("test {name} ... "));
-    printed.lines().filter_map(slow).filter(|name| !ended(name)).map(|name| format!("{name} (not ended)")).collect()
-}
-
-/// Prints the longest runs and every failure; fails if there is one.
-fn conclude(mut outcomes: Vec<Outcome>) -> Result<()> {
-    outcomes.sort_by_key(|outcome| std::cmp::Reverse(outcome.took));
-    println!("\nthe longest of {} test programs:", outcomes.len());
-    for outcome in outcomes.iter().take(12) {
-        println!("{:>8.1} s  {}", outcome.took.as_secs_f64(), outcome.title);
-    }
-    let failures: Vec<String> = outcomes.iter().filter_map(Outcome::told).collect();
-    if failures.is_empty() {
-        return Ok(());
-    }
-    bail!("{} of {} test programs failed:\n{}", failures.len(), outcomes.len(), failures.join("\n"))
-}
-
-impl Outcome {
-    fn told(&self) -> Option<String> {
-        let failure = self.failure.as_ref()?;
-        let tests: String = failure.tests.iter().map(|test| format!("\n    {test}")).collect();
-        Some(format!("  {} ({}){tests}", self.title, failure.how))
-    }
+    let failed = printed.lines().filter_map(named);
+    let open = printed.lines().filter_map(slow).filter(|name| !ended(name)).map(|name| format!("{name} (not ended)"));
+    failed.chain(open).collect()
 }
 
 #[cfg(test)]
@@ -245,10 +268,9 @@ mod tests {
         assert_eq!(failed_tests(failed), ["two"]);
         let hung = "test one has been running for over 60 seconds\ntest two has been running for over 60 seconds\ntest two ... ok\n";
         assert_eq!(failed_tests(hung), ["one (not ended)"]);
-        let failure = Failure { how: "exit status: 101".to_owned(), tests: failed_tests(failed) };
-        let outcome = Outcome { title: "btt: cuts".to_owned(), took: Duration::ZERO, failure: Some(failure) };
-        let error = conclude(vec![outcome]).expect_err("one failed");
-        assert!(error.to_string().ends_with("  btt: cuts (exit status: 101)\n    two"), "{error}");
+        assert_eq!(failed_tests(&format!("{hung}test three ... FAILED\n")), ["three", "one (not ended)"]);
+        let failure = Failure::of("btt: cuts", "exit status: 101", &["two"]);
+        assert_eq!(failure.told(), "  btt: cuts (exit status: 101)\n    two");
     }
 
     #[test]
@@ -259,8 +281,8 @@ mod tests {
         std::os::unix::fs::symlink("/bin/false", &executable).expect("a link");
         let title = "a program".to_owned();
         let program = Program { title, target: "fails".to_owned(), executable, folder: folder.clone() };
-        let outcome = program.run(Path::new("/"), &[]);
+        let error = Suite { programs: vec![program], built_in: "/".into() }.pass(&[]).expect_err("it fails");
         std::fs::remove_dir_all(&folder).expect("removed");
-        assert_eq!(outcome.told().as_deref(), Some("  a program (exit status: 1)"));
+        assert_eq!(error.to_string(), "1 of 1 test programs failed:\n  a program (exit status: 1)");
     }
 }
