@@ -3,6 +3,7 @@
 //!
 //! CI checks and does not build: to compile mdBook takes minutes.
 
+use crate::markdown::{numbered, outside_code, resolved};
 use crate::source::Finding;
 use crate::workspace::{self, Text, Workspace};
 use anyhow::{Result, bail, ensure};
@@ -80,21 +81,11 @@ fn finding(file: &str, line: usize, advice: String) -> Finding {
     Finding { file: file.to_owned(), line, rule: "book", advice }
 }
 
-/// The lines of a page outside of fenced code, numbered from 1.
-fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
-    let mut is_code = false;
-    text.lines().enumerate().filter_map(move |(index, line)| {
-        let is_fence = line.trim_start().starts_with("```");
-        is_code ^= is_fence;
-        (!is_code && !is_fence).then_some((index + 1, line))
-    })
-}
-
 /// The targets of the links of a page, each with its line.
 fn links(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let of_line = |line: &str| line.match_indices("](").map(|(at, _)| at + 2).collect::<Vec<_>>();
     let target = |line: &'_ str, at: usize| line[at..].split_once(')').map(|(link, _)| (at, link.len()));
-    prose(text).flat_map(move |(number, line)| {
+    outside_code(numbered(text)).flat_map(move |(number, line)| {
         let found: Vec<_> = of_line(line).into_iter().filter_map(|at| target(line, at)).collect();
         found.into_iter().map(move |(at, length)| (number, &line[at..at + length]))
     })
@@ -102,7 +93,7 @@ fn links(text: &str) -> impl Iterator<Item = (usize, &str)> {
 
 /// The anchors of a page's headings, as forges and mdBook make them.
 fn anchors(text: &str) -> BTreeSet<String> {
-    let headings = prose(text).filter(|(_, line)| line.starts_with('#'));
+    let headings = outside_code(numbered(text)).filter(|(_, line)| line.starts_with('#'));
     headings.map(|(_, line)| anchor(line.trim_start_matches('#').trim())).collect()
 }
 
@@ -115,20 +106,6 @@ fn anchor(heading: &str) -> String {
         _ => None,
     };
     heading.chars().filter_map(kept).collect()
-}
-
-/// The path from the root of the repository that `link` leads to on the page at `page`.
-fn resolved(page: &str, link: &str) -> String {
-    let mut parts: Vec<_> = page.split('/').collect();
-    parts.pop();
-    for part in link.split('/') {
-        match part {
-            ".." => drop(parts.pop()),
-            "." => {}
-            part => parts.push(part),
-        }
-    }
-    parts.join("/")
 }
 
 #[cfg(test)]

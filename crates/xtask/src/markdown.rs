@@ -27,6 +27,25 @@ pub(crate) fn quoted(cell: &str) -> Vec<String> {
     cell.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
+/// The lines of a text, numbered from 1.
+pub(crate) fn numbered(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    (1..).zip(text.lines())
+}
+
+/// The path from the root of the repository that `link` leads to on the page at `page`.
+pub(crate) fn resolved(page: &str, link: &str) -> String {
+    let mut parts: Vec<_> = page.split('/').collect();
+    parts.pop();
+    for part in link.split('/') {
+        match part {
+            ".." => drop(parts.pop()),
+            "." => {}
+            part => parts.push(part),
+        }
+    }
+    parts.join("/")
+}
+
 /// Numbered lines without those of fenced code.
 pub(crate) fn outside_code<'a>(
     lines: impl Iterator<Item = (usize, &'a str)>,
@@ -117,7 +136,7 @@ mod tests {
     use super::*;
 
     fn texts(markdown: &str) -> Vec<(usize, String)> {
-        let lines = markdown.lines().enumerate().map(|(index, line)| (index + 1, line));
+        let lines = numbered(markdown);
         paragraphs(lines).into_iter().map(|paragraph| (paragraph.line, paragraph.text)).collect()
     }
 

@@ -67,6 +67,8 @@ pub(crate) struct SourceFile {
     pub(crate) comments: Vec<Comment>,
     /// Every `use`, in order.
     pub(crate) imports: Vec<Import>,
+    /// Structs, enums, traits and aliases.
+    pub(crate) types: Vec<TypeName>,
     /// The syntax tree.
     pub(crate) syntax: syn::File,
     /// Lines that carry at least one token of code.
@@ -92,6 +94,7 @@ impl SourceFile {
             comments: walk.comments(),
             tokens: walk.tokens,
             imports: shape.imports,
+            types: shape.types,
             syntax,
             code_lines: walk.code_lines,
             test_lines: shape.test_lines,
@@ -218,10 +221,19 @@ fn brackets(delimiter: Delimiter) -> (&'static str, &'static str) {
     }
 }
 
-/// What one pass over the syntax tree finds: imports, and the lines of test code.
+/// A type that a file declares.
+pub(crate) struct TypeName {
+    pub(crate) name: String,
+    pub(crate) line: usize,
+    /// Whether it only names another type.
+    pub(crate) is_alias: bool,
+}
+
+/// What one pass over the syntax tree finds: imports, types, and the lines of test code.
 #[derive(Default)]
 struct Shape {
     imports: Vec<Import>,
+    types: Vec<TypeName>,
     test_lines: Vec<RangeInclusive<usize>>,
 }
 
@@ -264,6 +276,18 @@ impl<'ast> Visit<'ast> for Shape {
             _ => &Vec::new(),
         };
         self.mark(attrs, item.span(), item.span());
+        let named = match item {
+            syn::Item::Struct(item) => Some((&item.ident, false)),
+            syn::Item::Enum(item) => Some((&item.ident, false)),
+            syn::Item::Trait(item) => Some((&item.ident, false)),
+            syn::Item::Type(item) => Some((&item.ident, true)),
+            _ => None,
+        };
+        self.types.extend(named.map(|(ident, is_alias)| TypeName {
+            name: ident.to_string(),
+            line: ident.span().start().line,
+            is_alias,
+        }));
         syn::visit::visit_item(self, item);
     }
 

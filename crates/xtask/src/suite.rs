@@ -84,7 +84,8 @@ impl Suite {
     /// Builds all of `packages`, arguments of cargo, which puts programs into `built_in`.
     ///
     /// One build makes tests, programs and libraries. A `cargo build` after a `cargo test` would
-    /// build a third of it again, because the features of dependencies are others without the tests.
+    /// build a third of it again, because the features of dependencies are others without the
+    /// tests.
     pub(crate) fn build(mut cargo: Command, packages: &[&str], built_in: PathBuf) -> Result<Suite> {
         cargo.args(["build", "--all-targets", "--message-format=json-render-diagnostics"]).args(packages);
         let built = cargo.stdin(Stdio::null()).stderr(Stdio::inherit()).output().context("cannot run cargo")?;

@@ -1,5 +1,6 @@
 //! Documents lead to what is there, and no file names the machine it was written on.
 
+use crate::markdown::resolved;
 use crate::source::Finding;
 use crate::workspace::Text;
 
@@ -25,26 +26,13 @@ pub(crate) fn dead_ends(text: &Text, exists: impl Fn(&str) -> bool) -> Vec<Findi
 /// targets of its relative links, and what stands in backticks and begins with `crates/` or
 /// `docs/`.
 fn targets(path: &str, line: &str) -> Vec<String> {
-    let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
     let links = line.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next());
     let links = links.filter(|link| !link.is_empty() && !link.contains("://"));
     let quoted = line.split('`').skip(1).step_by(2);
     let is_path = |word: &&str| {
         ["crates/", "docs/"].iter().any(|start| word.starts_with(start)) && !word.contains([' ', '*', '<'])
     };
-    links.map(|link| joined(folder, link)).chain(quoted.filter(is_path).map(str::to_owned)).collect()
-}
-
-fn joined(folder: &str, link: &str) -> String {
-    let mut parts: Vec<_> = folder.split('/').filter(|part| !part.is_empty()).collect();
-    for part in link.split('/') {
-        match part {
-            ".." => drop(parts.pop()),
-            "." => {}
-            part => parts.push(part),
-        }
-    }
-    parts.join("/")
+    links.map(|link| resolved(path, link)).chain(quoted.filter(is_path).map(str::to_owned)).collect()
 }
 
 /// Lines that name a path of one machine.

@@ -2,10 +2,9 @@
 
 use crate::exceptions::Measured;
 use crate::rules::layers::Layers;
-use crate::source::{Finding, SourceFile};
+use crate::source::Finding;
 use crate::workspace::Workspace;
 use std::collections::BTreeMap;
-use syn::visit::Visit;
 
 /// Most types of the product with one name.
 const NAMESAKES_MAX: usize = 2;
@@ -16,10 +15,8 @@ const FREE: [&str; 3] = ["Error", "Options", "Counters"];
 pub(crate) fn homonyms(workspace: &Workspace, layers: &Layers) -> Vec<Measured> {
     let mut places: BTreeMap<String, Vec<Finding>> = BTreeMap::new();
     for file in workspace.sources.iter().filter(|file| layers.is_product(&file.krate)) {
-        let mut types = Types { file, found: Vec::new() };
-        types.visit_file(&file.syntax);
-        for (name, line) in types.found {
-            places.entry(name).or_default().push(file.finding(line, "homonym", ""));
+        for found in file.types.iter().filter(|found| !found.is_alias && !file.is_test(found.line)) {
+            places.entry(found.name.clone()).or_default().push(file.finding(found.line, "homonym", ""));
         }
     }
     let shared =
@@ -41,34 +38,6 @@ pub(crate) fn homonyms(workspace: &Workspace, layers: &Layers) -> Vec<Measured> 
         }
     };
     shared.map(measured).collect()
-}
-
-struct Types<'a> {
-    file: &'a SourceFile,
-    found: Vec<(String, usize)>,
-}
-
-impl Types<'_> {
-    fn name(&mut self, ident: &syn::Ident) {
-        let line = ident.span().start().line;
-        if !self.file.is_test(line) {
-            self.found.push((ident.to_string(), line));
-        }
-    }
-}
-
-impl<'ast> Visit<'ast> for Types<'_> {
-    fn visit_item_struct(&mut self, item: &'ast syn::ItemStruct) {
-        self.name(&item.ident);
-    }
-
-    fn visit_item_enum(&mut self, item: &'ast syn::ItemEnum) {
-        self.name(&item.ident);
-    }
-
-    fn visit_item_trait(&mut self, item: &'ast syn::ItemTrait) {
-        self.name(&item.ident);
-    }
 }
 
 #[cfg(test)]

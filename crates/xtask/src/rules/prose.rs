@@ -2,7 +2,7 @@
 //! nouns.
 
 use crate::exceptions::Measured;
-use crate::markdown::{Paragraph, outside_code, paragraphs, plain, sentences, words};
+use crate::markdown::{Paragraph, numbered, outside_code, paragraphs, plain, sentences, words};
 use crate::rules::layers::Layers;
 use crate::source::SourceFile;
 use crate::workspace::{Text, Workspace};
@@ -50,14 +50,14 @@ fn page(text: &Text) -> Vec<Measured> {
         size,
         advice,
     };
-    let paragraphs = paragraphs(text.text.lines().enumerate().map(|(index, line)| (index + 1, line)));
+    let paragraphs = paragraphs(numbered(&text.text));
     let mut found = Vec::new();
     let lines = text.text.lines().count();
     if text.path == README && lines > README_LINES_MAX {
         let advice = format!("{lines} lines, {README_LINES_MAX} allowed: move what is no first look to the guide");
         found.push(measured(1, "readme-length", lines - README_LINES_MAX, advice));
     }
-    let running = outside_code(text.text.lines().enumerate().map(|(index, line)| (index + 1, line)));
+    let running = outside_code(numbered(&text.text));
     for (line, columns) in running.filter(|(_, text)| !text.starts_with('|')).filter_map(too_wide) {
         found.push(measured(line, "page-columns", 1, wide(columns)));
     }
@@ -116,7 +116,7 @@ pub(crate) fn comment_columns(workspace: &Workspace, _: &Layers) -> Vec<Measured
 
 fn wide_comments(file: &SourceFile, text: &str) -> Vec<Measured> {
     let comments: BTreeSet<_> = file.comments.iter().map(|comment| comment.line).collect();
-    let lines = text.lines().enumerate().map(|(index, line)| (index + 1, line));
+    let lines = numbered(text);
     let alone = lines.filter(|(line, text)| comments.contains(line) && text.trim_start().starts_with("//"));
     let measured = |(line, columns)| Measured {
         file: file.path.clone(),

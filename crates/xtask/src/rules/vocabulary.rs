@@ -5,14 +5,13 @@
 //! the guide. Strings of one word are keys rather than messages, and are free.
 
 use crate::exceptions::Measured;
-use crate::markdown::{cells, paragraphs, quoted};
+use crate::markdown::{cells, numbered, paragraphs, quoted};
 use crate::rules::layers::Layers;
 use crate::rules::names::module_name;
 use crate::rules::prose::is_for_readers;
 use crate::source::SourceFile;
 use crate::workspace::{Text, Workspace};
 use std::collections::{BTreeMap, BTreeSet};
-use syn::visit::Visit;
 
 const GLOSSARY: &str = "docs/glossary.md";
 /// How the head of the last column begins.
@@ -141,37 +140,9 @@ fn measured(path: &str, line: usize, banned: &Banned, glossary: &Glossary) -> Op
 
 /// Names of the file's module and types.
 fn names(file: &SourceFile, glossary: &Glossary) -> Vec<Measured> {
-    let mut types = Types(Vec::new());
-    types.visit_file(&file.syntax);
     let module = (!file.path.contains("/tests/")).then(|| (Banned::Module(module_name(&file.path)), 1));
-    let types = types.0.into_iter().map(|(name, line)| (Banned::Type(name), line));
+    let types = file.types.iter().map(|found| (Banned::Type(found.name.clone()), found.line));
     types.chain(module).filter_map(|(banned, line)| measured(&file.path, line, &banned, glossary)).collect()
-}
-
-struct Types(Vec<(String, usize)>);
-
-impl Types {
-    fn name(&mut self, ident: &syn::Ident) {
-        self.0.push((ident.to_string(), ident.span().start().line));
-    }
-}
-
-impl<'ast> Visit<'ast> for Types {
-    fn visit_item_struct(&mut self, item: &'ast syn::ItemStruct) {
-        self.name(&item.ident);
-    }
-
-    fn visit_item_enum(&mut self, item: &'ast syn::ItemEnum) {
-        self.name(&item.ident);
-    }
-
-    fn visit_item_trait(&mut self, item: &'ast syn::ItemTrait) {
-        self.name(&item.ident);
-    }
-
-    fn visit_item_type(&mut self, item: &'ast syn::ItemType) {
-        self.name(&item.ident);
-    }
 }
 
 /// Phrases in the file's string literals of more than one word.
@@ -185,7 +156,7 @@ fn messages(file: &SourceFile, glossary: &Glossary) -> Vec<Measured> {
 
 /// Phrases in a page's running text, and in its headings and tables.
 fn page(text: &Text, glossary: &Glossary) -> Vec<Measured> {
-    let lines = || text.text.lines().enumerate().map(|(index, line)| (index + 1, line));
+    let lines = || numbered(&text.text);
     let of_paragraphs = paragraphs(lines()).into_iter().map(|paragraph| (paragraph.line, paragraph.text));
     let apart =
         lines().filter(|(_, line)| line.starts_with(['#', '|'])).map(|(number, line)| (number, line.to_owned()));
@@ -215,7 +186,7 @@ pub(crate) fn terms(workspace: &Workspace, _: &Layers) -> Vec<Measured> {
 
 fn unexplained(text: &Text, glossary: &Glossary) -> Vec<Measured> {
     let mut found = Vec::new();
-    for paragraph in paragraphs(text.text.lines().enumerate().map(|(index, line)| (index + 1, line))) {
+    for paragraph in paragraphs(numbered(&text.text)) {
         let terms = bold(&paragraph.text).into_iter().filter(|phrase| {
             phrase.split_whitespace().count() <= TERM_WORDS_MAX
                 && !phrase.ends_with(['.', ':', '!', '?', ')'])
