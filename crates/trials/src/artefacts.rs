@@ -65,6 +65,21 @@ pub fn build_folder() -> PathBuf {
     if deps.ends_with("deps") { deps.parent().expect("deps lies in a folder").to_owned() } else { deps.to_owned() }
 }
 
+/// Builds `parts`, arguments of cargo, now and in the profile of the tests, and returns the folder
+/// that they are in; or the one that `TIDEGATE_BUILT` names, where all is built.
+pub fn built(parts: &[&str]) -> Result<PathBuf, MissingError> {
+    if let Some(folder) = std::env::var_os("TIDEGATE_BUILT") {
+        return Ok(folder.into());
+    }
+    let folder = build_folder();
+    let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    build.args(["build", "--quiet"]).args(parts).arg("--target-dir");
+    build.arg(folder.parent().expect("a profile's folder lies in the target folder"));
+    build.args(folder.ends_with("release").then_some("--release"));
+    run(&mut build, "cargo")?;
+    Ok(folder)
+}
+
 /// Runs `command` to its end and returns what it printed. `package` has the program, should it be missing. It reads
 /// nothing unless the caller gave it something to read.
 pub fn run(command: &mut Command, package: &'static str) -> Result<String, MissingError> {

@@ -18,7 +18,7 @@ pub use mounted::{Mounted, empty_file_system};
 pub use postgres::{Cluster, Server};
 pub use steps::Steps;
 
-use crate::artefacts::run;
+use crate::artefacts::built;
 use crate::served::{program, until};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,23 +26,12 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::time::SystemTime;
 
-/// The library, built now beside the program.
+/// The path of the library, which lies beside the program; see [`built`].
 pub fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY.get_or_init(|| {
-        let folder = program().parent().expect("a program lies in a folder");
-        let library = folder.join("libtidegate_preload.so");
-        if std::env::var_os("TIDEGATE_BUILT").is_some() {
-            return library;
-        }
-        let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        build.args(["build", "--quiet", "--package", "tidegate-preload", "--target-dir"]);
-        build.arg(folder.parent().expect("a profile's folder lies in the target folder"));
-        if folder.ends_with("release") {
-            build.arg("--release");
-        }
-        run(&mut build, "cargo").unwrap_or_else(|error| panic!("{error}"));
-        library
+        let folder = built(&["--package", "tidegate-preload"]);
+        folder.unwrap_or_else(|error| panic!("{error}")).join("libtidegate_preload.so")
     })
 }
 

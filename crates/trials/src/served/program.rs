@@ -1,6 +1,6 @@
 //! The program under test: where it is, a volume made by it, and a server of its own process.
 
-use crate::artefacts::{build_folder, run};
+use crate::artefacts::{built, run};
 use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -12,24 +12,12 @@ use tidegate_nbd::client::{Client, Dialect};
 /// How long anything of a served volume may take: many times what it needs on two busy cores.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The path of `tidegate`, built now by the cargo that runs the tests, in the profile of the tests; or in the folder that
-/// `TIDEGATE_BUILT` names, where all is built.
+/// The path of `tidegate`, see [`built`].
 pub fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
-        if let Some(folder) = std::env::var_os("TIDEGATE_BUILT") {
-            return PathBuf::from(folder).join("tidegate");
-        }
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let folder = build_folder();
-        let mut build = Command::new(cargo);
-        build.args(["build", "--quiet", "--package", "tidegate-cli", "--bin", "tidegate", "--target-dir"]);
-        build.arg(folder.parent().expect("a profile's folder lies in the target folder"));
-        if folder.ends_with("release") {
-            build.arg("--release");
-        }
-        run(&mut build, "cargo").unwrap_or_else(|error| panic!("{error}"));
-        folder.join("tidegate")
+        let folder = built(&["--package", "tidegate-cli", "--bin", "tidegate"]);
+        folder.unwrap_or_else(|error| panic!("{error}")).join("tidegate")
     })
 }
 
