@@ -9,7 +9,6 @@ use crate::disks::{self, Disk, DiskPlan, Named};
 use crate::facts::{Facts, Memory};
 use crate::failure::{DiskFailure, Doing, Failure, VolumeFailure, of_opening};
 use crate::holdings;
-use crate::holdings::is_pool;
 use crate::live_disk::{Front as CacheFront, LiveDisk};
 use crate::notes::Note;
 use crate::plan::VolumePlan;
@@ -23,6 +22,7 @@ use tidegate_disk_cache::{Identity as CacheIdentity, Mode};
 use tidegate_host::progress::Drain;
 use tidegate_host::unlocked::unlocked;
 use tidegate_layout::disk_cache::{DISK_CACHE_MAGIC, SUPERBLOCK_COPIES_AT};
+use tidegate_layout::kept::is_pool_disk;
 use tidegate_media::emulate::Emulated;
 use tidegate_media::{Access, BlockDevice, DiskAccess, Domain, FileBacked, MapError, MappedRegion, Region};
 use tidegate_server::stats::registry::MetricSource;
@@ -186,10 +186,11 @@ pub(crate) fn cache_in<R: Region + ?Sized>(path: &Path, region: &R) -> Result<Op
 
 /// The cache of a disk on `region`, if it holds one. A pool of files is refused: it has the same form.
 pub(crate) fn disk_cache_in(path: &Path, region: &MappedRegion) -> Result<Option<CacheIdentity>, Failure> {
-    if is_pool(region) {
+    let identity = cache_in(path, region)?;
+    if identity.as_ref().is_some_and(|identity| is_pool_disk(&identity.disk)) {
         return Err(Failure::IsPool { pool: path.to_owned() });
     }
-    Ok(cache_in(path, region)?)
+    Ok(identity)
 }
 
 /// What is wrong with a cache that cannot be opened.

@@ -12,11 +12,6 @@ use tidegate_layout::kept::is_pool_disk;
 use tidegate_media::{AlignedBytes, BlockDevice, Lba, MappedRegion};
 use uuid::Uuid;
 
-/// Whether a pool of `tidegate run` that can be read was laid out on `region`.
-pub(crate) fn is_pool(region: &MappedRegion) -> bool {
-    tidegate_disk_cache::identify(region).ok().flatten().is_some_and(|identity| is_pool_disk(&identity.disk))
-}
-
 /// What the region at `path` holds, in words; `None` if there are only zeroes.
 pub(crate) fn of_region(path: &Path, region: &MappedRegion) -> Result<Option<String>, VolumeFailure> {
     if let Some(cache) = cache_on(path, region)? {
@@ -41,7 +36,7 @@ fn cache_on(path: &Path, region: &MappedRegion) -> Result<Option<String>, Volume
     let identity = match compose::holds(path, region)? {
         Holds::NoCache => return Ok(None),
         Holds::BrokenCache => return Ok(Some("a damaged cache of a disk".to_owned())),
-        Holds::Cache(_) if is_pool(region) => {
+        Holds::Cache(identity) if is_pool_disk(&identity.disk) => {
             return Ok(Some("a pool with what programs under run synced".to_owned()));
         }
         Holds::Cache(identity) => identity,

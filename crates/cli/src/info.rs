@@ -10,7 +10,6 @@ use crate::disks::{DETACHED, Growth, growth_at};
 use crate::facts::{Facts, Memory};
 use crate::failure::{Exit, Failure, VolumeFailure};
 use crate::grammar::Info;
-use crate::holdings::is_pool;
 use crate::leftovers::{self, Leftover};
 use crate::notes::Note;
 use crate::risk::Stake;
@@ -22,6 +21,7 @@ use tidegate_btt::{Identity, OpenError, Summary, identify, survey};
 use tidegate_disk_cache::Identity as CacheIdentity;
 use tidegate_host::default_paths;
 use tidegate_host::units::Human;
+use tidegate_layout::kept::is_pool_disk;
 use tidegate_media::{Access, MappedRegion};
 
 /// What `info` answers.
@@ -144,7 +144,7 @@ pub(crate) fn run(wish: &Info, json: bool) -> Result<Exit, Failure> {
     let path = wish.region.path();
     let (region, in_use) = look(&path)?;
     if let Some(identity) = compose::cache_in(&path, &region)? {
-        if is_pool(&region) {
+        if is_pool_disk(&identity.disk) {
             let volume = Facts::of_run_pool(&path, Memory::of(&region), &identity);
             answer::give(&Answer { in_use, volume, disk: None, disk_grown: None, leftovers: Vec::new() }, json)?;
             return Ok(Exit::Done);

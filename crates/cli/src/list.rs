@@ -7,16 +7,17 @@ use crate::answer;
 use crate::compose;
 use crate::control;
 use crate::failure::{Exit, Failure};
-use crate::holdings;
 use crate::leftovers::{self, Leftover};
 use crate::snapshot::{Snapshot, VolumeCounts};
 use serde::Serialize;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::thread;
+use tidegate_disk_cache::identify;
 use tidegate_host::owned;
 use tidegate_host::processes::{self, Process};
 use tidegate_host::shell::word;
+use tidegate_layout::kept::is_pool_disk;
 use tidegate_media::Access;
 use tidegate_run_log::{self as run, LeftFolder, LeftPool};
 
@@ -172,7 +173,8 @@ pub(crate) fn servers(processes: &[Process]) -> Vec<Server> {
 /// The pools that a run has locked.
 fn used_pools(process: &Process) -> Vec<UsedPool> {
     let is_pool = |path: &&PathBuf| {
-        compose::map_at_once(path, Access::PrivateUnlocked).is_ok_and(|region| holdings::is_pool(&region))
+        let identity = compose::map_at_once(path, Access::PrivateUnlocked).map(|region| identify(&region));
+        identity.is_ok_and(|found| found.is_ok_and(|cache| cache.is_some_and(|cache| is_pool_disk(&cache.disk))))
     };
     let used = |pool: &PathBuf| UsedPool { pid: process.pid, user: owned::named(process.user), pool: pool.clone() };
     process.locked.iter().filter(is_pool).map(used).collect()

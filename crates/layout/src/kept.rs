@@ -11,7 +11,7 @@ const POOL_DISK: [u8; 31] = *b"files of programs below run, v ";
 pub const POOL_VERSION: u8 = 5;
 
 /// The versions of pools that can be read.
-const POOL_VERSIONS: RangeInclusive<u8> = 2..=POOL_VERSION;
+pub const POOL_VERSIONS: RangeInclusive<u8> = 2..=POOL_VERSION;
 
 /// Returns what the cache of a pool of this version says that its disk is.
 pub fn pool_disk(version: u8) -> [u8; 32] {

@@ -6,7 +6,7 @@
 use crate::failure::{Failure, RunFailure};
 use std::path::Path;
 use tidegate_disk_cache::identify;
-use tidegate_layout::kept::{POOL_VERSION, is_pool_disk, pool_disk, pool_version};
+use tidegate_layout::kept::{POOL_VERSION, POOL_VERSIONS, pool_disk, pool_version};
 use tidegate_media::MappedRegion;
 
 /// The version of new pools.
@@ -26,13 +26,13 @@ pub(super) fn version_on(region: &MappedRegion) -> Option<u8> {
 
 /// Whether a pool that can be read was laid out on `region`.
 pub(super) fn is_pool(region: &MappedRegion) -> bool {
-    identify(region).ok().flatten().is_some_and(|identity| is_pool_disk(&identity.disk))
+    version_on(region).is_some_and(|version| POOL_VERSIONS.contains(&version))
 }
 
 /// Refuses to lay a pool over anything but zeroes and a pool that can be read.
 pub(super) fn refuse_others(path: &Path, region: &MappedRegion) -> Result<(), Failure> {
     let why = match version_on(region) {
-        Some(_) if is_pool(region) => return Ok(()),
+        Some(version) if POOL_VERSIONS.contains(&version) => return Ok(()),
         Some(_) => "it was laid out by another version of tidegate, and only that one can read it",
         None if region.is_all_zero().map_err(|poison| Failure::Poisoned { pool: path.to_owned(), poison })? => {
             return Ok(());
