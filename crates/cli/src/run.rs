@@ -56,6 +56,10 @@ fn parse(path: &Path, text: &str) -> Result<Written, ConfigFailure> {
     Ok(Written { pool: pool.map(|pool| folder.join(pool)), size, root, deny })
 }
 
+/// Every key of the file, each like the flag of its name.
+#[cfg(test)]
+pub(crate) const KEYS: [&str; 4] = ["pool", "size", "root", "deny"];
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -119,7 +123,7 @@ mod tests {
             panic!("it is not refused for a key")
         };
         assert_eq!((line, key.as_str(), nearest.as_deref()), (2, "rot", Some("root")));
-        assert_eq!(known, ["pool", "size", "root", "deny"]);
+        assert_eq!(known, KEYS);
     }
 
     #[test]

@@ -101,7 +101,6 @@ fn listen(plan: &Plan, mut listeners: Vec<Listener>) -> Result<Vec<Listener>, Fa
     if plan.listen.is_empty() && listeners.is_empty() {
         let socket = default_paths::default_socket(&plan.volumes[0].pmem);
         default_paths::make_own_folder_of(&socket)?;
-        default_paths::make_folder_of(&socket)?;
         return Ok(vec![Listener::bind(&Place::Unix(socket), plan.socket_access())?]);
     }
     for place in &plan.listen {

@@ -100,7 +100,7 @@ pub fn accept(file: impl AsFd, what: What) -> io::Result<()> {
 }
 
 /// Refuses the open `file` unless it is `what` is expected, and only one of `owners` can write to it.
-pub fn accept_of(file: impl AsFd, what: What, owners: &[u32]) -> io::Result<()> {
+fn accept_of(file: impl AsFd, what: What, owners: &[u32]) -> io::Result<()> {
     distrust(&rustix::fs::fstat(file)?, what, owners).map_or(Ok(()), |distrust| Err(distrust.into()))
 }
 

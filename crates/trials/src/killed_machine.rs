@@ -192,7 +192,8 @@ impl Machine {
         guest.script(&self.medium.script(nth == 0));
         guest.script("/tidegate check --pmem $pmem; /tidegate info --pmem $pmem | grep -w power-fail");
         let cache = if nth.is_multiple_of(2) { "off" } else { "2M" };
-        guest.script(&format!("/tidegate serve --pmem $pmem --cache {cache} --listen unix:/volume.sock >/said &"));
+        guest
+            .script(&format!("/tidegate serve --pmem $pmem --write-cache {cache} --listen unix:/volume.sock >/said &"));
         // The server prints `serving` last, when it listens.
         guest.script("exec 3</said; until [ \"$word\" = serving ]; do read word rest <&3; echo $word $rest; done");
         guest.script(&format!("/guest-writer /volume.sock {base}"));

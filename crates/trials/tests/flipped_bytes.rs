@@ -142,7 +142,7 @@ fn a_block_translation_table_with_flipped_bytes() {
         }
         // The format has no checksum of the map or the data: a block may be another one, but is there or refused.
         tally.note(&tidegate(&["check", "--repair", path]));
-        let (served, _) = stand.serve(blocks, &["--cache", "64K"]);
+        let (served, _) = stand.serve(blocks, &["--write-cache", "64K"]);
         tally.note(&served);
     });
 }
@@ -348,7 +348,7 @@ fn slots_with_flipped_bytes() {
     let stand = Stand::new();
     let region = stand.path("region");
     done(&["create", "--pmem", &stand.text("region"), "--size", "16781312"]);
-    let mut server = Volume::at(&region).serve_with(&["--cache", "256K"]);
+    let mut server = Volume::at(&region).serve_with(&["--write-cache", "256K"]);
     let client = server.connect();
     let (tell, acknowledged) = mpsc::channel();
     thread::scope(|scope| {
@@ -364,7 +364,7 @@ fn slots_with_flipped_bytes() {
     campaign("slots", &snapshot, &parts, |_, _, tally| {
         tally.note(&tidegate(&["info", &stand.text("region")]));
         // What is completed is not judged: the headers of slots carry no checksum.
-        tally.note(&stand.serve(DISK_BLOCKS, &["--cache", "off"]).0);
+        tally.note(&stand.serve(DISK_BLOCKS, &["--write-cache", "off"]).0);
     });
     let _ = fs::remove_file(slots);
 }

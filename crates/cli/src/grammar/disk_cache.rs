@@ -12,8 +12,11 @@ use tidegate_policy::admit::Admit;
 use tidegate_policy::evict::Replacement;
 use tidegate_policy::writeback::destage::Caps;
 
+/// The heading of flags about disk caches, in the help of every command that has them.
+pub(super) const DISK_CACHE: &str = "Disk cache";
+
 #[derive(Args, Clone, Debug)]
-#[command(next_help_heading = "Disk cache")]
+#[command(next_help_heading = DISK_CACHE)]
 pub(crate) struct DiskFlags {
     /// The disk of a volume that caches one [default: where it was when the volume was last open]
     #[arg(long, value_name = "DISK", value_hint = ValueHint::FilePath)]

@@ -1,6 +1,6 @@
 //! Commands about volumes: make, serve, show, stop and check them.
 
-use super::disk_cache::DiskFlags;
+use super::disk_cache::{DISK_CACHE, DiskFlags};
 use super::values::{
     BLOCK_WORDS, VERSION_WORDS, block_size, cache, from_one_on, metrics, profile, size, socket_mode, version,
 };
@@ -19,7 +19,6 @@ use tidegate_media::emulate::Profile;
 
 const REGION: &str = "Region";
 const VOLUME: &str = "Volume";
-const DISK_CACHE: &str = "Disk cache";
 const CONNECTIONS: &str = "Connections";
 const MONITORING: &str = "Monitoring and control";
 

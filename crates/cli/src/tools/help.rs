@@ -44,6 +44,7 @@ mod tests {
             assert!(text.lines().count() >= 3, "{subject}: {text}");
             let long = text.lines().find(|line| line.chars().count() > 100);
             assert!(long.is_none(), "{subject}: {long:?}");
+            assert!(!text.contains("xtask"), "{subject}: {text}");
         }
         assert!(text(None).contains("Volumes:"));
     }

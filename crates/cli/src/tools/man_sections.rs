@@ -35,7 +35,7 @@ const FILES: [(&str, &str); 6] = [
     ("~/.local/state/tidegate/default.pmem", "the default volume; $XDG_STATE_HOME takes the place of ~/.local/state"),
     ("~/.local/state/tidegate/default.pool", "the default pool of tidegate-run(1)"),
     ("FILE.control", "the control socket of the server of the region FILE"),
-    ("POOL.holds, POOL.salvaged", "the catalogue of a pool, and what recovery could not write back"),
+    ("POOL.holds, POOL.salvaged", "the journal of a pool, and what recovery could not write back"),
     ("/dev/shm/tidegate-*.cache", "write caches of volumes that are served, and those that killed servers left"),
     ("/etc/tidegate/NAME.toml", "the configuration file of the service tidegate@NAME"),
 ];

@@ -23,6 +23,8 @@ pub(super) fn plain(page: &str) -> String {
             push(&mut text, &table(&rows));
         } else if let Some(heading) = line.strip_prefix('#') {
             push(&mut text, &unmarked(heading.trim_start_matches('#').trim()).to_uppercase());
+        } else if line.starts_with("<!--") {
+            lines.next_if(|line| line.is_empty());
         } else {
             push(&mut text, &unmarked(line));
         }

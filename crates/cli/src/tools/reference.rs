@@ -26,11 +26,8 @@ fn page(name: &str, text: &str) {
     );
 }
 
-/// Keys of the file of `run`, each like the flag of its name. A test of that file has the same
-/// list.
-const KEYS_OF_RUN: [&str; 4] = ["pool", "size", "root", "deny"];
-
-const GENERATED: &str = "This page is made from the code: `cargo xtask bless` writes it.";
+/// A comment: `tidegate help` shows some of these pages.
+const GENERATED: &str = "<!-- This page is made from the code: `cargo xtask bless` writes it. -->";
 
 #[test]
 fn the_page_of_exit_codes() {
@@ -161,7 +158,7 @@ fn keys(example: &str) -> String {
 fn the_page_of_configuration() {
     let program = command();
     let run = program.find_subcommand("run").expect("it is there");
-    let of_run = run.get_arguments().filter(|arg| KEYS_OF_RUN.contains(&arg.get_id().as_str()));
+    let of_run = run.get_arguments().filter(|arg| crate::run::KEYS.contains(&arg.get_id().as_str()));
     let of_run: String = of_run
         .map(|arg| {
             format!("| `{}` | {} |\n", arg.get_id(), arg.get_help().map(ToString::to_string).unwrap_or_default())

@@ -74,11 +74,9 @@ impl Metric {
     pub fn counted(&self) -> Option<u64> {
         (self.kind == MetricKind::Counter).then_some(self.value)
     }
-}
 
-impl Metric {
     /// The name with its unit: `region_stored_bytes`.
-    pub fn name_with_unit(&self) -> String {
+    fn name_with_unit(&self) -> String {
         match self.unit {
             Unit::Count => self.name.clone(),
             Unit::Bytes => format!("{}_bytes", self.name),
