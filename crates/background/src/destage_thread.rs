@@ -38,7 +38,7 @@ pub trait Dirty: Send + Sync + 'static {
     fn limits(&self, caps: &Caps) -> Limits;
 
     /// Writes at most `blocks_max` dirty blocks to the disk, in sweeps over all that were dirty when the sweep began, and over some that turned dirty since. A
-    /// sweep all of whose steps take everything `along` leaves nothing out.
+    /// sweep all of whose steps take everything postpones nothing.
     fn step(&self, blocks_max: u32, scope: SweepScope) -> Step;
 
     /// Whether a step may go on with a sweep that somebody else began.
@@ -199,7 +199,7 @@ impl Shared {
         self.dirty_since.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From here on the sweep may have taken its look at what is dirty. What it takes `along`: everything if somebody waits for its end, and whoever comes to wait
+    /// From here on the sweep may have taken its look at what is dirty. Its `scope`: everything if somebody waits for its end, and whoever comes to wait
     /// from here on waits for the end of the next.
     fn begin_step(&self, scope: SweepScope) -> SweepScope {
         let mut progress = self.progress();

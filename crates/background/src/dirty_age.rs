@@ -6,10 +6,8 @@
 use crate::destage_thread::Step;
 use std::collections::VecDeque;
 use std::time::Instant;
+use tidegate_disk_cache::POSTPONED_MAX;
 use tidegate_policy::writeback::destage::SweepScope;
-
-/// Sweeps by which a block is written that each of them may leave out, without the last.
-const LEFT_OUT_SWEEPS: usize = 2;
 
 /// When the oldest dirty block turned dirty, at the earliest.
 #[derive(Debug)]
@@ -20,7 +18,7 @@ pub(crate) struct Ages {
     /// When the sweeps began that refused nothing, the one under way last.
     begins: VecDeque<Instant>,
     under_way: bool,
-    /// Whether the sweep under way left nothing out so far, and whether it refused something.
+    /// Whether the sweep under way postponed nothing so far, and whether it refused something.
     whole: bool,
     refused: bool,
 }
@@ -61,12 +59,12 @@ impl Ages {
         if self.refused {
             return self.begins.clear();
         }
-        let back = self.unknown + if self.whole { 0 } else { LEFT_OUT_SWEEPS };
+        let back = self.unknown + if self.whole { 0 } else { POSTPONED_MAX };
         let begin = self.begins.iter().rev().nth(back).copied();
         if let Some((since, begin)) = self.since.zip(begin) {
             self.since = Some(since.max(begin));
         }
-        while self.begins.len() > self.unknown + LEFT_OUT_SWEEPS {
+        while self.begins.len() > self.unknown + POSTPONED_MAX {
             self.begins.pop_front();
         }
     }

@@ -43,7 +43,7 @@
 //! - *The process is killed and the power stays.* Its last stores are visible and perhaps not durable. The next open makes the
 //!   flog durable before it acts on it, and flushes the map line of each lane's newest entry with its own stores.
 //!
-//! The crate `trials` enumerates every power cut of every short script against these steps, under this recovery and under a
+//! The crate `crashcheck` enumerates every power cut of every short script against these steps, under this recovery and under a
 //! plain rewriting of Linux's.
 //!
 //! # How a block is read

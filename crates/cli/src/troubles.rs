@@ -1,16 +1,14 @@
 //! Blocks that do not reach their disk, told in the log: once for each kind of error, and once when it is over. Whoever asks `info` hears more.
 //!
-//! A sweep may leave a block out, at most [`LEFT_OUT_SWEEPS`] times: so one that meets no refusal does not mean that none is left.
+//! A block may be postponed, by [`POSTPONED_MAX`] sweeps at most: so one that meets no refusal does not mean that none is left.
 
 use crate::failure::{Kept, KeptBy};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidegate_background::{Left, Step};
+use tidegate_disk_cache::POSTPONED_MAX;
 use tidegate_host::units::Human;
 use tidegate_media::{Error, Misuse};
-
-/// Sweeps one after the other that may leave out one block.
-const LEFT_OUT_SWEEPS: usize = 2;
 
 /// What the disk of one region refuses.
 #[derive(Debug)]
@@ -25,7 +23,7 @@ struct Seen {
     /// Kinds of errors that were told since everything was well.
     told: Vec<Kind>,
     /// What the sweep under way left behind so far, and then what the last ones did.
-    left: [Behind; LEFT_OUT_SWEEPS + 2],
+    left: [Behind; POSTPONED_MAX + 2],
 }
 
 /// What a sweep left behind.
@@ -97,8 +95,7 @@ impl Troubles {
             return;
         }
         let [this, earlier @ ..] = &seen.left;
-        let is_over =
-            !this.any && (earlier.iter().take(LEFT_OUT_SWEEPS).all(|behind| !behind.any) || dirty_bytes() == 0);
+        let is_over = !this.any && (earlier.iter().take(POSTPONED_MAX).all(|behind| !behind.any) || dirty_bytes() == 0);
         if is_over {
             *seen = Seen::default();
             tracing::warn!(

@@ -13,7 +13,7 @@ impl<R: Region> BlockDevice for DiskCache<R> {
     fn geometry(&self) -> Geometry {
         let mode = self.mode();
         let of_disk = u64::from(self.disk.geometry().atomic_blocks) / self.disk_blocks_each;
-        let atomic_blocks = match self.writes_past() {
+        let atomic_blocks = match self.writes_around() {
             true => self.geometry.atomic_blocks.min(u32::try_from(of_disk).unwrap_or(u32::MAX)),
             false => self.geometry.atomic_blocks,
         };
@@ -112,14 +112,14 @@ impl<R: Region> DiskCache<R> {
 
     /// Whether writes of blocks that are not cached go past the cache. Where the disk is to keep
     /// the order of commits none do.
-    fn writes_past(&self) -> bool {
-        self.mode().writes_past() && self.destager.order().is_none()
+    fn writes_around(&self) -> bool {
+        self.mode().writes_around() && self.destager.order().is_none()
     }
 
     /// Puts all of `writes` in place, or none; unless the mode sends some of them past the cache.
     pub(crate) fn put(&self, writes: &[Write<'_>]) -> Result<()> {
-        if self.writes_past() {
-            let cached = self.write_past(writes)?;
+        if self.writes_around() {
+            let cached = self.write_around(writes)?;
             return self.put_through(&cached);
         }
         self.put_together(writes)

@@ -46,6 +46,9 @@ impl Side {
     }
 }
 
+/// Sweeps one after the other that postpone the same block, at most: the one after them writes it.
+pub const POSTPONED_MAX: usize = 2;
+
 /// How a cached block stands to the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
@@ -55,7 +58,8 @@ pub(crate) enum State {
     Volatile,
     /// Only the cache holds it.
     Dirty,
-    /// Dirty, and as many sweeps of destaging have left it to the next one: two at most.
+    /// Dirty, and as many sweeps of destaging have left it to the next one: from one to
+    /// [`POSTPONED_MAX`].
     Postponed(u8),
     /// Dirty, and somebody is writing it to the disk: nobody else may meanwhile.
     Destaging,
@@ -78,7 +82,7 @@ impl State {
     fn postponed(self) -> Option<State> {
         match self {
             State::Dirty => Some(State::Postponed(1)),
-            State::Postponed(1) => Some(State::Postponed(2)),
+            State::Postponed(times) if usize::from(times) < POSTPONED_MAX => Some(State::Postponed(times + 1)),
             State::Postponed(_) | State::Clean | State::Volatile | State::Destaging | State::Overtaken => None,
         }
     }

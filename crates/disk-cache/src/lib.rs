@@ -93,7 +93,7 @@
 //! - *A line of entries cannot be read*: its entries, and as many free blocks, stay out of use.
 //!   Nothing is stored there.
 //!
-//! The crate `trials` enumerates every power cut of every short script against this, and removes
+//! The crate `crashcheck` enumerates every power cut of every short script against this, and removes
 //! each flush and fence in turn.
 //!
 //! # What the locks are for
@@ -133,6 +133,7 @@ pub use destage::disk_journal::{
     retire_journal,
 };
 pub use destage::step::Progress;
+pub use index::POSTPONED_MAX;
 pub use mode::{Mode, NoMode};
 pub use no_disk::NoDisk;
 pub use open::OpenError;

@@ -54,7 +54,7 @@ impl Mode {
     }
 
     /// Whether writes of blocks that are not cached go past the cache.
-    pub(crate) fn writes_past(self) -> bool {
+    pub(crate) fn writes_around(self) -> bool {
         matches!(self, Mode::WriteAround | Mode::PassThrough)
     }
 

@@ -77,7 +77,7 @@
 //! it: so it is as with the kernel's page cache. A synchronous write that has not returned may be
 //! there in part, where it overwrites dirty bytes. A lane is opened empty, after recovery.
 //!
-//! The crate `trials` enumerates every cut and kill of short scripts against this.
+//! The crate `crashcheck` enumerates every cut and kill of short scripts against this.
 //!
 //! # Locks
 //!

@@ -251,6 +251,12 @@ mod tests {
     }
 
     #[test]
+    fn paths_in_tables_of_the_kernel_are_read_as_they_are() {
+        assert_eq!(unescaped(br"/a\040b\134c"), Path::new(r"/a b\c"));
+        assert_eq!(unescaped(br"/a\04"), Path::new(r"/a\04"));
+    }
+
+    #[test]
     fn a_holder_is_told_and_waited_for_once_it_lets_go() {
         let folder = tempfile::tempdir().expect("a scratch folder");
         let path = folder.path().join("file");

@@ -150,7 +150,7 @@ impl<'e> Connection<'e> {
     }
 
     /// Answers what arrives on `stream` until the connection ends or is to be encrypted, and all
-    /// its jobs are done.
+    /// its offloaded requests are done.
     fn converse_over<S: Stream>(&mut self, stream: &S) -> Result<Pause<'e>, ConnectionError> {
         let link = Link::over(stream);
         thread::scope(|scope| {

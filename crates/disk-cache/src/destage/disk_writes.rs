@@ -2,8 +2,7 @@
 //! both.
 
 use crate::cache::DiskCache;
-use crate::destage::first_blocks::Taken;
-use crate::open::guard::{place, store};
+use crate::destage::first_blocks::{Taken, place, store};
 use tidegate_layout::disk_cache::StartSum;
 use tidegate_media::{Region, Result, Run, Sealed};
 

@@ -1,5 +1,8 @@
 //! The contents of the disk's first blocks, as far as writes and flushes tell: see `open/guard.rs`.
 
+use crate::region_io::Medium;
+use tidegate_layout::disk_cache::StartSum;
+use tidegate_media::Region;
 use tidegate_media::sync::Mutex;
 
 /// What was written to the disk's first blocks.
@@ -25,6 +28,17 @@ pub(crate) struct Taken {
     pub(super) word: u64,
     /// Flushes of the disk that had failed before.
     pub(super) failures: u64,
+}
+
+/// The index of `lba` among the first blocks.
+pub(crate) fn place(lba: u64) -> usize {
+    usize::try_from(lba).expect("one of the first blocks")
+}
+
+/// Stores a word that is durable with this thread's next fence.
+pub(crate) fn store<R: Region>(medium: &Medium<R>, at: u64, word: u64) {
+    medium.region.store_u64(at, word);
+    medium.region.flush(at, size_of::<StartSum>() as u64);
 }
 
 impl FirstBlocks {

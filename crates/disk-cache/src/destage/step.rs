@@ -6,12 +6,12 @@
 //! gathering for as long as possible, and neighbours go to the disk together.
 //!
 //! One or two blocks without dirty neighbours cost most disks as much as several that have some.
-//! Where its caller lets it, a sweep leaves such a short run *out*: the next ones take it along,
+//! Where its caller lets it, a sweep *postpones* such a short run: the next ones take it along,
 //! with the neighbours that it has by then. Most find some if most dirty blocks have some; if not,
-//! none is left out. A block that is left out is as safe as any that is dirty. Each is left out
-//! twice at most: the third sweep that comes past it brings it to the disk, whatever is written to
-//! it meanwhile; and a sweep all of whose steps are for [`SweepScope::Everything`] leaves nothing
-//! out, so that is what somebody waits for who wants all of it on the disk.
+//! none is postponed. A postponed block is as safe as any that is dirty. Each is postponed
+//! [`POSTPONED_MAX`] times at most: the sweep after that brings it to the disk, whatever is written
+//! to it meanwhile; and a sweep all of whose steps are for [`SweepScope::Everything`] postpones
+//! nothing, so that is what somebody waits for who wants all of it on the disk.
 //!
 //! Such a sweep also follows each run to both its ends when it takes it: what turned dirty there
 //! since the look goes along. It takes as many blocks like that as the cache has, and no more, so

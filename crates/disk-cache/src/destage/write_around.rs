@@ -20,15 +20,15 @@ impl<R: Region> DiskCache<R> {
     /// others, still to be written.
     ///
     /// Nothing is put in place together: the disk's promises hold.
-    pub(crate) fn write_past<'a>(&self, writes: &[Write<'a>]) -> Result<Vec<Write<'a>>> {
+    pub(crate) fn write_around<'a>(&self, writes: &[Write<'a>]) -> Result<Vec<Write<'a>>> {
         let mut room = self.reserve_if_easy(writes.len())?;
-        let answer = self.write_past_or_into(&mut room, writes);
+        let answer = self.write_around_or_into(&mut room, writes);
         self.table.free_list.give_blocks(room.into_iter());
         answer
     }
 
     /// The same, committing what the disk fails to keep into blocks of `room`, which loses them.
-    fn write_past_or_into<'a>(&self, room: &mut Vec<u32>, writes: &[Write<'a>]) -> Result<Vec<Write<'a>>> {
+    fn write_around_or_into<'a>(&self, room: &mut Vec<u32>, writes: &[Write<'a>]) -> Result<Vec<Write<'a>>> {
         let failures = self.flush_failures();
         let mut locked = Locked::new(self, writes.iter().map(|(lba, _)| *lba));
         let (cached, past): (Vec<Write<'a>>, Vec<Write<'a>>) =

@@ -13,7 +13,7 @@
 //! # Why no crash of our own looks like somebody else
 //!
 //! 1. Before a first block is written to the disk its word becomes zero. **Flush, fence.** Then the
-//!    disk gets the block.
+//!    disk gets the block (`destage/disk_writes.rs`, as step 2).
 //! 2. When the disk has confirmed a flush that began after the write had ended, the word becomes
 //!    the checksum of what was written. Flushed, not fenced.
 //!
@@ -38,6 +38,7 @@
 //! A memory that loses what a fence has confirmed, as an ordinary file does when the power fails,
 //! may look like a changed disk. Then it is right not to trust it.
 
+use crate::destage::first_blocks::{place, store};
 use crate::open::scan;
 use crate::open::superblock_copies;
 use crate::region_io::Medium;
@@ -63,16 +64,6 @@ pub enum Guard {
 
 /// Clean blocks that are compared with the disk at an opening, at most.
 const COMPARED: usize = 1024;
-
-pub(crate) fn place(lba: u64) -> usize {
-    usize::try_from(lba).expect("one of the first blocks")
-}
-
-/// Stores a word that is durable with this thread's next fence.
-pub(crate) fn store<R: Region>(medium: &Medium<R>, at: u64, word: u64) {
-    medium.region.store_u64(at, word);
-    medium.region.flush(at, size_of::<StartSum>() as u64);
-}
 
 /// Has checksums of the disk's first blocks kept in the cache of `superblock`, from which recovery
 /// has made what counts; nothing is known of them yet.

@@ -131,12 +131,6 @@ mod tests {
     use std::process::{Command, Stdio};
 
     #[test]
-    fn paths_in_tables_of_the_kernel_are_read_as_they_are() {
-        assert_eq!(unescaped(br"/a\040b\134c"), Path::new(r"/a b\c"));
-        assert_eq!(unescaped(br"/a\04"), Path::new(r"/a\04"));
-    }
-
-    #[test]
     fn a_descriptor_may_write_by_its_flags_and_its_file() {
         assert!(may_write("pos:\t0\nflags:\t0100002\nmnt_id:\t29\nino:\t7\n", 7));
         assert!(may_write("flags:\t01\n", 7), "older kernels tell no number");
