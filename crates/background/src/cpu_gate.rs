@@ -1,7 +1,7 @@
 //! The CPU gate of a write cache. While it is shut, writes bypass the cache.
 //!
-//! The first drain thread shuts it for a while when it has no core to itself, or when the device is so
-//! fast that writers gain nothing by the cache ([`tidegate_policy::admit::bypass`]).
+//! The first drain thread shuts it for a while when it has no core to itself, or when the device is
+//! so fast that writers gain nothing by the cache ([`tidegate_policy::admit::bypass`]).
 
 use crate::schedstat::Schedstat;
 use std::time::Instant;

@@ -1,9 +1,12 @@
-//! The thread that moves a cache's dirty blocks to its disk, at the pace of [`tidegate_policy::writeback::destage`].
+//! The thread that moves a cache's dirty blocks to its disk, at the pace of
+//! [`tidegate_policy::writeback::destage`].
 //!
-//! It never works on behalf of a writer, and a writer never waits for it. When the disk refuses blocks it tries the others, and the
-//! refused ones again after a while, at most every few seconds. Blocks that it refuses only for now ([`Misuse::NotNow`]) are no sign of a disk in trouble: the
-//! others go on at once, and when there are no others, the next sweep begins a moment later. Somebody who wants all of them on the disk now asks for a
-//! [`Destager::flush`], which ends after two sweeps over the dirty blocks at most, whatever writers do meanwhile.
+//! It never works on behalf of a writer, and a writer never waits for it. When the disk refuses
+//! blocks it tries the others, and the refused ones again after a while, at most every few seconds.
+//! Blocks that it refuses only for now ([`Misuse::NotNow`]) are no sign of a disk in trouble: the
+//! others go on at once, and when there are no others, the next sweep begins a moment later.
+//! Somebody who wants all of them on the disk now asks for a [`Destager::flush`], which ends after
+//! two sweeps over the dirty blocks at most, whatever writers do meanwhile.
 
 use crate::dirty_age::Ages;
 use std::io;
@@ -37,8 +40,9 @@ pub trait Dirty: Send + Sync + 'static {
     /// What `caps` are in its blocks.
     fn limits(&self, caps: &Caps) -> Limits;
 
-    /// Writes at most `blocks_max` dirty blocks to the disk, in sweeps over all that were dirty when the sweep began, and over some that turned dirty since. A
-    /// sweep all of whose steps take everything postpones nothing.
+    /// Writes at most `blocks_max` dirty blocks to the disk, in sweeps over all that were dirty
+    /// when the sweep began, and over some that turned dirty since. A sweep all of whose steps take
+    /// everything postpones nothing.
     fn step(&self, blocks_max: u32, scope: SweepScope) -> Step;
 
     /// Whether a step may go on with a sweep that somebody else began.
@@ -70,7 +74,8 @@ pub struct Step {
 struct Pauses {
     retry: Duration,
     not_now: Duration,
-    /// Whether blocks were refused for now in the sweep under way, and nothing reached the disk since.
+    /// Whether blocks were refused for now in the sweep under way, and nothing reached the disk
+    /// since.
     put_off: bool,
 }
 
@@ -199,8 +204,9 @@ impl Shared {
         self.dirty_since.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From here on the sweep may have taken its look at what is dirty. Its `scope`: everything if somebody waits for its end, and whoever comes to wait
-    /// from here on waits for the end of the next.
+    /// From here on the sweep may have taken its look at what is dirty. Its `scope`: everything if
+    /// somebody waits for its end, and whoever comes to wait from here on waits for the end of the
+    /// next.
     fn begin_step(&self, scope: SweepScope) -> SweepScope {
         let mut progress = self.progress();
         progress.under_way = true;
@@ -218,7 +224,8 @@ impl Destager {
         Destager::start_heard(cache, caps, |_| ())
     }
 
-    /// Starts the thread. `hear` is told what each step did, before anybody else; the thread waits for it.
+    /// Starts the thread. `hear` is told what each step did, before anybody else; the thread waits
+    /// for it.
     pub fn start_heard<D: Dirty>(
         cache: Arc<D>,
         caps: Caps,
@@ -254,7 +261,8 @@ impl Destager {
         (progress.done >= ticket.0 || progress.over).then(|| progress.left.clone())
     }
 
-    /// Waits for the end of the flush, at most until `deadline`. What it left behind; None: it is still under way.
+    /// Waits for the end of the flush, at most until `deadline`. What it left behind; None: it is
+    /// still under way.
     pub fn wait_until(&self, ticket: Ticket, deadline: Instant) -> Option<Left> {
         let mut progress = self.shared.progress();
         while progress.done < ticket.0 && !progress.over {
@@ -284,7 +292,8 @@ impl Destager {
         }
     }
 
-    /// For how long the oldest dirty block has been dirty at most, as far as this thread has seen; zero if none is.
+    /// For how long the oldest dirty block has been dirty at most, as far as this thread has seen;
+    /// zero if none is.
     pub fn dirty_for(&self) -> Duration {
         self.shared.dirty_since().map_or(Duration::ZERO, |since| since.elapsed())
     }
@@ -312,7 +321,8 @@ fn work<D: Dirty>(cache: &D, shared: &Shared, limits: Limits, mut hear: impl FnM
     let mut destage = Destage::new(limits);
     let mut pauses = Pauses::new();
     let mut ages = Ages::new(cache.shares_sweeps());
-    // Where the disk keeps the order of commits, blocks turn clean only with the last step of a group.
+    // Where the disk keeps the order of commits, blocks turn clean only with the last step of a
+    // group.
     let mut spent = Duration::ZERO;
     while !shared.is_ending() {
         let load = cache.load();

@@ -1,7 +1,10 @@
-//! For how long blocks have been dirty: a bound, since a cache does not note when each turned dirty.
+//! For how long blocks have been dirty: a bound, since a cache does not note when each turned
+//! dirty.
 //!
-//! What is dirty at the end of a sweep that refused nothing turned dirty after the sweep began. Where a sweep leaves some blocks to the next ones, each is written by the
-//! third sweep that comes past it; where a sweep may have been begun by somebody else, its beginning is not known, and that of the one before counts.
+//! What is dirty at the end of a sweep that refused nothing turned dirty after the sweep began.
+//! Where a sweep leaves some blocks to the next ones, each is written by the third sweep that comes
+//! past it; where a sweep may have been begun by somebody else, its beginning is not known, and
+//! that of the one before counts.
 
 use crate::destage_thread::Step;
 use std::collections::VecDeque;
@@ -84,7 +87,8 @@ mod tests {
         Refused,
     }
 
-    /// Since which second blocks have been dirty at most after sweeps of a second each, while something is always dirty.
+    /// Since which second blocks have been dirty at most after sweeps of a second each, while
+    /// something is always dirty.
     fn since(shares_sweeps: bool, sweeps: &[Sweep]) -> u64 {
         let start = Instant::now();
         let mut ages = Ages::new(shares_sweeps);

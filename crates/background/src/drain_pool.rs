@@ -19,7 +19,8 @@ const STEP: u32 = 64;
 pub struct Setup {
     /// Threads, at least one.
     pub threads: usize,
-    /// How long draining what waits may take: the limit of slots follows from it. [`Duration::MAX`]: no limit.
+    /// How long draining what waits may take: the limit of slots follows from it.
+    /// [`Duration::MAX`]: no limit.
     pub drain_within: Duration,
 }
 
@@ -32,7 +33,8 @@ pub struct Drained {
     pub flushed: Result<()>,
 }
 
-/// Threads that drain one cache until this is finished or dropped. What is in the cache when it is dropped stays there.
+/// Threads that drain one cache until this is finished or dropped. What is in the cache when it is
+/// dropped stays there.
 #[derive(Debug)]
 pub struct DrainPool {
     shared: Arc<Shared>,
@@ -43,7 +45,8 @@ pub struct DrainPool {
 #[derive(Debug, Default)]
 struct Shared {
     ending: AtomicBool,
-    /// Handles of the threads, and whether each is parked. The first is the one that the cache wakes.
+    /// Handles of the threads, and whether each is parked. The first is the one that the cache
+    /// wakes.
     members: Mutex<Vec<Member>>,
     /// Times that a thread of the pool woke another.
     wake_ups: AtomicU64,
@@ -136,12 +139,14 @@ impl DrainPool {
         self.shared.ending.store(true, Ordering::Release);
         for thread in self.threads.drain(..) {
             thread.thread().unpark();
-            // A thread that panicked said so; what it drained is in the device or still in its slot.
+            // A thread that panicked said so; what it drained is in the device or still in its
+            // slot.
             let _ = thread.join();
         }
     }
 
-    /// Ends the threads, drains the cache and flushes it. `progress` is told the bytes left, now and then.
+    /// Ends the threads, drains the cache and flushes it. `progress` is told the bytes left, now
+    /// and then.
     pub fn finish<R: Region>(mut self, cache: &WriteCache<R>, mut progress: impl FnMut(u64)) -> Drained {
         self.end();
         let (mut cursor, mut scratch) = (0, scratch(cache));
@@ -167,7 +172,8 @@ fn scratch<R: Region>(cache: &WriteCache<R>) -> Box<[u8]> {
 
 /// One thread's work, until the pool ends or the device fails.
 fn work<R: Region>(index: usize, cache: &WriteCache<R>, shared: &Arc<Shared>, backlog: &Mutex<BacklogLimit>) {
-    // The first thread works whenever there is something to drain, so it alone decides for the cache.
+    // The first thread works whenever there is something to drain, so it alone decides for the
+    // cache.
     let mut gate = (index == 0).then(|| CpuGate::new(cache));
     let (mut backoff, mut cursor, mut scratch) = (Backoff::default(), index * 17, scratch(cache));
     while !shared.is_ending() {

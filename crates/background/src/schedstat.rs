@@ -1,5 +1,5 @@
-//! The run-queue delay of a drain thread: how long it ran and how long it waited for a core, as the kernel
-//! counts it in `schedstat`.
+//! The run-queue delay of a drain thread: how long it ran and how long it waited for a core, as the
+//! kernel counts it in `schedstat`.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -14,7 +14,8 @@ const ASK_EVERY: Duration = Duration::from_millis(4);
 /// Run time and run-queue delay of one thread while it drains without a pause.
 #[derive(Debug)]
 pub(crate) struct Schedstat {
-    /// `/proc/thread-self/schedstat` of the thread that made this; none if the kernel has no such file.
+    /// `/proc/thread-self/schedstat` of the thread that made this; none if the kernel has no such
+    /// file.
     file: Option<File>,
     asked: Option<Instant>,
     known: Option<Times>,
@@ -42,8 +43,8 @@ impl Schedstat {
         (self.asked, self.known, self.drained) = (None, None, 0);
     }
 
-    /// Learns that the thread drained `blocks` blocks and goes on. Every few milliseconds, returns the times
-    /// since the last answer or pause and the blocks drained in them.
+    /// Learns that the thread drained `blocks` blocks and goes on. Every few milliseconds, returns
+    /// the times since the last answer or pause and the blocks drained in them.
     pub(crate) fn went_on(&mut self, now: Instant, blocks: u32) -> Option<(Times, u32)> {
         self.drained = self.drained.saturating_add(blocks);
         let since = now - *self.asked.get_or_insert(now);
@@ -102,7 +103,8 @@ mod tests {
     fn a_thread_that_computes_runs() {
         let mut schedstat = Schedstat::of_this_thread();
         let (begin, mut counted) = (Instant::now(), Duration::ZERO);
-        // The kernel brings the counts up to date at its ticks, so one answer may hold less than passed, and the next one more.
+        // The kernel brings the counts up to date at its ticks, so one answer may hold less than
+        // passed, and the next one more.
         while counted < 5 * ASK_EVERY {
             assert!(begin.elapsed() < Duration::from_secs(60), "only {counted:?} counted in a minute");
             let answer = schedstat.went_on(Instant::now(), 1);

@@ -1,7 +1,7 @@
 //! Back-pressure on the writers of a disk cache while more is dirty than its limit.
 //!
-//! Each write is delayed a little, so that writers become as slow as the disk. Without it, one of them
-//! would have to wait until the disk has taken a whole step of blocks.
+//! Each write is delayed a little, so that writers become as slow as the disk. Without it, one of
+//! them would have to wait until the disk has taken a whole step of blocks.
 
 use crate::destage_thread::Destager;
 use std::sync::Arc;
@@ -21,7 +21,8 @@ pub struct Throttled<R: Region + 'static> {
     cache: Arc<DiskCache<R>>,
     destager: Arc<Destager>,
     pause: fn(Duration),
-    /// Delay that writers owe together, in nanoseconds. Relaxed: the writer that takes it sleeps it.
+    /// Delay that writers owe together, in nanoseconds. Relaxed: the writer that takes it sleeps
+    /// it.
     owed_ns: AtomicU64,
 }
 

@@ -1,4 +1,5 @@
-//! The destaging thread on a cache that is a list: what is dirty reaches the disk, flushes end, refusals are named, sleepers are woken.
+//! The destaging thread on a cache that is a list: what is dirty reaches the disk, flushes end,
+//! refusals are named, sleepers are woken.
 
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
@@ -129,7 +130,8 @@ fn a_flush_takes_everything_along() {
     }
 }
 
-/// A group of an ordered disk is under way that somebody else began, by a writer without room for example; what was written since is none of it.
+/// A group of an ordered disk is under way that somebody else began, by a writer without room for
+/// example; what was written since is none of it.
 #[test]
 fn a_flush_that_goes_on_with_a_group_of_somebody_else_brings_what_came_after_it_too() {
     let region = Region::new(1 << 15);
@@ -158,7 +160,8 @@ fn a_sweep_that_somebody_waits_for_leaves_nothing_out() {
     let (list, destager) = started();
     list.0.lock().unwrap().picky = true;
     for _round in 0..20 {
-        // More odd ones than the limit of 700, so that the thread presses until it is asked for all of them.
+        // More odd ones than the limit of 700, so that the thread presses until it is asked for all
+        // of them.
         list.write_at_once(0..2000);
         let deadline = Instant::now() + Duration::from_secs(60);
         while list.dirty().len() > 1000 {
@@ -206,7 +209,8 @@ fn sweeps_put_off(list: &List, many: u32) -> Duration {
 #[test]
 fn blocks_that_are_refused_for_now_hold_up_nobody() {
     let (list, destager) = started();
-    // More than the limit, so that writers are not waited for; several steps of a sweep have nothing else.
+    // More than the limit, so that writers are not waited for; several steps of a sweep have
+    // nothing else.
     list.0.lock().unwrap().not_now.extend(100..900);
     (100..900).for_each(|lba| list.write(lba));
     sweeps_put_off(&list, 10);

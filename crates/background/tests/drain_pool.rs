@@ -1,4 +1,5 @@
-//! Threads of a pool on a real cache: everything reaches the device, sleepers are woken, the end leaves nothing behind.
+//! Threads of a pool on a real cache: everything reaches the device, sleepers are woken, the end
+//! leaves nothing behind.
 
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
@@ -122,7 +123,8 @@ fn without_an_idle_core_blocks_go_past_the_cache_until_there_is_one() {
     one.set((0..CpuSet::MAX_CPU).find(|core| everywhere.is_set(*core)).unwrap());
     sched_setaffinity(None, &one).unwrap();
     let _pool = DrainPool::start(&cache, setup(1)).unwrap(); // Its threads stay on the core of the one who starts them.
-    // No pause and no yielding: a writer that gives its core away leaves it to the thread that drains.
+    // No pause and no yielding: a writer that gives its core away leaves it to the thread that
+    // drains.
     let begin = Instant::now();
     let mut lbas = (0..1 << 16).cycle();
     while !cache.turns_away() {

@@ -1,4 +1,5 @@
-//! Writers of a disk cache whose disk refuses every write are delayed while more is dirty than allowed, and only then.
+//! Writers of a disk cache whose disk refuses every write are delayed while more is dirty than
+//! allowed, and only then.
 
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 

@@ -1,5 +1,6 @@
-//! What a transactional cache replaces: a journaling file system's journal on a cache that keeps its metadata in blocks, on a block device in
-//! persistent memory. It is what the transactional cache was published against, under the name Classic.
+//! What a transactional cache replaces: a journaling file system's journal on a cache that keeps
+//! its metadata in blocks, on a block device in persistent memory. It is what the transactional
+//! cache was published against, under the name Classic.
 //!
 //! ```text
 //!   Journal      each transaction is written twice: to the log, and later to its place
@@ -7,21 +8,28 @@
 //!   Region       each block is streamed and fenced by itself
 //! ```
 //!
-//! Both are counted here on the same random reads and writes. What a write costs when everything is cached and nothing is cleaned follows from
-//! the design, and a test compares it with the counts: a transaction of n blocks has n + 2 log blocks and n blocks in place, each written with
-//! a block of metadata, 128 lines and 2 fences together.
+//! Both are counted here on the same random reads and writes. What a write costs when everything is
+//! cached and nothing is cleaned follows from the design, and a test compares it with the counts: a
+//! transaction of n blocks has n + 2 log blocks and n blocks in place, each written with a block of
+//! metadata, 128 lines and 2 fences together.
 //!
 //! What the publication leaves open, and the choice made:
-//! - *The journal's size*: 128 MiB, what the `mke2fs` of that time (1.42) takes for every large file system.
-//! - *How many blocks go into a transaction*: 64; of those who ask at the same time, all, up to a quarter of the journal.
-//! - *When the cache cleans*: Flashcache's defaults, sets of 512 blocks of which a fifth may be dirty, two blocks cleaned together; the oldest
-//!   first, although Flashcache's default is the first that came. Their metadata share a write where they share a block.
-//! - *Flushes of the disk*: none, as in Flashcache. Classic gets for nothing what a disk with a volatile cache would take for them.
-//! - *Metadata of clean blocks* is not written: a block read in costs its data alone. Its lines count on both sides, although the publication's
-//!   own cache need not flush them: here a block read in is there after a restart, so it is durable before its entry names it. The more reads,
+//! - *The journal's size*: 128 MiB, what the `mke2fs` of that time (1.42) takes for every large
+//!   file system.
+//! - *How many blocks go into a transaction*: 64; of those who ask at the same time, all, up to a
+//!   quarter of the journal.
+//! - *When the cache cleans*: Flashcache's defaults, sets of 512 blocks of which a fifth may be
+//!   dirty, two blocks cleaned together; the oldest first, although Flashcache's default is the
+//!   first that came. Their metadata share a write where they share a block.
+//! - *Flushes of the disk*: none, as in Flashcache. Classic gets for nothing what a disk with a
+//!   volatile cache would take for them.
+//! - *Metadata of clean blocks* is not written: a block read in costs its data alone. Its lines
+//!   count on both sides, although the publication's own cache need not flush them: here a block
+//!   read in is there after a restart, so it is durable before its entry names it. The more reads,
 //!   the more this closes the gap.
-//! - *Checkpoints* go on beside the commits when half of the log is full, as a file system's writeback has it; a commit that finds no room
-//!   frees a quarter of it by itself. What was logged again since is left to its newer transaction.
+//! - *Checkpoints* go on beside the commits when half of the log is full, as a file system's
+//!   writeback has it; a commit that finds no room frees a quarter of it by itself. What was logged
+//!   again since is left to its newer transaction.
 
 mod flash_cache;
 mod journal;
@@ -197,7 +205,8 @@ pub fn wait_a_little(ns: u64) {
     if is_inside() { pass_time(ns) } else { std::thread::yield_now() }
 }
 
-/// Random reads and writes, of which `writes` in ten are writes. Returns what was done for the requests after the warm-up.
+/// Random reads and writes, of which `writes` in ten are writes. Returns what was done for the
+/// requests after the warm-up.
 pub(crate) fn run(stack: &dyn Stack, writes: u64) -> anyhow::Result<Done> {
     let (mut random, mut block) = (Rng::new(7), Block::filled(3));
     let mut requests = |count: u32| -> anyhow::Result<()> {
@@ -282,7 +291,8 @@ impl Choosy {
 }
 
 impl Stack for Choosy {
-    /// A read that misses is repeated if the doorkeeper lets its block in: the disk is not what is counted.
+    /// A read that misses is repeated if the doorkeeper lets its block in: the disk is not what is
+    /// counted.
     fn read(&self, lba: u64, out: &mut Block) -> anyhow::Result<()> {
         let misses = self.cache.counters().read_misses;
         self.cache.set_mode(Mode::WriteOnly);
@@ -324,7 +334,8 @@ pub fn done_here(reads: Reads, writes: u64) -> anyhow::Result<Done> {
     run(&Choosy::new(reads)?, writes)
 }
 
-/// The same where reads are forgotten and the disk is written from the dirty limit on that `serve` has.
+/// The same where reads are forgotten and the disk is written from the dirty limit on that `serve`
+/// has.
 pub fn done_here_capped(writes: u64) -> anyhow::Result<Done> {
     run(&Choosy::new(Reads::TakenInToBeForgotten)?.capped(), writes)
 }
@@ -393,19 +404,26 @@ mod tests {
         assert_eq!(journal.done().lines - before, (2 + 1) * 128);
     }
 
-    /// One set of 512 slots has room for all: 349 blocks of a file and a log of 1 + 128. Twelve transactions of 30 blocks, 32 with descriptor and commit block: block 0 in each of
-    /// them, and 29 that no other has.
+    /// One set of 512 slots has room for all: 349 blocks of a file and a log of 1 + 128. Twelve
+    /// transactions of 30 blocks, 32 with descriptor and commit block: block 0 in each of them, and
+    /// 29 that no other has.
     ///
-    /// *Checkpoints*: up to 64 blocks of the log may count, so from the third on each transaction is followed by the checkpoint of one, ten in all. Each puts 29 blocks in place, for
-    /// block 0 is logged again since, and writes where the log begins.
+    /// *Checkpoints*: up to 64 blocks of the log may count, so from the third on each transaction
+    /// is followed by the checkpoint of one, ten in all. Each puts 29 blocks in place, for block 0
+    /// is logged again since, and writes where the log begins.
     ///
-    /// *Writes to the cache*: 12 * 32 + 10 * (29 + 1) = 684, of 128 + 290 + 1 = 419 blocks; the other 265 are hits.
+    /// *Writes to the cache*: 12 * 32 + 10 * (29 + 1) = 684, of 128 + 290 + 1 = 419 blocks; the
+    /// other 265 are hits.
     ///
-    /// *Blocks that turn dirty*: those put in place once each, 290. Those of the log each time, 384: they come again with the fourth transaction after, and by then more than
-    /// a fifth, 102 blocks, were written since. Where the log begins once: in a round there are 61 others. 675 in all.
+    /// *Blocks that turn dirty*: those put in place once each, 290. Those of the log each time,
+    /// 384: they come again with the fourth transaction after, and by then more than a fifth, 102
+    /// blocks, were written since. Where the log begins once: in a round there are 61 others. 675
+    /// in all.
     ///
-    /// *Dirty at the end*: two at a time are cleaned until 102 are left or fewer. The first three transactions and their checkpoint leave 3 * 32 + 30 = 126, so 102. Each round
-    /// after them adds 32 + 29 = 61, an odd number: the fourth leaves 101, the fifth 102, and so on; the twelfth leaves 101.
+    /// *Dirty at the end*: two at a time are cleaned until 102 are left or fewer. The first three
+    /// transactions and their checkpoint leave 3 * 32 + 30 = 126, so 102. Each round after them
+    /// adds 32 + 29 = 61, an odd number: the fourth leaves 101, the fifth 102, and so on; the
+    /// twelfth leaves 101.
     ///
     /// *Written to the disk*: 675 - 101 = 574.
     #[test]

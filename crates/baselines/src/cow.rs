@@ -1,23 +1,29 @@
-//! A file system's copy-on-write path over persistent memory, as NOVA's: where it beats blocks, and what it pays.
+//! A file system's copy-on-write path over persistent memory, as NOVA's: where it beats blocks, and
+//! what it pays.
 //!
-//! A write takes fresh pages for all its bytes, streams the data there, appends *one* entry to the file's log, moves the log's tail by one
-//! 8-byte store, and only then changes the tree in DRAM and frees the old pages (Xu and Swanson, FAST 2016, § 3.2 and § 4.4: "NOVA
-//! writes data to new pages, appends a log entry, and updates the tail"). So a write of many pages pays for one entry and two fences,
-//! where a block device pays for each block; a write of one page pays for the same two.
+//! A write takes fresh pages for all its bytes, streams the data there, appends *one* entry to the
+//! file's log, moves the log's tail by one 8-byte store, and only then changes the tree in DRAM and
+//! frees the old pages (Xu and Swanson, FAST 2016, § 3.2 and § 4.4: "NOVA writes data to new pages,
+//! appends a log entry, and updates the tail"). So a write of many pages pays for one entry and two
+//! fences, where a block device pays for each block; a write of one page pays for the same two.
 //!
 //! What the papers leave out is as in its code for Linux 5.1, whose names are given here:
 //!
-//! 1. An entry's place is cleared and then streamed to, and its log page counts it (`nova_append_log_entry`, `nova_inc_page_num_entries`).
-//! 2. The entry is read back for the tree (`nova_reassign_file_tree`). The entry that it replaces counts its blocks that are void, in
-//!    persistent memory; when all are, its log page counts that entry as void (`nova_invalidate_write_entry`,
-//!    `nova_inc_page_invalid_entries`). Each is a line that was written long ago, and is fetched from the medium.
-//! 3. A log of 256 pages or more grows by 256 pages (`EXTEND_THRESHOLD`), and each time *all of it* is walked, page by page, for pages whose
-//!    entries are all void (`nova_extend_inode_log`, `nova_inode_log_fast_gc`): in a file of 64 GB written at random a walk is hundreds
-//!    of thousands of lines long. Where less than half of a log counts, what counts is copied to a new one (`nova_inode_log_thorough_gc`).
+//! 1. An entry's place is cleared and then streamed to, and its log page counts it
+//!    (`nova_append_log_entry`, `nova_inc_page_num_entries`).
+//! 2. The entry is read back for the tree (`nova_reassign_file_tree`). The entry that it replaces
+//!    counts its blocks that are void, in persistent memory; when all are, its log page counts that
+//!    entry as void (`nova_invalidate_write_entry`, `nova_inc_page_invalid_entries`). Each is a
+//!    line that was written long ago, and is fetched from the medium.
+//! 3. A log of 256 pages or more grows by 256 pages (`EXTEND_THRESHOLD`), and each time *all of it*
+//!    is walked, page by page, for pages whose entries are all void (`nova_extend_inode_log`,
+//!    `nova_inode_log_fast_gc`): in a file of 64 GB written at random a walk is hundreds of
+//!    thousands of lines long. Where less than half of a log counts, what counts is copied to a new
+//!    one (`nova_inode_log_thorough_gc`).
 //!
-//! Left open and chosen: how many files the blocks are divided among is the caller's (NOVA keeps writers of one file apart by its inode's lock,
-//! held over the whole write). The tree is an array, as its radix tree is dense here. Mounting after a crash is left out: nothing here asks
-//! for it.
+//! Left open and chosen: how many files the blocks are divided among is the caller's (NOVA keeps
+//! writers of one file apart by its inode's lock, held over the whole write). The tree is an array,
+//! as its radix tree is dense here. Mounting after a crash is left out: nothing here asks for it.
 
 use tidegate_media::sync::Mutex;
 use tidegate_media::{
@@ -38,7 +44,8 @@ const LEN_AT: u64 = 8;
 /// Entries of a log page.
 const ENTRIES: u32 = 63;
 
-/// Where in a log page its entries are counted, those that are void in the upper half of the word, and the next page is named.
+/// Where in a log page its entries are counted, those that are void in the upper half of the word,
+/// and the next page is named.
 const COUNTS_AT: u64 = 4064;
 const NEXT_AT: u64 = 4072;
 
@@ -58,7 +65,8 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// A file for each of up to 32 writers, as fio gives each job one, with logs that grow as NOVA's.
+    /// A file for each of up to 32 writers, as fio gives each job one, with logs that grow as
+    /// NOVA's.
     pub const NOVA: Shape = Shape { files: 32, extend_pages: 256 };
 }
 
@@ -120,7 +128,8 @@ impl Log {
 }
 
 impl<R: Region> CowFiles<R> {
-    /// Files of `blocks` blocks together in `region`, which has room for them and for at least a tenth more.
+    /// Files of `blocks` blocks together in `region`, which has room for them and for at least a
+    /// tenth more.
     pub fn new(region: R, blocks: u64, shape: Shape) -> Result<CowFiles<R>, Misuse> {
         let pages = region.len() / PAGE_BYTES;
         let Shape { files, extend_pages } = shape;
@@ -145,8 +154,8 @@ impl<R: Region> CowFiles<R> {
         Ok(CowFiles { region, blocks, blocks_each, extend_pages, files, free })
     }
 
-    /// Makes the files old: every block has an entry, and every second one another that is void, so that the logs are halfway from one thorough
-    /// collection to the next. Data stays as it is.
+    /// Makes the files old: every block has an entry, and every second one another that is void, so
+    /// that the logs are halfway from one thorough collection to the next. Data stays as it is.
     pub fn age(&self) -> Result<()> {
         let mut random = Rng::new(11);
         let all = 0..self.blocks;
@@ -159,8 +168,8 @@ impl<R: Region> CowFiles<R> {
         })
     }
 
-    /// Does `act` with each piece of `range` that lies in one file: its number, its first block there, its blocks, and where it begins
-    /// in the range.
+    /// Does `act` with each piece of `range` that lies in one file: its number, its first block
+    /// there, its blocks, and where it begins in the range.
     fn in_files(&self, range: LbaRange, mut act: impl FnMut(usize, usize, usize, usize) -> Result<()>) -> Result<()> {
         let mut at = range.first.0;
         while at < range.end() {
@@ -201,7 +210,8 @@ impl<R: Region> CowFiles<R> {
         Ok(self.region.fence()?)
     }
 
-    /// Appends one entry for `pages` to the log, which grows if it has to. Returns where the entry lies.
+    /// Appends one entry for `pages` to the log, which grows if it has to. Returns where the entry
+    /// lies.
     fn append(&self, number: usize, file: &mut File, first: u32, pages: &[u32]) -> Result<u64> {
         if file.log.used == ENTRIES {
             if file.log.ahead.is_empty() {
@@ -279,7 +289,8 @@ impl<R: Region> CowFiles<R> {
         Ok(())
     }
 
-    /// Walks the whole log and frees the pages whose entries are all void; how many entries are not.
+    /// Walks the whole log and frees the pages whose entries are all void; how many entries are
+    /// not.
     fn collect_fast(&self, number: usize, file: &mut File) -> Result<u64> {
         let (mut kept, mut counted, mut left_out) = (Vec::with_capacity(file.log.pages.len()), 0, false);
         let last = file.log.last();
@@ -432,7 +443,8 @@ mod tests {
 
     const SHAPE: Shape = Shape { files: 8, extend_pages: 2 };
 
-    /// Every page is free, a log's, or a block's; and what persistent memory says of the logs is what DRAM does.
+    /// Every page is free, a log's, or a block's; and what persistent memory says of the logs is
+    /// what DRAM does.
     fn check<R: Region>(files: &CowFiles<R>, mapped: usize) {
         let free: usize = files.free.iter().map(|free| free.lock().len()).sum();
         let logs: usize = files.files.iter().map(|file| file.lock().log.len()).sum();

@@ -4,8 +4,9 @@ use tidegate_media::{BlockDevice, Durability, Extent, ExtentKind, Geometry, Lba,
 
 /// Blocks at their own place in a region, each written in place: a streamed copy and a fence.
 ///
-/// The Linux driver leaves the fence to the next flush. Here each write pays it: an emulated medium takes its time at the fence, and a
-/// real one cannot be outrun by its stores for longer than its queues last.
+/// The Linux driver leaves the fence to the next flush. Here each write pays it: an emulated medium
+/// takes its time at the fence, and a real one cannot be outrun by its stores for longer than its
+/// queues last.
 pub struct RawPmem<R> {
     region: R,
     block_size: u32,

@@ -1,4 +1,5 @@
-//! The rivals of transit: write caches that *stage*. They keep what was written until they must let go of it.
+//! The rivals of transit: write caches that *stage*. They keep what was written until they must let
+//! go of it.
 //!
 //! All are one mechanism, [`Staging`], under four rules ([`Rule`]) of what to let go of and when:
 //!
@@ -9,12 +10,14 @@
 //! | [`Lru`] | Caiti § 3, § 5.1 | of the block used longest ago, when no slot is free, before the writer fills the slot |
 //! | [`Coa`] | Sun et al. (Co-Active); Caiti § 5.1 | of cold dirty blocks while the device is idle; of clean ones first when no slot is free |
 //!
-//! They stand on any [`BlockDevice`], as the transit cache does, and get the same care: the same copy routine, the same locks, a table
-//! of 64 parts, and no lock held during a copy but that of the block's own slot.
+//! They stand on any [`BlockDevice`], as the transit cache does, and get the same care: the same
+//! copy routine, the same locks, a table of 64 parts, and no lock held during a copy but that of
+//! the block's own slot.
 //!
-//! What the sources leave open, and what was chosen: a read that misses is not cached (so for all of them, as in Caiti); a write with FUA
-//! goes through to the device and leaves its slot clean; a flush writes what is dirty back and keeps it cached as clean, except that PMBD's
-//! two, whose sources drain buffers, free what they write back. Each rule says the rest.
+//! What the sources leave open, and what was chosen: a read that misses is not cached (so for all
+//! of them, as in Caiti); a write with FUA goes through to the device and leaves its slot clean; a
+//! flush writes what is dirty back and keeps it cached as clean, except that PMBD's two, whose
+//! sources drain buffers, free what they write back. Each rule says the rest.
 
 mod coa;
 mod list;
@@ -33,8 +36,8 @@ use tidegate_media::{
     BlockDevice, Durability, Extent, ExtentKind, Geometry, Lba, LbaRange, MappedRegion, Region, Result,
 };
 
-/// What tells the staging caches apart. It is told of what happens to a slot under that slot's lock, so it asks the slots for nothing
-/// then, and holds no lock of its own when it does.
+/// What tells the staging caches apart. It is told of what happens to a slot under that slot's
+/// lock, so it asks the slots for nothing then, and holds no lock of its own when it does.
 pub trait Rule: Send + Sync {
     /// A rule for a cache of `slots` slots.
     fn new(slots: u32) -> Self
@@ -59,7 +62,8 @@ pub trait Rule: Send + Sync {
     /// `slot` holds nothing any more.
     fn freed(&self, _slot: Slot) {}
 
-    /// No slot was free a moment ago: sees to it that one is when the caller looks again, unless another writer takes it first.
+    /// No slot was free a moment ago: sees to it that one is when the caller looks again, unless
+    /// another writer takes it first.
     fn make_room(&self, slots: &Slots) -> Result<()>;
 
     /// A step of the thread beside the cache; true: it is to look again at once.
@@ -118,7 +122,8 @@ impl<P: Rule> Staging<P> {
         made
     }
 
-    /// One step of the thread that the rule has beside the cache, if it has one; true: call again at once.
+    /// One step of the thread that the rule has beside the cache, if it has one; true: call again
+    /// at once.
     pub fn background_step(&self) -> Result<bool> {
         self.rule.background_step(&self.slots)
     }

@@ -1,23 +1,31 @@
-//! A rival: a buffer cache in persistent memory that is a journal too, UBJ (E. Lee, H. Bahn and S. H. Noh, "Unioning of the buffer cache and journaling
-//! layers with non-volatile memory", FAST 2013; the transactional cache's paper describes it in § 1 and § 5.4.4, without measuring it).
+//! A rival: a buffer cache in persistent memory that is a journal too, UBJ (E. Lee, H. Bahn and S.
+//! H. Noh, "Unioning of the buffer cache and journaling layers with non-volatile memory", FAST
+//! 2013; the transactional cache's paper describes it in § 1 and § 5.4.4, without measuring it).
 //!
-//! - *Commit in place*: a transaction's blocks are made durable where they are and become *frozen*, all at once; no data is written to a log.
-//! - *A frozen block is not overwritten*: a write copies it to another place first, in the writer's own time. What was frozen before is out of date as
-//!   soon as the copy is committed.
-//! - *Checkpoint*: a transaction at a time, the oldest first. Its blocks that are up to date are written to the disk and become clean; those that
-//!   are out of date become free without being written. Only free and clean blocks can be given to others.
+//! - *Commit in place*: a transaction's blocks are made durable where they are and become *frozen*,
+//!   all at once; no data is written to a log.
+//! - *A frozen block is not overwritten*: a write copies it to another place first, in the writer's
+//!   own time. What was frozen before is out of date as soon as the copy is committed.
+//! - *Checkpoint*: a transaction at a time, the oldest first. Its blocks that are up to date are
+//!   written to the disk and become clean; those that are out of date become free without being
+//!   written. Only free and clean blocks can be given to others.
 //!
 //! ```text
 //! | committed up to | checkpointed up to | (block of the disk, transaction) for each block | blocks |
 //! ```
 //!
 //! What the description leaves open, and the choice made, always the one that costs less:
-//! - *How a commit becomes atomic*: descriptions of its blocks are flushed together with their data, one fence; then the number of the transaction, one more.
-//! - *When checkpoints begin*: when as many blocks are frozen as may be dirty in the transactional cache. A writer that finds no room does one itself.
-//! - *Whole blocks*: a write that replaces all of a frozen block takes another place, but copies nothing.
-//! - *Blocks read in* need not survive a power loss, and are not flushed. Nor is the disk: what Classic gets for nothing, UBJ gets too.
+//! - *How a commit becomes atomic*: descriptions of its blocks are flushed together with their
+//!   data, one fence; then the number of the transaction, one more.
+//! - *When checkpoints begin*: when as many blocks are frozen as may be dirty in the transactional
+//!   cache. A writer that finds no room does one itself.
+//! - *Whole blocks*: a write that replaces all of a frozen block takes another place, but copies
+//!   nothing.
+//! - *Blocks read in* need not survive a power loss, and are not flushed. Nor is the disk: what
+//!   Classic gets for nothing, UBJ gets too.
 //!
-//! The description has all of main memory persistent. Here users have the same DRAM above it as above the other caches.
+//! The description has all of main memory persistent. Here users have the same DRAM above it as
+//! above the other caches.
 
 use crate::classic::{Bytes, CACHE_BLOCKS, Counted, Done, FILE_BLOCKS, Stack, run, wait_a_little};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
@@ -32,7 +40,8 @@ use tidegate_policy::writeback::destage::Caps;
 /// Bytes of a block.
 const BLOCK: usize = 4096;
 
-/// Where the numbers of the last transactions are, that committed and that checkpointed, and the descriptions of blocks.
+/// Where the numbers of the last transactions are, that committed and that checkpointed, and the
+/// descriptions of blocks.
 const COMMITTED_AT: u64 = 0;
 const CHECKPOINTED_AT: u64 = 64;
 const DESCRIPTIONS_AT: u64 = 128;
@@ -40,7 +49,8 @@ const DESCRIPTIONS_AT: u64 = 128;
 /// Bytes of a description.
 const DESCRIPTION: u64 = 16;
 
-/// Between the first two looks at a block that somebody else holds, and the longest wait between two: a hard disk takes milliseconds.
+/// Between the first two looks at a block that somebody else holds, and the longest wait between
+/// two: a hard disk takes milliseconds.
 const LOOK_AGAIN_NS: u64 = 5000;
 const LOOK_AGAIN_NS_MAX: u64 = 320_000;
 

@@ -1,7 +1,8 @@
 //! What each single act costs on this machine: `bench calibrate`.
 //!
-//! Every figure of a cost profile is measured by itself, never by a workload that is to be predicted from it: medians of many
-//! short loops, with their spread. The result is a file that [`load`] reads back as the profile `here`.
+//! Every figure of a cost profile is measured by itself, never by a workload that is to be
+//! predicted from it: medians of many short loops, with their spread. The result is a file that
+//! [`load`] reads back as the profile `here`.
 
 mod acts;
 mod memory;
@@ -43,7 +44,8 @@ pub struct Calibration {
 impl Calibration {
     /// Measures everything: some seconds, on all cores.
     pub fn measure() -> anyhow::Result<Calibration> {
-        // A thread of its own, for it stays on one core; whatever the caller begins later is to have all of them.
+        // A thread of its own, for it stays on one core; whatever the caller begins later is to
+        // have all of them.
         let measured = std::thread::scope(|scope| scope.spawn(Calibration::measure_here).join());
         measured.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
@@ -126,7 +128,8 @@ pub fn load(path: &Path) -> anyhow::Result<(Calibration, Profile)> {
     Ok((calibration, profile))
 }
 
-/// A figure from samples of `sample`, which returns nanoseconds for each act; the first sample only warms up.
+/// A figure from samples of `sample`, which returns nanoseconds for each act; the first sample only
+/// warms up.
 fn figure(mut sample: impl FnMut() -> f64) -> Estimate {
     sample();
     let samples: Vec<f64> = (0..SAMPLES).map(|_| sample()).collect();

@@ -1,4 +1,5 @@
-//! The topic `disk-cache`: what a commit to the transactional cache costs over the bare bytes, and how soon a full one opens.
+//! The topic `disk-cache`: what a commit to the transactional cache costs over the bare bytes, and
+//! how soon a full one opens.
 
 use crate::blocks::{compare, scaling, second_core_missing};
 use crate::repetition::{self, value};
@@ -150,7 +151,8 @@ pub const TOPIC: Topic = Topic {
 const LINES: &str = "lines flushed";
 const FENCES: &str = "fences";
 
-/// Counted of a journal on a cache with metadata in blocks, and of transactions here that do the same.
+/// Counted of a journal on a cache with metadata in blocks, and of transactions here that do the
+/// same.
 const LINES_OF_MIX: &str = "lines flushed, random reads and writes of a file 2.5 times the cache";
 const DISK_BLOCKS_OF_MIX: &str = "blocks written to the disk, the same";
 
@@ -165,7 +167,8 @@ const fn count_row(
     Row::here(name, over, under, Target::AtMost(limit), count)
 }
 
-/// A throughput on the paper's platform, in virtual time, that is at least `limit` times the rival's.
+/// A throughput on the paper's platform, in virtual time, that is at least `limit` times the
+/// rival's.
 const fn throughput_row(
     name: &'static str,
     under: &'static str,
@@ -242,7 +245,8 @@ const COUNTED_BLOCKS: u64 = 16384;
 /// Its ring, small enough that elements are retired all the time.
 const COUNTED_RING: u32 = 4096;
 
-/// What the region counted while half of the cache's blocks were committed once, in transactions of `blocks`, in random order.
+/// What the region counted while half of the cache's blocks were committed once, in transactions of
+/// `blocks`, in random order.
 fn counted(found: Found, blocks: usize) -> anyhow::Result<Counters> {
     let disk = InTurn(Ram::new(4096, 2 * COUNTED_BLOCKS));
     let bytes = CachePlan::cut(u32::try_from(COUNTED_BLOCKS)?, 4096, 2 * COUNTED_BLOCKS, COUNTED_RING).end();
@@ -292,7 +296,8 @@ fn metadata_bytes() -> anyhow::Result<Outcome> {
     Ok(Outcome::count(stored - COUNTED_BLOCKS / 2 * BLOCK_BYTES as u64, COUNTED_BLOCKS / 2))
 }
 
-/// Opens a cache of 2,097,152 blocks whose entries all say dirty. Its blocks' bytes do not matter, and are not there.
+/// Opens a cache of 2,097,152 blocks whose entries all say dirty. Its blocks' bytes do not matter,
+/// and are not there.
 fn recovery(effort: Effort) -> anyhow::Result<Outcome> {
     const BLOCKS: u32 = 2 << 20;
     let plan = CachePlan::cut(BLOCKS, 4096, 2 * u64::from(BLOCKS), FormatSpec::RING_SLOTS);

@@ -1,7 +1,9 @@
-//! The topic `files`: programs that were never changed, with their files below a root of `tidegate run`, beside the same programs without.
+//! The topic `files`: programs that were never changed, with their files below a root of
+//! `tidegate run`, beside the same programs without.
 //!
-//! Every program is a process of its own, and both of a row live at the same time. Those under `run` have a pool in memory and their files on the disk; the
-//! others have their files on the same disk, or in memory. The scheduler puts them where it likes, as it does for anybody.
+//! Every program is a process of its own, and both of a row live at the same time. Those under
+//! `run` have a pool in memory and their files on the disk; the others have their files on the same
+//! disk, or in memory. The scheduler puts them where it likes, as it does for anybody.
 
 mod count;
 mod probe;

@@ -1,7 +1,8 @@
-//! The program `bench`: measures the rows of a topic and judges them by their targets, repeats the papers' experiments, draws them.
+//! The program `bench`: measures the rows of a topic and judges them by their targets, repeats the
+//! papers' experiments, draws them.
 //!
-//! `bench targets` exits with 0 only if every row it ran met its target; a row that could not be measured did not
-//! meet it. Rows and what they are measured against are tables in the library.
+//! `bench targets` exits with 0 only if every row it ran met its target; a row that could not be
+//! measured did not meet it. Rows and what they are measured against are tables in the library.
 
 #![forbid(unsafe_code)]
 
@@ -44,13 +45,15 @@ enum Command {
     Calibrate(Calibrate),
     /// Predict the time of a workload on a platform, in virtual time
     Predict(Predict),
-    /// Repeat the papers' experiments and keep their figures; what is in the folder already is not measured again
+    /// Repeat the papers' experiments and keep their figures; what is in the folder already is not
+    /// measured again
     Experiments(Experiments),
     /// Serve a subject of the experiments over NBD until this is ended
     Serve(Serve),
     /// Draw the figures of a folder as one HTML file
     Report(Report),
-    /// Write and sync as often as lines of the input say, and tell the time: a part of `targets files`
+    /// Write and sync as often as lines of the input say, and tell the time: a part of
+    /// `targets files`
     #[command(hide = true)]
     Probe(Probing),
 }
@@ -187,7 +190,8 @@ impl Targets {
     }
 }
 
-/// Prints a line. A reader that went away ends the program quietly: what was left to say nobody wants.
+/// Prints a line. A reader that went away ends the program quietly: what was left to say nobody
+/// wants.
 fn say(line: impl Display) {
     if let Err(error) = writeln!(std::io::stdout(), "{line}") {
         if error.kind() == ErrorKind::BrokenPipe {
@@ -348,7 +352,8 @@ fn measure(targets: &Targets) -> Tally {
     tally
 }
 
-/// How often a row whose samples are too far apart is measured again, each time with twice as many pairs.
+/// How often a row whose samples are too far apart is measured again, each time with twice as many
+/// pairs.
 const REPEATS_MAX: u32 = 2;
 
 /// The row's outcome, measured again with more pairs while it is too noisy to show anything.

@@ -1,7 +1,8 @@
-//! The topic `transit-experiments`: whether the figures of the transit paper come out again, on its platform in virtual time and on threads
-//! here.
+//! The topic `transit-experiments`: whether the figures of the transit paper come out again, on its
+//! platform in virtual time and on threads here.
 //!
-//! Every row reads figures of [`experiments`], in their quick form. A figure is measured when the first row asks for it, and once.
+//! Every row reads figures of [`experiments`], in their quick form. A figure is measured when the
+//! first row asks for it, and once.
 
 use crate::target::{Outcome, Row, Target, Topic};
 use anyhow::{Context, ensure};
@@ -153,7 +154,8 @@ fn less(one: f64, other: f64) -> bool {
     one < other * (1.0 - TIE)
 }
 
-/// Pairs that are inverted at `place` of the figure of reasons, and at no place after it the right way round.
+/// Pairs that are inverted at `place` of the figure of reasons, and at no place after it the right
+/// way round.
 fn order_explained(place: &str) -> anyhow::Result<Outcome> {
     let figure = figure(ONE_MORE_NUMBER, "platform-reasons")?;
     let places: Vec<&str> = series(&figure, Kind::Caiti.label())?.points.iter().map(|one| one.place.as_str()).collect();
@@ -185,7 +187,8 @@ fn is_inverted(figure: &Figure, (low, high): Pair<'_>, place: &str) -> bool {
     matches!((at(low), at(high)), (Ok(low), Ok(high)) if less(high, low))
 }
 
-/// Pairs that are inverted at `place` on threads here, and at every place of every one of the experiments `ablations`.
+/// Pairs that are inverted at `place` on threads here, and at every place of every one of the
+/// experiments `ablations`.
 fn order_here(place: &str, ablations: &[&str]) -> anyhow::Result<Outcome> {
     let here = figure("writers", "fig-5a")?;
     let ablations = ablations.iter().map(|name| figure(name, name)).collect::<anyhow::Result<Vec<Figure>>>()?;

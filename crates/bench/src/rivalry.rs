@@ -1,7 +1,8 @@
 //! The topic `rivals`: that those beside the transit cache are no strawmen, and what they pay.
 //!
-//! Each has to win where its idea works: blocks that fit into the cache, written again and again over memory as slow as Optane, never
-//! reach the memory at all. Then the price: a flush after many writes.
+//! Each has to win where its idea works: blocks that fit into the cache, written again and again
+//! over memory as slow as Optane, never reach the memory at all. Then the price: a flush after many
+//! writes.
 
 use crate::blocks::compare;
 use crate::target::{Method, Outcome, Row, Target, Topic};

@@ -1,6 +1,8 @@
-//! Rows against rivals: built and run as a child, because they need libraries that this program does not.
+//! Rows against rivals: built and run as a child, because they need libraries that this program
+//! does not.
 //!
-//! The child runs both sides itself, ours and the rival's, in turn in one process, and prints the [`Outcome`].
+//! The child runs both sides itself, ours and the rival's, in turn in one process, and prints the
+//! [`Outcome`].
 
 use crate::target::Outcome;
 use anyhow::Context;
@@ -20,7 +22,8 @@ pub fn outcome(row: &str, effort: Effort) -> anyhow::Result<Outcome> {
         .args(["run", "--release", "--quiet", "--package", "tidegate-rivals", "--", row])
         .args(["--pairs", &effort.pairs.to_string(), "--steps", &effort.steps.to_string()])
         .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")))
-        // tmpfs is no persistent memory to PMDK, and would be synced by system calls: ask for its fast path.
+        // tmpfs is no persistent memory to PMDK, and would be synced by system calls: ask for its
+        // fast path.
         .env("PMEM_IS_PMEM_FORCE", "1")
         .stderr(Stdio::inherit())
         .output()

@@ -1,8 +1,9 @@
 //! The topic `served`: volumes over NBD, by the clients people use, beside the servers people use.
 //!
-//! Every server is a process of its own, started for its row: the release build of `tidegate` with what it does
-//! unless asked otherwise, and a rival. Clients run on the first core, servers beside them or on the second, and both
-//! servers of a row on the same. Volumes and files lie in `/dev/shm`, written once before anything is measured.
+//! Every server is a process of its own, started for its row: the release build of `tidegate` with
+//! what it does unless asked otherwise, and a rival. Clients run on the first core, servers beside
+//! them or on the second, and both servers of a row on the same. Volumes and files lie in
+//! `/dev/shm`, written once before anything is measured.
 
 mod copies;
 mod crowd;

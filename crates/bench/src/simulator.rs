@@ -1,8 +1,10 @@
-//! The topic `simulator`: what virtual time predicts, over what the clock says, and what storms show.
+//! The topic `simulator`: what virtual time predicts, over what the clock says, and what storms
+//! show.
 //!
-//! Single acts are calibrated on this machine ([`crate::calibrate`]). A child, built for virtual cores, predicts a workload
-//! from them; this program runs the same workload on the real cores. Both are done in turn, pair by pair: a machine that others slow down for a
-//! while slows down what is calibrated too. The costs of the first prediction are printed beside it.
+//! Single acts are calibrated on this machine ([`crate::calibrate`]). A child, built for virtual
+//! cores, predicts a workload from them; this program runs the same workload on the real cores.
+//! Both are done in turn, pair by pair: a machine that others slow down for a while slows down what
+//! is calibrated too. The costs of the first prediction are printed beside it.
 
 mod predict;
 mod storms;
@@ -128,7 +130,8 @@ fn compare(effort: Effort, workload: Workload, writers: u32) -> anyhow::Result<O
     Ok(Outcome::ratio(&pairs?, "ns"))
 }
 
-/// Has `act` measure writes of so many writers on the real cores; a write cache is drained meanwhile.
+/// Has `act` measure writes of so many writers on the real cores; a write cache is drained
+/// meanwhile.
 fn with_subject<T>(workload: Workload, writers: usize, act: impl FnOnce(&dyn Subject) -> T) -> anyhow::Result<T> {
     if workload == Workload::DiskCache {
         let (cache, _) = whole_disk_cached_here()?;

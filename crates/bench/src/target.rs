@@ -1,7 +1,8 @@
 //! Rows: what is measured, over what, and the target it has to meet.
 //!
-//! A topic is one table of [`Row`]s, kept in a module of its own beside the functions that measure them. A new
-//! topic is a module with such a table and a line in the program's list of topics; a new row is an entry of the table.
+//! A topic is one table of [`Row`]s, kept in a module of its own beside the functions that measure
+//! them. A new topic is a module with such a table and a line in the program's list of topics; a
+//! new row is an entry of the table.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -145,7 +146,8 @@ pub enum Verdict {
     Met,
     /// The whole interval lies on the wrong side.
     Short,
-    /// The median is on the wrong side, and the interval touches the target only because it is wide: nothing is shown.
+    /// The median is on the wrong side, and the interval touches the target only because it is
+    /// wide: nothing is shown.
     TooNoisy,
     /// There is no figure.
     Missing,

@@ -1,7 +1,9 @@
-//! The topic `transit`: what passing blocks through DRAM gains and costs, over writing them to the block translation table at once.
+//! The topic `transit`: what passing blocks through DRAM gains and costs, over writing them to the
+//! block translation table at once.
 //!
-//! Times of single writes are taken with the clock on both sides (some 25 ns of each). Everything that drains runs as in the program: a
-//! [`DrainPool`](tidegate_background::DrainPool) of one thread, free to use the other core; an acknowledgement is compared with it there.
+//! Times of single writes are taken with the clock on both sides (some 25 ns of each). Everything
+//! that drains runs as in the program: a [`DrainPool`](tidegate_background::DrainPool) of one
+//! thread, free to use the other core; an acknowledgement is compared with it there.
 
 mod arrivals;
 mod floor;
@@ -173,7 +175,8 @@ pub const TOPIC: Topic = Topic {
 };
 
 fn acknowledgement(effort: Effort) -> anyhow::Result<Outcome> {
-    // Left to the scheduler, who drains is now beside the writer and now in its place, and then not there while it writes.
+    // Left to the scheduler, who drains is now beside the writer and now in its place, and then not
+    // there while it writes.
     let drained = || -> anyhow::Result<(Rig, DrainedArray)> {
         let rig = Rig::new(Arc::new(tidegate_measure::medium::btt()?), SLOTS)?;
         Ok((rig, DrainedArray::new(SLOTS, BURST, Arc::new(tidegate_measure::medium::btt()?))?))
@@ -260,7 +263,8 @@ fn flush(effort: Effort, bytes: u64) -> anyhow::Result<Outcome> {
     Ok(Outcome::figure(&times, "ms"))
 }
 
-/// Milliseconds of a flush after `writes` writes through a cache of `slots` slots, each time it is called.
+/// Milliseconds of a flush after `writes` writes through a cache of `slots` slots, each time it is
+/// called.
 pub(crate) fn flush_milliseconds(slots: u32, writes: u64) -> anyhow::Result<impl Fn() -> f64> {
     let rig = Rig::new(Arc::new(tidegate_measure::medium::btt()?), slots)?;
     Ok(move || rig.flush_after(writes))

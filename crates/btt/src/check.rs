@@ -3,8 +3,8 @@
 //! 1. Both info blocks of each arena are good and identical, and the error flag is clear.
 //! 2. All lanes use the same two flog slots; each lane's sequence numbers follow each other.
 //! 3. Flog entries and map entries name sectors and blocks of their arena.
-//! 4. Each internal block is named exactly once, by the map or as a lane's free block. An interrupted write counts as
-//!    finished: it is no damage, and the next open finishes it.
+//! 4. Each internal block is named exactly once, by the map or as a lane's free block. An
+//!    interrupted write counts as finished: it is no damage, and the next open finishes it.
 //!
 //! Repair is in [`crate::repair`].
 
@@ -16,7 +16,8 @@ use std::collections::BTreeMap;
 use tidegate_layout::btt::{Arena, FlogGroup, MapEntry, MapState, SlotPair};
 use tidegate_media::{BlockSet, Corrupt, Lba, LbaRange, Poison, Region};
 
-/// The rule that an arena breaks whose error flag is set. [`Repair::Yes`] checks the rest of the arena, and clears the flag.
+/// The rule that an arena breaks whose error flag is set. [`Repair::Yes`] checks the rest of the
+/// arena, and clears the flag.
 pub const ERROR_FLAG_RULE: &str = "the arena's error flag is clear";
 
 /// Whether to repair what is found.
@@ -24,8 +25,8 @@ pub const ERROR_FLAG_RULE: &str = "the arena's error flag is clear";
 pub enum Repair {
     /// Only look. Nothing on the medium changes.
     No,
-    /// Finish interrupted writes and put right whatever is broken. Where data cannot be told right from wrong, the sector
-    /// is put in the error state: reads of it fail until it is written.
+    /// Finish interrupted writes and put right whatever is broken. Where data cannot be told right
+    /// from wrong, the sector is put in the error state: reads of it fail until it is written.
     Yes,
 }
 
@@ -40,7 +41,8 @@ pub struct Report {
     pub given_up: u64,
     /// Sectors whose data a repair gives up, or gave up.
     pub at_stake: Vec<LbaRange>,
-    /// Sectors whose block was also the free block of a lane: a repair keeps what they hold, and a write may have destroyed it before.
+    /// Sectors whose block was also the free block of a lane: a repair keeps what they hold, and a
+    /// write may have destroyed it before.
     pub doubtful: Vec<LbaRange>,
     /// Every broken rule.
     pub findings: Vec<Finding>,
@@ -59,7 +61,8 @@ pub struct Counts {
     pub error: u64,
     /// Free blocks of lanes.
     pub free: u64,
-    /// Writes that were committed and are still missing in the map. No damage: the next open finishes them.
+    /// Writes that were committed and are still missing in the map. No damage: the next open
+    /// finishes them.
     pub interrupted: u64,
 }
 
@@ -199,7 +202,8 @@ pub(crate) struct Audit {
     pub(crate) named: BlockSet,
     /// Blocks named by more than one map entry.
     pub(crate) doubled: BlockSet,
-    /// Sectors whose entry names no block of the arena, one that another entry named before, or cannot be read.
+    /// Sectors whose entry names no block of the arena, one that another entry named before, or
+    /// cannot be read.
     pub(crate) bad_sectors: Vec<u32>,
     /// Those of the bad sectors that were in the error state.
     lost_before: Vec<u32>,
@@ -209,7 +213,8 @@ pub(crate) struct Audit {
     pub(crate) findings: Vec<Corrupt>,
     /// How many rules are broken.
     pub(crate) broken: u64,
-    /// The first broken rule that makes writing dangerous: any, but for what the medium does not give back.
+    /// The first broken rule that makes writing dangerous: any, but for what the medium does not
+    /// give back.
     pub(crate) contradiction: Option<Corrupt>,
     findings_max: usize,
     states: [u64; 4],
@@ -280,8 +285,8 @@ impl Audit {
         }
     }
 
-    /// What recovery would store, lane after lane. Where the map cannot be read nothing is known to be missing: such sectors are bad ones, as
-    /// [`Audit::read_map`] finds.
+    /// What recovery would store, lane after lane. Where the map cannot be read nothing is known to
+    /// be missing: such sectors are bad ones, as [`Audit::read_map`] finds.
     fn find_interrupted<R: Region + ?Sized>(&mut self, region: &R) {
         for newest in self.lanes.iter().flatten() {
             let holds = match self.interrupted.get(&newest.lba) {
@@ -312,8 +317,8 @@ impl Audit {
         });
     }
 
-    /// Claims all sectors of `chunk` at once, if none was ever written and no block of theirs is named yet: the map of a large and young
-    /// volume is zero almost everywhere.
+    /// Claims all sectors of `chunk` at once, if none was ever written and no block of theirs is
+    /// named yet: the map of a large and young volume is zero almost everywhere.
     fn claim_untouched(&mut self, first: u32, chunk: &Chunk<'_>) -> bool {
         let Some(words) = chunk.readable else { return false };
         let sectors = chunk.sectors;
@@ -435,7 +440,8 @@ struct Chunk<'a> {
 }
 
 impl Chunk<'_> {
-    /// Calls `see` with each sector of the chunk, which begins with sector `first` of `arena`, and its map entry.
+    /// Calls `see` with each sector of the chunk, which begins with sector `first` of `arena`, and
+    /// its map entry.
     fn each_entry<R: Region + ?Sized>(
         &self,
         region: &R,

@@ -1,12 +1,15 @@
 //! Lays out a fresh volume.
 //!
 //! A half-written layout must never be taken for a valid one, whatever lay there before:
-//! 1. Every place where an info block could lie is zeroed: second copies first, then the first page, then the others, so that
-//!    an old volume stays whole until its first copy goes (the second page holds data, where the first is its info block).
+//! 1. Every place where an info block could lie is zeroed: second copies first, then the first
+//!    page, then the others, so that an old volume stays whole until its first copy goes (the
+//!    second page holds data, where the first is its info block).
 //! 2. Maps and flogs are written, and what else must read as zeroes.
-//! 3. Info blocks are written last, from the highest arena to the lowest, the second copy before the first.
+//! 3. Info blocks are written last, from the highest arena to the lowest, the second copy before
+//!    the first.
 //!
-//! A cut before the very last info block leaves either nothing, or a second copy whose volume is complete.
+//! A cut before the very last info block leaves either nothing, or a second copy whose volume is
+//! complete.
 
 use tidegate_layout::btt::{
     ARENA_BYTES_MAX, ARENA_BYTES_MIN, Arena, ArenaGeometry, FlogGroup, FlogHalf, InfoBlock, MapEntry, MapState, NFREE,
@@ -56,8 +59,9 @@ pub struct PlannedArena {
     pub geometry: ArenaGeometry,
 }
 
-/// Lays out a fresh volume over all of `region`. What lay there is gone. If that was [`Contents::Unknown`], the volume reads zeroes all the
-/// same: its map starts in the zero state, or, for the 512-byte class whose zero state Linux misreads, its data area is zeroed.
+/// Lays out a fresh volume over all of `region`. What lay there is gone. If that was
+/// [`Contents::Unknown`], the volume reads zeroes all the same: its map starts in the zero state,
+/// or, for the 512-byte class whose zero state Linux misreads, its data area is zeroed.
 pub fn format<R: Region + ?Sized>(region: &R, spec: &FormatSpec, contents: Contents) -> Result<(), FormatError> {
     let plan = plan(region.len(), spec.version, spec.sector_size)?;
     format_arenas(region, spec, &plan, contents)
@@ -78,8 +82,8 @@ pub fn plan(bytes: u64, version: Version, sector_size: u32) -> Result<Vec<Planne
         .collect())
 }
 
-/// Lays out a fresh volume of exactly these arenas. [`format()`] is this with the arenas of [`plan`]; others serve tests with
-/// small geometries.
+/// Lays out a fresh volume of exactly these arenas. [`format()`] is this with the arenas of
+/// [`plan`]; others serve tests with small geometries.
 pub fn format_arenas<R: Region + ?Sized>(
     region: &R,
     spec: &FormatSpec,

@@ -1,9 +1,12 @@
-//! The running volume: reads, writes, discards. The order of a write is argued in the crate's preamble.
+//! The running volume: reads, writes, discards. The order of a write is argued in the crate's
+//! preamble.
 //!
 //! Invariants, all checked by [`crate::check`]:
-//! 1. Every internal block is named exactly once: by a map entry, or by the newest flog entry of a lane as `old`.
+//! 1. Every internal block is named exactly once: by a map entry, or by the newest flog entry of a
+//!    lane as `old`.
 //! 2. A map entry is stored to only under its stripe's lock.
-//! 3. A lane is used by one write at a time, and the order lane, then stripe, is the only order of locks.
+//! 3. A lane is used by one write at a time, and the order lane, then stripe, is the only order of
+//!    locks.
 
 use crate::lanes::{Lane, Lanes};
 use crate::locate::Summary;
@@ -19,12 +22,14 @@ use tidegate_media::{
     Result,
 };
 
-/// How often a block is read anew because an entry beside its own, or its own, was replaced, before writers have to wait for the reader.
+/// How often a block is read anew because an entry beside its own, or its own, was replaced, before
+/// writers have to wait for the reader.
 const UNLOCKED_READS: u32 = 3;
 
 /// A block translation table on a region: blocks that are written whole or not at all.
 ///
-/// Durable when a write returns: the table has no volatile cache of its own, and a flush has nothing to do.
+/// Durable when a write returns: the table has no volatile cache of its own, and a flush has
+/// nothing to do.
 pub struct Btt<R> {
     pub(crate) region: R,
     pub(crate) arenas: Vec<LiveArena>,
@@ -52,7 +57,8 @@ impl<R: Region> Btt<R> {
         &self.summary
     }
 
-    /// What was found before the volume was opened. First info blocks that the opening restored are among the findings.
+    /// What was found before the volume was opened. First info blocks that the opening restored are
+    /// among the findings.
     pub fn survey(&self) -> &Survey {
         &self.survey
     }
@@ -62,8 +68,9 @@ impl<R: Region> Btt<R> {
         &self.region
     }
 
-    /// Streams `data`, one sector, into the free block of each lane of the first arena, and fences after each; returns how many
-    /// there are. Nothing a user sees changes: no sector has these blocks, as the survey has seen. It is there for measuring what a write costs.
+    /// Streams `data`, one sector, into the free block of each lane of the first arena, and fences
+    /// after each; returns how many there are. Nothing a user sees changes: no sector has these
+    /// blocks, as the survey has seen. It is there for measuring what a write costs.
     pub fn rehearse(&self, data: &[u8]) -> Result<u32> {
         self.refuse_if_read_only()?;
         self.geometry().range(Lba(0), data.len())?;
@@ -90,7 +97,8 @@ impl<R: Region> Btt<R> {
         let mut lane = live.lanes.take(thread_token());
         let mut stripe = live.map.lock(at);
         self.loss.check()?;
-        // Before the map is looked at, whose line is seldom cached: nothing of the data waits for it.
+        // Before the map is looked at, whose line is seldom cached: nothing of the data waits for
+        // it.
         self.stream_data(live, lane.free(), data);
         let found = self.mapped(live, lba, at);
         if found.is_err() {
@@ -99,15 +107,17 @@ impl<R: Region> Btt<R> {
         self.commit(live, &mut lane, &mut stripe, lba, found?)
     }
 
-    /// The word of the map that holds the entry of sector `lba`, at `at`, and the block that it names.
+    /// The word of the map that holds the entry of sector `lba`, at `at`, and the block that it
+    /// names.
     #[inline(always)]
     pub(crate) fn mapped(&self, live: &LiveArena, lba: u32, at: u64) -> Result<(MapWord, u32)> {
         let word = MapWord::load(&self.region, at)?;
         Ok((word, live.block_of(word.entry(), lba)?))
     }
 
-    /// Puts the lane's free block, to which the caller has streamed, in the place of `old`, the block that sector `lba` has by `word`. That becomes
-    /// the lane's free block. Nothing fails before a fence was passed, see `lanes`.
+    /// Puts the lane's free block, to which the caller has streamed, in the place of `old`, the
+    /// block that sector `lba` has by `word`. That becomes the lane's free block. Nothing fails
+    /// before a fence was passed, see `lanes`.
     #[inline(always)]
     pub(crate) fn commit(
         &self,
@@ -137,7 +147,8 @@ impl<R: Region> Btt<R> {
         Ok(())
     }
 
-    /// Writes any number of sectors. Apart from the write of one: a loop around that costs it a tenth of its time.
+    /// Writes any number of sectors. Apart from the write of one: a loop around that costs it a
+    /// tenth of its time.
     #[inline(never)]
     fn write_blocks(&self, range: LbaRange, data: &[u8]) -> Result<()> {
         let sectors = range.first.0..range.end();
@@ -147,8 +158,9 @@ impl<R: Region> Btt<R> {
         })
     }
 
-    /// Streams the data of a sector, and zeroes for its metadata, into `block`. The caller holds the lane whose free block it is, and took
-    /// the lane's lock after the map entry that named it was replaced.
+    /// Streams the data of a sector, and zeroes for its metadata, into `block`. The caller holds
+    /// the lane whose free block it is, and took the lane's lock after the map entry that named it
+    /// was replaced.
     pub(crate) fn stream_data(&self, live: &LiveArena, block: u32, data: &[u8]) {
         // A reader who sees one byte of this also sees that the entry was replaced.
         fence_after_lock();
@@ -159,8 +171,8 @@ impl<R: Region> Btt<R> {
         }
     }
 
-    /// Reads without a lock, and counts what was copied only if no entry of the stripe was replaced meanwhile; where writers never leave
-    /// the time for that, with the stripe locked.
+    /// Reads without a lock, and counts what was copied only if no entry of the stripe was replaced
+    /// meanwhile; where writers never leave the time for that, with the stripe locked.
     fn read_block(&self, live: &LiveArena, lba: u32, out: &mut [u8]) -> Result<()> {
         let at = live.arena.map_at(lba);
         for _ in 0..UNLOCKED_READS {
@@ -194,8 +206,9 @@ impl<R: Region> Btt<R> {
         Ok(self.region.read(live.arena.data_at(block), out)?)
     }
 
-    /// Puts the map entries of sectors `first..end` into the zero state and begins their write-back. Also of those that are in it:
-    /// another thread may have stored them, flushed them, and not passed its fence.
+    /// Puts the map entries of sectors `first..end` into the zero state and begins their
+    /// write-back. Also of those that are in it: another thread may have stored them, flushed them,
+    /// and not passed its fence.
     fn map_zeroes(&self, live: &LiveArena, first: u32, end: u32) -> Result<()> {
         for lba in first..end {
             let at = live.arena.map_at(lba);
@@ -233,7 +246,8 @@ impl<R: Region> Btt<R> {
         (live, u32::try_from(number - live.first).expect("an arena has less than 2^32 sectors"))
     }
 
-    /// Calls `act` on each arena's part of `range`: its first sector and one past its last, counted in the arena.
+    /// Calls `act` on each arena's part of `range`: its first sector and one past its last, counted
+    /// in the arena.
     fn by_arena(&self, range: LbaRange, mut act: impl FnMut(&LiveArena, u32, u32) -> Result<()>) -> Result<()> {
         for live in &self.arenas {
             let within = |lba: u64| lba.saturating_sub(live.first).min(u64::from(live.arena.geometry().external_nlba));

@@ -1,10 +1,12 @@
-//! Lanes of one arena: each owns a free block and a pair of flog slots, and serves one write at a time.
+//! Lanes of one arena: each owns a free block and a pair of flog slots, and serves one write at a
+//! time.
 //!
 //! 1. A lane's free block is named by no map entry, and is its newest flog entry's `old`.
-//! 2. A lane remembers its last store to the map until a later write of the lane has flushed the line and passed a fence; then
-//!    `fences` grows.
-//! 3. A lane is given back only after a fence behind whatever was streamed for it. Streamed stores are not kept in order with that of the lock's
-//!    release: they might reach its free block after those of the lane's next holder.
+//! 2. A lane remembers its last store to the map until a later write of the lane has flushed the
+//!    line and passed a fence; then `fences` grows.
+//! 3. A lane is given back only after a fence behind whatever was streamed for it. Streamed stores
+//!    are not kept in order with that of the lock's release: they might reach its free block after
+//!    those of the lane's next holder.
 
 use crate::map::LaneStore;
 use crate::padded::Padded;
@@ -29,7 +31,8 @@ pub(crate) struct Lane {
     number: u32,
     /// The block the next write goes to.
     free: u32,
-    /// Which two slots of the group are in use, and which of them, 0 or 1, the next write overwrites.
+    /// Which two slots of the group are in use, and which of them, 0 or 1, the next write
+    /// overwrites.
     pair: SlotPair,
     next_slot: usize,
     next_seq: u32,
@@ -45,10 +48,12 @@ impl Lanes {
         Lanes { lanes: lanes.into_iter().map(|lane| Padded(SpinLock::new(lane))).collect(), fences }
     }
 
-    /// A lane for the thread `token`: its own if that is free, else any free one, else its own once it is free.
+    /// A lane for the thread `token`: its own if that is free, else any free one, else its own once
+    /// it is free.
     pub(crate) fn take(&self, token: u32) -> SpinGuard<'_, Lane> {
         let own = token as usize % self.lanes.len();
-        // Apart from the search, which costs more than the rest of a write's bookkeeping if it is inlined.
+        // Apart from the search, which costs more than the rest of a write's bookkeeping if it is
+        // inlined.
         self.lanes[own].try_lock().unwrap_or_else(|| self.take_any(own))
     }
 
@@ -84,13 +89,15 @@ impl Lanes {
 
     fn passed_fence(&self, lane: u32) {
         let LaneFences(count) = self.fences(lane);
-        // Release pairs with the Acquire of `fenced_since`. A plain store: only the lane's holder changes it.
+        // Release pairs with the Acquire of `fenced_since`. A plain store: only the lane's holder
+        // changes it.
         self.fences[lane as usize].store(count + 1, Ordering::Release);
     }
 }
 
 impl Lane {
-    /// The lane `number` whose newest flog entry lies in slot `newest` of `pair` and has number `seq`.
+    /// The lane `number` whose newest flog entry lies in slot `newest` of `pair` and has number
+    /// `seq`.
     pub(crate) fn new(number: u32, pair: SlotPair, newest: usize, seq: u32, free: u32) -> Lane {
         Lane { number, free, pair, next_slot: 1 - newest, next_seq: next_seq(seq), unfenced: None, writes: 0 }
     }
@@ -100,7 +107,8 @@ impl Lane {
         self.free
     }
 
-    /// A number for each write that levelling of wear counts, as good as random; the lane's free block makes others of them after each opening.
+    /// A number for each write that levelling of wear counts, as good as random; the lane's free
+    /// block makes others of them after each opening.
     pub(crate) fn draw(&mut self) -> u64 {
         self.writes = self.writes.wrapping_add(1);
         mix(mix(u64::from(self.writes) << 32 | u64::from(self.free)) ^ u64::from(self.number))
@@ -111,8 +119,9 @@ impl Lane {
         self.number
     }
 
-    /// Fences what the calling thread streamed for this lane, and the lane's last store to the map with it. That is flushed only
-    /// here, not where it was stored: a locked instruction soon after a flush waits for it, and the next lock is one.
+    /// Fences what the calling thread streamed for this lane, and the lane's last store to the map
+    /// with it. That is flushed only here, not where it was stored: a locked instruction soon after
+    /// a flush waits for it, and the next lock is one.
     pub(crate) fn fence_data<R: Region>(&mut self, region: &R, lanes: &Lanes) -> Result<(), Sealed> {
         if let Some(at) = self.unfenced {
             region.flush(at, 8);
@@ -124,15 +133,17 @@ impl Lane {
         Ok(())
     }
 
-    /// Streams the first word of the lane's next flog entry: that `lba` is about to leave `replaced`. It counts for nothing before the second
-    /// word is stored, and is durable by then: the caller passes a fence in between, [`Lane::fence_data`] as a rule.
+    /// Streams the first word of the lane's next flog entry: that `lba` is about to leave
+    /// `replaced`. It counts for nothing before the second word is stored, and is durable by then:
+    /// the caller passes a fence in between, [`Lane::fence_data`] as a rule.
     #[track_caller]
     pub(crate) fn log_replaced<R: Region>(&self, region: &R, arena: &Arena, lba: u32, replaced: u32) {
         let [first, _] = FlogHalf::new(lba, replaced, self.free, self.next_seq).words();
         region.stream(self.flog_at(arena), &first.to_le_bytes());
     }
 
-    /// Streams the second word of the flog entry, which commits the move to the lane's free block, and fences it.
+    /// Streams the second word of the flog entry, which commits the move to the lane's free block,
+    /// and fences it.
     pub(crate) fn log_new<R: Region>(&self, region: &R, arena: &Arena) -> Result<(), Sealed> {
         let [_, second] = FlogHalf::new(0, 0, self.free, self.next_seq).words();
         region.stream(self.flog_at(arena) + 8, &second.to_le_bytes());
@@ -144,8 +155,9 @@ impl Lane {
         arena.flog_at(self.number) + (slot * size_of::<FlogHalf>()) as u64
     }
 
-    /// After the map's word at `at` was stored: the lane's free block is now `old`. Inlined: what it answers would else be stored to the stack in
-    /// words and loaded as vectors, which waits for the fence before.
+    /// After the map's word at `at` was stored: the lane's free block is now `old`. Inlined: what
+    /// it answers would else be stored to the stack in words and loaded as vectors, which waits for
+    /// the fence before.
     #[inline(always)]
     pub(crate) fn advance(&mut self, lanes: &Lanes, old: u32, at: u64) -> LaneStore {
         self.free = old;

@@ -1,8 +1,8 @@
 //! Finds the arenas of a volume by either copy of their info blocks.
 //!
-//! The first arena starts at byte 4096 (version 1.1) or at 0 (2.0). Where both places look like one, both copies that agree
-//! win over one alone: a version-2.0 volume's data may hold the image of a 1.1 volume, and a 1.1 volume leaves the first
-//! page, with whatever lay there, alone.
+//! The first arena starts at byte 4096 (version 1.1) or at 0 (2.0). Where both places look like
+//! one, both copies that agree win over one alone: a version-2.0 volume's data may hold the image
+//! of a 1.1 volume, and a 1.1 volume leaves the first page, with whatever lay there, alone.
 
 use std::fmt;
 use tidegate_layout::Broken;
@@ -34,7 +34,8 @@ pub struct Summary {
 /// What to do with a first info block that is damaged, where the second copy is good.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FirstCopy {
-    /// Write it back where it was clearly ours: it has the signature, or is all zero. Otherwise refuse.
+    /// Write it back where it was clearly ours: it has the signature, or is all zero. Otherwise
+    /// refuse.
     #[default]
     RestoreIfOurs,
     /// Go by the second copy and leave the first as it is.
@@ -94,7 +95,8 @@ impl CopyState {
     }
 }
 
-/// One copy of an info block: its bytes, and the arena they describe or what is the matter with them.
+/// One copy of an info block: its bytes, and the arena they describe or what is the matter with
+/// them.
 struct InfoCopy {
     info: InfoBlock,
     arena: Result<Arena, CopyState>,

@@ -1,9 +1,11 @@
-//! The map of one arena: entries of 4 bytes, stored as halves of aligned 8-byte words, and locked by stripes: every 1024th word.
+//! The map of one arena: entries of 4 bytes, stored as halves of aligned 8-byte words, and locked
+//! by stripes: every 1024th word.
 //!
 //! 1. A word of the map is stored to only under its stripe's lock; readers load it without.
-//! 2. A stripe remembers the last store to its words that may not be durable yet, and which lane made it. A lane that logs an entry
-//!    it read there makes that store durable by the same fence.
-//! 3. A stripe counts the entries that were replaced, behind each. Whoever copied a block out looks whether the count is what it was.
+//! 2. A stripe remembers the last store to its words that may not be durable yet, and which lane
+//!    made it. A lane that logs an entry it read there makes that store durable by the same fence.
+//! 3. A stripe counts the entries that were replaced, behind each. Whoever copied a block out looks
+//!    whether the count is what it was.
 
 use crate::lanes::{LaneFences, Lanes};
 use crate::padded::Padded;
@@ -17,7 +19,8 @@ const MAP_WORD_BYTES: u64 = 8;
 /// More stripes, fewer lanes that meet; each is one line of DRAM.
 const STRIPES: u64 = 1024;
 
-/// The words of one arena's map: locks over them for writers, and for readers how often an entry was replaced.
+/// The words of one arena's map: locks over them for writers, and for readers how often an entry
+/// was replaced.
 pub(crate) struct Stripes {
     stripes: Box<[Padded<Stripe>]>,
 }
@@ -62,17 +65,20 @@ impl Stripes {
         LockedStripe { last: stripe.last.lock(), replacements: &stripe.replacements }
     }
 
-    /// How often entries of the stripe of the entry at `at` were replaced. To be asked before the entry is loaded.
+    /// How often entries of the stripe of the entry at `at` were replaced. To be asked before the
+    /// entry is loaded.
     pub(crate) fn replacements(&self, at: u64) -> Replacements {
-        // Acquire pairs with the Release of `replace`: who sees the count sees the entry that it counts.
+        // Acquire pairs with the Release of `replace`: who sees the count sees the entry that it
+        // counts.
         Replacements(self.of(at).replacements.load(Ordering::Acquire))
     }
 
-    /// Whether no entry of the stripe was replaced since it had seen `before`, so that no block that its entries named then was
-    /// written to before this call.
+    /// Whether no entry of the stripe was replaced since it had seen `before`, so that no block
+    /// that its entries named then was written to before this call.
     #[track_caller]
     pub(crate) fn unchanged_since(&self, at: u64, before: Replacements) -> bool {
-        // Pairs with the fence before a block is streamed to: who copied one byte of that finds the count as it was at that fence, or later.
+        // Pairs with the fence before a block is streamed to: who copied one byte of that finds the
+        // count as it was at that fence, or later.
         fence(Ordering::Acquire);
         self.of(at).replacements.load(Ordering::Relaxed) == before.0
     }
@@ -84,8 +90,9 @@ impl Stripes {
 }
 
 impl LockedStripe<'_> {
-    /// Flushes what another lane than `lane` stored to this stripe last, if no fence of that lane has made it durable; the fence of the
-    /// caller's data then does. Every earlier such store was settled before the one remembered was made.
+    /// Flushes what another lane than `lane` stored to this stripe last, if no fence of that lane
+    /// has made it durable; the fence of the caller's data then does. Every earlier such store was
+    /// settled before the one remembered was made.
     #[inline]
     pub(crate) fn settle<R: Region>(&self, region: &R, lanes: &Lanes, lane: u32) {
         if let Some(store) = *self.last
@@ -96,11 +103,13 @@ impl LockedStripe<'_> {
         }
     }
 
-    /// Stores `word`, whose entry names another block than before, and says where. Readers who began before find out.
+    /// Stores `word`, whose entry names another block than before, and says where. Readers who
+    /// began before find out.
     #[inline]
     pub(crate) fn replace<R: Region>(&self, region: &R, word: MapWord) -> u64 {
         let at = word.store(region);
-        // A plain store: the lock is held. Release: behind the entry, so that nobody takes the new count and the old entry.
+        // A plain store: the lock is held. Release: behind the entry, so that nobody takes the new
+        // count and the old entry.
         self.replacements.store(self.replacements.load(Ordering::Relaxed) + 1, Ordering::Release);
         at
     }
@@ -139,7 +148,8 @@ impl MapWord {
         MapWord { word: others | u64::from(entry.raw()) << self.shift(), ..self }
     }
 
-    /// Stores the word, and says where. The caller has the stripe's lock, and loaded the word under it.
+    /// Stores the word, and says where. The caller has the stripe's lock, and loaded the word under
+    /// it.
     pub(crate) fn store<R: Region + ?Sized>(self, region: &R) -> u64 {
         let at = self.at & !7;
         region.store_u64(at, self.word);

@@ -1,8 +1,10 @@
-//! Opens a volume: finds it, restores a lost first info block, and finishes what a power cut interrupted.
+//! Opens a volume: finds it, restores a lost first info block, and finishes what a power cut
+//! interrupted.
 //!
-//! Recovery looks at each lane by itself. If the newest flog entry says that a sector moved and the map still names the block
-//! it moved from, the write was committed and its map store lost: it is done again. Whatever else the map holds, the
-//! write was complete. Running it twice, or cutting it short, changes nothing.
+//! Recovery looks at each lane by itself. If the newest flog entry says that a sector moved and the
+//! map still names the block it moved from, the write was committed and its map store lost: it is
+//! done again. Whatever else the map holds, the write was complete. Running it twice, or cutting it
+//! short, changes nothing.
 //!
 //! Before all this [`crate::survey`] decides whether the volume may be written.
 
@@ -27,8 +29,9 @@ pub struct OpenOptions {
     pub version: Option<Version>,
     /// What to do with a damaged first info block.
     pub first_copy: FirstCopy,
-    /// After one write in so many, on average, one more sector of the arena, any, moves to the lane's free block, so that its own block is the
-    /// next one written. Without it a sector that is written over and over wears out two blocks while others are never written.
+    /// After one write in so many, on average, one more sector of the arena, any, moves to the
+    /// lane's free block, so that its own block is the next one written. Without it a sector that
+    /// is written over and over wears out two blocks while others are never written.
     pub level_wear_every: Option<NonZeroU32>,
     /// Whether the volume takes writes.
     pub writes: Writes,
@@ -40,7 +43,8 @@ pub enum Writes {
     /// It does. A volume that must not be written is not opened so.
     #[default]
     Allowed,
-    /// It answers that it is read-only. Interrupted writes are finished all the same: if the region is not to be changed, give a private copy.
+    /// It answers that it is read-only. Interrupted writes are finished all the same: if the region
+    /// is not to be changed, give a private copy.
     Refused,
 }
 
@@ -55,8 +59,8 @@ impl Default for OpenOptions {
     }
 }
 
-/// Why a volume was not opened. Nothing on the medium was changed, but for info blocks and interrupted writes
-/// that were already finished, where the medium failed amid that.
+/// Why a volume was not opened. Nothing on the medium was changed, but for info blocks and
+/// interrupted writes that were already finished, where the medium failed amid that.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
     /// The region is blank.
@@ -68,7 +72,8 @@ pub enum OpenError {
         /// What its first bytes look like.
         what: &'static str,
     },
-    /// The first info block is foreign, and the second good: perhaps the region was given to somebody else.
+    /// The first info block is foreign, and the second good: perhaps the region was given to
+    /// somebody else.
     #[error("the first info block at {at:#x} is overwritten with something else ({what}), the second one is intact")]
     FirstCopyForeign {
         /// Where the first info block should be.
@@ -99,7 +104,8 @@ pub enum OpenError {
 }
 
 impl<R: Region> Btt<R> {
-    /// Opens the volume on `region`. Interrupted writes are finished, and durable, before this returns.
+    /// Opens the volume on `region`. Interrupted writes are finished, and durable, before this
+    /// returns.
     pub fn open(region: R, options: &OpenOptions) -> Result<Btt<R>, OpenError> {
         let located = match locate(&region, options.version) {
             Ok(located) => located,
@@ -138,11 +144,13 @@ impl<R: Region> Btt<R> {
     }
 }
 
-/// Writes first info blocks back from their second copies. Those of somebody else were refused by the survey.
+/// Writes first info blocks back from their second copies. Those of somebody else were refused by
+/// the survey.
 fn restore_first_copies<R: Region>(region: &R, located: &Located) {
     for found in &located.arenas {
         match found.first {
-            // An unreadable copy stays: to store over bad memory is for a repair that somebody asked for.
+            // An unreadable copy stays: to store over bad memory is for a repair that somebody
+            // asked for.
             CopyState::Good | CopyState::Differs | CopyState::Unreadable(_) => {}
             // `settle_flog` fences it: nothing before that rests on it.
             CopyState::Zero | CopyState::Damaged(_) | CopyState::Foreign => {
@@ -152,7 +160,8 @@ fn restore_first_copies<R: Region>(region: &R, located: &Located) {
     }
 }
 
-/// The lanes of `arena`, each after its interrupted write, if any, was finished (flushed, not fenced).
+/// The lanes of `arena`, each after its interrupted write, if any, was finished (flushed, not
+/// fenced).
 fn recover<R: Region>(region: &R, arena: &Arena) -> Result<Vec<Lane>, OpenError> {
     let (pair, newest) = read_lanes(region, arena)?;
     settle_flog(region, arena)?;
@@ -170,8 +179,9 @@ pub(crate) fn read_lanes<R: Region + ?Sized>(region: &R, arena: &Arena) -> Resul
     Ok((pair, newest.collect::<Result<_, _>>()?))
 }
 
-/// Makes the flog durable as it is read. A process that was killed while the power stayed leaves entries that only the
-/// processor's caches have; if one were acted on and a power cut then took it, its block would have two owners.
+/// Makes the flog durable as it is read. A process that was killed while the power stayed leaves
+/// entries that only the processor's caches have; if one were acted on and a power cut then took
+/// it, its block would have two owners.
 fn settle_flog<R: Region + ?Sized>(region: &R, arena: &Arena) -> Result<(), Sealed> {
     region.flush(arena.flog_at(0), u64::from(arena.geometry().nfree) * size_of::<FlogGroup>() as u64);
     region.fence()
@@ -228,8 +238,8 @@ pub(crate) fn newest_entry(arena: &Arena, number: u32, group: &FlogGroup, pair: 
 }
 
 impl Newest {
-    /// The map word in which the write is still missing, if it was interrupted. A lane that wrote nothing yet needs no word, which may be
-    /// one that cannot be read.
+    /// The map word in which the write is still missing, if it was interrupted. A lane that wrote
+    /// nothing yet needs no word, which may be one that cannot be read.
     pub(crate) fn interrupted<R: Region + ?Sized>(&self, region: &R, arena: &Arena) -> Result<Option<MapWord>, Poison> {
         if self.old == self.new {
             return Ok(None);
@@ -239,8 +249,8 @@ impl Newest {
         Ok((holds == self.old).then_some(word))
     }
 
-    /// Finishes the write, if it was interrupted: flushed, not fenced. An entry that the map does hold may be in the caches
-    /// only, as in [`settle_flog`], and is flushed too.
+    /// Finishes the write, if it was interrupted: flushed, not fenced. An entry that the map does
+    /// hold may be in the caches only, as in [`settle_flog`], and is flushed too.
     pub(crate) fn finish<R: Region + ?Sized>(&self, region: &R, arena: &Arena) -> Result<(), Poison> {
         if let Some(word) = self.interrupted(region, arena)? {
             word.with(MapEntry::normal(self.new)).store_and_flush(region);

@@ -1,10 +1,11 @@
 //! Puts right what a check found.
 //!
-//! By rule 4 of the check there are exactly as many blocks named nowhere as there are sectors and lanes without a
-//! block of their own, so each of them gets one. What cannot be known is not guessed: a sector that shared its block with another,
-//! and that other, end in the error state.
+//! By rule 4 of the check there are exactly as many blocks named nowhere as there are sectors and
+//! lanes without a block of their own, so each of them gets one. What cannot be known is not
+//! guessed: a sector that shared its block with another, and that other, end in the error state.
 //!
-//! Where the map cannot be read, all entries of a line are lost together, and the line is stored whole.
+//! Where the map cannot be read, all entries of a line are lost together, and the line is stored
+//! whole.
 //!
 //! Each step leaves a volume that a further repair finishes, whatever a power cut keeps of it.
 
@@ -48,7 +49,8 @@ pub(crate) fn arena<R: Region + ?Sized>(region: &R, audit: &Audit) -> Result<(),
     Ok(())
 }
 
-/// Makes map and flog durable as they were read: a process that was killed may have left them in the caches only.
+/// Makes map and flog durable as they were read: a process that was killed may have left them in
+/// the caches only.
 fn settle<R: Region + ?Sized>(region: &R, audit: &Audit) -> Result<(), Sealed> {
     let geometry = audit.arena.geometry();
     region.flush(audit.arena.map_at(0), u64::from(geometry.external_nlba) * size_of::<MapEntry>() as u64);
@@ -56,7 +58,8 @@ fn settle<R: Region + ?Sized>(region: &R, audit: &Audit) -> Result<(), Sealed> {
     region.fence()
 }
 
-/// Puts the first sector of each shared block in the error state, on the block it has. The others are the bad sectors.
+/// Puts the first sector of each shared block in the error state, on the block it has. The others
+/// are the bad sectors.
 fn lose_sharers<R: Region + ?Sized>(region: &R, audit: &Audit) -> Result<(), OpenError> {
     for (lba, entry) in audit.shared(region).first_of_several {
         store_entry(region, audit, lba, MapEntry::new(MapState::Error, entry.block(lba)))?;
@@ -64,8 +67,9 @@ fn lose_sharers<R: Region + ?Sized>(region: &R, audit: &Audit) -> Result<(), Ope
     Ok(region.fence()?)
 }
 
-/// Gives the `lost` sectors the entries that they are to have. Lines of the map that cannot be read are stored whole, which makes memory good
-/// again if anything does, and are read back: a medium that refuses that is not to be called repaired.
+/// Gives the `lost` sectors the entries that they are to have. Lines of the map that cannot be read
+/// are stored whole, which makes memory good again if anything does, and are read back: a medium
+/// that refuses that is not to be called repaired.
 fn lose<R: Region + ?Sized>(region: &R, audit: &Audit, lost: &BTreeMap<u32, MapEntry>) -> Result<(), OpenError> {
     let mut stored_whole: Vec<u64> = Vec::new();
     for (lba, entry) in lost {
@@ -85,8 +89,8 @@ fn lose<R: Region + ?Sized>(region: &R, audit: &Audit, lost: &BTreeMap<u32, MapE
     Ok(stored_whole.into_iter().try_for_each(|at| region.read(at, &mut [0; LINE]))?)
 }
 
-/// The line at `at` with the entries of the `lost` sectors. What else of the map it has is kept, or nothing is stored; what lies beyond the
-/// map's end means nothing.
+/// The line at `at` with the entries of the `lost` sectors. What else of the map it has is kept, or
+/// nothing is stored; what lies beyond the map's end means nothing.
 fn line_with<R: Region + ?Sized>(
     region: &R,
     audit: &Audit,
@@ -115,7 +119,8 @@ fn store_entry<R: Region + ?Sized>(region: &R, audit: &Audit, lba: u32, entry: M
     Ok(())
 }
 
-/// Writes the group of one lane: zeroes first, so that no mixture of old and new looks legal, then its only slot.
+/// Writes the group of one lane: zeroes first, so that no mixture of old and new looks legal, then
+/// its only slot.
 fn write_group<R: Region + ?Sized>(region: &R, audit: &Audit, number: u32, group: &FlogGroup) -> Result<(), Sealed> {
     let at = audit.arena.flog_at(number);
     region.stream(at, FlogGroup::new_zeroed().as_bytes());
@@ -129,7 +134,8 @@ fn write_group<R: Region + ?Sized>(region: &R, audit: &Audit, number: u32, group
     region.fence()
 }
 
-/// Makes both info blocks good and identical, and clears the error flag: the rest of the arena is sound by now.
+/// Makes both info blocks good and identical, and clears the error flag: the rest of the arena is
+/// sound by now.
 pub(crate) fn info_blocks<R: Region + ?Sized>(region: &R, found: &LocatedArena) -> Result<(), Sealed> {
     let sound = found.first == CopyState::Good && found.second == CopyState::Good && !found.arena.in_error();
     if sound {

@@ -1,8 +1,10 @@
-//! Surveys a volume before an opening stores anything: which rules it breaks, and whether it may be written.
+//! Surveys a volume before an opening stores anything: which rules it breaks, and whether it may be
+//! written.
 //!
-//! A write goes to the free block of a lane. If the map names this block too, the write destroys the data of another sector, and no later check could
-//! tell. An opening therefore reads the whole map and flog first. A volume in which a block is named twice, or whose arena carries the
-//! error flag, can be read and not written.
+//! A write goes to the free block of a lane. If the map names this block too, the write destroys
+//! the data of another sector, and no later check could tell. An opening therefore reads the whole
+//! map and flog first. A volume in which a block is named twice, or whose arena carries the error
+//! flag, can be read and not written.
 
 use crate::check::{Audit, info_findings, no_volume};
 use crate::identify::{Identity, identify};
@@ -79,8 +81,8 @@ fn refuse_foreign_first_copies<R: Region + ?Sized>(region: &R, located: &Located
     Ok(())
 }
 
-/// Whether the info block at `at` is `whole` with some words still zero: a write of it was cut short, by a power cut
-/// in a format or in the restoring of the first copy.
+/// Whether the info block at `at` is `whole` with some words still zero: a write of it was cut
+/// short, by a power cut in a format or in the restoring of the first copy.
 fn is_half_written<R: Region + ?Sized>(region: &R, at: u64, whole: &InfoBlock) -> Result<bool, Poison> {
     let mut words = InfoBlock::new_zeroed();
     region.read(at, words.as_mut_bytes())?;

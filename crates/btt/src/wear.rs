@@ -1,12 +1,15 @@
 //! Levelling of wear: now and then a sector moves that nobody wrote.
 //!
-//! A write takes its lane's free block and leaves the sector's old one in its place. So a sector that is written over and over wears out two blocks, and a
-//! block whose sector is never written stays as new. A *move* is a write of a sector with what it has: it costs what a write costs and a read,
-//! and the block that it frees is the next to be written. The format knows nothing of it, and says nothing of how often a block
-//! was written; so the sector is drawn at random, which levels in the long run.
+//! A write takes its lane's free block and leaves the sector's old one in its place. So a sector
+//! that is written over and over wears out two blocks, and a block whose sector is never written
+//! stays as new. A *move* is a write of a sector with what it has: it costs what a write costs and
+//! a read, and the block that it frees is the next to be written. The format knows nothing of it,
+//! and says nothing of how often a block was written; so the sector is drawn at random, which
+//! levels in the long run.
 //!
-//! A move holds the sector's stripe of the map from before it reads until after it commits: a write in between would be undone by it. For the
-//! rest it is a write, and right after a power cut for the same reasons.
+//! A move holds the sector's stripe of the map from before it reads until after it commits: a write
+//! in between would be undone by it. For the rest it is a write, and right after a power cut for
+//! the same reasons.
 
 use crate::io::{Btt, LiveArena};
 use crate::lanes::Lane;
@@ -22,13 +25,15 @@ impl<R: Region> Btt<R> {
         self.wear.moved.load(Ordering::Relaxed)
     }
 
-    /// After a write: moves a sector once in `every` times. What fails is no fault of the write before, which is done: a sector that cannot be
-    /// read stays, and a region that lost a store tells the next write.
+    /// After a write: moves a sector once in `every` times. What fails is no fault of the write
+    /// before, which is done: a sector that cannot be read stays, and a region that lost a store
+    /// tells the next write.
     #[cold]
     pub(crate) fn level_wear(&self, live: &LiveArena, every: NonZeroU32) {
         let mut lane = live.lanes.take(thread_token());
         let drawn = lane.draw();
-        // By chance, not by count: of a sector's two blocks, the same one would be free after every even number of writes.
+        // By chance, not by count: of a sector's two blocks, the same one would be free after every
+        // even number of writes.
         if !drawn.is_multiple_of(u64::from(every.get())) {
             return;
         }
@@ -40,7 +45,8 @@ impl<R: Region> Btt<R> {
         }
     }
 
-    /// Moves sector `lba` to the lane's free block, unless it has no data: recovery would make data of what a zero entry names.
+    /// Moves sector `lba` to the lane's free block, unless it has no data: recovery would make data
+    /// of what a zero entry names.
     fn move_sector(&self, live: &LiveArena, lane: &mut Lane, lba: u32) -> Result<bool> {
         let at = live.arena.map_at(lba);
         let mut stripe = live.map.lock(at);

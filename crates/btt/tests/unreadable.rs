@@ -1,4 +1,5 @@
-//! Volumes whose map the medium does not give back in places: what still works, what a repair saves, and what it says where it cannot.
+//! Volumes whose map the medium does not give back in places: what still works, what a repair
+//! saves, and what it says where it cannot.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test stops at the first surprise")]
 
@@ -45,7 +46,8 @@ fn read(volume: &Btt<Arc<Region>>, lba: u64) -> Option<[u8; BLOCK]> {
     volume.read(Lba(lba), &mut out).is_ok().then_some(out)
 }
 
-/// A volume in which each sector holds its own number, those of the map's first line written last: the lanes name them.
+/// A volume in which each sector holds its own number, those of the map's first line written last:
+/// the lanes name them.
 fn full() -> Arc<Region> {
     let region = empty();
     let volume = open(&region).unwrap();

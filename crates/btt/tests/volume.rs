@@ -1,4 +1,5 @@
-//! The volume as its users see it: format, open, read, write, zeroes, check, repair; on plain memory.
+//! The volume as its users see it: format, open, read, write, zeroes, check, repair; on plain
+//! memory.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test stops at the first surprise")]
 
@@ -242,7 +243,8 @@ fn an_interrupted_write_is_finished_on_open() {
     assert_eq!(check(volume.region(), Repair::No).unwrap().counts.interrupted, 0);
 }
 
-/// The block of sector 0 is copied by halves; in between its sector is written twice, so that the second write goes to that block.
+/// The block of sector 0 is copied by halves; in between its sector is written twice, so that the
+/// second write goes to that block.
 #[test]
 fn a_block_that_is_written_to_while_it_is_copied_is_read_anew() {
     let volume = Arc::new(open(fresh(4096)));
@@ -254,7 +256,8 @@ fn a_block_that_is_written_to_while_it_is_copied_is_read_anew() {
         volume.region().interrupt_reads(move || {
             left -= 1;
             let volume = within.upgrade().expect("it is read");
-            // From another thread: past the third time the reader has the sector's word of the map locked.
+            // From another thread: past the third time the reader has the sector's word of the map
+            // locked.
             let writer = std::thread::spawn(move || {
                 for byte in [left, 50 + left] {
                     volume.write(Lba(0), &[byte; 4096], Durability::Fua).unwrap();
@@ -271,7 +274,8 @@ fn a_block_that_is_written_to_while_it_is_copied_is_read_anew() {
     }
 }
 
-/// The fence of a flog entry fails. Whether the entry is durable nobody knows, so no lane writes any more.
+/// The fence of a flog entry fails. Whether the entry is durable nobody knows, so no lane writes
+/// any more.
 #[test]
 fn after_a_store_was_lost_nothing_is_written() {
     let volume = open(fresh(4096));
@@ -393,7 +397,8 @@ fn the_error_flag_stops_writes_until_it_is_repaired() {
     open(ram).write(Lba(0), &[1; 4096], Durability::Fua).unwrap();
 }
 
-/// Opens for reading the volume in `ram`, which is not opened for writing because of `rule`; neither changes a byte.
+/// Opens for reading the volume in `ram`, which is not opened for writing because of `rule`;
+/// neither changes a byte.
 fn only_readable(ram: Ram, rule: &str) -> Btt<Ram> {
     let before = ram.bytes(0, BYTES);
     let refused = Btt::open(ram.copy(), &OpenOptions::default()).err().unwrap();
@@ -424,7 +429,8 @@ fn numbered() -> Ram {
     volume.into_region()
 }
 
-/// A power cut may leave a stale line of the flog; kernels whose processors shared lanes left such blocks too.
+/// A power cut may leave a stale line of the flog; kernels whose processors shared lanes left such
+/// blocks too.
 #[test]
 fn a_volume_whose_free_block_is_a_sectors_too_is_not_written() {
     let ram = numbered();
@@ -483,7 +489,8 @@ fn a_survey_tells_what_an_opening_would_restore_and_who_has_the_first_block_inst
     assert!(matches!(survey(&ram), Err(OpenError::FirstCopyForeign { .. })));
 }
 
-/// How often the most written block was written, of one sector that is written 50,000 times beside a hundred that are not.
+/// How often the most written block was written, of one sector that is written 50,000 times beside
+/// a hundred that are not.
 fn most_written(level_wear_every: Option<NonZeroU32>) -> u64 {
     const WRITES: u64 = 50_000;
     let ram = open(fresh(4096)).into_region();
@@ -512,7 +519,8 @@ fn levelling_spreads_the_writes_of_one_sector_over_all_blocks() {
     assert!(levelled < worn / 50, "{levelled} of {worn}");
 }
 
-/// What was streamed for a write that fails might else reach the lane's block after the data of the lane's next holder.
+/// What was streamed for a write that fails might else reach the lane's block after the data of the
+/// lane's next holder.
 #[test]
 fn a_write_that_finds_its_map_entry_corrupt_passes_a_fence_all_the_same() {
     let volume = open(fresh(4096));

@@ -22,15 +22,17 @@ pub struct Cache {
     engine: Arc<Engine>,
     region: Arc<MappedRegion>,
     disk: Arc<FileDisk>,
-    /// Who opened it. A child of this process has a copy of what is known in memory, which nobody keeps true there.
+    /// Who opened it. A child of this process has a copy of what is known in memory, which nobody
+    /// keeps true there.
     owner: Process,
 }
 
 type Engine = DiskCache<Arc<MappedRegion>>;
 
 impl Cache {
-    /// Makes a region of `bytes` bytes at `pmem`, where nothing may be, in front of `disk`. If the disk is to keep the order of commits, it gets its journal before the region
-    /// is a cache: without one it does no harm.
+    /// Makes a region of `bytes` bytes at `pmem`, where nothing may be, in front of `disk`. If the
+    /// disk is to keep the order of commits, it gets its journal before the region is a cache:
+    /// without one it does no harm.
     pub(crate) fn create(pmem: &Path, bytes: u64, disk: &Path, block_size: u32, words: &str) -> Result<(), Failure> {
         let Making { sums, ordered, force } = options::of_making(words)?;
         if !block_size.is_power_of_two() || block_size < 512 {
@@ -159,7 +161,8 @@ fn take(disk: &FileDisk, pmem: &Path, own: [u8; 16]) -> Result<(), Failure> {
 }
 
 impl Drop for Cache {
-    /// Nobody writes to the disk through the region any more, and how it is left is noted. In a forked child the parent goes on.
+    /// Nobody writes to the disk through the region any more, and how it is left is noted. In a
+    /// forked child the parent goes on.
     fn drop(&mut self) {
         if self.owner.is_current() {
             self.disk.note_as_left(&self.region);
@@ -167,13 +170,15 @@ impl Drop for Cache {
     }
 }
 
-/// What `open` opens; a lock that may be given up at any moment is waited for, as that of a process that was killed.
+/// What `open` opens; a lock that may be given up at any moment is waited for, as that of a process
+/// that was killed.
 fn unlocked<T>(open: impl FnMut() -> Result<T, MapError>) -> Result<T, MapError> {
     when_unlocked(LOCK_WAIT, |_, _| {}, open)
 }
 
-/// Lets no block be read that is older than `disk`, as the cache `identity` in `region` may have them if somebody wrote to the disk without it. What the disk
-/// has too is dropped; what it lacks may not go there.
+/// Lets no block be read that is older than `disk`, as the cache `identity` in `region` may have
+/// them if somebody wrote to the disk without it. What the disk has too is dropped; what it lacks
+/// may not go there.
 fn distrust(region: &Arc<MappedRegion>, identity: &Identity, disk: &FileDisk) -> Result<(), Failure> {
     if !disk.was_changed_without(region) {
         return Ok(());
@@ -238,7 +243,8 @@ mod tests {
         Arc::new(Cache::open(&folder.join("pmem"), &folder.join("disk"), options).unwrap())
     }
 
-    /// A folder with an empty disk of so many bytes; where the region's file may be, and where the disk is.
+    /// A folder with an empty disk of so many bytes; where the region's file may be, and where the
+    /// disk is.
     fn beside_a_disk(bytes: u64) -> (TempDir, PathBuf, PathBuf) {
         let folder = tempfile::tempdir().unwrap();
         let (pmem, disk) = (folder.path().join("pmem"), folder.path().join("disk"));

@@ -1,16 +1,21 @@
 //! Tidegate for C programs: a disk behind persistent memory, with transactions.
 //!
-//! Everything unsafe is in this file, and is only this: pointers from C become references or slices for the time of one call, or
-//! boxes that C holds by their address. The law that callers have to keep stands in the header; each block here cites it.
+//! Everything unsafe is in this file, and is only this: pointers from C become references or slices
+//! for the time of one call, or boxes that C holds by their address. The law that callers have to
+//! keep stands in the header; each block here cites it.
 //!
-//! - **L1** A handle is null, or came from this library and was not given back (closed, committed or aborted) since.
+//! - **L1** A handle is null, or came from this library and was not given back (closed, committed
+//!   or aborted) since.
 //! - **L2** A path or another text is null or ends with a zero byte.
-//! - **L3** A buffer is null or has as many bytes as the call says, which nobody else changes meanwhile.
+//! - **L3** A buffer is null or has as many bytes as the call says, which nobody else changes
+//!   meanwhile.
 //! - **L4** A place for a result is null or can be written to.
 //! - **L5** A transaction is used by one thread at a time; so is a cache that is being closed.
 //!
-//! A handle belongs to the process that got it. A child of it has a copy of everything in memory, and no part in what its parent does from then on: there [`Cache::own`] and
-//! [`Transaction::own`] refuse, and giving a handle back frees the copy and leaves the region, the disk and their locks alone.
+//! A handle belongs to the process that got it. A child of it has a copy of everything in memory,
+//! and no part in what its parent does from then on: there [`Cache::own`] and [`Transaction::own`]
+//! refuse, and giving a handle back frees the copy and leaves the region, the disk and their locks
+//! alone.
 //!
 //! `include/tidegate.h` is made from this file by cbindgen; a test compares them.
 
@@ -27,8 +32,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Makes a new region of `bytes` bytes in the file `pmem`, which may not exist, in front of `disk`: a block device or a file, to which nothing is
-/// written. `block_size` is a power of two from 512 to 65536.
+/// Makes a new region of `bytes` bytes in the file `pmem`, which may not exist, in front of `disk`:
+/// a block device or a file, to which nothing is written. `block_size` is a power of two from 512
+/// to 65536.
 ///
 /// # Safety
 /// L2 for both paths.
@@ -43,10 +49,15 @@ pub unsafe extern "C" fn tidegate_create(
     unsafe { tidegate_create_with(pmem, bytes, disk, block_size, std::ptr::null()) }
 }
 
-/// The same as `options` say, if it is not null: `checksums=on` keeps a checksum of each block. `ordered=on` has the disk keep the order of commits: at every instant it alone is what all
-/// commits up to a moment left, and `tidegate replay` makes it so if the region is lost. The end of the disk becomes its journal, with as many blocks as the region; it may hold
-/// nothing but zeroes, and no file system or partition table may call it its own. With `force=on` it may hold anything. A disk that has the journal of another region is refused, whether this one is ordered or not, as that may have blocks
-/// that the disk lacks: run `tidegate detach` on that region, which erases the journal; with `force=on` nobody asks. A disk amid a group is always refused: see `tidegate replay`.
+/// The same as `options` say, if it is not null: `checksums=on` keeps a checksum of each block.
+/// `ordered=on` has the disk keep the order of commits: at every instant it alone is what all
+/// commits up to a moment left, and `tidegate replay` makes it so if the region is lost. The end of
+/// the disk becomes its journal, with as many blocks as the region; it may hold nothing but zeroes,
+/// and no file system or partition table may call it its own. With `force=on` it may hold anything.
+/// A disk that has the journal of another region is refused, whether this one is ordered or not, as
+/// that may have blocks that the disk lacks: run `tidegate detach` on that region, which erases the
+/// journal; with `force=on` nobody asks. A disk amid a group is always refused: see
+/// `tidegate replay`.
 ///
 /// # Safety
 /// L2 for both paths and for `options`.
@@ -65,11 +76,13 @@ pub unsafe extern "C" fn tidegate_create_with(
     })
 }
 
-/// Opens the cache in `pmem` in front of `disk`, and finishes what was interrupted. `*out` is to be closed by tidegate_close(). Another disk is refused; but
-/// disks that have no name, as some virtual ones, are not told from each other. If a disk in a file was changed since the region was closed in good order, what is cached
-/// is dropped; if some of it is dirty, opening is refused (TIDEGATE_REFUSED). If another
-/// process has the region or the disk, this waits for it for up to 10 s, as the kernel may be about to end a process that was killed; not for a process of the same program,
-/// nor for a server: then it fails at once (TIDEGATE_IN_USE).
+/// Opens the cache in `pmem` in front of `disk`, and finishes what was interrupted. `*out` is to be
+/// closed by tidegate_close(). Another disk is refused; but disks that have no name, as some
+/// virtual ones, are not told from each other. If a disk in a file was changed since the region was
+/// closed in good order, what is cached is dropped; if some of it is dirty, opening is refused
+/// (TIDEGATE_REFUSED). If another process has the region or the disk, this waits for it for up to
+/// 10 s, as the kernel may be about to end a process that was killed; not for a process of the same
+/// program, nor for a server: then it fails at once (TIDEGATE_IN_USE).
 ///
 /// # Safety
 /// L2 for both paths, L4 for `out`.
@@ -79,11 +92,14 @@ pub unsafe extern "C" fn tidegate_open(pmem: *const c_char, disk: *const c_char,
     unsafe { tidegate_open_with(pmem, disk, std::ptr::null(), out) }
 }
 
-/// The same as `options` say, if it is not null: words of the command line and their values, parted by commas. `disk-mode` (write-back,
-/// write-through, write-around, write-only, pass-through, read-only), `replacement` (lru, clock, sieve, 2q, s3-fifo), `admit` (always, never,
-/// second-miss), `sequential-cutoff` (bytes; 0: no run of reads is too long to come in), `forget-reads` (on, off: whether nothing is flushed for
-/// blocks that are read, so that the next opening has forgotten them), and `conflicts`: of transactions that touch the same blocks at
-/// the same time, with `last-wins` the last one wins each block, with `refuse` it gets TIDEGATE_CONFLICT.
+/// The same as `options` say, if it is not null: words of the command line and their values, parted
+/// by commas. `disk-mode` (write-back, write-through, write-around, write-only, pass-through,
+/// read-only), `replacement` (lru, clock, sieve, 2q, s3-fifo), `admit` (always, never,
+/// second-miss), `sequential-cutoff` (bytes; 0: no run of reads is too long to come in),
+/// `forget-reads` (on, off: whether nothing is flushed for blocks that are read, so that the next
+/// opening has forgotten them), and `conflicts`: of transactions that touch the same blocks at the
+/// same time, with `last-wins` the last one wins each block, with `refuse` it gets
+/// TIDEGATE_CONFLICT.
 ///
 /// # Safety
 /// L2 for both paths and for `options`, L4 for `out`.
@@ -105,8 +121,10 @@ pub unsafe extern "C" fn tidegate_open_with(
     })
 }
 
-/// Gives the cache back. What is dirty stays so, durably. Transactions that were begun keep it open until they are committed or aborted. Null
-/// is allowed. In a forked child this frees the child's copy and closes its descriptors; the parent goes on with the region and the disk, which stay locked for it.
+/// Gives the cache back. What is dirty stays so, durably. Transactions that were begun keep it open
+/// until they are committed or aborted. Null is allowed. In a forked child this frees the child's
+/// copy and closes its descriptors; the parent goes on with the region and the disk, which stay
+/// locked for it.
 ///
 /// # Safety
 /// L1 and L5.
@@ -161,8 +179,9 @@ pub unsafe extern "C" fn tidegate_read(cache: *const Cache, block: u64, out: *mu
     ended(|| unsafe { given(cache) }?.read(block, unsafe { room(out, bytes) }?))
 }
 
-/// Writes `bytes` bytes, whole blocks, from block `block` on: durable on return as far as the memory is. Up to 1 MiB, and no more
-/// than tidegate_transaction_blocks_max() blocks, is put in place as a whole; in the modes write-around and pass-through, what the disk does as a whole.
+/// Writes `bytes` bytes, whole blocks, from block `block` on: durable on return as far as the
+/// memory is. Up to 1 MiB, and no more than tidegate_transaction_blocks_max() blocks, is put in
+/// place as a whole; in the modes write-around and pass-through, what the disk does as a whole.
 ///
 /// # Safety
 /// L1, and L3 for `data`.
@@ -172,8 +191,9 @@ pub unsafe extern "C" fn tidegate_write(cache: *const Cache, block: u64, data: *
     ended(|| unsafe { given(cache) }?.write(block, unsafe { slice(data, bytes) }?))
 }
 
-/// Moves at most `blocks_max` dirty blocks to the disk, from the calling thread. `*dirty` is how many are dirty then; it may be null. Nobody else does
-/// this: a program that never calls it fills the region, and then waits for the disk in its writes.
+/// Moves at most `blocks_max` dirty blocks to the disk, from the calling thread. `*dirty` is how
+/// many are dirty then; it may be null. Nobody else does this: a program that never calls it fills
+/// the region, and then waits for the disk in its writes.
 ///
 /// # Safety
 /// L1, and L4 for `dirty`.
@@ -199,7 +219,8 @@ pub unsafe extern "C" fn tidegate_begin(cache: *const Cache, out: *mut *mut Tran
         let out = unsafe { out.as_mut() }.ok_or(Failure::Null)?;
         // SAFETY: L1.
         unsafe { given(cache) }?;
-        // SAFETY: L1: it came from `Arc::into_raw`, whose count goes up for the one that is made here.
+        // SAFETY: L1: it came from `Arc::into_raw`, whose count goes up for the one that is made
+        // here.
         unsafe { Arc::increment_strong_count(cache) };
         // SAFETY: as above.
         let owned = unsafe { Arc::from_raw(cache) };
@@ -208,8 +229,9 @@ pub unsafe extern "C" fn tidegate_begin(cache: *const Cache, out: *mut *mut Tran
     })
 }
 
-/// Adds whole blocks to a transaction: nobody else sees them before it is committed. One block more than tidegate_transaction_blocks_max() is
-/// refused with TIDEGATE_TOO_LARGE, and the transaction stays as it was.
+/// Adds whole blocks to a transaction: nobody else sees them before it is committed. One block more
+/// than tidegate_transaction_blocks_max() is refused with TIDEGATE_TOO_LARGE, and the transaction
+/// stays as it was.
 ///
 /// # Safety
 /// L1 and L5, and L3 for `data`.
@@ -228,7 +250,8 @@ pub unsafe extern "C" fn tidegate_transaction_write(
     })
 }
 
-/// Reads blocks as the transaction sees them: its own writes, and of the rest what is committed at that moment.
+/// Reads blocks as the transaction sees them: its own writes, and of the rest what is committed at
+/// that moment.
 ///
 /// # Safety
 /// L1 and L5, and L3 for `out`.
@@ -247,10 +270,12 @@ pub unsafe extern "C" fn tidegate_transaction_read(
     })
 }
 
-/// Puts all that the transaction wrote in place at once, durably as far as the memory is, and frees it. After TIDEGATE_MISUSE,
-/// TIDEGATE_TOO_LARGE or TIDEGATE_CONFLICT nothing of it is in place; the last comes if the cache was opened to refuse conflicts. After
-/// TIDEGATE_SEALED the next opening shows all of it or nothing. In the modes write-through, write-around and pass-through the disk is asked behind the
-/// commit: if it fails (TIDEGATE_MEDIA, TIDEGATE_SEALED), all of it is in place, and dirty. Read the blocks before trying again.
+/// Puts all that the transaction wrote in place at once, durably as far as the memory is, and frees
+/// it. After TIDEGATE_MISUSE, TIDEGATE_TOO_LARGE or TIDEGATE_CONFLICT nothing of it is in place;
+/// the last comes if the cache was opened to refuse conflicts. After TIDEGATE_SEALED the next
+/// opening shows all of it or nothing. In the modes write-through, write-around and pass-through
+/// the disk is asked behind the commit: if it fails (TIDEGATE_MEDIA, TIDEGATE_SEALED), all of it is
+/// in place, and dirty. Read the blocks before trying again.
 ///
 /// # Safety
 /// L1 and L5.
@@ -264,7 +289,8 @@ pub unsafe extern "C" fn tidegate_commit(transaction: *mut Transaction) -> Statu
     })
 }
 
-/// Forgets all that the transaction wrote, and frees it. Null is allowed. In a forked child this frees the child's copy.
+/// Forgets all that the transaction wrote, and frees it. Null is allowed. In a forked child this
+/// frees the child's copy.
 ///
 /// # Safety
 /// L1 and L5.
@@ -279,7 +305,8 @@ pub unsafe extern "C" fn tidegate_abort(transaction: *mut Transaction) -> Status
     })
 }
 
-/// What was wrong with the last call of this thread that did not return TIDEGATE_OK; it stays until the next such call.
+/// What was wrong with the last call of this thread that did not return TIDEGATE_OK; it stays until
+/// the next such call.
 #[unsafe(no_mangle)]
 pub extern "C" fn tidegate_message() -> *const c_char {
     status::message()

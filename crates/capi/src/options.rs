@@ -1,4 +1,5 @@
-//! Options as a C program names them: `word=value`, parted by commas, with the words and values of the command line.
+//! Options as a C program names them: `word=value`, parted by commas, with the words and values of
+//! the command line.
 
 use std::str::FromStr;
 use tidegate_disk_cache::{Conflicts, Guard, Options, Reads, Sums};
@@ -17,7 +18,8 @@ pub(crate) enum NoOption {
 const OF_OPENING: &str = "disk-mode, replacement, admit, sequential-cutoff, forget-reads and conflicts";
 const OF_MAKING: &str = "checksums, ordered and force";
 
-/// How a cache of blocks of `block_size` bytes is opened by `words`; what they do not name stays as it usually is.
+/// How a cache of blocks of `block_size` bytes is opened by `words`; what they do not name stays as
+/// it usually is.
 pub(crate) fn of_opening(words: &str, block_size: u32) -> Result<Options, NoOption> {
     let mut options = Options { guard: Guard::Always, ..Options::default() };
     for (word, value) in pairs(words) {
@@ -56,7 +58,8 @@ pub(crate) struct Making {
     pub(crate) sums: Sums,
     /// Whether its disk keeps the order of commits.
     pub(crate) ordered: bool,
-    /// Whether the disk may have the journal of another cache, and hold something where its own will lie.
+    /// Whether the disk may have the journal of another cache, and hold something where its own
+    /// will lie.
     pub(crate) force: bool,
 }
 

@@ -15,13 +15,14 @@ use uuid::Uuid;
 pub enum Status {
     /// It did what it was asked.
     TidegateOk = 0,
-    /// The caller asked for what is never possible: a null pointer, blocks past the end, a buffer that holds no whole blocks, a handle
-    /// of the process that this one was forked from.
+    /// The caller asked for what is never possible: a null pointer, blocks past the end, a buffer
+    /// that holds no whole blocks, a handle of the process that this one was forked from.
     TidegateMisuse = 1,
     /// The memory or the disk cannot give bytes back, or refuses them.
     TidegateMedia = 2,
-    /// What lies in the region is damaged, no cache, or the cache of another disk; or something lies on the disk that may not be lost, or the disk was
-    /// changed without its region, which has blocks for it.
+    /// What lies in the region is damaged, no cache, or the cache of another disk; or something
+    /// lies on the disk that may not be lost, or the disk was changed without its region, which has
+    /// blocks for it.
     TidegateRefused = 3,
     /// Another program uses the region or the disk.
     TidegateInUse = 4,
@@ -33,7 +34,8 @@ pub enum Status {
     TidegateTooLarge = 7,
     /// A mistake in the library itself. Close the cache and open it anew.
     TidegateBug = 8,
-    /// Somebody else committed a block that the transaction read or wrote since it began. It may be tried again from its beginning.
+    /// Somebody else committed a block that the transaction read or wrote since it began. It may be
+    /// tried again from its beginning.
     TidegateConflict = 9,
 }
 

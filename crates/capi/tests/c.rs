@@ -1,4 +1,5 @@
-//! The header is the one that the code makes; a C program compiled with it and linked with either library does what it is to do.
+//! The header is the one that the code makes; a C program compiled with it and linked with either
+//! library does what it is to do.
 
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 

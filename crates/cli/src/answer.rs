@@ -1,4 +1,5 @@
-//! What the program prints on stdout, for people or as JSON. A reader that went away ends the command quietly.
+//! What the program prints on stdout, for people or as JSON. A reader that went away ends the
+//! command quietly.
 
 use crate::failure::{Exit, Failure};
 use serde::Serialize;
@@ -15,7 +16,8 @@ pub(crate) fn give<A: Serialize + Display>(answer: &A, json: bool) -> Result<(),
     }
 }
 
-/// Prints `answer`, and ends with `exit`, also if nobody reads it: a script may want to know the end alone.
+/// Prints `answer`, and ends with `exit`, also if nobody reads it: a script may want to know the
+/// end alone.
 pub(crate) fn end_with<A: Serialize + Display>(answer: &A, json: bool, exit: Exit) -> Result<Exit, Failure> {
     match give(answer, json) {
         Ok(()) | Err(Failure::NobodyReads) => Ok(exit),

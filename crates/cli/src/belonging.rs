@@ -1,7 +1,9 @@
-//! Whose a disk is: of two regions in front of one disk each would write over what the other has brought there.
+//! Whose a disk is: of two regions in front of one disk each would write over what the other has
+//! brought there.
 //!
-//! A disk in a file is marked for its region before that is written to, until it is detached. Another region takes it only if the first one is found to have nothing that the
-//! disk lacks, or by force; and then the first one is refused in its turn.
+//! A disk in a file is marked for its region before that is written to, until it is detached.
+//! Another region takes it only if the first one is found to have nothing that the disk lacks, or
+//! by force; and then the first one is refused in its turn.
 
 use crate::compose::{self, cache_in};
 use crate::disks::Disk;
@@ -22,7 +24,8 @@ pub(crate) fn refuse_of_another(disk: &Disk, own: Option<[u8; 16]>) -> Result<()
     }
 }
 
-/// Refuses a disk that got another region than that of `identity` since, unless `force` says otherwise.
+/// Refuses a disk that got another region than that of `identity` since, unless `force` says
+/// otherwise.
 pub(crate) fn refuse_taken(disk: &Disk, identity: &Identity, force: bool) -> Result<(), DiskFailure> {
     match disk.device.mark().filter(|mark| !force && mark.region != identity.uuid) {
         Some(mark) => {
@@ -38,7 +41,8 @@ fn of_another(disk: &Disk, mark: DiskMark, dirty: Option<u64>) -> DiskFailure {
     DiskFailure::OfAnother { disk, region, place: mark.place, dirty }
 }
 
-/// Bytes that the region of `mark` has and `disk` lacks; None: it is not where it was, or cannot be read.
+/// Bytes that the region of `mark` has and `disk` lacks; None: it is not where it was, or cannot be
+/// read.
 fn dirty_bytes_of(mark: &DiskMark, disk: &Disk) -> Option<u64> {
     let region = compose::map_at_once(&mark.place, Access::Private).ok()?;
     let identity = cache_in(&mark.place, &region).ok()?.filter(|identity| identity.uuid == mark.region)?;
@@ -47,7 +51,8 @@ fn dirty_bytes_of(mark: &DiskMark, disk: &Disk) -> Option<u64> {
     Some(if is_its { u64::from(report.dirty) * u64::from(identity.block_size) } else { 0 })
 }
 
-/// Marks `disk` for the region at `pmem`, whose identity is `region`, before anything is written to that.
+/// Marks `disk` for the region at `pmem`, whose identity is `region`, before anything is written to
+/// that.
 pub(crate) fn take(disk: &Disk, pmem: &Path, region: [u8; 16]) -> Result<(), Failure> {
     let place = std::path::absolute(pmem).unwrap_or_else(|_| pmem.to_owned());
     let mark = DiskMark { region, place };

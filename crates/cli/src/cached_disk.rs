@@ -1,5 +1,5 @@
-//! A disk behind a cache in persistent memory, as the program serves it: the engine, the thread that destages it, and what there is to
-//! say about both.
+//! A disk behind a cache in persistent memory, as the program serves it: the engine, the thread
+//! that destages it, and what there is to say about both.
 
 use crate::disks::{Disk, DiskPlan};
 use crate::failure::{DiskFailure, Kept, KeptBy};
@@ -47,7 +47,8 @@ pub(crate) trait CachedDisk: MetricSource {
     /// Reads what some entries from number `from` on name.
     fn scrub(&self, from: u32) -> Scrubbed;
 
-    /// Brings everything to the disk, from this thread. What the disk refuses stays dirty, and is named.
+    /// Brings everything to the disk, from this thread. What the disk refuses stays dirty, and is
+    /// named.
     fn finish(&self, pmem: &Path) -> Result<(), DiskFailure>;
 
     /// What kept `left` from the disk. None: nothing was left.
@@ -74,7 +75,8 @@ pub(crate) struct DiskState {
     pub(crate) sequential_bytes: u64,
     /// Whether a restart forgets blocks that came in because they were read.
     pub(crate) forgets_reads: bool,
-    /// Blocks read since the volume was opened that did not come in: in long runs, and those turned away.
+    /// Blocks read since the volume was opened that did not come in: in long runs, and those turned
+    /// away.
     pub(crate) past: Past,
     /// Bytes that only the cache has.
     pub(crate) dirty_bytes: u64,
@@ -412,7 +414,8 @@ pub(crate) struct LeftOut {
     pub(crate) first: Option<String>,
 }
 
-/// That the disk refused `in_all` blocks, of which `first` is the first, and why: what it said last, if it is known of which of them.
+/// That the disk refused `in_all` blocks, of which `first` is the first, and why: what it said
+/// last, if it is known of which of them.
 fn refused(first: Lba, in_all: u64, last: Option<Refusal>, error: &Error) -> String {
     let others = if in_all > 1 { format!(" and {} others", in_all - 1) } else { String::new() };
     match last {

@@ -1,10 +1,14 @@
-//! A change of a served disk that somebody waits for: region and disk part, or the region becomes larger or smaller.
+//! A change of a served disk that somebody waits for: region and disk part, or the region becomes
+//! larger or smaller.
 //!
-//! A region whose cache has room for as many blocks as before needs no more than another length of its file. Else
-//! the cache is first emptied of what the disk lacks, beside the clients, in a mode in which little turns dirty anew. That mode is the change's and ends with it, however it ends:
-//! by what was asked for, by a block that the disk refuses, or because nobody waits any more. A client that is killed closes its connection, which is looked at before each step until
-//! the last: from then on the change is carried out. Only one is under way at a time, so none takes another's mode for the lasting one. A mode that
-//! somebody sets meanwhile is the lasting one from then on, and counts when the change is over; read-only counts at once, since nothing turns dirty in it.
+//! A region whose cache has room for as many blocks as before needs no more than another length of
+//! its file. Else the cache is first emptied of what the disk lacks, beside the clients, in a mode
+//! in which little turns dirty anew. That mode is the change's and ends with it, however it ends:
+//! by what was asked for, by a block that the disk refuses, or because nobody waits any more. A
+//! client that is killed closes its connection, which is looked at before each step until the last:
+//! from then on the change is carried out. Only one is under way at a time, so none takes another's
+//! mode for the lasting one. A mode that somebody sets meanwhile is the lasting one from then on,
+//! and counts when the change is over; read-only counts at once, since nothing turns dirty in it.
 
 use crate::failure::{Failure, Kept};
 use crate::live_disk::{LiveDisk, Resizing};
@@ -25,7 +29,8 @@ pub(crate) enum Change {
 }
 
 impl Change {
-    /// What is done with reads and writes while the cache is emptied: little that is written is dirty then.
+    /// What is done with reads and writes while the cache is emptied: little that is written is
+    /// dirty then.
     fn meanwhile(self) -> Mode {
         match self {
             Change::Detach => Mode::PassThrough,
@@ -59,7 +64,8 @@ impl<'a> Changing<'a> {
     /// Begins `change`: from now on the cache is emptied, if it has to be.
     ///
     /// # Errors
-    /// Another is under way, there is no cache, nothing may be changed, or the region cannot have that size. Nothing has changed then.
+    /// Another is under way, there is no cache, nothing may be changed, or the region cannot have
+    /// that size. Nothing has changed then.
     pub(crate) fn begin(disk: &'a LiveDisk, change: Change) -> Result<Changing<'a>, Failure> {
         disk.begin_change()?;
         let mut changing = Changing { disk, change, keeps: None };
@@ -77,11 +83,12 @@ impl<'a> Changing<'a> {
         self.disk
     }
 
-    /// Brings everything that is dirty now to the disk, beside the clients, and then makes the change. Before that `is_waited_for` is asked over and over,
-    /// which takes a moment each time.
+    /// Brings everything that is dirty now to the disk, beside the clients, and then makes the
+    /// change. Before that `is_waited_for` is asked over and over, which takes a moment each time.
     ///
     /// # Errors
-    /// What kept it from being made. Everything stays as it was, as far as `detach` and `resize` of [`LiveDisk`] say.
+    /// What kept it from being made. Everything stays as it was, as far as `detach` and `resize` of
+    /// [`LiveDisk`] say.
     pub(crate) fn carry_out(&self, is_waited_for: impl Fn() -> bool) -> Result<Outcome, Failure> {
         if let (Change::Resize { bytes }, Some(keeps)) = (self.change, self.keeps) {
             self.disk.resize_file(bytes)?;

@@ -1,4 +1,5 @@
-//! `tidegate check`: every rule of the format, each finding with its rule and offset; with `--repair`, put right.
+//! `tidegate check`: every rule of the format, each finding with its rule and offset; with
+//! `--repair`, put right.
 
 use crate::answer;
 use crate::check_cache;
@@ -145,7 +146,8 @@ impl Answer {
     }
 }
 
-/// So many findings of one rule are shown to people, and the others counted; `--json` has all of them.
+/// So many findings of one rule are shown to people, and the others counted; `--json` has all of
+/// them.
 const FINDINGS_OF_A_RULE_MAX: usize = 8;
 
 /// What was found of each rule, in the order of its first finding.

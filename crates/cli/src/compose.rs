@@ -1,5 +1,6 @@
-//! Which types make up a volume: a mapped region, perhaps an emulated medium over it, the block translation table or a cache of
-//! a disk, and over that what the region's domain or the user asks for. The one place that names them.
+//! Which types make up a volume: a mapped region, perhaps an emulated medium over it, the block
+//! translation table or a cache of a disk, and over that what the region's domain or the user asks
+//! for. The one place that names them.
 
 use crate::belonging;
 use crate::cached_disk::{Cached, CachedDisk};
@@ -82,7 +83,8 @@ struct Front {
     completed: u64,
 }
 
-/// Maps the region at `path`, locked as `access` needs. A lock that may be given up at any moment is waited for.
+/// Maps the region at `path`, locked as `access` needs. A lock that may be given up at any moment
+/// is waited for.
 pub(crate) fn map(path: &Path, access: Access) -> Result<MappedRegion, Failure> {
     unlocked(|| MappedRegion::open(path, access)).map_err(|error| not_mapped(access, error))
 }
@@ -97,8 +99,8 @@ fn not_mapped(access: Access, error: MapError) -> Failure {
     VolumeFailure::of_map(doing, error).into()
 }
 
-/// Opens the volume that `plan` describes; interrupted writes are finished. Damage is told, and a volume that a write could damage further is
-/// opened for reading only.
+/// Opens the volume that `plan` describes; interrupted writes are finished. Damage is told, and a
+/// volume that a write could damage further is opened for reading only.
 pub(crate) fn open(plan: &VolumePlan) -> Result<Volume, Failure> {
     let path = plan.pmem.as_path();
     let region = Arc::new(map(path, plan.access)?);
@@ -130,7 +132,8 @@ pub(crate) fn open(plan: &VolumePlan) -> Result<Volume, Failure> {
     Ok(Volume { device, access, layers, drain, facts, cache, completed, disk: None })
 }
 
-/// Opens the table on `region`, as `plan` says or, if it must not be written, in a mapping from which no store reaches the file.
+/// Opens the table on `region`, as `plan` says or, if it must not be written, in a mapping from
+/// which no store reaches the file.
 fn open_table(plan: &VolumePlan, region: Arc<MappedRegion>) -> Result<Table, Failure> {
     match engine_on(plan, &region, plan.access) {
         Ok(engine) => Ok(Table { region, engine, access: plan.access }),
@@ -184,7 +187,8 @@ pub(crate) fn cache_in<R: Region + ?Sized>(path: &Path, region: &R) -> Result<Op
     }
 }
 
-/// The cache of a disk on `region`, if it holds one. A pool of files is refused: it has the same form.
+/// The cache of a disk on `region`, if it holds one. A pool of files is refused: it has the same
+/// form.
 pub(crate) fn disk_cache_in(path: &Path, region: &MappedRegion) -> Result<Option<CacheIdentity>, Failure> {
     let identity = cache_in(path, region)?;
     if identity.as_ref().is_some_and(|identity| is_pool_disk(&identity.disk)) {
@@ -275,13 +279,15 @@ fn cached<R: Region + 'static>(plan: &VolumePlan, region: R, disk: Disk) -> Resu
     Ok((cached.device(), cached))
 }
 
-/// Refuses a cache that breaks any rule of its format. Entries that cannot be read are told when it is open.
+/// Refuses a cache that breaks any rule of its format. Entries that cannot be read are told when it
+/// is open.
 fn refuse_unsound_cache<R: Region>(path: &Path, region: &R) -> Result<(), VolumeFailure> {
     let sound = tidegate_disk_cache::check(region).is_ok_and(|report| report.opens());
     if sound { Ok(()) } else { Err(cache_finding(path, region)) }
 }
 
-/// What a volume needs that may change: syncs, if it lies on a disk; what a killed server left in its cache; a cache of its own.
+/// What a volume needs that may change: syncs, if it lies on a disk; what a killed server left in
+/// its cache; a cache of its own.
 fn writable(plan: &VolumePlan, engine: Engine, region: &MappedRegion) -> Result<Front, Failure> {
     let Engine { blocks, survey, costs, watched: _ } = engine;
     let io = |error| VolumeFailure::of_io(&plan.pmem, Doing::Write, error);

@@ -1,5 +1,5 @@
-//! Connections with clients: a thread for each, limits on their number and on their handshakes, and an orderly end for all
-//! of them.
+//! Connections with clients: a thread for each, limits on their number and on their handshakes, and
+//! an orderly end for all of them.
 
 use crate::listen::Stream;
 use crate::peers::Peers;
@@ -18,7 +18,8 @@ use tidegate_server::log_ratelimit::LogRatelimit;
 /// Connections served at once unless the plan says otherwise; a client beyond them is turned away.
 pub(crate) const CONNECTIONS_MAX: usize = 16384;
 
-/// How long requests in progress may take to finish when the server ends, and then again once their connections are cut.
+/// How long requests in progress may take to finish when the server ends, and then again once their
+/// connections are cut.
 pub(crate) const FINISHING_MAX: Duration = Duration::from_secs(5);
 
 /// Small, as there are as many stacks as connections; the buffers lie elsewhere.
@@ -62,7 +63,8 @@ struct Live {
 }
 
 impl Connections {
-    /// No connections yet, `connections_max` at most, to get `offer`; on unix sockets only to `peers`.
+    /// No connections yet, `connections_max` at most, to get `offer`; on unix sockets only to
+    /// `peers`.
     pub(crate) fn new(offer: Offer, peers: Peers, connections_max: usize) -> Arc<Connections> {
         Arc::new(Connections {
             offer,
@@ -147,8 +149,8 @@ impl Connections {
         Some(Admitted { number, connections: Arc::clone(self) })
     }
 
-    /// Ends every connection: requests that arrived are finished and answered within `patience`. Those whose connection is cut then have as long
-    /// again. How many are still under way.
+    /// Ends every connection: requests that arrived are finished and answered within `patience`.
+    /// Those whose connection is cut then have as long again. How many are still under way.
     pub(crate) fn end(&self, patience: Duration) -> usize {
         self.ending.store(true, Ordering::Release);
         let mut left = 0;
@@ -215,8 +217,8 @@ impl Drop for Admitted {
     }
 }
 
-/// A stream that ends once the server ends, even while the client goes on sending: a socket shut down for reading
-/// still gives what is in its buffer.
+/// A stream that ends once the server ends, even while the client goes on sending: a socket shut
+/// down for reading still gives what is in its buffer.
 struct Interruptible<'a> {
     stream: &'a Stream,
     ending: &'a AtomicBool,

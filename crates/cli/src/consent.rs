@@ -3,7 +3,8 @@
 use std::io::{self, IsTerminal, Write};
 use tidegate_host::shell::{Ends, shown};
 
-/// Asks `question` on the terminal, if the program has one and speaks to people. Anything but `yes` declines.
+/// Asks `question` on the terminal, if the program has one and speaks to people. Anything but `yes`
+/// declines.
 pub(crate) fn given(question: &str, json: bool) -> bool {
     if json || !io::stdin().is_terminal() || !io::stderr().is_terminal() {
         return false;

@@ -1,5 +1,5 @@
-//! The ack contract: what survives what, by the domain of the memory. The one table: `create`, `serve` and `info` print
-//! it, and `docs/guarantees.md` holds the same words.
+//! The ack contract: what survives what, by the domain of the memory. The one table: `create`,
+//! `serve` and `info` print it, and `docs/guarantees.md` holds the same words.
 
 use crate::answer::line;
 use serde::Serialize;
@@ -69,7 +69,8 @@ pub(crate) fn promises(domain: Domain, stack: Stack) -> Vec<Promise> {
     let memory_fails = if stack == Stack::BeforeDisk { MEMORY_FAILS } else { MEMORY_FAILS_IN_ORDER };
     let of_power = |promise: Promise| match domain {
         Domain::PowerFail { .. } => promise,
-        // Pages of a file reach its disk in any order: the cache may then take one block's bytes for another's, and bring them to the disk.
+        // Pages of a file reach its disk in any order: the cache may then take one block's bytes
+        // for another's, and bring them to the disk.
         Domain::DiskFile => Promise { completed: NO_PROMISE, flushed: NO_PROMISE, ..promise },
         // The memory is lost with the power, and the disk is what is left.
         Domain::ProcessCrash | Domain::Volatile if promise.event == POWER_FAILS => {
@@ -95,7 +96,8 @@ const MEMORY_FAILS: Promise =
 const MEMORY_FAILS_IN_ORDER: Promise =
     Promise { completed: "kept up to a moment", flushed: "kept up to a moment", ..MEMORY_FAILS };
 
-/// The kernel's page cache has every write that completed, and the disks catch up with what was synced.
+/// The kernel's page cache has every write that completed, and the disks catch up with what was
+/// synced.
 fn of_files(domain: Domain) -> Vec<Promise> {
     let flushed = if matches!(domain, Domain::PowerFail { .. }) { KEPT } else { MAY_BE_LOST };
     let of = |event, completed, flushed| Promise { event, completed, flushed };
@@ -204,7 +206,8 @@ mod tests {
         for domain in DOMAINS {
             let (alone, with_disk) = (promises(domain, Stack::Alone), promises(domain, Stack::BeforeDisk));
             let words = |promise: &Promise| (promise.completed, promise.flushed);
-            // Nothing is promised of files over a power loss; of memory that it empties, what the disk has.
+            // Nothing is promised of files over a power loss; of memory that it empties, what the
+            // disk has.
             let (same, power) = match domain {
                 Domain::PowerFail { .. } => (5, (KEPT, KEPT)),
                 Domain::DiskFile => (3, (NO_PROMISE, NO_PROMISE)),

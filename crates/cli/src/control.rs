@@ -1,7 +1,9 @@
-//! The control sockets of a running server: beside each volume, for its owner and root. Whoever connects asks in one line of JSON, a
-//! [`Request`], and gets one line of JSON and the end. Who asks nothing gets a [`Snapshot`] after a moment.
+//! The control sockets of a running server: beside each volume, for its owner and root. Whoever
+//! connects asks in one line of JSON, a [`Request`], and gets one line of JSON and the end. Who
+//! asks nothing gets a [`Snapshot`] after a moment.
 //!
-//! A [`Change`] is answered by more lines: each but the last says how far it is, and it is made only if whoever asked still listens.
+//! A [`Change`] is answered by more lines: each but the last says how far it is, and it is made
+//! only if whoever asked still listens.
 
 use crate::cached_disk::DiskState;
 use crate::change::{Change, Changing, Outcome};
@@ -59,7 +61,8 @@ pub(crate) enum Request {
         /// What.
         act: DiskAct,
     },
-    /// To change the cache of a disk, or to part from it, as long as whoever asked listens: the answers are [`DiskReply`]s.
+    /// To change the cache of a disk, or to part from it, as long as whoever asked listens: the
+    /// answers are [`DiskReply`]s.
     Change {
         /// The volume's region.
         #[serde(with = "tidegate_host::json_path")]
@@ -208,8 +211,8 @@ impl Refused {
     }
 }
 
-/// Opens the control socket that was asked for, or one beside each volume. Those are a convenience: where one cannot be, a
-/// line in the log says so, and the server serves without it.
+/// Opens the control socket that was asked for, or one beside each volume. Those are a convenience:
+/// where one cannot be, a line in the log says so, and the server serves without it.
 pub(crate) fn open(plan: &Plan) -> Result<Vec<Listener>, Failure> {
     let bind = |path: PathBuf| Listener::bind(&Place::Unix(path), SocketAccess::OWN);
     if let Some(path) = &plan.control {
@@ -240,7 +243,8 @@ pub(crate) fn answer_one(mut watcher: Watcher<'_>, observed: &Observed, end: &Un
         Ok(Request::Change { pmem, change }) => {
             match disk_of(observed, &pmem).and_then(|disk| Changing::begin(disk, change).map_err(refused)) {
                 Ok(changing) => {
-                    // There is one change of a disk at a time, and it may take longer than anybody waits for a seat.
+                    // There is one change of a disk at a time, and it may take longer than anybody
+                    // waits for a seat.
                     watcher.stand();
                     let reply = made(&watcher, &pmem, changing, end);
                     // It was made, or it was not, whoever hears of it.
@@ -403,7 +407,8 @@ impl Ending {
     }
 }
 
-/// Asks the server that listens on `path` to tell of its end. What the server of another user answers is read by root alone.
+/// Asks the server that listens on `path` to tell of its end. What the server of another user
+/// answers is read by root alone.
 pub(crate) fn ask_for_end(path: &Path, pmem: Option<&Path>) -> Result<Ending, Failure> {
     let mut asked = Asked::of(path, pmem, &Request::End)?;
     let peer = asked.peer();
@@ -423,7 +428,8 @@ pub(crate) fn ask_disk(path: &Path, pmem: &Path, act: DiskAct) -> Result<(DiskAn
     Ok(exchange::<DiskReply>(path, Some(pmem), &request)?.map_err(told)?)
 }
 
-/// Asks it for `change` and waits; `hear` is told over and over how the cache is. An answer that it was done, or a flush and what it had to leave.
+/// Asks it for `change` and waits; `hear` is told over and over how the cache is. An answer that it
+/// was done, or a flush and what it had to leave.
 pub(crate) fn ask_for(
     path: &Path,
     pmem: &Path,
@@ -453,8 +459,9 @@ fn exchange<A: DeserializeOwned>(path: &Path, pmem: Option<&Path>, request: &Req
     Asked::of(path, pmem, request)?.answer()
 }
 
-/// Refuses a process of another user at the other end of the control socket beside `pmem`, where anybody may have made one: it would say what it likes of the region. A socket
-/// elsewhere was named by whoever asks.
+/// Refuses a process of another user at the other end of the control socket beside `pmem`, where
+/// anybody may have made one: it would say what it likes of the region. A socket elsewhere was
+/// named by whoever asks.
 fn refuse_stranger(stream: &UnixStream, path: &Path, pmem: &Path) -> io::Result<()> {
     let peer = rustix::net::sockopt::socket_peercred(stream)?.uid.as_raw();
     let is_owner = || pmem.metadata().is_ok_and(|about| about.uid() == peer);

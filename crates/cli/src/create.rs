@@ -1,7 +1,7 @@
 //! `tidegate create`: a region file, and an empty volume in it.
 //!
-//! What already lies in a file is looked at under its lock before anything is written. Only zeroes are overwritten without
-//! `--force`.
+//! What already lies in a file is looked at under its lock before anything is written. Only zeroes
+//! are overwritten without `--force`.
 
 use crate::answer;
 use crate::compose;
@@ -148,7 +148,8 @@ fn refuse_what_it_holds(path: &Path, region: &MappedRegion) -> Result<(), Volume
     }
 }
 
-/// Tells what is about to be lost. What cannot be read is lost too, and keeps nobody from making a new volume.
+/// Tells what is about to be lost. What cannot be read is lost too, and keeps nobody from making a
+/// new volume.
 fn tell_what_it_holds(path: &Path, region: &MappedRegion) {
     if let Ok(Some(holds)) = holdings::of_region(path, region) {
         tracing::warn!("--force overwrites {}, which held {holds}", path.display());

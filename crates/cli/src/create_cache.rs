@@ -1,4 +1,5 @@
-//! `tidegate create --disk`: a region in front of a disk. Nothing is written to the disk but the header of a journal, with `--ordered`.
+//! `tidegate create --disk`: a region in front of a disk. Nothing is written to the disk but the
+//! header of a journal, with `--ordered`.
 
 use crate::belonging::{refuse_of_another, take};
 use crate::create::sync;
@@ -41,7 +42,8 @@ pub(crate) fn disk(path: &Path, wish: &Create) -> Result<Disk, Failure> {
     Ok(disk)
 }
 
-/// Refuses `region` in front of a disk, if it is to be, and a power loss empties its memory; unless that was asked for by name.
+/// Refuses `region` in front of a disk, if it is to be, and a power loss empties its memory; unless
+/// that was asked for by name.
 pub(crate) fn refuse_volatile(wish: &Create, region: &MappedRegion) -> Result<(), DiskFailure> {
     if wish.disk.is_some() {
         stake(wish, region).refuse(Step::Create, risk::accepted(wish.accept_volatile))
@@ -78,7 +80,8 @@ pub(crate) fn lay_out(wish: &Create, disk: &Disk, region: &MappedRegion, content
     Ok(Facts::of_disk_cache(path, Memory::of(region), &identity))
 }
 
-/// The same with a journal at the end of `disk`, which comes first: without a cache it does no harm.
+/// The same with a journal at the end of `disk`, which comes first: without a cache it does no
+/// harm.
 fn lay_out_ordered(
     wish: &Create,
     disk: &Disk,

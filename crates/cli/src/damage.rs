@@ -34,7 +34,8 @@ impl Damage {
         })
     }
 
-    /// An info block of the volume at `file` is damaged, as `first` says, and the other one is used.
+    /// An info block of the volume at `file` is damaged, as `first` says, and the other one is
+    /// used.
     pub(crate) fn of_info_block(file: &Path, first: String) -> Damage {
         Damage { read_only: false, broken: 1, first, flagged: false, file: file.to_owned() }
     }

@@ -1,7 +1,9 @@
-//! `tidegate detach` and `attach`: a cache parts from its disk once the disk has everything, and gets another.
+//! `tidegate detach` and `attach`: a cache parts from its disk once the disk has everything, and
+//! gets another.
 //!
-//! A running server does either beside its clients: it goes on with the disk alone, and then with both again. A detached cache is empty. Until then the region may have blocks that the disk lacks, or that somebody else changes on
-//! the disk meanwhile.
+//! A running server does either beside its clients: it goes on with the disk alone, and then with
+//! both again. A detached cache is empty. Until then the region may have blocks that the disk
+//! lacks, or that somebody else changes on the disk meanwhile.
 
 use crate::answer;
 use crate::belonging;
@@ -68,7 +70,8 @@ impl fmt::Display for Attached {
     }
 }
 
-/// Has the running server make `change`, beside its clients, and tells how far it is. Returns what it answers in the end.
+/// Has the running server make `change`, beside its clients, and tells how far it is. Returns what
+/// it answers in the end.
 ///
 /// # Errors
 /// A block that the disk refuses is named, and the server goes on as before.

@@ -1,4 +1,5 @@
-//! What becomes of a cache whose disk somebody has written to without its region: how the disk was left is noted by the medium
+//! What becomes of a cache whose disk somebody has written to without its region: how the disk was
+//! left is noted by the medium
 //! ([`FileDisk::note_as_left`](tidegate_media::FileDisk::note_as_left)).
 
 use crate::disks::Disk;
@@ -23,9 +24,10 @@ pub(crate) fn forget(pmem: &Path, region: &MappedRegion) -> Result<(), VolumeFai
     region.forget_disk().map_err(|error| VolumeFailure::of_io(pmem, Doing::Write, error))
 }
 
-/// Lets no block be served that is older than `disk`, which `region` caches and nobody uses yet: if somebody wrote to the disk without the region, the
-/// cache is emptied. With `GoOn` it may have blocks that the disk lacks; then the answer is true, and the caller has to bring them to the disk and
-/// [`drop_all`] before anything is read. Until then what was noted has to stay.
+/// Lets no block be served that is older than `disk`, which `region` caches and nobody uses yet: if
+/// somebody wrote to the disk without the region, the cache is emptied. With `GoOn` it may have
+/// blocks that the disk lacks; then the answer is true, and the caller has to bring them to the
+/// disk and [`drop_all`] before anything is read. Until then what was noted has to stay.
 ///
 /// # Errors
 /// The region has blocks that the disk lacks, and they are not to go there.

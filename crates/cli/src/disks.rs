@@ -30,7 +30,8 @@ pub(crate) struct DiskPlan {
     pub(crate) asked_for: bool,
     /// Where it is; None: where it was noted.
     pub(crate) path: Option<PathBuf>,
-    /// Whether it may be somewhere else than it was, although nothing but its place tells it from others.
+    /// Whether it may be somewhere else than it was, although nothing but its place tells it from
+    /// others.
     pub(crate) force: bool,
     /// What is done with reads and writes.
     pub(crate) mode: Mode,
@@ -48,7 +49,8 @@ pub(crate) struct DiskPlan {
     pub(crate) caps: Caps,
     /// Whether blocks reach the disk by its journal, where it has one.
     pub(crate) journaling: Journaling,
-    /// What is done if somebody wrote to the disk without the region; `AsLaidOut`: what is usual, which is that it is noticed.
+    /// What is done if somebody wrote to the disk without the region; `AsLaidOut`: what is usual,
+    /// which is that it is noticed.
     pub(crate) guard: Guard,
 }
 
@@ -96,7 +98,8 @@ pub(crate) fn refuse_detached(pmem: &Path, identity: &Identity) -> Result<(), Di
     }
 }
 
-/// Opens the disk that the cache `identity` in `pmem` belongs to: where it is `named`, or where it was noted.
+/// Opens the disk that the cache `identity` in `pmem` belongs to: where it is `named`, or where it
+/// was noted.
 pub(crate) fn open_of(pmem: &Path, identity: &Identity, named: Named<'_>, access: DiskAccess) -> Result<Disk, Failure> {
     refuse_detached(pmem, identity)?;
     let noted = Note::Disk.read(pmem);
@@ -124,7 +127,8 @@ pub(crate) fn open_of(pmem: &Path, identity: &Identity, named: Named<'_>, access
     Ok(disk)
 }
 
-/// Refuses to open the disk that was noted at the region of another user: the note and what the region says of its disk are his to choose.
+/// Refuses to open the disk that was noted at the region of another user: the note and what the
+/// region says of its disk are his to choose.
 fn refuse_note_of_another_user(pmem: &Path, disk: &Path) -> Result<(), Failure> {
     let about = pmem.metadata().map_err(|error| VolumeFailure::of_io(pmem, Doing::Read, error))?;
     if about.file_type().is_char_device() || [owned::own(), 0].contains(&about.uid()) {
@@ -224,12 +228,14 @@ impl fmt::Display for Growth {
     }
 }
 
-/// How much `disk`, which the cache `identity` in `pmem` belongs to, is larger than what is used of it. None: not by a block.
+/// How much `disk`, which the cache `identity` in `pmem` belongs to, is larger than what is used of
+/// it. None: not by a block.
 pub(crate) fn growth(pmem: &Path, identity: &Identity, disk: &Disk) -> Option<Growth> {
     growth_to(pmem, identity, &disk.path, disk.device.geometry().bytes())
 }
 
-/// The same of a disk at `path` that is not opened for it, if it is one, and one that this process may open because it was noted.
+/// The same of a disk at `path` that is not opened for it, if it is one, and one that this process
+/// may open because it was noted.
 pub(crate) fn growth_at(pmem: &Path, identity: &Identity, path: &Path) -> Option<Growth> {
     refuse_note_of_another_user(pmem, path).ok()?;
     let kind = path.metadata().ok()?.file_type();

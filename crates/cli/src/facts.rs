@@ -147,7 +147,8 @@ impl Facts {
         }
     }
 
-    /// What is known of the cache `identity` in the region `path`, made of `memory`, and of its disk.
+    /// What is known of the cache `identity` in the region `path`, made of `memory`, and of its
+    /// disk.
     pub(crate) fn of_disk_cache(path: &Path, memory: Memory, identity: &Identity) -> Facts {
         let stack = match identity.journal_blocks {
             _ if identity.disk == DETACHED => Stack::Detached,
@@ -179,7 +180,8 @@ impl Facts {
         }
     }
 
-    /// What is known of the pool `path` of files under run, made of `memory`, whose cache is `identity`.
+    /// What is known of the pool `path` of files under run, made of `memory`, whose cache is
+    /// `identity`.
     pub(crate) fn of_run_pool(path: &Path, memory: Memory, identity: &Identity) -> Facts {
         Facts {
             format: Format::RunPool,

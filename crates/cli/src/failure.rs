@@ -1,4 +1,5 @@
-//! What can go wrong, for people: each failure says what, why and what next, and ends with a documented exit code.
+//! What can go wrong, for people: each failure says what, why and what next, and ends with a
+//! documented exit code.
 
 mod config;
 mod control;

@@ -1,5 +1,5 @@
-//! `tidegate flush`: everything that only a cache has reaches its disk. A running server does it beside its clients; without one
-//! this command does it itself.
+//! `tidegate flush`: everything that only a cache has reaches its disk. A running server does it
+//! beside its clients; without one this command does it itself.
 
 use crate::answer;
 use crate::belonging;
@@ -154,7 +154,8 @@ pub(crate) struct Open {
     stale: bool,
 }
 
-/// Opens the cache in `pmem` for this command alone; its disk is where it is `named`, or where it was noted.
+/// Opens the cache in `pmem` for this command alone; its disk is where it is `named`, or where it
+/// was noted.
 pub(crate) fn open(pmem: &Path, named: Named<'_>) -> Result<Open, Failure> {
     open_for(pmem, named, IfChanged::Refuse)
 }

@@ -1,5 +1,5 @@
-//! `tidegate info`: what a volume is, whether it is in use, and what survives what. Nothing is changed, not even an
-//! interrupted write is finished.
+//! `tidegate info`: what a volume is, whether it is in use, and what survives what. Nothing is
+//! changed, not even an interrupted write is finished.
 
 use crate::answer;
 use crate::cached_disk::DiskState;
@@ -105,7 +105,8 @@ impl DiskLook {
         }
     }
 
-    /// The cache `identity` in `region`; its server is asked if it has one, which uses no region while it serves the disk alone.
+    /// The cache `identity` in `region`; its server is asked if it has one, which uses no region
+    /// while it serves the disk alone.
     fn at(path: &Path, region: &MappedRegion, identity: &CacheIdentity) -> Result<DiskLook, Failure> {
         let snapshot = control::ask(&default_paths::control_socket(path), Some(path)).ok();
         let served = snapshot.and_then(|snapshot| volume_at(path, snapshot.volumes));
@@ -130,7 +131,8 @@ impl DiskLook {
     }
 }
 
-/// The one of `volumes` that lies at `path`. A server may know it by a path that leads nowhere here; its name is enough if no other has it.
+/// The one of `volumes` that lies at `path`. A server may know it by a path that leads nowhere
+/// here; its name is enough if no other has it.
 fn volume_at(path: &Path, mut volumes: Vec<VolumeCounts>) -> Option<VolumeCounts> {
     if let Some(index) = volumes.iter().position(|volume| default_paths::is_same_file(&volume.pmem, path)) {
         return Some(volumes.swap_remove(index));

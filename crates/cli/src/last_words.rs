@@ -37,7 +37,8 @@ impl LastWords {
         waiting.push_back(client);
     }
 
-    /// Tells everybody who waits. Nobody is waited for: a line is short, and has room in the socket.
+    /// Tells everybody who waits. Nobody is waited for: a line is short, and has room in the
+    /// socket.
     pub(crate) fn say(&self, told: &Told) {
         let mut line = serde_json::to_vec(told).expect("strings and numbers have a JSON form");
         line.push(b'\n');

@@ -1,8 +1,10 @@
-//! Files of write caches that killed servers left in shared memory: blocks that the next server of the volume completes, or, if the volume is gone, blocks
-//! that nothing completes and only their owner removes.
+//! Files of write caches that killed servers left in shared memory: blocks that the next server of
+//! the volume completes, or, if the volume is gone, blocks that nothing completes and only their
+//! owner removes.
 //!
-//! A cache's file carries the path of its volume in an extended attribute. Where the file system keeps no attributes nothing is known, and nothing said. Every
-//! user may make any name in that folder, so only files of trusted users are told of.
+//! A cache's file carries the path of its volume in an extended attribute. Where the file system
+//! keeps no attributes nothing is known, and nothing said. Every user may make any name in that
+//! folder, so only files of trusted users are told of.
 
 use crate::notes::Note;
 use serde::Serialize;
@@ -92,7 +94,8 @@ pub(crate) fn of_this_user() -> Vec<Leftover> {
     }))
 }
 
-/// Those of the volume `uuid` in `pmem`: its own, and those of the same volume in a file that is gone. Only files of this user, of root and of the region's owner count.
+/// Those of the volume `uuid` in `pmem`: its own, and those of the same volume in a file that is
+/// gone. Only files of this user, of root and of the region's owner count.
 pub(crate) fn of_volume(pmem: &Path, uuid: Uuid) -> Vec<Leftover> {
     let Ok(about) = fs::metadata(pmem) else { return Vec::new() };
     let owners = [owned::own(), 0, about.uid()];

@@ -1,7 +1,9 @@
-//! `tidegate list`: the servers and runs of this user (for root, of every user), and what killed ones left, with the command that removes or completes it.
+//! `tidegate list`: the servers and runs of this user (for root, of every user), and what killed
+//! ones left, with the command that removes or completes it.
 //!
-//! Nothing keeps a register. Servers and runs are found by what the kernel tells of processes (`host`'s `processes`), and are asked; what was left
-//! is looked for where it lies by default: caches in shared memory, pools in the state folder, folders of runs in the runtime folder.
+//! Nothing keeps a register. Servers and runs are found by what the kernel tells of processes
+//! (`host`'s `processes`), and are asked; what was left is looked for where it lies by default:
+//! caches in shared memory, pools in the state folder, folders of runs in the runtime folder.
 
 use crate::answer;
 use crate::compose;

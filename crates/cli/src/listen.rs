@@ -1,4 +1,5 @@
-//! Places to listen: unix sockets and TCP ports, from the command line's text to a socket that accepts.
+//! Places to listen: unix sockets and TCP ports, from the command line's text to a socket that
+//! accepts.
 
 use crate::failure::{Failure, ListenFailure, SOCKET_PATH_BYTES_MAX, UsageFailure};
 use rustix::fs::{AtFlags, CWD, Mode};
@@ -156,7 +157,8 @@ pub(crate) enum Listener {
 }
 
 impl Listener {
-    /// Opens the socket: nonblocking, and for unix sockets with the permissions and the group of `access`.
+    /// Opens the socket: nonblocking, and for unix sockets with the permissions and the group of
+    /// `access`.
     pub(crate) fn bind(place: &Place, access: SocketAccess) -> Result<Listener, Failure> {
         match place {
             Place::Unix(path) => bind_unix(path, access),

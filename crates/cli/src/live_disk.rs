@@ -1,9 +1,13 @@
-//! A disk that is served, with a cache in front of it or without: which of both changes while clients use it.
+//! A disk that is served, with a cache in front of it or without: which of both changes while
+//! clients use it.
 //!
-//! Requests share a lock; a change takes it for itself, so it waits for the requests that are under way, and those that come meanwhile wait for
-//! it. Before that, beside the clients, the cache was emptied of what the disk lacks, and the file of a region that becomes larger got its room, so a change takes no longer than
-//! the last few blocks, the new entries and an opening; a region that becomes smaller gives its room back in that time too. A change that is killed leaves a cache that is the old or the
-//! new one, and clean: see `relayout` of the cache. The file may then be longer than the cache needs, which its format allows.
+//! Requests share a lock; a change takes it for itself, so it waits for the requests that are under
+//! way, and those that come meanwhile wait for it. Before that, beside the clients, the cache was
+//! emptied of what the disk lacks, and the file of a region that becomes larger got its room, so a
+//! change takes no longer than the last few blocks, the new entries and an opening; a region that
+//! becomes smaller gives its room back in that time too. A change that is killed leaves a cache
+//! that is the old or the new one, and clean: see `relayout` of the cache. The file may then be
+//! longer than the cache needs, which its format allows.
 
 use crate::belonging;
 use crate::cached_disk::{Asked, CachedDisk, DiskState};
@@ -57,7 +61,8 @@ enum Served {
     Cached(u64, Front),
     /// The disk alone. The region that was its cache knows nothing of it any more.
     Alone,
-    /// The disk alone, which is not written to: the region that was its cache could not be opened again, and may still speak of its blocks.
+    /// The disk alone, which is not written to: the region that was its cache could not be opened
+    /// again, and may still speak of its blocks.
     Cautious,
 }
 
@@ -229,10 +234,12 @@ impl LiveDisk {
         if self.plan.disk.volatile == Volatile::Accepted { Volatile::Accepted } else { volatile }
     }
 
-    /// Treats requests by `mode` from now on, until the server ends: while a change is under way, once that is over.
+    /// Treats requests by `mode` from now on, until the server ends: while a change is under way,
+    /// once that is over.
     ///
     /// # Errors
-    /// No cache is there to do so, nothing may be changed, or completed writes would be at stake that `volatile` does not accept.
+    /// No cache is there to do so, nothing may be changed, or completed writes would be at stake
+    /// that `volatile` does not accept.
     pub(crate) fn set_mode(&self, mode: Mode, volatile: Volatile) -> Result<(), Failure> {
         self.refuse_read_only()?;
         let volatile = self.volatile_or(volatile);
@@ -321,11 +328,12 @@ impl LiveDisk {
         self.cached(|cached| cached.scrub(from)).unwrap_or_default()
     }
 
-    /// Brings the last blocks to the disk, sets both free from each other, and goes on with the disk alone.
+    /// Brings the last blocks to the disk, sets both free from each other, and goes on with the
+    /// disk alone.
     ///
     /// # Errors
-    /// A block that the disk refuses is named, or what is wrong with the region. Everything stays as it was; if the region cannot even be opened
-    /// again, the disk is only read.
+    /// A block that the disk refuses is named, or what is wrong with the region. Everything stays
+    /// as it was; if the region cannot even be opened again, the disk is only read.
     pub(crate) fn detach(&self) -> Result<(), Failure> {
         let mut front = self.exclusive();
         let region = self.take(&mut front)?;
@@ -358,10 +366,12 @@ impl LiveDisk {
         }
     }
 
-    /// Puts the region in front of the disk again, which has to be the one at `path`. With `force` a journal goes over what lies at its end.
+    /// Puts the region in front of the disk again, which has to be the one at `path`. With `force`
+    /// a journal goes over what lies at its end.
     ///
     /// # Errors
-    /// The disk goes on alone. So it does if completed writes would be at stake that `volatile` does not accept.
+    /// The disk goes on alone. So it does if completed writes would be at stake that `volatile`
+    /// does not accept.
     pub(crate) fn attach(&self, path: &Path, volatile: Volatile, force: bool) -> Result<(), Failure> {
         let mut front = self.exclusive();
         let pmem = self.plan.pmem.clone();
@@ -407,7 +417,8 @@ impl LiveDisk {
         self.with_region(|region| resizing(&self.plan.pmem, region, &wish))
     }
 
-    /// Makes the file of the region `bytes` long, in which its cache has room for as many blocks as before.
+    /// Makes the file of the region `bytes` long, in which its cache has room for as many blocks as
+    /// before.
     ///
     /// # Errors
     /// Its file cannot have that length, and stays as it was.
@@ -418,13 +429,15 @@ impl LiveDisk {
     /// Makes the region `bytes` long, and the cache as large as fits.
     ///
     /// # Errors
-    /// A block that the disk refuses is named, and everything stays as it was. If the region cannot be opened again the disk is only read.
+    /// A block that the disk refuses is named, and everything stays as it was. If the region cannot
+    /// be opened again the disk is only read.
     pub(crate) fn resize(&self, bytes: u64) -> Result<(), Failure> {
         let pmem = &self.plan.pmem;
         let was = self.with_region(|region| lengthened(pmem, region, bytes))?;
         let mut front = self.exclusive();
         let region = self.take(&mut front).inspect_err(|_| {
-            // Why it is not resized is told; a file that stays longer than it was is no less a region.
+            // Why it is not resized is told; a file that stays longer than it was is no less a
+            // region.
             front.front().iter().for_each(|front| drop(shortened(pmem, &front.region, was)));
         })?;
         let resized =
@@ -433,7 +446,8 @@ impl LiveDisk {
         resized
     }
 
-    /// The end, when no client is left: nobody writes to the disk any more, and how it is left is noted.
+    /// The end, when no client is left: nobody writes to the disk any more, and how it is left is
+    /// noted.
     pub(crate) fn rest(&self) -> DiskEnd {
         if self.plan.access != Access::ReadWrite {
             return self.end();
@@ -466,8 +480,8 @@ impl LiveDisk {
         act(&region.ok_or_else(|| self.has_no_cache())?)
     }
 
-    /// Takes the cache away, after its last dirty blocks went to the disk. Only the region is left of it, and until it is known what becomes of that
-    /// nobody writes to the disk.
+    /// Takes the cache away, after its last dirty blocks went to the disk. Only the region is left
+    /// of it, and until it is known what becomes of that nobody writes to the disk.
     fn take(&self, served: &mut Served) -> Result<Arc<MappedRegion>, Failure> {
         let Some(taken) = served.front() else { return Err(self.has_no_cache()) };
         self.refuse_read_only()?;
@@ -548,7 +562,8 @@ fn refused_relayout(pmem: &Path, error: RelayoutError) -> Failure {
 pub(crate) enum Resizing {
     /// They are like that already.
     Nothing,
-    /// The file becomes longer or shorter. The cache has room for as many blocks as before, and keeps what it holds.
+    /// The file becomes longer or shorter. The cache has room for as many blocks as before, and
+    /// keeps what it holds.
     File,
     /// The cache becomes larger or smaller, and begins empty.
     Cache,
@@ -567,7 +582,8 @@ pub(crate) fn resizing(pmem: &Path, region: &Arc<MappedRegion>, wish: &Relayout)
     })
 }
 
-/// Makes the file of `region` `bytes` long, which may be in use: its cache does not reach behind that.
+/// Makes the file of `region` `bytes` long, which may be in use: its cache does not reach behind
+/// that.
 pub(crate) fn resized_file(pmem: &Path, region: &MappedRegion, bytes: u64) -> Result<(), Failure> {
     match lengthened(pmem, region, bytes)? > bytes {
         true => shortened(pmem, region, bytes),
@@ -575,7 +591,8 @@ pub(crate) fn resized_file(pmem: &Path, region: &MappedRegion, bytes: u64) -> Re
     }
 }
 
-/// Gives the file of `region` room for `bytes`, if it has less. The region knows nothing of it before it is opened anew. Returns how long the file was.
+/// Gives the file of `region` room for `bytes`, if it has less. The region knows nothing of it
+/// before it is opened anew. Returns how long the file was.
 pub(crate) fn lengthened(pmem: &Path, region: &MappedRegion, bytes: u64) -> Result<u64, Failure> {
     let file = file_of(pmem, region)?;
     let has = length_of(pmem, file)?;
@@ -609,8 +626,9 @@ fn file_of<'a>(pmem: &Path, region: &'a MappedRegion) -> Result<&'a File, Failur
     Ok(region.file().filter(is_file).ok_or_else(|| DiskFailure::NoFile { pmem: pmem.to_owned() })?)
 }
 
-/// Makes `region`, which nobody else uses and whose file has room for `bytes`, so long, and by `lay_out` the cache in it as large as fits: a file becomes smaller
-/// last, so that the cache fits at all times.
+/// Makes `region`, which nobody else uses and whose file has room for `bytes`, so long, and by
+/// `lay_out` the cache in it as large as fits: a file becomes smaller last, so that the cache fits
+/// at all times.
 pub(crate) fn resized(
     pmem: &Path,
     region: Arc<MappedRegion>,
@@ -628,7 +646,8 @@ pub(crate) fn resized(
     Ok(file.set_len(bytes).and_then(|()| file.sync_all()).map_err(refused)?)
 }
 
-/// Maps the region at `pmem`, which this process had for itself a moment ago. Somebody who has a look at it just then is waited for.
+/// Maps the region at `pmem`, which this process had for itself a moment ago. Somebody who has a
+/// look at it just then is waited for.
 fn map_again(pmem: &Path) -> Result<MappedRegion, Failure> {
     let deadline = Instant::now() + LOOKS_END_WITHIN;
     loop {

@@ -1,10 +1,11 @@
 //! The program `tidegate`: atomic block devices in persistent memory, served over NBD.
 //!
-//! [`grammar`] reads the command line, [`config`] a configuration file; [`create`], [`serve`], [`info`], [`list`], [`stop`], [`stat`], [`check`], and for caches of disks
-//! [`flush`], [`mode`], [`detach`], [`resize`], [`salvage`], [`replay`] and [`scrub`] are the commands; [`mod@run`] runs other programs, [`status`] tells of them,
-//! and [`recover`] looks after what they left; [`compose`]
-//! alone chooses which types make up a volume; [`contract`] is the one table of what survives what; [`failure`]
-//! says what went wrong and with which exit code.
+//! [`grammar`] reads the command line, [`config`] a configuration file; [`create`], [`serve`],
+//! [`info`], [`list`], [`stop`], [`stat`], [`check`], and for caches of disks [`flush`], [`mode`],
+//! [`detach`], [`resize`], [`salvage`], [`replay`] and [`scrub`] are the commands; [`mod@run`] runs
+//! other programs, [`status`] tells of them, and [`recover`] looks after what they left;
+//! [`compose`] alone chooses which types make up a volume; [`contract`] is the one table of what
+//! survives what; [`failure`] says what went wrong and with which exit code.
 
 #![forbid(unsafe_code)]
 

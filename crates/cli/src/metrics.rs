@@ -144,7 +144,8 @@ impl Text {
         self.sample("tidegate_request_duration_seconds_count", &labels, times.count());
     }
 
-    /// What the layers count. Volumes may have different layers, so each number is shown for all volumes that have it.
+    /// What the layers count. Volumes may have different layers, so each number is shown for all
+    /// volumes that have it.
     fn readings<'v>(&mut self, volumes: &'v [VolumeCounts]) {
         let mut done: Vec<&str> = Vec::new();
         for Metric { name, .. } in volumes.iter().flat_map(|volume| &volume.readings) {

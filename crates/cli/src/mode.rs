@@ -1,4 +1,5 @@
-//! `tidegate mode`: what a served cache of a disk does with reads and writes, changed while it is served.
+//! `tidegate mode`: what a served cache of a disk does with reads and writes, changed while it is
+//! served.
 
 use crate::answer;
 use crate::control::{self, DiskAct};
@@ -18,7 +19,8 @@ struct Answer {
     #[serde(with = "tidegate_host::json_path")]
     file: PathBuf,
     mode: String,
-    /// What is done with reads and writes until the change under way has ended, if that is something else.
+    /// What is done with reads and writes until the change under way has ended, if that is
+    /// something else.
     #[serde(skip_serializing_if = "Option::is_none")]
     meanwhile: Option<String>,
 }
@@ -42,7 +44,8 @@ pub(crate) fn run(wish: &SetMode, json: bool) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// What is wrong with the file `pmem`, if no server answers because none can serve it as a cache; else `failure`.
+/// What is wrong with the file `pmem`, if no server answers because none can serve it as a cache;
+/// else `failure`.
 fn of_the_file(pmem: &Path, failure: Failure) -> Failure {
     match flush::cache_in(pmem, Access::PrivateUnlocked) {
         Err(of_it) if failure.is_no_server() => of_it,

@@ -1,4 +1,5 @@
-//! Journals at the ends of ordered disks: where one fits, what must not lie there, and when it goes.
+//! Journals at the ends of ordered disks: where one fits, what must not lie there, and when it
+//! goes.
 
 use crate::disks::Disk;
 use crate::failure::JournalFailure;
@@ -25,7 +26,8 @@ pub(crate) fn put_journal(disk: &Disk, journal: JournalPlan, uuid: [u8; 16]) -> 
     lay_out_journal(&*disk.device, journal, uuid).map_err(JournalFailure::of_error(&disk.path))
 }
 
-/// Refuses a disk of which a group was being put in place when its region was lost, as it is not what anybody left there; and unless `force` says otherwise, one with the journal of another
+/// Refuses a disk of which a group was being put in place when its region was lost, as it is not
+/// what anybody left there; and unless `force` says otherwise, one with the journal of another
 /// cache than `own`, as that may have blocks that the disk lacks.
 pub(crate) fn refuse_another_cache(disk: &Disk, own: Option<[u8; 16]>, force: bool) -> Result<(), JournalFailure> {
     let path = || disk.path.clone();
@@ -46,8 +48,9 @@ pub(crate) fn refuse_another_cache(disk: &Disk, own: Option<[u8; 16]>, force: bo
     }
 }
 
-/// Refuses a disk on which anything lies where `journal` is to be but zeroes, or such a journal of the cache `uuid`; and one of which something
-/// says that those zeroes are its own. With `force` that is told, and overwritten.
+/// Refuses a disk on which anything lies where `journal` is to be but zeroes, or such a journal of
+/// the cache `uuid`; and one of which something says that those zeroes are its own. With `force`
+/// that is told, and overwritten.
 pub(crate) fn refuse_what_the_end_holds(
     disk: &Disk,
     journal: &JournalPlan,
@@ -75,7 +78,8 @@ pub(crate) fn refuse_what_the_end_holds(
     }
 }
 
-/// Lays out a journal on `disk` for the cache `identity`, which is to be put in front of it and had another disk before. The blocks of the volume then.
+/// Lays out a journal on `disk` for the cache `identity`, which is to be put in front of it and had
+/// another disk before. The blocks of the volume then.
 pub(crate) fn put_journal_of(identity: &Identity, disk: &Disk, force: bool) -> Result<u64, JournalFailure> {
     refuse_another_cache(disk, Some(identity.uuid), force)?;
     if identity.journal_blocks == 0 {
@@ -87,7 +91,8 @@ pub(crate) fn put_journal_of(identity: &Identity, disk: &Disk, force: bool) -> R
     Ok(journal.disk_blocks)
 }
 
-/// Gives the blocks of the journal of `identity` on `disk`, which was set free from it, back to anybody.
+/// Gives the blocks of the journal of `identity` on `disk`, which was set free from it, back to
+/// anybody.
 pub(crate) fn erase_journal_of(identity: &Identity, disk: &Disk) -> Result<(), JournalFailure> {
     match identity.journal() {
         Some(journal) => {

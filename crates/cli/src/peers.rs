@@ -1,6 +1,7 @@
-//! Who may use a unix socket: the server's own user, root, and whom the plan names. Asked of the kernel (SO_PEERCRED), which
-//! remembers who connected; the file's mode alone does not tell a server whom it talks to. Which groups a user is in besides is asked of the
-//! system's account of users, so being added to one takes effect with the next connection.
+//! Who may use a unix socket: the server's own user, root, and whom the plan names. Asked of the
+//! kernel (SO_PEERCRED), which remembers who connected; the file's mode alone does not tell a
+//! server whom it talks to. Which groups a user is in besides is asked of the system's account of
+//! users, so being added to one takes effect with the next connection.
 
 use crate::failure::UsageFailure;
 use nix::unistd::{Group, Uid, User, getgrouplist};
@@ -53,7 +54,8 @@ impl Peers {
         Ok((!self.admits(own, uid, gid) && !self.admits_member(uid, groups_of)?).then_some(Stranger { uid, gid, pid }))
     }
 
-    /// Who is allowed, and cannot reach the socket at `path` by the modes of the files that are returned with them.
+    /// Who is allowed, and cannot reach the socket at `path` by the modes of the files that are
+    /// returned with them.
     pub(crate) fn shut_out_of(&self, path: &Path) -> Vec<(String, PathBuf)> {
         let own = rustix::process::geteuid().as_raw();
         let users = self.uids.iter().filter(|uid| **uid != own).map(|uid| {
@@ -85,7 +87,8 @@ enum Somebody {
 }
 
 impl Somebody {
-    /// Whether a file's mode grants them `bit`, which is one of `0o7`. Access lists are not looked at.
+    /// Whether a file's mode grants them `bit`, which is one of `0o7`. Access lists are not looked
+    /// at.
     fn may(&self, bit: u32, file: &Metadata) -> bool {
         let is_of_group = match self {
             Somebody::User { uid: 0, .. } => return true,

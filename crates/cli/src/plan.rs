@@ -1,4 +1,5 @@
-//! What `serve` is asked to do: which volumes, where to listen, whom to let in. The command line and a configuration file lead to the same plan.
+//! What `serve` is asked to do: which volumes, where to listen, whom to let in. The command line
+//! and a configuration file lead to the same plan.
 
 use crate::config;
 use crate::connections::CONNECTIONS_MAX;
@@ -124,7 +125,8 @@ impl Plan {
         twice.map_or(Ok(()), |(_, place)| Err(UsageFailure::PlaceTwice { place: place.to_string() }))
     }
 
-    /// Whom the system lets open unix sockets. A mode that lets a group in means the one that is allowed, if there is only one.
+    /// Whom the system lets open unix sockets. A mode that lets a group in means the one that is
+    /// allowed, if there is only one.
     pub(crate) fn socket_access(&self) -> SocketAccess {
         let group = match &self.peers.gids[..] {
             [gid, others @ ..] if others.iter().all(|other| other == gid) => Some(*gid),
@@ -133,7 +135,8 @@ impl Plan {
         SocketAccess { mode: self.socket_mode, group: group.filter(|_| self.socket_mode.intersects(Mode::RWXG)) }
     }
 
-    /// What the command line asks for, with the configuration file that it names. Flags win over the file.
+    /// What the command line asks for, with the configuration file that it names. Flags win over
+    /// the file.
     pub(crate) fn of(wish: &Serve) -> Result<Plan, Failure> {
         let mut plan = match &wish.config {
             Some(path) => config::read(path)?,

@@ -1,4 +1,5 @@
-//! `tidegate recover`: what a run under `tidegate run` left in its pool, brought to its files without running anything.
+//! `tidegate recover`: what a run under `tidegate run` left in its pool, brought to its files
+//! without running anything.
 
 use crate::answer;
 use crate::failure::{Exit, Failure};

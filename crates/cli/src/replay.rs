@@ -1,4 +1,5 @@
-//! `tidegate replay`: an ordered disk without its region. What its journal holds is put in place; then it is what all writes up to a moment left.
+//! `tidegate replay`: an ordered disk without its region. What its journal holds is put in place;
+//! then it is what all writes up to a moment left.
 
 use crate::answer;
 use crate::disks;
@@ -29,9 +30,11 @@ struct Answer {
     uuid: Uuid,
     /// Bytes of the volume: the journal lies behind it.
     volume_bytes: u64,
-    /// The number of the journal's newest header: it stands for the moment up to which the disk has every write.
+    /// The number of the journal's newest header: it stands for the moment up to which the disk has
+    /// every write.
     sequence: u64,
-    /// When the disk's file was last written before the replay, in seconds since 1970. A block device does not tell.
+    /// When the disk's file was last written before the replay, in seconds since 1970. A block
+    /// device does not tell.
     last_written_s: Option<i64>,
 }
 

@@ -1,6 +1,8 @@
-//! `tidegate resize`: a region in front of a disk becomes larger or smaller, while it is served or not. If its cache gets room for more blocks or
-//! fewer, what it held goes, once the disk has it: the cache begins empty. Otherwise the cache keeps what it holds.
-//! Or the volume becomes as large as its disk, which has grown, while no server runs: clients learn a volume's size when they connect.
+//! `tidegate resize`: a region in front of a disk becomes larger or smaller, while it is served or
+//! not. If its cache gets room for more blocks or fewer, what it held goes, once the disk has it:
+//! the cache begins empty. Otherwise the cache keeps what it holds. Or the volume becomes as large
+//! as its disk, which has grown, while no server runs: clients learn a volume's size when they
+//! connect.
 
 use crate::answer;
 use crate::change::Change;
@@ -69,8 +71,10 @@ pub(crate) fn run(wish: &Resize, json: bool) -> Result<Exit, Failure> {
 
 /// Refuses a region that holds a volume of its own, served or not.
 ///
-/// Its map, log and second info block lie at the end of their arena, and all of them would move. An arena behind one that is not full is not possible: arenas begin 512 GiB from each
-/// other, as follows from the size of all alone (UEFI, chapter 6), so that PMDK, and this program, refuse any other distance in `nextoff`.
+/// Its map, log and second info block lie at the end of their arena, and all of them would move. An
+/// arena behind one that is not full is not possible: arenas begin 512 GiB from each other, as
+/// follows from the size of all alone (UEFI, chapter 6), so that PMDK, and this program, refuse any
+/// other distance in `nextoff`.
 fn refuse_plain(pmem: &Path) -> Result<(), DiskFailure> {
     // What cannot be looked at is told when it is used.
     let Ok(region) = compose::map(pmem, Access::PrivateUnlocked) else { return Ok(()) };

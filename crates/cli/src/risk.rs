@@ -1,8 +1,9 @@
-//! Completed writes that a power loss may take although they were flushed: those that lie only in the region in front of a disk, if the region's memory
-//! loses its contents. Nobody gets such a volume without asking for it by name.
+//! Completed writes that a power loss may take although they were flushed: those that lie only in
+//! the region in front of a disk, if the region's memory loses its contents. Nobody gets such a
+//! volume without asking for it by name.
 //!
-//! One law for ordered disks and others: a flushed write must not be lost. What is left on an ordered disk is consistent, and says so; the last writes are
-//! lost there all the same.
+//! One law for ordered disks and others: a flushed write must not be lost. What is left on an
+//! ordered disk is consistent, and says so; the last writes are lost there all the same.
 
 use crate::failure::DiskFailure;
 use std::path::Path;
@@ -82,7 +83,8 @@ impl Stake<'_> {
         Ok(())
     }
 
-    /// What a power loss takes while requests are treated by `mode`; None: nothing that was flushed.
+    /// What a power loss takes while requests are treated by `mode`; None: nothing that was
+    /// flushed.
     pub(crate) fn risk_by(&self, mode: Mode) -> Option<&'static str> {
         mode.completes_before_the_disk().then(|| self.risk()).flatten()
     }

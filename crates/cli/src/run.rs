@@ -1,4 +1,5 @@
-//! `tidegate run`: what a run is asked for, by flags, and by the configuration file of `run`, which has the same words. Flags win over the file.
+//! `tidegate run`: what a run is asked for, by flags, and by the configuration file of `run`, which
+//! has the same words. Flags win over the file.
 
 use crate::config;
 use crate::failure::{ConfigFailure, Exit, Failure};

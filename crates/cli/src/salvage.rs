@@ -1,5 +1,5 @@
-//! `tidegate salvage`: the blocks that only a cache has, written to a file or to another disk, without the disk they belong to. The
-//! region is not changed, so it can be done again.
+//! `tidegate salvage`: the blocks that only a cache has, written to a file or to another disk,
+//! without the disk they belong to. The region is not changed, so it can be done again.
 
 use crate::answer;
 use crate::cached_disk::{Cached, LeftOut};

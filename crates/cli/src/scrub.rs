@@ -1,5 +1,6 @@
-//! `tidegate scrub`: every block that a cache of a disk holds is read, and compared with its checksum if the cache keeps them. A running server does
-//! it, a few blocks at a time beside its clients; without one this command does it, and changes nothing.
+//! `tidegate scrub`: every block that a cache of a disk holds is read, and compared with its
+//! checksum if the cache keeps them. A running server does it, a few blocks at a time beside its
+//! clients; without one this command does it, and changes nothing.
 
 use crate::answer;
 use crate::control::{self, DiskAct, DiskAnswer};

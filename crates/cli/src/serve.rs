@@ -1,8 +1,9 @@
 //! `tidegate serve`: volumes over NBD, until a signal says that it is enough.
 //!
-//! One thread waits for clients and signals; each client has a thread of its own. On SIGTERM or SIGINT: listening ends,
-//! requests in progress finish, blocks on their way arrive, the volumes are flushed, the exit code is 0. Requests that do not finish in time
-//! are left behind, and the exit code says so. A second signal does not wait, and tells what was left.
+//! One thread waits for clients and signals; each client has a thread of its own. On SIGTERM or
+//! SIGINT: listening ends, requests in progress finish, blocks on their way arrive, the volumes are
+//! flushed, the exit code is 0. Requests that do not finish in time are left behind, and the exit
+//! code says so. A second signal does not wait, and tells what was left.
 
 mod accept;
 mod activation;
@@ -93,7 +94,8 @@ fn add_default_volume(plan: &mut Plan, wish: &Serve) -> Result<bool, Failure> {
     Ok(created)
 }
 
-/// The sockets that were given with the start, then those of the plan; one by default if there are neither.
+/// The sockets that were given with the start, then those of the plan; one by default if there are
+/// neither.
 fn listen(plan: &Plan, mut listeners: Vec<Listener>) -> Result<Vec<Listener>, Failure> {
     for place in listeners.iter().map(Listener::place) {
         place.check_exposure(plan.may_be_exposed())?;
@@ -142,7 +144,8 @@ fn warn_of_the_shut_out(plan: &Plan, listeners: &[Listener]) {
     }
 }
 
-/// The exports as they are offered: with an identity, encrypted on TCP and as clients like on unix sockets.
+/// The exports as they are offered: with an identity, encrypted on TCP and as clients like on unix
+/// sockets.
 fn offer(plan: &Plan, exports: Exports) -> Result<Offer, Failure> {
     let plain = Service::plain(exports);
     let Some(Identity { certificate, key, clients }) = &plan.tls else {

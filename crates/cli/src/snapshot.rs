@@ -112,7 +112,8 @@ impl RequestCounts {
 }
 
 impl Snapshot {
-    /// What came since `before`, and the time since: the differences of everything that only grows. What goes up and down is as it is now.
+    /// What came since `before`, and the time since: the differences of everything that only grows.
+    /// What goes up and down is as it is now.
     pub(crate) fn since(&self, before: &Snapshot) -> Snapshot {
         // A server that was started anew counts anew.
         if self.pid != before.pid || self.up_ns < before.up_ns {

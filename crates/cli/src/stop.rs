@@ -1,8 +1,9 @@
 //! `tidegate stop`: ends a server in good order, waits until it has ended, and tells how.
 //!
-//! The server is the process at the other end of its control socket, as the kernel names it. It gets SIGTERM only if it belongs to this user (root may end every
-//! server), listens on that socket, and answers that it serves the volume. From the look at the process to the signal it is held by a descriptor of it: a process that
-//! takes its number meanwhile is another one.
+//! The server is the process at the other end of its control socket, as the kernel names it. It
+//! gets SIGTERM only if it belongs to this user (root may end every server), listens on that
+//! socket, and answers that it serves the volume. From the look at the process to the signal it is
+//! held by a descriptor of it: a process that takes its number meanwhile is another one.
 
 use crate::answer;
 use crate::compose;

@@ -1,9 +1,10 @@
-//! The transit cache of a served volume: whether it is worth having, where its slots lie, the threads that drain it, and what a
-//! killed server left in it.
+//! The transit cache of a served volume: whether it is worth having, where its slots lie, the
+//! threads that drain it, and what a killed server left in it.
 //!
-//! The slots lie in a file in memory, named after the volume and the file it lies in (a copy of a volume is another one), that exists
-//! while a server uses it. A server that finds one when it opens the volume completes it first, with or without a cache of its own.
-//! Whose file that may be: [`files`].
+//! The slots lie in a file in memory, named after the volume and the file it lies in (a copy of a
+//! volume is another one), that exists while a server uses it. A server that finds one when it
+//! opens the volume completes it first, with or without a cache of its own. Whose file that may be:
+//! [`files`].
 
 mod files;
 
@@ -26,8 +27,8 @@ use tidegate_server::stats::registry::MetricSource;
 use tidegate_write_cache::{CreateError, Options, WriteCache, bytes_for, complete};
 use uuid::Uuid;
 
-/// The cache's memory unless told otherwise. Little of it is used at once: what a flush finds is to be drained within
-/// [`DRAIN_WITHIN`].
+/// The cache's memory unless told otherwise. Little of it is used at once: what a flush finds is to
+/// be drained within [`DRAIN_WITHIN`].
 const BYTES: u64 = 16 << 20;
 
 /// What waits in the cache is to be drained in this time.
@@ -36,14 +37,15 @@ const DRAIN_WITHIN: Duration = Duration::from_micros(700);
 /// Threads that drain; more than two help only where many cores are idle.
 const THREADS_MAX: usize = 4;
 
-/// What a write has to gain by a cache. Draining costs another core two copies and its visits to the queues; a gain below that is one
-/// only as long as that core has nothing else to do.
+/// What a write has to gain by a cache. Draining costs another core two copies and its visits to
+/// the queues; a gain below that is one only as long as that core has nothing else to do.
 const GAIN_MIN: Duration = Duration::from_micros(1);
 
 /// What to do about a cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum CacheWish {
-    /// Have one if the memory is slower than DRAM by as much as a cache costs, and another core can drain it.
+    /// Have one if the memory is slower than DRAM by as much as a cache costs, and another core can
+    /// drain it.
     #[default]
     Auto,
     /// Have none.
@@ -162,8 +164,8 @@ pub(crate) enum ReadsOnly {
     Damaged,
 }
 
-/// Refuses to show a volume without the blocks that a killed server left in its cache. A file without bytes has none, and stays: one who only
-/// reads need not be able to remove it.
+/// Refuses to show a volume without the blocks that a killed server left in its cache. A file
+/// without bytes has none, and stays: one who only reads need not be able to remove it.
 pub(crate) fn refuse_leftover(volume: Identity, reads_only: ReadsOnly) -> Result<(), Failure> {
     let trouble = match reads_only {
         ReadsOnly::AsWished => CacheTrouble::ReadOnly,
@@ -223,7 +225,8 @@ impl Drain for Transit {
 }
 
 impl Transit {
-    /// Puts a cache in front of `device`, the volume's blocks, if `wish` and `costs` say so. Otherwise, a sentence on why there is none.
+    /// Puts a cache in front of `device`, the volume's blocks, if `wish` and `costs` say so.
+    /// Otherwise, a sentence on why there is none.
     pub(crate) fn start(
         wish: CacheWish,
         costs: Option<Costs>,

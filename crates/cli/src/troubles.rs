@@ -1,6 +1,8 @@
-//! Blocks that do not reach their disk, told in the log: once for each kind of error, and once when it is over. Whoever asks `info` hears more.
+//! Blocks that do not reach their disk, told in the log: once for each kind of error, and once when
+//! it is over. Whoever asks `info` hears more.
 //!
-//! A block may be postponed, by [`POSTPONED_MAX`] sweeps at most: so one that meets no refusal does not mean that none is left.
+//! A block may be postponed, by [`POSTPONED_MAX`] sweeps at most: so one that meets no refusal does
+//! not mean that none is left.
 
 use crate::failure::{Kept, KeptBy};
 use std::path::{Path, PathBuf};
@@ -35,7 +37,8 @@ struct Behind {
     blocks: u64,
 }
 
-/// What tells one error from others: what is at fault, and what was refused, by the system's number.
+/// What tells one error from others: what is at fault, and what was refused, by the system's
+/// number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kind {
     /// What is at fault.
@@ -68,7 +71,8 @@ impl Troubles {
         self.seen().left.iter().map(|behind| behind.blocks).max().unwrap_or(0)
     }
 
-    /// Hears of `step`. What it left is of the kind and for the reasons that `why` knows, and `dirty_bytes` stay in the region.
+    /// Hears of `step`. What it left is of the kind and for the reasons that `why` knows, and
+    /// `dirty_bytes` stay in the region.
     pub(crate) fn hear(
         &self,
         step: &Step,
@@ -145,7 +149,8 @@ mod tests {
         Step { refused: (0..blocks).map(|lba| (Lba(lba), error.clone())).collect(), more, ..Step::default() }
     }
 
-    /// The lines that `steps` lead to, each by an error of this number, while so many bytes are dirty.
+    /// The lines that `steps` lead to, each by an error of this number, while so many bytes are
+    /// dirty.
     fn lines(troubles: &Troubles, dirty_bytes: u64, steps: &[(Step, i32)]) -> Vec<String> {
         let log = Log::default();
         let its = log.clone();

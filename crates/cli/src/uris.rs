@@ -1,7 +1,8 @@
 //! How clients find a served volume: the NBD URI of a place, and the commands that attach it.
 //!
-//! A command that attaches a volume takes nothing that another one may have: it makes a folder that is named after the volume and its URI, and ends if that
-//! is there, and it takes an NBD device that is free. It makes a file system only on a volume that is all zero when the command runs.
+//! A command that attaches a volume takes nothing that another one may have: it makes a folder that
+//! is named after the volume and its URI, and ends if that is there, and it takes an NBD device
+//! that is free. It makes a file system only on a volume that is all zero when the command runs.
 
 use crate::listen::Place;
 use serde::Serialize;
@@ -20,7 +21,8 @@ pub(crate) enum Protection {
     Tls,
 }
 
-/// Where clients' certificates lie, in the commands that are printed: QEMU and libnbd look into a folder.
+/// Where clients' certificates lie, in the commands that are printed: QEMU and libnbd look into a
+/// folder.
 const CERTIFICATES: &str = "/etc/pki/qemu";
 
 /// The NBD URI of an export at `place`; the empty name is the default one's.
@@ -121,13 +123,15 @@ const NAME_CHARACTERS_MAX: usize = 32;
 fn folder_of(exported: Exported<'_>, uri: &str) -> String {
     let is_safe = |character: &char| character.is_ascii_alphanumeric() || "-_".contains(*character);
     let name: String = exported.name.chars().filter(is_safe).take(NAME_CHARACTERS_MAX).collect();
-    // FNV-1a: volumes that are copies of each other have one UUID, and a URI may be another machine's on another day.
+    // FNV-1a: volumes that are copies of each other have one UUID, and a URI may be another
+    // machine's on another day.
     let mix = |sum: u64, byte: &u8| (sum ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
     let sum = exported.uuid.as_bytes().iter().chain(uri.as_bytes()).fold(0xcbf2_9ce4_8422_2325, mix);
     format!("/tmp/tide-{name}{}{sum:016x}", if name.is_empty() { "" } else { "-" })
 }
 
-/// Mounts what is at `uri` below `folder`, as root. A file system is made only where every byte is zero, which is looked at then.
+/// Mounts what is at `uri` below `folder`, as root. A file system is made only where every byte is
+/// zero, which is looked at then.
 fn mounting(folder: &str, uri: &str, holds: Holds) -> String {
     let (disk, mount) = (format!("{folder}/nbd/disk"), format!("{folder}/mnt"));
     let (fuse, losetup, options, make) = match holds {
@@ -179,7 +183,8 @@ fn escaped(bytes: &[u8]) -> String {
     text
 }
 
-/// An address clients can connect to, and its port: a server on every address is reached on this machine's own.
+/// An address clients can connect to, and its port: a server on every address is reached on this
+/// machine's own.
 fn shown_address(address: SocketAddr) -> String {
     format!("{} {}", shown_host(address), address.port())
 }

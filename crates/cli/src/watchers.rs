@@ -1,7 +1,9 @@
-//! Clients that ask a running server how it does: served side by side, each on a thread of its own, in a bounded number of seats.
+//! Clients that ask a running server how it does: served side by side, each on a thread of its own,
+//! in a bounded number of seats.
 //!
-//! A client is *awaited* while the server waits for its request, or for it to take the answer. That has a deadline, which its bytes do not move. If
-//! all seats are taken when one more client comes, the oldest of those that are awaited goes. So no client keeps another one waiting, whatever it
+//! A client is *awaited* while the server waits for its request, or for it to take the answer. That
+//! has a deadline, which its bytes do not move. If all seats are taken when one more client comes,
+//! the oldest of those that are awaited goes. So no client keeps another one waiting, whatever it
 //! does or leaves undone.
 
 use crate::listen::Stream;
@@ -53,8 +55,8 @@ impl Watchers {
         Watchers { seats_max, seated: Mutex::default(), changed: Condvar::new() }
     }
 
-    /// Gives the client of `stream` a seat. If there is none, the oldest client that is awaited loses its own; if none is awaited, this waits for the
-    /// answers that are being made.
+    /// Gives the client of `stream` a seat. If there is none, the oldest client that is awaited
+    /// loses its own; if none is awaited, this waits for the answers that are being made.
     pub(crate) fn seat(&self, stream: Stream) -> Watcher<'_> {
         let stream = Arc::new(stream);
         let mut seated = self.seated();
@@ -227,7 +229,8 @@ mod tests {
                 watcher.send(b"answer", in_a_minute())
             });
             begins.recv().expect("the answer is being made");
-            // Ten silent ones one after the other, each of which waits for its client in a thread of its own.
+            // Ten silent ones one after the other, each of which waits for its client in a thread
+            // of its own.
             let silent: Vec<_> = (0..10)
                 .map(|_| {
                     let (near, stream) = pair();

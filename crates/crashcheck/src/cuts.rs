@@ -1,4 +1,5 @@
-//! Where a cut is made: a simulated region that announces each access before it is made. And which words of a cut arrived.
+//! Where a cut is made: a simulated region that announces each access before it is made. And which
+//! words of a cut arrived.
 
 use std::sync::Arc;
 use tidegate_media::{LineOrder, Poison, Region as Medium, Sealed};
@@ -11,7 +12,8 @@ pub struct Observed<F> {
 }
 
 impl<F: Fn(&Region) + Send + Sync> Observed<F> {
-    /// `region`, which calls `before` before each access. Nothing between the call and the access lets another thread run.
+    /// `region`, which calls `before` before each access. Nothing between the call and the access
+    /// lets another thread run.
     pub fn new(region: Arc<Region>, before: F) -> Observed<F> {
         Observed { region, before }
     }

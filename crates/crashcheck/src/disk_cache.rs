@@ -1,18 +1,23 @@
-//! Power cuts under the disk cache: small caches in front of small disks, scripts of transactions, reads and destaging, and a judge for every
-//! pair of images that a cut may leave in memory and on the disk.
+//! Power cuts under the disk cache: small caches in front of small disks, scripts of transactions,
+//! reads and destaging, and a judge for every pair of images that a cut may leave in memory and on
+//! the disk.
 //!
-//! A script's last step is run with a cut before each fence of the memory, before each access of the disk, and at its end. Each distinct pair
-//! of images is
-//! 1. recovered by a plain rewriting of the rules, and by the engine's check, which finds no broken rule;
-//! 2. opened by the engine, with a cut before each fence of that recovery, whose images are judged in the same way;
-//! 3. read: every block of the disk, as the script left it or would have; a transaction is there as a whole or not at all;
-//! 4. written on, on two cores, more often than there are free blocks, with destaging in between and a cut inside; then
-//!    checked and read again.
+//! A script's last step is run with a cut before each fence of the memory, before each access of
+//! the disk, and at its end. Each distinct pair of images is
+//! 1. recovered by a plain rewriting of the rules, and by the engine's check, which finds no broken
+//!    rule;
+//! 2. opened by the engine, with a cut before each fence of that recovery, whose images are judged
+//!    in the same way;
+//! 3. read: every block of the disk, as the script left it or would have; a transaction is there as
+//!    a whole or not at all;
+//! 4. written on, on two cores, more often than there are free blocks, with destaging in between
+//!    and a cut inside; then checked and read again.
 //!
-//! Where the disk keeps the order of commits, each image of it is looked at without the memory too: recovered by its journal, it shows what the cache showed at
-//! some moment.
+//! Where the disk keeps the order of commits, each image of it is looked at without the memory too:
+//! recovered by its journal, it shows what the cache showed at some moment.
 //!
-//! The process is also killed at each of these instants while the power stays, and the power cut in the next process.
+//! The process is also killed at each of these instants while the power stays, and the power cut in
+//! the next process.
 
 mod alone;
 mod cores;

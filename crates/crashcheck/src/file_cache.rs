@@ -1,13 +1,17 @@
-//! Power cuts and kills under the file cache: small pools in front of small files, scripts, and a judge for everything that a cut may leave.
+//! Power cuts and kills under the file cache: small pools in front of small files, scripts, and a
+//! judge for everything that a cut may leave.
 //!
-//! A script's last step is run with a cut before each fence of the memory, before each access of a file below, and at its end. Each distinct image of
-//! the memory, with each state of the files below that the cut may leave, is
-//! 1. recovered, with a cut before each fence and each access of that recovery, whose images are recovered in their turn;
-//! 2. compared with a dull model: the contents that each file may have, as a whole, so that a sync is there or is not;
+//! A script's last step is run with a cut before each fence of the memory, before each access of a
+//! file below, and at its end. Each distinct image of the memory, with each state of the files
+//! below that the cut may leave, is
+//! 1. recovered, with a cut before each fence and each access of that recovery, whose images are
+//!    recovered in their turn;
+//! 2. compared with a dull model: the contents that each file may have, as a whole, so that a sync
+//!    is there or is not;
 //! 3. opened anew, read and written on, with a cut inside.
 //!
-//! At each of these instants the process is also killed while memory and files go on: everything written is there then. The power fails in the recovery
-//! after it too.
+//! At each of these instants the process is also killed while memory and files go on: everything
+//! written is there then. The power fails in the recovery after it too.
 
 mod judge;
 mod machine;

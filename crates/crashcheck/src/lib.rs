@@ -1,12 +1,15 @@
-//! Power cuts and kills under the engines, enumerated: one framework, and an instance of it for each engine.
+//! Power cuts and kills under the engines, enumerated: one framework, and an instance of it for
+//! each engine.
 //!
-//! An instance is a small device on simulated memory, the steps that a *script* may take ([`script`]), a *checker* for everything
-//! that a cut inside the script's last step may leave ([`checker`], [`cuts`]), and *mutants*: the engine with one mistake in it,
-//! which the checker must notice ([`mutants`]). Scripts are dealt out to two threads.
+//! An instance is a small device on simulated memory, the steps that a *script* may take
+//! ([`script`]), a *checker* for everything that a cut inside the script's last step may leave
+//! ([`checker`], [`cuts`]), and *mutants*: the engine with one mistake in it, which the checker
+//! must notice ([`mutants`]). Scripts are dealt out to two threads.
 //!
-//! The instances: the block translation table ([`btt`]), the write cache over it ([`write_cache`]), the disk cache ([`disk_cache`]),
-//! the file cache ([`file_cache`]). The crate depends on the engines and the simulator alone, so that a build of it for
-//! virtual cores or for a checker of schedules is a small one.
+//! The instances: the block translation table ([`btt`]), the write cache over it ([`write_cache`]),
+//! the disk cache ([`disk_cache`]), the file cache ([`file_cache`]). The crate depends on the
+//! engines and the simulator alone, so that a build of it for virtual cores or for a checker of
+//! schedules is a small one.
 
 #![forbid(unsafe_code)]
 
@@ -20,7 +23,8 @@ mod parallel;
 pub mod script;
 pub mod write_cache;
 
-/// Writes a line past the test harness's capture, so that it stands in the log of a run that passed.
+/// Writes a line past the test harness's capture, so that it stands in the log of a run that
+/// passed.
 pub fn announce(line: &str) {
     use std::io::Write as _;
     let _ = writeln!(std::io::stderr(), "{line}");

@@ -6,7 +6,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-/// Deals `scripts` out to two threads and returns what `judge` says on each. After a failure nothing more is dealt.
+/// Deals `scripts` out to two threads and returns what `judge` says on each. After a failure
+/// nothing more is dealt.
 pub(crate) fn on_two_threads<S, T: Send>(
     scripts: impl Iterator<Item = S> + Send,
     judge: impl Fn(&mut dyn Iterator<Item = S>) -> Result<T, Failure> + Sync,

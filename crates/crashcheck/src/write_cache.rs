@@ -1,7 +1,9 @@
-//! A transit cache over a small volume, both on simulated memory: stopped at any access, by a power cut or by a kill, and judged.
+//! A transit cache over a small volume, both on simulated memory: stopped at any access, by a power
+//! cut or by a kill, and judged.
 //!
-//! The power cut takes the cache's slots; what was flushed must be there. The kill leaves slots and volume as they were visible;
-//! everything acknowledged must be there once the slots are completed, also if completing is killed and begun again.
+//! The power cut takes the cache's slots; what was flushed must be there. The kill leaves slots and
+//! volume as they were visible; everything acknowledged must be there once the slots are completed,
+//! also if completing is killed and begun again.
 
 use crate::btt::SmallVolume;
 use crate::cuts::Observed;
@@ -129,7 +131,8 @@ impl Act {
 }
 
 impl Stack {
-    /// A cache as `options` has it over the formatted volume `start`; everything is recorded at access number `at_access` of both regions.
+    /// A cache as `options` has it over the formatted volume `start`; everything is recorded at
+    /// access number `at_access` of both regions.
     pub fn new(
         shape: &SmallVolume,
         start: &Image,

@@ -1,4 +1,5 @@
-//! The disk cache on virtual cores, under interleavings and power cuts that seeds choose. `TIDEGATE_SEEDS` gives more of them.
+//! The disk cache on virtual cores, under interleavings and power cuts that seeds choose.
+//! `TIDEGATE_SEEDS` gives more of them.
 //!
 //! Compiled with `--cfg virtual_cores` only.
 #![cfg(virtual_cores)]
@@ -52,8 +53,8 @@ fn fences_left_out_are_noticed() {
 const PAIR: [u64; 2] = [0, 8];
 const PAIRS: u8 = 12;
 
-/// A client commits the same to two blocks, again and again, and a thread brings it to the disk in order. How often the disk had them differ, or in the end
-/// something else than was committed last.
+/// A client commits the same to two blocks, again and again, and a thread brings it to the disk in
+/// order. How often the disk had them differ, or in the end something else than was committed last.
 fn wrong_pairs(seed: u64, flaw: Option<Flaw>) -> u64 {
     let spec = FormatSpec { block_size: 512, disk_blocks: 16, ring_slots: 16, uuid: [1; 16], disk: [2; 32] };
     let plan = CachePlan::cut(256, 512, 16, 16).ordered(256);
@@ -116,7 +117,8 @@ const BLOCK: usize = 512;
 const CLIENTS: u32 = 3;
 const INCREMENTS: u64 = 2;
 
-/// Clients increment a number each in a transaction that refuses conflicts, again and again until it goes well. How many increments are missing.
+/// Clients increment a number each in a transaction that refuses conflicts, again and again until
+/// it goes well. How many increments are missing.
 fn lost_increments(seed: u64, flaw: Option<Flaw>) -> u64 {
     let spec = FormatSpec { block_size: 512, disk_blocks: 8, ring_slots: 16, uuid: [1; 16], disk: [2; 32] };
     let region = Arc::new(Region::new(CachePlan::cut(8, 512, 8, 16).end().next_multiple_of(8)));

@@ -1,5 +1,6 @@
-//! Every power cut of every short script over small caches; what is judged stands in `tidegate_crashcheck::disk_cache`.
-//! `TIDEGATE_SCRIPTS=all` judges every script of three steps on the first four caches, not one in thirteen; `TIDEGATE_STEPS` gives longer ones.
+//! Every power cut of every short script over small caches; what is judged stands in
+//! `tidegate_crashcheck::disk_cache`. `TIDEGATE_SCRIPTS=all` judges every script of three steps on
+//! the first four caches, not one in thirteen; `TIDEGATE_STEPS` gives longer ones.
 
 use std::time::Instant;
 use tidegate_crashcheck::checker::Seen;
@@ -22,7 +23,8 @@ fn every_script(name: &str, cache: &SmallCache, steps: u32) -> CacheTally {
     total
 }
 
-/// Judges every script of one and two steps and, unless the environment asks for all, one in thirteen of three: there are twenty steps.
+/// Judges every script of one and two steps and, unless the environment asks for all, one in
+/// thirteen of three: there are twenty steps.
 fn every_short_script(name: &str, cache: &SmallCache) {
     if ["TIDEGATE_STEPS", "TIDEGATE_SCRIPTS"].into_iter().any(|name| std::env::var_os(name).is_some()) {
         every_script(name, cache, 3);

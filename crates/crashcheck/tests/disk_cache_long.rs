@@ -1,4 +1,5 @@
-//! Long lives of a disk cache with power cuts, a failing disk and changing modes. `TIDEGATE_SEEDS` gives more of them.
+//! Long lives of a disk cache with power cuts, a failing disk and changing modes. `TIDEGATE_SEEDS`
+//! gives more of them.
 
 use tidegate_crashcheck::disk_cache::{LongCacheTally, judge_long_script};
 use tidegate_disk_cache::Reads;

@@ -1,10 +1,12 @@
-//! Mistakes planted in the disk cache: the campaign over short scripts must catch each of them, or it is blind.
+//! Mistakes planted in the disk cache: the campaign over short scripts must catch each of them, or
+//! it is blind.
 
 use tidegate_crashcheck::checker::Seen;
 use tidegate_crashcheck::disk_cache::{CacheBug, FaultyCache, GroupPart, SmallCache, Watched, judge_cache_scripts};
 use tidegate_crashcheck::mutants::shown_by;
 
-/// The first failure of the campaign, over the shortest scripts that show it, on a machine with `bug`.
+/// The first failure of the campaign, over the shortest scripts that show it, on a machine with
+/// `bug`.
 fn caught(bug: CacheBug) -> String {
     caught_on(&caches(), bug)
 }
@@ -119,7 +121,8 @@ fn a_recovery_that_retires_before_its_entries_are_durable_is_caught() {
     caught(CacheBug::RecoveryFenceMissing);
 }
 
-/// A block that is given up without a fence must have no entry, or it is used again under a living one.
+/// A block that is given up without a fence must have no entry, or it is used again under a living
+/// one.
 #[test]
 fn an_entry_stored_for_what_is_to_be_forgotten_is_caught() {
     caught_on(&caches().map(SmallCache::that_forgets_reads), CacheBug::ForgottenEntryStored);

@@ -1,10 +1,11 @@
-//! Every power cut and kill of every short script over small pools of files; what is judged stands in `tidegate_crashcheck::file_cache`.
-//! `TIDEGATE_STEPS` gives longer scripts than CI runs.
+//! Every power cut and kill of every short script over small pools of files; what is judged stands
+//! in `tidegate_crashcheck::file_cache`. `TIDEGATE_STEPS` gives longer scripts than CI runs.
 
 use std::time::Instant;
 use tidegate_crashcheck::file_cache::{FileStep, FilesTally, SmallPool, judge_file_scripts};
 
-/// Two extents in one sync, one behind the other in one block, one superseded, and some of it below.
+/// Two extents in one sync, one behind the other in one block, one superseded, and some of it
+/// below.
 const BUSY: [FileStep; 6] = [
     FileStep::Write { file: 0, at: 0, len: 300 },
     FileStep::Sync(0),
@@ -45,7 +46,8 @@ fn every_cut_of_every_script_on_a_busy_pool() {
     every_script("busy", &SmallPool::of(4), &BUSY, 1);
 }
 
-/// One chunk has blocks of one size only, and here they are large: what wants another size goes below.
+/// One chunk has blocks of one size only, and here they are large: what wants another size goes
+/// below.
 #[test]
 fn every_cut_of_every_script_on_a_pool_that_is_too_small() {
     let full = [FileStep::WriteSync { file: 1, at: 0, len: 3000 }];

@@ -1,4 +1,5 @@
-//! Mistakes planted in the machine under the file cache: the campaign over short scripts must catch each of them, or it is blind.
+//! Mistakes planted in the machine under the file cache: the campaign over short scripts must catch
+//! each of them, or it is blind.
 
 use tidegate_crashcheck::file_cache::{FileStep, FilesBug, SmallPool, judge_file_scripts};
 use tidegate_crashcheck::mutants::shown_by;
@@ -9,7 +10,8 @@ const SYNC: FileStep = FileStep::Sync(0);
 const APPEND: FileStep = FileStep::Append { file: 0, len: 60 };
 const BACK: FileStep = FileStep::WriteBack;
 
-/// The first failure of the campaign over `scripts` and their beginnings on a machine with `bug`; none without it.
+/// The first failure of the campaign over `scripts` and their beginnings on a machine with `bug`;
+/// none without it.
 fn caught(bug: FilesBug, script: &[FileStep]) {
     let pool = SmallPool::of(4);
     let scripts = || (1..=script.len()).map(|steps| script[..steps].to_vec());

@@ -1,5 +1,5 @@
-//! Every power cut of every short script over small volumes; what is judged stands in `tidegate_crashcheck::btt`.
-//! `TIDEGATE_STEPS` gives longer scripts than CI runs.
+//! Every power cut of every short script over small volumes; what is judged stands in
+//! `tidegate_crashcheck::btt`. `TIDEGATE_STEPS` gives longer scripts than CI runs.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -98,8 +98,8 @@ fn a_format_cut_short_leaves_no_volume_or_a_whole_one() {
     }
 }
 
-/// Each flush of a write is needed by the crash rules (the planted mistakes prove it one by one); this one says that none is there
-/// twice, and how many fences there are.
+/// Each flush of a write is needed by the crash rules (the planted mistakes prove it one by one);
+/// this one says that none is there twice, and how many fences there are.
 #[test]
 fn a_write_flushes_no_line_in_vain() {
     let volume = SmallVolume::four_free();
@@ -121,6 +121,7 @@ fn a_write_flushes_no_line_in_vain() {
         [2, 1, 0],
         "lane 0 on another thread flushes its last map entry; sector 2 has another word"
     );
-    // All sectors of so small a map share a line, so here settling lane 0's entry has written back lane 1's too.
+    // All sectors of so small a map share a line, so here settling lane 0's entry has written back
+    // lane 1's too.
     assert_eq!(write(1, 2), [2, 2, 1], "lane 1 settles that of lane 0, then flushes its own last one");
 }

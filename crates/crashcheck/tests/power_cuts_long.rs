@@ -1,5 +1,5 @@
-//! Long scripts over volumes of full size, cut at random. `TIDEGATE_SEED` (one seed, for a replay) and `TIDEGATE_RUNS` (how
-//! many seeds) replace what CI does.
+//! Long scripts over volumes of full size, cut at random. `TIDEGATE_SEED` (one seed, for a replay)
+//! and `TIDEGATE_RUNS` (how many seeds) replace what CI does.
 
 use std::sync::Mutex;
 use std::thread;

@@ -1,10 +1,12 @@
-//! Mistakes planted in the order of a write: the campaign over short scripts must catch each of them, or it is blind.
+//! Mistakes planted in the order of a write: the campaign over short scripts must catch each of
+//! them, or it is blind.
 
 use tidegate_crashcheck::btt::{Bug, Faulty, SecondCuts, SmallVolume, Step, judge_scripts};
 use tidegate_crashcheck::checker::Seen;
 use tidegate_crashcheck::mutants::shown_by;
 
-/// The first failure of the campaign over scripts of one, then two, then three steps, on a region with `bug`.
+/// The first failure of the campaign over scripts of one, then two, then three steps, on a region
+/// with `bug`.
 fn caught(bug: Bug) -> String {
     let volume = SmallVolume::two_free();
     let alphabet = Step::alphabet(&[0, 1, 2], volume.sectors(), false);

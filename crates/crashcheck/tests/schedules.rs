@@ -1,11 +1,14 @@
-//! Threads on one small volume under every kind of schedule, with the power cut at a random access to the medium.
+//! Threads on one small volume under every kind of schedule, with the power cut at a random access
+//! to the medium.
 //!
-//! Compiled with `--cfg shuttle` only: its scheduler stands in for locks and atomics, and each access to the simulated region is a
-//! place where threads may change. Two threads share a lane, so lanes move between threads; two share each block, so that reads meet
-//! writes and freed blocks are written again while they are read. No read may be torn or older than one before it, and whatever a cut
-//! leaves is judged by Linux's recovery and ours.
+//! Compiled with `--cfg shuttle` only: its scheduler stands in for locks and atomics, and each
+//! access to the simulated region is a place where threads may change. Two threads share a lane, so
+//! lanes move between threads; two share each block, so that reads meet writes and freed blocks are
+//! written again while they are read. No read may be torn or older than one before it, and whatever
+//! a cut leaves is judged by Linux's recovery and ours.
 //!
-//! `TIDEGATE_SCHEDULES` gives the number of schedules of each kind. A failure prints its schedule, for `shuttle::replay`.
+//! `TIDEGATE_SCHEDULES` gives the number of schedules of each kind. A failure prints its schedule,
+//! for `shuttle::replay`.
 #![cfg(shuttle)]
 
 use std::sync::{Arc, Mutex, OnceLock};
@@ -23,11 +26,12 @@ const STEPS: u64 = 3;
 /// What a cut leaves, and what its blocks may then show.
 type Cuts = Arc<Mutex<Vec<(Cut, Oracle)>>>;
 
-/// A region that loses power once: what it holds at that access is kept for later, and the threads go on.
+/// A region that loses power once: what it holds at that access is kept for later, and the threads
+/// go on.
 type CutOnce = Observed<Box<dyn Fn(&Region) + Send + Sync>>;
 
-/// `region`, which keeps in `cuts` what a power cut at `at_access` leaves. Nothing between the two snapshots lets another thread
-/// run, nor anything else while a lock of the system's is held.
+/// `region`, which keeps in `cuts` what a power cut at `at_access` leaves. Nothing between the two
+/// snapshots lets another thread run, nor anything else while a lock of the system's is held.
 fn cut_once(region: Arc<Region>, oracle: Arc<Mutex<Oracle>>, cuts: Cuts, at_access: u64) -> CutOnce {
     let before = move |region: &Region| {
         let due = region.accesses() >= at_access;

@@ -1,6 +1,7 @@
 //! The transit cache stopped at every access of random scripts: by a power cut, and by a kill.
 //!
-//! `TIDEGATE_SEED` gives the first script's seed, `TIDEGATE_RUNS` how many there are. A failure prints both.
+//! `TIDEGATE_SEED` gives the first script's seed, `TIDEGATE_RUNS` how many there are. A failure
+//! prints both.
 
 #![cfg(not(shuttle))]
 

@@ -1,10 +1,13 @@
-//! Threads in one transit cache under every kind of schedule, stopped at a random access by a cut and by a kill.
+//! Threads in one transit cache under every kind of schedule, stopped at a random access by a cut
+//! and by a kill.
 //!
-//! Compiled with `--cfg shuttle` only, as `schedules.rs`: its scheduler stands in for locks and atomics. Three threads write, read, flush
-//! and drain a few blocks through two or three slots, so slots are taken, freed and taken again while others still read them. No read
-//! may be torn or older than one before it.
+//! Compiled with `--cfg shuttle` only, as `schedules.rs`: its scheduler stands in for locks and
+//! atomics. Three threads write, read, flush and drain a few blocks through two or three slots, so
+//! slots are taken, freed and taken again while others still read them. No read may be torn or
+//! older than one before it.
 //!
-//! `TIDEGATE_SCHEDULES` gives the number of schedules of each kind. A failure prints its schedule, for `shuttle::replay`.
+//! `TIDEGATE_SCHEDULES` gives the number of schedules of each kind. A failure prints its schedule,
+//! for `shuttle::replay`.
 #![cfg(shuttle)]
 
 use std::sync::{Arc, OnceLock};

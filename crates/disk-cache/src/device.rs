@@ -159,7 +159,8 @@ impl<R: Region> DiskCache<R> {
             let failed = progress.failed.into_iter().map(|(_, error)| error).next();
             failed.or(progress.flush_failed).map_or(Ok(()), Err)?;
             if !lbas.is_empty() {
-                // Somebody else writes an older content of them to the disk, and has to be waited for.
+                // Somebody else writes an older content of them to the disk, and has to be waited
+                // for.
                 yield_now();
             }
         }

@@ -31,7 +31,8 @@ const SHARDS: usize = 16;
 impl FreeList {
     pub(crate) fn new(blocks: impl Iterator<Item = u32>, entries: impl Iterator<Item = FreeEntry>) -> FreeList {
         let mut lists: Vec<(Vec<u32>, Vec<FreeEntry>)> = (0..SHARDS).map(|_| Default::default()).collect();
-        // Neighbours go together: entries of one line into one shard, so that a writer's new entries share lines.
+        // Neighbours go together: entries of one line into one shard, so that a writer's new
+        // entries share lines.
         blocks.for_each(|block| lists[block as usize / 64 % SHARDS].0.push(block));
         entries.for_each(|free| lists[free.entry as usize / 64 % SHARDS].1.push(free));
         let shards = lists.into_iter().map(|(blocks, entries)| Shard::of(blocks, entries)).collect();
@@ -62,7 +63,8 @@ impl FreeList {
     /// An entry for a block that the caller has taken.
     pub(crate) fn take_entry(&self) -> FreeEntry {
         loop {
-            // One may be on its way from a shard already searched to one not yet searched: look again.
+            // One may be on its way from a shard already searched to one not yet searched: look
+            // again.
             if let Some(free) = self.near().find_map(|shard| shard.entries.lock().pop()) {
                 return free;
             }

@@ -271,7 +271,8 @@ impl Index {
         for used in stripe.uses.drain(..) {
             match used {
                 Use::Came(entry, lba) => {
-                    // What an older batch of another stripe says of the entry may come after this one's.
+                    // What an older batch of another stripe says of the entry may come after this
+                    // one's.
                     policy.remove(entry);
                     policy.insert(entry, lba);
                 }

@@ -93,8 +93,8 @@
 //! - *A line of entries cannot be read*: its entries, and as many free blocks, stay out of use.
 //!   Nothing is stored there.
 //!
-//! The crate `crashcheck` enumerates every power cut of every short script against this, and removes
-//! each flush and fence in turn.
+//! The crate `crashcheck` enumerates every power cut of every short script against this, and
+//! removes each flush and fence in turn.
 //!
 //! # What the locks are for
 //!

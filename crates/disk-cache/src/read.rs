@@ -85,7 +85,8 @@ impl<R: Region> DiskCache<R> {
             Reads::Kept => self.stream_all(taken_in, &blocks),
             Reads::Forgotten => self.store_all(taken_in, &blocks),
         }
-        // What is not to be durable is fenced too: nothing else tells that the memory has lost a store, and shows something else than the disk.
+        // What is not to be durable is fenced too: nothing else tells that the memory has lost a
+        // store, and shows something else than the disk.
         if !blocks.is_empty() && self.medium.fence().is_err() {
             self.table.free_list.give_blocks(missing.iter_mut().filter_map(|miss| miss.block.take()));
         }
@@ -129,7 +130,8 @@ impl<R: Region> DiskCache<R> {
         self.medium.store_lba(free.entry, lba);
         if self.medium.words_overtake() {
             self.medium.flush_entry(free.entry);
-            // The caller keeps the block; without an entry for it, whoever took it next would look for one for ever.
+            // The caller keeps the block; without an entry for it, whoever took it next would look
+            // for one for ever.
             self.medium.fence().inspect_err(|_| self.table.free_list.give_entry(free))?;
         }
         self.medium.store_state(free.entry, self.medium.plan.holding_word(lba, block, counter, true));

@@ -1,4 +1,5 @@
-//! A cache laid out anew, with the power cut at every instant: it is the old one or the new one, empty or not, and shows what the disk has.
+//! A cache laid out anew, with the power cut at every instant: it is the old one or the new one,
+//! empty or not, and shows what the disk has.
 
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
@@ -41,7 +42,8 @@ fn open(region: &Arc<Region>, disk: &Arc<Disk>) -> DiskCache<Arc<Region>> {
     DiskCache::open(Arc::clone(region), Arc::new(InTurn(Arc::clone(disk))), Options::default()).unwrap()
 }
 
-/// A cache of `blocks` blocks in a region with room for `room`: clean blocks, one free, and elements that nobody has retired.
+/// A cache of `blocks` blocks in a region with room for `room`: clean blocks, one free, and
+/// elements that nobody has retired.
 fn used(sums: Sums, blocks: u32, room: u32, disk: &Arc<Disk>) -> Image {
     let small = Region::new(plan(sums, blocks).end());
     let spec =
@@ -80,7 +82,8 @@ fn judge(image: &Image, order: LineOrder, disk: &Arc<Disk>) -> Identity {
     report.identity
 }
 
-/// Every image of every cut of a change from `from` blocks to `to`, and to `disk_blocks` of the disk; how many there were, and how many of them are the old cache.
+/// Every image of every cut of a change from `from` blocks to `to`, and to `disk_blocks` of the
+/// disk; how many there were, and how many of them are the old cache.
 fn every_cut(sums: Sums, (from, to): (u32, u32), disk_blocks: u64, order: LineOrder) -> (u64, u64) {
     let disk = disk();
     let start = used(sums, from, from.max(to), &disk);

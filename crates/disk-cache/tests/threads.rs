@@ -1,4 +1,5 @@
-//! Several threads at once on one small cache: transactions, writes, reads, destaging and changes of mode.
+//! Several threads at once on one small cache: transactions, writes, reads, destaging and changes
+//! of mode.
 
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
@@ -49,8 +50,8 @@ fn tag_of<D: BlockDevice>(device: &D, lba: u64) -> u64 {
     tag
 }
 
-/// Writes a group: all of its blocks by one request, or from its end to its beginning by one transaction. Whatever the disk refuses, a writer
-/// without room tries again.
+/// Writes a group: all of its blocks by one request, or from its end to its beginning by one
+/// transaction. Whatever the disk refuses, a writer without room tries again.
 fn write_group(cache: &Cache, group: u64, tag: u64, by_transaction: bool) {
     let bytes = block(group, tag);
     let written = || {
@@ -96,7 +97,8 @@ fn run(cache: &Cache, writers: u64, steps: u64, aside: impl Fn(&mut Rng) + Sync)
     });
 }
 
-/// With nothing running: each group is of one write, the structures are sound, and the disk agrees once everything is destaged.
+/// With nothing running: each group is of one write, the structures are sound, and the disk agrees
+/// once everything is destaged.
 fn agree(cache: &Cache, region: &Region, disk: &Disk) {
     let shown: Vec<u64> = (0..GROUPS * GROUP).map(|lba| tag_of(cache, lba)).collect();
     for (group, tags) in shown.chunks_exact(4).enumerate() {

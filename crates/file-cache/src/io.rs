@@ -38,7 +38,8 @@ impl<R: Region> FileCache<R> {
                 (cached.backing.clone(), cached.dropped, len)
             };
             read_below(&*backing, at, &mut out[..len])?;
-            // What was not here was below, and is below still unless something was dropped since, which may have been written after that look.
+            // What was not here was below, and is below still unless something was dropped since,
+            // which may have been written after that look.
             let lane = self.lane();
             let cached = lane.file(file)?;
             if cached.dropped == dropped && cached.size >= at + len as u64 {

@@ -26,7 +26,8 @@ impl<R: Region> Lane<R> {
         let cached = self.file_mut(file)?;
         cached.recast += 1;
         if cached.cut_below.is_some_and(|cut| cut < size) {
-            // The record is about to say this length: what the file has behind that cut must not come back.
+            // The record is about to say this length: what the file has behind that cut must not
+            // come back.
             cached.backing.sync()?;
             cached.cut_below = None;
         }
@@ -50,7 +51,8 @@ impl<R: Region> Lane<R> {
             cached.cut_below = Some(size);
         }
         cached.backing.set_len(size)?;
-        // Last: as long as dirty blocks are there, a file that was never synced is cut once more after a kill.
+        // Last: as long as dirty blocks are there, a file that was never synced is cut once more
+        // after a kill.
         let mut written = std::mem::take(&mut cached.written);
         self.unsynced.cut(file.0, &mut written, size);
         self.file_mut(file)?.written = written;

@@ -36,7 +36,8 @@ pub fn default_pool() -> PathBuf {
     state_folder(|name| std::env::var_os(name)).join("default.pool")
 }
 
-/// The default socket of a volume: named after its file, in the runtime folder, or else the state folder.
+/// The default socket of a volume: named after its file, in the runtime folder, or else the state
+/// folder.
 pub fn default_socket(volume: &Path) -> PathBuf {
     let mut name = volume.file_stem().unwrap_or("volume".as_ref()).to_owned();
     name.push(".sock");
@@ -50,7 +51,8 @@ pub fn control_socket(volume: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Whether both paths lead to one file. Paths that lead nowhere are the same if they are written the same.
+/// Whether both paths lead to one file. Paths that lead nowhere are the same if they are written
+/// the same.
 pub fn is_same_file(one: &Path, other: &Path) -> bool {
     one == other || one.canonicalize().is_ok_and(|one| other.canonicalize().is_ok_and(|other| one == other))
 }
@@ -87,7 +89,8 @@ fn keeps_names(folder: &Path) -> bool {
     })
 }
 
-/// Makes the folder of `path`, whose name nobody typed, if it is absent. It has to be this user's or root's, or below such a one.
+/// Makes the folder of `path`, whose name nobody typed, if it is absent. It has to be this user's
+/// or root's, or below such a one.
 pub fn make_own_folder_of(path: &Path) -> Result<(), FolderError> {
     let Some(folder) = path.parent() else { return Ok(()) };
     let Some((above, about)) = folder.ancestors().find_map(|above| Some((above, above.metadata().ok()?))) else {

@@ -1,4 +1,5 @@
-//! Paths in JSON: a string if a path is text, else its bytes as an array of numbers. Any path can be told, and comes back as it was.
+//! Paths in JSON: a string if a path is text, else its bytes as an array of numbers. Any path can
+//! be told, and comes back as it was.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::ffi::OsString;

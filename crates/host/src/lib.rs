@@ -1,11 +1,14 @@
-//! Services and the machine they run on: its files, users, processes and limits, and the notation of sizes and paths.
+//! Services and the machine they run on: its files, users, processes and limits, and the notation
+//! of sizes and paths.
 //!
-//! A service is a program's long-lived part: a server of volumes, or the supervisor of programs. Services are
-//! siblings that do not know each other; this crate has their common questions to the operating system.
+//! A service is a program's long-lived part: a server of volumes, or the supervisor of programs.
+//! Services are siblings that do not know each other; this crate has their common questions to the
+//! operating system.
 //!
-//! [`default_paths`] says where a user's files are, [`owned`] whose a file is, [`unlocked`] waits for a lock,
-//! [`processes`] finds running services, [`rlimits`] raises the limits of this one, [`progress`] tells how far
-//! a drain has come. [`units`], [`shell`] and [`json_path`] are the notations of sizes and paths.
+//! [`default_paths`] says where a user's files are, [`owned`] whose a file is, [`unlocked`] waits
+//! for a lock, [`processes`] finds running services, [`rlimits`] raises the limits of this one,
+//! [`progress`] tells how far a drain has come. [`units`], [`shell`] and [`json_path`] are the
+//! notations of sizes and paths.
 
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,9 @@
-//! Files that this process opens by names which other users could have made too: those beside a pool, and folders for what is put aside.
+//! Files that this process opens by names which other users could have made too: those beside a
+//! pool, and folders for what is put aside.
 //!
-//! Such a file is opened without following a symbolic link and looked at when it is open. It is used only if it belongs to a trusted user and no other user can write to it.
-//! Otherwise another user would choose which files a more privileged process reads and writes.
+//! Such a file is opened without following a symbolic link and looked at when it is open. It is
+//! used only if it belongs to a trusted user and no other user can write to it. Otherwise another
+//! user would choose which files a more privileged process reads and writes.
 
 use nix::unistd::{Uid, User};
 use rustix::fs::{FileType, Mode, OFlags, Stat};
@@ -99,7 +101,8 @@ pub fn accept(file: impl AsFd, what: What) -> io::Result<()> {
     accept_of(file, what, &[own()])
 }
 
-/// Refuses the open `file` unless it is `what` is expected, and only one of `owners` can write to it.
+/// Refuses the open `file` unless it is `what` is expected, and only one of `owners` can write to
+/// it.
 fn accept_of(file: impl AsFd, what: What, owners: &[u32]) -> io::Result<()> {
     distrust(&rustix::fs::fstat(file)?, what, owners).map_or(Ok(()), |distrust| Err(distrust.into()))
 }

@@ -1,4 +1,5 @@
-//! Processes of this program, by what the kernel tells of each: the unix sockets it listens on, and the files it has locked.
+//! Processes of this program, by what the kernel tells of each: the unix sockets it listens on, and
+//! the files it has locked.
 
 use crate::owned;
 use std::collections::HashSet;
@@ -56,7 +57,8 @@ impl Process {
     }
 }
 
-/// Those of this program that belong to this user; for root those of every user. This one is none of them.
+/// Those of this program that belong to this user; for root those of every user. This one is none
+/// of them.
 pub fn of_this_user() -> Vec<Process> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());

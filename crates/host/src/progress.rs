@@ -1,4 +1,5 @@
-//! Layers that hold blocks on their way to the memory, and how far they have come when a server ends.
+//! Layers that hold blocks on their way to the memory, and how far they have come when a server
+//! ends.
 
 use crate::units::Human;
 use std::io;
@@ -14,7 +15,8 @@ pub trait Drain: Send + Sync {
     /// Bytes that were acknowledged and are still on their way.
     fn bytes_left(&self) -> u64;
 
-    /// Moves all of them on, and makes them durable; `progress` is told now and then how many are left.
+    /// Moves all of them on, and makes them durable; `progress` is told now and then how many are
+    /// left.
     ///
     /// # Errors
     /// The layer below failed; what is left stays left.
@@ -27,7 +29,8 @@ pub trait Drain: Send + Sync {
     fn close(&self) -> io::Result<()>;
 }
 
-/// Moves everything on that `layer` holds. `tell` hears how much is left and how fast it goes, once a second.
+/// Moves everything on that `layer` holds. `tell` hears how much is left and how fast it goes, once
+/// a second.
 pub fn drain(layer: &dyn Drain, tell: impl FnMut(&str)) -> Result<()> {
     drain_by(layer, Instant::now, tell)
 }

@@ -1,4 +1,5 @@
-//! Paths as people read them: words of a shell's command line, and text that cannot act on a terminal.
+//! Paths as people read them: words of a shell's command line, and text that cannot act on a
+//! terminal.
 
 use std::ffi::OsStr;
 use std::fmt::Write;
@@ -49,7 +50,8 @@ fn is_plain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"/._-+,:@%=".contains(&byte)
 }
 
-/// `text` without characters that act on a terminal, but for the ends of lines that `ends` leaves in.
+/// `text` without characters that act on a terminal, but for the ends of lines that `ends` leaves
+/// in.
 pub fn shown(text: &str, ends: Ends) -> String {
     let mut shown = String::with_capacity(text.len());
     for character in text.chars() {

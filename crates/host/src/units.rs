@@ -15,7 +15,8 @@ pub struct NoSize {
 /// The units a size may end in, each 1024 of the one before, from bytes on.
 const UNITS: [&str; 6] = ["", "K", "M", "G", "T", "P"];
 
-/// Reads a size in bytes: digits, then one of K, M, G, T, P (in either case, `iB` or `B` may follow), or nothing.
+/// Reads a size in bytes: digits, then one of K, M, G, T, P (in either case, `iB` or `B` may
+/// follow), or nothing.
 pub fn parse(text: &str) -> Result<u64, NoSize> {
     let bad = |why| NoSize { text: text.to_owned(), why };
     let unit_at = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());

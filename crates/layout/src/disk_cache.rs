@@ -1,8 +1,11 @@
-//! The transactional disk cache's bytes: which blocks of a disk lie in persistent memory, and in which state.
+//! The transactional disk cache's bytes: which blocks of a disk lie in persistent memory, and in
+//! which state.
 //!
-//! A region holds, in this order: the superblock twice, a line with two cursors, perhaps checksums of the disk's first blocks, a ring of elements, one entry for each block, perhaps a checksum for each, the
-//! blocks. An *entry* says which block of the disk lies in which block of the region; its second word alone makes it count. An *element* of
-//! the ring says what an entry becomes by a transaction of several blocks, and counts while it lies between the cursors.
+//! A region holds, in this order: the superblock twice, a line with two cursors, perhaps checksums
+//! of the disk's first blocks, a ring of elements, one entry for each block, perhaps a checksum for
+//! each, the blocks. An *entry* says which block of the disk lies in which block of the region; its
+//! second word alone makes it count. An *element* of the ring says what an entry becomes by a
+//! transaction of several blocks, and counts while it lies between the cursors.
 
 mod entry;
 mod journal;

@@ -1,12 +1,15 @@
-//! The file cache's bytes: which bytes of which files lie in persistent memory, and how new they are.
+//! The file cache's bytes: which bytes of which files lie in persistent memory, and how new they
+//! are.
 //!
-//! A pool holds the superblock twice, and then its lanes, one for each process that may write at a time. A lane holds, in this order: a line with two cursors, a
-//! ring of elements, one record for each file, entries, and chunks of 1 MiB. A chunk is cut into blocks of one class. An *entry* says which
-//! bytes of a file lie in a block; its last word alone makes it count. An *element* of the ring says what an entry or a record becomes, and
-//! counts while it lies between the cursors.
+//! A pool holds the superblock twice, and then its lanes, one for each process that may write at a
+//! time. A lane holds, in this order: a line with two cursors, a ring of elements, one record for
+//! each file, entries, and chunks of 1 MiB. A chunk is cut into blocks of one class. An *entry*
+//! says which bytes of a file lie in a block; its last word alone makes it count. An *element* of
+//! the ring says what an entry or a record becomes, and counts while it lies between the cursors.
 //!
-//! *Versions* order all of it: where entries overlap, the greater version is the newer, and a record says up to which version entries
-//! are void, and which older ones count only up to the file's length.
+//! *Versions* order all of it: where entries overlap, the greater version is the newer, and a
+//! record says up to which version entries are void, and which older ones count only up to the
+//! file's length.
 
 mod entry;
 mod record;

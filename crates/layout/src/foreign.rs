@@ -1,7 +1,9 @@
-//! What others leave on a medium: the signatures of file systems, volumes, partition tables, images and common files.
+//! What others leave on a medium: the signatures of file systems, volumes, partition tables, images
+//! and common files.
 //!
-//! Places and bytes are those by which libblkid (util-linux) and file(1) recognise them; where libblkid's name for a type is not in the
-//! description, it stands behind it in brackets. Order matters: a FAT file system and a hybrid ISO image have a boot sector too.
+//! Places and bytes are those by which libblkid (util-linux) and file(1) recognise them; where
+//! libblkid's name for a type is not in the description, it stands behind it in brackets. Order
+//! matters: a FAT file system and a hybrid ISO image have a boot sector too.
 
 /// So many bytes at the start are looked at.
 pub const HEAD_BYTES: u64 = 256 << 10;
@@ -71,7 +73,8 @@ const SIGNATURES: &[Signature] = &[
     (510, b"\x55\xaa", "a boot sector or MBR partition table"),
 ];
 
-/// Whose the medium of `bytes` bytes is that begins with `head` and ends with `tail`, if it is recognised.
+/// Whose the medium of `bytes` bytes is that begins with `head` and ends with `tail`, if it is
+/// recognised.
 pub fn recognise(head: &[u8], tail: &[u8], bytes: u64) -> Option<&'static str> {
     let there = |(at, signature, _): &&Signature| has(head, *at, signature);
     let zfs = || has_uberblock(head).then_some(ZFS);
@@ -84,7 +87,8 @@ fn has(bytes: &[u8], at: usize, signature: &[u8]) -> bool {
     bytes.get(at..).is_some_and(|bytes| bytes.starts_with(signature))
 }
 
-/// Uberblocks of a ZFS label lie in its second half, one in each KiB, in the byte order of the machine that wrote them.
+/// Uberblocks of a ZFS label lie in its second half, one in each KiB, in the byte order of the
+/// machine that wrote them.
 fn has_uberblock(head: &[u8]) -> bool {
     const MAGIC: u64 = 0x00ba_b10c;
     let (_, second_half) = head.split_at(head.len().min(128 << 10));
@@ -92,7 +96,8 @@ fn has_uberblock(head: &[u8]) -> bool {
     slots.any(|slot| has(slot, 0, &MAGIC.to_le_bytes()) || has(slot, 0, &MAGIC.to_be_bytes()))
 }
 
-/// Signatures at the end: those of RAID members of versions 1.0 and 0.90, and the second copy of a GPT.
+/// Signatures at the end: those of RAID members of versions 1.0 and 0.90, and the second copy of a
+/// GPT.
 fn recognise_end(tail: &[u8], bytes: u64) -> Option<&'static str> {
     let begins = bytes - tail.len() as u64;
     let at_end = |place: Option<u64>, signature: &[u8]| {

@@ -1,4 +1,5 @@
-//! What a pool of `tidegate run` has besides its cache: strips, to which programs commit by themselves, and the sizes of files.
+//! What a pool of `tidegate run` has besides its cache: strips, to which programs commit by
+//! themselves, and the sizes of files.
 
 use crate::on_media::on_media;
 use std::ops::RangeInclusive;
@@ -37,7 +38,8 @@ pub const STRIP_COUNTS_AT: u64 = 64;
 /// Where its records begin.
 pub const STRIP_RECORDS_AT: u64 = 128;
 
-/// Bytes of a strip; half as many in pools of a version before 5. Its records are counted in words, by 16 bits.
+/// Bytes of a strip; half as many in pools of a version before 5. Its records are counted in words,
+/// by 16 bits.
 pub const STRIP_BYTES: u64 = 512 << 10;
 
 const _: () = assert!((STRIP_BYTES - STRIP_RECORDS_AT) / 8 <= u16::MAX as u64);
@@ -45,7 +47,8 @@ const _: () = assert!((STRIP_BYTES - STRIP_RECORDS_AT) / 8 <= u16::MAX as u64);
 /// The greatest number that tells fillings of a strip apart.
 pub const STRIP_FILLING_MAX: u32 = (1 << FILLING_BITS) - 1;
 
-/// Where the first record of a strip says that its bytes lie if the strip is about a name of a folder: by itself it says that nothing has this name.
+/// Where the first record of a strip says that its bytes lie if the strip is about a name of a
+/// folder: by itself it says that nothing has this name.
 pub const STRIP_NAME_AT: u64 = u64::MAX;
 
 /// Where a record behind that one says so if its bytes are [`StripAttributes`].
@@ -55,9 +58,11 @@ const SLOT_BITS: u32 = 24;
 const FILLING_BITS: u32 = 24;
 
 on_media! {
-    /// The beginning of a strip. One word says which records count, so that a power cut leaves all records of a sync or none.
+    /// The beginning of a strip. One word says which records count, so that a power cut leaves all
+    /// records of a sync or none.
     pub struct StripHead [8] {
-        /// which records count: the slot in bits 40 to 63, the filling in 16 to 39, the words of its records in 0 to 15
+        /// which records count: the slot in bits 40 to 63, the filling in 16 to 39, the words of
+        /// its records in 0 to 15
         0: counting: U64,
     }
 }
@@ -109,7 +114,8 @@ on_media! {
         0: mark: U64,
         /// the file's size in bytes
         8: size: U64,
-        /// the last filling of the file's strips whose records are all in the cache, as are those of the fillings before it; 0: none
+        /// the last filling of the file's strips whose records are all in the cache, as are those
+        /// of the fillings before it; 0: none
         16: absorbed: U64,
     }
 }
@@ -141,14 +147,16 @@ impl KeptSize {
 pub struct Counting {
     /// The slot of the file that they are about.
     pub slot: u32,
-    /// Which filling they are; never 0. Fillings of one slot follow each other: odd ones on the first strip of a pair, even ones on the second.
+    /// Which filling they are; never 0. Fillings of one slot follow each other: odd ones on the
+    /// first strip of a pair, even ones on the second.
     pub filling: u32,
     /// Words of the records that count, from the first one on.
     pub words: u16,
 }
 
 impl Counting {
-    /// As the word of a head. A slot or a filling of more bits is the caller's mistake: it is cut off.
+    /// As the word of a head. A slot or a filling of more bits is the caller's mistake: it is cut
+    /// off.
     pub fn word(self) -> u64 {
         let slot = u64::from(self.slot & ((1 << SLOT_BITS) - 1));
         let filling = u64::from(self.filling & STRIP_FILLING_MAX);

@@ -1,11 +1,11 @@
 //! Every byte Tidegate keeps on a medium: structs, checks and descriptions. No I/O.
 //!
-//! A struct here is what lies on the medium, raw and perhaps damaged. Its `check` names the rule that fails
-//! and is the only way to the trusted type beside it, which the engines work with. [`describe`] prints the
-//! structs as Markdown; `docs/layout.md` is that text.
+//! A struct here is what lies on the medium, raw and perhaps damaged. Its `check` names the rule
+//! that fails and is the only way to the trusted type beside it, which the engines work with.
+//! [`describe`] prints the structs as Markdown; `docs/layout.md` is that text.
 //!
-//! All integers are little-endian. No struct has padding; each one's size and offsets are asserted at compile
-//! time, and a golden byte string stands in its tests.
+//! All integers are little-endian. No struct has padding; each one's size and offsets are asserted
+//! at compile time, and a golden byte string stands in its tests.
 
 #![forbid(unsafe_code)]
 

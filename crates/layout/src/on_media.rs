@@ -1,4 +1,5 @@
-//! How a struct on the medium is declared: once, with its offsets, and with the words that describe it.
+//! How a struct on the medium is declared: once, with its offsets, and with the words that describe
+//! it.
 
 use std::fmt;
 
@@ -52,8 +53,8 @@ impl fmt::Display for Broken {
 
 impl std::error::Error for Broken {}
 
-/// Declares a struct on the medium. The offsets and the size are asserted, and the doc comments become the
-/// struct's [`Description`].
+/// Declares a struct on the medium. The offsets and the size are asserted, and the doc comments
+/// become the struct's [`Description`].
 macro_rules! on_media {
     (
         $(#[doc = $text:literal])*

@@ -4,7 +4,8 @@ use crate::on_media::{Broken, on_media};
 use zerocopy::little_endian::U64;
 
 on_media! {
-    /// Which elements of the ring count: those from `tail` to `head`. Both only grow; element n lies in slot n modulo the ring's size.
+    /// Which elements of the ring count: those from `tail` to `head`. Both only grow; element n
+    /// lies in slot n modulo the ring's size.
     pub struct Cursors [16] {
         /// one past the last element that counts
         0: head: U64,

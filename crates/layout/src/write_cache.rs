@@ -1,8 +1,9 @@
 //! The slots of the transit cache, in memory that outlives the process.
 //!
-//! The memory begins with [`CacheHead`]; then come the slots' headers, 16 bytes each, then the slots' blocks, each at a
-//! multiple of the block size. A header is two words. The second is stored last when a slot is filled and first when it is freed, so a
-//! process killed anywhere leaves every slot free or whole.
+//! The memory begins with [`CacheHead`]; then come the slots' headers, 16 bytes each, then the
+//! slots' blocks, each at a multiple of the block size. A header is two words. The second is stored
+//! last when a slot is filled and first when it is freed, so a process killed anywhere leaves every
+//! slot free or whole.
 
 use crate::on_media::{Broken, on_media, rule};
 use zerocopy::IntoBytes;
@@ -18,7 +19,8 @@ pub const CACHE_VERSION: u32 = 1;
 pub const CACHE_HEAD_BYTES: u64 = 4096;
 
 on_media! {
-    /// The beginning of the cache's memory: whose blocks these are. The checksum covers the bytes before it.
+    /// The beginning of the cache's memory: whose blocks these are. The checksum covers the bytes
+    /// before it.
     pub struct CacheHead [64] {
         /// `tidegate-transit`
         0: magic: [u8; 16],
@@ -46,7 +48,8 @@ on_media! {
     pub struct SlotHead [16] {
         /// number of the block in the volume
         0: lba: U64,
-        /// 0: the slot is free. Otherwise the slot holds the block, and of two slots for one block the greater is newer
+        /// 0: the slot is free. Otherwise the slot holds the block, and of two slots for one block
+        /// the greater is newer
         8: version: U64,
     }
 }

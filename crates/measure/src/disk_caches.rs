@@ -8,7 +8,8 @@ use tidegate_disk_cache::{Contents, DiskCache, FormatSpec, NoDisk, Options, form
 use tidegate_layout::disk_cache::CachePlan;
 use tidegate_media::{BlockDevice, InTurn, MappedRegion, Region};
 
-/// A cache that holds all of a disk that is not there: whatever is written hits, once it was written before.
+/// A cache that holds all of a disk that is not there: whatever is written hits, once it was
+/// written before.
 pub fn whole_disk_cached<R: Region>(region: R) -> anyhow::Result<(DiskCache<R>, CachePlan)> {
     let disk_blocks = WALK_BYTES / BLOCK_BYTES as u64;
     let disk = NoDisk::new(disk_blocks, 4096);

@@ -1,8 +1,11 @@
-//! Where things are measured: regions in memory, as large as a random walk needs, gone when the run ends.
+//! Where things are measured: regions in memory, as large as a random walk needs, gone when the run
+//! ends.
 //!
-//! Persistent memory is mapped with pages of 2 MiB by device-DAX and by an aligned file on a DAX file system. `/dev/shm` has pages of
-//! 4 KiB: on them a random walk measures the page tables too, twice inside a virtual machine, and the figures follow how scattered
-//! the machine's free pages happen to be. So a region lies on a tmpfs of its own with large pages where this process may mount one.
+//! Persistent memory is mapped with pages of 2 MiB by device-DAX and by an aligned file on a DAX
+//! file system. `/dev/shm` has pages of 4 KiB: on them a random walk measures the page tables too,
+//! twice inside a virtual machine, and the figures follow how scattered the machine's free pages
+//! happen to be. So a region lies on a tmpfs of its own with large pages where this process may
+//! mount one.
 
 use anyhow::Context;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
@@ -19,7 +22,8 @@ pub const WALK_BYTES: u64 = 1 << 30;
 /// Bytes an engine may add to [`WALK_BYTES`] for its own structures and spare blocks.
 pub const OVERHEAD_BYTES: u64 = 16 << 20;
 
-/// Where the data of the blocks of [`btt`] begins in its region: behind the one info block at its start.
+/// Where the data of the blocks of [`btt`] begins in its region: behind the one info block at its
+/// start.
 pub const DATA_START: u64 = PAGE_BYTES;
 
 /// A region of memory in a file of its own, without a name.
@@ -81,12 +85,14 @@ impl ScratchPath {
 
 impl Drop for ScratchPath {
     fn drop(&mut self) {
-        // Nothing there means nothing was made; any other failure leaves a file for the user to see.
+        // Nothing there means nothing was made; any other failure leaves a file for the user to
+        // see.
         let _ = std::fs::remove_file(&self.0);
     }
 }
 
-/// A path for a file of memory; file and path are gone when this is dropped, and mappings of the file stay.
+/// A path for a file of memory; file and path are gone when this is dropped, and mappings of the
+/// file stay.
 pub struct MemoryPath {
     file: PathBuf,
     // Fields are dropped in order: the file system comes off its folder before that is removed.
@@ -95,7 +101,8 @@ pub struct MemoryPath {
 }
 
 impl MemoryPath {
-    /// A path on a file system with large pages where this process may mount one, else in `/dev/shm`.
+    /// A path on a file system with large pages where this process may mount one, else in
+    /// `/dev/shm`.
     #[expect(clippy::new_without_default, reason = "two of them are never equal")]
     pub fn new() -> MemoryPath {
         let folder = ScratchPath::new();
@@ -118,7 +125,8 @@ impl MemoryPath {
     }
 }
 
-/// A tmpfs with large pages. It leaves its place when this is dropped, and memory with the last mapping of its files.
+/// A tmpfs with large pages. It leaves its place when this is dropped, and memory with the last
+/// mapping of its files.
 struct LargePages(PathBuf);
 
 impl LargePages {

@@ -1,10 +1,10 @@
 //! Two subjects in turn, and what many such turns say about their ratio.
 //!
-//! Each pair of samples is taken back to back, and every second pair in the other order, so that a machine that
-//! slows down or speeds up meets both sides alike. What is kept of a pair is its ratio. The interval around the
-//! median ratio is read off the sorted ratios themselves: with n of them, the k-th from either end encloses the
-//! true median with the probability that n fair coins show at least k heads and at least k tails. No shape of the
-//! noise is assumed.
+//! Each pair of samples is taken back to back, and every second pair in the other order, so that a
+//! machine that slows down or speeds up meets both sides alike. What is kept of a pair is its
+//! ratio. The interval around the median ratio is read off the sorted ratios themselves: with n of
+//! them, the k-th from either end encloses the true median with the probability that n fair coins
+//! show at least k heads and at least k tails. No shape of the noise is assumed.
 
 use serde::{Deserialize, Serialize};
 use std::convert::Infallible;
@@ -26,7 +26,8 @@ pub struct Pairs {
 }
 
 impl Pairs {
-    /// Samples `over` and `under` in turn, `pairs` times, after one sample of each that only warms up.
+    /// Samples `over` and `under` in turn, `pairs` times, after one sample of each that only warms
+    /// up.
     pub fn alternate(pairs: u16, mut over: impl FnMut() -> f64, mut under: impl FnMut() -> f64) -> Pairs {
         let taken: Result<Pairs, Infallible> = Pairs::try_alternate(pairs, || Ok(over()), || Ok(under()));
         let Ok(taken) = taken;
@@ -89,7 +90,8 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// Estimates from at least one sample. Fewer than six enclose nothing with 95 %: the interval is then all of them.
+    /// Estimates from at least one sample. Fewer than six enclose nothing with 95 %: the interval
+    /// is then all of them.
     pub fn of(samples: &[f64]) -> Estimate {
         assert!(!samples.is_empty(), "no samples to estimate from");
         let mut sorted = samples.to_vec();
@@ -107,7 +109,8 @@ impl Estimate {
     }
 }
 
-/// How many samples to leave out at either end so that the rest still enclose the median with [`CONFIDENCE`].
+/// How many samples to leave out at either end so that the rest still enclose the median with
+/// [`CONFIDENCE`].
 fn interval_rank(samples: usize) -> usize {
     let mut rank = 0;
     let mut ways = 1.0; // to choose `rank` of the samples
@@ -126,7 +129,8 @@ fn interval_rank(samples: usize) -> usize {
 mod tests {
     use super::*;
 
-    /// Tables of the sign test: 5 % two-sided leaves 0 of 6, 0 of 8, 1 of 9, 2 of 12, 3 of 15, 5 of 21 outside.
+    /// Tables of the sign test: 5 % two-sided leaves 0 of 6, 0 of 8, 1 of 9, 2 of 12, 3 of 15, 5 of
+    /// 21 outside.
     #[test]
     fn interval_ranks_are_those_of_the_sign_test() {
         let expected = [(1, 0), (2, 0), (5, 0), (6, 0), (8, 0), (9, 1), (11, 1), (12, 2), (15, 3), (21, 5), (25, 7)];

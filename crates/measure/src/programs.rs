@@ -1,4 +1,5 @@
-//! Programs that a measurement needs: built by cargo, for virtual cores too, and run for their output.
+//! Programs that a measurement needs: built by cargo, for virtual cores too, and run for their
+//! output.
 
 use anyhow::{Context, ensure};
 use std::path::{Path, PathBuf};
@@ -12,8 +13,9 @@ pub fn said(command: &mut Command) -> anyhow::Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// The path of `file`: built now for release into the target folder of this program, as `what` says; without a cargo, the one that lies there. Where
-/// nothing is measured `TIDEGATE_BUILT` names a folder in which all is built.
+/// The path of `file`: built now for release into the target folder of this program, as `what`
+/// says; without a cargo, the one that lies there. Where nothing is measured `TIDEGATE_BUILT` names
+/// a folder in which all is built.
 pub fn built(what: &[&str], file: &str) -> anyhow::Result<PathBuf> {
     if let Some(folder) = std::env::var_os("TIDEGATE_BUILT") {
         return Ok(PathBuf::from(folder).join(file));

@@ -1,7 +1,7 @@
 //! What is measured: one operation on one block, over and over.
 //!
-//! A subject borrows what it works on, so that the same region or device can be written, then read, then counted.
-//! Subjects that fail panic: a benchmark of errors says nothing.
+//! A subject borrows what it works on, so that the same region or device can be written, then read,
+//! then counted. Subjects that fail panic: a benchmark of errors says nothing.
 
 use tidegate_media::{BlockDevice, Durability, Lba, Region};
 
@@ -41,7 +41,8 @@ pub trait Subject: Sync {
     fn step(&self, at: u32, block: &mut Block);
 }
 
-/// Does the operation once on every block in ascending order: every page is mapped, every block written.
+/// Does the operation once on every block in ascending order: every page is mapped, every block
+/// written.
 pub fn sweep(subject: &dyn Subject) {
     let mut block = Block::filled(0);
     for at in 0..subject.blocks() {
@@ -49,7 +50,8 @@ pub fn sweep(subject: &dyn Subject) {
     }
 }
 
-/// The blocks of a region from which a floor is taken: all of it, or what lies below a device whose data nobody looks at.
+/// The blocks of a region from which a floor is taken: all of it, or what lies below a device whose
+/// data nobody looks at.
 #[derive(Clone, Copy)]
 pub struct Bare<'a, R> {
     region: &'a R,
@@ -64,8 +66,9 @@ impl<'a, R: Region> Bare<'a, R> {
         Bare { region, start: 0, blocks: blocks_in(region.len()) }
     }
 
-    /// The bytes `start..start + len` of `region`. A floor in the very memory that a device lies in is free of what tells two pieces
-    /// of memory apart: how far they are from the core, and how scattered their pages.
+    /// The bytes `start..start + len` of `region`. A floor in the very memory that a device lies in
+    /// is free of what tells two pieces of memory apart: how far they are from the core, and how
+    /// scattered their pages.
     pub fn part(region: &'a R, start: u64, len: u64) -> Bare<'a, R> {
         Bare { region, start, blocks: blocks_in(len) }
     }

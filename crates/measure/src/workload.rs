@@ -1,13 +1,13 @@
 //! Random walks over blocks, timed as a whole and on cores of their own.
 //!
-//! One call is too short to time; a sample times a walk of many. The addresses are drawn before the clock starts,
-//! and the buffer stays hot, so that the sample shows what happens at the medium. On several cores the walk is cut
-//! into short legs that the threads take as they come: all of them end together, and a slow core slows the sample
-//! by its share.
+//! One call is too short to time; a sample times a walk of many. The addresses are drawn before the
+//! clock starts, and the buffer stays hot, so that the sample shows what happens at the medium. On
+//! several cores the walk is cut into short legs that the threads take as they come: all of them
+//! end together, and a slow core slows the sample by its share.
 //!
-//! The time of a sample is the time its threads had their cores: what they waited for others to give
-//! them back, as the kernel counts it, is taken off. Waiting for anything else counts. Where the subject's own threads are among
-//! those others, all of it does ([`Walk::take_in_all`]).
+//! The time of a sample is the time its threads had their cores: what they waited for others to
+//! give them back, as the kernel counts it, is taken off. Waiting for anything else counts. Where
+//! the subject's own threads are among those others, all of it does ([`Walk::take_in_all`]).
 
 use crate::pairs::{PAIRS_MAX, PAIRS_MIN};
 use crate::subject::{Block, Subject};
@@ -67,7 +67,8 @@ impl Walk {
         self.timed(subject, workers, CoreClock::nanoseconds)
     }
 
-    /// The same with what the workers waited for their cores: threads of the subject itself had them.
+    /// The same with what the workers waited for their cores: threads of the subject itself had
+    /// them.
     pub fn take_in_all(&mut self, subject: &dyn Subject, workers: usize) -> Sample {
         self.timed(subject, workers, CoreClock::nanoseconds_in_all)
     }
@@ -154,7 +155,8 @@ impl CoreClock {
     }
 }
 
-/// How long the calling thread was ready to run and another had its core. 0 where the kernel does not count it.
+/// How long the calling thread was ready to run and another had its core. 0 where the kernel does
+/// not count it.
 fn nanoseconds_delayed() -> u64 {
     let counted = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     counted.split_ascii_whitespace().nth(1).and_then(|delay| delay.parse().ok()).unwrap_or(0)
@@ -170,7 +172,8 @@ pub fn cores() -> Vec<usize> {
     ALLOWED.get_or_init(probe).clone()
 }
 
-/// Pins the calling thread to the n-th allowed core. A system that refuses leaves it where the scheduler puts it.
+/// Pins the calling thread to the n-th allowed core. A system that refuses leaves it where the
+/// scheduler puts it.
 pub fn stay_on(nth: usize) {
     let Some(core) = cores().get(nth).copied() else { return };
     let mut only = CpuSet::new();

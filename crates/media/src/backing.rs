@@ -1,8 +1,8 @@
 //! The seam below a cache: a disk that several writes can be under way to at once.
 //!
-//! A disk is fast only while it has several requests. A cache moves whole runs of blocks to it, sorted by address, and hands
-//! over many runs in one call; what becomes of each is answered by itself, because a disk with some bad sectors is still
-//! a disk.
+//! A disk is fast only while it has several requests. A cache moves whole runs of blocks to it,
+//! sorted by address, and hands over many runs in one call; what becomes of each is answered by
+//! itself, because a disk with some bad sectors is still a disk.
 
 use crate::block::{BlockDevice, Durability, Extent, Geometry, Lba, LbaRange};
 use crate::error::Result;
@@ -12,8 +12,9 @@ use std::sync::Arc;
 
 /// A device that takes many writes in one call.
 pub trait Backing: BlockDevice {
-    /// Writes each run; all were tried when this returns, and each has its answer, in the order of the runs. What was written is
-    /// durable after the next good flush. No two runs may share a block; which is written first is not promised.
+    /// Writes each run; all were tried when this returns, and each has its answer, in the order of
+    /// the runs. What was written is durable after the next good flush. No two runs may share a
+    /// block; which is written first is not promised.
     fn write_runs(&self, runs: &[Run<'_>]) -> Vec<Result<()>>;
 }
 
@@ -77,7 +78,8 @@ handed_on!([D: BlockDevice + ?Sized] Arc<D>, self => (**self));
 /// What [`AlignedBytes`] begin at a multiple of: a page, which is enough for every disk.
 pub const ALIGNMENT_BYTES: usize = 4096;
 
-/// Bytes that begin at a multiple of [`ALIGNMENT_BYTES`], so that a disk can move them without a copy of its own.
+/// Bytes that begin at a multiple of [`ALIGNMENT_BYTES`], so that a disk can move them without a
+/// copy of its own.
 #[derive(Debug)]
 pub struct AlignedBytes {
     pages: Box<[Page]>,
@@ -103,8 +105,8 @@ impl Deref for AlignedBytes {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: a page is its bytes and nothing else (asserted above), pages of a slice lie without gaps, and `len` is at most
-        // their number of bytes.
+        // SAFETY: a page is its bytes and nothing else (asserted above), pages of a slice lie
+        // without gaps, and `len` is at most their number of bytes.
         unsafe { std::slice::from_raw_parts(self.pages.as_ptr().cast(), self.len) }
     }
 }

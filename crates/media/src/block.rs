@@ -5,8 +5,9 @@ use std::fmt;
 
 /// A row of blocks of one size, each written as a whole or not at all.
 ///
-/// Buffers hold whole blocks. Blocks of one request are independent of each other: a cut may leave some old
-/// and some new. Requests may run at once; a read that overlaps a write sees each block old or new.
+/// Buffers hold whole blocks. Blocks of one request are independent of each other: a cut may leave
+/// some old and some new. Requests may run at once; a read that overlaps a write sees each block
+/// old or new.
 pub trait BlockDevice: Send + Sync {
     /// Size, and what the device promises.
     fn geometry(&self) -> Geometry;
@@ -14,21 +15,22 @@ pub trait BlockDevice: Send + Sync {
     /// Fills `out` with the blocks from `at` on.
     fn read(&self, at: Lba, out: &mut [u8]) -> Result<()>;
 
-    /// Writes the blocks in `data` from `at` on. With [`Durability::Fua`] they are durable on return.
+    /// Writes the blocks in `data` from `at` on. With [`Durability::Fua`] they are durable on
+    /// return.
     fn write(&self, at: Lba, data: &[u8], durability: Durability) -> Result<()>;
 
     /// Everything that completed before this call is durable on return.
     fn flush(&self) -> Result<()>;
 
-    /// The contents of `range` are no longer needed; reads may return the old bytes or zeroes. Each block's answer
-    /// stays the same until it is written.
+    /// The contents of `range` are no longer needed; reads may return the old bytes or zeroes. Each
+    /// block's answer stays the same until it is written.
     fn discard(&self, range: LbaRange) -> Result<()>;
 
     /// Makes `range` read as zeroes.
     fn write_zeroes(&self, range: LbaRange, durability: Durability) -> Result<()>;
 
-    /// What the blocks from the start of `range` on are: the longest run of one kind that is cheap to find, at least one block
-    /// and at most all of `range`, which is not empty.
+    /// What the blocks from the start of `range` on are: the longest run of one kind that is cheap
+    /// to find, at least one block and at most all of `range`, which is not empty.
     fn extent(&self, range: LbaRange) -> Result<Extent>;
 }
 

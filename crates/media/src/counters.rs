@@ -92,7 +92,8 @@ impl Tally {
 
     /// The counts so far.
     pub fn snapshot(&self) -> Counters {
-        // Relaxed: a number is all that is read; whoever waited for a thread's work sees its counts by that waiting.
+        // Relaxed: a number is all that is read; whoever waited for a thread's work sees its counts
+        // by that waiting.
         let sum = |count: fn(&Stripe) -> &AtomicU64| {
             self.stripes.iter().map(|stripe| count(stripe).load(Ordering::Relaxed)).fold(0, u64::wrapping_add)
         };

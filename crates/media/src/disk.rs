@@ -1,12 +1,15 @@
 //! Disks: a file or a block device as a row of blocks.
 //!
-//! Requests go past the page cache (`O_DIRECT`), and many writes at once through io_uring; where the system refuses one of them, the
-//! disk works without it and [`FileDisk::way`] says so. What was written is durable after [`FileDisk::flush`], which is
-//! `fdatasync`. The disk is opened for one program alone: a lock keeps out other programs like this one, the kernel keeps out
-//! mounts of a block device, and a file that a loop device shows, or another program has open for writing, is refused.
+//! Requests go past the page cache (`O_DIRECT`), and many writes at once through io_uring; where
+//! the system refuses one of them, the disk works without it and [`FileDisk::way`] says so. What
+//! was written is durable after [`FileDisk::flush`], which is `fdatasync`. The disk is opened for
+//! one program alone: a lock keeps out other programs like this one, the kernel keeps out mounts of
+//! a block device, and a file that a loop device shows, or another program has open for writing, is
+//! refused.
 //!
-//! What the disk refuses (a bad sector, a full file system) is answered with the failed bytes and whether only room is missing, and
-//! [`FileDisk::last_refusal`] keeps the error number. Nothing is retried that could hide a loss: a failed flush fails for everyone who waited for it, and what it
+//! What the disk refuses (a bad sector, a full file system) is answered with the failed bytes and
+//! whether only room is missing, and [`FileDisk::last_refusal`] keeps the error number. Nothing is
+//! retried that could hide a loss: a failed flush fails for everyone who waited for it, and what it
 //! covered has to be written again.
 
 mod claims;
@@ -134,7 +137,8 @@ pub struct FileDisk {
 }
 
 impl FileDisk {
-    /// The disk at `path`, cut into blocks of `block_size` bytes (a power of two, 512 or more); a rest that is no whole block is out of reach.
+    /// The disk at `path`, cut into blocks of `block_size` bytes (a power of two, 512 or more); a
+    /// rest that is no whole block is out of reach.
     pub fn open(path: &Path, access: DiskAccess, block_size: u32) -> Result<FileDisk, MapError> {
         let (file, kind) = open(path, access)?;
         let io = |errno: Errno| MapError::io(path, "read its attributes", errno.into());
@@ -305,7 +309,8 @@ impl BlockDevice for FileDisk {
     fn flush(&self) -> Result<()> {
         let failed_before = self.flushes_failed.load(Ordering::Relaxed);
         let _one_at_a_time = self.flushing.lock();
-        // The kernel tells a failure once; whoever waited for that flush is not covered by the next one either.
+        // The kernel tells a failure once; whoever waited for that flush is not covered by the next
+        // one either.
         let failed_meanwhile = self.flushes_failed.load(Ordering::Relaxed) != failed_before;
         let synced = if failed_meanwhile { Err(Errno::IO.into()) } else { self.file.sync_data() };
         synced.map_err(|error| {
@@ -445,13 +450,15 @@ fn open(path: &Path, access: DiskAccess) -> Result<(LockedFile, FileType), MapEr
     Ok((locked, kind))
 }
 
-/// Lets requests of blocks of `block_size` bytes go past the page cache. What buffers have to be aligned to then; none: it cannot be done.
+/// Lets requests of blocks of `block_size` bytes go past the page cache. What buffers have to be
+/// aligned to then; none: it cannot be done.
 fn go_direct(file: &File, block_size: u32) -> Option<usize> {
     let flags = rustix::fs::fcntl_getfl(file).ok()?;
     rustix::fs::fcntl_setfl(file, flags | OFlags::DIRECT).ok()?;
     let size = block_size as usize;
     let mut room = AlignedBytes::zeroed(2 * crate::backing::ALIGNMENT_BYTES + size);
-    // The second block, if there is one: its offset is a multiple of the block size and of nothing more.
+    // The second block, if there is one: its offset is a multiple of the block size and of nothing
+    // more.
     let mut works = |shift: usize| {
         let read = file.read_at(&mut room[shift..shift + size], u64::from(block_size));
         read.is_ok() || read.is_err_and(|error| error.raw_os_error() == Some(Errno::IO.raw_os_error()))

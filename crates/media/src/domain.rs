@@ -1,8 +1,9 @@
 //! What a region's contents survive: probed when it is opened, never assumed.
 //!
-//! A power cut is survived in memory that firmware declares persistent: the attribute `persistence_domain` of its
-//! region under `/sys/bus/nd` says `memory_controller` or `cpu_cache`. That MAP_SYNC works on a file is necessary but
-//! proves nothing: it works as well on plain DRAM that the kernel was told to treat as persistent (`memmap=`).
+//! A power cut is survived in memory that firmware declares persistent: the attribute
+//! `persistence_domain` of its region under `/sys/bus/nd` says `memory_controller` or `cpu_cache`.
+//! That MAP_SYNC works on a file is necessary but proves nothing: it works as well on plain DRAM
+//! that the kernel was told to treat as persistent (`memmap=`).
 
 use rustix::fs::{FileType, Stat, major, minor};
 use std::fmt;
@@ -14,7 +15,8 @@ use std::path::{Path, PathBuf};
 pub enum Domain {
     /// A power cut, as soon as they are flushed and fenced.
     PowerFail {
-        /// Whether the processor's caches survive it as well (eADR, GPF), so that flushes become nothing.
+        /// Whether the processor's caches survive it as well (eADR, GPF), so that flushes become
+        /// nothing.
         caches_included: bool,
     },
     /// A power cut, but only once the operating system wrote the file to its disk (`fdatasync`).
@@ -135,7 +137,8 @@ impl Sysfs {
         Some(Domain::PowerFail { caches_included })
     }
 
-    /// The nearest folder above a device that has a `persistence_domain` is its region; None if it promises nothing.
+    /// The nearest folder above a device that has a `persistence_domain` is its region; None if it
+    /// promises nothing.
     fn persistence(&self, folder: &Path) -> Option<Domain> {
         let folder = fs::canonicalize(folder).ok()?;
         let promise = folder.ancestors().find_map(|above| fs::read_to_string(above.join("persistence_domain")).ok())?;

@@ -1,12 +1,13 @@
 //! Slower media on top of a region: the same bytes, with the time that another memory would take.
 //!
-//! Reads take their time at once. Writes take none until they are flushed: each flush or stream adds its time to a
-//! debt of the calling thread, and the thread's next fence pays it, as a real fence waits for the lines on
-//! their way. Beside that, all threads share the medium's write bandwidth: each flush or stream reserves a piece of
-//! one time line, and a fence waits for the end of its thread's last piece.
+//! Reads take their time at once. Writes take none until they are flushed: each flush or stream
+//! adds its time to a debt of the calling thread, and the thread's next fence pays it, as a real
+//! fence waits for the lines on their way. Beside that, all threads share the medium's write
+//! bandwidth: each flush or stream reserves a piece of one time line, and a fence waits for the end
+//! of its thread's last piece.
 //!
-//! Every read is charged as if no line of it were in the processor's caches, and every flush as if each line of it
-//! were dirty: the emulation errs to the slow side.
+//! Every read is charged as if no line of it were in the processor's caches, and every flush as if
+//! each line of it were dirty: the emulation errs to the slow side.
 
 mod clock;
 mod profile;
@@ -73,8 +74,8 @@ impl<R: Region, C: Clock> Emulated<R, C> {
         }
     }
 
-    /// Puts the lines of `at..at + len` on their way to the medium. Relaxed: only numbers are passed on, and
-    /// each exchange of the time line is atomic.
+    /// Puts the lines of `at..at + len` on their way to the medium. Relaxed: only numbers are
+    /// passed on, and each exchange of the time line is atomic.
     fn owe_write(&self, at: u64, len: u64) {
         let lines = self.profile.lines(at, len);
         if lines == 0 {

@@ -15,7 +15,8 @@ pub enum Error {
     /// The medium cannot give these bytes back. Other bytes are unharmed.
     #[error(transparent)]
     Media(#[from] Poison),
-    /// The file system that the device lies on has no room for these bytes. Other bytes are unharmed, and these may be written when there is room.
+    /// The file system that the device lies on has no room for these bytes. Other bytes are
+    /// unharmed, and these may be written when there is room.
     #[error(transparent)]
     NoRoom(#[from] NoRoom),
     /// Bytes on the medium break a rule of their format.
@@ -50,7 +51,8 @@ pub enum Misuse {
     /// A write to a device opened for reading only.
     #[error("the device is open for reading only")]
     ReadOnly,
-    /// Blocks that the device takes later: neither it nor they are at fault, and others may be written meanwhile.
+    /// Blocks that the device takes later: neither it nor they are at fault, and others may be
+    /// written meanwhile.
     #[error("the device does not take these blocks now")]
     NotNow,
 }

@@ -1,8 +1,10 @@
-//! Blocks in a file on a disk: what makes them durable is the operating system's `fdatasync`, not a fence.
+//! Blocks in a file on a disk: what makes them durable is the operating system's `fdatasync`, not a
+//! fence.
 //!
-//! A region over such a file lies in the page cache, and its fences reach no further. [`FileBacked`] ends each flush and
-//! each write with forced unit access by an `fdatasync` of the file. When one fails, the kernel may have dropped the
-//! pages and forgotten that it did, so nothing is tried again: from then on every write and flush is refused.
+//! A region over such a file lies in the page cache, and its fences reach no further.
+//! [`FileBacked`] ends each flush and each write with forced unit access by an `fdatasync` of the
+//! file. When one fails, the kernel may have dropped the pages and forgotten that it did, so
+//! nothing is tried again: from then on every write and flush is refused.
 
 use crate::block::{BlockDevice, Durability, Extent, Geometry, Lba, LbaRange};
 use crate::error::{Result, Sealed};
@@ -13,8 +15,8 @@ use std::sync::Arc;
 
 /// A block device over a region of the domain `disk-file`.
 ///
-/// Its geometry says what the disk leaves of the promises below: completed writes may be lost until the next flush, and a power
-/// cut may tear any block.
+/// Its geometry says what the disk leaves of the promises below: completed writes may be lost until
+/// the next flush, and a power cut may tear any block.
 pub struct FileBacked {
     device: Arc<dyn BlockDevice>,
     file: File,

@@ -1,12 +1,14 @@
 //! Flushes of what lies below, one at a time, and what a failed one does.
 //!
-//! A failure is told once by who flushes: what it covered may be lost, and a later flush that goes well says nothing of it. So the first
-//! one is remembered, and everybody who asks after it learns of it, a caller too whose own flush would have gone well.
+//! A failure is told once by who flushes: what it covered may be lost, and a later flush that goes
+//! well says nothing of it. So the first one is remembered, and everybody who asks after it learns
+//! of it, a caller too whose own flush would have gone well.
 
 use crate::error::{Error, Result};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 
-/// One flush at a time, so that a failure is known before the next begins; and one for all who waited meanwhile.
+/// One flush at a time, so that a failure is known before the next begins; and one for all who
+/// waited meanwhile.
 #[derive(Default)]
 pub struct Flushes {
     /// How many have begun, for who does not hold `numbers`.
@@ -27,7 +29,8 @@ struct Numbers {
 }
 
 impl Flushes {
-    /// The first failure, if there was one. One that is just happening may be missed: it is told by the flush that it concerns.
+    /// The first failure, if there was one. One that is just happening may be missed: it is told by
+    /// the flush that it concerns.
     pub fn check(&self) -> Result<()> {
         // Acquire pairs with the Release of `fail`.
         if !self.failed.load(Ordering::Acquire) {
@@ -43,14 +46,15 @@ impl Flushes {
         error
     }
 
-    /// Comes back when a good `flush` has covered everything stored before this call: this one, or that of another caller. After a failure none
-    /// begins.
+    /// Comes back when a good `flush` has covered everything stored before this call: this one, or
+    /// that of another caller. After a failure none begins.
     ///
     /// # Errors
     ///
     /// The first failure there was.
     pub fn cover(&self, flush: impl FnOnce() -> Result<()>) -> Result<()> {
-        // SeqCst here and at the store: whoever reads the number before a flush changes it has stored what that flush then finds.
+        // SeqCst here and at the store: whoever reads the number before a flush changes it has
+        // stored what that flush then finds.
         let begun_before = self.begun.load(Ordering::SeqCst);
         let mut numbers = self.numbers.lock();
         self.check()?;

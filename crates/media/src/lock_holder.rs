@@ -1,7 +1,8 @@
 //! The holder of a lock that another process wants, as far as the kernel tells.
 //!
-//! A process that was killed may hold its locks for a while: the kernel ends its requests to disks first, and a ring of them outlives its process. And the
-//! lock belongs to the open file, which children share: it may be held by another process than the one that took it.
+//! A process that was killed may hold its locks for a while: the kernel ends its requests to disks
+//! first, and a ring of them outlives its process. And the lock belongs to the open file, which
+//! children share: it may be held by another process than the one that took it.
 
 use rustix::fd::AsRawFd;
 use rustix::fs::{FileType, Mode, OFlags, fstat, major, minor};
@@ -34,7 +35,8 @@ pub enum LockHolder {
         /// Where.
         at: PathBuf,
     },
-    /// The kernel uses the disk otherwise: for a loop device, for swap, for a device that is made of it.
+    /// The kernel uses the disk otherwise: for a loop device, for swap, for a device that is made
+    /// of it.
     User {
         /// What it does, as in "the system swaps to it".
         by: String,
@@ -46,7 +48,8 @@ pub enum LockHolder {
         /// The name of its program.
         program: String,
     },
-    /// Nobody who can be seen: a process that is gone, but for requests that the kernel has yet to end, or one of another container.
+    /// Nobody who can be seen: a process that is gone, but for requests that the kernel has yet to
+    /// end, or one of another container.
     Unseen,
 }
 
@@ -70,8 +73,8 @@ impl LockHolder {
         file.map_or(LockHolder::Unseen, |file| LockHolder::of(&File::from(file)))
     }
 
-    /// Whether the lock may soon be free without anybody's doing. Not that of a program like this one: it has what it opened for itself until it ends. And whoever only
-    /// looks ends soon.
+    /// Whether the lock may soon be free without anybody's doing. Not that of a program like this
+    /// one: it has what it opened for itself until it ends. And whoever only looks ends soon.
     pub(crate) fn may_let_go(&self) -> bool {
         match self {
             LockHolder::Living { shared: true, .. } | LockHolder::Ending { .. } | LockHolder::Unseen => true,
@@ -120,7 +123,8 @@ impl Lock {
     }
 }
 
-/// How the kernel calls `file` where it tells of locks: the device of its file system and its inode.
+/// How the kernel calls `file` where it tells of locks: the device of its file system and its
+/// inode.
 fn key_of(file: &File) -> Option<String> {
     let about = fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd())).ok()?;
     let number = |name: &str| about.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
@@ -188,7 +192,8 @@ fn program_of(pid: u32) -> Option<String> {
     fs::read_to_string(format!("/proc/{pid}/comm")).ok().map(|name| name.trim_end().to_owned())
 }
 
-/// Whether the kernel is about to end the process of which it tells this, or somebody has killed it.
+/// Whether the kernel is about to end the process of which it tells this, or somebody has killed
+/// it.
 fn is_ending(stat: &str, status: &str) -> bool {
     const EXITING: u32 = 4;
     const KILL: u64 = 1 << 8;

@@ -10,8 +10,8 @@ use std::ops::Deref;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How long to wait for a lock that may be given up at any moment. The kernel takes half a second at most to
-/// end a killed server's requests to a disk that answers.
+/// How long to wait for a lock that may be given up at any moment. The kernel takes half a second
+/// at most to end a killed server's requests to a disk that answers.
 pub const LOCK_WAIT: Duration = Duration::from_secs(10);
 
 /// Time between two attempts to get a lock.
@@ -19,9 +19,10 @@ const LOCK_TRIED_EVERY: Duration = Duration::from_millis(10);
 
 /// An open file with an advisory lock (`flock`) on it, until this is dropped.
 ///
-/// The lock belongs to the open file, not to the descriptor, so closing one descriptor is not enough to end it: a child that
-/// another thread has just forked holds a second one until it runs its program. So the lock is given up by name. In such a child this may be
-/// dropped too: there only its descriptor is closed, for the lock is its parent's.
+/// The lock belongs to the open file, not to the descriptor, so closing one descriptor is not
+/// enough to end it: a child that another thread has just forked holds a second one until it runs
+/// its program. So the lock is given up by name. In such a child this may be dropped too: there
+/// only its descriptor is closed, for the lock is its parent's.
 #[derive(Debug)]
 pub struct LockedFile {
     file: File,
@@ -71,8 +72,8 @@ impl Deref for LockedFile {
     }
 }
 
-/// Runs `open` again and again while it finds a lock that may be given up at any moment, for at most
-/// `timeout`. Before it waits, it calls `tell` once with the holder of the lock.
+/// Runs `open` again and again while it finds a lock that may be given up at any moment, for at
+/// most `timeout`. Before it waits, it calls `tell` once with the holder of the lock.
 pub fn when_unlocked<T>(
     timeout: Duration,
     tell: impl FnOnce(&Path, &LockHolder),

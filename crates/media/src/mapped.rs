@@ -1,7 +1,7 @@
 //! A region in real memory: a file or device mapped into this process, or anonymous memory.
 //!
-//! Opening locks the file, measures it, probes what its contents survive, chooses the instructions, and maps it.
-//! From then on each verb is a bounds check, a leaf routine and a count.
+//! Opening locks the file, measures it, probes what its contents survive, chooses the instructions,
+//! and maps it. From then on each verb is a bounds check, a leaf routine and a count.
 
 use crate::counters::{Counters, Tally};
 use crate::domain::{Domain, Evidence, Sysfs};
@@ -27,7 +27,8 @@ const SEARCHED_BYTES: usize = 1 << 20;
 pub enum Allocation {
     /// All of it: no later store can fail for want of space.
     Full,
-    /// Each page when it is first stored to; a store that finds the file system full seals the region.
+    /// Each page when it is first stored to; a store that finds the file system full seals the
+    /// region.
     Sparse,
 }
 
@@ -36,10 +37,11 @@ pub enum Allocation {
 pub enum Access {
     /// Stores reach the file. Needs it for this process alone.
     ReadWrite,
-    /// Stores change a private copy in memory, and the file never changes; any number of processes may do so at once.
-    /// A device cannot be copied so: there a store seals the region.
+    /// Stores change a private copy in memory, and the file never changes; any number of processes
+    /// may do so at once. A device cannot be copied so: there a store seals the region.
     Private,
-    /// Like [`Access::Private`], without a lock: for a look at a file that another process may be storing to.
+    /// Like [`Access::Private`], without a lock: for a look at a file that another process may be
+    /// storing to.
     PrivateUnlocked,
 }
 
@@ -87,7 +89,8 @@ impl MappedRegion {
         MappedRegion::lock_and_map(path, opened(path, access, OFlags::empty())?, access)
     }
 
-    /// Like [`MappedRegion::open`], but refuses a symbolic link as the last part of `path`, and an open file with which `accept` finds fault. Neither locks the file.
+    /// Like [`MappedRegion::open`], but refuses a symbolic link as the last part of `path`, and an
+    /// open file with which `accept` finds fault. Neither locks the file.
     pub fn open_if(
         path: &Path,
         access: Access,
@@ -190,9 +193,9 @@ impl MappedRegion {
         Ok(true)
     }
 
-    /// Makes every byte read as zero if that can be done without storing each; a fully allocated file stays so,
-    /// and a sparse one sparse.
-    /// `Ok(false)`: it cannot, and nothing was changed. Not to be called while other threads store to the region.
+    /// Makes every byte read as zero if that can be done without storing each; a fully allocated
+    /// file stays so, and a sparse one sparse. `Ok(false)`: it cannot, and nothing was changed. Not
+    /// to be called while other threads store to the region.
     pub fn zero_all(&self) -> Result<bool, MapError> {
         let path = Path::new("(the mapped file)");
         match (&self.file, self.part.mapping().sharing()) {
@@ -264,8 +267,9 @@ impl MappedRegion {
         }
     }
 
-    /// Reads page by page what the mapping does not give as a whole: a full file system may have no room even to show a hole, and then its zeroes come from the file
-    /// itself. Whether that is all there was to it.
+    /// Reads page by page what the mapping does not give as a whole: a full file system may have no
+    /// room even to show a hole, and then its zeroes come from the file itself. Whether that is all
+    /// there was to it.
     fn read_beside_holes(&self, mut at: u64, mut out: &mut [u8]) -> bool {
         let Some(file) = &self.file else { return false };
         let page = rustix::param::page_size() as u64;
@@ -310,7 +314,8 @@ impl Unfinished<'_> {
 impl Drop for Unfinished<'_> {
     fn drop(&mut self) {
         if let Some(path) = self.0 {
-            // The failure that led here is the one to report; a file that cannot be removed stays, empty.
+            // The failure that led here is the one to report; a file that cannot be removed stays,
+            // empty.
             let _ = std::fs::remove_file(path);
         }
     }

@@ -5,21 +5,23 @@ use rustix::fd::BorrowedFd;
 use rustix::fs::fstatfs;
 use std::io;
 
-/// File systems whose files have one cache for `write` and for mappings (the magic numbers of `statfs`): ext2 to ext4, XFS, Btrfs, F2FS, tmpfs. Where that is not so, or not
-/// known to be so, a mapping may be older than what was written.
+/// File systems whose files have one cache for `write` and for mappings (the magic numbers of
+/// `statfs`): ext2 to ext4, XFS, Btrfs, F2FS, tmpfs. Where that is not so, or not known to be so, a
+/// mapping may be older than what was written.
 const ONE_CACHE: [u64; 5] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0x0102_1994];
 
-/// A view of the first bytes of a file in the page cache, which other processes write, cut and lengthen
-/// meanwhile. If a page is stored to while it is read, any of its bytes may be old and others new, as with
-/// `read`.
+/// A view of the first bytes of a file in the page cache, which other processes write, cut and
+/// lengthen meanwhile. If a page is stored to while it is read, any of its bytes may be old and
+/// others new, as with `read`.
 pub struct MappedFile {
     mapping: Mapping,
     instructions: Instructions,
 }
 
 impl MappedFile {
-    /// A view of the first `len` bytes of `file`, which is open for reading and may be shorter, or closed while the view is there. Children that are forked do not have it.
-    /// EOPNOTSUPP if the file system is none whose views are known to show what was written.
+    /// A view of the first `len` bytes of `file`, which is open for reading and may be shorter, or
+    /// closed while the view is there. Children that are forked do not have it. EOPNOTSUPP if the
+    /// file system is none whose views are known to show what was written.
     pub fn of(file: BorrowedFd<'_>, len: usize) -> io::Result<MappedFile> {
         if !ONE_CACHE.contains(&(fstatfs(file)?.f_type as u64)) {
             return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
@@ -40,7 +42,8 @@ impl MappedFile {
         self.len() == 0
     }
 
-    /// Fills `out` from byte `at` on. False: it cannot be read here, be it that it ends behind the view or the file's last page, or that the disk refuses it; what `out` has then means
+    /// Fills `out` from byte `at` on. False: it cannot be read here, be it that it ends behind the
+    /// view or the file's last page, or that the disk refuses it; what `out` has then means
     /// nothing. Bytes behind the file's end, in its last page, may be any.
     pub fn read(&self, at: u64, out: &mut [u8]) -> bool {
         let inside = at.checked_add(out.len() as u64).is_some_and(|end| end <= self.len());

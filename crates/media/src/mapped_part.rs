@@ -1,4 +1,5 @@
-//! A mapped part of a file, for a process that owns only this part. It counts nothing and allocates nothing.
+//! A mapped part of a file, for a process that owns only this part. It counts nothing and allocates
+//! nothing.
 
 use crate::error::{Poison, Sealed};
 use crate::memory::{Instructions, Mapping, Refused, Sharing};
@@ -10,21 +11,23 @@ use std::io;
 /// No store was lost.
 const SOUND: u64 = u64::MAX;
 
-/// Mapped memory as a region. A store that the medium refuses seals it: the offset is kept, and every later fence reports it.
+/// Mapped memory as a region. A store that the medium refuses seals it: the offset is kept, and
+/// every later fence reports it.
 pub struct MappedPart {
     mapping: Mapping,
     pub(crate) instructions: Instructions,
-    /// Offset of the first lost store, or [`SOUND`]. Relaxed everywhere: a fence reports what its own thread lost,
-    /// and what others lost as soon as it sees it.
+    /// Offset of the first lost store, or [`SOUND`]. Relaxed everywhere: a fence reports what its
+    /// own thread lost, and what others lost as soon as it sees it.
     first_lost: AtomicU64,
 }
 
 impl MappedPart {
-    /// Maps `len` bytes of `file`, which others use too, from byte `at` on; a multiple of the size of a page. Children that are forked do not have the mapping. Where there are
-    /// protection keys, nothing but these verbs reaches it in this process.
+    /// Maps `len` bytes of `file`, which others use too, from byte `at` on; a multiple of the size
+    /// of a page. Children that are forked do not have the mapping. Where there are protection
+    /// keys, nothing but these verbs reaches it in this process.
     ///
-    /// `file` was opened for this and may be closed then: nobody else maps any of these bytes so while the mapping is there, as it keeps a lock of the open file
-    /// (`F_OFD_SETLK`).
+    /// `file` was opened for this and may be closed then: nobody else maps any of these bytes so
+    /// while the mapping is there, as it keeps a lock of the open file (`F_OFD_SETLK`).
     pub fn of(file: BorrowedFd<'_>, at: u64, len: usize) -> io::Result<MappedPart> {
         // Before anything else: without the lock nothing is mapped.
         lock(file, libc::F_OFD_SETLK, at, len as u64)?;

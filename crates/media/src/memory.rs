@@ -2,16 +2,18 @@
 //!
 //! The law, which every proof below cites by number:
 //!
-//! 1. A [`Mapping`] owns `base..base + len`: mapped when it is made, unmapped only when it is dropped, and both
-//!    numbers never change.
-//! 2. That memory is touched by leaf routines only (assembly, opaque to the compiler), never through a reference,
-//!    so other threads and other processes may change it at any time.
-//! 3. Every offset and length is checked against `len` before a leaf routine gets an address, and the other side
-//!    of each copy is a slice of the same length.
-//! 4. A leaf routine uses no stack and only registers that a caller does not keep, so a fault may abandon it at any
-//!    instruction. The SIGBUS handler is installed before the first mapping.
-//! 5. An [`Instructions`] names only instructions that this processor has: `supported` is its only source.
-//! 6. A [`ProtectionKey`] is only ever one that the kernel gave. Memory that has it is touched by threads that have it open, and every verb of a [`Mapping`] opens the key of its own for as
+//! 1. A [`Mapping`] owns `base..base + len`: mapped when it is made, unmapped only when it is
+//!    dropped, and both numbers never change.
+//! 2. That memory is touched by leaf routines only (assembly, opaque to the compiler), never
+//!    through a reference, so other threads and other processes may change it at any time.
+//! 3. Every offset and length is checked against `len` before a leaf routine gets an address, and
+//!    the other side of each copy is a slice of the same length.
+//! 4. A leaf routine uses no stack and only registers that a caller does not keep, so a fault may
+//!    abandon it at any instruction. The SIGBUS handler is installed before the first mapping.
+//! 5. An [`Instructions`] names only instructions that this processor has: `supported` is its only
+//!    source.
+//! 6. A [`ProtectionKey`] is only ever one that the kernel gave. Memory that has it is touched by
+//!    threads that have it open, and every verb of a [`Mapping`] opens the key of its own for as
 //!    long as it runs.
 
 #[cfg(target_arch = "x86_64")]
@@ -58,7 +60,8 @@ const LINES_BYTES_MIN: usize = 256;
 /// The usual block, and what the processor's own prefetching does not look beyond.
 const PAGE: usize = 4096;
 
-/// Says that the first line of `value` is about to be stored to, so that it is fetched from another core while something else is done.
+/// Says that the first line of `value` is about to be stored to, so that it is fetched from another
+/// core while something else is done.
 pub fn prefetch_for_store<T>(value: &T) {
     leaf::prefetch_for_store(ptr::from_ref(value).cast());
 }
@@ -86,7 +89,8 @@ pub struct Instructions {
 }
 
 impl Instructions {
-    /// The best this processor has. With `caches_survive` (an eADR or GPF domain) flushes become nothing.
+    /// The best this processor has. With `caches_survive` (an eADR or GPF domain) flushes become
+    /// nothing.
     pub(crate) fn best(caches_survive: bool) -> Instructions {
         let flush = leaf::Flush::supported().next().filter(|_| !caches_survive);
         let bulk = leaf::Bulk::supported().next().expect("every processor has one set of vector registers");
@@ -113,7 +117,8 @@ impl fmt::Display for Instructions {
 pub(crate) enum Sharing {
     /// Stores change the file.
     Shared,
-    /// Stores change the file on a DAX file system, whose own metadata is durable before a page can be stored to.
+    /// Stores change the file on a DAX file system, whose own metadata is durable before a page can
+    /// be stored to.
     Synchronous,
     /// Stores change a private copy of the page; the file never changes.
     Private,
@@ -121,7 +126,8 @@ pub(crate) enum Sharing {
     ReadOnly,
 }
 
-/// The first word of a page that lives as long as the process, and that the kernel wipes in its children; None: it does not do that.
+/// The first word of a page that lives as long as the process, and that the kernel wipes in its
+/// children; None: it does not do that.
 pub(crate) fn forgotten_in_children() -> Option<&'static AtomicU64> {
     let page = rustix::param::page_size();
     // SAFETY: with no address asked for, a new mapping overlaps no other.
@@ -167,7 +173,8 @@ impl Mapping {
         Mapping::of_part(file, 0, len, sharing)
     }
 
-    /// Maps `len` bytes of `file` from byte `at` on, a multiple of the size of a page. EBUSY while another thread installs the handler of SIGBUS.
+    /// Maps `len` bytes of `file` from byte `at` on, a multiple of the size of a page. EBUSY while
+    /// another thread installs the handler of SIGBUS.
     pub(crate) fn of_part(file: BorrowedFd<'_>, at: u64, len: usize, sharing: Sharing) -> io::Result<Mapping> {
         sigbus::try_install()?;
         let read_write = ProtFlags::READ | ProtFlags::WRITE;
@@ -196,7 +203,8 @@ impl Mapping {
         Ok(Mapping { base, len, sharing, key: None })
     }
 
-    /// Whether `file` lies on a DAX file system that keeps its own metadata durable (MAP_SYNC works on it).
+    /// Whether `file` lies on a DAX file system that keeps its own metadata durable (MAP_SYNC works
+    /// on it).
     pub(crate) fn is_synchronous(file: BorrowedFd<'_>) -> bool {
         let flags = MapFlags::SHARED_VALIDATE | MapFlags::SYNC;
         let page = rustix::param::page_size();
@@ -219,7 +227,8 @@ impl Mapping {
 
     /// Makes anonymous memory read as zeroes again.
     pub(crate) fn forget_contents(&self) -> io::Result<()> {
-        // SAFETY: laws 1 and 2; the pages stay mapped, and nobody holds a reference to what they lose.
+        // SAFETY: laws 1 and 2; the pages stay mapped, and nobody holds a reference to what they
+        // lose.
         Ok(unsafe { rustix::mm::madvise(self.base.as_ptr().cast(), self.len, Advice::LinuxDontNeed) }?)
     }
 
@@ -237,7 +246,8 @@ impl Mapping {
 
     /// Nothing in this process reaches it but its verbs, if there are protection keys.
     pub(crate) fn keep_from_strays(&mut self) {
-        // SAFETY: laws 1 and 6; of a shared mapping that can be stored to, and so can it be afterwards.
+        // SAFETY: laws 1 and 6; of a shared mapping that can be stored to, and so can it be
+        // afterwards.
         let closed = |key: &ProtectionKey| unsafe { key.close(self.base.as_ptr().cast(), self.len) };
         self.key = ProtectionKey::of_process().filter(closed);
     }
@@ -296,8 +306,8 @@ impl Mapping {
         self.answer(unsafe { copy(how.bulk.copy_lines(), to, bytes.as_ptr(), bytes.len(), to) })
     }
 
-    /// Copies `bytes` to offset `at` past the caches: whole lines, and whole words of the lines at the ends. What is less goes by a copy and a
-    /// flush.
+    /// Copies `bytes` to offset `at` past the caches: whole lines, and whole words of the lines at
+    /// the ends. What is less goes by a copy and a flush.
     pub(crate) fn stream(&self, how: Instructions, at: u64, bytes: &[u8]) -> Result<(), Refused> {
         self.check_writable(at)?;
         let to = self.address(at, bytes.len());
@@ -316,7 +326,8 @@ impl Mapping {
         Ok(())
     }
 
-    /// Streams less than a line, and not nothing, to offset `at`, all of it in one line. The mapping is open.
+    /// Streams less than a line, and not nothing, to offset `at`, all of it in one line. The
+    /// mapping is open.
     fn stream_edge(&self, how: Instructions, at: u64, bytes: &[u8]) -> Result<(), Refused> {
         let is_words = at.is_multiple_of(8) && bytes.len().is_multiple_of(8);
         let Some(routine) = leaf::STREAM_WORDS.filter(|_| is_words) else {
@@ -336,7 +347,8 @@ impl Mapping {
         let lead = first.addr() % LINE;
         let lines = (lead + len).div_ceil(LINE);
         let _open = self.open();
-        // SAFETY: laws 3, 4 and 5; a line never reaches over the page that holds a byte of the range.
+        // SAFETY: laws 3, 4 and 5; a line never reaches over the page that holds a byte of the
+        // range.
         self.answer(unsafe { flush.routine()(first.wrapping_sub(lead), lines) })
     }
 
@@ -377,10 +389,12 @@ pub(crate) fn ticks() -> u64 {
     leaf::ticks()
 }
 
-/// Copies between the region's `side` and a slice: by words when short, else by lines of the region.
+/// Copies between the region's `side` and a slice: by words when short, else by lines of the
+/// region.
 ///
 /// # Safety
-/// Laws 3 and 5: `bytes` bytes at both `to` and `from`, one of which is `side`; `routine` runs here.
+/// Laws 3 and 5: `bytes` bytes at both `to` and `from`, one of which is `side`; `routine` runs
+/// here.
 unsafe fn copy(routine: LinesRoutine, to: *mut u8, from: *const u8, bytes: usize, side: *const u8) -> Outcome {
     let (head, middle) = if bytes < LINES_BYTES_MIN { (bytes, 0) } else { cut(side, bytes) };
     let parts = [(0, head, false), (head, middle, true), (head + middle, bytes - head - middle, false)];
@@ -388,14 +402,16 @@ unsafe fn copy(routine: LinesRoutine, to: *mut u8, from: *const u8, bytes: usize
     for (start, len, lines) in parts {
         if len > 0 && outcome.failed == 0 {
             let (to, from, side) = (to.wrapping_add(start), from.wrapping_add(start), side.wrapping_add(start));
-            // SAFETY: the caller's promise; the parts lie in `0..bytes`, and that of lines begins a line of the region.
+            // SAFETY: the caller's promise; the parts lie in `0..bytes`, and that of lines begins a
+            // line of the region.
             outcome = unsafe { if lines { routine(to, from, len) } else { leaf::copy_words(to, from, len, side) } };
         }
     }
     outcome
 }
 
-/// Cuts a range of the region into the bytes before its first whole line, its whole lines, and the rest.
+/// Cuts a range of the region into the bytes before its first whole line, its whole lines, and the
+/// rest.
 fn cut(side: *const u8, bytes: usize) -> (usize, usize) {
     let head = (side.addr().wrapping_neg() % LINE).min(bytes);
     (head, (bytes - head) / LINE * LINE)

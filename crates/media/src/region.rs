@@ -1,46 +1,49 @@
 //! The seam at the medium: persistent memory as an engine sees it.
 //!
-//! Eight verbs. A store becomes *visible* to other threads at once and *durable* only when the thread that
-//! flushed or streamed it has passed a fence. `docs/media-model.md` says what a power cut leaves of anything
-//! in between; the simulator implements that text.
+//! Eight verbs. A store becomes *visible* to other threads at once and *durable* only when the
+//! thread that flushed or streamed it has passed a fence. `docs/media-model.md` says what a power
+//! cut leaves of anything in between; the simulator implements that text.
 
 use crate::error::{Poison, Sealed};
 
-/// Bytes that travel to the medium together: one cache line. Offsets into a region are cut into lines from 0.
+/// Bytes that travel to the medium together: one cache line. Offsets into a region are cut into
+/// lines from 0.
 pub const LINE_BYTES: u64 = 64;
 
 /// Persistent memory as an engine sees it: a row of bytes at offsets `0..len`.
 ///
-/// Offsets and lengths outside the region are a mistake of the caller, and panic. A store to bytes that the
-/// medium refuses (a file cut short, a full file system) seals the region: every later [`Region::fence`]
-/// reports it, so nothing is acknowledged on the strength of a lost store.
+/// Offsets and lengths outside the region are a mistake of the caller, and panic. A store to bytes
+/// that the medium refuses (a file cut short, a full file system) seals the region: every later
+/// [`Region::fence`] reports it, so nothing is acknowledged on the strength of a lost store.
 pub trait Region: Send + Sync {
     /// Bytes in the region.
     fn len(&self) -> u64;
 
-    /// Copies `out.len()` bytes from offset `at`. Words of 8 aligned bytes are not torn by concurrent stores;
-    /// anything larger may be a mixture.
+    /// Copies `out.len()` bytes from offset `at`. Words of 8 aligned bytes are not torn by
+    /// concurrent stores; anything larger may be a mixture.
     fn read(&self, at: u64, out: &mut [u8]) -> Result<(), Poison>;
 
-    /// Loads the aligned 8-byte word at `at`, never torn. Later reads by this thread are not moved before it.
+    /// Loads the aligned 8-byte word at `at`, never torn. Later reads by this thread are not moved
+    /// before it.
     fn load_u64(&self, at: u64) -> Result<u64, Poison>;
 
-    /// Stores `bytes`: visible, not durable. Any subset of its aligned 8-byte words may survive a cut.
+    /// Stores `bytes`: visible, not durable. Any subset of its aligned 8-byte words may survive a
+    /// cut.
     fn write(&self, at: u64, bytes: &[u8]);
 
     /// Stores `bytes` past the CPU's caches: like [`Region::write`], and counts as flushed. Other
     /// threads may not see it before this thread's next fence.
     fn stream(&self, at: u64, bytes: &[u8]);
 
-    /// Stores one aligned word: not torn, not even by a power cut. Earlier stores of this thread are visible
-    /// to whoever sees it.
+    /// Stores one aligned word: not torn, not even by a power cut. Earlier stores of this thread
+    /// are visible to whoever sees it.
     fn store_u64(&self, at: u64, word: u64);
 
     /// Begins the write-back of every line that `at..at + len` touches.
     fn flush(&self, at: u64, len: u64);
 
-    /// On return, what *this thread* flushed or streamed is durable as it was when flushed. What another
-    /// thread flushed is not covered. `Err` when a store was lost: the region is sealed.
+    /// On return, what *this thread* flushed or streamed is durable as it was when flushed. What
+    /// another thread flushed is not covered. `Err` when a store was lost: the region is sealed.
     fn fence(&self) -> Result<(), Sealed>;
 
     /// In which order the word stores to one line reach the medium.

@@ -1,7 +1,8 @@
 //! A lock for the time of one write at most, whose release is an ordinary store.
 //!
-//! On x86-64 a locked instruction waits until the stores before it are in the cache, and after a flush until that is done. A lock that
-//! wakes its sleepers needs one to be released, to see whether there are any. Who waits for this one looks again by himself.
+//! On x86-64 a locked instruction waits until the stores before it are in the cache, and after a
+//! flush until that is done. A lock that wakes its sleepers needs one to be released, to see
+//! whether there are any. Who waits for this one looks again by himself.
 
 use std::cell::UnsafeCell;
 use std::fmt;
@@ -26,28 +27,32 @@ const LOOKS: u32 = 100;
 /// How often the core is given to others who can use it, before it is given up for a while.
 const YIELDS: u32 = 50;
 
-/// For how long: less than what a holder waits for that keeps the lock longer than it is meant for, a disk.
+/// For how long: less than what a holder waits for that keeps the lock longer than it is meant for,
+/// a disk.
 const NAP: Duration = Duration::from_micros(50);
 
-/// A lock that is waited for awake, giving the core to others in between; after a while, in short naps. A panic of its holder goes on in
-/// everyone who meets it afterwards.
+/// A lock that is waited for awake, giving the core to others in between; after a while, in short
+/// naps. A panic of its holder goes on in everyone who meets it afterwards.
 pub struct SpinLock<T> {
     state: AtomicU8,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the value is reached through a guard only, and there is one guard at a time: it comes from the exchange of FREE for HELD, and
-// FREE is stored again when it is dropped. So threads have the value in turn, for which it has to be `Send`.
+// SAFETY: the value is reached through a guard only, and there is one guard at a time: it comes
+// from the exchange of FREE for HELD, and FREE is stored again when it is dropped. So threads have
+// the value in turn, for which it has to be `Send`.
 unsafe impl<T: Send> Sync for SpinLock<T> {}
 
 /// Access to what a [`SpinLock`] guards; unlocks when dropped.
 pub struct SpinGuard<'a, T> {
     lock: &'a SpinLock<T>,
-    /// Whether the thread was panicking already: then the lock was taken by a destructor, and is none the worse for it.
+    /// Whether the thread was panicking already: then the lock was taken by a destructor, and is
+    /// none the worse for it.
     was_panicking: bool,
 }
 
-// SAFETY: a shared guard gives shared references to the value only. (Without this, a guard could be shared wherever the lock can.)
+// SAFETY: a shared guard gives shared references to the value only. (Without this, a guard could be
+// shared wherever the lock can.)
 unsafe impl<T: Sync> Sync for SpinGuard<'_, T> {}
 
 impl<T> SpinLock<T> {
@@ -68,7 +73,8 @@ impl<T> SpinLock<T> {
     /// Takes the lock if it is free.
     #[inline]
     pub fn try_lock(&self) -> Option<SpinGuard<'_, T>> {
-        // Acquire pairs with the Release of the guard's end: the holder before has done what it did.
+        // Acquire pairs with the Release of the guard's end: the holder before has done what it
+        // did.
         match self.state.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed) {
             Ok(_) => Some(SpinGuard { lock: self, was_panicking: thread::panicking() }),
             Err(POISONED) => panic!("the lock's last holder panicked"),
@@ -115,7 +121,8 @@ impl<T> Deref for SpinGuard<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: this is the only guard, see `Sync` above, and lends the value for no longer than itself.
+        // SAFETY: this is the only guard, see `Sync` above, and lends the value for no longer than
+        // itself.
         unsafe { &*self.lock.value.get() }
     }
 }

@@ -1,8 +1,9 @@
 //! Locks, atomics and threads, from one place.
 //!
-//! Engines take every lock and atomic from here and never from `std`, so that a checker can stand in for them:
-//! `--cfg shuttle` replaces all of them by shuttle's, whose scheduler chooses each interleaving; `--cfg virtual_cores` by those
-//! of virtual cores, which also have clocks. On a plain thread the latter do what `std`'s do.
+//! Engines take every lock and atomic from here and never from `std`, so that a checker can stand
+//! in for them: `--cfg shuttle` replaces all of them by shuttle's, whose scheduler chooses each
+//! interleaving; `--cfg virtual_cores` by those of virtual cores, which also have clocks. On a
+//! plain thread the latter do what `std`'s do.
 
 #[cfg(not(any(shuttle, virtual_cores)))]
 use std as provider;
@@ -58,10 +59,11 @@ impl<T> Mutex<T> {
     }
 }
 
-/// A sequentially consistent fence for a thread that has taken a lock since the accesses that the fence is to order.
+/// A sequentially consistent fence for a thread that has taken a lock since the accesses that the
+/// fence is to order.
 ///
-/// On x86-64 taking a lock is a locked instruction, which orders everything before it and after it, so only the compiler has to
-/// be held back; a fence would cost as much again.
+/// On x86-64 taking a lock is a locked instruction, which orders everything before it and after it,
+/// so only the compiler has to be held back; a fence would cost as much again.
 pub fn fence_after_lock() {
     if cfg!(all(target_arch = "x86_64", not(shuttle))) {
         std::sync::atomic::compiler_fence(Ordering::SeqCst);
@@ -70,7 +72,8 @@ pub fn fence_after_lock() {
     }
 }
 
-/// A small number for the calling thread: unique among the threads alive, given again after a thread's end.
+/// A small number for the calling thread: unique among the threads alive, given again after a
+/// thread's end.
 ///
 /// A fence covers the calling thread's flushes only, so engines remember by it who flushed what.
 pub fn thread_token() -> u32 {

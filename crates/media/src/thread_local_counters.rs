@@ -1,8 +1,8 @@
 //! Thread-local counters: counting takes no line from another core and no locked instruction.
 //!
-//! A thread's counters are chosen by its [`thread_token`]. Tokens are unique among the threads alive, so no
-//! other thread stores to them, and a token passes from a dead thread to a new one through a lock. Threads
-//! with high tokens share the last counters.
+//! A thread's counters are chosen by its [`thread_token`]. Tokens are unique among the threads
+//! alive, so no other thread stores to them, and a token passes from a dead thread to a new one
+//! through a lock. Threads with high tokens share the last counters.
 
 use crate::sync::{AtomicU64, Ordering, thread_token};
 
@@ -38,7 +38,8 @@ impl<T> ThreadLocalCounters<T> {
     }
 }
 
-/// Adds to a count of [`ThreadLocalCounters::mine`]; `sole`: no other thread stores to it. Relaxed: a number is all that is passed on.
+/// Adds to a count of [`ThreadLocalCounters::mine`]; `sole`: no other thread stores to it. Relaxed:
+/// a number is all that is passed on.
 pub fn add(sole: bool, count: &AtomicU64, more: u64) {
     if sole {
         count.store(count.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);

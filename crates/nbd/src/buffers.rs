@@ -1,6 +1,8 @@
-//! The two buffers of a connection: bytes that arrived and wait to be understood, and replies that wait to be sent.
+//! The two buffers of a connection: bytes that arrived and wait to be understood, and replies that
+//! wait to be sent.
 //!
-//! Both are kept as large as requests made them, so that the next one allocates nothing, until the connection is idle.
+//! Both are kept as large as requests made them, so that the next one allocates nothing, until the
+//! connection is idle.
 
 use crate::limits::{GATHERED_BYTES_MAX, IDLE_INPUT_BYTES, IDLE_OUTPUT_BYTES, INPUT_BYTES, OUTPUT_BYTES_MAX};
 use crate::stream::Stream;
@@ -14,8 +16,9 @@ const FIRST_BYTES: usize = 2 << 10;
 /// Longer buffers are mappings of their own.
 const HEAP_BYTES_MAX: usize = 32 << 10;
 
-/// A row of bytes. A long one goes back to the system when it is dropped, which an allocator would leave to chance: after a
-/// burst on thousands of connections that is the difference between megabytes and gigabytes.
+/// A row of bytes. A long one goes back to the system when it is dropped, which an allocator would
+/// leave to chance: after a burst on thousands of connections that is the difference between
+/// megabytes and gigabytes.
 enum Room {
     Heap(Vec<u8>),
     Mapping(MmapMut),
@@ -94,11 +97,14 @@ impl Input {
         }
     }
 
-    /// Reads once, as much as there is and fits, and returns how much that was: 0 at the stream's end.
+    /// Reads once, as much as there is and fits, and returns how much that was: 0 at the stream's
+    /// end.
     ///
-    /// What is unread moves to the front first. It is the beginning of one request, and each byte moves once.
+    /// What is unread moves to the front first. It is the beginning of one request, and each byte
+    /// moves once.
     pub(crate) fn fill_from(&mut self, receive: impl FnOnce(&mut [u8]) -> Result<usize>) -> Result<usize> {
-        // Full to the brim: either one request is longer than the buffer, or more of them wait than it holds.
+        // Full to the brim: either one request is longer than the buffer, or more of them wait than
+        // it holds.
         let brimful = self.end == self.bytes.len();
         self.bytes.copy_within(self.start..self.end, 0);
         (self.start, self.end) = (0, self.end - self.start);

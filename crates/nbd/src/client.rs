@@ -1,6 +1,8 @@
-//! A small NBD client, for tests and trials: one that knows exactly which of its requests were acknowledged.
+//! A small NBD client, for tests and trials: one that knows exactly which of its requests were
+//! acknowledged.
 //!
-//! It is no client for use: it trusts its server, waits without a deadline, and allocates for each read.
+//! It is no client for use: it trusts its server, waits without a deadline, and allocates for each
+//! read.
 
 use crate::contexts::{Contexts, Topic};
 use crate::wire::{
@@ -42,7 +44,8 @@ pub struct Cookie(pub u64);
 pub enum Dialect {
     /// Simple replies only.
     Simple,
-    /// Structured replies, and the metadata context that tells holes from data. Both must be granted.
+    /// Structured replies, and the metadata context that tells holes from data. Both must be
+    /// granted.
     Structured,
     /// The same with extended headers.
     Extended,
@@ -128,7 +131,8 @@ pub enum Operation<'a> {
 pub struct Completion {
     /// Which request.
     pub cookie: Cookie,
-    /// The bytes read (of [`Operation::Status`] the descriptors as they came, none for other requests), or why not.
+    /// The bytes read (of [`Operation::Status`] the descriptors as they came, none for other
+    /// requests), or why not.
     pub outcome: Result<Vec<u8>, Refusal>,
 }
 
@@ -265,8 +269,8 @@ impl<S: Read + Write> Client<S> {
 
     /// Sends a request and does not wait.
     ///
-    /// A server that waits for its replies to be taken takes no requests: keep what is pending well below the
-    /// socket's buffers.
+    /// A server that waits for its replies to be taken takes no requests: keep what is pending well
+    /// below the socket's buffers.
     pub fn submit(&mut self, operation: Operation<'_>) -> Result<Cookie> {
         let cookie = Cookie(self.next_cookie);
         self.next_cookie += 1;
@@ -294,7 +298,8 @@ impl<S: Read + Write> Client<S> {
         }
     }
 
-    /// Fills `out` with the bytes from `offset` on. Nothing else may be pending, here and in the calls below.
+    /// Fills `out` with the bytes from `offset` on. Nothing else may be pending, here and in the
+    /// calls below.
     pub fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<()> {
         let bytes = self.call(Operation::Read { offset, len: payload_len(out)? })?;
         out.copy_from_slice(&bytes);

@@ -1,4 +1,5 @@
-//! Requests executed: checked against the agreement and the export, done by the device, answered and counted.
+//! Requests executed: checked against the agreement and the export, done by the device, answered
+//! and counted.
 
 use crate::buffers::Output;
 use crate::contexts::{Contexts, Topic};
@@ -46,7 +47,8 @@ pub(crate) struct Executor<'e> {
     tally: Arc<Tally<'e>>,
     /// For ranges that cover blocks in part.
     scratch: Scratch,
-    /// When the clock was read last: at the end of a request, or when there was one again. The next begins then.
+    /// When the clock was read last: at the end of a request, or when there was one again. The next
+    /// begins then.
     now: Instant,
 }
 
@@ -85,8 +87,8 @@ impl<'e> Executor<'e> {
         Taken { request, since: self.now }
     }
 
-    /// Whether a request that passes the checks is likely to keep others waiting. Reads never are: their reply would
-    /// keep the others waiting on its way out.
+    /// Whether a request that passes the checks is likely to keep others waiting. Reads never are:
+    /// their reply would keep the others waiting on its way out.
     pub(crate) fn is_long(&self, request: &Request) -> bool {
         let latency = self.export.flush_latency();
         let by_fua = request.asks(command_flag::FUA) && latency.fua_is_long();
@@ -99,8 +101,8 @@ impl<'e> Executor<'e> {
         }
     }
 
-    /// Executes and answers a request whose payload, if it has one, is `data`. What it put into the reply is taken back if
-    /// it fails.
+    /// Executes and answers a request whose payload, if it has one, is `data`. What it put into the
+    /// reply is taken back if it fails.
     pub(crate) fn answer(&mut self, taken: Taken, data: &[u8], out: &mut Output) {
         let before = out.len();
         let request = &taken.request;
@@ -223,7 +225,8 @@ impl<'e> Executor<'e> {
             Command::Flush => self.export.flush()?,
             Command::Trim => self.export.trim(offset, len, durability(request))?,
             Command::WriteZeroes => self.write_zeroes(request)?,
-            // As much as one READ may bring: the rest of a longer range would push out its own beginning.
+            // As much as one READ may bring: the rest of a longer range would push out its own
+            // beginning.
             Command::Cache => self.export.cache(offset, len.min(PAYLOAD_BYTES_MAX.into()), &mut self.scratch)?,
             Command::Unknown(number) => return Err(Failure::UnknownCommand { number }),
             Command::Read | Command::BlockStatus | Command::Disconnect => {

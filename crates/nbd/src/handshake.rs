@@ -1,9 +1,11 @@
 //! The handshake: fixed newstyle negotiation of an export.
 //!
-//! The server greets, the client answers with its flags, then sends options, each answered before the next, until one
-//! of them (GO or EXPORT_NAME) picks an export or ends the connection. Bytes in, bytes out; no socket.
+//! The server greets, the client answers with its flags, then sends options, each answered before
+//! the next, until one of them (GO or EXPORT_NAME) picks an export or ends the connection. Bytes
+//! in, bytes out; no socket.
 //!
-//! After STARTTLS everything agreed on before is forgotten: it may have been said by somebody in between.
+//! After STARTTLS everything agreed on before is forgotten: it may have been said by somebody in
+//! between.
 
 use crate::buffers::Output;
 use crate::contexts::{Contexts, Topic};
@@ -277,7 +279,8 @@ impl<'e> Handshake<'e> {
         put_reply(out, option::LIST_META_CONTEXT, reply::ACK, &[]);
     }
 
-    /// Chooses the contexts that are named exactly. Whatever was chosen before is forgotten, even by an option that fails.
+    /// Chooses the contexts that are named exactly. Whatever was chosen before is forgotten, even
+    /// by an option that fails.
     fn set_contexts(&mut self, data: &[u8], out: &mut Output) {
         self.chosen_of = None;
         let Some((export, queries)) = self.export_and_queries(option::SET_META_CONTEXT, data, out) else { return };
@@ -290,7 +293,8 @@ impl<'e> Handshake<'e> {
         put_reply(out, option::SET_META_CONTEXT, reply::ACK, &[]);
     }
 
-    /// The export and the queries in the data of LIST_META_CONTEXT or SET_META_CONTEXT; otherwise the refusal is answered.
+    /// The export and the queries in the data of LIST_META_CONTEXT or SET_META_CONTEXT; otherwise
+    /// the refusal is answered.
     fn export_and_queries<'d>(
         &self,
         number: u32,
@@ -368,7 +372,8 @@ fn transmission_flags(export: &Export, agreement: Agreement) -> u16 {
     flags
 }
 
-/// The name and the numbers of the wanted informations in the data of INFO or GO, if it is well formed.
+/// The name and the numbers of the wanted informations in the data of INFO or GO, if it is well
+/// formed.
 fn named_and_wanted(data: &[u8]) -> Option<(&[u8], &[u8])> {
     let mut fields = Fields(data);
     let name_len = fields.u32()? as usize;

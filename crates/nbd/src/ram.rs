@@ -1,4 +1,5 @@
-//! A device in plain memory, for tests, trials and measurements: each block atomic, nothing durable, nothing clever.
+//! A device in plain memory, for tests, trials and measurements: each block atomic, nothing
+//! durable, nothing clever.
 
 use std::sync::{PoisonError, RwLock};
 use tidegate_media::{BlockDevice, Durability, Extent, ExtentKind, Geometry, Lba, LbaRange, Misuse, Result};
@@ -36,7 +37,8 @@ impl Ram {
         Ram { geometry, chunks: (0..chunks).map(|_| RwLock::new(vec![0; CHUNK_BYTES].into())).collect() }
     }
 
-    /// Each chunk that `range` touches: its index, the bytes within it, and where they are in the range.
+    /// Each chunk that `range` touches: its index, the bytes within it, and where they are in the
+    /// range.
     fn pieces(&self, range: LbaRange) -> impl Iterator<Item = (usize, usize, usize)> + use<> {
         let block = u64::from(self.geometry.block_size);
         let (mut at, end) = (range.first.0 * block, range.end() * block);

@@ -1,5 +1,6 @@
-//! A whole connection without a socket, a thread or a clock that matters, for tests and fuzzing: the same bytes get the same
-//! answers, and what the connection holds can be measured at every step.
+//! A whole connection without a socket, a thread or a clock that matters, for tests and fuzzing:
+//! the same bytes get the same answers, and what the connection holds can be measured at every
+//! step.
 
 use crate::buffers::{Input, Output};
 use crate::connection::{Phase, Progress};
@@ -23,8 +24,8 @@ pub struct Rehearsal {
     pub end: Result<End, ConnectionError>,
 }
 
-/// Serves a client that sends `sent` and leaves, in pieces of `piece_bytes`, each at least one. What may take long is done
-/// in line.
+/// Serves a client that sends `sent` and leaves, in pieces of `piece_bytes`, each at least one.
+/// What may take long is done in line.
 pub fn rehearse(service: &Service, sent: &[u8], piece_bytes: impl FnMut() -> usize + Send) -> Rehearsal {
     let mut out = Output::new();
     let phase = Phase::Handshake(Handshake::greet(service, &mut out));

@@ -1,6 +1,7 @@
 //! Replies, in the form that was agreed on.
 //!
-//! A reply has one chunk, but for a read of more than [`WHOLE_REPLY_BYTES_MAX`](crate::limits::WHOLE_REPLY_BYTES_MAX).
+//! A reply has one chunk, but for a read of more than
+//! [`WHOLE_REPLY_BYTES_MAX`](crate::limits::WHOLE_REPLY_BYTES_MAX).
 
 use crate::buffers::Output;
 use crate::contexts::Topic;
@@ -26,7 +27,8 @@ impl Replies {
         }
     }
 
-    /// Answers a request without data. Success has the same short answer with simple and structured replies.
+    /// Answers a request without data. Success has the same short answer with simple and structured
+    /// replies.
     pub(crate) fn put_fate(self, request: &Request, fate: Result<(), Failure>, out: &mut Output) {
         match (fate, self) {
             (Ok(()), Replies::Extended) => self.put_chunk(chunk::NONE, request, 0, out),
@@ -41,7 +43,8 @@ impl Replies {
         self.begin_piece(request, 0..request.len, out);
     }
 
-    /// Begins a piece of the answer to a read, whose bytes have to follow; `part` counts them from the request's offset.
+    /// Begins a piece of the answer to a read, whose bytes have to follow; `part` counts them from
+    /// the request's offset.
     pub(crate) fn begin_piece(self, request: &Request, part: Range<u64>, out: &mut Output) {
         let flags = if part.end == request.len { chunk::DONE } else { 0 };
         match self {

@@ -1,7 +1,8 @@
-//! TLS under a connection: the server's certificate, the certificates it wants of clients, and one encrypted stream.
+//! TLS under a connection: the server's certificate, the certificates it wants of clients, and one
+//! encrypted stream.
 //!
-//! The first bytes of a client that was told to go on are its part of the TLS handshake, which happens inside the first
-//! call that waits for bytes.
+//! The first bytes of a client that was told to go on are its part of the TLS handshake, which
+//! happens inside the first call that waits for bytes.
 
 use crate::stream::Stream;
 use rustls::crypto::ring;
@@ -78,8 +79,9 @@ pub enum TlsError {
 }
 
 impl Tls {
-    /// The identity in the PEM files `certificate` (the server's own first, then those that lead to a root) and `key`. With
-    /// `client_authority`, only clients whose certificate one of the authorities in that file signed are served.
+    /// The identity in the PEM files `certificate` (the server's own first, then those that lead to
+    /// a root) and `key`. With `client_authority`, only clients whose certificate one of the
+    /// authorities in that file signed are served.
     ///
     /// # Errors
     /// A file cannot be read or used; see [`TlsError`].
@@ -139,8 +141,9 @@ fn unusable(path: &Path, error: pem::Error) -> TlsError {
 
 /// A stream whose bytes are encrypted on their way through another.
 ///
-/// One thread receives while others send. Whoever sends holds `sending` from the encryption to the socket, so that records
-/// leave in the order of their numbers; nobody holds `session` while waiting for the socket.
+/// One thread receives while others send. Whoever sends holds `sending` from the encryption to the
+/// socket, so that records leave in the order of their numbers; nobody holds `session` while
+/// waiting for the socket.
 pub(crate) struct Encrypted<'s, S> {
     stream: &'s S,
     session: Mutex<ServerConnection>,
@@ -153,12 +156,13 @@ pub(crate) struct Encrypted<'s, S> {
 struct Sending {
     /// What is encrypted and not sent yet.
     records: Vec<u8>,
-    /// Whether a record may have been sent in part: the client would take whatever follows for the rest of it.
+    /// Whether a record may have been sent in part: the client would take whatever follows for the
+    /// rest of it.
     is_broken: bool,
 }
 
-/// What arrived and is not decrypted yet. A session holds one record's worth of decrypted bytes, and takes no more before
-/// they are fetched.
+/// What arrived and is not decrypted yet. A session holds one record's worth of decrypted bytes,
+/// and takes no more before they are fetched.
 struct Records {
     bytes: Box<[u8]>,
     start: usize,
@@ -210,7 +214,8 @@ impl<'s, S: Stream> Encrypted<'s, S> {
         fate.map(drop).map_err(failed)
     }
 
-    /// Takes decrypted bytes, of those that `receive` brings if there are none. `Interrupted`: all it brought is part of a record.
+    /// Takes decrypted bytes, of those that `receive` brings if there are none. `Interrupted`: all
+    /// it brought is part of a record.
     fn receive_by(&self, out: &mut [u8], mut receive: impl FnMut(&mut [u8]) -> io::Result<usize>) -> io::Result<usize> {
         let mut records = self.received.lock().expect(HOLDER_PANICKED);
         loop {
@@ -225,7 +230,8 @@ impl<'s, S: Stream> Encrypted<'s, S> {
                 }
             }
             self.understand(&mut records)?;
-            // A client that sends its records by drops must not keep the caller from looking at the clock.
+            // A client that sends its records by drops must not keep the caller from looking at the
+            // clock.
             if waited && records.start == records.end && !self.has_some()? {
                 return Err(ErrorKind::Interrupted.into());
             }
@@ -240,7 +246,8 @@ impl<'s, S: Stream> Encrypted<'s, S> {
             bytes = &bytes[taken..];
             self.send_records(&mut sending, session)?;
             if bytes.is_empty() {
-                // Beside the work of encrypting much, getting the memory anew is nothing; idle connections are many.
+                // Beside the work of encrypting much, getting the memory anew is nothing; idle
+                // connections are many.
                 sending.records.clear();
                 sending.records.shrink_to(RECORD_BYTES);
                 return Ok(());
@@ -258,8 +265,9 @@ impl<'s, S: Stream> Encrypted<'s, S> {
         self.stream.send(&sending.records).inspect_err(|_| sending.is_broken = true)
     }
 
-    /// Ends the session: tells the client that nothing follows (`close_notify`), so that it can tell this end from one that somebody in between made.
-    /// A client that makes no room for it within [`CLOSE_TIMEOUT`] is not told.
+    /// Ends the session: tells the client that nothing follows (`close_notify`), so that it can
+    /// tell this end from one that somebody in between made. A client that makes no room for it
+    /// within [`CLOSE_TIMEOUT`] is not told.
     pub(crate) fn close(&self) {
         let mut sending = self.sending.lock().expect(HOLDER_PANICKED);
         if sending.is_broken || self.stream.limit_sending(Some(CLOSE_TIMEOUT)).is_err() {

@@ -1,12 +1,13 @@
 //! Transmission: bytes in, requests out of them, replies out. No socket and no thread.
 //!
-//! A request is executed when all of it is there, on the spot, or given away as a [`Offloaded`] if it is likely to take long.
-//! Only a write longer than the input buffer is executed as it arrives, by whole blocks, unless the export wants it in one piece: then it is
-//! gathered first. A request that is refused still
-//! has its payload taken from the input, so that the next one is found.
+//! A request is executed when all of it is there, on the spot, or given away as a [`Offloaded`] if
+//! it is likely to take long. Only a write longer than the input buffer is executed as it arrives,
+//! by whole blocks, unless the export wants it in one piece: then it is gathered first. A request
+//! that is refused still has its payload taken from the input, so that the next one is found.
 //!
-//! Jobs and other requests of a connection overtake each other, which the protocol allows: a client that wants an order
-//! waits for the first reply. A flush covers the writes answered before it was sent, and these are all complete.
+//! Jobs and other requests of a connection overtake each other, which the protocol allows: a client
+//! that wants an order waits for the first reply. A flush covers the writes answered before it was
+//! sent, and these are all complete.
 
 use crate::buffers::{Gathered, Output};
 use crate::execution::{Broken, Executor, Reading, Taken};
@@ -171,7 +172,8 @@ impl<'e> Transmission<'e> {
         Progress::Consumed(len)
     }
 
-    /// The same for one whose payload was put together, which goes with it: a copy would not be counted among what a connection holds.
+    /// The same for one whose payload was put together, which goes with it: a copy would not be
+    /// counted among what a connection holds.
     fn settle_gathered(&mut self, taken: Taken, payload: Gathered, len: usize, out: &mut Output) -> Progress {
         if self.is_worth_giving(&taken) {
             return Progress::Offload(len, Offloaded { taken, work: Work::Gathered(payload) });
@@ -184,7 +186,8 @@ impl<'e> Transmission<'e> {
         self.executor.is_long(&taken.request) && self.executor.check(&taken.request).is_ok()
     }
 
-    /// Settles a write whose payload is here, waits for one that fits the buffer, and begins to take any other.
+    /// Settles a write whose payload is here, waits for one that fits the buffer, and begins to
+    /// take any other.
     fn begin_write(&mut self, request: Request, rest: &[u8], out: &mut Output) -> Progress {
         let header_bytes = self.executor.headers().request_bytes();
         let fate = self.executor.check(&request);
@@ -201,7 +204,8 @@ impl<'e> Transmission<'e> {
         self.go_on(Box::new(Payload { whole, arrived: 0, fate, gathered }), header_bytes, out)
     }
 
-    /// Takes as much of a payload as makes whole blocks of the device, so that none is written in two pieces.
+    /// Takes as much of a payload as makes whole blocks of the device, so that none is written in
+    /// two pieces.
     fn take_piece(&mut self, mut payload: Box<Payload>, input: &[u8], out: &mut Output) -> Progress {
         let left = payload.whole.request.len - payload.arrived;
         let mut piece = (input.len() as u64).min(left);

@@ -1,6 +1,8 @@
-//! The bytes of the NBD protocol: its numbers, and the records that carry them. All fields are big-endian.
+//! The bytes of the NBD protocol: its numbers, and the records that carry them. All fields are
+//! big-endian.
 //!
-//! Source: the protocol description of the NetworkBlockDevice project (`doc/proto.md`). Names follow it, without their prefix.
+//! Source: the protocol description of the NetworkBlockDevice project (`doc/proto.md`). Names
+//! follow it, without their prefix.
 
 use crate::contexts::Contexts;
 
@@ -117,7 +119,8 @@ pub(crate) mod command_flag {
     pub(crate) const DF: u16 = 1 << 2;
     pub(crate) const REQ_ONE: u16 = 1 << 3;
     pub(crate) const FAST_ZERO: u16 = 1 << 4;
-    /// The length is that of a payload; with extended headers every WRITE says so, and a BLOCK_STATUS that names contexts.
+    /// The length is that of a payload; with extended headers every WRITE says so, and a
+    /// BLOCK_STATUS that names contexts.
     pub(crate) const PAYLOAD_LEN: u16 = 1 << 5;
 }
 
@@ -207,7 +210,8 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// The request in `header`, which is as long as `headers` says, or the number found where its magic should be.
+    /// The request in `header`, which is as long as `headers` says, or the number found where its
+    /// magic should be.
     pub(crate) fn decode(headers: Headers, header: &[u8]) -> Result<Request, u32> {
         let mut fields = Fields(header);
         let (magic, flags, command) = (fields.fixed_u32(), fields.fixed_u16(), fields.fixed_u16());
@@ -231,7 +235,8 @@ impl Request {
         })
     }
 
-    /// The header's bytes. A length that compact headers cannot carry is cut off: the caller has seen to that.
+    /// The header's bytes. A length that compact headers cannot carry is cut off: the caller has
+    /// seen to that.
     pub(crate) fn encode(&self, headers: Headers) -> Vec<u8> {
         let magic = match headers {
             Headers::Compact => REQUEST_MAGIC,
@@ -260,7 +265,8 @@ impl Request {
     }
 }
 
-/// The payload of a BLOCK_STATUS that names contexts: the length that the header's is not, and the contexts' numbers.
+/// The payload of a BLOCK_STATUS that names contexts: the length that the header's is not, and the
+/// contexts' numbers.
 pub(crate) fn status_payload(payload: &[u8]) -> Option<(u64, impl Iterator<Item = u32>)> {
     let mut fields = Fields(payload);
     let len = fields.u64()?;
@@ -305,7 +311,8 @@ pub(crate) fn extended_chunk_header(
     header
 }
 
-/// The header of an option or, with the right magic, the first 16 bytes of anything shaped like one.
+/// The header of an option or, with the right magic, the first 16 bytes of anything shaped like
+/// one.
 pub(crate) fn option_header(option: u32, len: u32) -> [u8; OPTION_BYTES] {
     let mut header = [0; OPTION_BYTES];
     header[0..8].copy_from_slice(&OPTION_MAGIC.to_be_bytes());

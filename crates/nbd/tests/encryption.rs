@@ -122,7 +122,8 @@ fn nothing_is_told_in_plain_sight_where_encryption_is_required() {
     let (near, served) = connect(required());
     assert_eq!(refusal(Client::connect(near, "disk", Dialect::Simple).unwrap_err()), TLS_REQUIRED);
     assert_eq!(served.join().unwrap().unwrap(), End::Closed);
-    // Each option but ABORT, byte by byte: LIST, INFO, STRUCTURED_REPLY, contexts, extended headers, an unknown one.
+    // Each option but ABORT, byte by byte: LIST, INFO, STRUCTURED_REPLY, contexts, extended
+    // headers, an unknown one.
     let (mut near, served) = connect(required());
     let mut greeting = [0; 18];
     near.read_exact(&mut greeting).unwrap();
@@ -255,7 +256,8 @@ fn encrypted(
     near.write_all(b"\x00\x00\x00\x03IHAVEOPT\x00\x00\x00\x05\x00\x00\x00\x00").unwrap();
     near.read_exact(&mut [0; 18 + 20]).unwrap();
     let mut client = encrypt(identities, None, near);
-    // Encryption begins with what is asked first: LIST, whose answer is an export and an acknowledgement.
+    // Encryption begins with what is asked first: LIST, whose answer is an export and an
+    // acknowledgement.
     client.write_all(b"IHAVEOPT\x00\x00\x00\x03\x00\x00\x00\x00").unwrap();
     client.read_exact(&mut [0; 20 + 4 + 4 + 20]).unwrap();
     (client, handle, served)

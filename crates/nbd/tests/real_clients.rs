@@ -19,7 +19,8 @@ use tidegate_nbd::{Exports, Service, serve};
 
 const DEVICE_BYTES: usize = 24 << 20;
 
-/// A server of `ram` (writable, the default), `porous` (with holes) and `frozen` (not writable), as long as the test runs.
+/// A server of `ram` (writable, the default), `porous` (with holes) and `frozen` (not writable), as
+/// long as the test runs.
 struct Server {
     folder: TempDir,
 }

@@ -1,7 +1,8 @@
-//! Decisions without side effects: they read no clock, hold no lock and do no I/O. Mechanisms ask and act.
+//! Decisions without side effects: they read no clock, hold no lock and do no I/O. Mechanisms ask
+//! and act.
 //!
-//! So a decision can be tested by itself, exchanged for another, and run under the simulator's time as
-//! under the machine's.
+//! So a decision can be tested by itself, exchanged for another, and run under the simulator's time
+//! as under the machine's.
 
 #![forbid(unsafe_code)]
 

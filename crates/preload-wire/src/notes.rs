@@ -1,8 +1,12 @@
-//! Where *notes* stand of files that several processes write in common: words of 8 bytes, in a file that all of them and the supervisor map.
+//! Where *notes* stand of files that several processes write in common: words of 8 bytes, in a file
+//! that all of them and the supervisor map.
 //!
-//! A place is about one file, and has two *halves*; a half has a bit for each block of the file, a bit for each word of these, and flags. Its *turn* says which half notes go to now: the one with the
-//! number of its last bit. Programs set bits, and look behind that whether the turn is the same; if not, they set them in the other half too. The supervisor ends the turn first, and reads the half
-//! and clears it then. So whatever was noted when it ended the turn it reads, and whatever it does not find is noted where it will look next: a bit that comes too late is one too many.
+//! A place is about one file, and has two *halves*; a half has a bit for each block of the file, a
+//! bit for each word of these, and flags. Its *turn* says which half notes go to now: the one with
+//! the number of its last bit. Programs set bits, and look behind that whether the turn is the
+//! same; if not, they set them in the other half too. The supervisor ends the turn first, and reads
+//! the half and clears it then. So whatever was noted when it ended the turn it reads, and whatever
+//! it does not find is noted where it will look next: a bit that comes too late is one too many.
 
 /// Places there are.
 pub const PLACES: u64 = 32;
@@ -47,12 +51,14 @@ pub fn turn_at(place: u64) -> u64 {
     place * PLACE_BYTES
 }
 
-/// Where it stands how many writes to the file at `place` are under way ([`under_way`]). One that ended with its process is counted for ever.
+/// Where it stands how many writes to the file at `place` are under way ([`under_way`]). One that
+/// ended with its process is counted for ever.
 pub fn under_way_at(place: u64) -> u64 {
     turn_at(place) + 8
 }
 
-/// The word that says that `count` writes are under way to the file with this mark. Who began one when another file was there does not count it.
+/// The word that says that `count` writes are under way to the file with this mark. Who began one
+/// when another file was there does not count it.
 pub fn under_way(mark: u16, count: u64) -> u64 {
     u64::from(mark) << 48 | count
 }

@@ -18,11 +18,14 @@ pub type Range = (u64, u64);
 /// What a program asks of the supervisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request<'a> {
-    /// Let me hold the file behind the descriptor that comes with the packet. What was written to it before the answer I make durable myself.
+    /// Let me hold the file behind the descriptor that comes with the packet. What was written to
+    /// it before the answer I make durable myself.
     Hold,
-    /// Let me hold the name of the file behind the descriptor that comes with the packet: I make files with that name, and remove them again.
+    /// Let me hold the name of the file behind the descriptor that comes with the packet: I make
+    /// files with that name, and remove them again.
     HoldName,
-    /// Let me write the file behind the descriptor that comes with the packet in common with others: it is held by another process, or common already.
+    /// Let me write the file behind the descriptor that comes with the packet in common with
+    /// others: it is held by another process, or common already.
     Join,
     /// Make a file durable that is common: all that was noted of it, and its size.
     Sync {
@@ -44,7 +47,8 @@ pub enum Request<'a> {
         /// What was written since the last sync, and what that filling is about.
         ranges: &'a [Range],
     },
-    /// The same of a filling that I have handed over: I go on with my other strip, and read the answer before I ask for anything else.
+    /// The same of a filling that I have handed over: I go on with my other strip, and read the
+    /// answer before I ask for anything else.
     Absorb {
         /// The number of the hold.
         hold: u64,
@@ -66,7 +70,8 @@ pub enum Request<'a> {
     Abandon {
         /// The file.
         file: FileId,
-        /// When it was born, in nanoseconds since 1970, if that is known: what later has its number is another file.
+        /// When it was born, in nanoseconds since 1970, if that is known: what later has its number
+        /// is another file.
         born_ns: Option<u64>,
     },
     /// Bring all files to their disks, and let nobody hold them until they are asked for anew.
@@ -88,7 +93,8 @@ pub enum Answer {
         holder: u64,
         /// The file's slot.
         slot: u32,
-        /// Where in the pool a pair of strips for it lies, and how many bytes both are; none: it gets none.
+        /// Where in the pool a pair of strips for it lies, and how many bytes both are; none: it
+        /// gets none.
         strip: Option<Range>,
     },
     /// The file is common, and this is its mark.
@@ -135,8 +141,8 @@ const JOIN: u64 = 10;
 const SYNC: u64 = 11;
 
 impl Request<'_> {
-    /// Writes the packet to the beginning of `packet`, and returns its bytes. It is sent from core `core`. More than [`RANGES_MAX`] ranges are the
-    /// caller's mistake: those behind are cut off.
+    /// Writes the packet to the beginning of `packet`, and returns its bytes. It is sent from core
+    /// `core`. More than [`RANGES_MAX`] ranges are the caller's mistake: those behind are cut off.
     pub fn write<'p>(&self, core: u64, packet: &'p mut [u8; PACKET_BYTES_MAX]) -> &'p [u8] {
         let fixed = match *self {
             Request::Hold => [HOLD, 0, 0, 0, 0],

@@ -1,6 +1,7 @@
 //! Where what stands in the table: words of 8 bytes.
 //!
-//! The supervisor changes rows first and the epoch then. A program that finds the epoch it knows has seen every row there is.
+//! The supervisor changes rows first and the epoch then. A program that finds the epoch it knows
+//! has seen every row there is.
 
 /// Where the epoch stands: it changes with every row.
 pub const EPOCH_AT: u64 = 0;
@@ -40,7 +41,8 @@ const NAME: u64 = 1 << 63;
 const FOLDER_BITS: u32 = 40;
 
 impl FileId {
-    /// The number that stands for `name` in the folder `self`. Two names of a folder may have the same one: whoever has the one is taken to have the other.
+    /// The number that stands for `name` in the folder `self`. Two names of a folder may have the
+    /// same one: whoever has the one is taken to have the other.
     pub fn name(self, name: &[u8]) -> FileId {
         // FNV-1a.
         let hash = name
@@ -62,8 +64,9 @@ impl FileId {
     }
 }
 
-/// Where the words of row `row` stand that the holder of a name stores: the device and the inode of the file that has the name now, or zeroes. The supervisor clears them when the
-/// row is entered and removed.
+/// Where the words of row `row` stand that the holder of a name stores: the device and the inode of
+/// the file that has the name now, or zeroes. The supervisor clears them when the row is entered
+/// and removed.
 pub fn young_at(row: u64) -> u64 {
     YOUNG_AT + row * 16
 }
@@ -75,7 +78,8 @@ pub struct Row {
     pub file: FileId,
     /// The holder's number, never 0; 0: the row is free.
     pub holder: u64,
-    /// The slot for which the holder may commit to its strips; 0: for none. The mark of a file that is common ([`crate::notes::mark_of`]).
+    /// The slot for which the holder may commit to its strips; 0: for none. The mark of a file that
+    /// is common ([`crate::notes::mark_of`]).
     pub slot: u64,
 }
 

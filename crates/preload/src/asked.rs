@@ -57,7 +57,8 @@ pub(crate) fn stat(descriptor: i32) -> Option<Stat> {
     rustix::fs::fstat(borrowed(descriptor)?).ok()
 }
 
-/// When the file behind `descriptor` was born, in nanoseconds since 1970, where the file system knows.
+/// When the file behind `descriptor` was born, in nanoseconds since 1970, where the file system
+/// knows.
 pub(crate) fn born_ns(descriptor: i32) -> Option<u64> {
     born(descriptor)?.1
 }
@@ -135,7 +136,8 @@ pub(crate) struct GivenPath {
 
 impl GivenPath {
     /// # Safety
-    /// L1: what lies at `at` is not changed by others before the call ends. It may be any address: who gives a bad one is answered by the kernel.
+    /// L1: what lies at `at` is not changed by others before the call ends. It may be any address:
+    /// who gives a bad one is answered by the kernel.
     pub(crate) unsafe fn new(folder: i32, at: *const c_char) -> GivenPath {
         GivenPath { folder, at }
     }
@@ -150,7 +152,8 @@ impl GivenPath {
         let mut stat = MaybeUninit::<Stat>::uninit();
         let flags = flags.bits().cast_signed().into();
         let kept = errno();
-        // SAFETY: the kernel reads no address that it may not read, and writes as many bytes as a `Stat` has.
+        // SAFETY: the kernel reads no address that it may not read, and writes as many bytes as a
+        // `Stat` has.
         let answer = unsafe {
             let (path, to) = (self.at as c_long, stat.as_mut_ptr() as c_long);
             next::syscall(libc::SYS_newfstatat, self.folder.into(), path, to, flags, 0, 0)
@@ -168,7 +171,8 @@ impl GivenPath {
 
     /// The same when [`GivenPath::stat`] has answered so.
     pub(crate) fn text_behind<'a>(self, error: Option<Errno>) -> Option<&'a CStr> {
-        // Of one that is too long nobody knows whether its end can be read; and nothing is done to what it names.
+        // Of one that is too long nobody knows whether its end can be read; and nothing is done to
+        // what it names.
         let can_be_read = !matches!(error, Some(Errno::FAULT | Errno::NAMETOOLONG));
         // SAFETY: L1; the kernel has read it up to its end.
         can_be_read.then(|| unsafe { CStr::from_ptr(self.at) })

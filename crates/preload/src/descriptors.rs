@@ -51,7 +51,8 @@ static SEEN: [AtomicU64; DESCRIPTORS] = [const { AtomicU64::new(0) }; DESCRIPTOR
 /// One more than the highest that was ever learned.
 static END: AtomicU64 = AtomicU64::new(0);
 
-/// Whether there may be, or may have been, a process with this memory and descriptors of its own. Only where its beginning is seen there was none so far.
+/// Whether there may be, or may have been, a process with this memory and descriptors of its own.
+/// Only where its beginning is seen there was none so far.
 static SHARED: AtomicBool = AtomicBool::new(cfg!(not(target_arch = "x86_64")));
 
 /// Such a process is going to begin.
@@ -59,7 +60,8 @@ pub(crate) fn share() {
     SHARED.store(true, Ordering::Relaxed);
 }
 
-/// Whether what is known is about this process's descriptors. Relaxed: the process that it is not true for began behind [`share`].
+/// Whether what is known is about this process's descriptors. Relaxed: the process that it is not
+/// true for began behind [`share`].
 pub(crate) fn are_own() -> bool {
     !SHARED.load(Ordering::Relaxed) || process::owns_memory()
 }

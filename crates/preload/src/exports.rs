@@ -1,4 +1,5 @@
-//! The functions that are taken over, by what they do. Each is a few lines: what it means stands in [`crate::follow`].
+//! The functions that are taken over, by what they do. Each is a few lines: what it means stands in
+//! [`crate::follow`].
 //!
 //! On machines of 64 bits the names that end in `64` are second names of the same functions.
 

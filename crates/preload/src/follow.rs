@@ -1,4 +1,5 @@
-//! What happens beside each call: writes are noted, syncs are asked of the supervisor, and what cannot be followed is abandoned or settled.
+//! What happens beside each call: writes are noted, syncs are asked of the supervisor, and what
+//! cannot be followed is abandoned or settled.
 
 use crate::asked::{PATH_BYTES, appends, borrowed, file_of, flags, id, is_writable, path_of, position, stat};
 use crate::descriptors::{self, Regular, SYNCS_MAX, Seen};
@@ -172,8 +173,9 @@ pub(crate) fn both(answer: i32, then: impl FnOnce() -> i32) -> i32 {
     if answer == 0 { then } else { answer }
 }
 
-/// The kernel synced a file that this process did not hold before. If it does now, another thread may have had something kept that is older than what the disk has by
-/// now, or newer: the kernel syncs once more, and what was kept is forgotten.
+/// The kernel synced a file that this process did not hold before. If it does now, another thread
+/// may have had something kept that is older than what the disk has by now, or newer: the kernel
+/// syncs once more, and what was kept is forgotten.
 pub(crate) fn sync_again(descriptor: i32) -> i32 {
     match learn(descriptor, true) {
         Seen::Held { index, generation, .. } => sync_held(descriptor, index, generation, false).unwrap_or(0),
@@ -212,7 +214,8 @@ pub(crate) fn failed(error: Errno) -> i32 {
 enum Way {
     /// It has ended.
     Kept,
-    /// By the kernel; then what was kept is to be forgotten. The line's lock is held, if it could be taken.
+    /// By the kernel; then what was kept is to be forgotten. The line's lock is held, if it could
+    /// be taken.
     ByKernel {
         index: u16,
         generation: u32,
@@ -292,8 +295,9 @@ fn taken(held: &Held, size: u64) -> Dirty {
     }
 }
 
-/// Behind a commit that counts, of a file of `size` bytes: has the supervisor absorb a strip that is nearly full, and goes on with the other one. While that one is not absorbed there is nothing to
-/// do, as long as this one has some room.
+/// Behind a commit that counts, of a file of `size` bytes: has the supervisor absorb a strip that
+/// is nearly full, and goes on with the other one. While that one is not absorbed there is nothing
+/// to do, as long as this one has some room.
 fn hand_over(held: &Held, (index, generation): (u16, u32), left: Left, size: u64) {
     let answered = match left {
         Left::Enough => false,
@@ -343,8 +347,8 @@ fn synced(way: Way, well: bool) {
     }
 }
 
-/// Asks for the file, if it has been synced often enough to be worth it. Its first sync from now on is the kernel's again: another thread may sync before
-/// the one that holds it has done so.
+/// Asks for the file, if it has been synced often enough to be worth it. Its first sync from now on
+/// is the kernel's again: another thread may sync before the one that holds it has done so.
 pub(crate) fn hold(descriptor: i32, regular: Regular) -> bool {
     let followed = process::owns_memory() && !process::has_unseen_writer();
     // What is known of the file comes to be known of the descriptor with its first sync.
@@ -406,7 +410,8 @@ pub(crate) fn synced_unheld(descriptor: i32, regular: Regular) -> i32 {
     if process::epoch() == regular.epoch { 0 } else { sync_again(descriptor) }
 }
 
-/// What `descriptor` is, asked of the kernel if nobody remembers, or only a process with other descriptors, whose memory this one shares.
+/// What `descriptor` is, asked of the kernel if nobody remembers, or only a process with other
+/// descriptors, whose memory this one shares.
 pub(crate) fn look(descriptor: i32) -> Seen {
     let seen = descriptors::seen(descriptor);
     if seen != Seen::Unknown && descriptors::are_own() { seen } else { guarded(|| learn(descriptor, false)) }
@@ -467,7 +472,8 @@ pub(crate) fn learn(descriptor: i32, late: bool) -> Seen {
     descriptors::learn(descriptor, Seen::Regular(regular))
 }
 
-/// The file's writers cannot all be seen: nobody holds it any more. What later has its number is another file, if it is known when this one was born.
+/// The file's writers cannot all be seen: nobody holds it any more. What later has its number is
+/// another file, if it is known when this one was born.
 pub(crate) fn abandon(file: FileId, born_ns: Option<u64>) {
     let _ = line::ask(Request::Abandon { file, born_ns }, None);
     files::find(file).iter().for_each(|(_, held)| held.leave());
@@ -530,7 +536,8 @@ pub(crate) fn opened(descriptor: i32) {
     }
 }
 
-/// Makes a call that shortens, renames or replaces files, after `prepare` settled those that are held.
+/// Makes a call that shortens, renames or replaces files, after `prepare` settled those that are
+/// held.
 pub(crate) fn change<T>(prepare: impl Fn(), call: impl FnOnce() -> T) -> T {
     if !process::is_followed() {
         return call();

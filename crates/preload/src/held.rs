@@ -27,12 +27,14 @@ pub(crate) struct Held {
     appended: AtomicBool,
     /// The size at the last sync: appended bytes lie behind it.
     base: AtomicU64,
-    /// Bytes that the file has by all that was noted: if it has more while no write is under way, something was appended that no export saw.
+    /// Bytes that the file has by all that was noted: if it has more while no write is under way,
+    /// something was appended that no export saw.
     end: AtomicU64,
     /// What a sync makes durable besides, as it was when it was last durable.
     attributes: [AtomicU64; 3],
-    /// Writes that began, and those that ended: one that began last and ends next was alone. Both count one more at each take, so that no write is alone that was under way
-    /// then: another one may have been made durable since.
+    /// Writes that began, and those that ended: one that began last and ends next was alone. Both
+    /// count one more at each take, so that no write is alone that was under way then: another one
+    /// may have been made durable since.
     begun: AtomicU64,
     ended: AtomicU64,
     /// The table's epoch when it last said that commits to the strips count.
@@ -41,8 +43,9 @@ pub(crate) struct Held {
     slot: AtomicU32,
     /// What was kept or put on the strip reaches to here: a shorter file was cut by somebody else.
     top: AtomicU64,
-    /// Whether nothing is put on either strip: what the one being filled is about is being made durable elsewhere, and a sync waits for that. It does not tell of a filling
-    /// that was handed over.
+    /// Whether nothing is put on either strip: what the one being filled is about is being made
+    /// durable elsewhere, and a sync waits for that. It does not tell of a filling that was handed
+    /// over.
     absorbing: AtomicBool,
     strip: UnsafeCell<Given>,
     count: AtomicUsize,
@@ -52,10 +55,12 @@ pub(crate) struct Held {
 // SAFETY: L5; everything else is atomic.
 unsafe impl Sync for Held {}
 
-/// Ranges that are noted at most. What else a sync is about is what was appended, and what the strip is about.
+/// Ranges that are noted at most. What else a sync is about is what was appended, and what the
+/// strip is about.
 const NOTES_MAX: usize = RANGES_MAX - FILLING_RANGES_MAX - 1;
 
-/// What the supervisor gave for a file. Nothing is all zeroes, so that places cost no bytes of the library's file.
+/// What the supervisor gave for a file. Nothing is all zeroes, so that places cost no bytes of the
+/// library's file.
 #[repr(u8)]
 #[expect(clippy::large_enum_variant, reason = "nothing is allocated here")]
 enum Given {
@@ -199,7 +204,8 @@ impl Held {
     /// The same in a forked child, whose other threads are gone.
     pub(crate) fn leave_as_forked(&self) {
         self.lock.reset();
-        // SAFETY: L5; no other thread exists here. Nothing is dropped, as the parent's mapping is not here; another thread of the parent may have been storing it.
+        // SAFETY: L5; no other thread exists here. Nothing is dropped, as the parent's mapping is
+        // not here; another thread of the parent may have been storing it.
         unsafe { self.strip.get().write(Given::Nothing) };
         if self.is_taken() {
             self.leave();
@@ -232,12 +238,13 @@ impl Held {
         self.holder.store(holder, Ordering::Release);
     }
 
-    /// Whether this process still holds the file, as far as the table tells: the supervisor may have let go of it because somebody else asked. If not, the place
-    /// is given up.
+    /// Whether this process still holds the file, as far as the table tells: the supervisor may
+    /// have let go of it because somebody else asked. If not, the place is given up.
     pub(crate) fn is_in_force(&self) -> bool {
         let (holder, epoch) = (self.holder.load(Ordering::Acquire), process::epoch());
         if holder == 0 {
-            // The supervisor has not answered yet, and will not let it hold a file that others write too.
+            // The supervisor has not answered yet, and will not let it hold a file that others
+            // write too.
             return process::row_of(self.file()).is_none_or(|row| row.holder != COMMON);
         }
         if self.epoch.load(Ordering::Relaxed) == epoch {
@@ -286,7 +293,8 @@ impl Held {
         self.begun.fetch_add(1, Ordering::AcqRel)
     }
 
-    /// Notes write `number`, which has ended, of `bytes` if they are known. False: the place is another file's by now.
+    /// Notes write `number`, which has ended, of `bytes` if they are known. False: the place is
+    /// another file's by now.
     pub(crate) fn note(&self, generation: u32, number: u64, place: Place, bytes: Option<&[u8]>) -> bool {
         if !self.lock.take() {
             // A signal handler, come between the lines of what it interrupted.
@@ -316,7 +324,9 @@ impl Held {
         self.end.store(self.end.load(Ordering::Relaxed).max(end), Ordering::Relaxed);
     }
 
-    /// Looks at a size that the kernel told before the lock was taken, and puts the file in doubt if nobody noted how it came to be so long. What is being written is noted when it has ended. The lock is held.
+    /// Looks at a size that the kernel told before the lock was taken, and puts the file in doubt
+    /// if nobody noted how it came to be so long. What is being written is noted when it has ended.
+    /// The lock is held.
     fn look_at(&self, size: u64) {
         let idle = self.begun.load(Ordering::Acquire) == self.ended.load(Ordering::Acquire);
         // What was appended lies between two ends.
@@ -368,7 +378,8 @@ impl Held {
         }
     }
 
-    /// Takes all notes; the place is as after a sync. If the strip has everything, of a file of `size` bytes now, and `may_commit`, that is committed instead.
+    /// Takes all notes; the place is as after a sync. If the strip has everything, of a file of
+    /// `size` bytes now, and `may_commit`, that is committed instead.
     pub(crate) fn take(&self, size: u64, may_commit: bool) -> Taken {
         if !self.lock.take() {
             return Taken::Dirty(Dirty::in_doubt());
@@ -392,8 +403,9 @@ impl Held {
         strips.commit().ok().map(|()| strips.left())
     }
 
-    /// Goes on with the other strip, if it is free and all that was staged is committed: the full filling is to be absorbed, of a file of `size` bytes, which is at least as
-    /// long as when that was committed.
+    /// Goes on with the other strip, if it is free and all that was staged is committed: the full
+    /// filling is to be absorbed, of a file of `size` bytes, which is at least as long as when that
+    /// was committed.
     pub(crate) fn turn(&self, generation: u32, size: u64) -> Option<Full> {
         self.lock.take().then_some(())?;
         let same = self.generation() == generation && self.is_taken() && !self.absorbing.load(Ordering::Relaxed);
@@ -440,13 +452,15 @@ impl Held {
         self.top.load(Ordering::Relaxed)
     }
 
-    /// Whether the supervisor lets this process commit to the strip, and nobody said that nobody may. If not, what was committed just now may count for nothing.
+    /// Whether the supervisor lets this process commit to the strip, and nobody said that nobody
+    /// may. If not, what was committed just now may count for nothing.
     pub(crate) fn may_commit(&self) -> bool {
         let whose = (self.holder.load(Ordering::Acquire), self.slot.load(Ordering::Relaxed));
         strip::may_commit(|| self.file(), whose, &self.allowed_epoch)
     }
 
-    /// What [`Held::take`] gave is durable, of a file of `size` bytes, and `filling` counts no more, if it is not 0.
+    /// What [`Held::take`] gave is durable, of a file of `size` bytes, and `filling` counts no
+    /// more, if it is not 0.
     pub(crate) fn kept(&self, filling: u32, size: u64) {
         if self.lock.take() {
             self.top.fetch_max(size, Ordering::Relaxed);
@@ -458,7 +472,8 @@ impl Held {
         }
     }
 
-    /// Whether the answer about `filling`, which [`Held::turn`] gave, may be there: the supervisor clears its strip first. Without a system call.
+    /// Whether the answer about `filling`, which [`Held::turn`] gave, may be there: the supervisor
+    /// clears its strip first. Without a system call.
     pub(crate) fn may_be_absorbed(&self, generation: u32, filling: u32) -> bool {
         if !self.lock.take() {
             return false;
@@ -470,8 +485,9 @@ impl Held {
         clear
     }
 
-    /// What [`Held::turn`] gave is durable elsewhere, and `filling` counts no more. From a signal handler that interrupted the lock's holder this is left out: the strip
-    /// stays taken until the next filling is absorbed, as that frees those before it too.
+    /// What [`Held::turn`] gave is durable elsewhere, and `filling` counts no more. From a signal
+    /// handler that interrupted the lock's holder this is left out: the strip stays taken until the
+    /// next filling is absorbed, as that frees those before it too.
     pub(crate) fn absorbed(&self, generation: u32, filling: u32) {
         if self.lock.take() {
             if self.generation() == generation && self.is_taken() {
@@ -506,7 +522,8 @@ impl Held {
         }
     }
 
-    /// The kernel could not sync: the next one is the kernel's too, and what lies on the strip stays.
+    /// The kernel could not sync: the next one is the kernel's too, and what lies on the strip
+    /// stays.
     pub(crate) fn not_synced(&self) {
         self.put_in_doubt();
         self.absorbing.store(false, Ordering::Relaxed);
@@ -524,8 +541,8 @@ impl Held {
         }
     }
 
-    /// All that was appended before the file had `size` bytes was synced, noted or not. What is appended from now on lies behind it, unless
-    /// somebody appended since and noted it.
+    /// All that was appended before the file had `size` bytes was synced, noted or not. What is
+    /// appended from now on lies behind it, unless somebody appended since and noted it.
     pub(crate) fn set_base(&self, size: u64) {
         if self.lock.take() {
             if !self.appended.load(Ordering::Relaxed) {
@@ -537,7 +554,8 @@ impl Held {
     }
 }
 
-/// What a whole sync makes durable besides contents and size: mode, owner, and how many names there are.
+/// What a whole sync makes durable besides contents and size: mode, owner, and how many names there
+/// are.
 pub(crate) type Attributes = [u64; 3];
 
 /// No file's.

@@ -1,10 +1,14 @@
-//! Files that several processes write: common ones. Each process notes where it writes ([`tidegate_preload_wire::notes`]), and the supervisor syncs the file for whoever asks.
+//! Files that several processes write: common ones. Each process notes where it writes
+//! ([`tidegate_preload_wire::notes`]), and the supervisor syncs the file for whoever asks.
 //!
-//! A write is noted before the kernel has it, as far as it is known then where it goes, and behind it. If the process ends in between, the next sync has what the kernel took; and while a write is under way,
-//! that is counted, so that the supervisor knows when one never ended.
+//! A write is noted before the kernel has it, as far as it is known then where it goes, and behind
+//! it. If the process ends in between, the next sync has what the kernel took; and while a write is
+//! under way, that is counted, so that the supervisor knows when one never ended.
 //!
-//! A sync may take the first note and come before the write; the second one is there when the write returns. What a process wrote while it did not know that the file is common it puts in doubt
-//! before its write returns, as the table had changed by then; and what was written before the table changed the file's first sync brings to the disk, which is the kernel's.
+//! A sync may take the first note and come before the write; the second one is there when the write
+//! returns. What a process wrote while it did not know that the file is common it puts in doubt
+//! before its write returns, as the table had changed by then; and what was written before the
+//! table changed the file's first sync brings to the disk, which is the kernel's.
 
 use crate::asked::{appends, id, is_writable, position, stat};
 use crate::descriptors::{self, Seen};
@@ -29,7 +33,8 @@ pub(crate) struct Common {
     pub(crate) epoch: u32,
     /// Whether each write through the descriptor is a sync (O_SYNC, O_DSYNC).
     pub(crate) loud: bool,
-    /// Whether it was synced by the kernel since it is known so: the kernel tells it alone of writes of its that failed before.
+    /// Whether it was synced by the kernel since it is known so: the kernel tells it alone of
+    /// writes of its that failed before.
     pub(crate) synced: bool,
 }
 
@@ -56,7 +61,8 @@ pub(crate) fn write(asked: Asked, common: Common, call: impl FnOnce() -> isize) 
     if wrote > 0 && common.loud && guarded(|| again(descriptor, common.mark)) != 0 { -1 } else { wrote }
 }
 
-/// Makes a call that syncs a common file, unless the supervisor does so. A descriptor's first one is the kernel's, too.
+/// Makes a call that syncs a common file, unless the supervisor does so. A descriptor's first one
+/// is the kernel's, too.
 pub(crate) fn sync(descriptor: i32, whole: bool, common: Common, call: impl FnOnce() -> i32) -> i32 {
     if !common.synced {
         return both(call(), || {
@@ -75,7 +81,8 @@ pub(crate) fn again(descriptor: i32, mark: u16) -> i32 {
     if is_synced(descriptor, mark, false) { 0 } else { sync_again(descriptor) }
 }
 
-/// Has the supervisor sync the file behind `descriptor`. False: it is not common any more, and nothing is kept of it.
+/// Has the supervisor sync the file behind `descriptor`. False: it is not common any more, and
+/// nothing is kept of it.
 pub(crate) fn is_synced(descriptor: i32, mark: u16, whole: bool) -> bool {
     let file = stat(descriptor).map(|stat| id(&stat));
     let answer = file.and_then(|file| line::ask(Request::Sync { file, mark, whole }, None));
@@ -85,8 +92,9 @@ pub(crate) fn is_synced(descriptor: i32, mark: u16, whole: bool) -> bool {
     answer == Some(Answer::Done)
 }
 
-/// Joins those who write the file behind `descriptor`, which another process holds or writes in common with others. `late`: this one wrote it already. None: it may not, or not as one whose writes can
-/// all be seen.
+/// Joins those who write the file behind `descriptor`, which another process holds or writes in
+/// common with others. `late`: this one wrote it already. None: it may not, or not as one whose
+/// writes can all be seen.
 pub(crate) fn join(descriptor: i32, file: &Stat, loud: bool, late: bool) -> Option<Seen> {
     let followed = process::owns_memory() && !process::has_unseen_writer();
     let is_stream =
@@ -115,7 +123,8 @@ fn mark_of(file: &Stat) -> Option<u16> {
     process::row_of(id(file)).and_then(|row| row.mark())
 }
 
-/// If the table has changed, whether the file is the same there is asked; if not, what it is. `late`: this process wrote it already.
+/// If the table has changed, whether the file is the same there is asked; if not, what it is.
+/// `late`: this process wrote it already.
 fn is_still(descriptor: i32, common: Common, late: bool) -> bool {
     let epoch = process::epoch();
     if epoch == common.epoch {

@@ -1,7 +1,8 @@
 //! The line to the supervisor: one connection, with one request under way at a time.
 //!
-//! The answer to one request need not be awaited: that a filling is absorbed. It is read before anything else is asked, so all requests are carried out and answered in the order in which they were
-//! sent, and who asks for something knows what became of what was handed over.
+//! The answer to one request need not be awaited: that a filling is absorbed. It is read before
+//! anything else is asked, so all requests are carried out and answered in the order in which they
+//! were sent, and who asks for something knows what became of what was handed over.
 
 use crate::lock::Lock;
 use crate::process::Copies;
@@ -57,7 +58,8 @@ pub(crate) fn is_own(descriptor: i32) -> bool {
     descriptor != NONE && SOCKET.load(Ordering::Relaxed) == descriptor
 }
 
-/// The program is about to close the numbers from `first` to `last`. If the line's is among them, the supervisor lets go of what was held.
+/// The program is about to close the numbers from `first` to `last`. If the line's is among them,
+/// the supervisor lets go of what was held.
 pub(crate) fn give_up_among(first: u32, last: u32) {
     let own = SOCKET.load(Ordering::Relaxed);
     // A child between vfork and exec closes numbers of its own.
@@ -108,7 +110,8 @@ pub(crate) fn ask_held(request: Request<'_>) -> Option<Answer> {
     answer.ok()
 }
 
-/// Sends a request that [`Later`] is about, for whoever holds the line's lock and has found it free. If that cannot be done, nobody holds the file here any more.
+/// Sends a request that [`Later`] is about, for whoever holds the line's lock and has found it
+/// free. If that cannot be done, nobody holds the file here any more.
 pub(crate) fn ask_later(request: Request<'_>, later: Later) {
     if let Err(error) = connected().and_then(|socket| send(socket, request, None)) {
         return unanswered(error);
@@ -119,7 +122,8 @@ pub(crate) fn ask_later(request: Request<'_>, later: Later) {
     IS_LATE.store(true, Ordering::Relaxed);
 }
 
-/// Whether no answer is still to come, for whoever holds the line's lock. An answer that is not waited for, and says anything but `Done`, may be found later.
+/// Whether no answer is still to come, for whoever holds the line's lock. An answer that is not
+/// waited for, and says anything but `Done`, may be found later.
 pub(crate) fn is_free(wait: Wait) -> bool {
     if wait == Wait::No && !may_be_answered() {
         return false;
@@ -179,7 +183,8 @@ fn ask_on(socket: i32, request: Request<'_>, with: Option<i32>) -> Result<Answer
 }
 
 fn send(socket: i32, request: Request<'_>, with: Option<i32>) -> Result<(), Errno> {
-    // SAFETY: the number is open for the time of this call: the line's lock is held, or it is this call's own.
+    // SAFETY: the number is open for the time of this call: the line's lock is held, or it is this
+    // call's own.
     let socket = unsafe { BorrowedFd::borrow_raw(socket) };
     let mut packet = [0; PACKET_BYTES_MAX];
     let bytes = request.write(rustix::thread::sched_getcpu() as u64, &mut packet);
@@ -231,8 +236,8 @@ fn inode(descriptor: i32) -> Option<u64> {
     rustix::fs::fstat(borrowed).ok().map(|stat| stat.st_ino)
 }
 
-/// A new connection. While the process has no descriptor left, its other threads are given time to close one: a sync must not end without
-/// having asked.
+/// A new connection. While the process has no descriptor left, its other threads are given time to
+/// close one: a sync must not end without having asked.
 fn connect() -> Result<i32, Errno> {
     let mut tries = 0;
     loop {
@@ -275,10 +280,11 @@ fn unanswered(error: Errno) {
     }
 }
 
-/// Makes everything durable by the kernel, and says so where the next run looks before it trusts what was kept. If that cannot be said, it is
-/// tried again with the next request.
+/// Makes everything durable by the kernel, and says so where the next run looks before it trusts
+/// what was kept. If that cannot be said, it is tried again with the next request.
 ///
-/// The supervisor may live, and only be out of reach of this process. So it is told to stop first: whatever it promised before it saw that, the kernel syncs here.
+/// The supervisor may live, and only be out of reach of this process. So it is told to stop first:
+/// whatever it promised before it saw that, the kernel syncs here.
 fn without_supervisor() {
     files::leave_all();
     names::leave_all();

@@ -1,4 +1,5 @@
-//! A lock that knows its thread, so that a signal handler that comes back for it is told so instead of waiting for ever.
+//! A lock that knows its thread, so that a signal handler that comes back for it is told so instead
+//! of waiting for ever.
 
 use rustix::thread::futex;
 use std::num::NonZeroU32;
@@ -46,8 +47,9 @@ impl Lock {
     }
 }
 
-/// What tells this thread from the others, without a system call. Never 0. In the rare case that two threads' own memory lies as far apart as the numbers reach, one is
-/// taken for a signal handler of the other.
+/// What tells this thread from the others, without a system call. Never 0. In the rare case that
+/// two threads' own memory lies as far apart as the numbers reach, one is taken for a signal
+/// handler of the other.
 #[expect(clippy::cast_possible_truncation, reason = "the high bits do not fit")]
 fn this_thread() -> u32 {
     // SAFETY: it has no conditions.

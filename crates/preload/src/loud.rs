@@ -1,9 +1,14 @@
-//! Writes that are syncs themselves (O_SYNC, O_DSYNC). To a held file they go through a second descriptor that does not wait for the disk, and a sync follows.
+//! Writes that are syncs themselves (O_SYNC, O_DSYNC). To a held file they go through a second
+//! descriptor that does not wait for the disk, and a sync follows.
 //!
-//! The kernel's own *loud* write is made where that cannot be: where the library does not know beforehand how far to move the position, where the program changed how the
-//! descriptor writes, and for calls that are no plain writes. What was kept is older than what is on the disk then, and is forgotten before the call returns.
+//! The kernel's own *loud* write is made where that cannot be: where the library does not know
+//! beforehand how far to move the position, where the program changed how the descriptor writes,
+//! and for calls that are no plain writes. What was kept is older than what is on the disk then,
+//! and is forgotten before the call returns.
 //!
-//! A call that says of itself that it is a sync (`pwritev2` with RWF_SYNC or RWF_DSYNC) is made without saying so where its file is held, through the program's own descriptor, and a sync follows.
+//! A call that says of itself that it is a sync (`pwritev2` with RWF_SYNC or RWF_DSYNC) is made
+//! without saying so where its file is held, through the program's own descriptor, and a sync
+//! follows.
 
 use crate::asked::{appends, borrowed, position, seek};
 use crate::descriptors::{self, Regular, Seen};
@@ -17,7 +22,8 @@ use std::ffi::c_long;
 /// A held file's place and which of the files it is that were held there.
 type Hold = (u16, u32);
 
-/// Makes a loud call to a file that this process does not hold. It is a sync: the file may come to be held for it.
+/// Makes a loud call to a file that this process does not hold. It is a sync: the file may come to
+/// be held for it.
 pub(crate) fn write_unheld(write: Asked, regular: Regular, call: impl FnOnce() -> isize) -> isize {
     if write.may_be_quiet()
         && guarded(|| hold(write.descriptor, regular))
@@ -116,7 +122,8 @@ enum Way {
     At(i64),
     /// At this offset, which was the position; that has been moved by so many bytes.
     Reserved(i64, i64),
-    /// At the end, by a call with this offset or, if it has none, one that moves the position. The quiet descriptor was there before.
+    /// At the end, by a call with this offset or, if it has none, one that moves the position. The
+    /// quiet descriptor was there before.
     End { at: Option<i64>, from: Option<u64> },
 }
 
@@ -196,7 +203,8 @@ impl Way {
     }
 }
 
-/// Writes `source` to `number` at `at`, or at its position; not a point where a thread is cancelled.
+/// Writes `source` to `number` at `at`, or at its position; not a point where a thread is
+/// cancelled.
 ///
 /// # Safety
 /// L1 for the call that says so.

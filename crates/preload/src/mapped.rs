@@ -1,20 +1,37 @@
-//! Shared mappings through which nothing can be stored, of files that may be held: made for reading only, through a descriptor that is open for writing. A database reads so what it writes by `pwrite`.
+//! Shared mappings through which nothing can be stored, of files that may be held: made for reading
+//! only, through a descriptor that is open for writing. A database reads so what it writes by
+//! `pwrite`.
 //!
-//! The page cache is what such a mapping shows, so nothing is to be done while it stays as it is. But a program may have it made writable, as its descriptor is; stores through it are seen by nobody then. So each is noted
-//! here before its address is known to the program, and what makes a part of a noted one writable abandons its file before the kernel acts. That the file is not held, or held by another process, makes no difference: an
-//! abandoned one is held by nobody while it exists.
+//! The page cache is what such a mapping shows, so nothing is to be done while it stays as it is.
+//! But a program may have it made writable, as its descriptor is; stores through it are seen by
+//! nobody then. So each is noted here before its address is known to the program, and what makes a
+//! part of a noted one writable abandons its file before the kernel acts. That the file is not
+//! held, or held by another process, makes no difference: an abandoned one is held by nobody while
+//! it exists.
 //!
-//! 1. **Each way to write through such a mapping is watched**: `mprotect` and `pkey_mprotect`. `mremap` gives it another place or length, and that is noted as another mapping; the first one stays noted unless the kernel has
-//!    taken it away whole. Where the kernel itself is asked to store (`/proc/self/mem`, `ptrace`, `process_vm_writev`), it refuses a shared mapping that is not writable.
-//! 2. **A note is not missed**: whoever makes a mapping writable knows its address, so `mmap` has returned, and the note stands. A program that says itself where the mapping is to be would know it before; such a mapping
-//!    (`MAP_FIXED`) has its file abandoned like one that is writable, and what is moved so by `mremap` is noted there before the kernel moves it.
-//! 3. **A note is taken back** only behind a `munmap` or `mremap` that took all of its mapping away, and only if it is the very note that was there before the kernel acted: another thread's mapping may have the
-//!    address by then, and a note of its own. A note that is left although its mapping is gone costs no more than a file abandoned in vain, if something else at that address is made writable.
-//! 4. **A child of `fork`** has its parent's mappings, and the notes with the rest of the memory; they are kept there, and what it makes writable it abandons itself. If another thread of the parent was amid `mmap`, nobody in the
-//!    child knows the address. A child that shares its parent's memory has the same notes of the same mappings. Behind `exec` there is neither.
-//! 5. **If there is no room for a note**, the file is abandoned, before the mapping is known to the program.
+//! 1. **Each way to write through such a mapping is watched**: `mprotect` and `pkey_mprotect`.
+//!    `mremap` gives it another place or length, and that is noted as another mapping; the first
+//!    one stays noted unless the kernel has taken it away whole. Where the kernel itself is asked
+//!    to store (`/proc/self/mem`, `ptrace`, `process_vm_writev`), it refuses a shared mapping that
+//!    is not writable.
+//! 2. **A note is not missed**: whoever makes a mapping writable knows its address, so `mmap` has
+//!    returned, and the note stands. A program that says itself where the mapping is to be would
+//!    know it before; such a mapping (`MAP_FIXED`) has its file abandoned like one that is
+//!    writable, and what is moved so by `mremap` is noted there before the kernel moves it.
+//! 3. **A note is taken back** only behind a `munmap` or `mremap` that took all of its mapping
+//!    away, and only if it is the very note that was there before the kernel acted: another
+//!    thread's mapping may have the address by then, and a note of its own. A note that is left
+//!    although its mapping is gone costs no more than a file abandoned in vain, if something else
+//!    at that address is made writable.
+//! 4. **A child of `fork`** has its parent's mappings, and the notes with the rest of the memory;
+//!    they are kept there, and what it makes writable it abandons itself. If another thread of the
+//!    parent was amid `mmap`, nobody in the child knows the address. A child that shares its
+//!    parent's memory has the same notes of the same mappings. Behind `exec` there is neither.
+//! 5. **If there is no room for a note**, the file is abandoned, before the mapping is known to the
+//!    program.
 //!
-//! There is no lock: a place is free, taken or set, and each change of that gives it another number, so a signal handler may come in between anywhere.
+//! There is no lock: a place is free, taken or set, and each change of that gives it another
+//! number, so a signal handler may come in between anywhere.
 
 use crate::asked::{file_of, flags};
 use crate::{follow, guarded, process};
@@ -107,7 +124,8 @@ impl Place {
             file: FileId { device, inode: self.inode.load(Ordering::Relaxed) },
             born_ns: Some(self.born_ns.load(Ordering::Relaxed)).filter(|born| *born != 0),
         };
-        // Pairs with the one in `Room::note`: what was read is of that note, or the state is another one by now.
+        // Pairs with the one in `Room::note`: what was read is of that note, or the state is
+        // another one by now.
         fence(Ordering::Acquire);
         (self.state.load(Ordering::Relaxed) == state).then_some(Note { place: self, state, mapping })
     }
@@ -216,7 +234,8 @@ pub(crate) fn protect(at: *mut c_void, len: usize, access: c_int, call: impl FnO
     call()
 }
 
-/// The mapping is going to be written through: its note is needed no more when its file is abandoned.
+/// The mapping is going to be written through: its note is needed no more when its file is
+/// abandoned.
 fn abandon(note: &Note) {
     follow::abandon(note.mapping.file, note.mapping.born_ns);
     note.free();

@@ -1,16 +1,27 @@
 //! Names that this process holds: it makes files with them, syncs them, and removes them again.
 //!
-//! A program that makes a journal, syncs it and removes it for each of its transactions waits for the disk each time, as no new file's name is durable. After some rounds this library holds the
-//! *name*: what the name's strip tells is what the disk will have after a power cut, whatever a file system made durable of the files that came and went. A file that is made with
-//! a held name is *young*: each of its bytes goes to the strip, so that its first sync is a commit like any other.
+//! A program that makes a journal, syncs it and removes it for each of its transactions waits for
+//! the disk each time, as no new file's name is durable. After some rounds this library holds the
+//! *name*: what the name's strip tells is what the disk will have after a power cut, whatever a
+//! file system made durable of the files that came and went. A file that is made with a held name
+//! is *young*: each of its bytes goes to the strip, so that its first sync is a commit like any
+//! other.
 //!
-//! 1. What the strip tells is durable before the call returns that it is about: a sync of the file, or of its folder, or its removal.
-//! 2. A young file that cannot be followed byte by byte is *outgrown*: the kernel syncs it and its folder, then the strip tells nothing of the name.
-//! 3. Whatever else makes, removes or renames something in the folder by libc's functions, or sets an attribute of it, is counted as a change of it; so is any `ioctl` of it, whatever that does. A sync of the folder ends here only if there was none since the kernel
-//!    synced it, and a young file's first sync has the kernel sync the folder first if there was. If such a change is about the name itself, or is made by another process of the run, the supervisor
-//!    brings the file and its folder to the disk before, and nobody holds the name any more. So it does if another process syncs the folder.
-//! 4. Others know a young file as held: its number stands in the table's part that programs may write, before its first descriptor is given to the program.
-//! 5. What is made past all that is born later than the last young file, which the strip tells: recovery leaves it alone.
+//! 1. What the strip tells is durable before the call returns that it is about: a sync of the file,
+//!    or of its folder, or its removal.
+//! 2. A young file that cannot be followed byte by byte is *outgrown*: the kernel syncs it and its
+//!    folder, then the strip tells nothing of the name.
+//! 3. Whatever else makes, removes or renames something in the folder by libc's functions, or sets
+//!    an attribute of it, is counted as a change of it; so is any `ioctl` of it, whatever that
+//!    does. A sync of the folder ends here only if there was none since the kernel synced it, and a
+//!    young file's first sync has the kernel sync the folder first if there was. If such a change
+//!    is about the name itself, or is made by another process of the run, the supervisor brings the
+//!    file and its folder to the disk before, and nobody holds the name any more. So it does if
+//!    another process syncs the folder.
+//! 4. Others know a young file as held: its number stands in the table's part that programs may
+//!    write, before its first descriptor is given to the program.
+//! 5. What is made past all that is born later than the last young file, which the strip tells:
+//!    recovery leaves it alone.
 
 mod candidates;
 mod change;

@@ -1,4 +1,5 @@
-//! The next definition of each name that this library exports: libc's own, or another preloaded library's.
+//! The next definition of each name that this library exports: libc's own, or another preloaded
+//! library's.
 #![expect(non_upper_case_globals, reason = "places are called as what they lead to")]
 
 use libc::{
@@ -8,7 +9,8 @@ use libc::{
 use std::ffi::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// Where the next definition of `name` is, which ends with a zero byte; null: there is none. It is found once, and then known in `place`.
+/// Where the next definition of `name` is, which ends with a zero byte; null: there is none. It is
+/// found once, and then known in `place`.
 pub(crate) fn resolved(place: &AtomicPtr<c_void>, name: &'static str) -> *mut c_void {
     let known = place.load(Ordering::Acquire);
     if !known.is_null() {

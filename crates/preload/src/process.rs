@@ -1,4 +1,5 @@
-//! This process under `run`: the table, the places that the environment names, and whether it was forked since.
+//! This process under `run`: the table, the places that the environment names, and whether it was
+//! forked since.
 
 use crate::{descriptors, files, line, names, quiet};
 use rustix::fs::{Mode, OFlags};
@@ -68,7 +69,8 @@ pub(crate) fn is_followed() -> bool {
 pub(crate) enum Copies {
     /// It closes them.
     Closed,
-    /// It leaves them: they may be its parent's own, as both may share their descriptors, or it may have locked files since it began.
+    /// It leaves them: they may be its parent's own, as both may share their descriptors, or it may
+    /// have locked files since it began.
     Left,
 }
 
@@ -136,7 +138,8 @@ fn word(at: u64) -> u64 {
 /// The table's epoch. What the kernel did for this thread before has happened before the look.
 #[expect(clippy::cast_possible_truncation, reason = "an epoch is compared with a recent one only")]
 pub(crate) fn epoch() -> u32 {
-    // SeqCst: a writer writes and then looks here; a holder is entered here and syncs by the kernel then.
+    // SeqCst: a writer writes and then looks here; a holder is entered here and syncs by the kernel
+    // then.
     fence(Ordering::SeqCst);
     word(wire::EPOCH_AT) as u32
 }
@@ -221,7 +224,8 @@ pub(crate) struct Words(*const u64);
 impl Words {
     fn at(&self, at: u64) -> &AtomicU64 {
         assert!(at < NOTES_BYTES && at.is_multiple_of(8), "a note at {at}");
-        // SAFETY: L3 and L6, the word is inside, and all of the file is words that are stored whole.
+        // SAFETY: L3 and L6, the word is inside, and all of the file is words that are stored
+        // whole.
         unsafe { &*self.0.byte_add(usize::try_from(at).unwrap_or(0)).cast() }
     }
 
@@ -238,7 +242,8 @@ impl Words {
         }
     }
 
-    /// Adds `more` to the number in the lower bits at `at`, if the upper ones are those of `upper`; whether they are.
+    /// Adds `more` to the number in the lower bits at `at`, if the upper ones are those of `upper`;
+    /// whether they are.
     pub(crate) fn add_beside(&self, at: u64, upper: u64, more: u64) -> bool {
         let added = |word: u64| (word & UPPER == upper).then_some(upper | word.wrapping_add(more) & !UPPER);
         self.at(at).fetch_update(Ordering::SeqCst, Ordering::SeqCst, added).is_ok()
@@ -297,12 +302,14 @@ pub(crate) fn start() {
         PID.store(pid(), Ordering::Relaxed);
         TABLE.store(mapped, Ordering::Release);
         MARK.store(mark, Ordering::Release);
-        // SAFETY: it has no conditions, and the function does nothing that a child may not do that has one thread of many.
+        // SAFETY: it has no conditions, and the function does nothing that a child may not do that
+        // has one thread of many.
         unsafe { libc::pthread_atfork(None, None, Some(forked)) };
     }
 }
 
-/// A child of libc's `fork` begins: before it locks any file, it has closed what would drop its locks later.
+/// A child of libc's `fork` begins: before it locks any file, it has closed what would drop its
+/// locks later.
 extern "C" fn forked() {
     let mark = MARK.load(Ordering::Acquire);
     if !mark.is_null() {
@@ -322,7 +329,8 @@ fn variable(name: &str) -> Option<CString> {
     let name = CString::new(name).ok()?;
     // SAFETY: the name ends with a zero byte.
     let value: *mut c_char = unsafe { libc::getenv(name.as_ptr()) };
-    // SAFETY: not null, so it is a text of the environment; it is copied before anybody could change it.
+    // SAFETY: not null, so it is a text of the environment; it is copied before anybody could
+    // change it.
     (!value.is_null()).then(|| unsafe { CStr::from_ptr(value) }.to_owned())
 }
 

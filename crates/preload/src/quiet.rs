@@ -1,7 +1,10 @@
-//! Second, *quiet* descriptors of files that were opened loudly (O_SYNC, O_DSYNC): what is written through them does not wait for the disk.
+//! Second, *quiet* descriptors of files that were opened loudly (O_SYNC, O_DSYNC): what is written
+//! through them does not wait for the disk.
 //!
-//! A process that closes any descriptor of a file drops its record locks on it. So a quiet descriptor is closed only where the one that it stands for is closed too, which
-//! drops them anyway, and otherwise stays open, needed or not. What closes it besides is exec and a program that closes numbers that it never opened.
+//! A process that closes any descriptor of a file drops its record locks on it. So a quiet
+//! descriptor is closed only where the one that it stands for is closed too, which drops them
+//! anyway, and otherwise stays open, needed or not. What closes it besides is exec and a program
+//! that closes numbers that it never opened.
 
 use crate::asked::{self, file_of, flags};
 use crate::lock::Lock;
@@ -59,7 +62,8 @@ impl Pair {
         (word != 0).then(|| Pair { descriptor: (word as u32 - 1) as i32, number: (word >> 32) as i32 })
     }
 
-    /// What the kernel says of the quiet descriptor, if it may still stand for the other one: any number may have been closed behind our back, and mean something else by now.
+    /// What the kernel says of the quiet descriptor, if it may still stand for the other one: any
+    /// number may have been closed behind our back, and mean something else by now.
     fn quiet(self, file: FileId) -> Option<Quiet> {
         let (loud, quiet) = (flags(self.descriptor), flags(self.number));
         let alike = loud.contains(OFlags::APPEND) == quiet.contains(OFlags::APPEND);
@@ -82,7 +86,8 @@ fn pairs() -> impl Iterator<Item = (&'static AtomicU64, Pair)> {
     used.iter().filter_map(|place| Pair::of(place.load(Ordering::Acquire)).map(|pair| (place, pair)))
 }
 
-/// The quiet descriptor of `descriptor`, which is one of `file`, if it has one and both are as they were.
+/// The quiet descriptor of `descriptor`, which is one of `file`, if it has one and both are as they
+/// were.
 pub(crate) fn of(descriptor: i32, file: FileId) -> Option<Quiet> {
     pairs().find(|(_, pair)| pair.descriptor == descriptor)?.1.quiet(file)
 }
@@ -90,7 +95,8 @@ pub(crate) fn of(descriptor: i32, file: FileId) -> Option<Quiet> {
 /// The same, opened now if there is none. None besides: it cannot be had.
 pub(crate) fn open(descriptor: i32, file: FileId) -> Option<Quiet> {
     if !process::owns_memory() {
-        // A child that shares this memory may have the descriptors of its parent still, but what it opens is not its parent's.
+        // A child that shares this memory may have the descriptors of its parent still, but what it
+        // opens is not its parent's.
         return of(descriptor, file);
     }
     // Below a signal handler that came in between, none is opened.
@@ -103,7 +109,8 @@ pub(crate) fn open(descriptor: i32, file: FileId) -> Option<Quiet> {
 }
 
 fn opened(descriptor: i32, file: FileId) -> Option<Quiet> {
-    // What stands there is about a file that this number does not lead to any more, or not in this way.
+    // What stands there is about a file that this number does not lead to any more, or not in this
+    // way.
     forget(|pair| pair.descriptor == descriptor);
     let place = PAIRS.iter().position(|place| place.load(Ordering::Acquire) == 0)?;
     let loud = flags(descriptor);
@@ -134,7 +141,8 @@ pub(crate) fn is_own(number: i32) -> bool {
     found.is_some_and(|(_, pair)| pair.is_one() || !process::owns_memory())
 }
 
-/// The descriptor is going to be closed, or another one to be copied over it: its quiet one is returned and known no more.
+/// The descriptor is going to be closed, or another one to be copied over it: its quiet one is
+/// returned and known no more.
 pub(crate) fn take(descriptor: i32) -> Option<i32> {
     let (place, pair) = pairs().find(|(_, pair)| pair.descriptor == descriptor)?;
     // A child between vfork and exec closes numbers of its own.

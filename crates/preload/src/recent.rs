@@ -1,13 +1,16 @@
-//! How often files were synced by the kernel lately, whoever opened them: a program may open a file anew for each of its syncs, as SQLite does with its journal.
+//! How often files were synced by the kernel lately, whoever opened them: a program may open a file
+//! anew for each of its syncs, as SQLite does with its journal.
 //!
-//! To hold a file and to end that costs syncs of the disk. What ended one hold may end the next one as soon (SQLite cuts its journal at the end of each transaction, if it is told to), so a file that is asked for again has to
-//! be synced twice as often each time.
+//! To hold a file and to end that costs syncs of the disk. What ended one hold may end the next one
+//! as soon (SQLite cuts its journal at the end of each transaction, if it is told to), so a file
+//! that is asked for again has to be synced twice as often each time.
 
 use crate::asked;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tidegate_preload_wire::FileId;
 
-/// A file that the kernel synced. Only a memory: what two threads make of it at once costs a hold too early or too late.
+/// A file that the kernel synced. Only a memory: what two threads make of it at once costs a hold
+/// too early or too late.
 struct Recent {
     device: AtomicU64,
     inode: AtomicU64,

@@ -1,4 +1,5 @@
-//! The strips of a held file: a part of the pool that this process alone stores to, and whether what it commits there counts.
+//! The strips of a held file: a part of the pool that this process alone stores to, and whether
+//! what it commits there counts.
 
 use crate::process::Places;
 use crate::{asked, process};
@@ -20,7 +21,8 @@ pub(crate) type OwnStrips = Pair<MappedPart>;
 /// The beginning of the journal of holds.
 static JOURNAL: AtomicPtr<u8> = AtomicPtr::new(null_mut());
 
-/// Maps the strips that the supervisor gave for `slot`. None: they cannot be had, and syncs are the supervisor's as without them.
+/// Maps the strips that the supervisor gave for `slot`. None: they cannot be had, and syncs are the
+/// supervisor's as without them.
 pub(crate) fn open(given: Range, slot: u32) -> Option<OwnStrips> {
     let strips = map(given)?;
     Pair::open(strips, process::places()?.session_number, slot).ok()
@@ -45,7 +47,8 @@ fn map((at, len): Range) -> Option<[MappedPart; STRIPS]> {
     parts.map(|(first, second)| [first, second])
 }
 
-/// Whether what `holder` commits for `slot` of `file`, which is a name or not, counts, by what the table and the journal say now. The table is not asked again in the epoch that is `known`.
+/// Whether what `holder` commits for `slot` of `file`, which is a name or not, counts, by what the
+/// table and the journal say now. The table is not asked again in the epoch that is `known`.
 pub(crate) fn may_commit(file: impl FnOnce() -> FileId, (holder, slot): (u64, u32), known: &AtomicU32) -> bool {
     let epoch = process::epoch();
     let is_its = |row: Row| row.holder == holder && row.slot == u64::from(slot);

@@ -33,7 +33,8 @@ fn random_writes(scale: Scale, requests: u32, jobs: u32, round: u16) -> Load {
     Load { jobs, warm: 0, requests, blocks: scale.walk_bytes / 4096, flush_every: None, seed }
 }
 
-/// Requests that fill a cache of `cache_bytes`: each run ends with a flush, which leaves nothing in a cache that has to be let go of.
+/// Requests that fill a cache of `cache_bytes`: each run ends with a flush, which leaves nothing in
+/// a cache that has to be let go of.
 fn warm(cache_bytes: u64) -> u32 {
     u32::try_from(cache_bytes / 4096 * 5 / 4).expect("a small cache")
 }

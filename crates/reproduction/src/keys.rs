@@ -1,7 +1,7 @@
 //! Which of many keys is asked for next: all alike, few of them far more often, or the newest.
 //!
-//! Zipfian keys are drawn as YCSB draws them, by the method of Gray et al. (SIGMOD 1994, § 3.2), and scattered, so that those in
-//! demand do not lie side by side.
+//! Zipfian keys are drawn as YCSB draws them, by the method of Gray et al. (SIGMOD 1994, § 3.2),
+//! and scattered, so that those in demand do not lie side by side.
 
 use std::fmt;
 use tidegate_sim::{Rng, mix};

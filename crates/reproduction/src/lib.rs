@@ -1,9 +1,11 @@
 //! The experiments of the papers, repeated with Tidegate and its rivals behind the same traits.
 //!
-//! Each experiment yields figures ([`figure`]), one file each in the folder of a run, so that a run that was interrupted goes on where it was;
-//! [`page`] draws whatever is there. What is compared runs in turn within one process, over and over, so that a machine that slows down meets
-//! all of it alike. The medium is memory of this machine made as slow as Optane ([`tidegate_media::emulate`]): what the figures say of is order
-//! and ratio, not the paper's microseconds.
+//! Each experiment yields figures ([`figure`]), one file each in the folder of a run, so that a run
+//! that was interrupted goes on where it was; [`page`] draws whatever is there. What is compared
+//! runs in turn within one process, over and over, so that a machine that slows down meets all of
+//! it alike. The medium is memory of this machine made as slow as Optane
+//! ([`tidegate_media::emulate`]): what the figures say of is order and ratio, not the paper's
+//! microseconds.
 
 #![forbid(unsafe_code)]
 
@@ -23,8 +25,8 @@ use std::time::Instant;
 use tidegate_measure::medium::WALK_BYTES;
 use tidegate_measure::programs::on_virtual_cores;
 
-/// The blocks written to over the cache of those that have one, unless its size is what the experiment varies. In the paper 512 MiB of
-/// 64 GB.
+/// The blocks written to over the cache of those that have one, unless its size is what the
+/// experiment varies. In the paper 512 MiB of 64 GB.
 const BLOCKS_OVER_CACHE: u64 = 16;
 
 /// How long an experiment takes.
@@ -299,7 +301,8 @@ pub const EXPERIMENTS: &[Experiment] = &[
     },
 ];
 
-/// Runs `experiment` unless all its figures lie in `folder` already; says how long it took, or None.
+/// Runs `experiment` unless all its figures lie in `folder` already; says how long it took, or
+/// None.
 pub fn run(experiment: &Experiment, scale: Scale, folder: &Path) -> anyhow::Result<Option<std::time::Duration>> {
     let file = |id: &str| -> PathBuf { folder.join(format!("{id}.json")) };
     if experiment.figures.iter().all(|id| file(id).exists()) {

@@ -1,4 +1,5 @@
-//! A file system on a subject: Ext4 on a loop device, on nbdfuse, on the subject that a child of this program serves. Needs root.
+//! A file system on a subject: Ext4 on a loop device, on nbdfuse, on the subject that a child of
+//! this program serves. Needs root.
 
 use crate::caiti::stacks::Kind;
 use anyhow::{Context, ensure};
@@ -64,7 +65,8 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        // What cannot be taken down stays for the user to see; each step is tried whatever the others did.
+        // What cannot be taken down stays for the user to see; each step is tried whatever the
+        // others did.
         if let Some(mount) = self.mount.take() {
             let _ = said(Command::new("umount").arg(mount));
         }
@@ -85,7 +87,8 @@ impl Drop for Mounted {
     }
 }
 
-/// Nothing tells when a child has made its socket or its mount: looks again and again, up to a deadline.
+/// Nothing tells when a child has made its socket or its mount: looks again and again, up to a
+/// deadline.
 fn until_there(path: &Path) -> anyhow::Result<()> {
     let begin = Instant::now();
     while !path.exists() {

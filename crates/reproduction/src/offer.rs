@@ -1,4 +1,5 @@
-//! Any subject over NBD, so that programs can be run on it: a file system by nbdfuse and a loop device, or a guest's disk.
+//! Any subject over NBD, so that programs can be run on it: a file system by nbdfuse and a loop
+//! device, or a guest's disk.
 
 use crate::caiti::stacks::{Kind, Stack};
 use anyhow::Context;
@@ -17,8 +18,8 @@ pub struct Offer {
 }
 
 impl Offer {
-    /// Listens on `socket`, which must not exist, for clients of `kind` with `bytes` bytes over `medium`, and a cache of `cache_bytes`
-    /// if it has one.
+    /// Listens on `socket`, which must not exist, for clients of `kind` with `bytes` bytes over
+    /// `medium`, and a cache of `cache_bytes` if it has one.
     pub fn at(socket: &Path, kind: Kind, medium: &str, bytes: u64, cache_bytes: u64) -> anyhow::Result<Offer> {
         let stack = kind.stack(medium, bytes, cache_bytes)?;
         let export = Export::new("subject", kind.label(), stack.device.clone());

@@ -1,4 +1,5 @@
-//! Figures as one HTML file that needs nothing else: charts as SVG, every value in a table below, light and dark.
+//! Figures as one HTML file that needs nothing else: charts as SVG, every value in a table below,
+//! light and dark.
 
 use super::figure::{BESIDE, Chart, Figure, Point, Series};
 use std::fmt::Write;
@@ -16,7 +17,8 @@ const SMALL_HEIGHT: f64 = 110.0;
 const LEFT: f64 = 64.0;
 const BOTTOM: f64 = 28.0;
 
-/// Colours of what is compared, the same in every figure, told apart by people who do not tell red from green, on white and on black.
+/// Colours of what is compared, the same in every figure, told apart by people who do not tell red
+/// from green, on white and on black.
 const COLOURS: [(&str, &str); 46] = [
     ("not levelled", "#555555"),
     ("a move in 1000 writes", "#66ccee"),
@@ -135,7 +137,8 @@ fn least(series: &[Series]) -> f64 {
     series.iter().flat_map(|series| &series.points).map(|point| point.low).fold(f64::MAX, f64::min)
 }
 
-/// A vertical scale from values to the drawing's units: straight from 0, or by factors where values differ by more than 30 times.
+/// A vertical scale from values to the drawing's units: straight from 0, or by factors where values
+/// differ by more than 30 times.
 struct Scale {
     low: f64,
     high: f64,
@@ -363,7 +366,8 @@ fn hover(figure: &Figure, series: &Series, point: &Point) -> String {
     escaped(&text)
 }
 
-/// Columns that say something: no intervals of what has none, no ratios without a baseline, no empty column of the paper's.
+/// Columns that say something: no intervals of what has none, no ratios without a baseline, no
+/// empty column of the paper's.
 fn table(figure: &Figure) -> String {
     let points = || figure.series.iter().flat_map(|series| &series.points);
     let intervals = points().any(|point| point.low < point.high);

@@ -1,6 +1,8 @@
-//! Filebench's personalities: what a server of files, mail, pages or a proxy does to a file system, over and over.
+//! Filebench's personalities: what a server of files, mail, pages or a proxy does to a file system,
+//! over and over.
 //!
-//! The mixes and sizes are those of Filebench's own definitions, with fewer files. Each thread has a folder of its own.
+//! The mixes and sizes are those of Filebench's own definitions, with fewer files. Each thread has
+//! a folder of its own.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -55,7 +57,8 @@ impl Personality {
         }
     }
 
-    /// Runs `rounds` rounds of its mix under `folder` on each of `threads` threads. The page cache stays as it is.
+    /// Runs `rounds` rounds of its mix under `folder` on each of `threads` threads. The page cache
+    /// stays as it is.
     pub fn run(self, folder: &Path, threads: u32, rounds: u32) -> io::Result<Taken> {
         let own = |thread: u32| folder.join(format!("{}-{thread}", self.label()));
         (0..threads).try_for_each(|thread| self.prepare(&own(thread)))?;

@@ -1,8 +1,9 @@
-//! The experiments of the transactional cache's paper, on its platform in virtual time: six cores of a Xeon E5, memory with the times of phase-change
-//! memory, a solid-state disk.
+//! The experiments of the transactional cache's paper, on its platform in virtual time: six cores
+//! of a Xeon E5, memory with the times of phase-change memory, a solid-state disk.
 //!
-//! Everything is 128 times smaller: a cache of 64 MiB for 8 GiB, a file of 160 MiB for 20 GiB. Nothing is fitted: costs of cores and memories are those
-//! of [`tidegate_sim::cost`], disks those of [`disks`].
+//! Everything is 128 times smaller: a cache of 64 MiB for 8 GiB, a file of 160 MiB for 20 GiB.
+//! Nothing is fitted: costs of cores and memories are those of [`tidegate_sim::cost`], disks those
+//! of [`disks`].
 
 pub mod disks;
 pub mod files;
@@ -34,23 +35,26 @@ pub const FIO: Ground = Ground {
 /// Requests that are under way at once; the paper does not tell.
 const JOBS: u32 = 32;
 
-/// Reads to writes: the place's name, the writes among ten, and the paper's write throughput over Classic's.
+/// Reads to writes: the place's name, the writes among ten, and the paper's write throughput over
+/// Classic's.
 const MIXES: [(&str, u64, f64); 3] = [("3/7", 7, 2.5), ("5/5", 5, 2.1), ("7/3", 3, 1.7)];
 
-/// So many requests that the cache is full before time is told, of dirty blocks too: users who do nothing else are faster than the disk, so that is
-/// where a run of minutes ends.
+/// So many requests that the cache is full before time is told, of dirty blocks too: users who do
+/// nothing else are faster than the disk, so that is where a run of minutes ends.
 fn random(scale: Scale, users: u32, writes: u64) -> Asked {
     let measured = if scale == Scale::FULL { 60_000 } else { 8_000 };
     Asked { work: Work::Random(writes), users, filling: 40_000, warm: measured / 4, measured }
 }
 
-/// So many requests that the cache is full of dirty blocks when users begin, and that what the disk then has to do in a second stays the same: what is dirty
-/// by then is what each side lets be dirty. Runs of twice as many give the same but for 2 %.
+/// So many requests that the cache is full of dirty blocks when users begin, and that what the disk
+/// then has to do in a second stays the same: what is dirty by then is what each side lets be
+/// dirty. Runs of twice as many give the same but for 2 %.
 fn steady(users: u32, writes: u64) -> Asked {
     Asked { work: Work::Random(writes), users, filling: 120_000, warm: 100_000, measured: 200_000 }
 }
 
-/// So many transactions that what the cache may still take in when time begins is a small part of what they write.
+/// So many transactions that what the cache may still take in when time begins is a small part of
+/// what they write.
 fn orders(scale: Scale, users: u32) -> Asked {
     let measured = if scale == Scale::FULL { 24_000 } else { 6_000 };
     Asked { work: Work::Orders, users, filling: 12_000, warm: measured / 2, measured }
@@ -82,7 +86,8 @@ fn frame(id: &str, paper: &str, title: &str, chart: Chart, unit: &str) -> Figure
     }
 }
 
-/// Fig. 7a. Its quick form has the same bars: a shorter one ends before the disk has to write for each block that is written.
+/// Fig. 7a. Its quick form has the same bars: a shorter one ends before the disk has to write for
+/// each block that is written.
 pub fn mixes(scale: Scale) -> anyhow::Result<Vec<Figure>> {
     let [rate, disk] = throughput()?;
     Ok(vec![rate, disk, over_jobs(scale)?])
@@ -164,7 +169,8 @@ fn over_jobs(scale: Scale) -> anyhow::Result<Figure> {
     Ok(figure)
 }
 
-/// The paper's platform, with the pages of TPC-C. The journal is eight times larger than its 128th: transactions are as large as ever.
+/// The paper's platform, with the pages of TPC-C. The journal is eight times larger than its 128th:
+/// transactions are as large as ever.
 const TPC_C: Ground = Ground {
     platform: "e5-pcm",
     disk: Make::Ssd,
@@ -208,7 +214,8 @@ pub fn transactions(scale: Scale) -> anyhow::Result<Vec<Figure>> {
     Ok(vec![rate, lines, blocks])
 }
 
-/// The paper's values over Classic's: rate, lines, disk blocks. Lines and blocks it gives for 5 and 60 users.
+/// The paper's values over Classic's: rate, lines, disk blocks. Lines and blocks it gives for 5 and
+/// 60 users.
 fn published_fig_8(kind: Kind, users: u32) -> [Option<f64>; 3] {
     match (kind, users) {
         (Kind::TIDEGATE, 5) => [Some(1.8), Some(0.298), Some(1.9 / 4.2)],

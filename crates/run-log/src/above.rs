@@ -1,4 +1,5 @@
-//! The folders above a file, made durable, so that a power cut leaves the file where the journal of holds says that it is.
+//! The folders above a file, made durable, so that a power cut leaves the file where the journal of
+//! holds says that it is.
 
 use rustix::fs::{AtFlags, Mode, OFlags, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
@@ -6,9 +7,12 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
 
-/// Syncs each folder above `path`, as far up as its file system reaches; `below` is the file at `path`, or its folder.
+/// Syncs each folder above `path`, as far up as its file system reaches; `below` is the file at
+/// `path`, or its folder.
 ///
-/// Which folder was renamed since it was durable cannot be told, and few file systems make that durable with a sync of what lies below. If a folder may not be read, or takes no sync, all of the file system is synced instead.
+/// Which folder was renamed since it was durable cannot be told, and few file systems make that
+/// durable with a sync of what lies below. If a folder may not be read, or takes no sync, all of
+/// the file system is synced instead.
 pub(super) fn sync_above(path: &Path, below: impl AsFd) -> io::Result<()> {
     for folder in path.ancestors().skip(1) {
         match sync(folder) {

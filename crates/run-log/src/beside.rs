@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use tidegate_host::default_paths;
 use tidegate_media::Domain;
 
-/// The pool's own path with an ending, or a path in the user's state folder if the pool is a device: the folder of devices is in memory.
+/// The pool's own path with an ending, or a path in the user's state folder if the pool is a
+/// device: the folder of devices is in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Beside {
     pool: PathBuf,
@@ -43,7 +44,8 @@ impl Beside {
         PathBuf::from(name)
     }
 
-    /// Refuses a journal that a power cut takes while it leaves the pool: nobody would know then which files the pool has blocks of.
+    /// Refuses a journal that a power cut takes while it leaves the pool: nobody would know then
+    /// which files the pool has blocks of.
     pub(super) fn refuse_in_memory(&self, domain: Domain) -> Result<(), Failure> {
         let journal = self.journal();
         let folder = journal.parent().unwrap_or(Path::new("/"));

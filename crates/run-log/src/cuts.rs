@@ -1,9 +1,10 @@
-//! Every power cut of every short script under the protocol of a run, on simulated memory and a simulated file, beside a dull model: all contents that the
-//! file had since its last sync.
+//! Every power cut of every short script under the protocol of a run, on simulated memory and a
+//! simulated file, beside a dull model: all contents that the file had since its last sync.
 //!
-//! A script's last step is cut before each fence of the memory, before each thing that reaches a disk, and at its end. Every state that the cut may leave is recovered, with
-//! a cut and a kill at each of these instants in the recovery, which is done again then. The file has its last synced bytes afterwards, or newer ones.
-//! `TIDEGATE_STEPS` gives longer scripts than CI runs.
+//! A script's last step is cut before each fence of the memory, before each thing that reaches a
+//! disk, and at its end. Every state that the cut may leave is recovered, with a cut and a kill at
+//! each of these instants in the recovery, which is done again then. The file has its last synced
+//! bytes afterwards, or newer ones. `TIDEGATE_STEPS` gives longer scripts than CI runs.
 
 mod again;
 mod folder;
@@ -58,7 +59,8 @@ enum Step {
     ShortenOutside,
     /// The supervisor brings blocks to their disk.
     Destage,
-    /// Another program cannot reach the supervisor, and says so; the next time it brings all files to their disks, and says that what was kept is void.
+    /// Another program cannot reach the supervisor, and says so; the next time it brings all files
+    /// to their disks, and says that what was kept is void.
     Stranger,
     /// The program dies, and the supervisor lets go of its file.
     Die,
@@ -221,7 +223,8 @@ impl Judge {
         judged.map_err(|wrong| format!("{script:?}: {wrong}"))
     }
 
-    /// Judges the cuts of a step, the last of which is of its end: what may be found `during` it, and `after` it.
+    /// Judges the cuts of a step, the last of which is of its end: what may be found `during` it,
+    /// and `after` it.
     fn step<A: Allowed>(&mut self, mut cuts: Vec<JointCut>, during: &A, after: &A) -> Result<(), String> {
         let end = cuts.pop().expect("a cut of now");
         cuts.iter().try_for_each(|cut| self.cut(cut, during, 0))?;
@@ -235,7 +238,8 @@ impl Judge {
         })
     }
 
-    /// Has `judge` judge each state that `cut` may leave and that was not judged so before; `how` tells ways of judging apart.
+    /// Has `judge` judge each state that `cut` may leave and that was not judged so before; `how`
+    /// tells ways of judging apart.
     fn each_state(
         &mut self,
         cut: &JointCut,
@@ -333,13 +337,15 @@ fn scripts<S: Copy>(alphabet: &[S], steps: u32) -> impl Iterator<Item = Vec<S>> 
 /// A file that is held, with something synced that only the pool has.
 const BUSY: [Step; 4] = [Step::Hold, Step::Append, Step::Write, Step::Sync];
 
-/// The same once the strip was full, its file was brought to its disk, and the strip is filled again.
+/// The same once the strip was full, its file was brought to its disk, and the strip is filled
+/// again.
 const ABSORBED: [Step; 10] = {
     use Step::{Append, Destage, Hold, Sync, Write};
     [Hold, Write, Sync, Append, Append, Append, Sync, Destage, Write, Sync]
 };
 
-/// A file that was renamed without a word to its disk, and is held again, with something synced that only the pool has.
+/// A file that was renamed without a word to its disk, and is held again, with something synced
+/// that only the pool has.
 const RENAMED: [Step; 6] = {
     use Step::{Hold, Rename, Sync, Write};
     [Hold, Write, Rename, Hold, Write, Sync]
@@ -442,7 +448,8 @@ fn strips_are_committed_to_and_absorbed() {
     let mut program = Program::start(vec![0xaa; 9000]);
     ABSORBED.iter().for_each(|step| program.step(*step));
     let status = program.keeper.status();
-    // The first sync of a hold is the kernel's, and one was the supervisor's: what it keeps is no more on the strip.
+    // The first sync of a hold is the kernel's, and one was the supervisor's: what it keeps is no
+    // more on the strip.
     assert_eq!((status.kept, status.files[0].by_program, status.by_kernel), (3, 2, 1));
     assert_eq!(program.filling(), Some(2));
     assert_eq!(status.files[0].bytes, (WRITE + (WRITE + 15_000) + WRITE) as u64);

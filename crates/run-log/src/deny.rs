@@ -9,7 +9,8 @@ pub(super) struct Denied {
 }
 
 impl Denied {
-    /// `patterns`: `*` stands for any letters but `/`, `**` for any, `?` for one but `/`. A pattern without `/` is about names, one with it about paths.
+    /// `patterns`: `*` stands for any letters but `/`, `**` for any, `?` for one but `/`. A pattern
+    /// without `/` is about names, one with it about paths.
     pub(super) fn new(patterns: &[String]) -> Denied {
         Denied { patterns: patterns.to_vec() }
     }

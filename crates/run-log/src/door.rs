@@ -1,4 +1,5 @@
-//! The supervisor's socket: a connection for each process that has something to ask, and a thread for each connection.
+//! The supervisor's socket: a connection for each process that has something to ask, and a thread
+//! for each connection.
 
 use super::keeper::{Keeper, Status};
 use super::near::Near;
@@ -57,8 +58,8 @@ fn listen(path: &Path) -> Result<OwnedFd, Errno> {
     Ok(listener)
 }
 
-/// Accepts until the listener is shut. Each client gets a thread; those that none can be had for are answered here, in turn: a client that is not
-/// answered would end the run for all.
+/// Accepts until the listener is shut. Each client gets a thread; those that none can be had for
+/// are answered here, in turn: a client that is not answered would end the run for all.
 fn accept(listener: &OwnedFd, keeper: &Arc<Keeper<MappedRegion>>, spawn: impl Fn(Waiting) -> io::Result<()>) {
     let mut here: Vec<Client> = Vec::new();
     loop {
@@ -101,7 +102,8 @@ fn in_thread(keeper: &Arc<Keeper<MappedRegion>>) -> impl Fn(Waiting) -> io::Resu
     }
 }
 
-/// Waits until somebody knocks, or one of `clients` asks: whether anybody knocked, and which of them asked.
+/// Waits until somebody knocks, or one of `clients` asks: whether anybody knocked, and which of
+/// them asked.
 fn wait(listener: &OwnedFd, clients: &[Client]) -> (bool, Vec<bool>) {
     let connections = clients.iter().map(|client| &client.connection);
     let mut watched: Vec<_> =
@@ -167,7 +169,8 @@ fn send(connection: &OwnedFd, packet: &[u8]) -> bool {
     rustix::io::retry_on_intr(|| rustix::net::send(connection, packet, SendFlags::NOSIGNAL)).is_ok()
 }
 
-/// What the supervisor behind the socket at `path` is doing, which has to be a process of user `owner`.
+/// What the supervisor behind the socket at `path` is doing, which has to be a process of user
+/// `owner`.
 pub(super) fn ask_status(path: &Path, owner: u32) -> io::Result<Status> {
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
     rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;

@@ -1,5 +1,6 @@
-//! On which file system a held file lies. After a boot another file system may be found under the same path, or none, whatever numbers devices have by then: nothing that is
-//! found there says anything about the held file.
+//! On which file system a held file lies. After a boot another file system may be found under the
+//! same path, or none, whatever numbers devices have by then: nothing that is found there says
+//! anything about the held file.
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
@@ -82,7 +83,8 @@ fn nearest(path: &Path) -> io::Result<Option<OwnedFd>> {
     Ok(None)
 }
 
-/// What `line` of the mounts tells, if it is about the mount with this number: where it is mounted, which folder of it, and its type.
+/// What `line` of the mounts tells, if it is about the mount with this number: where it is mounted,
+/// which folder of it, and its type.
 fn mounted(line: &[u8], id: u64) -> Option<(PathBuf, PathBuf, String)> {
     let fields: Vec<_> = line.split(|byte| *byte == b' ').collect();
     if std::str::from_utf8(fields.first()?).ok()?.parse() != Ok(id) {
@@ -94,7 +96,8 @@ fn mounted(line: &[u8], id: u64) -> Option<(PathBuf, PathBuf, String)> {
     Some((unescaped(fields.get(4)?), unescaped(fields.get(3)?), kind))
 }
 
-/// The path in a field, in which the kernel writes blanks and the like as three octal digits behind a backslash.
+/// The path in a field, in which the kernel writes blanks and the like as three octal digits behind
+/// a backslash.
 fn unescaped(field: &[u8]) -> PathBuf {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;

@@ -1,5 +1,5 @@
-//! What a run needs of the files below and of the system: the seam between its protocol and the kernel, so that every power cut of the protocol can be
-//! tried without one.
+//! What a run needs of the files below and of the system: the seam between its protocol and the
+//! kernel, so that every power cut of the protocol can be tried without one.
 
 use super::file_system::FileSystem;
 use super::journal::Named;
@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use tidegate_layout::kept::StripAttributes;
 use tidegate_preload_wire::FileId;
 
-/// What a whole sync makes durable besides contents and size: mode, owner, and how many names there are.
+/// What a whole sync makes durable besides contents and size: mode, owner, and how many names there
+/// are.
 pub(super) type Attributes = [u64; 3];
 
 /// A file that is held: read and synced, and never written.
@@ -33,8 +34,9 @@ pub(super) trait Below: Debug + Send + Sync {
     fn read(&self, at: u64, block: &mut [u8]) -> io::Result<()>;
     /// Brings the file to its disk.
     fn sync(&self) -> io::Result<()>;
-    /// Makes durable that the file is where it was when it was opened, and recovery will look for it: a sync of the file alone may leave it to a power cut to take back that it, or a folder above it, was renamed.
-    /// Whether it is still there.
+    /// Makes durable that the file is where it was when it was opened, and recovery will look for
+    /// it: a sync of the file alone may leave it to a power cut to take back that it, or a folder
+    /// above it, was renamed. Whether it is still there.
     fn sync_in_place(&self) -> io::Result<bool>;
 }
 
@@ -77,15 +79,18 @@ pub enum Unlike {
     Missing,
     /// It is another file.
     Replaced,
-    /// It was written since the system came up, so somebody has begun to use what the power cut left.
+    /// It was written since the system came up, so somebody has begun to use what the power cut
+    /// left.
     Changed,
     /// It could not be brought to its disk, and the program was told, or has ended.
     Failed,
     /// It lies beside a file that was written since the system came up.
     Beside,
-    /// It was changed before it was held, as it says of itself: by a clock that was behind, so nobody knows whether that was since the system came up.
+    /// It was changed before it was held, as it says of itself: by a clock that was behind, so
+    /// nobody knows whether that was since the system came up.
     ClockBehind,
-    /// A power cut may have left less of the pool than of the file: the pool was no memory that keeps what is fenced.
+    /// A power cut may have left less of the pool than of the file: the pool was no memory that
+    /// keeps what is fenced.
     Newer,
 }
 
@@ -129,16 +134,21 @@ pub(super) enum Brought {
 
 /// Files as recovery finds them.
 pub(super) trait Ground {
-    /// The file system on which `named` lies, if that is not mounted where it was: nothing that is found there is what was held.
+    /// The file system on which `named` lies, if that is not mounted where it was: nothing that is
+    /// found there is what was held.
     fn missing(&self, named: &Named) -> io::Result<Option<FileSystem>>;
-    /// What lies where `named` was. `resumed`: a recovery of this boot has begun to write it already.
+    /// What lies where `named` was. `resumed`: a recovery of this boot has begun to write it
+    /// already.
     fn find(&self, named: &Named, resumed: bool) -> io::Result<Found>;
-    /// The name `named`, for a new file: the first change of its length makes it, in the place of whatever has the name.
-    /// Not if a file has it that was born later than `born_ns`: that is another one's.
+    /// The name `named`, for a new file: the first change of its length makes it, in the place of
+    /// whatever has the name. Not if a file has it that was born later than `born_ns`: that is
+    /// another one's.
     fn find_name(&self, named: &Named, resumed: bool, born_ns: u64) -> io::Result<Found>;
-    /// Whether anything has the name `named`, as far as that can be seen: what nobody can look at may be there.
+    /// Whether anything has the name `named`, as far as that can be seen: what nobody can look at
+    /// may be there.
     fn has_name(&self, named: &Named) -> bool;
-    /// Removes what has the name `named`, which nothing is to have that was born at `born_ns` or before: its bytes go aside. What has become of it.
+    /// Removes what has the name `named`, which nothing is to have that was born at `born_ns` or
+    /// before: its bytes go aside. What has become of it.
     fn remove_name(&self, named: &Named, born_ns: u64) -> io::Result<Brought>;
     /// Brings what lies where `named` was to its disk, as far as it can be opened.
     fn sync(&self, named: &Named) -> io::Result<()>;

@@ -1,4 +1,5 @@
-//! Files of the system as a run has them: held ones, opened for reading and never written, and those that recovery finds and writes.
+//! Files of the system as a run has them: held ones, opened for reading and never written, and
+//! those that recovery finds and writes.
 
 use super::above;
 use super::file_system::FileSystem;
@@ -48,7 +49,8 @@ pub(super) fn id_of(stat: &Stat) -> FileId {
 }
 
 impl HeldFile {
-    /// The file behind a descriptor of a program, if it is a regular one with a name by which it can be found again.
+    /// The file behind a descriptor of a program, if it is a regular one with a name by which it
+    /// can be found again.
     pub(super) fn of(descriptor: impl AsFd) -> io::Result<Option<HeldFile>> {
         let link = format!("/proc/self/fd/{}", descriptor.as_fd().as_raw_fd());
         let path = std::fs::read_link(&link)?;
@@ -68,7 +70,8 @@ impl HeldFile {
         rustix::fs::stat(&self.path).is_ok_and(|found| id_of(&found) == self.id)
     }
 
-    /// Whether the system has hardly any descriptors left for this process: a program that gets none could not be answered.
+    /// Whether the system has hardly any descriptors left for this process: a program that gets
+    /// none could not be answered.
     pub(super) fn takes_of_reserve(&self) -> bool {
         is_in_reserve(self.file.as_raw_fd(), getrlimit(Resource::Nofile).current)
     }
@@ -193,7 +196,8 @@ impl Ground for System {
             Err(error) => return Err(error.into()),
         };
         let stat = rustix::fs::fstat(&file)?;
-        // Whoever sets the time of the last write, as one does that puts back an older copy, does not set the other.
+        // Whoever sets the time of the last write, as one does that puts back an older copy, does
+        // not set the other.
         if !resumed && stat.st_mtime.max(stat.st_ctime) > self.booted {
             return Ok(Found::Unlike(Unlike::Changed));
         }

@@ -1,4 +1,5 @@
-//! Names of the system as a run has them: held ones, whose folders are open and synced, and those that recovery finds.
+//! Names of the system as a run has them: held ones, whose folders are open and synced, and those
+//! that recovery finds.
 
 use super::above;
 use super::file_system::FileSystem;
@@ -30,7 +31,8 @@ pub(super) struct HeldName {
 }
 
 impl HeldName {
-    /// The name of the file behind a descriptor of a program, if it is a regular one with a name by which it can be found again.
+    /// The name of the file behind a descriptor of a program, if it is a regular one with a name by
+    /// which it can be found again.
     pub(super) fn of(descriptor: impl AsFd) -> io::Result<Option<HeldName>> {
         let path = std::fs::read_link(format!("/proc/self/fd/{}", descriptor.as_fd().as_raw_fd()))?;
         let stat = rustix::fs::fstat(descriptor.as_fd())?;
@@ -132,8 +134,9 @@ enum Place {
     Unlike(Unlike),
 }
 
-/// Where `named` was held, in a system that came up at second `booted`, if no file has the name that was born after `born_ns`. `resumed`: a recovery of this boot has begun to
-/// write there already.
+/// Where `named` was held, in a system that came up at second `booted`, if no file has the name
+/// that was born after `born_ns`. `resumed`: a recovery of this boot has begun to write there
+/// already.
 fn place(named: &Named, booted: i64, resumed: bool, born_ns: u64) -> io::Result<Place> {
     let Some((above, name)) = named.path.parent().zip(named.path.file_name()) else {
         return Ok(Place::Unlike(Unlike::Missing));
@@ -230,7 +233,8 @@ pub(super) fn is_there(named: &Named) -> bool {
     !named.path.symlink_metadata().is_err_and(absent)
 }
 
-/// Removes what the power cut left where `named` was held: nothing has the name. Its bytes go to `aside` before, unless it is what another one made.
+/// Removes what the power cut left where `named` was held: nothing has the name. Its bytes go to
+/// `aside` before, unless it is what another one made.
 pub(super) fn remove(
     named: &Named,
     booted: i64,

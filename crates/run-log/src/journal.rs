@@ -1,19 +1,24 @@
 //! The journal of holds: which file is which, durable before anything of it is kept.
 //!
-//! Lines of text. The first is a single digit, which programs look at behind each commit to a strip: 0, or 1 if they may not commit any more. The second
-//! names the run, the boot of the system, and what the pool's memory outlives; the others are
+//! Lines of text. The first is a single digit, which programs look at behind each commit to a
+//! strip: 0, or 1 if they may not commit any more. The second names the run, the boot of the
+//! system, and what the pool's memory outlives; the others are
 //!
 //! - a hold as JSON;
-//! - `stop RUN`: a program cannot reach the supervisor, and is bringing all files to their disks. From then on the supervisor promises nothing any more, so that
-//!   the program may say `void`;
-//! - `void RUN`: the files themselves have everything that this run kept. A program may append that line by itself, when the supervisor is gone or has to stop;
-//! - `failed FAMILY`: what is kept there could not be brought to its file's disk, and others may write the file since: it is never written to it;
+//! - `stop RUN`: a program cannot reach the supervisor, and is bringing all files to their disks.
+//!   From then on the supervisor promises nothing any more, so that the program may say `void`;
+//! - `void RUN`: the files themselves have everything that this run kept. A program may append that
+//!   line by itself, when the supervisor is gone or has to stop;
+//! - `failed FAMILY`: what is kept there could not be brought to its file's disk, and others may
+//!   write the file since: it is never written to it;
 //! - `recovering BOOT FAMILY`: a recovery has begun to write that file;
-//! - `recovered FAMILY WHAT`: it has brought that file or name, durably, or put aside what was kept of it: WHAT tells, as JSON. Others may use it from then on, so a recovery that is done again
+//! - `recovered FAMILY WHAT`: it has brought that file or name, durably, or put aside what was kept
+//!   of it: WHAT tells, as JSON. Others may use it from then on, so a recovery that is done again
 //!   passes over it. A program that does not know the line brings it once more;
 //! - `folder PATH`: where the supervisor can be asked while it lives.
 //!
-//! Each begins with the end of a line, so that one that was written in part spoils no other. JSON that was written in part is none.
+//! Each begins with the end of a line, so that one that was written in part spoils no other. JSON
+//! that was written in part is none.
 
 use super::file_system::FileSystem;
 use super::ground::{Brought, Log};
@@ -35,7 +40,8 @@ use uuid::Uuid;
 const FAILED: &str = "failed ";
 /// What a line begins with that names a family whose file is being recovered.
 const RECOVERING: &str = "recovering ";
-/// What a line begins with that names a family whose file was recovered, and tells what became of it.
+/// What a line begins with that names a family whose file was recovered, and tells what became of
+/// it.
 const RECOVERED: &str = "recovered ";
 /// Digits of a family at the end of a line, so that a part of them is told from another family.
 const FAMILY_DIGITS: usize = 10;
@@ -61,8 +67,9 @@ pub(super) struct Named {
     /// What is held.
     #[serde(default, skip_serializing_if = "Kind::is_file")]
     pub(super) kind: Kind,
-    /// The second since 1970 at which what was durable of it when the hold began had been changed last, as its file system tells. What is found is older than that only if somebody changed it by a clock that was
-    /// behind. None: nobody knows, or a recovery changed it.
+    /// The second since 1970 at which what was durable of it when the hold began had been changed
+    /// last, as its file system tells. What is found is older than that only if somebody changed it
+    /// by a clock that was behind. None: nobody knows, or a recovery changed it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) changed: Option<i64>,
     /// Where it lies; None in journals of older programs, and where the system does not tell.
@@ -140,7 +147,8 @@ pub(super) fn first_lines(session: &str, boot: &str, domain: Domain) -> String {
     format!("{}\n{RUN}{session} {boot} {domain}\n", char::from(OPEN))
 }
 
-/// Tells programs of the run that left the journal at `path`, and live on, that they may not commit to strips any more. Who finds out later takes his commit for none.
+/// Tells programs of the run that left the journal at `path`, and live on, that they may not commit
+/// to strips any more. Who finds out later takes his commit for none.
 pub(super) fn shut_strips(path: &Path) -> io::Result<()> {
     owned::open(path, OFlags::WRONLY)?.write_all_at(&[SHUT], 0)
 }
@@ -201,7 +209,8 @@ impl Journal {
         self.line(&line)
     }
 
-    /// Whether a program out of reach has said that nothing is to be promised any more, or may have: what it says cannot be read.
+    /// Whether a program out of reach has said that nothing is to be promised any more, or may
+    /// have: what it says cannot be read.
     pub(super) fn is_stopped(&mut self) -> bool {
         self.is_stopped = self.is_stopped || self.finds_stop().unwrap_or(true);
         self.is_stopped
@@ -230,7 +239,8 @@ impl Journal {
         self.line(&format!("{RECOVERING}{boot} {family:0FAMILY_DIGITS$}"))
     }
 
-    /// Writes that `brought` has become of what was kept of `family`, and that nobody is to bring it any more: durable on return.
+    /// Writes that `brought` has become of what was kept of `family`, and that nobody is to bring
+    /// it any more: durable on return.
     pub(super) fn add_recovered(&mut self, family: u32, brought: &Brought) -> io::Result<()> {
         self.line(&format!("{RECOVERED}{family} {}", serde_json::to_string(brought)?))
     }
@@ -247,7 +257,8 @@ pub(super) fn sync_folder_of(path: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
-/// The folder of the run that writes the journal at `path`, if that is a journal of one of `owners`; and whose it is.
+/// The folder of the run that writes the journal at `path`, if that is a journal of one of
+/// `owners`; and whose it is.
 pub(super) fn folder_in(path: &Path, owners: &[u32]) -> io::Result<Option<(PathBuf, u32)>> {
     let file = owned::open_of(path, OFlags::RDONLY, owners)?;
     let owner = file.metadata()?.uid();
@@ -262,7 +273,8 @@ fn whole(mut file: File) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The family that `digits` name. Journals of older programs have as few as it takes, and no zero before them.
+/// The family that `digits` name. Journals of older programs have as few as it takes, and no zero
+/// before them.
 fn family_of(digits: &str) -> Option<u32> {
     let is_whole = digits.len() == FAMILY_DIGITS || !digits.starts_with('0');
     digits.parse().ok().filter(|_| is_whole)
@@ -275,7 +287,8 @@ pub(super) struct Left {
     pub(super) session: String,
     /// The boot of the system under which it was written.
     pub(super) boot: String,
-    /// Whether the pool was memory that a power cut leaves as it was fenced. A pool that was moved since is judged by what it was.
+    /// Whether the pool was memory that a power cut leaves as it was fenced. A pool that was moved
+    /// since is judged by what it was.
     pub(super) outlives_power: bool,
     /// The holds, in order.
     pub(super) holds: Vec<Named>,
@@ -302,7 +315,8 @@ impl Left {
         }
     }
 
-    /// None: it does not begin as it should. A line that a power cut tore was not durable, so nothing was kept of its file.
+    /// None: it does not begin as it should. A line that a power cut tore was not durable, so
+    /// nothing was kept of its file.
     pub(super) fn parse(bytes: &[u8]) -> Option<Left> {
         let mut lines = bytes.split(|byte| *byte == b'\n').filter_map(|line| std::str::from_utf8(line).ok());
         let mut first = lines.nth(1)?.strip_prefix(RUN)?.split(' ');

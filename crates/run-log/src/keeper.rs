@@ -1,14 +1,18 @@
 //! Who holds which file, and the answers to programs.
 //!
-//! A hold is ended in this order: no sync is kept any more, and the table says that no commit to the strip counts any more; the kernel brings the file to its
-//! disk, what was kept is made void, the table says that nobody holds it. If what was kept cannot be made void, everything is: all holds are ended, and the journal says so. If a file cannot be brought
-//! to its disk, what is kept of it stays, and the journal says that it may be older than the file: recovery puts it aside.
+//! A hold is ended in this order: no sync is kept any more, and the table says that no commit to
+//! the strip counts any more; the kernel brings the file to its disk, what was kept is made void,
+//! the table says that nobody holds it. If what was kept cannot be made void, everything is: all
+//! holds are ended, and the journal says so. If a file cannot be brought to its disk, what is kept
+//! of it stays, and the journal says that it may be older than the file: recovery puts it aside.
 //!
-//! A hold begins in this order: the journal says where the file is, the table says who holds it, the file and the way to it are made durable, the program is told. So nothing is kept of a file that a power cut
-//! puts back to another path.
+//! A hold begins in this order: the journal says where the file is, the table says who holds it,
+//! the file and the way to it are made durable, the program is told. So nothing is kept of a file
+//! that a power cut puts back to another path.
 //!
-//! A filling of a strip may be absorbed while its program goes on. Whoever ends the hold waits until that is done, or comes first, so that nothing is absorbed any more; what the program committed on
-//! either strip before the table said that it may not is synced with the file.
+//! A filling of a strip may be absorbed while its program goes on. Whoever ends the hold waits
+//! until that is done, or comes first, so that nothing is absorbed any more; what the program
+//! committed on either strip before the table said that it may not is synced with the file.
 
 mod abandoned;
 mod joined;
@@ -65,7 +69,8 @@ pub(super) struct Keeper<R: Region> {
     /// Locked behind everything else.
     table: Arc<Mutex<Table>>,
     numbers: AtomicU64,
-    /// Everything is the kernel's from now on. Set under the state's lock: what is held by then is found there.
+    /// Everything is the kernel's from now on. Set under the state's lock: what is held by then is
+    /// found there.
     given_up: AtomicBool,
     /// Whether everything is void. Who comes second waits until the first has made it so.
     void: Mutex<bool>,
@@ -80,7 +85,8 @@ struct State {
     settled: HashMap<FileId, u32>,
 }
 
-/// A name that was settled so often is held no more: those who use its folder take it from each other.
+/// A name that was settled so often is held no more: those who use its folder take it from each
+/// other.
 const SETTLED_MAX: u32 = 16;
 
 struct Hold {
@@ -230,8 +236,9 @@ fn add_failed(journal: &Mutex<Option<Journal>>, family: u32) {
     }
 }
 
-/// Makes durable that `file`, which the table has, is where the journal says: recovery looks for it there. Whoever renames it looks at the table behind the kernel's work, and who did so before that is found
-/// out here.
+/// Makes durable that `file`, which the table has, is where the journal says: recovery looks for it
+/// there. Whoever renames it looks at the table behind the kernel's work, and who did so before
+/// that is found out here.
 fn can_be_found(file: &dyn Below) -> bool {
     file.sync_in_place().unwrap_or_else(|error| {
         tracing::debug!("{} is not held, as its path cannot be made durable: {error}", file.path().display());
@@ -328,11 +335,13 @@ impl<R: Region> Keeper<R> {
         self.hold_file(holder, Arc::new(file))
     }
 
-    /// Ends the hold of `file`, which was born then, or of the name that it has, and lets nobody hold it any more.
+    /// Ends the hold of `file`, which was born then, or of the name that it has, and lets nobody
+    /// hold it any more.
     fn abandon(&self, file: FileId, born_ns: Option<i128>) {
         let name = lock(&self.table).name_of(file);
         let file = name.unwrap_or(file);
-        // What is held is the one that is meant: its number is no other file's as long as it is open here. And nobody else knows when a name's folder was born.
+        // What is held is the one that is meant: its number is no other file's as long as it is
+        // open here. And nobody else knows when a name's folder was born.
         let held = self.of_file(file).map(|hold| hold.born_ns);
         lock(&self.state).abandoned.insert(file, held.or(born_ns.filter(|_| name.is_none())));
         // Whoever came to hold it before that is found now.
@@ -466,7 +475,8 @@ impl<R: Region> Keeper<R> {
     /// Has `keep` keep something in the place of `hold`, if it is held.
     fn keep_of(&self, hold: &Hold, keep: impl FnOnce(&mut Place) -> Answer) -> Answer {
         let answer = lock(&hold.place).as_mut().map_or(Answer::NotHeld, keep);
-        // Behind what was kept and before it is promised: a program that says so later has the kernel sync what is promised now.
+        // Behind what was kept and before it is promised: a program that says so later has the
+        // kernel sync what is promised now.
         if answer == Answer::Done && self.is_stopped() {
             tracing::warn!("a program cannot reach this supervisor: from now on all syncs end in the kernel");
             self.give_up();
@@ -574,8 +584,9 @@ impl<R: Region> Keeper<R> {
         self.end_those(|hold| hold.holder == holder || hold.is_left_by(holder, is_being_written));
     }
 
-    /// Files without a name are not held any more: they take room on their disk as long as they are open here. What was kept of one is brought to its disk as
-    /// ever, as a power cut may give it its name back.
+    /// Files without a name are not held any more: they take room on their disk as long as they are
+    /// open here. What was kept of one is brought to its disk as ever, as a power cut may give it
+    /// its name back.
     pub(super) fn let_go_of_removed(&self) {
         self.end_those(|hold| lock(&hold.place).as_ref().is_some_and(|place| place.file().is_removed()));
     }
@@ -584,7 +595,8 @@ impl<R: Region> Keeper<R> {
         self.end_those(|_| true);
     }
 
-    /// Ends the holds that are there now and that `ends` names, which may look into their places: the state is not locked.
+    /// Ends the holds that are there now and that `ends` names, which may look into their places:
+    /// the state is not locked.
     fn end_those(&self, ends: impl Fn(&Hold) -> bool) {
         let all: Vec<_> = lock(&self.state).holds.values().cloned().collect();
         all.iter().filter(|hold| ends(hold)).for_each(|hold| self.end_hold(hold));
@@ -616,7 +628,8 @@ impl<R: Region> Keeper<R> {
 
     /// Brings the file to its disk, with everything that it ever got.
     fn bring(&self, hold: &Hold, place: &Place) -> Rest {
-        // What its program commits from now on it takes for nothing, and what it committed before is synced here.
+        // What its program commits from now on it takes for nothing, and what it committed before
+        // is synced here.
         lock(&self.table).allow(hold.file, 0);
         let synced = place.file().sync();
         if let Err(error) = &synced {
@@ -669,7 +682,8 @@ impl<R: Region> Keeper<R> {
         if let Some(Err(error)) = lock(&self.journal).as_mut().map(Journal::make_void) {
             tracing::warn!("the journal of holds cannot be written: {error}");
         }
-        // Not before: what the kernel syncs for a program that finds it held by nobody is newer than what was kept.
+        // Not before: what the kernel syncs for a program that finds it held by nobody is newer
+        // than what was kept.
         held.iter().for_each(|hold| self.remove(hold, Rest::Something));
     }
 
@@ -687,7 +701,8 @@ impl<R: Region> Keeper<R> {
         }
         let journal = lock(&self.journal).take();
         let failed = count(&self.tally.failed);
-        // What failed stays in the pool, and the next run finds it by the journal. Without a journal nothing may seem to count.
+        // What failed stays in the pool, and the next run finds it by the journal. Without a
+        // journal nothing may seem to count.
         let whole = failed == 0 && self.kept.clear_strips().is_ok();
         if let Some(Err(error)) = journal.filter(|_| whole).map(Journal::end) {
             tracing::warn!("the journal of holds cannot be removed: {error}");

@@ -1,23 +1,35 @@
 //! What is kept in persistent memory: a transactional cache, of a disk that is made of files.
 //!
-//! Block `b` of *slot* `s` of that disk is block `b` of the file that the slot stands for. A sync is one transaction of all blocks that were written, and of
-//! the file's size if it is another. The kernel's page cache has at least what is kept, so destaging writes nothing: it has the kernel bring the
-//! files to their disks. When what is kept of a file counts no longer, its slot is made *void*: one bit, durable on return, in a map behind the cache. Slots come in
-//! families of [`FAMILY_SLOTS`], so that a file that goes on being held has another one at once.
+//! Block `b` of *slot* `s` of that disk is block `b` of the file that the slot stands for. A sync
+//! is one transaction of all blocks that were written, and of the file's size if it is another. The
+//! kernel's page cache has at least what is kept, so destaging writes nothing: it has the kernel
+//! bring the files to their disks. When what is kept of a file counts no longer, its slot is made
+//! *void*: one bit, durable on return, in a map behind the cache. Slots come in families of
+//! [`FAMILY_SLOTS`], so that a file that goes on being held has another one at once.
 //!
-//! The program that holds a file may commit to a *strip* by itself, until that is full. What it is about is committed here then, and the same transaction says
-//! in the block with the file's size that this filling of the strip is *absorbed*. Before that block can leave the cache, the strip's head says that nothing counts.
+//! The program that holds a file may commit to a *strip* by itself, until that is full. What it is
+//! about is committed here then, and the same transaction says in the block with the file's size
+//! that this filling of the strip is *absorbed*. Before that block can leave the cache, the strip's
+//! head says that nothing counts.
 //!
-//! A file has a pair of strips: its program hands a full filling over and goes on with the next one, on the other strip, while the older one is absorbed (`wal/pair.rs`). Step by step:
+//! A file has a pair of strips: its program hands a full filling over and goes on with the next
+//! one, on the other strip, while the older one is absorbed (`wal/pair.rs`). Step by step:
 //!
-//! 1. The blocks are read from the file, at least as new as the filling. What is newer in them is on the other strip too, whose records go over them at recovery, or was not synced yet.
-//!    *Cut here*: the records of both fillings count, the older ones first.
-//! 2. One transaction has the blocks, the size and the filling's number. *Cut behind it*: the blocks count, and the newer filling's records over them; the older filling's do not, whatever its head says.
-//! 3. The head of the strip that has this filling, and of no other, says durably that nothing counts. *Cut before it*: as behind step 2, since the block that tells so has not left the cache.
+//! 1. The blocks are read from the file, at least as new as the filling. What is newer in them is
+//!    on the other strip too, whose records go over them at recovery, or was not synced yet. *Cut
+//!    here*: the records of both fillings count, the older ones first.
+//! 2. One transaction has the blocks, the size and the filling's number. *Cut behind it*: the
+//!    blocks count, and the newer filling's records over them; the older filling's do not, whatever
+//!    its head says.
+//! 3. The head of the strip that has this filling, and of no other, says durably that nothing
+//!    counts. *Cut before it*: as behind step 2, since the block that tells so has not left the
+//!    cache.
 //! 4. The program is answered. Not before has it filled that strip again.
 //!
-//! Fillings are absorbed in their order, each before anything else of the file is kept: the number of the last one says of all before it too that they count no more. If one cannot be absorbed,
-//! both stay as they are and nothing more is kept of the file, until its program has synced it by the kernel and what was kept is forgotten, and both fillings with it.
+//! Fillings are absorbed in their order, each before anything else of the file is kept: the number
+//! of the last one says of all before it too that they count no more. If one cannot be absorbed,
+//! both stay as they are and nothing more is kept of the file, until its program has synced it by
+//! the kernel and what was kept is forgotten, and both fillings with it.
 
 use super::blocks::Blocks;
 use super::follower::Follower;
@@ -58,7 +70,8 @@ pub(super) const BLOCK: usize = 4096;
 pub(super) const FILE_BLOCKS: u64 = 1 << 24;
 /// Slots of one hold.
 pub(super) const FAMILY_SLOTS: u32 = 64;
-/// Slots there are. The first family has the files' sizes instead: block `s` of slot 0 is about slot `s`.
+/// Slots there are. The first family has the files' sizes instead: block `s` of slot 0 is about
+/// slot `s`.
 const SLOTS: u32 = 1 << 24;
 const VOID_BYTES: u64 = SLOTS as u64 / 8;
 /// Strips there are at most, for half as many files: more than that are not synced often at a time.
@@ -115,7 +128,8 @@ pub(super) struct Shape {
 impl Shape {
     /// Of a pool of `bytes` of this version.
     fn of(bytes: u64, version: u8) -> Shape {
-        // One byte in so many is a strip's. What was laid out stays as it is, whatever new pools are like.
+        // One byte in so many is a strip's. What was laid out stays as it is, whatever new pools
+        // are like.
         let (share, strip_bytes) = if version < version::LONGER_STRIPS { (16, 256 << 10) } else { (8, STRIP_BYTES) };
         let strips = (bytes / share / strip_bytes).min(STRIPS_MAX);
         let strips = u32::try_from(strips).expect("few");
@@ -274,9 +288,11 @@ pub(super) struct Files {
     failed: Mutex<BTreeSet<u32>>,
     /// Who is told of each, at once: a kill may come before the hold's end.
     on_failure: OnceLock<OnFailure>,
-    /// One flush at a time: one that finds nothing to bring to a disk may not end before the one that is bringing it.
+    /// One flush at a time: one that finds nothing to bring to a disk may not end before the one
+    /// that is bringing it.
     flushing: Mutex<()>,
-    /// Slots with a filling that is being absorbed: what tells so is not written before the strip says it too, and so does not leave the cache.
+    /// Slots with a filling that is being absorbed: what tells so is not written before the strip
+    /// says it too, and so does not leave the cache.
     absorbing: Mutex<BTreeSet<u32>>,
     /// Syncs of files by the supervisor, and the nanoseconds they took.
     syncs: AtomicU64,
@@ -296,21 +312,24 @@ impl Files {
         lock(&self.files).iter().filter_map(|(slot, known)| Some((*slot, known.strip?))).collect()
     }
 
-    /// The first `bytes` that were committed to strip `place` of the file of `slot` are elsewhere too.
+    /// The first `bytes` that were committed to strip `place` of the file of `slot` are elsewhere
+    /// too.
     fn settle(&self, slot: u32, place: usize, bytes: u64) {
         if let Some(known) = lock(&self.files).get_mut(&slot) {
             known.elsewhere[place] = known.elsewhere[place].max(bytes);
         }
     }
 
-    /// Bytes that lie on strips and nowhere else, if `bytes` gives those that were committed to each strip of a pair.
+    /// Bytes that lie on strips and nowhere else, if `bytes` gives those that were committed to
+    /// each strip of a pair.
     fn on_strips(&self, bytes: impl Fn(u32) -> [u64; STRIPS]) -> u64 {
         let files = lock(&self.files);
         let each = files.values().filter_map(|known| Some(bytes(known.strip?).into_iter().zip(known.elsewhere)));
         each.flatten().map(|(all, elsewhere)| all.saturating_sub(elsewhere)).sum()
     }
 
-    /// Brings the file of `slot` to its disk, if there is one. False: it cannot be brought there, now or ever since.
+    /// Brings the file of `slot` to its disk, if there is one. False: it cannot be brought there,
+    /// now or ever since.
     fn sync(&self, slot: u32) -> bool {
         let Some(file) = lock(&self.files).get(&slot).map(|known| Arc::clone(&known.file)) else { return true };
         let began = Instant::now();
@@ -458,7 +477,8 @@ pub struct Fill {
     pub pool_bytes: u64,
     /// Bytes that wait for their disks,
     pub waiting_bytes: u64,
-    /// and those that programs synced by themselves since: they are neither among these nor on their disks.
+    /// and those that programs synced by themselves since: they are neither among these nor on
+    /// their disks.
     pub strip_bytes: u64,
     /// How often the supervisor brought a file to its disk.
     pub disk_syncs: u64,
@@ -479,7 +499,8 @@ pub(super) struct Place {
     member: u32,
     /// The size that was kept last.
     size: Option<u64>,
-    /// The least size that can be kept: that of the file when the slot was empty, or the last one. None: nobody knows.
+    /// The least size that can be kept: that of the file when the slot was empty, or the last one.
+    /// None: nobody knows.
     size_min: Option<u64>,
     /// The pair of strips that its program may commit to.
     strip: Option<u32>,
@@ -492,7 +513,8 @@ pub(super) struct Place {
 /// Why nothing was kept.
 #[derive(Debug)]
 pub(super) enum NotKept {
-    /// There is no room, or too much at once, or the file's disk has failed, or the file was shortened behind our back, or an older filling of its strips is to be absorbed first.
+    /// There is no room, or too much at once, or the file's disk has failed, or the file was
+    /// shortened behind our back, or an older filling of its strips is to be absorbed first.
     NoRoom,
     /// The file cannot be read.
     Unreadable(io::Error),
@@ -503,7 +525,8 @@ pub(super) enum NotKept {
 }
 
 impl Kept<MappedRegion> {
-    /// A pool with nothing in it over all of `region`, and a thread that brings files to their disks.
+    /// A pool with nothing in it over all of `region`, and a thread that brings files to their
+    /// disks.
     pub(super) fn fresh(path: &Path, region: Arc<MappedRegion>) -> Result<Kept<MappedRegion>, Failure> {
         let refused = |why: String| RunFailure::Pool { pool: path.to_owned(), why };
         let mut parts = Parts::of(path, Arc::clone(&region), version::NEW)?;
@@ -521,7 +544,8 @@ impl Kept<MappedRegion> {
     }
 }
 
-/// Brings those files to their disks to whose strips something was committed since they were `seen`.
+/// Brings those files to their disks to whose strips something was committed since they were
+/// `seen`.
 fn bring_committed<R: Region>(files: &Files, strips: &Strips<R>, seen: &mut HashMap<u32, [u64; STRIPS]>) {
     let now = files.with_strips();
     seen.retain(|slot, _| now.iter().any(|(known, _)| known == slot));
@@ -535,7 +559,8 @@ fn bring_committed<R: Region>(files: &Files, strips: &Strips<R>, seen: &mut Hash
     }
 }
 
-/// Whether anybody has mapped a part of `region`. Of a device no part can be had by itself, and its strips are nobody's.
+/// Whether anybody has mapped a part of `region`. Of a device no part can be had by itself, and its
+/// strips are nobody's.
 fn is_mapped(region: &Arc<MappedRegion>) -> impl Fn(u64, u64) -> bool + use<> {
     let region = Arc::clone(region);
     move |at, len| {
@@ -554,8 +579,9 @@ impl<R: Region> Kept<R> {
             uuid: *uuid::Uuid::new_v4().as_bytes(),
             disk: version::disk(),
         };
-        // The strips go first: where they lie now an older pool may have had its blocks, which would seem to say that something counts. The map goes last: without it what lay in
-        // the cache would.
+        // The strips go first: where they lie now an older pool may have had its blocks, which
+        // would seem to say that something counts. The map goes last: without it what lay in the
+        // cache would.
         parts.strips.clear_all().map_err(|error| refused(error.to_string()))?;
         format(&parts.cache, &spec, Contents::Unknown).map_err(|error| refused(error.to_string()))?;
         parts.void.clear().map_err(|error| refused(error.to_string()))?;
@@ -589,7 +615,8 @@ impl<R: Region> Kept<R> {
         bring_committed(&self.files, &self.strips, &mut HashMap::new());
     }
 
-    /// `tell` gets the slot of each file that cannot be brought to its disk, and the file, when that is found out.
+    /// `tell` gets the slot of each file that cannot be brought to its disk, and the file, when
+    /// that is found out.
     pub(super) fn on_failure(&self, tell: impl Fn(u32, FileId) + Send + Sync + 'static) {
         // There is one keeper of a pool.
         let _ = self.files.on_failure.set(Box::new(tell));
@@ -601,7 +628,8 @@ impl<R: Region> Kept<R> {
         u32::try_from(family).ok().filter(|_| family < self.families)
     }
 
-    /// A pair of strips for a program, if there is one: it is to be in the journal before the program knows of it.
+    /// A pair of strips for a program, if there is one: it is to be in the journal before the
+    /// program knows of it.
     pub(super) fn strip(&self) -> Option<u32> {
         self.strips.give()
     }
@@ -642,8 +670,8 @@ impl<R: Region> Kept<R> {
         self.files.insert(place.slot(), Known { file: Arc::clone(&place.file), strip: place.strip, elsewhere });
     }
 
-    /// Keeps `ranges` of the file as they are now, and that it has `size` bytes: all of it, durably, or none. `filling` of its strips, if it is not 0,
-    /// counts no more then.
+    /// Keeps `ranges` of the file as they are now, and that it has `size` bytes: all of it,
+    /// durably, or none. `filling` of its strips, if it is not 0, counts no more then.
     pub(super) fn keep(
         &self,
         place: &mut Place,
@@ -691,7 +719,8 @@ impl<R: Region> Kept<R> {
         Ok(())
     }
 
-    /// The kernel made the file durable: nothing that is kept of it counts any more, durably. Its slot from now on; none: its family has no other.
+    /// The kernel made the file durable: nothing that is kept of it counts any more, durably. Its
+    /// slot from now on; none: its family has no other.
     pub(super) fn forget(&self, place: &mut Place) -> Result<Option<u32>, Error> {
         self.end(place)?;
         place.member += 1;
@@ -709,7 +738,8 @@ impl<R: Region> Kept<R> {
         Ok(())
     }
 
-    /// Whether the file of `place` is on its disk for certain, if `well` it was brought there now. If not, what is kept of it stays.
+    /// Whether the file of `place` is on its disk for certain, if `well` it was brought there now.
+    /// If not, what is kept of it stays.
     pub(super) fn is_brought(&self, place: &Place, well: bool) -> bool {
         if !well {
             self.files.set_failed(place.slot());

@@ -1,4 +1,5 @@
-//! What killed runs left, as far as it lies in default places: pools whose journal is still there, and folders that nobody listens in.
+//! What killed runs left, as far as it lies in default places: pools whose journal is still there,
+//! and folders that nobody listens in.
 
 use super::beside::Beside;
 use super::folder::NAME;
@@ -81,7 +82,8 @@ fn is_unused(pool: &Path) -> bool {
     pool.exists() && !matches!(MappedRegion::open(pool, Access::Private), Err(MapError::InUse { .. }))
 }
 
-/// Folders of runs that belong to this user (for root, to every user), and in which nobody listens any more.
+/// Folders of runs that belong to this user (for root, to every user), and in which nobody listens
+/// any more.
 pub fn left_folders() -> Vec<LeftFolder> {
     let is_own = |folder: &Path| {
         let about = folder.symlink_metadata();

@@ -1,11 +1,14 @@
 //! `tidegate run`: a program whose syncs end in persistent memory, and the supervisor beside it.
 //!
-//! This crate is a quarantine: it gets no features. The file service replaces it, and then it is deleted whole,
-//! with `preload-wire`, the strips of `wal`, and `layout`'s `kept`. Its words are its own: no other crate uses them.
+//! This crate is a quarantine: it gets no features. The file service replaces it, and then it is
+//! deleted whole, with `preload-wire`, the strips of `wal`, and `layout`'s `kept`. Its words are
+//! its own: no other crate uses them.
 //!
-//! The library that is loaded under the program (`libtidegate_preload.so`) asks this supervisor to hold files and to keep what was written to them; see
-//! its preamble for the rules between the two. Here `keeper` answers, `kept` is the persistent memory, `journal` says which file is which,
-//! `recover` brings back what a power cut left, `door` listens, and `program` starts the program and speaks for it.
+//! The library that is loaded under the program (`libtidegate_preload.so`) asks this supervisor to
+//! hold files and to keep what was written to them; see its preamble for the rules between the two.
+//! Here `keeper` answers, `kept` is the persistent memory, `journal` says which file is which,
+//! `recover` brings back what a power cut left, `door` listens, and `program` starts the program
+//! and speaks for it.
 
 #![forbid(unsafe_code)]
 
@@ -148,7 +151,8 @@ pub fn run(library: &Path, asked: &Asked, command: &[OsString], around: Around) 
     ended
 }
 
-/// Maps the pool at `path`, made now with `size` bytes if it is absent: persistent memory, unless it `is_trial`.
+/// Maps the pool at `path`, made now with `size` bytes if it is absent: persistent memory, unless
+/// it `is_trial`.
 fn map(path: &Path, size: u64, is_trial: bool) -> Result<MappedRegion, Failure> {
     let is_new = matches!(path.try_exists(), Ok(false));
     let region = kept::map(path, size)?;
@@ -193,7 +197,8 @@ pub fn pool_or_default(pool: Option<&Path>) -> PathBuf {
     pool.map_or_else(default_paths::default_pool, Path::to_owned)
 }
 
-/// Whether `error` says that nothing is there: no such file, or a file where a folder would have to be.
+/// Whether `error` says that nothing is there: no such file, or a file where a folder would have to
+/// be.
 fn is_absent(error: &std::io::Error) -> bool {
     matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory)
 }

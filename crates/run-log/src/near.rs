@@ -1,7 +1,9 @@
-//! A thread that answers one client stays on that client's core while the client waits, and off it while the client goes on.
+//! A thread that answers one client stays on that client's core while the client waits, and off it
+//! while the client goes on.
 //!
-//! Client and supervisor take turns: one waits while the other works. On one core the turn is a switch; across cores each turn wakes a processor, which takes
-//! several times as long as keeping a block. What the client does not wait for would only be in its way there.
+//! Client and supervisor take turns: one waits while the other works. On one core the turn is a
+//! switch; across cores each turn wakes a processor, which takes several times as long as keeping a
+//! block. What the client does not wait for would only be in its way there.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use tidegate_preload_wire::Where;
@@ -15,7 +17,8 @@ pub(super) struct Near {
 }
 
 impl Near {
-    /// The client asked for an answer from there. Where the system refuses, the thread stays where it is.
+    /// The client asked for an answer from there. Where the system refuses, the thread stays where
+    /// it is.
     pub(super) fn follow(&mut self, place: Option<Where>) {
         let Some(place) = place.filter(|place| self.place != Some(*place)) else { return };
         let (Where::On(core) | Where::Off(core)) = place;

@@ -72,7 +72,8 @@ impl Notes {
         let place = place_of(mark);
         let turn = self.word(turn_at(place)).unwrap_or_default();
         self.words.store_u64(turn_at(place), turn.wrapping_add(1));
-        // Whoever noted something in this half and found the same turn behind it did so before this.
+        // Whoever noted something in this half and found the same turn behind it did so before
+        // this.
         fence(Ordering::SeqCst);
         let flags = self.cleared(flags_at(place, turn)).unwrap_or(DOUBT);
         let mut noted = Noted { ranges: Vec::new(), appended: flags & APPENDED != 0, doubt: flags & DOUBT != 0 };

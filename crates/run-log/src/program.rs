@@ -72,8 +72,8 @@ fn named(path: &Path) -> OsString {
     named
 }
 
-/// Runs `words` to the end, and hands on the signals that come meanwhile. The answer is the program's: its exit code, or 128 and the signal that
-/// ended it.
+/// Runs `words` to the end, and hands on the signals that come meanwhile. The answer is the
+/// program's: its exit code, or 128 and the signal that ended it.
 pub(super) fn run(words: &[OsString], environment: &Environment) -> Result<ExitCode, Failure> {
     let (program, arguments) = words.split_first().expect("the grammar demands a command");
     // Before the program starts, so that none is lost.
@@ -84,13 +84,15 @@ pub(super) fn run(words: &[OsString], environment: &Environment) -> Result<ExitC
     let signals = signals.map_err(Failure::system("listening to signals"))?;
     let started = Command::new(program).args(arguments).envs(environment.0.iter().cloned()).spawn();
     let child = started.map_err(|error| RunFailure::NotStarted { program: program.clone(), error })?;
-    // Only now, as the program has its own limit by then: each process that asks takes a descriptor here, and each file that is held.
+    // Only now, as the program has its own limit by then: each process that asks takes a descriptor
+    // here, and each file that is held.
     rlimits::raise_descriptors();
     let status = wait(child, signals)?;
     Ok(ExitCode::from(exit_code(status)))
 }
 
-/// While this lives, a signal ends this process at once: the program has ended, and what waits for the files' disks is in the pool, and the kernel's.
+/// While this lives, a signal ends this process at once: the program has ended, and what waits for
+/// the files' disks is in the pool, and the kernel's.
 pub(super) struct Impatience {
     handle: Handle,
 }

@@ -1,29 +1,44 @@
 //! What a run that did not end well left in its pool, brought to the files.
 //!
-//! While the system has not been booted anew, the kernel has everything that was ever written: the files are synced, each by itself so that a disk's failure is told, and
-//! that is all. After a power cut, what
-//! was kept is written to the files that were held. A file that is missing, another one, or written since the power came back is not touched, nor is one
-//! whose disk failed, in whatever boot: what was kept of it goes to a folder beside the pool. So does everything from a pool that is no persistent memory: of
-//! its pages the power cut left those that the kernel happened to write back, and the files may be newer.
+//! While the system has not been booted anew, the kernel has everything that was ever written: the
+//! files are synced, each by itself so that a disk's failure is told, and that is all. After a
+//! power cut, what was kept is written to the files that were held. A file that is missing, another
+//! one, or written since the power came back is not touched, nor is one whose disk failed, in
+//! whatever boot: what was kept of it goes to a folder beside the pool. So does everything from a
+//! pool that is no persistent memory: of its pages the power cut left those that the kernel
+//! happened to write back, and the files may be newer.
 //!
-//! When a file was written is told by the clock. If that was behind when the system came up, and was put right since, a file that was written meanwhile seems to be from before. It is found out if the file seems to be
-//! even older than when its hold began: then it is *doubtful*, and what was kept of it goes to the folder beside the pool, not over it.
+//! When a file was written is told by the clock. If that was behind when the system came up, and
+//! was put right since, a file that was written meanwhile seems to be from before. It is found out
+//! if the file seems to be even older than when its hold began: then it is *doubtful*, and what was
+//! kept of it goes to the folder beside the pool, not over it.
 //!
-//! A name and a file that is at it may be held at once, and what was kept of both may count. While a strip tells what the name leads to, and the name was not given up since, the name wins, and what was kept of the file goes aside. For the strip tells of
-//! files that were made where there was none. So by then the file that was held there had lost that name, and not by being renamed, or while it had another one: either would have ended its hold first. What was
-//! synced to it is of a file that its program has removed, though the supervisor had not let go of it yet. While the strip tells nothing, the file wins: it may well be what the name leads to.
+//! A name and a file that is at it may be held at once, and what was kept of both may count. While
+//! a strip tells what the name leads to, and the name was not given up since, the name wins, and
+//! what was kept of the file goes aside. For the strip tells of files that were made where there
+//! was none. So by then the file that was held there had lost that name, and not by being renamed,
+//! or while it had another one: either would have ended its hold first. What was synced to it is of
+//! a file that its program has removed, though the supervisor had not let go of it yet. While the
+//! strip tells nothing, the file wins: it may well be what the name leads to.
 //!
-//! The journal goes last. Until then everything can be done again, as often as the power fails, or a disk, or somebody kills the recovery. Meanwhile others may use what was brought, and what they
-//! make of it is newer than the pool. So the journal says of each file and name, when it is durable and before the next one is touched, that it was brought, and what became of it; who does
-//! it again passes over it, whatever lies there by then, and tells what became of it as if he had brought it himself.
+//! The journal goes last. Until then everything can be done again, as often as the power fails, or
+//! a disk, or somebody kills the recovery. Meanwhile others may use what was brought, and what they
+//! make of it is newer than the pool. So the journal says of each file and name, when it is durable
+//! and before the next one is touched, that it was brought, and what became of it; who does it
+//! again passes over it, whatever lies there by then, and tells what became of it as if he had
+//! brought it himself.
 //!
-//! - *Cut before the line*: the file is brought once more. It is either as the last recovery left it, in part or whole, or somebody has used it before it was told that it is there.
+//! - *Cut before the line*: the file is brought once more. It is either as the last recovery left
+//!   it, in part or whole, or somebody has used it before it was told that it is there.
 //! - *Cut in the line*: what is there of it is no line, and it is as if it had been cut before.
-//! - *Cut behind the line*: nothing of the file is written again. The pool still has it, and nobody asks for it.
-//! - *A file system that is not mounted*: what was kept of its files stays in the pool, and the journal with it. What is found under their names is on another file system, and says nothing.
+//! - *Cut behind the line*: nothing of the file is written again. The pool still has it, and nobody
+//!   asks for it.
+//! - *A file system that is not mounted*: what was kept of its files stays in the pool, and the
+//!   journal with it. What is found under their names is on another file system, and says nothing.
 //!   Recovery is done again when that one is mounted, and passes over what it had brought by then.
-//! - *In the boot of the run*, where all files that have not failed have everything by then, the journal says that before the failed ones are brought: what was kept of the others is older than what
-//!   programs make of them from then on.
+//! - *In the boot of the run*, where all files that have not failed have everything by then, the
+//!   journal says that before the failed ones are brought: what was kept of the others is older
+//!   than what programs make of them from then on.
 
 use super::beside::Beside;
 use super::file_system::FileSystem;
@@ -56,9 +71,11 @@ pub struct Recovered {
     pub written: Vec<PathBuf>,
     /// What was put aside.
     pub salvaged: Vec<Salvaged>,
-    /// Whether the pool has nothing that can be read: the power failed, and it is no persistent memory.
+    /// Whether the pool has nothing that can be read: the power failed, and it is no persistent
+    /// memory.
     pub is_lost: bool,
-    /// Files that a program had removed and the power cut had not: where they were, and where their bytes are.
+    /// Files that a program had removed and the power cut had not: where they were, and where their
+    /// bytes are.
     pub removed: Vec<(PathBuf, PathBuf)>,
     /// What lies where a program had removed files, and was left alone.
     pub left: Vec<LeftAlone>,
@@ -111,7 +128,8 @@ impl Recovered {
         }
     }
 
-    /// Whether a file in the folder of `named` was put aside, as others use it since the power came back.
+    /// Whether a file in the folder of `named` was put aside, as others use it since the power came
+    /// back.
     fn has_changed_beside(&self, named: &Named) -> bool {
         let beside = |salvaged: &Salvaged| salvaged.file.parent() == named.path.parent();
         let changed = |unlike| matches!(unlike, Unlike::Changed | Unlike::ClockBehind);
@@ -152,8 +170,9 @@ impl Recovered {
     }
 }
 
-/// Brings everything in the pool on `region` to its files, or else to the folder `salvage`, and removes the journal then. Nothing is needed of the
-/// pool any more, and it says so itself. What stays in the pool, as its file system is not mounted, keeps the journal there too.
+/// Brings everything in the pool on `region` to its files, or else to the folder `salvage`, and
+/// removes the journal then. Nothing is needed of the pool any more, and it says so itself. What
+/// stays in the pool, as its file system is not mounted, keeps the journal there too.
 pub(super) fn recover(
     beside: &Beside,
     region: &Arc<MappedRegion>,
@@ -175,7 +194,8 @@ pub(super) fn recover(
     let salvage = held_file::own_salvage(&salvage)?;
     let boot = journal::this_boot().map_err(Failure::system("asking which boot this is"))?;
     if left.boot == boot {
-        // Before the sync: what a program of that run commits and takes for durable was written before.
+        // Before the sync: what a program of that run commits and takes for durable was written
+        // before.
         journal::shut_strips(&journal_at).map_err(unreadable)?;
         rustix::fs::sync();
     }
@@ -211,7 +231,8 @@ fn parts_on(region: &Arc<MappedRegion>, path: &Path) -> Result<Parts<MappedRegio
     Parts::of(path, Arc::clone(region), version::version_on(region).unwrap_or(version::NEW))
 }
 
-/// In the boot of the run, brings every file to its disk. One that cannot be brought there has failed: the kernel may not have it any more. The others have everything.
+/// In the boot of the run, brings every file to its disk. One that cannot be brought there has
+/// failed: the kernel may not have it any more. The others have everything.
 pub(super) fn sync_each(left: &mut Left, boot: &str, ground: &dyn Ground, journal: &mut Journal) -> io::Result<()> {
     if left.is_void || left.boot != boot {
         return Ok(());
@@ -221,7 +242,8 @@ pub(super) fn sync_each(left: &mut Left, boot: &str, ground: &dyn Ground, journa
         if ground.sync(named).is_ok() {
             continue;
         }
-        // At once, as the kernel says so once. All holds of it: those that ended well have nothing in the pool.
+        // At once, as the kernel says so once. All holds of it: those that ended well have nothing
+        // in the pool.
         for named in left.holds.iter().filter(|other| other.path == named.path) {
             journal.add_failed(named.family)?;
             left.failed.insert(named.family);
@@ -235,7 +257,8 @@ pub(super) fn sync_each(left: &mut Left, boot: &str, ground: &dyn Ground, journa
     Ok(())
 }
 
-/// Refuses a pool with something that only it may have, while nobody knows of which files. In a pool that is no persistent memory there may be anything.
+/// Refuses a pool with something that only it may have, while nobody knows of which files. In a
+/// pool that is no persistent memory there may be anything.
 fn refuse_orphans(pool: &Path, journal: &Path, region: &Arc<MappedRegion>) -> Result<(), Failure> {
     if !matches!(region.domain(), Domain::PowerFail { .. }) || !version::is_pool(region) {
         return Ok(());
@@ -277,8 +300,9 @@ pub(super) struct Recovery<'a> {
 /// The blocks of one file that only the pool has, by the slot and number.
 type Blocks = Vec<(u32, u64)>;
 
-/// What only the pool has of one file: blocks, and records that go over them, the oldest first. An absorbed block may be newer than some of
-/// those: then a newer record has its bytes too, or no sync has promised them.
+/// What only the pool has of one file: blocks, and records that go over them, the oldest first. An
+/// absorbed block may be newer than some of those: then a newer record has its bytes too, or no
+/// sync has promised them.
 struct Only {
     blocks: Blocks,
     records: Vec<Record>,
@@ -331,13 +355,15 @@ impl Recovery<'_> {
         Ok(recovered)
     }
 
-    /// The file system of `named`, if something was kept of that which is to be written there, and it is not mounted.
+    /// The file system of `named`, if something was kept of that which is to be written there, and
+    /// it is not mounted.
     fn missing<R: Region>(&self, pool: &Opened<R>, named: &Named, blocks: &Blocks) -> io::Result<Option<FileSystem>> {
         let is_kept = !blocks.is_empty() || !self.records(pool, named)?.is_empty();
         if is_kept && self.unlike(named).is_none() { self.ground.missing(named) } else { Ok(None) }
     }
 
-    /// Brings what was kept of `named`, durably, and has the journal say so. None: there is nothing.
+    /// Brings what was kept of `named`, durably, and has the journal say so. None: there is
+    /// nothing.
     fn bring_one<R: Region>(
         &mut self,
         pool: &Opened<R>,
@@ -402,7 +428,8 @@ impl Recovery<'_> {
         }
     }
 
-    /// Where what was kept of `named` goes, by what was `found` in its place, and what has become of it then.
+    /// Where what was kept of `named` goes, by what was `found` in its place, and what has become
+    /// of it then.
     fn target(&mut self, named: &Named, found: Found, resumed: bool) -> io::Result<(Box<dyn Target>, Brought)> {
         match found {
             Found::Same(target) => {
@@ -418,7 +445,8 @@ impl Recovery<'_> {
         }
     }
 
-    /// Sees to it that the file has the name `named` that was synced last, or none if that was removed. Not `beside_changed` ones: somebody has begun to use what the power cut left.
+    /// Sees to it that the file has the name `named` that was synced last, or none if that was
+    /// removed. Not `beside_changed` ones: somebody has begun to use what the power cut left.
     fn bring_name<R: Region>(
         &mut self,
         pool: &Opened<R>,
@@ -451,7 +479,8 @@ impl Recovery<'_> {
         Ok(Some(brought))
     }
 
-    /// Whether a strip tells what has the name `named`, and did so to the end: of one that was given up others may have made a file and held that.
+    /// Whether a strip tells what has the name `named`, and did so to the end: of one that was
+    /// given up others may have made a file and held that.
     fn is_told<R: Region>(&self, pool: &Opened<R>, named: &Named) -> bool {
         if self.left.failed.contains(&named.family) {
             return false;
@@ -482,7 +511,8 @@ fn other(error: impl ToString) -> io::Error {
     io::Error::other(error.to_string())
 }
 
-/// Whether the records that a strip's head tells of count: their slot is not void, and their filling not absorbed.
+/// Whether the records that a strip's head tells of count: their slot is not void, and their
+/// filling not absorbed.
 fn counts<R: Region>(pool: &Opened<R>, counting: Counting) -> bool {
     let mut block = vec![0; BLOCK];
     // A block that cannot be read says nothing.
@@ -502,8 +532,9 @@ fn blocks_by_family<R: Region>(pool: &Opened<R>) -> BTreeMap<u32, Blocks> {
     families
 }
 
-/// Writes what only the pool has into `target`, no block behind the size that was kept with it, and brings it to its disk. A size that the pool does not have
-/// any more is `durable`: the disk had it.
+/// Writes what only the pool has into `target`, no block behind the size that was kept with it, and
+/// brings it to its disk. A size that the pool does not have any more is `durable`: the disk had
+/// it.
 fn write<R: Region>(pool: &Opened<R>, target: &dyn Target, only: &Only, durable: u64) -> io::Result<()> {
     let mut block = vec![0; BLOCK];
     let read = |lba, block: &mut [u8]| pool.cache.read(lba, block).map_err(other);

@@ -1,11 +1,13 @@
-//! How a held file is read: from the kernel's pages where they can be mapped, which takes a third of the time of a system call and its copy.
+//! How a held file is read: from the kernel's pages where they can be mapped, which takes a third
+//! of the time of a system call and its copy.
 
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::sync::{Mutex, PoisonError};
 use tidegate_media::MappedFile;
 
-/// Bytes of a view at least, and at most: what lies behind is read by the system. Page tables for so much take 2 MiB.
+/// Bytes of a view at least, and at most: what lies behind is read by the system. Page tables for
+/// so much take 2 MiB.
 const VIEW_BYTES: (u64, u64) = (1 << 20, 1 << 30);
 
 /// What is known of one file.
@@ -29,9 +31,11 @@ enum View {
 }
 
 impl Sight {
-    /// Fills `block` from byte `at` of `file` on, behind its end with zeroes. False: the system is to read it.
+    /// Fills `block` from byte `at` of `file` on, behind its end with zeroes. False: the system is
+    /// to read it.
     ///
-    /// The size is asked if `block` ends behind that of the last time. Should the file be shorter since, whole pages behind its end are refused, and the kernel has put zeroes into the rest
+    /// The size is asked if `block` ends behind that of the last time. Should the file be shorter
+    /// since, whole pages behind its end are refused, and the kernel has put zeroes into the rest
     /// of its last page; only who stores to a mapping of that page could put others there.
     pub(super) fn read(&self, file: &File, at: u64, block: &mut [u8]) -> bool {
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,9 +1,12 @@
 //! The strips of a pool: parts of it to which programs commit by themselves.
 //!
-//! They are given in pairs, an even one and the next, to be filled in turn; the pair has the number of the first. A pair is given to a program together with a file, and used again when nobody
-//! holds the file and nobody has any of it mapped: a program that is slow to notice may still be storing to it.
+//! They are given in pairs, an even one and the next, to be filled in turn; the pair has the number
+//! of the first. A pair is given to a program together with a file, and used again when nobody
+//! holds the file and nobody has any of it mapped: a program that is slow to notice may still be
+//! storing to it.
 //!
-//! A run before there were pairs gave single strips, odd ones too. Read as a pair, such a strip has a neighbour whose records are of another family, or of another run.
+//! A run before there were pairs gave single strips, odd ones too. Read as a pair, such a strip has
+//! a neighbour whose records are of another family, or of another run.
 
 use super::span::Span;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -86,12 +89,14 @@ impl<R: Region> Strips<R> {
         self.given.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Nothing on any strip counts, durably on return. Whoever has one mapped from an older run may say again that something counts, and takes it for nothing.
+    /// Nothing on any strip counts, durably on return. Whoever has one mapped from an older run may
+    /// say again that something counts, and takes it for nothing.
     pub(super) fn clear_all(&self) -> std::result::Result<(), Sealed> {
         self.strips.iter().try_for_each(clear)
     }
 
-    /// A pair for nobody else, on which nothing counts. None: there is none, or the memory takes no stores any more.
+    /// A pair for nobody else, on which nothing counts. None: there is none, or the memory takes no
+    /// stores any more.
     pub(super) fn give(&self) -> Option<u32> {
         let mut given = self.given();
         let pairs = (0..).step_by(STRIPS).zip(given.chunks_exact(STRIPS));

@@ -1,4 +1,5 @@
-//! The table of held files, as the supervisor writes it. Programs only read it, but for the words in which holders of names say who has them.
+//! The table of held files, as the supervisor writes it. Programs only read it, but for the words
+//! in which holders of names say who has them.
 
 use crate::failure::Failure;
 use std::path::Path;
@@ -29,7 +30,8 @@ impl Table {
         table
     }
 
-    /// Enters that `holder` holds `file`, and may commit to its strips for `slot`; 0: it may not. False: there is no row left.
+    /// Enters that `holder` holds `file`, and may commit to its strips for `slot`; 0: it may not.
+    /// False: there is no row left.
     pub(super) fn enter(&mut self, file: FileId, holder: u64, slot: u32) -> bool {
         let free = self.rows.iter().position(Option::is_none).unwrap_or(self.rows.len());
         if free as u64 >= SLOTS {
@@ -45,8 +47,9 @@ impl Table {
         true
     }
 
-    /// From now on the holder of `file` may commit to its strips for `slot`, and for no other; 0: for none. What it committed before is known of when this returns to
-    /// whoever syncs the file then.
+    /// From now on the holder of `file` may commit to its strips for `slot`, and for no other; 0:
+    /// for none. What it committed before is known of when this returns to whoever syncs the file
+    /// then.
     pub(super) fn allow(&mut self, file: FileId, slot: u32) {
         if let Some(row) = self.rows.iter().position(|known| *known == Some(file)) {
             self.words.store_u64(row_at(row as u64) + SLOT_COLUMN, slot.into());
@@ -79,7 +82,8 @@ impl Table {
     }
 
     fn store(&self, row: usize, [device, inode, holder, slot]: [u64; 4]) {
-        // The holder last if there is one, first if there is none: a row that is read meanwhile names no wrong file.
+        // The holder last if there is one, first if there is none: a row that is read meanwhile
+        // names no wrong file.
         let mut columns = [(SLOT_COLUMN, slot), (0, device), (8, inode), (16, holder)];
         if holder == 0 {
             columns.reverse();
@@ -94,8 +98,9 @@ impl Table {
         self.words.store_u64(NAMES_AT, names as u64);
         self.words.store_u64(USED_AT, self.rows.len() as u64);
         self.words.store_u64(EPOCH_AT, self.epoch);
-        // A writer writes and looks at the epoch then; whoever is answered after this syncs what was written before. The system call of the
-        // answer is a barrier by itself; this one says so.
+        // A writer writes and looks at the epoch then; whoever is answered after this syncs what
+        // was written before. The system call of the answer is a barrier by itself; this one says
+        // so.
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
     }
 }

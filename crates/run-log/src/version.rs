@@ -1,7 +1,10 @@
 //! Which pools this program reads, and which it lays out.
 //!
-//! Of version 5, strips are twice as long as before. Of version 4, a strip may be that of a name, which programs that know none but older versions take for a file's. Of version 3, a file may have records on two strips. A program that knows none but version 2 reads one of them, so it has to refuse the pool. In a pool of version 2
-//! the neighbour of a file's strip has nothing of that file: it is read like any other.
+//! Of version 5, strips are twice as long as before. Of version 4, a strip may be that of a name,
+//! which programs that know none but older versions take for a file's. Of version 3, a file may
+//! have records on two strips. A program that knows none but version 2 reads one of them, so it has
+//! to refuse the pool. In a pool of version 2 the neighbour of a file's strip has nothing of that
+//! file: it is read like any other.
 
 use crate::failure::{Failure, RunFailure};
 use std::path::Path;

@@ -4,8 +4,8 @@ use tidegate_media::sync::{set_thread_token, thread_token};
 
 /// Runs `work` as core `core`: its flushes wait for a fence of that core and no other.
 ///
-/// The calling thread answers [`thread_token`] with `core` meanwhile, and with its former token after, also
-/// when `work` panics.
+/// The calling thread answers [`thread_token`] with `core` meanwhile, and with its former token
+/// after, also when `work` panics.
 pub fn on_core<T>(core: u32, work: impl FnOnce() -> T) -> T {
     let _restore = Restore(thread_token());
     set_thread_token(core);

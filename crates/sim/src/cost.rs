@@ -1,8 +1,9 @@
 //! What single acts cost in virtual time: of a processor, of memories, of disks.
 //!
-//! A [`Profile`] is one platform: a [`Figure`] for each act, with the source of each number. [`TimedRegion`] and [`TimedDisk`] charge
-//! them to whoever runs, through a [`Timeline`]. What is not in here (arithmetic, branches, cache misses outside a region) costs nothing, so a
-//! prediction errs to the fast side.
+//! A [`Profile`] is one platform: a [`Figure`] for each act, with the source of each number.
+//! [`TimedRegion`] and [`TimedDisk`] charge them to whoever runs, through a [`Timeline`]. What is
+//! not in here (arithmetic, branches, cache misses outside a region) costs nothing, so a prediction
+//! errs to the fast side.
 //!
 //! Times are picoseconds, because one streamed line takes a few nanoseconds and a fraction.
 

@@ -1,9 +1,11 @@
-//! A power cut: the durable contents, the stores pending at that instant, and every image they may leave.
+//! A power cut: the durable contents, the stores pending at that instant, and every image they may
+//! leave.
 //!
-//! An image is one choice per line, and the lines choose independently (rule 4): a prefix of the line's word
-//! stores (rule 6) with any subset of its other stores (rule 5). The choices of lines multiply, so a cut in the middle of
-//! a block of data has 2^64 images and more. Words that recovery never reads may therefore be *reduced*
-//! ([`Reduction`]): none of them, all, one, all but one, or a random subset arrives.
+//! An image is one choice per line, and the lines choose independently (rule 4): a prefix of the
+//! line's word stores (rule 6) with any subset of its other stores (rule 5). The choices of lines
+//! multiply, so a cut in the middle of a block of data has 2^64 images and more. Words that
+//! recovery never reads may therefore be *reduced* ([`Reduction`]): none of them, all, one, all but
+//! one, or a random subset arrives.
 
 use crate::image::{Image, in_memory};
 use crate::region::Region;
@@ -60,12 +62,14 @@ impl Store {
     }
 }
 
-/// Which words may be tried in fewer than all combinations, and how many images of one cut are too many.
+/// Which words may be tried in fewer than all combinations, and how many images of one cut are too
+/// many.
 #[derive(Clone, Debug)]
 pub struct Reduction {
     /// Byte ranges that recovery never reads. A word store in one is not reduced.
     pub ranges: Vec<Range<u64>>,
-    /// How many random subsets of the reduced words are tried beside none, all, one and all but one.
+    /// How many random subsets of the reduced words are tried beside none, all, one and all but
+    /// one.
     pub random_subsets: u32,
     /// With more images than this, corners and samples stand for all.
     pub images_max: u64,
@@ -103,8 +107,8 @@ pub struct Counts {
     pub sampled: bool,
 }
 
-/// Runs `script` on a region that holds `start`, and returns every cut that matters: one before each fence, in
-/// order, and one at the end.
+/// Runs `script` on a region that holds `start`, and returns every cut that matters: one before
+/// each fence, in order, and one at the end.
 pub fn power_cuts(start: &Image, script: impl FnOnce(&Arc<Region>)) -> Vec<Cut> {
     let region = Arc::new(Region::from_image(start.clone()));
     region.record_cuts();
@@ -132,7 +136,8 @@ impl Cut {
         self.pending.is_empty()
     }
 
-    /// Each image that this cut may leave, once; those that differ only in reduced words in fewer combinations.
+    /// Each image that this cut may leave, once; those that differ only in reduced words in fewer
+    /// combinations.
     pub fn images(&self, reduction: &Reduction) -> Images<'_> {
         Images::new(self, reduction)
     }
@@ -160,7 +165,8 @@ impl Cut {
         image
     }
 
-    /// The words in which `image` differs from the durable contents: offset, durable word, word in the image.
+    /// The words in which `image` differs from the durable contents: offset, durable word, word in
+    /// the image.
     pub fn difference(&self, image: &Image) -> Vec<(u64, u64, u64)> {
         let mut words: Vec<u64> = self.pending.iter().map(|store| store.at).collect();
         words.sort_unstable();

@@ -1,9 +1,9 @@
 //! A simulated disk: a volatile cache in front of sectors, and what a power cut leaves of it.
 //!
-//! The rules are D1 to D6 of `docs/media-model.md`. What is written is visible at once and durable after a
-//! flush (or by FUA); until then each sector of it arrives or does not, in any order and combination, and one
-//! that is under way may tear. After a failed flush nothing that it covered is ever flushed again: whoever
-//! wrote it must write it anew.
+//! The rules are D1 to D6 of `docs/media-model.md`. What is written is visible at once and durable
+//! after a flush (or by FUA); until then each sector of it arrives or does not, in any order and
+//! combination, and one that is under way may tear. After a failed flush nothing that it covered is
+//! ever flushed again: whoever wrote it must write it anew.
 
 use crate::image::{Image, in_memory};
 use std::ops::Range;
@@ -252,7 +252,8 @@ impl DiskCut {
         self.cached.len()
     }
 
-    /// Where sectors begin, in bytes, that a flush was said to have made durable and did not. May repeat.
+    /// Where sectors begin, in bytes, that a flush was said to have made durable and did not. May
+    /// repeat.
     pub fn lied_about(&self) -> impl Iterator<Item = u64> + '_ {
         self.cached.iter().filter(|sector| sector.lied_about).map(|sector| sector.at)
     }
@@ -271,8 +272,8 @@ impl DiskCut {
         image
     }
 
-    /// Every image without torn sectors, each once. Fails with the number of combinations if there are more
-    /// than `images_max`.
+    /// Every image without torn sectors, each once. Fails with the number of combinations if there
+    /// are more than `images_max`.
     pub fn images(&self, images_max: u64) -> Result<Vec<DiskImage>, f64> {
         let mut sectors = self.cached.clone();
         sectors.sort_by_key(|sector| sector.at);

@@ -3,7 +3,8 @@
 use std::hash::{Hash, Hasher};
 use tidegate_virtual_cores::mix;
 
-/// Returns a number that equal values share and others, as good as always, do not. It is no other in another process.
+/// Returns a number that equal values share and others, as good as always, do not. It is no other
+/// in another process.
 pub fn hash_of(value: &(impl Hash + ?Sized)) -> u64 {
     let mut hasher = WordHasher(SEED);
     value.hash(&mut hasher);

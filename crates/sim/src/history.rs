@@ -1,10 +1,12 @@
-//! Histories: when each operation on a block began and ended, and whether one order of all of them explains what reads saw.
+//! Histories: when each operation on a block began and ended, and whether one order of all of them
+//! explains what reads saw.
 //!
-//! Contents are unique, so each one and the reads that saw it form a *cluster*, which every order keeps together. A cluster whose
-//! first end comes before its last begin must be in force all the time between them: such times must not overlap. Any other
-//! cluster has to be in force at some time between its last begin and its first end: that must not lie within one of
-//! those. Nothing else can go wrong (Gibbons and Korach, "Testing shared memories", 1997). What is left out, as contents that are
-//! not unique, only makes the verdict milder.
+//! Contents are unique, so each one and the reads that saw it form a *cluster*, which every order
+//! keeps together. A cluster whose first end comes before its last begin must be in force all the
+//! time between them: such times must not overlap. Any other cluster has to be in force at some
+//! time between its last begin and its first end: that must not lie within one of those. Nothing
+//! else can go wrong (Gibbons and Korach, "Testing shared memories", 1997). What is left out, as
+//! contents that are not unique, only makes the verdict milder.
 
 use crate::oracle::Content;
 use std::collections::BTreeMap;
@@ -47,7 +49,8 @@ impl std::fmt::Display for Inexplicable {
 }
 
 impl History {
-    /// A device whose blocks hold `contents`. Give only unique ones: [`History::read`] overlooks those it does not know.
+    /// A device whose blocks hold `contents`. Give only unique ones: [`History::read`] overlooks
+    /// those it does not know.
     pub fn new(contents: impl IntoIterator<Item = Option<Content>>) -> History {
         let at_rest = Cluster { began: 0, first_end: 0, last_begin: 0, first_read: u64::MAX };
         let block = |content: Option<Content>| content.into_iter().map(|content| (content, at_rest)).collect();

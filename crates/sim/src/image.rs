@@ -9,8 +9,8 @@ pub const PAGE_BYTES: usize = 4096;
 
 type Page = [u8; PAGE_BYTES];
 
-/// The bytes of a medium at one instant. A clone costs a few nanoseconds per page stored to so far, and
-/// shares the pages; a page never stored to takes no memory, so an image may be terabytes long.
+/// The bytes of a medium at one instant. A clone costs a few nanoseconds per page stored to so far,
+/// and shares the pages; a page never stored to takes no memory, so an image may be terabytes long.
 #[derive(Clone)]
 pub struct Image {
     len: u64,
@@ -183,7 +183,8 @@ fn same_pages(one: &Image, other: &Image) -> bool {
     })
 }
 
-/// Puts the bits of `value` under `mask` into the word at `at`, and says how that changes the image's hash.
+/// Puts the bits of `value` under `mask` into the word at `at`, and says how that changes the
+/// image's hash.
 fn replace(page: &mut Page, at: u64, mask: u64, value: u64) -> u64 {
     let within = within_page(at);
     let old = word_of(page, within);
@@ -225,7 +226,8 @@ fn pieces(at: u64, len: usize) -> impl Iterator<Item = (u64, usize, std::ops::Ra
     })
 }
 
-/// The aligned words that `bytes` at `at` touch: offset, mask of the bits stored, value under the mask.
+/// The aligned words that `bytes` at `at` touch: offset, mask of the bits stored, value under the
+/// mask.
 pub(crate) fn words(at: u64, bytes: &[u8]) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
     let end = at + bytes.len() as u64;
     let first = at - at % 8;

@@ -1,4 +1,5 @@
-//! A device or a memory with something done at its accesses: made slower, watched, or overtaken in the middle.
+//! A device or a memory with something done at its accesses: made slower, watched, or overtaken in
+//! the middle.
 
 use crate::disk::SECTOR_BYTES;
 use std::sync::Arc;
@@ -7,7 +8,8 @@ use tidegate_media::{
     BlockDevice, Durability, Extent, Geometry, Lba, LbaRange, LineOrder, Poison, Region, Result, Sealed,
 };
 
-/// What is done at the reads, writes and flushes of a device, around the device's own; each is only passed on unless it is given here.
+/// What is done at the reads, writes and flushes of a device, around the device's own; each is only
+/// passed on unless it is given here.
 pub trait Intercept: Send + Sync {
     /// Does a read of `device`.
     fn read<D: BlockDevice + ?Sized>(&self, device: &D, at: Lba, out: &mut [u8]) -> Result<()> {
@@ -25,7 +27,8 @@ pub trait Intercept: Send + Sync {
     }
 }
 
-/// A device whose reads, writes and flushes go through an [`Intercept`], and whose other requests are passed on.
+/// A device whose reads, writes and flushes go through an [`Intercept`], and whose other requests
+/// are passed on.
 pub struct Intercepted<D: ?Sized, I> {
     /// The device.
     pub device: Arc<D>,
@@ -63,7 +66,8 @@ impl<D: BlockDevice + ?Sized, I: Intercept> BlockDevice for Intercepted<D, I> {
     }
 }
 
-/// Lets so many reads, writes and flushes of a device through; those behind them fail, as when it has gone.
+/// Lets so many reads, writes and flushes of a device through; those behind them fail, as when it
+/// has gone.
 #[derive(Debug)]
 pub struct Ending(AtomicU64);
 
@@ -97,7 +101,8 @@ impl Intercept for Ending {
     }
 }
 
-/// What is done at the accesses of a memory, around the memory's own; each is only passed on unless it is given here.
+/// What is done at the accesses of a memory, around the memory's own; each is only passed on unless
+/// it is given here.
 pub trait InterceptMemory: Send + Sync {
     /// Does a read of `memory`.
     fn read<R: Region + ?Sized>(&self, memory: &R, at: u64, out: &mut [u8]) -> Result<(), Poison> {
@@ -130,7 +135,8 @@ pub trait InterceptMemory: Send + Sync {
     }
 }
 
-/// A memory whose accesses go through an [`InterceptMemory`], but for loads of words, which are passed on.
+/// A memory whose accesses go through an [`InterceptMemory`], but for loads of words, which are
+/// passed on.
 pub struct InterceptedMemory<R: ?Sized, I> {
     /// The memory.
     pub memory: Arc<R>,

@@ -1,10 +1,11 @@
 //! Simulated persistent memory and disks, and every state a power cut can leave them in.
 //!
-//! [`Region`] is the medium of `docs/media-model.md`, rule by rule: it remembers what each store has made
-//! visible and what a fence has made durable, and a [`Cut`] lists every image that a power failure at that
-//! instant may leave. [`Disk`] is a block device with a volatile cache whose unflushed sectors are kept, lost
-//! or torn. [`Oracle`] is the dull model beside them: which contents may a block show. Nothing here reads a
-//! clock or a random device: a seed decides, so each failure can be had again.
+//! [`Region`] is the medium of `docs/media-model.md`, rule by rule: it remembers what each store
+//! has made visible and what a fence has made durable, and a [`Cut`] lists every image that a power
+//! failure at that instant may leave. [`Disk`] is a block device with a volatile cache whose
+//! unflushed sectors are kept, lost or torn. [`Oracle`] is the dull model beside them: which
+//! contents may a block show. Nothing here reads a clock or a random device: a seed decides, so
+//! each failure can be had again.
 
 #![forbid(unsafe_code)]
 

@@ -1,12 +1,17 @@
 //! The dull model beside every device: which contents may a block show, now and after a power cut?
 //!
-//! 1. A block shows the content of one of its operations (or what it held at the start), never a mixture.
-//! 2. A content is *gone* once an operation that replaces it, and began after it was acknowledged, was itself
-//!    acknowledged. What is still in flight may show or not, and of two that overlapped either may stay.
-//! 3. A content that was seen makes gone what was acknowledged before its operation began, for later reads.
-//! 4. After a power cut the same holds, with *durable* in place of *acknowledged*: at once on a device without
-//!    a volatile cache; on others by FUA, or by a flush that began after the acknowledgement.
-//! 5. A discard leaves the old content or zeroes, and whichever a read has shown stays until the next write.
+//! 1. A block shows the content of one of its operations (or what it held at the start), never a
+//!    mixture.
+//! 2. A content is *gone* once an operation that replaces it, and began after it was acknowledged,
+//!    was itself acknowledged. What is still in flight may show or not, and of two that overlapped
+//!    either may stay.
+//! 3. A content that was seen makes gone what was acknowledged before its operation began, for
+//!    later reads.
+//! 4. After a power cut the same holds, with *durable* in place of *acknowledged*: at once on a
+//!    device without a volatile cache; on others by FUA, or by a flush that began after the
+//!    acknowledgement.
+//! 5. A discard leaves the old content or zeroes, and whichever a read has shown stays until the
+//!    next write.
 
 use std::fmt;
 use tidegate_media::{Durability, Lba, LbaRange};
@@ -233,8 +238,8 @@ impl Oracle {
         Ok(())
     }
 
-    /// Nothing else runs, and `lba` shows `content`: from here on it shows nothing else, after a power cut neither
-    /// where the content is durable.
+    /// Nothing else runs, and `lba` shows `content`: from here on it shows nothing else, after a
+    /// power cut neither where the content is durable.
     pub fn observe(&mut self, lba: Lba, content: Content) -> Result<(), Wrong> {
         let block = self.block(lba);
         if !block.iter().any(|known| known.gone.is_none() && known.content == content) {
@@ -254,7 +259,8 @@ impl Oracle {
         *self.block(lba) = vec![Known::at_rest(content)];
     }
 
-    /// The same device after a power cut at this instant: a block shows any content that is not gone for ever.
+    /// The same device after a power cut at this instant: a block shows any content that is not
+    /// gone for ever.
     pub fn after_cut(&self) -> Oracle {
         let mut after = Oracle { now: 1, reading: Vec::new(), ..self.clone() };
         for block in &mut after.blocks {
@@ -267,7 +273,8 @@ impl Oracle {
         after
     }
 
-    /// The same contents for a device without a volatile cache, asked by reads that run beside writes.
+    /// The same contents for a device without a volatile cache, asked by reads that run beside
+    /// writes.
     pub fn as_seen_by_reads(self) -> Oracle {
         Oracle { promise: Promise::OnCompletion, ..self }.with_concurrent_reads()
     }
@@ -344,7 +351,8 @@ impl Oracle {
     }
 }
 
-/// The content of an operation that began at `began` takes the place of what was acknowledged before.
+/// The content of an operation that began at `began` takes the place of what was acknowledged
+/// before.
 fn replace(block: &mut [Known], began: u64, now: u64, durable: bool) {
     for known in block.iter_mut().filter(|known| known.acknowledged.is_some_and(|at| at < began)) {
         known.gone.get_or_insert(now);

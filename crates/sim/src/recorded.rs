@@ -1,4 +1,5 @@
-//! Cuts of a machine of several parts, taken at instants that somebody names, so that all parts lose their power together.
+//! Cuts of a machine of several parts, taken at instants that somebody names, so that all parts
+//! lose their power together.
 
 use std::sync::Mutex;
 

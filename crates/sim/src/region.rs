@@ -1,8 +1,9 @@
 //! Simulated persistent memory: what each store makes visible, and what a fence makes durable.
 //!
-//! The rules are those of `docs/media-model.md`, named here by their numbers. Every store goes at once into the
-//! visible contents and stays *pending* beside the durable ones (rule 2) until a fence of a core that flushed
-//! or streamed it (rules 7 to 10). A [`Cut`] is the durable contents with the stores pending at one instant.
+//! The rules are those of `docs/media-model.md`, named here by their numbers. Every store goes at
+//! once into the visible contents and stays *pending* beside the durable ones (rule 2) until a
+//! fence of a core that flushed or streamed it (rules 7 to 10). A [`Cut`] is the durable contents
+//! with the stores pending at one instant.
 
 use crate::cut::{Cut, Store, StoreKind};
 use crate::image::{Image, in_memory, words};
@@ -11,7 +12,8 @@ use std::sync::{Mutex, MutexGuard};
 use tidegate_media::sync::{AtomicU64, Ordering, thread_token};
 use tidegate_media::{LINE_BYTES, LineOrder, Poison, Region as Medium, Sealed};
 
-/// Simulated persistent memory. Cores are told apart by [`thread_token`]: [`crate::on_core`] chooses one.
+/// Simulated persistent memory. Cores are told apart by [`thread_token`]: [`crate::on_core`]
+/// chooses one.
 pub struct Region {
     len: u64,
     order: LineOrder,
@@ -105,9 +107,9 @@ impl Region {
         Region { len, order, accesses: AtomicU64::new(0), state: Mutex::new(state) }
     }
 
-    /// The region that the next process finds when the last one was killed at this instant, and the power stayed (rule 12):
-    /// everything is visible, what was pending still is, and nothing that the dead process marked counts, since it may have
-    /// died just before it could.
+    /// The region that the next process finds when the last one was killed at this instant, and the
+    /// power stayed (rule 12): everything is visible, what was pending still is, and nothing that
+    /// the dead process marked counts, since it may have died just before it could.
     pub fn after_kill(cut: &Cut) -> Region {
         let region = Region::with_line_order(cut.least().clone(), cut.order());
         let mut state = region.state();
@@ -120,8 +122,9 @@ impl Region {
 
     /// From now on, keeps a [`Cut`] for the instant before each fence.
     ///
-    /// Together with one at the end of each operation those are all there is: between two fences nothing
-    /// stops being possible, so an image that a cut may leave at some instant is also one at the next fence.
+    /// Together with one at the end of each operation those are all there is: between two fences
+    /// nothing stops being possible, so an image that a cut may leave at some instant is also one
+    /// at the next fence.
     pub fn record_cuts(&self) {
         self.state().cuts.get_or_insert_default();
     }
@@ -152,7 +155,8 @@ impl Region {
         self.accesses.load(Ordering::Relaxed)
     }
 
-    /// Makes every line that `at..at + len` touches unreadable; stores to them fare as `stores` says.
+    /// Makes every line that `at..at + len` touches unreadable; stores to them fare as `stores`
+    /// says.
     pub fn poison(&self, at: u64, len: u64, stores: PoisonedStore) {
         let mut state = self.state();
         state.faults.poisoned.push(lines_of(at, len));
@@ -262,7 +266,8 @@ impl State {
         self.counters.bytes_stored += bytes.len() as u64;
         let untouched = self.pending.is_empty();
         for (at, mask, value) in words(at, bytes) {
-            // A streamed word that changes nothing, durable or pending, cannot be told from one never stored.
+            // A streamed word that changes nothing, durable or pending, cannot be told from one
+            // never stored.
             let idle = kind == StoreKind::Streamed && untouched && self.durable.load_u64(at) & mask == value;
             if !idle {
                 self.pending.push(Store { at, mask, value, kind, seq: self.next_seq });
@@ -273,8 +278,9 @@ impl State {
         true
     }
 
-    /// Remembers that the stores to `bytes` so far wait for a fence of `core`. `before` is the number that the
-    /// next store had when the range began to be stored: marks of neighbours with nothing between them are one.
+    /// Remembers that the stores to `bytes` so far wait for a fence of `core`. `before` is the
+    /// number that the next store had when the range began to be stored: marks of neighbours with
+    /// nothing between them are one.
     fn mark(&mut self, core: u32, bytes: Range<u64>, before: u64) {
         let seq = self.next_seq - 1;
         match self.marks.last_mut() {

@@ -1,7 +1,8 @@
 //! Simulated memory that a process shares with the next one: it outlives a kill, and no power cut.
 //!
-//! Stores are visible at once, streamed ones not to every thread: half of their lines stay with the core that streamed them until its
-//! next fence. A kill loses nothing of them: a processor finishes the stores it has begun.
+//! Stores are visible at once, streamed ones not to every thread: half of their lines stay with the
+//! core that streamed them until its next fence. A kill loses nothing of them: a processor finishes
+//! the stores it has begun.
 
 use std::sync::{Mutex, MutexGuard};
 use tidegate_media::sync::{AtomicU64, Ordering, thread_token};
@@ -165,7 +166,8 @@ fn put(bytes: &mut [u8], at: u64, part: &[u8]) {
     bytes[at..at + part.len()].copy_from_slice(part);
 }
 
-/// Puts the part of `line`, which lies at `line_at`, that falls into `out`, which lies at `at`, there.
+/// Puts the part of `line`, which lies at `line_at`, that falls into `out`, which lies at `at`,
+/// there.
 fn overlay(out: &mut [u8], at: u64, line_at: u64, line: &[u8]) {
     for (byte_at, byte) in (line_at..).zip(line) {
         if let Some(index) = byte_at.checked_sub(at).and_then(|index| usize::try_from(index).ok())

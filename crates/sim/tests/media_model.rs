@@ -1,5 +1,5 @@
-//! One test per rule of `docs/media-model.md`, each against a set of images written down by hand; then four
-//! mistakes in a small protocol, which the images must show.
+//! One test per rule of `docs/media-model.md`, each against a set of images written down by hand;
+//! then four mistakes in a small protocol, which the images must show.
 
 use std::iter;
 use tidegate_media::{LineOrder, Region as _, Sealed};

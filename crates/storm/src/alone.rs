@@ -1,8 +1,11 @@
-//! Ordered disks without their memory: after any end the disk alone is put in order by its journal, and shows what all blocks were at one instant.
+//! Ordered disks without their memory: after any end the disk alone is put in order by its journal,
+//! and shows what all blocks were at one instant.
 //!
-//! The instant is that of a cut in the order of commits. What is asked of it: what a block shows had begun by then, and nothing that replaces it
-//! had ended; transactions are on one side; what went well in a mode that brings writes to the disk at once had been committed; and no instant comes before an earlier
-//! one, as far as a power cut has left both. That is judged for every cut and kill, also with the power failing while the disk is put in order.
+//! The instant is that of a cut in the order of commits. What is asked of it: what a block shows
+//! had begun by then, and nothing that replaces it had ended; transactions are on one side; what
+//! went well in a mode that brings writes to the disk at once had been committed; and no instant
+//! comes before an earlier one, as far as a power cut has left both. That is judged for every cut
+//! and kill, also with the power failing while the disk is put in order.
 
 use crate::life::{Scene, Seen};
 use crate::marks;
@@ -98,7 +101,8 @@ impl Commits {
         }
     }
 
-    /// Whether `shown` is what all blocks were at one instant, and what an image that shows it has at least.
+    /// Whether `shown` is what all blocks were at one instant, and what an image that shows it has
+    /// at least.
     fn judge(&self, shown: &[Content]) -> Result<Reached, String> {
         let mut reached = self.reached.clone();
         loop {

@@ -18,7 +18,8 @@ const RUNS_PER_SHRINK: u32 = 2000;
 /// Which seeds to run.
 #[derive(Clone, Debug)]
 pub struct Campaign {
-    /// The script of the first seed; the others differ from it in the seed only, and in what that chooses.
+    /// The script of the first seed; the others differ from it in the seed only, and in what that
+    /// chooses.
     pub first: Script,
     /// What all of them stand on, if the seeds do not choose that.
     pub base: Option<Base>,
@@ -91,7 +92,8 @@ fn locked<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Failure {
-    /// The smallest script found that fails too: first fewer clients, drains and operations of each, then only single operations.
+    /// The smallest script found that fails too: first fewer clients, drains and operations of
+    /// each, then only single operations.
     pub fn shrunk(self) -> Failure {
         let mut least = self;
         while let Some(smaller) = smaller(&least.script).find_map(|script| failing(script, SCHEDULES_PER_SHRINK)) {

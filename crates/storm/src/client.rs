@@ -108,7 +108,8 @@ impl Request {
 impl Client {
     pub(crate) fn work(mut self) {
         while let Some(step) = self.next_step() {
-            // Each from a number of its own: one may be left out, and the others stay what they are.
+            // Each from a number of its own: one may be left out, and the others stay what they
+            // are.
             let number = u64::from(step.client) << 32 | u64::from(step.number);
             let mut rng = Rng::new(mix(self.script.seed ^ mix(number)));
             let transactions = match (&self.stack.disk_cache, self.script.bent()) {
@@ -293,7 +294,8 @@ impl Client {
         self.read_by(range, &BTreeMap::new(), |out| self.device().read(range.first, out)).map(drop)
     }
 
-    /// What the blocks hold that `read` reads. Those of the caller's `own` content are not judged by others' writes.
+    /// What the blocks hold that `read` reads. Those of the caller's `own` content are not judged
+    /// by others' writes.
     pub(super) fn read_by(
         &self,
         range: LbaRange,

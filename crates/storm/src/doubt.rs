@@ -1,4 +1,5 @@
-//! Blocks of a disk that no promise covers after a power cut: those it tears, and those it lied about.
+//! Blocks of a disk that no promise covers after a power cut: those it tears, and those it lied
+//! about.
 
 use crate::footing::Base;
 use crate::life::{Scene, Seen, Stack};
@@ -31,7 +32,8 @@ impl Scene {
         seen.lied_about.extend(cut.lied_about().map(|at| Lba(at / size)));
     }
 
-    /// `block` is what `lba` shows after an end. Takes it over if the disk has torn it, or lied about it and lost it.
+    /// `block` is what `lba` shows after an end. Takes it over if the disk has torn it, or lied
+    /// about it and lost it.
     pub(crate) fn takes_over(&mut self, stack: &Stack, lba: Lba, block: &[u8]) -> Result<(), String> {
         let (lied_about, torn) = {
             let mut seen = self.seen();
@@ -51,7 +53,8 @@ impl Scene {
         if lied_about { self.write_anew(stack, lba, block) } else { Ok(()) }
     }
 
-    /// Writes `block` to `lba` again, of which the disk lied: a cache may still show it, and lose it when it relies on the disk.
+    /// Writes `block` to `lba` again, of which the disk lied: a cache may still show it, and lose
+    /// it when it relies on the disk.
     fn write_anew(&self, stack: &Stack, lba: Lba, block: &[u8]) -> Result<(), String> {
         stack.disk_cache.iter().for_each(|cache| cache.set_mode(Mode::WriteBack));
         let (below, block) = (stack.below.clone(), block.to_vec());
@@ -72,7 +75,8 @@ impl Scene {
 }
 
 impl Seen {
-    /// Whether `block` is none of what `lba` may show, but a mixture of `parts`. If it is, that is what it shows from now on.
+    /// Whether `block` is none of what `lba` may show, but a mixture of `parts`. If it is, that is
+    /// what it shows from now on.
     fn takes_over(&mut self, lba: Lba, block: &[u8], parts: &[Content]) -> bool {
         let content = Content::of(block);
         if self.power.allows(lba, content) && self.kill.allows(lba, content) {

@@ -38,7 +38,8 @@ impl tidegate_disk_cache::Doorbell for Bell {
     }
 }
 
-/// Destages until the clients are through, as drain number `own`. What it leaves out, clients who drain take along.
+/// Destages until the clients are through, as drain number `own`. What it leaves out, clients who
+/// drain take along.
 pub(crate) fn destages(cache: &Tier, seen_by: &Mutex<Seen>, own: usize) {
     let in_order = cache.identity().journal_blocks > 0;
     loop {
@@ -79,7 +80,8 @@ fn sleeps_unless(seen_by: &Mutex<Seen>, own: usize, may_sleep: impl Fn() -> bool
     sleeps
 }
 
-/// Between two operations, with nobody else in the middle of one, somebody is awake if something is `left` to drain.
+/// Between two operations, with nobody else in the middle of one, somebody is awake if something is
+/// `left` to drain.
 pub(crate) fn assert_awake(seen_by: &Mutex<Seen>, left: impl FnOnce() -> usize) {
     let quiet = |seen: &Seen| {
         let asleep = !seen.drains.is_empty() && seen.drains.iter().all(|drain| *drain == Drain::Asleep);

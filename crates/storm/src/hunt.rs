@@ -1,5 +1,5 @@
-//! Hunts: a mistake is planted, and seeds are run until one shows it. A mistake that no seed shows is one that storms are blind to, or
-//! none at all.
+//! Hunts: a mistake is planted, and seeds are run until one shows it. A mistake that no seed shows
+//! is one that storms are blind to, or none at all.
 
 use crate::campaign::Campaign;
 use crate::footing::Base;
@@ -40,8 +40,8 @@ const ENGINES: [&str; 5] = [
     "crates/media/src/flushes.rs",
 ];
 
-/// Sites of which one mistake is none, and why: a part of the file's name, how the line begins (and, after " after ", the line before it), and
-/// the argument.
+/// Sites of which one mistake is none, and why: a part of the file's name, how the line begins
+/// (and, after " after ", the line before it), and the argument.
 const EXCUSED: [(&str, &str, &str); 51] = [
     (
         "disk-cache/src/destage/ordered.rs",
@@ -95,7 +95,7 @@ const EXCUSED: [(&str, &str, &str); 51] = [
     ),
     (
         "disk-cache/src/destage/write_around.rs",
-        "Fence: self.medium.fence()?; after // Were a block given up",
+        "Fence: self.medium.fence()?; after // old content would come back.",
         "asks whether the memory has lost a store; one seed in thousands needs to know, and the cache's own tests show it",
     ),
     (
@@ -287,7 +287,8 @@ const EXCUSED: [(&str, &str, &str); 51] = [
     ),
 ];
 
-/// Seeds that showed mistakes when they were last hunted for. After a change of an engine they are seeds like others.
+/// Seeds that showed mistakes when they were last hunted for. After a change of an engine they are
+/// seeds like others.
 const TELLING_SEEDS: [u64; 49] = [
     0, 1, 2, 3, 4, 5, 7, 8, 9, 10, 12, 14, 16, 17, 23, 40, 45, 58, 60, 61, 82, 87, 98, 108, 109, 114, 135, 182, 201,
     204, 248, 253, 270, 302, 303, 362, 602, 646, 653, 668, 726, 876, 886, 1097, 1167, 1942, 3045, 3635, 4572,
@@ -344,7 +345,8 @@ pub struct Killed {
     pub failure: Failure,
 }
 
-/// Every mistake that is planted of itself and has no excuse: each flush and fence left out, each store late, and those that are known.
+/// Every mistake that is planted of itself and has no excuse: each flush and fence left out, each
+/// store late, and those that are known.
 pub fn mistakes() -> Vec<Sabotage> {
     every_mistake().into_iter().filter(|mistake| excuse(mistake).is_none()).collect()
 }
@@ -374,7 +376,8 @@ fn flaw(kind: FlawKind, site: Site) -> Option<Sabotage> {
     Some(Sabotage::Flawed(Flaw { kind, file: site.file, line: site.line }))
 }
 
-/// Runs up to `seeds_max` seeds with each mistake, several at once. A seed that fails without it shows nothing of it.
+/// Runs up to `seeds_max` seeds with each mistake, several at once. A seed that fails without it
+/// shows nothing of it.
 pub fn hunt(mistakes: &[Sabotage], order: Order, seeds_max: u64) -> Vec<Hunted> {
     let next = AtomicUsize::new(0);
     let done = Mutex::new(Vec::new());

@@ -1,12 +1,16 @@
-//! Storms: the engines' own code on virtual cores, with every choice from one seed, cut and killed anywhere, recovered, and judged.
+//! Storms: the engines' own code on virtual cores, with every choice from one seed, cut and killed
+//! anywhere, recovered, and judged.
 //!
-//! A [`Script`] is what one seed does. Clients and drains use a small volume, with or without a cache before it; each *life* of it ends
-//! at a random access to its memory, by a power cut or by a kill. The next life recovers, and may be cut or killed in that, and in the
-//! recovery from that. Then the structures are checked, every block is read, and the clients go on.
+//! A [`Script`] is what one seed does. Clients and drains use a small volume, with or without a
+//! cache before it; each *life* of it ends at a random access to its memory, by a power cut or by a
+//! kill. The next life recovers, and may be cut or killed in that, and in the recovery from that.
+//! Then the structures are checked, every block is read, and the clients go on.
 //!
-//! Judged are: each read, as it ends ([`tidegate_sim::Oracle`]); each life's reads and writes together, which some order must
-//! explain ([`tidegate_sim::History`]); after an end, what each block shows: all that was acknowledged after a kill, all that was flushed
-//! or forced after a cut; what an ordered disk shows then without its memory; the format's every rule, before recovery by a plain rewriting of Linux's, and after it.
+//! Judged are: each read, as it ends ([`tidegate_sim::Oracle`]); each life's reads and writes
+//! together, which some order must explain ([`tidegate_sim::History`]); after an end, what each
+//! block shows: all that was acknowledged after a kill, all that was flushed or forced after a cut;
+//! what an ordered disk shows then without its memory; the format's every rule, before recovery by
+//! a plain rewriting of Linux's, and after it.
 //!
 //! It needs `--cfg virtual_cores`: the program `storm` sees to that.
 

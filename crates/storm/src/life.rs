@@ -26,7 +26,8 @@ use tidegate_write_cache::WriteCache;
 
 /// How the account of a run begins that does not end.
 pub(crate) const ENDLESS: &str = "it did not end";
-/// Points of a life or a recovery after which it does not end. The longest that end pass a hundredth of them.
+/// Points of a life or a recovery after which it does not end. The longest that end pass a
+/// hundredth of them.
 const POINTS_MAX: u64 = 5_000_000;
 
 /// The identity of disk caches.
@@ -90,7 +91,8 @@ pub(crate) struct Scene {
     pub(crate) rotten: bool,
     /// What goes wrong in the present life, and at which access.
     planned: Option<(Trouble, u64)>,
-    /// The superblock that a disk cache had when the last recovery began to lay it out anew, if the recovery ended in that.
+    /// The superblock that a disk cache had when the last recovery began to lay it out anew, if the
+    /// recovery ended in that.
     pub(crate) laid_out_from: Option<u64>,
 }
 
@@ -119,9 +121,11 @@ pub(crate) struct Seen {
     pub(crate) refused: bool,
     /// Steps of destaging that failed in this life.
     pub(crate) destaging_failed: u64,
-    /// Writes of several blocks that are put in place as one, and have not been acknowledged in this life.
+    /// Writes of several blocks that are put in place as one, and have not been acknowledged in
+    /// this life.
     pub(crate) transactions: Vec<Vec<(Lba, Content)>>,
-    /// For each of them, by its first content: what its blocks may have shown that had been acknowledged when it began.
+    /// For each of them, by its first content: what its blocks may have shown that had been
+    /// acknowledged when it began.
     pub(crate) before_transactions: BTreeMap<Content, Vec<(Lba, Vec<Content>)>>,
     /// Requests that were refused since an earlier loss.
     pub(crate) losses_told: u64,
@@ -286,7 +290,8 @@ impl Scene {
         Machine::new(Plan { points_max: POINTS_MAX, flaw, survey, ..Plan::new(self.rng.next_u64(), threads, order) })
     }
 
-    /// What `work` answers, done by a thread that is alone on a core: so it ends, even if something is broken. No part of the trace.
+    /// What `work` answers, done by a thread that is alone on a core: so it ends, even if something
+    /// is broken. No part of the trace.
     pub(crate) fn alone<T: 'static>(&self, work: impl FnOnce() -> T + 'static) -> Result<T, String> {
         let done = Arc::new(Mutex::new(None));
         let into = done.clone();
@@ -302,7 +307,8 @@ impl Scene {
         Ok(answer.expect("the thread returned"))
     }
 
-    /// Takes a machine's account over. Ok if nothing is wrong with how it ended: whether it was stopped.
+    /// Takes a machine's account over. Ok if nothing is wrong with how it ended: whether it was
+    /// stopped.
     pub(crate) fn ran(&mut self, ended: Ended) -> Result<bool, String> {
         self.tally.points += ended.points;
         self.tally.switches += ended.switches;
@@ -314,7 +320,8 @@ impl Scene {
         how_it_ended(ended)
     }
 
-    /// Clients and drains use the stack until a random access, or until the clients are through; then power or process end.
+    /// Clients and drains use the stack until a random access, or until the clients are through;
+    /// then power or process end.
     fn live(&mut self, stack: Stack) -> Result<(), String> {
         let machine = self.crew(&stack);
         // With few operations left out, ends come as early as without them.
@@ -358,7 +365,8 @@ impl Scene {
         self.end()
     }
 
-    /// Of an ordered disk, some lives end soon after a flush that fails: nobody repeats then what it covered.
+    /// Of an ordered disk, some lives end soon after a flush that fails: nobody repeats then what
+    /// it covered.
     fn end_after_trouble(&mut self) -> Option<End> {
         let (Some((Trouble::Flush, access)), Base::OrderedDisk) = (&self.planned, self.setting.base) else {
             return None;
@@ -422,7 +430,8 @@ impl Scene {
         Ok(())
     }
 
-    /// Whatever is not `dirty` in the cache, the disk holds for good; unless it lied, or what went past the cache was refused.
+    /// Whatever is not `dirty` in the cache, the disk holds for good; unless it lied, or what went
+    /// past the cache was refused.
     fn assert_clean_is_durable(&self, dirty: Vec<Lba>) -> Result<(), String> {
         let cut = self.disk.disk().cut();
         let (visible, size) = (self.disk.disk().visible(), self.setting.block_bytes);
@@ -495,12 +504,14 @@ impl Scene {
         self.marks.add_to(marks::LOSS_TOLD, losses_told);
         self.marks.add_to(marks::STALLED, self.disk.stall().take_overtaken());
         self.marks.add_to(marks::CLOCK_WENT_BACK, trouble::clock_went_back());
-        // Slots that lost a store are worth nothing to another process. What a failed flush of a disk covered is written anew by nobody
-        // after a kill: whoever asked for the flush was told.
+        // Slots that lost a store are worth nothing to another process. What a failed flush of a
+        // disk covered is written anew by nobody after a kill: whoever asked for the flush was
+        // told.
         let nobody_repeats = match self.setting.base {
             Base::Table => false,
             Base::Disk => true,
-            // A disk cache keeps what the disk may have lost, but for writes past it that its process did not live to end.
+            // A disk cache keeps what the disk may have lost, but for writes past it that its
+            // process did not live to end.
             Base::DiskCache | Base::OrderedDisk => writes_past,
         };
         let flush_failed = nobody_repeats && matches!(self.trouble, Some(Trouble::Flush));

@@ -1,7 +1,8 @@
-//! `storm`: runs seeds of the engines on virtual cores, and says of a failing one how to have it again.
+//! `storm`: runs seeds of the engines on virtual cores, and says of a failing one how to have it
+//! again.
 //!
-//! Built without `--cfg virtual_cores`, it builds and runs itself anew with it, in a target folder of its own: the flag changes
-//! every crate.
+//! Built without `--cfg virtual_cores`, it builds and runs itself anew with it, in a target folder
+//! of its own: the flag changes every crate.
 
 #![forbid(unsafe_code)]
 
@@ -44,7 +45,8 @@ struct Arguments {
     /// Plant every mistake known, one at a time, and run seeds until each has shown; up to so many.
     #[arg(long, value_name = "SEEDS")]
     hunt: Option<u64>,
-    /// Only mistakes whose description contains this, excused ones too. Without --hunt: what to break in the seeds that are run.
+    /// Only mistakes whose description contains this, excused ones too. Without --hunt: what to
+    /// break in the seeds that are run.
     #[arg(long, default_value = "")]
     mistake: String,
     /// Fail if fewer operations than this were judged.

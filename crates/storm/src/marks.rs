@@ -1,4 +1,5 @@
-//! Marks: rare paths, and how often a campaign took each. One that is never taken is one that nothing was proved of.
+//! Marks: rare paths, and how often a campaign took each. One that is never taken is one that
+//! nothing was proved of.
 
 use crate::sabotage::{Site, SiteKind};
 use std::collections::BTreeMap;

@@ -1,4 +1,5 @@
-//! Ends and what follows them: the power cut or the kill, the recovery, and the verdict on what it found.
+//! Ends and what follows them: the power cut or the kill, the recovery, and the verdict on what it
+//! found.
 
 use crate::alone::{Left, rot};
 use crate::disk::StagedDisk;
@@ -51,7 +52,8 @@ struct Opening {
     /// Where its own slots lie.
     slots: Option<Arc<SharedMemory>>,
     completing: Arc<AtomicBool>,
-    /// What the disk cache is to be before it is opened, if it is to be laid out anew, and how that ends.
+    /// What the disk cache is to be before it is opened, if it is to be laid out anew, and how that
+    /// ends.
     wish: Option<(Relayout, End)>,
     laying: Arc<Laying>,
     /// Whether the new cache's memory is what a kill leaves.
@@ -115,7 +117,8 @@ impl Opening {
         Ok(Arc::new(Tier::open(region, self.disk.clone(), options).map_err(|error| format!("opening: {error}"))?))
     }
 
-    /// Brings everything to the disk and lays the cache out anew, as if it were parted from its disk or got another size.
+    /// Brings everything to the disk and lays the cache out anew, as if it were parted from its
+    /// disk or got another size.
     fn lay_out(&self, wish: &Relayout, end: End) -> Result<(), String> {
         let cache = self.opened()?;
         while cache.dirty_blocks() > 0 {
@@ -182,7 +185,8 @@ impl Scene {
         self.was_cut = true;
         let mut seen = self.seen();
         let Seen { power, kill, .. } = &mut *seen;
-        // What a kill would have left does not matter any more; but reads now see no more than a cut leaves.
+        // What a kill would have left does not matter any more; but reads now see no more than a
+        // cut leaves.
         *kill = power.after_cut().as_seen_by_reads();
         *power = power.after_cut();
         drop(seen);
@@ -240,7 +244,8 @@ impl Scene {
         Ok(stack)
     }
 
-    /// Recovers while something is wrong with the media, which must be noticed if it matters, and the process ends.
+    /// Recovers while something is wrong with the media, which must be noticed if it matters, and
+    /// the process ends.
     fn recover_in_trouble(&mut self) -> Result<(), String> {
         let trouble = Trouble::any(&mut self.fate, &self.setting);
         let cut = matches!(trouble, Trouble::Flush) || self.fate.one_in(2);
@@ -256,7 +261,8 @@ impl Scene {
             Ok(opened) => {
                 let tier = opened.ok().and_then(|stack| stack.disk_cache);
                 if tier.is_some_and(|cache| !cache.lost().is_nothing()) {
-                    // It went on without entries that cannot be read, for good. Here they come back, as they were.
+                    // It went on without entries that cannot be read, for good. Here they come
+                    // back, as they were.
                     self.marks.reach(marks::OPENED_WITHOUT);
                     self.region = Arc::new(Region::after_kill(&before));
                 }
@@ -328,7 +334,8 @@ impl Scene {
         Ok(Ok(stack))
     }
 
-    /// Opens in a machine of its own until `end`: how that ended, and what came of it if it was not stopped.
+    /// Opens in a machine of its own until `end`: how that ended, and what came of it if it was not
+    /// stopped.
     fn open_until(&mut self, opening: Opening, end: End) -> (Ended, Option<Result<Stack, String>>) {
         let done = Arc::new(Mutex::new(None));
         let into = done.clone();
@@ -346,13 +353,15 @@ impl Scene {
         (ended, opened)
     }
 
-    /// The number of the disk cache's superblock, if there is one: each time that it is laid out anew has the next.
+    /// The number of the disk cache's superblock, if there is one: each time that it is laid out
+    /// anew has the next.
     fn layout(&self) -> Option<u64> {
         let identity = if self.setting.base.has_disk_cache() { identify(&*self.region).ok()? } else { None };
         identity.map(|identity| identity.sequence)
     }
 
-    /// What the disk cache is to be laid out as, in some scripts now and then, and whether a recovery `depth` deep ends in that.
+    /// What the disk cache is to be laid out as, in some scripts now and then, and whether a
+    /// recovery `depth` deep ends in that.
     fn any_laying(&mut self, depth: usize) -> Option<(Relayout, End)> {
         let always = self.script.bent() == Bent::LaidOutAnew;
         let some = always || mix(self.script.seed ^ 0x1a1d).is_multiple_of(4);

@@ -1,4 +1,5 @@
-//! Sites and what may be broken at them: each flush, fence and store of an engine is known by its place in the source.
+//! Sites and what may be broken at them: each flush, fence and store of an engine is known by its
+//! place in the source.
 
 use crate::footing::Base;
 use std::fmt;

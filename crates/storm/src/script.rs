@@ -94,7 +94,8 @@ impl Script {
         Script { seed, base, schedule: 0, clients: 4, acts: 1000, drains: 2, sabotage: Sabotage::None, only: None }
     }
 
-    /// What comes more often than chance would have it: some seeds are about one thing that few others meet.
+    /// What comes more often than chance would have it: some seeds are about one thing that few
+    /// others meet.
     pub(crate) fn bent(&self) -> Bent {
         match self.seed % 16 {
             6 | 11 => Bent::FlushesFail,
@@ -110,7 +111,8 @@ impl Script {
         if self.bent() == Bent::FlushesFail { 100 } else { 0 }
     }
 
-    /// What becomes of the blocks that a disk cache takes in by reads: one seed in eight has a cache that forgets them.
+    /// What becomes of the blocks that a disk cache takes in by reads: one seed in eight has a
+    /// cache that forgets them.
     pub(crate) fn reads(&self) -> Reads {
         match self.seed % 32 {
             21 | 25 | 27 | 30 => Reads::Forgotten,
@@ -222,7 +224,8 @@ impl Setting {
 }
 
 impl Setting {
-    /// Where things lie in a disk cache's memory, before a disk of `blocks` blocks: few of them are cached, and the ring is small.
+    /// Where things lie in a disk cache's memory, before a disk of `blocks` blocks: few of them are
+    /// cached, and the ring is small.
     pub(crate) fn any_plan(rng: &mut Rng, blocks: u64, base: Base) -> CachePlan {
         // Many make four stripes; a disk of more than 8 blocks then uses two of them.
         let many = if rng.one_in(4) { 256 } else { 4 };
@@ -267,7 +270,8 @@ impl Tally {
         self.cuts + self.cuts_in_recovery
     }
 
-    /// Whether there were as many operations and power cuts as in `floor`, of the latter also in recoveries.
+    /// Whether there were as many operations and power cuts as in `floor`, of the latter also in
+    /// recoveries.
     pub fn reaches(&self, floor: &Tally) -> bool {
         self.acts >= floor.acts
             && self.all_cuts() >= floor.all_cuts()

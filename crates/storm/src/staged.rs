@@ -142,7 +142,8 @@ pub(crate) enum End {
 /// The kind of access that a fence is.
 const FENCE: u64 = 7;
 
-/// A memory on a stage. Its accesses of more than a line are made in two halves, between which others may come.
+/// A memory on a stage. Its accesses of more than a line are made in two halves, between which
+/// others may come.
 pub(crate) struct Staged<R: ?Sized> {
     memory: Arc<R>,
     stage: Arc<Stage>,

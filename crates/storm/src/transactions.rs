@@ -1,8 +1,9 @@
 //! Transactions of a storm's clients on a disk cache, and its modes changed under them.
 //!
-//! What is asked of a transaction: it reads its own writes; nothing of it is seen before it is committed, nor ever if it is aborted or
-//! refused; after any end all of it is there or nothing. If conflicts are refused: one that went well lost nothing to a write that came in
-//! between, and one that was refused met such a write.
+//! What is asked of a transaction: it reads its own writes; nothing of it is seen before it is
+//! committed, nor ever if it is aborted or refused; after any end all of it is there or nothing. If
+//! conflicts are refused: one that went well lost nothing to a write that came in between, and one
+//! that was refused met such a write.
 
 use crate::client::Client;
 use crate::life::{Seen, Tier};
@@ -97,7 +98,8 @@ impl Seen {
         self.written.len() - 1
     }
 
-    /// The last writes of client `by`, if they began after `from`, have gone well in a mode that brings them to the disk at once.
+    /// The last writes of client `by`, if they began after `from`, have gone well in a mode that
+    /// brings them to the disk at once.
     fn went_through(&mut self, by: u32, from: u64) {
         let last = self.written.iter_mut().rev().find(|written| written.by == by);
         last.into_iter().filter(|written| written.began > from).for_each(|written| written.through = true);
@@ -145,14 +147,15 @@ impl Seen {
         others.any(|(_, other)| other.lbas.contains(&lba) && other.ended > from)
     }
 
-    /// Whether other writes than number `own` to `lba` began after `from` and ended before those did.
+    /// Whether other writes than number `own` to `lba` began after `from` and ended before those
+    /// did.
     fn was_overwritten(&self, own: usize, lba: Lba, from: u64) -> bool {
         let until = self.written[own].began;
         self.written.iter().any(|other| other.lbas.contains(&lba) && other.began > from && other.ended < until)
     }
 
-    /// Whether other writes than number `own` to `lba` ended before those began, and began when what a read had `shown` was in place: it was
-    /// replaced after the read, then.
+    /// Whether other writes than number `own` to `lba` ended before those began, and began when
+    /// what a read had `shown` was in place: it was replaced after the read, then.
     fn was_replaced(&self, own: usize, lba: Lba, shown: Content) -> bool {
         let until = self.written[own].began;
         // What nobody wrote in this life was there before. Zeroes may be anybody's.
@@ -301,7 +304,8 @@ impl Client {
         seen.reach(marks::of_mode(mode));
     }
 
-    /// What this client wrote since `from` has gone well. If the mode was one from `then` on and brings it to the disk at once, it is there, in order.
+    /// What this client wrote since `from` has gone well. If the mode was one from `then` on and
+    /// brings it to the disk at once, it is there, in order.
     pub(super) fn note_through(&self, cache: &Tier, then: InForce, from: u64) {
         let through = [Mode::WriteThrough, Mode::WriteAround, Mode::PassThrough];
         if then.1.in_order && self.kept(cache, then).is_some_and(|mode| through.contains(&mode)) {
@@ -324,7 +328,8 @@ impl Client {
         then.0.filter(|_| now.0.is_some() && now.1 == then.1)
     }
 
-    /// A mode that refuses writes does so, and no other; what is written to memory that has `lost` a store is refused.
+    /// A mode that refuses writes does so, and no other; what is written to memory that has `lost`
+    /// a store is refused.
     pub(super) fn judge_mode(&self, cache: &Tier, then: InForce, writes: bool, lost: bool, answer: &Result<()>) {
         let Some(mode) = self.kept(cache, then) else { return };
         match answer {
@@ -343,14 +348,16 @@ impl Client {
 }
 
 impl InForce {
-    /// Whether writes of several blocks that begin now are put in place as one, while `modes` stay what they are.
+    /// Whether writes of several blocks that begin now are put in place as one, while `modes` stay
+    /// what they are.
     pub(super) fn keeps_together(&self, modes: Modes) -> bool {
         self.0.is_some_and(|mode| !modes.writes_past(mode)) && self.1 == modes
     }
 }
 
 impl Seen {
-    /// A transaction of `writes` is committed: its number, and what the oracles want to know of its end.
+    /// A transaction of `writes` is committed: its number, and what the oracles want to know of its
+    /// end.
     fn commits(&mut self, by: u32, writes: &BTreeMap<Lba, Content>) -> (usize, Vec<[Pending; 2]>) {
         let number = self.writes_began(by, writes.keys().copied(), Kind::AsOne);
         self.goes_together(number, writes.iter().map(|(lba, content)| (*lba, *content)).collect());

@@ -1,7 +1,9 @@
-//! Troubles: what goes wrong with the memory, the disk or the clock during a life or a recovery. The seed chooses which, where and when.
+//! Troubles: what goes wrong with the memory, the disk or the clock during a life or a recovery.
+//! The seed chooses which, where and when.
 //!
-//! What is asked of the engines then: nobody reads what was never written; an error is told to the next flush and to every later
-//! write; what was acknowledged as durable is there once the trouble is over; nobody waits for ever.
+//! What is asked of the engines then: nobody reads what was never written; an error is told to the
+//! next flush and to every later write; what was acknowledged as durable is there once the trouble
+//! is over; nobody waits for ever.
 
 use crate::footing::Base;
 use crate::marks::{self, Mark};

@@ -1,8 +1,8 @@
 //! Storms that must come out the same for ever, and those that once found something.
 //!
-//! Compiled with `--cfg virtual_cores` only. The digests hold for debug and release builds alike: a difference means that
-//! something in a run depends on more than its seed, or that an engine does its work in other steps than before. In the latter case
-//! take the new ones over.
+//! Compiled with `--cfg virtual_cores` only. The digests hold for debug and release builds alike: a
+//! difference means that something in a run depends on more than its seed, or that an engine does
+//! its work in other steps than before. In the latter case take the new ones over.
 #![cfg(virtual_cores)]
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -38,7 +38,8 @@ fn a_seed_on_an_ordered_disk_has_one_digest() {
     assert_eq!(found, ORDERED_DIGESTS, "now {found:#x?}");
 }
 
-/// The digests of the first seeds in processes that may use so many processors, as the program prints them.
+/// The digests of the first seeds in processes that may use so many processors, as the program
+/// prints them.
 fn printed(processors: usize, seeds: usize) -> Vec<u64> {
     let allowed = sched_getaffinity(None).expect("a thread knows its processors");
     let mut some = CpuSet::new();
@@ -94,7 +95,8 @@ fn ordered(seed: u64) -> Script {
     Script { base: Base::OrderedDisk, ..Script::of(seed) }
 }
 
-/// A store of the map was lost, and a flog entry whose fence had failed became durable: the lane's next data was found in its sector.
+/// A store of the map was lost, and a flog entry whose fence had failed became durable: the lane's
+/// next data was found in its sector.
 #[test]
 fn nothing_is_written_after_a_flog_entry_that_was_not_fenced() {
     passes(Script { schedule: 12, acts: 5, drains: 0, ..table(32) });
@@ -102,21 +104,23 @@ fn nothing_is_written_after_a_flog_entry_that_was_not_fenced() {
     passes(table(0));
 }
 
-/// An eviction had failed, so two slots held the same block; the newer was cleared for the next cache, and then came a kill.
+/// An eviction had failed, so two slots held the same block; the newer was cleared for the next
+/// cache, and then came a kill.
 #[test]
 fn a_cache_made_where_another_was_brings_nothing_back() {
     passes(table(49));
 }
 
-/// A writer waited for a slot; a thread that drains had just found nothing left and ended the draining; nobody began it again.
+/// A writer waited for a slot; a thread that drains had just found nothing left and ended the
+/// draining; nobody began it again.
 #[test]
 fn a_writer_that_waits_begins_the_draining_again() {
     passes(Script { schedule: 57, acts: 4, ..table(68) });
     passes(table(68));
 }
 
-/// A write that was cached while another went past the cache was evicted beside it, and replaced in the device: it was read out of its
-/// slot once more, after both had ended, and then was gone.
+/// A write that was cached while another went past the cache was evicted beside it, and replaced in
+/// the device: it was read out of its slot once more, after both had ended, and then was gone.
 #[test]
 fn a_write_past_the_cache_and_an_eviction_come_one_after_the_other() {
     passes(Script { schedule: 21, acts: 273, drains: 0, ..table(449) });
@@ -124,43 +128,45 @@ fn a_write_past_the_cache_and_an_eviction_come_one_after_the_other() {
     passes(Script { acts: 363, ..table(577) });
 }
 
-/// The memory had lost the store that frees an entry: its block was written past the cache, and the next process read the old one there.
+/// The memory had lost the store that frees an entry: its block was written past the cache, and the
+/// next process read the old one there.
 #[test]
 fn nothing_goes_past_a_disk_cache_whose_memory_has_lost_a_store() {
     passes(Script { acts: 200, base: Base::DiskCache, ..Script::of(526) });
     passes(Script { schedule: 18, clients: 3, acts: 75, drains: 1, base: Base::DiskCache, ..Script::of(526) });
 }
 
-/// A disk could not make zeroes durable, and with them lost a block evicted to the same place before; the next flush, which it answered well,
-/// was taken for a promise about that block.
+/// A disk could not make zeroes durable, and with them lost a block evicted to the same place
+/// before; the next flush, which it answered well, was taken for a promise about that block.
 #[test]
 fn no_flush_goes_well_after_a_write_that_could_not_be_made_durable() {
     passes(Script { base: Base::Disk, ..Script::of(1203) });
     passes(Script { schedule: 7, clients: 1, acts: 89, drains: 1, base: Base::Disk, ..Script::of(1203) });
 }
 
-/// A read was to take several blocks in, and the disk refused one that had been written meanwhile: the room reserved for it and for those
-/// behind it was nobody's from then on.
+/// A read was to take several blocks in, and the disk refused one that had been written meanwhile:
+/// the room reserved for it and for those behind it was nobody's from then on.
 #[test]
 fn what_a_failed_read_had_reserved_is_free_again() {
     passes(Script { acts: 200, base: Base::DiskCache, ..Script::of(3325) });
 }
 
-/// The memory had lost the store that frees an entry: its block was cached anew by another entry, and a cut left both.
+/// The memory had lost the store that frees an entry: its block was cached anew by another entry,
+/// and a cut left both.
 #[test]
 fn a_block_whose_entry_could_not_be_freed_is_not_cached_twice() {
     passes(Script { acts: 200, base: Base::DiskCache, ..Script::of(1453) });
 }
 
-/// A block that was read was to come in, and the fence of its entry failed: the block was given back without an entry, and whoever took it
-/// looked for one for ever.
+/// A block that was read was to come in, and the fence of its entry failed: the block was given
+/// back without an entry, and whoever took it looked for one for ever.
 #[test]
 fn a_block_that_is_given_back_has_an_entry() {
     passes(Script { acts: 200, base: Base::DiskCache, ..Script::of(2183) });
 }
 
-/// A disk could not flush what was written past the cache; it was committed to the cache after the block's lock had been given up, and a read saw it,
-/// then a newer write, and then it again.
+/// A disk could not flush what was written past the cache; it was committed to the cache after the
+/// block's lock had been given up, and a read saw it, then a newer write, and then it again.
 #[test]
 fn what_the_disk_refuses_is_committed_before_anyone_else_writes_the_block() {
     passes(Script { clients: 8, acts: 200, base: Base::DiskCache, ..Script::of(1098) });
@@ -173,21 +179,24 @@ fn a_torn_superblock_is_written_anew_by_the_next_opening() {
     passes(Script { clients: 12, acts: 100, drains: 3, base: Base::DiskCache, ..Script::of(302) });
 }
 
-/// A process was killed with one superblock written anew and not yet durable; the next began to write the other one before that, and the power failed.
+/// A process was killed with one superblock written anew and not yet durable; the next began to
+/// write the other one before that, and the power failed.
 #[test]
 fn the_superblock_that_counts_is_durable_before_the_other_one_is_written() {
     passes(Script { clients: 8, acts: 200, base: Base::DiskCache, ..Script::of(1955) });
 }
 
-/// The memory had lost the store of the cursors: the next transaction streamed its elements over those of one that had been answered.
+/// The memory had lost the store of the cursors: the next transaction streamed its elements over
+/// those of one that had been answered.
 #[test]
 fn no_element_is_stored_after_a_commit_that_failed() {
     passes(Script { clients: 8, acts: 200, base: Base::DiskCache, ..Script::of(7816) });
     passes(Script { schedule: 7, acts: 7, base: Base::DiskCache, ..Script::of(7816) });
 }
 
-/// A process was killed after the flush of a group's header had failed; the next read that header and put the group in place by it, and the power failed: without the memory
-/// nothing told of the group, half of which was there.
+/// A process was killed after the flush of a group's header had failed; the next read that header
+/// and put the group in place by it, and the power failed: without the memory nothing told of the
+/// group, half of which was there.
 #[test]
 fn a_group_is_put_in_place_by_a_header_that_is_durable() {
     passes(Script { clients: 8, acts: 200, ..ordered(4091) });
@@ -204,7 +213,8 @@ fn every_flush_of_a_group_is_missed_within_twenty_seeds() {
     }
 }
 
-/// Each flush, fence, lock, second look and indivisible change of the engines is there for a reason, and each known mistake is noticed.
+/// Each flush, fence, lock, second look and indivisible change of the engines is there for a
+/// reason, and each known mistake is noticed.
 #[test]
 fn every_mistake_is_shown() {
     let hunted = hunt(&mistakes(), Order::TellingFirst, 8000);

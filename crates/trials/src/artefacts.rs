@@ -10,7 +10,8 @@ use std::sync::{Mutex, PoisonError};
 /// Held while a program is compiled: the tests of one process ask for the same one at once.
 static COMPILER: Mutex<()> = Mutex::new(());
 
-/// Why something a trial needs could not be had. Trials fail on it; they never pass without their peer.
+/// Why something a trial needs could not be had. Trials fail on it; they never pass without their
+/// peer.
 #[derive(Debug, thiserror::Error)]
 pub enum MissingError {
     /// A program that is not installed.
@@ -46,9 +47,11 @@ impl MissingError {
     }
 }
 
-/// The folder for what is made once: `$XDG_CACHE_HOME/tidegate` if the variable is set, else beside the build.
+/// The folder for what is made once: `$XDG_CACHE_HOME/tidegate` if the variable is set, else beside
+/// the build.
 ///
-/// The returned path exists. Several test programs may use it at once: write elsewhere, then rename.
+/// The returned path exists. Several test programs may use it at once: write elsewhere, then
+/// rename.
 pub fn cache() -> Result<PathBuf, MissingError> {
     let folder = match std::env::var_os("XDG_CACHE_HOME").filter(|home| !home.is_empty()) {
         Some(home) => PathBuf::from(home).join("tidegate"),
@@ -80,8 +83,8 @@ pub fn built(parts: &[&str]) -> Result<PathBuf, MissingError> {
     Ok(folder)
 }
 
-/// Runs `command` to its end and returns what it printed. `package` has the program, should it be missing. It reads
-/// nothing unless the caller gave it something to read.
+/// Runs `command` to its end and returns what it printed. `package` has the program, should it be
+/// missing. It reads nothing unless the caller gave it something to read.
 pub fn run(command: &mut Command, package: &'static str) -> Result<String, MissingError> {
     let program = command.get_program().to_string_lossy().into_owned();
     let output = command.output().map_err(|error| match error.kind() {
@@ -150,7 +153,8 @@ pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Writes a line past the test harness's capture, so that it stands in the log of a run that passed.
+/// Writes a line past the test harness's capture, so that it stands in the log of a run that
+/// passed.
 pub fn announce(line: &str) {
     use std::io::Write as _;
     let _ = writeln!(io::stderr(), "{line}");

@@ -1,7 +1,8 @@
 //! Images with flipped bytes, and the program let loose on each of them.
 //!
-//! A trial makes files in good order once and takes a [`Snapshot`] of them. For each image it puts the files back, flips a few of their bytes, and
-//! runs the program's commands. No command may panic, hang, die of a signal, or end with an exit code that the manual does not name.
+//! A trial makes files in good order once and takes a [`Snapshot`] of them. For each image it puts
+//! the files back, flips a few of their bytes, and runs the program's commands. No command may
+//! panic, hang, die of a signal, or end with an exit code that the manual does not name.
 
 mod commands;
 mod snapshot;
@@ -18,8 +19,9 @@ use std::path::PathBuf;
 /// Bytes that are flipped in one image, at most.
 const FLIPS_MAX: u64 = 8;
 
-/// The numbers of the images of each format: as many as `TIDEGATE_IMAGES` says, or 200; or the one that `TIDEGATE_IMAGE` names. Before them comes image 0,
-/// which has no flipped byte and shows that everything works otherwise.
+/// The numbers of the images of each format: as many as `TIDEGATE_IMAGES` says, or 200; or the one
+/// that `TIDEGATE_IMAGE` names. Before them comes image 0, which has no flipped byte and shows that
+/// everything works otherwise.
 pub fn images() -> impl Iterator<Item = u64> {
     let number = |name| std::env::var(name).ok().map(|number| number.parse::<u64>().expect("a number"));
     let flipped = match number("TIDEGATE_IMAGE") {
@@ -40,7 +42,8 @@ pub struct Part {
     pub weight: u64,
 }
 
-/// Flips bits of `parts` for image number `image`, in up to eight bytes. Returns which, for people who repeat it.
+/// Flips bits of `parts` for image number `image`, in up to eight bytes. Returns which, for people
+/// who repeat it.
 pub fn flip(parts: &[Part], image: u64) -> Vec<String> {
     let mut dice = Dice::new(image + 1);
     // The first numbers of seeds that are near are near each other.

@@ -73,7 +73,8 @@ impl Golden {
         self.image_bytes - self.label_bytes
     }
 
-    /// What Linux wrote into a sector: the record repeated in it, `None` for a sector never written.
+    /// What Linux wrote into a sector: the record repeated in it, `None` for a sector never
+    /// written.
     pub fn record(&self, sector: u64) -> Option<String> {
         let generation = match sector {
             1000 => 3,

@@ -1,10 +1,10 @@
-//! A whole machine killed while the program serves a volume in it: what its clients saw acknowledged is read here, from the
-//! host file that was its NVDIMM.
+//! A whole machine killed while the program serves a volume in it: what its clients saw
+//! acknowledged is read here, from the host file that was its NVDIMM.
 //!
-//! The guest runs Linux with the real drivers and the program itself, on a device-DAX device and on a file of an ext4
-//! mounted with DAX, mapped with MAP_SYNC. Its processors are frozen and the file copied, or QEMU is killed. The guest has
-//! no processor cache, so this tests the kernel's DAX path and mapping and the whole program, not the order of lines:
-//! that is the simulator's.
+//! The guest runs Linux with the real drivers and the program itself, on a device-DAX device and on
+//! a file of an ext4 mounted with DAX, mapped with MAP_SYNC. Its processors are frozen and the file
+//! copied, or QEMU is killed. The guest has no processor cache, so this tests the kernel's DAX path
+//! and mapping and the whole program, not the order of lines: that is the simulator's.
 //!
 //! Every tenth cut is a kill and a new boot. What is lost or torn panics, as every surprise does.
 
@@ -114,7 +114,8 @@ impl Medium {
         }
     }
 
-    /// Lines for the guest that set `pmem` to the path of the volume's region, and at the first boot make the volume.
+    /// Lines for the guest that set `pmem` to the path of the volume's region, and at the first
+    /// boot make the volume.
     fn script(self, first: bool) -> String {
         let (find, size) = match self {
             Medium::Device => ("pmem=$(dax_device 0)", ""),
@@ -182,7 +183,8 @@ impl Machine {
         fs::copy(self.image(), self.copy()).expect("there is room for a copy");
     }
 
-    /// Boots the guest and returns when its clients are about to write. Every second boot has a write cache.
+    /// Boots the guest and returns when its clients are about to write. Every second boot has a
+    /// write cache.
     fn boot(&mut self, nth: u32) -> Running {
         let base = nth * BOOT_GENERATIONS;
         let mut guest = Guest::new();
@@ -226,8 +228,8 @@ impl Machine {
         Namespace::open(&self.medium.extract(&self.copy()), 0)
     }
 
-    /// Opens the volume in the copy and compares every block. Returns what they hold, and how many blocks hold what was
-    /// written and not acknowledged.
+    /// Opens the volume in the copy and compares every block. Returns what they hold, and how many
+    /// blocks hold what was written and not acknowledged.
     fn assert_nothing_lost(&self) -> (BTreeMap<u64, u32>, u64) {
         let volume = self.volume();
         assert_sound(&volume);
@@ -255,7 +257,8 @@ impl Machine {
 }
 
 impl Acknowledged {
-    /// The first `writes` writes are durable: records their blocks. Returns how many more these are.
+    /// The first `writes` writes are durable: records their blocks. Returns how many more these
+    /// are.
     fn acknowledge(&mut self, writes: u32) -> u64 {
         let before = self.writes.done();
         while self.writes.done() < writes {
@@ -265,8 +268,8 @@ impl Acknowledged {
         u64::from(writes - before)
     }
 
-    /// The writes that may be done and not acknowledged yet, by their generations. Acknowledgements wait in the
-    /// serial line and in this process.
+    /// The writes that may be done and not acknowledged yet, by their generations. Acknowledgements
+    /// wait in the serial line and in this process.
     fn ahead(&self) -> BTreeMap<u32, u64> {
         let mut writes = self.writes.clone();
         let left = BOOT_GENERATIONS - (writes.done() + self.base) % BOOT_GENERATIONS;
@@ -297,8 +300,8 @@ fn extract_data(image: &Path, signature: &[u8; 16], data: &Path) {
     fs::write(data, bytes).expect("there is room for a copy");
 }
 
-/// Copies the volume out of an ext4. Its journal is replayed as at the next mount, and then nothing may be wrong but counts
-/// that the journal does not keep.
+/// Copies the volume out of an ext4. Its journal is replayed as at the next mount, and then nothing
+/// may be wrong but counts that the journal does not keep.
 fn extract_file(file_system: &Path, volume: &Path) {
     const SOUND: i32 = 0;
     const SOUND_AGAIN: i32 = 1;

@@ -1,4 +1,5 @@
-//! PMDK's own judgement and PMDK's own writer, through a small C program linked with Debian's libraries.
+//! PMDK's own judgement and PMDK's own writer, through a small C program linked with Debian's
+//! libraries.
 
 use crate::artefacts::{CProgram, MissingError, run};
 use crate::surgery;
@@ -30,8 +31,8 @@ pub struct Verdict {
     pub said: String,
 }
 
-/// Has PMDK's checker judge the image at `path`, whose BTT v1.1 begins at byte 4096. The image is not changed:
-/// the checker works on a copy.
+/// Has PMDK's checker judge the image at `path`, whose BTT v1.1 begins at byte 4096. The image is
+/// not changed: the checker works on a copy.
 pub fn check(path: &Path) -> Result<Verdict, MissingError> {
     let copy = path.with_extension("pmdk-copy");
     fs::copy(path, &copy).map_err(MissingError::file(&copy))?;
@@ -85,7 +86,8 @@ impl Pool {
         Ok(self.pmdk("pool", &[], "")?.contains("consistent 1\n"))
     }
 
-    /// Copies the pool's BTT to a raw image, which Linux could attach as a namespace without a label.
+    /// Copies the pool's BTT to a raw image, which Linux could attach as a namespace without a
+    /// label.
     pub fn export(&self, image: &Path) -> Result<(), MissingError> {
         let pool = fs::read(&self.path).map_err(MissingError::file(&self.path))?;
         let mut raw = vec![0; offset(Version::V1_1.start())];

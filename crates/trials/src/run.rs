@@ -1,4 +1,5 @@
-//! Programs under `tidegate run`: the library built and found, a run with a pool of its own, and C programs to be run.
+//! Programs under `tidegate run`: the library built and found, a run with a pool of its own, and C
+//! programs to be run.
 
 mod drivers;
 mod killed;

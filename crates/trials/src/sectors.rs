@@ -1,7 +1,9 @@
-//! Blocks that say which block they are and how often they were written: a torn, lost or misplaced one shows.
+//! Blocks that say which block they are and how often they were written: a torn, lost or misplaced
+//! one shows.
 //!
-//! A block of generation 0 is all zeroes; any other repeats one record of 16 bytes, `BBBBBBBB-GGGGGG\n`, block
-//! and generation in hexadecimal. `guest/sectors.c` writes and checks the same inside a guest.
+//! A block of generation 0 is all zeroes; any other repeats one record of 16 bytes,
+//! `BBBBBBBB-GGGGGG\n`, block and generation in hexadecimal. `guest/sectors.c` writes and checks
+//! the same inside a guest.
 
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -134,7 +136,8 @@ impl Model {
         range.iter().for_each(|block| self.set(block.0, 0));
     }
 
-    /// Discards `blocks` blocks from `first` on; each then reads as before or as zeroes, and is recorded as found.
+    /// Discards `blocks` blocks from `first` on; each then reads as before or as zeroes, and is
+    /// recorded as found.
     pub fn discard(&mut self, device: &dyn BlockDevice, first: u64, blocks: u64) {
         let range = LbaRange { first: Lba(first), blocks };
         device.discard(range).expect("the device discards blocks");
@@ -145,8 +148,8 @@ impl Model {
         }
     }
 
-    /// Plans `count` writes of new generations to random blocks, records them, and returns the lines for the
-    /// guest's `sectors write`.
+    /// Plans `count` writes of new generations to random blocks, records them, and returns the
+    /// lines for the guest's `sectors write`.
     pub fn plan(&mut self, dice: &mut Dice, count: u32, blocks: u64) -> String {
         let mut plan = String::new();
         for _ in 0..count {
@@ -175,7 +178,8 @@ impl Model {
         assert_eq!(block, geometry.blocks, "{whose}: blocks read");
     }
 
-    /// Reads every block that was ever touched from `device` and compares. For devices too large to read.
+    /// Reads every block that was ever touched from `device` and compares. For devices too large to
+    /// read.
     pub fn assert_touched(&self, device: &dyn BlockDevice, whose: &str) {
         for (block, generation) in self.touched() {
             assert_eq!(read_generation(device, block), generation, "{whose}: block {block}");

@@ -1,4 +1,5 @@
-//! A volume served by the program itself, and a file system on it: `tidegate serve`, nbdfuse, a loop device, ext4.
+//! A volume served by the program itself, and a file system on it: `tidegate serve`, nbdfuse, a
+//! loop device, ext4.
 //!
 //! Every part undoes itself when dropped, also while a test panics, and ends only what it started.
 

@@ -1,6 +1,7 @@
 //! Images changed by hand, past every engine: writes left half done, and damage.
 //!
-//! What lies where is read from the image's own first info block, so an image of any writer will do.
+//! What lies where is read from the image's own first info block, so an image of any writer will
+//! do.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -81,8 +82,8 @@ impl Opened {
         self.write(at, change(info).as_bytes());
     }
 
-    /// Carries a write of `data` to sector `lba` on `lane` up to its commit in the flog, as Linux does it, and
-    /// leaves the map as it was. Slots 0 and 1 are in use.
+    /// Carries a write of `data` to sector `lba` on `lane` up to its commit in the flog, as Linux
+    /// does it, and leaves the map as it was. Slots 0 and 1 are in use.
     pub fn interrupt_write(&self, lane: u32, lba: u32, data: &[u8]) -> Interrupted {
         let pair = SlotPair::Adjacent.of(&self.flog(lane));
         let live = newest_slot(&pair).expect("the lane is in order");

@@ -1,5 +1,6 @@
-//! Damage to a volume's structures: every bit of its metadata flipped, one at a time. Whatever happens, nothing panics, no
-//! sector reads as another sector's data, and a repair leaves a volume that works.
+//! Damage to a volume's structures: every bit of its metadata flipped, one at a time. Whatever
+//! happens, nothing panics, no sector reads as another sector's data, and a repair leaves a volume
+//! that works.
 
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
@@ -94,8 +95,8 @@ fn judge(bytes: &[u8], outcomes: &mut Outcomes) {
     use_every_block(&region);
 }
 
-/// A sector shows its own data, or zeroes or the block before where a bit of its map entry says so and no redundancy could
-/// tell, or fails; where the check was clean it must at least be its own.
+/// A sector shows its own data, or zeroes or the block before where a bit of its map entry says so
+/// and no redundancy could tell, or fails; where the check was clean it must at least be its own.
 fn read_all(volume: &Btt<Arc<MappedRegion>>, clean: bool, outcomes: &mut Outcomes) {
     let mut worst = 0;
     for lba in 0..volume.geometry().blocks {
@@ -118,7 +119,8 @@ fn read_all(volume: &Btt<Arc<MappedRegion>>, clean: bool, outcomes: &mut Outcome
     }
 }
 
-/// After a repair every sector takes writes, more of them than there are free blocks, and keeps them apart.
+/// After a repair every sector takes writes, more of them than there are free blocks, and keeps
+/// them apart.
 fn use_every_block(region: &Arc<MappedRegion>) {
     let volume = Btt::open(Arc::clone(region), &OpenOptions::default()).unwrap();
     for _ in 0..=NFREE {

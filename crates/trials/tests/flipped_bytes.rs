@@ -1,5 +1,6 @@
-//! Every format with flipped bytes, image after image: no command panics or hangs, and where checksums stand no block is wrong
-//! beside an exit code of 0. `TIDEGATE_IMAGES` says how many images of each format, `TIDEGATE_IMAGE` repeats a single one.
+//! Every format with flipped bytes, image after image: no command panics or hangs, and where
+//! checksums stand no block is wrong beside an exit code of 0. `TIDEGATE_IMAGES` says how many
+//! images of each format, `TIDEGATE_IMAGE` repeats a single one.
 
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
@@ -27,7 +28,8 @@ use zerocopy::FromBytes;
 const BLOCK: u32 = 4096;
 const BLOCK_BYTES: usize = BLOCK as usize;
 
-/// Blocks of the disk behind a cache, and those of them that are written twice: the cache has the last of them dirty.
+/// Blocks of the disk behind a cache, and those of them that are written twice: the cache has the
+/// last of them dirty.
 const DISK_BLOCKS: u64 = 96;
 
 /// A folder whose name no other test has, and the paths in it.
@@ -140,14 +142,16 @@ fn a_block_translation_table_with_flipped_bytes() {
         if is_sound {
             assert!(read.is_some(), "a sound volume is served; {flips}\n{}", served.said);
         }
-        // The format has no checksum of the map or the data: a block may be another one, but is there or refused.
+        // The format has no checksum of the map or the data: a block may be another one, but is
+        // there or refused.
         tally.note(&tidegate(&["check", "--repair", path]));
         let (served, _) = stand.serve(blocks, &["--write-cache", "64K"]);
         tally.note(&served);
     });
 }
 
-/// A cache of a disk with blocks that are dirty and blocks that are clean, as a killed server leaves it, and how it was made.
+/// A cache of a disk with blocks that are dirty and blocks that are clean, as a killed server
+/// leaves it, and how it was made.
 struct Cached {
     stand: Stand,
     snapshot: Snapshot,
@@ -254,7 +258,8 @@ const JOURNAL_BLOCKS: u64 = 320;
 /// Writes in turn to all blocks of an ordered disk before its server is killed, at least.
 const ORDERED_WRITES: u64 = 40 * DISK_BLOCKS;
 
-/// Writes blocks in turn, each of the next generation when its turn comes again, until the server is killed.
+/// Writes blocks in turn, each of the next generation when its turn comes again, until the server
+/// is killed.
 fn write_in_turn(mut client: Client<UnixStream>, acknowledged: &Sender<()>) {
     for write in 0.. {
         let (block, generation) = (write % DISK_BLOCKS, write / DISK_BLOCKS + 1);
@@ -266,13 +271,15 @@ fn write_in_turn(mut client: Client<UnixStream>, acknowledged: &Sender<()>) {
     }
 }
 
-/// Whether these are what some number of writes in turn leaves: each block as new as the one before, or one generation older from some block on.
+/// Whether these are what some number of writes in turn leaves: each block as new as the one
+/// before, or one generation older from some block on.
 fn is_what_writes_in_turn_leave(blocks: &[Vec<u8>]) -> bool {
     let generations: Result<Vec<_>, _> = (0..).zip(blocks).map(|(block, bytes)| generation(bytes, block)).collect();
     generations.is_ok_and(|all| all.is_sorted_by(|a, b| a >= b) && all[0] - all[all.len() - 1] <= 1)
 }
 
-/// A region and its ordered disk, whose server was killed in the middle of writes in turn; the size of its volume in blocks.
+/// A region and its ordered disk, whose server was killed in the middle of writes in turn; the size
+/// of its volume in blocks.
 fn ordered() -> (Stand, Snapshot, u64) {
     let stand = Stand::new();
     let (region, disk) = (stand.text("region"), stand.text("disk"));

@@ -1,5 +1,6 @@
-//! A guest whose disk is a volume over NBD: Filebench's personalities on its Ext4, and what of that comes to the disk and to the memory. The volume is the
-//! block translation table, or that behind the transit cache or one of its rivals.
+//! A guest whose disk is a volume over NBD: Filebench's personalities on its Ext4, and what of that
+//! comes to the disk and to the memory. The volume is the block translation table, or that behind
+//! the transit cache or one of its rivals.
 //!
 //! Counts only; a guest under emulation tells nothing about time.
 
@@ -24,11 +25,13 @@ const BESIDE_A_BLOCK_BYTES_MAX: u64 = 64;
 const THREADS: u64 = 2;
 const ROUNDS: u64 = 20;
 
-/// A personality, the operations of one of its rounds, and how often each round waits until something is durable.
+/// A personality, the operations of one of its rounds, and how often each round waits until
+/// something is durable.
 const PERSONALITIES: [(&str, u64, u64); 4] =
     [("webserver", 11, 0), ("webproxy", 8, 0), ("varmail", 5, 2), ("fileserver", 5, 0)];
 
-/// Words of the script. After each personality everything is brought to the disk, so that its counts are its own.
+/// Words of the script. After each personality everything is brought to the disk, so that its
+/// counts are its own.
 const WORDS: &str = r#"
 disks
 load crc16 crc32c_generic mbcache jbd2 ext4
@@ -86,7 +89,8 @@ impl Served {
         (requests, bytes)
     }
 
-    /// Every personality did its work, and its files are on the volume as they were in the guest's memory.
+    /// Every personality did its work, and its files are on the volume as they were in the guest's
+    /// memory.
     fn judge(&self) {
         announce(
             "| personality | operations | disk writes an operation | KiB to the disk an operation | disk flushes |",

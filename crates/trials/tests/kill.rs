@@ -1,5 +1,5 @@
-//! The server killed with SIGKILL over and over while clients write: nothing acknowledged is lost, no block is
-//! torn, and the volume is clean after every kill.
+//! The server killed with SIGKILL over and over while clients write: nothing acknowledged is lost,
+//! no block is torn, and the volume is clean after every kill.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test stops at the first surprise")]
 
@@ -22,7 +22,8 @@ const REQUEST_BLOCKS_MAX: u64 = 4;
 /// Acknowledged requests before a kill: at most so many.
 const ACKS_MAX: u64 = 3000;
 
-/// What each block of a writer's share may hold: one generation, or several while requests are under way.
+/// What each block of a writer's share may hold: one generation, or several while requests are
+/// under way.
 type Possible = BTreeMap<u64, Vec<u32>>;
 
 /// One client, and the blocks that it alone writes.
@@ -163,7 +164,8 @@ impl Writer {
         }
     }
 
-    /// Reads every block of the writer's share; each has to hold what it may, which then is all it may.
+    /// Reads every block of the writer's share; each has to hold what it may, which then is all it
+    /// may.
     fn assert_possible(&mut self, client: &mut Client<UnixStream>) {
         const PIECE_BLOCKS: u64 = 256;
         self.under_way.clear();

@@ -1,7 +1,7 @@
 //! Our images in the real Linux driver, and Linux's images here.
 //!
-//! One guest attaches every image at once: it reads what was written here, then writes, and what it wrote is
-//! read here.
+//! One guest attaches every image at once: it reads what was written here, then writes, and what it
+//! wrote is read here.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test stops at the first surprise")]
 
@@ -79,7 +79,8 @@ impl Exchange {
         self.subjects.iter().find(|subject| subject.name == name).unwrap()
     }
 
-    /// Panics unless Linux read in `subject` what was read here, and what it wrote then is read here.
+    /// Panics unless Linux read in `subject` what was read here, and what it wrote then is read
+    /// here.
     fn assert_exchanged(&self, subject: &Subject) {
         let report = self.said.report(subject.slot).unwrap_or_else(|| panic!("Linux attached no {}", subject.name));
         let btt = subject.btt();
@@ -132,8 +133,8 @@ fn subject(name: String, image: PathBuf, label_bytes: u64) -> Subject {
     Subject { name, image, label_bytes, slot: 0, model: Model::default(), read_here: None }
 }
 
-/// An image of ours, written by several threads, so that many lanes are in use; some blocks zeroed, some
-/// discarded.
+/// An image of ours, written by several threads, so that many lanes are in use; some blocks zeroed,
+/// some discarded.
 fn ours(sector_size: u32, folder: &Path) -> Subject {
     let name = format!("ours-{sector_size}");
     let mut subject = subject(name.clone(), folder.join(&name), 0);
@@ -196,7 +197,8 @@ fn format_in(guest: &mut Guest, sector_size: u32, folder: &Path) -> (u32, PathBu
     (sector_size, linuxs, ours)
 }
 
-/// An image with writes that stopped after their commit, in many lanes; and a copy of it, opened here.
+/// An image with writes that stopped after their commit, in many lanes; and a copy of it, opened
+/// here.
 fn interrupted(folder: &Path) -> (PathBuf, PathBuf) {
     let (image, copy) = (folder.join("interrupted"), folder.join("interrupted-copy"));
     let namespace = Namespace::create(&image, SMALL_BYTES);

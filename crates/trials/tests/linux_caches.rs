@@ -1,7 +1,9 @@
-//! The kernel's own caches in front of a disk, and ours, given the same writes: what each stores to persistent memory, and what its
-//! disk gets. Counts only; a guest under emulation tells nothing about time.
+//! The kernel's own caches in front of a disk, and ours, given the same writes: what each stores to
+//! persistent memory, and what its disk gets. Counts only; a guest under emulation tells nothing
+//! about time.
 //!
-//! QEMU counts each byte that the guest's kernel stores to its NVDIMMs; the kernel counts what its disks get.
+//! QEMU counts each byte that the guest's kernel stores to its NVDIMMs; the kernel counts what its
+//! disks get.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test stops at the first surprise")]
 
@@ -22,7 +24,8 @@ use tidegate_trials::sectors::{self, Dice, Model};
 
 const MIB: u64 = 1 << 20;
 const BLOCK_BYTES: u64 = 4096;
-/// Blocks that are written while all goes well, and behind them those that are written while the disk fails.
+/// Blocks that are written while all goes well, and behind them those that are written while the
+/// disk fails.
 const BLOCKS: u64 = 8192;
 const TROUBLE: Range<u64> = BLOCKS..BLOCKS + 256;
 /// Blocks that are written to a small cache until it takes no more.
@@ -95,7 +98,8 @@ fn lines(commits: &[Commit]) -> String {
 struct Counts {
     /// Bytes stored to the memory, and fences.
     memory: Stores,
-    /// The same bytes as the kernel's block layer counts them, which does not see what a driver stores by itself.
+    /// The same bytes as the kernel's block layer counts them, which does not see what a driver
+    /// stores by itself.
     memory_by_blocks: u64,
     disk_writes: u64,
     disk_bytes: u64,
@@ -122,7 +126,8 @@ struct Subject {
 struct Trouble {
     /// Commits that were answered well.
     committed: usize,
-    /// Blocks with what was written then, once the disk was mended and the cache told to bring it up to date.
+    /// Blocks with what was written then, once the disk was mended and the cache told to bring it
+    /// up to date.
     arrived: usize,
 }
 
@@ -158,7 +163,8 @@ fn peers(folder: &Path) -> Vec<Peer> {
     PEERS.map(|(name, key, data_at)| Peer { name, key, image: image(key), data_at }).into()
 }
 
-/// The words of the script that are the same for each peer. A disk stands behind a table that can be changed to one that fails.
+/// The words of the script that are the same for each peer. A disk stands behind a table that can
+/// be changed to one that fails.
 const WORDS: &str = r#"
 export DM_DISABLE_UDEV=1
 table() {
@@ -545,7 +551,8 @@ fn the_same_writes_through_linuxs_caches_and_ours() {
     assert!(as_disk.singles.disk_flushes >= SINGLES as u64 && bcache.singles.disk_flushes >= SINGLES as u64);
 }
 
-/// QEMU and the kernel count alike, wherever the kernel counts: reads are not mistaken for stores, and no store is missed.
+/// QEMU and the kernel count alike, wherever the kernel counts: reads are not mistaken for stores,
+/// and no store is missed.
 fn assert_counted(peer: &Subject, work: &Work) {
     for (counts, commits) in [(peer.singles, &work.singles), (peer.groups, &work.groups)] {
         assert!(counts.memory.bytes >= blocks_of(commits) as u64 * BLOCK_BYTES, "{}: {counts:?}", peer.name);

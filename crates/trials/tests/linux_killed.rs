@@ -1,7 +1,8 @@
 //! Linux's driver cut off while it writes our images, and what it acknowledged read here.
 //!
-//! The guest's stores are in the host file at once. Freezing its processors and copying the image, or killing
-//! the guest, leaves exactly the stores that they had made: writes half done on several lanes, committed or not.
+//! The guest's stores are in the host file at once. Freezing its processors and copying the image,
+//! or killing the guest, leaves exactly the stores that they had made: writes half done on several
+//! lanes, committed or not.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test stops at the first surprise")]
 
@@ -29,7 +30,8 @@ const ACKS_MAX: u64 = 20;
 /// Generations of one round; a storm writes fewer blocks.
 const ROUND_GENERATIONS: u32 = 4_000_000;
 
-/// An image under storm, what its blocks held before, and the generations that the storms acknowledged.
+/// An image under storm, what its blocks held before, and the generations that the storms
+/// acknowledged.
 struct Target {
     image: PathBuf,
     label_bytes: u64,
@@ -101,8 +103,8 @@ impl Target {
         copy
     }
 
-    /// Opens the image, or a copy of it, and compares every block. Returns how many writes were committed and missing in
-    /// the map.
+    /// Opens the image, or a copy of it, and compares every block. Returns how many writes were
+    /// committed and missing in the map.
     fn assert_nothing_lost(&self, image: &Path) -> u64 {
         let interrupted = self.assert_sound(image).counts.interrupted;
         let btt = Namespace::open(image, self.label_bytes).into_btt();
@@ -149,7 +151,8 @@ fn acknowledge(storm: &mut Writes, writes: u32, acked: &mut BTreeMap<u64, u32>) 
     }
 }
 
-/// Boots a guest that compares all sectors with ours, then writes on each image from each processor.
+/// Boots a guest that compares all sectors with ours, then writes on each image from each
+/// processor.
 fn boot(targets: &mut [Target], base: u32) -> Running {
     let mut guest = Guest::new();
     let mut storms = String::new();

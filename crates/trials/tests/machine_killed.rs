@@ -1,4 +1,5 @@
-//! Whole machines killed while the program serves a volume in them; `machine-killed --cuts N` does the same for longer.
+//! Whole machines killed while the program serves a volume in them; `machine-killed --cuts N` does
+//! the same for longer.
 
 use tidegate_trials::artefacts::announce;
 use tidegate_trials::killed_machine::{Medium, survive};

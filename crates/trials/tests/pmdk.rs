@@ -95,7 +95,8 @@ fn pmdk_and_we_both_find_damage() {
     }
 }
 
-/// What was done to a pool: writes of two generations, zeroed blocks, blocks in error, blocks never written.
+/// What was done to a pool: writes of two generations, zeroed blocks, blocks in error, blocks never
+/// written.
 struct PoolModel {
     model: Model,
     errors: Vec<u64>,

@@ -1,5 +1,6 @@
-//! QEMU's client, told to wait for its server (`open-timeout`, `reconnect-delay`): it is killed with SIGKILL under it and started anew, over and
-//! over. No request fails, and whatever was acknowledged is there.
+//! QEMU's client, told to wait for its server (`open-timeout`, `reconnect-delay`): it is killed
+//! with SIGKILL under it and started anew, over and over. No request fails, and whatever was
+//! acknowledged is there.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test stops at the first surprise")]
 

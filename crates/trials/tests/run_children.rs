@@ -1,4 +1,5 @@
-//! A child that no library sees begin writes a file that its parent holds: what was synced is there after the power failed, whoever synced it.
+//! A child that no library sees begin writes a file that its parent holds: what was synced is there
+//! after the power failed, whoever synced it.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use std::fs;

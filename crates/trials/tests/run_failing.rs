@@ -1,4 +1,5 @@
-//! A disk that fails below a file whose writes are syncs: its program is told, and what was synced before is not lost.
+//! A disk that fails below a file whose writes are syncs: its program is told, and what was synced
+//! before is not lost.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use std::fs::{self, File};
@@ -20,7 +21,8 @@ const PLACE_BYTES: usize = 4096;
 const EIO: i64 = 5;
 /// How often the disk is made shorter before it stays so.
 const RESIZES_MAX: u32 = 200;
-/// Writes that may go well before the failure is seen: under a run the disk is only asked once a second.
+/// Writes that may go well before the failure is seen: under a run the disk is only asked once a
+/// second.
 const TRIES_MAX: usize = 20_000_000;
 /// Writes that are made before the disk fails, and after it was mended.
 const WRITES: usize = 200;

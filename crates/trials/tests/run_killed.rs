@@ -1,4 +1,5 @@
-//! What was synced under `tidegate run` is there after the program, the supervisor or the power is gone.
+//! What was synced under `tidegate run` is there after the program, the supervisor or the power is
+//! gone.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use std::fs;
@@ -25,7 +26,8 @@ fn assert_has_lines(path: &Path, lines: u64) {
     assert!(text.starts_with(&expected), "synced {lines} lines, and there are {}", text.lines().count());
 }
 
-/// A run of the appender that has said that so many lines are synced; with `limit` it appends no more than that.
+/// A run of the appender that has said that so many lines are synced; with `limit` it appends no
+/// more than that.
 fn appending(stand: &Stand, file: &Path, limit: bool) -> (Child, impl BufRead + use<>) {
     let mut run = stand.run();
     run.arg(APPENDER.build().unwrap()).arg(file).args(limit.then(|| LINES.to_string()));
@@ -61,7 +63,8 @@ fn kill(pid: rustix::process::Pid) {
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
 }
 
-/// As if the power had failed while the pool was what it is: another boot, and a file that has no more than its disk got first.
+/// As if the power had failed while the pool was what it is: another boot, and a file that has no
+/// more than its disk got first.
 fn cut_the_power(stand: &Stand, file: &Path, durable: u64) {
     stand.change_boot();
     fs::File::options().write(true).open(file).unwrap().set_len(durable).unwrap();
@@ -90,8 +93,8 @@ fn a_program_goes_on_without_its_supervisor_by_the_kernel() {
     let program = program_of(&run);
     run.kill().unwrap();
     run.wait().unwrap();
-    // It notices when it has something to ask, at the latest when its strip is full, and goes on. Of what it says, much may be from before: not so a line that the file
-    // does not have yet.
+    // It notices when it has something to ask, at the latest when its strip is full, and goes on.
+    // Of what it says, much may be from before: not so a line that the file does not have yet.
     let later = fs::metadata(&file).unwrap().len() / line(0).len() as u64 + LINES_OF_A_STRIP;
     assert_eq!(synced(&mut said, later), later);
     kill(program);
@@ -126,7 +129,8 @@ fn records_lost_of_both_strips() -> u64 {
     let file = stand.root().join("log");
     let (mut run, mut said) = appending(&stand, &file, false);
     let program = program_of(&run);
-    // It absorbs nothing from now on: the program goes on with its other strip, until that is full too.
+    // It absorbs nothing from now on: the program goes on with its other strip, until that is full
+    // too.
     let supervisor = rustix::process::Pid::from_child(&run);
     rustix::process::kill_process(supervisor, rustix::process::Signal::STOP).unwrap();
     let reader = thread::spawn(move || synced(&mut said, u64::MAX));
@@ -189,8 +193,9 @@ fn a_supervisor_promises_nothing_more_when_a_program_cannot_reach_it() {
     assert!(told.contains("a program cannot reach this supervisor"), "{told}");
 }
 
-/// A pool that was left with lines in it that the disk may not have, and what the next run says. All lines lie in one block. None: the disk
-/// was brought up to date before the supervisor could be killed, so nothing was lost.
+/// A pool that was left with lines in it that the disk may not have, and what the next run says.
+/// All lines lie in one block. None: the disk was brought up to date before the supervisor could be
+/// killed, so nothing was lost.
 fn recovered(stand: &Stand, file: &Path, meanwhile: impl FnOnce()) -> Option<String> {
     let (mut run, _said) = appending(stand, file, true);
     let program = program_of(&run);
@@ -273,7 +278,8 @@ fn a_file_that_was_written_since_the_power_came_back_is_left_alone() {
     assert!(put_aside, "nothing was left in any of {ROUNDS} pools");
 }
 
-/// A stand in which `files` below the root were appended to, and the power cut took lines from all of them that only the pool has; in one of [`ROUNDS`]. Beside it what `prepare` made.
+/// A stand in which `files` below the root were appended to, and the power cut took lines from all
+/// of them that only the pool has; in one of [`ROUNDS`]. Beside it what `prepare` made.
 fn lost_lines<T>(files: &[&str], prepare: impl Fn(&Stand) -> T) -> (Stand, T) {
     let appender = APPENDER.build().unwrap();
     let cut = || {

@@ -1,5 +1,5 @@
-//! Every function of libc that takes a descriptor, a stream or a path is taken over by the library under `tidegate run`, or listed here with the reason why
-//! it need not be.
+//! Every function of libc that takes a descriptor, a stream or a path is taken over by the library
+//! under `tidegate run`, or listed here with the reason why it need not be.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use std::collections::BTreeSet;
@@ -147,7 +147,8 @@ const LEFT_TO_LIBC: [(&str, &str); 13] = [
     ),
 ];
 
-/// What in a list of parameters stands for a descriptor, a stream, a path or an asynchronous request.
+/// What in a list of parameters stands for a descriptor, a stream, a path or an asynchronous
+/// request.
 const MARKS: [&str; 31] = [
     "int __fd",
     "int *__fd",
@@ -230,7 +231,8 @@ fn libc() -> String {
 /// What stands before a function's name in names of the same function that no header has.
 const PREFIXES: [&str; 4] = ["_", "__", "_IO_", "__libc_"];
 
-/// Whether `name` is in no header, and may be an exported function's, or that of one that makes streams or files, in programs that were linked long ago.
+/// Whether `name` is in no header, and may be an exported function's, or that of one that makes
+/// streams or files, in programs that were linked long ago.
 fn is_older_name(name: &str, exported: &BTreeSet<String>) -> bool {
     let same = |prefix: &str| name.strip_prefix(prefix).is_some_and(|rest| exported.contains(rest));
     let makes_stream = name.starts_with("_IO_f") && name.contains("open");

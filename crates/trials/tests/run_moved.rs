@@ -1,5 +1,6 @@
-//! Files that get another path under `tidegate run`, on a file system of their own. Program and supervisor are killed, and the file system is what its disk had got by then: perhaps not the new path. What was synced
-//! since is there after recovery, at that path.
+//! Files that get another path under `tidegate run`, on a file system of their own. Program and
+//! supervisor are killed, and the file system is what its disk had got by then: perhaps not the new
+//! path. What was synced since is there after recovery, at that path.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use std::fs;
@@ -9,7 +10,9 @@ use tidegate_trials::run::{MOVER, Mounted, Stand, empty_file_system, kill_all};
 
 /// Of the file system.
 const IMAGE_BYTES: u64 = 32 << 20;
-/// The program changes the path behind its 20th sync, and is killed behind this one: the file is held anew by then, and the file system has not yet had five seconds, after which it makes new paths durable by itself.
+/// The program changes the path behind its 20th sync, and is killed behind this one: the file is
+/// held anew by then, and the file system has not yet had five seconds, after which it makes new
+/// paths durable by itself.
 const SYNCS: u64 = 60;
 
 /// The number that the file at `bytes` has.

@@ -1,6 +1,8 @@
-//! SQLite with a journal that is made, synced and removed for each transaction, under `tidegate run`, which holds the journal's name: program and supervisor are killed at any
-//! instant, the files put back to what a disk may have had, and after recovery every transaction that was committed is there. `TIDEGATE_CUTS` gives more power cuts than CI
-//! runs, `TIDEGATE_SEED` the first stand's seed.
+//! SQLite with a journal that is made, synced and removed for each transaction, under
+//! `tidegate run`, which holds the journal's name: program and supervisor are killed at any
+//! instant, the files put back to what a disk may have had, and after recovery every transaction
+//! that was committed is there. `TIDEGATE_CUTS` gives more power cuts than CI runs, `TIDEGATE_SEED`
+//! the first stand's seed.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use std::fs;
@@ -69,7 +71,8 @@ impl Site {
         (run, said)
     }
 
-    /// Commits for a while, until everything is killed at once. The last transaction that was committed.
+    /// Commits for a while, until everything is killed at once. The last transaction that was
+    /// committed.
     fn commit(&mut self) -> u64 {
         self.stand.make_older_file();
         let (mut run, mut said) = self.start();
@@ -111,7 +114,8 @@ impl Site {
         }
     }
 
-    /// One life and its power cut; `planted` happens before recovery. What is wrong with the database then.
+    /// One life and its power cut; `planted` happens before recovery. What is wrong with the
+    /// database then.
     fn cut(&mut self, planted: impl FnOnce(&Stand)) -> Result<(), String> {
         let committed = self.commit();
         self.lost += self.stand.cut_the_power_by(&mut self.dice, &self.ever, &self.before);
@@ -120,7 +124,8 @@ impl Site {
         let names = self.stand.families_of_names();
         let recovery = self.stand.recover_after_boot().output().unwrap();
         let said = [recovery.stdout, recovery.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-        // A journal that was held as a file may have been removed, and its hold not have ended yet, while no strip told of its name.
+        // A journal that was held as a file may have been removed, and its hold not have ended yet,
+        // while no strip told of its name.
         let aside: Vec<u64> = said[0].lines().filter(|line| line.starts_with("salvaged")).map(family).collect();
         if !recovery.status.success() && aside.is_empty() || aside.iter().any(|family| names.contains(family)) {
             return Err(format!("{}: {said:?}", recovery.status));

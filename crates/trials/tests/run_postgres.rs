@@ -1,6 +1,8 @@
-//! PostgreSQL under `tidegate run`, on a file system of its own. The server, its processes and the supervisor are killed at any instant, and the file system is what its disk had got by then: nothing
-//! that only the kernel had. After recovery every transaction is there that a client was told of, whole, and nothing is damaged. `TIDEGATE_CUTS` gives more power cuts than CI runs, `TIDEGATE_SEED` the
-//! first one's seed.
+//! PostgreSQL under `tidegate run`, on a file system of its own. The server, its processes and the
+//! supervisor are killed at any instant, and the file system is what its disk had got by then:
+//! nothing that only the kernel had. After recovery every transaction is there that a client was
+//! told of, whole, and nothing is damaged. `TIDEGATE_CUTS` gives more power cuts than CI runs,
+//! `TIDEGATE_SEED` the first one's seed.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use std::fs;
@@ -19,7 +21,8 @@ const CUTS: u64 = 2;
 const CLIENTS: u32 = 3;
 const IMAGE_BYTES: u64 = 256 << 20;
 
-/// The numbers that the clients were told, the last of each. Ends when the server was killed and all is read.
+/// The numbers that the clients were told, the last of each. Ends when the server was killed and
+/// all is read.
 fn numbers_until_killed(server: Server<'_>, transactions: u32) -> Vec<u32> {
     let mut clients: Vec<Child> = (1..=CLIENTS).map(|client| server.commits(client).unwrap()).collect();
     let mut brings = server.brings().unwrap();
@@ -46,7 +49,8 @@ fn numbers_until_killed(server: Server<'_>, transactions: u32) -> Vec<u32> {
     told
 }
 
-/// The numbers that a server finds in the database, if it starts; and nothing of a transaction is there without the rest of it.
+/// The numbers that a server finds in the database, if it starts; and nothing of a transaction is
+/// there without the rest of it.
 fn numbers_found(cluster: &Cluster<'_>) -> Result<Vec<u32>, MissingError> {
     let server = cluster.start()?;
     let found = server.ask("select n from last order by client")?;

@@ -1,4 +1,5 @@
-//! Unchanged programs under `tidegate run`: what they say about their own files, and that their syncs ended in the pool.
+//! Unchanged programs under `tidegate run`: what they say about their own files, and that their
+//! syncs ended in the pool.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use std::path::PathBuf;
@@ -14,7 +15,8 @@ fn demand(program: &str, package: &'static str) {
     run(Command::new(program).arg("--version"), package).unwrap();
 }
 
-/// What a shell script prints in the root of a run of its own, and what `run` says. At most two minutes.
+/// What a shell script prints in the root of a run of its own, and what `run` says. At most two
+/// minutes.
 fn said_by(script: &str) -> (String, String) {
     let stand = Stand::new();
     let output = stand.run().args(["timeout", "120", "sh", "-euc", script]).stdin(Stdio::null()).output().unwrap();
@@ -33,7 +35,8 @@ fn sqlite_keeps_its_transactions_in_the_pool() {
         } | sqlite3 data.db > mode
         sqlite3 data.db 'pragma integrity_check; select count(*) from t;'
     "#;
-    // A transaction syncs the log; or the journal, its header, the database and the header again, or their folder. A journal that is cut each time is the kernel's.
+    // A transaction syncs the log; or the journal, its header, the database and the header again,
+    // or their folder. A journal that is cut each time is the kernel's.
     for (mode, least) in [("wal", 40), ("delete", 150), ("truncate", 40), ("persist", 150)] {
         let (out, err) = said_by(&script.replace("MODE", mode));
         assert_eq!(out, "ok\n50\n", "{mode}");

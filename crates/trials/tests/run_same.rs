@@ -1,12 +1,14 @@
-//! A program under `tidegate run` sees what it sees without: the same random calls return the same, fail the same, and leave the same files.
-//! `TIDEGATE_CALLS` gives more calls in all than CI runs, `TIDEGATE_ACTS` more acts on names, `TIDEGATE_SEED` the first program's seed.
+//! A program under `tidegate run` sees what it sees without: the same random calls return the same,
+//! fail the same, and leave the same files. `TIDEGATE_CALLS` gives more calls in all than CI runs,
+//! `TIDEGATE_ACTS` more acts on names, `TIDEGATE_SEED` the first program's seed.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use rustix::io::Errno;
 use std::process::{Command, Stdio};
 use tidegate_trials::run::{ADDRESSES, DRIVER, FOLDERS, LOUD, NAMER, Stand, kept_syncs};
 
-/// Calls of one program. In longer ones most files are the kernel's before half of the calls are made.
+/// Calls of one program. In longer ones most files are the kernel's before half of the calls are
+/// made.
 const CALLS: u64 = 1500;
 /// Programs that CI runs.
 const PROGRAMS: u64 = 8;
@@ -119,7 +121,8 @@ fn a_folder_with_a_held_name_is_synced_by_the_kernel_once_anything_was_done_to_i
     }
 }
 
-/// What may happen to a file whose writes are syncs, and how many of those end in the pool at least, of many.
+/// What may happen to a file whose writes are syncs, and how many of those end in the pool at
+/// least, of many.
 const LOUD_CASES: [(&str, u64); 13] = [
     ("closed", 60),
     ("copied-over", 100),

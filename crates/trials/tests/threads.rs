@@ -1,7 +1,9 @@
-//! Many threads on one volume in real memory: no read is torn, none goes back in time, and the volume is sound afterwards.
+//! Many threads on one volume in real memory: no read is torn, none goes back in time, and the
+//! volume is sound afterwards.
 //!
-//! Every block written carries its number, its writer and a version in each 16 bytes, so that a mixture of two
-//! writes shows. Few blocks and many threads make lanes, stripes of the map and looking back meet.
+//! Every block written carries its number, its writer and a version in each 16 bytes, so that a
+//! mixture of two writes shows. Few blocks and many threads make lanes, stripes of the map and
+//! looking back meet.
 
 #![allow(clippy::cast_possible_truncation, reason = "a handful of blocks")]
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]

@@ -1,6 +1,8 @@
-//! Flaws: a lock, a second look or an indivisible change that is left out at one place of the code, to see who notices.
+//! Flaws: a lock, a second look or an indivisible change that is left out at one place of the code,
+//! to see who notices.
 //!
-//! Nothing of the code is changed for it. The machine knows each use of a lock and each access to an atomic by its place.
+//! Nothing of the code is changed for it. The machine knows each use of a lock and each access to
+//! an atomic by its place.
 
 use crate::machine::Plan;
 use std::collections::BTreeMap;
@@ -11,7 +13,8 @@ use std::panic::Location;
 pub enum FlawKind {
     /// A lock: it is held during each single access to what it guards, and not between them.
     Lock,
-    /// A second look: a thread that loads what it has loaded before, since it last began something, sees what it saw then.
+    /// A second look: a thread that loads what it has loaded before, since it last began something,
+    /// sees what it saw then.
     Recheck,
     /// An indivisible change: it is a load and, later, a store.
     Change,
@@ -41,7 +44,8 @@ pub struct Use {
     pub kind: FlawKind,
     /// The place.
     pub place: &'static Location<'static>,
-    /// How often: a lock was held in between accesses, a second look showed something else, a change was made.
+    /// How often: a lock was held in between accesses, a second look showed something else, a
+    /// change was made.
     pub times: u64,
 }
 

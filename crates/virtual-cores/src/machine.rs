@@ -1,10 +1,12 @@
-//! The machine: virtual threads, their cores and clocks, and the loop that goes from one to the next.
+//! The machine: virtual threads, their cores and clocks, and the loop that goes from one to the
+//! next.
 //!
 //! 1. One thread runs at a time, and another is chosen at points only.
-//! 2. A thread waits for a lock, for an unparking, or for a time; a lock's release wakes all that wait for it, and they try again.
+//! 2. A thread waits for a lock, for an unparking, or for a time; a lock's release wakes all that
+//!    wait for it, and they try again.
 //! 3. A thread's clock is its core's. It never goes back.
-//! 4. Off the run loop nothing here lets another thread go on: neither before, nor after, nor while an ended machine unwinds
-//!    the threads that it left.
+//! 4. Off the run loop nothing here lets another thread go on: neither before, nor after, nor while
+//!    an ended machine unwinds the threads that it left.
 
 use crate::flaw::{Flaw, FlawKind, Survey, Use};
 use crate::order::{Chooser, Order};
@@ -30,7 +32,8 @@ const SLEEP: u64 = 9;
 
 const STACK_BYTES: usize = 256 << 10;
 
-/// Accesses in a row without a point after which their thread is taken to go on for ever: far more than anyone makes under one lock.
+/// Accesses in a row without a point after which their thread is taken to go on for ever: far more
+/// than anyone makes under one lock.
 const ACCESSES_MAX: u64 = 1 << 22;
 
 /// What happens in which order, and when it is enough.
@@ -203,8 +206,8 @@ impl Machine {
         Machine { plan, threads: Vec::new() }
     }
 
-    /// Adds a thread that runs `work` on core `core`, and answers [`token`] with its number among the threads, from 0, which is given
-    /// back.
+    /// Adds a thread that runs `work` on core `core`, and answers [`token`] with its number among
+    /// the threads, from 0, which is given back.
     pub fn spawn(&mut self, core: u32, work: impl FnOnce() + 'static) -> usize {
         assert!(core < self.plan.cores, "core {core} of a machine of {}", self.plan.cores);
         assert!(self.threads.len() < slots::THREADS_MAX, "more threads than a machine has room for");
@@ -214,7 +217,8 @@ impl Machine {
         number
     }
 
-    /// Runs every thread, until all have returned or the machine ends otherwise. Threads that have not returned are then unwound.
+    /// Runs every thread, until all have returned or the machine ends otherwise. Threads that have
+    /// not returned are then unwound.
     ///
     /// # Panics
     ///
@@ -239,7 +243,8 @@ impl Machine {
                 Err(panic) => with_state(|state| state.over = Some(How::Panicked(thread, panic))),
             }
         }
-        // From here on nothing lets another thread go on: what unwinding does is not part of the run.
+        // From here on nothing lets another thread go on: what unwinding does is not part of the
+        // run.
         let state = STATE.take().expect("it was put there");
         coroutines.into_iter().for_each(recycle);
         Ended {
@@ -694,8 +699,8 @@ impl State {
         self.clocks_ns[thread.core].max(thread.ready_at_ns)
     }
 
-    /// Timed: the thread that core `core` goes on with: the one it ran last while its slice lasts, else the next in turn of those
-    /// that are ready earliest.
+    /// Timed: the thread that core `core` goes on with: the one it ran last while its slice lasts,
+    /// else the next in turn of those that are ready earliest.
     fn next_on_core(&self, core: usize) -> Option<usize> {
         let last = self.last_on_core[core];
         let in_slice = self.clocks_ns[core] < self.slices_end_ns[core];

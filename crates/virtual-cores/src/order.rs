@@ -10,15 +10,17 @@ pub enum Order {
         /// Points between two choices, on average; at least 1.
         one_in: u64,
     },
-    /// Each thread has a priority, and the highest that can go on does. At a few points, chosen beforehand, the running thread's
-    /// falls below all others (PCT: an interleaving that needs few such changes is found with a known probability).
+    /// Each thread has a priority, and the highest that can go on does. At a few points, chosen
+    /// beforehand, the running thread's falls below all others (PCT: an interleaving that needs few
+    /// such changes is found with a known probability).
     Priorities {
         /// How many such points there are.
         changes: u32,
         /// Points among which they are chosen.
         points: u64,
     },
-    /// As `Random` with `one_in` 8, but one thread at a time hardly ever goes on while another can; which one changes every so many points.
+    /// As `Random` with `one_in` 8, but one thread at a time hardly ever goes on while another can;
+    /// which one changes every so many points.
     Unfair {
         /// Points until another thread is neglected.
         points: u64,
@@ -72,7 +74,8 @@ impl Chooser {
         Chooser { order, rng, priorities, lowest: 0, falls, neglected: (0, 0) }
     }
 
-    /// The thread that goes on at point number `now`, at which thread `current` could: one of `ready`, which is not empty.
+    /// The thread that goes on at point number `now`, at which thread `current` could: one of
+    /// `ready`, which is not empty.
     pub(crate) fn at_point(&mut self, now: u64, current: usize, ready: &[usize]) -> usize {
         match self.order {
             Order::Random { one_in } => {
@@ -110,7 +113,8 @@ impl Chooser {
                 if others == 0 {
                     return current;
                 }
-                // Once in a while the neglected one too: a loop that gives way may wait for nobody else.
+                // Once in a while the neglected one too: a loop that gives way may wait for nobody
+                // else.
                 let mut thread = self.any(ready);
                 while thread == current || (thread == self.neglect(now) && others > 1 && !self.rng.one_in(16)) {
                     thread = self.any(ready);

@@ -1,7 +1,7 @@
 //! Where each virtual thread finds the way back to the machine.
 //!
-//! A coroutine's yielder lives on its own stack. Each thread number has a place of its own to put a reference to it, so that what one
-//! thread leaves there never meets another's.
+//! A coroutine's yielder lives on its own stack. Each thread number has a place of its own to put a
+//! reference to it, so that what one thread leaves there never meets another's.
 
 use corosensei::Yielder;
 use scoped_tls::{ScopedKey, scoped_thread_local};

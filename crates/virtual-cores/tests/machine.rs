@@ -1,4 +1,5 @@
-//! What a machine promises: the same run from the same seed, every interleaving sooner or later, clocks that say when.
+//! What a machine promises: the same run from the same seed, every interleaving sooner or later,
+//! clocks that say when.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use std::cell::RefCell;

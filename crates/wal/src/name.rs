@@ -1,21 +1,31 @@
-//! One name of a folder, on a strip: whether a file has it, and all that the file is, as far as its process has synced it.
+//! One name of a folder, on a strip: whether a file has it, and all that the file is, as far as its
+//! process has synced it.
 //!
 //! Part of the log of `tidegate run`, to be removed with it; until then it keeps its words.
 //!
-//! Programs make a file, sync it, and remove it again, over and over under the same name. Each file's first sync would have to wait for the disk, as its name is not durable. Instead the
-//! strip tells what has the name: *nothing is known* (what the disk has is true), *nothing has it* (the strip's first record, alone), or *a file has it*, of which all bytes
-//! from its beginning on are on the strip, behind the first record. One word says which, so it is one of these after a power cut, and never something in between.
+//! Programs make a file, sync it, and remove it again, over and over under the same name. Each
+//! file's first sync would have to wait for the disk, as its name is not durable. Instead the strip
+//! tells what has the name: *nothing is known* (what the disk has is true), *nothing has it* (the
+//! strip's first record, alone), or *a file has it*, of which all bytes from its beginning on are
+//! on the strip, behind the first record. One word says which, so it is one of these after a power
+//! cut, and never something in between.
 //!
 //! # Why it is right after a power cut
 //!
 //! What [`crate::strip`] says holds for the records of a file. Besides:
 //!
-//! - *Cut before a file's first commit*: the word says what it said before the file was made: nothing is known, or nothing has the name. Nobody was promised the file.
-//! - *Cut while records of the next file are staged*: [`Name::gone`] was durable before, so the words that count end before them.
-//! - *Cut at [`Name::gone`]*: the file is there as it was committed last, or gone; its removal has not returned.
-//! - *Cut behind [`Name::begin`]*: the strip tells what it told, and of younger files than before that they count for nothing. The only one of those is what was just made, and never synced.
-//! - *What the disk has* may be any older file of that name, or any older state of it: a file system makes such changes durable when it likes. So where the strip knows, what the disk
-//!   has under the name counts for nothing, unless it was born after the last file that the strip knows of; and [`Name::disclaim`] may only be called when the disk has what is true, durably.
+//! - *Cut before a file's first commit*: the word says what it said before the file was made:
+//!   nothing is known, or nothing has the name. Nobody was promised the file.
+//! - *Cut while records of the next file are staged*: [`Name::gone`] was durable before, so the
+//!   words that count end before them.
+//! - *Cut at [`Name::gone`]*: the file is there as it was committed last, or gone; its removal has
+//!   not returned.
+//! - *Cut behind [`Name::begin`]*: the strip tells what it told, and of younger files than before
+//!   that they count for nothing. The only one of those is what was just made, and never synced.
+//! - *What the disk has* may be any older file of that name, or any older state of it: a file
+//!   system makes such changes durable when it likes. So where the strip knows, what the disk has
+//!   under the name counts for nothing, unless it was born after the last file that the strip knows
+//!   of; and [`Name::disclaim`] may only be called when the disk has what is true, durably.
 
 use crate::strip::{Record, Staged, Strip};
 use tidegate_layout::kept::{STRIP_ATTRIBUTES_AT, STRIP_NAME_AT, StripAttributes};
@@ -48,13 +58,15 @@ pub enum Told {
         born_ns: u64,
         /// What it is like.
         attributes: StripAttributes,
-        /// Its bytes, those that were written first first. Everything between them is zero, and it ends with the last one.
+        /// Its bytes, those that were written first first. Everything between them is zero, and it
+        /// ends with the last one.
         records: Vec<Record>,
     },
 }
 
 impl<R: Region> Name<R> {
-    /// Begins to tell of a name on the strip that is all of `region`, as `slot` of the run `session`: nothing is known of it on return, durably.
+    /// Begins to tell of a name on the strip that is all of `region`, as `slot` of the run
+    /// `session`: nothing is known of it on return, durably.
     ///
     /// # Errors
     /// The memory lost a store.
@@ -64,8 +76,9 @@ impl<R: Region> Name<R> {
         Ok(Name { first: strip.words(), strip, attributes: None, end: 0, born_ns: 0 })
     }
 
-    /// A file has got the name that was born then, in nanoseconds since 1970: durable on return, and it is told of from the next commit on. Until then what the strip tells is about files that
-    /// were born no later.
+    /// A file has got the name that was born then, in nanoseconds since 1970: durable on return,
+    /// and it is told of from the next commit on. Until then what the strip tells is about files
+    /// that were born no later.
     ///
     /// # Errors
     /// The memory lost a store, now or before.
@@ -75,7 +88,8 @@ impl<R: Region> Name<R> {
         self.strip.change_first(self.born_ns)
     }
 
-    /// Puts `bytes`, which were written at `at` to the file that has the name, behind what was written before: see [`Strip::stage`].
+    /// Puts `bytes`, which were written at `at` to the file that has the name, behind what was
+    /// written before: see [`Strip::stage`].
     ///
     /// # Errors
     /// The memory lost a store, now or before; what was committed stays.
@@ -94,7 +108,8 @@ impl<R: Region> Name<R> {
         self.end
     }
 
-    /// Makes everything that was staged count, of a file with this mode, owner and group: durable on return.
+    /// Makes everything that was staged count, of a file with this mode, owner and group: durable
+    /// on return.
     ///
     /// # Errors
     /// The memory lost a store, now or before. Nobody knows whether what was staged counts.

@@ -2,20 +2,27 @@
 //!
 //! Part of the log of `tidegate run`, to be removed with it; until then it keeps its words.
 //!
-//! Fillings of both have consecutive numbers: the odd ones are the first strip's, the even ones the second's. The lower one of the two that were begun last is being filled until
-//! [`Pair::turn`] goes on with the next; then it is *handed over* until [`Pair::absorbed`] says that it counts for nothing, and its strip is free for the filling after the next.
+//! Fillings of both have consecutive numbers: the odd ones are the first strip's, the even ones the
+//! second's. The lower one of the two that were begun last is being filled until [`Pair::turn`]
+//! goes on with the next; then it is *handed over* until [`Pair::absorbed`] says that it counts for
+//! nothing, and its strip is free for the filling after the next.
 //!
 //! # Why it is right after a power cut
 //!
 //! What [`crate::strip`] says holds for each strip by itself. Besides:
 //!
-//! - *Which filling is newer*: records of two fillings may count at once, and their numbers say which ones are older: [`records`] gives those first. Of two fillings of a strip only the
-//!   newer one can count, as its word tells of one.
-//! - *Cut at a turn*: nothing is stored. All that was staged counts before, so no sync is about two strips: its one word leaves all of it or nothing.
-//! - *Cut while the older filling is absorbed*: until the absorber's commit is durable both count, from then on the newer one alone. What the absorber took may be newer than the older filling, as
-//!   the program went on: then it is what the newer one has too, or what no sync has promised yet, and the newer records go over it.
-//! - *Cut while a strip is filled again*: its older filling was absorbed before [`Pair::absorbed`] was called, durably. Absorbers take fillings in their order: the last one that was absorbed
-//!   is known by its number, and those before it count for nothing either.
+//! - *Which filling is newer*: records of two fillings may count at once, and their numbers say
+//!   which ones are older: [`records`] gives those first. Of two fillings of a strip only the newer
+//!   one can count, as its word tells of one.
+//! - *Cut at a turn*: nothing is stored. All that was staged counts before, so no sync is about two
+//!   strips: its one word leaves all of it or nothing.
+//! - *Cut while the older filling is absorbed*: until the absorber's commit is durable both count,
+//!   from then on the newer one alone. What the absorber took may be newer than the older filling,
+//!   as the program went on: then it is what the newer one has too, or what no sync has promised
+//!   yet, and the newer records go over it.
+//! - *Cut while a strip is filled again*: its older filling was absorbed before [`Pair::absorbed`]
+//!   was called, durably. Absorbers take fillings in their order: the last one that was absorbed is
+//!   known by its number, and those before it count for nothing either.
 
 use crate::strip::{self, Left, Range, Record, Staged, Strip};
 use tidegate_layout::kept::{Counting, STRIP_FILLING_MAX};
@@ -36,7 +43,8 @@ pub fn strip_of(filling: u32) -> usize {
 }
 
 impl<R: Region> Pair<R> {
-    /// Begins to fill `strips` for the file of `slot` in the run `session`. Whatever they had counts for nothing on return, durably.
+    /// Begins to fill `strips` for the file of `slot` in the run `session`. Whatever they had
+    /// counts for nothing on return, durably.
     pub fn open(strips: [R; STRIPS], session: u64, slot: u32) -> Result<Pair<R>, Sealed> {
         let [first, second] = strips;
         let strips = [Strip::open(first, session, slot, 1)?, Strip::open(second, session, slot, 2)?];
@@ -76,7 +84,8 @@ impl<R: Region> Pair<R> {
         self.strips[self.now].commit()
     }
 
-    /// Goes on with the next filling. False: there is none yet, or something here does not count yet.
+    /// Goes on with the next filling. False: there is none yet, or something here does not count
+    /// yet.
     pub fn turn(&mut self) -> bool {
         let next = self.other().filling();
         let free = next > self.filling() && next <= STRIP_FILLING_MAX;
@@ -87,12 +96,14 @@ impl<R: Region> Pair<R> {
         turns
     }
 
-    /// Whether whoever absorbs `filling`, which is not 0, has come as far as to clear its strip. Only a hint that [`Pair::absorbed`] will be called soon.
+    /// Whether whoever absorbs `filling`, which is not 0, has come as far as to clear its strip.
+    /// Only a hint that [`Pair::absorbed`] will be called soon.
     pub fn is_clear(&self, filling: u32) -> bool {
         self.strips[strip_of(filling)].is_clear()
     }
 
-    /// All that `filling` and those before it are about is elsewhere, durably, and so is that they count for nothing. False: there is no further filling.
+    /// All that `filling` and those before it are about is elsewhere, durably, and so is that they
+    /// count for nothing. False: there is no further filling.
     pub fn absorbed(&mut self, filling: u32) -> bool {
         for strip in self.strips.iter_mut().filter(|strip| strip.filling() <= filling) {
             strip.begin(strip.slot(), strip.filling() + 2);
@@ -101,7 +112,8 @@ impl<R: Region> Pair<R> {
         self.filling() <= STRIP_FILLING_MAX
     }
 
-    /// Nothing counts that was said of the slot before, durably. From now on the file's slot is `slot`.
+    /// Nothing counts that was said of the slot before, durably. From now on the file's slot is
+    /// `slot`.
     pub fn forgotten(&mut self, slot: u32) {
         for (filling, strip) in (1..).zip(&mut self.strips) {
             strip.begin(slot, filling);
@@ -110,7 +122,8 @@ impl<R: Region> Pair<R> {
     }
 }
 
-/// The records of `strips` that count for the run `session`, the oldest first, see [`strip::records`]; and the filling of each.
+/// The records of `strips` that count for the run `session`, the oldest first, see
+/// [`strip::records`]; and the filling of each.
 pub fn records<'a, R: Region + 'a>(
     strips: impl IntoIterator<Item = &'a R>,
     session: u64,

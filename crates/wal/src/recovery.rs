@@ -15,7 +15,8 @@ pub struct Loaded<E> {
 }
 
 impl<E: Element> Loaded<E> {
-    /// Makes the cursors durable that a killed process may have left in the CPU's caches, and reads what counts.
+    /// Makes the cursors durable that a killed process may have left in the CPU's caches, and reads
+    /// what counts.
     pub fn begin<R: Region + ?Sized>(region: &R, plan: RingPlan) -> Result<Loaded<E>> {
         plan.flush_cursors(region);
         region.fence()?;

@@ -38,8 +38,8 @@ pub struct RedoRing<E: Element> {
     plan: RingPlan,
     head: u64,
     unretired: VecDeque<E::Target>,
-    /// The fence that failed. What the medium has of the cursors is not known since then, so no element is stored any more: it could be in the
-    /// place of one that counts.
+    /// The fence that failed. What the medium has of the cursors is not known since then, so no
+    /// element is stored any more: it could be in the place of one that counts.
     failed: Option<Sealed>,
 }
 
@@ -72,7 +72,8 @@ impl<E: Element> RedoRing<E> {
         self.plan.slots as usize / 2
     }
 
-    /// Streams `elements` behind the head. Nothing counts yet; [`RedoRing::commit`] of the same elements follows, by the same thread.
+    /// Streams `elements` behind the head. Nothing counts yet; [`RedoRing::commit`] of the same
+    /// elements follows, by the same thread.
     ///
     /// # Errors
     /// An earlier fence failed, and nothing was stored.
@@ -89,9 +90,10 @@ impl<E: Element> RedoRing<E> {
         Ok(())
     }
 
-    /// Commits `elements`, which this thread has streamed as well as the data they speak of: two fences. `flush` begins the write-back of a
-    /// target. Then the caller stores the targets. `Err`: nothing has changed if the first fence failed, and nobody knows if the
-    /// second did; the region is sealed either way.
+    /// Commits `elements`, which this thread has streamed as well as the data they speak of: two
+    /// fences. `flush` begins the write-back of a target. Then the caller stores the targets.
+    /// `Err`: nothing has changed if the first fence failed, and nobody knows if the second did;
+    /// the region is sealed either way.
     pub fn commit<R: Region + ?Sized>(
         &mut self,
         region: &R,
@@ -112,7 +114,8 @@ impl<E: Element> RedoRing<E> {
         Ok(())
     }
 
-    /// Makes every target durable, so that no element counts any more: two fences, or none if there is nothing to do.
+    /// Makes every target durable, so that no element counts any more: two fences, or none if there
+    /// is nothing to do.
     pub fn retire<R: Region + ?Sized>(&mut self, region: &R, flush: impl FnMut(E::Target)) -> Result<(), Sealed> {
         if self.unretired.is_empty() {
             return Ok(());

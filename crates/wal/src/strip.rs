@@ -2,21 +2,30 @@
 //!
 //! Part of the log of `tidegate run`, to be removed with it; until then it keeps its words.
 //!
-//! A strip belongs to one process and is about one file at a time. [`Strip::stage`] puts a record behind those that are there, durable on return and counting
-//! for nothing; [`Strip::commit`] makes all that were staged count, with one word. So a sync is all there after a power cut, or nothing of it is.
+//! A strip belongs to one process and is about one file at a time. [`Strip::stage`] puts a record
+//! behind those that are there, durable on return and counting for nothing; [`Strip::commit`] makes
+//! all that were staged count, with one word. So a sync is all there after a power cut, or nothing
+//! of it is.
 //!
-//! Somebody else has room for more: when a strip is full, what its records are about is put there, together with the number of the strip's *filling*. From then on that
-//! filling counts for nothing, and [`Strip::begin`] begins another one in its place. Who has two strips fills them in turn, see [`crate::pair`].
+//! Somebody else has room for more: when a strip is full, what its records are about is put there,
+//! together with the number of the strip's *filling*. From then on that filling counts for nothing,
+//! and [`Strip::begin`] begins another one in its place. Who has two strips fills them in turn, see
+//! [`crate::pair`].
 //!
 //! # Why it is right after a power cut
 //!
-//! - *Cut while a record is staged*: it lies behind the words that count, or in the place of a filling that counts for nothing any more. The word is not touched.
-//! - *Cut at the word*: it is old or new, whole. Each record was fenced by the thread that staged it, so all of them were durable before it was stored.
-//! - *Cut between the absorbing and the first commit of the next filling*: the word still tells of the old filling, whose records may be half written over. Whoever
-//!   reads the strip knows which filling was absorbed, and leaves it alone.
-//! - *Another run, another file*: a record names its run, and the word its slot, which no other file of that run has. [`Strip::open`] makes the word say that nothing
-//!   counts before it stages anything, as a word of an older run may tell of the same slot.
-//! - *The process is killed*: what it has not committed counts for nothing. If its word is visible and not durable, nobody was promised anything.
+//! - *Cut while a record is staged*: it lies behind the words that count, or in the place of a
+//!   filling that counts for nothing any more. The word is not touched.
+//! - *Cut at the word*: it is old or new, whole. Each record was fenced by the thread that staged
+//!   it, so all of them were durable before it was stored.
+//! - *Cut between the absorbing and the first commit of the next filling*: the word still tells of
+//!   the old filling, whose records may be half written over. Whoever reads the strip knows which
+//!   filling was absorbed, and leaves it alone.
+//! - *Another run, another file*: a record names its run, and the word its slot, which no other
+//!   file of that run has. [`Strip::open`] makes the word say that nothing counts before it stages
+//!   anything, as a word of an older run may tell of the same slot.
+//! - *The process is killed*: what it has not committed counts for nothing. If its word is visible
+//!   and not durable, nobody was promised anything.
 
 use tidegate_layout::kept::{Counting, STRIP_BYTES, STRIP_COUNTS_AT, STRIP_RECORDS_AT, StripCounts, StripRecord};
 use tidegate_media::{Corrupt, LINE_BYTES, Region, Result, Sealed};
@@ -85,8 +94,8 @@ pub struct Record {
 }
 
 impl<R: Region> Strip<R> {
-    /// Begins to fill the strip that is all of `region`, for the file of `slot` in the run `session`, with this `filling`. Whatever it had counts for nothing on return,
-    /// durably.
+    /// Begins to fill the strip that is all of `region`, for the file of `slot` in the run
+    /// `session`, with this `filling`. Whatever it had counts for nothing on return, durably.
     pub fn open(region: R, session: u64, slot: u32, filling: u32) -> Result<Strip<R>, Sealed> {
         clear(&region)?;
         let counts = [0, 0, 1, 1];
@@ -144,7 +153,8 @@ impl<R: Region> Strip<R> {
         self.failed.is_none() && self.staged > 0 && self.counting == self.staged
     }
 
-    /// Whether nothing on the strip counts, as far as its word tells: whoever absorbs a filling stores that.
+    /// Whether nothing on the strip counts, as far as its word tells: whoever absorbs a filling
+    /// stores that.
     pub fn is_clear(&self) -> bool {
         self.region.load_u64(0) == Ok(0)
     }
@@ -189,7 +199,8 @@ impl<R: Region> Strip<R> {
         Ok(Staged::There)
     }
 
-    /// Changes the first word of the bytes of the first record, whether it counts or not: durable on return.
+    /// Changes the first word of the bytes of the first record, whether it counts or not: durable
+    /// on return.
     pub(crate) fn change_first(&mut self, word: u64) -> Result<(), Sealed> {
         self.failed.map_or(Ok(()), Err)?;
         self.region.stream(STRIP_RECORDS_AT + HEADER as u64, &word.to_le_bytes());
@@ -201,7 +212,8 @@ impl<R: Region> Strip<R> {
         self.staged
     }
 
-    /// Takes back what was staged behind the first `words` words: the next commit says that these count, and no more.
+    /// Takes back what was staged behind the first `words` words: the next commit says that these
+    /// count, and no more.
     pub(crate) fn rewind(&mut self, words: u16) {
         self.staged = words;
         (self.ranges_len, self.bytes) = (0, 0);
@@ -258,8 +270,9 @@ impl<R: Region> Strip<R> {
         Ok(())
     }
 
-    /// Begins `filling` for the file of `slot`. All that the strip is about is elsewhere, durably, and so is that its filling counts for nothing; or else nothing
-    /// counts, durably, that was said of its slot before.
+    /// Begins `filling` for the file of `slot`. All that the strip is about is elsewhere, durably,
+    /// and so is that its filling counts for nothing; or else nothing counts, durably, that was
+    /// said of its slot before.
     pub fn begin(&mut self, slot: u32, filling: u32) {
         (self.slot, self.filling) = (slot, filling);
         (self.staged, self.counting, self.longest, self.ranges_len, self.bytes) = (0, 0, 0, 0, 0);
@@ -318,8 +331,9 @@ pub fn counts<R: Region + ?Sized>(strip: &R) -> Result<StripCounts> {
     Ok(counts)
 }
 
-/// The records of `strip` that count for the run `session`, the oldest first, and of which slot and filling they are. `counts` says whether that filling still does:
-/// of one that was absorbed, or whose slot is void, the records may be half written over.
+/// The records of `strip` that count for the run `session`, the oldest first, and of which slot and
+/// filling they are. `counts` says whether that filling still does: of one that was absorbed, or
+/// whose slot is void, the records may be half written over.
 pub fn records<R: Region + ?Sized>(
     strip: &R,
     session: u64,

@@ -70,9 +70,11 @@ impl<R: Region> WriteCache<R> {
         }
         let slots = Slots::new(region, plan, options.fill);
         let head = CacheHead::new(options.volume, geometry.block_size, geometry.blocks, options.slots);
-        // First an earlier head stops to count: of two slots for one block, the newer might be cleared, and after a kill the older one
-        // would be completed once more. Only a head that follows cleared slots counts again, and its first word makes it so. No fence stands
-        // between these: only a kill can come between, and a processor finishes the stores before it in their order.
+        // First an earlier head stops to count: of two slots for one block, the newer might be
+        // cleared, and after a kill the older one would be completed once more. Only a head that
+        // follows cleared slots counts again, and its first word makes it so. No fence stands
+        // between these: only a kill can come between, and a processor finishes the stores before
+        // it in their order.
         slots.region().store_u64(0, 0);
         (0..options.slots).for_each(|slot| slots.lay_out(slot));
         let (first, rest) = head.as_bytes().split_first_chunk().expect("a head has a first word");

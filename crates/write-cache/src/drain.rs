@@ -59,8 +59,8 @@ impl<R: Region> WriteCache<R> {
     /// Whether nothing is left to drain; from then on the doorbell is rung when there is. To be
     /// asked just before sleeping.
     pub fn may_sleep(&self) -> bool {
-        // SeqCst on both sides: a writer marks its set and then looks here, this thread does it the other way round, so
-        // one of the two sees the other.
+        // SeqCst on both sides: a writer marks its set and then looks here, this thread does it the
+        // other way round, so one of the two sees the other.
         self.asleep.store(true, Ordering::SeqCst);
         let nothing = !self.wants_draining() || self.to_next_used(0, self.sets.len()).is_none();
         if !nothing {
@@ -134,8 +134,9 @@ impl<R: Region> WriteCache<R> {
             return Err(self.fail(error));
         }
         let mut queue = queue.lock();
-        // Before anybody can find that the block is not cached and write past the cache: a kill must not find this version after
-        // that. Readers who found the slot before see that its version is gone, and look again.
+        // Before anybody can find that the block is not cached and write past the cache: a kill
+        // must not find this version after that. Readers who found the slot before see that its
+        // version is gone, and look again.
         self.slots.clear(slot);
         if queue.end_eviction(&self.links) {
             self.mark_empty(index);

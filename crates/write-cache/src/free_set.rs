@@ -113,14 +113,16 @@ impl Stack {
     }
 
     fn pop(&self, links: &Links) -> Option<u32> {
-        // Acquire pairs with the Release of `push` and `fill`: the slot's link and header are as its last user left them.
+        // Acquire pairs with the Release of `push` and `fill`: the slot's link and header are as
+        // its last user left them.
         let mut top = self.top.load(Ordering::Acquire);
         loop {
             let slot = slot_of(top);
             if slot == NONE {
                 return None;
             }
-            // The slot may be taken and linked elsewhere meanwhile; then the tag has changed and the swap fails.
+            // The slot may be taken and linked elsewhere meanwhile; then the tag has changed and
+            // the swap fails.
             let next = tagged(top, links.next(slot));
             match self.top.compare_exchange(top, next, Ordering::Acquire, Ordering::Acquire) {
                 Ok(_) => return Some(slot),

@@ -27,11 +27,12 @@ impl<R: Region> WriteCache<R> {
             queue.read_hits += 1;
             drop(queue);
             self.slots.copy_out(slot, out)?;
-            // The load is not moved before the copy: `copy_out` ends with a routine that the compiler does not see into, and
-            // loads of one thread stay in order (on processors where they do not, the fence keeps them so).
+            // The load is not moved before the copy: `copy_out` ends with a routine that the
+            // compiler does not see into, and loads of one thread stay in order (on processors
+            // where they do not, the fence keeps them so).
             tidegate_media::sync::fence(Ordering::Acquire);
-            // A linked slot shows `FREE` if the memory lost the store of its version. Every fill fails from then
-            // on, so no other block comes into the slot while this one is copied.
+            // A linked slot shows `FREE` if the memory lost the store of its version. Every fill
+            // fails from then on, so no other block comes into the slot while this one is copied.
             if self.slots.version(slot)? == version {
                 return Ok(true);
             }

@@ -42,7 +42,8 @@ impl<R: Region> Slots<R> {
             Fill::Copy => self.region.write(self.plan.block_at(slot), data),
             Fill::Stream => self.region.stream(self.plan.block_at(slot), data),
         }
-        // Streamed bytes are visible from here on, before the version that `publish` stores; and a lost store is noticed.
+        // Streamed bytes are visible from here on, before the version that `publish` stores; and a
+        // lost store is noticed.
         self.region.fence()
     }
 

@@ -73,7 +73,8 @@ impl<R: Region> WriteCache<R> {
             }
             Linked::Behind => {}
             Linked::InPlaceOf(old) => {
-                // Before the new one can be evicted and cleared: a kill must never find the old one alone.
+                // Before the new one can be evicted and cleared: a kill must never find the old one
+                // alone.
                 self.slots.clear(old);
                 drop(queue);
                 self.tally.replaced.fetch_add(1, Ordering::Relaxed);
@@ -116,7 +117,8 @@ impl<R: Region> WriteCache<R> {
             if let Some(slot) = self.free.pop(&self.links) {
                 return Ok(slot);
             }
-            // Each time: another thread may have found everything drained since, and ended the draining.
+            // Each time: another thread may have found everything drained since, and ended the
+            // draining.
             self.out_of_slots();
             let progress = self.drain_step(1, &mut cursor, &mut scratch)?;
             if progress.evicted == 0 {

@@ -1,4 +1,5 @@
-//! The cache as its users see it: what is read, what is in the device when, what is counted, what a failure does.
+//! The cache as its users see it: what is read, what is in the device when, what is counted, what a
+//! failure does.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test stops at the first surprise")]
 
@@ -405,7 +406,8 @@ fn a_write_past_the_cache_that_failed_fails_by_itself() {
     assert_eq!(cache.counters(), expected);
 }
 
-/// It may have covered what was evicted of the block before: a flush that then goes well would promise what a power cut takes.
+/// It may have covered what was evicted of the block before: a flush that then goes well would
+/// promise what a power cut takes.
 #[test]
 fn a_write_that_the_device_could_not_make_durable_is_reported_by_every_later_flush() {
     type Forces = fn(&WriteCache<MappedRegion>) -> Result<()>;
@@ -496,7 +498,8 @@ fn what_lies_in_the_slots_is_completed() {
     assert_eq!(disk.cut().cached_sectors(), 0, "and flushed");
 }
 
-/// Of two slots for one block the newer was cleared first, the process was killed, and the next one completed the older.
+/// Of two slots for one block the newer was cleared first, the process was killed, and the next one
+/// completed the older.
 #[test]
 fn a_kill_while_a_cache_is_made_brings_no_older_version_back() {
     let head = CacheHead::new(VOLUME, BLOCK as u32, BLOCKS, 2);
@@ -522,7 +525,8 @@ fn a_kill_while_a_cache_is_made_brings_no_older_version_back() {
     }
 }
 
-/// The store of the version follows the fence that would have told of its loss. A debug build panicked when the block was read.
+/// The store of the version follows the fence that would have told of its loss. A debug build
+/// panicked when the block was read.
 #[test]
 fn a_block_whose_version_was_lost_is_read_and_the_next_write_fails() {
     let disk = Arc::new(Disk::new(BLOCKS, BLOCK as u32));

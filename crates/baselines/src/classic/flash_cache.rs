@@ -1,7 +1,9 @@
-//! A write-back cache as Flashcache is one: sets of blocks, metadata in blocks of its own that are rewritten with each change.
+//! A write-back cache as Flashcache is one: sets of blocks, metadata in blocks of its own that are
+//! rewritten with each change.
 //!
-//! A set's lock is held for short. While bytes of a slot move, the slot is *busy*: whoever wants it waits, as in Flashcache. Cleaning goes on beside
-//! the requests, in steps that somebody else calls; a request cleans only if its set has nothing else left.
+//! A set's lock is held for short. While bytes of a slot move, the slot is *busy*: whoever wants it
+//! waits, as in Flashcache. Cleaning goes on beside the requests, in steps that somebody else
+//! calls; a request cleans only if its set has nothing else left.
 
 use super::wait_a_little;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -153,7 +155,8 @@ impl<R: Region> FlashCache<R> {
         Ok(())
     }
 
-    /// Cleans a little of a set that has more dirty blocks than it may have. False if there is none.
+    /// Cleans a little of a set that has more dirty blocks than it may have. False if there is
+    /// none.
     pub fn clean_step(&self) -> Result<bool> {
         let Some(set) = self.to_clean.lock().pop_front() else { return Ok(false) };
         self.sets[set].lock().waits_for_cleaning = false;
@@ -183,7 +186,8 @@ impl<R: Region> FlashCache<R> {
         }
     }
 
-    /// Writes the dirty blocks of `set` that were used longest ago to the disk, and notes it. Says how many.
+    /// Writes the dirty blocks of `set` that were used longest ago to the disk, and notes it. Says
+    /// how many.
     fn clean_oldest(&self, set: usize) -> Result<usize> {
         let oldest = self.sets[set].lock().oldest_dirty();
         let written = self.write_to_disk(set, &oldest);
@@ -255,7 +259,8 @@ impl<R: Region> FlashCache<R> {
 }
 
 impl Set {
-    /// Takes the slot of `lba`, or one that holds nothing, or the clean one that was used longest ago.
+    /// Takes the slot of `lba`, or one that holds nothing, or the clean one that was used longest
+    /// ago.
     fn take(&mut self, lba: u64) -> Found {
         match self.places.get(&lba).copied() {
             Some(slot) if self.slots[slot].busy => Found::Busy,

@@ -1,7 +1,9 @@
-//! A journal as JBD2 writes one for data: each transaction in a log of descriptor, data, revoke and commit blocks, and later in its place.
+//! A journal as JBD2 writes one for data: each transaction in a log of descriptor, data, revoke and
+//! commit blocks, and later in its place.
 //!
-//! One transaction is written at a time. What was asked for meanwhile is committed together by whoever comes next. Checkpoints go on beside that, in
-//! steps that somebody else calls; a commit does one only if the log has no room.
+//! One transaction is written at a time. What was asked for meanwhile is committed together by
+//! whoever comes next. Checkpoints go on beside that, in steps that somebody else calls; a commit
+//! does one only if the log has no room.
 
 use super::flash_cache::FlashCache;
 use super::wait_a_little;
@@ -106,7 +108,8 @@ impl<R: Region> Journal<R> {
         self.cache.read(lba, out)
     }
 
-    /// Commits `writes`, together with whatever others ask for while one transaction is written. Durable on return.
+    /// Commits `writes`, together with whatever others ask for while one transaction is written.
+    /// Durable on return.
     pub fn commit_with_others(&self, writes: impl IntoIterator<Item = (u64, Bytes)>) -> Result<()> {
         let number = self.join(writes);
         let _one_at_a_time = self.committing.lock();
@@ -121,7 +124,8 @@ impl<R: Region> Journal<R> {
         self.write_out(&all, &[])
     }
 
-    /// Adds `writes` to what is committed next, when that has room: a quarter of the log at most. Says the number of that.
+    /// Adds `writes` to what is committed next, when that has room: a quarter of the log at most.
+    /// Says the number of that.
     fn join(&self, writes: impl IntoIterator<Item = (u64, Bytes)>) -> u64 {
         let writes: Vec<(u64, Bytes)> = writes.into_iter().collect();
         loop {
@@ -136,7 +140,8 @@ impl<R: Region> Journal<R> {
         }
     }
 
-    /// Commits `writes` together, and that `revoked` blocks of older transactions count no more. Durable on return.
+    /// Commits `writes` together, and that `revoked` blocks of older transactions count no more.
+    /// Durable on return.
     #[cfg(test)]
     pub fn commit(&self, writes: &[(u64, Bytes)], revoked: &[u64]) -> Result<()> {
         let _one_at_a_time = self.committing.lock();
@@ -178,7 +183,8 @@ impl<R: Region> Journal<R> {
         log.head - log.tail
     }
 
-    /// Puts the oldest transaction's blocks in their place if more than half of the log counts. False if not.
+    /// Puts the oldest transaction's blocks in their place if more than half of the log counts.
+    /// False if not.
     pub fn checkpoint_step(&self) -> Result<bool> {
         if self.used() <= self.blocks / 2 {
             return Ok(false);
@@ -187,7 +193,8 @@ impl<R: Region> Journal<R> {
         Ok(true)
     }
 
-    /// Puts the blocks of the oldest `transactions` in their place, but those that were logged again, and moves the log's beginning.
+    /// Puts the blocks of the oldest `transactions` in their place, but those that were logged
+    /// again, and moves the log's beginning.
     pub fn checkpoint(&self, transactions: usize) -> Result<()> {
         let _one_at_a_time = self.checkpointing.lock();
         for _ in 0..transactions {

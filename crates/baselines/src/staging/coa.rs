@@ -1,14 +1,18 @@
-//! COA (Co-Active): blocks that were written once are cold and go first, into the device's idle time if it has any.
+//! COA (Co-Active): blocks that were written once are cold and go first, into the device's idle
+//! time if it has any.
 //!
-//! Caiti § 5.1: "a cold/hot separation module to distinguish cold and hot data via a Bloom Filter", "two linked lists for dirty and clean
-//! blocks", and "when PMem stays idle, Co-Active proactively evicts data from the dirty list".
+//! Caiti § 5.1: "a cold/hot separation module to distinguish cold and hot data via a Bloom Filter",
+//! "two linked lists for dirty and clean blocks", and "when PMem stays idle, Co-Active proactively
+//! evicts data from the dirty list".
 //!
-//! Left open and chosen: a block is hot if the filter knows it when it is written again, and the filter forgets everything when it
-//! knows twice as many blocks as there are slots (it has 16 bits for each slot, the 2 bytes of Caiti § 5.1). Hot and cold dirty blocks
-//! are two lists, so that the oldest cold one is found at once. The device counts as idle while no request is under way; then the thread
-//! beside the cache cleans one cold block after the other and leaves them cached. As long as there is one it looks for such a moment
-//! without a pause, as it has a core to itself in Caiti's runs. A writer without a slot takes the oldest clean one, which costs no
-//! write; if there is none, the oldest cold dirty one, and a hot one last.
+//! Left open and chosen: a block is hot if the filter knows it when it is written again, and the
+//! filter forgets everything when it knows twice as many blocks as there are slots (it has 16 bits
+//! for each slot, the 2 bytes of Caiti § 5.1). Hot and cold dirty blocks are two lists, so that the
+//! oldest cold one is found at once. The device counts as idle while no request is under way; then
+//! the thread beside the cache cleans one cold block after the other and leaves them cached. As
+//! long as there is one it looks for such a moment without a pause, as it has a core to itself in
+//! Caiti's runs. A writer without a slot takes the oldest clean one, which costs no write; if there
+//! is none, the oldest cold dirty one, and a hot one last.
 
 use super::list::UseOrder;
 use super::{Rule, Slot, Slots};
@@ -44,7 +48,8 @@ impl Lists {
 }
 
 impl Coa {
-    /// The oldest cold slot, off its list: a writer that needs a slot meanwhile takes another one, and need not wait for this one's cleaning.
+    /// The oldest cold slot, off its list: a writer that needs a slot meanwhile takes another one,
+    /// and need not wait for this one's cleaning.
     fn take_cold(&self) -> Option<Slot> {
         let mut lists = self.lists.lock();
         let slot = lists.cold.oldest()?;

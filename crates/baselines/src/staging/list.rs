@@ -1,4 +1,5 @@
-//! A list of slots by their last use, with every operation in constant time: links in an array, as the kernel's caches have them.
+//! A list of slots by their last use, with every operation in constant time: links in an array, as
+//! the kernel's caches have them.
 
 use super::Slot;
 

@@ -1,5 +1,5 @@
-//! LRU: when no slot is free, the block used longest ago is written back, and only then the writer fills its slot (a "2-step write",
-//! Caiti § 3).
+//! LRU: when no slot is free, the block used longest ago is written back, and only then the writer
+//! fills its slot (a "2-step write", Caiti § 3).
 
 use super::list::UseOrder;
 use super::{Rule, Slot, Slots};
@@ -27,7 +27,8 @@ impl Rule for Lru {
     }
 
     fn make_room(&self, slots: &Slots) -> Result<()> {
-        // Another writer may take the same block, or free it first: then there is a free slot all the same.
+        // Another writer may take the same block, or free it first: then there is a free slot all
+        // the same.
         let oldest = self.0.lock().oldest();
         oldest.map_or(Ok(()), |slot| slots.evict(self, slot).map(|_| ()))
     }

@@ -1,15 +1,19 @@
 //! PMBD and PMBD-70: buffers that are drained as a whole.
 //!
-//! Caiti § 5.1: PMBD "flushes the entire cache if the cache is 100% full", on the writer's path; PMBD-70 "flushes the buffer when the
-//! buffer is 70% full", through a syncer thread, as PMBD's own source does.
+//! Caiti § 5.1: PMBD "flushes the entire cache if the cache is 100% full", on the writer's path;
+//! PMBD-70 "flushes the buffer when the buffer is 70% full", through a syncer thread, as PMBD's own
+//! source does.
 //!
-//! PMBD-70 is as that source does it (`pmbd_buffer_flush`, `pmbd_syncer_worker`, `pmbd_buffer_alloc_block`): *one* thread flushes at a time,
-//! under a lock (`flush_lock`), a batch of 1024 blocks, oldest first; the syncer goes on from 70 % down to 10 %; a writer that finds the buffer
-//! full waits for that lock, and then flushes a batch itself. So a syncer makes nothing faster than one thread writes to the device, once the buffer is full.
+//! PMBD-70 is as that source does it (`pmbd_buffer_flush`, `pmbd_syncer_worker`,
+//! `pmbd_buffer_alloc_block`): *one* thread flushes at a time, under a lock (`flush_lock`), a batch
+//! of 1024 blocks, oldest first; the syncer goes on from 70 % down to 10 %; a writer that finds the
+//! buffer full waits for that lock, and then flushes a batch itself. So a syncer makes nothing
+//! faster than one thread writes to the device, once the buffer is full.
 //!
-//! Left open and chosen: while one writer flushes the whole cache, others that need a slot wait for it, and take a slot as soon as
-//! there is one. A batch is the same part of the cache as 1024 blocks are of Caiti's 512 MiB. One buffer, one syncer: Caiti speaks of "a syncer
-//! daemon thread". The source frees a batch's slots together at its end; here each is free once it is written.
+//! Left open and chosen: while one writer flushes the whole cache, others that need a slot wait for
+//! it, and take a slot as soon as there is one. A batch is the same part of the cache as 1024
+//! blocks are of Caiti's 512 MiB. One buffer, one syncer: Caiti speaks of "a syncer daemon thread".
+//! The source frees a batch's slots together at its end; here each is free once it is written.
 
 use super::{Rule, Slot, Slots};
 use tidegate_media::Result;
@@ -47,7 +51,8 @@ impl Rule for Pmbd {
     }
 }
 
-/// The rule of PMBD-70: a syncer drains most of what is there whenever 70 % are used, and nobody else flushes meanwhile.
+/// The rule of PMBD-70: a syncer drains most of what is there whenever 70 % are used, and nobody
+/// else flushes meanwhile.
 pub struct Pmbd70 {
     slots: u32,
     /// The slot that is flushed next; held while a batch is.

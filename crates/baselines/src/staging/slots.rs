@@ -1,10 +1,14 @@
 //! The slots of a staging cache: which block each holds, and its bytes.
 //!
-//! 1. A slot's lock is held while its bytes are copied in or out, and while they are written to the device.
-//! 2. Order of locks: a slot, then a part of the table, then the list of free slots. A look into the table that ends in a slot's lock
-//!    lets go of the part first, and looks at the slot again under its lock.
-//! 3. A slot is in the table exactly while it holds a block, but for the moment under its lock in which that changes.
-//! 4. What happens to a slot is told to the rule under the slot's lock, so the rule learns of it in the order in which it happened.
+//! 1. A slot's lock is held while its bytes are copied in or out, and while they are written to the
+//!    device.
+//! 2. Order of locks: a slot, then a part of the table, then the list of free slots. A look into
+//!    the table that ends in a slot's lock lets go of the part first, and looks at the slot again
+//!    under its lock.
+//! 3. A slot is in the table exactly while it holds a block, but for the moment under its lock in
+//!    which that changes.
+//! 4. What happens to a slot is told to the rule under the slot's lock, so the rule learns of it in
+//!    the order in which it happened.
 
 use super::Rule;
 use std::cell::RefCell;
@@ -63,7 +67,8 @@ impl Slots {
         let block_size = device.geometry().block_size;
         let bytes = u64::from(slots) * u64::from(block_size);
         anyhow::ensure!(data.len() >= bytes, "{slots} slots take {bytes} bytes, and the memory has {}", data.len());
-        // Every page is there before the first request, as in a cache that is allocated when it is set up.
+        // Every page is there before the first request, as in a cache that is allocated when it is
+        // set up.
         (0..slots).for_each(|slot| data.write(u64::from(slot) * u64::from(block_size), &[1]));
         Ok(Slots {
             device,
@@ -87,7 +92,8 @@ impl Slots {
         (0..u32::try_from(self.held.len()).expect("made of a u32")).map(Slot)
     }
 
-    /// Every slot whose block the device does not have. What is written while this runs may be in it or not.
+    /// Every slot whose block the device does not have. What is written while this runs may be in
+    /// it or not.
     pub fn dirty(&self) -> impl Iterator<Item = Slot> {
         let bits_of = |(word, bits): (u32, &AtomicU64)| {
             // Acquire pairs with the Release of `mark`: a write that completed before is seen.
@@ -167,7 +173,8 @@ impl Slots {
         self.write_back(rule, slot, &mut self.held(slot).lock())
     }
 
-    /// Writes what `slot` holds to the device if that does not have it, and frees the slot; false if it was free already.
+    /// Writes what `slot` holds to the device if that does not have it, and frees the slot; false
+    /// if it was free already.
     pub fn evict(&self, rule: &dyn Rule, slot: Slot) -> Result<bool> {
         let mut held = self.held(slot).lock();
         let Some(lba) = held.lba else { return Ok(false) };
@@ -178,7 +185,8 @@ impl Slots {
 
     fn write_back(&self, rule: &dyn Rule, slot: Slot, held: &mut Held) -> Result<bool> {
         let (Some(lba), true) = (held.lba, held.dirty) else { return Ok(false) };
-        // Taken out meanwhile: on virtual cores many threads share one of the system's, and others go on while the device writes.
+        // Taken out meanwhile: on virtual cores many threads share one of the system's, and others
+        // go on while the device writes.
         let mut block = SCRATCH.take();
         block.resize(self.block_size, 0);
         self.data.read(self.at(slot), &mut block)?;

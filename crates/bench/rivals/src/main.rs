@@ -1,7 +1,8 @@
-//! The rivals' side of `bench`: peers that need C libraries, measured in turn with ours in one process.
+//! The rivals' side of `bench`: peers that need C libraries, measured in turn with ours in one
+//! process.
 //!
-//! `bench` starts this program with the name of a row and reads the outcome, as JSON, from its output. It lives
-//! apart because a plain build must not need PMDK.
+//! `bench` starts this program with the name of a row and reads the outcome, as JSON, from its
+//! output. It lives apart because a plain build must not need PMDK.
 
 #![deny(unsafe_code)]
 

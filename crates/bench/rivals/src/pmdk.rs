@@ -1,8 +1,9 @@
 //! PMDK as subjects: libpmem's durable copy, and the block pool of libpmemblk.
 //!
-//! The law of the unsafe code here: a handle of PMDK is made and freed by its owner only, is valid in between, and
-//! is passed to the library from any thread, as its manual allows ("all functions are thread-safe"). No Rust
-//! reference ever points into memory that PMDK maps; the library alone stores to it.
+//! The law of the unsafe code here: a handle of PMDK is made and freed by its owner only, is valid
+//! in between, and is passed to the library from any thread, as its manual allows ("all functions
+//! are thread-safe"). No Rust reference ever points into memory that PMDK maps; the library alone
+//! stores to it.
 
 #![expect(unsafe_code, reason = "PMDK speaks C")]
 
@@ -58,17 +59,20 @@ unsafe impl Send for PersistCopies {}
 unsafe impl Sync for PersistCopies {}
 
 impl PersistCopies {
-    /// Maps a nameless file of `len` bytes. Without `PMEM_IS_PMEM_FORCE=1` the library would sync it by system calls.
+    /// Maps a nameless file of `len` bytes. Without `PMEM_IS_PMEM_FORCE=1` the library would sync
+    /// it by system calls.
     pub(crate) fn new(len: u64) -> anyhow::Result<PersistCopies> {
         let path = MemoryPath::new();
         let name = CString::new(path.as_path().as_os_str().as_bytes())?;
         let (mut mapped_len, mut is_pmem) = (0, 0);
         let flags = PMEM_FILE_CREATE | PMEM_FILE_EXCL;
-        // SAFETY: the name ends with a zero byte; both results are written to places that live through the call.
+        // SAFETY: the name ends with a zero byte; both results are written to places that live
+        // through the call.
         let mapped = unsafe {
             pmem_map_file(name.as_ptr(), usize::try_from(len)?, flags, OWNER_ONLY, &mut mapped_len, &mut is_pmem)
         };
-        // SAFETY: the message is a string of the calling thread, never null, valid until its next call of PMDK.
+        // SAFETY: the message is a string of the calling thread, never null, valid until its next
+        // call of PMDK.
         let mapped = NonNull::new(mapped).ok_or_else(|| complaint(unsafe { CStr::from_ptr(pmem_errormsg()) }))?;
         anyhow::ensure!(is_pmem == 1, "libpmem takes {} for no persistent memory", path.as_path().display());
         Ok(PersistCopies { mapped, len: mapped_len })
@@ -87,8 +91,8 @@ impl Subject for PersistCopies {
         u32::try_from(self.len / BLOCK_BYTES).expect("a few GiB at most")
     }
     fn step(&self, at: u32, block: &mut Block) {
-        // SAFETY: the mapping is valid while `self` lives, the block was checked to lie in it, and the source is a
-        // whole block outside of it.
+        // SAFETY: the mapping is valid while `self` lives, the block was checked to lie in it, and
+        // the source is a whole block outside of it.
         unsafe { pmem_memcpy_persist(self.block(at), block.bytes().as_ptr().cast(), BLOCK_BYTES) };
     }
 }
@@ -100,11 +104,13 @@ impl Drop for PersistCopies {
     }
 }
 
-/// 4 KiB copies out of a file that libpmem maps, by the C library's `memcpy`, which a copy of so many bytes is compiled to.
+/// 4 KiB copies out of a file that libpmem maps, by the C library's `memcpy`, which a copy of so
+/// many bytes is compiled to.
 pub(crate) struct PlainCopiesOut(PersistCopies);
 
 impl PlainCopiesOut {
-    /// Maps a nameless file of `len` bytes, and stores to all of them: what was never stored to may all be one page.
+    /// Maps a nameless file of `len` bytes, and stores to all of them: what was never stored to may
+    /// all be one page.
     pub(crate) fn new(len: u64) -> anyhow::Result<PlainCopiesOut> {
         let mapped = PersistCopies::new(len)?;
         sweep(&mapped);
@@ -118,7 +124,8 @@ impl Subject for PlainCopiesOut {
     }
     fn step(&self, at: u32, block: &mut Block) {
         let from = self.0.block(at);
-        // SAFETY: the mapping is valid while `self` lives, the block was checked to lie in it, and the target is a whole block outside of it.
+        // SAFETY: the mapping is valid while `self` lives, the block was checked to lie in it, and
+        // the target is a whole block outside of it.
         unsafe { ptr::copy_nonoverlapping(from.cast(), block.bytes_mut().as_mut_ptr(), BLOCK_BYTES) };
     }
 }
@@ -141,7 +148,8 @@ impl PoolWrites {
         let name = CString::new(path.as_path().as_os_str().as_bytes())?;
         // SAFETY: the name ends with a zero byte and lives through the call.
         let pool = unsafe { pmemblk_create(name.as_ptr(), BLOCK_BYTES, usize::try_from(len)?, OWNER_ONLY) };
-        // SAFETY: the message is a string of the calling thread, never null, valid until its next call of PMDK.
+        // SAFETY: the message is a string of the calling thread, never null, valid until its next
+        // call of PMDK.
         let pool = NonNull::new(pool).ok_or_else(|| complaint(unsafe { CStr::from_ptr(pmemblk_errormsg()) }))?;
         // SAFETY: the pool was made above and lives.
         let blocks = unsafe { pmemblk_nblock(pool.as_ptr()) };
@@ -154,7 +162,8 @@ impl Subject for PoolWrites {
         self.blocks
     }
     fn step(&self, at: u32, block: &mut Block) {
-        // SAFETY: the pool lives while `self` does; the source is a whole block; the library refuses blocks it lacks.
+        // SAFETY: the pool lives while `self` does; the source is a whole block; the library
+        // refuses blocks it lacks.
         let status = unsafe { pmemblk_write(self.pool.as_ptr(), block.bytes().as_ptr().cast(), c_longlong::from(at)) };
         assert_eq!(status, 0, "libpmemblk writes block {at}");
     }

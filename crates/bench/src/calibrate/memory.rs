@@ -1,7 +1,7 @@
 //! Acts on a region in `/dev/shm`, near and far from the core's caches.
 //!
-//! Far places are drawn at random from far more memory than any cache holds, so what a load waits for includes the processor's search
-//! for the page, as it does in an engine.
+//! Far places are drawn at random from far more memory than any cache holds, so what a load waits
+//! for includes the processor's search for the page, as it does in an engine.
 
 use super::{each, figure};
 use std::collections::BTreeMap;

@@ -1,4 +1,5 @@
-//! What a sync costs the memory: lines and fences, exactly, and whether it matters how much is out of sync beside it.
+//! What a sync costs the memory: lines and fences, exactly, and whether it matters how much is out
+//! of sync beside it.
 
 use super::probe::{Pattern, Probe};
 use super::site::{Ground, Site, missing};
@@ -96,7 +97,8 @@ impl OutOfSync {
         std::array::from_fn(|place| place as u64 * eighth + self.random.below(eighth))
     }
 
-    /// Lines flushed by syncs of the same blocks in the same order, however many there are. Before that, the ring is all about such blocks.
+    /// Lines flushed by syncs of the same blocks in the same order, however many there are. Before
+    /// that, the ring is all about such blocks.
     fn lines(&mut self) -> anyhow::Result<u64> {
         for _ in 0..FormatSpec::RING_SLOTS as usize / DIRTY {
             let blocks = self.some(BESIDE[0]);

@@ -1,4 +1,5 @@
-//! A program that writes and syncs: this program's own child, under `run` or without. It does as many writes as it is told, and tells their time.
+//! A program that writes and syncs: this program's own child, under `run` or without. It does as
+//! many writes as it is told, and tells their time.
 
 use super::site::{Ground, Site, Talker, missing};
 use crate::target::Outcome;
@@ -44,7 +45,8 @@ pub struct Probing {
     pub file: PathBuf,
 }
 
-/// Does as many writes with a sync behind each as a line of `asked` says, and tells the nanoseconds they took.
+/// Does as many writes with a sync behind each as a line of `asked` says, and tells the nanoseconds
+/// they took.
 pub fn probe(wish: &Probing, asked: impl BufRead, mut told: impl Write) -> anyhow::Result<()> {
     let appends = wish.pattern == Pattern::Append;
     let mut file =
@@ -72,7 +74,8 @@ pub fn probe(wish: &Probing, asked: impl BufRead, mut told: impl Write) -> anyho
     Ok(())
 }
 
-/// By blocks, as a database's file grows: ext4 has the pages of a larger write in one folio, in which each later write takes longer.
+/// By blocks, as a database's file grows: ext4 has the pages of a larger write in one folio, in
+/// which each later write takes longer.
 fn fill(file: &File) -> anyhow::Result<()> {
     let piece = vec![1; BLOCK_BYTES];
     (0..SPAN_BYTES).step_by(piece.len()).try_for_each(|at| file.write_all_at(&piece, at))?;
@@ -85,7 +88,8 @@ pub(super) struct Probe {
 }
 
 impl Probe {
-    /// Starts one at `site`. It has done some writes when this returns: its file is held from now on.
+    /// Starts one at `site`. It has done some writes when this returns: its file is held from now
+    /// on.
     pub(super) fn start(site: &Site, pattern: Pattern) -> anyhow::Result<Probe> {
         let mut command = site.command(std::env::current_exe()?)?;
         let pattern_name = pattern.to_possible_value().expect("no pattern is hidden");

@@ -27,7 +27,8 @@ fn rate(site: &Site, block: &str) -> anyhow::Result<f64> {
         "--filename=file",
         "--size=64m",
         "--overwrite=1",
-        // Else fio has the kernel forget the file's pages first, and a write of less than one waits for the disk to read it.
+        // Else fio has the kernel forget the file's pages first, and a write of less than one waits
+        // for the disk to read it.
         "--invalidate=0",
         "--time_based",
         "--runtime=400ms",

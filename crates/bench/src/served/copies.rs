@@ -28,7 +28,8 @@ fn compare(effort: Effort, copy: Copy) -> anyhow::Result<Outcome> {
         return Ok(missing);
     }
     let ours = Server::tidegate(Place::Apart)?;
-    // Nothing is left over at either end: a volume is a little larger than 1 GiB, and so are the others.
+    // Nothing is left over at either end: a volume is a little larger than 1 GiB, and so are the
+    // others.
     let copying = Copying::new(ours.client()?.bytes())?;
     let theirs = Rival::File.start(Place::Apart, copying.bytes)?;
     copying.fill(&ours)?;

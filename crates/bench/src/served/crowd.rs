@@ -1,8 +1,10 @@
-//! One good client beside thousands of others: those that say nothing, or half of something, or nonsense.
+//! One good client beside thousands of others: those that say nothing, or half of something, or
+//! nonsense.
 //!
-//! Two servers run, one with the good client alone and one with the crowd as well, and the good client's writes go
-//! to them in turn. While it writes to the crowded one, some of the crowd make their next move before every eighth
-//! write: a slow one sends one more byte, and a new one comes, says nonsense and is thrown out.
+//! Two servers run, one with the good client alone and one with the crowd as well, and the good
+//! client's writes go to them in turn. While it writes to the crowded one, some of the crowd make
+//! their next move before every eighth write: a slow one sends one more byte, and a new one comes,
+//! says nonsense and is thrown out.
 
 use super::server::{Place, Server, as_client};
 use crate::target::Outcome;

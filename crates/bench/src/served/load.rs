@@ -38,7 +38,8 @@ impl Load {
         Load { direction, depth: 1, connections: 1, place: Place::Apart }
     }
 
-    /// 32 requests at a time on each of `connections`: client and server work at once, on two cores.
+    /// 32 requests at a time on each of `connections`: client and server work at once, on two
+    /// cores.
     pub(super) const fn at_once(direction: Direction, connections: u32) -> Load {
         Load { direction, depth: 32, connections, place: Place::Apart }
     }

@@ -1,4 +1,5 @@
-//! Servers under test: `tidegate` as built for release, and its rivals. Each is a process with a unix socket.
+//! Servers under test: `tidegate` as built for release, and its rivals. Each is a process with a
+//! unix socket.
 
 use crate::target::Outcome;
 use anyhow::Context;
@@ -29,8 +30,9 @@ pub(super) const REMEDY: &str = "apt-get install fio nbdkit qemu-utils libnbd-bi
 
 /// Where a server runs, and all its threads.
 ///
-/// The scheduler puts a server and its client now together and now apart, and a request then costs six times as much
-/// apart: a processor has to be woken for each. Left to it, a ratio would say where both sides happened to be.
+/// The scheduler puts a server and its client now together and now apart, and a request then costs
+/// six times as much apart: a processor has to be woken for each. Left to it, a ratio would say
+/// where both sides happened to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// On the clients' core: both are one at a time anyway.
@@ -183,8 +185,8 @@ pub(crate) fn end(child: &mut Child) {
     let _ = child.wait();
 }
 
-/// The thread that started a server, which stays until this is dropped. nbdkit asks the kernel to end it with its parent, and that is a
-/// thread to the kernel.
+/// The thread that started a server, which stays until this is dropped. nbdkit asks the kernel to
+/// end it with its parent, and that is a thread to the kernel.
 struct Parent {
     _staying: Sender<Infallible>,
 }

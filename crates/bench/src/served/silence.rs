@@ -16,8 +16,8 @@ const SAMPLES: u64 = 5;
 /// Writes before the first silence.
 const WARM_WRITES: u64 = 1000;
 
-/// The round trip in µs, with client and server on one core as for every row of one request at a time: across cores it
-/// measures how long two sleeping processors take to wake.
+/// The round trip in µs, with client and server on one core as for every row of one request at a
+/// time: across cores it measures how long two sleeping processors take to wake.
 pub(super) fn first_write(_: Effort) -> anyhow::Result<Outcome> {
     let server = Server::tidegate(Place::Together)?;
     let samples = as_client(|| round_trips(&server))?;

@@ -1,6 +1,8 @@
-//! A workload in virtual time: the engines as they are, on virtual cores, over memory that costs what a profile says.
+//! A workload in virtual time: the engines as they are, on virtual cores, over memory that costs
+//! what a profile says.
 //!
-//! Meant for a build with `--cfg virtual_cores`: in any other the engines' locks are the system's, which know no virtual time.
+//! Meant for a build with `--cfg virtual_cores`: in any other the engines' locks are the system's,
+//! which know no virtual time.
 
 use super::writes::{SLOTS, Workload, drain};
 use anyhow::{Context, bail};
@@ -19,7 +21,8 @@ use tidegate_sim::cost::{Profile, TimedRegion};
 use tidegate_virtual_cores::{How, Machine, Order, Plan, now_ns, pass_time};
 use tidegate_write_cache::{Options, WriteCache, bytes_for};
 
-/// Linux lets a sleeper that is no real-time thread sleep so much longer, to wake several at once (`PR_SET_TIMERSLACK`).
+/// Linux lets a sleeper that is no real-time thread sleep so much longer, to wake several at once
+/// (`PR_SET_TIMERSLACK`).
 const TIMER_SLACK: Duration = Duration::from_micros(50);
 
 type Memory = TimedRegion<MappedRegion>;
@@ -48,7 +51,8 @@ pub struct Asked {
     pub blocks: u32,
 }
 
-/// Nanoseconds of virtual time for each of the writes that are `asked` for, on the platform of `profile`.
+/// Nanoseconds of virtual time for each of the writes that are `asked` for, on the platform of
+/// `profile`.
 pub fn predict(profile: &Profile, workload: Workload, asked: Asked) -> anyhow::Result<f64> {
     if !cfg!(virtual_cores) {
         bail!("this program was built without virtual cores");

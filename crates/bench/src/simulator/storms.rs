@@ -1,6 +1,7 @@
 //! What storms show: their program is run as it is, and its account read.
 //!
-//! A campaign as large as that of the full test, and a hunt for every known mistake, run once each, when the first row asks for them.
+//! A campaign as large as that of the full test, and a hunt for every known mistake, run once each,
+//! when the first row asks for them.
 
 use crate::target::Outcome;
 use anyhow::{Context, ensure};
@@ -54,7 +55,8 @@ fn number_before(text: &str, words: &str) -> anyhow::Result<f64> {
     number.parse().with_context(|| format!("{number:?} stands before{words}"))
 }
 
-/// Builds in which a seed has another digest than the tests have on record: in two processes, on 1 and 2 processors.
+/// Builds in which a seed has another digest than the tests have on record: in two processes, on 1
+/// and 2 processors.
 pub(super) fn digests() -> anyhow::Result<Outcome> {
     let differs = |profile: &[&str]| -> anyhow::Result<bool> {
         let arguments = [&["test", "--quiet", "--package", "tidegate-storm", "--test", "storm"], profile, &["digest"]];
@@ -68,7 +70,8 @@ pub(super) fn digests() -> anyhow::Result<Outcome> {
     Ok(Outcome::figure(&[builds.into_iter().filter(|differs| *differs).count() as f64], "builds"))
 }
 
-/// Scripts a second: 4 clients, 1,000 operations each, on block translation tables with and without a cache.
+/// Scripts a second: 4 clients, 1,000 operations each, on block translation tables with and without
+/// a cache.
 pub(super) fn speed() -> anyhow::Result<Outcome> {
     let sample = || number_before(&storm(&["--base", "table", "--seeds", SEEDS_OF_SAMPLE])?, " seeds/s");
     let samples: Vec<f64> = (0..SAMPLES).map(|_| sample()).collect::<anyhow::Result<_>>()?;

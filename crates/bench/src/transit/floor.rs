@@ -1,7 +1,8 @@
 //! The floor of an acknowledgement: a plain copy into DRAM, with the same load on the other core.
 //!
-//! One thread copies blocks into an array, each burst into the same places, which whoever drains has read last; another follows, reads each
-//! block and writes it to a block translation table, at the backoff of a thread that drains. There is no metadata and no lock.
+//! One thread copies blocks into an array, each burst into the same places, which whoever drains
+//! has read last; another follows, reads each block and writes it to a block translation table, at
+//! the backoff of a thread that drains. There is no metadata and no lock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -28,7 +29,8 @@ struct Shared {
 }
 
 impl DrainedArray {
-    /// An array of `blocks` blocks, drained into `device`; bursts of `window` copies use that many of them.
+    /// An array of `blocks` blocks, drained into `device`; bursts of `window` copies use that many
+    /// of them.
     pub(super) fn new(blocks: u32, window: usize, device: Arc<dyn BlockDevice>) -> anyhow::Result<DrainedArray> {
         let array = medium::region(u64::from(blocks) * 4096)?;
         let counts = || AtomicU64::new(0);

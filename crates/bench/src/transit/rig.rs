@@ -1,4 +1,5 @@
-//! A cache over a device with threads that drain it, as the program has them, and the ways in which it is written to.
+//! A cache over a device with threads that drain it, as the program has them, and the ways in which
+//! it is written to.
 
 use anyhow::Context;
 use std::sync::Arc;
@@ -150,7 +151,8 @@ pub(super) fn wait_until(due: Instant) {
     }
 }
 
-/// CPU time that the process uses while nothing is asked of the cache, from the moment that its threads sleep.
+/// CPU time that the process uses while nothing is asked of the cache, from the moment that its
+/// threads sleep.
 pub(super) fn idle_cpu_nanoseconds(pool: &DrainPool, time: Duration) -> anyhow::Result<u64> {
     while !pool.is_asleep() {
         std::thread::yield_now();

@@ -220,7 +220,8 @@ pub(crate) enum KeptBy {
     Disk,
     /// The blocks, which do not fit their checksums.
     Damage,
-    /// A block that does not fit its checksum, or is missing: on an ordered disk nothing may go past it.
+    /// A block that does not fit its checksum, or is missing: on an ordered disk nothing may go
+    /// past it.
     Order,
     /// The journal of an ordered disk, which is another cache's or gone.
     Journal,

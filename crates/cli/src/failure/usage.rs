@@ -331,7 +331,8 @@ impl UsageFailure {
     }
 }
 
-/// What to write instead of `text`: the word that was meant, if one is near, and all that there are.
+/// What to write instead of `text`: the word that was meant, if one is near, and all that there
+/// are.
 fn one_of(text: &str, words: &[&str]) -> String {
     let all = words.join(", ");
     match nearest(text, words.iter().copied()) {

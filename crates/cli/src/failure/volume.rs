@@ -212,7 +212,8 @@ pub(crate) enum CacheTrouble {
     },
     /// A killed server left them, and the volume is not to be changed.
     ReadOnly,
-    /// A killed server left them, and the volume is damaged: it must not be written before it was repaired.
+    /// A killed server left them, and the volume is damaged: it must not be written before it was
+    /// repaired.
     Damaged,
     /// There is no room for a cache of the size that was asked for.
     NoRoom {
@@ -384,7 +385,8 @@ impl VolumeFailure {
         }
     }
 
-    /// What the system says when a file that is there cannot get room for `bytes`. It is as long as before.
+    /// What the system says when a file that is there cannot get room for `bytes`. It is as long as
+    /// before.
     pub(crate) fn of_growth(path: &Path, bytes: u64, error: io::Error) -> VolumeFailure {
         match VolumeFailure::of_allocation(path, bytes, error) {
             VolumeFailure::Io { path, error, .. } => VolumeFailure::Io { path, doing: Doing::Write, error },

@@ -12,7 +12,8 @@ use tidegate_server::sd_notify::SystemdNotify;
 /// How long to leave clients waiting when the system has no file descriptor for one more.
 pub(super) const ACCEPT_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
-/// Clients of one listener that are accepted before the others, the signals and the supervisor have their turn.
+/// Clients of one listener that are accepted before the others, the signals and the supervisor have
+/// their turn.
 const ACCEPTED_AT_ONCE_MAX: usize = 64;
 
 /// Admits clients until a signal arrives.
@@ -41,8 +42,8 @@ pub(super) fn accept_until_signalled(
     }
 }
 
-/// Accepts clients that wait, but no more than [`ACCEPTED_AT_ONCE_MAX`]: more may come as fast as they are accepted. False if the system has
-/// no room for one.
+/// Accepts clients that wait, but no more than [`ACCEPTED_AT_ONCE_MAX`]: more may come as fast as
+/// they are accepted. False if the system has no room for one.
 fn accept_waiting(listener: &Listener, connections: &Arc<Connections>) -> bool {
     for _ in 0..ACCEPTED_AT_ONCE_MAX {
         match listener.accept() {
@@ -58,7 +59,8 @@ fn accept_waiting(listener: &Listener, connections: &Arc<Connections>) -> bool {
     true
 }
 
-/// Whether the system could accept a client, and none is there: it did not come, or left before it was accepted.
+/// Whether the system could accept a client, and none is there: it did not come, or left before it
+/// was accepted.
 pub(super) fn is_no_lack(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, Interrupted, WouldBlock};
     matches!(error.kind(), WouldBlock | ConnectionAborted | Interrupted)

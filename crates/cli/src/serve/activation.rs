@@ -1,4 +1,5 @@
-//! Sockets that this process was started with, open already: systemd's socket activation (LISTEN_FDS).
+//! Sockets that this process was started with, open already: systemd's socket activation
+//! (LISTEN_FDS).
 
 use crate::failure::{Failure, ListenFailure};
 use crate::listen::Listener;
@@ -7,7 +8,8 @@ use listenfd::ListenFd;
 /// The number of the first one.
 const FIRST: usize = 3;
 
-/// All of them, in their order. Takes the variables out of the environment, so it comes before any thread.
+/// All of them, in their order. Takes the variables out of the environment, so it comes before any
+/// thread.
 pub(super) fn inherited() -> Result<Vec<Listener>, Failure> {
     let mut fds = ListenFd::from_env();
     (0..fds.len()).map(|index| take(&mut fds, index).map_err(Failure::from)).collect()

@@ -1,4 +1,5 @@
-//! What `serve` answers as soon as clients can connect: what it serves, what that survives, and how to attach it.
+//! What `serve` answers as soon as clients can connect: what it serves, what that survives, and how
+//! to attach it.
 
 use crate::answer;
 use crate::cached_disk::DiskState;
@@ -78,7 +79,8 @@ impl Serving {
         format!("serving {} at {}", names.join(", "), self.serving.join(" "))
     }
 
-    /// Prints it. Nobody has to read it, and a full disk behind stdout keeps no server from serving.
+    /// Prints it. Nobody has to read it, and a full disk behind stdout keeps no server from
+    /// serving.
     pub(super) fn announce(&self, json: bool) {
         if let Err(Failure::Stdout { error }) = answer::give(self, json) {
             tracing::warn!("what is served cannot be written to stdout: {error}");

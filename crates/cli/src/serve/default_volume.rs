@@ -1,4 +1,5 @@
-//! The volume that is served when none is named: of 1 GiB, in the user's state folder, created if it is absent.
+//! The volume that is served when none is named: of 1 GiB, in the user's state folder, created if
+//! it is absent.
 
 use crate::create::create;
 use crate::failure::{Doing, Failure, VolumeFailure};
@@ -19,7 +20,8 @@ const DEFAULT_BLOCK_BYTES: u32 = 4096;
 /// The default volume, and whether it was created just now.
 pub(super) fn default_volume() -> Result<(PathBuf, bool), Failure> {
     let path = default_paths::default_volume();
-    // What has the name of the unfinished one is written over: another user could have linked it to anything.
+    // What has the name of the unfinished one is written over: another user could have linked it to
+    // anything.
     default_paths::make_own_folder_of(&path)?;
     if path.symlink_metadata().is_ok() {
         return Ok((path, false));
@@ -28,8 +30,8 @@ pub(super) fn default_volume() -> Result<(PathBuf, bool), Failure> {
     Ok((path, created))
 }
 
-/// Makes the default volume under another name first, so that a creation that is killed leaves nothing in its place.
-/// False if another server was faster.
+/// Makes the default volume under another name first, so that a creation that is killed leaves
+/// nothing in its place. False if another server was faster.
 fn create_whole(path: &Path) -> Result<bool, Failure> {
     let unfinished = path.with_extension("pmem.unfinished");
     create(&Create {

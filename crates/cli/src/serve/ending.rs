@@ -1,4 +1,5 @@
-//! The end of a server: requests in progress finish, what is on its way arrives, the volumes are flushed.
+//! The end of a server: requests in progress finish, what is on its way arrives, the volumes are
+//! flushed.
 
 use super::farewell::Farewell;
 use super::signals::Signals;
@@ -117,7 +118,8 @@ impl Ending {
             if stderr.is_terminal() { write!(stderr, "\r{line:<60}") } else { writeln!(stderr, "tidegate: {line}") };
     }
 
-    /// Ends now, and tells what was left; a reader of stderr that does not read holds it up no longer than a moment.
+    /// Ends now, and tells what was left; a reader of stderr that does not read holds it up no
+    /// longer than a moment.
     fn abandon(&self) {
         let left = self.left();
         let (told, ended) = mpsc::channel();

@@ -1,4 +1,5 @@
-//! The last line about each volume when a server ends: what became of its clients, whether it was flushed, and what its disk lacks.
+//! The last line about each volume when a server ends: what became of its clients, whether it was
+//! flushed, and what its disk lacks.
 
 use crate::failure::{Exit, Failure};
 use crate::flush;
@@ -31,7 +32,8 @@ pub(super) struct Farewell {
 }
 
 impl Farewell {
-    /// The same with what `disk` lacks, which is left as it is from now on if nobody writes any more.
+    /// The same with what `disk` lacks, which is left as it is from now on if nobody writes any
+    /// more.
     pub(super) fn with(self, disk: Option<&LiveDisk>) -> Farewell {
         let disk = disk.map(|disk| if self.quiet && self.flushed { disk.rest() } else { disk.end() });
         Farewell { disk, ..self }

@@ -1,11 +1,13 @@
-//! What a client finds in a volume, as far as its beginning and its end tell: where file systems, partition tables and the like have their marks.
+//! What a client finds in a volume, as far as its beginning and its end tell: where file systems,
+//! partition tables and the like have their marks.
 
 use crate::compose::Volume;
 use crate::plan::VolumePlan;
 use crate::uris::Holds;
 use tidegate_media::{Access, BlockDevice, Lba, LbaRange};
 
-/// Bytes that are looked at, at either end. More would keep clients waiting, and give a sparse region on tmpfs pages for what it never had.
+/// Bytes that are looked at, at either end. More would keep clients waiting, and give a sparse
+/// region on tmpfs pages for what it never had.
 const LOOKED_AT_BYTES: u64 = 1 << 20;
 
 /// Bytes that are read at once.
@@ -26,7 +28,8 @@ pub(super) fn holds(plan: &VolumePlan, volume: &Volume) -> Holds {
     }
 }
 
-/// Whether the first and the last bytes of the first `blocks` blocks of `device` are zeroes. What cannot be read may be anything.
+/// Whether the first and the last bytes of the first `blocks` blocks of `device` are zeroes. What
+/// cannot be read may be anything.
 fn is_zero_at_its_ends(device: &dyn BlockDevice, blocks: u64) -> bool {
     let looked_at = (LOOKED_AT_BYTES / u64::from(device.geometry().block_size)).min(blocks);
     [0, blocks - looked_at].into_iter().all(|first| is_zero(device, LbaRange { first: Lba(first), blocks: looked_at }))

@@ -13,8 +13,8 @@ pub(super) struct Signals {
 }
 
 impl Signals {
-    /// From now on signals end the process no more. SIGHUP does nothing: there is nothing to read anew, and a server outlives the
-    /// terminal it was started from.
+    /// From now on signals end the process no more. SIGHUP does nothing: there is nothing to read
+    /// anew, and a server outlives the terminal it was started from.
     pub(super) fn watch() -> io::Result<Signals> {
         let (arrived, on_signal) = UnixStream::pair()?;
         for signal in [SIGTERM, SIGINT] {

@@ -1,5 +1,5 @@
-//! The sockets through which a running server is watched: control sockets and metrics. A thread for each kind accepts clients, which are answered side
-//! by side.
+//! The sockets through which a running server is watched: control sockets and metrics. A thread for
+//! each kind accepts clients, which are answered side by side.
 
 use super::accept::{ACCEPT_PAUSE, is_no_lack};
 use super::announce::Serving;
@@ -94,7 +94,8 @@ fn observed(plan: &Plan, volumes: &[Volume], connections: &Arc<Connections>, ser
 }
 
 impl Answering {
-    /// A thread that accepts clients of `listeners`, and one for each client that it has `answer` serve.
+    /// A thread that accepts clients of `listeners`, and one for each client that it has `answer`
+    /// serve.
     fn begin(
         name: &'static str,
         listeners: Vec<Listener>,
@@ -124,7 +125,8 @@ struct Answers<'scope, 'env, A> {
     answer: &'env A,
 }
 
-/// Has everyone who connects to `listeners` answered, until the other side of `end` closes. Many may come, so the end is looked at before each.
+/// Has everyone who connects to `listeners` answered, until the other side of `end` closes. Many
+/// may come, so the end is looked at before each.
 fn answer_until<'env>(
     end: &UnixStream,
     listeners: &[Listener],
@@ -162,7 +164,8 @@ fn has_ended(end: &UnixStream) -> bool {
 }
 
 impl<'env, A: Fn(Watcher<'env>) + Sync> Answers<'_, 'env, A> {
-    /// Has the next client that waits answered, if one does; false if the system has no room for it.
+    /// Has the next client that waits answered, if one does; false if the system has no room for
+    /// it.
     fn answer_next(&self, listener: &Listener) -> bool {
         let stream = match listener.accept() {
             Ok(stream) => stream,

@@ -1,7 +1,9 @@
 //! The files in which the caches of one volume lie, in a folder where every user may make any name.
 //!
-//! A file is the volume's if it belongs to the server's user, to root or to the region's owner. A file of anybody else, and a symbolic link, is a squatter: it is neither
-//! read nor removed. The cache then lies under another name, which no other user can foresee, and which the next server finds as it has the same beginning and ending.
+//! A file is the volume's if it belongs to the server's user, to root or to the region's owner. A
+//! file of anybody else, and a symbolic link, is a squatter: it is neither read nor removed. The
+//! cache then lies under another name, which no other user can foresee, and which the next server
+//! finds as it has the same beginning and ending.
 
 use super::Identity;
 use crate::failure::{Doing, Failure, VolumeFailure};
@@ -71,7 +73,8 @@ impl CacheFiles {
         })
     }
 
-    /// A new file of `bytes` bytes, under a name that is free, and its path. A failure has the path too.
+    /// A new file of `bytes` bytes, under a name that is free, and its path. A failure has the path
+    /// too.
     pub(super) fn create(&self, bytes: u64) -> Result<(PathBuf, MappedRegion), (PathBuf, MapError)> {
         let mut tries = 0..TRIES;
         let mut path = self.folder.join(format!("{}{}", self.beginning, self.ending));

@@ -17,7 +17,8 @@ const GREETING_BYTES: usize = 18;
 /// Connections held open by clients that are silent, slow, wrong or half gone.
 const HOSTILE: usize = 2_400;
 
-/// What an idle connection may cost the server: pages of its thread's stack, of its buffers, and the kernel's for them.
+/// What an idle connection may cost the server: pages of its thread's stack, of its buffers, and
+/// the kernel's for them.
 const IDLE_BYTES_MAX: u64 = 64 << 10;
 
 fn greeted(socket: &Path) -> UnixStream {

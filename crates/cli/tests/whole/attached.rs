@@ -27,7 +27,8 @@ impl Printed {
         Path::new(self.mount.split(' ').find(|word| word.ends_with("/mnt")).unwrap()).to_owned()
     }
 
-    /// Runs the mount as root would, in a shell that ends; the answer is what it said, for nbdfuse goes on with its output.
+    /// Runs the mount as root would, in a shell that ends; the answer is what it said, for nbdfuse
+    /// goes on with its output.
     fn attach(&self, folder: &Folder) -> Ended {
         let (out, told) = (folder.path("out"), folder.path("told"));
         let mut shell = Command::new("sh");

@@ -1,4 +1,5 @@
-//! Damaged volumes: what is served all the same, and that nothing of it is written that a write could destroy.
+//! Damaged volumes: what is served all the same, and that nothing of it is written that a write
+//! could destroy.
 
 use crate::program::{Folder, Server, json, run};
 use crate::refusals::{INFO_AT, INFO2_AT, info_block, poke};
@@ -28,7 +29,8 @@ fn place_of_7(volume: &str) -> u32 {
     u32::from_le_bytes(entry) & 0x3fff_ffff
 }
 
-/// Writes the place of block 7 into the flog as the free block of lane 200, which never wrote: a stale line looks so.
+/// Writes the place of block 7 into the flog as the free block of lane 200, which never wrote: a
+/// stale line looks so.
 fn free_the_place_of_7(volume: &str) {
     let flog_at = INFO_AT + info_block(volume, INFO_AT).logoff.get();
     let place = place_of_7(volume).to_le_bytes();
@@ -41,7 +43,8 @@ fn set_error_flag(volume: &str) {
     }
 }
 
-/// Serves the volume, which has to be read-only, and reads its block 7; nothing in its file changes.
+/// Serves the volume, which has to be read-only, and reads its block 7; nothing in its file
+/// changes.
 fn is_served_for_reading(folder: &Folder, volume: &str, phrases: &[&str]) {
     let before = fs::read(volume).unwrap();
     let socket = folder.path("s");
@@ -111,7 +114,8 @@ fn a_volume_with_one_good_info_block_is_served_and_shown() {
     }
 }
 
-/// What `check --repair` of the volume says on a terminal on which `answer` is typed, and its exit code.
+/// What `check --repair` of the volume says on a terminal on which `answer` is typed, and its exit
+/// code.
 fn repair_on_a_terminal(volume: &str, answer: &str) -> (i32, String) {
     let repair = format!("exec {} check --repair --pmem {volume}", env!("CARGO_BIN_EXE_tidegate"));
     let mut script = Command::new("script");

@@ -1,4 +1,5 @@
-//! Volumes that cache a disk: nothing that was answered is lost, the disk gets everything in the end, and what is wrong is told.
+//! Volumes that cache a disk: nothing that was answered is lost, the disk gets everything in the
+//! end, and what is wrong is told.
 
 mod changed;
 mod changes;
@@ -97,8 +98,9 @@ impl Pair {
         self.info()["disk"]["dirty_bytes"].as_u64().unwrap()
     }
 
-    /// Writes `blocks` in a turn after `turn` and kills the server before it brings one of them to the disk, which it does when writers pause: until that succeeds, and
-    /// `dirty` blocks are dirty then. The turn.
+    /// Writes `blocks` in a turn after `turn` and kills the server before it brings one of them to
+    /// the disk, which it does when writers pause: until that succeeds, and `dirty` blocks are
+    /// dirty then. The turn.
     fn killed_with(&self, dirty: u64, blocks: Range<u64>, turn: u64) -> u64 {
         for turn in turn + 1..turn + 100 {
             let mut server = self.serve(&[]);

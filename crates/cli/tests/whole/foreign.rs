@@ -1,4 +1,5 @@
-//! Files of other users where this program looks for its own: none is used, and each refusal says whose it is.
+//! Files of other users where this program looks for its own: none is used, and each refusal says
+//! whose it is.
 
 use crate::program::{Ended, Folder, NOBODY, Server, ended, json, need_root, run, tidegate};
 use rustix::process::Uid;

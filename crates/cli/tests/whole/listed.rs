@@ -129,8 +129,8 @@ fn a_user_sees_their_own_and_root_sees_all() {
     assert!(nobodys.stop().success());
 }
 
-/// Builds the library that `run` loads under programs, beside the program: tests of one crate do not build another's. `TIDEGATE_BUILT`
-/// says that all is built.
+/// Builds the library that `run` loads under programs, beside the program: tests of one crate do
+/// not build another's. `TIDEGATE_BUILT` says that all is built.
 fn build_the_library() {
     if std::env::var_os("TIDEGATE_BUILT").is_some() {
         return;

@@ -1,6 +1,7 @@
 //! The program as a whole, in processes of its own: what it refuses, and what it serves.
 //!
-//! Nothing here waits for time to pass: a server says when it serves, and its output closes when it ends.
+//! Nothing here waits for time to pass: a server says when it serves, and its output closes when it
+//! ends.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
 

@@ -21,7 +21,8 @@ fn the_service_runs_a_command_line_that_the_program_knows() {
     let ["/usr/bin/tidegate", "serve", "--config", config] = command[..] else { panic!("{command:?}") };
     assert_eq!(config, "/etc/tidegate/%i.toml");
     assert_eq!(value(SERVICE, "Type"), "notify");
-    // The server beats twice in each of the watchdog's intervals, and drains for as long as this lets it.
+    // The server beats twice in each of the watchdog's intervals, and drains for as long as this
+    // lets it.
     assert!(value(SERVICE, "WatchdogSec").parse::<u32>().unwrap() >= 10);
     assert_eq!((value(SERVICE, "KillMode"), value(SERVICE, "User")), ("mixed", value(SOCKET, "SocketUser")));
     let limit: u64 = value(SERVICE, "LimitNOFILE").parse().unwrap();

@@ -1,4 +1,5 @@
-//! The program as a test runs it: to its end, or serving until told to stop. Every process started here ends with its test.
+//! The program as a test runs it: to its end, or serving until told to stop. Every process started
+//! here ends with its test.
 
 use serde_json::Value;
 use std::ffi::OsStr;
@@ -80,7 +81,8 @@ pub(crate) fn as_nobody(folder: &Folder) -> Command {
     }
     fs::set_permissions(folder.0.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let copy = folder.path("tidegate");
-    // Copied by another process: a file that this one has open for writing could be inherited by a child, and not run.
+    // Copied by another process: a file that this one has open for writing could be inherited by a
+    // child, and not run.
     peer("cp", &[env!("CARGO_BIN_EXE_tidegate"), copy.to_str().unwrap()]);
     let mut command = Command::new(copy);
     command.uid(NOBODY).gid(NOBODY).current_dir("/");

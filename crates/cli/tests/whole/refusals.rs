@@ -15,7 +15,8 @@ const REFUSED: i32 = 3;
 const IN_USE: i32 = 4;
 const ENVIRONMENT: i32 = 5;
 
-/// The first info block of a volume of version 1.1 starts here, and ends there; its second one in 32 MiB.
+/// The first info block of a volume of version 1.1 starts here, and ends there; its second one in
+/// 32 MiB.
 pub(crate) const INFO_AT: u64 = 4096;
 pub(crate) const INFO2_AT: u64 = (32 << 20) - 4096;
 

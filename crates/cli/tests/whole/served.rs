@@ -1,4 +1,5 @@
-//! Volumes served by the program to clients that other people wrote, and to one that knows what was acknowledged.
+//! Volumes served by the program to clients that other people wrote, and to one that knows what was
+//! acknowledged.
 
 use crate::program::{Folder, Server, json, need_root, peer, run, tidegate};
 use rustix::process::Signal;

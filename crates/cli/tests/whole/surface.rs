@@ -1,6 +1,8 @@
-//! The program's whole surface, given what it cannot use: every command with every kind of wrong file, configuration files, arguments.
+//! The program's whole surface, given what it cannot use: every command with every kind of wrong
+//! file, configuration files, arguments.
 //!
-//! Each ends soon, with words of three lines and a documented exit code, and leaves every file as it was and no file behind.
+//! Each ends soon, with words of three lines and a documented exit code, and leaves every file as
+//! it was and no file behind.
 
 use crate::program::{Ended, Folder, NOBODY, as_nobody, need_root, tidegate};
 use std::collections::BTreeMap;
@@ -118,7 +120,8 @@ fn complaint(ended: &Ended, codes: &[i32]) -> Option<String> {
     ill.then(|| format!("exit {} (of {codes:?}): {}{}", ended.code, ended.stdout, ended.stderr))
 }
 
-/// Runs each of `lines` of words in turn, and fails with everything that is wrong with how one was refused, or with what it left.
+/// Runs each of `lines` of words in turn, and fails with everything that is wrong with how one was
+/// refused, or with what it left.
 fn refuse_all(folder: &Folder, lines: impl IntoIterator<Item = (Command, Vec<String>, &'static [i32])>) -> usize {
     let before = state(folder.0.path());
     let (mut complaints, mut tried) = (Vec::new(), 0);

@@ -1,4 +1,5 @@
-//! Volumes behind the write cache: what a kill leaves is completed, what ends well leaves nothing, and wishes are heeded.
+//! Volumes behind the write cache: what a kill leaves is completed, what ends well leaves nothing,
+//! and wishes are heeded.
 
 use crate::program::{Folder, NOBODY, Server, json, run};
 use std::fs;
@@ -115,7 +116,8 @@ impl Drop for Squat {
     }
 }
 
-/// Serves the volume behind a cache, kills the server with blocks in it, and has another one complete them.
+/// Serves the volume behind a cache, kills the server with blocks in it, and has another one
+/// complete them.
 fn kill_and_complete(folder: &Folder, volume: &str, squat: &Path) -> bool {
     let (socket, listen) = (folder.path("s"), &format!("unix:{}", folder.text("s")));
     let serve = |more: &[&str]| Server::start(&[&["--pmem", volume, "--listen", listen], more].concat());

@@ -47,7 +47,8 @@ impl Watched {
         json(&["stat", "--pmem", &self.folder.text("v")])
     }
 
-    /// Waits until `connections` are open: a server sees the end of one a little later than its client.
+    /// Waits until `connections` are open: a server sees the end of one a little later than its
+    /// client.
     fn stat_with_open(&self, connections: u64) -> Value {
         let deadline = Instant::now() + Duration::from_secs(60);
         loop {
@@ -127,7 +128,8 @@ fn stores_lines_and_fences_of_a_block_write_are_counted() {
     let before = counters(&watched.stat());
     write(WRITES);
     let after = counters(&watched.stat());
-    // 64 lines of data, the flog's line for each of its two words, and the map line of the write before; one word of the map.
+    // 64 lines of data, the flog's line for each of its two words, and the map line of the write
+    // before; one word of the map.
     for (name, each) in [
         ("region_stored_bytes", 4096 + 2 * 8 + 8),
         ("region_flushed_lines", 64 + 2 + 1),
@@ -373,8 +375,9 @@ fn prometheus_reads_the_same_numbers() {
     assert!(scrape(port, "POST /metrics HTTP/1.1\r\n\r\n").0.starts_with("HTTP/1.1 405"));
 }
 
-/// Clients that keep a server waiting in every way there is, `count` of each: some say nothing, some say a little, some send a byte whenever the last
-/// one may have arrived, and some ask and take no answer. They go on until what is returned is dropped.
+/// Clients that keep a server waiting in every way there is, `count` of each: some say nothing,
+/// some say a little, some send a byte whenever the last one may have arrived, and some ask and
+/// take no answer. They go on until what is returned is dropped.
 fn trying<S: Read + Write + Send + 'static>(
     count: usize,
     connect: impl Fn() -> S,

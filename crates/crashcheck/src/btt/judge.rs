@@ -35,7 +35,8 @@ pub struct Tally {
     pub images: u64,
     /// Cuts of which only samples were taken.
     pub cuts_sampled: u64,
-    /// Images that no earlier cut had left with the same contents allowed: each is recovered and judged.
+    /// Images that no earlier cut had left with the same contents allowed: each is recovered and
+    /// judged.
     pub distinct: u64,
     /// Cuts inside recoveries that stored something.
     pub recovery_cuts: u64,
@@ -175,7 +176,8 @@ impl<'a, R: tidegate_media::Region, W: Fn(Arc<Region>) -> R> Campaign<'a, R, W> 
         Ok(())
     }
 
-    /// Judges every image of the cuts of a format over `start`: it holds no volume, the old one whole, or a new one of zeroes.
+    /// Judges every image of the cuts of a format over `start`: it holds no volume, the old one
+    /// whole, or a new one of zeroes.
     pub fn run_format(&mut self, start: &Image, contents: tidegate_btt::Contents, old: &Oracle) -> Result<(), Failure> {
         self.tally.scripts += 1;
         let region = Arc::new(Region::from_image(start.clone()));
@@ -261,7 +263,8 @@ impl<'a, R: tidegate_media::Region, W: Fn(Arc<Region>) -> R> Campaign<'a, R, W> 
         Ok(())
     }
 
-    /// Linux's recovery, lanes in three orders: each owns every block once and shows what is allowed. Returns what it shows.
+    /// Linux's recovery, lanes in three orders: each owns every block once and shows what is
+    /// allowed. Returns what it shows.
     fn judge_by_linux(&self, image: &Image, oracle: &Oracle) -> Result<Vec<Content>, String> {
         let mut shown = Vec::new();
         for order in [Order::Descending, Order::Shuffled(image.hash()), Order::Ascending] {
@@ -348,7 +351,8 @@ impl<'a, R: tidegate_media::Region, W: Fn(Arc<Region>) -> R> Campaign<'a, R, W> 
         self.read_all(device, oracle, None)
     }
 
-    /// The cuts of the write that just ended; `before` is what they allow, `after` what one at its end does.
+    /// The cuts of the write that just ended; `before` is what they allow, `after` what one at its
+    /// end does.
     fn judge_second(
         &mut self,
         region: &Region,
@@ -370,7 +374,8 @@ impl<'a, R: tidegate_media::Region, W: Fn(Arc<Region>) -> R> Campaign<'a, R, W> 
         }
     }
 
-    /// The process dies at the instant of `cut` and the power does not; the next one opens the volume and writes on, cut inside.
+    /// The process dies at the instant of `cut` and the power does not; the next one opens the
+    /// volume and writes on, cut inside.
     fn judge_kill(&mut self, cut: &Cut, oracle: &Oracle) -> Result<(), Failure> {
         let key = mix(cut.most().hash()) ^ cut.least().hash() ^ oracle.hash();
         if !self.seen.insert(mix(key ^ 0x6b69_6c6c)) {
@@ -382,14 +387,16 @@ impl<'a, R: tidegate_media::Region, W: Fn(Arc<Region>) -> R> Campaign<'a, R, W> 
         let killed = |failure: Failure| failure.within(format_args!("the process killed, then {cut}"));
         let device = self.open(&region, 2)?;
         self.judge_recovery(&region, oracle, Origin::Script).map_err(killed)?;
-        // What is seen now may be of a write that never ended, and go with the power: nothing is held against it.
+        // What is seen now may be of a write that never ended, and go with the power: nothing is
+        // held against it.
         self.read_all(&device, &mut oracle.clone(), None).map_err(killed)?;
         let mut oracle = oracle.clone();
         self.write_on(&region, &device, &mut oracle, self.second_cuts).map_err(killed)
     }
 }
 
-/// Judges every script of `steps` operations out of `alphabet`, on two threads. Stops at the first failure.
+/// Judges every script of `steps` operations out of `alphabet`, on two threads. Stops at the first
+/// failure.
 pub fn judge_scripts<R, W>(
     volume: &SmallVolume,
     wrap: W,

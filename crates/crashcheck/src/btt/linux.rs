@@ -1,8 +1,9 @@
 //! The recovery of Linux's driver, written anew and plainly, over the bytes of an image.
 //!
-//! One pass over the lanes. The newest of a lane's two slots says `lba`, `old`, `new`: if they differ and the map entry of `lba`,
-//! flags stripped, is `old`, it becomes `new` with both flags set; otherwise the lane is left. A map entry without flags is the
-//! sector's own number. Nothing of the engine is used here, so that the two must agree without having agreed.
+//! One pass over the lanes. The newest of a lane's two slots says `lba`, `old`, `new`: if they
+//! differ and the map entry of `lba`, flags stripped, is `old`, it becomes `new` with both flags
+//! set; otherwise the lane is left. A map entry without flags is the sector's own number. Nothing
+//! of the engine is used here, so that the two must agree without having agreed.
 
 use std::collections::BTreeMap;
 use tidegate_layout::btt::ArenaGeometry;

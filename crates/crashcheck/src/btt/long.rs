@@ -1,5 +1,5 @@
-//! Long scripts over volumes of full size: too many cuts to enumerate, so each step is cut at random and each cut gives a
-//! random image. A seed names the whole run.
+//! Long scripts over volumes of full size: too many cuts to enumerate, so each step is cut at
+//! random and each cut gives a random image. A seed names the whole run.
 
 use crate::btt::linux::{LinuxArena, Order};
 use crate::checker::Failure;
@@ -12,7 +12,8 @@ use tidegate_layout::btt::Version;
 use tidegate_media::{BlockDevice, Durability, Lba, LbaRange};
 use tidegate_sim::{Content, Cut, Image, Oracle, Pending, Promise, Region, Rng, mix, on_core};
 
-/// A freshly formatted volume and the few of its sectors that a script uses, so that they meet often.
+/// A freshly formatted volume and the few of its sectors that a script uses, so that they meet
+/// often.
 pub struct LongVolume {
     arenas: Vec<PlannedArena>,
     start: Image,
@@ -75,8 +76,8 @@ enum Kind {
 }
 
 impl LongVolume {
-    /// The smallest volume the format has, with sectors of 512 bytes and 256 lanes. The sectors used share map lines and
-    /// words with each other in part.
+    /// The smallest volume the format has, with sectors of 512 bytes and 256 lanes. The sectors
+    /// used share map lines and words with each other in part.
     pub fn smallest() -> LongVolume {
         let bytes = (16 << 20) + 4096;
         let sectors = vec![0, 1, 2, 3, 15, 16, 17, 31, 32, 1024, 16384, 16385, 30000, 31000];
@@ -206,7 +207,8 @@ impl Run<'_> {
         .map_err(Failure::new)
     }
 
-    /// One image of `cut`: recovered twice over, read, written on; with cuts inside while `deeper` is not 0.
+    /// One image of `cut`: recovered twice over, read, written on; with cuts inside while `deeper`
+    /// is not 0.
     fn judge(&mut self, cut: &Cut, oracle: &Oracle, deeper: u32) -> Result<(), Failure> {
         let image = cut.sample(&mut self.rng);
         self.judge_image(&image, oracle, deeper).map_err(|failure| failure.within(described(cut, &image)))

@@ -1,7 +1,8 @@
 //! Regions that betray the engine: each drops or swaps one of its stores, flushes or fences.
 //!
-//! The engine is not changed. A [`Faulty`] region recognises each site by where it stores, and by what the same core has done
-//! since its last fence. A campaign that does not fail on such a region is blind to that mistake.
+//! The engine is not changed. A [`Faulty`] region recognises each site by where it stores, and by
+//! what the same core has done since its last fence. A campaign that does not fail on such a region
+//! is blind to that mistake.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

@@ -47,7 +47,8 @@ impl Written {
 }
 
 impl Step {
-    /// Every step there is on `sectors` sectors: writes on each of the cores, the rest on the first two.
+    /// Every step there is on `sectors` sectors: writes on each of the cores, the rest on the first
+    /// two.
     pub fn alphabet(cores: &[u32], sectors: u64, discards: bool) -> Vec<Step> {
         let mut steps = Vec::new();
         for &core in cores {

@@ -26,7 +26,8 @@ impl SmallVolume {
         SmallVolume { geometry, block_bytes: 512, level_wear_every: None }
     }
 
-    /// Five pages: five blocks of 512 bytes, two of them free, so that a freed block is soon written again.
+    /// Five pages: five blocks of 512 bytes, two of them free, so that a freed block is soon
+    /// written again.
     pub fn two_free() -> SmallVolume {
         let geometry = SmallVolume::four_free().geometry;
         let geometry = ArenaGeometry { nfree: 2, internal_nlba: 5, ..geometry };
@@ -43,7 +44,8 @@ impl SmallVolume {
         OpenOptions { level_wear_every: self.level_wear_every, ..OpenOptions::default() }
     }
 
-    /// Eleven pages: six blocks of 4096 bytes, four of them free. Zeroes are a state of the map here.
+    /// Eleven pages: six blocks of 4096 bytes, four of them free. Zeroes are a state of the map
+    /// here.
     pub fn whole_pages() -> SmallVolume {
         let geometry = ArenaGeometry::of(11 * 4096, 4096, 4).expect("six blocks fit");
         assert_eq!((geometry.internal_nlba, geometry.external_nlba), (6, 2));
@@ -79,7 +81,8 @@ impl SmallVolume {
         region.cut().least().clone()
     }
 
-    /// Everything in full but the words of data blocks, which neither recovery nor check ever reads.
+    /// Everything in full but the words of data blocks, which neither recovery nor check ever
+    /// reads.
     pub fn reduction(&self) -> Reduction {
         let start = self.geometry.dataoff;
         let bytes = u64::from(self.geometry.internal_nlba) * u64::from(self.geometry.internal_lbasize);

@@ -1,5 +1,5 @@
-//! Disks that have lost their cache: each is recovered by its journal, with a cut before each access of that recovery, and shows what the cache showed at some
-//! moment.
+//! Disks that have lost their cache: each is recovered by its journal, with a cut before each
+//! access of that recovery, and shows what the cache showed at some moment.
 
 use crate::checker::Failure;
 use crate::disk_cache::plain::Contents;
@@ -10,7 +10,8 @@ use tidegate_disk_cache::recover_disk;
 use tidegate_media::{BlockDevice, Lba};
 use tidegate_sim::{Content, Image, Region};
 
-/// Recovers `disk`, and again after each cut of that: what it shows then is one of `past`, and stays.
+/// Recovers `disk`, and again after each cut of that: what it shows then is one of `past`, and
+/// stays.
 pub(crate) fn judge(disk: &Image, blocks: u64, past: &[Contents]) -> Result<(), Failure> {
     let machine = Watcher::new(Region::new(64), disk);
     machine.record();

@@ -1,7 +1,9 @@
-//! The disk cache on virtual cores: clients and a thread that destages, every interleaving from a seed, the power cut at a random access.
+//! The disk cache on virtual cores: clients and a thread that destages, every interleaving from a
+//! seed, the power cut at a random access.
 //!
-//! Blocks are written in groups, always as a whole. After a cut each group shows one write: one that was under way, or one that no later
-//! acknowledged write has replaced. Reads show the same while they run. Where the disk keeps the order of commits, it shows after a cut, without the
+//! Blocks are written in groups, always as a whole. After a cut each group shows one write: one
+//! that was under way, or one that no later acknowledged write has replaced. Reads show the same
+//! while they run. Where the disk keeps the order of commits, it shows after a cut, without the
 //! memory, what all groups were at one instant. It needs `--cfg virtual_cores`.
 
 use crate::checker::Failure;
@@ -272,7 +274,8 @@ pub fn judge_on_cores(seed: u64, lives: u32, way: Way) -> Result<CoresTally, Fai
     Ok(tally)
 }
 
-/// What a recovery finds: every group whole, and a write that may be there. That one the next life begins with.
+/// What a recovery finds: every group whole, and a write that may be there. That one the next life
+/// begins with.
 fn recovered(plan: &CachePlan, region: &Arc<Region>, disk: &Image, log: &Log) -> Result<Log, Failure> {
     PlainCache::recover(plan, &region.visible(), disk).map_err(Failure::new)?;
     let report = check(&**region).map_err(Failure::new)?;
@@ -301,7 +304,8 @@ fn opened(region: &Arc<Region>, disk: &Arc<Disk>, left: &Arc<AtomicU64>, way: Wa
     DiskCache::open(ending, Arc::new(InTurn(disk.clone())), options).map_err(Failure::new)
 }
 
-/// Clients and a thread that destages use the cache, until a random access or until they are through; then the power fails, or the process is killed.
+/// Clients and a thread that destages use the cache, until a random access or until they are
+/// through; then the power fails, or the process is killed.
 fn live(
     region: Arc<Region>,
     disk: &Image,

@@ -27,7 +27,8 @@ pub struct CacheTally {
     pub images: u64,
     /// Cuts of which only samples were taken.
     pub cuts_sampled: u64,
-    /// Pairs of images that no earlier cut had left with the same contents allowed: each is recovered and judged.
+    /// Pairs of images that no earlier cut had left with the same contents allowed: each is
+    /// recovered and judged.
     pub distinct: u64,
     /// Distinct pairs of cuts inside recoveries.
     pub recovery_pairs: u64,
@@ -214,7 +215,8 @@ impl<'a, R: tidegate_media::Region, W: Fn(Watched) -> R> CacheCampaign<'a, W> {
         Ok(())
     }
 
-    /// What a disk shows without its cache: where it keeps the order of commits, all of them up to a moment.
+    /// What a disk shows without its cache: where it keeps the order of commits, all of them up to
+    /// a moment.
     fn judge_alone(&mut self, disk: &Image) -> Result<(), Failure> {
         if self.cache.plan.journal().is_none() || !self.seen.insert(mix(disk.hash() ^ 2) ^ digest(&self.past)) {
             return Ok(());
@@ -272,7 +274,8 @@ impl<'a, R: tidegate_media::Region, W: Fn(Watched) -> R> CacheCampaign<'a, W> {
         let depth = match origin {
             Origin::Script => 1,
             Origin::Recovery(depth) => depth + 1,
-            // Nothing is written after this one, or the chain would never end: head and counters grow for ever.
+            // Nothing is written after this one, or the chain would never end: head and counters
+            // grow for ever.
             Origin::Second => RECOVERY_DEPTH_MAX,
         };
         for cut in machine.take() {
@@ -283,7 +286,8 @@ impl<'a, R: tidegate_media::Region, W: Fn(Watched) -> R> CacheCampaign<'a, W> {
         Ok(())
     }
 
-    /// Checks the structures and reads every block twice: what is shown is one of the contents allowed, as a whole, and stays.
+    /// Checks the structures and reads every block twice: what is shown is one of the contents
+    /// allowed, as a whole, and stays.
     fn read_all(
         &self,
         device: &DiskCache<R>,
@@ -313,7 +317,8 @@ impl<'a, R: tidegate_media::Region, W: Fn(Watched) -> R> CacheCampaign<'a, W> {
         Ok(shown)
     }
 
-    /// Transactions on two cores, more than there are free blocks, with destaging between them; cut in one of them.
+    /// Transactions on two cores, more than there are free blocks, with destaging between them; cut
+    /// in one of them.
     fn write_on(&mut self, machine: &Arc<Watcher>, device: &DiskCache<R>, shown: Contents) -> Result<(), Failure> {
         let mut contents = shown;
         let mut rng = Rng::new(machine.region.visible().hash());
@@ -352,7 +357,8 @@ impl<'a, R: tidegate_media::Region, W: Fn(Watched) -> R> CacheCampaign<'a, W> {
         self.read_all(device, &[contents], None).map(drop)
     }
 
-    /// The process dies at the instant of `cut` and the power does not; the next one opens the cache, is cut, and writes on.
+    /// The process dies at the instant of `cut` and the power does not; the next one opens the
+    /// cache, is cut, and writes on.
     fn judge_kill(&mut self, cut: &JointCut, allowed: &[Contents]) -> Result<(), Failure> {
         let key = mix(cut.region.most().hash()) ^ cut.region.least().hash() ^ digest(allowed);
         if !self.seen.insert(mix(key ^ 0x6b69_6c6c)) {
@@ -400,7 +406,8 @@ fn digest(allowed: &[Contents]) -> u64 {
     all.fold(allowed.len() as u64, |digest, content| mix(digest.rotate_left(7) ^ content.0))
 }
 
-/// Judges every script of `steps` operations on `cache`, on two threads. Stops at the first failure.
+/// Judges every script of `steps` operations on `cache`, on two threads. Stops at the first
+/// failure.
 pub fn judge_cache_scripts<R, W>(cache: &SmallCache, wrap: W, steps: u32, seen: &Seen) -> Result<CacheTally, Failure>
 where
     R: tidegate_media::Region,
@@ -409,8 +416,9 @@ where
     judge_some_cache_scripts(cache, wrap, steps, 1, seen)
 }
 
-/// Judges one script in `one_in` of `steps` operations on `cache`, as [`judge_cache_scripts`] does. If `one_in` shares no factor with the
-/// number of operations there are, each of them comes at each place.
+/// Judges one script in `one_in` of `steps` operations on `cache`, as [`judge_cache_scripts`] does.
+/// If `one_in` shares no factor with the number of operations there are, each of them comes at each
+/// place.
 pub fn judge_some_cache_scripts<R, W>(
     cache: &SmallCache,
     wrap: W,

@@ -1,5 +1,5 @@
-//! Long scripts: one machine lives through many power cuts, with a disk that tears sectors, refuses writes and fails to flush, and a cache whose
-//! mode changes. Every choice comes from a seed.
+//! Long scripts: one machine lives through many power cuts, with a disk that tears sectors, refuses
+//! writes and fails to flush, and a cache whose mode changes. Every choice comes from a seed.
 
 use crate::checker::Failure;
 use crate::disk_cache::plain::PlainCache;
@@ -64,11 +64,13 @@ struct Long {
     allowed: Allowed,
     tag: u64,
     tally: LongCacheTally,
-    /// Whether a write was refused in this life: some of it may have gone past the cache, and wait in the disk's own for a flush.
+    /// Whether a write was refused in this life: some of it may have gone past the cache, and wait
+    /// in the disk's own for a flush.
     refused: bool,
 }
 
-/// Lets a machine live `lives` times, each ended by a power cut. If the disk lies, its flushes do nothing.
+/// Lets a machine live `lives` times, each ended by a power cut. If the disk lies, its flushes do
+/// nothing.
 pub fn judge_long_script(seed: u64, lives: u32, reads: Reads, disk_lies: bool) -> Result<LongCacheTally, Failure> {
     let plan = CachePlan::cut(PLAN_BLOCKS, 512, DISK_BLOCKS, RING_SLOTS);
     let region = Region::new(plan.end().next_multiple_of(8));
@@ -110,7 +112,8 @@ impl Long {
         let cuts = life.machine.take();
         let which = self.rng.index(cuts.len());
         if which + 1 < cuts.len() {
-            // The step had not ended: each of its blocks may show what it did before. That all or none do is for short scripts to see.
+            // The step had not ended: each of its blocks may show what it did before. That all or
+            // none do is for short scripts to see.
             for (now, before) in self.allowed.iter_mut().zip(before) {
                 now.extend(before);
             }
@@ -130,7 +133,8 @@ impl Long {
         (cut.region.sample(&mut self.rng), cut.disk.sample(&mut self.rng, tear))
     }
 
-    /// Every block shows something allowed, the same as the plain recovery, and that alone is allowed from now on.
+    /// Every block shows something allowed, the same as the plain recovery, and that alone is
+    /// allowed from now on.
     fn look_at_everything(&mut self, life: &Life, plain: &[Content]) -> Result<(), Failure> {
         let report = check(&*life.machine.region).map_err(Failure::new)?;
         if let Some(finding) = report.findings.first() {

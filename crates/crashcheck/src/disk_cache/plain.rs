@@ -1,4 +1,5 @@
-//! The dull model of a recovery: an image read by the rules as they stand in the layout, without the engine.
+//! The dull model of a recovery: an image read by the rules as they stand in the layout, without
+//! the engine.
 
 use std::collections::BTreeMap;
 use tidegate_layout::disk_cache::{CURSORS_AT, CacheEntry, CachePlan, EntryState, RingElement, is_ahead};

@@ -1,7 +1,8 @@
 //! Machines that betray the cache: each drops or swaps one of its stores, flushes or fences.
 //!
-//! The engine is not changed. A [`FaultyCache`] recognises each site by where it stores, and by what the same core has done since its last
-//! fence. A campaign that does not fail on such a machine is blind to that mistake.
+//! The engine is not changed. A [`FaultyCache`] recognises each site by where it stores, and by
+//! what the same core has done since its last fence. A campaign that does not fail on such a
+//! machine is blind to that mistake.
 
 use crate::disk_cache::watch::{GroupPart, Watched};
 use std::collections::{BTreeMap, BTreeSet};
@@ -88,7 +89,8 @@ struct Core {
     names_forgotten: bool,
     /// The entry whose second word was streamed instead of stored.
     streamed: Option<u64>,
-    /// A fence left out for now: it is made up for before the next store that does not betray a block read in.
+    /// A fence left out for now: it is made up for before the next store that does not betray a
+    /// block read in.
     owed: bool,
     /// A store held back, to come after the next.
     held: Option<(u64, u64)>,

@@ -1,12 +1,13 @@
 //! The commit protocol as it was published: entries of 16 bytes that are taken to arrive together.
 //!
-//! For each block of a transaction: the data goes to a new block; the block's entry becomes {role log, previous block, new block}; its
-//! number goes into the ring; the head moves. Then every entry's role is switched to buffer, and the tail moves to the head, which ends the
-//! commit. Each of these is flushed and fenced by itself. Recovery revokes what lies between tail and head, and every entry in the log role: back to its previous
-//! block, or gone if it had none.
+//! For each block of a transaction: the data goes to a new block; the block's entry becomes {role
+//! log, previous block, new block}; its number goes into the ring; the head moves. Then every
+//! entry's role is switched to buffer, and the tail moves to the head, which ends the commit. Each
+//! of these is flushed and fenced by itself. Recovery revokes what lies between tail and head, and
+//! every entry in the log role: back to its previous block, or gone if it had none.
 //!
-//! Here it is a subject and nothing more, without a disk and without evictions. It has to be right on a medium that grants it what it takes for
-//! granted, or it is the copy that is wrong.
+//! Here it is a subject and nothing more, without a disk and without evictions. It has to be right
+//! on a medium that grants it what it takes for granted, or it is the copy that is wrong.
 
 use crate::checker::Failure;
 use crate::disk_cache::script::Subset;
@@ -149,7 +150,8 @@ fn content_of(number: u64, lba: u64) -> Vec<u8> {
     block_of(100 * (number + 1) + lba, BLOCK)
 }
 
-/// Cuts the power in the last of every row of `commits` transactions, and says how many images were judged.
+/// Cuts the power in the last of every row of `commits` transactions, and says how many images were
+/// judged.
 pub fn judge_published(arrive: EntriesArrive, commits: u32) -> Result<u64, Failure> {
     let alphabet: Vec<Subset> = Subset::all(&[0, 1, 2]).collect();
     let start = Image::zeroed(DATA_AT + BLOCKS * BLOCK as u64);
@@ -189,7 +191,8 @@ pub fn judge_published(arrive: EntriesArrive, commits: u32) -> Result<u64, Failu
     Ok(judged)
 }
 
-/// Whether each entry has the last value that was durable after `fences` fences, or one that was pending.
+/// Whether each entry has the last value that was durable after `fences` fences, or one that was
+/// pending.
 fn entries_are_whole(image: &Image, given: &[Given], fences: usize) -> bool {
     (0..LBAS).all(|lba| {
         let at = ENTRIES_AT + lba * 16;

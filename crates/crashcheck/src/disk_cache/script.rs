@@ -1,4 +1,5 @@
-//! Scripts: short rows of transactions, reads, destaging steps and openings, each on a core of its choice.
+//! Scripts: short rows of transactions, reads, destaging steps and openings, each on a core of its
+//! choice.
 
 use std::fmt;
 
@@ -63,7 +64,8 @@ pub enum CacheStep {
 }
 
 impl CacheStep {
-    /// Every step there is over `lbas`: transactions on two cores, the rest on the core where it may go wrong.
+    /// Every step there is over `lbas`: transactions on two cores, the rest on the core where it
+    /// may go wrong.
     pub fn alphabet(lbas: &[u64]) -> Vec<CacheStep> {
         let mut steps = Vec::new();
         for core in [0, 1] {

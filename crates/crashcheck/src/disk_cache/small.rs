@@ -24,7 +24,8 @@ pub struct SmallCache {
     pub order: LineOrder,
     /// What becomes of blocks that are read.
     pub reads: Reads,
-    /// Whether the disk is compared at each opening: no cut may leave one that looks as if somebody else had written to it.
+    /// Whether the disk is compared at each opening: no cut may leave one that looks as if somebody
+    /// else had written to it.
     pub guard: Guard,
 }
 
@@ -35,7 +36,8 @@ const UUID: [u8; 16] = [1; 16];
 pub(crate) const BLOCK: usize = 512;
 
 impl SmallCache {
-    /// Six blocks before a disk of eight, a ring of eight elements: a transaction has at most three blocks.
+    /// Six blocks before a disk of eight, a ring of eight elements: a transaction has at most three
+    /// blocks.
     fn six_blocks(before: Vec<CacheStep>, lbas: &[u64]) -> SmallCache {
         let (plan, lbas) = (CachePlan::cut(6, 512, 8, 8), lbas.to_vec());
         SmallCache { plan, before, lbas, order: LineOrder::Prefix, reads: Reads::Kept, guard: Guard::Off }
@@ -46,7 +48,8 @@ impl SmallCache {
         SmallCache::six_blocks(Vec::new(), &[0, 1, 2])
     }
 
-    /// Every block is taken, and clean: whatever is written needs room. Of the scripts' blocks two are cached.
+    /// Every block is taken, and clean: whatever is written needs room. Of the scripts' blocks two
+    /// are cached.
     pub fn full_of_clean_blocks() -> SmallCache {
         let reads = (0..6).map(|lba| CacheStep::Read { core: 0, lba });
         SmallCache::six_blocks(reads.collect(), &[0, 1, 6])
@@ -73,7 +76,8 @@ impl SmallCache {
         SmallCache::six_blocks(before, &[0, 4, 7])
     }
 
-    /// The disk keeps the order of commits, and a group is half on its way: its blocks are in the journal, and one of them was written since.
+    /// The disk keeps the order of commits, and a group is half on its way: its blocks are in the
+    /// journal, and one of them was written since.
     pub fn amid_a_group() -> SmallCache {
         let before = vec![
             CacheStep::Commit { core: 0, lbas: Subset::of(&[0, 1]) },
@@ -135,7 +139,8 @@ impl SmallCache {
         region.cut().least().clone()
     }
 
-    /// The disk before anything is written through the cache: each block another content, and a journal that holds nothing.
+    /// The disk before anything is written through the cache: each block another content, and a
+    /// journal that holds nothing.
     pub fn disk(&self) -> Image {
         let blocks: Vec<u8> = (0..self.plan.disk_blocks).flat_map(|lba| block_of(1000 + lba, BLOCK)).collect();
         let Some(journal) = self.plan.journal() else { return Image::from_bytes(&blocks) };

@@ -1,7 +1,8 @@
 //! Memory and disk cut at the same instant.
 //!
-//! Between two fences the images that the memory may be left with only grow, and between two accesses the disk's state stays. So the
-//! instants before each fence and before each access of the disk, and the one at the end, cover all.
+//! Between two fences the images that the memory may be left with only grow, and between two
+//! accesses the disk's state stays. So the instants before each fence and before each access of the
+//! disk, and the one at the end, cover all.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -24,8 +25,8 @@ pub struct JointCut {
 }
 
 impl JointCut {
-    /// Returns every image that the disk may be left with, or some of them if those are many: first with nothing of its cache, then
-    /// with all of it.
+    /// Returns every image that the disk may be left with, or some of them if those are many: first
+    /// with nothing of its cache, then with all of it.
     pub(crate) fn disk_images(&self) -> Vec<Image> {
         self.disk.images(DISK_IMAGES_MAX).unwrap_or_else(|count| {
             let mut rng = Rng::new(count.to_bits());
@@ -104,7 +105,8 @@ impl Watcher {
         Arc::new(Watcher { region: Arc::new(region), disk, cuts, lies, lost })
     }
 
-    /// From now on, leaves out the flush that follows this part of a group, on a disk with this journal.
+    /// From now on, leaves out the flush that follows this part of a group, on a disk with this
+    /// journal.
     pub fn lose_flush(&self, journal: JournalPlan, after: GroupPart) {
         *self.lost() = Some(LostFlush::new(journal, after));
     }

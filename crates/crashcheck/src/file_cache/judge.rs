@@ -21,7 +21,8 @@ pub struct FilesTally {
     pub cuts: u64,
     /// Cuts whose images were only sampled.
     pub cuts_sampled: u64,
-    /// Distinct states of memory and files that those cuts may leave: each was recovered and judged.
+    /// Distinct states of memory and files that those cuts may leave: each was recovered and
+    /// judged.
     pub states: u64,
     /// The same of cuts in recoveries.
     pub recovery_states: u64,
@@ -345,7 +346,8 @@ impl Campaign<'_> {
         Ok(())
     }
 
-    /// The process dies at the instant of `cut`; the next one completes what it left, and the power fails meanwhile or afterwards.
+    /// The process dies at the instant of `cut`; the next one completes what it left, and the power
+    /// fails meanwhile or afterwards.
     fn judge_kill(&mut self, cut: &JointCut, expected: &Expected) -> Result<(), Failure> {
         self.tally.kills += 1;
         let machine = self.machine(Region::after_kill(&cut.region), cut.files.clone(), Some(cut.dram.clone()));
@@ -358,7 +360,8 @@ impl Campaign<'_> {
             .iter()
             .zip(&expected.after_kill)
             .map(|(cut, kill)| {
-                // Unsynced bytes are completed as the kernel writes its page cache: in no promised order.
+                // Unsynced bytes are completed as the kernel writes its page cache: in no promised
+                // order.
                 let wholly = cut.contents == kill.contents && !cut.mixed && !kill.mixed;
                 Allowed { contents: cut.contents.union(&kill.contents).cloned().collect(), mixed: !wholly }
             })

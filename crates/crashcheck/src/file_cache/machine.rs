@@ -1,4 +1,5 @@
-//! A machine with persistent memory, shared memory and files below, and all of them cut at the same instant.
+//! A machine with persistent memory, shared memory and files below, and all of them cut at the same
+//! instant.
 
 use crate::file_cache::planted::{Faults, FilesBug};
 use std::sync::{Arc, Mutex};
@@ -102,7 +103,8 @@ impl SimFile {
         self.pending.clear();
     }
 
-    /// What a power cut may leave: any changes, as long as there are few, otherwise none, all, the first ones, and all but one.
+    /// What a power cut may leave: any changes, as long as there are few, otherwise none, all, the
+    /// first ones, and all but one.
     fn images(&self) -> Vec<SimFile> {
         let count = self.pending.len();
         let subsets: Vec<Vec<bool>> = if count <= 4 {

@@ -19,7 +19,8 @@ pub(crate) struct FileModel {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Allowed {
     pub(crate) contents: BTreeSet<Vec<u8>>,
-    /// Whether any of its bytes may be those of any of the contents: where no promise of wholeness was given.
+    /// Whether any of its bytes may be those of any of the contents: where no promise of wholeness
+    /// was given.
     pub(crate) mixed: bool,
 }
 

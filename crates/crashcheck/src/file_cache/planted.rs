@@ -1,5 +1,5 @@
-//! Machines that betray the file cache: each drops or changes one of its stores, flushes or fences. A campaign that does not fail on such a
-//! machine is blind to that mistake.
+//! Machines that betray the file cache: each drops or changes one of its stores, flushes or fences.
+//! A campaign that does not fail on such a machine is blind to that mistake.
 
 use std::borrow::Cow;
 use tidegate_layout::file_cache::{FileElement, LanePlan};
@@ -20,7 +20,8 @@ pub enum FilesBug {
     SettleFlushMissing,
     /// The word that lengthens or cuts an entry is not written back.
     LengthFlushMissing,
-    /// Entries whose bytes are below do not become void, so that recovery applies versions older than what the file has.
+    /// Entries whose bytes are below do not become void, so that recovery applies versions older
+    /// than what the file has.
     NothingVoid,
     /// A file below says that it is synced, and is not.
     BackingSyncMissing,

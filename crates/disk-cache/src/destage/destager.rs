@@ -58,7 +58,8 @@ impl Destager {
 
     /// Whether the disk flushed since the cache was opened.
     pub(crate) fn disk_has_flushed(&self) -> bool {
-        // Acquire, with the release in `flush_disk_since`: what is read from here on was flushed before.
+        // Acquire, with the release in `flush_disk_since`: what is read from here on was flushed
+        // before.
         self.disk_settled.load(Ordering::Acquire)
     }
 

@@ -43,7 +43,8 @@ impl<R: Region> DiskCache<R> {
         match refused {
             Some(error) => Err(error),
             None => {
-                // Other writers or drainers hold what is missing, and are not done yet. Or it was lost with a fence that failed.
+                // Other writers or drainers hold what is missing, and are not done yet. Or it was
+                // lost with a fence that failed.
                 self.medium.fence()?;
                 yield_now();
                 Ok(())

@@ -193,7 +193,8 @@ impl<R: Region> DiskCache<R> {
         let size = self.geometry.block_size as usize;
         let bytes = match self.copy_of_the_cut(lbas, |_, _| false) {
             Ok(bytes) => bytes,
-            // The memory does not give a block back: whoever writes it anew helps the next group and not this one.
+            // The memory does not give a block back: whoever writes it anew helps the next group
+            // and not this one.
             Err(refusal) => return (Stage::Idle(self.given_up(&group)), Some(refusal)),
         };
         if let Err(error) = journal.write_blocks(next, &bytes) {

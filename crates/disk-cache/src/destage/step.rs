@@ -151,7 +151,8 @@ impl<R: Region> DiskCache<R> {
     /// Whether nothing is left to drain; from then on the doorbell is rung when there is. To be
     /// asked just before sleeping.
     pub fn may_sleep(&self) -> bool {
-        // SeqCst on both sides: a writer counts its block and then looks here, this thread does it the other way round.
+        // SeqCst on both sides: a writer counts its block and then looks here, this thread does it
+        // the other way round.
         self.destager.asleep.store(true, Ordering::SeqCst);
         let nothing = self.table.dirty.load(Ordering::SeqCst) == 0;
         if !nothing {

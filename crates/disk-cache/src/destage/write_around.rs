@@ -36,7 +36,8 @@ impl<R: Region> DiskCache<R> {
         if past.is_empty() {
             return Ok(cached);
         }
-        // Were a block given up and its entry not durably free, for the memory lost that store, its old content would come back.
+        // Were a block given up and its entry not durably free, for the memory lost that store, its
+        // old content would come back.
         self.medium.fence()?;
         for (lba, _) in &past {
             locked.stripe(self, *lba).changed();

@@ -1,4 +1,5 @@
-//! Memory that loses stores, cannot be read, or changed: what is noticed, what it costs, and what goes on.
+//! Memory that loses stores, cannot be read, or changed: what is noticed, what it costs, and what
+//! goes on.
 
 use super::*;
 use std::thread;
@@ -112,7 +113,8 @@ fn what_a_transaction_left_in_the_ring_is_applied_around_a_line_that_cannot_be_r
     let mut transaction = cache.begin();
     (0..8).for_each(|lba| transaction.write(Lba(lba), &block(7)).unwrap());
     transaction.commit().unwrap();
-    // Of what a commit stores after its last fence nothing has arrived: the entries are free, and the ring knows better.
+    // Of what a commit stores after its last fence nothing has arrived: the entries are free, and
+    // the ring knows better.
     let image = region.cut().least().clone();
     let region = Arc::new(Region::from_image(image));
     poison_entry(&region, 0);
@@ -191,7 +193,8 @@ fn nothing_goes_past_a_region_that_has_lost_a_store() {
     assert_eq!(read(&*disk, 30), 1);
 }
 
-/// A memory that loses a store while the second fence is under way, and not before another writer has passed its first.
+/// A memory that loses a store while the second fence is under way, and not before another writer
+/// has passed its first.
 struct LosesBetween {
     fences: AtomicU32,
     second: Barrier,
@@ -213,7 +216,8 @@ impl InterceptMemory for LosesBetween {
     }
 }
 
-/// Both find the block not cached: the second, because the first has failed. Neither may leave an entry behind that the other does not know.
+/// Both find the block not cached: the second, because the first has failed. Neither may leave an
+/// entry behind that the other does not know.
 #[test]
 fn writers_of_one_block_whose_memory_fails_leave_one_entry_at_most() {
     let (region, disk) = (region(8), disk());
@@ -248,7 +252,8 @@ impl InterceptMemory for LosesAt {
     }
 }
 
-/// A transaction may count although it was answered with an error. Then all of it does, whatever others try since.
+/// A transaction may count although it was answered with an error. Then all of it does, whatever
+/// others try since.
 #[test]
 fn a_transaction_whose_memory_failed_is_whole_after_a_kill() {
     let mut in_place = 0;

@@ -100,7 +100,8 @@ fn they_have_checksums_while_they_are_there() {
     assert_eq!(damage::scrub(&open(&after_a_cut(&region), &disk)), (2, vec![]));
 }
 
-/// A full file system: what is stored to a page of the file that is not there is lost, and the page reads as zeros.
+/// A full file system: what is stored to a page of the file that is not there is lost, and the page
+/// reads as zeros.
 struct Full;
 
 impl InterceptMemory for Full {
@@ -121,7 +122,8 @@ fn what_the_memory_lost_is_read_from_the_disk() {
     assert_eq!((cache.counters().fills, cache.fill().free), (0, 8));
 }
 
-/// Nobody knows then what the entry says, so nobody may have it: neither for another block nor for this one.
+/// Nobody knows then what the entry says, so nobody may have it: neither for another block nor for
+/// this one.
 #[test]
 fn a_commit_over_one_that_fails_takes_its_entry_and_its_block_with_it() {
     for writes in [1, 2] {

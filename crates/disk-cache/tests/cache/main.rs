@@ -1,4 +1,5 @@
-//! A cache on simulated memory in front of a simulated disk: reads, writes, transactions, destaging, errors.
+//! A cache on simulated memory in front of a simulated disk: reads, writes, transactions,
+//! destaging, errors.
 
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
@@ -433,7 +434,8 @@ fn nothing_is_taken_in_while_a_disk_does_not_flush() {
     assert_eq!((read(&cache, 5), cache.fill().clean), (9, 2));
 }
 
-/// Whoever evicts and takes in brings an entry's counter on, too. An element left in the ring must not become the newer one of both by that.
+/// Whoever evicts and takes in brings an entry's counter on, too. An element left in the ring must
+/// not become the newer one of both by that.
 #[test]
 fn reads_alone_do_not_bring_an_old_element_back() {
     let (region, disk) = (region(4), disk());
@@ -443,7 +445,8 @@ fn reads_alone_do_not_bring_an_old_element_back() {
     while cache.dirty_blocks() > 0 {
         cache.destage_step(8);
     }
-    // More than half of the numbers that a counter has, two for each time that a block goes and another comes; and no commit.
+    // More than half of the numbers that a counter has, two for each time that a block goes and
+    // another comes; and no commit.
     for round in 0..16_500 * 4 {
         read(&cache, 2 + round % 5);
     }
@@ -485,7 +488,8 @@ fn a_sweep_is_not_over_while_somebody_else_writes_one_of_its_blocks() {
     assert_eq!((cache.dirty_blocks(), read(&*disk, 3)), (0, 3));
 }
 
-/// A write past the cache that the disk did not flush, and that nobody had room for, was refused: what the disk shows of it may go at any cut.
+/// A write past the cache that the disk did not flush, and that nobody had room for, was refused:
+/// what the disk shows of it may go at any cut.
 #[test]
 fn what_a_failed_write_left_on_the_disk_is_not_taken_in() {
     let (region, disk) = (region(4), disk());

@@ -240,7 +240,8 @@ enum Wrong {
     Unreadable(u64),
 }
 
-/// A cache that was killed amid a group of blocks 0 to 3, two of which it has anew; and the disk, whose journal does not give the group back.
+/// A cache that was killed amid a group of blocks 0 to 3, two of which it has anew; and the disk,
+/// whose journal does not give the group back.
 fn killed_amid_a_damaged_group(wrong: Wrong) -> (Arc<Region>, Arc<Disk>) {
     let (region, disk, cache) = ordered(10);
     (0..4).for_each(|lba| write(&cache, lba, 1));
@@ -281,7 +282,8 @@ fn what_the_journal_does_not_give_back_is_made_a_group_anew_from_the_memory() {
     }
 }
 
-/// The power fails at each access on that way: the disk alone says that it cannot be put in order, or is; the next process goes on from its memory.
+/// The power fails at each access on that way: the disk alone says that it cannot be put in order,
+/// or is; the next process goes on from its memory.
 #[test]
 fn a_cut_while_a_damaged_group_is_replaced_leaves_it_damaged_or_the_new_one_whole() {
     for wrong in wrongs() {
@@ -298,7 +300,8 @@ fn a_cut_while_a_damaged_group_is_replaced_leaves_it_damaged_or_the_new_one_whol
                 let when = format!("{wrong:?}, {accesses} accesses");
                 let apart = Arc::new(Disk::from_image(left.visible(), 512));
                 match recover_disk(&InTurn(apart.clone())) {
-                    // The old one is whole if the fault was only for a while, or where a block was written anew that is the same in both.
+                    // The old one is whole if the fault was only for a while, or where a block was
+                    // written anew that is the same in both.
                     Ok(_) => {
                         let shown = [0, 1, 2, 3, 4, 5].map(|lba| read(&*apart, lba));
                         assert!([[1, 1, 1, 1, 0, 0], [1, 1, 2, 2, 2, 2]].contains(&shown), "{when}: {shown:?}");
@@ -400,7 +403,8 @@ fn a_cache_grows_no_larger_than_its_journal() {
     assert_eq!(bring(&cache), 1);
 }
 
-/// A killed process has left a header in the disk's cache only, or a flush fails that covers one: a recovery makes its own durable before anything rests on it.
+/// A killed process has left a header in the disk's cache only, or a flush fails that covers one: a
+/// recovery makes its own durable before anything rests on it.
 #[test]
 fn a_recovery_believes_no_header_that_a_cut_may_take_back() {
     for flush in 0..4 {
@@ -425,8 +429,8 @@ fn assert_together(disk: &Disk, when: &str) {
     }
 }
 
-/// A flush failed that covered the header of a group: it can be read, and never becomes durable. The process is killed, and the power fails in the next one, or
-/// in a replay without the memory.
+/// A flush failed that covered the header of a group: it can be read, and never becomes durable.
+/// The process is killed, and the power fails in the next one, or in a replay without the memory.
 #[test]
 fn a_recovery_puts_nothing_in_place_by_a_header_that_never_becomes_durable() {
     for accesses in 0..24 {
@@ -523,7 +527,8 @@ fn a_cut_while_a_journal_is_erased_leaves_it_without_a_group_or_none() {
     assert!(left > 0 && gone > 0, "{left} images with it, {gone} without");
 }
 
-/// A disk of sectors with a journal of 4096-byte blocks, amid a group or not; some of its last 256 sectors cannot be read.
+/// A disk of sectors with a journal of 4096-byte blocks, amid a group or not; some of its last 256
+/// sectors cannot be read.
 #[test]
 fn a_sector_that_cannot_be_read_matters_only_if_the_header_that_counts_may_lie_there() {
     let sectors = 4096;

@@ -4,12 +4,14 @@ use crate::on_media::{Broken, on_media, rule};
 use zerocopy::little_endian::U32;
 
 on_media! {
-    /// One slot of a lane: block `lba` moved from `old` to `new`. The slot with the newer `seq` is the live one, and
-    /// its `old` block is the lane's free block. Written as two 8-byte words, (lba, old) first, then (new, seq).
+    /// One slot of a lane: block `lba` moved from `old` to `new`. The slot with the newer `seq` is
+    /// the live one, and its `old` block is the lane's free block. Written as two 8-byte words,
+    /// (lba, old) first, then (new, seq).
     pub struct FlogHalf [16] {
         /// the block the user sees, counted from the arena's first
         0: lba: U32,
-        /// internal block it lay in before, now the lane's free block; flags of other writers are ignored
+        /// internal block it lay in before, now the lane's free block; flags of other writers are
+        /// ignored
         4: old: U32,
         /// internal block it lies in now; equal to `old` in a lane that never wrote
         8: new: U32,
@@ -19,7 +21,8 @@ on_media! {
 }
 
 on_media! {
-    /// The slots of one lane. Two are in use, 0 and 1 (or 0 and 2 in volumes of Linux before 4.15); the others are zero.
+    /// The slots of one lane. Two are in use, 0 and 1 (or 0 and 2 in volumes of Linux before 4.15);
+    /// the others are zero.
     pub struct FlogGroup [64] {
         /// the four slots of 16 bytes
         0: slots: [FlogHalf; 4],
@@ -67,8 +70,8 @@ impl SlotPair {
         self.slots().map(|slot| group.slots[slot])
     }
 
-    /// Which pair a flog uses; `None` while no lane has filled a second slot, which both pairs allow.
-    /// The error's offset counts from the start of the flog.
+    /// Which pair a flog uses; `None` while no lane has filled a second slot, which both pairs
+    /// allow. The error's offset counts from the start of the flog.
     pub fn detect<'a>(groups: impl Iterator<Item = &'a FlogGroup>) -> Result<Option<SlotPair>, Broken> {
         let mut found = None;
         for (lane, group) in groups.enumerate() {

@@ -88,7 +88,8 @@ pub struct ArenaGeometry {
 }
 
 impl ArenaGeometry {
-    /// The geometry Linux gives an arena of `bytes` with `nfree` free blocks, or `None` if not one block fits.
+    /// The geometry Linux gives an arena of `bytes` with `nfree` free blocks, or `None` if not one
+    /// block fits.
     ///
     /// Sizes from [`ARENA_BYTES_MIN`] on with [`NFREE`] are the format's; smaller ones serve tests.
     pub fn of(bytes: u64, sector_size: u32, nfree: u32) -> Option<ArenaGeometry> {
@@ -129,7 +130,8 @@ pub struct TooSmall {
     pub min: u64,
 }
 
-/// The arenas of a region of `bytes`: where each starts in the region, and its size, in ascending order.
+/// The arenas of a region of `bytes`: where each starts in the region, and its size, in ascending
+/// order.
 pub fn arenas(bytes: u64, version: Version) -> Result<Vec<(u64, u64)>, TooSmall> {
     let mut start = version.start();
     let mut found = Vec::new();
@@ -145,7 +147,8 @@ pub fn arenas(bytes: u64, version: Version) -> Result<Vec<(u64, u64)>, TooSmall>
 mod tests {
     use super::*;
 
-    /// Namespace bytes, version, sector size; external and internal blocks, map, flog and second info block.
+    /// Namespace bytes, version, sector size; external and internal blocks, map, flog and second
+    /// info block.
     type Golden = (u64, Version, u32, [u64; 5]);
 
     const MIB: u64 = 1 << 20;

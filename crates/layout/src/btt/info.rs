@@ -1,5 +1,5 @@
-//! The info block: what an arena is, twice in each arena. [`InfoBlock`] is the bytes, [`Arena`] what they mean
-//! once every rule holds.
+//! The info block: what an arena is, twice in each arena. [`InfoBlock`] is the bytes, [`Arena`]
+//! what they mean once every rule holds.
 
 use super::checksum::Fletcher64;
 use super::geometry::{ARENA_BYTES_MAX, ArenaGeometry, PAGE_BYTES, SECTOR_SIZES, Version};
@@ -17,8 +17,8 @@ const CHECKSUM_OFFSET: usize = 4088;
 const INTERNAL_NLBA_MAX: u64 = 1 << 30;
 
 on_media! {
-    /// What an arena is. At the arena's start, and an identical copy in its last page. All offsets count from the
-    /// start of the arena.
+    /// What an arena is. At the arena's start, and an identical copy in its last page. All offsets
+    /// count from the start of the arena.
     pub struct InfoBlock [4096] {
         /// `BTT_ARENA_INFO` and two zero bytes
         0: signature: [u8; 16],
@@ -74,7 +74,8 @@ pub struct Arena {
 }
 
 impl InfoBlock {
-    /// The info block of an arena with this geometry. `next` is the distance to the next arena's start.
+    /// The info block of an arena with this geometry. `next` is the distance to the next arena's
+    /// start.
     pub fn new(
         geometry: &ArenaGeometry,
         version: Version,
@@ -130,7 +131,8 @@ impl InfoBlock {
         self.as_bytes().iter().all(|byte| *byte == 0)
     }
 
-    /// The arena this block describes, if it starts at `start` in its region and `room` bytes follow there.
+    /// The arena this block describes, if it starts at `start` in its region and `room` bytes
+    /// follow there.
     pub fn check(&self, start: u64, room: u64) -> Result<Arena, Broken> {
         rule(self.has_signature(), "an info block starts with its signature", 0, "other bytes")?;
         let sum = self.computed_checksum();

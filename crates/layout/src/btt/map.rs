@@ -1,4 +1,5 @@
-//! Map entries: where each block the user sees lies, and whether it reads as data, zeroes or an error.
+//! Map entries: where each block the user sees lies, and whether it reads as data, zeroes or an
+//! error.
 
 const STATE_SHIFT: u32 = 30;
 const BLOCK_MASK: u32 = (1 << STATE_SHIFT) - 1;
@@ -76,7 +77,8 @@ impl MapEntry {
         raw & BLOCK_MASK
     }
 
-    /// What a flog entry keeps of a replaced map entry: the bare block, and the error bit if it was in error.
+    /// What a flog entry keeps of a replaced map entry: the bare block, and the error bit if it was
+    /// in error.
     pub const fn as_replaced(self, lba: u32) -> u32 {
         match self.state() {
             MapState::Error => MapEntry::new(MapState::Error, self.block(lba)).0,

@@ -13,8 +13,8 @@ const CLEAN: u16 = 1;
 const CHECK_SHIFT: u32 = 1;
 
 on_media! {
-    /// Where a block of the disk lies. The second word is one aligned store and makes the entry count; the first is stored only while the
-    /// second says that the entry is free.
+    /// Where a block of the disk lies. The second word is one aligned store and makes the entry
+    /// count; the first is stored only while the second says that the entry is free.
     pub struct CacheEntry [16] {
         /// number of the block on the disk
         0: lba: U64,
@@ -22,8 +22,10 @@ on_media! {
         8: block: U32,
         /// one more with each store that changes `block`, modulo 2^16
         12: counter: U16,
-        /// bit 0: the disk holds the same bytes, and has confirmed a flush since; bits 15..1: in a cache with checked entries, the check of an entry that holds a
-        /// block, else zero. The check is `c ^ c >> 15 ^ c >> 30` in 15 bits, c being the CRC-32C of `lba` and of the other 8 bytes with a check of zero
+        /// bit 0: the disk holds the same bytes, and has confirmed a flush since; bits 15..1: in a
+        /// cache with checked entries, the check of an entry that holds a block, else zero. The
+        /// check is `c ^ c >> 15 ^ c >> 30` in 15 bits, c being the CRC-32C of `lba` and of the
+        /// other 8 bytes with a check of zero
         14: flags: U16,
     }
 }
@@ -41,7 +43,8 @@ on_media! {
 }
 
 on_media! {
-    /// The checksum of a block of the cache. It is stored together with the block, so it is right wherever an entry names the block.
+    /// The checksum of a block of the cache. It is stored together with the block, so it is right
+    /// wherever an entry names the block.
     pub struct BlockSum [8] {
         /// CRC-32C of the number of the block on the disk (8 bytes, little-endian) and the block
         0: sum: U32,
@@ -51,9 +54,11 @@ on_media! {
 }
 
 on_media! {
-    /// What the disk is known to hold in one of its first blocks. All zeroes: nothing is known, as a write of it may be under way.
+    /// What the disk is known to hold in one of its first blocks. All zeroes: nothing is known, as
+    /// a write of it may be under way.
     pub struct StartSum [8] {
-        /// FNV-1a of the block, 64 bits; 1 in the place of 0. No CRC: that of a block which ends in its own, as file systems have them, never changes
+        /// FNV-1a of the block, 64 bits; 1 in the place of 0. No CRC: that of a block which ends in
+        /// its own, as file systems have them, never changes
         0: hash: U64,
     }
 }
@@ -96,7 +101,8 @@ impl EntryState {
     }
 }
 
-/// Whether counter `a` comes after `b`. Counters compared with each other are less than 2^15 steps apart.
+/// Whether counter `a` comes after `b`. Counters compared with each other are less than 2^15 steps
+/// apart.
 pub fn is_ahead(a: u16, b: u16) -> bool {
     matches!(a.wrapping_sub(b), 1..0x8000)
 }

@@ -15,8 +15,9 @@ const VERSION: u32 = 1;
 pub const JOURNAL_HEADERS: u64 = 2;
 
 on_media! {
-    /// Whether a group of blocks is to be put in place on the disk. The last two blocks of the journal begin with one each; the one with the greater sequence
-    /// counts. Reserved bytes are zero.
+    /// Whether a group of blocks is to be put in place on the disk. The last two blocks of the
+    /// journal begin with one each; the one with the greater sequence counts. Reserved bytes are
+    /// zero.
     pub struct JournalHeader [128] {
         /// `tidegate-journal`
         0: magic: [u8; 16],
@@ -44,7 +45,8 @@ on_media! {
 }
 
 on_media! {
-    /// Where a block of the group belongs. Records lie one behind the other from the journal's first block on, in the order of the group's blocks.
+    /// Where a block of the group belongs. Records lie one behind the other from the journal's
+    /// first block on, in the order of the group's blocks.
     pub struct JournalRecord [16] {
         /// number of the block on the disk
         0: lba: U64,
@@ -55,7 +57,8 @@ on_media! {
     }
 }
 
-/// Where a journal lies on its disk, in blocks of the cache's size: records, blocks of the group, headers.
+/// Where a journal lies on its disk, in blocks of the cache's size: records, blocks of the group,
+/// headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JournalPlan {
     /// Bytes in a block.
@@ -82,7 +85,8 @@ pub struct TrustedJournal {
 }
 
 impl JournalPlan {
-    /// The journal for groups of up to `capacity` blocks at the end of a disk of `total_blocks`; `None` if nothing would be left before it.
+    /// The journal for groups of up to `capacity` blocks at the end of a disk of `total_blocks`;
+    /// `None` if nothing would be left before it.
     pub fn at_the_end(block_size: u32, total_blocks: u64, capacity: u32) -> Option<JournalPlan> {
         let plan = JournalPlan { block_size, disk_blocks: 0, capacity };
         let disk_blocks = total_blocks.checked_sub(plan.end()).filter(|blocks| *blocks > 0)?;

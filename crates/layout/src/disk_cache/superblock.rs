@@ -11,14 +11,16 @@ pub const DISK_CACHE_MAGIC: [u8; 16] = *b"tidegate-nvcache";
 /// The only version so far.
 const VERSION: u32 = 1;
 
-/// The bit of `ro_compat` of a cache that keeps a checksum of each block: whoever writes a block without its sum spoils it.
+/// The bit of `ro_compat` of a cache that keeps a checksum of each block: whoever writes a block
+/// without its sum spoils it.
 const RO_COMPAT_SUMS: u32 = 1;
 
-/// The bit of `ro_compat` of a cache whose blocks reach the disk by a journal: whoever writes them there otherwise breaks the order of commits.
+/// The bit of `ro_compat` of a cache whose blocks reach the disk by a journal: whoever writes them
+/// there otherwise breaks the order of commits.
 const RO_COMPAT_ORDER: u32 = 2;
 
-/// The bit of `ro_compat` of a cache that keeps checksums of the disk's first blocks: whoever writes to the disk without them makes it look like one that somebody else
-/// wrote to.
+/// The bit of `ro_compat` of a cache that keeps checksums of the disk's first blocks: whoever
+/// writes to the disk without them makes it look like one that somebody else wrote to.
 const RO_COMPAT_START: u32 = 4;
 /// The bit of `incompat` of a cache whose entries carry a check: their flags mean more.
 const INCOMPAT_CHECKED_ENTRIES: u32 = 1;
@@ -35,13 +37,15 @@ pub const SUPERBLOCK_COPIES_AT: [u64; 2] = [0, SUPERBLOCK_BYTES];
 /// Where the cursors lie.
 pub const CURSORS_AT: u64 = 2 * SUPERBLOCK_BYTES;
 
-/// Where the checksums of the disk's first blocks lie, if there are any: in the page of the cursors.
+/// Where the checksums of the disk's first blocks lie, if there are any: in the page of the
+/// cursors.
 pub const START_SUMS_AT: u64 = CURSORS_AT + SUPERBLOCK_BYTES / 2;
 
 /// Room for checksums of the disk's first blocks.
 const START_SUMS: u64 = SUPERBLOCK_BYTES / 2 / size_of::<StartSum>() as u64;
 
-/// Bytes of the disk that they are about at most: where file systems, partition tables and volume managers keep what they change when they are used.
+/// Bytes of the disk that they are about at most: where file systems, partition tables and volume
+/// managers keep what they change when they are used.
 const START_BYTES: u64 = 1 << 20;
 
 /// Where the ring of a fresh cache lies.
@@ -54,7 +58,8 @@ pub const CACHE_BLOCK_BYTES_MIN: u32 = 512;
 pub const CACHE_BLOCK_BYTES_MAX: u32 = 65536;
 
 on_media! {
-    /// What the cache is and where its parts lie; of two copies the one with the greater sequence counts. Reserved bytes are zero.
+    /// What the cache is and where its parts lie; of two copies the one with the greater sequence
+    /// counts. Reserved bytes are zero.
     pub struct Superblock [256] {
         /// `tidegate-nvcache`
         0: magic: [u8; 16],
@@ -68,7 +73,8 @@ on_media! {
         72: version: U32,
         /// features that a reader may ignore
         76: compat: U32,
-        /// features without which nothing may be written: bit 0, a checksum of each block; bit 1, a journal at the disk's end; bit 2, checksums of the disk's first blocks
+        /// features without which nothing may be written: bit 0, a checksum of each block; bit 1, a
+        /// journal at the disk's end; bit 2, checksums of the disk's first blocks
         80: ro_compat: U32,
         /// features without which nothing may be read: bit 0, entries carry a check
         84: incompat: U32,
@@ -118,7 +124,8 @@ pub struct CachePlan {
     pub sums_at: Option<u64>,
     /// Where the blocks lie.
     pub data_at: u64,
-    /// Blocks of the largest group that the journal behind the disk's blocks holds; 0: there is no journal.
+    /// Blocks of the largest group that the journal behind the disk's blocks holds; 0: there is no
+    /// journal.
     pub journal_blocks: u32,
     /// Whether there are checksums of the disk's first blocks.
     pub start_sums: bool,
@@ -152,7 +159,8 @@ pub struct TrustedSuperblock {
 }
 
 impl CachePlan {
-    /// The largest cache with blocks of `block_size` bytes that fits into a region of `region_bytes`; `None` if not even one block does.
+    /// The largest cache with blocks of `block_size` bytes that fits into a region of
+    /// `region_bytes`; `None` if not even one block does.
     pub fn fitting(region_bytes: u64, block_size: u32, disk_blocks: u64, ring_slots: u32) -> Option<CachePlan> {
         CachePlan::fitting_with(Sums::Absent, region_bytes, block_size, disk_blocks, ring_slots)
     }
@@ -225,7 +233,8 @@ impl CachePlan {
         (lba < self.start_blocks()).then_some(START_SUMS_AT + lba * size_of::<StartSum>() as u64)
     }
 
-    /// The same cache with a journal behind the disk's blocks, for groups of up to `journal_blocks`; 0: without.
+    /// The same cache with a journal behind the disk's blocks, for groups of up to
+    /// `journal_blocks`; 0: without.
     pub fn ordered(self, journal_blocks: u32) -> CachePlan {
         CachePlan { journal_blocks, ..self }
     }

@@ -14,8 +14,8 @@ pub const VERSION_MAX: u64 = u64::MAX >> LENGTH_BITS;
 const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 
 on_media! {
-    /// Which bytes of a file lie in a block. The last word is one aligned store and makes the entry count; the others are stored only while
-    /// it says that the entry is free.
+    /// Which bytes of a file lie in a block. The last word is one aligned store and makes the entry
+    /// count; the others are stored only while it says that the entry is free.
     pub struct FileEntry [32] {
         /// offset of the first byte in the file
         0: offset: U64,
@@ -43,7 +43,8 @@ on_media! {
         6: class: U16,
         /// the entry's offset; the record's size
         8: place: U64,
-        /// the entry's file in bits 31..0 and unit in bits 63..32; up to which version entries of the record's file are void
+        /// the entry's file in bits 31..0 and unit in bits 63..32; up to which version entries of
+        /// the record's file are void
         16: what: U64,
         /// the entry's last word; the record's version in bits 63..21
         24: state: U64,

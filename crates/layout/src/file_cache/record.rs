@@ -8,7 +8,8 @@ use zerocopy::little_endian::{U32, U64};
 pub const PATH_HINT_BYTES_MAX: usize = 952;
 
 on_media! {
-    /// A file of the lane. Its first line changes with commits; the rest is written before `state` says that the record is in use.
+    /// A file of the lane. Its first line changes with commits; the rest is written before `state`
+    /// says that the record is in use.
     pub struct FileRecord [1024] {
         /// bytes in the file, but for what entries newer than `version` add
         0: size: U64,

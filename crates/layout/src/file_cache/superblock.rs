@@ -37,7 +37,8 @@ const RING_IN_LANE: u64 = 4096;
 const ALIGNMENT: u64 = 4096;
 
 on_media! {
-    /// What the pool is and where its parts lie; of two copies the one with the greater sequence counts. Reserved bytes are zero.
+    /// What the pool is and where its parts lie; of two copies the one with the greater sequence
+    /// counts. Reserved bytes are zero.
     pub struct PoolSuperblock [256] {
         /// `tidegate-nvfiles`
         0: magic: [u8; 16],
@@ -124,8 +125,8 @@ impl PoolPlan {
         PoolPlan { lanes, files, entries, ring_slots, chunks }
     }
 
-    /// The largest pool of so many lanes that fits into `region_bytes`, with an entry for each `bytes_per_entry` bytes; `None` if no lane
-    /// would have a chunk.
+    /// The largest pool of so many lanes that fits into `region_bytes`, with an entry for each
+    /// `bytes_per_entry` bytes; `None` if no lane would have a chunk.
     pub fn fitting(
         region_bytes: u64,
         lanes: u32,
@@ -208,7 +209,8 @@ impl LanePlan {
         self.chunks_at + u64::from(unit) * UNIT_BYTES
     }
 
-    /// Where the lane's first chunk lies: everything before it, from the cursors on, is records, entries and the ring.
+    /// Where the lane's first chunk lies: everything before it, from the cursors on, is records,
+    /// entries and the ring.
     pub fn chunks_at(&self) -> u64 {
         self.chunks_at
     }

@@ -1,7 +1,8 @@
 //! Unsynced writes in shared memory, which outlives the process and not the machine.
 //!
-//! The memory begins with [`VolatileHead`]; then come one [`VolatileFile`] for each record of the lane, the blocks' headers, and the blocks. A header's second
-//! word is stored last when a block is filled and first when it is freed.
+//! The memory begins with [`VolatileHead`]; then come one [`VolatileFile`] for each record of the
+//! lane, the blocks' headers, and the blocks. A header's second word is stored last when a block is
+//! filled and first when it is freed.
 
 use crate::file_cache::record::PATH_HINT_BYTES_MAX;
 use crate::on_media::{Broken, on_media, rule};
@@ -47,7 +48,8 @@ on_media! {
         40: hint_length: U32,
         /// zero
         44: reserved: U32,
-        /// the length that a synchronous write under way gives the file, or gave it; 0 since the file was last cut
+        /// the length that a synchronous write under way gives the file, or gave it; 0 since the
+        /// file was last cut
         48: grows_to: U64,
         /// zero
         56: reserved2: [u8; 16],

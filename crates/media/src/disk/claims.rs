@@ -1,7 +1,10 @@
-//! What on a disk says that the disk's end is its own: a file system, a partition table, an encrypted volume. Its last blocks may be zeroes, and are no less its own.
+//! What on a disk says that the disk's end is its own: a file system, a partition table, an
+//! encrypted volume. Its last blocks may be zeroes, and are no less its own.
 //!
-//! Each is known by its magic number near the beginning of the disk, and says how many bytes it takes. Where the numbers lie is told at each; libblkid of util-linux knows the
-//! same magic numbers (`libblkid/src/superblocks/`, `partitions/`). What is not known here is only seen by what it wrote.
+//! Each is known by its magic number near the beginning of the disk, and says how many bytes it
+//! takes. Where the numbers lie is told at each; libblkid of util-linux knows the same magic
+//! numbers (`libblkid/src/superblocks/`, `partitions/`). What is not known here is only seen by
+//! what it wrote.
 
 use crate::backing::AlignedBytes;
 use crate::block::{BlockDevice, Lba};
@@ -85,8 +88,9 @@ type Reader = fn(&Start<'_>) -> Option<Claim>;
 const READERS: [Reader; 15] =
     [ext, xfs, btrfs, f2fs, swap, gpt, mbr, fat, ntfs, exfat, luks, lvm, md_at_start, md_at_4096, bcache];
 
-/// Linux, Documentation/filesystems/ext4/super.rst: the superblock lies at byte 1024; s_blocks_count_lo at 0x4, s_log_block_size at 0x18, s_magic at 0x38,
-/// s_feature_incompat at 0x60 (64BIT is 0x80), s_blocks_count_hi at 0x150.
+/// Linux, Documentation/filesystems/ext4/super.rst: the superblock lies at byte 1024;
+/// s_blocks_count_lo at 0x4, s_log_block_size at 0x18, s_magic at 0x38, s_feature_incompat at 0x60
+/// (64BIT is 0x80), s_blocks_count_hi at 0x150.
 fn ext(start: &Start<'_>) -> Option<Claim> {
     const AT: usize = 1024;
     start.has(AT + 0x38, &[0x53, 0xef])?;
@@ -97,41 +101,47 @@ fn ext(start: &Start<'_>) -> Option<Claim> {
     claim("an ext2, ext3 or ext4 file system", blocks, 1024 << power)
 }
 
-/// Linux, fs/xfs/libxfs/xfs_format.h, struct xfs_dsb, big-endian: sb_magicnum at 0, sb_blocksize at 4, sb_dblocks at 8.
+/// Linux, fs/xfs/libxfs/xfs_format.h, struct xfs_dsb, big-endian: sb_magicnum at 0, sb_blocksize at
+/// 4, sb_dblocks at 8.
 fn xfs(start: &Start<'_>) -> Option<Claim> {
     start.has(0, b"XFSB")?;
     let size = u32::from_be_bytes(start.bytes(4)?);
     claim("an XFS file system", u64::from_be_bytes(start.bytes(8)?), size.into())
 }
 
-/// Linux, include/uapi/linux/btrfs_tree.h, struct btrfs_super_block at 64 KiB: magic at 0x40, dev_item at 0xc9, in which total_bytes is at 8.
+/// Linux, include/uapi/linux/btrfs_tree.h, struct btrfs_super_block at 64 KiB: magic at 0x40,
+/// dev_item at 0xc9, in which total_bytes is at 8.
 fn btrfs(start: &Start<'_>) -> Option<Claim> {
     const AT: usize = 64 << 10;
     start.has(AT + 0x40, b"_BHRfS_M")?;
     claim("a btrfs file system", start.le64(AT + 0xc9 + 8)?, 1)
 }
 
-/// Linux, include/linux/f2fs_fs.h, struct f2fs_super_block at 1024: magic at 0, log_blocksize at 16, block_count at 36.
+/// Linux, include/linux/f2fs_fs.h, struct f2fs_super_block at 1024: magic at 0, log_blocksize at
+/// 16, block_count at 36.
 fn f2fs(start: &Start<'_>) -> Option<Claim> {
     const AT: usize = 1024;
     start.has(AT, &0xf2f5_2010_u32.to_le_bytes())?;
     claim("an F2FS file system", start.le64(AT + 36)?, power_of_two(start.le32(AT + 16)?))
 }
 
-/// Linux, include/linux/swap.h, union swap_header: the magic in the last 10 bytes of the first page; last_page, which counts from 0, at 1028.
+/// Linux, include/linux/swap.h, union swap_header: the magic in the last 10 bytes of the first
+/// page; last_page, which counts from 0, at 1028.
 fn swap(start: &Start<'_>) -> Option<Claim> {
     let page = [4096, 8192, 16384, 65536].into_iter().find(|page| start.has(page - 10, b"SWAPSPACE2").is_some())?;
     claim("swap space", start.le32(1028)? + 1, page as u64)
 }
 
-/// UEFI 2.10, 5.3.2: the header lies in block 1; AlternateLBA, which is the last block that belongs to the table, at 32.
+/// UEFI 2.10, 5.3.2: the header lies in block 1; AlternateLBA, which is the last block that belongs
+/// to the table, at 32.
 fn gpt(start: &Start<'_>) -> Option<Claim> {
     let size = [512, 4096].into_iter().find(|size| start.has(*size, b"EFI PART").is_some())?;
     claim("a GPT partition table", start.le64(size + 32)?.saturating_add(1), size as u64)
 }
 
-/// UEFI 2.10, 5.2.1: four records of 16 bytes from 446 on: the boot indicator at 0, the type at 4, StartingLBA at 8, SizeInLBA at 12; the signature at 510. The first
-/// sector of a FAT or NTFS file system ends as this one does, with code instead of records.
+/// UEFI 2.10, 5.2.1: four records of 16 bytes from 446 on: the boot indicator at 0, the type at 4,
+/// StartingLBA at 8, SizeInLBA at 12; the signature at 510. The first sector of a FAT or NTFS file
+/// system ends as this one does, with code instead of records.
 fn mbr(start: &Start<'_>) -> Option<Claim> {
     const PROTECTIVE: u8 = 0xee;
     start.has(510, &[0x55, 0xaa])?;
@@ -149,7 +159,8 @@ fn mbr(start: &Start<'_>) -> Option<Claim> {
     if until == 0 { None } else { claim("a partition", until, 512) }
 }
 
-/// Microsoft, FAT specification 1.03, 3.1: BPB_BytsPerSec at 11, BPB_TotSec16 at 19, BPB_TotSec32 at 32; BS_FilSysType at 54 (FAT12 and FAT16) or 82.
+/// Microsoft, FAT specification 1.03, 3.1: BPB_BytsPerSec at 11, BPB_TotSec16 at 19, BPB_TotSec32
+/// at 32; BS_FilSysType at 54 (FAT12 and FAT16) or 82.
 fn fat(start: &Start<'_>) -> Option<Claim> {
     start.has(510, &[0x55, 0xaa])?;
     start.has(54, b"FAT").or_else(|| start.has(82, b"FAT32"))?;
@@ -160,13 +171,15 @@ fn fat(start: &Start<'_>) -> Option<Claim> {
     claim("a FAT file system", sectors, start.le16(11)?)
 }
 
-/// Linux, fs/ntfs3/ntfs.h, struct NTFS_BOOT: system_id at 3, bytes_per_sector at 11, sectors_per_volume at 40, without the copy of the first sector behind them.
+/// Linux, fs/ntfs3/ntfs.h, struct NTFS_BOOT: system_id at 3, bytes_per_sector at 11,
+/// sectors_per_volume at 40, without the copy of the first sector behind them.
 fn ntfs(start: &Start<'_>) -> Option<Claim> {
     start.has(3, b"NTFS    ")?;
     claim("an NTFS file system", start.le64(40)?.saturating_add(1), start.le16(11)?)
 }
 
-/// Microsoft, exFAT specification, 3.1: FileSystemName at 3, VolumeLength at 72, BytesPerSectorShift at 108.
+/// Microsoft, exFAT specification, 3.1: FileSystemName at 3, VolumeLength at 72,
+/// BytesPerSectorShift at 108.
 fn exfat(start: &Start<'_>) -> Option<Claim> {
     start.has(3, b"EXFAT   ")?;
     claim("an exFAT file system", start.le64(72)?, power_of_two(start.byte(108)?.into()))
@@ -178,8 +191,8 @@ fn luks(start: &Start<'_>) -> Option<Claim> {
     Some(Claim { by: "an encrypted volume (LUKS)", until: None })
 }
 
-/// LVM2, lib/format_text/layout.h and lib/label/label.h: a label in one of the first four sectors: its id at 0, offset_xl at 20, the type at 24; there, struct pv_header with
-/// device_size_xl at 32.
+/// LVM2, lib/format_text/layout.h and lib/label/label.h: a label in one of the first four sectors:
+/// its id at 0, offset_xl at 20, the type at 24; there, struct pv_header with device_size_xl at 32.
 fn lvm(start: &Start<'_>) -> Option<Claim> {
     let at = (0..2048).step_by(512).find(|at| start.has(*at, b"LABELONE").is_some())?;
     start.has(at + 24, b"LVM2 001")?;
@@ -187,7 +200,8 @@ fn lvm(start: &Start<'_>) -> Option<Claim> {
     claim("a physical volume of LVM", start.le64(header + 32)?, 1)
 }
 
-/// Version 1.1, whose superblock begins the disk. Versions 0.90 and 1.0 have theirs at the end, where they are seen.
+/// Version 1.1, whose superblock begins the disk. Versions 0.90 and 1.0 have theirs at the end,
+/// where they are seen.
 fn md_at_start(start: &Start<'_>) -> Option<Claim> {
     md(start, 0)
 }
@@ -197,13 +211,15 @@ fn md_at_4096(start: &Start<'_>) -> Option<Claim> {
     md(start, 4096)
 }
 
-/// Linux, include/uapi/linux/raid/md_p.h, struct mdp_superblock_1: magic at 0, major_version at 4, data_offset at 128 and data_size at 136, both in sectors of 512 bytes.
+/// Linux, include/uapi/linux/raid/md_p.h, struct mdp_superblock_1: magic at 0, major_version at 4,
+/// data_offset at 128 and data_size at 136, both in sectors of 512 bytes.
 fn md(start: &Start<'_>, at: usize) -> Option<Claim> {
     start.has(at, &[0xfc, 0x4e, 0x2b, 0xa9, 1, 0, 0, 0])?;
     claim("a member of a RAID (md)", start.le64(at + 128)?.saturating_add(start.le64(at + 136)?), 512)
 }
 
-/// Linux, drivers/md/bcache/bcache_ondisk.h, struct cache_sb at 4096: magic at 24. It takes the whole disk.
+/// Linux, drivers/md/bcache/bcache_ondisk.h, struct cache_sb at 4096: magic at 24. It takes the
+/// whole disk.
 fn bcache(start: &Start<'_>) -> Option<Claim> {
     const MAGIC: [u8; 16] =
         [0xc6, 0x85, 0x73, 0xf6, 0x4e, 0x1a, 0x45, 0xca, 0x82, 0x65, 0xf5, 0x7f, 0x48, 0xba, 0x6d, 0x81];

@@ -1,9 +1,10 @@
 //! Which disk a disk is, whatever name it has today.
 //!
-//! A cache that is put in front of another disk than the one it caches destroys it. So a cache remembers the identity of its disk: of a
-//! block device the name that its maker, or the device mapper, gave it, and of a partition its number too; of a file the
-//! file system, the file's number there and the time of its birth. A copy of a file is another disk. Not every device has
-//! a name (many virtual ones have none): then only the size is left to tell disks apart.
+//! A cache that is put in front of another disk than the one it caches destroys it. So a cache
+//! remembers the identity of its disk: of a block device the name that its maker, or the device
+//! mapper, gave it, and of a partition its number too; of a file the file system, the file's number
+//! there and the time of its birth. A copy of a file is another disk. Not every device has a name
+//! (many virtual ones have none): then only the size is left to tell disks apart.
 
 use rustix::fs::{AtFlags, FileType, StatxFlags, fstat, fstatfs, major, minor, statx};
 use std::fmt;
@@ -48,7 +49,8 @@ impl DiskIdentity {
     fn of_file(file: &File) -> io::Result<DiskIdentity> {
         let born = statx(file.as_fd(), "", AtFlags::EMPTY_PATH, StatxFlags::BTIME)?;
         let system = fstatfs(file)?;
-        // The parts of a file system's number have no names everywhere; how it is printed tells all of it.
+        // The parts of a file system's number have no names everywhere; how it is printed tells all
+        // of it.
         let system = hash(format!("{:?}", system.f_fsid).as_bytes());
         let mut bytes = [0; IDENTITY_BYTES];
         bytes[0] = OF_A_FILE;

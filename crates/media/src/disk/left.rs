@@ -1,11 +1,15 @@
-//! How a disk in a file was left: its size and the time of its last change, noted beside the region at a clean end. Whoever writes to such a disk
-//! without its region makes what is cached stale, and nothing else would tell.
+//! How a disk in a file was left: its size and the time of its last change, noted beside the region
+//! at a clean end. Whoever writes to such a disk without its region makes what is cached stale, and
+//! nothing else would tell.
 //!
-//! The note means that nobody wrote to the disk through the region since. So it goes, durably, before the disk is written through the region again
-//! ([`MappedRegion::forget_disk`]), and is made when nobody does any more ([`FileDisk::note_as_left`]). A kill or a power cut in between leaves none, and nothing is
-//! known then. The disk's own attributes are synced before they are noted: a time that went back with the power would look like a change.
+//! The note means that nobody wrote to the disk through the region since. So it goes, durably,
+//! before the disk is written through the region again ([`MappedRegion::forget_disk`]), and is made
+//! when nobody does any more ([`FileDisk::note_as_left`]). A kill or a power cut in between leaves
+//! none, and nothing is known then. The disk's own attributes are synced before they are noted: a
+//! time that went back with the power would look like a change.
 //!
-//! A convenience: of block devices, and where the file system of the region keeps no attributes, nothing is known.
+//! A convenience: of block devices, and where the file system of the region keeps no attributes,
+//! nothing is known.
 
 use super::FileDisk;
 use crate::mapped::MappedRegion;
@@ -20,7 +24,8 @@ const ATTRIBUTE: &str = "user.tidegate.disk-left";
 const NOTE_BYTES: usize = 24;
 
 impl FileDisk {
-    /// Notes at the file of `region`, which caches this disk, how the disk is: nobody writes to it through the region any more.
+    /// Notes at the file of `region`, which caches this disk, how the disk is: nobody writes to it
+    /// through the region any more.
     pub fn note_as_left(&self, region: &MappedRegion) {
         let state = self.file.sync_all().and_then(|()| state_of(&self.file));
         if let (Some(file), Ok(Some(state))) = (region.file(), state) {
@@ -29,7 +34,8 @@ impl FileDisk {
         }
     }
 
-    /// Whether this disk is known to be another than it was when the file of `region`, which caches it, was left in good order.
+    /// Whether this disk is known to be another than it was when the file of `region`, which caches
+    /// it, was left in good order.
     pub fn was_changed_without(&self, region: &MappedRegion) -> bool {
         let noted = region.file().and_then(noted_at);
         matches!((noted, state_of(&self.file)), (Some(noted), Ok(Some(now))) if now != noted)
@@ -37,7 +43,8 @@ impl FileDisk {
 }
 
 impl MappedRegion {
-    /// Nothing is known of the disk that this region caches from now on, whatever happens: it is about to be written through the region.
+    /// Nothing is known of the disk that this region caches from now on, whatever happens: it is
+    /// about to be written through the region.
     pub fn forget_disk(&self) -> io::Result<()> {
         self.file().map_or(Ok(()), forget_at)
     }

@@ -1,7 +1,9 @@
-//! Whose a disk is: noted beside the contents of a file, in an extended attribute, as long as a region is attached to it and may have blocks that it lacks.
+//! Whose a disk is: noted beside the contents of a file, in an extended attribute, as long as a
+//! region is attached to it and may have blocks that it lacks.
 //!
-//! The mark names the file as well, so a copy that came with attributes and all is nobody's, and one that was renamed is still the region's. A block device has none, nor
-//! has a file where the file system keeps no attributes.
+//! The mark names the file as well, so a copy that came with attributes and all is nobody's, and
+//! one that was renamed is still the region's. A block device has none, nor has a file where the
+//! file system keeps no attributes.
 
 use super::FileDisk;
 use rustix::fs::{XattrFlags, fgetxattr, fremovexattr, fsetxattr};

@@ -23,14 +23,16 @@ impl Ring {
         Ok(Ring { queues: Some(IoUring::new(DEPTH)?) })
     }
 
-    /// Writes each of `pieces` at its offset in `file`. How many bytes of each have been written when this returns, from its start
-    /// on; fewer than all of them: the kernel refused the rest or did not get to it. Nothing is under way any more then.
+    /// Writes each of `pieces` at its offset in `file`. How many bytes of each have been written
+    /// when this returns, from its start on; fewer than all of them: the kernel refused the rest or
+    /// did not get to it. Nothing is under way any more then.
     pub(super) fn write_all(&mut self, file: &File, pieces: &[(u64, &[u8])]) -> Vec<usize> {
         let mut written = vec![0; pieces.len()];
         let Some(queues) = &mut self.queues else { return written };
         let writes = Writes { queues, file, pieces, written: &mut written, next: 0, under_way: 0 };
         if !writes.carry_out() {
-            // What it still holds in its queue must never be begun: the bytes are not ours to read any more.
+            // What it still holds in its queue must never be begun: the bytes are not ours to read
+            // any more.
             self.queues = None;
         }
         written
@@ -80,9 +82,10 @@ impl Writes<'_> {
         let len = u32::try_from(data.len().min(WRITE_BYTES_MAX)).expect("less than 2 GiB");
         let fd = types::Fd(self.file.as_raw_fd());
         let entry = opcode::Write::new(fd, data.as_ptr(), len).offset(at).build().user_data(self.next as u64);
-        // SAFETY: the kernel reads `len` bytes from `data`, which the caller of `write_all` lends for that call. `carry_out` does not
-        // return, and nothing in it panics, before every entry that was begun is answered; entries that were not begun by then are
-        // thrown away with the ring before the loan ends. The file is open as long as the borrow of it.
+        // SAFETY: the kernel reads `len` bytes from `data`, which the caller of `write_all` lends
+        // for that call. `carry_out` does not return, and nothing in it panics, before every entry
+        // that was begun is answered; entries that were not begun by then are thrown away with the
+        // ring before the loan ends. The file is open as long as the borrow of it.
         let queued = unsafe { self.queues.submission().push(&entry) }.is_ok();
         self.next += usize::from(queued);
         queued
@@ -98,7 +101,8 @@ impl Writes<'_> {
         }
     }
 
-    /// Waits without the ring's own way to wait, which failed, until the kernel has answered all that was begun.
+    /// Waits without the ring's own way to wait, which failed, until the kernel has answered all
+    /// that was begun.
     fn wait_for_the_rest(&mut self) {
         while self.under_way > 0 {
             self.take_answers();

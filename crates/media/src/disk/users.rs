@@ -1,8 +1,10 @@
 //! Who else uses a disk that is to be written: a mount, a loop device, swap, another program.
 //!
-//! The kernel keeps others off a block device that is opened for one alone. Of a file it lets anybody have his own idea: so it is looked for loop devices that show it,
-//! for swap in it, and for programs that have it open for writing. All of it is looked up by device and inode number, as names may be others elsewhere. What is hidden
-//! from this process, as loop devices over files of another mount namespace and the files of other users' programs are, is not found.
+//! The kernel keeps others off a block device that is opened for one alone. Of a file it lets
+//! anybody have his own idea: so it is looked for loop devices that show it, for swap in it, and
+//! for programs that have it open for writing. All of it is looked up by device and inode number,
+//! as names may be others elsewhere. What is hidden from this process, as loop devices over files
+//! of another mount namespace and the files of other users' programs are, is not found.
 
 use crate::lock_holder::{LockHolder, mounted_at_number, unescaped};
 use rustix::fs::{major, minor};
@@ -16,7 +18,8 @@ use std::path::{Path, PathBuf};
 /// The lowest bits of a descriptor's flags: 0 if it is open for reading only.
 const ACCESS_MODE: u32 = 3;
 
-/// Who uses the regular `file`, as what is said of it; None: nobody is known. Its own descriptors in this process do not count.
+/// Who uses the regular `file`, as what is said of it; None: nobody is known. Its own descriptors
+/// in this process do not count.
 pub(super) fn of_file(file: &File) -> io::Result<Option<LockHolder>> {
     let it = file.metadata()?;
     let kernel = loop_over(&it).or_else(|| is_swap(&it).then(|| "the system swaps to it".to_owned()));
@@ -108,7 +111,8 @@ fn writer_of(it: &Metadata) -> Option<LockHolder> {
     })
 }
 
-/// Whether the process shown in `folder` is a child of the process `own` that has not run its program yet: it holds what was open when it was made, until then.
+/// Whether the process shown in `folder` is a child of the process `own` that has not run its
+/// program yet: it holds what was open when it was made, until then.
 fn is_about_to_run(folder: &Path, own: &str) -> bool {
     let told = fs::read_to_string(folder.join("status")).unwrap_or_default();
     let parent = told.lines().find_map(|line| line.strip_prefix("PPid:")).map(str::trim);
@@ -116,8 +120,9 @@ fn is_about_to_run(folder: &Path, own: &str) -> bool {
     parent == Some(own) && program(folder).is_some_and(|it| program(Path::new("/proc/self")) == Some(it))
 }
 
-/// Whether a descriptor is open for writing, and may be of a file with this inode number, by what the kernel tells of it. It is not asked for the file itself: that may be
-/// on a server that does not answer.
+/// Whether a descriptor is open for writing, and may be of a file with this inode number, by what
+/// the kernel tells of it. It is not asked for the file itself: that may be on a server that does
+/// not answer.
 fn may_write(told: &str, inode: u64) -> bool {
     let field = |name: &str| told.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
     let flags = field("flags:").and_then(|flags| u32::from_str_radix(flags, 8).ok());

@@ -44,7 +44,8 @@ impl Tree {
 const IN_CONTROLLER: Domain = Domain::PowerFail { caches_included: false };
 const IN_CACHES: Domain = Domain::PowerFail { caches_included: true };
 
-/// What `persistence_domain` says, and what follows. The kernel prints an empty line where it knows nothing.
+/// What `persistence_domain` says, and what follows. The kernel prints an empty line where it knows
+/// nothing.
 const PROMISES: [(Option<&str>, Domain); 5] = [
     (Some("memory_controller\n"), IN_CONTROLLER),
     (Some("cpu_cache\n"), IN_CACHES),

@@ -24,8 +24,8 @@ pub struct TickClock {
 }
 
 impl TickClock {
-    /// The clock, its rate measured once in the life of the process (that takes 20 ms). The counter has to run at a
-    /// constant rate, as on every x86-64 processor since 2008 and every aarch64.
+    /// The clock, its rate measured once in the life of the process (that takes 20 ms). The counter
+    /// has to run at a constant rate, as on every x86-64 processor since 2008 and every aarch64.
     pub fn calibrated() -> TickClock {
         static RATE: OnceLock<u64> = OnceLock::new();
         TickClock { ns_per_4g_ticks: *RATE.get_or_init(measure_rate) }

@@ -50,15 +50,17 @@ pub struct Profile {
 const NVDIMM: Profile =
     Profile { name: "nvdimm", line_bytes: 64, read: Delay::NONE, write: Delay::NONE, write_bytes_per_second: None };
 
-/// Spin-transfer-torque RAM. The delays that Wei and others add per line to an NVDIMM for Tinca (TPDS 2018; +50/+50).
+/// Spin-transfer-torque RAM. The delays that Wei and others add per line to an NVDIMM for Tinca
+/// (TPDS 2018; +50/+50).
 const STT_RAM: Profile = Profile { name: "stt-ram", read: Delay::each(50), write: Delay::each(50), ..NVDIMM };
 
 /// Phase-change memory. The delays of the same work (+50 read, +180 write).
 const PCM: Profile = Profile { name: "pcm", read: Delay::each(50), write: Delay::each(180), ..NVDIMM };
 
-/// One Optane DIMM (Izraelevitz and others, arXiv 1903.05714; Yang and others, FAST 2020): lines of 256 bytes; a random load
-/// takes 305 ns where DRAM takes 81, and following lines come at 6.6 GB/s; a flushed store takes no longer
-/// than one to DRAM (it ends at the controller), but all writes share 2.3 GB/s.
+/// One Optane DIMM (Izraelevitz and others, arXiv 1903.05714; Yang and others, FAST 2020): lines of
+/// 256 bytes; a random load takes 305 ns where DRAM takes 81, and following lines come at 6.6 GB/s;
+/// a flushed store takes no longer than one to DRAM (it ends at the controller), but all writes
+/// share 2.3 GB/s.
 const OPTANE: Profile = Profile {
     name: "optane",
     line_bytes: 256,
@@ -67,8 +69,9 @@ const OPTANE: Profile = Profile {
     write_bytes_per_second: Some(2_300_000_000),
 };
 
-/// DRAM behind CXL: about 350 ns a load, 3.3 times as long as local DRAM's, and 22.6 GiB/s (measured for the hybrid storage that
-/// joins NVMe and CXL memory). A flush makes the same way, once for all lines that travel together.
+/// DRAM behind CXL: about 350 ns a load, 3.3 times as long as local DRAM's, and 22.6 GiB/s
+/// (measured for the hybrid storage that joins NVMe and CXL memory). A flush makes the same way,
+/// once for all lines that travel together.
 const CXL: Profile = Profile {
     name: "cxl",
     line_bytes: 64,

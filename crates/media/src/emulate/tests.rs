@@ -32,7 +32,8 @@ fn charged<R>(region: &Emulated<MappedRegion, StillClock>, act: impl FnOnce() ->
 
 #[test]
 fn reads_are_charged_by_the_line() {
-    // (profile, one word, one aligned block, 2 bytes on both sides of a line of 64 and of 256 bytes)
+    // (profile, one word, one aligned block, 2 bytes on both sides of a line of 64 and of 256
+    // bytes)
     let expected = [
         ("nvdimm", 0, 0, 0),
         ("stt-ram", 50, 64 * 50, 2 * 50),

@@ -26,7 +26,8 @@ fn one_flush_that_began_after_them_covers_all_who_wait() {
         for _ in 0..4 {
             let (arrive, flushes, count) = (arrive.clone(), &flushes, &count);
             scope.spawn(move || {
-                // All four have to have read the count before the first flush ends, or they may need a flush more.
+                // All four have to have read the count before the first flush ends, or they may
+                // need a flush more.
                 arrive.send(()).expect("the test listens");
                 let covered = flushes.cover(|| {
                     count.fetch_add(1, Ordering::Relaxed);

@@ -187,7 +187,8 @@ fn stores_past_the_end_of_a_file_cut_short_seal_the_region() {
     ];
     for instructions in Instructions::supported() {
         for (name, verb, at) in verbs {
-            // Where caches survive, and on some aarch64 processors, a flush touches nothing and cannot fail.
+            // Where caches survive, and on some aarch64 processors, a flush touches nothing and
+            // cannot fail.
             let flushes = cfg!(target_arch = "x86_64") && !instructions.to_string().contains("no flush");
             if name == "flush" && !flushes {
                 continue;
@@ -270,7 +271,8 @@ fn what_is_stored_is_there_when_opened_again() {
 
 #[test]
 fn zero_all_zeroes_and_keeps_a_full_file_full_and_a_sparse_one_sparse() {
-    // One folder in memory (punches a hole and allocates again), one on a disk's file system (zeroes a range).
+    // One folder in memory (punches a hole and allocates again), one on a disk's file system
+    // (zeroes a range).
     for folder in [folder(), tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).expect("a folder on disk")] {
         let region = region_in(&folder);
         region.write(0, &[5; LEN as usize]);

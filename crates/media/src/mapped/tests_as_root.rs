@@ -1,6 +1,8 @@
-//! What only a test with root's powers can bring about: a full file system, one that is read-only, somebody else's file.
+//! What only a test with root's powers can bring about: a full file system, one that is read-only,
+//! somebody else's file.
 //!
-//! Without those powers (no CAP_SYS_ADMIN) these tests pass without having tested; `cargo xtask test` runs as root in CI.
+//! Without those powers (no CAP_SYS_ADMIN) these tests pass without having tested;
+//! `cargo xtask test` runs as root in CI.
 
 use super::*;
 use crate::tiny::{TINY_BYTES, Tiny};
@@ -70,11 +72,13 @@ fn somebody_elses_file_is_refused_for_want_of_permission() {
     }
 }
 
-/// Runs `act` in a thread to which files look as they do to the user nobody; None without the power to do so.
+/// Runs `act` in a thread to which files look as they do to the user nobody; None without the power
+/// to do so.
 fn as_nobody<T: Send + 'static>(act: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     const NOBODY: libc::uid_t = 65534;
     let in_thread = move || {
-        // SAFETY: changes the calling thread's identity towards file systems only, and that thread ends here.
+        // SAFETY: changes the calling thread's identity towards file systems only, and that thread
+        // ends here.
         let changed = unsafe {
             libc::setfsuid(NOBODY);
             libc::setfsuid(NOBODY) == NOBODY.cast_signed()

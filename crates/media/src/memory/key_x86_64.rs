@@ -1,8 +1,11 @@
-//! A protection key of the processor: it closes memory to loads and stores of this process, but for the threads that have opened it.
+//! A protection key of the processor: it closes memory to loads and stores of this process, but for
+//! the threads that have opened it.
 //!
-//! Each thread has a register, PKRU, with two bits for each of the 16 keys: no access, no store. The kernel begins every program, and every signal handler, with all
-//! keys but the first closed; a thread begins with what the one that made it has, and a handler's end brings back what the interrupted thread had. So memory with a key is open nowhere but between [`ProtectionKey::open`] and the end of what
-//! that gives.
+//! Each thread has a register, PKRU, with two bits for each of the 16 keys: no access, no store.
+//! The kernel begins every program, and every signal handler, with all keys but the first closed; a
+//! thread begins with what the one that made it has, and a handler's end brings back what the
+//! interrupted thread had. So memory with a key is open nowhere but between [`ProtectionKey::open`]
+//! and the end of what that gives.
 
 use super::leaf;
 use std::arch::asm;
@@ -26,7 +29,8 @@ const PKEY_DISABLE_ACCESS: i32 = 1;
 const CLOSED: u32 = 0b11;
 
 impl ProtectionKey {
-    /// The one key of this process, asked of the kernel at the first call. None: the processor or the system has no keys, or the program has taken all.
+    /// The one key of this process, asked of the kernel at the first call. None: the processor or
+    /// the system has no keys, or the program has taken all.
     pub fn of_process() -> Option<ProtectionKey> {
         // Relaxed: a number that stands for itself.
         let own = match OWN.load(Ordering::Relaxed) {
@@ -36,17 +40,20 @@ impl ProtectionKey {
         Some(ProtectionKey(own)).filter(|_| own != NONE)
     }
 
-    /// Gives the key to `len` bytes at `base`, which can be loaded and stored to. False: the system refuses, and they are as open as they were.
+    /// Gives the key to `len` bytes at `base`, which can be loaded and stored to. False: the system
+    /// refuses, and they are as open as they were.
     ///
     /// # Safety
-    /// They are whole pages of one mapping that the caller made, and from now on they are touched only while the key is open.
+    /// They are whole pages of one mapping that the caller made, and from now on they are touched
+    /// only while the key is open.
     pub unsafe fn close(self, base: *mut c_void, len: usize) -> bool {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: the caller's promise; no page loses what it has.
         unsafe { libc::syscall(libc::SYS_pkey_mprotect, base, len, access, self.0) == 0 }
     }
 
-    /// Opens it for this thread until what is returned is dropped. That may happen within another opening.
+    /// Opens it for this thread until what is returned is dropped. That may happen within another
+    /// opening.
     pub fn open(self) -> OpenKey {
         let all = pkru();
         let was = all & self.bits();
@@ -81,7 +88,8 @@ impl Drop for OpenKey {
 
 /// A new key, or [`NONE`].
 fn allocate() -> i32 {
-    // A processor without keys is not even asked for one: fewer calls that a program may have forbidden itself.
+    // A processor without keys is not even asked for one: fewer calls that a program may have
+    // forbidden itself.
     if !leaf::has_protection_keys() {
         return NONE;
     }
@@ -103,13 +111,15 @@ fn publish(key: i32) -> i32 {
 /// The rights of this thread.
 fn pkru() -> u32 {
     let rights;
-    // SAFETY: law 6: there is a key, so that the processor has the instruction and the system lets it be used; it touches no memory.
+    // SAFETY: law 6: there is a key, so that the processor has the instruction and the system lets
+    // it be used; it touches no memory.
     unsafe { asm!("rdpkru", in("ecx") 0, out("eax") rights, out("edx") _, options(nomem, nostack, preserves_flags)) }
     rights
 }
 
 /// Changes them. Neither the compiler nor the processor moves an access to memory over it.
 fn set_pkru(rights: u32) {
-    // SAFETY: as above; what it takes away or gives is only ever what this file gave to memory of the key.
+    // SAFETY: as above; what it takes away or gives is only ever what this file gave to memory of
+    // the key.
     unsafe { asm!("wrpkru", in("eax") rights, in("ecx") 0, in("edx") 0, options(nostack, preserves_flags)) }
 }

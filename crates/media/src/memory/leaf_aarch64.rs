@@ -1,8 +1,9 @@
 //! The only instructions that touch mapped memory on aarch64: leaf routines in one range of text.
 //!
-//! The same law as on x86-64: arguments and answers in registers, no stack, only registers that a caller does not
-//! keep. There is no store that bypasses the caches for certain, so to stream is to copy each line and begin its
-//! write-back. `dc cvap` is written as the `sys` instruction it is, for assemblers that do not know its name.
+//! The same law as on x86-64: arguments and answers in registers, no stack, only registers that a
+//! caller does not keep. There is no store that bypasses the caches for certain, so to stream is to
+//! copy each line and begin its write-back. `dc cvap` is written as the `sys` instruction it is,
+//! for assemblers that do not know its name.
 
 use super::{FlushRoutine, LinesRoutine, Outcome, PAGE, PageRoutine};
 use std::arch::{asm, global_asm, is_aarch64_feature_detected};
@@ -93,7 +94,8 @@ global_asm!(
     "strb w4, [x0]",
     "9: mov x0, #0",
     "ret",
-    // load_word(x0: at) -> x1. The load is an acquire, and the store below a release, as the region promises.
+    // load_word(x0: at) -> x1. The load is an acquire, and the store below a release, as the region
+    // promises.
     ".globl tidegate_load_word",
     ".hidden tidegate_load_word",
     "tidegate_load_word:",
@@ -178,7 +180,8 @@ impl Bulk {
     }
 }
 
-/// Copies a page from `from` to `to`, line by line: whether quarters at once are quicker here too, nobody has measured.
+/// Copies a page from `from` to `to`, line by line: whether quarters at once are quicker here too,
+/// nobody has measured.
 ///
 /// # Safety
 /// As for every routine over lines.
@@ -217,7 +220,8 @@ impl Flush {
 
 /// Waits until what this thread flushed or streamed has reached the persistence domain.
 pub(super) fn fence() {
-    // SAFETY: dsb changes no register; as inline assembly it also keeps the compiler from moving stores over it.
+    // SAFETY: dsb changes no register; as inline assembly it also keeps the compiler from moving
+    // stores over it.
     unsafe { asm!("dsb sy", options(nostack, preserves_flags)) }
 }
 
@@ -235,7 +239,8 @@ pub(super) fn ticks() -> u64 {
     ticks
 }
 
-/// If the interrupted thread stands in a leaf routine, makes it go on at the landing pad; else answers false.
+/// If the interrupted thread stands in a leaf routine, makes it go on at the landing pad; else
+/// answers false.
 ///
 /// # Safety
 /// `context` is what the kernel handed to a signal handler that is still running.

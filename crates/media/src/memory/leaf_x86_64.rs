@@ -1,14 +1,17 @@
 //! The only instructions that touch mapped memory on x86-64: leaf routines in one range of text.
 //!
-//! Each takes its arguments and answers in registers, uses no stack, and changes only registers that a caller
-//! does not keep. So each can be abandoned at any of its instructions: a fault sends it to a landing pad, which
-//! returns 1 in `rax`; `rdx` then holds the address that faulted. Those that leave the upper halves of vector
-//! registers dirty stand together behind `wide`, and have a landing pad that cleans them. (The AVX-512 routines
-//! use only registers 16 to 19, which need no cleaning.)
+//! Each takes its arguments and answers in registers, uses no stack, and changes only registers
+//! that a caller does not keep. So each can be abandoned at any of its instructions: a fault sends
+//! it to a landing pad, which returns 1 in `rax`; `rdx` then holds the address that faulted. Those
+//! that leave the upper halves of vector registers dirty stand together behind `wide`, and have a
+//! landing pad that cleans them. (The AVX-512 routines use only registers 16 to 19, which need no
+//! cleaning.)
 //!
-//! `copy_words` goes by naturally aligned pieces of 1, 2, 4 and 8 bytes of the region's side (its fourth
-//! argument), so an aligned 2-, 4- or 8-byte piece is never torn. The routines over lines need the region's side
-//! to begin at a line; their lengths are in bytes, a multiple of 64, and not 0. Those over a page copy 4096 bytes, from a line of the region on. `stream_words` needs aligned words.
+//! `copy_words` goes by naturally aligned pieces of 1, 2, 4 and 8 bytes of the region's side (its
+//! fourth argument), so an aligned 2-, 4- or 8-byte piece is never torn. The routines over lines
+//! need the region's side to begin at a line; their lengths are in bytes, a multiple of 64, and not
+//! 0. Those over a page copy 4096 bytes, from a line of the region on. `stream_words` needs aligned
+//! words.
 
 use super::{FlushRoutine, LinesRoutine, Outcome, PageRoutine};
 use std::arch::x86_64::{__cpuid, __cpuid_count, _rdtsc, CpuidResult};
@@ -40,7 +43,8 @@ macro_rules! end {
     };
 }
 
-/// One routine over lines: 256 bytes a turn, then 64; `$reg` and `$first` begin the names of its registers.
+/// One routine over lines: 256 bytes a turn, then 64; `$reg` and `$first` begin the names of its
+/// registers.
 macro_rules! lines_routine {
     ($name:literal, $load:literal, $store:literal, $reg:literal, $first:literal, $bytes:literal, $leave:literal) => {
         concat!(
@@ -143,8 +147,9 @@ macro_rules! quarter {
     };
 }
 
-/// One routine over a page of 4096 bytes: its first lines are asked for, then all four quarters are copied at once, so that the processor's own
-/// prefetching has four streams to follow (`docs/decisions/0017`).
+/// One routine over a page of 4096 bytes: its first lines are asked for, then all four quarters are
+/// copied at once, so that the processor's own prefetching has four streams to follow
+/// (`docs/decisions/0017`).
 macro_rules! page_routine {
     ($name:literal, $load:literal, $store:literal, $reg:literal, $first:literal, $bytes:literal, $leave:literal) => {
         concat!(
@@ -178,7 +183,8 @@ macro_rules! flush_routine {
     };
 }
 
-/// One naturally aligned piece of `copy_words`: through `$reg`, `$size` bytes, and the cursors moved on.
+/// One naturally aligned piece of `copy_words`: through `$reg`, `$size` bytes, and the cursors
+/// moved on.
 macro_rules! piece {
     ($load:literal, $reg:literal, $size:literal) => {
         concat!($load, " [rsi]\nmov [rdi], ", $reg, "\nadd rsi, ", $size, "\nadd rdi, ", $size, "\n")
@@ -430,7 +436,8 @@ impl Flush {
     }
 }
 
-/// What the processor says of itself in leaf 7. One without it answers zeroes or its highest leaf, so that the highest leaf is asked for first.
+/// What the processor says of itself in leaf 7. One without it answers zeroes or its highest leaf,
+/// so that the highest leaf is asked for first.
 fn leaf_seven() -> Option<CpuidResult> {
     (__cpuid(0).eax >= 7).then(|| __cpuid_count(7, 0))
 }
@@ -443,14 +450,15 @@ pub(super) fn has_protection_keys() -> bool {
 
 /// Waits until what this thread flushed or streamed has reached the persistence domain.
 pub(super) fn fence() {
-    // SAFETY: sfence touches no memory and no register; as inline assembly it also keeps the compiler from moving
-    // stores over it.
+    // SAFETY: sfence touches no memory and no register; as inline assembly it also keeps the
+    // compiler from moving stores over it.
     unsafe { asm!("sfence", options(nostack, preserves_flags)) }
 }
 
 /// Begins to bring the line at `address` here, to be stored to.
 pub(super) fn prefetch_for_store(address: *const u8) {
-    // SAFETY: a hint: it faults at no address and changes neither memory nor registers. Processors without prefetchw do nothing.
+    // SAFETY: a hint: it faults at no address and changes neither memory nor registers. Processors
+    // without prefetchw do nothing.
     unsafe { asm!("prefetchw [{}]", in(reg) address, options(nostack, preserves_flags, readonly)) }
 }
 
@@ -460,7 +468,8 @@ pub(super) fn ticks() -> u64 {
     unsafe { _rdtsc() }
 }
 
-/// If the interrupted thread stands in a leaf routine, makes it go on at the landing pad; else answers false.
+/// If the interrupted thread stands in a leaf routine, makes it go on at the landing pad; else
+/// answers false.
 ///
 /// # Safety
 /// `context` is what the kernel handed to a signal handler that is still running.

@@ -1,9 +1,11 @@
-//! The answer to a memory access that the medium refuses: SIGBUS in a leaf routine becomes that routine's failure.
+//! The answer to a memory access that the medium refuses: SIGBUS in a leaf routine becomes that
+//! routine's failure.
 //!
-//! The kernel sends SIGBUS to the thread whose access hit bad memory, a page past the end of a file that was cut
-//! short, or a page that a full file system cannot allocate. If that thread stands in a leaf routine, it goes on
-//! at the routine's landing pad (gVisor's safecopy does the same); no other thread notices. Any other SIGBUS goes
-//! to whoever handled the signal before. A thread that blocks SIGBUS is killed by the kernel, as everywhere.
+//! The kernel sends SIGBUS to the thread whose access hit bad memory, a page past the end of a file
+//! that was cut short, or a page that a full file system cannot allocate. If that thread stands in
+//! a leaf routine, it goes on at the routine's landing pad (gVisor's safecopy does the same); no
+//! other thread notices. Any other SIGBUS goes to whoever handled the signal before. A thread that
+//! blocks SIGBUS is killed by the kernel, as everywhere.
 
 use super::leaf;
 use std::io;
@@ -14,7 +16,8 @@ use std::sync::atomic::{AtomicI32, Ordering};
 /// Who handled SIGBUS before; set before the handler is installed, so the handler always finds it.
 static PREVIOUS: OnceLock<Previous> = OnceLock::new();
 
-/// What installing answered: [`NOT_YET`], [`BEING_INSTALLED`], [`DONE`], or behind that the error number.
+/// What installing answered: [`NOT_YET`], [`BEING_INSTALLED`], [`DONE`], or behind that the error
+/// number.
 static INSTALLED: AtomicI32 = AtomicI32::new(NOT_YET);
 const NOT_YET: i32 = -2;
 const BEING_INSTALLED: i32 = -1;
@@ -27,7 +30,8 @@ unsafe impl Send for Previous {}
 // SAFETY: as above; it is never changed.
 unsafe impl Sync for Previous {}
 
-/// Installs the handler, once in the life of the process. While another thread is at it, that is awaited.
+/// Installs the handler, once in the life of the process. While another thread is at it, that is
+/// awaited.
 pub(super) fn install() -> io::Result<()> {
     loop {
         match try_install() {
@@ -37,7 +41,8 @@ pub(super) fn install() -> io::Result<()> {
     }
 }
 
-/// The same without waiting: EBUSY while another thread is at it, or this one, below a signal handler; or was at it when this process was forked.
+/// The same without waiting: EBUSY while another thread is at it, or this one, below a signal
+/// handler; or was at it when this process was forked.
 pub(super) fn try_install() -> io::Result<()> {
     // Acquire: whoever finds the handler installed finds who handled the signal before.
     match INSTALLED.compare_exchange(NOT_YET, BEING_INSTALLED, Ordering::Acquire, Ordering::Acquire) {
@@ -62,8 +67,9 @@ fn install_first() -> io::Result<()> {
     PREVIOUS.get_or_init(|| Previous(before));
     ours.sa_sigaction = on_sigbus as extern "C" fn(_, _, _) as *const () as usize;
     ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-    // SAFETY: `ours` names a handler of the signature that SA_SIGINFO asks for, and the handler is async-signal-safe:
-    // it reads two statics, edits its own saved context, and calls only sigaction, raise or the previous handler.
+    // SAFETY: `ours` names a handler of the signature that SA_SIGINFO asks for, and the handler is
+    // async-signal-safe: it reads two statics, edits its own saved context, and calls only
+    // sigaction, raise or the previous handler.
     check(unsafe { libc::sigaction(libc::SIGBUS, &ours, ptr::null_mut()) })
 }
 
@@ -72,9 +78,11 @@ fn check(answer: i32) -> io::Result<()> {
 }
 
 extern "C" fn on_sigbus(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the kernel hands a valid siginfo to an SA_SIGINFO handler; for SIGBUS it carries an address.
+    // SAFETY: the kernel hands a valid siginfo to an SA_SIGINFO handler; for SIGBUS it carries an
+    // address.
     let (code, fault) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
-    // Positive codes but BUS_MCEERR_AO (memory found bad in the background) are about the interrupted instruction.
+    // Positive codes but BUS_MCEERR_AO (memory found bad in the background) are about the
+    // interrupted instruction.
     let by_this_instruction = code > 0 && code != libc::BUS_MCEERR_AO;
     // SAFETY: `context` is this running handler's own.
     if by_this_instruction && unsafe { leaf::abandon(context.cast(), fault) } {
@@ -89,8 +97,9 @@ fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void, 
     match previous.sa_sigaction {
         libc::SIG_IGN if !by_this_instruction => {}
         libc::SIG_DFL | libc::SIG_IGN => {
-            // SAFETY: all zeroes is the default handling. The instruction then faults again, and that ends the process;
-            // a signal that somebody sent is raised again, and is delivered when this handler returns.
+            // SAFETY: all zeroes is the default handling. The instruction then faults again, and
+            // that ends the process; a signal that somebody sent is raised again, and is delivered
+            // when this handler returns.
             unsafe {
                 let default: libc::sigaction = std::mem::zeroed();
                 libc::sigaction(signal, &default, ptr::null_mut());
@@ -100,7 +109,8 @@ fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void, 
             }
         }
         address if previous.sa_flags & libc::SA_SIGINFO != 0 => {
-            // SAFETY: with SA_SIGINFO set, whoever installed it gave the address of a function of this signature.
+            // SAFETY: with SA_SIGINFO set, whoever installed it gave the address of a function of
+            // this signature.
             let handler: extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) =
                 unsafe { std::mem::transmute(address) };
             handler(signal, info, context);

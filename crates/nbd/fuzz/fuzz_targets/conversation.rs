@@ -1,6 +1,8 @@
-//! Conversations with the NBD server: the first byte says how the others are cut, the others are what a client sends.
+//! Conversations with the NBD server: the first byte says how the others are cut, the others are
+//! what a client sends.
 //!
-//! The corpus beside the tests is a good beginning. What is found here belongs there, without its first byte.
+//! The corpus beside the tests is a good beginning. What is found here belongs there, without its
+//! first byte.
 
 #![forbid(unsafe_code)]
 #![no_main]

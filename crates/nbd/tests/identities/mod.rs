@@ -1,4 +1,5 @@
-//! Certificates made for one test: an authority, a server and a client that it signed, and a stranger that it did not.
+//! Certificates made for one test: an authority, a server and a client that it signed, and a
+//! stranger that it did not.
 
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,

@@ -5,8 +5,8 @@ use std::sync::Mutex;
 use tidegate_media::{BlockDevice, Durability, Extent, ExtentKind, Geometry, Lba, LbaRange, Result};
 use tidegate_nbd::ram::Ram;
 
-/// A device that remembers which of its blocks were written, tells of at most three blocks at a time, and zeroes as
-/// fast as it is told to.
+/// A device that remembers which of its blocks were written, tells of at most three blocks at a
+/// time, and zeroes as fast as it is told to.
 pub(crate) struct Porous {
     ram: Ram,
     fast_zeroes: bool,

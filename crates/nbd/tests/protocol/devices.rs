@@ -110,7 +110,8 @@ impl BlockDevice for Thawing {
     }
 }
 
-/// A device of 512-byte blocks on which each operation fails in the way that the first block's number says.
+/// A device of 512-byte blocks on which each operation fails in the way that the first block's
+/// number says.
 pub(crate) struct Failing;
 
 impl Failing {

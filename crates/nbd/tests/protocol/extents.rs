@@ -1,4 +1,5 @@
-//! Holes and data: the metadata context, BLOCK_STATUS, zeroes with wishes, lengths of eight bytes, two connections.
+//! Holes and data: the metadata context, BLOCK_STATUS, zeroes with wishes, lengths of eight bytes,
+//! two connections.
 
 use crate::connections::{attach, detach};
 use crate::devices::{Recorder, Void};
@@ -214,7 +215,8 @@ fn extended_headers_carry_lengths_past_four_gibibytes() {
     detach((client, server));
 }
 
-/// The beginning of a connection with extended headers, and what it is answered from the greeting on.
+/// The beginning of a connection with extended headers, and what it is answered from the greeting
+/// on.
 fn play_extended(requests: &[&[u8]]) -> (Vec<u8>, Result<End, ConnectionError>) {
     let handshake = [b"\x00\x00\x00\x03", EXTENDED, b"IHAVEOPT\x00\x00\x00\x01\x00\x00\x00\x00"].concat();
     let (got, end) = play(&disk_and_frozen(), &[&handshake[..], &requests.concat()].concat());

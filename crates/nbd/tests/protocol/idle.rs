@@ -7,7 +7,8 @@ use std::time::Duration;
 use tidegate_nbd::ram::Ram;
 use tidegate_nbd::{End, Stream, serve};
 
-/// A stream that gives one burst, is silent for as long as it is waited for with a limit, and ends when it is waited for without.
+/// A stream that gives one burst, is silent for as long as it is waited for with a limit, and ends
+/// when it is waited for without.
 struct Burst(Mutex<(Vec<u8>, Vec<String>)>);
 
 impl Burst {

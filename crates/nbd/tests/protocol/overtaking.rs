@@ -250,7 +250,8 @@ fn nothing_is_sent_inside_a_reply_without_chunks() {
         device.gate().set_closed(true);
         let trim = client.submit(Operation::Trim { offset: 12 << 20, len: 2 << 20 }).unwrap();
         device.gate().wait_for(|state| state.arrived == 1);
-        // The answer does not fit into the socket: the server is in the middle of it until the client takes some.
+        // The answer does not fit into the socket: the server is in the middle of it until the
+        // client takes some.
         let read = client.submit(Operation::Read { offset: 0, len: 8 << 20 }).unwrap();
         device.gate().set_closed(false);
         device.gate().wait_for(|state| state.left == 8);

@@ -61,7 +61,8 @@ pub(crate) fn play_in_pieces(
     (script.0.into_inner().unwrap().got, end)
 }
 
-/// `disk`, 4 KiB in blocks of 512 bytes, and `frozen`, 64 KiB in blocks of 4096 bytes that cannot be written.
+/// `disk`, 4 KiB in blocks of 512 bytes, and `frozen`, 64 KiB in blocks of 4096 bytes that cannot
+/// be written.
 pub(crate) fn disk_and_frozen() -> Service {
     let disk = Export::new("disk", "a small disk", Arc::new(Ram::new(512, 8)));
     let frozen = Export::new("frozen", "", Arc::new(Ram::read_only(4096, 16)));

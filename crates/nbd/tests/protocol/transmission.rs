@@ -169,7 +169,8 @@ fn a_write_longer_than_the_input_buffer_arrives_in_whole_blocks_and_is_flushed_o
     assert!(calls.iter().all(|call| !call.ends_with("Fua")));
 }
 
-/// What comes of `request` and its payload at an export whose writes are to stay whole: the calls of its device.
+/// What comes of `request` and its payload at an export whose writes are to stay whole: the calls
+/// of its device.
 fn calls_of_whole_writes(request: &[u8], data: &[u8], piece_bytes: usize) -> Vec<String> {
     let (device, calls) = Recorder::new(512, 4096);
     let export = tidegate_block_export::Export::new("disk", "", Arc::new(device)).with_whole_writes();

@@ -1,21 +1,22 @@
-//! Write-cache bypass: whether blocks enter the write cache or go straight to the device for a while.
+//! Write-cache bypass: whether blocks enter the write cache or go straight to the device for a
+//! while.
 //!
-//! A cached block is copied twice more than one that goes straight to the device. While a core is idle,
-//! the drain thread copies there, and writers lose no time. While every core is busy, draining takes the
-//! cores from the writers, and they get less done than without a cache. The drain thread notices this
-//! because it waits for a core itself.
+//! A cached block is copied twice more than one that goes straight to the device. While a core is
+//! idle, the drain thread copies there, and writers lose no time. While every core is busy,
+//! draining takes the cores from the writers, and they get less done than without a cache. The
+//! drain thread notices this because it waits for a core itself.
 //!
-//! If writers never pause, draining never catches up. If the device is as fast as DRAM too, a block costs
-//! the writer more in the cache than in the device.
+//! If writers never pause, draining never catches up. If the device is as fast as DRAM too, a block
+//! costs the writer more in the cache than in the device.
 //!
-//! In both cases writes bypass the cache for a while. The time grows with each attempt that ends in the
-//! same way and shrinks with each that does not. So under lasting load the attempts cost little, and the
-//! cache is used again soon after the load ends.
+//! In both cases writes bypass the cache for a while. The time grows with each attempt that ends in
+//! the same way and shrinks with each that does not. So under lasting load the attempts cost
+//! little, and the cache is used again soon after the load ends.
 
 use std::time::Duration;
 
-/// Time in which a thread ran or waited for a core, before anything is concluded from it. Long enough for another thread's turn in it (4 ms at 250
-/// ticks a second) to decide nothing.
+/// Time in which a thread ran or waited for a core, before anything is concluded from it. Long
+/// enough for another thread's turn in it (4 ms at 250 ticks a second) to decide nothing.
 const WINDOW: Duration = Duration::from_millis(20);
 
 /// Time in which a thread ran, before it is concluded that the device is as fast as DRAM.
@@ -24,8 +25,9 @@ const WINDOW_FAST: Duration = Duration::from_millis(8);
 /// A thread that waits for a core for more than one part in so many of its time has none to itself.
 const WAITED_PARTS: u32 = 4;
 
-/// Draining a block takes longer than this where passing through DRAM pays under lasting load. A cached write costs the writer 0.7 to 1 µs then,
-/// on the machines that were measured, most of it for lines that pass between two cores, and the copy out of its slot is in this time too.
+/// Draining a block takes longer than this where passing through DRAM pays under lasting load. A
+/// cached write costs the writer 0.7 to 1 µs then, on the machines that were measured, most of it
+/// for lines that pass between two cores, and the copy out of its slot is in this time too.
 const PAYS_FROM: Duration = Duration::from_nanos(1800);
 
 /// The time of a bypass changes by this factor.
@@ -54,9 +56,9 @@ impl Default for Bypass {
 }
 
 impl Bypass {
-    /// Learns that the thread, while it always had blocks to drain, had a core for the time `ran`, waited for
-    /// one for the time `waited`, and drained `drained` blocks. Returns how long writes are to bypass the
-    /// cache from now on, if they are.
+    /// Learns that the thread, while it always had blocks to drain, had a core for the time `ran`,
+    /// waited for one for the time `waited`, and drained `drained` blocks. Returns how long writes
+    /// are to bypass the cache from now on, if they are.
     pub fn measured(&mut self, ran: Duration, waited: Duration, drained: u32) -> Option<Duration> {
         self.ran += ran;
         self.waited += waited;
@@ -84,7 +86,8 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// One window in which the thread waited for `waited` parts of ten, and drained a slow device's blocks.
+    /// One window in which the thread waited for `waited` parts of ten, and drained a slow device's
+    /// blocks.
     fn window(bypass: &mut Bypass, waited: u32) -> Option<Duration> {
         let mut step = || bypass.measured(MS * (10 - waited) / 5, MS * waited / 5, 10);
         assert!((0..9).all(|_| step().is_none()), "nothing is concluded before the window is full");

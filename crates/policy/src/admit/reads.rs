@@ -1,4 +1,5 @@
-//! What a cache takes in: long runs of adjacent blocks go past it, and perhaps blocks that were wanted only once.
+//! What a cache takes in: long runs of adjacent blocks go past it, and perhaps blocks that were
+//! wanted only once.
 
 use crate::evict::Ghosts;
 use std::fmt;
@@ -30,7 +31,8 @@ impl Sequential {
         Sequential { cutoff_blocks: u64::from(cutoff_blocks), runs: [Run::default(); RUNS] }
     }
 
-    /// A request for `blocks` blocks from `first` on: whether it belongs to a run that is longer than the cut-off, this request included.
+    /// A request for `blocks` blocks from `first` on: whether it belongs to a run that is longer
+    /// than the cut-off, this request included.
     pub fn is_sequential(&mut self, first: u64, blocks: u32) -> bool {
         if self.cutoff_blocks == 0 {
             return false;
@@ -89,8 +91,8 @@ impl FromStr for Admit {
     }
 }
 
-/// Decides by [`Admit`], and remembers what it turned away: at most 32 bytes for each slot of the cache with
-/// [`Admit::SecondMiss`], else none.
+/// Decides by [`Admit`], and remembers what it turned away: at most 32 bytes for each slot of the
+/// cache with [`Admit::SecondMiss`], else none.
 pub struct Doorkeeper {
     admit: Admit,
     turned_away: Ghosts,

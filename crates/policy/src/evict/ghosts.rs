@@ -1,8 +1,9 @@
 //! Blocks that were in a cache not long ago: their keys' fingerprints, without the blocks.
 //!
-//! A table of small rows; a key's row is found by its hash, and the oldest ghost of a full row gives way, which happens to two in a
-//! hundred. A ghost that is not among the last `capacity` ones has faded. Ages are counted in 32 bits: a ghost that nobody asked for
-//! during four billion others would seem young again, and cost one wrong guess.
+//! A table of small rows; a key's row is found by its hash, and the oldest ghost of a full row
+//! gives way, which happens to two in a hundred. A ghost that is not among the last `capacity` ones
+//! has faded. Ages are counted in 32 bits: a ghost that nobody asked for during four billion others
+//! would seem young again, and cost one wrong guess.
 
 /// Ghosts in a row.
 const ROW: usize = 8;
@@ -10,7 +11,8 @@ const ROW: usize = 8;
 /// Rows at least, so that small caches never lose a ghost to a full row.
 const ROWS_MIN: usize = 64;
 
-/// Bytes that a ghost of the capacity takes at most: places are twice as many, rounded up to a power of two.
+/// Bytes that a ghost of the capacity takes at most: places are twice as many, rounded up to a
+/// power of two.
 pub(super) const GHOST_BYTES_MAX: usize = 4 * size_of::<Ghost>();
 
 #[derive(Clone, Copy, Default)]

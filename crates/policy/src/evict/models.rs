@@ -46,7 +46,8 @@ impl Evict for DullLru {
     }
 }
 
-/// The circle, turned so that the hand is at its front: each slot, and whether it was asked for if it is known.
+/// The circle, turned so that the hand is at its front: each slot, and whether it was asked for if
+/// it is known.
 struct DullClock {
     circle: Vec<(u32, Option<bool>)>,
 }

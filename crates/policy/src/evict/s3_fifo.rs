@@ -1,12 +1,14 @@
 //! A small queue that newcomers pass through, and a main one for those that were asked for there.
 //!
-//! After Yang, Zhang, Qiu, Yue and Rashmi, "FIFO queues are all you need for cache eviction" (SOSP 2023).
+//! After Yang, Zhang, Qiu, Yue and Rashmi, "FIFO queues are all you need for cache eviction" (SOSP
+//! 2023).
 
 use super::Evict;
 use super::ghosts::Ghosts;
 use super::queues::{NONE, Queues};
 
-/// The small queue may take one part in so many of the slots before the main one has to give one up.
+/// The small queue may take one part in so many of the slots before the main one has to give one
+/// up.
 const SMALL_PARTS: u32 = 10;
 
 /// Times asked for that are remembered.
@@ -18,7 +20,8 @@ const ASKED_TO_STAY: u8 = 2;
 const SMALL: usize = 0;
 const MAIN: usize = 1;
 
-/// Gives up newcomers that were hardly asked for while there are many, else the oldest slot of the main queue that nobody asked for.
+/// Gives up newcomers that were hardly asked for while there are many, else the oldest slot of the
+/// main queue that nobody asked for.
 pub struct S3Fifo {
     queues: Queues<2>,
     keys: Box<[u64]>,
@@ -50,7 +53,8 @@ impl S3Fifo {
         None
     }
 
-    /// The oldest slot of the main queue that goes; one that was asked for gets another round for each time.
+    /// The oldest slot of the main queue that goes; one that was asked for gets another round for
+    /// each time.
     fn main_victim(&mut self, may_go: &mut dyn FnMut(u32) -> bool) -> Option<u32> {
         let mut slot = self.queues.oldest(MAIN);
         // Each slot comes once for every time it was asked for, and once more.

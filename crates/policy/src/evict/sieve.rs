@@ -1,11 +1,13 @@
-//! The order of arrival, and a hand that passes once over each slot asked for, from the oldest to the newest.
+//! The order of arrival, and a hand that passes once over each slot asked for, from the oldest to
+//! the newest.
 //!
 //! After Zhang, Yang, Yue, Vigfusson and Rashmi, "SIEVE is Simpler than LRU" (NSDI 2024).
 
 use super::Evict;
 use super::queues::{NONE, Queues};
 
-/// Gives up the next slot, from where the last victim was towards newer ones, that was not asked for since it was passed.
+/// Gives up the next slot, from where the last victim was towards newer ones, that was not asked
+/// for since it was passed.
 pub struct Sieve {
     queue: Queues<1>,
     /// The slot that is looked at next; [`NONE`]: the oldest.

@@ -1,4 +1,5 @@
-//! Hit ratios on traces for which they are known: by formula, by a bound, or by what the policies were made for.
+//! Hit ratios on traces for which they are known: by formula, by a bound, or by what the policies
+//! were made for.
 
 use super::Replacement;
 use std::collections::HashMap;
@@ -58,8 +59,8 @@ fn hit_ratio(replacement: Replacement, trace: &[u64]) -> f64 {
     hits as f64 / (trace.len() - trace.len() / 5) as f64
 }
 
-/// The ratio of a cache whose keys stay for a time T after a request, T such that it is full: `stays` tells the probability that a key
-/// of probability p is there.
+/// The ratio of a cache whose keys stay for a time T after a request, T such that it is full:
+/// `stays` tells the probability that a key of probability p is there.
 fn by_characteristic_time(probable: &[f64], stays: fn(f64) -> f64) -> f64 {
     let held = |time: f64| probable.iter().map(|p| stays(p * time)).sum::<f64>();
     let (mut low, mut high) = (0.0, 1e9);

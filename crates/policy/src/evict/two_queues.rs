@@ -1,7 +1,7 @@
 //! A queue for newcomers, one for those that were asked for again after they had left it.
 //!
-//! After Johnson and Shasha, "2Q: A Low Overhead High Performance Buffer Management Replacement Algorithm" (VLDB 1994), with the
-//! sizes they recommend.
+//! After Johnson and Shasha, "2Q: A Low Overhead High Performance Buffer Management Replacement
+//! Algorithm" (VLDB 1994), with the sizes they recommend.
 
 use super::Evict;
 use super::ghosts::Ghosts;
@@ -16,7 +16,8 @@ const GHOSTS_PARTS: u32 = 2;
 const NEWCOMERS: usize = 0;
 const PROVEN: usize = 1;
 
-/// Gives up the oldest newcomer while there are many, else the proven slot that was not asked for the longest.
+/// Gives up the oldest newcomer while there are many, else the proven slot that was not asked for
+/// the longest.
 pub struct TwoQueues {
     queues: Queues<2>,
     keys: Box<[u64]>,

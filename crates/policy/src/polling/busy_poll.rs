@@ -1,20 +1,21 @@
-//! Busy polling: whether a thread that serves a client polls for the next request or sleeps until it is
-//! there.
+//! Busy polling: whether a thread that serves a client polls for the next request or sleeps until
+//! it is there.
 //!
-//! If the thread sleeps on another core, its client pays a wake-up for each request, several times what
-//! the request itself costs. Polling saves that if the next request is about to come, from another core,
-//! and no core is missing elsewhere. The system tells none of this, so the policy tries: for a client that
-//! is as quick as one that had to be woken, a moment at a time, while few threads are awake. A quicker
-//! client shares this thread's core, where sleeping is best and polling would drive it away. Each vain
-//! trial makes the next one rarer.
+//! If the thread sleeps on another core, its client pays a wake-up for each request, several times
+//! what the request itself costs. Polling saves that if the next request is about to come, from
+//! another core, and no core is missing elsewhere. The system tells none of this, so the policy
+//! tries: for a client that is as quick as one that had to be woken, a moment at a time, while few
+//! threads are awake. A quicker client shares this thread's core, where sleeping is best and
+//! polling would drive it away. Each vain trial makes the next one rarer.
 
 use std::time::Duration;
 
-/// How long a thread polls before it sleeps: a client that has to be woken answers within that time, even
-/// on a virtual machine.
+/// How long a thread polls before it sleeps: a client that has to be woken answers within that
+/// time, even on a virtual machine.
 pub const BUSY_POLL_MAX: Duration = Duration::from_micros(50);
 
-/// What a sleeper waits at least for a client on another core: two wake-ups, its own being one. On one core it is half of that.
+/// What a sleeper waits at least for a client on another core: two wake-ups, its own being one. On
+/// one core it is half of that.
 const APART_MIN: Duration = Duration::from_micros(12);
 
 /// What a sleeper waits at most for a client that polling would have seen: a wake-up more.
@@ -73,7 +74,8 @@ impl Company {
     }
 }
 
-/// How many other clients are as busy as one of them, seen from how often they are served between two of its requests.
+/// How many other clients are as busy as one of them, seen from how often they are served between
+/// two of its requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Others {
     seen: u64,

@@ -1,25 +1,29 @@
-//! Request coalescing: whether a thread that serves a client waits briefly for more requests before it
-//! looks for them.
+//! Request coalescing: whether a thread that serves a client waits briefly for more requests before
+//! it looks for them.
 //!
-//! A client with many requests under way and its server, on another core, take the cache lines of the same
-//! queue from each other with every request. A server that takes many requests at a time spares its client
-//! that. If it sleeps by a timer meanwhile, the client need not wake it either. But a client with few
-//! requests under way waits for each of them. The server cannot ask which kind its client is, so it tries:
-//! it serves some requests in one way and some in the other, in turn, and keeps the quicker way until the
-//! next trial. Each trial that gains nothing makes the next one rarer.
+//! A client with many requests under way and its server, on another core, take the cache lines of
+//! the same queue from each other with every request. A server that takes many requests at a time
+//! spares its client that. If it sleeps by a timer meanwhile, the client need not wake it either.
+//! But a client with few requests under way waits for each of them. The server cannot ask which
+//! kind its client is, so it tries: it serves some requests in one way and some in the other, in
+//! turn, and keeps the quicker way until the next trial. Each trial that gains nothing makes the
+//! next one rarer.
 
 use std::time::Duration;
 
-/// How long requests are coalesced, beside the system's own delay of some 40 µs on a virtual machine.
+/// How long requests are coalesced, beside the system's own delay of some 40 µs on a virtual
+/// machine.
 const PAUSE: Duration = Duration::from_micros(5);
 
 /// Requests of which the time is taken together.
 const WINDOW: u32 = 64;
 
-/// Requests before them that are not counted: the first pause keeps back what the first looks after it find.
+/// Requests before them that are not counted: the first pause keeps back what the first looks after
+/// it find.
 const SETTLING: u32 = 32;
 
-/// The longest time of a request at which it is tried: with longer ones, too few would be coalesced.
+/// The longest time of a request at which it is tried: with longer ones, too few would be
+/// coalesced.
 const QUICK: Duration = Duration::from_micros(10);
 
 /// Windows of each way in a trial. The quickest counts: what disturbs a window makes it slower.
@@ -31,8 +35,8 @@ const KEPT: u32 = 256;
 /// Windows until the first trial, and after one that gained nothing.
 const VAIN_MIN: u32 = 16;
 
-/// The same after many vain trials. The slow half of a trial takes some 3 ms with four requests on their way, 0.03 µs for each request
-/// until the next.
+/// The same after many vain trials. The slow half of a trial takes some 3 ms with four requests on
+/// their way, 0.03 µs for each request until the next.
 const VAIN_MAX: u32 = 1024;
 
 /// How much longer it is after each of them.
@@ -41,7 +45,8 @@ const VAIN_GROWTH: u32 = 4;
 /// No window is slower.
 const SLOWEST: Duration = Duration::from_secs(1 << 32);
 
-/// A gain is told from chance if the quicker way takes at most so many hundredths of the other one's time.
+/// A gain is told from chance if the quicker way takes at most so many hundredths of the other
+/// one's time.
 const GAIN: u32 = 97;
 
 /// What is done in a window.
@@ -66,7 +71,8 @@ enum Stage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Coalescing {
     stage: Stage,
-    /// When the counted part of a window began, if it did, and requests since then or since the window began.
+    /// When the counted part of a window began, if it did, and requests since then or since the
+    /// window began.
     counted_since: Option<Duration>,
     requests: u32,
     /// Windows until the next trial if one gains nothing.
@@ -82,8 +88,8 @@ impl Default for Coalescing {
 }
 
 impl Coalescing {
-    /// How long to sleep before the next look, `answered` requests after the last time this was asked. `now` is any clock's time that never
-    /// goes back.
+    /// How long to sleep before the next look, `answered` requests after the last time this was
+    /// asked. `now` is any clock's time that never goes back.
     pub fn pause(&mut self, answered: u32, now: Duration) -> Option<Duration> {
         self.requests = self.requests.saturating_add(answered);
         match self.counted_since {
@@ -144,7 +150,8 @@ mod tests {
 
     const MICROSECOND: Duration = Duration::from_micros(1);
 
-    /// A client that takes these times for a request if it is taken as it comes, and if it is coalesced.
+    /// A client that takes these times for a request if it is taken as it comes, and if it is
+    /// coalesced.
     struct Client {
         coalescing: Coalescing,
         now: Duration,

@@ -1,12 +1,13 @@
-//! The backlog limit: how many blocks may wait in a write cache so that a flush, which drains all of them,
-//! takes no longer than a given time.
+//! The backlog limit: how many blocks may wait in a write cache so that a flush, which drains all
+//! of them, takes no longer than a given time.
 
 use std::time::Duration;
 
 /// Weight of the newest measurement: one part in so many.
 const NEWEST: f64 = 8.0;
 
-/// Fewer blocks say more about the clock than about draining: steps are put together until they have so many. With a low limit each has one.
+/// Fewer blocks say more about the clock than about draining: steps are put together until they
+/// have so many. With a low limit each has one.
 const BLOCKS_MIN: u32 = 4;
 
 /// A limit changes only when it is off by this share: setting it costs something too.
@@ -24,7 +25,8 @@ pub struct BacklogLimit {
 }
 
 impl BacklogLimit {
-    /// What waits in `slots` slots is to be drained within `within`; [`Duration::MAX`] lets all of them be used.
+    /// What waits in `slots` slots is to be drained within `within`; [`Duration::MAX`] lets all of
+    /// them be used.
     pub fn new(within: Duration, slots: u32) -> BacklogLimit {
         let limit = if within == Duration::MAX { slots } else { slots.min(64) };
         BacklogLimit { within, slots, block_ns: None, limit, short: Default::default() }
@@ -44,7 +46,8 @@ impl BacklogLimit {
             return None;
         }
         let now = time.as_secs_f64() * 1e9 / f64::from(blocks);
-        // A thread that was interrupted tells nothing about the device: one measurement counts at most double.
+        // A thread that was interrupted tells nothing about the device: one measurement counts at
+        // most double.
         let known = self.block_ns.unwrap_or(now);
         let block_ns = known + (now.min(known * 2.0) - known) / NEWEST;
         self.block_ns = Some(block_ns);

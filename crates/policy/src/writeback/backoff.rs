@@ -1,15 +1,17 @@
 //! Drain backoff: when a drain thread goes on, sleeps for a short time, or parks until it is woken.
 //!
-//! Waking a parked thread costs a writer as much as ten writes. So a thread that finds no work first
-//! sleeps for short, growing times, and parks only after a while without work. Blocks wait no longer than
-//! the longest of these sleeps, a busy cache wakes no thread, and an idle cache costs no CPU time.
+//! Waking a parked thread costs a writer as much as ten writes. So a thread that finds no work
+//! first sleeps for short, growing times, and parks only after a while without work. Blocks wait no
+//! longer than the longest of these sleeps, a busy cache wakes no thread, and an idle cache costs
+//! no CPU time.
 
 use std::time::Duration;
 
 /// The first sleep.
 const SLEEP_MIN: Duration = Duration::from_micros(30);
 
-/// The longest sleep without asking to be woken: what a block may wait, beside the system's own delay of some 60 µs.
+/// The longest sleep without asking to be woken: what a block may wait, beside the system's own
+/// delay of some 60 µs.
 const SLEEP_MAX: Duration = Duration::from_micros(300);
 
 /// Time without work after which it is worth being woken.

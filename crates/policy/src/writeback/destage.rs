@@ -1,13 +1,17 @@
 //! Destaging: when a disk cache writes its dirty blocks to its disk, and how many at once.
 //!
-//! Blocks that wait may be overwritten meanwhile, and then cost the disk one write less; and a disk that is left alone answers
-//! reads sooner. But a cache full of dirty blocks makes writers wait for the disk. So while writers are busy nothing is written below half
-//! of the limit of dirty blocks; above it the disk gets the more of the time the closer the limit comes, and all of it from there on.
-//! When writers pause, or blocks have waited for the longest time allowed, everything is written.
+//! Blocks that wait may be overwritten meanwhile, and then cost the disk one write less; and a disk
+//! that is left alone answers reads sooner. But a cache full of dirty blocks makes writers wait for
+//! the disk. So while writers are busy nothing is written below half of the limit of dirty blocks;
+//! above it the disk gets the more of the time the closer the limit comes, and all of it from there
+//! on. When writers pause, or blocks have waited for the longest time allowed, everything is
+//! written.
 //!
-//! From the limit on, the disk's time is what writers share, and blocks that cost it more than their part may wait: each for two sweeps. So a block is written by
-//! the third sweep that comes past it, where it is by the first one otherwise: while writers press, that is how old it can become, and the longest time
-//! allowed holds only if three sweeps take no longer. Below the limit nothing is left out, and when writers pause neither.
+//! From the limit on, the disk's time is what writers share, and blocks that cost it more than
+//! their part may wait: each for two sweeps. So a block is written by the third sweep that comes
+//! past it, where it is by the first one otherwise: while writers press, that is how old it can
+//! become, and the longest time allowed holds only if three sweeps take no longer. Below the limit
+//! nothing is left out, and when writers pause neither.
 
 use std::time::Duration;
 
@@ -20,7 +24,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// The share of the time that the disk gets at least when it gets any.
 const DUTY_MIN: f64 = 0.05;
 
-/// The longest wait between two steps, and between two looks at a cache where nothing is to be done.
+/// The longest wait between two steps, and between two looks at a cache where nothing is to be
+/// done.
 const WAIT_MAX: Duration = Duration::from_millis(20);
 
 /// How long a step is to take: a request of somebody else waits no longer for the disk.
@@ -29,7 +34,8 @@ const STEP: Duration = Duration::from_millis(5);
 /// The same from the limit on: larger writes are faster.
 const STEP_PRESSED: Duration = Duration::from_millis(25);
 
-/// The part of the limit that such a step takes at most, unless that is less than any other takes: what is on its way to the disk is no room yet.
+/// The part of the limit that such a step takes at most, unless that is less than any other takes:
+/// what is on its way to the disk is no room yet.
 const STEP_PRESSED_SHARE: u32 = 32;
 
 /// Blocks of a step while it is not known how fast the disk is.
@@ -92,8 +98,8 @@ pub enum SweepScope {
     /// All that is dirty.
     #[default]
     Everything,
-    /// All that is dirty, except that a short run of dirty blocks may be postponed to the next sweep, each
-    /// block twice. A run is followed to its ends: a disk writes neighbours for less.
+    /// All that is dirty, except that a short run of dirty blocks may be postponed to the next
+    /// sweep, each block twice. A run is followed to its ends: a disk writes neighbours for less.
     Neighbours,
 }
 
@@ -184,8 +190,8 @@ impl Destage {
         Throttle { dirty_blocks: self.limits.dirty_blocks, block_ns: self.block_ns.unwrap_or(0.0) }
     }
 
-    /// Blocks that became dirty before the oldest allowed time are to be written now. Their number is not known; all that are dirty
-    /// then are written, which takes them in.
+    /// Blocks that became dirty before the oldest allowed time are to be written now. Their number
+    /// is not known; all that are dirty then are written, which takes them in.
     fn note_age(&mut self, now: Duration, dirty: u32) {
         let since = *self.dirty_since.get_or_insert(now);
         if now.saturating_sub(since) >= self.limits.age {
@@ -218,10 +224,11 @@ pub struct Throttle {
 }
 
 impl Throttle {
-    /// Returns the delay for each block that a writer writes while `dirty` of `blocks` blocks are dirty.
+    /// Returns the delay for each block that a writer writes while `dirty` of `blocks` blocks are
+    /// dirty.
     ///
-    /// It is zero up to the limit and grows from there on, to twice the disk's time for a block if no block
-    /// is clean. So writers become as slow as the disk before they have to wait for it.
+    /// It is zero up to the limit and grows from there on, to twice the disk's time for a block if
+    /// no block is clean. So writers become as slow as the disk before they have to wait for it.
     pub fn delay(&self, dirty: u32, blocks: u32) -> Duration {
         let (over, room) = (dirty.saturating_sub(self.dirty_blocks), blocks.saturating_sub(self.dirty_blocks));
         let share = f64::from(over) / f64::from(room.max(1));
@@ -229,7 +236,8 @@ impl Throttle {
     }
 }
 
-/// `known` after `now` came to it. One measurement counts at most double: an interrupted thread tells nothing about the disk.
+/// `known` after `now` came to it. One measurement counts at most double: an interrupted thread
+/// tells nothing about the disk.
 fn mean(known: Option<f64>, now: f64) -> f64 {
     let known = known.unwrap_or(now);
     known + (now.min(known * 2.0) - known) / NEWEST
@@ -257,8 +265,9 @@ mod tests {
         Load { dirty, writes }
     }
 
-    /// A cache of 14,000 blocks in front of a disk that takes 20 µs for a block, written to with `writes_per_ms`, for `time`. Answers
-    /// the most blocks that were dirty after the first tenth, and the blocks that were written to the disk.
+    /// A cache of 14,000 blocks in front of a disk that takes 20 µs for a block, written to with
+    /// `writes_per_ms`, for `time`. Answers the most blocks that were dirty after the first tenth,
+    /// and the blocks that were written to the disk.
     fn run(writes_per_ms: u32, time: Duration) -> (u32, u32) {
         let mut destage = Destage::new(LIMITS);
         let (mut now, mut dirty, mut writes, mut most, mut destaged) = (Duration::ZERO, 0_u32, 0_u64, 0, 0);

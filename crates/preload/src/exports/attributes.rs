@@ -1,4 +1,5 @@
-//! Functions that set what a sync makes durable besides contents, size, mode and owner: nothing is kept of a file whose next sync has to do that.
+//! Functions that set what a sync makes durable besides contents, size, mode and owner: nothing is
+//! kept of a file whose next sync has to do that.
 
 use super::changes::{attributing, settle_contents};
 use crate::follow::change;

@@ -4,7 +4,8 @@ use super::{attributes, changes, numbers, syncs, unseen, writes};
 use crate::{asked, descriptors, follow, names, next};
 use libc::{c_char, c_int, c_long, c_uint, dev_t, mode_t, open_how};
 
-/// As in libc. Calls that write, sync, close, open, rename, cut or date are made by the exports; queues of requests are announced.
+/// As in libc. Calls that write, sync, close, open, rename, cut or date are made by the exports;
+/// queues of requests are announced.
 ///
 /// # Safety
 /// L1; arguments that a call does not have are read from where they would be, and handed on.
@@ -61,7 +62,8 @@ fn path(word: c_long) -> *const c_char {
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "as the kernel itself cuts its registers")]
 unsafe fn that_writes(number: c_long, [a, b, c, d, e, f]: [c_long; 6]) -> Option<c_long> {
     let (fd, bytes) = (a as c_int, b as *const _);
-    // SAFETY: the caller's promise. On 64 bits the kernel takes an offset from one word, and ignores the one behind it.
+    // SAFETY: the caller's promise. On 64 bits the kernel takes an offset from one word, and
+    // ignores the one behind it.
     Some(unsafe {
         match number {
             libc::SYS_write => writes::write(fd, bytes, c as usize) as c_long,
@@ -127,7 +129,9 @@ unsafe fn that_syncs_or_numbers(number: c_long, [a, b, c, ..]: [c_long; 6]) -> O
     })
 }
 
-/// The flags, and how paths are resolved, of the `len` bytes at `how` that an `openat2` gets. None: the kernel refuses them, or has no such call. It is asked to open what has no name, to read them first.
+/// The flags, and how paths are resolved, of the `len` bytes at `how` that an `openat2` gets. None:
+/// the kernel refuses them, or has no such call. It is asked to open what has no name, to read them
+/// first.
 ///
 /// # Safety
 /// L1.

@@ -27,7 +27,8 @@ pub(super) unsafe fn settle_contents(folder: c_int, path: *const c_char) {
     }
 }
 
-/// The attributes of what is at `path` are going to be set: the same, and if it is a folder, it changes until the answer's end.
+/// The attributes of what is at `path` are going to be set: the same, and if it is a folder, it
+/// changes until the answer's end.
 ///
 /// # Safety
 /// L1.
@@ -84,7 +85,8 @@ unsafe fn settle_renamed(folder: c_int, path: *const c_char) {
     }
 }
 
-/// Opens by `call`; nothing is kept of what it cuts. If a file may be made, with `mode`, it may be a young one.
+/// Opens by `call`; nothing is kept of what it cuts. If a file may be made, with `mode`, it may be
+/// a young one.
 ///
 /// # Safety
 /// L1.
@@ -142,7 +144,8 @@ macro_rules! opens {
     )* };
 }
 
-// The names that begin with underscores are what `open` becomes in programs compiled with fortification, or libc's own second names.
+// The names that begin with underscores are what `open` becomes in programs compiled with
+// fortification, or libc's own second names.
 opens!(open = openat; open64 = openat64; __open_2 = __openat_2; __open64_2 = __openat64_2; __open; __open64);
 
 macro_rules! creates {
@@ -246,7 +249,8 @@ macro_rules! truncates {
 
 truncates!(truncate, ftruncate, fallocate, posix_fallocate; truncate64, ftruncate64, fallocate64, posix_fallocate64);
 
-/// A change that the next sync is to make durable by the kernel. Where each write is a sync, some kernels sync it at once, so it is one here.
+/// A change that the next sync is to make durable by the kernel. Where each write is a sync, some
+/// kernels sync it at once, so it is one here.
 fn in_place(fd: c_int, call: impl FnOnce() -> c_int) -> c_int {
     let mut answer = 0;
     let followed = follow::write(fd, Aim::Anywhere, Source::Unknown, || {
@@ -307,7 +311,8 @@ unsafe fn renamed(
     call: impl FnOnce() -> c_int,
 ) -> c_int {
     let prepare = || {
-        // SAFETY: L1. What is at the new path goes, or is exchanged: either way it is no longer there.
+        // SAFETY: L1. What is at the new path goes, or is exchanged: either way it is no longer
+        // there.
         unsafe {
             settle_renamed(from, old);
             settle_renamed(to, new);
@@ -432,7 +437,8 @@ pub(super) unsafe extern "C-unwind" fn __xmknodat(
     mode: mode_t,
     device: *const dev_t,
 ) -> c_int {
-    // There is no other version on machines of 64 bits. Newer libraries have this function for such programs alone, so it is not to be found by its name.
+    // There is no other version on machines of 64 bits. Newer libraries have this function for such
+    // programs alone, so it is not to be found by its name.
     if version != 0 {
         return follow::failed(Errno::INVAL);
     }

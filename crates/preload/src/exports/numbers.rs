@@ -6,7 +6,8 @@ use rustix::io::Errno;
 
 macro_rules! closes {
     ($($name:ident),*) => { $(
-        /// As in libc. The line's own number and those of quiet descriptors are nothing that the program opened.
+        /// As in libc. The line's own number and those of quiet descriptors are nothing that the
+        /// program opened.
         ///
         /// # Safety
         /// L1.

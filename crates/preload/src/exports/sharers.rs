@@ -1,6 +1,8 @@
-//! Functions that may begin a process with this memory and descriptors of its own: a number means something else there than here.
+//! Functions that may begin a process with this memory and descriptors of its own: a number means
+//! something else there than here.
 //!
-//! Each is passed on by a jump, as what calls it may return twice, or on another stack. On other machines than this every process is taken for such a one.
+//! Each is passed on by a jump, as what calls it may return twice, or on another stack. On other
+//! machines than this every process is taken for such a one.
 #![cfg(target_arch = "x86_64")]
 
 use crate::{descriptors, next};

@@ -143,7 +143,8 @@ closes!(fclose = fclose, _IO_fclose = fclose, pclose = pclose);
 /// As in libc: a stream for the time of the call.
 ///
 /// # Safety
-/// L1. A list of arguments is passed as its address on all machines of 64 bits that this is built for.
+/// L1. A list of arguments is passed as its address on all machines of 64 bits that this is built
+/// for.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn vdprintf(fd: c_int, format: *const c_char, arguments: *mut c_void) -> c_int {
     follow::abandon_unseen(fd);
@@ -180,7 +181,8 @@ extern "C" fn before_dprintf_chk(fd: c_int) -> *mut c_void {
     next::dprintf_chk_at()
 }
 
-/// A function of any arguments: registers that carry them are kept over a call of `$before`, and the next definition is jumped to.
+/// A function of any arguments: registers that carry them are kept over a call of `$before`, and
+/// the next definition is jumped to.
 #[cfg(target_arch = "x86_64")]
 macro_rules! passes_on {
     ($($name:ident after $before:ident;)*) => { $(

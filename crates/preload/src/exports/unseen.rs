@@ -168,7 +168,8 @@ queues! {
 
 macro_rules! spawns {
     ($($name:ident),*) => { $(
-        /// As in libc. What its actions open is opened inside of libc: no name is held that one of them could be.
+        /// As in libc. What its actions open is opened inside of libc: no name is held that one of
+        /// them could be.
         ///
         /// # Safety
         /// L1.

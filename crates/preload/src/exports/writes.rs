@@ -134,15 +134,18 @@ moves!(splice, copy_file_range);
 /// `FICLONE`, `FICLONERANGE`, `FIDEDUPERANGE`: requests that put other files' blocks into a file.
 pub(super) const CLONES: [c_ulong; 3] = [0x4004_9409, 0x4020_940d, 0xc018_9436];
 
-/// `FS_IOC_SETFLAGS`, the same of a program of 32 bits, `FS_IOC_FSSETXATTR`, and two `FS_IOC_SETVERSION`: requests that set attributes of a file.
+/// `FS_IOC_SETFLAGS`, the same of a program of 32 bits, `FS_IOC_FSSETXATTR`, and two
+/// `FS_IOC_SETVERSION`: requests that set attributes of a file.
 const ATTRIBUTES: [c_ulong; 5] = [0x4008_6602, 0x4004_6602, 0x401c_5820, 0x4008_7602, 0x4008_6604];
 
-/// Whether a request says of itself that it only reads (as `FS_IOC_GETFLAGS` does), or is a terminal's.
+/// Whether a request says of itself that it only reads (as `FS_IOC_GETFLAGS` does), or is a
+/// terminal's.
 fn only_reads(number: c_ulong) -> bool {
     number >> 30 == 0b10 || number >> 8 == 0x54
 }
 
-/// As in libc. Of a folder any other request may change something, its own attributes or even what it has.
+/// As in libc. Of a folder any other request may change something, its own attributes or even what
+/// it has.
 ///
 /// # Safety
 /// L1, L4.

@@ -12,7 +12,8 @@ use tidegate_preload_wire::{Answer, FileId, Request};
 /// A name is held from this file on that was synced and is then removed.
 const HOLD_AT_ROUND: u64 = 3;
 
-/// A path at which files were synced that the kernel made durable, and how many of them were removed again. Only a memory.
+/// A path at which files were synced that the kernel made durable, and how many of them were
+/// removed again. Only a memory.
 struct Candidate {
     path: AtomicU64,
     file: [AtomicU64; 2],
@@ -25,7 +26,8 @@ static CANDIDATES: [Candidate; 16] = [const {
 /// Which one is forgotten next.
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
-/// The kernel synced the regular file behind `descriptor`: its name may be one that is worth being held.
+/// The kernel synced the regular file behind `descriptor`: its name may be one that is worth being
+/// held.
 pub(crate) fn synced(descriptor: i32) {
     if !process::owns_memory() || process::has_unseen_writer() {
         return;

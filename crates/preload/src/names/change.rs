@@ -25,14 +25,16 @@ pub(super) fn forget_all() {
     UNDER_WAY.store(0, Ordering::SeqCst);
 }
 
-/// A change of a folder that is under way, until [`Change::end`]. No destructor ends it: the call may be the end of a cancelled thread, and the kernel syncs the folder each time from then on.
+/// A change of a folder that is under way, until [`Change::end`]. No destructor ends it: the call
+/// may be the end of a cancelled thread, and the kernel syncs the folder each time from then on.
 #[derive(Clone, Copy)]
 pub(crate) struct Change {
     /// The table's epoch when it began; none: nothing is followed.
     epoch: Option<u32>,
     /// The folder, if any name was held then.
     folder: Option<FileId>,
-    /// What stands for the name in it; without a folder, that of a file that is opened and there already.
+    /// What stands for the name in it; without a folder, that of a file that is opened and there
+    /// already.
     name: Option<FileId>,
 }
 
@@ -114,7 +116,8 @@ pub(super) fn settle_others(folder: FileId) {
     });
 }
 
-/// What is told of names in `folder` that others hold, or of `name`, is not going to be true, or is not already.
+/// What is told of names in `folder` that others hold, or of `name`, is not going to be true, or is
+/// not already.
 fn settle_touched(folder: FileId, name: Option<FileId>) {
     settle_others(folder);
     in_folder(folder).filter(|held| Some(held.id()) == name && held.may_tell()).for_each(Held::settle);
@@ -128,7 +131,8 @@ pub(crate) fn settle_all() {
     super::leave_all();
 }
 
-/// The names in the folder behind `descriptor`, if it is one: it is going to be synced where nobody looks.
+/// The names in the folder behind `descriptor`, if it is one: it is going to be synced where nobody
+/// looks.
 pub(crate) fn settle_in(descriptor: i32) {
     let folder = if process::names_are_held() { asked::stat(descriptor).filter(is_folder) } else { None };
     let names = folder.map(|stat| asked::id(&stat)).into_iter().flat_map(process::names_in);

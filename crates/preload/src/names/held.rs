@@ -55,7 +55,8 @@ pub(super) struct Held {
     born_ns: AtomicU64,
     /// Goes up when a change of the folder begins, and when it has ended.
     changes: AtomicU64,
-    /// What that was when the kernel was asked to sync the folder last, and the folder's mode and owner then.
+    /// What that was when the kernel was asked to sync the folder last, and the folder's mode and
+    /// owner then.
     settled: AtomicU64,
     attributes: [AtomicU64; 2],
     log: UnsafeCell<Given>,
@@ -141,7 +142,8 @@ impl Held {
         }
     }
 
-    /// Takes the place, if it is free, for `name` in `folder`; its lock is taken then, and to be given by [`Held::set_given`].
+    /// Takes the place, if it is free, for `name` in `folder`; its lock is taken then, and to be
+    /// given by [`Held::set_given`].
     pub(super) fn occupy(&self, folder: FileId, name: Bytes) -> bool {
         if self.is_taken() || !self.lock.take() {
             return false;
@@ -213,7 +215,8 @@ impl Held {
         self.tells.load(Ordering::SeqCst) || self.file().is_some()
     }
 
-    /// What `act` does with the lock. None: this very thread has it already, below a signal handler.
+    /// What `act` does with the lock. None: this very thread has it already, below a signal
+    /// handler.
     pub(super) fn locked<T>(&self, act: impl FnOnce() -> T) -> Option<T> {
         self.lock.take().then(|| {
             let done = act();
@@ -225,7 +228,8 @@ impl Held {
     /// In a forked child: the name is the parent's.
     pub(super) fn leave_as_forked(&self) {
         self.lock.reset();
-        // SAFETY: L5; no other thread exists here. Nothing is dropped, as the parent's mapping is not here; another thread of the parent may have been storing it.
+        // SAFETY: L5; no other thread exists here. Nothing is dropped, as the parent's mapping is
+        // not here; another thread of the parent may have been storing it.
         unsafe { self.log.get().write(Given::Nothing) };
         store(&self.file, NOBODY);
         self.generation.fetch_add(1, Ordering::AcqRel);
@@ -268,7 +272,8 @@ impl Held {
         Some(load(&self.file)).filter(|file| *file != NOBODY)
     }
 
-    /// Says to others which file has the name now: `now` instead of `before`. False: it is not this process's to say any more.
+    /// Says to others which file has the name now: `now` instead of `before`. False: it is not this
+    /// process's to say any more.
     fn say(&self, before: u64, now: u64) -> bool {
         let said = |words: &[AtomicU64; 2]| {
             words[1].compare_exchange(before, now, Ordering::AcqRel, Ordering::Acquire).is_ok()
@@ -319,13 +324,15 @@ impl Held {
         self.is_taken.store(false, Ordering::Release);
     }
 
-    /// Has the supervisor bring the file and its folder to the disk: nothing is told of the name any more.
+    /// Has the supervisor bring the file and its folder to the disk: nothing is told of the name
+    /// any more.
     pub(super) fn settle(&self) {
         let _ = line::ask(Request::Settle(self.id()), None);
         self.leave();
     }
 
-    /// What a sync of the folder that begins now makes durable; none, if any change may be under way.
+    /// What a sync of the folder that begins now makes durable; none, if any change may be under
+    /// way.
     pub(super) fn mark(&self, folder: &Stat) -> Mark {
         // First: what begins behind it counts as another.
         let changes = self.changes.load(Ordering::SeqCst);
@@ -344,7 +351,8 @@ impl Held {
         }
     }
 
-    /// Notes write `number` of the file, which has ended. False: another file has the name by now, or none.
+    /// Notes write `number` of the file, which has ended. False: another file has the name by now,
+    /// or none.
     pub(super) fn note(&self, generation: u32, number: u64, place: Place, bytes: Option<&[u8]>) -> bool {
         if !self.lock.take() {
             // A signal handler, come between the lines of what it interrupted.
@@ -380,7 +388,8 @@ impl Held {
         let same = self.generation() == generation && self.is_file(&stat, asked::born_ns(descriptor));
         let way = if same { self.commit_locked(descriptor, &stat) } else { Way::NotYoung };
         if matches!(way, Way::Outgrown) {
-            // Another thread is not to commit what is older than what the kernel is going to promise.
+            // Another thread is not to commit what is older than what the kernel is going to
+            // promise.
             self.spoil();
         }
         self.lock.give();
@@ -441,7 +450,8 @@ impl Held {
         told && known && self.is_settled() && self.is_allowed()
     }
 
-    /// Commits what the young file is now, if it has a name that is not durable, and can be followed: its folder is behind `descriptor`.
+    /// Commits what the young file is now, if it has a name that is not durable, and can be
+    /// followed: its folder is behind `descriptor`.
     pub(super) fn tell(&self, descriptor: i32) {
         let Some(file) = self.file().filter(|_| !self.counts.load(Ordering::Acquire) && self.lock.take()) else {
             return;
@@ -449,7 +459,8 @@ impl Held {
         let bytes = self.name();
         let name = bytes.get(..usize::from(bytes[NAME_BYTES - 1])).unwrap_or_default();
         let stat = with_end(name, |name| rustix::fs::statat(borrowed(descriptor), name, AtFlags::SYMLINK_NOFOLLOW));
-        // The kernel has it below this name, in a folder whose changes are all told of; and nobody else removed what is young.
+        // The kernel has it below this name, in a folder whose changes are all told of; and nobody
+        // else removed what is young.
         if let Some(Ok(stat)) = stat
             && asked::id(&stat) == file
             && self.file() == Some(file)
@@ -459,7 +470,8 @@ impl Held {
         self.lock.give();
     }
 
-    /// The kernel synced the folder, with these changes, and with the file of `generation`: if the strip does not tell of that, it tells nothing from now on.
+    /// The kernel synced the folder, with these changes, and with the file of `generation`: if the
+    /// strip does not tell of that, it tells nothing from now on.
     pub(super) fn folder_synced(&self, mark: Mark, generation: u32) {
         self.set_settled(mark);
         let same = || self.generation() == generation;
@@ -496,8 +508,9 @@ impl Held {
         disclaimed
     }
 
-    /// Makes the young file that `open` asks for, unless there is one, or another file has the name. The lock is held. Its descriptor, and whether it is young: if not, it has a name of which the
-    /// strip may tell something else.
+    /// Makes the young file that `open` asks for, unless there is one, or another file has the
+    /// name. The lock is held. Its descriptor, and whether it is young: if not, it has a name of
+    /// which the strip may tell something else.
     pub(super) fn create(
         &self,
         folder: BorrowedFd<'_>,
@@ -529,7 +542,8 @@ impl Held {
         Some((descriptor, is_young))
     }
 
-    /// Removes the young file by `path`, if that is its only name. The lock is held. What became of it, and whether the strip tells so.
+    /// Removes the young file by `path`, if that is its only name. The lock is held. What became of
+    /// it, and whether the strip tells so.
     pub(super) fn remove(&self, folder: c_int, path: &CStr) -> Option<(Result<(), Errno>, bool)> {
         let file = self.file()?;
         let is_it = matches!(named(GivenPath::of(folder, path), false), Named::File(found, 1) if found == file);

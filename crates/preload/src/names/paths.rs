@@ -44,7 +44,8 @@ pub(super) fn folder_at(folder: c_int, above: &[u8]) -> Option<FileId> {
 
 /// `folder` for one call of the kernel.
 pub(super) fn borrowed(folder: c_int) -> BorrowedFd<'static> {
-    // SAFETY: a closed number is an error, not a danger; -100 stands for the current folder as it does in libc.
+    // SAFETY: a closed number is an error, not a danger; -100 stands for the current folder as it
+    // does in libc.
     unsafe { BorrowedFd::borrow_raw(folder) }
 }
 

@@ -1,6 +1,7 @@
 //! Programs on a file system on a subject: RocksDB's own benchmark, and Filebench's personalities.
 //!
-//! The path is longer than the paper's: Ext4, a loop device, FUSE, NBD, the subject. What it takes lies on every bar alike.
+//! The path is longer than the paper's: Ext4, a loop device, FUSE, NBD, the subject. What it takes
+//! lies on every bar alike.
 
 use super::MEDIUM;
 use super::stacks::Kind;
@@ -73,8 +74,8 @@ pub fn store(scale: Scale) -> anyhow::Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// A figure for each of `workloads`, which are name, id, the paper's figure and title: microseconds of an operation by the size of values. `benchmark`
-/// runs all of them in turn, below a folder.
+/// A figure for each of `workloads`, which are name, id, the paper's figure and title: microseconds
+/// of an operation by the size of values. `benchmark` runs all of them in turn, below a folder.
 pub(super) fn by_value_size<const WORKLOADS: usize>(
     scale: Scale,
     workloads: [(&str, &str, &str, &str); WORKLOADS],

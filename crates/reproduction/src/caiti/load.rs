@@ -1,11 +1,11 @@
 //! Closed-loop writers, as fio's jobs are, and the time of each of their requests.
 //!
-//! A request first takes what the system call, the file system and the block layer take in the paper ([`path_ns`]): the writer spins for so long, as a core
-//! does that runs them.
+//! A request first takes what the system call, the file system and the block layer take in the
+//! paper ([`path_ns`]): the writer spins for so long, as a core does that runs them.
 //!
-//! Blocks are drawn before the clock starts, and a request's time goes into memory that was touched before: recording costs two looks at
-//! the clock, some 50 ns, in each request alike. Beside the writers runs what Ext4 would send: a flush every five seconds that nobody
-//! waits for.
+//! Blocks are drawn before the clock starts, and a request's time goes into memory that was touched
+//! before: recording costs two looks at the clock, some 50 ns, in each request alike. Beside the
+//! writers runs what Ext4 would send: a flush every five seconds that nobody waits for.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +22,8 @@ pub(crate) const CAITI_NS: f64 = 4410.0;
 /// The part of a write's time that passes before it reaches Caiti (§ 5.2, Fig. 7).
 const BEFORE_CAITI: f64 = 0.54;
 
-/// What the system call, the file system and the block layer take of a request in the paper, in nanoseconds.
+/// What the system call, the file system and the block layer take of a request in the paper, in
+/// nanoseconds.
 pub fn path_ns() -> u64 {
     whole(CAITI_NS * BEFORE_CAITI)
 }
@@ -61,7 +62,8 @@ pub struct Times {
 }
 
 impl Times {
-    /// Nanoseconds for each request: all the time over all the requests, as fio's mean over a whole run.
+    /// Nanoseconds for each request: all the time over all the requests, as fio's mean over a whole
+    /// run.
     pub fn per_request(&self) -> f64 {
         self.total.as_nanos() as f64 / self.writes.len() as f64
     }

@@ -1,11 +1,12 @@
 //! The experiments on the paper's platform, 36 cores over Optane, in virtual time.
 //!
-//! Two sets of costs, each a group of figures of its own. *Told*: what the literature says of the parts of that machine, fixed before any of
-//! this ran, and fitted to nothing. *Fitted*: one number more, the speed at which a core streams to that Optane, from the paper's own bar of
-//! raw PMem. What changes between the two is what that number explains.
+//! Two sets of costs, each a group of figures of its own. *Told*: what the literature says of the
+//! parts of that machine, fixed before any of this ran, and fitted to nothing. *Fitted*: one number
+//! more, the speed at which a core streams to that Optane, from the paper's own bar of raw PMem.
+//! What changes between the two is what that number explains.
 //!
-//! Everything is smaller by the same factor: a cache of 16 MiB for the paper's 512 MiB, blocks over 1 GiB, the journal's flush every 156 ms for
-//! its five seconds.
+//! Everything is smaller by the same factor: a cache of 16 MiB for the paper's 512 MiB, blocks over
+//! 1 GiB, the journal's flush every 156 ms for its five seconds.
 
 mod crew;
 pub mod inside;
@@ -333,7 +334,8 @@ pub fn improvements(scale: Scale) -> anyhow::Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// What explains the differences to the paper: one number more is fitted at each place, and the bars that no number was fitted to follow.
+/// What explains the differences to the paper: one number more is fitted at each place, and the
+/// bars that no number was fitted to follow.
 pub fn reasons(scale: Scale) -> anyhow::Result<Vec<Figure>> {
     let steps = [
         ("told", Platform::told()?),

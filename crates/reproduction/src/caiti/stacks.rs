@@ -1,4 +1,5 @@
-//! The ways to write a block that the experiments compare, each ready to be used: the device, and the thread beside it.
+//! The ways to write a block that the experiments compare, each ready to be used: the device, and
+//! the thread beside it.
 
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
@@ -88,7 +89,8 @@ impl Kind {
         }
     }
 
-    /// Sets it up over a fresh medium with room for `bytes`, slowed to `profile`, with a cache of `cache_bytes` if it has one.
+    /// Sets it up over a fresh medium with room for `bytes`, slowed to `profile`, with a cache of
+    /// `cache_bytes` if it has one.
     pub fn stack(self, profile: &str, bytes: u64, cache_bytes: u64) -> anyhow::Result<Stack> {
         let slots = u32::try_from(cache_bytes / 4096).context("a cache of less than 16 TiB")?;
         match self {

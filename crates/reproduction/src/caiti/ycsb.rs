@@ -1,6 +1,8 @@
-//! LevelDB on a file system on each subject: the workloads of its own db_bench (Fig. 8), and YCSB's (Fig. 9).
+//! LevelDB on a file system on each subject: the workloads of its own db_bench (Fig. 8), and YCSB's
+//! (Fig. 9).
 //!
-//! The client is a program of its own, because it needs LevelDB's library. It is built before anything is measured.
+//! The client is a program of its own, because it needs LevelDB's library. It is built before
+//! anything is measured.
 
 use super::applications::{by_value_size, frame, kinds, mounted};
 use super::platform::point;

@@ -1,8 +1,10 @@
 //! Disks below the caches, in virtual time: who waits for one leaves its core to others.
 //!
-//! A disk does one thing at a time, reads before writes that wait. What it is busy with for a request, and what the request takes alone, are
-//! two numbers: a solid-state disk works on several requests at once. A hard disk has an arm, whose way is by the square root of the
-//! distance, and a cache that takes writes until it is full; a flush waits until the arm has followed. Off the virtual cores nothing takes time.
+//! A disk does one thing at a time, reads before writes that wait. What it is busy with for a
+//! request, and what the request takes alone, are two numbers: a solid-state disk works on several
+//! requests at once. A hard disk has an arm, whose way is by the square root of the distance, and a
+//! cache that takes writes until it is full; a flush waits until the arm has followed. Off the
+//! virtual cores nothing takes time.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -11,16 +13,19 @@ use tidegate_nbd::ram::Ram;
 use tidegate_sim::cost::{Disk as Told, disk_by_name};
 use tidegate_virtual_cores::{is_inside, now_ns, pass_time};
 
-/// A random read and a random write keep a solid-state disk busy for these times, in nanoseconds: 72,000 and 38,000 a second (Intel SSD DC S4600 of
-/// 240 GB, product specification; the smallest of its series, as the paper has 128 GB).
+/// A random read and a random write keep a solid-state disk busy for these times, in nanoseconds:
+/// 72,000 and 38,000 a second (Intel SSD DC S4600 of 240 GB, product specification; the smallest of
+/// its series, as the paper has 128 GB).
 const SSD_BUSY_NS: (u64, u64) = (13_889, 26_316);
 
-/// The least that a read of one block, and a block that is written among its neighbours, keep a solid-state disk busy, in nanoseconds.
+/// The least that a read of one block, and a block that is written among its neighbours, keep a
+/// solid-state disk busy, in nanoseconds.
 pub(super) fn least_busy_ns() -> anyhow::Result<(u64, u64)> {
     Ok((SSD_BUSY_NS.0, disk_by_name("sata-ssd")?.transfer_4k.ps / 1000))
 }
 
-/// A hard disk's average seek, over a third of its blocks, and half a turn, in nanoseconds (HGST Ultrastar 7K4000, specification).
+/// A hard disk's average seek, over a third of its blocks, and half a turn, in nanoseconds (HGST
+/// Ultrastar 7K4000, specification).
 const SEEK_NS: f64 = 8_200_000.0;
 const HALF_TURN_NS: u64 = 4_160_000;
 

@@ -1,12 +1,13 @@
-//! What Filebench's personalities dirty on a file system like Ext4, block by block, and what a journal makes of it: how many blocks are written, and
-//! how many a transaction has.
+//! What Filebench's personalities dirty on a file system like Ext4, block by block, and what a
+//! journal makes of it: how many blocks are written, and how many a transaction has.
 //!
 //! ```text
 //! | group descriptors | bitmaps of blocks | of inodes | inodes | folders | files, each in its place | a log of the program |
 //! ```
 //!
-//! A file's data, its inode, its folder, the bitmaps of its group and the group's descriptor are dirtied where an operation changes them, and stay
-//! dirty in DRAM until they are written: with a journal, all of them at each of its commits; without, at each writeback. A sync commits, or
+//! A file's data, its inode, its folder, the bitmaps of its group and the group's descriptor are
+//! dirtied where an operation changes them, and stay dirty in DRAM until they are written: with a
+//! journal, all of them at each of its commits; without, at each writeback. A sync commits, or
 //! writes what its file needs. A new file takes the place of the deleted one.
 
 use super::super::Scale;
@@ -32,8 +33,8 @@ const CACHE_BLOCKS: u32 = (2 << 20) / 16;
 const JOURNAL_BLOCKS: u64 = 32 << 10;
 const TRANSACTION_BLOCKS: usize = 8 << 10;
 
-/// Rounds of a personality between two commits, every five seconds. It sets the speed, which the paper does not tell: with it, a transaction of
-/// webproxy has the paper's 4,000 blocks.
+/// Rounds of a personality between two commits, every five seconds. It sets the speed, which the
+/// paper does not tell: with it, a transaction of webproxy has the paper's 4,000 blocks.
 const ROUNDS_A_COMMIT: u32 = 400;
 
 /// Commits between two writebacks of the same block, every thirty seconds.
@@ -42,7 +43,8 @@ const COMMITS_A_WRITEBACK: u32 = 6;
 /// Threads of varmail, whose syncs share a commit.
 const SYNCED_TOGETHER: u32 = 16;
 
-/// Blocks of a group of Ext4, inodes of 256 bytes in a block, descriptors of 64 bytes in one, files in a folder of Filebench.
+/// Blocks of a group of Ext4, inodes of 256 bytes in a block, descriptors of 64 bytes in one, files
+/// in a folder of Filebench.
 const GROUP_BLOCKS: u64 = 32 << 10;
 const INODES_A_BLOCK: u64 = 16;
 const DESCRIPTORS_A_BLOCK: u64 = 64;
@@ -123,14 +125,16 @@ impl Files {
         self.folders_at() + file / FILES_A_FOLDER
     }
 
-    /// What the file system must know again when blocks of `file` are taken or given back: a bitmap, and its group's descriptor.
+    /// What the file system must know again when blocks of `file` are taken or given back: a
+    /// bitmap, and its group's descriptor.
     fn dirty_space(&mut self, file: u64) {
         let group = file * self.room() / GROUP_BLOCKS;
         self.dirty.insert(group / DESCRIPTORS_A_BLOCK);
         self.dirty.insert(self.groups().div_ceil(DESCRIPTORS_A_BLOCK) + group);
     }
 
-    /// Deletes `file` and makes it anew, which changes its name, its inode and who has which of them.
+    /// Deletes `file` and makes it anew, which changes its name, its inode and who has which of
+    /// them.
     fn replace(&mut self, file: u64) {
         let group = file * self.room() / GROUP_BLOCKS;
         let bitmap = self.groups().div_ceil(DESCRIPTORS_A_BLOCK) + self.groups() + group;
@@ -165,7 +169,8 @@ impl Files {
         &mut self.sizes[usize::try_from(file).expect("a file of a set in memory")]
     }
 
-    /// One round of the personality's mix; returns what must be durable before it goes on, if it syncs.
+    /// One round of the personality's mix; returns what must be durable before it goes on, if it
+    /// syncs.
     fn round(&mut self) -> Vec<u64> {
         let (one, other) = (self.any(), self.any());
         self.replace(one);
@@ -339,7 +344,8 @@ mod tests {
             (files.dirty.len(), needed.len())
         };
         let (blocks, needed) = dirtied(Personality::FileServer);
-        // Two inodes and a folder, two bitmaps of blocks and one of inodes, one block of descriptors; less where the files are neighbours.
+        // Two inodes and a folder, two bitmaps of blocks and one of inodes, one block of
+        // descriptors; less where the files are neighbours.
         assert!((32 + 4 + 5..=32 + 4 + 7).contains(&blocks), "{blocks}");
         assert_eq!(needed, 0, "nothing is synced");
         assert_eq!(dirtied(Personality::WebProxy), (4 + 4 + 6, 0));

@@ -1,4 +1,5 @@
-//! Users of a stack that each do one thing after the other: random reads and writes as fio does them, and TPC-C's transactions.
+//! Users of a stack that each do one thing after the other: random reads and writes as fio does
+//! them, and TPC-C's transactions.
 
 use super::disks::Spent;
 use super::orders::{Ends, PAGES, Pages};
@@ -17,7 +18,8 @@ pub struct Asked {
     pub work: Work,
     /// Users at once.
     pub users: u32,
-    /// Requests or transactions before time is told, then before those that are measured, and those: of all users.
+    /// Requests or transactions before time is told, then before those that are measured, and
+    /// those: of all users.
     pub filling: u32,
     /// See `filling`.
     pub warm: u32,
@@ -28,7 +30,8 @@ pub struct Asked {
 /// What one user does at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// A random read or write of a file; this many among ten are writes. What all users write is committed when there is enough of it.
+    /// A random read or write of a file; this many among ten are writes. What all users write is
+    /// committed when there is enough of it.
     Random(u64),
     /// A transaction of TPC-C, committed by itself.
     Orders,
@@ -57,7 +60,8 @@ impl Taken {
 /// Pages that the store of TPC-C keeps in DRAM: 1 GiB, 128 times smaller.
 const BUFFERED: usize = 2048;
 
-/// What users share. All run on one thread of the system and none holds its lock over a point, so none waits for it.
+/// What users share. All run on one thread of the system and none holds its lock over a point, so
+/// none waits for it.
 #[derive(Default)]
 struct Shared {
     together: Vec<u64>,

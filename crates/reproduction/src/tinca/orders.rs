@@ -1,8 +1,10 @@
-//! TPC-C's transactions as sets of pages: what each of its five kinds reads and writes of a store of 4 KiB pages, by the rules of the benchmark's
-//! specification (revision 5.11): its mix, its sizes of tables and rows, its skew (`NURand`), its parts of remote warehouses.
+//! TPC-C's transactions as sets of pages: what each of its five kinds reads and writes of a store
+//! of 4 KiB pages, by the rules of the benchmark's specification (revision 5.11): its mix, its
+//! sizes of tables and rows, its skew (`NURand`), its parts of remote warehouses.
 //!
-//! Pages of index trees above the leaves are taken to be in DRAM and are left out. Rows are not locked: users wait for each other at the store
-//! alone. What a transaction changed is committed with its pages, all together.
+//! Pages of index trees above the leaves are taken to be in DRAM and are left out. Rows are not
+//! locked: users wait for each other at the store alone. What a transaction changed is committed
+//! with its pages, all together.
 
 use tidegate_sim::Rng;
 
@@ -103,7 +105,8 @@ impl Pages {
         ends.lines[at] += lines;
     }
 
-    /// Clause 2.5: 15 of 100 customers are another warehouse's; 60 of 100 are found by name, of whom there are three.
+    /// Clause 2.5: 15 of 100 customers are another warehouse's; 60 of 100 are found by name, of
+    /// whom there are three.
     fn payment(&mut self, home: u64, random: &mut Rng, ends: &mut Ends) {
         self.change(warehouse(home));
         self.change(districts(home));

@@ -1,8 +1,10 @@
-//! What a writer feels of destaging: how long its durable writes take while the disk is kept busy, against the same writes while nothing is destaged; and
-//! how evenly writes go on that come faster than the disk.
+//! What a writer feels of destaging: how long its durable writes take while the disk is kept busy,
+//! against the same writes while nothing is destaged; and how evenly writes go on that come faster
+//! than the disk.
 //!
-//! First the disk's speed is measured: how many blocks are destaged in a second while writers ask for as much as they can. Then writes come at a part
-//! of that speed, at random times, to a cache that is full and as dirty as 90 % of what it may be.
+//! First the disk's speed is measured: how many blocks are destaged in a second while writers ask
+//! for as much as they can. Then writes come at a part of that speed, at random times, to a cache
+//! that is full and as dirty as 90 % of what it may be.
 
 use super::super::Scale;
 use super::super::figure::{Chart, Figure, Point, Series};
@@ -47,7 +49,8 @@ enum Destaging {
     Idle,
 }
 
-/// Single blocks, written at random times, `per_second` of them. Fewer than the cache may have dirty.
+/// Single blocks, written at random times, `per_second` of them. Fewer than the cache may have
+/// dirty.
 fn writes(ground: &Ground, destaging: Destaging, per_second: f64) -> anyhow::Result<Vec<Write>> {
     let stand = Stand::of(Kind::TIDEGATE, ground)?;
     let dirty = if destaging == Destaging::Beside { u64::from(limits().dirty_blocks) * 9 / 10 } else { 0 };
@@ -86,7 +89,8 @@ fn write_in_time(stack: &dyn Stack, user: u32, count: u32, gap_ns: u64) -> Vec<W
     (0..count).map(write).collect()
 }
 
-/// The time that one of a thousand writes exceeds, from when it was due, and the longest time of one from its beginning.
+/// The time that one of a thousand writes exceeds, from when it was due, and the longest time of
+/// one from its beginning.
 fn slow_ns(writes: &[Write]) -> [f64; 2] {
     let mut times: Vec<u64> = writes.iter().map(|write| write.end - write.due).collect();
     times.sort_unstable();
@@ -116,7 +120,8 @@ pub fn pace(scale: Scale) -> anyhow::Result<Vec<Figure>> {
     Ok(vec![below(scale, speed)?, above(scale, speed)?])
 }
 
-/// The series of the first figure: what 999 writes of a thousand do not exceed, while the cache destages.
+/// The series of the first figure: what 999 writes of a thousand do not exceed, while the cache
+/// destages.
 pub const BESIDE: &str = "99.9th percentile, destaging";
 /// What they do not exceed while it does not.
 pub const IDLE: &str = "99.9th percentile, not destaging";

@@ -1,4 +1,5 @@
-//! What is compared: the transactional cache and its rivals, over memory and disks that take virtual time, with what goes on beside the users.
+//! What is compared: the transactional cache and its rivals, over memory and disks that take
+//! virtual time, with what goes on beside the users.
 
 use super::disks::{Make, SlowDisk};
 use anyhow::{Context, bail};
@@ -54,7 +55,8 @@ impl Kind {
     /// As it was published.
     pub const CLASSIC: Kind = Kind::Classic { journal: true, metadata: true, flushes: true };
 
-    /// What the paper says of it where Tidegate's place has `ours` times Classic's value. It describes UBJ, and does not measure it.
+    /// What the paper says of it where Tidegate's place has `ours` times Classic's value. It
+    /// describes UBJ, and does not measure it.
     pub(super) fn published(self, ours: f64) -> Option<f64> {
         match self {
             Kind::Tidegate { .. } => Some(ours),
@@ -145,8 +147,9 @@ impl Stand {
         Ok(Stand { stack, disk, beside, over, profile })
     }
 
-    /// Has `act` fill the stack before time is told. Nothing goes on beside it, so the stack ends as one whose disk does not keep up: all dirty. One
-    /// whose disk does keep up cleans what is too much while the users warm it up.
+    /// Has `act` fill the stack before time is told. Nothing goes on beside it, so the stack ends
+    /// as one whose disk does not keep up: all dirty. One whose disk does keep up cleans what is
+    /// too much while the users warm it up.
     pub(super) fn warm(
         &self,
         rounds: u32,
@@ -160,7 +163,8 @@ impl Stand {
         Stand { beside: Vec::new(), ..self }
     }
 
-    /// Lets `users` work on the cores of the platform, beside what the stack does by itself. `work` is called once by each, with its number.
+    /// Lets `users` work on the cores of the platform, beside what the stack does by itself. `work`
+    /// is called once by each, with its number.
     pub(super) fn run(self, users: u32, work: impl Fn(u32, &dyn Stack) + Clone + 'static) -> anyhow::Result<()> {
         if !cfg!(virtual_cores) {
             bail!("this program was built without virtual cores");

@@ -1,4 +1,5 @@
-//! Recoveries that were killed or cut, or had no room, and are done again when somebody has used what they had brought.
+//! Recoveries that were killed or cut, or had no room, and are done again when somebody has used
+//! what they had brought.
 
 use super::names::{Program, YOUNG};
 use super::world::{Disks, JointCut, Open, Use, World};
@@ -9,7 +10,8 @@ use tidegate_preload_wire::{Answer, Request};
 use tidegate_sim::Region;
 
 impl Judge {
-    /// Somebody uses what the first recovery left that was killed or cut, and the recovery is done again, in that boot or in another one: what it had brought stays as he left it.
+    /// Somebody uses what the first recovery left that was killed or cut, and the recovery is done
+    /// again, in that boot or in another one: what it had brought stays as he left it.
     pub(super) fn used(&mut self, cut: &JointCut) -> Result<(), String> {
         let [first, second, third] = BOOTS;
         for how in [Use::Remove, Use::Replace] {

@@ -1,4 +1,5 @@
-//! A name of a folder: the files that have it one after the other, as programs see them, and as their disk may have them.
+//! A name of a folder: the files that have it one after the other, as programs see them, and as
+//! their disk may have them.
 
 use super::world::{SimFile, World};
 use crate::ground::{Below, Brought, Target, Unlike};
@@ -99,7 +100,8 @@ impl SimFolder {
         self.history.drain(..self.history.len().saturating_sub(1));
     }
 
-    /// What a power cut may leave: a file system makes the changes of a folder durable in their order, and bytes and the folder's own name when it likes.
+    /// What a power cut may leave: a file system makes the changes of a folder durable in their
+    /// order, and bytes and the folder's own name when it likes.
     pub(super) fn images(&self) -> Vec<SimFolder> {
         let names: &[bool] = if self.is_moved == self.was_moved { &[self.is_moved] } else { &[false, true] };
         let named = |is_moved: &bool| {
@@ -193,7 +195,8 @@ impl World {
         self.disks().folder.sync_folder();
     }
 
-    /// What recovery leaves alone at `path`: another folder, a file that was made since the system came up, or was born later than `born_ns`.
+    /// What recovery leaves alone at `path`: another folder, a file that was made since the system
+    /// came up, or was born later than `born_ns`.
     pub(super) fn unlike(&self, path: &Path, born_ns: u64) -> Option<Unlike> {
         let disks = self.disks();
         if path != Path::new(disks.folder.path()) {

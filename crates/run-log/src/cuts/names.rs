@@ -1,5 +1,6 @@
-//! Every power cut of every short script in which files of one name are made, synced and removed, beside a dull model: all that the name has led to since the last time that
-//! something durable was promised of it.
+//! Every power cut of every short script in which files of one name are made, synced and removed,
+//! beside a dull model: all that the name has led to since the last time that something durable was
+//! promised of it.
 
 use super::folder::{FOLDER, OpenName};
 use super::program::keeper_on;
@@ -65,7 +66,8 @@ const ALPHABET: [Step; 11] = [
 pub(super) enum Mistake {
     /// A removal is not told.
     RemovalNotTold,
-    /// The name of a young file is taken for durable with its folder, while the strip tells that nothing has it.
+    /// The name of a young file is taken for durable with its folder, while the strip tells that
+    /// nothing has it.
     NameNotTold,
     /// Nobody looks whether the kernel has synced the folder since it was changed.
     FolderNotSettled,
@@ -83,7 +85,8 @@ pub(super) enum Mistake {
     PathLeft,
 }
 
-/// What may be found: everything that the name has led to since something was promised. The number tells files apart.
+/// What may be found: everything that the name has led to since something was promised. The number
+/// tells files apart.
 #[derive(Clone, Debug, Hash)]
 struct Promise(Vec<Option<(u64, Vec<u8>)>>);
 

@@ -277,7 +277,8 @@ impl Program {
         Strips(Arc::new(Mutex::new(pair.expect("the memory is sound"))))
     }
 
-    /// Whether the supervisor lets this program commit by itself, and nobody has said that nobody may.
+    /// Whether the supervisor lets this program commit by itself, and nobody has said that nobody
+    /// may.
     fn may_commit(&self) -> bool {
         let word = |column| self.table.load_u64(row_at(0) + column).expect("the memory is sound");
         let row = Row::of([0, 8, 16, 24].map(word));

@@ -1,4 +1,5 @@
-//! What a recovery does about a name that a strip tells of, beside what it finds there, and what it says of that.
+//! What a recovery does about a name that a strip tells of, beside what it finds there, and what it
+//! says of that.
 
 use super::again::{after_a_cut, keep_of_file, with_file_and_name, with_file_at};
 use super::names::Step;

@@ -73,7 +73,8 @@ impl SimFile {
         self.change(Change::Path(path.into()));
     }
 
-    /// Makes the bytes durable. What the file is called is not: a file system may leave that to another sync.
+    /// Makes the bytes durable. What the file is called is not: a file system may leave that to
+    /// another sync.
     pub(super) fn sync(&mut self) {
         self.durable.1.clone_from(&self.bytes);
         self.pending.retain(|change| matches!(change, Change::Path(_)));
@@ -85,7 +86,8 @@ impl SimFile {
         self.pending.retain(|change| !matches!(change, Change::Path(_)));
     }
 
-    /// What a power cut may leave: any changes, as long as there are few, otherwise the first ones, and all but one.
+    /// What a power cut may leave: any changes, as long as there are few, otherwise the first ones,
+    /// and all but one.
     pub(super) fn images(&self) -> Vec<SimFile> {
         let count = self.pending.len();
         let subsets: Vec<Vec<bool>> = if count <= 3 {
@@ -137,7 +139,8 @@ pub(super) struct Disks {
     tail: Vec<u8>,
     /// What was put aside.
     pub(super) aside: Option<SimFile>,
-    /// Whether the next sync of the file by the supervisor fails, once, and the kernel forgets what it could not write.
+    /// Whether the next sync of the file by the supervisor fails, once, and the kernel forgets what
+    /// it could not write.
     pub(super) failing: bool,
     /// Whether there is no room for new files.
     pub(super) full: bool,
@@ -285,7 +288,8 @@ impl Disks {
         Disks { file, folder, journal, tail, aside: None, failing: false, full: false }
     }
 
-    /// Somebody uses the file, and the name: he removes what has it, or has made another one in its place. All of that is durable.
+    /// Somebody uses the file, and the name: he removes what has it, or has made another one in its
+    /// place. All of that is durable.
     pub(super) fn be_used(&mut self, how: Use) {
         let inside = 4000.min(self.file.bytes.len());
         [0, inside].into_iter().for_each(|at| self.file.write(at, b"used"));

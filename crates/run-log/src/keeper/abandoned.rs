@@ -1,8 +1,11 @@
 //! Files whose writers cannot all be seen: nobody holds them while they exist.
 //!
-//! A file is known by its number and its birth, as a file system gives the number of a file that is removed to the next one that is made. Whoever abandons a file has it open or mapped, or knows it to be held, so the
-//! number is no other file's before the answer; and what is known of a number's older file is of no use to anybody then. Where either birth is unknown, or they do not tell which file is the older one, as
-//! the clock may have been set back, it is all files with the number.
+//! A file is known by its number and its birth, as a file system gives the number of a file that is
+//! removed to the next one that is made. Whoever abandons a file has it open or mapped, or knows it
+//! to be held, so the number is no other file's before the answer; and what is known of a number's
+//! older file is of no use to anybody then. Where either birth is unknown, or they do not tell
+//! which file is the older one, as the clock may have been set back, it is all files with the
+//! number.
 
 use std::collections::HashMap;
 use tidegate_preload_wire::FileId;

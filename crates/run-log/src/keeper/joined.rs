@@ -1,10 +1,13 @@
 //! Files that several processes write: common ones.
 //!
-//! Such a file is in the table as everybody's. Each process notes where it writes ([`crate::notes`]), before the kernel has the write and behind it, and asks for a sync; whoever asks, it is about all that was
-//! noted. What nobody could note is found out by the process that wrote it, as the table changed meanwhile, and put in doubt: the next sync is the kernel's, made here, with the place locked, so that nothing
-//! is kept beside it that it would make void.
+//! Such a file is in the table as everybody's. Each process notes where it writes
+//! ([`crate::notes`]), before the kernel has the write and behind it, and asks for a sync; whoever
+//! asks, it is about all that was noted. What nobody could note is found out by the process that
+//! wrote it, as the table changed meanwhile, and put in doubt: the next sync is the kernel's, made
+//! here, with the place locked, so that nothing is kept beside it that it would make void.
 //!
-//! A process that ends amid a write may have written what it did not note: if any write seems to be under way when one ends, the file is in doubt. The last one that ends takes the hold with it.
+//! A process that ends amid a write may have written what it did not note: if any write seems to be
+//! under way when one ends, the file is in doubt. The last one that ends takes the hold with it.
 
 use super::unheld::Refusal;
 use super::{Hold, Keeper, add_one, lock};
@@ -59,7 +62,8 @@ impl<R: Region> Keeper<R> {
         self.join_file(holder, Arc::new(file))
     }
 
-    /// `holder` writes `file` in common with others from now on, if it may. Whoever held it alone does so no more.
+    /// `holder` writes `file` in common with others from now on, if it may. Whoever held it alone
+    /// does so no more.
     pub(crate) fn join_file(&self, holder: u64, file: Arc<dyn Below>) -> Option<Answer> {
         let small = file.size().is_ok_and(|size| size <= NOTED_BYTES_MAX);
         if !small || !self.scope.has(file.path()) {
@@ -88,7 +92,8 @@ impl<R: Region> Keeper<R> {
         None
     }
 
-    /// Syncs a common file for whoever asks and knows its mark: who does not has not heard what the disk refused before.
+    /// Syncs a common file for whoever asks and knows its mark: who does not has not heard what the
+    /// disk refused before.
     pub(super) fn sync_common(&self, file: FileId, mark: u16, whole: bool) -> Answer {
         let Some(hold) = self.of_file(file) else { return Answer::NotHeld };
         let Some(common) = hold.common.as_ref().filter(|common| common.mark == mark) else { return Answer::NotHeld };
@@ -135,7 +140,8 @@ impl<R: Region> Keeper<R> {
         answer
     }
 
-    /// Has the kernel bring the file to its disk, with all that was noted so far and more, and forgets what was kept of it.
+    /// Has the kernel bring the file to its disk, with all that was noted so far and more, and
+    /// forgets what was kept of it.
     fn sync_by_kernel(&self, place: &mut Place, common: &Common) -> Answer {
         // Without another slot the hold ends, and the file's next one has a family of its own.
         if !place.has_another_slot() {
@@ -167,7 +173,8 @@ impl Hold {
         Some(common.mark)
     }
 
-    /// `holder` has ended, amid a write of the file perhaps, if that is common. Whether nobody else writes it then.
+    /// `holder` has ended, amid a write of the file perhaps, if that is common. Whether nobody else
+    /// writes it then.
     pub(super) fn is_left_by(&self, holder: u64, is_being_written: impl Fn(u16) -> bool) -> bool {
         let Some(common) = &self.common else { return false };
         let mut known = lock(&common.known);

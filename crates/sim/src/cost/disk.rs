@@ -26,7 +26,8 @@ impl<D: BlockDevice, T: Timeline> TimedDisk<D, T> {
         TimedDisk { device, disk, processor, timeline, queue: Mutex::default() }
     }
 
-    /// One request: it waits for those before it while `bytes` go over, and then for its own latency.
+    /// One request: it waits for those before it while `bytes` go over, and then for its own
+    /// latency.
     fn request(&self, latency: &Figure, bytes: u64) {
         if self.timeline.thread().is_none() {
             return;

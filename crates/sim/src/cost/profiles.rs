@@ -1,7 +1,8 @@
 //! The platforms by name, with where each number comes from.
 //!
-//! [`REFERENCE`] was measured by `bench calibrate`; the others take from it what their source does not tell: what cores and the kernel
-//! cost. Latencies that a source gives as the whole time of an access count from the core's issuing it.
+//! [`REFERENCE`] was measured by `bench calibrate`; the others take from it what their source does
+//! not tell: what cores and the kernel cost. Latencies that a source gives as the whole time of an
+//! access count from the core's issuing it.
 
 use super::{Act, CoreCosts, Disk, Figure, Memory, Profile};
 use std::borrow::Cow;
@@ -85,7 +86,8 @@ const fn processor() -> CoreCosts {
     CoreCosts { figures, cached_lines: (2 << 20) / 64, flush_keeps: true }
 }
 
-/// The machine of the transit cache's paper: 36 cores of Xeon Gold 6240, and the figures of six interleaved Optane DIMMs.
+/// The machine of the transit cache's paper: 36 cores of Xeon Gold 6240, and the figures of six
+/// interleaved Optane DIMMs.
 fn xeon_optane() -> Profile {
     let optane = Memory {
         fetch: told(305_000, IZRAELEVITZ, "a random load"),
@@ -108,7 +110,8 @@ fn xeon_optane() -> Profile {
     Profile { name: "xeon-optane".into(), cores: 36, processor, memory: optane, dram }
 }
 
-/// One Xeon E5-2640 with an NVDIMM, whose every line is made slower. It has no flush but `clflush`, which drops the line.
+/// One Xeon E5-2640 with an NVDIMM, whose every line is made slower. It has no flush but `clflush`,
+/// which drops the line.
 fn e5(name: &'static str, write_ns: u64, read_ns: u64) -> Profile {
     let more = |ns: u64, what: &str| format!("DRAM's, {ns} ns more for each line {what}");
     let dram = Memory { fetch: told(60_000, TINCA, "DRAM's read latency"), ..reference().dram };

@@ -1,12 +1,15 @@
-//! A medium that everybody shares: it does one thing at a time, and what it is asked for at a time it does as soon as it is free from then on.
+//! A medium that everybody shares: it does one thing at a time, and what it is asked for at a time
+//! it does as soon as it is free from then on.
 
 use std::collections::VecDeque;
 
 /// When a medium has something to do. Times in picoseconds.
 ///
-/// Cores run ahead of each other by all that they do between two points: a few blocks that are streamed to a slow memory are some ten microseconds. So what is
-/// asked later may be for earlier, and must not wait for what another core will ask for only then: it is done in the idle time before that, of which the last
-/// spans are remembered. Older ones are lost, as if nobody asked for a time that long ago.
+/// Cores run ahead of each other by all that they do between two points: a few blocks that are
+/// streamed to a slow memory are some ten microseconds. So what is asked later may be for earlier,
+/// and must not wait for what another core will ask for only then: it is done in the idle time
+/// before that, of which the last spans are remembered. Older ones are lost, as if nobody asked for
+/// a time that long ago.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Queue {
     busy_until_ps: u64,

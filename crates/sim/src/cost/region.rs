@@ -1,10 +1,13 @@
 //! A region whose verbs take virtual time.
 //!
-//! 1. A line is *near* a core if that core touched it last and has not touched as many others since that push it out. What is not near
-//!    is handed over by a core that has it, or else fetched from the medium. A line that another core stores to is near no longer; a streamed one is near nobody.
-//! 2. Loads wait for what they fetch. Stores do not; but a line's way to the medium begins only when it is there.
-//! 3. Flushes and streams queue at the medium, which all cores share. A core waits when the medium is too far behind, and at a
-//!    fence until all that it sent has arrived.
+//! 1. A line is *near* a core if that core touched it last and has not touched as many others since
+//!    that push it out. What is not near is handed over by a core that has it, or else fetched from
+//!    the medium. A line that another core stores to is near no longer; a streamed one is near
+//!    nobody.
+//! 2. Loads wait for what they fetch. Stores do not; but a line's way to the medium begins only
+//!    when it is there.
+//! 3. Flushes and streams queue at the medium, which all cores share. A core waits when the medium
+//!    is too far behind, and at a fence until all that it sent has arrived.
 
 use super::{Act, CoreCosts, Memory, Profile, Queue, Timeline, VirtualTime};
 use std::sync::{Mutex, MutexGuard};
@@ -170,7 +173,8 @@ impl Access<'_> {
         }
     }
 
-    /// Puts bytes on their way, in whole lines of the medium. The last of them then takes `latency_ps` to arrive.
+    /// Puts bytes on their way, in whole lines of the medium. The last of them then takes
+    /// `latency_ps` to arrive.
     fn send(&mut self, at: u64, len: u64, latency_ps: u64) {
         let lines = lines(at, len, self.memory.line_bytes);
         let count = lines.end - lines.start;

@@ -1,4 +1,5 @@
-//! The arithmetic of costs, by hand: what each verb charges on one core and on two, and that every number has a source.
+//! The arithmetic of costs, by hand: what each verb charges on one core and on two, and that every
+//! number has a source.
 
 use super::*;
 use crate::{Disk as PlainDisk, Region as PlainRegion};
@@ -124,7 +125,8 @@ fn a_fence_waits_for_what_its_own_core_sent() {
     assert_eq!(bench.ns(0, fence), 13);
     assert_eq!(bench.ns(0, |region| region.stream(0, &[1; 128])), 2 * 2);
     assert_eq!(bench.ns(1, fence), 13, "another core sent nothing");
-    // The lines leave the core's hands at 17 ns, are in the medium 800 ns later, and arrive after 10 µs.
+    // The lines leave the core's hands at 17 ns, are in the medium 800 ns later, and arrive after
+    // 10 µs.
     assert_eq!(bench.ns(0, fence), 800 + 10_000);
     assert_eq!(bench.ns(0, fence), 13, "nothing is left to wait for");
 }
@@ -153,7 +155,8 @@ fn cores_share_the_medium() {
     let bench = Bench::plain();
     bench.ns(0, |region| region.stream(0, &[1; 640]));
     bench.ns(1, |region| region.stream(4096, &[1; 64]));
-    // Core 1's line was there at 2 ns, and the medium had begun with it when ten lines of core 0 came at 20 ns.
+    // Core 1's line was there at 2 ns, and the medium had begun with it when ten lines of core 0
+    // came at 20 ns.
     assert_eq!(bench.ns(1, |region| region.fence().unwrap()), 11 * 400 + 10_000);
 }
 
@@ -183,7 +186,8 @@ fn virtual_cores_are_charged() {
             region.fence().unwrap();
         });
     }
-    // What was streamed before, off the cores, took no time; the second core's lines go behind the first's.
+    // What was streamed before, off the cores, took no time; the second core's lines go behind the
+    // first's.
     let ended = machine.run();
     let alone = 10 * 2 + 10 * 400 + 10_000;
     assert!(ended.clocks_ns[0].abs_diff(alone) <= POINTS_NS, "{:?}", ended.clocks_ns);

@@ -1,7 +1,9 @@
-//! The clients inside a guest: each writes blocks to a served volume for ever, and says what was made durable.
+//! The clients inside a guest: each writes blocks to a served volume for ever, and says what was
+//! made durable.
 //!
-//! `guest-writer SOCKET BASE` prints `ack WRITER N` whenever the first N writes of a writer are durable by what the
-//! protocol promises: every even writer's by FUA on each, every odd writer's by a flush after several.
+//! `guest-writer SOCKET BASE` prints `ack WRITER N` whenever the first N writes of a writer are
+//! durable by what the protocol promises: every even writer's by FUA on each, every odd writer's by
+//! a flush after several.
 
 #![forbid(unsafe_code)]
 

@@ -1,14 +1,16 @@
-//! `machine-killed`: kills whole machines while the program serves a volume in them, and reads what they acknowledged.
+//! `machine-killed`: kills whole machines while the program serves a volume in them, and reads what
+//! they acknowledged.
 //!
-//! The tests do the same with few cuts; this does it for as long as somebody wants to wait, on one medium or on both,
-//! and ends at the first thing that is lost or torn.
+//! The tests do the same with few cuts; this does it for as long as somebody wants to wait, on one
+//! medium or on both, and ends at the first thing that is lost or torn.
 
 #![forbid(unsafe_code)]
 
 use clap::Parser;
 use tidegate_trials::killed_machine::{Medium, survive};
 
-/// A guest under QEMU whose NVDIMM is a host file, cut off at random instants. What is lost or torn ends the program.
+/// A guest under QEMU whose NVDIMM is a host file, cut off at random instants. What is lost or torn
+/// ends the program.
 #[derive(Parser)]
 #[command(name = "machine-killed")]
 struct Arguments {

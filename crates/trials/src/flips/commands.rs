@@ -38,8 +38,9 @@ pub fn verdict(command: &mut Command) -> Verdict {
     judged(command, &output, &[])
 }
 
-/// The same command, ended if it takes too long. `timeout` hands on its exit code, or tells of a signal by one above 128. In the foreground it hands on a signal
-/// once, not to itself and the whole group.
+/// The same command, ended if it takes too long. `timeout` hands on its exit code, or tells of a
+/// signal by one above 128. In the foreground it hands on a signal once, not to itself and the
+/// whole group.
 fn timed(command: &Command) -> Command {
     let mut timed = Command::new("timeout");
     timed.args(["--foreground", "--signal=KILL", DEADLINE_SECONDS]).arg(command.get_program()).args(command.get_args());
@@ -58,8 +59,8 @@ fn judged(command: &Command, output: &Output, more: &[u8]) -> Verdict {
     Verdict { code, said }
 }
 
-/// Serves `region` as `arguments` say and reads each of `blocks` blocks by itself, or tells how the server refused to start. `folder` takes its socket
-/// and what it says.
+/// Serves `region` as `arguments` say and reads each of `blocks` blocks by itself, or tells how the
+/// server refused to start. `folder` takes its socket and what it says.
 pub fn serve_and_read(
     folder: &Path,
     region: &Path,

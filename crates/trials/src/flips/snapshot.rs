@@ -29,7 +29,8 @@ impl Snapshot {
         Snapshot { files: files.iter().map(kept).collect() }
     }
 
-    /// Makes the files what they were. One that is gone is made anew. Bytes that are still right are not written.
+    /// Makes the files what they were. One that is gone is made anew. Bytes that are still right
+    /// are not written.
     pub fn put_back(&self) {
         for (path, kept) in &self.files {
             let file = File::options().read(true).write(true).create(true).truncate(false).open(path);

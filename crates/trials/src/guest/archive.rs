@@ -1,7 +1,8 @@
-//! The guest's first file system: a cpio archive of the kind `newc`, written here so that no cpio is needed.
+//! The guest's first file system: a cpio archive of the kind `newc`, written here so that no cpio
+//! is needed.
 //!
-//! The kernel unpacks several archives laid end to end, later files over earlier ones: a base that never
-//! changes, then the files of one run.
+//! The kernel unpacks several archives laid end to end, later files over earlier ones: a base that
+//! never changes, then the files of one run.
 
 const FOLDER: u32 = 0o040_755;
 const PROGRAM: u32 = 0o100_755;
@@ -37,7 +38,8 @@ impl Archive {
         let size = u32::try_from(content.len()).expect("a guest's files are small");
         let name = u32::try_from(path.len() + 1).expect("a path is short");
         let links = 1;
-        // inode, mode, uid, gid, links, mtime, size, device (2), special device (2), name length, check
+        // inode, mode, uid, gid, links, mtime, size, device (2), special device (2), name length,
+        // check
         let fields = [self.entries, mode, 0, 0, links, 0, size, 0, 0, 0, 0, name, 0];
         self.bytes.extend_from_slice(b"070701");
         for field in fields {

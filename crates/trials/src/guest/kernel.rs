@@ -6,8 +6,9 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The modules a guest may load, by the folder of the kernel's tree they lie in: persistent memory as block and character
-/// devices, ext4 with what that needs, disks, and the kernel's own caches in front of them.
+/// The modules a guest may load, by the folder of the kernel's tree they lie in: persistent memory
+/// as block and character devices, ext4 with what that needs, disks, and the kernel's own caches in
+/// front of them.
 pub(super) const MODULES: [&str; 22] = [
     "drivers/nvdimm/libnvdimm.ko",
     "drivers/acpi/nfit/nfit.ko",
@@ -40,7 +41,8 @@ pub(super) struct Kernel {
 }
 
 impl Kernel {
-    /// The kernel that Debian's `linux-image-amd64` stands for today, fetched unless the cache has it.
+    /// The kernel that Debian's `linux-image-amd64` stands for today, fetched unless the cache has
+    /// it.
     pub(super) fn fetch() -> Result<Kernel, MissingError> {
         let package = current_package()?;
         let cache = cache()?;

@@ -1,14 +1,14 @@
-//! A Linux guest with the real persistent-memory drivers: Debian's kernel under QEMU's software emulation, in
-//! which host files are NVDIMMs and one shell script runs.
+//! A Linux guest with the real persistent-memory drivers: Debian's kernel under QEMU's software
+//! emulation, in which host files are NVDIMMs and one shell script runs.
 //!
-//! What the guest stores is in the host file at once (a shared mapping), so killing the guest leaves what a
-//! cut at that instruction would leave, every store before it durable.
+//! What the guest stores is in the host file at once (a shared mapping), so killing the guest
+//! leaves what a cut at that instruction would leave, every store before it durable.
 //!
 //! Other host files may be its disks, and QEMU may count what its kernel stores to the NVDIMMs.
 //!
-//! The guest talks over its serial line: `@@BEGIN` and the output of `uname -a`, then whatever the script
-//! prints, then `@@END` and the script's exit status. A guest that stays silent for longer than its limit is
-//! ended and the trial fails.
+//! The guest talks over its serial line: `@@BEGIN` and the output of `uname -a`, then whatever the
+//! script prints, then `@@END` and the script's exit status. A guest that stays silent for longer
+//! than its limit is ended and the trial fails.
 
 mod archive;
 mod kernel;
@@ -34,7 +34,8 @@ use std::time::{Duration, Instant};
 const INIT: &str = include_str!("../../guest/init");
 const PRELUDE: &str = include_str!("../../guest/prelude.sh");
 
-/// The program that writes and checks self-describing blocks inside the guest, at `/bin/sectors` there.
+/// The program that writes and checks self-describing blocks inside the guest, at `/bin/sectors`
+/// there.
 const SECTORS: CProgram = CProgram {
     name: "sectors",
     source: include_str!("../../guest/sectors.c"),
@@ -46,10 +47,12 @@ const SECTORS: CProgram = CProgram {
 const MEMORY_MIB: u64 = 1024;
 /// The file in which QEMU counts stores.
 const STORES: &str = "stores";
-/// How long a guest may take in all, unless told otherwise: many times what it needs on two busy cores.
+/// How long a guest may take in all, unless told otherwise: many times what it needs on two busy
+/// cores.
 const LIMIT: Duration = Duration::from_secs(300);
-/// Images larger than this are sparse giants. They are not hashed for the log; and they are aligned, so that the guest
-/// maps them by large pages, for the tables of small ones would fill its memory. The aligned size has to be whole.
+/// Images larger than this are sparse giants. They are not hashed for the log; and they are
+/// aligned, so that the guest maps them by large pages, for the tables of small ones would fill its
+/// memory. The aligned size has to be whole.
 const GIANT_BYTES: u64 = 1 << 30;
 
 /// Why a guest run did not come to its good end.
@@ -107,31 +110,35 @@ impl Guest {
         Guest::default()
     }
 
-    /// Puts a host file into the next slot, whose number is returned. Its size has to be a multiple of 4096.
-    /// With `label_bytes` of 0 its namespace has no label, and Linux looks for BTT v1.1; else the last bytes
-    /// hold labels.
+    /// Puts a host file into the next slot, whose number is returned. Its size has to be a multiple
+    /// of 4096. With `label_bytes` of 0 its namespace has no label, and Linux looks for BTT v1.1;
+    /// else the last bytes hold labels.
     pub fn dimm(&mut self, image: &Path, label_bytes: u64) -> usize {
         self.dimms.push(Dimm { image: image.to_owned(), label_bytes });
         self.dimms.len() - 1
     }
 
-    /// Makes a host file the next disk: `/dev/vda`, `/dev/vdb` and so on, once the script has said `disks`.
+    /// Makes a host file the next disk: `/dev/vda`, `/dev/vdb` and so on, once the script has said
+    /// `disks`.
     pub fn disk(&mut self, image: &Path) {
         self.disks.push(image.display().to_string());
     }
 
-    /// Makes the export `name` of the NBD server on `socket` the next disk, numbered with those of [`Guest::disk`].
+    /// Makes the export `name` of the NBD server on `socket` the next disk, numbered with those of
+    /// [`Guest::disk`].
     pub fn served_disk(&mut self, socket: &Path, name: &str) {
         self.disks.push(format!("nbd:unix:{}:exportname={name}", socket.display()));
     }
 
-    /// Has QEMU count what the kernel stores to NVDIMMs until each `sectors mark` of the script: [`Transcript::stores`]. Only what is
-    /// stored through the kernel's own map of all memory is seen: that is where namespaces with page structures are.
+    /// Has QEMU count what the kernel stores to NVDIMMs until each `sectors mark` of the script:
+    /// [`Transcript::stores`]. Only what is stored through the kernel's own map of all memory is
+    /// seen: that is where namespaces with page structures are.
     pub fn count_stores(&mut self) {
         self.stores_counted = true;
     }
 
-    /// Puts a program of this machine in the guest's path, with its libraries. `package` has it, should it be missing.
+    /// Puts a program of this machine in the guest's path, with its libraries. `package` has it,
+    /// should it be missing.
     pub fn tool(&mut self, name: &str, package: &'static str) -> Result<(), GuestError> {
         Ok(tools::add(&mut self.files, name, package)?)
     }
@@ -156,7 +163,8 @@ impl Guest {
         Ok(programs::add(&mut self.files, &[program])?)
     }
 
-    /// Adds lines to the script, which has the words of `guest/prelude.sh`. It ends at the first failure.
+    /// Adds lines to the script, which has the words of `guest/prelude.sh`. It ends at the first
+    /// failure.
     pub fn script(&mut self, lines: &str) {
         self.script.push_str(lines);
         self.script.push('\n');
@@ -247,7 +255,8 @@ impl Guest {
         machine
     }
 
-    /// Memory that the machine has addresses for, in MiB: each slot may begin at the next GiB, and there is more than its own.
+    /// Memory that the machine has addresses for, in MiB: each slot may begin at the next GiB, and
+    /// there is more than its own.
     fn room_mib(&self) -> u64 {
         let slots = self.dimms.iter().map(|dimm| (file_bytes(&dimm.image) >> 20) + 1024);
         MEMORY_MIB + 1024 + slots.sum::<u64>()
@@ -257,7 +266,8 @@ impl Guest {
 /// Where Linux lets the data of a namespace for DAX begin.
 pub(crate) const DATA_START: u64 = 2 << 20;
 
-/// Makes the sparse file `image`, of `bytes`, an NVDIMM that the guest's word `mount_dax` can mount: an empty ext4 lies on it.
+/// Makes the sparse file `image`, of `bytes`, an NVDIMM that the guest's word `mount_dax` can
+/// mount: an empty ext4 lies on it.
 ///
 /// # Panics
 /// If it cannot be made.
@@ -316,7 +326,8 @@ fn base_archive(kernel: &Kernel) -> Result<Vec<u8>, MissingError> {
     Ok(archive.finish())
 }
 
-/// A guest whose script is running. Dropped, it is killed, as by a power cut that spares every store so far.
+/// A guest whose script is running. Dropped, it is killed, as by a power cut that spares every
+/// store so far.
 pub struct Running {
     child: Child,
     serial: Receiver<String>,
@@ -342,7 +353,8 @@ impl Running {
         }
     }
 
-    /// The lines that the script printed and nobody took yet, without waiting for more. The end of the script is no line.
+    /// The lines that the script printed and nobody took yet, without waiting for more. The end of
+    /// the script is no line.
     pub fn arrived(&mut self) -> Vec<String> {
         let lines: Vec<String> = self.serial.try_iter().take_while(|line| !line.starts_with("@@END ")).collect();
         self.tail.extend_from_slice(&lines);
@@ -350,8 +362,8 @@ impl Running {
         lines
     }
 
-    /// Freezes the guest's processors between two instructions, calls `look`, and lets them go on. Meanwhile the
-    /// images are what a power cut would leave.
+    /// Freezes the guest's processors between two instructions, calls `look`, and lets them go on.
+    /// Meanwhile the images are what a power cut would leave.
     pub fn frozen<T>(&mut self, look: impl FnOnce() -> T) -> Result<T, GuestError> {
         let pid = Pid::from_child(&self.child);
         let signal = |signal| kill_process(pid, signal).map_err(io::Error::from);
@@ -396,7 +408,8 @@ impl Drop for Running {
     }
 }
 
-/// The lines of the serial line, read by a thread of their own so that waiting for one can have a deadline.
+/// The lines of the serial line, read by a thread of their own so that waiting for one can have a
+/// deadline.
 fn lines_of(serial: ChildStdout) -> Receiver<String> {
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
@@ -430,7 +443,8 @@ impl Transcript {
         self.lines.iter().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '))
     }
 
-    /// What the guest's word `report` said of the DIMM in `slot`; `None` when the driver made no device of it.
+    /// What the guest's word `report` said of the DIMM in `slot`; `None` when the driver made no
+    /// device of it.
     pub fn report(&self, slot: usize) -> Option<DeviceReport> {
         self.value(&format!("report {slot}")).and_then(DeviceReport::parse)
     }

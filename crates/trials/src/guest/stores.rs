@@ -1,6 +1,8 @@
-//! Counts of what a guest's kernel stores to its NVDIMMs, byte by byte: taken by QEMU itself, at each store.
+//! Counts of what a guest's kernel stores to its NVDIMMs, byte by byte: taken by QEMU itself, at
+//! each store.
 //!
-//! The kernel's own counts of a block device miss what drivers store by mapping it. Here it does not matter who stores.
+//! The kernel's own counts of a block device miss what drivers store by mapping it. Here it does
+//! not matter who stores.
 
 use crate::artefacts::{CProgram, MissingError};
 use std::ffi::OsString;
@@ -16,7 +18,8 @@ const COUNTER: CProgram = CProgram {
     packages: "gcc libc6-dev",
 };
 
-/// Where the kernel maps physical memory, if told to map it where it always did and by four levels of page tables.
+/// Where the kernel maps physical memory, if told to map it where it always did and by four levels
+/// of page tables.
 const ALL_MEMORY_AT: u64 = 0xffff_8880_0000_0000;
 /// Words of the kernel's command line that tell it so.
 pub(super) const KERNEL_WORDS: &str = "nokaslr no5lvl";
@@ -40,7 +43,8 @@ impl Sub for Stores {
     }
 }
 
-/// The option of QEMU that counts stores to `bytes` bytes of NVDIMMs, and writes each mark to `out`.
+/// The option of QEMU that counts stores to `bytes` bytes of NVDIMMs, and writes each mark to
+/// `out`.
 pub(super) fn option(out: &Path, bytes: u64) -> Result<OsString, MissingError> {
     let mut option = OsString::from(COUNTER.build()?);
     let first = ALL_MEMORY_AT + PLUGGED_IN_AT;

@@ -20,7 +20,8 @@ pub(super) fn add(
     add_at(files, &program, &format!("bin/{name}"))
 }
 
-/// Adds `program`, or a library, to `files` as `inside`, and its libraries where its interpreter looks for them.
+/// Adds `program`, or a library, to `files` as `inside`, and its libraries where its interpreter
+/// looks for them.
 pub(super) fn add_at(files: &mut BTreeMap<String, Vec<u8>>, program: &Path, inside: &str) -> Result<(), MissingError> {
     let read = |path: &Path| fs::read(path).map_err(MissingError::file(path));
     for library in libraries(program)? {

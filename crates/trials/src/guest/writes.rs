@@ -1,10 +1,11 @@
-//! Which blocks the clients in a guest write, in which order: known on both sides of the serial line, so that a count says
-//! which writes were acknowledged.
+//! Which blocks the clients in a guest write, in which order: known on both sides of the serial
+//! line, so that a count says which writes were acknowledged.
 
 /// Clients, each with the blocks that are its number modulo this.
 pub const WRITERS: u64 = 2;
 
-/// The blocks of one client's writes, for ever. The n-th write, from 1 on, is of generation `base` + n.
+/// The blocks of one client's writes, for ever. The n-th write, from 1 on, is of generation `base`
+/// + n.
 #[derive(Clone, Debug)]
 pub struct Writes {
     state: u64,
@@ -15,7 +16,8 @@ pub struct Writes {
 }
 
 impl Writes {
-    /// What the client number `writer` writes to a volume of `blocks` blocks, above generation `base`.
+    /// What the client number `writer` writes to a volume of `blocks` blocks, above generation
+    /// `base`.
     pub fn new(writer: u64, blocks: u64, base: u32) -> Writes {
         Writes::seeded(u64::from(base) * WRITERS + writer + 1, writer, blocks, base)
     }

@@ -44,8 +44,8 @@ impl Only {
 }
 
 impl Stand {
-    /// As if the power had failed while the pool was what it is: what only the pool had is spoilt in the files besides, and the journal is of another boot. How many
-    /// ranges those are.
+    /// As if the power had failed while the pool was what it is: what only the pool had is spoilt
+    /// in the files besides, and the journal is of another boot. How many ranges those are.
     pub fn cut_the_power(&self) -> u64 {
         let names = self.names_of_families();
         let mut lost = 0;
@@ -64,8 +64,8 @@ impl Stand {
         lost
     }
 
-    /// As if nobody had written the files since the system came up. A trial writes them, and nobody can set back what the kernel knows of that; so the journal
-    /// says that a recovery did it.
+    /// As if nobody had written the files since the system came up. A trial writes them, and nobody
+    /// can set back what the kernel knows of that; so the journal says that a recovery did it.
     pub fn leave_files_alone(&self) {
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("the kernel tells");
         let mut journal = File::options().append(true).open(self.journal()).expect("a run was left");
@@ -74,7 +74,8 @@ impl Stand {
         }
     }
 
-    /// As if the files had been changed since the power came back by a clock that was behind: the journal says that they were younger when they were held.
+    /// As if the files had been changed since the power came back by a clock that was behind: the
+    /// journal says that they were younger when they were held.
     pub fn set_back_the_clock(&self) {
         let journal = fs::read_to_string(self.journal()).expect("a run was left");
         let mut parts = journal.split("\"changed\":");
@@ -101,7 +102,8 @@ impl Stand {
             .expect("the journal can be written");
     }
 
-    /// Whether a program has brought everything to the disk and said so, as it found no supervisor any more: it may live for a while longer.
+    /// Whether a program has brought everything to the disk and said so, as it found no supervisor
+    /// any more: it may live for a while longer.
     fn is_void(&self) -> bool {
         let journal = fs::read_to_string(self.journal()).expect("a run was left");
         journal.lines().any(|line| line.starts_with(VOID))

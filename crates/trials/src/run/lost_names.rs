@@ -1,4 +1,5 @@
-//! A power cut under a run that held names: what their strips tell is all that there is of them, and what the disk has under a name is whatever it ever had.
+//! A power cut under a run that held names: what their strips tell is all that there is of them,
+//! and what the disk has under a name is whatever it ever had.
 
 use super::loss::FAMILY_SLOTS;
 use crate::run::Stand;
@@ -31,8 +32,10 @@ impl std::ops::AddAssign for Lost {
 }
 
 impl Stand {
-    /// As if the power had failed while the pool was what it is: names of which it tells have what `dice` choose of all that they ever had, and of held files it has spoilt what
-    /// only the pool had, or put back to what it was in `before`. The journal of holds is of another boot. [`Stand::recover_after_boot`] comes next.
+    /// As if the power had failed while the pool was what it is: names of which it tells have what
+    /// `dice` choose of all that they ever had, and of held files it has spoilt what only the pool
+    /// had, or put back to what it was in `before`. The journal of holds is of another boot.
+    /// [`Stand::recover_after_boot`] comes next.
     pub fn cut_the_power_by(&self, dice: &mut Dice, ever: &[Vec<u8>], before: &[u8]) -> Lost {
         let (only, paths) = (self.only_in_the_pool(), self.names_of_families());
         let mut lost = Lost::default();
@@ -75,7 +78,8 @@ impl Stand {
         self.folder().join("older file")
     }
 
-    /// Puts to `path` something that it had, as far as that came to the disk; or leaves what it has. Whether anything changed.
+    /// Puts to `path` something that it had, as far as that came to the disk; or leaves what it
+    /// has. Whether anything changed.
     fn put_any(&self, dice: &mut Dice, path: &Path, ever: &[Vec<u8>]) -> bool {
         let now = fs::read(path).ok();
         let older = (!ever.is_empty()).then(|| &ever[place(dice.below(ever.len() as u64))]);
@@ -99,7 +103,8 @@ impl Stand {
         fs::read(path).ok() != now
     }
 
-    /// The numbers under which names were held, and files at names that strips tell of: recovery puts nothing of those aside.
+    /// The numbers under which names were held, and files at names that strips tell of: recovery
+    /// puts nothing of those aside.
     pub fn families_of_names(&self) -> Vec<u64> {
         let journal = fs::read_to_string(self.journal()).expect("a run was left");
         let names = journal.lines().filter(|line| line.contains("\"kind\":\"Name\""));

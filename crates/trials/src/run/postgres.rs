@@ -1,4 +1,5 @@
-//! PostgreSQL: a cluster in the root of a stand, servers of it with and without `tidegate run`, and what they are asked.
+//! PostgreSQL: a cluster in the root of a stand, servers of it with and without `tidegate run`, and
+//! what they are asked.
 
 use crate::artefacts::{MissingError, run};
 use crate::run::{Stand, kill_all, library};
@@ -19,7 +20,8 @@ pub struct Cluster<'s> {
 }
 
 impl<'s> Cluster<'s> {
-    /// In the stand's root, where one may be already. The stand belongs to the server's user from now on.
+    /// In the stand's root, where one may be already. The stand belongs to the server's user from
+    /// now on.
     pub fn new(stand: &'s Stand) -> Result<Cluster<'s>, MissingError> {
         let cluster = Cluster { stand, programs: programs()? };
         let own = stand.folder().join("bin");
@@ -32,7 +34,8 @@ impl<'s> Cluster<'s> {
         Ok(cluster)
     }
 
-    /// Makes one with small files and everything verified, and in it what [`Server::commits`] commits to.
+    /// Makes one with small files and everything verified, and in it what [`Server::commits`]
+    /// commits to.
     pub fn fill(&self, clients: u32) -> Result<(), MissingError> {
         let mut made = self.own("initdb");
         made.args(["--auth=trust", "--data-checksums", "--wal-segsize=1", "--no-sync", "-U", USER]);
@@ -52,7 +55,8 @@ impl<'s> Cluster<'s> {
 
     /// A server by itself, which answers. No process of before is there any more.
     pub fn start(&self) -> Result<Server<'_>, MissingError> {
-        // Numbers of processes that were killed are somebody's for a while, which they are not after a power cut.
+        // Numbers of processes that were killed are somebody's for a while, which they are not
+        // after a power cut.
         let socket_lock = self.stand.folder().join(".s.PGSQL.5432.lock");
         [self.data().join("postmaster.pid"), socket_lock].iter().for_each(|lock| _ = fs::remove_file(lock));
         self.started(self.own("postgres"))
@@ -150,7 +154,8 @@ impl Server<'_> {
         run(self.client("pg_amcheck").args(["--heapallindexed", "--parent-check", "-d", USER]), "postgresql")
     }
 
-    /// A client that commits for ever, and prints the number of each transaction when it is told that it is committed. A transaction adds a line and counts it.
+    /// A client that commits for ever, and prints the number of each transaction when it is told
+    /// that it is committed. A transaction adds a line and counts it.
     pub fn commits(&self, client: u32) -> Result<Child, MissingError> {
         let line = |n: u32| {
             let filler = n * 37 % 900;

@@ -1,4 +1,5 @@
-//! The dull model of the stepper: what its files hold after so many steps, as whole vectors of bytes.
+//! The dull model of the stepper: what its files hold after so many steps, as whole vectors of
+//! bytes.
 
 /// Bytes of a line.
 const LINE: u32 = 100;
@@ -46,7 +47,8 @@ impl Steps {
         }
     }
 
-    /// Whether file `number` may hold `found` when every step so far was synced and the next one was under way: any of its writes may be there.
+    /// Whether file `number` may hold `found` when every step so far was synced and the next one
+    /// was under way: any of its writes may be there.
     pub fn allows(&self, number: usize, found: &[u8]) -> Result<(), String> {
         let mut next = self.clone();
         let mut states = vec![self.files[number].clone()];

@@ -1,5 +1,5 @@
-//! Clients between a served volume and ordinary programs: nbdfuse makes it a file, a loop device a disk, a mount
-//! a file system.
+//! Clients between a served volume and ordinary programs: nbdfuse makes it a file, a loop device a
+//! disk, a mount a file system.
 
 use super::program::{comes_true, until};
 use crate::artefacts::run;
@@ -7,7 +7,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// A served volume as a loop device. Dropped, it is detached, whether or not its server still lives.
+/// A served volume as a loop device. Dropped, it is detached, whether or not its server still
+/// lives.
 #[derive(Debug)]
 pub struct Attached {
     fuse: Child,
@@ -16,7 +17,8 @@ pub struct Attached {
 }
 
 impl Attached {
-    /// Attaches the volume behind `socket`, through a file in `folder`, which is made and must be new or empty.
+    /// Attaches the volume behind `socket`, through a file in `folder`, which is made and must be
+    /// new or empty.
     pub fn attach(socket: &Path, folder: &Path) -> Attached {
         fs::create_dir_all(folder).expect("a folder for the volume's file");
         let mut fuse = Command::new("nbdfuse");
@@ -66,7 +68,8 @@ impl Drop for Attached {
         if let Some(device) = &self.device {
             quietly(Command::new("losetup").args(["--detach", device]));
             let backing = PathBuf::from(format!("/sys/block/{}/loop/backing_file", device.trim_start_matches("/dev/")));
-            // A panic here would abort a test that already panics: what is still busy is left to the lines below.
+            // A panic here would abort a test that already panics: what is still busy is left to
+            // the lines below.
             comes_true(|| !backing.exists());
         }
         quietly(Command::new("fusermount3").args(["-u", "-z", "-q"]).arg(&self.folder));
@@ -104,7 +107,8 @@ impl Drop for Mounted {
     }
 }
 
-/// Runs a step of undoing, which may fail when an earlier part is gone already: whether it did its work.
+/// Runs a step of undoing, which may fail when an earlier part is gone already: whether it did its
+/// work.
 fn quietly(command: &mut Command) -> bool {
     let ended = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
     ended.is_ok_and(|status| status.success())

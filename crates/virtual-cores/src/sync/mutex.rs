@@ -34,7 +34,8 @@ struct Taken {
 }
 
 impl Taken {
-    /// What is guarded is accessed. A loose lock would have been free until the first access, and is again at every change.
+    /// What is guarded is accessed. A loose lock would have been free until the first access, and
+    /// is again at every change.
     fn access(&self, change: bool) {
         let waited = machine::points_surveyed().is_some_and(|points| points > self.points);
         let first = !self.accessed.replace(true);

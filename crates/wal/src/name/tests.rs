@@ -1,4 +1,5 @@
-//! Every power cut of every short script on the strip of a name, beside a list of what was committed.
+//! Every power cut of every short script on the strip of a name, beside a list of what was
+//! committed.
 
 use super::*;
 use crate::strip::records;

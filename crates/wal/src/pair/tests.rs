@@ -1,4 +1,5 @@
-//! Every power cut of every short script on a pair of strips, beside a list of what was committed in each filling.
+//! Every power cut of every short script on a pair of strips, beside a list of what was committed
+//! in each filling.
 
 use super::*;
 use crate::strip::clear;
@@ -58,7 +59,8 @@ enum Step {
     AbsorbBoth,
     Forget,
     Reopen,
-    /// Mistakes: the program goes on as if the older filling were absorbed; the absorber takes the newer one first.
+    /// Mistakes: the program goes on as if the older filling were absorbed; the absorber takes the
+    /// newer one first.
     TooSoon,
     NewerFirst,
 }

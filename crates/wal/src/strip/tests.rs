@@ -93,7 +93,8 @@ fn scripts(steps: u32) -> impl Iterator<Item = Vec<Step>> {
     (0..each.pow(steps)).map(move |number| (0..steps).map(|place| ALPHABET[number / each.pow(place) % each]).collect())
 }
 
-/// Judges every cut of the last step of `script`; the cuts and the images. `wrap` spoils the memory, if anything does.
+/// Judges every cut of the last step of `script`; the cuts and the images. `wrap` spoils the
+/// memory, if anything does.
 fn judge<R: Region + Clone>(
     script: &[Step],
     wrap: impl Fn(&Arc<tidegate_sim::Region>) -> R,

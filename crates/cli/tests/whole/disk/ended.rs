@@ -1,4 +1,5 @@
-//! The last line about each volume: who was cut off, what is dirty, and whether the disk alone is current.
+//! The last line about each volume: who was cut off, what is dirty, and whether the disk alone is
+//! current.
 
 use super::refusing::Full;
 use super::*;

@@ -37,7 +37,8 @@ fn assert_refused(pair: &Pair) {
     }
 }
 
-/// A server that was killed with blocks that only the region has; block 0 is on the disk too, and clean. The turn in which the others were written.
+/// A server that was killed with blocks that only the region has; block 0 is on the disk too, and
+/// clean. The turn in which the others were written.
 fn killed(pair: &Pair) -> u64 {
     let server = pair.serve(&[]);
     write(&mut pair.client(), 0, 1);
@@ -125,7 +126,8 @@ fn no_kill_makes_a_disk_look_as_if_somebody_else_had_written_to_it() {
     }
 }
 
-/// A file system on `disk`, made by way of the region in front of it, and a server that is killed while it has blocks that the disk lacks.
+/// A file system on `disk`, made by way of the region in front of it, and a server that is killed
+/// while it has blocks that the disk lacks.
 fn mounted_after_a_kill(pair: &Pair, mountable: &str) {
     let server = pair.serve(&[]);
     let image = pair.folder.text("file-system");

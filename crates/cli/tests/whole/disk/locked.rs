@@ -15,7 +15,8 @@ fn locker(path: &str) -> Child {
     locker
 }
 
-/// Runs a command that meets the lock of `path`, which is given up as soon as the command says that it waits.
+/// Runs a command that meets the lock of `path`, which is given up as soon as the command says that
+/// it waits.
 #[track_caller]
 fn assert_waits(arguments: &[&str], path: &str) {
     let mut holder = locker(path);

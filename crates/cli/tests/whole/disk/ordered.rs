@@ -129,7 +129,8 @@ fn a_journal_goes_over_no_end_that_a_file_system_calls_its_own() {
     assert_eq!(server.stop().code(), Some(0));
 }
 
-/// Makes the ordered disk at `path` one that was amid a group when it lost its region: of one block, which says `turn`. Returns where its header lies.
+/// Makes the ordered disk at `path` one that was amid a group when it lost its region: of one
+/// block, which says `turn`. Returns where its header lies.
 fn amid_a_group(path: &str, block: u64, turn: u64) -> u64 {
     let disk = File::options().read(true).write(true).open(path).unwrap();
     let end = disk.metadata().unwrap().len();

@@ -1,4 +1,5 @@
-//! A disk that refuses blocks is told to everybody who listens: once in the log, and in numbers as long as it lasts.
+//! A disk that refuses blocks is told to everybody who listens: once in the log, and in numbers as
+//! long as it lasts.
 
 use super::*;
 use std::collections::BTreeSet;

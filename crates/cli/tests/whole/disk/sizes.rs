@@ -1,8 +1,10 @@
-//! Regions and disks of other sizes: what is possible, what it costs, and what is refused before anything is done.
+//! Regions and disks of other sizes: what is possible, what it costs, and what is refused before
+//! anything is done.
 
 use super::*;
 
-/// A region that no server uses, with block 9, which is clean, and 7, which is dirty unless its server found the time.
+/// A region that no server uses, with block 9, which is clean, and 7, which is dirty unless its
+/// server found the time.
 fn used(options: &[&str]) -> Pair {
     let pair = Pair::laid_out(options);
     let mut server = pair.serve(&["--dirty-percent", "90", "--dirty-age", "3600"]);

@@ -1,4 +1,5 @@
-//! Regions in front of a disk whose memory a power loss empties: completed writes lie only there if somebody asked for that by name, and then it is told.
+//! Regions in front of a disk whose memory a power loss empties: completed writes lie only there if
+//! somebody asked for that by name, and then it is told.
 
 use super::{DISK_BYTES, Pair, REFUSED, assert_tells, stamped, write};
 use crate::program::{Folder, Server, json, run};

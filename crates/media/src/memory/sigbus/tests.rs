@@ -1,4 +1,5 @@
-//! A SIGBUS that no leaf routine met takes its old course: each case runs in a process of its own, and ends it.
+//! A SIGBUS that no leaf routine met takes its old course: each case runs in a process of its own,
+//! and ends it.
 
 use crate::memory::{Mapping, Sharing};
 use rustix::fd::AsFd;

@@ -1,5 +1,5 @@
-//! Threads on virtual cores beside the writers: those that drain a transit cache, as the program's pool does it, and the one beside a
-//! staging cache.
+//! Threads on virtual cores beside the writers: those that drain a transit cache, as the program's
+//! pool does it, and the one beside a staging cache.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,7 +25,8 @@ const LOOK_NS: u64 = 100;
 /// What a thread beside the writers does.
 pub(super) type Work = Box<dyn FnOnce()>;
 
-/// Those beside the writers. All run on one thread of the system, so no lock in here is ever waited for.
+/// Those beside the writers. All run on one thread of the system, so no lock in here is ever waited
+/// for.
 #[derive(Debug, Default)]
 pub(super) struct Crew {
     over: AtomicBool,
@@ -118,7 +119,8 @@ impl Crew {
         self.with(|members| members[index].parked = false);
     }
 
-    /// Does `step` again and again until the writers are done, with a pause when it says that there is nothing to do.
+    /// Does `step` again and again until the writers are done, with a pause when it says that there
+    /// is nothing to do.
     pub(super) fn step_until_over(&self, step: impl Fn() -> bool) {
         while !self.is_over() {
             if step() {

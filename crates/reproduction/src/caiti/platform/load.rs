@@ -1,9 +1,10 @@
 //! Closed-loop writers in virtual time.
 //!
-//! A job is fio's: it hands over as many requests as its depth says with one call, and takes the next ones when all of them are done. The
-//! drivers below complete a request within the call that submits it, so requests of one job run one after the other, and what the job sees as a
-//! request's time is the time of the whole handful. Each request first passes the system call and the file system, which take the platform's
-//! path time. Looks at the clock cost no virtual time.
+//! A job is fio's: it hands over as many requests as its depth says with one call, and takes the
+//! next ones when all of them are done. The drivers below complete a request within the call that
+//! submits it, so requests of one job run one after the other, and what the job sees as a request's
+//! time is the time of the whole handful. Each request first passes the system call and the file
+//! system, which take the platform's path time. Looks at the clock cost no virtual time.
 
 use super::stand::{Platform, Stand};
 use super::watch::Watch;

@@ -1,4 +1,5 @@
-//! The ways to write a block, on virtual cores: the engines and rivals as they are, over memories that take the platform's time.
+//! The ways to write a block, on virtual cores: the engines and rivals as they are, over memories
+//! that take the platform's time.
 
 use super::crew::{Bell, Crew, Work};
 use super::watch::{BelowCache, OfSlots, Watch};
@@ -31,9 +32,11 @@ pub struct Platform {
     pub profile: Profile,
     /// What a core's acts on persistent memory cost.
     on_memory: CoreCosts,
-    /// What the system call, the file system and the block layer take before a write reaches the device, in nanoseconds.
+    /// What the system call, the file system and the block layer take before a write reaches the
+    /// device, in nanoseconds.
     pub path_ns: u64,
-    /// What the block translation table takes for a block beyond what its own code takes here, in nanoseconds.
+    /// What the block translation table takes for a block beyond what its own code takes here, in
+    /// nanoseconds.
     btt_extra_ns: u64,
     /// Who watches what happens at the memories.
     pub(super) watch: Option<Arc<Watch>>,
@@ -45,7 +48,8 @@ const PMEM_OVER_CAITI: f64 = 2.202;
 /// The paper's BTT over Caiti there.
 const BTT_OVER_CAITI: f64 = 3.6;
 
-/// What Caiti's own work, and BTT's beyond raw PMem's, take here, by the figures with one fitted number.
+/// What Caiti's own work, and BTT's beyond raw PMem's, take here, by the figures with one fitted
+/// number.
 const CAITI_HERE_NS: u64 = 88;
 const BTT_OVER_PMEM_HERE_NS: u64 = 280;
 
@@ -63,20 +67,22 @@ impl Platform {
         })
     }
 
-    /// The same, but a core streams to its Optane no faster than the paper's own bar of raw PMem lets it: one number is fitted, to
-    /// one bar, and every other bar follows.
+    /// The same, but a core streams to its Optane no faster than the paper's own bar of raw PMem
+    /// lets it: one number is fitted, to one bar, and every other bar follows.
     pub fn fitted() -> anyhow::Result<Platform> {
         Ok(Platform { name: "fitted", ..Platform::told()? }.streaming())
     }
 
-    /// The same, fitted to Caiti's own bar too: what is left of its 4.41 µs after its work is the software's, on the way in and out.
+    /// The same, fitted to Caiti's own bar too: what is left of its 4.41 µs after its work is the
+    /// software's, on the way in and out.
     pub fn fitted_to_caiti() -> anyhow::Result<Platform> {
         let told = Platform::told()?;
         Ok(Platform { name: "fitted twice", path_ns: whole(CAITI_NS) - CAITI_HERE_NS, ..told }.streaming())
     }
 
-    /// The same, fitted to the bar of BTT too. Linux's driver has the memory flushed four times for a block, by system-wide flush hints
-    /// (`nvdimm_flush` in `nsio_rw_bytes`: data, two halves of the log entry, map); ours fences twice.
+    /// The same, fitted to the bar of BTT too. Linux's driver has the memory flushed four times for
+    /// a block, by system-wide flush hints (`nvdimm_flush` in `nsio_rw_bytes`: data, two halves of
+    /// the log entry, map); ours fences twice.
     pub fn fitted_to_btt() -> anyhow::Result<Platform> {
         let btt_extra_ns = whole(CAITI_NS * (BTT_OVER_CAITI - PMEM_OVER_CAITI)) - BTT_OVER_PMEM_HERE_NS;
         Ok(Platform { name: "fitted three times", btt_extra_ns, ..Platform::fitted_to_caiti()? })
@@ -161,9 +167,11 @@ pub struct Transit {
     pub bypass: bool,
     /// How slots are filled.
     pub fill: Fill,
-    /// What waits is drained within this time: with less room, writes go past the cache earlier, and the slots in use stay warm.
+    /// What waits is drained within this time: with less room, writes go past the cache earlier,
+    /// and the slots in use stay warm.
     pub drain_within: Duration,
-    /// Threads that drain look for work without a pause, instead of sleeping until a writer wakes them.
+    /// Threads that drain look for work without a pause, instead of sleeping until a writer wakes
+    /// them.
     pub watching: bool,
     /// Threads that drain.
     pub drainers: Drainers,
@@ -172,9 +180,11 @@ pub struct Transit {
 /// How many threads drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drainers {
-    /// So many, whatever else runs. The paper does not say how many its pool has; with 8 one writer never waits.
+    /// So many, whatever else runs. The paper does not say how many its pool has; with 8 one writer
+    /// never waits.
     Fixed(u32),
-    /// One for each core that nobody else uses, up to [`DRAINERS_MAX`]: one that shares a core may be off it while it holds a set.
+    /// One for each core that nobody else uses, up to [`DRAINERS_MAX`]: one that shares a core may
+    /// be off it while it holds a set.
     OnIdleCores,
 }
 
@@ -208,7 +218,8 @@ pub struct Room {
 }
 
 impl Room {
-    /// A file for each job, as fio makes them, and logs that grow in steps as much smaller than NOVA's as the blocks are than the paper's.
+    /// A file for each job, as fio makes them, and logs that grow in steps as much smaller than
+    /// NOVA's as the blocks are than the paper's.
     pub(super) fn shape(&self) -> Shape {
         const PAPER_BYTES: u64 = 64 << 30;
         let extend_pages = (Shape::NOVA.extend_pages as u64 * self.bytes / PAPER_BYTES).max(1);

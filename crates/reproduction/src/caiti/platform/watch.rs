@@ -1,8 +1,9 @@
 //! Where the time of one job's requests goes.
 //!
-//! A watch knows which phase the first job is in, and adds the time since the last change to it. It learns of changes from the job itself,
-//! from wrappers around the cache's memory and the device below, and from a staging cache when it has no slot. In virtual time a look at
-//! the clock takes no time, so the sums hold nothing of the watch's own.
+//! A watch knows which phase the first job is in, and adds the time since the last change to it. It
+//! learns of changes from the job itself, from wrappers around the cache's memory and the device
+//! below, and from a staging cache when it has no slot. In virtual time a look at the clock takes
+//! no time, so the sums hold nothing of the watch's own.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidegate_baselines::staging::Room;
@@ -194,7 +195,8 @@ impl Watch {
         }
     }
 
-    /// The request finds no slot, or goes on with one: what it does or waits for in between is a stall.
+    /// The request finds no slot, or goes on with one: what it does or waits for in between is a
+    /// stall.
     pub fn in_want(&self, room: Room) {
         self.enter(match room {
             Room::Wanted => Phase::Stall,
@@ -207,7 +209,8 @@ impl Watch {
         self.state().seen.flushes_ns += ns;
     }
 
-    /// The calling thread goes on to `phase`; returns what it was at. Threads other than the job's are not watched.
+    /// The calling thread goes on to `phase`; returns what it was at. Threads other than the job's
+    /// are not watched.
     fn enter(&self, phase: Phase) -> Phase {
         if !watched() {
             return phase;

@@ -1,7 +1,8 @@
 //! Wear: how often each block of the memory is written, with sectors that move and without.
 //!
-//! The translation table alone, one writer, on the paper's platform. A wrapper around the memory counts what is stored where. A block is
-//! every place that the writer's data may lie in: one for each sector, and the free one of its lane.
+//! The translation table alone, one writer, on the paper's platform. A wrapper around the memory
+//! counts what is stored where. A block is every place that the writer's data may lie in: one for
+//! each sector, and the free one of its lane.
 
 use super::load::{self, Load};
 use super::stand::{Platform, SPARE_PARTS, Stand};
@@ -17,7 +18,8 @@ use tidegate_layout::btt::Version;
 use tidegate_media::{LINE_BYTES, Region};
 use tidegate_sim::{InterceptMemory, InterceptedMemory};
 
-/// Sectors of the volume. Few, so that a run of seconds is as long for them as years are for a large one.
+/// Sectors of the volume. Few, so that a run of seconds is as long for them as years are for a
+/// large one.
 const SECTORS: u64 = 4096;
 
 /// How often a sector moves, as the figures call it.
@@ -30,7 +32,8 @@ const SETTINGS: [(&str, Option<NonZeroU32>); 4] = [
 
 const SPREADS: [Spread; 4] = [Spread::Uniform, Spread::Zipfian, Spread::HotSpot, Spread::One];
 
-/// The upper ends of a histogram's classes, as multiples of the mean, and their names; the last class has no end.
+/// The upper ends of a histogram's classes, as multiples of the mean, and their names; the last
+/// class has no end.
 const CLASSES: [(f64, &str); 9] = [
     (0.0, "never"),
     (0.25, "to ¼"),

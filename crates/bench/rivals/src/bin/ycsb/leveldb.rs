@@ -1,8 +1,8 @@
 //! LevelDB by its C interface: open, put, get.
 //!
-//! The law of the unsafe code here: a handle of LevelDB is made and freed by its owner only and is valid in between. Keys and values are
-//! lent to the library for the time of a call, which copies them. What it returns is its own memory, is copied out, and given back by
-//! `leveldb_free`.
+//! The law of the unsafe code here: a handle of LevelDB is made and freed by its owner only and is
+//! valid in between. Keys and values are lent to the library for the time of a call, which copies
+//! them. What it returns is its own memory, is copied out, and given back by `leveldb_free`.
 
 #![expect(unsafe_code, reason = "LevelDB speaks C")]
 
@@ -66,7 +66,8 @@ impl Store {
     pub(crate) fn create(folder: &Path) -> anyhow::Result<Store> {
         let name = CString::new(folder.as_os_str().as_bytes()).context("a path without a zero byte")?;
         let made = |handle| NonNull::new(handle).context("LevelDB has no memory");
-        // SAFETY: by the law above: each handle is made here and freed in `drop`, or by the end of the process if a later one fails.
+        // SAFETY: by the law above: each handle is made here and freed in `drop`, or by the end of
+        // the process if a later one fails.
         let (options, writing, reading) = unsafe {
             (made(leveldb_options_create())?, made(leveldb_writeoptions_create())?, made(leveldb_readoptions_create())?)
         };
@@ -111,7 +112,8 @@ impl Store {
         done(error)?;
         let Some(value) = NonNull::new(value) else { return Ok(false) };
         out.clear();
-        // SAFETY: by the law above: the library made `len` bytes there, which are ours until they are given back on the next line.
+        // SAFETY: by the law above: the library made `len` bytes there, which are ours until they
+        // are given back on the next line.
         unsafe {
             out.extend_from_slice(std::slice::from_raw_parts(value.as_ptr().cast(), len));
             leveldb_free(value.as_ptr().cast());
@@ -123,7 +125,8 @@ impl Store {
 /// What the library said, if it said something.
 fn done(error: *mut c_char) -> anyhow::Result<()> {
     let Some(error) = NonNull::new(error) else { return Ok(()) };
-    // SAFETY: by the law above: an error is a string that the library made, and is given back after it was copied.
+    // SAFETY: by the law above: an error is a string that the library made, and is given back after
+    // it was copied.
     let text = unsafe {
         let text = CStr::from_ptr(error.as_ptr()).to_string_lossy().into_owned();
         leveldb_free(error.as_ptr().cast());

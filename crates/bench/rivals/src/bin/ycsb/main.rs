@@ -1,8 +1,10 @@
-//! YCSB's workloads over LevelDB, one client: load, A (half reads, half updates), F (half reads, half reads that are followed by a write). Or those of
-//! LevelDB's own db_bench: fillrandom, overwrite, readrandom, readhot (a hundredth of the keys).
+//! YCSB's workloads over LevelDB, one client: load, A (half reads, half updates), F (half reads,
+//! half reads that are followed by a write). Or those of LevelDB's own db_bench: fillrandom,
+//! overwrite, readrandom, readhot (a hundredth of the keys).
 //!
-//! Records are YCSB's: 1000 bytes under a key that hides in which order they were made. `bench` starts this program on a file system
-//! under test, and reads what it took, as JSON, from its output. An update writes the whole record, as LevelDB knows no fields.
+//! Records are YCSB's: 1000 bytes under a key that hides in which order they were made. `bench`
+//! starts this program on a file system under test, and reads what it took, as JSON, from its
+//! output. An update writes the whole record, as LevelDB knows no fields.
 
 #![deny(unsafe_code)]
 
@@ -26,7 +28,8 @@ const FILL_BYTES: usize = 4096;
 /// Of how many keys one is hot: as in LevelDB's db_bench.
 const HOT_ONE_IN: u64 = 100;
 
-/// Runs YCSB's load, A and F, or db_bench's fillrandom, overwrite, readrandom and readhot, in a new store
+/// Runs YCSB's load, A and F, or db_bench's fillrandom, overwrite, readrandom and readhot, in a new
+/// store
 #[derive(Parser)]
 struct Args {
     /// The store's folder, which does not exist
@@ -38,7 +41,8 @@ struct Args {
     /// Operations of each workload after the load
     #[arg(long)]
     operations: u64,
-    /// Which records YCSB asks for; without it, random keys are filled with values of 4 KiB, and nothing else is done
+    /// Which records YCSB asks for; without it, random keys are filled with values of 4 KiB, and
+    /// nothing else is done
     #[arg(long)]
     spread: Option<Spread>,
     /// Bytes of db_bench's values: its four workloads instead of YCSB's
