@@ -11,7 +11,7 @@ pub const LENGTH_BITS: u32 = 21;
 pub const VERSION_MAX: u64 = u64::MAX >> LENGTH_BITS;
 
 /// Bytes of a file end here at the latest, as the kernel's `loff_t` wants it.
-const FILE_BYTES_MAX: u64 = i64::MAX as u64;
+pub(super) const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 
 on_media! {
     /// Which bytes of a file lie in a block. The last word is one aligned store and makes the entry
