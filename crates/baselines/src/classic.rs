@@ -43,7 +43,7 @@ use tidegate_measure::disk_caches::opened_with;
 use tidegate_measure::medium;
 use tidegate_measure::subject::Block;
 use tidegate_media::{BlockDevice, InTurn, Lba, MappedRegion, Region};
-use tidegate_nbd::ram::Ram;
+use tidegate_nbd_client::ram::Ram;
 use tidegate_policy::admit::{Admit, Doorkeeper};
 use tidegate_policy::writeback::destage::Caps;
 use tidegate_sim::Rng;

@@ -15,7 +15,7 @@ use tidegate_measure::medium::{self, ScratchPath, WALK_BYTES};
 use tidegate_measure::subject::{BLOCK_BYTES, Bare, Block, BlockWrites, StreamedCopies, sweep};
 use tidegate_measure::workload::Effort;
 use tidegate_media::{Allocation, BlockDevice, Counters, InTurn, Lba, MappedRegion, Region};
-use tidegate_nbd::ram::Ram;
+use tidegate_nbd_client::ram::Ram;
 use tidegate_reproduction::tinca::pace::{BESIDE, DISK, IDLE, LONGEST, MEAN, SLOWEST};
 use tidegate_reproduction::tinca::stand::Kind;
 use tidegate_sim::Rng;

@@ -253,8 +253,8 @@ mod tests {
     use std::sync::Barrier;
     use tidegate_media::{BlockDevice, Result};
     use tidegate_nbd::Exports;
-    use tidegate_nbd::client::{Client, Dialect, Operation};
-    use tidegate_nbd::ram::Ram;
+    use tidegate_nbd_client::client::{Client, Dialect, Operation};
+    use tidegate_nbd_client::ram::Ram;
     use tidegate_sim::{Intercept, Intercepted};
 
     /// A flush meets somebody when it begins, and again before it ends.

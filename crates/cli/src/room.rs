@@ -3,7 +3,7 @@
 
 use crate::watchers::WATCHERS_MAX;
 use tidegate_host::rlimits::{mappings_max, raise_descriptors};
-use tidegate_nbd::limits::OFFLOAD_THREADS_MAX;
+use tidegate_nbd::OFFLOAD_THREADS_MAX;
 
 /// Descriptors kept for everything but connections: those who watch, over either kind of socket,
 /// and what does not hang on numbers.

@@ -51,7 +51,7 @@ impl Offer {
 mod tests {
     use super::*;
     use tidegate_media::Durability;
-    use tidegate_nbd::client::{Client, Dialect};
+    use tidegate_nbd_client::client::{Client, Dialect};
 
     #[test]
     fn a_rival_keeps_what_a_client_wrote() {

@@ -16,7 +16,7 @@ use std::thread;
 use tidegate_layout::btt::Version;
 use tidegate_layout::disk_cache::{CachePlan, Superblock};
 use tidegate_media::Durability;
-use tidegate_nbd::client::Client;
+use tidegate_nbd_client::client::Client;
 use tidegate_trials::artefacts::announce;
 use tidegate_trials::flips::{Block, Part, Snapshot, Verdict, flip, images, serve_and_read, tidegate, verdict};
 use tidegate_trials::run::{self, APPENDER};

@@ -18,7 +18,7 @@ use tidegate_measure::Pairs;
 use tidegate_measure::subject::{BLOCK_BYTES, Block};
 use tidegate_measure::workload::Effort;
 use tidegate_media::Durability;
-use tidegate_nbd::client::{Client, Dialect};
+use tidegate_nbd_client::client::{Client, Dialect};
 
 /// Connections besides the good one, as far as the system lets this process have them.
 const CROWD: u64 = 10_000;

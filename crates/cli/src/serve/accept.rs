@@ -74,8 +74,8 @@ mod tests {
     use crate::peers::Peers;
     use std::os::unix::net::UnixStream;
     use tidegate_block_export::Export;
-    use tidegate_nbd::ram::Ram;
     use tidegate_nbd::{Exports, Service};
+    use tidegate_nbd_client::ram::Ram;
 
     #[test]
     fn a_crowd_is_accepted_in_rounds() {

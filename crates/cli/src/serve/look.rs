@@ -55,7 +55,7 @@ fn is_zero(device: &dyn BlockDevice, range: LbaRange) -> bool {
 mod tests {
     use super::*;
     use tidegate_media::Durability;
-    use tidegate_nbd::ram::Ram;
+    use tidegate_nbd_client::ram::Ram;
 
     #[test]
     fn a_byte_at_either_end_is_found_and_the_middle_is_not_looked_at() {

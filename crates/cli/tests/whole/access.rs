@@ -241,7 +241,7 @@ trait GiveUp {
     fn disconnect_without_a_word(self) -> UnixStream;
 }
 
-impl GiveUp for tidegate_nbd::client::Client<UnixStream> {
+impl GiveUp for tidegate_nbd_client::client::Client<UnixStream> {
     fn disconnect_without_a_word(self) -> UnixStream {
         self.stream().try_clone().unwrap()
     }

@@ -4,7 +4,7 @@
 //! lane, the blocks' headers, and the blocks. A header's second word is stored last when a block is
 //! filled and first when it is freed.
 
-use crate::file_cache::entry::FILE_BYTES_MAX;
+use crate::file_cache::entry_check::FILE_BYTES_MAX;
 use crate::file_cache::record::PATH_HINT_BYTES_MAX;
 use crate::on_media::{Broken, on_media, rule};
 use zerocopy::little_endian::{U32, U64};

@@ -20,7 +20,7 @@ use tidegate_baselines::classic::{FlashCache, Journal, LeftOut, Stack};
 use tidegate_measure::medium;
 use tidegate_measure::subject::{BLOCK_BYTES, Block};
 use tidegate_media::{InTurn, MappedRegion};
-use tidegate_nbd::ram::Ram;
+use tidegate_nbd_client::ram::Ram;
 use tidegate_sim::Rng;
 
 /// Everything but the journal is so many times smaller than in the paper.

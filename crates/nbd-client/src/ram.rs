@@ -26,7 +26,7 @@ impl Ram {
         })
     }
 
-    /// The same, refusing writes.
+    /// A device of `blocks` zeroed blocks that refuses writes.
     pub fn read_only(block_size: u32, blocks: u64) -> Ram {
         let geometry = Ram::new(block_size, 0).geometry;
         Ram::with_geometry(Geometry { blocks, read_only: true, ..geometry })

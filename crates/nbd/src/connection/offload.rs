@@ -6,10 +6,10 @@
 //! replies, one after the other.
 
 use crate::buffers::Output;
-use crate::execution::Executor;
 use crate::limits::{OFFLOAD_THREADS_MAX, OFFLOADED_BYTES_MAX, OFFLOADED_REQUESTS_MAX};
 use crate::stream::Stream;
-use crate::transmission::Offloaded;
+use crate::transmission::OffloadedRequest;
+use crate::transmission::execution::Executor;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,68 +25,68 @@ const LINGER: Duration = Duration::from_secs(1);
 const STACK_BYTES: usize = 256 << 10;
 
 /// The second threads of this process. Relaxed everywhere: only the number is read.
-static SEATS: Seats = Seats { taken: AtomicUsize::new(0), max: OFFLOAD_THREADS_MAX };
+static THREADS: ThreadLimit = ThreadLimit { running: AtomicUsize::new(0), max: OFFLOAD_THREADS_MAX };
 
-/// Room for a number of threads.
-struct Seats {
-    taken: AtomicUsize,
+/// A limit on the number of threads.
+struct ThreadLimit {
+    running: AtomicUsize,
     max: usize,
 }
 
-/// Room for one, given back when dropped.
-struct Seat<'a>(&'a Seats);
+/// The right to run one thread, given back when dropped.
+struct Permit<'a>(&'a ThreadLimit);
 
-impl Seats {
-    fn take(&self) -> Option<Seat<'_>> {
-        let one_more = |taken: usize| (taken < self.max).then_some(taken + 1);
-        self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).ok().map(|_| Seat(self))
+impl ThreadLimit {
+    fn acquire(&self) -> Option<Permit<'_>> {
+        let one_more = |running: usize| (running < self.max).then_some(running + 1);
+        self.running.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).ok().map(|_| Permit(self))
     }
 }
 
-impl Drop for Seat<'_> {
+impl Drop for Permit<'_> {
     fn drop(&mut self) {
-        self.0.taken.fetch_sub(1, Ordering::Relaxed);
+        self.0.running.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 /// A stream that two threads send to, and the requests that wait for the second thread.
-pub(crate) struct Link<'s, S> {
+pub(crate) struct SharedStream<'s, S> {
     pub(crate) stream: &'s S,
-    sending: Mutex<Voice>,
+    sending: Mutex<SendState>,
     queue: Mutex<Queue>,
     changed: Condvar,
 }
 
-/// The right to send, kept from one piece of a reply to the next if nothing else may be sent in
+/// The right to send, kept from one piece of a reply to the next if no other reply may be sent in
 /// between.
 #[derive(Default)]
-pub(crate) struct Turn<'l>(Option<MutexGuard<'l, Voice>>);
+pub(crate) struct Turn<'l>(Option<MutexGuard<'l, SendState>>);
 
-/// Whether what is sent would be understood.
+/// Whether more may be sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Voice {
+pub(crate) enum SendState {
     #[default]
-    Heard,
-    /// A reply ended before its end: the client would take whatever follows for the rest.
-    Silenced,
+    Open,
+    /// A reply was cut short: the client would take any bytes that follow for the rest of it.
+    Stopped,
 }
 
 impl Turn<'_> {
-    pub(crate) fn is_kept(&self) -> bool {
+    pub(crate) fn is_held(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Gives the turn back for good: nothing more is sent.
-    pub(crate) fn silence(&mut self) {
-        if let Some(mut voice) = self.0.take() {
-            *voice = Voice::Silenced;
+    /// Gives the turn back for good: no more bytes are sent.
+    pub(crate) fn stop_sending(&mut self) {
+        if let Some(mut state) = self.0.take() {
+            *state = SendState::Stopped;
         }
     }
 }
 
 #[derive(Default)]
 struct Queue {
-    waiting: VecDeque<Offloaded>,
+    waiting: VecDeque<OffloadedRequest>,
     bytes: usize,
     /// Whether the second thread is there.
     served: bool,
@@ -96,17 +96,17 @@ struct Queue {
     failed: Option<io::Error>,
 }
 
-impl<'s, S: Stream> Link<'s, S> {
-    pub(crate) fn over(stream: &'s S) -> Link<'s, S> {
-        Link { stream, sending: Mutex::default(), queue: Mutex::default(), changed: Condvar::new() }
+impl<'s, S: Stream> SharedStream<'s, S> {
+    pub(crate) fn over(stream: &'s S) -> SharedStream<'s, S> {
+        SharedStream { stream, sending: Mutex::default(), queue: Mutex::default(), changed: Condvar::new() }
     }
 
     /// Sends gathered replies.
     fn send(&self, out: &mut Output) -> io::Result<()> {
-        let voice = self.sending.lock().expect(HOLDER_PANICKED);
-        match *voice {
-            Voice::Heard => out.send_to(self.stream),
-            Voice::Silenced => {
+        let state = self.sending.lock().expect(HOLDER_PANICKED);
+        match *state {
+            SendState::Open => out.send_to(self.stream),
+            SendState::Stopped => {
                 out.take();
                 Ok(())
             }
@@ -129,12 +129,12 @@ impl<'s, S: Stream> Link<'s, S> {
     ///
     /// # Errors
     /// The reply to an earlier one could not be sent.
-    pub(crate) fn take_over<'scope, 'e: 'scope>(
+    pub(crate) fn enqueue<'scope, 'e: 'scope>(
         &'scope self,
-        request: Offloaded,
+        request: OffloadedRequest,
         executor: &Executor<'e>,
         scope: &'scope Scope<'scope, '_>,
-    ) -> io::Result<Result<(), Offloaded>> {
+    ) -> io::Result<Result<(), OffloadedRequest>> {
         let mut queue = self.queue();
         if let Some(error) = queue.failed.take() {
             return Err(error);
@@ -143,10 +143,10 @@ impl<'s, S: Stream> Link<'s, S> {
             return Ok(Err(request));
         }
         if !queue.served {
-            let Some(seat) = SEATS.take() else { return Ok(Err(request)) };
+            let Some(permit) = THREADS.acquire() else { return Ok(Err(request)) };
             let executor = executor.another();
             let thread = Builder::new().stack_size(STACK_BYTES).name("client, offload".to_owned());
-            if thread.spawn_scoped(scope, move || self.execute(executor, seat)).is_err() {
+            if thread.spawn_scoped(scope, move || self.execute(executor, permit)).is_err() {
                 return Ok(Err(request));
             }
             queue.served = true;
@@ -164,8 +164,8 @@ impl<'s, S: Stream> Link<'s, S> {
         self.changed.notify_one();
     }
 
-    /// Executes requests until there are none, in the `seat` that was taken for it.
-    fn execute(&self, mut executor: Executor<'_>, seat: Seat<'_>) {
+    /// Executes requests until there are none, on the thread that `permit` allows.
+    fn execute(&self, mut executor: Executor<'_>, permit: Permit<'_>) {
         let mut out = Output::new();
         while let Some(request) = self.next() {
             let bytes = request.bytes();
@@ -177,11 +177,11 @@ impl<'s, S: Stream> Link<'s, S> {
                 queue.failed = Some(error);
             }
         }
-        drop(seat);
+        drop(permit);
     }
 
     /// The next request, or none if the thread is to end.
-    fn next(&self) -> Option<Offloaded> {
+    fn next(&self) -> Option<OffloadedRequest> {
         let mut queue = self.queue();
         loop {
             if let Some(request) = queue.waiting.pop_front() {
@@ -211,11 +211,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn seats_are_as_many_as_there_are_and_are_given_back() {
-        let seats = Seats { taken: AtomicUsize::new(0), max: 2 };
-        let (one, another) = (seats.take(), seats.take());
-        assert!(one.is_some() && another.is_some() && seats.take().is_none());
+    fn permits_are_as_many_as_the_limit_and_are_given_back() {
+        let limit = ThreadLimit { running: AtomicUsize::new(0), max: 2 };
+        let (one, another) = (limit.acquire(), limit.acquire());
+        assert!(one.is_some() && another.is_some() && limit.acquire().is_none());
         drop(one);
-        assert!(seats.take().is_some());
+        assert!(limit.acquire().is_some());
     }
 }

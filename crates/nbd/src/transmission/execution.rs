@@ -8,7 +8,7 @@ use crate::limits::{
     CACHE_BYTES_IN_LINE_MAX, PAYLOAD_BYTES_MAX, RANGE_BYTES_IN_LINE_MAX, REPLY_PIECE_BYTES, STATUS_EXTENTS_MAX,
     WHOLE_REPLY_BYTES_MAX,
 };
-use crate::reply::Replies;
+use crate::transmission::reply::Replies;
 use crate::wire::{self, Command, Headers, Request, allocation, command_flag};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -31,7 +31,7 @@ pub(crate) struct Taken {
 }
 
 /// A read whose reply is sent as it is read.
-pub(crate) struct Reading {
+pub(crate) struct LongRead {
     taken: Taken,
     done: u64,
 }
@@ -119,19 +119,19 @@ impl<'e> Executor<'e> {
     }
 
     /// The read that a request begins whose reply is too long to be put together first.
-    pub(crate) fn long_read(&self, request: &Request) -> Option<Reading> {
+    pub(crate) fn long_read(&self, request: &Request) -> Option<LongRead> {
         let long = request.command == Command::Read && request.len > WHOLE_REPLY_BYTES_MAX.into();
-        (long && self.check(request).is_ok()).then(|| Reading { taken: self.take(*request), done: 0 })
+        (long && self.check(request).is_ok()).then(|| LongRead { taken: self.take(*request), done: 0 })
     }
 
     /// Whether other replies must not be sent before the end of one that is sent in pieces.
-    pub(crate) fn reads_in_one_row(&self) -> bool {
+    pub(crate) fn has_unframed_reads(&self) -> bool {
         self.agreement.replies == Replies::Simple
     }
 
     /// Answers the next piece of a long read, and returns what is left to do.
-    pub(crate) fn read_on(&mut self, reading: Reading, out: &mut Output) -> Result<Option<Reading>, Broken> {
-        let Reading { taken, done } = reading;
+    pub(crate) fn read_on(&mut self, reading: LongRead, out: &mut Output) -> Result<Option<LongRead>, Broken> {
+        let LongRead { taken, done } = reading;
         let (request, replies, before) = (&taken.request, self.agreement.replies, out.len());
         let end = request.len.min(done + REPLY_PIECE_BYTES);
         replies.begin_piece(request, done..end, out);
@@ -147,7 +147,7 @@ impl<'e> Executor<'e> {
             return Ok(None);
         }
         if end < request.len {
-            return Ok(Some(Reading { taken, done: end }));
+            return Ok(Some(LongRead { taken, done: end }));
         }
         self.count(taken, true);
         Ok(None)

@@ -4,10 +4,7 @@
 //! It is no client for use: it trusts its server, waits without a deadline, and allocates for each
 //! read.
 
-use crate::contexts::{Contexts, Topic};
-use crate::wire::{
-    self, Command, Fields, Headers, Request, allocation, chunk, command_flag, handshake_flag, info, option, reply,
-};
+use crate::wire::{self, Command, Fields, Headers, Request, chunk, command_flag, handshake_flag, option, reply};
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use tidegate_media::{Durability, ExtentKind};
@@ -47,7 +44,7 @@ pub enum Dialect {
     /// Structured replies, and the metadata context that tells holes from data. Both must be
     /// granted.
     Structured,
-    /// The same with extended headers.
+    /// Structured replies with extended headers, whose lengths have eight bytes.
     Extended,
 }
 
@@ -99,13 +96,13 @@ pub enum Operation<'a> {
         /// Whether the reply promises durability.
         durability: Durability,
     },
-    /// The same, with a wish. Only extended headers carry more than 4 GiB.
+    /// Make a range read as zeroes in a given way. Only extended headers carry more than 4 GiB.
     Zero {
         /// First byte.
         offset: u64,
         /// How many.
         len: u64,
-        /// The wish.
+        /// The way.
         zeroes: Zeroes,
     },
     /// Announce reads of a range.
@@ -183,7 +180,7 @@ impl<S: Read + Write> Greeted<S> {
             return Err(ClientError::Protocol { what: "it does not greet as an NBD server" });
         }
         let flags = handshake_flag::FIXED_NEWSTYLE | handshake_flag::NO_ZEROES;
-        stream.write_all(&u32::from(flags).to_be_bytes())?;
+        stream.write_all(&flags.to_be_bytes())?;
         Ok(Greeted { stream, bytes: 0, flags: 0 })
     }
 
@@ -202,8 +199,8 @@ impl<S: Read + Write> Greeted<S> {
             Dialect::Extended => self.negotiate(option::EXTENDED_HEADERS, &[])?,
         }
         if dialect != Dialect::Simple {
-            let query_len = payload_len(Topic::Allocation.name())?.to_be_bytes();
-            let one_query = [&1u32.to_be_bytes(), &query_len, Topic::Allocation.name()].concat();
+            let query_len = payload_len(wire::ALLOCATION_CONTEXT)?.to_be_bytes();
+            let one_query = [&1u32.to_be_bytes(), &query_len, wire::ALLOCATION_CONTEXT].concat();
             self.negotiate(option::SET_META_CONTEXT, &[name.clone(), one_query].concat())?;
         }
         self.negotiate(option::GO, &[&name[..], &[0, 0]].concat())?;
@@ -215,7 +212,7 @@ impl<S: Read + Write> Greeted<S> {
     /// Sends one option and takes its replies up to the last.
     fn negotiate(&mut self, number: u32, data: &[u8]) -> Result<()> {
         let len = payload_len(data)?;
-        self.stream.write_all(&[&wire::option_header(number, len), data].concat())?;
+        self.stream.write_all(&[&wire::option_header(number, len)[..], data].concat())?;
         loop {
             let header: [u8; wire::OPTION_REPLY_BYTES] = take(&mut self.stream)?;
             let mut fields = Fields(&header);
@@ -235,7 +232,7 @@ impl<S: Read + Write> Greeted<S> {
 
     fn note_info(&mut self, data: &[u8]) {
         let mut fields = Fields(data);
-        if fields.u16() == Some(info::EXPORT) && fields.0.len() == 10 {
+        if fields.u16() == Some(wire::INFO_EXPORT) && fields.0.len() == 10 {
             (self.bytes, self.flags) = (fields.fixed_u64(), fields.fixed_u16());
         }
     }
@@ -275,7 +272,7 @@ impl<S: Read + Write> Client<S> {
         let cookie = Cookie(self.next_cookie);
         self.next_cookie += 1;
         let (request, data) = encode(operation, cookie);
-        self.stream.write_all(&self.encode(request))?;
+        self.stream.write_all(&request.encode(self.headers))?;
         self.stream.write_all(data)?;
         let len = if request.command == Command::Read { request.len } else { 0 };
         self.pending.insert(cookie, Pending { offset: request.offset, len, data: Vec::new() });
@@ -337,31 +334,16 @@ impl<S: Read + Write> Client<S> {
     pub fn extents(&self, descriptors: &[u8]) -> Vec<(u64, ExtentKind)> {
         let half = if self.headers == Headers::Extended { 8 } else { 4 };
         let number = |bytes: &[u8]| bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
-        let hole = u64::from(allocation::HOLE | allocation::ZERO);
-        let extent =
-            |(len, flags)| (number(len), if number(flags) == hole { ExtentKind::Hole } else { ExtentKind::Data });
+        let kind = |flags| if flags == wire::STATUS_HOLE_ZERO { ExtentKind::Hole } else { ExtentKind::Data };
+        let extent = |(len, flags)| (number(len), kind(number(flags)));
         descriptors.chunks_exact(2 * half).map(|both| extent(both.split_at(half))).collect()
     }
 
     /// Says good-bye, and returns the stream.
     pub fn disconnect(mut self) -> Result<S> {
-        let request = Request {
-            flags: 0,
-            command: Command::Disconnect,
-            cookie: 0,
-            offset: 0,
-            len: 0,
-            contexts: Contexts::default(),
-        };
-        self.stream.write_all(&self.encode(request))?;
+        let request = Request { flags: 0, command: Command::Disconnect, cookie: 0, offset: 0, len: 0 };
+        self.stream.write_all(&request.encode(self.headers))?;
         Ok(self.stream)
-    }
-
-    fn encode(&self, mut request: Request) -> Vec<u8> {
-        if self.headers == Headers::Extended && request.command == Command::Write {
-            request.flags |= command_flag::PAYLOAD_LEN;
-        }
-        request.encode(self.headers)
     }
 
     fn call(&mut self, operation: Operation<'_>) -> Result<Vec<u8>> {
@@ -438,16 +420,16 @@ fn encode(operation: Operation<'_>, cookie: Cookie) -> (Request, &[u8]) {
         Operation::WriteZeroes { offset, len, durability } => {
             (Command::WriteZeroes, fua(durability), offset, len.into(), &[])
         }
-        Operation::Zero { offset, len, zeroes } => (Command::WriteZeroes, wish(zeroes), offset, len, &[]),
+        Operation::Zero { offset, len, zeroes } => (Command::WriteZeroes, zero_flags(zeroes), offset, len, &[]),
         Operation::Cache { offset, len } => (Command::Cache, 0, offset, len, &[]),
         Operation::Status { offset, len, one } => {
             (Command::BlockStatus, if one { command_flag::REQ_ONE } else { 0 }, offset, len, &[])
         }
     };
-    (Request { flags, command, cookie: cookie.0, offset, len, contexts: Contexts::default() }, data)
+    (Request { flags, command, cookie: cookie.0, offset, len }, data)
 }
 
-fn wish(zeroes: Zeroes) -> u16 {
+fn zero_flags(zeroes: Zeroes) -> u16 {
     match zeroes {
         Zeroes::AnyWay => 0,
         Zeroes::AsData => command_flag::NO_HOLE,

@@ -1,42 +1,51 @@
-//! A whole connection without a socket, a thread or a clock that matters, for tests and fuzzing:
-//! the same bytes get the same answers, and what the connection holds can be measured at every
-//! step.
+//! Loopback: a whole connection without a socket, a second thread or a clock that matters, for
+//! tests and fuzzing. The same bytes get the same answers, and the bytes that the connection holds
+//! are measured at every step.
 
 use crate::buffers::{Input, Output};
 use crate::connection::{Phase, Progress};
-use crate::execution::Executor;
 use crate::failure::{ConnectionError, End};
 use crate::handshake::Handshake;
+use crate::limits::CONNECTION_BYTES_MAX;
 use crate::service::Service;
 use crate::stream::Stream;
+use crate::transmission::execution::Executor;
 use std::io;
 use std::sync::Mutex;
 use std::time::Duration;
 
-/// What came of a rehearsal.
+/// A finished conversation.
 #[derive(Debug)]
-pub struct Rehearsal {
-    /// What the client got.
+pub struct Loopback {
+    /// The bytes that the client got.
     pub answers: Vec<u8>,
     /// The most bytes that the connection's buffers held at any time.
     pub held_bytes_max: usize,
-    /// How it ended. A client that wants encryption ends there.
+    /// How the conversation ended. A client that wants encryption ends there.
     pub end: Result<End, ConnectionError>,
 }
 
-/// Serves a client that sends `sent` and leaves, in pieces of `piece_bytes`, each at least one.
-/// What may take long is done in line.
-pub fn rehearse(service: &Service, sent: &[u8], piece_bytes: impl FnMut() -> usize + Send) -> Rehearsal {
-    let mut out = Output::new();
-    let phase = Phase::Handshake(Handshake::greet(service, &mut out));
-    let stage = Stage(Mutex::new((sent, Box::new(piece_bytes))));
-    let mut rehearsed = Rehearsed { input: Input::new(), out, phase, answers: Vec::new(), held_bytes_max: 0 };
-    let end = rehearsed.run(&stage);
-    rehearsed.take_answers();
-    Rehearsal { answers: rehearsed.answers, held_bytes_max: rehearsed.held_bytes_max, end }
+impl Loopback {
+    /// Serves a client that sends `sent` and leaves, in pieces of `piece_bytes`, each at least one.
+    /// Requests that would be offloaded are executed in line.
+    ///
+    /// # Panics
+    /// The connection holds more bytes than it may.
+    pub fn run(service: &Service, sent: &[u8], piece_bytes: impl FnMut() -> usize + Send) -> Loopback {
+        let mut out = Output::new();
+        let phase = Phase::Handshake(Handshake::greet(service, &mut out));
+        let client = Client(Mutex::new((sent, Box::new(piece_bytes))));
+        let mut connection = Connection { input: Input::new(), out, phase, answers: Vec::new(), held_bytes_max: 0 };
+        let end = connection.run(&client);
+        connection.take_answers();
+        let Connection { answers, held_bytes_max, .. } = connection;
+        assert!(held_bytes_max <= CONNECTION_BYTES_MAX, "{held_bytes_max} bytes held");
+        Loopback { answers, held_bytes_max, end }
+    }
 }
 
-struct Rehearsed<'e> {
+/// The state machines between two steps, and the measures taken so far.
+struct Connection<'e> {
     input: Input,
     out: Output,
     phase: Phase<'e>,
@@ -44,8 +53,8 @@ struct Rehearsed<'e> {
     held_bytes_max: usize,
 }
 
-impl Rehearsed<'_> {
-    fn run(&mut self, stage: &Stage<'_>) -> Result<End, ConnectionError> {
+impl Connection<'_> {
+    fn run(&mut self, client: &Client<'_>) -> Result<End, ConnectionError> {
         loop {
             match self.phase.step(self.input.unread(), &mut self.out)? {
                 Progress::Consumed(len) | Progress::ExportChosen(len) => self.consume(len, 0),
@@ -57,7 +66,7 @@ impl Rehearsed<'_> {
                 }
                 Progress::NeedMore => {
                     self.take_answers();
-                    if self.input.fill_from(|out| stage.receive(out))? == 0 {
+                    if self.input.fill_from(|out| client.receive(out))? == 0 {
                         let complete = self.input.unread().is_empty() && self.phase.is_between_messages();
                         return if complete { Ok(End::Closed) } else { Err(ConnectionError::CutShort) };
                     }
@@ -88,13 +97,13 @@ impl Rehearsed<'_> {
 /// How long the next piece is.
 type PieceBytes<'a> = Box<dyn FnMut() -> usize + Send + 'a>;
 
-/// What the client has yet to send, and in which pieces.
-struct Stage<'a>(Mutex<(&'a [u8], PieceBytes<'a>)>);
+/// A client: the bytes that it has yet to send, and in which pieces.
+struct Client<'a>(Mutex<(&'a [u8], PieceBytes<'a>)>);
 
-impl Stream for Stage<'_> {
+impl Stream for Client<'_> {
     fn receive(&self, out: &mut [u8]) -> io::Result<usize> {
-        let mut stage = self.0.lock().expect("nothing that holds this lock panics");
-        let (sent, piece_bytes) = &mut *stage;
+        let mut state = self.0.lock().expect("nothing that holds this lock panics");
+        let (sent, piece_bytes) = &mut *state;
         let len = piece_bytes().clamp(1, out.len()).min(sent.len());
         let (now, later) = sent.split_at(len);
         out[..len].copy_from_slice(now);
