@@ -158,12 +158,12 @@ pub fn kept_syncs(said: &str) -> u64 {
 
 /// How many files were held, by what a run said.
 pub fn held_files(said: &str) -> u64 {
-    number_before(said, "files ended in the pool")
+    number_before(said, "files completed in persistent memory")
 }
 
 /// How many syncs of held files ended in the kernel, by what a run said.
 pub fn kernel_syncs(said: &str) -> u64 {
-    number_before(said, "in the kernel")
+    number_before(said, "fell back to the kernel")
 }
 
 fn number_before(said: &str, words: &str) -> u64 {

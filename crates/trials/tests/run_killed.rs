@@ -278,8 +278,9 @@ fn a_file_that_was_written_since_the_power_came_back_is_left_alone() {
     assert!(put_aside, "nothing was left in any of {ROUNDS} pools");
 }
 
-/// A testbed in which `files` below the root were appended to, and the power cut took lines from all
-/// of them that only the pool has; in one of [`ROUNDS`]. Beside it what `prepare` made.
+/// A testbed in which `files` below the root were appended to, and the power cut took lines from
+/// all of them that only the pool has; in one of [`ROUNDS`]. With it, the value that `prepare`
+/// made.
 fn lost_lines<T>(files: &[&str], prepare: impl Fn(&Testbed) -> T) -> (Testbed, T) {
     let appender = APPENDER.build().unwrap();
     let cut = || {
@@ -340,7 +341,7 @@ const IMAGE_BYTES: u64 = 32 << 20;
 #[test]
 fn what_was_synced_to_a_file_system_that_is_not_mounted_stays_in_the_pool_until_it_is() {
     let image = |testbed: &Testbed| testbed.folder().join("image");
-    let (testbed, mounted) = lost_lines(&["log", "disk/log"], |stand| {
+    let (testbed, mounted) = lost_lines(&["log", "disk/log"], |testbed| {
         empty_file_system(&image(testbed), IMAGE_BYTES);
         fs::create_dir(testbed.root().join("disk")).unwrap();
         Mounted::new(&image(testbed), &testbed.root().join("disk"))

@@ -197,9 +197,12 @@ fn a_pool_that_is_in_use_says_who_can_be_asked() {
 fn why_nothing_was_held_is_told() {
     let told = |script: &str| said_by(script).1;
     let streams = told("echo 1 > file; sync file");
-    assert!(streams.contains("files that were not held: 1 anywhere that were written through streams"), "{streams}");
+    assert!(
+        streams.contains("files that were not accelerated: 1 anywhere that were written through streams"),
+        "{streams}"
+    );
     let nothing = told("true");
-    assert!(nothing.contains("no file was held"), "{nothing}");
+    assert!(nothing.contains("no file was accelerated"), "{nothing}");
 }
 
 #[test]

@@ -88,8 +88,8 @@ pub(super) struct Probe {
 }
 
 impl Probe {
-    /// Starts one at `testbed`. It has done some writes when this returns: its file is held from now
-    /// on.
+    /// Starts one at `testbed`. It has done some writes when this returns: its file is accelerated
+    /// from now on.
     pub(super) fn start(testbed: &Testbed, pattern: Pattern) -> anyhow::Result<Probe> {
         let mut command = testbed.command(std::env::current_exe()?)?;
         let pattern_name = pattern.to_possible_value().expect("no pattern is hidden");
