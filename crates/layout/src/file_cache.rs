@@ -12,13 +12,15 @@
 //! file's length.
 
 mod entry;
+mod entry_check;
 mod record;
 mod superblock;
 mod volatile;
 
-pub use entry::{Change, Class, EntryState, Extent, FileElement, FileEntry, LENGTH_BITS, VERSION_MAX};
-pub use record::{FileRecord, PATH_HINT_BYTES_MAX, TrustedRecord};
-pub use superblock::{
-    CHUNK_BYTES, FILE_POOL_MAGIC, LanePlan, PoolPlan, PoolSuperblock, TrustedPool, UNIT_BYTES, UNITS_PER_CHUNK,
+pub use entry::{
+    CHUNK_BYTES, Change, Class, EntryState, Extent, FileElement, FileEntry, LENGTH_BITS, UNIT_BYTES, UNITS_PER_CHUNK,
+    VERSION_MAX,
 };
+pub use record::{FileRecord, PATH_HINT_BYTES_MAX, TrustedRecord};
+pub use superblock::{FILE_POOL_MAGIC, LanePlan, PoolPlan, PoolSuperblock, TrustedPool};
 pub use volatile::{FILES_MAGIC, VOLATILE_BLOCK_BYTES, VolatileFile, VolatileHead, VolatilePlan, VolatileSlot};

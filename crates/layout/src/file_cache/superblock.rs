@@ -1,7 +1,7 @@
 //! The superblock, and where everything lies.
 
 use crate::disk_cache::{SUPERBLOCK_BYTES, SUPERBLOCK_COPIES_AT};
-use crate::file_cache::entry::{Class, FileElement, FileEntry};
+use crate::file_cache::entry::{CHUNK_BYTES, Class, FileElement, FileEntry, UNIT_BYTES, UNITS_PER_CHUNK};
 use crate::file_cache::record::FileRecord;
 use crate::on_media::{Broken, on_media, rule};
 use zerocopy::IntoBytes;
@@ -12,17 +12,6 @@ pub const FILE_POOL_MAGIC: [u8; 16] = *b"tidegate-nvfiles";
 
 /// The only version so far.
 const VERSION: u32 = 1;
-
-/// Bytes in a chunk.
-pub const CHUNK_BYTES: u64 = 1 << 20;
-
-/// Bytes of the smallest block: what blocks are counted in.
-pub const UNIT_BYTES: u64 = 256;
-
-/// Units in a chunk.
-pub const UNITS_PER_CHUNK: u32 = 4096;
-
-const _: () = assert!(UNITS_PER_CHUNK as u64 * UNIT_BYTES == CHUNK_BYTES);
 
 /// Chunks of the largest lane: so many that every unit has a number.
 const CHUNKS_MAX: u32 = u32::MAX / UNITS_PER_CHUNK;
