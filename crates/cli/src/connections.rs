@@ -141,7 +141,10 @@ impl Connections {
             drop(live);
             self.counts.over_limit.fetch_add(1, Ordering::Relaxed);
             if let Some(more) = self.crowded.ask() {
-                tracing::warn!("rejected connection {number}: {} connections are the limit{more}", self.connections_max);
+                tracing::warn!(
+                    "rejected connection {number}: {} connections are the limit{more}",
+                    self.connections_max
+                );
             }
             return None;
         }
