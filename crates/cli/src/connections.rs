@@ -93,7 +93,7 @@ impl Connections {
         if let Err(error) = spawned {
             self.counts.over_limit.fetch_add(1, Ordering::Relaxed);
             if let Some(more) = self.crowded.ask() {
-                tracing::warn!("client {number} turned away: no thread for it: {error}{more}");
+                tracing::warn!("rejected connection {number}: no thread for it: {error}{more}");
             }
         }
     }
@@ -117,14 +117,14 @@ impl Connections {
             Ok(None) => return false,
             Ok(Some(stranger)) => stranger,
             Err(error) => {
-                tracing::warn!("a client turned away: the system does not tell who it is: {error}");
+                tracing::warn!("rejected connection: the system does not tell its user: {error}");
                 return true;
             }
         };
         self.counts.strangers.fetch_add(1, Ordering::Relaxed);
         if let Some(more) = self.strangers.ask() {
             tracing::warn!(
-                "process {} of user {}, group {} turned away: neither is allowed{more}",
+                "rejected connection of process {} from uid {}, gid {} (not allowed){more}",
                 stranger.pid,
                 stranger.uid,
                 stranger.gid
@@ -141,7 +141,10 @@ impl Connections {
             drop(live);
             self.counts.over_limit.fetch_add(1, Ordering::Relaxed);
             if let Some(more) = self.crowded.ask() {
-                tracing::warn!("client {number} turned away: {} connections are the limit{more}", self.connections_max);
+                tracing::warn!(
+                    "rejected connection {number}: {} connections are the limit{more}",
+                    self.connections_max
+                );
             }
             return None;
         }

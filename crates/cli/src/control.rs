@@ -233,7 +233,7 @@ pub(crate) fn answer_one(mut watcher: Watcher<'_>, observed: &Observed, end: &Un
     if let Stream::Unix(peer) = watcher.stream()
         && !matches!(Peers::default().stranger(peer), Ok(None))
     {
-        tracing::warn!("a stranger was turned away from the control socket");
+        tracing::warn!("rejected connection to the control socket: its user is not allowed");
         return;
     }
     let asked = request(&watcher);

@@ -125,7 +125,7 @@ fn file_cache() -> String {
 fn kept() -> String {
     format!(
         "\n## Pool of a run\n\n\
-         A disk cache as above. Behind it lie log segments (strips) of {STRIP_BYTES} bytes, half as many before\n\
+         A disk cache as above. Behind it lie log segments of {STRIP_BYTES} bytes, half as many before\n\
          version 5, and at the end a bitmap of invalid (void) slots: one bit for each slot, the lowest first.\n\n\
          Block b of slot s of the cache's disk is block b of a file. Block s of slot 0 is that file's size\n\
          record.\n\n\

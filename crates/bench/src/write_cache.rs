@@ -7,14 +7,14 @@
 
 mod arrivals;
 mod floor;
-mod rig;
+mod testbed;
 
 use crate::target::{Method, Outcome, Row, Target, Topic};
 use arrivals::Arrivals;
 use floor::DrainedArray;
-use rig::{Percentile, Rig, idle_cpu_nanoseconds};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use testbed::{Percentile, Testbed, idle_cpu_nanoseconds};
 use tidegate_measure::Pairs;
 use tidegate_measure::workload::{Effort, on_core};
 use tidegate_media::BlockDevice;
@@ -177,40 +177,40 @@ pub const TOPIC: Topic = Topic {
 fn acknowledgement(effort: Effort) -> anyhow::Result<Outcome> {
     // Left to the scheduler, who drains is now beside the writer and now in its place, and then not
     // there while it writes.
-    let drained = || -> anyhow::Result<(Rig, DrainedArray)> {
-        let rig = Rig::new(Arc::new(tidegate_measure::medium::btt()?), SLOTS)?;
-        Ok((rig, DrainedArray::new(SLOTS, BURST, Arc::new(tidegate_measure::medium::btt()?))?))
+    let drained = || -> anyhow::Result<(Testbed, DrainedArray)> {
+        let testbed = Testbed::new(Arc::new(tidegate_measure::medium::btt()?), SLOTS)?;
+        Ok((testbed, DrainedArray::new(SLOTS, BURST, Arc::new(tidegate_measure::medium::btt()?))?))
     };
-    let (rig, array) = on_core(1, drained)?;
+    let (testbed, array) = on_core(1, drained)?;
     let bursts = (effort.steps as usize / BURST).max(1);
     // Bursts begin when everything of the one before is drained: the cache takes all of this one.
-    let cached = || on_core(0, || rig.bursts(bursts, BURST));
+    let cached = || on_core(0, || testbed.bursts(bursts, BURST));
     let copied = || on_core(0, || array.bursts(bursts, BURST));
     Ok(Outcome::ratio(&Pairs::alternate(effort.pairs, cached, copied), "ns"))
 }
 
 fn sustained(effort: Effort, writers: usize) -> anyhow::Result<Outcome> {
-    let rig = Rig::new(Arc::new(tidegate_measure::medium::btt()?), SLOTS)?;
-    let cached = || rig.sustained(&*rig.cache, effort.steps, writers);
-    let alone = || rig.sustained(&*rig.device, effort.steps, writers);
+    let testbed = Testbed::new(Arc::new(tidegate_measure::medium::btt()?), SLOTS)?;
+    let cached = || testbed.sustained(&*testbed.cache, effort.steps, writers);
+    let alone = || testbed.sustained(&*testbed.device, effort.steps, writers);
     Ok(Outcome::ratio(&Pairs::alternate(effort.pairs, cached, alone), "ns"))
 }
 
 fn bypassed(effort: Effort, writers: usize) -> anyhow::Result<Outcome> {
-    let rig = Rig::new(Arc::new(tidegate_measure::medium::btt()?), SLOTS)?;
-    rig.sustained(&*rig.cache, effort.steps, writers);
-    let before = rig.cache.counters();
-    rig.sustained(&*rig.cache, effort.steps, writers);
-    let after = rig.cache.counters();
+    let testbed = Testbed::new(Arc::new(tidegate_measure::medium::btt()?), SLOTS)?;
+    testbed.sustained(&*testbed.cache, effort.steps, writers);
+    let before = testbed.cache.counters();
+    testbed.sustained(&*testbed.cache, effort.steps, writers);
+    let after = testbed.cache.counters();
     let writes = after.cached + after.bypassed - before.cached - before.bypassed;
     Ok(Outcome::count(after.bypassed - before.bypassed, writes))
 }
 
 fn emulated(effort: Effort, profile: &str, which: Percentile) -> anyhow::Result<Outcome> {
-    let rig = Rig::new(Arc::new(tidegate_measure::medium::slow_btt(profile)?), SLOTS)?;
+    let testbed = Testbed::new(Arc::new(tidegate_measure::medium::slow_btt(profile)?), SLOTS)?;
     let writes = (effort.steps / 4).max(20_000);
-    let cached = || rig.latency(&*rig.cache, writes, which);
-    let alone = || rig.latency(&*rig.device, writes, which);
+    let cached = || testbed.latency(&*testbed.cache, writes, which);
+    let alone = || testbed.latency(&*testbed.device, writes, which);
     Ok(Outcome::ratio(&Pairs::alternate(effort.pairs, cached, alone), "ns"))
 }
 
@@ -220,22 +220,22 @@ const STAYS: usize = 9;
 /// The 99th percentile of the time in the cache, each sample over `writes` writes.
 fn residence(rate: f64, writes: u32) -> anyhow::Result<Outcome> {
     let device = Arc::new(Intercepted { device: Arc::new(tidegate_measure::medium::btt()?), by: Arrivals::new() });
-    let rig = Rig::new(device.clone(), SLOTS)?;
+    let testbed = Testbed::new(device.clone(), SLOTS)?;
     let samples =
-        (0..STAYS).map(|_| longest_stays(&rig, &device.by, rate, writes)).collect::<anyhow::Result<Vec<f64>>>()?;
+        (0..STAYS).map(|_| longest_stays(&testbed, &device.by, rate, writes)).collect::<anyhow::Result<Vec<f64>>>()?;
     Ok(Outcome::figure(&samples, "ms"))
 }
 
-fn longest_stays(rig: &Rig, arrivals: &Arrivals, rate: f64, writes: u32) -> anyhow::Result<f64> {
+fn longest_stays(testbed: &Testbed, arrivals: &Arrivals, rate: f64, writes: u32) -> anyhow::Result<f64> {
     let gap = Duration::from_secs_f64(1.0 / rate);
     arrivals.take_stays();
     let mut due = Instant::now();
     for _ in 0..writes {
-        rig.write_stamped(arrivals);
+        testbed.write_stamped(arrivals);
         due += gap;
-        rig::wait_until(due);
+        testbed::wait_until(due);
     }
-    rig.cache.flush()?;
+    testbed.cache.flush()?;
     let mut stays = arrivals.take_stays();
     stays.sort_by(f64::total_cmp);
     let p99 = stays[(stays.len() * 99 / 100).min(stays.len() - 1)];
@@ -243,34 +243,34 @@ fn longest_stays(rig: &Rig, arrivals: &Arrivals, rate: f64, writes: u32) -> anyh
 }
 
 fn wake_ups(effort: Effort) -> anyhow::Result<Outcome> {
-    let rig = Rig::new(Arc::new(tidegate_measure::medium::btt()?), SLOTS)?;
-    let before = rig.pool.wake_ups();
+    let testbed = Testbed::new(Arc::new(tidegate_measure::medium::btt()?), SLOTS)?;
+    let before = testbed.pool.wake_ups();
     let writes = u64::from(effort.steps);
-    rig.sustained(&*rig.cache, effort.steps, 1);
-    Ok(Outcome::count((rig.pool.wake_ups() - before) * 1000, writes))
+    testbed.sustained(&*testbed.cache, effort.steps, 1);
+    Ok(Outcome::count((testbed.pool.wake_ups() - before) * 1000, writes))
 }
 
 fn idle() -> anyhow::Result<Outcome> {
-    let rig = Rig::new(Arc::new(tidegate_measure::medium::btt()?), SLOTS)?;
-    rig.sustained(&*rig.cache, 10_000, 1);
-    Ok(Outcome::count(idle_cpu_nanoseconds(&rig.pool, Duration::from_secs(2))?, 2))
+    let testbed = Testbed::new(Arc::new(tidegate_measure::medium::btt()?), SLOTS)?;
+    testbed.sustained(&*testbed.cache, 10_000, 1);
+    Ok(Outcome::count(idle_cpu_nanoseconds(&testbed.pool, Duration::from_secs(2))?, 2))
 }
 
 fn flush(effort: Effort, bytes: u64) -> anyhow::Result<Outcome> {
-    let rig = Rig::new(Arc::new(tidegate_measure::medium::btt()?), SLOTS)?;
-    rig.sustained(&*rig.cache, effort.steps, 1);
-    let times: Vec<f64> = (0..effort.pairs).map(|_| rig.flush_after(bytes / 4096)).collect();
+    let testbed = Testbed::new(Arc::new(tidegate_measure::medium::btt()?), SLOTS)?;
+    testbed.sustained(&*testbed.cache, effort.steps, 1);
+    let times: Vec<f64> = (0..effort.pairs).map(|_| testbed.flush_after(bytes / 4096)).collect();
     Ok(Outcome::figure(&times, "ms"))
 }
 
 /// Milliseconds of a flush after `writes` writes through a cache of `slots` slots, each time it is
 /// called.
 pub(crate) fn flush_milliseconds(slots: u32, writes: u64) -> anyhow::Result<impl Fn() -> f64> {
-    let rig = Rig::new(Arc::new(tidegate_measure::medium::btt()?), slots)?;
-    Ok(move || rig.flush_after(writes))
+    let testbed = Testbed::new(Arc::new(tidegate_measure::medium::btt()?), slots)?;
+    Ok(move || testbed.flush_after(writes))
 }
 
 fn metadata() -> anyhow::Result<Outcome> {
-    let rig = Rig::new(Arc::new(tidegate_measure::medium::btt()?), SLOTS)?;
-    Ok(Outcome::figure(&[rig.cache.metadata_per_slot()], "bytes"))
+    let testbed = Testbed::new(Arc::new(tidegate_measure::medium::btt()?), SLOTS)?;
+    Ok(Outcome::figure(&[testbed.cache.metadata_per_slot()], "bytes"))
 }

@@ -6,7 +6,7 @@ use anyhow::{Context, bail};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tidegate_baselines::classic::{CACHE_BLOCKS, FlashCache, Journal, LeftOut, RING, Stack};
+use tidegate_baselines::classic::{Ablations, CACHE_BLOCKS, FlashCache, Journal, RING, Stack};
 use tidegate_baselines::ubj::{Replaced, Ubj};
 use tidegate_disk_cache::{Contents, DiskCache, FormatSpec, Options, Reads, format};
 use tidegate_layout::disk_cache::CachePlan;
@@ -83,7 +83,7 @@ impl Kind {
 
 /// A machine, its disk, and how much lies on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ground {
+pub struct Setup {
     /// The processor and its persistent memory, by the name of their costs.
     pub platform: &'static str,
     /// The disk.
@@ -97,54 +97,54 @@ pub struct Ground {
 }
 
 /// What runs beside the users.
-type Beside = Box<dyn FnOnce()>;
+type BackgroundThread = Box<dyn FnOnce()>;
 
 /// A stack that is ready.
-pub struct Stand {
+pub struct Testbed {
     pub(super) stack: Arc<dyn Stack>,
     pub(super) disk: Arc<SlowDisk>,
-    beside: Vec<Beside>,
+    beside: Vec<BackgroundThread>,
     over: Arc<AtomicBool>,
     profile: Profile,
 }
 
 /// A stack, and what runs beside it.
-type Parts = (Arc<dyn Stack>, Vec<Beside>);
+type StackAndThreads = (Arc<dyn Stack>, Vec<BackgroundThread>);
 
 /// The blocks of the disk below `kind`.
-fn disk_blocks(kind: Kind, ground: &Ground) -> u64 {
+fn disk_blocks(kind: Kind, setup: &Setup) -> u64 {
     match kind {
-        Kind::Classic { .. } => ground.blocks + ground.journal_blocks,
-        Kind::Ubj | Kind::Tidegate { .. } => ground.blocks,
+        Kind::Classic { .. } => setup.blocks + setup.journal_blocks,
+        Kind::Ubj | Kind::Tidegate { .. } => setup.blocks,
     }
 }
 
 type Memory = TimedRegion<MappedRegion>;
 
-impl Stand {
-    /// `kind` on `ground`.
-    pub fn of(kind: Kind, ground: &Ground) -> anyhow::Result<Stand> {
-        let profile = Profile::by_name(ground.platform)?;
+impl Testbed {
+    /// Builds `kind` on `setup`.
+    pub fn of(kind: Kind, setup: &Setup) -> anyhow::Result<Testbed> {
+        let profile = Profile::by_name(setup.platform)?;
         let over = Arc::<AtomicBool>::default();
         let memory = |bytes: u64| -> anyhow::Result<Memory> {
             let region = MappedRegion::anonymous(bytes).context("memory for a virtual platform")?;
             Ok(TimedRegion::persistent(region, &profile))
         };
-        let disk = Arc::new(SlowDisk::new(ground.disk, disk_blocks(kind, ground))?);
+        let disk = Arc::new(SlowDisk::new(setup.disk, disk_blocks(kind, setup))?);
         let (stack, beside) = match kind {
             Kind::Classic { journal, metadata, flushes } => {
                 let region = memory(FlashCache::<Memory>::bytes_for(CACHE_BLOCKS))?;
-                let left_out = LeftOut { metadata: !metadata, flushes: !flushes };
-                let cache = FlashCache::new(region, disk.clone(), CACHE_BLOCKS, left_out);
-                if journal { with_journal(cache, ground, &over) } else { without_journal(cache, &over) }
+                let ablations = Ablations { metadata: !metadata, flushes: !flushes };
+                let cache = FlashCache::new(region, disk.clone(), CACHE_BLOCKS, ablations);
+                if journal { with_journal(cache, setup, &over) } else { without_journal(cache, &over) }
             }
-            Kind::Ubj => ubj(memory(Ubj::<Memory>::bytes_for(CACHE_BLOCKS))?, disk.clone(), ground, &over),
+            Kind::Ubj => ubj(memory(Ubj::<Memory>::bytes_for(CACHE_BLOCKS))?, disk.clone(), setup, &over),
             Kind::Tidegate { reads } => {
-                let plan = CachePlan::cut(CACHE_BLOCKS, 4096, ground.blocks, RING);
-                tidegate(memory(plan.end())?, disk.clone(), reads, ground, &over)?
+                let plan = CachePlan::cut(CACHE_BLOCKS, 4096, setup.blocks, RING);
+                tidegate(memory(plan.end())?, disk.clone(), reads, setup, &over)?
             }
         };
-        Ok(Stand { stack, disk, beside, over, profile })
+        Ok(Testbed { stack, disk, beside, over, profile })
     }
 
     /// Has `act` fill the stack before time is told. Nothing goes on beside it, so the stack ends
@@ -159,8 +159,8 @@ impl Stand {
     }
 
     /// The same with nothing going on beside its users.
-    pub(super) fn alone(self) -> Stand {
-        Stand { beside: Vec::new(), ..self }
+    pub(super) fn alone(self) -> Testbed {
+        Testbed { beside: Vec::new(), ..self }
     }
 
     /// Lets `users` work on the cores of the platform, beside what the stack does by itself. `work`
@@ -192,8 +192,8 @@ impl Stand {
     }
 }
 
-fn with_journal(cache: FlashCache<Memory>, ground: &Ground, over: &Arc<AtomicBool>) -> Parts {
-    let journal = Arc::new(Journal::new(cache, ground.blocks, ground.journal_blocks));
+fn with_journal(cache: FlashCache<Memory>, setup: &Setup, over: &Arc<AtomicBool>) -> StackAndThreads {
+    let journal = Arc::new(Journal::new(cache, setup.blocks, setup.journal_blocks));
     let cleaner = |_| {
         let journal = journal.clone();
         over_and_over(over, move || journal.cache().clean_step())
@@ -204,7 +204,7 @@ fn with_journal(cache: FlashCache<Memory>, ground: &Ground, over: &Arc<AtomicBoo
     (journal, beside)
 }
 
-fn without_journal(cache: FlashCache<Memory>, over: &Arc<AtomicBool>) -> Parts {
+fn without_journal(cache: FlashCache<Memory>, over: &Arc<AtomicBool>) -> StackAndThreads {
     let cache = Arc::new(cache);
     let cleaner = |_| {
         let cache = cache.clone();
@@ -219,8 +219,8 @@ pub(super) fn limits() -> Limits {
     Caps::default().limits(CACHE_BLOCKS, 4096)
 }
 
-fn ubj(region: Memory, disk: Arc<SlowDisk>, ground: &Ground, over: &Arc<AtomicBool>) -> Parts {
-    let ubj = Arc::new(Ubj::new(region, disk, CACHE_BLOCKS, limits().dirty_blocks, ground.replaced));
+fn ubj(region: Memory, disk: Arc<SlowDisk>, setup: &Setup, over: &Arc<AtomicBool>) -> StackAndThreads {
+    let ubj = Arc::new(Ubj::new(region, disk, CACHE_BLOCKS, limits().dirty_blocks, setup.replaced));
     let of_thread = ubj.clone();
     let beside = over_and_over(over, move || of_thread.checkpoint_step());
     (ubj, vec![beside])
@@ -230,20 +230,23 @@ fn tidegate(
     region: Memory,
     disk: Arc<SlowDisk>,
     reads: Reads,
-    ground: &Ground,
+    setup: &Setup,
     over: &Arc<AtomicBool>,
-) -> anyhow::Result<Parts> {
+) -> anyhow::Result<StackAndThreads> {
     let spec =
-        FormatSpec { block_size: 4096, disk_blocks: ground.blocks, ring_slots: RING, uuid: [7; 16], disk: [7; 32] };
+        FormatSpec { block_size: 4096, disk_blocks: setup.blocks, ring_slots: RING, uuid: [7; 16], disk: [7; 32] };
     format(&region, &spec, Contents::Zeroed)?;
     let cache = Arc::new(DiskCache::open(region, disk, Options { reads, ..Options::default() })?);
     let (of_thread, ending) = (cache.clone(), over.clone());
-    let beside: Beside = Box::new(move || destage(&of_thread, limits(), &ending));
+    let beside: BackgroundThread = Box::new(move || destage(&of_thread, limits(), &ending));
     Ok((cache, vec![beside]))
 }
 
 /// Steps until the users are done, with a pause when there is nothing to do.
-fn over_and_over(over: &Arc<AtomicBool>, step: impl Fn() -> tidegate_media::Result<bool> + 'static) -> Beside {
+fn over_and_over(
+    over: &Arc<AtomicBool>,
+    step: impl Fn() -> tidegate_media::Result<bool> + 'static,
+) -> BackgroundThread {
     let over = over.clone();
     Box::new(move || {
         while !over.load(Ordering::Relaxed) {

@@ -10,22 +10,22 @@ use tidegate_block_export::Export;
 use tidegate_nbd::{Exports, Service, serve};
 
 /// A subject that is served on a unix socket for as long as this process lives.
-pub struct Offer {
+pub struct NbdExport {
     listener: UnixListener,
     service: Arc<Service>,
     // The device, and the threads beside it.
     _stack: Stack,
 }
 
-impl Offer {
+impl NbdExport {
     /// Listens on `socket`, which must not exist, for clients of `kind` with `bytes` bytes over
     /// `medium`, and a cache of `cache_bytes` if it has one.
-    pub fn at(socket: &Path, kind: Kind, medium: &str, bytes: u64, cache_bytes: u64) -> anyhow::Result<Offer> {
+    pub fn at(socket: &Path, kind: Kind, medium: &str, bytes: u64, cache_bytes: u64) -> anyhow::Result<NbdExport> {
         let stack = kind.stack(medium, bytes, cache_bytes)?;
         let export = Export::new("subject", kind.label(), stack.device.clone());
         let service = Arc::new(Service::plain(Exports::new(vec![export])?));
         let listener = UnixListener::bind(socket).with_context(|| format!("listen on {}", socket.display()))?;
-        Ok(Offer { listener, service, _stack: stack })
+        Ok(NbdExport { listener, service, _stack: stack })
     }
 
     /// Serves whoever connects, each on a thread of its own; `count` clients, or without end.
@@ -57,9 +57,9 @@ mod tests {
     fn a_rival_keeps_what_a_client_wrote() {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("s");
-        let offer = Offer::at(&socket, Kind::Lru, "nvdimm", 4 << 20, 1 << 20).unwrap();
+        let export = NbdExport::at(&socket, Kind::Lru, "nvdimm", 4 << 20, 1 << 20).unwrap();
         std::thread::scope(|scope| {
-            let serving = scope.spawn(|| offer.serve(Some(1)));
+            let serving = scope.spawn(|| export.serve(Some(1)));
             let stream = UnixStream::connect(&socket).unwrap();
             let mut client = Client::connect(stream, "subject", Dialect::Structured).unwrap();
             client.write(4096, &[7; 8192], Durability::Volatile).unwrap();

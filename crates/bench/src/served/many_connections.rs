@@ -52,7 +52,7 @@ const WRITE_HEADER: [u8; 28] = {
 /// The good client's 99th percentile in the crowd over the one alone.
 pub(super) fn slowdown(effort: Effort) -> anyhow::Result<Outcome> {
     let (calm, crowded) = (Server::tidegate(Place::Apart)?, Server::tidegate(Place::Apart)?);
-    let crowd = Crowd::gather(&crowded)?;
+    let crowd = ManyConnections::gather(&crowded)?;
     let (mut alone, mut among) = (calm.client()?, crowded.client()?);
     let pairs = as_client(|| {
         let quiet = || percentile_99(&mut alone, |_| Ok(()));
@@ -65,7 +65,7 @@ pub(super) fn slowdown(effort: Effort) -> anyhow::Result<Outcome> {
 pub(super) fn memory(_: Effort) -> anyhow::Result<Outcome> {
     let server = Server::tidegate(Place::Apart)?;
     let before = server.resident_bytes()?;
-    let crowd = Crowd::gather(&server)?;
+    let crowd = ManyConnections::gather(&server)?;
     let after = server.resident_bytes()?;
     Ok(Outcome::count(after.saturating_sub(before), crowd.alive()?))
 }
@@ -87,7 +87,7 @@ fn percentile_99(client: &mut Client<UnixStream>, between: impl Fn(u64) -> anyho
 }
 
 /// Connections that are no use to anyone.
-struct Crowd<'a> {
+struct ManyConnections<'a> {
     server: &'a Server,
     members: Vec<Member>,
 }
@@ -139,9 +139,9 @@ impl Member {
     }
 }
 
-impl<'a> Crowd<'a> {
+impl<'a> ManyConnections<'a> {
     /// Everyone has come, and has done what it does first.
-    fn gather(server: &'a Server) -> anyhow::Result<Crowd<'a>> {
+    fn gather(server: &'a Server) -> anyhow::Result<ManyConnections<'a>> {
         let count = CROWD.min(files_allowed()?.saturating_sub(OTHER_FILES));
         if count < CROWD {
             eprintln!("bench: {count} connections, as no more files may be open; see ulimit -Hn");
@@ -149,7 +149,7 @@ impl<'a> Crowd<'a> {
         let habits = Habit::ALL.into_iter().cycle();
         let join = |(nth, habit)| Member::join(server, habit).with_context(|| format!("{habit:?}, connection {nth}"));
         let members = (0..count).zip(habits).map(join).collect::<anyhow::Result<_>>()?;
-        Ok(Crowd { server, members })
+        Ok(ManyConnections { server, members })
     }
 
     /// One slow member sends a byte, and a stranger is thrown out.

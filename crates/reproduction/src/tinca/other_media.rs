@@ -4,19 +4,19 @@ use super::super::Scale;
 use super::super::figure::{Chart, Figure};
 use super::disks::Make;
 use super::mix;
-use super::stand::{Ground, Kind};
+use super::testbed::{Kind, Setup};
 use super::{TPC_C, frame, orders, point, series};
 
 /// Users where the paper varies something else.
 const USERS: u32 = 20;
 
 /// Fig. 12.
-pub fn grounds(scale: Scale) -> anyhow::Result<Vec<Figure>> {
-    let disks = [("SSD", Ground { disk: Make::Ssd, ..TPC_C }, 1.7), ("HDD", Ground { disk: Make::Hdd, ..TPC_C }, 2.8)];
+pub fn other_media(scale: Scale) -> anyhow::Result<Vec<Figure>> {
+    let disks = [("SSD", Setup { disk: Make::Ssd, ..TPC_C }, 1.7), ("HDD", Setup { disk: Make::Hdd, ..TPC_C }, 2.8)];
     let memories = [
-        ("PCM", Ground { platform: "e5-pcm", ..TPC_C }, 1.7),
-        ("STT-RAM", Ground { platform: "e5-stt-ram", ..TPC_C }, 1.6),
-        ("NVDIMM", Ground { platform: "e5-nvdimm", ..TPC_C }, 1.6),
+        ("PCM", Setup { platform: "e5-pcm", ..TPC_C }, 1.7),
+        ("STT-RAM", Setup { platform: "e5-stt-ram", ..TPC_C }, 1.6),
+        ("NVDIMM", Setup { platform: "e5-nvdimm", ..TPC_C }, 1.6),
     ];
     let rate = "transactions per minute";
     let mut of_disks = frame("fig-12a", "Fig. 12a", "TPC-C on other disks, 20 users", Chart::Bars, rate);
@@ -25,17 +25,17 @@ pub fn grounds(scale: Scale) -> anyhow::Result<Vec<Figure>> {
         frame("fig-12c", "Fig. 12c", "TPC-C: writes that find their block cached", Chart::Bars, "% of writes");
     for kind in Kind::WHOLE {
         let mut points = Vec::new();
-        for (place, ground, ratio) in disks {
-            let taken = mix::run(kind, &ground, orders(scale, USERS))?;
+        for (place, setup, ratio) in disks {
+            let taken = mix::run(kind, &setup, orders(scale, USERS))?;
             points.push(point(place, taken.per_second() * 60.0, kind.published(ratio)));
-            if ground == TPC_C {
+            if setup == TPC_C {
                 let share = 100.0 * taken.done.write_hits as f64 / taken.done.writes as f64;
                 hits.series.push(series(kind.label(), vec![point("SSD, PCM", share, kind.published(93.0 / 80.0))]));
             }
         }
         of_disks.series.push(series(kind.label(), std::mem::take(&mut points)));
-        for (place, ground, ratio) in memories {
-            let taken = mix::run(kind, &ground, orders(scale, USERS))?;
+        for (place, setup, ratio) in memories {
+            let taken = mix::run(kind, &setup, orders(scale, USERS))?;
             points.push(point(place, taken.per_second() * 60.0, kind.published(ratio)));
         }
         of_memories.series.push(series(kind.label(), points));

@@ -17,7 +17,7 @@ const REMEDY: &str = "apt-get install redis-server redis-tools sqlite3 rocksdb-t
 
 /// Where files are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ground {
+pub(super) enum Storage {
     /// On the disk, below a root of a run whose pool has so many MiB.
     UnderRun(u32),
     /// On the disk.
@@ -27,22 +27,22 @@ pub(super) enum Ground {
 }
 
 /// A folder of its own for one program; it goes when this is dropped.
-pub(super) struct Site {
+pub(super) struct Testbed {
     pool: Option<(MemoryPath, u32)>,
     folder: PathBuf,
 }
 
-impl Site {
+impl Testbed {
     /// An empty one.
-    pub(super) fn new(ground: Ground) -> anyhow::Result<Site> {
+    pub(super) fn new(storage: Storage) -> anyhow::Result<Testbed> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         // Relaxed: the number only has to be another one each time.
         let name = format!("tidegate-files-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let above = if ground == Ground::Memory { PathBuf::from("/dev/shm") } else { std::env::temp_dir() };
-        let pool = if let Ground::UnderRun(mib) = ground { Some((MemoryPath::new(), mib)) } else { None };
-        let site = Site { pool, folder: above.join(name) };
-        std::fs::create_dir_all(site.root())?;
-        Ok(site)
+        let above = if storage == Storage::Memory { PathBuf::from("/dev/shm") } else { std::env::temp_dir() };
+        let pool = if let Storage::UnderRun(mib) = storage { Some((MemoryPath::new(), mib)) } else { None };
+        let testbed = Testbed { pool, folder: above.join(name) };
+        std::fs::create_dir_all(testbed.root())?;
+        Ok(testbed)
     }
 
     /// The folder of the program's files.
@@ -74,7 +74,7 @@ impl Site {
     }
 }
 
-impl Drop for Site {
+impl Drop for Testbed {
     fn drop(&mut self) {
         // What cannot be removed is in folders for what is temporary.
         let _ = std::fs::remove_dir_all(&self.folder);
@@ -170,11 +170,11 @@ mod tests {
 
     #[test]
     fn a_site_leaves_nothing_behind() {
-        for ground in [Ground::Disk, Ground::Memory, Ground::UnderRun(16)] {
-            let site = Site::new(ground).unwrap();
-            let (root, pool) = (site.root(), site.pool().map(Path::to_owned));
+        for storage in [Storage::Disk, Storage::Memory, Storage::UnderRun(16)] {
+            let testbed = Testbed::new(storage).unwrap();
+            let (root, pool) = (testbed.root(), testbed.pool().map(Path::to_owned));
             std::fs::write(root.join("file"), b"bytes").unwrap();
-            drop(site);
+            drop(testbed);
             assert!(!root.exists() && pool.is_none_or(|pool| !pool.exists()));
         }
     }

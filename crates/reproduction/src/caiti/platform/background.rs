@@ -28,7 +28,7 @@ pub(super) type Work = Box<dyn FnOnce()>;
 /// Those beside the writers. All run on one thread of the system, so no lock in here is ever waited
 /// for.
 #[derive(Debug, Default)]
-pub(super) struct Crew {
+pub(super) struct BackgroundThreads {
     over: AtomicBool,
     members: Mutex<Vec<Member>>,
     /// What waking a thread takes of the one who wakes it.
@@ -41,11 +41,11 @@ struct Member {
     parked: bool,
 }
 
-impl Crew {
-    /// A crew of `members`, to wake one of which takes `call_ns`.
-    pub(super) fn of(members: u32, call_ns: u64) -> Crew {
+impl BackgroundThreads {
+    /// Threads, `members` of them, to wake one of which takes `call_ns`.
+    pub(super) fn of(members: u32, call_ns: u64) -> BackgroundThreads {
         let members = vec![Member::default(); members as usize];
-        Crew { over: AtomicBool::new(false), members: Mutex::new(members), call_ns }
+        BackgroundThreads { over: AtomicBool::new(false), members: Mutex::new(members), call_ns }
     }
 
     /// The writers are done: everybody returns.
@@ -137,7 +137,7 @@ fn rest(time: Duration) {
 }
 
 /// The cache's way to wake the first member.
-pub(super) struct Bell(pub(super) Arc<Crew>);
+pub(super) struct Bell(pub(super) Arc<BackgroundThreads>);
 
 impl Doorbell for Bell {
     fn ring(&self) {

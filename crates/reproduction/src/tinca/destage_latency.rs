@@ -10,7 +10,7 @@ use super::super::Scale;
 use super::super::figure::{Chart, Figure, Point, Series};
 use super::disks;
 use super::mix::{self, Asked, Work};
-use super::stand::{Ground, Kind, Stand, limits};
+use super::testbed::{Kind, Setup, Testbed, limits};
 use super::{FIO, frame, point, series};
 use std::sync::{Arc, Mutex, PoisonError};
 use tidegate_baselines::classic::{CACHE_BLOCKS, FILE_BLOCKS, Stack, TOGETHER};
@@ -51,16 +51,16 @@ enum Destaging {
 
 /// Single blocks, written at random times, `per_second` of them. Fewer than the cache may have
 /// dirty.
-fn writes(ground: &Ground, destaging: Destaging, per_second: f64) -> anyhow::Result<Vec<Write>> {
-    let stand = Stand::of(Kind::TIDEGATE, ground)?;
+fn writes(setup: &Setup, destaging: Destaging, per_second: f64) -> anyhow::Result<Vec<Write>> {
+    let testbed = Testbed::of(Kind::TIDEGATE, setup)?;
     let dirty = if destaging == Destaging::Beside { u64::from(limits().dirty_blocks) * 9 / 10 } else { 0 };
-    fill(&*stand.stack, dirty)?;
-    let stand = if destaging == Destaging::Idle { stand.alone() } else { stand };
+    fill(&*testbed.stack, dirty)?;
+    let testbed = if destaging == Destaging::Idle { testbed.alone() } else { testbed };
     let all = Arc::new(Mutex::new(Vec::new()));
     let (of_users, each) = (all.clone(), limits().dirty_blocks * 8 / 10 / WRITERS);
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a time between two writes")]
     let gap_ns = (1e9 * f64::from(WRITERS) / per_second) as u64;
-    stand.run(WRITERS, move |user, stack| {
+    testbed.run(WRITERS, move |user, stack| {
         let written = write_in_time(stack, user, each, gap_ns);
         of_users.lock().unwrap_or_else(PoisonError::into_inner).extend(written);
     })?;
@@ -115,7 +115,7 @@ fn evenness(writes: &[Write]) -> [f64; 2] {
 }
 
 /// How long writes take below the disk's speed, and how even they are above it.
-pub fn pace(scale: Scale) -> anyhow::Result<Vec<Figure>> {
+pub fn destage_latency(scale: Scale) -> anyhow::Result<Vec<Figure>> {
     let speed = destaged_per_second(scale)?;
     Ok(vec![below(scale, speed)?, above(scale, speed)?])
 }

@@ -27,7 +27,7 @@ pub(super) enum Percentile {
 }
 
 /// A cache, what it stands on, and its threads.
-pub(super) struct Rig {
+pub(super) struct Testbed {
     /// The device below.
     pub(super) device: Arc<dyn BlockDevice>,
     /// The cache.
@@ -38,18 +38,18 @@ pub(super) struct Rig {
     walks: AtomicU64,
 }
 
-impl Rig {
+impl Testbed {
     /// A cache of `slots` slots over `device`, whose pages are all mapped.
-    pub(super) fn new(device: Arc<dyn BlockDevice>, slots: u32) -> anyhow::Result<Rig> {
+    pub(super) fn new(device: Arc<dyn BlockDevice>, slots: u32) -> anyhow::Result<Testbed> {
         let block_size = device.geometry().block_size;
         let region = medium::region(bytes_for(slots, block_size))?;
         let cache = Arc::new(WriteCache::create(region, device.clone(), Options::new([1; 16], slots))?);
         let pool =
             DrainPool::start(&cache, Setup { threads: 1, drain_within: DRAIN_WITHIN }).context("draining threads")?;
-        let rig = Rig { device, cache, pool, walks: AtomicU64::new(0) };
+        let testbed = Testbed { device, cache, pool, walks: AtomicU64::new(0) };
         let block = Block::filled(0);
-        (0..rig.blocks()).try_for_each(|lba| rig.device.write(Lba(lba), block.bytes(), Durability::Fua))?;
-        Ok(rig)
+        (0..testbed.blocks()).try_for_each(|lba| testbed.device.write(Lba(lba), block.bytes(), Durability::Fua))?;
+        Ok(testbed)
     }
 
     fn blocks(&self) -> u64 {

@@ -1,7 +1,7 @@
 //! The ways to write a block, on virtual cores: the engines and rivals as they are, over memories
 //! that take the platform's time.
 
-use super::crew::{Bell, Crew, Work};
+use super::background::{BackgroundThreads, Bell, Work};
 use super::watch::{BelowCache, OfSlots, Watch};
 use crate::caiti::load::{CAITI_NS, path_ns, whole};
 use crate::caiti::stacks::{DRAIN_WITHIN, Kind};
@@ -160,7 +160,7 @@ impl Platform {
 
 /// What transit is made of: the published one, and what was tried to make it better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Transit {
+pub struct TransitCache {
     /// Blocks leave as soon as they are there.
     pub eager: bool,
     /// Writes go past a full cache.
@@ -191,9 +191,9 @@ pub enum Drainers {
 /// Threads that drain, at most.
 pub const DRAINERS_MAX: u32 = 16;
 
-impl Transit {
+impl TransitCache {
     /// As published.
-    pub const PUBLISHED: Transit = Transit {
+    pub const PUBLISHED: TransitCache = TransitCache {
         eager: true,
         bypass: true,
         fill: Fill::Copy,
@@ -202,11 +202,11 @@ impl Transit {
         drainers: Drainers::Fixed(8),
     };
     /// As Tidegate does it.
-    pub const TIDEGATE: Transit =
-        Transit { drain_within: DRAIN_WITHIN, drainers: Drainers::OnIdleCores, ..Transit::PUBLISHED };
+    pub const TIDEGATE: TransitCache =
+        TransitCache { drain_within: DRAIN_WITHIN, drainers: Drainers::OnIdleCores, ..TransitCache::PUBLISHED };
 }
 
-/// How much room a stand has, and for whom.
+/// How much room a testbed has, and for whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
     /// Bytes of all blocks.
@@ -232,84 +232,89 @@ impl Room {
 }
 
 /// A device that is ready, with what is to run beside it.
-pub struct Stand {
+pub struct Testbed {
     /// What is written to.
     pub device: Arc<dyn BlockDevice>,
     /// Those beside it.
-    pub(super) crew: Arc<Crew>,
+    pub(super) threads: Arc<BackgroundThreads>,
     /// What they do.
     pub(super) beside: Vec<Work>,
 }
 
-impl Stand {
+impl Testbed {
     /// `kind` with so much room.
-    pub fn of(kind: Kind, platform: &Platform, room: Room) -> anyhow::Result<Stand> {
+    pub fn of(kind: Kind, platform: &Platform, room: Room) -> anyhow::Result<Testbed> {
         let bytes = room.bytes;
         match kind {
-            Kind::Pmem | Kind::Dax => Ok(Stand::uncached(Arc::new(RawPmem::new(platform.persistent(bytes)?, 4096)?))),
-            Kind::Nova => Stand::copy_on_write(platform, room, room.shape()),
-            Kind::Btt => Ok(Stand::uncached(platform.btt(bytes)?)),
+            Kind::Pmem | Kind::Dax => Ok(Testbed::uncached(Arc::new(RawPmem::new(platform.persistent(bytes)?, 4096)?))),
+            Kind::Nova => Testbed::copy_on_write(platform, room, room.shape()),
+            Kind::Btt => Ok(Testbed::uncached(platform.btt(bytes)?)),
             Kind::Pmbd => staging::<Pmbd>(platform, room),
             Kind::Pmbd70 => staging::<Pmbd70>(platform, room),
             Kind::Lru => staging::<Lru>(platform, room),
             Kind::Coa => staging::<Coa>(platform, room),
-            Kind::Caiti => Stand::transit(platform, room, Transit::PUBLISHED),
-            Kind::CaitiLazy => Stand::transit(platform, room, Transit { eager: false, ..Transit::PUBLISHED }),
-            Kind::CaitiStrict => Stand::transit(platform, room, Transit { bypass: false, ..Transit::PUBLISHED }),
-            Kind::Tidegate => Stand::transit(platform, room, Transit::TIDEGATE),
+            Kind::Caiti => Testbed::transit(platform, room, TransitCache::PUBLISHED),
+            Kind::CaitiLazy => {
+                Testbed::transit(platform, room, TransitCache { eager: false, ..TransitCache::PUBLISHED })
+            }
+            Kind::CaitiStrict => {
+                Testbed::transit(platform, room, TransitCache { bypass: false, ..TransitCache::PUBLISHED })
+            }
+            Kind::Tidegate => Testbed::transit(platform, room, TransitCache::TIDEGATE),
         }
     }
 
     /// Files written by copying, as old as they are in the middle of a long run.
-    pub(super) fn copy_on_write(platform: &Platform, room: Room, shape: Shape) -> anyhow::Result<Stand> {
+    pub(super) fn copy_on_write(platform: &Platform, room: Room, shape: Shape) -> anyhow::Result<Testbed> {
         let region = platform.persistent(room.bytes + room.bytes / SPARE_PARTS)?;
         let files = CowFiles::new(region, room.bytes / 4096, shape)?;
         files.age()?;
-        Ok(Stand::uncached(Arc::new(files)))
+        Ok(Testbed::uncached(Arc::new(files)))
     }
 
     /// Only `device`, with nobody beside it.
-    pub(super) fn uncached(device: Arc<dyn BlockDevice>) -> Stand {
-        Stand { device, crew: Arc::default(), beside: Vec::new() }
+    pub(super) fn uncached(device: Arc<dyn BlockDevice>) -> Testbed {
+        Testbed { device, threads: Arc::default(), beside: Vec::new() }
     }
 
     /// Transit of any make.
-    pub fn transit(platform: &Platform, room: Room, transit: Transit) -> anyhow::Result<Stand> {
+    pub fn transit(platform: &Platform, room: Room, transit: TransitCache) -> anyhow::Result<Testbed> {
         let (below, slots) = (platform.btt(room.bytes)?, room.slots()?);
         let region = platform.dram(bytes_for(slots, 4096))?;
-        let Transit { eager, bypass, fill, drain_within, watching, drainers } = transit;
+        let TransitCache { eager, bypass, fill, drain_within, watching, drainers } = transit;
         let drainers = match drainers {
             Drainers::Fixed(count) => count,
             Drainers::OnIdleCores => platform.idle_cores(room.jobs).clamp(1, DRAINERS_MAX),
         };
         let options = Options { eager, bypass, fill, ..Options::new([1; 16], slots) };
         let cache = Arc::new(WriteCache::create(region, below, options)?);
-        let crew = Arc::new(Crew::of(drainers, platform.profile.processor.ps(Act::SystemCall, 1) / 1000));
-        cache.set_doorbell(Box::new(Bell(crew.clone())));
+        let threads =
+            Arc::new(BackgroundThreads::of(drainers, platform.profile.processor.ps(Act::SystemCall, 1) / 1000));
+        cache.set_doorbell(Box::new(Bell(threads.clone())));
         // All of them drain at once, and each measures its own time.
         let drain_within = drain_within.saturating_mul(drainers);
         let backlog = Arc::new(std::sync::Mutex::new(BacklogLimit::new(drain_within, slots)));
         cache.limit_slots(BacklogLimit::new(drain_within, slots).limit());
         let drainer = |index: u32| -> Work {
-            let (cache, crew, backlog) = (cache.clone(), crew.clone(), backlog.clone());
-            Box::new(move || crew.drain(index as usize, &cache, &backlog, watching))
+            let (cache, threads, backlog) = (cache.clone(), threads.clone(), backlog.clone());
+            Box::new(move || threads.drain(index as usize, &cache, &backlog, watching))
         };
         let beside = (0..drainers).map(drainer).collect();
-        Ok(Stand { device: cache, crew, beside })
+        Ok(Testbed { device: cache, threads, beside })
     }
 }
 
-fn staging<P: Rule + 'static>(platform: &Platform, room: Room) -> anyhow::Result<Stand> {
+fn staging<P: Rule + 'static>(platform: &Platform, room: Room) -> anyhow::Result<Testbed> {
     let memory = platform.dram(room.cache_bytes)?;
     let mut cache = Staging::<P>::over(memory, platform.btt(room.bytes)?, room.slots()?)?;
     if let Some(watch) = platform.watch.clone() {
         cache.tell(Box::new(move |room| watch.in_want(room)));
     }
     let cache = Arc::new(cache);
-    let crew = Arc::new(Crew::default());
-    let (of_thread, stepped) = (crew.clone(), cache.clone());
+    let threads = Arc::new(BackgroundThreads::default());
+    let (of_thread, stepped) = (threads.clone(), cache.clone());
     let step = move || stepped.background_step().expect("the device writes");
-    Ok(Stand { device: cache, crew, beside: vec![Box::new(move || of_thread.step_until_over(step))] })
+    Ok(Testbed { device: cache, threads, beside: vec![Box::new(move || of_thread.step_until_over(step))] })
 }
 
 /// Every write takes longer by so many nanoseconds a block.

@@ -3,11 +3,11 @@
 use super::super::Scale;
 use super::super::figure::{Chart, Figure, Point};
 use super::mix;
-use super::stand::Kind;
+use super::testbed::Kind;
 use super::{FIO, JOBS, frame, point, random, series};
 
 /// Fig. 3b and 4: what Classic's parts cost it, by leaving them out.
-pub fn parts(scale: Scale) -> anyhow::Result<Vec<Figure>> {
+pub fn ablations(scale: Scale) -> anyhow::Result<Vec<Figure>> {
     let classic = |journal, metadata, flushes| Kind::Classic { journal, metadata, flushes };
     let title = "Random writes: what journaling costs Classic, and flushes";
     let mut journaling = frame("fig-3b", "Fig. 3b", title, Chart::Bars, "writes per second");
