@@ -94,6 +94,7 @@ mod counters;
 mod error;
 mod io;
 mod lanes;
+mod namespace;
 mod open;
 mod pool;
 mod region_io;
@@ -106,6 +107,10 @@ pub use cache::{FileCache, Fill, Persistence, Synced};
 pub use counters::Counters;
 pub use error::FileError;
 pub use lanes::file::FileId;
+pub use namespace::{
+    Conflict, FoundNode, Mark, NameConflict, NamesReplayed, NamesWriting, NamespaceCounters, NamespaceError,
+    NamespaceLog, NamespaceSource, Whereabouts, Witness,
+};
 pub use open::format::{FormatError, FormatSpec, OpenError, dram_bytes, format, identify};
 pub use open::recover::{RecoverError, Recovered, Salvaged, recover};
 pub use pool::{FilePool, PoolFile};
