@@ -115,8 +115,8 @@ pub use counters::Counters;
 pub use error::FileError;
 pub use lanes::file::FileId;
 pub use namespace::{
-    Conflict, FoundNode, Mark, NameConflict, NamesReplayed, NamesWriting, NamespaceCounters, NamespaceError,
-    NamespaceLog, NamespaceSource, Whereabouts, Witness,
+    Conflict, FoundNode, MadeFile, Mark, NameConflict, NamesReplayed, NamesWriting, NamespaceCounters, NamespaceError,
+    NamespaceLog, NamespaceSource, ReplayedBelow, Whereabouts, Witness,
 };
 pub use open::attach::Detached;
 pub use open::format::{FormatError, FormatSpec, OpenError, dram_bytes, format, identify};

@@ -128,7 +128,7 @@ fn mutation_test(mistakes: &[Mutant], seeds_max: u64) -> ExitCode {
     if seeds.len() == outcomes.len() && sound.count() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// The same program again, compiled for virtual cores.
+/// Runs this program again, compiled for virtual cores.
 fn on_virtual_cores() -> ExitCode {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
     let target =

@@ -28,11 +28,11 @@ const DEPTH_MAX: usize = 3;
 const WELL_REFUSED: [&str; 3] = ["opening: ", "completing: ", "a new cache: "];
 /// Accesses after which a recovery may be cut short.
 const RECOVERY_ACCESSES: u64 = 60;
-/// The same for fences alone.
+/// Fences after which a recovery may be cut short.
 const RECOVERY_FENCES: u64 = 5;
-/// The same where a group may have to be put in place.
+/// Fences after which a recovery may be cut short that puts a group in place.
 const RECOVERY_FENCES_IN_ORDER: u64 = 10;
-/// The same while a disk cache is laid out anew.
+/// Fences after which the resizing of a disk cache may be cut short.
 const LAYING_FENCES: u64 = 8;
 
 /// What the next process does before it takes requests.

@@ -44,7 +44,7 @@ impl SmallPool {
         SmallPool { image: region.visible(), lanes, dram_blocks: 8, order: LineOrder::NATIVE }
     }
 
-    /// The same where words of a line arrive in any order.
+    /// This pool on a processor whose words to one line arrive in any order.
     pub fn in_any_order(self) -> SmallPool {
         SmallPool { order: LineOrder::Any, ..self }
     }
