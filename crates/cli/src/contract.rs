@@ -165,7 +165,7 @@ mod tests {
     fn markdown() -> String {
         let mut text = String::new();
         for domain in DOMAINS {
-            write!(text, "### `{domain}`\n\nThis domain is {}.\n\n", domain.meaning()).expect("a string takes all");
+            write!(text, "### `{domain}`\n\nMeaning: {}.\n\n", domain.meaning()).expect("a string takes all");
             write_rows(&mut text, domain, Stack::Alone);
         }
         let [power_fail, disk_file, process_crash, _] = DOMAINS;
