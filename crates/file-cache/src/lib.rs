@@ -99,6 +99,7 @@ mod below;
 mod cache;
 mod counters;
 mod error;
+mod exclusive;
 mod io;
 mod lanes;
 mod open;

@@ -128,16 +128,23 @@ impl Unsynced {
         self.memory.store_u64(self.plan.file_at(file) + VolatileFile::GROWS_TO_AT, size);
     }
 
+    /// Whether a write surely finds enough blocks.
+    pub(crate) fn has_room_for(&self, written: &Written, at: u64, len: u64) -> bool {
+        // A gap lies behind each block that is here, at most.
+        let gaps = written.range(at..at + len).count() + 1;
+        self.free.len() as u64 > len / VOLATILE_BLOCK_BYTES + gaps as u64
+    }
+
     /// Writes as much of `data` as there is room for, and says how much that was.
-    pub(crate) fn write(&mut self, file: u32, written: &mut Written, at: u64, data: &[u8]) -> (usize, Option<NoBlock>) {
+    pub(crate) fn write(&mut self, file: u32, written: &mut Written, at: u64, data: &[u8]) -> usize {
         let mut done = 0;
         while done < data.len() {
             match self.write_piece(file, written, at + done as u64, &data[done..]) {
                 Ok(bytes) => done += bytes,
-                Err(no_block) => return (done, Some(no_block)),
+                Err(NoBlock) => break,
             }
         }
-        (done, None)
+        done
     }
 
     /// Writes the bytes of `data` that fall into one block: over bytes that are here, behind them,
