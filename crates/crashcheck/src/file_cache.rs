@@ -21,8 +21,10 @@ mod machine;
 mod model;
 mod planted;
 mod script;
+mod threads;
 
 pub use judge::{FilesTally, judge_file_scripts};
 pub use machine::{Machine, SimFile, SmallPool};
 pub use planted::FilesBug;
 pub use script::FileStep;
+pub use threads::judge_threads;

@@ -22,7 +22,7 @@ enum Source<'a> {
 }
 
 /// Where bytes are to go in the pool.
-enum Room {
+enum Destination {
     /// Behind the last bytes of this entry.
     Behind(u32),
     /// Into fresh blocks.
@@ -113,10 +113,11 @@ impl<R: Region> Lane<R> {
 
     /// Commits a synchronous write to a file that has a record. False if the pool has no room.
     pub(crate) fn commit_given(&mut self, file: FileId, at: u64, data: &[u8]) -> Result<bool, FileError> {
-        let ranges = [at..at + data.len() as u64];
-        let Some(room) = self.room_for(file, &ranges)? else { return Ok(false) };
+        let range = at..at + data.len() as u64;
+        let ranges = std::slice::from_ref(&range);
+        let Some(room) = self.room_for(file, ranges)? else { return Ok(false) };
         self.overwrite_unsynced(file, at, data)?;
-        self.commit(file, &ranges, &room, Source::Given { at, data })?;
+        self.commit(file, ranges, &room, Source::Given { at, data })?;
         Ok(true)
     }
 
@@ -130,13 +131,13 @@ impl<R: Region> Lane<R> {
         Ok(())
     }
 
-    fn room_for(&mut self, file: FileId, ranges: &[Range<u64>]) -> Result<Option<Room>, FileError> {
+    fn room_for(&mut self, file: FileId, ranges: &[Range<u64>]) -> Result<Option<Destination>, FileError> {
         if let [one] = ranges
             && let Some(tail) = self.tail_for(file, one)?
         {
-            return Ok(Some(Room::Behind(tail)));
+            return Ok(Some(Destination::Behind(tail)));
         }
-        Ok(self.place(file, ranges)?.map(Room::Fresh))
+        Ok(self.place(file, ranges)?.map(Destination::Fresh))
     }
 
     /// Commits ranges of a file.
@@ -144,16 +145,16 @@ impl<R: Region> Lane<R> {
         &mut self,
         file: FileId,
         ranges: &[Range<u64>],
-        room: &Room,
+        room: &Destination,
         source: Source<'_>,
     ) -> Result<(), FileError> {
         match (room, ranges) {
-            (Room::Behind(tail), [one]) => self.lengthen(file, *tail, one, source)?,
-            (Room::Behind(_), _) => return Ok(()),
-            (Room::Fresh(placed), _) => self.commit_placed(file, placed, source)?,
+            (Destination::Behind(tail), [one]) => self.lengthen(file, *tail, one, source)?,
+            (Destination::Behind(_), _) => return Ok(()),
+            (Destination::Fresh(placed), _) => self.commit_placed(file, placed, source)?,
         }
         self.counters.commits += 1;
-        self.counters.lengthened += u64::from(matches!(room, Room::Behind(_)));
+        self.counters.lengthened += u64::from(matches!(room, Destination::Behind(_)));
         self.counters.bytes_committed += ranges.iter().map(|range| range.end - range.start).sum::<u64>();
         Ok(())
     }
