@@ -101,6 +101,7 @@ mod error;
 mod exclusive;
 mod io;
 mod lanes;
+mod namespace;
 mod open;
 mod pool;
 mod region_io;
@@ -113,6 +114,10 @@ pub use cache::{FileCache, Fill, Persistence, Synced};
 pub use counters::Counters;
 pub use error::FileError;
 pub use lanes::file::FileId;
+pub use namespace::{
+    Conflict, FoundNode, MadeFile, Mark, NameConflict, NamesReplayed, NamesWriting, NamespaceCounters, NamespaceError,
+    NamespaceLog, NamespaceSource, ReplayedBelow, Whereabouts, Witness,
+};
 pub use open::attach::Detached;
 pub use open::format::{FormatError, FormatSpec, OpenError, dram_bytes, format, identify};
 pub use open::recover::{Outcome, Recovered};

@@ -41,7 +41,7 @@ impl LockedFile {
         LockedFile::lock(path, file, FlockOperation::NonBlockingLockShared)
     }
 
-    /// The same without a lock, for those who only look.
+    /// Takes `file` without a lock, for readers only.
     pub(crate) fn unlocked(file: File) -> LockedFile {
         LockedFile { file, owner: None }
     }

@@ -1,11 +1,12 @@
 //! A client of a storm: does its operations, tells the oracles of each, and judges what it sees.
 
 use crate::drains::assert_awake;
-use crate::life::{Seen, Stack, seen};
 use crate::marks;
 use crate::sabotage::{Mislaid, Sabotage};
+use crate::scene::Stack;
 use crate::script::{Bent, Script, Step};
-use crate::transactions::{Kind, any_mode};
+use crate::seen::{Seen, seen};
+use crate::writes::{Kind, any_mode};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use tidegate_crashcheck::write_cache::Act;

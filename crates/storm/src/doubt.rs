@@ -2,8 +2,9 @@
 //! about.
 
 use crate::footing::Base;
-use crate::life::{Scene, Seen, Stack};
 use crate::marks;
+use crate::scene::{Scene, Stack};
+use crate::seen::Seen;
 use tidegate_crashcheck::script::block_of;
 use tidegate_disk_cache::Mode;
 use tidegate_media::{BlockDevice, Durability, Lba};

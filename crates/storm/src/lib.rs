@@ -19,19 +19,23 @@
 mod alone;
 mod campaign;
 mod client;
+mod commits;
 mod disk;
 mod doubt;
 mod drains;
 mod footing;
 mod hunt;
-mod life;
 mod marks;
 mod recovery;
+mod run;
 mod sabotage;
+mod scene;
 mod script;
+mod seen;
 mod staged;
 mod transactions;
 mod trouble;
+mod writes;
 
 pub use campaign::{Campaign, Outcome};
 pub use footing::Base;

@@ -126,7 +126,7 @@ fn hunted(mistakes: &[Sabotage], seeds_max: u64) -> ExitCode {
     if seeds.len() == hunted.len() && sound.count() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// The same program again, compiled for virtual cores.
+/// Runs this program again, compiled for virtual cores.
 fn on_virtual_cores() -> ExitCode {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
     let target =

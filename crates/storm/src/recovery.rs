@@ -4,10 +4,11 @@
 use crate::alone::{Left, rot};
 use crate::disk::StagedDisk;
 use crate::footing::Base;
-use crate::life::{Cache, Scene, Seen, Stack, Table, Tier, VOLUME};
 use crate::marks;
 use crate::sabotage::{Mislaid, Sabotage};
+use crate::scene::{Cache, OPENER, Scene, Stack, Table, Tier, VOLUME};
 use crate::script::{Bent, digest};
+use crate::seen::Seen;
 use crate::staged::{End, Stage, Staged};
 use crate::trouble::Trouble;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,17 +24,15 @@ use tidegate_write_cache::{Options, bytes_for, complete};
 
 /// Recoveries in a row that may be cut short.
 const DEPTH_MAX: usize = 3;
-/// The token of the thread that recovers: nobody else's.
-pub(crate) const OPENER: u32 = 1000;
 /// How the answer begins when an opening is refused because of its media.
 const WELL_REFUSED: [&str; 3] = ["opening: ", "completing: ", "a new cache: "];
 /// Accesses after which a recovery may be cut short.
 const RECOVERY_ACCESSES: u64 = 60;
-/// The same for fences alone.
+/// Fences after which a recovery may be cut short.
 const RECOVERY_FENCES: u64 = 5;
-/// The same where a group may have to be put in place.
+/// Fences after which a recovery may be cut short that puts a group in place.
 const RECOVERY_FENCES_IN_ORDER: u64 = 10;
-/// The same while a disk cache is laid out anew.
+/// Fences after which the resizing of a disk cache may be cut short.
 const LAYING_FENCES: u64 = 8;
 
 /// What the next process does before it takes requests.

@@ -1,13 +1,11 @@
 //! What one seed does, and what came of it.
 
 use crate::footing::Base;
-use crate::life::{ENDLESS, Scene};
 use crate::marks::Marks;
 use crate::sabotage::Sabotage;
-use crate::transactions::any_mode;
+use crate::writes::any_mode;
 use std::any::Any;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::str::FromStr;
 use std::sync::Arc;
 use tidegate_crashcheck::btt::SmallVolume;
@@ -17,6 +15,9 @@ use tidegate_media::LineOrder;
 use tidegate_sim::Rng;
 use tidegate_virtual_cores::Trace;
 use tidegate_write_cache::{Fill, Options};
+
+/// How the account of a run begins that does not end.
+pub(crate) const ENDLESS: &str = "it did not end";
 
 /// A run in full: the same script does the same again, bit for bit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -129,19 +130,6 @@ impl Script {
     /// Whether `step` is done.
     pub(crate) fn does(&self, step: Step) -> bool {
         self.only.as_ref().is_none_or(|only| only.0.contains(&step))
-    }
-
-    /// Runs it.
-    pub fn run(&self) -> Verdict {
-        if !cfg!(virtual_cores) {
-            panic!("storms need `--cfg virtual_cores`; the program `storm` sees to it");
-        }
-        let mut scene = Scene::new(self.clone());
-        // What is broken may break an assertion of an engine in a recovery's verdict too.
-        let played = catch_unwind(AssertUnwindSafe(|| scene.play()));
-        let failure = played.unwrap_or_else(|panic| Err(text_of(&*panic))).err();
-        let failure = failure.map(|what| Failure { what: what + &scene.after_what(), script: self.clone() });
-        scene.verdict(failure)
     }
 
     /// The command that runs it again.

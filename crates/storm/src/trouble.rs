@@ -92,7 +92,7 @@ fn parts_of_table(setting: &Setting) -> [Range<u64>; 4] {
     ]
 }
 
-/// The same of a disk cache's memory.
+/// The parts of a disk cache's memory: those of which few lines matter first.
 fn parts_of_cache(setting: &Setting) -> [Range<u64>; 4] {
     let plan = &setting.plan;
     [

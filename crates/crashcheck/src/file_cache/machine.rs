@@ -36,14 +36,15 @@ impl SmallPool {
     /// A pool of several lanes.
     pub fn with_lanes(lanes: u32, chunks: u64) -> SmallPool {
         let region = Region::new(16384 + u64::from(lanes) * chunks * ((1 << 20) + 16 * 32 + 4096));
-        let spec = FormatSpec { uuid: [7; 16], lanes, files: 2, ring_slots: 8, bytes_per_entry: 1 << 16 };
+        let spec =
+            FormatSpec { uuid: [7; 16], lanes, files: 2, ring_slots: 8, bytes_per_entry: 1 << 16, namespace_lines: 0 };
         format(&region, &spec).expect("the region takes a pool");
         let plan = identify(&region).expect("it was just laid out").plan;
         let lanes = (0..lanes).map(|lane| plan.lane(lane)).collect();
         SmallPool { image: region.visible(), lanes, dram_blocks: 8, order: LineOrder::NATIVE }
     }
 
-    /// The same where words of a line arrive in any order.
+    /// This pool on a processor whose words to one line arrive in any order.
     pub fn in_any_order(self) -> SmallPool {
         SmallPool { order: LineOrder::Any, ..self }
     }

@@ -169,7 +169,7 @@ pub fn format<R: Region + ?Sized>(region: &R, spec: &FormatSpec, contents: Conte
     format_with(Sums::Absent, region, spec, contents)
 }
 
-/// The same, with or without checksums.
+/// Lays out a fresh cache over all of `region`, with or without checksums. Older contents are gone.
 pub fn format_with<R: Region + ?Sized>(
     sums: Sums,
     region: &R,
@@ -179,7 +179,7 @@ pub fn format_with<R: Region + ?Sized>(
     lay_out(&plan(sums, region.len(), spec)?, region, spec, contents)
 }
 
-/// The same for a cache that keeps the order of commits on its disk, by the journal for up to
+/// Lays out a fresh cache that keeps the order of commits on its disk, by the journal for up to
 /// `journal_blocks` that [`lay_out_journal`](crate::lay_out_journal) has laid out there:
 /// [`FormatSpec::disk_blocks`] are those before it.
 pub fn format_ordered<R: Region + ?Sized>(

@@ -263,3 +263,61 @@ pub(crate) fn touching(written: &Written, range: Range<u64>) -> impl Iterator<It
         (!part.is_empty()).then_some((part, *start, *piece))
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_sim::{Rng, SharedMemory};
+
+    /// Bytes of a file in a dull model; `None` where nothing was written.
+    type Dull = Vec<Option<u8>>;
+
+    fn bytes_of(unsynced: &Unsynced, written: &Written, len: usize) -> Dull {
+        let mut bytes = vec![0; len];
+        unsynced.overlay(written, 0, &mut bytes).unwrap();
+        let here = |at| touching(written, at..at + 1).next().is_some();
+        (0..).zip(bytes).map(|(at, byte)| here(at).then_some(byte)).collect()
+    }
+
+    /// Writes and cuts agree with one byte for each byte; a write that was told to find room finds
+    /// it; and the next process finds all of it in the memory.
+    #[test]
+    fn blocks_agree_with_a_byte_for_each_byte_and_outlive_the_process() {
+        const LEN: usize = 20_000;
+        let plan = VolatilePlan { files: 2, blocks: 12 };
+        for seed in 0..40 {
+            let mut rng = Rng::new(seed);
+            let memory: Arc<dyn Region> = Arc::new(SharedMemory::new(plan.bytes()));
+            let (mut unsynced, left) = Unsynced::open(memory.clone(), 2).unwrap();
+            assert!(left.is_empty());
+            unsynced.begin_file(1, &VolatileFile::new([1, 2, 3], b"a path", 0));
+            let (mut written, mut dull): (Written, Dull) = (Written::new(), vec![None; LEN]);
+            for byte in 1..30 {
+                let (at, len) = (rng.index(LEN), 1 + rng.index(6_000));
+                let len = len.min(LEN - at);
+                if rng.one_in(6) {
+                    unsynced.cut(1, &mut written, at as u64);
+                    dull[at..].fill(None);
+                    continue;
+                }
+                let has_room = unsynced.has_room_for(&written, at as u64, len as u64);
+                let bytes = unsynced.write(1, &mut written, at as u64, &vec![byte; len]);
+                assert!(bytes == len || !has_room, "{bytes} of {len}");
+                dull[at..at + bytes].fill(Some(byte));
+                assert!(bytes_of(&unsynced, &written, LEN) == dull, "seed {seed}");
+            }
+            let (next, left) = Unsynced::open(memory, 2).unwrap();
+            let (file, blocks) = &left[&1];
+            assert_eq!((file.identity(), file.path_hint(), left.len()), ([1, 2, 3], &b"a path"[..], 1));
+            assert!(bytes_of(&next, blocks, LEN) == dull, "seed {seed}");
+            assert_eq!(next.free.len() + blocks.len(), next.plan.blocks as usize);
+        }
+    }
+
+    #[test]
+    fn memory_of_another_lane_is_refused() {
+        let memory: Arc<dyn Region> = Arc::new(SharedMemory::new(VolatilePlan { files: 2, blocks: 1 }.bytes()));
+        Unsynced::open(memory.clone(), 2).unwrap();
+        assert!(Unsynced::open(memory, 3).is_err());
+    }
+}

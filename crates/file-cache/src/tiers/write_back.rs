@@ -250,3 +250,20 @@ fn joined(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     };
     joined.into_iter().flat_map(pieces).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn joined_ranges_are_ascending_and_at_most_a_write_long() {
+        assert_eq!(joined(vec![5..9, 0..2, 2..3, 8..12]), [0..3, 5..12]);
+        let long = 10..10 + 2 * WRITE_BYTES_MAX + 1;
+        let middle = 10 + WRITE_BYTES_MAX;
+        assert_eq!(joined(vec![long]), [10..middle, middle..long_end() - 1, long_end() - 1..long_end()]);
+    }
+
+    fn long_end() -> u64 {
+        10 + 2 * WRITE_BYTES_MAX + 1
+    }
+}

@@ -162,7 +162,8 @@ impl CachePlan {
         CachePlan::fitting_with(Sums::Absent, region_bytes, block_size, disk_blocks, ring_slots)
     }
 
-    /// The same, with or without checksums.
+    /// The largest cache, with or without checksums, that fits into a region of `region_bytes`;
+    /// `None` if not even one block does.
     pub fn fitting_with(
         sums: Sums,
         region_bytes: u64,
@@ -188,7 +189,7 @@ impl CachePlan {
         CachePlan::cut_with(Sums::Absent, blocks, block_size, disk_blocks, ring_slots)
     }
 
-    /// The same, with or without checksums.
+    /// A cache of exactly `blocks` blocks, with or without checksums.
     pub fn cut_with(sums: Sums, blocks: u32, block_size: u32, disk_blocks: u64, ring_slots: u32) -> CachePlan {
         let entries_at = RING_AT + u64::from(ring_slots) * size_of::<RingElement>() as u64;
         let entries_at = entries_at.next_multiple_of(64);
@@ -211,7 +212,7 @@ impl CachePlan {
         }
     }
 
-    /// The same cache with checksums of the disk's first blocks, if the ring leaves room for them.
+    /// This cache with checksums of the disk's first blocks, if the ring leaves room for them.
     pub fn with_start_sums(self) -> CachePlan {
         let end = START_SUMS_AT + START_SUMS * size_of::<StartSum>() as u64;
         CachePlan { start_sums: self.ring_at >= end, ..self }
@@ -230,8 +231,8 @@ impl CachePlan {
         (lba < self.start_blocks()).then_some(START_SUMS_AT + lba * size_of::<StartSum>() as u64)
     }
 
-    /// The same cache with a journal behind the disk's blocks, for groups of up to
-    /// `journal_blocks`; 0: without.
+    /// This cache with a journal behind the disk's blocks, for groups of up to `journal_blocks`; 0:
+    /// without.
     pub fn ordered(self, journal_blocks: u32) -> CachePlan {
         CachePlan { journal_blocks, ..self }
     }
