@@ -1,7 +1,7 @@
 //! A machine with persistent memory, shared memory and files below, and all of them cut at the same
 //! instant.
 
-use crate::file_cache::planted::{Faults, FilesBug};
+use crate::file_cache::mutants::{Faults, FilesBug};
 use std::sync::{Arc, Mutex};
 use tidegate_file_cache::{
     BackingFile, BackingStatus, Below, Displaced, Disposition, FileIdentity, FilePool, FormatSpec, OpenError, Refused,

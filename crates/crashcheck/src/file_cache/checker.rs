@@ -3,7 +3,7 @@
 use crate::checker::Failure;
 use crate::file_cache::machine::{FILES, JointCut, Machine, SimBelow, SimFile, SmallPool, Watched, backing};
 use crate::file_cache::model::{Allowed, FileModel};
-use crate::file_cache::planted::FilesBug;
+use crate::file_cache::mutants::FilesBug;
 use crate::file_cache::script::FileStep;
 use crate::parallel::on_two_threads;
 use std::collections::HashSet;
