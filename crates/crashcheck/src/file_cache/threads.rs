@@ -2,7 +2,7 @@
 //! one right answer, and one more thread writes back, drains, and cuts the power once.
 
 use crate::checker::Failure;
-use crate::file_cache::judge::{compare, contents, recover_on};
+use crate::file_cache::checker::{compare, contents, recover_on};
 use crate::file_cache::machine::{FILES, JointCut, Machine, SimFile, SmallPool, Watched, backing};
 use crate::file_cache::model::{Allowed, FileModel};
 use std::collections::BTreeSet;
