@@ -22,6 +22,8 @@ mod model;
 mod planted;
 mod script;
 
+pub(crate) use model::{Allowed, FileModel};
+
 pub use judge::{FilesTally, judge_file_scripts};
 pub use machine::{Machine, SimFile, SmallPool};
 pub use planted::FilesBug;
