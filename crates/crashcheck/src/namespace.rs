@@ -13,16 +13,16 @@
 //! At each of these instants the process is also killed while memory and files go on: names and
 //! contents are those of that instant then.
 
+mod checker;
 #[cfg(test)]
 mod displaced;
-mod judge;
 mod machine;
 mod model;
-mod planted;
+mod mutants;
 mod script;
 mod service;
 mod tree;
 
-pub use judge::{NamesTally, judge_name_scripts};
-pub use planted::NamesBug;
+pub use checker::{NamesTally, judge_name_scripts};
+pub use mutants::NamesBug;
 pub use script::NameStep;

@@ -10,7 +10,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::io::IoSlice;
 use tidegate_fuse::{DATA_BYTES_MAX, Notification, Reply, Unique};
-use tidegate_media::{ALIGNMENT_BYTES, AlignedBytes};
+use tidegate_media::{ALIGNMENT_BYTES, AlignedBytes, join_fuse_mount};
 
 /// Where the device is.
 pub(crate) const PATH: &str = "/dev/fuse";
@@ -92,10 +92,20 @@ impl Device {
         Device { descriptor }
     }
 
+    /// Opens the device once more for the same mount. Requests that are read there end with an
+    /// error when that open file is closed.
+    pub(crate) fn cloned(&self) -> Result<Device, Errno> {
+        let fresh = Device::open()?;
+        join_fuse_mount(fresh.as_fd(), self.as_fd())?;
+        Ok(fresh)
+    }
+
     /// Waits for a request.
     pub(crate) fn receive<'b>(&self, buffer: &'b mut RequestBuffer) -> Result<Received<'b>, DeviceError> {
         let len = loop {
             match rustix::io::read(&self.descriptor, &mut buffer.0[START..]) {
+                // The device never gives an empty request; a socket in its place ends like this.
+                Ok(0) => return Ok(Received::End),
                 Ok(len) => break len,
                 // A signal; or a program ended before its request could be handed out.
                 Err(Errno::INTR | Errno::NOENT) => {}

@@ -9,7 +9,7 @@ use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
-use tidegate_fuse::{Left, RECORD_BYTES, ReplyRecord, Unique};
+use tidegate_fuse::{Former, RECORD_BYTES, ReplyRecord, Unique};
 
 /// Threads that answer requests.
 pub(crate) const WORKERS_MAX: usize = 64;
@@ -67,10 +67,10 @@ impl ReplyCache {
 
     /// Returns what an earlier server left of a request. Of two records the one with the reply
     /// counts.
-    pub(crate) fn left(&self, unique: Unique) -> Option<Left> {
+    pub(crate) fn left(&self, unique: Unique) -> Option<Former> {
         let records = self.left.iter().filter(|record| record.unique() == unique.first_sent());
         let left: Vec<_> = records.map(ReplyRecord::left).collect();
-        left.iter().find(|left| matches!(left, Left::Answered(_))).or(left.first()).copied()
+        left.iter().find(|left| matches!(left, Former::Answered(_))).or(left.first()).copied()
     }
 
     /// Stores a record, in place of the slot's earlier one.
@@ -102,8 +102,8 @@ mod tests {
         store(Slot::Worker(63), ReplyRecord::answered(Unique(3), &Reply::error(2)).expect("short"));
         let next = reopened(&cache);
         assert!(next.left(Unique(1)).is_none() && cache.left(Unique(2)).is_none());
-        assert!(matches!(next.left(Unique(1 << 63 | 2)), Some(Left::Begun { witness: 12 })));
-        assert!(matches!(next.left(Unique(3)), Some(Left::Answered(reply)) if reply.errno() == Some(2)));
+        assert!(matches!(next.left(Unique(1 << 63 | 2)), Some(Former::Begun { witness: 12 })));
+        assert!(matches!(next.left(Unique(3)), Some(Former::Answered(reply)) if reply.errno() == Some(2)));
     }
 
     #[test]
@@ -112,8 +112,8 @@ mod tests {
         cache.store(Slot::Worker(5), &ReplyRecord::begun(Unique(1), 11)).expect("room");
         let answered = ReplyRecord::answered(Unique(1), &Reply::empty()).expect("short");
         cache.store(Slot::Resent(0), &answered).expect("room");
-        assert!(matches!(reopened(&cache).left(Unique(1)), Some(Left::Answered(_))));
+        assert!(matches!(reopened(&cache).left(Unique(1)), Some(Former::Answered(_))));
         cache.all_answered().expect("room");
-        assert!(matches!(reopened(&cache).left(Unique(1)), Some(Left::Begun { .. })));
+        assert!(matches!(reopened(&cache).left(Unique(1)), Some(Former::Begun { .. })));
     }
 }

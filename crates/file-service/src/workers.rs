@@ -9,7 +9,7 @@ use crate::reply_cache::{ReplyCache, Slot, WORKERS_MAX};
 use rustix::io::Errno;
 use std::num::NonZeroUsize;
 use std::thread;
-use tidegate_fuse::{Attempt, Features, Left, Malformed, Operation, Reply, ReplyRecord, Request, Session};
+use tidegate_fuse::{Attempt, Features, Former, Malformed, Operation, Reply, ReplyRecord, Request, Session};
 
 /// What answers requests.
 pub trait Answers: Sync {
@@ -118,8 +118,8 @@ impl<S: Answers> Worker<'_, S> {
     fn recorded<'b>(&self, request: &Request<'_>, replies: &ReplyCache, slot: Slot, buffer: &'b mut [u8]) -> Reply<'b> {
         let unique = request.header.unique;
         let attempt = match replies.left(unique).filter(|_| unique.is_resent()) {
-            Some(Left::Answered(reply)) => return reply,
-            Some(Left::Begun { witness }) => Attempt::InDoubt { witness },
+            Some(Former::Answered(reply)) => return reply,
+            Some(Former::Begun { witness }) => Attempt::InDoubt { witness },
             None => Attempt::First,
         };
         let witness = match attempt {
@@ -143,5 +143,155 @@ impl<S: Answers> Worker<'_, S> {
         let unique = malformed.unique.ok_or(DeviceError::Read(Errno::PROTO))?;
         self.device.reply(unique, Reply::error(Errno::IO.raw_os_error()))?;
         Ok(Order::Fresh)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::{AddressFamily, SocketFlags, SocketType};
+    use std::sync::Mutex;
+    use tidegate_fuse::Unique;
+
+    /// The kernel's place, at the other end of a socket.
+    struct Kernel(rustix::fd::OwnedFd);
+
+    /// Mark of a request that is sent again.
+    const AGAIN: u64 = 1 << 63;
+    const MKDIR: u32 = 9;
+    const STATFS: u32 = 17;
+
+    impl Kernel {
+        fn send(&self, opcode: u32, unique: u64) {
+            let body: &[u8] = if opcode == MKDIR { b"\xed\x01\0\0\0\0\0\0name\0" } else { b"" };
+            let len = u32::try_from(40 + body.len()).expect("a short request");
+            let mut message = [len.to_ne_bytes(), opcode.to_ne_bytes()].concat();
+            message.extend([unique.to_ne_bytes(), 1_u64.to_ne_bytes()].concat());
+            message.extend([0; 16]);
+            message.extend(body);
+            rustix::io::write(&self.0, &message).expect("room");
+        }
+
+        /// The number, the error and the data of the next reply.
+        fn reply(&self) -> (u64, i32, Vec<u8>) {
+            let mut bytes = [0; 1000];
+            let len = rustix::io::read(&self.0, &mut bytes).expect("a reply");
+            let error = i32::from_ne_bytes(bytes[4..8].try_into().expect("four bytes"));
+            let unique = u64::from_ne_bytes(bytes[8..16].try_into().expect("eight bytes"));
+            (unique, error, bytes[16..len].to_vec())
+        }
+    }
+
+    /// Notes what it was asked.
+    #[derive(Default)]
+    struct Noting(Mutex<Vec<(u64, Attempt)>>);
+
+    impl Answers for Noting {
+        fn answer<'b>(&self, request: &Request<'_>, attempt: Attempt, _: &'b mut [u8]) -> Reply<'b> {
+            self.0.lock().expect("no panic").push((request.header.unique.0, attempt));
+            match request.operation {
+                Operation::MkDir { .. } => Reply::offset(7),
+                _ => Reply::error(Errno::NOSYS.raw_os_error()),
+            }
+        }
+
+        fn witness(&self, _: &Request<'_>) -> u64 {
+            5
+        }
+    }
+
+    /// What a server was asked that had the requests of `send` and the records of `left`.
+    fn served(
+        memory: &rustix::fd::OwnedFd,
+        left: &[(Slot, ReplyRecord)],
+        send: impl Fn(&Kernel),
+    ) -> (Kernel, Vec<(u64, Attempt)>) {
+        let before = cache(memory);
+        left.iter().for_each(|(slot, record)| before.store(*slot, record).expect("room"));
+        let sockets = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
+        let (kernel, device) = sockets.expect("sockets");
+        let (kernel, device) = (Kernel(kernel), Device::from_descriptor(device));
+        send(&kernel);
+        rustix::net::shutdown(&kernel.0, rustix::net::Shutdown::Write).expect("a socket");
+        let session = Session::from_words([45, 0]).expect("a session");
+        let (replies, service) = (cache(memory), Noting::default());
+        let serving = Serving { device: &device, session, replies: Some(&replies), threads: NonZeroUsize::MIN };
+        serve(&serving, &service).expect("served");
+        (kernel, service.0.into_inner().expect("no panic"))
+    }
+
+    fn cache(memory: &rustix::fd::OwnedFd) -> ReplyCache {
+        ReplyCache::open(memory.try_clone().expect("a second descriptor")).expect("memory")
+    }
+
+    fn fresh_memory() -> rustix::fd::OwnedFd {
+        ReplyCache::memory().expect("memory")
+    }
+
+    #[test]
+    fn a_request_that_was_answered_gets_its_reply_again() {
+        let answered = ReplyRecord::answered(Unique(1), &Reply::offset(9)).expect("short");
+        let left = [(Slot::Worker(3), answered)];
+        let (kernel, asked) = served(&fresh_memory(), &left, |kernel| kernel.send(MKDIR, AGAIN | 1));
+        assert_eq!(kernel.reply(), (AGAIN | 1, 0, 9_u64.to_ne_bytes().to_vec()));
+        assert_eq!(asked, []);
+    }
+
+    #[test]
+    fn a_request_that_was_begun_is_in_doubt() {
+        let left = [(Slot::Worker(3), ReplyRecord::begun(Unique(1), 99))];
+        let (kernel, asked) = served(&fresh_memory(), &left, |kernel| kernel.send(MKDIR, AGAIN | 1));
+        assert_eq!(kernel.reply(), (AGAIN | 1, 0, 7_u64.to_ne_bytes().to_vec()));
+        assert_eq!(asked, [(AGAIN | 1, Attempt::InDoubt { witness: 99 })]);
+    }
+
+    #[test]
+    fn a_request_that_was_not_begun_is_not_in_doubt() {
+        let left = [(Slot::Worker(3), ReplyRecord::begun(Unique(2), 99))];
+        let (_, asked) = served(&fresh_memory(), &left, |kernel| {
+            kernel.send(MKDIR, AGAIN | 1);
+            kernel.send(MKDIR, 2);
+        });
+        assert_eq!(asked, [(AGAIN | 1, Attempt::First), (2, Attempt::First)]);
+    }
+
+    #[test]
+    fn a_server_leaves_its_witness_and_then_its_reply() {
+        let memory = fresh_memory();
+        served(&memory, &[], |kernel| kernel.send(MKDIR, 1));
+        // One request was answered before the workers began, so its record is gone with the others.
+        assert!(cache(&memory).left(Unique(1)).is_none());
+        served(&memory, &[], |kernel| {
+            kernel.send(STATFS, 2);
+            kernel.send(MKDIR, 3);
+        });
+        assert!(matches!(cache(&memory).left(Unique(3)), Some(Former::Answered(_))));
+        assert!(cache(&memory).left(Unique(2)).is_none());
+    }
+
+    #[test]
+    fn a_second_death_loses_no_record_of_the_first() {
+        let memory = fresh_memory();
+        let left = [(Slot::Worker(0), ReplyRecord::begun(Unique(1), 99))];
+        left.iter().for_each(|(slot, record)| cache(&memory).store(*slot, record).expect("room"));
+        // The second server answers request 2 and dies before it comes to request 1.
+        let answered = ReplyRecord::answered(Unique(2), &Reply::empty()).expect("short");
+        cache(&memory).store(Slot::Resent(0), &answered).expect("room");
+        let (_, asked) = served(&memory, &[], |kernel| {
+            kernel.send(MKDIR, AGAIN | 1);
+            kernel.send(MKDIR, AGAIN | 2);
+        });
+        assert_eq!(asked, [(AGAIN | 1, Attempt::InDoubt { witness: 99 })]);
+    }
+
+    #[test]
+    fn what_is_no_request_gets_an_error_and_the_next_one_its_answer() {
+        let (kernel, _) = served(&fresh_memory(), &[], |kernel| {
+            // LOOKUP without a name.
+            kernel.send(1, 1);
+            kernel.send(4000, 2);
+        });
+        assert_eq!(kernel.reply(), (1, -Errno::IO.raw_os_error(), vec![]));
+        assert_eq!(kernel.reply(), (2, -Errno::NOSYS.raw_os_error(), vec![]));
     }
 }

@@ -37,7 +37,7 @@ pub struct ReplyRecord(ReplyRecordBytes);
 /// What an earlier server left of a request.
 #[derive(Clone, Copy, Debug)]
 #[expect(clippy::large_enum_variant, reason = "there is one at a time")]
-pub enum Left {
+pub enum Former {
     /// It was begun.
     Begun {
         /// What that server noted before it began.
@@ -82,11 +82,11 @@ impl ReplyRecord {
     }
 
     /// Returns what the record says.
-    pub fn left(&self) -> Left {
+    pub fn left(&self) -> Former {
         let body = usize::try_from(self.0.reply_bytes).ok().and_then(|bytes| self.0.reply.as_bytes().get(..bytes));
         match (self.0.state, body) {
-            (RECORD_ANSWERED, Some(body)) => Left::Answered(Reply::of_parts(self.0.error, body)),
-            _ => Left::Begun { witness: self.0.witness },
+            (RECORD_ANSWERED, Some(body)) => Former::Answered(Reply::of_parts(self.0.error, body)),
+            _ => Former::Begun { witness: self.0.witness },
         }
     }
 }

@@ -1,7 +1,7 @@
 //! A machine with persistent memory, shared memory and files below, and all of them cut at the same
 //! instant.
 
-use crate::file_cache::planted::{Faults, FilesBug};
+use crate::file_cache::mutants::{Faults, FilesBug};
 use std::sync::{Arc, Mutex};
 use tidegate_file_cache::{
     BackingFile, BackingStatus, Below, Displaced, Disposition, FileIdentity, FilePool, FormatSpec, OpenError, Refused,
@@ -44,7 +44,7 @@ impl SmallPool {
         SmallPool { image: region.visible(), lanes, dram_blocks: 8, order: LineOrder::NATIVE }
     }
 
-    /// The same where words of a line arrive in any order.
+    /// This pool on a processor whose words to one line arrive in any order.
     pub fn in_any_order(self) -> SmallPool {
         SmallPool { order: LineOrder::Any, ..self }
     }

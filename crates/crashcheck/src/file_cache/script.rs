@@ -12,7 +12,7 @@ pub enum FileStep {
         /// Bytes.
         len: usize,
     },
-    /// The same with `O_DSYNC`.
+    /// A write of bytes with `O_DSYNC`.
     WriteSync {
         /// Number of the file.
         file: usize,

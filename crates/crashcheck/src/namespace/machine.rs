@@ -1,7 +1,7 @@
 //! A machine with persistent memory, memory that outlives processes, and a served directory, and
 //! all of them cut at the same instant.
 
-use crate::namespace::planted::{Faults, NamesBug};
+use crate::namespace::mutants::{Faults, NamesBug};
 use crate::namespace::tree::{DEVICE, ENODATA, Tree};
 use std::sync::{Arc, Mutex};
 use tidegate_file_cache::{

@@ -5,7 +5,7 @@ use crate::checker::Failure;
 use crate::file_cache::FileModel;
 use crate::namespace::machine::{Machine, SimBelow, SimSource, Watched, backing};
 use crate::namespace::model::NamesModel;
-use crate::namespace::planted::NamesBug;
+use crate::namespace::mutants::NamesBug;
 use crate::namespace::script::NameStep;
 use crate::namespace::tree::{DEVICE, DIRECTORY, REGULAR};
 use std::collections::BTreeMap;

@@ -3,7 +3,7 @@
 use crate::kernel::every_request;
 use std::time::Duration;
 use tidegate_fuse::{
-    Attributes, Entry, Features, Handle, Left, NodeId, OpenFlags, RECORD_BYTES, Reply, ReplyRecord, Request, Unique,
+    Attributes, Entry, Features, Former, Handle, NodeId, OpenFlags, RECORD_BYTES, Reply, ReplyRecord, Request, Unique,
 };
 
 const FIRST: Unique = Unique(6);
@@ -37,8 +37,8 @@ fn a_recorded_reply_is_sent_again_as_it_was() {
         let record = reread(ReplyRecord::answered(FIRST, &reply).unwrap());
         assert_eq!(record.unique(), AGAIN.first_sent());
         match record.left() {
-            Left::Answered(again) => assert_eq!(sent(again), sent(reply)),
-            left @ Left::Begun { .. } => panic!("{left:?}"),
+            Former::Answered(again) => assert_eq!(sent(again), sent(reply)),
+            left @ Former::Begun { .. } => panic!("{left:?}"),
         }
     }
 }
@@ -47,7 +47,7 @@ fn a_recorded_reply_is_sent_again_as_it_was() {
 fn a_request_that_was_begun_is_in_doubt_with_its_witness() {
     let record = reread(ReplyRecord::begun(AGAIN, 99));
     assert_eq!(record.unique(), FIRST);
-    assert!(matches!(record.left(), Left::Begun { witness: 99 }));
+    assert!(matches!(record.left(), Former::Begun { witness: 99 }));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use crate::checker::Failure;
 use crate::file_cache::machine::{FILES, JointCut, Machine, SimBelow, SimFile, SmallPool, Watched, backing};
 use crate::file_cache::model::{Allowed, FileModel};
-use crate::file_cache::planted::FilesBug;
+use crate::file_cache::mutants::FilesBug;
 use crate::file_cache::script::FileStep;
 use crate::parallel::on_two_threads;
 use std::collections::HashSet;
@@ -24,9 +24,9 @@ pub struct FilesTally {
     /// Distinct states of memory and files that those cuts may leave: each was recovered and
     /// judged.
     pub states: u64,
-    /// The same of cuts in recoveries.
+    /// Distinct states that cuts in recoveries may leave, each recovered and checked.
     pub recovery_states: u64,
-    /// The same of cuts in what was written after a recovery.
+    /// Distinct states that cuts in writes after a recovery may leave, each recovered and checked.
     pub second_states: u64,
     /// Deaths of the process, each followed by power cuts in the recovery after it.
     pub kills: u64,

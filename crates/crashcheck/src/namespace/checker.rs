@@ -4,7 +4,7 @@ use crate::checker::Failure;
 use crate::cuts::described;
 use crate::namespace::machine::{JointCut, Machine, NamesPool, Watched, backing};
 use crate::namespace::model::{Expected, NameState};
-use crate::namespace::planted::NamesBug;
+use crate::namespace::mutants::NamesBug;
 use crate::namespace::script::NameStep;
 use crate::namespace::service::{Service, identity_of, recover};
 use crate::namespace::tree::Tree;
