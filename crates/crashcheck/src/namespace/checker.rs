@@ -25,7 +25,7 @@ pub struct NamesTally {
     /// Distinct states of memory and directory that those cuts may leave: each was recovered and
     /// compared.
     pub states: u64,
-    /// The same of cuts in recoveries.
+    /// Distinct states that cuts in recoveries may leave.
     pub recovery_states: u64,
     /// Deaths of the process.
     pub kills: u64,

@@ -1,4 +1,4 @@
-//! Directories that are not as the log left them: nothing of somebody else's is written over, and
+//! Directories that are not as the log left them: files of other programs are not written over, and
 //! each operation that cannot be repeated is told.
 
 use crate::namespace::machine::{Machine, NamesPool, SimBelow, SimSource};

@@ -28,6 +28,9 @@ pub(crate) struct Node {
     pub(crate) names: BTreeMap<Vec<u8>, u64>,
 }
 
+/// Names and their inodes.
+type Directory = BTreeMap<Vec<u8>, u64>;
+
 /// All names at an instant.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Names {
@@ -88,7 +91,7 @@ impl Names {
     }
 
     /// The directory of a path and the last name.
-    fn place<'a>(&mut self, path: &'a [u8]) -> Result<(&mut BTreeMap<Vec<u8>, u64>, &'a [u8]), Refused> {
+    fn place<'a>(&mut self, path: &'a [u8]) -> Result<(&mut Directory, &'a [u8]), Refused> {
         let at = path.iter().rposition(|byte| *byte == b'/');
         let (directory, name) = at.map_or((&b""[..], path), |at| (&path[..at], &path[at + 1..]));
         let inode = self.inode_at(directory).ok_or(Refused { errno: ENOENT })?;
