@@ -13,7 +13,9 @@ use crate::notes::Note;
 use crate::ordered::{journal_on, put_journal, refuse_another_cache, refuse_what_the_end_holds};
 use crate::risk::{self, Stake, Step};
 use std::path::Path;
-use tidegate_disk_cache::{Contents, FormatError, FormatSpec, Sums, blocks_in, format_ordered, format_with, identify};
+use tidegate_disk_cache::{
+    Checksums, Contents, FormatError, FormatSpec, blocks_in, format_ordered, format_with, identify,
+};
 use tidegate_layout::btt::PAGE_BYTES;
 use tidegate_media::{BlockDevice, DiskAccess, MappedRegion, Region};
 use uuid::Uuid;
@@ -67,7 +69,7 @@ pub(crate) fn lay_out(wish: &Create, disk: &Disk, region: &MappedRegion, content
         uuid: Uuid::new_v4().into_bytes(),
         disk: disk.device.identity().0,
     };
-    let sums = if wish.checksums { Sums::Kept } else { Sums::Absent };
+    let sums = if wish.checksums { Checksums::Kept } else { Checksums::Absent };
     match wish.ordered {
         true => lay_out_ordered(wish, disk, region, (spec, sums), contents)?,
         false => lay_out_as(path, region, (&spec, sums), contents)?,
@@ -86,7 +88,7 @@ fn lay_out_ordered(
     wish: &Create,
     disk: &Disk,
     region: &MappedRegion,
-    (spec, sums): (FormatSpec, Sums),
+    (spec, sums): (FormatSpec, Checksums),
     contents: Contents,
 ) -> Result<(), Failure> {
     // At least as many as with checksums.
@@ -104,7 +106,7 @@ fn lay_out_ordered(
 pub(crate) fn lay_out_as(
     path: &Path,
     region: &MappedRegion,
-    (spec, sums): (&FormatSpec, Sums),
+    (spec, sums): (&FormatSpec, Checksums),
     contents: Contents,
 ) -> Result<(), Failure> {
     format_with(sums, region, spec, contents).map_err(|error| refused_format(path, error))?;

@@ -22,7 +22,7 @@ use serde::Serialize;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
-use tidegate_disk_cache::Relayout;
+use tidegate_disk_cache::NewLayout;
 use tidegate_host::default_paths;
 use tidegate_host::progress::Meter;
 use tidegate_host::shell::word;
@@ -106,7 +106,7 @@ fn detach_idle(wish: &Detach, tell: Teller) -> Result<(), Failure> {
     cached.drain(&wish.pmem, tell)?;
     let disk = cached.disk();
     drop(cached);
-    let wish_for = Relayout { disk: DETACHED, disk_blocks: identity.disk_blocks, region_bytes: region.len() };
+    let wish_for = NewLayout { disk: DETACHED, disk_blocks: identity.disk_blocks, region_bytes: region.len() };
     lay_out(&wish.pmem, &region, &wish_for)?;
     region.file().into_iter().for_each(|file| Note::Disk.remove(file));
     erase_journal_of(&identity, &disk)?;
@@ -149,7 +149,7 @@ fn attach_idle(wish: &Attach) -> Result<u64, Failure> {
     let disk_blocks = put_journal_of(&identity, &disk, wish.force)?;
     belonging::take(&disk, &wish.pmem, identity.uuid)?;
     disks::warn_of_no_name(&disk);
-    let wish_for = Relayout { disk: disk.device.identity().0, disk_blocks, region_bytes: region.len() };
+    let wish_for = NewLayout { disk: disk.device.identity().0, disk_blocks, region_bytes: region.len() };
     lay_out(&wish.pmem, &region, &wish_for)?;
     region.file().into_iter().for_each(|file| Note::Disk.write(file, &disk.path));
     Ok(disk_blocks)

@@ -6,7 +6,7 @@
 //! emptied of what the disk lacks, and the file of a region that becomes larger got its room, so a
 //! change takes no longer than the last few blocks, the new entries and an opening; a region that
 //! becomes smaller gives its room back in that time too. A change that is killed leaves a cache
-//! that is the old or the new one, and clean: see `relayout` of the cache. The file may then be
+//! that is the old or the new one, and clean: see `lay_out_anew` of the cache. The file may then be
 //! longer than the cache needs, which its format allows.
 
 use crate::belonging;
@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 use tidegate_background::{Left, Ticket};
-use tidegate_disk_cache::{Foreseen, Mode, Relayout, RelayoutError, Scrubbed, foresee, relayout};
+use tidegate_disk_cache::{Foreseen, Mode, NewLayout, NewLayoutError, Scrubbed, foresee, lay_out_anew};
 use tidegate_media::{
     Access, BlockDevice, Durability, Extent, Geometry, Lba, LbaRange, MappedRegion, Misuse, Refusals, Region,
     Result as Answer, Sealed,
@@ -413,7 +413,7 @@ impl LiveDisk {
     /// The region cannot have that size.
     pub(crate) fn foresee_resize(&self, bytes: u64) -> Result<Resizing, Failure> {
         let (disk, disk_blocks) = (self.disk.device.identity().0, self.blocks);
-        let wish = Relayout { disk, disk_blocks, region_bytes: bytes };
+        let wish = NewLayout { disk, disk_blocks, region_bytes: bytes };
         self.with_region(|region| resizing(&self.plan.pmem, region, &wish))
     }
 
@@ -511,7 +511,7 @@ impl LiveDisk {
     }
 
     fn lay_out(&self, region: &Arc<MappedRegion>, disk: [u8; 32], region_bytes: u64) -> Result<(), Failure> {
-        let wish = Relayout { disk, disk_blocks: self.blocks, region_bytes };
+        let wish = NewLayout { disk, disk_blocks: self.blocks, region_bytes };
         lay_out(&self.plan.pmem, region, &wish)
     }
 
@@ -542,17 +542,17 @@ impl LiveDisk {
 }
 
 /// Lays the cache in `region` out anew, and sees to it that the result outlives this process.
-pub(crate) fn lay_out(pmem: &Path, region: &Arc<MappedRegion>, wish: &Relayout) -> Result<(), Failure> {
-    relayout(Arc::clone(region), wish).map_err(|error| refused_relayout(pmem, error))?;
+pub(crate) fn lay_out(pmem: &Path, region: &Arc<MappedRegion>, wish: &NewLayout) -> Result<(), Failure> {
+    lay_out_anew(Arc::clone(region), wish).map_err(|error| refused_layout(pmem, error))?;
     Ok(crate::create::sync(pmem, region)?)
 }
 
 /// Why the cache in the region at `pmem` is not laid out anew.
-fn refused_relayout(pmem: &Path, error: RelayoutError) -> Failure {
+fn refused_layout(pmem: &Path, error: NewLayoutError) -> Failure {
     match error {
-        RelayoutError::Open(error) => VolumeFailure::of_open_cache(pmem, error).into(),
-        RelayoutError::Format(error) => refused_format(pmem, error),
-        RelayoutError::Dirty(_) => VolumeFailure::BrokenCache { path: pmem.to_owned(), why: error.to_string() }.into(),
+        NewLayoutError::Open(error) => VolumeFailure::of_open_cache(pmem, error).into(),
+        NewLayoutError::Format(error) => refused_format(pmem, error),
+        NewLayoutError::Dirty(_) => VolumeFailure::BrokenCache { path: pmem.to_owned(), why: error.to_string() }.into(),
     }
 }
 
@@ -573,9 +573,9 @@ pub(crate) enum Resizing {
 ///
 /// # Errors
 /// It cannot be like that.
-pub(crate) fn resizing(pmem: &Path, region: &Arc<MappedRegion>, wish: &Relayout) -> Result<Resizing, Failure> {
+pub(crate) fn resizing(pmem: &Path, region: &Arc<MappedRegion>, wish: &NewLayout) -> Result<Resizing, Failure> {
     let has = length_of(pmem, file_of(pmem, region)?)?;
-    Ok(match foresee(region, wish).map_err(|error| refused_relayout(pmem, error))? {
+    Ok(match foresee(region, wish).map_err(|error| refused_layout(pmem, error))? {
         Foreseen::AsItIs if has == wish.region_bytes => Resizing::Nothing,
         Foreseen::AsItIs => Resizing::File,
         Foreseen::Anew => Resizing::Cache,
@@ -716,7 +716,7 @@ pub(crate) mod tests {
     use crate::failure::KeptBy;
     use std::os::unix::fs::FileExt;
     use std::thread;
-    use tidegate_disk_cache::{Contents, DiskCache, FormatSpec, Options, Sums, format_with};
+    use tidegate_disk_cache::{Checksums, Contents, DiskCache, FormatSpec, Options, format_with};
     use tidegate_media::{Allocation, DiskAccess, LockedFile};
 
     pub(crate) const MIB: u64 = 1 << 20;
@@ -732,7 +732,7 @@ pub(crate) mod tests {
         let region = Arc::new(MappedRegion::create(&pmem, 4 * MIB, Allocation::Full).expect("a region"));
         let (ring_slots, disk) = (FormatSpec::ring_slots_in(4 * MIB), device.identity().0);
         let spec = FormatSpec { block_size: 4096, disk_blocks: 2048, ring_slots, uuid: [7; 16], disk };
-        format_with(Sums::Kept, &*region, &spec, Contents::Zeroed).expect("a cache");
+        format_with(Checksums::Kept, &*region, &spec, Contents::Zeroed).expect("a cache");
         let cache = DiskCache::open(region, device as _, Options::default()).expect("a cache");
         cache.write(Lba(7), &[7; 4096], Durability::Volatile).expect("it is taken");
         let disk = DiskPlan { path: Some(path), ..DiskPlan::default() };

@@ -19,7 +19,7 @@ use serde::Serialize;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use tidegate_btt::{Identity, identify};
-use tidegate_disk_cache::Relayout;
+use tidegate_disk_cache::NewLayout;
 use tidegate_host::default_paths;
 use tidegate_host::units::{Exact, Human};
 use tidegate_media::{Access, BlockDevice, DiskAccess, Region};
@@ -88,7 +88,7 @@ fn refuse_plain(pmem: &Path) -> Result<(), DiskFailure> {
 fn resize(wish: &Resize, bytes: u64, tell: Teller) -> Result<Resizing, Failure> {
     let (region, identity) = flush::cache_in(&wish.pmem, Access::ReadWrite)?;
     refuse_detached(&wish.pmem, &identity)?;
-    let wish_for = Relayout { disk: identity.disk, disk_blocks: identity.disk_blocks, region_bytes: bytes };
+    let wish_for = NewLayout { disk: identity.disk, disk_blocks: identity.disk_blocks, region_bytes: bytes };
     match resizing(&wish.pmem, &region, &wish_for)? {
         Resizing::Nothing => return Ok(Resizing::Nothing),
         Resizing::File => {
@@ -102,7 +102,7 @@ fn resize(wish: &Resize, bytes: u64, tell: Teller) -> Result<Resizing, Failure> 
     drop(cached);
     lengthened(&wish.pmem, &region, bytes)?;
     resized(&wish.pmem, region, bytes, |region, region_bytes| {
-        lay_out(&wish.pmem, region, &Relayout { region_bytes, ..wish_for })
+        lay_out(&wish.pmem, region, &NewLayout { region_bytes, ..wish_for })
     })?;
     Ok(Resizing::Cache)
 }
@@ -143,7 +143,7 @@ fn grow(wish: &Resize, json: bool) -> Result<Exit, Failure> {
             cached.drain(&wish.pmem, flush::teller(json))?;
             drop(cached);
             let region_bytes = region.len();
-            lay_out(&wish.pmem, &region, &Relayout { disk: identity.disk, disk_blocks, region_bytes })?;
+            lay_out(&wish.pmem, &region, &NewLayout { disk: identity.disk, disk_blocks, region_bytes })?;
             disk_blocks
         }
     };

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tidegate_disk_cache::{DiskCache, Guard, Journaling, NoDisk, Options, Scrubbed, Sums};
+use tidegate_disk_cache::{Checksums, DiskCache, Guard, Journaling, NoDisk, Options, Scrubbed};
 use tidegate_host::default_paths;
 use tidegate_media::{Access, Region};
 
@@ -109,7 +109,12 @@ fn offline(pmem: &Path) -> Result<Answer, Failure> {
     let options = Options { journaling: Journaling::Ignored, guard: Guard::Off, ..Options::default() };
     let cache = DiskCache::open(region, no_disk, options);
     let cache = cache.map_err(|error| VolumeFailure::of_open_cache(pmem, error))?;
-    Ok(Answer { file: pmem.to_owned(), served: false, checksums: identity.sums == Sums::Kept, found: all_of(&cache) })
+    Ok(Answer {
+        file: pmem.to_owned(),
+        served: false,
+        checksums: identity.sums == Checksums::Kept,
+        found: all_of(&cache),
+    })
 }
 
 fn all_of<R: Region>(cache: &DiskCache<R>) -> Found {

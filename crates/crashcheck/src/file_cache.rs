@@ -14,15 +14,17 @@
 //! At each of these instants the process is also killed while memory and files go on: everything
 //! written is there then. The power fails in the recovery after it too.
 
+mod checker;
 #[cfg(test)]
 mod displaced;
-mod judge;
 mod machine;
 mod model;
-mod planted;
+mod mutants;
 mod script;
+mod threads;
 
-pub use judge::{FilesTally, judge_file_scripts};
+pub use checker::{FilesTally, judge_file_scripts};
 pub use machine::{Machine, SimFile, SmallPool};
-pub use planted::FilesBug;
+pub use mutants::FilesBug;
 pub use script::FileStep;
+pub use threads::judge_threads;

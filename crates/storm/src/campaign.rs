@@ -1,8 +1,8 @@
 //! Campaigns: many seeds on every processor there is, and what to do with one that fails.
 
-use crate::footing::Base;
 use crate::marks::Marks;
 use crate::script::{Failure, Only, Script, Step, Tally};
+use crate::stack_base::Base;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;

@@ -38,7 +38,7 @@ pub(crate) fn destages(cache: &Tier, seen_by: &Mutex<Seen>, own: usize) {
         let failed = progress.flush_failed.is_some() || !progress.failed.is_empty();
         if failed {
             let mut seen = seen(seen_by);
-            assert!(seen.troubled, "destaging failed without a reason: {progress:?}");
+            assert!(seen.faulted, "destaging failed without a reason: {progress:?}");
             seen.destaging_failed += 1;
         }
         // A group is brought to the disk in steps, and its blocks turn clean with the last.

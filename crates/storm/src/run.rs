@@ -3,13 +3,13 @@
 
 use crate::client::Client;
 use crate::drains::{Bell, destages, drains_cache};
-use crate::footing::Base;
+use crate::fault::{self, Fault};
 use crate::marks;
 use crate::scene::{Scene, Stack, Tier};
 use crate::script::{Failure, Script, Verdict, text_of};
 use crate::seen::Drain;
+use crate::stack_base::Base;
 use crate::staged::End;
-use crate::trouble::{self, Trouble};
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -51,7 +51,7 @@ impl Scene {
         // With few operations left out, ends come as early as without them.
         let all = self.script.only.as_ref().map_or(0, |only| only.0.len() as u64);
         let all = if all == 0 { u64::from(self.script.acts) * u64::from(self.script.clients) } else { all };
-        self.plan_troubles(all);
+        self.plan_faults(all);
         // A life takes some ten accesses for each operation, a fourth of them fences.
         let end = match self.rng.below(6) {
             0 => End::BeforeAccess(1 + self.rng.below(4 * all)),
@@ -60,13 +60,13 @@ impl Scene {
             4 => End::BeforeAccess(1 + self.rng.below(60)),
             _ => End::BeforeFence(1 + self.rng.below(12)),
         };
-        let end = self.end_after_trouble().unwrap_or(end);
+        let end = self.end_after_fault().unwrap_or(end);
         self.stage.end(end);
         let rests = self.rng.one_in(3).then(|| 1 + self.rng.below(all / 2 + 1));
         self.seen().until_rest = rests;
         let ran = self.ran_in(machine);
         self.stage.end(End::None);
-        self.stage.trouble(None);
+        self.stage.fault(None);
         if let (Some(cache), Ok(_)) = (&stack.cache, &ran) {
             let cache = cache.clone();
             let counters = self.alone(move || cache.counters())?;
@@ -91,8 +91,8 @@ impl Scene {
 
     /// Of an ordered disk, some lives end soon after a flush that fails: nobody repeats then what
     /// it covered.
-    fn end_after_trouble(&mut self) -> Option<End> {
-        let (Some((Trouble::Flush, access)), Base::OrderedDisk) = (&self.planned, self.setting.base) else {
+    fn end_after_fault(&mut self) -> Option<End> {
+        let (Some((Fault::Flush, access)), Base::OrderedDisk) = (&self.planned, self.setting.base) else {
             return None;
         };
         let access = *access;
@@ -131,8 +131,8 @@ impl Scene {
         }
         if let Some(cache) = &stack.cache {
             cache.set_doorbell(Box::new(Bell { first: clients, drains, seen: self.seen.clone() }));
-            trouble::set_clock(self.fate.next_u64());
-            cache.set_clock(trouble::jumping_ns);
+            fault::set_clock(self.fate.next_u64());
+            cache.set_clock(fault::jumping_ns);
         }
         machine
     }
@@ -174,7 +174,7 @@ impl Scene {
     }
 
     /// What goes wrong in a life of about `all` operations.
-    fn plan_troubles(&mut self, all: u64) {
+    fn plan_faults(&mut self, all: u64) {
         let lost_slots = self.slots.as_ref().filter(|_| self.rng.one_in(16));
         if let Some(slots) = lost_slots {
             slots.lose_stores_from(self.rng.below(4 * all + 1));
@@ -182,19 +182,19 @@ impl Scene {
         {
             let mut seen = self.seen();
             (seen.refusals, seen.refused, seen.losses_told, seen.destaging_failed) = (0, false, 0, 0);
-            seen.troubled = fault_planned(&self.slots);
+            seen.faulted = fault_planned(&self.slots);
         }
-        (self.trouble, self.planned) = (None, None);
+        (self.fault, self.planned) = (None, None);
         if self.setting.base != Base::Table && self.fate.one_in(2) {
             self.disk.stall().at(1 + self.fate.below(all), 1 + self.fate.below(400));
         }
-        let certain = Trouble::of_bent(self.script.bent(), &mut self.fate, &self.setting);
+        let certain = Fault::of_bent(self.script.bent(), &mut self.fate, &self.setting);
         if certain.is_some() || self.fate.one_in(5) {
-            let trouble = certain.unwrap_or_else(|| Trouble::any(&mut self.fate, &self.setting));
+            let fault = certain.unwrap_or_else(|| Fault::any(&mut self.fate, &self.setting));
             let within = if self.fate.one_in(2) { 2 * all } else { 60 };
             let access = 1 + self.fate.below(within);
-            self.planned = Some((trouble.clone(), access));
-            self.befalls(trouble, access);
+            self.planned = Some((fault.clone(), access));
+            self.befalls(fault, access);
         }
     }
 
@@ -210,12 +210,12 @@ impl Scene {
         self.marks.add_to(marks::DESTAGING_FAILED, destaging_failed);
         if self.slots.as_ref().is_some_and(|slots| slots.has_lost()) && refusals > 0 {
             self.marks.reach(marks::SLOTS_SEALED);
-        } else if let Some(trouble) = self.trouble.as_ref().filter(|_| refusals > 0) {
-            self.marks.reach(trouble.mark());
+        } else if let Some(fault) = self.fault.as_ref().filter(|_| refusals > 0) {
+            self.marks.reach(fault.mark());
         }
         self.marks.add_to(marks::LOSS_TOLD, losses_told);
         self.marks.add_to(marks::STALLED, self.disk.stall().take_overtaken());
-        self.marks.add_to(marks::CLOCK_WENT_BACK, trouble::clock_went_back());
+        self.marks.add_to(marks::CLOCK_WENT_BACK, fault::clock_went_back());
         // Slots that lost a store are worth nothing to another process. What a failed flush of a
         // disk covered is written anew by nobody after a kill: whoever asked for the flush was
         // told.
@@ -226,7 +226,7 @@ impl Scene {
             // process did not live to end.
             Base::DiskCache | Base::OrderedDisk => writes_past,
         };
-        let flush_failed = nobody_repeats && matches!(self.trouble, Some(Trouble::Flush));
+        let flush_failed = nobody_repeats && matches!(self.fault, Some(Fault::Flush));
         let doubtful = fault_planned(&self.slots) || flush_failed;
         if doubtful || self.rng.below(5) < 3 {
             self.tally.cuts += 1;
@@ -235,7 +235,7 @@ impl Scene {
             self.tally.kills += 1;
             self.is_killed()?;
         }
-        self.trouble = None;
+        self.fault = None;
         Ok(())
     }
 

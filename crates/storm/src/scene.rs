@@ -1,16 +1,16 @@
 //! A scene: a volume on simulated memory, and who uses it.
 
 use crate::disk::StagedDisk;
-use crate::footing::Base;
+use crate::fault::Fault;
 use crate::marks::Marks;
-use crate::sabotage::{Sabotage, Site, SiteKind};
+use crate::mutant::{CodeSite, Mutant, SiteKind};
 use crate::script::{ENDLESS, Failure, Script, Setting, Tally, Verdict, digest, text_of};
 use crate::seen::{self, Seen};
+use crate::stack_base::Base;
 use crate::staged::{Stage, Staged};
-use crate::trouble::Trouble;
 use std::sync::{Arc, Mutex, MutexGuard};
 use tidegate_btt::Btt;
-use tidegate_disk_cache::{Contents, DiskCache, FormatSpec, Sums, format_ordered, format_with, lay_out_journal};
+use tidegate_disk_cache::{Checksums, Contents, DiskCache, FormatSpec, format_ordered, format_with, lay_out_journal};
 use tidegate_layout::disk_cache::{CacheEntry, CachePlan};
 use tidegate_media::sync::set_thread_token;
 use tidegate_media::{BlockDevice, InTurn, Region as Medium};
@@ -63,7 +63,7 @@ pub(crate) struct Scene {
     pub(crate) setting: Setting,
     /// Chooses ends and interleavings.
     pub(crate) rng: Rng,
-    /// Chooses troubles.
+    /// Chooses faults.
     pub(crate) fate: Rng,
     pub(crate) stage: Arc<Stage>,
     /// The volume's memory, if it has one.
@@ -79,12 +79,12 @@ pub(crate) struct Scene {
     pub(crate) tally: Tally,
     pub(crate) marks: Marks,
     /// What goes wrong in the present life or recovery.
-    pub(crate) trouble: Option<Trouble>,
-    pub(crate) last_trouble: Option<Trouble>,
+    pub(crate) fault: Option<Fault>,
+    pub(crate) last_fault: Option<Fault>,
     /// Whether the journal of an ordered disk has changed, so that it gives a group back no more.
     pub(crate) rotten: bool,
     /// What goes wrong in the present life, and at which access.
-    pub(crate) planned: Option<(Trouble, u64)>,
+    pub(crate) planned: Option<(Fault, u64)>,
     /// The superblock that a disk cache had when the last recovery began to lay it out anew, if the
     /// recovery ended in that.
     pub(crate) laid_out_from: Option<u64>,
@@ -95,7 +95,7 @@ impl Scene {
         let mut rng = Rng::new(mix(script.seed));
         let setting = Setting::any(&mut rng, script.base, script.bent(), VOLUME);
         let seen = Seen::new(&setting, script.clients);
-        let stage = Arc::new(Stage::new(script.sabotage));
+        let stage = Arc::new(Stage::new(script.mutant));
         let block_size = u32::try_from(setting.block_bytes).expect("a small block");
         let (memory, sectors) = match setting.base {
             Base::Table => (setting.shape.formatted(), 0),
@@ -119,8 +119,8 @@ impl Scene {
             trace: Trace::default(),
             tally: Tally { scripts: 1, ..Tally::default() },
             marks: Marks::default(),
-            trouble: None,
-            last_trouble: None,
+            fault: None,
+            last_fault: None,
             rotten: false,
             planned: None,
             laid_out_from: None,
@@ -131,7 +131,7 @@ impl Scene {
 
     /// What has gone wrong last with the media, for whoever reads of a failure.
     pub(crate) fn after_what(&self) -> String {
-        self.last_trouble.as_ref().map_or(String::new(), |trouble| format!(" (the last trouble: {trouble:x?})"))
+        self.last_fault.as_ref().map_or(String::new(), |fault| format!(" (the last fault: {fault:x?})"))
     }
 
     pub(crate) fn verdict(mut self, failure: Option<Failure>) -> Verdict {
@@ -150,11 +150,11 @@ impl Scene {
     /// A machine for the present life or recovery.
     pub(crate) fn machine(&mut self, threads: u32, points: u64) -> Machine {
         let order = Order::any(&mut self.rng, points);
-        let flaw = match self.script.sabotage {
-            Sabotage::Flawed(flaw) => Some(flaw),
+        let flaw = match self.script.mutant {
+            Mutant::Flawed(flaw) => Some(flaw),
             _ => None,
         };
-        let survey = self.script.sabotage == Sabotage::Survey;
+        let survey = self.script.mutant == Mutant::Survey;
         Machine::new(Plan { points_max: POINTS_MAX, flaw, survey, ..Plan::new(self.rng.next_u64(), threads, order) })
     }
 
@@ -183,21 +183,21 @@ impl Scene {
         digest(&mut self.trace, [ended.hash]);
         ended.waits.iter().for_each(|wait| self.marks.wait(wait));
         for used in &ended.uses {
-            self.marks.visit(Site::at(SiteKind::from(used.kind), used.place), used.times);
+            self.marks.visit(CodeSite::at(SiteKind::from(used.kind), used.place), used.times);
         }
         how_it_ended(ended)
     }
 
-    /// `trouble` comes at the `access`-th access from now on.
-    pub(crate) fn befalls(&mut self, trouble: Trouble, access: u64) {
+    /// `fault` comes at the `access`-th access from now on.
+    pub(crate) fn befalls(&mut self, fault: Fault, access: u64) {
         let (region, disk, seen) = (self.region.clone(), self.disk.disk().clone(), self.seen.clone());
-        self.trouble = Some(trouble.clone());
-        self.last_trouble = self.trouble.clone();
+        self.fault = Some(fault.clone());
+        self.last_fault = self.fault.clone();
         let befall = move || {
-            trouble.befall(&region, &disk);
-            seen::seen(&seen).troubled = true;
+            fault.befall(&region, &disk);
+            seen::seen(&seen).faulted = true;
         };
-        self.stage.trouble(Some((access, Box::new(befall))));
+        self.stage.fault(Some((access, Box::new(befall))));
     }
 }
 
@@ -230,8 +230,8 @@ fn formatted(plan: &CachePlan) -> Image {
     let CachePlan { block_size, disk_blocks, ring_slots, .. } = *plan;
     let spec = FormatSpec { block_size, disk_blocks, ring_slots, uuid: UUID, disk: [2; 32] };
     let laid_out = match plan.journal() {
-        None => format_with(Sums::Absent, &region, &spec, Contents::Zeroed),
-        Some(journal) => format_ordered(journal.capacity, Sums::Absent, &region, &spec, Contents::Zeroed),
+        None => format_with(Checksums::Absent, &region, &spec, Contents::Zeroed),
+        Some(journal) => format_ordered(journal.capacity, Checksums::Absent, &region, &spec, Contents::Zeroed),
     };
     laid_out.expect("the region is sound");
     // Counters that soon come to where everything older has to be retired.

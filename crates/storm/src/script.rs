@@ -1,8 +1,8 @@
 //! What one seed does, and what came of it.
 
-use crate::footing::Base;
 use crate::marks::Marks;
-use crate::sabotage::Sabotage;
+use crate::mutant::Mutant;
+use crate::stack_base::Base;
 use crate::writes::any_mode;
 use std::any::Any;
 use std::fmt;
@@ -22,7 +22,7 @@ pub(crate) const ENDLESS: &str = "it did not end";
 /// A run in full: the same script does the same again, bit for bit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Script {
-    /// Chooses the volume, the cache, what clients do, every trouble, and every end.
+    /// Chooses the volume, the cache, what clients do, every fault, and every end.
     pub seed: u64,
     /// What the stack stands on.
     pub base: Base,
@@ -35,7 +35,7 @@ pub struct Script {
     /// Threads that drain, if there is a cache.
     pub drains: u32,
     /// What is broken.
-    pub sabotage: Sabotage,
+    pub mutant: Mutant,
     /// The operations that are done, if not all are.
     pub only: Option<Only>,
 }
@@ -92,7 +92,7 @@ impl Script {
     /// The usual script of a seed: 4 clients, 1,000 operations each, on what the seed chooses.
     pub fn of(seed: u64) -> Script {
         let base = Base::of(seed);
-        Script { seed, base, schedule: 0, clients: 4, acts: 1000, drains: 2, sabotage: Sabotage::None, only: None }
+        Script { seed, base, schedule: 0, clients: 4, acts: 1000, drains: 2, mutant: Mutant::None, only: None }
     }
 
     /// What comes more often than chance would have it: some seeds are about one thing that few
@@ -134,9 +134,9 @@ impl Script {
 
     /// The command that runs it again.
     pub fn command(&self) -> String {
-        let Script { seed, base, schedule, clients, acts, drains, sabotage, only } = self;
-        let broken = match sabotage {
-            Sabotage::None => String::new(),
+        let Script { seed, base, schedule, clients, acts, drains, mutant, only } = self;
+        let broken = match mutant {
+            Mutant::None => String::new(),
             broken => format!(" --mistake '{broken}'"),
         };
         let only = only.as_ref().map_or(String::new(), |only| format!(" --only {only}"));

@@ -39,7 +39,7 @@ pub(crate) struct Seen {
     /// Clients that are not through.
     pub(crate) busy: u32,
     /// Whether something has gone wrong with the media in this life.
-    pub(crate) troubled: bool,
+    pub(crate) faulted: bool,
     /// Requests answered with an error in this life.
     pub(crate) refusals: u32,
     /// Whether a flush or an eviction was.
@@ -93,7 +93,7 @@ impl Seen {
             tags: BTreeMap::new(),
             torn: BTreeMap::new(),
             busy: 0,
-            troubled: false,
+            faulted: false,
             refusals: 0,
             refused: false,
             destaging_failed: 0,

@@ -5,7 +5,7 @@ use crate::script::block_of;
 use std::iter;
 use std::sync::Arc;
 use tidegate_disk_cache::{
-    Contents, FormatSpec, Guard, Options, Reads, Sums, format_ordered, format_with, lay_out_journal,
+    Checksums, Contents, FormatSpec, Guard, Options, Reads, format_ordered, format_with, lay_out_journal,
 };
 use tidegate_layout::disk_cache::CachePlan;
 use tidegate_media::{InTurn, LineOrder};
@@ -91,7 +91,7 @@ impl SmallCache {
     /// This cache with a checksum of each block, which every read of a checker verifies.
     pub fn with_sums(self) -> SmallCache {
         let CachePlan { blocks, block_size, disk_blocks, ring_slots, .. } = self.plan;
-        let plan = CachePlan::cut_with(Sums::Kept, blocks, block_size, disk_blocks, ring_slots);
+        let plan = CachePlan::cut_with(Checksums::Kept, blocks, block_size, disk_blocks, ring_slots);
         SmallCache { plan: plan.ordered(self.plan.journal_blocks), ..self }
     }
 

@@ -1,7 +1,7 @@
 //! A machine with persistent memory, shared memory and files below, and all of them cut at the same
 //! instant.
 
-use crate::file_cache::planted::{Faults, FilesBug};
+use crate::file_cache::mutants::{Faults, FilesBug};
 use std::sync::{Arc, Mutex};
 use tidegate_file_cache::{
     BackingFile, BackingStatus, Below, Displaced, Disposition, FileIdentity, FilePool, FormatSpec, OpenError, Refused,
@@ -229,7 +229,8 @@ impl Machine {
         self.cuts.take(self.cut())
     }
 
-    fn cut(&self) -> JointCut {
+    /// A cut of now.
+    pub(crate) fn cut(&self) -> JointCut {
         let files = self.files.lock().expect("no holder panics").clone();
         let dram = self.dram.lock().expect("no holder panics").iter().map(|lane| lane.left()).collect();
         JointCut { region: self.region.cut(), files, dram }
