@@ -21,6 +21,7 @@ mod machine;
 mod model;
 mod mutants;
 mod script;
+mod threads;
 
 pub(crate) use model::{Allowed, FileModel};
 
@@ -28,3 +29,4 @@ pub use checker::{FilesTally, judge_file_scripts};
 pub use machine::{Machine, SimFile, SmallPool};
 pub use mutants::FilesBug;
 pub use script::FileStep;
+pub use threads::judge_threads;
