@@ -21,8 +21,10 @@ mod machine;
 mod model;
 mod mutants;
 mod script;
+mod threads;
 
 pub use checker::{FilesTally, judge_file_scripts};
 pub use machine::{Machine, SimFile, SmallPool};
 pub use mutants::FilesBug;
 pub use script::FileStep;
+pub use threads::judge_threads;
