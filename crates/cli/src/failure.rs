@@ -4,6 +4,7 @@
 mod config;
 mod control;
 mod disk;
+mod files;
 mod journal;
 mod listening;
 mod opening;
@@ -29,6 +30,7 @@ use serde::Serialize;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use tidegate_file_service::ServiceFailure;
 use tidegate_host::default_paths::FolderError;
 use tidegate_host::owned::NotOwn;
 use tidegate_host::shell::{Ends, shown};
@@ -99,6 +101,8 @@ pub(crate) enum Failure {
     Journal(JournalFailure),
     /// A socket to listen on.
     Listen(ListenFailure),
+    /// A mount, or its pool.
+    Files(ServiceFailure),
     /// A program to run.
     Run(RunFailure),
     /// A pool where a volume was expected.
@@ -179,6 +183,7 @@ impl Failure {
             Failure::Disk(disk) => Some(disk.told()),
             Failure::Journal(journal) => Some(journal.told()),
             Failure::Listen(listen) => Some(listen.told()),
+            Failure::Files(failure) => Some(files::told(failure)),
             Failure::Run(run) => Some(run::told(run)),
             Failure::Stop(stop) => Some(stop.told()),
             Failure::IsPool { pool } => Some(run::instead_of_a_volume(pool)),

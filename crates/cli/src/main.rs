@@ -2,10 +2,11 @@
 //!
 //! [`grammar`] reads the command line, [`config`] a configuration file; [`create`], [`serve`],
 //! [`info`], [`list`], [`stop`], [`stat`], [`check`], and for caches of disks [`flush`], [`mode`],
-//! [`detach`], [`resize`], [`salvage`], [`replay`] and [`scrub`] are the commands; [`mod@run`] runs
-//! other programs, [`status`] tells of them, and [`recover`] looks after what they left;
-//! [`compose`] alone chooses which types make up a volume; [`contract`] is the one table of what
-//! survives what; [`failure`] says what went wrong and with which exit code.
+//! [`detach`], [`resize`], [`salvage`], [`replay`] and [`scrub`] are the commands; [`mod@run`]
+//! mounts files whose syncs complete in persistent memory, and runs other programs, [`status`]
+//! tells of them, and [`recover`] looks after what they left; [`compose`] alone chooses which types
+//! make up a volume; [`contract`] is the one table of what survives what; [`failure`] says what
+//! went wrong and with which exit code.
 
 #![forbid(unsafe_code)]
 
@@ -94,6 +95,8 @@ fn run(program: &Program) -> ExitCode {
         Command::Replay(wish) => replay::run(wish, json),
         Command::Resize(wish) => resize::run(wish, json),
         Command::Scrub(wish) => scrub::run(wish, json),
+        Command::Mount(args) => run::mount::mount(args, json),
+        Command::Umount(args) => run::mount::unmount(args, json),
         Command::Run(wish) => {
             return run::run(wish).unwrap_or_else(|failure| failure::tell(&failure, json).into());
         }

@@ -4,9 +4,11 @@
 use crate::answer;
 use crate::failure::{Exit, Failure};
 use crate::grammar::Recover;
+use crate::run::mount_pool;
 use serde::Serialize;
 use std::fmt;
 use std::path::PathBuf;
+use tidegate_file_service::{self as file_service, Unplaced};
 use tidegate_run_log::{FileSystem, IfUnmounted, LEFT_ALONE, LeftAlone, Recovered, Salvaged, Unmounted, recover_pool};
 
 /// What `recover` answers.
@@ -101,6 +103,11 @@ impl fmt::Display for Answer {
 
 /// Runs `tidegate recover`.
 pub(crate) fn run(wish: &Recover, json: bool) -> Result<Exit, Failure> {
+    if file_service::is_pool(&wish.pool) {
+        let unplaced = if wish.force { Unplaced::Salvage } else { Unplaced::Retain };
+        let (answer, exit) = mount_pool::recover(&wish.pool, unplaced)?;
+        return answer::end_with(&answer, json, exit);
+    }
     let if_unmounted = if wish.force { IfUnmounted::PutAside } else { IfUnmounted::Keep };
     let recovered = recover_pool(&wish.pool, wish.to.as_deref(), if_unmounted)?;
     let is_doubtful = recovered.doubtful().is_some();

@@ -1,6 +1,9 @@
 //! `tidegate run`: what a run is asked for, by flags, and by the configuration file of `run`, which
 //! has the same words. Flags win over the file.
 
+pub(crate) mod mount;
+pub(crate) mod mount_pool;
+
 use crate::config;
 use crate::failure::{ConfigFailure, Exit, Failure};
 use crate::flush;

@@ -3,9 +3,11 @@
 use crate::answer;
 use crate::failure::{Exit, Failure, RunFailure};
 use crate::grammar;
+use crate::run::mount_pool;
 use serde::Serialize;
 use std::fmt;
 use std::path::PathBuf;
+use tidegate_file_service as file_service;
 use tidegate_host::units::Human;
 use tidegate_run_log::{self as run, FileStatus, Status};
 
@@ -63,6 +65,11 @@ impl fmt::Display for Answer {
 /// Runs `tidegate status`.
 pub(crate) fn run(wish: &grammar::Status, json: bool) -> Result<Exit, Failure> {
     let file = run::pool_or_default(wish.pool.as_deref());
+    if file_service::is_pool(&file)
+        && let Some(exit) = mount_pool::status(&file, json)?
+    {
+        return Ok(exit);
+    }
     let Some(status) = run::status_of(&file)? else { return Err(RunFailure::NoRun { pool: file }.into()) };
     answer::give(&Answer { file, status }, json)?;
     Ok(Exit::Done)
