@@ -23,6 +23,8 @@ mod mutants;
 mod script;
 mod threads;
 
+pub(crate) use model::{Allowed, FileModel};
+
 pub use checker::{FilesTally, judge_file_scripts};
 pub use machine::{Machine, SimFile, SmallPool};
 pub use mutants::FilesBug;
