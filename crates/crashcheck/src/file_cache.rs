@@ -17,6 +17,7 @@
 mod checker;
 #[cfg(test)]
 mod displaced;
+mod failing;
 mod machine;
 mod model;
 mod mutants;
@@ -24,6 +25,7 @@ mod script;
 mod threads;
 
 pub use checker::{FilesTally, judge_file_scripts};
+pub use failing::judge_refusals;
 pub use machine::{Machine, SimFile, SmallPool};
 pub use mutants::FilesBug;
 pub use script::FileStep;
