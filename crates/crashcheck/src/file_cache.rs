@@ -24,6 +24,8 @@ mod mutants;
 mod script;
 mod threads;
 
+pub(crate) use model::{Allowed, FileModel};
+
 pub use checker::{FilesTally, judge_file_scripts};
 pub use failing::judge_refusals;
 pub use machine::{Machine, SimFile, SmallPool};
