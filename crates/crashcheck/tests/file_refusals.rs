@@ -1,5 +1,4 @@
-//! Files below that refuse one change of a step; what is judged stands in
-//! `crashcheck::file_cache::failing`.
+//! Files below that refuse one change of a step: see `crashcheck::file_cache::failing`.
 
 use tidegate_crashcheck::file_cache::{FileStep, SmallPool, judge_refusals};
 

@@ -42,8 +42,10 @@ impl<R: Region> FileCache<R> {
         let len = backing.status()?.len;
         self.lane().cut_cached(file, size, len)?;
         let cut = backing.set_len(size);
-        self.lane().cut_unsynced(file, size, cut.is_ok())?;
-        Ok(cut?)
+        self.lane().cut_unsynced(file, size)?;
+        cut?;
+        self.lane().file_mut(file)?.uncut = None;
+        Ok(())
     }
 
     /// Cuts the file below if an earlier attempt was refused.
@@ -84,10 +86,9 @@ impl<R: Region> Lane<R> {
 
     /// Last: as long as dirty blocks are there, a file that was never synced is cut once more after
     /// a kill.
-    fn cut_unsynced(&mut self, file: FileId, size: u64, is_cut_below: bool) -> Result<(), FileError> {
+    fn cut_unsynced(&mut self, file: FileId, size: u64) -> Result<(), FileError> {
         let cached = self.file_mut(file)?;
         cached.dropped += 1;
-        cached.uncut = cached.uncut.filter(|_| !is_cut_below);
         let mut written = std::mem::take(&mut cached.written);
         self.unsynced.cut(file.0, &mut written, size);
         self.file_mut(file)?.written = written;

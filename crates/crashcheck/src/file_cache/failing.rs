@@ -1,6 +1,6 @@
-//! Files below that fail: each change of a file below that a step makes is refused once, or made by
-//! half and refused. The step may fail then. No more may happen: every other byte reads as before,
-//! what was synced survives a power cut, and the next operations complete what is owed.
+//! Files below that fail: each change below that a step makes is refused once, or made by half and
+//! refused. The step may fail then. Every other byte reads as before, synced bytes survive a power
+//! cut, and the next operations make the changes that are owed.
 
 use crate::checker::Failure;
 use crate::file_cache::checker::{Process, check, compare, recover_on};
