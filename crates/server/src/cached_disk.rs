@@ -1,0 +1,21 @@
+//! Volumes that are a cache in persistent memory in front of a disk.
+//!
+//! [`disk`] finds the disk of a region, [`owner`] says whose it is, [`stale_check`] whether another
+//! program wrote to it, [`journal`] lays out the journal of an ordered one, and [`volatile`] refuses
+//! memory that a power loss empties. [`cache`] is the engine with its destager, [`online`] the same
+//! while it is served and changed; [`offline`] does the work when no server runs.
+
+pub mod cache;
+pub mod create;
+pub mod disk;
+pub mod failure;
+pub mod journal;
+pub mod offline;
+pub mod online;
+pub mod online_change;
+pub mod owner;
+pub mod refused;
+pub mod resize;
+pub mod stale_check;
+pub mod state;
+pub mod volatile;
