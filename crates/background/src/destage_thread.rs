@@ -9,6 +9,7 @@
 //! two sweeps over the dirty blocks at most, whatever writers do meanwhile.
 
 use crate::dirty_age::Ages;
+use crate::step::Step;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -55,19 +56,6 @@ pub trait Dirty: Send + Sync + 'static {
 
     /// `bell` is the one to ring.
     fn set_bell(&self, bell: Bell);
-}
-
-/// What a step did.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Step {
-    /// Blocks that the disk has now.
-    pub cleaned: u32,
-    /// Blocks that it refused, and why.
-    pub refused: Vec<(Lba, Error)>,
-    /// Why it could not make durable what was written, if so.
-    pub not_durable: Option<Error>,
-    /// Whether the sweep goes on behind this step.
-    pub more: bool,
 }
 
 /// How long blocks that were refused are left alone.

@@ -6,7 +6,7 @@
 //! past it; where a sweep may have been begun by somebody else, its beginning is not known, and
 //! that of the one before counts.
 
-use crate::destage_thread::Step;
+use crate::step::Step;
 use std::collections::VecDeque;
 use std::time::Instant;
 use tidegate_disk_cache::POSTPONED_MAX;

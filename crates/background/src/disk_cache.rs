@@ -1,6 +1,7 @@
 //! A disk cache as a [`Destager`](crate::Destager) drives it.
 
-use crate::destage_thread::{Bell, Dirty, Step};
+use crate::destage_thread::{Bell, Dirty};
+use crate::step::Step;
 use std::sync::Arc;
 use tidegate_disk_cache::{DiskCache, Doorbell, Progress};
 use tidegate_media::{BlockDevice, Region};

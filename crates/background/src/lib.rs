@@ -17,8 +17,10 @@ mod dirty_age;
 mod disk_cache;
 mod drain_pool;
 mod schedstat;
+mod step;
 mod throttle;
 
-pub use destage_thread::{Bell, Destager, Dirty, Left, Step, Ticket};
+pub use destage_thread::{Bell, Destager, Dirty, Left, Ticket};
 pub use drain_pool::{DrainPool, Drained, Setup};
+pub use step::Step;
 pub use throttle::Throttled;

@@ -34,7 +34,7 @@
 mod flash_cache;
 mod journal;
 
-pub use flash_cache::{FlashCache, LeftOut};
+pub use flash_cache::{Ablations, FlashCache};
 pub use journal::{Bytes, Journal};
 use std::sync::{Arc, Mutex, PoisonError};
 use tidegate_disk_cache::{DiskCache, Mode, Options};
@@ -43,7 +43,7 @@ use tidegate_measure::disk_caches::opened_with;
 use tidegate_measure::medium;
 use tidegate_measure::subject::Block;
 use tidegate_media::{BlockDevice, InTurn, Lba, MappedRegion, Region};
-use tidegate_nbd::ram::Ram;
+use tidegate_nbd_client::ram::Ram;
 use tidegate_policy::admit::{Admit, Doorkeeper};
 use tidegate_policy::writeback::destage::Caps;
 use tidegate_sim::Rng;
@@ -325,7 +325,7 @@ impl Stack for Choosy {
 fn classic() -> anyhow::Result<Journal<MappedRegion>> {
     let disk = Arc::new(InTurn(Ram::new(4096, FILE_BLOCKS + JOURNAL_BLOCKS)));
     let region = medium::region(FlashCache::<MappedRegion>::bytes_for(CACHE_BLOCKS))?;
-    let cache = FlashCache::new(region, disk, CACHE_BLOCKS, LeftOut::default());
+    let cache = FlashCache::new(region, disk, CACHE_BLOCKS, Ablations::default());
     Ok(Journal::new(cache, FILE_BLOCKS, JOURNAL_BLOCKS))
 }
 
@@ -377,7 +377,7 @@ mod tests {
     fn roomy() -> Journal<MappedRegion> {
         let disk = Arc::new(InTurn(Ram::new(4096, 20 * N)));
         let region = MappedRegion::anonymous(FlashCache::<MappedRegion>::bytes_for(8192)).unwrap();
-        Journal::new(FlashCache::new(region, disk, 8192, LeftOut::default()), 10 * N, 10 * N)
+        Journal::new(FlashCache::new(region, disk, 8192, Ablations::default()), 10 * N, 10 * N)
     }
 
     #[test]
@@ -430,7 +430,7 @@ mod tests {
     fn disk_blocks_are_those_that_the_design_says() {
         let disk = Arc::new(InTurn(Ram::new(4096, 349 + 129)));
         let region = MappedRegion::anonymous(FlashCache::<MappedRegion>::bytes_for(512)).unwrap();
-        let journal = Journal::new(FlashCache::new(region, disk, 512, LeftOut::default()), 349, 129);
+        let journal = Journal::new(FlashCache::new(region, disk, 512, Ablations::default()), 349, 129);
         let block = Block::filled(1);
         let mut after_each = Vec::new();
         for nth in 0..12 {
@@ -449,7 +449,7 @@ mod tests {
     fn what_was_committed_is_read_wherever_it_is() {
         let disk = Arc::new(InTurn(Ram::new(4096, 3000)));
         let region = MappedRegion::anonymous(FlashCache::<MappedRegion>::bytes_for(1024)).unwrap();
-        let journal = Journal::new(FlashCache::new(region, disk, 1024, LeftOut::default()), 2800, 200);
+        let journal = Journal::new(FlashCache::new(region, disk, 1024, Ablations::default()), 2800, 200);
         agrees_with_a_model(&journal);
         assert!(journal.cache().cleaned() > 10_000, "more than fits: {}", journal.cache().cleaned());
     }

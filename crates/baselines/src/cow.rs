@@ -292,7 +292,7 @@ impl<R: Region> CowFiles<R> {
     /// Walks the whole log and frees the pages whose entries are all void; how many entries are
     /// not.
     fn collect_fast(&self, number: usize, file: &mut File) -> Result<u64> {
-        let (mut kept, mut counted, mut left_out) = (Vec::with_capacity(file.log.pages.len()), 0, false);
+        let (mut kept, mut counted, mut ablations) = (Vec::with_capacity(file.log.pages.len()), 0, false);
         let last = file.log.last();
         for page in std::mem::take(&mut file.log.pages) {
             let counts = self.region.load_u64(offset(page) + COUNTS_AT)?;
@@ -300,14 +300,14 @@ impl<R: Region> CowFiles<R> {
             counted += entries - void;
             if entries == void && page != last {
                 self.free[number].lock().push(page);
-                left_out = true;
+                ablations = true;
                 continue;
             }
             // The line that counts also names the next page.
-            if left_out && let Some(before) = kept.last() {
+            if ablations && let Some(before) = kept.last() {
                 self.link(*before, page);
             }
-            left_out = false;
+            ablations = false;
             kept.push(page);
         }
         file.log.pages = kept;

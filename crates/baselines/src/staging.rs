@@ -87,13 +87,13 @@ pub enum Room {
 }
 
 /// Who is told of every writer that finds no slot, on the writer's thread.
-pub type Told = Box<dyn Fn(Room) + Send + Sync>;
+pub type RoomListener = Box<dyn Fn(Room) + Send + Sync>;
 
 /// A staging cache over a device.
 pub struct Staging<P> {
     slots: Slots,
     rule: P,
-    told: Option<Told>,
+    told: Option<RoomListener>,
 }
 
 impl<P: Rule> Staging<P> {
@@ -110,7 +110,7 @@ impl<P: Rule> Staging<P> {
     }
 
     /// Has `told` told of writers that find no slot.
-    pub fn tell(&mut self, told: Told) {
+    pub fn tell(&mut self, told: RoomListener) {
         self.told = Some(told);
     }
 

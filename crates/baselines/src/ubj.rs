@@ -34,7 +34,7 @@ use tidegate_measure::medium;
 use tidegate_measure::subject::Block;
 use tidegate_media::sync::{AtomicU64, Mutex, Ordering};
 use tidegate_media::{Backing, InTurn, Lba, MappedRegion, Region, Result, Run};
-use tidegate_nbd::ram::Ram;
+use tidegate_nbd_client::ram::Ram;
 use tidegate_policy::writeback::destage::Caps;
 
 /// Bytes of a block.
@@ -378,7 +378,7 @@ mod tests {
     use super::*;
     use crate::classic::agrees_with_a_model;
     use tidegate_media::{InTurn, MappedRegion};
-    use tidegate_nbd::ram::Ram;
+    use tidegate_nbd_client::ram::Ram;
 
     fn ubj(blocks: u32, frozen_max: u32, replaced: Replaced) -> Ubj<MappedRegion> {
         let disk = Arc::new(InTurn(Ram::new(4096, 2800)));

@@ -2,7 +2,7 @@
 //! how soon a full one opens.
 
 use crate::blocks::{compare, scaling, second_core_missing};
-use crate::repetition::{self, value};
+use crate::reproduction::{self, value};
 use crate::target::{Method, Outcome, Row, Target, Topic};
 use std::sync::Arc;
 use std::time::Instant;
@@ -15,9 +15,9 @@ use tidegate_measure::medium::{self, ScratchPath, WALK_BYTES};
 use tidegate_measure::subject::{BLOCK_BYTES, Bare, Block, BlockWrites, StreamedCopies, sweep};
 use tidegate_measure::workload::Effort;
 use tidegate_media::{Allocation, BlockDevice, Counters, InTurn, Lba, MappedRegion, Region};
-use tidegate_nbd::ram::Ram;
-use tidegate_reproduction::tinca::pace::{BESIDE, DISK, IDLE, LONGEST, MEAN, SLOWEST};
-use tidegate_reproduction::tinca::stand::Kind;
+use tidegate_nbd_client::ram::Ram;
+use tidegate_reproduction::tinca::destage_latency::{BESIDE, DISK, IDLE, LONGEST, MEAN, SLOWEST};
+use tidegate_reproduction::tinca::testbed::Kind;
 use tidegate_sim::Rng;
 
 /// The table.
@@ -180,13 +180,13 @@ const fn throughput_row(
 }
 
 fn over_classic_in_time(place: &str) -> anyhow::Result<Outcome> {
-    let figure = repetition::figure("cache-mix", "tinca-fig-7a")?;
+    let figure = reproduction::figure("cache-mix", "tinca-fig-7a")?;
     Ok(Outcome::figure(&[value(&figure, Kind::FORGETTING.label(), place)? / value(&figure, "Classic", place)?], "×"))
 }
 
 /// One of the figures of pace at a load, over another at the same.
 fn pace(id: &str, load: &str, over: &str, under: &str) -> anyhow::Result<Outcome> {
-    let figure = repetition::figure("cache-pace", id)?;
+    let figure = reproduction::figure("cache-pace", id)?;
     Ok(Outcome::figure(&[value(&figure, over, load)? / value(&figure, under, load)?], "×"))
 }
 

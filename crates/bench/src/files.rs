@@ -8,17 +8,17 @@
 mod count;
 mod probe;
 mod redis;
-mod site;
 mod sqlite;
 mod store;
 mod synchronous;
+mod testbed;
 
 pub use probe::{Pattern, Probing, probe};
 
 use crate::target::{Row, Target, Topic};
 use redis::Policy;
-use site::Ground;
 use sqlite::Journal;
+use testbed::Storage;
 
 /// The table.
 pub const TOPIC: Topic = Topic {
@@ -98,28 +98,28 @@ pub const TOPIC: Topic = Topic {
             "fio psync, 1 KiB at random, O_SYNC, under run",
             "on the disk",
             Target::AtLeast(40.0),
-            |effort| synchronous::compare(effort, "1k", Ground::Disk),
+            |effort| synchronous::compare(effort, "1k", Storage::Disk),
         ),
         Row::here(
             "o-sync-4k",
             "fio psync, 4 KiB at random, O_SYNC, under run",
             "on the disk",
             Target::AtLeast(40.0),
-            |effort| synchronous::compare(effort, "4k", Ground::Disk),
+            |effort| synchronous::compare(effort, "4k", Storage::Disk),
         ),
         Row::here(
             "o-sync-16k",
             "fio psync, 16 KiB at random, O_SYNC, under run",
             "on the disk",
             Target::AtLeast(40.0),
-            |effort| synchronous::compare(effort, "16k", Ground::Disk),
+            |effort| synchronous::compare(effort, "16k", Storage::Disk),
         ),
         Row::here(
             "o-sync-4k-memory",
             "fio psync, 4 KiB at random, O_SYNC, under run",
             "in /dev/shm",
             Target::AtLeast(1.0),
-            |effort| synchronous::compare(effort, "4k", Ground::Memory),
+            |effort| synchronous::compare(effort, "4k", Storage::Memory),
         ),
     ],
 };

@@ -21,12 +21,12 @@ use tidegate_bench::machine::Machine;
 use tidegate_bench::report::{Style, Tally};
 use tidegate_bench::simulator::{self, Asked, Workload};
 use tidegate_bench::target::{Method, Outcome, Row, Topic, Verdict};
-use tidegate_bench::{blocks, disk_cache, files, repetition, rivalry, rivals, served, transit};
+use tidegate_bench::{blocks, disk_cache, files, reproduction, rivalry, rivals, served, write_cache};
 use tidegate_measure::programs::{NO_CARGO, on_virtual_cores};
 use tidegate_measure::workload::{Effort, cores};
 use tidegate_media::emulate;
 use tidegate_reproduction::caiti::stacks::Kind;
-use tidegate_reproduction::offer::Offer;
+use tidegate_reproduction::nbd_export::NbdExport;
 use tidegate_reproduction::{self as experiments, Driver, EXPERIMENTS, Experiment, Scale};
 use tidegate_sim::cost::{self, Profile};
 
@@ -160,12 +160,12 @@ struct Targets {
 const TOPICS: &[Topic] = &[
     blocks::TOPIC,
     disk_cache::TOPIC,
-    transit::TOPIC,
+    write_cache::TOPIC,
     served::TOPIC,
     files::TOPIC,
     rivalry::TOPIC,
     simulator::TOPIC,
-    repetition::TOPIC,
+    reproduction::TOPIC,
 ];
 
 /// The word for every topic.
@@ -208,7 +208,7 @@ fn main() -> ExitCode {
         Command::Calibrate(wish) => report(calibrate(&wish)),
         Command::Predict(wish) => report(predict(&wish)),
         Command::Experiments(wish) => report(repeat(&wish)),
-        Command::Serve(wish) => report(offer(&wish)),
+        Command::Serve(wish) => report(export(&wish)),
         Command::Report(wish) => report(draw(&wish)),
         Command::Probe(wish) => report(probe(&wish, std::io::stdin().lock(), std::io::stdout())),
     }
@@ -255,11 +255,11 @@ fn repeat_one(one: &Experiment, scale: Scale, folder: &Path, progress: &Progress
     Ok(())
 }
 
-fn offer(wish: &Serve) -> anyhow::Result<()> {
+fn export(wish: &Serve) -> anyhow::Result<()> {
     warn_if_slow();
-    let offer = Offer::at(&wish.listen, wish.subject, &wish.medium, wish.size << 20, wish.cache << 20)?;
+    let export = NbdExport::at(&wish.listen, wish.subject, &wish.medium, wish.size << 20, wish.cache << 20)?;
     say(format_args!("{} at nbd+unix:///?socket={}", wish.subject.label(), wish.listen.display()));
-    offer.serve(None)
+    export.serve(None)
 }
 
 fn draw(wish: &Report) -> anyhow::Result<()> {

@@ -6,7 +6,7 @@
 
 use crate::blocks::compare;
 use crate::target::{Method, Outcome, Row, Target, Topic};
-use crate::transit::flush_milliseconds;
+use crate::write_cache::flush_milliseconds;
 use std::sync::Arc;
 use std::time::Instant;
 use tidegate_baselines::cow::{CowFiles, Shape};

@@ -6,8 +6,8 @@
 //! `/dev/shm`, written once before anything is measured.
 
 mod copies;
-mod crowd;
 pub(crate) mod load;
+mod many_connections;
 pub(crate) mod server;
 mod silence;
 
@@ -191,7 +191,7 @@ pub const NBD_CROWD: Row = Row {
     over: "99th percentile of 4 KiB writes beside 10,000 connections, slow and hostile ones among them",
     under: "alone",
     target: Target::AtMost(2.0),
-    method: Method::Here(crowd::slowdown),
+    method: Method::Here(many_connections::slowdown),
 };
 
 /// What connections that do little cost, whatever they do.
@@ -200,5 +200,5 @@ pub const NBD_CROWD_MEMORY: Row = Row {
     over: "resident bytes of the server",
     under: "connection, of 10,000 with slow and hostile ones among them",
     target: Target::AtMost(32768.0),
-    method: Method::Here(crowd::memory),
+    method: Method::Here(many_connections::memory),
 };

@@ -1,8 +1,8 @@
-//! Says what lies on a region, before anything is written to it.
+//! Says what lies on a region, before anything is written to it, and why a volume is not opened.
 
 use crate::locate::{CopyState, NotLocated, Summary, locate};
 use tidegate_layout::foreign::{HEAD_BYTES, TAIL_BYTES, recognise};
-use tidegate_media::{Corrupt, Poison, Region};
+use tidegate_media::{Corrupt, Poison, Region, Sealed};
 
 /// What lies on a region.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,4 +72,62 @@ fn foreign<R: Region + ?Sized>(region: &R) -> Result<Identity, Poison> {
         return Ok(Identity::Foreign { what: "data that is not recognised" });
     }
     Ok(Identity::Blank)
+}
+
+/// Why a volume was not opened. Nothing on the medium was changed, but for info blocks and
+/// interrupted writes that were already finished, where the medium failed amid that.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OpenError {
+    /// The region is blank.
+    #[error("the region holds no volume: it is blank")]
+    Blank,
+    /// The region holds something else.
+    #[error("the region holds no volume of ours, but {what}")]
+    Foreign {
+        /// What its first bytes look like.
+        what: &'static str,
+    },
+    /// The first info block is foreign, and the second good: perhaps the region was given to
+    /// somebody else.
+    #[error("the first info block at {at:#x} is overwritten with something else ({what}), the second one is intact")]
+    FirstCopyForeign {
+        /// Where the first info block should be.
+        at: u64,
+        /// What the region's first bytes look like.
+        what: &'static str,
+    },
+    /// The region ends before the volume does.
+    #[error("the volume needs {needs} bytes and the region has {has}: it was cut short")]
+    CutShort {
+        /// Bytes of region the volume needs.
+        needs: u64,
+        /// Bytes the region has.
+        has: u64,
+    },
+    /// The volume can be opened with [`crate::Writes::Refused`] only: a write could destroy what it
+    /// holds.
+    #[error("the volume can be read and not written: {0}")]
+    Unwritable(Corrupt),
+    /// The volume's structures break a rule of the format.
+    #[error(transparent)]
+    Corrupt(#[from] Corrupt),
+    /// The medium cannot give the structures back.
+    #[error(transparent)]
+    Media(#[from] Poison),
+    /// The medium refused a store.
+    #[error(transparent)]
+    Sealed(#[from] Sealed),
+}
+
+/// Why there is no volume on `region`.
+pub(crate) fn no_volume<R: Region + ?Sized>(region: &R, reason: NotLocated) -> Result<OpenError, Poison> {
+    Ok(match reason {
+        NotLocated::Corrupt(corrupt) => OpenError::Corrupt(corrupt),
+        NotLocated::CutShort { needs, has } => OpenError::CutShort { needs, has },
+        NotLocated::Unreadable(poison) => OpenError::Media(poison),
+        NotLocated::Absent => match identify(region)? {
+            Identity::Foreign { what } => OpenError::Foreign { what },
+            Identity::Blank | Identity::Btt(_) | Identity::Damaged { .. } => OpenError::Blank,
+        },
+    })
 }

@@ -12,11 +12,10 @@ use crate::lanes::{Lane, Lanes};
 use crate::locate::Summary;
 use crate::loss::Loss;
 use crate::map::{LockedStripe, MapWord, Stripes};
-use crate::open::Writes;
 use crate::survey::Survey;
-use crate::wear::Wear;
+use std::num::NonZeroU32;
 use tidegate_layout::btt::{Arena, MapEntry, MapState};
-use tidegate_media::sync::{fence_after_lock, thread_token};
+use tidegate_media::sync::{AtomicU64, fence_after_lock, thread_token};
 use tidegate_media::{
     BlockDevice, Corrupt, Durability, Extent, ExtentKind, Geometry, LINE_BYTES, Lba, LbaRange, Misuse, Poison, Region,
     Result,
@@ -49,6 +48,31 @@ pub(crate) struct LiveArena {
     pub(crate) first: u64,
     pub(crate) lanes: Lanes,
     pub(crate) map: Stripes,
+}
+
+/// Whether an opened volume takes writes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Writes {
+    /// It does. A volume that must not be written is not opened so.
+    #[default]
+    Allowed,
+    /// It answers that it is read-only. Interrupted writes are finished all the same: if the region
+    /// is not to be changed, give a private copy.
+    Refused,
+}
+
+/// Levelling, as a volume has it.
+#[derive(Debug)]
+pub(crate) struct Wear {
+    /// One write in so many is followed by a move; `None`: sectors do not move.
+    pub(crate) every: Option<NonZeroU32>,
+    pub(crate) moved: AtomicU64,
+}
+
+impl Wear {
+    pub(crate) fn new(every: Option<NonZeroU32>) -> Wear {
+        Wear { every, moved: AtomicU64::new(0) }
+    }
 }
 
 impl<R: Region> Btt<R> {

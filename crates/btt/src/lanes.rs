@@ -8,9 +8,7 @@
 //!    are not kept in order with that of the lock's release: they might reach its free block after
 //!    those of the lane's next holder.
 
-use crate::map::LaneStore;
-use crate::padded::Padded;
-use crate::wear::mix;
+use std::ops::Deref;
 use tidegate_layout::btt::{Arena, FlogHalf, SlotPair, next_seq};
 use tidegate_media::sync::{AtomicU64, Ordering, SpinGuard, SpinLock};
 use tidegate_media::{Region, Result, Sealed};
@@ -18,6 +16,16 @@ use tidegate_media::{Region, Result, Sealed};
 /// How many covering fences a lane has passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LaneFences(u64);
+
+/// A store to the map by a lane, not yet known to be fenced.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LaneStore {
+    /// Where the stored word lies in the region.
+    pub(crate) at: u64,
+    /// The lane, and how many fences it had passed when it stored.
+    pub(crate) lane: u32,
+    pub(crate) fences: LaneFences,
+}
 
 /// All lanes of an arena.
 pub(crate) struct Lanes {
@@ -165,5 +173,25 @@ impl Lane {
         self.next_seq = next_seq(self.next_seq);
         self.unfenced = Some(at);
         LaneStore { at, lane: self.number, fences: lanes.fences(self.number) }
+    }
+}
+
+/// Spreads what is nearly equal over all 64 bits (the finaliser of SplitMix64).
+fn mix(word: u64) -> u64 {
+    let word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    word ^ word >> 31
+}
+
+/// A value on cache lines of its own, so that neighbours in a row do not slow each other.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(crate) struct Padded<T>(pub(crate) T);
+
+impl<T> Deref for Padded<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
     }
 }

@@ -84,7 +84,9 @@
 
 #![forbid(unsafe_code)]
 
+mod audit;
 mod check;
+mod flog;
 mod format;
 mod identify;
 mod io;
@@ -93,16 +95,16 @@ mod locate;
 mod loss;
 mod map;
 mod open;
-mod padded;
 mod repair;
 mod survey;
 mod wear;
 
-pub use check::{Counts, ERROR_FLAG_RULE, Finding, Repair, Report, check};
+pub use audit::{Counts, ERROR_FLAG_RULE};
+pub use check::{Finding, Repair, Report, check};
 pub use format::{FormatError, FormatSpec, PlannedArena, format, format_arenas, plan};
-pub use identify::{Identity, identify};
-pub use io::Btt;
+pub use identify::{Identity, OpenError, identify};
+pub use io::{Btt, Writes};
 pub use locate::{FirstCopy, Summary};
-pub use open::{OpenError, OpenOptions, Writes};
+pub use open::OpenOptions;
 pub use survey::{Survey, survey};
 pub use tidegate_media::Contents;

@@ -7,8 +7,7 @@
 //! 3. A stripe counts the entries that were replaced, behind each. Whoever copied a block out looks
 //!    whether the count is what it was.
 
-use crate::lanes::{LaneFences, Lanes};
-use crate::padded::Padded;
+use crate::lanes::{LaneStore, Lanes, Padded};
 use tidegate_layout::btt::MapEntry;
 use tidegate_media::sync::{AtomicU64, Ordering, SpinGuard, SpinLock, fence};
 use tidegate_media::{Poison, Region};
@@ -41,16 +40,6 @@ pub(crate) struct Replacements(u64);
 pub(crate) struct LockedStripe<'a> {
     last: SpinGuard<'a, Option<LaneStore>>,
     replacements: &'a AtomicU64,
-}
-
-/// A store to the map by a lane, not yet known to be fenced.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LaneStore {
-    /// Where the stored word lies in the region.
-    pub(crate) at: u64,
-    /// The lane, and how many fences it had passed when it stored.
-    pub(crate) lane: u32,
-    pub(crate) fences: LaneFences,
 }
 
 impl Stripes {

@@ -9,11 +9,11 @@
 //!
 //! Each step leaves a volume that a further repair finishes, whatever a power cut keeps of it.
 
-use crate::check::Audit;
+use crate::audit::Audit;
 use crate::format::unused_lane;
+use crate::identify::OpenError;
 use crate::locate::{CopyState, LocatedArena};
 use crate::map::MapWord;
-use crate::open::OpenError;
 use std::collections::BTreeMap;
 use tidegate_layout::btt::{FlogGroup, FlogHalf, MapEntry, MapState, SlotPair};
 use tidegate_media::{LINE_BYTES, Poison, Region, Sealed};

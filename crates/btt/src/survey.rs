@@ -6,10 +6,10 @@
 //! map and flog first. A volume in which a block is named twice, or whose arena carries the error
 //! flag, can be read and not written.
 
-use crate::check::{Audit, info_findings, no_volume};
-use crate::identify::{Identity, identify};
+use crate::audit::{Audit, info_findings};
+use crate::flog::read_lanes;
+use crate::identify::{Identity, OpenError, identify, no_volume};
 use crate::locate::{CopyState, FirstCopy, Located, Summary, locate};
-use crate::open::{OpenError, read_lanes};
 use tidegate_layout::btt::InfoBlock;
 use tidegate_media::{Corrupt, Poison, Region};
 use zerocopy::{FromZeros, IntoBytes};

@@ -15,7 +15,7 @@ use crate::io::{Btt, LiveArena};
 use crate::lanes::Lane;
 use std::num::NonZeroU32;
 use tidegate_layout::btt::MapState;
-use tidegate_media::sync::{AtomicU64, Ordering, thread_token};
+use tidegate_media::sync::{Ordering, thread_token};
 use tidegate_media::{Region, Result};
 
 impl<R: Region> Btt<R> {
@@ -61,25 +61,4 @@ impl<R: Region> Btt<R> {
         self.commit(live, lane, &mut stripe, lba, (word, old))?;
         Ok(true)
     }
-}
-
-/// Levelling, as a volume has it.
-#[derive(Debug)]
-pub(crate) struct Wear {
-    /// One write in so many is followed by a move; `None`: sectors do not move.
-    pub(crate) every: Option<NonZeroU32>,
-    moved: AtomicU64,
-}
-
-impl Wear {
-    pub(crate) fn new(every: Option<NonZeroU32>) -> Wear {
-        Wear { every, moved: AtomicU64::new(0) }
-    }
-}
-
-/// Spreads what is nearly equal over all 64 bits (the finaliser of SplitMix64).
-pub(crate) fn mix(word: u64) -> u64 {
-    let word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    word ^ word >> 31
 }

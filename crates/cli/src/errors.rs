@@ -1,5 +1,5 @@
-//! What can go wrong, for people: each failure says what, why and what next, and ends with a
-//! documented exit code.
+//! Reports of failures, for people and for scripts. Each says the event, the cause and the next
+//! step, and ends with a documented exit code. A report is made in one place, `From` its failure.
 
 mod config;
 mod control;

@@ -1,8 +1,8 @@
 //! The program `tidegate`: atomic block devices in persistent memory, served over NBD.
 //!
 //! [`grammar`] reads the command line, [`config`] a configuration file; [`commands`] has a file for
-//! each command, which asks the libraries below for it and answers by [`output`]; [`errors`] says
-//! what went wrong and with which exit code.
+//! each command, which asks the libraries below for it and answers by [`output`]; [`errors`]
+//! reports failures, each with its exit code.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! What the program prints on stdout, for people or as JSON. A reader that went away ends the
+//! The answers of the program on stdout, for people or as JSON. A reader that went away ends the
 //! command quietly.
 
 use crate::errors::{Exit, Failure};
@@ -19,10 +19,11 @@ pub(crate) fn give<A: Serialize + Display>(answer: &A, json: bool) -> Result<(),
 /// Prints `answer`, and ends with `exit`, also if nobody reads it: a script may want to know the
 /// end alone.
 pub(crate) fn end_with<A: Serialize + Display>(answer: &A, json: bool, exit: Exit) -> Result<Exit, Failure> {
-    match give(answer, json) {
-        Ok(()) | Err(Failure::NobodyReads) => Ok(exit),
-        Err(failure) => Err(failure),
+    let given = give(answer, json);
+    if !matches!(given, Err(Failure::NobodyReads)) {
+        given?;
     }
+    Ok(exit)
 }
 
 /// Prints `text` and an end of line, and flushes.

@@ -44,6 +44,17 @@ pub struct Fill {
     pub dram: u64,
 }
 
+impl Fill {
+    pub(crate) fn plus(self, other: Fill) -> Fill {
+        Fill {
+            dirty: self.dirty + other.dirty,
+            out_of_sync: self.out_of_sync + other.out_of_sync,
+            pool: self.pool + other.pool,
+            dram: self.dram + other.dram,
+        }
+    }
+}
+
 /// One lane of a pool, with its files.
 pub struct FileCache<R> {
     pub(crate) lane: Mutex<Lane<R>>,
@@ -60,18 +71,21 @@ impl<R: Region> FileCache<R> {
         }
         let mut lane = self.lane();
         let identity = backing.identity();
-        let known = lane.files.iter().position(|file| file.as_ref().is_some_and(|file| file.identity == identity));
-        if let Some(number) = known {
-            let file = lane.files[number].as_mut().expect("it was just found");
-            file.opens += 1;
-            return Ok(FileId(u32::try_from(number).expect("few files")));
+        if let Some(known) = lane.by_identity.get(&identity).copied() {
+            lane.file_mut(known)?.opens += 1;
+            return Ok(known);
         }
         let size = backing.status()?.len;
-        let free = lane.files.iter().position(Option::is_none).ok_or(FileError::TooManyFiles)?;
-        let number = u32::try_from(free).expect("few files");
-        lane.unsynced.begin_file(number, &VolatileFile::new(words_of(identity), path_hint, size));
-        lane.files[free] = Some(File::new(backing, path_hint, size));
-        Ok(FileId(number))
+        let file = lane.free_files.pop().ok_or(FileError::TooManyFiles)?;
+        lane.unsynced.begin_file(file.0, &VolatileFile::new(words_of(identity), path_hint, size));
+        lane.files[file.0 as usize] = Some(File::new(backing, path_hint, size));
+        lane.by_identity.insert(identity, file);
+        Ok(file)
+    }
+
+    /// Whether the file is open, or not all below yet.
+    pub(crate) fn has(&self, identity: FileIdentity) -> bool {
+        self.lane().by_identity.contains_key(&identity)
     }
 
     /// The opposite of [`FileCache::open_file`]. What is not below yet stays here: unsynced writes

@@ -16,3 +16,16 @@ pub struct Counters {
     /// Syncs of files below.
     pub syncs_below: u64,
 }
+
+impl Counters {
+    pub(crate) fn plus(self, other: Counters) -> Counters {
+        Counters {
+            commits: self.commits + other.commits,
+            lengthened: self.lengthened + other.lengthened,
+            below: self.below + other.below,
+            bytes_committed: self.bytes_committed + other.bytes_committed,
+            bytes_written_back: self.bytes_written_back + other.bytes_written_back,
+            syncs_below: self.syncs_below + other.syncs_below,
+        }
+    }
+}

@@ -1,11 +1,11 @@
 //! A persistence-aware cache for files: a write costs a copy to DRAM, a sync ends in persistent
 //! memory, the file below catches up in bounded steps.
 //!
-//! A pool has *lanes*, one for each process. A lane has *blocks* of 256 B to 1 MiB, an *entry* for
-//! each block in use, a *record* for each file, and a ring ([`tidegate_wal`]). An entry says which
-//! bytes of which file lie in its block, with its commit's *version*: where entries overlap, the
-//! greater version is the newer. A record says the length of its file. Unsynced writes lie in
-//! blocks of shared memory, which outlives the process.
+//! A pool has *lanes*, each with files of its own. A lane has *blocks* of 256 B to 1 MiB, an
+//! *entry* for each block in use, a *record* for each file, and a ring ([`tidegate_wal`]). An entry
+//! says which bytes of which file lie in its block, with its commit's *version*: where entries
+//! overlap, the greater version is the newer. A record says the length of its file. Unsynced writes
+//! lie in blocks of shared memory, which outlives the process.
 //!
 //! The newest copy of a byte is in DRAM, else in an entry, else below. Unsynced bytes are *dirty*;
 //! entries newer than the file below are *out of sync*; entries whose bytes are below too are
@@ -94,7 +94,9 @@ mod counters;
 mod error;
 mod io;
 mod lanes;
+mod namespace;
 mod open;
+mod pool;
 mod region_io;
 mod sync;
 mod tiers;
@@ -105,6 +107,11 @@ pub use cache::{FileCache, Fill, Persistence, Synced};
 pub use counters::Counters;
 pub use error::FileError;
 pub use lanes::file::FileId;
+pub use namespace::{
+    Conflict, FoundNode, Mark, NameConflict, NamesReplayed, NamesWriting, NamespaceCounters, NamespaceError,
+    NamespaceLog, NamespaceSource, Whereabouts, Witness,
+};
 pub use open::format::{FormatError, FormatSpec, OpenError, dram_bytes, format, identify};
 pub use open::recover::{RecoverError, Recovered, Salvaged, recover};
+pub use pool::{FilePool, PoolFile};
 pub use tiers::write_back::Progress;

@@ -5,13 +5,14 @@ pub(crate) mod recover;
 
 use crate::cache::FileCache;
 use crate::counters::Counters;
+use crate::lanes::file::FileId;
 use crate::lanes::lane::Lane;
 use crate::open::format::{OpenError, lane_plan};
 use crate::open::recover::{is_empty, settle_metadata};
 use crate::region_io::{Medium, ring_plan};
 use crate::tiers::dram::Unsynced;
 use crate::tiers::nvm::Blocks;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use tidegate_media::Region;
 use tidegate_media::sync::Mutex;
@@ -32,6 +33,8 @@ impl<R: Region> FileCache<R> {
             ring,
             version,
             files: (0..plan.files).map(|_| None).collect(),
+            by_identity: BTreeMap::new(),
+            free_files: (0..plan.files).rev().map(FileId).collect(),
             blocks: Blocks::new(plan.chunks),
             slots: vec![None; plan.entries as usize],
             free_slots: (0..plan.entries).rev().collect(),

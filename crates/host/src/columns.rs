@@ -1,4 +1,4 @@
-//! Answers for people in two columns: a name, and what it stands for.
+//! Answers for people in two columns: a name and a value.
 
 use std::fmt::{Display, Formatter, Result};
 

@@ -7,7 +7,8 @@ use crate::disk_cache::{
     RingElement, START_SUMS_AT, StartSum, Superblock,
 };
 use crate::file_cache::{
-    FileElement, FileEntry, FileRecord, PoolSuperblock, VOLATILE_BLOCK_BYTES, VolatileFile, VolatileHead, VolatileSlot,
+    FileElement, FileEntry, FileRecord, NameRecord, PoolSuperblock, VOLATILE_BLOCK_BYTES, VolatileFile, VolatileHead,
+    VolatileSlot,
 };
 use crate::kept::{
     KeptSize, STRIP_BYTES, STRIP_COUNTS_AT, STRIP_RECORDS_AT, StripAttributes, StripCounts, StripHead, StripRecord,
@@ -43,6 +44,7 @@ pub fn describe() -> String {
         FileElement::DESCRIPTION,
         FileRecord::DESCRIPTION,
         FileEntry::DESCRIPTION,
+        NameRecord::DESCRIPTION,
         VolatileHead::DESCRIPTION,
         VolatileFile::DESCRIPTION,
         VolatileSlot::DESCRIPTION,
@@ -113,10 +115,12 @@ fn disk_cache() -> String {
 fn file_cache() -> String {
     format!(
         "\n## File cache\n\n\
-         A pool for files: the superblock at byte 0 and once more at byte 4096, and lanes. A lane consists of\n\
-         cursors as above, a redo ring, records, entries and chunks of 1 MiB, each cut into blocks of one\n\
-         class. Recovery carries out an element if its version is greater than its entry's, or not less than\n\
-         its record's. Where entries of a file overlap, the greater version wins.\n\n\
+         A pool for files: the superblock at byte 0 and once more at byte 4096, the namespace log, and lanes.\n\
+         The log consists of cursors as above, which count lines of 64 bytes, and of records in a ring 4096\n\
+         bytes behind them; line n lies in line n modulo the ring's size.\n\n\
+         A lane consists of cursors as above, a redo ring, records, entries and chunks of 1 MiB, each cut\n\
+         into blocks of one class. Recovery carries out an element if its version is greater than its\n\
+         entry's, or not less than its record's. Where entries of a file overlap, the greater version wins.\n\n\
          Unsynced writes lie in shared memory: a head, a file for each record, headers, and blocks of\n\
          {VOLATILE_BLOCK_BYTES} bytes.\n\n",
     )
@@ -125,7 +129,7 @@ fn file_cache() -> String {
 fn kept() -> String {
     format!(
         "\n## Pool of a run\n\n\
-         A disk cache as above. Behind it lie log segments (strips) of {STRIP_BYTES} bytes, half as many before\n\
+         A disk cache as above. Behind it lie log segments of {STRIP_BYTES} bytes, half as many before\n\
          version 5, and at the end a bitmap of invalid (void) slots: one bit for each slot, the lowest first.\n\n\
          Block b of slot s of the cache's disk is block b of a file. Block s of slot 0 is that file's size\n\
          record.\n\n\

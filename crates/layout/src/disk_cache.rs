@@ -8,12 +8,16 @@
 //! transaction of several blocks, and counts while it lies between the cursors.
 
 mod entry;
+mod entry_check;
 mod journal;
 mod superblock;
 
-pub use entry::{BlockSum, CacheEntry, EntryState, LBA_BITS, RingElement, StartSum, is_ahead};
+pub use entry::{
+    BlockSum, CACHE_BLOCK_BYTES_MAX, CACHE_BLOCK_BYTES_MIN, CacheEntry, EntryState, LBA_BITS, RingElement, StartSum,
+    is_ahead,
+};
 pub use journal::{JOURNAL_HEADERS, JOURNAL_MAGIC, JournalHeader, JournalPlan, JournalRecord, TrustedJournal};
 pub use superblock::{
-    CACHE_BLOCK_BYTES_MAX, CACHE_BLOCK_BYTES_MIN, CURSORS_AT, CachePlan, DISK_CACHE_MAGIC, START_SUMS_AT,
-    SUPERBLOCK_BYTES, SUPERBLOCK_COPIES_AT, Sums, Superblock, TrustedSuperblock,
+    CURSORS_AT, CachePlan, DISK_CACHE_MAGIC, START_SUMS_AT, SUPERBLOCK_BYTES, SUPERBLOCK_COPIES_AT, Sums, Superblock,
+    TrustedSuperblock,
 };

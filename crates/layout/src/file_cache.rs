@@ -7,18 +7,28 @@
 //! says which bytes of a file lie in a block; its last word alone makes it count. An *element* of
 //! the ring says what an entry or a record becomes, and counts while it lies between the cursors.
 //!
-//! *Versions* order all of it: where entries overlap, the greater version is the newer, and a
-//! record says up to which version entries are void, and which older ones count only up to the
-//! file's length.
+//! Before the lanes lies the *namespace log*, if the pool has one: a line with two cursors, and a
+//! ring of records of what was done to names.
+//!
+//! *Versions* order the lanes' contents: where entries overlap, the greater version is the newer,
+//! and a record says up to which version entries are void, and which older ones count only up to
+//! the file's length.
 
 mod entry;
+mod entry_check;
+mod namespace;
 mod record;
 mod superblock;
 mod volatile;
 
-pub use entry::{Change, Class, EntryState, Extent, FileElement, FileEntry, LENGTH_BITS, VERSION_MAX};
-pub use record::{FileRecord, PATH_HINT_BYTES_MAX, TrustedRecord};
-pub use superblock::{
-    CHUNK_BYTES, FILE_POOL_MAGIC, LanePlan, PoolPlan, PoolSuperblock, TrustedPool, UNIT_BYTES, UNITS_PER_CHUNK,
+pub use entry::{
+    CHUNK_BYTES, Change, Class, EntryState, Extent, FileElement, FileEntry, LENGTH_BITS, UNIT_BYTES, UNITS_PER_CHUNK,
+    VERSION_MAX,
 };
+pub use namespace::{
+    LOG_LINE_BYTES, LogRecord, LoggedTime, LostName, NAMESPACE_LINES_MIN, NameChange, NameRecord, NamespacePlan,
+    NodeAttributes, NodeIdentity,
+};
+pub use record::{FileRecord, PATH_HINT_BYTES_MAX, TrustedRecord};
+pub use superblock::{FILE_POOL_MAGIC, LanePlan, PoolPlan, PoolSuperblock, TrustedPool};
 pub use volatile::{FILES_MAGIC, VOLATILE_BLOCK_BYTES, VolatileFile, VolatileHead, VolatilePlan, VolatileSlot};

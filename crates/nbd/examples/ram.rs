@@ -9,8 +9,8 @@ use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::thread;
 use tidegate_block_export::Export;
-use tidegate_nbd::ram::Ram;
 use tidegate_nbd::{Exports, Service, serve};
+use tidegate_nbd_client::ram::Ram;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);

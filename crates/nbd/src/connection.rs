@@ -1,19 +1,22 @@
 //! One connection, from the greeting to its end: the state machines driven over a stream.
 
+mod offload;
+mod timeouts;
+
 use crate::buffers::{Input, Output};
-use crate::execution::Executor;
 use crate::failure::{ConnectionError, End, Failure, Violation};
 use crate::handshake::{self, Handshake};
-use crate::offload::{Link, Turn};
 use crate::service::Service;
 use crate::stream::Stream;
-use crate::timeouts::Deadlines;
 use crate::tls::{Encrypted, Tls};
-use crate::transmission::{self, Offloaded, Transmission};
+use crate::transmission::execution::Executor;
+use crate::transmission::{self, OffloadedRequest, Transmission};
+use offload::{SharedStream, Turn};
 use std::io::{self, ErrorKind};
 use std::mem;
 use std::thread::{self, Scope};
 use tidegate_block_export::Poller;
+use timeouts::Deadlines;
 
 /// The two phases, as one machine: bytes in, bytes out.
 pub(crate) enum Phase<'e> {
@@ -24,7 +27,7 @@ pub(crate) enum Phase<'e> {
 /// What a step did with the input.
 pub(crate) enum Progress<'e> {
     Consumed(usize),
-    Offload(usize, Offloaded),
+    Offload(usize, OffloadedRequest),
     NeedMore,
     /// The handshake ended with these bytes: the client chose an export.
     ExportChosen(usize),
@@ -71,8 +74,8 @@ impl<'e> Phase<'e> {
         }
     }
 
-    fn is_inside_row(&self) -> bool {
-        matches!(self, Phase::Transmission(transmission) if transmission.is_inside_row())
+    fn is_inside_reply(&self) -> bool {
+        matches!(self, Phase::Transmission(transmission) if transmission.is_inside_reply())
     }
 
     /// What executes requests, once there can be some.
@@ -152,17 +155,17 @@ impl<'e> Connection<'e> {
     /// Answers what arrives on `stream` until the connection ends or is to be encrypted, and all
     /// its offloaded requests are done.
     fn converse_over<S: Stream>(&mut self, stream: &S) -> Result<Pause<'e>, ConnectionError> {
-        let link = Link::over(stream);
+        let shared = SharedStream::over(stream);
         thread::scope(|scope| {
-            let pause = self.converse(&link, scope);
-            link.close();
+            let pause = self.converse(&shared, scope);
+            shared.close();
             pause
         })
     }
 
     fn converse<'scope, S: Stream>(
         &mut self,
-        link: &'scope Link<'_, S>,
+        shared: &'scope SharedStream<'_, S>,
         scope: &'scope Scope<'scope, '_>,
     ) -> Result<Pause<'e>, ConnectionError>
     where
@@ -171,42 +174,42 @@ impl<'e> Connection<'e> {
         let mut turn = Turn::default();
         loop {
             match self.phase.step(self.input.unread(), &mut self.out) {
-                Ok(Progress::Consumed(len)) => self.consume(len, link, &mut turn)?,
+                Ok(Progress::Consumed(len)) => self.consume(len, shared, &mut turn)?,
                 Ok(Progress::Offload(len, request)) => {
-                    self.offload(request, link, scope)?;
-                    self.consume(len, link, &mut turn)?;
+                    self.offload(request, shared, scope)?;
+                    self.consume(len, shared, &mut turn)?;
                 }
                 Ok(Progress::NeedMore) => {
-                    self.send(link, &mut turn)?;
+                    self.send(shared, &mut turn)?;
                     self.poller.coalesce(mem::take(&mut self.answered));
-                    if self.wait(link.stream)? == 0 {
+                    if self.wait(shared.stream)? == 0 {
                         let cut = self.is_inside_message();
                         return if cut { Err(ConnectionError::CutShort) } else { Ok(Pause::Ended(End::Closed)) };
                     }
                     self.phase.executor().into_iter().for_each(Executor::wake);
                 }
                 Ok(Progress::ExportChosen(len)) => {
-                    self.consume(len, link, &mut turn)?;
-                    self.send(link, &mut turn)?;
+                    self.consume(len, shared, &mut turn)?;
+                    self.send(shared, &mut turn)?;
                     self.deadlines.handshake_ended();
-                    link.stream.limit_sending(None)?;
+                    shared.stream.limit_sending(None)?;
                 }
                 Ok(Progress::Upgrade(len, tls)) => {
                     self.input.consume(len);
-                    return self.upgrade(tls, link, &mut turn);
+                    return self.upgrade(tls, shared, &mut turn);
                 }
                 Ok(Progress::Ended(end)) => {
                     // A client may leave without waiting for the last replies: their loss is its
                     // own choice.
-                    let _ = self.send(link, &mut turn);
+                    let _ = self.send(shared, &mut turn);
                     return Ok(Pause::Ended(end));
                 }
                 Ok(Progress::Broken(failure)) => {
-                    turn.silence();
+                    turn.stop_sending();
                     return Err(ConnectionError::BrokenReply { why: failure.to_string() });
                 }
                 Err(violation) => {
-                    let _ = self.send(link, &mut turn);
+                    let _ = self.send(shared, &mut turn);
                     return Err(violation.into());
                 }
             }
@@ -214,31 +217,36 @@ impl<'e> Connection<'e> {
     }
 
     /// Goes on behind `len` bytes that were understood.
-    fn consume<'l, S: Stream>(&mut self, len: usize, link: &'l Link<'_, S>, turn: &mut Turn<'l>) -> io::Result<()> {
+    fn consume<'l, S: Stream>(
+        &mut self,
+        len: usize,
+        shared: &'l SharedStream<'_, S>,
+        turn: &mut Turn<'l>,
+    ) -> io::Result<()> {
         self.input.consume(len);
         if self.phase.is_between_messages() {
             self.answered += 1;
             self.deadlines.message_ended();
         }
-        if self.out.is_full() || turn.is_kept() { self.send(link, turn) } else { Ok(()) }
+        if self.out.is_full() || turn.is_held() { self.send(shared, turn) } else { Ok(()) }
     }
 
-    fn send<'l, S: Stream>(&mut self, link: &'l Link<'_, S>, turn: &mut Turn<'l>) -> io::Result<()> {
-        link.send_in_turn(&mut self.out, turn, self.phase.is_inside_row())
+    fn send<'l, S: Stream>(&mut self, shared: &'l SharedStream<'_, S>, turn: &mut Turn<'l>) -> io::Result<()> {
+        shared.send_in_turn(&mut self.out, turn, self.phase.is_inside_reply())
     }
 
     /// Offloads a request so that those that follow overtake it, or executes it before them.
     fn offload<'scope, S: Stream>(
         &mut self,
-        request: Offloaded,
-        link: &'scope Link<'_, S>,
+        request: OffloadedRequest,
+        shared: &'scope SharedStream<'_, S>,
         scope: &'scope Scope<'scope, '_>,
     ) -> io::Result<()>
     where
         'e: 'scope,
     {
         let executor = self.phase.executor().expect("requests come from a phase that executes");
-        match link.take_over(request, executor, scope)? {
+        match shared.enqueue(request, executor, scope)? {
             Ok(()) => Ok(()),
             Err(request) => {
                 request.run(executor, &mut self.out);
@@ -252,12 +260,12 @@ impl<'e> Connection<'e> {
     fn upgrade<'l, S: Stream>(
         &mut self,
         tls: &'e Tls,
-        link: &'l Link<'_, S>,
+        shared: &'l SharedStream<'_, S>,
         turn: &mut Turn<'l>,
     ) -> Result<Pause<'e>, ConnectionError> {
         match self.input.unread().len() {
             0 => {
-                self.send(link, turn)?;
+                self.send(shared, turn)?;
                 Ok(Pause::Upgrade(tls))
             }
             len => Err(Violation::PlainBehindStartTls { len }.into()),

@@ -13,7 +13,7 @@ pub enum ExportsError {
     /// Nothing to offer.
     #[error("there is nothing to export")]
     None,
-    /// More than [`EXPORTS_MAX`].
+    /// More than a server may have.
     #[error("{found} exports are more than the {EXPORTS_MAX} a server offers")]
     TooMany {
         /// How many there are.

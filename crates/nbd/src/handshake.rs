@@ -9,13 +9,13 @@
 
 use crate::buffers::Output;
 use crate::contexts::{Contexts, Topic};
-use crate::execution::Agreement;
 use crate::exports;
 use crate::failure::Violation;
 use crate::limits::{OPTION_BYTES_MAX, PAYLOAD_BYTES_MAX, STRING_BYTES_MAX};
-use crate::reply::Replies;
 use crate::service::{Encryption, Service};
 use crate::tls::Tls;
+use crate::transmission::execution::Agreement;
+use crate::transmission::reply::Replies;
 
 use crate::wire::{self, Fields, handshake_flag, info, option, reply, transmission_flag};
 use tidegate_block_export::Export;

@@ -8,27 +8,21 @@
 //! One connection executes its requests in the order in which they arrive, on its own thread, and
 //! gathers the replies of all requests it finds in its input buffer into one send. Requests that
 //! are likely to take long go to a second thread, and others overtake them. A connection holds at
-//! most [`limits::CONNECTION_BYTES_MAX`] bytes of buffers and allocates nothing for a read or a
+//! most `CONNECTION_BYTES_MAX` bytes of buffers and allocates nothing for a read or a
 //! write that succeeds.
 
 #![forbid(unsafe_code)]
 
 mod buffers;
-pub mod client;
 mod connection;
 mod contexts;
-mod execution;
 mod exports;
 mod failure;
 mod handshake;
-pub mod limits;
-mod offload;
-pub mod ram;
-pub mod rehearsal;
-mod reply;
+mod limits;
+pub mod loopback;
 mod service;
 mod stream;
-mod timeouts;
 mod tls;
 mod transmission;
 mod wire;
@@ -36,6 +30,7 @@ mod wire;
 pub use connection::serve;
 pub use exports::{Exports, ExportsError};
 pub use failure::{ConnectionError, End, Violation};
+pub use limits::OFFLOAD_THREADS_MAX;
 pub use service::{Encryption, Service, Timeouts};
 pub use stream::Stream;
 pub use tls::{Tls, TlsError};

@@ -5,21 +5,21 @@ use crate::wire;
 use tidegate_block_export::{BLOCK_BYTES_MAX, EXTENT_CALLS_MAX, WHOLE_WRITE_BYTES_MAX};
 
 /// Payload of one READ or WRITE, advertised as the maximum block size.
-pub const PAYLOAD_BYTES_MAX: u32 = 32 << 20;
+pub(crate) const PAYLOAD_BYTES_MAX: u32 = 32 << 20;
 
 /// A longer reply to a READ is sent as it is read, in several chunks where replies have chunks.
 /// Where they have none, a device that fails in its middle leaves nothing but to end the
 /// connection; Linux's own client never reads that much.
-pub const WHOLE_REPLY_BYTES_MAX: u32 = 2 << 20;
+pub(crate) const WHOLE_REPLY_BYTES_MAX: u32 = 2 << 20;
 
 /// The pieces of such a reply.
 pub(crate) const REPLY_PIECE_BYTES: u64 = 256 << 10;
 
 /// Exports that one server offers.
-pub const EXPORTS_MAX: usize = 256;
+pub(crate) const EXPORTS_MAX: usize = 256;
 
 /// A string of the protocol: names, descriptions, messages.
-pub const STRING_BYTES_MAX: usize = 4096;
+pub(crate) const STRING_BYTES_MAX: usize = 4096;
 
 /// Data of one option; a longer one is skipped and refused.
 pub(crate) const OPTION_BYTES_MAX: u32 = 16 << 10;
@@ -31,7 +31,7 @@ pub(crate) const INPUT_BYTES: usize = 256 << 10;
 /// The most that the input buffer of an idle connection keeps: a write of 4 KiB fits.
 pub(crate) const IDLE_INPUT_BYTES: usize = 8 << 10;
 
-/// The same of its output buffer, for a read of 4 KiB.
+/// The most that the output buffer of an idle connection keeps: a read of 4 KiB fits.
 pub(crate) const IDLE_OUTPUT_BYTES: usize = 8 << 10;
 
 /// Replies are gathered up to this many bytes before they are sent.
@@ -41,7 +41,7 @@ pub(crate) const GATHERED_BYTES_MAX: usize = 256 << 10;
 pub(crate) const OUTPUT_BYTES_MAX: usize = GATHERED_BYTES_MAX + LONGEST_REPLY_BYTES;
 
 /// Extents in the answer to one BLOCK_STATUS; the client asks for the rest again.
-pub const STATUS_EXTENTS_MAX: usize = 4096;
+pub(crate) const STATUS_EXTENTS_MAX: usize = 4096;
 
 /// The payload of a BLOCK_STATUS that names contexts; there are few of them to name.
 pub(crate) const STATUS_PAYLOAD_BYTES_MAX: u64 = 8 + 4 * 16;
@@ -53,10 +53,10 @@ pub(crate) const SKIPPED_BYTES_MAX: u64 = u32::MAX as u64;
 /// A longer TRIM or WRITE_ZEROES is likely to keep other requests waiting.
 pub(crate) const RANGE_BYTES_IN_LINE_MAX: u64 = 1 << 20;
 
-/// The same of CACHE, which reads what it is asked about.
+/// A longer CACHE is likely to keep other requests waiting: it reads its range.
 pub(crate) const CACHE_BYTES_IN_LINE_MAX: u64 = 256 << 10;
 
-/// Offloaded requests of one connection that wait.
+/// OffloadedRequest requests of one connection that wait.
 pub(crate) const OFFLOADED_REQUESTS_MAX: usize = 64;
 
 /// Their payloads, those of the one that is being executed included.
@@ -71,7 +71,7 @@ pub const OFFLOAD_THREADS_MAX: usize = 256;
 const OFFLOAD_OUTPUT_BYTES: usize = 16 << 10;
 
 /// All buffers of one connection that is not encrypted.
-pub const CONNECTION_BYTES_MAX: usize = INPUT_BYTES
+pub(crate) const CONNECTION_BYTES_MAX: usize = INPUT_BYTES
     + OUTPUT_BYTES_MAX
     + WHOLE_WRITE_BYTES_MAX as usize
     + OFFLOADED_BYTES_MAX

@@ -1,18 +1,21 @@
 //! Transmission: bytes in, requests out of them, replies out. No socket and no thread.
 //!
-//! A request is executed when all of it is there, on the spot, or given away as a [`Offloaded`] if
-//! it is likely to take long. Only a write longer than the input buffer is executed as it arrives,
-//! by whole blocks, unless the export wants it in one piece: then it is gathered first. A request
-//! that is refused still has its payload taken from the input, so that the next one is found.
+//! A request is executed when all of it is there: on the spot, or as an [`OffloadedRequest`] if it
+//! is likely to take long. Only a write longer than the input buffer is executed as it arrives, by
+//! whole blocks, unless the export wants it in one piece: then it is gathered first. A request that
+//! is refused still has its payload taken from the input, so that the next one is found.
 //!
-//! Jobs and other requests of a connection overtake each other, which the protocol allows: a client
-//! that wants an order waits for the first reply. A flush covers the writes answered before it was
-//! sent, and these are all complete.
+//! Offloaded and other requests of a connection overtake each other, which the protocol allows: a
+//! client that wants an order waits for the first reply. A flush covers the writes answered before
+//! it was sent, and these are all complete.
+
+pub(crate) mod execution;
+pub(crate) mod reply;
 
 use crate::buffers::{Gathered, Output};
-use crate::execution::{Broken, Executor, Reading, Taken};
 use crate::failure::{Failure, Violation};
 use crate::limits::{INPUT_BYTES, SKIPPED_BYTES_MAX, STATUS_PAYLOAD_BYTES_MAX};
+use crate::transmission::execution::{Broken, Executor, LongRead, Taken};
 use crate::wire::{Command, Request};
 
 /// A client that uses an export.
@@ -21,7 +24,7 @@ pub(crate) struct Transmission<'e> {
     /// The write whose payload is arriving.
     payload: Option<Box<Payload>>,
     /// The read whose reply is on its way.
-    reading: Option<Reading>,
+    reading: Option<LongRead>,
 }
 
 /// A payload that is taken in pieces: written, or thrown away once the write failed.
@@ -34,7 +37,7 @@ struct Payload {
 }
 
 /// A request that may take long: it can be executed on any thread.
-pub(crate) struct Offloaded {
+pub(crate) struct OffloadedRequest {
     taken: Taken,
     work: Work,
 }
@@ -48,7 +51,7 @@ enum Work {
     EndOfWrite,
 }
 
-impl Offloaded {
+impl OffloadedRequest {
     /// Bytes it holds.
     pub(crate) fn bytes(&self) -> usize {
         match &self.work {
@@ -74,7 +77,7 @@ pub(crate) enum Progress {
     /// This many bytes were understood: none, where a reply goes on that is sent in pieces.
     Consumed(usize),
     /// These bytes were a request that may take long.
-    Offload(usize, Offloaded),
+    Offload(usize, OffloadedRequest),
     /// It is the beginning of something longer.
     NeedMore,
     /// The client says good-bye.
@@ -103,9 +106,9 @@ impl<'e> Transmission<'e> {
         self.payload.is_none()
     }
 
-    /// Whether what is put into a reply next has to follow what was put into one last.
-    pub(crate) fn is_inside_row(&self) -> bool {
-        self.reading.is_some() && self.executor.reads_in_one_row()
+    /// Whether the next bytes sent have to follow the last ones: a reply without chunks goes on.
+    pub(crate) fn is_inside_reply(&self) -> bool {
+        self.reading.is_some() && self.executor.has_unframed_reads()
     }
 
     /// Executes one request, or a piece of one, at the front of `input`.
@@ -130,7 +133,7 @@ impl<'e> Transmission<'e> {
             Command::BlockStatus if (1..=STATUS_PAYLOAD_BYTES_MAX).contains(&payload_bytes) => {
                 let Some(payload) = rest.get(..piece_len(payload_bytes)) else { return Ok(Progress::NeedMore) };
                 match self.executor.named_status(&request, payload) {
-                    Ok(status) => self.settle(status, &[], header_bytes + payload.len(), out),
+                    Ok(status) => self.execute(status, &[], header_bytes + payload.len(), out),
                     Err(failure) => self.skip(request, failure, out),
                 }
             }
@@ -140,7 +143,7 @@ impl<'e> Transmission<'e> {
             _ if payload_bytes > 0 => self.skip(request, Failure::ForeignPayload { len: payload_bytes }, out),
             _ => match self.executor.long_read(&request) {
                 Some(reading) => self.read_on(reading, header_bytes, out),
-                None => self.settle(request, &[], header_bytes, out),
+                None => self.execute(request, &[], header_bytes, out),
             },
         })
     }
@@ -152,7 +155,7 @@ impl<'e> Transmission<'e> {
         self.go_on(Box::new(Payload { whole, arrived: 0, fate: Err(failure), gathered: None }), header_bytes, out)
     }
 
-    fn read_on(&mut self, reading: Reading, len: usize, out: &mut Output) -> Progress {
+    fn read_on(&mut self, reading: LongRead, len: usize, out: &mut Output) -> Progress {
         match self.executor.read_on(reading, out) {
             Ok(rest) => {
                 self.reading = rest;
@@ -162,31 +165,31 @@ impl<'e> Transmission<'e> {
         }
     }
 
-    /// Executes a request that is all there, or gives it away.
-    fn settle(&mut self, request: Request, data: &[u8], len: usize, out: &mut Output) -> Progress {
+    /// Executes a request that is all there, or offloads it.
+    fn execute(&mut self, request: Request, data: &[u8], len: usize, out: &mut Output) -> Progress {
         let taken = self.executor.take(request);
-        if self.is_worth_giving(&taken) {
-            return Progress::Offload(len, Offloaded { taken, work: Work::Whole(data.to_vec()) });
+        if self.is_worth_offloading(&taken) {
+            return Progress::Offload(len, OffloadedRequest { taken, work: Work::Whole(data.to_vec()) });
         }
         self.executor.answer(taken, data, out);
         Progress::Consumed(len)
     }
 
-    /// The same for one whose payload was put together, which goes with it: a copy would not be
-    /// counted among what a connection holds.
-    fn settle_gathered(&mut self, taken: Taken, payload: Gathered, len: usize, out: &mut Output) -> Progress {
-        if self.is_worth_giving(&taken) {
-            return Progress::Offload(len, Offloaded { taken, work: Work::Gathered(payload) });
+    /// Executes or offloads a request whose payload was put together. The payload goes with it: a
+    /// copy would not be counted among the bytes that a connection holds.
+    fn execute_gathered(&mut self, taken: Taken, payload: Gathered, len: usize, out: &mut Output) -> Progress {
+        if self.is_worth_offloading(&taken) {
+            return Progress::Offload(len, OffloadedRequest { taken, work: Work::Gathered(payload) });
         }
         self.executor.answer(taken, payload.bytes(), out);
         Progress::Consumed(len)
     }
 
-    fn is_worth_giving(&self, taken: &Taken) -> bool {
+    fn is_worth_offloading(&self, taken: &Taken) -> bool {
         self.executor.is_long(&taken.request) && self.executor.check(&taken.request).is_ok()
     }
 
-    /// Settles a write whose payload is here, waits for one that fits the buffer, and begins to
+    /// Executes a write whose payload is here, waits for one that fits the buffer, and begins to
     /// take any other.
     fn begin_write(&mut self, request: Request, rest: &[u8], out: &mut Output) -> Progress {
         let header_bytes = self.executor.headers().request_bytes();
@@ -196,7 +199,7 @@ impl<'e> Transmission<'e> {
             && header_bytes + len <= INPUT_BYTES
         {
             let Some(data) = rest.get(..len) else { return Progress::NeedMore };
-            return self.settle(request, data, header_bytes + len, out);
+            return self.execute(request, data, header_bytes + len, out);
         }
         let gathers = fate.is_ok() && self.executor.writes_whole(&request);
         let gathered = gathers.then(|| Gathered::of(piece_len(request.len)));
@@ -234,10 +237,10 @@ impl<'e> Transmission<'e> {
         }
         let Payload { whole, arrived: _, fate, gathered } = *payload;
         if let Some(gathered) = gathered {
-            return self.settle_gathered(whole, gathered, len, out);
+            return self.execute_gathered(whole, gathered, len, out);
         }
         if fate.is_ok() && self.executor.is_long(&whole.request) {
-            return Progress::Offload(len, Offloaded { taken: whole, work: Work::EndOfWrite });
+            return Progress::Offload(len, OffloadedRequest { taken: whole, work: Work::EndOfWrite });
         }
         self.executor.end_write(whole, fate, out);
         Progress::Consumed(len)

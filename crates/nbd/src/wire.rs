@@ -24,15 +24,13 @@ pub(crate) const CHUNK_MAGIC: u32 = 0x668e_33ef;
 /// First word of each chunk of a reply once extended headers are agreed on.
 pub(crate) const EXTENDED_CHUNK_MAGIC: u32 = 0x6e8a_278c;
 
-/// Greeting: two magics, handshake flags.
-pub(crate) const GREETING_BYTES: usize = 18;
 /// Header of an option: magic, number, length.
 pub(crate) const OPTION_BYTES: usize = 16;
 /// Header of a reply to an option: magic, option, kind, length.
 pub(crate) const OPTION_REPLY_BYTES: usize = 20;
 /// Header of a request: magic, flags, command, cookie, offset, length.
 pub(crate) const REQUEST_BYTES: usize = 28;
-/// The same with a length of eight bytes.
+/// Header of an extended request, whose length has eight bytes.
 pub(crate) const EXTENDED_REQUEST_BYTES: usize = 32;
 /// A simple reply: magic, error, cookie.
 pub(crate) const SIMPLE_REPLY_BYTES: usize = 16;
@@ -162,20 +160,6 @@ impl Command {
             unknown => Command::Unknown(unknown),
         }
     }
-
-    fn number(self) -> u16 {
-        match self {
-            Command::Read => 0,
-            Command::Write => 1,
-            Command::Disconnect => 2,
-            Command::Flush => 3,
-            Command::Trim => 4,
-            Command::Cache => 5,
-            Command::WriteZeroes => 6,
-            Command::BlockStatus => 7,
-            Command::Unknown(number) => number,
-        }
-    }
 }
 
 /// Which headers the two sides agreed on.
@@ -235,25 +219,6 @@ impl Request {
         })
     }
 
-    /// The header's bytes. A length that compact headers cannot carry is cut off: the caller has
-    /// seen to that.
-    pub(crate) fn encode(&self, headers: Headers) -> Vec<u8> {
-        let magic = match headers {
-            Headers::Compact => REQUEST_MAGIC,
-            Headers::Extended => EXTENDED_REQUEST_MAGIC,
-        };
-        let mut header = magic.to_be_bytes().to_vec();
-        header.extend(self.flags.to_be_bytes());
-        header.extend(self.command.number().to_be_bytes());
-        header.extend(self.cookie.to_be_bytes());
-        header.extend(self.offset.to_be_bytes());
-        match headers {
-            Headers::Compact => header.extend(&self.len.to_be_bytes()[4..]),
-            Headers::Extended => header.extend(self.len.to_be_bytes()),
-        }
-        header
-    }
-
     /// Bytes that follow the header.
     pub(crate) fn payload_bytes(&self, headers: Headers) -> u64 {
         let announced = headers == Headers::Extended && self.flags & command_flag::PAYLOAD_LEN != 0;
@@ -293,7 +258,7 @@ pub(crate) fn chunk_header(flags: u16, kind: u16, cookie: u64, len: u32) -> [u8;
     header
 }
 
-/// The same with extended headers, which name the request's offset.
+/// The header of an extended chunk, which names the request's offset.
 pub(crate) fn extended_chunk_header(
     flags: u16,
     kind: u16,
@@ -308,16 +273,6 @@ pub(crate) fn extended_chunk_header(
     header[8..16].copy_from_slice(&cookie.to_be_bytes());
     header[16..24].copy_from_slice(&offset.to_be_bytes());
     header[24..32].copy_from_slice(&len.to_be_bytes());
-    header
-}
-
-/// The header of an option or, with the right magic, the first 16 bytes of anything shaped like
-/// one.
-pub(crate) fn option_header(option: u32, len: u32) -> [u8; OPTION_BYTES] {
-    let mut header = [0; OPTION_BYTES];
-    header[0..8].copy_from_slice(&OPTION_MAGIC.to_be_bytes());
-    header[8..12].copy_from_slice(&option.to_be_bytes());
-    header[12..16].copy_from_slice(&len.to_be_bytes());
     header
 }
 

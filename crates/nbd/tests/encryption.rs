@@ -19,9 +19,9 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use tidegate_block_export::Export;
 use tidegate_media::Durability;
-use tidegate_nbd::client::{Client, ClientError, Dialect, Greeted, Operation};
-use tidegate_nbd::ram::Ram;
 use tidegate_nbd::{ConnectionError, Encryption, End, Exports, Service, Timeouts, Tls, TlsError, Violation, serve};
+use tidegate_nbd_client::client::{Client, ClientError, Dialect, Greeted, Operation};
+use tidegate_nbd_client::ram::Ram;
 
 const TLS_REQUIRED: u32 = 0x8000_0005;
 const POLICY: u32 = 0x8000_0002;

@@ -14,8 +14,8 @@ use std::sync::Arc;
 use std::thread;
 use tempfile::TempDir;
 use tidegate_block_export::Export;
-use tidegate_nbd::ram::Ram;
 use tidegate_nbd::{Exports, Service, serve};
+use tidegate_nbd_client::ram::Ram;
 
 const DEVICE_BYTES: usize = 24 << 20;
 

@@ -13,7 +13,7 @@ pub mod caiti;
 pub mod figure;
 pub mod keys;
 pub mod mounted;
-pub mod offer;
+pub mod nbd_export;
 pub mod page;
 pub mod personalities;
 pub mod tinca;
@@ -263,7 +263,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         name: "cache-parts",
         about: "what Classic's journal, flushes and metadata cost it (Tinca Fig. 3b, 4)",
         driver: Driver::VirtualCores,
-        measure: tinca::parts::parts,
+        measure: tinca::ablations::ablations,
         figures: &["tinca-fig-3b", "tinca-fig-4"],
     },
     Experiment {
@@ -277,14 +277,14 @@ pub const EXPERIMENTS: &[Experiment] = &[
         name: "cache-grounds",
         about: "TPC-C on other disks and memories, and how often its writes hit (Tinca Fig. 12)",
         driver: Driver::VirtualCores,
-        measure: tinca::grounds::grounds,
+        measure: tinca::other_media::other_media,
         figures: &["tinca-fig-12a", "tinca-fig-12b", "tinca-fig-12c"],
     },
     Experiment {
         name: "cache-pace",
         about: "what writers feel of destaging, below the disk's speed and above",
         driver: Driver::VirtualCores,
-        measure: tinca::pace::pace,
+        measure: tinca::destage_latency::destage_latency,
         figures: &["tinca-pace", "tinca-pace-above"],
     },
     Experiment {

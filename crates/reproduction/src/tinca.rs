@@ -5,26 +5,26 @@
 //! Nothing is fitted: costs of cores and memories are those of [`tidegate_sim::cost`], disks those
 //! of [`disks`].
 
+pub mod ablations;
+pub mod destage_latency;
 pub mod disks;
 pub mod files;
-pub mod grounds;
 pub mod mix;
 pub mod orders;
-pub mod pace;
-pub mod parts;
-pub mod stand;
+pub mod other_media;
+pub mod testbed;
 
 use super::Scale;
 use super::figure::{Chart, Figure, Point, Series};
 use disks::{Make, Spent};
 use mix::{Asked, Work};
 use orders::PAGES;
-use stand::{Ground, Kind};
+use testbed::{Kind, Setup};
 use tidegate_baselines::classic::{self, CACHE_BLOCKS, FILE_BLOCKS, JOURNAL_BLOCKS, Reads};
 use tidegate_baselines::ubj::{Replaced, done_by_ubj};
 
 /// The paper's platform, with a file that fio reads and writes.
-pub const FIO: Ground = Ground {
+pub const FIO: Setup = Setup {
     platform: "e5-pcm",
     disk: Make::Ssd,
     blocks: FILE_BLOCKS,
@@ -171,7 +171,7 @@ fn over_jobs(scale: Scale) -> anyhow::Result<Figure> {
 
 /// The paper's platform, with the pages of TPC-C. The journal is eight times larger than its 128th:
 /// transactions are as large as ever.
-const TPC_C: Ground = Ground {
+const TPC_C: Setup = Setup {
     platform: "e5-pcm",
     disk: Make::Ssd,
     blocks: PAGES,

@@ -82,7 +82,7 @@ pub enum Unlike {
     /// It was written since the system came up, so somebody has begun to use what the power cut
     /// left.
     Changed,
-    /// It could not be brought to its disk, and the program was told, or has ended.
+    /// It could not be written back, and the program was told, or has ended.
     Failed,
     /// It lies beside a file that was written since the system came up.
     Beside,
@@ -101,7 +101,7 @@ impl Unlike {
             Unlike::Missing => "is missing",
             Unlike::Replaced => "is another file now",
             Unlike::Changed => "was written since the power came back",
-            Unlike::Failed => "could not be brought to its disk",
+            Unlike::Failed => "could not be written back",
             Unlike::Beside => "lies beside a file that was written since the power came back",
             Unlike::ClockBehind => {
                 "is doubtful: it was last changed before it was held, by a clock that was behind, so it may have been written since the power came back"

@@ -201,16 +201,18 @@ impl Ended {
         let Ended { held, kept, by_kernel, failed, unheld } = self;
         if *failed > 0 {
             tracing::warn!(
-                "{failed} files were not brought to their disks: what was synced is still in the pool; `tidegate recover` puts it aside"
+                "{failed} files were not written back: their synced bytes are still in the pool; `tidegate recover` writes them back or saves them to a separate file"
             );
         }
         if *held > 0 {
-            tracing::info!("{kept} syncs of {held} files ended in the pool, {by_kernel} in the kernel");
+            tracing::info!(
+                "{kept} syncs of {held} files completed in persistent memory, {by_kernel} fell back to the kernel"
+            );
         }
         match (held, unheld.is_nothing()) {
-            (_, false) => tracing::info!("files that were not held: {unheld}"),
+            (_, false) => tracing::info!("files that were not accelerated: {unheld}"),
             (0, true) => tracing::info!(
-                "no file was held: none below the roots was synced four times by a program that loads the library (one linked statically, as Go's are, does not)"
+                "no file was accelerated: no file under --root was fsynced four times by a dynamically linked program (static binaries such as Go's cannot be intercepted)"
             ),
             _ => {}
         }
@@ -241,7 +243,7 @@ fn add_failed(journal: &Mutex<Option<Journal>>, family: u32) {
 /// that is found out here.
 fn can_be_found(file: &dyn Below) -> bool {
     file.sync_in_place().unwrap_or_else(|error| {
-        tracing::debug!("{} is not held, as its path cannot be made durable: {error}", file.path().display());
+        tracing::debug!("{} is not accelerated, as its path cannot be made durable: {error}", file.path().display());
         false
     })
 }
@@ -478,7 +480,7 @@ impl<R: Region> Keeper<R> {
         // Behind what was kept and before it is promised: a program that says so later has the
         // kernel sync what is promised now.
         if answer == Answer::Done && self.is_stopped() {
-            tracing::warn!("a program cannot reach this supervisor: from now on all syncs end in the kernel");
+            tracing::warn!("a program cannot reach this supervisor: from now on all syncs fall back to the kernel");
             self.give_up();
             return Answer::NotHeld;
         }
@@ -633,7 +635,7 @@ impl<R: Region> Keeper<R> {
         lock(&self.table).allow(hold.file, 0);
         let synced = place.file().sync();
         if let Err(error) = &synced {
-            tracing::warn!("{} was not brought to its disk: {error}", place.file().path().display());
+            tracing::warn!("{} was not written back: {error}", place.file().path().display());
         }
         if self.kept.is_brought(place, synced.is_ok()) {
             return Rest::Nothing;

@@ -105,7 +105,7 @@ impl Impatience {
         let wait = move || {
             if signals.forever().next().is_some() {
                 tracing::warn!(
-                    "ended before all files were brought to their disks: what was synced is in {}, until the next run with it, or `tidegate recover`",
+                    "ended before all files were written back: their synced bytes are in {}, until the next run with it, or `tidegate recover`",
                     pool.display()
                 );
                 std::process::exit(exit_code);

@@ -1,9 +1,10 @@
 //! Volumes that are a cache in persistent memory in front of a disk.
 //!
-//! [`disk`] finds the disk of a region, [`owner`] says whose it is, [`stale_check`] whether another
-//! program wrote to it, [`journal`] lays out the journal of an ordered one, and [`volatile`] refuses
-//! memory that a power loss empties. [`cache`] is the engine with its destager, [`online`] the same
-//! while it is served and changed; [`offline`] does the work when no server runs.
+//! [`disk`] finds the disk of a region, [`owner`] knows the region that owns a disk,
+//! [`stale_check`] notices writes of other programs to it, [`journal`] lays out the journal of an
+//! ordered one, and [`volatile`] refuses memory that a power loss empties. [`cache`] is the engine
+//! with its destager, [`online`] the cache while it is served and changed; [`offline`] does the
+//! work when no server runs.
 
 pub mod cache;
 pub mod create;

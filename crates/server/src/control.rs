@@ -1,4 +1,4 @@
-//! Control of a running server: its sockets, what is asked there, and who waits for an answer.
+//! Control of a running server: its sockets, the requests and their answers, and the clients.
 
 pub mod client;
 pub mod failure;

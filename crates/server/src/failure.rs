@@ -1,5 +1,5 @@
-//! Why a server, or work on a volume without one, does not do what it was asked. Each failure
-//! arises in a module below, with the facts that its report needs; the program words the reports.
+//! Failures of a server, and of work on a volume without one. Each arises in a module below, with
+//! the facts that its report needs; the program words the reports.
 
 pub use crate::cached_disk::failure::{AtFault, DiskFailure, Growth, JournalFailure, Obstacle, Step};
 pub use crate::control::failure::{ControlFailure, Refused};
@@ -9,11 +9,14 @@ pub use tidegate_host::Doing;
 
 use std::io;
 use std::path::{Path, PathBuf};
-use tidegate_disk_cache::OpenError;
+use tidegate_disk_cache::{FormatError, OpenError};
 use tidegate_host::default_paths::FolderError;
 use tidegate_host::owned::NotOwn;
 
-/// Whatever went wrong.
+/// The smallest region in front of a disk.
+pub(crate) const REGION_BYTES_MIN: u64 = 1 << 20;
+
+/// Any failure of this library.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     /// The region file, or the volume in it.
@@ -62,7 +65,7 @@ impl Failure {
         move |error| Failure::System { doing, error }
     }
 
-    /// The same, of a place that `flag` named.
+    /// This failure, if it is about a socket: of a place that `flag` named.
     pub(crate) fn named_by(self, flag: &'static str) -> Failure {
         let Failure::Listen(failure) = self else { return self };
         ListenFailure::Named { flag, failure: Box::new(failure) }.into()
@@ -76,6 +79,25 @@ impl Failure {
                 DiskFailure::Differs { pmem: pmem.to_owned(), disk: disk.to_owned(), at, dirty_bytes }.into()
             }
             error => VolumeFailure::of_open_cache(pmem, error).into(),
+        }
+    }
+
+    /// Why no cache of that form comes to be in the region at `path`.
+    pub(crate) fn of_format(path: &Path, error: FormatError) -> Failure {
+        match error {
+            FormatError::TooSmall { has, min } => {
+                CreateFailure::CacheTooSmall { size: has, min: min.max(REGION_BYTES_MIN) }.into()
+            }
+            FormatError::BlockSize(size) => CreateFailure::CacheBlockSize { size }.into(),
+            FormatError::Sealed(sealed) => {
+                VolumeFailure::NotDurable { path: path.to_owned(), why: sealed.to_string() }.into()
+            }
+            error @ (FormatError::DiskBlocks(_)
+            | FormatError::RingSlots(_)
+            | FormatError::RingElsewhere { .. }
+            | FormatError::Journal { .. }) => {
+                VolumeFailure::BrokenCache { path: path.to_owned(), why: error.to_string() }.into()
+            }
         }
     }
 }

@@ -1,13 +1,14 @@
 //! A server of volumes, as a library: the volumes, the sockets at which clients find them, and how
 //! the server is watched, controlled and ended.
 //!
-//! [`options`] is what a server is asked to do. [`volume`] makes and opens volumes, and says what
-//! each survives; [`cached_disk`] has those that are a cache in front of a disk. [`sockets`] listens
-//! for clients and serves each on a thread, by the protocol of one of the [`fronts`]; [`control`] answers those who watch and change the
-//! running server, and asks one; [`stats`] has the metrics. [`signals`] and [`shutdown`] end it in
-//! good order. [`log_ratelimit`] limits log lines; [`sd_notify`] speaks with systemd.
+//! [`options`] are the options of a server. [`volume`] makes, opens and describes volumes;
+//! [`cached_disk`] has those that are a cache in front of a disk. [`sockets`] listens for clients
+//! and serves each on a thread, by the protocol of one of the [`fronts`]. [`control`] answers the
+//! clients that watch and change the running server, and asks one; [`stats`] has the metrics.
+//! [`signals`] and [`shutdown`] end it in good order. [`log_ratelimit`] limits log lines;
+//! [`sd_notify`] speaks with systemd.
 //!
-//! Every failure is a value of [`failure`] with the facts; whoever uses this library words them.
+//! Every failure is a value of [`failure`] with its facts; the user of this library words it.
 
 #![forbid(unsafe_code)]
 

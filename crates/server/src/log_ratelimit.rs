@@ -10,7 +10,7 @@ const SECONDS: u64 = 10;
 
 /// Decides which lines of one kind are written.
 #[derive(Debug, Default)]
-pub struct LogRatelimit(Mutex<State>);
+pub(crate) struct LogRatelimit(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -21,7 +21,7 @@ struct State {
 /// How many lines were held back since the last one; shown behind the line, and not at all when
 /// there were none.
 #[derive(Debug, PartialEq, Eq)]
-pub struct HeldBack(u64);
+pub(crate) struct HeldBack(u64);
 
 impl fmt::Display for HeldBack {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -34,7 +34,7 @@ impl fmt::Display for HeldBack {
 
 impl LogRatelimit {
     /// Whether to write a line now, and what to add to it.
-    pub fn ask(&self) -> Option<HeldBack> {
+    pub(crate) fn ask(&self) -> Option<HeldBack> {
         self.ask_at(Instant::now())
     }
 

@@ -1,5 +1,5 @@
-//! What a server is asked to do: which volumes, where to listen, whom to let in; and how a volume is
-//! made.
+//! The options of a server: its volumes, where it listens, and which users may connect; and the
+//! options by which a volume is made.
 
 use crate::cached_disk::disk::DiskPlan;
 use crate::cached_disk::volatile::Volatile;

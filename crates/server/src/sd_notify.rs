@@ -25,7 +25,11 @@ impl SystemdNotify {
     pub fn from_environment() -> SystemdNotify {
         let socket = env::var_os("NOTIFY_SOCKET").and_then(|name| {
             let connected = connect(&name);
-            connected.inspect_err(|error| tracing::warn!("NOTIFY_SOCKET {} is deaf: {error}", name.display())).ok()
+            connected
+                .inspect_err(|error| {
+                    tracing::warn!("cannot notify systemd at NOTIFY_SOCKET {}: {error}", name.display())
+                })
+                .ok()
         });
         let heartbeat = heartbeat(|name| env::var_os(name), std::process::id()).filter(|_| socket.is_some());
         SystemdNotify { socket, heartbeat }

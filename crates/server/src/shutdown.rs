@@ -166,8 +166,8 @@ mod tests {
     use std::path::Path;
     use tidegate_block_export::Export;
     use tidegate_media::Result;
-    use tidegate_nbd::ram::Ram;
     use tidegate_nbd::{Encryption, Exports, Service};
+    use tidegate_nbd_client::ram::Ram;
 
     /// Holds back this many bytes, for ever.
     struct Stuck(u64);

@@ -1,4 +1,4 @@
-//! Sockets of a server: where it listens, who may connect, and the connections.
+//! Sockets of a server: where it listens, which users may connect, and the connections.
 
 pub mod accept;
 pub mod access;

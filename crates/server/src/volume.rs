@@ -1,7 +1,7 @@
-//! Volumes: how they are made and opened, what lies in their regions, and what each survives.
+//! Volumes: how they are made and opened, and which failures each survives.
 //!
-//! [`compose`] alone chooses which types make up a volume; [`guarantees`] is the one table of what
-//! survives what. [`region`] maps the file of a volume and tells what lies in it.
+//! [`compose`] alone chooses which types make up a volume; [`guarantees`] is the one table of the
+//! failures that it survives. [`region`] maps the file of a volume and recognises its contents.
 
 pub mod compose;
 pub mod contents;

@@ -8,10 +8,8 @@
 //! one, or a random subset arrives.
 
 use crate::image::{Image, in_memory};
-use crate::region::Region;
 use std::fmt;
 use std::ops::Range;
-use std::sync::Arc;
 use tidegate_media::{LINE_BYTES, LineOrder};
 use tidegate_virtual_cores::{Rng, mix};
 
@@ -105,17 +103,6 @@ pub struct Counts {
     pub given: u64,
     /// Whether those are samples because there were more than [`Reduction::images_max`].
     pub sampled: bool,
-}
-
-/// Runs `script` on a region that holds `start`, and returns every cut that matters: one before
-/// each fence, in order, and one at the end.
-pub fn power_cuts(start: &Image, script: impl FnOnce(&Arc<Region>)) -> Vec<Cut> {
-    let region = Arc::new(Region::from_image(start.clone()));
-    region.record_cuts();
-    script(&region);
-    let mut cuts = region.take_cuts();
-    cuts.push(region.cut());
-    cuts
 }
 
 impl Cut {

@@ -23,7 +23,7 @@ mod region;
 mod shared;
 
 pub use cores::on_core;
-pub use cut::{Counts, Cut, Images, Reduction, power_cuts};
+pub use cut::{Counts, Cut, Images, Reduction};
 pub use disk::{Disk, DiskCut, DiskFault, DiskImage, SECTOR_BYTES, SectorTear};
 pub use hash::hash_of;
 pub use history::{Began, History, Inexplicable};
@@ -31,6 +31,6 @@ pub use image::{Image, PAGE_BYTES};
 pub use intercepted::{Ending, Intercept, InterceptMemory, Intercepted, InterceptedMemory};
 pub use oracle::{Content, Oracle, Pending, Promise, ReadStart, Wrong};
 pub use recorded::Recorded;
-pub use region::{Counters, PoisonedStore, Region};
+pub use region::{Counters, PoisonedStore, Region, power_cuts};
 pub use shared::SharedMemory;
 pub use tidegate_virtual_cores::{Rng, mix};

@@ -8,7 +8,7 @@
 use crate::cut::{Cut, Store, StoreKind};
 use crate::image::{Image, in_memory, words};
 use std::ops::Range;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use tidegate_media::sync::{AtomicU64, Ordering, thread_token};
 use tidegate_media::{LINE_BYTES, LineOrder, Poison, Region as Medium, Sealed};
 
@@ -392,6 +392,17 @@ impl Faults {
             }
         }
     }
+}
+
+/// Runs `script` on a region that holds `start`, and returns every cut that matters: one before
+/// each fence, in order, and one at the end.
+pub fn power_cuts(start: &Image, script: impl FnOnce(&Arc<Region>)) -> Vec<Cut> {
+    let region = Arc::new(Region::from_image(start.clone()));
+    region.record_cuts();
+    script(&region);
+    let mut cuts = region.take_cuts();
+    cuts.push(region.cut());
+    cuts
 }
 
 fn overlap(one: &Range<u64>, other: &Range<u64>) -> bool {

@@ -38,22 +38,22 @@ pub fn library() -> &'static Path {
 
 /// Where programs are run, and what for.
 #[derive(Debug)]
-pub struct Stand {
+pub struct Testbed {
     folder: tempfile::TempDir,
 }
 
-impl Default for Stand {
-    fn default() -> Stand {
-        Stand::new()
+impl Default for Testbed {
+    fn default() -> Testbed {
+        Testbed::new()
     }
 }
 
-impl Stand {
+impl Testbed {
     /// A folder of its own, with an empty root and no pool yet.
-    pub fn new() -> Stand {
+    pub fn new() -> Testbed {
         let folder = tempfile::tempdir().expect("a folder for what is temporary");
         fs::create_dir(folder.path().join("root")).expect("a root");
-        Stand { folder }
+        Testbed { folder }
     }
 
     /// The root whose files may be held.
@@ -86,7 +86,7 @@ impl Stand {
         after_boot(&self.recover())
     }
 
-    /// The same of [`Stand::run`] with `program`.
+    /// The same of [`Testbed::run`] with `program`.
     pub fn run_after_boot(&self, program: &str) -> Command {
         after_boot(self.run().arg(program))
     }
@@ -158,12 +158,12 @@ pub fn kept_syncs(said: &str) -> u64 {
 
 /// How many files were held, by what a run said.
 pub fn held_files(said: &str) -> u64 {
-    number_before(said, "files ended in the pool")
+    number_before(said, "files completed in persistent memory")
 }
 
 /// How many syncs of held files ended in the kernel, by what a run said.
 pub fn kernel_syncs(said: &str) -> u64 {
-    number_before(said, "in the kernel")
+    number_before(said, "fell back to the kernel")
 }
 
 fn number_before(said: &str, words: &str) -> u64 {

@@ -16,7 +16,7 @@ use std::thread;
 use tidegate_layout::btt::Version;
 use tidegate_layout::disk_cache::{CachePlan, Superblock};
 use tidegate_media::Durability;
-use tidegate_nbd::client::Client;
+use tidegate_nbd_client::client::Client;
 use tidegate_trials::artefacts::announce;
 use tidegate_trials::flips::{Block, Part, Snapshot, Verdict, flip, images, serve_and_read, tidegate, verdict};
 use tidegate_trials::run::{self, APPENDER};
@@ -33,14 +33,14 @@ const BLOCK_BYTES: usize = BLOCK as usize;
 const DISK_BLOCKS: u64 = 96;
 
 /// A folder whose name no other test has, and the paths in it.
-struct Stand {
+struct Testbed {
     folder: tempfile::TempDir,
 }
 
-impl Stand {
+impl Testbed {
     /// In memory, as the images are many.
-    fn new() -> Stand {
-        Stand { folder: tempfile::Builder::new().prefix("flips").tempdir_in("/dev/shm").unwrap() }
+    fn new() -> Testbed {
+        Testbed { folder: tempfile::Builder::new().prefix("flips").tempdir_in("/dev/shm").unwrap() }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -109,9 +109,9 @@ fn campaign(name: &str, snapshot: &Snapshot, parts: &[Part], mut judge: impl FnM
 
 #[test]
 fn a_block_translation_table_with_flipped_bytes() {
-    let stand = Stand::new();
-    let region = stand.path("region");
-    done(&["create", "--pmem", &stand.text("region"), "--size", "16781312"]);
+    let testbed = Testbed::new();
+    let region = testbed.path("region");
+    done(&["create", "--pmem", &testbed.text("region"), "--size", "16781312"]);
     let blocks = {
         let server = Volume::at(&region).serve();
         let mut client = server.connect();
@@ -134,10 +134,10 @@ fn a_block_translation_table_with_flipped_bytes() {
     ];
     let snapshot = Snapshot::of(std::slice::from_ref(&region));
     campaign("block translation table", &snapshot, &parts, |_, flips, tally| {
-        let path = &stand.text("region");
+        let path = &testbed.text("region");
         tally.note(&tidegate(&["info", path]));
         let is_sound = tally.note(&tidegate(&["check", path]));
-        let (served, read) = stand.serve(blocks, &[]);
+        let (served, read) = testbed.serve(blocks, &[]);
         tally.note(&served);
         if is_sound {
             assert!(read.is_some(), "a sound volume is served; {flips}\n{}", served.said);
@@ -145,7 +145,7 @@ fn a_block_translation_table_with_flipped_bytes() {
         // The format has no checksum of the map or the data: a block may be another one, but is
         // there or refused.
         tally.note(&tidegate(&["check", "--repair", path]));
-        let (served, _) = stand.serve(blocks, &["--write-cache", "64K"]);
+        let (served, _) = testbed.serve(blocks, &["--write-cache", "64K"]);
         tally.note(&served);
     });
 }
@@ -153,7 +153,7 @@ fn a_block_translation_table_with_flipped_bytes() {
 /// A cache of a disk with blocks that are dirty and blocks that are clean, as a killed server
 /// leaves it, and how it was made.
 struct Cached {
-    stand: Stand,
+    testbed: Testbed,
     snapshot: Snapshot,
     plan: CachePlan,
 }
@@ -165,27 +165,27 @@ fn expected(block: u64) -> Vec<u8> {
 
 impl Cached {
     fn new(how: &[&str]) -> Cached {
-        let stand = Stand::new();
-        let (region, disk) = (stand.text("region"), stand.text("disk"));
+        let testbed = Testbed::new();
+        let (region, disk) = (testbed.text("region"), testbed.text("disk"));
         File::create(&disk).unwrap().set_len((DISK_BLOCKS + JOURNAL_BLOCKS) * u64::from(BLOCK)).unwrap();
         done(&[&["create", "--pmem", &region, "--size", "1M", "--disk", &disk, "--accept-volatile"][..], how].concat());
-        let mut server = Volume::at(stand.path("region").as_path()).serve_with(&["--accept-volatile"]);
+        let mut server = Volume::at(testbed.path("region").as_path()).serve_with(&["--accept-volatile"]);
         let mut client = server.connect();
         let mut write = |block: u64, bytes: &[u8]| client.write(block * u64::from(BLOCK), bytes, Durability::Volatile);
         (0..DISK_BLOCKS).for_each(|block| write(block, &contents(block, 1)).unwrap());
         done(&["flush", "--wait", "--pmem", &region]);
         (0..DISK_BLOCKS).for_each(|block| write(block, &expected(block)).unwrap());
         server.kill();
-        let snapshot = Snapshot::of(&[stand.path("region"), stand.path("disk")]);
+        let snapshot = Snapshot::of(&[testbed.path("region"), testbed.path("disk")]);
         let bytes = fs::read(&region).unwrap();
         let (superblock, _) = Superblock::read_from_prefix(&bytes).unwrap();
         let plan = superblock.check(bytes.len() as u64).unwrap().plan;
-        Cached { stand, snapshot, plan }
+        Cached { testbed, snapshot, plan }
     }
 
     /// The region's parts: those with little in them as often as those with much.
     fn parts(&self) -> Vec<Part> {
-        let file = self.stand.path("region");
+        let file = self.testbed.path("region");
         let (plan, len) = (&self.plan, fs::metadata(&file).unwrap().len());
         let part = |bytes, weight| Part { file: file.clone(), bytes, weight };
         let entries_end = plan.entry_at(plan.blocks);
@@ -197,11 +197,11 @@ impl Cached {
     }
 
     fn judge(&self, flips: &str, tally: &mut Tally, checked: Checked) {
-        let region = &self.stand.text("region");
+        let region = &self.testbed.text("region");
         tally.note(&tidegate(&["info", region]));
         tally.note(&tidegate(&["check", region]));
         tally.note(&tidegate(&["scrub", "--pmem", region]));
-        let to = self.stand.text("salvaged");
+        let to = self.testbed.text("salvaged");
         if tally.note(&tidegate(&["salvage", "--pmem", region, "--to", &to])) && checked == Checked::Yes {
             let salvaged = fs::read(&to).unwrap();
             for (block, bytes) in (0..DISK_BLOCKS).zip(salvaged.chunks(BLOCK_BYTES)) {
@@ -210,7 +210,7 @@ impl Cached {
             }
         }
         let _ = fs::remove_file(to);
-        let (served, read) = self.stand.serve(DISK_BLOCKS, &["--accept-volatile"]);
+        let (served, read) = self.testbed.serve(DISK_BLOCKS, &["--accept-volatile"]);
         tally.note(&served);
         for (block, read) in (0..).zip(read.unwrap_or_default()) {
             let is_right = read.is_err() || read.is_ok_and(|bytes| bytes == expected(block));
@@ -222,7 +222,7 @@ impl Cached {
     }
 
     fn assert_disk(&self, flips: &str, when: &str, is_right: impl Fn(u64, &[u8]) -> bool) {
-        let disk = fs::read(self.stand.path("disk")).unwrap();
+        let disk = fs::read(self.testbed.path("disk")).unwrap();
         for (block, bytes) in (0..DISK_BLOCKS).zip(disk.chunks(BLOCK_BYTES)) {
             assert!(is_right(block, bytes), "block {block} of the disk is wrong at {when}; {flips}");
         }
@@ -280,12 +280,12 @@ fn is_what_writes_in_turn_leave(blocks: &[Vec<u8>]) -> bool {
 
 /// A region and its ordered disk, whose server was killed in the middle of writes in turn; the size
 /// of its volume in blocks.
-fn ordered() -> (Stand, Snapshot, u64) {
-    let stand = Stand::new();
-    let (region, disk) = (stand.text("region"), stand.text("disk"));
+fn ordered() -> (Testbed, Snapshot, u64) {
+    let testbed = Testbed::new();
+    let (region, disk) = (testbed.text("region"), testbed.text("disk"));
     File::create(&disk).unwrap().set_len((DISK_BLOCKS + JOURNAL_BLOCKS) * u64::from(BLOCK)).unwrap();
     done(&["create", "--pmem", &region, "--size", "1M", "--disk", &disk, "--accept-volatile", "--ordered"]);
-    let mut server = Volume::at(stand.path("region").as_path()).serve_with(&["--accept-volatile"]);
+    let mut server = Volume::at(testbed.path("region").as_path()).serve_with(&["--accept-volatile"]);
     let client = server.connect();
     let blocks = client.bytes() / u64::from(BLOCK);
     assert!(blocks >= DISK_BLOCKS, "the journal leaves room for {blocks} blocks");
@@ -295,24 +295,24 @@ fn ordered() -> (Stand, Snapshot, u64) {
         (0..ORDERED_WRITES).for_each(|_| acknowledged.recv().unwrap());
         server.kill();
     });
-    let snapshot = Snapshot::of(&[stand.path("region"), stand.path("disk")]);
-    (stand, snapshot, blocks)
+    let snapshot = Snapshot::of(&[testbed.path("region"), testbed.path("disk")]);
+    (testbed, snapshot, blocks)
 }
 
 #[test]
 fn an_ordered_disk_with_flipped_bytes() {
-    let (stand, snapshot, blocks) = ordered();
-    let (region, disk) = (stand.text("region"), stand.text("disk"));
+    let (testbed, snapshot, blocks) = ordered();
+    let (region, disk) = (testbed.text("region"), testbed.text("disk"));
     let at = |block: u64| block * u64::from(BLOCK);
     let len = fs::metadata(&disk).unwrap().len();
-    let part = |bytes, weight| Part { file: stand.path("disk"), bytes, weight };
+    let part = |bytes, weight| Part { file: testbed.path("disk"), bytes, weight };
     let headers = [len - at(2), len - at(1)].map(|header| part(header..header + 128, 2));
     let parts = [&headers[..], &[part(at(blocks)..at(blocks + 1), 2), part(at(blocks)..len, 4)]].concat();
     campaign("ordered disk", &snapshot, &parts, |_, flips, tally| {
         tally.note(&tidegate(&["info", &region]));
         tally.note(&tidegate(&["check", &region]));
         tally.note(&tidegate(&["scrub", "--pmem", &region]));
-        let (served, read) = stand.serve(DISK_BLOCKS, &["--accept-volatile"]);
+        let (served, read) = testbed.serve(DISK_BLOCKS, &["--accept-volatile"]);
         tally.note(&served);
         // The region is whole: nothing that the journal says may spoil what it holds.
         if let Some(read) = read {
@@ -321,20 +321,20 @@ fn an_ordered_disk_with_flipped_bytes() {
         }
         let detached = tidegate(&["detach", "--pmem", &region]);
         if tally.note(&detached) {
-            assert_ordered(&stand, flips, &detached);
+            assert_ordered(&testbed, flips, &detached);
         }
     });
     campaign("ordered disk without its region", &snapshot, &parts, |_, flips, tally| {
         fs::remove_file(&region).unwrap();
         let replayed = tidegate(&["replay", &disk, "--force"]);
         if tally.note(&replayed) {
-            assert_ordered(&stand, flips, &replayed);
+            assert_ordered(&testbed, flips, &replayed);
         }
     });
 }
 
-fn assert_ordered(stand: &Stand, flips: &str, after: &Verdict) {
-    let disk = fs::read(stand.path("disk")).unwrap();
+fn assert_ordered(testbed: &Testbed, flips: &str, after: &Verdict) {
+    let disk = fs::read(testbed.path("disk")).unwrap();
     let disk: Vec<_> =
         disk.chunks(BLOCK_BYTES).take(usize::try_from(DISK_BLOCKS).unwrap()).map(<[u8]>::to_vec).collect();
     assert!(is_what_writes_in_turn_leave(&disk), "the disk is wrong; {flips}\n{}", after.said);
@@ -352,9 +352,9 @@ fn slots_of(region: &Path) -> Option<PathBuf> {
 
 #[test]
 fn slots_with_flipped_bytes() {
-    let stand = Stand::new();
-    let region = stand.path("region");
-    done(&["create", "--pmem", &stand.text("region"), "--size", "16781312"]);
+    let testbed = Testbed::new();
+    let region = testbed.path("region");
+    done(&["create", "--pmem", &testbed.text("region"), "--size", "16781312"]);
     let mut server = Volume::at(&region).serve_with(&["--write-cache", "256K"]);
     let client = server.connect();
     let (tell, acknowledged) = mpsc::channel();
@@ -369,9 +369,9 @@ fn slots_with_flipped_bytes() {
     let len = fs::metadata(&slots).unwrap().len();
     let parts = [part(0..64, 2), part(4096..4096 + 64 * 16, 4), part(0..len, 1)];
     campaign("slots", &snapshot, &parts, |_, _, tally| {
-        tally.note(&tidegate(&["info", &stand.text("region")]));
+        tally.note(&tidegate(&["info", &testbed.text("region")]));
         // What is completed is not judged: the headers of slots carry no checksum.
-        tally.note(&stand.serve(DISK_BLOCKS, &["--write-cache", "off"]).0);
+        tally.note(&testbed.serve(DISK_BLOCKS, &["--write-cache", "off"]).0);
     });
     let _ = fs::remove_file(slots);
 }
@@ -381,33 +381,33 @@ const LINES: u64 = 300;
 
 #[test]
 fn a_pool_with_flipped_bytes() {
-    let stand = run::Stand::new();
-    let log = stand.root().join("log");
-    let mut appending = stand.run();
+    let testbed = run::Testbed::new();
+    let log = testbed.root().join("log");
+    let mut appending = testbed.run();
     appending.arg(APPENDER.build().unwrap()).arg(&log);
     let mut appending = appending.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut said = BufReader::new(appending.stdout.take().unwrap()).lines();
     said.by_ref().take(usize::try_from(LINES).unwrap()).for_each(|line| _ = line.unwrap());
     run::kill_all(&mut appending);
     let synced = LINES + said.count() as u64;
-    assert!(stand.cut_the_power() > 0, "the pool has what the file lacks");
-    let snapshot = Snapshot::of(&[stand.pool(), stand.journal(), log.clone()]);
+    assert!(testbed.cut_the_power() > 0, "the pool has what the file lacks");
+    let snapshot = Snapshot::of(&[testbed.pool(), testbed.journal(), log.clone()]);
     let expected: String = (0..synced).map(|line| format!("line {line:010}\n")).collect();
-    let pool = fs::read(stand.pool()).unwrap();
+    let pool = fs::read(testbed.pool()).unwrap();
     let used = (0_u64..).step_by(BLOCK_BYTES).zip(pool.chunks(BLOCK_BYTES));
     let used = used.filter(|(_, bytes)| bytes.iter().any(|byte| *byte != 0)).map(|(at, _)| at);
     let parts: Vec<_> =
-        used.map(|at| Part { file: stand.pool(), bytes: at..at + u64::from(BLOCK), weight: 1 }).collect();
-    let journal = Part { file: stand.journal(), bytes: 0..fs::metadata(stand.journal()).unwrap().len(), weight: 1 };
+        used.map(|at| Part { file: testbed.pool(), bytes: at..at + u64::from(BLOCK), weight: 1 }).collect();
+    let journal = Part { file: testbed.journal(), bytes: 0..fs::metadata(testbed.journal()).unwrap().len(), weight: 1 };
     // Neither strips nor the journal carry checksums: what they come to say is done, or refused.
     for (name, parts) in [("pool of a run", &parts[..]), ("journal of a run", &[journal])] {
         campaign(name, &snapshot, parts, |image, flips, tally| {
-            tally.note(&verdict(&mut stand.info()));
-            let recovered = verdict(&mut stand.recover());
+            tally.note(&verdict(&mut testbed.info()));
+            let recovered = verdict(&mut testbed.recover());
             tally.note(&recovered);
             let text = fs::read_to_string(&log).unwrap_or_default();
             assert!(image > 0 || text.starts_with(&expected), "wrong after {}; {flips}", recovered.said);
-            let _ = fs::remove_dir_all(stand.folder().join("pool.salvaged"));
+            let _ = fs::remove_dir_all(testbed.folder().join("pool.salvaged"));
         });
     }
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{self, Sender};
 use tidegate_media::Durability;
-use tidegate_nbd::client::{Client, Cookie, Operation};
+use tidegate_nbd_client::client::{Client, Cookie, Operation};
 use tidegate_trials::artefacts::announce;
 use tidegate_trials::sectors::{self, Dice};
 use tidegate_trials::served::Volume;

@@ -49,7 +49,7 @@ struct Work {
     singles: Vec<Commit>,
     groups: Vec<Commit>,
     /// Commits of one block while the disk fails.
-    trouble: Vec<Commit>,
+    during_faults: Vec<Commit>,
     /// Commits of one block each to a cache for fewer, while the disk fails.
     filling: Vec<Commit>,
     /// What the disk holds after the first two.
@@ -62,8 +62,8 @@ impl Work {
         let singles = (0..SINGLES).map(|_| commit(&mut dice, &mut model, 1)).collect();
         let groups = (0..GROUPS).map(|_| commit(&mut dice, &mut model, GROUP_BLOCKS)).collect();
         let mut once = |blocks: Range<u64>| blocks.map(|block| vec![(block, model.next_generation())]).collect();
-        let (trouble, filling) = (once(TROUBLE), once(FILLING));
-        Work { singles, groups, trouble, filling, model }
+        let (during_faults, filling) = (once(TROUBLE), once(FILLING));
+        Work { singles, groups, during_faults, filling, model }
     }
 
     /// Blocks that were written, each counted once.
@@ -119,11 +119,11 @@ struct Subject {
     singles: Counts,
     groups: Counts,
     drained: Counts,
-    trouble: Trouble,
+    during_faults: DuringFaults,
 }
 
 /// What a system did while its disk failed.
-struct Trouble {
+struct DuringFaults {
     /// Commits that were answered well.
     committed: usize,
     /// Blocks with what was written then, once the disk was mended and the cache told to bring it
@@ -136,7 +136,7 @@ struct Filled {
     name: &'static str,
     /// Blocks that it has room for.
     blocks: usize,
-    trouble: Trouble,
+    during_faults: DuringFaults,
 }
 
 /// The kernel's caches.
@@ -195,7 +195,7 @@ try_writecache() {
     tally $1 $4 $memory
     echo "status $1 $(dmsetup status $1)"
     table disk-$4 "$(broken $4)"
-    echo "trouble $1 $(sectors commit /dev/mapper/$1 4096 1 </trouble | tail -n 1)"
+    echo "trouble $1 $(sectors commit /dev/mapper/$1 4096 1 </during_faults | tail -n 1)"
     dmsetup message $1 0 flush || echo "$1 does not flush"
     echo "status $1 $(dmsetup status $1)"
     table disk-$4 "$(sound $4)"
@@ -249,7 +249,7 @@ try_bcache() {
     echo "bcache wrote $(cat $c/written), of that tree $(cat $c/btree_written), metadata $(cat $c/metadata_written)"
     echo 0 >$b/writeback_running
     table disk-$2 "$(broken $2)"
-    echo "trouble bcache $(sectors commit /dev/bcache0 4096 1 </trouble | tail -n 1)"
+    echo "trouble bcache $(sectors commit /dev/bcache0 4096 1 </during_faults | tail -n 1)"
     table disk-$2 "$(sound $2)"
     # It gives a disk up that fails often, and keeps what is dirty until the disk comes back.
     [ ! -e $b/state ] || echo 1 >$b/stop
@@ -273,7 +273,7 @@ fn run_guest(work: &Work, peers: &[Peer], folder: &Path) -> Transcript {
         guest.dimm(&dimm, 0);
         guest.disk(&peer.image);
     }
-    let commits = [&work.singles, &work.groups, &work.trouble, &work.filling];
+    let commits = [&work.singles, &work.groups, &work.during_faults, &work.filling];
     for (name, commits) in ["singles", "groups", "trouble", "filling"].into_iter().zip(commits) {
         guest.file(name, lines(commits));
     }
@@ -307,16 +307,16 @@ fn subject(peer: &Peer, work: &Work, said: &Transcript) -> Subject {
     };
     let committed = first_number(said, &format!("trouble {} committed", peer.key));
     assert_up_to_date(peer.name, work, |block| peer.on_disk(block));
-    let arrived = arrived(&work.trouble, |block| peer.on_disk(block));
+    let arrived = arrived(&work.during_faults, |block| peer.on_disk(block));
     let [singles, groups, drained] = [0, 1, 2].map(between);
-    Subject { name: peer.name, singles, groups, drained, trouble: Trouble { committed, arrived } }
+    Subject { name: peer.name, singles, groups, drained, during_faults: DuringFaults { committed, arrived } }
 }
 
 /// What the guest said of the small cache of the first peer.
 fn filled(peer: &Peer, work: &Work, said: &Transcript) -> Filled {
     let committed = first_number(said, "filling committed");
     let arrived = arrived(&work.filling, |block| peer.on_disk(block));
-    Filled { name: peer.name, blocks: first_number(said, "room"), trouble: Trouble { committed, arrived } }
+    Filled { name: peer.name, blocks: first_number(said, "room"), during_faults: DuringFaults { committed, arrived } }
 }
 
 fn first_number(said: &Transcript, key: &str) -> usize {
@@ -429,15 +429,15 @@ impl Ours {
         let groups = self.counted(|| all(&work.groups));
         let drained = self.counted(|| assert!(self.drain()));
         self.disk.fail(DiskFault::WriteFails(0..FILLING.end));
-        let committed = work.trouble.iter().filter(|commit| self.commit(commit).is_ok()).count();
+        let committed = work.during_faults.iter().filter(|commit| self.commit(commit).is_ok()).count();
         assert!(!self.drain(), "a disk that refuses writes does not get them");
         assert_eq!(self.cache.dirty_blocks(), committed as u64, "what the disk refused stays");
         self.disk.mend();
         assert!(self.drain());
         let on_disk = |block| sectors::read_generation(&*self.disk, block);
         assert_up_to_date(self.name, work, on_disk);
-        let arrived = arrived(&work.trouble, on_disk);
-        Subject { name: self.name, singles, groups, drained, trouble: Trouble { committed, arrived } }
+        let arrived = arrived(&work.during_faults, on_disk);
+        Subject { name: self.name, singles, groups, drained, during_faults: DuringFaults { committed, arrived } }
     }
 }
 
@@ -458,7 +458,7 @@ fn fill_ours(blocks: usize, work: &Work) -> Filled {
     ours.disk.mend();
     assert!(ours.drain());
     let arrived = arrived(&work.filling, |block| sectors::read_generation(&*ours.disk, block));
-    Filled { name: ours.name, blocks, trouble: Trouble { committed, arrived } }
+    Filled { name: ours.name, blocks, during_faults: DuringFaults { committed, arrived } }
 }
 
 /// A count over another, to two places.
@@ -483,12 +483,16 @@ fn table(work: &Work, subjects: &[Subject]) -> String {
     commits(&mut text, "commits of 8 blocks", &work.groups, subjects, |subject| subject.groups);
     let distinct = work.distinct() as usize;
     heading(&mut text, &format!("{distinct} dirty blocks brought to the disk"), AFTERWARDS);
-    for Subject { name, drained, trouble, .. } in subjects {
+    for Subject { name, drained, during_faults, .. } in subjects {
         let (bytes, memory) = (each(drained.disk_bytes, distinct), each(drained.memory.bytes, distinct));
         let (writes, flushes) = (drained.disk_writes, drained.disk_flushes);
-        let committed = format!("{} of {}", trouble.committed, work.trouble.len());
-        writeln!(text, "| {name} | {bytes} | {writes} | {flushes} | {memory} | {committed} | {} |", trouble.arrived)
-            .unwrap();
+        let committed = format!("{} of {}", during_faults.committed, work.during_faults.len());
+        writeln!(
+            text,
+            "| {name} | {bytes} | {writes} | {flushes} | {memory} | {committed} | {} |",
+            during_faults.arrived
+        )
+        .unwrap();
     }
     text
 }
@@ -514,7 +518,7 @@ fn filled_table(work: &Work, filled: &[Filled]) -> String {
     let mut text = String::new();
     let title = format!("{} blocks, a disk that fails", work.filling.len());
     heading(&mut text, &title, "room for | commits taken | found on the mended disk");
-    for Filled { name, blocks, trouble: Trouble { committed, arrived } } in filled {
+    for Filled { name, blocks, during_faults: DuringFaults { committed, arrived } } in filled {
         writeln!(text, "| {name} | {blocks} | {committed} | {arrived} |").unwrap();
     }
     text
@@ -537,8 +541,12 @@ fn the_same_writes_through_linuxs_caches_and_ours() {
     announce(&table(&work, &subjects));
     let theirs = filled(&peers[0], &work, &said);
     let ours = fill_ours(theirs.blocks, &work);
-    assert!(theirs.trouble.arrived >= theirs.trouble.committed);
-    assert_eq!((ours.trouble.committed, ours.trouble.arrived), (ours.blocks, ours.blocks), "all the room there is");
+    assert!(theirs.during_faults.arrived >= theirs.during_faults.committed);
+    assert_eq!(
+        (ours.during_faults.committed, ours.during_faults.arrived),
+        (ours.blocks, ours.blocks),
+        "all the room there is"
+    );
     announce(&filled_table(&work, &[theirs, ours]));
     subjects.iter().for_each(|subject| assert_kept(subject, &work));
     let [mapped, as_disk, bcache, by_block, transactions] = &subjects[..] else { panic!("five systems") };
@@ -570,7 +578,7 @@ fn assert_kept(subject: &Subject, work: &Work) {
     let disk_bytes: u64 =
         [subject.singles, subject.groups, subject.drained].iter().map(|counts| counts.disk_bytes).sum();
     assert!(disk_bytes >= work.distinct() * BLOCK_BYTES, "{}: {disk_bytes} bytes", subject.name);
-    let Trouble { committed, arrived } = subject.trouble;
+    let DuringFaults { committed, arrived } = subject.during_faults;
     assert!(arrived >= committed, "{}: {committed} acknowledged while the disk failed, {arrived} kept", subject.name);
 }
 
@@ -589,5 +597,5 @@ fn assert_apart_from_the_disk(ours: &Subject, work: &Work) {
         assert_eq!((counts.disk_writes, counts.disk_flushes), (0, 0), "{}", ours.name);
     }
     assert_eq!(ours.drained.disk_bytes, work.distinct() * BLOCK_BYTES, "{}", ours.name);
-    assert_eq!(ours.trouble.committed, work.trouble.len(), "{}", ours.name);
+    assert_eq!(ours.during_faults.committed, work.during_faults.len(), "{}", ours.name);
 }

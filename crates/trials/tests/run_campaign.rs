@@ -7,7 +7,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Stdio};
-use tidegate_trials::run::{CROWD, STEPPER, Stand, Steps};
+use tidegate_trials::run::{CROWD, STEPPER, Steps, Testbed};
 
 const SEED: u64 = 7;
 
@@ -37,8 +37,8 @@ fn program_of(run: &Child) -> rustix::process::Pid {
 }
 
 impl Running {
-    fn start(stand: &Stand, steps: &Steps, how: Option<&str>) -> Running {
-        let mut run = stand.run();
+    fn start(testbed: &Testbed, steps: &Steps, how: Option<&str>) -> Running {
+        let mut run = testbed.run();
         run.arg(STEPPER.build().unwrap()).args(steps.arguments()).args(how);
         let mut run = run.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut said = BufReader::new(run.stdout.take().unwrap());
@@ -94,13 +94,13 @@ fn no_write_that_is_a_sync_is_lost_whoever_is_killed() {
 /// Each round of kills has the stepper write in another one of these ways.
 fn lose_nothing(ways: &[Option<&str>]) {
     let rounds = std::env::var("TIDEGATE_KILLS").map_or(16, |rounds| rounds.parse().expect("a number of rounds"));
-    let stand = Stand::new();
+    let testbed = Testbed::new();
     let mut steps = Steps::new(SEED);
     let (mut lost_blocks, mut power_cuts) = (0, 0);
     for round in 0..rounds {
         let victim = VICTIMS[round % VICTIMS.len()];
         let how = ways[round / VICTIMS.len() % ways.len()];
-        let mut running = Running::start(&stand, &steps, how);
+        let mut running = Running::start(&testbed, &steps, how);
         let mut done = running.steps(20 + (round as u64 * 37) % 90, steps.done + 1);
         running.kill(victim);
         if let Victim::Supervisor = victim {
@@ -110,14 +110,14 @@ fn lose_nothing(ways: &[Option<&str>]) {
         done = running.steps(u64::MAX, done);
         steps.advance(done);
         if let Victim::Everything = victim {
-            lost_blocks += stand.cut_the_power();
+            lost_blocks += testbed.cut_the_power();
             power_cuts += 1;
-            let recovered = stand.recover().output().unwrap();
+            let recovered = testbed.recover().output().unwrap();
             let said = String::from_utf8_lossy(&recovered.stderr).into_owned();
             assert!(recovered.status.success(), "round {round}: {said}{}", String::from_utf8_lossy(&recovered.stdout));
         }
         for (number, name) in Steps::NAMES.into_iter().enumerate() {
-            let found = fs::read(stand.root().join(name)).unwrap();
+            let found = fs::read(testbed.root().join(name)).unwrap();
             steps.allows(number, &found).unwrap_or_else(|wrong| panic!("round {round}, {victim:?} killed: {wrong}"));
         }
     }
@@ -152,11 +152,11 @@ fn notes(path: &Path) -> Vec<(u64, u64)> {
 
 #[test]
 fn what_threads_synced_beside_each_other_is_there_after_the_power_failed() {
-    let stand = Stand::new();
-    let (file, noted) = (stand.root().join("crowd"), stand.folder().join("notes"));
+    let testbed = Testbed::new();
+    let (file, noted) = (testbed.root().join("crowd"), testbed.folder().join("notes"));
     let mut lost = 0;
     for round in 1..=8_u64 {
-        let mut run = stand.run();
+        let mut run = testbed.run();
         let before = round * NUMBERS;
         run.arg(CROWD.build().unwrap()).arg(&file).arg(&noted).args([THREADS.to_string(), before.to_string()]);
         let mut run = run.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
@@ -166,8 +166,8 @@ fn what_threads_synced_beside_each_other_is_there_after_the_power_failed() {
         run.kill().unwrap();
         rustix::process::kill_process(program, rustix::process::Signal::KILL).unwrap();
         run.wait().unwrap();
-        lost += stand.cut_the_power();
-        let recovered = stand.recover().output().unwrap();
+        lost += testbed.cut_the_power();
+        let recovered = testbed.recover().output().unwrap();
         assert!(recovered.status.success(), "{}", String::from_utf8_lossy(&recovered.stderr));
         let bytes = fs::read(&file).unwrap();
         for (place, (synced, begun)) in notes(&noted).into_iter().enumerate() {

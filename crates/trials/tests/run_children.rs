@@ -5,7 +5,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
-use tidegate_trials::run::{CHILDREN, Stand};
+use tidegate_trials::run::{CHILDREN, Testbed};
 
 /// Places of the file, their bytes, and how far they are apart.
 const PLACES: usize = 3;
@@ -32,8 +32,8 @@ fn told(said: impl BufRead) -> [u64; PLACES] {
 
 /// Runs the program to its end, has the power fail, and looks for what was synced.
 fn nothing_is_lost(how: &str, syncs: &str) {
-    let stand = Stand::new();
-    let mut run = stand.run();
+    let testbed = Testbed::new();
+    let mut run = testbed.run();
     run.arg(CHILDREN.build().unwrap()).args([how, syncs]).stdin(Stdio::null()).stdout(Stdio::piped());
     let mut run = run.stderr(Stdio::inherit()).spawn().unwrap();
     let told = told(BufReader::new(run.stdout.take().unwrap()));
@@ -41,12 +41,12 @@ fn nothing_is_lost(how: &str, syncs: &str) {
     run.kill().unwrap();
     rustix::process::kill_process(program, rustix::process::Signal::KILL).unwrap();
     run.wait().unwrap();
-    let held = fs::read_to_string(stand.journal()).unwrap().contains("/root/file\"");
+    let held = fs::read_to_string(testbed.journal()).unwrap().contains("/root/file\"");
     assert!(held, "{how}, {syncs}: the file was never held");
-    let lost = stand.cut_the_power();
-    let recovered = stand.recover().output().unwrap();
+    let lost = testbed.cut_the_power();
+    let recovered = testbed.recover().output().unwrap();
     assert!(recovered.status.success(), "{how}, {syncs}: {}", String::from_utf8_lossy(&recovered.stderr));
-    let bytes = fs::read(stand.root().join("file")).unwrap();
+    let bytes = fs::read(testbed.root().join("file")).unwrap();
     let found: Vec<Vec<u64>> = (0..PLACES)
         .map(|place| {
             let words = bytes[place * STRIDE..][..PLACE_BYTES].as_chunks::<8>().0;

@@ -9,7 +9,7 @@ use std::fs;
 use std::io::Read;
 use std::path::PathBuf;
 use std::process::Stdio;
-use tidegate_trials::run::{Mounted, Stand, WRITERS, empty_file_system, kill_all};
+use tidegate_trials::run::{Mounted, Testbed, WRITERS, empty_file_system, kill_all};
 use tidegate_trials::sectors::Dice;
 
 /// Power cuts that CI runs.
@@ -25,10 +25,10 @@ const IMAGE_BYTES: u64 = 64 << 20;
 
 /// What is written for certain: of each process the numbers of its places, and how many lines it
 /// has appended.
-type Told = Vec<[u64; PLACES + 1]>;
+type Reported = Vec<[u64; PLACES + 1]>;
 
 /// The greatest of what the packets say.
-fn told(packets: &[u8], processes: usize) -> Told {
+fn told(packets: &[u8], processes: usize) -> Reported {
     let mut told = vec![[0; PLACES + 1]; processes];
     for packet in packets.chunks_exact(processes * (PLACES + 1) * 8) {
         let words = packet.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
@@ -38,7 +38,7 @@ fn told(packets: &[u8], processes: usize) -> Told {
 }
 
 /// What is not there of what was told.
-fn missing(bytes: &[u8], told: &Told) -> Vec<String> {
+fn missing(bytes: &[u8], told: &Reported) -> Vec<String> {
     let words =
         |bytes: &[u8]| -> Vec<u64> { bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect() };
     let mut missing = Vec::new();
@@ -65,20 +65,20 @@ fn missing(bytes: &[u8], told: &Told) -> Vec<String> {
 /// One life and its power cut; how many syncs were told of.
 fn cut(seed: u64) -> usize {
     let mut dice = Dice::new(seed);
-    let stand = Stand::new();
-    let (image, copy): (PathBuf, PathBuf) = (stand.folder().join("image"), stand.folder().join("copy"));
+    let testbed = Testbed::new();
+    let (image, copy): (PathBuf, PathBuf) = (testbed.folder().join("image"), testbed.folder().join("copy"));
     let processes = 2 + dice.below(4) as usize;
     empty_file_system(&image, IMAGE_BYTES);
-    let root = stand.root();
+    let root = testbed.root();
     let mounted = Mounted::new(&image, &root);
-    let mut command = stand.run();
+    let mut command = testbed.run();
     command.arg(WRITERS.build().unwrap()).arg("file").arg(processes.to_string()).arg(seed.to_string());
     let mut run = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
     let mut said = run.stdout.take().unwrap();
     let mut packets = vec![0; processes * (PLACES + 1) * 8 * (50 + dice.below(4000) as usize)];
     let (first, rest) = packets.split_at_mut(processes * (PLACES + 1) * 8 * 40);
     said.read_exact(first).unwrap();
-    let status = stand.status().output().unwrap();
+    let status = testbed.status().output().unwrap();
     said.read_exact(rest).unwrap();
     kill_all(&mut run);
     fs::copy(&image, &copy).unwrap();
@@ -88,9 +88,9 @@ fn cut(seed: u64) -> usize {
     let mounted = Mounted::new(&copy, &root);
     let told = told(&packets, processes);
     let lost = missing(&fs::read(root.join("file")).unwrap(), &told).len();
-    stand.change_boot();
-    stand.leave_files_alone();
-    let recovered = stand.recover().output().unwrap();
+    testbed.change_boot();
+    testbed.leave_files_alone();
+    let recovered = testbed.recover().output().unwrap();
     assert!(recovered.status.success(), "seed {seed}: {}", String::from_utf8_lossy(&recovered.stderr));
     let missing = missing(&fs::read(root.join("file")).unwrap(), &told);
     let syncs = packets.len() / (processes * (PLACES + 1) * 8);

@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use tidegate_trials::artefacts::run;
-use tidegate_trials::run::{FAILING, Stand};
+use tidegate_trials::run::{FAILING, Testbed};
 
 /// What the disk is large while it works, and while writes to most of the file fail.
 const WHOLE: u64 = 64 << 20;
@@ -140,9 +140,9 @@ fn started(command: &mut Command) -> Child {
 
 #[test]
 fn the_disk_of_this_test_fails() {
-    let stand = Stand::new();
-    let disk = Disk::made(stand.folder().join("image"), &stand.root());
-    let mut child = started(program().current_dir(stand.root()));
+    let testbed = Testbed::new();
+    let disk = Disk::made(testbed.folder().join("image"), &testbed.root());
+    let mut child = started(program().current_dir(testbed.root()));
     let mut said = Said::by(&mut child);
     said.many_well();
     disk.resize(SHORT);
@@ -165,9 +165,9 @@ fn numbers(path: &Path) -> Vec<Option<u64>> {
 
 /// Has the disk fail, and be mended if so, and then the power.
 fn failed(is_mended: bool) {
-    let stand = Stand::new();
-    let mut disk = Disk::made(stand.folder().join("image"), &stand.root());
-    let mut command = stand.run();
+    let testbed = Testbed::new();
+    let mut disk = Disk::made(testbed.folder().join("image"), &testbed.root());
+    let mut command = testbed.run();
     let alone = program();
     command.arg(alone.get_program()).args(alone.get_args());
     let mut run = started(&mut command);
@@ -188,13 +188,13 @@ fn failed(is_mended: bool) {
     run.wait().unwrap();
     while said.next().is_some() {}
     disk = disk.after_power_cut();
-    stand.change_boot();
-    stand.leave_files_alone();
-    let recovered = stand.recover().output().unwrap();
+    testbed.change_boot();
+    testbed.leave_files_alone();
+    let recovered = testbed.recover().output().unwrap();
     let told = String::from_utf8_lossy(&recovered.stderr).into_owned();
     let salvaged =
-        fs::read_dir(stand.folder().join("pool.salvaged")).into_iter().flatten().map(|file| file.unwrap().path());
-    let found: Vec<_> = salvaged.chain([stand.root().join("file")]).map(|path| numbers(&path)).collect();
+        fs::read_dir(testbed.folder().join("pool.salvaged")).into_iter().flatten().map(|file| file.unwrap().path());
+    let found: Vec<_> = salvaged.chain([testbed.root().join("file")]).map(|path| numbers(&path)).collect();
     println!("mended: {is_mended}; synced {:?}, tried {:?}, found {found:?}", said.synced, said.tried);
     for place in 0..PLACES {
         let allowed = said.synced[place]..=said.tried[place] + PLACES as u64;

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use tidegate_layout::kept::STRIP_BYTES;
-use tidegate_trials::run::{APPENDER, Mounted, Stand, empty_file_system, kill_all, wait_for_next_second};
+use tidegate_trials::run::{APPENDER, Mounted, Testbed, empty_file_system, kill_all, wait_for_next_second};
 use tidegate_trials::served::{program, until};
 
 /// Lines that are synced before anything is killed: the first few syncs are the kernel's.
@@ -28,8 +28,8 @@ fn assert_has_lines(path: &Path, lines: u64) {
 
 /// A run of the appender that has said that so many lines are synced; with `limit` it appends no
 /// more than that.
-fn appending(stand: &Stand, file: &Path, limit: bool) -> (Child, impl BufRead + use<>) {
-    let mut run = stand.run();
+fn appending(testbed: &Testbed, file: &Path, limit: bool) -> (Child, impl BufRead + use<>) {
+    let mut run = testbed.run();
     run.arg(APPENDER.build().unwrap()).arg(file).args(limit.then(|| LINES.to_string()));
     run.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut run = run.spawn().unwrap();
@@ -65,21 +65,21 @@ fn kill(pid: rustix::process::Pid) {
 
 /// As if the power had failed while the pool was what it is: another boot, and a file that has no
 /// more than its disk got first.
-fn cut_the_power(stand: &Stand, file: &Path, durable: u64) {
-    stand.change_boot();
+fn cut_the_power(testbed: &Testbed, file: &Path, durable: u64) {
+    testbed.change_boot();
     fs::File::options().write(true).open(file).unwrap().set_len(durable).unwrap();
 }
 
 #[test]
 fn a_killed_program_loses_nothing_and_its_end_is_told() {
-    let stand = Stand::new();
-    let file = stand.root().join("log");
-    let (mut run, mut said) = appending(&stand, &file, false);
+    let testbed = Testbed::new();
+    let file = testbed.root().join("log");
+    let (mut run, mut said) = appending(&testbed, &file, false);
     kill(program_of(&run));
     let lines = synced(&mut said, u64::MAX).max(LINES);
     assert_eq!(run.wait().unwrap().code(), Some(128 + 9));
     assert_has_lines(&file, lines);
-    assert!(!stand.journal().exists(), "the run ended well");
+    assert!(!testbed.journal().exists(), "the run ended well");
 }
 
 /// More lines than a strip has room for.
@@ -87,9 +87,9 @@ const LINES_OF_A_STRIP: u64 = STRIP_BYTES / 32;
 
 #[test]
 fn a_program_goes_on_without_its_supervisor_by_the_kernel() {
-    let stand = Stand::new();
-    let file = stand.root().join("log");
-    let (mut run, mut said) = appending(&stand, &file, false);
+    let testbed = Testbed::new();
+    let file = testbed.root().join("log");
+    let (mut run, mut said) = appending(&testbed, &file, false);
     let program = program_of(&run);
     run.kill().unwrap();
     run.wait().unwrap();
@@ -98,12 +98,12 @@ fn a_program_goes_on_without_its_supervisor_by_the_kernel() {
     let later = fs::metadata(&file).unwrap().len() / line(0).len() as u64 + LINES_OF_A_STRIP;
     assert_eq!(synced(&mut said, later), later);
     kill(program);
-    let journal = fs::read_to_string(stand.journal()).unwrap();
+    let journal = fs::read_to_string(testbed.journal()).unwrap();
     assert!(journal.contains("\nvoid "), "what was kept is older than what the file has: {journal}");
     // Nothing of what was kept may come back over what the kernel synced since.
-    cut_the_power(&stand, &file, 13);
-    stand.leave_files_alone();
-    assert!(stand.run().arg("true").status().unwrap().success());
+    cut_the_power(&testbed, &file, 13);
+    testbed.leave_files_alone();
+    assert!(testbed.run().arg("true").status().unwrap().success());
     assert_eq!(fs::metadata(&file).unwrap().len(), 13);
 }
 
@@ -125,9 +125,9 @@ fn wait_for_rest(pid: rustix::process::Pid, file: &Path) {
 
 /// Fills both strips of a file, and has the power fail; how many records only the pool had then.
 fn records_lost_of_both_strips() -> u64 {
-    let stand = Stand::new();
-    let file = stand.root().join("log");
-    let (mut run, mut said) = appending(&stand, &file, false);
+    let testbed = Testbed::new();
+    let file = testbed.root().join("log");
+    let (mut run, mut said) = appending(&testbed, &file, false);
     let program = program_of(&run);
     // It absorbs nothing from now on: the program goes on with its other strip, until that is full
     // too.
@@ -139,8 +139,8 @@ fn records_lost_of_both_strips() -> u64 {
     run.kill().unwrap();
     run.wait().unwrap();
     let lines = reader.join().unwrap().max(LINES);
-    let lost = stand.cut_the_power();
-    let recovery = stand.run().arg("true").output().unwrap();
+    let lost = testbed.cut_the_power();
+    let recovery = testbed.run().arg("true").output().unwrap();
     assert!(recovery.status.success(), "{}", String::from_utf8_lossy(&recovery.stderr));
     assert_has_lines(&file, lines);
     lost
@@ -153,34 +153,34 @@ fn what_lies_on_both_strips_comes_back_after_a_power_cut() {
     assert!(on_both, "one strip had room for what was lost in each of {ROUNDS} pools");
 }
 
-/// Removes the socket by which programs reach the supervisor that runs in `stand`.
-fn remove_socket(stand: &Stand) {
-    let entries = fs::read_dir(stand.folder()).unwrap().map(|entry| entry.unwrap().path());
+/// Removes the socket by which programs reach the supervisor that runs in `testbed`.
+fn remove_socket(testbed: &Testbed) {
+    let entries = fs::read_dir(testbed.folder()).unwrap().map(|entry| entry.unwrap().path());
     let folder = entries.into_iter().find(|path| path.to_string_lossy().contains("tidegate-run-"));
     fs::remove_file(folder.expect("a run has a folder").join("socket")).unwrap();
 }
 
 #[test]
 fn a_supervisor_promises_nothing_more_when_a_program_cannot_reach_it() {
-    let stand = Stand::new();
-    let (file, appender) = (stand.root().join("log"), APPENDER.build().unwrap());
-    let mut run = stand.run();
+    let testbed = Testbed::new();
+    let (file, appender) = (testbed.root().join("log"), APPENDER.build().unwrap());
+    let mut run = testbed.run();
     run.arg(&appender).arg(&file).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut run = run.spawn().unwrap();
     let mut said = BufReader::new(run.stdout.take().unwrap());
     synced(&mut said, LINES);
     let program = program_of(&run);
-    remove_socket(&stand);
+    remove_socket(&testbed);
     let environment = fs::read(format!("/proc/{}/environ", program.as_raw_nonzero())).unwrap();
     let variables = String::from_utf8(environment).unwrap();
     let mut other = Command::new(&appender);
-    other.arg(stand.root().join("other")).arg(LINES.to_string());
+    other.arg(testbed.root().join("other")).arg(LINES.to_string());
     other.env_clear().envs(variables.split('\0').filter_map(|variable| variable.split_once('=')));
     let mut other = other.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
     synced(&mut BufReader::new(other.stdout.take().unwrap()), LINES);
     other.kill().unwrap();
     other.wait().unwrap();
-    let journal = fs::read_to_string(stand.journal()).unwrap();
+    let journal = fs::read_to_string(testbed.journal()).unwrap();
     let place = |what: &str| journal.find(what).expect("it stands in the journal");
     assert!(place("\nstop ") < place("\nvoid "), "{journal}");
     let later = fs::metadata(&file).unwrap().len() / line(0).len() as u64 + 1;
@@ -196,16 +196,16 @@ fn a_supervisor_promises_nothing_more_when_a_program_cannot_reach_it() {
 /// A pool that was left with lines in it that the disk may not have, and what the next run says.
 /// All lines lie in one block. None: the disk was brought up to date before the supervisor could be
 /// killed, so nothing was lost.
-fn recovered(stand: &Stand, file: &Path, meanwhile: impl FnOnce()) -> Option<String> {
-    let (mut run, _said) = appending(stand, file, true);
+fn recovered(testbed: &Testbed, file: &Path, meanwhile: impl FnOnce()) -> Option<String> {
+    let (mut run, _said) = appending(testbed, file, true);
     let program = program_of(&run);
     run.kill().unwrap();
     run.wait().unwrap();
     kill(program);
     // Its first syncs were the kernel's; the disk may have no more.
-    cut_the_power(stand, file, line(0).len() as u64 * 6);
+    cut_the_power(testbed, file, line(0).len() as u64 * 6);
     meanwhile();
-    let recovery = stand.run().arg("true").output().unwrap();
+    let recovery = testbed.run().arg("true").output().unwrap();
     let said = String::from_utf8_lossy(&recovery.stderr).into_owned();
     assert!(recovery.status.success(), "{said}");
     said.contains("what was synced to").then_some(said)
@@ -217,9 +217,9 @@ const ROUNDS: u32 = 50;
 #[test]
 fn what_a_power_cut_took_from_the_file_comes_back_from_the_pool() {
     let came_back = (0..ROUNDS).any(|_| {
-        let stand = Stand::new();
-        let file = stand.root().join("log");
-        let said = recovered(&stand, &file, || stand.leave_files_alone());
+        let testbed = Testbed::new();
+        let file = testbed.root().join("log");
+        let said = recovered(&testbed, &file, || testbed.leave_files_alone());
         if said.is_some() {
             assert_has_lines(&file, LINES);
         }
@@ -231,15 +231,15 @@ fn what_a_power_cut_took_from_the_file_comes_back_from_the_pool() {
 #[test]
 fn what_was_kept_of_a_file_that_is_another_one_is_put_aside() {
     let put_aside = (0..ROUNDS).any(|_| {
-        let stand = Stand::new();
-        let file = stand.root().join("log");
+        let testbed = Testbed::new();
+        let file = testbed.root().join("log");
         let replace = || {
             fs::remove_file(&file).unwrap();
             fs::write(&file, "another one").unwrap();
         };
-        let Some(said) = recovered(&stand, &file, replace) else { return false };
+        let Some(said) = recovered(&testbed, &file, replace) else { return false };
         assert_eq!(fs::read_to_string(&file).unwrap(), "another one");
-        let salvaged: Vec<_> = fs::read_dir(stand.folder().join("pool.salvaged")).unwrap().collect();
+        let salvaged: Vec<_> = fs::read_dir(testbed.folder().join("pool.salvaged")).unwrap().collect();
         assert_eq!(salvaged.len(), 1, "{said}");
         let text = fs::read_to_string(salvaged[0].as_ref().unwrap().path()).unwrap();
         assert!(text.ends_with(&line(LINES - 1)));
@@ -251,13 +251,13 @@ fn what_was_kept_of_a_file_that_is_another_one_is_put_aside() {
 #[test]
 fn what_a_pool_on_a_disk_has_is_put_aside_after_a_power_cut() {
     let put_aside = (0..ROUNDS).any(|_| {
-        let stand = Stand::new();
-        let file = stand.root().join("log");
+        let testbed = Testbed::new();
+        let file = testbed.root().join("log");
         let durable = line(0).repeat(6);
-        let Some(said) = recovered(&stand, &file, || stand.change_boot_of("disk-file")) else { return false };
+        let Some(said) = recovered(&testbed, &file, || testbed.change_boot_of("disk-file")) else { return false };
         assert_eq!(fs::metadata(&file).unwrap().len(), durable.len() as u64, "the file may be newer than such a pool");
         assert!(said.contains("may be newer than what the pool has of it"), "{said}");
-        assert_eq!(fs::read_dir(stand.folder().join("pool.salvaged")).unwrap().count(), 1);
+        assert_eq!(fs::read_dir(testbed.folder().join("pool.salvaged")).unwrap().count(), 1);
         true
     });
     assert!(put_aside, "nothing was left in any of {ROUNDS} pools");
@@ -266,26 +266,27 @@ fn what_a_pool_on_a_disk_has_is_put_aside_after_a_power_cut() {
 #[test]
 fn a_file_that_was_written_since_the_power_came_back_is_left_alone() {
     let put_aside = (0..ROUNDS).any(|_| {
-        let stand = Stand::new();
-        let file = stand.root().join("log");
+        let testbed = Testbed::new();
+        let file = testbed.root().join("log");
         // In place: the same inode, with a new time.
-        let Some(said) = recovered(&stand, &file, || fs::write(&file, "begun anew").unwrap()) else { return false };
+        let Some(said) = recovered(&testbed, &file, || fs::write(&file, "begun anew").unwrap()) else { return false };
         assert_eq!(fs::read_to_string(&file).unwrap(), "begun anew");
         assert!(said.contains("was written since the power came back"), "{said}");
-        assert_eq!(fs::read_dir(stand.folder().join("pool.salvaged")).unwrap().count(), 1);
+        assert_eq!(fs::read_dir(testbed.folder().join("pool.salvaged")).unwrap().count(), 1);
         true
     });
     assert!(put_aside, "nothing was left in any of {ROUNDS} pools");
 }
 
-/// A stand in which `files` below the root were appended to, and the power cut took lines from all
-/// of them that only the pool has; in one of [`ROUNDS`]. Beside it what `prepare` made.
-fn lost_lines<T>(files: &[&str], prepare: impl Fn(&Stand) -> T) -> (Stand, T) {
+/// A testbed in which `files` below the root were appended to, and the power cut took lines from
+/// all of them that only the pool has; in one of [`ROUNDS`]. With it, the value that `prepare`
+/// made.
+fn lost_lines<T>(files: &[&str], prepare: impl Fn(&Testbed) -> T) -> (Testbed, T) {
     let appender = APPENDER.build().unwrap();
     let cut = || {
-        let stand = Stand::new();
-        let prepared = prepare(&stand);
-        let mut run = stand.run();
+        let testbed = Testbed::new();
+        let prepared = prepare(&testbed);
+        let mut run = testbed.run();
         run.args(["sh", "-c", r#"for file; do "$0" "$file" "$LINES" & done; wait"#]).arg(&appender).args(files);
         run.env("LINES", LINES.to_string()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut run = run.spawn().unwrap();
@@ -293,9 +294,9 @@ fn lost_lines<T>(files: &[&str], prepare: impl Fn(&Stand) -> T) -> (Stand, T) {
         let said = BufReader::new(run.stdout.take().unwrap()).lines().map(Result::unwrap);
         assert_eq!(said.filter(|line| *line == last).take(files.len()).count(), files.len());
         kill_all(&mut run);
-        stand.cut_the_power();
-        let is_lost = |file: &&str| fs::read(stand.root().join(file)).unwrap().contains(&0xee);
-        files.iter().all(is_lost).then_some((stand, prepared))
+        testbed.cut_the_power();
+        let is_lost = |file: &&str| fs::read(testbed.root().join(file)).unwrap().contains(&0xee);
+        files.iter().all(is_lost).then_some((testbed, prepared))
     };
     (0..ROUNDS).find_map(|_| cut()).expect("nothing was left in any pool")
 }
@@ -309,10 +310,10 @@ fn said(command: &mut Command, code: i32) -> String {
 }
 
 /// A recovery, and a run, both of which are refused with these words.
-fn assert_refused(stand: &Stand, words: &str) {
-    let mut run = stand.run();
+fn assert_refused(testbed: &Testbed, words: &str) {
+    let mut run = testbed.run();
     run.args(["sh", "-c", "echo it was run"]);
-    for mut command in [stand.recover(), run] {
+    for mut command in [testbed.recover(), run] {
         let said = said(&mut command, 3);
         assert!(said.contains(words) && !said.contains("it was run"), "{said}");
     }
@@ -321,16 +322,16 @@ fn assert_refused(stand: &Stand, words: &str) {
 #[test]
 fn root_writes_to_no_file_that_another_user_names() {
     const NOBODY: u32 = 65534;
-    let (stand, ()) = lost_lines(&["log"], |_| ());
-    let file = stand.root().join("log");
+    let (testbed, ()) = lost_lines(&["log"], |_| ());
+    let file = testbed.root().join("log");
     let before = fs::read(&file).unwrap();
-    for given in [stand.pool(), stand.journal()] {
+    for given in [testbed.pool(), testbed.journal()] {
         chown(&given, Some(NOBODY), None).unwrap();
-        assert_refused(&stand, "it belongs to user 65534");
+        assert_refused(&testbed, "it belongs to user 65534");
         assert_eq!(fs::read(&file).unwrap(), before);
         chown(&given, Some(0), None).unwrap();
     }
-    said(&mut stand.recover(), 0);
+    said(&mut testbed.recover(), 0);
     assert_has_lines(&file, LINES);
 }
 
@@ -339,69 +340,69 @@ const IMAGE_BYTES: u64 = 32 << 20;
 
 #[test]
 fn what_was_synced_to_a_file_system_that_is_not_mounted_stays_in_the_pool_until_it_is() {
-    let image = |stand: &Stand| stand.folder().join("image");
-    let (stand, mounted) = lost_lines(&["log", "disk/log"], |stand| {
-        empty_file_system(&image(stand), IMAGE_BYTES);
-        fs::create_dir(stand.root().join("disk")).unwrap();
-        Mounted::new(&image(stand), &stand.root().join("disk"))
+    let image = |testbed: &Testbed| testbed.folder().join("image");
+    let (testbed, mounted) = lost_lines(&["log", "disk/log"], |testbed| {
+        empty_file_system(&image(testbed), IMAGE_BYTES);
+        fs::create_dir(testbed.root().join("disk")).unwrap();
+        Mounted::new(&image(testbed), &testbed.root().join("disk"))
     });
-    let (disk, file) = (stand.root().join("disk"), stand.root().join("disk/log"));
-    let salvaged = stand.folder().join("pool.salvaged");
+    let (disk, file) = (testbed.root().join("disk"), testbed.root().join("disk/log"));
+    let salvaged = testbed.folder().join("pool.salvaged");
     mounted.unmount();
     let missing = format!("ext4 file system that was mounted at {} is not there", disk.display());
     for beneath in [None, Some("another one")] {
         beneath.iter().for_each(|text| fs::write(&file, text).unwrap());
-        assert_refused(&stand, &missing);
+        assert_refused(&testbed, &missing);
         assert_eq!(fs::read_to_string(&file).ok().as_deref(), beneath);
-        assert_has_lines(&stand.root().join("log"), LINES);
+        assert_has_lines(&testbed.root().join("log"), LINES);
     }
-    let other = stand.folder().join("other");
+    let other = testbed.folder().join("other");
     empty_file_system(&other, IMAGE_BYTES);
     let other = Mounted::new(&other, &disk);
-    assert_refused(&stand, &missing);
+    assert_refused(&testbed, &missing);
     other.unmount();
-    assert!(!salvaged.exists() && stand.journal().exists());
-    let (pool, journal) = (stand.folder().join("gone"), stand.folder().join("gone.holds"));
-    fs::copy(stand.pool(), &pool).unwrap();
-    fs::copy(stand.journal(), &journal).unwrap();
+    assert!(!salvaged.exists() && testbed.journal().exists());
+    let (pool, journal) = (testbed.folder().join("gone"), testbed.folder().join("gone.holds"));
+    fs::copy(testbed.pool(), &pool).unwrap();
+    fs::copy(testbed.journal(), &journal).unwrap();
     said(Command::new(program()).arg("recover").arg(&pool).arg("--force"), 3);
-    assert_eq!(fs::read_dir(stand.folder().join("gone.salvaged")).unwrap().count(), 1);
+    assert_eq!(fs::read_dir(testbed.folder().join("gone.salvaged")).unwrap().count(), 1);
     assert!(!journal.exists(), "nothing is left in that pool");
     fs::remove_file(&file).unwrap();
-    let _mounted = Mounted::new(&image(&stand), &disk);
+    let _mounted = Mounted::new(&image(&testbed), &disk);
     // What somebody makes of the file that was brought is his.
-    fs::write(stand.root().join("log"), "begun anew").unwrap();
-    said(&mut stand.recover(), 0);
+    fs::write(testbed.root().join("log"), "begun anew").unwrap();
+    said(&mut testbed.recover(), 0);
     assert_has_lines(&file, LINES);
-    assert_eq!(fs::read_to_string(stand.root().join("log")).unwrap(), "begun anew");
-    assert!(!salvaged.exists() && !stand.journal().exists());
+    assert_eq!(fs::read_to_string(testbed.root().join("log")).unwrap(), "begun anew");
+    assert!(!salvaged.exists() && !testbed.journal().exists());
 }
 
 #[test]
 fn a_file_that_a_clock_that_was_behind_has_changed_is_doubtful_and_left_alone() {
     for runs in [false, true] {
         let put_aside = (0..ROUNDS).any(|_| {
-            let stand = Stand::new();
-            let file = stand.root().join("log");
-            let (mut run, _said) = appending(&stand, &file, true);
+            let testbed = Testbed::new();
+            let file = testbed.root().join("log");
+            let (mut run, _said) = appending(&testbed, &file, true);
             let program = program_of(&run);
             run.kill().unwrap();
             run.wait().unwrap();
             kill(program);
             fs::write(&file, "written since the power came back").unwrap();
-            stand.change_boot();
-            stand.set_back_the_clock();
+            testbed.change_boot();
+            testbed.set_back_the_clock();
             wait_for_next_second();
-            let mut recovery = if runs { stand.run_after_boot("true") } else { stand.recover_after_boot() };
+            let mut recovery = if runs { testbed.run_after_boot("true") } else { testbed.recover_after_boot() };
             let recovery = recovery.output().unwrap();
             let said = [recovery.stdout, recovery.stderr].map(|said| String::from_utf8_lossy(&said).into_owned());
             assert_eq!(fs::read_to_string(&file).unwrap(), "written since the power came back");
-            let Ok(mut salvaged) = fs::read_dir(stand.folder().join("pool.salvaged")) else { return false };
+            let Ok(mut salvaged) = fs::read_dir(testbed.folder().join("pool.salvaged")) else { return false };
             assert_eq!(recovery.status.code(), Some(3), "{said:?}");
             assert!(said.concat().contains("is doubtful: it was last changed before it was held"), "{said:?}");
             let kept = fs::read_to_string(salvaged.next().unwrap().unwrap().path()).unwrap();
             assert!(kept.ends_with(&line(LINES - 1)), "{kept}");
-            assert!(stand.run().arg("true").status().unwrap().success(), "the next run goes on");
+            assert!(testbed.run().arg("true").status().unwrap().success(), "the next run goes on");
             true
         });
         assert!(put_aside, "nothing was left in any of {ROUNDS} pools");
@@ -410,12 +411,12 @@ fn a_file_that_a_clock_that_was_behind_has_changed_is_doubtful_and_left_alone() 
 
 #[test]
 fn a_run_tells_what_it_is_doing() {
-    let stand = Stand::new();
-    let nobody = stand.status().output().unwrap();
+    let testbed = Testbed::new();
+    let nobody = testbed.status().output().unwrap();
     assert_eq!(nobody.status.code(), Some(3));
-    let file = stand.root().join("log");
-    let (mut run, _said) = appending(&stand, &file, true);
-    let status = stand.status().output().unwrap();
+    let file = testbed.root().join("log");
+    let (mut run, _said) = appending(&testbed, &file, true);
+    let status = testbed.status().output().unwrap();
     let said = String::from_utf8_lossy(&status.stdout).into_owned();
     kill(program_of(&run));
     run.wait().unwrap();
@@ -423,6 +424,6 @@ fn a_run_tells_what_it_is_doing() {
     let kept = said.split("\"kept\":").nth(1).and_then(|rest| rest.split(',').next());
     assert!(kept.is_some_and(|kept| kept.parse::<u64>().unwrap() > LINES / 2), "{said}");
     assert!(said.contains(file.to_str().unwrap()) && said.contains("\"strip_bytes\":"), "{said}");
-    let after = stand.status().output().unwrap();
+    let after = testbed.status().output().unwrap();
     assert!(String::from_utf8_lossy(&after.stderr).contains("no-run"));
 }

@@ -6,7 +6,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::process::Stdio;
-use tidegate_trials::run::{MOVER, Mounted, Stand, empty_file_system, kill_all};
+use tidegate_trials::run::{MOVER, Mounted, Testbed, empty_file_system, kill_all};
 
 /// Of the file system.
 const IMAGE_BYTES: u64 = 32 << 20;
@@ -22,11 +22,11 @@ fn number_in(bytes: &[u8]) -> u64 {
 
 /// One life and its power cut; whether anything only the pool had was brought back.
 fn cut(how: &str, path: &str) -> bool {
-    let stand = Stand::new();
-    let (image, copy, root) = (stand.folder().join("image"), stand.folder().join("copy"), stand.root());
+    let testbed = Testbed::new();
+    let (image, copy, root) = (testbed.folder().join("image"), testbed.folder().join("copy"), testbed.root());
     empty_file_system(&image, IMAGE_BYTES);
     let mounted = Mounted::new(&image, &root);
-    let mut command = stand.run();
+    let mut command = testbed.run();
     command.arg(MOVER.build().unwrap()).arg(how).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
     let mut run = command.spawn().unwrap();
     let mut said = BufReader::new(run.stdout.take().unwrap());
@@ -41,9 +41,9 @@ fn cut(how: &str, path: &str) -> bool {
     let last: u64 = line.rsplit_once('\n').unwrap().0.lines().last().unwrap().parse().unwrap();
     drop(mounted);
     let mounted = Mounted::new(&copy, &root);
-    stand.change_boot();
-    stand.leave_files_alone();
-    let recovered = stand.recover().output().unwrap();
+    testbed.change_boot();
+    testbed.leave_files_alone();
+    let recovered = testbed.recover().output().unwrap();
     let said = String::from_utf8_lossy(&recovered.stdout).into_owned();
     assert!(recovered.status.success(), "{how}: {said}");
     assert!(number_in(&fs::read(root.join(path)).unwrap()) >= last, "{how}: {said}");

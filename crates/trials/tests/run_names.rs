@@ -2,7 +2,7 @@
 //! `tidegate run`, which holds the journal's name: program and supervisor are killed at any
 //! instant, the files put back to what a disk may have had, and after recovery every transaction
 //! that was committed is there. `TIDEGATE_CUTS` gives more power cuts than CI runs, `TIDEGATE_SEED`
-//! the first stand's seed.
+//! the first testbed's seed.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use std::fs;
@@ -10,10 +10,10 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use tidegate_trials::artefacts::run;
-use tidegate_trials::run::{COMMITTER, Lost, Stand, kill_all, wait_for_next_second};
+use tidegate_trials::run::{COMMITTER, Lost, Testbed, kill_all, wait_for_next_second};
 use tidegate_trials::sectors::Dice;
 
-/// Power cuts of one stand, and stands that CI runs.
+/// Power cuts of one testbed, and testbeds that CI runs.
 const CUTS: u64 = 8;
 const STANDS: u64 = 4;
 /// Stands side by side: each waits for the clock's next second between a cut and its recovery.
@@ -33,8 +33,8 @@ struct How {
 }
 
 /// A database that is committed to, and what is known of it.
-struct Site {
-    stand: Stand,
+struct Campaign {
+    testbed: Testbed,
     how: How,
     dice: Dice,
     /// The last transaction that was found.
@@ -45,18 +45,18 @@ struct Site {
     lost: Lost,
 }
 
-impl Site {
-    fn new(seed: u64) -> Site {
+impl Campaign {
+    fn new(seed: u64) -> Campaign {
         let mut dice = Dice::new(seed);
         let processes = if dice.below(4) == 0 { 2 } else { 1 };
         let synchronous = if dice.below(2) == 0 { "full" } else { "extra" };
         let how = How { processes, synchronous, page_bytes: 512 << dice.below(4) };
         let (ever, before, lost) = (Vec::new(), Vec::new(), Lost::default());
-        Site { stand: Stand::new(), how, dice, last: 0, ever, before, lost }
+        Campaign { testbed: Testbed::new(), how, dice, last: 0, ever, before, lost }
     }
 
     fn database(&self) -> PathBuf {
-        self.stand.root().join("data.db")
+        self.testbed.root().join("data.db")
     }
 
     fn start(&self) -> (Child, BufReader<ChildStdout>) {
@@ -64,7 +64,7 @@ impl Site {
         let words = format!(
             "pragma page_size={page_bytes}; pragma journal_mode=delete; pragma synchronous={synchronous}; pragma cache_size=20"
         );
-        let mut run = self.stand.run();
+        let mut run = self.testbed.run();
         run.arg(COMMITTER.build().unwrap()).arg("data.db").arg(processes.to_string()).arg(words);
         let mut run = run.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let said = BufReader::new(run.stdout.take().unwrap());
@@ -74,7 +74,7 @@ impl Site {
     /// Commits for a while, until everything is killed at once. The last transaction that was
     /// committed.
     fn commit(&mut self) -> u64 {
-        self.stand.make_older_file();
+        self.testbed.make_older_file();
         let (mut run, mut said) = self.start();
         let most = 5 + self.dice.below(200);
         let mut last = 0;
@@ -101,7 +101,7 @@ impl Site {
 
     /// Remembers what the journal is, and now and then what the database is.
     fn look(&mut self) {
-        let journal = fs::read(self.stand.root().join("data.db-journal")).unwrap_or_default();
+        let journal = fs::read(self.testbed.root().join("data.db-journal")).unwrap_or_default();
         if journal.len() > 28 {
             if self.ever.len() == EVER {
                 let any = self.dice.below(EVER as u64);
@@ -116,13 +116,13 @@ impl Site {
 
     /// One life and its power cut; `planted` happens before recovery. What is wrong with the
     /// database then.
-    fn cut(&mut self, planted: impl FnOnce(&Stand)) -> Result<(), String> {
+    fn cut(&mut self, planted: impl FnOnce(&Testbed)) -> Result<(), String> {
         let committed = self.commit();
-        self.lost += self.stand.cut_the_power_by(&mut self.dice, &self.ever, &self.before);
-        planted(&self.stand);
+        self.lost += self.testbed.cut_the_power_by(&mut self.dice, &self.ever, &self.before);
+        planted(&self.testbed);
         wait_for_next_second();
-        let names = self.stand.families_of_names();
-        let recovery = self.stand.recover_after_boot().output().unwrap();
+        let names = self.testbed.families_of_names();
+        let recovery = self.testbed.recover_after_boot().output().unwrap();
         let said = [recovery.stdout, recovery.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
         // A journal that was held as a file may have been removed, and its hold not have ended yet,
         // while no strip told of its name.
@@ -130,7 +130,7 @@ impl Site {
         if !recovery.status.success() && aside.is_empty() || aside.iter().any(|family| names.contains(family)) {
             return Err(format!("{}: {said:?}", recovery.status));
         }
-        let _ = fs::remove_dir_all(self.stand.folder().join("pool.salvaged"));
+        let _ = fs::remove_dir_all(self.testbed.folder().join("pool.salvaged"));
         self.last = self.judged(committed).map_err(|wrong| format!("{wrong}; {committed} committed; {said:?}"))?;
         Ok(())
     }
@@ -184,32 +184,32 @@ fn every_committed_transaction_is_there_after_the_power_failed() {
     for some in seeds.chunks(usize::try_from(BESIDE).unwrap()) {
         let sites = std::thread::scope(|scope| {
             let sites: Vec<_> = some.iter().map(|seed| scope.spawn(|| lived(*seed))).collect();
-            sites.into_iter().map(|site| site.join().unwrap()).collect::<Vec<_>>()
+            sites.into_iter().map(|campaign| campaign.join().unwrap()).collect::<Vec<_>>()
         });
-        for site in sites {
-            lost += site.lost;
-            transactions += site.last;
+        for campaign in sites {
+            lost += campaign.lost;
+            transactions += campaign.last;
         }
     }
     println!("{stands} databases, {CUTS} power cuts each; {transactions} transactions; {lost:?}");
     assert!(lost.files > 0 && lost.removed > 0 && lost.ranges > 0 && lost.shorter > 0, "nothing was lost: {lost:?}");
 }
 
-fn lived(seed: u64) -> Site {
-    let mut site = Site::new(seed);
+fn lived(seed: u64) -> Campaign {
+    let mut campaign = Campaign::new(seed);
     for cut in 0..CUTS {
-        let how = site.how;
-        site.cut(|_| {}).unwrap_or_else(|wrong| panic!("seed {seed}, cut {cut}, {how:?}: {wrong}"));
+        let how = campaign.how;
+        campaign.cut(|_| {}).unwrap_or_else(|wrong| panic!("seed {seed}, cut {cut}, {how:?}: {wrong}"));
     }
-    site
+    campaign
 }
 
 #[test]
 fn a_strip_that_tells_nothing_of_the_journal_is_found_out() {
     let found_out = (1..=3 * CUTS).any(|seed| {
-        let mut site = Site::new(seed);
-        site.how.processes = 1;
-        site.cut(Stand::forget_names).is_err()
+        let mut campaign = Campaign::new(seed);
+        campaign.how.processes = 1;
+        campaign.cut(Testbed::forget_names).is_err()
     });
     assert!(found_out, "nobody misses what the strips tell");
 }

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::Child;
 use std::sync::atomic::{AtomicU32, Ordering};
 use tidegate_trials::artefacts::MissingError;
-use tidegate_trials::run::{Cluster, Mounted, Server, Stand, empty_file_system};
+use tidegate_trials::run::{Cluster, Mounted, Server, Testbed, empty_file_system};
 use tidegate_trials::sectors::Dice;
 use tidegate_trials::served::until;
 
@@ -64,24 +64,24 @@ fn numbers_found(cluster: &Cluster<'_>) -> Result<Vec<u32>, MissingError> {
 /// One life and its power cut; how many transactions recovery brought back.
 fn cut(template: &Path, seed: u64) -> u32 {
     let mut dice = Dice::new(seed);
-    let stand = Stand::new();
-    let [image, disk, before] = ["image", "disk", "before"].map(|name| stand.folder().join(name));
+    let testbed = Testbed::new();
+    let [image, disk, before] = ["image", "disk", "before"].map(|name| testbed.folder().join(name));
     fs::copy(template, &image).unwrap();
-    let mounted = Mounted::new(&image, &stand.root());
-    let cluster = Cluster::new(&stand).unwrap();
+    let mounted = Mounted::new(&image, &testbed.root());
+    let cluster = Cluster::new(&testbed).unwrap();
     let server = cluster.start_under_run().unwrap();
     let told = numbers_until_killed(server, 50 + u32::try_from(dice.below(700)).unwrap());
     fs::copy(&image, &disk).unwrap();
     drop(mounted);
     fs::copy(&disk, &before).unwrap();
-    let mounted = Mounted::new(&before, &stand.root());
+    let mounted = Mounted::new(&before, &testbed.root());
     // It may not even start.
     let without = numbers_found(&cluster).ok();
     drop(mounted);
 
-    let _mounted = Mounted::new(&disk, &stand.root());
-    stand.change_boot();
-    stand.leave_files_alone();
+    let _mounted = Mounted::new(&disk, &testbed.root());
+    testbed.change_boot();
+    testbed.leave_files_alone();
     let recovered = cluster.recover().output().unwrap();
     assert!(recovered.status.success(), "seed {seed}: {}", String::from_utf8_lossy(&recovered.stderr));
     let found = numbers_found(&cluster).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
@@ -96,11 +96,11 @@ fn what_a_client_of_postgres_was_told_is_there_after_the_power_failed() {
     let number = |name: &str| std::env::var(name).ok().map(|number| number.parse::<u64>().expect("a number"));
     let first = number("TIDEGATE_SEED").unwrap_or(1);
     let cuts = number("TIDEGATE_CUTS").unwrap_or(CUTS);
-    let stand = Stand::new();
-    let template = stand.folder().join("image");
+    let testbed = Testbed::new();
+    let template = testbed.folder().join("image");
     empty_file_system(&template, IMAGE_BYTES);
-    let mounted = Mounted::new(&template, &stand.root());
-    Cluster::new(&stand).unwrap().fill(CLIENTS).unwrap();
+    let mounted = Mounted::new(&template, &testbed.root());
+    Cluster::new(&testbed).unwrap().fill(CLIENTS).unwrap();
     mounted.unmount();
     let brought_back: u32 = (first..first + cuts).map(|seed| cut(&template, seed)).sum();
     assert!(brought_back > 0, "no cut lost anything: nothing was recovered");

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use tidegate_trials::artefacts::run;
 use tidegate_trials::run::{
-    DELETER, MAPPED, MODES, OUTSIDE, Stand, UNSEEN, held_files, kept_syncs, kernel_syncs, kill_all,
+    DELETER, MAPPED, MODES, OUTSIDE, Testbed, UNSEEN, held_files, kept_syncs, kernel_syncs, kill_all,
 };
 use tidegate_trials::served::{program, until};
 
@@ -18,8 +18,8 @@ fn demand(program: &str, package: &'static str) {
 /// What a shell script prints in the root of a run of its own, and what `run` says. At most two
 /// minutes.
 fn said_by(script: &str) -> (String, String) {
-    let stand = Stand::new();
-    let output = stand.run().args(["timeout", "120", "sh", "-euc", script]).stdin(Stdio::null()).output().unwrap();
+    let testbed = Testbed::new();
+    let output = testbed.run().args(["timeout", "120", "sh", "-euc", script]).stdin(Stdio::null()).output().unwrap();
     let [out, err] = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
     assert!(output.status.success(), "{}\n{out}\n{err}", output.status);
     (out, err)
@@ -46,16 +46,16 @@ fn sqlite_keeps_its_transactions_in_the_pool() {
 
 #[test]
 fn a_pool_says_what_it_is_and_what_it_promises() {
-    let stand = Stand::new();
-    assert!(stand.run().arg("true").status().unwrap().success());
-    let output = stand.info().output().unwrap();
+    let testbed = Testbed::new();
+    assert!(testbed.run().arg("true").status().unwrap().success());
+    let output = testbed.info().output().unwrap();
     let said = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     for words in ["pool of files under run 5", "after sync, with O_SYNC", "kill -9 of the supervisor"] {
         assert!(said.contains(words), "{words}: {said}");
     }
     assert!(!said.contains("whole"), "nothing is said of volumes: {said}");
-    let output = stand.info().arg("--json").output().unwrap();
+    let output = testbed.info().arg("--json").output().unwrap();
     let said = String::from_utf8(output.stdout).unwrap();
     assert!(said.contains(r#""format":"run-pool""#), "{said}");
 }
@@ -116,28 +116,28 @@ fn redis_finds_every_command_that_it_answered_after_it_was_killed() {
 
 #[test]
 fn the_end_of_a_program_is_told_and_signals_reach_it() {
-    let stand = Stand::new();
-    let code = |words: &[&str]| stand.run().args(words).stdin(Stdio::null()).output().unwrap().status.code();
+    let testbed = Testbed::new();
+    let code = |words: &[&str]| testbed.run().args(words).stdin(Stdio::null()).output().unwrap().status.code();
     assert_eq!(code(&["sh", "-c", "exit 7"]), Some(7));
     assert_eq!(code(&["sh", "-c", "kill -TERM $PPID; read -r nothing < /dev/zero"]), Some(128 + 15));
     assert_eq!(code(&["/there/is/no/such/program"]), Some(5));
-    assert!(!stand.journal().exists());
+    assert!(!testbed.journal().exists());
 }
 
 #[test]
 fn what_is_no_pool_is_not_overwritten() {
-    let stand = Stand::new();
-    std::fs::write(stand.pool(), vec![7; 16 << 20]).unwrap();
-    let refused = stand.run().arg("true").output().unwrap();
+    let testbed = Testbed::new();
+    std::fs::write(testbed.pool(), vec![7; 16 << 20]).unwrap();
+    let refused = testbed.run().arg("true").output().unwrap();
     assert_eq!(refused.status.code(), Some(3), "{}", String::from_utf8_lossy(&refused.stderr));
-    assert!(std::fs::read(stand.pool()).unwrap().iter().all(|byte| *byte == 7));
+    assert!(std::fs::read(testbed.pool()).unwrap().iter().all(|byte| *byte == 7));
 }
 
 #[test]
 fn a_pool_that_is_no_persistent_memory_is_refused_unless_it_is_for_trying() {
-    let stand = Stand::new();
+    let testbed = Testbed::new();
     let refused = || {
-        let refused = stand.run_in_earnest().arg("true").output().unwrap();
+        let refused = testbed.run_in_earnest().arg("true").output().unwrap();
         let said = String::from_utf8_lossy(&refused.stderr).into_owned();
         assert_eq!(refused.status.code(), Some(3), "{said}");
         for word in ["not persistent memory", "power-fail", "--try", "tidegate recover"] {
@@ -145,18 +145,18 @@ fn a_pool_that_is_no_persistent_memory_is_refused_unless_it_is_for_trying() {
         }
     };
     refused();
-    assert!(!stand.pool().exists(), "it leaves no pool that it refuses");
-    assert!(stand.run().arg("true").status().unwrap().success());
-    let pool = std::fs::read(stand.pool()).unwrap();
+    assert!(!testbed.pool().exists(), "it leaves no pool that it refuses");
+    assert!(testbed.run().arg("true").status().unwrap().success());
+    let pool = std::fs::read(testbed.pool()).unwrap();
     refused();
-    assert!(std::fs::read(stand.pool()).unwrap() == pool, "an older pool stays as it is");
+    assert!(std::fs::read(testbed.pool()).unwrap() == pool, "an older pool stays as it is");
     // What such a pool has can be brought back all the same.
-    assert!(stand.recover().status().unwrap().success());
+    assert!(testbed.recover().status().unwrap().success());
 }
 
 #[test]
 fn a_run_says_once_that_it_is_experimental() {
-    let said = Stand::new().run().arg("true").output().unwrap();
+    let said = Testbed::new().run().arg("true").output().unwrap();
     let said = String::from_utf8_lossy(&said.stderr).into_owned();
     let lines: Vec<_> = said.lines().filter(|line| line.contains("experimental")).collect();
     assert!(lines.len() == 1 && lines[0].contains("WARN") && said.starts_with(lines[0]), "{said}");
@@ -166,10 +166,10 @@ fn a_run_says_once_that_it_is_experimental() {
 
 #[test]
 fn a_pool_is_no_volume() {
-    let stand = Stand::new();
-    assert!(stand.run().arg("true").status().unwrap().success());
+    let testbed = Testbed::new();
+    assert!(testbed.run().arg("true").status().unwrap().success());
     for command in ["flush", "scrub", "detach", "serve"] {
-        let refused = Command::new(program()).args([command, "--pmem"]).arg(stand.pool()).output().unwrap();
+        let refused = Command::new(program()).args([command, "--pmem"]).arg(testbed.pool()).output().unwrap();
         let said = String::from_utf8_lossy(&refused.stderr);
         assert_eq!(refused.status.code(), Some(3), "{command}: {said}");
         assert!(said.contains("a pool of `tidegate run`"), "{command}: {said}");
@@ -178,12 +178,12 @@ fn a_pool_is_no_volume() {
 
 #[test]
 fn a_pool_that_is_in_use_says_who_can_be_asked() {
-    let stand = Stand::new();
-    let mut run = stand.run().arg("cat").stdin(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-    until("a run", || stand.status().output().unwrap().status.success());
-    let mut second = stand.run();
+    let testbed = Testbed::new();
+    let mut run = testbed.run().arg("cat").stdin(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    until("a run", || testbed.status().output().unwrap().status.success());
+    let mut second = testbed.run();
     second.arg("true");
-    for mut other in [stand.recover(), second] {
+    for mut other in [testbed.recover(), second] {
         let refused = other.output().unwrap();
         let said = String::from_utf8_lossy(&refused.stderr);
         assert_eq!(refused.status.code(), Some(4), "{said}");
@@ -197,28 +197,31 @@ fn a_pool_that_is_in_use_says_who_can_be_asked() {
 fn why_nothing_was_held_is_told() {
     let told = |script: &str| said_by(script).1;
     let streams = told("echo 1 > file; sync file");
-    assert!(streams.contains("files that were not held: 1 anywhere that were written through streams"), "{streams}");
+    assert!(
+        streams.contains("files that were not accelerated: 1 anywhere that were written through streams"),
+        "{streams}"
+    );
     let nothing = told("true");
-    assert!(nothing.contains("no file was held"), "{nothing}");
+    assert!(nothing.contains("no file was accelerated"), "{nothing}");
 }
 
 #[test]
 fn the_folder_of_a_supervisor_that_was_killed_goes_with_recovery() {
-    let stand = Stand::new();
-    let mut run = stand.run().arg("cat").stdin(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-    until("a run", || stand.status().output().unwrap().status.success());
+    let testbed = Testbed::new();
+    let mut run = testbed.run().arg("cat").stdin(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    until("a run", || testbed.status().output().unwrap().status.success());
     kill_all(&mut run);
-    let folder = folder_of_run(&stand);
+    let folder = folder_of_run(&testbed);
     assert!(folder.is_dir());
-    let recovered = stand.recover().output().unwrap();
+    let recovered = testbed.recover().output().unwrap();
     let said = String::from_utf8_lossy(&recovered.stdout).into_owned();
     assert!(recovered.status.success() && said.contains("have everything that was synced to them"), "{said}");
     assert!(!folder.exists());
 }
 
 /// The folder that a run's journal names.
-fn folder_of_run(stand: &Stand) -> PathBuf {
-    let journal = std::fs::read_to_string(stand.journal()).unwrap();
+fn folder_of_run(testbed: &Testbed) -> PathBuf {
+    let journal = std::fs::read_to_string(testbed.journal()).unwrap();
     journal.lines().find_map(|line| line.strip_prefix("folder ")).map(PathBuf::from).expect("the journal names it")
 }
 
@@ -226,7 +229,7 @@ fn folder_of_run(stand: &Stand) -> PathBuf {
 fn files_that_may_be_written_past_the_library_are_the_kernels() {
     let program = UNSEEN.build().unwrap();
     let kept = |how: &str| {
-        let output = Stand::new().run().arg(&program).arg(how).stdin(Stdio::null()).output().unwrap();
+        let output = Testbed::new().run().arg(&program).arg(how).stdin(Stdio::null()).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success(), "{how}: {}\n{said}", output.status);
         kept_syncs(&said)
@@ -243,7 +246,7 @@ fn files_that_may_be_written_past_the_library_are_the_kernels() {
 fn a_sync_of_a_file_that_somebody_else_appended_to_is_the_kernels() {
     let program = OUTSIDE.build().unwrap();
     let syncs = |how: &str| {
-        let output = Stand::new().run().arg(&program).arg(how).stdin(Stdio::null()).output().unwrap();
+        let output = Testbed::new().run().arg(&program).arg(how).stdin(Stdio::null()).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success(), "{how}: {}\n{said}", output.status);
         [kept_syncs(&said), kernel_syncs(&said)]
@@ -260,7 +263,7 @@ fn a_sync_of_a_file_that_somebody_else_appended_to_is_the_kernels() {
 fn a_file_that_is_mapped_for_reading_is_held_until_the_mapping_is_made_writable() {
     let program = MAPPED.build().unwrap();
     let kept = |how: &str| {
-        let output = Stand::new().run().arg(&program).arg(how).stdin(Stdio::null()).output().unwrap();
+        let output = Testbed::new().run().arg(&program).arg(how).stdin(Stdio::null()).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success(), "{how}: {}\n{said}", output.status);
         kept_syncs(&said)
@@ -281,7 +284,7 @@ fn a_file_that_is_mapped_for_reading_is_held_until_the_mapping_is_made_writable(
 fn a_sync_of_contents_alone_leaves_a_new_mode_to_the_next_whole_one() {
     let program = MODES.build().unwrap();
     let by_kernel = |turns: u64| {
-        let output = Stand::new().run().arg(&program).arg(turns.to_string()).stdin(Stdio::null()).output().unwrap();
+        let output = Testbed::new().run().arg(&program).arg(turns.to_string()).stdin(Stdio::null()).output().unwrap();
         assert!(output.status.success(), "{}", output.status);
         kernel_syncs(&String::from_utf8_lossy(&output.stderr))
     };
@@ -290,7 +293,7 @@ fn a_sync_of_contents_alone_leaves_a_new_mode_to_the_next_whole_one() {
 
 #[test]
 fn files_that_were_removed_are_let_go_of() {
-    let output = Stand::new().run().arg(DELETER.build().unwrap()).stdin(Stdio::null()).output().unwrap();
+    let output = Testbed::new().run().arg(DELETER.build().unwrap()).stdin(Stdio::null()).output().unwrap();
     let [out, err] = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
     assert!(output.status.success(), "{}\n{err}", output.status);
     assert_eq!(out, "0\n", "nobody has them open any more");
@@ -299,8 +302,8 @@ fn files_that_were_removed_are_let_go_of() {
 
 #[test]
 fn the_supervisor_has_room_for_many_programs_and_the_program_has_its_own_limit() {
-    let stand = Stand::new();
-    let run = stand.run();
+    let testbed = Testbed::new();
+    let run = testbed.run();
     let script = r#"
         until [ "$(awk '/open files/ {print $4}' "/proc/$PPID/limits")" != 300 ]; do :; done
         ulimit -Sn
@@ -315,21 +318,21 @@ fn the_supervisor_has_room_for_many_programs_and_the_program_has_its_own_limit()
         "-c",
         &script.replace("$PPID", "$(awk '/PPid/ {print $2}' /proc/$PPID/status)"),
     ]);
-    let output = limited.current_dir(stand.root()).stdin(Stdio::null()).output().unwrap();
+    let output = limited.current_dir(testbed.root()).stdin(Stdio::null()).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stdout), "300\n", "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[test]
 fn denied_files_are_the_kernels() {
-    let stand = Stand::new();
+    let testbed = Testbed::new();
     let script = "for row in $(seq 20); do echo \"insert into t values($row);\"; done | sqlite3 data.db";
-    let mut denying = stand.run();
+    let mut denying = testbed.run();
     // The options stand before the words of the program.
     let words: Vec<_> = denying.get_args().map(ToOwned::to_owned).collect();
     denying = Command::new(denying.get_program());
     denying.args(&words[..words.len() - 1]).args(["--deny", "data.db*", "--", "sh", "-euc"]);
     let script = format!("sqlite3 data.db 'pragma journal_mode=wal; create table t(a);' > mode; {script}");
-    let output = denying.arg(script).current_dir(stand.root()).stdin(Stdio::null()).output().unwrap();
+    let output = denying.arg(script).current_dir(testbed.root()).stdin(Stdio::null()).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && kept_syncs(&said) == 0, "{said}");
 }

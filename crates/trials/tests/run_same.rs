@@ -5,7 +5,7 @@
 
 use rustix::io::Errno;
 use std::process::{Command, Stdio};
-use tidegate_trials::run::{ADDRESSES, DRIVER, FOLDERS, LOUD, NAMER, Stand, kept_syncs};
+use tidegate_trials::run::{ADDRESSES, DRIVER, FOLDERS, LOUD, NAMER, Testbed, kept_syncs};
 
 /// Calls of one program. In longer ones most files are the kernel's before half of the calls are
 /// made.
@@ -48,7 +48,7 @@ fn random_calls_do_under_run_what_they_do_without() {
     let first = number("TIDEGATE_SEED").unwrap_or(1);
     let mut kept = [0; 2];
     for seed in first..first + programs {
-        let (plain, under_run) = (Stand::new(), Stand::new());
+        let (plain, under_run) = (Testbed::new(), Testbed::new());
         let (expected, _) = driven(Command::new(&driver).current_dir(plain.root()), seed);
         let (seen, beside) = driven(under_run.run().arg(&driver), seed);
         assert_same(&expected, &seen, seed);
@@ -71,7 +71,7 @@ fn files_with_few_names_are_under_run_what_they_are_without() {
     let first = number("TIDEGATE_SEED").unwrap_or(1);
     let mut kept = 0;
     for seed in first..first + programs {
-        let (plain, under_run) = (Stand::new(), Stand::new());
+        let (plain, under_run) = (Testbed::new(), Testbed::new());
         let words = [seed.to_string(), ACTS.to_string()];
         let (expected, _) = told(Command::new(&namer).args(&words).current_dir(plain.root()), seed);
         let (seen, beside) = told(under_run.run().arg(&namer).args(&words), seed);
@@ -86,7 +86,7 @@ fn files_with_few_names_are_under_run_what_they_are_without() {
 #[test]
 fn bad_addresses_are_refused_under_run_as_they_are_without() {
     let addresses = ADDRESSES.build().unwrap();
-    let (plain, under_run) = (Stand::new(), Stand::new());
+    let (plain, under_run) = (Testbed::new(), Testbed::new());
     let (expected, _) = told(Command::new(&addresses).current_dir(plain.root()), 0);
     let (seen, beside) = told(under_run.run().arg(&addresses), 0);
     assert_same(&expected, &seen, 0);
@@ -108,7 +108,7 @@ fn a_folder_with_a_held_name_is_synced_by_the_kernel_once_anything_was_done_to_i
         ("attribute", "kernel"),
         ("name", "kernel"),
     ] {
-        let under_run = Stand::new();
+        let under_run = Testbed::new();
         let said = under_run.run().arg(&folders).arg(what).stdin(Stdio::null()).output().unwrap();
         let told = String::from_utf8_lossy(&said.stdout).into_owned();
         assert_eq!(
@@ -149,7 +149,7 @@ fn writes_that_are_syncs_do_under_run_what_they_do_without_and_end_in_the_pool()
             assert!(output.status.success(), "{case}, {how}: {}: {said:?}", output.status);
             said
         };
-        let (plain, under_run) = (Stand::new(), Stand::new());
+        let (plain, under_run) = (Testbed::new(), Testbed::new());
         let mut without = Command::new(&loud);
         without.current_dir(plain.root());
         let [expected, _] = said(without);

@@ -4,7 +4,6 @@
 //! Nothing of the code is changed for it. The machine knows each use of a lock and each access to
 //! an atomic by its place.
 
-use crate::machine::Plan;
 use std::collections::BTreeMap;
 use std::panic::Location;
 
@@ -72,25 +71,13 @@ impl Survey {
         self.seen.remove(&(thread, key));
     }
 
-    pub(crate) fn loaded(
-        &mut self,
-        plan: &Plan,
-        thread: usize,
-        place: &'static Location<'static>,
-        key: u64,
-        value: u64,
-    ) -> u64 {
-        let Some(before) = self.seen.get(&(thread, key)).copied() else {
-            self.seen.insert((thread, key), value);
-            return value;
-        };
-        if plan.survey && value != before {
-            self.count(FlawKind::Recheck, place);
-        }
-        if plan.flaw.is_some_and(|flaw| flaw.is_at(FlawKind::Recheck, place)) {
-            return before;
-        }
+    /// What `thread` saw last at `key`, if it looked there before.
+    pub(crate) fn last_seen(&self, thread: usize, key: u64) -> Option<u64> {
+        self.seen.get(&(thread, key)).copied()
+    }
+
+    /// `thread` sees `value` at `key`.
+    pub(crate) fn sees(&mut self, thread: usize, key: u64, value: u64) {
         self.seen.insert((thread, key), value);
-        value
     }
 }

@@ -365,7 +365,7 @@ pub fn begin() {
 pub fn loaded(place: &'static Location<'static>, key: u64, value: u64) -> u64 {
     let survey = |state: &mut State| {
         let watched = state.plan.survey || state.plan.flaw.is_some_and(|flaw| flaw.kind == FlawKind::Recheck);
-        if watched { state.survey.loaded(&state.plan, state.current, place, key, value) } else { value }
+        if watched { state.looks(place, key, value) } else { value }
     };
     if_inside(survey).unwrap_or(value)
 }
@@ -455,6 +455,19 @@ pub(crate) fn released(place: usize) {
 }
 
 impl State {
+    /// What the thread on its core sees at `key`: `value`, or what it saw there before if its
+    /// second look is left out.
+    fn looks(&mut self, place: &'static Location<'static>, key: u64, value: u64) -> u64 {
+        let before = self.survey.last_seen(self.current, key).unwrap_or(value);
+        if self.plan.survey && value != before {
+            self.survey.count(FlawKind::Recheck, place);
+        }
+        let left_out = self.plan.flaw.is_some_and(|flaw| flaw.is_at(FlawKind::Recheck, place));
+        let sees = if left_out { before } else { value };
+        self.survey.sees(self.current, key, sees);
+        sees
+    }
+
     fn new(plan: Plan, threads: &[(usize, u32, Work)]) -> State {
         let cores = plan.cores as usize;
         let mut rng = Rng::new(plan.seed);

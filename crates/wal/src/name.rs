@@ -180,7 +180,7 @@ pub fn told(records: Vec<Record>) -> Result<Told> {
 }
 
 fn corrupt(found: String) -> Error {
-    Corrupt { rule: "a strip tells that nothing has the name, or of a file", at: 0, found }.into()
+    Corrupt { rule: "a log segment tells that the name is free, or names a file", at: 0, found }.into()
 }
 
 #[cfg(test)]

@@ -160,7 +160,7 @@ impl<R: Region> Strip<R> {
     }
 
     fn capacity(&self) -> usize {
-        usize::try_from(self.region.len().min(STRIP_BYTES) - STRIP_RECORDS_AT).expect("a strip fits in memory")
+        usize::try_from(self.region.len().min(STRIP_BYTES) - STRIP_RECORDS_AT).expect("a log segment fits in memory")
     }
 
     fn room(&self) -> usize {
@@ -344,12 +344,12 @@ pub fn records<R: Region + ?Sized>(
     let mut at = STRIP_RECORDS_AT;
     if end > strip.len() {
         let found = format!("{} words", counting.words);
-        return Err(Corrupt { rule: "records of a strip lie on it", at: 0, found }.into());
+        return Err(Corrupt { rule: "records of a log segment lie in it", at: 0, found }.into());
     }
     let mut records = Vec::new();
     while at < end {
         let mut header = StripRecord::new_zeroed();
-        let corrupt = |found: String| Corrupt { rule: "records of a strip lie behind each other", at, found };
+        let corrupt = |found: String| Corrupt { rule: "records of a log segment lie behind each other", at, found };
         if at + HEADER as u64 > end {
             return Err(corrupt(format!("{} bytes are left", end - at)).into());
         }
@@ -366,7 +366,7 @@ pub fn records<R: Region + ?Sized>(
         let len = header.len.get();
         let next = (at + HEADER as u64).checked_add(len).and_then(|next| next.checked_next_multiple_of(8));
         let Some(next) = next.filter(|next| *next <= end) else { return Err(corrupt(format!("{len} bytes")).into()) };
-        let mut bytes = vec![0; usize::try_from(len).expect("a strip fits in memory")];
+        let mut bytes = vec![0; usize::try_from(len).expect("a log segment fits in memory")];
         strip.read(at + HEADER as u64, &mut bytes)?;
         records.push(Record { at: header.at.get(), bytes });
         at = next;

@@ -11,7 +11,7 @@ use crate::slots::FREE;
 #[derive(Debug, thiserror::Error)]
 pub enum CompleteError {
     /// The memory holds something else.
-    #[error("this is no transit cache: {0}")]
+    #[error("this is no write cache: {0}")]
     Foreign(String),
     /// The blocks belong to another volume, or to this one at another size.
     #[error("the cache holds blocks of {found}, and the volume is {volume}")]

@@ -35,7 +35,7 @@ const DIRTY: u32 = 1;
 
 /// What is left out of a cache, to see what it costs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LeftOut {
+pub struct Ablations {
     /// Metadata are not written.
     pub metadata: bool,
     /// Blocks are stored without being flushed, and without a fence.
@@ -49,7 +49,7 @@ pub struct FlashCache<R> {
     sets: Vec<Mutex<Set>>,
     /// Sets with more dirty blocks than they may have.
     to_clean: Mutex<VecDeque<usize>>,
-    left_out: LeftOut,
+    ablations: Ablations,
     /// Time, counted in uses; numbers of slots come before it.
     now: AtomicU64,
     cleaned: AtomicU64,
@@ -95,11 +95,11 @@ impl<R: Region> FlashCache<R> {
     }
 
     /// An empty cache of `blocks`, whole sets.
-    pub fn new(region: R, disk: Arc<dyn Backing>, blocks: u32, left_out: LeftOut) -> FlashCache<R> {
+    pub fn new(region: R, disk: Arc<dyn Backing>, blocks: u32, ablations: Ablations) -> FlashCache<R> {
         let sets = (0..blocks as usize / SET).map(|_| Mutex::new(Set::default())).collect();
         let [cleaned, writes, write_hits] = [0; 3].map(AtomicU64::new);
         let now = AtomicU64::new(SET as u64);
-        FlashCache { region, disk, sets, to_clean: Mutex::default(), left_out, now, cleaned, writes, write_hits }
+        FlashCache { region, disk, sets, to_clean: Mutex::default(), ablations, now, cleaned, writes, write_hits }
     }
 
     /// The memory.
@@ -224,7 +224,7 @@ impl<R: Region> FlashCache<R> {
 
     /// Writes a block of metadata of `set`: the first half of its slots, or the second.
     fn store_metadata(&self, set: usize, part: usize) -> Result<()> {
-        if self.left_out.metadata {
+        if self.ablations.metadata {
             return Ok(());
         }
         let mut block = [0; BLOCK];
@@ -239,7 +239,7 @@ impl<R: Region> FlashCache<R> {
 
     /// What a write to a block device in persistent memory does.
     fn store(&self, at: u64, block: &[u8]) -> Result<()> {
-        if self.left_out.flushes {
+        if self.ablations.flushes {
             self.region.write(at, block);
             return Ok(());
         }

@@ -31,7 +31,7 @@ pub struct Slot(pub u32);
 
 /// What a slot holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Held {
+struct SlotState {
     lba: Option<u64>,
     /// The device does not have it yet.
     dirty: bool,
@@ -53,7 +53,7 @@ pub struct Slots {
     device: Arc<dyn BlockDevice>,
     block_size: usize,
     data: Arc<dyn Region>,
-    held: Box<[Mutex<Held>]>,
+    held: Box<[Mutex<SlotState>]>,
     /// A bit for each slot whose block the device does not have; changed under the slot's lock.
     dirty: Box<[AtomicU64]>,
     table: Box<[Mutex<HashMap<u64, Slot>>]>,
@@ -183,7 +183,7 @@ impl Slots {
         Ok(true)
     }
 
-    fn write_back(&self, rule: &dyn Rule, slot: Slot, held: &mut Held) -> Result<bool> {
+    fn write_back(&self, rule: &dyn Rule, slot: Slot, held: &mut SlotState) -> Result<bool> {
         let (Some(lba), true) = (held.lba, held.dirty) else { return Ok(false) };
         // Taken out meanwhile: on virtual cores many threads share one of the system's, and others
         // go on while the device writes.
@@ -202,7 +202,7 @@ impl Slots {
         &self,
         rule: &dyn Rule,
         slot: Slot,
-        held: &mut Held,
+        held: &mut SlotState,
         lba: u64,
         data: &[u8],
         durability: Durability,
@@ -219,7 +219,7 @@ impl Slots {
         Ok(())
     }
 
-    fn release(&self, rule: &dyn Rule, slot: Slot, mut held: MutexGuard<'_, Held>, lba: u64) {
+    fn release(&self, rule: &dyn Rule, slot: Slot, mut held: MutexGuard<'_, SlotState>, lba: u64) {
         self.mark(slot, &mut held, false);
         held.lba = None;
         rule.freed(slot);
@@ -228,7 +228,7 @@ impl Slots {
         self.free.lock().push(slot);
     }
 
-    fn mark(&self, slot: Slot, held: &mut Held, dirty: bool) {
+    fn mark(&self, slot: Slot, held: &mut SlotState, dirty: bool) {
         if held.dirty != dirty {
             held.dirty = dirty;
             let (word, bit) = (&self.dirty[slot.0 as usize / 64], 1 << (slot.0 % 64));
@@ -240,7 +240,7 @@ impl Slots {
     }
 
     /// The slot that holds `lba`, locked.
-    fn find(&self, lba: u64) -> Option<(Slot, MutexGuard<'_, Held>)> {
+    fn find(&self, lba: u64) -> Option<(Slot, MutexGuard<'_, SlotState>)> {
         loop {
             let slot = *self.part(lba).lock().get(&lba)?;
             let held = self.held(slot).lock();
@@ -254,7 +254,7 @@ impl Slots {
         u64::from(slot.0) * self.block_size as u64
     }
 
-    fn held(&self, slot: Slot) -> &Mutex<Held> {
+    fn held(&self, slot: Slot) -> &Mutex<SlotState> {
         &self.held[slot.0 as usize]
     }
 

@@ -2,7 +2,7 @@
 //! of sync beside it.
 
 use super::probe::{Pattern, Probe};
-use super::site::{Ground, Site, missing};
+use super::testbed::{Storage, Testbed, missing};
 use crate::served::server;
 use crate::target::Outcome;
 use anyhow::Context;
@@ -47,16 +47,16 @@ fn appended(counter: &str) -> anyhow::Result<Outcome> {
     if let Some(missing) = missing(&[]) {
         return Ok(missing);
     }
-    let site = Site::new(Ground::UnderRun(POOL_MIB))?;
-    let mut probe = Probe::start(&site, Pattern::Append)?;
-    let before = told_by_status(&site, counter)?;
+    let testbed = Testbed::new(Storage::UnderRun(POOL_MIB))?;
+    let mut probe = Probe::start(&testbed, Pattern::Append)?;
+    let before = told_by_status(&testbed, counter)?;
     probe.nanoseconds(APPENDS)?;
-    Ok(Outcome::count(told_by_status(&site, counter)? - before, APPENDS.into()))
+    Ok(Outcome::count(told_by_status(&testbed, counter)? - before, APPENDS.into()))
 }
 
 /// A number of the pool, as the supervisor tells it.
-fn told_by_status(site: &Site, counter: &str) -> anyhow::Result<u64> {
-    let pool = site.pool().context("only a run has a status")?;
+fn told_by_status(testbed: &Testbed, counter: &str) -> anyhow::Result<u64> {
+    let pool = testbed.pool().context("only a run has a status")?;
     let status = said(Command::new(server::program()?).arg("status").arg(pool).arg("--json"))?;
     let status: serde_json::Value = serde_json::from_str(&status)?;
     status["pool"][counter].as_u64().with_context(|| format!("no {counter} in {status}"))

@@ -1,7 +1,7 @@
 //! A program that writes and syncs: this program's own child, under `run` or without. It does as
 //! many writes as it is told, and tells their time.
 
-use super::site::{Ground, Site, Talker, missing};
+use super::testbed::{Storage, Talker, Testbed, missing};
 use crate::target::Outcome;
 use clap::ValueEnum;
 use std::fs::File;
@@ -88,12 +88,12 @@ pub(super) struct Probe {
 }
 
 impl Probe {
-    /// Starts one at `site`. It has done some writes when this returns: its file is held from now
-    /// on.
-    pub(super) fn start(site: &Site, pattern: Pattern) -> anyhow::Result<Probe> {
-        let mut command = site.command(std::env::current_exe()?)?;
+    /// Starts one at `testbed`. It has done some writes when this returns: its file is accelerated
+    /// from now on.
+    pub(super) fn start(testbed: &Testbed, pattern: Pattern) -> anyhow::Result<Probe> {
+        let mut command = testbed.command(std::env::current_exe()?)?;
         let pattern_name = pattern.to_possible_value().expect("no pattern is hidden");
-        command.args(["probe", pattern_name.get_name()]).arg(site.root().join("file"));
+        command.args(["probe", pattern_name.get_name()]).arg(testbed.root().join("file"));
         let mut probe = Probe { talker: Talker::start(&mut command)? };
         probe.nanoseconds(20)?;
         Ok(probe)
@@ -115,8 +115,8 @@ pub(super) fn over_floor(effort: Effort) -> anyhow::Result<Outcome> {
     if let Some(missing) = missing(&[]) {
         return Ok(missing);
     }
-    let site = Site::new(Ground::UnderRun(POOL_MIB))?;
-    let mut probe = Probe::start(&site, Pattern::Random)?;
+    let testbed = Testbed::new(Storage::UnderRun(POOL_MIB))?;
+    let mut probe = Probe::start(&testbed, Pattern::Random)?;
     let region = medium::region(SPAN_BYTES)?;
     let copies = StreamedCopies(Bare::all(&region));
     sweep(&copies);
@@ -131,7 +131,7 @@ pub(super) fn disk_over_run(effort: Effort) -> anyhow::Result<Outcome> {
     if let Some(missing) = missing(&[]) {
         return Ok(missing);
     }
-    let (plain, kept) = (Site::new(Ground::Disk)?, Site::new(Ground::UnderRun(POOL_MIB))?);
+    let (plain, kept) = (Testbed::new(Storage::Disk)?, Testbed::new(Storage::UnderRun(POOL_MIB))?);
     let (mut plain, mut kept) = (Probe::start(&plain, Pattern::Random)?, Probe::start(&kept, Pattern::Random)?);
     let syncs = syncs(effort);
     let on_disk = || plain.nanoseconds(syncs.div_ceil(10));

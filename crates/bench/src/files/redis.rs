@@ -1,6 +1,6 @@
 //! Redis with its log of commands, and its own benchmark.
 
-use super::site::{Ground, Running, Site, missing, socket};
+use super::testbed::{Running, Storage, Testbed, missing, socket};
 use crate::served::server;
 use crate::target::Outcome;
 use anyhow::Context;
@@ -35,7 +35,7 @@ struct Server {
     // Fields are dropped in order: the server ends before its files go.
     _running: Running,
     socket: ScratchPath,
-    _site: Site,
+    _site: Testbed,
 }
 
 /// Load of its benchmark.
@@ -53,21 +53,21 @@ struct Report {
 }
 
 impl Server {
-    fn start(ground: Ground, policy: Policy) -> anyhow::Result<Server> {
-        let (site, socket) = (Site::new(ground)?, socket());
+    fn start(storage: Storage, policy: Policy) -> anyhow::Result<Server> {
+        let (testbed, socket) = (Testbed::new(storage)?, socket());
         let sync = if policy == Policy::Always { "always" } else { "no" };
-        let mut command = site.command("redis-server")?;
+        let mut command = testbed.command("redis-server")?;
         command.args(["--port", "0", "--save", "", "--appendonly", "yes", "--appendfsync", sync]);
         // A rewrite of the log in the middle of a sample would be measured with it.
         command.args(["--auto-aof-rewrite-percentage", "0", "--unixsocket"]).arg(socket.as_path());
-        command.arg("--dir").arg(site.root());
+        command.arg("--dir").arg(testbed.root());
         let mut running = Running::start(&mut command)?;
         let began = Instant::now();
         while UnixStream::connect(socket.as_path()).is_err() {
             anyhow::ensure!(running.runs() && began.elapsed() < PATIENCE, "redis-server does not listen");
             server::pause();
         }
-        Ok(Server { _running: running, socket, _site: site })
+        Ok(Server { _running: running, socket, _site: testbed })
     }
 
     fn load(&self, load: Load) -> anyhow::Result<Report> {
@@ -113,8 +113,8 @@ pub(super) fn always_over_no(effort: Effort, pipeline: u32) -> anyhow::Result<Ou
     if let Some(missing) = no_redis() {
         return Ok(missing);
     }
-    let kept = Server::start(Ground::UnderRun(POOL_MIB), Policy::Always)?;
-    let plain = Server::start(Ground::Disk, Policy::No)?;
+    let kept = Server::start(Storage::UnderRun(POOL_MIB), Policy::Always)?;
+    let plain = Server::start(Storage::Disk, Policy::No)?;
     rates(effort, &kept, &plain, many(pipeline))
 }
 
@@ -129,7 +129,7 @@ pub(super) fn same_over_disk(effort: Effort, policy: Policy, clients: u32) -> an
         return Ok(missing);
     }
     let load = if clients == 1 { ONE } else { many(1) };
-    let (kept, plain) = (Server::start(Ground::UnderRun(POOL_MIB), policy)?, Server::start(Ground::Disk, policy)?);
+    let (kept, plain) = (Server::start(Storage::UnderRun(POOL_MIB), policy)?, Server::start(Storage::Disk, policy)?);
     rates(effort, &kept, &plain, load)
 }
 
@@ -138,8 +138,8 @@ pub(super) fn p99_over_memory(effort: Effort) -> anyhow::Result<Outcome> {
     if let Some(missing) = no_redis() {
         return Ok(missing);
     }
-    let kept = Server::start(Ground::UnderRun(POOL_MIB), Policy::Always)?;
-    let memory = Server::start(Ground::Memory, Policy::Always)?;
+    let kept = Server::start(Storage::UnderRun(POOL_MIB), Policy::Always)?;
+    let memory = Server::start(Storage::Memory, Policy::Always)?;
     let p99 = |server: &Server| Ok(server.load(ONE)?.p99_ms * 1000.0);
     let pairs = Pairs::try_alternate::<anyhow::Error>(effort.pairs, || p99(&kept), || p99(&memory))?;
     Ok(Outcome::ratio(&pairs, "µs"))

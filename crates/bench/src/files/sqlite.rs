@@ -1,6 +1,6 @@
 //! SQLite's shell, which is fed transactions of one row.
 
-use super::site::{Ground, Site, Talker, missing};
+use super::testbed::{Storage, Talker, Testbed, missing};
 use crate::target::Outcome;
 use std::fmt::Write;
 use std::time::Instant;
@@ -25,14 +25,14 @@ pub(super) enum Journal {
 /// A shell with a table.
 struct Shell {
     talker: Talker,
-    _site: Site,
+    _site: Testbed,
 }
 
 impl Shell {
-    fn start(ground: Ground, journal: Journal) -> anyhow::Result<Shell> {
-        let site = Site::new(ground)?;
-        let mut command = site.command("sqlite3")?;
-        let mut shell = Shell { talker: Talker::start(command.args(["-batch", "-bail", "data.db"]))?, _site: site };
+    fn start(storage: Storage, journal: Journal) -> anyhow::Result<Shell> {
+        let testbed = Testbed::new(storage)?;
+        let mut command = testbed.command("sqlite3")?;
+        let mut shell = Shell { talker: Talker::start(command.args(["-batch", "-bail", "data.db"]))?, _site: testbed };
         let mode = if journal == Journal::Wal { "wal" } else { "delete" };
         let answer = shell.talker.ask(&format!("pragma journal_mode={mode};\n"))?;
         anyhow::ensure!(answer == mode, "the journal is {answer}");
@@ -62,8 +62,8 @@ pub(super) fn compare(effort: Effort, journal: Journal) -> anyhow::Result<Outcom
     if let Some(missing) = missing(&["sqlite3"]) {
         return Ok(missing);
     }
-    let mut plain = Shell::start(Ground::Disk, journal)?;
-    let mut kept = Shell::start(Ground::UnderRun(POOL_MIB), journal)?;
+    let mut plain = Shell::start(Storage::Disk, journal)?;
+    let mut kept = Shell::start(Storage::UnderRun(POOL_MIB), journal)?;
     let pairs = Pairs::try_alternate(effort.pairs, || plain.microseconds(), || kept.microseconds())?;
     Ok(Outcome::ratio(&pairs, "µs"))
 }
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn a_shell_does_what_it_is_told() {
-        let mut shell = Shell::start(Ground::Memory, Journal::Delete).unwrap();
+        let mut shell = Shell::start(Storage::Memory, Journal::Delete).unwrap();
         assert!(shell.microseconds().unwrap() > 0.0);
         assert_eq!(shell.talker.ask("select count(*) from rows;\n").unwrap(), TRANSACTIONS.to_string());
         assert!(shell.microseconds_after("insert into nowhere values(1);\n", 1).is_err());

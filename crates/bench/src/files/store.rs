@@ -1,6 +1,6 @@
 //! RocksDB's own benchmark, and tar.
 
-use super::site::{Ground, Site, missing};
+use super::testbed::{Storage, Testbed, missing};
 use crate::target::Outcome;
 use std::path::Path;
 use tidegate_measure::Pairs;
@@ -35,15 +35,15 @@ fn fill(effort: Effort, benchmark: &str, puts: u32) -> anyhow::Result<Outcome> {
     if let Some(missing) = missing(&["db_bench"]) {
         return Ok(missing);
     }
-    let (kept, plain) = (Site::new(Ground::UnderRun(POOL_MIB))?, Site::new(Ground::Disk)?);
-    let rate = |site: &Site| puts_per_second(site, benchmark, puts);
+    let (kept, plain) = (Testbed::new(Storage::UnderRun(POOL_MIB))?, Testbed::new(Storage::Disk)?);
+    let rate = |testbed: &Testbed| puts_per_second(testbed, benchmark, puts);
     let pairs = Pairs::try_alternate(effort.pairs, || rate(&kept), || rate(&plain))?;
     Ok(Outcome::ratio(&pairs, "puts/s"))
 }
 
-fn puts_per_second(site: &Site, benchmark: &str, puts: u32) -> anyhow::Result<f64> {
-    let mut command = site.command("db_bench")?;
-    command.arg(format!("--benchmarks={benchmark}")).arg(format!("--db={}", site.root().join("db").display()));
+fn puts_per_second(testbed: &Testbed, benchmark: &str, puts: u32) -> anyhow::Result<f64> {
+    let mut command = testbed.command("db_bench")?;
+    command.arg(format!("--benchmarks={benchmark}")).arg(format!("--db={}", testbed.root().join("db").display()));
     command.args([format!("--num={KEYS}"), format!("--writes={puts}")]);
     command.args(["--value_size=128", "--compression_type=none"]);
     Ok(1e6 / microseconds(&said(&mut command)?, benchmark)?)
@@ -54,14 +54,14 @@ pub(super) fn tar(effort: Effort) -> anyhow::Result<Outcome> {
     if let Some(missing) = missing(&["tar"]) {
         return Ok(missing);
     }
-    let (kept, plain) = (Site::new(Ground::UnderRun(POOL_MIB))?, Site::new(Ground::Disk)?);
+    let (kept, plain) = (Testbed::new(Storage::UnderRun(POOL_MIB))?, Testbed::new(Storage::Disk)?);
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a crate lies among others");
     let pairs = Pairs::try_alternate(effort.pairs, || tarred(&kept, sources), || tarred(&plain, sources))?;
     Ok(Outcome::ratio(&pairs, "ms"))
 }
 
 /// The clock is inside of the run: its start and its end are not tar's.
-fn tarred(site: &Site, sources: &Path) -> anyhow::Result<f64> {
+fn tarred(testbed: &Testbed, sources: &Path) -> anyhow::Result<f64> {
     let script = r#"
         began=$(date +%s%N)
         for turn in $(seq "$2"); do
@@ -72,7 +72,7 @@ fn tarred(site: &Site, sources: &Path) -> anyhow::Result<f64> {
         done
         echo $(($(date +%s%N) - began))
     "#;
-    let mut command = site.command("sh")?;
+    let mut command = testbed.command("sh")?;
     command.args(["-euc", script, "sh"]).arg(sources).arg(TARS.to_string());
     let nanoseconds: f64 = said(&mut command)?.parse()?;
     Ok(nanoseconds / 1e6 / f64::from(TARS))
@@ -85,10 +85,10 @@ mod tests {
 
     #[test]
     fn a_tree_that_was_packed_and_unpacked_is_gone() {
-        let (site, sources) = (Site::new(Ground::Memory).unwrap(), tempfile::tempdir().unwrap());
+        let (testbed, sources) = (Testbed::new(Storage::Memory).unwrap(), tempfile::tempdir().unwrap());
         std::fs::write(sources.path().join("file"), b"bytes").unwrap();
-        assert!(tarred(&site, sources.path()).unwrap() > 0.0);
-        assert_eq!(std::fs::read_dir(site.root()).unwrap().count(), 0);
-        assert!(tarred(&site, &sources.path().join("nowhere")).is_err());
+        assert!(tarred(&testbed, sources.path()).unwrap() > 0.0);
+        assert_eq!(std::fs::read_dir(testbed.root()).unwrap().count(), 0);
+        assert!(tarred(&testbed, &sources.path().join("nowhere")).is_err());
     }
 }

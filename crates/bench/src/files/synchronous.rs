@@ -1,6 +1,6 @@
 //! Writes that are syncs themselves (O_SYNC), by fio.
 
-use super::site::{Ground, Site, missing};
+use super::testbed::{Storage, Testbed, missing};
 use crate::served::load::parse_rate;
 use crate::target::Outcome;
 use tidegate_measure::Pairs;
@@ -10,18 +10,18 @@ use tidegate_measure::workload::Effort;
 /// MiB of the pool.
 const POOL_MIB: u32 = 512;
 
-/// Writes per second under run over those on `ground`.
-pub(super) fn compare(effort: Effort, block: &str, ground: Ground) -> anyhow::Result<Outcome> {
+/// Writes per second under run over those on `storage`.
+pub(super) fn compare(effort: Effort, block: &str, storage: Storage) -> anyhow::Result<Outcome> {
     if let Some(missing) = missing(&["fio"]) {
         return Ok(missing);
     }
-    let (kept, plain) = (Site::new(Ground::UnderRun(POOL_MIB))?, Site::new(ground)?);
+    let (kept, plain) = (Testbed::new(Storage::UnderRun(POOL_MIB))?, Testbed::new(storage)?);
     let pairs = Pairs::try_alternate(effort.pairs, || rate(&kept, block), || rate(&plain, block))?;
     Ok(Outcome::ratio(&pairs, "writes/s"))
 }
 
-fn rate(site: &Site, block: &str) -> anyhow::Result<f64> {
-    let mut fio = site.command("fio")?;
+fn rate(testbed: &Testbed, block: &str) -> anyhow::Result<f64> {
+    let mut fio = testbed.command("fio")?;
     fio.args(["--name=bench", "--ioengine=psync", "--thread", "--rw=randwrite", "--norandommap", "--sync=1"]);
     fio.args([
         "--filename=file",

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use tidegate_measure::medium::{OVERHEAD_BYTES, ScratchPath, WALK_BYTES};
 use tidegate_measure::programs::built;
 use tidegate_measure::workload::{on_core, stay_on};
-use tidegate_nbd::client::{Client, Dialect};
+use tidegate_nbd_client::client::{Client, Dialect};
 
 /// The core of clients, among those allowed.
 const CLIENT_CORE: usize = 0;

@@ -1,4 +1,4 @@
-//! Configuration files that are refused: each with the file, the line, and what to write instead.
+//! Configuration files that are refused: each with the file, the line, and the correction.
 
 use super::{Exit, Report};
 use std::io;

@@ -1,4 +1,4 @@
-//! Servers that do not answer, or refuse what was asked.
+//! Servers that do not answer, or refuse a request.
 
 use super::{Exit, Report};
 use tidegate_host::owned;

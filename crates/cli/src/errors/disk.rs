@@ -1,4 +1,4 @@
-//! Disks behind caches that cannot be used, and what keeps blocks from reaching them.
+//! Disks behind caches that cannot be used, and obstacles that keep blocks from them.
 
 use super::volume::is_of_the_path;
 use super::{Exit, Report};
@@ -24,7 +24,9 @@ impl From<&DiskFailure> for Report {
             DiskFailure::Changed { pmem, dirty_bytes, .. } => changed(what, pmem, *dirty_bytes),
             DiskFailure::Differs { pmem, at, dirty_bytes, .. } => differs(what, pmem, *at, *dirty_bytes),
             DiskFailure::OfAnother { disk, region, place, dirty } => of_another(what, disk, (*region, place), *dirty),
-            DiskFailure::Volatile { pmem, ordered, step } => volatile(what, pmem, *ordered, *step),
+            DiskFailure::Volatile { pmem, ordered, step } => {
+                volatile(what, why_volatile(*ordered), next_of_volatile(pmem, *step))
+            }
             DiskFailure::Detached { pmem } => detached(what, pmem),
             DiskFailure::Attached { pmem } => attached(what, pmem),
             DiskFailure::NoRegion { .. } => no_region(what),
@@ -169,15 +171,18 @@ fn of_another(what: String, disk: &Path, (region, place): (Uuid, &Path), dirty: 
     Report::new(("disk-of-another", Exit::Refused), what, why, next)
 }
 
-fn volatile(what: String, pmem: &Path, ordered: bool, step: Step) -> Report {
+fn volatile(what: String, why: String, next: String) -> Report {
+    Report::new(("volatile-region", Exit::Refused), what, why, next)
+}
+
+fn why_volatile(ordered: bool) -> String {
     let disk = match ordered {
         false => "the disk would be out of date then, and a file system on it damaged",
         true => "the disk would lack the last writes then",
     };
-    let why = format!(
+    format!(
         "by write-back, the usual mode, and by write-only a write is complete, and flushed, before the disk has it: {disk}"
-    );
-    Report::new(("volatile-region", Exit::Refused), what, why, next_of_volatile(pmem, step))
+    )
 }
 
 fn next_of_volatile(pmem: &Path, step: Step) -> String {

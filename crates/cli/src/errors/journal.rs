@@ -1,4 +1,4 @@
-//! What is wrong with the journal of an ordered disk.
+//! Journals of ordered disks that cannot be used, or must not be overwritten.
 
 use super::{Exit, Report};
 use std::path::Path;

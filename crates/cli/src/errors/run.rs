@@ -98,7 +98,7 @@ impl From<&RunFailure> for Next {
             aside.display()
         ),
         RunFailure::Unmounted { pool, .. } => format!(
-            "mount it there, and run this again; if it is gone for good, put aside what was synced to its files: tidegate recover {} --force",
+            "mount it there, and run this again; if it is gone for good, save the synced bytes of its files to a separate file: tidegate recover {} --force",
             word(pool)
         ),
         })

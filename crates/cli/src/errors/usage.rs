@@ -1,4 +1,4 @@
-//! Command lines that ask for what is never possible, whatever the machine's state.
+//! Command lines that are never possible, whatever the machine's state.
 
 use super::create::block_size;
 use super::{Exit, Report};

@@ -79,7 +79,7 @@ fn strangers_are_turned_away_whatever_the_mode_and_named_ones_are_not() {
         stranger.args(["--size", &uri]).uid(NOBODY).gid(NOBODY).stdout(Stdio::null()).stderr(Stdio::null());
         assert_eq!(stranger.status().unwrap().success(), admitted, "{allowed:?}");
         if !admitted {
-            server.hear(&format!("of user {NOBODY}, group {NOBODY} turned away: neither is allowed"));
+            server.hear(&format!("from uid {NOBODY}, gid {NOBODY} (not allowed)"));
         }
         peer("nbdinfo", &["--size", &uri]);
         assert!(server.stop().success());
@@ -241,7 +241,7 @@ trait GiveUp {
     fn disconnect_without_a_word(self) -> UnixStream;
 }
 
-impl GiveUp for tidegate_nbd::client::Client<UnixStream> {
+impl GiveUp for tidegate_nbd_client::client::Client<UnixStream> {
     fn disconnect_without_a_word(self) -> UnixStream {
         self.stream().try_clone().unwrap()
     }

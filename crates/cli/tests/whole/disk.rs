@@ -24,7 +24,7 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use tidegate_media::Durability;
-use tidegate_nbd::client::{Client, Operation};
+use tidegate_nbd_client::client::{Client, Operation};
 
 const BLOCK: u64 = 4096;
 const DISK_BYTES: u64 = 32 << 20;

@@ -15,7 +15,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
-use tidegate_nbd::client::{Client, Dialect};
+use tidegate_nbd_client::client::{Client, Dialect};
 
 /// How long a server may take to say something or to end, on the slowest machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);

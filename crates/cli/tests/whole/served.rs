@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::Command;
 use std::thread;
 use tidegate_media::Durability;
-use tidegate_nbd::client::{ClientError, Operation};
+use tidegate_nbd_client::client::{ClientError, Operation};
 
 const BLOCK: u64 = 4096;
 /// The protocol's error number for a device without room.
@@ -299,7 +299,7 @@ fn many_connections_with_long_requests_share_a_limited_number_of_second_threads(
     }
     let more = threads().saturating_sub(before);
     // Those that end at this moment may still be listed.
-    assert!(more <= tidegate_nbd::limits::OFFLOAD_THREADS_MAX + 8, "{more} more");
+    assert!(more <= tidegate_nbd::OFFLOAD_THREADS_MAX + 8, "{more} more");
     assert_eq!(server.stop().code(), Some(0));
 }
 

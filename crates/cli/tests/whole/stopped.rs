@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
-use tidegate_nbd::client::Operation;
+use tidegate_nbd_client::client::Operation;
 
 fn listen(folder: &Folder) -> String {
     format!("unix:{}", folder.text("s"))

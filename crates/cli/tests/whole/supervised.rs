@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::process::{Command, Stdio};
 use std::time::Duration;
-use tidegate_nbd::client::Operation;
+use tidegate_nbd_client::client::Operation;
 
 /// A supervisor's socket, and the next thing it hears.
 fn hear(socket: &UnixDatagram) -> String {

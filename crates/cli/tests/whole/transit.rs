@@ -7,7 +7,7 @@ use std::os::unix::fs::{chown, symlink};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use tidegate_media::Durability;
-use tidegate_nbd::client::{Client, Operation};
+use tidegate_nbd_client::client::{Client, Operation};
 
 const BLOCK: u64 = 4096;
 /// Blocks of each round's burst: more than the cache can drain meanwhile.

@@ -14,7 +14,7 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::thread;
 use std::time::{Duration, Instant};
 use tidegate_media::Durability;
-use tidegate_nbd::client::Client;
+use tidegate_nbd_client::client::Client;
 
 const BLOCK: usize = 4096;
 

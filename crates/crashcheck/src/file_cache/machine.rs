@@ -33,7 +33,14 @@ impl SmallPool {
     /// A pool of so many chunks, with a ring of eight elements.
     pub fn of(chunks: u64) -> SmallPool {
         let region = Region::new(16384 + chunks * ((1 << 20) + 16 * 32 + 4096));
-        let spec = FormatSpec { uuid: [7; 16], lanes: 1, files: 2, ring_slots: 8, bytes_per_entry: 1 << 16 };
+        let spec = FormatSpec {
+            uuid: [7; 16],
+            lanes: 1,
+            files: 2,
+            ring_slots: 8,
+            bytes_per_entry: 1 << 16,
+            namespace_lines: 0,
+        };
         format(&region, &spec).expect("the region takes a pool");
         let plan = identify(&region).expect("it was just laid out").plan.lane(0);
         SmallPool { image: region.visible(), plan, dram_blocks: 8, order: LineOrder::NATIVE }

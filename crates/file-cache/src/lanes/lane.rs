@@ -1,12 +1,13 @@
 //! A lane: everything that its one lock guards.
 
+use crate::below::FileIdentity;
 use crate::counters::Counters;
 use crate::error::FileError;
 use crate::lanes::file::{File, FileId};
 use crate::region_io::{LaneElement, Medium};
 use crate::tiers::dram::Unsynced;
 use crate::tiers::nvm::Blocks;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use tidegate_layout::file_cache::Extent;
 use tidegate_media::Region;
 use tidegate_wal::RedoRing;
@@ -18,6 +19,9 @@ pub(crate) struct Lane<R> {
     /// The newest commit's.
     pub(crate) version: u64,
     pub(crate) files: Vec<Option<File>>,
+    pub(crate) by_identity: BTreeMap<FileIdentity, FileId>,
+    /// Numbers that no file has.
+    pub(crate) free_files: Vec<FileId>,
     pub(crate) blocks: Blocks,
     /// What entries say that are not free.
     pub(crate) slots: Vec<Option<Slot>>,
@@ -61,9 +65,12 @@ impl<R: Region> Lane<R> {
         if cached.opens > 0 || !cached.is_below() {
             return Ok(());
         }
+        let identity = cached.identity;
         self.forget_contents(file)?;
         self.unsynced.end_file(file.0);
         self.files[file.0 as usize] = None;
+        self.by_identity.remove(&identity);
+        self.free_files.push(file);
         Ok(())
     }
 }

@@ -1,11 +1,11 @@
 //! Fresh pools, and what pools say of themselves.
 //!
-//! A pool is laid out so: both superblocks are zeroed; then the cursors, records and entries of
-//! each lane; a fence; then the superblocks are written, one after the other, each with a fence. So
-//! a region with a superblock is whole.
+//! A pool is laid out so: both superblocks are zeroed; then the cursors of the namespace log, and
+//! the cursors, records and entries of each lane; a fence; then the superblocks are written, one
+//! after the other, each with a fence. So a region with a superblock is whole.
 
 use tidegate_layout::disk_cache::SUPERBLOCK_COPIES_AT;
-use tidegate_layout::file_cache::{LanePlan, PoolPlan, PoolSuperblock, TrustedPool, VolatilePlan};
+use tidegate_layout::file_cache::{LanePlan, NAMESPACE_LINES_MIN, PoolPlan, PoolSuperblock, TrustedPool, VolatilePlan};
 use tidegate_media::{Corrupt, Error, Poison, Region, Sealed};
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -22,12 +22,15 @@ pub struct FormatSpec {
     pub ring_slots: u32,
     /// One entry for so many bytes of a lane's blocks.
     pub bytes_per_entry: u32,
+    /// Lines of 64 bytes in the ring of the namespace log, from 4096 on; 0: no such log.
+    pub namespace_lines: u32,
 }
 
 impl FormatSpec {
-    /// One lane for 256 files, commits of up to 16,384 blocks, an entry for each 4 KiB.
+    /// One lane for 256 files, commits of up to 16,384 blocks, an entry for each 4 KiB, a namespace
+    /// log of 4 MiB.
     pub fn usual(uuid: [u8; 16]) -> FormatSpec {
-        FormatSpec { uuid, lanes: 1, files: 256, ring_slots: 1 << 15, bytes_per_entry: 4096 }
+        FormatSpec { uuid, lanes: 1, files: 256, ring_slots: 1 << 15, bytes_per_entry: 4096, namespace_lines: 1 << 16 }
     }
 }
 
@@ -37,6 +40,9 @@ pub enum FormatError {
     /// A ring that is no power of two, or too small.
     #[error("{0} elements make no ring: a power of two from 4 on does")]
     RingSlots(u32),
+    /// A namespace log without room for its largest record.
+    #[error("{0} lines make no namespace log: none, or at least {NAMESPACE_LINES_MIN} do")]
+    NamespaceLines(u32),
     /// Not a single chunk fits into each lane.
     #[error("{len} bytes are too few for {lanes} lanes of at least 1 MiB each, their records and rings")]
     TooSmall {
@@ -89,16 +95,24 @@ impl From<Poison> for OpenError {
 
 /// Lays out a fresh pool on the whole of `region`. Whatever lies there is gone.
 pub fn format<R: Region + ?Sized>(region: &R, spec: &FormatSpec) -> Result<(), FormatError> {
-    let FormatSpec { uuid, lanes, files, ring_slots, bytes_per_entry } = *spec;
+    let FormatSpec { uuid, lanes, files, ring_slots, bytes_per_entry, namespace_lines } = *spec;
     if !ring_slots.is_power_of_two() || ring_slots < 4 {
         return Err(FormatError::RingSlots(ring_slots));
     }
+    if (1..NAMESPACE_LINES_MIN).contains(&namespace_lines) {
+        return Err(FormatError::NamespaceLines(namespace_lines));
+    }
     let too_small = FormatError::TooSmall { len: region.len(), lanes };
-    let plan = PoolPlan::fitting(region.len(), lanes, files, ring_slots, bytes_per_entry).ok_or(too_small)?;
+    let plan = PoolPlan::fitting(region.len(), lanes, files, ring_slots, bytes_per_entry, namespace_lines);
+    let plan = plan.ok_or(too_small)?;
     for at in SUPERBLOCK_COPIES_AT {
         zero(region, at, size_of::<PoolSuperblock>() as u64);
     }
     region.fence()?;
+    if let Some(log) = plan.namespace() {
+        // Records carry their places and checksums: the ring may hold anything.
+        zero(region, log.cursors_at, 64);
+    }
     for lane in (0..lanes).map(|lane| plan.lane(lane)) {
         zero(region, lane.cursors_at, 64);
         zero(region, lane.record_at(0), lane.chunks_at() - lane.record_at(0));

@@ -1,6 +1,6 @@
 //! The journal at the end of a disk, for caches that keep the order of commits on the disk.
 
-use crate::disk_cache::{CACHE_BLOCK_BYTES_MAX, CACHE_BLOCK_BYTES_MIN, LBA_BITS};
+use crate::disk_cache::entry::{CACHE_BLOCK_BYTES_MAX, CACHE_BLOCK_BYTES_MIN, LBA_BITS};
 use crate::on_media::{Broken, on_media, rule};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U32, U64};

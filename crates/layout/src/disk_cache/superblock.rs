@@ -1,6 +1,9 @@
 //! The superblock, the cursors, and where everything lies.
 
-use crate::disk_cache::{BlockSum, CacheEntry, JournalPlan, LBA_BITS, RingElement, StartSum};
+use crate::disk_cache::entry::{
+    BlockSum, CACHE_BLOCK_BYTES_MAX, CACHE_BLOCK_BYTES_MIN, CacheEntry, LBA_BITS, RingElement, StartSum,
+};
+use crate::disk_cache::journal::JournalPlan;
 use crate::on_media::{Broken, on_media, rule};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U32, U64};
@@ -50,12 +53,6 @@ const START_BYTES: u64 = 1 << 20;
 
 /// Where the ring of a fresh cache lies.
 const RING_AT: u64 = 3 * SUPERBLOCK_BYTES;
-
-/// Bytes of the smallest block.
-pub const CACHE_BLOCK_BYTES_MIN: u32 = 512;
-
-/// Bytes of the largest block.
-pub const CACHE_BLOCK_BYTES_MAX: u32 = 65536;
 
 on_media! {
     /// What the cache is and where its parts lie; of two copies the one with the greater sequence
@@ -273,6 +270,12 @@ impl CachePlan {
     /// Whether the cache keeps a checksum of each block.
     pub fn sums(&self) -> Sums {
         if self.sums_at.is_some() { Sums::Kept } else { Sums::Absent }
+    }
+
+    /// The second word of an entry that holds `block` as block `lba` of the disk.
+    pub fn holding_word(&self, lba: u64, block: u32, counter: u16, clean: bool) -> u64 {
+        let word = CacheEntry::holding_word(block, counter, clean);
+        if self.entries_checked { word | CacheEntry::checked_flags(lba, word) << 48 } else { word }
     }
 
     fn features(&self) -> u32 {

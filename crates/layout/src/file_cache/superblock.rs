@@ -1,7 +1,8 @@
 //! The superblock, and where everything lies.
 
 use crate::disk_cache::{SUPERBLOCK_BYTES, SUPERBLOCK_COPIES_AT};
-use crate::file_cache::entry::{Class, FileElement, FileEntry};
+use crate::file_cache::entry::{CHUNK_BYTES, Class, FileElement, FileEntry, UNIT_BYTES, UNITS_PER_CHUNK};
+use crate::file_cache::namespace::{NAMESPACE_LINES_MIN, NamespacePlan};
 use crate::file_cache::record::FileRecord;
 use crate::on_media::{Broken, on_media, rule};
 use zerocopy::IntoBytes;
@@ -13,22 +14,11 @@ pub const FILE_POOL_MAGIC: [u8; 16] = *b"tidegate-nvfiles";
 /// The only version so far.
 const VERSION: u32 = 1;
 
-/// Bytes in a chunk.
-pub const CHUNK_BYTES: u64 = 1 << 20;
-
-/// Bytes of the smallest block: what blocks are counted in.
-pub const UNIT_BYTES: u64 = 256;
-
-/// Units in a chunk.
-pub const UNITS_PER_CHUNK: u32 = 4096;
-
-const _: () = assert!(UNITS_PER_CHUNK as u64 * UNIT_BYTES == CHUNK_BYTES);
-
 /// Chunks of the largest lane: so many that every unit has a number.
 const CHUNKS_MAX: u32 = u32::MAX / UNITS_PER_CHUNK;
 
-/// Where the first lane of a fresh pool lies.
-const LANES_AT: u64 = SUPERBLOCK_COPIES_AT[1] + SUPERBLOCK_BYTES;
+/// Where the namespace log lies, or the first lane of a pool without one.
+const NAMESPACE_AT: u64 = SUPERBLOCK_COPIES_AT[1] + SUPERBLOCK_BYTES;
 
 /// Where a lane's ring lies, from the lane's beginning.
 const RING_IN_LANE: u64 = 4096;
@@ -64,8 +54,10 @@ on_media! {
         68: ring_slots: U32,
         /// chunks of 1 MiB in a lane
         72: chunks: U32,
+        /// lines of 64 bytes in the ring of the namespace log; 0: the pool has no such log
+        76: namespace_lines: U32,
         /// zero
-        76: reserved: [u8; 176],
+        80: reserved: [u8; 172],
         /// CRC-32C of the first 252 bytes
         252: checksum: U32,
     }
@@ -84,6 +76,8 @@ pub struct PoolPlan {
     pub ring_slots: u32,
     /// Chunks in each lane.
     pub chunks: u32,
+    /// Lines in the ring of the namespace log; 0 without one.
+    pub namespace_lines: u32,
 }
 
 /// Where the parts of a lane lie.
@@ -120,9 +114,9 @@ pub struct TrustedPool {
 }
 
 impl PoolPlan {
-    /// A pool of `lanes` lanes.
+    /// A pool of `lanes` lanes, without a namespace log.
     pub fn cut(lanes: u32, files: u32, entries: u32, ring_slots: u32, chunks: u32) -> PoolPlan {
-        PoolPlan { lanes, files, entries, ring_slots, chunks }
+        PoolPlan { lanes, files, entries, ring_slots, chunks, namespace_lines: 0 }
     }
 
     /// The largest pool of so many lanes that fits into `region_bytes`, with an entry for each
@@ -133,9 +127,13 @@ impl PoolPlan {
         files: u32,
         ring_slots: u32,
         bytes_per_entry: u32,
+        namespace_lines: u32,
     ) -> Option<PoolPlan> {
         let per_chunk = u32::try_from(CHUNK_BYTES).expect("a chunk is small") / bytes_per_entry.clamp(256, 1 << 20);
-        let of = |chunks: u32| PoolPlan::cut(lanes, files, per_chunk * chunks, ring_slots, chunks);
+        let of = |chunks: u32| PoolPlan {
+            namespace_lines,
+            ..PoolPlan::cut(lanes, files, per_chunk * chunks, ring_slots, chunks)
+        };
         let fits = |chunks: u32| of(chunks).end() <= region_bytes;
         // A lane's entries are numbered by 32 bits too.
         let chunks_max = CHUNKS_MAX.min(u32::MAX / per_chunk);
@@ -149,12 +147,21 @@ impl PoolPlan {
 
     /// Where lane `lane` has its parts.
     pub fn lane(&self, lane: u32) -> LanePlan {
-        self.lane_from(LANES_AT + u64::from(lane) * self.lane_bytes())
+        self.lane_from(self.lanes_at() + u64::from(lane) * self.lane_bytes())
+    }
+
+    /// Where the namespace log has its parts, if the pool has one.
+    pub fn namespace(&self) -> Option<NamespacePlan> {
+        (self.namespace_lines > 0).then(|| NamespacePlan::at(NAMESPACE_AT, self.namespace_lines))
+    }
+
+    fn lanes_at(&self) -> u64 {
+        self.namespace().map_or(NAMESPACE_AT, |log| log.end().next_multiple_of(ALIGNMENT))
     }
 
     /// One past the pool's last byte.
     pub fn end(&self) -> u64 {
-        LANES_AT + u64::from(self.lanes) * self.lane_bytes()
+        self.lanes_at() + u64::from(self.lanes) * self.lane_bytes()
     }
 
     fn lane_bytes(&self) -> u64 {
@@ -188,7 +195,9 @@ impl PoolPlan {
         let ring = self.ring_slots.is_power_of_two() && self.ring_slots >= 4;
         rule(ring, "the ring's size is a power of two from 4 on", 68, self.ring_slots)?;
         rule((1..=CHUNKS_MAX).contains(&self.chunks), "a lane has chunks", 72, self.chunks)?;
-        let bytes = u128::from(self.lane_bytes()) * u128::from(self.lanes) + u128::from(LANES_AT);
+        let log = self.namespace_lines == 0 || self.namespace_lines >= NAMESPACE_LINES_MIN;
+        rule(log, "the namespace log has room for its largest record", 76, self.namespace_lines)?;
+        let bytes = u128::from(self.lane_bytes()) * u128::from(self.lanes) + u128::from(self.lanes_at());
         rule(bytes <= u128::from(region_bytes), "the region has room for every lane", 56, self.lanes)
     }
 }
@@ -242,7 +251,8 @@ impl PoolSuperblock {
             entries: U32::new(plan.entries),
             ring_slots: U32::new(plan.ring_slots),
             chunks: U32::new(plan.chunks),
-            reserved: [0; 176],
+            namespace_lines: U32::new(plan.namespace_lines),
+            reserved: [0; 172],
             checksum: U32::ZERO,
         };
         superblock.checksum = U32::new(superblock.digest());
@@ -262,6 +272,7 @@ impl PoolSuperblock {
             entries: self.entries.get(),
             ring_slots: self.ring_slots.get(),
             chunks: self.chunks.get(),
+            namespace_lines: self.namespace_lines.get(),
         };
         plan.check(region_bytes)?;
         let read_only = self.ro_compat.get() != 0;
@@ -276,9 +287,11 @@ impl PoolSuperblock {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::file_cache::namespace::LOG_LINE_BYTES;
     use zerocopy::FromBytes;
 
-    const PLAN: PoolPlan = PoolPlan { lanes: 2, files: 3, entries: 500, ring_slots: 64, chunks: 5 };
+    const PLAN: PoolPlan =
+        PoolPlan { lanes: 2, files: 3, entries: 500, ring_slots: 64, chunks: 5, namespace_lines: 0x4000 };
 
     #[test]
     fn a_superblock_to_the_byte() {
@@ -287,6 +300,7 @@ mod tests {
         assert_eq!((&bytes[..16], &bytes[16..32]), (&b"tidegate-nvfiles"[..], &[0xab; 16][..]));
         assert_eq!(&bytes[32..56], b"\x05\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0");
         assert_eq!(&bytes[56..76], b"\x02\0\0\0\x03\0\0\0\xf4\x01\0\0\x40\0\0\0\x05\0\0\0");
+        assert_eq!(&bytes[76..82], b"\0\x40\0\0\0\0");
         let trusted = superblock.check(PLAN.end()).unwrap();
         assert_eq!((trusted.plan, trusted.sequence, trusted.read_only), (PLAN, 5, false));
         assert!(superblock.check(PLAN.end() - 1).is_err());
@@ -305,6 +319,9 @@ mod tests {
 
     #[test]
     fn parts_of_lanes_do_not_overlap() {
+        let log = PLAN.namespace().unwrap();
+        assert!(NAMESPACE_AT + 16 <= log.ring_at && log.end() <= PLAN.lane(0).cursors_at);
+        assert_eq!(log.end() - log.ring_at, 0x4000 * LOG_LINE_BYTES);
         let (first, second) = (PLAN.lane(0), PLAN.lane(1));
         let parts = [first.cursors_at, first.ring_at, first.record_at(0), first.entry_at(0), first.chunks_at()];
         assert!(parts.is_sorted_by(|one, next| one < next), "{parts:?}");
@@ -317,11 +334,11 @@ mod tests {
     #[test]
     fn the_largest_pool_that_fits_is_found() {
         for bytes in [3 << 20, 100 << 20, (1 << 40) + 5] {
-            let plan = PoolPlan::fitting(bytes, 1, 64, 1024, 4096).unwrap();
+            let plan = PoolPlan::fitting(bytes, 1, 64, 1024, 4096, 0x2000).unwrap();
             let larger = PoolPlan { chunks: plan.chunks + 1, entries: plan.entries + 256, ..plan };
             assert!(plan.end() <= bytes && larger.end() > bytes && plan.check(bytes).is_ok(), "{bytes}");
         }
-        assert_eq!(PoolPlan::fitting(1 << 20, 1, 64, 1024, 4096), None);
-        assert_eq!(PoolPlan::fitting(1 << 30, 0, 64, 1024, 4096), None);
+        assert_eq!(PoolPlan::fitting(1 << 20, 1, 64, 1024, 4096, 0), None);
+        assert_eq!(PoolPlan::fitting(1 << 30, 0, 64, 1024, 4096, 0), None);
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 use tidegate_media::{BlockDevice, Durability, Extent, ExtentKind, Geometry, Lba, LbaRange, Result};
-use tidegate_nbd::ram::Ram;
+use tidegate_nbd_client::ram::Ram;
 
 /// A device that remembers which of its blocks were written, tells of at most three blocks at a
 /// time, and zeroes as fast as it is told to.

@@ -3,8 +3,8 @@
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::thread;
-use tidegate_nbd::client::{Client, Dialect};
 use tidegate_nbd::{End, Service, serve};
+use tidegate_nbd_client::client::{Client, Dialect};
 
 /// A client of the default export, served by a thread of its own.
 pub(crate) fn attach(service: &Arc<Service>, dialect: Dialect) -> (Client<UnixStream>, thread::JoinHandle<End>) {

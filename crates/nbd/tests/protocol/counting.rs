@@ -8,8 +8,8 @@ use std::time::Instant;
 use tidegate_block_export::{ExportCounters, RequestKind};
 use tidegate_media::Durability;
 use tidegate_nbd::Service;
-use tidegate_nbd::client::{Client, Dialect, Operation, Zeroes};
-use tidegate_nbd::ram::Ram;
+use tidegate_nbd_client::client::{Client, Dialect, Operation, Zeroes};
+use tidegate_nbd_client::ram::Ram;
 
 fn counters(service: &Service) -> ExportCounters {
     service.exports.iter().next().unwrap().counters()

@@ -6,7 +6,7 @@ use tidegate_media::{
     BlockDevice, Corrupt, Durability, Error, Extent, ExtentKind, Geometry, Lba, LbaRange, Misuse, Poison, Result,
     Sealed,
 };
-use tidegate_nbd::ram::Ram;
+use tidegate_nbd_client::ram::Ram;
 
 /// A device that writes down each call.
 pub(crate) struct Recorder {
@@ -166,11 +166,11 @@ impl BlockDevice for Failing {
 }
 
 /// A device of 512-byte blocks without memory, all hole, of any size.
-pub(crate) struct Void {
+pub(crate) struct Bottomless {
     pub(crate) blocks: u64,
 }
 
-impl BlockDevice for Void {
+impl BlockDevice for Bottomless {
     fn geometry(&self) -> Geometry {
         Geometry { blocks: self.blocks, fast_zeroes: true, ..Failing.geometry() }
     }

@@ -2,16 +2,18 @@
 //! two connections.
 
 use crate::connections::{attach, detach};
-use crate::devices::{Recorder, Void};
+use crate::devices::{Bottomless, Recorder};
 use crate::porous::Porous;
 use crate::script::{disk_and_frozen, exports_of, play};
 use std::sync::Arc;
 use tidegate_media::{Durability, ExtentKind};
-use tidegate_nbd::client::{Client, ClientError, Completion, Dialect, Operation, Zeroes};
-use tidegate_nbd::limits::STATUS_EXTENTS_MAX;
 use tidegate_nbd::{ConnectionError, End, Violation};
+use tidegate_nbd_client::client::{Client, ClientError, Completion, Dialect, Operation, Zeroes};
 
 use ExtentKind::{Data, Hole};
+
+/// The most extents in one answer.
+const STATUS_EXTENTS_MAX: usize = 4096;
 
 const EINVAL: u32 = 22;
 const ENOTSUP: u32 = 95;
@@ -42,7 +44,7 @@ fn reply(option: u8, kind: u32, data: &[u8]) -> Vec<u8> {
     [b"\x00\x03\xe8\x89\x04\x55\x65\xa9\x00\x00\x00", &[option][..], &kind.to_be_bytes(), &len, data].concat()
 }
 
-fn code(outcome: Result<Vec<u8>, tidegate_nbd::client::Refusal>) -> u32 {
+fn code(outcome: Result<Vec<u8>, tidegate_nbd_client::client::Refusal>) -> u32 {
     outcome.expect_err("refused").code
 }
 
@@ -200,7 +202,7 @@ fn zeroes_that_would_not_be_fast_are_refused_where_speed_was_asked_for() {
 #[test]
 fn extended_headers_carry_lengths_past_four_gibibytes() {
     let blocks = (6 << 30) / 512;
-    let exports = Arc::new(exports_of(Void { blocks }));
+    let exports = Arc::new(exports_of(Bottomless { blocks }));
     let (mut client, server) = attach(&exports, Dialect::Extended);
     assert_eq!(client.status(512, (6 << 30) - 512).unwrap(), [((6 << 30) - 512, Hole)]);
     let zero = Operation::Zero { offset: 0, len: 5 << 30, zeroes: Zeroes::Fast };

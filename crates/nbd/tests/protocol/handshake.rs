@@ -3,8 +3,8 @@
 use crate::script::{disk_and_frozen, play};
 use std::sync::Arc;
 use tidegate_block_export::Export;
-use tidegate_nbd::ram::Ram;
 use tidegate_nbd::{ConnectionError, End, Exports, ExportsError, Violation};
+use tidegate_nbd_client::ram::Ram;
 
 const GREETING: &[u8] = b"NBDMAGICIHAVEOPT\x00\x03";
 /// The client speaks fixed newstyle.

@@ -4,8 +4,8 @@ use crate::script::exports_of;
 use std::io::{self, ErrorKind};
 use std::sync::Mutex;
 use std::time::Duration;
-use tidegate_nbd::ram::Ram;
 use tidegate_nbd::{End, Stream, serve};
+use tidegate_nbd_client::ram::Ram;
 
 /// A stream that gives one burst, is silent for as long as it is waited for with a limit, and ends
 /// when it is waited for without.

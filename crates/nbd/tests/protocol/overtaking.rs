@@ -9,9 +9,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tidegate_block_export::{Export, RequestKind};
 use tidegate_media::{BlockDevice, Durability, Extent, Geometry, Lba, LbaRange, Poison, Result};
-use tidegate_nbd::client::{Client, Cookie, Dialect, Operation};
-use tidegate_nbd::ram::Ram;
 use tidegate_nbd::{ConnectionError, End, Exports, Service, serve};
+use tidegate_nbd_client::client::{Client, Cookie, Dialect, Operation};
+use tidegate_nbd_client::ram::Ram;
 
 /// Longer than any test takes.
 const FOREVER: Duration = Duration::from_secs(20);
@@ -19,12 +19,12 @@ const FOREVER: Duration = Duration::from_secs(20);
 /// More than a server calls long.
 const LONG: Duration = Duration::from_millis(1);
 
-/// A device that holds flushes, discards and writes with FUA back while its gate is closed.
+/// A device that holds flushes, discards and writes with FUA back while its barrier is closed.
 #[derive(Clone)]
-struct Gated(Arc<(Ram, Gate)>);
+struct Gated(Arc<(Ram, Barrier)>);
 
 #[derive(Default)]
-struct Gate {
+struct Barrier {
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -40,15 +40,15 @@ struct State {
 
 impl Gated {
     fn new() -> Gated {
-        Gated(Arc::new((Ram::new(4096, 4096), Gate::default())))
+        Gated(Arc::new((Ram::new(4096, 4096), Barrier::default())))
     }
 
-    fn gate(&self) -> &Gate {
+    fn barrier(&self) -> &Barrier {
         &self.0.1
     }
 }
 
-impl Gate {
+impl Barrier {
     fn set_closed(&self, closed: bool) {
         self.state.lock().unwrap().closed = closed;
         self.changed.notify_all();
@@ -75,7 +75,7 @@ impl BlockDevice for Gated {
     }
 
     fn read(&self, at: Lba, out: &mut [u8]) -> Result<()> {
-        let bad = self.gate().state.lock().unwrap().bad_block;
+        let bad = self.barrier().state.lock().unwrap().bad_block;
         if bad.is_some_and(|bad| (at.0..at.0 + out.len() as u64 / 4096).contains(&bad)) {
             return Err(Poison { at: 0, len: 4096 }.into());
         }
@@ -84,18 +84,18 @@ impl BlockDevice for Gated {
 
     fn write(&self, at: Lba, data: &[u8], durability: Durability) -> Result<()> {
         if durability == Durability::Fua {
-            self.gate().pass();
+            self.barrier().pass();
         }
         self.0.0.write(at, data, durability)
     }
 
     fn flush(&self) -> Result<()> {
-        self.gate().pass();
+        self.barrier().pass();
         self.0.0.flush()
     }
 
     fn discard(&self, range: LbaRange) -> Result<()> {
-        self.gate().pass();
+        self.barrier().pass();
         self.0.0.discard(range)
     }
 
@@ -109,17 +109,17 @@ impl BlockDevice for Gated {
 }
 
 /// Executes `operation` so slowly and so often that the server no longer expects it to be quick.
-fn show_slowness(client: &mut Client<UnixStream>, gate: &Gate, operation: Operation<'_>) {
+fn show_slowness(client: &mut Client<UnixStream>, barrier: &Barrier, operation: Operation<'_>) {
     for _ in 0..6 {
-        let before = gate.state.lock().unwrap().arrived;
-        gate.set_closed(true);
+        let before = barrier.state.lock().unwrap().arrived;
+        barrier.set_closed(true);
         client.submit(operation).unwrap();
-        gate.wait_for(|state| state.arrived > before);
+        barrier.wait_for(|state| state.arrived > before);
         let since = Instant::now();
         while since.elapsed() < LONG {
             thread::yield_now();
         }
-        gate.set_closed(false);
+        barrier.set_closed(false);
         client.complete().unwrap().outcome.unwrap();
     }
 }
@@ -143,15 +143,15 @@ fn a_read_overtakes_what_takes_long() {
         let (mut client, server) = attach(&exports, Dialect::Structured);
         client.stream().set_read_timeout(Some(FOREVER)).unwrap();
         if !known {
-            show_slowness(&mut client, device.gate(), slow);
+            show_slowness(&mut client, device.barrier(), slow);
         }
-        device.gate().set_closed(true);
+        device.barrier().set_closed(true);
         let slow = client.submit(slow).unwrap();
         let read = client.submit(Operation::Read { offset: 4096, len: 4096 }).unwrap();
         let write = Operation::Write { offset: 0, data: &data, durability: Durability::Volatile };
         let write = client.submit(write).unwrap();
         assert_eq!([complete(&mut client), complete(&mut client)], [read, write]);
-        device.gate().set_closed(false);
+        device.barrier().set_closed(false);
         assert_eq!(complete(&mut client), slow);
         detach((client, server));
     }
@@ -164,13 +164,13 @@ fn the_flush_at_the_end_of_a_long_write_is_overtaken_too() {
     let (mut client, server) = attach(&exports, Dialect::Extended);
     client.stream().set_read_timeout(Some(FOREVER)).unwrap();
     let small = Operation::Write { offset: 0, data: &[1; 4096], durability: Durability::Fua };
-    show_slowness(&mut client, device.gate(), small);
-    device.gate().set_closed(true);
+    show_slowness(&mut client, device.barrier(), small);
+    device.barrier().set_closed(true);
     let data = vec![9; 1 << 20];
     let long = client.submit(Operation::Write { offset: 100, data: &data, durability: Durability::Fua }).unwrap();
     let read = client.submit(Operation::Read { offset: 0, len: 4096 }).unwrap();
     assert_eq!(complete(&mut client), read);
-    device.gate().set_closed(false);
+    device.barrier().set_closed(false);
     assert_eq!(complete(&mut client), long);
     let mut seen = vec![0; data.len()];
     client.read(100, &mut seen).unwrap();
@@ -186,8 +186,8 @@ fn writes_that_are_put_together_first_are_overtaken_and_arrive_whole() {
     let (mut client, server) = attach(&exports, Dialect::Structured);
     client.stream().set_read_timeout(Some(FOREVER)).unwrap();
     let small = Operation::Write { offset: 0, data: &[1; 4096], durability: Durability::Fua };
-    show_slowness(&mut client, device.gate(), small);
-    device.gate().set_closed(true);
+    show_slowness(&mut client, device.barrier(), small);
+    device.barrier().set_closed(true);
     let data: Vec<u8> = (0..1 << 20_u32).map(|at| (at % 251) as u8).collect();
     let write = |offset| Operation::Write { offset, data: &data, durability: Durability::Fua };
     let long = client.submit(write(0)).unwrap();
@@ -195,8 +195,8 @@ fn writes_that_are_put_together_first_are_overtaken_and_arrive_whole() {
     assert_eq!(complete(&mut client), read);
     // The first one fills what may wait beside: this one is done before what follows it.
     let longer = client.submit(write(1 << 20)).unwrap();
-    device.gate().wait_for(|state| state.arrived == 6 + 2);
-    device.gate().set_closed(false);
+    device.barrier().wait_for(|state| state.arrived == 6 + 2);
+    device.barrier().set_closed(false);
     let mut answered = [complete(&mut client), complete(&mut client)];
     answered.sort();
     assert_eq!(answered, [long, longer]);
@@ -226,12 +226,12 @@ fn more_than_may_wait_beside_is_done_before() {
     let device = Gated::new();
     let exports = Arc::new(exports_of(device.clone()));
     let (mut client, server) = attach(&exports, Dialect::Structured);
-    device.gate().set_closed(true);
+    device.barrier().set_closed(true);
     let mut sent: Vec<Cookie> =
         (0..200).map(|_| client.submit(Operation::Trim { offset: 0, len: 2 << 20 }).unwrap()).collect();
-    // One at the gate from each of the connection's threads: there are no more of them.
-    device.gate().wait_for(|state| state.arrived == 2);
-    device.gate().set_closed(false);
+    // One at the barrier from each of the connection's threads: there are no more of them.
+    device.barrier().wait_for(|state| state.arrived == 2);
+    device.barrier().set_closed(false);
     let mut answered: Vec<Cookie> = sent.iter().map(|_| complete(&mut client)).collect();
     sent.sort();
     answered.sort();
@@ -247,14 +247,14 @@ fn nothing_is_sent_inside_a_reply_without_chunks() {
         let (mut client, server) = attach(&exports, dialect);
         let data: Vec<u8> = (0..8 << 20_u32).map(|at| (at % 253) as u8).collect();
         client.write(0, &data, Durability::Volatile).unwrap();
-        device.gate().set_closed(true);
+        device.barrier().set_closed(true);
         let trim = client.submit(Operation::Trim { offset: 12 << 20, len: 2 << 20 }).unwrap();
-        device.gate().wait_for(|state| state.arrived == 1);
+        device.barrier().wait_for(|state| state.arrived == 1);
         // The answer does not fit into the socket: the server is in the middle of it until the
         // client takes some.
         let read = client.submit(Operation::Read { offset: 0, len: 8 << 20 }).unwrap();
-        device.gate().set_closed(false);
-        device.gate().wait_for(|state| state.left == 8);
+        device.barrier().set_closed(false);
+        device.barrier().wait_for(|state| state.left == 8);
         let mut answered = Vec::new();
         for _ in 0..2 {
             let completion = client.complete().unwrap();
@@ -275,16 +275,16 @@ fn nothing_follows_a_reply_that_broke_off() {
     let (near, far) = UnixStream::pair().unwrap();
     let server = thread::spawn(move || serve(&exports, &far));
     let mut client = Client::connect(near, "", Dialect::Simple).unwrap();
-    device.gate().set_closed(true);
-    device.gate().state.lock().unwrap().bad_block = Some(64);
+    device.barrier().set_closed(true);
+    device.barrier().state.lock().unwrap().bad_block = Some(64);
     client.submit(Operation::Trim { offset: 12 << 20, len: 2 << 20 }).unwrap();
-    device.gate().wait_for(|state| state.arrived == 1);
+    device.barrier().wait_for(|state| state.arrived == 1);
     client.submit(Operation::Read { offset: 0, len: 4 << 20 }).unwrap();
     let mut stream = client.stream();
     let mut row = vec![0; 16 + (256 << 10)];
     stream.read_exact(&mut row).unwrap();
     assert_eq!(row[4..8], [0; 4], "the read began well");
-    device.gate().set_closed(false);
+    device.barrier().set_closed(false);
     let mut rest = Vec::new();
     stream.read_to_end(&mut rest).unwrap();
     assert_eq!(rest, b"", "the discard's reply would be taken for data");
@@ -296,11 +296,11 @@ fn a_client_that_leaves_gets_what_it_asked_for_first() {
     let device = Gated::new();
     let exports = Arc::new(exports_of(device.clone()));
     let (mut client, server) = attach(&exports, Dialect::Simple);
-    device.gate().set_closed(true);
+    device.barrier().set_closed(true);
     client.submit(Operation::Trim { offset: 0, len: 4 << 20 }).unwrap();
-    device.gate().wait_for(|state| state.arrived == 1);
+    device.barrier().wait_for(|state| state.arrived == 1);
     let mut stream = client.disconnect().unwrap();
-    device.gate().set_closed(false);
+    device.barrier().set_closed(false);
     let mut reply = Vec::new();
     stream.read_to_end(&mut reply).unwrap();
     assert_eq!(reply.len(), 16);
@@ -308,5 +308,5 @@ fn a_client_that_leaves_gets_what_it_asked_for_first() {
     let counters = exports.exports.iter().next().unwrap().counters();
     assert_eq!(counters.of(RequestKind::Trim).requests, 1);
     // All pieces of the range passed before the reply went out.
-    assert_eq!(device.gate().state.lock().unwrap().left, 16);
+    assert_eq!(device.barrier().state.lock().unwrap().left, 16);
 }

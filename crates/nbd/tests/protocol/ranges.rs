@@ -8,8 +8,8 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Barrier};
 use std::thread;
 use tidegate_media::{BlockDevice, Durability, Extent, Geometry, Lba, LbaRange, Result};
-use tidegate_nbd::client::{Client, Dialect, Operation};
-use tidegate_nbd::ram::Ram;
+use tidegate_nbd_client::client::{Client, Dialect, Operation};
+use tidegate_nbd_client::ram::Ram;
 
 #[derive(Clone, Copy, Debug)]
 enum Step {

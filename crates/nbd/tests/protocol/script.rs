@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tidegate_block_export::Export;
 use tidegate_media::BlockDevice;
-use tidegate_nbd::ram::Ram;
 use tidegate_nbd::{ConnectionError, End, Exports, Service, Stream, serve};
+use tidegate_nbd_client::ram::Ram;
 
 /// A stream that gives `sent` in pieces and then ends.
 pub(crate) struct Script<'a>(Mutex<Lines<'a>>);

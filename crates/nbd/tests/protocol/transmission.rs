@@ -5,8 +5,8 @@ use crate::script::{disk_and_frozen, exports_of, play, play_in_pieces};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tidegate_media::BlockDevice;
-use tidegate_nbd::ram::Ram;
 use tidegate_nbd::{ConnectionError, End, Service, Violation};
+use tidegate_nbd_client::ram::Ram;
 
 const READ: u16 = 0;
 const WRITE: u16 = 1;

@@ -8,10 +8,10 @@
 //! Everything is smaller by the same factor: a cache of 16 MiB for the paper's 512 MiB, blocks over
 //! 1 GiB, the journal's flush every 156 ms for its five seconds.
 
-mod crew;
+mod background;
 pub mod inside;
 pub mod load;
-pub mod stand;
+pub mod testbed;
 pub mod watch;
 pub mod wear;
 
@@ -23,8 +23,8 @@ use crate::figure::{Chart, Figure, Point, Series};
 use crate::keys::Spread;
 use anyhow::Context;
 use load::Load;
-use stand::{Drainers, Platform, Room, Stand, Transit};
 use std::time::Duration;
+use testbed::{Drainers, Platform, Room, Testbed, TransitCache};
 use tidegate_baselines::cow::Shape;
 use tidegate_write_cache::Fill;
 
@@ -61,8 +61,8 @@ fn room(jobs: u32) -> Room {
 }
 
 fn run(kind: Kind, platform: &Platform, load: &Load) -> anyhow::Result<Times> {
-    let stand = Stand::of(kind, platform, room(load.jobs)).with_context(|| format!("set up {}", kind.label()))?;
-    load::run(platform, stand, load)
+    let testbed = Testbed::of(kind, platform, room(load.jobs)).with_context(|| format!("set up {}", kind.label()))?;
+    load::run(platform, testbed, load)
 }
 
 /// The two sets of costs.
@@ -179,10 +179,10 @@ pub fn flush_times(scale: Scale) -> anyhow::Result<Vec<Figure>> {
         for kind in kinds {
             let mut points = Vec::new();
             for bytes in &sizes {
-                let stand = Stand::of(kind, platform, Room { cache_bytes: 2 * bytes, ..room(1) })?;
+                let testbed = Testbed::of(kind, platform, Room { cache_bytes: 2 * bytes, ..room(1) })?;
                 let count = u32::try_from(bytes / 4096)?;
                 let load = Load { warm: 0, requests: count, flush_every: Some(count), ..writes(scale) };
-                let times = load::run(platform, stand, &load)?;
+                let times = load::run(platform, testbed, &load)?;
                 let nanoseconds = times.flushes.first().context("one flush was asked for")?;
                 points.push(point(bytes_in_words(*bytes), *nanoseconds as f64 / 1e6, None));
             }
@@ -281,9 +281,9 @@ pub fn capacity(scale: Scale) -> anyhow::Result<Vec<Figure>> {
             let mut points = Vec::new();
             for power in powers.clone() {
                 let bytes = (1_u64 << power) / SMALLER;
-                let stand = Stand::of(kind, platform, Room { cache_bytes: bytes, ..room(1) })?;
+                let testbed = Testbed::of(kind, platform, Room { cache_bytes: bytes, ..room(1) })?;
                 let load = Load { depth: 32, warm: warm(bytes), ..writes(scale) };
-                let value = load::run(platform, stand, &load)?.per_request();
+                let value = load::run(platform, testbed, &load)?.per_request();
                 points.push(point(bytes_in_words(1 << power), value, published_table_1(kind)));
             }
             figure.series.push(series(kind, points));
@@ -294,14 +294,17 @@ pub fn capacity(scale: Scale) -> anyhow::Result<Vec<Figure>> {
 }
 
 /// What was tried to make the published transit better, one change at a time.
-pub const TRIED: [(&str, Transit); 7] = [
-    ("as published", Transit::PUBLISHED),
-    ("past the cache before it is full", Transit { drain_within: super::stacks::DRAIN_WITHIN, ..Transit::PUBLISHED }),
-    ("slots filled past the caches", Transit { fill: Fill::Stream, ..Transit::PUBLISHED }),
-    ("drainers that watch", Transit { watching: true, ..Transit::PUBLISHED }),
-    ("2 drainers", Transit { drainers: Drainers::Fixed(2), ..Transit::PUBLISHED }),
-    ("as many drainers as idle cores", Transit { drainers: Drainers::OnIdleCores, ..Transit::PUBLISHED }),
-    ("Tidegate", Transit::TIDEGATE),
+pub const TRIED: [(&str, TransitCache); 7] = [
+    ("as published", TransitCache::PUBLISHED),
+    (
+        "past the cache before it is full",
+        TransitCache { drain_within: super::stacks::DRAIN_WITHIN, ..TransitCache::PUBLISHED },
+    ),
+    ("slots filled past the caches", TransitCache { fill: Fill::Stream, ..TransitCache::PUBLISHED }),
+    ("drainers that watch", TransitCache { watching: true, ..TransitCache::PUBLISHED }),
+    ("2 drainers", TransitCache { drainers: Drainers::Fixed(2), ..TransitCache::PUBLISHED }),
+    ("as many drainers as idle cores", TransitCache { drainers: Drainers::OnIdleCores, ..TransitCache::PUBLISHED }),
+    ("Tidegate", TransitCache::TIDEGATE),
 ];
 
 /// Each change by itself, and Tidegate.
@@ -317,8 +320,8 @@ pub fn improvements(scale: Scale) -> anyhow::Result<Vec<Figure>> {
         for (label, transit) in TRIED {
             let (mut means, mut tails) = (Vec::new(), Vec::new());
             for (jobs, depth) in places {
-                let stand = Stand::transit(&platform, room(*jobs), transit)?;
-                let times = load::run(&platform, stand, &Load { jobs: *jobs, depth: *depth, ..writes(scale) })?;
+                let testbed = Testbed::transit(&platform, room(*jobs), transit)?;
+                let times = load::run(&platform, testbed, &Load { jobs: *jobs, depth: *depth, ..writes(scale) })?;
                 let place = format!("{jobs} × {depth}");
                 means.push(point(&place, times.per_request(), None));
                 tails.push(point(&place, times.exceeded_by_one_in(10_000), None));
@@ -376,7 +379,7 @@ pub fn reasons(scale: Scale) -> anyhow::Result<Vec<Figure>> {
     }
     let never_walked = Shape { extend_pages: usize::MAX, ..room(1).shape() };
     let walkless =
-        |platform: &Platform| load::run(platform, Stand::copy_on_write(platform, room(1), never_walked)?, &load);
+        |platform: &Platform| load::run(platform, Testbed::copy_on_write(platform, room(1), never_walked)?, &load);
     figure.series.push(Series { label: "NOVA, log never walked".to_owned(), points: points(&walkless, None)? });
     Ok(vec![figure])
 }

@@ -20,7 +20,7 @@ use tidegate_measure::programs::said;
 
 /// What a client is asked to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wish {
+pub struct WorkloadSize {
     /// Which records it asks for.
     pub spread: Spread,
     /// Records that it loads first.
@@ -105,10 +105,10 @@ pub fn ycsb(scale: Scale) -> anyhow::Result<Vec<Figure>> {
 }
 
 /// Runs the client in a new folder below `root`, which is removed after it.
-fn run(client: &Path, root: &Path, count: &str, wish: &[&str]) -> anyhow::Result<Vec<Taken>> {
+fn run(client: &Path, root: &Path, count: &str, size: &[&str]) -> anyhow::Result<Vec<Taken>> {
     let folder = root.join("store");
     let mut command = Command::new(client);
-    command.args(["--records", count, "--operations", count]).args(wish).arg("--folder").arg(&folder);
+    command.args(["--records", count, "--operations", count]).args(size).arg("--folder").arg(&folder);
     let output = said(&mut command)?;
     std::fs::remove_dir_all(&folder)?;
     serde_json::from_str(&output).context("reading what the client printed")

@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 use tidegate_media::{Backing, BlockDevice, Durability, Extent, Geometry, Lba, LbaRange, Result, Run};
-use tidegate_nbd::ram::Ram;
+use tidegate_nbd_client::ram::Ram;
 use tidegate_sim::cost::{Disk as Told, disk_by_name};
 use tidegate_virtual_cores::{is_inside, now_ns, pass_time};
 

@@ -16,11 +16,11 @@ use super::super::personalities::Personality;
 use super::{frame, point, series};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use tidegate_baselines::classic::{FlashCache, Journal, LeftOut, Stack};
+use tidegate_baselines::classic::{Ablations, FlashCache, Journal, Stack};
 use tidegate_measure::medium;
 use tidegate_measure::subject::{BLOCK_BYTES, Block};
 use tidegate_media::{InTurn, MappedRegion};
-use tidegate_nbd::ram::Ram;
+use tidegate_nbd_client::ram::Ram;
 use tidegate_sim::Rng;
 
 /// Everything but the journal is so many times smaller than in the paper.
@@ -216,7 +216,7 @@ impl Mounted {
         let files = Files::new(personality);
         let disk = Arc::new(InTurn(Ram::new(4096, files.blocks() + JOURNAL_BLOCKS)));
         let region = medium::region(FlashCache::<MappedRegion>::bytes_for(CACHE_BLOCKS))?;
-        let cache = FlashCache::new(region, disk, CACHE_BLOCKS, LeftOut::default());
+        let cache = FlashCache::new(region, disk, CACHE_BLOCKS, Ablations::default());
         let stack: Box<dyn Stack> =
             if journal { Box::new(Journal::new(cache, files.blocks(), JOURNAL_BLOCKS)) } else { Box::new(cache) };
         Ok(Mounted { files, journal, stack, block: Block::filled(5), rounds: 0, synced: BTreeSet::new() })

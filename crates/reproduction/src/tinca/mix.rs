@@ -3,7 +3,7 @@
 
 use super::disks::Spent;
 use super::orders::{Ends, PAGES, Pages};
-use super::stand::{Ground, Kind, Stand};
+use super::testbed::{Kind, Setup, Testbed};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidegate_baselines::classic::{Done, FILE_BLOCKS, Stack, TOGETHER};
@@ -99,13 +99,13 @@ impl Buffer {
 }
 
 /// Puts what is `asked` on `kind`.
-pub fn run(kind: Kind, ground: &Ground, asked: Asked) -> anyhow::Result<Taken> {
-    let stand = Stand::of(kind, ground)?;
+pub fn run(kind: Kind, setup: &Setup, asked: Asked) -> anyhow::Result<Taken> {
+    let testbed = Testbed::of(kind, setup)?;
     let shared = Arc::new(Mutex::new(Shared::default()));
     let mut first = User::new(u32::MAX, asked.work, shared.clone());
-    stand.warm(asked.filling, |stack| first.act(stack))?;
-    let (of_users, disk) = (shared.clone(), stand.disk.clone());
-    stand.run(asked.users, move |user, stack| {
+    testbed.warm(asked.filling, |stack| first.act(stack))?;
+    let (of_users, disk) = (shared.clone(), testbed.disk.clone());
+    testbed.run(asked.users, move |user, stack| {
         let spent = || disk.spent();
         User::new(user, asked.work, of_users.clone()).go_on(stack, &spent, asked);
     })?;

@@ -22,7 +22,7 @@ use uuid::Uuid;
 const STEP: u32 = 1024;
 
 /// Entries that are looked at in one step of a scrub.
-pub const STEP_ENTRIES: u32 = 4096;
+pub(crate) const STEP_ENTRIES: u32 = 4096;
 
 /// Blocks in a row that are written at once.
 const RUN_BLOCKS: usize = 256;

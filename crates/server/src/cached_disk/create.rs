@@ -1,25 +1,22 @@
-//! `tidegate create --disk`: a region in front of a disk. Nothing is written to the disk but the
-//! header of a journal, with `--ordered`.
+//! Making a region in front of a disk. Only the header of the journal of an ordered one is written
+//! to the disk.
 
 use crate::cached_disk::disk::{self, Disk};
 use crate::cached_disk::journal::{journal_on, put_journal, refuse_another_cache, refuse_what_the_end_holds};
 use crate::cached_disk::owner::{refuse_of_another, take};
 use crate::cached_disk::stale_check;
 use crate::cached_disk::volatile::Stake;
-use crate::failure::{CreateFailure, DiskFailure, Failure, Step, VolumeFailure};
+use crate::failure::{CreateFailure, DiskFailure, Failure, REGION_BYTES_MIN, Step, VolumeFailure};
 use crate::options::CreateOptions;
 use crate::volume::contents;
 use crate::volume::description::{Description, Memory};
 use crate::volume::region::sync;
 use crate::volume::xattrs::Xattr;
 use std::path::Path;
-use tidegate_disk_cache::{Contents, FormatError, FormatSpec, Sums, blocks_in, format_ordered, format_with, identify};
+use tidegate_disk_cache::{Contents, FormatSpec, Sums, blocks_in, format_ordered, format_with, identify};
 use tidegate_layout::btt::PAGE_BYTES;
 use tidegate_media::{BlockDevice, DiskAccess, MappedRegion, Region};
 use uuid::Uuid;
-
-/// The smallest region in front of a disk.
-const REGION_BYTES_MIN: u64 = 1 << 20;
 
 /// Refuses a size that no region in front of a disk has.
 pub fn check_size(size: u64) -> Result<(), CreateFailure> {
@@ -44,7 +41,7 @@ pub fn disk(path: &Path, args: &CreateOptions) -> Result<Disk, Failure> {
 
 /// Refuses `region` in front of a disk, if it is to be, and a power loss empties its memory; unless
 /// that was asked for by name.
-pub fn refuse_volatile(args: &CreateOptions, region: &MappedRegion) -> Result<(), DiskFailure> {
+pub(crate) fn refuse_volatile(args: &CreateOptions, region: &MappedRegion) -> Result<(), DiskFailure> {
     if args.disk.is_some() { stake(args, region).refuse(Step::Create, args.volatile) } else { Ok(()) }
 }
 
@@ -81,8 +78,8 @@ pub fn lay_out(
     Ok(Description::of_disk_cache(path, Memory::of(region), &identity))
 }
 
-/// The same with a journal at the end of `disk`, which comes first: without a cache it does no
-/// harm.
+/// Makes `region` a cache of `disk` with a journal at its end. The journal comes first: without a
+/// cache it does no harm.
 fn lay_out_ordered(
     args: &CreateOptions,
     disk: &Disk,
@@ -97,36 +94,17 @@ fn lay_out_ordered(
     put_journal(disk, journal, spec.uuid)?;
     let (path, spec) = (args.pmem.as_path(), FormatSpec { disk_blocks: journal.disk_blocks, ..spec });
     let formatted = format_ordered(journal.capacity, sums, region, &spec, contents);
-    formatted.map_err(|error| refused_format(path, error))?;
+    formatted.map_err(|error| Failure::of_format(path, error))?;
     Ok(sync(path, region)?)
 }
 
 /// Formats `region` as `spec` says, and sees to it that the result outlives this process.
-pub fn lay_out_as(
+pub(crate) fn lay_out_as(
     path: &Path,
     region: &MappedRegion,
     (spec, sums): (&FormatSpec, Sums),
     contents: Contents,
 ) -> Result<(), Failure> {
-    format_with(sums, region, spec, contents).map_err(|error| refused_format(path, error))?;
+    format_with(sums, region, spec, contents).map_err(|error| Failure::of_format(path, error))?;
     Ok(sync(path, region)?)
-}
-
-/// Why no cache of that form comes to be in the region at `path`.
-pub fn refused_format(path: &Path, error: FormatError) -> Failure {
-    match error {
-        FormatError::TooSmall { has, min } => {
-            CreateFailure::CacheTooSmall { size: has, min: min.max(REGION_BYTES_MIN) }.into()
-        }
-        FormatError::BlockSize(size) => CreateFailure::CacheBlockSize { size }.into(),
-        FormatError::Sealed(sealed) => {
-            VolumeFailure::NotDurable { path: path.to_owned(), why: sealed.to_string() }.into()
-        }
-        error @ (FormatError::DiskBlocks(_)
-        | FormatError::RingSlots(_)
-        | FormatError::RingElsewhere { .. }
-        | FormatError::Journal { .. }) => {
-            VolumeFailure::BrokenCache { path: path.to_owned(), why: error.to_string() }.into()
-        }
-    }
 }

@@ -87,7 +87,7 @@ pub struct Named<'a> {
 }
 
 /// Refuses the cache `identity` in `pmem` if it has no disk.
-pub fn refuse_detached(pmem: &Path, identity: &Identity) -> Result<(), DiskFailure> {
+pub(crate) fn refuse_detached(pmem: &Path, identity: &Identity) -> Result<(), DiskFailure> {
     match identity.disk == DETACHED {
         true => Err(DiskFailure::Detached { pmem: pmem.to_owned() }),
         false => Ok(()),
@@ -168,19 +168,19 @@ pub fn is_of(pmem: &Path, identity: &Identity, disk: &Disk) -> bool {
 }
 
 /// Whether both paths lead to one place.
-pub fn is_same_place(one: &Path, other: &Path) -> bool {
+pub(crate) fn is_same_place(one: &Path, other: &Path) -> bool {
     one.canonicalize().ok().is_some_and(|place| other.canonicalize().ok() == Some(place))
 }
 
 /// Says of a disk without a name that it may be taken for another.
-pub fn warn_of_no_name(disk: &Disk) {
+pub(crate) fn warn_of_no_name(disk: &Disk) {
     if !disk.device.identity().is_known() {
         tracing::warn!("{} {NO_NAME}", disk.path.display());
     }
 }
 
 /// What is said of a disk without a name.
-pub const NO_NAME: &str = "has no name, and is told from others by its size and place alone";
+pub(crate) const NO_NAME: &str = "has no name, and is told from others by its size and place alone";
 
 /// How much `disk`, which the cache `identity` in `pmem` belongs to, is larger than what is used of
 /// it. None: not by a block.
@@ -188,8 +188,8 @@ pub fn growth(pmem: &Path, identity: &Identity, disk: &Disk) -> Option<Growth> {
     growth_to(pmem, identity, &disk.path, disk.device.geometry().bytes())
 }
 
-/// The same of a disk at `path` that is not opened for it, if it is one, and one that this process
-/// may open because it was noted.
+/// How much the disk at `path` is larger than its used part. The disk is not opened for it; None
+/// also if `path` is no disk, or no noted disk that this process may open.
 pub fn growth_at(pmem: &Path, identity: &Identity, path: &Path) -> Option<Growth> {
     refuse_note_of_another_user(pmem, path).ok()?;
     let kind = path.metadata().ok()?.file_type();

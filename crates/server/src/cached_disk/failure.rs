@@ -1,5 +1,5 @@
-//! Why a disk, the cache in front of it, or the journal at its end is not used, and what keeps
-//! blocks from the disk.
+//! Why a disk, the cache in front of it, or the journal at its end is not used, and the obstacles
+//! that keep blocks from the disk.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;

@@ -1,5 +1,5 @@
-//! Journals at the ends of ordered disks: where one fits, what must not lie there, and when it
-//! goes.
+//! Journals at the ends of ordered disks: where one fits, which data must not lie there, and when
+//! it goes.
 
 use crate::cached_disk::disk::Disk;
 use crate::failure::JournalFailure;
@@ -10,7 +10,7 @@ use tidegate_media::{BlockDevice, claim_of};
 use uuid::Uuid;
 
 /// The journal for `blocks` at the end of `disk`.
-pub fn journal_on(disk: &Disk, block_size: u32, blocks: u32) -> Result<JournalPlan, JournalFailure> {
+pub(crate) fn journal_on(disk: &Disk, block_size: u32, blocks: u32) -> Result<JournalPlan, JournalFailure> {
     journal_at_the_end(&*disk.device, block_size, blocks).ok_or_else(|| {
         let least = JournalPlan { block_size, disk_blocks: 1, capacity: blocks };
         JournalFailure::NoRoom {
@@ -22,14 +22,14 @@ pub fn journal_on(disk: &Disk, block_size: u32, blocks: u32) -> Result<JournalPl
 }
 
 /// Lays `journal` out.
-pub fn put_journal(disk: &Disk, journal: JournalPlan, uuid: [u8; 16]) -> Result<(), JournalFailure> {
+pub(crate) fn put_journal(disk: &Disk, journal: JournalPlan, uuid: [u8; 16]) -> Result<(), JournalFailure> {
     lay_out_journal(&*disk.device, journal, uuid).map_err(JournalFailure::of_error(&disk.path))
 }
 
 /// Refuses a disk of which a group was being put in place when its region was lost, as it is not
 /// what anybody left there; and unless `force` says otherwise, one with the journal of another
 /// cache than `own`, as that may have blocks that the disk lacks.
-pub fn refuse_another_cache(disk: &Disk, own: Option<[u8; 16]>, force: bool) -> Result<(), JournalFailure> {
+pub(crate) fn refuse_another_cache(disk: &Disk, own: Option<[u8; 16]>, force: bool) -> Result<(), JournalFailure> {
     let path = || disk.path.clone();
     match find_journal(&*disk.device).map_err(JournalFailure::of_error(&disk.path))? {
         Some(found) if found.blocks > 0 => Err(JournalFailure::UnderWay { disk: path(), blocks: found.blocks }),
@@ -51,7 +51,7 @@ pub fn refuse_another_cache(disk: &Disk, own: Option<[u8; 16]>, force: bool) -> 
 /// Refuses a disk on which anything lies where `journal` is to be but zeroes, or such a journal of
 /// the cache `uuid`; and one of which something says that those zeroes are its own. With `force`
 /// that is told, and overwritten.
-pub fn refuse_what_the_end_holds(
+pub(crate) fn refuse_what_the_end_holds(
     disk: &Disk,
     journal: &JournalPlan,
     uuid: [u8; 16],
@@ -80,7 +80,7 @@ pub fn refuse_what_the_end_holds(
 
 /// Lays out a journal on `disk` for the cache `identity`, which is to be put in front of it and had
 /// another disk before. The blocks of the volume then.
-pub fn put_journal_of(identity: &Identity, disk: &Disk, force: bool) -> Result<u64, JournalFailure> {
+pub(crate) fn put_journal_of(identity: &Identity, disk: &Disk, force: bool) -> Result<u64, JournalFailure> {
     refuse_another_cache(disk, Some(identity.uuid), force)?;
     if identity.journal_blocks == 0 {
         return Ok(disk.device.geometry().blocks);
@@ -93,7 +93,7 @@ pub fn put_journal_of(identity: &Identity, disk: &Disk, force: bool) -> Result<u
 
 /// Gives the blocks of the journal of `identity` on `disk`, which was set free from it, back to
 /// anybody.
-pub fn erase_journal_of(identity: &Identity, disk: &Disk) -> Result<(), JournalFailure> {
+pub(crate) fn erase_journal_of(identity: &Identity, disk: &Disk) -> Result<(), JournalFailure> {
     match identity.journal() {
         Some(journal) => {
             erase_journal(&*disk.device, journal, identity.uuid).map_err(JournalFailure::of_error(&disk.path))

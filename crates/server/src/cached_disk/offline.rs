@@ -19,9 +19,9 @@ use tidegate_media::{Access, BlockDevice, DiskAccess, MappedRegion, Region};
 
 /// The region at `pmem`, which has to hold a cache of a disk.
 pub fn cache_in(pmem: &Path, access: Access) -> Result<(Arc<MappedRegion>, Identity), Failure> {
-    let mapped = region::map(pmem, access).map_err(|failure| match failure {
-        Failure::Volume(VolumeFailure::Absent { path }) => DiskFailure::NoRegion { pmem: path }.into(),
-        other => other,
+    let mapped = region::map(pmem, access).map_err(|failure| {
+        let Failure::Volume(VolumeFailure::Absent { path }) = failure else { return failure };
+        DiskFailure::NoRegion { pmem: path }.into()
     });
     let region = Arc::new(mapped?);
     let identity = region::disk_cache_in(pmem, &region)?;
@@ -95,9 +95,18 @@ pub fn detach(pmem: &Path, named: Named<'_>, tell: impl FnMut(&str)) -> Result<(
     owner::set_free(&disk, identity.uuid)
 }
 
+/// A disk that a region is put in front of.
+pub struct Taken<'a> {
+    /// Its path.
+    pub path: &'a Path,
+    /// Whether it is taken although another region or its contents speak against it.
+    pub force: bool,
+}
+
 /// Puts the detached region at `pmem` in front of the disk at `path`, and returns the blocks of the
-/// volume. With `force` a disk of another region is taken, and what lies at its end overwritten.
-pub fn attach(pmem: &Path, path: &Path, volatile: Volatile, force: bool) -> Result<u64, Failure> {
+/// volume. By force a disk of another region is taken, and what lies at its end overwritten.
+pub fn attach(pmem: &Path, disk: Taken<'_>, volatile: Volatile) -> Result<u64, Failure> {
+    let Taken { path, force } = disk;
     let (region, identity) = cache_in(pmem, Access::ReadWrite)?;
     if identity.disk != DETACHED {
         return Err(DiskFailure::Attached { pmem: pmem.to_owned() }.into());

@@ -184,7 +184,7 @@ impl OnlineDisk {
         }
     }
 
-    /// The same for what changes something.
+    /// Lets `act` change the device that clients get.
     fn with_writable(&self, act: impl FnOnce(&dyn BlockDevice) -> Answer<()>) -> Answer<()> {
         match &*self.shared() {
             Served::Cached(_, front) => act(&*front.device),
@@ -464,14 +464,15 @@ impl OnlineDisk {
         end
     }
 
-    /// The same, unless somebody has the disk for itself just now.
+    /// How the disk is left by an end that does not wait; None while a change has it for itself.
     pub fn end_at_once(&self) -> Option<DiskEnd> {
         let served = self.front.try_read().ok()?;
         let dirty_bytes = served.front().map_or(0, |front| front.cached.state().dirty_bytes);
         Some(DiskEnd::new(self.disk.path.clone(), dirty_bytes))
     }
 
-    /// The same if clients may still write, or nothing may be changed: everything goes on.
+    /// How the disk is left while clients may still write, or if nothing may be changed: everything
+    /// goes on.
     pub fn end(&self) -> DiskEnd {
         DiskEnd::new(self.disk.path.clone(), self.state().dirty_bytes)
     }
@@ -629,7 +630,7 @@ pub(crate) mod tests {
         compose::open(plan).expect("a volume").disk.expect("it has a disk")
     }
 
-    /// The same, served.
+    /// That disk and region, served.
     pub(crate) fn live_in(folder: &Path) -> Arc<OnlineDisk> {
         live(&made_in(folder))
     }

@@ -87,9 +87,8 @@ impl<'a> Changing<'a> {
     /// Brings everything that is dirty now to the disk, beside the clients, and then makes the
     /// change. Before that `is_waited_for` is asked over and over, which takes a moment each time.
     ///
-    /// # Errors
-    /// What obstacle it from being made. Everything stays as it was, as far as `detach` and `resize` of
-    /// [`OnlineDisk`] say.
+    /// # Errors The obstacle that kept it from being made. Everything stays as it was, as far as
+    /// `detach` and `resize` of [`OnlineDisk`] say.
     pub fn carry_out(&self, is_waited_for: impl Fn() -> bool) -> Result<Outcome, Failure> {
         if let (Change::Resize { bytes }, Some(keeps)) = (self.change, self.keeps) {
             self.disk.resize_file(bytes)?;

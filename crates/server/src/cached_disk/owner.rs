@@ -1,5 +1,5 @@
-//! Whose a disk is: of two regions in front of one disk each would write over what the other has
-//! brought there.
+//! Which region owns a disk: of two regions in front of one disk, each would overwrite the other's
+//! blocks.
 //!
 //! A disk in a file is marked for its region before that is written to, until it is detached.
 //! Another region takes it only if the first one is found to have nothing that the disk lacks, or
@@ -14,7 +14,7 @@ use tidegate_media::{Access, DiskMark};
 use uuid::Uuid;
 
 /// Refuses a disk that belongs to another region than `own`, unless that needs it no more.
-pub fn refuse_of_another(disk: &Disk, own: Option<[u8; 16]>) -> Result<(), DiskFailure> {
+pub(crate) fn refuse_of_another(disk: &Disk, own: Option<[u8; 16]>) -> Result<(), DiskFailure> {
     match disk.device.mark().filter(|mark| own != Some(mark.region)) {
         Some(mark) => match dirty_bytes_of(&mark, disk) {
             Some(0) => Ok(()),
@@ -69,8 +69,8 @@ pub fn take(disk: &Disk, pmem: &Path, region: [u8; 16]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The same of a disk that is the region's already; one that is another's by now stays so.
-pub fn take_again(disk: &Disk, pmem: &Path, region: [u8; 16]) -> Result<(), Failure> {
+/// Marks `disk` anew for the region at `pmem`, if it is not another region's by now.
+pub(crate) fn take_again(disk: &Disk, pmem: &Path, region: [u8; 16]) -> Result<(), Failure> {
     match disk.device.mark() {
         Some(mark) if mark.region != region => Ok(()),
         _ => take(disk, pmem, region),
@@ -78,7 +78,7 @@ pub fn take_again(disk: &Disk, pmem: &Path, region: [u8; 16]) -> Result<(), Fail
 }
 
 /// Sets `disk` free from `region`, which is detached.
-pub fn set_free(disk: &Disk, region: [u8; 16]) -> Result<(), Failure> {
+pub(crate) fn set_free(disk: &Disk, region: [u8; 16]) -> Result<(), Failure> {
     Ok(disk.device.clear_mark(region).map_err(refused(disk))?)
 }
 

@@ -1,6 +1,5 @@
 //! Regions in front of disks that are laid out anew, or get another size.
 
-use crate::cached_disk::create::refused_format;
 use crate::failure::{DiskFailure, Doing, Failure, VolumeFailure};
 use crate::volume::region::{map_at_once, sync};
 use rustix::fs::{FallocateFlags, fallocate};
@@ -25,7 +24,7 @@ pub fn lay_out(pmem: &Path, region: &Arc<MappedRegion>, wish: &Relayout) -> Resu
 fn refused_relayout(pmem: &Path, error: RelayoutError) -> Failure {
     match error {
         RelayoutError::Open(error) => VolumeFailure::of_open_cache(pmem, error).into(),
-        RelayoutError::Format(error) => refused_format(pmem, error),
+        RelayoutError::Format(error) => Failure::of_format(pmem, error),
         RelayoutError::Dirty(_) => VolumeFailure::BrokenCache { path: pmem.to_owned(), why: error.to_string() }.into(),
     }
 }
@@ -47,7 +46,7 @@ pub enum Resizing {
 ///
 /// # Errors
 /// It cannot be like that.
-pub fn resizing(pmem: &Path, region: &Arc<MappedRegion>, wish: &Relayout) -> Result<Resizing, Failure> {
+pub(crate) fn resizing(pmem: &Path, region: &Arc<MappedRegion>, wish: &Relayout) -> Result<Resizing, Failure> {
     let has = length_of(pmem, file_of(pmem, region)?)?;
     Ok(match foresee(region, wish).map_err(|error| refused_relayout(pmem, error))? {
         Foreseen::AsItIs if has == wish.region_bytes => Resizing::Nothing,
@@ -58,7 +57,7 @@ pub fn resizing(pmem: &Path, region: &Arc<MappedRegion>, wish: &Relayout) -> Res
 
 /// Makes the file of `region` `bytes` long, which may be in use: its cache does not reach behind
 /// that.
-pub fn resized_file(pmem: &Path, region: &MappedRegion, bytes: u64) -> Result<(), Failure> {
+pub(crate) fn resized_file(pmem: &Path, region: &MappedRegion, bytes: u64) -> Result<(), Failure> {
     match lengthened(pmem, region, bytes)? > bytes {
         true => shortened(pmem, region, bytes),
         false => Ok(()),
@@ -103,7 +102,7 @@ fn file_of<'a>(pmem: &Path, region: &'a MappedRegion) -> Result<&'a File, Failur
 /// Makes `region`, which nobody else uses and whose file has room for `bytes`, so long, and by
 /// `lay_out` the cache in it as large as fits: a file becomes smaller last, so that the cache fits
 /// at all times.
-pub fn resized(
+pub(crate) fn resized(
     pmem: &Path,
     region: Arc<MappedRegion>,
     bytes: u64,

@@ -20,7 +20,7 @@ pub enum IfChanged {
 }
 
 /// Nothing is known of the disk of `region` from now on, whatever happens.
-pub fn clear_stamp(pmem: &Path, region: &MappedRegion) -> Result<(), VolumeFailure> {
+pub(crate) fn clear_stamp(pmem: &Path, region: &MappedRegion) -> Result<(), VolumeFailure> {
     region.forget_disk().map_err(|error| VolumeFailure::of_io(pmem, Doing::Write, error))
 }
 
@@ -58,7 +58,7 @@ pub fn check(
 }
 
 /// Empties the cache `identity` in `region`, which is clean.
-pub fn empty_cache(pmem: &Path, region: &Arc<MappedRegion>, identity: &Identity) -> Result<(), Failure> {
+pub(crate) fn empty_cache(pmem: &Path, region: &Arc<MappedRegion>, identity: &Identity) -> Result<(), Failure> {
     let wish = Relayout { disk: identity.disk, disk_blocks: identity.disk_blocks, region_bytes: region.len() };
     lay_out(pmem, region, &wish)
 }

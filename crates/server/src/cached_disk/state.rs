@@ -125,7 +125,7 @@ impl DiskState {
         Asked { reads: self.reads, writes: self.writes, past: self.past }
     }
 
-    /// The same with what was counted before.
+    /// This state, with the `earlier` counts added.
     pub fn after(self, earlier: &Asked) -> DiskState {
         let Past { in_runs, turned_away } = self.past;
         DiskState {

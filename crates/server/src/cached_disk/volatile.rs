@@ -1,9 +1,9 @@
 //! Completed writes that a power loss may take although they were flushed: those that lie only in
-//! the region in front of a disk, if the region's memory loses its contents. Nobody gets such a
-//! volume without asking for it by name.
+//! the region in front of a disk, if the region's memory loses its contents. Such a volume is
+//! served only if its user asks for it by name.
 //!
-//! One law for ordered disks and others: a flushed write must not be lost. What is left on an
-//! ordered disk is consistent, and says so; the last writes are lost there all the same.
+//! One law for ordered disks and others: a flushed write must not be lost. An ordered disk
+//! is left consistent; it lacks the last writes all the same.
 
 use crate::failure::{DiskFailure, Step};
 use std::path::Path;
@@ -51,7 +51,7 @@ impl Stake<'_> {
         Err(DiskFailure::Volatile { pmem: self.pmem.to_owned(), ordered: self.ordered, step })
     }
 
-    /// The same, and warns of what was accepted.
+    /// Refuses `step` like [`refuse`](Self::refuse), and warns of an accepted risk.
     pub fn admit(&self, step: Step, volatile: Volatile) -> Result<(), DiskFailure> {
         self.refuse(step, volatile)?;
         if step.completes_before_the_disk() {

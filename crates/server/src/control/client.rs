@@ -1,4 +1,4 @@
-//! Asking a running server over its control socket. How: [`protocol`](super::protocol).
+//! Requests to a running server over its control socket, in its [`protocol`](super::protocol).
 
 use crate::cached_disk::online::FlushTicket;
 use crate::cached_disk::online_change::Change;

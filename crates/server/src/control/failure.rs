@@ -1,4 +1,4 @@
-//! Why a running server does not answer, or refuses what was asked.
+//! Why a running server does not answer, or refuses a request.
 
 use serde::{Deserialize, Serialize};
 use std::io;

@@ -1,4 +1,4 @@
-//! Who waits for a server's end, and what they are told then: `tidegate stop` does.
+//! Clients that wait for a server's end, as `tidegate stop` does, and the report they get then.
 
 use crate::sockets::listen::Stream;
 use rustix::net::{SendFlags, send};
@@ -13,9 +13,9 @@ const WAITING_MAX: usize = 8;
 /// How a server ended.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct EndReport {
-    /// Each volume's farewell, for scripts,
+    /// Each volume's farewell, for scripts.
     pub ended: Vec<Value>,
-    /// and for people.
+    /// Each volume's farewell, for people.
     pub lines: Vec<String>,
     /// The server's exit code.
     pub exit: u8,

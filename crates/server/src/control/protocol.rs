@@ -1,9 +1,9 @@
-//! What travels over a control socket: one line of JSON each way, or more.
+//! The protocol of control sockets: one line of JSON each way, or more.
 //!
-//! Whoever connects asks in one line, a [`Request`], and gets one line and the end. Who asks nothing
-//! gets a [`Snapshot`](crate::stats::snapshot::Snapshot) after a moment. A [`Change`] is answered by
-//! more lines: each but the last says how far it is, and it is made only if whoever asked still
-//! listens.
+//! A client asks in one line, a [`Request`], and gets one line and the end. A client that sends no
+//! line gets a [`Snapshot`](crate::stats::snapshot::Snapshot) after a moment. A [`Change`] is
+//! answered by more lines: each but the last says how far it is, and the server makes the change
+//! only if the client still listens.
 
 use crate::cached_disk::online::FlushTicket;
 use crate::cached_disk::online_change::Change;
@@ -112,7 +112,7 @@ pub enum DiskAnswer {
 }
 
 /// An answer, and how the cache is now; or why there is none.
-pub type DiskReply = Result<(DiskAnswer, DiskState), Refused>;
+pub(crate) type DiskReply = Result<(DiskAnswer, DiskState), Refused>;
 
 /// Damaged blocks that an answer names.
 const NAMED_MAX: usize = 64;

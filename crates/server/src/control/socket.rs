@@ -1,5 +1,5 @@
-//! The control sockets of a running server: beside each volume, for its owner and root. How they are
-//! spoken to: [`protocol`](super::protocol).
+//! The control sockets of a running server: beside each volume, for its owner and root. They speak
+//! the [`protocol`](super::protocol).
 
 use crate::cached_disk::online::OnlineDisk;
 use crate::cached_disk::online_change::{Changing, Outcome};
@@ -47,11 +47,11 @@ pub fn open(plan: &Plan, report: Report) -> Result<Vec<Listener>, Failure> {
 }
 
 /// Tells whoever connected. The other side of `end` closes when the server ends.
-pub fn answer_one(mut watcher: Watcher<'_>, observed: &Observed, end: &UnixStream, report: Report) {
+pub(crate) fn answer_one(mut watcher: Watcher<'_>, observed: &Observed, end: &UnixStream, report: Report) {
     if let Stream::Unix(peer) = watcher.stream()
         && !matches!(Peers::default().stranger(peer), Ok(None))
     {
-        tracing::warn!("a stranger was turned away from the control socket");
+        tracing::warn!("rejected connection to the control socket: its user is not allowed");
         return;
     }
     let asked = request(&watcher);

@@ -18,7 +18,7 @@ use std::time::Instant;
 use tidegate_nbd::Stream as _;
 
 /// Clients of one kind of socket that are served at a time.
-pub const WATCHERS_MAX: usize = 32;
+pub(crate) const WATCHERS_MAX: usize = 32;
 
 /// The seats of one kind of socket.
 pub struct Watchers {

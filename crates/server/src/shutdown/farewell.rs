@@ -1,5 +1,5 @@
-//! The last line about each volume when a server ends: what became of its clients, whether it was
-//! flushed, and what its disk lacks.
+//! The last line about each volume when a server ends: how many clients were cut off, whether it
+//! was flushed, and how many bytes its disk lacks.
 
 use crate::cached_disk::online::{DiskEnd, OnlineDisk};
 use serde::Serialize;
@@ -29,8 +29,7 @@ pub struct Farewell {
 }
 
 impl Farewell {
-    /// The same with what `disk` lacks, which is left as it is from now on if nobody writes any
-    /// more.
+    /// Adds how `disk` is left. If no client writes any more, it stays so from now on.
     pub fn with(self, disk: Option<&OnlineDisk>) -> Farewell {
         let disk = disk.map(|disk| if self.quiet && self.flushed { disk.rest() } else { disk.end() });
         Farewell { disk, ..self }

@@ -10,7 +10,7 @@ use std::io;
 use std::sync::Arc;
 
 /// How long to leave clients waiting when the system has no file descriptor for one more.
-pub const ACCEPT_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+pub(crate) const ACCEPT_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 /// Clients of one listener that are accepted before the others, the signals and the supervisor have
 /// their turn.
@@ -61,7 +61,7 @@ fn accept_waiting(listener: &Listener, connections: &Arc<Connections>) -> bool {
 
 /// Whether the system could accept a client, and none is there: it did not come, or left before it
 /// was accepted.
-pub fn is_no_lack(error: &io::Error) -> bool {
+pub(crate) fn is_no_lack(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, Interrupted, WouldBlock};
     matches!(error.kind(), WouldBlock | ConnectionAborted | Interrupted)
 }
@@ -74,8 +74,8 @@ mod tests {
     use crate::sockets::listen::{Place, SocketAccess};
     use std::os::unix::net::UnixStream;
     use tidegate_block_export::Export;
-    use tidegate_nbd::ram::Ram;
     use tidegate_nbd::{Exports, Service};
+    use tidegate_nbd_client::ram::Ram;
 
     #[test]
     fn a_crowd_is_accepted_in_rounds() {

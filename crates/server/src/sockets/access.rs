@@ -1,7 +1,7 @@
-//! Who may use a unix socket: the server's own user, root, and whom the plan names. Asked of the
-//! kernel (SO_PEERCRED), which remembers who connected; the file's mode alone does not tell a
-//! server whom it talks to. Which groups a user is in besides is asked of the system's account of
-//! users, so being added to one takes effect with the next connection.
+//! The users of a unix socket: the server's own user, root, and those that the plan names. The
+//! kernel remembers which user connected (SO_PEERCRED); the file's mode alone does not tell a
+//! server with which user it talks. Which groups a user is in besides is asked of the system's
+//! account of users, so being added to one takes effect with the next connection.
 
 use nix::unistd::{Group, Uid, User, getgrouplist};
 use std::ffi::CString;

@@ -3,7 +3,7 @@
 
 use crate::control::watchers::WATCHERS_MAX;
 use tidegate_host::rlimits::{mappings_max, raise_descriptors};
-use tidegate_nbd::limits::OFFLOAD_THREADS_MAX;
+use tidegate_nbd::OFFLOAD_THREADS_MAX;
 
 /// Descriptors kept for everything but connections: those who watch, over either kind of socket,
 /// and what does not hang on numbers.
@@ -21,8 +21,8 @@ const MAPPINGS_EACH: u64 = MAPPINGS_OF_THREAD + 2;
 /// while, and what does not hang on their number.
 const MAPPINGS_RESERVED: u64 = MAPPINGS_EACH * OFFLOAD_THREADS_MAX as u64 + 2560;
 
-/// Lets this process open as many files as it may, and returns how many of `wanted` connections have
-/// room.
+/// Lets this process open as many files as it may, and returns how many of `wanted` connections
+/// have room.
 pub fn connections(wanted: usize) -> usize {
     let descriptors = raise_descriptors().saturating_sub(DESCRIPTORS_RESERVED);
     let mappings = mappings_max().saturating_sub(MAPPINGS_RESERVED) / MAPPINGS_EACH;

@@ -16,11 +16,11 @@ use tidegate_block_export::Export;
 use tidegate_nbd::{Service, serve};
 
 /// Connections served at once unless the plan says otherwise; a client beyond them is turned away.
-pub const CONNECTIONS_MAX: usize = 16384;
+pub(crate) const CONNECTIONS_MAX: usize = 16384;
 
 /// How long requests in progress may take to finish when the server ends, and then again once their
 /// connections are cut.
-pub const FINISHING_MAX: Duration = Duration::from_secs(5);
+pub(crate) const FINISHING_MAX: Duration = Duration::from_secs(5);
 
 /// Small, as there are as many stacks as connections; the buffers lie elsewhere.
 const THREAD_STACK_BYTES: usize = 256 << 10;
@@ -118,7 +118,7 @@ impl Connections {
         if let Err(error) = spawned {
             self.counts.over_limit.fetch_add(1, Ordering::Relaxed);
             if let Some(more) = self.crowded.ask() {
-                tracing::warn!("client {number} turned away: no thread for it: {error}{more}");
+                tracing::warn!("rejected connection {number}: no thread for it: {error}{more}");
             }
         }
     }
@@ -142,14 +142,14 @@ impl Connections {
             Ok(None) => return false,
             Ok(Some(stranger)) => stranger,
             Err(error) => {
-                tracing::warn!("a client turned away: the system does not tell who it is: {error}");
+                tracing::warn!("rejected connection: the system does not tell its user: {error}");
                 return true;
             }
         };
         self.counts.strangers.fetch_add(1, Ordering::Relaxed);
         if let Some(more) = self.strangers.ask() {
             tracing::warn!(
-                "process {} of user {}, group {} turned away: neither is allowed{more}",
+                "rejected connection of process {} from uid {}, gid {} (not allowed){more}",
                 stranger.pid,
                 stranger.uid,
                 stranger.gid
@@ -166,7 +166,10 @@ impl Connections {
             drop(live);
             self.counts.over_limit.fetch_add(1, Ordering::Relaxed);
             if let Some(more) = self.crowded.ask() {
-                tracing::warn!("client {number} turned away: {} connections are the limit{more}", self.connections_max);
+                tracing::warn!(
+                    "rejected connection {number}: {} connections are the limit{more}",
+                    self.connections_max
+                );
             }
             return None;
         }
@@ -278,8 +281,8 @@ mod tests {
     use std::sync::Barrier;
     use tidegate_media::{BlockDevice, Result};
     use tidegate_nbd::Exports;
-    use tidegate_nbd::client::{Client, Dialect, Operation};
-    use tidegate_nbd::ram::Ram;
+    use tidegate_nbd_client::client::{Client, Dialect, Operation};
+    use tidegate_nbd_client::ram::Ram;
     use tidegate_sim::{Intercept, Intercepted};
 
     /// A flush meets somebody when it begins, and again before it ends.

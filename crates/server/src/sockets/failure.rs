@@ -75,9 +75,6 @@ pub enum ListenFailure {
     },
 }
 
-/// Bytes a unix socket's path may have on Linux, its closing zero left out.
-pub const SOCKET_PATH_BYTES_MAX: usize = 107;
-
 /// Text that names no place to listen.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} names no place to listen")]

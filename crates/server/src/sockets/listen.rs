@@ -38,7 +38,7 @@ impl Place {
         Place::as_written(text).map(|place| place.below(Path::new("")))
     }
 
-    /// Reads the same, and leaves a relative path as it is written.
+    /// Reads `unix:PATH` or `tcp:ADDRESS[:PORT]`, and leaves a relative path as it is written.
     pub fn as_written(text: &str) -> Result<Place, NoListenAddress> {
         let bad = |why| NoListenAddress { text: text.to_owned(), why };
         match text.split_once(':') {
@@ -51,7 +51,7 @@ impl Place {
         }
     }
 
-    /// The same place with an absolute path: a relative one starts at `folder`.
+    /// This place with an absolute path: a relative one starts at `folder`.
     pub fn below(self, folder: &Path) -> Place {
         match self {
             Place::Unix(path) => {

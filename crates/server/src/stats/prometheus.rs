@@ -23,7 +23,7 @@ const BUCKET_BITS: std::ops::RangeInclusive<u32> = 10..=34;
 const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Answers the scrape that `watcher` brings.
-pub fn answer_one(watcher: &Watcher<'_>, observed: &Observed) {
+pub(crate) fn answer_one(watcher: &Watcher<'_>, observed: &Observed) {
     if let Err(error) = scraped(watcher, observed) {
         tracing::debug!("a scrape of the metrics ended: {error}");
     }

@@ -1,4 +1,4 @@
-//! What a running server knows about its work at one time, as it travels over the control socket.
+//! The numbers of a running server at one time, as they travel over the control socket.
 
 use crate::cached_disk::online::OnlineDisk;
 use crate::cached_disk::state::DiskState;
@@ -134,7 +134,7 @@ impl VolumeCounts {
 }
 
 /// A running server, to be looked at.
-pub struct Observed {
+pub(crate) struct Observed {
     /// Its clients.
     pub connections: Arc<Connections>,
     /// Its volumes, in the order of the exports.
@@ -146,7 +146,7 @@ pub struct Observed {
 }
 
 /// A volume being served.
-pub struct ObservedVolume {
+pub(crate) struct ObservedVolume {
     /// The region.
     pub pmem: PathBuf,
     /// Its format.
@@ -165,7 +165,7 @@ pub struct ObservedVolume {
 
 impl Observed {
     /// Everything as it is now.
-    pub fn snapshot(&self) -> Snapshot {
+    pub(crate) fn snapshot(&self) -> Snapshot {
         Snapshot {
             pid: std::process::id(),
             up_ns: u64::try_from(self.since.elapsed().as_nanos()).unwrap_or(u64::MAX),

@@ -1,4 +1,4 @@
-//! What lies in a region or on a disk, told before it is overwritten.
+//! The contents of a region or a disk, told before they are overwritten.
 
 use crate::cached_disk::disk::{DETACHED, Disk};
 use crate::failure::{DiskFailure, VolumeFailure};
@@ -13,7 +13,7 @@ use tidegate_media::{AlignedBytes, BlockDevice, Lba, MappedRegion};
 use uuid::Uuid;
 
 /// What the region at `path` holds, in words; `None` if there are only zeroes.
-pub fn of_region(path: &Path, region: &MappedRegion) -> Result<Option<String>, VolumeFailure> {
+pub(crate) fn of_region(path: &Path, region: &MappedRegion) -> Result<Option<String>, VolumeFailure> {
     if let Some(cache) = cache_on(path, region)? {
         return Ok(Some(cache));
     }

@@ -1,7 +1,7 @@
 //! A region file, and an empty volume in it.
 //!
-//! What already lies in a file is looked at under its lock before anything is written. Only zeroes
-//! are overwritten without `force`.
+//! The contents of an existing file are looked at under its lock before they are overwritten. Only
+//! zeroes are overwritten without `force`.
 
 use crate::cached_disk::create as create_cache;
 use crate::failure::{CreateFailure, Doing, Failure, VolumeFailure};

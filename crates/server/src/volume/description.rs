@@ -1,4 +1,4 @@
-//! What there is to say about a volume: the part that `create`, `serve` and `info` have in common.
+//! The description of a volume: the part of their answers that `create`, `serve` and `info` share.
 
 use crate::cached_disk::disk::{DETACHED, NO_NAME};
 use crate::volume::damage::Damage;
@@ -198,13 +198,13 @@ impl Description {
         }
     }
 
-    /// The same volume behind a cache, or not.
+    /// This volume behind a write cache, or without one.
     pub fn behind_a_cache(self, cached: bool) -> Description {
         let stack = if cached { Stack::BehindWriteCache } else { Stack::Alone };
         Description { contract: guarantees::promises(self.in_domain, stack), stack, ..self }
     }
 
-    /// The same volume with this damage.
+    /// This volume with `damage`.
     pub fn with_damage(self, damage: Option<Damage>) -> Description {
         Description { damage, ..self }
     }

@@ -361,20 +361,18 @@ impl VolumeFailure {
 
     /// What the check says when it finds no volume to check.
     pub fn of_check(path: &Path, bytes: u64, error: OpenError) -> VolumeFailure {
-        match VolumeFailure::of_open(path, bytes, error) {
-            VolumeFailure::Damaged { path, why } => VolumeFailure::BeyondRepair { path, why },
-            other => other,
-        }
+        let failure = VolumeFailure::of_open(path, bytes, error);
+        let VolumeFailure::Damaged { path, why } = failure else { return failure };
+        VolumeFailure::BeyondRepair { path, why }
     }
 
-    /// What a repair says that could not be made: the same, but for a medium that fails it.
+    /// What a repair says that could not be made; a medium that fails it is told apart.
     pub fn of_repair(path: &Path, bytes: u64, error: OpenError) -> VolumeFailure {
-        match VolumeFailure::of_check(path, bytes, error) {
-            VolumeFailure::Unreadable { path, why } | VolumeFailure::NotDurable { path, why } => {
-                VolumeFailure::NotRepairable { path, why }
-            }
-            other => other,
-        }
+        let failure = VolumeFailure::of_check(path, bytes, error);
+        let (VolumeFailure::Unreadable { path, why } | VolumeFailure::NotDurable { path, why }) = failure else {
+            return failure;
+        };
+        VolumeFailure::NotRepairable { path, why }
     }
 
     /// A broken rule; one about versions is told apart, for nothing may be broken there.
@@ -416,9 +414,10 @@ impl VolumeFailure {
     /// What the system says when a file that is there cannot get room for `bytes`. It is as long as
     /// before.
     pub fn of_growth(path: &Path, bytes: u64, error: io::Error) -> VolumeFailure {
-        match VolumeFailure::of_allocation(path, bytes, error) {
-            VolumeFailure::Io { path, error, .. } => VolumeFailure::Io { path, doing: Doing::Write, error },
-            refused => VolumeFailure::NotLonger { path: path.to_owned(), refused: Box::new(refused) },
-        }
+        let refused = VolumeFailure::of_allocation(path, bytes, error);
+        let VolumeFailure::Io { path, error, .. } = refused else {
+            return VolumeFailure::NotLonger { path: path.to_owned(), refused: Box::new(refused) };
+        };
+        VolumeFailure::Io { path, doing: Doing::Write, error }
     }
 }

@@ -1,5 +1,5 @@
-//! The ack contract: what survives what, by the domain of the memory. The one table: `create`,
-//! `serve` and `info` print it, and `docs/guarantees.md` holds the same words.
+//! The table of guarantees: which writes survive which failure, by the domain of the memory.
+//! `create`, `serve` and `info` print it, and `docs/guarantees.md` holds the same words.
 
 use serde::Serialize;
 use std::fmt;
@@ -36,7 +36,7 @@ pub enum Stack {
     BehindWriteCache,
     /// A disk behind it, whose blocks it caches.
     BeforeDisk,
-    /// The same, and the disk keeps the order of commits.
+    /// A disk behind it that keeps the order of commits.
     BeforeOrderedDisk,
     /// A disk that was behind it, and is not any more.
     Detached,
@@ -55,7 +55,7 @@ impl Stack {
 }
 
 /// The promises of memory in `domain`, in the order of growing trouble.
-pub fn promises(domain: Domain, stack: Stack) -> Vec<Promise> {
+pub(crate) fn promises(domain: Domain, stack: Stack) -> Vec<Promise> {
     match stack {
         Stack::UnderRun => return of_files(domain),
         // Nothing goes through it.
@@ -132,7 +132,7 @@ fn of_memory(domain: Domain, cached: bool) -> [Promise; 5] {
 }
 
 /// The promises of one domain as columns, for people.
-pub struct Columns {
+pub(crate) struct Columns {
     /// The memory's domain.
     pub domain: Domain,
     /// What stands around it.

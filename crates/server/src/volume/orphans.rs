@@ -1,9 +1,9 @@
 //! Files of write caches that killed servers left in shared memory: blocks that the next server of
-//! the volume completes, or, if the volume is gone, blocks that nothing completes and only their
-//! owner removes.
+//! the volume completes, or, if the volume is gone, blocks that no server completes and only
+//! their owner removes.
 //!
 //! A cache's file carries the path of its volume in an extended attribute. Where the file system
-//! keeps no attributes nothing is known, and nothing said. Every user may make any name in that
+//! keeps no attributes, no file is told of. Every user may make any name in that
 //! folder, so only files of trusted users are told of.
 
 use crate::volume::xattrs::Xattr;

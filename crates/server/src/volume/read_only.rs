@@ -1,4 +1,4 @@
-//! A device that refuses writes, whatever stands below it.
+//! A device that refuses writes, for every device below it.
 
 use std::sync::Arc;
 use tidegate_media::{BlockDevice, Durability, Extent, Geometry, Lba, LbaRange, Misuse, Result};

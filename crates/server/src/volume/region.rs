@@ -1,4 +1,4 @@
-//! Regions as files: mapped and locked, told apart by what lies in them, and synced.
+//! Regions as files: mapped and locked, recognised by their contents, and synced.
 
 use crate::failure::{Doing, Failure, VolumeFailure};
 use std::path::Path;
@@ -66,7 +66,7 @@ pub fn cache_in<R: Region + ?Sized>(path: &Path, region: &R) -> Result<Option<Ca
 
 /// The cache of a disk on `region`, if it holds one. A pool of files is refused: it has the same
 /// form.
-pub fn disk_cache_in(path: &Path, region: &MappedRegion) -> Result<Option<CacheIdentity>, Failure> {
+pub(crate) fn disk_cache_in(path: &Path, region: &MappedRegion) -> Result<Option<CacheIdentity>, Failure> {
     let identity = cache_in(path, region)?;
     if identity.as_ref().is_some_and(|identity| is_pool_disk(&identity.disk)) {
         return Err(Failure::IsPool { pool: path.to_owned() });
@@ -75,7 +75,7 @@ pub fn disk_cache_in(path: &Path, region: &MappedRegion) -> Result<Option<CacheI
 }
 
 /// What is wrong with a cache that cannot be opened.
-pub fn cache_finding<R: Region + ?Sized>(path: &Path, region: &R) -> VolumeFailure {
+pub(crate) fn cache_finding<R: Region + ?Sized>(path: &Path, region: &R) -> VolumeFailure {
     let why = match tidegate_disk_cache::check(region) {
         Err(none) => none.to_string(),
         Ok(report) => report.findings.first().map_or_else(|| "it is whole now".to_owned(), ToString::to_string),

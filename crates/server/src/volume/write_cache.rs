@@ -122,7 +122,7 @@ pub struct Identity<'a> {
 }
 
 /// Completes what a killed server left for the volume, and returns how many blocks that were.
-pub fn complete_leftover(volume: Identity, device: &dyn BlockDevice) -> Result<u64, Failure> {
+pub(crate) fn complete_leftover(volume: Identity, device: &dyn BlockDevice) -> Result<u64, Failure> {
     let files = CacheFiles::of(volume)?;
     let mut left = Vec::new();
     for file in files.left()? {
@@ -157,7 +157,7 @@ pub fn complete_leftover(volume: Identity, device: &dyn BlockDevice) -> Result<u
 
 /// Why a volume is only read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReadsOnly {
+pub(crate) enum ReadsOnly {
     /// It was asked for.
     AsAsked,
     /// The volume is damaged, and a write could destroy more.
@@ -166,7 +166,7 @@ pub enum ReadsOnly {
 
 /// Refuses to show a volume without the blocks that a killed server left in its cache. A file
 /// without bytes has none, and stays: one who only reads need not be able to remove it.
-pub fn refuse_leftover(volume: Identity, reads_only: ReadsOnly) -> Result<(), Failure> {
+pub(crate) fn refuse_leftover(volume: Identity, reads_only: ReadsOnly) -> Result<(), Failure> {
     let left = CacheFiles::of(volume)?.left()?;
     match left.into_iter().find(|cache| fs::symlink_metadata(cache).is_ok_and(|left| left.len() > 0)) {
         None => Ok(()),

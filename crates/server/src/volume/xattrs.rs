@@ -1,5 +1,5 @@
 //! Paths noted beside files, in extended attributes: which volume a cache's file is for, where a
-//! volume's disk is. A convenience: where the file system keeps no attributes, nothing is known.
+//! volume's disk is. A convenience: where the file system keeps no attributes, no path is known.
 
 use rustix::fs::XattrFlags;
 use std::ffi::OsString;

@@ -10,7 +10,7 @@
 use std::collections::BTreeSet;
 use std::os::unix::net::UnixStream;
 use tidegate_media::Durability;
-use tidegate_nbd::client::{Client, Dialect, Operation};
+use tidegate_nbd_client::client::{Client, Dialect, Operation};
 use tidegate_trials::guest::writes::{WRITERS, Writes};
 use tidegate_trials::sectors;
 

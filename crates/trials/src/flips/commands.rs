@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use tidegate_nbd::client::{Client, ClientError, Dialect};
+use tidegate_nbd_client::client::{Client, ClientError, Dialect};
 
 /// After so many seconds a command hangs: many times what any of them needs on two busy cores.
 const DEADLINE_SECONDS: &str = "120";

@@ -10,11 +10,11 @@ use std::path::{Path, PathBuf};
 /// What some files hold.
 #[derive(Debug)]
 pub struct Snapshot {
-    files: Vec<(PathBuf, Kept)>,
+    files: Vec<(PathBuf, Saved)>,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct Saved {
     bytes: Vec<u8>,
     attributes: BTreeMap<OsString, Vec<u8>>,
 }
@@ -24,7 +24,7 @@ impl Snapshot {
     pub fn of(files: &[PathBuf]) -> Snapshot {
         let kept = |path: &PathBuf| {
             let bytes = fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-            (path.clone(), Kept { bytes, attributes: attributes(path) })
+            (path.clone(), Saved { bytes, attributes: attributes(path) })
         };
         Snapshot { files: files.iter().map(kept).collect() }
     }

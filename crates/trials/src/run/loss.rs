@@ -1,7 +1,7 @@
 //! A power cut under a run that is over: another boot, and files without what only the pool had.
 
 use crate::namespace::Namespace;
-use crate::run::Stand;
+use crate::run::Testbed;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write;
@@ -43,7 +43,7 @@ impl Only {
     }
 }
 
-impl Stand {
+impl Testbed {
     /// As if the power had failed while the pool was what it is: what only the pool had is spoilt
     /// in the files besides, and the journal is of another boot. How many ranges those are.
     pub fn cut_the_power(&self) -> u64 {

@@ -2,7 +2,7 @@
 //! and what the disk has under a name is whatever it ever had.
 
 use super::loss::FAMILY_SLOTS;
-use crate::run::Stand;
+use crate::run::Testbed;
 use crate::sectors::Dice;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -31,11 +31,11 @@ impl std::ops::AddAssign for Lost {
     }
 }
 
-impl Stand {
+impl Testbed {
     /// As if the power had failed while the pool was what it is: names of which it tells have what
     /// `dice` choose of all that they ever had, and of held files it has spoilt what only the pool
     /// had, or put back to what it was in `before`. The journal of holds is of another boot.
-    /// [`Stand::recover_after_boot`] comes next.
+    /// [`Testbed::recover_after_boot`] comes next.
     pub fn cut_the_power_by(&self, dice: &mut Dice, ever: &[Vec<u8>], before: &[u8]) -> Lost {
         let (only, paths) = (self.only_in_the_pool(), self.names_of_families());
         let mut lost = Lost::default();

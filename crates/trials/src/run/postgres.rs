@@ -1,8 +1,8 @@
-//! PostgreSQL: a cluster in the root of a stand, servers of it with and without `tidegate run`, and
-//! what they are asked.
+//! PostgreSQL: a cluster in the root of a testbed, servers of it with and without `tidegate run`,
+//! and the queries they get.
 
 use crate::artefacts::{MissingError, run};
-use crate::run::{Stand, kill_all, library};
+use crate::run::{Testbed, kill_all, library};
 use crate::served::{program, until};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
@@ -12,25 +12,25 @@ use std::process::{Child, Command, Stdio};
 /// Whom Debian's package makes: a server does not start as root.
 const USER: &str = "postgres";
 
-/// A cluster in the root of a stand, that nobody serves.
+/// A cluster in the root of a testbed, that nobody serves.
 #[derive(Debug)]
 pub struct Cluster<'s> {
-    stand: &'s Stand,
+    testbed: &'s Testbed,
     programs: PathBuf,
 }
 
 impl<'s> Cluster<'s> {
-    /// In the stand's root, where one may be already. The stand belongs to the server's user from
+    /// In the testbed's root, where one may be already. The stand belongs to the server's user from
     /// now on.
-    pub fn new(stand: &'s Stand) -> Result<Cluster<'s>, MissingError> {
-        let cluster = Cluster { stand, programs: programs()? };
-        let own = stand.folder().join("bin");
+    pub fn new(testbed: &'s Testbed) -> Result<Cluster<'s>, MissingError> {
+        let cluster = Cluster { testbed, programs: programs()? };
+        let own = testbed.folder().join("bin");
         fs::create_dir_all(&own).map_err(MissingError::file(&own))?;
         for file in [program(), library()] {
             let copy = own.join(file.file_name().expect("a program has a name"));
             fs::copy(file, &copy).map_err(MissingError::file(&copy))?;
         }
-        run(Command::new("chown").arg("-R").arg(format!("{USER}:{USER}")).arg(stand.folder()), "coreutils")?;
+        run(Command::new("chown").arg("-R").arg(format!("{USER}:{USER}")).arg(testbed.folder()), "coreutils")?;
         Ok(cluster)
     }
 
@@ -57,21 +57,21 @@ impl<'s> Cluster<'s> {
     pub fn start(&self) -> Result<Server<'_>, MissingError> {
         // Numbers of processes that were killed are somebody's for a while, which they are not
         // after a power cut.
-        let socket_lock = self.stand.folder().join(".s.PGSQL.5432.lock");
+        let socket_lock = self.testbed.folder().join(".s.PGSQL.5432.lock");
         [self.data().join("postmaster.pid"), socket_lock].iter().for_each(|lock| _ = fs::remove_file(lock));
         self.started(self.own("postgres"))
     }
 
     /// A server under `run`, which answers.
     pub fn start_under_run(&self) -> Result<Server<'_>, MissingError> {
-        let mut command = self.by_user(&self.stand.run());
+        let mut command = self.by_user(&self.testbed.run());
         command.arg(self.programs.join("postgres"));
         self.started(command)
     }
 
     /// `tidegate recover` of the pool.
     pub fn recover(&self) -> Command {
-        self.by_user(&self.stand.recover())
+        self.by_user(&self.testbed.recover())
     }
 
     fn started(&self, mut command: Command) -> Result<Server<'_>, MissingError> {
@@ -79,10 +79,10 @@ impl<'s> Cluster<'s> {
             .arg("-D")
             .arg(self.data())
             .arg("-k")
-            .arg(self.stand.folder())
+            .arg(self.testbed.folder())
             .stdin(Stdio::null())
             .stdout(Stdio::null());
-        let log = self.stand.folder().join("log");
+        let log = self.testbed.folder().join("log");
         command.stderr(fs::File::create(&log).map_err(MissingError::file(&log))?);
         let child = command.spawn().map_err(MissingError::file(Path::new("setpriv")))?;
         let mut server = Server { cluster: self, child };
@@ -95,7 +95,7 @@ impl<'s> Cluster<'s> {
     }
 
     fn data(&self) -> PathBuf {
-        self.stand.root().join("data")
+        self.testbed.root().join("data")
     }
 
     /// One of PostgreSQL's programs, as its user.
@@ -108,10 +108,10 @@ impl<'s> Cluster<'s> {
         let mut by = Command::new("setpriv");
         by.args([&format!("--reuid={USER}"), &format!("--regid={USER}"), "--clear-groups"]);
         let is_ours = command.get_program() == program().as_os_str();
-        let copy = self.stand.folder().join("bin").join(program().file_name().expect("a program has a name"));
+        let copy = self.testbed.folder().join("bin").join(program().file_name().expect("a program has a name"));
         by.arg(if is_ours { copy.as_os_str() } else { command.get_program() }).args(command.get_args());
         by.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
-        by.env("XDG_STATE_HOME", self.stand.folder()).current_dir(self.stand.folder());
+        by.env("XDG_STATE_HOME", self.testbed.folder()).current_dir(self.testbed.folder());
         by
     }
 }
@@ -139,7 +139,7 @@ impl Server<'_> {
         // A line is to be seen when it is printed.
         let mut client = Command::new("stdbuf");
         client.arg("-oL").arg(self.cluster.programs.join(name));
-        client.arg("-h").arg(self.cluster.stand.folder()).args(["-U", USER]);
+        client.arg("-h").arg(self.cluster.testbed.folder()).args(["-U", USER]);
         self.cluster.by_user(&client)
     }
 
@@ -172,7 +172,7 @@ impl Server<'_> {
     }
 
     fn says(&self, name: &str, script: String) -> Result<Child, MissingError> {
-        let path = self.cluster.stand.folder().join(name);
+        let path = self.cluster.testbed.folder().join(name);
         fs::write(&path, script).map_err(MissingError::file(&path))?;
         let mut client = self.client("psql");
         client.args(["-qAtX", "-v", "ON_ERROR_STOP=1", "-d", USER, "-f"]).arg(&path);

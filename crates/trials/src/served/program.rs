@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
-use tidegate_nbd::client::{Client, Dialect};
+use tidegate_nbd_client::client::{Client, Dialect};
 
 /// How long anything of a served volume may take: many times what it needs on two busy cores.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -16,7 +16,7 @@ use std::time::Instant;
 use tidegate_host::default_paths;
 use tidegate_host::progress::Meter;
 use tidegate_host::shell::word;
-use tidegate_server::cached_disk::offline;
+use tidegate_server::cached_disk::offline::{self, Taken};
 use tidegate_server::cached_disk::online_change::Change;
 use tidegate_server::cached_disk::state::DiskState;
 use tidegate_server::cached_disk::volatile::{self};
@@ -108,7 +108,7 @@ pub(crate) fn attach(args: &Attach, json: bool) -> Result<Exit, Failure> {
         }
         Err(failure) if args.control.is_none() && failure.is_no_server() => {
             let volatile = volatile::accepted(args.accept_volatile);
-            (false, Some(offline::attach(&args.pmem, &args.disk, volatile, args.force)?))
+            (false, Some(offline::attach(&args.pmem, Taken { path: &args.disk, force: args.force }, volatile)?))
         }
         Err(failure) => return Err(failure.into()),
     };

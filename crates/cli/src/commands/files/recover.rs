@@ -88,7 +88,7 @@ impl fmt::Display for Answer {
         let rest = match (self.was_left, told) {
             (false, _) => "the last run ended well",
             _ if !self.unmounted.is_empty() => {
-                "it keeps what is waiting: mount those file systems where they were, and recover it again; if one is gone for good: --force puts aside what was synced to its files"
+                "it keeps what is waiting: mount those file systems where they were, and recover it again; if one is gone for good: --force saves the synced bytes of its files to a separate file"
             }
             (true, _) if self.is_lost => {
                 "nothing of the last run can be read: it was no persistent memory, and the power failed"

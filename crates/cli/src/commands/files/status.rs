@@ -24,19 +24,19 @@ impl fmt::Display for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Status { pool, held, kept, by_kernel, failed, unheld, files, more } = &self.status;
         line(f, "pool", format_args!("{}, {}", self.file.display(), Human(pool.pool_bytes)))?;
-        let (waiting, on_strips) = (pool.waiting_bytes, pool.strip_bytes);
-        line(f, "waiting", format_args!("{waiting} bytes for their disks, {on_strips} more on strips alone"))?;
-        line(f, "syncs", format_args!("{kept} ended in the pool, {by_kernel} in the kernel"))?;
+        let (waiting, in_segments) = (pool.waiting_bytes, pool.strip_bytes);
+        line(f, "waiting", format_args!("{waiting} bytes for their disks, {in_segments} more in log segments alone"))?;
+        line(f, "syncs", format_args!("{kept} completed in persistent memory, {by_kernel} fell back to the kernel"))?;
         if let Some(us) = pool.disk_sync_us {
             line(f, "disk", format_args!("{} syncs behind them, {us} µs each", pool.disk_syncs))?;
         }
         let (lines, fences) = (pool.lines_flushed, pool.fences);
         line(f, "memory", format_args!("{lines} lines flushed, {fences} fences"))?;
         if *failed > 0 {
-            line(f, "failed", format_args!("{failed} files were not brought to their disks"))?;
+            line(f, "failed", format_args!("{failed} files were not written back"))?;
         }
         if !unheld.is_nothing() {
-            line(f, "not held", unheld)?;
+            line(f, "others", format_args!("not accelerated: {unheld}"))?;
         }
         for FileStatus { path, held_ms, kept, by_program, by_kernel, bytes, keep_us } in files {
             let others = keep_us.map(|us| format!(", the others {us} µs each")).unwrap_or_default();
@@ -50,7 +50,7 @@ impl fmt::Display for Answer {
                 ),
             )?;
         }
-        write!(f, "held       {} files now, {held} in all", files.len() + more)
+        write!(f, "files      {} accelerated now, {held} in all", files.len() + more)
     }
 }
 

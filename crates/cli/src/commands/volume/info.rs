@@ -1,5 +1,5 @@
-//! `tidegate info`: what a volume is, whether it is in use, and what survives what. Nothing is
-//! changed, not even an interrupted write is finished.
+//! `tidegate info`: a volume's format, its users, and the failures that it survives. The volume is
+//! not changed, not even an interrupted write is finished.
 
 use crate::errors::{Exit, Failure};
 use crate::grammar::Info;

@@ -153,7 +153,7 @@ impl fmt::Display for Answer {
         };
         line(f, "server", format_args!("process {}, {:.1} s {since}", self.pid, self.seconds))?;
         let clients =
-            format_args!("{open} open, {admitted} admitted, {over_limit} over the limit, {strangers} strangers");
+            format_args!("{open} open, {admitted} admitted, {over_limit} over the limit, {strangers} not allowed");
         write!(f, "{:<10} {clients}", "clients")?;
         self.volumes.iter().try_for_each(|volume| write!(f, "\n{volume}"))
     }

@@ -5,7 +5,7 @@ use super::refusing::Full;
 use super::*;
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
-use tidegate_nbd::client::Dialect;
+use tidegate_nbd_client::client::Dialect;
 
 /// The last line about a volume that an ended server said.
 #[track_caller]

@@ -6,7 +6,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use tidegate_media::Durability;
-use tidegate_nbd::client::{Client, ClientError};
+use tidegate_nbd_client::client::{Client, ClientError};
 
 /// The protocol's error number for a device without room.
 const NO_SPACE: u32 = 28;

@@ -2,7 +2,7 @@
 //! and what a slot costs (§ 5.1).
 
 use super::load::{self, Load};
-use super::stand::{Platform, Room, Stand};
+use super::testbed::{Platform, Room, Testbed};
 use super::watch::{Moments, Phase, Seen, Sort, Watch};
 use super::{CACHE_BYTES, frame, platforms, point, room, writes};
 use crate::caiti::stacks::Kind;
@@ -28,7 +28,7 @@ fn seen(kind: Kind, platform: &Platform, scale: Scale, reads_percent: u32) -> an
     // The paper's test writes 4 GB, eight times the cache.
     let room = Room { bytes: 8 * CACHE_BYTES, ..room(1) };
     let load = Load { reads_percent, blocks: room.bytes / 4096, ..writes(scale) };
-    load::run(&platform, Stand::of(kind, &platform, room)?, &load)?;
+    load::run(&platform, Testbed::of(kind, &platform, room)?, &load)?;
     Ok(watch.seen())
 }
 

@@ -6,7 +6,7 @@
 //! time is the time of the whole handful. Each request first passes the system call and the file
 //! system, which take the platform's path time. Looks at the clock cost no virtual time.
 
-use super::stand::{Platform, Stand};
+use super::testbed::{Platform, Testbed};
 use super::watch::Watch;
 use crate::caiti::load::{Times, whole};
 use crate::keys::{Keys, Spread};
@@ -52,8 +52,8 @@ struct Found {
     writing: u32,
 }
 
-/// Puts `load` on `stand`, on the cores of `platform`.
-pub fn run(platform: &Platform, stand: Stand, load: &Load) -> anyhow::Result<Times> {
+/// Puts `load` on `testbed`, on the cores of `platform`.
+pub fn run(platform: &Platform, testbed: Testbed, load: &Load) -> anyhow::Result<Times> {
     if !cfg!(virtual_cores) {
         bail!("this program was built without virtual cores");
     }
@@ -61,11 +61,11 @@ pub fn run(platform: &Platform, stand: Stand, load: &Load) -> anyhow::Result<Tim
     let costs = platform.profile.processor.of_cores();
     let mut machine = Machine::new(Plan { costs, ..Plan::new(1, cores, Order::Timed) });
     let found = Rc::new(RefCell::new(Found { writing: load.jobs, ..Found::default() }));
-    let Stand { device, crew, beside } = stand;
+    let Testbed { device, threads, beside } = testbed;
     let watch = platform.watch.clone();
     for job in 0..load.jobs {
-        let (device, crew, found, load, path_ns) =
-            (device.clone(), crew.clone(), found.clone(), *load, platform.path_ns);
+        let (device, threads, found, load, path_ns) =
+            (device.clone(), threads.clone(), found.clone(), *load, platform.path_ns);
         let watch = watch.clone().filter(|_| job == 0);
         machine.spawn(job % cores, move || {
             let random = Rng::new(seed_of(job));
@@ -73,11 +73,11 @@ pub fn run(platform: &Platform, stand: Stand, load: &Load) -> anyhow::Result<Tim
             let job = Job { device: &*device, load: &load, path_ns, watch, random, keys };
             job.work(&found);
             if found.borrow().writing == 0 {
-                crew.end();
+                threads.end();
             }
         });
     }
-    let (flushed, committing, every) = (device.clone(), crew.clone(), load.commit_every);
+    let (flushed, committing, every) = (device.clone(), threads.clone(), load.commit_every);
     machine.spawn(load.jobs % cores, move || {
         while !committing.is_over() {
             pass_time(u64::try_from(every.as_nanos()).expect("seconds"));

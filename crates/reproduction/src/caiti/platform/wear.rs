@@ -5,7 +5,7 @@
 //! each sector, and the free one of its lane.
 
 use super::load::{self, Load};
-use super::stand::{Platform, SPARE_PARTS, Stand};
+use super::testbed::{Platform, SPARE_PARTS, Testbed};
 use super::{frame, point, writes};
 use crate::Scale;
 use crate::figure::{Chart, Figure, Point, Series};
@@ -138,7 +138,7 @@ fn worn(platform: &Platform, scale: Scale, spread: Spread, every: Option<NonZero
     let requests = if scale == Scale::FULL { scale.requests * 5 } else { scale.requests * 30 };
     let load = Load { blocks: sectors, spread, warm: 0, requests, ..writes(scale) };
     region.by.forget();
-    let times = load::run(platform, Stand::uncached(Arc::new(btt)), &load)?;
+    let times = load::run(platform, Testbed::uncached(Arc::new(btt)), &load)?;
     let mut counts: Vec<u32> = region.by.blocks.iter().map(load_relaxed).filter(|count| *count > 0).collect();
     // Whatever was never written is a block too.
     counts.resize(usize::try_from(sectors)? + 1, 0);

@@ -15,7 +15,7 @@ use clap::Parser;
 use leveldb::Store;
 use std::path::PathBuf;
 use std::time::Instant;
-use tidegate_reproduction::caiti::ycsb::{SHARES, Taken, Wish};
+use tidegate_reproduction::caiti::ycsb::{SHARES, Taken, WorkloadSize};
 use tidegate_reproduction::keys::{Keys, Spread};
 use tidegate_sim::{Rng, mix};
 
@@ -54,7 +54,7 @@ fn main() -> anyhow::Result<()> {
     let Args { folder, records, operations, spread, values } = Args::parse();
     let mut client = Client::new(Store::create(&folder)?);
     let taken = match (spread, values) {
-        (Some(spread), _) => client.workloads(Wish { spread, records, operations })?,
+        (Some(spread), _) => client.workloads(WorkloadSize { spread, records, operations })?,
         (None, Some(bytes)) => client.fills_and_reads(records, operations, bytes)?,
         (None, None) => vec![client.fill(records, records, FILL_BYTES)?],
     };
@@ -78,8 +78,8 @@ impl Client {
         Client { store, random, noise, read: Vec::new() }
     }
 
-    fn workloads(&mut self, wish: Wish) -> anyhow::Result<Vec<Taken>> {
-        let Wish { spread, records, operations } = wish;
+    fn workloads(&mut self, size: WorkloadSize) -> anyhow::Result<Vec<Taken>> {
+        let WorkloadSize { spread, records, operations } = size;
         let load = timed(records, |client, record| client.write(record, RECORD_BYTES), self)?;
         let keys = Keys::new(spread, records);
         let a = timed(operations, |client, _| client.read_or_update(&keys), self)?;
@@ -179,7 +179,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         for (nth, spread) in [Spread::Uniform, Spread::Zipfian, Spread::Latest].into_iter().enumerate() {
             let store = Store::create(&folder.path().join(nth.to_string())).unwrap();
-            let taken = Client::new(store).workloads(Wish { spread, records: 500, operations: 2000 }).unwrap();
+            let taken = Client::new(store).workloads(WorkloadSize { spread, records: 500, operations: 2000 }).unwrap();
             assert_eq!(taken.len(), 3);
             assert!(taken.iter().all(|one| one.per_second > 0.0 && one.microseconds.is_sorted()), "{taken:?}");
         }

@@ -1,5 +1,5 @@
-//! What `serve` answers as soon as clients can connect: what it serves, what that survives, and how
-//! to attach it.
+//! The answer of `serve` as soon as clients can connect: its volumes, the failures that each
+//! survives, and how to attach it.
 
 use crate::commands::volume::serve::uris::{self, Attaching, Exported, Holds, Protection};
 use crate::errors::Failure;

@@ -1,4 +1,4 @@
-//! The last line about each volume when a server ends, and what whoever waits for the end is told.
+//! The last line about each volume when a server ends, and the report to clients that wait for it.
 
 use crate::commands::cache::flush;
 use crate::errors::{Exit, Failure, Report};

@@ -1,4 +1,4 @@
-//! What a client finds in a volume, as far as its beginning and its end tell: where file systems,
+//! The contents of a volume, as far as its beginning and its end tell: where file systems,
 //! partition tables and the like have their marks.
 
 use crate::commands::volume::serve::uris::Holds;
@@ -55,7 +55,7 @@ fn is_zero(device: &dyn BlockDevice, range: LbaRange) -> bool {
 mod tests {
     use super::*;
     use tidegate_media::Durability;
-    use tidegate_nbd::ram::Ram;
+    use tidegate_nbd_client::ram::Ram;
 
     #[test]
     fn a_byte_at_either_end_is_found_and_the_middle_is_not_looked_at() {

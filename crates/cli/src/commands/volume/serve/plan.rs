@@ -1,4 +1,4 @@
-//! What `serve` is asked to do, by the command line and by a configuration file.
+//! The plan of a server, by the command line and by a configuration file.
 
 use crate::config;
 use crate::errors::{Failure, UsageFailure};

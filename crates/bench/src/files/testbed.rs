@@ -1,0 +1,190 @@
+//! Where a program has its files, and how it is started there: under `tidegate run`, or as it is.
+
+use crate::served::server::{self, end};
+use crate::target::Outcome;
+use anyhow::Context;
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use tidegate_measure::medium::{MemoryPath, ScratchPath};
+use tidegate_measure::programs::built;
+
+/// What brings all programs of the topic.
+const REMEDY: &str = "apt-get install redis-server redis-tools sqlite3 rocksdb-tools fio";
+
+/// Where files are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Storage {
+    /// On the disk, below a root of a run whose pool has so many MiB.
+    UnderRun(u32),
+    /// On the disk.
+    Disk,
+    /// In `/dev/shm`.
+    Memory,
+}
+
+/// A folder of its own for one program; it goes when this is dropped.
+pub(super) struct Testbed {
+    pool: Option<(MemoryPath, u32)>,
+    folder: PathBuf,
+}
+
+impl Testbed {
+    /// An empty one.
+    pub(super) fn new(storage: Storage) -> anyhow::Result<Testbed> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        // Relaxed: the number only has to be another one each time.
+        let name = format!("tidegate-files-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let above = if storage == Storage::Memory { PathBuf::from("/dev/shm") } else { std::env::temp_dir() };
+        let pool = if let Storage::UnderRun(mib) = storage { Some((MemoryPath::new(), mib)) } else { None };
+        let testbed = Testbed { pool, folder: above.join(name) };
+        std::fs::create_dir_all(testbed.root())?;
+        Ok(testbed)
+    }
+
+    /// The folder of the program's files.
+    pub(super) fn root(&self) -> PathBuf {
+        self.folder.join("root")
+    }
+
+    /// The pool, if there is one.
+    pub(super) fn pool(&self) -> Option<&Path> {
+        self.pool.as_ref().map(|(pool, _)| pool.as_path())
+    }
+
+    /// `program`, to be started with its files here.
+    pub(super) fn command(&self, program: impl AsRef<OsStr>) -> anyhow::Result<Command> {
+        let mut command = match &self.pool {
+            None => Command::new(program),
+            Some((pool, mib)) => {
+                library()?;
+                let mut run = Command::new(server::program()?);
+                // The pool is ordinary memory.
+                run.args(["run", "--try", "--size", &format!("{mib}M"), "--pool"]).arg(pool.as_path());
+                run.arg("--root").arg(self.root()).arg("--").arg(program);
+                run.env("XDG_RUNTIME_DIR", &self.folder);
+                run
+            }
+        };
+        command.current_dir(self.root());
+        Ok(command)
+    }
+}
+
+impl Drop for Testbed {
+    fn drop(&mut self) {
+        // What cannot be removed is in folders for what is temporary.
+        let _ = std::fs::remove_dir_all(&self.folder);
+        if let Some(pool) = self.pool() {
+            for beside in [".holds", ".control"] {
+                let mut name = pool.as_os_str().to_owned();
+                name.push(beside);
+                let _ = std::fs::remove_file(name);
+            }
+        }
+    }
+}
+
+/// The library under programs, built now beside `tidegate`.
+fn library() -> anyhow::Result<()> {
+    static LIBRARY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    let build = || built(&["--package", "tidegate-preload"], "libtidegate_preload.so");
+    let library = LIBRARY.get_or_init(|| build().map_err(|error| format!("{error:#}")));
+    library.as_ref().map(|_| ()).map_err(|error| anyhow::anyhow!(error.clone()))
+}
+
+/// An outcome that says what is missing: one of `programs`, or a disk.
+pub(super) fn missing(programs: &[&str]) -> Option<Outcome> {
+    let temporary = std::env::temp_dir();
+    let in_memory = rustix::fs::statfs(&temporary).is_ok_and(|fs| fs.f_type == TMPFS);
+    let no_disk =
+        || Outcome::missing("a disk", format!("TMPDIR names a folder on one; {} is memory", temporary.display()));
+    server::missing(programs, REMEDY).or_else(|| in_memory.then(no_disk))
+}
+
+/// What statfs calls tmpfs.
+const TMPFS: rustix::fs::FsWord = 0x0102_1994;
+
+/// A program that runs; it is asked to end when this is dropped.
+pub(super) struct Running(Child);
+
+impl Running {
+    /// Starts it, silent.
+    pub(super) fn start(command: &mut Command) -> anyhow::Result<Running> {
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        Ok(Running(command.spawn().with_context(|| format!("starting {command:?}"))?))
+    }
+
+    /// Whether it still runs.
+    pub(super) fn runs(&mut self) -> bool {
+        matches!(self.0.try_wait(), Ok(None))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        end(&mut self.0);
+    }
+}
+
+/// A program that is told lines and answers with lines.
+pub(super) struct Talker {
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+    _running: Running,
+}
+
+impl Talker {
+    /// Starts it.
+    pub(super) fn start(command: &mut Command) -> anyhow::Result<Talker> {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().with_context(|| format!("starting {command:?}"))?;
+        let pipes = child.stdin.take().zip(child.stdout.take());
+        let running = Running(child);
+        let (input, output) = pipes.context("a program has pipes if it was given them")?;
+        Ok(Talker { input, output: BufReader::new(output), _running: running })
+    }
+
+    /// Tells it `lines`, and waits for the one that it answers.
+    pub(super) fn ask(&mut self, lines: &str) -> anyhow::Result<String> {
+        self.input.write_all(lines.as_bytes())?;
+        let mut answer = String::new();
+        self.output.read_line(&mut answer)?;
+        anyhow::ensure!(answer.ends_with('\n'), "the program ended");
+        Ok(answer.trim_end().to_owned())
+    }
+}
+
+/// A path for a socket, free when this is dropped.
+pub(super) fn socket() -> ScratchPath {
+    ScratchPath::new()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_site_leaves_nothing_behind() {
+        for storage in [Storage::Disk, Storage::Memory, Storage::UnderRun(16)] {
+            let testbed = Testbed::new(storage).unwrap();
+            let (root, pool) = (testbed.root(), testbed.pool().map(Path::to_owned));
+            std::fs::write(root.join("file"), b"bytes").unwrap();
+            drop(testbed);
+            assert!(!root.exists() && pool.is_none_or(|pool| !pool.exists()));
+        }
+    }
+
+    #[test]
+    fn a_talker_answers_line_by_line() {
+        let mut talker = Talker::start(&mut Command::new("cat")).unwrap();
+        assert_eq!(talker.ask("one\n").unwrap(), "one");
+        assert_eq!(talker.ask("two\n").unwrap(), "two");
+        let mut deaf = Talker::start(Command::new("true").stdin(Stdio::null())).unwrap();
+        assert!(deaf.ask("one\n").is_err());
+    }
+}

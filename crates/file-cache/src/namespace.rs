@@ -1,0 +1,74 @@
+//! The namespace log: what was done to names in the served directory, durable before the file
+//! system below has it, so that syncs of new and renamed files and of directories end in persistent
+//! memory.
+//!
+//! SOURCE is the served directory, on a file system with a journal of its own. It loses unsynced
+//! operations in a power loss, but only the latest ones: what is left is a prefix of them
+//! (`docs/media-model.md`, rules N1 to N4). The log has the records of the operations that SOURCE
+//! may lose. A *place* of the log counts lines and never begins anew. SOURCE carries a *witness*,
+//! an extended attribute that names the pool and a place: SOURCE has the operations whose records
+//! lie before that place.
+//!
+//! # How an operation is logged
+//!
+//! One lock ([`NamespaceLog::begin`]) is held over these steps, so that the log has the operations
+//! in the order in which they were done:
+//!
+//! 1. The service does the operation below.
+//! 2. Its record is streamed behind the head. **Fence.**
+//! 3. The head is stored and flushed, without a fence.
+//! 4. The witness goes behind the record, below.
+//!
+//! [`NamespaceLog::commit`] is one fence, or none if no operation came since the last one. A sync
+//! of data that relies on an operation commits the log first. A step below takes many times as long
+//! as the fence of step 2, and that fence makes recovery exact: whatever SOURCE has by its witness,
+//! the pool has a record of.
+//!
+//! After a sync of SOURCE that began after [`NamespaceLog::mark`], [`NamespaceLog::durable_below`]
+//! moves the tail: the records before it are not needed any more. If half of the ring is full, or
+//! if an operation has no record because a path is too long, or if the witness cannot be stored,
+//! the log syncs SOURCE itself.
+//!
+//! # Why it is right after a power cut
+//!
+//! Say the witness that SOURCE has left is w.
+//!
+//! - *The witness lags by one operation at most*: operation n + 1 begins after the witness of n,
+//!   and SOURCE keeps a prefix. So SOURCE has every operation before w, no operation after the
+//!   record at w, and perhaps the one of that record. Its names and inodes tell which.
+//! - *What is committed is there*: records from w to the head are repeated in their order. Each
+//!   finds the state in which it was done at first, so its paths are valid and name the same
+//!   inodes.
+//! - *The witness may be ahead of the head*: step 2 makes records durable before step 4. So all
+//!   records before the greater one of both are whole, and count.
+//! - *The ring is reused* only behind the tail, which is durable before; the witness of that place
+//!   is durable below before the tail is stored.
+//!
+//! A file whose creation is repeated gets a new inode. Its contents are all in the pool: before the
+//! cache may rely on the file below for any of them, it syncs that file, and with it (N3) its
+//! creation. Recovery appends a record of the old and the new inode, durably, before the witness
+//! says that the creation is done; [`NamesReplayed::whereabouts`] tells the recovery of contents.
+//!
+//! - *Recovery is cut*: it appends a record that it began; each operation that it repeats moves the
+//!   witness, so the next recovery goes on at that place. If the inode of the creation there has no
+//!   record yet, an empty file of the right type is the one that the cut left.
+//! - *Somebody else's file is in the place*: the operation is left out and told, and the file is
+//!   never overwritten. Contents for which no place is left are salvaged.
+//!
+//! # What is not the log's
+//!
+//! Contents and lengths of files are the cache's. An unlinked file keeps its record in the cache
+//! until the unlink is committed here: if the unlink is lost, the synced contents have to come
+//! back.
+
+mod error;
+mod log;
+mod name_map;
+mod replay;
+mod ring;
+mod source;
+
+pub use error::NamespaceError;
+pub use log::{Mark, NamesWriting, NamespaceCounters, NamespaceLog};
+pub use replay::{Conflict, NameConflict, NamesReplayed, Whereabouts};
+pub use source::{FoundNode, NamespaceSource, Witness};

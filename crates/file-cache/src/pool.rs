@@ -1,0 +1,148 @@
+//! A pool as its owner has it: all of its lanes, each with a lock and files of its own.
+//!
+//! A file belongs to one lane for as long as the pool has it, so lanes need no order among each
+//! other, and threads that work on files of different lanes do not meet. The lane is the one that
+//! the file's identity points at, or the next one that has a record to spare.
+
+use crate::below::{BackingFile, FileIdentity};
+use crate::cache::{FileCache, Fill, Persistence, Synced};
+use crate::counters::Counters;
+use crate::error::FileError;
+use crate::lanes::file::FileId;
+use crate::open::format::{OpenError, identify};
+use crate::tiers::write_back::Progress;
+use std::sync::Arc;
+use tidegate_media::Region;
+use tidegate_media::sync::Mutex;
+
+/// A file of a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PoolFile {
+    lane: usize,
+    file: FileId,
+}
+
+/// Every lane of a pool, for one process.
+pub struct FilePool<R> {
+    lanes: Vec<FileCache<Arc<R>>>,
+    /// Taken by whoever looks for a file in every lane, so that no file gets into two of them.
+    opening: Mutex<()>,
+}
+
+impl<R: Region> FilePool<R> {
+    /// Opens every lane of the pool on `region`, for this process alone. `dram` gives each lane its
+    /// memory, by the lane's number: see [`FileCache::open`].
+    pub fn open(
+        region: &Arc<R>,
+        mut dram: impl FnMut(u32) -> Result<Arc<dyn Region>, OpenError>,
+    ) -> Result<FilePool<R>, OpenError> {
+        let lanes = 0..identify(region)?.plan.lanes;
+        let open = |lane| FileCache::open(region.clone(), lane, dram(lane)?);
+        Ok(FilePool { lanes: lanes.map(open).collect::<Result<_, _>>()?, opening: Mutex::new(()) })
+    }
+
+    /// How many lanes there are. Each wants somebody who calls [`FilePool::write_back_step`].
+    pub fn lanes(&self) -> usize {
+        self.lanes.len()
+    }
+
+    /// Caches a file: see [`FileCache::open_file`].
+    pub fn open_file(&self, backing: &Arc<dyn BackingFile>, path_hint: &[u8]) -> Result<PoolFile, FileError> {
+        let _opening = self.opening.lock();
+        let identity = backing.identity();
+        let first = home(identity, self.lanes.len());
+        let order = || (first..self.lanes.len()).chain(0..first);
+        if let Some(lane) = order().find(|lane| self.lanes[*lane].has(identity)) {
+            return self.open_in(lane, backing, path_hint);
+        }
+        for lane in order() {
+            match self.open_in(lane, backing, path_hint) {
+                Err(FileError::TooManyFiles) => {}
+                opened => return opened,
+            }
+        }
+        Err(FileError::TooManyFiles)
+    }
+
+    fn open_in(&self, lane: usize, backing: &Arc<dyn BackingFile>, hint: &[u8]) -> Result<PoolFile, FileError> {
+        Ok(PoolFile { lane, file: self.lanes[lane].open_file(backing.clone(), hint)? })
+    }
+
+    /// The opposite of [`FilePool::open_file`]: see [`FileCache::close`].
+    pub fn close(&self, file: PoolFile) -> Result<(), FileError> {
+        self.lane(file)?.close(file.file)
+    }
+
+    /// The file's length in bytes, as programs see it.
+    pub fn size(&self, file: PoolFile) -> Result<u64, FileError> {
+        self.lane(file)?.size(file.file)
+    }
+
+    /// Copies bytes from offset `at`: see [`FileCache::read`].
+    pub fn read(&self, file: PoolFile, at: u64, out: &mut [u8]) -> Result<usize, FileError> {
+        self.lane(file)?.read(file.file, at, out)
+    }
+
+    /// Writes bytes at offset `at`: see [`FileCache::write`].
+    pub fn write(&self, file: PoolFile, at: u64, data: &[u8], persistence: Persistence) -> Result<(), FileError> {
+        self.lane(file)?.write(file.file, at, data, persistence)
+    }
+
+    /// Writes bytes at the end of the file, and says where that was.
+    pub fn append(&self, file: PoolFile, data: &[u8], persistence: Persistence) -> Result<u64, FileError> {
+        self.lane(file)?.append(file.file, data, persistence)
+    }
+
+    /// Cuts the file at `size` bytes, or extends it by zeroes: see [`FileCache::truncate`].
+    pub fn truncate(&self, file: PoolFile, size: u64) -> Result<(), FileError> {
+        self.lane(file)?.truncate(file.file, size)
+    }
+
+    /// Makes everything durable that was written to the file before, in one atomic commit.
+    pub fn sync(&self, file: PoolFile) -> Result<Synced, FileError> {
+        self.lane(file)?.sync(file.file)
+    }
+
+    /// Brings everything that was written to the file below: see [`FileCache::drain`].
+    pub fn drain(&self, file: PoolFile) -> Result<(), FileError> {
+        self.lane(file)?.drain(file.file)
+    }
+
+    /// Writes back about `budget_bytes` of one file of a lane: see [`FileCache::write_back_step`].
+    /// A lane that does not exist has nothing to write back.
+    pub fn write_back_step(&self, lane: usize, budget_bytes: u64) -> Result<Progress, FileError> {
+        self.lanes.get(lane).map_or(Ok(Progress::default()), |lane| lane.write_back_step(budget_bytes))
+    }
+
+    /// Every file that is open, or not all below yet.
+    pub fn files(&self) -> Vec<(PoolFile, FileIdentity)> {
+        let of_lane = |(lane, cache): (usize, &FileCache<_>)| {
+            cache.files().into_iter().map(move |(file, identity)| (PoolFile { lane, file }, identity))
+        };
+        self.lanes.iter().enumerate().flat_map(of_lane).collect()
+    }
+
+    /// How full the pool is.
+    pub fn fill(&self) -> Fill {
+        self.lanes.iter().map(FileCache::fill).fold(Fill::default(), Fill::plus)
+    }
+
+    /// What was done since the pool was opened.
+    pub fn counters(&self) -> Counters {
+        self.lanes.iter().map(FileCache::counters).fold(Counters::default(), Counters::plus)
+    }
+
+    fn lane(&self, file: PoolFile) -> Result<&FileCache<Arc<R>>, FileError> {
+        self.lanes.get(file.lane).ok_or(FileError::NotOpen(file.file.0))
+    }
+}
+
+/// The lane that an identity points at. Neighbouring inodes point at different lanes.
+fn home(identity: FileIdentity, lanes: usize) -> usize {
+    let FileIdentity { device, inode, generation } = identity;
+    let mixed = [device, generation].into_iter().fold(inode, |mixed, word| {
+        // 2^64 divided by the golden ratio.
+        mixed ^ word.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    });
+    usize::try_from(mixed % lanes.max(1) as u64).unwrap_or(0)
+}
