@@ -24,7 +24,7 @@ const STEP_WANTED: u32 = 1024;
 /// The first and the longest pause before refused blocks are tried again.
 const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
-/// The same before blocks are tried again that were refused for now.
+/// The first and the longest pause before blocks are tried again that were refused for now.
 const NOT_NOW: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(20));
 
 /// Refusals that are remembered of a sweep.

@@ -8,7 +8,9 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tidegate_background::{Bell, Destager, Dirty, Left, Step, Ticket};
-use tidegate_disk_cache::{Contents, DiskCache, FormatSpec, Options, Sums, format_ordered, identify, lay_out_journal};
+use tidegate_disk_cache::{
+    Checksums, Contents, DiskCache, FormatSpec, Options, format_ordered, identify, lay_out_journal,
+};
 use tidegate_media::{BlockDevice, Durability, Error, InTurn, Lba, Misuse, Poison};
 use tidegate_policy::writeback::destage::{Caps, Limits, Load, SweepScope};
 use tidegate_sim::{Disk, Region};
@@ -136,7 +138,7 @@ fn a_flush_takes_everything_along() {
 fn a_flush_that_goes_on_with_a_group_of_somebody_else_brings_what_came_after_it_too() {
     let region = Region::new(1 << 15);
     let spec = FormatSpec { block_size: 512, disk_blocks: 64, ring_slots: 16, uuid: [7; 16], disk: [9; 32] };
-    format_ordered(64, Sums::Absent, &region, &spec, Contents::Zeroed).unwrap();
+    format_ordered(64, Checksums::Absent, &region, &spec, Contents::Zeroed).unwrap();
     let journal = identify(&region).unwrap().unwrap().journal().unwrap();
     let disk = Arc::new(Disk::new(journal.end(), 512));
     lay_out_journal(&InTurn(disk.clone()), journal, spec.uuid).unwrap();

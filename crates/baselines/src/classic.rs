@@ -334,8 +334,8 @@ pub fn done_here(reads: Reads, writes: u64) -> anyhow::Result<Done> {
     run(&Choosy::new(reads)?, writes)
 }
 
-/// The same where reads are forgotten and the disk is written from the dirty limit on that `serve`
-/// has.
+/// Ten requests of which `writes` write, over a cache that forgets reads and writes to the disk
+/// from the dirty limit of `serve` on.
 pub fn done_here_capped(writes: u64) -> anyhow::Result<Done> {
     run(&Choosy::new(Reads::TakenInToBeForgotten)?.capped(), writes)
 }

@@ -103,7 +103,7 @@ impl<P: Rule> Staging<P> {
         Staging::over(Arc::new(MappedRegion::anonymous(bytes.max(1))?), device, slots)
     }
 
-    /// The same with its slots in `memory`.
+    /// A cache of `slots` slots over `device`, whose slots lie in `memory`.
     pub fn over(memory: Arc<dyn Region>, device: Arc<dyn BlockDevice>, slots: u32) -> anyhow::Result<Staging<P>> {
         anyhow::ensure!(slots > 0, "a cache has at least one slot");
         Ok(Staging { slots: Slots::new(memory, device, slots)?, rule: P::new(slots), told: None })

@@ -68,7 +68,8 @@ impl Calibration {
         })
     }
 
-    /// The same, written to a file. Whether that can be written is tried first.
+    /// Measures this machine and writes the figures to a file. Whether that can be written is tried
+    /// first.
     pub fn measure_into(path: &Path) -> anyhow::Result<()> {
         let opened = std::fs::File::options().create(true).append(true).open(path);
         opened.with_context(|| format!("cannot write the calibration {}", path.display()))?;

@@ -131,7 +131,7 @@ impl MapWord {
         MapEntry::from_raw((self.word >> self.shift()) as u32)
     }
 
-    /// The same word with another entry.
+    /// Returns this word with another entry.
     pub(crate) fn with(self, entry: MapEntry) -> MapWord {
         let others = self.word & !(u64::from(u32::MAX) << self.shift());
         MapWord { word: others | u64::from(entry.raw()) << self.shift(), ..self }

@@ -6,8 +6,8 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use tidegate_disk_cache::{
-    Contents, DiskCache, FormatSpec, FoundJournal, Identity, Relayout, blocks_in, check, find_journal, format_ordered,
-    format_with, has_room_for, identify, journal_at_the_end, lay_out_journal, relayout,
+    Contents, DiskCache, FormatSpec, FoundJournal, Identity, NewLayout, blocks_in, check, find_journal, format_ordered,
+    format_with, has_room_for, identify, journal_at_the_end, lay_out_anew, lay_out_journal,
 };
 use tidegate_media::{
     Access, Allocation, BlockDevice, DiskAccess, DiskIdentity, DiskMark, Domain, Durability, FileBacked, FileDisk,
@@ -183,8 +183,8 @@ fn distrust(region: &Arc<MappedRegion>, identity: &Identity, disk: &FileDisk) ->
     if !disk.was_changed_without(region) {
         return Ok(());
     }
-    let wish = Relayout { disk: identity.disk, disk_blocks: identity.disk_blocks, region_bytes: region.len() };
-    relayout(Arc::clone(region), &wish)?;
+    let wish = NewLayout { disk: identity.disk, disk_blocks: identity.disk_blocks, region_bytes: region.len() };
+    lay_out_anew(Arc::clone(region), &wish)?;
     Ok(in_place(region)?)
 }
 
@@ -259,7 +259,7 @@ mod tests {
         assert!(!pmem.exists(), "nothing is made by a word that is none");
         Cache::create(&pmem, 1 << 20, &disk, 4096, "checksums=on").unwrap();
         let identity = identify(&MappedRegion::open(&pmem, Access::PrivateUnlocked).unwrap()).unwrap().unwrap();
-        assert_eq!(identity.sums, tidegate_disk_cache::Sums::Kept);
+        assert_eq!(identity.sums, tidegate_disk_cache::Checksums::Kept);
         let cache = opened(folder.path(), "disk-mode=read-only");
         assert!(cache.write(0, &[1; 4096]).is_err());
     }

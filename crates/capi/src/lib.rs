@@ -49,15 +49,15 @@ pub unsafe extern "C" fn tidegate_create(
     unsafe { tidegate_create_with(pmem, bytes, disk, block_size, std::ptr::null()) }
 }
 
-/// The same as `options` say, if it is not null: `checksums=on` keeps a checksum of each block.
-/// `ordered=on` has the disk keep the order of commits: at every instant it alone is what all
-/// commits up to a moment left, and `tidegate replay` makes it so if the region is lost. The end of
-/// the disk becomes its journal, with as many blocks as the region; it may hold nothing but zeroes,
-/// and no file system or partition table may call it its own. With `force=on` it may hold anything.
-/// A disk that has the journal of another region is refused, whether this one is ordered or not, as
-/// that may have blocks that the disk lacks: run `tidegate detach` on that region, which erases the
-/// journal; with `force=on` nobody asks. A disk amid a group is always refused: see
-/// `tidegate replay`.
+/// Does as tidegate_create(), with `options` if they are not null: `checksums=on` keeps a checksum
+/// of each block. `ordered=on` has the disk keep the order of commits: at every instant it alone is
+/// what all commits up to a moment left, and `tidegate replay` makes it so if the region is lost.
+/// The end of the disk becomes its journal, with as many blocks as the region; it may hold nothing
+/// but zeroes, and no file system or partition table may call it its own. With `force=on` it may
+/// hold anything. A disk that has the journal of another region is refused, whether this one is
+/// ordered or not, as that may have blocks that the disk lacks: run `tidegate detach` on that
+/// region, which erases the journal; with `force=on` nobody asks. A disk amid a group is always
+/// refused: see `tidegate replay`.
 ///
 /// # Safety
 /// L2 for both paths and for `options`.
@@ -92,13 +92,13 @@ pub unsafe extern "C" fn tidegate_open(pmem: *const c_char, disk: *const c_char,
     unsafe { tidegate_open_with(pmem, disk, std::ptr::null(), out) }
 }
 
-/// The same as `options` say, if it is not null: words of the command line and their values, parted
-/// by commas. `disk-mode` (write-back, write-through, write-around, write-only, pass-through,
-/// read-only), `replacement` (lru, clock, sieve, 2q, s3-fifo), `admit` (always, never,
-/// second-miss), `sequential-cutoff` (bytes; 0: no run of reads is too long to come in),
-/// `forget-reads` (on, off: whether nothing is flushed for blocks that are read, so that the next
-/// opening has forgotten them), and `conflicts`: of transactions that touch the same blocks at the
-/// same time, with `last-wins` the last one wins each block, with `refuse` it gets
+/// Does as tidegate_open(), with `options` if they are not null: words of the command line and
+/// their values, parted by commas. `disk-mode` (write-back, write-through, write-around,
+/// write-only, pass-through, read-only), `replacement` (lru, clock, sieve, 2q, s3-fifo), `admit`
+/// (always, never, second-miss), `sequential-cutoff` (bytes; 0: no run of reads is too long to come
+/// in), `forget-reads` (on, off: whether nothing is flushed for blocks that are read, so that the
+/// next opening has forgotten them), and `conflicts`: of transactions that touch the same blocks at
+/// the same time, with `last-wins` the last one wins each block, with `refuse` it gets
 /// TIDEGATE_CONFLICT.
 ///
 /// # Safety

@@ -2,7 +2,7 @@
 //! the command line.
 
 use std::str::FromStr;
-use tidegate_disk_cache::{Conflicts, Guard, Options, Reads, Sums};
+use tidegate_disk_cache::{Checksums, Conflicts, Guard, Options, Reads};
 
 /// A list of options that says nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -55,7 +55,7 @@ pub(crate) fn of_opening(words: &str, block_size: u32) -> Result<Options, NoOpti
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Making {
     /// Whether it has checksums of its blocks.
-    pub(crate) sums: Sums,
+    pub(crate) sums: Checksums,
     /// Whether its disk keeps the order of commits.
     pub(crate) ordered: bool,
     /// Whether the disk may have the journal of another cache, and hold something where its own
@@ -65,10 +65,10 @@ pub(crate) struct Making {
 
 /// What `words` say of a cache that is to be made.
 pub(crate) fn of_making(words: &str) -> Result<Making, NoOption> {
-    let mut making = Making { sums: Sums::Absent, ordered: false, force: false };
+    let mut making = Making { sums: Checksums::Absent, ordered: false, force: false };
     for (word, value) in pairs(words) {
         match word {
-            "checksums" => making.sums = if is_on(value, "checksums")? { Sums::Kept } else { Sums::Absent },
+            "checksums" => making.sums = if is_on(value, "checksums")? { Checksums::Kept } else { Checksums::Absent },
             "ordered" => making.ordered = is_on(value, "ordered")?,
             "force" => making.force = is_on(value, "force")?,
             other => return Err(NoOption::Word(other.to_owned(), OF_MAKING)),
@@ -112,9 +112,9 @@ mod tests {
         let making = |sums, ordered| Ok(Making { sums, ordered, force: false });
         assert_eq!(
             (of_making("checksums=on"), of_making("")),
-            (making(Sums::Kept, false), making(Sums::Absent, false))
+            (making(Checksums::Kept, false), making(Checksums::Absent, false))
         );
-        assert_eq!(of_making("ordered=on,checksums=off"), making(Sums::Absent, true));
+        assert_eq!(of_making("ordered=on,checksums=off"), making(Checksums::Absent, true));
         assert!(of_making("force=on").unwrap().force);
     }
 

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::ffi::CString;
 use std::io;
 use std::path::PathBuf;
-use tidegate_disk_cache::{FormatError, OpenError, RelayoutError, TransactionError};
+use tidegate_disk_cache::{FormatError, NewLayoutError, OpenError, TransactionError};
 use tidegate_media::{Claim, Error, MapError};
 use uuid::Uuid;
 
@@ -96,12 +96,12 @@ pub(crate) enum Failure {
     Device(#[from] Error),
 }
 
-impl From<RelayoutError> for Failure {
-    fn from(error: RelayoutError) -> Failure {
+impl From<NewLayoutError> for Failure {
+    fn from(error: NewLayoutError) -> Failure {
         match error {
-            RelayoutError::Open(error) => Failure::Open(error),
-            RelayoutError::Dirty(blocks) => Failure::DiskChanged(blocks),
-            RelayoutError::Format(error) => Failure::Format(error),
+            NewLayoutError::Open(error) => Failure::Open(error),
+            NewLayoutError::Dirty(blocks) => Failure::DiskChanged(blocks),
+            NewLayoutError::Format(error) => Failure::Format(error),
         }
     }
 }

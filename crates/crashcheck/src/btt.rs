@@ -16,16 +16,16 @@
 //! The steps before a script's last were the last of a shorter script, so each step's cuts are
 //! judged once.
 
-mod judge;
+mod checker;
 mod linux;
 mod long;
-mod planted;
+mod mutants;
 mod script;
 mod volume;
 
-pub use judge::{Campaign, SecondCuts, Tally, judge_scripts};
+pub use checker::{Campaign, SecondCuts, Tally, judge_scripts};
 pub use linux::{LinuxArena, Order};
 pub use long::{LongTally, LongVolume};
-pub use planted::{Bug, Faulty};
+pub use mutants::{Bug, Faulty};
 pub use script::{Act, Step, Written};
 pub use volume::SmallVolume;

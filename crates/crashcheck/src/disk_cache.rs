@@ -20,21 +20,21 @@
 //! the next process.
 
 mod alone;
+mod checker;
 mod cores;
-mod judge;
 mod long;
+mod mutants;
 mod plain;
-mod planted;
 mod published;
 mod script;
 mod small;
 mod watch;
 
+pub use checker::{CacheTally, judge_cache_scripts, judge_some_cache_scripts};
 pub use cores::{CoresTally, Fences, Way, judge_on_cores};
-pub use judge::{CacheTally, judge_cache_scripts, judge_some_cache_scripts};
 pub use long::{LongCacheTally, judge_long_script};
+pub use mutants::{CacheBug, FaultyCache};
 pub use plain::PlainCache;
-pub use planted::{CacheBug, FaultyCache};
 pub use published::{EntriesArrive, judge_published};
 pub use script::{CacheStep, Subset};
 pub use small::SmallCache;

@@ -5,21 +5,24 @@
 //! file below, and at its end. Each distinct image of the memory, with each state of the files
 //! below that the cut may leave, is
 //! 1. recovered, with a cut before each fence and each access of that recovery, whose images are
-//!    recovered in their turn;
+//!    recovered in their turn; and once without finding one of the files, whose data has to stay;
 //! 2. compared with a dull model: the contents that each file may have, as a whole, so that a sync
 //!    is there or is not;
-//! 3. opened anew, read and written on, with a cut inside.
+//! 3. opened anew, read and written on, with a cut inside: after all was written back, or with what
+//!    the pool has.
 //!
 //! At each of these instants the process is also killed while memory and files go on: everything
 //! written is there then. The power fails in the recovery after it too.
 
-mod judge;
+mod checker;
+#[cfg(test)]
+mod displaced;
 mod machine;
 mod model;
-mod planted;
+mod mutants;
 mod script;
 
-pub use judge::{FilesTally, judge_file_scripts};
+pub use checker::{FilesTally, judge_file_scripts};
 pub use machine::{Machine, SimFile, SmallPool};
-pub use planted::FilesBug;
+pub use mutants::FilesBug;
 pub use script::FileStep;

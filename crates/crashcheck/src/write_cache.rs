@@ -159,7 +159,7 @@ impl Stack {
         Stack { watch, mistake: Mistake::None, cache, shape: shape.clone() }
     }
 
-    /// The same stack with a mistake in it.
+    /// This stack with a mistake in it.
     pub fn with(mut self, mistake: Mistake) -> Stack {
         self.mistake = mistake;
         self

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tidegate_crashcheck::disk_cache::{Fences, Way, judge_on_cores};
 use tidegate_disk_cache::{
-    Conflicts, Contents, DiskCache, FormatSpec, Options, Reads, Sums, TransactionError, format, format_ordered,
+    Checksums, Conflicts, Contents, DiskCache, FormatSpec, Options, Reads, TransactionError, format, format_ordered,
     lay_out_journal,
 };
 use tidegate_layout::disk_cache::CachePlan;
@@ -60,7 +60,7 @@ fn wrong_pairs(seed: u64, flaw: Option<Flaw>) -> u64 {
     let plan = CachePlan::cut(256, 512, 16, 16).ordered(256);
     let journal = plan.journal().expect("it is ordered");
     let region = Arc::new(Region::new(plan.end().next_multiple_of(8)));
-    format_ordered(256, Sums::Absent, &*region, &spec, Contents::Zeroed).expect("the region is sound");
+    format_ordered(256, Checksums::Absent, &*region, &spec, Contents::Zeroed).expect("the region is sound");
     let disk = Arc::new(Disk::new(journal.end(), 512));
     lay_out_journal(&InTurn(disk.clone()), journal, spec.uuid).expect("the disk is sound");
     let cache = DiskCache::open(region, Arc::new(InTurn(disk.clone())), Options::default());

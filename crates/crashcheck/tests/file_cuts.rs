@@ -46,6 +46,13 @@ fn every_cut_of_every_script_on_a_busy_pool() {
     every_script("busy", &SmallPool::of(4), &BUSY, 1);
 }
 
+/// Each file in a lane of its own.
+#[test]
+fn every_cut_of_every_script_on_two_lanes() {
+    let both = [FileStep::WriteSync { file: 1, at: 0, len: 40 }, FileStep::Write { file: 0, at: 0, len: 300 }];
+    every_script("two lanes", &SmallPool::with_lanes(2, 2), &both, 1);
+}
+
 /// One chunk has blocks of one size only, and here they are large: what wants another size goes
 /// below.
 #[test]

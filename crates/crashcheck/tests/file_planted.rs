@@ -51,6 +51,11 @@ fn a_longer_block_whose_length_is_not_written_back_is_caught() {
     caught(FilesBug::LengthFlushMissing, &[APPEND, SYNC, APPEND, SYNC]);
 }
 
+#[test]
+fn a_ring_emptied_before_its_entries_are_durable_is_caught() {
+    caught(FilesBug::RedoFlushMissing, &[WRITE, SYNC]);
+}
+
 /// A version older than what the file has.
 #[test]
 fn an_old_version_brought_back_by_recovery_is_caught() {

@@ -60,7 +60,7 @@ impl<R: Region> DiskCache<R> {
         Ok(())
     }
 
-    /// The same for a block that no entry names, from its data on.
+    /// Commits a block that no entry names, from its data on.
     fn commit_new(&self, mut stripe: SpinGuard<'_, Stripe>, lba: u64, block: u32) -> Result<()> {
         if let Err(sealed) = self.medium.refuse_after_failure() {
             self.table.free_list.give_block(block);

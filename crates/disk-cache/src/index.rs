@@ -54,7 +54,8 @@ pub const POSTPONED_MAX: usize = 2;
 pub(crate) enum State {
     /// The disk holds the same bytes.
     Clean,
-    /// The same, and the cache forgets it when the process ends: its entry is free, durably.
+    /// The disk holds the same bytes, and the cache forgets them when the process ends: the block's
+    /// entry is free, durably.
     Volatile,
     /// Only the cache holds it.
     Dirty,
@@ -63,7 +64,7 @@ pub(crate) enum State {
     Postponed(u8),
     /// Dirty, and somebody is writing it to the disk: nobody else may meanwhile.
     Destaging,
-    /// The same, and it was committed anew since it was copied.
+    /// Dirty and being written to the disk, and committed anew since it was copied.
     Overtaken,
 }
 

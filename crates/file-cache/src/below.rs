@@ -66,6 +66,27 @@ pub trait Below {
     /// there, or another one is in its place.
     fn find(&self, identity: FileIdentity, path_hint: &[u8]) -> Result<Option<Arc<dyn BackingFile>>, Refused>;
 
-    /// A fresh empty file that takes what cannot go where it belongs.
-    fn salvage(&self, identity: FileIdentity, path_hint: &[u8]) -> Result<Arc<dyn BackingFile>, Refused>;
+    /// Decides about bytes that cannot go where they belong.
+    fn displaced(&self, identity: FileIdentity, path_hint: &[u8], why: Displaced) -> Result<Disposition, Refused>;
+}
+
+/// Why bytes cannot go where they belong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Displaced {
+    /// The file is not there, or another one is in its place.
+    Missing,
+    /// Somebody else changed it since.
+    Changed,
+    /// It is there, and refused.
+    Refused(Refused),
+}
+
+/// What is done with bytes that cannot go where they belong.
+pub enum Disposition {
+    /// The pool retains them.
+    Retain,
+    /// They go to this fresh empty file.
+    Salvage(Arc<dyn BackingFile>),
+    /// They are given up.
+    Discard,
 }

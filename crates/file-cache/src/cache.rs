@@ -64,7 +64,8 @@ pub struct FileCache<R> {
 
 impl<R: Region> FileCache<R> {
     /// Caches a file. `path_hint` is where recovery looks first. A file that is here already (the
-    /// same identity) keeps its number, and has to be closed as often as it was opened.
+    /// same identity) keeps its number, and has to be closed as often as it was opened. One that is
+    /// detached is attached first.
     pub fn open_file(&self, backing: Arc<dyn BackingFile>, path_hint: &[u8]) -> Result<FileId, FileError> {
         if path_hint.len() > PATH_HINT_BYTES_MAX {
             return Err(FileError::PathTooLong(path_hint.len()));
@@ -72,14 +73,14 @@ impl<R: Region> FileCache<R> {
         let mut lane = self.lane();
         let identity = backing.identity();
         if let Some(known) = lane.by_identity.get(&identity).copied() {
+            lane.attach(known, backing)?;
             lane.file_mut(known)?.opens += 1;
             return Ok(known);
         }
         let size = backing.status()?.len;
         let file = lane.free_files.pop().ok_or(FileError::TooManyFiles)?;
         lane.unsynced.begin_file(file.0, &VolatileFile::new(words_of(identity), path_hint, size));
-        lane.files[file.0 as usize] = Some(File::new(backing, path_hint, size));
-        lane.by_identity.insert(identity, file);
+        lane.add_file(file, File::new(backing, path_hint, size));
         Ok(file)
     }
 
@@ -100,9 +101,8 @@ impl<R: Region> FileCache<R> {
     /// The file's length in bytes, as the program sees it.
     pub fn size(&self, file: FileId) -> Result<u64, FileError> {
         let mut lane = self.lane();
-        let file = lane.file_mut(file)?;
-        file.look_below()?;
-        Ok(file.size)
+        lane.look_below(file)?;
+        Ok(lane.file(file)?.size)
     }
 
     /// Every file that is open, or not all below yet.

@@ -22,6 +22,19 @@ pub enum FileError {
     /// laid out anew.
     #[error("the lane has used up its versions: recover it, and format the pool anew")]
     Worn,
+    /// The file below was not found since an earlier process left the file: recover the pool.
+    #[error("the file below was not found yet: recover the pool")]
+    Detached,
+    /// The file below was found, so there is nothing to salvage.
+    #[error("the file below was found: nothing is to be salvaged")]
+    Attached,
+    /// The file below is another one than an earlier process left.
+    #[error("another file is in the place of the one that was cached")]
+    Replaced,
+    /// The pool has newer bytes of the file, and somebody else changed the file since: it is not
+    /// written over, and the pool retains them.
+    #[error("the file was changed by others since the pool got newer bytes of it: salvage or discard these")]
+    Changed,
     /// The number is no open file's.
     #[error("no file has the number {0}")]
     NotOpen(u32),

@@ -35,7 +35,7 @@ impl<R: Region> FileCache<R> {
                     lane.overlay(file, at, &mut out[..len])?;
                     return Ok(len);
                 }
-                (cached.backing.clone(), cached.dropped, len)
+                (cached.backing()?.clone(), cached.dropped, len)
             };
             read_below(&*backing, at, &mut out[..len])?;
             // What was not here was below, and is below still unless something was dropped since,
@@ -49,7 +49,7 @@ impl<R: Region> FileCache<R> {
         }
         let mut lane = self.lane();
         let len = lane.readable(file, at, out.len())?;
-        let backing = Arc::clone(&lane.file(file)?.backing);
+        let backing = Arc::clone(lane.file(file)?.backing()?);
         read_below(&*backing, at, &mut out[..len])?;
         lane.overlay(file, at, &mut out[..len])?;
         Ok(len)
@@ -63,9 +63,8 @@ impl<R: Region> FileCache<R> {
     /// Writes bytes at the end of the file, and says where that was (`O_APPEND`).
     pub fn append(&self, file: FileId, data: &[u8], persistence: Persistence) -> Result<u64, FileError> {
         let mut lane = self.lane();
-        let cached = lane.file_mut(file)?;
-        cached.look_below()?;
-        let at = cached.size;
+        lane.look_below(file)?;
+        let at = lane.file(file)?.size;
         lane.write(file, at, data, persistence)?;
         Ok(at)
     }
@@ -74,9 +73,8 @@ impl<R: Region> FileCache<R> {
 impl<R: Region> Lane<R> {
     /// How many of `len` bytes from `at` on the file has.
     fn readable(&mut self, file: FileId, at: u64, len: usize) -> Result<usize, FileError> {
-        let cached = self.file_mut(file)?;
-        cached.look_below()?;
-        let left = cached.size.saturating_sub(at);
+        self.look_below(file)?;
+        let left = self.file(file)?.size.saturating_sub(at);
         Ok(usize::try_from(left).unwrap_or(usize::MAX).min(len))
     }
 
@@ -98,8 +96,7 @@ impl<R: Region> Lane<R> {
         if data.is_empty() {
             return Ok(());
         }
-        let cached = self.file_mut(file)?;
-        cached.look_below()?;
+        self.look_below(file)?;
         self.reserve(file, at, len)?;
         self.file_mut(file)?.passed = false;
         match persistence {
@@ -118,9 +115,10 @@ impl<R: Region> Lane<R> {
         self.touch(file)?;
         let cached = self.file_mut(file)?;
         // Whole chunks if there is room for them; what is needed, if there is not.
-        match cached.backing.reserve(from, bytes) {
+        let backing = cached.backing()?.clone();
+        match backing.reserve(from, bytes) {
             Ok(()) => cached.reserved(from, bytes),
-            Err(_) => cached.backing.reserve(at, len)?,
+            Err(_) => backing.reserve(at, len)?,
         }
         Ok(())
     }
@@ -147,8 +145,9 @@ impl<R: Region> Lane<R> {
     }
 
     fn make_room_in_dram(&mut self, file: FileId) -> Result<(), FileError> {
-        let mut others =
-            (0..).zip(&self.files).filter(|(_, file)| file.as_ref().is_some_and(|file| !file.written.is_empty()));
+        let has_some =
+            |file: &Option<File>| file.as_ref().is_some_and(|file| !file.is_detached() && !file.written.is_empty());
+        let mut others = (0..).zip(&self.files).filter(|(_, file)| has_some(file));
         let full = match self.file(file)?.written.is_empty() {
             false => Some(file),
             true => others.next().map(|(number, _)| FileId(number)),

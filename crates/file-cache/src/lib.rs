@@ -34,9 +34,9 @@
 //!
 //! # Why it is right after a power cut
 //!
-//! Recovery takes each entry as it is, or as an element between the cursors says if the element's
-//! version is greater; leaves out what is void or cut off; and writes the rest to the file below in
-//! the order of versions.
+//! Opening a lane takes each entry as it is, or as an element between the cursors says if the
+//! element's version is greater, and leaves out what is void or cut off. Where entries overlap, the
+//! greater version has the bytes. Nothing is written below for that.
 //!
 //! - *Cut before the head is durable*: no word that counts names the new entries; they are free,
 //!   durably, and so are their blocks.
@@ -70,12 +70,19 @@
 //!   the cache itself changes the file, durably.
 //! - *Room below* is reserved before a write returns.
 //!
-//! # When the process is killed
+//! # When the process ends
 //!
-//! Dirty blocks have headers stored after the bytes. Recovery makes the lane's words durable before
-//! it rests on them, brings the lane below, gives up the record, and writes the dirty blocks over
-//! it: so it is as with the kernel's page cache. A synchronous write that has not returned may be
-//! there in part, where it overwrites dirty bytes. A lane is opened empty, after recovery.
+//! A header of a dirty block is stored after the bytes. Opening the lane makes its words durable,
+//! carries out the ring's elements, and takes the dirty blocks over: they are as dirty as before,
+//! as in the kernel's page cache. A synchronous write that has not returned may be there in part,
+//! where it overwrites dirty bytes.
+//!
+//! A file that was left is *detached* until its file below is found. Attaching cuts the file below
+//! to the length of the record, as write-back may have begun to extend it, and completes a
+//! truncation that the process had begun. A file that is missing, was replaced or was changed by
+//! others stays detached: its data stays in the pool until the caller salvages or discards it. A
+//! record leaves the pool when its file is closed and every promise about it is kept below,
+//! durably.
 //!
 //! The crate `crashcheck` enumerates every cut and kill of short scripts against this.
 //!
@@ -102,16 +109,17 @@ mod sync;
 mod tiers;
 mod truncate;
 
-pub use below::{BackingFile, BackingStatus, Below, FileIdentity, Refused};
+pub use below::{BackingFile, BackingStatus, Below, Displaced, Disposition, FileIdentity, Refused};
 pub use cache::{FileCache, Fill, Persistence, Synced};
 pub use counters::Counters;
 pub use error::FileError;
 pub use lanes::file::FileId;
 pub use namespace::{
-    Conflict, FoundNode, Mark, NameConflict, NamesReplayed, NamesWriting, NamespaceCounters, NamespaceError,
-    NamespaceLog, NamespaceSource, Whereabouts, Witness,
+    Conflict, FoundNode, MadeFile, Mark, NameConflict, NamesReplayed, NamesWriting, NamespaceCounters, NamespaceError,
+    NamespaceLog, NamespaceSource, ReplayedBelow, Whereabouts, Witness,
 };
+pub use open::attach::Detached;
 pub use open::format::{FormatError, FormatSpec, OpenError, dram_bytes, format, identify};
-pub use open::recover::{RecoverError, Recovered, Salvaged, recover};
+pub use open::recover::{Outcome, Recovered};
 pub use pool::{FilePool, PoolFile};
 pub use tiers::write_back::Progress;

@@ -61,6 +61,7 @@
 //! until the unlink is committed here: if the unlink is lost, the synced contents have to come
 //! back.
 
+mod contents;
 mod error;
 mod log;
 mod name_map;
@@ -68,6 +69,7 @@ mod replay;
 mod ring;
 mod source;
 
+pub use contents::{MadeFile, ReplayedBelow};
 pub use error::NamespaceError;
 pub use log::{Mark, NamesWriting, NamespaceCounters, NamespaceLog};
 pub use replay::{Conflict, NameConflict, NamesReplayed, Whereabouts};

@@ -1,48 +1,121 @@
-//! Opening a lane that is empty: fresh, or recovered.
+//! Opening a lane as an earlier process left it, without a look at the files below.
+//!
+//! Entries and records come from persistent memory; unsynced writes come from the memory that
+//! outlived the process, unless the machine restarted. Each file is *detached* until the file below
+//! is found for it.
 
+pub(crate) mod attach;
 pub(crate) mod format;
+pub(crate) mod load;
 pub(crate) mod recover;
 
+use crate::below::FileIdentity;
 use crate::cache::FileCache;
 use crate::counters::Counters;
-use crate::lanes::file::FileId;
+use crate::lanes::file::{File, FileId, Record};
 use crate::lanes::lane::Lane;
-use crate::open::format::{OpenError, lane_plan};
-use crate::open::recover::{is_empty, settle_metadata};
-use crate::region_io::{Medium, ring_plan};
-use crate::tiers::dram::Unsynced;
+use crate::lanes::records::words_of;
+use crate::open::format::{OpenError, broken_rule, lane_plan};
+use crate::open::load::{Contents, Counted, load};
+use crate::region_io::Medium;
+use crate::tiers::dram::{Unsynced, Written};
 use crate::tiers::nvm::Blocks;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use tidegate_layout::file_cache::{TrustedRecord, VolatileFile};
 use tidegate_media::Region;
 use tidegate_media::sync::Mutex;
-use tidegate_wal::Loaded;
 
 impl<R: Region> FileCache<R> {
     /// Opens lane `lane` of the pool on `region`, for this process alone: the caller holds the lock
-    /// that says so. `dram` is zeroed memory of [`crate::dram_bytes`] that outlives the process.
-    /// What a former process left in the lane has to be recovered before.
+    /// that says so. `dram` is memory of [`crate::dram_bytes`] that outlives the process: zeroes,
+    /// or what the last process that had the lane open left there.
     pub fn open(region: R, lane: u32, dram: Arc<dyn Region>) -> Result<FileCache<R>, OpenError> {
         let plan = lane_plan(&region, lane)?;
-        settle_metadata(&region, &plan)?;
-        let version = is_empty(&region, &plan)?.ok_or(OpenError::NotRecovered)?;
-        let ring = Loaded::begin(&region, ring_plan(&plan))?.finish(&region)?;
-        let unsynced = Unsynced::new(dram, plan.files)?;
-        let lane = Lane {
-            medium: Medium { region, plan },
+        let medium = Medium { region, plan };
+        let Contents { records, mut entries, version, ring } = load(&medium)?;
+        let (unsynced, left) = Unsynced::open(dram, plan.files)?;
+        let used = entries.iter().map(|entry| (entry.extent.unit, entry.extent.class));
+        let blocks = Blocks::with_used(plan.chunks, used);
+        let blocks = blocks.ok_or_else(|| broken_rule(plan.entry_at(0), "no two entries have the same block"))?;
+        let mut lane = Lane {
+            medium,
             ring,
             version,
             files: (0..plan.files).map(|_| None).collect(),
             by_identity: BTreeMap::new(),
-            free_files: (0..plan.files).rev().map(FileId).collect(),
-            blocks: Blocks::new(plan.chunks),
+            free_files: Vec::new(),
+            blocks,
             slots: vec![None; plan.entries as usize],
-            free_slots: (0..plan.entries).rev().collect(),
+            free_slots: Vec::new(),
             dying: Vec::new(),
             clean: VecDeque::new(),
             unsynced,
             counters: Counters::default(),
         };
+        entries.sort_unstable_by_key(|entry| (entry.version, entry.slot));
+        lane.take_over(&records, &entries)?;
+        lane.take_over_unsynced(left)?;
+        lane.forget_what_is_below()?;
         Ok(FileCache { lane: Mutex::new(lane), sweep: Mutex::new(()) })
+    }
+}
+
+impl<R: Region> Lane<R> {
+    /// Files and entries as the records say, in the order of the entries' versions.
+    fn take_over(&mut self, records: &BTreeMap<u32, TrustedRecord>, entries: &[Counted]) -> Result<(), OpenError> {
+        for (number, record) in records {
+            let TrustedRecord { identity: [device, inode, generation], size, void, version, stamp, .. } = *record;
+            let mut file = File::detached(FileIdentity { device, inode, generation }, &record.hint, size);
+            file.record = Some(Record { size, version, void, stamp });
+            self.add_file(FileId(*number), file);
+        }
+        for Counted { slot, version, extent } in entries {
+            let file = FileId(extent.file);
+            self.index_entry(file, *slot, extent, *version)?;
+            let cached = self.file_mut(file)?;
+            cached.size = cached.size.max(extent.end());
+        }
+        self.free_slots =
+            (0..self.medium.plan.entries).rev().filter(|slot| self.slots[*slot as usize].is_none()).collect();
+        Ok(())
+    }
+
+    /// The unsynced writes of a process that was killed, and the lengths that it saw.
+    fn take_over_unsynced(&mut self, left: BTreeMap<u32, (VolatileFile, Written)>) -> Result<(), OpenError> {
+        for (number, (raw, written)) in left {
+            let [device, inode, generation] = raw.identity();
+            let identity = FileIdentity { device, inode, generation };
+            if self.files[number as usize].is_none() {
+                if written.is_empty() {
+                    self.unsynced.end_file(number);
+                    continue;
+                }
+                self.add_file(FileId(number), File::detached(identity, raw.path_hint(), raw.size.get()));
+            }
+            let file = self.file_mut(FileId(number))?;
+            if file.identity != identity {
+                return Err(broken_rule(0, "unsynced writes belong to the file that has their number"));
+            }
+            file.written = written;
+            file.take_over_size(raw.size.get(), raw.grows_to.get());
+        }
+        for (number, file) in (0..).zip(&self.files) {
+            match file {
+                Some(file) if !self.unsynced.has_file(number)? => {
+                    self.unsynced
+                        .begin_file(number, &VolatileFile::new(words_of(file.identity), &file.hint, file.size));
+                }
+                Some(file) => self.unsynced.set_size(number, file.size),
+                None => self.free_files.push(FileId(number)),
+            }
+        }
+        self.free_files.reverse();
+        Ok(())
+    }
+
+    pub(crate) fn add_file(&mut self, number: FileId, file: File) {
+        self.by_identity.insert(file.identity, number);
+        self.files[number.0 as usize] = Some(file);
     }
 }

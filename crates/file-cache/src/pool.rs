@@ -1,15 +1,17 @@
 //! A pool as its owner has it: all of its lanes, each with a lock and files of its own.
 //!
 //! A file belongs to one lane for as long as the pool has it, so lanes need no order among each
-//! other, and threads that work on files of different lanes do not meet. The lane is the one that
-//! the file's identity points at, or the next one that has a record to spare.
+//! other, and threads that work on files of different lanes do not meet. The identity of the file
+//! chooses the lane; if that lane has no free record, the next lane takes the file.
 
-use crate::below::{BackingFile, FileIdentity};
+use crate::below::{BackingFile, Below, FileIdentity};
 use crate::cache::{FileCache, Fill, Persistence, Synced};
 use crate::counters::Counters;
 use crate::error::FileError;
 use crate::lanes::file::FileId;
+use crate::open::attach::Detached;
 use crate::open::format::{OpenError, identify};
+use crate::open::recover::Recovered;
 use crate::tiers::write_back::Progress;
 use std::sync::Arc;
 use tidegate_media::Region;
@@ -112,6 +114,36 @@ impl<R: Region> FilePool<R> {
     /// A lane that does not exist has nothing to write back.
     pub fn write_back_step(&self, lane: usize, budget_bytes: u64) -> Result<Progress, FileError> {
         self.lanes.get(lane).map_or(Ok(Progress::default()), |lane| lane.write_back_step(budget_bytes))
+    }
+
+    /// Every file that an earlier process left, and for which no file below was found yet.
+    pub fn detached(&self) -> Vec<(PoolFile, Detached)> {
+        let of_lane = |(lane, cache): (usize, &FileCache<_>)| {
+            cache.detached().into_iter().map(move |detached| (PoolFile { lane, file: detached.file }, detached))
+        };
+        self.lanes.iter().enumerate().flat_map(of_lane).collect()
+    }
+
+    /// Finds the files below for every detached file: see [`FileCache::recover`].
+    pub fn recover(&self, below: &dyn Below) -> Result<Vec<Recovered>, FileError> {
+        let lanes = self.lanes.iter().map(|lane| lane.recover(below));
+        Ok(lanes.collect::<Result<Vec<_>, _>>()?.concat())
+    }
+
+    /// Gives a detached file its file below: see [`FileCache::attach`].
+    pub fn attach(&self, file: PoolFile, backing: Arc<dyn BackingFile>) -> Result<(), FileError> {
+        self.lane(file)?.attach(file.file, backing)
+    }
+
+    /// Writes what the pool has of a detached file elsewhere: see [`FileCache::salvage`].
+    pub fn salvage(&self, file: PoolFile, into: Arc<dyn BackingFile>) -> Result<(), FileError> {
+        self.lane(file)?.salvage(file.file, into)
+    }
+
+    /// Forgets what the file below has not, as of a file that was removed: see
+    /// [`FileCache::discard`].
+    pub fn discard(&self, file: PoolFile) -> Result<(), FileError> {
+        self.lane(file)?.discard(file.file)
     }
 
     /// Every file that is open, or not all below yet.

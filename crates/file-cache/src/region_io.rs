@@ -34,6 +34,16 @@ impl Element for LaneElement {
     }
 }
 
+impl Target {
+    /// What a change changes.
+    pub(crate) fn of(change: &Change) -> Target {
+        match *change {
+            Change::Entry { slot, .. } => Target::Entry(slot),
+            Change::Record { file, .. } => Target::Record(file),
+        }
+    }
+}
+
 /// Where a lane's ring lies.
 pub(crate) fn ring_plan(plan: &LanePlan) -> RingPlan {
     RingPlan { cursors_at: plan.cursors_at, ring_at: plan.ring_at, slots: plan.ring_slots }

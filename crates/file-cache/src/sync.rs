@@ -35,7 +35,7 @@ impl<R: Region> Lane<R> {
             return match cached.record {
                 Some(_) => Ok(Synced::Atomically),
                 // What the kernel's path did, and a length that no record has.
-                None => Ok(cached.backing.sync().map(|()| Synced::Below)?),
+                None => Ok(cached.backing()?.sync().map(|()| Synced::Below)?),
             };
         }
         self.ensure_record(file)?;

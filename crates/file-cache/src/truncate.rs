@@ -13,7 +13,7 @@ impl<R: Region> FileCache<R> {
     /// file was ever synced, and otherwise with its first sync.
     pub fn truncate(&self, file: FileId, size: u64) -> Result<(), FileError> {
         let mut lane = self.lane();
-        lane.file_mut(file)?.look_below()?;
+        lane.look_below(file)?;
         lane.truncate(file, size)
     }
 }
@@ -21,19 +21,20 @@ impl<R: Region> FileCache<R> {
 impl<R: Region> Lane<R> {
     /// For a kill the length in DRAM counts first. For a power cut the record does: one commit,
     /// then every entry is cut, and then the file below.
-    fn truncate(&mut self, file: FileId, size: u64) -> Result<(), FileError> {
+    pub(crate) fn truncate(&mut self, file: FileId, size: u64) -> Result<(), FileError> {
         self.touch(file)?;
         let cached = self.file_mut(file)?;
+        let backing = cached.backing()?.clone();
         cached.recast += 1;
         if cached.cut_below.is_some_and(|cut| cut < size) {
             // The record is about to say this length: what the file has behind that cut must not
             // come back.
-            cached.backing.sync()?;
+            backing.sync()?;
             cached.cut_below = None;
         }
         if size > cached.size {
             // A file may not become that long: the kernel says so before anything is done.
-            cached.backing.set_len(size)?;
+            backing.set_len(size)?;
         }
         self.unsynced.grows_to(file.0, 0);
         self.set_size(file, size)?;
@@ -47,10 +48,10 @@ impl<R: Region> Lane<R> {
         cached.tail = None;
         cached.dropped += 1;
         cached.room_is_gone_from(size);
-        if size < cached.backing.status()?.len {
+        if size < backing.status()?.len {
             cached.cut_below = Some(size);
         }
-        cached.backing.set_len(size)?;
+        backing.set_len(size)?;
         // Last: as long as dirty blocks are there, a file that was never synced is cut once more
         // after a kill.
         let mut written = std::mem::take(&mut cached.written);

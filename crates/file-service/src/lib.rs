@@ -5,3 +5,22 @@
 //! contents of files go through the file cache, whose syncs complete in persistent memory.
 
 #![forbid(unsafe_code)]
+
+mod device;
+mod fusermount;
+mod handover;
+mod keep_alive;
+mod mount;
+mod mount_error;
+mod mount_table;
+mod reply_cache;
+mod restarts;
+mod workers;
+
+pub use device::{Device, DeviceError};
+pub use handover::{Handover, HandoverError};
+pub use keep_alive::{KeepAliveError, MountEnd, keep_alive};
+pub use mount::{MountedDevice, mount, unmount};
+pub use mount_error::{MountAt, MountError, Unmount};
+pub use reply_cache::ReplyCache;
+pub use workers::{Answers, Serving, serve};

@@ -6,6 +6,7 @@
 //! | [`Request`], [`Operation`] | a message of the kernel; names and data stay in its buffer |
 //! | [`Reply`], [`Directory`] | the bytes of an answer; data stay in the caller's buffer |
 //! | [`Notification`] | a message that the server sends unasked |
+//! | [`ReplyRecord`], [`Attempt`] | requests that a server which died did not answer |
 //!
 //! The crate opens no file and starts no thread, and allocates nothing for a request. It checks all
 //! that comes from the kernel: a message whose lengths disagree is [`Malformed`], a number that it
@@ -22,6 +23,7 @@ mod operation;
 mod parse;
 mod reply;
 mod request;
+mod resend;
 mod session;
 mod wire;
 
@@ -35,4 +37,5 @@ pub use operation::{
 };
 pub use reply::{OpenFlags, Reply};
 pub use request::{Header, Malformed, Request};
-pub use session::{Agreement, Session, TooOld};
+pub use resend::{Attempt, Former, RECORD_BYTES, ReplyRecord};
+pub use session::{Agreement, DATA_BYTES_MAX, Session, TooOld};

@@ -167,6 +167,22 @@ impl<'a> Reply<'a> {
         reply
     }
 
+    /// The error and the records of a reply without data.
+    pub(crate) fn parts(&self) -> Option<(i32, &[u8])> {
+        let body = self.head.get(HEADER_BYTES..self.head_bytes)?;
+        self.data.is_empty().then_some((self.error, body))
+    }
+
+    /// A reply of these [parts](Reply::parts).
+    pub(crate) fn of_parts(error: i32, body: &[u8]) -> Reply<'a> {
+        let mut reply = Reply { error, ..Reply::empty() };
+        if let Some(place) = reply.head.get_mut(HEADER_BYTES..HEADER_BYTES + body.len()) {
+            place.copy_from_slice(body);
+            reply.head_bytes += body.len();
+        }
+        reply
+    }
+
     /// Returns whether the request failed, and with which number of Linux's.
     pub fn errno(&self) -> Option<i32> {
         (self.error != 0).then_some(-self.error)

@@ -13,7 +13,7 @@ use crate::reply::Reply;
 use crate::wire::{self, InitOut};
 
 /// Longest data of one request.
-pub(crate) const DATA_BYTES_MAX: u32 = 1 << 20;
+pub const DATA_BYTES_MAX: u32 = 1 << 20;
 /// Longest data of one request, in pages of the kernel.
 const DATA_PAGES_MAX: u16 = 256;
 const _: () = assert!(DATA_PAGES_MAX as u32 * 4096 == DATA_BYTES_MAX);

@@ -281,6 +281,23 @@ record! {
     StoreOut [24] { nodeid: u64, offset: u64, size: u32, padding: u32, }
 }
 
+/// Longest reply in a [`ReplyRecordBytes`], after its header: that to CREATE.
+pub(crate) const RECORD_REPLY_BYTES_MAX: usize = size_of::<CreateOut>();
+/// State of a record: the request was begun.
+pub(crate) const RECORD_BEGUN: u32 = 1;
+/// State of a record: the request was carried out.
+pub(crate) const RECORD_ANSWERED: u32 = 2;
+
+record! {
+    /// A request and its reply, as a server leaves them for the next one; no message of the
+    /// protocol. 256 bytes do not cross a page, so that one write of them is done or not done.
+    ReplyRecordBytes [256] {
+        unique: u64, witness: u64, state: u32, error: i32, reply_bytes: u32, padding: u32,
+        reply: [u64; 18], spare: [u64; 10],
+    }
+}
+const _: () = assert!(RECORD_REPLY_BYTES_MAX == 18 * 8);
+
 /// Numbers of requests.
 pub(crate) mod opcode {
     pub(crate) const LOOKUP: u32 = 1;

@@ -21,7 +21,7 @@ pub fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// The same of bytes that a terminal would not show, by their numbers.
+/// `path` as one word of a command, with the bytes that a terminal would not show as numbers.
 fn escaped(path: &OsStr) -> String {
     let mut word = "$'".to_owned();
     for chunk in path.as_bytes().utf8_chunks() {

@@ -38,12 +38,13 @@ pub fn btt() -> anyhow::Result<Btt<MappedRegion>> {
     Ok(Btt::open(formatted(WALK_BYTES)?, &OpenOptions::default())?)
 }
 
-/// The same in memory as slow as `profile`'s.
+/// A fresh BTT of 4 KiB blocks in memory as slow as `profile`'s that offers at least
+/// [`WALK_BYTES`].
 pub fn slow_btt(profile: &str) -> anyhow::Result<Btt<Emulated<MappedRegion>>> {
     slow_btt_of(profile, WALK_BYTES)
 }
 
-/// The same with room for `bytes`.
+/// A fresh BTT of 4 KiB blocks in memory as slow as `profile`'s, with room for `bytes`.
 pub fn slow_btt_of(profile: &str, bytes: u64) -> anyhow::Result<Btt<Emulated<MappedRegion>>> {
     Ok(Btt::open(Emulated::new(formatted(bytes)?, profile_named(profile)?), &OpenOptions::default())?)
 }

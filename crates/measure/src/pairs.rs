@@ -34,7 +34,7 @@ impl Pairs {
         taken
     }
 
-    /// The same of samples that may fail: the first that does ends it.
+    /// Samples `over` and `under` in turn, as [`Pairs::alternate`] does, until a sample fails.
     pub fn try_alternate<E>(
         pairs: u16,
         mut over: impl FnMut() -> Result<f64, E>,

@@ -33,7 +33,7 @@ pub struct Effort {
 }
 
 impl Effort {
-    /// The same samples, and so many times twice the pairs, as far as pairs go.
+    /// Samples of this size, and so many times twice the pairs, as far as pairs go.
     pub fn with_pairs_doubled(self, times: u32) -> Effort {
         let most = u16::try_from(PAIRS_MAX).unwrap_or(u16::MAX);
         let pairs = self.pairs.saturating_mul(1_u16.checked_shl(times).unwrap_or(u16::MAX));
@@ -67,8 +67,8 @@ impl Walk {
         self.timed(subject, workers, CoreClock::nanoseconds)
     }
 
-    /// The same with what the workers waited for their cores: threads of the subject itself had
-    /// them.
+    /// Times a fresh walk by `workers` threads, and adds the time that they waited for their cores:
+    /// threads of the subject itself had them.
     pub fn take_in_all(&mut self, subject: &dyn Subject, workers: usize) -> Sample {
         self.timed(subject, workers, CoreClock::nanoseconds_in_all)
     }

@@ -1,8 +1,8 @@
 //! Files that one process has for itself, and waiting for them.
 
+use crate::kernel::Process;
 use crate::lock_holder::LockHolder;
 use crate::map_error::MapError;
-use crate::process::Process;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use std::fs::File;
@@ -41,7 +41,7 @@ impl LockedFile {
         LockedFile::lock(path, file, FlockOperation::NonBlockingLockShared)
     }
 
-    /// The same without a lock, for those who only look.
+    /// Takes `file` without a lock, for readers only.
     pub(crate) fn unlocked(file: File) -> LockedFile {
         LockedFile { file, owner: None }
     }
@@ -95,7 +95,7 @@ pub fn when_unlocked<T>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::process::in_a_child;
+    use crate::kernel::in_a_child;
 
     #[test]
     fn the_lock_ends_with_its_owner_while_a_duplicate_is_open() {

@@ -53,7 +53,7 @@ impl Service {
         Service { exports: Arc::new(exports), encryption: Encryption::Off, timeouts: Timeouts::default(), poll_budget }
     }
 
-    /// The same exports, timeouts and cores with another encryption.
+    /// These exports, timeouts and cores with another encryption.
     pub fn with(&self, encryption: Encryption) -> Service {
         let (exports, poll_budget) = (Arc::clone(&self.exports), Arc::clone(&self.poll_budget));
         Service { exports, encryption, timeouts: self.timeouts, poll_budget }

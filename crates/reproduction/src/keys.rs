@@ -13,7 +13,8 @@ pub enum Spread {
     Uniform,
     /// The n-th in demand 1/n^0.99 times as often as the first.
     Zipfian,
-    /// The same, and the newest keys are those in demand.
+    /// The n-th in demand 1/n^0.99 times as often as the first, and the newest keys are those in
+    /// demand.
     Latest,
     /// Nine requests of ten ask for a hundredth of the keys.
     HotSpot,

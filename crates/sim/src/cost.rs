@@ -142,11 +142,11 @@ pub struct Memory {
     pub fetch_next: Figure,
     /// From a streamed line's being on its way to its being durable.
     pub arrival: Figure,
-    /// The same of a flushed line.
+    /// From a flushed line's being on its way to its being durable.
     pub write_back: Figure,
     /// The medium's being busy with one line that is written, whoever writes it.
     pub write_line: Figure,
-    /// The same of one line that is read.
+    /// The medium's being busy with one line that is read, whoever reads it.
     pub read_line: Figure,
     /// Bytes of such a line; a power of two, 64 or more.
     pub line_bytes: u64,

@@ -259,8 +259,8 @@ impl Oracle {
         *self.block(lba) = vec![Known::at_rest(content)];
     }
 
-    /// The same device after a power cut at this instant: a block shows any content that is not
-    /// gone for ever.
+    /// This device after a power cut at this instant: a block shows any content that is not gone
+    /// for ever.
     pub fn after_cut(&self) -> Oracle {
         let mut after = Oracle { now: 1, reading: Vec::new(), ..self.clone() };
         for block in &mut after.blocks {
@@ -273,8 +273,7 @@ impl Oracle {
         after
     }
 
-    /// The same contents for a device without a volatile cache, asked by reads that run beside
-    /// writes.
+    /// These contents for a device without a volatile cache, asked by reads that run beside writes.
     pub fn as_seen_by_reads(self) -> Oracle {
         Oracle { promise: Promise::OnCompletion, ..self }.with_concurrent_reads()
     }

@@ -88,7 +88,8 @@ impl Region {
         Region::with_line_order(image, LineOrder::NATIVE)
     }
 
-    /// The same on a processor that keeps word stores to a line in `order`.
+    /// A region that holds `image`, all of it durable, on a processor that keeps word stores to a
+    /// line in `order`.
     pub fn with_line_order(image: Image, order: LineOrder) -> Region {
         let len = image.len();
         assert!(len.is_multiple_of(8), "a region of {len} bytes does not hold whole words");

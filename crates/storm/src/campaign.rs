@@ -1,8 +1,8 @@
 //! Campaigns: many seeds on every processor there is, and what to do with one that fails.
 
-use crate::footing::Base;
 use crate::marks::Marks;
 use crate::script::{Failure, Only, Script, Step, Tally};
+use crate::stack_base::Base;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 /// Schedules tried of each script that is smaller than a failing one.
 const SCHEDULES_PER_SHRINK: u64 = 60;
-/// The same of each that leaves out single operations, of which there are many.
+/// Schedules tried of each script that leaves out single operations, of which there are many.
 const SCHEDULES_PER_STEP: u64 = 20;
 /// How many of those are tried.
 const RUNS_PER_SHRINK: u32 = 2000;

@@ -1,11 +1,12 @@
 //! A client of a storm: does its operations, tells the oracles of each, and judges what it sees.
 
 use crate::drains::assert_awake;
-use crate::life::{Seen, Stack, seen};
 use crate::marks;
-use crate::sabotage::{Mislaid, Sabotage};
+use crate::mutant::{Mislaid, Mutant};
+use crate::scene::Stack;
 use crate::script::{Bent, Script, Step};
-use crate::transactions::{Kind, any_mode};
+use crate::seen::{Seen, seen};
+use crate::writes::{Kind, any_mode};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use tidegate_crashcheck::write_cache::Act;
@@ -153,10 +154,10 @@ impl Client {
     /// An error must have a reason, and be of a kind that fits.
     fn judge(&self, request: Request, error: &Error) {
         let mut seen = self.seen();
-        assert!(seen.troubled, "{request:?} was refused without a reason: {error}");
+        assert!(seen.faulted, "{request:?} was refused without a reason: {error}");
         assert!(
             matches!(error, Error::Media(_) | Error::Sealed(_)),
-            "{request:?} met trouble, and the error is {error}"
+            "{request:?} met a fault, and the error is {error}"
         );
         let drained = matches!(request.deed, Deed::Act(Act::Drain(_))) && self.stack.cache.is_some();
         let ends_by_a_flush = self.stack.cache.is_some() && self.stack.below.geometry().volatile_cache;
@@ -271,8 +272,8 @@ impl Client {
             }
             number
         };
-        let forced = self.script.sabotage != Sabotage::Mislaid(Mislaid::Force);
-        if self.script.sabotage == Sabotage::Mislaid(Mislaid::Together) {
+        let forced = self.script.mutant != Mutant::Mislaid(Mislaid::Force);
+        if self.script.mutant == Mutant::Mislaid(Mislaid::Together) {
             let size = self.block_bytes;
             let mut blocks = range.iter().zip(data.chunks_exact(size));
             blocks.try_for_each(|(lba, block)| self.device().write(lba, block, durability))?;
@@ -327,7 +328,7 @@ impl Client {
 
     fn flush(&self) -> Result<()> {
         let [power, kill] = self.both(Oracle::flush_began);
-        if self.script.sabotage != Sabotage::Mislaid(Mislaid::Flushes) {
+        if self.script.mutant != Mutant::Mislaid(Mislaid::Flushes) {
             self.device().flush()?;
         }
         let mut seen = self.seen();

@@ -1,6 +1,6 @@
 //! The disk of a storm: every request is a point, may be the last, and may take its time.
 
-use crate::sabotage::{Mislaid, Sabotage};
+use crate::mutant::{Mislaid, Mutant};
 use crate::staged::Stage;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -79,8 +79,8 @@ impl StagedDisk {
         turns_to_fail: u64,
         journal: Option<JournalPlan>,
     ) -> StagedDisk {
-        let lost = match (stage.sabotage(), journal) {
-            (Sabotage::Mislaid(Mislaid::GroupFlush(after)), Some(journal)) => Some(LostFlush::new(journal, after)),
+        let lost = match (stage.mutant(), journal) {
+            (Mutant::Mislaid(Mislaid::GroupFlush(after)), Some(journal)) => Some(LostFlush::new(journal, after)),
             _ => None,
         };
         StagedDisk { disk, stage: stage.clone(), stall: Stall::default(), turns_to_fail, lost: Mutex::new(lost) }
@@ -141,7 +141,7 @@ impl BlockDevice for StagedDisk {
     fn flush(&self) -> Result<()> {
         self.pass(FLUSH, Lba(0), 0);
         let lost = self.lost().as_mut().is_some_and(LostFlush::is_due);
-        if lost || self.stage.sabotage() == Sabotage::Mislaid(Mislaid::DiskFlushes) {
+        if lost || self.stage.mutant() == Mutant::Mislaid(Mislaid::DiskFlushes) {
             return Ok(());
         }
         let flushed = self.disk.flush();

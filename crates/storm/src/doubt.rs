@@ -1,9 +1,10 @@
 //! Blocks of a disk that no promise covers after a power cut: those it tears, and those it lied
 //! about.
 
-use crate::footing::Base;
-use crate::life::{Scene, Seen, Stack};
 use crate::marks;
+use crate::scene::{Scene, Stack};
+use crate::seen::Seen;
+use crate::stack_base::Base;
 use tidegate_crashcheck::script::block_of;
 use tidegate_disk_cache::Mode;
 use tidegate_media::{BlockDevice, Durability, Lba};

@@ -1,22 +1,12 @@
-//! Those who drain the caches of a storm, and what wakes them.
+//! The threads that drain the caches of a storm, and the doorbell that wakes them.
 
-use crate::life::{Seen, Stack, Tier, seen};
+use crate::scene::{Stack, Tier};
+use crate::seen::{Drain, Seen, seen};
 use std::sync::{Arc, Mutex};
 use tidegate_disk_cache::SweepScope;
 use tidegate_media::sync::yield_now;
 use tidegate_virtual_cores::{begin, park, unpark};
 use tidegate_write_cache::Doorbell;
-
-/// What somebody who drains is doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Drain {
-    /// Draining, or about to.
-    Awake,
-    /// Asking whether there is anything left.
-    Asking,
-    /// Waiting for the doorbell.
-    Asleep,
-}
 
 /// Wakes every thread that drains.
 pub(crate) struct Bell {
@@ -48,7 +38,7 @@ pub(crate) fn destages(cache: &Tier, seen_by: &Mutex<Seen>, own: usize) {
         let failed = progress.flush_failed.is_some() || !progress.failed.is_empty();
         if failed {
             let mut seen = seen(seen_by);
-            assert!(seen.troubled, "destaging failed without a reason: {progress:?}");
+            assert!(seen.faulted, "destaging failed without a reason: {progress:?}");
             seen.destaging_failed += 1;
         }
         // A group is brought to the disk in steps, and its blocks turn clean with the last.

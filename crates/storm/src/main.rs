@@ -9,7 +9,9 @@
 use clap::Parser;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
-use tidegate_storm::{Base, Campaign, Only, Order, Outcome, Sabotage, Script, Tally, every_mistake, hunt, mistakes};
+use tidegate_storm::{
+    Base, Campaign, Mutant, Only, Order, Outcome, Script, Tally, every_mistake, mistakes, test_mutants,
+};
 
 /// Clients, drains, power cuts and kills on virtual cores: every choice from a seed.
 #[derive(Parser)]
@@ -69,7 +71,7 @@ fn main() -> ExitCode {
         return on_virtual_cores();
     }
     if let Some(seeds_max) = arguments.hunt {
-        return hunted(&chosen(&arguments.mistake), seeds_max);
+        return mutation_test(&chosen(&arguments.mistake), seeds_max);
     }
     let broken = if arguments.mistake.is_empty() { Vec::new() } else { chosen(&arguments.mistake) };
     let first = Script {
@@ -80,7 +82,7 @@ fn main() -> ExitCode {
         clients: arguments.clients.clamp(1, 64),
         acts: arguments.acts.max(1),
         drains: arguments.drains.min(16),
-        sabotage: broken.first().copied().unwrap_or_default(),
+        mutant: broken.first().copied().unwrap_or_default(),
     };
     let seeds = arguments.seeds.unwrap_or(if arguments.hours.is_some() { u64::MAX } else { 1 });
     if seeds == 1 {
@@ -98,35 +100,35 @@ fn main() -> ExitCode {
 }
 
 /// The mistakes whose description contains `part`; without one, all that have no excuse.
-fn chosen(part: &str) -> Vec<Sabotage> {
+fn chosen(part: &str) -> Vec<Mutant> {
     if part.is_empty() {
         return mistakes();
     }
     every_mistake().into_iter().filter(|mistake| mistake.to_string().contains(part)).collect()
 }
 
-/// Hunts, and says how many seeds each mistake took.
-fn hunted(mistakes: &[Sabotage], seeds_max: u64) -> ExitCode {
+/// Runs a mutation test, and says how many seeds each mistake took.
+fn mutation_test(mistakes: &[Mutant], seeds_max: u64) -> ExitCode {
     // Assertions that broken engines fail are what is hoped for.
     std::panic::set_hook(Box::new(|_| {}));
-    let hunted = hunt(mistakes, Order::InTurn, seeds_max);
-    for one in &hunted {
+    let outcomes = test_mutants(mistakes, Order::InTurn, seeds_max);
+    for one in &outcomes {
         let (took, how) = match &one.killed {
             Some(killed) => (killed.tried.to_string(), killed.failure.what.as_str()),
             None => ("never".to_owned(), ""),
         };
-        println!("{took:>6}  {}\n        {}", one.sabotage, how.lines().next().unwrap_or_default());
+        println!("{took:>6}  {}\n        {}", one.mutant, how.lines().next().unwrap_or_default());
     }
-    let sound = hunted.iter().filter_map(|one| one.sound.as_ref());
+    let sound = outcomes.iter().filter_map(|one| one.sound.as_ref());
     sound.clone().for_each(|failure| println!("FAILED without any mistake: {failure}"));
-    let mut seeds: Vec<u64> = hunted.iter().filter_map(|one| Some(one.killed.as_ref()?.tried)).collect();
+    let mut seeds: Vec<u64> = outcomes.iter().filter_map(|one| Some(one.killed.as_ref()?.tried)).collect();
     seeds.sort_unstable();
     let median = seeds.get(seeds.len() / 2).copied().unwrap_or(0);
-    println!("{} of {} mistakes shown; median {median} seeds", seeds.len(), hunted.len());
-    if seeds.len() == hunted.len() && sound.count() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    println!("{} of {} mistakes shown; median {median} seeds", seeds.len(), outcomes.len());
+    if seeds.len() == outcomes.len() && sound.count() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// The same program again, compiled for virtual cores.
+/// Runs this program again, compiled for virtual cores.
 fn on_virtual_cores() -> ExitCode {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
     let target =

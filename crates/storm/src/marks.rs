@@ -1,7 +1,7 @@
 //! Marks: rare paths, and how often a campaign took each. One that is never taken is one that
 //! nothing was proved of.
 
-use crate::sabotage::{Site, SiteKind};
+use crate::mutant::{CodeSite, SiteKind};
 use std::collections::BTreeMap;
 use tidegate_disk_cache::Mode;
 use tidegate_virtual_cores::Wait;
@@ -34,7 +34,7 @@ pub(crate) const MET_DEAD_DISK: Mark = Mark("a flush of the disk failed");
 pub(crate) const DESTAGING_FAILED: Mark = Mark("blocks could not be destaged, and stayed dirty");
 pub(crate) const TOGETHER: Mark = Mark("an end met a write of several blocks: none of it was in place");
 pub(crate) const TOGETHER_ALL: Mark = Mark("an end met a write of several blocks: all of it was in place");
-pub(crate) const RECOVERY_REFUSED: Mark = Mark("a recovery met trouble, said so, and was repeated");
+pub(crate) const RECOVERY_REFUSED: Mark = Mark("a recovery met a fault, said so, and was repeated");
 pub(crate) const LOSS_TOLD: Mark = Mark("a flush or write was refused because of an earlier loss");
 pub(crate) const STALLED: Mark = Mark("the disk stalled, and others went on");
 pub(crate) const CLOCK_WENT_BACK: Mark = Mark("the clock was set back while it was asked");
@@ -192,7 +192,7 @@ const PLACES: [(Mark, SiteKind, &str, &str); 14] = [
 #[derive(Clone, Debug, Default)]
 pub struct Marks {
     reached: BTreeMap<Mark, u64>,
-    sites: BTreeMap<Site, u64>,
+    sites: BTreeMap<CodeSite, u64>,
 }
 
 impl Marks {
@@ -204,12 +204,12 @@ impl Marks {
         *self.reached.entry(mark).or_default() += times;
     }
 
-    pub(crate) fn visit(&mut self, site: Site, times: u64) {
+    pub(crate) fn visit(&mut self, site: CodeSite, times: u64) {
         *self.sites.entry(site).or_default() += times;
     }
 
     pub(crate) fn wait(&mut self, wait: &Wait) {
-        self.visit(Site::at(SiteKind::Wait, wait.place), wait.times);
+        self.visit(CodeSite::at(SiteKind::Wait, wait.place), wait.times);
     }
 
     pub(crate) fn count(&mut self, counters: &Counters) {
@@ -239,12 +239,12 @@ impl Marks {
     }
 
     /// The sites that engines have and that were visited, with how often.
-    pub fn sites(&self) -> impl Iterator<Item = (Site, u64)> + '_ {
+    pub fn sites(&self) -> impl Iterator<Item = (CodeSite, u64)> + '_ {
         self.sites.iter().map(|(site, times)| (*site, *times))
     }
 
     fn at(&self, kind: SiteKind, file: &str, line: &str) -> u64 {
-        let there = |site: &&Site| site.kind == kind && site.file.contains(file) && site.text().contains(line);
+        let there = |site: &&CodeSite| site.kind == kind && site.file.contains(file) && site.text().contains(line);
         self.sites.keys().filter(there).map(|site| self.sites[site]).sum()
     }
 }

@@ -3,18 +3,19 @@
 
 use crate::alone::{Left, rot};
 use crate::disk::StagedDisk;
-use crate::footing::Base;
-use crate::life::{Cache, Scene, Seen, Stack, Table, Tier, VOLUME};
+use crate::fault::Fault;
 use crate::marks;
-use crate::sabotage::{Mislaid, Sabotage};
+use crate::mutant::{Mislaid, Mutant};
+use crate::scene::{Cache, OPENER, Scene, Stack, Table, Tier, VOLUME};
 use crate::script::{Bent, digest};
+use crate::seen::Seen;
+use crate::stack_base::Base;
 use crate::staged::{End, Stage, Staged};
-use crate::trouble::Trouble;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use tidegate_btt::{Btt, OpenOptions, Repair, check};
 use tidegate_crashcheck::btt::{Faulty, LinuxArena, Order as LaneOrder};
-use tidegate_disk_cache::{Conflicts, Mode, Reads, Relayout, RelayoutError, identify, relayout};
+use tidegate_disk_cache::{Conflicts, Mode, NewLayout, NewLayoutError, Reads, identify, lay_out_anew};
 use tidegate_media::sync::set_thread_token;
 use tidegate_media::{BlockDevice, Lba, LineOrder, Region as Medium};
 use tidegate_sim::{Content, Cut, Disk, History, Image, Region, SectorTear, SharedMemory, mix};
@@ -23,17 +24,15 @@ use tidegate_write_cache::{Options, bytes_for, complete};
 
 /// Recoveries in a row that may be cut short.
 const DEPTH_MAX: usize = 3;
-/// The token of the thread that recovers: nobody else's.
-pub(crate) const OPENER: u32 = 1000;
 /// How the answer begins when an opening is refused because of its media.
 const WELL_REFUSED: [&str; 3] = ["opening: ", "completing: ", "a new cache: "];
 /// Accesses after which a recovery may be cut short.
 const RECOVERY_ACCESSES: u64 = 60;
-/// The same for fences alone.
+/// Fences after which a recovery may be cut short.
 const RECOVERY_FENCES: u64 = 5;
-/// The same where a group may have to be put in place.
+/// Fences after which a recovery may be cut short that puts a group in place.
 const RECOVERY_FENCES_IN_ORDER: u64 = 10;
-/// The same while a disk cache is laid out anew.
+/// Fences after which the resizing of a disk cache may be cut short.
 const LAYING_FENCES: u64 = 8;
 
 /// What the next process does before it takes requests.
@@ -54,7 +53,7 @@ struct Opening {
     completing: Arc<AtomicBool>,
     /// What the disk cache is to be before it is opened, if it is to be laid out anew, and how that
     /// ends.
-    wish: Option<(Relayout, End)>,
+    wish: Option<(NewLayout, End)>,
     laying: Arc<Laying>,
     /// Whether the new cache's memory is what a kill leaves.
     creating: Arc<AtomicBool>,
@@ -119,7 +118,7 @@ impl Opening {
 
     /// Brings everything to the disk and lays the cache out anew, as if it were parted from its
     /// disk or got another size.
-    fn lay_out(&self, wish: &Relayout, end: End) -> Result<(), String> {
+    fn lay_out(&self, wish: &NewLayout, end: End) -> Result<(), String> {
         let cache = self.opened()?;
         while cache.dirty_blocks() > 0 {
             let progress = cache.destage_step(8);
@@ -132,7 +131,7 @@ impl Opening {
             self.stage.end(end);
         }
         self.laying.under_way.store(true, Ordering::Relaxed);
-        let laid = relayout(Staged::new(self.memory.clone(), &self.stage, 1), wish);
+        let laid = lay_out_anew(Staged::new(self.memory.clone(), &self.stage, 1), wish);
         self.laying.under_way.store(false, Ordering::Relaxed);
         match laid {
             Ok(identity) if identity.disk == wish.disk && identity.disk_blocks == wish.disk_blocks => {
@@ -140,8 +139,8 @@ impl Opening {
                 Ok(())
             }
             Ok(identity) => Err(format!("laid out as {identity:?} instead of {wish:?}")),
-            Err(RelayoutError::Open(error)) => Err(format!("opening: {error}")),
-            Err(RelayoutError::Format(_)) => Ok(()),
+            Err(NewLayoutError::Open(error)) => Err(format!("opening: {error}")),
+            Err(NewLayoutError::Format(_)) => Ok(()),
             Err(error) => Err(format!("laying out a clean cache: {error}")),
         }
     }
@@ -226,7 +225,7 @@ impl Scene {
                 self.judge_by_linux()?;
             }
             if depth < DEPTH_MAX && self.fate.one_in(8) {
-                self.recover_in_trouble()?;
+                self.recover_with_fault()?;
             }
             let laying = self.any_laying(depth);
             let end = match self.rng.below(4) {
@@ -246,16 +245,16 @@ impl Scene {
 
     /// Recovers while something is wrong with the media, which must be noticed if it matters, and
     /// the process ends.
-    fn recover_in_trouble(&mut self) -> Result<(), String> {
-        let trouble = Trouble::any(&mut self.fate, &self.setting);
-        let cut = matches!(trouble, Trouble::Flush) || self.fate.one_in(2);
+    fn recover_with_fault(&mut self) -> Result<(), String> {
+        let fault = Fault::any(&mut self.fate, &self.setting);
+        let cut = matches!(fault, Fault::Flush) || self.fate.one_in(2);
         let access = 1 + self.fate.below(RECOVERY_ACCESSES / 2);
         let before = self.region.cut();
-        self.befalls(trouble.clone(), access);
+        self.befalls(fault.clone(), access);
         let opened = self.attempt(End::None, None);
-        self.stage.trouble(None);
-        self.trouble = None;
-        let troubled = std::mem::take(&mut self.seen().troubled);
+        self.stage.fault(None);
+        self.fault = None;
+        let faulted = std::mem::take(&mut self.seen().faulted);
         match opened {
             Ok(_) if self.region.has_lost() => return Err("opened, although the memory had lost a store".to_owned()),
             Ok(opened) => {
@@ -267,7 +266,7 @@ impl Scene {
                     self.region = Arc::new(Region::after_kill(&before));
                 }
             }
-            Err(why) if troubled && WELL_REFUSED.iter().any(|kind| why.starts_with(kind)) => {
+            Err(why) if faulted && WELL_REFUSED.iter().any(|kind| why.starts_with(kind)) => {
                 self.marks.reach(marks::RECOVERY_REFUSED);
             }
             Err(why) => return Err(why),
@@ -276,7 +275,7 @@ impl Scene {
     }
 
     /// Opens in a machine of its own. Otherwise it was ended: whether while completing slots.
-    fn attempt(&mut self, end: End, wish: Option<(Relayout, End)>) -> Result<Result<Stack, bool>, String> {
+    fn attempt(&mut self, end: End, wish: Option<(NewLayout, End)>) -> Result<Result<Stack, bool>, String> {
         let [completing, creating] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
         let memory = self.setting.cache.map(|options| self.memory_for(&options));
         let (laying, before_laying) = (Arc::<Laying>::default(), self.layout());
@@ -290,7 +289,7 @@ impl Scene {
             disk: self.disk.clone(),
             stage: self.stage.clone(),
             cache: self.setting.cache,
-            left: self.slots.clone().filter(|_| self.script.sabotage != Sabotage::Mislaid(Mislaid::Slots)),
+            left: self.slots.clone().filter(|_| self.script.mutant != Mutant::Mislaid(Mislaid::Slots)),
             slots: memory.clone(),
             completing: completing.clone(),
             wish,
@@ -362,22 +361,23 @@ impl Scene {
 
     /// What the disk cache is to be laid out as, in some scripts now and then, and whether a
     /// recovery `depth` deep ends in that.
-    fn any_laying(&mut self, depth: usize) -> Option<(Relayout, End)> {
+    fn any_laying(&mut self, depth: usize) -> Option<(NewLayout, End)> {
         let always = self.script.bent() == Bent::LaidOutAnew;
         let some = always || mix(self.script.seed ^ 0x1a1d).is_multiple_of(4);
         if !self.setting.base.has_disk_cache() || !some || (!always && self.rng.one_in(2)) {
             return None;
         }
         let (disk, bytes) = ([if self.rng.one_in(2) { 2 } else { 0xff }; 32], self.region.len());
-        let wish = Relayout { disk, disk_blocks: self.setting.blocks, region_bytes: bytes - self.rng.below(bytes / 2) };
+        let wish =
+            NewLayout { disk, disk_blocks: self.setting.blocks, region_bytes: bytes - self.rng.below(bytes / 2) };
         let ends = depth < DEPTH_MAX && (always || self.rng.one_in(2));
         Some((wish, if ends { End::BeforeFence(1 + self.rng.below(LAYING_FENCES)) } else { End::None }))
     }
 
     /// The volume's memory, as the engine gets it.
     fn medium(&self) -> Arc<dyn Medium> {
-        match self.script.sabotage {
-            Sabotage::Planted(bug) => Arc::new(Faulty::new(self.region.clone(), self.setting.shape.geometry, bug)),
+        match self.script.mutant {
+            Mutant::Planted(bug) => Arc::new(Faulty::new(self.region.clone(), self.setting.shape.geometry, bug)),
             _ => self.region.clone(),
         }
     }

@@ -1,13 +1,11 @@
 //! What one seed does, and what came of it.
 
-use crate::footing::Base;
-use crate::life::{ENDLESS, Scene};
 use crate::marks::Marks;
-use crate::sabotage::Sabotage;
-use crate::transactions::any_mode;
+use crate::mutant::Mutant;
+use crate::stack_base::Base;
+use crate::writes::any_mode;
 use std::any::Any;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::str::FromStr;
 use std::sync::Arc;
 use tidegate_crashcheck::btt::SmallVolume;
@@ -18,10 +16,13 @@ use tidegate_sim::Rng;
 use tidegate_virtual_cores::Trace;
 use tidegate_write_cache::{Fill, Options};
 
+/// How the account of a run begins that does not end.
+pub(crate) const ENDLESS: &str = "it did not end";
+
 /// A run in full: the same script does the same again, bit for bit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Script {
-    /// Chooses the volume, the cache, what clients do, every trouble, and every end.
+    /// Chooses the volume, the cache, what clients do, every fault, and every end.
     pub seed: u64,
     /// What the stack stands on.
     pub base: Base,
@@ -34,7 +35,7 @@ pub struct Script {
     /// Threads that drain, if there is a cache.
     pub drains: u32,
     /// What is broken.
-    pub sabotage: Sabotage,
+    pub mutant: Mutant,
     /// The operations that are done, if not all are.
     pub only: Option<Only>,
 }
@@ -91,7 +92,7 @@ impl Script {
     /// The usual script of a seed: 4 clients, 1,000 operations each, on what the seed chooses.
     pub fn of(seed: u64) -> Script {
         let base = Base::of(seed);
-        Script { seed, base, schedule: 0, clients: 4, acts: 1000, drains: 2, sabotage: Sabotage::None, only: None }
+        Script { seed, base, schedule: 0, clients: 4, acts: 1000, drains: 2, mutant: Mutant::None, only: None }
     }
 
     /// What comes more often than chance would have it: some seeds are about one thing that few
@@ -131,24 +132,11 @@ impl Script {
         self.only.as_ref().is_none_or(|only| only.0.contains(&step))
     }
 
-    /// Runs it.
-    pub fn run(&self) -> Verdict {
-        if !cfg!(virtual_cores) {
-            panic!("storms need `--cfg virtual_cores`; the program `storm` sees to it");
-        }
-        let mut scene = Scene::new(self.clone());
-        // What is broken may break an assertion of an engine in a recovery's verdict too.
-        let played = catch_unwind(AssertUnwindSafe(|| scene.play()));
-        let failure = played.unwrap_or_else(|panic| Err(text_of(&*panic))).err();
-        let failure = failure.map(|what| Failure { what: what + &scene.after_what(), script: self.clone() });
-        scene.verdict(failure)
-    }
-
     /// The command that runs it again.
     pub fn command(&self) -> String {
-        let Script { seed, base, schedule, clients, acts, drains, sabotage, only } = self;
-        let broken = match sabotage {
-            Sabotage::None => String::new(),
+        let Script { seed, base, schedule, clients, acts, drains, mutant, only } = self;
+        let broken = match mutant {
+            Mutant::None => String::new(),
             broken => format!(" --mistake '{broken}'"),
         };
         let only = only.as_ref().map_or(String::new(), |only| format!(" --only {only}"));

@@ -1,6 +1,6 @@
 //! A simulated memory on the stage of a storm: every access is counted, noted, and may be the last.
 
-use crate::sabotage::{Sabotage, Site, SiteKind};
+use crate::mutant::{CodeSite, Mutant, SiteKind};
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -16,20 +16,20 @@ pub(crate) struct Stage {
     left: AtomicU64,
     /// Whether only fences count as accesses for that.
     fences_only: AtomicBool,
-    sabotage: Sabotage,
+    mutant: Mutant,
     visits: Mutex<Vec<(&'static Location<'static>, SiteKind, u64)>>,
-    held: Mutex<Vec<Held>>,
+    held: Mutex<Vec<LateStore>>,
     /// Accesses of threads on virtual cores.
     passed: AtomicU64,
     /// Accesses until something goes wrong, and what.
-    trouble: Mutex<Option<(u64, Act)>>,
+    fault: Mutex<Option<(u64, Act)>>,
 }
 
 /// Something to be done once.
 type Act = Box<dyn FnOnce() + Send>;
 
 /// A store that waits for the next one of its thread.
-struct Held {
+struct LateStore {
     thread: u32,
     memory: u64,
     at: u64,
@@ -37,8 +37,8 @@ struct Held {
 }
 
 impl Stage {
-    pub(crate) fn new(sabotage: Sabotage) -> Stage {
-        Stage { sabotage, ..Stage::default() }
+    pub(crate) fn new(mutant: Mutant) -> Stage {
+        Stage { mutant, ..Stage::default() }
     }
 
     /// When the machine stops.
@@ -54,8 +54,8 @@ impl Stage {
     }
 
     /// What goes wrong at the `access`-th access from now on, if anything.
-    pub(crate) fn trouble(&self, trouble: Option<(u64, Act)>) {
-        *self.trouble.lock().expect("no holder panics") = trouble;
+    pub(crate) fn fault(&self, fault: Option<(u64, Act)>) {
+        *self.fault.lock().expect("no holder panics") = fault;
     }
 
     /// Accesses so far.
@@ -64,17 +64,17 @@ impl Stage {
     }
 
     /// What is broken.
-    pub(crate) fn sabotage(&self) -> Sabotage {
-        self.sabotage
+    pub(crate) fn mutant(&self) -> Mutant {
+        self.mutant
     }
 
     /// How often each site was visited.
-    pub(crate) fn visits(&self) -> Vec<(Site, u64)> {
+    pub(crate) fn visits(&self) -> Vec<(CodeSite, u64)> {
         let visits = self.visits.lock().expect("no holder panics");
-        visits.iter().map(|(place, kind, times)| (Site::at(*kind, place), *times)).collect()
+        visits.iter().map(|(place, kind, times)| (CodeSite::at(*kind, place), *times)).collect()
     }
 
-    fn held(&self) -> MutexGuard<'_, Vec<Held>> {
+    fn held(&self) -> MutexGuard<'_, Vec<LateStore>> {
         self.held.lock().expect("no holder panics")
     }
 
@@ -99,8 +99,8 @@ impl Stage {
 
     fn goes_wrong(&self) {
         let due = {
-            let mut trouble = self.trouble.lock().expect("no holder panics");
-            match &mut *trouble {
+            let mut fault = self.fault.lock().expect("no holder panics");
+            match &mut *fault {
                 Some((left, _)) if *left > 1 => {
                     *left -= 1;
                     return;
@@ -121,8 +121,8 @@ impl Stage {
             Some(visit) => visit.2 += 1,
             None => visits.push((place, kind, 1)),
         }
-        match self.sabotage {
-            Sabotage::Ignored(site) | Sabotage::Late(site) => site == Site::at(kind, place),
+        match self.mutant {
+            Mutant::Ignored(site) | Mutant::Late(site) => site == CodeSite::at(kind, place),
             _ => false,
         }
     }
@@ -171,7 +171,7 @@ impl<R: Region + ?Sized> Staged<R> {
     fn holds(&self, place: &'static Location<'static>, at: u64, bytes: &[u8]) -> bool {
         let broken = self.stage.visit(SiteKind::Store, place);
         if broken && is_inside() {
-            let held = Held { thread: thread_token(), memory: self.number, at, bytes: bytes.to_vec() };
+            let held = LateStore { thread: thread_token(), memory: self.number, at, bytes: bytes.to_vec() };
             self.stage.held().push(held);
             return true;
         }
@@ -180,12 +180,12 @@ impl<R: Region + ?Sized> Staged<R> {
 
     /// Makes the stores that this thread's last one was held back for.
     fn release(&self) {
-        if !matches!(self.stage.sabotage, Sabotage::Late(_)) || !is_inside() {
+        if !matches!(self.stage.mutant, Mutant::Late(_)) || !is_inside() {
             return;
         }
         let thread = thread_token();
-        let due = |held: &mut Held| held.thread == thread && held.memory == self.number;
-        let late: Vec<Held> = self.stage.held().extract_if(.., due).collect();
+        let due = |held: &mut LateStore| held.thread == thread && held.memory == self.number;
+        let late: Vec<LateStore> = self.stage.held().extract_if(.., due).collect();
         for held in late {
             self.pass(8, held.at, 0);
             match <[u8; 8]>::try_from(held.bytes.as_slice()) {

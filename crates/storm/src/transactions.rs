@@ -6,9 +6,11 @@
 //! that was refused met such a write.
 
 use crate::client::Client;
-use crate::life::{Seen, Tier};
 use crate::marks;
+use crate::scene::Tier;
+use crate::seen::Seen;
 use crate::staged::Staged;
+use crate::writes::{Kind, Modes, Written};
 use std::collections::BTreeMap;
 use tidegate_disk_cache::{Conflicts, Mode, Transaction, TransactionError};
 use tidegate_media::{Durability, Error, Lba, LbaRange, Misuse, Result};
@@ -17,77 +19,12 @@ use tidegate_sim::{Content, Pending, Region, Rng};
 /// Writes in a transaction at most, some of them to one block.
 const STEPS_MAX: u64 = 8;
 
-/// Modes that clients choose from; those more often in which most goes on.
-const MODES: [Mode; 10] = [
-    Mode::WriteBack,
-    Mode::WriteBack,
-    Mode::WriteBack,
-    Mode::WriteThrough,
-    Mode::WriteThrough,
-    Mode::WriteOnly,
-    Mode::WriteAround,
-    Mode::WriteAround,
-    Mode::PassThrough,
-    Mode::ReadOnly,
-];
-
 /// The memory of a storm's disk cache.
 type Memory = Staged<Region>;
-
-/// Any mode.
-pub(crate) fn any_mode(rng: &mut Rng) -> Mode {
-    MODES[rng.index(MODES.len())]
-}
-
-/// Changes of a cache's mode in a life.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Modes {
-    /// Changes that have begun, and those that have ended.
-    begun: u64,
-    ended: u64,
-    /// Whether writes may have gone past the cache.
-    pub(crate) went_past: bool,
-    /// Whether the disk keeps the order of commits: then none do.
-    in_order: bool,
-}
 
 /// A mode that was in force at some time, and the changes until then.
 #[derive(Clone, Copy)]
 pub(crate) struct InForce(Option<Mode>, Modes);
-
-impl Modes {
-    /// Whether writes of blocks that are not cached go to the disk.
-    fn writes_past(self, mode: Mode) -> bool {
-        !self.in_order && matches!(mode, Mode::WriteAround | Mode::PassThrough)
-    }
-}
-
-/// Writes to some blocks, and when.
-#[derive(Clone, Debug)]
-pub(crate) struct Written {
-    /// Whose they are.
-    by: u32,
-    /// None if they were withdrawn.
-    pub(crate) lbas: Vec<Lba>,
-    /// What is written to them, unless it is zeroes.
-    pub(crate) contents: Vec<Content>,
-    kind: Kind,
-    pub(crate) began: u64,
-    pub(crate) ended: u64,
-    /// Whether they are put in place together, or not at all.
-    pub(crate) together: bool,
-    /// Whether they went well in a mode that brings them to the disk at once.
-    pub(crate) through: bool,
-}
-
-/// How writes are put in place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// As one, whatever the mode.
-    AsOne,
-    /// Past the cache block by block, if the mode has it so.
-    InPieces,
-}
 
 impl Seen {
     /// Writes to `lbas` begin: their number.

@@ -10,7 +10,7 @@ use std::fs;
 use std::process::Command;
 use std::thread;
 use tidegate_crashcheck::announce;
-use tidegate_storm::{Base, Killed, Order, Sabotage, Script, hunt, mistakes};
+use tidegate_storm::{Base, Killed, Mutant, Order, Script, mistakes, test_mutants};
 use tidegate_virtual_cores::FlawKind;
 
 /// Digests of the usual script of seeds 0 to 5.
@@ -205,11 +205,11 @@ fn a_group_is_put_in_place_by_a_header_that_is_durable() {
 /// Each of the four flushes of a group left out, and what the disk alone shows then.
 #[test]
 fn every_flush_of_a_group_is_missed_within_twenty_seeds() {
-    let mistakes: Vec<Sabotage> =
+    let mistakes: Vec<Mutant> =
         mistakes().into_iter().filter(|mistake| mistake.to_string().contains("GroupFlush")).collect();
     assert_eq!(mistakes.len(), 4);
-    for one in hunt(&mistakes, Order::InTurn, 20) {
-        assert!(one.killed.is_some() && one.sound.is_none(), "{}", one.sabotage);
+    for one in test_mutants(&mistakes, Order::InTurn, 20) {
+        assert!(one.killed.is_some() && one.sound.is_none(), "{}", one.mutant);
     }
 }
 
@@ -217,13 +217,13 @@ fn every_flush_of_a_group_is_missed_within_twenty_seeds() {
 /// reason, and each known mistake is noticed.
 #[test]
 fn every_mistake_is_shown() {
-    let hunted = hunt(&mistakes(), Order::TellingFirst, 8000);
-    let sound: Vec<String> = hunted.iter().filter_map(|one| Some(one.sound.as_ref()?.to_string())).collect();
+    let outcomes = test_mutants(&mistakes(), Order::TellingFirst, 8000);
+    let sound: Vec<String> = outcomes.iter().filter_map(|one| Some(one.sound.as_ref()?.to_string())).collect();
     assert!(sound.is_empty(), "fails without any mistake: {sound:#?}");
     let never: Vec<String> =
-        hunted.iter().filter(|one| one.killed.is_none()).map(|one| one.sabotage.to_string()).collect();
+        outcomes.iter().filter(|one| one.killed.is_none()).map(|one| one.mutant.to_string()).collect();
     assert!(never.is_empty(), "no seed shows: {never:#?}");
-    let shown: Vec<&Killed> = hunted.iter().filter_map(|one| one.killed.as_ref()).collect();
+    let shown: Vec<&Killed> = outcomes.iter().filter_map(|one| one.killed.as_ref()).collect();
     let tried: u64 = shown.iter().map(|killed| killed.tried).sum();
     let mut telling: Vec<u64> = shown.iter().map(|killed| killed.seed).collect();
     telling.sort_unstable();
@@ -231,20 +231,20 @@ fn every_mistake_is_shown() {
     announce(&format!("storm: {} mistakes shown by {tried} runs, in the end by the seeds {telling:?}", shown.len()));
     assert!(shown.iter().any(|killed| killed.failure.is_endless()), "no mistake keeps anybody from coming to an end");
     let kinds = |kind: FlawKind| {
-        hunted.iter().filter(|one| matches!(one.sabotage, Sabotage::Flawed(flaw) if flaw.kind == kind)).count()
+        outcomes.iter().filter(|one| matches!(one.mutant, Mutant::Flawed(flaw) if flaw.kind == kind)).count()
     };
     let (locks, looks, changes) = (kinds(FlawKind::Lock), kinds(FlawKind::Recheck), kinds(FlawKind::Change));
     assert!(locks >= 12 && looks >= 8 && changes >= 5, "{locks} locks, {looks} second looks, {changes} changes");
-    assert!(hunted.len() - locks - looks - changes >= 41, "{} mistakes", hunted.len());
+    assert!(outcomes.len() - locks - looks - changes >= 41, "{} mistakes", outcomes.len());
 }
 
 /// A load and a store without a lock where one indivisible change belongs.
 #[test]
 fn a_race_is_shown_within_a_hundred_seeds() {
-    let mistakes: Vec<Sabotage> =
+    let mistakes: Vec<Mutant> =
         mistakes().into_iter().filter(|mistake| mistake.to_string().contains("free_set.rs")).collect();
     assert!(!mistakes.is_empty());
-    for one in hunt(&mistakes, Order::InTurn, 100) {
-        assert!(one.killed.is_some(), "{}", one.sabotage);
+    for one in test_mutants(&mistakes, Order::InTurn, 100) {
+        assert!(one.killed.is_some(), "{}", one.mutant);
     }
 }

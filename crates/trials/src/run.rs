@@ -81,12 +81,13 @@ impl Testbed {
         self.ask("recover")
     }
 
-    /// The same as if the system had come up just now: what was written so far is from before.
+    /// `tidegate recover` of the pool as if the system had come up just now: all bytes written so
+    /// far are from before.
     pub fn recover_after_boot(&self) -> Command {
         after_boot(&self.recover())
     }
 
-    /// The same of [`Testbed::run`] with `program`.
+    /// [`Testbed::run`] with `program`, as if the system had come up just now.
     pub fn run_after_boot(&self, program: &str) -> Command {
         after_boot(self.run().arg(program))
     }
@@ -116,7 +117,8 @@ impl Testbed {
         self.run_with(&["--try"])
     }
 
-    /// The same without persistent memory's being dispensed with.
+    /// `tidegate run` of what is added to it, in the root, without `--try`: it needs persistent
+    /// memory.
     pub fn run_in_earnest(&self) -> Command {
         self.run_with(&[])
     }

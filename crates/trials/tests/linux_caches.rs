@@ -98,8 +98,8 @@ fn lines(commits: &[Commit]) -> String {
 struct Counts {
     /// Bytes stored to the memory, and fences.
     memory: Stores,
-    /// The same bytes as the kernel's block layer counts them, which does not see what a driver
-    /// stores by itself.
+    /// Bytes stored to the memory as the kernel's block layer counts them, which does not see what
+    /// a driver stores by itself.
     memory_by_blocks: u64,
     disk_writes: u64,
     disk_bytes: u64,

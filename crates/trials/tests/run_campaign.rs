@@ -17,7 +17,7 @@ enum Victim {
     Program,
     Supervisor,
     Both,
-    /// And the power fails.
+    /// Every process is killed, and the power fails.
     Everything,
 }
 

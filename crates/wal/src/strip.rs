@@ -182,7 +182,7 @@ impl<R: Region> Strip<R> {
         Ok(staged)
     }
 
-    /// The same of a record that tells of no bytes of a file: `at` says what it is instead.
+    /// Puts a record on the strip that tells of no bytes of a file: `at` says what it is instead.
     pub(crate) fn stage_note(&mut self, at: u64, bytes: &[u8]) -> Result<Staged, Sealed> {
         self.failed.map_or(Ok(()), Err)?;
         let words = (HEADER + bytes.len()).div_ceil(8);

@@ -85,7 +85,7 @@ impl<R: Region> WriteCache<R> {
         self.evict_alone(index, through, scratch)
     }
 
-    /// The same for who holds the set's `draining`.
+    /// Evicts set `index` up to the place `through`, for the thread that has the set's `draining`.
     pub(crate) fn evict_alone(&self, index: usize, through: Position, scratch: &mut [u8]) -> Result<u32> {
         let mut freed = Chain::new();
         let evicted = self.evict(index, Some(through), u32::MAX, scratch, &mut freed);

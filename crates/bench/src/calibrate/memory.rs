@@ -84,7 +84,8 @@ impl Bench {
         figure(|| ((fenced(&zeroes) - fenced(&zeroes[..2048])) / (PAGE_LINES / 2.0)).max(0.0))
     }
 
-    /// The same of lines near the core that are stored to and flushed, less the stores.
+    /// The time that each further line takes which is near the core, stored to and flushed, less
+    /// the store.
     fn flush_line(&self) -> Estimate {
         let zeroes = [0; 4096];
         let flushed = |bytes: &[u8]| {

@@ -123,7 +123,7 @@ pub(super) fn always_over_disk(effort: Effort) -> anyhow::Result<Outcome> {
     same_over_disk(effort, Policy::Always, 1)
 }
 
-/// The same under run and on the disk.
+/// So many clients under one sync policy: requests under run over those on the disk.
 pub(super) fn same_over_disk(effort: Effort, policy: Policy, clients: u32) -> anyhow::Result<Outcome> {
     if let Some(missing) = no_redis() {
         return Ok(missing);

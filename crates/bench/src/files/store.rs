@@ -26,7 +26,7 @@ pub(super) fn fill_sync(effort: Effort) -> anyhow::Result<Outcome> {
     fill(effort, "fillsync", SYNCED_FILL)
 }
 
-/// The same without any sync.
+/// Puts per second without any sync, over those on the disk.
 pub(super) fn fill_random(effort: Effort) -> anyhow::Result<Outcome> {
     fill(effort, "fillrandom", FILL)
 }

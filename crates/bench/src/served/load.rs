@@ -33,7 +33,8 @@ impl Load {
         Load { direction, depth: 1, connections, place: Place::Together }
     }
 
-    /// The same on two cores: one request each way wakes a processor.
+    /// One request at a time on each connection, with client and server on two cores: one request
+    /// each way wakes a processor.
     pub(super) const fn across_cores(direction: Direction) -> Load {
         Load { direction, depth: 1, connections: 1, place: Place::Apart }
     }

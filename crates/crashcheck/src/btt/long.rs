@@ -84,7 +84,7 @@ impl LongVolume {
         LongVolume::new(bytes, 512, sectors, true)
     }
 
-    /// The same with sectors of 4096 bytes, where zeroes are a state of the map.
+    /// The smallest volume with sectors of 4096 bytes, where zeroes are a state of the map.
     pub fn smallest_of_pages() -> LongVolume {
         LongVolume::new((16 << 20) + 4096, 4096, vec![0, 1, 2, 15, 16, 1024, 3000, 3827, 3828], true)
     }

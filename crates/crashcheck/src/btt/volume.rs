@@ -34,7 +34,7 @@ impl SmallVolume {
         SmallVolume { geometry, ..SmallVolume::four_free() }
     }
 
-    /// The same volume, with another sector moved after every write.
+    /// This volume, with another sector moved after every write.
     pub fn levelled(self) -> SmallVolume {
         SmallVolume { level_wear_every: Some(NonZeroU32::MIN), ..self }
     }

@@ -12,7 +12,8 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use tidegate_disk_cache::{
-    Contents, DiskCache, FormatSpec, Options, Reads, Sums, check, format, format_ordered, lay_out_journal, recover_disk,
+    Checksums, Contents, DiskCache, FormatSpec, Options, Reads, check, format, format_ordered, lay_out_journal,
+    recover_disk,
 };
 use tidegate_layout::disk_cache::CachePlan;
 use tidegate_media::sync::yield_now;
@@ -162,7 +163,7 @@ impl Way {
 }
 
 /// What was ever written, for the disk without its memory: that is behind.
-struct Past {
+struct AllWrites {
     groups: Vec<Vec<Shown>>,
 }
 
@@ -172,9 +173,9 @@ struct Shown {
     gone: Option<u64>,
 }
 
-impl Past {
-    fn new(log: &Log) -> Past {
-        let mut past = Past { groups: Vec::new() };
+impl AllWrites {
+    fn new(log: &Log) -> AllWrites {
+        let mut past = AllWrites { groups: Vec::new() };
         past.groups.resize_with(log.groups.len(), Vec::new);
         past.add(log);
         past
@@ -250,7 +251,7 @@ pub fn judge_on_cores(seed: u64, lives: u32, way: Way) -> Result<CoresTally, Fai
             let fresh = Arc::new(Disk::from_image(disk, 512));
             lay_out_journal(&InTurn(fresh.clone()), journal, UUID).map_err(Failure::new)?;
             disk = fresh.visible();
-            let laid_out = format_ordered(journal.capacity, Sums::Absent, &region, &spec, Contents::Zeroed);
+            let laid_out = format_ordered(journal.capacity, Checksums::Absent, &region, &spec, Contents::Zeroed);
             laid_out.map_err(Failure::new)?;
         }
     }
@@ -259,7 +260,7 @@ pub fn judge_on_cores(seed: u64, lives: u32, way: Way) -> Result<CoresTally, Fai
     let mut region = Arc::new(region);
     let mut log = Log { now: 0, groups: Vec::new(), busy: 0, acts: 0 };
     (0..GROUPS).for_each(|_| log.groups.push(vec![Written { tag: 0, began: 0, ended: Some(0) }]));
-    let mut past = way.in_order.then(|| Past::new(&log));
+    let mut past = way.in_order.then(|| AllWrites::new(&log));
     for life in 0..lives {
         let within = |failure: Failure| failure.within(format_args!("life {life} of seed {seed}"));
         log = recovered(&plan, &region, &disk, &log).map_err(within)?;

@@ -51,7 +51,8 @@ const STEPS_PER_LIFE: u64 = 60;
 /// What a block may show: one content, or several if an operation failed or was cut.
 type Allowed = Vec<Vec<Content>>;
 
-struct Life {
+/// A cache that is open, and the machine below it.
+struct OpenCache {
     machine: Arc<Watcher>,
     cache: DiskCache<Watched>,
 }
@@ -99,17 +100,17 @@ impl Long {
         let disk = Arc::new(WatchedDisk(machine.clone()));
         let options = Options { reads: self.reads, ..Options::default() };
         let cache = DiskCache::open(machine.memory(), disk, options).map_err(Failure::new)?;
-        let life = Life { machine, cache };
-        self.look_at_everything(&life, &plain)?;
+        let opened = OpenCache { machine, cache };
+        self.look_at_everything(&opened, &plain)?;
         self.refused = false;
         let last = self.rng.below(STEPS_PER_LIFE);
         for _ in 0..last {
-            self.step(&life)?;
+            self.step(&opened)?;
         }
-        life.machine.record();
+        opened.machine.record();
         let before = self.allowed.clone();
-        self.step(&life)?;
-        let cuts = life.machine.take();
+        self.step(&opened)?;
+        let cuts = opened.machine.take();
         let which = self.rng.index(cuts.len());
         if which + 1 < cuts.len() {
             // The step had not ended: each of its blocks may show what it did before. That all or
@@ -118,12 +119,12 @@ impl Long {
                 now.extend(before);
             }
         }
-        let counters = life.cache.counters();
+        let counters = opened.cache.counters();
         self.tally.cuts += 1;
         self.tally.committed += counters.write_hits + counters.write_misses;
         self.tally.destaged += counters.destaged;
         self.tally.evictions += counters.evictions;
-        Ok(self.images(&cuts[which], life.cache.mode()))
+        Ok(self.images(&cuts[which], opened.cache.mode()))
     }
 
     fn images(&mut self, cut: &JointCut, mode: Mode) -> (Image, Image) {
@@ -135,14 +136,14 @@ impl Long {
 
     /// Every block shows something allowed, the same as the plain recovery, and that alone is
     /// allowed from now on.
-    fn look_at_everything(&mut self, life: &Life, plain: &[Content]) -> Result<(), Failure> {
-        let report = check(&*life.machine.region).map_err(Failure::new)?;
+    fn look_at_everything(&mut self, opened: &OpenCache, plain: &[Content]) -> Result<(), Failure> {
+        let report = check(&*opened.machine.region).map_err(Failure::new)?;
         if let Some(finding) = report.findings.first() {
             return Err(Failure::new(format_args!("check: {finding}")));
         }
         let mut out = [0; BLOCK];
         for (lba, plain) in (0..DISK_BLOCKS).zip(plain) {
-            life.cache.read(Lba(lba), &mut out).map_err(Failure::new)?;
+            opened.cache.read(Lba(lba), &mut out).map_err(Failure::new)?;
             let shown = Content::of(&out);
             let allowed = &mut self.allowed[usize::try_from(lba).expect("small")];
             if !allowed.contains(&shown) || shown != *plain {
@@ -153,22 +154,22 @@ impl Long {
         Ok(())
     }
 
-    fn step(&mut self, life: &Life) -> Result<(), Failure> {
+    fn step(&mut self, opened: &OpenCache) -> Result<(), Failure> {
         self.tally.steps += 1;
         let core = u32::from(self.rng.one_in(2));
         on_core(core, || match self.rng.below(16) {
-            0..=5 => self.commit(life),
-            6..=8 => self.write(life),
-            9..=11 => self.read(life),
-            12 | 13 => self.drain(life),
-            14 => self.change_mode(life),
-            _ => self.change_disk(life),
+            0..=5 => self.commit(opened),
+            6..=8 => self.write(opened),
+            9..=11 => self.read(opened),
+            12 | 13 => self.drain(opened),
+            14 => self.change_mode(opened),
+            _ => self.change_disk(opened),
         })
     }
 
     /// A transaction of blocks anywhere, the first ones more often.
-    fn commit(&mut self, life: &Life) -> Result<(), Failure> {
-        let mut transaction = life.cache.begin();
+    fn commit(&mut self, opened: &OpenCache) -> Result<(), Failure> {
+        let mut transaction = opened.cache.begin();
         let mut written = Vec::new();
         for _ in 0..=self.rng.below(TOGETHER) {
             let span = [8, 24, DISK_BLOCKS][self.rng.index(3)];
@@ -184,10 +185,10 @@ impl Long {
     }
 
     /// A write of neighbours.
-    fn write(&mut self, life: &Life) -> Result<(), Failure> {
+    fn write(&mut self, opened: &OpenCache) -> Result<(), Failure> {
         let range = self.neighbours();
         let blocks: Vec<Vec<u8>> = range.clone().map(|_| self.fresh()).collect();
-        let ended = life.cache.write(Lba(range.start), &blocks.concat(), Durability::Volatile);
+        let ended = opened.cache.write(Lba(range.start), &blocks.concat(), Durability::Volatile);
         let written: Vec<(u64, Content)> = range.zip(blocks.iter().map(|block| Content::of(block))).collect();
         self.wrote(&written, ended.is_ok());
         Ok(())
@@ -205,10 +206,10 @@ impl Long {
         }
     }
 
-    fn read(&mut self, life: &Life) -> Result<(), Failure> {
+    fn read(&mut self, opened: &OpenCache) -> Result<(), Failure> {
         let range = self.neighbours();
         let mut out = vec![0; usize::try_from(range.end - range.start).expect("small") * BLOCK];
-        life.cache.read(Lba(range.start), &mut out).map_err(Failure::new)?;
+        opened.cache.read(Lba(range.start), &mut out).map_err(Failure::new)?;
         for (lba, block) in range.zip(out.chunks_exact(BLOCK)) {
             if !self.allowed[usize::try_from(lba).expect("small")].contains(&Content::of(block)) {
                 return Err(Failure::new(format_args!("a read of block {lba} shows something else")));
@@ -217,14 +218,14 @@ impl Long {
         Ok(())
     }
 
-    fn drain(&mut self, life: &Life) -> Result<(), Failure> {
+    fn drain(&mut self, opened: &OpenCache) -> Result<(), Failure> {
         let budget = u32::try_from(1 + self.rng.below(12)).expect("small");
-        let progress = life.cache.destage_step(budget);
+        let progress = opened.cache.destage_step(budget);
         self.tally.failed += progress.failed.len() as u64 + u64::from(progress.flush_failed.is_some());
         Ok(())
     }
 
-    fn change_mode(&mut self, life: &Life) -> Result<(), Failure> {
+    fn change_mode(&mut self, opened: &OpenCache) -> Result<(), Failure> {
         let modes = [
             Mode::WriteBack,
             Mode::WriteBack,
@@ -233,12 +234,12 @@ impl Long {
             Mode::WriteOnly,
             Mode::PassThrough,
         ];
-        life.cache.set_mode(modes[self.rng.index(modes.len())]);
+        opened.cache.set_mode(modes[self.rng.index(modes.len())]);
         Ok(())
     }
 
-    fn change_disk(&mut self, life: &Life) -> Result<(), Failure> {
-        let disk = &life.machine.disk;
+    fn change_disk(&mut self, opened: &OpenCache) -> Result<(), Failure> {
+        let disk = &opened.machine.disk;
         match self.rng.below(4) {
             0 => disk.fail(DiskFault::NextFlushFails),
             1 => {

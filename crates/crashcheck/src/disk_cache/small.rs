@@ -5,7 +5,7 @@ use crate::script::block_of;
 use std::iter;
 use std::sync::Arc;
 use tidegate_disk_cache::{
-    Contents, FormatSpec, Guard, Options, Reads, Sums, format_ordered, format_with, lay_out_journal,
+    Checksums, Contents, FormatSpec, Guard, Options, Reads, format_ordered, format_with, lay_out_journal,
 };
 use tidegate_layout::disk_cache::CachePlan;
 use tidegate_media::{InTurn, LineOrder};
@@ -88,29 +88,29 @@ impl SmallCache {
         SmallCache::six_blocks(before, &[0, 1, 4]).in_order()
     }
 
-    /// The same with a checksum of each block, which every read of a judge verifies.
+    /// This cache with a checksum of each block, which every read of a checker verifies.
     pub fn with_sums(self) -> SmallCache {
         let CachePlan { blocks, block_size, disk_blocks, ring_slots, .. } = self.plan;
-        let plan = CachePlan::cut_with(Sums::Kept, blocks, block_size, disk_blocks, ring_slots);
+        let plan = CachePlan::cut_with(Checksums::Kept, blocks, block_size, disk_blocks, ring_slots);
         SmallCache { plan: plan.ordered(self.plan.journal_blocks), ..self }
     }
 
-    /// The same where the disk keeps the order of commits.
+    /// This cache over a disk that keeps the order of commits.
     pub fn in_order(self) -> SmallCache {
         SmallCache { plan: self.plan.ordered(self.plan.blocks), ..self }
     }
 
-    /// The same on a processor whose words to one line arrive in any order.
+    /// This cache on a processor whose words to one line arrive in any order.
     pub fn in_any_order(self) -> SmallCache {
         SmallCache { order: LineOrder::Any, ..self }
     }
 
-    /// The same where a restart forgets what was only read.
+    /// This cache, whose read blocks are volatile.
     pub fn that_forgets_reads(self) -> SmallCache {
         SmallCache { reads: Reads::Forgotten, ..self }
     }
 
-    /// The same where each opening compares the disk with what is known of it.
+    /// This cache, of which each opening compares the disk with the guard.
     pub fn guarded(self) -> SmallCache {
         SmallCache { guard: Guard::Always, ..self }
     }

@@ -1,10 +1,11 @@
 //! A machine with persistent memory, shared memory and files below, and all of them cut at the same
 //! instant.
 
-use crate::file_cache::planted::{Faults, FilesBug};
+use crate::file_cache::mutants::{Faults, FilesBug};
 use std::sync::{Arc, Mutex};
 use tidegate_file_cache::{
-    BackingFile, BackingStatus, Below, FileIdentity, FormatSpec, Refused, dram_bytes, format, identify,
+    BackingFile, BackingStatus, Below, Displaced, Disposition, FileIdentity, FilePool, FormatSpec, OpenError, Refused,
+    dram_bytes, format, identify,
 };
 use tidegate_layout::file_cache::LanePlan;
 use tidegate_media::{LineOrder, Region as Medium, Sealed};
@@ -13,53 +14,52 @@ use tidegate_sim::{Cut, Image, InterceptMemory, InterceptedMemory, Recorded, Red
 /// Files below, in every trial.
 pub(crate) const FILES: usize = 2;
 
-/// The errno of a failed access.
-const EIO: i32 = 5;
-
 /// A pool to be tried, and the steps that come before each script.
 #[derive(Clone, Debug)]
 pub struct SmallPool {
     /// The memory, laid out.
     pub image: Image,
-    /// Where its only lane lies.
-    pub plan: LanePlan,
-    /// Blocks of shared memory.
+    /// Where its lanes lie.
+    pub lanes: Vec<LanePlan>,
+    /// Blocks of shared memory of a lane.
     pub dram_blocks: u64,
     /// In which order words of a line arrive.
     pub order: LineOrder,
 }
 
 impl SmallPool {
-    /// A pool of so many chunks, with a ring of eight elements.
+    /// A pool of one lane with so many chunks, and a ring of eight elements.
     pub fn of(chunks: u64) -> SmallPool {
-        let region = Region::new(16384 + chunks * ((1 << 20) + 16 * 32 + 4096));
-        let spec = FormatSpec {
-            uuid: [7; 16],
-            lanes: 1,
-            files: 2,
-            ring_slots: 8,
-            bytes_per_entry: 1 << 16,
-            namespace_lines: 0,
-        };
-        format(&region, &spec).expect("the region takes a pool");
-        let plan = identify(&region).expect("it was just laid out").plan.lane(0);
-        SmallPool { image: region.visible(), plan, dram_blocks: 8, order: LineOrder::NATIVE }
+        SmallPool::with_lanes(1, chunks)
     }
 
-    /// The same where words of a line arrive in any order.
+    /// A pool of several lanes.
+    pub fn with_lanes(lanes: u32, chunks: u64) -> SmallPool {
+        let region = Region::new(16384 + u64::from(lanes) * chunks * ((1 << 20) + 16 * 32 + 4096));
+        let spec =
+            FormatSpec { uuid: [7; 16], lanes, files: 2, ring_slots: 8, bytes_per_entry: 1 << 16, namespace_lines: 0 };
+        format(&region, &spec).expect("the region takes a pool");
+        let plan = identify(&region).expect("it was just laid out").plan;
+        let lanes = (0..lanes).map(|lane| plan.lane(lane)).collect();
+        SmallPool { image: region.visible(), lanes, dram_blocks: 8, order: LineOrder::NATIVE }
+    }
+
+    /// This pool on a processor whose words to one line arrive in any order.
     pub fn in_any_order(self) -> SmallPool {
         SmallPool { order: LineOrder::Any, ..self }
     }
 
-    /// Shared memory for a process.
-    pub(crate) fn dram(&self, region: &Region) -> SharedMemory {
-        SharedMemory::new(dram_bytes(region, self.dram_blocks * 4096).expect("there is a pool"))
+    /// Shared memory for a process, a piece for each lane.
+    pub(crate) fn dram(&self, region: &Region) -> Vec<Arc<SharedMemory>> {
+        let bytes = dram_bytes(region, self.dram_blocks * 4096).expect("there is a pool");
+        self.lanes.iter().map(|_| Arc::new(SharedMemory::new(bytes))).collect()
     }
 
     /// Elements that no head has let in and the contents of blocks are never read by recovery.
     pub(crate) fn reduction(&self) -> Reduction {
-        let ring = self.plan.ring_at..self.plan.record_at(0);
-        Reduction { images_max: 1 << 12, samples: 64, ..Reduction::of([ring, self.plan.chunks_at()..u64::MAX]) }
+        let rings = self.lanes.iter().map(|lane| lane.ring_at..lane.record_at(0));
+        let blocks = self.lanes.iter().map(|lane| lane.chunks_at()..lane.chunks_at() + lane.data_bytes());
+        Reduction { images_max: 1 << 12, samples: 64, ..Reduction::of(rings.chain(blocks)) }
     }
 }
 
@@ -152,7 +152,7 @@ fn carry_out(bytes: &mut Vec<u8>, change: &Change) {
 pub(crate) struct JointCut {
     pub(crate) region: Cut,
     pub(crate) files: Vec<SimFile>,
-    pub(crate) dram: Vec<u8>,
+    pub(crate) dram: Vec<Vec<u8>>,
 }
 
 impl JointCut {
@@ -172,7 +172,7 @@ impl JointCut {
 pub struct Machine {
     pub(crate) region: Arc<Region>,
     files: Mutex<Vec<SimFile>>,
-    dram: Mutex<Arc<SharedMemory>>,
+    dram: Mutex<Vec<Arc<SharedMemory>>>,
     cuts: Recorded<JointCut>,
     faults: Mutex<Faults>,
 }
@@ -182,27 +182,37 @@ impl Machine {
         pool: &SmallPool,
         region: Region,
         files: Vec<SimFile>,
-        dram: Option<Vec<u8>>,
+        dram: Option<Vec<Vec<u8>>>,
         bug: Option<FilesBug>,
     ) -> Arc<Machine> {
-        let dram = dram.map_or_else(|| pool.dram(&region), SharedMemory::of);
+        let of_lane = |bytes| Arc::new(SharedMemory::of(bytes));
+        let dram = dram.map_or_else(|| pool.dram(&region), |dram| dram.into_iter().map(of_lane).collect());
         Arc::new(Machine {
             region: Arc::new(region),
             files: Mutex::new(files),
-            dram: Mutex::new(Arc::new(dram)),
+            dram: Mutex::new(dram),
             cuts: Recorded::default(),
-            faults: Mutex::new(Faults::new(bug, pool.plan)),
+            faults: Mutex::new(Faults::new(bug, pool.lanes[0])),
         })
     }
 
-    /// The shared memory of the process that lives now.
-    pub(crate) fn dram(&self) -> Arc<SharedMemory> {
-        self.dram.lock().expect("no holder panics").clone()
+    /// The next process has memory of its own.
+    pub(crate) fn renew_dram(&self, dram: Vec<Arc<SharedMemory>>) {
+        *self.dram.lock().expect("no holder panics") = dram;
     }
 
-    /// The next process has memory of its own.
-    pub(crate) fn renew_dram(&self, dram: SharedMemory) {
-        *self.dram.lock().expect("no holder panics") = Arc::new(dram);
+    /// Opens the pool, with what the last process left in its memory.
+    pub(crate) fn open(self: &Arc<Machine>) -> Result<FilePool<Watched>, OpenError> {
+        let dram = self.dram.lock().expect("no holder panics").clone();
+        FilePool::open(&Arc::new(self.memory()), |lane| Ok(dram[lane as usize].clone()))
+    }
+
+    /// Somebody else writes to a file.
+    #[cfg(test)]
+    pub(crate) fn change(&self, number: usize, at: u64, data: &[u8]) {
+        let mut files = self.files.lock().expect("no holder panics");
+        files[number].write(at, data);
+        files[number].sync();
     }
 
     /// The visible contents of the files below.
@@ -221,7 +231,8 @@ impl Machine {
 
     fn cut(&self) -> JointCut {
         let files = self.files.lock().expect("no holder panics").clone();
-        JointCut { region: self.region.cut(), files, dram: self.dram().left() }
+        let dram = self.dram.lock().expect("no holder panics").iter().map(|lane| lane.left()).collect();
+        JointCut { region: self.region.cut(), files, dram }
     }
 
     fn instant(&self) {
@@ -337,16 +348,20 @@ impl BackingFile for SimBacking {
     }
 }
 
-/// The files of a machine, for recovery. None is ever missing or changed by others.
-pub(crate) struct SimBelow(pub(crate) Arc<Machine>);
+/// The files of a machine, for recovery.
+pub(crate) struct SimBelow {
+    pub(crate) machine: Arc<Machine>,
+    /// A file that is not there.
+    pub(crate) missing: Option<usize>,
+}
 
 impl Below for SimBelow {
     fn find(&self, identity: FileIdentity, _hint: &[u8]) -> Result<Option<Arc<dyn BackingFile>>, Refused> {
         let number = usize::try_from(identity.inode).expect("small");
-        Ok((number < FILES).then(|| backing(&self.0, number)))
+        Ok((number < FILES && self.missing != Some(number)).then(|| backing(&self.machine, number)))
     }
 
-    fn salvage(&self, _identity: FileIdentity, _hint: &[u8]) -> Result<Arc<dyn BackingFile>, Refused> {
-        Err(Refused { errno: EIO })
+    fn displaced(&self, _identity: FileIdentity, _hint: &[u8], _why: Displaced) -> Result<Disposition, Refused> {
+        Ok(Disposition::Retain)
     }
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 pub(crate) struct FileModel {
     /// What the program sees.
     pub(crate) now: Vec<u8>,
-    /// The same without unsynced writes.
+    /// The contents without unsynced writes.
     pub(crate) base: Vec<u8>,
     /// What a power cut may leave, each as a whole.
     pub(crate) may: BTreeSet<Vec<u8>>,

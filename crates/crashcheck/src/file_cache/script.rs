@@ -12,7 +12,7 @@ pub enum FileStep {
         /// Bytes.
         len: usize,
     },
-    /// The same with `O_DSYNC`.
+    /// A write of bytes with `O_DSYNC`.
     WriteSync {
         /// Number of the file.
         file: usize,
@@ -41,13 +41,17 @@ pub enum FileStep {
     WriteBack,
     /// Brings the file below, and drops it.
     Drain(usize),
-    /// The process ends; the next one completes what it left.
+    /// Closes the file, and opens it again.
+    Close(usize),
+    /// The process ends; the next one brings all that it left below.
     Reopen,
+    /// The process ends; the next one goes on with what it left.
+    Restart,
 }
 
 impl FileStep {
     /// A little of everything.
-    pub const ALPHABET: [FileStep; 13] = [
+    pub const ALPHABET: [FileStep; 15] = [
         FileStep::Write { file: 0, at: 0, len: 300 },
         FileStep::Write { file: 0, at: 500, len: 40 },
         FileStep::WriteSync { file: 0, at: 20, len: 30 },
@@ -60,6 +64,8 @@ impl FileStep {
         FileStep::Truncate { file: 0, size: 400 },
         FileStep::WriteBack,
         FileStep::Drain(0),
+        FileStep::Close(0),
         FileStep::Reopen,
+        FileStep::Restart,
     ];
 }

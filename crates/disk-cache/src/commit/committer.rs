@@ -1,7 +1,7 @@
 //! The state that commits share: the ring, the transactions that wait for it, and the latest
 //! commits.
 
-use crate::commit::conflicts::{Conflicts, Recent};
+use crate::commit::conflicts::{Conflicts, RecentCommits};
 use crate::commit::redo::{Move, Ring};
 use std::collections::VecDeque;
 use tidegate_media::Sealed;
@@ -12,13 +12,13 @@ pub(crate) struct Committer {
     pub(super) ring: Mutex<Ring>,
     /// Transactions that wait for it.
     pub(super) waiting: Mutex<Waiting>,
-    pub(super) recent: Recent,
+    pub(super) recent: RecentCommits,
     pub(super) conflicts: Conflicts,
 }
 
 impl Committer {
     pub(crate) fn new(ring: Ring, conflicts: Conflicts) -> Committer {
-        Committer { ring: Mutex::new(ring), waiting: Mutex::default(), recent: Recent::default(), conflicts }
+        Committer { ring: Mutex::new(ring), waiting: Mutex::default(), recent: RecentCommits::default(), conflicts }
     }
 
     /// Tells transactions that refuse conflicts of a write past the cache; the stripes of `lbas`

@@ -20,7 +20,7 @@ pub enum Conflicts {
 
 /// The commits since the oldest of the running transactions began.
 #[derive(Default)]
-pub(crate) struct Recent {
+pub(crate) struct RecentCommits {
     /// Transactions running that refuse conflicts.
     running: AtomicU32,
     commits: Mutex<Commits>,
@@ -33,7 +33,7 @@ struct Commits {
     last: HashMap<u64, u64>,
 }
 
-impl Recent {
+impl RecentCommits {
     /// A transaction begins: the time that it began at.
     pub(crate) fn begin(&self) -> u64 {
         let mut commits = self.commits.lock();

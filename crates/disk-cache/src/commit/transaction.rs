@@ -83,7 +83,7 @@ impl<R: Region> DiskCache<R> {
         Transaction::on(Whose::Lent(self))
     }
 
-    /// The same, and the cache stays open until the transaction is over.
+    /// Begins a transaction that keeps the cache open until it is over.
     pub fn begin_shared(self: &Arc<DiskCache<R>>) -> Transaction<'static, R> {
         Transaction::on(Whose::Shared(Arc::clone(self)))
     }

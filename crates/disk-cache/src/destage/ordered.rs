@@ -344,7 +344,7 @@ fn refused(group: Group, error: Error, again: impl FnOnce(Group) -> Stage) -> (S
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Contents, FormatSpec, Options, Sums, format_ordered, lay_out_journal};
+    use crate::{Checksums, Contents, FormatSpec, Options, format_ordered, lay_out_journal};
     use std::sync::Arc;
     use tidegate_layout::disk_cache::CachePlan;
     use tidegate_media::{BlockDevice, Durability, InTurn};
@@ -359,7 +359,7 @@ mod tests {
         let disk = Arc::new(Disk::new(journal.end(), 512));
         let spec = FormatSpec { block_size: 512, disk_blocks: 64, ring_slots: 16, uuid: [7; 16], disk: [9; 32] };
         lay_out_journal(&InTurn(disk.clone()), journal, spec.uuid).expect("laid out");
-        format_ordered(8, Sums::Absent, &*region, &spec, Contents::Zeroed).expect("laid out");
+        format_ordered(8, Checksums::Absent, &*region, &spec, Contents::Zeroed).expect("laid out");
         let cache = DiskCache::open(region.clone(), Arc::new(InTurn(disk.clone())), Options::default());
         let cache = cache.expect("it opens");
         let order = cache.destager.order.as_ref().expect("it is ordered");

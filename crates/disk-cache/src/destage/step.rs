@@ -80,9 +80,9 @@ impl<R: Region> DiskCache<R> {
         self.destage_step_in(blocks_max, SweepScope::Everything)
     }
 
-    /// The same, with the `scope` of its sweep. A sweep leaves nothing out, and follows no run, if
-    /// all of its steps take everything. Where the order of commits is kept, nothing is ever left
-    /// out.
+    /// Does a [destage step](DiskCache::destage_step) with the `scope` of its sweep. A sweep leaves
+    /// nothing out, and follows no run, if all of its steps take everything. Where the order of
+    /// commits is kept, nothing is ever left out.
     pub fn destage_step_in(&self, blocks_max: u32, scope: SweepScope) -> Progress {
         if let Some(order) = &self.destager.order {
             return self.step_in_order(order, blocks_max);
@@ -97,7 +97,7 @@ impl<R: Region> DiskCache<R> {
         progress
     }
 
-    /// The same by a sweep of the caller's own.
+    /// Does a destage step of a sweep of the caller's own.
     pub(crate) fn step_of(&self, sweep: &mut Sweep, blocks_max: u32) -> Progress {
         if let Some(order) = &self.destager.order {
             return self.step_in_order(order, blocks_max);

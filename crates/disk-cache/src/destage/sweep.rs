@@ -52,7 +52,8 @@ pub(crate) fn neighbours(lbas: &[u64], block_size: u32) -> Vec<(usize, usize)> {
     runs(lbas, blocks_max).into_iter().map(|run| (run.start, run.end)).collect()
 }
 
-/// The same, of up to `blocks_max` blocks each.
+/// Returns where runs of up to `blocks_max` successive blocks begin and end in `lbas`, which
+/// ascend.
 fn runs(lbas: &[u64], blocks_max: usize) -> Vec<Range<usize>> {
     let mut runs: Vec<Range<usize>> = Vec::new();
     for (index, lba) in lbas.iter().enumerate() {

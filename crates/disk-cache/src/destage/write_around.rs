@@ -27,7 +27,8 @@ impl<R: Region> DiskCache<R> {
         answer
     }
 
-    /// The same, committing what the disk fails to keep into blocks of `room`, which loses them.
+    /// Writes around the cache, and commits the blocks that the disk fails to keep into blocks of
+    /// `room`, which loses them.
     fn write_around_or_into<'a>(&self, room: &mut Vec<u32>, writes: &[Write<'a>]) -> Result<Vec<Write<'a>>> {
         let failures = self.flush_failures();
         let mut locked = Locked::new(self, writes.iter().map(|(lba, _)| *lba));

@@ -8,8 +8,8 @@
 
 use crate::open::scan::superblocks;
 use tidegate_layout::disk_cache::{
-    CACHE_BLOCK_BYTES_MAX, CACHE_BLOCK_BYTES_MIN, CURSORS_AT, CachePlan, JournalPlan, LBA_BITS, SUPERBLOCK_BYTES,
-    SUPERBLOCK_COPIES_AT, Sums, Superblock, TrustedSuperblock,
+    CACHE_BLOCK_BYTES_MAX, CACHE_BLOCK_BYTES_MIN, CURSORS_AT, CachePlan, Checksums, JournalPlan, LBA_BITS,
+    SUPERBLOCK_BYTES, SUPERBLOCK_COPIES_AT, Superblock, TrustedSuperblock,
 };
 use tidegate_media::{Contents, Poison, Region, Sealed};
 use zerocopy::IntoBytes;
@@ -113,7 +113,7 @@ pub struct Identity {
     /// Superblocks written so far.
     pub sequence: u64,
     /// Whether there is a checksum of each block.
-    pub sums: Sums,
+    pub sums: Checksums,
     /// Blocks that the journal behind the disk's blocks has room for; 0: the disk does not keep the
     /// order of commits.
     pub journal_blocks: u32,
@@ -166,12 +166,12 @@ pub fn blocks_in(region_bytes: u64, block_size: u32, ring_slots: u32) -> Option<
 
 /// Lays out a fresh cache over all of `region`, without checksums. What lay there is gone.
 pub fn format<R: Region + ?Sized>(region: &R, spec: &FormatSpec, contents: Contents) -> Result<(), FormatError> {
-    format_with(Sums::Absent, region, spec, contents)
+    format_with(Checksums::Absent, region, spec, contents)
 }
 
-/// The same, with or without checksums.
+/// Lays out a fresh cache over all of `region`, with or without checksums. Older contents are gone.
 pub fn format_with<R: Region + ?Sized>(
-    sums: Sums,
+    sums: Checksums,
     region: &R,
     spec: &FormatSpec,
     contents: Contents,
@@ -179,12 +179,12 @@ pub fn format_with<R: Region + ?Sized>(
     lay_out(&plan(sums, region.len(), spec)?, region, spec, contents)
 }
 
-/// The same for a cache that keeps the order of commits on its disk, by the journal for up to
+/// Lays out a fresh cache that keeps the order of commits on its disk, by the journal for up to
 /// `journal_blocks` that [`lay_out_journal`](crate::lay_out_journal) has laid out there:
 /// [`FormatSpec::disk_blocks`] are those before it.
 pub fn format_ordered<R: Region + ?Sized>(
     journal_blocks: u32,
-    sums: Sums,
+    sums: Checksums,
     region: &R,
     spec: &FormatSpec,
     contents: Contents,
@@ -227,7 +227,7 @@ fn lay_out<R: Region + ?Sized>(
 const ZEROES: [u8; 4096] = [0; 4096];
 const _: () = assert!(ZEROES.len() as u64 == SUPERBLOCK_BYTES);
 
-fn plan(sums: Sums, region_bytes: u64, spec: &FormatSpec) -> Result<CachePlan, FormatError> {
+fn plan(sums: Checksums, region_bytes: u64, spec: &FormatSpec) -> Result<CachePlan, FormatError> {
     let FormatSpec { block_size, disk_blocks, ring_slots, .. } = *spec;
     if !block_size.is_power_of_two() || !(CACHE_BLOCK_BYTES_MIN..=CACHE_BLOCK_BYTES_MAX).contains(&block_size) {
         return Err(FormatError::BlockSize(block_size));
@@ -242,7 +242,7 @@ fn plan(sums: Sums, region_bytes: u64, spec: &FormatSpec) -> Result<CachePlan, F
 }
 
 /// The largest cache of the form that `spec` describes in a region of `region_bytes`.
-pub(crate) fn fitting(sums: Sums, region_bytes: u64, spec: &FormatSpec) -> Result<CachePlan, FormatError> {
+pub(crate) fn fitting(sums: Checksums, region_bytes: u64, spec: &FormatSpec) -> Result<CachePlan, FormatError> {
     let FormatSpec { block_size, disk_blocks, ring_slots, .. } = *spec;
     let plan = CachePlan::fitting_with(sums, region_bytes, block_size, disk_blocks, ring_slots);
     let min = || CachePlan::cut_with(sums, BLOCKS_MIN, block_size, disk_blocks, ring_slots).end();

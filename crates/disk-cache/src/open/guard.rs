@@ -99,7 +99,7 @@ pub(crate) fn first_changed<R: Region>(medium: &Medium<R>, disk: &dyn Backing) -
     of_the_start.map(|(lba, _)| Lba(lba)).or_else(|| first_changed_of_clean(medium, &start))
 }
 
-/// The same of the clean blocks.
+/// The first clean block that holds other bytes on `disk` than its cache left there.
 fn first_changed_of_clean<R: Region>(medium: &Medium<R>, disk: &Disk<'_>) -> Option<Lba> {
     let mut clean: Vec<(u64, u32)> = Vec::new();
     // What breaks a rule was told before.

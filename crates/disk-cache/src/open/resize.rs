@@ -32,7 +32,7 @@ use zerocopy::IntoBytes;
 
 /// What a cache is to be from now on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Relayout {
+pub struct NewLayout {
     /// The disk's identity.
     pub disk: [u8; 32],
     /// Blocks of the disk.
@@ -43,7 +43,7 @@ pub struct Relayout {
 
 /// Why a cache stays as it was, or is empty at worst.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RelayoutError {
+pub enum NewLayoutError {
     /// It cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
@@ -55,15 +55,15 @@ pub enum RelayoutError {
     Format(#[from] FormatError),
 }
 
-impl From<Sealed> for RelayoutError {
-    fn from(sealed: Sealed) -> RelayoutError {
-        RelayoutError::Open(sealed.into())
+impl From<Sealed> for NewLayoutError {
+    fn from(sealed: Sealed) -> NewLayoutError {
+        NewLayoutError::Open(sealed.into())
     }
 }
 
-impl From<Error> for RelayoutError {
-    fn from(error: Error) -> RelayoutError {
-        RelayoutError::Open(error.into())
+impl From<Error> for NewLayoutError {
+    fn from(error: Error) -> NewLayoutError {
+        NewLayoutError::Open(error.into())
     }
 }
 
@@ -76,12 +76,12 @@ pub enum Foreseen {
     Anew,
 }
 
-/// Tells what [`relayout`] makes of the cache on `region`, which may be in use: its superblocks
+/// Tells what [`lay_out_anew`] makes of the cache on `region`, which may be in use: its superblocks
 /// stay as they are. Changes nothing.
 ///
 /// # Errors
 /// The cache cannot be made like that.
-pub fn foresee<R: Region>(region: &R, wish: &Relayout) -> Result<Foreseen, RelayoutError> {
+pub fn foresee<R: Region>(region: &R, wish: &NewLayout) -> Result<Foreseen, NewLayoutError> {
     let old = usable_superblock(region)?;
     // Without a check, entries are not less.
     let plan = CachePlan { entries_checked: old.plan.entries_checked, ..planned(&old.plan, wish)? };
@@ -90,7 +90,7 @@ pub fn foresee<R: Region>(region: &R, wish: &Relayout) -> Result<Foreseen, Relay
 }
 
 /// Makes the cache on `region`, which nobody uses, what `wish` says. It is empty then.
-pub fn relayout<R: Region>(region: R, wish: &Relayout) -> Result<Identity, RelayoutError> {
+pub fn lay_out_anew<R: Region>(region: R, wish: &NewLayout) -> Result<Identity, NewLayoutError> {
     let old = usable_superblock(&region)?;
     let plan = planned(&old.plan, wish)?;
     let medium = Medium::new(region, old.plan);
@@ -99,7 +99,7 @@ pub fn relayout<R: Region>(region: R, wish: &Relayout) -> Result<Identity, Relay
     let found = Found::in_entries(&medium)?;
     settle(&medium, applied, &found.unreadable)?;
     if found.dirty > 0 {
-        return Err(RelayoutError::Dirty(found.dirty));
+        return Err(NewLayoutError::Dirty(found.dirty));
     }
     for (entry, counter) in found.clean {
         medium.store_state(entry, CacheEntry::free_word(counter.wrapping_add(1)));
@@ -115,11 +115,11 @@ pub fn relayout<R: Region>(region: R, wish: &Relayout) -> Result<Identity, Relay
     Ok(Identity::from(&usable_superblock(&medium.region)?))
 }
 
-fn planned(old: &CachePlan, wish: &Relayout) -> Result<CachePlan, FormatError> {
+fn planned(old: &CachePlan, wish: &NewLayout) -> Result<CachePlan, FormatError> {
     if !(1..=1 << LBA_BITS).contains(&wish.disk_blocks) {
         return Err(FormatError::DiskBlocks(wish.disk_blocks));
     }
-    let Relayout { disk, disk_blocks, region_bytes } = *wish;
+    let NewLayout { disk, disk_blocks, region_bytes } = *wish;
     let CachePlan { block_size, ring_slots, .. } = *old;
     let spec = FormatSpec { block_size, disk_blocks, ring_slots, uuid: [0; 16], disk };
     let plan = fitting(old.sums(), region_bytes, &spec)?;

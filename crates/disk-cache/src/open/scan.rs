@@ -111,7 +111,7 @@ fn visit_all(plan: &CachePlan, first: u32, bytes: &[u8], visit: Visit<'_>) -> Re
     Ok(())
 }
 
-/// The same for entries of which some line cannot be read: line by line, through `bytes`.
+/// Visits entries of which some line cannot be read: line by line, through `bytes`.
 fn visit_by_line<R: Region + ?Sized>(
     region: &R,
     plan: &CachePlan,

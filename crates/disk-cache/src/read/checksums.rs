@@ -8,7 +8,7 @@
 //! that a restart forgets has its sum as it has its data: in the same free block's place, and not
 //! durable.
 //!
-//! Sums are looked at when a block is read, before it is written to the disk, and by a scrub.
+//! Checksums are looked at when a block is read, before it is written to the disk, and by a scrub.
 
 use crate::cache::DiskCache;
 use crate::commit::Write;

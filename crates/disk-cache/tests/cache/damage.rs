@@ -6,13 +6,13 @@ use std::thread;
 use tidegate_media::Sealed;
 use tidegate_sim::{InterceptMemory, InterceptedMemory};
 
-/// The same with checksums, and where its blocks begin.
+/// A region with checksums, and where its blocks begin.
 pub(crate) fn region_with_sums(blocks: u32) -> (Arc<Region>, u64) {
-    let plan = CachePlan::cut_with(Sums::Kept, blocks, 512, DISK_BLOCKS, 16);
+    let plan = CachePlan::cut_with(Checksums::Kept, blocks, 512, DISK_BLOCKS, 16);
     let region = Arc::new(Region::new(plan.end()));
-    format_with(Sums::Kept, &*region, &spec(), Contents::Zeroed).unwrap();
+    format_with(Checksums::Kept, &*region, &spec(), Contents::Zeroed).unwrap();
     let identity = identify(&*region).unwrap().unwrap();
-    assert_eq!((identity.blocks, identity.sums), (blocks, Sums::Kept));
+    assert_eq!((identity.blocks, identity.sums), (blocks, Checksums::Kept));
     (region, plan.data_at)
 }
 

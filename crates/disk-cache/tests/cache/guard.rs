@@ -1,7 +1,7 @@
 //! Disks that somebody wrote to without their cache.
 
 use super::*;
-use tidegate_disk_cache::{Guard, Relayout, relayout};
+use tidegate_disk_cache::{Guard, NewLayout, lay_out_anew};
 use tidegate_media::Region as _;
 
 fn open_guarded(region: &Arc<Region>, disk: &Arc<Disk>, guard: Guard) -> Result<DiskCache<Arc<Region>>, OpenError> {
@@ -105,7 +105,7 @@ fn a_cache_that_is_laid_out_anew_knows_nothing_of_its_disk() {
     let cache = open_guarded(&region, &disk, Guard::Always).unwrap();
     while cache.destage_step(8).more {}
     drop(cache);
-    relayout(region.clone(), &Relayout { disk: [8; 32], disk_blocks: DISK_BLOCKS, region_bytes: region.len() })
+    lay_out_anew(region.clone(), &NewLayout { disk: [8; 32], disk_blocks: DISK_BLOCKS, region_bytes: region.len() })
         .unwrap();
     write(&*disk, 0, 77);
     assert_eq!(open_guarded(&region, &disk, Guard::AsLaidOut).unwrap().changed(), None);

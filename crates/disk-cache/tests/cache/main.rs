@@ -12,8 +12,8 @@ mod sweeps;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Barrier};
 use tidegate_disk_cache::{
-    Conflicts, Contents, DiskCache, Doorbell, Fill, Finding, FormatSpec, Journaling, Mode, NoDisk, OpenError, Options,
-    Reads, Sums, TransactionError, check, format, format_with, identify,
+    Checksums, Conflicts, Contents, DiskCache, Doorbell, Fill, Finding, FormatSpec, Journaling, Mode, NoDisk,
+    OpenError, Options, Reads, TransactionError, check, format, format_with, identify,
 };
 use tidegate_layout::disk_cache::CachePlan;
 use tidegate_media::{BlockDevice, Durability, Error, InTurn, Lba, Misuse, Result};

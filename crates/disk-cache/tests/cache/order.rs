@@ -2,7 +2,7 @@
 
 use super::*;
 use tidegate_disk_cache::{
-    Relayout, erase_journal, find_journal, format_ordered, has_room_for, lay_out_journal, recover_disk, relayout,
+    NewLayout, erase_journal, find_journal, format_ordered, has_room_for, lay_out_anew, lay_out_journal, recover_disk,
 };
 use tidegate_layout::disk_cache::{JournalPlan, JournalRecord, TrustedJournal};
 use tidegate_media::{Extent, Geometry, LbaRange, Region as _};
@@ -17,7 +17,7 @@ fn ordered(blocks: u32) -> (Arc<Region>, Arc<Disk>, DiskCache<Arc<Region>>) {
     let region = Arc::new(Region::new(plan.end()));
     let disk = Arc::new(Disk::new(JOURNAL.end(), 512));
     lay_out_journal(&InTurn(disk.clone()), JOURNAL, spec().uuid).unwrap();
-    format_ordered(JOURNAL.capacity, Sums::Absent, &*region, &spec(), Contents::Zeroed).unwrap();
+    format_ordered(JOURNAL.capacity, Checksums::Absent, &*region, &spec(), Contents::Zeroed).unwrap();
     let cache = open(&region, &disk);
     (region, disk, cache)
 }
@@ -352,7 +352,7 @@ fn read_word(disk: &Disk, at: u64) -> u64 {
 fn a_damaged_group_of_which_the_memory_lacks_a_block_is_left_and_the_block_named() {
     let (_, disk) = killed_amid_a_damaged_group(Wrong::Changed(JOURNAL.data_at()));
     let region = Arc::new(Region::new(CachePlan::cut(10, 512, DISK_BLOCKS, 16).end()));
-    format_ordered(JOURNAL.capacity, Sums::Absent, &*region, &spec(), Contents::Zeroed).unwrap();
+    format_ordered(JOURNAL.capacity, Checksums::Absent, &*region, &spec(), Contents::Zeroed).unwrap();
     let before = disk.visible().hash();
     let cache = open(&region, &disk);
     [0, 1, 3].into_iter().for_each(|lba| write(&cache, lba, 7));
@@ -395,8 +395,8 @@ fn a_cache_grows_no_larger_than_its_journal() {
     let mut bytes = vec![0; usize::try_from(region.len()).unwrap()];
     region.read(0, &mut bytes).unwrap();
     larger.write(0, &bytes);
-    let wish = Relayout { disk: spec().disk, disk_blocks: DISK_BLOCKS, region_bytes: larger.len() };
-    let identity = relayout(larger.clone(), &wish).unwrap();
+    let wish = NewLayout { disk: spec().disk, disk_blocks: DISK_BLOCKS, region_bytes: larger.len() };
+    let identity = lay_out_anew(larger.clone(), &wish).unwrap();
     assert_eq!((identity.blocks, identity.journal_blocks), (16, 16));
     let cache = open(&larger, &disk);
     write(&cache, 0, 2);

@@ -4,9 +4,31 @@ use crate::error::FileError;
 use crate::lanes::file::FileId;
 use crate::lanes::lane::{Lane, Slot};
 use crate::lanes::segments::Loss;
+use tidegate_layout::file_cache::Extent;
 use tidegate_media::Region;
 
 impl<R: Region> Lane<R> {
+    /// An entry counts, and has the newest bytes of its file.
+    pub(crate) fn index_entry(
+        &mut self,
+        file: FileId,
+        number: u32,
+        extent: &Extent,
+        version: u64,
+    ) -> Result<(), FileError> {
+        self.slots[number as usize] = Some(Slot { extent: *extent, version, newest: u64::from(extent.length) });
+        let cached = self.file_mut(file)?;
+        cached.out_of_sync.insert((version, number));
+        let losses = cached.newest.put(extent.offset..extent.end(), number);
+        if let Some(record) = &mut cached.record
+            && extent.end() > record.size
+        {
+            record.size = extent.end();
+            cached.tail = Some(number);
+        }
+        self.lose(file, &losses)
+    }
+
     /// Entries lost bytes to newer ones, or to a cut. Those that have none left are freed: at once
     /// if they are void, durably; otherwise with the next commit.
     pub(crate) fn lose(&mut self, file: FileId, losses: &[Loss]) -> Result<(), FileError> {

@@ -1,6 +1,7 @@
 //! A file of the lane, as DRAM knows it.
 
-use crate::below::{BackingFile, FileIdentity, Refused};
+use crate::below::{BackingFile, FileIdentity};
+use crate::error::FileError;
 use crate::lanes::segments::Segments;
 use crate::tiers::dram::Written;
 use std::collections::BTreeSet;
@@ -15,7 +16,7 @@ pub struct FileId(pub(crate) u32);
 pub(crate) struct File {
     pub(crate) identity: FileIdentity,
     pub(crate) hint: Vec<u8>,
-    pub(crate) backing: Arc<dyn BackingFile>,
+    pub(crate) below: Attachment,
     /// How often it is open.
     pub(crate) opens: u32,
     /// Its length as the program sees it.
@@ -39,6 +40,8 @@ pub(crate) struct File {
     pub(crate) dropped: u64,
     /// The least length that the file was cut to below since it was last synced there.
     pub(crate) cut_below: Option<u64>,
+    /// Whether it was changed below since it was last synced there.
+    pub(crate) changed_below: bool,
     /// Goes up before each change below.
     pub(crate) touched: u64,
     /// Goes up when the file is cut or drained.
@@ -54,18 +57,33 @@ pub(crate) struct Record {
     pub(crate) version: u64,
     /// Entries up to this version are void.
     pub(crate) void: u64,
-    /// Whether it has the file's own mark of its last change.
-    pub(crate) stamped: bool,
+    /// The file's own mark of its last change, if nothing has changed it since; otherwise 0.
+    pub(crate) stamp: u64,
+}
+
+/// The file below.
+pub(crate) enum Attachment {
+    Attached(Arc<dyn BackingFile>),
+    /// It was not found yet. It has to be cut to the length that the record says.
+    Detached {
+        cut_to: u64,
+    },
 }
 
 impl File {
     /// A file that was just opened.
     pub(crate) fn new(backing: Arc<dyn BackingFile>, hint: &[u8], size: u64) -> File {
+        let identity = backing.identity();
+        File { opens: 1, below: Attachment::Attached(backing), ..File::detached(identity, hint, size) }
+    }
+
+    /// A file that an earlier process left, with the length that its record says.
+    pub(crate) fn detached(identity: FileIdentity, hint: &[u8], size: u64) -> File {
         File {
-            identity: backing.identity(),
+            identity,
             hint: hint.to_vec(),
-            backing,
-            opens: 1,
+            below: Attachment::Detached { cut_to: size },
+            opens: 0,
             size,
             passed: false,
             record: None,
@@ -76,22 +94,46 @@ impl File {
             reserved: BTreeSet::new(),
             dropped: 0,
             cut_below: None,
+            changed_below: false,
             touched: 0,
             recast: 0,
         }
     }
 
+    pub(crate) fn is_detached(&self) -> bool {
+        matches!(self.below, Attachment::Detached { .. })
+    }
+
+    /// The file below.
+    pub(crate) fn backing(&self) -> Result<&Arc<dyn BackingFile>, FileError> {
+        match &self.below {
+            Attachment::Attached(backing) => Ok(backing),
+            Attachment::Detached { .. } => Err(FileError::Detached),
+        }
+    }
+
+    /// A killed process saw this length, or was about to see the one to which a synchronous write
+    /// grew the file: that may have been committed and not been noted yet.
+    pub(crate) fn take_over_size(&mut self, size: u64, grows_to: u64) {
+        let durable = self.record.map_or(0, |record| record.size);
+        self.size = if durable > size && durable == grows_to { durable } else { size };
+    }
+
+    /// Whether the pool need not know the file if nobody has it open: all that was promised of it
+    /// is below, durably.
+    pub(crate) fn is_done(&self) -> bool {
+        let durable = match (self.record, &self.below) {
+            (None, _) => true,
+            // A file with a stamp was synced after its last change.
+            (Some(record), Attachment::Detached { .. }) => record.stamp != 0,
+            (Some(_), Attachment::Attached(_)) => !self.changed_below,
+        };
+        durable && self.is_below()
+    }
+
     /// Whether everything that was written is below, durably.
     pub(crate) fn is_below(&self) -> bool {
         self.written.is_empty() && self.out_of_sync.is_empty()
-    }
-
-    /// Takes over the length that the kernel's path left, if it may have touched the file.
-    pub(crate) fn look_below(&mut self) -> Result<(), Refused> {
-        if self.passed {
-            self.size = self.backing.status()?.len;
-        }
-        Ok(())
     }
 
     /// The chunks of the file from `at` to `at + len` for which no room is reserved yet, as a range

@@ -59,18 +59,39 @@ impl<R: Region> Lane<R> {
         Ok(())
     }
 
+    /// Takes over the length that the kernel's path left, if it may have touched the file.
+    pub(crate) fn look_below(&mut self, file: FileId) -> Result<(), FileError> {
+        let cached = self.file(file)?;
+        if !cached.passed {
+            return Ok(());
+        }
+        let len = cached.backing()?.status()?.len;
+        if len == cached.size { Ok(()) } else { self.set_size(file, len) }
+    }
+
     /// A file that nobody has open and that is below leaves the lane.
     pub(crate) fn forget_if_done(&mut self, file: FileId) -> Result<(), FileError> {
         let cached = self.file(file)?;
-        if cached.opens > 0 || !cached.is_below() {
+        if cached.opens > 0 || !cached.is_done() {
             return Ok(());
         }
-        let identity = cached.identity;
         self.forget_contents(file)?;
+        self.remove_file(file)
+    }
+
+    /// The lane knows the file no more. Nothing is here of it.
+    pub(crate) fn remove_file(&mut self, file: FileId) -> Result<(), FileError> {
+        let identity = self.file(file)?.identity;
         self.unsynced.end_file(file.0);
         self.files[file.0 as usize] = None;
         self.by_identity.remove(&identity);
         self.free_files.push(file);
         Ok(())
+    }
+
+    /// Files that an earlier process left and that are below leave the lane.
+    pub(crate) fn forget_what_is_below(&mut self) -> Result<(), FileError> {
+        let files: Vec<FileId> = self.by_identity.values().copied().collect();
+        files.into_iter().try_for_each(|file| self.forget_if_done(file))
     }
 }

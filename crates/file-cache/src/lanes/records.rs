@@ -19,8 +19,9 @@ impl<R: Region> Lane<R> {
         if cached.record.is_some() {
             return Ok(());
         }
-        cached.backing.sync()?;
-        let status = cached.backing.status()?;
+        let backing = cached.backing()?;
+        backing.sync()?;
+        let status = backing.status()?;
         let trusted = TrustedRecord {
             identity: words_of(cached.identity),
             hint: cached.hint.clone(),
@@ -35,7 +36,8 @@ impl<R: Region> Lane<R> {
         let TrustedRecord { size, void, version, stamp, .. } = trusted;
         let cached = self.file_mut(file)?;
         cached.cut_below = None;
-        cached.record = Some(Record { size, version, void, stamped: stamp != 0 });
+        cached.changed_below = false;
+        cached.record = Some(Record { size, version, void, stamp });
         Ok(())
     }
 
@@ -44,10 +46,11 @@ impl<R: Region> Lane<R> {
     pub(crate) fn touch(&mut self, file: FileId) -> Result<(), FileError> {
         let cached = self.file_mut(file)?;
         cached.touched += 1;
+        cached.changed_below = true;
         if let Some(record) = &mut cached.record
-            && record.stamped
+            && record.stamp != 0
         {
-            record.stamped = false;
+            record.stamp = 0;
             self.medium.store_stamp(file.0, 0);
             self.medium.fence()?;
         }
@@ -63,14 +66,15 @@ impl<R: Region> Lane<R> {
             self.medium.fence()?;
         }
         let cached = self.file_mut(file)?;
-        cached.newest = Default::default();
+        let with_bytes = std::mem::take(&mut cached.newest).slots();
         cached.out_of_sync.clear();
         cached.tail = None;
         cached.dropped += 1;
         let of_file = |slot: &Option<Slot>| slot.is_some_and(|slot| slot.extent.file == file.0);
-        self.dying.retain(|slot| !of_file(&self.slots[*slot as usize]));
-        let slots: Vec<u32> = (0..).zip(&self.slots).filter(|(_, slot)| of_file(slot)).map(|(slot, _)| slot).collect();
-        slots.into_iter().for_each(|slot| self.free_slot(slot));
+        let dying = std::mem::take(&mut self.dying);
+        let (own, others) = dying.into_iter().partition(|slot| of_file(&self.slots[*slot as usize]));
+        self.dying = others;
+        with_bytes.into_iter().chain(own).for_each(|slot: u32| self.free_slot(slot));
         Ok(())
     }
 }

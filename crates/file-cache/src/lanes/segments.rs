@@ -1,6 +1,6 @@
 //! Which entry has the newest durable copy of each byte of a file.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 /// Ranges of a file, none overlapping another, each with the entry that has it.
@@ -45,6 +45,11 @@ impl Segments {
             losses.push(Loss { slot, bytes: end.min(range.end) - start.max(range.start) });
         }
         losses
+    }
+
+    /// Every entry that has bytes.
+    pub(crate) fn slots(&self) -> BTreeSet<u32> {
+        self.0.values().map(|segment| segment.slot).collect()
     }
 
     /// The parts of `range` that somebody has, ascending, each with its entry.

@@ -4,6 +4,7 @@
 //! the cursors, records and entries of each lane; a fence; then the superblocks are written, one
 //! after the other, each with a fence. So a region with a superblock is whole.
 
+use crate::error::FileError;
 use tidegate_layout::disk_cache::SUPERBLOCK_COPIES_AT;
 use tidegate_layout::file_cache::{LanePlan, NAMESPACE_LINES_MIN, PoolPlan, PoolSuperblock, TrustedPool, VolatilePlan};
 use tidegate_media::{Corrupt, Error, Poison, Region, Sealed};
@@ -73,12 +74,12 @@ pub enum OpenError {
     /// The pool has features that this program may not write.
     #[error("the pool has features that this program may only read")]
     ReadOnlyFeatures,
-    /// A former process left something in the lane.
-    #[error("the lane holds what a former process synced: recover it first")]
-    NotRecovered,
     /// The memory.
     #[error(transparent)]
     Memory(#[from] Error),
+    /// What the lane holds cannot be taken over.
+    #[error(transparent)]
+    File(#[from] FileError),
 }
 
 impl From<Sealed> for OpenError {
@@ -169,6 +170,11 @@ pub fn dram_bytes<R: Region + ?Sized>(region: &R, data_bytes: u64) -> Result<u64
     let files = identify(region)?.plan.files;
     let blocks = data_bytes.div_ceil(tidegate_layout::file_cache::VOLATILE_BLOCK_BYTES);
     Ok(VolatilePlan { files, blocks: u32::try_from(blocks).unwrap_or(u32::MAX) }.bytes())
+}
+
+/// The lane breaks a rule that no single record or entry can keep.
+pub(crate) fn broken_rule(at: u64, rule: &'static str) -> OpenError {
+    OpenError::Memory(Corrupt { rule, at, found: "another".to_owned() }.into())
 }
 
 pub(crate) fn corrupt(at: u64, broken: tidegate_layout::Broken) -> Corrupt {

@@ -2,7 +2,7 @@
 
 use crate::error::FileError;
 use crate::lanes::file::FileId;
-use crate::lanes::lane::{Lane, Slot};
+use crate::lanes::lane::Lane;
 use crate::region_io::LaneElement;
 use crate::sync::Source;
 use std::ops::Range;
@@ -106,16 +106,7 @@ impl<R: Region> Lane<R> {
             .collect();
         self.commit_changes(&changes)?;
         for Placed { slot, extent } in placed {
-            self.slots[*slot as usize] = Some(Slot { extent: *extent, version, newest: u64::from(extent.length) });
-            let cached = self.file_mut(file)?;
-            cached.out_of_sync.insert((version, *slot));
-            let losses = cached.newest.put(extent.offset..extent.end(), *slot);
-            let record = cached.record.as_mut().expect("made before a commit");
-            if extent.end() > record.size {
-                record.size = extent.end();
-                cached.tail = Some(*slot);
-            }
-            self.lose(file, &losses)?;
+            self.index_entry(file, *slot, extent, version)?;
         }
         Ok(())
     }

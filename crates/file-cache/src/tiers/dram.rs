@@ -5,12 +5,13 @@
 //! bytes here are always the newest. A header is stored after the bytes it speaks of, so after a
 //! kill each block is free or as some write left it.
 
+use crate::open::format::corrupt;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use tidegate_layout::file_cache::{VOLATILE_BLOCK_BYTES, VolatileFile, VolatileHead, VolatilePlan, VolatileSlot};
-use tidegate_media::{Poison, Region, Sealed};
-use zerocopy::IntoBytes;
+use tidegate_media::{Corrupt, Poison, Region, Result};
+use zerocopy::{FromZeros, IntoBytes};
 
 /// The blocks of all files.
 pub(crate) struct Unsynced {
@@ -29,13 +30,35 @@ pub(crate) struct Piece {
     length: u32,
 }
 
+/// What a killed process left: its files by number, each with its blocks.
+pub(crate) type Left = BTreeMap<u32, (VolatileFile, Written)>;
+
 /// No block is free.
 #[derive(Debug)]
 pub(crate) struct NoBlock;
 
 impl Unsynced {
-    /// Lays out zeroed memory.
-    pub(crate) fn new(memory: Arc<dyn Region>, files: u32) -> Result<Unsynced, Sealed> {
+    /// Lays out zeroed memory, or takes over what a killed process left in it: each of its files,
+    /// by number, with the blocks that it has.
+    pub(crate) fn open(memory: Arc<dyn Region>, files: u32) -> Result<(Unsynced, Left)> {
+        let mut head = VolatileHead::new_zeroed();
+        memory.read(0, head.as_mut_bytes())?;
+        // The first word is stored last.
+        let plan = match head.magic[..8] == [0; 8] {
+            true => None,
+            false => head.check(memory.len()).map_err(|broken| corrupt(0, broken))?,
+        };
+        let Some(plan) = plan else { return Ok((Unsynced::lay_out(memory, files)?, Left::new())) };
+        if plan.files != files {
+            let found = plan.files.to_string();
+            return Err(Corrupt { rule: "the memory has as many files as the lane", at: 16, found }.into());
+        }
+        let mut unsynced = Unsynced { memory, plan, free: Vec::new() };
+        let left = unsynced.read_left()?;
+        Ok((unsynced, left))
+    }
+
+    fn lay_out(memory: Arc<dyn Region>, files: u32) -> Result<Unsynced> {
         let plan = VolatilePlan::fitting(memory.len(), files);
         let head = VolatileHead::new(&plan);
         let bytes = head.as_bytes();
@@ -47,6 +70,33 @@ impl Unsynced {
         Ok(Unsynced { memory, plan, free: (0..plan.blocks).rev().collect() })
     }
 
+    fn read_left(&mut self) -> Result<Left> {
+        let mut left = Left::new();
+        for number in 0..self.plan.files {
+            let mut raw = VolatileFile::new_zeroed();
+            self.memory.read(self.plan.file_at(number), raw.as_mut_bytes())?;
+            if raw.state.get() != 0 {
+                left.insert(number, (raw, Written::new()));
+            }
+        }
+        for block in (0..self.plan.blocks).rev() {
+            let at = self.plan.slot_at(block);
+            let mut slot = VolatileSlot::new_zeroed();
+            self.memory.read(at, slot.as_mut_bytes())?;
+            let length = slot.length.get();
+            if length == 0 {
+                self.free.push(block);
+                continue;
+            }
+            slot.check().map_err(|broken| corrupt(at, broken))?;
+            let rule = "a block belongs to a file that is open";
+            let wrong = || Corrupt { rule, at: at + 8, found: slot.file.to_string() };
+            let (_, written) = left.get_mut(&slot.file.get()).ok_or_else(wrong)?;
+            written.insert(slot.offset.get(), Piece { block, length });
+        }
+        Ok(left)
+    }
+
     pub(crate) fn bytes(&self) -> u64 {
         u64::from(self.plan.blocks) * VOLATILE_BLOCK_BYTES
     }
@@ -55,6 +105,11 @@ impl Unsynced {
     pub(crate) fn begin_file(&self, file: u32, raw: &VolatileFile) {
         self.memory.write(self.plan.file_at(file), raw.as_bytes());
         self.memory.store_u64(self.plan.file_at(file) + VolatileFile::STATE_AT, 1);
+    }
+
+    /// Whether the number is a file's.
+    pub(crate) fn has_file(&self, file: u32) -> Result<bool> {
+        Ok(self.memory.load_u64(self.plan.file_at(file) + VolatileFile::STATE_AT)? != 0)
     }
 
     /// The number is no file's any more.
@@ -87,7 +142,13 @@ impl Unsynced {
 
     /// Writes the bytes of `data` that fall into one block: over bytes that are here, behind them,
     /// or into a free block.
-    fn write_piece(&mut self, file: u32, written: &mut Written, at: u64, data: &[u8]) -> Result<usize, NoBlock> {
+    fn write_piece(
+        &mut self,
+        file: u32,
+        written: &mut Written,
+        at: u64,
+        data: &[u8],
+    ) -> std::result::Result<usize, NoBlock> {
         let next = written.range(at + 1..).next().map_or(u64::MAX, |(start, _)| *start);
         let until_next = usize::try_from(next - at).unwrap_or(usize::MAX);
         if let Some((start, piece)) = written.range_mut(..=at).next_back()
@@ -125,7 +186,7 @@ impl Unsynced {
     }
 
     /// Copies what is here over `out`, which has the file's bytes from `at` on.
-    pub(crate) fn overlay(&self, written: &Written, at: u64, out: &mut [u8]) -> Result<(), Poison> {
+    pub(crate) fn overlay(&self, written: &Written, at: u64, out: &mut [u8]) -> std::result::Result<(), Poison> {
         for (range, start, piece) in touching(written, at..at + out.len() as u64) {
             let from = usize::try_from(range.start - at).expect("inside the buffer");
             let until = usize::try_from(range.end - at).expect("inside the buffer");
@@ -175,6 +236,11 @@ pub(crate) fn runs(written: &Written) -> Vec<Range<u64>> {
         }
     }
     runs
+}
+
+/// One past the last byte in the blocks.
+pub(crate) fn end_of(written: &Written) -> u64 {
+    written.last_key_value().map_or(0, |(start, piece)| start + u64::from(piece.length))
 }
 
 /// Bytes in the blocks.

@@ -1,6 +1,6 @@
 //! Free blocks: chunks of 1 MiB, each cut into blocks of one class while any of them is in use.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use tidegate_layout::file_cache::{Class, UNITS_PER_CHUNK};
 
 /// The free blocks of a lane.
@@ -15,9 +15,26 @@ pub(crate) struct Blocks {
 }
 
 impl Blocks {
-    /// All blocks of `chunks` chunks are free.
-    pub(crate) fn new(chunks: u32) -> Blocks {
-        Blocks { whole: (0..chunks).rev().collect(), cut: vec![Vec::new(); chunks as usize], open: Default::default() }
+    /// All blocks of `chunks` chunks are free but `used` ones. `None` if two of those overlap, or
+    /// two of different classes lie in one chunk.
+    pub(crate) fn with_used(chunks: u32, used: impl Iterator<Item = (u32, Class)>) -> Option<Blocks> {
+        let mut cut: BTreeMap<u32, (Class, BTreeSet<u32>)> = BTreeMap::new();
+        for (unit, class) in used {
+            let (of, units) = cut.entry(unit / UNITS_PER_CHUNK).or_insert_with(|| (class, BTreeSet::new()));
+            if *of != class || !units.insert(unit) {
+                return None;
+            }
+        }
+        let mut blocks = Blocks { whole: Vec::new(), cut: vec![Vec::new(); chunks as usize], open: Default::default() };
+        blocks.whole = (0..chunks).rev().filter(|chunk| !cut.contains_key(chunk)).collect();
+        for (chunk, (class, used)) in cut {
+            let free: Vec<u32> = units_of(chunk, class).filter(|unit| !used.contains(unit)).collect();
+            if !free.is_empty() {
+                blocks.open[usize::from(class.number())].insert(chunk);
+            }
+            blocks.cut[chunk as usize] = free;
+        }
+        Some(blocks)
     }
 
     /// Takes a block.
@@ -25,9 +42,7 @@ impl Blocks {
         let open = &mut self.open[usize::from(class.number())];
         if open.is_empty() {
             let chunk = self.whole.pop()?;
-            let first = chunk * UNITS_PER_CHUNK;
-            let units = (first..first + UNITS_PER_CHUNK).rev().step_by(class.units() as usize);
-            self.cut[chunk as usize] = units.map(|last| last + 1 - class.units()).collect();
+            self.cut[chunk as usize] = units_of(chunk, class).collect();
             open.insert(chunk);
         }
         let chunk = *open.first()?;
@@ -55,13 +70,19 @@ impl Blocks {
     }
 }
 
+/// The first units of the blocks of a chunk, the last block first.
+fn units_of(chunk: u32, class: Class) -> impl Iterator<Item = u32> {
+    let first = chunk * UNITS_PER_CHUNK;
+    (first..first + UNITS_PER_CHUNK).step_by(class.units() as usize).rev()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn every_block_is_given_once_and_chunks_become_whole_again() {
-        let mut blocks = Blocks::new(3);
+        let mut blocks = Blocks::with_used(3, std::iter::empty()).unwrap();
         for class in Class::ALL {
             let mut taken = Vec::new();
             while let Some(unit) = blocks.take(class) {
@@ -76,10 +97,31 @@ mod tests {
 
     #[test]
     fn a_chunk_has_blocks_of_one_class() {
-        let mut blocks = Blocks::new(1);
+        let mut blocks = Blocks::with_used(1, std::iter::empty()).unwrap();
         let small = blocks.take(Class::ALL[0]).unwrap();
         assert_eq!(blocks.take(Class::ALL[1]), None);
         blocks.give(small, Class::ALL[0]);
         assert!(blocks.take(Class::ALL[6]).is_some());
+    }
+
+    #[test]
+    fn blocks_in_use_are_not_given_again() {
+        let (small, large) = (Class::ALL[3], Class::ALL[6]);
+        let used = [UNITS_PER_CHUNK, UNITS_PER_CHUNK + small.units()];
+        let mut blocks = Blocks::with_used(2, used.into_iter().map(|unit| (unit, small))).unwrap();
+        assert_eq!((blocks.take(large), blocks.take(large)), (Some(0), None));
+        let free: Vec<u32> = std::iter::from_fn(|| blocks.take(small)).collect();
+        assert_eq!(free.len(), (UNITS_PER_CHUNK / small.units()) as usize - 2);
+        assert!(!free.iter().any(|unit| used.contains(unit)));
+        free.into_iter().chain(used).for_each(|unit| blocks.give(unit, small));
+        assert_eq!(blocks.take(large), Some(UNITS_PER_CHUNK));
+    }
+
+    #[test]
+    fn blocks_that_overlap_are_noticed() {
+        let of = |used: [(u32, Class); 2]| Blocks::with_used(1, used.into_iter()).is_some();
+        assert!(of([(0, Class::ALL[1]), (4, Class::ALL[1])]));
+        assert!(!of([(4, Class::ALL[1]), (4, Class::ALL[1])]));
+        assert!(!of([(0, Class::ALL[1]), (4, Class::ALL[0])]));
     }
 }

@@ -64,8 +64,11 @@ impl<R: Region> Lane<R> {
     /// Writes the oldest entries of the file that has the oldest one.
     fn write_batch(&mut self, budget_bytes: u64) -> Result<Option<Batch>, FileError> {
         let oldest = |(number, file): (u32, &Option<File>)| {
-            let (version, _) = file.as_ref()?.out_of_sync.first()?;
-            Some((*version, FileId(number)))
+            let file = file.as_ref().filter(|file| !file.is_detached())?;
+            let oldest = file.out_of_sync.first().map(|(version, _)| *version);
+            // A file that was cut and closed: the pool may forget it after its next sync below.
+            let only_synced = || (file.opens == 0 && !file.is_done() && file.written.is_empty()).then_some(0);
+            Some((oldest.or_else(only_synced)?, FileId(number)))
         };
         let Some((_, file)) = (0..).zip(&self.files).filter_map(oldest).min() else { return Ok(None) };
         let (version, bytes) = self.choose(file, budget_bytes)?;
@@ -80,10 +83,11 @@ impl<R: Region> Lane<R> {
         self.write_entries(file, version)?;
         let cached = self.file(file)?;
         let size = cached.record.expect("entries have a record").size;
-        if cached.backing.status()?.len < size {
-            cached.backing.set_len(size)?;
+        let backing = cached.backing()?.clone();
+        if backing.status()?.len < size {
+            backing.set_len(size)?;
         }
-        let (backing, touched, recast) = (cached.backing.clone(), cached.touched, cached.recast);
+        let (touched, recast) = (cached.touched, cached.recast);
         Ok(Some(Batch { file, backing, version, bytes, touched, recast }))
     }
 
@@ -103,6 +107,7 @@ impl<R: Region> Lane<R> {
     /// Writes below what entries up to `version` have and no newer one, neighbours in one go.
     fn write_entries(&self, file: FileId, version: u64) -> Result<(), FileError> {
         let cached = self.file(file)?;
+        let backing = cached.backing()?;
         let mut parts: Vec<(Range<u64>, u32)> = Vec::new();
         for (_, number) in cached.out_of_sync.range(..=(version, u32::MAX)) {
             let Slot { extent, .. } = self.slots[*number as usize].expect("it is in use");
@@ -114,7 +119,7 @@ impl<R: Region> Lane<R> {
         for (range, slot) in parts {
             let follows = run.0 + run.1.len() as u64 == range.start && (run.1.len() as u64) < WRITE_BYTES_MAX;
             if !follows {
-                write_run(&*cached.backing, &mut run)?;
+                write_run(&**backing, &mut run)?;
                 run.0 = range.start;
             }
             let from = run.1.len();
@@ -122,7 +127,7 @@ impl<R: Region> Lane<R> {
             let Slot { extent, .. } = self.slots[slot as usize].expect("it is in use");
             self.medium.read_extent(&extent, range.start, &mut run.1[from..]).map_err(Error::from)?;
         }
-        Ok(write_run(&*cached.backing, &mut run)?)
+        Ok(write_run(&**backing, &mut run)?)
     }
 
     /// The batch is below, durably: its entries are void from now on, in one commit. Not if the
@@ -143,7 +148,9 @@ impl<R: Region> Lane<R> {
         let settled = std::mem::replace(&mut cached.out_of_sync, newer);
         self.clean.extend(settled.into_iter().map(|(version, slot)| (slot, version)));
         self.counters.bytes_written_back += batch.bytes;
-        if self.file(batch.file)?.touched == batch.touched {
+        let cached = self.file_mut(batch.file)?;
+        if cached.touched == batch.touched {
+            cached.changed_below = false;
             self.stamp(batch.file)?;
         }
         self.forget_if_done(batch.file)?;
@@ -153,9 +160,9 @@ impl<R: Region> Lane<R> {
     /// Notes the file's own mark of its last change, all of which is durable.
     fn stamp(&mut self, file: FileId) -> Result<(), FileError> {
         let cached = self.file_mut(file)?;
-        let stamp = cached.backing.status()?.stamp;
+        let stamp = cached.backing()?.status()?.stamp;
         if let Some(record) = &mut cached.record {
-            record.stamped = stamp != 0;
+            record.stamp = stamp;
             self.medium.store_stamp(file.0, stamp);
         }
         Ok(())
@@ -172,24 +179,26 @@ impl<R: Region> Lane<R> {
         self.file_mut(file)?.recast += 1;
         self.write_entries(file, VERSION_MAX)?;
         let cached = self.file(file)?;
+        let backing = cached.backing()?;
         for range in runs(&cached.written) {
             for at in (range.start..range.end).step_by(usize::try_from(WRITE_BYTES_MAX).expect("small")) {
                 let mut bytes = vec![0; usize::try_from((range.end - at).min(WRITE_BYTES_MAX)).expect("small")];
                 self.unsynced.overlay(&cached.written, at, &mut bytes).map_err(Error::from)?;
-                cached.backing.write(at, &bytes)?;
+                backing.write(at, &bytes)?;
             }
         }
         let mut size = cached.size;
         if let Some((at, data)) = more {
-            cached.backing.write(at, data)?;
+            backing.write(at, data)?;
             size = size.max(at + data.len() as u64);
         }
-        if cached.backing.status()?.len != size {
-            cached.backing.set_len(size)?;
+        if backing.status()?.len != size {
+            backing.set_len(size)?;
         }
-        cached.backing.sync()?;
+        backing.sync()?;
         self.counters.syncs_below += 1;
-        self.file_mut(file)?.cut_below = None;
+        let cached = self.file_mut(file)?;
+        (cached.cut_below, cached.changed_below) = (None, false);
         self.forget_contents(file)?;
         let mut written = std::mem::take(&mut self.file_mut(file)?.written);
         self.unsynced.clear(&mut written);

@@ -4,6 +4,7 @@
 
 mod kernel;
 mod malformed;
+mod records;
 mod replies;
 mod requests;
 mod sessions;

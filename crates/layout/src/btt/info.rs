@@ -104,13 +104,13 @@ impl InfoBlock {
         info.with_checksum()
     }
 
-    /// The same info block with the checksum that fits it.
+    /// This info block with the checksum that fits it.
     pub fn with_checksum(mut self) -> InfoBlock {
         self.checksum = U64::new(self.computed_checksum());
         self
     }
 
-    /// The same info block with the error flag set or cleared.
+    /// This info block with the error flag set or cleared.
     pub fn with_error(mut self, in_error: bool) -> InfoBlock {
         let others = self.flags.get() & !FLAG_ERROR;
         self.flags = U32::new(others | if in_error { FLAG_ERROR } else { 0 });

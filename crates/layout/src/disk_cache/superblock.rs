@@ -132,7 +132,7 @@ pub struct CachePlan {
 
 /// Whether a cache keeps a checksum of each block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Sums {
+pub enum Checksums {
     /// None: whatever the memory gives back is taken for what was stored.
     #[default]
     Absent,
@@ -159,12 +159,13 @@ impl CachePlan {
     /// The largest cache with blocks of `block_size` bytes that fits into a region of
     /// `region_bytes`; `None` if not even one block does.
     pub fn fitting(region_bytes: u64, block_size: u32, disk_blocks: u64, ring_slots: u32) -> Option<CachePlan> {
-        CachePlan::fitting_with(Sums::Absent, region_bytes, block_size, disk_blocks, ring_slots)
+        CachePlan::fitting_with(Checksums::Absent, region_bytes, block_size, disk_blocks, ring_slots)
     }
 
-    /// The same, with or without checksums.
+    /// The largest cache, with or without checksums, that fits into a region of `region_bytes`;
+    /// `None` if not even one block does.
     pub fn fitting_with(
-        sums: Sums,
+        sums: Checksums,
         region_bytes: u64,
         block_size: u32,
         disk_blocks: u64,
@@ -185,17 +186,17 @@ impl CachePlan {
 
     /// A cache of exactly `blocks` blocks.
     pub fn cut(blocks: u32, block_size: u32, disk_blocks: u64, ring_slots: u32) -> CachePlan {
-        CachePlan::cut_with(Sums::Absent, blocks, block_size, disk_blocks, ring_slots)
+        CachePlan::cut_with(Checksums::Absent, blocks, block_size, disk_blocks, ring_slots)
     }
 
-    /// The same, with or without checksums.
-    pub fn cut_with(sums: Sums, blocks: u32, block_size: u32, disk_blocks: u64, ring_slots: u32) -> CachePlan {
+    /// A cache of exactly `blocks` blocks, with or without checksums.
+    pub fn cut_with(sums: Checksums, blocks: u32, block_size: u32, disk_blocks: u64, ring_slots: u32) -> CachePlan {
         let entries_at = RING_AT + u64::from(ring_slots) * size_of::<RingElement>() as u64;
         let entries_at = entries_at.next_multiple_of(64);
         let entries_end = entries_at + u64::from(blocks) * size_of::<CacheEntry>() as u64;
         let sums_at = entries_end.next_multiple_of(64);
         let data_at = (sums_at + sums.bytes_of(blocks)).next_multiple_of(u64::from(block_size));
-        let sums_at = (sums == Sums::Kept).then_some(sums_at);
+        let sums_at = (sums == Checksums::Kept).then_some(sums_at);
         CachePlan {
             block_size,
             blocks,
@@ -207,11 +208,11 @@ impl CachePlan {
             data_at,
             journal_blocks: 0,
             start_sums: false,
-            entries_checked: sums == Sums::Kept,
+            entries_checked: sums == Checksums::Kept,
         }
     }
 
-    /// The same cache with checksums of the disk's first blocks, if the ring leaves room for them.
+    /// This cache with checksums of the disk's first blocks, if the ring leaves room for them.
     pub fn with_start_sums(self) -> CachePlan {
         let end = START_SUMS_AT + START_SUMS * size_of::<StartSum>() as u64;
         CachePlan { start_sums: self.ring_at >= end, ..self }
@@ -230,8 +231,8 @@ impl CachePlan {
         (lba < self.start_blocks()).then_some(START_SUMS_AT + lba * size_of::<StartSum>() as u64)
     }
 
-    /// The same cache with a journal behind the disk's blocks, for groups of up to
-    /// `journal_blocks`; 0: without.
+    /// This cache with a journal behind the disk's blocks, for groups of up to `journal_blocks`; 0:
+    /// without.
     pub fn ordered(self, journal_blocks: u32) -> CachePlan {
         CachePlan { journal_blocks, ..self }
     }
@@ -268,8 +269,8 @@ impl CachePlan {
     }
 
     /// Whether the cache keeps a checksum of each block.
-    pub fn sums(&self) -> Sums {
-        if self.sums_at.is_some() { Sums::Kept } else { Sums::Absent }
+    pub fn sums(&self) -> Checksums {
+        if self.sums_at.is_some() { Checksums::Kept } else { Checksums::Absent }
     }
 
     /// The second word of an entry that holds `block` as block `lba` of the disk.
@@ -307,7 +308,7 @@ impl CachePlan {
             Some(sums_at) => {
                 let sums = behind(sums_at, self.entries_at, entry_bytes) && sums_at.is_multiple_of(64);
                 rule(sums, "the checksums lie behind the entries", 136, sums_at)?;
-                (sums_at, Sums::Kept.bytes_of(self.blocks))
+                (sums_at, Checksums::Kept.bytes_of(self.blocks))
             }
         };
         let data = behind(self.data_at, before, bytes) && self.data_at.is_multiple_of(64);
@@ -320,12 +321,12 @@ impl CachePlan {
     }
 }
 
-impl Sums {
+impl Checksums {
     /// Bytes of the sums of `blocks` blocks.
     fn bytes_of(self, blocks: u32) -> u64 {
         match self {
-            Sums::Absent => 0,
-            Sums::Kept => u64::from(blocks) * size_of::<BlockSum>() as u64,
+            Checksums::Absent => 0,
+            Checksums::Kept => u64::from(blocks) * size_of::<BlockSum>() as u64,
         }
     }
 }
@@ -493,15 +494,15 @@ mod tests {
             assert!(Superblock::new(&plan, [1; 16], [2; 32], 5).check(plan.end()).is_err(), "{sums_at}");
         }
         for bytes in [60_000, 1 << 20, 3 << 30] {
-            let fitting = CachePlan::fitting_with(Sums::Kept, bytes, 4096, 1 << 20, 64).unwrap();
+            let fitting = CachePlan::fitting_with(Checksums::Kept, bytes, 4096, 1 << 20, 64).unwrap();
             assert!(fitting.end() <= bytes && fitting.check(bytes).is_ok());
-            assert!(CachePlan::cut_with(Sums::Kept, fitting.blocks + 1, 4096, 1 << 20, 64).end() > bytes);
+            assert!(CachePlan::cut_with(Checksums::Kept, fitting.blocks + 1, 4096, 1 << 20, 64).end() > bytes);
         }
     }
 
     #[test]
     fn checked_entries_are_a_feature_for_readers() {
-        let plan = CachePlan::cut_with(Sums::Kept, 10, 4096, 1 << 20, 64);
+        let plan = CachePlan::cut_with(Checksums::Kept, 10, 4096, 1 << 20, 64);
         let bytes = Superblock::new(&plan, [1; 16], [2; 32], 5);
         assert_eq!(&bytes.as_bytes()[84..88], &[1, 0, 0, 0]);
         assert_eq!(bytes.check(plan.end()).unwrap().plan, plan);

@@ -7,7 +7,7 @@ use crate::file_cache::superblock::LanePlan;
 use crate::on_media::{Broken, rule};
 
 /// Bytes of a file end here at the latest, as the kernel's `loff_t` wants it.
-const FILE_BYTES_MAX: u64 = i64::MAX as u64;
+pub(super) const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 
 impl Extent {
     fn check(&self, plan: &LanePlan) -> Result<(), Broken> {

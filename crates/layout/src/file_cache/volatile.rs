@@ -4,6 +4,7 @@
 //! lane, the blocks' headers, and the blocks. A header's second word is stored last when a block is
 //! filled and first when it is freed.
 
+use crate::file_cache::entry_check::FILE_BYTES_MAX;
 use crate::file_cache::record::PATH_HINT_BYTES_MAX;
 use crate::on_media::{Broken, on_media, rule};
 use zerocopy::little_endian::{U32, U64};
@@ -176,6 +177,14 @@ impl VolatileFile {
 }
 
 impl VolatileSlot {
+    /// Whether a block in use may say so.
+    pub fn check(&self) -> Result<(), Broken> {
+        let fits = u64::from(self.length.get()) <= VOLATILE_BLOCK_BYTES;
+        rule(fits, "unsynced bytes fit into their block", 12, self.length)?;
+        let end = self.offset.get().checked_add(u64::from(self.length.get()));
+        rule(end.is_some_and(|end| end <= FILE_BYTES_MAX), "unsynced bytes end within a file", 0, self.offset)
+    }
+
     /// The second word of a header.
     pub fn word(file: u32, length: u32) -> u64 {
         u64::from(length) << 32 | u64::from(file)

@@ -17,7 +17,7 @@ impl Delay {
     /// No time at all.
     pub const NONE: Delay = Delay { first_ns: 0, next_ns: 0 };
 
-    /// The same for every line.
+    /// One delay for every line.
     pub const fn each(ns: u64) -> Delay {
         Delay { first_ns: ns, next_ns: ns }
     }

@@ -41,8 +41,8 @@ pub(super) fn install() -> io::Result<()> {
     }
 }
 
-/// The same without waiting: EBUSY while another thread is at it, or this one, below a signal
-/// handler; or was at it when this process was forked.
+/// Installs the handler without waiting: EBUSY while another thread is at it, or this one, below a
+/// signal handler; or was at it when this process was forked.
 pub(super) fn try_install() -> io::Result<()> {
     // Acquire: whoever finds the handler installed finds who handled the signal before.
     match INSTALLED.compare_exchange(NOT_YET, BEING_INSTALLED, Ordering::Acquire, Ordering::Acquire) {

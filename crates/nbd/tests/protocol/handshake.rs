@@ -9,7 +9,7 @@ use tidegate_nbd_client::ram::Ram;
 const GREETING: &[u8] = b"NBDMAGICIHAVEOPT\x00\x03";
 /// The client speaks fixed newstyle.
 const FIXED: &[u8] = b"\x00\x00\x00\x01";
-/// The same, and needs no zeroes.
+/// The client speaks fixed newstyle, and needs no zeroes.
 const FIXED_NO_ZEROES: &[u8] = b"\x00\x00\x00\x03";
 const ABORT: &[u8] = b"IHAVEOPT\x00\x00\x00\x02\x00\x00\x00\x00";
 const ABORTED: &[u8] = b"\x00\x03\xe8\x89\x04\x55\x65\xa9\x00\x00\x00\x02\x00\x00\x00\x01\x00\x00\x00\x00";

@@ -50,7 +50,8 @@ pub(crate) fn play(service: &Service, sent: &[u8]) -> (Vec<u8>, Result<End, Conn
     play_in_pieces(service, sent, || usize::MAX)
 }
 
-/// The same, with each piece as long as `piece_bytes` says.
+/// The answers to `sent`, received in pieces as long as `piece_bytes` says, and how the connection
+/// ends.
 pub(crate) fn play_in_pieces(
     service: &Service,
     sent: &[u8],

@@ -63,7 +63,7 @@ fn simple_answers_of(exports: &Service, name: &str, requests: &[u8]) -> Vec<u8> 
     got[18 + 10..].to_vec()
 }
 
-/// The same of the default export, with structured replies.
+/// The answers of the default export to `requests`, after a handshake with structured replies.
 fn structured_answers_of(exports: &Service, requests: &[u8]) -> Vec<u8> {
     let handshake = b"\x00\x00\x00\x03IHAVEOPT\x00\x00\x00\x08\x00\x00\x00\x00IHAVEOPT\x00\x00\x00\x01\x00\x00\x00\x00";
     let (got, end) = play(exports, &[&handshake[..], requests, &request(0, DISC, 0, 0)].concat());

@@ -24,7 +24,8 @@ const APART_MAX: Duration = Duration::from_micros(100);
 /// Requests in a row that came as from another core before it is tried for the first time.
 const QUICK_MIN: u32 = 2;
 
-/// The same after many vain trials, so that they cost no more than 0.05 µs a request.
+/// Requests in a row from another core before the next trial, after many vain ones: trials cost no
+/// more than 0.05 µs a request.
 const QUICK_MAX: u32 = 1024;
 
 /// How much rarer a trial is than the vain one before it.

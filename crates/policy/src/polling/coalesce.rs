@@ -35,8 +35,8 @@ const KEPT: u32 = 256;
 /// Windows until the first trial, and after one that gained nothing.
 const VAIN_MIN: u32 = 16;
 
-/// The same after many vain trials. The slow half of a trial takes some 3 ms with four requests on
-/// their way, 0.03 µs for each request until the next.
+/// Windows until the next trial after many vain ones. The slow half of a trial takes some 3 ms with
+/// four requests on their way, 0.03 µs for each request until the next.
 const VAIN_MAX: u32 = 1024;
 
 /// How much longer it is after each of them.

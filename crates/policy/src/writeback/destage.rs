@@ -31,7 +31,7 @@ const WAIT_MAX: Duration = Duration::from_millis(20);
 /// How long a step is to take: a request of somebody else waits no longer for the disk.
 const STEP: Duration = Duration::from_millis(5);
 
-/// The same from the limit on: larger writes are faster.
+/// The duration of a step from the limit on: larger writes are faster.
 const STEP_PRESSED: Duration = Duration::from_millis(25);
 
 /// The part of the limit that such a step takes at most, unless that is less than any other takes:

@@ -46,7 +46,7 @@ pub struct Taken {
     pub count: u64,
     /// What the stack did meanwhile.
     pub(super) done: Done,
-    /// And its disk.
+    /// The work of the disk meanwhile.
     pub(super) spent: Spent,
 }
 

@@ -49,7 +49,7 @@ impl Kind {
     /// The transactional cache as it usually is.
     pub const TIDEGATE: Kind = Kind::Tidegate { reads: Reads::Kept };
 
-    /// The same where a restart forgets what was only read.
+    /// The transactional cache with volatile reads.
     pub const FORGETTING: Kind = Kind::Tidegate { reads: Reads::Forgotten };
 
     /// As it was published.
@@ -158,7 +158,7 @@ impl Testbed {
         (0..rounds).try_for_each(|_| act(&*self.stack))
     }
 
-    /// The same with nothing going on beside its users.
+    /// This stack without its background threads.
     pub(super) fn alone(self) -> Testbed {
         Testbed { beside: Vec::new(), ..self }
     }

@@ -13,7 +13,7 @@ use crate::volume::description::{Description, Memory};
 use crate::volume::region::sync;
 use crate::volume::xattrs::Xattr;
 use std::path::Path;
-use tidegate_disk_cache::{Contents, FormatSpec, Sums, blocks_in, format_ordered, format_with, identify};
+use tidegate_disk_cache::{Checksums, Contents, FormatSpec, blocks_in, format_ordered, format_with, identify};
 use tidegate_layout::btt::PAGE_BYTES;
 use tidegate_media::{BlockDevice, DiskAccess, MappedRegion, Region};
 use uuid::Uuid;
@@ -65,7 +65,7 @@ pub fn lay_out(
         uuid: Uuid::new_v4().into_bytes(),
         disk: disk.device.identity().0,
     };
-    let sums = if args.checksums { Sums::Kept } else { Sums::Absent };
+    let sums = if args.checksums { Checksums::Kept } else { Checksums::Absent };
     match args.ordered {
         true => lay_out_ordered(args, disk, region, (spec, sums), contents)?,
         false => lay_out_as(path, region, (&spec, sums), contents)?,
@@ -84,7 +84,7 @@ fn lay_out_ordered(
     args: &CreateOptions,
     disk: &Disk,
     region: &MappedRegion,
-    (spec, sums): (FormatSpec, Sums),
+    (spec, sums): (FormatSpec, Checksums),
     contents: Contents,
 ) -> Result<(), Failure> {
     // At least as many as with checksums.
@@ -102,7 +102,7 @@ fn lay_out_ordered(
 pub(crate) fn lay_out_as(
     path: &Path,
     region: &MappedRegion,
-    (spec, sums): (&FormatSpec, Sums),
+    (spec, sums): (&FormatSpec, Checksums),
     contents: Contents,
 ) -> Result<(), Failure> {
     format_with(sums, region, spec, contents).map_err(|error| Failure::of_format(path, error))?;

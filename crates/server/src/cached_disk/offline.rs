@@ -14,7 +14,7 @@ use crate::volume::region;
 use crate::volume::xattrs::Xattr;
 use std::path::Path;
 use std::sync::Arc;
-use tidegate_disk_cache::{DiskCache, Guard, Identity, Journaling, NoDisk, Options, Relayout, Sums};
+use tidegate_disk_cache::{Checksums, DiskCache, Guard, Identity, Journaling, NewLayout, NoDisk, Options};
 use tidegate_media::{Access, BlockDevice, DiskAccess, MappedRegion, Region};
 
 /// The region at `pmem`, which has to hold a cache of a disk.
@@ -88,7 +88,7 @@ pub fn detach(pmem: &Path, named: Named<'_>, tell: impl FnMut(&str)) -> Result<(
     cached.drain(pmem, tell)?;
     let disk = cached.disk();
     drop(cached);
-    let layout = Relayout { disk: DETACHED, disk_blocks: identity.disk_blocks, region_bytes: region.len() };
+    let layout = NewLayout { disk: DETACHED, disk_blocks: identity.disk_blocks, region_bytes: region.len() };
     lay_out(pmem, &region, &layout)?;
     region.file().into_iter().for_each(|file| Xattr::Disk.remove(file));
     erase_journal_of(&identity, &disk)?;
@@ -119,7 +119,7 @@ pub fn attach(pmem: &Path, disk: Taken<'_>, volatile: Volatile) -> Result<u64, F
     let disk_blocks = put_journal_of(&identity, &disk, force)?;
     owner::take(&disk, pmem, identity.uuid)?;
     disk::warn_of_no_name(&disk);
-    let layout = Relayout { disk: disk.device.identity().0, disk_blocks, region_bytes: region.len() };
+    let layout = NewLayout { disk: disk.device.identity().0, disk_blocks, region_bytes: region.len() };
     lay_out(pmem, &region, &layout)?;
     region.file().into_iter().for_each(|file| Xattr::Disk.write(file, &disk.path));
     Ok(disk_blocks)
@@ -129,7 +129,7 @@ pub fn attach(pmem: &Path, disk: Taken<'_>, volatile: Volatile) -> Result<u64, F
 pub fn resize(pmem: &Path, named: Named<'_>, bytes: u64, tell: impl FnMut(&str)) -> Result<Resizing, Failure> {
     let (region, identity) = cache_in(pmem, Access::ReadWrite)?;
     refuse_detached(pmem, &identity)?;
-    let layout = Relayout { disk: identity.disk, disk_blocks: identity.disk_blocks, region_bytes: bytes };
+    let layout = NewLayout { disk: identity.disk, disk_blocks: identity.disk_blocks, region_bytes: bytes };
     match resizing(pmem, &region, &layout)? {
         Resizing::Nothing => return Ok(Resizing::Nothing),
         Resizing::File => {
@@ -142,7 +142,7 @@ pub fn resize(pmem: &Path, named: Named<'_>, bytes: u64, tell: impl FnMut(&str))
     cached.drain(pmem, tell)?;
     drop(cached);
     lengthened(pmem, &region, bytes)?;
-    resized(pmem, region, bytes, |region, region_bytes| lay_out(pmem, region, &Relayout { region_bytes, ..layout }))?;
+    resized(pmem, region, bytes, |region, region_bytes| lay_out(pmem, region, &NewLayout { region_bytes, ..layout }))?;
     Ok(Resizing::Cache)
 }
 
@@ -170,7 +170,7 @@ pub fn grow(pmem: &Path, named: Named<'_>, tell: impl FnMut(&str)) -> Result<Gro
             cached.drain(pmem, tell)?;
             drop(cached);
             let region_bytes = region.len();
-            lay_out(pmem, &region, &Relayout { disk: identity.disk, disk_blocks, region_bytes })?;
+            lay_out(pmem, &region, &NewLayout { disk: identity.disk, disk_blocks, region_bytes })?;
             disk_blocks
         }
     };
@@ -193,5 +193,5 @@ pub fn scrub(pmem: &Path) -> Result<(bool, Found), Failure> {
         found.add(Found::of(&step));
         next = step.next;
     }
-    Ok((identity.sums == Sums::Kept, found))
+    Ok((identity.sums == Checksums::Kept, found))
 }

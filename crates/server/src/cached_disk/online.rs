@@ -6,7 +6,7 @@
 //! emptied of what the disk lacks, and the file of a region that becomes larger got its room, so a
 //! change takes no longer than the last few blocks, the new entries and an opening; a region that
 //! becomes smaller gives its room back in that time too. A change that is killed leaves a cache
-//! that is the old or the new one, and clean: see `relayout` of the cache. The file may then be
+//! that is the old or the new one, and clean: see `lay_out_anew` of the cache. The file may then be
 //! longer than the cache needs, which its format allows.
 
 use crate::cached_disk::cache::CachedDisk;
@@ -30,7 +30,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tidegate_background::{Left, Ticket};
-use tidegate_disk_cache::{Mode, Relayout, Scrubbed};
+use tidegate_disk_cache::{Mode, NewLayout, Scrubbed};
 use tidegate_media::{
     Access, BlockDevice, Durability, Extent, Geometry, Lba, LbaRange, MappedRegion, Misuse, Refusals, Region,
     Result as Answer, Sealed,
@@ -415,7 +415,7 @@ impl OnlineDisk {
     /// The region cannot have that size.
     pub fn foresee_resize(&self, bytes: u64) -> Result<Resizing, Failure> {
         let (disk, disk_blocks) = (self.disk.device.identity().0, self.blocks);
-        let wish = Relayout { disk, disk_blocks, region_bytes: bytes };
+        let wish = NewLayout { disk, disk_blocks, region_bytes: bytes };
         self.with_region(|region| resizing(&self.plan.pmem, region, &wish))
     }
 
@@ -514,7 +514,7 @@ impl OnlineDisk {
     }
 
     fn lay_out(&self, region: &Arc<MappedRegion>, disk: [u8; 32], region_bytes: u64) -> Result<(), Failure> {
-        let wish = Relayout { disk, disk_blocks: self.blocks, region_bytes };
+        let wish = NewLayout { disk, disk_blocks: self.blocks, region_bytes };
         lay_out(&self.plan.pmem, region, &wish)
     }
 
@@ -603,7 +603,7 @@ pub(crate) mod tests {
     use std::os::unix::fs::FileExt;
     use std::thread;
     use std::time::{Duration, Instant};
-    use tidegate_disk_cache::{Contents, DiskCache, FormatSpec, Options, Sums, format_with};
+    use tidegate_disk_cache::{Checksums, Contents, DiskCache, FormatSpec, Options, format_with};
     use tidegate_media::{Allocation, DiskAccess, LockedFile};
 
     pub(crate) const MIB: u64 = 1 << 20;
@@ -619,7 +619,7 @@ pub(crate) mod tests {
         let region = Arc::new(MappedRegion::create(&pmem, 4 * MIB, Allocation::Full).expect("a region"));
         let (ring_slots, disk) = (FormatSpec::ring_slots_in(4 * MIB), device.identity().0);
         let spec = FormatSpec { block_size: 4096, disk_blocks: 2048, ring_slots, uuid: [7; 16], disk };
-        format_with(Sums::Kept, &*region, &spec, Contents::Zeroed).expect("a cache");
+        format_with(Checksums::Kept, &*region, &spec, Contents::Zeroed).expect("a cache");
         let cache = DiskCache::open(region, device as _, Options::default()).expect("a cache");
         cache.write(Lba(7), &[7; 4096], Durability::Volatile).expect("it is taken");
         let disk = DiskPlan { path: Some(path), ..DiskPlan::default() };

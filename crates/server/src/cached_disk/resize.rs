@@ -8,24 +8,24 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tidegate_disk_cache::{Foreseen, Relayout, RelayoutError, foresee, relayout};
+use tidegate_disk_cache::{Foreseen, NewLayout, NewLayoutError, foresee, lay_out_anew};
 use tidegate_media::{Access, MappedRegion, Region};
 
 /// How long somebody who has a look at the region, as `info` does, may keep this process from it.
 const LOOKS_END_WITHIN: Duration = Duration::from_secs(10);
 
 /// Lays the cache in `region` out anew, and sees to it that the result outlives this process.
-pub fn lay_out(pmem: &Path, region: &Arc<MappedRegion>, wish: &Relayout) -> Result<(), Failure> {
-    relayout(Arc::clone(region), wish).map_err(|error| refused_relayout(pmem, error))?;
+pub fn lay_out(pmem: &Path, region: &Arc<MappedRegion>, wish: &NewLayout) -> Result<(), Failure> {
+    lay_out_anew(Arc::clone(region), wish).map_err(|error| refused_layout(pmem, error))?;
     Ok(sync(pmem, region)?)
 }
 
 /// Why the cache in the region at `pmem` is not laid out anew.
-fn refused_relayout(pmem: &Path, error: RelayoutError) -> Failure {
+fn refused_layout(pmem: &Path, error: NewLayoutError) -> Failure {
     match error {
-        RelayoutError::Open(error) => VolumeFailure::of_open_cache(pmem, error).into(),
-        RelayoutError::Format(error) => Failure::of_format(pmem, error),
-        RelayoutError::Dirty(_) => VolumeFailure::BrokenCache { path: pmem.to_owned(), why: error.to_string() }.into(),
+        NewLayoutError::Open(error) => VolumeFailure::of_open_cache(pmem, error).into(),
+        NewLayoutError::Format(error) => Failure::of_format(pmem, error),
+        NewLayoutError::Dirty(_) => VolumeFailure::BrokenCache { path: pmem.to_owned(), why: error.to_string() }.into(),
     }
 }
 
@@ -46,9 +46,9 @@ pub enum Resizing {
 ///
 /// # Errors
 /// It cannot be like that.
-pub(crate) fn resizing(pmem: &Path, region: &Arc<MappedRegion>, wish: &Relayout) -> Result<Resizing, Failure> {
+pub(crate) fn resizing(pmem: &Path, region: &Arc<MappedRegion>, wish: &NewLayout) -> Result<Resizing, Failure> {
     let has = length_of(pmem, file_of(pmem, region)?)?;
-    Ok(match foresee(region, wish).map_err(|error| refused_relayout(pmem, error))? {
+    Ok(match foresee(region, wish).map_err(|error| refused_layout(pmem, error))? {
         Foreseen::AsItIs if has == wish.region_bytes => Resizing::Nothing,
         Foreseen::AsItIs => Resizing::File,
         Foreseen::Anew => Resizing::Cache,

@@ -7,7 +7,7 @@ use crate::cached_disk::resize::lay_out;
 use crate::failure::{DiskFailure, Doing, Failure, VolumeFailure};
 use std::path::Path;
 use std::sync::Arc;
-use tidegate_disk_cache::{Identity, Relayout};
+use tidegate_disk_cache::{Identity, NewLayout};
 use tidegate_media::{MappedRegion, Region};
 
 /// What is done with a disk that was changed without its region.
@@ -59,7 +59,7 @@ pub fn check(
 
 /// Empties the cache `identity` in `region`, which is clean.
 pub(crate) fn empty_cache(pmem: &Path, region: &Arc<MappedRegion>, identity: &Identity) -> Result<(), Failure> {
-    let wish = Relayout { disk: identity.disk, disk_blocks: identity.disk_blocks, region_bytes: region.len() };
+    let wish = NewLayout { disk: identity.disk, disk_blocks: identity.disk_blocks, region_bytes: region.len() };
     lay_out(pmem, region, &wish)
 }
 

@@ -7,7 +7,7 @@ use serde::{Serialize, Serializer};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use tidegate_btt::Summary;
-use tidegate_disk_cache::{Identity, Sums};
+use tidegate_disk_cache::{Checksums, Identity};
 use tidegate_host::columns::line;
 use tidegate_host::units::Human;
 use tidegate_layout::kept::pool_version;
@@ -167,7 +167,7 @@ impl Description {
             blocks: identity.disk_blocks,
             arenas: None,
             cached_blocks: Some(identity.blocks),
-            checksums: Some(identity.sums == Sums::Kept),
+            checksums: Some(identity.sums == Checksums::Kept),
             ordered: Some(identity.journal_blocks > 0),
             disk_has_name: (identity.disk != DETACHED).then(|| DiskIdentity(identity.disk).is_known()),
             atomic_bytes: (stack != Stack::Detached).then_some(atomic_bytes),

@@ -21,7 +21,7 @@ impl<D: BlockDevice> TimedDisk<D> {
 }
 
 impl<D: BlockDevice, T: Timeline> TimedDisk<D, T> {
-    /// The same, charged to `timeline`.
+    /// `device` with the times of `disk`, charged to `timeline`.
     pub fn with_timeline(device: D, disk: Disk, processor: CoreCosts, timeline: T) -> TimedDisk<D, T> {
         TimedDisk { device, disk, processor, timeline, queue: Mutex::default() }
     }

@@ -50,7 +50,7 @@ impl<R: Region> TimedRegion<R> {
         TimedRegion::new(region, profile.processor.clone(), profile.memory.clone(), VirtualTime)
     }
 
-    /// The same with the times of its DRAM.
+    /// `region` with the times of the DRAM of `profile`, on virtual cores.
     pub fn dram(region: R, profile: &Profile) -> TimedRegion<R> {
         TimedRegion::new(region, profile.processor.clone(), profile.dram.clone(), VirtualTime)
     }

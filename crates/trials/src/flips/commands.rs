@@ -38,7 +38,7 @@ pub fn verdict(command: &mut Command) -> Verdict {
     judged(command, &output, &[])
 }
 
-/// The same command, ended if it takes too long. `timeout` hands on its exit code, or tells of a
+/// The `command`, ended if it takes too long. `timeout` hands on its exit code, or tells of a
 /// signal by one above 128. In the foreground it hands on a signal once, not to itself and the
 /// whole group.
 fn timed(command: &Command) -> Command {

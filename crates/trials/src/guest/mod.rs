@@ -275,7 +275,7 @@ pub fn dax_image(image: &Path, bytes: u64) {
     make_image(image, bytes, DATA_START);
 }
 
-/// The same of a disk, from its beginning on.
+/// Makes the sparse file `image`, of `bytes`, a disk with an empty ext4 from its beginning on.
 ///
 /// # Panics
 /// If it cannot be made.

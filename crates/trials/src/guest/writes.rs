@@ -22,7 +22,8 @@ impl Writes {
         Writes::seeded(u64::from(base) * WRITERS + writer + 1, writer, blocks, base)
     }
 
-    /// The same in the order of another `seed`, which is not 0.
+    /// The writes of client number `writer` to a volume of `blocks` blocks above generation `base`,
+    /// in the order of another `seed`, which is not 0.
     pub fn seeded(seed: u64, writer: u64, blocks: u64, base: u32) -> Writes {
         Writes { state: seed, writer, blocks, base, done: 0 }
     }

@@ -103,7 +103,7 @@ impl<'s> Cluster<'s> {
         self.by_user(&Command::new(self.programs.join(name)))
     }
 
-    /// The same command as the user, who may not find this one's programs.
+    /// The `command` as PostgreSQL's user, who may not find this one's programs.
     fn by_user(&self, command: &Command) -> Command {
         let mut by = Command::new("setpriv");
         by.args([&format!("--reuid={USER}"), &format!("--regid={USER}"), "--clear-groups"]);

@@ -18,7 +18,7 @@ enum Step {
     Begin,
     Stage,
     Commit,
-    /// The same, of a file whose owner has changed.
+    /// A commit for a file whose owner has changed.
     CommitOwned,
     Gone,
     Disclaim,

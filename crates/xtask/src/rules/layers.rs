@@ -21,7 +21,7 @@ const HEADER: [&str; 4] = ["crate", "layer", "is", "may use"];
 pub(crate) struct Row {
     /// The crate.
     pub(crate) name: String,
-    /// 0 to 4, or `None` for crates that only test.
+    /// 0 to 5, or `None` for crates that only test.
     pub(crate) level: Option<u8>,
     /// Whether the crate is still to come.
     pub(crate) later: bool,

@@ -67,33 +67,34 @@ impl Platform {
         })
     }
 
-    /// The same, but a core streams to its Optane no faster than the paper's own bar of raw PMem
-    /// lets it: one number is fitted, to one bar, and every other bar follows.
+    /// The paper's machine, whose cores stream to its Optane no faster than the paper's own bar of
+    /// raw PMem lets them: one number is fitted, to one bar, and every other bar follows.
     pub fn fitted() -> anyhow::Result<Platform> {
         Ok(Platform { name: "fitted", ..Platform::told()? }.streaming())
     }
 
-    /// The same, fitted to Caiti's own bar too: what is left of its 4.41 µs after its work is the
-    /// software's, on the way in and out.
+    /// The [fitted](Platform::fitted) machine, fitted to Caiti's own bar too: what is left of its
+    /// 4.41 µs after its work is the software's, on the way in and out.
     pub fn fitted_to_caiti() -> anyhow::Result<Platform> {
         let told = Platform::told()?;
         Ok(Platform { name: "fitted twice", path_ns: whole(CAITI_NS) - CAITI_HERE_NS, ..told }.streaming())
     }
 
-    /// The same, fitted to the bar of BTT too. Linux's driver has the memory flushed four times for
-    /// a block, by system-wide flush hints (`nvdimm_flush` in `nsio_rw_bytes`: data, two halves of
-    /// the log entry, map); ours fences twice.
+    /// The machine [fitted to Caiti](Platform::fitted_to_caiti), fitted to the bar of BTT too.
+    /// Linux's driver has the memory flushed four times for a block, by system-wide flush hints
+    /// (`nvdimm_flush` in `nsio_rw_bytes`: data, two halves of the log entry, map); ours fences
+    /// twice.
     pub fn fitted_to_btt() -> anyhow::Result<Platform> {
         let btt_extra_ns = whole(CAITI_NS * (BTT_OVER_CAITI - PMEM_OVER_CAITI)) - BTT_OVER_PMEM_HERE_NS;
         Ok(Platform { name: "fitted three times", btt_extra_ns, ..Platform::fitted_to_caiti()? })
     }
 
-    /// The same with one core, which everybody shares.
+    /// The machine [fitted to BTT](Platform::fitted_to_btt) with one core, which everybody shares.
     pub fn fitted_on_one_core() -> anyhow::Result<Platform> {
         Ok(Platform { name: "one core", ..Platform::fitted_to_btt()? }.with_cores(1))
     }
 
-    /// The same with so many cores.
+    /// This machine with so many cores.
     #[must_use]
     pub fn with_cores(&self, cores: u32) -> Platform {
         let mut platform = self.clone();
@@ -111,13 +112,13 @@ impl Platform {
         self
     }
 
-    /// The same under the eyes of `watch`.
+    /// This machine under the eyes of `watch`.
     #[must_use]
     pub fn watched(self, watch: Arc<Watch>) -> Platform {
         Platform { watch: Some(watch), ..self }
     }
 
-    /// The same with no time before a write reaches the device.
+    /// This machine with no time before a write reaches the device.
     #[must_use]
     pub fn without_path(self) -> Platform {
         Platform { path_ns: 0, ..self }

@@ -3,13 +3,13 @@
 use crate::checker::Failure;
 use crate::file_cache::machine::{FILES, JointCut, Machine, SimBelow, SimFile, SmallPool, Watched, backing};
 use crate::file_cache::model::{Allowed, FileModel};
-use crate::file_cache::planted::FilesBug;
+use crate::file_cache::mutants::FilesBug;
 use crate::file_cache::script::FileStep;
 use crate::parallel::on_two_threads;
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::{Arc, Mutex};
-use tidegate_file_cache::{FileCache, FileId, Persistence, Synced, recover};
+use tidegate_file_cache::{Displaced, FilePool, Outcome, Persistence, PoolFile, Synced};
 use tidegate_sim::{Image, Region, Rng, hash_of};
 
 /// What a campaign has done.
@@ -24,9 +24,9 @@ pub struct FilesTally {
     /// Distinct states of memory and files that those cuts may leave: each was recovered and
     /// judged.
     pub states: u64,
-    /// The same of cuts in recoveries.
+    /// Distinct states that cuts in recoveries may leave, each recovered and checked.
     pub recovery_states: u64,
-    /// The same of cuts in what was written after a recovery.
+    /// Distinct states that cuts in writes after a recovery may leave, each recovered and checked.
     pub second_states: u64,
     /// Deaths of the process, each followed by power cuts in the recovery after it.
     pub kills: u64,
@@ -108,8 +108,8 @@ struct Expected {
 /// A process at work on a machine, and the model beside it.
 struct Process {
     machine: Arc<Machine>,
-    cache: FileCache<Watched>,
-    ids: Vec<FileId>,
+    pool: FilePool<Watched>,
+    ids: Vec<PoolFile>,
     models: Vec<FileModel>,
     /// What the next write writes.
     byte: u8,
@@ -117,18 +117,19 @@ struct Process {
 
 impl Process {
     fn start(machine: &Arc<Machine>, models: Vec<FileModel>, byte: u8) -> Result<Process, Failure> {
-        let cache = FileCache::open(machine.memory(), 0, machine.dram()).map_err(Failure::new)?;
-        let open = |number| cache.open_file(backing(machine, number), b"a path").map_err(Failure::new);
+        let pool = machine.open().map_err(Failure::new)?;
+        let open = |number| pool.open_file(&backing(machine, number), b"a path").map_err(Failure::new);
         let ids = (0..FILES).map(open).collect::<Result<_, _>>()?;
-        Ok(Process { machine: machine.clone(), cache, ids, models, byte })
+        Ok(Process { machine: machine.clone(), pool, ids, models, byte })
     }
 
     /// Does one step, and says what may be found if it is interrupted.
-    fn step(&mut self, pool: &SmallPool, step: FileStep) -> Result<Expected, Failure> {
+    fn step(&mut self, small: &SmallPool, step: FileStep) -> Result<Expected, Failure> {
         let former = self.models.clone();
-        let below = self.cache.counters().below;
-        let mixed = self.act(pool, step)?;
-        let mixed = mixed || self.cache.counters().below != below && step != FileStep::Reopen;
+        let below = self.pool.counters().below;
+        let mixed = self.act(small, step)?;
+        let mixed =
+            mixed || self.pool.counters().below != below && !matches!(step, FileStep::Reopen | FileStep::Restart);
         self.compare()?;
         let both = || former.iter().zip(&self.models);
         let cut = both().map(|(old, new)| {
@@ -142,35 +143,47 @@ impl Process {
     }
 
     /// True if no promise of wholeness holds while it is done.
-    fn act(&mut self, pool: &SmallPool, step: FileStep) -> Result<bool, Failure> {
+    fn act(&mut self, small: &SmallPool, step: FileStep) -> Result<bool, Failure> {
         match step {
             FileStep::Write { file, at, len } => self.write(file, at, len, Persistence::Asynchronous)?,
             FileStep::WriteSync { file, at, len } => self.write(file, at, len, Persistence::Synchronous)?,
             FileStep::Append { file, len } => {
                 let data = self.data(len);
-                let at = self.cache.append(self.ids[file], &data, Persistence::Asynchronous).map_err(Failure::new)?;
+                let at = self.pool.append(self.ids[file], &data, Persistence::Asynchronous).map_err(Failure::new)?;
                 if at != self.models[file].now.len() as u64 {
                     return Err(Failure::new(format_args!("appended at {at}")));
                 }
                 self.models[file].write(at, &data);
             }
             FileStep::Sync(file) => {
-                let synced = self.cache.sync(self.ids[file]).map_err(Failure::new)?;
+                let synced = self.pool.sync(self.ids[file]).map_err(Failure::new)?;
                 self.models[file].sync();
                 self.models[file].known &= synced == Synced::Atomically;
             }
             FileStep::Truncate { file, size } => {
-                self.cache.truncate(self.ids[file], size).map_err(Failure::new)?;
+                self.pool.truncate(self.ids[file], size).map_err(Failure::new)?;
                 self.models[file].truncate(size);
             }
-            FileStep::WriteBack => drop(self.cache.write_back_step(u64::MAX).map_err(Failure::new)?),
+            FileStep::WriteBack => {
+                for lane in 0..self.pool.lanes() {
+                    self.pool.write_back_step(lane, u64::MAX).map_err(Failure::new)?;
+                }
+            }
+            FileStep::Close(file) => {
+                self.pool.close(self.ids[file]).map_err(Failure::new)?;
+                let reopened = self.pool.open_file(&backing(&self.machine, file), b"a path");
+                self.ids[file] = reopened.map_err(Failure::new)?;
+                // The pool may have forgotten it.
+                self.models[file].known = false;
+            }
+            FileStep::Restart => *self = Process::start(&self.machine, self.models.clone(), self.byte)?,
             FileStep::Drain(file) => {
-                self.cache.drain(self.ids[file]).map_err(Failure::new)?;
+                self.pool.drain(self.ids[file]).map_err(Failure::new)?;
                 self.models[file].drain();
                 return Ok(true);
             }
             FileStep::Reopen => {
-                self.reopen(pool)?;
+                self.reopen(small)?;
                 return Ok(true);
             }
         }
@@ -179,14 +192,14 @@ impl Process {
 
     fn write(&mut self, file: usize, at: u64, len: usize, persistence: Persistence) -> Result<(), Failure> {
         let data = self.data(len);
-        let below = self.cache.counters().below;
-        self.cache.write(self.ids[file], at, &data, persistence).map_err(Failure::new)?;
+        let below = self.pool.counters().below;
+        self.pool.write(self.ids[file], at, &data, persistence).map_err(Failure::new)?;
         let model = &mut self.models[file];
         match persistence {
             Persistence::Asynchronous => model.write(at, &data),
             Persistence::Synchronous => model.write_sync(at, &data),
         }
-        if self.cache.counters().below != below {
+        if self.pool.counters().below != below {
             model.drain();
         }
         Ok(())
@@ -197,10 +210,9 @@ impl Process {
         vec![self.byte; len]
     }
 
-    fn reopen(&mut self, pool: &SmallPool) -> Result<(), Failure> {
-        let region = self.machine.memory();
-        recover(&region, 0, Some(&*self.machine.dram()), &SimBelow(self.machine.clone())).map_err(Failure::new)?;
-        self.machine.renew_dram(pool.dram(&self.machine.region));
+    fn reopen(&mut self, small: &SmallPool) -> Result<(), Failure> {
+        recover_on(&self.machine)?;
+        self.machine.renew_dram(small.dram(&self.machine.region));
         // A file that was never synced and has nothing to complete may lose its cuts still.
         self.models.iter_mut().filter(|model| model.known || model.now != model.base).for_each(FileModel::drain);
         *self = Process::start(&self.machine, self.models.clone(), self.byte)?;
@@ -210,14 +222,14 @@ impl Process {
     /// The program sees what the model sees.
     fn compare(&self) -> Result<(), Failure> {
         for (number, (id, model)) in self.ids.iter().zip(&self.models).enumerate() {
-            let mut out = vec![0xcc; model.now.len() + 7];
-            let bytes = self.cache.read(*id, 0, &mut out).map_err(Failure::new)?;
-            if out[..bytes] != model.now || self.cache.size(*id) != Ok(model.now.len() as u64) {
-                let found = Bytes(&out[..bytes]);
-                return Err(Failure::new(format_args!("file {number} reads {found}, not {}", Bytes(&model.now))));
+            let found = contents(&self.pool, *id)?;
+            let bytes = found.len();
+            if found != model.now {
+                let (found, now) = (Bytes(&found), Bytes(&model.now));
+                return Err(Failure::new(format_args!("file {number} reads {found}, not {now}")));
             }
             let (half, mut part) = (bytes / 2, vec![0; bytes - bytes / 2]);
-            self.cache.read(*id, half as u64, &mut part).map_err(Failure::new)?;
+            self.pool.read(*id, half as u64, &mut part).map_err(Failure::new)?;
             if part != model.now[half..] {
                 return Err(Failure::new(format_args!("file {number} reads otherwise from its middle on")));
             }
@@ -233,8 +245,13 @@ impl Process {
 }
 
 impl Campaign<'_> {
-    fn machine(&self, region: Region, files: Vec<SimFile>, dram: Option<Vec<u8>>) -> Arc<Machine> {
+    fn machine(&self, region: Region, files: Vec<SimFile>, dram: Option<Vec<Vec<u8>>>) -> Arc<Machine> {
         Machine::new(self.pool, region, files, dram, self.bug)
+    }
+
+    /// The machine after a power cut.
+    fn restarted(&self, region: &Image, files: &[SimFile]) -> Arc<Machine> {
+        self.machine(Region::with_line_order(region.clone(), self.pool.order), files.to_vec(), None)
     }
 
     fn run(&mut self, before: &[FileStep], script: &[FileStep]) -> Result<(), Failure> {
@@ -296,19 +313,52 @@ impl Campaign<'_> {
             Origin::Recovery => self.tally.recovery_states += 1,
             Origin::Second => self.tally.second_states += 1,
         }
-        let after = Region::with_line_order(region.clone(), self.pool.order);
-        let machine = self.machine(after, files.to_vec(), None);
+        let machine = self.restarted(region, files);
         machine.record();
-        recover_on(&machine, false)?;
+        recover_on(&machine)?;
         let mut cuts = machine.take();
         cuts.pop();
         let found = compare(&machine, allowed)?;
+        if origin == Origin::Script {
+            self.without_a_file(&self.restarted(region, files), &found)
+                .map_err(|failure| failure.within("with a file missing"))?;
+        }
         if origin == Origin::Script {
             for cut in &cuts {
                 self.judge_cut(cut, allowed, Origin::Recovery)?;
             }
         }
-        if origin != Origin::Second { self.write_on(&machine, &found, region.hash()) } else { Ok(()) }
+        match origin {
+            Origin::Second => Ok(()),
+            _ if region.hash().is_multiple_of(2) => self.write_on(&machine, &found, region.hash()),
+            // The next process goes on with what it finds in the pool.
+            _ => self.write_on(&self.restarted(region, files), &found, region.hash()),
+        }
+    }
+
+    /// A recovery that does not find one of the files leaves that one's data in the pool, and a
+    /// later one finds it there.
+    fn without_a_file(&self, machine: &Arc<Machine>, found: &[Vec<u8>]) -> Result<(), Failure> {
+        for missing in [Some(0), Some(1), None] {
+            let pool = machine.open().map_err(Failure::new)?;
+            let below = SimBelow { machine: machine.clone(), missing };
+            for recovered in pool.recover(&below).map_err(Failure::new)? {
+                let number = usize::try_from(recovered.identity.inode).expect("small");
+                let retained = recovered.outcome == Outcome::Retained(Displaced::Missing);
+                if retained != (Some(number) == missing) {
+                    return Err(Failure::new(format_args!("file {number} is {:?}", recovered.outcome)));
+                }
+            }
+            let there = pool
+                .files()
+                .into_iter()
+                .filter(|(_, identity)| Some(identity.inode) != missing.map(|file| file as u64));
+            for (file, _) in there {
+                pool.drain(file).map_err(Failure::new)?;
+            }
+        }
+        let after = machine.contents();
+        if after == found { Ok(()) } else { Err(Failure::new(format_args!("the files hold {after:?}, not {found:?}"))) }
     }
 
     /// The next process writes, and the power fails once more.
@@ -352,7 +402,7 @@ impl Campaign<'_> {
         self.tally.kills += 1;
         let machine = self.machine(Region::after_kill(&cut.region), cut.files.clone(), Some(cut.dram.clone()));
         machine.record();
-        recover_on(&machine, true).map_err(|failure| failure.within("after a kill"))?;
+        recover_on(&machine).map_err(|failure| failure.within("after a kill"))?;
         let cuts = machine.take();
         compare(&machine, &expected.after_kill).map_err(|failure| failure.within("after a kill"))?;
         let mixed: Vec<Allowed> = expected
@@ -380,10 +430,39 @@ impl Campaign<'_> {
     }
 }
 
-fn recover_on(machine: &Arc<Machine>, killed: bool) -> Result<(), Failure> {
-    let dram = machine.dram();
-    let leftover: Option<&dyn tidegate_media::Region> = if killed { Some(&*dram) } else { None };
-    recover(&machine.memory(), 0, leftover, &SimBelow(machine.clone())).map(drop).map_err(Failure::new)
+/// Finds every file, reads it through the pool, and brings it below: it has to be the same there.
+fn recover_on(machine: &Arc<Machine>) -> Result<(), Failure> {
+    let pool = machine.open().map_err(Failure::new)?;
+    let below = SimBelow { machine: machine.clone(), missing: None };
+    for recovered in pool.recover(&below).map_err(Failure::new)? {
+        if recovered.outcome != Outcome::Attached {
+            return Err(Failure::new(format_args!("{recovered:?}")));
+        }
+    }
+    for (file, identity) in pool.files() {
+        let read = contents(&pool, file)?;
+        pool.drain(file).map_err(Failure::new)?;
+        let number = usize::try_from(identity.inode).expect("small");
+        let below = &machine.contents()[number];
+        if read != *below {
+            let (read, below) = (Bytes(&read), Bytes(below));
+            return Err(Failure::new(format_args!("file {number} was read as {read}, and below is {below}")));
+        }
+    }
+    let left = pool.files();
+    if left.is_empty() { Ok(()) } else { Err(Failure::new(format_args!("{left:?} are left in the pool"))) }
+}
+
+/// All of a file, as programs read it.
+fn contents(pool: &FilePool<Watched>, file: PoolFile) -> Result<Vec<u8>, Failure> {
+    let size = pool.size(file).map_err(Failure::new)?;
+    let mut out = vec![0xcc; usize::try_from(size).expect("small") + 7];
+    let bytes = pool.read(file, 0, &mut out).map_err(Failure::new)?;
+    if bytes as u64 != size {
+        return Err(Failure::new(format_args!("{bytes} bytes are read of a file of {size}")));
+    }
+    out.truncate(bytes);
+    Ok(out)
 }
 
 fn compare(machine: &Arc<Machine>, allowed: &[Allowed]) -> Result<Vec<Vec<u8>>, Failure> {

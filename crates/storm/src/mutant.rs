@@ -1,7 +1,7 @@
 //! Sites and what may be broken at them: each flush, fence and store of an engine is known by its
 //! place in the source.
 
-use crate::footing::Base;
+use crate::stack_base::Base;
 use std::fmt;
 use std::panic::Location;
 use tidegate_crashcheck::btt::Bug;
@@ -39,7 +39,7 @@ impl From<FlawKind> for SiteKind {
 
 /// A place in an engine's source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Site {
+pub struct CodeSite {
     /// What stands there.
     pub kind: SiteKind,
     /// The file, from the workspace's root.
@@ -48,9 +48,9 @@ pub struct Site {
     pub line: u32,
 }
 
-impl Site {
-    pub(crate) fn at(kind: SiteKind, place: &'static Location<'static>) -> Site {
-        Site { kind, file: place.file(), line: place.line() }
+impl CodeSite {
+    pub(crate) fn at(kind: SiteKind, place: &'static Location<'static>) -> CodeSite {
+        CodeSite { kind, file: place.file(), line: place.line() }
     }
 
     /// The line of code, as far as the source is there.
@@ -68,7 +68,7 @@ impl Site {
     }
 }
 
-impl fmt::Display for Site {
+impl fmt::Display for CodeSite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} at {}:{}", self.kind, self.file, self.line)
     }
@@ -76,14 +76,14 @@ impl fmt::Display for Site {
 
 /// A mistake planted in a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Sabotage {
+pub enum Mutant {
     /// None.
     #[default]
     None,
     /// The flush or fence at this site does nothing.
-    Ignored(Site),
+    Ignored(CodeSite),
     /// The store at this site comes after the next flush or store of its thread.
-    Late(Site),
+    Late(CodeSite),
     /// The volume's memory betrays the engine.
     Planted(Bug),
     /// Something between client and cache gets lost.
@@ -94,19 +94,19 @@ pub enum Sabotage {
     Survey,
 }
 
-impl Sabotage {
+impl Mutant {
     /// What a script that is to show it stands on, if not all are as good.
     pub(crate) fn base(&self) -> Option<Base> {
         match self {
-            Sabotage::Ignored(site) | Sabotage::Late(site) if site.file.contains("btt/") => Some(Base::Table),
-            Sabotage::Flawed(flaw) if flaw.file.contains("btt/") => Some(Base::Table),
-            Sabotage::Planted(_) => Some(Base::Table),
-            Sabotage::Flawed(flaw) if is_of_order(flaw.file) => Some(Base::OrderedDisk),
-            Sabotage::Mislaid(Mislaid::GroupFlush(_)) => Some(Base::OrderedDisk),
-            Sabotage::Ignored(site) | Sabotage::Late(site) if is_of_disk_cache(site.file) => Some(Base::DiskCache),
-            Sabotage::Flawed(flaw) if is_of_disk_cache(flaw.file) => Some(Base::DiskCache),
-            Sabotage::Mislaid(Mislaid::DiskFlushes) => Some(Base::Disk),
-            Sabotage::Mislaid(Mislaid::Together) => Some(Base::DiskCache),
+            Mutant::Ignored(site) | Mutant::Late(site) if site.file.contains("btt/") => Some(Base::Table),
+            Mutant::Flawed(flaw) if flaw.file.contains("btt/") => Some(Base::Table),
+            Mutant::Planted(_) => Some(Base::Table),
+            Mutant::Flawed(flaw) if is_of_order(flaw.file) => Some(Base::OrderedDisk),
+            Mutant::Mislaid(Mislaid::GroupFlush(_)) => Some(Base::OrderedDisk),
+            Mutant::Ignored(site) | Mutant::Late(site) if is_of_disk_cache(site.file) => Some(Base::DiskCache),
+            Mutant::Flawed(flaw) if is_of_disk_cache(flaw.file) => Some(Base::DiskCache),
+            Mutant::Mislaid(Mislaid::DiskFlushes) => Some(Base::Disk),
+            Mutant::Mislaid(Mislaid::Together) => Some(Base::DiskCache),
             _ => None,
         }
     }
@@ -139,18 +139,18 @@ pub enum Mislaid {
     GroupFlush(GroupPart),
 }
 
-impl fmt::Display for Sabotage {
+impl fmt::Display for Mutant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Sabotage::None | Sabotage::Survey => write!(f, "nothing broken"),
-            Sabotage::Ignored(site) => write!(f, "left out: {site}: {}", site.text()),
-            Sabotage::Late(site) => write!(f, "late: {site}: {}", site.text()),
-            Sabotage::Planted(bug) => write!(f, "planted: {bug:?}"),
-            Sabotage::Flawed(Flaw { kind, file, line }) => {
-                let site = Site { kind: SiteKind::from(*kind), file, line: *line };
+            Mutant::None | Mutant::Survey => write!(f, "nothing broken"),
+            Mutant::Ignored(site) => write!(f, "left out: {site}: {}", site.text()),
+            Mutant::Late(site) => write!(f, "late: {site}: {}", site.text()),
+            Mutant::Planted(bug) => write!(f, "planted: {bug:?}"),
+            Mutant::Flawed(Flaw { kind, file, line }) => {
+                let site = CodeSite { kind: SiteKind::from(*kind), file, line: *line };
                 write!(f, "left out: {site}: {}", site.text())
             }
-            Sabotage::Mislaid(what) => write!(f, "mislaid: {what:?}"),
+            Mutant::Mislaid(what) => write!(f, "mislaid: {what:?}"),
         }
     }
 }

@@ -23,6 +23,8 @@ pub enum FilesBug {
     /// Entries whose bytes are below do not become void, so that recovery applies versions older
     /// than what the file has.
     NothingVoid,
+    /// The ring is emptied before the entries that its elements changed are durable.
+    RedoFlushMissing,
     /// A file below says that it is synced, and is not.
     BackingSyncMissing,
 }
@@ -34,11 +36,13 @@ pub(crate) struct Faults {
     data: bool,
     elements: bool,
     cursors: bool,
+    /// Whether anything was streamed since the machine started.
+    begun: bool,
 }
 
 impl Faults {
     pub(crate) fn new(bug: Option<FilesBug>, plan: LanePlan) -> Faults {
-        Faults { bug, plan, data: false, elements: false, cursors: false }
+        Faults { bug, plan, data: false, elements: false, cursors: false, begun: false }
     }
 
     fn has(&self, bug: FilesBug) -> bool {
@@ -55,6 +59,7 @@ impl Faults {
 
     /// Bytes are streamed; what arrives in their place.
     pub(crate) fn streamed<'a>(&mut self, at: u64, bytes: &'a [u8]) -> Cow<'a, [u8]> {
+        self.begun = true;
         self.data |= at >= self.plan.chunks_at();
         if !self.is_in_ring(at) {
             return Cow::Borrowed(bytes);
@@ -88,6 +93,7 @@ impl Faults {
         match self.bug {
             Some(FilesBug::CursorsFlushMissing) => at == self.plan.cursors_at && self.cursors,
             Some(FilesBug::SettleFlushMissing) => one_entry && self.elements,
+            Some(FilesBug::RedoFlushMissing) => one_entry && !self.begun,
             Some(FilesBug::LengthFlushMissing) => one_entry && !self.elements,
             _ => false,
         }

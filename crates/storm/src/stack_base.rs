@@ -12,7 +12,7 @@ pub enum Base {
     Disk,
     /// A transactional cache in persistent memory, before such a disk.
     DiskCache,
-    /// The same, and the disk keeps the order of commits.
+    /// A transactional cache in persistent memory, before a disk that keeps the order of commits.
     OrderedDisk,
 }
 

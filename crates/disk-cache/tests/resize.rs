@@ -6,8 +6,8 @@
 use std::iter;
 use std::sync::Arc;
 use tidegate_disk_cache::{
-    Contents, DiskCache, Foreseen, FormatSpec, Identity, Options, Relayout, RelayoutError, Sums, check, foresee,
-    format_with, identify, relayout,
+    Checksums, Contents, DiskCache, Foreseen, FormatSpec, Identity, NewLayout, NewLayoutError, Options, check, foresee,
+    format_with, identify, lay_out_anew,
 };
 use tidegate_layout::disk_cache::{CURSORS_AT, CachePlan, SUPERBLOCK_COPIES_AT, Superblock};
 use tidegate_media::{BlockDevice, Durability, InTurn, Lba, LineOrder};
@@ -22,7 +22,7 @@ const DISK_BLOCKS: u64 = 12;
 const RING_SLOTS: u32 = 8;
 const OLD: [u8; 32] = [2; 32];
 
-fn plan(sums: Sums, blocks: u32) -> CachePlan {
+fn plan(sums: Checksums, blocks: u32) -> CachePlan {
     CachePlan::cut_with(sums, blocks, 512, DISK_BLOCKS, RING_SLOTS)
 }
 
@@ -44,7 +44,7 @@ fn open(region: &Arc<Region>, disk: &Arc<Disk>) -> DiskCache<Arc<Region>> {
 
 /// A cache of `blocks` blocks in a region with room for `room`: clean blocks, one free, and
 /// elements that nobody has retired.
-fn used(sums: Sums, blocks: u32, room: u32, disk: &Arc<Disk>) -> Image {
+fn used(sums: Checksums, blocks: u32, room: u32, disk: &Arc<Disk>) -> Image {
     let small = Region::new(plan(sums, blocks).end());
     let spec =
         FormatSpec { block_size: 512, disk_blocks: DISK_BLOCKS, ring_slots: RING_SLOTS, uuid: [1; 16], disk: OLD };
@@ -84,13 +84,13 @@ fn judge(image: &Image, order: LineOrder, disk: &Arc<Disk>) -> Identity {
 
 /// Every image of every cut of a change from `from` blocks to `to`, and to `disk_blocks` of the
 /// disk; how many there were, and how many of them are the old cache.
-fn every_cut(sums: Sums, (from, to): (u32, u32), disk_blocks: u64, order: LineOrder) -> (u64, u64) {
+fn every_cut(sums: Checksums, (from, to): (u32, u32), disk_blocks: u64, order: LineOrder) -> (u64, u64) {
     let disk = disk();
     let start = used(sums, from, from.max(to), &disk);
     let (old, new) = (plan(sums, from), plan(sums, to));
-    let wish = Relayout { disk: [3; 32], disk_blocks, region_bytes: new.end() };
+    let wish = NewLayout { disk: [3; 32], disk_blocks, region_bytes: new.end() };
     let cuts = power_cuts(&start, |region| {
-        let identity = relayout(Arc::clone(region), &wish).unwrap();
+        let identity = lay_out_anew(Arc::clone(region), &wish).unwrap();
         assert_eq!((identity.blocks, identity.disk, identity.sums), (to, wish.disk, sums));
     });
     // Blocks and sums that become entries, or were: nothing names them.
@@ -111,7 +111,7 @@ fn every_cut(sums: Sums, (from, to): (u32, u32), disk_blocks: u64, order: LineOr
 
 #[test]
 fn every_cut_of_a_change_leaves_the_old_cache_or_the_new_one() {
-    for sums in [Sums::Absent, Sums::Kept] {
+    for sums in [Checksums::Absent, Checksums::Kept] {
         for (sizes, disk_blocks) in
             [((4, 4), DISK_BLOCKS), ((4, 4), GROWN_BLOCKS), ((4, 14), DISK_BLOCKS), ((14, 4), DISK_BLOCKS)]
         {
@@ -125,13 +125,13 @@ fn every_cut_of_a_change_leaves_the_old_cache_or_the_new_one() {
 #[test]
 fn what_is_dirty_is_not_given_up() {
     let disk = disk();
-    let image = used(Sums::Absent, 6, 6, &disk);
+    let image = used(Checksums::Absent, 6, 6, &disk);
     let region = Arc::new(Region::from_image(image));
     let cache = open(&region, &disk);
     cache.write(Lba(1), &[9; BLOCK], Durability::Volatile).unwrap();
     drop(cache);
-    let wish = Relayout { disk: [3; 32], disk_blocks: DISK_BLOCKS, region_bytes: region.visible().len() };
-    assert_eq!(relayout(Arc::clone(&region), &wish), Err(RelayoutError::Dirty(1)));
+    let wish = NewLayout { disk: [3; 32], disk_blocks: DISK_BLOCKS, region_bytes: region.visible().len() };
+    assert_eq!(lay_out_anew(Arc::clone(&region), &wish), Err(NewLayoutError::Dirty(1)));
     let mut out = [0; BLOCK];
     open(&region, &disk).read(Lba(1), &mut out).unwrap();
     assert_eq!((out, identify(&*region).unwrap().unwrap().disk), ([9; BLOCK], OLD));
@@ -140,25 +140,25 @@ fn what_is_dirty_is_not_given_up() {
 #[test]
 fn lines_that_cannot_be_read_do_not_stop_it_and_what_is_too_small_does() {
     let disk = disk();
-    let image = used(Sums::Absent, 14, 14, &disk);
+    let image = used(Checksums::Absent, 14, 14, &disk);
     let region = Arc::new(Region::from_image(image));
-    region.poison(plan(Sums::Absent, 14).entry_at(8), 1, PoisonedStore::Lost);
+    region.poison(plan(Checksums::Absent, 14).entry_at(8), 1, PoisonedStore::Lost);
     let bytes = region.visible().len();
-    let wish = |region_bytes| Relayout { disk: OLD, disk_blocks: DISK_BLOCKS, region_bytes };
-    assert!(matches!(relayout(Arc::clone(&region), &wish(14_000)), Err(RelayoutError::Format(_))));
-    assert_eq!(relayout(Arc::clone(&region), &wish(bytes)).unwrap().sequence, 2);
+    let wish = |region_bytes| NewLayout { disk: OLD, disk_blocks: DISK_BLOCKS, region_bytes };
+    assert!(matches!(lay_out_anew(Arc::clone(&region), &wish(14_000)), Err(NewLayoutError::Format(_))));
+    assert_eq!(lay_out_anew(Arc::clone(&region), &wish(bytes)).unwrap().sequence, 2);
     assert_eq!(open(&region, &disk).fill().free, 10);
 }
 
 #[test]
 fn a_cache_whose_entries_carry_no_check_is_left_as_it_is_where_nothing_else_changes() {
-    let plan = CachePlan { entries_checked: false, ..plan(Sums::Kept, 6) };
-    let mut image = used(Sums::Kept, 6, 6, &disk());
+    let plan = CachePlan { entries_checked: false, ..plan(Checksums::Kept, 6) };
+    let mut image = used(Checksums::Kept, 6, 6, &disk());
     for at in SUPERBLOCK_COPIES_AT {
         image.write(at, Superblock::new(&plan, [1; 16], OLD, 9).as_bytes());
     }
     let region = Region::from_image(image);
     let foreseen =
-        |region_bytes| foresee(&region, &Relayout { disk: OLD, disk_blocks: DISK_BLOCKS, region_bytes }).unwrap();
+        |region_bytes| foresee(&region, &NewLayout { disk: OLD, disk_blocks: DISK_BLOCKS, region_bytes }).unwrap();
     assert_eq!([plan.end(), 2 * plan.end()].map(foreseen), [Foreseen::AsItIs, Foreseen::Anew]);
 }

@@ -1,10 +1,10 @@
-//! Hunts: a mistake is planted, and seeds are run until one shows it. A mistake that no seed shows
-//! is one that storms are blind to, or none at all.
+//! Mutation tests: each planted mistake runs with one seed after another until a seed shows it. A
+//! mistake that no seed shows is one that storms are blind to, or none at all.
 
 use crate::campaign::Campaign;
-use crate::footing::Base;
-use crate::sabotage::{Mislaid, Sabotage, Site, SiteKind};
+use crate::mutant::{CodeSite, Mislaid, Mutant, SiteKind};
 use crate::script::{Bent, Failure, Script};
+use crate::stack_base::Base;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -287,14 +287,14 @@ const EXCUSED: [(&str, &str, &str); 51] = [
     ),
 ];
 
-/// Seeds that showed mistakes when they were last hunted for. After a change of an engine they are
+/// Seeds that showed mistakes in the last mutation tests. After a change of an engine they are
 /// seeds like others.
 const TELLING_SEEDS: [u64; 49] = [
     0, 1, 2, 3, 4, 5, 7, 8, 9, 10, 12, 14, 16, 17, 23, 40, 45, 58, 60, 61, 82, 87, 98, 108, 109, 114, 135, 182, 201,
     204, 248, 253, 270, 302, 303, 362, 602, 646, 653, 668, 726, 876, 886, 1097, 1167, 1942, 3045, 3635, 4572,
 ];
 
-/// In which order a hunt tries seeds.
+/// In which order a mutation test tries seeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// One after the other: the number of them that a mistake takes means something.
@@ -311,11 +311,11 @@ impl Order {
     }
 }
 
-/// Why the mistake `sabotage` harms nothing, if that is known.
-pub fn excuse(sabotage: &Sabotage) -> Option<&'static str> {
-    let site = match sabotage {
-        Sabotage::Ignored(site) | Sabotage::Late(site) => *site,
-        Sabotage::Flawed(Flaw { kind, file, line }) => Site { kind: SiteKind::from(*kind), file, line: *line },
+/// Why the mistake `mutant` harms nothing, if that is known.
+pub fn excuse(mutant: &Mutant) -> Option<&'static str> {
+    let site = match mutant {
+        Mutant::Ignored(site) | Mutant::Late(site) => *site,
+        Mutant::Flawed(Flaw { kind, file, line }) => CodeSite { kind: SiteKind::from(*kind), file, line: *line },
         _ => return None,
     };
     let what = format!("{:?}: {}", site.kind, site.lines().join(" after "));
@@ -325,9 +325,9 @@ pub fn excuse(sabotage: &Sabotage) -> Option<&'static str> {
 
 /// What became of a planted mistake.
 #[derive(Clone, Debug)]
-pub struct Hunted {
+pub struct MutantOutcome {
     /// The mistake.
-    pub sabotage: Sabotage,
+    pub mutant: Mutant,
     /// How it showed, if it did.
     pub killed: Option<Killed>,
     /// A script on the way that fails without the mistake too: it shows something else.
@@ -347,19 +347,19 @@ pub struct Killed {
 
 /// Every mistake that is planted of itself and has no excuse: each flush and fence left out, each
 /// store late, and those that are known.
-pub fn mistakes() -> Vec<Sabotage> {
+pub fn mistakes() -> Vec<Mutant> {
     every_mistake().into_iter().filter(|mistake| excuse(mistake).is_none()).collect()
 }
 
 /// Those that are excused too.
-pub fn every_mistake() -> Vec<Sabotage> {
-    let small = Script { acts: 200, sabotage: Sabotage::Survey, ..Script::of(0) };
+pub fn every_mistake() -> Vec<Mutant> {
+    let small = Script { acts: 200, mutant: Mutant::Survey, ..Script::of(0) };
     let quiet = Campaign { first: small, base: None, seeds: 600, time: Duration::MAX, progress: None };
     let sites = quiet.run().marks;
-    let in_engine = |site: &Site| ENGINES.iter().any(|folder| site.file.starts_with(folder));
+    let in_engine = |site: &CodeSite| ENGINES.iter().any(|folder| site.file.starts_with(folder));
     let at_sites = sites.sites().filter(|(site, _)| in_engine(site)).filter_map(|(site, _)| match site.kind {
-        SiteKind::Fence | SiteKind::Flush => Some(Sabotage::Ignored(site)),
-        SiteKind::Store => Some(Sabotage::Late(site)),
+        SiteKind::Fence | SiteKind::Flush => Some(Mutant::Ignored(site)),
+        SiteKind::Store => Some(Mutant::Late(site)),
         SiteKind::Lock => flaw(FlawKind::Lock, site),
         SiteKind::Recheck => flaw(FlawKind::Recheck, site),
         SiteKind::Change => flaw(FlawKind::Change, site),
@@ -367,51 +367,51 @@ pub fn every_mistake() -> Vec<Sabotage> {
     });
     let mislaid = [Mislaid::Flushes, Mislaid::Force, Mislaid::Slots, Mislaid::Together, Mislaid::DiskFlushes];
     let of_groups = GROUP_PARTS.map(Mislaid::GroupFlush);
-    let mislaid = mislaid.into_iter().chain(of_groups).map(Sabotage::Mislaid);
-    at_sites.chain(BUGS.map(Sabotage::Planted)).chain(mislaid).collect()
+    let mislaid = mislaid.into_iter().chain(of_groups).map(Mutant::Mislaid);
+    at_sites.chain(BUGS.map(Mutant::Planted)).chain(mislaid).collect()
 }
 
 /// A flaw at `site`.
-fn flaw(kind: FlawKind, site: Site) -> Option<Sabotage> {
-    Some(Sabotage::Flawed(Flaw { kind, file: site.file, line: site.line }))
+fn flaw(kind: FlawKind, site: CodeSite) -> Option<Mutant> {
+    Some(Mutant::Flawed(Flaw { kind, file: site.file, line: site.line }))
 }
 
 /// Runs up to `seeds_max` seeds with each mistake, several at once. A seed that fails without it
 /// shows nothing of it.
-pub fn hunt(mistakes: &[Sabotage], order: Order, seeds_max: u64) -> Vec<Hunted> {
+pub fn test_mutants(mistakes: &[Mutant], order: Order, seeds_max: u64) -> Vec<MutantOutcome> {
     let next = AtomicUsize::new(0);
     let done = Mutex::new(Vec::new());
     let work = || {
-        while let Some(sabotage) = mistakes.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let hunted = hunted(*sabotage, order.seeds(seeds_max));
-            done.lock().expect("no holder panics").push(hunted);
+        while let Some(mutant) = mistakes.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let outcome = test_mutant(*mutant, order.seeds(seeds_max));
+            done.lock().expect("no holder panics").push(outcome);
         }
     };
     let workers = thread::available_parallelism().map_or(1, usize::from);
     thread::scope(|scope| (0..workers).for_each(|_| drop(scope.spawn(work))));
-    let mut hunted = done.into_inner().expect("no holder panicked");
-    let place = |one: &Hunted| mistakes.iter().position(|mistake| *mistake == one.sabotage);
-    hunted.sort_by_key(place);
-    hunted
+    let mut outcomes = done.into_inner().expect("no holder panicked");
+    let place = |one: &MutantOutcome| mistakes.iter().position(|mistake| *mistake == one.mutant);
+    outcomes.sort_by_key(place);
+    outcomes
 }
 
-fn hunted(sabotage: Sabotage, seeds: impl Iterator<Item = u64>) -> Hunted {
+fn test_mutant(mutant: Mutant, seeds: impl Iterator<Item = u64>) -> MutantOutcome {
     let mut sound = None;
     let killed = (1..).zip(seeds).find_map(|(tried, seed)| {
-        let base = sabotage.base().unwrap_or(Base::of_write_cache(seed));
+        let base = mutant.base().unwrap_or(Base::of_write_cache(seed));
         // Some mistakes show only in a crowd.
         let usual = Script::of(seed);
         let clients = if seed % 4 == 3 || usual.bent() == Bent::Transactions { 8 } else { 4 };
-        let script = Script { acts: 200, clients, base, sabotage, ..usual };
+        let script = Script { acts: 200, clients, base, mutant, ..usual };
         let failure = script.run().failure?;
-        let anyway = Script { sabotage: Sabotage::None, ..script }.run().failure;
+        let anyway = Script { mutant: Mutant::None, ..script }.run().failure;
         if anyway.is_some() {
             sound = anyway;
             return None;
         }
         Some(Killed { tried, seed, failure })
     });
-    Hunted { sabotage, killed, sound }
+    MutantOutcome { mutant, killed, sound }
 }
 
 #[cfg(test)]

@@ -1,13 +1,13 @@
-//! Troubles: what goes wrong with the memory, the disk or the clock during a life or a recovery.
+//! Faults: what goes wrong with the memory, the disk or the clock during a life or a recovery.
 //! The seed chooses which, where and when.
 //!
 //! What is asked of the engines then: nobody reads what was never written; an error is told to the
-//! next flush and to every later write; what was acknowledged as durable is there once the trouble
+//! next flush and to every later write; what was acknowledged as durable is there once the fault
 //! is over; nobody waits for ever.
 
-use crate::footing::Base;
 use crate::marks::{self, Mark};
 use crate::script::{Bent, Setting};
+use crate::stack_base::Base;
 use std::cell::RefCell;
 use std::ops::Range;
 use tidegate_layout::disk_cache::CURSORS_AT;
@@ -16,7 +16,7 @@ use tidegate_sim::{Disk, DiskFault, PoisonedStore, Region, Rng};
 
 /// What goes wrong.
 #[derive(Clone, Debug)]
-pub(crate) enum Trouble {
+pub(crate) enum Fault {
     /// Lines of the memory cannot be read, and fare so when stored to.
     Poison(Range<u64>, PoisonedStore),
     /// The memory's file ends here.
@@ -31,9 +31,9 @@ pub(crate) enum Trouble {
     Lies,
 }
 
-impl Trouble {
+impl Fault {
     /// Any that may befall `setting`.
-    pub(crate) fn any(rng: &mut Rng, setting: &Setting) -> Trouble {
+    pub(crate) fn any(rng: &mut Rng, setting: &Setting) -> Fault {
         match setting.base {
             Base::Table => of_memory(rng, &parts_of_table(setting)),
             Base::Disk => of_disk(rng, setting.blocks),
@@ -44,9 +44,9 @@ impl Trouble {
     }
 
     /// What a script with this `bent` meets in every life, if that may befall `setting`.
-    pub(crate) fn of_bent(bent: Bent, rng: &mut Rng, setting: &Setting) -> Option<Trouble> {
+    pub(crate) fn of_bent(bent: Bent, rng: &mut Rng, setting: &Setting) -> Option<Fault> {
         match (bent, setting.base) {
-            (Bent::FlushesFail, Base::Disk | Base::DiskCache | Base::OrderedDisk) => Some(Trouble::Flush),
+            (Bent::FlushesFail, Base::Disk | Base::DiskCache | Base::OrderedDisk) => Some(Fault::Flush),
             (Bent::StoresAreLost, Base::Table) => Some(loses(&parts_of_table(setting)[0], rng)),
             (Bent::StoresAreLost, Base::DiskCache | Base::OrderedDisk) => Some(loses(&parts_of_cache(setting)[1], rng)),
             _ => None,
@@ -56,25 +56,25 @@ impl Trouble {
     /// Makes it so.
     pub(crate) fn befall(&self, region: &Region, disk: &Disk) {
         match self {
-            Trouble::Poison(bytes, stores) => region.poison(bytes.start, bytes.end - bytes.start, *stores),
-            Trouble::CutShort(end) => region.cut_short(*end),
-            Trouble::Reads(blocks) => disk.fail(DiskFault::ReadFails(blocks.clone())),
-            Trouble::Writes(blocks) => disk.fail(DiskFault::WriteFails(blocks.clone())),
-            Trouble::Flush => disk.fail(DiskFault::NextFlushFails),
-            Trouble::Lies => disk.fail(DiskFault::FlushesLie),
+            Fault::Poison(bytes, stores) => region.poison(bytes.start, bytes.end - bytes.start, *stores),
+            Fault::CutShort(end) => region.cut_short(*end),
+            Fault::Reads(blocks) => disk.fail(DiskFault::ReadFails(blocks.clone())),
+            Fault::Writes(blocks) => disk.fail(DiskFault::WriteFails(blocks.clone())),
+            Fault::Flush => disk.fail(DiskFault::NextFlushFails),
+            Fault::Lies => disk.fail(DiskFault::FlushesLie),
         }
     }
 
     /// What is reached when a request meets it.
     pub(crate) fn mark(&self) -> Mark {
         match self {
-            Trouble::Poison(_, PoisonedStore::Kept) => marks::MET_POISON,
-            Trouble::Poison(_, PoisonedStore::Heals) => marks::MET_HEALING,
-            Trouble::Poison(_, PoisonedStore::Lost) => marks::MET_LOSS,
-            Trouble::CutShort(_) => marks::MET_END,
-            Trouble::Reads(_) => marks::MET_BAD_READ,
-            Trouble::Writes(_) => marks::MET_BAD_WRITE,
-            Trouble::Flush | Trouble::Lies => marks::MET_DEAD_DISK,
+            Fault::Poison(_, PoisonedStore::Kept) => marks::MET_POISON,
+            Fault::Poison(_, PoisonedStore::Heals) => marks::MET_HEALING,
+            Fault::Poison(_, PoisonedStore::Lost) => marks::MET_LOSS,
+            Fault::CutShort(_) => marks::MET_END,
+            Fault::Reads(_) => marks::MET_BAD_READ,
+            Fault::Writes(_) => marks::MET_BAD_WRITE,
+            Fault::Flush | Fault::Lies => marks::MET_DEAD_DISK,
         }
     }
 }
@@ -92,7 +92,7 @@ fn parts_of_table(setting: &Setting) -> [Range<u64>; 4] {
     ]
 }
 
-/// The same of a disk cache's memory.
+/// The parts of a disk cache's memory: those of which few lines matter first.
 fn parts_of_cache(setting: &Setting) -> [Range<u64>; 4] {
     let plan = &setting.plan;
     [
@@ -103,11 +103,11 @@ fn parts_of_cache(setting: &Setting) -> [Range<u64>; 4] {
     ]
 }
 
-fn of_memory(rng: &mut Rng, parts: &[Range<u64>; 4]) -> Trouble {
+fn of_memory(rng: &mut Rng, parts: &[Range<u64>; 4]) -> Fault {
     let part = &parts[[0, 0, 1, 1, 2, 3][rng.index(6)]];
     let from = line_of(part, rng);
     let stores = match rng.below(4) {
-        0 => return Trouble::CutShort(from),
+        0 => return Fault::CutShort(from),
         1 => PoisonedStore::Kept,
         2 => PoisonedStore::Heals,
         _ => PoisonedStore::Lost,
@@ -122,36 +122,36 @@ fn line_of(part: &Range<u64>, rng: &mut Rng) -> u64 {
 }
 
 /// Stores to a line or two of `part` are lost.
-fn loses(part: &Range<u64>, rng: &mut Rng) -> Trouble {
+fn loses(part: &Range<u64>, rng: &mut Rng) -> Fault {
     let from = line_of(part, rng);
     lines_from(from, PoisonedStore::Lost, rng)
 }
 
 /// Poison in one or two lines.
-fn lines_from(from: u64, stores: PoisonedStore, rng: &mut Rng) -> Trouble {
-    Trouble::Poison(from..from + LINE_BYTES * (1 + rng.below(2)), stores)
+fn lines_from(from: u64, stores: PoisonedStore, rng: &mut Rng) -> Fault {
+    Fault::Poison(from..from + LINE_BYTES * (1 + rng.below(2)), stores)
 }
 
-fn of_disk(rng: &mut Rng, blocks: u64) -> Trouble {
+fn of_disk(rng: &mut Rng, blocks: u64) -> Fault {
     let first = rng.below(blocks);
     let range = first..first + 1 + rng.below(blocks - first);
     match rng.below(4) {
-        0 => Trouble::Reads(range),
-        1 => Trouble::Writes(range),
-        2 => Trouble::Lies,
-        _ => Trouble::Flush,
+        0 => Fault::Reads(range),
+        1 => Fault::Writes(range),
+        2 => Fault::Lies,
+        _ => Fault::Flush,
     }
 }
 
 /// Anything but lies: one that lies keeps no order. Half of it concerns the journal alone.
-fn of_ordered_disk(rng: &mut Rng, setting: &Setting) -> Trouble {
+fn of_ordered_disk(rng: &mut Rng, setting: &Setting) -> Fault {
     let (blocks, all) = (setting.blocks, setting.disk_blocks());
     let first = if rng.one_in(2) { rng.below(blocks) } else { blocks + rng.below(all - blocks) };
     let range = first..first + 1 + rng.below((all - first).min(blocks));
     match rng.below(3) {
-        0 => Trouble::Reads(range),
-        1 => Trouble::Writes(range),
-        _ => Trouble::Flush,
+        0 => Fault::Reads(range),
+        1 => Fault::Writes(range),
+        _ => Fault::Flush,
     }
 }
 

@@ -1,0 +1,14 @@
+//! A file system in memory that answers every request at once, behind the transport that the file
+//! service ships.
+//!
+//! It is the floor beside which the file service is measured, and what the tests of mounting and of
+//! the server's death run on. With a folder it keeps its files there, where they survive its
+//! process but no more: [`Files::kept_in`].
+
+#![forbid(unsafe_code)]
+
+mod contents;
+mod files;
+mod tree;
+
+pub use files::Files;

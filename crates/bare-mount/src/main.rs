@@ -1,0 +1,114 @@
+//! Mounts files in memory: `bare-mount MOUNTPOINT [--threads N] [--kept FOLDER] [--keep-alive]
+//! [--no-resend]`.
+//!
+//! With `--keep-alive` a second process serves, which may be killed; its files are in FOLDER.
+//! `--no-resend` does as on a kernel before Linux 6.9.
+
+#![forbid(unsafe_code)]
+
+use anyhow::{Context as _, Result, bail};
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::process::Command;
+use tidegate_bare_mount::Files;
+use tidegate_file_service::{Handover, MountAt, MountEnd, MountedDevice, Serving, keep_alive, mount, serve};
+use tidegate_fuse::Features;
+
+/// What the program wants of the kernel: what the file service wants, as far as it goes.
+const WANTED: Features = Features::ASYNC_READ
+    .with(Features::ATOMIC_O_TRUNC)
+    .with(Features::READDIRPLUS)
+    .with(Features::READDIRPLUS_AUTO)
+    .with(Features::ASYNC_DIO)
+    .with(Features::PARALLEL_DIROPS)
+    .with(Features::CACHE_SYMLINKS)
+    .with(Features::EXPLICIT_INVAL_DATA)
+    .with(Features::HANDLE_KILLPRIV_V2);
+
+/// The command line.
+#[derive(Debug)]
+struct Arguments {
+    mountpoint: PathBuf,
+    threads: NonZeroUsize,
+    kept: Option<PathBuf>,
+    keeps_alive: bool,
+    wanted: Features,
+    /// Whether this process is the server of a mount that another one keeps alive.
+    is_server: bool,
+}
+
+fn main() -> Result<()> {
+    let arguments = parse(env::args_os().skip(1))?;
+    if arguments.is_server {
+        return serve_handover(&arguments);
+    }
+    let source = OsString::from("bare-mount");
+    let mountpoint = arguments.mountpoint.canonicalize()?;
+    let mounted = mount(&MountAt { mountpoint, source, covers_files: false }, arguments.wanted)?;
+    if arguments.keeps_alive { keep(&mounted) } else { serve_here(&arguments, &mounted) }
+}
+
+fn parse(mut words: impl Iterator<Item = OsString>) -> Result<Arguments> {
+    let mountpoint = words.next().context("name a MOUNTPOINT")?.into();
+    let mut arguments = Arguments {
+        mountpoint,
+        threads: NonZeroUsize::MIN,
+        kept: None,
+        keeps_alive: false,
+        wanted: WANTED.with(Features::RESEND),
+        is_server: false,
+    };
+    while let Some(word) = words.next() {
+        match word.to_str() {
+            Some("--threads") => {
+                let number = words.next().and_then(|number| number.to_str()?.parse().ok());
+                arguments.threads = number.context("--threads takes a number")?;
+            }
+            Some("--kept") => arguments.kept = Some(words.next().context("--kept takes a FOLDER")?.into()),
+            Some("--keep-alive") => arguments.keeps_alive = true,
+            Some("--no-resend") => arguments.wanted = WANTED,
+            Some("--server") => arguments.is_server = true,
+            _ => bail!("{word:?} is no option"),
+        }
+    }
+    Ok(arguments)
+}
+
+fn keep(mounted: &MountedDevice) -> Result<()> {
+    let words: Vec<_> = env::args_os().skip(1).collect();
+    let server = || {
+        let mut command = Command::new("/proc/self/exe");
+        command.args(&words).arg("--server");
+        command
+    };
+    match keep_alive(mounted, server)? {
+        MountEnd::Server(status) if !status.success() => bail!("the server ended: {status}"),
+        MountEnd::Server(_) | MountEnd::Unmounted => Ok(()),
+    }
+}
+
+fn serve_here(arguments: &Arguments, mounted: &MountedDevice) -> Result<()> {
+    let MountedDevice { device, session } = mounted;
+    let serving = Serving { device, session: *session, replies: None, threads: arguments.threads };
+    Ok(serve(&serving, &files(arguments)?)?)
+}
+
+fn serve_handover(arguments: &Arguments) -> Result<()> {
+    let Handover { device, session, replies } = Handover::receive()?;
+    let files = files(arguments)?;
+    if let Some(folder) = &arguments.kept {
+        fs::write(folder.join("server.pid"), std::process::id().to_string())?;
+    }
+    let serving = Serving { device: &device, session, replies: Some(&replies), threads: arguments.threads };
+    Ok(serve(&serving, &files)?)
+}
+
+fn files(arguments: &Arguments) -> Result<Files> {
+    Ok(match &arguments.kept {
+        Some(folder) => Files::kept_in(folder)?,
+        None => Files::in_memory(),
+    })
+}

@@ -1,0 +1,123 @@
+//! Files below that are not as the cache left them: they are not written over, and the pool retains
+//! the cache's bytes.
+
+use crate::file_cache::machine::{Machine, SimBelow, SimFile, SmallPool, Watched, backing};
+use std::sync::Arc;
+use tidegate_file_cache::{
+    Below, Displaced, Disposition, FileError, FileIdentity, FilePool, Outcome, Persistence, PoolFile, Recovered,
+    Refused,
+};
+use tidegate_sim::Region;
+
+const OLD: &[u8] = b"what the file had before";
+
+/// A machine whose pool has synced bytes of file 0, and whose process ended. The file has the mark
+/// of its last change, as some of it was written back.
+fn machine() -> Arc<Machine> {
+    let small = SmallPool::of(4);
+    let region = Region::with_line_order(small.image.clone(), small.order);
+    let machine = Machine::new(&small, region, vec![SimFile::new(OLD), SimFile::new(&[])], None, None);
+    let pool = machine.open().unwrap();
+    let file = pool.open_file(&backing(&machine, 0), b"a path").unwrap();
+    pool.write(file, 0, b"WRITTEN BACK", Persistence::Synchronous).unwrap();
+    pool.write_back_step(0, u64::MAX).unwrap();
+    pool.write(file, 5, b"SYNCED", Persistence::Synchronous).unwrap();
+    machine
+}
+
+/// Answers recovery in one way.
+struct Decided {
+    machine: Arc<Machine>,
+    found: Result<bool, Refused>,
+    disposition: fn(&Arc<Machine>) -> Disposition,
+}
+
+impl Below for Decided {
+    fn find(
+        &self,
+        identity: FileIdentity,
+        hint: &[u8],
+    ) -> Result<Option<Arc<dyn tidegate_file_cache::BackingFile>>, Refused> {
+        let missing = (!self.found?).then_some(0);
+        SimBelow { machine: self.machine.clone(), missing }.find(identity, hint)
+    }
+
+    fn displaced(&self, _: FileIdentity, _: &[u8], _: Displaced) -> Result<Disposition, Refused> {
+        Ok((self.disposition)(&self.machine))
+    }
+}
+
+fn recover(
+    machine: &Arc<Machine>,
+    found: Result<bool, Refused>,
+    disposition: fn(&Arc<Machine>) -> Disposition,
+) -> (FilePool<Watched>, Outcome) {
+    let pool = machine.open().unwrap();
+    let below = Decided { machine: machine.clone(), found, disposition };
+    let recovered = pool.recover(&below).unwrap();
+    let [Recovered { outcome, ref path_hint, bytes: 6, .. }] = recovered[..] else { panic!("{recovered:?}") };
+    assert_eq!(path_hint, b"a path");
+    (pool, outcome)
+}
+
+fn read(pool: &FilePool<Watched>, file: PoolFile) -> Vec<u8> {
+    let mut bytes = vec![0; 100];
+    let length = pool.read(file, 0, &mut bytes).unwrap();
+    bytes[..length].to_vec()
+}
+
+#[test]
+fn a_changed_file_is_not_written_over_and_its_data_can_be_salvaged() {
+    let machine = machine();
+    machine.change(0, 0, b"by others");
+    let changed = machine.contents()[0].clone();
+    let (pool, outcome) = recover(&machine, Ok(true), |_| Disposition::Retain);
+    assert_eq!(outcome, Outcome::Retained(Displaced::Changed));
+    assert_eq!(pool.open_file(&backing(&machine, 0), b"a path"), Err(FileError::Changed));
+    let (pool, outcome) = recover(&machine, Ok(true), |machine| Disposition::Salvage(backing(machine, 1)));
+    assert_eq!((outcome, pool.files()), (Outcome::Salvaged(Displaced::Changed), Vec::new()));
+    assert_eq!(machine.contents()[0], changed);
+    assert_eq!(machine.contents()[1][5..11], *b"SYNCED");
+    let file = pool.open_file(&backing(&machine, 0), b"a path").unwrap();
+    assert_eq!(read(&pool, file), changed);
+}
+
+#[test]
+fn a_missing_file_keeps_its_data_in_the_pool_until_it_is_there_again() {
+    let machine = machine();
+    for _ in 0..2 {
+        let (_, outcome) = recover(&machine, Ok(false), |_| Disposition::Retain);
+        assert_eq!(outcome, Outcome::Retained(Displaced::Missing));
+    }
+    let (_, outcome) = recover(&machine, Err(Refused { errno: 5 }), |_| Disposition::Discard);
+    assert_eq!(outcome, Outcome::Retained(Displaced::Refused(Refused { errno: 5 })));
+    let (pool, outcome) = recover(&machine, Ok(true), |_| Disposition::Discard);
+    assert_eq!(outcome, Outcome::Attached);
+    pool.write_back_step(0, u64::MAX).unwrap();
+    assert_eq!(pool.files(), Vec::new());
+    assert_eq!(machine.contents()[0], *b"WRITTSYNCEDKe had before");
+}
+
+#[test]
+fn discarded_bytes_are_gone_and_the_file_is_as_it_was() {
+    let machine = machine();
+    let before = machine.contents();
+    let (pool, outcome) = recover(&machine, Ok(false), |_| Disposition::Discard);
+    assert_eq!((outcome, pool.files()), (Outcome::Discarded(Displaced::Missing), Vec::new()));
+    assert_eq!(machine.contents(), before);
+    assert_eq!(machine.open().unwrap().files(), Vec::new());
+}
+
+/// As after the last link to it was removed.
+#[test]
+fn an_open_file_that_is_discarded_is_read_from_below() {
+    let machine = machine();
+    let before = machine.contents();
+    let pool = machine.open().unwrap();
+    let file = pool.open_file(&backing(&machine, 0), b"a path").unwrap();
+    pool.write(file, 0, b"unsynced", Persistence::Asynchronous).unwrap();
+    pool.discard(file).unwrap();
+    assert_eq!(read(&pool, file), before[0]);
+    pool.close(file).unwrap();
+    assert_eq!((pool.files(), machine.contents()), (Vec::new(), before));
+}

@@ -1,0 +1,121 @@
+//! A detached file gets its file below.
+
+use crate::below::{BackingFile, FileIdentity};
+use crate::cache::FileCache;
+use crate::error::FileError;
+use crate::lanes::file::{Attachment, File, FileId};
+use crate::lanes::lane::Lane;
+use crate::tiers::dram::{bytes_in, end_of};
+use std::sync::Arc;
+use tidegate_media::Region;
+
+/// A file that an earlier process left, and for which no file below was found yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Detached {
+    /// Its number.
+    pub file: FileId,
+    /// Which file it was.
+    pub identity: FileIdentity,
+    /// Where it was when it was cached.
+    pub path_hint: Vec<u8>,
+    /// Bytes that only the cache has.
+    pub bytes: u64,
+}
+
+impl<R: Region> FileCache<R> {
+    /// Every file that an earlier process left, and for which no file below was found yet.
+    pub fn detached(&self) -> Vec<Detached> {
+        let lane = self.lane();
+        let detached = |(number, file): (u32, &Option<File>)| {
+            let file = file.as_ref().filter(|file| file.is_detached())?;
+            let bytes = lane.bytes_of(file);
+            Some(Detached { file: FileId(number), identity: file.identity, path_hint: file.hint.clone(), bytes })
+        };
+        (0..).zip(&lane.files).filter_map(detached).collect()
+    }
+
+    /// Gives a detached file its file below, which is the same file and was not changed by others.
+    /// What only the cache has is written back from now on. After an error the file is detached
+    /// still.
+    pub fn attach(&self, file: FileId, backing: Arc<dyn BackingFile>) -> Result<(), FileError> {
+        let mut lane = self.lane();
+        lane.attach(file, backing)?;
+        lane.forget_if_done(file)
+    }
+
+    /// Writes all that the cache has of a detached file to `into`, durably, and forgets the file:
+    /// for one that is missing, or was changed by others. What the cache does not have is zeroes
+    /// there. After an error the file is detached still.
+    pub fn salvage(&self, file: FileId, into: Arc<dyn BackingFile>) -> Result<(), FileError> {
+        let mut lane = self.lane();
+        let Attachment::Detached { cut_to } = lane.file(file)?.below else { return Err(FileError::Attached) };
+        lane.bind(file, into, cut_to)
+            .and_then(|()| lane.drain(file, None))
+            .or_else(|error| lane.detach(file, cut_to, error))?;
+        lane.forget_if_done(file)
+    }
+
+    /// Forgets all that the cache has of a file and the file below has not: for one that was
+    /// removed, or is not wanted any more. One that is open is read from below from now on.
+    pub fn discard(&self, file: FileId) -> Result<(), FileError> {
+        let mut lane = self.lane();
+        lane.forget_contents(file)?;
+        let discarded = lane.file_mut(file)?;
+        let (mut written, detached) = (std::mem::take(&mut discarded.written), discarded.is_detached());
+        discarded.recast += 1;
+        discarded.passed = true;
+        lane.unsynced.clear(&mut written);
+        if detached { lane.remove_file(file) } else { lane.forget_if_done(file) }
+    }
+}
+
+impl<R: Region> Lane<R> {
+    /// Nothing happens to a file that is attached already.
+    pub(crate) fn attach(&mut self, file: FileId, backing: Arc<dyn BackingFile>) -> Result<(), FileError> {
+        let cached = self.file(file)?;
+        let Attachment::Detached { cut_to } = cached.below else { return Ok(()) };
+        if backing.identity() != cached.identity {
+            return Err(FileError::Replaced);
+        }
+        let stamp = cached.record.map_or(0, |record| record.stamp);
+        if stamp != 0 && stamp != backing.status()?.stamp {
+            return Err(FileError::Changed);
+        }
+        self.bind(file, backing, cut_to).or_else(|error| self.detach(file, cut_to, error))
+    }
+
+    /// The file below could not be used after all. A cut that was committed meanwhile counts.
+    fn detach(&mut self, file: FileId, cut_to: u64, error: FileError) -> Result<(), FileError> {
+        let cached = self.file_mut(file)?;
+        let cut_to = cached.record.map_or(cut_to, |record| record.size.min(cut_to));
+        cached.below = Attachment::Detached { cut_to };
+        Err(error)
+    }
+
+    /// Uses `backing` for a detached file, and does what a process had begun when it ended: cuts of
+    /// the file.
+    fn bind(&mut self, file: FileId, backing: Arc<dyn BackingFile>, cut_to: u64) -> Result<(), FileError> {
+        let len = backing.status()?.len;
+        let cached = self.file_mut(file)?;
+        cached.below = Attachment::Attached(backing.clone());
+        cached.changed_below = cached.record.is_some_and(|record| record.stamp == 0);
+        let durable = cached.record.map_or(len, |record| record.size);
+        let (size, reached) = (cached.size, durable.max(end_of(&cached.written)));
+        if cached.record.is_some() && len > cut_to {
+            self.touch(file)?;
+            self.file_mut(file)?.cut_below = Some(cut_to);
+            backing.set_len(cut_to)?;
+        }
+        if size != reached {
+            self.file_mut(file)?.size = reached;
+            self.truncate(file, size)?;
+        }
+        Ok(())
+    }
+
+    /// Bytes that only the cache has of a file.
+    fn bytes_of(&self, file: &File) -> u64 {
+        let entries = file.out_of_sync.iter().filter_map(|(_, slot)| Some(self.slots[*slot as usize]?.newest));
+        entries.sum::<u64>() + bytes_in(&file.written)
+    }
+}

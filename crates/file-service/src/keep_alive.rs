@@ -1,0 +1,189 @@
+//! The small process that keeps a mount alive while servers come and go.
+//!
+//! It mounts, agrees with the kernel on a session, and holds the device and the memory with the
+//! replies. It reads no request and does nothing that could fail under memory pressure. A server
+//! gets both [handed over](crate::Handover) and answers requests. When it dies:
+//!
+//! | kernel | requests that were read and not answered |
+//! | --- | --- |
+//! | Linux 6.9 and later | are sent to the next server, marked: programs see a pause |
+//! | older | fail with `ECONNABORTED`; the mount lives on, and other requests wait |
+//!
+//! An older kernel keeps such requests for as long as the device's open file exists. So the server
+//! gets an open file of its own there, which goes with it.
+
+use crate::device::Device;
+use crate::handover;
+use crate::mount::MountedDevice;
+use crate::reply_cache::ReplyCache;
+use crate::restarts::Restarts;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::io::Read as _;
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Command, ExitStatus};
+use std::time::{Duration, Instant};
+use tidegate_fuse::{Features, Notification};
+
+/// Why no server runs any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MountEnd {
+    /// The file system is unmounted.
+    Unmounted,
+    /// A server ended because it was told to, or the first one could not begin.
+    Server(ExitStatus),
+}
+
+/// A server could not be started, or not be watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{doing} failed: {errno}")]
+pub struct KeepAliveError {
+    /// What failed.
+    pub doing: &'static str,
+    /// Why.
+    pub errno: Errno,
+}
+
+/// Keeps a mount alive until it is unmounted. `server` gives the command of a server, whose
+/// standard input is the [handover](crate::Handover).
+///
+/// SIGTERM, SIGINT and SIGHUP are handed on to the server as SIGTERM, and it is not started again.
+pub fn keep_alive(mounted: &MountedDevice, server: impl Fn() -> Command) -> Result<MountEnd, KeepAliveError> {
+    let keeping = KeepAlive {
+        mounted,
+        replies: ReplyCache::memory().map_err(failed("making memory for replies"))?,
+        signals: Signals::caught().map_err(failed("catching signals"))?,
+    };
+    let (mut restarts, mut is_first) = (Restarts::default(), true);
+    loop {
+        let started = Instant::now();
+        let status = keeping.run(server())?;
+        if keeping.signals.came() || status.success() || (is_first && status.code().is_some()) {
+            return Ok(MountEnd::Server(status));
+        }
+        let wait = restarts.wait_after(started.elapsed());
+        tracing::warn!("the server of the mount ended ({status}); it is started again in {wait:?}");
+        if keeping.is_over_within(wait)? {
+            return Ok(MountEnd::Unmounted);
+        }
+        keeping.resend();
+        is_first = false;
+    }
+}
+
+struct KeepAlive<'a> {
+    mounted: &'a MountedDevice,
+    replies: OwnedFd,
+    signals: Signals,
+}
+
+impl KeepAlive<'_> {
+    /// Runs one server to its end.
+    fn run(&self, mut command: Command) -> Result<ExitStatus, KeepAliveError> {
+        let own_device = self.device_of_server()?;
+        let device = own_device.as_ref().unwrap_or(&self.mounted.device);
+        let input = handover::send(device, &self.mounted.session, self.replies.as_fd());
+        drop(own_device);
+        let input = input.map_err(failed("handing the mount over"))?;
+        let child = command.stdin(input).spawn();
+        // Its end of the socket, with the descriptors in it, goes with the server.
+        drop(command);
+        let child = child.map_err(|error| failed("starting the server")(errno(&error)))?;
+        self.wait_for(child)
+    }
+
+    /// The open file that only the server has, on kernels that cannot send requests again.
+    fn device_of_server(&self) -> Result<Option<Device>, KeepAliveError> {
+        if self.mounted.session.features.contains(Features::RESEND) {
+            return Ok(None);
+        }
+        self.mounted.device.cloned().map(Some).map_err(failed("opening /dev/fuse for the server"))
+    }
+
+    fn wait_for(&self, mut child: Child) -> Result<ExitStatus, KeepAliveError> {
+        let pid = Pid::from_child(&child);
+        let ended = pidfd_open(pid, PidfdFlags::empty()).map_err(failed("watching the server"))?;
+        loop {
+            let mut polled = [PollFd::new(&ended, PollFlags::IN), PollFd::new(&self.signals.came, PollFlags::IN)];
+            match rustix::event::poll(&mut polled, None) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(errno) => return Err(failed("watching the server")(errno)),
+            }
+            let (has_ended, has_signal) = (!polled[0].revents().is_empty(), !polled[1].revents().is_empty());
+            if has_ended {
+                return child.wait().map_err(|error| failed("watching the server")(errno(&error)));
+            }
+            if has_signal && self.signals.take() {
+                // It may have ended by itself meanwhile.
+                let _ = kill_process(pid, Signal::TERM);
+            }
+        }
+    }
+
+    /// Returns whether the file system is unmounted, or a signal came, before `wait` is over.
+    fn is_over_within(&self, wait: Duration) -> Result<bool, KeepAliveError> {
+        let wait = Timespec::try_from(wait).unwrap_or_default();
+        // The device says by POLLERR, unasked, that it is unmounted.
+        let mut polled =
+            [PollFd::new(&self.mounted.device, PollFlags::empty()), PollFd::new(&self.signals.came, PollFlags::IN)];
+        match rustix::event::poll(&mut polled, Some(&wait)) {
+            Ok(ready) => Ok(ready > 0),
+            Err(Errno::INTR) => Ok(false),
+            Err(errno) => Err(failed("watching the mount")(errno)),
+        }
+    }
+
+    /// Has the kernel send again what the dead server did not answer.
+    fn resend(&self) {
+        if !self.mounted.session.features.contains(Features::RESEND) {
+            return;
+        }
+        if let Err(error) = self.mounted.device.notify(&Notification::resend()) {
+            tracing::error!("requests that the server left unanswered stay so: {error}");
+        }
+    }
+}
+
+/// Signals that end the mount.
+struct Signals {
+    came: UnixStream,
+    seen: std::cell::Cell<bool>,
+}
+
+impl Signals {
+    fn caught() -> Result<Signals, Errno> {
+        let caught = || -> std::io::Result<UnixStream> {
+            let (came, on_signal) = UnixStream::pair()?;
+            came.set_nonblocking(true)?;
+            for signal in [SIGTERM, SIGINT, SIGHUP] {
+                signal_hook::low_level::pipe::register(signal, on_signal.try_clone()?)?;
+            }
+            Ok(came)
+        };
+        Ok(Signals { came: caught().map_err(|error| errno(&error))?, seen: false.into() })
+    }
+
+    /// Takes the signals that came. Returns whether there is one.
+    fn take(&self) -> bool {
+        let has_come = (&self.came).read(&mut [0; 64]).is_ok_and(|signals| signals > 0);
+        self.seen.set(self.seen.get() || has_come);
+        has_come
+    }
+
+    /// Returns whether a signal has come so far.
+    fn came(&self) -> bool {
+        self.take();
+        self.seen.get()
+    }
+}
+
+fn failed(doing: &'static str) -> impl Fn(Errno) -> KeepAliveError {
+    move |errno| KeepAliveError { doing, errno }
+}
+
+fn errno(error: &std::io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::IO)
+}

@@ -1,0 +1,85 @@
+//! What is mounted at a directory, as `/proc/self/mountinfo` tells.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+/// A file system at a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct MountedFileSystem {
+    /// Its kind, such as `ext4`.
+    pub(crate) kind: String,
+    /// What it says it shows.
+    pub(crate) source_name: String,
+}
+
+/// Returns the file system on top at `mountpoint`, an absolute path without links; `None` if it is
+/// no mountpoint or there is no `/proc`.
+pub(crate) fn at(mountpoint: &Path) -> Option<MountedFileSystem> {
+    topmost(&std::fs::read("/proc/self/mountinfo").ok()?, mountpoint.as_os_str())
+}
+
+/// The last line about a directory is about the topmost file system.
+fn topmost(table: &[u8], mountpoint: &OsStr) -> Option<MountedFileSystem> {
+    let lines = table.split(|byte| *byte == b'\n');
+    lines.rev().filter_map(parse).find(|(at, _)| at == mountpoint.as_bytes()).map(|(_, mounted)| mounted)
+}
+
+/// A line: numbers, root, mountpoint, options, optional fields, `-`, kind, source, options.
+fn parse(line: &[u8]) -> Option<(Vec<u8>, MountedFileSystem)> {
+    let mut fields = line.split(|byte| *byte == b' ');
+    let mountpoint = unescape(fields.nth(4)?);
+    fields.find(|field| *field == b"-")?;
+    let text = |field| String::from_utf8_lossy(&unescape(field)).into_owned();
+    let (kind, source_name) = (text(fields.next()?), text(fields.next()?));
+    Some((mountpoint, MountedFileSystem { kind, source_name }))
+}
+
+/// Replaces `\040` and so on by the byte with this number in octal.
+fn unescape(field: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((first, tail)) = rest.split_first() {
+        let escaped = tail.get(..3).filter(|_| *first == b'\\').and_then(octal);
+        bytes.push(escaped.unwrap_or(*first));
+        rest = if escaped.is_some() { &tail[3..] } else { tail };
+    }
+    bytes
+}
+
+fn octal(digits: &[u8]) -> Option<u8> {
+    u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &[u8] = b"22 1 8:1 / / rw shared:1 - ext4 /dev/root rw\n\
+        30 22 0:40 / /mnt/a\\040b rw,nosuid - fuse.tidegate /srv/x rw,user_id=0\n\
+        31 22 0:41 / /mnt/c rw shared:2 master:3 - tmpfs tmpfs rw\n\
+        32 31 0:42 / /mnt/c rw - ext4 /dev/sda rw\n";
+
+    #[test]
+    fn the_topmost_file_system_is_found() {
+        let kind = |path: &str| topmost(TABLE, OsStr::new(path)).map(|mounted| mounted.kind);
+        assert_eq!(kind("/").as_deref(), Some("ext4"));
+        assert_eq!(kind("/mnt/a b").as_deref(), Some("fuse.tidegate"));
+        assert_eq!(kind("/mnt/c").as_deref(), Some("ext4"));
+        assert_eq!(kind("/mnt"), None);
+        let source = topmost(TABLE, OsStr::new("/mnt/a b")).map(|mounted| mounted.source_name);
+        assert_eq!(source.as_deref(), Some("/srv/x"));
+    }
+
+    #[test]
+    fn the_systems_own_table_is_read() {
+        assert!(at(Path::new("/proc")).is_some_and(|mounted| mounted.kind == "proc"));
+        assert_eq!(at(Path::new("/no such directory")), None);
+    }
+
+    #[test]
+    fn bytes_that_are_no_octal_number_stay() {
+        assert_eq!(unescape(br"a\04"), br"a\04");
+        assert_eq!(unescape(br"\999\134"), br"\999\");
+    }
+}

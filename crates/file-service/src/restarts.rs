@@ -1,0 +1,49 @@
+//! How long to wait before a server that died is started again: a short pause is all that programs
+//! should see, and a server that cannot even begin should not keep a processor busy.
+
+use std::time::Duration;
+
+/// A server that lived this long did not die at its start.
+const LIFE_MIN: Duration = Duration::from_secs(1);
+/// The wait after the second early death in a row; each further one doubles it.
+const WAIT_MIN: Duration = Duration::from_millis(10);
+/// The longest wait.
+const WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// Deaths in a row.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Restarts {
+    early_deaths: u32,
+}
+
+impl Restarts {
+    /// Counts a death. Returns how long to wait before the next start: not at all after a first
+    /// one, so that programs see a short pause.
+    pub(crate) fn wait_after(&mut self, lived: Duration) -> Duration {
+        if lived >= LIFE_MIN {
+            self.early_deaths = 0;
+        }
+        self.early_deaths += 1;
+        match self.early_deaths {
+            1 => Duration::ZERO,
+            deaths => WAIT_MIN.saturating_mul(1 << (deaths - 2).min(16)).min(WAIT_MAX),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_double_until_a_server_lives_long() {
+        let mut restarts = Restarts::default();
+        let short = Duration::from_millis(5);
+        let waits: Vec<_> = (0..9).map(|_| restarts.wait_after(short).as_millis()).collect();
+        assert_eq!(waits, [0, 10, 20, 40, 80, 160, 320, 640, 1280]);
+        assert!((0..100).all(|_| restarts.wait_after(short) <= WAIT_MAX));
+        assert_eq!(restarts.wait_after(short), WAIT_MAX);
+        assert_eq!(restarts.wait_after(LIFE_MIN), Duration::ZERO);
+        assert_eq!(restarts.wait_after(short), WAIT_MIN);
+    }
+}
